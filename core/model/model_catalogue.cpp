@@ -3,6 +3,8 @@
 #include <filesystem>
 
 #include "core/config/catalogue.h"
+#include "core/gguf/gguf_file.h"
+#include "core/model/gguf_config.h"
 
 namespace metronome {
 
@@ -44,7 +46,8 @@ std::string lower(std::string_view text) {
 [[noreturn]] void fail_unknown_model(const std::vector<ModelConfig>& models,
                                      const std::string& name, const SourceLocation& where) {
   constexpr const char* kAllowed =
-      "; allowed: a name of `metronome list models`, or the path of a config.json or of its folder";
+      "; allowed: a name of `metronome list models` or of `tools/model`, or the path of a GGUF "
+      "file, of a config.json or of its folder";
   std::vector<std::string_view> known;
   for (const ModelConfig& model : models) known.push_back(model.name);
   const std::string hint = did_you_mean(name, known);
@@ -183,9 +186,14 @@ std::vector<std::string> repositories_of(std::string_view model) {
   return names;
 }
 
+std::string find_gguf_file(const std::string& name_or_path) {
+  if (find_entry(all_models(), name_or_path) != nullptr) return {};
+  return is_gguf_file(name_or_path) ? name_or_path : std::string();
+}
+
 std::string find_model_folder(const std::string& name_or_path) {
   const std::vector<ModelConfig>& models = all_models();
-  if (find_entry(models, name_or_path) != nullptr) return {};
+  if (find_entry(models, name_or_path) != nullptr || is_gguf_file(name_or_path)) return {};
   if (!path_exists(name_or_path) && !catalogue_name(name_or_path).empty()) return {};
   if (is_folder(name_or_path)) return name_or_path;
   const std::string folder = fs::path(name_or_path).parent_path().string();
@@ -201,6 +209,9 @@ ModelConfig find_model(const std::string& name_or_path, const SourceLocation& wh
     return *model;
   }
   std::string path = name_or_path;
+  if (is_gguf_file(path)) {
+    return read_gguf_config(GgufFile(path), printable(fs::path(path).stem().string()));
+  }
   if (is_folder(path)) path = (fs::path(path) / "config.json").string();
   const std::optional<std::string> text = read_file(path);
   if (!text) fail_config(where, "model", "cannot read " + path + "; allowed: a readable file");

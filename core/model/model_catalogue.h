@@ -1,5 +1,5 @@
 // Models by name. The entries come from core/model/models.yaml, which is built into the program. A
-// model may also be a Hugging Face config.json.
+// model may also be a GGUF file or a Hugging Face config.json.
 #pragma once
 
 #include <string>
@@ -12,8 +12,9 @@
 
 namespace metronome {
 
-// Returns the catalogue model of that name, else the config.json at that path or in that folder,
-// else the catalogue model of that repository of Hugging Face. Catalogue names win over paths
+// Returns the catalogue model of that name, else that of the GGUF file or config.json at that path
+// or in that folder, else the catalogue model of that repository of Hugging Face. Catalogue names
+// win over paths
 // ("./qwen3-4b" means a folder), and paths over repositories. `where` is the location of the name
 // in the user's input.
 //
@@ -34,8 +35,12 @@ std::string catalogue_name(std::string_view repository);
 // The repositories whose models have the shape of this catalogue model.
 std::vector<std::string> repositories_of(std::string_view model);
 
-// The folder with the files of such a model; empty for a catalogue model, which has none.
+// The folder with the files of such a model; empty for a catalogue model, which has none, and for a
+// GGUF file, which has all in one.
 std::string find_model_folder(const std::string& name_or_path);
+
+// The GGUF file that such a name means; empty: none.
+std::string find_gguf_file(const std::string& name_or_path);
 
 // In the order of the file, which is read once.
 const std::vector<ModelConfig>& all_models();

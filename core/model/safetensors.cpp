@@ -1,13 +1,6 @@
 #include "core/model/safetensors.h"
 
-#include <fcntl.h>
-#include <sys/mman.h>
-#include <sys/stat.h>
-#include <unistd.h>
-
 #include <algorithm>
-#include <cerrno>
-#include <cstring>
 #include <optional>
 
 #include "core/base/error.h"
@@ -262,21 +255,6 @@ bool is_inside_folder(const std::string& file) {
   return ("/" + file + "/").find("/../") == std::string::npos;
 }
 
-// A file descriptor that closes itself.
-class Descriptor {
- public:
-  explicit Descriptor(int fd) : fd_(fd) {}
-  Descriptor(const Descriptor&) = delete;
-  Descriptor& operator=(const Descriptor&) = delete;
-  ~Descriptor() {
-    if (fd_ >= 0) ::close(fd_);
-  }
-  int get() const { return fd_; }
-
- private:
-  int fd_;
-};
-
 }  // namespace
 
 std::int64_t Tensor::num_elements() const {
@@ -337,30 +315,10 @@ std::map<std::string, std::string> parse_safetensors_index(std::string_view json
   return files;
 }
 
-void SafetensorsFile::Unmap::operator()(const std::byte* begin) const {
-  ::munmap(const_cast<std::byte*>(begin), size);
-}
-
-SafetensorsFile::SafetensorsFile(const std::string& path) : path_(path) {
-  constexpr const char* kAllowed = "; allowed: a readable file in the safetensors format";
-  // Opening a pipe must not block until a writer opens it.
-  const Descriptor file(::open(path.c_str(), O_RDONLY | O_CLOEXEC | O_NONBLOCK));
-  struct stat status = {};
-  if (file.get() < 0 || ::fstat(file.get(), &status) != 0) {
-    fail(path, std::string("cannot be read: ") + std::strerror(errno) + kAllowed);
-  }
-  if (!S_ISREG(status.st_mode)) {
-    fail(path, std::string(S_ISDIR(status.st_mode) ? "is a folder" : "is not a file") + kAllowed);
-  }
-  if (status.st_size == 0) fail(path, std::string("is empty") + kAllowed);
-  const auto size = static_cast<std::size_t>(status.st_size);
-  void* address = ::mmap(nullptr, size, PROT_READ, MAP_PRIVATE, file.get(), 0);
-  if (address == MAP_FAILED) {
-    fail(path, std::string("cannot be mapped: ") + std::strerror(errno) + kAllowed);
-  }
-  mapping_ = {static_cast<const std::byte*>(address), Unmap{size}};
-  tensors_ = parse_safetensors({mapping_.get(), size}, path);
-}
+SafetensorsFile::SafetensorsFile(const std::string& path)
+    : path_(path),
+      file_(path, "a readable file in the safetensors format"),
+      tensors_(parse_safetensors(file_.bytes(), path)) {}
 
 const Tensor* SafetensorsFile::find(std::string_view name) const {
   const auto found = std::lower_bound(

@@ -6,12 +6,12 @@
 #include <cstddef>
 #include <cstdint>
 #include <map>
-#include <memory>
 #include <span>
 #include <string>
 #include <string_view>
 #include <vector>
 
+#include "core/base/mapped_file.h"
 #include "core/model/tensor_type.h"
 
 namespace metronome {
@@ -60,13 +60,8 @@ class SafetensorsFile {
   const Tensor* find(std::string_view name) const;                 // nullptr if none
 
  private:
-  struct Unmap {
-    std::size_t size;
-    void operator()(const std::byte* begin) const;
-  };
-
   std::string path_;
-  std::unique_ptr<const std::byte, Unmap> mapping_;
+  MappedFile file_;
   std::vector<Tensor> tensors_;
 };
 

@@ -6,6 +6,7 @@
 #include <vector>
 
 #include "core/base/error.h"
+#include "core/model/gguf_weights.h"
 #include "core/model/model_catalogue.h"
 #include "core/scenario/simulated_model.h"
 
@@ -32,18 +33,27 @@ ModelSource find_source(const Scenario& scenario, const std::string& name, const
   }
   choose_rope_factors(scenario, source.config);
   const std::string folder = find_model_folder(name);
+  const std::string gguf = find_gguf_file(name);
   source.seed = scenario.seed;
-  source.is_drawn = scenario.weights == Weights::Random || folder.empty();
-  source.weights = source.is_drawn ? random_weights(source.config, scenario.seed)
-                                   : open_model_folder(folder, source.config);
+  source.is_drawn = scenario.weights == Weights::Random || (folder.empty() && gguf.empty());
   const std::string seed = std::to_string(scenario.seed);
-  source.text = source.is_drawn ? "random, from seed " + seed : "files in " + folder;
+  if (source.is_drawn) {
+    source.weights = random_weights(source.config, scenario.seed);
+    source.text = "random, from seed " + seed;
+  } else if (!gguf.empty()) {
+    source.weights = open_gguf_weights(gguf, source.config);
+    source.text = "file " + gguf;
+  } else {
+    source.weights = open_model_folder(folder, source.config);
+    source.text = "files in " + folder;
+  }
   source.key = (source.is_drawn ? "seed " + seed : "files") + ", " + name;
   const std::vector<std::string> unused = source.weights->unused_layer_tensors();
   if (!unused.empty()) {
-    source.warning = std::to_string(unused.size()) +
-                     " tensors of layers are not used by config.json; the first is " +
-                     printable(unused.front()) + ". Do they belong to another model?";
+    source.warning = std::to_string(unused.size()) + " tensors of layers are not used by " +
+                     (gguf.empty() ? "config.json" : "the file's configuration") +
+                     "; the first is " + printable(unused.front()) +
+                     ". Do they belong to another model?";
   }
   return source;
 }

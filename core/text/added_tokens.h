@@ -20,6 +20,7 @@ struct AddedToken {
   std::string content;
   bool is_special = false;
   bool is_normalized = false;   // matched in the normalised text, by its normalised content
+  bool is_normal_form = false;  // the content is normalised already
   bool is_single_word = false;  // only if no adjacent character is a word character
   bool strips_left = false;     // includes the white space before it
   bool strips_right = false;    // includes the white space after it

@@ -2,6 +2,7 @@
 
 #include <algorithm>
 #include <array>
+#include <functional>
 #include <utility>
 
 #include "core/base/error.h"
@@ -166,14 +167,7 @@ class Builder {
       const std::optional<std::string> bytes = bytes_in_words(token);
       if (bytes) tables.tokens.add(*bytes, id);
     }
-    tables.merges = MergeTable(file_.merges.size());
-    for (std::size_t rank = 0; rank < file_.merges.size(); ++rank) {
-      const auto& [left, right] = file_.merges[rank];
-      const TokenId left_id = id_in_merge(rank, left);
-      const TokenId right_id = id_in_merge(rank, right);
-      const TokenId merged_id = id_in_merge(rank, left + right);
-      tables.merges.set(left_id, right_id, {static_cast<std::uint32_t>(rank), merged_id});
-    }
+    tables.merges = file_.scores.empty() ? listed_merges() : merges_by_score();
     if (!file_.unknown.empty()) {
       tables.unknown = ids_.find(file_.unknown);
       if (!tables.unknown) {
@@ -250,6 +244,57 @@ class Builder {
                      [](const auto& a, const auto& b) { return a.first < b.first; });
   }
 
+  MergeTable listed_merges() const {
+    MergeTable merges(file_.merges.size());
+    for (std::size_t rank = 0; rank < file_.merges.size(); ++rank) {
+      const auto& [left, right] = file_.merges[rank];
+      const TokenId left_id = id_in_merge(rank, left);
+      const TokenId right_id = id_in_merge(rank, right);
+      const TokenId merged_id = id_in_merge(rank, left + right);
+      merges.set(left_id, right_id, {static_cast<std::uint32_t>(rank), merged_id});
+    }
+    return merges;
+  }
+
+  // A token with a score. Such files have the tokens in the order of their ids.
+  std::optional<TokenId> scored(std::string_view token) const {
+    const std::optional<TokenId> id = ids_.find(token);
+    return id && file_.scores[index_of(*id)] ? id : std::nullopt;
+  }
+
+  // Every pair of such tokens that makes a token with a score. Equal scores have equal ranks.
+  MergeTable merges_by_score() const {
+    std::vector<float> ranks;  // scores, the highest first
+    for (const std::optional<float>& score : file_.scores) {
+      if (score) ranks.push_back(*score);
+    }
+    std::sort(ranks.begin(), ranks.end(), std::greater<>());
+    ranks.erase(std::unique(ranks.begin(), ranks.end()), ranks.end());
+    struct Pair {
+      TokenId left, right;
+      Merged merged;
+    };
+    std::vector<Pair> pairs;
+    for (std::size_t i = 0; i < file_.scores.size(); ++i) {
+      if (!file_.scores[i]) continue;
+      const auto& [text, id] = file_.vocab[i];
+      const auto rank = static_cast<std::uint32_t>(
+          std::lower_bound(ranks.begin(), ranks.end(), *file_.scores[i], std::greater<>()) -
+          ranks.begin());
+      const std::string_view whole = text;
+      for (std::size_t at = 0; at < whole.size();) {
+        at += read_utf8(whole.substr(at)).num_bytes;
+        if (at >= whole.size()) break;
+        const std::optional<TokenId> left = scored(whole.substr(0, at));
+        const std::optional<TokenId> right = left ? scored(whole.substr(at)) : std::nullopt;
+        if (right) pairs.push_back({*left, *right, {rank, id}});
+      }
+    }
+    MergeTable merges(pairs.size());
+    for (const Pair& pair : pairs) merges.set(pair.left, pair.right, pair.merged);
+    return merges;
+  }
+
   // nullopt if no word of a byte-level model contains it.
   std::optional<std::string> bytes_in_words(const std::string& token) const {
     if (!file_.is_byte_level) return token;
@@ -281,7 +326,9 @@ class BpeTokenizer final : public Tokenizer {
     std::vector<std::pair<std::string, AddedToken>> raw, in_normalized;
     for (const AddedToken& token : file_.added_tokens) {
       if (token.is_normalized) {
-        in_normalized.emplace_back(normalized(token.content, file_.normalizer), token);
+        in_normalized.emplace_back(
+            token.is_normal_form ? token.content : normalized(token.content, file_.normalizer),
+            token);
         builder.show_as(token.id, in_normalized.back().first);
       } else {
         raw.emplace_back(token.content, token);
@@ -303,6 +350,7 @@ class BpeTokenizer final : public Tokenizer {
     family_ = find_family();
     file_.vocab = {};
     file_.merges = {};
+    file_.scores = {};
   }
 
   std::vector<TokenId> encode_within(const EncodingLimits& limits, std::string_view text,

@@ -1,4 +1,4 @@
-// A tokenizer built from a tokenizer.json.
+// A tokenizer built from a tokenizer.json or a GGUF file.
 #pragma once
 
 #include <memory>

@@ -7,7 +7,9 @@
 
 #include "core/base/error.h"
 #include "core/base/files.h"
+#include "core/gguf/gguf_file.h"
 #include "core/text/bpe_tokenizer.h"
+#include "core/text/gguf_tokenizer.h"
 #include "core/text/tokenizer_file.h"
 
 namespace metronome {
@@ -51,10 +53,12 @@ class ByteTokenizer final : public Tokenizer {
 }  // namespace
 
 std::unique_ptr<Tokenizer> read_tokenizer(const std::string& path) {
+  if (is_gguf_file(path)) return make_gguf_tokenizer(GgufFile(path));
   std::ifstream file = open_input(path);
   std::ostringstream text;
   if (!file || !(text << file.rdbuf())) {
-    throw ConfigError(path + ": cannot be read; allowed: a tokenizer.json of Hugging Face");
+    throw ConfigError(
+        path + ": cannot be read; allowed: a tokenizer.json of Hugging Face, or a GGUF file");
   }
   return parse_tokenizer(text.view(), path);
 }

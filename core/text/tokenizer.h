@@ -89,8 +89,9 @@ class Tokenizer {
 
 // Reads a tokenizer.json of Hugging Face's `tokenizers`: byte-level BPE and BPE with byte fallback,
 // with the parts that Llama 3, Qwen 3 and Gemma 3 use. Ignores `truncation` and `padding`, as
-// servers do. Throws ConfigError for an unreadable or malformed file, an unsupported part (with its
-// key and what is allowed), and inconsistent tokens and merges.
+// servers do. Reads the tokenizer of a GGUF file, too (gguf_tokenizer.h). Throws ConfigError for an
+// unreadable or malformed file, an unsupported part (with its key and what is allowed), and
+// inconsistent tokens and merges.
 std::unique_ptr<Tokenizer> read_tokenizer(const std::string& path);
 
 // Parses the file's text; `name` is shown in messages.

@@ -1,7 +1,8 @@
-// A parsed and checked tokenizer.json, the input of a tokenizer.
+// A parsed and checked tokenizer.json or GGUF file, the input of a tokenizer.
 #pragma once
 
 #include <cstdint>
+#include <optional>
 #include <string>
 #include <string_view>
 #include <utility>
@@ -26,7 +27,11 @@ struct TokenizerFile {
   // The model.
   std::vector<std::pair<std::string, TokenId>> vocab;
   std::vector<std::pair<std::string, std::string>> merges;  // by rank
-  std::string unknown;                                      // "": none
+  // Instead of merges: the score of each entry of `vocab`, which is in the order of ids. Two tokens
+  // with scores merge if their texts together are one, the highest score first, the leftmost of
+  // equals. Empty: the token neither merges nor is made by a merge.
+  std::vector<std::optional<float>> scores;
+  std::string unknown;  // "": none
   bool fuse_unknown = false;
   bool byte_fallback = false;
   bool ignore_merges = false;

@@ -30,7 +30,10 @@ class Contents {
     return memo(models_, scenario.model + (is_measured ? "\n" : ""), [&] {
       ModelConfig model = find_model(scenario.model, scenario.location_of("model"));
       std::string text = fields_to_json([&model](FieldVisitor& v) { visit_fields(v, model); });
-      if (is_measured) text += weight_files(find_model_folder(scenario.model));
+      if (is_measured) {
+        const std::string file = find_gguf_file(scenario.model);
+        text += file.empty() ? weight_files(find_model_folder(scenario.model)) : weight_file(file);
+      }
       return text;
     });
   }
@@ -76,6 +79,11 @@ class Contents {
     return texts.emplace(key, make()).first->second;
   }
   // Weight files are too large to read for this; their names and sizes stand for their content.
+  static std::string weight_file(const fs::path& file) {
+    std::error_code ignored;
+    return file.filename().string() + " " + std::to_string(fs::file_size(file, ignored)) + "\n";
+  }
+
   static std::string weight_files(const std::string& folder) {
     std::vector<std::string> files;
     std::error_code ignored;

@@ -324,12 +324,12 @@ TEST_CASE("what a backend that computes cannot do", "[cpu][cli]") {
   const std::string config =
       read_text_file(fs::path(source_dir()) / "tests/fixtures/models/llama-mha/config.json");
   place.folder.write("bare/config.json", config);
-  Json biased = Json::parse(config);
-  biased["attention_bias"] = true;
-  place.folder.write("biased/config.json", biased.dump());
+  Json other = Json::parse(config);
+  other["hidden_act"] = "relu";
+  place.folder.write("other/config.json", other.dump());
   for (const std::string& options :
        {"--set model='" + folder + "/bare'",
-        "--set model='" + folder + "/biased' --set weights=random",
+        "--set model='" + folder + "/other' --set weights=random",
         std::string("--set kv_cache.block_size=1024 --set cpu.kv_cache_gib=0.001"),
         std::string("--set sampling.stop_token_ids=[5,4096]"),
         std::string("--set backends.cpu.model=tiny-qwen3")}) {

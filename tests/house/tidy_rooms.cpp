@@ -18,9 +18,10 @@ struct Room {
 constexpr Room kRooms[] = {
     {"core/base", ""},
     {"core/config", "core/base"},
-    {"core/model", "core/base core/config"},
+    {"core/gguf", "core/base"},
+    {"core/model", "core/base core/config core/gguf"},
     {"core/hardware", "core/base core/config"},
-    {"core/text", "core/base"},
+    {"core/text", "core/base core/gguf"},
     {"core/engine", "core/base core/model", "core/config"},
     {"core/engine/kv",
      "core/base core/engine/engine_config.h core/engine/prompt.h core/engine/request.h"},

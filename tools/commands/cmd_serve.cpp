@@ -95,7 +95,7 @@ OptionList option_list(ServeOptions& options) {
       {"model-name NAME", &options.model_name,
        "name of the model for clients (default: as in the scenario)"},
       {"tokenizer FILE", &options.tokenizer,
-       "a tokenizer.json (default: that of the model's folder, else one token per byte)"},
+       "a tokenizer.json or GGUF file (default: that of the model, else one token per byte)"},
       {"out DIR", &options.out,
        "record the served requests as they end, in DIR.served.jsonl; at the end write results as "
        "`metronome run` does, with the requests as trace.jsonl"},
@@ -191,7 +191,7 @@ std::shared_ptr<const Tokenizer> find_tokenizer(const ServeOptions& options,
   std::string path = options.tokenizer;
   if (path.empty()) {
     const std::string folder = find_model_folder(scenario.model);
-    if (!folder.empty()) path = folder + "/tokenizer.json";
+    path = folder.empty() ? find_gguf_file(scenario.model) : folder + "/tokenizer.json";
     if (!std::filesystem::exists(path)) path.clear();
   }
   text = path.empty() ? "bytes: one token per byte, as the model has no tokenizer.json here; "

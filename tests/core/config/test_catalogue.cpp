@@ -61,7 +61,7 @@ TEST_CASE("models are found by their repositories on Hugging Face", "[sim][catal
   CHECK(error_of([] { find_model("scenarios/meta-llama/Llama-3.1-9B", somewhere()); }) ==
         "scenario.yaml:3: model: no such file or repository: scenarios/meta-llama/Llama-3.1-9B, "
         "did you mean 'meta-llama/Llama-3.1-8B'?; allowed: a name of `metronome list models`, or "
-        "the path of a config.json or of its folder");
+        "the path of a GGUF file, of a config.json or of its folder");
 }
 
 TEST_CASE("every GPU is sound", "[sim][catalogue]") {
