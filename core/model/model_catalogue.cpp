@@ -3,6 +3,7 @@
 #include <filesystem>
 
 #include "core/config/catalogue.h"
+#include "core/model/generation_config.h"
 
 namespace metronome {
 
@@ -171,7 +172,9 @@ ModelConfig find_model(const std::string& name_or_path, const SourceLocation& wh
   if (is_folder(path)) path = (fs::path(path) / "config.json").string();
   const std::optional<std::string> text = read_file(path);
   if (!text) fail_config(where, "model", "cannot read " + path + "; allowed: a readable file");
-  return parse_hugging_face_config(*text, path, model_name_of(path));
+  ModelConfig model = parse_hugging_face_config(*text, path, model_name_of(path));
+  apply_generation_config(find_model_folder(name_or_path), model);
+  return model;
 }
 
 }  // namespace metronome

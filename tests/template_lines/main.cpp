@@ -30,8 +30,7 @@ std::tm time_of(const Json& now) {
 Json answer(const Json& question) {
   try {
     const auto parsed = JinjaTemplate::parse(question.at("template").string(), "template");
-    return Json{
-        {"text", parsed.render(question.at("variables"), time_of(question.at("now")))}};
+    return Json{{"text", parsed.render(question.at("variables"), time_of(question.at("now")))}};
   } catch (const ConfigError& error) {
     return Json{{"refused", error.what()}};
   } catch (const JinjaError& error) {

@@ -392,17 +392,19 @@ void Evaluator::loop(const Statement& statement) {
     };
   }
   const auto made = std::make_shared<Loop>(runtime_, std::move(entries), std::move(passes));
-  bool is_empty = true;
+  // As in jinja2, the loop's else follows unless a pass went through to its end.
+  bool has_passed = false;
   while (std::optional<Value> entry = made->advance()) {
-    is_empty = false;
     const Replaced<Scope*> scope(scope_, inner);
     inner->variables.clear();
     inner->set("loop", Value(Kind::Loop, made));
     assign(statement.target, *entry);
-    if (execute(statement.body) == Flow::Break) break;
+    const Flow flow = execute(statement.body);
+    if (flow == Flow::Break) break;
+    has_passed = has_passed || flow == Flow::Next;
   }
   made->finish();
-  if (!is_empty || statement.otherwise.empty()) return;
+  if (has_passed || statement.otherwise.empty()) return;
   const OpenScope otherwise(scopes_, outer);
   const Replaced<Scope*> scope(scope_, otherwise.get());
   execute(statement.otherwise);

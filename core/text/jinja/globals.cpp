@@ -63,7 +63,8 @@ Value call_dict(Runtime& runtime, const Value&, Arguments& arguments) {
 
 Value call_namespace(Runtime& runtime, const Value&, Arguments& arguments) {
   const std::shared_ptr<Namespace> made = runtime.make_namespace();
-  for (const auto& [key, value] : dict_of(runtime, arguments)->entries()) {
+  const std::shared_ptr<Dict> given = dict_of(runtime, arguments);
+  for (const auto& [key, value] : given->entries()) {
     if (!key.is_string()) fail("an attribute of a namespace must be a text");
     if (key.text().starts_with('_')) {
       fail("Chat templates cannot store underscore-prefixed attributes on a namespace, but got " +

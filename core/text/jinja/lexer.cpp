@@ -70,12 +70,12 @@ class Unescaper {
     } else if (c >= '0' && c <= '7') {
       octal();
     } else if (c == 'N') {
-      throw SyntaxError(line_, "an escape \\N in a string is not supported; allowed: \\uXXXX");
+      throw SyntaxError(line_,
+                        "an escape \\N in a string is not supported; allowed: \\u and four digits");
     } else if (static_cast<unsigned char>(c) >= 0x80) {
       // jinja2 writes such a character as an escape of its own first, and the backslash before it
       // then escapes that one's.
       const Utf8Char next = read_utf8(text_.substr(at_));
-      std::string repr;
       append_ascii_escape(next.code_point);
       at_ += next.num_bytes;
     } else {

@@ -25,7 +25,6 @@ Value dict_items(Runtime& runtime, const Value& self, Arguments& arguments) {
 
 Value dict_get(Runtime&, const Value& self, Arguments& arguments) {
   arguments.bind("get", {"key", "default"}, 1);
-  if (arguments.at(0).is_undefined()) return arguments.find(1) ? arguments.at(1) : Value::none();
   const Value* found = self.as<Dict>().find(arguments.at(0));
   if (found != nullptr) return *found;
   return arguments.find(1) ? arguments.at(1) : Value::none();

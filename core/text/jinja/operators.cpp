@@ -199,7 +199,7 @@ Value no_item(Runtime& runtime, const Value& object, const Value& key) {
 // The entry of a sequence; nullopt where Python raises an IndexError or a TypeError.
 std::optional<Value> entry_of(Runtime& runtime, const Value& object, const Value& key) {
   if (object.is(Kind::Dict)) {
-    if (key.is(Kind::List) || key.is(Kind::Dict) || key.is_undefined()) return std::nullopt;
+    if (key.is(Kind::List) || key.is(Kind::Dict)) return std::nullopt;
     const Value* found = object.as<Dict>().find(key);
     return found == nullptr ? std::nullopt : std::optional(*found);
   }
@@ -349,7 +349,7 @@ Value slice_of(Runtime& runtime, const Value& object, const Value* start, const 
                const Value* step) {
   require_defined(object);
   if (!is_sequence(object) && !object.is(Kind::Range)) {
-    return runtime.undefined(object_name(object) + " has no element slice");
+    fail("'" + std::string(type_name(object)) + "' object cannot be sliced");
   }
   const Indices indices = indices_of(length_of(object), start, stop, step);
   if (object.is_string()) {

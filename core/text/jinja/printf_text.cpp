@@ -35,9 +35,11 @@ class Printf {
       }
       runtime_.meter().expect(result_.size());
     }
-    const bool has_rest = values_.is(Kind::Tuple)
-                              ? next_ < values_.as<List>().entries.size()
-                              : next_ == 0 && !values_.is(Kind::Dict) && !values_.is(Kind::List);
+    // Python takes what can be indexed for a mapping, of which some may be left.
+    const bool is_mapping = values_.is(Kind::Dict) || values_.is(Kind::List) ||
+                            values_.is(Kind::Range) || values_.is_undefined();
+    const bool has_rest = values_.is(Kind::Tuple) ? next_ < values_.as<List>().entries.size()
+                                                  : next_ == 0 && !is_mapping;
     if (has_rest) fail("not all arguments converted during string formatting");
     return std::move(result_);
   }

@@ -52,14 +52,9 @@ Value first(Runtime& runtime, const Value& value, Arguments& arguments) {
   return runtime.undefined("No first item, sequence was empty.");
 }
 
-void require_reversible(const Value& value) {
-  if (value.is(Kind::Iterator)) fail("'generator' object is not reversible");
-}
-
 Value last(Runtime& runtime, const Value& value, Arguments& arguments) {
   arguments.bind("last", {});
-  require_reversible(value);
-  require_defined(value);
+  if (value.is(Kind::Iterator)) fail("'generator' object is not reversible");
   std::vector<Value> entries = entries_of(runtime, value);
   return entries.empty() ? runtime.undefined("No last item, sequence was empty.") : entries.back();
 }

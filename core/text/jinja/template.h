@@ -38,6 +38,12 @@ class JinjaTemplate {
   JinjaTemplate& operator=(JinjaTemplate&&) noexcept;
   ~JinjaTemplate();
 
+  // Whether a loop or a filter for loops goes over the attribute, the item or the variable `name`.
+  // This is how a template shows that it takes a message's content as a list of parts.
+  bool loops_over(std::string_view name) const;
+  // Whether the template's text contains a word, at any place.
+  bool mentions(std::string_view word) const;
+
   // `variables` is an object. `now` is the local time of strftime_now. Throws JinjaError when the
   // template raises an exception, when a value has another type than the template needs, and when a
   // limit is passed.

@@ -36,7 +36,7 @@ void check_hashable(const Value& key) {
   }
   if (key.is(Kind::Tuple)) {
     for (const Value& entry : key.as<List>().entries) check_hashable(entry);
-  } else if (!key.is(Kind::None) && !key.is_number() && !key.is_string()) {
+  } else if (!key.is(Kind::None) && !key.is_number() && !key.is_string() && !key.is_undefined()) {
     fail("a key of type '" + std::string(type_name(key)) + "' is not supported");
   }
 }
@@ -48,7 +48,7 @@ bool is_same_key(const Value& a, const Value& b) {
   }
   if (a.kind() != b.kind()) return false;
   if (a.is_string()) return a.text() == b.text();
-  if (a.is(Kind::None)) return true;
+  if (a.is(Kind::None) || a.is_undefined()) return true;
   const auto& left = a.as<List>().entries;
   const auto& right = b.as<List>().entries;
   return std::equal(left.begin(), left.end(), right.begin(), right.end(), is_same_key);
