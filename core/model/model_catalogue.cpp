@@ -4,6 +4,7 @@
 
 #include "core/config/catalogue.h"
 #include "core/gguf/gguf_file.h"
+#include "core/model/generation_config.h"
 #include "core/model/gguf_config.h"
 
 namespace metronome {
@@ -215,7 +216,9 @@ ModelConfig find_model(const std::string& name_or_path, const SourceLocation& wh
   if (is_folder(path)) path = (fs::path(path) / "config.json").string();
   const std::optional<std::string> text = read_file(path);
   if (!text) fail_config(where, "model", "cannot read " + path + "; allowed: a readable file");
-  return parse_hugging_face_config(*text, path, model_name_of(path));
+  ModelConfig model = parse_hugging_face_config(*text, path, model_name_of(path));
+  apply_generation_config(find_model_folder(name_or_path), model);
+  return model;
 }
 
 }  // namespace metronome

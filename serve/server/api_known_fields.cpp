@@ -45,6 +45,10 @@ constexpr std::string_view kHonoured[] = {"model",
                                           "best_of",
                                           "response_format"};
 
+// Those of a chat by the template of a model's folder.
+constexpr std::string_view kOfTemplates[] = {"tools", "tool_choice", "documents",
+                                             "continue_final_message"};
+
 // They name, store, route or account a request, or change how its work is shared out.
 constexpr std::string_view kHints[] = {
     "user", "metadata", "store", "service_tier", "safety_identifier", "prompt_cache_key",
@@ -174,8 +178,9 @@ void check_unsupported(const Unsupported& field, const Json& value) {
 
 }  // namespace
 
-void refuse_ignored_fields(const Json& body) {
+void refuse_ignored_fields(const Json& body, bool has_template) {
   for (const Json::Member& member : body.items()) {
+    if (has_template && has(kOfTemplates, member.key)) continue;
     if (says_nothing(member.value) || has(kHonoured, member.key) || has(kHints, member.key)) {
       continue;
     }

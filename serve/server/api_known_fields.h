@@ -12,6 +12,8 @@ namespace metronome {
 //   known      to OpenAI, vLLM, SGLang or llama.cpp, but not supported: null, an empty value and
 //              values that ask for nothing are accepted.
 //   unknown    refused, with the nearest name. Null is accepted.
-void refuse_ignored_fields(const Json& body);
+// `has_template`: the request is a chat for a model whose folder has a chat template, which honours
+// tools, tool_choice, documents and continue_final_message.
+void refuse_ignored_fields(const Json& body, bool has_template = false);
 
 }  // namespace metronome

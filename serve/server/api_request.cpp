@@ -7,10 +7,12 @@
 #include "core/base/json_text.h"
 #include "core/base/rng.h"
 #include "core/text/chat_template.h"
+#include "core/text/folder_chat.h"
 #include "core/text/tokenizer.h"
 #include "core/text/utf8.h"
 #include "serve/server/api_fields.h"
 #include "serve/server/api_known_fields.h"
+#include "serve/server/template_chat.h"
 
 namespace metronome {
 namespace {
@@ -136,6 +138,10 @@ std::string message_content(const Json& message, const std::string& name, std::s
 
 std::vector<TokenId> chat_prompt(const ApiFields& fields, const ServedModel& model,
                                  const EncodingLimits& limits) {
+  if (model.chat) {
+    const std::string prompt = template_prompt(fields, *model.chat, max_prompt_tokens(model));
+    return encode(model, limits, "messages", prompt, fields.truth("add_special_tokens", false));
+  }
   const Json* messages = fields.find("messages");
   if (messages == nullptr || !messages->is_array() || messages->empty()) {
     fields.fail("messages", "allowed: a list of at least one {\"role\": ..., \"content\": ...}");
@@ -328,7 +334,7 @@ ApiRequest parse_generation(ApiKind kind, std::string_view body, const ServedMod
   const Json json = parse_body(body);
   const ApiFields fields(json);
   check_model(fields, model);
-  refuse_ignored_fields(json);
+  refuse_ignored_fields(json, kind == ApiKind::Chat && model.chat != nullptr);
   refuse_unsupported(fields, model);
   ApiRequest request;
   request.kind = kind;

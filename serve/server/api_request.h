@@ -16,6 +16,7 @@
 
 namespace metronome {
 
+class FolderChat;
 class Tokenizer;
 
 // The served model.
@@ -23,6 +24,9 @@ struct ServedModel {
   std::string name;  // the name for clients
   std::string root;  // its name in the scenario
   std::shared_ptr<const Tokenizer> tokenizer;
+  // The chat template of the model's folder; null: that of the tokenizer's family
+  // (core/text/chat_template.h).
+  std::shared_ptr<const FolderChat> chat;
   std::int64_t vocab_size = 0;
   std::int32_t max_model_len = 0;
   bool computes = true;            // false: simulated, without logits

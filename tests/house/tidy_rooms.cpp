@@ -22,6 +22,7 @@ constexpr Room kRooms[] = {
     {"core/model", "core/base core/config core/gguf"},
     {"core/hardware", "core/base core/config"},
     {"core/text", "core/base core/gguf"},
+    {"core/text/jinja", "core/base core/text/utf8.h"},
     {"core/engine", "core/base core/model", "core/config"},
     {"core/engine/kv",
      "core/base core/engine/engine_config.h core/engine/prompt.h core/engine/request.h"},

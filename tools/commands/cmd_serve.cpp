@@ -8,6 +8,7 @@
 #include "core/base/number_text.h"
 #include "core/base/progress.h"
 #include "core/model/model_catalogue.h"
+#include "core/text/folder_chat.h"
 #include "core/text/tokenizer.h"
 #include "reports/terminal/text.h"
 #include "serve/client/load_client.h"
@@ -33,6 +34,7 @@ struct ServeOptions {
   double speed = 1;
   std::string model_name;
   std::string tokenizer;
+  std::string chat_template;
   std::string out;
   std::int64_t max_waiting = 1024;
   double drain_s = 30;
@@ -96,6 +98,9 @@ OptionList option_list(ServeOptions& options) {
        "name of the model for clients (default: as in the scenario)"},
       {"tokenizer FILE", &options.tokenizer,
        "a tokenizer.json or GGUF file (default: that of the model, else one token per byte)"},
+      {"chat-template FILE", &options.chat_template,
+       "a Jinja template that writes conversations as prompts (default: that of the model, else that "
+       "of the tokenizer's family)"},
       {"out DIR", &options.out,
        "record the served requests as they end, in DIR.served.jsonl; at the end write results as "
        "`metronome run` does, with the requests as trace.jsonl"},
@@ -200,6 +205,29 @@ std::shared_ptr<const Tokenizer> find_tokenizer(const ServeOptions& options,
   return path.empty() ? byte_tokenizer() : read_tokenizer(path);
 }
 
+std::shared_ptr<const FolderChat> find_chat(const ServeOptions& options, const Scenario& scenario) {
+  const std::string folder = find_model_folder(scenario.model);
+  std::optional<FolderChat> chat;
+  if (!options.chat_template.empty()) {
+    chat = FolderChat::read_file(options.chat_template, folder);
+  } else if (!folder.empty()) {
+    chat = FolderChat::read(folder);
+  }
+  return chat ? std::make_shared<const FolderChat>(std::move(*chat)) : nullptr;
+}
+
+std::string chat_text(const ServedModel& model) {
+  if (model.chat) return model.chat->name();
+  constexpr const char* kReason = ", as the model has no chat template here";
+  switch (model.tokenizer->chat_family()) {
+    case ChatFamily::Llama3: return std::string("of Llama 3") + kReason;
+    case ChatFamily::Qwen3: return std::string("of Qwen 3") + kReason;
+    case ChatFamily::Gemma3: return std::string("of Gemma 3") + kReason;
+    case ChatFamily::None: break;
+  }
+  return std::string("roles and contents in lines") + kReason;
+}
+
 ServedModel served_model(const ServeOptions& options, const PreparedVariant& variant,
                          std::string& tokenizer_text) {
   const Scenario& scenario = variant.scenario;
@@ -207,6 +235,7 @@ ServedModel served_model(const ServeOptions& options, const PreparedVariant& var
   model.root = scenario.model;
   model.name = options.model_name.empty() ? scenario.model : options.model_name;
   model.tokenizer = find_tokenizer(options, scenario, tokenizer_text);
+  model.chat = find_chat(options, scenario);
   model.vocab_size = variant.run->model.vocab_size;
   model.max_model_len = variant.run->setup.max_model_len;
   model.computes = options.backend != "sim";
@@ -319,6 +348,7 @@ void print_header(const ServeOptions& options, const PreparedVariant& variant,
                     grouped_text(setup.kv_cache.num_blocks) + " KV blocks of " +
                     std::to_string(setup.kv_cache.block_size) + " tokens");
   say("tokenizer", tokenizer);
+  say("chat template", chat_text(model));
   if (!variant.run->weights_text.empty()) say("weights", variant.run->weights_text);
   if (model.tokenizer->vocab_size() > model.vocab_size) {
     say("warning", "the tokenizer has " + grouped_text(model.tokenizer->vocab_size()) +

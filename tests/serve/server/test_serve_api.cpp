@@ -1,5 +1,6 @@
 
 #include "core/base/json.h"
+#include "core/text/folder_chat.h"
 #include "tests/catch.h"
 #include "tests/error_of.h"
 #include "tests/expected.h"
@@ -275,6 +276,57 @@ TEST_CASE("fields of a chat that are not honoured", "[serve]") {
   CHECK(of_chat("", R"(, "chat_template_kwargs": {"thinking": true})") ==
         "400 [chat_template_kwargs.thinking] chat_template_kwargs.thinking: is not supported; "
         "allowed: enable_thinking, date_string");
+}
+
+TEST_CASE("a chat is written by the template of the model's folder", "[serve]") {
+  ServedModel model = byte_model();
+  const auto use = [&model](const char* source) {
+    model.chat = std::make_shared<const FolderChat>(
+        FolderChat::from_text(source, "t", Json{{"bos_token", "<s>"}}));
+  };
+  const auto prompt = [&](const std::string& fields) {
+    return parse(ApiKind::Chat, "{" + fields + "}", model).prompts.front();
+  };
+  const auto refused = [&](const std::string& fields) {
+    return refusal(ApiKind::Chat, "{" + fields + "}", model);
+  };
+  const std::string hi = R"("messages": [{"role": "developer", "content": [
+      {"type": "text", "text": "a"}, {"type": "text", "text": "b"}]}])";
+  use("{{ bos_token }}{% for m in messages %}{{ m.role }}={{ m.content }};{% endfor %}"
+      "{{ tools | map(attribute='function.name') | join(',') if tools }}{{ x }}"
+      "{{ documents | length if documents }}{{ '>' if add_generation_prompt }}");
+  CHECK(prompt(hi) == bytes("<s>system=a\nb;>"));
+  CHECK(prompt(hi + R"(, "tools": [{"type": "function", "function": {"name": "f"}}],
+                        "tool_choice": "auto", "documents": [{"text": "d"}],
+                        "chat_template_kwargs": {"x": 5}, "add_generation_prompt": false)") ==
+        bytes("<s>system=a\nb;f51"));
+  CHECK(prompt(R"("continue_final_message": true,
+                  "messages": [{"role": "assistant", "content": "It"}])") ==
+        bytes("<s>assistant=It"));
+  CHECK(refused(hi + R"(, "continue_final_message": true, "add_generation_prompt": true)")
+            .starts_with("400 [continue_final_message]"));
+  CHECK(refused(hi + R"(, "tool_choice": "required")").starts_with("400 [tool_choice]"));
+  CHECK(refused(hi + R"(, "tools": [1])").starts_with("400 [tools]"));
+  CHECK(refused(hi + R"(, "chat_template_kwargs": {"messages": []})")
+            .starts_with("400 [chat_template_kwargs.messages]"));
+  CHECK(refused(R"("messages": [])").starts_with("400 [messages]"));
+  CHECK(refusal(ApiKind::Completion, R"({"prompt": "a", "tools": [{}]})", model)
+            .starts_with("400 [tools] tools: is not supported"));
+  use("{{ messages[0].tool_calls[0].function.arguments.city }}{{ messages[0].content is none }}");
+  const auto call = [](const std::string& arguments) {
+    return R"("messages": [{"role": "assistant", "tool_calls": [{"type": "function",
+        "function": {"name": "f", "arguments": )" +
+           arguments + "}}]}]";
+  };
+  CHECK(prompt(call(R"("{\"city\": \"Bonn\"}")")) == bytes("BonnTrue"));
+  CHECK(prompt(call(R"({"city": "Köln"})")) == bytes("KölnTrue"));
+  CHECK(refused(call("\"[\"")).starts_with("400 [messages[0].tool_calls[0]]"));
+  use("{{ raise_exception('No tools: ' ~ n) }}");
+  CHECK(refused(hi) == "400 [messages] messages: No tools: ");
+  use("{{ messages[0].content.x.y }}");
+  CHECK(refused(hi) ==
+        "400 [messages] messages: the chat template, line 1: 'str object' has no "
+        "attribute 'x'");
 }
 
 TEST_CASE("a body that is nested without end does no harm", "[serve]") {

@@ -1,0 +1,63 @@
+// The chat template of a model folder, and the texts of tokens that it names.
+#pragma once
+
+#include <ctime>
+#include <optional>
+#include <string>
+#include <string_view>
+
+#include "core/base/json.h"
+#include "core/text/jinja/template.h"
+
+namespace metronome {
+
+// What apply_chat_template of transformers is given.
+struct Conversation {
+  Json messages = Json::array();  // objects with a role and a content
+  Json tools;                     // null: none
+  Json documents;                 // null: none
+  Json arguments;                 // further variables of the template; null: none
+  bool add_generation_prompt = true;
+  // The prompt ends with the last message's content, which the answer continues.
+  bool continue_final_message = false;
+};
+
+// Immutable: several threads may render at once.
+class FolderChat {
+ public:
+  // The template of chat_template.jinja in the folder, else of `chat_template` in its
+  // tokenizer_config.json: a text, or a list of named texts, of which "tool_use" is for
+  // conversations with tools and "default" for all others. nullopt: the folder has none. Throws
+  // ConfigError, with the file, for one that cannot be read or rendered.
+  static std::optional<FolderChat> read(const std::string& folder);
+  // The template of a file, with the tokens of the folder ("": none). Throws ConfigError.
+  static FolderChat read_file(const std::string& path, const std::string& folder);
+  // A template's text. `name` is shown in messages; `tokens` is an object with the texts of
+  // bos_token, eos_token and others. Throws ConfigError.
+  static FolderChat from_text(std::string_view source, const std::string& name, Json tokens);
+
+  // Where the template comes from.
+  const std::string& name() const { return name_; }
+  // Contents that are lists of parts stay lists for such a template; for others they are texts.
+  bool takes_parts() const;
+  // Whether the template's text contains this word.
+  bool mentions(std::string_view word) const { return template_.mentions(word); }
+
+  // The prompt, to be encoded with add_special_tokens = false: what transformers'
+  // apply_chat_template gives. A message's `reasoning` is also its `reasoning_content` and
+  // `thinking`. `now` is the local time. Throws JinjaError for a conversation that the template
+  // does not take, and one whose last message cannot be continued.
+  std::string render(const Conversation& conversation, const std::tm& now) const;
+
+ private:
+  FolderChat(std::string name, JinjaTemplate parsed, Json tokens);
+
+  const JinjaTemplate& template_for(const Conversation& conversation) const;
+
+  std::string name_;
+  JinjaTemplate template_;
+  std::optional<JinjaTemplate> tool_template_;
+  Json tokens_;
+};
+
+}  // namespace metronome

@@ -1,0 +1,32 @@
+// The filters of Jinja, with transformers' tojson.
+#pragma once
+
+#include <string>
+#include <string_view>
+
+#include "core/text/jinja/arguments.h"
+#include "core/text/jinja/value.h"
+
+namespace metronome::jinja {
+
+// nullptr: no such filter, or one that is not supported.
+Callable find_filter(std::string_view name);
+// Those of texts and numbers, and those of sequences.
+Callable find_scalar_filter(std::string_view name);
+Callable find_sequence_filter(std::string_view name);
+std::string filter_names();
+
+// Python's json.dumps. Throws RenderError for what has no JSON.
+struct JsonForm {
+  bool escapes_non_ascii = false;
+  bool is_indented = false;
+  std::string indent;
+  std::string item_separator = ", ", key_separator = ": ";
+  bool sorts_keys = false;
+};
+std::string json_text(Runtime& runtime, const Value& value, const JsonForm& form);
+
+// What map, selectattr, sort and others look up by "a.b.0" or a number.
+Value looked_up(Runtime& runtime, Value value, const Value& attribute);
+
+}  // namespace metronome::jinja

@@ -1,0 +1,18 @@
+// The tests of Jinja: `value is NAME`.
+#pragma once
+
+#include <string>
+#include <string_view>
+
+#include "core/text/jinja/arguments.h"
+#include "core/text/jinja/value.h"
+
+namespace metronome::jinja {
+
+using ValueTest = bool (*)(Runtime& runtime, const Value& value, Arguments& arguments);
+
+// nullptr: no such test.
+ValueTest find_test(std::string_view name);
+std::string test_names();
+
+}  // namespace metronome::jinja

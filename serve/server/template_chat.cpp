@@ -1,0 +1,162 @@
+#include "serve/server/template_chat.h"
+
+#include <algorithm>
+#include <array>
+#include <ctime>
+#include <optional>
+#include <utility>
+
+#include "core/base/names.h"
+#include "serve/server/api_request.h"
+
+namespace metronome {
+namespace {
+
+// What a template gets by other fields of a request.
+constexpr std::array<std::string_view, 7> kOwnFields = {
+    "messages",      "tools",   "documents", "add_generation_prompt", "continue_final_message",
+    "chat_template", "tokenize"};
+
+Json joined_parts(const Json& content, const ApiFields& fields, const std::string& name,
+                  bool takes_parts, std::size_t max_parts) {
+  constexpr const char* kAllowed =
+      "allowed: a string, or a list of {\"type\": \"text\", \"text\": ...}";
+  if (!content.is_array()) fields.fail("content", kAllowed);
+  fields.list("content", max_parts);
+  Json parts = Json::array();
+  std::string text;
+  for (const Json& part : content) {
+    if (!part.is_object()) fields.fail("content", kAllowed);
+    const ApiFields part_fields(part, name + ".content.");
+    const std::string type = part_fields.name("type").value_or("text");
+    if (type != "text") {
+      part_fields.fail("type", "parts of type " + type + " are not supported; allowed: text");
+    }
+    const std::optional<std::string> part_text = part_fields.text("text");
+    if (!part_text) part_fields.fail("text", "is missing");
+    if (!parts.empty()) text += '\n';
+    text += *part_text;
+    parts.push_back(Json{{"type", "text"}, {"text", *part_text}});
+  }
+  return takes_parts ? parts : Json(std::move(text));
+}
+
+// Templates write arguments as JSON, so they need the value and not its text.
+void parse_arguments(Json& message, const std::string& name, std::size_t max_calls) {
+  Json* calls = message.find("tool_calls");
+  if (calls == nullptr || calls->is_null()) return;
+  ApiFields(message, name + ".").list("tool_calls", max_calls);
+  for (std::size_t i = 0; i < calls->size(); ++i) {
+    const std::string place = name + ".tool_calls[" + std::to_string(i) + "]";
+    Json* function = (*calls)[i].find("function");
+    if (function == nullptr || !function->is_object()) {
+      throw ApiError(400, place + ".function: is missing; allowed: a name and arguments", place);
+    }
+    Json* arguments = function->find("arguments");
+    if (arguments == nullptr || arguments->is_null()) {
+      (*function)["arguments"] = Json::object();
+      continue;
+    }
+    if (!arguments->is_string()) continue;
+    std::optional<Json> parsed;
+    try {
+      parsed = Json::parse(arguments->string(), {.max_depth = 64});
+    } catch (const JsonError&) {
+    }
+    if (!parsed || !parsed->is_object()) {
+      throw ApiError(400, place + ".function.arguments: is not the JSON of an object", place);
+    }
+    *arguments = std::move(*parsed);
+  }
+}
+
+Json read_messages(const ApiFields& fields, const FolderChat& chat, std::size_t max_entries) {
+  const Json* messages = fields.find("messages");
+  if (messages == nullptr || !messages->is_array() || messages->empty()) {
+    fields.fail("messages", "allowed: a list of at least one {\"role\": ..., \"content\": ...}");
+  }
+  fields.list("messages", max_entries);
+  const bool takes_parts = chat.takes_parts();
+  Json result = Json::array();
+  for (std::size_t i = 0; i < messages->size(); ++i) {
+    const std::string name = "messages[" + std::to_string(i) + "]";
+    Json message = (*messages)[i];
+    if (!message.is_object()) throw ApiError(400, name + ": is not an object", name);
+    const ApiFields message_fields((*messages)[i], name + ".");
+    const std::optional<std::string> role = message_fields.name("role");
+    if (!role) throw ApiError(400, name + ".role: is missing", name + ".role");
+    // "developer" is OpenAI's newer name for the role "system".
+    if (*role == "developer" && !chat.mentions("developer")) message["role"] = "system";
+    const Json* content = message_fields.find("content");
+    if (content == nullptr) {
+      message["content"] = message.contains("tool_calls") ? Json(nullptr) : Json("");
+    } else if (!content->is_string()) {
+      message["content"] = joined_parts(*content, message_fields, name, takes_parts, max_entries);
+    }
+    parse_arguments(message, name, max_entries);
+    result.push_back(std::move(message));
+  }
+  return result;
+}
+
+// A list of objects; null if it is absent or empty.
+Json read_objects(const ApiFields& fields, const char* name, std::size_t max_entries) {
+  const Json* list = fields.list(name, max_entries);
+  if (list == nullptr || list->empty()) return nullptr;
+  if (!std::all_of(list->begin(), list->end(),
+                   [](const Json& entry) { return entry.is_object(); })) {
+    fields.fail(name, "allowed: a list of objects");
+  }
+  return *list;
+}
+
+Json read_arguments(const ApiFields& fields) {
+  const Json* given = fields.find("chat_template_kwargs");
+  if (given == nullptr) return Json::object();
+  fields.fields("chat_template_kwargs");  // an object
+  for (const Json::Member& member : given->items()) {
+    if (std::find(kOwnFields.begin(), kOwnFields.end(), member.key) == kOwnFields.end()) continue;
+    const std::string name = "chat_template_kwargs." + member.key;
+    throw ApiError(400, name + ": is a field of the request; allowed: other names", name);
+  }
+  return *given;
+}
+
+void check_tool_choice(const ApiFields& fields) {
+  const Json* choice = fields.find("tool_choice");
+  if (choice == nullptr || *choice == Json("none") || *choice == Json("auto")) return;
+  fields.fail("tool_choice", "is not supported; allowed: null, \"none\", \"auto\"");
+}
+
+std::tm local_time() {
+  const std::time_t now = std::time(nullptr);
+  std::tm time{};
+  localtime_r(&now, &time);
+  return time;
+}
+
+}  // namespace
+
+std::string template_prompt(const ApiFields& fields, const FolderChat& chat,
+                            std::size_t max_entries) {
+  Conversation conversation;
+  conversation.messages = read_messages(fields, chat, max_entries);
+  check_tool_choice(fields);
+  conversation.tools = read_objects(fields, "tools", max_entries);
+  conversation.documents = read_objects(fields, "documents", max_entries);
+  conversation.arguments = read_arguments(fields);
+  conversation.continue_final_message = fields.truth("continue_final_message", false);
+  conversation.add_generation_prompt =
+      fields.truth("add_generation_prompt", !conversation.continue_final_message);
+  if (conversation.continue_final_message && conversation.add_generation_prompt) {
+    fields.fail("continue_final_message",
+                "contradicts add_generation_prompt; allowed: one of them");
+  }
+  try {
+    return chat.render(conversation, local_time());
+  } catch (const JinjaError& error) {
+    throw ApiError(400, std::string("messages: ") + error.what(), "messages");
+  }
+}
+
+}  // namespace metronome

@@ -1,0 +1,19 @@
+// Turns the messages of a chat request into a prompt by the chat template of the model's folder.
+#pragma once
+
+#include <cstddef>
+#include <string>
+
+#include "core/text/folder_chat.h"
+#include "serve/server/api_fields.h"
+
+namespace metronome {
+
+// Reads messages, tools, tool_choice, documents, add_generation_prompt, continue_final_message and
+// chat_template_kwargs. Contents that are lists of texts become one text, with line breaks between,
+// unless the template takes lists. Arguments of tool calls become objects, as in vLLM. At most
+// `max_entries` messages, and parts of each. Throws ApiError, also for what the template refuses.
+std::string template_prompt(const ApiFields& fields, const FolderChat& chat,
+                            std::size_t max_entries);
+
+}  // namespace metronome

@@ -1,0 +1,126 @@
+// The chat template of a model folder: where it is found, what it is given, and what it gives.
+#include <ctime>
+#include <string>
+
+#include "core/base/error.h"
+#include "core/text/folder_chat.h"
+#include "tests/catch.h"
+#include "tests/error_of.h"
+#include "tests/scratch_folder.h"
+
+using namespace metronome;
+using namespace metronome::testing;
+
+namespace {
+
+constexpr const char* kLines =
+    "{{ bos_token }}{% for m in messages %}{{ m.role }}: {{ m.content }}\n{% endfor %}"
+    "{% if add_generation_prompt %}assistant:{% endif %}";
+
+std::string render(const FolderChat& chat, const Conversation& conversation) {
+  return chat.render(conversation, std::tm{});
+}
+
+Conversation conversation_of(const char* messages) {
+  Conversation conversation;
+  conversation.messages = Json::parse(messages);
+  return conversation;
+}
+
+std::string prompt_of(const ScratchFolder& folder, const Conversation& conversation) {
+  return render(FolderChat::read(folder.path()).value(), conversation);
+}
+
+const char* const kHi = R"([{"role": "user", "content": "Hi"}])";
+
+}  // namespace
+
+TEST_CASE("a folder's template comes from its files in order", "[folder_chat]") {
+  const ScratchFolder folder;
+  CHECK_FALSE(FolderChat::read(folder.path()).has_value());
+  folder.write("tokenizer_config.json", R"({"bos_token": "<s>"})");
+  CHECK_FALSE(FolderChat::read(folder.path()).has_value());
+  folder.write("tokenizer_config.json", R"({"bos_token": {"content": "<s>", "lstrip": false},
+      "eos_token": null, "chat_template": "{{ bos_token }}{{ eos_token }}{{ unk_token }}"})");
+  folder.write("special_tokens_map.json",
+               R"({"bos_token": "<other>", "eos_token": {"content": "</s>"}})");
+  CHECK(prompt_of(folder, conversation_of(kHi)) == "<s></s>");
+  folder.write("chat_template.jinja", kLines);
+  CHECK(prompt_of(folder, conversation_of(kHi)) == "<s>user: Hi\nassistant:");
+  CHECK(FolderChat::read(folder.path())->name() == folder.path() + "/chat_template.jinja");
+}
+
+TEST_CASE("a conversation with tools has the template for tools", "[folder_chat]") {
+  const ScratchFolder folder;
+  folder.write("tokenizer_config.json", R"({"chat_template": [
+      {"name": "default", "template": "plain"},
+      {"name": "tool_use", "template": "{{ tools[0].function.name }}"}]})");
+  Conversation conversation = conversation_of(kHi);
+  CHECK(prompt_of(folder, conversation) == "plain");
+  conversation.tools = Json::parse(R"([{"type": "function", "function": {"name": "f"}}])");
+  CHECK(prompt_of(folder, conversation) == "f");
+}
+
+TEST_CASE("a folder with a template that is no template is refused in one line", "[folder_chat]") {
+  const ScratchFolder folder;
+  const auto refusal = [&](const std::string& config) {
+    folder.write("tokenizer_config.json", config);
+    return error_of<ConfigError>([&] { FolderChat::read(folder.path()); });
+  };
+  const std::string path = folder.path() + "/tokenizer_config.json: ";
+  CHECK(contains(refusal("{"), path + "is not JSON"));
+  CHECK(contains(refusal("[]"), path + "is not an object; allowed: "));
+  CHECK(contains(refusal(R"({"chat_template": 1})"), path + "chat_template: is not a text"));
+  CHECK(contains(refusal(R"({"chat_template": [{"name": "x", "template": ""}]})"),
+                 path + "chat_template: names no default; allowed: "));
+  CHECK(contains(refusal(R"({"chat_template": [{"name": "default"}]})"), "without name or templ"));
+  CHECK(contains(refusal(R"({"chat_template": "a\n{{ x | urlize }}"})"),
+                 path + "chat_template: line 2: the filter urlize is not supported; allowed: "));
+  CHECK(contains(refusal(R"({"chat_template": "", "bos_token": 5})"),
+                 path + "bos_token: is not a token; allowed: "));
+}
+
+TEST_CASE("a template gets the arguments of a request", "[folder_chat]") {
+  const FolderChat chat = FolderChat::from_text(
+      "{{ bos_token }}{{ enable_thinking }}{{ documents[0].text }}{{ messages[0].thinking }}"
+      "{{ messages[0].reasoning_content }}{{ tools is none }}{{ add_generation_prompt }}",
+      "t", Json{{"bos_token", "<s>"}});
+  Conversation conversation =
+      conversation_of(R"([{"role": "assistant", "content": "a", "reasoning": "b"}])");
+  conversation.arguments = Json{{"enable_thinking", false}};
+  conversation.documents = Json::parse(R"([{"text": "d"}])");
+  conversation.add_generation_prompt = false;
+  CHECK(render(chat, conversation) == "<s>FalsedbbTrueFalse");
+}
+
+TEST_CASE("the last message is continued where the template keeps its text", "[folder_chat]") {
+  const char* const messages =
+      R"([{"role": "user", "content": "Hi"}, {"role": "assistant", "content": "It is "}])";
+  Conversation conversation = conversation_of(messages);
+  conversation.continue_final_message = true;
+  conversation.add_generation_prompt = false;
+  const auto of = [](const char* source) { return FolderChat::from_text(source, "t", {}); };
+  CHECK(render(of(kLines), conversation) == "user: Hi\nassistant: It is ");
+  // A template that trims: the text ends without its space, as in transformers.
+  CHECK(render(of("{% for m in messages %}<{{ m.content | trim }}>{% endfor %}"), conversation) ==
+        "<Hi><It is");
+  CHECK_THROWS_AS(render(of("{{ messages[0].content }}"), conversation), JinjaError);
+  conversation.messages = Json::parse(R"([{"role": "assistant", "content": [
+      {"type": "text", "text": "a"}, {"type": "text", "text": "b"}]}])");
+  CHECK(render(of("{% for p in messages[0].content %}{{ p.text }},{% endfor %}"), conversation) ==
+        "a,b");
+  conversation.messages = Json::parse(R"([{"role": "assistant"}])");
+  CHECK_THROWS_AS(render(of(kLines), conversation), JinjaError);
+}
+
+TEST_CASE("a template that loops over contents takes parts", "[folder_chat]") {
+  const auto takes = [](const char* source) {
+    return FolderChat::from_text(source, "t", {}).takes_parts();
+  };
+  CHECK_FALSE(takes(kLines));
+  CHECK(takes("{% for p in message['content'] %}{% endfor %}"));
+  CHECK(takes("{% if 1 %}{% for p in message.content | list %}{% endfor %}{% endif %}"));
+  CHECK(takes("{% macro f(content) %}{% for p in content %}{% endfor %}{% endmacro %}"));
+  CHECK(takes("{{ m.content | selectattr('type', 'equalto', 'text') | map(attribute='text') }}"));
+  CHECK_FALSE(takes("{{ m.content | trim }}"));
+}
