@@ -18,6 +18,7 @@ constexpr Command kCommands[] = {
     {"sweep", "run a scenario at every point of a grid or a list of settings", sweep_command},
     {"tune", "find the settings that carry the highest load within an SLO", tune_command},
     {"serve", "serve a scenario's model and engine to clients of OpenAI's API", serve_command},
+    {"chat", "talk to a model in the terminal, with the times of its tokens", chat_command},
     {"bench", "time a model's steps on this GPU, with the least possible times", bench_command},
     {"bench-serve", "send a scenario's load to a server with OpenAI's API, and measure it",
      bench_serve_command},

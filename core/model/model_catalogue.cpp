@@ -1,5 +1,6 @@
 #include "core/model/model_catalogue.h"
 
+#include <cstdlib>
 #include <filesystem>
 
 #include "core/config/catalogue.h"
@@ -41,6 +42,18 @@ std::string lower(std::string_view text) {
     if (c >= 'A' && c <= 'Z') c = static_cast<char>(c - 'A' + 'a');
   }
   return result;
+}
+
+// Where tools/model puts what it fetches. Empty without a home.
+std::string fetched_models_folder() {
+  const auto variable = [](const char* name) -> std::string {
+    const char* const value = std::getenv(name);
+    return value == nullptr ? "" : value;
+  };
+  if (const std::string folder = variable("METRONOME_MODELS"); !folder.empty()) return folder;
+  std::string data = variable("XDG_DATA_HOME");
+  if (data.empty()) data = variable("HOME") + "/.local/share";
+  return data + "/metronome/models";
 }
 
 // For a name that is no catalogue model and no path. The catalogue is too long for a message.
@@ -189,12 +202,17 @@ std::vector<std::string> repositories_of(std::string_view model) {
 
 std::string find_gguf_file(const std::string& name_or_path) {
   if (find_entry(all_models(), name_or_path) != nullptr) return {};
-  return is_gguf_file(name_or_path) ? name_or_path : std::string();
+  if (is_gguf_file(name_or_path)) return name_or_path;
+  const bool is_name = name_or_path.find('/') == std::string::npos && !name_or_path.empty();
+  if (!is_name || path_exists(name_or_path)) return {};
+  const std::string path = (fs::path(fetched_models_folder()) / (name_or_path + ".gguf")).string();
+  return is_gguf_file(path) ? path : std::string();
 }
 
 std::string find_model_folder(const std::string& name_or_path) {
   const std::vector<ModelConfig>& models = all_models();
-  if (find_entry(models, name_or_path) != nullptr || is_gguf_file(name_or_path)) return {};
+  if (find_entry(models, name_or_path) != nullptr) return {};
+  if (!find_gguf_file(name_or_path).empty()) return {};
   if (!path_exists(name_or_path) && !catalogue_name(name_or_path).empty()) return {};
   if (is_folder(name_or_path)) return name_or_path;
   const std::string folder = fs::path(name_or_path).parent_path().string();
@@ -204,15 +222,15 @@ std::string find_model_folder(const std::string& name_or_path) {
 ModelConfig find_model(const std::string& name_or_path, const SourceLocation& where) {
   const std::vector<ModelConfig>& models = all_models();
   if (const ModelConfig* model = find_entry(models, name_or_path)) return *model;
+  if (const std::string file = find_gguf_file(name_or_path); !file.empty()) {
+    return read_gguf_config(GgufFile(file), printable(fs::path(file).stem().string()));
+  }
   if (!path_exists(name_or_path)) {
     const ModelConfig* model = find_entry(models, catalogue_name(name_or_path));
     if (model == nullptr) fail_unknown_model(models, name_or_path, where);
     return *model;
   }
   std::string path = name_or_path;
-  if (is_gguf_file(path)) {
-    return read_gguf_config(GgufFile(path), printable(fs::path(path).stem().string()));
-  }
   if (is_folder(path)) path = (fs::path(path) / "config.json").string();
   const std::optional<std::string> text = read_file(path);
   if (!text) fail_config(where, "model", "cannot read " + path + "; allowed: a readable file");

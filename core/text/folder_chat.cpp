@@ -1,11 +1,15 @@
 #include "core/text/folder_chat.h"
 
 #include <array>
+#include <cstdint>
 #include <utility>
+#include <vector>
 
 #include "core/base/error.h"
 #include "core/base/files.h"
 #include "core/base/json_place.h"
+#include "core/gguf/gguf_file.h"
+#include "core/text/gguf_tokenizer.h"
 #include "core/text/jinja/characters.h"
 
 namespace metronome {
@@ -141,6 +145,22 @@ std::string cut_at_mark(std::string prompt, const std::string& text) {
 
 FolderChat::FolderChat(std::string name, JinjaTemplate parsed, Json tokens)
     : name_(std::move(name)), template_(std::move(parsed)), tokens_(std::move(tokens)) {}
+
+std::optional<FolderChat> FolderChat::read_gguf(const std::string& path) {
+  const GgufFile file(path);
+  const std::string source = gguf_chat_template(file);
+  if (source.empty()) return std::nullopt;
+  const std::vector<std::string_view> texts = file.texts("tokenizer.ggml.tokens");
+  Json tokens = Json::object();
+  for (const auto& [name, key] :
+       {std::pair("bos_token", "bos_token_id"), std::pair("eos_token", "eos_token_id"),
+        std::pair("unk_token", "unknown_token_id"), std::pair("pad_token", "padding_token_id")}) {
+    const std::optional<std::int64_t> id = file.integer(std::string("tokenizer.ggml.") + key);
+    if (!id || *id < 0 || *id >= static_cast<std::int64_t>(texts.size())) continue;
+    tokens[name] = std::string(texts[static_cast<std::size_t>(*id)]);
+  }
+  return from_text(source, path + ": tokenizer.chat_template", std::move(tokens));
+}
 
 FolderChat FolderChat::from_text(std::string_view source, const std::string& name, Json tokens) {
   return FolderChat(name, JinjaTemplate::parse(source, name), std::move(tokens));

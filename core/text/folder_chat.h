@@ -32,6 +32,8 @@ class FolderChat {
   static std::optional<FolderChat> read(const std::string& folder);
   // The template of a file, with the tokens of the folder ("": none). Throws ConfigError.
   static FolderChat read_file(const std::string& path, const std::string& folder);
+  // The template in the metadata of a GGUF file; nullopt: it has none. Throws ConfigError.
+  static std::optional<FolderChat> read_gguf(const std::string& path);
   // A template's text. `name` is shown in messages; `tokens` is an object with the texts of
   // bos_token, eos_token and others. Throws ConfigError.
   static FolderChat from_text(std::string_view source, const std::string& name, Json tokens);

@@ -29,6 +29,7 @@ int workload_command(const Arguments& arguments);
 int sweep_command(const Arguments& arguments);
 int tune_command(const Arguments& arguments);
 int serve_command(const Arguments& arguments);
+int chat_command(const Arguments& arguments);
 int bench_command(const Arguments& arguments);
 int bench_serve_command(const Arguments& arguments);
 int calibrate_command(const Arguments& arguments);

@@ -7,11 +7,9 @@
 
 #include "core/base/number_text.h"
 #include "core/base/progress.h"
-#include "core/model/model_catalogue.h"
-#include "core/text/folder_chat.h"
-#include "core/text/tokenizer.h"
 #include "reports/terminal/text.h"
 #include "serve/client/load_client.h"
+#include "serve/server/engine_thread.h"
 #include "serve/server/http_server.h"
 #include "serve/server/served_record.h"
 #include "serve/server/service.h"
@@ -19,6 +17,7 @@
 #include "study/run/wall_clock.h"
 #include "tools/commands/cli.h"
 #include "tools/commands/command_options.h"
+#include "tools/commands/local_model.h"
 #include "tools/commands/run_choice.h"
 
 namespace metronome {
@@ -27,14 +26,10 @@ namespace {
 struct ServeOptions {
   std::string scenario;
   std::vector<std::string> assignments;
-  std::string variant;
-  std::string backend = "sim";
+  LocalModelChoice choice;
   std::string host = "127.0.0.1";
   int port = 8000;
   double speed = 1;
-  std::string model_name;
-  std::string tokenizer;
-  std::string chat_template;
   std::string out;
   std::int64_t max_waiting = 1024;
   double drain_s = 30;
@@ -77,9 +72,9 @@ OptionList option_list(ServeOptions& options) {
   return {
       {"set KEY=VALUE", &options.assignments,
        "override a key (see `metronome list keys`); repeatable"},
-      {"variant NAME", &options.variant,
+      {"variant NAME", &options.choice.variant,
        "the variant to serve; required if the scenario has several"},
-      {"backend NAME", &options.backend, "sim (the default), cpu or cuda"},
+      {"backend NAME", &options.choice.backend, "sim (the default), cpu or cuda"},
       {"host ADDRESS", &options.host, "address to listen on (default: 127.0.0.1; 0.0.0.0: all)"},
       {"port N", &options.port, "port to listen on (default: 8000; 0: any)"},
       {"api-key KEY", &options.access.api_key,
@@ -94,12 +89,13 @@ OptionList option_list(ServeOptions& options) {
        "serve HTTPS with this certificate, followed by those of its issuers (PEM)"},
       {"ssl-keyfile FILE", &options.key_file, "the key of --ssl-certfile (PEM)"},
       {"speed X", &options.speed, "simulated time runs X times as fast as real time (default: 1)"},
-      {"model-name NAME", &options.model_name,
+      {"model-name NAME", &options.choice.model_name,
        "name of the model for clients (default: as in the scenario)"},
-      {"tokenizer FILE", &options.tokenizer,
+      {"tokenizer FILE", &options.choice.tokenizer,
        "a tokenizer.json or GGUF file (default: that of the model, else one token per byte)"},
-      {"chat-template FILE", &options.chat_template,
-       "a Jinja template that writes conversations as prompts (default: that of the model, else that "
+      {"chat-template FILE", &options.choice.chat_template,
+       "a Jinja template that writes conversations as prompts (default: that of the model, else "
+       "that "
        "of the tokenizer's family)"},
       {"out DIR", &options.out,
        "record the served requests as they end, in DIR.served.jsonl; at the end write results as "
@@ -133,7 +129,7 @@ void check_count(const char* option, std::int64_t count) {
 }
 
 void check(const ServeOptions& options) {
-  check_backend(options.backend);
+  check_backend(options.choice.backend);
   if (options.port < 0 || options.port > 65535) {
     throw UsageError("--port: " + std::to_string(options.port) +
                      " is not a port; allowed: 0 to 65535");
@@ -141,9 +137,9 @@ void check(const ServeOptions& options) {
   if (!(options.speed >= 0.001 && options.speed <= 1e6)) {
     throw UsageError("--speed: is out of range; allowed: 0.001 to 1000000");
   }
-  if (options.speed != 1 && options.backend != "sim") {
+  if (options.speed != 1 && options.choice.backend != "sim") {
     throw UsageError("--speed: only simulated time can run faster; allowed: 1 with --backend=" +
-                     options.backend);
+                     options.choice.backend);
   }
   check_count("--max-waiting", options.max_waiting);
   check_count("--max-connections", options.limits.max_connections);
@@ -174,117 +170,6 @@ std::vector<std::string> entries_of(const char* option, std::string_view list) {
 bool is_beyond_loopback(const std::string& host) {
   return !(host == "localhost" || host == "::1" || host.starts_with("127."));
 }
-
-Scenario chosen_scenario(const ServeOptions& options) {
-  const ScenarioFile file =
-      load_scenario(options.scenario, options.assignments, std::nullopt, options.backend);
-  std::vector<std::string> names;
-  if (!options.variant.empty()) names.push_back(options.variant);
-  std::vector<Scenario> chosen = chosen_variants(file, names);
-  if (chosen.size() > 1) {
-    std::string allowed;
-    for (const Scenario& scenario : chosen)
-      allowed += (allowed.empty() ? "" : ", ") + scenario.name;
-    throw UsageError("--variant: " + options.scenario +
-                     " has several variants; allowed: " + allowed);
-  }
-  return std::move(chosen.front());
-}
-
-std::shared_ptr<const Tokenizer> find_tokenizer(const ServeOptions& options,
-                                                const Scenario& scenario, std::string& text) {
-  std::string path = options.tokenizer;
-  if (path.empty()) {
-    const std::string folder = find_model_folder(scenario.model);
-    path = folder.empty() ? find_gguf_file(scenario.model) : folder + "/tokenizer.json";
-    if (!std::filesystem::exists(path)) path.clear();
-  }
-  text = path.empty() ? "bytes: one token per byte, as the model has no tokenizer.json here; "
-                        "--tokenizer FILE gives texts their real lengths"
-                      : path;
-  return path.empty() ? byte_tokenizer() : read_tokenizer(path);
-}
-
-std::shared_ptr<const FolderChat> find_chat(const ServeOptions& options, const Scenario& scenario) {
-  const std::string folder = find_model_folder(scenario.model);
-  std::optional<FolderChat> chat;
-  if (!options.chat_template.empty()) {
-    chat = FolderChat::read_file(options.chat_template, folder);
-  } else if (!folder.empty()) {
-    chat = FolderChat::read(folder);
-  }
-  return chat ? std::make_shared<const FolderChat>(std::move(*chat)) : nullptr;
-}
-
-std::string chat_text(const ServedModel& model) {
-  if (model.chat) return model.chat->name();
-  constexpr const char* kReason = ", as the model has no chat template here";
-  switch (model.tokenizer->chat_family()) {
-    case ChatFamily::Llama3: return std::string("of Llama 3") + kReason;
-    case ChatFamily::Qwen3: return std::string("of Qwen 3") + kReason;
-    case ChatFamily::Gemma3: return std::string("of Gemma 3") + kReason;
-    case ChatFamily::None: break;
-  }
-  return std::string("roles and contents in lines") + kReason;
-}
-
-ServedModel served_model(const ServeOptions& options, const PreparedVariant& variant,
-                         std::string& tokenizer_text) {
-  const Scenario& scenario = variant.scenario;
-  ServedModel model;
-  model.root = scenario.model;
-  model.name = options.model_name.empty() ? scenario.model : options.model_name;
-  model.tokenizer = find_tokenizer(options, scenario, tokenizer_text);
-  model.chat = find_chat(options, scenario);
-  model.vocab_size = variant.run->model.vocab_size;
-  model.max_model_len = variant.run->setup.max_model_len;
-  model.computes = options.backend != "sim";
-  model.orders_by_priority =
-      scenario.scheduler.order == QueueOrder::Priority ||
-      scenario.scheduler.vllm.scheduling_policy == VllmConfig::Policy::Priority;
-  model.seed = scenario.seed;
-  for (const RequestSpec& request : variant.workload->requests) {
-    model.answer_lengths.push_back(request.max_output_tokens);
-  }
-  return model;
-}
-
-// The engine's thread. An exception in it is stored and reported at once.
-class EngineThread {
- public:
-  EngineThread(LiveEngine& engine, ServeClock& clock, std::vector<EventSink*> sinks,
-               std::function<void(const std::string&)> on_error)
-      : engine_(engine),
-        clock_(clock),
-        thread_([this, sinks = std::move(sinks), on_error = std::move(on_error)] {
-          try {
-            engine_.serve(sinks);
-          } catch (const ServeClock::Stopped&) {
-          } catch (const std::exception& error) {
-            error_ = error.what();
-            on_error(error_);
-          }
-        }) {}
-  // Stops serving if nobody joined before: the server failed.
-  ~EngineThread() {
-    if (!thread_.joinable()) return;
-    clock_.stop();
-    join();
-  }
-
-  // Waits until running requests have ended. Returns the error; empty: none.
-  const std::string& join() {
-    engine_.close();
-    thread_.join();
-    return error_;
-  }
-
- private:
-  LiveEngine& engine_;
-  ServeClock& clock_;
-  std::string error_;
-  std::thread thread_;
-};
 
 // From the first signal to the end of the server.
 class Shutdown {
@@ -334,28 +219,8 @@ class Shutdown {
   std::chrono::steady_clock::time_point deadline_;
 };
 
-void print_header(const ServeOptions& options, const PreparedVariant& variant,
-                  const ServedModel& model, const std::string& tokenizer, std::uint16_t port) {
-  const EngineSetup& setup = variant.run->setup;
-  say("model", model.name + " on " + variant.run->device +
-                   (model.computes
-                        ? ""
-                        : ", simulated" + (options.speed == 1 ? std::string()
-                                                              : " " + fixed_text(options.speed, 3) +
-                                                                    " times as fast")));
-  say("engine", variant.scenario.scheduler.policy + ", " + std::to_string(setup.max_num_seqs) +
-                    " sequences of up to " + std::to_string(setup.max_model_len) + " tokens, " +
-                    grouped_text(setup.kv_cache.num_blocks) + " KV blocks of " +
-                    std::to_string(setup.kv_cache.block_size) + " tokens");
-  say("tokenizer", tokenizer);
-  say("chat template", chat_text(model));
-  if (!variant.run->weights_text.empty()) say("weights", variant.run->weights_text);
-  if (model.tokenizer->vocab_size() > model.vocab_size) {
-    say("warning", "the tokenizer has " + grouped_text(model.tokenizer->vocab_size()) +
-                       " tokens and the model " + grouped_text(model.vocab_size) +
-                       ": a text with a token beyond the model's is refused");
-  }
-  if (!variant.run->warning.empty()) say("warning", variant.run->warning);
+void print_header(const ServeOptions& options, const LocalModel& local, std::uint16_t port) {
+  local.print_header(options.speed);
   const bool is_ipv6 = options.host.find(':') != std::string::npos;
   say("serving", (options.certificate_file.empty() ? "http://" : "https://") +
                      (is_ipv6 ? "[" + options.host + "]" : options.host) + ":" +
@@ -364,22 +229,18 @@ void print_header(const ServeOptions& options, const PreparedVariant& variant,
 }
 
 int serve(const ServeOptions& options) {
-  std::vector<Scenario> scenarios;
-  scenarios.push_back(chosen_scenario(options));
-  const std::unique_ptr<Backend> backend = make_backend(options.backend);
-  std::vector<PreparedVariant> variants = prepare_variants(*backend, std::move(scenarios));
-  PreparedVariant& variant = variants.front();
-  std::string tokenizer_text;
-  const ServedModel model = served_model(options, variant, tokenizer_text);
+  LocalModel local(options.scenario, options.assignments, options.choice);
+  PreparedVariant& variant = local.variant();
+  const ServedModel& model = local.served();
   HttpServer server(options.limits, options.access);
   std::optional<ServedRecord> record;  // its thread posts to the server
-  if (!options.out.empty()) record.emplace(options.out, *backend, variant, date_text());
+  if (!options.out.empty()) record.emplace(options.out, local.backend(), variant, date_text());
   raise_open_file_limit();  // each connection needs a descriptor
   if (!options.certificate_file.empty()) server.use_tls(options.certificate_file, options.key_file);
   server.listen(options.host, static_cast<std::uint16_t>(options.port));
   variant.run->load([] {});
 
-  ServeClock clock = options.backend == "sim" ? ServeClock(options.speed) : ServeClock();
+  ServeClock clock = options.choice.backend == "sim" ? ServeClock(options.speed) : ServeClock();
   const PlausibleText text(*model.tokenizer);
   Service* events_to = nullptr;
   std::function<std::int64_t()> num_recorded;
@@ -401,7 +262,7 @@ int serve(const ServeOptions& options) {
               << " is reached from other machines, and everybody may use the server; --api-key "
                  "asks for a key\n";
   }
-  if (!options.is_quiet) print_header(options, variant, model, tokenizer_text, server.port());
+  if (!options.is_quiet) print_header(options, local, server.port());
   std::vector<EventSink*> sinks;
   if (record) {
     sinks = record->sinks(engine);

@@ -1,0 +1,166 @@
+#include "tools/commands/chat_demo.h"
+
+#include <algorithm>
+#include <iostream>
+#include <span>
+#include <string>
+#include <vector>
+
+#include "core/base/json.h"
+#include "core/base/number_text.h"
+#include "core/base/progress.h"
+#include "core/engine/event.h"
+#include "core/scenario/engine_setup.h"
+#include "core/text/tokenizer.h"
+#include "reports/terminal/text.h"
+#include "serve/server/engine_thread.h"
+#include "serve/server/local_client.h"
+#include "study/run/variant_run.h"
+#include "tools/commands/cli.h"
+
+namespace metronome {
+namespace {
+
+constexpr std::int32_t kShortTokens = 48;    // of the short prompt's answer
+constexpr std::int32_t kLongTokens = 16;     // of the long prompt's answer
+constexpr std::size_t kTokensBefore = 8;     // of the short answer, when the long prompt arrives
+constexpr std::int32_t kLongPrompt = 1200;   // tokens, about
+constexpr std::int32_t kChunk = 64;          // tokens a step
+constexpr std::size_t kMaxShownDecodes = 3;  // steps without a prompt that are shown in a row
+
+// A logbook of about `num_tokens` tokens, and a question about it.
+std::string long_prompt(const Tokenizer& tokenizer, std::int32_t num_tokens) {
+  std::string text = "Here is the logbook of a lighthouse.\n";
+  for (int day = 1; static_cast<std::int32_t>(tokenizer.encode(text, false).size()) < num_tokens;
+       ++day) {
+    text += "Day " + std::to_string(day) + ": the wind blew from the " +
+            (day % 3 == 0   ? "north"
+             : day % 3 == 1 ? "west"
+                            : "south") +
+            ", " + std::to_string(day * 7 % 23) + " ships passed, and the lamp burned " +
+            std::to_string(day * 5 % 11 + 3) + " hours.\n";
+  }
+  return text + "How many ships passed on day 3?";
+}
+
+Json chat_body(const std::string& prompt, std::int32_t max_tokens) {
+  Json message = Json::object();
+  message["role"] = "user";
+  message["content"] = prompt;
+  Json body = Json::object();
+  body["messages"] = Json::array();
+  body["messages"].push_back(message);
+  body["temperature"] = 0;
+  body["max_tokens"] = max_tokens;
+  body["ignore_eos"] = true;
+  return body;
+}
+
+// Prints steps as they end: prompts with their tokens, decodes by number.
+class StepPrinter final : public EventSink {
+ public:
+  void on_event(const Event&, const Request&) override {}
+  void on_step(const StepRecord& step, std::span<const ScheduledChunk>,
+               const RequestTable&) override {
+    num_decode_steps_ = step.num_prefill_tokens > 0 ? 0 : num_decode_steps_ + 1;
+    if (num_decode_steps_ > kMaxShownDecodes) {
+      if (num_decode_steps_ == kMaxShownDecodes + 1) std::cout << "  ...\n";
+      return;
+    }
+    const std::string prompt = step.num_prefill_tokens > 0
+                                   ? std::to_string(step.num_prefill_tokens) + " prompt tokens"
+                                   : "";
+    const std::string decodes = step.num_decode_tokens > 0
+                                    ? std::to_string(step.num_decode_tokens) + " decode" +
+                                          (step.num_decode_tokens > 1 ? "s" : "")
+                                    : "";
+    std::cout << "  step " << padded(std::to_string(step.step_index), 4) << padded(prompt, 20)
+              << padded(decodes, 12) << shown_ms(step.finished_at - step.started_at) << '\n';
+  }
+
+ private:
+  static std::string padded(const std::string& text, std::size_t width) {
+    return text + std::string(width - std::min(width - 1, text.size()), ' ');
+  }
+
+  std::size_t num_decode_steps_ = 0;
+};
+
+struct DemoRun {
+  LocalAnswer brief;  // of the short prompt
+  LocalAnswer lengthy;
+};
+
+DemoRun run_once(LocalModel& local, const std::string& document) {
+  PreparedVariant& variant = local.variant();
+  variant.run->load([] { throw_if_interrupted(); });
+  const bool is_simulated = !local.backend().is_measured();
+  ServeClock clock = is_simulated ? ServeClock(1) : ServeClock();
+  const PlausibleText text(*local.served().tokenizer);
+  LocalClient* client_of_engine = nullptr;
+  LiveEngine engine(*variant.run, clock, text, 16, [&] { client_of_engine->on_events(); });
+  LocalClient client(local.served(), engine);
+  client_of_engine = &client;
+  catch_signals();
+  StepPrinter printer;
+  EngineThread thread(engine, clock, {&printer},
+                      [&](const std::string& error) { client.fail(error); });
+  const std::uint64_t brief =
+      client.ask(chat_body("Tell me about the sea in a few sentences.", kShortTokens));
+  while (client.answer(brief).token_times.size() < kTokensBefore) client.wait({});
+  const std::uint64_t lengthy = client.ask(chat_body(document, kLongTokens));
+  DemoRun run;
+  run.lengthy = client.finish(lengthy, {});
+  run.brief = client.finish(brief, {});
+  return run;
+}
+
+std::vector<std::string> row_of(const std::string& name, const DemoRun& run) {
+  std::vector<TimeNs> gaps = run.brief.gaps();
+  std::sort(gaps.begin(), gaps.end());
+  if (gaps.empty()) gaps.push_back(0);
+  return {name, shown_ms(gaps[gaps.size() / 2]), shown_ms(gaps.back()),
+          shown_ms(run.lengthy.ttft())};
+}
+
+}  // namespace
+
+int run_chat_demo(LocalModel& local) {
+  const std::int32_t room =
+      local.served().max_model_len - kLongTokens - 64;  // for the question and the template
+  const std::string document =
+      long_prompt(*local.served().tokenizer, std::min(kLongPrompt, room / 2 + room / 4));
+  local.print_header();
+  const struct {
+    const char* name;
+    const char* text;
+    std::vector<std::string> settings;
+  } ways[] = {
+      {"whole prompt", "The long prompt is computed in one step:", {"scheduler.policy=continuous"}},
+      {"chunks",
+       "The long prompt is computed in chunks, beside the other answer's tokens:",
+       {"scheduler.policy=token_budget",
+        "scheduler.max_num_batched_tokens=" + std::to_string(kChunk)}},
+  };
+  std::vector<std::vector<std::string>> rows = {
+      {"", "gaps p50", "longest gap", "long prompt's first token"}};
+  std::vector<DemoRun> runs;
+  for (const auto& way : ways) {
+    std::cout << '\n' << way.text << '\n';
+    local.use(way.settings);
+    runs.push_back(run_once(local, document));
+    rows.push_back(row_of(way.name, runs.back()));
+  }
+  std::cout << "\nThe short prompt's answer:\n  " << one_line(runs[0].brief.text)
+            << "\nThe long prompt's answer (" << runs[0].lengthy.num_prompt_tokens
+            << " prompt tokens):\n  " << one_line(runs[0].lengthy.text) << "\n\n"
+            << "What the reader of the short answer saw:\n"
+            << aligned_rows(rows);
+  const bool are_equal =
+      runs[0].brief.text == runs[1].brief.text && runs[0].lengthy.text == runs[1].lengthy.text;
+  std::cout << (are_equal ? "Both ways gave the same texts.\n"
+                          : "The two ways gave different texts.\n");
+  return kExitDone;
+}
+
+}  // namespace metronome

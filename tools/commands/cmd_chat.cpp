@@ -1,0 +1,241 @@
+#include <unistd.h>
+
+#include <algorithm>
+#include <filesystem>
+#include <iostream>
+#include <memory>
+#include <optional>
+#include <string>
+#include <vector>
+
+#include "core/base/error.h"
+#include "core/base/json.h"
+#include "core/base/number_text.h"
+#include "core/base/progress.h"
+#include "core/text/tokenizer.h"
+#include "reports/terminal/text.h"
+#include "serve/server/engine_thread.h"
+#include "serve/server/local_client.h"
+#include "study/run/variant_run.h"
+#include "tools/commands/chat_demo.h"
+#include "tools/commands/cli.h"
+#include "tools/commands/command_options.h"
+#include "tools/commands/local_model.h"
+#include "tools/commands/run_choice.h"
+
+namespace metronome {
+namespace {
+
+struct ChatOptions {
+  std::string model;
+  std::vector<std::string> assignments;
+  LocalModelChoice choice = {.backend = "cpu"};
+  std::string system;
+  std::optional<std::string> prompt;
+  std::int64_t max_tokens = 512;
+  double temperature = 0.7;
+  std::string seed;
+  bool runs_demo = false;
+};
+
+constexpr CommandText kText = {
+    .name = "chat",
+    .arguments = "MODEL [OPTION...]",
+    .summary =
+        "Talks to a model in the terminal. MODEL is a name, a GGUF file or a folder\n"
+        "(`tools/model smollm2` fetches a small one), or a scenario (.yaml), whose scheduler and\n"
+        "settings then hold. Beneath each answer stand its time to the first token and the gaps\n"
+        "between tokens. An empty line or /quit ends the chat, /new forgets what was said.\n",
+    .examples =
+        "examples:\n"
+        "  tools/model smollm2\n"
+        "  metronome chat smollm2\n"
+        "  metronome chat smollm2 --prompt \"Why is the sky blue?\" --temperature 0\n"
+        "  metronome chat smollm2 --demo\n"
+        "  metronome chat smollm2 --set scheduler.max_num_batched_tokens=32\n"
+        "\n"
+        "exit codes: 0 done, 1 the engine failed, 2 bad input\n",
+    .file_name = "MODEL",
+    .file_kind = "model"};
+
+OptionList option_list(ChatOptions& options) {
+  return {
+      {"prompt TEXT", &options.prompt, "ask this, print the answer and end"},
+      {"system TEXT", &options.system, "the system message"},
+      {"max-tokens N", &options.max_tokens, "longest answer (default: 512)"},
+      {"temperature T", &options.temperature, "0: always the likeliest token (default: 0.7)"},
+      {"seed N", &options.seed, "of the answers' random choices (default: the scenario's)"},
+      {"demo", &options.runs_demo,
+       "let a long prompt arrive while a short one is answered, in one step and in chunks; print "
+       "steps and gaps"},
+      {"chat-template FILE", &options.choice.chat_template,
+       "a Jinja template that writes conversations as prompts (default: the model's own)"},
+      {"tokenizer FILE", &options.choice.tokenizer,
+       "a tokenizer.json or a GGUF file (default: the model's own)"},
+      {"backend NAME", &options.choice.backend, "cpu (the default), cuda or sim"},
+      {"variant NAME", &options.choice.variant, "of a scenario with several"},
+      {"set KEY=VALUE", &options.assignments,
+       "override a key of the scenario (see `metronome list keys`); repeatable"},
+  };
+}
+
+void check(const ChatOptions& options) {
+  check_backend(options.choice.backend);
+  if (options.max_tokens < 1 || options.max_tokens > 1'000'000) {
+    throw UsageError("--max-tokens: " + std::to_string(options.max_tokens) +
+                     " is out of range; allowed: 1 to 1000000");
+  }
+  if (!(options.temperature >= 0 && options.temperature <= 2)) {
+    throw UsageError("--temperature: is out of range; allowed: 0 to 2");
+  }
+  if (options.runs_demo && options.prompt) {
+    throw UsageError("--demo: has prompts of its own; allowed: without --prompt");
+  }
+}
+
+Json message(const char* role, std::string_view content) {
+  Json json = Json::object();
+  json["role"] = role;
+  json["content"] = std::string(content);
+  return json;
+}
+
+// "first token 212 ms (35 prompt tokens, 21 cached); 48 tokens, gaps 22 ms (p50), 31 ms (longest)".
+std::string times_text(const LocalAnswer& answer) {
+  std::string text = "first token " + shown_ms(answer.ttft()) + " (" +
+                     std::to_string(answer.num_prompt_tokens) + " prompt tokens, " +
+                     std::to_string(answer.num_cached_tokens) + " of them cached)";
+  std::vector<TimeNs> gaps = answer.gaps();
+  if (gaps.empty()) return text;
+  std::sort(gaps.begin(), gaps.end());
+  const double seconds =
+      static_cast<double>(answer.token_times.back() - answer.token_times.front()) * 1e-9;
+  return text + "; then " + std::to_string(gaps.size()) + " tokens, gaps p50 " +
+         shown_ms(gaps[gaps.size() / 2]) + ", longest " + shown_ms(gaps.back()) + ", " +
+         fixed_text(static_cast<double>(gaps.size()) / seconds, 1) + " tokens/s";
+}
+
+// Line breaks stay; other control characters, which could move the cursor, are escaped.
+std::string printable_lines(std::string_view text) {
+  std::string lines;
+  while (true) {
+    const std::size_t end = text.find('\n');
+    lines += printable(std::string(text.substr(0, end)));
+    if (end == text.npos) return lines;
+    lines += '\n';
+    text.remove_prefix(end + 1);
+  }
+}
+
+class Chat {
+ public:
+  Chat(const ChatOptions& options, const ServedModel& model, LocalClient& client)
+      : options_(options), model_(model), client_(client) {
+    reset();
+  }
+
+  void reset() {
+    messages_ = Json::array();
+    if (!options_.system.empty()) messages_.push_back(message("system", options_.system));
+  }
+
+  // Asks, prints the answer as it comes, and remembers both.
+  void say_and_answer(const std::string& text) {
+    Json body = Json::object();
+    body["messages"] = messages_;
+    body["messages"].push_back(message("user", text));
+    body["temperature"] = options_.temperature;
+    const std::int64_t room = model_.max_model_len;
+    body["max_tokens"] = std::min(options_.max_tokens, room);
+    if (!options_.seed.empty()) body["seed"] = parse_seed(options_.seed);
+    std::uint64_t number = 0;
+    try {
+      number = ask_within(body);
+    } catch (const ApiError& error) {
+      std::cout << "(not asked: " << one_line(error.what()) << "; /new begins a new chat)\n";
+      return;
+    }
+    const LocalAnswer& answer = client_.finish(number, [](std::uint64_t, std::string_view piece) {
+      std::cout << printable_lines(piece) << std::flush;
+    });
+    std::cout << (answer.text.ends_with('\n') ? "" : "\n");
+    if (!answer.error.empty()) std::cout << "(" << one_line(answer.error) << ")\n";
+    std::cout << dim(times_text(answer)) << "\n" << std::flush;
+    messages_.push_back(message("user", text));
+    messages_.push_back(message("assistant", answer.text));
+  }
+
+ private:
+  // With as many output tokens as the context has room for, if it has less than asked.
+  std::uint64_t ask_within(Json& body) {
+    try {
+      return client_.ask(body);
+    } catch (const ApiError&) {
+      body["max_tokens"] = Json();
+      return client_.ask(body);
+    }
+  }
+
+  static std::string dim(const std::string& text) {
+    return is_capable_terminal(STDOUT_FILENO) ? "\033[2m" + text + "\033[0m" : text;
+  }
+
+  const ChatOptions& options_;
+  const ServedModel& model_;
+  LocalClient& client_;
+  Json messages_;
+};
+
+// Reads lines until the end, an empty line or /quit.
+void converse(Chat& chat) {
+  const bool is_typed = isatty(STDIN_FILENO) != 0;
+  std::string line;
+  while (true) {
+    if (is_typed) std::cout << "> " << std::flush;
+    if (!std::getline(std::cin, line)) break;
+    throw_if_interrupted();
+    if (line.empty() || line == "/quit") break;
+    if (line == "/new") {
+      chat.reset();
+    } else {
+      chat.say_and_answer(line);
+    }
+  }
+  throw_if_interrupted();
+}
+
+int chat(const ChatOptions& options) {
+  LocalModel local(options.model, options.assignments, options.choice);
+  if (options.runs_demo) return run_chat_demo(local);
+  PreparedVariant& variant = local.variant();
+  variant.run->load([] { throw_if_interrupted(); });
+  ServeClock clock = options.choice.backend == "sim" ? ServeClock(1) : ServeClock();
+  const PlausibleText text(*local.served().tokenizer);
+  LocalClient* client_of_engine = nullptr;
+  LiveEngine engine(*variant.run, clock, text, 16, [&] { client_of_engine->on_events(); });
+  LocalClient client(local.served(), engine);
+  client_of_engine = &client;
+  if (!options.prompt) local.print_header();
+  catch_signals();
+  EngineThread thread(engine, clock, {}, [&](const std::string& error) { client.fail(error); });
+  Chat session(options, local.served(), client);
+  if (options.prompt) {
+    session.say_and_answer(*options.prompt);
+  } else {
+    converse(session);
+  }
+  return kExitDone;
+}
+
+}  // namespace
+
+int chat_command(const Arguments& arguments) {
+  ChatOptions options;
+  const auto line = parse_command(kText, option_list(options), arguments);
+  if (!line) return kExitDone;
+  options.model = line->file();
+  check(options);
+  return chat(options);
+}
+
+}  // namespace metronome

@@ -1,0 +1,157 @@
+#include "tools/commands/local_model.h"
+
+#include <filesystem>
+#include <optional>
+#include <utility>
+
+#include "core/base/json.h"
+#include "core/base/number_text.h"
+#include "core/model/model_catalogue.h"
+#include "core/text/folder_chat.h"
+#include "core/text/tokenizer.h"
+#include "reports/terminal/text.h"
+#include "study/run/variant_run.h"
+#include "tools/commands/run_choice.h"
+
+namespace metronome {
+namespace {
+
+// The scenario of a model that nothing else is said of: prompts in chunks, and answers of earlier
+// turns are found in the cache.
+std::string plain_scenario(const std::string& model) {
+  return "model: " + Json(model).dump() +
+         "\n"
+         "engine: {max_num_seqs: 4}\n"
+         "kv_cache: {enable_prefix_caching: true}\n"
+         "scheduler: {policy: token_budget, max_num_batched_tokens: 256}\n"
+         "workload: {num_requests: 1, prompt_tokens: 16, output_tokens: 64}\n";
+}
+
+ScenarioFile scenario_file(const std::string& name, const std::vector<std::string>& assignments,
+                           const std::string& backend) {
+  if (name.ends_with(".yaml") || name.ends_with(".yml")) {
+    return load_scenario(name, assignments, std::nullopt, backend);
+  }
+  return parse_scenario(plain_scenario(name), "chat", assignments);
+}
+
+Scenario chosen_scenario(const ScenarioFile& file, const std::string& variant,
+                         const std::string& name) {
+  std::vector<std::string> names;
+  if (!variant.empty()) names.push_back(variant);
+  std::vector<Scenario> chosen = chosen_variants(file, names);
+  if (chosen.size() > 1) {
+    std::string allowed;
+    for (const Scenario& scenario : chosen) {
+      allowed += (allowed.empty() ? "" : ", ") + scenario.name;
+    }
+    throw UsageError("--variant: " + name + " has several variants; allowed: " + allowed);
+  }
+  return std::move(chosen.front());
+}
+
+std::shared_ptr<const Tokenizer> find_tokenizer(const LocalModelChoice& choice,
+                                                const Scenario& scenario, std::string& text) {
+  std::string path = choice.tokenizer;
+  if (path.empty()) {
+    const std::string folder = find_model_folder(scenario.model);
+    path = folder.empty() ? find_gguf_file(scenario.model) : folder + "/tokenizer.json";
+    if (!std::filesystem::exists(path)) path.clear();
+  }
+  text = path.empty() ? "bytes: one token per byte, as the model has no tokenizer.json here; "
+                        "--tokenizer FILE gives texts their real lengths"
+                      : path;
+  return path.empty() ? byte_tokenizer() : read_tokenizer(path);
+}
+
+std::shared_ptr<const FolderChat> find_chat(const LocalModelChoice& choice,
+                                            const Scenario& scenario) {
+  const std::string folder = find_model_folder(scenario.model);
+  const std::string gguf = find_gguf_file(scenario.model);
+  std::optional<FolderChat> chat;
+  if (!choice.chat_template.empty()) {
+    chat = FolderChat::read_file(choice.chat_template, folder);
+  } else if (!gguf.empty()) {
+    chat = FolderChat::read_gguf(gguf);
+  } else if (!folder.empty()) {
+    chat = FolderChat::read(folder);
+  }
+  return chat ? std::make_shared<const FolderChat>(std::move(*chat)) : nullptr;
+}
+
+std::string chat_text(const ServedModel& model) {
+  if (model.chat) return model.chat->name();
+  constexpr const char* kReason = ", as the model has no chat template here";
+  switch (model.tokenizer->chat_family()) {
+    case ChatFamily::Llama3: return std::string("of Llama 3") + kReason;
+    case ChatFamily::Qwen3: return std::string("of Qwen 3") + kReason;
+    case ChatFamily::Gemma3: return std::string("of Gemma 3") + kReason;
+    case ChatFamily::None: break;
+  }
+  return std::string("roles and contents in lines") + kReason;
+}
+
+ServedModel served_model(const LocalModelChoice& choice, const PreparedVariant& variant,
+                         std::string& tokenizer_text) {
+  const Scenario& scenario = variant.scenario;
+  ServedModel model;
+  model.root = scenario.model;
+  model.name = choice.model_name.empty() ? scenario.model : choice.model_name;
+  model.tokenizer = find_tokenizer(choice, scenario, tokenizer_text);
+  model.chat = find_chat(choice, scenario);
+  model.vocab_size = variant.run->model.vocab_size;
+  model.max_model_len = variant.run->setup.max_model_len;
+  model.computes = choice.backend != "sim";
+  model.orders_by_priority =
+      scenario.scheduler.order == QueueOrder::Priority ||
+      scenario.scheduler.vllm.scheduling_policy == VllmConfig::Policy::Priority;
+  model.seed = scenario.seed;
+  for (const RequestSpec& request : variant.workload->requests) {
+    model.answer_lengths.push_back(request.max_output_tokens);
+  }
+  return model;
+}
+
+}  // namespace
+
+LocalModel::LocalModel(const std::string& name, const std::vector<std::string>& assignments,
+                       const LocalModelChoice& choice)
+    : name_(name), assignments_(assignments), choice_(choice) {
+  check_backend(choice.backend);
+  backend_ = make_backend(choice.backend);
+  use({});
+}
+
+void LocalModel::use(const std::vector<std::string>& settings) {
+  std::vector<std::string> all = assignments_;
+  all.insert(all.end(), settings.begin(), settings.end());
+  std::vector<Scenario> scenarios;
+  scenarios.push_back(
+      chosen_scenario(scenario_file(name_, all, choice_.backend), choice_.variant, name_));
+  variants_ = prepare_variants(*backend_, std::move(scenarios));
+  served_ = served_model(choice_, variant(), tokenizer_text_);
+}
+
+void LocalModel::print_header(double speed) const {
+  const PreparedVariant& variant = variants_.front();
+  const EngineSetup& setup = variant.run->setup;
+  const std::string pace =
+      speed == 1 ? std::string() : " " + fixed_text(speed, 3) + " times as fast";
+  say("model",
+      served_.name + " on " + variant.run->device + (served_.computes ? "" : ", simulated" + pace));
+  say("engine", variant.scenario.scheduler.policy + ", " + std::to_string(setup.max_num_seqs) +
+                    " sequences of up to " + std::to_string(setup.max_model_len) + " tokens, " +
+                    grouped_text(setup.kv_cache.num_blocks) + " KV blocks of " +
+                    std::to_string(setup.kv_cache.block_size) + " tokens");
+  say("tokenizer", tokenizer_text_);
+  say("chat", chat_text(served_));
+  if (!variant.run->weights_text.empty()) say("weights", variant.run->weights_text);
+  if (served_.tokenizer->vocab_size() > served_.vocab_size) {
+    say("warning", "the tokenizer has " + grouped_text(served_.tokenizer->vocab_size()) +
+                       " tokens and the model " + grouped_text(served_.vocab_size) +
+                       ": a text with a token beyond the model's is refused");
+  }
+  if (!variant.run->warning.empty()) say("warning", variant.run->warning);
+}
+
+}  // namespace metronome

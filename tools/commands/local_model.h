@@ -1,0 +1,47 @@
+// A model that this process serves: its scenario, tokenizer and chat template.
+#pragma once
+
+#include <memory>
+#include <string>
+#include <vector>
+
+#include "core/run/run.h"
+#include "serve/server/api_request.h"
+
+namespace metronome {
+
+struct LocalModelChoice {
+  std::string backend = "sim";
+  std::string variant = {};        // required if a scenario has several
+  std::string model_name = {};     // for clients; empty: as in the scenario
+  std::string tokenizer = {};      // a file; empty: the model's own
+  std::string chat_template = {};  // a file; empty: the model's own
+};
+
+class LocalModel {
+ public:
+  // `name` is a scenario (.yaml), or a model: then the scenario is a plain one, with prefix caching
+  // and chunks. Throws ConfigError and UsageError.
+  LocalModel(const std::string& name, const std::vector<std::string>& assignments,
+             const LocalModelChoice& choice);
+
+  PreparedVariant& variant() { return variants_.front(); }
+  // Prepares the scenario anew, with these KEY=VALUE as well.
+  void use(const std::vector<std::string>& settings);
+  Backend& backend() { return *backend_; }
+  const ServedModel& served() const { return served_; }
+
+  // Prints model, engine, tokenizer, chat template, weights and warnings.
+  void print_header(double speed = 1) const;
+
+ private:
+  std::string name_;
+  std::vector<std::string> assignments_;
+  LocalModelChoice choice_;
+  std::unique_ptr<Backend> backend_;
+  std::vector<PreparedVariant> variants_;  // one
+  std::string tokenizer_text_;
+  ServedModel served_;
+};
+
+}  // namespace metronome
