@@ -100,8 +100,8 @@ class TokenPieces {
  public:
   TokenPieces() = default;
   // `tokens` is sorted by id; ids may be missing.
-  TokenPieces(const std::vector<std::pair<TokenId, std::string>>& tokens,
-              const TokenizerFile& file) {
+  TokenPieces(const std::vector<std::pair<TokenId, std::string>>& tokens, const TokenizerFile& file,
+              const std::vector<TokenDecoderStep>& steps) {
     const std::size_t size = tokens.empty() ? 0 : index_of(tokens.back().first) + 1;
     begins_.reserve(size + 1);
     kinds_.resize(size, TokenKind::None);
@@ -112,7 +112,7 @@ class TokenPieces {
       if (file.decodes_byte_level) {
         if (auto bytes = byte_alphabet().bytes_of(content)) piece = std::move(*bytes);
       } else {
-        for (const TokenDecoderStep& step : file.token_decoder) apply(step, piece);
+        for (const TokenDecoderStep& step : steps) apply(step, piece);
         if (const std::optional<char> byte = fallback_byte(piece);
             byte && file.decode_rule.has_byte_runs) {
           kinds_[index_of(id)] = TokenKind::Byte;
@@ -336,7 +336,10 @@ class BpeTokenizer final : public Tokenizer {
     }
     raw_finder_ = AddedTokenFinder(std::move(raw));
     normalized_finder_ = AddedTokenFinder(std::move(in_normalized));
-    pieces_ = TokenPieces(builder.tokens(), file_);
+    pieces_ = TokenPieces(builder.tokens(), file_, file_.token_decoder);
+    if (file_.decode_rule.has_first_token) {
+      first_pieces_ = TokenPieces(builder.tokens(), file_, file_.first_token_decoder);
+    }
     ids_ = builder.take_ids();
     for (std::size_t id = 0; id < pieces_.size(); ++id) {
       longest_token_bytes_ =
@@ -373,7 +376,8 @@ class BpeTokenizer final : public Tokenizer {
       if (span.id) {
         ids.push_back(*span.id);
       } else {
-        encode_between(text.substr(span.begin, span.end - span.begin), limits, pieces, ids);
+        encode_between(text.substr(span.begin, span.end - span.begin), span.begin == 0, limits,
+                       pieces, ids);
       }
     }
     if (add_special_tokens) ids.insert(ids.end(), file_.suffix.begin(), file_.suffix.end());
@@ -381,6 +385,9 @@ class BpeTokenizer final : public Tokenizer {
   }
 
   std::string_view bytes_of(TokenId id) const override { return pieces_[id]; }
+  std::string_view first_bytes_of(TokenId id) const override {
+    return file_.decode_rule.has_first_token ? first_pieces_[id] : pieces_[id];
+  }
   TokenKind kind(TokenId id) const override { return pieces_.kind(id); }
   bool is_special(TokenId id) const override {
     return pieces_.has(id) && is_special_[index_of(id)];
@@ -399,8 +406,8 @@ class BpeTokenizer final : public Tokenizer {
   }
 
   // Encodes a text between added tokens that are matched without normalisation.
-  void encode_between(std::string_view text, const EncodingLimits& limits, Pieces& pieces,
-                      std::vector<TokenId>& ids) const {
+  void encode_between(std::string_view text, bool begins_text, const EncodingLimits& limits,
+                      Pieces& pieces, std::vector<TokenId>& ids) const {
     std::string buffer;
     if (!file_.normalizer.empty()) {
       buffer = normalized(text, file_.normalizer);
@@ -414,7 +421,8 @@ class BpeTokenizer final : public Tokenizer {
         check(limits, ids.size());
         continue;
       }
-      pieces.split(text.substr(span.begin, span.end - span.begin), file_.pre_tokenizer);
+      pieces.split(text.substr(span.begin, span.end - span.begin), begins_text && span.begin == 0,
+                   file_.pre_tokenizer);
       for (const std::string_view piece : pieces.all()) {
         bpe_.encode(piece, ids);
         check(limits, ids.size());
@@ -446,7 +454,8 @@ class BpeTokenizer final : public Tokenizer {
   TokenizerFile file_;  // without vocabulary and merges
   Bpe bpe_;
   TokenPieces pieces_;
-  TokenTable ids_;  // by content, for all tokens
+  TokenPieces first_pieces_;  // of tokens that begin a text, if they differ
+  TokenTable ids_;            // by content, for all tokens
   std::vector<bool> is_special_;
   std::size_t longest_token_bytes_ = 1;
   AddedTokenFinder raw_finder_, normalized_finder_;

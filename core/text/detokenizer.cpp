@@ -12,6 +12,11 @@ Detokenizer::Detokenizer(const Tokenizer& tokenizer, bool skip_special_tokens)
 void Detokenizer::push(TokenId id, std::string& out) {
   const TokenKind kind = tokenizer_->kind(id);
   if (kind == TokenKind::None || (skips_special_ && tokenizer_->is_special(id))) return;
+  if (tokenizer_->decode_rule().has_first_token && !has_token_) {
+    has_token_ = true;
+    held_ += tokenizer_->first_bytes_of(id);
+    return settle_held(false, out);
+  }
   if (tokenizer_->decode_rule().has_byte_runs && kind == TokenKind::Text) {
     settle_held(true, out);
     emit(tokenizer_->bytes_of(id), out);
@@ -23,6 +28,7 @@ void Detokenizer::push(TokenId id, std::string& out) {
 
 void Detokenizer::finish(std::string& out) {
   settle_held(true, out);
+  has_token_ = false;
   num_to_strip_ = tokenizer_->decode_rule().num_stripped;
 }
 

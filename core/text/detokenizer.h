@@ -30,6 +30,7 @@ class Detokenizer {
   bool skips_special_;
   std::string held_;
   std::int64_t num_to_strip_;
+  bool has_token_ = false;  // since the beginning or finish()
 };
 
 }  // namespace metronome

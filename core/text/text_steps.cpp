@@ -70,27 +70,46 @@ std::string normalized(std::string_view text, const std::vector<NormalizerStep>&
   return result;
 }
 
-void Pieces::split(std::string_view text, const std::vector<PreTokenizerStep>& steps) {
+void Pieces::split(std::string_view text, bool begins_text,
+                   const std::vector<PreTokenizerStep>& steps) {
   pieces_.clear();
-  prefixed_.clear();
+  changed_.clear();
+  begins_text_ = begins_text;
   if (!text.empty()) pieces_.push_back(text);
   for (const PreTokenizerStep& step : steps) apply(step);
 }
 
 void Pieces::apply(const PreTokenizerStep& step) {
-  if (!step.pattern && !step.adds_prefix_space) return;
+  if (!step.pattern && !step.adds_prefix_space && !step.metaspace) return;
   next_.clear();
-  for (std::string_view piece : pieces_) {
+  bool begins_text = false;
+  for (std::size_t i = 0; i < pieces_.size(); ++i) {
+    std::string_view piece = pieces_[i];
+    const bool is_first = i == 0 && begins_text_;
     if (step.adds_prefix_space && !piece.starts_with(' ')) {
-      piece = prefixed_.emplace_back(" ").append(piece);
+      piece = changed_.emplace_back(" ").append(piece);
     }
+    if (step.metaspace) piece = with_metaspace(piece, is_first, *step.metaspace);
     if (step.pattern) {
       split_piece(piece, step);
     } else {
       next_.push_back(piece);
     }
+    // A split may have removed the beginning.
+    if (is_first) begins_text = !next_.empty() && next_.front().data() == piece.data();
   }
+  begins_text_ = begins_text;
   pieces_.swap(next_);
+}
+
+std::string_view Pieces::with_metaspace(std::string_view piece, bool is_first,
+                                        const MetaspaceStep& step) {
+  std::string text;
+  for (const char c : piece) c == ' ' ? text += step.replacement : text += c;
+  const bool is_due =
+      step.scheme == PrependScheme::Always || (step.scheme == PrependScheme::First && is_first);
+  if (is_due && !text.starts_with(step.replacement)) text.insert(0, step.replacement);
+  return changed_.emplace_back(std::move(text));
 }
 
 void Pieces::split_piece(std::string_view piece, const PreTokenizerStep& step) {

@@ -34,6 +34,8 @@ struct DecodeRule {
   // At most this many `stripped` characters are removed at the beginning of the whole text.
   std::int64_t num_stripped = 0;
   std::string stripped;
+  // The first token of a text has other bytes than elsewhere: Tokenizer::first_bytes_of().
+  bool has_first_token = false;
 };
 
 // When to give up an encoding.
@@ -70,6 +72,8 @@ class Tokenizer {
   // The bytes that a token adds to a text. Gemma's U+2581 becomes a space, and <0xNN> that byte.
   // Empty for an unknown id. Valid as long as the tokenizer.
   virtual std::string_view bytes_of(TokenId id) const = 0;
+  // The same for a token that begins a text. Metaspace leaves out its spaces.
+  virtual std::string_view first_bytes_of(TokenId id) const { return bytes_of(id); }
   virtual TokenKind kind(TokenId id) const = 0;
 
   // Special tokens are left out of texts unless requested.
@@ -88,10 +92,10 @@ class Tokenizer {
 };
 
 // Reads a tokenizer.json of Hugging Face's `tokenizers`: byte-level BPE and BPE with byte fallback,
-// with the parts that Llama 3, Qwen 3 and Gemma 3 use. Ignores `truncation` and `padding`, as
-// servers do. Reads the tokenizer of a GGUF file, too (gguf_tokenizer.h). Throws ConfigError for an
-// unreadable or malformed file, an unsupported part (with its key and what is allowed), and
-// inconsistent tokens and merges.
+// with the parts that Llama, Qwen, Gemma, Mistral, Phi, GPT-2, SmolLM, OLMo and Granite use.
+// Ignores `truncation` and `padding`, as servers do. Reads the tokenizer of a GGUF file, too
+// (gguf_tokenizer.h). Throws ConfigError for an unreadable or malformed file, an unsupported part
+// (with its key and what is allowed), and inconsistent tokens and merges.
 std::unique_ptr<Tokenizer> read_tokenizer(const std::string& path);
 
 // Parses the file's text; `name` is shown in messages.

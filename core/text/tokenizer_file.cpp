@@ -8,6 +8,7 @@
 #include "core/base/json.h"
 #include "core/base/json_place.h"
 #include "core/text/tokenizer_json.h"
+#include "core/text/utf8.h"
 
 namespace metronome {
 namespace {
@@ -119,6 +120,57 @@ SplitBehavior read_behavior(const JsonPlace& place) {
          "Isolated, Removed, MergedWithPrevious, MergedWithNext, Contiguous");
 }
 
+// Punctuation of `tokenizers`: Unicode's as of version 7, and the symbols of ASCII. The list at the
+// front is what later versions added.
+constexpr const char* kPunctuation =
+    R"((?![\x{61d}\x{9fd}\x{a76}\x{c77}\x{c84}\x{1b7d}\x{1b7e}\x{2e43}-\x{2e4f})"
+    R"(\x{2e52}-\x{2e5d}\x{10ead}\x{10f55}-\x{10f59}\x{10f86}-\x{10f89}\x{1144b}-\x{1144f})"
+    R"(\x{1145a}\x{1145b}\x{1145d}\x{11660}-\x{1166c}\x{116b9}\x{1183b}\x{11944}-\x{11946})"
+    R"(\x{119e2}\x{11a3f}-\x{11a46}\x{11a9a}-\x{11a9c}\x{11a9e}-\x{11aa2}\x{11c41}-\x{11c45})"
+    R"(\x{11c70}\x{11c71}\x{11ef7}\x{11ef8}\x{11fff}\x{12ff1}\x{12ff2}\x{16e97}-\x{16e9a})"
+    R"(\x{16fe2}\x{1e95e}\x{1e95f}])[\p{P}$+<=>^`|~\x{166d}\x{111c9}])";
+
+// Words and what else stands between spaces: \w+|[^\w\s]+ with the word characters of Unicode's
+// regular expressions (UTS #18, annex C).
+std::string words_pattern() {
+  const std::string word = R"(\p{L}\p{M}\p{Nd}\p{Nl}\p{Pc}\x{200c}\x{200d}\x{24b6}-\x{24e9})"
+                           R"(\x{1f130}-\x{1f149}\x{1f150}-\x{1f169}\x{1f170}-\x{1f189})";
+  return "[" + word + "]+|[^" + word + R"(\s]+)";
+}
+
+PreTokenizerStep split_at_spaces() {
+  PreTokenizerStep step;
+  step.pattern = SplitPattern::regex(R"(\s)");
+  step.behavior = SplitBehavior::Removed;
+  return step;
+}
+
+// The character and the scheme of a Metaspace, which is a pre-tokenizer or a decoder.
+MetaspaceStep read_metaspace(const JsonPlace& place) {
+  MetaspaceStep step;
+  step.replacement = text_of(place.at("replacement"));
+  if (step.replacement.empty() ||
+      read_utf8(step.replacement).num_bytes != step.replacement.size()) {
+    refuse(place.at("replacement"), shown(step.replacement) + " is not a character",
+           "one character");
+  }
+  const std::string scheme =
+      is_missing(place, "prepend_scheme") ? "always" : text_of(place.at("prepend_scheme"));
+  if (scheme == "never") {
+    step.scheme = PrependScheme::Never;
+  } else if (scheme == "first") {
+    step.scheme = PrependScheme::First;
+  } else if (scheme != "always") {
+    refuse(place.at("prepend_scheme"), shown(scheme) + " is not known", "never, first, always");
+  }
+  const bool adds_none =
+      !is_missing(place, "add_prefix_space") && !truth_of(place.at("add_prefix_space"));
+  if (adds_none && step.scheme != PrependScheme::Never) {
+    refuse(place.at("add_prefix_space"), "contradicts prepend_scheme", "true");
+  }
+  return step;
+}
+
 void read_pre_tokenizer(const JsonPlace& place, TokenizerFile& file) {
   if (place.is_null()) return;
   const std::string type = type_of(place);
@@ -135,12 +187,36 @@ void read_pre_tokenizer(const JsonPlace& place, TokenizerFile& file) {
     step.pattern = read_pattern(place.at("pattern"));
     step.behavior = read_behavior(place.at("behavior"));
     step.is_inverted = truth_or(place, "invert", false);
+  } else if (type == "Digits") {
+    step.pattern = SplitPattern::regex(R"(\p{N})");
+    step.behavior = truth_or(place, "individual_digits", false) ? SplitBehavior::Isolated
+                                                                : SplitBehavior::Contiguous;
+  } else if (type == "Punctuation") {
+    step.pattern = SplitPattern::regex(kPunctuation);
+    if (place.has("behavior")) step.behavior = read_behavior(place.at("behavior"));
+  } else if (type == "Whitespace") {
+    step.pattern = SplitPattern::regex(words_pattern());
+    step.behavior = SplitBehavior::Removed;
+    step.is_inverted = true;
+  } else if (type == "WhitespaceSplit") {
+    step = split_at_spaces();
+  } else if (type == "BertPreTokenizer") {
+    file.pre_tokenizer.push_back(split_at_spaces());
+    step.pattern = SplitPattern::regex(kPunctuation);
+  } else if (type == "Metaspace") {
+    step.metaspace = read_metaspace(place);
+    if (truth_or(place, "split", true)) {
+      step.pattern = SplitPattern::literal(step.metaspace->replacement);
+      step.behavior = SplitBehavior::MergedWithNext;
+    }
   } else if (type == "ByteLevel") {
     file.is_byte_level = true;
     step.adds_prefix_space = truth_of(place.at("add_prefix_space"));
     if (truth_or(place, "use_regex", true)) step.pattern = SplitPattern::regex(kByteLevelPattern);
   } else {
-    refuse_type(place, "null, Split, ByteLevel, Sequence");
+    refuse_type(place,
+                "null, Split, ByteLevel, Digits, Metaspace, Punctuation, Whitespace, "
+                "WhitespaceSplit, BertPreTokenizer, Sequence");
   }
   file.pre_tokenizer.push_back(std::move(step));
 }
@@ -210,6 +286,13 @@ class DecoderReader {
       if (stage_ != Stage::Begin) refuse(place, "is not the only decoder", "ByteLevel alone");
       stage_ = Stage::End;
       file_.decodes_byte_level = true;
+    } else if (type == "Metaspace") {
+      if (stage_ != Stage::Begin) refuse(place, "is not the only decoder", "Metaspace alone");
+      stage_ = Stage::End;
+      const MetaspaceStep step = read_metaspace(place);
+      file_.token_decoder.push_back({step.replacement, " ", 0, 0});
+      file_.decode_rule.has_first_token = step.scheme != PrependScheme::Never;
+      file_.first_token_decoder.push_back({step.replacement, "", 0, 0});
     } else if (type == "Replace" && stage_ <= Stage::Tokens) {
       stage_ = Stage::Tokens;
       const JsonPlace pattern = place.at("pattern");
@@ -228,7 +311,7 @@ class DecoderReader {
       refuse(place, type + " is not supported here",
              "Replace and Strip, ByteFallback, Fuse, Strip in this order");
     } else {
-      refuse_type(place, "ByteLevel, Replace, ByteFallback, Fuse, Strip, Sequence");
+      refuse_type(place, "ByteLevel, Metaspace, Replace, ByteFallback, Fuse, Strip, Sequence");
     }
   }
 
@@ -304,7 +387,7 @@ TokenizerFile parse_tokenizer_file(std::string_view text, const std::string& nam
   if (root.has("pre_tokenizer")) read_pre_tokenizer(root.at("pre_tokenizer"), file);
   if (root.has("post_processor")) read_post_processor(root.at("post_processor"), file);
   if (is_missing(root, "decoder")) {
-    refuse(root, "decoder: is missing", "ByteLevel, or a Sequence with Fuse");
+    refuse(root, "decoder: is missing", "ByteLevel, Metaspace, or a Sequence with Fuse");
   }
   DecoderReader(file).read(root.at("decoder"));
   file.vocab.reserve(json.vocab.size());

@@ -46,6 +46,7 @@ struct TokenizerFile {
 
   bool decodes_byte_level = false;
   std::vector<TokenDecoderStep> token_decoder;
+  std::vector<TokenDecoderStep> first_token_decoder;  // with decode_rule.has_first_token
   DecodeRule decode_rule;
 };
 

@@ -90,8 +90,9 @@ JinjaTemplate JinjaTemplate::parse(std::string_view source, const std::string& n
   try {
     parsed->body = jinja::parse_template(source);
   } catch (const jinja::SyntaxError& error) {
-    throw ConfigError(name + ": line " + std::to_string(error.line()) + ": " +
-                      printable(error.what()));
+    std::string message = printable(error.what());
+    if (message.find("; allowed: ") == message.npos) message += "; allowed: what jinja2 takes";
+    throw ConfigError(name + ": line " + std::to_string(error.line()) + ": " + message);
   }
   return JinjaTemplate(std::move(parsed));
 }
@@ -107,8 +108,9 @@ std::string JinjaTemplate::render(const Json& variables, const std::tm& now,
     return evaluator.render(parsed_->body);
   } catch (const jinja::RenderError& error) {
     if (error.is_raised()) throw JinjaError(error.what(), true);
-    throw JinjaError(
-        "the chat template, line " + std::to_string(evaluator.line()) + ": " + error.what(), false);
+    std::string message = "the chat template, line " + std::to_string(evaluator.line()) + ": ";
+    append_replaced(error.what(), message);  // it may quote a part of a character
+    throw JinjaError(message, false);
   }
 }
 

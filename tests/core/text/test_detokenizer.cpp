@@ -22,10 +22,12 @@ std::string decoded_plainly(const Tokenizer& tokenizer, const std::vector<TokenI
     run.clear();
   };
   std::string all;
+  bool is_first = true;
   for (const TokenId id : ids) {
     if (tokenizer.kind(id) == TokenKind::None) continue;
     if (skips_special && tokenizer.is_special(id)) continue;
-    all += tokenizer.bytes_of(id);
+    all += is_first ? tokenizer.first_bytes_of(id) : tokenizer.bytes_of(id);
+    is_first = false;
     if (tokenizer.kind(id) == TokenKind::Byte) {
       run += tokenizer.bytes_of(id);
     } else {
@@ -118,4 +120,18 @@ TEST_CASE("a run of byte tokens goes out when it is whole", "[detokenizer]") {
                                                                    ""});
   // Special tokens are left out before runs are looked at.
   CHECK(parts_of(*gemma3, ids({"<0xC3>", "<eos>", "<0xA9>"})) == Parts{"", "", "", "\u00e9"});
+}
+
+TEST_CASE("Metaspace leaves the spaces of a text's first token out", "[detokenizer]") {
+  const auto mistral = fixture_tokenizer("mistral");
+  const std::vector<TokenId> ids = mistral->encode(" the the", false);
+  REQUIRE(ids.size() >= 2);
+  CHECK(decode(*mistral, ids, true) == "the the");
+  Detokenizer detokenizer(*mistral, true);
+  for (int round = 0; round < 2; ++round) {  // a new text begins with a first token again
+    std::string text;
+    for (const TokenId id : ids) detokenizer.push(id, text);
+    detokenizer.finish(text);
+    CHECK(text == "the the");
+  }
 }

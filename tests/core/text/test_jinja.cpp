@@ -8,6 +8,7 @@
 #include "core/base/json_place.h"
 #include "core/base/names.h"
 #include "core/text/jinja/template.h"
+#include "core/text/utf8.h"
 #include "tests/catch.h"
 #include "tests/error_of.h"
 #include "tests/places.h"
@@ -93,6 +94,10 @@ TEST_CASE("a template's exception has the template's words", "[jinja]") {
   CHECK(failure("a\n{{ x.y }}") == "the chat template, line 2: 'x' is undefined");
   CHECK(failure("{{ [].append(1) }}") ==
         "the chat template, line 1: access to attribute 'append' of 'list' object is unsafe.");
+}
+
+TEST_CASE("a message is UTF-8 although it quotes a part of a character", "[jinja]") {
+  CHECK(is_utf8(failure("{{ '%\ue71d' % 1 }}")));
 }
 
 TEST_CASE("what cannot be rendered is refused by name when a template is parsed", "[jinja]") {

@@ -334,11 +334,19 @@ TEST_CASE("parts that are not supported are refused by their key", "[tokenizer][
                 }) ==
         "t.json: normalizer: type: 'NFKC' is not supported; "
         "allowed: null, NFC, Replace, Prepend, Sequence");
-  CHECK(refusal(
-            "llama3",
-            [](Json& file) { file["pre_tokenizer"]["pretokenizers"][0]["type"] = "Metaspace"; }) ==
-        "t.json: pre_tokenizer: pretokenizers[0]: type: 'Metaspace' is not supported; "
-        "allowed: null, Split, ByteLevel, Sequence");
+  CHECK(refusal("llama3",
+                [](Json& file) {
+                  file["pre_tokenizer"]["pretokenizers"][0]["type"] = "CharDelimiterSplit";
+                }) ==
+        "t.json: pre_tokenizer: pretokenizers[0]: type: 'CharDelimiterSplit' is not supported; "
+        "allowed: null, Split, ByteLevel, Digits, Metaspace, Punctuation, Whitespace, "
+        "WhitespaceSplit, BertPreTokenizer, Sequence");
+  CHECK(refusal("mistral", [](Json& file) { file["pre_tokenizer"]["replacement"] = "ab"; }) ==
+        "t.json: pre_tokenizer: replacement: 'ab' is not a character; allowed: one character");
+  CHECK(refusal("mistral", [](Json& file) { file["pre_tokenizer"]["prepend_scheme"] = "x"; }) ==
+        "t.json: pre_tokenizer: prepend_scheme: 'x' is not known; allowed: never, first, always");
+  CHECK(refusal("mistral", [](Json& file) { file["decoder"]["add_prefix_space"] = false; }) ==
+        "t.json: decoder: add_prefix_space: contradicts prepend_scheme; allowed: true");
   CHECK(refusal("llama3",
                 [](Json& file) {
                   file["pre_tokenizer"]["pretokenizers"][0]["pattern"] = {{"Regex", "(a"}};
@@ -346,13 +354,13 @@ TEST_CASE("parts that are not supported are refused by their key", "[tokenizer][
         "t.json: pre_tokenizer: pretokenizers[0]: pattern: Regex: missing closing "
         "parenthesis; allowed: a regular expression of PCRE2");
   CHECK(refusal("llama3", [](Json& file) { file["decoder"] = nullptr; }) ==
-        "t.json: decoder: is missing; allowed: ByteLevel, or a Sequence with Fuse");
+        "t.json: decoder: is missing; allowed: ByteLevel, Metaspace, or a Sequence with Fuse");
   CHECK(refusal("llama3",
                 [](Json& file) {
                   file["decoder"] = {{"type", "WordPiece"}};
                 }) ==
         "t.json: decoder: type: 'WordPiece' is not supported; "
-        "allowed: ByteLevel, Replace, ByteFallback, Fuse, Strip, Sequence");
+        "allowed: ByteLevel, Metaspace, Replace, ByteFallback, Fuse, Strip, Sequence");
   CHECK(refusal("llama2", [](Json& file) { file["decoder"]["decoders"][3]["stop"] = 1; }) ==
         "t.json: decoder: decoders[3]: stop: cannot be applied before the text ends; allowed: 0");
   CHECK(refusal("llama2",

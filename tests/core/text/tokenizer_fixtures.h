@@ -15,7 +15,8 @@
 
 namespace metronome::testing {
 
-constexpr const char* kTokenizerFixtures[] = {"llama3", "qwen3", "gemma3", "llama2", "gpt2"};
+constexpr const char* kTokenizerFixtures[] = {"llama3", "qwen3",   "gemma3",  "llama2",
+                                              "gpt2",   "smollm2", "mistral", "words"};
 
 inline std::string tokenizer_path(const std::string& file) {
   return std::string(source_dir()) + "/tests/fixtures/tokenizers/" + file;
