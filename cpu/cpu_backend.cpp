@@ -2,11 +2,14 @@
 
 #include <functional>
 #include <optional>
+#include <set>
+#include <string>
 #include <system_error>
 #include <utility>
 
 #include "core/base/error.h"
 #include "core/model/model_weights.h"
+#include "core/model/quantised_blocks.h"
 #include "core/run/computed_run.h"
 #include "core/run/workload_input.h"
 #include "core/scenario/engine_setup.h"
@@ -15,6 +18,7 @@
 #include "cpu/kv_store.h"
 #include "cpu/machine.h"
 #include "cpu/model_drafter.h"
+#include "cpu/packed_matrix.h"
 #include "cpu/thread_pool.h"
 #include "cpu/transformer.h"
 
@@ -91,14 +95,32 @@ std::int64_t kv_capacity_blocks(const Scenario& scenario, const RunModels& model
   return useful_kv_blocks(scenario, models.model.config, block_size, capacity);
 }
 
-// Size of the packed weights.
+// The memory of the packed weights.
 std::int64_t weight_bytes(const ModelSource& source) {
   std::int64_t bytes = 0;
   for (const WeightSpec& spec : weight_specs(source.config)) {
-    const bool is_half = source.weights->type(spec) == TensorType::BFloat16;
-    bytes += spec.rows * spec.cols * (is_half ? 2 : 4);
+    const TensorType stored = source.weights->type(spec);
+    bytes += spec.role == WeightRole::Norm
+                 ? stored_bytes(TensorType::Float32, spec.cols)
+                 : packed_bytes(packed_type(stored, spec.cols), spec.rows, spec.cols);
   }
   return bytes;
+}
+
+// " (Q4_K, Q6_K)": the block formats in which weights are kept; empty if there is none.
+std::string formats_text(const ModelSource& source) {
+  std::set<TensorType> types;
+  for (const WeightSpec& spec : weight_specs(source.config)) {
+    if (spec.role != WeightRole::Norm) {
+      types.insert(packed_type(source.weights->type(spec), spec.cols));
+    }
+  }
+  std::string names;
+  for (const TensorType type : types) {
+    if (block_format(type) == nullptr) continue;
+    names.append(names.empty() ? "" : ", ").append(to_string(type));
+  }
+  return names.empty() ? names : " (" + names + ")";
 }
 
 std::string warning_of(const RunModels& models, int num_threads) {
@@ -232,10 +254,11 @@ std::unique_ptr<PreparedRun> CpuBackend::prepare(const Scenario& scenario) try {
   std::int64_t spare_bytes = available_memory_bytes_;
   const auto take_weights = [&](const ModelSource& source, const char* key) {
     const std::int64_t bytes = weight_bytes(source);
-    check_memory(scenario, key, "the weights of " + source.config.name + " take", "the machine",
-                 bytes, spare_bytes);
+    check_memory(scenario, key,
+                 "the weights of " + source.config.name + formats_text(source) + " take",
+                 "the machine", bytes, spare_bytes);
     spare_bytes -= bytes;
-    return bytes_text(bytes);
+    return bytes_text(bytes) + formats_text(source);
   };
   run->weights_text += ", " + take_weights(models.model, "model");
   if (models.drafter) {

@@ -9,6 +9,8 @@ namespace metronome::METRONOME_KERNELS {
 
 constexpr int kStripVectors = kStripOutputs / kWidth;
 constexpr int kOctet = 8;  // inputs that share a row of 4-bit integers
+constexpr int kGroupOctets = kGroupInputs / kOctet;
+constexpr int kLineWords = 16;  // of a cache line
 
 // The lower halves as finite float16: their bits one place to the right are a float's, except for
 // the exponent. Multiplying by a power of two is exact, for subnormal numbers, too.
@@ -116,6 +118,13 @@ struct OctetQuants {
   }
 };
 
+// Processors load sequential memory ahead by themselves, but not when scales are read first.
+template <int kLines>
+METRONOME_INLINE void prefetch_lines(const std::uint32_t* words) {
+  METRONOME_UNROLL
+  for (int line = 0; line < kLines; ++line) __builtin_prefetch(words + line * kLineWords);
+}
+
 // The scales of at most kProductBlock inputs.
 template <int kFormat, int kVectors>
 struct BlockScales {
@@ -140,7 +149,7 @@ struct BlockScales {
 
 // Calls use(input, weights) for at most kProductBlock inputs of a strip in order, beginning with a
 // block; weights[v] has the outputs from lane + v * kWidth on. The scales come first, so that the
-// sums do not wait for them.
+// sums do not wait for them. The block after these inputs is prefetched.
 template <int kFormat, int kVectors, class Use>
 METRONOME_INLINE void for_weights(const std::uint32_t* blocks, std::int64_t num_inputs, int lane,
                                   const Use& use) {
@@ -149,6 +158,9 @@ METRONOME_INLINE void for_weights(const std::uint32_t* blocks, std::int64_t num_
   constexpr int kGroupParts = kGroupInputs / kScaleInputs;
   constexpr int kPartOctets = kScaleInputs / kOctet;
   constexpr int kBlockGroups = format.block_inputs / kGroupInputs;
+  constexpr int kAheadWords = kProductBlock / format.block_inputs * format.block_words();
+  constexpr int kGroupLines = kAheadWords / (kProductBlock / kGroupInputs) / kLineWords;
+  constexpr int kOctetLines = (kGroupLines + kGroupOctets - 1) / kGroupOctets;
   using Quants = OctetQuants<kFormat, kVectors>;
   BlockScales<kFormat, kVectors> scales;
   BlockScales<kFormat, kVectors>::load(blocks, num_inputs, lane, scales);
@@ -162,6 +174,7 @@ METRONOME_INLINE void for_weights(const std::uint32_t* blocks, std::int64_t num_
       METRONOME_UNROLL
       for (int o = 0; o < kPartOctets; ++o) {
         const int octet = part * kPartOctets + o;
+        prefetch_lines<kOctetLines>(words + octet * kOctetLines * kLineWords + kAheadWords);
         const Quants quants = Quants::load(words, octet, lane);
         METRONOME_UNROLL
         for (int i = 0; i < kOctet; ++i) {
