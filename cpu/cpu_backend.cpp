@@ -7,6 +7,7 @@
 
 #include "core/base/error.h"
 #include "core/model/model_weights.h"
+#include "core/model/quantised_blocks.h"
 #include "core/run/computed_run.h"
 #include "core/run/workload_input.h"
 #include "core/scenario/engine_setup.h"
@@ -15,6 +16,7 @@
 #include "cpu/kv_store.h"
 #include "cpu/machine.h"
 #include "cpu/model_drafter.h"
+#include "cpu/packed_matrix.h"
 #include "cpu/thread_pool.h"
 #include "cpu/transformer.h"
 
@@ -91,12 +93,14 @@ std::int64_t kv_capacity_blocks(const Scenario& scenario, const RunModels& model
   return useful_kv_blocks(scenario, models.model.config, block_size, capacity);
 }
 
-// Size of the packed weights.
+// Size of the packed weights, without padding.
 std::int64_t weight_bytes(const ModelSource& source) {
   std::int64_t bytes = 0;
   for (const WeightSpec& spec : weight_specs(source.config)) {
-    const bool is_half = source.weights->type(spec) == TensorType::BFloat16;
-    bytes += spec.rows * spec.cols * (is_half ? 2 : 4);
+    const TensorType stored = source.weights->type(spec);
+    const TensorType kept =
+        spec.role == WeightRole::Norm ? TensorType::Float32 : packed_type(stored, spec.cols);
+    bytes += stored_bytes(kept, spec.rows * spec.cols);
   }
   return bytes;
 }
