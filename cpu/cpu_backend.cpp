@@ -100,9 +100,9 @@ std::int64_t weight_bytes(const ModelSource& source) {
   std::int64_t bytes = 0;
   for (const WeightSpec& spec : weight_specs(source.config)) {
     const TensorType stored = source.weights->type(spec);
-    bytes += spec.role == WeightRole::Norm
-                 ? stored_bytes(TensorType::Float32, spec.cols)
-                 : packed_bytes(packed_type(stored, spec.cols), spec.rows, spec.cols);
+    const bool is_row = spec.role == WeightRole::Norm || spec.role == WeightRole::Bias;
+    bytes += is_row ? stored_bytes(TensorType::Float32, spec.cols)
+                    : packed_bytes(packed_type(stored, spec.cols), spec.rows, spec.cols);
   }
   return bytes;
 }
