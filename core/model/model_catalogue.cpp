@@ -44,6 +44,9 @@ std::string lower(std::string_view text) {
   return result;
 }
 
+// The names of tools/model.
+constexpr std::string_view kFetchedModels[] = {"smollm2", "gemma3-270m"};
+
 // Where tools/model puts what it fetches. Empty without a home.
 std::string fetched_models_folder() {
   const auto variable = [](const char* name) -> std::string {
@@ -62,6 +65,12 @@ std::string fetched_models_folder() {
   constexpr const char* kAllowed =
       "; allowed: a name of `metronome list models` or of `tools/model`, or the path of a GGUF "
       "file, of a config.json or of its folder";
+  for (const std::string_view fetched : kFetchedModels) {
+    if (name != fetched) continue;
+    fail_config(where, "model",
+                "'" + name + "' is not on this machine; `tools/model " + name +
+                    "` fetches it (METRONOME_MODELS, if set, must be the same)");
+  }
   std::vector<std::string_view> known;
   for (const ModelConfig& model : models) known.push_back(model.name);
   const std::string hint = did_you_mean(name, known);

@@ -52,7 +52,6 @@ Json chat_body(const std::string& prompt, std::int32_t max_tokens) {
   body["messages"].push_back(message);
   body["temperature"] = 0;
   body["max_tokens"] = max_tokens;
-  body["ignore_eos"] = true;
   return body;
 }
 
@@ -107,7 +106,8 @@ DemoRun run_once(LocalModel& local, const std::string& document) {
                       [&](const std::string& error) { client.fail(error); });
   const std::uint64_t brief =
       client.ask(chat_body("Tell me about the sea in a few sentences.", kShortTokens));
-  while (client.answer(brief).token_times.size() < kTokensBefore) client.wait({});
+  const LocalAnswer& answer = client.answer(brief);
+  while (answer.token_times.size() < kTokensBefore && !answer.has_ended) client.wait({});
   const std::uint64_t lengthy = client.ask(chat_body(document, kLongTokens));
   DemoRun run;
   run.lengthy = client.finish(lengthy, {});
@@ -131,23 +131,22 @@ int run_chat_demo(LocalModel& local) {
   const std::string document =
       long_prompt(*local.served().tokenizer, std::min(kLongPrompt, room / 2 + room / 4));
   local.print_header();
+  const std::string whole = std::to_string(local.served().max_model_len);
   const struct {
     const char* name;
     const char* text;
-    std::vector<std::string> settings;
+    std::string budget;
   } ways[] = {
-      {"whole prompt", "The long prompt is computed in one step:", {"scheduler.policy=continuous"}},
-      {"chunks",
-       "The long prompt is computed in chunks, beside the other answer's tokens:",
-       {"scheduler.policy=token_budget",
-        "scheduler.max_num_batched_tokens=" + std::to_string(kChunk)}},
+      {"whole prompt", "The long prompt is computed in one step:", whole},
+      {"chunks", "The long prompt is computed in chunks, beside the other answer's tokens:",
+       std::to_string(kChunk)},
   };
   std::vector<std::vector<std::string>> rows = {
       {"", "gaps p50", "longest gap", "long prompt's first token"}};
   std::vector<DemoRun> runs;
   for (const auto& way : ways) {
     std::cout << '\n' << way.text << '\n';
-    local.use(way.settings);
+    local.use({"scheduler.max_num_batched_tokens=" + way.budget});
     runs.push_back(run_once(local, document));
     rows.push_back(row_of(way.name, runs.back()));
   }

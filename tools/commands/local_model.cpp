@@ -4,6 +4,7 @@
 #include <optional>
 #include <utility>
 
+#include "core/base/command_errors.h"
 #include "core/base/json.h"
 #include "core/base/number_text.h"
 #include "core/model/model_catalogue.h"
@@ -23,8 +24,9 @@ std::string plain_scenario(const std::string& model) {
          "\n"
          "engine: {max_num_seqs: 4}\n"
          "kv_cache: {enable_prefix_caching: true}\n"
-         "scheduler: {policy: token_budget, max_num_batched_tokens: 256}\n"
-         "workload: {num_requests: 1, prompt_tokens: 16, output_tokens: 64}\n";
+         "scheduler: {policy: vllm, max_num_batched_tokens: 256}\n"
+         "workload: {num_requests: 1, arrivals: {process: burst}, prompt_tokens: {value: 16}, "
+         "output_tokens: {value: 64}}\n";
 }
 
 ScenarioFile scenario_file(const std::string& name, const std::vector<std::string>& assignments,
