@@ -348,7 +348,7 @@ void print_header(const ServeOptions& options, const PreparedVariant& variant,
                     grouped_text(setup.kv_cache.num_blocks) + " KV blocks of " +
                     std::to_string(setup.kv_cache.block_size) + " tokens");
   say("tokenizer", tokenizer);
-  say("chat template", chat_text(model));
+  say("template", chat_text(model));
   if (!variant.run->weights_text.empty()) say("weights", variant.run->weights_text);
   if (model.tokenizer->vocab_size() > model.vocab_size) {
     say("warning", "the tokenizer has " + grouped_text(model.tokenizer->vocab_size()) +
