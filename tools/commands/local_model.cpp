@@ -146,7 +146,7 @@ void LocalModel::print_header(double speed) const {
                     grouped_text(setup.kv_cache.num_blocks) + " KV blocks of " +
                     std::to_string(setup.kv_cache.block_size) + " tokens");
   say("tokenizer", tokenizer_text_);
-  say("chat", chat_text(served_));
+  say("template", chat_text(served_));
   if (!variant.run->weights_text.empty()) say("weights", variant.run->weights_text);
   if (served_.tokenizer->vocab_size() > served_.vocab_size) {
     say("warning", "the tokenizer has " + grouped_text(served_.tokenizer->vocab_size()) +

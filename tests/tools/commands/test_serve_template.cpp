@@ -1,0 +1,59 @@
+// `metronome serve` with the chat template of a model's folder, and with one that is refused.
+#include <filesystem>
+#include <string>
+
+#include "tests/catch.h"
+#include "tests/command_line.h"
+#include "tests/error_of.h"
+#include "tests/places.h"
+#include "tests/scratch_folder.h"
+
+using namespace metronome;
+using namespace metronome::testing;
+
+namespace {
+
+std::string fixtures() { return std::string(source_dir()) + "/tests/fixtures"; }
+
+// A scenario whose model is a folder with a tokenizer.
+std::string write_scenario(const ScratchFolder& folder) {
+  std::filesystem::copy(fixtures() + "/models/llama-mha/config.json",
+                        folder.path() + "/config.json");
+  std::filesystem::copy(fixtures() + "/tokenizers/smollm2.json", folder.path() + "/tokenizer.json");
+  return folder.write("s.yaml", "model: " + folder.path() +
+                                    "\nhardware: h200\nengine: {max_model_len: 128}\nworkload:\n"
+                                    "  num_requests: 1\n"
+                                    "  arrivals: {process: poisson, rate: 1}\n"
+                                    "  prompt_tokens: {distribution: fixed, value: 10}\n"
+                                    "  output_tokens: {distribution: fixed, value: 10}\n");
+}
+
+}  // namespace
+
+TEST_CASE("a template that cannot be rendered ends serve at its start", "[serve]") {
+  const ScratchFolder folder;
+  const std::string scenario = write_scenario(folder);
+  folder.write("chat_template.jinja", "a\n{% include 'x' %}");
+  const CommandResult of_folder = run_metronome("serve " + scenario + " --port 0");
+  CHECK(of_folder.exit_code == 2);
+  CHECK(contains(of_folder.err, folder.path() + "/chat_template.jinja: line 2: the tag include is "
+                                                "not supported; allowed: if, for, "));
+  const std::string file = folder.write("own.jinja", "{{ x | urlize }}");
+  const CommandResult of_option =
+      run_metronome("serve " + scenario + " --port 0 --chat-template " + file);
+  CHECK(of_option.exit_code == 2);
+  CHECK(contains(of_option.err, file + ": line 1: the filter urlize is not supported; allowed: "));
+}
+
+TEST_CASE("serve says which template it uses", "[serve][slow]") {
+  const ScratchFolder folder;
+  const std::string scenario = write_scenario(folder);
+  const auto banner = [&] {
+    return run_metronome("serve " + scenario + " --port 0", "timeout --signal=INT 5").out;
+  };
+  CHECK(contains(banner(),
+                 "\ntemplate    roles and contents in lines, as the model has no chat "
+                 "template here\n"));
+  folder.write("chat_template.jinja", "{{ messages[0].content }}");
+  CHECK(contains(banner(), "\ntemplate    " + folder.path() + "/chat_template.jinja\n"));
+}
