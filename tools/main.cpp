@@ -6,6 +6,7 @@
 #include "core/base/error.h"
 #include "core/base/progress.h"
 #include "core/config/config_reader.h"
+#include "core/model/model_catalogue.h"
 #include "tools/commands/cli.h"
 #include "tools/commands/run_choice.h"
 
@@ -84,6 +85,7 @@ int main(int argc, char** argv) {
   using namespace metronome;
   try {
     register_backends();
+    set_models_folder(fetched_models_folder());
     const int code = dispatch(Arguments(argv + 1, argv + argc));
     std::cout.flush();
     // A reader that closes the pipe has seen enough; that is not an error.

@@ -1,6 +1,5 @@
 #include "core/model/model_catalogue.h"
 
-#include <cstdlib>
 #include <filesystem>
 
 #include "core/config/catalogue.h"
@@ -47,16 +46,9 @@ std::string lower(std::string_view text) {
 // The names of tools/model.
 constexpr std::string_view kFetchedModels[] = {"smollm2", "gemma3-270m"};
 
-// Where tools/model puts what it fetches. Empty without a home.
-std::string fetched_models_folder() {
-  const auto variable = [](const char* name) -> std::string {
-    const char* const value = std::getenv(name);
-    return value == nullptr ? "" : value;
-  };
-  if (const std::string folder = variable("METRONOME_MODELS"); !folder.empty()) return folder;
-  std::string data = variable("XDG_DATA_HOME");
-  if (data.empty()) data = variable("HOME") + "/.local/share";
-  return data + "/metronome/models";
+std::string& models_folder() {
+  static std::string folder;
+  return folder;
 }
 
 // For a name that is no catalogue model and no path. The catalogue is too long for a message.
@@ -209,12 +201,14 @@ std::vector<std::string> repositories_of(std::string_view model) {
   return names;
 }
 
+void set_models_folder(const std::string& folder) { models_folder() = folder; }
+
 std::string find_gguf_file(const std::string& name_or_path) {
   if (find_entry(all_models(), name_or_path) != nullptr) return {};
   if (is_gguf_file(name_or_path)) return name_or_path;
   const bool is_name = name_or_path.find('/') == std::string::npos && !name_or_path.empty();
-  if (!is_name || path_exists(name_or_path)) return {};
-  const std::string path = (fs::path(fetched_models_folder()) / (name_or_path + ".gguf")).string();
+  if (!is_name || path_exists(name_or_path) || models_folder().empty()) return {};
+  const std::string path = (fs::path(models_folder()) / (name_or_path + ".gguf")).string();
   return is_gguf_file(path) ? path : std::string();
 }
 

@@ -39,9 +39,10 @@ std::vector<std::string> repositories_of(std::string_view model);
 // GGUF file, which has all in one.
 std::string find_model_folder(const std::string& name_or_path);
 
-// The GGUF file that such a name means: the one at that path, or one that tools/model fetched under
-// that name; empty: none. Fetched models are NAME.gguf in $METRONOME_MODELS, else in
-// $XDG_DATA_HOME/metronome/models, else in ~/.local/share/metronome/models.
+// Where fetched models are, as NAME.gguf. Call it once, at the start; without it there are none.
+void set_models_folder(const std::string& folder);
+
+// The GGUF file that such a name means: the one at that path, or a fetched model; empty: none.
 std::string find_gguf_file(const std::string& name_or_path);
 
 // In the order of the file, which is read once.

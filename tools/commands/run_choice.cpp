@@ -2,6 +2,7 @@
 
 #include <algorithm>
 #include <charconv>
+#include <cstdlib>
 #include <filesystem>
 #include <iostream>
 #include <string>
@@ -44,6 +45,17 @@ std::uint64_t parse_seed(const std::string& text) {
 void register_backends() {
   register_backend_section(std::make_unique<CpuConfig>());
   register_backend_section(std::make_unique<CudaConfig>());
+}
+
+std::string fetched_models_folder() {
+  const auto variable = [](const char* name) -> std::string {
+    const char* const value = std::getenv(name);
+    return value == nullptr ? "" : value;
+  };
+  if (const std::string folder = variable("METRONOME_MODELS"); !folder.empty()) return folder;
+  std::string data = variable("XDG_DATA_HOME");
+  if (data.empty()) data = variable("HOME") + "/.local/share";
+  return data + "/metronome/models";
 }
 
 void check_backend(const std::string& name) {

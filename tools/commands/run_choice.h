@@ -27,6 +27,10 @@ std::uint64_t parse_seed(const std::string& text);
 // Registers the scenario sections of the backends. Call it once, at the start.
 void register_backends();
 
+// Where tools/model puts what it fetches: $METRONOME_MODELS, else metronome/models in
+// $XDG_DATA_HOME or in ~/.local/share.
+std::string fetched_models_folder();
+
 // Throws UsageError for a name outside kBackendNames.
 void check_backend(const std::string& name);
 
