@@ -1,91 +1,23 @@
 #include "core/model/gguf_config.h"
 
 #include <algorithm>
-#include <charconv>
 #include <cmath>
-#include <cstring>
 #include <limits>
-#include <numbers>
 #include <optional>
 #include <set>
 #include <string_view>
 
 #include "core/base/error.h"
-#include "core/base/math.h"
 #include "core/base/names.h"
 #include "core/model/gguf_family.h"
+#include "core/model/gguf_keys.h"
+#include "core/model/gguf_rope.h"
+#include "core/model/model_family.h"
 
 namespace metronome {
 namespace {
 
 constexpr const char* kEmbedding = "token_embd.weight";
-constexpr const char* kRopeFrequencies = "rope_freqs.weight";
-
-// The double that is written as the float: 1e-5 for the float nearest to it.
-double as_written(double number) {
-  char text[32];
-  const auto end = std::to_chars(text, text + sizeof text, static_cast<float>(number)).ptr;
-  double written = 0;
-  return std::from_chars(text, end, written).ec == std::errc() ? written : number;
-}
-
-// The keys of an architecture: "block_count" means "llama.block_count".
-class GgufKeys {
- public:
-  GgufKeys(const GgufFile& file, std::string_view family) : file_(file), prefix_(family) {
-    prefix_ += '.';
-  }
-
-  std::string full(std::string_view key) const { return prefix_ + std::string(key); }
-  bool has(std::string_view key) const { return file_.find(full(key)) != nullptr; }
-
-  [[noreturn]] void fail(std::string_view key, const std::string& message) const {
-    file_.fail(full(key), message);
-  }
-
-  // Also of a list with the same number for every layer.
-  std::optional<std::int64_t> integer(std::string_view key) const {
-    const GgufValue* value = file_.find(full(key));
-    if (value == nullptr) return std::nullopt;
-    if (value->type != GgufType::Array) return in_range(key, *file_.integer(full(key)));
-    const std::vector<std::int64_t> numbers = file_.integers(full(key));
-    const auto differs = [&](std::int64_t number) { return number != numbers.front(); };
-    if (numbers.empty() || std::any_of(numbers.begin(), numbers.end(), differs)) {
-      fail(key, "differs from layer to layer; allowed: one number for all");
-    }
-    return in_range(key, numbers.front());
-  }
-
-  std::int64_t required(std::string_view key) const {
-    const std::optional<std::int64_t> value = integer(key);
-    if (!value) fail(key, "is missing; allowed: an integer");
-    return *value;
-  }
-
-  std::optional<double> number(std::string_view key) const {
-    const std::optional<double> value = file_.number(full(key));
-    if (!value) return std::nullopt;
-    // shape_error() checks the limits of finite numbers.
-    if (!std::isfinite(*value)) fail(key, "is not finite; allowed: a number");
-    return as_written(*value);
-  }
-
-  std::string text_or(std::string_view key, std::string_view otherwise) const {
-    return std::string(file_.text(full(key)).value_or(otherwise));
-  }
-
- private:
-  std::int64_t in_range(std::string_view key, std::int64_t value) const {
-    constexpr std::int64_t kMax = std::int64_t{1} << 40;  // shape_error() checks the real limits
-    if (value < 0 || value > kMax) {
-      fail(key, "is " + std::to_string(value) + "; allowed: 0 to 2^40");
-    }
-    return value;
-  }
-
-  const GgufFile& file_;
-  std::string prefix_;
-};
 
 const GgufFamily& family_of(const GgufFile& file) {
   constexpr const char* kKey = "general.architecture";
@@ -102,11 +34,6 @@ const GgufFamily& family_of(const GgufFile& file) {
                         "; allowed: " + gguf_family_names());
   }
   return *family;
-}
-
-// Records what an executor cannot compute; keeps the first record.
-void note_unsupported(ModelConfig& model, const std::string& key, const std::string& message) {
-  if (model.unsupported.empty()) model.unsupported = key + ": " + message;
 }
 
 std::int64_t vocab_size_of(const GgufFile& file, const GgufKeys& keys) {
@@ -157,22 +84,44 @@ void read_shape(const GgufFile& file, const GgufKeys& keys, ModelConfig& model) 
   model.bytes_per_weight = bytes_per_weight(file);
 }
 
-void read_experts(const GgufKeys& keys, ModelConfig& model) {
+// Experts of one width in every layer, chosen by softmax.
+void read_experts(const GgufFamily& family, const GgufKeys& keys, ModelConfig& model) {
   model.n_experts = keys.integer("expert_count").value_or(0);
   if (model.n_experts == 0) return;
   model.n_experts_per_token = keys.required("expert_used_count");
-  model.expert_ffn_dim = keys.integer("expert_feed_forward_length").value_or(model.ffn_dim);
-  if (model.architecture == "LlamaForCausalLM") model.architecture = "MixtralForCausalLM";
+  // llama.cpp's default: Mixtral's feed_forward_length is that of an expert.
+  const bool has_own_key = family.of_experts == family.architecture;
+  const std::int64_t share = std::max<std::int64_t>(has_own_key ? model.n_experts_per_token : 1, 1);
+  model.expert_ffn_dim = keys.integer("expert_feed_forward_length").value_or(model.ffn_dim / share);
+  if (family.of_experts.empty()) {
+    model.refuse(keys.full("expert_count"), "experts are not supported in this family; allowed: 0");
+  } else {
+    model.architecture = family.of_experts;
+  }
+}
+
+void read_expert_weights(const GgufFile& file, const GgufKeys& keys, ModelConfig& model) {
+  if (model.n_experts == 0) return;
+  model.has_normalised_expert_weights =
+      file.boolean(keys.full("expert_weights_norm")).value_or(true);
+  const double scale = keys.number("expert_weights_scale").value_or(0);
+  if (scale != 0 && scale != 1) {
+    model.refuse(keys.full("expert_weights_scale"), "is not supported; allowed: 1");
+  }
+  constexpr std::int64_t kSoftmax = 1;
+  if (keys.integer("expert_gating_func").value_or(kSoftmax) != kSoftmax) {
+    model.refuse(keys.full("expert_gating_func"),
+                 "is not supported; allowed: 1, the softmax of the router's outputs");
+  }
 }
 
 // The interval of global layers: a number, or a list that says of each layer whether it has a
 // window.
-std::int64_t interval_of_windows(const GgufFile& file, const GgufKeys& keys,
-                                 std::int64_t n_layers) {
+std::int64_t interval_of_windows(const GgufFile& file, const GgufKeys& keys, std::int64_t n_layers,
+                                 std::int64_t otherwise) {
   constexpr const char* kKey = "attention.sliding_window_pattern";
-  constexpr std::int64_t kDefault = 6;
   const GgufValue* value = file.find(keys.full(kKey));
-  if (value == nullptr) return kDefault;
+  if (value == nullptr) return otherwise;
   if (value->type != GgufType::Array) return keys.required(kKey);
   const std::vector<bool> windows = file.booleans(keys.full(kKey));
   const auto fail = [&] {
@@ -192,131 +141,111 @@ std::int64_t interval_of_windows(const GgufFile& file, const GgufKeys& keys,
 
 void read_window(const GgufFile& file, const GgufFamily& family, const GgufKeys& keys,
                  ModelConfig& model) {
-  model.sliding_window = keys.integer("attention.sliding_window").value_or(0);
+  constexpr const char* kKey = "attention.sliding_window";
+  model.sliding_window = keys.integer(kKey).value_or(family.window_default);
   if (model.sliding_window == 0) return;
-  if (family.name == "gemma3") {
-    model.global_layer_interval = interval_of_windows(file, keys, model.n_layers);
-    model.rope_local_theta = keys.number("rope.freq_base_swa").value_or(1e4);
-  } else if (family.name != "llama") {
-    note_unsupported(model, keys.full("attention.sliding_window"),
-                     "a window is not supported in this family; allowed: 0");
+  if (family.windows == WindowRule::Alternate) {
+    const ModelFamily& computed = *find_family(family.architecture);
+    model.global_layer_interval =
+        interval_of_windows(file, keys, model.n_layers, computed.window_interval);
+    model.rope_local_theta = keys.number("rope.freq_base_swa").value_or(computed.local_rope_theta);
+  } else if (family.windows == WindowRule::None) {
+    model.refuse(keys.full(kKey), "a window is not supported in this family; allowed: 0");
     model.sliding_window = 0;
   }
 }
 
-// The divisors that Llama 3's rule gives each pair (conversion/llama.py of llama.cpp).
-std::vector<double> llama3_divisors(const ModelConfig& model, const RopeScaling& scaling) {
-  std::vector<double> divisors;
-  const double positions = static_cast<double>(scaling.original_max_positions);
-  for (std::int64_t i = 0; i + 1 < model.head_dim; i += 2) {
-    const double exponent = static_cast<double>(i) / static_cast<double>(model.head_dim);
-    const double wavelength = 2 * std::numbers::pi * pow_of(model.rope_theta, exponent);
-    if (wavelength < positions / scaling.high_freq_factor) {
-      divisors.push_back(1);
-    } else if (wavelength > positions / scaling.low_freq_factor) {
-      divisors.push_back(scaling.factor);
-    } else {
-      const double smooth = (positions / wavelength - scaling.low_freq_factor) /
-                            (scaling.high_freq_factor - scaling.low_freq_factor);
-      divisors.push_back(1 / ((1 - smooth) / scaling.factor + smooth));
-    }
+// The part of each head that RoPE rotates.
+void read_rotated_part(const GgufKeys& keys, ModelConfig& model) {
+  constexpr const char* kKey = "rope.dimension_count";
+  const std::int64_t num_rotated = keys.integer(kKey).value_or(model.head_dim);
+  if (num_rotated == model.head_dim || model.has_learned_positions) return;
+  const ModelFamily& computed = *find_family(model.architecture);
+  if (computed.has_partial_rotation && num_rotated > 0 && num_rotated % 2 == 0) {
+    model.rotary_dim = num_rotated;
+    return;
   }
-  return divisors;
+  model.refuse(keys.full(kKey), "rotation of such a part of each head is not supported; allowed: " +
+                                    std::to_string(model.head_dim) +
+                                    (computed.has_partial_rotation ? ", even numbers below" : ""));
 }
 
-std::vector<float> rope_divisors(const GgufFile& file, const GgufTensor& tensor,
-                                 const ModelConfig& model) {
-  const auto num_pairs = static_cast<std::size_t>(model.head_dim / 2);
-  if (tensor.type->name != "F32" || tensor.shape.size() != 1 ||
-      tensor.bytes.size() != num_pairs * sizeof(float)) {
-    file.fail(kRopeFrequencies, "has another type or shape; allowed: F32, one for each of " +
-                                    std::to_string(num_pairs) + " pairs");
-  }
-  std::vector<float> divisors(num_pairs);
-  if (num_pairs > 0) std::memcpy(divisors.data(), tensor.bytes.data(), tensor.bytes.size());
-  return divisors;
-}
-
-// Every published Llama 3 has factors 1 and 4; the other two numbers are found by trying.
-RopeScaling find_llama3_scaling(const std::vector<float>& divisors, const ModelConfig& model) {
-  RopeScaling scaling;
-  scaling.factor = as_written(*std::max_element(divisors.begin(), divisors.end()));
-  scaling.kind = RopeScaling::Kind::Llama3;
-  for (std::int64_t positions = 16; positions <= 1 << 20; positions *= 2) {
-    scaling.original_max_positions = positions;
-    const std::vector<double> expected = llama3_divisors(model, scaling);
-    constexpr double kTolerance = 1e-4;  // the file's were computed in float32
-    if (std::equal(divisors.begin(), divisors.end(), expected.begin(), expected.end(),
-                   [](double stored, double computed) {
-                     return std::abs(stored - computed) <= kTolerance * computed;
-                   })) {
-      return scaling;
-    }
-  }
-  return {};
-}
-
-void read_rope(const GgufFile& file, const GgufKeys& keys, ModelConfig& model) {
-  model.rope_theta = keys.number("rope.freq_base").value_or(1e4);
-  if (keys.integer("rope.dimension_count").value_or(model.head_dim) != model.head_dim) {
-    note_unsupported(model, keys.full("rope.dimension_count"),
-                     "rotation of a part of each head is not supported; allowed: " +
-                         std::to_string(model.head_dim));
-  }
-  const double factor =
-      keys.number("rope.scaling.factor").value_or(keys.number("rope.scale_linear").value_or(0));
-  const std::string kind = keys.text_or("rope.scaling.type", "linear");
-  if (kind != "none" && kind != "linear") {
-    note_unsupported(model, keys.full("rope.scaling.type"),
-                     gguf_shown(kind) + " is not supported; allowed: none, linear");
-  } else if (kind == "linear" && factor != 0 && factor != 1) {
-    model.rope_scaling.kind = RopeScaling::Kind::Linear;
-    model.rope_scaling.factor = factor;
-  }
-  const GgufTensor* tensor = file.find_tensor(kRopeFrequencies);
-  if (tensor == nullptr || model.head_dim < 2 || model.rope_theta < 1) return;
-  const std::vector<float> divisors = rope_divisors(file, *tensor, model);
-  if (std::all_of(divisors.begin(), divisors.end(), [](float d) { return d == 1; })) return;
-  if (model.rope_scaling.kind == RopeScaling::Kind::None) {
-    model.rope_scaling = find_llama3_scaling(divisors, model);
-  }
-  if (model.rope_scaling.kind != RopeScaling::Kind::Llama3) {
-    note_unsupported(model, kRopeFrequencies,
-                     "holds other divisors than those of Llama 3; allowed: Llama 3's rule with "
-                     "factors 1 and 4");
-  }
+// Factors of embeddings, residuals, scores and logits; 0 is none, as in llama.cpp.
+void read_multipliers(const GgufKeys& keys, ModelConfig& model) {
+  const auto multiplier = [&keys](const char* key) {
+    const double value = keys.number(key).value_or(0);
+    return value == 0 ? 1 : value;
+  };
+  model.attention_multiplier = keys.number("attention.scale").value_or(0);
+  model.embedding_multiplier = multiplier("embedding_scale");
+  model.residual_multiplier = multiplier("residual_scale");
+  model.logit_divisor = multiplier("logit_scale");
 }
 
 void read_arithmetic(const GgufFile& file, const GgufFamily& family, const GgufKeys& keys,
                      ModelConfig& model) {
-  constexpr const char* kEpsilon = "attention.layer_norm_rms_epsilon";
-  const std::optional<double> epsilon = keys.number(kEpsilon);
-  if (!epsilon) keys.fail(kEpsilon, "is missing; allowed: a number");
-  model.norm_eps = *epsilon;
-  read_rope(file, keys, model);
-  if (family.name == "gemma3") {
-    constexpr std::int64_t kLayersOf27B = 62;
-    const bool is_27b = model.n_layers == kLayersOf27B && model.n_heads > 0;
+  const ModelFamily& computed = *find_family(model.architecture);
+  model.norm_eps = keys.required_number(model.has_layer_norms ? "attention.layer_norm_epsilon"
+                                                              : "attention.layer_norm_rms_epsilon");
+  if (!model.has_learned_positions) {
+    read_rotated_part(keys, model);
+    read_gguf_rope(file, keys, model);
+  }
+  for (std::int64_t i = computed.unrotated_interval; i > 0 && i <= model.n_layers;
+       i += computed.unrotated_interval) {
+    model.unrotated_layers.push_back(i - 1);
+  }
+  model.attention_softcap =
+      keys.number("attn_logit_softcapping").value_or(computed.defaults.attention_softcap);
+  model.logit_softcap =
+      keys.number("final_logit_softcapping").value_or(computed.defaults.logit_softcap);
+  if (computed.has_multipliers) read_multipliers(keys, model);
+  if (family.layers_of_27b > 0) {
+    const bool is_27b = model.n_layers == family.layers_of_27b && model.n_heads > 0;
     model.query_pre_attn_scalar =
         static_cast<double>(is_27b ? model.hidden_dim / model.n_heads : model.head_dim);
   }
 }
 
-void find_unsupported(const GgufFile& file, const GgufKeys& keys, ModelConfig& model) {
-  for (const char* key : {"attn_logit_softcapping", "final_logit_softcapping"}) {
-    if (keys.number(key).value_or(0) == 0) continue;
-    note_unsupported(model, keys.full(key), "softcapping is not supported; allowed: 0");
-  }
-  if (keys.integer("attention.value_length").value_or(model.head_dim) != model.head_dim) {
-    note_unsupported(model, keys.full("attention.value_length"),
-                     "values of another length than keys are not supported; allowed: " +
-                         std::to_string(model.head_dim));
-  }
+// Biases that any family may have. Sets the traits that they are for, and refuses others.
+void read_biases(const GgufFile& file, ModelConfig& model) {
   for (const GgufTensor& tensor : file.tensors()) {
-    if (!tensor.name.ends_with(".bias")) continue;
-    note_unsupported(model, "tensor " + gguf_shown(tensor.name),
-                     "biases are not supported; allowed: a model without");
+    constexpr std::string_view kEnding = ".bias";
+    std::string_view name = tensor.name;
+    if (!name.ends_with(kEnding)) continue;
+    name.remove_suffix(kEnding.size());
+    const std::string_view part = name.substr(name.rfind('.') + 1);
+    if (part == "attn_q" || part == "attn_k" || part == "attn_v" || part == "attn_qkv") {
+      model.has_qkv_biases = true;
+    } else if (part == "attn_output") {
+      model.has_attention_output_bias = true;
+    } else if (model.n_experts == 0 &&
+               (part == "ffn_gate" || part == "ffn_up" || part == "ffn_down")) {
+      model.has_mlp_biases = true;
+    } else if (!model.has_norm_biases || !part.ends_with("_norm")) {
+      model.refuse("tensor " + gguf_shown(tensor.name),
+                   "such a bias is not supported; allowed: biases of attention and MLP");
+    }
   }
+}
+
+void find_unsupported(const GgufFile& file, const GgufKeys& keys, ModelConfig& model) {
+  if (keys.integer("attention.value_length").value_or(model.head_dim) != model.head_dim) {
+    model.refuse(keys.full("attention.value_length"),
+                 "values of another length than keys are not supported; allowed: " +
+                     std::to_string(model.head_dim));
+  }
+  // In Granite's files, false means that there is no RoPE.
+  if (find_family(model.architecture)->has_multipliers &&
+      !file.boolean(keys.full("rope.scaling.finetuned")).value_or(true)) {
+    model.refuse(keys.full("rope.scaling.finetuned"),
+                 "a model without RoPE is not supported; allowed: true");
+  }
+}
+
+void check_shape(const GgufFile& file, const ModelConfig& model) {
+  const std::string error = model.shape_error();
+  if (!error.empty()) throw ConfigError(printable(file.path() + ": " + error));
 }
 
 // Tokens that end an answer, by their texts.
@@ -398,17 +327,20 @@ ModelConfig read_gguf_config(const GgufFile& file, const std::string& name) {
   ModelConfig model;
   model.name = name;
   model.architecture = family.architecture;
-  model.has_qk_norm = family.has_qk_norm;
-  model.has_post_norms = family.has_post_norms;
   read_shape(file, keys, model);
-  read_experts(keys, model);
+  read_experts(family, keys, model);
+  const ModelTraits& traits = find_family(model.architecture)->traits;
+  model.has_qk_norm = traits.has_qk_norm;
+  model.has_post_norms = traits.has_post_norms;
   apply_architecture(model);
+  read_expert_weights(file, keys, model);
   read_window(file, family, keys, model);
+  check_shape(file, model);  // the number of layers among others
   read_arithmetic(file, family, keys, model);
+  read_biases(file, model);
   find_unsupported(file, keys, model);
   model.eos_token_ids = gguf_eos_token_ids(file);
-  const std::string error = model.shape_error();
-  if (!error.empty()) throw ConfigError(printable(file.path() + ": " + error));
+  check_shape(file, model);
   return model;
 }
 

@@ -14,9 +14,13 @@ namespace metronome {
 // - vocab_size is the number of rows of the embedding table, has_tied_embeddings says that the file
 //   has no head, and bytes_per_weight is the mean of the file's matrices, in whole bytes.
 // - Missing keys get the defaults of llama.cpp: head_count_kv is head_count, key_length is
-//   embedding_length / head_count, rope.freq_base is 1e4. Gemma 3: rope.freq_base_swa is 1e4, every
-//   6th layer is global, and queries are scaled by key_length (27B: by the quotient above).
-// - Llama 3's scaling of RoPE is found from rope_freqs.weight, which holds its results.
+//   embedding_length / head_count, rope.freq_base is 1e4. Gemma 3: rope.freq_base_swa is 1e4, and
+//   every 6th layer is global. Gemma 2: the window is 4096, every 2nd layer is global, and the caps
+//   are 50 and 30. Queries of both are scaled by key_length (27B: by the quotient above).
+// - What the scripts write of no file is the published models' own: SmolLM 3 does not rotate every
+//   4th layer, and the weights of experts add up to one.
+// - Biases of attention and MLP are those that the file has.
+// - gguf_rope.h says how RoPE is scaled.
 //
 // What no executor can compute goes into `unsupported`. Throws ConfigError for an unsupported
 // architecture, a file in parts, a missing or ill-typed key, and an impossible shape.

@@ -1,35 +1,45 @@
 #include "core/model/gguf_family.h"
 
-#include <vector>
+#include <charconv>
 
 #include "core/base/names.h"
 
 namespace metronome {
 namespace {
 
-// To add a family, add a row here, its keys to gguf_config.cpp, and a case to tools/gguf_parity.
-// Families of llama.cpp whose arithmetic is not here, with what they need beside the usual keys
-// (their loaders in llama.cpp: src/models/NAME.cpp):
-//   qwen2     Qwen2ForCausalLM. Biases: attn_q.bias, attn_k.bias, attn_v.bias.
-//   phi3      Phi3ForCausalLM. Fused: attn_qkv.weight (rows of Q, K, V), ffn_up.weight (rows of
-//             gate, then up). rope.dimension_count below key_length rotates a part. With
-//             rope_factors_long.weight and rope_factors_short.weight: LongRope, with
-//             rope.scaling.original_context_length and rope.scaling.attn_factor.
-//   gemma2    Gemma2ForCausalLM. has_post_norms, adds_one_to_norms; every 2nd layer is global;
-//             attention.sliding_window (default 4096), attn_logit_softcapping,
-//             final_logit_softcapping (defaults 50 and 30). The query scale is that of gemma3.
-//   smollm3   SmolLM3ForCausalLM. permutes_rotary_rows; every 4th layer has no RoPE.
-//   olmo2     Olmo2ForCausalLM. has_qk_norm, over all heads at once; no norm before attention and
-//             MLP: post_attention_norm.weight and post_ffw_norm.weight follow them.
-//   granite   GraniteForCausalLM. permutes_rotary_rows; attention.scale, embedding_scale,
-//             residual_scale, logit_scale (a divisor).
-//   gpt2      GPT2LMHeadModel. attention.layer_norm_epsilon; position_embd.weight, attn_qkv.weight,
-//             and a bias of every norm and projection. Matrices are stored as [rows, cols].
+// To add a family, add a row here, its keys to gguf_config.cpp, its tensors below, and a case to
+// tools/gguf_checks/conversion.py. What a family computes is in model_family.cpp; its loader in
+// llama.cpp is src/models/NAME.cpp.
 constexpr GgufFamily kGgufFamilies[] = {
-    {"llama", "LlamaForCausalLM", false, false, true, false},
-    {"qwen3", "Qwen3ForCausalLM", true, false, false, false},
-    {"qwen3moe", "Qwen3MoeForCausalLM", true, false, false, false},
-    {"gemma3", "Gemma3ForCausalLM", true, true, false, true},
+    {.name = "llama",
+     .architecture = "LlamaForCausalLM",
+     .of_experts = "MixtralForCausalLM",
+     .permutes_rotary_rows = true,
+     .windows = WindowRule::Always},
+    {.name = "qwen2", .architecture = "Qwen2ForCausalLM"},
+    {.name = "qwen3", .architecture = "Qwen3ForCausalLM"},
+    {.name = "qwen3moe",
+     .architecture = "Qwen3MoeForCausalLM",
+     .of_experts = "Qwen3MoeForCausalLM"},
+    {.name = "gemma2",
+     .architecture = "Gemma2ForCausalLM",
+     .adds_one_to_norms = true,
+     .windows = WindowRule::Alternate,
+     .window_default = 4096,
+     .layers_of_27b = 46},
+    {.name = "gemma3",
+     .architecture = "Gemma3ForCausalLM",
+     .adds_one_to_norms = true,
+     .windows = WindowRule::Alternate,
+     .layers_of_27b = 62},
+    {.name = "phi3",
+     .architecture = "Phi3ForCausalLM",
+     .has_gate_in_up = true,
+     .windows = WindowRule::Always},
+    {.name = "smollm3", .architecture = "SmolLM3ForCausalLM", .permutes_rotary_rows = true},
+    {.name = "olmo2", .architecture = "Olmo2ForCausalLM"},
+    {.name = "granite", .architecture = "GraniteForCausalLM", .permutes_rotary_rows = true},
+    {.name = "gpt2", .architecture = "GPT2LMHeadModel"},
 };
 
 struct NamePair {
@@ -42,7 +52,6 @@ constexpr NamePair kLayerNames[] = {
     {"self_attn.q_proj", "attn_q"},
     {"self_attn.k_proj", "attn_k"},
     {"self_attn.v_proj", "attn_v"},
-    {"self_attn.qkv_proj", "attn_qkv"},
     {"self_attn.q_norm", "attn_q_norm"},
     {"self_attn.k_norm", "attn_k_norm"},
     {"self_attn.o_proj", "attn_output"},
@@ -51,12 +60,12 @@ constexpr NamePair kLayerNames[] = {
     {"mlp.gate_proj", "ffn_gate"},
     {"mlp.up_proj", "ffn_up"},
     {"mlp.down_proj", "ffn_down"},
-    {"mlp.gate_up_proj", "ffn_up"},
     {"mlp.gate", "ffn_gate_inp"},
 };
 
 constexpr NamePair kOuterNames[] = {
     {"model.embed_tokens", "token_embd"},
+    {"model.embed_positions", "position_embd"},
     {"model.norm", "output_norm"},
     {"lm_head", "output"},
 };
@@ -68,6 +77,85 @@ std::string_view counterpart(const Table& table, std::string_view name) {
     if (pair.folder == name) return pair.gguf;
   }
   return {};
+}
+
+// Makes the places of a tensor. `layer` is "blk.N.", or empty outside of layers; `ending` is
+// ".weight" or ".bias".
+class PlaceList {
+ public:
+  PlaceList(const WeightSpec& spec, std::string layer, std::string_view ending)
+      : spec_(spec),
+        layer_(std::move(layer)),
+        ending_(ending),
+        is_bias_(spec.role == WeightRole::Bias) {}
+
+  void add_whole(std::string_view name) { add(name, is_bias_ ? spec_.cols : spec_.rows, 0); }
+
+  // A tensor of `rows` rows in all, of which the spec's begin at `first`.
+  void add(std::string_view name, std::int64_t rows, std::int64_t first) {
+    std::vector<std::int64_t> shape = {rows, spec_.cols};
+    if (is_bias_) shape = {rows};
+    if (spec_.role == WeightRole::Norm) shape = {spec_.cols};
+    places_.push_back({layer_ + std::string(name) + ending_, std::move(shape), first});
+  }
+
+  // The same for a tensor of so many rows of each expert.
+  void add_of_expert(std::string_view name, std::int64_t experts, std::int64_t expert,
+                     std::int64_t rows, std::int64_t first) {
+    places_.push_back(
+        {layer_ + std::string(name) + ending_, {experts, rows, spec_.cols}, expert * rows + first});
+  }
+
+  std::vector<GgufPlace> take() { return std::move(places_); }
+
+ private:
+  const WeightSpec& spec_;
+  const std::string layer_;
+  const std::string ending_;
+  const bool is_bias_;
+  std::vector<GgufPlace> places_;
+};
+
+// "mlp.experts.3.up_proj". llama.cpp's scripts fuse gate and up of experts on request.
+void add_expert_places(const ModelConfig& model, std::string_view part, const WeightSpec& spec,
+                       PlaceList& places) {
+  part.remove_prefix(std::string_view("mlp.experts.").size());
+  std::int64_t expert = 0;
+  const char* const end = part.data() + part.size();
+  const char* const dot = std::from_chars(part.data(), end, expert).ptr;
+  const std::string_view name(dot, static_cast<std::size_t>(end - dot));
+  const auto add = [&](std::string_view tensor, std::int64_t rows, std::int64_t first) {
+    places.add_of_expert(tensor, model.n_experts, expert, rows, first);
+  };
+  if (name == ".down_proj") return add("ffn_down_exps", spec.rows, 0);
+  const bool is_up = name == ".up_proj";
+  add(is_up ? "ffn_up_exps" : "ffn_gate_exps", spec.rows, 0);
+  add("ffn_gate_up_exps", 2 * spec.rows, is_up ? spec.rows : 0);
+}
+
+// The parts of attn_qkv: rows of Q, K and V. Empty for any other part.
+void add_fused_place(const ModelConfig& model, std::string_view part, PlaceList& places) {
+  const std::int64_t query = model.query_dim();
+  const std::int64_t key = model.kv_dim();
+  const std::int64_t rows = query + 2 * key;
+  if (part == "self_attn.q_proj") places.add("attn_qkv", rows, 0);
+  if (part == "self_attn.k_proj") places.add("attn_qkv", rows, query);
+  if (part == "self_attn.v_proj") places.add("attn_qkv", rows, query + key);
+}
+
+void add_layer_places(const ModelConfig& model, const GgufFamily& family, std::string_view part,
+                      const WeightSpec& spec, PlaceList& places) {
+  if (part.starts_with("mlp.experts.")) return add_expert_places(model, part, spec, places);
+  if (part == "post_attention_layernorm") {
+    // With two norms a layer, the second one is before the MLP.
+    return places.add_whole(model.has_post_norms ? "post_attention_norm" : "ffn_norm");
+  }
+  if (family.has_gate_in_up && (part == "mlp.gate_proj" || part == "mlp.up_proj")) {
+    return places.add("ffn_up", 2 * model.ffn_dim, part == "mlp.up_proj" ? model.ffn_dim : 0);
+  }
+  const std::string_view found = counterpart(kLayerNames, part);
+  if (!found.empty()) places.add_whole(found);
+  add_fused_place(model, part, places);
 }
 
 }  // namespace
@@ -91,27 +179,26 @@ std::string gguf_family_hint(std::string_view name) {
   return did_you_mean(name, names);
 }
 
-std::string gguf_tensor_name(std::string_view name, const GgufFamily& family) {
+std::vector<GgufPlace> gguf_places(const ModelConfig& model, const GgufFamily& family,
+                                   const WeightSpec& spec) {
+  std::string_view name = spec.name;
   const std::size_t dot = name.rfind('.');
   if (dot == name.npos) return {};
-  const std::string ending(name.substr(dot));
+  const std::string_view ending = name.substr(dot);
   name = name.substr(0, dot);
   constexpr std::string_view kLayers = "model.layers.";
   if (!name.starts_with(kLayers)) {
+    PlaceList places(spec, "", ending);
     const std::string_view found = counterpart(kOuterNames, name);
-    return found.empty() ? std::string() : std::string(found) + ending;
+    if (!found.empty()) places.add_whole(found);
+    return places.take();
   }
   name.remove_prefix(kLayers.size());
   const std::size_t end = name.find('.');
   if (end == name.npos) return {};
-  const std::string layer = "blk." + std::string(name.substr(0, end)) + ".";
-  const std::string_view part = name.substr(end + 1);
-  if (part == "post_attention_layernorm") {
-    // With two norms a layer, the second one is before the MLP.
-    return layer + (family.has_post_norms ? "post_attention_norm" : "ffn_norm") + ending;
-  }
-  const std::string_view found = counterpart(kLayerNames, part);
-  return found.empty() ? std::string() : layer + std::string(found) + ending;
+  PlaceList places(spec, "blk." + std::string(name.substr(0, end)) + ".", ending);
+  add_layer_places(model, family, name.substr(end + 1), spec, places);
+  return places.take();
 }
 
 }  // namespace metronome

@@ -1,9 +1,10 @@
 #include "core/model/gguf_weights.h"
 
-#include <algorithm>
 #include <cstring>
 #include <map>
-#include <optional>
+#include <set>
+#include <string_view>
+#include <utility>
 #include <vector>
 
 #include "core/base/error.h"
@@ -56,6 +57,7 @@ void convert(TensorType type, const std::byte* bytes, std::int64_t count, float*
 struct StoredRows {
   const std::byte* bytes = nullptr;  // of the first row
   TensorType type = TensorType::Other;
+  std::int64_t cols = 0;  // weights of a row; 1 in a bias, whose elements are its rows
   std::int64_t row_bytes = 0;
   std::int64_t head_rows = 0;  // of a head whose rows are permuted; 0 = rows are in order
   bool has_one_added = false;
@@ -82,10 +84,12 @@ class GgufWeights final : public WeightSource {
   void read(const WeightSpec& spec, std::int64_t row_begin, std::int64_t row_end,
             float* out) const override {
     const StoredRows& rows = stored_rows(spec, row_begin, row_end);
-    for (std::int64_t row = row_begin; row < row_end; ++row, out += spec.cols) {
-      convert(rows.type, rows.row(row), spec.cols, out);
+    const std::int64_t rows_of_one = spec.cols / rows.cols;
+    const std::int64_t end = row_end * rows_of_one;
+    for (std::int64_t row = row_begin * rows_of_one; row < end; ++row, out += rows.cols) {
+      convert(rows.type, rows.row(row), rows.cols, out);
       if (!rows.has_one_added) continue;
-      for (std::int64_t i = 0; i < spec.cols; ++i) out[i] -= 1.0f;
+      for (std::int64_t i = 0; i < rows.cols; ++i) out[i] -= 1.0f;
     }
   }
 
@@ -102,7 +106,7 @@ class GgufWeights final : public WeightSource {
   std::vector<std::string> unused_layer_tensors() const override {
     std::vector<std::string> unused;
     for (const GgufTensor& tensor : file_.tensors()) {
-      const bool is_used = std::find(used_.begin(), used_.end(), &tensor) != used_.end();
+      const bool is_used = used_.contains(&tensor);
       // Old files store RoPE's frequencies with each layer.
       const bool is_of_rope = tensor.name.ends_with("attn_rot_embd.weight") ||
                               tensor.name.ends_with("rope_freqs.weight");
@@ -123,61 +127,45 @@ class GgufWeights final : public WeightSource {
     file_.fail("tensor " + gguf_shown(name), message);
   }
 
-  // The rows of Q, K or V in a tensor that has all three one after the other. `name` becomes its
-  // name, and `rows` the number of its rows. Returns the first row of the wanted ones.
-  std::int64_t find_in_fused(std::string& name, std::int64_t& rows) const {
-    const std::int64_t query = model_.n_heads * model_.head_dim;
-    const std::int64_t key = model_.n_kv_heads * model_.head_dim;
-    const struct {
-      std::string_view part;
-      std::int64_t first;
-    } parts[] = {{".attn_q.weight", 0}, {".attn_k.weight", query}, {".attn_v.weight", query + key}};
-    for (const auto& part : parts) {
-      if (!name.ends_with(part.part)) continue;
-      const std::string fused = name.substr(0, name.size() - part.part.size()) + ".attn_qkv.weight";
-      if (file_.find_tensor(fused) == nullptr) return 0;
-      name = fused;
-      rows = query + 2 * key;
-      return part.first;
+  // The place of a tensor that the file has.
+  std::pair<GgufPlace, const GgufTensor*> find_place(const WeightSpec& spec) const {
+    const std::vector<GgufPlace> places = gguf_places(model_, family_, spec);
+    METRONOME_CHECK(!places.empty(), "no name in GGUF files for " + spec.name);
+    for (const GgufPlace& place : places) {
+      if (const GgufTensor* tensor = file_.find_tensor(place.name)) return {place, tensor};
     }
-    return 0;
+    fail(places.front().name, "is missing; allowed: every tensor of " + std::string(family_.name));
   }
 
   StoredRows find(const WeightSpec& spec) {
-    std::string name = gguf_tensor_name(spec.name, family_);
-    METRONOME_CHECK(!name.empty(), "no name in GGUF files for " + spec.name);
-    std::int64_t rows = spec.rows;
-    std::int64_t first = 0;
-    if (file_.find_tensor(name) == nullptr) first = find_in_fused(name, rows);
-    const GgufTensor* tensor = file_.find_tensor(name);
-    if (tensor == nullptr) {
-      fail(name, "is missing; allowed: every tensor of " + std::string(family_.name));
+    const auto [place, tensor] = find_place(spec);
+    if (tensor->shape != place.shape) {
+      fail(place.name, "has shape " + shape_text(tensor->shape) +
+                           "; allowed: " + shape_text(place.shape) + ", as the metadata requires");
     }
-    std::vector<std::int64_t> shape = {rows, spec.cols};
-    if (spec.role == WeightRole::Norm) shape = {spec.cols};
-    if (tensor->shape != shape) {
-      fail(name, "has shape " + shape_text(tensor->shape) + "; allowed: " + shape_text(shape) +
-                     ", as the metadata requires");
-    }
+    const bool is_bias = spec.role == WeightRole::Bias;
     StoredRows found;
     found.type = type_of(*tensor->type);
+    if (is_bias && block_format(found.type) != nullptr) found.type = TensorType::Other;
     if (found.type == TensorType::Other) {
-      fail(name, "has type " + std::string(tensor->type->name) + "; allowed: " + read_type_names());
+      fail(place.name, "has type " + std::string(tensor->type->name) +
+                           "; allowed: " + (is_bias ? "F32, F16, BF16" : read_type_names()));
     }
-    found.row_bytes = stored_bytes(found.type, spec.cols);
-    found.bytes = tensor->bytes.data() + first * found.row_bytes;
-    const bool is_rotated =
-        spec.name.ends_with(".q_proj.weight") || spec.name.ends_with(".k_proj.weight");
+    found.cols = is_bias ? 1 : spec.cols;
+    found.row_bytes = stored_bytes(found.type, found.cols);
+    found.bytes = tensor->bytes.data() + place.first_row * found.row_bytes;
+    const std::string_view part = std::string_view(spec.name).substr(0, spec.name.rfind('.'));
+    const bool is_rotated = part.ends_with(".q_proj") || part.ends_with(".k_proj");
     if (family_.permutes_rotary_rows && is_rotated) found.head_rows = model_.head_dim;
     found.has_one_added = family_.adds_one_to_norms && spec.role == WeightRole::Norm;
-    used_.push_back(tensor);
+    used_.insert(tensor);
     return found;
   }
 
   const StoredRows& stored(const WeightSpec& spec) const {
     const auto found = tensors_.find(spec.name);
     METRONOME_CHECK(found != tensors_.end(), "no tensor " + spec.name + " in this model");
-    METRONOME_CHECK(found->second.row_bytes == stored_bytes(found->second.type, spec.cols),
+    METRONOME_CHECK(found->second.cols == (spec.role == WeightRole::Bias ? 1 : spec.cols),
                     "another model's tensor " + spec.name);
     return found->second;
   }
@@ -193,7 +181,7 @@ class GgufWeights final : public WeightSource {
   ModelConfig model_;
   const GgufFamily& family_;
   std::map<std::string, StoredRows> tensors_;  // by spec name
-  std::vector<const GgufTensor*> used_;
+  std::set<const GgufTensor*> used_;
 };
 
 }  // namespace
