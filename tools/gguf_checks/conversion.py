@@ -1,7 +1,7 @@
-"""Writes GGUF files of Hugging Face folders, as llama.cpp's conversion scripts do (conversion/*.py).
+"""Writes GGUF files of Hugging Face folders, as llama.cpp's conversion scripts do.
 
-The names of tensors are those of the `gguf` package. Matrices keep the folder's type; norms, biases
-and routers become float32, as in the scripts.
+Source: llama.cpp, conversion/*.py. The names of tensors are those of the `gguf` package. Matrices
+keep the folder's type; norms, biases and routers become float32, as in the scripts.
 """
 
 import json

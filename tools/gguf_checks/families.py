@@ -67,7 +67,7 @@ def restrict_to_file(numbers, architecture, keys):
 
 
 def make_folder(hf_parity, folder, architecture, numbers):
-    """A folder of a random model; returns the length of its prompt."""
+    """Writes a folder of a random model."""
     _, dtype, length, keys = hf_parity.random_config(numbers, [architecture])
     keys = restrict_to_file(numbers, architecture, keys)
     hf_parity.make_fixture(folder, hf_parity.config_of(architecture, keys), architecture, dtype,
