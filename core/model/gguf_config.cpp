@@ -142,13 +142,17 @@ std::int64_t interval_of_windows(const GgufFile& file, const GgufKeys& keys, std
 void read_window(const GgufFile& file, const GgufFamily& family, const GgufKeys& keys,
                  ModelConfig& model) {
   constexpr const char* kKey = "attention.sliding_window";
+  const ModelFamily& computed = *find_family(family.architecture);
+  if (family.windows == WindowRule::Alternate) {
+    model.rope_local_theta = keys.number("rope.freq_base_swa").value_or(computed.local_rope_theta);
+  }
   model.sliding_window = keys.integer(kKey).value_or(family.window_default);
   if (model.sliding_window == 0) return;
   if (family.windows == WindowRule::Alternate) {
-    const ModelFamily& computed = *find_family(family.architecture);
     model.global_layer_interval =
         interval_of_windows(file, keys, model.n_layers, computed.window_interval);
-    model.rope_local_theta = keys.number("rope.freq_base_swa").value_or(computed.local_rope_theta);
+    // Every layer is global.
+    if (model.global_layer_interval == 1) model.sliding_window = model.global_layer_interval = 0;
   } else if (family.windows == WindowRule::None) {
     model.refuse(keys.full(kKey), "a window is not supported in this family; allowed: 0");
     model.sliding_window = 0;

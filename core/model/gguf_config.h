@@ -17,8 +17,8 @@ namespace metronome {
 //   embedding_length / head_count, rope.freq_base is 1e4. Gemma 3: rope.freq_base_swa is 1e4, and
 //   every 6th layer is global. Gemma 2: the window is 4096, every 2nd layer is global, and the caps
 //   are 50 and 30. Queries of both are scaled by key_length (27B: by the quotient above).
-// - What the scripts write of no file is the published models' own: SmolLM 3 does not rotate every
-//   4th layer, and the weights of experts add up to one.
+// - What the conversion scripts leave out is as in the published models: SmolLM 3 does not rotate
+//   every 4th layer, and the weights of experts add up to one.
 // - Biases of attention and MLP are those that the file has.
 // - gguf_rope.h says how RoPE is scaled.
 //

@@ -1,7 +1,7 @@
-"""Writes GGUF files of Hugging Face folders, as llama.cpp's conversion scripts do (conversion/*.py).
+"""Writes GGUF files of Hugging Face folders, as llama.cpp's conversion scripts do.
 
-The names of tensors are those of the `gguf` package. Matrices keep the folder's type, and norms and
-biases become float32, as in the scripts.
+Source: llama.cpp, conversion/*.py. The names of tensors are those of the `gguf` package. Matrices
+keep the folder's type; norms, biases and routers become float32, as in the scripts.
 """
 
 import json
@@ -83,7 +83,7 @@ def add_tensors(writer, tensors, config, architecture):
             values = permuted(values, heads)
         if architecture in PERMUTED and "k_proj." in name:
             values = permuted(values, config["num_key_value_heads"])
-        if values.ndim == 1:
+        if values.ndim == 1 or ".mlp.gate." in name:
             values = as_float32(values)
         if architecture in ("GEMMA2", "GEMMA3") and name.endswith("norm.weight"):
             values = values + numpy.float32(1)
@@ -161,14 +161,18 @@ def add_keys(writer, config, architecture):
         writer.add_value_length(config["head_dim"])
     if architecture in ("GEMMA2", "GEMMA3"):
         writer.add_sliding_window(config["sliding_window"])
-    if architecture == "GEMMA2":
+    if architecture == "GEMMA2":  # its script writes nothing of RoPE
         writer.add_attn_logit_softcapping(config["attn_logit_softcapping"])
-        writer.add_final_logit_softcapping(config["final_logit_softcapping"])
+        return writer.add_final_logit_softcapping(config["final_logit_softcapping"])
     if architecture == "GEMMA3":
         full = [kind == "full_attention" for kind in config["layer_types"]]
         writer.add_sliding_window_pattern([not is_full for is_full in full])
         writer.add_rope_freq_base_swa(rope["sliding_attention"]["rope_theta"])
         rope = rope["full_attention"]
+    if architecture in PERMUTED:
+        writer.add_vocab_size(config["vocab_size"])
+        writer.add_rope_dimension_count(
+            config.get("head_dim") or config["hidden_size"] // config["num_attention_heads"])
     if architecture == "GRANITE":
         writer.add_attention_scale(config["attention_multiplier"])
         writer.add_embedding_scale(config["embedding_multiplier"])

@@ -50,6 +50,7 @@ def restrict_to_file(numbers, architecture, keys):
         keys["query_pre_attn_scalar"] = keys["head_dim"]
     if architecture == "Gemma2ForCausalLM":
         keys.pop("layer_types")
+        keys["rope_parameters"] = {"rope_type": "default", "rope_theta": 10000.0}
         keys.update(tie_word_embeddings=True, attn_logit_softcapping=numbers.uniform(1, 60),
                     final_logit_softcapping=numbers.uniform(1, 60))
     if architecture == "Qwen2ForCausalLM":
@@ -66,7 +67,7 @@ def restrict_to_file(numbers, architecture, keys):
 
 
 def make_folder(hf_parity, folder, architecture, numbers):
-    """A folder of a random model; returns the length of its prompt."""
+    """Writes a folder of a random model."""
     _, dtype, length, keys = hf_parity.random_config(numbers, [architecture])
     keys = restrict_to_file(numbers, architecture, keys)
     hf_parity.make_fixture(folder, hf_parity.config_of(architecture, keys), architecture, dtype,
