@@ -148,9 +148,16 @@ void cpu_attend(benchmark::State& state) {
     positions.push_back(context - num_tokens + row / kGroup);
     num_pairs += positions.back() + 1;
   }
-  const AttentionTask task = {
-      queries.data(),   outputs.data(),     positions.data(),      num_rows,    kHeadDim, kNoWindow,
-      key_tiles.data(), value_tiles.data(), tile_positions.data(), context / 16};
+  const AttentionTask task = {.queries = queries.data(),
+                              .outputs = outputs.data(),
+                              .positions = positions.data(),
+                              .num_rows = num_rows,
+                              .head_dim = kHeadDim,
+                              .window = kNoWindow,
+                              .key_tiles = key_tiles.data(),
+                              .value_tiles = value_tiles.data(),
+                              .tile_positions = tile_positions.data(),
+                              .num_tiles = context / 16};
   std::vector<float> scratch(static_cast<std::size_t>(attention_scratch_floats(task)));
   for (auto _ : state) {
     kernels().attend(task, scratch.data());

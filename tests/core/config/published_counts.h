@@ -24,6 +24,7 @@ inline const std::map<std::string, std::int64_t>& published_counts() {
       {"gemma-3-1b", 999'885'952},
       {"gemma-3-4b", 3'880'099'328 + 64 * 2560},
       {"smollm-135m", 134'515'008},
+      {"tiny-gpt2", 842'496},
       {"tiny-llama", 1'311'872},
       {"mini-llama", 21'895'680},
       {"tiny-qwen3", 1'312'128},

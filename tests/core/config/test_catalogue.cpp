@@ -60,7 +60,8 @@ TEST_CASE("models are found by their repositories on Hugging Face", "[sim][catal
   CHECK(num_found >= 30);
   CHECK(error_of([] { find_model("scenarios/meta-llama/Llama-3.1-9B", somewhere()); }) ==
         "scenario.yaml:3: model: no such file or repository: scenarios/meta-llama/Llama-3.1-9B, "
-        "did you mean 'meta-llama/Llama-3.1-8B'?; allowed: a name of `metronome list models`, or "
+        "did you mean 'meta-llama/Llama-3.1-8B'?; allowed: a name of `metronome list models` or of "
+        "`tools/model`, or "
         "the path of a GGUF file, of a config.json or of its folder");
 }
 
