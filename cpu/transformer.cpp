@@ -205,6 +205,7 @@ void Transformer::place_heads(const LayerWeights& layer, std::int64_t index,
 
 void Transformer::attend(const LayerWeights& layer, std::int64_t index, const ForwardBatch& batch,
                          Tile tile, const KvStore& kv) {
+  const auto group = static_cast<std::int32_t>(model_.n_heads / model_.n_kv_heads);
   items_.clear();
   for (std::int32_t begin = tile.begin; begin < tile.end;) {
     const std::int32_t sequence = batch.sequence_of(begin);
@@ -212,12 +213,13 @@ void Transformer::attend(const LayerWeights& layer, std::int64_t index, const Fo
         std::min({tile.end, batch.query_start[static_cast<std::size_t>(sequence) + 1],
                   begin + kAttentionTokens});
     for (std::int32_t head = 0; head < model_.n_kv_heads; ++head) {
-      items_.push_back({sequence, head, begin, end});
+      items_.push_back({sequence, head, head * group, (head + 1) * group, begin, end});
     }
     begin = end;
   }
-  const auto num_items = static_cast<std::int64_t>(items_.size());
   const int num_parts = pool_.num_threads();
+  split_items(num_parts);
+  const auto num_items = static_cast<std::int64_t>(items_.size());
   pool_.run([&](int part) {
     for (std::int64_t i = part; i < num_items; i += num_parts) {
       attend_item(layer, index, batch, tile, kv, items_[static_cast<std::size_t>(i)],
@@ -226,17 +228,35 @@ void Transformer::attend(const LayerWeights& layer, std::int64_t index, const Fo
   });
 }
 
+// Gives every thread an item where a decode has fewer KV heads than there are threads. Rows are
+// independent of each other, so the split changes no bit.
+void Transformer::split_items(int num_threads) {
+  const auto num_items = static_cast<std::int32_t>(items_.size());
+  if (num_items == 0 || num_items >= num_threads) return;
+  const auto group = items_.front().end_head - items_.front().first_head;
+  const std::int32_t num_parts = std::min(group, (num_threads + num_items - 1) / num_items);
+  for (std::int32_t i = 0; i < num_items; ++i) {
+    AttentionItem item = items_[static_cast<std::size_t>(i)];
+    const std::int32_t first_head = item.first_head;
+    for (std::int32_t part = 1; part < num_parts; ++part) {
+      item.first_head = first_head + part * group / num_parts;
+      item.end_head = first_head + (part + 1) * group / num_parts;
+      items_.push_back(item);
+    }
+    items_[static_cast<std::size_t>(i)].end_head = first_head + group / num_parts;
+  }
+}
+
 void Transformer::attend_item(const LayerWeights& layer, std::int64_t index,
                               const ForwardBatch& batch, Tile tile, const KvStore& kv,
                               const AttentionItem& item, AttentionScratch& scratch) {
   const std::int64_t head_dim = model_.head_dim;
-  const std::int64_t group = model_.n_heads / model_.n_kv_heads;  // query heads per KV head
   scratch.queries.clear();
   scratch.outputs.clear();
   scratch.positions.clear();
   for (std::int32_t token = item.begin; token < item.end; ++token) {
     const std::int64_t row = token - tile.begin;
-    for (std::int64_t head = item.head * group; head < (item.head + 1) * group; ++head) {
+    for (std::int64_t head = item.first_head; head < item.end_head; ++head) {
       scratch.queries.push_back(qkv_.data() + row * qkv_dim() + head * head_dim);
       scratch.outputs.push_back(attended_.data() + row * model_.query_dim() + head * head_dim);
       scratch.positions.push_back(batch.positions[static_cast<std::size_t>(token)]);

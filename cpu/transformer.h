@@ -46,10 +46,13 @@ class Transformer {
     std::int32_t end = 0;
     std::int32_t num_tokens() const { return end - begin; }
   };
-  // Query tokens [begin, end) of one sequence against one KV head.
+  // Query tokens [begin, end) of one sequence against one KV head, with the query heads
+  // [first_head, end_head) of that KV head.
   struct AttentionItem {
     std::int32_t sequence;
     std::int32_t head;
+    std::int32_t first_head;
+    std::int32_t end_head;
     std::int32_t begin;
     std::int32_t end;
   };
@@ -76,6 +79,7 @@ class Transformer {
                    Tile tile, KvStore& kv);
   void attend(const LayerWeights& layer, std::int64_t index, const ForwardBatch& batch, Tile tile,
               const KvStore& kv);
+  void split_items(int num_threads);
   void attend_item(const LayerWeights& layer, std::int64_t index, const ForwardBatch& batch,
                    Tile tile, const KvStore& kv, const AttentionItem& item,
                    AttentionScratch& scratch);
