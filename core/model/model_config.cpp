@@ -34,6 +34,7 @@ std::string number_error(const ModelConfig& model) {
       {"embedding_multiplier", model.embedding_multiplier, 1e-6, 1e6},
       {"residual_multiplier", model.residual_multiplier, 1e-6, 1e6},
       {"logit_divisor", model.logit_divisor, 1e-6, 1e6},
+      {"expert_scale", model.expert_scale, 1e-6, 1e6},
       {"rope_scaling.factor", scaling.factor, 1, kMaxFactor},
       {"rope_scaling.low_freq_factor", scaling.low_freq_factor, 1e-6, kMaxFactor},
       {"rope_scaling.high_freq_factor", scaling.high_freq_factor, 1e-6, kMaxFactor},
@@ -123,7 +124,8 @@ std::string layers_error(const ModelConfig& model) {
   };
   for (const Layers& layers :
        {Layers{"window_layers", model.window_layers}, Layers{"dense_layers", model.dense_layers},
-        Layers{"unrotated_layers", model.unrotated_layers}}) {
+        Layers{"unrotated_layers", model.unrotated_layers},
+        Layers{"linear_attention.layers", model.linear_attention.layers}}) {
     std::int64_t last = -1;
     for (const std::int64_t layer : layers.listed) {
       if (layer <= last || layer >= model.n_layers) {
@@ -135,6 +137,49 @@ std::string layers_error(const ModelConfig& model) {
   }
   if (model.sliding_window == 0 && !model.window_layers.empty()) {
     return "window_layers: has no meaning without sliding_window; allowed: an empty list";
+  }
+  return {};
+}
+
+std::string parts_error(const ModelConfig& model) {
+  const LinearAttention& linear = model.linear_attention;
+  if (!linear.is_empty()) {
+    constexpr std::int64_t kMaxHeads = 1 << 12;
+    const std::int64_t numbers[] = {linear.n_key_heads, linear.n_value_heads, linear.key_head_dim,
+                                    linear.value_head_dim};
+    for (const std::int64_t number : numbers) {
+      if (number < 1 || number > kMaxHeads) {
+        return "linear_attention: has a head count or size of " + std::to_string(number) +
+               "; allowed: 1 to " + std::to_string(kMaxHeads);
+      }
+    }
+    if (linear.n_value_heads % linear.n_key_heads != 0) {
+      return "linear_attention.n_value_heads: is " + std::to_string(linear.n_value_heads) +
+             "; allowed: a multiple of n_key_heads, " + std::to_string(linear.n_key_heads);
+    }
+    if (linear.conv_width < 2 || linear.conv_width > 64) {
+      return "linear_attention.conv_width: is " + std::to_string(linear.conv_width) +
+             "; allowed: 2 to 64";
+    }
+    if (model.sliding_window > 0) {
+      return "sliding_window: is not computed beside linear attention; allowed: 0";
+    }
+  }
+  const LatentAttention& latent = model.latent_attention;
+  const std::int64_t sizes[] = {latent.kv_rank, latent.q_rank, latent.nope_dim, latent.rope_dim,
+                                latent.value_dim};
+  for (const std::int64_t size : sizes) {
+    if (size < 0 || size > 1 << 16) {
+      return "latent_attention: has a size of " + std::to_string(size) + "; allowed: 0 to 65536";
+    }
+  }
+  std::int64_t num_pairs = 0;
+  for (const std::int64_t pairs : model.mrope_sections) num_pairs += pairs;
+  if (!model.mrope_sections.empty() &&
+      (model.mrope_sections.size() != 3 || num_pairs != model.num_rotated() / 2)) {
+    return "mrope_sections: add up to " + std::to_string(num_pairs) + " in " +
+           std::to_string(model.mrope_sections.size()) + " parts; allowed: 3 parts of " +
+           std::to_string(model.num_rotated() / 2) + " pairs";
   }
   return {};
 }
@@ -151,13 +196,20 @@ bool ModelConfig::is_window_layer(std::int64_t layer) const {
   return global_layer_interval == 0 || (layer + 1) % global_layer_interval != 0;
 }
 
+bool ModelConfig::is_linear_layer(std::int64_t layer) const {
+  return contains(linear_attention.layers, layer);
+}
+
 std::int64_t ModelConfig::n_global_layers() const {
-  if (sliding_window == 0) return n_layers;
-  if (!window_layers.empty()) return n_layers - static_cast<std::int64_t>(window_layers.size());
+  const std::int64_t num_layers = n_attention_layers();
+  if (sliding_window == 0) return num_layers;
+  if (!window_layers.empty()) return num_layers - static_cast<std::int64_t>(window_layers.size());
   return global_layer_interval == 0 ? 0 : n_layers / global_layer_interval;
 }
 
-std::int64_t ModelConfig::n_window_layers() const { return n_layers - n_global_layers(); }
+std::int64_t ModelConfig::n_window_layers() const {
+  return n_attention_layers() - n_global_layers();
+}
 
 std::int64_t ModelConfig::default_max_model_len() const {
   if (rope_scaling.kind != RopeScaling::Kind::LongRope) return max_position_embeddings;
@@ -171,55 +223,6 @@ bool ModelConfig::is_moe_layer(std::int64_t layer) const {
 
 bool ModelConfig::is_rotated_layer(std::int64_t layer) const {
   return !has_learned_positions && !contains(unrotated_layers, layer);
-}
-
-std::int64_t ModelConfig::n_projection_params() const {
-  const std::int64_t qkv = hidden_dim * (query_dim() + 2 * kv_dim());
-  const std::int64_t output = query_dim() * hidden_dim;
-  const std::int64_t mlp = n_mlp_matrices() * hidden_dim * ffn_dim;
-  return n_layers * (qkv + output) + (n_layers - n_moe_layers()) * mlp;
-}
-
-std::int64_t ModelConfig::n_expert_params() const {
-  return n_mlp_matrices() * hidden_dim * expert_ffn_dim;
-}
-
-std::int64_t ModelConfig::n_embedding_params() const { return vocab_size * hidden_dim; }
-
-std::int64_t ModelConfig::n_position_params() const {
-  return has_learned_positions ? max_position_embeddings * hidden_dim : 0;
-}
-
-std::int64_t ModelConfig::n_norm_params() const {
-  const std::int64_t head_norms = has_whole_qk_norm ? query_dim() + kv_dim() : 2 * head_dim;
-  const std::int64_t scales =
-      n_layers * (n_layer_norms() * hidden_dim + (has_qk_norm ? head_norms : 0)) + hidden_dim;
-  return has_norm_biases ? 2 * scales : scales;
-}
-
-std::int64_t ModelConfig::n_bias_params() const {
-  const std::int64_t qkv = has_qkv_biases ? query_dim() + 2 * kv_dim() : 0;
-  const std::int64_t output = has_attention_output_bias ? hidden_dim : 0;
-  const std::int64_t mlp = has_mlp_biases ? (n_mlp_matrices() - 1) * ffn_dim + hidden_dim : 0;
-  return n_layers * (qkv + output) + (n_layers - n_moe_layers()) * mlp;
-}
-
-std::int64_t ModelConfig::n_params() const {
-  const std::int64_t tables = has_tied_embeddings ? 1 : 2;
-  return n_linear_params() + n_moe_layers() * n_experts * n_expert_params() +
-         tables * n_embedding_params() + n_position_params() + n_norm_params() + n_bias_params();
-}
-
-std::int64_t ModelConfig::weight_bytes() const {
-  const std::int64_t projections = n_projection_params();
-  const std::int64_t experts = n_moe_layers() * n_experts * n_expert_params();
-  const std::int64_t plain = (n_params() - projections - experts) * bytes_per_weight;
-  return plain + std::llround(static_cast<double>(projections) * bytes_per_linear_weight()) +
-         std::llround(static_cast<double>(experts) * bytes_per_expert_weight());
-}
-
-std::int64_t ModelConfig::kv_bytes_per_token() const {
-  return 2 * n_layers * n_kv_heads * head_dim * bytes_per_kv_element;
 }
 
 std::string ModelConfig::shape_error() const {
@@ -243,6 +246,9 @@ std::string ModelConfig::shape_error() const {
       {"n_experts_per_token", n_experts_per_token, 0, 4096},
       {"expert_ffn_dim", expert_ffn_dim, 0, kMaxDim},
       {"n_dense_layers", n_dense_layers, 0, 4096},
+      {"shared_expert_ffn_dim", shared_expert_ffn_dim, 0, n_experts > 0 ? kMaxDim : 0},
+      {"n_expert_groups", n_expert_groups, 1, std::max<std::int64_t>(1, n_experts)},
+      {"n_groups_per_token", n_groups_per_token, 1, n_expert_groups},
       {"vocab_size", vocab_size, 1, kMaxVocab},
       {"max_position_embeddings", max_position_embeddings, 1, 1 << 30},
       {"sliding_window", sliding_window, 0, 1 << 30},
@@ -274,6 +280,7 @@ std::string ModelConfig::shape_error() const {
   }
   std::string error = experts_error(*this);
   if (error.empty()) error = layers_error(*this);
+  if (error.empty()) error = parts_error(*this);
   if (error.empty()) error = number_error(*this);
   return error.empty() ? scaling_error(*this) : error;
 }

@@ -5,6 +5,7 @@
 #include <string>
 #include <vector>
 
+#include "core/model/layer_parts.h"
 #include "core/model/model_traits.h"
 #include "core/model/weight_format.h"
 
@@ -59,6 +60,12 @@ struct ModelConfig : ModelTraits {
   std::int64_t n_experts_per_token = 0;
   std::int64_t expert_ffn_dim = 0;
   std::int64_t n_dense_layers = 0;
+  std::int64_t shared_expert_ffn_dim = 0;  // an expert of each MoE layer that sees all tokens; 0 =
+                                           // none
+  // The router first picks n_groups_per_token of n_expert_groups groups of experts.
+  std::int64_t n_expert_groups = 1;
+  std::int64_t n_groups_per_token = 1;
+  double expert_scale = 1;  // of the sum of a token's experts
   std::int64_t vocab_size = 0;
   std::int64_t max_position_embeddings = 0;
   bool has_tied_embeddings = false;
@@ -68,6 +75,13 @@ struct ModelConfig : ModelTraits {
   // Layers by number, ascending, where no interval describes them.
   std::vector<std::int64_t> window_layers;  // empty: by global_layer_interval
   std::vector<std::int64_t> dense_layers;   // empty: the first n_dense_layers
+
+  LinearAttention linear_attention;
+  LatentAttention latent_attention;  // of every layer, instead of n_kv_heads and head_dim
+  VisionTower vision;
+  // Qwen's M-RoPE: pairs that turn by time, height and width; empty = all by one position. They
+  // alternate while they last.
+  std::vector<std::int64_t> mrope_sections;
 
   // Parameters of the arithmetic; the cost models do not read them.
   double norm_eps = 1e-6;
@@ -96,8 +110,13 @@ struct ModelConfig : ModelTraits {
 
   // Whether a layer (from 0) attends to sliding_window tokens only.
   bool is_window_layer(std::int64_t layer) const;
+  bool is_linear_layer(std::int64_t layer) const;  // keeps a state (linear_attention)
+  std::int64_t n_linear_layers() const {
+    return static_cast<std::int64_t>(linear_attention.layers.size());
+  }
+  std::int64_t n_attention_layers() const { return n_layers - n_linear_layers(); }
   std::int64_t n_global_layers() const;  // layers that attend to the whole context
-  std::int64_t n_window_layers() const;  // n_layers - n_global_layers()
+  std::int64_t n_window_layers() const;  // n_attention_layers() - n_global_layers()
   std::int64_t n_moe_layers() const { return n_experts > 0 ? n_layers - n_dense_layers : 0; }
   // The longest request where nothing else is said. LongRope: the original positions, as in vLLM
   // (config/model.py), since longer contexts have other factors.
@@ -111,21 +130,30 @@ struct ModelConfig : ModelTraits {
   std::int64_t n_layer_norms() const { return (has_pre_norms ? 2 : 0) + (has_post_norms ? 2 : 0); }
   // Matrices of an MLP: gate, up and down, or up and down.
   std::int64_t n_mlp_matrices() const { return has_gated_mlp ? 3 : 2; }
-  // Weights multiplied with every token: QKV, output, gate, up and down projections and routers of
-  // all layers, without experts.
+  // Weights multiplied with every token: projections of attention and states, MLPs, shared experts
+  // and routers of all layers, without experts.
   std::int64_t n_linear_params() const { return n_projection_params() + n_router_params(); }
   std::int64_t n_projection_params() const;  // of these, those stored in linear_format
-  std::int64_t n_router_params() const { return n_moe_layers() * hidden_dim * n_experts; }
-  std::int64_t n_expert_params() const;     // the matrices of one expert of one layer
-  std::int64_t n_embedding_params() const;  // one table; the output head has as many
-  std::int64_t n_position_params() const;   // the table of learned positions
-  std::int64_t n_norm_params() const;       // scales and biases of all normalisations
-  std::int64_t n_bias_params() const;       // biases of all projections
-  std::int64_t n_params() const;            // everything, norms included
+  // Routers, and the gates of shared experts.
+  std::int64_t n_router_params() const {
+    return n_moe_layers() * hidden_dim * (n_experts + (has_shared_expert_gate ? 1 : 0));
+  }
+  std::int64_t n_attention_params() const;         // the projections of one layer that attends
+  std::int64_t n_linear_attention_params() const;  // those of one layer with a state
+  std::int64_t n_expert_params() const;            // the matrices of one expert of one layer
+  std::int64_t n_embedding_params() const;         // one table; the output head has as many
+  std::int64_t n_position_params() const;          // the table of learned positions
+  std::int64_t n_norm_params() const;              // scales and biases of all normalisations
+  std::int64_t n_bias_params() const;              // biases of all projections
+  // Of layers with a state: convolutions, decays and their biases.
+  std::int64_t n_state_params() const;
+  std::int64_t n_params() const;  // everything, norms and the vision tower included
   double bytes_per_linear_weight() const { return bytes_of(linear_format, bytes_per_weight); }
   double bytes_per_expert_weight() const { return bytes_of(expert_format, bytes_per_weight); }
   std::int64_t weight_bytes() const;
-  std::int64_t kv_bytes_per_token() const;  // all layers, K and V
+  std::int64_t kv_bytes_per_token() const;     // all layers that attend, K and V
+  std::int64_t kv_elements_per_layer() const;  // of one token in one layer that attends
+  std::int64_t state_bytes() const;            // of one request, all layers
 
   // Records in `unsupported` what no executor computes, unless something else is there.
   void refuse(const std::string& key, const std::string& message) {

@@ -7,8 +7,9 @@ namespace metronome {
 
 enum class Activation : std::uint8_t {
   Silu,
-  GeluTanh,  // the tanh approximation
-  Gelu,      // with the error function
+  GeluTanh,       // the tanh approximation
+  Gelu,           // with the error function
+  ClampedSwiglu,  // gpt-oss: gate * sigmoid(1.702 gate) * (up + 1), both clamped to 7
 };
 
 // The forward pass asks for these, never for a family's name. The families are in model_family.h.
@@ -24,9 +25,16 @@ struct ModelTraits {
   bool has_qkv_biases = false;
   bool has_attention_output_bias = false;
   bool has_mlp_biases = false;
-  bool has_gated_mlp = true;           // activation(gate) * up; otherwise activation(up)
-  bool has_learned_positions = false;  // GPT-2: a table that is added to embeddings; no RoPE
-  bool scales_embeddings = false;      // Gemma: embeddings times sqrt(hidden_dim)
+  bool has_gated_mlp = true;            // activation(gate) * up; otherwise activation(up)
+  bool has_learned_positions = false;   // GPT-2: a table that is added to embeddings; no RoPE
+  bool scales_embeddings = false;       // Gemma: embeddings times sqrt(hidden_dim)
+  bool has_gated_attention = false;     // what a head attends to, times sigmoid of a projection
+  bool has_attention_sinks = false;     // gpt-oss: a learned score per head that takes no value
+  bool has_shared_expert_gate = false;  // the shared expert's output, times sigmoid of a projection
+  bool has_router_biases = false;       // added to a router's scores
+  bool has_expert_biases = false;
+  // DeepSeek-V3: sigmoid instead of softmax; a bias takes part in the choice, not in the weights.
+  bool has_sigmoid_router = false;
   // The weights of a token's experts add up to one.
   bool has_normalised_expert_weights = true;
   Activation activation = Activation::Silu;
