@@ -1,7 +1,6 @@
 // Reads a model from its published config.json, as written by transformers 4 or 5.
 #include <algorithm>
 #include <cstdint>
-#include <limits>
 #include <optional>
 #include <set>
 #include <string>
@@ -154,21 +153,6 @@ void read_activation(const JsonSection& text, const ModelFamily& family, ModelCo
   }
 }
 
-std::vector<std::int32_t> read_eos_token_ids(const JsonSection& section) {
-  const Json* value = section.find("eos_token_id");
-  if (value == nullptr) return {};
-  std::vector<std::int32_t> ids;
-  for (const Json& item : value->is_array() ? *value : Json::array({*value})) {
-    constexpr std::int64_t kMax = std::numeric_limits<std::int32_t>::max();
-    if (!item.is_number_unsigned() || item.get<std::uint64_t>() > std::uint64_t{kMax}) {
-      section.fail("eos_token_id", "must be a token id or a list of them, got " +
-                                       JsonSection::excerpt(*value) + "; allowed: 0 to 2^31 - 1");
-    }
-    ids.push_back(item.get<std::int32_t>());
-  }
-  return ids;
-}
-
 // Biases, multipliers and caps that a file may set in any family.
 void read_parts(const JsonSection& text, const ModelFamily& family, ModelConfig& model) {
   if (text.boolean_or("attention_bias", false)) {
@@ -241,7 +225,8 @@ void read_arithmetic(const JsonSection& root, const JsonSection& text, const Mod
   if (!model.has_learned_positions) read_rope(text, family, model);
   read_activation(text, family, model);
   if (root.find("eos_token_id") != nullptr || text.has("eos_token_id")) {
-    model.eos_token_ids = read_eos_token_ids(root.find("eos_token_id") != nullptr ? root : text);
+    model.eos_token_ids =
+        (root.find("eos_token_id") != nullptr ? root : text).token_ids("eos_token_id");
   } else if (family.defaults.eos_token_id >= 0) {
     model.eos_token_ids = {family.defaults.eos_token_id};
   }

@@ -3,6 +3,7 @@
 
 #include <cstddef>
 #include <cstdint>
+#include <limits>
 #include <optional>
 #include <string>
 #include <string_view>
@@ -88,6 +89,22 @@ class JsonSection {
     if (!value->is_string())
       fail(key, "must be a string, got " + excerpt(*value) + "; allowed: a string");
     return value->get<std::string>();
+  }
+
+  // A token id or a list of them; empty if there is none.
+  std::vector<std::int32_t> token_ids(const char* key) const {
+    const Json* value = find(key);
+    if (value == nullptr) return {};
+    std::vector<std::int32_t> ids;
+    for (const Json& item : value->is_array() ? *value : Json::array({*value})) {
+      constexpr std::int64_t kMax = std::numeric_limits<std::int32_t>::max();
+      if (!item.is_number_unsigned() || item.get<std::uint64_t>() > std::uint64_t{kMax}) {
+        fail(key, "must be a token id or a list of them, got " + excerpt(*value) +
+                      "; allowed: 0 to 2^31 - 1");
+      }
+      ids.push_back(item.get<std::int32_t>());
+    }
+    return ids;
   }
 
   std::optional<JsonSection> section(const char* key) const {
