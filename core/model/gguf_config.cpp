@@ -50,7 +50,7 @@ std::int64_t vocab_size_of(const GgufFile& file, const GgufKeys& keys) {
   return keys.required("vocab_size");
 }
 
-// Whether no layer has its own numbers of some kind; the file's matrices decide about the bytes.
+// Bytes of a weight in the file's matrices, at least 1.
 std::int64_t bytes_per_weight(const GgufFile& file) {
   double num_bytes = 0;
   double num_weights = 0;
@@ -238,6 +238,10 @@ void find_unsupported(const GgufFile& file, const GgufKeys& keys, ModelConfig& m
     model.refuse(keys.full("attention.value_length"),
                  "values of another length than keys are not supported; allowed: " +
                      std::to_string(model.head_dim));
+  }
+  if (!file.boolean(keys.full("attention.causal")).value_or(true)) {
+    model.refuse(keys.full("attention.causal"),
+                 "attention to later tokens is not supported; allowed: true");
   }
   // In Granite's files, false means that there is no RoPE.
   if (find_family(model.architecture)->has_multipliers &&

@@ -106,11 +106,12 @@ class GgufWeights final : public WeightSource {
   std::vector<std::string> unused_layer_tensors() const override {
     std::vector<std::string> unused;
     for (const GgufTensor& tensor : file_.tensors()) {
-      const bool is_used = used_.contains(&tensor);
-      // Old files store RoPE's frequencies with each layer.
+      // RoPE's frequencies and factors are read with the configuration; old files store some with
+      // each layer.
       const bool is_of_rope = tensor.name.ends_with("attn_rot_embd.weight") ||
-                              tensor.name.ends_with("rope_freqs.weight");
-      if (tensor.name.starts_with("blk.") && !is_used && !is_of_rope) unused.push_back(tensor.name);
+                              tensor.name.ends_with("rope_freqs.weight") ||
+                              tensor.name.starts_with("rope_factors_");
+      if (!used_.contains(&tensor) && !is_of_rope) unused.push_back(tensor.name);
     }
     return unused;
   }

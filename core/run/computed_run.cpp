@@ -50,7 +50,7 @@ ModelSource find_source(const Scenario& scenario, const std::string& name, const
   source.key = (source.is_drawn ? "seed " + seed : "files") + ", " + name;
   const std::vector<std::string> unused = source.weights->unused_layer_tensors();
   if (!unused.empty()) {
-    source.warning = std::to_string(unused.size()) + " tensors of layers are not used by " +
+    source.warning = std::to_string(unused.size()) + " tensors are not used by " +
                      (gguf.empty() ? "config.json" : "the file's configuration") +
                      "; the first is " + printable(unused.front()) +
                      ". Do they belong to another model?";

@@ -25,42 +25,42 @@ class Replaced {
   T former_;
 };
 
-class DepthGuard {
- public:
-  explicit DepthGuard(int& depth) : depth_(depth) {
-    if (depth_ >= kMaxCallDepth) {
-      fail("the template calls itself too often; allowed: " + std::to_string(kMaxCallDepth) +
-           " evaluations in each other");
-    }
-    ++depth_;
-  }
-  ~DepthGuard() { --depth_; }
-  DepthGuard(const DepthGuard&) = delete;
-  DepthGuard& operator=(const DepthGuard&) = delete;
-
- private:
-  int& depth_;
-};
-
 }  // namespace
+
+std::optional<std::size_t> Scope::index_of(std::string_view name) const {
+  if (!by_name_.empty()) {
+    const auto found = by_name_.find(name);
+    return found == by_name_.end() ? std::nullopt : std::optional(found->second);
+  }
+  for (std::size_t i = 0; i < variables_.size(); ++i) {
+    if (variables_[i].first == name) return i;
+  }
+  return std::nullopt;
+}
 
 const Value* Scope::find(std::string_view name) const {
   for (const Scope* scope = this; scope != nullptr; scope = scope->outer) {
-    for (const auto& [known, value] : scope->variables) {
-      if (known == name) return &value;
-    }
+    if (const auto at = scope->index_of(name)) return &scope->variables_[*at].second;
   }
   return nullptr;
 }
 
 void Scope::set(const std::string& name, Value value) {
-  for (auto& [known, former] : variables) {
-    if (known == name) {
-      former = std::move(value);
-      return;
-    }
+  if (const auto at = index_of(name)) {
+    variables_[*at].second = std::move(value);
+    return;
   }
-  variables.emplace_back(name, std::move(value));
+  variables_.emplace_back(name, std::move(value));
+  constexpr std::size_t kFewVariables = 16;
+  if (variables_.size() < kFewVariables) return;
+  for (std::size_t i = by_name_.size(); i < variables_.size(); ++i) {
+    by_name_.emplace(variables_[i].first, i);
+  }
+}
+
+void Scope::clear() {
+  variables_.clear();
+  by_name_.clear();
 }
 
 void Scope::keep() {
@@ -84,7 +84,7 @@ Scope* ScopePool::open(Scope* outer) {
 
 void ScopePool::close(Scope* scope) {
   if (scope->is_kept) return;
-  scope->variables.clear();
+  scope->clear();
   free_.push_back(scope);
 }
 
@@ -130,7 +130,7 @@ std::string Evaluator::output_of(const Body& body) {
 // ---- expressions ----
 
 Value Evaluator::evaluate(const Expression& expression) {
-  const DepthGuard guard(depth_);
+  const CallGuard guard(runtime_);
   runtime_.meter().step();
   line_ = expression.line;
   return evaluate_node(expression);
@@ -325,7 +325,7 @@ void Evaluator::bind(const Macro& macro, Arguments& given, Scope& scope) {
 }
 
 Value Evaluator::call_macro(const Macro& macro, Arguments& given) {
-  const DepthGuard guard(depth_);
+  const CallGuard guard(runtime_);
   const OpenScope opened(scopes_, macro.scope);
   const Replaced<Scope*> scope(scope_, opened.get());
   const Replaced<Value> body(body_text_, Value());
@@ -344,7 +344,7 @@ Evaluator::Flow Evaluator::execute(const Body& body) {
 }
 
 Evaluator::Flow Evaluator::execute(const Statement& statement) {
-  const DepthGuard guard(depth_);
+  const CallGuard guard(runtime_);
   runtime_.meter().step();
   line_ = statement.line;
   switch (statement.kind) {
@@ -396,7 +396,7 @@ void Evaluator::loop(const Statement& statement) {
   bool has_passed = false;
   while (std::optional<Value> entry = made->advance()) {
     const Replaced<Scope*> scope(scope_, inner);
-    inner->variables.clear();
+    inner->clear();
     inner->set("loop", Value(Kind::Loop, made));
     assign(statement.target, *entry);
     const Flow flow = execute(statement.body);

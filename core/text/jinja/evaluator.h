@@ -1,8 +1,12 @@
 // Renders the tree of a template.
 #pragma once
 
+#include <cstddef>
 #include <ctime>
+#include <functional>
+#include <map>
 #include <memory>
+#include <optional>
 #include <string>
 #include <string_view>
 #include <utility>
@@ -13,14 +17,22 @@
 namespace metronome::jinja {
 
 // Variables, and where to look for those that it lacks.
-struct Scope {
+class Scope {
+ public:
   Scope* outer = nullptr;
-  std::vector<std::pair<std::string, Value>> variables;
   bool is_kept = false;  // a macro was defined in it, or in a scope inside it
 
   const Value* find(std::string_view name) const;
   void set(const std::string& name, Value value);
+  void clear();
   void keep();
+
+ private:
+  std::optional<std::size_t> index_of(std::string_view name) const;
+
+  std::vector<std::pair<std::string, Value>> variables_;
+  // Where a variable is; empty while there are few.
+  std::map<std::string, std::size_t, std::less<>> by_name_;
 };
 
 // A macro may outlive the block in which it was defined, so its scope does as well.
@@ -109,7 +121,6 @@ class Evaluator {
   std::string* output_ = nullptr;
   std::size_t num_output_bytes_ = 0;  // of all outputs that are open
   Value body_text_;
-  int depth_ = 0;
   int line_ = 1;
 };
 

@@ -80,11 +80,9 @@ std::optional<Value> Loop::attribute(Runtime& runtime, std::string_view name) {
 }
 
 bool Loop::changed(Runtime& runtime, const std::vector<Value>& values) {
-  const bool is_same =
-      last_changed_ && last_changed_->size() == values.size() &&
-      std::equal(values.begin(), values.end(), last_changed_->begin(),
-                 [&](const Value& a, const Value& b) { return is_equal(runtime, a, b); });
-  if (!is_same) last_changed_ = values;
+  Value given = runtime.tuple(values);
+  const bool is_same = last_changed_ && is_equal(runtime, given, *last_changed_);
+  if (!is_same) last_changed_ = std::move(given);
   return !is_same;
 }
 

@@ -40,7 +40,7 @@ class Loop final : public Object {
   std::deque<Value> ahead_;  // pulled, but not reached
   std::int64_t index0_ = -1;
   std::optional<Value> before_, current_;
-  std::optional<std::vector<Value>> last_changed_;
+  std::optional<Value> last_changed_;  // a tuple
 };
 
 // nullptr: none of this name.

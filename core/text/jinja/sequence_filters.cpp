@@ -208,7 +208,9 @@ Value map(Runtime& runtime, const Value& value, Arguments& arguments) {
     fail("No filter named " + to_repr(runtime, name) + "; allowed: " + filter_names());
   }
   arguments.positional.erase(arguments.positional.begin());
+  const CallGuard guard(runtime);  // the filter may be map
   for (const Value& entry : entries_of(runtime, value)) {
+    runtime.meter().work(arguments.positional.size() * sizeof(Value));
     Arguments copy = arguments;
     result.push_back(filter(runtime, entry, copy));
   }

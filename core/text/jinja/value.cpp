@@ -18,6 +18,8 @@ int depth_of(const Value& value) {
     case Kind::Dict: return value.as<Dict>().depth();
     case Kind::View: return 1 + depth_of(value.as<View>().dict);
     case Kind::Function: return 1 + depth_of(value.as<Function>().self);
+    // A loop keeps values, and these could keep further loops without end.
+    case Kind::Loop: fail("a loop in a list or dictionary; allowed: a loop in a variable");
     default: return 0;
   }
 }
@@ -151,6 +153,14 @@ std::int64_t Range::size() const {
 
 Runtime::~Runtime() {
   for (const auto& space : namespaces_) space->attributes.clear();
+}
+
+CallGuard::CallGuard(Runtime& runtime) : runtime_(runtime) {
+  if (runtime.call_depth_ >= kMaxCallDepth) {
+    fail("the template calls itself too often; allowed: " + std::to_string(kMaxCallDepth) +
+         " evaluations in each other");
+  }
+  ++runtime.call_depth_;
 }
 
 Value Runtime::text(std::string bytes) {

@@ -214,11 +214,26 @@ class Runtime {
   Value from_json(const Json& json, int depth = 1);
 
  private:
+  friend class CallGuard;
   Value sequence(Kind kind, std::vector<Value> entries);
 
   Meter meter_;
+  int call_depth_ = 0;
   // A namespace can contain itself, so the attributes of all are removed at the end.
   std::vector<std::shared_ptr<Namespace>> namespaces_;
+};
+
+// An evaluation inside others, for as long as it lives. Throws RenderError for more than
+// kMaxCallDepth in each other.
+class CallGuard {
+ public:
+  explicit CallGuard(Runtime& runtime);
+  ~CallGuard() { --runtime_.call_depth_; }
+  CallGuard(const CallGuard&) = delete;
+  CallGuard& operator=(const CallGuard&) = delete;
+
+ private:
+  Runtime& runtime_;
 };
 
 // Python's names of types: "str", "list", ...

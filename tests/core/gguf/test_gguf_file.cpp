@@ -197,15 +197,13 @@ TEST_CASE("counts that the file has no room for", "[core][gguf]") {
 
 TEST_CASE("arrays nest four deep", "[core][gguf]") {
   const auto nested = [](int depth) {
-    std::string elements = low_bytes(7, 1);
-    std::uint32_t type = kUint8;
+    std::string elements;
     for (int i = 1; i < depth; ++i) {
-      elements = low_bytes(type, 4) + low_bytes(1, 8) + elements;
-      type = kArray;
+      elements += low_bytes(i + 1 < depth ? kArray : kUint8, 4) + low_bytes(1, 8);
     }
-    return GgufBytes().array("a", type, 1, elements);
+    return GgufBytes().array("a", depth == 1 ? kUint8 : kArray, 1, elements + low_bytes(7, 1));
   };
-  CHECK(parse_error(nested(4)).empty());
+  for (const int depth : {1, 2, 3, 4}) CHECK(parse_error(nested(depth)).empty());
   CHECK(parse_error(nested(5)) == "m.gguf: 'a': nests arrays too deeply; allowed: 4 levels");
   CHECK(parse_error(nested(100000)) == "m.gguf: 'a': nests arrays too deeply; allowed: 4 levels");
 }

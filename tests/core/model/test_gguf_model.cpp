@@ -147,6 +147,9 @@ TEST_CASE("what no executor computes of a GGUF file is named", "[core][gguf]") {
             },
             "smollm3") ==
         "smollm3.expert_count: experts are not supported in this family; allowed: 0");
+  CHECK(unsupported([](GgufBytes& b) { b.truth("llama.attention.causal", false); }) ==
+        "llama.attention.causal: attention to later tokens is not supported; allowed: true");
+  CHECK(unsupported([](GgufBytes& b) { b.truth("llama.attention.causal", true); }).empty());
   CHECK(unsupported([](GgufBytes& b) { b.truth("granite.rope.scaling.finetuned", false); },
                     "granite") ==
         "granite.rope.scaling.finetuned: a model without RoPE is not supported; allowed: true");
@@ -290,6 +293,8 @@ TEST_CASE("a GGUF file's weights are those of its folder", "[core][gguf]") {
     const auto expected = add_weights(bytes, family, rng);
     bytes.floats32("blk.0.attn_gate.weight", {2}, {1, 2});
     bytes.floats32("blk.0.attn_rot_embd.weight", {2}, {1, 2});
+    bytes.floats32("rope_factors_short.weight", {2}, {1, 2});
+    bytes.floats32("token_embd_norm.weight", {2}, {1, 2});
     const std::string path = folder.write(family + ".gguf", bytes.bytes());
     const ModelConfig model = find_model(path, {});
     CHECK(model.name == family);
@@ -309,7 +314,8 @@ TEST_CASE("a GGUF file's weights are those of its folder", "[core][gguf]") {
         CHECK(std::equal(one.begin(), one.end(), values.begin() + row * spec.cols));
       }
     }
-    CHECK(source->unused_layer_tensors() == std::vector<std::string>{"blk.0.attn_gate.weight"});
+    CHECK(source->unused_layer_tensors() ==
+          std::vector<std::string>{"blk.0.attn_gate.weight", "token_embd_norm.weight"});
   }
 }
 

@@ -134,9 +134,28 @@ TEST_CASE("nesting has a limit, in a template and in its values", "[jinja]") {
   CHECK(contains(failure("{% set n = namespace(x=1) %}{% for i in range(500) %}"
                          "{% set n.x = [n.x] %}{% endfor %}{{ n.x }}"),
                  "nested too deeply"));
+  CHECK(contains(failure("{{ 'a'|map(" + repeated("'map',", 20000) + "'list')|list }}"),
+                 "calls itself too"));
+  // A chain of loops, each kept by the next.
+  CHECK(contains(failure("{% set n = namespace(l=0) %}{% for i in range(100000) %}"
+                         "{% for x in [n.l] %}{% set n.l = loop %}{% endfor %}{% endfor %}"),
+                 "a loop in a list or dictionary; allowed: a loop in a variable"));
+  CHECK(contains(failure("{% for i in [1] %}{{ loop.changed(loop) }}{% endfor %}"), "a loop in"));
+  CHECK(contains(failure("{% for i in [1] %}{{ [loop.cycle] }}{% endfor %}"), "a loop in"));
   Json json = 1;
   for (int i = 0; i < 200; ++i) json = Json::array({json});
   CHECK(contains(failure("{{ x }}", Json{{"x", json}}), "nested too deeply"));
+}
+
+TEST_CASE("many variables are found like few", "[jinja]") {
+  std::string source = "{% set v0 = 0 %}";
+  for (int i = 1; i < 3000; ++i) {
+    const std::string name = "v" + std::to_string(i);
+    source += "{% set " + name + " = v" + std::to_string(i - 1) + " + 1 %}{% if " + name +
+              " != " + std::to_string(i) + " %}!{% endif %}";
+  }
+  CHECK(render(source + "{% set v7 = 'seven' %}{{ v2999 }} {{ v7 }} {{ v }}") == "2999 seven ");
+  CHECK(render("{% set a = 1 %}{% for i in range(40) %}{% set a = i %}{% endfor %}{{ a }}") == "1");
 }
 
 TEST_CASE("steps, outputs and values have limits", "[jinja]") {
@@ -144,9 +163,11 @@ TEST_CASE("steps, outputs and values have limits", "[jinja]") {
   CHECK(contains(failure("{{ [1] * 10 ** 18 }}"), "too much memory"));
   CHECK(contains(failure("{{ range(10 ** 9) }}"), "Range too big"));
   CHECK(contains(failure("{{ 2 ** 64 }}"), "does not fit into 64 bits"));
+  CHECK(JinjaLimits{}.max_steps == 20'000'000);
   CHECK(contains(failure("{% for i in range(100000) %}{% for j in range(100000) %}"
-                         "{% endfor %}{% endfor %}"),
-                 "too many steps; allowed: 20000000"));
+                         "{% endfor %}{% endfor %}",
+                         {}, {.max_steps = 300'000}),
+                 "too many steps; allowed: 300000"));
   const JinjaLimits small{.max_output_bytes = 1000};
   CHECK(contains(failure("{% for i in range(200) %}abcdef{% endfor %}", {}, small),
                  "output is too long; allowed: 1000 bytes"));
