@@ -26,10 +26,10 @@ bool has_state_groups(const PolicyInfo& policy, const ModelConfig& model) {
 // has several groups of full attention; here it is one, and further groups have layers to spare.
 LayerGroups layer_groups(const KvCacheConfig& config, const ModelConfig& model,
                          const PolicyInfo& policy) {
-  if (config.num_window_groups) {
+  const bool has_states = has_state_groups(policy, model);
+  if (config.num_window_groups && !has_states) {
     return {.num_windows = static_cast<std::int32_t>(*config.num_window_groups)};
   }
-  const bool has_states = has_state_groups(policy, model);
   const std::int64_t num_further = has_states ? model.n_linear_layers() : model.n_window_layers();
   const std::int64_t num_global = model.n_global_layers();
   if (!has_states && (config.sliding_window == 0 || num_further == 0 || num_global == 0)) return {};
