@@ -72,7 +72,10 @@ std::int64_t linear_elements(const LinearAttention& linear) {
 double activation_bytes(const ModelConfig& model, std::int64_t tp) {
   const double hidden = real(model.hidden_dim);
   const double query = real(model.n_heads / tp * model.head_dim);
-  const double qkv = query + real(2 * device_kv_heads(model, tp) * model.head_dim);
+  const LatentAttention& latent = model.latent_attention;
+  const double qkv =
+      query + real(latent.is_empty() ? 2 * device_kv_heads(model, tp) * model.head_dim
+                                     : latent.cached_dim());
   const double norms = real(model.n_layer_norms()) * 4 * hidden;
   const double heads =
       (model.has_qk_norm ? 2 : 1) * 2 * qkv + (model.has_gated_attention ? 3 * query : 0);

@@ -167,6 +167,15 @@ TEST_CASE("latent attention, known answers", "[sim][roofline][latent]") {
   CHECK(work.prefill_attention.flops ==
         Approx(2 * (pairs * 2 * 4 * 90 + 1'000.0 * 2 * 4 * 100 * 70)));
   CHECK(work.prefill_attention.bytes == Approx(2 * 1'100.0 * (240 + 2 * 4 * 90 * 2)));
+  // Activations of a token in a layer: two norms of four vectors; 4 queries of 50 and the cached
+  // vector, read and written; an MLP's three vectors.
+  HardwareSpec hardware = plain_hardware();
+  hardware.activation_bandwidth_efficiency = 1;
+  const auto linear_ns = [&](const HardwareSpec& used) {
+    return static_cast<double>(RooflineCostModel(model, used, {}).step_cost(decode).linear_ns);
+  };
+  CHECK(linear_ns(hardware) - linear_ns(plain_hardware()) ==
+        Approx(2 * 2 * (2 * 4'000 + 2 * (4 * 50 + 120) + 3 * 2'000) / 1e12 * 1e9).margin(1));
   // The whole prompt at once expands nothing again.
   work = work_of(model, plan_of({a_chunk(0, 100)}));
   CHECK(work.prefill_attention.flops == Approx(2 * 5'050.0 * 2 * 4 * 90));
