@@ -31,6 +31,22 @@ MakeFn maker_of(std::string_view kind) {
   };
 }
 
+// Tables of kernels have attention, MLPs and experts only; those of operators lack latent
+// attention.
+void check_parts(const CostModelFile& file, const ModelConfig& model) {
+  const bool is_profile = file.kind == "profile";
+  if (!is_profile && file.kind != "operators") return;
+  const char* part = nullptr;
+  if (is_profile && !model.linear_attention.is_empty()) part = "linear attention";
+  if (is_profile && model.shared_expert_ffn_dim > 0) part = "shared experts";
+  if (!model.latent_attention.is_empty()) part = "latent attention";
+  if (part == nullptr) return;
+  throw UnplacedConfigError("cost_model.file",
+                            file.name + " is of kind " + file.kind + ", which has no times of " +
+                                part + ", a part of " + model.name +
+                                "; allowed: kind fitted, or no file (the roofline of `hardware`)");
+}
+
 }  // namespace
 
 bool replays_steps(const CostModelFile& file) {
@@ -53,6 +69,7 @@ std::unique_ptr<CostModel> make_cost_model(const CostModelFile& file, const Mode
                                               " was measured on; allowed: " + file.hardware +
                                               ", or omit the key");
   }
+  check_parts(file, model);
   check_tensor_parallel(model, file.tensor_parallel_size);
   return maker_of(file.kind)(file, model, hardware, config);
 }

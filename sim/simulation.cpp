@@ -182,19 +182,26 @@ void check_pool(const Scenario& scenario, const Simulation& simulation) {
 }
 
 // vLLM does not start if the longest request does not fit in the whole cache (kv_cache_utils.py,
-// check_enough_kv_cache_memory). A layer with a window keeps the window and a step's tokens.
+// check_enough_kv_cache_memory). A layer with a window keeps the window and a step's tokens, one of
+// linear attention the request's state.
 void check_longest_request(const Scenario& scenario, const Simulation& simulation,
                            const KvCapacityFn& kv_capacity) {
   if (scenario.scheduler.policy != "vllm" || scenario.kv_cache.num_blocks) return;
   const ModelConfig& model = simulation.model;
   const std::int64_t length = simulation.setup.max_model_len;
-  const std::int64_t capacity = kv_capacity(1) * model.n_layers;  // positions of single layers
+  const std::int64_t num_attending = model.n_attention_layers();
+  if (num_attending == 0) return;
+  const std::int64_t tp = scenario.cost_model.tensor_parallel_size;
+  const auto states = static_cast<std::int64_t>(
+      std::ceil(device_state_bytes(model, tp) / device_kv_bytes(model, tp)));
+  // Positions of single layers.
+  const std::int64_t capacity = kv_capacity(1) * num_attending - states;
   const std::int64_t window = scenario.kv_cache.sliding_window;
   const std::int64_t num_window = window > 0 ? model.n_window_layers() : 0;
   const std::int64_t kept = std::min(length, window + token_budget(scenario.scheduler));
   const std::int64_t room = capacity - num_window * kept;
-  const std::int64_t fitting = room / std::max<std::int64_t>(model.n_layers - num_window, 1);
-  if (length <= fitting || num_window == model.n_layers) return;
+  const std::int64_t fitting = room / std::max<std::int64_t>(num_attending - num_window, 1);
+  if (length <= fitting || num_window == num_attending) return;
   throw UnplacedConfigError(
       "engine.max_model_len",
       std::to_string(length) + " tokens of a request are more than the KV cache of " +

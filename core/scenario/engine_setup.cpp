@@ -12,50 +12,106 @@ namespace {
 
 struct LayerGroups {
   std::int32_t num_windows = 1;
-  std::int64_t num_layers = 0;  // of a group; 0 = a block holds all layers
+  std::int32_t num_states = 0;
+  std::int64_t num_layers = 0;  // of a group; 0 = a block holds all layers that attend
 };
+
+bool has_state_groups(const PolicyInfo& policy, const ModelConfig& model) {
+  return policy.name == "vllm" && model.n_linear_layers() > 0;
+}
 
 // How vLLM groups layers (_get_kv_cache_groups_uniform_page_size in
 // vllm/v1/core/kv_cache_planning.py): groups have as many layers as the rarer kind; if the other
 // has less than half as many more, as many as that one. With more full attention than windows, vLLM
-// has several groups of full attention; here it is one, and window groups have layers to spare.
-LayerGroups layer_groups(const KvCacheConfig& config, const ModelConfig& model) {
-  if (config.num_window_groups) {
+// has several groups of full attention; here it is one, and further groups have layers to spare.
+LayerGroups layer_groups(const KvCacheConfig& config, const ModelConfig& model,
+                         const PolicyInfo& policy) {
+  const bool has_states = has_state_groups(policy, model);
+  if (config.num_window_groups && !has_states) {
     return {.num_windows = static_cast<std::int32_t>(*config.num_window_groups)};
   }
-  const std::int64_t num_window = model.n_window_layers();
+  const std::int64_t num_further = has_states ? model.n_linear_layers() : model.n_window_layers();
   const std::int64_t num_global = model.n_global_layers();
-  if (config.sliding_window == 0 || num_window == 0 || num_global == 0) return {};
-  const std::int64_t num_layers =
-      2 * num_window < 3 * num_global ? std::max(num_window, num_global) : num_global;
-  return {.num_windows = static_cast<std::int32_t>(ceil_div(num_window, num_layers)),
-          .num_layers = num_layers};
+  if (!has_states && (config.sliding_window == 0 || num_further == 0 || num_global == 0)) return {};
+  const std::int64_t num_layers = 2 * num_further < 3 * num_global || num_global == 0
+                                      ? std::max(num_further, num_global)
+                                      : num_global;
+  const auto num_groups = static_cast<std::int32_t>(ceil_div(num_further, num_layers));
+  if (has_states) return {.num_states = num_groups, .num_layers = num_layers};
+  return {.num_windows = num_groups, .num_layers = num_layers};
+}
+
+// Tokens of a KV block. Where blocks hold states, too, the smallest multiple of kv_cache.block_size
+// whose KV in one layer takes as many bytes as a layer's state (_align_hybrid_block_size in
+// vllm/platforms/interface.py).
+std::int32_t block_tokens(const KvCacheConfig& config, const ModelConfig& model,
+                          const PolicyInfo& policy) {
+  if (!has_state_groups(policy, model)) return config.block_size;
+  const std::int64_t token_bytes = model.kv_elements_per_layer() * model.bytes_per_kv_element;
+  const std::int64_t state_bytes = model.state_bytes() / model.n_linear_layers();
+  return static_cast<std::int32_t>(config.block_size *
+                                   ceil_div(state_bytes, token_bytes * config.block_size));
+}
+
+// What a model with states excludes.
+void check_states(const Scenario& scenario, const ModelConfig& model, const PolicyInfo& policy) {
+  if (model.n_linear_layers() == 0) return;
+  if (scenario.kv_cache.sliding_window > 0) {
+    throw UnplacedConfigError("kv_cache.sliding_window", "layers of " + model.name +
+                                                             " keep states, not windows; "
+                                                             "allowed: 0");
+  }
+  if (has_state_groups(policy, model)) {
+    if (scenario.kv_cache.backend == KvBackend::Paged) return;
+    throw UnplacedConfigError("kv_cache.backend",
+                              "slotted has no blocks for the states of " + model.name +
+                                  "; allowed: paged, or another policy than vllm");
+  }
+  if (!caches_prefixes(policy, scenario.kv_cache)) return;
+  throw UnplacedConfigError("kv_cache.enable_prefix_caching",
+                            "policy " + std::string(policy.name) + " caches no states, which " +
+                                model.name + " has; allowed: false, or policy vllm");
+}
+
+// vLLM's blocks are then larger than kv_cache.block_size.
+void check_retention(const KvCacheConfig& config, std::int64_t block_size) {
+  const std::int64_t interval = config.prefix_cache_retention_interval.value_or(0);
+  if (interval <= 0 || interval % block_size == 0) return;
+  throw UnplacedConfigError("kv_cache.prefix_cache_retention_interval",
+                            std::to_string(interval) + " is not a multiple of " +
+                                std::to_string(block_size) +
+                                ", the tokens of a block that holds a state; allowed: a multiple");
 }
 
 KvCacheLayout paged_layout(const Scenario& scenario, const ModelConfig& model,
                            const PolicyInfo& policy, const KvCapacityFn& kv_capacity) {
   const KvCacheConfig& config = scenario.kv_cache;
-  const LayerGroups groups = layer_groups(config, model);
+  const LayerGroups groups = layer_groups(config, model, policy);
+  const std::int32_t block_size = block_tokens(config, model, policy);
+  check_retention(config, block_size);
   std::int64_t num_blocks = 0;
   if (config.num_blocks) {
     num_blocks = *config.num_blocks;
   } else {
     num_blocks = blocks_of_memory(scenario, model, kv_capacity);
     if (num_blocks < 1) {
-      throw UnplacedConfigError("kv_cache.num_blocks",
-                                "auto finds no memory for a block of " +
-                                    std::to_string(config.block_size) +
-                                    " tokens; allowed: smaller blocks, a smaller model");
+      throw UnplacedConfigError(
+          "kv_cache.num_blocks",
+          "auto finds no memory for a block of " + std::to_string(block_size) + " tokens" +
+              (model.n_linear_layers() > 0 ? " beside the states of engine.max_num_seqs requests"
+                                           : "") +
+              "; allowed: smaller blocks, a smaller model");
     }
   }
   return {.num_blocks = num_blocks,
-          .block_size = config.block_size,
+          .block_size = block_size,
           .allocation = config.allocation,
           .watermark_blocks = watermark_blocks(policy, config.watermark, num_blocks),
           .enable_prefix_caching = caches_prefixes(policy, config),
           .sliding_window = config.sliding_window,
           .num_window_groups = groups.num_windows,
-          .retention_interval = config.prefix_cache_retention_interval};
+          .retention_interval = config.prefix_cache_retention_interval,
+          .states = {.num_groups = groups.num_states, .hash_unit = block_size}};
 }
 
 KvCacheLayout slotted_layout(const Scenario& scenario, std::int32_t max_model_len,
@@ -147,12 +203,26 @@ std::vector<std::int32_t> drafts_by_batch_size(const std::vector<std::vector<std
 std::int64_t blocks_of_memory(const Scenario& scenario, const ModelConfig& model,
                               const KvCapacityFn& kv_capacity) {
   const KvCacheConfig& config = scenario.kv_cache;
-  const LayerGroups groups = layer_groups(config, model);
-  const std::int64_t capacity =
-      groups.num_layers == 0
-          ? kv_capacity(config.block_size)
-          : kv_capacity(1) * model.n_layers / (groups.num_layers * config.block_size);
+  const PolicyInfo& policy = *find_policy(scenario.scheduler.policy);
+  const LayerGroups groups = layer_groups(config, model, policy);
+  const std::int64_t block_size = block_tokens(config, model, policy);
+  std::int64_t capacity = 0;
+  if (groups.num_states > 0) {
+    // A block has room for the KV or the states of a group's layers.
+    const std::int64_t num_attending = std::max<std::int64_t>(1, model.n_attention_layers());
+    capacity = kv_capacity(block_size) * num_attending / groups.num_layers;
+  } else if (groups.num_layers > 0) {
+    capacity = kv_capacity(1) * model.n_layers / (groups.num_layers * block_size);
+  } else {
+    capacity = kv_capacity(block_size) - blocks_of_states(scenario, model);
+  }
   return std::min(capacity, kMaxBlocks);
+}
+
+std::int64_t blocks_of_states(const Scenario& scenario, const ModelConfig& model) {
+  if (model.n_linear_layers() == 0 || model.n_attention_layers() == 0) return 0;
+  return ceil_div(scenario.engine.max_num_seqs * model.state_bytes(),
+                  scenario.kv_cache.block_size * model.kv_bytes_per_token());
 }
 
 StepShape resolved_step_shape(const Scenario& scenario) {
@@ -174,6 +244,7 @@ EngineSetup make_engine_setup(const Scenario& scenario, const ModelConfig& model
   METRONOME_CHECK(policy != nullptr, "the policy was validated before");
   check_step_size(scenario, *policy, max_model_len);
   check_whole_prompts(scenario, *policy, max_model_len);
+  check_states(scenario, model, *policy);
 
   EngineSetup setup;
   setup.scheduler = scenario.scheduler;

@@ -12,15 +12,24 @@
 
 namespace metronome {
 
-// The number of blocks of `block_tokens` tokens that fit the executor's memory.
+// The number of blocks of `block_tokens` tokens of all layers that attend that fit the executor's
+// memory.
 using KvCapacityFn = std::function<std::int64_t(std::int64_t block_tokens)>;
 
 // Resolves `auto` to the step shape of the policy's engine.
 StepShape resolved_step_shape(const Scenario& scenario);
 
 // Blocks of the scenario's paged KV cache that fit the executor's memory; kMaxBlocks at most.
+//
+// Models with recurrent states (LinearAttention): under policy vllm a state takes a block, in a
+// group of layers (KvCacheLayout::states), and a block is as large as a state. Under other policies
+// each of engine.max_num_seqs requests has its states beside the blocks, and nothing is cached.
 std::int64_t blocks_of_memory(const Scenario& scenario, const ModelConfig& model,
                               const KvCapacityFn& kv_capacity);
+
+// The blocks whose memory the states of engine.max_num_seqs requests take, where states are beside
+// the blocks.
+std::int64_t blocks_of_states(const Scenario& scenario, const ModelConfig& model);
 
 // VllmConfig::drafts_by_batch_size for up to `max_num_seqs` requests, from the rows of
 // SpeculativeConfig::num_speculative_tokens_per_batch_size; at most `num_drafts` each. Empty

@@ -72,6 +72,8 @@ std::string unsupported_parts(const ModelConfig& model) {
     const char* key;
     bool is_used;
   } parts[] = {
+      {"linear_attention", !model.linear_attention.is_empty()},
+      {"has_gated_attention", model.has_gated_attention},
       {"n_experts", model.n_experts > 0},
       {"has_pre_norms: false", !model.has_pre_norms},
       {"has_layer_norms", model.has_layer_norms},
@@ -82,10 +84,13 @@ std::string unsupported_parts(const ModelConfig& model) {
       {"has_mlp_biases", model.has_mlp_biases},
       {"has_gated_mlp: false", model.has_gated_mlp != defaults.has_gated_mlp},
       {"has_learned_positions", model.has_learned_positions},
+      {"vision", !model.vision.is_empty()},
       {"activation: gelu", model.activation == Activation::Gelu},
       {"rope_scaling",
        scaling == RopeScaling::Kind::Yarn || scaling == RopeScaling::Kind::LongRope},
       {"rotary_dim", model.num_rotated() != model.head_dim},
+      {"latent_attention", !model.latent_attention.is_empty()},
+      {"has_attention_sinks", model.has_attention_sinks},
       {"unrotated_layers", !model.unrotated_layers.empty()},
       {"window_layers", !model.window_layers.empty()},
       {"attention_softcap", model.attention_softcap > 0},

@@ -20,8 +20,12 @@ double real(std::int64_t n) { return static_cast<double>(n); }
 bool can_split(const ModelConfig& model, std::int64_t tp) {
   const bool splits_kv =
       tp <= model.n_kv_heads ? model.n_kv_heads % tp == 0 : tp % model.n_kv_heads == 0;
-  const bool splits_mlp = model.ffn_dim % tp == 0 && model.expert_ffn_dim % tp == 0;
-  return splits_kv && splits_mlp && model.n_heads % tp == 0;
+  const bool splits_mlp = model.ffn_dim % tp == 0 && model.expert_ffn_dim % tp == 0 &&
+                          model.shared_expert_ffn_dim % tp == 0;
+  // A value head stays with its key head.
+  const bool splits_states =
+      model.linear_attention.is_empty() || model.linear_attention.n_key_heads % tp == 0;
+  return splits_kv && splits_mlp && splits_states && model.n_heads % tp == 0;
 }
 
 std::string gigabytes(double bytes) {
@@ -32,8 +36,9 @@ std::string gigabytes(double bytes) {
 
 double block_bytes(const ModelConfig& model, std::int64_t tp, std::int64_t block_tokens,
                    const DraftMemory& drafter) {
-  return (real(model.n_layers) * device_kv_bytes(model, tp) + drafter.kv_bytes_per_token) *
-         real(block_tokens);
+  const double token =
+      real(model.n_attention_layers()) * device_kv_bytes(model, tp) + drafter.kv_bytes_per_token;
+  return std::max(token, 1.0) * real(block_tokens);  // a model may have states alone
 }
 
 }  // namespace
@@ -44,8 +49,12 @@ void check_tensor_parallel(const ModelConfig& model, std::int64_t tp) {
   for (std::int64_t size = 1; size <= kMaxTensorParallel; ++size) {
     if (can_split(model, size)) allowed += (size == 1 ? "" : ", ") + std::to_string(size);
   }
-  const std::string experts =
+  std::string experts =
       model.n_experts == 0 ? "" : ", expert_ffn_dim " + std::to_string(model.expert_ffn_dim);
+  if (!model.linear_attention.is_empty()) {
+    experts +=
+        ", linear_attention.n_key_heads " + std::to_string(model.linear_attention.n_key_heads);
+  }
   throw UnplacedConfigError("cost_model.tensor_parallel_size",
                             std::to_string(tp) + " cannot be used with " + model.name +
                                 ", which it does not split evenly (n_heads " +
@@ -58,7 +67,25 @@ std::int64_t device_kv_heads(const ModelConfig& model, std::int64_t tp) {
   return std::max<std::int64_t>(model.n_kv_heads / tp, 1);
 }
 
+double replicated_params(const ModelConfig& model) {
+  const LatentAttention& latent = model.latent_attention;
+  if (latent.is_empty()) return 0;
+  return real(model.n_layers * model.hidden_dim * (latent.q_rank + latent.cached_dim()));
+}
+
+double device_weight_bytes(const ModelConfig& model, std::int64_t tp) {
+  const double copied = replicated_params(model) * model.bytes_per_linear_weight();
+  return (real(model.weight_bytes()) - copied) / real(tp) + copied;
+}
+
+double device_state_bytes(const ModelConfig& model, std::int64_t tp) {
+  return real(model.state_bytes()) / real(tp);
+}
+
 double device_kv_bytes(const ModelConfig& model, std::int64_t tp) {
+  if (!model.latent_attention.is_empty()) {
+    return real(model.kv_elements_per_layer() * model.bytes_per_kv_element);
+  }
   return 2 * real(device_kv_heads(model, tp) * model.head_dim * model.bytes_per_kv_element);
 }
 
@@ -83,7 +110,7 @@ std::int64_t kv_capacity_blocks(const ModelConfig& model, const HardwareSpec& ha
   }
   const std::int64_t tp = config.tensor_parallel_size;
   const double usable = real(hardware.memory_bytes) * config.gpu_memory_utilization;
-  const double weights = real(model.weight_bytes()) / real(tp);
+  const double weights = device_weight_bytes(model, tp);
   const double room = usable - weights - drafter.weight_bytes - kActivationReserveBytes;
   const double block = block_bytes(model, tp, block_tokens, drafter);
   if (room < block) {
@@ -104,7 +131,7 @@ std::int64_t most_kv_blocks(const ModelConfig& model, const HardwareSpec& hardwa
                             std::int64_t block_tokens, const DraftMemory& drafter) {
   METRONOME_CHECK(block_tokens > 0, "a block holds at least one token");
   const double room =
-      real(hardware.memory_bytes) - real(model.weight_bytes()) / real(tp) - drafter.weight_bytes;
+      real(hardware.memory_bytes) - device_weight_bytes(model, tp) - drafter.weight_bytes;
   return static_cast<std::int64_t>(std::max(room, 0.0) /
                                    block_bytes(model, tp, block_tokens, drafter));
 }

@@ -21,7 +21,18 @@ void check_tensor_parallel(const ModelConfig& model, std::int64_t tensor_paralle
 // KV heads of one device. With more devices than KV heads, each device has a copy of one head.
 std::int64_t device_kv_heads(const ModelConfig& model, std::int64_t tensor_parallel_size);
 
-// Bytes of one position in one layer, keys and values.
+// Weights that every device has whole: the projections to latent queries and to the cached vector
+// of latent attention (vLLM 0.33: ReplicatedLinear in models/deepseek_v2.py).
+double replicated_params(const ModelConfig& model);
+
+// Weights of one device. Heads, widths and vocabulary are divided.
+double device_weight_bytes(const ModelConfig& model, std::int64_t tensor_parallel_size);
+
+// The states of one request on one device: all layers of linear attention, their heads divided.
+double device_state_bytes(const ModelConfig& model, std::int64_t tensor_parallel_size);
+
+// Bytes of one position in one layer that attends: keys and values, or the cached vector of latent
+// attention, which serves all heads, so that every device has it.
 double device_kv_bytes(const ModelConfig& model, std::int64_t tensor_parallel_size);
 
 // What the devices add up for each token in each layer, in addition to activations: MiniMax-M2

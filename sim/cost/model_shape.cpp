@@ -29,6 +29,11 @@ Json shape_json(const ModelShape& shape) {
 void require_shape(const CostModelFile& file, const ModelShape& shape, const ModelConfig& model) {
   const JsonPlace measured_shape = JsonPlace(file.name + ": body", *file.body).at("shape");
   for (const auto& [key, value] : shape) {
+    if (!measured_shape.has(key)) {
+      throw ConfigError(file.name + ": was measured with " + file.model + ", which has no " +
+                        std::string(key) + "; that of " + model.name + " is " +
+                        std::to_string(value) + "; allowed: a model of the same shape");
+    }
     const std::int64_t measured =
         measured_shape.at(key).integer(0, std::numeric_limits<std::int64_t>::max());
     if (measured == value) continue;

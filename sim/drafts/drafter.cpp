@@ -22,6 +22,10 @@ ModelConfig one_layer(const ModelConfig& target, const char* name) {
   layer.n_dense_layers = 0;
   layer.sliding_window = 0;
   layer.global_layer_interval = 0;
+  layer.window_layers.clear();
+  layer.dense_layers.clear();
+  layer.linear_attention = {};  // it attends, as the module for more tokens of Qwen3-Next
+  layer.vision = {};
   return layer;
 }
 
@@ -29,6 +33,8 @@ ModelConfig eagle_layer(const ModelConfig& target) {
   ModelConfig layer = one_layer(target, "eagle");
   layer.ffn_dim = dense_width(target);
   layer.n_experts = layer.n_experts_per_token = layer.expert_ffn_dim = 0;
+  layer.shared_expert_ffn_dim = 0;
+  layer.n_expert_groups = layer.n_groups_per_token = 1;
   layer.has_qk_norm = false;
   layer.has_post_norms = false;
   layer.linear_format = WeightFormat::Plain;
@@ -58,7 +64,8 @@ DraftMemory DrafterModel::memory() const {
   const auto split = static_cast<double>(model.weight_bytes() - shared);
   const auto whole = static_cast<double>(input_params * model.bytes_per_weight);
   return {model.name, split / devices + whole,
-          static_cast<double>(model.n_layers) * device_kv_bytes(model, tensor_parallel_size)};
+          static_cast<double>(model.n_attention_layers()) *
+              device_kv_bytes(model, tensor_parallel_size)};
 }
 
 std::optional<DrafterModel> find_drafter(const Scenario& scenario, const ModelConfig& target) {

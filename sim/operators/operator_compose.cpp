@@ -12,6 +12,7 @@
 #include "sim/operators/attention_grid.h"
 #include "sim/operators/operator_rows.h"
 #include "sim/operators/product_curve.h"
+#include "sim/operators/state_times.h"
 
 namespace metronome {
 namespace {
@@ -39,6 +40,7 @@ class Composer {
   OperatorTimes compose() {
     check_model();
     add_products();
+    if (!model_.linear_attention.is_empty()) add_states();
     if (model_.n_moe_layers() > 0) add_experts();
     say_falls();
     add_attention();
@@ -55,8 +57,13 @@ class Composer {
     const auto round = [](std::vector<double>& times) {
       for (double& us : times) us = std::max(std::round(us * 1e3) / 1e3, 1e-3);
     };
-    for (Curve* curve : {&times_.projections, &times_.mlp, &times_.experts, &times_.head}) {
+    for (Curve* curve : {&times_.projections, &times_.mlp, &times_.experts, &times_.shared_experts,
+                         &times_.linear_projections, &times_.head}) {
       round(curve->us);
+    }
+    if (times_.states) {
+      round(times_.states->prompts.us);
+      round(times_.states->decodes.us);
     }
     for (CollectiveTimes& times : times_.collectives) round(times.us.us);
     round(times_.attention.prompts.us);
@@ -73,6 +80,7 @@ class Composer {
 
   void check_model() const {
     check_tensor_parallel(model_, tp_);
+    check_parts();
     if (model_.head_dim != meta_.head_dim) {
       fail_missing(meta_, "attention of head_dim " + std::to_string(model_.head_dim),
                    {std::to_string(meta_.head_dim)});
@@ -85,6 +93,15 @@ class Composer {
       fail_missing(meta_, "KV of " + std::to_string(model_.bytes_per_kv_element) + " bytes",
                    {"1", "2"});
     }
+  }
+
+  // The package times latent attention with its projections, and without histories.
+  void check_parts() const {
+    if (model_.latent_attention.is_empty()) return;
+    throw ConfigError(meta_.package + ", " + meta_.system +
+                      ": no latent attention is imported, a part of " + model_.name +
+                      "; allowed: a model without it, or a simulation by the roofline (`hardware`, "
+                      "without cost_model.file)");
   }
 
   // ---- Products ----
@@ -167,22 +184,60 @@ class Composer {
         "); the least at or above counts");
   }
 
+  static Curve sum(const Curve& a, const Curve& b) {
+    const WeightedCurve terms[] = {{&a, 1}, {&b, 1}};
+    return sum_of_measured(terms);
+  }
+
   void add_products() {
     const std::string dtype = table_dtype(model_.linear_format, meta_);
     const std::int64_t query = model_.n_heads / tp_ * model_.head_dim;
     const std::int64_t kv = device_kv_heads(model_, tp_) * model_.head_dim;
     const std::int64_t hidden = model_.hidden_dim;
-    const auto sum = [](const Curve& a, const Curve& b) {
-      const WeightedCurve terms[] = {{&a, 1}, {&b, 1}};
-      return sum_of_measured(terms);
-    };
-    times_.projections = sum(product(dtype, query + 2 * kv, hidden), product(dtype, hidden, query));
+    const std::int64_t gate = model_.has_gated_attention ? query : 0;
+    times_.projections =
+        sum(product(dtype, query + gate + 2 * kv, hidden), product(dtype, hidden, query));
     if (model_.n_moe_layers() < model_.n_layers) {
       const std::int64_t ffn = model_.ffn_dim / tp_;
       const std::int64_t inputs = (model_.n_mlp_matrices() - 1) * ffn;
       times_.mlp = sum(product(dtype, inputs, hidden), product(dtype, hidden, ffn));
     }
+    if (const std::int64_t shared = model_.shared_expert_ffn_dim / tp_; shared > 0) {
+      times_.shared_experts =
+          sum(product(dtype, 2 * shared, hidden), product(dtype, hidden, shared));
+    }
     times_.head = product(kBfloat16, model_.vocab_size / tp_, hidden);
+  }
+
+  // ---- Linear attention ----
+
+  void add_states() {
+    const LinearAttention& linear = model_.linear_attention;
+    const std::vector<std::int64_t> wanted = {linear.key_head_dim, linear.value_head_dim,
+                                              linear.conv_width};
+    const std::int64_t key_heads = linear.n_key_heads / tp_;
+    const std::int64_t value_heads = linear.n_value_heads / tp_;
+    if (meta_.states == wanted) {
+      times_.states = state_times(tables_, key_heads, value_heads, times_.remarks);
+    }
+    if (!times_.states) {
+      std::set<std::string> found;
+      for (const StateCells& cells : tables_.context_states) {
+        found.insert(std::to_string(cells.key_heads) + "/" + std::to_string(cells.value_heads));
+      }
+      fail_missing(meta_,
+                   "linear attention of " + std::to_string(key_heads) + "/" +
+                       std::to_string(value_heads) + " key and value heads of " +
+                       std::to_string(linear.key_head_dim) + " x " +
+                       std::to_string(linear.value_head_dim) + " and a convolution of " +
+                       std::to_string(linear.conv_width),
+                   found);
+    }
+    // Queries, keys, values and their gate; a write strength and a decay of each value head.
+    const std::string dtype = table_dtype(model_.linear_format, meta_);
+    const std::int64_t inputs = (linear.conv_channels() + linear.value_dim()) / tp_;
+    times_.linear_projections = sum(product(dtype, inputs + 2 * value_heads, model_.hidden_dim),
+                                    product(dtype, model_.hidden_dim, linear.value_dim() / tp_));
   }
 
   // ---- Experts ----

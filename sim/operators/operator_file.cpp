@@ -20,6 +20,17 @@ ModelShape measured_shape(const ModelConfig& model) {
   ModelShape shape = shape_of(model);
   shape.emplace_back("sliding_window", model.sliding_window);
   shape.emplace_back("bytes_per_kv_element", model.bytes_per_kv_element);
+  if (model.has_gated_attention) shape.emplace_back("has_gated_attention", 1);
+  if (model.shared_expert_ffn_dim > 0) {
+    shape.emplace_back("shared_expert_ffn_dim", model.shared_expert_ffn_dim);
+  }
+  if (const LinearAttention& linear = model.linear_attention; !linear.is_empty()) {
+    shape.emplace_back("linear_key_heads", linear.n_key_heads);
+    shape.emplace_back("linear_value_heads", linear.n_value_heads);
+    shape.emplace_back("linear_key_head_dim", linear.key_head_dim);
+    shape.emplace_back("linear_value_head_dim", linear.value_head_dim);
+    shape.emplace_back("linear_conv_width", linear.conv_width);
+  }
   return shape;
 }
 
@@ -139,6 +150,14 @@ Json operator_body(const OperatorTimes& times, const ModelConfig& model) {
   body["head"] = curve_json("rows", times.head);
   body["attention"] = attention_json(times.attention, "pairs");
   body["windowed_attention"] = times.windowed ? attention_json(*times.windowed, "tokens") : Json();
+  if (!times.shared_experts.empty()) {
+    body["shared_experts"] = curve_json("tokens", times.shared_experts);
+  }
+  if (times.states) {
+    body["linear_projections"] = curve_json("tokens", times.linear_projections);
+    body["states"] = {{"prompts", grid_json("prompts", "tokens", times.states->prompts)},
+                      {"decodes", curve_json("sequences", times.states->decodes)}};
+  }
   body["collectives"] = collectives_json(times.collectives);
   return body;
 }
@@ -157,6 +176,15 @@ OperatorTimes read_operator_times(const CostModelFile& file) {
   times.attention = read_layer_attention(body.at("attention"), "pairs");
   if (const JsonPlace windowed = body.at("windowed_attention"); !windowed.is_null()) {
     times.windowed = read_layer_attention(windowed, "tokens");
+  }
+  if (body.has("shared_experts")) {
+    times.shared_experts = read_rising_curve(body.at("shared_experts"), "tokens");
+  }
+  if (body.has("states")) {
+    times.linear_projections = read_rising_curve(body.at("linear_projections"), "tokens");
+    const JsonPlace states = body.at("states");
+    times.states = {read_rising_grid(states.at("prompts"), "prompts", "tokens"),
+                    read_rising_curve(states.at("decodes"), "sequences")};
   }
   times.collectives = read_collective_times(body.at("collectives"), file.tensor_parallel_size);
   return times;

@@ -31,6 +31,8 @@ void require_parts(const OperatorTimes& times, const ModelConfig& model) {
   };
   if (model.n_moe_layers() < model.n_layers && times.mlp.empty()) fail("dense MLPs");
   if (model.n_moe_layers() > 0 && times.experts.empty()) fail("experts");
+  if (model.shared_expert_ffn_dim > 0 && times.shared_experts.empty()) fail("shared experts");
+  if (model.n_linear_layers() > 0 && !times.states) fail("linear attention");
 }
 
 // (query, key) pairs of a chunk whose queries see at most `window` keys, times two. Continuous, as
@@ -54,7 +56,11 @@ OperatorCostModel::OperatorCostModel(OperatorTimes times, const ModelConfig& mod
   require_parts(times_, model);
   const double layers = real(model.n_layers);
   const double moe_layers = real(model.n_moe_layers());
-  std::vector<WeightedCurve> terms = {{&times_.projections, layers}};
+  std::vector<WeightedCurve> terms = {{&times_.projections, real(model.n_attention_layers())}};
+  if (times_.states) {
+    terms.push_back({&times_.linear_projections, real(model.n_linear_layers())});
+  }
+  if (model.shared_expert_ffn_dim > 0) terms.push_back({&times_.shared_experts, moe_layers});
   if (moe_layers < layers) terms.push_back({&times_.mlp, layers - moe_layers});
   if (moe_layers > 0) terms.push_back({&times_.experts, moe_layers});
   layers_ = sum_of_measured(terms);
@@ -63,6 +69,9 @@ OperatorCostModel::OperatorCostModel(OperatorTimes times, const ModelConfig& mod
   qk_elements_ = real((model.n_heads / tp + device_kv_heads(model, tp)) * model.head_dim);
   exchange_bytes_ = tp > 1 ? qk_norm_exchange_bytes(model) : 0;
   ffn_elements_ = real(model.ffn_dim / tp);
+  gate_elements_ = model.has_gated_attention ? real(model.n_heads / tp * model.head_dim) : 0;
+  state_elements_ = real(model.linear_attention.value_dim() / tp);
+  shared_elements_ = real(model.shared_expert_ffn_dim / tp);
   launch_us_ = layers * kKernelsPerLayer * kKernelLaunchUs + kPassUs;
   cuts_lengths_ = model.n_window_layers() > 0 && !times_.windowed;
 }
@@ -113,6 +122,17 @@ double OperatorCostModel::attention_us(const PassSums& sums, bool& is_outside) c
   return us;
 }
 
+double OperatorCostModel::states_us(const PassSums& sums, bool& is_outside) const {
+  double us = 0;
+  if (sums.num_prompts > 0) {
+    const double n = real(sums.num_prompts);
+    us += times_.states->prompts.at(n, real(sums.prompt_tokens) / n, is_outside);
+  }
+  const std::int64_t num_decoded = sums.num_decodes + sums.num_drafts;
+  if (num_decoded > 0) us += times_.states->decodes.at(real(num_decoded), is_outside);
+  return us;
+}
+
 double OperatorCostModel::windowed_attention_us(const PassSums& sums, bool& is_outside) const {
   if (cuts_lengths_) {
     PassSums cut = sums;
@@ -140,8 +160,11 @@ double OperatorCostModel::elementwise_us(double tokens) const {
   const double hidden = real(model_.hidden_dim);
   const double num_norms = times_.fuses_norms ? 0 : real(model_.n_layer_norms());
   const double num_rotary = model_.has_qk_norm ? 2 : 1;
-  const double layer = num_norms * us(8 * hidden) + num_rotary * us(4 * qkv_elements_);
-  double all = real(model_.n_layers) * layer + us(4 * hidden);
+  double all = real(model_.n_layers) * num_norms * us(8 * hidden) + us(4 * hidden) +
+               real(model_.n_attention_layers()) * num_rotary * us(4 * qkv_elements_);
+  if (gate_elements_ > 0) all += real(model_.n_attention_layers()) * us(6 * gate_elements_);
+  if (state_elements_ > 0) all += real(model_.n_linear_layers()) * us(6 * state_elements_);
+  if (shared_elements_ > 0) all += real(model_.n_moe_layers()) * us(6 * shared_elements_);
   // Squares are summed before the norm, as other devices' sums must come between.
   if (exchange_bytes_ > 0) all += real(model_.n_layers) * us(2 * qk_elements_);
   const std::int64_t dense_layers = model_.n_layers - model_.n_moe_layers();
@@ -185,6 +208,7 @@ PassCost OperatorCostModel::pass_cost(const PassSums& sums, bool& is_outside) co
   const double global_layers = real(model_.n_global_layers());
   if (global_layers > 0) attention += global_layers * attention_us(sums, is_outside);
   if (window_layers > 0) attention += window_layers * windowed_attention_us(sums, is_outside);
+  if (times_.states) attention += real(model_.n_linear_layers()) * states_us(sums, is_outside);
   PassCost cost;
   cost.linear_ns = linear_us * kNsPerMicro;
   cost.attention_ns = attention * kNsPerMicro;

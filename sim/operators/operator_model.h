@@ -13,6 +13,10 @@
 //                arithmetic may take longer, and the step counts as extrapolated. In layers with a
 //                window: the window's own table, at the prompts' mean tokens, or else the table
 //                without one, at lengths cut to the window.
+//   states       of linear attention: the table of convolution and delta rule at n prompts of their
+//                mean tokens, and at as many decodes as there are decoded tokens, drafts included.
+//                vLLM's, SGLang's and TensorRT-LLM's kernels were timed without a history, on which
+//                they do not depend.
 //   collectives  2 L + 1 all-reduces of t x hidden_dim, and a gather of the logits; L more where
 //                norms span the heads of all devices (qk_norm_exchange_bytes).
 // Tables lack the rest:
@@ -22,7 +26,8 @@
 //                bytes, unless the engine fuses them with all-reduces; rotary embedding and KV
 //                write, 4 t bytes for each element of QKV, and once more with QK norms; 2 t more of
 //                Q and K where those span all devices; in dense layers the activation, 6 t ffn_dim
-//                bytes. Once: the embedding, 4 t hidden_dim.
+//                bytes; the same for shared experts, for gates of attention and for the gated norm
+//                of linear attention, by their widths. Once: the embedding, 4 t hidden_dim.
 //   launches     9 kernels a layer at 1.3 us ("No Bubbles", Hazy Research: launches inside a CUDA
 //                graph on an H100), and 200 us a pass between the last kernel and the next
 //                pass's first. These two were fitted to the time between tokens of Qwen3-8B on an
@@ -74,6 +79,7 @@ class OperatorCostModel final : public CostModel {
   PassSums sum_pass(const PassChunks& pass, PassPart part) const;
   PassCost pass_cost(const PassSums& sums, bool& is_outside) const;
   double attention_us(const PassSums& sums, bool& is_outside) const;
+  double states_us(const PassSums& sums, bool& is_outside) const;
   double windowed_attention_us(const PassSums& sums, bool& is_outside) const;
   double elementwise_us(double tokens) const;
   double comm_us(double tokens, double num_rows, bool& is_outside) const;
@@ -91,8 +97,11 @@ class OperatorCostModel final : public CostModel {
   double qk_elements_ = 0;
   double exchange_bytes_ = 0;  // of norms over the heads of all devices, a token and layer
   double ffn_elements_ = 0;
-  double launch_us_ = 0;       // per pass
-  bool cuts_lengths_ = false;  // windows without a table of their own
+  double gate_elements_ = 0;    // of attention's output gates
+  double state_elements_ = 0;   // of linear attention's outputs
+  double shared_elements_ = 0;  // of shared experts
+  double launch_us_ = 0;        // per pass
+  bool cuts_lengths_ = false;   // windows without a table of their own
 };
 
 }  // namespace metronome

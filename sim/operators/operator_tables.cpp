@@ -31,6 +31,13 @@ OperatorMeta read_meta(const std::string& path) {
   meta.fp8_flops = root.at("fp8_flops").number(1e9, kMaxPeak);
   meta.fp4_flops = root.at("fp4_flops").number(1e9, kMaxPeak);
   meta.head_dim = root.at("head_dim").integer(1, kMaxSize);
+  if (root.has("states") && !root.at("states").is_null()) {
+    root.at("states").for_each(
+        [&](const JsonPlace& place) { meta.states.push_back(place.integer(1, kMaxSize)); });
+    if (meta.states.size() != 3) {
+      root.at("states").fail("allowed: key_head_dim, value_head_dim, conv_width");
+    }
+  }
   if (root.at("experts").is_null()) return meta;
   root.at("experts").for_each(
       [&](const JsonPlace& place) { meta.experts.push_back(place.integer(1, kMaxSize)); });
@@ -179,6 +186,24 @@ std::vector<AttentionCells> read_attention(const std::string& folder, const char
   return std::move(groups.all());
 }
 
+std::vector<StateCells> read_states(const std::string& folder, const char* name) {
+  auto csv =
+      open_family(folder, name, {"kernel", "key_heads", "value_heads", "sequences", "tokens"});
+  if (!csv) return {};
+  Groups<5, StateCells> groups;
+  while (csv->next()) {
+    StateCells& cells = groups.of({csv->text("engine"), csv->text("version"), csv->text("kernel"),
+                                   csv->text("key_heads"), csv->text("value_heads")});
+    cells.origin = origin_of(*csv);
+    cells.is_convolution = csv->text("kernel").find("conv") != std::string_view::npos;
+    cells.key_heads = static_cast<std::int64_t>(positive(*csv, "key_heads"));
+    cells.value_heads = static_cast<std::int64_t>(positive(*csv, "value_heads"));
+    keep_least(csv->time_us("time_us"),
+               cells.us[{positive(*csv, "sequences"), positive(*csv, "tokens")}]);
+  }
+  return std::move(groups.all());
+}
+
 std::vector<ExpertsTable> read_experts(const std::string& folder) {
   struct Group {
     ExpertsTable table;
@@ -241,6 +266,8 @@ OperatorTables read_operator_tables(const std::string& folder) {
   tables.quantize = read_quantize(folder);
   tables.context = read_attention(folder, "context_attention.csv", "prompts", "tokens");
   tables.decode = read_attention(folder, "decode_attention.csv", "sequences", "context");
+  tables.context_states = read_states(folder, "context_states.csv");
+  tables.decode_states = read_states(folder, "decode_states.csv");
   tables.experts = read_experts(folder);
   tables.collectives = read_collectives(folder);
   return tables;

@@ -6,6 +6,8 @@
 //   quantize.csv           kind (scale_matrix, computescale), m, k: input of such a product
 //   context_attention.csv  dtype, kv_dtype, heads, kv_heads, window, kernel, prompts, tokens
 //   decode_attention.csv   the same, sequences, context (without the decoded token)
+//   context_states.csv     kernel, key_heads, value_heads, sequences, tokens: linear attention
+//   decode_states.csv      the same
 //   moe.csv                dtype, tp, distribution, tokens: all experts of a layer
 //   collectives.csv        collective, devices, launch (graph, eager), bytes
 //
@@ -34,8 +36,9 @@ struct OperatorMeta {
   double bfloat16_flops = 0;    // peaks of dense products
   double fp8_flops = 0;
   double fp4_flops = 0;
-  std::int64_t head_dim = 0;          // of the attention tables
-  std::vector<std::int64_t> experts;  // hidden, expert_ffn, experts a token, experts; or empty
+  std::int64_t head_dim = 0;              // of the attention tables
+  std::vector<std::int64_t> experts;      // hidden, expert_ffn, experts a token, experts; or empty
+  std::vector<std::int64_t> states;       // key and value head dims, convolution's width; or empty
   std::int64_t expert_parallel_size = 1;  // devices among which whole experts are divided
 
   bool is_datacenter_blackwell() const { return sm_version >= 100 && sm_version < 110; }
@@ -73,12 +76,21 @@ struct AttentionCells {
   std::map<std::pair<double, double>, double> us;  // (sequences, tokens or context)
 };
 
+// A kernel of one layer of linear attention: its convolution, or its delta rule.
+struct StateCells {
+  TableOrigin origin;
+  bool is_convolution = false;
+  std::int64_t key_heads = 0;
+  std::int64_t value_heads = 0;
+  std::map<std::pair<double, double>, double> us;  // (sequences, tokens of each)
+};
+
 struct ExpertsTable {
   TableOrigin origin;
   std::string dtype;
   std::int64_t tensor_parallel_size = 1;  // devices among which each expert is divided
-  std::string distribution;  // of tokens over experts: balanced, power_law_1.2, ...
-  Curve us;                  // by tokens
+  std::string distribution;               // of tokens over experts: balanced, power_law_1.2, ...
+  Curve us;                               // by tokens
 };
 
 struct CollectiveTable {
@@ -92,6 +104,8 @@ struct OperatorTables {
   std::vector<QuantizeTable> quantize;
   std::vector<AttentionCells> context;
   std::vector<AttentionCells> decode;
+  std::vector<StateCells> context_states;
+  std::vector<StateCells> decode_states;
   std::vector<ExpertsTable> experts;
   std::vector<CollectiveTable> collectives;
 };

@@ -18,13 +18,22 @@ struct LayerAttention {
   Grid decodes;  // their number; context of each
 };
 
+// Convolution and delta rule of a layer of linear attention.
+struct StateTimes {
+  Grid prompts;   // their number; tokens of each
+  Curve decodes;  // by their number
+};
+
 struct OperatorTimes {
-  Curve projections;         // QKV and output of a layer, by tokens
+  Curve projections;         // QKV, its gate, and output of a layer that attends, by tokens
   Curve mlp;                 // of a dense layer; empty: the model has none
   Curve experts;             // router and experts of a layer; empty: the model has none
+  Curve shared_experts;      // of a layer; empty: the model has none
   Curve head;                // by rows of logits
   LayerAttention attention;  // without a window
   std::optional<LayerAttention> windowed;    // absent: `attention`, with lengths cut to the window
+  Curve linear_projections;                  // of a layer of linear attention; empty: no such layer
+  std::optional<StateTimes> states;          // with linear_projections
   std::vector<CollectiveTimes> collectives;  // among the model's devices
   double memory_bandwidth = 0;               // peak, bytes/s
   bool fuses_norms = false;                  // norms run inside the all-reduces before them

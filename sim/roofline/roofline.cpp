@@ -47,18 +47,46 @@ Units units_of(WeightFormat format, const HardwareSpec& hardware) {
   return bf16;
 }
 
+// FLOPs of a token in one value head of linear attention: one by one, and in blocks.
+double recurrence_flops(const LinearAttention& linear) {
+  return 7 * real(linear.key_head_dim * linear.value_head_dim);
+}
+
+double scan_flops(const LinearAttention& linear) {
+  constexpr double kBlock = 64;  // tokens; as fla's and FlashInfer's kernels
+  const double dk = real(linear.key_head_dim);
+  const double dv = real(linear.value_head_dim);
+  return 2 * (3 * dk * dv + kBlock * (3 * dk + 2 * dv) + kBlock * kBlock / 3);
+}
+
+// Elements that the kernels around the state move for a token in one layer of linear attention: the
+// convolution reads and writes its channels, the gated norm reads two vectors and writes one.
+std::int64_t linear_elements(const LinearAttention& linear) {
+  return 2 * linear.conv_channels() + 3 * linear.value_dim();
+}
+
 // Bytes that the kernels between the products of all layers move for a token on one device. A
 // norm reads two vectors and writes two, rotary embeddings (and norms of heads) read and write QKV,
-// an activation function reads gate and up and writes one. Those of experts count as theirs.
+// an output gate reads two vectors and writes one, an activation function reads gate and up and
+// writes one. Those of experts count as theirs.
 double activation_bytes(const ModelConfig& model, std::int64_t tp) {
   const double hidden = real(model.hidden_dim);
-  const double qkv = real((model.n_heads / tp + 2 * device_kv_heads(model, tp)) * model.head_dim);
+  const double query = real(model.n_heads / tp * model.head_dim);
+  const LatentAttention& latent = model.latent_attention;
+  const double qkv =
+      query + real(latent.is_empty() ? 2 * device_kv_heads(model, tp) * model.head_dim
+                                     : latent.cached_dim());
   const double norms = real(model.n_layer_norms()) * 4 * hidden;
-  const double heads = (model.has_qk_norm ? 2 : 1) * 2 * qkv;
+  const double heads =
+      (model.has_qk_norm ? 2 : 1) * 2 * qkv + (model.has_gated_attention ? 3 * query : 0);
+  const double states = real(linear_elements(model.linear_attention)) / real(tp);
   // As many vectors as the MLP has matrices: gate, up and the result, or up and the result.
-  const double mlps = real(model.n_mlp_matrices() * model.ffn_dim) / real(tp);
-  return kBytesPerActivation * (real(model.n_layers) * (norms + heads) +
-                                real(model.n_layers - model.n_moe_layers()) * mlps);
+  const std::int64_t widths = (model.n_layers - model.n_moe_layers()) * model.ffn_dim +
+                              model.n_moe_layers() * model.shared_expert_ffn_dim;
+  const double mlps = real(model.n_mlp_matrices() * widths) / real(tp);
+  return kBytesPerActivation *
+         (real(model.n_layers) * norms + real(model.n_attention_layers()) * heads +
+          real(model.n_linear_layers()) * states + mlps);
 }
 
 }  // namespace
@@ -106,12 +134,13 @@ std::int64_t gathered_positions(std::span<const ScheduledChunk> chunks) {
 
 double StepWork::total_flops() const {
   return projections.flops + experts.flops + head.flops + prefill_attention.flops +
-         decode_attention.flops;
+         decode_attention.flops + prefill_states.flops + decode_states.flops;
 }
 
 double StepWork::total_bytes() const {
   return projections.bytes + experts.bytes + head.bytes + prefill_attention.bytes +
-         decode_attention.bytes + other_bytes + gather_bytes;
+         decode_attention.bytes + prefill_states.bytes + decode_states.bytes + other_bytes +
+         gather_bytes;
 }
 
 // Integer sums over the chunks of a pass of one kind.
@@ -122,6 +151,7 @@ struct RooflineCostModel::PassGroup {
   std::int64_t context = 0;       // positions whose KV moves, in such a layer
   std::int64_t window_pairs = 0;  // in a layer with a window
   std::int64_t window_context = 0;
+  std::int64_t longest = 0;  // chunk
   std::int64_t max_tokens = 0;
   std::int64_t max_context = 0;
   std::int64_t num_rows = 0;  // logits
@@ -146,16 +176,21 @@ RooflineCostModel::RooflineCostModel(const ModelConfig& model, const HardwareSpe
 
   window_layers_ = real(model.n_window_layers());
   global_layers_ = real(model.n_global_layers());
-  projection_params_ = real(model.n_linear_params()) / shards + real(input_params);
-  projection_bytes_ = (real(model.n_projection_params()) * model.bytes_per_linear_weight() +
-                       real(model.n_router_params() * model.bytes_per_weight)) /
-                          shards +
-                      real(input_params * model.bytes_per_weight);
+  const double copied = replicated_params(model);
+  projection_params_ =
+      (real(model.n_linear_params()) - copied) / shards + copied + real(input_params);
+  projection_bytes_ =
+      ((real(model.n_projection_params()) - copied) * model.bytes_per_linear_weight() +
+       real(model.n_router_params() * model.bytes_per_weight)) /
+          shards +
+      copied * model.bytes_per_linear_weight() + real(input_params * model.bytes_per_weight);
   expert_params_ = real(model.n_moe_layers() * model.n_expert_params()) / shards;
+  if (model.has_expert_biases) {
+    const std::int64_t width = (model.n_mlp_matrices() - 1) * model.expert_ffn_dim;
+    expert_bias_params_ = real(model.n_moe_layers() * (width + model.hidden_dim));
+  }
   head_params_ = real(model.n_embedding_params()) / shards;
-  // Query times key, and weight times value: a multiply and an add per element of each.
-  attention_flops_per_pair_ = 4 * real(model.n_heads * model.head_dim) / shards;
-  kv_bytes_per_position_ = device_kv_bytes(model, tp);
+  set_attention(tp);
 
   activation_bytes_ = activation_bytes(model, tp);
 
@@ -175,7 +210,7 @@ RooflineCostModel::RooflineCostModel(const ModelConfig& model, const HardwareSpe
   if (hardware.activation_bandwidth_efficiency > 0) {
     ns_per_activation_byte_ = ns_per_byte(hardware.activation_bandwidth_efficiency);
   }
-  ns_per_decode_ = layers * hardware.sequence_overhead_us * kNsPerMicro;
+  ns_per_decode_ = real(model.n_attention_layers()) * hardware.sequence_overhead_us * kNsPerMicro;
   const bool is_quantised =
       model.linear_format != WeightFormat::Plain || model.expert_format != WeightFormat::Plain;
   const double layer_us = hardware.kernel_overhead_us +
@@ -183,6 +218,35 @@ RooflineCostModel::RooflineCostModel(const ModelConfig& model, const HardwareSpe
                           (tp > 1 ? hardware.tp_overhead_us : 0);
   launch_ns_ = (hardware.launch_overhead_us + layers * layer_us) * kNsPerMicro;
   host_gap_ns_ = metronome::host_gap_ns(hardware, config);
+}
+
+void RooflineCostModel::set_attention(std::int64_t tp) {
+  const double shards = real(tp);
+  // Query times key, and weight times value: a multiply and an add per element of each.
+  chunk_flops_per_pair_ = 4 * real(model_.n_heads * model_.head_dim) / shards;
+  decode_flops_per_pair_ = chunk_flops_per_pair_;
+  kv_bytes_per_position_ = device_kv_bytes(model_, tp);
+  const LatentAttention& latent = model_.latent_attention;
+  if (!latent.is_empty()) {
+    const double heads = real(model_.n_heads) / shards;
+    const std::int64_t key_dim = latent.nope_dim + latent.rope_dim;
+    chunk_flops_per_pair_ = 2 * heads * real(key_dim + latent.value_dim);
+    decode_flops_per_pair_ = 2 * heads * real(latent.cached_dim() + latent.kv_rank);
+    expansion_flops_ = 2 * heads * real(latent.kv_rank * (latent.nope_dim + latent.value_dim));
+    // Written once and read once.
+    expansion_bytes_ = 2 * heads * real(key_dim + latent.value_dim) * kBytesPerActivation;
+  }
+  const LinearAttention& linear = model_.linear_attention;
+  const double linear_layers = real(model_.n_linear_layers());
+  const double value_heads = linear_layers * real(linear.n_value_heads) / shards;
+  state_bytes_ = device_state_bytes(model_, tp);
+  recurrence_flops_ = value_heads * recurrence_flops(linear);
+  scan_flops_ = linear.is_empty() ? 0 : value_heads * scan_flops(linear);
+  if (hardware_.num_sms > 0 && !linear.is_empty()) {
+    const double flops_of_one =
+        hardware_.peak_flops * hardware_.attention_efficiency / real(hardware_.num_sms);
+    ns_per_scanned_token_ = linear_layers * scan_flops(linear) * kNsPerSec / flops_of_one;
+  }
 }
 
 template <bool kHasWindow, bool kIsPadded>
@@ -216,6 +280,7 @@ void RooflineCostModel::add_chunks(const PassChunks& pass, PassSums& sums) const
     group.pairs += attention_pairs(first, n, 0);
     group.context += first + n;
     if (is_gathered) group.gathered += first + n;
+    group.longest = std::max(group.longest, n);
     if constexpr (kHasWindow) {
       const std::int64_t attended = attended_positions(first, n, window);
       group.window_pairs += attention_pairs(first, n, window);
@@ -268,16 +333,30 @@ void RooflineCostModel::add_experts(double num_tokens, StepWork& work) const {
   const double draws = 1 + kRoutingEvenness * (num_tokens - 1);
   const double num_read = num_experts * (1 - pow_of(1 - picked / num_experts, draws));
   work.experts = {2 * num_tokens * picked * expert_params_,
-                  num_read * expert_params_ * model_.bytes_per_expert_weight()};
+                  num_read * (expert_params_ * model_.bytes_per_expert_weight() +
+                              expert_bias_params_ * real(model_.bytes_per_weight))};
   work.padding_flops = 2 * num_read * kExpertPaddingTokens * expert_params_;
 }
 
-OperationWork RooflineCostModel::attention_work(const PassGroup& group) const {
+OperationWork RooflineCostModel::attention_work(const PassGroup& group, bool is_decode) const {
   const double pairs =
       global_layers_ * real(group.pairs) + window_layers_ * real(group.window_pairs);
   const double positions =
       global_layers_ * real(group.context) + window_layers_ * real(group.window_context);
-  return {pairs * attention_flops_per_pair_, positions * kv_bytes_per_position_};
+  if (is_decode) return {pairs * decode_flops_per_pair_, positions * kv_bytes_per_position_};
+  // Latent attention has no windows.
+  const double earlier = global_layers_ * real(group.context - group.num_tokens);
+  return {pairs * chunk_flops_per_pair_ + earlier * expansion_flops_,
+          positions * (kv_bytes_per_position_ + expansion_bytes_)};
+}
+
+// A draft may be rejected: the state behind each token of a decode is written.
+OperationWork RooflineCostModel::state_work(const PassGroup& group, bool is_decode) const {
+  const double tokens = real(group.num_tokens);
+  if (is_decode) {
+    return {tokens * recurrence_flops_, (real(group.num_chunks) + tokens) * state_bytes_};
+  }
+  return {tokens * scan_flops_, 2 * real(group.num_chunks) * state_bytes_};
 }
 
 StepWork RooflineCostModel::pass_work(const PassSums& sums) const {
@@ -288,11 +367,17 @@ StepWork RooflineCostModel::pass_work(const PassSums& sums) const {
   work.projections = {2 * tokens * projection_params_, projection_bytes_};
   add_experts(tokens, work);
   if (rows > 0) work.head = {2 * rows * head_params_, head_params_ * weight};
-  work.prefill_attention = attention_work(sums.prefill);
-  work.decode_attention = attention_work(sums.decode);
+  work.prefill_attention = attention_work(sums.prefill, false);
+  work.decode_attention = attention_work(sums.decode, true);
+  work.prefill_states = state_work(sums.prefill, false);
+  work.decode_states = state_work(sums.decode, true);
   // Embeddings of tokens, and of positions where the model learned them.
   const double embedded = (model_.has_learned_positions ? 2 : 1) * tokens * real(model_.hidden_dim);
-  work.other_bytes = (real(model_.n_norm_params() + model_.n_bias_params()) + embedded) * weight;
+  // Biases of experts count where their expert is read.
+  const double small =
+      real(model_.n_norm_params() + model_.n_bias_params() + model_.n_state_params()) -
+      real(model_.n_experts) * expert_bias_params_;
+  work.other_bytes = (small + embedded) * weight;
   if (config_.gather_kv) {
     const double positions =
         global_layers_ * real(sums.prefill.gathered + sums.decode.gathered) +
@@ -328,10 +413,19 @@ double RooflineCostModel::product_ns(double flop_ns, double bytes) const {
   return longer > 0 ? longer + hardware_.crossover_loss * shorter * (shorter / longer) : 0;
 }
 
-double RooflineCostModel::decode_attention_ns(const OperationWork& work,
-                                              std::int64_t num_decodes) const {
-  return std::max(work.flops * ns_per_attention_flop_, work.bytes * ns_per_kv_byte_) +
-         real(num_decodes) * ns_per_decode_;
+// The time of the longer: arithmetic or memory.
+double RooflineCostModel::attention_ns(const OperationWork& work) const {
+  return std::max(work.flops * ns_per_attention_flop_, work.bytes * ns_per_kv_byte_);
+}
+
+double RooflineCostModel::decode_attention_ns(const PassGroup& decodes) const {
+  return attention_ns(attention_work(decodes, true)) + attention_ns(state_work(decodes, true)) +
+         real(decodes.num_chunks) * ns_per_decode_;
+}
+
+double RooflineCostModel::prefill_states_ns(const OperationWork& work,
+                                            std::int64_t longest_chunk) const {
+  return std::max(attention_ns(work), real(longest_chunk) * ns_per_scanned_token_);
 }
 
 PassCost RooflineCostModel::pass_cost(const PassSums& sums) const {
@@ -344,9 +438,9 @@ PassCost RooflineCostModel::pass_cost(const PassSums& sums) const {
                  work.experts.bytes) +
       product_ns(work.head.flops * ns_per_head_flop_, work.head.bytes) +
       work.other_bytes * ns_per_byte_ + tokens * activation_bytes_ * ns_per_activation_byte_;
-  cost.attention_ns = std::max(work.prefill_attention.flops * ns_per_attention_flop_,
-                               work.prefill_attention.bytes * ns_per_kv_byte_) +
-                      decode_attention_ns(work.decode_attention, sums.decode.num_chunks);
+  cost.attention_ns = attention_ns(work.prefill_attention) +
+                      prefill_states_ns(work.prefill_states, sums.prefill.longest) +
+                      decode_attention_ns(sums.decode);
   cost.comm_ns = allreduce_ns(tokens, cost.is_extrapolated);
   cost.overhead_ns = launch_ns_ + work.gather_bytes * ns_per_kv_byte_;
   return cost;
@@ -362,7 +456,7 @@ inline const PassCost& RooflineCostModel::decode_cost(const PassGroup& decodes) 
   if (!is_known) [[unlikely]]
     return new_decode_cost(decodes);
   PassCost& cost = *decode_costs_[num_decodes];
-  cost.attention_ns = decode_attention_ns(attention_work(decodes), decodes.num_chunks);
+  cost.attention_ns = decode_attention_ns(decodes);
   return cost;
 }
 
@@ -427,6 +521,8 @@ StepWork RooflineCostModel::step_work(const StepPlan& plan) const {
     add(total.head, work.head);
     add(total.prefill_attention, work.prefill_attention);
     add(total.decode_attention, work.decode_attention);
+    add(total.prefill_states, work.prefill_states);
+    add(total.decode_states, work.decode_states);
     total.other_bytes += work.other_bytes;
     total.gather_bytes += work.gather_bytes;
     total.allreduce_bytes += work.allreduce_bytes;

@@ -21,6 +21,23 @@
 //                (FlashAttention 3's PackGQA; TensorRT-LLM's and FlashInfer's decode kernels), so
 //                that a few drafts are free as long as the context's bytes take longer: up to about
 //                190 queries a KV head on an H100.
+//                Latent attention (arXiv 2405.04434, section 2.1) has two forms, as vLLM's MLA
+//                backend. Decodes compute in latent space: 2 kv_rank + rope_dim products a pair and
+//                head over the cached vector; the up-projections of queries and values count with
+//                the projections. Chunks expand keys and values of all their positions: those of
+//                earlier chunks are projected again by every chunk, and written and read back.
+//                Sinks cost nothing.
+//   states       of linear attention (Gated DeltaNet, arXiv 2412.06464). A decode reads and writes
+//                the state of its request, and computes 7 dk dv a value head and token: decay, what
+//                the key recalls, the update and the output. A chunk moves the state once, too, and
+//                computes in blocks of C = 64 tokens (section 3.3 there; arXiv 2406.06484, section
+//                3). Of a block and value head, in multiply-adds: C C dk for K K', C^3 / 3 to
+//                invert, C C (dk + dv) for W and U, 3 C dk dv with the state (W S, Q S, K' V),
+//                C C (dk + dv) for Q K' and what it weighs. The blocks of a sequence follow each
+//                other and a head has one multiprocessor, so the longest chunk is a bound of its
+//                own. In aiconfigurator-core 0.12.0's tables of vLLM 0.24 on an H100 a decode's
+//                state takes 1.42 us a layer of 32 heads (1.39 here), a token of one prompt 47 to
+//                52 ns for 2 to 64 heads (42 here); on a B200 one prompt takes 39 ns (22 here).
 //   overhead     copies of `gather_kv`, kernel launches, overheads of layers.
 //   comm         two all-reduces of the activations a layer: as measured on the link (sim/link), or
 //                a ring's 2 (n - 1) / n of the bytes, plus latency; one more a layer where norms
@@ -81,7 +98,9 @@ struct StepWork {
   OperationWork head;
   OperationWork prefill_attention;
   OperationWork decode_attention;
-  double other_bytes = 0;      // norm scales, embedding rows
+  OperationWork prefill_states;  // of linear attention
+  OperationWork decode_states;
+  double other_bytes = 0;      // norm scales, biases, convolutions, embedding rows
   double gather_bytes = 0;     // copies of gather_kv, read and write
   double allreduce_bytes = 0;  // sent over the link by all all-reduces
 
@@ -115,16 +134,20 @@ class RooflineCostModel final : public CostModel {
   void add_chunks(const PassChunks& pass, PassSums& sums) const;
   PassSums sum_pass(const PassChunks& pass) const;
   void pad(PassSums& sums) const;
-  OperationWork attention_work(const PassGroup& group) const;
+  OperationWork attention_work(const PassGroup& group, bool is_decode) const;
+  OperationWork state_work(const PassGroup& group, bool is_decode) const;
   StepWork pass_work(const PassSums& sums) const;
   PassCost pass_cost(const PassSums& sums) const;
   const PassCost& decode_cost(const PassGroup& decodes);
   const PassCost& new_decode_cost(const PassGroup& decodes);
   StepCost run_cost(const RunMembers& run);
   StepCost listed_cost(const StepPlan& plan);
+  void set_attention(std::int64_t tensor_parallel_size);
   void add_experts(double num_tokens, StepWork& work) const;
   double product_ns(double flop_ns, double bytes) const;
-  double decode_attention_ns(const OperationWork& work, std::int64_t num_decodes) const;
+  double decode_attention_ns(const PassGroup& decodes) const;
+  double attention_ns(const OperationWork& work) const;
+  double prefill_states_ns(const OperationWork& work, std::int64_t longest_chunk) const;
   double allreduce_ns(double num_tokens, bool& is_outside) const;
 
   ModelConfig model_;
@@ -139,9 +162,18 @@ class RooflineCostModel final : public CostModel {
   double projection_bytes_ = 0;
   double expert_params_ = 0;  // one expert in every layer with experts
   double head_params_ = 0;
-  double attention_flops_per_pair_ = 0;  // one layer
-  double kv_bytes_per_position_ = 0;     // one layer
-  double activation_bytes_ = 0;          // of a token in all layers
+  double expert_bias_params_ = 0;  // one expert in every layer with experts
+  // One layer that attends. Chunks and decodes differ in latent attention only.
+  double chunk_flops_per_pair_ = 0;
+  double decode_flops_per_pair_ = 0;
+  double kv_bytes_per_position_ = 0;
+  double expansion_flops_ = 0;       // of a position of an earlier chunk
+  double expansion_bytes_ = 0;       // of a position of a chunk's context
+  double state_bytes_ = 0;           // of a request in all layers
+  double recurrence_flops_ = 0;      // of a token in all layers
+  double scan_flops_ = 0;            // the same in chunk-parallel form
+  double ns_per_scanned_token_ = 0;  // of one sequence
+  double activation_bytes_ = 0;      // of a token in all layers
   double ns_per_linear_flop_ = 0;
   double ns_per_expert_flop_ = 0;
   double ns_per_head_flop_ = 0;

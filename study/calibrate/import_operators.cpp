@@ -142,6 +142,11 @@ std::vector<std::string> tool_arguments(const OperatorImportOptions& options,
     arguments.insert(arguments.end(), {option, value});
   };
   if (model.n_window_layers() > 0) add("--window", std::to_string(model.sliding_window));
+  if (const LinearAttention& linear = model.linear_attention; !linear.is_empty()) {
+    add("--states", std::to_string(linear.key_head_dim) + "," +
+                        std::to_string(linear.value_head_dim) + "," +
+                        std::to_string(linear.conv_width));
+  }
   if (model.n_experts > 0) {
     add("--experts", std::to_string(model.hidden_dim) + "," + std::to_string(model.expert_ffn_dim) +
                          "," + std::to_string(model.n_experts_per_token) + "," +
@@ -199,6 +204,11 @@ void print_times(const OperatorTimes& times) {
             << tokens_text(prompts.columns.front()) << " to " << tokens_text(prompts.columns.back())
             << " tokens\n              " << range_text(decodes.rows) << " decodes at contexts of "
             << range_text(decodes.columns) << '\n';
+  if (times.states) {
+    std::cout << "states        " << range_text(times.states->prompts.rows) << " prompts of "
+              << range_text(times.states->prompts.columns) << " tokens, "
+              << range_text(times.states->decodes.x) << " decodes\n";
+  }
   for (const CollectiveTimes& collective : times.collectives) {
     std::string name(to_string(collective.collective));
     name.resize(14, ' ');

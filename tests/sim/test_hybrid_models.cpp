@@ -1,0 +1,113 @@
+// Simulations of models with states: memory, and long contexts.
+#include <algorithm>
+#include <string>
+
+#include "core/hardware/hardware_catalogue.h"
+#include "core/metrics/run_record.h"
+#include "core/model/model_catalogue.h"
+#include "sim/simulation.h"
+#include "sim/virtual_clock.h"
+#include "tests/catch.h"
+#include "tests/error_of.h"
+#include "tests/scratch_folder.h"
+
+namespace metronome::testing {
+namespace {
+
+Scenario hybrid_scenario(const std::string& model, const std::string& rest) {
+  const ScratchFolder folder;
+  const std::string path = folder.write("s.yaml", "model: " + model + "\n" + rest);
+  return load_scenario(path, {}, std::nullopt).variants.front();
+}
+
+std::string workload_of(int num_requests, int prompt_tokens) {
+  return "workload:\n"
+         "  num_requests: " +
+         std::to_string(num_requests) +
+         "\n"
+         "  arrivals: {process: closed_loop, concurrency: 1}\n"
+         "  prompt_tokens: {distribution: fixed, value: " +
+         std::to_string(prompt_tokens) +
+         "}\n"
+         "  output_tokens: {distribution: fixed, value: 16}\n";
+}
+
+// Bytes of an H200 beside the weights of Qwen3.5-9B and the reserve.
+double room_bytes() {
+  const double memory = static_cast<double>(find_hardware("h200", {}).memory_bytes);
+  return memory * CostModelConfig{}.gpu_memory_utilization -
+         static_cast<double>(find_model("qwen3.5-9b", {}).weight_bytes()) - 2e9;
+}
+
+// The shortest step of decodes alone, ms.
+double decode_ms(const std::string& model, int prompt_tokens) {
+  const Scenario scenario =
+      hybrid_scenario(model,
+                      "hardware: h200\nengine: {max_num_seqs: 4, max_model_len: 131072}\n"
+                      "scheduler: {policy: vllm}\nkv_cache: {enable_prefix_caching: false}\n" +
+                          workload_of(2, prompt_tokens));
+  Simulation simulation = prepare_simulation(scenario);
+  RunRecorder recorder;
+  EventSink* sinks[] = {&recorder};
+  VirtualClock clock;
+  const Workload workload = make_workload(scenario.workload, scenario.seed);
+  REQUIRE(simulation.run(workload, clock, sinks).completed);
+  const RunRecord record = recorder.finish();
+  TimeNs least = kNever;
+  for (const StepEntry& step : record.steps) {
+    if (step.num_prefill_tokens > 0) continue;
+    least = std::min(least, step.duration_ns());
+  }
+  REQUIRE(least != kNever);
+  return to_ms(least);
+}
+
+TEST_CASE("memory of a hybrid, known answers", "[sim][states]") {
+  const std::string rest =
+      "hardware: h200\nengine: {max_num_seqs: 32, max_model_len: 131072}\n"
+      "kv_cache: {enable_prefix_caching: false}\n"
+      "cost_model: {gpu_memory_utilization: 0.9}\n" +
+      workload_of(1, 100);
+  // vLLM: a block holds the KV of 8 layers, or the states of as many. A layer's state has 2,195,456
+  // bytes, as many as 536 tokens of 4,096 bytes; blocks of 16 tokens make that 544.
+  const Simulation vllm =
+      prepare_simulation(hybrid_scenario("qwen3.5-9b", rest + "scheduler: {policy: vllm}\n"));
+  CHECK(vllm.setup.kv_cache.block_size == 544);
+  CHECK(vllm.setup.kv_cache.states.num_groups == 3);
+  CHECK(vllm.setup.kv_cache.num_blocks ==
+        static_cast<std::int64_t>(room_bytes() / (544 * 8 * 4'096)));
+  // Other policies: states of 32 requests beside the blocks, 24 layers each.
+  const Simulation other =
+      prepare_simulation(hybrid_scenario("qwen3.5-9b", rest + "scheduler: {policy: chunked}\n"));
+  CHECK(other.setup.kv_cache.block_size == 16);
+  CHECK(other.setup.kv_cache.num_blocks ==
+        static_cast<std::int64_t>(room_bytes() / (16 * 8 * 4'096)) - 32 * 24 * 2'195'456 / 524'288);
+}
+
+TEST_CASE("a request that a hybrid's cache cannot hold", "[sim][states]") {
+  const std::string error = error_of([] {
+    prepare_simulation(
+        hybrid_scenario("qwen3.5-9b",
+                        "hardware: rtx-4090\nengine: {max_num_seqs: 1, max_model_len: 262144}\n"
+                        "scheduler: {policy: vllm}\nkv_cache: {enable_prefix_caching: false}\n" +
+                            workload_of(1, 100)));
+  });
+  CHECK(contains(error,
+                 "engine.max_model_len: 262144 tokens of a request are more than the KV "
+                 "cache of rtx-4090 holds"));
+}
+
+TEST_CASE("a hybrid's decodes cost nearly the same at any context", "[sim][states]") {
+  const double text = decode_ms("llama-3.1-8b", 128'000) - decode_ms("llama-3.1-8b", 1'000);
+  const double hybrid = decode_ms("qwen3.5-9b", 128'000) - decode_ms("qwen3.5-9b", 1'000);
+  CHECK(hybrid > 0);
+  CHECK(hybrid < 0.3 * text);
+  // 127,000 tokens of 131,072 and of 32,768 bytes.
+  const HardwareSpec h200 = find_hardware("h200", {});
+  const double per_ms = h200.peak_bandwidth * h200.kv_bandwidth_efficiency / 1e3;
+  CHECK(text == Approx(127'000.0 * 131'072 / per_ms).epsilon(0.01));
+  CHECK(hybrid == Approx(127'000.0 * 32'768 / per_ms).epsilon(0.01));
+}
+
+}  // namespace
+}  // namespace metronome::testing
