@@ -72,6 +72,8 @@ std::string unsupported_parts(const ModelConfig& model) {
     const char* key;
     bool is_used;
   } parts[] = {
+      {"linear_attention", !model.linear_attention.is_empty()},
+      {"has_gated_attention", model.has_gated_attention},
       {"n_experts", model.n_experts > 0},
       {"has_pre_norms: false", !model.has_pre_norms},
       {"has_layer_norms", model.has_layer_norms},
