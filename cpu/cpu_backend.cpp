@@ -1,5 +1,6 @@
 #include "cpu/cpu_backend.h"
 
+#include <algorithm>
 #include <functional>
 #include <optional>
 #include <set>
@@ -64,14 +65,6 @@ class LoadedModels {
 
 namespace {
 
-KvShape kv_shape(const ModelConfig& model, std::int64_t num_blocks, std::int64_t block_size) {
-  return {.n_layers = model.n_layers,
-          .n_kv_heads = model.n_kv_heads,
-          .head_dim = model.head_dim,
-          .num_blocks = num_blocks,
-          .block_size = static_cast<std::int32_t>(block_size)};
-}
-
 std::int64_t kv_budget_bytes(const Scenario& scenario, std::int64_t spare_bytes) {
   if (scenario.backends.get<CpuConfig>().kv_cache_gib)
     return bytes_of_gib(*scenario.backends.get<CpuConfig>().kv_cache_gib);
@@ -79,19 +72,25 @@ std::int64_t kv_budget_bytes(const Scenario& scenario, std::int64_t spare_bytes)
 }
 
 // Of all models: a draft model has as many blocks as the model.
-std::int64_t kv_bytes(const RunModels& models, std::int64_t num_blocks, std::int64_t block_size) {
-  std::size_t bytes = KvStore::num_bytes(kv_shape(models.model.config, num_blocks, block_size));
-  if (models.drafter) {
-    bytes += KvStore::num_bytes(kv_shape(models.drafter->config, num_blocks, block_size));
-  }
+std::int64_t kv_bytes(const RunModels& models, const KvCacheLayout& layout,
+                      std::int64_t num_state_slots) {
+  std::size_t bytes = KvStore::num_bytes(kv_shape(models.model.config, layout, num_state_slots));
+  if (models.drafter) bytes += KvStore::num_bytes(kv_shape(models.drafter->config, layout, 0));
   return static_cast<std::int64_t>(bytes);
 }
 
 // As many blocks as fit beside the weights.
 std::int64_t kv_capacity_blocks(const Scenario& scenario, const RunModels& models,
                                 std::int64_t block_size, std::int64_t spare_bytes) {
+  // A block has nothing but states where no layer attends.
+  const std::int32_t num_groups = models.model.config.n_attention_layers() == 0 ? 1 : 0;
   const std::int64_t capacity =
-      kv_budget_bytes(scenario, spare_bytes) / kv_bytes(models, 1, block_size);
+      kv_budget_bytes(scenario, spare_bytes) /
+      std::max<std::int64_t>(1, kv_bytes(models,
+                                         {.num_blocks = 1,
+                                          .block_size = static_cast<std::int32_t>(block_size),
+                                          .states = {.num_groups = num_groups}},
+                                         0));
   return useful_kv_blocks(scenario, models.model.config, block_size, capacity);
 }
 
@@ -100,9 +99,9 @@ std::int64_t weight_bytes(const ModelSource& source) {
   std::int64_t bytes = 0;
   for (const WeightSpec& spec : weight_specs(source.config)) {
     const TensorType stored = source.weights->type(spec);
-    const bool is_row = spec.role == WeightRole::Norm || spec.role == WeightRole::Bias;
-    bytes += is_row ? stored_bytes(TensorType::Float32, spec.cols)
-                    : packed_bytes(packed_type(stored, spec.cols), spec.rows, spec.cols);
+    const bool is_packed = spec.role == WeightRole::Linear || spec.role == WeightRole::Embedding;
+    bytes += is_packed ? packed_bytes(packed_type(stored, spec.cols), spec.rows, spec.cols)
+                       : stored_bytes(TensorType::Float32, spec.rows * spec.cols);
   }
   return bytes;
 }
@@ -144,12 +143,27 @@ void check_draft_method(const Scenario& scenario) {
                   "draft_model, or --backend=sim");
 }
 
+// Requires that the models are found.
+void check_drafts_of_states(const Scenario& scenario, const RunModels& models) {
+  if (!scenario.speculative.is_on()) return;
+  const ModelConfig* with_states = nullptr;
+  if (models.drafter && models.drafter->config.n_linear_layers() > 0) {
+    with_states = &models.drafter->config;
+  }
+  if (models.model.config.n_linear_layers() > 0) with_states = &models.model.config;
+  if (with_states == nullptr) return;
+  fail_config(scenario.location_of("speculative.method"), "speculative.method",
+              "drafts are not computed with the states of " + with_states->name +
+                  "; allowed: none, or --backend=sim");
+}
+
 RunModels find_models(const Scenario& scenario) {
   check_draft_method(scenario);
   RunModels models = {.model = find_model_source(scenario), .drafter = {}};
   if (scenario.speculative.method == SpeculativeMethod::DraftModel) {
     models.drafter = find_draft_source(scenario, models.model.config);
   }
+  check_drafts_of_states(scenario, models);
   return models;
 }
 
@@ -190,7 +204,7 @@ class CpuRun final : public PreparedRun {
 
   RunOutcome run(const Workload& workload, Clock& clock, std::span<EventSink* const> sinks,
                  const ProgressFn& progress) override {
-    KvStore kv(kv_shape(model, setup.kv_cache.num_blocks, setup.kv_cache.block_size));
+    KvStore kv(kv_shape(model, setup.kv_cache, setup.max_num_seqs));
     const WorkloadInput input(workload, scenario_.seed, model.vocab_size, sampling_);
     LoadedModel& loaded = models_->get(sources_, num_threads_);
     const Drafting drafting = make_drafting(loaded);
@@ -206,7 +220,7 @@ class CpuRun final : public PreparedRun {
   }
 
   void serve(RequestFeed& feed, Clock& clock, std::span<EventSink* const> sinks) override {
-    KvStore kv(kv_shape(model, setup.kv_cache.num_blocks, setup.kv_cache.block_size));
+    KvStore kv(kv_shape(model, setup.kv_cache, setup.max_num_seqs));
     LoadedModel& loaded = models_->get(sources_, num_threads_);
     const Drafting drafting = make_drafting(loaded);
     CpuExecutor executor(loaded.transformer, kv, feed, clock, source_of(drafting));
@@ -223,8 +237,7 @@ class CpuRun final : public PreparedRun {
           NgramLookup(config.prompt_lookup_min, config.prompt_lookup_max));
       return drafting;
     }
-    drafting.kv = std::make_unique<KvStore>(
-        kv_shape(loaded.drafter->model(), setup.kv_cache.num_blocks, setup.kv_cache.block_size));
+    drafting.kv = std::make_unique<KvStore>(kv_shape(loaded.drafter->model(), setup.kv_cache, 0));
     drafting.drafter = std::make_unique<ModelDrafter>(*loaded.drafter, *drafting.kv,
                                                       config.num_speculative_tokens);
     return drafting;
@@ -275,7 +288,7 @@ std::unique_ptr<PreparedRun> CpuBackend::prepare(const Scenario& scenario) try {
   run->setup.kv_cache.forgets_unfilled_blocks = true;
   const KvCacheLayout& cache = run->setup.kv_cache;
   check_memory(scenario, "kv_cache.num_blocks", "the KV cache takes", "the machine",
-               kv_bytes(models, cache.num_blocks, cache.block_size), spare_bytes);
+               kv_bytes(models, cache, run->setup.max_num_seqs), spare_bytes);
   return run;
 } catch (const UnplacedConfigError& error) {
   fail_config(scenario.location_of(error.key()), error.key(), error.message());

@@ -14,7 +14,8 @@ CpuExecutor::CpuExecutor(Transformer& model, KvStore& kv, const RequestInput& in
       kv_(kv),
       clock_(clock),
       drafts_(drafts),
-      texts_(input, model.model().eos_token_ids) {}
+      texts_(input, model.model().eos_token_ids),
+      slot_owners_(static_cast<std::size_t>(kv.shape().num_state_slots), kNoRequest) {}
 
 void CpuExecutor::launch(const StepPlan& plan, const RequestTable& requests, TimeNs) {
   METRONOME_CHECK(num_launched_ - num_collected_ < kMaxInFlight, "too many steps in flight");
@@ -24,13 +25,45 @@ void CpuExecutor::launch(const StepPlan& plan, const RequestTable& requests, Tim
   if (step.passes.size() < step.num_passes) step.passes.resize(step.num_passes);
   const std::int32_t num_lookahead =
       drafts_.drafter == nullptr ? 0 : drafts_.drafter->num_lookahead_tokens();
+  const KvShape& shape = kv_.shape();
+  const StateLayout states = {.num_groups = shape.num_state_groups,
+                              .caches_states = shape.caches_states,
+                              .hash_unit = shape.block_size};
   for (std::size_t i = 0; i < step.num_passes; ++i) {
     Pass& pass = step.passes[i];
-    flatten_pass(plan, plan.passes[i], requests, kv_.shape().block_size, pass.batch, num_lookahead);
+    flatten_pass(plan, plan.passes[i], requests, shape.block_size, pass.batch, num_lookahead,
+                 states);
+    if (!slot_owners_.empty()) place_states(pass.batch, requests);
     if (drafts_.drafter != nullptr) note_drafts(plan, plan.passes[i], requests, pass.chunks);
   }
   requests_ = &requests;
   if (plan.step_index % RequestTable::kStepsPerSweep == 0) texts_.forget_ended(requests);
+}
+
+// A request begins at position 0, also after a preemption, and then its state is new.
+void CpuExecutor::place_states(ForwardBatch& batch, const RequestTable& requests) {
+  batch.num_state_groups = 1;
+  for (std::size_t s = 0; s < batch.requests.size(); ++s) {
+    const BlockId slot = slot_of(batch.requests[s], requests);
+    const bool is_new = batch.positions[static_cast<std::size_t>(batch.query_start[s])] == 0;
+    batch.state_sources.push_back(is_new ? kNoBlock : slot);
+    batch.state_targets.push_back(slot);
+  }
+}
+
+// The request's slot, or a free one. Steps run in order, so a slot is free as soon as its owner has
+// ended or was preempted, whatever steps are in flight.
+BlockId CpuExecutor::slot_of(RequestId request, const RequestTable& requests) {
+  auto slot = std::find(slot_owners_.begin(), slot_owners_.end(), request);
+  if (slot == slot_owners_.end()) {
+    slot = std::find_if(slot_owners_.begin(), slot_owners_.end(), [&](RequestId owner) {
+      return owner == kNoRequest || !requests.has(owner) || requests[owner].has_ended() ||
+             requests[owner].state == RequestState::Waiting;
+    });
+    METRONOME_CHECK(slot != slot_owners_.end(), "every running request has a slot for its state");
+    *slot = request;
+  }
+  return BlockId{static_cast<std::int32_t>(slot - slot_owners_.begin())};
 }
 
 const StepResult& CpuExecutor::collect() {

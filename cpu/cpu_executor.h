@@ -69,6 +69,8 @@ class CpuExecutor final : public Executor {
     std::size_t num_passes = 0;
     StepResult result;
   };
+  void place_states(ForwardBatch& batch, const RequestTable& requests);
+  BlockId slot_of(RequestId request, const RequestTable& requests);
   void run_pass(Pass& pass, StepResult& result);
   void look_up_tokens(ForwardBatch& batch);
   void sample(const ForwardBatch& batch, StepResult& result);
@@ -93,6 +95,8 @@ class CpuExecutor final : public Executor {
   std::int64_t num_collected_ = 0;
   const RequestTable* requests_ = nullptr;  // the engine's
   RequestTexts texts_;
+  // Whose state a slot of the KV store holds, where states are beside the blocks; kNoRequest: free.
+  std::vector<RequestId> slot_owners_;
   ForwardBatch placed_;                   // the pass with its drafts
   std::vector<std::int32_t> num_wanted_;  // drafts, by sequence of placed_
   std::vector<float> logits_;             // [num_logit_tokens, vocab_size]

@@ -48,6 +48,27 @@ struct AttentionTask {
   std::int32_t num_tiles = 0;
 };
 
+// The gated delta rule (arXiv 2412.06464) of consecutive tokens of one sequence and one value head,
+// token by token. The state S is [key_dim, value_dim]; of a token with query q, key k, value v:
+//   S *= decay;  S += k (v - S^T k)^T * beta;  output = S^T q
+// Each sum runs over the rows of S in order.
+struct DeltaTask {
+  // Token t's rows begin at t * stride.
+  const float* queries = nullptr;  // [num_tokens, key_dim], scaled
+  const float* keys = nullptr;     // [num_tokens, key_dim]
+  const float* values = nullptr;   // [num_tokens, value_dim]
+  std::int64_t stride = 0;
+  const float* decays = nullptr;  // [num_tokens], token t's at t * gate_stride
+  const float* betas = nullptr;   // the same
+  std::int64_t gate_stride = 0;
+  float* outputs = nullptr;  // [num_tokens, value_dim], token t's at t * output_stride
+  std::int64_t output_stride = 0;
+  float* state = nullptr;  // [key_dim, value_dim], updated
+  std::int64_t num_tokens = 0;
+  std::int64_t key_dim = 0;
+  std::int64_t value_dim = 0;
+};
+
 struct Kernels {
   const char* name;  // "avx512", "avx2", "baseline"
 
@@ -79,6 +100,13 @@ struct Kernels {
   void (*silu_multiply)(const float* gate, const float* up, std::int64_t n, float* out);
   void (*gelu_tanh_multiply)(const float* gate, const float* up, std::int64_t n, float* out);
   void (*gelu_multiply)(const float* gate, const float* up, std::int64_t n, float* out);
+  // out = sigmoid(gate) * x, [n] each; out may be gate or x.
+  void (*sigmoid_multiply)(const float* gate, const float* x, std::int64_t n, float* out);
+  // out = silu(sum over j < width of taps[j] * inputs[j]), [n] each: a convolution of n channels.
+  // inputs is [width] -> [n], taps [width, n].
+  void (*convolve)(const float* const* inputs, const float* taps, std::int64_t width,
+                   std::int64_t n, float* out);
+  void (*delta_rule)(const DeltaTask& task);
   // x becomes e^x divided by their sum, [n].
   void (*softmax)(float* x, std::int64_t n);
   // x becomes cap * tanh(x / cap), [n].

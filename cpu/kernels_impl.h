@@ -3,6 +3,7 @@
 #pragma once
 
 #include "cpu/kernels_elements.h"
+#include "cpu/kernels_states.h"
 #include "cpu/lanes.h"
 #include "cpu/products_impl.h"
 
@@ -294,6 +295,9 @@ constexpr Kernels kKernels = {.name = METRONOME_KERNELS_NAME,
                               .silu_multiply = silu_multiply,
                               .gelu_tanh_multiply = gelu_tanh_multiply,
                               .gelu_multiply = gelu_multiply,
+                              .sigmoid_multiply = sigmoid_multiply,
+                              .convolve = convolve,
+                              .delta_rule = delta_rule,
                               .softmax = softmax,
                               .softcap = softcap,
                               .add = add,

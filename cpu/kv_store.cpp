@@ -1,6 +1,7 @@
 #include "cpu/kv_store.h"
 
 #include <algorithm>
+#include <initializer_list>
 #include <new>
 
 #include "core/base/error.h"
@@ -14,17 +15,16 @@ std::int64_t tiles_of_block(const KvShape& shape) { return ceil_div(shape.block_
 // The floats of a tile's keys and values: a multiple of 64 bytes.
 std::int64_t tile_size(const KvShape& shape) { return 2 * kLanes * shape.head_dim; }
 
-}  // namespace
+// The floats of a block in one layer.
+std::int64_t page_floats(const KvShape& shape) {
+  const std::int64_t kv = shape.n_kv_heads * tiles_of_block(shape) * tile_size(shape);
+  if (shape.num_state_groups == 0) return kv;
+  return std::max(kv, ceil_div(shape.state_floats, kLanes) * kLanes);
+}
 
-KvStore::KvStore(const KvShape& shape)
-    : shape_(shape),
-      tiles_per_block_(static_cast<std::int32_t>(tiles_of_block(shape))),
-      memory_(num_bytes(shape), MappedMemory::Pages::Small) {}
-
-std::size_t KvStore::num_bytes(const KvShape& shape) {
+std::size_t float_bytes(std::initializer_list<std::int64_t> factors) {
   std::size_t bytes = sizeof(float);
-  for (const std::int64_t factor : {shape.n_layers, shape.num_blocks, shape.n_kv_heads,
-                                    tiles_of_block(shape), tile_size(shape)}) {
+  for (const std::int64_t factor : factors) {
     METRONOME_CHECK(factor >= 0, "a negative size");
     if (__builtin_mul_overflow(bytes, static_cast<std::size_t>(factor), &bytes)) {
       throw std::bad_alloc();
@@ -33,15 +33,73 @@ std::size_t KvStore::num_bytes(const KvShape& shape) {
   return bytes;
 }
 
+std::size_t block_bytes(const KvShape& shape) {
+  // Its own factors, as their product may overflow.
+  if (shape.num_state_groups == 0) {
+    return float_bytes({shape.n_layers, shape.num_blocks, shape.n_kv_heads, tiles_of_block(shape),
+                        tile_size(shape)});
+  }
+  return float_bytes({shape.n_layers, shape.num_blocks, page_floats(shape)});
+}
+
+std::size_t slot_bytes(const KvShape& shape) {
+  return float_bytes({shape.n_state_layers, shape.num_state_slots, shape.state_floats});
+}
+
+}  // namespace
+
+KvShape kv_shape(const ModelConfig& model, const KvCacheLayout& layout,
+                 std::int64_t num_state_slots) {
+  const LinearAttention& linear = model.linear_attention;
+  KvShape shape = {.n_layers = model.n_attention_layers(),
+                   .n_kv_heads = model.n_kv_heads,
+                   .head_dim = model.head_dim,
+                   .num_blocks = layout.num_blocks,
+                   .block_size = layout.block_size,
+                   .n_state_layers = model.n_linear_layers(),
+                   .state_floats = linear.delta_floats() + linear.conv_floats(),
+                   .num_state_groups = layout.states.num_groups,
+                   .caches_states = layout.states.caches_states};
+  if (linear.is_empty()) return shape;
+  if (shape.num_state_groups == 0) {
+    shape.num_state_slots = num_state_slots;
+  } else {
+    shape.n_layers = std::max(shape.n_layers, shape.layers_per_state_group());
+  }
+  return shape;
+}
+
+KvStore::KvStore(const KvShape& shape)
+    : shape_(shape),
+      tiles_per_block_(static_cast<std::int32_t>(tiles_of_block(shape))),
+      memory_(block_bytes(shape), MappedMemory::Pages::Small),
+      slots_(slot_bytes(shape), MappedMemory::Pages::Small) {}
+
+std::size_t KvStore::num_bytes(const KvShape& shape) {
+  return block_bytes(shape) + slot_bytes(shape);
+}
+
+float* KvStore::state(std::int64_t state_layer, BlockId id) const {
+  const auto number = static_cast<std::int64_t>(index(id));
+  METRONOME_CHECK(state_layer >= 0 && state_layer < shape_.n_state_layers, "a layer with a state");
+  if (shape_.num_state_groups == 0) {
+    METRONOME_CHECK(number < shape_.num_state_slots, "a slot outside the KV store");
+    return slots_.as<float>() +
+           (state_layer * shape_.num_state_slots + number) * shape_.state_floats;
+  }
+  METRONOME_CHECK(number < shape_.num_blocks, "a block outside the KV store");
+  const std::int64_t layer = state_layer % shape_.layers_per_state_group();
+  return memory_.as<float>() + (layer * shape_.num_blocks + number) * page_floats(shape_);
+}
+
 float* KvStore::tile_base(std::int64_t layer, BlockId block, std::int64_t head,
                           std::int32_t tile) const {
   const auto id = static_cast<std::int64_t>(index(block));
   METRONOME_CHECK(layer >= 0 && layer < shape_.n_layers && id >= 0 && id < shape_.num_blocks &&
                       head >= 0 && head < shape_.n_kv_heads && tile >= 0 && tile < tiles_per_block_,
                   "a tile outside the KV store");
-  const std::int64_t number =
-      ((layer * shape_.num_blocks + id) * shape_.n_kv_heads + head) * tiles_per_block_ + tile;
-  return memory_.as<float>() + number * tile_size(shape_);
+  return memory_.as<float>() + (layer * shape_.num_blocks + id) * page_floats(shape_) +
+         (head * tiles_per_block_ + tile) * tile_size(shape_);
 }
 
 const float* KvStore::key_tile(std::int64_t layer, BlockId block, std::int64_t head,

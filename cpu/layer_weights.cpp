@@ -2,6 +2,10 @@
 
 #include <initializer_list>
 #include <string>
+#include <utility>
+
+#include "core/base/error.h"
+#include "core/base/math.h"
 
 namespace metronome {
 namespace {
@@ -51,13 +55,25 @@ class WeightLoader {
     LayerWeights weights;
     weights.is_window = model_.is_window_layer(i);
     weights.is_rotated = model_.is_rotated_layer(i);
-    weights.qkv = linear(i, {"self_attn.q_proj", "self_attn.k_proj", "self_attn.v_proj"},
-                         model_.has_qkv_biases);
-    weights.attention_output = linear(i, {"self_attn.o_proj"}, model_.has_attention_output_bias);
+    if (model_.is_linear_layer(i)) {
+      weights.linear = linear_attention(i);
+    } else {
+      std::vector<std::string> inputs = {"self_attn.q_proj", "self_attn.k_proj",
+                                         "self_attn.v_proj"};
+      if (model_.has_gated_attention) inputs.push_back("self_attn.gate_proj");
+      weights.qkv = linear(i, inputs, model_.has_qkv_biases);
+      weights.attention_output = linear(i, {"self_attn.o_proj"}, model_.has_attention_output_bias);
+    }
     if (model_.is_moe_layer(i)) {
       weights.router = matrix(i, "mlp.gate");
       for (std::int64_t e = 0; e < model_.n_experts; ++e) {
         weights.mlps.push_back(mlp(i, "mlp.experts." + std::to_string(e) + ".", false));
+      }
+      if (model_.shared_expert_ffn_dim > 0) {
+        weights.shared_expert = mlp(i, "mlp.shared_expert.", false);
+        if (model_.has_shared_expert_gate) {
+          weights.shared_expert_gate = matrix(i, "mlp.shared_expert_gate");
+        }
       }
     } else {
       weights.mlps.push_back(mlp(i, "mlp.", model_.has_mlp_biases));
@@ -67,8 +83,35 @@ class WeightLoader {
   }
 
  private:
+  LinearAttentionWeights linear_attention(std::int64_t i) const {
+    const LinearAttention& shape = model_.linear_attention;
+    const std::string prefix = "linear_attn.";
+    LinearAttentionWeights weights;
+    weights.input = linear(i,
+                           {prefix + "in_proj_q", prefix + "in_proj_k", prefix + "in_proj_v",
+                            prefix + "in_proj_z", prefix + "in_proj_b", prefix + "in_proj_a"},
+                           false);
+    weights.output = linear(i, {prefix + "out_proj"}, false);
+    const WeightSpec taps = weight_spec(model_, i, prefix + "conv1d");
+    std::vector<float> by_channel(static_cast<std::size_t>(taps.rows * taps.cols));
+    source_.read(taps, 0, taps.rows, by_channel.data());
+    for (std::int64_t tap = 0; tap < taps.cols; ++tap) {
+      for (std::int64_t channel = 0; channel < taps.rows; ++channel) {
+        weights.taps.push_back(by_channel[static_cast<std::size_t>(channel * taps.cols + tap)]);
+      }
+    }
+    for (const float rate : row(plain_spec(model_, i, prefix + "A_log"))) {
+      weights.decay_rates.push_back(exp_of(static_cast<double>(rate)));
+    }
+    weights.decay_biases = row(plain_spec(model_, i, prefix + "dt_bias"));
+    weights.norm = row(weight_spec(model_, i, prefix + "norm"));
+    METRONOME_CHECK(weights.decay_rates.size() == static_cast<std::size_t>(shape.n_value_heads),
+                    "every value head has a decay");
+    return weights;
+  }
+
   void load_norms(std::int64_t i, LayerWeights& weights) const {
-    if (model_.has_qk_norm) {
+    if (model_.has_qk_norm && !model_.is_linear_layer(i)) {
       weights.query_norm = norm(i, "self_attn.q_norm");
       weights.key_norm = norm(i, "self_attn.k_norm");
     }
@@ -105,7 +148,9 @@ std::int64_t ModelWeights::num_bytes() const {
   std::int64_t bytes = embedding.num_bytes() + positions.num_bytes() + head.num_bytes();
   for (const LayerWeights& layer : layers) {
     bytes += layer.qkv.matrix.num_bytes() + layer.attention_output.matrix.num_bytes() +
-             layer.router.num_bytes();
+             layer.router.num_bytes() + layer.linear.input.matrix.num_bytes() +
+             layer.linear.output.matrix.num_bytes() + bytes_of(layer.shared_expert) +
+             layer.shared_expert_gate.num_bytes();
     for (const MlpWeights& mlp : layer.mlps) bytes += bytes_of(mlp);
   }
   return bytes;
@@ -117,9 +162,13 @@ ModelWeights load_model_weights(const ModelConfig& model, const WeightSource& so
   ModelWeights weights;
   weights.embedding = loader.matrix(-1, "model.embed_tokens");
   if (model.has_learned_positions) weights.positions = loader.matrix(-1, "model.embed_positions");
+  std::int64_t num_attending = 0;
+  std::int64_t num_with_states = 0;
   for (std::int64_t i = 0; i < model.n_layers; ++i) {
     if (poll) poll();
-    weights.layers.push_back(loader.layer(i));
+    LayerWeights layer = loader.layer(i);
+    layer.number = (layer.linear.is_empty() ? num_attending : num_with_states)++;
+    weights.layers.push_back(std::move(layer));
   }
   weights.final_norm = loader.norm(-1, "model.norm");
   if (!model.has_tied_embeddings) weights.head = loader.matrix(-1, "lm_head");

@@ -28,13 +28,32 @@ struct MlpWeights {
   LinearWeights down;   // [hidden_dim, width]
 };
 
+// Empty: the layer attends.
+struct LinearAttentionWeights {
+  // [conv_channels + value_dim + 2 * n_value_heads, hidden_dim]: queries, keys, values, the
+  // output's gate, write strengths, decays.
+  LinearWeights input;
+  LinearWeights output;             // [hidden_dim, value_dim]
+  std::vector<float> taps;          // [conv_width, conv_channels]
+  std::vector<double> decay_rates;  // [n_value_heads]
+  std::vector<float> decay_biases;  // [n_value_heads]
+  std::vector<float> norm;          // [value_head_dim]
+
+  bool is_empty() const { return taps.empty(); }
+};
+
 struct LayerWeights {
   bool is_window = false;
   bool is_rotated = true;
-  LinearWeights qkv;                // [query_dim + 2 * kv_dim, hidden_dim]
+  // Of its kind: layers that attend, or layers with a state.
+  std::int64_t number = 0;
+  LinearAttentionWeights linear;
+  LinearWeights qkv;  // [query_dim + 2 * kv_dim, hidden_dim]; behind it the gate's [query_dim]
   LinearWeights attention_output;   // [hidden_dim, query_dim]
   PackedMatrix router;              // [n_experts, hidden_dim]; empty in a dense layer
   std::vector<MlpWeights> mlps;     // one, or one for each expert
+  MlpWeights shared_expert;         // for all tokens; empty without
+  PackedMatrix shared_expert_gate;  // [1, hidden_dim]; empty without
   NormWeights attention_norm;       // [hidden_dim]
   NormWeights query_norm;           // [head_dim], or [query_dim] over all heads together
   NormWeights key_norm;             // [head_dim], or [kv_dim]
@@ -43,6 +62,7 @@ struct LayerWeights {
   NormWeights mlp_post_norm;        // [hidden_dim]
 
   bool has_experts() const { return router.num_outputs() > 0; }
+  bool has_shared_expert() const { return shared_expert.down.matrix.num_outputs() > 0; }
 };
 
 struct ModelWeights {

@@ -42,6 +42,7 @@ Transformer::Transformer(const ModelConfig& model, const WeightSource& weights, 
       weights_(load_model_weights(model, weights, pool, poll)),
       global_rope_(rope_frequencies(model, false), rope_magnitude(model, false)),
       window_rope_(rope_frequencies(model, true), rope_magnitude(model, true)),
+      linear_attention_(model_, pool),
       scratch_(static_cast<std::size_t>(pool.num_threads())) {}
 
 // Calls work(row) for every row, on all threads if there are many.
@@ -64,11 +65,11 @@ void Transformer::forward(const ForwardBatch& batch, KvStore& kv, std::vector<fl
   embed(batch);
   for (std::int64_t i = 0; i < model_.n_layers; ++i) {
     // A tile's attention needs the keys of earlier tiles in the same layer, and none of later
-    // tiles.
+    // tiles. A state passes from tile to tile.
     for (std::int32_t begin = 0; begin < batch.num_tokens(); begin += kTileTokens) {
       if (poll) poll();
       const Tile tile = {begin, std::min(begin + kTileTokens, batch.num_tokens())};
-      run_layer(weights_.layers[static_cast<std::size_t>(i)], i, batch, tile, kv);
+      run_layer(weights_.layers[static_cast<std::size_t>(i)], batch, tile, kv);
     }
   }
   project_logits(batch, logits);
@@ -93,14 +94,15 @@ void Transformer::embed(const ForwardBatch& batch) {
 }
 
 // Adds o(attention(norm(stream))) to the stream, then mlp(norm(stream)).
-void Transformer::run_layer(const LayerWeights& layer, std::int64_t index,
-                            const ForwardBatch& batch, Tile tile, KvStore& kv) {
+void Transformer::run_layer(const LayerWeights& layer, const ForwardBatch& batch, Tile tile,
+                            KvStore& kv) {
   const std::int64_t num_rows = tile.num_tokens();
   make_room(num_rows);
-  multiply(layer.qkv, normalise(layer.attention_norm, tile), model_.hidden_dim, num_rows, qkv_);
-  place_heads(layer, index, batch, tile, kv);
-  attend(layer, index, batch, tile, kv);
-  multiply(layer.attention_output, attended_.data(), model_.query_dim(), num_rows, added_);
+  if (layer.linear.is_empty()) {
+    run_attention(layer, batch, tile, kv);
+  } else {
+    run_linear_attention(layer, batch, tile, kv);
+  }
   add_to_residual(layer.attention_post_norm, tile);
 
   const float* const input = normalise(layer.mlp_norm, tile);
@@ -112,11 +114,42 @@ void Transformer::run_layer(const LayerWeights& layer, std::int64_t index,
   add_to_residual(layer.mlp_post_norm, tile);
 }
 
+void Transformer::run_attention(const LayerWeights& layer, const ForwardBatch& batch, Tile tile,
+                                KvStore& kv) {
+  const std::int64_t num_rows = tile.num_tokens();
+  qkv_.resize(count(num_rows, qkv_dim()));
+  attended_.resize(count(num_rows, model_.query_dim()));
+  multiply(layer.qkv, normalise(layer.attention_norm, tile), model_.hidden_dim, num_rows, qkv_);
+  place_heads(layer, batch, tile, kv);
+  attend(layer, batch, tile, kv);
+  if (model_.has_gated_attention) gate_attended(num_rows);
+  multiply(layer.attention_output, attended_.data(), model_.query_dim(), num_rows, added_);
+}
+
+void Transformer::run_linear_attention(const LayerWeights& layer, const ForwardBatch& batch,
+                                       Tile tile, KvStore& kv) {
+  const std::int64_t num_rows = tile.num_tokens();
+  const std::int64_t width = model_.linear_attention.value_dim();
+  attended_.resize(count(num_rows, width));
+  multiply(layer.linear.input, normalise(layer.attention_norm, tile), model_.hidden_dim, num_rows,
+           qkv_);
+  linear_attention_.run(layer.linear, layer.number, batch, {tile.begin, tile.end}, qkv_.data(), kv,
+                        attended_.data());
+  multiply(layer.linear.output, attended_.data(), width, num_rows, added_);
+}
+
+// What the heads attend to, times the sigmoid of its gate.
+void Transformer::gate_attended(std::int64_t num_rows) {
+  for_rows(num_rows, [&](std::int64_t row) {
+    float* const attended = attended_.data() + row * model_.query_dim();
+    const float* const gate = qkv_.data() + (row + 1) * qkv_dim() - model_.query_dim();
+    kernels_.sigmoid_multiply(gate, attended, model_.query_dim(), attended);
+  });
+}
+
 void Transformer::make_room(std::int64_t num_rows) {
   hidden_.resize(count(num_rows, model_.hidden_dim));
   added_.resize(count(num_rows, model_.hidden_dim));
-  qkv_.resize(count(num_rows, qkv_dim()));
-  attended_.resize(count(num_rows, model_.query_dim()));
 }
 
 // out = x weights^T + bias, row by row. Uses the first inputs of each row of x. Grows `out` to
@@ -168,8 +201,8 @@ const BlockId* blocks_of(const ForwardBatch& batch, std::int32_t sequence, bool 
 }  // namespace
 
 // Normalises and rotates queries and keys; writes keys and values into the cache.
-void Transformer::place_heads(const LayerWeights& layer, std::int64_t index,
-                              const ForwardBatch& batch, Tile tile, KvStore& kv) {
+void Transformer::place_heads(const LayerWeights& layer, const ForwardBatch& batch, Tile tile,
+                              KvStore& kv) {
   const std::int64_t head_dim = model_.head_dim;
   const RopeTable& rope = layer.is_window ? window_rope_ : global_rope_;
   const std::int32_t block_size = kv.shape().block_size;
@@ -197,14 +230,14 @@ void Transformer::place_heads(const LayerWeights& layer, std::int64_t index,
     for (std::int64_t k = 0; k < model_.query_dim(); ++k) query[k] *= query_scale_;
     const BlockId* blocks = blocks_of(batch, batch.sequence_of(token), layer.is_window);
     for (std::int64_t head = 0; head < model_.n_kv_heads; ++head) {
-      kv.write(index, blocks[position / block_size], position % block_size, head,
+      kv.write(layer.number, blocks[position / block_size], position % block_size, head,
                key + head * head_dim, value + head * head_dim);
     }
   });
 }
 
-void Transformer::attend(const LayerWeights& layer, std::int64_t index, const ForwardBatch& batch,
-                         Tile tile, const KvStore& kv) {
+void Transformer::attend(const LayerWeights& layer, const ForwardBatch& batch, Tile tile,
+                         const KvStore& kv) {
   const auto group = static_cast<std::int32_t>(model_.n_heads / model_.n_kv_heads);
   items_.clear();
   for (std::int32_t begin = tile.begin; begin < tile.end;) {
@@ -222,7 +255,7 @@ void Transformer::attend(const LayerWeights& layer, std::int64_t index, const Fo
   const auto num_items = static_cast<std::int64_t>(items_.size());
   pool_.run([&](int part) {
     for (std::int64_t i = part; i < num_items; i += num_parts) {
-      attend_item(layer, index, batch, tile, kv, items_[static_cast<std::size_t>(i)],
+      attend_item(layer, batch, tile, kv, items_[static_cast<std::size_t>(i)],
                   scratch_[static_cast<std::size_t>(part)]);
     }
   });
@@ -247,9 +280,9 @@ void Transformer::split_items(int num_threads) {
   }
 }
 
-void Transformer::attend_item(const LayerWeights& layer, std::int64_t index,
-                              const ForwardBatch& batch, Tile tile, const KvStore& kv,
-                              const AttentionItem& item, AttentionScratch& scratch) {
+void Transformer::attend_item(const LayerWeights& layer, const ForwardBatch& batch, Tile tile,
+                              const KvStore& kv, const AttentionItem& item,
+                              AttentionScratch& scratch) {
   const std::int64_t head_dim = model_.head_dim;
   scratch.queries.clear();
   scratch.outputs.clear();
@@ -277,8 +310,8 @@ void Transformer::attend_item(const LayerWeights& layer, std::int64_t index,
     const std::int32_t offset = position % block_size;
     const std::int32_t kv_tile = offset / static_cast<std::int32_t>(kLanes);
     const BlockId block = blocks[position / block_size];
-    scratch.key_tiles.push_back(kv.key_tile(index, block, item.head, kv_tile));
-    scratch.value_tiles.push_back(kv.value_tile(index, block, item.head, kv_tile));
+    scratch.key_tiles.push_back(kv.key_tile(layer.number, block, item.head, kv_tile));
+    scratch.value_tiles.push_back(kv.value_tile(layer.number, block, item.head, kv_tile));
     scratch.tile_positions.push_back(position);
     position += std::min(static_cast<std::int32_t>(kLanes), block_size - offset);
   }
@@ -329,6 +362,30 @@ void Transformer::run_experts(const LayerWeights& layer, const float* x, std::in
       kernels_.add(out.data() + row.row * width, computed, width);
     });
   }
+  if (layer.has_shared_expert()) add_shared_expert(layer, x, num_rows, out);
+}
+
+// The expert that sees all tokens, times the sigmoid of its gate if it has one.
+void Transformer::add_shared_expert(const LayerWeights& layer, const float* x,
+                                    std::int64_t num_rows, std::vector<float>& out) {
+  const std::int64_t width = model_.hidden_dim;
+  const bool is_gated = layer.shared_expert_gate.num_outputs() > 0;
+  std::vector<float>& computed = mixture_.output();
+  run_mlp(layer.shared_expert, x, num_rows, computed);
+  if (is_gated) {
+    shared_gates_.resize(static_cast<std::size_t>(num_rows));
+    layer.shared_expert_gate.multiply(x, width, num_rows, shared_gates_.data(), 1, pool_);
+  }
+  for_rows(num_rows, [&](std::int64_t row) {
+    float* const of_row = computed.data() + row * width;
+    if (is_gated) {
+      const float one = 1.0f;
+      float share = 0;
+      kernels_.sigmoid_multiply(shared_gates_.data() + row, &one, 1, &share);
+      for (std::int64_t k = 0; k < width; ++k) of_row[k] *= share;
+    }
+    kernels_.add(out.data() + row * width, of_row, width);
+  });
 }
 
 // Replaces the first half of each row by activation(gates) * ups, or a row without gates by

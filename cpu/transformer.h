@@ -12,6 +12,7 @@
 #include "cpu/kernels.h"
 #include "cpu/kv_store.h"
 #include "cpu/layer_weights.h"
+#include "cpu/linear_attention.h"
 #include "cpu/mixture.h"
 #include "cpu/rope_table.h"
 #include "cpu/thread_pool.h"
@@ -33,9 +34,9 @@ class Transformer {
   const ModelConfig& model() const { return model_; }
   std::int64_t weight_bytes() const { return weights_.num_bytes(); }
 
-  // One forward pass. Writes the keys and values of the batch's tokens into `kv`, and the logits of
-  // batch.logit_tokens to `logits`, [num_logit_tokens, vocab_size]. Requires token ids below
-  // vocab_size and block ids of `kv`.
+  // One forward pass. Writes the keys and values of the batch's tokens and the sequences' states
+  // into `kv`, and the logits of batch.logit_tokens to `logits`, [num_logit_tokens, vocab_size].
+  // Requires token ids below vocab_size and block ids of `kv`.
   void forward(const ForwardBatch& batch, KvStore& kv, std::vector<float>& logits,
                const PollFn& poll = {});
 
@@ -68,25 +69,27 @@ class Transformer {
   };
 
   void embed(const ForwardBatch& batch);
-  void run_layer(const LayerWeights& layer, std::int64_t index, const ForwardBatch& batch,
-                 Tile tile, KvStore& kv);
+  void run_layer(const LayerWeights& layer, const ForwardBatch& batch, Tile tile, KvStore& kv);
+  void run_attention(const LayerWeights& layer, const ForwardBatch& batch, Tile tile, KvStore& kv);
+  void run_linear_attention(const LayerWeights& layer, const ForwardBatch& batch, Tile tile,
+                            KvStore& kv);
+  void gate_attended(std::int64_t num_rows);
   void make_room(std::int64_t num_rows);
   const float* normalise(const NormWeights& norm, Tile tile);
   void apply_norm(const NormWeights& norm, const float* x, std::int64_t n, float* out) const;
   void multiply(const LinearWeights& weights, const float* x, std::int64_t x_stride,
                 std::int64_t num_rows, std::vector<float>& out);
-  void place_heads(const LayerWeights& layer, std::int64_t index, const ForwardBatch& batch,
-                   Tile tile, KvStore& kv);
-  void attend(const LayerWeights& layer, std::int64_t index, const ForwardBatch& batch, Tile tile,
-              const KvStore& kv);
+  void place_heads(const LayerWeights& layer, const ForwardBatch& batch, Tile tile, KvStore& kv);
+  void attend(const LayerWeights& layer, const ForwardBatch& batch, Tile tile, const KvStore& kv);
   void split_items(int num_threads);
-  void attend_item(const LayerWeights& layer, std::int64_t index, const ForwardBatch& batch,
-                   Tile tile, const KvStore& kv, const AttentionItem& item,
-                   AttentionScratch& scratch);
+  void attend_item(const LayerWeights& layer, const ForwardBatch& batch, Tile tile,
+                   const KvStore& kv, const AttentionItem& item, AttentionScratch& scratch);
   void run_mlp(const MlpWeights& mlp, const float* x, std::int64_t num_rows,
                std::vector<float>& out);
   void run_experts(const LayerWeights& layer, const float* x, std::int64_t num_rows,
                    std::vector<float>& out);
+  void add_shared_expert(const LayerWeights& layer, const float* x, std::int64_t num_rows,
+                         std::vector<float>& out);
   void activate(std::int64_t num_rows, std::int64_t width);
   void add_to_residual(const NormWeights& post_norm, Tile tile);
   void project_logits(const ForwardBatch& batch, std::vector<float>& logits);
@@ -94,7 +97,9 @@ class Transformer {
   template <class Work>
   void for_rows(std::int64_t num_rows, const Work& work);
   float* residual(std::int64_t token) { return residual_.data() + token * model_.hidden_dim; }
-  std::int64_t qkv_dim() const { return model_.query_dim() + 2 * model_.kv_dim(); }
+  std::int64_t qkv_dim() const {
+    return (model_.has_gated_attention ? 2 : 1) * model_.query_dim() + 2 * model_.kv_dim();
+  }
 
   ModelConfig model_;
   ThreadPool& pool_;
@@ -105,14 +110,16 @@ class Transformer {
   RopeTable window_rope_;
 
   // Activations, reused by every pass. tile_tokens is the number of tokens of the current Tile.
-  std::vector<float> residual_;       // [num_tokens, hidden_dim]
-  std::vector<float> hidden_;         // [tile_tokens or num_logit_tokens, hidden_dim]
-  std::vector<float> qkv_;            // [tile_tokens, query_dim + 2 * kv_dim]
-  std::vector<float> attended_;       // [tile_tokens, query_dim]
-  std::vector<float> gate_up_;        // [rows of an MLP, its input's outputs], activated in place
-  std::vector<float> added_;          // [tile_tokens, hidden_dim], what joins the residual
-  Mixture mixture_;                   // of the tile's tokens
-  std::vector<AttentionItem> items_;  // [num_items] of the tile
+  std::vector<float> residual_;      // [num_tokens, hidden_dim]
+  std::vector<float> hidden_;        // [tile_tokens or num_logit_tokens, hidden_dim]
+  std::vector<float> qkv_;           // [tile_tokens, qkv_dim()], or inputs of linear attention
+  std::vector<float> attended_;      // [tile_tokens, query_dim], or the outputs of its heads
+  std::vector<float> gate_up_;       // [rows of an MLP, its input's outputs], activated in place
+  std::vector<float> added_;         // [tile_tokens, hidden_dim], what joins the residual
+  Mixture mixture_;                  // of the tile's tokens
+  std::vector<float> shared_gates_;  // [tile_tokens], of the shared expert
+  LinearAttentionLayer linear_attention_;
+  std::vector<AttentionItem> items_;       // [num_items] of the tile
   std::vector<AttentionScratch> scratch_;  // [num_threads]
 };
 

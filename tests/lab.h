@@ -23,7 +23,8 @@
 
 namespace metronome::testing {
 
-enum class Family : std::uint8_t { Llama, Qwen3, Gemma3 };
+enum class Family : std::uint8_t { Llama, Qwen3, Gemma3, Qwen3Next };
+// Those that the GPU computes, too; Qwen3Next is apart.
 constexpr Family kFamilies[] = {Family::Llama, Family::Qwen3, Family::Gemma3};
 
 inline std::string name_of(Family family) {
@@ -31,6 +32,7 @@ inline std::string name_of(Family family) {
     case Family::Llama: return "llama";
     case Family::Qwen3: return "qwen3";
     case Family::Gemma3: return "gemma3";
+    case Family::Qwen3Next: return "qwen3-next";
   }
   return "?";
 }
@@ -64,6 +66,11 @@ inline void set_architecture(Family family, ModelConfig& model) {
       model.rope_local_theta = 1e4;
       model.query_pre_attn_scalar = 20;
       break;
+    case Family::Qwen3Next:
+      model.architecture = "Qwen3NextForCausalLM";
+      model.has_qk_norm = true;
+      apply_architecture(model);
+      break;
   }
 }
 
@@ -96,7 +103,8 @@ struct LabSettings {
   std::int32_t max_num_seqs = 8;
   std::int32_t max_model_len = 128;
   bool caches_prefixes = false;
-  std::int32_t sliding_window = 0;  // of window layers with block tables of their own
+  std::int32_t sliding_window = 0;    // of window layers with block tables of their own
+  std::int32_t num_state_groups = 0;  // of policy vllm, for a model with states
   SamplingParams sampling = {.ignore_eos = true};
   // Before each forward pass; what it throws fails the step.
   std::function<void(const ForwardBatch&)> hook = {};
@@ -151,6 +159,8 @@ inline EngineSetup setup_of(const LabSettings& settings) {
     setup.kv_cache = {.num_blocks = settings.num_blocks, .block_size = settings.block_size};
     setup.kv_cache.enable_prefix_caching = settings.caches_prefixes;
     setup.kv_cache.sliding_window = settings.sliding_window;
+    setup.kv_cache.states.num_groups = settings.policy == "vllm" ? settings.num_state_groups : 0;
+    setup.kv_cache.states.hash_unit = settings.block_size;
     metronome::arrange_cache(*find_policy(settings.policy), setup);
   }
   setup.kv_cache.forgets_unfilled_blocks = true;

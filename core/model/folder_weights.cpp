@@ -62,9 +62,7 @@ class FolderWeights final : public WeightSource {
       : folder_(folder), architecture_(model.architecture) {
     open_files();
     for (const WeightSpec& spec : weight_specs(model)) {
-      const StoredTensor stored = stored_tensor(model, spec);
-      tensors_.emplace(spec.name, Found{find(spec, stored), stored.first_row, stored.rows,
-                                        stored.is_transposed});
+      tensors_.emplace(spec.name, find(spec, stored_tensors(model, spec)));
     }
   }
 
@@ -75,19 +73,26 @@ class FolderWeights final : public WeightSource {
     METRONOME_CHECK(0 <= row_begin && row_begin <= row_end && row_end <= spec.rows,
                     "rows outside of the tensor");
     const Found& from = found(spec);
-    // A bias is one row of elements, but a part of a fused one begins at an element.
-    const std::int64_t offset = spec.role == WeightRole::Bias ? from.first_row : 0;
-    const std::int64_t first_row = spec.role == WeightRole::Bias ? 0 : from.first_row;
-    if (from.is_transposed) {
+    const StoredTensor& place = from.place;
+    if (place.is_transposed && spec.role != WeightRole::Bias) {
       for (std::int64_t row = row_begin; row < row_end; ++row) {
         for (std::int64_t col = 0; col < spec.cols; ++col, ++out) {
-          read_elements(*from.tensor, col * from.rows + first_row + row, 1, out);
+          read_elements(*from.tensor, col * place.rows + place.stored_row(row), 1, out);
         }
       }
       return;
     }
-    read_elements(*from.tensor, (first_row + row_begin) * spec.cols + offset,
-                  (row_end - row_begin) * spec.cols, out);
+    // A bias is one row of elements, but a part of a fused one begins at an element.
+    const bool is_bias = spec.role == WeightRole::Bias;
+    const std::int64_t width = is_bias ? 1 : spec.cols;
+    const std::int64_t end = is_bias ? row_end * spec.cols : row_end;
+    std::int64_t row = is_bias ? row_begin * spec.cols : row_begin;
+    while (row < end) {
+      const std::int64_t num_rows = place.num_adjacent(row, end - row);
+      read_elements(*from.tensor, place.stored_row(row) * width, num_rows * width, out);
+      row += num_rows;
+      out += num_rows * width;
+    }
   }
 
   std::vector<std::string> unused_layer_tensors() const override {
@@ -145,10 +150,27 @@ class FolderWeights final : public WeightSource {
                         " and the files that it names");
   }
 
+  // Where a spec's rows are.
+  struct Found {
+    const Tensor* tensor = nullptr;
+    StoredTensor place;
+  };
+
+  // The first of the tensors that the folder has.
+  Found find(const WeightSpec& spec, const std::vector<StoredTensor>& places) const {
+    for (const StoredTensor& place : places) {
+      if (const Tensor* tensor = find(spec, place)) return {tensor, place};
+    }
+    refuse(weights_path(),
+           tensor_label(places.front().names.front()) + ": is missing" + needs_of(spec));
+  }
+
+  std::string needs_of(const WeightSpec& spec) const {
+    return "; allowed: every tensor of " + architecture_ +
+           (spec.name == "lm_head.weight" ? ", or tie_word_embeddings in config.json" : "");
+  }
+
   const Tensor* find(const WeightSpec& spec, const StoredTensor& wanted) const {
-    const std::string needs =
-        "; allowed: every tensor of " + architecture_ +
-        (spec.name == "lm_head.weight" ? ", or tie_word_embeddings in config.json" : "");
     for (const std::string& name : wanted.names) {
       std::string file = kSingleFile;
       if (has_index_) {
@@ -160,16 +182,18 @@ class FolderWeights final : public WeightSource {
         check_tensor(spec, wanted, *found, path_of(file));
         return found;
       }
-      if (has_index_) refuse(weights_path(), tensor_label(name) + ": is not in " + file + needs);
+      if (has_index_) {
+        refuse(weights_path(), tensor_label(name) + ": is not in " + file + needs_of(spec));
+      }
     }
-    refuse(weights_path(), tensor_label(wanted.names.front()) + ": is missing" + needs);
+    return nullptr;
   }
 
   void check_tensor(const WeightSpec& spec, const StoredTensor& wanted, const Tensor& tensor,
                     const std::string& path) const {
     std::vector<std::int64_t> shape = {wanted.rows, wanted.cols};
     if (wanted.is_transposed) std::swap(shape[0], shape[1]);
-    if (spec.role == WeightRole::Norm) shape = {spec.cols};
+    if (!wanted.shape.empty()) shape = wanted.shape;
     if (spec.role == WeightRole::Bias) shape = {wanted.rows};
     if (tensor.shape != shape) {
       refuse(path, tensor_label(tensor.name) + ": has shape " + shape_text(tensor.shape) +
@@ -181,14 +205,6 @@ class FolderWeights final : public WeightSource {
                        "; allowed: F32, F16, BF16");
     }
   }
-
-  // Where a spec's rows are.
-  struct Found {
-    const Tensor* tensor = nullptr;
-    std::int64_t first_row = 0;
-    std::int64_t rows = 0;  // of the tensor
-    bool is_transposed = false;
-  };
 
   const Found& found(const WeightSpec& spec) const {
     const auto entry = tensors_.find(spec.name);

@@ -262,7 +262,10 @@ void read_shape(const JsonSection& text, const ModelFamily& family, ModelConfig&
   const ConfigDefaults& defaults = family.defaults;
   model.hidden_dim = text.required_integer("hidden_size");
   model.n_layers = text.required_integer("num_hidden_layers");
-  model.ffn_dim = text.required_integer("intermediate_size");
+  // Qwen3.5's mixtures have no other MLPs.
+  const bool has_mlps = !family.has_experts || family.tensors != TensorNames::Qwen35;
+  model.ffn_dim = has_mlps ? text.required_integer("intermediate_size")
+                           : text.integer_or("moe_intermediate_size", defaults.expert_ffn_dim);
   model.n_heads = integer_of(text, "num_attention_heads", defaults.n_heads);
   const bool is_silent = defaults.n_kv_heads != 0 && !text.has("num_key_value_heads");
   model.n_kv_heads =
@@ -323,11 +326,57 @@ void read_experts(const JsonSection& text, const ModelFamily& family, ModelConfi
     model.expert_ffn_dim = model.ffn_dim;
     return;
   }
-  model.n_experts = text.integer_or("num_experts", text.integer_or("num_local_experts", 128));
+  const ConfigDefaults& defaults = family.defaults;
+  model.n_experts =
+      text.integer_or("num_experts", text.integer_or("num_local_experts", defaults.n_experts));
   if (model.n_experts == 0) return;
-  model.n_experts_per_token = text.integer_or("num_experts_per_tok", 8);
-  model.expert_ffn_dim = text.integer_or("moe_intermediate_size", 768);
-  read_dense_layers(text, model);
+  model.n_experts_per_token = text.integer_or("num_experts_per_tok", defaults.n_experts_per_token);
+  model.expert_ffn_dim = text.integer_or("moe_intermediate_size", defaults.expert_ffn_dim);
+  if (family.tensors != TensorNames::Qwen35) read_dense_layers(text, model);
+  if (model.n_experts == 0 || !family.traits.has_shared_expert_gate) return;
+  model.shared_expert_ffn_dim =
+      text.integer_or("shared_expert_intermediate_size", defaults.shared_expert_ffn_dim);
+}
+
+// Layers that keep a state: those listed, or all but every n-th.
+std::vector<std::int64_t> linear_layers(const JsonSection& text, std::int64_t n_layers) {
+  const Json* const types = text.find("layer_types");
+  const std::int64_t interval = text.integer_or("full_attention_interval", 4);
+  if (interval == 0) text.fail("full_attention_interval", "is 0; allowed: at least 1");
+  const std::string allowed =
+      "; allowed: " + std::to_string(n_layers) + " times linear_attention or full_attention";
+  if (types != nullptr &&
+      (!types->is_array() || static_cast<std::int64_t>(types->size()) != n_layers)) {
+    text.fail("layer_types", "is not a list with one entry per layer" + allowed);
+  }
+  std::vector<std::int64_t> layers;
+  for (std::int64_t i = 0; i < n_layers; ++i) {
+    if (types == nullptr) {
+      if ((i + 1) % interval != 0) layers.push_back(i);
+      continue;
+    }
+    const Json& type = (*types)[static_cast<std::size_t>(i)];
+    if (type == "linear_attention") {
+      layers.push_back(i);
+    } else if (type != "full_attention") {
+      text.fail("layer_types",
+                "entry " + std::to_string(i) + " is " + JsonSection::excerpt(type) + allowed);
+    }
+  }
+  return layers;
+}
+
+void read_linear_attention(const JsonSection& text, const ModelFamily& family, ModelConfig& model) {
+  if (!family.has_linear_attention) return;
+  LinearAttention linear;
+  linear.layers = linear_layers(text, model.n_layers);
+  if (linear.layers.empty()) return;
+  linear.n_key_heads = text.integer_or("linear_num_key_heads", 16);
+  linear.n_value_heads = text.integer_or("linear_num_value_heads", 32);
+  linear.key_head_dim = text.integer_or("linear_key_head_dim", 128);
+  linear.value_head_dim = text.integer_or("linear_value_head_dim", 128);
+  linear.conv_width = text.integer_or("linear_conv_kernel_dim", 4);
+  model.linear_attention = linear;
 }
 
 ModelConfig read_model(const JsonSection& root, const ModelFamily& family) {
@@ -338,6 +387,7 @@ ModelConfig read_model(const JsonSection& root, const ModelFamily& family) {
   model.has_post_norms = family.traits.has_post_norms;
   read_shape(text, family, model);
   read_experts(text, family, model);
+  read_linear_attention(text, family, model);
   const bool is_tied = text.boolean_or("tie_word_embeddings", family.defaults.has_tied_embeddings);
   model.has_tied_embeddings = root.boolean_or("tie_word_embeddings", is_tied);
   model.bytes_per_weight = bytes_per_weight(root, text);
@@ -350,9 +400,19 @@ ModelConfig read_model(const JsonSection& root, const ModelFamily& family) {
   read_window(text, family, model);
   read_arithmetic(root, text, family, model);
   if (family.has_experts && family.tensors != TensorNames::Mixtral) {
-    // DeepSeek's and gpt-oss's classes add them up to one unless the file says otherwise.
-    const bool is_normalised = family.keys != ConfigKeys::Llama;
-    model.has_normalised_expert_weights = text.boolean_or("norm_topk_prob", is_normalised);
+    // Qwen3.5 does not ask.
+    const bool otherwise = family.defaults.has_normalised_expert_weights;
+    model.has_normalised_expert_weights =
+        family.tensors == TensorNames::Qwen35 || text.boolean_or("norm_topk_prob", otherwise);
+  }
+  if (model.shared_expert_ffn_dim == 0) model.has_shared_expert_gate = false;
+  if (model.has_gated_attention && !text.boolean_or("attn_output_gate", true)) {
+    model.refuse(text.dotted("attn_output_gate"), "false is not supported; allowed: true");
+  }
+  const std::string activation = text.text_or("hidden_act", "silu");
+  if (!model.linear_attention.is_empty() && model.activation != Activation::Silu) {
+    model.refuse(text.dotted("hidden_act"),
+                 activation + " is not supported in linear attention; allowed: silu");
   }
   return model;
 }

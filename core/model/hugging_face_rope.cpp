@@ -99,10 +99,10 @@ RopeScaling read_scaling(const JsonSection& rope, const ModelFamily& family,
   return scaling;
 }
 
-// The part of each head that RoPE rotates.
+// The part of each head that RoPE rotates. `otherwise`: where the section does not say it.
 void read_partial_rotation(const JsonSection& section, const ModelFamily& family,
-                           ModelConfig& model) {
-  const double share = section.number_or("partial_rotary_factor", 1);
+                           ModelConfig& model, double otherwise) {
+  const double share = section.number_or("partial_rotary_factor", otherwise);
   if (share == 1) return;
   if (!family.has_partial_rotation || !(share > 0 && share < 1)) {
     model.refuse(section.dotted("partial_rotary_factor"),
@@ -111,6 +111,12 @@ void read_partial_rotation(const JsonSection& section, const ModelFamily& family
   }
   // As Python's int() of the product.
   model.rotary_dim = static_cast<std::int64_t>(static_cast<double>(model.head_dim) * share);
+  if (model.rotary_dim == 0 || model.rotary_dim % 2 != 0) {
+    model.refuse(section.dotted("partial_rotary_factor"),
+                 "rotates " + std::to_string(model.rotary_dim) + " of " +
+                     std::to_string(model.head_dim) +
+                     " elements of a head, but RoPE rotates pairs; allowed: an even number");
+  }
 }
 
 // Window layers with their own RoPE frequencies, which are never scaled.
@@ -126,7 +132,7 @@ void read_rope_by_layer(const JsonSection& text, const ModelFamily& family, Mode
     if (const std::optional<JsonSection> full = by_layer->section("full_attention")) {
       model.rope_theta = full->number_or("rope_theta", model.rope_theta);
       model.rope_scaling = read_scaling(*full, family, max_positions, model);
-      read_partial_rotation(*full, family, model);
+      read_partial_rotation(*full, family, model, 1);
     }
     if (const std::optional<JsonSection> local = by_layer->section("sliding_attention")) {
       model.rope_local_theta = local->number_or("rope_theta", model.rope_local_theta);
@@ -144,12 +150,17 @@ void read_rope_by_layer(const JsonSection& text, const ModelFamily& family, Mode
 }  // namespace
 
 void read_rope(const JsonSection& text, const ModelFamily& family, ModelConfig& model) {
-  read_partial_rotation(text, family, model);
-  if (family.local_rope_theta > 0) return read_rope_by_layer(text, family, model);
+  if (family.local_rope_theta > 0) {
+    read_partial_rotation(text, family, model, 1);
+    return read_rope_by_layer(text, family, model);
+  }
   model.rope_theta = text.number_or("rope_theta", family.defaults.rope_theta);
   // If a file has both forms, the transformers 4 form wins, as in transformers 5.
   const bool is_old = text.find("rope_scaling") != nullptr;
   const std::optional<JsonSection> rope = text.section(is_old ? "rope_scaling" : "rope_parameters");
+  const bool says_share = rope && rope->find("partial_rotary_factor") != nullptr;
+  read_partial_rotation(says_share ? *rope : text, family, model,
+                        family.defaults.partial_rotary_factor);
   if (!rope) return;
   for (const char* key : {"full_attention", "sliding_attention"}) {
     if (rope->find(key) != nullptr) {
@@ -158,7 +169,6 @@ void read_rope(const JsonSection& text, const ModelFamily& family, ModelConfig& 
     }
   }
   model.rope_theta = rope->number_or("rope_theta", model.rope_theta);
-  read_partial_rotation(*rope, family, model);
   const std::int64_t original =
       text.integer_or("original_max_position_embeddings", model.max_position_embeddings);
   model.rope_scaling = read_scaling(*rope, family, original, model);

@@ -54,7 +54,8 @@ std::int64_t ModelConfig::n_norm_params() const {
 }
 
 std::int64_t ModelConfig::n_bias_params() const {
-  const std::int64_t qkv = has_qkv_biases ? query_dim() + 2 * kv_dim() : 0;
+  const std::int64_t num_query_rows = has_gated_attention ? 2 * query_dim() : query_dim();
+  const std::int64_t qkv = has_qkv_biases ? num_query_rows + 2 * kv_dim() : 0;
   const std::int64_t output = has_attention_output_bias ? hidden_dim : 0;
   const std::int64_t mlp = has_mlp_biases ? (n_mlp_matrices() - 1) * ffn_dim + hidden_dim : 0;
   const std::int64_t experts =

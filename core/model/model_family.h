@@ -13,11 +13,13 @@ namespace metronome {
 
 // How the files of a family name their tensors (stored_tensor.h).
 enum class TensorNames : std::uint8_t {
-  Llama,    // the names of WeightSpec
-  Gemma,    // the same, perhaps with the prefix of a multimodal file
-  Phi3,     // qkv_proj and gate_up_proj hold several matrices
-  Gpt2,     // GPT-2's own names; matrices are stored transposed
-  Mixtral,  // block_sparse_moe, experts w1, w3 and w2
+  Llama,      // the names of WeightSpec
+  Gemma,      // the same, perhaps with the prefix of a multimodal file
+  Phi3,       // qkv_proj and gate_up_proj hold several matrices
+  Gpt2,       // GPT-2's own names; matrices are stored transposed
+  Mixtral,    // block_sparse_moe, experts w1, w3 and w2
+  Qwen3Next,  // projections of linear attention are fused by key head; gates are beside queries
+  Qwen35,     // the same gates; queries, keys and values of linear attention are fused
 };
 
 // Keys of config.json, where families have different ones.
@@ -41,6 +43,12 @@ struct ConfigDefaults {
   std::int64_t max_position_embeddings = -1;
   double norm_eps = 1e-6;
   double rope_theta = 10000;
+  double partial_rotary_factor = 1;
+  std::int64_t n_experts = 128;
+  std::int64_t n_experts_per_token = 8;
+  std::int64_t expert_ffn_dim = 768;
+  std::int64_t shared_expert_ffn_dim = 0;
+  bool has_normalised_expert_weights = false;
   double query_pre_attn_scalar = 0;
   double attention_softcap = 0;
   double logit_softcap = 0;
@@ -71,6 +79,7 @@ struct ModelFamily {
   bool is_nested = false;               // the language model is under text_config
   bool has_experts = false;
   bool is_simulated_only = false;  // cost models know it, no executor computes it
+  bool has_linear_attention = false;  // layer_types or full_attention_interval, and linear_* keys
 };
 
 // In the order in which messages list them.

@@ -39,6 +39,12 @@ class SpecList {
     specs_.push_back(linear(name, rows, cols));
     if (has_bias) specs_.push_back(bias(name, rows));
   }
+  void add_row(const std::string& name, WeightRole role, std::int64_t cols) {
+    specs_.push_back({name, 1, cols, role});
+  }
+  void add_convolution(const std::string& name, std::int64_t rows, std::int64_t cols) {
+    specs_.push_back({name + ".weight", rows, cols, WeightRole::Convolution});
+  }
   void add_embedding(const std::string& name, std::int64_t rows) {
     specs_.push_back({name + ".weight", rows, model_.hidden_dim, WeightRole::Embedding});
   }
@@ -66,15 +72,14 @@ std::vector<WeightSpec> input_specs(const ModelConfig& model) {
   return specs.take();
 }
 
-std::vector<WeightSpec> layer_specs(const ModelConfig& model, std::int64_t layer) {
-  const std::string prefix = layer_prefix(layer);
-  const std::string attention = prefix + "self_attn.";
+void add_attention(const ModelConfig& model, const std::string& attention, SpecList& specs) {
   const std::int64_t hidden = model.hidden_dim;
-  SpecList specs(model);
-  if (model.has_pre_norms) specs.add_norm(prefix + "input_layernorm", hidden);
   specs.add_linear(attention + "q_proj", model.query_dim(), hidden, model.has_qkv_biases);
   specs.add_linear(attention + "k_proj", model.kv_dim(), hidden, model.has_qkv_biases);
   specs.add_linear(attention + "v_proj", model.kv_dim(), hidden, model.has_qkv_biases);
+  if (model.has_gated_attention) {
+    specs.add_linear(attention + "gate_proj", model.query_dim(), hidden, model.has_qkv_biases);
+  }
   if (model.has_qk_norm) {
     const bool is_whole = model.has_whole_qk_norm;
     specs.add_norm(attention + "q_norm", is_whole ? model.query_dim() : model.head_dim);
@@ -82,6 +87,34 @@ std::vector<WeightSpec> layer_specs(const ModelConfig& model, std::int64_t layer
   }
   specs.add_linear(attention + "o_proj", hidden, model.query_dim(),
                    model.has_attention_output_bias);
+}
+
+void add_linear_attention(const ModelConfig& model, const std::string& attention, SpecList& specs) {
+  const LinearAttention& linear = model.linear_attention;
+  const std::int64_t hidden = model.hidden_dim;
+  specs.add_linear(attention + "in_proj_q", linear.key_dim(), hidden, false);
+  specs.add_linear(attention + "in_proj_k", linear.key_dim(), hidden, false);
+  specs.add_linear(attention + "in_proj_v", linear.value_dim(), hidden, false);
+  specs.add_linear(attention + "in_proj_z", linear.value_dim(), hidden, false);
+  specs.add_linear(attention + "in_proj_b", linear.n_value_heads, hidden, false);
+  specs.add_linear(attention + "in_proj_a", linear.n_value_heads, hidden, false);
+  specs.add_convolution(attention + "conv1d", linear.conv_channels(), linear.conv_width);
+  specs.add_row(attention + "A_log", WeightRole::Bias, linear.n_value_heads);
+  specs.add_row(attention + "dt_bias", WeightRole::Bias, linear.n_value_heads);
+  specs.add_row(attention + "norm.weight", WeightRole::GatedNorm, linear.value_head_dim);
+  specs.add_linear(attention + "out_proj", hidden, linear.value_dim(), false);
+}
+
+std::vector<WeightSpec> layer_specs(const ModelConfig& model, std::int64_t layer) {
+  const std::string prefix = layer_prefix(layer);
+  const std::int64_t hidden = model.hidden_dim;
+  SpecList specs(model);
+  if (model.has_pre_norms) specs.add_norm(prefix + "input_layernorm", hidden);
+  if (model.is_linear_layer(layer)) {
+    add_linear_attention(model, prefix + "linear_attn.", specs);
+  } else {
+    add_attention(model, prefix + "self_attn.", specs);
+  }
   specs.add_norm(prefix + "post_attention_layernorm", hidden);
   if (model.has_pre_norms && model.has_post_norms) {
     specs.add_norm(prefix + "pre_feedforward_layernorm", hidden);
@@ -90,6 +123,12 @@ std::vector<WeightSpec> layer_specs(const ModelConfig& model, std::int64_t layer
     specs.add_linear(prefix + "mlp.gate", model.n_experts, hidden, false);
     for (std::int64_t i = 0; i < model.n_experts; ++i) {
       specs.add_mlp(prefix + "mlp.experts." + std::to_string(i) + ".", model.expert_ffn_dim, false);
+    }
+    if (model.shared_expert_ffn_dim > 0) {
+      specs.add_mlp(prefix + "mlp.shared_expert.", model.shared_expert_ffn_dim, false);
+      if (model.has_shared_expert_gate) {
+        specs.add_linear(prefix + "mlp.shared_expert_gate", 1, hidden, false);
+      }
     }
   } else {
     specs.add_mlp(prefix + "mlp.", model.ffn_dim, model.has_mlp_biases);
@@ -140,6 +179,10 @@ WeightSpec weight_spec(const ModelConfig& model, std::int64_t layer, const std::
 
 WeightSpec bias_spec(const ModelConfig& model, std::int64_t layer, const std::string& name) {
   return find_spec(model, layer, name + ".bias");
+}
+
+WeightSpec plain_spec(const ModelConfig& model, std::int64_t layer, const std::string& name) {
+  return find_spec(model, layer, name);
 }
 
 void WeightSource::read_blocks(const WeightSpec& spec, std::int64_t, std::int64_t,

@@ -14,10 +14,17 @@
 
 namespace metronome {
 
-enum class WeightRole : std::uint8_t { Linear, Embedding, Norm, Bias };
+enum class WeightRole : std::uint8_t {
+  Linear,
+  Embedding,
+  Norm,
+  Bias,
+  GatedNorm,    // of linear attention: a norm that scales by its weight in every family
+  Convolution,  // of linear attention: one row of taps per channel, stored [rows, 1, cols]
+};
 
 // One tensor of a model. A linear layer maps `cols` inputs to `rows` outputs. An embedding has one
-// row per token or position. A norm and a bias are one row.
+// row per token or position. Norms and biases are one row.
 struct WeightSpec {
   std::string name;  // Hugging Face's for Llama: "model.layers.0.self_attn.q_proj.weight"
   std::int64_t rows = 0;
@@ -28,8 +35,11 @@ struct WeightSpec {
 };
 
 // Every tensor of a model, in order of use. Names are those of Llama's checkpoints in every family;
-// experts are "mlp.experts.E.up_proj", their router is "mlp.gate". With tied embeddings there is no
-// "lm_head.weight".
+// experts are "mlp.experts.E.up_proj", their router is "mlp.gate", an expert for all tokens is
+// "mlp.shared_expert.up_proj". With gated attention there is a "self_attn.gate_proj". A layer with
+// linear attention has "linear_attn." in_proj_q, _k, _v, _z (the output's gate), _b (write
+// strengths) and _a (decays), conv1d, A_log, dt_bias, norm and out_proj. With tied embeddings there
+// is no "lm_head.weight".
 std::vector<WeightSpec> weight_specs(const ModelConfig& model);
 
 // One tensor of weight_specs(model). `name` is the part after "model.layers.LAYER."
@@ -37,6 +47,8 @@ std::vector<WeightSpec> weight_specs(const ModelConfig& model);
 WeightSpec weight_spec(const ModelConfig& model, std::int64_t layer, const std::string& name);
 // The same for the bias of that layer or norm.
 WeightSpec bias_spec(const ModelConfig& model, std::int64_t layer, const std::string& name);
+// The same for a tensor without such an ending: "linear_attn.A_log", "linear_attn.dt_bias".
+WeightSpec plain_spec(const ModelConfig& model, std::int64_t layer, const std::string& name);
 
 class WeightSource {
  public:
@@ -61,8 +73,8 @@ class WeightSource {
 // model.safetensors.index.json names. Throws ConfigError naming the file. It names the tensor if
 // one is missing, has another shape, or has a dtype other than F32, F16 and BF16. Unused tensors
 // are ignored, as in transformers. stored_tensor.h says how families name and store tensors. Gemma
-// 3's multimodal files prefix the names of their language model ("language_model.model." or
-// "model.language_model."); both prefixes are accepted.
+// 3's and Qwen3.5's multimodal files prefix the names of their language model
+// ("language_model.model." or "model.language_model."); both prefixes are accepted.
 std::unique_ptr<WeightSource> open_model_folder(const std::string& folder,
                                                 const ModelConfig& model);
 

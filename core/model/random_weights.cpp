@@ -29,8 +29,8 @@ class RandomWeights final : public WeightSource {
                     "rows outside of the tensor");
     const auto first = static_cast<std::uint64_t>(row_begin * spec.cols);
     const auto count = static_cast<std::uint64_t>((row_end - row_begin) * spec.cols);
-    if (spec.role == WeightRole::Norm) {
-      std::fill_n(out, count, norm_);
+    if (spec.role == WeightRole::Norm || spec.role == WeightRole::GatedNorm) {
+      std::fill_n(out, count, spec.role == WeightRole::Norm ? norm_ : 1.0f);
       return;
     }
     if (is_norm_bias(spec)) {

@@ -8,6 +8,7 @@
 #include "core/base/error.h"
 #include "core/model/gguf_weights.h"
 #include "core/model/model_catalogue.h"
+#include "core/scenario/engine_setup.h"
 #include "core/scenario/simulated_model.h"
 
 namespace metronome {
@@ -137,7 +138,13 @@ std::int64_t useful_kv_blocks(const Scenario& scenario, const ModelConfig& model
   if (scenario.kv_cache.enable_prefix_caching.value_or(true)) return capacity;
   const std::int64_t longest =
       scenario.engine.max_model_len.value_or(model.default_max_model_len());
-  return std::min(capacity, scenario.engine.max_num_seqs * ceil_div(longest, block_size));
+  std::int64_t num_useful = scenario.engine.max_num_seqs * ceil_div(longest, block_size);
+  if (model.n_linear_layers() > 0) {
+    // States in blocks, at most one of each layer, and the null block; or states beside the blocks.
+    num_useful += scenario.engine.max_num_seqs * model.n_linear_layers() + 1 +
+                  blocks_of_states(scenario, model);
+  }
+  return std::min(capacity, num_useful);
 }
 
 void check_memory(const Scenario& scenario, const char* key, const std::string& what,

@@ -34,6 +34,9 @@ void ForwardBatch::clear() {
   block_tables.clear();
   window_table_start.assign(1, 0);
   window_block_tables.clear();
+  num_state_groups = 0;
+  state_sources.clear();
+  state_targets.clear();
   token_ids.clear();
   positions.clear();
   logit_tokens.clear();
@@ -52,8 +55,34 @@ void ForwardBatch::append(RequestId request, std::int32_t begin, std::int32_t en
   for (std::int32_t i = num_logits; i > 0; --i) logit_tokens.push_back(num_tokens() - i);
 }
 
+namespace {
+
+// Where cached states are placed: the state at the end of a step is in the block of its last
+// position (StateGroups). Otherwise a request has one.
+void append_states(const Request& request, const ScheduledChunk& chunk, std::int32_t block_size,
+                   const StateLayout& states, ForwardBatch& batch) {
+  METRONOME_CHECK(states.num_drafts == 0 && states.checkpoint_alignment == 0,
+                  "executors keep one state at the end of a step");
+  METRONOME_CHECK(!states.caches_states || states.hash_unit == block_size,
+                  "executors copy no states");
+  batch.num_state_groups = states.num_groups;
+  for (const BlockTable& table : request.group_tables) {
+    const auto block_at = [&](std::int32_t end) {
+      const auto at = static_cast<std::size_t>(states.caches_states ? (end - 1) / block_size : 0);
+      METRONOME_CHECK(at < table.size() && table[at] != kNullBlock, "a state has a block");
+      return table[at];
+    };
+    batch.state_sources.push_back(chunk.first_position == 0 ? kNoBlock
+                                                            : block_at(chunk.first_position));
+    batch.state_targets.push_back(block_at(chunk.end_position()));
+  }
+}
+
+}  // namespace
+
 void flatten_pass(const StepPlan& plan, const ForwardPass& pass, const RequestTable& requests,
-                  std::int32_t block_size, ForwardBatch& batch, std::int32_t num_lookahead_tokens) {
+                  std::int32_t block_size, ForwardBatch& batch, std::int32_t num_lookahead_tokens,
+                  const StateLayout& states) {
   batch.clear();
   for (std::int32_t i = pass.begin; i < pass.end; ++i) {
     const ScheduledChunk& chunk = plan.chunks[static_cast<std::size_t>(i)];
@@ -63,8 +92,12 @@ void flatten_pass(const StepPlan& plan, const ForwardPass& pass, const RequestTa
                  std::min(ceil_div(chunk.end_position() + num_lookahead_tokens, block_size),
                           static_cast<std::int64_t>(request.block_table.size())));
     std::span<const BlockId> window_blocks;
-    METRONOME_CHECK(request.group_tables.size() <= 1, "executors know one group of windows");
-    if (!request.group_tables.empty()) {
+    const bool has_states = states.num_groups > 0;
+    METRONOME_CHECK(has_states || request.group_tables.size() <= 1,
+                    "executors know one group of windows");
+    if (has_states) {
+      append_states(request, chunk, block_size, states, batch);
+    } else if (!request.group_tables.empty()) {
       window_blocks = first_blocks(request.group_tables.front(), num_blocks);
     }
     batch.append(chunk.request, chunk.first_position, chunk.end_position(),

@@ -5,6 +5,7 @@
 #include <span>
 #include <vector>
 
+#include "core/engine/kv/state_groups.h"
 #include "core/engine/request.h"
 #include "core/engine/step_plan.h"
 
@@ -22,6 +23,12 @@ struct ForwardBatch {
   // Otherwise window_block_tables is empty.
   std::vector<std::int32_t> window_table_start;
   std::vector<BlockId> window_block_tables;
+  // Recurrent states: entry s * num_state_groups + g is of sequence s and group g. The block (or
+  // the slot, where states are beside the blocks) that has the state before the pass, and the one
+  // that gets the state behind it. kNoBlock: the sequence begins with this pass.
+  std::int32_t num_state_groups = 0;  // 0 = a model without states
+  std::vector<BlockId> state_sources;
+  std::vector<BlockId> state_targets;
   std::vector<TokenId> token_ids;          // [num_tokens]
   std::vector<std::int32_t> positions;     // [num_tokens]
   std::vector<std::int32_t> logit_tokens;  // tokens whose logits are needed, ascending
@@ -43,9 +50,9 @@ struct ForwardBatch {
 // Flattens one pass of a plan. Copies only the block table entries that the context needs. Token
 // ids stay 0 because they may not be known yet. Clears `batch` first and keeps its memory.
 // `num_lookahead_tokens`: positions behind each chunk whose blocks are copied, too, as far as the
-// request has them.
+// request has them. `states`: the groups of KvCacheLayout.
 void flatten_pass(const StepPlan& plan, const ForwardPass& pass, const RequestTable& requests,
                   std::int32_t block_size, ForwardBatch& batch,
-                  std::int32_t num_lookahead_tokens = 0);
+                  std::int32_t num_lookahead_tokens = 0, const StateLayout& states = {});
 
 }  // namespace metronome

@@ -53,6 +53,29 @@ std::int32_t block_tokens(const KvCacheConfig& config, const ModelConfig& model,
                                    ceil_div(state_bytes, token_bytes * config.block_size));
 }
 
+// Settings of policy vllm that states exclude.
+void check_state_groups(const Scenario& scenario, const ModelConfig& model,
+                        const PolicyInfo& policy) {
+  const VllmConfig& vllm = scenario.scheduler.vllm;
+  if (vllm.minor() != kDraftVllmMinor) {
+    throw UnplacedConfigError(
+        "scheduler.version",
+        "states are scheduled as by vLLM 0." + std::to_string(kDraftVllmMinor) + ", not by 0." +
+            std::to_string(vllm.minor()) + "; allowed: 0." + std::to_string(kDraftVllmMinor));
+  }
+  if (scenario.kv_cache.backend != KvBackend::Paged) {
+    throw UnplacedConfigError("kv_cache.backend",
+                              "slotted has no blocks for the states of " + model.name +
+                                  "; allowed: paged, or another policy than vllm");
+  }
+  if (caches_prefixes(policy, scenario.kv_cache) && !vllm.enable_chunked_prefill) {
+    throw UnplacedConfigError("scheduler.enable_chunked_prefill",
+                              "false leaves no states of " + model.name +
+                                  " to cache; allowed: true, or "
+                                  "kv_cache.enable_prefix_caching: false");
+  }
+}
+
 // What a model with states excludes.
 void check_states(const Scenario& scenario, const ModelConfig& model, const PolicyInfo& policy) {
   if (model.n_linear_layers() == 0) return;
@@ -61,12 +84,7 @@ void check_states(const Scenario& scenario, const ModelConfig& model, const Poli
                                                              " keep states, not windows; "
                                                              "allowed: 0");
   }
-  if (has_state_groups(policy, model)) {
-    if (scenario.kv_cache.backend == KvBackend::Paged) return;
-    throw UnplacedConfigError("kv_cache.backend",
-                              "slotted has no blocks for the states of " + model.name +
-                                  "; allowed: paged, or another policy than vllm");
-  }
+  if (has_state_groups(policy, model)) return check_state_groups(scenario, model, policy);
   if (!caches_prefixes(policy, scenario.kv_cache)) return;
   throw UnplacedConfigError("kv_cache.enable_prefix_caching",
                             "policy " + std::string(policy.name) + " caches no states, which " +

@@ -35,6 +35,20 @@ inline ModelConfig small_model(Family family) {
     model.n_kv_heads = 1;
     model.sliding_window = kGemmaWindow;
   }
+  if (family == Family::Qwen3Next) {
+    model.n_layers = 5;
+    model.rotary_dim = 6;
+    model.n_experts = 5;
+    model.n_experts_per_token = 2;
+    model.expert_ffn_dim = 11;
+    model.shared_expert_ffn_dim = 17;
+    model.linear_attention = {.layers = {0, 1, 2, 4},
+                              .n_key_heads = 2,
+                              .n_value_heads = 6,
+                              .key_head_dim = 9,
+                              .value_head_dim = 21,
+                              .conv_width = 4};
+  }
   return model;
 }
 
@@ -114,12 +128,12 @@ class Lab {
   LabRun compute(const LabSettings& settings, const std::vector<LabPrompt>& prompts,
                  const LabDrafts& drafts, DraftTally& counts) {
     const Workload workload = workload_of(prompts);
-    const EngineSetup setup = setup_of(settings);
-    KvStore kv = make_kv(setup.kv_cache);
+    EngineSetup setup = setup_of(settings);
+    KvStore kv = make_kv(setup.kv_cache, setup.max_num_seqs);
     std::unique_ptr<KvStore> drafter_kv;
     std::unique_ptr<Drafter> drafter;
     if (drafts.drafter != nullptr) {
-      drafter_kv = std::make_unique<KvStore>(drafts.drafter->make_kv(setup.kv_cache));
+      drafter_kv = std::make_unique<KvStore>(drafts.drafter->make_kv(setup.kv_cache, 0));
       drafter = std::make_unique<ModelDrafter>(drafts.drafter->transformer_, *drafter_kv,
                                                drafts.num_tokens);
     } else if (drafts.num_tokens > 0) {
@@ -145,13 +159,15 @@ class Lab {
   }
 
   // Whoever reads what nobody wrote shall notice.
-  KvStore make_kv(const KvCacheLayout& layout) const {
-    KvStore kv({.n_layers = model().n_layers,
-                .n_kv_heads = model().n_kv_heads,
-                .head_dim = model().head_dim,
-                .num_blocks = layout.num_blocks,
-                .block_size = layout.block_size});
+  KvStore make_kv(const KvCacheLayout& layout, std::int64_t num_state_slots) const {
+    KvStore kv(kv_shape(model(), layout, num_state_slots));
     fill_with_nan(kv);
+    for (std::int64_t layer = 0; layer < kv.shape().n_state_layers; ++layer) {
+      for (std::int64_t slot = 0; slot < kv.shape().num_state_slots; ++slot) {
+        std::fill_n(kv.state(layer, BlockId{static_cast<std::int32_t>(slot)}),
+                    kv.shape().state_floats, std::numeric_limits<float>::quiet_NaN());
+      }
+    }
     return kv;
   }
 
@@ -179,7 +195,7 @@ class Lab {
     std::vector<float> value(head_dim);
     const BlockId* blocks = batch.block_tables.data() + batch.table_start[s];
     const std::int32_t block_size = kv.shape().block_size;
-    for (std::int64_t layer = 0; layer < model().n_layers; ++layer) {
+    for (std::int64_t layer = 0; layer < model().n_attention_layers(); ++layer) {
       for (std::int32_t p = 0; p < num_positions; ++p) {
         for (std::int64_t head = 0; head < model().n_kv_heads; ++head) {
           kv.read(layer, blocks[p / block_size], p % block_size, head, key.data(), value.data());
@@ -187,6 +203,15 @@ class Lab {
           all.insert(all.end(), value.begin(), value.end());
         }
       }
+    }
+    // Behind it the states at the end of the pass.
+    const KvShape& shape = kv.shape();
+    for (std::int64_t layer = 0; layer < shape.n_state_layers; ++layer) {
+      const auto groups = static_cast<std::size_t>(batch.num_state_groups);
+      const auto group =
+          static_cast<std::size_t>(groups == 1 ? 0 : layer / shape.layers_per_state_group());
+      const float* const state = kv.state(layer, batch.state_targets[s * groups + group]);
+      all.insert(all.end(), state, state + shape.state_floats);
     }
     return all;
   }

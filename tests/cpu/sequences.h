@@ -17,8 +17,15 @@ class Sequences {
       : transformer_(transformer),
         blocks_each_((max_tokens + kBlockSize - 1) / kBlockSize),
         lengths_(static_cast<std::size_t>(count)),
-        kv_({transformer.model().n_layers, transformer.model().n_kv_heads,
-             transformer.model().head_dim, std::int64_t{count} * blocks_each_, kBlockSize}) {}
+        kv_(kv_shape(transformer.model(),
+                     {.num_blocks = std::int64_t{count} * blocks_each_, .block_size = kBlockSize},
+                     count)) {}
+
+  // The state of a sequence in a layer, numbered among those with states.
+  std::span<const float> state(std::int64_t state_layer, std::int32_t sequence) const {
+    return {kv_.state(state_layer, BlockId{sequence}),
+            static_cast<std::size_t>(kv_.shape().state_floats)};
+  }
 
   // Appends a chunk to each sequence whose chunk is not empty; the logits of all their tokens.
   std::vector<float> append(const std::vector<std::span<const TokenId>>& chunks) {
@@ -37,6 +44,10 @@ class Sequences {
   static constexpr std::int32_t kBlockSize = 12;  // not whole tiles of 16
 
   void add_chunk(std::size_t sequence, std::span<const TokenId> chunk, ForwardBatch& batch) {
+    const BlockId slot{static_cast<std::int32_t>(sequence)};
+    batch.num_state_groups = transformer_.model().n_linear_layers() > 0 ? 1 : 0;
+    batch.state_sources.push_back(lengths_[sequence] == 0 ? kNoBlock : slot);
+    batch.state_targets.push_back(slot);
     batch.requests.push_back(RequestId{static_cast<std::uint32_t>(sequence)});
     for (const TokenId token : chunk) {
       batch.logit_tokens.push_back(batch.num_tokens());

@@ -11,6 +11,7 @@
 #include "tests/catch.h"
 #include "tests/command_line.h"
 #include "tests/expected.h"
+#include "tests/places.h"
 
 namespace fs = std::filesystem;
 using metronome::Json;
@@ -32,6 +33,15 @@ constexpr const char* kVariants = R"(variants:
   - {name: whole, scheduler: {policy: continuous}}
   - {name: pieces, scheduler: {policy: chunked, prefill_chunk_size: 16}}
   - {name: slots, kv_cache: {backend: slotted}, engine: {async_depth: 2}}
+)";
+
+constexpr const char* kStateVariants = R"(variants:
+  - {name: whole, scheduler: {policy: continuous}}
+  - {name: pieces, scheduler: {policy: chunked, prefill_chunk_size: 16}}
+  - {name: slots, kv_cache: {backend: slotted}, scheduler: {policy: chunked}}
+  - {name: blocks, scheduler: {policy: vllm, max_num_batched_tokens: 64}, engine: {async_depth: 2}}
+  - {name: uncached, scheduler: {policy: vllm}, kv_cache: {enable_prefix_caching: false}}
+  - {name: tight, scheduler: {policy: vllm}, kv_cache: {num_blocks: 24}}
 )";
 
 struct Workplace {
@@ -348,4 +358,25 @@ TEST_CASE("what a backend that computes cannot do", "[cpu][cli]") {
     const std::string run = "run scenarios/quickstart.yaml --backend=" + std::string(backend);
     add(run, run_metronome(run));
   }
+}
+
+TEST_CASE("a model with recurrent states says the same under every policy", "[cpu][cli][states]") {
+  const Workplace place;
+  const std::string scenario = std::string(kScenario) + kStateVariants;
+  const std::string model = " --set model=" + source_dir() + "/tests/fixtures/models/qwen3-next";
+  const CommandResult run = place.run(scenario, model);
+  INFO(run.err);
+  REQUIRE(run.exit_code == 0);
+  CHECK(run.out.find("the same in every variant") != std::string::npos);
+  for (const char* variant : {"pieces", "slots", "blocks", "uncached", "tight"}) {
+    INFO(variant);
+    CHECK(place.result(variant)["completed"] == 6);
+    CHECK(place.result(variant)["output_digest"] == place.result("whole")["output_digest"]);
+  }
+
+  check_refused(place.run(kScenario, model + " --set scheduler.policy=sglang"),
+                "kv_cache.enable_prefix_caching: policy sglang caches no states");
+  check_refused(place.run(kScenario, model + " --set scheduler.policy=vllm"
+                                             " --set speculative.method=ngram"),
+                "speculative.method: drafts are not computed with the states of");
 }

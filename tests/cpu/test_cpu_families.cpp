@@ -44,6 +44,20 @@ ModelConfig random_model(const ModelFamily& family, Rng& rng) {
     model.n_experts_per_token = draw(1, model.n_experts);
     model.expert_ffn_dim = draw(10, 40);
   }
+  if (family.traits.has_shared_expert_gate) model.shared_expert_ffn_dim = draw(10, 40);
+  if (family.has_linear_attention) {
+    const std::int64_t num_key_heads = draw(1, 3);
+    model.n_layers = draw(2, 4);
+    model.linear_attention = {.layers = {},
+                              .n_key_heads = num_key_heads,
+                              .n_value_heads = num_key_heads * draw(1, 3),
+                              .key_head_dim = draw(3, 20),
+                              .value_head_dim = draw(3, 40),
+                              .conv_width = draw(2, 5)};
+    for (std::int64_t i = 0; i < model.n_layers; ++i) {
+      if (i == 0 || draw(0, 2) > 0) model.linear_attention.layers.push_back(i);
+    }
+  }
   if (family.windows != WindowRule::None && draw(0, 1) == 1) {
     model.sliding_window = draw(3, 40);
     model.global_layer_interval = draw(0, 2);

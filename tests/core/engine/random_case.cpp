@@ -182,6 +182,39 @@ RandomCase draw_case(std::uint64_t seed) {
   return random;
 }
 
+RandomCase draw_state_case(std::uint64_t seed) {
+  // The seeds of other policies are passed over.
+  std::uint64_t of_policy = seed * 1'000'003;
+  RandomCase random = draw_case(of_policy);
+  while (random.setup.scheduler.policy != "vllm") random = draw_case(++of_policy);
+  Rng rng(seed, "states");
+  EngineSetup& setup = random.setup;
+  const auto blocks_of_longest = [&] {
+    return ceil_div(setup.max_model_len, setup.kv_cache.block_size);
+  };
+  KvCacheLayout layout = {.block_size = draw(rng, 1, 20)};
+  layout.states = {.num_groups = draw(rng, 1, 3), .hash_unit = layout.block_size};
+  layout.enable_prefix_caching = chance(rng, 0.75);
+  setup.kv_cache = layout;
+  setup.kv_cache.num_blocks =
+      blocks_of_longest() + 1 + layout.states.num_groups * draw(rng, 1, 3) +
+      (chance(rng, 0.7) ? draw(rng, 0, static_cast<std::int32_t>(2 * blocks_of_longest())) : 0);
+  if (chance(rng, 0.5)) {
+    setup.kv_cache.retention_interval = draw(rng, 0, 4) * layout.block_size;
+  }
+  setup.kv_cache.watermark_blocks = chance(rng, 0.2) ? draw(rng, 0, 3) : 0;
+  // States are cached by chunks of a prompt.
+  VllmConfig& vllm = setup.scheduler.vllm;
+  if (layout.enable_prefix_caching) vllm.enable_chunked_prefill = true;
+  if (setup.max_num_seqs + layout.block_size > *setup.scheduler.max_num_batched_tokens) {
+    setup.scheduler.max_num_batched_tokens = setup.max_num_seqs + layout.block_size;
+  }
+  vllm.version = static_cast<std::int32_t>(std::size(kVllmVersions)) - 1;
+  arrange_cache(setup);
+  setup.kv_cache.forgets_unfilled_blocks = true;
+  return random;
+}
+
 RandomCase draw_run(std::uint64_t seed) {
   RandomCase random = draw_case(seed);
   Rng rng(seed, "runs");

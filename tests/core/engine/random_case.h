@@ -20,6 +20,8 @@ struct RandomCase {
 
 // The same seed gives the same case. Requests have no arrivals.
 RandomCase draw_case(std::uint64_t seed);
+// Policy vllm with a model that has recurrent states, cached or not.
+RandomCase draw_state_case(std::uint64_t seed);
 // The case of the seed with arrivals by time, by step or in a closed loop.
 RandomCase draw_run(std::uint64_t seed);
 

@@ -65,8 +65,7 @@ class CaseRun {
       : random_(random),
         rng_(seed, "events"),
         hasher_(&random.workload),
-        oracle_(random.workload, random.setup.kv_cache.block_size,
-                random.setup.kv_cache.sliding_window),
+        oracle_(random.workload, random.setup.kv_cache),
         executor_(takes_runs),
         engine_(random.setup, executor_, clock_, sinks_, &hasher_) {
     executor_.returns_tokens = returns_tokens(seed);
@@ -95,6 +94,7 @@ class CaseRun {
     coverage.counts[policy_] += journal_step();
     coverage.counts["steps with runs"] += executor_.num_runs;
     coverage.counts[policy_ + " reused"] += oracle_.num_tokens_reused() > 0 ? 1 : 0;
+    coverage.counts["states reused"] += oracle_.num_states_reused() > 0 ? 1 : 0;
     return {digest_.value(), recorder_.finish()};
   }
 
@@ -312,8 +312,9 @@ class CaseRun {
 };
 
 // Without tokens, a run of decodes gives the same events and steps as decodes one by one.
-std::uint64_t run_case(std::uint64_t seed, Coverage& coverage) {
-  const RandomCase random = draw_case(seed);
+std::uint64_t run_case(RandomCase (*draw)(std::uint64_t seed), std::uint64_t seed,
+                       Coverage& coverage) {
+  const RandomCase random = draw(seed);
   const Outcome one_by_one = CaseRun(random, seed, false).run(coverage);
   if (!returns_tokens(seed)) {
     Coverage of_runs;
@@ -325,23 +326,47 @@ std::uint64_t run_case(std::uint64_t seed, Coverage& coverage) {
   return one_by_one.digest;
 }
 
-}  // namespace
-
-TEST_CASE("invariants hold over random scenarios", "[core][engine][property]") {
-  Coverage coverage;
-  if (const char* replay = std::getenv("METRONOME_PROPERTY_SEED")) {
-    CHECK_NOTHROW(run_case(std::strtoull(replay, nullptr, 10), coverage));
-    return;
-  }
-  for (std::uint64_t seed = 0; seed < kNumCases; ++seed) {
+// Runs the cases of all seeds, every tenth twice.
+void check_cases(RandomCase (*draw)(std::uint64_t seed), std::uint64_t num_cases,
+                 Coverage& coverage) {
+  for (std::uint64_t seed = 0; seed < num_cases; ++seed) {
     try {
-      const std::uint64_t digest = run_case(seed, coverage);
-      if (seed % 10 == 0 && run_case(seed, coverage) != digest)
+      const std::uint64_t digest = run_case(draw, seed, coverage);
+      if (seed % 10 == 0 && run_case(draw, seed, coverage) != digest)
         throw std::runtime_error("not repeatable");
     } catch (const std::exception& error) {
       FAIL("METRONOME_PROPERTY_SEED=" << seed << ": " << error.what());
     }
   }
+}
+
+void check_cases_or_replay(RandomCase (*draw)(std::uint64_t seed), std::uint64_t num_cases,
+                           Coverage& coverage, bool& is_replay) {
+  const char* const replay = std::getenv("METRONOME_PROPERTY_SEED");
+  is_replay = replay != nullptr;
+  if (!is_replay) return check_cases(draw, num_cases, coverage);
+  CHECK_NOTHROW(run_case(draw, std::strtoull(replay, nullptr, 10), coverage));
+}
+
+}  // namespace
+
+TEST_CASE("states neither leak nor mix over random scenarios", "[core][engine][property][states]") {
+  Coverage coverage;
+  bool is_replay = false;
+  check_cases_or_replay(draw_state_case, 12'000, coverage, is_replay);
+  if (is_replay) return;
+  for (const char* reached : {"preempted", "length", "stop", "aborted", "queue_full", "never_fits",
+                              "step_failed", "states reused"}) {
+    CAPTURE(reached);
+    CHECK(coverage.counts[reached] > 500);
+  }
+}
+
+TEST_CASE("invariants hold over random scenarios", "[core][engine][property]") {
+  Coverage coverage;
+  bool is_replay = false;
+  check_cases_or_replay(draw_case, kNumCases, coverage, is_replay);
+  if (is_replay) return;
   for (const char* reached : {"preempted", "length", "stop", "aborted", "queue_full", "never_fits",
                               "step_failed", "steps with runs"}) {
     CAPTURE(reached);
@@ -364,8 +389,7 @@ TEST_CASE("invariants hold over random runs", "[core][engine][property]") {
     const Workload& workload = random.workload;
     try {
       const PrefixHasher hasher(&workload);
-      KvOracle oracle(workload, random.setup.kv_cache.block_size,
-                      random.setup.kv_cache.sliding_window);
+      KvOracle oracle(workload, random.setup.kv_cache);
       Bench bench(random.setup, &hasher);
       bench.executor.oracle = &oracle;
       bench.executor.returns_tokens = random.stop_chance > 0;

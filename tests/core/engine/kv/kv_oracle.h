@@ -11,6 +11,7 @@
 
 #include "core/base/error.h"
 #include "core/base/rng.h"
+#include "core/engine/kv/kv_cache.h"
 #include "core/engine/request.h"
 #include "core/engine/step_plan.h"
 #include "core/workload/workload.h"
@@ -20,14 +21,19 @@ namespace metronome::testing {
 class KvOracle {
  public:
   // `workload` describes request i as its request i, and outlives the oracle.
-  KvOracle(const Workload& workload, std::int32_t block_size, std::int32_t sliding_window)
-      : workload_(workload), block_size_(block_size), sliding_window_(sliding_window) {}
+  KvOracle(const Workload& workload, const KvCacheLayout& layout)
+      : workload_(workload),
+        block_size_(layout.block_size),
+        sliding_window_(layout.sliding_window),
+        states_(layout.states) {}
 
   // A step writes the KV of all its chunks and reads that of everything before them. Requests that
   // run on from an earlier step are read in full every 16th time only.
   void compute(const StepPlan& plan, const RequestTable& requests) {
     step_ = plan.step_index;
     written_by(step_).clear();
+    // A state is read before any is written: no request reads what the same step computes.
+    for (const ScheduledChunk& chunk : plan.chunks) read_states(chunk, requests[chunk.request]);
     for (const ScheduledChunk& chunk : plan.chunks) write(chunk, requests[chunk.request]);
     for (const ScheduledChunk& chunk : plan.chunks) {
       std::uint8_t& generation = generations_.try_emplace(chunk.request, 255).first->second;
@@ -41,15 +47,18 @@ class KvOracle {
   // handed out again since then hold what the step after it wrote.
   void spoil(std::int64_t step) {
     for (const Place& place : written_by(step)) {
-      Slot& slot = slots_.at(place);
-      if (slot.step == step) slot.prefix = 0;
+      const auto slot = slots_.find(place);
+      if (slot != slots_.end() && slot->second.step == step) slot->second.prefix = 0;
     }
   }
 
   std::int64_t num_tokens_reused() const { return num_tokens_reused_; }
+  // Of requests that began with a state which another one left behind.
+  std::int64_t num_states_reused() const { return num_states_reused_; }
 
  private:
   using Place = std::pair<BlockId, std::int32_t>;  // a slot of a block
+  static constexpr std::int32_t kState = -1;       // in place of a slot: the block holds a state
   struct Slot {
     std::uint64_t prefix = 0;  // names the tokens up to the one whose KV it holds
     std::int64_t step = -1;    // that wrote it
@@ -57,6 +66,7 @@ class KvOracle {
 
   std::vector<const BlockTable*> tables_of(const Request& request) const {
     std::vector<const BlockTable*> tables = {&request.block_table};
+    if (states_.num_groups > 0) return tables;
     for (const BlockTable& table : request.group_tables) tables.push_back(&table);
     return tables;
   }
@@ -96,11 +106,43 @@ class KvOracle {
     prefixes.push_back(mix64(before ^ mix64(token)) | 1);
   }
 
+  // The block of the state at the end of so many tokens.
+  BlockId state_at(const BlockTable& table, std::int32_t num_tokens) const {
+    return table.at(states_.caches_states ? index_of(num_tokens - 1) : 0);
+  }
+
+  void read_states(const ScheduledChunk& chunk, const Request& request) {
+    if (states_.num_groups == 0 || chunk.first_position == 0) return;
+    METRONOME_CHECK(static_cast<std::int32_t>(request.group_tables.size()) == states_.num_groups,
+                    "a request has a table for each group");
+    const std::uint64_t prefix = prefix_of(request, chunk.first_position - 1);
+    for (const BlockTable& table : request.group_tables) {
+      const auto slot = slots_.find({state_at(table, chunk.first_position), kState});
+      METRONOME_CHECK(slot != slots_.end() && slot->second.prefix == prefix,
+                      "a block holds another state than its request takes it for");
+      num_states_reused_ += generations_.contains(request.id) ? 0 : 1;
+    }
+  }
+
+  // A block holds KV or a state: writing one loses the other.
+  void write_states(const ScheduledChunk& chunk, const Request& request) {
+    if (states_.num_groups == 0) return;
+    for (const BlockTable& table : request.group_tables) {
+      const BlockId block = state_at(table, chunk.end_position());
+      METRONOME_CHECK(block != kNullBlock, "a state has a block of its own");
+      for (std::int32_t i = 0; i < block_size_; ++i) slots_.erase({block, i});
+      slots_[{block, kState}] = {prefix_of(request, chunk.end_position() - 1), step_};
+      written_by(step_).push_back({block, kState});
+    }
+  }
+
   void write(const ScheduledChunk& chunk, const Request& request) {
+    write_states(chunk, request);
     for (std::int32_t p = chunk.first_position; p < chunk.end_position(); ++p) {
       for (const BlockTable* table : tables_of(request)) {
         const Place place = slot_at(*table, p);
         slots_[place] = {prefix_of(request, p), step_};
+        slots_.erase({place.first, kState});
         written_by(step_).push_back(place);
       }
     }
@@ -122,6 +164,7 @@ class KvOracle {
   const Workload& workload_;
   std::int32_t block_size_;
   std::int32_t sliding_window_;
+  StateLayout states_;
   std::map<Place, Slot> slots_;
   std::array<std::vector<Place>, 2> written_;
   std::int64_t step_ = -1;
@@ -129,6 +172,7 @@ class KvOracle {
   std::map<RequestId, std::uint8_t> generations_;
   std::int64_t num_reads_ = 0;
   std::int64_t num_tokens_reused_ = 0;
+  std::int64_t num_states_reused_ = 0;
 };
 
 }  // namespace metronome::testing
