@@ -1,12 +1,13 @@
 // A reader for model folders.
-#include <algorithm>
 #include <bit>
 #include <cstring>
 #include <filesystem>
 #include <map>
 #include <memory>
 #include <optional>
+#include <set>
 #include <string>
+#include <string_view>
 #include <utility>
 #include <vector>
 
@@ -56,14 +57,28 @@ void read_elements(const Tensor& tensor, std::int64_t first_element, std::int64_
   }
 }
 
+// Tensors beside a language model that say nothing about it: frequencies and masks that old files
+// store with each layer, tied heads, parts for pictures, layers that draft tokens.
+bool is_harmless(std::string_view name) {
+  for (const std::string_view end : {"rotary_emb.inv_freq", ".attn.bias", ".attn.masked_bias"}) {
+    if (name.ends_with(end)) return true;
+  }
+  for (const std::string_view part : {"vision", "visual.", "multi_modal_projector."}) {
+    if (name.find(part) != name.npos) return true;
+  }
+  return name.starts_with("mtp.") || name.ends_with("lm_head.weight");
+}
+
 class FolderWeights final : public WeightSource {
  public:
   FolderWeights(const std::string& folder, const ModelConfig& model)
       : folder_(folder), architecture_(model.architecture) {
     open_files();
-    for (const WeightSpec& spec : weight_specs(model)) {
-      tensors_.emplace(spec.name, find(spec, stored_tensors(model, spec)));
-    }
+    for_each_weight(model, [&](const WeightSpec& spec) {
+      const Found found = find(spec, stored_tensors(model, spec));
+      used_.insert(found.tensor);
+      tensors_.emplace(spec.name, found);
+    });
   }
 
   TensorType type(const WeightSpec& spec) const override { return found(spec).tensor->type; }
@@ -95,24 +110,17 @@ class FolderWeights final : public WeightSource {
     }
   }
 
-  std::vector<std::string> unused_layer_tensors() const override {
+  std::vector<std::string> unused_tensors() const override {
     std::vector<std::string> unused;
     for (const auto& [file, stored] : files_) {
       for (const Tensor& tensor : stored.tensors()) {
-        // Old files store RoPE's frequencies with each layer.
-        const bool is_of_layer = tensor.name.find("model.layers.") != std::string::npos &&
-                                 !tensor.name.ends_with("rotary_emb.inv_freq");
-        if (is_of_layer && !is_used(tensor)) unused.push_back(tensor.name);
+        if (!used_.contains(&tensor) && !is_harmless(tensor.name)) unused.push_back(tensor.name);
       }
     }
     return unused;
   }
 
  private:
-  bool is_used(const Tensor& tensor) const {
-    return std::any_of(tensors_.begin(), tensors_.end(),
-                       [&tensor](const auto& entry) { return entry.second.tensor == &tensor; });
-  }
   std::string path_of(const std::string& file) const { return (fs::path(folder_) / file).string(); }
   std::string weights_path() const { return path_of(has_index_ ? kIndexFile : kSingleFile); }
 
@@ -220,6 +228,7 @@ class FolderWeights final : public WeightSource {
   std::map<std::string, std::string> file_of_tensor_;  // if there is an index
   std::map<std::string, SafetensorsFile> files_;       // by file name in the folder
   std::map<std::string, Found> tensors_;               // by spec name
+  std::set<const Tensor*> used_;
 };
 
 }  // namespace

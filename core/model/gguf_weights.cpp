@@ -76,7 +76,8 @@ class GgufWeights final : public WeightSource {
  public:
   GgufWeights(const std::string& path, const ModelConfig& model)
       : file_(path), model_(model), family_(family_of(file_)) {
-    for (const WeightSpec& spec : weight_specs(model)) tensors_.emplace(spec.name, find(spec));
+    for_each_weight(model,
+                    [this](const WeightSpec& spec) { tensors_.emplace(spec.name, find(spec)); });
   }
 
   TensorType type(const WeightSpec& spec) const override { return stored(spec).type; }
@@ -103,7 +104,7 @@ class GgufWeights final : public WeightSource {
     }
   }
 
-  std::vector<std::string> unused_layer_tensors() const override {
+  std::vector<std::string> unused_tensors() const override {
     std::vector<std::string> unused;
     for (const GgufTensor& tensor : file_.tensors()) {
       // RoPE's frequencies and factors are read with the configuration; old files store some with

@@ -2,7 +2,6 @@
 #include "core/model/model_weights.h"
 
 #include <algorithm>
-#include <iterator>
 #include <utility>
 
 #include "core/base/error.h"
@@ -163,13 +162,21 @@ WeightSpec find_spec(const ModelConfig& model, std::int64_t layer, const std::st
 
 }  // namespace
 
-std::vector<WeightSpec> weight_specs(const ModelConfig& model) {
-  std::vector<WeightSpec> specs = input_specs(model);
-  const auto append = [&specs](std::vector<WeightSpec> more) {
-    std::move(more.begin(), more.end(), std::back_inserter(specs));
+void for_each_weight(const ModelConfig& model,
+                     const std::function<void(const WeightSpec& spec)>& visit) {
+  const auto visit_all = [&visit](const std::vector<WeightSpec>& specs) {
+    for (const WeightSpec& spec : specs) visit(spec);
   };
-  for (std::int64_t layer = 0; layer < model.n_layers; ++layer) append(layer_specs(model, layer));
-  append(output_specs(model));
+  visit_all(input_specs(model));
+  for (std::int64_t layer = 0; layer < model.n_layers; ++layer) {
+    visit_all(layer_specs(model, layer));
+  }
+  visit_all(output_specs(model));
+}
+
+std::vector<WeightSpec> weight_specs(const ModelConfig& model) {
+  std::vector<WeightSpec> specs;
+  for_each_weight(model, [&specs](const WeightSpec& spec) { specs.push_back(spec); });
   return specs;
 }
 

@@ -4,6 +4,7 @@
 
 #include <cstddef>
 #include <cstdint>
+#include <functional>
 #include <memory>
 #include <string>
 #include <vector>
@@ -41,6 +42,10 @@ struct WeightSpec {
 // strengths) and _a (decays), conv1d, A_log, dt_bias, norm and out_proj. With tied embeddings there
 // is no "lm_head.weight".
 std::vector<WeightSpec> weight_specs(const ModelConfig& model);
+// Calls visit(spec) for each of these, in the same order, without a list of them: a hostile
+// configuration may have millions.
+void for_each_weight(const ModelConfig& model,
+                     const std::function<void(const WeightSpec& spec)>& visit);
 
 // One tensor of weight_specs(model). `name` is the part after "model.layers.LAYER."
 // ("mlp.up_proj"). For layer -1 it is the whole name without ".weight" ("model.norm", "lm_head").
@@ -64,9 +69,9 @@ class WeightSource {
   // sources without quantised tensors and refuses (InvariantError).
   virtual void read_blocks(const WeightSpec& spec, std::int64_t row_begin, std::int64_t row_end,
                            std::byte* out) const;
-  // Names of stored decoder-layer tensors that the model does not use. They suggest that
-  // config.json belongs to another model.
-  virtual std::vector<std::string> unused_layer_tensors() const { return {}; }
+  // Names of stored tensors that the model does not use, without those that say nothing about it.
+  // They suggest that the configuration belongs to another model.
+  virtual std::vector<std::string> unused_tensors() const { return {}; }
 };
 
 // The weights in a model folder: model.safetensors, or else all files that

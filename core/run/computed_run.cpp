@@ -49,7 +49,7 @@ ModelSource find_source(const Scenario& scenario, const std::string& name, const
     source.text = "files in " + folder;
   }
   source.key = (source.is_drawn ? "seed " + seed : "files") + ", " + name;
-  const std::vector<std::string> unused = source.weights->unused_layer_tensors();
+  const std::vector<std::string> unused = source.weights->unused_tensors();
   if (!unused.empty()) {
     source.warning = std::to_string(unused.size()) + " tensors are not used by " +
                      (gguf.empty() ? "config.json" : "the file's configuration") +

@@ -214,7 +214,7 @@ class FamilyFile {
     model_ = find_model(path, {});
     REQUIRE(model_.unsupported.empty());
     source_ = open_gguf_weights(path, model_);
-    CHECK(source_->unused_layer_tensors().empty());
+    CHECK(source_->unused_tensors().empty());
   }
   // The numbers of a tensor of weight_specs(), and so of a folder.
   std::vector<float> read(const std::string& name) const {

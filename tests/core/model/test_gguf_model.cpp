@@ -314,7 +314,7 @@ TEST_CASE("a GGUF file's weights are those of its folder", "[core][gguf]") {
         CHECK(std::equal(one.begin(), one.end(), values.begin() + row * spec.cols));
       }
     }
-    CHECK(source->unused_layer_tensors() ==
+    CHECK(source->unused_tensors() ==
           std::vector<std::string>{"blk.0.attn_gate.weight", "token_embd_norm.weight"});
   }
 }
