@@ -29,12 +29,15 @@ ModelSource find_source(const Scenario& scenario, const std::string& name, const
   const SourceLocation where = scenario.location_of(key);
   ModelSource source;
   source.config = find_model(name, where);
-  if (!source.config.unsupported.empty()) {
-    fail_config(where, key, "cannot be computed here: " + source.config.unsupported);
-  }
-  choose_rope_factors(scenario, source.config);
   const std::string folder = find_model_folder(name);
   const std::string gguf = find_gguf_file(name);
+  if (!source.config.unsupported.empty()) {
+    const std::string path = !gguf.empty() ? gguf : folder.empty() ? "" : name;
+    fail_config(where, key,
+                "cannot be computed here: " + (path.empty() ? "" : printable(path) + ": ") +
+                    source.config.unsupported);
+  }
+  choose_rope_factors(scenario, source.config);
   source.seed = scenario.seed;
   source.is_drawn = scenario.weights == Weights::Random || (folder.empty() && gguf.empty());
   const std::string seed = std::to_string(scenario.seed);

@@ -3,6 +3,7 @@
 
 #include <algorithm>
 #include <filesystem>
+#include <utility>
 
 #include "core/base/error.h"
 #include "core/base/files.h"
@@ -10,6 +11,7 @@
 #include "core/engine/policies/registry.h"
 #include "core/model/model_catalogue.h"
 #include "core/scenario/scenario_keys.h"
+#include "core/scenario/unplaced_scenario.h"
 
 namespace metronome {
 namespace {
@@ -415,6 +417,12 @@ ScenarioFile read_file(const ConfigNode& root, const std::string& path, const st
   return file;
 }
 
+void drop_lines(ConfigNode& node) {
+  node.where.line = 0;
+  for (ConfigNode& item : node.items) drop_lines(item);
+  for (ConfigNode::Entry& entry : node.entries) drop_lines(entry.value);
+}
+
 }  // namespace
 
 ScenarioFile load_scenario(const std::string& path, const std::vector<std::string>& assignments,
@@ -427,6 +435,14 @@ ScenarioFile parse_scenario(std::string_view text, const std::string& path,
                             const std::vector<std::string>& assignments) {
   return read_file(with_overrides(parse_config_text(text, path), assignments, kBackendNames[0]),
                    path, "", assignments, std::nullopt);
+}
+
+ScenarioFile parse_unplaced_scenario(std::string_view text, const std::string& name,
+                                     const std::vector<std::string>& assignments) {
+  ConfigNode root = parse_config_text(text, name);
+  drop_lines(root);
+  return read_file(with_overrides(std::move(root), assignments, kBackendNames[0]), name, "",
+                   assignments, std::nullopt);
 }
 
 }  // namespace metronome

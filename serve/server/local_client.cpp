@@ -68,14 +68,16 @@ void LocalClient::wait(const OnText& on_text) {
   throw_if_interrupted();
 }
 
-const LocalAnswer& LocalClient::finish(std::uint64_t number, const OnText& on_text) {
+LocalAnswer LocalClient::finish(std::uint64_t number, const OnText& on_text) {
   while (!answer(number).has_ended) wait(on_text);
-  return answer(number);
+  return std::move(open_.extract(number).mapped().answer);
 }
 
 void LocalClient::take(const LiveEvent& event, const OnText& on_text) {
   const auto number = static_cast<std::uint64_t>(event.ticket);
-  Open& open = open_.at(number);
+  const auto found = open_.find(number);
+  if (found == open_.end()) return;  // a stop string ended it, and finish() returned it
+  Open& open = found->second;
   LocalAnswer& answer = open.answer;
   switch (event.kind) {
     case LiveEventKind::Accepted: answer.asked_at = event.time; return;

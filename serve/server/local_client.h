@@ -50,13 +50,14 @@ class LocalClient {
   // Submits a request of the chat API, {"messages": [...], ...}. Returns its number. Throws
   // ApiError, and std::runtime_error after the engine has failed.
   std::uint64_t ask(const Json& body);
+  // Of an answer that finish() has not returned.
   const LocalAnswer& answer(std::uint64_t number) const { return open_.at(number).answer; }
   // Waits for events and takes them: `on_text` gets each new piece of a text. Throws Interrupted
   // after a signal, having ended all answers.
   using OnText = std::function<void(std::uint64_t number, std::string_view piece)>;
   void wait(const OnText& on_text);
-  // wait() until the answer has ended.
-  const LocalAnswer& finish(std::uint64_t number, const OnText& on_text);
+  // wait() until the answer has ended. The client then forgets it.
+  LocalAnswer finish(std::uint64_t number, const OnText& on_text);
 
  private:
   struct Open {
@@ -74,7 +75,7 @@ class LocalClient {
 
   const ServedModel& model_;
   LiveEngine& engine_;
-  std::map<std::uint64_t, Open> open_;  // by number
+  std::map<std::uint64_t, Open> open_;  // by number; those that finish() has not returned
   std::uint64_t next_number_ = 0;
   std::string scratch_;
   std::vector<LiveEvent> events_;

@@ -2,6 +2,7 @@
 
 #include <algorithm>
 #include <iostream>
+#include <optional>
 #include <span>
 #include <string>
 #include <vector>
@@ -13,6 +14,7 @@
 #include "core/scenario/engine_setup.h"
 #include "core/text/tokenizer.h"
 #include "reports/terminal/text.h"
+#include "serve/server/api_request.h"
 #include "serve/server/engine_thread.h"
 #include "serve/server/local_client.h"
 #include "study/run/variant_run.h"
@@ -24,15 +26,16 @@ namespace {
 constexpr std::int32_t kShortTokens = 48;    // of the short prompt's answer
 constexpr std::int32_t kLongTokens = 16;     // of the long prompt's answer
 constexpr std::size_t kTokensBefore = 8;     // of the short answer, when the long prompt arrives
-constexpr std::int32_t kLongPrompt = 1200;   // tokens, about
+constexpr std::int32_t kLongPrompt = 1200;   // tokens, about, or what the context has room for
 constexpr std::int32_t kChunk = 64;          // tokens a step
 constexpr std::size_t kMaxShownDecodes = 3;  // steps without a prompt that are shown in a row
 
-// A logbook of about `num_tokens` tokens, and a question about it.
-std::string long_prompt(const Tokenizer& tokenizer, std::int32_t num_tokens) {
+constexpr const char* kShortPrompt = "Tell me about the sea in a few sentences.";
+
+// A logbook of so many days, and a question about it.
+std::string long_prompt(int num_days) {
   std::string text = "Here is the logbook of a lighthouse.\n";
-  for (int day = 1; static_cast<std::int32_t>(tokenizer.encode(text, false).size()) < num_tokens;
-       ++day) {
+  for (int day = 1; day <= num_days; ++day) {
     text += "Day " + std::to_string(day) + ": the wind blew from the " +
             (day % 3 == 0   ? "north"
              : day % 3 == 1 ? "west"
@@ -40,7 +43,7 @@ std::string long_prompt(const Tokenizer& tokenizer, std::int32_t num_tokens) {
             ", " + std::to_string(day * 7 % 23) + " ships passed, and the lamp burned " +
             std::to_string(day * 5 % 11 + 3) + " hours.\n";
   }
-  return text + "How many ships passed on day 3?";
+  return text + "How many ships passed on day 1?";
 }
 
 Json chat_body(const std::string& prompt, std::int32_t max_tokens) {
@@ -53,6 +56,47 @@ Json chat_body(const std::string& prompt, std::int32_t max_tokens) {
   body["temperature"] = 0;
   body["max_tokens"] = max_tokens;
   return body;
+}
+
+// The tokens of a conversation as the model's template writes it. Throws ApiError where they and
+// the answer exceed the context.
+std::int32_t count_prompt(const ServedModel& model, const Json& body) {
+  return parse_generation(ApiKind::Chat, body.dump(), model, 0).num_prompt_tokens;
+}
+
+// Nothing where prompt and answer exceed the context.
+std::optional<std::int32_t> fitting_prompt(const ServedModel& model, const Json& body) {
+  try {
+    return count_prompt(model, body);
+  } catch (const ApiError&) {
+    return std::nullopt;
+  }
+}
+
+// The logbook with about kLongPrompt tokens, or with as many days as the context has room for.
+// Throws UsageError where the context is too short for the demonstration.
+std::string fitting_document(const ServedModel& model) {
+  try {
+    count_prompt(model, chat_body(kShortPrompt, kShortTokens));
+  } catch (const ApiError& error) {
+    throw UsageError(std::string("--demo: the short prompt: ") + error.what());
+  }
+  const auto num_tokens = [&](int num_days) {
+    return static_cast<std::int32_t>(model.tokenizer->encode(long_prompt(num_days), false).size());
+  };
+  int num_days = 1;
+  while (num_tokens(num_days) < kLongPrompt) ++num_days;
+  std::optional<std::int32_t> fitting;
+  for (; num_days > 0; --num_days) {
+    fitting = fitting_prompt(model, chat_body(long_prompt(num_days), kLongTokens));
+    if (fitting) break;
+  }
+  if (fitting.value_or(0) <= kChunk) {
+    throw UsageError("--demo: the model's context is " + std::to_string(model.max_model_len) +
+                     " tokens; allowed: room for a prompt of several chunks of " +
+                     std::to_string(kChunk) + " tokens, and its answer");
+  }
+  return long_prompt(num_days);
 }
 
 // Prints steps as they end: prompts with their tokens, decodes by number.
@@ -104,8 +148,7 @@ DemoRun run_once(LocalModel& local, const std::string& document) {
   StepPrinter printer;
   EngineThread thread(engine, clock, {&printer},
                       [&](const std::string& error) { client.fail(error); });
-  const std::uint64_t brief =
-      client.ask(chat_body("Tell me about the sea in a few sentences.", kShortTokens));
+  const std::uint64_t brief = client.ask(chat_body(kShortPrompt, kShortTokens));
   const LocalAnswer& answer = client.answer(brief);
   while (answer.token_times.size() < kTokensBefore && !answer.has_ended) client.wait({});
   const std::uint64_t lengthy = client.ask(chat_body(document, kLongTokens));
@@ -126,10 +169,7 @@ std::vector<std::string> row_of(const std::string& name, const DemoRun& run) {
 }  // namespace
 
 int run_chat_demo(LocalModel& local) {
-  const std::int32_t room =
-      local.served().max_model_len - kLongTokens - 64;  // for the question and the template
-  const std::string document =
-      long_prompt(*local.served().tokenizer, std::min(kLongPrompt, room / 2 + room / 4));
+  const std::string document = fitting_document(local.served());
   local.print_header();
   const std::string whole = std::to_string(local.served().max_model_len);
   const struct {

@@ -13,6 +13,7 @@
 #include "core/base/number_text.h"
 #include "core/base/progress.h"
 #include "core/text/tokenizer.h"
+#include "core/text/utf8.h"
 #include "reports/terminal/text.h"
 #include "serve/server/engine_thread.h"
 #include "serve/server/local_client.h"
@@ -72,15 +73,25 @@ OptionList option_list(ChatOptions& options) {
        "a Jinja template that writes conversations as prompts (default: the model's own)"},
       {"tokenizer FILE", &options.choice.tokenizer,
        "a tokenizer.json or a GGUF file (default: the model's own)"},
-      {"backend NAME", &options.choice.backend, "cpu (the default), cuda or sim"},
+      {"backend NAME", &options.choice.backend,
+       "cpu (the default), cuda, or sim, which needs --set hardware=NAME for a MODEL that is no "
+       "scenario"},
       {"variant NAME", &options.choice.variant, "of a scenario with several"},
       {"set KEY=VALUE", &options.assignments,
        "override a key of the scenario (see `metronome list keys`); repeatable"},
   };
 }
 
+void check_text(const char* option, std::string_view text) {
+  if (is_utf8(text)) return;
+  throw UsageError(std::string(option) + ": is not UTF-8; allowed: a text in UTF-8");
+}
+
 void check(const ChatOptions& options) {
   check_backend(options.choice.backend);
+  check_text("--system", options.system);
+  if (options.prompt) check_text("--prompt", *options.prompt);
+  if (!options.seed.empty()) parse_seed(options.seed);
   if (options.max_tokens < 1 || options.max_tokens > 1'000'000) {
     throw UsageError("--max-tokens: " + std::to_string(options.max_tokens) +
                      " is out of range; allowed: 1 to 1000000");
@@ -93,6 +104,7 @@ void check(const ChatOptions& options) {
   }
 }
 
+// `content` is UTF-8.
 Json message(const char* role, std::string_view content) {
   Json json = Json::object();
   json["role"] = role;
@@ -100,29 +112,34 @@ Json message(const char* role, std::string_view content) {
   return json;
 }
 
-// "first token 212 ms (35 prompt tokens, 21 cached); 48 tokens, gaps 22 ms (p50), 31 ms (longest)".
+// "first token 61.2 ms (34 prompt tokens, 0 of them cached); then 86 tokens, gaps p50 14.8 ms,
+// longest 22.4 ms, 65.1 tokens/s (cut at 87 tokens)".
 std::string times_text(const LocalAnswer& answer) {
   std::string text = "first token " + shown_ms(answer.ttft()) + " (" +
                      std::to_string(answer.num_prompt_tokens) + " prompt tokens, " +
                      std::to_string(answer.num_cached_tokens) + " of them cached)";
+  std::string cut;
+  if (answer.reason == EndReason::Length) {
+    cut = " (cut at " + std::to_string(answer.token_times.size()) + " tokens)";
+  }
   std::vector<TimeNs> gaps = answer.gaps();
-  if (gaps.empty()) return text;
+  if (gaps.empty()) return text + cut;
   std::sort(gaps.begin(), gaps.end());
   const double seconds =
       static_cast<double>(answer.token_times.back() - answer.token_times.front()) * 1e-9;
   return text + "; then " + std::to_string(gaps.size()) + " tokens, gaps p50 " +
          shown_ms(gaps[gaps.size() / 2]) + ", longest " + shown_ms(gaps.back()) + ", " +
-         fixed_text(static_cast<double>(gaps.size()) / seconds, 1) + " tokens/s";
+         fixed_text(static_cast<double>(gaps.size()) / seconds, 1) + " tokens/s" + cut;
 }
 
-// Line breaks stay; other control characters, which could move the cursor, are escaped.
+// Line breaks and tabs stay. Other control characters, which could move the cursor, are escaped.
 std::string printable_lines(std::string_view text) {
   std::string lines;
   while (true) {
-    const std::size_t end = text.find('\n');
-    lines += printable(std::string(text.substr(0, end)));
+    const std::size_t end = text.find_first_of("\n\t");
+    lines += printable(text.substr(0, end));
     if (end == text.npos) return lines;
-    lines += '\n';
+    lines += text[end];
     text.remove_prefix(end + 1);
   }
 }
@@ -139,8 +156,9 @@ class Chat {
     if (!options_.system.empty()) messages_.push_back(message("system", options_.system));
   }
 
-  // Asks, prints the answer as it comes, and remembers both.
-  void say_and_answer(const std::string& text) {
+  // Asks, prints the answer as it comes, and remembers both. Returns why the engine failed to
+  // answer; empty: it answered. Throws ApiError where nothing could be asked. `text` is UTF-8.
+  std::string say_and_answer(const std::string& text) {
     Json body = Json::object();
     body["messages"] = messages_;
     body["messages"].push_back(message("user", text));
@@ -148,21 +166,18 @@ class Chat {
     const std::int64_t room = model_.max_model_len;
     body["max_tokens"] = std::min(options_.max_tokens, room);
     if (!options_.seed.empty()) body["seed"] = parse_seed(options_.seed);
-    std::uint64_t number = 0;
-    try {
-      number = ask_within(body);
-    } catch (const ApiError& error) {
-      std::cout << "(not asked: " << one_line(error.what()) << "; /new begins a new chat)\n";
-      return;
-    }
-    const LocalAnswer& answer = client_.finish(number, [](std::uint64_t, std::string_view piece) {
+    const std::uint64_t number = ask_within(body);
+    const LocalAnswer answer = client_.finish(number, [](std::uint64_t, std::string_view piece) {
       std::cout << printable_lines(piece) << std::flush;
     });
-    std::cout << (answer.text.ends_with('\n') ? "" : "\n");
-    if (!answer.error.empty()) std::cout << "(" << one_line(answer.error) << ")\n";
-    std::cout << dim(times_text(answer)) << "\n" << std::flush;
+    if (!answer.token_times.empty()) {
+      std::cout << (answer.text.ends_with('\n') ? "" : "\n") << dim(times_text(answer)) << "\n"
+                << std::flush;
+    }
+    if (!answer.error.empty()) return answer.error;
     messages_.push_back(message("user", text));
     messages_.push_back(message("assistant", answer.text));
+    return "";
   }
 
  private:
@@ -186,6 +201,31 @@ class Chat {
   Json messages_;
 };
 
+// A line of the chat.
+void say_line(Chat& chat, std::string_view line) {
+  std::string text;
+  append_replaced(line, text);
+  try {
+    const std::string error = chat.say_and_answer(text);
+    if (!error.empty()) std::cout << "(" << one_line(error) << ")\n" << std::flush;
+  } catch (const ApiError& error) {
+    std::cout << "(not asked: " << one_line(error.what()) << "; /new begins a new chat)\n"
+              << std::flush;
+  }
+}
+
+// The only question of a command. Returns an exit code.
+int say_prompt(Chat& chat, const std::string& prompt) {
+  try {
+    const std::string error = chat.say_and_answer(prompt);
+    if (error.empty()) return kExitDone;
+    std::cerr << "metronome: error: " << one_line(error) << '\n';
+    return kExitRunFailed;
+  } catch (const ApiError& error) {
+    throw UsageError(std::string("--prompt: ") + error.what());
+  }
+}
+
 // Reads lines until the end, an empty line or /quit.
 void converse(Chat& chat) {
   const bool is_typed = isatty(STDIN_FILENO) != 0;
@@ -198,7 +238,7 @@ void converse(Chat& chat) {
     if (line == "/new") {
       chat.reset();
     } else {
-      chat.say_and_answer(line);
+      say_line(chat, line);
     }
   }
   throw_if_interrupted();
@@ -215,15 +255,18 @@ int chat(const ChatOptions& options) {
   LiveEngine engine(*variant.run, clock, text, 16, [&] { client_of_engine->on_events(); });
   LocalClient client(local.served(), engine);
   client_of_engine = &client;
-  if (!options.prompt) local.print_header();
+  if (options.prompt) {
+    for (const std::string& warning : local.warnings()) {
+      std::cerr << "warning: " << one_line(warning) << '\n';
+    }
+  } else {
+    local.print_header();
+  }
   catch_signals();
   EngineThread thread(engine, clock, {}, [&](const std::string& error) { client.fail(error); });
   Chat session(options, local.served(), client);
-  if (options.prompt) {
-    session.say_and_answer(*options.prompt);
-  } else {
-    converse(session);
-  }
+  if (options.prompt) return say_prompt(session, *options.prompt);
+  converse(session);
   return kExitDone;
 }
 

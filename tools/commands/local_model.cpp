@@ -5,11 +5,15 @@
 #include <utility>
 
 #include "core/base/command_errors.h"
+#include "core/base/error.h"
 #include "core/base/json.h"
 #include "core/base/number_text.h"
+#include "core/engine/policies/registry.h"
 #include "core/model/model_catalogue.h"
+#include "core/scenario/unplaced_scenario.h"
 #include "core/text/folder_chat.h"
 #include "core/text/tokenizer.h"
+#include "core/text/utf8.h"
 #include "reports/terminal/text.h"
 #include "study/run/variant_run.h"
 #include "tools/commands/run_choice.h"
@@ -29,12 +33,32 @@ std::string plain_scenario(const std::string& model) {
          "output_tokens: {value: 64}}\n";
 }
 
+// As the simulation does, and says how to name the hardware.
+void require_step_times(const Scenario& scenario, const std::string& name,
+                        const std::string& backend) {
+  const bool is_simulated = backend == "sim";
+  if (scenario.names_step_times()) return;
+  if (!is_simulated && !find_policy(scenario.scheduler.policy)->predicts_steps) return;
+  throw ConfigError(
+      name + ": hardware: required key is missing (`--set hardware=NAME`): " +
+      (is_simulated ? "--backend sim" : "policy '" + scenario.scheduler.policy + "'") +
+      " predicts step times; allowed: a name of `metronome list hardware`, or the "
+      "path of a YAML file with one entry");
+}
+
 ScenarioFile scenario_file(const std::string& name, const std::vector<std::string>& assignments,
                            const std::string& backend) {
   if (name.ends_with(".yaml") || name.ends_with(".yml")) {
     return load_scenario(name, assignments, std::nullopt, backend);
   }
-  return parse_scenario(plain_scenario(name), "chat", assignments);
+  if (!is_utf8(name)) {
+    throw UsageError("'" + printable(name) +
+                     "' is not UTF-8; allowed: a model or a scenario whose name is UTF-8");
+  }
+  ScenarioFile file = parse_unplaced_scenario(plain_scenario(name), name, assignments);
+  if (!file.has_variants) file.variants.front().name = "plain";
+  for (const Scenario& scenario : file.variants) require_step_times(scenario, name, backend);
+  return file;
 }
 
 Scenario chosen_scenario(const ScenarioFile& file, const std::string& variant,
@@ -134,6 +158,18 @@ void LocalModel::use(const std::vector<std::string>& settings) {
   served_ = served_model(choice_, variant(), tokenizer_text_);
 }
 
+std::vector<std::string> LocalModel::warnings() const {
+  std::vector<std::string> warnings;
+  if (served_.tokenizer->vocab_size() > served_.vocab_size) {
+    warnings.push_back("the tokenizer has " + grouped_text(served_.tokenizer->vocab_size()) +
+                       " tokens and the model " + grouped_text(served_.vocab_size) +
+                       ": a text with a token beyond the model's is refused");
+  }
+  const std::string& of_weights = variants_.front().run->warning;
+  if (!of_weights.empty()) warnings.push_back(of_weights);
+  return warnings;
+}
+
 void LocalModel::print_header(double speed) const {
   const PreparedVariant& variant = variants_.front();
   const EngineSetup& setup = variant.run->setup;
@@ -148,12 +184,7 @@ void LocalModel::print_header(double speed) const {
   say("tokenizer", tokenizer_text_);
   say("template", chat_text(served_));
   if (!variant.run->weights_text.empty()) say("weights", variant.run->weights_text);
-  if (served_.tokenizer->vocab_size() > served_.vocab_size) {
-    say("warning", "the tokenizer has " + grouped_text(served_.tokenizer->vocab_size()) +
-                       " tokens and the model " + grouped_text(served_.vocab_size) +
-                       ": a text with a token beyond the model's is refused");
-  }
-  if (!variant.run->warning.empty()) say("warning", variant.run->warning);
+  for (const std::string& warning : warnings()) say("warning", warning);
 }
 
 }  // namespace metronome

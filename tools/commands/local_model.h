@@ -21,7 +21,7 @@ struct LocalModelChoice {
 class LocalModel {
  public:
   // `name` is a scenario (.yaml), or a model: then the scenario is a plain one, with prefix caching
-  // and chunks. Throws ConfigError and UsageError.
+  // and chunks, and errors call it `name`. Throws ConfigError and UsageError.
   LocalModel(const std::string& name, const std::vector<std::string>& assignments,
              const LocalModelChoice& choice);
 
@@ -31,6 +31,8 @@ class LocalModel {
   Backend& backend() { return *backend_; }
   const ServedModel& served() const { return served_; }
 
+  // Of tokenizer and weights, one line each.
+  std::vector<std::string> warnings() const;
   // Prints model, engine, tokenizer, chat template, weights and warnings.
   void print_header(double speed = 1) const;
 
