@@ -50,7 +50,7 @@ class ImagePrompts:
     requests, some repeat an image."""
 
     MAX_IMAGES = 8  # beyond it the order of a Python set of small numbers is not ascending
-    PLACEHOLDER = 7
+    IMAGE_TOKEN = 7
 
     def __init__(self, rng, config):
         self.rng = rng
@@ -86,7 +86,7 @@ class ImagePrompts:
             if not is_fitting or len(images) == self.MAX_IMAGES:
                 break
             images.append({"id": piece["id"], "offset": len(prompt), **piece})
-            prompt += [self.PLACEHOLDER] * piece["length"]
+            prompt += [self.IMAGE_TOKEN] * piece["length"]
         return (prompt or [1])[:self.limit], images
 
     def draw(self, requests):

@@ -60,9 +60,9 @@ class LargestImage:
             vllm_config.scheduler_config, self.mm_max_toks_per_item)
 
 
-class Placeholders:
-    """Where an image is in a prompt, and which of its placeholders have an embedding; as vLLM's
-    PlaceholderRange, whose mask is a tensor."""
+class ImageSpan:
+    """Where an image is in a prompt, and which of its tokens have an embedding. vLLM's own class
+    has a tensor for them."""
 
     def __init__(self, offset, length, first=0, count=None):
         self.offset = offset
@@ -275,7 +275,7 @@ class Recorder:
     @staticmethod
     def feature(image):
         marks = image.get("embeddings", ())
-        position = Placeholders(image["offset"], image["length"], *marks)
+        position = ImageSpan(image["offset"], image["length"], *marks)
         return SimpleNamespace(data=None, modality="image", identifier=image["id"],
                                mm_position=position)
 

@@ -120,7 +120,7 @@ void add_segments(std::span<const PromptSegment> segments, std::int64_t begin, s
   METRONOME_CHECK(begin == end, "the segments of a prompt are shorter than it");
 }
 
-// Adds prompt positions [begin, begin + ids.size()). Placeholders of all images have the same id,
+// Adds prompt positions [begin, begin + ids.size()). The tokens of all images have the same id,
 // so each of them is marked with its image and its place in it. Equal hashes then mean equal
 // images at equal places, as vLLM has it (hash and offset of an image in the hash of a block).
 void add_ids_of_items(std::span<const EncoderItem> items, std::int64_t begin,

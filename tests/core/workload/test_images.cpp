@@ -134,7 +134,7 @@ TEST_CASE("images that cannot be are refused", "[core][workload][images]") {
 }
 
 TEST_CASE("a block's hash has the images in it, and their places", "[core][engine][images]") {
-  // Prompts of 12 placeholders: equal ids throughout.
+  // Prompts of 12 equal ids.
   const auto chain_of = [](std::vector<EncoderItem> images) {
     Workload workload;
     workload.requests.push_back({.num_prompt_tokens = 12, .max_output_tokens = 1});
