@@ -68,6 +68,9 @@ class Transformer {
   };
 
   void embed(const ForwardBatch& batch);
+  void embed_images(const ForwardBatch& batch);
+  void add_image_features(const ForwardBatch& batch, std::int64_t layer);
+  void mix_angles(const ForwardBatch& batch);
   void run_layer(const LayerWeights& layer, std::int64_t index, const ForwardBatch& batch,
                  Tile tile, KvStore& kv);
   void make_room(std::int64_t num_rows);
@@ -105,14 +108,17 @@ class Transformer {
   RopeTable window_rope_;
 
   // Activations, reused by every pass. tile_tokens is the number of tokens of the current Tile.
-  std::vector<float> residual_;       // [num_tokens, hidden_dim]
-  std::vector<float> hidden_;         // [tile_tokens or num_logit_tokens, hidden_dim]
-  std::vector<float> qkv_;            // [tile_tokens, query_dim + 2 * kv_dim]
-  std::vector<float> attended_;       // [tile_tokens, query_dim]
-  std::vector<float> gate_up_;        // [rows of an MLP, its input's outputs], activated in place
-  std::vector<float> added_;          // [tile_tokens, hidden_dim], what joins the residual
-  Mixture mixture_;                   // of the tile's tokens
-  std::vector<AttentionItem> items_;  // [num_items] of the tile
+  std::vector<float> residual_;  // [num_tokens, hidden_dim]
+  std::vector<float> hidden_;    // [tile_tokens or num_logit_tokens, hidden_dim]
+  std::vector<float> qkv_;       // [tile_tokens, query_dim + 2 * kv_dim]
+  std::vector<float> attended_;  // [tile_tokens, query_dim]
+  std::vector<float> gate_up_;   // [rows of an MLP, its input's outputs], activated in place
+  // Cosines and sines by M-RoPE of a batch with images, [num_tokens, 2, pairs].
+  std::vector<float> mixed_angles_;
+  std::vector<std::uint8_t> mrope_axes_;   // [pairs]; empty without M-RoPE
+  std::vector<float> added_;               // [tile_tokens, hidden_dim], what joins the residual
+  Mixture mixture_;                        // of the tile's tokens
+  std::vector<AttentionItem> items_;       // [num_items] of the tile
   std::vector<AttentionScratch> scratch_;  // [num_threads]
 };
 

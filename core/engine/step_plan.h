@@ -62,6 +62,15 @@ struct PlannedRun {
   std::vector<RequestId> attended;
 };
 
+// An item of a request (PromptSource::encoder_items) that a step encodes.
+struct PlannedEncoding {
+  RequestId request;
+  std::int32_t item;
+  std::int32_t num_embeddings;
+
+  bool operator==(const PlannedEncoding&) const = default;
+};
+
 // A forward pass over chunks [begin, end) of the plan, with those of the run.
 struct ForwardPass {
   std::int32_t begin = 0;
@@ -83,6 +92,10 @@ struct StepPlan {
   std::vector<RequestId> admitted;   // taken from the queue by this plan, in order
   std::vector<RequestId> preempted;  // moved back to the queue by this plan, in order
   std::vector<RequestId> refused;    // ended by this plan: never servable, or no room now
+  // Images and the like (encoder_cache.h). The step first drops the embeddings of these contents,
+  // then encodes these items, and then computes its chunks. Embeddings are kept until dropped.
+  std::vector<std::uint64_t> freed_contents;
+  std::vector<PlannedEncoding> encodings;
   std::int32_t num_prefill_tokens = 0;
   std::int32_t num_decode_tokens = 0;  // without drafts: the number of decode chunks
   // Drafts that a drafter proposes for the next decode of each request that samples in this step;

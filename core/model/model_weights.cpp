@@ -6,6 +6,7 @@
 #include <utility>
 
 #include "core/base/error.h"
+#include "core/model/vision_weights.h"
 
 namespace metronome {
 namespace {
@@ -131,6 +132,7 @@ std::vector<WeightSpec> weight_specs(const ModelConfig& model) {
   };
   for (std::int64_t layer = 0; layer < model.n_layers; ++layer) append(layer_specs(model, layer));
   append(output_specs(model));
+  append(vision_weight_specs(model.vision));
   return specs;
 }
 

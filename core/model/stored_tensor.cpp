@@ -4,6 +4,7 @@
 #include <utility>
 
 #include "core/model/model_family.h"
+#include "core/model/vision_weights.h"
 
 namespace metronome {
 namespace {
@@ -96,7 +97,7 @@ StoredTensor as_stored(const WeightSpec& spec) {
   return stored;
 }
 
-void add_gemma_names(const std::string& name, std::vector<std::string>& names) {
+void add_multimodal_names(const std::string& name, std::vector<std::string>& names) {
   constexpr std::string_view kBase = "model.";
   names.push_back("language_model." + name);
   if (name.starts_with(kBase)) {
@@ -117,12 +118,19 @@ void set_gpt2_names(const NameParts& parts, StoredTensor& stored) {
 StoredTensor stored_tensor(const ModelConfig& model, const WeightSpec& spec) {
   StoredTensor stored = as_stored(spec);
   stored.names = {spec.name};
+  if (spec.name.starts_with(kVisionPrefix)) {
+    stored.shape = stored_vision_shape(model.vision, spec);
+    // Checkpoints of transformers before 4.57 had no "model." in front.
+    stored.names.push_back(spec.name.substr(std::string_view("model.").size()));
+    return stored;
+  }
   const ModelFamily* const family = find_family(model.architecture);
   if (family == nullptr) return stored;
   NameParts parts = split(spec.name);
   switch (family->tensors) {
     case TensorNames::Llama: break;
-    case TensorNames::Gemma: add_gemma_names(spec.name, stored.names); break;
+    case TensorNames::Gemma:
+    case TensorNames::QwenVl: add_multimodal_names(spec.name, stored.names); break;
     case TensorNames::Phi3:
       place_in_fused(model, kPhi3Fused, parts.name, stored);
       stored.names = {parts.prefix + parts.name + parts.suffix};

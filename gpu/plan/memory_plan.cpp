@@ -82,6 +82,7 @@ std::string unsupported_parts(const ModelConfig& model) {
       {"has_mlp_biases", model.has_mlp_biases},
       {"has_gated_mlp: false", model.has_gated_mlp != defaults.has_gated_mlp},
       {"has_learned_positions", model.has_learned_positions},
+      {"vision", !model.vision.is_empty()},
       {"activation: gelu", model.activation == Activation::Gelu},
       {"rope_scaling",
        scaling == RopeScaling::Kind::Yarn || scaling == RopeScaling::Kind::LongRope},
