@@ -203,7 +203,7 @@ class CpuRun final : public PreparedRun {
   RunOutcome run(const Workload& workload, Clock& clock, std::span<EventSink* const> sinks,
                  const ProgressFn& progress) override {
     KvStore kv(kv_shape(model, setup.kv_cache.num_blocks, setup.kv_cache.block_size));
-    const WorkloadInput input(workload, scenario_.seed, model.vocab_size, sampling_);
+    const WorkloadInput input(workload, scenario_.seed, model.vocab_size, sampling_, model.vision);
     LoadedModel& loaded = models_->get(sources_, num_threads_);
     const Drafting drafting = make_drafting(loaded);
     std::optional<ImageStore> images = make_images(loaded);

@@ -17,8 +17,9 @@ namespace metronome {
 struct PromptImage {
   std::int32_t first_token = 0;  // number of the first prompt token that stands for it
   ImageGrid grid;
-  std::uint64_t content = 0;                  // equal for equal pixels
-  std::shared_ptr<const ImagePixels> pixels;  // grid.height x grid.width
+  std::uint64_t content = 0;  // equal for equal pixels
+  // grid.height x grid.width; null: drawn from the content, for workloads that are drawn.
+  std::shared_ptr<const ImagePixels> pixels;
 };
 
 class RequestInput {

@@ -1,5 +1,6 @@
 #include "core/image/image_processor.h"
 
+#include <algorithm>
 #include <cstring>
 #include <filesystem>
 #include <memory>
@@ -58,7 +59,9 @@ PromptImage ImageProcessor::prepare(const ImagePixels& pixels, const std::string
 }
 
 std::vector<float> ImageProcessor::patches(const PromptImage& image) const {
-  return image_patches(tower, *image.pixels, image.grid, range);
+  if (image.pixels) return image_patches(tower, *image.pixels, image.grid, range);
+  return image_patches(tower, drawn_pixels(image.content, image.grid.height, image.grid.width),
+                       image.grid, range);
 }
 
 ImageProcessor read_image_processor(const std::string& folder, const VisionTower& tower) {
@@ -108,6 +111,17 @@ ImageProcessor parse_image_processor(std::string_view json, const std::string& p
   require_equal(root, "merge_size", tower.merge_size);
   for (const char* key : {"do_resize", "do_rescale", "do_normalize"}) require_true(root, key);
   return processor;
+}
+
+ImagePixels drawn_pixels(std::uint64_t seed, std::int64_t height, std::int64_t width) {
+  ImagePixels pixels{.height = height, .width = width, .rgb = {}};
+  pixels.rgb.resize(static_cast<std::size_t>(height * width * 3));
+  Rng rng(seed, "pixels");
+  for (std::size_t i = 0; i < pixels.rgb.size(); i += sizeof(std::uint64_t)) {
+    const std::uint64_t drawn = rng();
+    std::memcpy(pixels.rgb.data() + i, &drawn, std::min(sizeof drawn, pixels.rgb.size() - i));
+  }
+  return pixels;
 }
 
 std::uint64_t image_content(const ImagePixels& pixels) {

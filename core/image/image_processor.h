@@ -22,6 +22,7 @@ struct ImageProcessor {
   // The resized picture with its grid and content; first_token stays 0. Throws ConfigError with
   // `name` for a size that the processor does not take.
   PromptImage prepare(const ImagePixels& pixels, const std::string& name) const;
+  // Draws pixels that are not given.
   std::vector<float> patches(const PromptImage& image) const;
 };
 
@@ -31,6 +32,9 @@ ImageProcessor read_image_processor(const std::string& folder, const VisionTower
 // The same for the text of the file; `path` is shown in messages.
 ImageProcessor parse_image_processor(std::string_view json, const std::string& path,
                                      const VisionTower& tower);
+
+// Pixels from a seed, for images of which only the size is known.
+ImagePixels drawn_pixels(std::uint64_t seed, std::int64_t height, std::int64_t width);
 
 // A number for pixels: equal pixels have equal numbers, others differ but for a chance of 2^-56.
 std::uint64_t image_content(const ImagePixels& pixels);
