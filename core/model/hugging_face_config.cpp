@@ -10,6 +10,7 @@
 
 #include "core/base/error.h"
 #include "core/base/json.h"
+#include "core/model/hugging_face_latent.h"
 #include "core/model/hugging_face_rope.h"
 #include "core/model/hugging_face_vision.h"
 #include "core/model/json_section.h"
@@ -25,18 +26,19 @@ const ModelFamily& find_family(const JsonSection& root) {
   if (names == nullptr) {
     const std::string type = root.text_or("model_type", "");
     for (const ModelFamily& family : model_families()) {
-      if (family.model_type == type) return family;
+      if (family.model_type == type && family.keys != ConfigKeys::None) return family;
     }
-    root.fail("architectures", "is missing; allowed: " + computed_architectures());
+    root.fail("architectures", "is missing; allowed: " + known_architectures());
   }
   if (!names->is_array() || names->empty() || !names->front().is_string()) {
     root.fail("architectures", "must be a list of names, got " + JsonSection::excerpt(*names) +
-                                   "; allowed: " + computed_architectures());
+                                   "; allowed: " + known_architectures());
   }
   const std::string name = names->front().get<std::string>();
-  if (const ModelFamily* const family = metronome::find_family(name)) return *family;
+  const ModelFamily* const family = metronome::find_family(name);
+  if (family != nullptr && family->keys != ConfigKeys::None) return *family;
   root.fail("architectures", JsonSection::excerpt(names->front()) +
-                                 " is not supported; allowed: " + computed_architectures());
+                                 " is not supported; allowed: " + known_architectures());
 }
 
 std::int64_t bytes_per_weight(const JsonSection& root, const JsonSection& text) {
@@ -134,6 +136,8 @@ void read_window(const JsonSection& text, const ModelFamily& family, ModelConfig
 }
 
 void read_activation(const JsonSection& text, const ModelFamily& family, ModelConfig& model) {
+  // Its files say silu, which is a part of it.
+  if (model.activation == Activation::ClampedSwiglu) return;
   const bool is_gemma = family.tensors == TensorNames::Gemma;
   const char* const key = family.keys == ConfigKeys::Gpt2 ? "activation_function"
                           : is_gemma                      ? "hidden_activation"
@@ -282,7 +286,9 @@ void read_shape(const JsonSection& text, const ModelFamily& family, ModelConfig&
   model.vocab_size = integer_of(text, "vocab_size", defaults.vocab_size);
   model.max_position_embeddings =
       integer_of(text, "max_position_embeddings", defaults.max_position_embeddings);
-  if (const std::optional<std::int64_t> head_dim = text.integer("head_dim")) {
+  if (family.keys == ConfigKeys::DeepSeek) {
+    read_latent_attention(text, model);
+  } else if (const std::optional<std::int64_t> head_dim = text.integer("head_dim")) {
     model.head_dim = *head_dim;
   } else if (defaults.head_dim > 0) {
     model.head_dim = defaults.head_dim;
@@ -325,6 +331,8 @@ void read_dense_layers(const JsonSection& text, ModelConfig& model) {
 
 void read_experts(const JsonSection& text, const ModelFamily& family, ModelConfig& model) {
   if (!family.has_experts) return;
+  if (family.keys == ConfigKeys::DeepSeek) return read_routed_experts(text, model);
+  if (family.keys == ConfigKeys::GptOss) return read_gpt_oss_experts(text, model);
   if (family.tensors == TensorNames::Mixtral) {
     model.n_experts = text.integer_or("num_local_experts", 8);
     model.n_experts_per_token = text.integer_or("num_experts_per_tok", 2);
@@ -359,7 +367,9 @@ ModelConfig read_model(const JsonSection& root, const ModelFamily& family) {
   read_arithmetic(root, text, family, model);
   if (family.has_vision) read_vision(root, text, model);
   if (family.has_experts && family.tensors != TensorNames::Mixtral) {
-    model.has_normalised_expert_weights = text.boolean_or("norm_topk_prob", false);
+    // DeepSeek's and gpt-oss's classes add them up to one unless the file says otherwise.
+    const bool is_normalised = family.keys != ConfigKeys::Llama;
+    model.has_normalised_expert_weights = text.boolean_or("norm_topk_prob", is_normalised);
   }
   return model;
 }

@@ -103,6 +103,73 @@ void visit_scaling(FieldVisitor& visitor, RopeScaling& scaling) {
                   "longrope: the same where requests may exceed the original positions");
 }
 
+void visit_linear_attention(FieldVisitor& visitor, LinearAttention& linear) {
+  visitor.integers("layers", linear.layers, 0, kMaxDim, "the layers, ascending; the others attend");
+  visitor.integer("n_key_heads", linear.n_key_heads, 0, kMaxDim, "query and key heads");
+  visitor.integer("n_value_heads", linear.n_value_heads, 0, kMaxDim, "value heads, each a state");
+  visitor.integer("key_head_dim", linear.key_head_dim, 0, kMaxDim, "elements of a key");
+  visitor.integer("value_head_dim", linear.value_head_dim, 0, kMaxDim, "elements of a value");
+  visitor.integer("conv_width", linear.conv_width, 0, kMaxDim, "tokens that the convolution sees");
+}
+
+void visit_latent_attention(FieldVisitor& visitor, LatentAttention& latent) {
+  visitor.integer("kv_rank", latent.kv_rank, 0, kMaxDim, "elements of keys and values cached");
+  visitor.integer("q_rank", latent.q_rank, 0, kMaxDim, "elements of latent queries; 0 = none");
+  visitor.integer("nope_dim", latent.nope_dim, 0, kMaxDim, "elements of a query without RoPE");
+  visitor.integer("rope_dim", latent.rope_dim, 0, kMaxDim, "elements of a query with RoPE");
+  visitor.integer("value_dim", latent.value_dim, 0, kMaxDim, "elements of a value");
+}
+
+void visit_token(FieldVisitor& visitor, const char* key, std::int32_t& token, const char* doc) {
+  std::int64_t id = token;
+  visitor.integer(key, id, -1, kMaxDim, doc);
+  token = static_cast<std::int32_t>(id);
+}
+
+void visit_vision(FieldVisitor& visitor, VisionTower& vision) {
+  visitor.integer("depth", vision.depth, 0, kMaxDim, "layers");
+  visitor.integer("hidden_dim", vision.hidden_dim, 0, kMaxDim, "width of the residual stream");
+  visitor.integer("n_heads", vision.n_heads, 0, kMaxDim, "heads");
+  visitor.integer("ffn_dim", vision.ffn_dim, 0, kMaxDim, "width of the MLP");
+  visitor.integer("in_channels", vision.in_channels, 1, kMaxDim, "colours of a pixel");
+  visitor.integer("patch_size", vision.patch_size, 0, kMaxDim, "pixels of a patch's side");
+  visitor.integer("temporal_patch_size", vision.temporal_patch_size, 0, kMaxDim,
+                  "frames of a patch; an image counts as that many");
+  visitor.integer("merge_size", vision.merge_size, 0, kMaxDim, "patches of an embedding's side");
+  visitor.integer("out_dim", vision.out_dim, 0, kMaxDim, "elements of an embedding");
+  visitor.integer("num_positions", vision.num_positions, 0, kMaxDim, "learned positions");
+  visitor.integers("deepstack_layers", vision.deepstack_layers, 0, kMaxDim,
+                   "layers whose features the first text layers add");
+  visit_token(visitor, "image_token", vision.image_token, "stands for an embedding; -1 = unknown");
+  visit_token(visitor, "start_token", vision.start_token, "before an image; -1 = unknown");
+  visit_token(visitor, "end_token", vision.end_token, "behind an image; -1 = unknown");
+}
+
+void visit_parts(FieldVisitor& visitor, ModelConfig& model) {
+  visitor.integer("shared_expert_ffn_dim", model.shared_expert_ffn_dim, 0, kMaxDim,
+                  "width of the expert that computes every token; 0 = none");
+  visitor.integer("n_expert_groups", model.n_expert_groups, 1, kMaxDim,
+                  "groups of experts that the router chooses from");
+  visitor.integer("n_groups_per_token", model.n_groups_per_token, 1, kMaxDim,
+                  "groups whose experts may compute a token");
+  visitor.number("expert_scale", model.expert_scale, 0, kMaxNumber,
+                 "multiplies the sum of a token's experts");
+  if (visitor.open_section("linear_attention", "layers with a state of each request, no KV")) {
+    visit_linear_attention(visitor, model.linear_attention);
+    visitor.close_section();
+  }
+  if (visitor.open_section("latent_attention", "one cached vector a token for all heads")) {
+    visit_latent_attention(visitor, model.latent_attention);
+    visitor.close_section();
+  }
+  if (visitor.open_section("vision", "the vision tower")) {
+    visit_vision(visitor, model.vision);
+    visitor.close_section();
+  }
+  visitor.integers("mrope_sections", model.mrope_sections, 0, kMaxDim,
+                   "rotated pairs by time, height and width");
+}
+
 }  // namespace
 
 void visit_fields(FieldVisitor& visitor, ModelConfig& model) {
@@ -135,6 +202,7 @@ void visit_fields(FieldVisitor& visitor, ModelConfig& model) {
                    "layers with the window, where no interval describes them");
   visitor.integers("dense_layers", model.dense_layers, 0, kMaxDim,
                    "layers without experts, where they are not the first ones");
+  visit_parts(visitor, model);
   visitor.number("norm_eps", model.norm_eps, 0, 1, "added to the mean square under the root");
   visitor.number("rope_theta", model.rope_theta, 0, kMaxNumber, "base of the rotary frequencies");
   visitor.number("rope_local_theta", model.rope_local_theta, 0, kMaxNumber,

@@ -18,10 +18,10 @@ namespace metronome {
 // ("./qwen3-4b" means a folder), and paths over repositories. `where` is the location of the name
 // in the user's input.
 //
-// A config.json may be of Llama, Mistral, Qwen 3 or Gemma 3 (text part), written by transformers 4
-// or 5. Missing keys get the defaults of transformers' classes. The weights keep their stored type.
-// Features that no executor computes (biases, other RoPE scalings, ...) go into `unsupported` and
-// are ignored in the counts.
+// A config.json may be of the families of model_family.h, written by transformers 4 or 5. Missing
+// keys get the defaults of transformers' classes. The weights keep their stored type. Features that
+// no executor computes (biases, other RoPE scalings, ...) go into `unsupported` and are ignored in
+// the counts.
 //
 // Throws ConfigError for an unknown name (with the nearest one and the list), an unreadable or
 // malformed file, and a missing or ill-typed key. Also for an unsupported architecture and an

@@ -297,7 +297,7 @@ void apply_architecture(ModelConfig& model) {
     model.unsupported =
         "linear_format, expert_format: quantised weights are not supported; "
         "allowed: plain";
-  } else if (family == nullptr) {
+  } else if (family == nullptr || family->is_simulated_only) {
     model.unsupported = "architecture: '" + model.architecture +
                         "' is not supported; allowed: " + computed_architectures();
   } else if (!model.has_learned_positions && model.num_rotated() % 2 != 0) {

@@ -152,7 +152,79 @@ constexpr ModelFamily kFamilies[] = {
                   .norm_eps = 1e-5},
      .tensors = TensorNames::Gpt2,
      .keys = ConfigKeys::Gpt2},
+    {.architecture = "DeepseekV3ForCausalLM",
+     .model_type = "deepseek_v3",
+     .traits = {.has_sigmoid_router = true},
+     .defaults = {.eos_token_id = 1,
+                  .n_heads = 128,
+                  .n_kv_heads = 128,
+                  .vocab_size = 129280,
+                  .max_position_embeddings = 4096},
+     .keys = ConfigKeys::DeepSeek,
+     .has_experts = true,
+     .is_simulated_only = true},
+    {.architecture = "GptOssForCausalLM",
+     .model_type = "gpt_oss",
+     .traits = {.has_qkv_biases = true,
+                .has_attention_output_bias = true,
+                .has_attention_sinks = true,
+                .has_router_biases = true,
+                .has_expert_biases = true,
+                .activation = Activation::ClampedSwiglu},
+     .defaults = {.n_heads = 64,
+                  .n_kv_heads = 8,
+                  .head_dim = 64,
+                  .vocab_size = 201088,
+                  .max_position_embeddings = 131072,
+                  .norm_eps = 1e-5,
+                  .rope_theta = 150000},
+     .keys = ConfigKeys::GptOss,
+     .windows = WindowRule::Alternate,
+     .window_default = 128,
+     .window_interval = 2,
+     .has_experts = true,
+     .is_simulated_only = true},
+    {.architecture = "Qwen3NextForCausalLM",
+     .model_type = "qwen3_next",
+     .traits = {.has_unit_offset_norms = true,
+                .has_qk_norm = true,
+                .has_gated_attention = true,
+                .has_shared_expert_gate = true},
+     .keys = ConfigKeys::None,
+     .has_experts = true,
+     .is_simulated_only = true},
+    {.architecture = "Qwen3_5ForConditionalGeneration",
+     .model_type = "qwen3_5",
+     .traits = {.has_unit_offset_norms = true, .has_qk_norm = true, .has_gated_attention = true},
+     .keys = ConfigKeys::None,
+     .is_simulated_only = true},
+    {.architecture = "Qwen3_5MoeForConditionalGeneration",
+     .model_type = "qwen3_5_moe",
+     .traits = {.has_unit_offset_norms = true,
+                .has_qk_norm = true,
+                .has_gated_attention = true,
+                .has_shared_expert_gate = true},
+     .keys = ConfigKeys::None,
+     .has_experts = true,
+     .is_simulated_only = true},
+    {.architecture = "Qwen3VLMoeForConditionalGeneration",
+     .model_type = "qwen3_vl_moe",
+     .traits = {.has_qk_norm = true},
+     .keys = ConfigKeys::None,
+     .has_experts = true,
+     .is_simulated_only = true},
 };
+
+std::string names_of(bool includes_simulated) {
+  std::string list;
+  for (const ModelFamily& family : kFamilies) {
+    if (family.keys == ConfigKeys::None) continue;
+    if (family.is_simulated_only && !includes_simulated) continue;
+    if (!list.empty()) list += ", ";
+    list += family.architecture;
+  }
+  return list;
+}
 
 }  // namespace
 
@@ -165,13 +237,8 @@ const ModelFamily* find_family(std::string_view architecture) {
   return nullptr;
 }
 
-std::string computed_architectures() {
-  std::string list;
-  for (const ModelFamily& family : kFamilies) {
-    if (!list.empty()) list += ", ";
-    list += family.architecture;
-  }
-  return list;
-}
+std::string computed_architectures() { return names_of(false); }
+
+std::string known_architectures() { return names_of(true); }
 
 }  // namespace metronome

@@ -23,8 +23,11 @@ enum class TensorNames : std::uint8_t {
 
 // Keys of config.json, where families have different ones.
 enum class ConfigKeys : std::uint8_t {
-  Llama,  // hidden_size, num_hidden_layers, ...
-  Gpt2,   // n_embd, n_layer, ...
+  None,      // such a file is not read: the family has catalogue entries only
+  Llama,     // hidden_size, num_hidden_layers, ...
+  Gpt2,      // n_embd, n_layer, ...
+  DeepSeek,  // those of Llama, kv_lora_rank, n_routed_experts, ...
+  GptOss,    // those of Llama, num_local_experts
 };
 
 // Values that transformers' configuration classes supply where a file is silent. -1 = the file must
@@ -68,14 +71,17 @@ struct ModelFamily {
   bool has_multipliers = false;         // Granite's, of embeddings, residuals, scores and logits
   bool is_nested = false;               // the language model is under text_config
   bool has_experts = false;
-  bool has_vision = false;  // a tower under vision_config, and M-RoPE
+  bool has_vision = false;         // a tower under vision_config, and M-RoPE
+  bool is_simulated_only = false;  // cost models know it, no executor computes it
 };
 
 // In the order in which messages list them.
 std::span<const ModelFamily> model_families();
 // Null: no family has that class name.
 const ModelFamily* find_family(std::string_view architecture);
-// "LlamaForCausalLM, MistralForCausalLM, ...".
+// "LlamaForCausalLM, MistralForCausalLM, ...": those that executors compute.
 std::string computed_architectures();
+// And those whose files only cost models read.
+std::string known_architectures();
 
 }  // namespace metronome

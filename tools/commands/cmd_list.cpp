@@ -29,7 +29,7 @@ std::string scaled_text(std::int64_t number, const char* giga, const char* mega)
 
 void list_models(const Arguments&) {
   std::vector<Row> rows = {{"model", "parameters", "layers", "heads/kv", "weights", "KV kB/token",
-                            "context", "also found as"}};
+                            "state MB", "context", "also found as"}};
   for (const ModelConfig& model : all_models()) {
     const std::vector<std::string> names = repositories_of(model.name);
     std::string also = names.empty() ? "" : names.front();
@@ -39,6 +39,7 @@ void list_models(const Arguments&) {
                     std::to_string(model.n_heads) + "/" + std::to_string(model.n_kv_heads),
                     scaled_text(model.weight_bytes(), " GB", " MB"),
                     fixed_text(static_cast<double>(model.kv_bytes_per_token()) / 1e3, 1),
+                    fixed_text(static_cast<double>(model.state_bytes()) / 1e6, 1),
                     std::to_string(model.max_position_embeddings), also});
   }
   std::cout << aligned_rows(rows);

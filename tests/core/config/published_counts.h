@@ -9,7 +9,8 @@ namespace metronome::testing {
 
 inline const std::map<std::string, std::int64_t>& published_counts() {
   // Elements of the checkpoints on Hugging Face. Gemma-3-4B: the language model as keras-hub
-  // counts it (gemma3_4b_text), with 64 rows less in its embedding table.
+  // counts it (gemma3_4b_text), with 64 rows less in its embedding table. Qwen3-Next, Qwen3.5,
+  // Qwen3-VL, DeepSeek-V3 and gpt-oss: transformers' classes, without multi-token prediction.
   static const std::map<std::string, std::int64_t> counts = {
       {"llama-3.2-1b", 1'235'814'400},
       {"llama-3.2-3b", 3'212'749'824},
@@ -32,7 +33,18 @@ inline const std::map<std::string, std::int64_t>& published_counts() {
       {"qwen3-30b-a3b", 30'532'122'624},
       {"mixtral-8x7b", 46'702'792'704},
       {"qwen3-235b-a22b", 235'093'634'560},
-      {"gpt-oss-120b", 116'789'048'640},
+      {"gpt-oss-20b", 20'914'757'184},
+      {"gpt-oss-120b", 116'829'156'672},
+      {"qwen3-next-80b-a3b", 79'674'391'296},
+      {"qwen3.5-9b", 9'409'813'744},
+      {"qwen3.5-27b", 27'356'728'560},
+      {"qwen3.5-35b-a3b", 35'107'181'936},
+      {"qwen3.5-122b-a10b", 122'562'817'776},
+      {"qwen3.5-397b-a17b", 396'802'360'816},
+      {"qwen3-vl-4b", 4'437'815'808},
+      {"qwen3-vl-8b", 8'767'123'696},
+      {"qwen3-vl-30b-a3b", 31'070'754'032},
+      {"deepseek-v3", 671'026'419'200},
       {"minimax-m2.5", 228'689'320'448},
       {"opt-13b", 12'840'514'560},
       {"qwen2.5-0.5b", 494'032'768},

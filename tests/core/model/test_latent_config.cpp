@@ -1,0 +1,184 @@
+// config.json of DeepSeek-V3 and gpt-oss.
+#include <memory>
+#include <string>
+#include <utility>
+#include <vector>
+
+#include "core/model/model_catalogue.h"
+#include "core/model/model_family.h"
+#include "tests/catch.h"
+#include "tests/error_of.h"
+#include "tests/expected.h"
+
+namespace metronome {
+namespace {
+
+using testing::change_text;
+using testing::error_of;
+using testing::replaced;
+
+// As published, but for keys that say nothing here.
+const char* const kDeepSeekJson = R"({
+  "architectures": [
+    "DeepseekV3ForCausalLM"
+  ],
+  "attention_bias": false,
+  "eos_token_id": 1,
+  "first_k_dense_replace": 3,
+  "hidden_act": "silu",
+  "hidden_size": 7168,
+  "intermediate_size": 18432,
+  "kv_lora_rank": 512,
+  "max_position_embeddings": 163840,
+  "model_type": "deepseek_v3",
+  "moe_intermediate_size": 2048,
+  "moe_layer_freq": 1,
+  "n_group": 8,
+  "n_routed_experts": 256,
+  "n_shared_experts": 1,
+  "norm_topk_prob": true,
+  "num_attention_heads": 128,
+  "num_experts_per_tok": 8,
+  "num_hidden_layers": 61,
+  "num_key_value_heads": 128,
+  "num_nextn_predict_layers": 1,
+  "q_lora_rank": 1536,
+  "qk_nope_head_dim": 128,
+  "qk_rope_head_dim": 64,
+  "quantization_config": {
+    "activation_scheme": "dynamic",
+    "fmt": "e4m3",
+    "quant_method": "fp8",
+    "weight_block_size": [
+      128,
+      128
+    ]
+  },
+  "rms_norm_eps": 1e-06,
+  "rope_scaling": {
+    "beta_fast": 32,
+    "beta_slow": 1,
+    "factor": 40,
+    "mscale": 1.0,
+    "mscale_all_dim": 1.0,
+    "original_max_position_embeddings": 4096,
+    "type": "yarn"
+  },
+  "rope_theta": 10000,
+  "routed_scaling_factor": 2.5,
+  "scoring_func": "sigmoid",
+  "tie_word_embeddings": false,
+  "topk_group": 4,
+  "topk_method": "noaux_tc",
+  "torch_dtype": "bfloat16",
+  "v_head_dim": 128,
+  "vocab_size": 129280
+})";
+
+const char* const kGptOssJson = R"({
+  "architectures": [
+    "GptOssForCausalLM"
+  ],
+  "attention_bias": true,
+  "eos_token_id": 200002,
+  "experts_per_token": 4,
+  "head_dim": 64,
+  "hidden_act": "silu",
+  "hidden_size": 2880,
+  "initial_context_length": 4096,
+  "intermediate_size": 2880,
+  "max_position_embeddings": 131072,
+  "model_type": "gpt_oss",
+  "num_attention_heads": 64,
+  "num_experts_per_tok": 4,
+  "num_hidden_layers": 24,
+  "num_key_value_heads": 8,
+  "num_local_experts": 32,
+  "quantization_config": {
+    "modules_to_not_convert": [
+      "model.layers.*.self_attn",
+      "model.layers.*.mlp.router",
+      "model.embed_tokens",
+      "lm_head"
+    ],
+    "quant_method": "mxfp4"
+  },
+  "rms_norm_eps": 1e-05,
+  "rope_scaling": {
+    "beta_fast": 32.0,
+    "beta_slow": 1.0,
+    "factor": 32.0,
+    "original_max_position_embeddings": 4096,
+    "rope_type": "yarn",
+    "truncate": false
+  },
+  "rope_theta": 150000,
+  "sliding_window": 128,
+  "swiglu_limit": 7.0,
+  "tie_word_embeddings": false,
+  "vocab_size": 201088
+})";
+
+ModelConfig parse_text(const std::string& json) {
+  return parse_hugging_face_config(json, "config.json", "parsed");
+}
+
+TEST_CASE("config.json of DeepSeek-V3 and gpt-oss", "[sim][catalogue][latent]") {
+  const std::pair<const char*, const char*> files[] = {{kDeepSeekJson, "deepseek-v3"},
+                                                       {kGptOssJson, "gpt-oss-20b"}};
+  for (const auto& [json, name] : files) {
+    INFO(name);
+    ModelConfig model = parse_text(json);
+    model.name = name;
+    CHECK(model == find_model(name, {}));
+  }
+  // Without quantised weights the architecture is what no executor computes.
+  const std::string plain = replaced(kDeepSeekJson, "quantization_config", "quantisation");
+  CHECK(parse_text(plain).unsupported ==
+        "architecture: 'DeepseekV3ForCausalLM' is not supported; allowed: " +
+            computed_architectures());
+  CHECK(computed_architectures().find("Deepseek") == std::string::npos);
+}
+
+TEST_CASE("defaults and parts of latent attention in config.json", "[sim][catalogue][latent]") {
+  const auto changed = [](const char* before, const char* after) {
+    return parse_text(replaced(kDeepSeekJson, before, after));
+  };
+  CHECK(changed(R"("q_lora_rank": 1536,)", "").latent_attention.q_rank == 1536);
+  CHECK(changed(R"("q_lora_rank": 1536,)", R"("q_lora_rank": null,)").latent_attention.q_rank == 0);
+  CHECK(changed(R"("n_shared_experts": 1,)", R"("n_shared_experts": 2,)").shared_expert_ffn_dim ==
+        4096);
+  CHECK(changed(R"("first_k_dense_replace": 3,)", R"("first_k_dense_replace": 99,)").n_experts ==
+        0);
+  CHECK(!changed(R"("norm_topk_prob": true,)", R"("norm_topk_prob": false,)")
+             .has_normalised_expert_weights);
+  CHECK(changed(R"("mscale_all_dim": 1.0,)", "").attention_multiplier == 0);
+}
+
+TEST_CASE("malformed config.json of DeepSeek-V3 and gpt-oss", "[sim][catalogue][latent]") {
+  testing::Answers answers("catalogue/latent.txt");
+  const std::vector<std::pair<std::string, std::string>> changes = {
+      {R"("kv_lora_rank": 512)", R"("kv_lora_rank": 0)"},
+      {R"("kv_lora_rank": 512)", R"("kv_lora_rank": 100000)"},
+      {R"("v_head_dim": 128)", R"("v_head_dim": 0)"},
+      {R"("num_key_value_heads": 128)", R"("num_key_value_heads": 64)"},
+      {R"("attention_bias": false)", R"("attention_bias": true)"},
+      {R"("moe_layer_freq": 1)", R"("moe_layer_freq": 2)"},
+      {R"("n_shared_experts": 1)", R"("n_shared_experts": 5000)"},
+      {R"("n_group": 8)", R"("n_group": 0)"},
+      {R"("topk_group": 4)", R"("topk_group": 9)"},
+      {R"("num_experts_per_tok": 8)", R"("num_experts_per_tok": 300)"},
+      {R"("DeepseekV3ForCausalLM")", R"("DeepseekV2ForCausalLM")"}};
+  for (const auto& change : changes) {
+    answers.add(change_text(change.first, change.second), error_of([&] {
+                  parse_text(replaced(kDeepSeekJson, change.first, change.second));
+                }));
+  }
+  answers.add("gpt-oss without experts", error_of([&] {
+                parse_text(replaced(kGptOssJson, R"("num_local_experts": 32)",
+                                    R"("num_local_experts": 0)"));
+              }));
+}
+
+}  // namespace
+}  // namespace metronome
