@@ -94,7 +94,7 @@ std::string vision_error(const VisionTower& tower, std::int64_t hidden_dim, std:
       {"merge_size", tower.merge_size, 1, 16},
       {"out_dim", tower.out_dim, hidden_dim, hidden_dim},
       {"num_positions", tower.num_positions, 1, 1 << 20},
-      {"image_token", tower.image_token, 0, vocab_size - 1},
+      {"image_token", tower.image_token, -1, vocab_size - 1},
   };
   for (const Bound& bound : bounds) {
     if (bound.value >= bound.min && bound.value <= bound.max) continue;

@@ -36,7 +36,7 @@ WorkloadInput::WorkloadInput(const Workload& workload, std::uint64_t seed, std::
 
 void WorkloadInput::prompt(RequestId request, std::vector<TokenId>& out) const {
   workload_.prompt_token_ids(index(request), seed_, vocab_size_, out);
-  if (tower_.is_empty()) return;
+  if (tower_.image_token < 0) return;
   for (const EncoderItem& item : workload_.encoder_items(request)) {
     const auto first = out.begin() + item.begin + item.first_embedding;
     std::fill_n(first, item.num_embeddings, TokenId{tower_.image_token});
