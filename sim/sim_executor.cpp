@@ -11,13 +11,19 @@ namespace metronome {
 // The device takes the step that the host planned at `now`.
 StepTimes SimExecutor::take(const StepPlan& plan, TimeNs now) {
   const StepCost cost = cost_model_.step_cost(plan);
+  TimeNs encode_ns = 0;
+  if (!plan.encodings.empty()) {
+    METRONOME_CHECK(encoder_ != nullptr, "who plans images gives their cost");
+    encode_ns = encoder_->time_ns(plan.encodings);
+  }
   const TimeNs started_at = std::max(now + cost_model_.host_gap_ns(plan), device_free_at_);
-  device_free_at_ = started_at + cost.total_ns;
+  device_free_at_ = started_at + encode_ns + cost.total_ns;
   return {.planned_at = now,
           .started_at = started_at,
           .finished_at = device_free_at_,
           .decode_only_ns = cost.decode_only_ns,
           .draft_ns = cost.draft_ns,
+          .encode_ns = encode_ns,
           .is_extrapolated = cost.is_extrapolated};
 }
 
@@ -30,6 +36,7 @@ void SimExecutor::note(std::int64_t step_index, const StepTimes& times) {
   result.finished_at = times.finished_at;
   result.decode_only_ns = times.decode_only_ns;
   result.draft_ns = times.draft_ns;
+  result.encode_ns = times.encode_ns;
   result.is_extrapolated = times.is_extrapolated;
   ++num_launched_;
 }

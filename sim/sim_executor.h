@@ -12,6 +12,7 @@
 #include "core/engine/executor.h"
 #include "sim/cost/cost_model.h"
 #include "sim/drafts/acceptance.h"
+#include "sim/encoder_cost.h"
 
 namespace metronome {
 
@@ -19,10 +20,11 @@ namespace metronome {
 // one step in flight the gap lies between steps; with two it overlaps the previous step.
 class SimExecutor final : public Executor {
  public:
-  // Both outlive the executor. `acceptance` draws the results of drafts; null: the policy plans
-  // none.
-  explicit SimExecutor(CostModel& cost_model, const Acceptance* acceptance = nullptr)
-      : cost_model_(cost_model), acceptance_(acceptance) {}
+  // All outlive the executor. `acceptance` draws the results of drafts; null: the policy plans
+  // none. `encoder` prices images; null: plans have none.
+  explicit SimExecutor(CostModel& cost_model, const Acceptance* acceptance = nullptr,
+                       const EncoderCost* encoder = nullptr)
+      : cost_model_(cost_model), acceptance_(acceptance), encoder_(encoder) {}
 
   bool takes_runs() const override { return true; }
   void launch(const StepPlan& plan, const RequestTable& requests, TimeNs now) override;
@@ -45,6 +47,7 @@ class SimExecutor final : public Executor {
 
   CostModel& cost_model_;
   const Acceptance* acceptance_;
+  const EncoderCost* encoder_;
   const RequestTable* requests_ = nullptr;                 // the engine's
   std::array<std::vector<Sample>, kMaxInFlight> samples_;  // by launch, in plan order
   TimeNs device_free_at_ = 0;

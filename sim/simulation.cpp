@@ -210,6 +210,20 @@ void check_memory(const Scenario& scenario, const Simulation& simulation,
   check_longest_request(scenario, simulation, kv_capacity);
 }
 
+// Of the vision tower. Only the roofline knows it, whatever the other step times come from.
+std::optional<EncoderCost> make_encoder_cost(const Scenario& scenario,
+                                             const Simulation& simulation) {
+  if (simulation.hardware.peak_flops == 0) {
+    if (!scenario.workload.images.is_on()) return std::nullopt;
+    throw UnplacedConfigError("hardware", "required key is missing: the peaks of " +
+                                              simulation.hardware.name +
+                                              " are not known, which price the encoding of "
+                                              "images; allowed: a name of the catalogue");
+  }
+  return EncoderCost(simulation.model.vision, simulation.hardware,
+                     scenario.cost_model.tensor_parallel_size, simulation.model.bytes_per_weight);
+}
+
 }  // namespace
 
 std::unique_ptr<StepTimePredictor> make_step_predictor(const Scenario& scenario,
@@ -254,6 +268,9 @@ Simulation prepare_simulation(const Scenario& scenario) try {
   if (simulation.setup.scheduler.vllm.num_speculative_tokens > 0) {
     simulation.acceptance.emplace(scenario.speculative, scenario.seed);
   }
+  if (!simulation.model.vision.is_empty()) {
+    simulation.encoder_cost = make_encoder_cost(scenario, simulation);
+  }
   simulation.cold_start_ns = std::llround(scenario.cost_model.cold_start_ms * 1e6);
   const FrontEndConfig& front_end = scenario.cost_model.frontend;
   simulation.front_end = {std::llround(front_end.fixed_ms * 1e6),
@@ -274,14 +291,16 @@ RunOutcome Simulation::run(const Workload& workload, Clock& clock,
                            std::span<EventSink* const> sinks, const ProgressFn& progress) {
   // Steps are far cheaper than a progress check.
   constexpr std::int64_t kStepsPerProgress = 1024;
-  SimExecutor simulated(*cost_model, acceptance ? &*acceptance : nullptr);
+  SimExecutor simulated(*cost_model, acceptance ? &*acceptance : nullptr,
+                        encoder_cost ? &*encoder_cost : nullptr);
   ColdStart executor(simulated, clock, cold_start_ns);
   return run_workload(setup, executor, clock, workload, sinks, progress, kStepsPerProgress,
                       front_end);
 }
 
 void Simulation::serve(RequestFeed& feed, Clock& clock, std::span<EventSink* const> sinks) {
-  SimExecutor simulated(*cost_model, acceptance ? &*acceptance : nullptr);
+  SimExecutor simulated(*cost_model, acceptance ? &*acceptance : nullptr,
+                        encoder_cost ? &*encoder_cost : nullptr);
   TokenExecutor with_tokens(simulated, feed);
   ColdStart executor(with_tokens, clock, cold_start_ns);
   serve_requests(setup, executor, clock, feed, sinks);

@@ -10,6 +10,7 @@
 #include "core/scenario/scenario.h"
 #include "sim/cost/cost_model.h"
 #include "sim/drafts/acceptance.h"
+#include "sim/encoder_cost.h"
 #include "sim/step_noise.h"
 
 namespace metronome {
@@ -17,8 +18,9 @@ namespace metronome {
 struct Simulation final : PreparedRun {
   HardwareSpec hardware;
   std::unique_ptr<CostModel> cost_model;
-  NoisyCostModel* noise = nullptr;       // same object as `cost_model`, if its times are drawn
-  std::optional<Acceptance> acceptance;  // of drafts, if there are any
+  NoisyCostModel* noise = nullptr;          // same object as `cost_model`, if its times are drawn
+  std::optional<Acceptance> acceptance;     // of drafts, if there are any
+  std::optional<EncoderCost> encoder_cost;  // of a model with a vision tower
   TimeNs cold_start_ns = 0;
 
   void draw_noise(std::int32_t n) override;

@@ -23,6 +23,7 @@ const StepResult& TokenExecutor::collect() {
   result_.finished_at = timed.finished_at;
   result_.decode_only_ns = timed.decode_only_ns;
   result_.draft_ns = timed.draft_ns;
+  result_.encode_ns = timed.encode_ns;
   result_.is_extrapolated = timed.is_extrapolated;
   result_.failed = timed.failed;
   result_.error = timed.error;

@@ -15,6 +15,7 @@
 #include "core/engine/engine.h"
 #include "core/engine/policies/registry.h"
 #include "tests/core/engine/kv/kv_oracle.h"
+#include "tests/encoder_oracle.h"
 
 namespace metronome::testing {
 
@@ -40,6 +41,9 @@ class CheckingExecutor final : public Executor {
   std::function<bool(RequestId, std::int32_t num_positions)> stops;
   explicit CheckingExecutor(bool takes_runs = false) : takes_runs_(takes_runs) {}
 
+  EncoderOracle* encoder = nullptr;  // checks the encoding of images, where given
+  // Of images that a failed step should have encoded: requests that used them, by generation.
+  std::vector<std::pair<RequestId, std::uint8_t>> spoiled;
   KvOracle* oracle = nullptr;   // checks the contents of blocks, where given
   std::vector<StepPlan> plans;  // every plan launched, with every chunk
   std::int64_t num_runs = 0;    // plans with a run of decodes
@@ -55,6 +59,7 @@ class CheckingExecutor final : public Executor {
     }
     check_plan(plan, requests);
     if (oracle != nullptr) oracle->compute(plan, requests);
+    if (encoder != nullptr) encoder->launch(plan);
     plans.push_back(plan);
     StepResult result;
     result.step_index = plan.step_index;
@@ -79,6 +84,8 @@ class CheckingExecutor final : public Executor {
     last_ = std::move(in_flight_.front());
     in_flight_.pop_front();
     if (oracle != nullptr && last_.failed) oracle->spoil(last_.step_index);
+    spoiled.clear();
+    if (encoder != nullptr && last_.failed) spoiled = encoder->spoil(last_.step_index);
     return last_;
   }
 

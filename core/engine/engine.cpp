@@ -26,7 +26,8 @@ Engine::Engine(const EngineSetup& setup, Executor& executor, Clock& clock,
                                  .plans_runs = executor.takes_runs(),
                                  .kv_cache = kv_cache_,
                                  .requests = requests_,
-                                 .predictor = setup.predictor};
+                                 .predictor = setup.predictor,
+                                 .encoder = setup.encoder};
   scheduler_ = setup.make_scheduler ? setup.make_scheduler(context) : policy->make(context);
   const auto takes_runs = [](const EventSink* sink) { return sink->takes_runs(); };
   if (std::all_of(sinks_.begin(), sinks_.end(), takes_runs)) {
@@ -106,7 +107,14 @@ bool Engine::plan_and_launch() {
   }
   for (const RequestId id : plan.admitted) emit(EventKind::Admitted, requests_[id]);
   num_unrecorded_preemptions_ += static_cast<std::int32_t>(plan.preempted.size());
-  if (plan.empty()) return false;
+  if (plan.empty()) {
+    unreported_freed_.insert(unreported_freed_.end(), plan.freed_contents.begin(),
+                             plan.freed_contents.end());
+    return false;
+  }
+  plan.freed_contents.insert(plan.freed_contents.begin(), unreported_freed_.begin(),
+                             unreported_freed_.end());
+  unreported_freed_.clear();
   plan.num_preempted = std::exchange(num_unrecorded_preemptions_, 0);
   executor_.launch(plan, requests_, now);
   ++next_step_index_;
@@ -313,6 +321,7 @@ void Engine::emit_repeats(const StepPlan& last, std::span<const StepTimes> times
 
 void Engine::check_integrity() const {
   kv_cache_.check_integrity(requests_);
+  scheduler_->check_encoder();
   if (num_in_flight_ > 0) return;
   for (std::size_t i = 0; i < requests_.size(); ++i) {
     if (!requests_.has(static_cast<RequestId>(i))) continue;

@@ -30,6 +30,7 @@ struct EngineSetup {
   std::int32_t async_depth = 1;           // steps in flight: 1 or 2
   StepShape step_shape = StepShape::Mixed;
   StepTimePredictor* predictor = nullptr;  // outlives the engine; for policies that need one
+  EncoderSetup encoder;                    // of models with images; `items` outlives the engine
   // Creates the scheduler instead of the policy that `scheduler` names; empty: use that policy.
   std::function<std::unique_ptr<Scheduler>(const SchedulerContext&)> make_scheduler;
 };
@@ -145,6 +146,7 @@ class Engine {
   std::size_t num_ended_ = 0;
   std::size_t num_reported_ = 0;                 // of those, reported to the arrival source
   std::int32_t num_unrecorded_preemptions_ = 0;  // by plans with nothing to compute
+  std::vector<std::uint64_t> unreported_freed_;  // StepPlan::freed_contents of such plans
   std::array<std::string, kNumEndReasons> first_messages_;
 };
 

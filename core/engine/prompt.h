@@ -20,7 +20,7 @@ struct PromptSegment {
 struct EncoderItem {
   std::uint64_t content = 0;  // equal contents have equal embeddings, and equally many
   std::int32_t begin = 0;
-  std::int32_t num_tokens = 0;  // that stand for it, >= 1
+  std::int32_t num_tokens = 0;  // placeholders, >= 1
   // Positions [begin + first_embedding, + num_embeddings) take an embedding. Those around them are
   // text, as the marks at both ends of an image in some models.
   std::int32_t first_embedding = 0;

@@ -20,6 +20,7 @@ Scheduler::Scheduler(const SchedulerContext& context)
       waiting_(context.config.order),
       plans_runs_(context.plans_runs && kv_cache_.allows_runs()) {
   METRONOME_CHECK(step_shape_ != StepShape::Auto, "the step shape is resolved before");
+  if (context.encoder.items != nullptr) encoder_.emplace(context.encoder);
 }
 
 void Scheduler::plan(StepPlan& plan, std::int64_t step_index, TimeNs now) {
@@ -33,6 +34,8 @@ void Scheduler::plan(StepPlan& plan, std::int64_t step_index, TimeNs now) {
   plan.admitted.clear();
   plan.preempted.clear();
   plan.refused.clear();
+  plan.freed_contents.clear();
+  plan.encodings.clear();
   plan.num_prefill_tokens = 0;
   plan.num_decode_tokens = 0;
   plan.num_next_drafts = 0;
@@ -41,8 +44,10 @@ void Scheduler::plan(StepPlan& plan, std::int64_t step_index, TimeNs now) {
   begin_run_plan();
   retire();
   kv_cache_.begin_plan();
+  if (encoder_) encoder_->begin_plan();
   fill_plan();
   kv_cache_.end_plan();
+  if (encoder_) encoder_->take_freed(plan.freed_contents);
   build_passes();
   if (takes_run_) extend_run();
   if (!plan.empty()) {
@@ -146,6 +151,7 @@ bool Scheduler::plan_prefill(Request& request, std::int32_t num_tokens) {
 }
 
 void Scheduler::add_chunk(Request& request, std::int32_t num_tokens) {
+  if (encoder_) plan_encodings(request, num_tokens);
   const bool is_decode = request.state == RequestState::Decode;
   const bool completes = is_decode || num_tokens == request.num_uncomputed_tokens();
   plan_->chunks.push_back({.request = request.id,
@@ -259,6 +265,7 @@ bool Scheduler::make_room(Request& request, std::int32_t num_positions) {
 void Scheduler::preempt(Request& victim) {
   leave_running(victim);
   leave_run(victim);
+  release_encoded(victim);
   kv_cache_.release(victim);
   victim.computed_tokens = 0;
   victim.cached_tokens = 0;
@@ -287,6 +294,7 @@ void Scheduler::leave_running(Request& request) {
 
 // Removes the chunks of `request` from the current plan.
 void Scheduler::unschedule(Request& request) {
+  if (encoder_) encoder_->unplan(request.id, plan_->encodings);
   std::erase_if(plan_->chunks, [&](const ScheduledChunk& chunk) {
     if (chunk.request != request.id) return false;
     kv_cache_.unplan(request, chunk.first_position);
@@ -377,6 +385,8 @@ void Scheduler::commit_chunks(StepPlan& plan, const TakeToken& take_token,
     } else if (chunk.generation == request.generation) [[likely]] {
       METRONOME_CHECK(request.num_cached_tokens() == chunk.first_position,
                       "chunks of a request are computed without gaps");
+      if (encoder_) [[unlikely]]
+        release_computed_items(request);
       request.cached_tokens += chunk.num_tokens;
       if (hashes_at_commit) [[unlikely]]
         kv_cache_.commit(request, chunk.samples_token);
@@ -421,6 +431,7 @@ void Scheduler::fail(const StepPlan& plan, CommitReport& report) {
     Request& request = requests_[chunk.request];
     if (!request.has_ended()) fail_one(request);
   }
+  if (encoder_) fail_encodings(plan, fail_one);
   kv_cache_.forget_free_blocks();
   if (invalid.empty()) return;
   // The step in flight may use blocks that the failed step should have filled.
@@ -440,6 +451,18 @@ void Scheduler::fail(const StepPlan& plan, CommitReport& report) {
   }
   // These requests kept the blocks in the radix tree until now.
   if (has_freed) kv_cache_.forget_free_blocks();
+}
+
+// The step in flight may use embeddings that the failed step should have made.
+template <class FailOne>
+void Scheduler::fail_encodings(const StepPlan& plan, const FailOne& fail_one) {
+  if (plan.encodings.empty()) return;
+  for (Request* request : running_) {
+    if (!request->has_ended() && encoder_->holds_any(request->id, plan.encodings)) {
+      fail_one(*request);
+    }
+  }
+  encoder_->forget(plan.encodings);
 }
 
 void Scheduler::finish(Request& request, EndReason reason, CommitReport& report) {
@@ -471,6 +494,7 @@ void Scheduler::end(Request& request, RequestState state, EndReason reason) {
 void Scheduler::close(Request& request, RequestState state, EndReason reason) {
   leave_run(request);
   on_end(request, reason);
+  release_encoded(request);
   kv_cache_.release_ended(request);
   ++request.generation;
   request.transition_to(state);

@@ -6,11 +6,13 @@
 
 #include <cstdint>
 #include <memory>
+#include <optional>
 #include <span>
 #include <string>
 #include <vector>
 
 #include "core/engine/decode_run.h"
+#include "core/engine/encoder_cache.h"
 #include "core/engine/engine_config.h"
 #include "core/engine/kv/kv_cache.h"
 #include "core/engine/request.h"
@@ -30,10 +32,11 @@ struct SchedulerContext {
   KvCacheManager& kv_cache;
   RequestTable& requests;
   StepTimePredictor* predictor = nullptr;  // for policies that use predicted times
+  EncoderSetup encoder = {};               // of models with images
 
   SchedulerContext with(const SchedulerConfig& other) const {
-    return {other,      max_num_seqs, max_model_len, step_shape,
-            plans_runs, kv_cache,     requests,      predictor};
+    return {other,    max_num_seqs, max_model_len, step_shape, plans_runs,
+            kv_cache, requests,     predictor,     encoder};
   }
   SchedulerContext without_runs() const {
     SchedulerContext context = *this;
@@ -101,6 +104,9 @@ class Scheduler {
   virtual std::string remark() const { return {}; }
 
   const WaitingQueue& waiting() const { return waiting_; }
+  const EncoderCache* encoder() const { return encoder_ ? &*encoder_ : nullptr; }
+  // Throws InvariantError unless the encoder cache agrees with the requests that hold its entries.
+  void check_encoder() const;
   // In service order. Includes the requests that ended since the last plan.
   const std::vector<Request*>& running() const { return running_; }
   std::size_t num_waiting() const { return waiting_.size(); }
@@ -140,6 +146,17 @@ class Scheduler {
   void refuse(Request& request);
   // Fails a running request that has no room, with the reason of a failed step.
   void give_up(Request& request);
+  // As many of the next `num_tokens` tokens from `first` on as the encoder's budget and cache allow
+  // (EncoderCache::fit). Requires `num_lookahead` tokens that a drafter reads behind them. Call it
+  // before the request gets its blocks, and then add_chunk() or release_encoded().
+  std::int32_t fit_to_encoder(const Request& request, std::int32_t first, std::int32_t num_tokens,
+                              std::int32_t num_lookahead) {
+    return encoder_ ? encoder_->fit(request.id, first, num_tokens, num_lookahead) : num_tokens;
+  }
+  // Gives back what a request holds of the encoder cache.
+  void release_encoded(const Request& request) {
+    if (encoder_) encoder_->release(request.id);
+  }
   // Tokens of the chunk of `request` in this plan; 0 without a chunk.
   std::int32_t num_planned_tokens(const Request& request) const;
 
@@ -198,6 +215,11 @@ class Scheduler {
 
  private:
   void retire();
+  // Of models with images; in scheduler_encoder.cpp.
+  void plan_encodings(const Request& request, std::int32_t num_tokens);
+  void release_computed_items(const Request& request);
+  template <class FailOne>
+  void fail_encodings(const StepPlan& plan, const FailOne& fail_one);
   // Of the run of decodes; in scheduler_run.cpp.
   void begin_run_plan();
   std::int32_t position_in_run(const Request& request) const {
@@ -239,6 +261,7 @@ class Scheduler {
   KvCacheManager& kv_cache_;
   RequestTable& requests_;
   WaitingQueue waiting_;
+  std::optional<EncoderCache> encoder_;  // empty: a model without images
   // In service order: admission order, or under `priority` by priority and then submission. The
   // last one is preempted first. Ended requests are removed at the next plan.
   std::vector<Request*> running_;

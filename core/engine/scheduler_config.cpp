@@ -59,6 +59,8 @@ void visit_fields(FieldVisitor& visitor, VllmConfig& config) {
   visitor.integer("prefill_schedule_interval", config.prefill_schedule_interval, 1, 1 << 20,
                   "vllm 0.33 and later: steps from one with prompt tokens to the next, while "
                   "requests decode and the queue is short");
+  visitor.boolean("disable_chunked_mm_input", config.disable_chunked_mm_input,
+                  "vllm 0.33: no chunk ends inside an image");
 }
 
 void visit_fields(FieldVisitor& visitor, SarathiConfig& config) {

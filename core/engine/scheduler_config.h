@@ -48,6 +48,7 @@ struct VllmConfig {
   bool long_prefill_token_threshold_adaptive = false;
   // Steps from one with prompt tokens to the next, while requests decode and the queue is short.
   std::int32_t prefill_schedule_interval = 1;
+  bool disable_chunked_mm_input = false;  // no chunk ends inside an image
   // Not keys: speculative decoding, by the rules of 0.33. A decode verifies so many drafts at most;
   // 0 = none.
   std::int32_t num_speculative_tokens = 0;

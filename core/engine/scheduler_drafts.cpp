@@ -59,6 +59,7 @@ void Scheduler::commit_output(Request& request, ScheduledChunk& chunk, const Chu
   const bool holds_kv = chunk.generation == request.generation;
   METRONOME_CHECK(holds_kv || request.state == RequestState::Waiting,
                   "admitted with a chunk in flight");
+  if (encoder_ && holds_kv) release_computed_items(request);
   const std::int32_t num_before = request.num_output_tokens();
   const std::int32_t num_allowed =
       std::min(output.num_tokens, request.max_output_tokens - num_before);

@@ -124,6 +124,8 @@ void Scheduler::extend_run() {
     if (request.has_last_token_in_flight()) continue;
     while (next < chunks.size() && chunks[next].request != request.id) ++next;
     if (next == chunks.size()) return;
+    // Each commit may release an image that ends its prompt.
+    if (encoder_ && encoder_->is_held_by(request.id)) return;
     // A step of an earlier run is in flight.
     if (request.run_end > run_clock_.num_committed) return;
     request.leave_run();

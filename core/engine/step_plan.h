@@ -146,6 +146,7 @@ struct StepTimes {
   TimeNs finished_at = 0;
   TimeNs decode_only_ns = kNoTime;
   TimeNs draft_ns = 0;
+  TimeNs encode_ns = 0;
   bool is_extrapolated = false;
   std::int32_t num_used_blocks = 0;  // StepPlan::num_used_blocks, if repeated
 };
@@ -160,6 +161,9 @@ struct StepResult {
   // The part of decode_only_ns that drafts added: to be verified, and to be proposed for the next
   // step. 0 without drafts.
   TimeNs draft_ns = 0;
+  // The part of the step's time that encodes images; no part of decode_only_ns. 0: none, or
+  // unknown.
+  TimeNs encode_ns = 0;
   // A cost model predicted the times outside the range of its measurements.
   bool is_extrapolated = false;
   bool failed = false;  // the requests of the plan get no tokens and end as Failed

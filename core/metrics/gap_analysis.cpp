@@ -104,6 +104,7 @@ NonNegativeFit::Row terms_of(const StepEntry& step, bool has_prefill) {
 void GapParts::operator+=(const GapParts& other) {
   decode_ns += other.decode_ns;
   draft_ns += other.draft_ns;
+  encode_ns += other.encode_ns;
   prefill_ns += other.prefill_ns;
   host_ns += other.host_ns;
   waiting_ns += other.waiting_ns;
@@ -162,6 +163,7 @@ void GapAnalysis::sum_steps() {
   TimeNs device_free_at = 0;
   TimeNs decode_sum = 0;
   TimeNs prefill_sum = 0;
+  TimeNs encode_sum = 0;
   std::size_t s = 0;
   for (const StepEntry& step : record_.steps) {
     const TimeNs duration = step.finished_at - std::max(step.started_at, device_free_at);
@@ -175,6 +177,9 @@ void GapAnalysis::sum_steps() {
     decode_sum_.push_back(decode_sum += decode_ns);
     if (record_.drafts.num_drafts > 0) draft_times_.push_back(step.draft_ns);
     prefill_sum_.push_back(prefill_sum += duration - decode_ns);
+    if (record_.has_encodings) {
+      encode_sum_.push_back(encode_sum += std::min(step.encode_ns, duration - decode_ns));
+    }
     ++s;
   }
 }
@@ -206,7 +211,8 @@ GapParts GapAnalysis::parts(const TokenGap& gap) const {
   parts.draft_ns = draft_ns(gap.step_after);
   parts.decode_ns = decode_ns(gap.step_after) - parts.draft_ns;
   parts.waiting_ns = decode_sum(gap.step_after - 1) - decode_sum(gap.step_before);
-  parts.prefill_ns = prefill_sum(gap.step_after) - prefill_sum(gap.step_before);
+  parts.encode_ns = encode_sum(gap.step_after) - encode_sum(gap.step_before);
+  parts.prefill_ns = prefill_sum(gap.step_after) - prefill_sum(gap.step_before) - parts.encode_ns;
   parts.host_ns = whole - parts.total_ns();
   return parts;
 }
@@ -270,7 +276,8 @@ void GapAnalysis::add_step(std::int32_t step, std::int64_t num_gaps, GapParts& s
       record_.steps.finished_at(at(step)) - record_.steps.finished_at(at(step - 1));
   sum.decode_ns += num_gaps * (decode_ns(step) - draft_ns(step));
   sum.draft_ns += num_gaps * draft_ns(step);
-  sum.prefill_ns += num_gaps * prefill_ns(step);
+  sum.encode_ns += num_gaps * encode_ns(step);
+  sum.prefill_ns += num_gaps * (prefill_ns(step) - encode_ns(step));
   sum.host_ns += num_gaps * (whole - decode_ns(step) - prefill_ns(step));
 }
 

@@ -17,13 +17,14 @@ namespace metronome {
 struct GapParts {
   TimeNs decode_ns = 0;      // the decodes of the step that gave the token: always needed
   TimeNs draft_ns = 0;       // what drafts added to these decodes
+  TimeNs encode_ns = 0;      // encoding of images, in that step or in earlier steps of the gap
   TimeNs prefill_ns = 0;     // prefill chunks in that step or in earlier steps of the gap
   TimeNs host_ns = 0;        // the device was idle between steps
   TimeNs waiting_ns = 0;     // decodes of steps that did not include the request
   TimeNs preemption_ns = 0;  // the whole gap, if the request itself was preempted in it
 
   TimeNs total_ns() const {
-    return decode_ns + draft_ns + prefill_ns + host_ns + waiting_ns + preemption_ns;
+    return decode_ns + draft_ns + encode_ns + prefill_ns + host_ns + waiting_ns + preemption_ns;
   }
   void operator+=(const GapParts& other);
   bool operator==(const GapParts&) const = default;
@@ -79,7 +80,10 @@ class GapAnalysis {
   TimeNs draft_ns(std::int32_t step) const {
     return draft_times_.empty() ? 0 : std::min(draft_times_[at(step)], decode_ns(step));
   }
+  // Of prefill chunks, with the encoding of their images.
   TimeNs prefill_ns(std::int32_t step) const { return prefill_sum(step) - prefill_sum(step - 1); }
+  // The part of prefill_ns() that encodes images.
+  TimeNs encode_ns(std::int32_t step) const { return encode_sum(step) - encode_sum(step - 1); }
   // Requests waiting for a token during a step, without those preempted in the gap.
   std::int32_t num_victims(std::int32_t step) const {
     return victims_[static_cast<std::size_t>(step)];
@@ -112,6 +116,9 @@ class GapAnalysis {
  private:
   TimeNs decode_sum(std::int32_t step) const { return step < 0 ? 0 : decode_sum_[at(step)]; }
   TimeNs prefill_sum(std::int32_t step) const { return step < 0 ? 0 : prefill_sum_[at(step)]; }
+  TimeNs encode_sum(std::int32_t step) const {
+    return step < 0 || encode_sum_.size() == 0 ? 0 : encode_sum_[at(step)];
+  }
   static std::size_t at(std::int32_t step) { return static_cast<std::size_t>(step); }
   bool is_preempted(const TokenGap& gap) const;
   void sum_steps();
@@ -129,6 +136,7 @@ class GapAnalysis {
   bool is_estimated_ = false;
   PackedColumn decode_sum_;          // over steps [0, s]
   PackedColumn prefill_sum_;         // over steps [0, s]
+  PackedColumn encode_sum_;          // the same; empty: no run with images
   std::vector<TimeNs> draft_times_;  // by step; empty: no run with drafts
   std::vector<std::int32_t> victims_;
   std::vector<PreemptionRecord> preemptions_;  // by request, then time

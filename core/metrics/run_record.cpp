@@ -310,6 +310,8 @@ void RunRecorder::on_step(const StepRecord& step, std::span<const ScheduledChunk
       note_drafts(chunks, *step.result, entry);
     entry.decode_only_ns = step.result->decode_only_ns;
     entry.draft_ns = step.result->draft_ns;
+    entry.encode_ns = step.result->encode_ns;
+    has_encodings_ = has_encodings_ || step.result->encode_ns > 0;
     entry.extrapolated = step.result->is_extrapolated;
   }
   steps_.push_back(entry);
@@ -340,6 +342,7 @@ void RunRecorder::gather_runs(RunRecord& record) {
 // Sorts the tokens by request, which keeps the order of time.
 void RunRecorder::gather_counts(RunRecord& record) const {
   record.drafts = drafts_;
+  record.has_encodings = has_encodings_;
   if (receivers_.empty()) return;
   record.first_count.resize(record.requests.size() + 1);
   for (const RequestId id : receivers_) ++record.first_count[index(id) + 1];
@@ -365,6 +368,7 @@ RunRecord RunRecorder::finish() {
   gather_runs(record);
   gather_counts(record);
   drafts_ = {};
+  has_encodings_ = false;
   receivers_ = {};
   received_ = {};
   if (!front_end_.is_off()) {

@@ -113,6 +113,7 @@ struct RunRecord {
   // By RequestId: when the front end handed a request over; empty: at its arrival.
   std::vector<TimeNs> handed_over;
   DraftCounts drafts;
+  bool has_encodings = false;  // of images, in some step
   // Tokens of each request in each step of its runs, in time order; first_count is by request.
   // Empty without drafts: one in each.
   std::vector<std::uint8_t> token_counts;
@@ -198,6 +199,7 @@ class RunRecorder final : public EventSink {
   std::int32_t last_run_step_ = kNeverEmitted;  // the last step that had the run
   // With drafts: who received how many tokens, in order of time.
   DraftCounts drafts_;
+  bool has_encodings_ = false;
   std::vector<RequestId> receivers_;
   std::vector<std::uint8_t> received_;
 };

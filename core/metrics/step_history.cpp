@@ -14,6 +14,7 @@ void StepHistory::push_back(const StepEntry& step, std::span<const StepTimes> ti
     entry.finished_at = time.finished_at;
     entry.decode_only_ns = time.decode_only_ns;
     entry.draft_ns = time.draft_ns;
+    entry.encode_ns = time.encode_ns;
     entry.extrapolated = time.is_extrapolated;
     entry.num_used_blocks = time.num_used_blocks;
     push_back(entry);
@@ -40,6 +41,7 @@ void StepHistory::push_back(const StepEntry& step) {
   const bool knows_decodes = step.decode_only_ns != kNoTime;
   put(kDecodeOnly, knows_decodes ? step.duration_ns() - step.decode_only_ns : kUnknown);
   put(kDraftTime, step.draft_ns);
+  put(kEncodeTime, step.encode_ns);
   put(kDrafted, step.num_draft_tokens);
   put(kAccepted, step.num_accepted_tokens);
   last_end_ = step.finished_at;
@@ -87,6 +89,7 @@ StepEntry StepHistory::entry_of(const Get& value, TimeNs before) const {
   step.first_prefill_chunk = number(kFirstChunk);
   step.num_prefill_chunks = number(kChunks);
   step.draft_ns = value(kDraftTime);
+  step.encode_ns = value(kEncodeTime);
   step.num_draft_tokens = number(kDrafted);
   step.num_accepted_tokens = number(kAccepted);
   const std::int64_t decode_only = value(kDecodeOnly);

@@ -38,6 +38,7 @@ struct StepEntry {
   // StepResult::decode_only_ns; kNoTime: unknown to the executor.
   TimeNs decode_only_ns = kNoTime;
   TimeNs draft_ns = 0;                   // StepResult::draft_ns
+  TimeNs encode_ns = 0;                  // StepResult::encode_ns
   std::int32_t num_draft_tokens = 0;     // of num_decode_tokens: drafts, padding among them
   std::int32_t num_accepted_tokens = 0;  // of these, received by requests
 
@@ -123,6 +124,7 @@ class StepHistory {
     kChunks,
     kDecodeOnly,  // subtracted from the duration; kUnknown
     kDraftTime,
+    kEncodeTime,
     kDrafted,
     kAccepted,
     kNumColumns

@@ -10,6 +10,16 @@
 
 namespace metronome {
 
+namespace {
+
+// Who computes blocks also computes embeddings.
+void set_items(const PromptSource& prompts, EngineSetup& setup) {
+  setup.encoder.items = &prompts;
+  setup.encoder.forgets_unfilled = setup.kv_cache.forgets_unfilled_blocks;
+}
+
+}  // namespace
+
 RunOutcome run_workload(const EngineSetup& setup, Executor& executor, Clock& clock,
                         const Workload& workload, std::span<EventSink* const> sinks,
                         const ProgressFn& progress, std::int64_t steps_per_progress,
@@ -25,7 +35,9 @@ RunOutcome run_workload(const EngineSetup& setup, Executor& executor, Clock& clo
   const PromptSource& prompts = sessions ? static_cast<const PromptSource&>(*sessions) : workload;
   ArrivalSource& clients = sessions ? static_cast<ArrivalSource&>(*sessions) : *single;
   const PrefixHasher hasher(&prompts);
-  Engine engine(setup, executor, clock, all_sinks, &hasher);
+  EngineSetup with_items = setup;
+  if (!workload.images.empty()) set_items(prompts, with_items);
+  Engine engine(with_items, executor, clock, all_sinks, &hasher);
   FrontEndArrivals handed_over(clients, front_end);
   ArrivalSource& arrivals = front_end.is_off() ? clients : handed_over;
   RunOutcome outcome;
@@ -42,7 +54,9 @@ RunOutcome run_workload(const EngineSetup& setup, Executor& executor, Clock& clo
 void serve_requests(const EngineSetup& setup, Executor& executor, Clock& clock, RequestFeed& feed,
                     std::span<EventSink* const> sinks) {
   const PrefixHasher hasher(&feed);
-  Engine engine(setup, executor, clock, sinks, &hasher);
+  EngineSetup with_items = setup;
+  if (setup.encoder.takes_images()) set_items(feed, with_items);
+  Engine engine(with_items, executor, clock, sinks, &hasher);
   for (std::int64_t step = 1;; ++step) {
     feed.exchange(engine, clock.now());
     if (step % RequestTable::kStepsPerSweep == 0) engine.forget_ended();

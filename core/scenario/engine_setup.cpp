@@ -5,6 +5,7 @@
 
 #include "core/base/error.h"
 #include "core/engine/policies/registry.h"
+#include "core/model/image_grid.h"
 #include "core/scenario/scenario_keys.h"
 
 namespace metronome {
@@ -128,6 +129,62 @@ void set_drafts(const SpeculativeConfig& drafts, std::int32_t max_num_seqs, Vllm
                                                    drafts.num_speculative_tokens, max_num_seqs);
 }
 
+// An image that no step could compute would wait forever. vLLM refuses to start in the first case
+// (vllm/config/scheduler.py).
+void check_whole_images(const Scenario& scenario, std::int64_t max_item) {
+  const VllmConfig& vllm = scenario.scheduler.vllm;
+  if (!vllm.disable_chunked_mm_input) return;
+  const std::string need =
+      ", the tokens of the largest image, which disable_chunked_mm_input "
+      "computes in one step; allowed: at least " +
+      std::to_string(max_item);
+  const std::int64_t budget = token_budget(scenario.scheduler);
+  if (budget < max_item) {
+    throw UnplacedConfigError("scheduler.max_num_batched_tokens",
+                              std::to_string(budget) + " is less than " + std::to_string(max_item) +
+                                  need + ", or a smaller workload.images.max_pixels");
+  }
+  const std::int64_t threshold = vllm.long_prefill_token_threshold;
+  if (threshold > 0 && threshold < max_item) {
+    throw UnplacedConfigError(
+        "scheduler.long_prefill_token_threshold",
+        std::to_string(threshold) + " is less than " + std::to_string(max_item) + need + ", or 0");
+  }
+}
+
+// Budget and cache are those of compute_mm_encoder_budget in vLLM 0.33
+// (vllm/v1/core/encoder_cache_manager.py).
+void set_encoder(const Scenario& scenario, const ModelConfig& model, const PolicyInfo& policy,
+                 EngineSetup& setup) {
+  const ImageConfig& images = scenario.workload.images;
+  const VisionTower& tower = model.vision;
+  if (tower.is_empty()) {
+    if (!images.is_on()) return;
+    throw UnplacedConfigError("workload.images.kind", model.name +
+                                                          " takes text only; allowed: none, or a "
+                                                          "model with a vision tower");
+  }
+  const std::int64_t side = tower.patch_size * tower.merge_size;
+  if (images.is_on() && images.pixels_per_token != side) {
+    throw UnplacedConfigError("workload.images.pixels_per_token",
+                              std::to_string(images.pixels_per_token) + " differs from " +
+                                  model.name + "; allowed: " + std::to_string(side));
+  }
+  const bool is_vllm = policy.name == "vllm";
+  if (is_vllm && images.is_on() && scenario.scheduler.vllm.minor() != kDraftVllmMinor) {
+    throw UnplacedConfigError("scheduler.version",
+                              "the rules for images are those of 0.33; allowed: 0.33");
+  }
+  const std::int64_t max_item =
+      images.is_on() ? images.max_tokens() : kDefaultMaxPixels / (side * side);
+  check_whole_images(scenario, max_item);
+  setup.encoder.compute_budget = std::max<std::int64_t>(token_budget(scenario.scheduler), max_item);
+  setup.encoder.cache_size = setup.encoder.compute_budget;
+  setup.encoder.limits_chunks = is_vllm;
+  setup.encoder.disable_chunked_mm_input = scenario.scheduler.vllm.disable_chunked_mm_input;
+  setup.encoder.plans_ahead = scenario.engine.async_depth > 1;
+}
+
 }  // namespace
 
 std::vector<std::int32_t> drafts_by_batch_size(const std::vector<std::vector<std::int64_t>>& rows,
@@ -183,6 +240,7 @@ EngineSetup make_engine_setup(const Scenario& scenario, const ModelConfig& model
   setup.max_waiting_requests = scenario.engine.max_waiting_requests;
   setup.async_depth = scenario.engine.async_depth;
   setup.step_shape = resolved_step_shape(scenario);
+  set_encoder(scenario, model, *policy, setup);
   if (scenario.kv_cache.backend == KvBackend::Slotted) {
     setup.kv_cache = slotted_layout(scenario, setup.max_model_len, kv_capacity);
     return setup;

@@ -39,6 +39,10 @@ std::span<const PromptSegment> Workload::prompt_segments(RequestId request) cons
   return row_of(segments, segment_begin, index(request));
 }
 
+std::span<const EncoderItem> Workload::encoder_items(RequestId request) const {
+  return row_of(images, image_begin, index(request));
+}
+
 std::string Workload::token_id_error(std::int64_t vocab_size) const {
   const auto bad = std::find_if(token_ids.begin(), token_ids.end(),
                                 [vocab_size](TokenId id) { return value(id) >= vocab_size; });

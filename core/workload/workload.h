@@ -47,8 +47,13 @@ class Workload final : public PromptSource {
   std::vector<TokenId> token_ids;
   std::vector<std::uint64_t> token_begin;
 
+  // Images: request i has images[image_begin[i] .. image_begin[i + 1]). Empty: text only.
+  std::vector<EncoderItem> images;
+  std::vector<std::uint32_t> image_begin;
+
   std::span<const TokenId> prompt_ids(RequestId request) const override;
   std::span<const PromptSegment> prompt_segments(RequestId request) const override;
+  std::span<const EncoderItem> encoder_items(RequestId request) const override;
 
   // The error of the first given id outside of a vocabulary of this size; empty: none.
   std::string token_id_error(std::int64_t vocab_size) const;

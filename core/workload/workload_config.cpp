@@ -126,8 +126,8 @@ Unused unused_by_trace(std::string_view file) {
   static constexpr std::string_view kRecorded[] = {
       "trace.format",      "trace.limit",     "trace.rate_scale", "trace.jitter",
       "trace.request_log", "trace.tokenizer", "trace.output_len"};
-  static constexpr std::string_view kDrawn[] = {"num_requests", "prompt_tokens", "output_tokens",
-                                                "prefix",       "dataset",       "sessions"};
+  static constexpr std::string_view kDrawn[] = {
+      "num_requests", "prompt_tokens", "output_tokens", "prefix", "dataset", "sessions", "images"};
   if (file.empty()) {
     return unused_with_complaint(kRecorded, "not used without a trace; it needs trace.file");
   }
@@ -247,6 +247,10 @@ void check_synthetic(const ConfigNode& node, const std::string& path, WorkloadCo
   check_count(node, path, config);
   check_dataset(Section(node, path, "dataset"), config.dataset);
   check_sessions(Section(node, path, "sessions"), config.sessions);
+  check_images(Section(node, path, "images"), config.images);
+  if (config.images.is_on() && config.sessions.kind != SessionKind::None) {
+    Section(node, path, "images").fail("kind", "images in sessions are not drawn; allowed: none");
+  }
   if (config.dataset.name != DatasetName::None) return;
   check_length(Section(node, path, "prompt_tokens"), config.prompt_tokens);
   check_length(Section(node, path, "output_tokens"), config.output_tokens);
@@ -270,6 +274,7 @@ void visit_fields(FieldVisitor& visitor, WorkloadConfig& config) {
   visit_length(visitor, "output_tokens", config.output_tokens, "output lengths; not with a trace");
   visit_priority(visitor, config.priority);
   visit_prefix(visitor, config.prefix);
+  visit_images(visitor, config.images);
   visit_dataset(visitor, config.dataset);
   visit_sessions(visitor, config.sessions);
   visit_trace(visitor, config.trace);
@@ -288,6 +293,7 @@ std::span<const Choice> workload_choices() {
     append_length_choices("prompt_tokens", all);
     append_length_choices("output_tokens", all);
     append_session_choices(all);
+    append_image_choices(all);
     return all;
   }();
   return choices;

@@ -26,6 +26,8 @@ enum class LengthDistribution : std::uint8_t { Fixed, Uniform, Normal, Lognormal
 enum class DatasetName : std::uint8_t { None, Random, Sonnet };
 enum class SessionKind : std::uint8_t { None, Chat, Agent };
 enum class PrefixKind : std::uint8_t { None, Groups, Tree };
+enum class ImageKind : std::uint8_t { None, Tokens, Pixels };
+enum class ImagePlace : std::uint8_t { Start, End, Spread };
 enum class TraceFormat : std::uint8_t { Auto, Azure, Mooncake, Vidur, BurstGpt, ShareGpt };
 
 // Upper limits of arrival times and lengths; error messages name them.
@@ -109,6 +111,28 @@ struct SessionConfig {
   LengthConfig tool_time_ms = {.value = 1};
 };
 
+// Images in prompts. Each stands for a row of tokens between two marks, and is encoded before the
+// first of them is computed.
+//   tokens  the tokens of an image have the distribution `tokens`.
+//   pixels  they follow from width and height, by the rule of core/model/image_grid.h.
+struct ImageConfig {
+  ImageKind kind = ImageKind::None;
+  double share = 1;                       // of the requests have images
+  LengthConfig count = {.value = 1};      // images of such a request
+  LengthConfig tokens = {.value = 1024};  // tokens: without the marks
+  LengthConfig width = {.value = 1024};   // pixels
+  LengthConfig height = {.value = 1024};  // pixels
+  ImagePlace place = ImagePlace::Start;   // before, behind or evenly among the drawn text
+  std::int64_t num_distinct = 0;          // requests draw from so many images; 0 = all differ
+  std::int64_t pixels_per_token = 32;     // of a side: the model's patch and merge size
+  std::int64_t min_pixels = 65536;        // of a resized image
+  std::int64_t max_pixels = 16777216;
+
+  bool is_on() const { return kind != ImageKind::None; }
+  // Of one image.
+  std::int64_t max_tokens() const { return max_pixels / (pixels_per_token * pixels_per_token); }
+};
+
 // Recorded requests. A trace has its own lengths and arrival times (shifted so that the first
 // request arrives at 0). An `arrivals` section replaces its times by a synthetic process over its
 // requests in order. core/workload/workload_trace.h describes the formats.
@@ -138,6 +162,7 @@ struct WorkloadConfig {
   LengthConfig output_tokens;
   PriorityConfig priority;
   PrefixConfig prefix;  // prepended to the drawn prompt
+  ImageConfig images;   // behind the prefix
   DatasetConfig dataset;
   SessionConfig sessions;
   TraceConfig trace;

@@ -9,6 +9,7 @@
 #include "core/workload/length_draws.h"
 #include "core/workload/workload.h"
 #include "core/workload/workload_config.h"
+#include "core/workload/workload_sections.h"
 #include "core/workload/workload_trace.h"
 
 namespace metronome {
@@ -222,6 +223,7 @@ Workload draw_requests(const WorkloadConfig& config, std::uint64_t seed) {
     request.max_output_tokens = static_cast<std::int32_t>(outputs.next());
   }
   prepend_prefixes(config.prefix, seed, workload);
+  draw_images(config.images, seed, PrefixDraws(config.prefix, seed).num_tokens(), workload);
   return workload;
 }
 

@@ -75,6 +75,15 @@ std::string length_warning(const std::string& path, const LengthConfig& config);
 void visit_dataset(FieldVisitor& visitor, DatasetConfig& config);
 void visit_sessions(FieldVisitor& visitor, SessionConfig& config);
 void append_session_choices(std::vector<Choice>& choices);
+// Images: workload_images.cpp.
+void visit_images(FieldVisitor& visitor, ImageConfig& config);
+void append_image_choices(std::vector<Choice>& choices);
+void check_images(const Section& section, const ImageConfig& config);
+// Puts images into the prompts of drawn requests, which have a prefix of `num_prefix_tokens`.
+class Workload;
+void draw_images(const ImageConfig& config, std::uint64_t seed, std::int32_t num_prefix_tokens,
+                 Workload& workload);
+
 // Fill in what the dataset's defaults are, and check.
 void check_dataset(const Section& section, DatasetConfig& config);
 void check_sessions(const Section& section, const SessionConfig& config);

@@ -166,6 +166,10 @@ StepEntry read_step(const JsonPlace& line, RunRecord& record) {
     step.num_draft_tokens = line.at("draft_tokens").count();
     step.num_accepted_tokens = line.at("accepted_tokens").count();
   }
+  if (line.has("encode_ns")) {
+    step.encode_ns = line.at("encode_ns").time();
+    record.has_encodings = true;
+  }
   step.first_prefill_chunk = static_cast<std::int32_t>(record.prefills.size());
   line.at("prefills").for_each([&](const JsonPlace& entry) {
     const std::vector<std::int32_t> chunk = entry.counts(3);

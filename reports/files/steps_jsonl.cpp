@@ -30,6 +30,7 @@ void append_step(const RunRecord& record, std::size_t position, JsonText& json) 
     json.field("draft_tokens", step.num_draft_tokens);
     json.field("accepted_tokens", step.num_accepted_tokens);
   }
+  if (record.has_encodings) json.field("encode_ns", step.encode_ns);
   // Each [request, first position, tokens].
   json.key("prefills");
   json.begin_array();

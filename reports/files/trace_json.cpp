@@ -354,6 +354,7 @@ void TraceWriter::write_stalls() {
     const GapParts parts = gaps_.parts(gap);
     json.key("decode_ms").ms(parts.decode_ns);
     if (parts.draft_ns > 0) json.key("draft_ms").ms(parts.draft_ns);
+    if (parts.encode_ns > 0) json.key("encode_ms").ms(parts.encode_ns);
     json.key("prefill_ms").ms(parts.prefill_ns);
     json.key("host_ms").ms(parts.host_ns);
     json.key("waiting_ms").ms(parts.waiting_ns);

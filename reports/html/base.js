@@ -30,14 +30,16 @@ const kLight = {
   name: 'light', panel: '#ffffff', text: '#1b2430', muted: '#5b6675', grid: '#e3e7ec',
   axis: '#8b96a5', other: '#b3bcc7',
   runs: ['#00875f', '#6b3fc4', '#c2418f', '#3d4654', '#8a7d00', '#1593a5', '#8f5a36', '#2c3182'],
-  decode: '#0072b2', drafts: '#79b8de', prefill: '#d55e00', host: '#9aa3ad', waiting: '#e0a100',
+  decode: '#0072b2', drafts: '#79b8de', encode: '#f0a36b', prefill: '#d55e00',
+  host: '#9aa3ad', waiting: '#e0a100',
   preemption: '#6e4020', slo: '#b00020', queue: '#c9d0d8', late: '#e69f00', tooLate: '#c2200a',
 };
 const kDark = {
   name: 'dark', panel: '#171e27', text: '#e6ebf1', muted: '#9aa7b6', grid: '#263040',
   axis: '#66758a', other: '#4a5666',
   runs: ['#2bc79b', '#b49cff', '#f08cc8', '#d0d6de', '#cfc243', '#5fd3e0', '#cf9d75', '#8f9cf0'],
-  decode: '#56b4e9', drafts: '#b5dcf5', prefill: '#ff8b3d', host: '#7c8896', waiting: '#f2c14e',
+  decode: '#56b4e9', drafts: '#b5dcf5', encode: '#ffc89e', prefill: '#ff8b3d',
+  host: '#7c8896', waiting: '#f2c14e',
   preemption: '#b98a63', slo: '#ff6b6b', queue: '#414e5e', late: '#f2c14e', tooLate: '#ff5a45',
 };
 const kDashes = ['', '7 3', '2 3', '9 3 2 3', '4 2', '1 3', '12 4', '6 2 1 2 1 2'];
@@ -54,8 +56,9 @@ function styleOf(place) {
 }
 const kFont = 'system-ui, "Segoe UI", "Helvetica Neue", Arial, "DejaVu Sans", sans-serif';
 const kParts = [
-  ['decode', 'decode'], ['drafts', 'drafts'], ['prefill', 'prefill chunks'], ['host', 'host gap'],
-  ['waiting', 'waiting'], ['preemption', 'preempted']];
+  ['decode', 'decode'], ['drafts', 'drafts'], ['encode', 'encoding of images'],
+  ['prefill', 'prefill chunks'], ['host', 'host gap'], ['waiting', 'waiting'],
+  ['preemption', 'preempted']];
 
 let isPrinting = false;
 // A height on screen or paper, where figures are flatter, so that two of them share a page.

@@ -183,7 +183,8 @@ void append_gaps(const RunRecord& record, const GapAnalysis& analysis, const Rep
   const std::function<std::int64_t(std::size_t)> series[] = {
       [&](std::size_t i) { return points[i].gap.gap_ns; }};
   const std::vector<std::size_t> kept = keep_extremes(points.size(), limits.max_gap_points, series);
-  VlqText after, gap_us, num_gaps, request, decode, drafts, prefill, waiting, cause, cause_tokens;
+  VlqText after, gap_us, num_gaps, request, decode, drafts, encode, prefill, waiting, cause,
+      cause_tokens;
   for (const std::size_t i : kept) {
     const auto& [gap, count] = points[i];
     const StepEntry& step = record.steps[static_cast<std::size_t>(gap.step_after)];
@@ -195,6 +196,7 @@ void append_gaps(const RunRecord& record, const GapAnalysis& analysis, const Rep
                                              : static_cast<std::int64_t>(index(gap.request)) + 1);
     decode.append(to_us(parts.decode_ns));
     drafts.append(to_us(parts.draft_ns));
+    encode.append(to_us(parts.encode_ns));
     prefill.append(to_us(parts.prefill_ns));
     waiting.append(parts.preemption_ns > 0 ? -to_us(parts.preemption_ns) : to_us(parts.waiting_ns));
     PrefillChunk chunk;
@@ -214,6 +216,7 @@ void append_gaps(const RunRecord& record, const GapAnalysis& analysis, const Rep
   json.field("request", request.text());  // + 1; 0: several
   json.field("decode", decode.text());
   if (record.drafts.num_drafts > 0) json.field("drafts", drafts.text());
+  if (record.has_encodings) json.field("encode", encode.text());
   json.field("prefill", prefill.text());
   json.field("waiting", waiting.text());  // negative: preempted
   json.field("cause", cause.text());      // request of the worst chunk + 1; 0: none

@@ -22,6 +22,7 @@ void append_parts(const GapParts& parts, JsonText& json) {
   json.begin_object();
   json.field("decode", to_us(parts.decode_ns));
   if (parts.draft_ns > 0) json.field("drafts", to_us(parts.draft_ns));
+  if (parts.encode_ns > 0) json.field("encode", to_us(parts.encode_ns));
   json.field("prefill", to_us(parts.prefill_ns));
   json.field("host", to_us(parts.host_ns));
   json.field("waiting", to_us(parts.waiting_ns));

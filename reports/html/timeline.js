@@ -255,9 +255,10 @@ function hoverTimeline(figure, panel, x, y) {
   const gap = gaps.gap[best];
   const waiting = gaps.waiting[best];
   const parts = {decode: gaps.decode[best], drafts: gaps.drafts ? gaps.drafts[best] : 0,
+    encode: gaps.encode ? gaps.encode[best] : 0,
     prefill: gaps.prefill[best], waiting: Math.max(0, waiting), preemption: Math.max(0, -waiting)};
-  parts.host = Math.max(0, gap - parts.decode - parts.drafts - parts.prefill - parts.waiting -
-    parts.preemption);
+  parts.host = Math.max(0, gap - parts.decode - parts.drafts - parts.encode - parts.prefill -
+    parts.waiting - parts.preemption);
   const lines = kParts.filter(([key]) => panel.run.detail.hasSteps && parts[key] > 0)
     .map(([key, name]) => [name, formatUs(parts[key]), colors[key]]);
   const request = gaps.request[best];

@@ -153,11 +153,17 @@ std::string share_text(TimeNs part, TimeNs total) {
 
 constexpr std::ptrdiff_t kDraftColumn = 3;  // behind the decodes
 
+bool has_part(const Diagnosis& diagnosis, TimeNs GapParts::*part) {
+  return std::any_of(diagnosis.rows.begin(), diagnosis.rows.end(),
+                     [part](const GapRow& row) { return row.sum.parts.*part > 0; });
+}
+
 std::string rows_text(const Diagnosis& diagnosis) {
-  const bool has_drafts = std::any_of(diagnosis.rows.begin(), diagnosis.rows.end(),
-                                      [](const GapRow& row) { return row.sum.parts.draft_ns > 0; });
+  const bool has_drafts = has_part(diagnosis, &GapParts::draft_ns);
+  const bool has_images = has_part(diagnosis, &GapParts::encode_ns);
   std::vector<std::string> header = {"",       "gaps",      "decode %",   "prefill %",
                                      "host %", "waiting %", "preempted %"};
+  if (has_images) header.insert(header.begin() + kDraftColumn, "encoding %");
   if (has_drafts) header.insert(header.begin() + kDraftColumn, "drafts %");
   TextTable table(header, 0);
   for (const GapRow& row : diagnosis.rows) {
@@ -168,6 +174,7 @@ std::string rows_text(const Diagnosis& diagnosis) {
                                       share(parts.decode_ns),    share(parts.prefill_ns),
                                       share(parts.host_ns),      share(parts.waiting_ns),
                                       share(parts.preemption_ns)};
+    if (has_images) cells.insert(cells.begin() + kDraftColumn, share(parts.encode_ns));
     if (has_drafts) cells.insert(cells.begin() + kDraftColumn, share(parts.draft_ns));
     table.row(std::move(cells));
   }
@@ -182,6 +189,10 @@ std::string stalls_text(const Diagnosis& diagnosis) {
       std::any_of(diagnosis.stalls.begin(), diagnosis.stalls.end(),
                   [](const DiagnosedStall& stall) { return stall.parts.draft_ns > 0; });
   constexpr std::ptrdiff_t kBehindDecodes = 2;
+  const bool has_images =
+      std::any_of(diagnosis.stalls.begin(), diagnosis.stalls.end(),
+                  [](const DiagnosedStall& stall) { return stall.parts.encode_ns > 0; });
+  if (has_images) header.insert(header.begin() + kBehindDecodes, "encoding");
   if (has_drafts) header.insert(header.begin() + kBehindDecodes, "drafts");
   header.push_back(diagnosis.step_word);
   header.push_back("requests");
@@ -205,6 +216,7 @@ std::string stalls_text(const Diagnosis& diagnosis) {
         std::to_string(stall.step),
         grouped_text(std::int64_t{stall.num_waiting}),
         cause};
+    if (has_images) cells.insert(cells.begin() + kBehindDecodes, ms(parts.encode_ns));
     if (has_drafts) cells.insert(cells.begin() + kBehindDecodes, ms(parts.draft_ns));
     table.row(std::move(cells));
   }
@@ -241,6 +253,7 @@ std::string chunks_text(const Diagnosis& diagnosis) {
 void append_gap_parts(const GapParts& parts, JsonText& json) {
   json.key("decode_ms").ms(parts.decode_ns);
   if (parts.draft_ns > 0) json.key("draft_ms").ms(parts.draft_ns);
+  if (parts.encode_ns > 0) json.key("encode_ms").ms(parts.encode_ns);
   json.key("prefill_ms").ms(parts.prefill_ns);
   json.key("host_ms").ms(parts.host_ns);
   json.key("waiting_ms").ms(parts.waiting_ns);

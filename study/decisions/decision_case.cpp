@@ -29,13 +29,23 @@ constexpr std::string_view kSarathiKeys[] = {"scheduler",  "block_size",        
                                              "chunk_size", "dynamic",           "max_model_len",
                                              "num_blocks", "max_batched_tokens"};
 constexpr std::string_view kDynamicKeys[] = {"low", "high", "max_tokens", "stages"};
-constexpr std::string_view kSglangKeys[] = {
-    "page_size",        "schedule_policy",           "enable_mixed_chunk",
-    "disable_radix_cache", "overlap",                "schedule_conservativeness",
-    "init_new_token_ratio", "min_new_token_ratio_factor", "new_token_ratio_decay_steps",
-    "retract_decode_steps", "clip_max_new_tokens",   "num_tokens",
-    "chunked_prefill_size", "max_prefill_tokens",    "max_running_requests",
-    "req_pool_size",    "context_length"};
+constexpr std::string_view kSglangKeys[] = {"page_size",
+                                            "schedule_policy",
+                                            "enable_mixed_chunk",
+                                            "disable_radix_cache",
+                                            "overlap",
+                                            "schedule_conservativeness",
+                                            "init_new_token_ratio",
+                                            "min_new_token_ratio_factor",
+                                            "new_token_ratio_decay_steps",
+                                            "retract_decode_steps",
+                                            "clip_max_new_tokens",
+                                            "num_tokens",
+                                            "chunked_prefill_size",
+                                            "max_prefill_tokens",
+                                            "max_running_requests",
+                                            "req_pool_size",
+                                            "context_length"};
 constexpr std::string_view kSglangOptionalKeys[] = {"enable_priority_scheduling",
                                                     "schedule_low_priority_values_first",
                                                     "priority_scheduling_preemption_threshold",
@@ -49,7 +59,9 @@ constexpr std::string_view kSglangRequestKeys[] = {"output_len", "ignore_eos", "
 constexpr std::string_view kRequestKeys[] = {"id", "arrival_step", "prompt", "max_tokens"};
 constexpr std::string_view kSarathiRequestKeys[] = {"id", "arrival_step", "max_tokens",
                                                     "prompt_len"};
-constexpr std::string_view kVllmRequestKeys[] = {"priority", "accepted", "proposed"};
+constexpr std::string_view kVllmRequestKeys[] = {"priority", "accepted", "proposed", "images"};
+constexpr std::string_view kImageKeys[] = {"id", "offset", "length"};
+constexpr std::string_view kImageOptionalKeys[] = {"embeddings"};
 // The logs' names for the schedulers of Sarathi-Serve, and Metronome's names for these policies.
 constexpr std::string_view kSarathiSchedulers[] = {"sarathi", "vllm0", "orca", "simple_chunking"};
 constexpr std::string_view kSarathiPolicies[] = {"sarathi", "vllm_prefill_first", "orca",
@@ -145,8 +157,8 @@ void read_sglang_config(ConfigReader& reader, const ConfigNode& section, EngineS
   reader.integer("req_pool_size", num_rows, 1, kMaxSeqs, kNoDoc);
   if (num_rows != setup.max_num_seqs) {
     fail_config(section.where, "config.req_pool_size",
-                std::to_string(num_rows) + " is not max_running_requests; allowed: " +
-                    std::to_string(setup.max_num_seqs));
+                std::to_string(num_rows) +
+                    " is not max_running_requests; allowed: " + std::to_string(setup.max_num_seqs));
   }
   reader.integer("context_length", setup.max_model_len, 2, kMaxTokens, kNoDoc);
   SglangConfig& sglang = setup.scheduler.sglang;
@@ -242,7 +254,62 @@ void read_draft_counts(ConfigReader& reader, const ConfigNode& node, const std::
   read("proposed", limit > 0 && is_ngram, request.proposed);
 }
 
-DecisionRequest read_request(const ConfigNode& node, const std::string& path, const DecisionCase& c,
+EncoderItem read_image(const ConfigNode& node, const std::string& path, std::int32_t begin,
+                       const DecisionRequest& request, DecisionCase& c) {
+  ConfigReader reader = open_mapping(node, path, kImageKeys, kImageOptionalKeys);
+  EncoderItem image;
+  std::string name;
+  reader.text("id", name, kNoDoc);
+  const std::int32_t end = request.spec.num_prompt_tokens;
+  reader.integer("offset", image.begin, begin, end - 1, kNoDoc);
+  reader.integer("length", image.num_tokens, 1, end - image.begin, kNoDoc);
+  std::vector<std::int64_t> embeddings = {0, image.num_tokens};
+  reader.integers("embeddings", embeddings, 0, image.num_tokens, kNoDoc);
+  if (embeddings.size() != 2 || embeddings[1] < 1 ||
+      embeddings[0] + embeddings[1] > image.num_tokens ||
+      embeddings[1] > c.setup.encoder.compute_budget) {
+    fail_config(node.where, dotted(path, "embeddings"),
+                "must be the place of the first one and their number; allowed: 1 to length and "
+                "to the encoder's budget " +
+                    std::to_string(c.setup.encoder.compute_budget));
+  }
+  image.first_embedding = static_cast<std::int32_t>(embeddings[0]);
+  image.num_embeddings = static_cast<std::int32_t>(embeddings[1]);
+  const auto known = std::find(c.image_names.begin(), c.image_names.end(), name);
+  image.content = static_cast<std::uint64_t>(known - c.image_names.begin());
+  if (known == c.image_names.end()) c.image_names.push_back(name);
+  return image;
+}
+
+// By offset, without overlaps. Equal ids have equally many embeddings.
+void read_images(const ConfigNode& node, const std::string& path, DecisionRequest& request,
+                 DecisionCase& c) {
+  const ConfigNode* list = node.find("images");
+  if (list == nullptr) return;
+  const std::string key = dotted(path, "images");
+  if (list->kind != ConfigNode::Kind::Sequence || !c.setup.encoder.takes_images()) {
+    fail_config(node.where, key, "must be a list; allowed: images, with config.images");
+  }
+  std::int32_t begin = 0;
+  for (const ConfigNode& item : list->items) {
+    const std::string place = key + "." + std::to_string(request.images.size());
+    const EncoderItem image = read_image(item, place, begin, request, c);
+    begin = image.end();
+    const auto differs = [&](const EncoderItem& other) {
+      return other.content == image.content && other.num_embeddings != image.num_embeddings;
+    };
+    const auto has_other = [&](const DecisionRequest& other) {
+      return std::any_of(other.images.begin(), other.images.end(), differs);
+    };
+    if (has_other(request) || std::any_of(c.requests.begin(), c.requests.end(), has_other)) {
+      fail_config(node.where, dotted(place, "embeddings"),
+                  "differs from an earlier image with this id; allowed: as many as that has");
+    }
+    request.images.push_back(image);
+  }
+}
+
+DecisionRequest read_request(const ConfigNode& node, const std::string& path, DecisionCase& c,
                              std::set<std::string>& taken) {
   const bool is_sarathi = c.engine == DecisionEngine::Sarathi;
   const bool is_vllm = c.engine == DecisionEngine::Vllm;
@@ -269,6 +336,7 @@ DecisionRequest read_request(const ConfigNode& node, const std::string& path, co
   }
   if (is_vllm) {
     read_draft_counts(reader, node, path, c.setup.scheduler.vllm, request);
+    read_images(node, path, request, c);
     reader.integer("priority", spec.priority, INT32_MIN, INT32_MAX, kNoDoc);
     spec.max_output_tokens =
         std::min(spec.max_output_tokens, c.setup.max_model_len - spec.num_prompt_tokens);

@@ -28,6 +28,7 @@ struct DecisionRequest {
   // proposes after its 1st, 2nd, ... step. Each list starts again at its end.
   std::vector<std::int64_t> accepted;
   std::vector<std::int64_t> proposed;
+  std::vector<EncoderItem> images;  // content: place of the name in DecisionCase::image_names
 };
 
 struct DecisionCase {
@@ -37,6 +38,7 @@ struct DecisionCase {
   std::string kind;  // a label; may be empty
   EngineSetup setup;
   std::vector<DecisionRequest> requests;  // as listed, not in arrival order
+  std::vector<std::string> image_names;   // as they first appear
   // As in the file, in compact JSON.
   std::string config_json;
   std::string requests_json;

@@ -40,11 +40,14 @@ Workload workload_of(const DecisionCase& c, const std::vector<std::size_t>& orde
   for (const std::size_t i : order) {
     const DecisionRequest& request = c.requests[i];
     workload.requests.push_back(request.spec);
+    workload.image_begin.push_back(static_cast<std::uint32_t>(workload.images.size()));
+    workload.images.insert(workload.images.end(), request.images.begin(), request.images.end());
     if (request.prompt.empty()) continue;
     workload.token_begin.push_back(workload.token_ids.size());
     workload.token_ids.insert(workload.token_ids.end(), request.prompt.begin(),
                               request.prompt.end());
   }
+  workload.image_begin.push_back(static_cast<std::uint32_t>(workload.images.size()));
   if (!workload.token_begin.empty()) workload.token_begin.push_back(workload.token_ids.size());
   return workload;
 }
@@ -61,7 +64,10 @@ class Replay {
   explicit Replay(const DecisionCase& c);
 
   bool has_ended() const { return is_stuck_ || num_ended_ == case_.requests.size(); }
-  void check_integrity() const { kv_cache_.check_integrity(requests_); }
+  void check_integrity() const {
+    kv_cache_.check_integrity(requests_);
+    scheduler_->check_encoder();
+  }
   // One step in the format of the engine's log. Requires that the case has not ended. Throws
   // ConfigError if the engine keeps running without ending a request.
   Json step();
@@ -75,6 +81,7 @@ class Replay {
 
   Json log_of(const StepPlan& plan) const;
   Json vllm_log(const StepPlan& plan) const;
+  void add_images(const StepPlan& plan, Json& log) const;
   Json nano_vllm_log(const StepPlan& plan) const;
   Json sarathi_log(const StepPlan& plan) const;
   Json sglang_log(const StepPlan& plan) const;
@@ -118,12 +125,15 @@ Replay::Replay(const DecisionCase& c)
       workload_(workload_of(c, order_)),
       hasher_(&workload_),
       kv_cache_(c.setup.kv_cache, &hasher_) {
+  EncoderSetup encoder = c.setup.encoder;
+  if (encoder.takes_images()) encoder.items = &workload_;
   const SchedulerContext context = {.config = c.setup.scheduler,
                                     .max_num_seqs = c.setup.max_num_seqs,
                                     .max_model_len = c.setup.max_model_len,
                                     .step_shape = c.setup.step_shape,
                                     .kv_cache = kv_cache_,
-                                    .requests = requests_};
+                                    .requests = requests_,
+                                    .encoder = encoder};
   scheduler_ = find_policy(c.setup.scheduler.policy)->make(context);
 }
 
@@ -294,6 +304,7 @@ Json Replay::vllm_log(const StepPlan& plan) const {
     tables[name_of(request->id)] = tables_of(*request);
   }
   log["block_tables"] = std::move(tables);
+  if (case_.setup.encoder.takes_images()) add_images(plan, log);
   if (!has_drafts()) return log;
   Json drafts = Json::object();
   for (const ScheduledChunk& chunk : plan.chunks) {
@@ -301,6 +312,22 @@ Json Replay::vllm_log(const StepPlan& plan) const {
   }
   log["drafts"] = std::move(drafts);
   return log;
+}
+
+// The images that the step encodes, by request, and those that it drops before.
+void Replay::add_images(const StepPlan& plan, Json& log) const {
+  Json encoded = Json::object();
+  for (const PlannedEncoding& encoding : plan.encodings) {
+    const std::string& name = name_of(encoding.request);
+    if (!encoded.contains(name)) encoded[name] = Json::array();
+    encoded[name].push_back(encoding.item);
+  }
+  log["encoded"] = std::move(encoded);
+  Json freed = Json::array();
+  for (const std::uint64_t content : plan.freed_contents) {
+    freed.push_back(case_.image_names[content]);
+  }
+  log["freed"] = std::move(freed);
 }
 
 Json Replay::nano_vllm_log(const StepPlan& plan) const {

@@ -1,5 +1,7 @@
 #include "study/decisions/vllm_case.h"
 
+#include <algorithm>
+
 #include "core/base/error.h"
 #include "core/config/config_limits.h"
 #include "core/engine/policies/vllm_rules.h"
@@ -32,12 +34,15 @@ constexpr std::string_view kVllmOptionalKeys[] = {"version",
                                                   "spec_method",
                                                   "num_speculative_tokens",
                                                   "num_speculative_tokens_per_batch_size",
-                                                  "mamba"};
+                                                  "mamba",
+                                                  "images"};
 constexpr std::string_view kDraftKeys[] = {"spec_method", "num_speculative_tokens"};
 constexpr const char* kDraftsBySize = "num_speculative_tokens_per_batch_size";
 constexpr std::string_view kStateKeys[] = {"cache_mode"};
 constexpr std::string_view kStateOptionalKeys[] = {"prefix_match_unit",
                                                    "prefill_checkpoint_alignment", "num_groups"};
+constexpr std::string_view kEncoderKeys[] = {"max_embeddings"};
+constexpr std::string_view kEncoderOptionalKeys[] = {"disable_chunked_mm_input"};
 constexpr std::string_view kStateCacheModes[] = {"none", "align"};
 constexpr std::int64_t kMaxStateGroups = 64;
 constexpr int kVersionWithoutEviction = 22 - kFirstVllmMinor;
@@ -132,6 +137,24 @@ void read_states(const ConfigNode& section, const VllmConfig& vllm, KvCacheLayou
   }
 }
 
+// The encoder's budget and cache are what vLLM makes of the largest image.
+void read_encoder(const ConfigNode& section, const EngineSetup& setup, VllmConfig& vllm,
+                 EncoderSetup& encoder) {
+  const ConfigNode* images = section.find("images");
+  if (images == nullptr) return;
+  require_version(section, "images", vllm);
+  ConfigReader reader = open_mapping(*images, "config.images", kEncoderKeys, kEncoderOptionalKeys);
+  std::int64_t max_embeddings = 0;
+  reader.integer("max_embeddings", max_embeddings, 1, kMaxTokens, kNoDoc);
+  reader.boolean("disable_chunked_mm_input", vllm.disable_chunked_mm_input, kNoDoc);
+  encoder.compute_budget =
+      std::max<std::int64_t>(*setup.scheduler.max_num_batched_tokens, max_embeddings);
+  encoder.cache_size = encoder.compute_budget;
+  encoder.limits_chunks = true;
+  encoder.disable_chunked_mm_input = vllm.disable_chunked_mm_input;
+  encoder.plans_ahead = setup.async_depth > 1;
+}
+
 }  // namespace
 
 std::optional<double> read_vllm_config(const ConfigNode& section, std::optional<int> version,
@@ -162,6 +185,7 @@ std::optional<double> read_vllm_config(const ConfigNode& section, std::optional<
   reader.integer("prefill_schedule_interval", vllm.prefill_schedule_interval, 1, kMaxTokens,
                  kNoDoc);
   read_drafts(reader, section, setup.max_num_seqs, vllm);
+  read_encoder(section, setup, vllm, setup.encoder);
   std::optional<double> watermark;
   reader.optional_number("watermark", watermark, 0, 1, kNoDoc);
   return watermark;

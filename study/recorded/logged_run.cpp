@@ -125,6 +125,10 @@ LoggedRun run_logged(const Scenario& scenario, const IterationLog& log) {
                 "is a closed loop, which does not define the order of requests; allowed: "
                 "arrivals at given times");
   }
+  if (scenario.workload.images.is_on()) {
+    fail_config(scenario.location_of("workload.images"), "workload.images.kind",
+                "the log says nothing about images; allowed: none");
+  }
   const Simulation simulation = prepare_simulation(scenario);
   const PrefixHasher hasher(&workload);
   LoggedExecutor executor(log);

@@ -159,6 +159,7 @@ std::string verdict(const Diagnosis& diagnosis) {
   const std::pair<TimeNs, const char*> shares[] = {
       {parts.decode_ns, "decode"},
       {parts.draft_ns, "drafts"},
+      {parts.encode_ns, "encoding of images"},
       {parts.prefill_ns, "prefill"},
       {parts.host_ns, "time of the host"},
       {parts.waiting_ns, "waiting for steps without the request"},

@@ -11,7 +11,7 @@ from changes import combined
 VERSIONS_WITH = {  # the first version with an option
     "watermark": 24, "prefix_cache_retention_interval": 23, "max_num_active_seqs": 31,
     "long_prefill_token_threshold_adaptive": 31, "prefill_schedule_interval": 33,
-    "spec_method": 33, "mamba": 33}
+    "spec_method": 33, "mamba": 33, "images": 33}
 FIRST_EVICTING_UNHASHED = 24
 
 
@@ -43,6 +43,72 @@ def draw_requests(rng, config, size):
                          "prompt": prompt[:max_len - 1], "max_tokens": rng.randint(1, 32),
                          "priority": rng.randint(0, 3)})
     return requests
+
+
+class ImagePrompts:
+    """Prompts of text and images. Some share beginnings with their images, some continue earlier
+    requests, some repeat an image."""
+
+    MAX_IMAGES = 8  # beyond it the order of a Python set of small numbers is not ascending
+    PLACEHOLDER = 7
+
+    def __init__(self, rng, config):
+        self.rng = rng
+        self.limit = config["max_model_len"] - 1
+        self.longest = config["images"]["max_length"]
+        self.pool = [self.draw_image(f"i{k}") for k in range(rng.choice([1, 3, 8, 30]))]
+        config["images"]["max_embeddings"] = max(
+            image.get("embeddings", [0, image["length"]])[1] for image in self.pool)
+        self.shared = self.draw_pieces(rng.randint(1, 12))
+
+    def draw_image(self, name):
+        length = self.rng.randint(1, self.longest)
+        image = {"id": name, "length": length}
+        if self.rng.random() < 0.3:  # marks on its sides have no embedding
+            first = self.rng.randint(0, length - 1)
+            image["embeddings"] = [first, self.rng.randint(1, length - first)]
+        return image
+
+    def draw_pieces(self, count):
+        most = self.rng.choice([1, 6, 20])
+        return [self.rng.choice(self.pool) if self.rng.random() < 0.5 else
+                [self.rng.randrange(1000) for _ in range(self.rng.randint(1, most))]
+                for _ in range(count)]
+
+    def flatten(self, pieces, prompt=(), images=()):
+        prompt = list(prompt)
+        images = list(images)
+        for piece in pieces:
+            if isinstance(piece, list):
+                prompt += piece
+                continue
+            is_fitting = len(prompt) + piece["length"] <= self.limit
+            if not is_fitting or len(images) == self.MAX_IMAGES:
+                break
+            images.append({"id": piece["id"], "offset": len(prompt), **piece})
+            prompt += [self.PLACEHOLDER] * piece["length"]
+        return (prompt or [1])[:self.limit], images
+
+    def draw(self, requests):
+        kind = self.rng.random()
+        if kind < 0.4 or not requests:
+            return self.flatten(self.draw_pieces(self.rng.randint(1, 6)))
+        if kind < 0.75:
+            return self.flatten(self.shared[:self.rng.randint(1, len(self.shared))]
+                                + self.draw_pieces(self.rng.randint(0, 3)))
+        j = self.rng.randrange(len(requests))
+        answer = [token(j, k) for k in range(self.rng.randint(0, requests[j]["max_tokens"]))]
+        return self.flatten([answer] + self.draw_pieces(self.rng.randint(0, 3)),
+                            requests[j]["prompt"], requests[j].get("images", ()))
+
+
+def add_images(rng, config, requests):
+    prompts = ImagePrompts(rng, config)
+    del config["images"]["max_length"]
+    for i, request in enumerate(requests):
+        request["prompt"], images = prompts.draw(requests[:i])
+        if images:
+            request["images"] = images
 
 
 def draw_drafts(rng, config, requests):
@@ -183,6 +249,26 @@ def with_checkpoints(rng, config):
     config["mamba"]["prefill_checkpoint_alignment"] = rng.choice([1, 2, config["block_size"]])
 
 
+def with_images(rng, config):
+    images = {"max_length": rng.choice([1, 4, 12, 30, config["max_model_len"] // 2])}
+    if rng.random() < 0.35:
+        # vLLM does not start where the budget has no room for the largest image.
+        images["disable_chunked_mm_input"] = True
+        images["max_length"] = min(images["max_length"], config["max_num_batched_tokens"])
+    config["images"] = images
+
+
+def with_images_and_groups(rng, config):
+    rng.choice([with_window, with_window_groups, with_cached_states, with_hits_in_blocks,
+                without_cached_states, with_state_groups])(rng, config)
+    if rng.random() < 0.5:
+        with_async(rng, config)
+    with_images(rng, config)
+    # States that are cached need chunks that end inside images.
+    if config.get("mamba", {}).get("cache_mode") == "align":
+        config["images"].pop("disable_chunked_mm_input", None)
+
+
 def with_options(rng, config):
     for change in (with_watermark, with_active_limit, with_prefill_interval, with_async,
                    with_priority):
@@ -245,7 +331,14 @@ KINDS = {
     "drafts-options": combined(with_options, with_drafts("eagle", "mtp", "ngram", "draft_model")),
     "states-options": combined(with_options, with_state_groups,
                                with_drafts("eagle", "mtp", "ngram", "draft_model")),
-    "states-none-drafts": combined(without_cached_states, with_drafts("mtp"))}
+    "states-none-drafts": combined(without_cached_states, with_drafts("mtp")),
+    "images": with_images, "images-async": combined(with_async, with_images),
+    "images-tight": combined(with_priority, with_images),
+    "images-tight-async": combined(with_tight_pool, with_async, with_images),
+    "images-hybrid": with_images_and_groups,
+    "images-drafts": combined(with_drafts("eagle", "mtp", "ngram", "draft_model"), with_images),
+    "images-drafts-async": combined(with_drafts("eagle", "mtp"), with_async, with_images),
+    "images-options": combined(with_options, with_images)}
 
 
 def is_possible(config, minor):
@@ -267,6 +360,8 @@ def draw_case(seed, version, kind, size):
     if "mamba" in config:
         make_room_for_states(config)
     requests = draw_requests(rng, config, size)
+    if "images" in config:
+        add_images(rng, config, requests)
     if "spec_method" in config:
         draw_drafts(rng, config, requests)
     return {"seed": seed, "kind": kind, "config": config, "requests": requests}

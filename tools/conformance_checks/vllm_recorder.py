@@ -41,10 +41,48 @@ class NoStructure:
         return cls
 
 
+def features_in_window(features, start, end):
+    """The places [first, last) of the features that overlap [start, end), as vLLM's function of
+    this purpose; its module needs libraries."""
+    overlapping = [i for i, feature in enumerate(features)
+                   if feature.mm_position.offset + feature.mm_position.length > start
+                   and feature.mm_position.offset < end]
+    return (overlapping[0], overlapping[-1] + 1) if overlapping else (0, 0)
+
+
+class LargestImage:
+    """The encoder's budget by vLLM's own function, from the largest image of the case."""
+
+    def __init__(self, vllm_config, registry):
+        from vllm.v1.core.encoder_cache_manager import compute_mm_encoder_budget
+        self.mm_max_toks_per_item = {"image": vllm_config.largest_image}
+        self.encoder_compute_budget, self.encoder_cache_size = compute_mm_encoder_budget(
+            vllm_config.scheduler_config, self.mm_max_toks_per_item)
+
+
+class Placeholders:
+    """Where an image is in a prompt, and which of its placeholders have an embedding; as vLLM's
+    PlaceholderRange, whose mask is a tensor."""
+
+    def __init__(self, offset, length, first=0, count=None):
+        self.offset = offset
+        self.length = length
+        self.first = first
+        self.count = length if count is None else count
+
+    def get_num_embeds(self):
+        return self.count
+
+    def get_embeds_indices_in_range(self, begin, end):
+        return tuple(min(max(place - self.first, 0), self.count) for place in (begin, end))
+
+
 VALUES = {"vllm.v1.structured_output.request": {"StructuredOutputRequest": NoStructure},
           "vllm.v1.utils": {"ConstantList": SameList},
           "vllm.multimodal.utils": {
-              "strip_covered_mm_data": lambda features, *rest, **more: features},
+              "strip_covered_mm_data": lambda features, *rest, **more: features,
+              "get_mm_features_in_window": features_in_window},
+          "vllm.multimodal.encoder_budget": {"MultiModalBudget": LargestImage},
           "vllm.v1.metrics.stats": {"KV_FETCH_STAGES": ()},
           "vllm.utils": {"length_from_prompt_token_ids_or_embeds": lambda ids, embeds: len(ids)}}
 
@@ -63,6 +101,7 @@ class Recorder:
         self.depth = self.config.get("async_depth", 1)
         self.num_drafts = self.config.get("num_speculative_tokens", 0)
         self.states = self.config.get("mamba")
+        self.images = self.config.get("images")
         self.scheduler = self.make_scheduler()
         self.hasher = None
         if self.config["enable_prefix_caching"]:
@@ -161,7 +200,7 @@ class Recorder:
                 max_num_seqs=config["max_num_seqs"],
                 max_num_active_seqs=config.get("max_num_active_seqs"),
                 max_num_batched_tokens=budget, max_num_scheduled_tokens=None,
-                max_num_encoder_input_tokens=0, encoder_cache_size=0,
+                max_num_encoder_input_tokens=budget, encoder_cache_size=budget,
                 long_prefill_token_threshold=config["long_prefill_token_threshold"],
                 long_prefill_token_threshold_adaptive=config.get(
                     "long_prefill_token_threshold_adaptive", False),
@@ -169,7 +208,9 @@ class Recorder:
                 enable_chunked_prefill=config["enable_chunked_prefill"],
                 policy=config["policy"], watermark=config.get("watermark", 0.0),
                 scheduler_reserve_full_isl=config["scheduler_reserve_full_isl"],
-                disable_chunked_mm_input=False, async_scheduling=self.depth > 1,
+                disable_chunked_mm_input=(self.images or {}).get(
+                    "disable_chunked_mm_input", False),
+                async_scheduling=self.depth > 1,
                 max_num_partial_prefills=1, max_long_partial_prefills=1,
                 disable_hybrid_kv_cache_manager=False),
             cache_config=SimpleNamespace(
@@ -184,8 +225,9 @@ class Recorder:
             model_config=SimpleNamespace(
                 uses_mrope=False, uses_xdrope=False, is_encoder_decoder=False,
                 max_model_len=config["max_model_len"],
-                runner_type="generate", is_diffusion=False, supports_multimodal_inputs=False,
-                is_multimodal_model=False, return_sampling_mask=False,
+                runner_type="generate", is_diffusion=False,
+                supports_multimodal_inputs=self.images is not None,
+                is_multimodal_model=self.images is not None, return_sampling_mask=False,
                 enable_return_routed_experts=False, is_hybrid=False, hf_config=SimpleNamespace()),
             parallel_config=SimpleNamespace(
                 data_parallel_index=0, data_parallel_rank=0, data_parallel_size=1,
@@ -199,6 +241,7 @@ class Recorder:
             is_encoder_only=False,
             ec_manager_config=SimpleNamespace(get_encoder_cache_manager_obj=lambda: None),
             aux_output_config=SimpleNamespace(enabled=False),
+            largest_image=(self.images or {}).get("max_embeddings", 0),
             num_speculative_tokens=self.num_drafts,
             num_lookahead_tokens=(
                 0 if self.config.get("spec_method") == "ngram" else self.num_drafts),
@@ -222,10 +265,19 @@ class Recorder:
                        priority=listed.get("priority", 0), block_hasher=self.hasher)
         if "eos_token_id" in Request.__init__.__code__.co_varnames:
             options["eos_token_id"] = None
+        if self.images is not None:
+            options["mm_features"] = [self.feature(image) for image in listed.get("images", ())]
         request = Request(**options)
         self.requests[listed["id"]] = request
         self.num_generated[listed["id"]] = 0
         self.scheduler.add_request(request)
+
+    @staticmethod
+    def feature(image):
+        marks = image.get("embeddings", ())
+        position = Placeholders(image["offset"], image["length"], *marks)
+        return SimpleNamespace(data=None, modality="image", identifier=image["id"],
+                               mm_position=position)
 
     def num_accepted(self, name, output, admitted):
         """Drafts of a step that the model accepts. Those of a request that the step admitted are
@@ -332,6 +384,10 @@ class Recorder:
             step["admitted_computed"] = admitted
         step["block_tables"] = {
             request.request_id: self.tables(request.request_id) for request in scheduler.running}
+        if self.images is not None:
+            step["encoded"] = {name: list(items) for name, items
+                               in output.scheduled_encoder_inputs.items()}
+            step["freed"] = list(output.free_encoder_mm_hashes)
         if self.num_drafts:
             step["drafts"] = {name: len(drafts) for name, drafts
                               in output.scheduled_spec_decode_tokens.items() if drafts}

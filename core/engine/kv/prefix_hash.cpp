@@ -55,6 +55,12 @@ class ChainWriter {
     for (const TokenId id : ids) add_piece(kTokenIdKey, static_cast<std::uint32_t>(value(id)), 1);
   }
 
+  // What stands at the next token, besides the token itself: `offset` tokens of this content are
+  // before it.
+  void add_mark(std::uint64_t key, std::int64_t offset) {
+    sum_ += mix64(key + (num_filled_ << 32 | static_cast<std::uint64_t>(offset)));
+  }
+
  private:
   // As add_piece(), for every block that the run fills; the first one must be. Returns where the
   // rest of the run begins.
@@ -114,6 +120,31 @@ void add_segments(std::span<const PromptSegment> segments, std::int64_t begin, s
   METRONOME_CHECK(begin == end, "the segments of a prompt are shorter than it");
 }
 
+// Adds prompt positions [begin, begin + ids.size()). Placeholders of all images have the same id,
+// so each of them is marked with its image and its place in it. Equal hashes then mean equal
+// images at equal places, as vLLM has it (hash and offset of an image in the hash of a block).
+void add_ids_of_items(std::span<const EncoderItem> items, std::int64_t begin,
+                      std::span<const TokenId> ids, ChainWriter& writer) {
+  const std::int64_t end = begin + static_cast<std::int64_t>(ids.size());
+  std::int64_t at = begin;
+  const auto add_up_to = [&](std::int64_t stop) {
+    writer.add_ids(
+        ids.subspan(static_cast<std::size_t>(at - begin), static_cast<std::size_t>(stop - at)));
+    at = stop;
+  };
+  for (const EncoderItem& item : items) {
+    if (item.end() <= at) continue;
+    if (item.begin >= end) break;
+    add_up_to(std::max<std::int64_t>(item.begin, at));
+    const std::uint64_t key = key_of(item.content);
+    for (const std::int64_t stop = std::min<std::int64_t>(item.end(), end); at < stop;) {
+      writer.add_mark(key, at - item.begin);
+      add_up_to(at + 1);
+    }
+  }
+  add_up_to(end);
+}
+
 // Adds output positions [begin, end), counted from the end of the prompt.
 void add_output(const Request& request, std::int64_t begin, std::int64_t end, ChainWriter& writer) {
   const std::span<const TokenId> ids(request.output_token_ids);
@@ -135,8 +166,11 @@ void PrefixHasher::add_prompt(const Request& request, std::int64_t begin, std::i
     if (!ids.empty()) {
       METRONOME_CHECK(static_cast<std::size_t>(end) <= ids.size(),
                       "a prompt has too few token ids");
-      return writer.add_ids(
-          ids.subspan(static_cast<std::size_t>(begin), static_cast<std::size_t>(end - begin)));
+      const auto own =
+          ids.subspan(static_cast<std::size_t>(begin), static_cast<std::size_t>(end - begin));
+      const std::span<const EncoderItem> items = prompts_->encoder_items(request.id);
+      if (!items.empty()) return add_ids_of_items(items, begin, own, writer);
+      return writer.add_ids(own);
     }
     const std::span<const PromptSegment> segments = prompts_->prompt_segments(request.id);
     if (!segments.empty()) return add_segments(segments, begin, end, writer);

@@ -25,7 +25,8 @@ inline BlockHash in_group(BlockHash hash, std::uint64_t group) {
 
 // Hashes the tokens of requests, so that equal tokens can be found.
 //
-// Prompt tokens come from the source: its ids, else the content of its segments, else they are
+// Prompt tokens come from the source: its ids (and the content of images, whose ids are all the
+// same), else the content of its segments, else they are
 // unique to the request. An output token is its id if the executor returned one, else unique to
 // (request, position). Then requests never share output, but a preempted request finds its own
 // again.

@@ -1,10 +1,11 @@
+#include "core/engine/policies/registry.h"
+
 #include <algorithm>
 #include <array>
 
 #include "core/base/error.h"
 #include "core/engine/engine.h"
 #include "core/engine/policies/policies.h"
-#include "core/engine/policies/registry.h"
 #include "core/engine/scheduler.h"
 
 namespace metronome {
@@ -34,7 +35,8 @@ constexpr Keys kVllmKeys[] = {"version",
                               "long_prefill_token_threshold_adaptive",
                               "scheduler_reserve_full_isl",
                               "max_num_active_seqs",
-                              "prefill_schedule_interval"};
+                              "prefill_schedule_interval",
+                              "disable_chunked_mm_input"};
 constexpr Keys kSarathiKeys[] = {
     "chunk_size",      "enable_dynamic_chunking_schedule", "low_chunk_size",
     "high_chunk_size", "chunk_schedule_max_tokens",        "chunk_schedule_stages"};

@@ -4,6 +4,8 @@
 // and is last in the list.
 #include <algorithm>
 #include <optional>
+#include <set>
+#include <vector>
 
 #include "core/engine/policies/policies.h"
 #include "core/engine/policies/vllm_rules.h"
@@ -27,6 +29,13 @@ std::int32_t draft_slots(const VllmConfig& config) {
   return config.num_speculative_tokens > 0 && has_model ? 1 : 0;
 }
 
+// Drafters of these methods read the prompt one token ahead.
+bool reads_ahead(const VllmConfig& config) {
+  using Method = VllmConfig::DraftMethod;
+  return config.num_speculative_tokens > 0 &&
+         (config.draft_method == Method::Eagle || config.draft_method == Method::Mtp);
+}
+
 // Speculative decoding. Sources: vllm/config/vllm.py (num_lookahead_tokens) and
 // vllm/v1/core/kv_cache_utils.py (num_hash_lookahead_tokens).
 void adjust_for_drafts(const VllmConfig& config, std::int32_t max_model_len,
@@ -38,9 +47,7 @@ void adjust_for_drafts(const VllmConfig& config, std::int32_t max_model_len,
   if (config.draft_method != Method::Ngram) {
     layout.num_lookahead_tokens = config.num_speculative_tokens;
   }
-  if (config.draft_method == Method::Eagle || config.draft_method == Method::Mtp) {
-    layout.num_hash_lookahead_tokens = 1;
-  }
+  if (reads_ahead(config)) layout.num_hash_lookahead_tokens = 1;
 }
 
 class VllmScheduler final : public Scheduler {
@@ -58,6 +65,7 @@ class VllmScheduler final : public Scheduler {
                          context.step_shape != StepShape::Separate),
         prefill_interval_(context.config.vllm.prefill_schedule_interval),
         last_prefill_step_(-1 - prefill_interval_),
+        num_read_ahead_(reads_ahead(context.config.vllm) ? 1 : 0),
         chunks_(context.config.vllm.enable_chunked_prefill),
         reserves_full_prompt_(context.config.vllm.scheduler_reserve_full_isl),
         by_priority_(context.config.order == QueueOrder::Priority) {
@@ -73,6 +81,10 @@ class VllmScheduler final : public Scheduler {
  private:
   std::int64_t max_tokens_per_step() const override { return budget_; }
 
+  void on_end(const Request& request, EndReason) override {
+    if (!held_up_.empty()) held_up_.erase(request.id);
+  }
+
   void fill_plan() override {
     left_ = budget_ - num_draft_slots_;
     threshold_ = threshold();
@@ -81,7 +93,7 @@ class VllmScheduler final : public Scheduler {
     continue_running();
     if (current_plan().preempted.empty()) {
       admit_waiting();
-      if (!holds_prefills_) has_backlog_ = num_waiting() > 0;
+      if (!holds_prefills_) has_backlog_ = num_waiting() > held_up_.size();
     }
     if (has_prefill_) last_prefill_step_ = current_plan().step_index;
     if (num_drafts_ > 0) expect_drafts();
@@ -164,6 +176,8 @@ class VllmScheduler final : public Scheduler {
         num_tokens = std::min(wanted_tokens(request.num_uncomputed_tokens()), left_);
         num_tokens = split(request, request.num_computed_tokens(), num_tokens,
                            kv_cache().shared_prefix_end_of(request));
+        num_tokens =
+            fit_to_encoder(request, request.num_computed_tokens(), num_tokens, num_read_ahead_);
       }
       if (num_tokens == 0) continue;
       if (!make_room(request, request.num_computed_tokens() + num_tokens)) {
@@ -208,7 +222,14 @@ class VllmScheduler final : public Scheduler {
         });
   }
 
+  // A request that the encoder holds up lets those behind it pass.
   void admit_waiting() {
+    put_aside_.clear();
+    admit_fitting();
+    for (std::size_t i = put_aside_.size(); i-- > 0;) queue().push_front(*put_aside_[i]);
+  }
+
+  void admit_fitting() {
     const bool may_pad = !has_prefill_;
     const bool has_running_chunk = !current_plan().empty();
     while (left_ > 0) {
@@ -218,9 +239,19 @@ class VllmScheduler final : public Scheduler {
       const PrefixHit& hit = kv_cache().find_prefix(*request);
       const bool is_prefill = hit.num_tokens < request->num_tokens() - 1;
       if (is_prefill && holds_prefills_) return;
-      const FirstChunk chunk =
+      FirstChunk chunk =
           first_chunk(*request, hit, may_pad && (has_running_chunk || hit.num_tokens > 0));
-      if (chunk.num_tokens == 0 || !has_room(*request, hit, chunk.num_tokens)) return;
+      if (chunk.num_tokens == 0) return;
+      chunk.num_tokens =
+          fit_to_encoder(*request, hit.num_tokens, chunk.num_tokens, num_read_ahead_);
+      if (chunk.num_tokens == 0) {
+        queue().pop();
+        put_aside_.push_back(request);
+        held_up_.insert(request->id);
+        continue;
+      }
+      if (!has_room(*request, hit, chunk.num_tokens)) return release_encoded(*request);
+      if (!held_up_.empty()) held_up_.erase(request->id);
       start(*request, hit, hit.num_tokens + chunk.num_tokens);
       if (chunk.is_padded) begin_decode(*request);
       add_chunk(*request, chunk.num_tokens);
@@ -280,8 +311,10 @@ class VllmScheduler final : public Scheduler {
   bool pads_admissions_;          // with drafts that are rejected
   std::int64_t prefill_interval_;
   std::int64_t last_prefill_step_;
+  std::set<RequestId> held_up_;            // waiting requests that the encoder has held up
   bool has_backlog_ = false;               // requests had to wait when prompts were last allowed
   std::optional<StateSplit> state_split_;  // of models whose states are cached
+  std::int32_t num_read_ahead_;            // tokens behind a chunk that the drafter reads
   bool chunks_;
   bool reserves_full_prompt_;
   bool by_priority_;
@@ -289,8 +322,9 @@ class VllmScheduler final : public Scheduler {
   std::int32_t left_ = 0;  // tokens that one more request may compute
   std::int32_t threshold_ = 0;
   bool holds_prefills_ = false;
-  bool has_prefill_ = false;  // it computed a prompt chunk
-  std::size_t next_ = 0;      // index into the running list
+  bool has_prefill_ = false;         // it computed a prompt chunk
+  std::size_t next_ = 0;             // index into the running list
+  std::vector<Request*> put_aside_;  // from the queue, which has them back after the plan
 };
 
 }  // namespace

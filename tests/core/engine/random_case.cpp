@@ -148,6 +148,64 @@ void draw_requests(Rng& rng, RandomCase& random) {
   }
 }
 
+// Images at positions [begin, end), in order.
+void draw_items(Rng& rng, std::int32_t begin, std::int32_t end, std::int32_t longest,
+                std::vector<EncoderItem>& items) {
+  while (begin < end && chance(rng, 0.6)) {
+    begin += draw(rng, 0, 12);
+    const auto content = static_cast<std::uint64_t>(draw(rng, 1, longest));
+    EncoderItem item{
+        .content = content, .begin = begin, .num_tokens = static_cast<std::int32_t>(content)};
+    // Equal contents are equally long; the first and the last token of some are text.
+    const bool has_marks = content >= 3 && content % 2 == 0;
+    item.first_embedding = has_marks ? 1 : 0;
+    item.num_embeddings = item.num_tokens - (has_marks ? 2 : 0);
+    if (item.end() > end) return;
+    items.push_back(item);
+    begin = item.end();
+  }
+}
+
+// Prompts with images: those in a shared beginning are the same, and images repeat.
+void draw_images(std::uint64_t seed, RandomCase& random) {
+  Rng rng(seed, "images");
+  if (!chance(rng, 0.5)) return;
+  EngineSetup& setup = random.setup;
+  Workload& workload = random.workload;
+  EncoderSetup& encoder = setup.encoder;
+  VllmConfig& vllm = setup.scheduler.vllm;
+  const auto budget = static_cast<std::int32_t>(*setup.scheduler.max_num_batched_tokens);
+  std::int32_t longest = draw(rng, 1, 40);
+  encoder.limits_chunks = setup.scheduler.policy == "vllm";
+  if (encoder.limits_chunks && chance(rng, 0.3)) {
+    encoder.disable_chunked_mm_input = true;
+    longest = std::min(longest, budget);
+    vllm.long_prefill_token_threshold = 0;  // below an image it would wait forever
+  }
+  encoder.compute_budget = longest + draw(rng, 0, longest);
+  encoder.cache_size = longest + draw(rng, 0, 2 * longest);
+  encoder.plans_ahead = setup.async_depth > 1;
+  encoder.forgets_unfilled = true;  // the oracle follows what is encoded
+  std::vector<std::vector<EncoderItem>> of_groups(3);
+  for (auto& items : of_groups) draw_items(rng, 0, setup.max_model_len, longest, items);
+  for (std::size_t i = 0; i < workload.requests.size(); ++i) {
+    workload.image_begin.push_back(static_cast<std::uint32_t>(workload.images.size()));
+    std::int32_t shared = 0;
+    std::vector<EncoderItem> items;
+    const PromptSegment& first = workload.segments[workload.segment_begin[i]];
+    for (std::uint64_t group = 0; group < of_groups.size(); ++group) {
+      if (first.content != content_id(ContentKind::Group, group)) continue;
+      shared = first.num_tokens;
+      for (const EncoderItem& item : of_groups[group]) {
+        if (item.end() <= shared) items.push_back(item);
+      }
+    }
+    draw_items(rng, shared, workload.requests[i].num_prompt_tokens, longest, items);
+    workload.images.insert(workload.images.end(), items.begin(), items.end());
+  }
+  workload.image_begin.push_back(static_cast<std::uint32_t>(workload.images.size()));
+}
+
 }  // namespace
 
 RandomCase draw_case(std::uint64_t seed) {
@@ -176,6 +234,7 @@ RandomCase draw_case(std::uint64_t seed) {
   draw_scheduler(rng, setup);
   if (setup.kv_cache.num_blocks != setup.max_num_seqs) draw_prefix_caching(rng, setup);
   draw_requests(rng, random);
+  draw_images(seed, random);
   random.abort_chance = chance(rng, 0.4) ? 0.05 : 0;
   random.failure_chance = chance(rng, 0.4) ? 0.03 : 0;
   random.stop_chance = chance(rng, 0.6) ? rng.uniform() * 0.3 : 0;

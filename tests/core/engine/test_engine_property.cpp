@@ -39,6 +39,12 @@ struct Coverage {
   std::map<std::string, std::int64_t> counts;
 };
 
+EngineSetup with_items(const RandomCase& random) {
+  EngineSetup setup = random.setup;
+  if (!random.workload.images.empty()) setup.encoder.items = &random.workload;
+  return setup;
+}
+
 // The result of a case.
 struct Outcome {
   std::uint64_t digest = 0;
@@ -68,7 +74,9 @@ class CaseRun {
         oracle_(random.workload, random.setup.kv_cache.block_size,
                 random.setup.kv_cache.sliding_window),
         executor_(takes_runs),
-        engine_(random.setup, executor_, clock_, sinks_, &hasher_) {
+        encoder_(random.workload),
+        engine_(with_items(random), executor_, clock_, sinks_, &hasher_) {
+    executor_.encoder = &encoder_;
     executor_.returns_tokens = returns_tokens(seed);
     if (random.stop_chance > 0) executor_.stops = stop_tokens(random, seed);
     executor_.block_size = random.setup.kv_cache.block_size;
@@ -94,6 +102,9 @@ class CaseRun {
     }
     coverage.counts[policy_] += journal_step();
     coverage.counts["steps with runs"] += executor_.num_runs;
+    coverage.counts["images encoded"] += encoder_.num_encoded;
+    coverage.counts["images split"] += encoder_.num_split;
+    coverage.counts["images spoiled"] += num_spoiled_;
     coverage.counts[policy_ + " reused"] += oracle_.num_tokens_reused() > 0 ? 1 : 0;
     return {digest_.value(), recorder_.finish()};
   }
@@ -141,6 +152,7 @@ class CaseRun {
     const bool worked = engine_.step();
     if (executor_.plans.size() > num_plans) check_plan(executor_.plans.back());
     engine_.check_integrity();
+    check_spoiled();
     if (!worked) wait();
     if (++num_steps_ > 20'000) throw std::runtime_error("the requests never end");
   }
@@ -149,6 +161,17 @@ class CaseRun {
     const TimeNs wake = engine_.wake_time();
     require(!engine_.has_work() || wake != kNever, "work is left that can never be scheduled");
     if (wake != kNever) clock_.wait_until(wake);
+  }
+
+  // Those who used an image of a failed step fail with it, unless they lost their KV.
+  void check_spoiled() {
+    for (const auto& [id, generation] : executor_.spoiled) {
+      const Request& request = engine_.requests()[id];
+      require(request.has_ended() || request.generation != generation,
+              "a request goes on with an image that was not encoded");
+      ++num_spoiled_;
+    }
+    executor_.spoiled.clear();
   }
 
   void check_plan(const StepPlan& plan) {
@@ -202,6 +225,7 @@ class CaseRun {
   }
 
   void check_end() {
+    engine_.check_integrity();  // no ended request holds an encoder entry
     require(engine_.kv_cache().num_used_blocks() == 0, "blocks leaked");
     require(engine_.num_ended() == engine_.requests().size(), "a request has not ended");
     for (std::size_t i = 0; i < engine_.requests().size(); ++i) {
@@ -269,7 +293,8 @@ class CaseRun {
     }
     // Who shares blocks that a failed step should have filled fails with it; llama.cpp gives up all
     // its slots when the cache is full.
-    const bool may_be_more = random_.setup.kv_cache.enable_prefix_caching || policy_ == "llama_cpp";
+    const bool may_be_more = random_.setup.kv_cache.enable_prefix_caching ||
+                             policy_ == "llama_cpp" || !random_.workload.images.empty();
     require(may_be_more ? std::includes(ended_by_failure.begin(), ended_by_failure.end(),
                                         expected.begin(), expected.end())
                         : ended_by_failure == expected,
@@ -302,6 +327,7 @@ class CaseRun {
   KvOracle oracle_;
   TestClock clock_;
   CheckingExecutor executor_;
+  EncoderOracle encoder_;
   Journal journal_;
   EventDigest digest_;
   RunRecorder recorder_;
@@ -309,6 +335,7 @@ class CaseRun {
   Engine engine_;
   std::set<std::int64_t> failing_steps_;
   std::int64_t num_steps_ = 0;
+  std::int64_t num_spoiled_ = 0;
 };
 
 // Without tokens, a run of decodes gives the same events and steps as decodes one by one.
@@ -343,7 +370,7 @@ TEST_CASE("invariants hold over random scenarios", "[core][engine][property]") {
     }
   }
   for (const char* reached : {"preempted", "length", "stop", "aborted", "queue_full", "never_fits",
-                              "step_failed", "steps with runs"}) {
+                              "step_failed", "steps with runs", "images encoded", "images split"}) {
     CAPTURE(reached);
     CHECK(coverage.counts[reached] > 3'000);
   }
@@ -366,7 +393,9 @@ TEST_CASE("invariants hold over random runs", "[core][engine][property]") {
       const PrefixHasher hasher(&workload);
       KvOracle oracle(workload, random.setup.kv_cache.block_size,
                       random.setup.kv_cache.sliding_window);
-      Bench bench(random.setup, &hasher);
+      EncoderOracle encoder(workload);
+      Bench bench(with_items(random), &hasher);
+      bench.executor.encoder = &encoder;
       bench.executor.oracle = &oracle;
       bench.executor.returns_tokens = random.stop_chance > 0;
       bench.executor.stops = stop_tokens(random, seed);

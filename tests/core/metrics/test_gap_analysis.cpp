@@ -23,14 +23,38 @@ struct Bench {
   FakeRun run{{&recorder}};
   StepResult result;
 
-  void step(TimeNs from, TimeNs until, TimeNs decode_only, const std::vector<FakeChunk>& chunks) {
+  void step(TimeNs from, TimeNs until, TimeNs decode_only, const std::vector<FakeChunk>& chunks,
+            TimeNs encode_ns = 0) {
     result.decode_only_ns = decode_only;
+    result.encode_ns = encode_ns;
     run.next.result = &result;
     run.step(from, until, chunks);
   }
 };
 
 }  // namespace
+
+TEST_CASE("the encoding of images is a part of its own", "[core][gaps]") {
+  Bench bench;
+  const RequestId a = bench.run.submit(0, 10);
+  const RequestId b = bench.run.submit(0, 6000);
+  bench.step(0, 10 * kMs, 0, {prefill(a, 0, 10, true)});
+  bench.step(11 * kMs, 31 * kMs, 10 * kMs, {decode(a), prefill(b, 0, 100, false)}, 6 * kMs);
+  bench.step(31 * kMs, 61 * kMs, 10 * kMs, {prefill(b, 100, 900, false)}, 5 * kMs);
+  bench.step(61 * kMs, 71 * kMs, 10 * kMs, {decode(a)});
+  const RunRecord record = bench.recorder.finish();
+  CHECK(record.has_encodings);
+  CHECK(record.steps[1].encode_ns == 6 * kMs);
+  const GapAnalysis gaps(record);
+  const GapParts first{
+      .decode_ns = 10 * kMs, .encode_ns = 6 * kMs, .prefill_ns = 4 * kMs, .host_ns = 1 * kMs};
+  const GapParts second{.decode_ns = 10 * kMs, .encode_ns = 5 * kMs, .prefill_ns = 25 * kMs};
+  CHECK(gaps.parts({a, 0, 1, 0}) == first);
+  CHECK(gaps.parts({a, 1, 3, 0}) == second);
+  GapParts total = first;
+  total += second;
+  CHECK(gaps.total() == total);
+}
 
 TEST_CASE("a gap is split among decodes, prefills and the host", "[core][gaps]") {
   Bench bench;

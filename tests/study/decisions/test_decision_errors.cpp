@@ -77,6 +77,32 @@ TEST_CASE("drafts and states that make no sense are refused", "[decisions]") {
   answers.add("no drafts", complaint(case_text(config, requests(R"("accepted":[1])"))));
 }
 
+TEST_CASE("images that make no sense are refused", "[decisions]") {
+  Answers answers("decisions/images.txt");
+  const auto with = [](const std::string& images, const std::string& version = "0.33") {
+    return replaced(kConfig, R"("policy")",
+                    R"("version":")" + version + R"(","images":)" + images + R"(,"policy")");
+  };
+  for (const char* images : {R"({})", R"({"max_embeddings":0})",
+                             R"({"max_embeddings":4,"disable_chunked_mm_input":1})"}) {
+    answers.add(images, complaint(case_text(with(images), kRequests)));
+  }
+  const std::string config = with(R"({"max_embeddings":4})");
+  answers.add("another version",
+              complaint(case_text(with(R"({"max_embeddings":4})", "0.25"), kRequests)));
+  const auto requests = [](const std::string& images) {
+    return replaced(kRequests, R"("max_tokens":2)", R"("max_tokens":2,"images":)" + images);
+  };
+  answers.add("no images", complaint(case_text(kConfig, requests("[]"))));
+  for (const char* images :
+       {R"({})", R"([{"id":"x","offset":0}])", R"([{"id":"x","offset":0,"length":99}])",
+        R"([{"id":"x","offset":0,"length":2},{"id":"y","offset":1,"length":1}])",
+        R"([{"id":"x","offset":0,"length":2,"embeddings":[1,2]}])",
+        R"([{"id":"x","offset":0,"length":1},{"id":"x","offset":1,"length":2}])"}) {
+    answers.add(images, complaint(case_text(config, requests(images))));
+  }
+}
+
 TEST_CASE("a config of another engine is refused", "[decisions]") {
   Answers answers("decisions/config_of_engine.txt");
   answers.add("vLLM's for nano-vllm", complaint(case_text(kConfig, kRequests), "nano_vllm"));

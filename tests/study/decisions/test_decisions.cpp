@@ -169,6 +169,10 @@ TEST_CASE("vLLM 0.33's recorded decisions with drafts and recurrent states", "[d
   check_golden("vllm", "vllm_0.33_drafts_by_size.jsonl", 16);
 }
 
+TEST_CASE("vLLM 0.33's recorded decisions with images", "[decisions]") {
+  check_golden("vllm", "vllm_0.33_images.jsonl", 64);
+}
+
 TEST_CASE("the decisions of every version of vLLM, recorded from its package", "[decisions]") {
   check_golden("vllm", "vllm_versions.jsonl", 189);
 }
@@ -224,6 +228,7 @@ TEST_CASE("a planted difference is found in every field of vLLM", "[decisions]")
   check_planted_differences("vllm", "vllm_v1_async2.jsonl", 8);
   check_planted_differences("vllm", "vllm_v1_hybrid_swa.jsonl", 8);
   check_planted_differences("vllm", "vllm_0.33_drafts_states.jsonl", 10);
+  check_planted_differences("vllm", "vllm_0.33_images.jsonl", 12);
 }
 
 TEST_CASE("a planted difference is found in every field of nano-vllm", "[decisions]") {
