@@ -9,6 +9,8 @@
 #include <utility>
 
 #include "core/base/error.h"
+#include "core/image/image_processor.h"
+#include "core/model/model_catalogue.h"
 #include "core/model/model_weights.h"
 #include "core/model/quantised_blocks.h"
 #include "core/run/computed_run.h"
@@ -16,12 +18,14 @@
 #include "core/scenario/engine_setup.h"
 #include "cpu/cpu_config.h"
 #include "cpu/cpu_executor.h"
+#include "cpu/image_store.h"
 #include "cpu/kv_store.h"
 #include "cpu/machine.h"
 #include "cpu/model_drafter.h"
 #include "cpu/packed_matrix.h"
 #include "cpu/thread_pool.h"
 #include "cpu/transformer.h"
+#include "cpu/vision_encoder.h"
 
 namespace metronome {
 
@@ -35,12 +39,15 @@ struct RunModels {
 struct LoadedModel {
   LoadedModel(const RunModels& models, int num_threads, const std::function<void()>& poll)
       : pool(num_threads), transformer(models.model.config, *models.model.weights, pool, poll) {
+    const ModelConfig& config = models.model.config;
+    if (!config.vision.is_empty()) encoder.emplace(config, *models.model.weights, pool, poll);
     if (models.drafter)
       drafter.emplace(models.drafter->config, *models.drafter->weights, pool, poll);
   }
 
   ThreadPool pool;
   Transformer transformer;
+  std::optional<VisionEncoder> encoder;
   std::optional<Transformer> drafter;
 };
 
@@ -134,8 +141,13 @@ std::string warning_of(const RunModels& models, int num_threads) {
 }
 
 // Requires a scenario whose policy may plan drafts.
-void check_draft_method(const Scenario& scenario) {
+void check_draft_method(const Scenario& scenario, const ModelConfig& model) {
   const SpeculativeMethod method = scenario.speculative.method;
+  if (method == SpeculativeMethod::DraftModel && !model.vision.is_empty()) {
+    fail_config(
+        scenario.location_of("speculative.method"), "speculative.method",
+        "draft_model sees no images, and " + model.name + " takes them; allowed: none, ngram");
+  }
   if (method != SpeculativeMethod::Eagle && method != SpeculativeMethod::Mtp) return;
   fail_config(scenario.location_of("speculative.method"), "speculative.method",
               std::string(method == SpeculativeMethod::Eagle ? "eagle" : "mtp") +
@@ -158,8 +170,8 @@ void check_drafts_of_states(const Scenario& scenario, const RunModels& models) {
 }
 
 RunModels find_models(const Scenario& scenario) {
-  check_draft_method(scenario);
   RunModels models = {.model = find_model_source(scenario), .drafter = {}};
+  check_draft_method(scenario, models.model.config);
   if (scenario.speculative.method == SpeculativeMethod::DraftModel) {
     models.drafter = find_draft_source(scenario, models.model.config);
   }
@@ -205,10 +217,12 @@ class CpuRun final : public PreparedRun {
   RunOutcome run(const Workload& workload, Clock& clock, std::span<EventSink* const> sinks,
                  const ProgressFn& progress) override {
     KvStore kv(kv_shape(model, setup.kv_cache, setup.max_num_seqs));
-    const WorkloadInput input(workload, scenario_.seed, model.vocab_size, sampling_);
+    const WorkloadInput input(workload, scenario_.seed, model.vocab_size, sampling_, model.vision);
     LoadedModel& loaded = models_->get(sources_, num_threads_);
     const Drafting drafting = make_drafting(loaded);
-    CpuExecutor executor(loaded.transformer, kv, input, clock, source_of(drafting));
+    std::optional<ImageStore> images = make_images(loaded);
+    CpuExecutor executor(loaded.transformer, kv, input, clock, source_of(drafting),
+                         images ? &*images : nullptr);
     // A step can take seconds, so Ctrl-C is polled within it.
     RunProgress latest{.num_total = workload.requests.size()};
     if (progress) executor.set_poll([&] { progress(latest); });
@@ -223,11 +237,18 @@ class CpuRun final : public PreparedRun {
     KvStore kv(kv_shape(model, setup.kv_cache, setup.max_num_seqs));
     LoadedModel& loaded = models_->get(sources_, num_threads_);
     const Drafting drafting = make_drafting(loaded);
-    CpuExecutor executor(loaded.transformer, kv, feed, clock, source_of(drafting));
+    std::optional<ImageStore> images = make_images(loaded);
+    CpuExecutor executor(loaded.transformer, kv, feed, clock, source_of(drafting),
+                         images ? &*images : nullptr);
     serve_requests(setup, executor, clock, feed, sinks);
   }
 
  private:
+  std::optional<ImageStore> make_images(LoadedModel& loaded) const {
+    if (!loaded.encoder) return std::nullopt;
+    return ImageStore(*loaded.encoder,
+                      read_image_processor(find_model_folder(scenario_.model), model.vision));
+  }
   Drafting make_drafting(LoadedModel& loaded) const {
     Drafting drafting;
     const SpeculativeConfig& config = scenario_.speculative;

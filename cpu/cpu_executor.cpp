@@ -9,11 +9,13 @@
 namespace metronome {
 
 CpuExecutor::CpuExecutor(Transformer& model, KvStore& kv, const RequestInput& input,
-                         const Clock& clock, const DraftSource& drafts)
+                         const Clock& clock, const DraftSource& drafts, ImageStore* images)
     : model_(model),
       kv_(kv),
       clock_(clock),
       drafts_(drafts),
+      input_(input),
+      images_(images),
       texts_(input, model.model().eos_token_ids),
       slot_owners_(static_cast<std::size_t>(kv.shape().num_state_slots), kNoRequest) {}
 
@@ -22,6 +24,8 @@ void CpuExecutor::launch(const StepPlan& plan, const RequestTable& requests, Tim
   Step& step = steps_[static_cast<std::size_t>(num_launched_++) % steps_.size()];
   step.result.step_index = plan.step_index;
   step.num_passes = plan.passes.size();
+  step.freed_contents.assign(plan.freed_contents.begin(), plan.freed_contents.end());
+  step.encodings.assign(plan.encodings.begin(), plan.encodings.end());
   if (step.passes.size() < step.num_passes) step.passes.resize(step.num_passes);
   const std::int32_t num_lookahead =
       drafts_.drafter == nullptr ? 0 : drafts_.drafter->num_lookahead_tokens();
@@ -80,6 +84,7 @@ const StepResult& CpuExecutor::collect() {
   result.error.clear();
   result.started_at = clock_.now();
   try {
+    encode_images(step);
     for (std::size_t i = 0; i < step.num_passes; ++i) run_pass(step.passes[i], result);
   } catch (const InvariantError&) {
     throw;  // a bug, not a failed step
@@ -109,11 +114,29 @@ void CpuExecutor::set_poll(Transformer::PollFn poll) {
   };
 }
 
+// Images of a request that has ended are encoded, too: others may have the same ones.
+void CpuExecutor::encode_images(const Step& step) {
+  if (images_ == nullptr) {
+    METRONOME_CHECK(step.encodings.empty(), "only models with a vision tower have images");
+    return;
+  }
+  images_->drop(step.freed_contents);
+  for (const PlannedEncoding& encoding : step.encodings) {
+    const std::span<const PromptImage> images = input_.images(encoding.request);
+    images_->encode(images[static_cast<std::size_t>(encoding.item)], poll_);
+  }
+}
+
 void CpuExecutor::run_pass(Pass& pass, StepResult& result) {
   if (drafts_.drafter != nullptr) place_drafts(pass.batch, pass.chunks, texts_, placed_);
   ForwardBatch& batch = drafts_.drafter != nullptr ? placed_ : pass.batch;
   if (pass_hook_) pass_hook_(batch);
   look_up_tokens(batch);
+  if (images_ != nullptr) {
+    place_images(
+        model_.model().vision,
+        [this](RequestId request) { return images_->place(input_.images(request)); }, batch);
+  }
   model_.forward(batch, kv_, logits_, poll_);
   sample(batch, result);
   if (drafts_.drafter != nullptr) draft(pass, batch, result);

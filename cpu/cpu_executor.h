@@ -15,6 +15,7 @@
 #include "core/run/drafter.h"
 #include "core/run/forward_batch.h"
 #include "core/run/request_texts.h"
+#include "cpu/image_store.h"
 #include "cpu/kv_store.h"
 #include "cpu/transformer.h"
 
@@ -39,9 +40,10 @@ struct DraftSource {
 class CpuExecutor final : public Executor {
  public:
   // All arguments outlive the executor. `clock` is the engine's; steps start and end by it.
-  // `drafts` are wanted if and only if the policy plans them.
+  // `drafts` are wanted if and only if the policy plans them, `images` if the model has a vision
+  // tower and requests may have images.
   CpuExecutor(Transformer& model, KvStore& kv, const RequestInput& input, const Clock& clock,
-              const DraftSource& drafts = {});
+              const DraftSource& drafts = {}, ImageStore* images = nullptr);
 
   void launch(const StepPlan& plan, const RequestTable& requests, TimeNs now) override;
   const StepResult& collect() override;
@@ -67,8 +69,11 @@ class CpuExecutor final : public Executor {
   struct Step {
     std::vector<Pass> passes;  // the first num_passes of them
     std::size_t num_passes = 0;
+    std::vector<std::uint64_t> freed_contents;  // as planned
+    std::vector<PlannedEncoding> encodings;     // the same
     StepResult result;
   };
+  void encode_images(const Step& step);
   void place_states(ForwardBatch& batch, const RequestTable& requests);
   BlockId slot_of(RequestId request, const RequestTable& requests);
   void run_pass(Pass& pass, StepResult& result);
@@ -85,6 +90,8 @@ class CpuExecutor final : public Executor {
   KvStore& kv_;
   const Clock& clock_;
   DraftSource drafts_;
+  const RequestInput& input_;
+  ImageStore* images_;
   LogitsFn logits_sink_;
   PassFn pass_hook_;
   Transformer::PollFn poll_;

@@ -6,6 +6,7 @@
 
 #include "core/base/error.h"
 #include "core/model/attention_mask.h"
+#include "core/model/mrope.h"
 #include "core/model/rope.h"
 
 namespace metronome {
@@ -43,7 +44,11 @@ Transformer::Transformer(const ModelConfig& model, const WeightSource& weights, 
       global_rope_(rope_frequencies(model, false), rope_magnitude(model, false)),
       window_rope_(rope_frequencies(model, true), rope_magnitude(model, true)),
       linear_attention_(model_, pool),
-      scratch_(static_cast<std::size_t>(pool.num_threads())) {}
+      scratch_(static_cast<std::size_t>(pool.num_threads())) {
+  if (!model.mrope_sections.empty()) {
+    mrope_axes_ = mrope_axes(model.mrope_sections, model.num_rotated() / 2);
+  }
+}
 
 // Calls work(row) for every row, on all threads if there are many.
 template <class Work>
@@ -63,6 +68,8 @@ void Transformer::forward(const ForwardBatch& batch, KvStore& kv, std::vector<fl
   global_rope_.extend(num_positions);
   window_rope_.extend(num_positions);
   embed(batch);
+  if (!batch.image_tokens.empty()) embed_images(batch);
+  if (!batch.rope_positions.empty()) mix_angles(batch);
   for (std::int64_t i = 0; i < model_.n_layers; ++i) {
     // A tile's attention needs the keys of earlier tiles in the same layer, and none of later
     // tiles. A state passes from tile to tile.
@@ -71,6 +78,7 @@ void Transformer::forward(const ForwardBatch& batch, KvStore& kv, std::vector<fl
       const Tile tile = {begin, std::min(begin + kTileTokens, batch.num_tokens())};
       run_layer(weights_.layers[static_cast<std::size_t>(i)], batch, tile, kv);
     }
+    if (!batch.image_tokens.empty()) add_image_features(batch, i);
   }
   project_logits(batch, logits);
 }
@@ -90,6 +98,48 @@ void Transformer::embed(const ForwardBatch& batch) {
     std::vector<float> place(static_cast<std::size_t>(model_.hidden_dim));
     weights_.positions.row(batch.positions[static_cast<std::size_t>(token)], place.data());
     kernels_.add(row, place.data(), model_.hidden_dim);
+  });
+}
+
+// Replaces the embeddings of tokens that stand for images.
+void Transformer::embed_images(const ForwardBatch& batch) {
+  const std::int64_t hidden_dim = model_.hidden_dim;
+  const std::int64_t stride = model_.vision.features_per_token() * hidden_dim;
+  for (const ImageTokens& image : batch.image_tokens) {
+    METRONOME_CHECK(stride > 0 && image.features != nullptr, "an image was encoded");
+    for (std::int64_t i = 0; i < image.num_tokens; ++i) {
+      std::copy_n(image.features + i * stride, hidden_dim, residual(image.first_token + i));
+    }
+  }
+}
+
+// Qwen3-VL's deepstack: features of the vision tower's own layers join behind the first layers.
+void Transformer::add_image_features(const ForwardBatch& batch, std::int64_t layer) {
+  const std::int64_t per_token = model_.vision.features_per_token();
+  const std::int64_t hidden_dim = model_.hidden_dim;
+  if (layer + 1 >= per_token) return;
+  for (const ImageTokens& image : batch.image_tokens) {
+    for (std::int64_t i = 0; i < image.num_tokens; ++i) {
+      kernels_.add(residual(image.first_token + i),
+                   image.features + (i * per_token + layer + 1) * hidden_dim, hidden_dim);
+    }
+  }
+}
+
+// Each pair's cosine and sine at the position of its axis.
+void Transformer::mix_angles(const ForwardBatch& batch) {
+  const auto num_pairs = static_cast<std::int64_t>(mrope_axes_.size());
+  METRONOME_CHECK(num_pairs > 0, "only models with M-RoPE have positions of their own");
+  mixed_angles_.resize(count(batch.num_tokens(), 2 * num_pairs));
+  for_rows(batch.num_tokens(), [&](std::int64_t token) {
+    const RopePosition& position = batch.rope_positions[static_cast<std::size_t>(token)];
+    const std::int32_t axes[] = {position.time, position.height, position.width};
+    float* const out = mixed_angles_.data() + token * 2 * num_pairs;
+    for (std::int64_t i = 0; i < num_pairs; ++i) {
+      const std::int32_t at = axes[mrope_axes_[static_cast<std::size_t>(i)]];
+      out[i] = global_rope_.cos(at)[i];
+      out[num_pairs + i] = global_rope_.sin(at)[i];
+    }
   });
 }
 
@@ -221,11 +271,16 @@ void Transformer::place_heads(const LayerWeights& layer, const ForwardBatch& bat
     const float* const value = key + model_.kv_dim();
     norm_heads(query, model_.n_heads, layer.query_norm);
     norm_heads(key, model_.n_kv_heads, layer.key_norm);
+    const float* cos = rope.cos(position);
+    const float* sin = rope.sin(position);
+    if (!batch.rope_positions.empty()) {
+      cos = mixed_angles_.data() + token * model_.num_rotated();
+      sin = cos + model_.num_rotated() / 2;
+    }
     // Keys follow queries.
     for (std::int64_t head = 0; layer.is_rotated && head < model_.n_heads + model_.n_kv_heads;
          ++head) {
-      kernels_.rotate(query + head * head_dim, rope.cos(position), rope.sin(position),
-                      model_.num_rotated());
+      kernels_.rotate(query + head * head_dim, cos, sin, model_.num_rotated());
     }
     for (std::int64_t k = 0; k < model_.query_dim(); ++k) query[k] *= query_scale_;
     const BlockId* blocks = blocks_of(batch, batch.sequence_of(token), layer.is_window);

@@ -69,6 +69,9 @@ class Transformer {
   };
 
   void embed(const ForwardBatch& batch);
+  void embed_images(const ForwardBatch& batch);
+  void add_image_features(const ForwardBatch& batch, std::int64_t layer);
+  void mix_angles(const ForwardBatch& batch);
   void run_layer(const LayerWeights& layer, const ForwardBatch& batch, Tile tile, KvStore& kv);
   void run_attention(const LayerWeights& layer, const ForwardBatch& batch, Tile tile, KvStore& kv);
   void run_linear_attention(const LayerWeights& layer, const ForwardBatch& batch, Tile tile,
@@ -119,6 +122,9 @@ class Transformer {
   Mixture mixture_;                  // of the tile's tokens
   std::vector<float> shared_gates_;  // [tile_tokens], of the shared expert
   LinearAttentionLayer linear_attention_;
+  // Cosines and sines by M-RoPE of a batch with images, [num_tokens, 2, pairs].
+  std::vector<float> mixed_angles_;
+  std::vector<std::uint8_t> mrope_axes_;   // [pairs]; empty without M-RoPE
   std::vector<AttentionItem> items_;       // [num_items] of the tile
   std::vector<AttentionScratch> scratch_;  // [num_threads]
 };

@@ -78,6 +78,7 @@ struct LabPrompt {
   std::vector<TokenId> ids;
   std::int32_t max_output = 12;
   std::int64_t arrival_step = 0;
+  std::vector<EncoderItem> images = {};
 };
 
 inline std::vector<TokenId> random_ids(std::uint64_t seed, std::int32_t count,
@@ -106,6 +107,7 @@ struct LabSettings {
   std::int32_t sliding_window = 0;    // of window layers with block tables of their own
   std::int32_t num_state_groups = 0;  // of policy vllm, for a model with states
   SamplingParams sampling = {.ignore_eos = true};
+  EncoderSetup encoder = {};  // but for its items
   // Before each forward pass; what it throws fails the step.
   std::function<void(const ForwardBatch&)> hook = {};
   std::function<void(Engine&)> between_steps = {};
@@ -128,6 +130,8 @@ struct LabRun {
   std::string failure;  // of the first request that failed with its step
   std::vector<std::int32_t> prefix_hits;
   std::int32_t num_preemptions = 0;
+  std::int64_t num_encoded = 0;     // images
+  std::size_t num_images_left = 0;  // whose features are in memory
 };
 
 inline Workload workload_of(const std::vector<LabPrompt>& prompts) {
@@ -139,7 +143,10 @@ inline Workload workload_of(const std::vector<LabPrompt>& prompts) {
         {prompt.arrival_step, static_cast<std::int32_t>(prompt.ids.size()), prompt.max_output, 0});
     workload.token_ids.insert(workload.token_ids.end(), prompt.ids.begin(), prompt.ids.end());
     workload.token_begin.push_back(workload.token_ids.size());
+    workload.image_begin.push_back(static_cast<std::uint32_t>(workload.images.size()));
+    workload.images.insert(workload.images.end(), prompt.images.begin(), prompt.images.end());
   }
+  workload.image_begin.push_back(static_cast<std::uint32_t>(workload.images.size()));
   return workload;
 }
 
@@ -164,6 +171,9 @@ inline EngineSetup setup_of(const LabSettings& settings) {
     metronome::arrange_cache(*find_policy(settings.policy), setup);
   }
   setup.kv_cache.forgets_unfilled_blocks = true;
+  setup.encoder = settings.encoder;
+  setup.encoder.plans_ahead = settings.async_depth > 1;
+  setup.encoder.forgets_unfilled = true;
   return setup;
 }
 
@@ -174,7 +184,9 @@ inline void serve(const LabSettings& settings, const EngineSetup& setup, const W
   EndedRequests ended;
   std::vector<EventSink*> sinks = {&run.journal, &outputs, &ended};
   const PrefixHasher hasher(&workload);
-  Engine engine(setup, executor, clock, sinks, &hasher);
+  EngineSetup with_items = setup;
+  if (!workload.images.empty()) with_items.encoder.items = &workload;
+  Engine engine(with_items, executor, clock, sinks, &hasher);
   WorkloadArrivals arrivals(workload);
   const ProgressFn between_steps = [&](const RunProgress&) {
     if (settings.between_steps) settings.between_steps(engine);

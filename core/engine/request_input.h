@@ -2,12 +2,25 @@
 #pragma once
 
 #include <cstdint>
+#include <memory>
+#include <span>
 #include <vector>
 
 #include "core/engine/request.h"
 #include "core/engine/sampling.h"
+#include "core/model/image_grid.h"
+#include "core/model/image_pixels.h"
 
 namespace metronome {
+
+// An image of a prompt.
+struct PromptImage {
+  std::int32_t first_token = 0;  // number of the first prompt token that stands for it
+  ImageGrid grid;
+  std::uint64_t content = 0;  // equal for equal pixels
+  // grid.height x grid.width; null: drawn from the content, for workloads that are drawn.
+  std::shared_ptr<const ImagePixels> pixels;
+};
 
 class RequestInput {
  public:
@@ -15,6 +28,8 @@ class RequestInput {
   // Writes the prompt's ids; their number is the request's prompt tokens.
   virtual void prompt(RequestId request, std::vector<TokenId>& out) const = 0;
   virtual SamplingParams sampling(RequestId request) const = 0;
+  // The images of its prompt, in order. Valid while the request is computed.
+  virtual std::span<const PromptImage> images(RequestId) const { return {}; }
 };
 
 }  // namespace metronome

@@ -203,6 +203,7 @@ class FolderWeights final : public WeightSource {
     if (wanted.is_transposed) std::swap(shape[0], shape[1]);
     if (!wanted.shape.empty()) shape = wanted.shape;
     if (spec.role == WeightRole::Bias) shape = {wanted.rows};
+    if (!wanted.shape.empty()) shape = wanted.shape;
     if (tensor.shape != shape) {
       refuse(path, tensor_label(tensor.name) + ": has shape " + shape_text(tensor.shape) +
                        "; allowed: " + shape_text(shape) + ", as config.json requires for " +

@@ -11,6 +11,7 @@
 #include "core/base/json.h"
 #include "core/model/hugging_face_latent.h"
 #include "core/model/hugging_face_rope.h"
+#include "core/model/hugging_face_vision.h"
 #include "core/model/json_section.h"
 #include "core/model/model_catalogue.h"
 #include "core/model/model_family.h"
@@ -399,6 +400,7 @@ ModelConfig read_model(const JsonSection& root, const ModelFamily& family) {
   read_unrotated_layers(text, family, model);
   read_window(text, family, model);
   read_arithmetic(root, text, family, model);
+  if (family.has_vision) read_vision(root, text, model);
   if (family.has_experts && family.tensors != TensorNames::Mixtral) {
     // Qwen3.5 does not ask.
     const bool otherwise = family.defaults.has_normalised_expert_weights;

@@ -67,6 +67,10 @@ struct VisionTower {
   std::int64_t patch_inputs() const {
     return in_channels * temporal_patch_size * patch_size * patch_size;
   }
+  // Vectors of an image token: its embedding, and one for each of deepstack_layers.
+  std::int64_t features_per_token() const {
+    return 1 + static_cast<std::int64_t>(deepstack_layers.size());
+  }
   std::int64_t n_params() const;
 
   bool operator==(const VisionTower&) const = default;

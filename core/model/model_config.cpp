@@ -6,6 +6,7 @@
 #include <vector>
 
 #include "core/model/model_family.h"
+#include "core/model/vision_weights.h"
 
 namespace metronome {
 namespace {
@@ -281,6 +282,7 @@ std::string ModelConfig::shape_error() const {
   std::string error = experts_error(*this);
   if (error.empty()) error = layers_error(*this);
   if (error.empty()) error = parts_error(*this);
+  if (error.empty()) error = vision_error(vision, hidden_dim, n_layers, vocab_size);
   if (error.empty()) error = number_error(*this);
   return error.empty() ? scaling_error(*this) : error;
 }

@@ -15,6 +15,7 @@ namespace metronome {
 enum class TensorNames : std::uint8_t {
   Llama,      // the names of WeightSpec
   Gemma,      // the same, perhaps with the prefix of a multimodal file
+  QwenVl,     // the same, with that prefix
   Phi3,       // qkv_proj and gate_up_proj hold several matrices
   Gpt2,       // GPT-2's own names; matrices are stored transposed
   Mixtral,    // block_sparse_moe, experts w1, w3 and w2
@@ -78,7 +79,8 @@ struct ModelFamily {
   bool has_multipliers = false;         // Granite's, of embeddings, residuals, scores and logits
   bool is_nested = false;               // the language model is under text_config
   bool has_experts = false;
-  bool is_simulated_only = false;  // cost models know it, no executor computes it
+  bool has_vision = false;            // a tower under vision_config, and M-RoPE
+  bool is_simulated_only = false;     // cost models know it, no executor computes it
   bool has_linear_attention = false;  // layer_types or full_attention_interval, and linear_* keys
 };
 

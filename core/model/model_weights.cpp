@@ -5,6 +5,7 @@
 #include <utility>
 
 #include "core/base/error.h"
+#include "core/model/vision_weights.h"
 
 namespace metronome {
 namespace {
@@ -172,6 +173,7 @@ void for_each_weight(const ModelConfig& model,
     visit_all(layer_specs(model, layer));
   }
   visit_all(output_specs(model));
+  visit_all(vision_weight_specs(model.vision));
 }
 
 std::vector<WeightSpec> weight_specs(const ModelConfig& model) {

@@ -5,6 +5,7 @@
 #include <utility>
 
 #include "core/model/model_family.h"
+#include "core/model/vision_weights.h"
 
 namespace metronome {
 namespace {
@@ -224,12 +225,19 @@ std::vector<StoredTensor> qwen_tensors(const ModelConfig& model, const WeightSpe
 std::vector<StoredTensor> stored_tensors(const ModelConfig& model, const WeightSpec& spec) {
   StoredTensor stored = as_stored(spec);
   stored.names = {spec.name};
+  if (spec.name.starts_with(kVisionPrefix)) {
+    stored.shape = stored_vision_shape(model.vision, spec);
+    // Checkpoints of transformers before 4.57 had no "model." in front.
+    stored.names.push_back(spec.name.substr(std::string_view("model.").size()));
+    return {stored};
+  }
   const ModelFamily* const family = find_family(model.architecture);
   if (family == nullptr) return {stored};
   NameParts parts = split(spec.name);
   switch (family->tensors) {
     case TensorNames::Llama: break;
-    case TensorNames::Gemma: add_multimodal_names(spec.name, stored.names); break;
+    case TensorNames::Gemma:
+    case TensorNames::QwenVl: add_multimodal_names(spec.name, stored.names); break;
     case TensorNames::Phi3:
       place_in_fused(model, kPhi3Fused, parts.name, stored);
       stored.names = {parts.prefix + parts.name + parts.suffix};

@@ -40,6 +40,8 @@ void ForwardBatch::clear() {
   token_ids.clear();
   positions.clear();
   logit_tokens.clear();
+  rope_positions.clear();
+  image_tokens.clear();
 }
 
 void ForwardBatch::append(RequestId request, std::int32_t begin, std::int32_t end,

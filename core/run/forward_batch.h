@@ -8,8 +8,18 @@
 #include "core/engine/kv/state_groups.h"
 #include "core/engine/request.h"
 #include "core/engine/step_plan.h"
+#include "core/model/mrope.h"
 
 namespace metronome {
+
+// Tokens of a batch that stand for consecutive embeddings of an image.
+struct ImageTokens {
+  std::int32_t first_token = 0;  // of the batch
+  std::int32_t num_tokens = 0;
+  // [num_tokens, VisionTower::features_per_token(), hidden_dim]: of each the embedding, then what
+  // the first layers add.
+  const float* features = nullptr;
+};
 
 // Sequence s owns tokens [query_start[s], query_start[s + 1]), at consecutive positions that end at
 // context_lens[s]. It owns entries [table_start[s], table_start[s + 1]) of block_tables.
@@ -32,6 +42,10 @@ struct ForwardBatch {
   std::vector<TokenId> token_ids;          // [num_tokens]
   std::vector<std::int32_t> positions;     // [num_tokens]
   std::vector<std::int32_t> logit_tokens;  // tokens whose logits are needed, ascending
+  // Of batches with images: positions for RoPE, [num_tokens], and the tokens of images, ascending.
+  // No rope_positions: those of `positions`.
+  std::vector<RopePosition> rope_positions;
+  std::vector<ImageTokens> image_tokens;
 
   std::int32_t num_sequences() const { return static_cast<std::int32_t>(requests.size()); }
   std::int32_t num_tokens() const { return static_cast<std::int32_t>(positions.size()); }

@@ -1,17 +1,60 @@
 #include "core/run/workload_input.h"
 
+#include <algorithm>
 #include <utility>
 
+#include "core/base/error.h"
 #include "core/base/rng.h"
 
 namespace metronome {
+namespace {
+
+ImageGrid grid_of_tokens(const VisionTower& tower, std::int64_t num_tokens) {
+  METRONOME_CHECK(!tower.is_empty() && num_tokens >= 1, "a model with a vision tower");
+  std::int64_t rows = 1;
+  for (std::int64_t i = 2; i * i <= num_tokens; ++i) {
+    if (num_tokens % i == 0) rows = i;
+  }
+  ImageGrid grid;
+  grid.n_patch_rows = rows * tower.merge_size;
+  grid.n_patch_columns = num_tokens / rows * tower.merge_size;
+  grid.height = grid.n_patch_rows * tower.patch_size;
+  grid.width = grid.n_patch_columns * tower.patch_size;
+  grid.num_tokens = num_tokens;
+  return grid;
+}
+
+}  // namespace
 
 WorkloadInput::WorkloadInput(const Workload& workload, std::uint64_t seed, std::int64_t vocab_size,
-                             SamplingParams params)
-    : workload_(workload), seed_(seed), vocab_size_(vocab_size), params_(std::move(params)) {}
+                             SamplingParams params, const VisionTower& tower)
+    : workload_(workload),
+      seed_(seed),
+      vocab_size_(vocab_size),
+      params_(std::move(params)),
+      tower_(tower) {}
 
 void WorkloadInput::prompt(RequestId request, std::vector<TokenId>& out) const {
   workload_.prompt_token_ids(index(request), seed_, vocab_size_, out);
+  if (tower_.image_token < 0) return;
+  for (const EncoderItem& item : workload_.encoder_items(request)) {
+    const auto first = out.begin() + item.begin + item.first_embedding;
+    std::fill_n(first, item.num_embeddings, TokenId{tower_.image_token});
+  }
+}
+
+std::span<const PromptImage> WorkloadInput::images(RequestId request) const {
+  const std::span<const EncoderItem> items = workload_.encoder_items(request);
+  if (items.empty()) return {};
+  std::vector<PromptImage>& images = images_[request];
+  if (!images.empty()) return images;
+  for (const EncoderItem& item : items) {
+    images.push_back({.first_token = item.begin + item.first_embedding,
+                      .grid = grid_of_tokens(tower_, item.num_embeddings),
+                      .content = item.content,
+                      .pixels = nullptr});
+  }
+  return images;
 }
 
 SamplingParams WorkloadInput::sampling(RequestId request) const {

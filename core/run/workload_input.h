@@ -2,9 +2,12 @@
 #pragma once
 
 #include <cstdint>
+#include <map>
+#include <span>
 #include <vector>
 
 #include "core/engine/request_input.h"
+#include "core/model/layer_parts.h"
 #include "core/workload/workload.h"
 
 namespace metronome {
@@ -14,17 +17,23 @@ namespace metronome {
 class WorkloadInput final : public RequestInput {
  public:
   // `workload` must outlive this. `seed` is the scenario's; it determines the token ids of prompts.
+  // `tower` is the model's, for workloads with images.
   WorkloadInput(const Workload& workload, std::uint64_t seed, std::int64_t vocab_size,
-                SamplingParams params);
+                SamplingParams params, const VisionTower& tower = {});
 
   void prompt(RequestId request, std::vector<TokenId>& out) const override;
   SamplingParams sampling(RequestId request) const override;
+  // Images that have a size in tokens alone: of all grids with as many the squarest, and pixels
+  // that are drawn from the content.
+  std::span<const PromptImage> images(RequestId request) const override;
 
  private:
   const Workload& workload_;
   std::uint64_t seed_;
   std::int64_t vocab_size_;
   SamplingParams params_;
+  VisionTower tower_;
+  mutable std::map<RequestId, std::vector<PromptImage>> images_;  // of requests that were asked for
 };
 
 }  // namespace metronome

@@ -12,6 +12,7 @@
 #include "core/text/utf8.h"
 #include "serve/server/api_fields.h"
 #include "serve/server/api_known_fields.h"
+#include "serve/server/chat_images.h"
 #include "serve/server/template_chat.h"
 
 namespace metronome {
@@ -137,10 +138,15 @@ std::string message_content(const Json& message, const std::string& name, std::s
 }
 
 std::vector<TokenId> chat_prompt(const ApiFields& fields, const ServedModel& model,
-                                 const EncodingLimits& limits) {
+                                 const EncodingLimits& limits, std::vector<PromptImage>& images) {
   if (model.chat) {
-    const std::string prompt = template_prompt(fields, *model.chat, max_prompt_tokens(model));
-    return encode(model, limits, "messages", prompt, fields.truth("add_special_tokens", false));
+    ChatImages taken(model.images.get(), limits.max_tokens);
+    const std::string prompt =
+        template_prompt(fields, *model.chat, max_prompt_tokens(model), taken);
+    std::vector<TokenId> tokens =
+        encode(model, limits, "messages", prompt, fields.truth("add_special_tokens", false));
+    images = taken.place(tokens);
+    return tokens;
   }
   const Json* messages = fields.find("messages");
   if (messages == nullptr || !messages->is_array() || messages->empty()) {
@@ -351,7 +357,7 @@ ApiRequest parse_generation(ApiKind kind, std::string_view body, const ServedMod
   request.priority = static_cast<std::int32_t>(priority.value_or(0));
   request.n = static_cast<std::int32_t>(fields.integer("n", 1, model.max_choices).value_or(1));
   if (kind == ApiKind::Chat) {
-    request.prompts.push_back(chat_prompt(fields, model, limits));
+    request.prompts.push_back(chat_prompt(fields, model, limits, request.images));
   } else {
     request.prompts = completion_prompts(fields, model, limits);
   }
@@ -371,7 +377,8 @@ std::vector<TokenId> parse_tokenize(std::string_view body, const ServedModel& mo
   const Json json = parse_body(body);
   const ApiFields fields(json);
   check_model(fields, model);
-  if (fields.has("messages")) return chat_prompt(fields, model, limits);
+  std::vector<PromptImage> images;
+  if (fields.has("messages")) return chat_prompt(fields, model, limits, images);
   const std::optional<std::string> prompt = fields.text("prompt");
   if (!prompt) fields.fail("prompt", "is missing; allowed: a string, or messages");
   return encode(model, limits, "prompt", *prompt, fields.truth("add_special_tokens", true));

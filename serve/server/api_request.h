@@ -11,12 +11,14 @@
 #include <vector>
 
 #include "core/base/types.h"
+#include "core/engine/request_input.h"
 #include "core/engine/sampling.h"
 #include "core/text/stop_matcher.h"
 
 namespace metronome {
 
 class FolderChat;
+struct ImageProcessor;
 class Tokenizer;
 
 // The served model.
@@ -27,6 +29,8 @@ struct ServedModel {
   // The chat template of the model's folder; null: that of the tokenizer's family
   // (core/text/chat_template.h).
   std::shared_ptr<const FolderChat> chat;
+  // Of a model with a vision tower; null: it takes text only.
+  std::shared_ptr<const ImageProcessor> images;
   std::int64_t vocab_size = 0;
   std::int32_t max_model_len = 0;
   bool computes = true;            // false: simulated, without logits
@@ -59,6 +63,7 @@ enum class ApiKind : std::uint8_t { Completion, Chat, Generate };
 struct ApiRequest {
   ApiKind kind = ApiKind::Completion;
   std::vector<std::vector<TokenId>> prompts;  // at least one; none is empty
+  std::vector<PromptImage> images;            // of a chat's prompt
   std::int32_t n = 1;                         // answers per prompt
   std::int32_t max_tokens = 1;
   SamplingParams sampling;  // answer i uses the seed + i

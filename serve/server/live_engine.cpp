@@ -149,7 +149,17 @@ void LiveEngine::submit_to(Engine& engine, Arrival arrival) {
       .max_output_tokens = arrival.request.max_output_tokens,
       .priority = arrival.request.priority};
   METRONOME_CHECK(live_.size() == index(id), "requests are submitted by the feed alone");
-  live_.emplace_back().request = std::move(arrival.request);
+  Live& live = live_.emplace_back();
+  live.request = std::move(arrival.request);
+  if (live.request.images) {
+    for (const PromptImage& image : *live.request.images) {
+      const auto num_tokens = static_cast<std::int32_t>(image.grid.num_tokens);
+      live.items.push_back({.content = image.content,
+                            .begin = image.first_token,
+                            .num_tokens = num_tokens,
+                            .num_embeddings = num_tokens});
+    }
+  }
   open_.emplace(number(live_.back().request.ticket), id);
   const Submission submission = engine.submit(spec);
   if (!submission.accepted()) fresh_.back().message = submission.message;  // its Ended
@@ -192,6 +202,15 @@ SamplingParams LiveEngine::sampling(RequestId request) const {
 
 std::span<const TokenId> LiveEngine::prompt_ids(RequestId request) const {
   return *live_[index(request)].request.prompt;
+}
+
+std::span<const PromptImage> LiveEngine::images(RequestId request) const {
+  const LiveRequest& live = live_[index(request)].request;
+  return live.images ? std::span(*live.images) : std::span<const PromptImage>();
+}
+
+std::span<const EncoderItem> LiveEngine::encoder_items(RequestId request) const {
+  return live_[index(request)].items;
 }
 
 void LiveEngine::note_admission(const Event& event, const Request& request) {

@@ -29,7 +29,8 @@ enum class Ticket : std::uint64_t {};
 
 struct LiveRequest {
   Ticket ticket{};
-  std::shared_ptr<const std::vector<TokenId>> prompt;  // at least one
+  std::shared_ptr<const std::vector<TokenId>> prompt;      // at least one
+  std::shared_ptr<const std::vector<PromptImage>> images;  // of the prompt; null: none
   SamplingParams sampling;
   std::int32_t max_output_tokens = 1;
   std::int32_t priority = 0;
@@ -109,6 +110,7 @@ class LiveEngine final : public RequestFeed, private EventSink {
   // A request submitted to the engine.
   struct Live {
     LiveRequest request;
+    std::vector<EncoderItem> items;  // its images
     bool was_admitted = false;
     bool has_ended = false;
   };
@@ -119,6 +121,8 @@ class LiveEngine final : public RequestFeed, private EventSink {
   OutputToken output_token(RequestId request, std::int32_t i) const override;
   SamplingParams sampling(RequestId request) const override;
   std::span<const TokenId> prompt_ids(RequestId request) const override;
+  std::span<const PromptImage> images(RequestId request) const override;
+  std::span<const EncoderItem> encoder_items(RequestId request) const override;
   // Overrides of EventSink.
   void on_event(const Event& event, const Request& request) override;
   void on_step(const StepRecord& step, std::span<const ScheduledChunk> chunks,

@@ -275,11 +275,16 @@ void Service::start(std::uint64_t number, ApiRequest request,
   for (std::vector<TokenId>& prompt : request.prompts) {
     prompts.push_back(std::make_shared<const std::vector<TokenId>>(std::move(prompt)));
   }
+  std::shared_ptr<const std::vector<PromptImage>> images;
+  if (!request.images.empty()) {
+    images = std::make_shared<const std::vector<PromptImage>>(std::move(request.images));
+  }
   std::vector<LiveRequest> parts;
   for (std::int32_t i = 0; i < request.num_choices(); ++i) {
     LiveRequest& part = parts.emplace_back();
     part.ticket = ticket_of(number, i);
     part.prompt = prompts[static_cast<std::size_t>(i / request.n)];
+    part.images = images;
     part.sampling = request.sampling;
     part.sampling.seed += static_cast<std::uint64_t>(i);
     part.max_output_tokens = request.max_tokens;

@@ -18,9 +18,10 @@ constexpr std::array<std::string_view, 7> kOwnFields = {
     "chat_template", "tokenize"};
 
 Json joined_parts(const Json& content, const ApiFields& fields, const std::string& name,
-                  bool takes_parts, std::size_t max_parts) {
+                  bool takes_parts, std::size_t max_parts, ChatImages& images) {
   constexpr const char* kAllowed =
       "allowed: a string, or a list of {\"type\": \"text\", \"text\": ...}";
+  bool has_images = false;
   if (!content.is_array()) fields.fail("content", kAllowed);
   fields.list("content", max_parts);
   Json parts = Json::array();
@@ -29,8 +30,15 @@ Json joined_parts(const Json& content, const ApiFields& fields, const std::strin
     if (!part.is_object()) fields.fail("content", kAllowed);
     const ApiFields part_fields(part, name + ".content.");
     const std::string type = part_fields.name("type").value_or("text");
+    if (type == "image_url" && images.are_taken()) {
+      images.take(part, name + ".content");
+      parts.push_back(Json{{"type", "image"}});
+      has_images = true;
+      continue;
+    }
     if (type != "text") {
-      part_fields.fail("type", "parts of type " + type + " are not supported; allowed: text");
+      part_fields.fail("type", "parts of type " + type + " are not supported; allowed: text" +
+                                   (images.are_taken() ? ", image_url" : ""));
     }
     const std::optional<std::string> part_text = part_fields.text("text");
     if (!part_text) part_fields.fail("text", "is missing");
@@ -38,7 +46,7 @@ Json joined_parts(const Json& content, const ApiFields& fields, const std::strin
     text += *part_text;
     parts.push_back(Json{{"type", "text"}, {"text", *part_text}});
   }
-  return takes_parts ? parts : Json(std::move(text));
+  return takes_parts || has_images ? parts : Json(std::move(text));
 }
 
 // Templates write arguments as JSON, so they need the value and not its text.
@@ -70,7 +78,8 @@ void parse_arguments(Json& message, const std::string& name, std::size_t max_cal
   }
 }
 
-Json read_messages(const ApiFields& fields, const FolderChat& chat, std::size_t max_entries) {
+Json read_messages(const ApiFields& fields, const FolderChat& chat, std::size_t max_entries,
+                   ChatImages& images) {
   const Json* messages = fields.find("messages");
   if (messages == nullptr || !messages->is_array() || messages->empty()) {
     fields.fail("messages", "allowed: a list of at least one {\"role\": ..., \"content\": ...}");
@@ -91,7 +100,8 @@ Json read_messages(const ApiFields& fields, const FolderChat& chat, std::size_t 
     if (content == nullptr) {
       message["content"] = message.contains("tool_calls") ? Json(nullptr) : Json("");
     } else if (!content->is_string()) {
-      message["content"] = joined_parts(*content, message_fields, name, takes_parts, max_entries);
+      message["content"] =
+          joined_parts(*content, message_fields, name, takes_parts, max_entries, images);
     }
     parse_arguments(message, name, max_entries);
     result.push_back(std::move(message));
@@ -138,9 +148,9 @@ std::tm local_time() {
 }  // namespace
 
 std::string template_prompt(const ApiFields& fields, const FolderChat& chat,
-                            std::size_t max_entries) {
+                            std::size_t max_entries, ChatImages& images) {
   Conversation conversation;
-  conversation.messages = read_messages(fields, chat, max_entries);
+  conversation.messages = read_messages(fields, chat, max_entries, images);
   check_tool_choice(fields);
   conversation.tools = read_objects(fields, "tools", max_entries);
   conversation.documents = read_objects(fields, "documents", max_entries);

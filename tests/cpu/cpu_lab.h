@@ -95,7 +95,10 @@ class Lab {
   explicit Lab(Family family, int num_threads = 1, std::uint64_t seed = 3)
       : Lab(small_model(family), num_threads, seed) {}
   Lab(const ModelConfig& model, int num_threads, std::uint64_t seed)
-      : pool_(num_threads), transformer_(model, *random_weights(model, seed), pool_) {}
+      : pool_(num_threads), transformer_(model, *random_weights(model, seed), pool_) {
+    if (model.vision.is_empty()) return;
+    encoder_ = std::make_unique<VisionEncoder>(model, *random_weights(model, seed), pool_);
+  }
 
   const ModelConfig& model() const { return transformer_.model(); }
   Transformer& transformer() { return transformer_; }
@@ -139,10 +142,17 @@ class Lab {
     } else if (drafts.num_tokens > 0) {
       drafter = std::make_unique<NgramDrafter>(NgramLookup(drafts.min_length, drafts.max_length));
     }
-    const WorkloadInput input(workload, 0, model().vocab_size, settings.sampling);
+    const WorkloadInput input(workload, 0, model().vocab_size, settings.sampling, model().vision);
+    std::unique_ptr<ImageStore> images;
+    if (encoder_) {
+      ImageProcessor processor;
+      processor.tower = model().vision;
+      images = std::make_unique<ImageStore>(*encoder_, processor);
+    }
     TestClock clock;
     CpuExecutor executor(transformer_, kv, input, clock,
-                         {.drafter = drafter.get(), .max_model_len = setup.max_model_len});
+                         {.drafter = drafter.get(), .max_model_len = setup.max_model_len},
+                         images.get());
     LabRun run;
     executor.set_pass_hook(settings.hook);
     executor.set_logits_sink(
@@ -155,6 +165,8 @@ class Lab {
         });
     DraftCounter counter(executor, counts);
     serve(settings, setup, workload, counter, clock, run);
+    if (images) run.num_encoded = images->num_encoded();
+    if (images) run.num_images_left = images->num_images();
     return run;
   }
 
@@ -218,6 +230,7 @@ class Lab {
 
   ThreadPool pool_;
   Transformer transformer_;
+  std::unique_ptr<VisionEncoder> encoder_;
 };
 
 // Calls check(lab, settings) for every architecture with a paged and a slotted cache.

@@ -3,9 +3,11 @@
 
 #include <cstdint>
 #include <span>
+#include <utility>
 #include <vector>
 
 #include "core/run/forward_batch.h"
+#include "core/run/image_batch.h"
 #include "cpu/transformer.h"
 
 namespace metronome::testing {
@@ -27,6 +29,9 @@ class Sequences {
             static_cast<std::size_t>(kv_.shape().state_floats)};
   }
 
+  // The images of every sequence.
+  void set_images(std::vector<PlacedImage> images) { images_ = std::move(images); }
+
   // Appends a chunk to each sequence whose chunk is not empty; the logits of all their tokens.
   std::vector<float> append(const std::vector<std::span<const TokenId>>& chunks) {
     ForwardBatch batch;
@@ -34,6 +39,10 @@ class Sequences {
     batch.table_start = {0};
     for (std::size_t s = 0; s < chunks.size(); ++s) {
       if (!chunks[s].empty()) add_chunk(s, chunks[s], batch);
+    }
+    if (!images_.empty()) {
+      place_images(
+          transformer_.model().vision, [&](RequestId) { return std::span(images_); }, batch);
     }
     std::vector<float> logits;
     transformer_.forward(batch, kv_, logits);
@@ -67,6 +76,7 @@ class Sequences {
   Transformer& transformer_;
   std::int32_t blocks_each_;
   std::vector<std::int32_t> lengths_;
+  std::vector<PlacedImage> images_;
   KvStore kv_;
 };
 

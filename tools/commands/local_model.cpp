@@ -9,6 +9,7 @@
 #include "core/base/json.h"
 #include "core/base/number_text.h"
 #include "core/engine/policies/registry.h"
+#include "core/image/image_processor.h"
 #include "core/model/model_catalogue.h"
 #include "core/scenario/unplaced_scenario.h"
 #include "core/text/folder_chat.h"
@@ -125,6 +126,10 @@ ServedModel served_model(const LocalModelChoice& choice, const PreparedVariant& 
   model.name = choice.model_name.empty() ? scenario.model : choice.model_name;
   model.tokenizer = find_tokenizer(choice, scenario, tokenizer_text);
   model.chat = find_chat(choice, scenario);
+  if (const VisionTower& tower = variant.run->model.vision; !tower.is_empty()) {
+    model.images = std::make_shared<const ImageProcessor>(
+        read_image_processor(find_model_folder(scenario.model), tower));
+  }
   model.vocab_size = variant.run->model.vocab_size;
   model.max_model_len = variant.run->setup.max_model_len;
   model.computes = choice.backend != "sim";

@@ -1,0 +1,112 @@
+#include "serve/server/chat_images.h"
+
+#include <array>
+#include <cstdint>
+#include <optional>
+#include <utility>
+
+#include "core/base/error.h"
+#include "core/image/image_file.h"
+#include "serve/server/api_fields.h"
+#include "serve/server/api_request.h"
+
+namespace metronome {
+namespace {
+
+constexpr std::uint8_t kNoDigit = 64;
+
+std::array<std::uint8_t, 256> make_digits() {
+  constexpr std::string_view kDigits =
+      "ABCDEFGHIJKLMNOPQRSTUVWXYZabcdefghijklmnopqrstuvwxyz0123456789+/";
+  std::array<std::uint8_t, 256> digits;
+  digits.fill(kNoDigit);
+  for (std::size_t i = 0; i < kDigits.size(); ++i) {
+    digits[static_cast<unsigned char>(kDigits[i])] = static_cast<std::uint8_t>(i);
+  }
+  return digits;
+}
+
+// nullopt: not base64. Padding may be missing, as browsers allow.
+std::optional<std::string> decode_base64(std::string_view text) {
+  static const std::array<std::uint8_t, 256> digits = make_digits();
+  if (text.size() % 4 == 0) {
+    for (int i = 0; i < 2 && text.ends_with('='); ++i) text.remove_suffix(1);
+  }
+  if (text.size() % 4 == 1) return std::nullopt;
+  std::string bytes;
+  bytes.reserve(text.size() / 4 * 3 + 2);
+  std::uint32_t bits = 0;
+  int num_bits = 0;
+  for (const char c : text) {
+    const std::uint8_t digit = digits[static_cast<unsigned char>(c)];
+    if (digit == kNoDigit) return std::nullopt;
+    bits = bits << 6 | digit;
+    num_bits += 6;
+    if (num_bits < 8) continue;
+    num_bits -= 8;
+    bytes += static_cast<char>(bits >> num_bits & 0xff);
+  }
+  return bytes;
+}
+
+}  // namespace
+
+std::string decode_data_url(std::string_view url, const std::string& name) {
+  constexpr const char* kAllowed = "; allowed: data:image/png;base64,... or image/jpeg";
+  const auto fail = [&](const std::string& what) {
+    throw ApiError(400, name + ": " + what + kAllowed, name);
+  };
+  if (!url.starts_with("data:")) {
+    const std::string scheme(url.substr(0, std::min(url.find(':'), std::size_t{16})));
+    fail(url.starts_with("http:") || url.starts_with("https:") ? scheme + " URLs are not fetched"
+                                                               : "is not a data: URL");
+  }
+  const std::size_t comma = url.find(',');
+  if (comma == url.npos || !url.substr(0, comma).ends_with(";base64")) {
+    fail("a data: URL without base64 is not supported");
+  }
+  std::optional<std::string> bytes = decode_base64(url.substr(comma + 1));
+  if (!bytes) fail("its data is not base64");
+  return std::move(*bytes);
+}
+
+void ChatImages::take(const Json& part, const std::string& name) {
+  METRONOME_CHECK(are_taken(), "the model takes images");
+  const ApiFields part_fields(part, name + ".");
+  const std::optional<ApiFields> image_url = part_fields.fields("image_url");
+  const std::string place = name + ".image_url.url";
+  if (!image_url) part_fields.fail("image_url", "is missing; allowed: {\"url\": ...}");
+  const std::optional<std::string> url = image_url->text("url");
+  if (!url) image_url->fail("url", "is missing; allowed: a data: URL");
+  if (images_.size() >= kMaxImages) {
+    throw ApiError(
+        400, "messages: have more than " + std::to_string(kMaxImages) + " images; allowed: fewer",
+        "messages");
+  }
+  try {
+    images_.push_back(processor_->prepare(read_image(decode_data_url(*url, place), place), place));
+  } catch (const ConfigError& error) {
+    throw ApiError(400, error.what(), place);
+  }
+  const auto num_tokens = static_cast<std::size_t>(images_.back().grid.num_tokens);
+  if (num_tokens > tokens_left_) {
+    throw ApiError(400,
+                   place +
+                       ": the images have more tokens than the model's context; allowed: "
+                       "smaller or fewer images",
+                   place);
+  }
+  tokens_left_ -= num_tokens;
+}
+
+std::vector<PromptImage> ChatImages::place(std::vector<TokenId>& prompt) {
+  if (!are_taken()) return {};
+  try {
+    place_prompt_images(processor_->tower.image_token, "messages", images_, prompt);
+  } catch (const ConfigError& error) {
+    throw ApiError(400, error.what(), "messages");
+  }
+  return std::move(images_);
+}
+
+}  // namespace metronome
