@@ -155,6 +155,15 @@ TEST_CASE("what kernels do not compute is named", "[gpu_memory_plan]") {
   CHECK(unsupported_on_gpu(model("gemma-2-2b")).starts_with("has_post_norms without has_qk_norm"));
   CHECK(unsupported_on_gpu(model("tiny-llama")) == "head_dim: is 32; allowed: 64, 128 or 256");
 
+  ModelConfig hybrid = model("qwen3-4b");
+  hybrid.linear_attention = {.layers = {0},
+                             .n_key_heads = 2,
+                             .n_value_heads = 2,
+                             .key_head_dim = 64,
+                             .value_head_dim = 64,
+                             .conv_width = 4};
+  CHECK(unsupported_on_gpu(hybrid).starts_with("linear_attention: is not computed on the GPU"));
+
   const auto with = [](auto member, std::int64_t value) {
     ModelConfig changed = model("qwen3-4b");
     changed.*member = value;
