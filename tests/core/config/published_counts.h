@@ -26,6 +26,7 @@ inline const std::map<std::string, std::int64_t>& published_counts() {
       {"gemma-3-4b", 3'880'099'328 + 64 * 2560},
       {"smollm-135m", 134'515'008},
       {"tiny-gpt2", 842'496},
+      {"tiny-qwen3-next", 1'683'256},
       {"tiny-llama", 1'311'872},
       {"mini-llama", 21'895'680},
       {"tiny-qwen3", 1'312'128},
