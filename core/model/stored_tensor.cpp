@@ -226,7 +226,9 @@ std::vector<StoredTensor> stored_tensors(const ModelConfig& model, const WeightS
   StoredTensor stored = as_stored(spec);
   stored.names = {spec.name};
   if (spec.name.starts_with(kVisionPrefix)) {
-    stored.shape = stored_vision_shape(model.vision, spec);
+    if (std::vector<std::int64_t> shape = stored_vision_shape(model.vision, spec); !shape.empty()) {
+      stored.shape = std::move(shape);
+    }
     // Checkpoints of transformers before 4.57 had no "model." in front.
     stored.names.push_back(spec.name.substr(std::string_view("model.").size()));
     return {stored};
