@@ -402,10 +402,11 @@ ModelConfig read_model(const JsonSection& root, const ModelFamily& family) {
   read_arithmetic(root, text, family, model);
   if (family.has_vision) read_vision(root, text, model);
   if (family.has_experts && family.tensors != TensorNames::Mixtral) {
-    // Qwen3.5 does not ask.
+    // Qwen3.5 and Qwen3-VL do not ask.
     const bool otherwise = family.defaults.has_normalised_expert_weights;
-    model.has_normalised_expert_weights =
-        family.tensors == TensorNames::Qwen35 || text.boolean_or("norm_topk_prob", otherwise);
+    model.has_normalised_expert_weights = family.tensors == TensorNames::Qwen35 ||
+                                          family.tensors == TensorNames::QwenVl ||
+                                          text.boolean_or("norm_topk_prob", otherwise);
   }
   if (model.shared_expert_ffn_dim == 0) model.has_shared_expert_gate = false;
   if (model.has_gated_attention && !text.boolean_or("attn_output_gate", true)) {

@@ -15,11 +15,11 @@ namespace metronome {
 enum class TensorNames : std::uint8_t {
   Llama,      // the names of WeightSpec
   Gemma,      // the same, perhaps with the prefix of a multimodal file
-  QwenVl,     // the same, with that prefix
   Phi3,       // qkv_proj and gate_up_proj hold several matrices
   Gpt2,       // GPT-2's own names; matrices are stored transposed
   Mixtral,    // block_sparse_moe, experts w1, w3 and w2
   Qwen3Next,  // projections of linear attention are fused by key head; gates are beside queries
+  QwenVl,     // the same names, with the prefix; experts may be in one tensor
   Qwen35,     // the same gates; queries, keys and values of linear attention are fused
 };
 

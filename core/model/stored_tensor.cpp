@@ -226,7 +226,9 @@ std::vector<StoredTensor> stored_tensors(const ModelConfig& model, const WeightS
   StoredTensor stored = as_stored(spec);
   stored.names = {spec.name};
   if (spec.name.starts_with(kVisionPrefix)) {
-    stored.shape = stored_vision_shape(model.vision, spec);
+    if (std::vector<std::int64_t> shape = stored_vision_shape(model.vision, spec); !shape.empty()) {
+      stored.shape = std::move(shape);
+    }
     // Checkpoints of transformers before 4.57 had no "model." in front.
     stored.names.push_back(spec.name.substr(std::string_view("model.").size()));
     return {stored};
@@ -236,12 +238,12 @@ std::vector<StoredTensor> stored_tensors(const ModelConfig& model, const WeightS
   NameParts parts = split(spec.name);
   switch (family->tensors) {
     case TensorNames::Llama: break;
-    case TensorNames::Gemma:
-    case TensorNames::QwenVl: add_multimodal_names(spec.name, stored.names); break;
+    case TensorNames::Gemma: add_multimodal_names(spec.name, stored.names); break;
     case TensorNames::Phi3:
       place_in_fused(model, kPhi3Fused, parts.name, stored);
       stored.names = {parts.prefix + parts.name + parts.suffix};
       break;
+    case TensorNames::QwenVl:
     case TensorNames::Qwen3Next:
     case TensorNames::Qwen35: return qwen_tensors(model, spec, family->tensors);
     case TensorNames::Gpt2:

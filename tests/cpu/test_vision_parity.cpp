@@ -217,7 +217,7 @@ TEST_CASE("features, logits and greedy tokens of vision models are those of tran
   }
   std::sort(folders.begin(), folders.end());
   REQUIRE(!folders.empty());
-  if (other == nullptr) CHECK(folders.size() == 7);
+  if (other == nullptr) CHECK(folders.size() == 8);
   for (const std::string& folder : folders) {
     INFO(folder);
     check_fixture(folder);
