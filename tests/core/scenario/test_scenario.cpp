@@ -147,7 +147,7 @@ std::vector<std::pair<std::string, std::size_t>> fields_per_section() {
   [[maybe_unused]] const auto& [s1, s2, s3, s4, s5, s6, s7, s8, o, v, s, g, t, f, m] =
       SchedulerConfig{};
   [[maybe_unused]] const auto& [o1, o2, o3, o4, o5, o6, o7] = o;
-  [[maybe_unused]] const auto& [v1, v2, v3, v4, v5, v6, v7, v8, v9, v10, v11] =
+  [[maybe_unused]] const auto& [v1, v2, v3, v4, v5, v6, v7, v8, v9, v10, v11, v12] =
       v;  // three are not keys
   [[maybe_unused]] const auto& [sa1, sa2, sa3, sa4, sa5, sa6] = s;
   [[maybe_unused]] const auto& [g1, g2, g3, g4, g5, g6, g7, g8, g9, g10, g11, g12, g13, g14, g15,
