@@ -202,6 +202,7 @@ TEST_CASE("the resolved config shows the keys of the chosen workload only", "[co
           "output_tokens": {"distribution": "fixed", "value": 8},
           "priority": {"values": [], "weights": []},
           "prefix": {"kind": "none"},
+          "images": {"kind": "none"},
           "dataset": {"kind": "none"},
           "sessions": {"kind": "none"},
           "trace": {"file": ""}})"));

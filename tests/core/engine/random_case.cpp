@@ -265,6 +265,11 @@ RandomCase draw_state_case(std::uint64_t seed) {
   // States are cached by chunks of a prompt.
   VllmConfig& vllm = setup.scheduler.vllm;
   if (layout.enable_prefix_caching) vllm.enable_chunked_prefill = true;
+  // Without images: by vLLM's rules a request may wait forever where the encoder's limits end its
+  // chunk before the first block. tools/conformance has both together.
+  setup.encoder = {};
+  random.workload.images.clear();
+  random.workload.image_begin.clear();
   if (setup.max_num_seqs + layout.block_size > *setup.scheduler.max_num_batched_tokens) {
     setup.scheduler.max_num_batched_tokens = setup.max_num_seqs + layout.block_size;
   }

@@ -163,7 +163,8 @@ TEST_CASE("every scenario runs with real arithmetic", "[scenarios][slow]") {
     if (path.find("/measured/") != std::string::npos) continue;
     const WorkloadConfig config =
         load_scenario(path, {}, std::nullopt, "cpu").variants.front().workload;
-    if (config.sessions.num_sessions > 0) continue;  // the simulator alone continues sessions
+    if (config.sessions.num_sessions > 0) continue;       // the simulator alone continues sessions
+    if (config.images.kind != ImageKind::None) continue;  // tiny-llama takes text only
     const bool has_trace = !config.trace.file.empty();
     const ScenarioFile file =
         load_scenario(path,
