@@ -86,7 +86,7 @@ class ImageDraws {
   };
 
   ImageDraws(const ImageConfig& config, std::uint64_t seed)
-      : config_(config), sizes_(config, seed), rng_(seed, "image") {
+      : sizes_(config, seed), rng_(seed, "image") {
     for (std::int64_t i = 0; i < config.num_distinct; ++i) pool_.push_back(new_image());
   }
 
@@ -99,7 +99,6 @@ class ImageDraws {
  private:
   Image new_image() { return {content_id(ContentKind::Image, num_images_++), sizes_.next()}; }
 
-  const ImageConfig& config_;
   ImageSizes sizes_;
   Rng rng_;
   std::vector<Image> pool_;

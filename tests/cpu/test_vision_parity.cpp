@@ -191,7 +191,7 @@ void check_fixture(const std::string& folder) {
   float greedy_difference = 0;
   check_greedy(fixture, greedy_difference);
   for (std::size_t cut = 1; cut < fixture.prompt.size(); ++cut) check_cut(fixture, cut, whole);
-  for (const std::size_t size : {1, 2, 3, 7, 16}) check_chunk_size(fixture, size, whole);
+  for (const std::size_t size : {1U, 2U, 3U, 7U, 16U}) check_chunk_size(fixture, size, whole);
   for (const int num_threads : {1, 3, 4}) {
     INFO(num_threads << " threads");
     ThreadPool other_pool(num_threads);

@@ -65,7 +65,7 @@ TEST_CASE("every policy gives a request the same bits on the GPU", "[gpu][batchi
 }
 
 TEST_CASE("a replayed graph gives the bits of the same kernels launched one by one",
-          "[gpu][batching]") {
+          "[gpu][batching][slow]") {
   for_all_gpu_families("continuous", [](GpuLab& lab, LabSettings settings) {
     // From one decode to seven, each number for some steps: buckets of 1, 2, 4 and 8.
     std::vector<LabPrompt> prompts;
@@ -119,7 +119,7 @@ TEST_CASE("products by wgmma have the same bits in graphs and launched early", "
 }
 
 TEST_CASE("fused decodes have the same bits in graphs and launched early, and prompts keep theirs",
-          "[gpu][batching]") {
+          "[gpu][batching][slow]") {
   for_all_gpu_families("continuous", [](GpuLab& lab, LabSettings settings) {
     std::vector<LabPrompt> prompts;
     for (std::int32_t i = 0; i < 7; ++i) {

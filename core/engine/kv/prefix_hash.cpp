@@ -137,7 +137,8 @@ void add_ids_of_items(std::span<const EncoderItem> items, std::int64_t begin,
     if (item.begin >= end) break;
     add_up_to(std::max<std::int64_t>(item.begin, at));
     const std::uint64_t key = key_of(item.content);
-    for (const std::int64_t stop = std::min<std::int64_t>(item.end(), end); at < stop;) {
+    const std::int64_t item_end = std::min<std::int64_t>(item.end(), end);
+    while (at < item_end) {
       writer.add_mark(key, at - item.begin);
       add_up_to(at + 1);
     }
