@@ -201,7 +201,6 @@ class FolderWeights final : public WeightSource {
                     const std::string& path) const {
     std::vector<std::int64_t> shape = {wanted.rows, wanted.cols};
     if (wanted.is_transposed) std::swap(shape[0], shape[1]);
-    if (!wanted.shape.empty()) shape = wanted.shape;
     if (spec.role == WeightRole::Bias) shape = {wanted.rows};
     if (!wanted.shape.empty()) shape = wanted.shape;
     if (tensor.shape != shape) {

@@ -25,7 +25,7 @@ const ModelFamily& find_family(const JsonSection& root) {
   if (names == nullptr) {
     const std::string type = root.text_or("model_type", "");
     for (const ModelFamily& family : model_families()) {
-      if (family.model_type == type && family.keys != ConfigKeys::None) return family;
+      if (family.model_type == type) return family;
     }
     root.fail("architectures", "is missing; allowed: " + known_architectures());
   }
@@ -35,7 +35,7 @@ const ModelFamily& find_family(const JsonSection& root) {
   }
   const std::string name = names->front().get<std::string>();
   const ModelFamily* const family = metronome::find_family(name);
-  if (family != nullptr && family->keys != ConfigKeys::None) return *family;
+  if (family != nullptr) return *family;
   root.fail("architectures", JsonSection::excerpt(names->front()) +
                                  " is not supported; allowed: " + known_architectures());
 }

@@ -18,6 +18,19 @@ std::int64_t round_half_even(std::int64_t a, std::int64_t b) {
 
 }  // namespace
 
+ImageGrid grid_of_tokens(const VisionTower& tower, std::int64_t num_rows,
+                         std::int64_t num_columns) {
+  METRONOME_CHECK(!tower.is_empty(), "the model takes images");
+  METRONOME_CHECK(num_rows >= 1 && num_columns >= 1, "an image has an embedding");
+  ImageGrid grid;
+  grid.n_patch_rows = num_rows * tower.merge_size;
+  grid.n_patch_columns = num_columns * tower.merge_size;
+  grid.height = grid.n_patch_rows * tower.patch_size;
+  grid.width = grid.n_patch_columns * tower.patch_size;
+  grid.num_tokens = num_rows * num_columns;
+  return grid;
+}
+
 std::string image_size_error(std::int64_t height, std::int64_t width) {
   const auto size = [&] { return std::to_string(width) + " x " + std::to_string(height); };
   if (height < 1 || width < 1 || height > kMaxImageSide || width > kMaxImageSide) {
@@ -40,32 +53,22 @@ ImageGrid image_grid(const VisionTower& tower, std::int64_t height, std::int64_t
   const auto unit = static_cast<double>(factor);
   const auto h = static_cast<double>(height);
   const auto w = static_cast<double>(width);
-  ImageGrid grid;
-  grid.height = round_half_even(height, factor) * factor;
-  grid.width = round_half_even(width, factor) * factor;
-  if (grid.height * grid.width > max_pixels) {
+  // Units of a side: rows and columns of embeddings.
+  std::int64_t num_rows = round_half_even(height, factor);
+  std::int64_t num_columns = round_half_even(width, factor);
+  const std::int64_t num_pixels = num_rows * num_columns * factor * factor;
+  if (num_pixels > max_pixels) {
     const double shrink = std::sqrt(h * w / static_cast<double>(max_pixels));
-    const auto fit = [&](double side) {
-      const auto num_units = static_cast<std::int64_t>(std::floor(side / shrink / unit));
-      return std::max<std::int64_t>(num_units, 1) * factor;
-    };
-    grid.height = fit(h);
-    grid.width = fit(w);
-  } else if (grid.height * grid.width < min_pixels) {
+    num_rows = static_cast<std::int64_t>(std::floor(h / shrink / unit));
+    num_columns = static_cast<std::int64_t>(std::floor(w / shrink / unit));
+  } else if (num_pixels < min_pixels) {
     const double grow = std::sqrt(static_cast<double>(min_pixels) / (h * w));
-    const auto fit = [&](double side) {
-      return static_cast<std::int64_t>(std::ceil(side * grow / unit)) * factor;
-    };
-    grid.height = fit(h);
-    grid.width = fit(w);
+    num_rows = static_cast<std::int64_t>(std::ceil(h * grow / unit));
+    num_columns = static_cast<std::int64_t>(std::ceil(w * grow / unit));
   }
-  // Only a range below one unit leaves a side without patches.
-  grid.height = std::max(grid.height, factor);
-  grid.width = std::max(grid.width, factor);
-  grid.n_patch_rows = grid.height / tower.patch_size;
-  grid.n_patch_columns = grid.width / tower.patch_size;
-  grid.num_tokens = grid.num_patches() / (tower.merge_size * tower.merge_size);
-  return grid;
+  // A long image, or a range below one unit, would leave a side without patches.
+  return grid_of_tokens(tower, std::max<std::int64_t>(num_rows, 1),
+                        std::max<std::int64_t>(num_columns, 1));
 }
 
 }  // namespace metronome

@@ -36,6 +36,10 @@ struct ImageGrid {
   bool operator==(const ImageGrid&) const = default;
 };
 
+// The grid of so many rows and columns of embeddings. Requires a tower that is not empty, and at
+// least one of each.
+ImageGrid grid_of_tokens(const VisionTower& tower, std::int64_t num_rows, std::int64_t num_columns);
+
 // Why an image of these pixels cannot be taken; empty if it can.
 std::string image_size_error(std::int64_t height, std::int64_t width);
 

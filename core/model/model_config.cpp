@@ -6,6 +6,7 @@
 #include <vector>
 
 #include "core/model/model_family.h"
+#include "core/model/shape_bounds.h"
 #include "core/model/vision_weights.h"
 
 namespace metronome {
@@ -127,14 +128,8 @@ std::string layers_error(const ModelConfig& model) {
        {Layers{"window_layers", model.window_layers}, Layers{"dense_layers", model.dense_layers},
         Layers{"unrotated_layers", model.unrotated_layers},
         Layers{"linear_attention.layers", model.linear_attention.layers}}) {
-    std::int64_t last = -1;
-    for (const std::int64_t layer : layers.listed) {
-      if (layer <= last || layer >= model.n_layers) {
-        return std::string(layers.key) + ": contains " + std::to_string(layer) +
-               "; allowed: 0 to " + std::to_string(model.n_layers - 1) + ", ascending";
-      }
-      last = layer;
-    }
+    const std::string error = ascending_error(layers.key, layers.listed, model.n_layers);
+    if (!error.empty()) return error;
   }
   if (model.sliding_window == 0 && !model.window_layers.empty()) {
     return "window_layers: has no meaning without sliding_window; allowed: an empty list";
@@ -158,9 +153,9 @@ std::string parts_error(const ModelConfig& model) {
       return "linear_attention.n_value_heads: is " + std::to_string(linear.n_value_heads) +
              "; allowed: a multiple of n_key_heads, " + std::to_string(linear.n_key_heads);
     }
-    if (linear.conv_width < 2 || linear.conv_width > 64) {
-      return "linear_attention.conv_width: is " + std::to_string(linear.conv_width) +
-             "; allowed: 2 to 64";
+    const IntegerBound width[] = {{"conv_width", linear.conv_width, 2, 64}};
+    if (const std::string error = bounds_error(width, "linear_attention."); !error.empty()) {
+      return error;
     }
     if (model.sliding_window > 0) {
       return "sliding_window: is not computed beside linear attention; allowed: 0";
@@ -230,13 +225,7 @@ std::string ModelConfig::shape_error() const {
   // Far above any real model, and small enough that no count above overflows 64 bits.
   constexpr std::int64_t kMaxDim = 1 << 20;
   constexpr std::int64_t kMaxVocab = 1 << 24;
-  struct Bound {
-    const char* key;
-    std::int64_t value;
-    std::int64_t min;
-    std::int64_t max;
-  };
-  const Bound bounds[] = {
+  const IntegerBound bounds[] = {
       {"n_layers", n_layers, 1, 4096},
       {"hidden_dim", hidden_dim, 1, kMaxDim},
       {"n_heads", n_heads, 1, 4096},
@@ -259,11 +248,8 @@ std::string ModelConfig::shape_error() const {
       {"bytes_per_kv_element", bytes_per_kv_element, 1, 4},
       {"rope_scaling.original_max_positions", rope_scaling.original_max_positions, 1, 1 << 30},
   };
-  for (const Bound& bound : bounds) {
-    if (bound.value >= bound.min && bound.value <= bound.max) continue;
-    return std::string(bound.key) + ": is " + std::to_string(bound.value) +
-           "; allowed: " + std::to_string(bound.min) + " to " + std::to_string(bound.max);
-  }
+  std::string error = bounds_error(bounds);
+  if (!error.empty()) return error;
   if (n_heads % n_kv_heads != 0) {
     return "n_kv_heads: " + std::to_string(n_kv_heads) + " does not divide n_heads " +
            std::to_string(n_heads) + "; allowed: a divisor of n_heads";
@@ -279,7 +265,7 @@ std::string ModelConfig::shape_error() const {
       return "eos_token_ids: contains " + std::to_string(id) + "; allowed: token ids, at least 0";
     }
   }
-  std::string error = experts_error(*this);
+  error = experts_error(*this);
   if (error.empty()) error = layers_error(*this);
   if (error.empty()) error = parts_error(*this);
   if (error.empty()) error = vision_error(vision, hidden_dim, n_layers, vocab_size);

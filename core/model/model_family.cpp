@@ -276,7 +276,6 @@ constexpr ModelFamily kFamilies[] = {
 std::string names_of(bool includes_simulated) {
   std::string list;
   for (const ModelFamily& family : kFamilies) {
-    if (family.keys == ConfigKeys::None) continue;
     if (family.is_simulated_only && !includes_simulated) continue;
     if (!list.empty()) list += ", ";
     list += family.architecture;

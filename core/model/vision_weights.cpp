@@ -3,6 +3,7 @@
 #include <algorithm>
 
 #include "core/base/error.h"
+#include "core/model/shape_bounds.h"
 
 namespace metronome {
 namespace {
@@ -76,14 +77,8 @@ std::vector<std::int64_t> stored_vision_shape(const VisionTower& tower, const We
 std::string vision_error(const VisionTower& tower, std::int64_t hidden_dim, std::int64_t n_layers,
                          std::int64_t vocab_size) {
   if (tower.is_empty()) return {};
-  struct Bound {
-    const char* key;
-    std::int64_t value;
-    std::int64_t min;
-    std::int64_t max;
-  };
   constexpr std::int64_t kMaxDim = 1 << 16;
-  const Bound bounds[] = {
+  const IntegerBound bounds[] = {
       {"depth", tower.depth, 1, 1024},
       {"hidden_dim", tower.hidden_dim, 1, kMaxDim},
       {"n_heads", tower.n_heads, 1, 1024},
@@ -96,23 +91,14 @@ std::string vision_error(const VisionTower& tower, std::int64_t hidden_dim, std:
       {"num_positions", tower.num_positions, 1, 1 << 20},
       {"image_token", tower.image_token, -1, vocab_size - 1},
   };
-  for (const Bound& bound : bounds) {
-    if (bound.value >= bound.min && bound.value <= bound.max) continue;
-    return std::string("vision.") + bound.key + ": is " + std::to_string(bound.value) +
-           "; allowed: " + std::to_string(bound.min) + " to " + std::to_string(bound.max);
-  }
+  std::string error = bounds_error(bounds, "vision.");
+  if (!error.empty()) return error;
   if (tower.hidden_dim % (4 * tower.n_heads) != 0) {
     return "vision.hidden_dim: is " + std::to_string(tower.hidden_dim) +
            "; allowed: a multiple of 4 times n_heads, " + std::to_string(4 * tower.n_heads);
   }
-  std::int64_t last = -1;
-  for (const std::int64_t layer : tower.deepstack_layers) {
-    if (layer <= last || layer >= tower.depth) {
-      return "vision.deepstack_layers: contains " + std::to_string(layer) + "; allowed: 0 to " +
-             std::to_string(tower.depth - 1) + ", ascending";
-    }
-    last = layer;
-  }
+  error = ascending_error("vision.deepstack_layers", tower.deepstack_layers, tower.depth);
+  if (!error.empty()) return error;
   if (static_cast<std::int64_t>(tower.deepstack_layers.size()) > n_layers) {
     return "vision.deepstack_layers: has more layers than the language model; allowed: at most " +
            std::to_string(n_layers);

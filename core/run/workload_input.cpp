@@ -3,25 +3,18 @@
 #include <algorithm>
 #include <utility>
 
-#include "core/base/error.h"
 #include "core/base/rng.h"
 
 namespace metronome {
 namespace {
 
-ImageGrid grid_of_tokens(const VisionTower& tower, std::int64_t num_tokens) {
-  METRONOME_CHECK(!tower.is_empty() && num_tokens >= 1, "a model with a vision tower");
-  std::int64_t rows = 1;
+// Of all grids with so many embeddings the squarest.
+ImageGrid squarest_grid(const VisionTower& tower, std::int64_t num_tokens) {
+  std::int64_t num_rows = 1;
   for (std::int64_t i = 2; i * i <= num_tokens; ++i) {
-    if (num_tokens % i == 0) rows = i;
+    if (num_tokens % i == 0) num_rows = i;
   }
-  ImageGrid grid;
-  grid.n_patch_rows = rows * tower.merge_size;
-  grid.n_patch_columns = num_tokens / rows * tower.merge_size;
-  grid.height = grid.n_patch_rows * tower.patch_size;
-  grid.width = grid.n_patch_columns * tower.patch_size;
-  grid.num_tokens = num_tokens;
-  return grid;
+  return grid_of_tokens(tower, num_rows, num_tokens / num_rows);
 }
 
 }  // namespace
@@ -50,7 +43,7 @@ std::span<const PromptImage> WorkloadInput::images(RequestId request) const {
   if (!images.empty()) return images;
   for (const EncoderItem& item : items) {
     images.push_back({.first_token = item.begin + item.first_embedding,
-                      .grid = grid_of_tokens(tower_, item.num_embeddings),
+                      .grid = squarest_grid(tower_, item.num_embeddings),
                       .content = item.content,
                       .pixels = nullptr});
   }

@@ -9,6 +9,7 @@
 
 #include "core/config/config_choice.h"
 #include "core/config/config_reader.h"
+#include "core/model/image_grid.h"
 
 namespace metronome {
 
@@ -117,16 +118,16 @@ struct SessionConfig {
 //   pixels  they follow from width and height, by the rule of core/model/image_grid.h.
 struct ImageConfig {
   ImageKind kind = ImageKind::None;
-  double share = 1;                       // of the requests have images
-  LengthConfig count = {.value = 1};      // images of such a request
-  LengthConfig tokens = {.value = 1024};  // tokens: without the marks
-  LengthConfig width = {.value = 1024};   // pixels
-  LengthConfig height = {.value = 1024};  // pixels
-  ImagePlace place = ImagePlace::Start;   // before, behind or evenly among the drawn text
-  std::int64_t num_distinct = 0;          // requests draw from so many images; 0 = all differ
-  std::int64_t pixels_per_token = 32;     // of a side: the model's patch and merge size
-  std::int64_t min_pixels = 65536;        // of a resized image
-  std::int64_t max_pixels = 16777216;
+  double share = 1;                             // of the requests have images
+  LengthConfig count = {.value = 1};            // images of such a request
+  LengthConfig tokens = {.value = 1024};        // tokens: without the marks
+  LengthConfig width = {.value = 1024};         // pixels
+  LengthConfig height = {.value = 1024};        // pixels
+  ImagePlace place = ImagePlace::Start;         // before, behind or evenly among the drawn text
+  std::int64_t num_distinct = 0;                // requests draw from so many images; 0 = all differ
+  std::int64_t pixels_per_token = 32;           // of a side: the model's patch and merge size
+  std::int64_t min_pixels = kDefaultMinPixels;  // of a resized image
+  std::int64_t max_pixels = kDefaultMaxPixels;
 
   bool is_on() const { return kind != ImageKind::None; }
   // Of one image.
