@@ -8,6 +8,7 @@
 // embeddings.
 #pragma once
 
+#include <algorithm>
 #include <cstdint>
 #include <map>
 #include <span>
@@ -32,6 +33,11 @@ struct EncoderSetup {
   // later requests find embeddings that were never computed; see KvCacheLayout.
   bool forgets_unfilled = false;
 
+  // As vLLM does for steps of so many tokens and items of at most so many embeddings
+  // (compute_mm_encoder_budget in vllm/v1/core/encoder_cache_manager.py).
+  void set_sizes(std::int64_t step_tokens, std::int64_t max_item) {
+    compute_budget = cache_size = std::max(step_tokens, max_item);
+  }
   bool takes_images() const { return compute_budget > 0; }
 };
 

@@ -77,7 +77,7 @@ void check_state_groups(const Scenario& scenario, const ModelConfig& model,
   }
 }
 
-// What a model with states excludes.
+// Settings that a model with states excludes.
 void check_states(const Scenario& scenario, const ModelConfig& model, const PolicyInfo& policy) {
   if (model.n_linear_layers() == 0) return;
   if (scenario.kv_cache.sliding_window > 0) {
@@ -226,8 +226,6 @@ void check_whole_images(const Scenario& scenario, std::int64_t max_item) {
   }
 }
 
-// Budget and cache are those of compute_mm_encoder_budget in vLLM 0.33
-// (vllm/v1/core/encoder_cache_manager.py).
 void set_encoder(const Scenario& scenario, const ModelConfig& model, const PolicyInfo& policy,
                  EngineSetup& setup) {
   const ImageConfig& images = scenario.workload.images;
@@ -252,8 +250,7 @@ void set_encoder(const Scenario& scenario, const ModelConfig& model, const Polic
   const std::int64_t max_item =
       images.is_on() ? images.max_tokens() : kDefaultMaxPixels / (side * side);
   check_whole_images(scenario, max_item);
-  setup.encoder.compute_budget = std::max<std::int64_t>(token_budget(scenario.scheduler), max_item);
-  setup.encoder.cache_size = setup.encoder.compute_budget;
+  setup.encoder.set_sizes(token_budget(scenario.scheduler), max_item);
   setup.encoder.limits_chunks = is_vllm;
   setup.encoder.disable_chunked_mm_input = scenario.scheduler.vllm.disable_chunked_mm_input;
   setup.encoder.plans_ahead = scenario.engine.async_depth > 1;

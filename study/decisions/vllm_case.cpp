@@ -139,7 +139,7 @@ void read_states(const ConfigNode& section, const VllmConfig& vllm, KvCacheLayou
 
 // The encoder's budget and cache are what vLLM makes of the largest image.
 void read_encoder(const ConfigNode& section, const EngineSetup& setup, VllmConfig& vllm,
-                 EncoderSetup& encoder) {
+                  EncoderSetup& encoder) {
   const ConfigNode* images = section.find("images");
   if (images == nullptr) return;
   require_version(section, "images", vllm);
@@ -147,9 +147,7 @@ void read_encoder(const ConfigNode& section, const EngineSetup& setup, VllmConfi
   std::int64_t max_embeddings = 0;
   reader.integer("max_embeddings", max_embeddings, 1, kMaxTokens, kNoDoc);
   reader.boolean("disable_chunked_mm_input", vllm.disable_chunked_mm_input, kNoDoc);
-  encoder.compute_budget =
-      std::max<std::int64_t>(*setup.scheduler.max_num_batched_tokens, max_embeddings);
-  encoder.cache_size = encoder.compute_budget;
+  encoder.set_sizes(*setup.scheduler.max_num_batched_tokens, max_embeddings);
   encoder.limits_chunks = true;
   encoder.disable_chunked_mm_input = vllm.disable_chunked_mm_input;
   encoder.plans_ahead = setup.async_depth > 1;
