@@ -6,6 +6,7 @@
 
 #include "core/base/error.h"
 #include "core/base/math.h"
+#include "cpu/kernels.h"
 
 namespace metronome {
 namespace {
@@ -127,11 +128,7 @@ class WeightLoader {
     weights.mlp_post_norm = norm(i, "post_feedforward_layernorm");
   }
 
-  std::vector<float> row(const WeightSpec& spec) const {
-    std::vector<float> values(static_cast<std::size_t>(spec.cols));
-    source_.read(spec, 0, 1, values.data());
-    return values;
-  }
+  std::vector<float> row(const WeightSpec& spec) const { return read_row(source_, spec); }
 
   const ModelConfig& model_;
   const WeightSource& source_;
@@ -143,6 +140,24 @@ std::int64_t bytes_of(const MlpWeights& mlp) {
 }
 
 }  // namespace
+
+void LinearWeights::multiply(const float* x, std::int64_t x_stride, std::int64_t num_rows,
+                             std::vector<float>& out, ThreadPool& pool) const {
+  const std::int64_t num_outputs = matrix.num_outputs();
+  out.resize(static_cast<std::size_t>(num_rows * num_outputs));
+  matrix.multiply(x, x_stride, num_rows, out.data(), num_outputs, pool);
+  if (bias.empty()) return;
+  const Kernels& set = kernels();
+  pool.for_rows(num_rows, [&](std::int64_t row) {
+    set.add(out.data() + row * num_outputs, bias.data(), num_outputs);
+  });
+}
+
+std::vector<float> read_row(const WeightSource& source, const WeightSpec& spec) {
+  std::vector<float> values(static_cast<std::size_t>(spec.cols));
+  source.read(spec, 0, 1, values.data());
+  return values;
+}
 
 std::int64_t ModelWeights::num_bytes() const {
   std::int64_t bytes = embedding.num_bytes() + positions.num_bytes() + head.num_bytes();

@@ -21,6 +21,11 @@ struct NormWeights {
 struct LinearWeights {
   PackedMatrix matrix;
   std::vector<float> bias;  // [num_outputs]; empty = none
+
+  // out = x weights^T + bias, row by row. Uses the first inputs of each row of x. Resizes `out` to
+  // [num_rows, num_outputs].
+  void multiply(const float* x, std::int64_t x_stride, std::int64_t num_rows,
+                std::vector<float>& out, ThreadPool& pool) const;
 };
 
 struct MlpWeights {
@@ -74,6 +79,9 @@ struct ModelWeights {
 
   std::int64_t num_bytes() const;  // of all matrices
 };
+
+// The values of a norm or a bias.
+std::vector<float> read_row(const WeightSource& source, const WeightSpec& spec);
 
 // Reads and packs the weights on all threads. Calls `poll` between layers, if it is not null.
 // Throws the exceptions of `source`.

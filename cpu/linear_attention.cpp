@@ -60,11 +60,9 @@ void LinearAttentionLayer::run(const LinearAttentionWeights& weights, std::int64
                  i % linear_.n_value_heads, out);
     }
   });
-  pool_.for_range(num_rows, [&](std::int64_t begin, std::int64_t end) {
-    for (std::int64_t row = begin; row < end; ++row) {
-      gate_row(weights, projected + row * projected_dim() + linear_.conv_channels(),
-               out + row * linear_.value_dim());
-    }
+  pool_.for_rows(num_rows, [&](std::int64_t row) {
+    gate_row(weights, projected + row * projected_dim() + linear_.conv_channels(),
+             out + row * linear_.value_dim());
   });
 }
 

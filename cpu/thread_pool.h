@@ -29,6 +29,18 @@ class ThreadPool {
   void for_range(std::int64_t num_items,
                  const std::function<void(std::int64_t begin, std::int64_t end)>& work);
 
+  // Calls work(row) for every row in [0, num_rows), on all threads if there are many.
+  template <class Work>
+  void for_rows(std::int64_t num_rows, const Work& work) {
+    const auto all = [&work](std::int64_t begin, std::int64_t end) {
+      for (std::int64_t row = begin; row < end; ++row) work(row);
+    };
+    // With fewer, a loop does not pay for waking the other threads.
+    constexpr std::int64_t kFewRows = 4;
+    if (num_rows < kFewRows) return all(0, num_rows);
+    for_range(num_rows, all);
+  }
+
  private:
   struct State;
   std::unique_ptr<State> state_;

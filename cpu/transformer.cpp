@@ -16,8 +16,6 @@ namespace {
 constexpr std::int32_t kTileTokens = 256;
 // Query tokens per item of attention work.
 constexpr std::int32_t kAttentionTokens = 16;
-// With fewer rows, a loop does not pay for waking the other threads.
-constexpr std::int64_t kFewRows = 4;
 
 void require_supported(const ModelConfig& model) {
   if (!model.unsupported.empty()) throw ConfigError(model.name + ": " + model.unsupported);
@@ -44,20 +42,10 @@ Transformer::Transformer(const ModelConfig& model, const WeightSource& weights, 
       global_rope_(rope_frequencies(model, false), rope_magnitude(model, false)),
       window_rope_(rope_frequencies(model, true), rope_magnitude(model, true)),
       linear_attention_(model_, pool),
-      scratch_(static_cast<std::size_t>(pool.num_threads())) {
+      arrays_(static_cast<std::size_t>(pool.num_threads())) {
   if (!model.mrope_sections.empty()) {
     mrope_axes_ = mrope_axes(model.mrope_sections, model.num_rotated() / 2);
   }
-}
-
-// Calls work(row) for every row, on all threads if there are many.
-template <class Work>
-void Transformer::for_rows(std::int64_t num_rows, const Work& work) {
-  const auto all = [&work](std::int64_t begin, std::int64_t end) {
-    for (std::int64_t row = begin; row < end; ++row) work(row);
-  };
-  if (num_rows < kFewRows) return all(0, num_rows);
-  pool_.for_range(num_rows, all);
 }
 
 void Transformer::forward(const ForwardBatch& batch, KvStore& kv, std::vector<float>& logits,
@@ -88,7 +76,7 @@ void Transformer::embed(const ForwardBatch& batch) {
   const float scale =
       (model_.scales_embeddings ? std::sqrt(static_cast<float>(model_.hidden_dim)) : 1.0f) *
       static_cast<float>(model_.embedding_multiplier);
-  for_rows(batch.num_tokens(), [&](std::int64_t token) {
+  pool_.for_rows(batch.num_tokens(), [&](std::int64_t token) {
     const TokenId id = batch.token_ids[static_cast<std::size_t>(token)];
     METRONOME_CHECK(value(id) >= 0 && value(id) < model_.vocab_size, "a token id out of range");
     float* row = residual(token);
@@ -131,7 +119,7 @@ void Transformer::mix_angles(const ForwardBatch& batch) {
   const auto num_pairs = static_cast<std::int64_t>(mrope_axes_.size());
   METRONOME_CHECK(num_pairs > 0, "only models with M-RoPE have positions of their own");
   mixed_angles_.resize(count(batch.num_tokens(), 2 * num_pairs));
-  for_rows(batch.num_tokens(), [&](std::int64_t token) {
+  pool_.for_rows(batch.num_tokens(), [&](std::int64_t token) {
     const RopePosition& position = batch.rope_positions[static_cast<std::size_t>(token)];
     const std::int32_t axes[] = {position.time, position.height, position.width};
     float* const out = mixed_angles_.data() + token * 2 * num_pairs;
@@ -169,11 +157,12 @@ void Transformer::run_attention(const LayerWeights& layer, const ForwardBatch& b
   const std::int64_t num_rows = tile.num_tokens();
   qkv_.resize(count(num_rows, qkv_dim()));
   attended_.resize(count(num_rows, model_.query_dim()));
-  multiply(layer.qkv, normalise(layer.attention_norm, tile), model_.hidden_dim, num_rows, qkv_);
+  layer.qkv.multiply(normalise(layer.attention_norm, tile), model_.hidden_dim, num_rows, qkv_,
+                     pool_);
   place_heads(layer, batch, tile, kv);
   attend(layer, batch, tile, kv);
   if (model_.has_gated_attention) gate_attended(num_rows);
-  multiply(layer.attention_output, attended_.data(), model_.query_dim(), num_rows, added_);
+  layer.attention_output.multiply(attended_.data(), model_.query_dim(), num_rows, added_, pool_);
 }
 
 void Transformer::run_linear_attention(const LayerWeights& layer, const ForwardBatch& batch,
@@ -181,16 +170,16 @@ void Transformer::run_linear_attention(const LayerWeights& layer, const ForwardB
   const std::int64_t num_rows = tile.num_tokens();
   const std::int64_t width = model_.linear_attention.value_dim();
   attended_.resize(count(num_rows, width));
-  multiply(layer.linear.input, normalise(layer.attention_norm, tile), model_.hidden_dim, num_rows,
-           qkv_);
+  layer.linear.input.multiply(normalise(layer.attention_norm, tile), model_.hidden_dim, num_rows,
+                              qkv_, pool_);
   linear_attention_.run(layer.linear, layer.number, batch, {tile.begin, tile.end}, qkv_.data(), kv,
                         attended_.data());
-  multiply(layer.linear.output, attended_.data(), width, num_rows, added_);
+  layer.linear.output.multiply(attended_.data(), width, num_rows, added_, pool_);
 }
 
-// What the heads attend to, times the sigmoid of its gate.
+// Multiplies the outputs of all heads by the sigmoids of their gates.
 void Transformer::gate_attended(std::int64_t num_rows) {
-  for_rows(num_rows, [&](std::int64_t row) {
+  pool_.for_rows(num_rows, [&](std::int64_t row) {
     float* const attended = attended_.data() + row * model_.query_dim();
     const float* const gate = qkv_.data() + (row + 1) * qkv_dim() - model_.query_dim();
     kernels_.sigmoid_multiply(gate, attended, model_.query_dim(), attended);
@@ -200,19 +189,6 @@ void Transformer::gate_attended(std::int64_t num_rows) {
 void Transformer::make_room(std::int64_t num_rows) {
   hidden_.resize(count(num_rows, model_.hidden_dim));
   added_.resize(count(num_rows, model_.hidden_dim));
-}
-
-// out = x weights^T + bias, row by row. Uses the first inputs of each row of x. Grows `out` to
-// [num_rows, num_outputs].
-void Transformer::multiply(const LinearWeights& weights, const float* x, std::int64_t x_stride,
-                           std::int64_t num_rows, std::vector<float>& out) {
-  const std::int64_t num_outputs = weights.matrix.num_outputs();
-  out.resize(count(num_rows, num_outputs));
-  weights.matrix.multiply(x, x_stride, num_rows, out.data(), num_outputs, pool_);
-  if (weights.bias.empty()) return;
-  for_rows(num_rows, [&](std::int64_t row) {
-    kernels_.add(out.data() + row * num_outputs, weights.bias.data(), num_outputs);
-  });
 }
 
 void Transformer::apply_norm(const NormWeights& norm, const float* x, std::int64_t n,
@@ -229,7 +205,7 @@ void Transformer::apply_norm(const NormWeights& norm, const float* x, std::int64
 // The tile's normalised residuals, [tile_tokens, hidden_dim]; the residuals without that norm.
 const float* Transformer::normalise(const NormWeights& norm, Tile tile) {
   if (norm.scale.empty()) return residual(tile.begin);
-  for_rows(tile.num_tokens(), [&](std::int64_t row) {
+  pool_.for_rows(tile.num_tokens(), [&](std::int64_t row) {
     apply_norm(norm, residual(tile.begin + row), model_.hidden_dim,
                hidden_.data() + row * model_.hidden_dim);
   });
@@ -263,7 +239,7 @@ void Transformer::place_heads(const LayerWeights& layer, const ForwardBatch& bat
       apply_norm(norm, heads + head * head_dim, head_dim, heads + head * head_dim);
     }
   };
-  for_rows(tile.num_tokens(), [&](std::int64_t row) {
+  pool_.for_rows(tile.num_tokens(), [&](std::int64_t row) {
     const auto token = static_cast<std::int32_t>(tile.begin + row);
     const std::int32_t position = batch.positions[static_cast<std::size_t>(token)];
     float* const query = qkv_.data() + row * qkv_dim();
@@ -311,7 +287,7 @@ void Transformer::attend(const LayerWeights& layer, const ForwardBatch& batch, T
   pool_.run([&](int part) {
     for (std::int64_t i = part; i < num_items; i += num_parts) {
       attend_item(layer, batch, tile, kv, items_[static_cast<std::size_t>(i)],
-                  scratch_[static_cast<std::size_t>(part)]);
+                  arrays_[static_cast<std::size_t>(part)]);
     }
   });
 }
@@ -337,17 +313,15 @@ void Transformer::split_items(int num_threads) {
 
 void Transformer::attend_item(const LayerWeights& layer, const ForwardBatch& batch, Tile tile,
                               const KvStore& kv, const AttentionItem& item,
-                              AttentionScratch& scratch) {
+                              AttentionArrays& arrays) {
   const std::int64_t head_dim = model_.head_dim;
-  scratch.queries.clear();
-  scratch.outputs.clear();
-  scratch.positions.clear();
+  arrays.clear();
   for (std::int32_t token = item.begin; token < item.end; ++token) {
     const std::int64_t row = token - tile.begin;
     for (std::int64_t head = item.first_head; head < item.end_head; ++head) {
-      scratch.queries.push_back(qkv_.data() + row * qkv_dim() + head * head_dim);
-      scratch.outputs.push_back(attended_.data() + row * model_.query_dim() + head * head_dim);
-      scratch.positions.push_back(batch.positions[static_cast<std::size_t>(token)]);
+      arrays.queries.push_back(qkv_.data() + row * qkv_dim() + head * head_dim);
+      arrays.outputs.push_back(attended_.data() + row * model_.query_dim() + head * head_dim);
+      arrays.positions.push_back(batch.positions[static_cast<std::size_t>(token)]);
     }
   }
 
@@ -355,46 +329,28 @@ void Transformer::attend_item(const LayerWeights& layer, const ForwardBatch& bat
       layer.is_window ? static_cast<std::int32_t>(model_.sliding_window) : kNoWindow;
   const std::int32_t block_size = kv.shape().block_size;
   const BlockId* blocks = blocks_of(batch, item.sequence, layer.is_window);
-  const std::int32_t end = scratch.positions.back() + 1;
-  scratch.key_tiles.clear();
-  scratch.value_tiles.clear();
-  scratch.tile_positions.clear();
-  std::int32_t position = first_attended(scratch.positions.front(), window);
+  const std::int32_t end = arrays.positions.back() + 1;
+  std::int32_t position = first_attended(arrays.positions.front(), window);
   position -= position % block_size % static_cast<std::int32_t>(kLanes);
   while (position < end) {
     const std::int32_t offset = position % block_size;
     const std::int32_t kv_tile = offset / static_cast<std::int32_t>(kLanes);
     const BlockId block = blocks[position / block_size];
-    scratch.key_tiles.push_back(kv.key_tile(layer.number, block, item.head, kv_tile));
-    scratch.value_tiles.push_back(kv.value_tile(layer.number, block, item.head, kv_tile));
-    scratch.tile_positions.push_back(position);
+    arrays.key_tiles.push_back(kv.key_tile(layer.number, block, item.head, kv_tile));
+    arrays.value_tiles.push_back(kv.value_tile(layer.number, block, item.head, kv_tile));
+    arrays.tile_positions.push_back(position);
     position += std::min(static_cast<std::int32_t>(kLanes), block_size - offset);
   }
-  scratch.tile_positions.push_back(std::min(position, end));
-
-  const AttentionTask task = {
-      .queries = scratch.queries.data(),
-      .outputs = scratch.outputs.data(),
-      .positions = scratch.positions.data(),
-      .num_rows = static_cast<std::int32_t>(scratch.positions.size()),
-      .head_dim = static_cast<std::int32_t>(head_dim),
-      .window = window,
-      .softcap = static_cast<float>(model_.attention_softcap),
-      .key_tiles = scratch.key_tiles.data(),
-      .value_tiles = scratch.value_tiles.data(),
-      .tile_positions = scratch.tile_positions.data(),
-      .num_tiles = static_cast<std::int32_t>(scratch.key_tiles.size()),
-  };
-  scratch.kernel.resize(static_cast<std::size_t>(attention_scratch_floats(task)));
-  kernels_.attend(task, scratch.kernel.data());
+  arrays.tile_positions.push_back(std::min(position, end));
+  arrays.attend(kernels_, head_dim, window, static_cast<float>(model_.attention_softcap));
 }
 
 // out = down(activation(input(x))). x is [num_rows, hidden_dim].
 void Transformer::run_mlp(const MlpWeights& mlp, const float* x, std::int64_t num_rows,
                           std::vector<float>& out) {
-  multiply(mlp.input, x, model_.hidden_dim, num_rows, gate_up_);
+  mlp.input.multiply(x, model_.hidden_dim, num_rows, gate_up_, pool_);
   activate(num_rows, mlp.down.matrix.num_inputs());
-  multiply(mlp.down, gate_up_.data(), mlp.input.matrix.num_outputs(), num_rows, out);
+  mlp.down.multiply(gate_up_.data(), mlp.input.matrix.num_outputs(), num_rows, out, pool_);
 }
 
 // The sum of each token's experts by their weights, expert by expert in the order of their numbers.
@@ -410,7 +366,7 @@ void Transformer::run_experts(const LayerWeights& layer, const float* x, std::in
     const auto num_expert_rows = static_cast<std::int64_t>(rows.size());
     run_mlp(layer.mlps[static_cast<std::size_t>(e)], mixture_.gather(e, x, width), num_expert_rows,
             mixture_.output());
-    for_rows(num_expert_rows, [&](std::int64_t i) {
+    pool_.for_rows(num_expert_rows, [&](std::int64_t i) {
       const ExpertRow& row = rows[static_cast<std::size_t>(i)];
       float* const computed = mixture_.output().data() + i * width;
       for (std::int64_t k = 0; k < width; ++k) computed[k] *= row.weight;
@@ -431,7 +387,7 @@ void Transformer::add_shared_expert(const LayerWeights& layer, const float* x,
     shared_gates_.resize(static_cast<std::size_t>(num_rows));
     layer.shared_expert_gate.multiply(x, width, num_rows, shared_gates_.data(), 1, pool_);
   }
-  for_rows(num_rows, [&](std::int64_t row) {
+  pool_.for_rows(num_rows, [&](std::int64_t row) {
     float* const of_row = computed.data() + row * width;
     if (is_gated) {
       const float one = 1.0f;
@@ -451,7 +407,7 @@ void Transformer::activate(std::int64_t num_rows, std::int64_t width) {
                                 ? kernels_.gelu_tanh_multiply
                                 : kernels_.gelu_multiply;
   const std::int64_t stride = model_.has_gated_mlp ? 2 * width : width;
-  for_rows(num_rows, [&](std::int64_t row) {
+  pool_.for_rows(num_rows, [&](std::int64_t row) {
     float* const gates = gate_up_.data() + row * stride;
     activate_row(gates, model_.has_gated_mlp ? gates + width : nullptr, width, gates);
   });
@@ -460,7 +416,7 @@ void Transformer::activate(std::int64_t num_rows, std::int64_t width) {
 // residual += what attention or MLP computed, after the post-norm if the model has one.
 void Transformer::add_to_residual(const NormWeights& post_norm, Tile tile) {
   const auto multiplier = static_cast<float>(model_.residual_multiplier);
-  for_rows(tile.num_tokens(), [&](std::int64_t row) {
+  pool_.for_rows(tile.num_tokens(), [&](std::int64_t row) {
     float* const added = added_.data() + row * model_.hidden_dim;
     if (!post_norm.scale.empty()) apply_norm(post_norm, added, model_.hidden_dim, added);
     if (multiplier != 1) {
@@ -475,7 +431,7 @@ void Transformer::project_logits(const ForwardBatch& batch, std::vector<float>& 
   logits.resize(count(num_rows, model_.vocab_size));
   if (num_rows == 0) return;
   hidden_.resize(count(num_rows, model_.hidden_dim));
-  for_rows(num_rows, [&](std::int64_t row) {
+  pool_.for_rows(num_rows, [&](std::int64_t row) {
     const std::int32_t token = batch.logit_tokens[static_cast<std::size_t>(row)];
     apply_norm(weights_.final_norm, residual(token), model_.hidden_dim,
                hidden_.data() + row * model_.hidden_dim);
@@ -486,7 +442,7 @@ void Transformer::project_logits(const ForwardBatch& batch, std::vector<float>& 
   const auto divisor = static_cast<float>(model_.logit_divisor);
   const auto cap = static_cast<float>(model_.logit_softcap);
   if (divisor == 1 && cap == 0) return;
-  for_rows(num_rows, [&](std::int64_t row) {
+  pool_.for_rows(num_rows, [&](std::int64_t row) {
     float* const of_row = logits.data() + row * model_.vocab_size;
     for (std::int64_t k = 0; divisor != 1 && k < model_.vocab_size; ++k) of_row[k] /= divisor;
     if (cap > 0) kernels_.softcap(of_row, cap, model_.vocab_size);

@@ -9,6 +9,7 @@
 #include "core/model/model_config.h"
 #include "core/model/model_weights.h"
 #include "core/run/forward_batch.h"
+#include "cpu/attention_arrays.h"
 #include "cpu/kernels.h"
 #include "cpu/kv_store.h"
 #include "cpu/layer_weights.h"
@@ -57,17 +58,6 @@ class Transformer {
     std::int32_t begin;
     std::int32_t end;
   };
-  // The memory for an AttentionTask.
-  struct AttentionScratch {
-    std::vector<const float*> queries;         // [num_rows] -> [head_dim]
-    std::vector<float*> outputs;               // [num_rows] -> [head_dim]
-    std::vector<std::int32_t> positions;       // [num_rows]
-    std::vector<const float*> key_tiles;       // [num_tiles] -> [head_dim, 16]
-    std::vector<const float*> value_tiles;     // [num_tiles] -> [16, head_dim]
-    std::vector<std::int32_t> tile_positions;  // [num_tiles + 1]
-    std::vector<float> kernel;                 // [attention_scratch_floats()]
-  };
-
   void embed(const ForwardBatch& batch);
   void embed_images(const ForwardBatch& batch);
   void add_image_features(const ForwardBatch& batch, std::int64_t layer);
@@ -80,13 +70,11 @@ class Transformer {
   void make_room(std::int64_t num_rows);
   const float* normalise(const NormWeights& norm, Tile tile);
   void apply_norm(const NormWeights& norm, const float* x, std::int64_t n, float* out) const;
-  void multiply(const LinearWeights& weights, const float* x, std::int64_t x_stride,
-                std::int64_t num_rows, std::vector<float>& out);
   void place_heads(const LayerWeights& layer, const ForwardBatch& batch, Tile tile, KvStore& kv);
   void attend(const LayerWeights& layer, const ForwardBatch& batch, Tile tile, const KvStore& kv);
   void split_items(int num_threads);
   void attend_item(const LayerWeights& layer, const ForwardBatch& batch, Tile tile,
-                   const KvStore& kv, const AttentionItem& item, AttentionScratch& scratch);
+                   const KvStore& kv, const AttentionItem& item, AttentionArrays& arrays);
   void run_mlp(const MlpWeights& mlp, const float* x, std::int64_t num_rows,
                std::vector<float>& out);
   void run_experts(const LayerWeights& layer, const float* x, std::int64_t num_rows,
@@ -97,8 +85,6 @@ class Transformer {
   void add_to_residual(const NormWeights& post_norm, Tile tile);
   void project_logits(const ForwardBatch& batch, std::vector<float>& logits);
 
-  template <class Work>
-  void for_rows(std::int64_t num_rows, const Work& work);
   float* residual(std::int64_t token) { return residual_.data() + token * model_.hidden_dim; }
   std::int64_t qkv_dim() const {
     return (model_.has_gated_attention ? 2 : 1) * model_.query_dim() + 2 * model_.kv_dim();
@@ -124,9 +110,9 @@ class Transformer {
   LinearAttentionLayer linear_attention_;
   // Cosines and sines by M-RoPE of a batch with images, [num_tokens, 2, pairs].
   std::vector<float> mixed_angles_;
-  std::vector<std::uint8_t> mrope_axes_;   // [pairs]; empty without M-RoPE
-  std::vector<AttentionItem> items_;       // [num_items] of the tile
-  std::vector<AttentionScratch> scratch_;  // [num_threads]
+  std::vector<std::uint8_t> mrope_axes_;  // [pairs]; empty without M-RoPE
+  std::vector<AttentionItem> items_;      // [num_items] of the tile
+  std::vector<AttentionArrays> arrays_;   // [num_threads]
 };
 
 }  // namespace metronome

@@ -38,16 +38,23 @@ class TowerLoader {
 
  private:
   std::vector<float> row(const std::string& name) const {
-    const WeightSpec spec = vision_weight_spec(tower_, name);
-    std::vector<float> values(static_cast<std::size_t>(spec.cols));
-    source_.read(spec, 0, 1, values.data());
-    return values;
+    return read_row(source_, vision_weight_spec(tower_, name));
   }
 
   const VisionTower& tower_;
   const WeightSource& source_;
   ThreadPool& pool_;
 };
+
+// For the rows of a head's patches, and again for their columns.
+std::vector<float> tower_frequencies(std::int64_t head_dim) {
+  std::vector<float> frequencies;
+  for (std::int64_t i = 0; i < head_dim / 4; ++i) {
+    const float exponent = static_cast<float>(2 * i) / static_cast<float>(head_dim / 2);
+    frequencies.push_back(1.0f / static_cast<float>(pow_of(kRopeTheta, double{exponent})));
+  }
+  return frequencies;
+}
 
 // Two neighbours of the table's side, and their shares. Every operation rounds to float, as
 // transformers' vision_utils.py does.
@@ -81,7 +88,8 @@ VisionEncoder::VisionEncoder(const ModelConfig& model, const WeightSource& weigh
     : tower_(model.vision),
       pool_(pool),
       kernels_(kernels()),
-      scratch_(static_cast<std::size_t>(pool.num_threads())) {
+      rope_(tower_frequencies(head_dim()), 1),
+      arrays_(static_cast<std::size_t>(pool.num_threads())) {
   METRONOME_CHECK(!tower_.is_empty(), "a model with a vision tower");
   const TowerLoader loader(tower_, weights, pool);
   patch_embedding_ = loader.linear("patch_embed.proj");
@@ -104,11 +112,6 @@ VisionEncoder::VisionEncoder(const ModelConfig& model, const WeightSource& weigh
   merger_ = merger("merger");
   for (std::size_t i = 0; i < tower_.deepstack_layers.size(); ++i) {
     deepstack_mergers_.push_back(merger("deepstack_merger_list." + std::to_string(i)));
-  }
-  const std::int64_t num_frequencies = head_dim() / 4;
-  for (std::int64_t i = 0; i < num_frequencies; ++i) {
-    const float exponent = static_cast<float>(2 * i) / static_cast<float>(head_dim() / 2);
-    frequencies_.push_back(1.0f / static_cast<float>(pow_of(kRopeTheta, double{exponent})));
   }
 }
 
@@ -153,9 +156,7 @@ void VisionEncoder::encode(std::span<const float> patches, const ImageGrid& grid
 
 void VisionEncoder::embed(std::span<const float> patches, const ImageGrid& grid) {
   multiply(patch_embedding_, patches.data(), grid.num_patches(), residual_);
-  pool_.for_range(grid.num_patches(), [&](std::int64_t begin, std::int64_t end) {
-    for (std::int64_t patch = begin; patch < end; ++patch) add_positions(patch, grid);
-  });
+  pool_.for_rows(grid.num_patches(), [&](std::int64_t patch) { add_positions(patch, grid); });
 }
 
 // Adds the learned positions, interpolated from the square table to the image's grid.
@@ -180,20 +181,18 @@ void VisionEncoder::add_positions(std::int64_t patch, const ImageGrid& grid) {
 
 // Of a head's pairs, the first half turns by the patch's row, the second by its column.
 void VisionEncoder::set_angles(const ImageGrid& grid) {
-  const auto num_frequencies = static_cast<std::int64_t>(frequencies_.size());
+  const std::int64_t num_frequencies = head_dim() / 4;
+  rope_.extend(static_cast<std::int32_t>(std::max(grid.n_patch_rows, grid.n_patch_columns)));
   cos_.resize(count(grid.num_patches(), 2 * num_frequencies));
   sin_.resize(cos_.size());
-  pool_.for_range(grid.num_patches(), [&](std::int64_t begin, std::int64_t end) {
-    for (std::int64_t patch = begin; patch < end; ++patch) {
-      const PatchPlace place = patch_place(tower_, grid, patch);
-      for (std::int64_t i = 0; i < 2 * num_frequencies; ++i) {
-        const std::int64_t position = i < num_frequencies ? place.row : place.column;
-        const float frequency = frequencies_[static_cast<std::size_t>(i % num_frequencies)];
-        const auto angle = static_cast<double>(static_cast<float>(position) * frequency);
-        const std::size_t at = count(patch, 2 * num_frequencies) + static_cast<std::size_t>(i);
-        cos_[at] = static_cast<float>(std::cos(angle));
-        sin_[at] = static_cast<float>(std::sin(angle));
-      }
+  pool_.for_rows(grid.num_patches(), [&](std::int64_t patch) {
+    const PatchPlace place = patch_place(tower_, grid, patch);
+    float* cos = cos_.data() + patch * 2 * num_frequencies;
+    float* sin = sin_.data() + patch * 2 * num_frequencies;
+    for (const std::int64_t side : {place.row, place.column}) {
+      const auto position = static_cast<std::int32_t>(side);
+      cos = std::copy_n(rope_.cos(position), num_frequencies, cos);
+      sin = std::copy_n(rope_.sin(position), num_frequencies, sin);
     }
   });
 }
@@ -216,23 +215,21 @@ void VisionEncoder::place_heads(std::int64_t num_patches) {
   const float scale = 1.0f / std::sqrt(static_cast<float>(dim));
   keys_.resize(count(tower_.n_heads * num_tiles, dim * kLanes));
   values_.resize(keys_.size());
-  pool_.for_range(num_patches, [&](std::int64_t begin, std::int64_t end) {
-    for (std::int64_t patch = begin; patch < end; ++patch) {
-      const float* const cos = cos_.data() + patch * dim / 2;
-      const float* const sin = sin_.data() + patch * dim / 2;
-      float* const query = qkv_.data() + patch * 3 * width;
-      float* const key = query + width;
-      const float* const value = key + width;
-      const std::int64_t slot = patch % kLanes;
-      for (std::int64_t head = 0; head < tower_.n_heads; ++head) {
-        kernels_.rotate(query + head * dim, cos, sin, dim);
-        kernels_.rotate(key + head * dim, cos, sin, dim);
-        const std::int64_t tile = (head * num_tiles + patch / kLanes) * dim * kLanes;
-        for (std::int64_t k = 0; k < dim; ++k) {
-          query[head * dim + k] *= scale;
-          keys_[static_cast<std::size_t>(tile + k * kLanes + slot)] = key[head * dim + k];
-          values_[static_cast<std::size_t>(tile + slot * dim + k)] = value[head * dim + k];
-        }
+  pool_.for_rows(num_patches, [&](std::int64_t patch) {
+    const float* const cos = cos_.data() + patch * dim / 2;
+    const float* const sin = sin_.data() + patch * dim / 2;
+    float* const query = qkv_.data() + patch * 3 * width;
+    float* const key = query + width;
+    const float* const value = key + width;
+    const std::int64_t slot = patch % kLanes;
+    for (std::int64_t head = 0; head < tower_.n_heads; ++head) {
+      kernels_.rotate(query + head * dim, cos, sin, dim);
+      kernels_.rotate(key + head * dim, cos, sin, dim);
+      const std::int64_t tile = (head * num_tiles + patch / kLanes) * dim * kLanes;
+      for (std::int64_t k = 0; k < dim; ++k) {
+        query[head * dim + k] *= scale;
+        keys_[static_cast<std::size_t>(tile + k * kLanes + slot)] = key[head * dim + k];
+        values_[static_cast<std::size_t>(tile + slot * dim + k)] = value[head * dim + k];
       }
     }
   });
@@ -253,43 +250,30 @@ void VisionEncoder::attend(std::int64_t num_patches) {
     for (std::int64_t item = part; item < num_items; item += num_parts) {
       const std::int64_t begin = item % num_groups * kAttentionPatches;
       attend_rows(item / num_groups, begin, std::min(begin + kAttentionPatches, num_patches),
-                  num_patches, scratch_[static_cast<std::size_t>(part)]);
+                  num_patches, arrays_[static_cast<std::size_t>(part)]);
     }
   });
 }
 
 void VisionEncoder::attend_rows(std::int64_t head, std::int64_t begin, std::int64_t end,
-                                std::int64_t num_patches, Scratch& scratch) {
+                                std::int64_t num_patches, AttentionArrays& arrays) {
   const std::int64_t dim = head_dim();
   const std::int64_t width = tower_.hidden_dim;
   const auto num_tiles = static_cast<std::int64_t>(tiles_.size()) - 1;
-  scratch.queries.clear();
-  scratch.outputs.clear();
+  arrays.clear();
   for (std::int64_t patch = begin; patch < end; ++patch) {
-    scratch.queries.push_back(qkv_.data() + patch * 3 * width + head * dim);
-    scratch.outputs.push_back(attended_.data() + patch * width + head * dim);
+    arrays.queries.push_back(qkv_.data() + patch * 3 * width + head * dim);
+    arrays.outputs.push_back(attended_.data() + patch * width + head * dim);
   }
   // At the last position a causal row attends to everything.
-  scratch.positions.assign(scratch.queries.size(), static_cast<std::int32_t>(num_patches - 1));
-  scratch.key_tiles.clear();
-  scratch.value_tiles.clear();
+  arrays.positions.assign(arrays.queries.size(), static_cast<std::int32_t>(num_patches - 1));
   for (std::int64_t tile = 0; tile < num_tiles; ++tile) {
     const std::int64_t at = (head * num_tiles + tile) * dim * kLanes;
-    scratch.key_tiles.push_back(keys_.data() + at);
-    scratch.value_tiles.push_back(values_.data() + at);
+    arrays.key_tiles.push_back(keys_.data() + at);
+    arrays.value_tiles.push_back(values_.data() + at);
   }
-  const AttentionTask task = {.queries = scratch.queries.data(),
-                              .outputs = scratch.outputs.data(),
-                              .positions = scratch.positions.data(),
-                              .num_rows = static_cast<std::int32_t>(scratch.queries.size()),
-                              .head_dim = static_cast<std::int32_t>(dim),
-                              .window = kNoWindow,
-                              .key_tiles = scratch.key_tiles.data(),
-                              .value_tiles = scratch.value_tiles.data(),
-                              .tile_positions = tiles_.data(),
-                              .num_tiles = static_cast<std::int32_t>(num_tiles)};
-  scratch.kernel.resize(static_cast<std::size_t>(attention_scratch_floats(task)));
-  kernels_.attend(task, scratch.kernel.data());
+  arrays.tile_positions = tiles_;
+  arrays.attend(kernels_, dim, kNoWindow, 0);
 }
 
 void VisionEncoder::run_mlp(const Block& block, std::int64_t num_patches) {
@@ -325,28 +309,19 @@ void VisionEncoder::merge(const Merger& merger, std::int64_t num_tokens, std::in
   }
 }
 
-// out = x weights^T + bias, row by row; x is [num_rows, num_inputs].
+// Of rows of x that follow each other; see LinearWeights.
 void VisionEncoder::multiply(const LinearWeights& weights, const float* x, std::int64_t num_rows,
                              std::vector<float>& out) {
-  const std::int64_t num_outputs = weights.matrix.num_outputs();
-  out.resize(count(num_rows, num_outputs));
-  weights.matrix.multiply(x, weights.matrix.num_inputs(), num_rows, out.data(), num_outputs, pool_);
-  pool_.for_range(num_rows, [&](std::int64_t begin, std::int64_t end) {
-    for (std::int64_t row = begin; row < end; ++row) {
-      kernels_.add(out.data() + row * num_outputs, weights.bias.data(), num_outputs);
-    }
-  });
+  weights.multiply(x, weights.matrix.num_inputs(), num_rows, out, pool_);
 }
 
 // Writes the normalised rows of x to hidden_. A row is as wide as the norm.
 void VisionEncoder::normalise(const NormWeights& norm, const float* x, std::int64_t num_rows) {
   const auto width = static_cast<std::int64_t>(norm.scale.size());
   hidden_.resize(count(num_rows, width));
-  pool_.for_range(num_rows, [&](std::int64_t begin, std::int64_t end) {
-    for (std::int64_t row = begin; row < end; ++row) {
-      kernels_.layer_norm(x + row * width, norm.scale.data(), norm.bias.data(), width, kNormEps,
-                          hidden_.data() + row * width);
-    }
+  pool_.for_rows(num_rows, [&](std::int64_t row) {
+    kernels_.layer_norm(x + row * width, norm.scale.data(), norm.bias.data(), width, kNormEps,
+                        hidden_.data() + row * width);
   });
 }
 

@@ -10,8 +10,10 @@
 #include "core/model/image_grid.h"
 #include "core/model/model_config.h"
 #include "core/model/model_weights.h"
+#include "cpu/attention_arrays.h"
 #include "cpu/kernels.h"
 #include "cpu/layer_weights.h"
+#include "cpu/rope_table.h"
 #include "cpu/thread_pool.h"
 
 namespace metronome {
@@ -52,16 +54,6 @@ class VisionEncoder {
     LinearWeights input;
     LinearWeights output;
   };
-  // The memory for an AttentionTask.
-  struct Scratch {
-    std::vector<const float*> queries;
-    std::vector<float*> outputs;
-    std::vector<std::int32_t> positions;
-    std::vector<const float*> key_tiles;
-    std::vector<const float*> value_tiles;
-    std::vector<float> kernel;
-  };
-
   void embed(std::span<const float> patches, const ImageGrid& grid);
   void add_positions(std::int64_t patch, const ImageGrid& grid);
   void set_angles(const ImageGrid& grid);
@@ -69,7 +61,7 @@ class VisionEncoder {
   void place_heads(std::int64_t num_patches);
   void attend(std::int64_t num_patches);
   void attend_rows(std::int64_t head, std::int64_t begin, std::int64_t end,
-                   std::int64_t num_patches, Scratch& scratch);
+                   std::int64_t num_patches, AttentionArrays& arrays);
   void run_mlp(const Block& block, std::int64_t num_patches);
   void merge(const Merger& merger, std::int64_t num_tokens, std::int64_t index,
              std::vector<float>& features);
@@ -87,22 +79,22 @@ class VisionEncoder {
   std::vector<Block> blocks_;
   Merger merger_;
   std::vector<Merger> deepstack_mergers_;
-  std::vector<float> frequencies_;  // [head_dim / 4], of rows and of columns
+  RopeTable rope_;  // of rows and of columns
 
   // Activations of one image, reused by the next.
-  std::vector<float> residual_;      // [num_patches, hidden_dim]
-  std::vector<float> hidden_;        // the same shape
-  std::vector<float> qkv_;           // [num_patches, 3 * hidden_dim]
-  std::vector<float> attended_;      // [num_patches, hidden_dim]
-  std::vector<float> added_;         // [num_patches or a tile of them, hidden_dim]
-  std::vector<float> mlp_;           // [a tile of patches, ffn_dim]
-  std::vector<float> merged_;        // [num_tokens, merge_size^2 * hidden_dim]
-  std::vector<float> cos_;           // [num_patches, head_dim / 2]
-  std::vector<float> sin_;           // the same shape
-  std::vector<float> keys_;          // [n_heads, num_tiles, head_dim, 16]
-  std::vector<float> values_;        // [n_heads, num_tiles, 16, head_dim]
-  std::vector<std::int32_t> tiles_;  // [num_tiles + 1] first patches
-  std::vector<Scratch> scratch_;     // [num_threads]
+  std::vector<float> residual_;          // [num_patches, hidden_dim]
+  std::vector<float> hidden_;            // the same shape
+  std::vector<float> qkv_;               // [num_patches, 3 * hidden_dim]
+  std::vector<float> attended_;          // [num_patches, hidden_dim]
+  std::vector<float> added_;             // [num_patches or a tile of them, hidden_dim]
+  std::vector<float> mlp_;               // [a tile of patches, ffn_dim]
+  std::vector<float> merged_;            // [num_tokens, merge_size^2 * hidden_dim]
+  std::vector<float> cos_;               // [num_patches, head_dim / 2]
+  std::vector<float> sin_;               // the same shape
+  std::vector<float> keys_;              // [n_heads, num_tiles, head_dim, 16]
+  std::vector<float> values_;            // [n_heads, num_tiles, 16, head_dim]
+  std::vector<std::int32_t> tiles_;      // [num_tiles + 1] first patches
+  std::vector<AttentionArrays> arrays_;  // [num_threads]
 };
 
 // The patch at a place of the order in which patches are computed: groups of merge_size x
