@@ -1,6 +1,8 @@
 // Sequences that grow by chunks, side by side in one forward pass.
 #pragma once
 
+#include <algorithm>
+#include <cstddef>
 #include <cstdint>
 #include <span>
 #include <utility>
@@ -79,5 +81,25 @@ class Sequences {
   std::vector<PlacedImage> images_;
   KvStore kv_;
 };
+
+struct GreedyTokens {
+  std::vector<TokenId> tokens;
+  std::vector<float> logits;  // [tokens, vocab_size], from which each was chosen
+};
+
+// Continues the only sequence by the likeliest tokens, `count` >= 1 of them. `logits` ends with
+// those of its last token.
+inline GreedyTokens append_greedy(Sequences& sequence, std::span<const float> logits,
+                                  std::size_t vocab_size, std::size_t count) {
+  GreedyTokens greedy;
+  std::vector<float> last(logits.end() - static_cast<std::ptrdiff_t>(vocab_size), logits.end());
+  while (true) {
+    greedy.logits.insert(greedy.logits.end(), last.begin(), last.end());
+    const auto likeliest = std::max_element(last.begin(), last.end()) - last.begin();
+    greedy.tokens.push_back(TokenId{static_cast<std::int32_t>(likeliest)});
+    if (greedy.tokens.size() == count) return greedy;
+    last = sequence.append({std::span(greedy.tokens).last(1)});
+  }
+}
 
 }  // namespace metronome::testing

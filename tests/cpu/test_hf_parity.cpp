@@ -5,7 +5,6 @@
 #include <array>
 #include <cmath>
 #include <cstdlib>
-#include <cstring>
 #include <filesystem>
 #include <iostream>
 #include <span>
@@ -19,12 +18,18 @@
 #include "tests/cpu/padded_model.h"
 #include "tests/cpu/sequences.h"
 #include "tests/places.h"
+#include "tests/transformers_values.h"
 
 namespace metronome {
 namespace {
 
 namespace fs = std::filesystem;
 
+using testing::append_greedy;
+using testing::GreedyTokens;
+using testing::max_difference;
+using testing::read_tokens;
+using testing::read_values;
 using testing::Sequences;
 
 constexpr float kTolerance = 1e-4f;
@@ -36,39 +41,10 @@ struct Expected {
   std::vector<float> greedy_logits;  // [greedy, vocab_size]
 };
 
-template <class Value>
-std::vector<Value> read_values(const SafetensorsFile& file, const char* name, const char* type) {
-  const Tensor* tensor = file.find(name);
-  REQUIRE(tensor != nullptr);
-  REQUIRE(tensor->type_name == type);
-  std::vector<Value> values(tensor->bytes.size() / sizeof(Value));
-  std::memcpy(values.data(), tensor->bytes.data(), tensor->bytes.size());
-  return values;
-}
-
-std::vector<TokenId> read_tokens(const SafetensorsFile& file, const char* name) {
-  std::vector<TokenId> tokens;
-  for (const std::int32_t id : read_values<std::int32_t>(file, name, "I32")) {
-    tokens.push_back(TokenId{id});
-  }
-  return tokens;
-}
-
 Expected read_expected(const std::string& path) {
   const SafetensorsFile file(path);
   return {read_tokens(file, "prompt"), read_values<float>(file, "logits", "F32"),
           read_tokens(file, "greedy"), read_values<float>(file, "greedy_logits", "F32")};
-}
-
-// The largest difference; infinity where one is not a number.
-float max_difference(std::span<const float> a, std::span<const float> b) {
-  REQUIRE(a.size() == b.size());
-  float largest = 0;
-  for (std::size_t i = 0; i < a.size(); ++i) {
-    const float difference = std::fabs(a[i] - b[i]);
-    if (!(difference <= largest)) largest = std::isnan(difference) ? INFINITY : difference;
-  }
-  return largest;
 }
 
 // The prompt three times side by side, in chunks of different sizes: [3][prompt, vocab_size].
@@ -113,19 +89,10 @@ void check_fixture(const std::string& folder, ThreadPool& pool) {
   const float prompt_difference = max_difference(logits, expected.logits);
   CHECK(prompt_difference <= kTolerance);
 
-  std::vector<TokenId> greedy;
-  std::vector<float> greedy_logits;
-  std::vector<float> last(logits.end() - static_cast<std::ptrdiff_t>(model.vocab_size),
-                          logits.end());
-  while (true) {
-    greedy_logits.insert(greedy_logits.end(), last.begin(), last.end());
-    const auto likeliest = std::max_element(last.begin(), last.end()) - last.begin();
-    greedy.push_back(TokenId{static_cast<std::int32_t>(likeliest)});
-    if (greedy.size() == expected.greedy.size()) break;
-    last = sequence.append({std::span(greedy).last(1)});
-  }
-  CHECK(greedy == expected.greedy);
-  const float greedy_difference = max_difference(greedy_logits, expected.greedy_logits);
+  const GreedyTokens greedy = append_greedy(
+      sequence, logits, static_cast<std::size_t>(model.vocab_size), expected.greedy.size());
+  CHECK(greedy.tokens == expected.greedy);
+  const float greedy_difference = max_difference(greedy.logits, expected.greedy_logits);
   CHECK(greedy_difference <= kTolerance);
 
   for (const std::vector<float>& chunked : run_in_chunks(transformer, expected.prompt)) {
@@ -135,7 +102,7 @@ void check_fixture(const std::string& folder, ThreadPool& pool) {
 
   std::cout << "hf_parity " << fs::path(folder).filename().string() << ": max difference "
             << prompt_difference << " over the prompt, " << greedy_difference << " over "
-            << greedy.size() << " greedy tokens";
+            << greedy.tokens.size() << " greedy tokens";
   if (PaddedModel::computes(model)) {
     PaddedCache cache(model, static_cast<std::int32_t>(num_tokens));
     const PaddedSequence padded = {expected.prompt, 0, &cache};

@@ -3,9 +3,7 @@
 // or in the folder METRONOME_VISION_FIXTURES names. tools/vision_parity makes them; its head says
 // what a fixture holds.
 #include <algorithm>
-#include <cmath>
 #include <cstdlib>
-#include <cstring>
 #include <filesystem>
 #include <iostream>
 #include <span>
@@ -20,42 +18,22 @@
 #include "tests/catch.h"
 #include "tests/cpu/sequences.h"
 #include "tests/places.h"
+#include "tests/transformers_values.h"
 
 namespace metronome {
 namespace {
 
 namespace fs = std::filesystem;
 
+using testing::append_greedy;
+using testing::GreedyTokens;
+using testing::max_difference;
+using testing::read_tokens;
+using testing::read_values;
 using testing::Sequences;
 using Chunks = std::vector<std::span<const TokenId>>;
 
 constexpr float kTolerance = 1e-4f;
-
-template <class Value>
-std::vector<Value> values_of(const SafetensorsFile& file, const char* name) {
-  const Tensor* tensor = file.find(name);
-  if (tensor == nullptr) return {};
-  std::vector<Value> values(tensor->bytes.size() / sizeof(Value));
-  std::memcpy(values.data(), tensor->bytes.data(), tensor->bytes.size());
-  return values;
-}
-
-std::vector<TokenId> tokens_of(const SafetensorsFile& file, const char* name) {
-  std::vector<TokenId> tokens;
-  for (const auto id : values_of<std::int32_t>(file, name)) tokens.push_back(TokenId{id});
-  return tokens;
-}
-
-// The largest difference; infinity where one is not a number.
-float difference_of(std::span<const float> a, std::span<const float> b) {
-  REQUIRE(a.size() == b.size());
-  float largest = 0;
-  for (std::size_t i = 0; i < a.size(); ++i) {
-    const float difference = std::fabs(a[i] - b[i]);
-    if (!(difference <= largest)) largest = std::isnan(difference) ? INFINITY : difference;
-  }
-  return largest;
-}
 
 // A fixture with its images encoded.
 class VisionFixture {
@@ -63,10 +41,10 @@ class VisionFixture {
   VisionFixture(const std::string& folder, ThreadPool& pool)
       : model(find_model(folder, {})),
         file_(folder + "/expected.safetensors"),
-        prompt(tokens_of(file_, "prompt")),
-        greedy(tokens_of(file_, "greedy")),
-        logits(values_of<float>(file_, "logits")),
-        greedy_logits(values_of<float>(file_, "greedy_logits")),
+        prompt(read_tokens(file_, "prompt")),
+        greedy(read_tokens(file_, "greedy")),
+        logits(read_values<float>(file_, "logits", "F32")),
+        greedy_logits(read_values<float>(file_, "greedy_logits", "F32")),
         weights_(open_model_folder(folder, model)),
         transformer(model, *weights_, pool) {
     REQUIRE(model.unsupported.empty());
@@ -76,11 +54,15 @@ class VisionFixture {
   }
 
   float feature_difference() const {
+    if (images.empty()) {
+      REQUIRE(file_.find("features") == nullptr);
+      return 0;
+    }
     std::vector<float> all;
     for (const std::vector<float>& of_image : features) {
       all.insert(all.end(), of_image.begin(), of_image.end());
     }
-    return difference_of(all, values_of<float>(file_, "features"));
+    return max_difference(all, read_values<float>(file_, "features", "F32"));
   }
 
   Sequences sequences(std::int32_t count) {
@@ -110,8 +92,9 @@ class VisionFixture {
 
  private:
   void encode(VisionEncoder& encoder) {
-    const auto grids = values_of<std::int32_t>(file_, "grids");
-    const auto pixels = values_of<float>(file_, "pixel_values");
+    if (file_.find("grids") == nullptr) return;  // text only
+    const auto grids = read_values<std::int32_t>(file_, "grids", "I32");
+    const auto pixels = read_values<float>(file_, "pixel_values", "F32");
     std::size_t first_value = 0;
     std::size_t token = 0;
     features.resize(grids.size() / 3);
@@ -136,19 +119,11 @@ class VisionFixture {
 
 void check_greedy(VisionFixture& fixture, float& largest) {
   Sequences sequence = fixture.sequences(1);
-  std::vector<float> last = sequence.append({fixture.prompt});
-  last.erase(last.begin(), last.end() - static_cast<std::ptrdiff_t>(fixture.model.vocab_size));
-  std::vector<TokenId> greedy;
-  std::vector<float> greedy_logits;
-  while (true) {
-    greedy_logits.insert(greedy_logits.end(), last.begin(), last.end());
-    const auto likeliest = std::max_element(last.begin(), last.end()) - last.begin();
-    greedy.push_back(TokenId{static_cast<std::int32_t>(likeliest)});
-    if (greedy.size() == fixture.greedy.size()) break;
-    last = sequence.append({std::span(greedy).last(1)});
-  }
-  CHECK(greedy == fixture.greedy);
-  largest = difference_of(greedy_logits, fixture.greedy_logits);
+  const std::vector<float> logits = sequence.append({fixture.prompt});
+  const GreedyTokens greedy = append_greedy(
+      sequence, logits, static_cast<std::size_t>(fixture.model.vocab_size), fixture.greedy.size());
+  CHECK(greedy.tokens == fixture.greedy);
+  largest = max_difference(greedy.logits, fixture.greedy_logits);
   CHECK(largest <= kTolerance);
 }
 
@@ -163,8 +138,8 @@ void check_cut(VisionFixture& fixture, std::size_t cut, const std::vector<float>
   std::vector<float> chunked = first;
   const auto num_rest = static_cast<std::ptrdiff_t>((prompt.size() - cut) * vocab_size);
   chunked.insert(chunked.end(), rest.begin(), rest.begin() + num_rest);
-  CHECK(difference_of(chunked, whole) == 0);
-  CHECK(difference_of(std::span(rest).subspan(static_cast<std::size_t>(num_rest)), whole) == 0);
+  CHECK(max_difference(chunked, whole) == 0);
+  CHECK(max_difference(std::span(rest).subspan(static_cast<std::size_t>(num_rest)), whole) == 0);
 }
 
 // The prompt in chunks of one size.
@@ -177,7 +152,7 @@ void check_chunk_size(VisionFixture& fixture, std::size_t size, const std::vecto
     const std::vector<float> logits = sequence.append({chunk});
     chunked.insert(chunked.end(), logits.begin(), logits.end());
   }
-  CHECK(difference_of(chunked, whole) == 0);
+  CHECK(max_difference(chunked, whole) == 0);
 }
 
 void check_fixture(const std::string& folder) {
@@ -186,7 +161,7 @@ void check_fixture(const std::string& folder) {
   const float feature_difference = fixture.feature_difference();
   CHECK(feature_difference <= kTolerance);
   const std::vector<float> whole = fixture.sequences(1).append({fixture.prompt});
-  const float prompt_difference = difference_of(whole, fixture.logits);
+  const float prompt_difference = max_difference(whole, fixture.logits);
   CHECK(prompt_difference <= kTolerance);
   float greedy_difference = 0;
   check_greedy(fixture, greedy_difference);
@@ -197,7 +172,7 @@ void check_fixture(const std::string& folder) {
     ThreadPool other_pool(num_threads);
     VisionFixture other(folder, other_pool);
     CHECK(other.features == fixture.features);
-    CHECK(difference_of(other.sequences(1).append({other.prompt}), whole) == 0);
+    CHECK(max_difference(other.sequences(1).append({other.prompt}), whole) == 0);
   }
   std::cout << "vision_parity " << fs::path(folder).filename().string() << ": max difference "
             << feature_difference << " over " << fixture.images.size() << " images, "

@@ -4,7 +4,6 @@
 #include <algorithm>
 #include <cmath>
 #include <cstdlib>
-#include <cstring>
 #include <filesystem>
 #include <iostream>
 #include <span>
@@ -16,6 +15,7 @@
 #include "tests/catch.h"
 #include "tests/command_line.h"
 #include "tests/gpu/gpu_lab.h"
+#include "tests/transformers_values.h"
 
 namespace metronome::testing {
 namespace {
@@ -38,22 +38,10 @@ struct Expected {
   std::vector<float> exact;   // the same
 };
 
-template <class Value>
-std::vector<Value> read_values(const SafetensorsFile& file, const char* name, const char* type) {
-  const Tensor* tensor = file.find(name);
-  REQUIRE(tensor != nullptr);
-  REQUIRE(tensor->type_name == type);
-  std::vector<Value> values(tensor->bytes.size() / sizeof(Value));
-  std::memcpy(values.data(), tensor->bytes.data(), tensor->bytes.size());
-  return values;
-}
-
 Expected read_expected(const std::string& path) {
   const SafetensorsFile file(path);
   Expected expected;
-  for (const std::int32_t id : read_values<std::int32_t>(file, "prompt", "I32")) {
-    expected.prompt.push_back(TokenId{id});
-  }
+  expected.prompt = read_tokens(file, "prompt");
   expected.logits = read_values<float>(file, "logits", "F32");
   expected.exact = read_values<float>(file, "exact_logits", "F32");
   return expected;

@@ -1,4 +1,4 @@
-// What a scenario makes of a model with recurrent states: groups, block sizes and memory, by hand
+// Scenarios of models with recurrent states: groups, block sizes and memory, by hand
 // from vLLM's rules.
 #include <algorithm>
 #include <string>
