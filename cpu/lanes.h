@@ -12,12 +12,20 @@
 
 #include "cpu/kernels.h"
 
+// METRONOME_INLINED is for lambdas, behind the parameters. METRONOME_UNROLL is for loops over an
+// array of vectors: unrolling keeps the array in registers. A sanitizer's checks of each access
+// make clang spend a quarter of an hour on a file of code expanded like this.
+#if defined(METRONOME_SANITIZED)
+#define METRONOME_INLINE [[maybe_unused]] static
+#define METRONOME_INLINED
+#define METRONOME_UNROLL
+#elif defined(__clang__)
 #define METRONOME_INLINE [[gnu::always_inline]] static inline
-#define METRONOME_INLINED __attribute__((always_inline))  // for lambdas, behind the parameters
-// For loops over an array of vectors: unrolling keeps the array in registers.
-#if defined(__clang__)
+#define METRONOME_INLINED __attribute__((always_inline))
 #define METRONOME_UNROLL _Pragma("unroll")
 #else
+#define METRONOME_INLINE [[gnu::always_inline]] static inline
+#define METRONOME_INLINED __attribute__((always_inline))
 #define METRONOME_UNROLL _Pragma("GCC unroll 16")
 #endif
 
