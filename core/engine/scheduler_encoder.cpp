@@ -1,4 +1,4 @@
-// What the scheduler does for models with images.
+// The scheduler's part for models with images.
 #include "core/base/error.h"
 #include "core/engine/scheduler.h"
 

@@ -15,7 +15,7 @@
 namespace metronome {
 namespace {
 
-// What libpng's callbacks know. Functions that libpng may leave by a jump have no variable with a
+// The data of libpng's callbacks. Functions that libpng may leave by a jump have no variable with a
 // destructor.
 struct PngInput {
   const char* bytes = nullptr;

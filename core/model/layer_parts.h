@@ -21,7 +21,7 @@ struct LinearAttention {
   std::int64_t value_dim() const { return n_value_heads * value_head_dim; }
   // Queries, keys and values go through the convolution, each channel by itself.
   std::int64_t conv_channels() const { return 2 * key_dim() + value_dim(); }
-  // What a request carries from chunk to chunk in one layer, float32: the delta rule's
+  // A request carries this from chunk to chunk in one layer, float32: the delta rule's
   // [n_value_heads, key_head_dim, value_head_dim], and the last inputs of the convolution.
   std::int64_t delta_floats() const { return n_value_heads * key_head_dim * value_head_dim; }
   std::int64_t conv_floats() const { return (conv_width - 1) * conv_channels(); }

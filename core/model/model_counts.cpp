@@ -1,4 +1,4 @@
-// What a model's weights, KV and states take; a part of model_config.h.
+// The sizes of a model's weights, KV and states; a part of model_config.h.
 #include <cmath>
 
 #include "core/model/model_config.h"

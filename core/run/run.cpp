@@ -12,7 +12,7 @@ namespace metronome {
 
 namespace {
 
-// Who computes blocks also computes embeddings.
+// A backend that computes blocks also computes embeddings.
 void set_items(const PromptSource& prompts, EngineSetup& setup) {
   setup.encoder.items = &prompts;
   setup.encoder.forgets_unfilled = setup.kv_cache.forgets_unfilled_blocks;

@@ -55,8 +55,8 @@ class ChainWriter {
     for (const TokenId id : ids) add_piece(kTokenIdKey, static_cast<std::uint32_t>(value(id)), 1);
   }
 
-  // What stands at the next token, besides the token itself: `offset` tokens of this content are
-  // before it.
+  // Marks the next token with a content that it belongs to, `offset` tokens behind the content's
+  // first.
   void add_mark(std::uint64_t key, std::int64_t offset) {
     sum_ += mix64(key + (num_filled_ << 32 | static_cast<std::uint64_t>(offset)));
   }
