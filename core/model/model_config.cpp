@@ -223,20 +223,20 @@ bool ModelConfig::is_rotated_layer(std::int64_t layer) const {
 
 std::string ModelConfig::shape_error() const {
   // Far above any real model, and small enough that no count above overflows 64 bits.
-  constexpr std::int64_t kMaxDim = 1 << 20;
+  constexpr std::int64_t kMaxWidth = 1 << 20;
   constexpr std::int64_t kMaxVocab = 1 << 24;
   const IntegerBound bounds[] = {
       {"n_layers", n_layers, 1, 4096},
-      {"hidden_dim", hidden_dim, 1, kMaxDim},
+      {"hidden_dim", hidden_dim, 1, kMaxWidth},
       {"n_heads", n_heads, 1, 4096},
       {"n_kv_heads", n_kv_heads, 1, 4096},
       {"head_dim", head_dim, 1, 4096},
-      {"ffn_dim", ffn_dim, 1, kMaxDim},
+      {"ffn_dim", ffn_dim, 1, kMaxWidth},
       {"n_experts", n_experts, 0, 4096},
       {"n_experts_per_token", n_experts_per_token, 0, 4096},
-      {"expert_ffn_dim", expert_ffn_dim, 0, kMaxDim},
+      {"expert_ffn_dim", expert_ffn_dim, 0, kMaxWidth},
       {"n_dense_layers", n_dense_layers, 0, 4096},
-      {"shared_expert_ffn_dim", shared_expert_ffn_dim, 0, n_experts > 0 ? kMaxDim : 0},
+      {"shared_expert_ffn_dim", shared_expert_ffn_dim, 0, n_experts > 0 ? kMaxWidth : 0},
       {"n_expert_groups", n_expert_groups, 1, std::max<std::int64_t>(1, n_experts)},
       {"n_groups_per_token", n_groups_per_token, 1, n_expert_groups},
       {"vocab_size", vocab_size, 1, kMaxVocab},
