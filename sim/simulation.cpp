@@ -218,15 +218,10 @@ void check_memory(const Scenario& scenario, const Simulation& simulation,
 }
 
 // Of the vision tower. Only the roofline knows it, whatever the other step times come from.
+// nullopt: its peaks are not known.
 std::optional<EncoderCost> make_encoder_cost(const Scenario& scenario,
                                              const Simulation& simulation) {
-  if (simulation.hardware.peak_flops == 0) {
-    if (!scenario.workload.images.is_on()) return std::nullopt;
-    throw UnplacedConfigError("hardware", "required key is missing: the peaks of " +
-                                              simulation.hardware.name +
-                                              " are not known, which price the encoding of "
-                                              "images; allowed: a name of the catalogue");
-  }
+  if (simulation.hardware.peak_flops == 0) return std::nullopt;
   return EncoderCost(simulation.model.vision, simulation.hardware,
                      scenario.cost_model.tensor_parallel_size, simulation.model.bytes_per_weight);
 }
@@ -288,6 +283,13 @@ Simulation prepare_simulation(const Scenario& scenario) try {
   return simulation;
 } catch (const UnplacedConfigError& error) {
   fail_config(scenario.location_of(error.key()), error.key(), error.message());
+}
+
+void Simulation::check_workload(const Workload& workload) const {
+  if (workload.images.empty() || encoder_cost) return;
+  throw UnplacedConfigError("hardware", "required key is missing: the peaks of " + hardware.name +
+                                            " are not known, which price the encoding of "
+                                            "images; allowed: a name of the catalogue");
 }
 
 void Simulation::draw_noise(std::int32_t n) {

@@ -23,6 +23,7 @@ struct Simulation final : PreparedRun {
   std::optional<EncoderCost> encoder_cost;  // of a model with a vision tower
   TimeNs cold_start_ns = 0;
 
+  void check_workload(const Workload& workload) const override;
   void draw_noise(std::int32_t n) override;
   RunOutcome run(const Workload& workload, Clock& clock, std::span<EventSink* const> sinks,
                  const ProgressFn& progress = {}) override;

@@ -18,8 +18,10 @@ struct PromptImage {
   std::int32_t first_token = 0;  // number of the first prompt token that stands for it
   ImageGrid grid;
   std::uint64_t content = 0;  // equal for equal pixels
-  // grid.height x grid.width; null: drawn from the content, for workloads that are drawn.
+  // grid.height x grid.width; null: those of the file, resized.
   std::shared_ptr<const ImagePixels> pixels;
+  // The picture before it was resized; null and no pixels: drawn from the content.
+  std::shared_ptr<const ImageFile> file;
 };
 
 class RequestInput {

@@ -23,4 +23,8 @@ ImagePixels read_image(std::string_view bytes, const std::string& name) {
   refuse_image(name, bytes.empty() ? "is empty" : "is neither PNG nor JPEG");
 }
 
+std::string_view media_type(std::string_view bytes) {
+  return is_png(bytes) ? "image/png" : "image/jpeg";
+}
+
 }  // namespace metronome

@@ -18,4 +18,7 @@ constexpr std::int64_t kMaxFilePixels = std::int64_t{1} << 25;
 // too large; the name is `name`.
 ImagePixels read_image(std::string_view bytes, const std::string& name);
 
+// Of bytes that read_image() takes: image/png or image/jpeg.
+std::string_view media_type(std::string_view bytes);
+
 }  // namespace metronome

@@ -12,6 +12,7 @@
 #include "core/base/json.h"
 #include "core/base/names.h"
 #include "core/base/rng.h"
+#include "core/image/image_file.h"
 #include "core/image/image_resize.h"
 #include "core/model/json_section.h"
 
@@ -44,6 +45,21 @@ void require_true(const JsonSection& root, const char* key) {
   if (!root.boolean_or(key, true)) root.fail(key, "false is not supported; allowed: true");
 }
 
+// 56 bits of a hash.
+std::uint64_t content_of(std::int64_t height, std::int64_t width, const void* bytes,
+                         std::size_t num_bytes) {
+  // Two chains, so that a difference which one loses shows in the other.
+  std::uint64_t a = mix64(static_cast<std::uint64_t>(height));
+  std::uint64_t b = mix64(~static_cast<std::uint64_t>(width));
+  for (std::size_t i = 0; i < num_bytes; i += sizeof(std::uint64_t)) {
+    std::uint64_t word = 0;
+    std::memcpy(&word, static_cast<const char*>(bytes) + i, std::min(sizeof word, num_bytes - i));
+    a = mix64(a ^ word);
+    b = mix64(b + word);
+  }
+  return mix64(a ^ (b << 1)) >> 8;
+}
+
 }  // namespace
 
 PromptImage ImageProcessor::prepare(const ImagePixels& pixels, const std::string& name) const {
@@ -59,9 +75,13 @@ PromptImage ImageProcessor::prepare(const ImagePixels& pixels, const std::string
 }
 
 std::vector<float> ImageProcessor::patches(const PromptImage& image) const {
-  if (image.pixels) return image_patches(tower, *image.pixels, image.grid, range);
-  return image_patches(tower, drawn_pixels(image.content, image.grid.height, image.grid.width),
-                       image.grid, range);
+  const ImageGrid& grid = image.grid;
+  if (image.pixels) return image_patches(tower, *image.pixels, grid, range);
+  const ImagePixels pixels =
+      image.file ? resize_image(read_image(image.file->bytes, image.file->name), grid.height,
+                                grid.width)
+                 : drawn_pixels(image.content, grid.height, grid.width);
+  return image_patches(tower, pixels, grid, range);
 }
 
 ImageProcessor read_image_processor(const std::string& folder, const VisionTower& tower) {
@@ -125,16 +145,12 @@ ImagePixels drawn_pixels(std::uint64_t seed, std::int64_t height, std::int64_t w
 }
 
 std::uint64_t image_content(const ImagePixels& pixels) {
-  // Two chains, so that a difference which one loses shows in the other.
-  std::uint64_t a = mix64(static_cast<std::uint64_t>(pixels.height));
-  std::uint64_t b = mix64(~static_cast<std::uint64_t>(pixels.width));
-  for (std::size_t i = 0; i < pixels.rgb.size(); i += sizeof(std::uint64_t)) {
-    std::uint64_t word = 0;
-    std::memcpy(&word, pixels.rgb.data() + i, std::min(sizeof word, pixels.rgb.size() - i));
-    a = mix64(a ^ word);
-    b = mix64(b + word);
-  }
-  return mix64(a ^ (b << 1)) >> 8;
+  return content_of(pixels.height, pixels.width, pixels.rgb.data(), pixels.rgb.size());
+}
+
+std::uint64_t file_content(std::string_view bytes) {
+  const auto size = static_cast<std::int64_t>(bytes.size());
+  return content_of(size, 0, bytes.data(), bytes.size());
 }
 
 void place_prompt_images(std::int32_t image_token, const std::string& name,

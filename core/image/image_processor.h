@@ -22,7 +22,8 @@ struct ImageProcessor {
   // The resized picture with its grid and content; first_token stays 0. Throws ConfigError with
   // `name` for a size that the processor does not take.
   PromptImage prepare(const ImagePixels& pixels, const std::string& name) const;
-  // Draws pixels that are not given.
+  // Reads pixels from the image's file, or draws them, if they are not given. Throws ConfigError
+  // for a broken file.
   std::vector<float> patches(const PromptImage& image) const;
 };
 
@@ -38,6 +39,8 @@ ImagePixels drawn_pixels(std::uint64_t seed, std::int64_t height, std::int64_t w
 
 // A number for pixels: equal pixels have equal numbers, others differ but for a chance of 2^-56.
 std::uint64_t image_content(const ImagePixels& pixels);
+// The same for the bytes of a file.
+std::uint64_t file_content(std::string_view bytes);
 
 // Repeats each image token of a prompt as often as its image has tokens, and sets first_token of
 // the images, in order. Throws ConfigError with `name` if there are more or fewer image tokens

@@ -2,6 +2,7 @@
 #pragma once
 
 #include <cstdint>
+#include <string>
 #include <vector>
 
 namespace metronome {
@@ -12,6 +13,12 @@ struct ImagePixels {
   std::vector<std::uint8_t> rgb;  // [height, width, 3]
 
   bool operator==(const ImagePixels&) const = default;
+};
+
+// A picture as the bytes of a PNG or JPEG file.
+struct ImageFile {
+  std::string name;  // for messages
+  std::string bytes;
 };
 
 }  // namespace metronome

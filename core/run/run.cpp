@@ -18,7 +18,28 @@ void set_items(const PromptSource& prompts, EngineSetup& setup) {
   setup.encoder.forgets_unfilled = setup.kv_cache.forgets_unfilled_blocks;
 }
 
+// Drawn images were checked with the scenario; those of a trace come with the workload.
+void check_images(const Scenario& scenario, const PreparedRun& run) {
+  if (!run.setup.encoder.takes_images()) {
+    throw UnplacedConfigError("workload.trace", "has images, and " + run.model.name +
+                                                    " takes text only; allowed: a model with a "
+                                                    "vision tower, or a trace without images");
+  }
+  if (run.setup.encoder.limits_chunks && scenario.scheduler.vllm.minor() != kDraftVllmMinor) {
+    throw UnplacedConfigError("scheduler.version",
+                              "the rules for images are those of 0.33; allowed: 0.33");
+  }
+}
+
 }  // namespace
+
+void check_workload(const Scenario& scenario, const PreparedRun& run,
+                    const Workload& workload) try {
+  if (!workload.images.empty()) check_images(scenario, run);
+  run.check_workload(workload);
+} catch (const UnplacedConfigError& error) {
+  fail_config(scenario.location_of(error.key()), error.key(), error.message());
+}
 
 RunOutcome run_workload(const EngineSetup& setup, Executor& executor, Clock& clock,
                         const Workload& workload, std::span<EventSink* const> sinks,

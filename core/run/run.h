@@ -52,7 +52,7 @@ class PreparedRun {
     setup.predictor = predictor.get();
   }
 
-  // Throws ConfigError for a workload that cannot run.
+  // Throws ConfigError or UnplacedConfigError for a workload that cannot run.
   virtual void check_workload(const Workload&) const {}
 
   // Loads what run() needs into memory, before its clock starts. Calls `poll` from time to time; an
@@ -74,6 +74,9 @@ class PreparedRun {
   // call.
   virtual void serve(RequestFeed& feed, Clock& clock, std::span<EventSink* const> sinks) = 0;
 };
+
+// Whether a run can take a workload. Throws ConfigError.
+void check_workload(const Scenario& scenario, const PreparedRun& run, const Workload& workload);
 
 // Executes scenarios. Prepares several runs in turn, which may share costly setup.
 class Backend {

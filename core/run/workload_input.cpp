@@ -42,10 +42,16 @@ std::span<const PromptImage> WorkloadInput::images(RequestId request) const {
   std::vector<PromptImage>& images = images_[request];
   if (!images.empty()) return images;
   for (const EncoderItem& item : items) {
-    images.push_back({.first_token = item.begin + item.first_embedding,
-                      .grid = squarest_grid(tower_, item.num_embeddings),
-                      .content = item.content,
-                      .pixels = nullptr});
+    PromptImage& image = images.emplace_back();
+    image.first_token = item.begin + item.first_embedding;
+    image.content = item.content;
+    const auto picture = workload_.pictures.find(item.content);
+    if (picture == workload_.pictures.end()) {
+      image.grid = squarest_grid(tower_, item.num_embeddings);
+    } else {
+      image.grid = grid_of_tokens(tower_, picture->second.rows, picture->second.columns);
+      image.file = picture->second.file;
+    }
   }
   return images;
 }

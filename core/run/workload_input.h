@@ -23,8 +23,7 @@ class WorkloadInput final : public RequestInput {
 
   void prompt(RequestId request, std::vector<TokenId>& out) const override;
   SamplingParams sampling(RequestId request) const override;
-  // Images that have a size in tokens alone: of all grids with as many the squarest, and pixels
-  // that are drawn from the content.
+  // An image of which only the number of tokens is known has the squarest of all such grids.
   std::span<const PromptImage> images(RequestId request) const override;
 
  private:

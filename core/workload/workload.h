@@ -3,6 +3,8 @@
 #pragma once
 
 #include <cstdint>
+#include <map>
+#include <memory>
 #include <optional>
 #include <span>
 #include <string>
@@ -11,6 +13,7 @@
 #include "core/base/types.h"
 #include "core/engine/prompt.h"
 #include "core/engine/request.h"
+#include "core/model/image_pixels.h"
 
 namespace metronome {
 
@@ -50,6 +53,13 @@ class Workload final : public PromptSource {
   // Images: request i has images[image_begin[i] .. image_begin[i + 1]). Empty: text only.
   std::vector<EncoderItem> images;
   std::vector<std::uint32_t> image_begin;
+  // What is known of images beside their number of tokens, by content.
+  struct Picture {
+    std::int32_t rows = 1;  // of tokens
+    std::int32_t columns = 1;
+    std::shared_ptr<const ImageFile> file;  // null: not known
+  };
+  std::map<std::uint64_t, Picture> pictures;
 
   std::span<const TokenId> prompt_ids(RequestId request) const override;
   std::span<const PromptSegment> prompt_segments(RequestId request) const override;

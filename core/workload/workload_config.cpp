@@ -345,17 +345,22 @@ WorkloadConfig read_workload_config(const ConfigNode& node, const std::string& p
   refuse_unused_keys(expanded, chosen, workload_choices(), path);
   check_arrivals(arrivals, config.arrivals);
   check_priority(Section(expanded, path, "priority"), config.priority);
+  const auto resolve = [&base_dir](std::string& file, const SourceLocation& where) {
+    if (!file.empty()) file = resolve_path(file, where.is_assignment() ? "" : base_dir);
+  };
   if (has_trace) {
     config.trace.where = trace.get("file")->where;
-    const auto resolve = [&base_dir](std::string& file, const SourceLocation& where) {
-      if (!file.empty()) file = resolve_path(file, where.is_assignment() ? "" : base_dir);
-    };
     resolve(config.trace.file, config.trace.where);
     for (const auto& [key, file] : {std::pair{"request_log", &config.trace.request_log},
                                     {"tokenizer", &config.trace.tokenizer}}) {
       if (const ConfigNode* node_of = trace.get(key)) resolve(*file, node_of->where);
     }
   } else {
+    const Section images(expanded, path, "images");
+    if (const ConfigNode* folder = images.get("folder")) {
+      config.images.where = folder->where;
+      resolve(config.images.folder, folder->where);
+    }
     check_synthetic(expanded, path, config);
   }
   return config;

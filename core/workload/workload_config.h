@@ -2,6 +2,7 @@
 #pragma once
 
 #include <cstdint>
+#include <memory>
 #include <optional>
 #include <span>
 #include <string>
@@ -10,6 +11,7 @@
 #include "core/config/config_choice.h"
 #include "core/config/config_reader.h"
 #include "core/model/image_grid.h"
+#include "core/model/image_pixels.h"
 
 namespace metronome {
 
@@ -27,7 +29,7 @@ enum class LengthDistribution : std::uint8_t { Fixed, Uniform, Normal, Lognormal
 enum class DatasetName : std::uint8_t { None, Random, Sonnet };
 enum class SessionKind : std::uint8_t { None, Chat, Agent };
 enum class PrefixKind : std::uint8_t { None, Groups, Tree };
-enum class ImageKind : std::uint8_t { None, Tokens, Pixels };
+enum class ImageKind : std::uint8_t { None, Tokens, Pixels, Folder };
 enum class ImagePlace : std::uint8_t { Start, End, Spread };
 enum class TraceFormat : std::uint8_t { Auto, Azure, Mooncake, Vidur, BurstGpt, ShareGpt };
 
@@ -116,6 +118,8 @@ struct SessionConfig {
 // first of them is computed.
 //   tokens  the tokens of an image have the distribution `tokens`.
 //   pixels  they follow from width and height, by the rule of core/model/image_grid.h.
+//   folder  images are drawn from the PNG and JPEG files of a folder, each as likely; the tokens
+//           follow from their sizes, in the same way.
 struct ImageConfig {
   ImageKind kind = ImageKind::None;
   double share = 1;                             // of the requests have images
@@ -123,11 +127,14 @@ struct ImageConfig {
   LengthConfig tokens = {.value = 1024};        // tokens: without the marks
   LengthConfig width = {.value = 1024};         // pixels
   LengthConfig height = {.value = 1024};        // pixels
+  std::string folder;                           // folder: a path as that of a trace
   ImagePlace place = ImagePlace::Start;         // before, behind or evenly among the drawn text
-  std::int64_t num_distinct = 0;                // requests draw from so many images; 0 = all differ
+  std::int64_t num_distinct = 0;                // not folder: so many images; 0 = all differ
   std::int64_t pixels_per_token = 32;           // of a side: the model's patch and merge size
   std::int64_t min_pixels = kDefaultMinPixels;  // of a resized image
   std::int64_t max_pixels = kDefaultMaxPixels;
+
+  SourceLocation where;                         // of `folder`, for messages; not a key
 
   bool is_on() const { return kind != ImageKind::None; }
   // Of one image.
@@ -183,6 +190,9 @@ void visit_fields(FieldVisitor& visitor, WorkloadConfig& config);
 // does not use. Sections are relative to the `workload` mapping. A trace over drawn requests
 // replaces their arrivals too, unless it comes with its own.
 std::span<const Choice> workload_choices();
+
+// The pictures of images.folder, by name. Throws ConfigError if there is none, or one cannot be read.
+std::vector<std::shared_ptr<const ImageFile>> read_pictures(const ImageConfig& images);
 
 // Expands a short form of `trace` in a `workload` mapping, so that it merges like the long form.
 void expand_trace_shorthand(ConfigNode& workload);

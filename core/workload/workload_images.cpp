@@ -1,10 +1,21 @@
 // Images in drawn prompts: keys, checks and draws.
 #include <algorithm>
+#include <cctype>
+#include <filesystem>
+#include <map>
+#include <memory>
+#include <optional>
 #include <string>
+#include <system_error>
 #include <utility>
+#include <vector>
 
 #include "core/base/error.h"
+#include "core/base/files.h"
+#include "core/base/names.h"
 #include "core/base/rng.h"
+#include "core/image/image_file.h"
+#include "core/image/image_processor.h"
 #include "core/model/image_grid.h"
 #include "core/workload/length_draws.h"
 #include "core/workload/workload.h"
@@ -14,20 +25,21 @@ namespace metronome {
 
 namespace {
 
-constexpr std::string_view kImageKindNames[] = {"none", "tokens", "pixels"};
+constexpr std::string_view kImageKindNames[] = {"none", "tokens", "pixels", "folder"};
 constexpr std::string_view kImagePlaceNames[] = {"start", "end", "spread"};
 constexpr std::int32_t kNumMarks = 1;  // tokens on each side of an image
 constexpr std::int64_t kMaxImagesOfRequest = 4096;
 
-constexpr unsigned kAnyImage = bits(ImageKind::Tokens, ImageKind::Pixels);
+constexpr unsigned kAnyImage = bits(ImageKind::Tokens, ImageKind::Pixels, ImageKind::Folder);
 constexpr KeyUse kImageUses[] = {
     {"share", kAnyImage},
     {"count", kAnyImage},
     {"tokens", bits(ImageKind::Tokens), bits(ImageKind::Tokens)},
     {"width", bits(ImageKind::Pixels), bits(ImageKind::Pixels)},
     {"height", bits(ImageKind::Pixels), bits(ImageKind::Pixels)},
+    {"folder", bits(ImageKind::Folder), bits(ImageKind::Folder)},
     {"place", kAnyImage},
-    {"num_distinct", kAnyImage},
+    {"num_distinct", bits(ImageKind::Tokens, ImageKind::Pixels)},
     {"pixels_per_token", kAnyImage},
     {"min_pixels", kAnyImage},
     {"max_pixels", kAnyImage},
@@ -36,6 +48,15 @@ constexpr UseTable kImages = {"kind", kImageKindNames, kImageUses};
 
 Unused unused_by_image_kind(std::string_view name) { return unused_in_table(kImages, name); }
 
+// The grid that an image of these pixels has.
+ImageGrid token_grid(const ImageConfig& config, std::int64_t height, std::int64_t width) {
+  VisionTower tower;
+  tower.depth = 1;
+  tower.patch_size = config.pixels_per_token;
+  tower.merge_size = 1;
+  return image_grid(tower, height, width, config.min_pixels, config.max_pixels);
+}
+
 // The tokens of one image after the other.
 class ImageSizes {
  public:
@@ -43,11 +64,7 @@ class ImageSizes {
       : config_(config),
         tokens_(config.tokens, seed, "image_tokens"),
         widths_(config.width, seed, "image_width"),
-        heights_(config.height, seed, "image_height") {
-    tower_.depth = 1;
-    tower_.patch_size = config.pixels_per_token;
-    tower_.merge_size = 1;
-  }
+        heights_(config.height, seed, "image_height") {}
 
   std::int32_t next() {
     const std::int64_t num_tokens =
@@ -69,12 +86,11 @@ class ImageSizes {
     if (const std::string error = image_size_error(height, width); !error.empty()) {
       throw UnplacedConfigError("workload.images", error);
     }
-    return image_grid(tower_, height, width, config_.min_pixels, config_.max_pixels).num_tokens;
+    return token_grid(config_, height, width).num_tokens;
   }
 
   const ImageConfig& config_;
   LengthDraws tokens_, widths_, heights_;
-  VisionTower tower_;
 };
 
 // Draws which image comes next, and how long it is.
@@ -85,9 +101,24 @@ class ImageDraws {
     std::int32_t num_tokens;
   };
 
-  ImageDraws(const ImageConfig& config, std::uint64_t seed)
+  // Adds what is known of a folder's files to `pictures`.
+  ImageDraws(const ImageConfig& config, std::uint64_t seed,
+             std::map<std::uint64_t, Workload::Picture>& pictures)
       : sizes_(config, seed), rng_(seed, "image") {
     for (std::int64_t i = 0; i < config.num_distinct; ++i) pool_.push_back(new_image());
+    if (config.kind != ImageKind::Folder) return;
+    for (const std::shared_ptr<const ImageFile>& file : read_pictures(config)) {
+      const ImagePixels pixels = read_image(file->bytes, file->name);
+      if (const std::string error = image_size_error(pixels.height, pixels.width);
+          !error.empty()) {
+        throw ConfigError(printable(file->name + ": " + error + "; allowed: another picture"));
+      }
+      const ImageGrid grid = token_grid(config, pixels.height, pixels.width);
+      const std::uint64_t content = content_id(ContentKind::Image, file_content(file->bytes));
+      pool_.push_back({content, static_cast<std::int32_t>(grid.num_tokens)});
+      pictures[content] = {static_cast<std::int32_t>(grid.n_patch_rows),
+                           static_cast<std::int32_t>(grid.n_patch_columns), file};
+    }
   }
 
   Image next() {
@@ -166,6 +197,37 @@ void write_prompt(const ImageConfig& config, std::int32_t num_text, std::int64_t
 
 }  // namespace
 
+std::vector<std::shared_ptr<const ImageFile>> read_pictures(const ImageConfig& config) {
+  constexpr const char* kKey = "workload.images.folder";
+  std::vector<std::string> names;
+  std::error_code error;
+  for (std::filesystem::directory_iterator entry(config.folder, error), end; entry != end && !error;
+       entry.increment(error)) {
+    std::string extension = entry->path().extension().string();
+    for (char& c : extension) c = static_cast<char>(std::tolower(static_cast<unsigned char>(c)));
+    if (extension == ".png" || extension == ".jpg" || extension == ".jpeg") {
+      names.push_back(entry->path().string());
+    }
+  }
+  if (error) {
+    fail_config(config.where, kKey,
+                "'" + config.folder + "' cannot be read (" + error.message() +
+                    "); allowed: a folder of PNG and JPEG files");
+  }
+  if (names.empty()) {
+    fail_config(config.where, kKey,
+                "'" + config.folder + "' has no picture; allowed: a folder of PNG and JPEG files");
+  }
+  std::sort(names.begin(), names.end());
+  std::vector<std::shared_ptr<const ImageFile>> files;
+  for (std::string& name : names) {
+    std::optional<std::string> bytes = read_file(name);
+    if (!bytes) throw ConfigError(printable(name + ": cannot be read; allowed: a readable file"));
+    files.push_back(std::make_shared<const ImageFile>(ImageFile{std::move(name), std::move(*bytes)}));
+  }
+  return files;
+}
+
 void visit_images(FieldVisitor& v, ImageConfig& c) {
   if (!v.open_section("images",
                       "images in prompts, behind the prefix; for models that take them")) {
@@ -178,10 +240,13 @@ void visit_images(FieldVisitor& v, ImageConfig& c) {
   visit_length(v, "tokens", c.tokens, "tokens: tokens of an image");
   visit_length(v, "width", c.width, "pixels: width of an image");
   visit_length(v, "height", c.height, "pixels: height of an image");
+  v.text("folder", c.folder,
+         "folder: PNG and JPEG files that images are drawn from; a path as that of a trace");
   v.choice("place", c.place, kImagePlaceNames,
            "where images are: before, behind or evenly among the text of prompt_tokens");
   v.integer("num_distinct", c.num_distinct, 0, 1'000'000,
-            "images that requests draw from, so that some have the same; 0 = all differ");
+            "tokens, pixels: images that requests draw from, so that some have the same; "
+            "0 = all differ");
   v.integer("pixels_per_token", c.pixels_per_token, 1, 1024,
             "side of a token in pixels: the model's patch size times its merge size");
   v.integer("min_pixels", c.min_pixels, 1, std::int64_t{1} << 40,
@@ -221,7 +286,7 @@ void draw_images(const ImageConfig& config, std::uint64_t seed, std::int32_t num
   if (!config.is_on()) return;
   Rng chooser(seed, "image_share");
   LengthDraws counts(config.count, seed, "image_count");
-  ImageDraws draws(config, seed);
+  ImageDraws draws(config, seed, workload.pictures);
   const std::vector<PromptSegment> old_segments = std::move(workload.segments);
   const std::vector<std::uint32_t> old_begin = std::move(workload.segment_begin);
   workload.segments.clear();

@@ -109,6 +109,7 @@ void sort_by_arrival(Workload& workload) {
   requests = std::move(sorted);
   reorder_ranges(order, workload.segments, workload.segment_begin);
   reorder_ranges(order, workload.token_ids, workload.token_begin);
+  reorder_ranges(order, workload.images, workload.image_begin);
 }
 
 void keep_first(std::size_t count, Workload& workload) {
@@ -121,6 +122,10 @@ void keep_first(std::size_t count, Workload& workload) {
   if (!workload.token_begin.empty()) {
     workload.token_begin.resize(count + 1);
     workload.token_ids.resize(workload.token_begin.back());
+  }
+  if (!workload.image_begin.empty()) {
+    workload.image_begin.resize(count + 1);
+    workload.images.resize(workload.image_begin.back());
   }
 }
 
@@ -168,6 +173,10 @@ bool TraceLines::next() {
 
 void TraceLines::fail(std::string_view field, std::string_view message) const {
   fail_config({file_, number_}, field, message);
+}
+
+std::string TraceLines::place(std::string_view field) const {
+  return *file_ + ":" + std::to_string(number_) + ": " + std::string(field);
 }
 
 std::string quote_for_message(std::string_view text) {

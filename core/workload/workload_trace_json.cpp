@@ -2,6 +2,8 @@
 // numbers, so a scanner reads the text in one pass without building a tree.
 #include <algorithm>
 #include <charconv>
+#include <span>
+#include <utility>
 
 #include "core/workload/workload_trace_parse.h"
 
@@ -41,6 +43,37 @@ class JsonLine {
       append(read_integer(field, min, max));
     } while (accept(','));
     expect(']');
+  }
+
+  // Calls visit(name) for each field of an object, as for_each_field(), and end() behind it, for
+  // each object of a list.
+  template <class Visit, class End>
+  void read_objects(std::string_view field, Visit visit, End end) {
+    if (!accept('[')) lines_.fail(field, "not a list; allowed: objects in [ ]");
+    if (accept(']')) return;
+    do {
+      walk_fields(visit);
+      end();
+    } while (accept(','));
+    expect(']');
+  }
+
+  // Text without escapes but for "\/".
+  std::string read_text(std::string_view field) {
+    skip_space();
+    const std::string_view raw = take_string();
+    std::string text;
+    text.reserve(raw.size());
+    for (std::size_t i = 0; i < raw.size(); ++i) {
+      if (raw[i] != '\\') {
+        text += raw[i];
+      } else if (i + 1 < raw.size() && raw[i + 1] == '/') {
+        text += raw[++i];
+      } else {
+        lines_.fail(field, "has an escape; allowed: text without");
+      }
+    }
+    return text;
   }
 
   void skip_value(int depth = 0) {
@@ -146,11 +179,11 @@ class JsonLine {
   std::string_view rest_;
 };
 
-// Dispatches the fields of a line to handlers[i] by names[i]; each must appear exactly once.
-// Other fields are skipped.
+// Dispatches the fields of a line to handlers[i] by names[i]; each must appear exactly once, but
+// the last `num_optional` at most once. Other fields are skipped.
 template <std::size_t N, class Handle>
 void read_object(const TraceLines& lines, const std::string_view (&names)[N],
-                 std::string_view article_and_name, Handle handle) {
+                 std::string_view article_and_name, Handle handle, std::size_t num_optional = 0) {
   JsonLine json(lines);
   bool seen[N] = {};
   json.for_each_field([&](std::string_view name) {
@@ -160,10 +193,35 @@ void read_object(const TraceLines& lines, const std::string_view (&names)[N],
     seen[found] = true;
     handle(found, json);
   });
-  for (std::size_t i = 0; i < N; ++i) {
+  const std::span<const std::string_view> needed = std::span(names).first(N - num_optional);
+  for (std::size_t i = 0; i < needed.size(); ++i) {
     if (seen[i]) continue;
     lines.fail(names[i], "missing; a line of " + std::string(article_and_name) + " trace has " +
-                             join_names(names));
+                             join_names(needed));
+  }
+}
+
+// One image of a list of objects.
+void read_image_field(std::string_view name, const TraceLines& lines, JsonLine& json,
+                      TraceImage& image) {
+  constexpr std::int64_t kMaxContent = (std::int64_t{1} << 56) - 1;
+  const auto number = [&](std::int64_t min, std::int64_t max) {
+    return static_cast<std::int32_t>(json.read_integer("images." + std::string(name), min, max));
+  };
+  if (name == "first_token") {
+    image.first_token = number(0, kMaxLengthTokens);
+  } else if (name == "rows") {
+    image.rows = number(1, kMaxImageSide);
+  } else if (name == "columns") {
+    image.columns = number(1, kMaxImageSide);
+  } else if (name == "content") {
+    image.content = static_cast<std::uint64_t>(
+        json.read_integer("images.content", 0, kMaxContent));
+  } else if (name == "url") {
+    image.url = json.read_text("images.url");
+  } else {
+    lines.fail("images", quote_for_message(name) +
+                             " is not a field; allowed: first_token, rows, columns, content, url");
   }
 }
 
@@ -211,12 +269,13 @@ void parse_mooncake_trace(TraceLines& lines, Workload& workload) {
 
 void parse_sharegpt_trace(TraceLines& lines, Workload& workload) {
   static constexpr std::string_view kNames[] = {"input_toks", "output_toks", "arrival_time_ns",
-                                                "input_tok_ids"};
+                                                "input_tok_ids", "images"};
   std::vector<TokenId>& ids = workload.token_ids;
   while (lines.next()) {
     RequestSpec request;
     const std::size_t begin = ids.size();
-    read_object(lines, kNames, "a sharegpt", [&](std::size_t field, JsonLine& json) {
+    std::vector<TraceImage> images;
+    const auto read_field = [&](std::size_t field, JsonLine& json) {
       if (field == 0) request.num_prompt_tokens = read_tokens(json, kNames[0]);
       if (field == 1) request.max_output_tokens = read_tokens(json, kNames[1]);
       if (field == 2) {
@@ -227,7 +286,15 @@ void parse_sharegpt_trace(TraceLines& lines, Workload& workload) {
           ids.push_back(TokenId(static_cast<std::int32_t>(id)));
         });
       }
-    });
+      if (field == 4) {
+        TraceImage image;
+        json.read_objects(
+            kNames[4],
+            [&](std::string_view name) { read_image_field(name, lines, json, image); },
+            [&] { images.push_back(std::exchange(image, {})); });
+      }
+    };
+    read_object(lines, kNames, "a sharegpt", read_field, 1);
     const auto num_ids = static_cast<std::int64_t>(ids.size() - begin);
     if (num_ids != request.num_prompt_tokens) {
       lines.fail("input_tok_ids", std::to_string(num_ids) + " ids for " +
@@ -235,9 +302,13 @@ void parse_sharegpt_trace(TraceLines& lines, Workload& workload) {
                                       " prompt tokens; allowed: one per token");
     }
     workload.token_begin.push_back(begin);
+    workload.image_begin.push_back(static_cast<std::uint32_t>(workload.images.size()));
+    add_trace_images(images, request.num_prompt_tokens, lines, workload);
     workload.requests.push_back(request);
   }
   workload.token_begin.push_back(ids.size());
+  workload.image_begin.push_back(static_cast<std::uint32_t>(workload.images.size()));
+  if (workload.images.empty()) workload.image_begin.clear();
 }
 
 void parse_logged_arrivals(TraceLines& lines, Workload& workload) {

@@ -3,6 +3,8 @@
 
 #include <cstdint>
 #include <memory>
+#include <optional>
+#include <span>
 #include <string>
 #include <string_view>
 
@@ -29,6 +31,8 @@ class TraceLines {
 
   // Throws ConfigError "file:line: field: message" about the current line.
   [[noreturn]] void fail(std::string_view field, std::string_view message) const;
+  // "file:line: field", for messages of those who read the field's value later.
+  std::string place(std::string_view field) const;
 
  private:
   std::string_view rest_;
@@ -58,6 +62,19 @@ void parse_sharegpt_trace(TraceLines& lines, Workload& workload);
 // Selects requests from a JSON array of conversations; sets no arrivals. `lines` is for messages.
 void parse_chats(std::string_view text, const TraceLines& lines, const TraceConfig& config,
                  std::uint64_t seed, Workload& workload);
+
+// An image of a request in a trace.
+struct TraceImage {
+  std::int32_t first_token = -1;  // of the prompt; the image has rows * columns tokens
+  std::int32_t rows = 0;
+  std::int32_t columns = 0;
+  std::optional<std::uint64_t> content;  // by default that of the file
+  std::string url;                       // data: with a PNG or JPEG file; may be empty
+};
+// Appends the images of the next request: in order, inside its prompt, and equal contents of equal
+// size.
+void add_trace_images(std::span<const TraceImage> images, std::int32_t num_prompt_tokens,
+                      const TraceLines& lines, Workload& workload);
 
 // Sets the requests' arrivals, in order, to those of a server's log.
 void parse_logged_arrivals(TraceLines& lines, Workload& workload);

@@ -1,55 +1,16 @@
 #include "serve/server/chat_images.h"
 
-#include <array>
-#include <cstdint>
+#include <memory>
 #include <optional>
 #include <utility>
 
+#include "core/base/base64.h"
 #include "core/base/error.h"
 #include "core/image/image_file.h"
 #include "serve/server/api_fields.h"
 #include "serve/server/api_request.h"
 
 namespace metronome {
-namespace {
-
-constexpr std::uint8_t kNoDigit = 64;
-
-std::array<std::uint8_t, 256> make_digits() {
-  constexpr std::string_view kDigits =
-      "ABCDEFGHIJKLMNOPQRSTUVWXYZabcdefghijklmnopqrstuvwxyz0123456789+/";
-  std::array<std::uint8_t, 256> digits;
-  digits.fill(kNoDigit);
-  for (std::size_t i = 0; i < kDigits.size(); ++i) {
-    digits[static_cast<unsigned char>(kDigits[i])] = static_cast<std::uint8_t>(i);
-  }
-  return digits;
-}
-
-// nullopt: not base64. Padding may be missing, as browsers allow.
-std::optional<std::string> decode_base64(std::string_view text) {
-  static const std::array<std::uint8_t, 256> digits = make_digits();
-  if (text.size() % 4 == 0) {
-    for (int i = 0; i < 2 && text.ends_with('='); ++i) text.remove_suffix(1);
-  }
-  if (text.size() % 4 == 1) return std::nullopt;
-  std::string bytes;
-  bytes.reserve(text.size() / 4 * 3 + 2);
-  std::uint32_t bits = 0;
-  int num_bits = 0;
-  for (const char c : text) {
-    const std::uint8_t digit = digits[static_cast<unsigned char>(c)];
-    if (digit == kNoDigit) return std::nullopt;
-    bits = bits << 6 | digit;
-    num_bits += 6;
-    if (num_bits < 8) continue;
-    num_bits -= 8;
-    bytes += static_cast<char>(bits >> num_bits & 0xff);
-  }
-  return bytes;
-}
-
-}  // namespace
 
 std::string decode_data_url(std::string_view url, const std::string& name) {
   constexpr const char* kAllowed = "; allowed: data:image/png;base64,... or image/jpeg";
@@ -84,7 +45,9 @@ void ChatImages::take(const Json& part, const std::string& name) {
         "messages");
   }
   try {
-    images_.push_back(processor_->prepare(read_image(decode_data_url(*url, place), place), place));
+    std::string bytes = decode_data_url(*url, place);
+    images_.push_back(processor_->prepare(read_image(bytes, place), place));
+    images_.back().file = std::make_shared<const ImageFile>(ImageFile{place, std::move(bytes)});
   } catch (const ConfigError& error) {
     throw ApiError(400, error.what(), place);
   }

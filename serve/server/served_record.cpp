@@ -3,8 +3,10 @@
 #include <algorithm>
 #include <utility>
 
+#include "core/base/base64.h"
 #include "core/base/error.h"
 #include "core/base/file_writer.h"
+#include "core/image/image_file.h"
 #include "reports/files/result_files.h"
 #include "reports/files/result_names.h"
 #include "reports/files/variant_result.h"
@@ -50,9 +52,30 @@ ServedJournal::Line ServedRecord::write_line(const Event& event, const Request& 
   line_.key("input_tok_ids").begin_array();
   for (const TokenId id : prompt) line_.value(value(id));
   line_.end_array();
+  write_images(engine_->request(event.request));
   line_.end_object();
   line_.end_line();
   return journal_.append(line_.view());
+}
+
+// The file of an image is in the first line that has it.
+void ServedRecord::write_images(const LiveRequest& request) {
+  if (!request.images || request.images->empty()) return;
+  line_.key("images").begin_array();
+  for (const PromptImage& image : *request.images) {
+    line_.begin_object();
+    line_.field("first_token", std::int64_t{image.first_token});
+    line_.field("rows", image.grid.n_token_rows(variant_.run->model.vision));
+    line_.field("columns", image.grid.n_token_columns(variant_.run->model.vision));
+    line_.field("content", static_cast<std::int64_t>(image.content));
+    if (image.file && recorded_images_.insert(image.content).second) {
+      const std::string& bytes = image.file->bytes;
+      line_.field("url", "data:" + std::string(media_type(bytes)) + ";base64," +
+                             encode_base64(bytes));
+    }
+    line_.end_object();
+  }
+  line_.end_array();
 }
 
 void ServedRecord::write_trace() {

@@ -2,6 +2,7 @@
 #pragma once
 
 #include <cstdint>
+#include <set>
 #include <string>
 #include <vector>
 
@@ -47,6 +48,7 @@ class ServedRecord final : private EventSink {
   void on_event(const Event& event, const Request& request) override;
   void on_step(const StepRecord&, std::span<const ScheduledChunk>, const RequestTable&) override {}
   ServedJournal::Line write_line(const Event& event, const Request& request);
+  void write_images(const LiveRequest& request);
   void write_trace();
 
   ResultFolder folder_;
@@ -59,6 +61,7 @@ class ServedRecord final : private EventSink {
   RunRecorder recorder_;
   OutputLog outputs_;
   std::vector<Served> served_;  // by request id
+  std::set<std::uint64_t> recorded_images_;  // contents whose files are in the journal
   JsonText line_;               // scratch
 };
 

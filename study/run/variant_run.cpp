@@ -97,7 +97,7 @@ std::vector<PreparedVariant> prepare_variants(Backend& backend, std::vector<Scen
     if (workload == nullptr) {
       workload = std::make_shared<const Workload>(make_workload(scenario.workload, scenario.seed));
     }
-    run->check_workload(*workload);
+    check_workload(scenario, *run, *workload);
     variants.push_back({std::move(scenario), std::move(run), std::move(workload)});
   }
   return variants;

@@ -3,6 +3,7 @@
 #include <algorithm>
 #include <filesystem>
 #include <map>
+#include <memory>
 #include <mutex>
 #include <optional>
 #include <utility>
@@ -56,6 +57,16 @@ class Contents {
     return file_id(trace, trace.file) +
            (trace.request_log.empty() ? "" : file_id(trace, trace.request_log));
   }
+  std::string pictures_id(const ImageConfig& images) {
+    if (images.folder.empty()) return {};
+    return memo(pictures_, images.folder, [&] {
+      std::string text;
+      for (const std::shared_ptr<const ImageFile>& picture : read_pictures(images)) {
+        text += content_id_text(picture->bytes);
+      }
+      return text;
+    });
+  }
 
  private:
   std::string file_id(const TraceConfig& trace, const std::string& path) {
@@ -103,7 +114,7 @@ class Contents {
   Texts models_;
   Texts hardware_;
   Texts cost_models_;
-  Texts traces_;
+  Texts traces_, pictures_;
 };
 
 std::string workload_text(const Scenario& scenario) {
@@ -138,7 +149,8 @@ SweepRun resolve_run(Scenario scenario, int run_number, const SweepRequest& requ
        {request.program, request.backend, scenario.name, std::to_string(run_number),
         scenario.to_json(), contents.model_text(scenario, is_measured),
         contents.hardware_text(scenario), contents.cost_model_text(scenario),
-        contents.trace_id(scenario.workload.trace)}) {
+        contents.trace_id(scenario.workload.trace),
+        contents.pictures_id(scenario.workload.images)}) {
     everything += std::to_string(part.size()) + "\n" + part + "\n";
   }
   run.id = content_id_text(everything);

@@ -229,7 +229,7 @@ class SweepWork {
   std::vector<std::string> run_point(const SweepRun& run, Backend& backend) {
     ResultFolder result(folder_.run_path(run));
     PreparedVariant variant{run.scenario, backend.prepare(run.scenario), workloads_.get(run)};
-    variant.run->check_workload(*variant.workload);
+    check_workload(variant.scenario, *variant.run, *variant.workload);
     VariantOutcome outcome = run_variant(backend, variant, nullptr, [this](const RunProgress&) {
       throw_if_interrupted();
       return !is_stopped_.load(std::memory_order_relaxed);

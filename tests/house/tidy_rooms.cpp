@@ -28,7 +28,7 @@ constexpr Room kRooms[] = {
      "core/base core/engine/engine_config.h core/engine/prompt.h core/engine/request.h"},
     {"core/engine/policies", "core/base core/engine"},
     {"core/image", "core/base core/model core/engine"},
-    {"core/workload", "core/base core/config core/engine core/model/image_grid.h core/text"},
+    {"core/workload", "core/base core/config core/engine core/image core/model core/text"},
     {"core/metrics", "core/base core/engine", "core/config"},
     {"core/scenario",
      "core/base core/config core/model core/hardware core/engine core/workload core/metrics"},
