@@ -9,6 +9,7 @@
 #include <utility>
 
 #include "core/base/error.h"
+#include "core/image/image_file.h"
 #include "core/image/image_processor.h"
 #include "core/model/model_catalogue.h"
 #include "core/model/model_weights.h"
@@ -204,6 +205,9 @@ class CpuRun final : public PreparedRun {
 
   void check_workload(const Workload& workload) const override {
     check_token_ids(scenario_, workload, model.vocab_size);
+    for (const auto& [content, picture] : workload.pictures) {
+      if (picture.file) read_image(picture.file->bytes, picture.file->name);
+    }
   }
 
   void load(const std::function<void()>& poll) override try {

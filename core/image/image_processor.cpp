@@ -78,9 +78,9 @@ std::vector<float> ImageProcessor::patches(const PromptImage& image) const {
   const ImageGrid& grid = image.grid;
   if (image.pixels) return image_patches(tower, *image.pixels, grid, range);
   const ImagePixels pixels =
-      image.file ? resize_image(read_image(image.file->bytes, image.file->name), grid.height,
-                                grid.width)
-                 : drawn_pixels(image.content, grid.height, grid.width);
+      image.file
+          ? resize_image(read_image(image.file->bytes, image.file->name), grid.height, grid.width)
+          : drawn_pixels(image.content, grid.height, grid.width);
   return image_patches(tower, pixels, grid, range);
 }
 

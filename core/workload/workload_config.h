@@ -191,7 +191,8 @@ void visit_fields(FieldVisitor& visitor, WorkloadConfig& config);
 // replaces their arrivals too, unless it comes with its own.
 std::span<const Choice> workload_choices();
 
-// The pictures of images.folder, by name. Throws ConfigError if there is none, or one cannot be read.
+// The pictures of images.folder, by name. Throws ConfigError if there is none, or if one cannot be
+// read.
 std::vector<std::shared_ptr<const ImageFile>> read_pictures(const ImageConfig& images);
 
 // Expands a short form of `trace` in a `workload` mapping, so that it merges like the long form.

@@ -109,8 +109,7 @@ class ImageDraws {
     if (config.kind != ImageKind::Folder) return;
     for (const std::shared_ptr<const ImageFile>& file : read_pictures(config)) {
       const ImagePixels pixels = read_image(file->bytes, file->name);
-      if (const std::string error = image_size_error(pixels.height, pixels.width);
-          !error.empty()) {
+      if (const std::string error = image_size_error(pixels.height, pixels.width); !error.empty()) {
         throw ConfigError(printable(file->name + ": " + error + "; allowed: another picture"));
       }
       const ImageGrid grid = token_grid(config, pixels.height, pixels.width);
@@ -223,7 +222,8 @@ std::vector<std::shared_ptr<const ImageFile>> read_pictures(const ImageConfig& c
   for (std::string& name : names) {
     std::optional<std::string> bytes = read_file(name);
     if (!bytes) throw ConfigError(printable(name + ": cannot be read; allowed: a readable file"));
-    files.push_back(std::make_shared<const ImageFile>(ImageFile{std::move(name), std::move(*bytes)}));
+    files.push_back(
+        std::make_shared<const ImageFile>(ImageFile{std::move(name), std::move(*bytes)}));
   }
   return files;
 }

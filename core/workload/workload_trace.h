@@ -11,7 +11,10 @@
 //             hash_ids, one id per 512 prompt tokens. Equal ids mean equal tokens, so each becomes
 //             a PromptSegment. Arrivals were recorded in buckets of 3 s.
 //   sharegpt  One JSON object per line with input_toks, output_toks, arrival_time_ns and
-//             input_tok_ids, the ids of the prompt (LLMServingSim's files). Or a JSON array of
+//             input_tok_ids, the ids of the prompt (LLMServingSim's files). Lines of served
+//             requests may also have images, a list of objects with first_token, rows and columns
+//             (of tokens), and content (a number), url (data: with a PNG or JPEG file) or both: a
+//             url gives the pixels of all images with its content. Or a JSON array of
 //             conversations as published, from which requests are selected as vLLM's benchmark
 //             does: entries with at least two turns, shuffled by the seed; the first two turns are
 //             prompt and answer, measured by config.tokenizer; prompt and answer have at least 4

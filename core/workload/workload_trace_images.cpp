@@ -56,15 +56,15 @@ void add_trace_images(std::span<const TraceImage> images, std::int32_t num_promp
       lines.fail("images.content", "missing; an image has content, url, or both");
     }
     const std::uint64_t content =
-        image.content.value_or(file ? content_id(ContentKind::Image, file_content(file->bytes)) : 0);
+        image.content ? *image.content : content_id(ContentKind::Image, file_content(file->bytes));
     const auto [found, is_new] = workload.pictures.try_emplace(
         content, Workload::Picture{.rows = image.rows, .columns = image.columns, .file = file});
     Workload::Picture& picture = found->second;
     if (picture.rows != image.rows || picture.columns != image.columns) {
       lines.fail("images", std::to_string(image.rows) + " x " + std::to_string(image.columns) +
-                               " tokens, but the same content had " +
-                               std::to_string(picture.rows) + " x " +
-                               std::to_string(picture.columns) + " before; allowed: equal sizes");
+                               " tokens, but the same content had " + std::to_string(picture.rows) +
+                               " x " + std::to_string(picture.columns) +
+                               " before; allowed: equal sizes");
     }
     if (!picture.file) picture.file = file;
     workload.images.push_back({.content = content,

@@ -215,8 +215,7 @@ void read_image_field(std::string_view name, const TraceLines& lines, JsonLine& 
   } else if (name == "columns") {
     image.columns = number(1, kMaxImageSide);
   } else if (name == "content") {
-    image.content = static_cast<std::uint64_t>(
-        json.read_integer("images.content", 0, kMaxContent));
+    image.content = static_cast<std::uint64_t>(json.read_integer("images.content", 0, kMaxContent));
   } else if (name == "url") {
     image.url = json.read_text("images.url");
   } else {
@@ -289,8 +288,7 @@ void parse_sharegpt_trace(TraceLines& lines, Workload& workload) {
       if (field == 4) {
         TraceImage image;
         json.read_objects(
-            kNames[4],
-            [&](std::string_view name) { read_image_field(name, lines, json, image); },
+            kNames[4], [&](std::string_view name) { read_image_field(name, lines, json, image); },
             [&] { images.push_back(std::exchange(image, {})); });
       }
     };

@@ -60,9 +60,9 @@ class ServedRecord final : private EventSink {
   EventDigest digest_;
   RunRecorder recorder_;
   OutputLog outputs_;
-  std::vector<Served> served_;  // by request id
+  std::vector<Served> served_;               // by request id
   std::set<std::uint64_t> recorded_images_;  // contents whose files are in the journal
-  JsonText line_;               // scratch
+  JsonText line_;                            // scratch
 };
 
 }  // namespace metronome

@@ -4,6 +4,8 @@
 #include <filesystem>
 #include <sstream>
 
+#include "core/base/base64.h"
+#include "core/base/files.h"
 #include "core/base/json.h"
 #include "core/model/safetensors.h"
 #include "core/scenario/scenario.h"
@@ -154,6 +156,43 @@ TEST_CASE("a model folder, through the command line, says what transformers says
     CHECK(output["logprobs"][0][0] == output["logprobs"][0][1]);
     CHECK(output["logprobs"][0][1][1].get<double>() > output["logprobs"][0][2][1].get<double>());
   }
+}
+
+TEST_CASE("pictures of a trace are computed, and a broken one is refused", "[cpu][cli][images]") {
+  const std::string fixtures = source_dir() + "/tests/fixtures";
+  const auto url_of = [&](const std::string& name) {
+    return "data:image/png;base64," +
+           metronome::encode_base64(metronome::read_file(fixtures + "/images/" + name).value());
+  };
+  const auto run = [&](const Workplace& place, const std::string& url) {
+    Json image = {{"first_token", 2}, {"rows", 3}, {"columns", 2}, {"content", 5}};
+    Json line = {{"input_toks", 10}, {"output_toks", 12}, {"arrival_time_ns", 0}};
+    line["input_tok_ids"] = std::vector<int>{1, 2, 9, 9, 9, 9, 9, 9, 3, 4};
+    line["images"] = std::vector<Json>{image};
+    Json other = line;
+    if (!url.empty()) other["images"][0]["url"] = url;
+    place.folder.write("trace.jsonl", line.dump() + "\n" + other.dump() + "\n");
+    return place.run("model: " + fixtures +
+                     "/vision_models/one-image\nengine: {max_num_seqs: 2, max_model_len: 64}\n"
+                     "scheduler: {policy: vllm, max_num_batched_tokens: 4}\n"
+                     "workload: {trace: trace.jsonl}\nresults: {outputs: true}\n"
+                     "sampling: {logprobs: 2}\n");
+  };
+  std::vector<Json> found;
+  for (const std::string& url : {std::string(), url_of("grey.png"), url_of("colours.png")}) {
+    const Workplace place;
+    const CommandResult result = run(place, url);
+    INFO(result.err);
+    REQUIRE(result.exit_code == 0);
+    const std::vector<Json> outputs = place.lines("outputs.jsonl");
+    REQUIRE(outputs.size() == 2);
+    CHECK(outputs[0]["logprobs"] == outputs[1]["logprobs"]);  // one image, one file
+    found.push_back(outputs[0]["logprobs"]);
+  }
+  CHECK(found[0] != found[1]);
+  CHECK(found[1] != found[2]);
+  check_refused(run(Workplace(), "data:image/png;base64,AAAA"),
+                "trace.jsonl:2: images.url: is neither PNG nor JPEG; allowed: ");
 }
 
 TEST_CASE("every architecture of the catalogue runs on drawn weights", "[cpu][cli]") {

@@ -3,6 +3,7 @@
 #include <string>
 #include <vector>
 
+#include "core/base/base64.h"
 #include "core/base/files.h"
 #include "core/base/json.h"
 #include "core/image/image_processor.h"
@@ -39,23 +40,6 @@ ServedModel image_model() {
   return model;
 }
 
-std::string base64(const std::string& bytes) {
-  constexpr std::string_view kDigits =
-      "ABCDEFGHIJKLMNOPQRSTUVWXYZabcdefghijklmnopqrstuvwxyz0123456789+/";
-  std::string text;
-  for (std::size_t i = 0; i < bytes.size(); i += 3) {
-    std::uint32_t word = 0;
-    for (std::size_t k = 0; k < 3; ++k) {
-      const bool is_there = i + k < bytes.size();
-      word = word << 8 | (is_there ? static_cast<unsigned char>(bytes[i + k]) : 0u);
-    }
-    for (std::size_t k = 0; k < 4; ++k) {
-      text += i + k > bytes.size() ? '=' : kDigits[word >> (18 - 6 * k) & 63];
-    }
-  }
-  return text;
-}
-
 std::string picture(const std::string& name) {
   return read_file(source_dir() + "/tests/fixtures/images/" + name).value();
 }
@@ -64,7 +48,7 @@ std::string image_part(const std::string& url) {
   return R"({"type": "image_url", "image_url": {"url": ")" + url + R"("}})";
 }
 std::string data_part(const std::string& name) {
-  return image_part("data:image/png;base64," + base64(picture(name)));
+  return image_part("data:image/png;base64," + encode_base64(picture(name)));
 }
 std::string chat_of(const std::string& parts) {
   return R"({"messages": [{"role": "user", "content": [)" + parts + R"(]}], "max_tokens": 2})";
@@ -130,16 +114,6 @@ TEST_CASE("what is no image is refused in one line", "[serve][images]") {
   CHECK(refusal_of(data_part("grey.png"), text_only) ==
         "400 [messages[0].content.type] messages[0].content.type: parts of type image_url are not "
         "supported; allowed: text");
-}
-
-TEST_CASE("base64 is read with padding and without", "[serve][images]") {
-  for (std::size_t size = 0; size < 9; ++size) {
-    const std::string bytes = std::string("\x00\xff\x10mn\x80yz", 8).substr(0, size);
-    std::string text = base64(bytes);
-    CHECK(decode_data_url("data:;base64," + text, "u") == bytes);
-    while (text.ends_with('=')) text.pop_back();
-    CHECK(decode_data_url("data:;base64," + text, "u") == bytes);
-  }
 }
 
 }  // namespace
