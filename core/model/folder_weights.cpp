@@ -1,4 +1,5 @@
 // A reader for model folders.
+#include <algorithm>
 #include <bit>
 #include <cstring>
 #include <filesystem>
@@ -90,12 +91,7 @@ class FolderWeights final : public WeightSource {
     const Found& from = found(spec);
     const StoredTensor& place = from.place;
     if (place.is_transposed && spec.role != WeightRole::Bias) {
-      for (std::int64_t row = row_begin; row < row_end; ++row) {
-        for (std::int64_t col = 0; col < spec.cols; ++col, ++out) {
-          read_elements(*from.tensor, col * place.rows + place.stored_row(row), 1, out);
-        }
-      }
-      return;
+      return read_transposed(*from.tensor, place, spec.cols, row_begin, row_end, out);
     }
     // A bias is one row of elements, but a part of a fused one begins at an element.
     const bool is_bias = spec.role == WeightRole::Bias;
@@ -121,6 +117,20 @@ class FolderWeights final : public WeightSource {
   }
 
  private:
+  // Transposed parts of a fused tensor follow each other.
+  static void read_transposed(const Tensor& tensor, const StoredTensor& place,
+                              std::int64_t num_cols, std::int64_t row_begin, std::int64_t row_end,
+                              float* out) {
+    std::vector<float> column(static_cast<std::size_t>(row_end - row_begin));
+    const std::int64_t first = place.first_element + place.stored_row(row_begin);
+    for (std::int64_t col = 0; col < num_cols; ++col) {
+      read_elements(tensor, first + col * place.rows, row_end - row_begin, column.data());
+      for (std::size_t i = 0; i < column.size(); ++i) {
+        out[static_cast<std::int64_t>(i) * num_cols + col] = column[i];
+      }
+    }
+  }
+
   std::string path_of(const std::string& file) const { return (fs::path(folder_) / file).string(); }
   std::string weights_path() const { return path_of(has_index_ ? kIndexFile : kSingleFile); }
 
@@ -166,9 +176,17 @@ class FolderWeights final : public WeightSource {
 
   // The first of the tensors that the folder has.
   Found find(const WeightSpec& spec, const std::vector<StoredTensor>& places) const {
+    const Tensor* misshapen = nullptr;
     for (const StoredTensor& place : places) {
-      if (const Tensor* tensor = find(spec, place)) return {tensor, place};
+      const Tensor* const tensor = find(spec, place);
+      if (tensor == nullptr) continue;
+      if (tensor->shape == shape_of(spec, place)) {
+        check_type(*tensor);
+        return {tensor, place};
+      }
+      misshapen = tensor;
     }
+    if (misshapen != nullptr) refuse_shape(spec, places, *misshapen);
     refuse(weights_path(),
            tensor_label(places.front().names.front()) + ": is missing" + needs_of(spec));
   }
@@ -186,10 +204,7 @@ class FolderWeights final : public WeightSource {
         if (entry == file_of_tensor_.end()) continue;
         file = entry->second;
       }
-      if (const Tensor* found = files_.at(file).find(name)) {
-        check_tensor(spec, wanted, *found, path_of(file));
-        return found;
-      }
+      if (const Tensor* found = files_.at(file).find(name)) return found;
       if (has_index_) {
         refuse(weights_path(), tensor_label(name) + ": is not in " + file + needs_of(spec));
       }
@@ -197,21 +212,38 @@ class FolderWeights final : public WeightSource {
     return nullptr;
   }
 
-  void check_tensor(const WeightSpec& spec, const StoredTensor& wanted, const Tensor& tensor,
-                    const std::string& path) const {
-    std::vector<std::int64_t> shape = {wanted.rows, wanted.cols};
-    if (wanted.is_transposed) std::swap(shape[0], shape[1]);
-    if (spec.role == WeightRole::Bias) shape = {wanted.rows};
-    if (!wanted.shape.empty()) shape = wanted.shape;
-    if (tensor.shape != shape) {
-      refuse(path, tensor_label(tensor.name) + ": has shape " + shape_text(tensor.shape) +
-                       "; allowed: " + shape_text(shape) + ", as config.json requires for " +
-                       architecture_);
+  static std::vector<std::int64_t> shape_of(const WeightSpec& spec, const StoredTensor& wanted) {
+    if (!wanted.shape.empty()) return wanted.shape;
+    if (spec.role == WeightRole::Bias) return {wanted.rows};
+    if (wanted.is_transposed) return {wanted.cols, wanted.rows};
+    return {wanted.rows, wanted.cols};
+  }
+
+  // The first place of the tensor's name says what is allowed.
+  [[noreturn]] void refuse_shape(const WeightSpec& spec, const std::vector<StoredTensor>& places,
+                                 const Tensor& tensor) const {
+    const auto has_name = [&](const StoredTensor& place) {
+      return std::find(place.names.begin(), place.names.end(), tensor.name) != place.names.end();
+    };
+    const auto place = std::find_if(places.begin(), places.end(), has_name);
+    refuse(file_with(tensor), tensor_label(tensor.name) + ": has shape " +
+                                  shape_text(tensor.shape) +
+                                  "; allowed: " + shape_text(shape_of(spec, *place)) +
+                                  ", as config.json requires for " + architecture_);
+  }
+
+  void check_type(const Tensor& tensor) const {
+    if (tensor.type != TensorType::Other) return;
+    refuse(file_with(tensor), tensor_label(tensor.name) + ": has dtype " + tensor.type_name +
+                                  "; allowed: F32, F16, BF16");
+  }
+
+  // The path of the file that holds a tensor of this folder.
+  std::string file_with(const Tensor& tensor) const {
+    for (const auto& [file, stored] : files_) {
+      if (stored.find(tensor.name) == &tensor) return path_of(file);
     }
-    if (tensor.type == TensorType::Other) {
-      refuse(path, tensor_label(tensor.name) + ": has dtype " + tensor.type_name +
-                       "; allowed: F32, F16, BF16");
-    }
+    return weights_path();
   }
 
   const Found& found(const WeightSpec& spec) const {

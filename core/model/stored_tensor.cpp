@@ -184,6 +184,20 @@ StoredTensor in_all_experts(const ModelConfig& model, const WeightSpec& spec,
           .shape = {model.n_experts, rows, spec.cols}};
 }
 
+// The same, as Qwen3-VL publishes it: [n_experts, hidden_dim, 2 * width] and [n_experts, width,
+// hidden_dim].
+StoredTensor with_transposed_experts(const ModelConfig& model, const WeightSpec& spec,
+                                     StoredTensor stored) {
+  const std::int64_t rows = stored.shape[1];
+  const std::int64_t expert = stored.first_row / rows;
+  stored.is_transposed = true;
+  stored.first_element = expert * rows * spec.cols;
+  stored.first_row -= expert * rows;
+  stored.rows = rows;
+  stored.shape = {model.n_experts, spec.cols, rows};
+  return stored;
+}
+
 void add_multimodal_names(const std::string& name, std::vector<std::string>& names) {
   constexpr std::string_view kBase = "model.";
   names.push_back("language_model." + name);
@@ -206,6 +220,9 @@ std::vector<StoredTensor> qwen_tensors(const ModelConfig& model, const WeightSpe
   NameParts parts = split(spec.name);
   if (parts.name.starts_with("mlp.experts.")) {
     found.push_back(in_all_experts(model, spec, parts));
+    if (names == TensorNames::QwenVl) {
+      found.push_back(with_transposed_experts(model, spec, found.back()));
+    }
   } else if (names == TensorNames::Qwen3Next) {
     place_by_key_head(model.linear_attention, parts.name, found.front());
   } else {

@@ -5,6 +5,8 @@
 // Qwen3-Next's in_proj_qkvz has for each key head its query, its key, and the values and gates of
 // its value heads; in_proj_ba the write strengths and decays of these (fix_query_key_value_ordering
 // in transformers' modeling_qwen3_next.py). Experts are stored one by one, or all in one tensor.
+// Qwen3-VL publishes that tensor with its last two dimensions exchanged (conversion_mapping.py of
+// transformers). Where the sizes do not tell which, both take it as not exchanged.
 #pragma once
 
 #include <cstdint>
@@ -26,6 +28,7 @@ struct StoredTensor {
   std::int64_t row_group = 0;
   std::int64_t row_stride = 0;
   bool is_transposed = false;            // stored as [cols, rows]
+  std::int64_t first_element = 0;        // transposed: where those are in the whole tensor
   std::vector<std::int64_t> shape = {};  // as stored; empty: [rows, cols]
 
   // The stored row of the spec's row, and how many rows follow each other from there on.
@@ -40,8 +43,8 @@ struct StoredTensor {
   }
 };
 
-// The tensors that may hold `spec`, one of weight_specs(model): the first that a folder has. At
-// least one.
+// The tensors that may hold `spec`, one of weight_specs(model): the first that a folder has, with
+// this shape. At least one.
 std::vector<StoredTensor> stored_tensors(const ModelConfig& model, const WeightSpec& spec);
 
 }  // namespace metronome

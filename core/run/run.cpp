@@ -1,6 +1,8 @@
 #include "core/run/run.h"
 
+#include <algorithm>
 #include <optional>
+#include <string>
 #include <vector>
 
 #include "core/engine/kv/prefix_hash.h"
@@ -18,8 +20,17 @@ void set_items(const PromptSource& prompts, EngineSetup& setup) {
   setup.encoder.forgets_unfilled = setup.kv_cache.forgets_unfilled_blocks;
 }
 
+// The longest image that can ever be computed, in tokens.
+std::int64_t longest_image(const Scenario& scenario, const EngineSetup& setup) {
+  std::int64_t longest = setup.encoder.cache_size;
+  if (!setup.encoder.disable_chunked_mm_input) return longest;
+  longest = std::min<std::int64_t>(longest, token_budget(scenario.scheduler));
+  const std::int64_t threshold = scenario.scheduler.vllm.long_prefill_token_threshold;
+  return threshold > 0 ? std::min(longest, threshold) : longest;
+}
+
 // Drawn images were checked with the scenario; those of a trace come with the workload.
-void check_images(const Scenario& scenario, const PreparedRun& run) {
+void check_images(const Scenario& scenario, const PreparedRun& run, const Workload& workload) {
   if (!run.setup.encoder.takes_images()) {
     throw UnplacedConfigError("workload.trace", "has images, and " + run.model.name +
                                                     " takes text only; allowed: a model with a "
@@ -29,13 +40,21 @@ void check_images(const Scenario& scenario, const PreparedRun& run) {
     throw UnplacedConfigError("scheduler.version",
                               "the rules for images are those of 0.33; allowed: 0.33");
   }
+  const std::int64_t longest = longest_image(scenario, run.setup);
+  for (const EncoderItem& image : workload.images) {
+    if (image.num_tokens <= longest) continue;
+    throw UnplacedConfigError(
+        scenario.workload.trace.file.empty() ? "workload.images" : "workload.trace",
+        "an image has " + std::to_string(image.num_tokens) + " tokens; allowed: at most " +
+            std::to_string(longest) + ", which the encoder's cache and a step can hold");
+  }
 }
 
 }  // namespace
 
 void check_workload(const Scenario& scenario, const PreparedRun& run,
                     const Workload& workload) try {
-  if (!workload.images.empty()) check_images(scenario, run);
+  if (!workload.images.empty()) check_images(scenario, run, workload);
   run.check_workload(workload);
 } catch (const UnplacedConfigError& error) {
   fail_config(scenario.location_of(error.key()), error.key(), error.message());

@@ -57,6 +57,15 @@ ImageGrid token_grid(const ImageConfig& config, std::int64_t height, std::int64_
   return image_grid(tower, height, width, config.min_pixels, config.max_pixels);
 }
 
+void check_fits(const ImageConfig& config, std::int64_t num_tokens) {
+  if (num_tokens <= config.max_tokens()) return;
+  throw UnplacedConfigError("workload.images.max_pixels",
+                            "an image of " + std::to_string(num_tokens) +
+                                " tokens is drawn, and max_pixels has room for " +
+                                std::to_string(config.max_tokens()) +
+                                "; allowed: smaller images, or more pixels");
+}
+
 // The tokens of one image after the other.
 class ImageSizes {
  public:
@@ -69,13 +78,7 @@ class ImageSizes {
   std::int32_t next() {
     const std::int64_t num_tokens =
         config_.kind == ImageKind::Tokens ? tokens_.next() : tokens_of_pixels();
-    if (num_tokens > config_.max_tokens()) {
-      throw UnplacedConfigError("workload.images.max_pixels",
-                                "an image of " + std::to_string(num_tokens) +
-                                    " tokens is drawn, and max_pixels has room for " +
-                                    std::to_string(config_.max_tokens()) +
-                                    "; allowed: smaller images, or more pixels");
-    }
+    check_fits(config_, num_tokens);
     return static_cast<std::int32_t>(num_tokens);
   }
 
@@ -113,6 +116,7 @@ class ImageDraws {
         throw ConfigError(printable(file->name + ": " + error + "; allowed: another picture"));
       }
       const ImageGrid grid = token_grid(config, pixels.height, pixels.width);
+      check_fits(config, grid.num_tokens);
       const std::uint64_t content = content_id(ContentKind::Image, file_content(file->bytes));
       pool_.push_back({content, static_cast<std::int32_t>(grid.num_tokens)});
       pictures[content] = {static_cast<std::int32_t>(grid.n_patch_rows),

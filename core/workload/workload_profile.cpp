@@ -28,11 +28,17 @@ class SeenPrompts {
     return num_shared;
   }
 
-  // The same for ids; each is a segment.
-  std::int64_t add(std::span<const TokenId> ids) {
+  // The same for ids; each is a segment. Tokens of images differ by their content.
+  std::int64_t add(std::span<const TokenId> ids, std::span<const EncoderItem> images) {
     segments_.clear();
     for (const TokenId id : ids) {
       segments_.push_back({static_cast<std::uint64_t>(static_cast<std::uint32_t>(value(id))), 1});
+    }
+    for (const EncoderItem& image : images) {
+      for (std::int32_t i = 0; i < image.num_tokens; ++i) {
+        segments_[static_cast<std::size_t>(image.begin + i)].content =
+            mix64(image.content + static_cast<std::uint64_t>(i));
+      }
     }
     return add(segments_);
   }
@@ -86,9 +92,10 @@ WorkloadProfile profile_of(const Workload& workload) {
     outputs.push_back(request.max_output_tokens);
     if (workload.has_sessions()) fresh.push_back(prompts[i] - history);
     const RequestId id{static_cast<std::uint32_t>(i)};
-    profile.shared_tokens += is_continued                   ? history
-                             : workload.token_begin.empty() ? seen.add(workload.prompt_segments(id))
-                                                            : seen.add(workload.prompt_ids(id));
+    profile.shared_tokens += is_continued ? history
+                             : workload.token_begin.empty()
+                                 ? seen.add(workload.prompt_segments(id))
+                                 : seen.add(workload.prompt_ids(id), workload.encoder_items(id));
   }
   for (std::size_t s = 0; s < workload.num_sessions(); ++s) {
     lengths.push_back(workload.session_begin[s + 1] - workload.session_begin[s]);

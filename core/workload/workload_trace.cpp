@@ -5,7 +5,9 @@
 #include <cmath>
 #include <filesystem>
 #include <fstream>
+#include <map>
 #include <numeric>
+#include <set>
 
 #include "core/base/error.h"
 #include "core/base/files.h"
@@ -126,6 +128,10 @@ void keep_first(std::size_t count, Workload& workload) {
   if (!workload.image_begin.empty()) {
     workload.image_begin.resize(count + 1);
     workload.images.resize(workload.image_begin.back());
+    std::set<std::uint64_t> kept;
+    for (const EncoderItem& image : workload.images) kept.insert(image.content);
+    std::erase_if(workload.pictures,
+                  [&](const auto& entry) { return !kept.contains(entry.first); });
   }
 }
 

@@ -208,6 +208,11 @@ void read_image_field(std::string_view name, const TraceLines& lines, JsonLine& 
   const auto number = [&](std::int64_t min, std::int64_t max) {
     return static_cast<std::int32_t>(json.read_integer("images." + std::string(name), min, max));
   };
+  const bool is_repeated =
+      (name == "first_token" && image.first_token >= 0) || (name == "rows" && image.rows > 0) ||
+      (name == "columns" && image.columns > 0) || (name == "content" && image.content) ||
+      (name == "url" && !image.url.empty());
+  if (is_repeated) lines.fail("images." + std::string(name), "appears twice; allowed: once");
   if (name == "first_token") {
     image.first_token = number(0, kMaxLengthTokens);
   } else if (name == "rows") {

@@ -125,9 +125,9 @@ LoggedRun run_logged(const Scenario& scenario, const IterationLog& log) {
                 "is a closed loop, which does not define the order of requests; allowed: "
                 "arrivals at given times");
   }
-  if (scenario.workload.images.is_on()) {
-    fail_config(scenario.location_of("workload.images"), "workload.images.kind",
-                "the log says nothing about images; allowed: none");
+  if (!workload.images.empty()) {
+    fail_config(scenario.location_of("workload"), "workload",
+                "has images, about which the log says nothing; allowed: text alone");
   }
   const Simulation simulation = prepare_simulation(scenario);
   const PrefixHasher hasher(&workload);

@@ -13,9 +13,9 @@
 #include "core/workload/workload.h"
 #include "core/workload/workload_config.h"
 #include "sim/cold_start.h"
-#include "study/recorded/pinned_executor.h"
 #include "sim/simulation.h"
 #include "sim/virtual_clock.h"
+#include "study/recorded/pinned_executor.h"
 
 namespace metronome {
 namespace {
@@ -100,6 +100,10 @@ class PinSearch {
         hints_(hints_of(log)),
         spread_(loop_time(log)),
         simulation_(prepare_simulation(without_noise(scenario))) {
+    if (!workload_.images.empty()) {
+      fail_config(scenario.location_of("workload"), "workload",
+                  "has images, whose encoding no step of the log tells apart; allowed: text alone");
+    }
     take_arrivals(log, workload_);
     for (const ObservedRequest& request : log.requests) {
       instants_.push_back({request.first_token, request.last_token});

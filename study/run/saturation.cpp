@@ -37,6 +37,12 @@ Workload saturated(const Workload& workload, std::size_t count) {
                               workload.token_begin.begin() + kept + 1);
     result.token_ids = workload.token_ids;
   }
+  if (!workload.image_begin.empty()) {
+    result.image_begin.assign(workload.image_begin.begin(),
+                              workload.image_begin.begin() + kept + 1);
+    result.images = workload.images;
+    result.pictures = workload.pictures;
+  }
   return result;
 }
 

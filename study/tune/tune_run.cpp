@@ -105,6 +105,7 @@ RunRecord TuneSetting::run_once(const Workload& workload) {
   RunRecorder recorder(workload.requests.size());
   EventSink* const sink = &recorder;
   VirtualClock clock;
+  check_workload(scenario_, *run_, workload);
   run_->run(workload, clock, {&sink, 1}, [](const RunProgress&) {
     throw_if_interrupted();
     return true;

@@ -248,6 +248,9 @@ Workload recorded_workload(const Scenario& scenario, const RunRecord& record,
         drawn ? "Arrivals and lengths come from the record; the scenario now gives different ones."
               : "Arrivals and lengths come from the record; the trace cannot be read: " +
                     printable(scenario.workload.trace.file) + ".");
+    if (scenario.workload.images.is_on()) {
+      notes.push_back("Prompts have no images here, unlike in the run.");
+    }
     if (has_hits) notes.push_back("Prompts share no prefixes here, unlike in the run.");
     return workload;
   }
@@ -315,6 +318,7 @@ class Replays {
     EventSink* sinks[] = {&fingerprint, &recorder};
     VirtualClock clock;
     start_(changes.empty() ? std::string("as recorded") : changes.back());
+    check_workload(trial.scenario, simulation, workload_);
     simulation.run(workload_, clock, sinks, progress_);
     ++num_replays_;
     trial.summary =

@@ -195,6 +195,20 @@ TEST_CASE("pictures of a trace are computed, and a broken one is refused", "[cpu
                 "trace.jsonl:2: images.url: is neither PNG nor JPEG; allowed: ");
 }
 
+TEST_CASE("pictures of a folder are computed on drawn weights", "[cpu][cli][images]") {
+  const Workplace place;
+  const CommandResult run = place.run(
+      std::string(kScenario) + kVariants,
+      "--set model=tiny-qwen3-vl --set engine.max_model_len=1024 --set workload.images.kind=folder "
+      "--set workload.images.max_pixels=131072 --set workload.images.folder='" +
+          std::string(source_dir()) + "/tests/fixtures/images'");
+  INFO(run.err);
+  REQUIRE(run.exit_code == 0);
+  CHECK(run.out.find("the same in every variant") != std::string::npos);
+  CHECK(place.result("whole")["completed"] == 6);
+  CHECK(place.result("whole")["total_input_tokens"].get<int>() > 6 * 64);
+}
+
 TEST_CASE("every architecture of the catalogue runs on drawn weights", "[cpu][cli]") {
   for (const char* model : {"tiny-llama", "tiny-qwen3", "tiny-gemma3"}) {
     INFO(model);

@@ -250,6 +250,10 @@ Workload drawn_workload(const Scenario& scenario, const ModelConfig& model) {
                       ": workload.sessions: cannot be sent to a server; allowed: requests that do "
                       "not continue others");
   }
+  if (!workload.images.empty()) {
+    throw ConfigError(scenario.location_of("workload").to_string() +
+                      ": workload: images cannot be sent to a server; allowed: text alone");
+  }
   if (workload.requests.empty())
     throw ConfigError("the workload has no requests; allowed: at least one");
   const std::string error = workload.token_id_error(model.vocab_size);

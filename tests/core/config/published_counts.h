@@ -7,10 +7,10 @@
 
 namespace metronome::testing {
 
+// Elements of the checkpoints on Hugging Face. Gemma-3-4B: the language model as keras-hub counts it
+// (gemma3_4b_text), with 64 rows less in its embedding table. Qwen3-Next, Qwen3.5, Qwen3-VL,
+// DeepSeek-V3 and gpt-oss: transformers' classes, without multi-token prediction.
 inline const std::map<std::string, std::int64_t>& published_counts() {
-  // Elements of the checkpoints on Hugging Face. Gemma-3-4B: the language model as keras-hub
-  // counts it (gemma3_4b_text), with 64 rows less in its embedding table. Qwen3-Next, Qwen3.5,
-  // Qwen3-VL, DeepSeek-V3 and gpt-oss: transformers' classes, without multi-token prediction.
   static const std::map<std::string, std::int64_t> counts = {
       {"llama-3.2-1b", 1'235'814'400},
       {"llama-3.2-3b", 3'212'749'824},
@@ -42,6 +42,7 @@ inline const std::map<std::string, std::int64_t>& published_counts() {
       {"qwen3.5-35b-a3b", 35'107'181'936},
       {"qwen3.5-122b-a10b", 122'562'817'776},
       {"qwen3.5-397b-a17b", 396'802'360'816},
+      {"tiny-qwen3-vl", 1'824'512},
       {"qwen3-vl-4b", 4'437'815'808},
       {"qwen3-vl-8b", 8'767'123'696},
       {"qwen3-vl-30b-a3b", 31'070'754'032},

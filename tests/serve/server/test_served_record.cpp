@@ -158,11 +158,14 @@ TEST_CASE("served images are in the trace, and a run of it decides alike", "[ser
 
 TEST_CASE("a trace with images needs a model that takes them", "[serve][images]") {
   const ScratchFolder folder;
-  const auto refusal = [&](const std::string& text) {
-    folder.write("t",
-                 "{\"input_toks\": 3, \"output_toks\": 2, \"arrival_time_ns\": 0, "
-                 "\"input_tok_ids\": [1, 2, 3], \"images\": [{\"first_token\": 0, \"rows\": "
-                 "1, \"columns\": 2, \"content\": 4}]}\n");
+  const auto refusal = [&](const std::string& text, int num_image_tokens = 2) {
+    std::string ids = "1";
+    for (int i = 0; i < num_image_tokens; ++i) ids += ", 2";
+    const std::string count = std::to_string(num_image_tokens);
+    folder.write("t", "{\"input_toks\": " + std::to_string(num_image_tokens + 1) +
+                          ", \"output_toks\": 2, \"arrival_time_ns\": 0, \"input_tok_ids\": [" +
+                          ids + "], \"images\": [{\"first_token\": 1, \"rows\": 1, \"columns\": " +
+                          count + ", \"content\": 4}]}\n");
     const std::string path = folder.write("s.yaml", text + "workload: {trace: t}\n");
     const Scenario scenario = load_scenario(path, {}, std::nullopt).variants.front();
     const Simulation simulation = prepare_simulation(scenario);
@@ -176,6 +179,17 @@ TEST_CASE("a trace with images needs a model that takes them", "[serve][images]"
         "vision tower, or a trace without images");
   CHECK(refusal("model: qwen3-vl-4b\nhardware: h200\nscheduler: {policy: vllm, version: 0.25}\n") ==
         "3: scheduler.version: the rules for images are those of 0.33; allowed: 0.33");
+  // An image that no step could compute would wait forever.
+  const std::string vllm =
+      "model: qwen3-vl-4b\nhardware: h200\nscheduler: {policy: vllm, max_num_batched_tokens: ";
+  const std::string whole = ", disable_chunked_mm_input: true";
+  CHECK(refusal(vllm + "512}\n", 16384).empty());
+  CHECK(refusal(vllm + "512}\n", 16385) ==
+        "4: workload.trace: an image has 16385 tokens; allowed: at most 16384, which the encoder's "
+        "cache and a step can hold");
+  CHECK(refusal(vllm + "20000" + whole + "}\n", 20000).empty());
+  CHECK(refusal(vllm + "20000" + whole + "}\n", 20001)
+            .starts_with("4: workload.trace: an image has 20001 tokens; allowed: at most 20000"));
 }
 
 }  // namespace
