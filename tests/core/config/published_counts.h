@@ -7,8 +7,8 @@
 
 namespace metronome::testing {
 
-// Elements of the checkpoints on Hugging Face. Gemma-3-4B: the language model as keras-hub counts it
-// (gemma3_4b_text), with 64 rows less in its embedding table. Qwen3-Next, Qwen3.5, Qwen3-VL,
+// Elements of the checkpoints on Hugging Face. Gemma-3-4B: the language model as keras-hub counts
+// it (gemma3_4b_text), with 64 rows less in its embedding table. Qwen3-Next, Qwen3.5, Qwen3-VL,
 // DeepSeek-V3 and gpt-oss: transformers' classes, without multi-token prediction.
 inline const std::map<std::string, std::int64_t>& published_counts() {
   static const std::map<std::string, std::int64_t> counts = {
