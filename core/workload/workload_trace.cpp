@@ -5,13 +5,12 @@
 #include <cmath>
 #include <filesystem>
 #include <fstream>
-#include <map>
 #include <numeric>
-#include <set>
 
 #include "core/base/error.h"
 #include "core/base/files.h"
 #include "core/base/rng.h"
+#include "core/workload/workload_cut.h"
 #include "core/workload/workload_trace_parse.h"
 
 namespace metronome {
@@ -112,27 +111,6 @@ void sort_by_arrival(Workload& workload) {
   reorder_ranges(order, workload.segments, workload.segment_begin);
   reorder_ranges(order, workload.token_ids, workload.token_begin);
   reorder_ranges(order, workload.images, workload.image_begin);
-}
-
-void keep_first(std::size_t count, Workload& workload) {
-  if (count >= workload.requests.size()) return;
-  workload.requests.resize(count);
-  if (!workload.segment_begin.empty()) {
-    workload.segment_begin.resize(count + 1);
-    workload.segments.resize(workload.segment_begin.back());
-  }
-  if (!workload.token_begin.empty()) {
-    workload.token_begin.resize(count + 1);
-    workload.token_ids.resize(workload.token_begin.back());
-  }
-  if (!workload.image_begin.empty()) {
-    workload.image_begin.resize(count + 1);
-    workload.images.resize(workload.image_begin.back());
-    std::set<std::uint64_t> kept;
-    for (const EncoderItem& image : workload.images) kept.insert(image.content);
-    std::erase_if(workload.pictures,
-                  [&](const auto& entry) { return !kept.contains(entry.first); });
-  }
 }
 
 void read_logged_arrivals(const TraceConfig& config, Workload& workload) {

@@ -5,6 +5,7 @@
 
 #include "core/base/command_errors.h"
 #include "core/base/progress.h"
+#include "core/workload/workload_cut.h"
 #include "sim/virtual_clock.h"
 
 namespace metronome {
@@ -15,7 +16,10 @@ constexpr std::size_t kMostRequests = 1000;
 // The first arrivals of the workload, all at 0, in the same order. `count` is of requests, or of
 // whole sessions with at least as many requests.
 Workload saturated(const Workload& workload, std::size_t count) {
-  Workload result;
+  Workload result = workload;
+  result.mode = ArrivalMode::Timed;
+  result.concurrency = 0;
+  result.think_time = 0;
   std::size_t num_kept = std::min(count, workload.requests.size());
   if (workload.has_sessions()) {
     const auto last =
@@ -24,25 +28,8 @@ Workload saturated(const Workload& workload, std::size_t count) {
     num_kept = *last;
     result.delays.assign(num_kept, 0);
   }
-  const auto kept = static_cast<std::ptrdiff_t>(num_kept);
-  result.requests.assign(workload.requests.begin(), workload.requests.begin() + kept);
+  keep_first(num_kept, result);
   for (RequestSpec& request : result.requests) request.arrival = 0;
-  if (!workload.segment_begin.empty()) {
-    result.segment_begin.assign(workload.segment_begin.begin(),
-                                workload.segment_begin.begin() + kept + 1);
-    result.segments = workload.segments;
-  }
-  if (!workload.token_begin.empty()) {
-    result.token_begin.assign(workload.token_begin.begin(),
-                              workload.token_begin.begin() + kept + 1);
-    result.token_ids = workload.token_ids;
-  }
-  if (!workload.image_begin.empty()) {
-    result.image_begin.assign(workload.image_begin.begin(),
-                              workload.image_begin.begin() + kept + 1);
-    result.images = workload.images;
-    result.pictures = workload.pictures;
-  }
   return result;
 }
 

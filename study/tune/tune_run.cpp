@@ -8,6 +8,7 @@
 #include "core/config/config_node.h"
 #include "core/metrics/run_record.h"
 #include "core/metrics/summary.h"
+#include "core/workload/workload_cut.h"
 #include "sim/simulation.h"
 #include "sim/virtual_clock.h"
 
@@ -17,14 +18,6 @@ namespace {
 double requests_per_second(const Workload& workload) {
   const TimeNs span = workload.requests.back().arrival;
   return static_cast<double>(workload.requests.size()) / to_seconds(span);
-}
-
-// Keeps the first n requests' part of a per-request list, which may be empty.
-template <class T, class Index>
-void keep_first(std::vector<T>& items, std::vector<Index>& begins, std::size_t num_requests) {
-  if (begins.empty()) return;
-  begins.resize(num_requests + 1);
-  items.resize(static_cast<std::size_t>(begins.back()));
 }
 
 // A whole trial lasts this many times the limit L that a growing queue violates. A queue that
@@ -88,13 +81,10 @@ std::shared_ptr<const Workload> TuneWorkloads::at_load(std::size_t seed, double 
   const std::shared_ptr<const Workload> given = drawn(seed, wanted);
   const double stretch = requests_per_second(*given) / load;
   auto workload = std::make_shared<Workload>(*given);
-  workload->requests.resize(std::clamp<std::size_t>(wanted, 1, given->requests.size()));
-  const std::size_t size = workload->requests.size();
+  keep_first(std::clamp<std::size_t>(wanted, 1, given->requests.size()), *workload);
   for (RequestSpec& request : workload->requests) {
     request.arrival = std::llround(static_cast<double>(request.arrival) * stretch);
   }
-  keep_first(workload->segments, workload->segment_begin, size);
-  keep_first(workload->token_ids, workload->token_begin, size);
   return workload;
 }
 

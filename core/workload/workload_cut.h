@@ -1,0 +1,14 @@
+// The beginning of a workload.
+#pragma once
+
+#include <cstddef>
+
+#include "core/workload/workload.h"
+
+namespace metronome {
+
+// Keeps the first `count` requests, with their prompts and images, or all if there are fewer. The
+// caller cuts the sessions, if there are any.
+void keep_first(std::size_t count, Workload& workload);
+
+}  // namespace metronome
