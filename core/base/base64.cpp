@@ -60,4 +60,15 @@ std::optional<std::string> decode_base64(std::string_view text) {
   return bytes;
 }
 
+std::string data_url(std::string_view media_type, std::string_view bytes) {
+  return "data:" + std::string(media_type) + ";base64," + encode_base64(bytes);
+}
+
+std::optional<std::string_view> base64_of_url(std::string_view url) {
+  const std::size_t comma = url.find(',');
+  const bool is_base64 =
+      url.starts_with("data:") && comma != url.npos && url.substr(0, comma).ends_with(";base64");
+  return is_base64 ? std::optional(url.substr(comma + 1)) : std::nullopt;
+}
+
 }  // namespace metronome

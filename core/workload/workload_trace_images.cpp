@@ -14,13 +14,8 @@ namespace {
 
 // The bytes of a data: URL.
 std::string bytes_of(const std::string& url, const TraceLines& lines) {
-  constexpr std::string_view kEnd = ";base64";
-  const std::size_t comma = url.find(',');
-  std::optional<std::string> bytes;
-  if (url.starts_with("data:") && comma != url.npos &&
-      std::string_view(url).substr(0, comma).ends_with(kEnd)) {
-    bytes = decode_base64(std::string_view(url).substr(comma + 1));
-  }
+  const std::optional<std::string_view> text = base64_of_url(url);
+  std::optional<std::string> bytes = text ? decode_base64(*text) : std::nullopt;
   if (!bytes) {
     lines.fail("images.url", quote_for_message(url) +
                                  " is not a data: URL; allowed: data:image/png;base64,... or "

@@ -22,11 +22,9 @@ std::string decode_data_url(std::string_view url, const std::string& name) {
     fail(url.starts_with("http:") || url.starts_with("https:") ? scheme + " URLs are not fetched"
                                                                : "is not a data: URL");
   }
-  const std::size_t comma = url.find(',');
-  if (comma == url.npos || !url.substr(0, comma).ends_with(";base64")) {
-    fail("a data: URL without base64 is not supported");
-  }
-  std::optional<std::string> bytes = decode_base64(url.substr(comma + 1));
+  const std::optional<std::string_view> text = base64_of_url(url);
+  if (!text) fail("a data: URL without base64 is not supported");
+  std::optional<std::string> bytes = decode_base64(*text);
   if (!bytes) fail("its data is not base64");
   return std::move(*bytes);
 }

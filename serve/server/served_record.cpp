@@ -70,8 +70,7 @@ void ServedRecord::write_images(const LiveRequest& request) {
     line_.field("content", static_cast<std::int64_t>(image.content));
     if (image.file && recorded_images_.insert(image.content).second) {
       const std::string& bytes = image.file->bytes;
-      line_.field("url",
-                  "data:" + std::string(media_type(bytes)) + ";base64," + encode_base64(bytes));
+      line_.field("url", data_url(media_type(bytes), bytes));
     }
     line_.end_object();
   }
