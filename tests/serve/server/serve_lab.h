@@ -1,14 +1,21 @@
 // What the tests of the server share: a model to serve, and clients that keep what they get.
 #pragma once
 
+#include <condition_variable>
+#include <cstdint>
+#include <functional>
 #include <memory>
+#include <mutex>
 #include <span>
 #include <string>
 #include <string_view>
+#include <thread>
+#include <utility>
 #include <vector>
 
 #include "core/text/tokenizer.h"
 #include "serve/server/api_request.h"
+#include "serve/server/live_engine.h"
 #include "serve/server/service.h"
 #include "sim/simulation.h"
 #include "tests/scratch_folder.h"
@@ -48,6 +55,64 @@ inline void serve_until_stopped(LiveEngine& engine, std::span<EventSink* const> 
   } catch (const ServeClock::Stopped&) {
   }
 }
+
+// An engine on its thread, and what it says.
+class Served {
+ public:
+  using SinksOf = std::function<std::vector<EventSink*>(const LiveEngine&)>;
+
+  // `speed` 0: real time.
+  Served(PreparedRun& simulation, double speed, std::int64_t max_waiting,
+         std::vector<EventSink*> sinks = {})
+      : Served(simulation, speed, max_waiting, [&sinks](const LiveEngine&) { return sinks; }) {}
+  Served(PreparedRun& simulation, double speed, std::int64_t max_waiting, const SinksOf& sinks_of)
+      : clock(speed > 0 ? ServeClock(speed) : ServeClock()),
+        text(*tokenizer_),
+        engine(simulation, clock, text, max_waiting,
+               [this] {
+                 const std::lock_guard lock(mutex_);
+                 has_news_ = true;
+                 news_.notify_one();
+               }),
+        thread_([this, sinks = sinks_of(engine)] { serve_until_stopped(engine, sinks); }) {}
+  ~Served() {
+    engine.close();
+    thread_.join();
+  }
+
+  // Takes events until `num_ended` requests have ended in all.
+  void wait_for_ends(std::size_t num_ended) {
+    while (num_ended_ < num_ended) {
+      {
+        std::unique_lock lock(mutex_);
+        news_.wait(lock, [this] { return has_news_; });
+        has_news_ = false;
+      }
+      std::vector<LiveEvent> fresh;
+      engine.take_events(fresh);
+      for (LiveEvent& event : fresh) {
+        num_ended_ += event.kind == LiveEventKind::Ended ? 1 : 0;
+        events.push_back(std::move(event));
+      }
+    }
+  }
+
+ private:
+  std::unique_ptr<Tokenizer> tokenizer_ = byte_tokenizer();
+  std::mutex mutex_;
+  std::condition_variable news_;
+  bool has_news_ = false;
+  std::size_t num_ended_ = 0;
+
+ public:
+  ServeClock clock;
+  PlausibleText text;
+  LiveEngine engine;
+  std::vector<LiveEvent> events;
+
+ private:
+  std::thread thread_;
+};
 
 // The payloads of "data: ...\n\n" events, in order.
 inline std::vector<std::string> events_of(std::string_view stream) {

@@ -1,6 +1,4 @@
-#include <condition_variable>
 #include <map>
-#include <mutex>
 #include <thread>
 
 #include "core/metrics/digest.h"
@@ -28,60 +26,6 @@ Simulation simulation_of(const std::string& scheduler, const std::string& more =
                            "scheduler: {" +
                            scheduler + "}\n");
 }
-
-// An engine on its thread, and what it says.
-class Served {
- public:
-  // `speed` 0: real time.
-  Served(PreparedRun& simulation, double speed, std::int64_t max_waiting,
-         std::vector<EventSink*> sinks = {})
-      : clock(speed > 0 ? ServeClock(speed) : ServeClock()),
-        text(*tokenizer_),
-        engine(simulation, clock, text, max_waiting,
-               [this] {
-                 const std::lock_guard lock(mutex_);
-                 has_news_ = true;
-                 news_.notify_one();
-               }),
-        thread_([this, sinks] { serve_until_stopped(engine, sinks); }) {}
-  ~Served() {
-    engine.close();
-    thread_.join();
-  }
-
-  // Takes events until `num_ended` requests have ended in all.
-  void wait_for_ends(std::size_t num_ended) {
-    while (num_ended_ < num_ended) {
-      {
-        std::unique_lock lock(mutex_);
-        news_.wait(lock, [this] { return has_news_; });
-        has_news_ = false;
-      }
-      std::vector<LiveEvent> fresh;
-      engine.take_events(fresh);
-      for (LiveEvent& event : fresh) {
-        num_ended_ += event.kind == LiveEventKind::Ended ? 1 : 0;
-        events.push_back(std::move(event));
-      }
-    }
-  }
-
- private:
-  std::unique_ptr<Tokenizer> tokenizer_ = byte_tokenizer();
-  std::mutex mutex_;
-  std::condition_variable news_;
-  bool has_news_ = false;
-  std::size_t num_ended_ = 0;
-
- public:
-  ServeClock clock;
-  PlausibleText text;
-  LiveEngine engine;
-  std::vector<LiveEvent> events;
-
- private:
-  std::thread thread_;
-};
 
 LiveRequest request_of(std::uint64_t ticket, std::int32_t prompt, std::int32_t output) {
   LiveRequest request;

@@ -1,10 +1,7 @@
 // A server's requests as a trace that can be run again.
 #include <algorithm>
-#include <condition_variable>
 #include <memory>
-#include <mutex>
 #include <string>
-#include <thread>
 #include <vector>
 
 #include "core/base/files.h"
@@ -37,33 +34,6 @@ Scenario scenario_of(const ScratchFolder& folder, const std::string& workload) {
   const std::string path = folder.write("s.yaml", kScenario + workload);
   return load_scenario(path, {}, std::nullopt).variants.front();
 }
-
-// Waits until so many requests of an engine have ended.
-class Ends {
- public:
-  void notify() {
-    const std::lock_guard lock(mutex_);
-    has_news_ = true;
-    news_.notify_one();
-  }
-  void wait_for(LiveEngine& engine, std::size_t count) {
-    while (count > 0) {
-      {
-        std::unique_lock lock(mutex_);
-        news_.wait(lock, [this] { return has_news_; });
-        has_news_ = false;
-      }
-      std::vector<LiveEvent> events;
-      engine.take_events(events);
-      for (const LiveEvent& event : events) count -= event.kind == LiveEventKind::Ended ? 1 : 0;
-    }
-  }
-
- private:
-  std::mutex mutex_;
-  std::condition_variable news_;
-  bool has_news_ = false;
-};
 
 // A prompt of text and pictures of the fixtures, 20 tokens of text before each and behind.
 LiveRequest request_of(std::uint64_t ticket, const ImageProcessor& processor,
@@ -105,25 +75,18 @@ TEST_CASE("served images are in the trace, and a run of it decides alike", "[ser
   ServedRecord record(out, backend, variant, "20260101-000000");
   std::vector<LiveRequest> sent;
   {
-    Ends ends;
-    ServeClock clock(20);
-    const std::unique_ptr<Tokenizer> tokenizer = byte_tokenizer();
-    const PlausibleText text(*tokenizer);
-    LiveEngine engine(*variant.run, clock, text, 100, [&] { ends.notify(); });
-    const std::vector<EventSink*> sinks = record.sinks(engine);
-    std::thread thread([&] { serve_until_stopped(engine, sinks); });
+    Served served(*variant.run, 20, 100,
+                  [&](const LiveEngine& engine) { return record.sinks(engine); });
     const std::vector<std::string> pictures[] = {
         {"colours.png"}, {"tall.jpg", "colours.png"}, {}, {"alpha.png", "alpha.png"}, {"tall.jpg"}};
     for (std::uint64_t i = 0; i < 5; ++i) {
       sent.push_back(request_of(i, processor, pictures[i]));
       std::vector<LiveRequest> one = {sent.back()};
-      CHECK(engine.submit(std::move(one)));
+      CHECK(served.engine.submit(std::move(one)));
     }
-    ends.wait_for(engine, 5);
-    engine.close();
-    thread.join();
-    record.write();
+    served.wait_for_ends(5);
   }
+  record.write();
 
   const Scenario again = scenario_of(
       folder, "workload: {trace: {file: '" + out + "/trace.jsonl', format: sharegpt}}\n");
