@@ -53,7 +53,7 @@ class Workload final : public PromptSource {
   // Images: request i has images[image_begin[i] .. image_begin[i + 1]). Empty: text only.
   std::vector<EncoderItem> images;
   std::vector<std::uint32_t> image_begin;
-  // What is known of images beside their number of tokens, by content.
+  // Images of which more is known than their number of tokens, by content.
   struct Picture {
     std::int32_t rows = 1;  // of tokens
     std::int32_t columns = 1;

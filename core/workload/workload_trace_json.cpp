@@ -2,6 +2,7 @@
 // numbers, so a scanner reads the text in one pass without building a tree.
 #include <algorithm>
 #include <charconv>
+#include <iterator>
 #include <span>
 #include <utility>
 
@@ -179,6 +180,10 @@ class JsonLine {
   std::string_view rest_;
 };
 
+void mark_seen(const TraceLines& lines, std::string_view field, bool& seen) {
+  if (std::exchange(seen, true)) lines.fail(field, "appears twice; allowed: once");
+}
+
 // Dispatches the fields of a line to handlers[i] by names[i]; each must appear exactly once, but
 // the last `num_optional` at most once. Other fields are skipped.
 template <std::size_t N, class Handle>
@@ -189,8 +194,7 @@ void read_object(const TraceLines& lines, const std::string_view (&names)[N],
   json.for_each_field([&](std::string_view name) {
     const auto found = static_cast<std::size_t>(std::find(names, names + N, name) - names);
     if (found == N) return json.skip_value();
-    if (seen[found]) lines.fail(name, "appears twice; allowed: once");
-    seen[found] = true;
+    mark_seen(lines, name, seen[found]);
     handle(found, json);
   });
   const std::span<const std::string_view> needed = std::span(names).first(N - num_optional);
@@ -201,32 +205,35 @@ void read_object(const TraceLines& lines, const std::string_view (&names)[N],
   }
 }
 
-// One image of a list of objects.
+constexpr std::string_view kImageNames[] = {"first_token", "rows", "columns", "content", "url"};
+
+// An image of a list of objects, and its fields so far.
+struct ImageFields {
+  TraceImage image;
+  bool seen[std::size(kImageNames)] = {};
+};
+
 void read_image_field(std::string_view name, const TraceLines& lines, JsonLine& json,
-                      TraceImage& image) {
+                      ImageFields& fields) {
   constexpr std::int64_t kMaxContent = (std::int64_t{1} << 56) - 1;
-  const auto number = [&](std::int64_t min, std::int64_t max) {
-    return static_cast<std::int32_t>(json.read_integer("images." + std::string(name), min, max));
-  };
-  const bool is_repeated =
-      (name == "first_token" && image.first_token >= 0) || (name == "rows" && image.rows > 0) ||
-      (name == "columns" && image.columns > 0) || (name == "content" && image.content) ||
-      (name == "url" && !image.url.empty());
-  if (is_repeated) lines.fail("images." + std::string(name), "appears twice; allowed: once");
-  if (name == "first_token") {
-    image.first_token = number(0, kMaxLengthTokens);
-  } else if (name == "rows") {
-    image.rows = number(1, kMaxImageSide);
-  } else if (name == "columns") {
-    image.columns = number(1, kMaxImageSide);
-  } else if (name == "content") {
-    image.content = static_cast<std::uint64_t>(json.read_integer("images.content", 0, kMaxContent));
-  } else if (name == "url") {
-    image.url = json.read_text("images.url");
-  } else {
-    lines.fail("images", quote_for_message(name) +
-                             " is not a field; allowed: first_token, rows, columns, content, url");
+  const auto* const known = std::find(std::begin(kImageNames), std::end(kImageNames), name);
+  if (known == std::end(kImageNames)) {
+    lines.fail("images",
+               quote_for_message(name) + " is not a field; allowed: " + join_names(kImageNames));
   }
+  const std::string place = "images." + std::string(name);
+  const auto field = static_cast<std::size_t>(known - kImageNames);
+  mark_seen(lines, place, fields.seen[field]);
+  const auto number = [&](std::int64_t min, std::int64_t max) {
+    return static_cast<std::int32_t>(json.read_integer(place, min, max));
+  };
+  TraceImage& image = fields.image;
+  if (field == 0) image.first_token = number(0, kMaxLengthTokens);
+  if (field == 1) image.rows = number(1, kMaxImageSide);
+  if (field == 2) image.columns = number(1, kMaxImageSide);
+  if (field == 3)
+    image.content = static_cast<std::uint64_t>(json.read_integer(place, 0, kMaxContent));
+  if (field == 4) image.url = json.read_text(place);
 }
 
 std::int32_t read_tokens(JsonLine& json, std::string_view field) {
@@ -291,10 +298,10 @@ void parse_sharegpt_trace(TraceLines& lines, Workload& workload) {
         });
       }
       if (field == 4) {
-        TraceImage image;
+        ImageFields fields;
         json.read_objects(
-            kNames[4], [&](std::string_view name) { read_image_field(name, lines, json, image); },
-            [&] { images.push_back(std::exchange(image, {})); });
+            kNames[4], [&](std::string_view name) { read_image_field(name, lines, json, fields); },
+            [&] { images.push_back(std::exchange(fields, {}).image); });
       }
     };
     read_object(lines, kNames, "a sharegpt", read_field, 1);

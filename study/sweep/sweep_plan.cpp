@@ -114,7 +114,8 @@ class Contents {
   Texts models_;
   Texts hardware_;
   Texts cost_models_;
-  Texts traces_, pictures_;
+  Texts traces_;
+  Texts pictures_;
 };
 
 std::string workload_text(const Scenario& scenario) {

@@ -94,7 +94,7 @@ TEST_CASE("a line of a trace has images", "[core][trace][images]") {
   CHECK(items_of(2) == "7@1+6 8@10+4 ");
   CHECK(trace.load(text, ", limit: 2").images.size() == 1);
 
-  // What the executor gets: the grid, the file's bytes, and the model's id for images.
+  // The executor gets the grid, the file's bytes, and the model's id for images.
   const WorkloadInput input(workload, 1, 100, {}, tower());
   const std::span<const PromptImage> images = input.images(RequestId(2));
   REQUIRE(images.size() == 2);
