@@ -161,16 +161,19 @@ TEST_CASE("every scenario runs with real arithmetic", "[scenarios][slow]") {
     INFO(path);
     // Prompts of tokens that a tiny model does not have.
     if (path.find("/measured/") != std::string::npos) continue;
-    const WorkloadConfig config =
-        load_scenario(path, {}, std::nullopt, "cpu").variants.front().workload;
+    const Scenario first = load_scenario(path, {}, std::nullopt, "cpu").variants.front();
+    const WorkloadConfig& config = first.workload;
     if (config.sessions.num_sessions > 0) continue;       // the simulator alone continues sessions
     if (config.images.kind != ImageKind::None) continue;  // tiny-llama takes text only
     const bool has_trace = !config.trace.file.empty();
-    const ScenarioFile file =
-        load_scenario(path,
-                      {"model=tiny-llama", "engine.max_model_len=16384",
-                       has_trace ? "workload.trace.limit=2" : "workload.num_requests=2"},
-                      std::nullopt, "cpu");
+    std::vector<std::string> changes = {
+        "model=tiny-llama", "engine.max_model_len=32768",
+        has_trace ? "workload.trace.limit=2" : "workload.num_requests=2"};
+    // Only the simulator has EAGLE's layers.
+    if (first.speculative.method == SpeculativeMethod::Eagle) {
+      changes.insert(changes.end(), {"speculative.method=ngram", "engine.async_depth=1"});
+    }
+    const ScenarioFile file = load_scenario(path, changes, std::nullopt, "cpu");
     for (const Scenario& scenario : file.variants) {
       INFO(scenario.name);
       if (!has_its_trace(scenario)) continue;
