@@ -1,8 +1,10 @@
 #include "serve/server/http_server.h"
 
 #include <sys/socket.h>
+#include <unistd.h>
 
 #include <boost/asio.hpp>
+#include <cerrno>
 #include <csignal>
 #include <vector>
 
@@ -55,7 +57,7 @@ class HttpServer::Impl final : public HttpHub, public std::enable_shared_from_th
   void accept();
   void wait_for_signal(const std::function<void(int)>& on_signal);
   void tick(const std::function<void()>& on_tick);
-  void take(tcp::socket socket);
+  void take(int descriptor);
   // Calls `act` with each connection. It may close some.
   template <class Act>
   void for_connections(const Act& act) {
@@ -81,6 +83,7 @@ void HttpServer::Impl::listen(const std::string& host, std::uint16_t port) try {
   acceptor_.set_option(asio::socket_base::reuse_address(true));
   acceptor_.bind(endpoint);
   acceptor_.listen(1024);
+  acceptor_.non_blocking(true);
   is_accepting = true;
 } catch (const boost::system::system_error& error) {
   throw UsageError("cannot listen on " + host + ":" + std::to_string(port) + " (" +
@@ -88,25 +91,35 @@ void HttpServer::Impl::listen(const std::string& host, std::uint16_t port) try {
                    "); allowed: an address of this machine and a free port");
 }
 
+// Takes the connections that wait, several at a time: a client that opens them without end makes
+// the others wait for as long as it takes to refuse its own.
 void HttpServer::Impl::accept() {
-  acceptor_.async_accept([self = shared_from_this()](error_code error, tcp::socket socket) {
-    if (!self->acceptor_.is_open()) return;
-    if (error) {  // no descriptor left, or the client has disconnected
-      self->retry_.expires_after(kTick);
-      self->retry_.async_wait([self](error_code wait_error) {
-        if (!wait_error && self->acceptor_.is_open()) self->accept();
-      });
-      return;
+  constexpr int kMaxAtOnce = 64;  // then the requests of the others have their turn
+  acceptor_.async_wait(tcp::acceptor::wait_read, [self = shared_from_this()](error_code error) {
+    bool has_failed = static_cast<bool>(error);
+    for (int i = 0; i < kMaxAtOnce && !has_failed && self->acceptor_.is_open(); ++i) {
+      const int descriptor =
+          accept4(self->acceptor_.native_handle(), nullptr, nullptr, SOCK_CLOEXEC);
+      if (descriptor < 0 && errno == EAGAIN) break;
+      if (descriptor >= 0) {
+        self->take(descriptor);
+      } else {
+        has_failed = errno != EINTR && errno != ECONNABORTED;
+      }
     }
-    self->take(std::move(socket));
-    self->accept();
+    if (!self->acceptor_.is_open()) return;
+    if (!has_failed) return self->accept();
+    self->retry_.expires_after(kTick);  // no descriptor is left
+    self->retry_.async_wait([self](error_code wait_error) {
+      if (!wait_error && self->acceptor_.is_open()) self->accept();
+    });
   });
 }
 
 // Refuses a client that opens connections without end by few system calls: others need not wait.
-void HttpServer::Impl::take(tcp::socket socket) {
+void HttpServer::Impl::take(int descriptor) {
   constexpr std::chrono::milliseconds kPause(10);  // between two that give way to their own client
-  const auto client = clients.find(client_of(socket.native_handle()));
+  const auto client = clients.find(client_of(descriptor));
   const bool client_has_most =
       client != clients.end() && client->second.num_connections >= limits.max_client_connections;
   const bool is_full = static_cast<std::int64_t>(connections.size()) >= limits.max_connections;
@@ -118,18 +131,18 @@ void HttpServer::Impl::take(tcp::socket socket) {
     has_place = spare_connection(nullptr);
   }
   if (has_place) {
-    HttpSocket taken(io, socket.release(), tls);
+    HttpSocket taken(io, descriptor, tls);
     return std::make_shared<HttpConnection>(shared_from_this(), std::move(taken))->begin();
   }
   ++service->metrics().num_refused;
-  if (tls != nullptr) return;  // nothing can be said before the handshake
-  const Reply reply = client_has_most
-                          ? error_reply(429, "this client has too many connections; try again")
-                          : error_reply(503, "too many connections; try again");
-  const std::string text = http_head(reply, {}, false, false) + reply.body;
-  send(socket.native_handle(), text.data(), text.size(), MSG_NOSIGNAL | MSG_DONTWAIT);
-  error_code ignored;
-  socket.shutdown(tcp::socket::shutdown_send, ignored);
+  if (tls == nullptr) {  // else nothing can be said before the handshake
+    const Reply reply = client_has_most
+                            ? error_reply(429, "this client has too many connections; try again")
+                            : error_reply(503, "too many connections; try again");
+    const std::string text = http_head(reply, {}, false, false) + reply.body;
+    send(descriptor, text.data(), text.size(), MSG_NOSIGNAL | MSG_DONTWAIT);
+  }
+  ::close(descriptor);
 }
 
 void HttpServer::Impl::wait_for_signal(const std::function<void(int)>& on_signal) {

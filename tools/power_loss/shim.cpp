@@ -2,8 +2,9 @@
 // so that the check can take away what a loss of power would have taken.
 //
 // Lines of the journal ($POWER_LOSS_JOURNAL), each one write(2):
-//   D DEVICE INODE   the file has bytes, or the folder a new name, that are not on the disk
-//   S DEVICE INODE   they are
+//   D DEVICE INODE        the file has bytes that are not on the disk
+//   D DEVICE INODE NAME   the folder has this new name, which is not on the disk
+//   S DEVICE INODE        all of them are
 #include <dlfcn.h>
 #include <fcntl.h>
 #include <sys/stat.h>
@@ -12,9 +13,7 @@
 
 #include <array>
 #include <atomic>
-#include <cstdio>
 #include <cstdlib>
-#include <cstring>
 #include <string>
 
 namespace {
@@ -28,13 +27,13 @@ Function* next(const char* name) {
   return reinterpret_cast<Function*>(dlsym(RTLD_NEXT, name));
 }
 
-void note(char what, const struct stat& status) {
+void note(char what, const struct stat& status, const std::string& name = {}) {
   static auto* const real_write = next<ssize_t(int, const void*, size_t)>("write");
-  char line[64];
-  const int size = std::snprintf(line, sizeof line, "%c %lu %lu\n", what,
-                                 static_cast<unsigned long>(status.st_dev),
-                                 static_cast<unsigned long>(status.st_ino));
-  if (journal >= 0 && real_write(journal, line, static_cast<size_t>(size)) != size) abort();
+  std::string line{what};
+  line += " " + std::to_string(status.st_dev) + " " + std::to_string(status.st_ino);
+  line += (name.empty() ? "" : " " + name) + "\n";
+  const auto size = static_cast<ssize_t>(line.size());
+  if (journal >= 0 && real_write(journal, line.data(), line.size()) != size) abort();
 }
 
 void note_written(int file) {
@@ -55,7 +54,8 @@ void note_new_name(const char* path) {
   const std::size_t slash = text.rfind('/');
   const std::string folder = slash == std::string::npos ? "." : text.substr(0, slash + 1);
   struct stat status;
-  if (::stat(folder.c_str(), &status) == 0) note('D', status);
+  const std::string name = slash == std::string::npos ? text : text.substr(slash + 1);
+  if (::stat(folder.c_str(), &status) == 0) note('D', status, name);
 }
 
 __attribute__((constructor)) void open_journal() {

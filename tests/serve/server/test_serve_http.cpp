@@ -1,192 +1,13 @@
-#include <arpa/inet.h>
-#include <netinet/in.h>
-#include <poll.h>
-#include <sys/socket.h>
-#include <unistd.h>
-
-#include <future>
-#include <thread>
-#include <type_traits>
-
 #include "core/base/json.h"
-#include "serve/server/http_server.h"
 #include "tests/catch.h"
 #include "tests/draws.h"
-#include "tests/serve/server/serve_lab.h"
+#include "tests/serve/server/http_lab.h"
 
 using namespace metronome;
 using namespace metronome::testing;
-namespace {
-
-ServedModel long_model() {
-  ServedModel model = byte_model();
-  model.max_model_len = 100000;
-  return model;
-}
-
-// A server on threads of its own.
-class Bench {
- public:
-  explicit Bench(const HttpLimits& limits = {}, double speed = 1000, AccessRules rules = {})
-      : simulation_(served_simulation("engine: {max_num_seqs: 8, max_model_len: 100000}\n"
-                                      "scheduler: {policy: chunked}\n")),
-        model_(long_model()),
-        clock_(speed),
-        text_(*model_.tokenizer),
-        server(limits, std::move(rules)),
-        engine_(simulation_, clock_, text_, 1000,
-                [this] { server.post([this] { service->handle_events(); }); }) {
-    server.listen("127.0.0.1", 0);
-    service.emplace(
-        model_, engine_, clock_, simulation_.setup.kv_cache, ServiceOptions{.version = "1"},
-        [this](Work work) { server.post_background(std::move(work)); },
-        [this](Service::Task task) { server.post(std::move(task)); });
-    engine_thread_ = std::thread([this] { engine_.serve({}); });
-    server_thread_ = std::thread([this] {
-      server.run(
-          *service, [](int) {}, [] {});
-    });
-  }
-  ~Bench() {
-    on_server([this] {
-      service->abort_all();
-      server.stop();
-      return 0;
-    });
-    server_thread_.join();
-    engine_.close();
-    engine_thread_.join();
-  }
-
-  // What `look` finds on the server's thread.
-  template <class Look>
-  std::invoke_result_t<Look> on_server(Look look) {
-    std::promise<std::invoke_result_t<Look>> promise;
-    server.post([&] { promise.set_value(look()); });
-    return promise.get_future().get();
-  }
-  template <class Done>
-  bool wait_until(const Done& done) {
-    for (int tries = 0; tries < 30000; ++tries) {
-      if (on_server(done)) return true;
-      std::this_thread::sleep_for(std::chrono::milliseconds(2));
-    }
-    return false;
-  }
-  bool wait_idle() {
-    return wait_until([this] { return service->is_idle(); });
-  }
-
- private:
-  Simulation simulation_;
-  ServedModel model_;
-  ServeClock clock_;
-  PlausibleText text_;
-
- public:
-  HttpServer server;
-
- private:
-  LiveEngine engine_;
-
- public:
-  std::optional<Service> service;
-
- private:
-  std::thread engine_thread_, server_thread_;
-};
-
-// A client that sends bytes and keeps what comes.
-class Wire {
- public:
-  explicit Wire(const Bench& bench, int receive_buffer = 0) {
-    socket_ = socket(AF_INET, SOCK_STREAM, 0);
-    if (receive_buffer > 0) {
-      setsockopt(socket_, SOL_SOCKET, SO_RCVBUF, &receive_buffer, sizeof receive_buffer);
-    }
-    sockaddr_in address{};
-    address.sin_family = AF_INET;
-    address.sin_port = htons(bench.server.port());
-    inet_pton(AF_INET, "127.0.0.1", &address.sin_addr);
-    if (connect(socket_, reinterpret_cast<sockaddr*>(&address), sizeof address) != 0) close();
-  }
-  ~Wire() { close(); }
-  Wire(const Wire&) = delete;
-  Wire& operator=(const Wire&) = delete;
-
-  void close() {
-    if (socket_ >= 0) ::close(socket_);
-    socket_ = -1;
-  }
-  // As a process that is killed: the connection is reset.
-  void reset() {
-    const linger at_once{1, 0};
-    setsockopt(socket_, SOL_SOCKET, SO_LINGER, &at_once, sizeof at_once);
-    close();
-  }
-  void send(std::string_view bytes) {
-    while (!bytes.empty()) {
-      const ssize_t count = ::send(socket_, bytes.data(), bytes.size(), MSG_NOSIGNAL);
-      if (count <= 0) return;
-      bytes.remove_prefix(static_cast<std::size_t>(count));
-    }
-  }
-  // Reads until `text` has come `count` times or the connection ends. False in that case, or when
-  // nothing comes for long.
-  bool read_until(std::string_view text, int count = 1) {
-    while (occurrences(text) < count) {
-      if (!read_some()) return false;
-    }
-    return true;
-  }
-  bool read_to_end() {
-    while (read_some()) {
-    }
-    return has_ended;
-  }
-
-  std::string received;
-  bool has_ended = false;
-
- private:
-  int occurrences(std::string_view text) const {
-    int count = 0;
-    for (std::size_t at = received.find(text); at != std::string::npos;
-         at = received.find(text, at + 1)) {
-      ++count;
-    }
-    return count;
-  }
-  bool read_some() {
-    pollfd ready{socket_, POLLIN, 0};
-    if (poll(&ready, 1, 60'000) != 1) return false;
-    char bytes[65536];
-    const ssize_t count = recv(socket_, bytes, sizeof bytes, 0);
-    has_ended = count <= 0;
-    if (count > 0) received.append(bytes, static_cast<std::size_t>(count));
-    return count > 0;
-  }
-
-  int socket_ = -1;
-};
-
-std::string post(const std::string& body, const std::string& headers = {},
-                 const std::string& target = "/v1/completions") {
-  return "POST " + target + " HTTP/1.1\r\nHost: localhost\r\n" + headers +
-         "Content-Length: " + std::to_string(body.size()) + "\r\n\r\n" + body;
-}
-std::string completion(const std::string& fields) {
-  return post(R"({"prompt": "Hi", "ignore_eos": true, )" + fields + "}");
-}
-
-int status_of(const Wire& wire) {
-  return wire.received.size() < 12 ? 0 : std::stoi(wire.received.substr(9, 3));
-}
-
-}  // namespace
 
 TEST_CASE("a connection carries many requests, one after the other", "[serve][http]") {
-  Bench bench;
+  HttpBench bench;
   Wire wire(bench);
   for (int i = 1; i <= 3; ++i) {
     wire.send(completion(R"("max_tokens": 5)"));
@@ -207,7 +28,7 @@ TEST_CASE("a connection carries many requests, one after the other", "[serve][ht
 }
 
 TEST_CASE("line breaks between requests are skipped", "[serve][http]") {
-  Bench bench;
+  HttpBench bench;
   Wire wire(bench);
   for (int i = 1; i <= 3; ++i) {
     wire.send("\r\n\n" + completion(R"("max_tokens": 2)") + "\r\n");
@@ -216,7 +37,7 @@ TEST_CASE("line breaks between requests are skipped", "[serve][http]") {
 }
 
 TEST_CASE("a client that has sent more, and left, is noticed", "[serve][http]") {
-  Bench bench({}, 1);
+  HttpBench bench({}, 1);
   Wire wire(bench);
   wire.send(completion(R"("max_tokens": 90000)") + "\r\n");
   REQUIRE(bench.wait_until([&] { return !bench.service->is_idle(); }));
@@ -225,7 +46,7 @@ TEST_CASE("a client that has sent more, and left, is noticed", "[serve][http]") 
 }
 
 TEST_CASE("a stream is chunked, and the connection goes on after it", "[serve][http]") {
-  Bench bench;
+  HttpBench bench;
   Wire wire(bench);
   wire.send(completion(R"("max_tokens": 20, "stream": true)"));
   REQUIRE(wire.read_until("\r\n0\r\n\r\n"));
@@ -249,7 +70,7 @@ TEST_CASE("a stream is chunked, and the connection goes on after it", "[serve][h
 }
 
 TEST_CASE("HTTP/1.0 gets a stream that ends with the connection", "[serve][http]") {
-  Bench bench;
+  HttpBench bench;
   Wire wire(bench);
   const std::string body = R"({"prompt": "Hi", "max_tokens": 3, "stream": true})";
   wire.send("POST /v1/completions HTTP/1.0\r\nContent-Length: " + std::to_string(body.size()) +
@@ -269,7 +90,7 @@ TEST_CASE("requests that are not HTTP, or too large, are refused and end the con
   HttpLimits limits;
   limits.max_header_bytes = 2048;
   limits.max_body_bytes = 5000;
-  Bench bench(limits);
+  HttpBench bench(limits);
   const auto refused = [&](const std::string& bytes) {
     Wire wire(bench);
     wire.send(bytes);
@@ -300,7 +121,7 @@ TEST_CASE("requests that are not HTTP, or too large, are refused and end the con
 }
 
 TEST_CASE("a body with an unknown coding is not taken for the next request", "[serve][http]") {
-  Bench bench;
+  HttpBench bench;
   const std::string hidden = "POST /reset_prefix_cache HTTP/1.1\r\nHost: localhost\r\n\r\n";
   for (const std::string coding : {"xchunked", "chunked, identity", "gzip, chunked"}) {
     INFO(coding);
@@ -314,7 +135,7 @@ TEST_CASE("a body with an unknown coding is not taken for the next request", "[s
 }
 
 TEST_CASE("a client that waits for leave to send its body gets it", "[serve][http]") {
-  Bench bench;
+  HttpBench bench;
   Wire wire(bench);
   const std::string body = R"({"prompt": "ab"})";
   wire.send(
@@ -329,7 +150,7 @@ TEST_CASE("who sends too slowly is told, or forgotten", "[serve][http]") {
   // One limit at a time: no other runs out first on a slow machine.
   constexpr std::chrono::milliseconds kShort(200);
   const auto closed = [](const HttpLimits& limits, std::string_view bytes) {
-    Bench bench(limits);
+    HttpBench bench(limits);
     Wire wire(bench);
     wire.send(bytes);
     CHECK(wire.read_to_end());
@@ -344,7 +165,7 @@ TEST_CASE("who sends too slowly is told, or forgotten", "[serve][http]") {
 }
 
 TEST_CASE("a client that goes away in the middle ends its request", "[serve][http]") {
-  Bench bench({}, 1);
+  HttpBench bench({}, 1);
   const bool resets = GENERATE(false, true);
   const bool is_stream = GENERATE(false, true);
   INFO((resets ? "reset" : "closed") << (is_stream ? ", a stream" : ", a body"));
@@ -364,7 +185,7 @@ TEST_CASE("a client that does not read is cut off, and the others notice nothing
   HttpLimits limits;
   limits.max_unread_bytes = 20'000;
   limits.write_timeout = std::chrono::milliseconds(500);
-  Bench bench(limits);
+  HttpBench bench(limits);
   Wire deaf(bench, 4096), other(bench);
   deaf.send(completion(R"("max_tokens": 90000, "stream": true)"));
   other.send(completion(R"("max_tokens": 3000, "stream": true)"));
@@ -377,7 +198,7 @@ TEST_CASE("a reader that is slower than the engine gets all, and nobody waits fo
           "[serve][http]") {
   HttpLimits limits;
   limits.max_unread_bytes = 5'000;
-  Bench bench(limits, 1e6);
+  HttpBench bench(limits, 1e6);
   Wire slow(bench, 4096), other(bench);
   slow.send(completion(R"("max_tokens": 12000, "stream": true)"));
   REQUIRE(slow.read_until("data: "));
@@ -392,7 +213,7 @@ TEST_CASE("a reader that is slower than the engine gets all, and nobody waits fo
 }
 
 TEST_CASE("who may not call is refused before the body comes", "[serve][http]") {
-  Bench bench({}, 1000, {.api_key = "k", .allowed_origins = {"https://a.example"}});
+  HttpBench bench({}, 1000, {.api_key = "k", .allowed_origins = {"https://a.example"}});
   const auto status = [&](const std::string& headers) {
     Wire wire(bench);
     wire.send("POST /v1/completions HTTP/1.1\r\n" + headers + "Content-Length: 100000\r\n\r\n");
@@ -414,7 +235,7 @@ TEST_CASE("who may not call is refused before the body comes", "[serve][http]") 
 TEST_CASE("more connections than allowed are turned away", "[serve][http]") {
   HttpLimits limits;
   limits.max_connections = 3;
-  Bench bench(limits, 1);
+  HttpBench bench(limits, 1);
   Wire first(bench), second(bench), third(bench);
   for (Wire* wire : {&first, &second, &third}) {
     wire->send(completion(R"("max_tokens": 90000, "stream": true)"));
@@ -440,7 +261,7 @@ TEST_CASE("a client that has all its connections gives up its own", "[serve][htt
   HttpLimits limits;
   limits.max_client_connections = 2;
   limits.request_patience = std::chrono::milliseconds(0);
-  Bench bench(limits, 1);
+  HttpBench bench(limits, 1);
   Wire busy(bench), slow(bench);
   busy.send(completion(R"("max_tokens": 90000, "stream": true)"));
   REQUIRE(busy.read_until("data: "));
@@ -458,7 +279,7 @@ TEST_CASE("a client that has all its connections gives up its own", "[serve][htt
 TEST_CASE("bodies that are not read yet have a common budget", "[serve][http]") {
   HttpLimits limits;
   limits.max_held_bytes = 400'000;  // 200,000 for a client
-  Bench bench(limits, 1);
+  HttpBench bench(limits, 1);
   const std::string head =
       "POST /v1/completions HTTP/1.1\r\nHost: localhost\r\nContent-Length: 150000\r\n\r\n";
   Wire first(bench), second(bench);
@@ -474,7 +295,7 @@ TEST_CASE("bodies that are not read yet have a common budget", "[serve][http]") 
 }
 
 TEST_CASE("a server that is told to stop lets answers end", "[serve][http]") {
-  Bench bench({}, 20);
+  HttpBench bench({}, 20);
   Wire busy(bench), idle(bench);
   busy.send(completion(R"("max_tokens": 300, "stream": true)"));
   REQUIRE(busy.read_until("data: ", 2));
@@ -495,7 +316,7 @@ TEST_CASE("mutated requests are answered or dropped, and the server goes on", "[
   HttpLimits limits;
   limits.header_timeout = std::chrono::milliseconds(300);
   limits.body_timeout = std::chrono::milliseconds(300);
-  Bench bench(limits);
+  HttpBench bench(limits);
   const std::uint64_t seed = GENERATE(1u, 2u, 3u);
   INFO("seed " << seed);
   Rng rng(seed, "mutations");
