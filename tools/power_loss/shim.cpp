@@ -4,7 +4,7 @@
 // Lines of the journal ($POWER_LOSS_JOURNAL), each one write(2):
 //   D DEVICE INODE        the file has bytes that are not on the disk
 //   D DEVICE INODE NAME   the folder has this new name, which is not on the disk
-//   S DEVICE INODE        all of them are
+//   S DEVICE INODE BYTES  all of the folder's names, or so many bytes of the file, are
 #include <dlfcn.h>
 #include <fcntl.h>
 #include <sys/stat.h>
@@ -27,11 +27,11 @@ Function* next(const char* name) {
   return reinterpret_cast<Function*>(dlsym(RTLD_NEXT, name));
 }
 
-void note(char what, const struct stat& status, const std::string& name = {}) {
+void note(char what, const struct stat& status, const std::string& rest = {}) {
   static auto* const real_write = next<ssize_t(int, const void*, size_t)>("write");
   std::string line{what};
   line += " " + std::to_string(status.st_dev) + " " + std::to_string(status.st_ino);
-  line += (name.empty() ? "" : " " + name) + "\n";
+  line += (rest.empty() ? "" : " " + rest) + "\n";
   const auto size = static_cast<ssize_t>(line.size());
   if (journal >= 0 && real_write(journal, line.data(), line.size()) != size) abort();
 }
@@ -42,11 +42,14 @@ void note_written(int file) {
   if (::fstat(file, &status) == 0 && S_ISREG(status.st_mode)) note('D', status);
 }
 
-void note_synced(int file) {
+// Syncs by `real`. What is written meanwhile may be left out: bytes are counted before.
+int sync_by(int (*real)(int), int file) {
   struct stat status;
-  if (::fstat(file, &status) != 0) return;
-  if (file < kMaxFiles) is_noted[file] = false;
-  note('S', status);
+  const bool is_known = ::fstat(file, &status) == 0;
+  if (file >= 0 && file < kMaxFiles) is_noted[file] = false;
+  const int result = real(file);
+  if (result == 0 && is_known) note('S', status, std::to_string(status.st_size));
+  return result;
 }
 
 void note_new_name(const char* path) {
@@ -79,18 +82,20 @@ ssize_t writev(int file, const struct iovec* parts, int count) {
   return real(file, parts, count);
 }
 
+ssize_t pwrite(int file, const void* bytes, size_t size, off_t offset) {
+  static auto* const real = next<ssize_t(int, const void*, size_t, off_t)>("pwrite");
+  note_written(file);
+  return real(file, bytes, size, offset);
+}
+
 int fsync(int file) {
   static auto* const real = next<int(int)>("fsync");
-  const int result = real(file);
-  if (result == 0) note_synced(file);
-  return result;
+  return sync_by(real, file);
 }
 
 int fdatasync(int file) {
   static auto* const real = next<int(int)>("fdatasync");
-  const int result = real(file);
-  if (result == 0) note_synced(file);
-  return result;
+  return sync_by(real, file);
 }
 
 int close(int file) {

@@ -361,7 +361,7 @@ def check_killed(program, faults, rng):
         for number in range(20):
             out = pathlib.Path(scratch) / str(number)
             with Server(program, SCENARIO, "--out", out, variant="budget", speed=20) as server:
-                received = kill_during_load(server, rng)
+                received = ask_until_killed(server, rng)
             num_received += len(received)
             lines = pathlib.Path(f"{out}.served.jsonl").read_bytes().split(b"\n")
             whole = [json.loads(line) for line in lines[:-1]]
@@ -372,8 +372,11 @@ def check_killed(program, faults, rng):
     faults.say(f"a server that was killed 20 times had recorded all {num_received} answers")
 
 
-def kill_during_load(server, rng):
-    """Kills the server while clients load it. Returns the prompts that were answered."""
+def ask_until_killed(server, rng, ends_first=False):
+    """Kills the server while clients load it. Returns the prompts that were answered.
+
+    `ends_first`: it is told to end, and killed soon after.
+    """
     received = []
     deadline = time.monotonic() + rng.uniform(0.02, 0.6)
     waiting = {}
@@ -391,6 +394,9 @@ def kill_during_load(server, rng):
             received += [waiting[connection]] if is_answered(connection) else []
             del waiting[connection]
             connection.close()
+    if ends_first:
+        server.signal(signal.SIGTERM)
+        time.sleep(rng.uniform(0, 0.1))
     server.signal(signal.SIGKILL)
     for connection, prompt in waiting.items():
         received += [prompt] if is_answered(connection) else []

@@ -69,7 +69,7 @@ class Server:
     """Serves during the `with` block; stop() or the end of the block always ends the process."""
 
     def __init__(self, program, scenario, *options, variant=None, sets=(), speed=None,
-                 certificate=None):
+                 certificate=None, environment=None):
         command = [str(program), "serve", str(scenario), "--port", "0"]
         self.trusted = None  # for HTTPS
         if certificate:
@@ -82,13 +82,14 @@ class Server:
         for assignment in sets:
             command += ["--set", assignment]
         self.command = [*command, *map(str, options)]
+        self.environment = {**os.environ, **(environment or {})}
         self.errors = tempfile.TemporaryFile("w+")
         self.process = None
         self.port = None
 
     def __enter__(self):
-        self.process = subprocess.Popen(self.command, cwd=ROOT, stdout=subprocess.PIPE,
-                                        stderr=self.errors, text=True,
+        self.process = subprocess.Popen(self.command, cwd=ROOT, env=self.environment,
+                                        stdout=subprocess.PIPE, stderr=self.errors, text=True,
                                         preexec_fn=die_with_parent)
         try:
             self.port = self.read_port()
