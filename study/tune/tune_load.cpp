@@ -5,6 +5,7 @@
 #include <mutex>
 #include <optional>
 
+#include "core/base/command_errors.h"
 #include "core/base/parallel.h"
 
 namespace metronome {
@@ -43,29 +44,41 @@ class LoadRace {
     num_due_ = left.size();
     for_each_index(left.size(), options_.num_jobs, [&](std::size_t i) {
       TuneLoadFinding& finding = *left[i];
-      if (!may_run()) return;
       std::size_t size = num_requests;
-      TuneTrial trial = run_(finding.setting, load_, size);
-      note(finding.setting, trial);
+      std::optional<TuneTrial> trial = run_trial(finding.setting, size);
+      if (!trial) return;
       // Within the SLO, but the engine hardly filled.
-      const std::size_t least = requests_for_batches(trial);
-      if (trial.attainment >= options_.attainment && trial.can_be_longer &&
-          trial.good.size() < least && may_run()) {
-        size = std::max(least, size) * 5 / 4 + 1;
-        trial = run_(finding.setting, load_, size);
-        note(finding.setting, trial);
+      const std::size_t least = requests_for_batches(*trial);
+      if (trial->attainment >= options_.attainment && trial->can_be_longer &&
+          trial->good.size() < least) {
+        const std::size_t longer = std::max(least, size) * 5 / 4 + 1;
+        if (std::optional<TuneTrial> second = run_trial(finding.setting, longer)) {
+          trial = std::move(second);
+          size = longer;
+        }
       }
-      trial.num_requests = size;
-      finding.is_within = trial.attainment >= options_.attainment;
-      finding.trial = std::move(trial);
+      trial->num_requests = size;
+      finding.is_within = trial->attainment >= options_.attainment;
+      finding.trial = std::move(*trial);
     });
   }
 
-  bool may_run() {
-    const std::lock_guard lock(mutex_);
-    if (options_.poll) options_.poll();
-    result_.is_cut_short = result_.is_cut_short || (options_.is_over && options_.is_over());
-    return !result_.is_cut_short;
+  // nullopt: the search is over.
+  std::optional<TuneTrial> run_trial(std::size_t setting, std::size_t num_requests) {
+    {
+      const std::lock_guard lock(mutex_);
+      result_.is_cut_short = result_.is_cut_short || (options_.is_over && options_.is_over());
+      if (result_.is_cut_short) return std::nullopt;
+    }
+    try {
+      TuneTrial trial = run_(setting, load_, num_requests);
+      note(setting, trial);
+      return trial;
+    } catch (const Interrupted&) {
+      const std::lock_guard lock(mutex_);
+      result_.is_cut_short = true;
+      return std::nullopt;
+    }
   }
 
   void note(std::size_t setting, const TuneTrial& trial) {

@@ -25,7 +25,7 @@ struct TuneLoadResult {
   std::vector<TuneLoadFinding> findings;
   std::size_t num_trials = 0;
   std::size_t num_simulated = 0;
-  bool is_cut_short = false;  // TuneOptions::is_over ended it
+  bool is_cut_short = false;  // as of TuneFinding
 };
 
 // Runs every setting at `load` on a third of the requests. Drops those that are outside the SLO

@@ -6,6 +6,7 @@
 #include <memory>
 #include <mutex>
 
+#include "core/base/command_errors.h"
 #include "core/base/error.h"
 #include "core/base/parallel.h"
 #include "study/tune/tune_capacity.h"
@@ -247,11 +248,17 @@ class Race {
   TuneTrial trial(std::size_t setting, double load, std::size_t num_requests) {
     {
       const std::lock_guard lock(mutex_);
-      if (options_.poll) options_.poll();
       is_over_ = is_over_ || (options_.is_over && options_.is_over());
       if (is_over_) throw TimeOver();
     }
-    TuneTrial trial = run_(setting, load, num_requests);
+    TuneTrial trial;
+    try {
+      trial = run_(setting, load, num_requests);
+    } catch (const Interrupted&) {
+      const std::lock_guard lock(mutex_);
+      is_over_ = true;
+      throw TimeOver();
+    }
     const std::lock_guard lock(mutex_);
     ++result_.num_trials;
     result_.num_simulated += trial.num_simulated;

@@ -12,7 +12,8 @@ namespace metronome {
 
 // Runs at least `num_requests` requests at a load, or all if there are fewer. Called from several
 // threads, but for one setting from one thread at a time. For the same load and `num_requests`,
-// every setting must serve the same requests.
+// every setting must serve the same requests. Throws Interrupted (core/base/command_errors.h) to end
+// the search with what it has found.
 using TuneRunFn =
     std::function<TuneTrial(std::size_t setting, double load, std::size_t num_requests)>;
 
@@ -32,8 +33,6 @@ struct TuneOptions {
   double first_load = 1;     // the first load of the search, requests/s
   std::size_t num_requests = 0;
   int num_jobs = 1;
-  // Called before each trial, from one thread at a time; an exception from it ends the search.
-  std::function<void()> poll = {};
   // Asked before each trial: whether the search ends now, with what it has found.
   std::function<bool()> is_over = {};
   // Called after each trial, from one thread at a time.
@@ -45,7 +44,7 @@ struct TuneFinding {
   std::size_t setting = 0;
   std::size_t num_requests = 0;   // requested for each of `trials`
   bool is_finalist = false;       // not dropped: its band is known
-  bool is_cut_short = false;      // TuneOptions::is_over ended its search
+  bool is_cut_short = false;      // is_over, or a trial that was interrupted, ended its search
   std::vector<TuneTrial> trials;  // the setting's longest, by load
   // The highest tried load within the SLO. Attainments are averaged where a load does better than a
   // lower one by chance. 0: not even a thousandth of the first load is within the SLO.

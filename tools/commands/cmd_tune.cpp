@@ -72,7 +72,9 @@ constexpr const char* kExamples =
     "With --load all settings serve that load. The best is the one within the SLO with the lowest\n"
     "figure of --minimise.\n"
     "\n"
-    "The folder of results keeps all trials. A later command with the same folder uses them.\n"
+    "The folder of results keeps all trials, also of a search that is interrupted. A later "
+    "command\n"
+    "with the same folder uses them.\n"
     "\n"
     "exit codes: 0 done, 1 no setting is of use, 2 bad input, 130 interrupted (129 by SIGHUP, 143\n"
     "by SIGTERM)\n";
@@ -318,10 +320,12 @@ void print_yaml(std::ostream& out, const Scenario& winner) {
 struct Answer {
   std::size_t best = 0;  // setting
   std::string table;
-  std::string advice;  // empty: the best is of use
-  std::string error;   // with advice: one line
+  std::string error;   // one line: why there is no best; empty: there is one
+  std::string advice;  // with it: what would help; may be empty
   Json settings_json = Json::array();
 };
+
+constexpr const char* kNothingFound = "the search ended before any setting was known";
 
 Answer best_capacity(TuneWork& search) {
   const TunedSettings settings = search.settings();
@@ -340,7 +344,9 @@ Answer best_capacity(TuneWork& search) {
     entry["is_on_front"] = std::find(front.begin(), front.end(), i) != front.end();
     answer.settings_json.push_back(std::move(entry));
   }
-  if (is_of_no_use(best, settings)) {
+  if (best.is_cut_short && best.best_trial() == nullptr) {
+    answer.error = kNothingFound;
+  } else if (is_of_no_use(best, settings)) {
     answer.advice = no_use_text(best, settings);
     answer.error = best.capacity == 0 ? "no setting meets the SLO at any load"
                                       : "no setting is of use within the SLO";
@@ -365,7 +371,9 @@ Answer best_at_load(TuneWork& search, double load, std::string_view goal_name,
   for (const TuneLoadFinding& finding : result.findings) {
     answer.settings_json.push_back(to_json(finding, settings));
   }
-  if (!best.is_within) {
+  if (best.trial.good.empty()) {
+    answer.error = kNothingFound;
+  } else if (!best.is_within) {
     const SloConfig& slo = settings.scenarios[best.setting]->slo;
     const StepBounds& bounds = settings.bounds[best.setting];
     answer.advice = wrapped("No setting keeps the SLO at this load. The nearest is " +
@@ -440,8 +448,11 @@ void print_work(std::ostream& out, const CommandOptions& options, const TuneWork
   }
   out << '\n';
   if (search.is_over()) {
-    out << wrapped("The time limit of " + ms_text(*options.time_limit_s) +
-                       " s ended the search: the settings 'not finished' may be better or worse. "
+    const std::string cause = interrupting_signal() != 0
+                                  ? "A signal"
+                                  : "The time limit of " + ms_text(*options.time_limit_s) + " s";
+    out << wrapped(cause +
+                       " ended the search: the settings 'not finished' may be better or worse. "
                        "The same command again goes on from here.",
                    0, output_columns());
   }
@@ -495,6 +506,7 @@ int tune_command(const Arguments& arguments) {
   const Answer answer = options.load ? best_at_load(search, *options.load, options.goal,
                                                     hourly_costs(candidates, settings, options))
                                      : best_capacity(search);
+  if (search.num_trials() == 0) throw_if_interrupted();
   Json json = head_json(options, first.slo, workloads, search);
   json["settings"] = answer.settings_json;
   const std::string json_text = json.dump(2) + "\n";
@@ -508,15 +520,19 @@ int tune_command(const Arguments& arguments) {
   if (options.wants_json) std::cout << json_text;
   text << answer.table;
   print_work(text, options, search);
-  if (!answer.advice.empty()) {
-    text << '\n' << answer.advice;
+  if (!answer.advice.empty()) text << '\n' << answer.advice;
+  if (answer.error.empty()) {
+    text << "\nbest: " << printable(candidates.names[answer.best]) << '\n';
+    print_yaml(text, fitting);
+    print_flags(text, fitting, length_note);
+    text << "\nresults: " << printable(out) << '\n';
+  } else if (interrupting_signal() == 0) {
     throw std::runtime_error(answer.error + "; see " + printable(out));
   }
-  text << "\nbest: " << printable(candidates.names[answer.best]) << '\n';
-  print_yaml(text, fitting);
-  print_flags(text, fitting, length_note);
-  text << "\nresults: " << printable(out) << '\n';
-  return kExitDone;
+  if (interrupting_signal() == 0) return kExitDone;
+  std::cerr << "metronome: interrupted; the trials so far are in " << printable(out)
+            << ", and the same command continues from there\n";
+  return kExitSignal + interrupting_signal();
 }
 
 }  // namespace metronome

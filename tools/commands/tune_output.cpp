@@ -79,6 +79,7 @@ bool TunedSettings::has_price() const {
 }
 
 bool is_of_no_use(const TuneFinding& finding, const TunedSettings& settings) {
+  if (finding.is_cut_short) return false;  // it may carry more
   const TuneTrial* trial = finding.best_trial();
   return trial == nullptr || (trial->num_in_system < 1 && finding.capacity < settings.given_load);
 }

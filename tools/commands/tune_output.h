@@ -25,7 +25,7 @@ struct TunedSettings {
 };
 
 // Whether a setting keeps the SLO only while requests hardly meet, at less than the scenario's
-// load.
+// load. False for one whose search was cut short.
 bool is_of_no_use(const TuneFinding& finding, const TunedSettings& settings);
 TuneLimit limit_of(const TuneFinding& finding, const TunedSettings& settings);
 

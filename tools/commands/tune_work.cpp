@@ -26,8 +26,7 @@ TuneOptions TuneWork::tuning() {
   tuning.first_load = workloads_.given_load();
   tuning.num_requests = workloads_.num_requests();
   tuning.num_jobs = options_.num_jobs;
-  tuning.poll = throw_if_interrupted;
-  tuning.is_over = [this] { return has_no_time(); };
+  tuning.is_over = [this] { return must_end(); };
   tuning.report = [this](const TuneProgress& progress) { show(progress); };
   return tuning;
 }
@@ -36,10 +35,13 @@ TuneRunFn TuneWork::run_fn() {
   return [this](std::size_t setting, double load, std::size_t num_requests) {
     const std::string id =
         candidates_.plan.runs[setting].id + " " + std::to_string(workloads_.num_seeds());
-    ++num_trials_;
-    if (std::optional<TuneTrial> known = store_.find(id, load, num_requests)) return *known;
+    if (std::optional<TuneTrial> known = store_.find(id, load, num_requests)) {
+      ++num_trials_;
+      return *known;
+    }
     TuneTrial trial = runs_[setting]->run(load, num_requests);
     trial.num_requests = num_requests;
+    ++num_trials_;
     num_simulated_ += trial.num_simulated;
     store_.add(id, trial);
     return trial;
@@ -64,10 +66,10 @@ Scenario TuneWork::with_fitting_length(std::size_t setting, std::string& note) c
                                         runs_[setting]->prepared(), *given_, note);
 }
 
-bool TuneWork::has_no_time() {
-  if (!options_.time_limit_s) return false;
+bool TuneWork::must_end() {
   const std::chrono::duration<double> elapsed = std::chrono::steady_clock::now() - began_;
-  is_over_ = is_over_ || elapsed.count() > *options_.time_limit_s;
+  is_over_ = is_over_ || interrupting_signal() != 0 ||
+             (options_.time_limit_s && elapsed.count() > *options_.time_limit_s);
   return is_over_;
 }
 

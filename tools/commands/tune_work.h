@@ -49,11 +49,12 @@ class TuneWork {
   std::size_t num_trials() const { return num_trials_; }
   std::size_t num_reused() const { return store_.num_reused(); }
   std::size_t num_simulated() const { return num_simulated_; }  // requests, of trials not reused
-  bool is_over() const { return is_over_; }
+  // Whether the time limit or a signal ended the search.
+  bool is_over() const { return is_over_ || interrupting_signal() != 0; }
   std::string trials_text() const { return store_.text(); }
 
  private:
-  bool has_no_time();
+  bool must_end();
   void show(const TuneProgress& progress);
 
   Options options_;

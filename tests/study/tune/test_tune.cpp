@@ -9,6 +9,7 @@
 #include "tests/error_of.h"
 #include "tests/expected.h"
 
+namespace fs = std::filesystem;
 using metronome::Json;
 using namespace metronome::testing;
 namespace {
@@ -53,8 +54,8 @@ struct Place {
     text.replace(text.find("HARDWARE"), 8, scratch.write("linear.yaml", hardware));
     scenario = scratch.write("case.yaml", text);
   }
-  CommandResult tune(const std::string& options) const {
-    return run_metronome("tune '" + scenario + "' --out '" + out + "' " + options);
+  CommandResult tune(const std::string& options, const std::string& wrapper = {}) const {
+    return run_metronome("tune '" + scenario + "' --out '" + out + "' " + options, wrapper);
   }
 };
 
@@ -280,6 +281,33 @@ TEST_CASE("a time limit ends tune with what it has found, and a later search goe
       "--set scheduler.max_num_batched_tokens=512");
   REQUIRE(whole.exit_code == 0);
   CHECK(Json::parse(whole.out)["is_cut_short"] == false);
+}
+
+TEST_CASE("a signal ends tune with what it has found, and a later search goes on", "[tune][cli]") {
+  const Place place;
+  constexpr const char* kSearch = "--seeds 2 --jobs 2 --json --over engine.max_num_seqs=64,128,256";
+  const Json whole = Json::parse(place.tune(kSearch).out);
+  fs::remove_all(place.out);
+  // Later and later, until at least one trial has ended before the signal.
+  for (int hundredths = 5; !fs::exists(place.out); hundredths += 5) {
+    const CommandResult cut = place.tune(kSearch, interrupted_by("TERM", hundredths));
+    INFO(cut.err);
+    REQUIRE(cut.exit_code == 143);
+    if (!fs::exists(place.out)) {
+      CHECK(contains(cut.err, "interrupted, no results written\n"));
+      continue;
+    }
+    CHECK(contains(cut.err, "interrupted; the trials so far are in "));
+    const Json json = Json::parse(cut.out);
+    CHECK(json["is_cut_short"] == true);
+    const int num_trials = json["num_trials"].get<int>();
+    CHECK(num_trials > 0);
+    CHECK(num_trials < whole["num_trials"].get<int>());
+    const Json again = Json::parse(place.tune(kSearch).out);
+    CHECK(again["num_trials_reused"] == json["num_trials"]);
+    CHECK(again["settings"] == whole["settings"]);
+    CHECK(again["is_cut_short"] == false);
+  }
 }
 
 TEST_CASE("variants that differ only in their names are one candidate of tune", "[tune][cli]") {

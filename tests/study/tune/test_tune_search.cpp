@@ -5,6 +5,7 @@
 #include <set>
 #include <stdexcept>
 
+#include "core/base/command_errors.h"
 #include "core/base/rng.h"
 #include "study/tune/tune_search.h"
 #include "tests/catch.h"
@@ -276,7 +277,7 @@ TEST_CASE("the front keeps what no other beats", "[tune]") {
   CHECK(pareto_front(findings) == std::vector<std::size_t>{0, 1, 3, 4});
 }
 
-TEST_CASE("what a trial or poll throws ends the search", "[tune]") {
+TEST_CASE("what a trial throws ends the search", "[tune]") {
   Synthetic model;
   model.capacities = {1, 2, 3};
   const auto fails = [&](std::size_t setting, double load, std::size_t n) {
@@ -284,12 +285,25 @@ TEST_CASE("what a trial or poll throws ends the search", "[tune]") {
     return model(setting, load, n);
   };
   CHECK_THROWS_WITH(tune(3, options_for(100), fails), "broken");
-  int num_polls = 0;
-  TuneOptions options = options_for(100);
-  options.poll = [&num_polls] {
-    if (++num_polls == 5) throw std::runtime_error("stopped");
-  };
-  CHECK_THROWS_WITH(tune(3, options, model), "stopped");
+}
+
+TEST_CASE("a trial that is interrupted ends the search with what it has found", "[tune]") {
+  Synthetic model;
+  model.capacities = {8, 30, 10};
+  const std::size_t num_all = tune(3, options_for(3000), model).num_trials;
+  for (std::size_t most = 0; most < num_all; ++most) {
+    CAPTURE(most);
+    std::size_t num_begun = 0;
+    const auto interrupted = [&](std::size_t setting, double load, std::size_t n) {
+      if (num_begun++ == most) throw Interrupted();
+      return model(setting, load, n);
+    };
+    const TuneResult result = tune(3, options_for(3000, 1), interrupted);
+    CHECK(num_begun == most + 1);  // none after it
+    CHECK(result.num_trials == most);
+    REQUIRE(result.findings.size() == 3);
+    CHECK(result.findings[0].is_cut_short);
+  }
 }
 
 TEST_CASE("among equals the steadiest wins", "[tune]") {
