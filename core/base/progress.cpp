@@ -93,8 +93,9 @@ WorkProgress::WorkProgress(bool is_wanted) : bar_(is_wanted), began_(WallClock::
 
 void WorkProgress::show(const std::string& text, double done, double left) {
   const std::chrono::duration<double> elapsed = WallClock::now() - began_;
-  bar_.show(done > 0 ? text + ", about " + clock_text(elapsed.count() / done * left) + " left"
-                     : text);
+  bar_.show(done > 0
+                ? text + ", about " + clock_text(std::ceil(elapsed.count() / done * left)) + " left"
+                : text);
 }
 
 std::string clock_text(double seconds) {

@@ -1,6 +1,6 @@
 // Conversations as ShareGPT publishes them: a JSON array of objects with a list of `conversations`,
 // each with a `value`. Requests are selected as `vllm bench serve --dataset-name sharegpt` does
-// (vllm/benchmarks/datasets/sharegpt.py, is_valid_sequence in utils.py).
+// (vLLM 0.33, vllm/benchmarks/datasets/datasets.py: ShareGPTDataset, is_valid_sequence).
 #include <algorithm>
 #include <memory>
 #include <utility>

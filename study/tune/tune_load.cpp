@@ -26,9 +26,12 @@ class LoadRace {
   TuneLoadResult run() {
     const std::size_t all = options_.num_requests;
     const std::size_t some = std::min(all, std::max(kShortRequests, all / kShortShare));
+    // From one to all settings are left for the second phase: half of them are expected.
+    later_ = all > some ? 0.5 * static_cast<double>(result_.findings.size() * all) : 0;
     visit_left(some);
     if (all > some && !result_.is_cut_short) {
       drop();
+      later_ = 0;
       visit_left(all);
     }
     order();
@@ -41,7 +44,7 @@ class LoadRace {
     for (TuneLoadFinding& finding : result_.findings) {
       if (!finding.is_dropped) left.push_back(&finding);
     }
-    num_due_ = left.size();
+    planned_ = static_cast<double>(left.size() * num_requests);
     for_each_index(left.size(), options_.num_jobs, [&](std::size_t i) {
       TuneLoadFinding& finding = *left[i];
       std::size_t size = num_requests;
@@ -72,7 +75,7 @@ class LoadRace {
     }
     try {
       TuneTrial trial = run_(setting, load_, num_requests);
-      note(setting, trial);
+      note(setting, num_requests, trial);
       return trial;
     } catch (const Interrupted&) {
       const std::lock_guard lock(mutex_);
@@ -81,15 +84,17 @@ class LoadRace {
     }
   }
 
-  void note(std::size_t setting, const TuneTrial& trial) {
+  void note(std::size_t setting, std::size_t num_requests, const TuneTrial& trial) {
     const std::lock_guard lock(mutex_);
     ++result_.num_trials;
     result_.num_simulated += trial.num_simulated;
-    num_due_ -= num_due_ > 0 ? 1 : 0;
+    const auto asked = static_cast<double>(num_requests);
+    num_asked_ += asked;
+    planned_ = std::max(planned_ - asked, 0.0);
     if (!options_.report) return;
-    const double per_trial = static_cast<double>(trial.num_simulated);
-    options_.report({result_.num_trials, result_.num_simulated,
-                     static_cast<double>(num_due_) * per_trial, setting, load_, trial.attainment});
+    const double per_asked = static_cast<double>(result_.num_simulated) / num_asked_;
+    options_.report({result_.num_trials, result_.num_simulated, (planned_ + later_) * per_asked,
+                     setting, load_, trial.attainment});
   }
 
   bool is_comparable(const TuneLoadFinding& a, const TuneLoadFinding& b) const {
@@ -172,8 +177,10 @@ class LoadRace {
   const std::vector<double>& costs_;
   const TuneOptions& options_;
   const TuneRunFn& run_;
-  std::mutex mutex_;  // of all below
-  std::size_t num_due_ = 0;
+  std::mutex mutex_;      // of all below
+  double planned_ = 0;    // requests that this phase still asks for
+  double later_ = 0;      // and the next
+  double num_asked_ = 0;  // so far
   TuneLoadResult result_;
 };
 
