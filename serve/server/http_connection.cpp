@@ -52,6 +52,13 @@ HttpConnection::~HttpConnection() {
 
 // ---- what clients share ----
 
+bool ClientUse::may_be_told(std::chrono::steady_clock::time_point now) {
+  constexpr std::chrono::milliseconds kEach(10), kMost(1000);
+  if (told_until > now + kMost - kEach) return false;
+  told_until = std::max(told_until, now) + kEach;
+  return true;
+}
+
 bool HttpHub::make_room(const ClientUse& client, std::size_t num_bytes) {
   if (held_bytes + num_bytes <= limits.max_held_bytes) return true;
   HttpConnection* most = nullptr;

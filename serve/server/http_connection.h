@@ -32,6 +32,10 @@ struct ClientUse {
   std::list<HttpConnection*> idle = {}, unfinished = {};
   // Until then no connection of the client is closed for a new one of its own.
   std::chrono::steady_clock::time_point keeps_connections_until = {};
+  // Refused connections are told why, up to 100 at once and 100 a second; the others are reset.
+  // Returns whether to tell one at `now`.
+  bool may_be_told(std::chrono::steady_clock::time_point now);
+  std::chrono::steady_clock::time_point told_until = {};
   // When what was read of bodies is paid for, at HttpLimits::client_bytes_per_s.
   std::chrono::steady_clock::time_point paid_until = {};
 };

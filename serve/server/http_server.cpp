@@ -19,7 +19,15 @@ using asio::ip::tcp;
 using boost::system::error_code;
 using Steady = std::chrono::steady_clock;
 
-constexpr std::chrono::milliseconds kTick(100);  // resolution of deadlines
+constexpr std::chrono::milliseconds kTick(100);     // resolution of deadlines
+constexpr std::chrono::milliseconds kGathering(2);  // of connections, while some are refused
+
+// Closes a connection at the least cost: the client gets no end of data, but an error.
+void reset(int descriptor) {
+  const linger at_once{1, 0};
+  setsockopt(descriptor, SOL_SOCKET, SO_LINGER, &at_once, sizeof at_once);
+  ::close(descriptor);
+}
 
 }  // namespace
 
@@ -57,7 +65,7 @@ class HttpServer::Impl final : public HttpHub, public std::enable_shared_from_th
   void accept();
   void wait_for_signal(const std::function<void(int)>& on_signal);
   void tick(const std::function<void()>& on_tick);
-  void take(int descriptor);
+  bool take(int descriptor);
   // Calls `act` with each connection. It may close some.
   template <class Act>
   void for_connections(const Act& act) {
@@ -91,50 +99,60 @@ void HttpServer::Impl::listen(const std::string& host, std::uint16_t port) try {
                    "); allowed: an address of this machine and a free port");
 }
 
-// Takes the connections that wait, several at a time: a client that opens them without end makes
-// the others wait for as long as it takes to refuse its own.
+// Takes the connections that wait, several at a time. A client that opens them without end makes
+// the others wait for as long as it takes to refuse its own, so that is done for many at once.
 void HttpServer::Impl::accept() {
-  constexpr int kMaxAtOnce = 64;  // then the requests of the others have their turn
+  constexpr int kMaxAtOnce = 16;  // then the requests of the others have their turn
   acceptor_.async_wait(tcp::acceptor::wait_read, [self = shared_from_this()](error_code error) {
     bool has_failed = static_cast<bool>(error);
-    for (int i = 0; i < kMaxAtOnce && !has_failed && self->acceptor_.is_open(); ++i) {
+    bool has_refused = false;
+    bool is_drained = false;
+    for (int i = 0; i < kMaxAtOnce && !has_failed && !is_drained && self->acceptor_.is_open();
+         ++i) {
       const int descriptor =
           accept4(self->acceptor_.native_handle(), nullptr, nullptr, SOCK_CLOEXEC);
-      if (descriptor < 0 && errno == EAGAIN) break;
       if (descriptor >= 0) {
-        self->take(descriptor);
+        has_refused = !self->take(descriptor) || has_refused;
+      } else if (errno == EAGAIN) {
+        is_drained = true;
       } else {
-        has_failed = errno != EINTR && errno != ECONNABORTED;
+        has_failed = errno != EINTR && errno != ECONNABORTED;  // no descriptor is left
       }
     }
     if (!self->acceptor_.is_open()) return;
-    if (!has_failed) return self->accept();
-    self->retry_.expires_after(kTick);  // no descriptor is left
+    if (!has_failed && !(has_refused && is_drained)) return self->accept();
+    self->retry_.expires_after(has_failed ? kTick : kGathering);
     self->retry_.async_wait([self](error_code wait_error) {
       if (!wait_error && self->acceptor_.is_open()) self->accept();
     });
   });
 }
 
-// Refuses a client that opens connections without end by few system calls: others need not wait.
-void HttpServer::Impl::take(int descriptor) {
+// False: the connection is refused, by few system calls.
+bool HttpServer::Impl::take(int descriptor) {
   constexpr std::chrono::milliseconds kPause(10);  // between two that give way to their own client
+  const Steady::time_point now = Steady::now();
   const auto client = clients.find(client_of(descriptor));
   const bool client_has_most =
       client != clients.end() && client->second.num_connections >= limits.max_client_connections;
   const bool is_full = static_cast<std::int64_t>(connections.size()) >= limits.max_connections;
   bool has_place = !is_full && !client_has_most;
-  if (client_has_most && Steady::now() >= client->second.keeps_connections_until) {
-    client->second.keeps_connections_until = Steady::now() + kPause;
+  if (client_has_most && now >= client->second.keeps_connections_until) {
+    client->second.keeps_connections_until = now + kPause;
     has_place = spare_connection(&client->second);
   } else if (is_full && !client_has_most) {
     has_place = spare_connection(nullptr);
   }
   if (has_place) {
     HttpSocket taken(io, descriptor, tls);
-    return std::make_shared<HttpConnection>(shared_from_this(), std::move(taken))->begin();
+    std::make_shared<HttpConnection>(shared_from_this(), std::move(taken))->begin();
+    return true;
   }
   ++service->metrics().num_refused;
+  if (client_has_most && !client->second.may_be_told(now)) {
+    reset(descriptor);
+    return false;
+  }
   if (tls == nullptr) {  // else nothing can be said before the handshake
     const Reply reply = client_has_most
                             ? error_reply(429, "this client has too many connections; try again")
@@ -143,6 +161,7 @@ void HttpServer::Impl::take(int descriptor) {
     send(descriptor, text.data(), text.size(), MSG_NOSIGNAL | MSG_DONTWAIT);
   }
   ::close(descriptor);
+  return false;
 }
 
 void HttpServer::Impl::wait_for_signal(const std::function<void(int)>& on_signal) {

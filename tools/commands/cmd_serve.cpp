@@ -228,14 +228,27 @@ void print_header(const ServeOptions& options, const LocalModel& local, std::uin
   std::cout << std::flush;
 }
 
+// No client may take the last descriptor: then nobody could connect.
+HttpLimits fitting_limits(HttpLimits limits) {
+  constexpr std::int64_t kOtherFiles = 64;  // models, records, and room to refuse a connection
+  const std::int64_t num_files = raise_open_file_limit();
+  const std::int64_t most = std::max<std::int64_t>(num_files - kOtherFiles, 1);
+  if (limits.max_connections <= most) return limits;
+  std::cerr << "warning: the process may open " << num_files << " files, so that it takes " << most
+            << " connections and not " << limits.max_connections << "; raise `ulimit -Hn`\n";
+  limits.max_connections = most;
+  limits.max_client_connections =
+      std::min(limits.max_client_connections, std::max<std::int64_t>(most / 2, 1));
+  return limits;
+}
+
 int serve(const ServeOptions& options) {
   LocalModel local(options.scenario, options.assignments, options.choice);
   PreparedVariant& variant = local.variant();
   const ServedModel& model = local.served();
-  HttpServer server(options.limits, options.access);
+  HttpServer server(fitting_limits(options.limits), options.access);
   std::optional<ServedRecord> record;  // its thread posts to the server
   if (!options.out.empty()) record.emplace(options.out, local.backend(), variant, date_text());
-  raise_open_file_limit();  // each connection needs a descriptor
   if (!options.certificate_file.empty()) server.use_tls(options.certificate_file, options.key_file);
   server.listen(options.host, static_cast<std::uint16_t>(options.port));
   variant.run->load([] {});

@@ -148,12 +148,12 @@ def hold(port, data, count=4200):
     resource.setrlimit(resource.RLIMIT_NOFILE, (2 * count, 2 * count))
     held, poll = {}, select.poll()
     while True:
-        while len(held) < count:
+        for _ in range(count - len(held)):
             try:
                 connection = connect(port)
                 connection.sendall(data)
             except OSError:
-                break
+                continue
             held[connection.fileno()] = connection
             poll.register(connection, select.POLLIN | select.POLLHUP)
         for descriptor, _ in poll.poll(100):
@@ -238,6 +238,18 @@ class Attackers:
 def peak_bytes(server):
     status = pathlib.Path(f"/proc/{server.process.pid}/status").read_text()
     return 1024 * int(status.partition("VmHWM:")[2].split()[0])
+
+
+def check_few_files(program, faults):
+    """A client with more idle connections than the server may open files keeps nobody out."""
+    with Server(program, SCENARIO, variant="budget", max_files=256) as server:
+        faults.expect("takes 192 connections" in server.stderr(), "no warning of few files")
+        with Attackers(idle_connections, 1, server.port):
+            time.sleep(1)
+            _, refused = measure(server.port, 2)
+        faults.equal(refused, 0, "few files: requests of the well-behaved client that failed")
+        faults.say("4,200 idle connections where 256 files may be open: nobody else is refused")
+        server.expect_rest(faults, "few files", timeout_s=30)
 
 
 def check_attack(program, faults, name, attack, count, limit_ms):
@@ -417,6 +429,7 @@ def check(program, faults, options):
         check_refusals(program, faults)
         check_readers(program, faults)
         check_killed(program, faults, random.Random(options.seed))
+        check_few_files(program, faults)
     for name, attack, count in ATTACKS:
         if not options.attack or options.attack in name:
             check_attack(program, faults, name, attack, count,

@@ -7,6 +7,7 @@ import json
 import os
 import pathlib
 import re
+import resource
 import signal
 import socket
 import ssl
@@ -69,7 +70,7 @@ class Server:
     """Serves during the `with` block; stop() or the end of the block always ends the process."""
 
     def __init__(self, program, scenario, *options, variant=None, sets=(), speed=None,
-                 certificate=None, environment=None):
+                 certificate=None, environment=None, max_files=None):
         command = [str(program), "serve", str(scenario), "--port", "0"]
         self.trusted = None  # for HTTPS
         if certificate:
@@ -83,6 +84,7 @@ class Server:
             command += ["--set", assignment]
         self.command = [*command, *map(str, options)]
         self.environment = {**os.environ, **(environment or {})}
+        self.max_files = max_files
         self.errors = tempfile.TemporaryFile("w+")
         self.process = None
         self.port = None
@@ -90,13 +92,18 @@ class Server:
     def __enter__(self):
         self.process = subprocess.Popen(self.command, cwd=ROOT, env=self.environment,
                                         stdout=subprocess.PIPE, stderr=self.errors, text=True,
-                                        preexec_fn=die_with_parent)
+                                        preexec_fn=self.before_start)
         try:
             self.port = self.read_port()
         except BaseException:
             self.__exit__()
             raise
         return self
+
+    def before_start(self):
+        die_with_parent()
+        if self.max_files:
+            resource.setrlimit(resource.RLIMIT_NOFILE, (self.max_files, self.max_files))
 
     def __exit__(self, *_):
         if self.process.poll() is None:

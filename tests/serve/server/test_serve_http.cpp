@@ -276,6 +276,31 @@ TEST_CASE("a client that has all its connections gives up its own", "[serve][htt
   CHECK(status_of(last) == 429);
 }
 
+TEST_CASE("a client that connects without end is told why a hundred times, then reset",
+          "[serve][http]") {
+  HttpLimits limits;
+  limits.max_client_connections = 1;
+  HttpBench bench(limits, 1);
+  Wire busy(bench);
+  busy.send(completion(R"("max_tokens": 90000, "stream": true)"));
+  REQUIRE(busy.read_until("data: "));
+  const auto began = std::chrono::steady_clock::now();
+  std::int64_t num_told = 0;
+  for (int i = 0; i < 400; ++i) {
+    Wire wire(bench);
+    CHECK(wire.read_to_end());
+    CHECK((wire.received.empty() || status_of(wire) == 429));
+    num_told += wire.received.empty() ? 0 : 1;
+  }
+  const auto elapsed = std::chrono::duration_cast<std::chrono::milliseconds>(
+      std::chrono::steady_clock::now() - began);
+  CHECK(num_told >= 100);
+  CHECK(num_told <= 101 + elapsed.count() / 10);
+  const std::size_t before = busy.received.size();
+  REQUIRE(busy.read_some());
+  CHECK(busy.received.size() > before);
+}
+
 TEST_CASE("bodies that are not read yet have a common budget", "[serve][http]") {
   HttpLimits limits;
   limits.max_held_bytes = 400'000;  // 200,000 for a client
