@@ -394,14 +394,17 @@ Stall longest_stall_of(const RunRecord& record, std::size_t i) {
   const GapAnalysis gaps(record);
   const TokenGap gap{stall.request, stall.step_before, stall.step_after, stall.gap_ns};
   stall.num_prefill_tokens = gaps.num_prefill_tokens(gap);
+  const GapParts parts = gaps.parts(gap);
+  stall.encode_ns = parts.encode_ns;
   if (const Culprit worst = gaps.worst_chunk(gap); worst.chunk >= 0) {
     const PrefillChunk& chunk = record.prefills[static_cast<std::size_t>(worst.chunk)];
-    stall.cause = StallCause::Prefill;
+    stall.cause =
+        parts.encode_ns > parts.prefill_ns ? StallCause::Encoding : StallCause::Prefill;
     stall.prefill_request = chunk.request;
     stall.prefill_position = chunk.first_position;
     stall.prefill_tokens = chunk.num_tokens;
     stall.prefill_step = worst.step;
-  } else if (gaps.parts(gap).preemption_ns > 0) {
+  } else if (parts.preemption_ns > 0) {
     stall.cause = StallCause::Preemption;
   }
   return stall;

@@ -18,6 +18,7 @@ namespace metronome {
 enum class StallCause : std::uint8_t {
   Unknown,     // other: a slow decode step, a failed step, or a step without the request
   Prefill,     // prefill ran in the steps of the gap
+  Encoding,    // images of the prefills there were encoded, which took longer than the prefills
   Preemption,  // the waiting request itself was preempted and recomputed
   Unseen,      // unknown: a client observed the run from outside
 };
@@ -37,6 +38,7 @@ struct Stall {
   std::int32_t prefill_tokens = 0;
   std::int32_t prefill_step = -1;
   std::int64_t num_prefill_tokens = 0;  // of all chunks in steps (step_before, step_after]
+  TimeNs encode_ns = 0;                 // of images in these steps
 };
 
 // Speculative decoding of a run (Summary::drafts).

@@ -160,6 +160,7 @@ std::string_view to_string(StallCause cause) {
   switch (cause) {
     case StallCause::Unknown: return "unknown";
     case StallCause::Prefill: return "prefill";
+    case StallCause::Encoding: return "encoding";
     case StallCause::Preemption: return "preemption";
     case StallCause::Unseen: return "unseen";
   }
@@ -191,6 +192,7 @@ void append_stall(const Stall& stall, JsonText& json) {
   }
   append_optional(json, "prefill_tokens",
                   is_seen ? std::optional(stall.num_prefill_tokens) : std::nullopt);
+  if (stall.encode_ns > 0) json.key("encode_ms").ms(stall.encode_ns);
   json.end_object();
 }
 

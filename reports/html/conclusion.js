@@ -110,6 +110,10 @@ function findingText(runs) {
     `${formatNumber(factor, 1)} times less than ${marked(worst.name)} ` +
     `(${formatMs(worst.result.p99_itl_ms)}), at ${changeText} and a p99 TTFT of ` +
     `${formatMs(best.result.p99_ttft_ms)} against ${formatMs(worst.result.p99_ttft_ms)}.`;
+  if (best.result.max_itl_ms > 1.05 * worst.result.max_itl_ms) {
+    text += ` But its longest gap is longer: ${formatMs(best.result.max_itl_ms)} against ` +
+      `${formatMs(worst.result.max_itl_ms)}.`;
+  }
   if (hasSlo) {
     text += ` ${formatNumber(100 * best.result.slo_attainment, 1)} % of its requests meet the ` +
       `SLO, ${formatNumber(100 * worst.result.slo_attainment, 1)} % of the other's.`;

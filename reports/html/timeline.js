@@ -9,10 +9,13 @@ function stallCause(stall) {
   if (stall.parts.preemption > 0) return 'it was preempted and computed again';
   if (!stall.chunk) return 'no prefill delayed it';
   const chunk = `${grouped(stall.chunk.tokens)} tokens of request ${stall.chunk.request}`;
-  return stall.chunk.tokens === stall.prefill_tokens
+  const prefill = stall.chunk.tokens === stall.prefill_tokens
     ? `prefill of ${chunk}`
     : `${grouped(stall.prefill_tokens)} tokens prefilled, ${chunk} in one chunk`;
+  return isOfImages(stall) ? `encoding of images, and ${prefill}` : prefill;
 }
+// Whether the encoding of images delayed it for longer than the prefill.
+const isOfImages = (stall) => stall.parts.encode > stall.parts.prefill;
 
 // The highest point of each pixel column, so that a hundred thousand gaps cost what a screen holds.
 // What is above the limit is in its colour.
@@ -127,6 +130,7 @@ function shortCause(stall) {
   if (stall.isUnseen) return `request ${stall.request}`;
   if (stall.parts.preemption > 0) return `request ${stall.request} was preempted`;
   if (!stall.chunk) return 'no prefill';
+  if (isOfImages(stall)) return `images of request ${stall.chunk.request}`;
   return `${grouped(stall.chunk.tokens)}-token chunk of request ${stall.chunk.request}`;
 }
 

@@ -500,16 +500,21 @@ std::string describe_stall(const Stall& stall) {
     case StallCause::Unknown: return what + " waited, but no prefill delayed it";
     case StallCause::Preemption: return what + " was preempted and computed again";
     case StallCause::Unseen: return what + " waited; a client cannot see the cause";
-    case StallCause::Prefill: break;
+    case StallCause::Prefill:
+    case StallCause::Encoding: break;
   }
+  const std::string encoded =
+      stall.cause == StallCause::Encoding
+          ? "images were encoded (" + grouped_text(to_ms(stall.encode_ns), 1) + " ms) and "
+          : "";
   const std::string chunk = grouped_text(std::int64_t{stall.prefill_tokens});
   if (stall.num_prefill_tokens > stall.prefill_tokens) {
-    return what + " waited while " + grouped_text(stall.num_prefill_tokens) +
+    return what + " waited while " + encoded + grouped_text(stall.num_prefill_tokens) +
            " tokens were prefilled, " + chunk + " of them in one chunk of request " +
            std::to_string(index(stall.prefill_request));
   }
-  return what + " waited while request " + std::to_string(index(stall.prefill_request)) +
-         " prefilled " + chunk + " tokens";
+  return what + " waited while " + encoded + "request " +
+         std::to_string(index(stall.prefill_request)) + " prefilled " + chunk + " tokens";
 }
 
 std::string render_table(std::span<const RunResult> results, const TableOptions& options) {

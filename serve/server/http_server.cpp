@@ -3,6 +3,7 @@
 #include <sys/socket.h>
 #include <unistd.h>
 
+#include <array>
 #include <boost/asio.hpp>
 #include <cerrno>
 #include <csignal>
@@ -65,7 +66,8 @@ class HttpServer::Impl final : public HttpHub, public std::enable_shared_from_th
   void accept();
   void wait_for_signal(const std::function<void(int)>& on_signal);
   void tick(const std::function<void()>& on_tick);
-  bool take(int descriptor);
+  enum class Taken { Accepted, InPlaceOfAnother, Refused };
+  Taken take(int descriptor);
   // Calls `act` with each connection. It may close some.
   template <class Act>
   void for_connections(const Act& act) {
@@ -112,11 +114,14 @@ void HttpServer::Impl::accept() {
       const int descriptor =
           accept4(self->acceptor_.native_handle(), nullptr, nullptr, SOCK_CLOEXEC);
       if (descriptor >= 0) {
-        has_refused = !self->take(descriptor) || has_refused;
+        const Taken taken = self->take(descriptor);
+        has_refused = has_refused || taken == Taken::Refused;
+        // The next must not displace this one before its request is read.
+        if (taken == Taken::InPlaceOfAnother) break;
       } else if (errno == EAGAIN) {
         is_drained = true;
-      } else {
-        has_failed = errno != EINTR && errno != ECONNABORTED;  // no descriptor is left
+      } else {  // the others are errors of a connection that has failed already
+        has_failed = errno == EMFILE || errno == ENFILE || errno == ENOBUFS || errno == ENOMEM;
       }
     }
     if (!self->acceptor_.is_open()) return;
@@ -128,8 +133,8 @@ void HttpServer::Impl::accept() {
   });
 }
 
-// False: the connection is refused, by few system calls.
-bool HttpServer::Impl::take(int descriptor) {
+// Refuses by few system calls.
+HttpServer::Impl::Taken HttpServer::Impl::take(int descriptor) {
   constexpr std::chrono::milliseconds kPause(10);  // between two that give way to their own client
   const Steady::time_point now = Steady::now();
   const auto client = clients.find(client_of(descriptor));
@@ -146,12 +151,12 @@ bool HttpServer::Impl::take(int descriptor) {
   if (has_place) {
     HttpSocket taken(io, descriptor, tls);
     std::make_shared<HttpConnection>(shared_from_this(), std::move(taken))->begin();
-    return true;
+    return is_full || client_has_most ? Taken::InPlaceOfAnother : Taken::Accepted;
   }
   ++service->metrics().num_refused;
   if (client_has_most && !client->second.may_be_told(now)) {
     reset(descriptor);
-    return false;
+    return Taken::Refused;
   }
   if (tls == nullptr) {  // else nothing can be said before the handshake
     const Reply reply = client_has_most
@@ -159,9 +164,12 @@ bool HttpServer::Impl::take(int descriptor) {
                             : error_reply(503, "too many connections; try again");
     const std::string text = http_head(reply, {}, false, false) + reply.body;
     send(descriptor, text.data(), text.size(), MSG_NOSIGNAL | MSG_DONTWAIT);
+    // The kernel resets a connection with unread bytes, and the client may lose the reply.
+    std::array<char, 16384> request;
+    recv(descriptor, request.data(), request.size(), MSG_DONTWAIT);
   }
   ::close(descriptor);
-  return false;
+  return Taken::Refused;
 }
 
 void HttpServer::Impl::wait_for_signal(const std::function<void(int)>& on_signal) {

@@ -34,6 +34,10 @@ class LoadRace {
       later_ = 0;
       visit_left(all);
     }
+    for (TuneLoadFinding& finding : result_.findings) {
+      finding.is_cut_short =
+          result_.is_cut_short && !finding.is_dropped && finding.trial.num_requests < all;
+    }
     order();
     return std::move(result_);
   }
@@ -44,7 +48,7 @@ class LoadRace {
     for (TuneLoadFinding& finding : result_.findings) {
       if (!finding.is_dropped) left.push_back(&finding);
     }
-    planned_ = static_cast<double>(left.size() * num_requests);
+    plan(static_cast<double>(left.size() * num_requests));
     for_each_index(left.size(), options_.num_jobs, [&](std::size_t i) {
       TuneLoadFinding& finding = *left[i];
       std::size_t size = num_requests;
@@ -55,6 +59,7 @@ class LoadRace {
       if (trial->attainment >= options_.attainment && trial->can_be_longer &&
           trial->good.size() < least) {
         const std::size_t longer = std::max(least, size) * 5 / 4 + 1;
+        plan(static_cast<double>(longer));
         if (std::optional<TuneTrial> second = run_trial(finding.setting, longer)) {
           trial = std::move(second);
           size = longer;
@@ -64,6 +69,11 @@ class LoadRace {
       finding.is_within = trial->attainment >= options_.attainment;
       finding.trial = std::move(*trial);
     });
+  }
+
+  void plan(double num_requests) {
+    const std::lock_guard lock(mutex_);
+    planned_ += num_requests;
   }
 
   // nullopt: the search is over.
@@ -90,7 +100,7 @@ class LoadRace {
     result_.num_simulated += trial.num_simulated;
     const auto asked = static_cast<double>(num_requests);
     num_asked_ += asked;
-    planned_ = std::max(planned_ - asked, 0.0);
+    planned_ -= asked;
     if (!options_.report) return;
     const double per_asked = static_cast<double>(result_.num_simulated) / num_asked_;
     options_.report({result_.num_trials, result_.num_simulated, (planned_ + later_) * per_asked,
@@ -151,6 +161,7 @@ class LoadRace {
     std::vector<TuneLoadFinding>& findings = result_.findings;
     const auto is_before = [this](const TuneLoadFinding& a, const TuneLoadFinding& b) {
       if (a.is_within != b.is_within) return a.is_within;
+      if (a.is_cut_short != b.is_cut_short) return b.is_cut_short;
       if (a.is_dropped != b.is_dropped) return b.is_dropped;
       if (!a.is_within) return a.trial.attainment > b.trial.attainment;
       const double figure_a = figure(a);
@@ -162,7 +173,7 @@ class LoadRace {
     const TuneLoadFinding lowest = findings.front();
     for (TuneLoadFinding& finding : findings) {
       finding.is_equal_to_best =
-          finding.is_within && !finding.is_dropped &&
+          finding.is_within && !finding.is_dropped && !finding.is_cut_short &&
           (finding.setting == lowest.setting || !is_surely_better(lowest, finding));
     }
     std::stable_sort(findings.begin(), findings.end(),

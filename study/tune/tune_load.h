@@ -17,11 +17,14 @@ struct TuneLoadFinding {
   TuneTrial trial;
   bool is_within = false;   // enough requests are good
   bool is_dropped = false;  // after the short trial
+  // The search ended before the setting served all requests.
+  bool is_cut_short = false;
   bool is_equal_to_best = false;
 };
 
 struct TuneLoadResult {
   // First the best; then its equals, others within the SLO by the goal, and those outside of it.
+  // Those that were cut short come behind others within the SLO, and equal none.
   std::vector<TuneLoadFinding> findings;
   std::size_t num_trials = 0;
   std::size_t num_simulated = 0;

@@ -12,8 +12,8 @@ namespace metronome {
 
 // Runs at least `num_requests` requests at a load, or all if there are fewer. Called from several
 // threads, but for one setting from one thread at a time. For the same load and `num_requests`,
-// every setting must serve the same requests. Throws Interrupted (core/base/command_errors.h) to end
-// the search with what it has found.
+// every setting must serve the same requests. Throws Interrupted (core/base/command_errors.h) to
+// end the search with what it has found.
 using TuneRunFn =
     std::function<TuneTrial(std::size_t setting, double load, std::size_t num_requests)>;
 

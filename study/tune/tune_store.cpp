@@ -134,11 +134,11 @@ void TuneStore::add(const std::string& id, const TuneTrial& trial) {
   entries_.insert_or_assign(Key{id, trial.load, trial.num_requests}, Entry{trial, true});
 }
 
-std::string TuneStore::text() const {
+std::string TuneStore::text(bool all) const {
   const std::lock_guard lock(mutex_);
   std::string text;
   for (const auto& [key, entry] : entries_) {
-    if (entry.is_used) text += to_json(std::get<0>(key), entry.trial).dump() + "\n";
+    if (all || entry.is_used) text += to_json(std::get<0>(key), entry.trial).dump() + "\n";
   }
   return text;
 }

@@ -23,8 +23,9 @@ class TuneStore {
   void add(const std::string& id, const TuneTrial& trial);
 
   std::size_t num_reused() const { return num_reused_; }
-  // One line of JSON for each trial that was found or added.
-  std::string text() const;
+  // One line of JSON for each trial that was found or added; `all`: and for the others that were
+  // read, which a search that goes on may need.
+  std::string text(bool all) const;
 
  private:
   using Key = std::tuple<std::string, double, std::size_t>;

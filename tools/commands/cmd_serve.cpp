@@ -235,7 +235,8 @@ HttpLimits fitting_limits(HttpLimits limits) {
   const std::int64_t most = std::max<std::int64_t>(num_files - kOtherFiles, 1);
   if (limits.max_connections <= most) return limits;
   std::cerr << "warning: the process may open " << num_files << " files, so that it takes " << most
-            << " connections and not " << limits.max_connections << "; raise `ulimit -Hn`\n";
+            << " connections and not " << limits.max_connections
+            << ", at most half of them from one address; raise `ulimit -Hn`\n";
   limits.max_connections = most;
   limits.max_client_connections =
       std::min(limits.max_client_connections, std::max<std::int64_t>(most / 2, 1));

@@ -319,13 +319,14 @@ void print_yaml(std::ostream& out, const Scenario& winner) {
 // The answer of a search, ready to print and write.
 struct Answer {
   std::size_t best = 0;  // setting
+  bool is_known = true;  // false: the search was cut short and nothing can be said of the best
   std::string table;
   std::string error;   // one line: why there is no best; empty: there is one
   std::string advice;  // with it: what would help; may be empty
   Json settings_json = Json::array();
 };
 
-constexpr const char* kNothingFound = "the search ended before any setting was known";
+constexpr const char* kNothingFound = "the search ended before it found a setting";
 
 Answer best_capacity(TuneWork& search) {
   const TunedSettings settings = search.settings();
@@ -345,6 +346,7 @@ Answer best_capacity(TuneWork& search) {
     answer.settings_json.push_back(std::move(entry));
   }
   if (best.is_cut_short && best.best_trial() == nullptr) {
+    answer.is_known = false;
     answer.error = kNothingFound;
   } else if (is_of_no_use(best, settings)) {
     answer.advice = no_use_text(best, settings);
@@ -371,7 +373,8 @@ Answer best_at_load(TuneWork& search, double load, std::string_view goal_name,
   for (const TuneLoadFinding& finding : result.findings) {
     answer.settings_json.push_back(to_json(finding, settings));
   }
-  if (best.trial.good.empty()) {
+  if (result.is_cut_short && !best.is_within) {
+    answer.is_known = false;
     answer.error = kNothingFound;
   } else if (!best.is_within) {
     const SloConfig& slo = settings.scenarios[best.setting]->slo;
@@ -514,22 +517,23 @@ int tune_command(const Arguments& arguments) {
   std::string length_note;
   const Scenario fitting = search.with_fitting_length(answer.best, length_note);
   folder.write(kTuneFile, json_text);
-  folder.write(kBestFile, scenario_text(winner));
+  if (answer.is_known) folder.write(kBestFile, scenario_text(winner));
   folder.write(kTrialsFile, search.trials_text());
   folder.commit();
   if (options.wants_json) std::cout << json_text;
   text << answer.table;
   print_work(text, options, search);
+  const bool is_interrupted = search.is_over() && interrupting_signal() != 0;
   if (!answer.advice.empty()) text << '\n' << answer.advice;
   if (answer.error.empty()) {
     text << "\nbest: " << printable(candidates.names[answer.best]) << '\n';
     print_yaml(text, fitting);
     print_flags(text, fitting, length_note);
     text << "\nresults: " << printable(out) << '\n';
-  } else if (interrupting_signal() == 0) {
+  } else if (!is_interrupted) {
     throw std::runtime_error(answer.error + "; see " + printable(out));
   }
-  if (interrupting_signal() == 0) return kExitDone;
+  if (!is_interrupted) return kExitDone;
   std::cerr << "metronome: interrupted; the trials so far are in " << printable(out)
             << ", and the same command continues from there\n";
   return kExitSignal + interrupting_signal();

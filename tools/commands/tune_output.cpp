@@ -59,6 +59,7 @@ Json to_json(const TuneTrial& trial, const Scenario& scenario) {
 
 std::string load_note(const TuneLoadResult& result, std::size_t place) {
   const TuneLoadFinding& finding = result.findings[place];
+  if (finding.is_cut_short) return "not finished";
   if (!finding.is_within) return "outside the SLO";
   if (place == 0) {
     const auto num_equal =
@@ -203,6 +204,7 @@ Json to_json(const TuneLoadFinding& finding, const TunedSettings& settings) {
   Json entry = {{"setting", settings.names[finding.setting]},
                 {"is_within_slo", finding.is_within},
                 {"is_dropped", finding.is_dropped},
+                {"is_cut_short", finding.is_cut_short},
                 {"is_equal_to_best", finding.is_equal_to_best}};
   if (!finding.trial.good.empty()) {
     entry["limit"] = finding.is_within ? "-"

@@ -1,5 +1,6 @@
 #include "tools/commands/tune_work.h"
 
+#include "core/base/command_errors.h"
 #include "core/base/number_text.h"
 #include "core/config/config_reader.h"
 #include "study/tune/tune_limit.h"
@@ -39,7 +40,13 @@ TuneRunFn TuneWork::run_fn() {
       ++num_trials_;
       return *known;
     }
-    TuneTrial trial = runs_[setting]->run(load, num_requests);
+    TuneTrial trial;
+    try {
+      trial = runs_[setting]->run(load, num_requests);
+    } catch (const Interrupted&) {
+      is_over_ = true;
+      throw;
+    }
     trial.num_requests = num_requests;
     ++num_trials_;
     num_simulated_ += trial.num_simulated;
@@ -68,8 +75,8 @@ Scenario TuneWork::with_fitting_length(std::size_t setting, std::string& note) c
 
 bool TuneWork::must_end() {
   const std::chrono::duration<double> elapsed = std::chrono::steady_clock::now() - began_;
-  is_over_ = is_over_ || interrupting_signal() != 0 ||
-             (options_.time_limit_s && elapsed.count() > *options_.time_limit_s);
+  if (interrupting_signal() != 0) is_over_ = true;
+  if (options_.time_limit_s && elapsed.count() > *options_.time_limit_s) is_over_ = true;
   return is_over_;
 }
 

@@ -50,8 +50,8 @@ class TuneWork {
   std::size_t num_reused() const { return store_.num_reused(); }
   std::size_t num_simulated() const { return num_simulated_; }  // requests, of trials not reused
   // Whether the time limit or a signal ended the search.
-  bool is_over() const { return is_over_ || interrupting_signal() != 0; }
-  std::string trials_text() const { return store_.text(); }
+  bool is_over() const { return is_over_; }
+  std::string trials_text() const { return store_.text(is_over_); }
 
  private:
   bool must_end();
@@ -67,7 +67,7 @@ class TuneWork {
   std::chrono::steady_clock::time_point began_;
   std::atomic<std::size_t> num_trials_ = 0;
   std::atomic<std::size_t> num_simulated_ = 0;
-  bool is_over_ = false;
+  std::atomic<bool> is_over_ = false;
 };
 
 }  // namespace metronome

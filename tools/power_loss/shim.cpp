@@ -4,7 +4,7 @@
 // Lines of the journal ($POWER_LOSS_JOURNAL), each one write(2):
 //   D DEVICE INODE        the file has bytes that are not on the disk
 //   D DEVICE INODE NAME   the folder has this new name, which is not on the disk
-//   S DEVICE INODE BYTES  all of the folder's names, or so many bytes of the file, are
+//   S DEVICE INODE BYTES  the disk has so many bytes of the file, or all names of the folder
 #include <dlfcn.h>
 #include <fcntl.h>
 #include <sys/stat.h>
@@ -13,6 +13,7 @@
 
 #include <array>
 #include <atomic>
+#include <cstdarg>
 #include <cstdlib>
 #include <string>
 
@@ -61,6 +62,16 @@ void note_new_name(const char* path) {
   if (::stat(folder.c_str(), &status) == 0) note('D', status, name);
 }
 
+// Opens a file by `real`, which may create it.
+template <class Open>
+int open_by(Open* real, const char* path, int flags, unsigned int mode) {
+  struct stat status;
+  const bool is_new = (flags & O_CREAT) != 0 && ::lstat(path, &status) != 0;
+  const int file = real(path, flags, mode);
+  if (file >= 0 && is_new) note_new_name(path);
+  return file;
+}
+
 __attribute__((constructor)) void open_journal() {
   const char* path = std::getenv("POWER_LOSS_JOURNAL");
   if (path != nullptr) journal = ::open(path, O_WRONLY | O_CREAT | O_APPEND | O_CLOEXEC, 0600);
@@ -69,6 +80,24 @@ __attribute__((constructor)) void open_journal() {
 }  // namespace
 
 extern "C" {
+
+int open(const char* path, int flags, ...) {
+  static auto* const real = next<int(const char*, int, ...)>("open");
+  va_list rest;
+  va_start(rest, flags);
+  const unsigned int mode = (flags & O_CREAT) != 0 ? va_arg(rest, unsigned int) : 0;
+  va_end(rest);
+  return open_by(real, path, flags, mode);
+}
+
+int open64(const char* path, int flags, ...) {
+  static auto* const real = next<int(const char*, int, ...)>("open64");
+  va_list rest;
+  va_start(rest, flags);
+  const unsigned int mode = (flags & O_CREAT) != 0 ? va_arg(rest, unsigned int) : 0;
+  va_end(rest);
+  return open_by(real, path, flags, mode);
+}
 
 ssize_t write(int file, const void* bytes, size_t size) {
   static auto* const real = next<ssize_t(int, const void*, size_t)>("write");

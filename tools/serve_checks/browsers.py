@@ -1,4 +1,4 @@
-"""Pages in a browser call the server: from allowed origins and others, with and without key and TLS.
+"""Pages in a browser call the server: of allowed origins and others, with and without key and TLS.
 
 The page is served at two names of this machine, which are two origins: localhost is allowed,
 127.0.0.1 is not.

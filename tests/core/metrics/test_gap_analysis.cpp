@@ -56,6 +56,21 @@ TEST_CASE("the encoding of images is a part of its own", "[core][gaps]") {
   CHECK(gaps.total() == total);
 }
 
+TEST_CASE("a stall is put down to images where they took longer than the prefill", "[core][gaps]") {
+  for (const TimeNs encode_ns : {7 * kMs, 5 * kMs}) {
+    Bench bench;
+    const RequestId a = bench.run.submit(0, 10);
+    const RequestId b = bench.run.submit(0, 6000);
+    bench.step(0, 10 * kMs, 0, {prefill(a, 0, 10, true)});
+    bench.step(10 * kMs, 30 * kMs, 10 * kMs, {decode(a), prefill(b, 0, 100, false)}, encode_ns);
+    bench.run.end(a, 30 * kMs);
+    const Stall stall = summarize(bench.recorder.finish(), {}).longest_stall;
+    CHECK(stall.cause == (encode_ns > 5 * kMs ? StallCause::Encoding : StallCause::Prefill));
+    CHECK(stall.encode_ns == encode_ns);
+    CHECK(stall.prefill_request == b);
+  }
+}
+
 TEST_CASE("a gap is split among decodes, prefills and the host", "[core][gaps]") {
   Bench bench;
   const RequestId a = bench.run.submit(0, 10);

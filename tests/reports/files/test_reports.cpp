@@ -442,6 +442,15 @@ TEST_CASE("a stall is told in one sentence", "[reports][table]") {
   CHECK(describe_stall(stall) ==
         "412.3 ms at 12.08 s: request 57 waited while 24,150 tokens were prefilled, 6,144 of them "
         "in one chunk of request 91");
+  stall.cause = StallCause::Encoding;
+  stall.encode_ns = 301'200'000;
+  CHECK(describe_stall(stall) ==
+        "412.3 ms at 12.08 s: request 57 waited while images were encoded (301.2 ms) and 24,150 "
+        "tokens were prefilled, 6,144 of them in one chunk of request 91");
+  stall.num_prefill_tokens = 6144;
+  CHECK(describe_stall(stall) ==
+        "412.3 ms at 12.08 s: request 57 waited while images were encoded (301.2 ms) and request "
+        "91 prefilled 6,144 tokens");
   stall.cause = StallCause::Preemption;
   CHECK(describe_stall(stall) ==
         "412.3 ms at 12.08 s: request 57 was preempted and computed again");

@@ -253,6 +253,7 @@ TEST_CASE("a changed record is not executed, and ends its connection", "[serve][
   record[at] = static_cast<char>(record[at] ^ (1 << draw(rng, 0, 7)));
   wire.deliver(record);
   wire.read_to_announced_end();
+  CHECK(wire.wire.read_to_end());
   CHECK(wire.received.empty());
   CHECK(tls.bench.wait_until([&] { return !tls.bench.server.has_connections(); }));
 }
@@ -260,13 +261,16 @@ TEST_CASE("a changed record is not executed, and ends its connection", "[serve][
 TEST_CASE("a handshake that stops half-way, and a client that leaves, end", "[serve][tls]") {
   HttpLimits limits;
   limits.idle_timeout = std::chrono::milliseconds(200);
-  TlsBench tls(limits, 1);
-  TlsWire stalled(tls.bench), streams(tls.bench);
+  TlsBench impatient(limits);
+  TlsWire stalled(impatient.bench);
+  stalled.wire.send(std::string("\x16\x03\x01\x02\x00\x01", 6));
+  CHECK(stalled.wire.read_to_end());
+
+  TlsBench tls({}, 1);
+  TlsWire streams(tls.bench);
   REQUIRE(streams.handshake());
   streams.send(completion(R"("max_tokens": 90000, "stream": true)"));
   REQUIRE(streams.read_until("data: "));
-  stalled.wire.send(std::string("\x16\x03\x01\x02\x00\x01", 6));
-  CHECK(stalled.wire.read_to_end());
   streams.wire.close();
   CHECK(tls.bench.wait_idle());
   CHECK(tls.bench.wait_until([&] { return !tls.bench.server.has_connections(); }));

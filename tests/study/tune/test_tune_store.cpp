@@ -30,12 +30,13 @@ TEST_CASE("a kept trial is the trial", "[tune]") {
     TuneStore store(path);  // no such file
     CHECK_FALSE(store.find("a", trial.load, 400));
     store.add("a", trial);
-    std::ofstream(path) << "not a trial\n" << store.text() << "{\"id\": \"b\"}\n";
+    std::ofstream(path) << "not a trial\n" << store.text(false) << "{\"id\": \"b\"}\n";
   }
   TuneStore store(path);
   CHECK_FALSE(store.find("a", trial.load, 401));
   CHECK_FALSE(store.find("b", trial.load, 400));
-  CHECK(store.text().empty());  // keeps what was asked for
+  CHECK(store.text(false).empty());  // keeps what was asked for
+  CHECK(store.text(true).find(R"("id":"a")") != std::string::npos);
   const std::optional<TuneTrial> kept = store.find("a", trial.load, 400);
   REQUIRE(kept);
   CHECK(store.num_reused() == 1);
@@ -51,5 +52,5 @@ TEST_CASE("a kept trial is the trial", "[tune]") {
   CHECK(std::isnan(kept->run_p99_itl_ms[1]));
   CHECK(kept->misses.itl == 3);
   CHECK(kept->waits.kv_cache == 0.7);
-  CHECK_FALSE(store.text().empty());
+  CHECK(store.text(false) == store.text(true));
 }
