@@ -35,10 +35,14 @@ constexpr double kSameItl = 1.02;
 // What a setting usually takes, in trials: until its capacity is bracketed, found, and measured.
 constexpr double kBracketTrials = 5;
 constexpr double kFindTrials = 4;
+constexpr double kFindAgainTrials = 3;  // on more requests
 constexpr double kFinalTrials = 6.5;
-// Before it is known: how much longer trials become, and of how many settings one more is left.
+constexpr double kKnownTrials = 5.5;  // the same where trials of that length are known
+// Before it is known: how much longer short trials become, and of how many settings one more is
+// left.
 constexpr double kExpectedGrowth = 1.5;
 constexpr double kSettingsPerFinalist = 8;
+constexpr double kNarrowRequests = 8000;  // of a trial with which a band is mostly narrow
 
 struct TimeOver {};
 
@@ -87,23 +91,30 @@ class Race {
     });
     drop(few);
     if (left_.size() > 1) {
-      plan(kFindTrials * static_cast<double>(all), finals(kExpectedGrowth));
+      plan(kFindAgainTrials * static_cast<double>(all), finals(expected_growth()));
       visit_left([&](CapacitySearch& search) { search.find(all, 1.06, kCoarseTolerance); });
       drop(0);
     }
     measure(all);
   }
 
+  double expected_growth() const {
+    return std::clamp(kNarrowRequests / static_cast<double>(options_.num_requests), 1.0,
+                      kExpectedGrowth);
+  }
   // Requests that the phases after the coarse one may ask for.
   double after_coarse() const {
     const auto size = static_cast<double>(options_.num_requests);
     const double num_left = 1 + static_cast<double>(left_.size() - 1) / kSettingsPerFinalist;
     return num_left * size *
-           ((left_.size() > 1 ? kFindTrials : 0) + kExpectedGrowth * kFinalTrials);
+           ((left_.size() > 1 ? kFindAgainTrials : 0) + final_trials(expected_growth()));
+  }
+  static double final_trials(double growth) {
+    return growth > 1 ? growth * kFinalTrials : kKnownTrials;
   }
   // Of the last phase, with trials of `growth` times all requests.
   double finals(double growth) const {
-    return static_cast<double>(left_.size() * options_.num_requests) * growth * kFinalTrials;
+    return static_cast<double>(left_.size() * options_.num_requests) * final_trials(growth);
   }
 
   // Lengthens trials until the band of the best is narrow, and measures who is left on as many.
@@ -113,7 +124,7 @@ class Race {
     double reach = kFirstReach;
     is_alone_ = true;
     plan(0,
-         finals(kExpectedGrowth * static_cast<double>(size) / static_cast<double>(num_requests)));
+         finals(expected_growth() * static_cast<double>(size) / static_cast<double>(num_requests)));
     CapacitySearch& first = *searches_[best_left()];
     double widest = kLooseWidth;
     for (bool grows = true; grows;) {
@@ -133,6 +144,7 @@ class Race {
     is_alone_ = false;
     do {
       plan(static_cast<double>(size) * kFinalTrials, 0);
+      planned_[best_left()] = static_cast<double>(size) * kKnownTrials / 2;
       visit_left([&](CapacitySearch& search) {
         search.find(size, 1.03, options_.tolerance);
         search.add_band(reach);
