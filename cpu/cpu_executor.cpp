@@ -139,7 +139,9 @@ void CpuExecutor::run_pass(Pass& pass, StepResult& result) {
   }
   model_.forward(batch, kv_, logits_, poll_);
   sample(batch, result);
-  if (drafts_.drafter != nullptr) draft(pass, batch, result);
+  if (drafts_.drafter != nullptr) {
+    propose_drafts(drafts_, batch, pass.chunks, *requests_, texts_, result, poll_);
+  }
 }
 
 // Read only now, as the previous pass may have sampled one of the tokens.
@@ -209,30 +211,6 @@ std::int32_t CpuExecutor::sample_sequence(const ForwardBatch& batch, std::size_t
     result.logprobs.push_back(std::move(sampled.logprobs));
   }
   return num_sampled;
-}
-
-void CpuExecutor::draft(const Pass& pass, const ForwardBatch& batch, StepResult& result) {
-  num_wanted_.clear();
-  for (std::size_t s = 0; s < batch.requests.size(); ++s) {
-    texts_[batch.requests[s]].drafts.clear();
-    num_wanted_.push_back(num_wanted_drafts(pass.chunks[s], batch.requests[s]));
-  }
-  drafts_.drafter->propose(batch, num_wanted_, texts_, poll_);
-  if (!drafts_.drafter->may_find_fewer()) return;
-  for (std::size_t s = 0; s < batch.requests.size(); ++s) {
-    if (!pass.chunks[s].samples_token) continue;
-    const std::vector<TokenId>& drafts = texts_[batch.requests[s]].drafts;
-    result.num_proposed.push_back(static_cast<std::int32_t>(drafts.size()));
-  }
-}
-
-// None for a request that has all its tokens. No draft lies behind max_model_len.
-std::int32_t CpuExecutor::num_wanted_drafts(const DraftChunk& chunk, RequestId id) {
-  const Request& request = (*requests_)[id];
-  if (chunk.num_next == 0 || request.has_ended()) return 0;
-  const auto num_known = static_cast<std::int32_t>(texts_[id].token_ids.size());
-  if (num_known >= request.num_prompt_tokens + request.max_output_tokens) return 0;
-  return std::clamp(drafts_.max_model_len - num_known, 0, chunk.num_next);
 }
 
 }  // namespace metronome

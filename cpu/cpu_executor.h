@@ -12,7 +12,6 @@
 #include "core/engine/executor.h"
 #include "core/engine/sampling.h"
 #include "core/run/draft_batch.h"
-#include "core/run/drafter.h"
 #include "core/run/forward_batch.h"
 #include "core/run/request_texts.h"
 #include "cpu/image_store.h"
@@ -21,22 +20,11 @@
 
 namespace metronome {
 
-// The source of an executor's drafts.
-struct DraftSource {
-  Drafter* drafter = nullptr;  // nullptr: there are none
-  std::int32_t max_model_len = 0;
-};
-
 // Steps are computed in collect(), as computing them earlier would need the same processors as the
 // host. With async_depth 2 the next step is planned before the tokens of this one are known, as on
 // a GPU. An exception in a step fails the step, with its message; the next step runs normally.
 //
-// With a drafter, a decode also computes the logits behind its drafts. Each position takes the
-// token that it would take without drafts: the same logits and the same random number. The first
-// one that is not the draft ends the chunk. For drafts that are not drawn themselves this is
-// rejection sampling as it is defined (Leviathan, Kalman, Matias 2023, section 2.3): a draft is
-// accepted with its probability p, and otherwise the token is distributed as the others are, in
-// proportion to theirs.
+// With a drafter, a decode also computes the logits behind its drafts (core/run/draft_batch.h).
 class CpuExecutor final : public Executor {
  public:
   // All arguments outlive the executor. `clock` is the engine's; steps start and end by it.
@@ -81,8 +69,6 @@ class CpuExecutor final : public Executor {
   void sample(const ForwardBatch& batch, StepResult& result);
   std::int32_t sample_sequence(const ForwardBatch& batch, std::size_t sequence,
                                std::size_t first_row, std::size_t num_rows, StepResult& result);
-  void draft(const Pass& pass, const ForwardBatch& batch, StepResult& result);
-  std::int32_t num_wanted_drafts(const DraftChunk& chunk, RequestId request);
   // The request ended with this step in flight: aborted, stopped, or failed with a step.
   bool has_ended(RequestId request) const { return (*requests_)[request].has_ended(); }
 
@@ -104,9 +90,8 @@ class CpuExecutor final : public Executor {
   RequestTexts texts_;
   // Whose state a slot of the KV store holds, where states are beside the blocks; kNoRequest: free.
   std::vector<RequestId> slot_owners_;
-  ForwardBatch placed_;                   // the pass with its drafts
-  std::vector<std::int32_t> num_wanted_;  // drafts, by sequence of placed_
-  std::vector<float> logits_;             // [num_logit_tokens, vocab_size]
+  ForwardBatch placed_;        // the pass with its drafts
+  std::vector<float> logits_;  // [num_logit_tokens, vocab_size]
   Sampler sampler_;
 };
 

@@ -8,12 +8,23 @@
 namespace metronome {
 namespace {
 
+// At most `most` of them.
 std::span<const BlockId> blocks_of(const std::vector<BlockId>& tables,
-                                   const std::vector<std::int32_t>& starts, std::size_t sequence) {
+                                   const std::vector<std::int32_t>& starts, std::size_t sequence,
+                                   std::size_t most) {
   if (tables.empty()) return {};
   const auto begin = static_cast<std::size_t>(starts[sequence]);
   const auto end = static_cast<std::size_t>(starts[sequence + 1]);
-  return std::span(tables).subspan(begin, end - begin);
+  return std::span(tables).subspan(begin, std::min(end - begin, most));
+}
+
+// None for a request that has all its tokens. No draft lies behind max_model_len.
+std::int32_t num_wanted_drafts(const DraftChunk& chunk, const Request& request,
+                               const RequestTexts::Text& text, std::int32_t max_model_len) {
+  if (chunk.num_next == 0 || request.has_ended()) return 0;
+  const auto num_known = static_cast<std::int32_t>(text.token_ids.size());
+  if (num_known >= request.num_prompt_tokens + request.max_output_tokens) return 0;
+  return std::clamp(max_model_len - num_known, 0, chunk.num_next);
 }
 
 }  // namespace
@@ -32,7 +43,7 @@ void note_drafts(const StepPlan& plan, const ForwardPass& pass, const RequestTab
 }
 
 void place_drafts(const ForwardBatch& planned, std::span<const DraftChunk> chunks,
-                  RequestTexts& texts, ForwardBatch& batch) {
+                  RequestTexts& texts, ForwardBatch& batch, std::int32_t block_size) {
   batch.clear();
   for (std::size_t s = 0; s < chunks.size(); ++s) {
     std::int32_t begin = planned.positions[static_cast<std::size_t>(planned.query_start[s])];
@@ -46,9 +57,31 @@ void place_drafts(const ForwardBatch& planned, std::span<const DraftChunk> chunk
       end = begin + num_logits;
     }
     METRONOME_CHECK(end <= planned.context_lens[s], "a decode ends no later than planned");
+    const std::size_t most =
+        block_size == 0 ? SIZE_MAX : static_cast<std::size_t>(ceil_div(end, block_size));
     batch.append(planned.requests[s], begin, end,
-                 blocks_of(planned.block_tables, planned.table_start, s),
-                 blocks_of(planned.window_block_tables, planned.window_table_start, s), num_logits);
+                 blocks_of(planned.block_tables, planned.table_start, s, most),
+                 blocks_of(planned.window_block_tables, planned.window_table_start, s, most),
+                 num_logits);
+  }
+}
+
+void propose_drafts(const DraftSource& source, const ForwardBatch& batch,
+                    std::span<const DraftChunk> chunks, const RequestTable& requests,
+                    RequestTexts& texts, StepResult& result, const Drafter::PollFn& poll) {
+  std::vector<std::int32_t> num_wanted;
+  for (std::size_t s = 0; s < batch.requests.size(); ++s) {
+    const RequestId id = batch.requests[s];
+    RequestTexts::Text& text = texts[id];
+    text.drafts.clear();
+    num_wanted.push_back(num_wanted_drafts(chunks[s], requests[id], text, source.max_model_len));
+  }
+  source.drafter->propose(batch, num_wanted, texts, poll);
+  if (!source.drafter->may_find_fewer()) return;
+  for (std::size_t s = 0; s < batch.requests.size(); ++s) {
+    if (!chunks[s].samples_token) continue;
+    const std::vector<TokenId>& drafts = texts[batch.requests[s]].drafts;
+    result.num_proposed.push_back(static_cast<std::int32_t>(drafts.size()));
   }
 }
 

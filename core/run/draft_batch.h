@@ -1,4 +1,10 @@
 // Passes that verify drafts. Their tokens are known only when they are computed.
+//
+// Each position takes the token that it would take without drafts: the same logits and the same
+// random number. The first one that is not the draft ends the chunk. For drafts that are not drawn
+// themselves this is rejection sampling as it is defined (Leviathan, Kalman, Matias 2023, section
+// 2.3): a draft is accepted with its probability p, and otherwise the token is distributed as the
+// others are, in proportion to theirs.
 #pragma once
 
 #include <cstdint>
@@ -6,10 +12,17 @@
 #include <vector>
 
 #include "core/engine/step_plan.h"
+#include "core/run/drafter.h"
 #include "core/run/forward_batch.h"
 #include "core/run/request_texts.h"
 
 namespace metronome {
+
+// The source of an executor's drafts.
+struct DraftSource {
+  Drafter* drafter = nullptr;  // nullptr: there are none
+  std::int32_t max_model_len = 0;
+};
 
 // A chunk of a plan whose policy plans drafts.
 struct DraftChunk {
@@ -26,8 +39,16 @@ void note_drafts(const StepPlan& plan, const ForwardPass& pass, const RequestTab
 
 // Makes `batch` of the pass as it was planned. A decode begins at the request's last known token,
 // as the plan counts drafts in flight as accepted, and computes the drafts that there are. All its
-// tokens have logits. Requires that the steps before have been computed.
+// tokens have logits. Requires that the steps before have been computed. With a `block_size` a
+// sequence has no blocks behind its context; 0: those that were planned.
 void place_drafts(const ForwardBatch& planned, std::span<const DraftChunk> chunks,
-                  RequestTexts& texts, ForwardBatch& batch);
+                  RequestTexts& texts, ForwardBatch& batch, std::int32_t block_size = 0);
+
+// After the tokens of a pass are sampled: replaces the drafts of its requests by those for their
+// next decodes. Adds to StepResult::num_proposed where the drafter may find fewer. `batch` is as of
+// place_drafts(), and `requests` are the engine's.
+void propose_drafts(const DraftSource& source, const ForwardBatch& batch,
+                    std::span<const DraftChunk> chunks, const RequestTable& requests,
+                    RequestTexts& texts, StepResult& result, const Drafter::PollFn& poll = {});
 
 }  // namespace metronome

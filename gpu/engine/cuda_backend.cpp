@@ -7,6 +7,7 @@
 
 #include "core/base/error.h"
 #include "core/run/computed_run.h"
+#include "core/run/drafter.h"
 #include "core/run/workload_input.h"
 #include "core/scenario/engine_setup.h"
 #include "gpu/engine/cuda_executor.h"
@@ -46,7 +47,9 @@ class CudaRun final : public PreparedRun {
       : scenario_(scenario),
         source_(std::move(source)),
         limits_(limits),
-        loaded_(std::move(loaded)) {
+        loaded_(std::move(loaded)),
+        drafter_(NgramLookup(scenario.speculative.prompt_lookup_min,
+                             scenario.speculative.prompt_lookup_max)) {
     model = source_.config;
     weights_text = source_.text;
     warning = source_.warning;
@@ -77,13 +80,13 @@ class CudaRun final : public PreparedRun {
                  const ProgressFn& progress) override {
     const std::unique_ptr<DeviceEngine> engine = take_engine();
     const WorkloadInput input(workload, scenario_.seed, model.vocab_size, sampling_);
-    CudaExecutor executor(*engine, input, clock);
+    CudaExecutor executor(*engine, input, clock, draft_source());
     return run_workload(setup, executor, clock, workload, sinks, progress, 1);
   }
 
   void serve(RequestFeed& feed, Clock& clock, std::span<EventSink* const> sinks) override {
     const std::unique_ptr<DeviceEngine> engine = take_engine();
-    CudaExecutor executor(*engine, feed, clock);
+    CudaExecutor executor(*engine, feed, clock, draft_source());
     serve_requests(setup, executor, clock, feed, sinks);
   }
 
@@ -94,10 +97,16 @@ class CudaRun final : public PreparedRun {
     return std::move(engine_);
   }
 
+  DraftSource draft_source() {
+    if (setup.scheduler.vllm.num_speculative_tokens == 0) return {};
+    return {.drafter = &drafter_, .max_model_len = setup.max_model_len};
+  }
+
   Scenario scenario_;
   ModelSource source_;
   PassLimits limits_;
   std::shared_ptr<LoadedModel> loaded_;
+  NgramDrafter drafter_;
   SamplingParams sampling_;
   std::unique_ptr<DeviceEngine> engine_;
 };
@@ -119,17 +128,23 @@ class CudaBackend final : public Backend {
   std::shared_ptr<LoadedModel> loaded_ = std::make_shared<LoadedModel>();
 };
 
-// Kernels for decodes take one token of each request. Those for prompts could take several, but
-// give other bits.
-void refuse_drafts(const Scenario& scenario) {
+// Kernels for decodes take one token of each request. Drafts are verified by those for prompts.
+void check_drafts(const Scenario& scenario) {
   if (!scenario.speculative.is_on()) return;
-  fail_config(scenario.location_of("speculative.method"), "speculative.method",
-              "a decode on the GPU is one token, so no drafts are verified; allowed: none, or "
-              "--backend=cpu or sim");
+  if (scenario.speculative.method != SpeculativeMethod::Ngram) {
+    fail_config(scenario.location_of("speculative.method"), "speculative.method",
+                "only drafts of a lookup are verified on the GPU; allowed: none, ngram, or "
+                "--backend=cpu or sim");
+  }
+  if (scenario.backends.get<CudaConfig>().invariance != Invariance::Full) {
+    fail_config(scenario.location_of("cuda.invariance"), "cuda.invariance",
+                "drafts are verified by the kernels of prompts, which give a decode's bits only "
+                "with full; allowed: full, or speculative.method none");
+  }
 }
 
 std::unique_ptr<PreparedRun> CudaBackend::prepare(const Scenario& scenario) try {
-  refuse_drafts(scenario);
+  check_drafts(scenario);
   const GpuInfo& gpu = this->gpu(scenario.backends.get<CudaConfig>().device);
   ModelSource source = find_model_source(scenario);
   const ModelConfig model = source.config;

@@ -10,8 +10,10 @@
 
 namespace metronome {
 
-CudaExecutor::CudaExecutor(DeviceEngine& engine, const RequestInput& input, const Clock& clock)
+CudaExecutor::CudaExecutor(DeviceEngine& engine, const RequestInput& input, const Clock& clock,
+                           const DraftSource& drafts)
     : engine_(engine),
+      drafts_(drafts),
       texts_(input, engine.model().config().eos_token_ids),
       timer_(clock),
       tokens_(static_cast<std::size_t>(engine.padding_sample()) * sizeof(std::int32_t)) {
@@ -28,7 +30,8 @@ CudaExecutor::CudaExecutor(DeviceEngine& engine, const RequestInput& input, cons
 CudaExecutor::~CudaExecutor() { cudaStreamSynchronize(engine_.stream()); }
 
 void CudaExecutor::launch(const StepPlan& plan, const RequestTable& requests, TimeNs) {
-  METRONOME_CHECK(num_launched_ - num_collected_ < kMaxInFlight, "too many steps in flight");
+  METRONOME_CHECK(num_launched_ - num_collected_ < (drafts_.drafter ? 1 : kMaxInFlight),
+                  "too many steps in flight");
   const ProfileRange range("launch");
   const auto slot = static_cast<std::size_t>(num_launched_++) % steps_.size();
   Step& step = steps_[slot];
@@ -70,18 +73,39 @@ void CudaExecutor::begin(Step& step) {
 void CudaExecutor::launch_pass(Step& step, const ForwardPass& range, const RequestTable& requests) {
   if (step.passes.size() == step.num_passes) step.passes.emplace_back();
   Pass& pass = step.passes[step.num_passes];
-  const auto block_size = static_cast<std::int32_t>(engine_.kv().shape().block_size);
-  flatten_pass(cut_, range, requests, block_size, pass.batch);
+  const std::span<const ScheduledChunk> chunks = place(range, requests, pass);
   if (pass_hook_) pass_hook_(pass.batch);
   ++step.num_passes;
   look_up_tokens(pass.batch);
-  const std::span<const ScheduledChunk> chunks(cut_.chunks.data() + range.begin,
-                                               static_cast<std::size_t>(range.end - range.begin));
   engine_.lay_out(pass.batch, chunks, pass.device);
   fill_sample_rows(step, pass);
   begin(step);
   engine_.enqueue(pass.device);
   if (wants_logits(pass.batch)) copy_logits(pass);
+}
+
+// Makes the batch of a pass. Returns its chunks; a decode with drafts is one of a prompt.
+std::span<const ScheduledChunk> CudaExecutor::place(const ForwardPass& range,
+                                                    const RequestTable& requests, Pass& pass) {
+  const auto block_size = static_cast<std::int32_t>(engine_.kv().shape().block_size);
+  const std::span<const ScheduledChunk> chunks(cut_.chunks.data() + range.begin,
+                                               static_cast<std::size_t>(range.end - range.begin));
+  if (drafts_.drafter == nullptr) {
+    flatten_pass(cut_, range, requests, block_size, pass.batch);
+    return chunks;
+  }
+  flatten_pass(cut_, range, requests, block_size, planned_);
+  note_drafts(cut_, range, requests, pass.chunks);
+  place_drafts(planned_, pass.chunks, texts_, pass.batch, block_size);
+  placed_.assign(chunks.begin(), chunks.end());
+  for (std::size_t s = 0; s < placed_.size(); ++s) {
+    ScheduledChunk& chunk = placed_[s];
+    const auto first_token = static_cast<std::size_t>(pass.batch.query_start[s]);
+    chunk.first_position = pass.batch.positions[first_token];
+    chunk.num_tokens = pass.batch.context_lens[s] - chunk.first_position;
+    if (chunk.num_tokens > 1) chunk.kind = ChunkKind::Prefill;
+  }
+  return placed_;
 }
 
 void CudaExecutor::look_up_tokens(ForwardBatch& batch) {
@@ -101,6 +125,8 @@ TokenId CudaExecutor::token_at(RequestId request, const RequestTexts::Text& text
   if (static_cast<std::size_t>(position) < text.token_ids.size()) {
     return text.token_ids[static_cast<std::size_t>(position)];
   }
+  const std::size_t draft = static_cast<std::size_t>(position) - text.token_ids.size();
+  if (draft < text.drafts.size()) return text.drafts[draft];
   const bool is_in_flight =
       index(request) < pending_.size() && pending_[index(request)].position == position;
   if (is_in_flight) return TokenId{-1 - pending_[index(request)].sample};
@@ -124,12 +150,12 @@ void CudaExecutor::fill_sample_rows(Step& step, Pass& pass) {
       pass.device.arrays.view<SampleRow>(pass.device.arrays.sample_rows);
   const std::size_t num_rows = batch.logit_tokens.size();
   METRONOME_CHECK(step.num_rows + static_cast<std::int32_t>(num_rows) <= engine_.sample_region(),
-                  "a step samples at most twice for a sequence");
+                  "a step samples at most twice for a sequence, and for its drafts");
   for (std::size_t i = 0; i < num_rows; ++i) {
-    const auto sequence = static_cast<std::size_t>(batch.sequence_of(batch.logit_tokens[i]));
-    const RequestId request = batch.requests[sequence];
+    const std::int32_t token = batch.logit_tokens[i];
+    const RequestId request = batch.requests[static_cast<std::size_t>(batch.sequence_of(token))];
     const SamplingParams& sampling = texts_[request].sampling;
-    const std::int32_t position = batch.context_lens[sequence];
+    const std::int32_t position = batch.positions[static_cast<std::size_t>(token)] + 1;
     const std::int32_t out = step.first_row + step.num_rows++;
     rows[i] = {.temperature = sampling.temperature,
                .top_p = sampling.top_p,
@@ -172,6 +198,9 @@ const StepResult& CudaExecutor::collect() {
   result.sampled_tokens.clear();
   result.ends_request.clear();
   result.logprobs.clear();
+  result.num_accepted.clear();
+  result.num_verified.clear();
+  result.num_proposed.clear();
   const StepTimer::Times times = timer_.wait();
   result.started_at = times.started_at;
   result.finished_at = times.finished_at;
@@ -180,21 +209,56 @@ const StepResult& CudaExecutor::collect() {
 }
 
 void CudaExecutor::take_tokens(Step& step) {
+  StepResult& result = step.result;
   const auto* tokens = reinterpret_cast<const std::int32_t*>(tokens_.data()) + step.first_row;
-  for (std::size_t p = 0; p < step.num_passes && !step.result.failed; ++p) {
+  for (std::size_t p = 0; p < step.num_passes && !result.failed; ++p) {
     const Pass& pass = step.passes[p];
-    for (std::size_t row = 0; row < pass.batch.logit_tokens.size(); ++row) {
-      take_token(pass, row, *tokens++, step.result);
+    const ForwardBatch& batch = pass.batch;
+    const std::vector<std::int32_t>& rows = batch.logit_tokens;
+    for (std::size_t row = 0; row < rows.size() && !result.failed;) {
+      const auto sequence = static_cast<std::size_t>(batch.sequence_of(rows[row]));
+      std::size_t end = row + 1;
+      while (end < rows.size() && rows[end] < batch.query_start[sequence + 1]) ++end;
+      const std::int32_t num_taken = take_sequence(pass, row, end - row, tokens + row, result);
+      if (drafts_.drafter != nullptr) {
+        const bool is_verified = !has_ended(batch.requests[sequence]);
+        result.num_accepted.push_back(num_taken - 1);
+        result.num_verified.push_back(is_verified ? static_cast<std::int32_t>(end - row) - 1 : 0);
+      }
+      row = end;
+    }
+    tokens += rows.size();
+    if (drafts_.drafter != nullptr && !result.failed) {
+      propose_drafts(drafts_, batch, pass.chunks, *requests_, texts_, result);
     }
   }
 }
 
-void CudaExecutor::take_token(const Pass& pass, std::size_t row, std::int32_t token,
-                              StepResult& result) {
-  const auto sequence =
-      static_cast<std::size_t>(pass.batch.sequence_of(pass.batch.logit_tokens[row]));
+// Returns the number of tokens: one, and one for each draft that is accepted.
+std::int32_t CudaExecutor::take_sequence(const Pass& pass, std::size_t first_row,
+                                         std::size_t num_rows, const std::int32_t* tokens,
+                                         StepResult& result) {
+  const ForwardBatch& batch = pass.batch;
+  std::int32_t num_taken = 0;
+  bool goes_on = true;
+  for (std::size_t i = 0; goes_on; ++i) {
+    const std::int32_t token = batch.logit_tokens[first_row + i];
+    const TokenId sampled = take_token(pass, first_row + i, tokens[i], result);
+    if (result.failed) return num_taken;
+    ++num_taken;
+    const RequestId request = batch.requests[static_cast<std::size_t>(batch.sequence_of(token))];
+    goes_on = i + 1 < num_rows && !has_ended(request) &&
+              batch.token_ids[static_cast<std::size_t>(token) + 1] == sampled;
+  }
+  return num_taken;
+}
+
+TokenId CudaExecutor::take_token(const Pass& pass, std::size_t row, std::int32_t token,
+                                 StepResult& result) {
+  const std::int32_t row_token = pass.batch.logit_tokens[row];
+  const auto sequence = static_cast<std::size_t>(pass.batch.sequence_of(row_token));
   const RequestId request = pass.batch.requests[sequence];
-  const std::int32_t position = pass.batch.context_lens[sequence];
+  const std::int32_t position = pass.batch.positions[static_cast<std::size_t>(row_token)] + 1;
   RequestTexts::Text& text = texts_[request];
   const auto vocab_size = static_cast<std::size_t>(engine_.model().config().vocab_size);
   std::vector<TokenLogprob> logprobs;
@@ -205,7 +269,7 @@ void CudaExecutor::take_token(const Pass& pass, std::size_t row, std::int32_t to
       result.failed = true;
       result.error = "a logit of request " + std::to_string(index(request)) + " at position " +
                      std::to_string(position) + " is not finite";
-      return;
+      return sampled;
     }
     sampled = TokenId{token};
     // Only these have the logits copied from the device.
@@ -213,7 +277,7 @@ void CudaExecutor::take_token(const Pass& pass, std::size_t row, std::int32_t to
       return std::span(reinterpret_cast<const float*>(pass.logits.data()) + row * vocab_size,
                        vocab_size);
     };
-    if (logits_sink_) logits_sink_(pass.batch, sequence, logits());
+    if (logits_sink_) logits_sink_(pass.batch, sequence, position, logits());
     if (text.sampling.num_logprobs >= 0) {
       logprobs = sampler_.logprobs(logits(), sampled, text.sampling.num_logprobs);
     }
@@ -224,6 +288,7 @@ void CudaExecutor::take_token(const Pass& pass, std::size_t row, std::int32_t to
   result.sampled_tokens.push_back(sampled);
   result.ends_request.push_back(texts_.ends_request(request, sampled) ? 1 : 0);
   result.logprobs.push_back(std::move(logprobs));
+  return sampled;
 }
 
 }  // namespace metronome

@@ -11,6 +11,7 @@
 #include "core/engine/clock.h"
 #include "core/engine/executor.h"
 #include "core/engine/sampling.h"
+#include "core/run/draft_batch.h"
 #include "core/run/forward_batch.h"
 #include "core/run/request_texts.h"
 #include "gpu/engine/device_engine.h"
@@ -24,10 +25,16 @@ namespace metronome {
 //
 // A step with a logit that is not finite fails, and the next step goes on. A failing GPU throws
 // CudaError, because no later step could succeed.
+//
+// With a drafter there is one step in flight. A decode with drafts is computed as a chunk of a
+// prompt is, with logits for all its tokens (core/run/draft_batch.h). With Invariance::Full its
+// bits are those of decodes of one token.
 class CudaExecutor final : public Executor {
  public:
   // All arguments must outlive the executor. `clock` is the engine's: it gives the times of steps.
-  CudaExecutor(DeviceEngine& engine, const RequestInput& input, const Clock& clock);
+  // `drafts` are wanted if and only if the policy plans them.
+  CudaExecutor(DeviceEngine& engine, const RequestInput& input, const Clock& clock,
+               const DraftSource& drafts = {});
   ~CudaExecutor() override;
 
   void launch(const StepPlan& plan, const RequestTable& requests, TimeNs now) override;
@@ -35,9 +42,9 @@ class CudaExecutor final : public Executor {
   void forget_group(std::size_t group) override { texts_.forget_group(group); }
 
   // collect() calls it with the logits of every token that is sampled, for tests and dumps.
-  // batch.context_lens[sequence] is the token's position. Copying the logits costs time.
+  // `position` is the token's. Copying the logits costs time.
   using LogitsFn = std::function<void(const ForwardBatch& batch, std::size_t sequence,
-                                      std::span<const float> logits)>;
+                                      std::int32_t position, std::span<const float> logits)>;
   void set_logits_sink(LogitsFn sink) { logits_sink_ = std::move(sink); }
   // Called before each forward pass is enqueued, for tests. An exception from it fails the step.
   using PassFn = std::function<void(const ForwardBatch& batch)>;
@@ -46,6 +53,7 @@ class CudaExecutor final : public Executor {
  private:
   struct Pass {
     ForwardBatch batch;
+    std::vector<DraftChunk> chunks;  // by sequence, with a drafter
     DevicePass device;
     PinnedBytes logits;  // float32 [num_rows, vocab_size]; used if there is a sink or a report
   };
@@ -65,17 +73,22 @@ class CudaExecutor final : public Executor {
 
   void begin(Step& step);
   void launch_pass(Step& step, const ForwardPass& pass, const RequestTable& requests);
+  std::span<const ScheduledChunk> place(const ForwardPass& range, const RequestTable& requests,
+                                        Pass& pass);
   void look_up_tokens(ForwardBatch& batch);
   TokenId token_at(RequestId request, const RequestTexts::Text& text, std::int32_t position) const;
   bool has_failed_in_flight() const;
   void fill_sample_rows(Step& step, Pass& pass);
   void copy_logits(Pass& pass);
   void take_tokens(Step& step);
-  void take_token(const Pass& pass, std::size_t row, std::int32_t token, StepResult& result);
+  std::int32_t take_sequence(const Pass& pass, std::size_t first_row, std::size_t num_rows,
+                             const std::int32_t* tokens, StepResult& result);
+  TokenId take_token(const Pass& pass, std::size_t row, std::int32_t token, StepResult& result);
   bool wants_logits(const ForwardBatch& batch);
   bool has_ended(RequestId request) const { return (*requests_)[request].has_ended(); }
 
   DeviceEngine& engine_;
+  DraftSource drafts_;
   RequestTexts texts_;
   StepTimer timer_;
   LogitsFn logits_sink_;
@@ -88,6 +101,8 @@ class CudaExecutor final : public Executor {
   std::vector<Pending> pending_;            // by request id
   PinnedBytes tokens_;                      // int32 [samples of DeviceEngine], as on the device
   StepPlan cut_;                            // the plan, cut into passes that fit the device
+  ForwardBatch planned_;                    // a pass of it, before its drafts are placed
+  std::vector<ScheduledChunk> placed_;      // its chunks with the drafts that there are
   Sampler sampler_;
 };
 

@@ -22,6 +22,7 @@ struct DeviceEngineOptions {
   DeviceKvShape kv;
   bool has_window_tables = false;
   std::int32_t max_num_seqs = 1;
+  std::int32_t max_drafts = 0;  // that a decode verifies
   Invariance invariance = Invariance::Chunk;
   bool uses_graphs = true;
   bool launches_early = false;  // EarlyLaunches; needs compute capability 9.0
@@ -68,7 +69,9 @@ class DeviceEngine {
   // sample_region() tokens, one for each step in flight. The entries from padding_sample() on take
   // the tokens that nothing reads.
   std::int32_t* sampled() const { return sampled_.data(); }
-  std::int32_t sample_region() const { return 2 * options_.max_num_seqs; }
+  std::int32_t sample_region() const {
+    return 2 * options_.max_num_seqs * (1 + options_.max_drafts);
+  }
   std::int32_t padding_sample() const { return kSampleSteps * sample_region(); }
   static constexpr std::int32_t kSampleSteps = 3;
 

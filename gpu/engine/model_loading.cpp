@@ -76,6 +76,10 @@ std::string circumstances(const DeviceModel& model, const DeviceEngineOptions& o
                                 "; the findings are " + place + "; allowed: none");
 }
 
+std::int32_t max_drafts_of(const Scenario& scenario) {
+  return scenario.speculative.is_on() ? scenario.speculative.num_speculative_tokens : 0;
+}
+
 }  // namespace
 
 PassLimits pass_limits(const Scenario& scenario, const ModelConfig& model) {
@@ -86,11 +90,14 @@ PassLimits pass_limits(const Scenario& scenario, const ModelConfig& model) {
   const std::int64_t most = std::min<std::int64_t>(
       scenario.backends.get<CudaConfig>().max_pass_tokens, max_num_seqs * max_model_len);
   const std::int64_t bucket = graph_buckets(max_num_seqs).back();
-  const std::int64_t max_tokens = std::max(most, bucket);
-  const std::int64_t max_rows = std::max<std::int64_t>(max_num_seqs, bucket);
+  const std::int64_t decode_tokens = 1 + max_drafts_of(scenario);
+  const std::int64_t max_tokens = std::max({most, bucket, decode_tokens});
+  const std::int64_t max_sequences = std::max<std::int64_t>(max_num_seqs, bucket);
+  const std::int64_t max_rows =
+      std::max(max_sequences, std::min(max_tokens, max_num_seqs * decode_tokens));
   // The last tile of each sequence may have one row only.
   const std::int64_t max_tiles =
-      (max_tokens * (model.n_heads / model.n_kv_heads) + max_rows * (kWgmmaTileRows - 1)) /
+      (max_tokens * (model.n_heads / model.n_kv_heads) + max_sequences * (kWgmmaTileRows - 1)) /
       kWgmmaTileRows;
   return {.max_tokens = static_cast<std::int32_t>(max_tokens),
           .max_rows = static_cast<std::int32_t>(max_rows),
@@ -111,6 +118,7 @@ DeviceEngineOptions engine_options(const Scenario& scenario, const ModelConfig& 
   options.kv.block_size = is_slotted ? limits.max_model_len : scenario.kv_cache.block_size;
   options.has_window_tables = scenario.kv_cache.sliding_window > 0;
   options.max_num_seqs = scenario.engine.max_num_seqs;
+  options.max_drafts = max_drafts_of(scenario);
   options.invariance = scenario.backends.get<CudaConfig>().invariance;
   options.uses_graphs = scenario.backends.get<CudaConfig>().graphs;
   options.launches_early = scenario.backends.get<CudaConfig>().early_launches;

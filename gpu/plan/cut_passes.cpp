@@ -9,6 +9,7 @@ namespace metronome {
 void cut_passes(const StepPlan& plan, std::int32_t max_tokens, StepPlan& cut) {
   METRONOME_CHECK(max_tokens >= 1, "a pass has room for a token");
   cut.step_index = plan.step_index;
+  cut.admitted = plan.admitted;
   cut.chunks.clear();
   cut.passes.clear();
   const auto num_chunks = [&cut] { return static_cast<std::int32_t>(cut.chunks.size()); };
@@ -18,7 +19,10 @@ void cut_passes(const StepPlan& plan, std::int32_t max_tokens, StepPlan& cut) {
     for (std::int32_t i = pass.begin; i < pass.end; ++i) {
       ScheduledChunk rest = plan.chunks[static_cast<std::size_t>(i)];
       while (rest.num_tokens > 0) {
-        if (room == 0) {
+        const bool is_whole = rest.kind == ChunkKind::Decode;
+        METRONOME_CHECK(!is_whole || rest.num_tokens <= max_tokens,
+                        "a pass has room for a decode with its drafts");
+        if (room == 0 || (is_whole && room < rest.num_tokens)) {
           cut.passes.push_back({begin, num_chunks()});
           begin = num_chunks();
           room = max_tokens;

@@ -455,12 +455,13 @@ std::size_t max_bucket_bytes(std::int32_t bucket, const StepGeometry& geometry) 
 }
 
 std::size_t max_pass_bytes(std::int32_t max_tokens, std::int32_t max_sequences,
-                           const StepGeometry& geometry) {
+                           std::int32_t max_rows, const StepGeometry& geometry) {
   check_geometry(geometry);
   METRONOME_CHECK(max_tokens >= 0 && max_sequences >= 0, "a pass");
   Lengths room;
   room.tokens = max_tokens;
-  room.sequences = room.rows = room.decodes = std::min(max_tokens, max_sequences);
+  room.sequences = room.decodes = std::min(max_tokens, max_sequences);
+  room.rows = std::min(max_tokens, max_rows);
   // The sum of ceil(rows / tile_rows): each sequence may leave up to tile_rows - 1 rows unused.
   room.tiles = (room.tokens * geometry.group + room.sequences * (geometry.tile_rows - 1)) /
                geometry.tile_rows;

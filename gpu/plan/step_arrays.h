@@ -144,6 +144,6 @@ std::size_t max_bucket_bytes(std::int32_t bucket, const StepGeometry& geometry);
 
 // An upper bound on the bytes of a pass without a bucket.
 std::size_t max_pass_bytes(std::int32_t max_tokens, std::int32_t max_sequences,
-                           const StepGeometry& geometry);
+                           std::int32_t max_rows, const StepGeometry& geometry);
 
 }  // namespace metronome

@@ -13,6 +13,7 @@
 #include "cpu/cpu_executor.h"
 #include "cpu/model_drafter.h"
 #include "tests/catch.h"
+#include "tests/draft_counter.h"
 #include "tests/lab.h"
 
 namespace metronome::testing {
@@ -60,34 +61,6 @@ struct LabDrafts {
   std::int32_t min_length = 1;
   std::int32_t max_length = 3;
   Lab* drafter = nullptr;
-};
-
-// A run's drafts.
-struct DraftTally {
-  std::int64_t num_proposed = 0;
-  std::int64_t num_accepted = 0;
-  std::int64_t num_rows = 0;  // of decodes, with those that were planned for padding
-};
-
-// Hands on the steps of another executor, and counts their drafts.
-class DraftCounter final : public Executor {
- public:
-  DraftCounter(Executor& executor, DraftTally& counts) : executor_(executor), counts_(counts) {}
-  void launch(const StepPlan& plan, const RequestTable& requests, TimeNs now) override {
-    for (const ScheduledChunk& chunk : plan.chunks) counts_.num_rows += chunk.num_drafts();
-    executor_.launch(plan, requests, now);
-  }
-  const StepResult& collect() override {
-    const StepResult& result = executor_.collect();
-    for (const std::int32_t count : result.num_verified) counts_.num_proposed += count;
-    for (const std::int32_t count : result.num_accepted) counts_.num_accepted += count;
-    return result;
-  }
-  void forget_group(std::size_t group) override { executor_.forget_group(group); }
-
- private:
-  Executor& executor_;
-  DraftTally& counts_;
 };
 
 class Lab {

@@ -17,6 +17,7 @@
 #include "gpu/engine/device_engine.h"
 #include "gpu/engine/device_model.h"
 #include "tests/catch.h"
+#include "tests/draft_counter.h"
 #include "tests/lab.h"
 
 namespace metronome::testing {
@@ -112,9 +113,17 @@ inline bool has_hopper() {
   return major == 9;
 }
 
+// Speculative decoding of a run, by lookups.
+struct GpuDrafts {
+  std::int32_t num_tokens = 0;  // of a decode; 0: none
+  std::int32_t min_length = 1;
+  std::int32_t max_length = 3;
+};
+
 class GpuLab {
  public:
   static constexpr std::int32_t kMaxSeqs = 16;
+  static constexpr std::int32_t kMaxDrafts = 8;
   static constexpr std::int32_t kMaxModelLen = 1024;
 
   explicit GpuLab(Family family) : GpuLab(lab_source(small_gpu_model(family))) {}
@@ -128,7 +137,7 @@ class GpuLab {
     std::unique_ptr<DeviceModel>& model = models_[max_pass_tokens];
     if (model == nullptr) {
       const PassLimits limits = {.max_tokens = std::max(max_pass_tokens, kMaxSeqs),
-                                 .max_rows = kMaxSeqs,
+                                 .max_rows = kMaxSeqs * (1 + kMaxDrafts),
                                  .max_items = 64,
                                  .max_model_len = kMaxModelLen,
                                  .max_parts = 160};
@@ -151,6 +160,7 @@ class GpuLab {
                     .block_size = setup.kv_cache.block_size};
     of_engine.has_window_tables = setup.kv_cache.sliding_window > 0;
     of_engine.max_num_seqs = setup.max_num_seqs;
+    of_engine.max_drafts = setup.scheduler.vllm.num_speculative_tokens;
     of_engine.invariance = options.invariance;
     of_engine.uses_graphs = options.uses_graphs;
     of_engine.launches_early = options.launches_early && has_hopper();
@@ -169,30 +179,56 @@ class GpuLab {
   // Serves the prompts until all have ended; checks the engine's books after it.
   LabRun run(const LabSettings& settings, const std::vector<LabPrompt>& prompts,
              const GpuOptions& options = {}) {
+    DraftTally none;
+    return compute(settings, prompts, options, {}, none);
+  }
+
+  // The same with drafts, under policy vllm. Adds to `counts`.
+  LabRun run_drafting(LabSettings settings, const std::vector<LabPrompt>& prompts,
+                      const GpuDrafts& drafts, DraftTally& counts, const GpuOptions& options = {}) {
+    settings.policy = "vllm";
+    settings.adjust = [drafts, adjust = settings.adjust](SchedulerConfig& config) {
+      if (adjust) adjust(config);
+      config.vllm.version = kDraftVllmMinor - kFirstVllmMinor;
+      config.vllm.num_speculative_tokens = drafts.num_tokens;
+      config.vllm.draft_method = VllmConfig::DraftMethod::Ngram;
+    };
+    return compute(settings, prompts, options, drafts, counts);
+  }
+
+  LabRun compute(const LabSettings& settings, const std::vector<LabPrompt>& prompts,
+                 const GpuOptions& options, const GpuDrafts& drafts, DraftTally& counts) {
     const Workload workload = workload_of(prompts);
     const EngineSetup setup = setup_of(settings);
     const std::unique_ptr<DeviceEngine> engine = make_engine(setup, options);
     const WorkloadInput input(workload, 0, model().vocab_size, settings.sampling);
     TestClock clock;
-    CudaExecutor executor(*engine, input, clock);
+    NgramDrafter drafter(NgramLookup(drafts.min_length, drafts.max_length));
+    CudaExecutor executor(*engine, input, clock,
+                          {.drafter = drafts.num_tokens > 0 ? &drafter : nullptr,
+                           .max_model_len = setup.max_model_len});
     LabRun run;
     executor.set_pass_hook(settings.hook);
     // A step in flight may already have given the blocks to another request.
     const bool keeps_kv = options.keeps_kv && settings.async_depth == 1;
-    const auto keep = [&](const ForwardBatch& batch, std::size_t s, auto logits) {
+    const auto keep = [&](const ForwardBatch& batch, std::size_t s, std::int32_t position,
+                          auto logits) {
       const RequestId id = batch.requests[s];
-      run.logits[{id, batch.context_lens[s]}].assign(logits.begin(), logits.end());
       const LabPrompt& prompt = prompts[index(id)];
       const auto last = static_cast<std::int32_t>(prompt.ids.size()) + prompt.max_output - 1;
-      if (keeps_kv && batch.context_lens[s] == last) run.kv[id] = kv_of(batch, s, engine->kv());
+      if (position > last) return;  // with drafts
+      run.logits[{id, position}].assign(logits.begin(), logits.end());
+      if (keeps_kv && position == last) run.kv[id] = kv_of(batch, s, position, engine->kv());
     };
     if (options.keeps_logits) executor.set_logits_sink(keep);
-    serve(settings, setup, workload, executor, clock, run);
+    DraftCounter counter(executor, counts);
+    serve(settings, setup, workload, counter, clock, run);
     return run;
   }
 
-  // As LabRun has it; of window layers what is in the window of the last position.
-  std::vector<float> kv_of(const ForwardBatch& batch, std::size_t s,
+  // As LabRun has it, of positions before `end`; of window layers what is in the window of the
+  // last.
+  std::vector<float> kv_of(const ForwardBatch& batch, std::size_t s, std::int32_t end,
                            const DeviceKvCache& kv) const {
     const DeviceKvShape& shape = kv.shape();
     const std::vector<__nv_bfloat16> memory = kv.memory().download();
@@ -203,8 +239,7 @@ class GpuLab {
       const BlockId* blocks = has_own
                                   ? batch.window_block_tables.data() + batch.window_table_start[s]
                                   : batch.block_tables.data() + batch.table_start[s];
-      for (std::int32_t p = first_kept(layer, batch.context_lens[s]); p < batch.context_lens[s];
-           ++p) {
+      for (std::int32_t p = first_kept(layer, end); p < end; ++p) {
         const auto block = static_cast<std::int64_t>(index(blocks[p / shape.block_size]));
         for (std::int64_t head = 0; head < shape.n_kv_heads; ++head) {
           const std::int64_t row =

@@ -75,9 +75,15 @@ TEST_CASE("what keeps a scenario from a GPU is one sentence", "[gpu_backend]") {
   CHECK(contains(too_large, "case.yaml:1: model: weights and activations of llama-3.2-3b take 6."));
   CHECK(contains(too_large, "GiB; CUDA emulator has 230.4 MiB available; allowed: less"));
   CHECK(contains(refusal(place, "engine: {max_model_len: 4096}"), "case.yaml:2: engine.max_model"));
-  CHECK(contains(refusal(place, "speculative: {method: ngram}\nscheduler: {policy: vllm}"),
-                 "case.yaml:2: speculative.method: a decode on the GPU is one token, so no drafts "
-                 "are verified; allowed: none, or --backend=cpu or sim"));
+  const std::string drafts = "scheduler: {policy: vllm}\nspeculative: ";
+  CHECK(contains(refusal(place, drafts + "{method: ngram}\ncuda: {invariance: chunk}"),
+                 "case.yaml:4: cuda.invariance: drafts are verified by the kernels of prompts, "
+                 "which give a decode's bits only with full; allowed: full, or speculative.method "
+                 "none"));
+  CHECK(
+      contains(refusal(place, drafts + "{method: draft_model, model: tiny-llama}"),
+               "case.yaml:3: speculative.method: only drafts of a lookup are verified on the GPU; "
+               "allowed: none, ngram, or --backend=cpu or sim"));
 
   const std::string wgmma = "cuda: {wgmma_attention: true}\n";
   CHECK(contains(refusal(place, wgmma + "kv_cache: {block_size: 12}\n" + kSmall),
@@ -315,6 +321,35 @@ void check_shipped(const std::string& family, const std::string& workload,
     CHECK(a.size() > 5);
     CHECK(a == decisions_of(simulated + "/" + variant));
   }
+}
+
+TEST_CASE("drafts end to end: fewer steps, and no other token", "[gpu_backend][cli]") {
+  const Place place;
+  place.scenario(
+      "engine: {max_num_seqs: 4, max_model_len: 128}\n"
+      "scheduler: {policy: vllm}\n"
+      "cuda: {invariance: full, kv_cache_gib: 0.05}\n"
+      "sampling: {ignore_eos: true}\n"
+      "variants:\n"
+      "  - {name: plain}\n"
+      "  - {name: drafts, speculative: {method: ngram, num_speculative_tokens: 3, "
+      "prompt_lookup_min: 1, prompt_lookup_max: 3}}",
+      kModels + "gemma3-64-window24");  // whose answers repeat themselves
+  const std::string out = place.folder.path() + "/out";
+  const CommandResult run =
+      run_metronome("run '" + place.folder.path() + "/case.yaml' --quiet --backend=cuda --out " +
+                    out + " --set workload.output_tokens.value=80");
+  REQUIRE(run.err == "");
+  REQUIRE(run.exit_code == 0);
+  const auto result_of = [&](const std::string& variant) {
+    return Json::parse(read_text_file(out + "/" + variant + "/result.json"));
+  };
+  const Json plain = result_of("plain");
+  const Json drafts = result_of("drafts");
+  CHECK(drafts.at("completed") == 3);
+  CHECK(drafts.at("output_digest") == plain.at("output_digest"));
+  CHECK(drafts.at("spec_decode_accepted_tokens").get<int>() > 0);
+  CHECK(2 * drafts.at("num_steps").get<int>() < plain.at("num_steps").get<int>());
 }
 
 TEST_CASE("a shipped workload end to end, with the simulation's decisions", "[gpu_backend][cli]") {

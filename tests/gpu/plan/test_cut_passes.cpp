@@ -107,6 +107,16 @@ void check_cut(const StepPlan& plan, std::int32_t max_tokens) {
 
 }  // namespace
 
+TEST_CASE("a decode with drafts stays whole", "[gpu][plan]") {
+  StepPlan plan;
+  plan.chunks = {chunk(0, 9, 6, false), chunk(1, 20, 3, true), chunk(2, 30, 4, true)};
+  plan.chunks[1].kind = plan.chunks[2].kind = ChunkKind::Decode;
+  plan.passes = {{0, 3}};
+  CHECK(cut_text(plan, 8) == "0:9+6|1:20+3* 2:30+4*");
+  CHECK(cut_text(plan, 4) == "0:9+4|0:13+2|1:20+3*|2:30+4*");
+  CHECK(cut_text(plan, 13) == "0:9+6 1:20+3* 2:30+4*");
+}
+
 TEST_CASE("passes with room stay as they are", "[gpu][plan]") {
   StepPlan plan;
   plan.step_index = 7;

@@ -423,7 +423,7 @@ TEST_CASE("an empty pass has empty arrays", "[step_arrays]") {
   StepArrays arrays;
   lay_out_pass(batch, {}, geometry, 0, arrays);
   CHECK(arrays.num_tokens + arrays.num_sequences + arrays.num_rows + arrays.num_decodes == 0);
-  CHECK(arrays.block_bytes <= max_pass_bytes(0, 0, geometry));
+  CHECK(arrays.block_bytes <= max_pass_bytes(0, 0, 0, geometry));
   CHECK(arrays.view<std::int32_t>(arrays.query_start)[0] == 0);
   CHECK(arrays.view<std::int32_t>(arrays.window_item_start)[0] == 0);
 }
