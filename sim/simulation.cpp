@@ -38,16 +38,12 @@ struct StepTimeSource {
   std::optional<CostModelFile> file;  // absent: only the hardware's figures
 };
 
-bool has_drafts(const Scenario& scenario) {
-  return scenario.speculative.is_on() && scenario.speculative.num_speculative_tokens > 0;
-}
-
 StepTimeSource find_step_times(const Scenario& scenario) {
   StepTimeSource times;
   const std::string& name = scenario.cost_model.file;
   if (!name.empty()) {
     times.file = find_cost_model_file(name, scenario.location_of("cost_model.file"));
-    if (has_drafts(scenario) && replays_steps(*times.file)) {
+    if (scenario.speculative.has_drafts() && replays_steps(*times.file)) {
       throw UnplacedConfigError("cost_model.file",
                                 times.file->name +
                                     " replays the steps of a run, which had no drafts; allowed: "
@@ -126,7 +122,7 @@ std::unique_ptr<CostModel> make_cost_model(const StepTimeSource& times, const Sc
                                            const ModelConfig& model) {
   CostModelConfig config = scenario.cost_model;
   const std::int64_t num_drafts =
-      has_drafts(scenario) ? scenario.speculative.num_speculative_tokens : 0;
+      scenario.speculative.has_drafts() ? scenario.speculative.num_speculative_tokens : 0;
   if (!config.max_graph_tokens) {
     const std::int64_t num_tokens = 2 * scenario.engine.max_num_seqs * (1 + num_drafts);
     config.max_graph_tokens = std::min(num_tokens, kMaxDefaultGraphTokens);
@@ -164,7 +160,7 @@ void check_pool(const Scenario& scenario, const Simulation& simulation) {
   const KvCacheConfig& cache = scenario.kv_cache;
   if (!cache.num_blocks || cache.backend != KvBackend::Paged) return;
   DraftMemory drafter;
-  if (has_drafts(scenario)) {
+  if (scenario.speculative.has_drafts()) {
     if (const auto found = find_drafter(scenario, simulation.model)) drafter = found->memory();
   }
   const std::int64_t most =

@@ -52,6 +52,7 @@ struct SpeculativeConfig {
   AcceptanceConfig acceptance;
 
   bool is_on() const { return method != SpeculativeMethod::None; }
+  bool has_drafts() const { return is_on() && num_speculative_tokens > 0; }
 };
 
 void visit_fields(FieldVisitor& visitor, SpeculativeConfig& config);

@@ -130,7 +130,7 @@ class CudaBackend final : public Backend {
 
 // Kernels for decodes take one token of each request. Drafts are verified by those for prompts.
 void check_drafts(const Scenario& scenario) {
-  if (!scenario.speculative.is_on()) return;
+  if (!scenario.speculative.has_drafts()) return;
   if (scenario.speculative.method != SpeculativeMethod::Ngram) {
     fail_config(scenario.location_of("speculative.method"), "speculative.method",
                 "only drafts of a lookup are verified on the GPU; allowed: none, ngram, or "

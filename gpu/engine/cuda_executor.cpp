@@ -9,6 +9,18 @@
 #include "gpu/plan/cut_passes.h"
 
 namespace metronome {
+namespace {
+
+void clear_tokens(StepResult& result) {
+  result.sampled_tokens.clear();
+  result.ends_request.clear();
+  result.logprobs.clear();
+  result.num_accepted.clear();
+  result.num_verified.clear();
+  result.num_proposed.clear();
+}
+
+}  // namespace
 
 CudaExecutor::CudaExecutor(DeviceEngine& engine, const RequestInput& input, const Clock& clock,
                            const DraftSource& drafts)
@@ -195,16 +207,12 @@ const StepResult& CudaExecutor::collect() {
   const ProfileRange range("collect");
   Step& step = steps_[static_cast<std::size_t>(num_collected_++) % steps_.size()];
   StepResult& result = step.result;
-  result.sampled_tokens.clear();
-  result.ends_request.clear();
-  result.logprobs.clear();
-  result.num_accepted.clear();
-  result.num_verified.clear();
-  result.num_proposed.clear();
+  clear_tokens(result);
   const StepTimer::Times times = timer_.wait();
   result.started_at = times.started_at;
   result.finished_at = times.finished_at;
   if (!result.failed) take_tokens(step);
+  if (result.failed) clear_tokens(result);
   return result;
 }
 

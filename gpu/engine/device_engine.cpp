@@ -40,8 +40,8 @@ std::vector<std::int32_t> buckets_of(const DeviceEngineOptions& options) {
 std::int64_t step_block_bytes(const ModelConfig& model, const PassLimits& limits,
                               const DeviceEngineOptions& options) {
   const StepGeometry geometry = geometry_of(model, limits, options);
-  std::size_t bytes =
-      max_pass_bytes(limits.max_tokens, options.max_num_seqs, limits.max_rows, geometry);
+  const std::int32_t max_rows = std::min(limits.max_rows, options.max_rows());
+  std::size_t bytes = max_pass_bytes(limits.max_tokens, options.max_num_seqs, max_rows, geometry);
   for (const std::int32_t bucket : buckets_of(options)) {
     bytes = std::max(bytes, max_bucket_bytes(bucket, geometry));
   }

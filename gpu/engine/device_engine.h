@@ -30,6 +30,8 @@ struct DeviceEngineOptions {
   bool attends_by_wgmma = false;
   std::int32_t prefill_span = kPrefillSpan;  // shorter in tests
   PassKernels kernels = {};                  // multiplies_by_wgmma needs compute capability 9.0
+  // Of logits, in a step.
+  std::int32_t max_rows() const { return max_num_seqs * (1 + max_drafts); }
   bool operator==(const DeviceEngineOptions&) const = default;
 };
 
@@ -69,9 +71,7 @@ class DeviceEngine {
   // sample_region() tokens, one for each step in flight. The entries from padding_sample() on take
   // the tokens that nothing reads.
   std::int32_t* sampled() const { return sampled_.data(); }
-  std::int32_t sample_region() const {
-    return 2 * options_.max_num_seqs * (1 + options_.max_drafts);
-  }
+  std::int32_t sample_region() const { return 2 * options_.max_rows(); }
   std::int32_t padding_sample() const { return kSampleSteps * sample_region(); }
   static constexpr std::int32_t kSampleSteps = 3;
 

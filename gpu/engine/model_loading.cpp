@@ -77,7 +77,7 @@ std::string circumstances(const DeviceModel& model, const DeviceEngineOptions& o
 }
 
 std::int32_t max_drafts_of(const Scenario& scenario) {
-  return scenario.speculative.is_on() ? scenario.speculative.num_speculative_tokens : 0;
+  return scenario.speculative.has_drafts() ? scenario.speculative.num_speculative_tokens : 0;
 }
 
 }  // namespace

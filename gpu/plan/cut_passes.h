@@ -9,8 +9,9 @@ namespace metronome {
 
 // Copies the chunks and passes of `plan` to `cut`. Cuts every pass of more than max_tokens tokens
 // into several, in order. A chunk that does not fit continues in the next pass, and its last piece
-// samples. All pieces have the chunk's kind. `cut` keeps its memory; of its other fields only
-// step_index is set. Requires max_tokens >= 1.
+// samples. All pieces have the chunk's kind. A decode with drafts stays whole. `cut` keeps its
+// memory; of its other fields only step_index and admitted are set. Requires max_tokens >= 1, and
+// room for every decode.
 void cut_passes(const StepPlan& plan, std::int32_t max_tokens, StepPlan& cut);
 
 }  // namespace metronome

@@ -142,7 +142,7 @@ void lay_out_pass(const ForwardBatch& batch, std::span<const ScheduledChunk> chu
 // The bytes of a bucket's block: every sequence may have max_model_len and its own tables.
 std::size_t max_bucket_bytes(std::int32_t bucket, const StepGeometry& geometry);
 
-// An upper bound on the bytes of a pass without a bucket.
+// An upper bound on the bytes of a pass without a bucket. `max_rows`: of logits.
 std::size_t max_pass_bytes(std::int32_t max_tokens, std::int32_t max_sequences,
                            std::int32_t max_rows, const StepGeometry& geometry);
 

@@ -274,7 +274,7 @@ std::string vllm_draft_config(const SpeculativeConfig& drafts) {
 }
 
 void add_vllm_drafts(const SpeculativeConfig& drafts, FlagList& list) {
-  if (!drafts.is_on() || drafts.num_speculative_tokens == 0) return;
+  if (!drafts.has_drafts()) return;
   list.add("--speculative-config", vllm_draft_config(drafts));
   if (drafts.method == SpeculativeMethod::Eagle) {
     list.note("--speculative-config also needs the path of the EAGLE head, as \"model\"");
@@ -428,7 +428,7 @@ EngineFlags sglang_flags(const Scenario& scenario) {
   if (scenario.engine.max_waiting_requests > 0) {
     list.add("--max-queued-requests", scenario.engine.max_waiting_requests);
   }
-  if (scenario.speculative.is_on() && scenario.speculative.num_speculative_tokens > 0) {
+  if (scenario.speculative.has_drafts()) {
     list.note(
         "drafts are scheduled as by vLLM; SGLang's options of speculative decoding begin with "
         "--speculative-, and it schedules drafts differently");

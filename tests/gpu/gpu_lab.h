@@ -196,36 +196,6 @@ class GpuLab {
     return compute(settings, prompts, options, drafts, counts);
   }
 
-  LabRun compute(const LabSettings& settings, const std::vector<LabPrompt>& prompts,
-                 const GpuOptions& options, const GpuDrafts& drafts, DraftTally& counts) {
-    const Workload workload = workload_of(prompts);
-    const EngineSetup setup = setup_of(settings);
-    const std::unique_ptr<DeviceEngine> engine = make_engine(setup, options);
-    const WorkloadInput input(workload, 0, model().vocab_size, settings.sampling);
-    TestClock clock;
-    NgramDrafter drafter(NgramLookup(drafts.min_length, drafts.max_length));
-    CudaExecutor executor(*engine, input, clock,
-                          {.drafter = drafts.num_tokens > 0 ? &drafter : nullptr,
-                           .max_model_len = setup.max_model_len});
-    LabRun run;
-    executor.set_pass_hook(settings.hook);
-    // A step in flight may already have given the blocks to another request.
-    const bool keeps_kv = options.keeps_kv && settings.async_depth == 1;
-    const auto keep = [&](const ForwardBatch& batch, std::size_t s, std::int32_t position,
-                          auto logits) {
-      const RequestId id = batch.requests[s];
-      const LabPrompt& prompt = prompts[index(id)];
-      const auto last = static_cast<std::int32_t>(prompt.ids.size()) + prompt.max_output - 1;
-      if (position > last) return;  // with drafts
-      run.logits[{id, position}].assign(logits.begin(), logits.end());
-      if (keeps_kv && position == last) run.kv[id] = kv_of(batch, s, position, engine->kv());
-    };
-    if (options.keeps_logits) executor.set_logits_sink(keep);
-    DraftCounter counter(executor, counts);
-    serve(settings, setup, workload, counter, clock, run);
-    return run;
-  }
-
   // As LabRun has it, of positions before `end`; of window layers what is in the window of the
   // last.
   std::vector<float> kv_of(const ForwardBatch& batch, std::size_t s, std::int32_t end,
@@ -263,6 +233,36 @@ class GpuLab {
   }
 
  private:
+  LabRun compute(const LabSettings& settings, const std::vector<LabPrompt>& prompts,
+                 const GpuOptions& options, const GpuDrafts& drafts, DraftTally& counts) {
+    const Workload workload = workload_of(prompts);
+    const EngineSetup setup = setup_of(settings);
+    const std::unique_ptr<DeviceEngine> engine = make_engine(setup, options);
+    const WorkloadInput input(workload, 0, model().vocab_size, settings.sampling);
+    TestClock clock;
+    NgramDrafter drafter(NgramLookup(drafts.min_length, drafts.max_length));
+    CudaExecutor executor(*engine, input, clock,
+                          {.drafter = drafts.num_tokens > 0 ? &drafter : nullptr,
+                           .max_model_len = setup.max_model_len});
+    LabRun run;
+    executor.set_pass_hook(settings.hook);
+    // A step in flight may already have given the blocks to another request.
+    const bool keeps_kv = options.keeps_kv && settings.async_depth == 1;
+    const auto keep = [&](const ForwardBatch& batch, std::size_t s, std::int32_t position,
+                          auto logits) {
+      const RequestId id = batch.requests[s];
+      const LabPrompt& prompt = prompts[index(id)];
+      const auto last = static_cast<std::int32_t>(prompt.ids.size()) + prompt.max_output - 1;
+      if (position > last) return;  // with drafts
+      run.logits[{id, position}].assign(logits.begin(), logits.end());
+      if (keeps_kv && position == last) run.kv[id] = kv_of(batch, s, position, engine->kv());
+    };
+    if (options.keeps_logits) executor.set_logits_sink(keep);
+    DraftCounter counter(executor, counts);
+    serve(settings, setup, workload, counter, clock, run);
+    return run;
+  }
+
   // Algorithms are chosen once in the program.
   static GemmStore& store() {
     static GemmStore the_store(gemm_machine_key(kGemmWorkspaceBytes));
