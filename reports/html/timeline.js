@@ -12,7 +12,9 @@ function stallCause(stall) {
   const prefill = stall.chunk.tokens === stall.prefill_tokens
     ? `prefill of ${chunk}`
     : `${grouped(stall.prefill_tokens)} tokens prefilled, ${chunk} in one chunk`;
-  return isOfImages(stall) ? `encoding of images, and ${prefill}` : prefill;
+  if (!(stall.parts.encode > 0)) return prefill;
+  return isOfImages(stall) ? `encoding of images, and ${prefill}`
+    : `${prefill}, and encoding of images`;
 }
 // Whether the encoding of images delayed it for longer than the prefill.
 const isOfImages = (stall) => stall.parts.encode > stall.parts.prefill;
