@@ -74,12 +74,7 @@ const StepResult& CpuExecutor::collect() {
   METRONOME_CHECK(num_collected_ < num_launched_, "no step is in flight");
   Step& step = steps_[static_cast<std::size_t>(num_collected_++) % steps_.size()];
   StepResult& result = step.result;
-  result.sampled_tokens.clear();
-  result.ends_request.clear();
-  result.logprobs.clear();
-  result.num_accepted.clear();
-  result.num_verified.clear();
-  result.num_proposed.clear();
+  result.clear_tokens();
   result.failed = false;
   result.error.clear();
   result.started_at = clock_.now();
@@ -92,12 +87,7 @@ const StepResult& CpuExecutor::collect() {
     if (is_interrupted_) throw;
     result.failed = true;
     result.error = error.what();
-    result.sampled_tokens.clear();  // of some chunks
-    result.ends_request.clear();
-    result.logprobs.clear();
-    result.num_accepted.clear();
-    result.num_verified.clear();
-    result.num_proposed.clear();
+    result.clear_tokens();  // of some chunks
   }
   result.finished_at = clock_.now();
   return result;
@@ -138,7 +128,10 @@ void CpuExecutor::run_pass(Pass& pass, StepResult& result) {
         [this](RequestId request) { return images_->place(input_.images(request)); }, batch);
   }
   model_.forward(batch, kv_, logits_, poll_);
-  sample(batch, result);
+  take_tokens(
+      batch, *requests_, drafts_.drafter != nullptr,
+      [&](std::size_t sequence, std::size_t row) { return sample(batch, sequence, row, result); },
+      result);
   if (drafts_.drafter != nullptr) {
     propose_drafts(drafts_, batch, pass.chunks, *requests_, texts_, result, poll_);
   }
@@ -166,51 +159,26 @@ void CpuExecutor::look_up_tokens(ForwardBatch& batch) {
   }
 }
 
-void CpuExecutor::sample(const ForwardBatch& batch, StepResult& result) {
-  const std::vector<std::int32_t>& tokens = batch.logit_tokens;
-  for (std::size_t row = 0; row < tokens.size();) {
-    const auto sequence = static_cast<std::size_t>(batch.sequence_of(tokens[row]));
-    std::size_t end = row + 1;
-    while (end < tokens.size() && tokens[end] < batch.query_start[sequence + 1]) ++end;
-    const std::int32_t num_sampled = sample_sequence(batch, sequence, row, end - row, result);
-    if (drafts_.drafter != nullptr) {
-      const bool is_verified = !has_ended(batch.requests[sequence]);
-      result.num_accepted.push_back(num_sampled - 1);
-      result.num_verified.push_back(is_verified ? static_cast<std::int32_t>(end - row) - 1 : 0);
-    }
-    row = end;
-  }
-}
-
-// Returns the number of tokens: one, and one for each draft that is accepted.
-std::int32_t CpuExecutor::sample_sequence(const ForwardBatch& batch, std::size_t sequence,
-                                          std::size_t first_row, std::size_t num_rows,
-                                          StepResult& result) {
+TokenId CpuExecutor::sample(const ForwardBatch& batch, std::size_t sequence, std::size_t row,
+                            StepResult& result) {
   const auto vocab_size = static_cast<std::size_t>(model_.model().vocab_size);
   const RequestId request = batch.requests[sequence];
-  std::int32_t num_sampled = 0;
-  bool goes_on = true;
-  for (std::size_t row = first_row; goes_on; ++row) {
-    const auto token = static_cast<std::size_t>(batch.logit_tokens[row]);
-    const std::span<const float> logits(logits_.data() + row * vocab_size, vocab_size);
-    const std::int32_t position = batch.positions[token] + 1;
-    SampledToken sampled;
-    goes_on = false;
-    if (!has_ended(request)) {  // an ended request takes no token; its logits may be NaN
-      if (logits_sink_) logits_sink_(batch, sequence, position, logits);
-      RequestTexts::Text& text = texts_[request];
-      sampled = sampler_.sample(logits, text.sampling, position);
-      METRONOME_CHECK(static_cast<std::size_t>(position) == text.token_ids.size(),
-                      "a token is sampled once");
-      text.token_ids.push_back(sampled.token);
-      goes_on = row + 1 < first_row + num_rows && batch.token_ids[token + 1] == sampled.token;
-    }
-    ++num_sampled;
-    result.sampled_tokens.push_back(sampled.token);
-    result.ends_request.push_back(texts_.ends_request(request, sampled.token) ? 1 : 0);
-    result.logprobs.push_back(std::move(sampled.logprobs));
+  const std::span<const float> logits(logits_.data() + row * vocab_size, vocab_size);
+  const std::int32_t position =
+      batch.positions[static_cast<std::size_t>(batch.logit_tokens[row])] + 1;
+  SampledToken sampled;
+  if (!has_ended(request)) {  // an ended request takes no token; its logits may be NaN
+    if (logits_sink_) logits_sink_(batch, sequence, position, logits);
+    RequestTexts::Text& text = texts_[request];
+    sampled = sampler_.sample(logits, text.sampling, position);
+    METRONOME_CHECK(static_cast<std::size_t>(position) == text.token_ids.size(),
+                    "a token is sampled once");
+    text.token_ids.push_back(sampled.token);
   }
-  return num_sampled;
+  result.sampled_tokens.push_back(sampled.token);
+  result.ends_request.push_back(texts_.ends_request(request, sampled.token) ? 1 : 0);
+  result.logprobs.push_back(std::move(sampled.logprobs));
+  return sampled.token;
 }
 
 }  // namespace metronome

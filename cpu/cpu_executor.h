@@ -66,9 +66,8 @@ class CpuExecutor final : public Executor {
   BlockId slot_of(RequestId request, const RequestTable& requests);
   void run_pass(Pass& pass, StepResult& result);
   void look_up_tokens(ForwardBatch& batch);
-  void sample(const ForwardBatch& batch, StepResult& result);
-  std::int32_t sample_sequence(const ForwardBatch& batch, std::size_t sequence,
-                               std::size_t first_row, std::size_t num_rows, StepResult& result);
+  TokenId sample(const ForwardBatch& batch, std::size_t sequence, std::size_t row,
+                 StepResult& result);
   // The request ended with this step in flight: aborted, stopped, or failed with a step.
   bool has_ended(RequestId request) const { return (*requests_)[request].has_ended(); }
 

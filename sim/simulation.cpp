@@ -121,8 +121,7 @@ std::unique_ptr<CostModel> with_drafts(std::unique_ptr<CostModel> target, const 
 std::unique_ptr<CostModel> make_cost_model(const StepTimeSource& times, const Scenario& scenario,
                                            const ModelConfig& model) {
   CostModelConfig config = scenario.cost_model;
-  const std::int64_t num_drafts =
-      scenario.speculative.has_drafts() ? scenario.speculative.num_speculative_tokens : 0;
+  const std::int64_t num_drafts = scenario.speculative.num_drafts();
   if (!config.max_graph_tokens) {
     const std::int64_t num_tokens = 2 * scenario.engine.max_num_seqs * (1 + num_drafts);
     config.max_graph_tokens = std::min(num_tokens, kMaxDefaultGraphTokens);

@@ -91,6 +91,19 @@ inline std::vector<TokenId> random_ids(std::uint64_t seed, std::int32_t count,
   return ids;
 }
 
+// Prompts that begin alike and repeat themselves, one after the other.
+inline std::vector<LabPrompt> repetitive_prompts(std::int64_t vocab_size, std::uint64_t count,
+                                                 std::int32_t max_output) {
+  std::vector<LabPrompt> prompts;
+  for (std::uint64_t i = 0; i < count; ++i) {
+    std::vector<TokenId> ids = random_ids(90, 18, vocab_size);
+    const std::vector<TokenId> own = random_ids(91 + i, 5, vocab_size);
+    for (int repeat = 0; repeat < 3; ++repeat) ids.insert(ids.end(), own.begin(), own.end());
+    prompts.push_back({ids, max_output, static_cast<std::int64_t>(2 * i)});
+  }
+  return prompts;
+}
+
 struct LabSettings {
   std::string policy = "chunked";
   std::int64_t chunk = 512;   // prefill_chunk_size where the policy reads it
@@ -114,6 +127,19 @@ struct LabSettings {
   // Of the engines' own keys, for policies that read them.
   std::function<void(SchedulerConfig&)> adjust = {};
 };
+
+// The settings under policy vllm, with so many drafts of a decode.
+inline LabSettings with_drafts(LabSettings settings, std::int32_t num_tokens,
+                               VllmConfig::DraftMethod method) {
+  settings.policy = "vllm";
+  settings.adjust = [num_tokens, method, adjust = settings.adjust](SchedulerConfig& config) {
+    if (adjust) adjust(config);
+    config.vllm.version = kDraftVllmMinor - kFirstVllmMinor;
+    config.vllm.num_speculative_tokens = num_tokens;
+    config.vllm.draft_method = method;
+  };
+  return settings;
+}
 
 struct LabRun {
   // By request and position of the sampled token.

@@ -187,6 +187,15 @@ struct StepResult {
   // request.
   std::vector<std::uint8_t> ends_request;
 
+  // Forgets the tokens and what is parallel to them, in the memory that they have.
+  void clear_tokens() {
+    sampled_tokens.clear();
+    num_accepted.clear();
+    num_verified.clear();
+    num_proposed.clear();
+    logprobs.clear();
+    ends_request.clear();
+  }
   // The tokens of the i-th chunk that samples.
   std::size_t num_sampled(std::size_t i) const {
     return num_accepted.empty() ? 1 : 1 + static_cast<std::size_t>(num_accepted[i]);

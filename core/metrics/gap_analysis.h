@@ -26,6 +26,8 @@ struct GapParts {
   TimeNs total_ns() const {
     return decode_ns + draft_ns + encode_ns + prefill_ns + host_ns + waiting_ns + preemption_ns;
   }
+  // The encoding of images delayed the token for longer than prefills.
+  bool is_of_images() const { return encode_ns > prefill_ns; }
   void operator+=(const GapParts& other);
   bool operator==(const GapParts&) const = default;
 };

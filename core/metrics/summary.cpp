@@ -398,8 +398,7 @@ Stall longest_stall_of(const RunRecord& record, std::size_t i) {
   stall.encode_ns = parts.encode_ns;
   if (const Culprit worst = gaps.worst_chunk(gap); worst.chunk >= 0) {
     const PrefillChunk& chunk = record.prefills[static_cast<std::size_t>(worst.chunk)];
-    stall.cause =
-        parts.encode_ns > parts.prefill_ns ? StallCause::Encoding : StallCause::Prefill;
+    stall.cause = parts.is_of_images() ? StallCause::Encoding : StallCause::Prefill;
     stall.prefill_request = chunk.request;
     stall.prefill_position = chunk.first_position;
     stall.prefill_tokens = chunk.num_tokens;

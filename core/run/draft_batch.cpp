@@ -66,6 +66,30 @@ void place_drafts(const ForwardBatch& planned, std::span<const DraftChunk> chunk
   }
 }
 
+void take_tokens(const ForwardBatch& batch, const RequestTable& requests, bool has_drafts,
+                 const TakeRow& take, StepResult& result) {
+  const std::vector<std::int32_t>& rows = batch.logit_tokens;
+  for (std::size_t row = 0; row < rows.size();) {
+    const auto sequence = static_cast<std::size_t>(batch.sequence_of(rows[row]));
+    std::size_t end = row + 1;
+    while (end < rows.size() && rows[end] < batch.query_start[sequence + 1]) ++end;
+    const bool has_ended = requests[batch.requests[sequence]].has_ended();
+    std::int32_t num_taken = 0;
+    for (bool goes_on = true; goes_on; ++num_taken) {
+      const std::size_t at = row + static_cast<std::size_t>(num_taken);
+      const TokenId taken = take(sequence, at);
+      if (result.failed) return;
+      goes_on = at + 1 < end && !has_ended &&
+                batch.token_ids[static_cast<std::size_t>(rows[at]) + 1] == taken;
+    }
+    if (has_drafts) {
+      result.num_accepted.push_back(num_taken - 1);
+      result.num_verified.push_back(has_ended ? 0 : static_cast<std::int32_t>(end - row) - 1);
+    }
+    row = end;
+  }
+}
+
 void propose_drafts(const DraftSource& source, const ForwardBatch& batch,
                     std::span<const DraftChunk> chunks, const RequestTable& requests,
                     RequestTexts& texts, StepResult& result, const Drafter::PollFn& poll) {

@@ -52,7 +52,9 @@ struct SpeculativeConfig {
   AcceptanceConfig acceptance;
 
   bool is_on() const { return method != SpeculativeMethod::None; }
-  bool has_drafts() const { return is_on() && num_speculative_tokens > 0; }
+  // The most drafts of a decode; 0 without speculative decoding.
+  std::int32_t num_drafts() const { return is_on() ? num_speculative_tokens : 0; }
+  bool has_drafts() const { return num_drafts() > 0; }
 };
 
 void visit_fields(FieldVisitor& visitor, SpeculativeConfig& config);

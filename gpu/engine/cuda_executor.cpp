@@ -9,19 +9,6 @@
 #include "gpu/plan/cut_passes.h"
 
 namespace metronome {
-namespace {
-
-void clear_tokens(StepResult& result) {
-  result.sampled_tokens.clear();
-  result.ends_request.clear();
-  result.logprobs.clear();
-  result.num_accepted.clear();
-  result.num_verified.clear();
-  result.num_proposed.clear();
-}
-
-}  // namespace
-
 CudaExecutor::CudaExecutor(DeviceEngine& engine, const RequestInput& input, const Clock& clock,
                            const DraftSource& drafts)
     : engine_(engine),
@@ -207,66 +194,39 @@ const StepResult& CudaExecutor::collect() {
   const ProfileRange range("collect");
   Step& step = steps_[static_cast<std::size_t>(num_collected_++) % steps_.size()];
   StepResult& result = step.result;
-  clear_tokens(result);
+  result.clear_tokens();
   const StepTimer::Times times = timer_.wait();
   result.started_at = times.started_at;
   result.finished_at = times.finished_at;
-  if (!result.failed) take_tokens(step);
-  if (result.failed) clear_tokens(result);
+  if (!result.failed) take_step(step);
+  if (result.failed) result.clear_tokens();
   return result;
 }
 
-void CudaExecutor::take_tokens(Step& step) {
+void CudaExecutor::take_step(Step& step) {
   StepResult& result = step.result;
+  const bool has_drafts = drafts_.drafter != nullptr;
   const auto* tokens = reinterpret_cast<const std::int32_t*>(tokens_.data()) + step.first_row;
   for (std::size_t p = 0; p < step.num_passes && !result.failed; ++p) {
     const Pass& pass = step.passes[p];
-    const ForwardBatch& batch = pass.batch;
-    const std::vector<std::int32_t>& rows = batch.logit_tokens;
-    for (std::size_t row = 0; row < rows.size() && !result.failed;) {
-      const auto sequence = static_cast<std::size_t>(batch.sequence_of(rows[row]));
-      std::size_t end = row + 1;
-      while (end < rows.size() && rows[end] < batch.query_start[sequence + 1]) ++end;
-      const std::int32_t num_taken = take_sequence(pass, row, end - row, tokens + row, result);
-      if (drafts_.drafter != nullptr) {
-        const bool is_verified = !has_ended(batch.requests[sequence]);
-        result.num_accepted.push_back(num_taken - 1);
-        result.num_verified.push_back(is_verified ? static_cast<std::int32_t>(end - row) - 1 : 0);
-      }
-      row = end;
-    }
-    tokens += rows.size();
-    if (drafts_.drafter != nullptr && !result.failed) {
-      propose_drafts(drafts_, batch, pass.chunks, *requests_, texts_, result);
+    take_tokens(
+        pass.batch, *requests_, has_drafts,
+        [&](std::size_t sequence, std::size_t row) {
+          return take_token(pass, sequence, row, tokens[row], result);
+        },
+        result);
+    tokens += pass.batch.logit_tokens.size();
+    if (has_drafts && !result.failed) {
+      propose_drafts(drafts_, pass.batch, pass.chunks, *requests_, texts_, result);
     }
   }
 }
 
-// Returns the number of tokens: one, and one for each draft that is accepted.
-std::int32_t CudaExecutor::take_sequence(const Pass& pass, std::size_t first_row,
-                                         std::size_t num_rows, const std::int32_t* tokens,
-                                         StepResult& result) {
-  const ForwardBatch& batch = pass.batch;
-  std::int32_t num_taken = 0;
-  bool goes_on = true;
-  for (std::size_t i = 0; goes_on; ++i) {
-    const std::int32_t token = batch.logit_tokens[first_row + i];
-    const TokenId sampled = take_token(pass, first_row + i, tokens[i], result);
-    if (result.failed) return num_taken;
-    ++num_taken;
-    const RequestId request = batch.requests[static_cast<std::size_t>(batch.sequence_of(token))];
-    goes_on = i + 1 < num_rows && !has_ended(request) &&
-              batch.token_ids[static_cast<std::size_t>(token) + 1] == sampled;
-  }
-  return num_taken;
-}
-
-TokenId CudaExecutor::take_token(const Pass& pass, std::size_t row, std::int32_t token,
-                                 StepResult& result) {
-  const std::int32_t row_token = pass.batch.logit_tokens[row];
-  const auto sequence = static_cast<std::size_t>(pass.batch.sequence_of(row_token));
+TokenId CudaExecutor::take_token(const Pass& pass, std::size_t sequence, std::size_t row,
+                                 std::int32_t token, StepResult& result) {
   const RequestId request = pass.batch.requests[sequence];
-  const std::int32_t position = pass.batch.positions[static_cast<std::size_t>(row_token)] + 1;
+  const auto row_token = static_cast<std::size_t>(pass.batch.logit_tokens[row]);
+  const std::int32_t position = pass.batch.positions[row_token] + 1;
   RequestTexts::Text& text = texts_[request];
   const auto vocab_size = static_cast<std::size_t>(engine_.model().config().vocab_size);
   std::vector<TokenLogprob> logprobs;

@@ -80,10 +80,9 @@ class CudaExecutor final : public Executor {
   bool has_failed_in_flight() const;
   void fill_sample_rows(Step& step, Pass& pass);
   void copy_logits(Pass& pass);
-  void take_tokens(Step& step);
-  std::int32_t take_sequence(const Pass& pass, std::size_t first_row, std::size_t num_rows,
-                             const std::int32_t* tokens, StepResult& result);
-  TokenId take_token(const Pass& pass, std::size_t row, std::int32_t token, StepResult& result);
+  void take_step(Step& step);
+  TokenId take_token(const Pass& pass, std::size_t sequence, std::size_t row, std::int32_t token,
+                     StepResult& result);
   bool wants_logits(const ForwardBatch& batch);
   bool has_ended(RequestId request) const { return (*requests_)[request].has_ended(); }
 

@@ -76,10 +76,6 @@ std::string circumstances(const DeviceModel& model, const DeviceEngineOptions& o
                                 "; the findings are " + place + "; allowed: none");
 }
 
-std::int32_t max_drafts_of(const Scenario& scenario) {
-  return scenario.speculative.has_drafts() ? scenario.speculative.num_speculative_tokens : 0;
-}
-
 }  // namespace
 
 PassLimits pass_limits(const Scenario& scenario, const ModelConfig& model) {
@@ -90,7 +86,7 @@ PassLimits pass_limits(const Scenario& scenario, const ModelConfig& model) {
   const std::int64_t most = std::min<std::int64_t>(
       scenario.backends.get<CudaConfig>().max_pass_tokens, max_num_seqs * max_model_len);
   const std::int64_t bucket = graph_buckets(max_num_seqs).back();
-  const std::int64_t decode_tokens = 1 + max_drafts_of(scenario);
+  const std::int64_t decode_tokens = 1 + scenario.speculative.num_drafts();
   const std::int64_t max_tokens = std::max({most, bucket, decode_tokens});
   const std::int64_t max_sequences = std::max<std::int64_t>(max_num_seqs, bucket);
   const std::int64_t max_rows =
@@ -118,7 +114,7 @@ DeviceEngineOptions engine_options(const Scenario& scenario, const ModelConfig& 
   options.kv.block_size = is_slotted ? limits.max_model_len : scenario.kv_cache.block_size;
   options.has_window_tables = scenario.kv_cache.sliding_window > 0;
   options.max_num_seqs = scenario.engine.max_num_seqs;
-  options.max_drafts = max_drafts_of(scenario);
+  options.max_drafts = scenario.speculative.num_drafts();
   options.invariance = scenario.backends.get<CudaConfig>().invariance;
   options.uses_graphs = scenario.backends.get<CudaConfig>().graphs;
   options.launches_early = scenario.backends.get<CudaConfig>().early_launches;

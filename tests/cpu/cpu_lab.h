@@ -87,17 +87,11 @@ class Lab {
   }
 
   // The same with drafts, under policy vllm. Adds to `counts`.
-  LabRun run_drafting(LabSettings settings, const std::vector<LabPrompt>& prompts,
+  LabRun run_drafting(const LabSettings& settings, const std::vector<LabPrompt>& prompts,
                       const LabDrafts& drafts, DraftTally& counts) {
-    settings.policy = "vllm";
-    settings.adjust = [drafts, adjust = settings.adjust](SchedulerConfig& config) {
-      if (adjust) adjust(config);
-      config.vllm.version = kDraftVllmMinor - kFirstVllmMinor;
-      config.vllm.num_speculative_tokens = drafts.num_tokens;
-      config.vllm.draft_method = drafts.drafter != nullptr ? VllmConfig::DraftMethod::DraftModel
-                                                           : VllmConfig::DraftMethod::Ngram;
-    };
-    return compute(settings, prompts, drafts, counts);
+    const auto method = drafts.drafter != nullptr ? VllmConfig::DraftMethod::DraftModel
+                                                  : VllmConfig::DraftMethod::Ngram;
+    return compute(with_drafts(settings, drafts.num_tokens, method), prompts, drafts, counts);
   }
 
  private:

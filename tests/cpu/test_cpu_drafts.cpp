@@ -88,18 +88,6 @@ void check_random_drafts(std::uint64_t begin, std::uint64_t end, bool is_ngram) 
   });
 }
 
-// Prompts that begin alike and repeat themselves, one after the other.
-std::vector<LabPrompt> related_prompts(const Lab& lab) {
-  std::vector<LabPrompt> prompts;
-  for (std::uint64_t i = 0; i < 6; ++i) {
-    std::vector<TokenId> ids = lab.ids(90, 18);
-    const std::vector<TokenId> own = lab.ids(91 + i, 5);
-    for (int repeat = 0; repeat < 3; ++repeat) ids.insert(ids.end(), own.begin(), own.end());
-    prompts.push_back({ids, 24, static_cast<std::int64_t>(2 * i)});
-  }
-  return prompts;
-}
-
 }  // namespace
 
 TEST_CASE("looked-up drafts change nothing of random serving", "[cpu][drafts][property]") {
@@ -120,7 +108,7 @@ TEST_CASE("every number of drafts and every chunk size gives the tokens of plain
   for (const Family family : kFamilies) {
     Lab lab(family);
     Lab other(family, 1, 4);
-    std::vector<LabPrompt> prompts = related_prompts(lab);
+    std::vector<LabPrompt> prompts = repetitive_prompts(lab.model().vocab_size, 6, 24);
     prompts.resize(3);
     for (const double temperature : {0.0, 1.2}) {
       LabSettings settings = {.policy = "vllm", .budget = 64};
@@ -165,7 +153,7 @@ TEST_CASE("a model accepts every draft of its own", "[cpu][drafts]") {
                         {"small cache, prefixes", true, 30, 3}};
   for (const Family family : kFamilies) {
     Lab lab(family);
-    const std::vector<LabPrompt> prompts = related_prompts(lab);
+    const std::vector<LabPrompt> prompts = repetitive_prompts(lab.model().vocab_size, 6, 24);
     for (const Case& c : cases) {
       for (const std::int32_t async_depth : {1, 2}) {
         INFO(name_of(family) << ", " << c.name << ", async_depth " << async_depth);

@@ -184,16 +184,10 @@ class GpuLab {
   }
 
   // The same with drafts, under policy vllm. Adds to `counts`.
-  LabRun run_drafting(LabSettings settings, const std::vector<LabPrompt>& prompts,
+  LabRun run_drafting(const LabSettings& settings, const std::vector<LabPrompt>& prompts,
                       const GpuDrafts& drafts, DraftTally& counts, const GpuOptions& options = {}) {
-    settings.policy = "vllm";
-    settings.adjust = [drafts, adjust = settings.adjust](SchedulerConfig& config) {
-      if (adjust) adjust(config);
-      config.vllm.version = kDraftVllmMinor - kFirstVllmMinor;
-      config.vllm.num_speculative_tokens = drafts.num_tokens;
-      config.vllm.draft_method = VllmConfig::DraftMethod::Ngram;
-    };
-    return compute(settings, prompts, options, drafts, counts);
+    return compute(with_drafts(settings, drafts.num_tokens, VllmConfig::DraftMethod::Ngram),
+                   prompts, options, drafts, counts);
   }
 
   // As LabRun has it, of positions before `end`; of window layers what is in the window of the

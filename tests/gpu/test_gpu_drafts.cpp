@@ -17,24 +17,13 @@ ModelSource repetitive_source(Family family, std::uint64_t seed) {
   return lab_source(model, seed);
 }
 
-std::vector<LabPrompt> repetitive_prompts(const GpuLab& lab) {
-  std::vector<LabPrompt> prompts;
-  for (std::uint64_t i = 0; i < 4; ++i) {
-    std::vector<TokenId> ids = lab.ids(90, 18);
-    const std::vector<TokenId> own = lab.ids(91 + i, 5);
-    for (int repeat = 0; repeat < 3; ++repeat) ids.insert(ids.end(), own.begin(), own.end());
-    prompts.push_back({ids, 16, static_cast<std::int64_t>(2 * i)});
-  }
-  return prompts;
-}
-
 }  // namespace
 
 TEST_CASE("drafts on the GPU give the tokens, logits and KV of plain decoding", "[gpu][drafts]") {
   DraftTally counts;
   for (const Family family : kFamilies) {
     GpuLab lab(repetitive_source(family, 3));
-    const std::vector<LabPrompt> prompts = repetitive_prompts(lab);
+    const std::vector<LabPrompt> prompts = repetitive_prompts(lab.model().vocab_size, 4, 16);
     for (const double temperature : {0.0, 1.2}) {
       LabSettings settings = {.policy = "vllm", .budget = 64};
       settings.sampling = {

@@ -64,7 +64,7 @@ class HttpBench {
     engine_thread_.join();
   }
 
-  // What `look` finds on the server's thread.
+  // Calls `look` on the server's thread, and returns what it returns.
   template <class Look>
   std::invoke_result_t<Look> on_server(Look look) {
     std::promise<std::invoke_result_t<Look>> promise;
@@ -101,6 +101,12 @@ class HttpBench {
  private:
   std::thread engine_thread_, server_thread_;
 };
+
+inline int occurrences(std::string_view text, std::string_view part) {
+  int count = 0;
+  for (std::size_t at = 0; (at = text.find(part, at)) != std::string::npos; ++at) ++count;
+  return count;
+}
 
 // A client that sends bytes and keeps what comes.
 class Wire {
@@ -140,7 +146,7 @@ class Wire {
   // Reads until `text` has come `count` times or the connection ends. False in that case, or when
   // nothing comes for long.
   bool read_until(std::string_view text, int count = 1) {
-    while (occurrences(text) < count) {
+    while (occurrences(received, text) < count) {
       if (!read_some()) return false;
     }
     return true;
@@ -166,15 +172,6 @@ class Wire {
   bool has_ended = false;
 
  private:
-  int occurrences(std::string_view text) const {
-    int count = 0;
-    for (std::size_t at = received.find(text); at != std::string::npos;
-         at = received.find(text, at + 1)) {
-      ++count;
-    }
-    return count;
-  }
-
   int socket_ = -1;
 };
 

@@ -112,7 +112,7 @@ class TlsWire {
     REQUIRE(SSL_write(ssl_.get(), bytes.data(), static_cast<int>(bytes.size())) ==
             static_cast<int>(bytes.size()));
   }
-  // What this client has made and not yet delivered.
+  // Takes the bytes that this client has made and not delivered.
   std::string records() {
     std::string made(BIO_ctrl_pending(SSL_get_wbio(ssl_.get())), '\0');
     if (!made.empty()) BIO_read(SSL_get_wbio(ssl_.get()), made.data(), int(made.size()));
@@ -204,11 +204,7 @@ TEST_CASE("a reader by TLS that is slower than the engine gets all", "[serve][tl
   other.send(completion(R"("max_tokens": 3000, "stream": true)"));
   CHECK(other.read_until("data: [DONE]"));
   CHECK(slow.read_until("data: [DONE]\n\n\r\n0\r\n\r\n"));
-  std::size_t num_events = 0;
-  for (std::size_t at = 0; (at = slow.received.find("data: {", at)) != std::string::npos; ++at) {
-    ++num_events;
-  }
-  CHECK(num_events == 12000);
+  CHECK(occurrences(slow.received, "data: {") == 12000);
 }
 
 TEST_CASE("the end of a connection is announced by TLS", "[serve][tls]") {
