@@ -34,7 +34,7 @@ void LocalClient::fail(const std::string& error) {
   has_news_.notify_one();
 }
 
-std::uint64_t LocalClient::ask(const Json& body) {
+LiveRequest LocalClient::prepare(const Json& body) {
   const std::uint64_t number = next_number_++;
   ApiRequest request = parse_generation(ApiKind::Chat, body.dump(), model_, number);
   LiveRequest live;
@@ -45,7 +45,13 @@ std::uint64_t LocalClient::ask(const Json& body) {
   live.answer_tokens = request.answer_tokens.front();
   Open& open = open_.try_emplace(number, model_, request).first->second;
   open.answer.num_prompt_tokens = request.num_prompt_tokens;
-  if (!engine_.submit({std::move(live)})) throw std::runtime_error("the engine has stopped");
+  return live;
+}
+
+std::uint64_t LocalClient::ask(const Json& body) {
+  LiveRequest request = prepare(body);
+  const auto number = static_cast<std::uint64_t>(request.ticket);
+  if (!engine_.submit({std::move(request)})) throw std::runtime_error("the engine has stopped");
   return number;
 }
 

@@ -47,8 +47,11 @@ class LocalClient {
   void on_events();
   void fail(const std::string& error);
 
-  // Submits a request of the chat API, {"messages": [...], ...}. Returns its number. Throws
-  // ApiError, and std::runtime_error after the engine has failed.
+  // A request of the chat API, {"messages": [...], ...}, for LiveEngine::submit(); its ticket is
+  // the number of its answer. Throws ApiError.
+  LiveRequest prepare(const Json& body);
+  // Prepares a request and submits it. Returns its number. Throws ApiError, and
+  // std::runtime_error after the engine has failed.
   std::uint64_t ask(const Json& body);
   // Of an answer that finish() has not returned.
   const LocalAnswer& answer(std::uint64_t number) const { return open_.at(number).answer; }

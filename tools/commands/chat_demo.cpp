@@ -4,7 +4,9 @@
 #include <iostream>
 #include <optional>
 #include <span>
+#include <stdexcept>
 #include <string>
+#include <utility>
 #include <vector>
 
 #include "core/base/json.h"
@@ -129,6 +131,34 @@ class StepPrinter final : public EventSink {
   std::size_t num_decode_steps_ = 0;
 };
 
+// Submits a request after a step, on the engine's thread: after the same step in every run, however
+// fast the steps are. Where the requests before it end sooner, it follows them.
+class SecondRequest final : public EventSink {
+ public:
+  // After `num_decode_steps` steps with decodes. The engine outlives the sink.
+  SecondRequest(LiveEngine& engine, LiveRequest request, std::size_t num_decode_steps)
+      : engine_(engine), request_(std::move(request)), num_steps_left_(num_decode_steps) {}
+
+  void on_event(const Event& event, const Request&) override {
+    if (event.kind == EventKind::Ended) submit();
+  }
+  void on_step(const StepRecord& step, std::span<const ScheduledChunk>,
+               const RequestTable&) override {
+    if (step.num_decode_tokens > 0 && num_steps_left_ > 0 && --num_steps_left_ == 0) submit();
+  }
+
+ private:
+  void submit() {
+    if (!request_) return;
+    if (!engine_.submit({std::move(*request_)})) throw std::runtime_error("the engine is closed");
+    request_.reset();
+  }
+
+  LiveEngine& engine_;
+  std::optional<LiveRequest> request_;
+  std::size_t num_steps_left_;
+};
+
 struct DemoRun {
   LocalAnswer brief;  // of the short prompt
   LocalAnswer lengthy;
@@ -146,12 +176,13 @@ DemoRun run_once(LocalModel& local, const std::string& document) {
   client_of_engine = &client;
   catch_signals();
   StepPrinter printer;
-  EngineThread thread(engine, clock, {&printer},
+  LiveRequest long_request = client.prepare(chat_body(document, kLongTokens));
+  const auto lengthy = static_cast<std::uint64_t>(long_request.ticket);
+  // The step of the short prompt gives the first token.
+  SecondRequest second(engine, std::move(long_request), kTokensBefore - 1);
+  EngineThread thread(engine, clock, {&printer, &second},
                       [&](const std::string& error) { client.fail(error); });
   const std::uint64_t brief = client.ask(chat_body(kShortPrompt, kShortTokens));
-  const LocalAnswer& answer = client.answer(brief);
-  while (answer.token_times.size() < kTokensBefore && !answer.has_ended) client.wait({});
-  const std::uint64_t lengthy = client.ask(chat_body(document, kLongTokens));
   DemoRun run;
   run.lengthy = client.finish(lengthy, {});
   run.brief = client.finish(brief, {});
