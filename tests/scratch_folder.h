@@ -1,11 +1,6 @@
 // A folder of its own for one test, gone afterwards.
 #pragma once
 
-#include <stdlib.h>
-
-#include <filesystem>
-#include <fstream>
-#include <stdexcept>
 #include <string>
 #include <string_view>
 
@@ -13,28 +8,15 @@ namespace metronome::testing {
 
 class ScratchFolder {
  public:
-  ScratchFolder() {
-    std::string pattern = (std::filesystem::temp_directory_path() / "metronome.").string();
-    pattern.append(6, 'X');  // mkdtemp fills them in
-    if (::mkdtemp(pattern.data()) == nullptr) throw std::runtime_error("mkdtemp: " + pattern);
-    path_ = pattern;
-  }
+  ScratchFolder();
   ScratchFolder(const ScratchFolder&) = delete;
   ScratchFolder& operator=(const ScratchFolder&) = delete;
-  ~ScratchFolder() {
-    std::error_code ignored;
-    std::filesystem::remove_all(path_, ignored);
-  }
+  ~ScratchFolder();
 
   const std::string& path() const { return path_; }
 
-  // Returns the file's path.
-  std::string write(const std::string& name, std::string_view text) const {
-    const std::string file = path_ + "/" + name;
-    std::filesystem::create_directories(std::filesystem::path(file).parent_path());
-    std::ofstream(file, std::ios::binary) << text;
-    return file;
-  }
+  // Makes the folders on the way. Returns the file's path.
+  std::string write(const std::string& name, std::string_view text) const;
 
  private:
   std::string path_;

@@ -2,6 +2,7 @@
 // and the floors. Times are only checked for being there: under the emulator they say nothing.
 #include <algorithm>
 #include <cmath>
+#include <cstdlib>
 #include <string>
 #include <vector>
 

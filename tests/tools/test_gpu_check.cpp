@@ -279,7 +279,8 @@ TEST_CASE("gpu_summary says what the choice of tiles loses", "[tools][gpu_check]
   CHECK(contains(place.text("findings.md"), "chosen / best tile not measured; "));
 }
 
-TEST_CASE("gpu_check publishes measured beside simulated, call by call", "[tools][gpu_check]") {
+TEST_CASE("gpu_check publishes measured beside simulated, call by call",
+          "[tools][gpu_check][slow]") {
   Place place;
   place.install("NVIDIA H200", "h200");
   const std::string models = "--models tiny-llama";

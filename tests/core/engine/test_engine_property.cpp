@@ -1,5 +1,5 @@
-// At least 10,000 random scenarios (policies x caches x limits x failures x aborts x stop tokens),
-// each driven step by step while every invariant is checked. A violation prints the seed; setting
+// Random scenarios (policies x caches x limits x failures x aborts x stop tokens), each driven step
+// by step while every invariant is checked. A violation prints the seed; setting
 // METRONOME_PROPERTY_SEED to it replays that one case.
 #include <cstdlib>
 #include <iostream>
@@ -17,8 +17,6 @@
 
 namespace metronome::testing {
 namespace {
-
-constexpr std::uint64_t kNumCases = 24'000;
 
 void require(bool condition, const std::string& what) {
   if (!condition) throw std::runtime_error(what);
@@ -353,10 +351,19 @@ std::uint64_t run_case(RandomCase (*draw)(std::uint64_t seed), std::uint64_t see
   return one_by_one.digest;
 }
 
-// Runs the cases of all seeds, every tenth twice.
-void check_cases(RandomCase (*draw)(std::uint64_t seed), std::uint64_t num_cases,
-                 Coverage& coverage) {
-  for (std::uint64_t seed = 0; seed < num_cases; ++seed) {
+using DrawFn = RandomCase (*)(std::uint64_t seed);
+
+// The seeds of cases.
+struct Seeds {
+  std::uint64_t begin = 0;
+  std::uint64_t end = 0;
+
+  std::int64_t count() const { return static_cast<std::int64_t>(end - begin); }
+};
+
+// Runs the cases, every tenth twice.
+void check_cases(DrawFn draw, Seeds seeds, Coverage& coverage) {
+  for (std::uint64_t seed = seeds.begin; seed < seeds.end; ++seed) {
     try {
       const std::uint64_t digest = run_case(draw, seed, coverage);
       if (seed % 10 == 0 && run_case(draw, seed, coverage) != digest)
@@ -367,45 +374,66 @@ void check_cases(RandomCase (*draw)(std::uint64_t seed), std::uint64_t num_cases
   }
 }
 
-void check_cases_or_replay(RandomCase (*draw)(std::uint64_t seed), std::uint64_t num_cases,
-                           Coverage& coverage, bool& is_replay) {
+// Returns whether one case was replayed, which covers little.
+bool check_cases_or_replay(DrawFn draw, Seeds seeds, Coverage& coverage) {
   const char* const replay = std::getenv("METRONOME_PROPERTY_SEED");
-  is_replay = replay != nullptr;
-  if (!is_replay) return check_cases(draw, num_cases, coverage);
+  if (replay == nullptr) {
+    check_cases(draw, seeds, coverage);
+    return false;
+  }
   CHECK_NOTHROW(run_case(draw, std::strtoull(replay, nullptr, 10), coverage));
+  return true;
 }
 
-}  // namespace
-
-TEST_CASE("states neither leak nor mix over random scenarios", "[core][engine][property][states]") {
+void check_states(Seeds seeds) {
   Coverage coverage;
-  bool is_replay = false;
-  check_cases_or_replay(draw_state_case, 12'000, coverage, is_replay);
-  if (is_replay) return;
+  if (check_cases_or_replay(draw_state_case, seeds, coverage)) return;
   for (const char* reached : {"preempted", "length", "stop", "aborted", "queue_full", "never_fits",
                               "step_failed", "states reused"}) {
     CAPTURE(reached);
-    CHECK(coverage.counts[reached] > 500);
+    CHECK(coverage.counts[reached] > seeds.count() / 24);
   }
 }
 
-TEST_CASE("invariants hold over random scenarios", "[core][engine][property]") {
+void check_invariants(Seeds seeds) {
   Coverage coverage;
-  bool is_replay = false;
-  check_cases_or_replay(draw_case, kNumCases, coverage, is_replay);
-  if (is_replay) return;
+  if (check_cases_or_replay(draw_case, seeds, coverage)) return;
   for (const char* reached : {"preempted", "length", "stop", "aborted", "queue_full", "never_fits",
                               "step_failed", "steps with runs", "images encoded", "images split"}) {
     CAPTURE(reached);
-    CHECK(coverage.counts[reached] > 3'000);
+    CHECK(coverage.counts[reached] > seeds.count() / 8);
   }
   for (const PolicyInfo& policy : all_policies()) {
     const std::string name(policy.name);
     CAPTURE(name);
-    CHECK(coverage.counts[name] > 3'000);
+    CHECK(coverage.counts[name] > seeds.count() / 8);
     const bool reuses = policy.prefix_caching != PrefixCaching::Never;
-    CHECK((coverage.counts[name + " reused"] > 100) == reuses);
+    CHECK((coverage.counts[name + " reused"] > seeds.count() / 240) == reuses);
   }
+}
+
+constexpr Seeds kSomeSeeds = {0, 4'000};
+// Another ten thousand and more.
+constexpr Seeds kMoreStates = {kSomeSeeds.end, 16'000};
+constexpr Seeds kMoreSeeds = {kSomeSeeds.end, 24'000};
+
+}  // namespace
+
+TEST_CASE("states neither leak nor mix over random scenarios", "[core][engine][property][states]") {
+  check_states(kSomeSeeds);
+}
+
+TEST_CASE("states neither leak nor mix over more random scenarios",
+          "[core][engine][property][states][slow]") {
+  check_states(kMoreStates);
+}
+
+TEST_CASE("invariants hold over random scenarios", "[core][engine][property]") {
+  check_invariants(kSomeSeeds);
+}
+
+TEST_CASE("invariants hold over more random scenarios", "[core][engine][property][slow]") {
+  check_invariants(kMoreSeeds);
 }
 
 // Whole runs as the simulator makes them: arrivals by time, by step and in a closed loop, through

@@ -1,5 +1,6 @@
 // Traces: every format from small texts, the published files, and every way a file can be wrong.
 #include <algorithm>
+#include <cstdlib>
 #include <string>
 #include <vector>
 

@@ -2,6 +2,7 @@
 // library that has no invariant kernels, broken in the middle. And what is launched how often.
 #include <stdlib.h>
 
+#include <cstdlib>
 #include <iostream>
 #include <sstream>
 

@@ -1,7 +1,9 @@
 // `metronome validate`: the comparison itself, the files it reads, and the command.
 #include <algorithm>
 #include <cmath>
+#include <cstdlib>
 #include <numeric>
+#include <stdexcept>
 
 #include "core/base/json.h"
 #include "core/base/rng.h"

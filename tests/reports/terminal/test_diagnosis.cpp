@@ -2,6 +2,7 @@
 // them.
 #include <algorithm>
 #include <cmath>
+#include <cstdlib>
 
 #include "core/base/json.h"
 #include "core/metrics/summary.h"

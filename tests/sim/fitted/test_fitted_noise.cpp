@@ -1,6 +1,7 @@
 // Step times that scatter as measured ones did.
 #include <algorithm>
 #include <cmath>
+#include <cstdlib>
 #include <map>
 
 #include "sim/step_noise.h"

@@ -1,6 +1,7 @@
 // Step times composed from kernel times of a formula.
 #include <algorithm>
 #include <cmath>
+#include <cstdlib>
 #include <sstream>
 #include <string>
 #include <vector>
@@ -339,7 +340,7 @@ TEST_CASE("a profile survives its file to the bit", "[profile]") {
         }).find("body: attention: decode: us: has 89 times; allowed: 90") != std::string::npos);
 }
 
-TEST_CASE("how blocks fill a device is found again", "[profile]") {
+TEST_CASE("how blocks fill a device is found again", "[profile][slow]") {
   // A table of the very device that is fitted.
   AttentionTable table;
   const auto add = [](Grid& grid, double us) { grid.us.push_back(us); };

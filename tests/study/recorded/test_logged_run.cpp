@@ -1,4 +1,5 @@
 // Contexts rebuilt from a log of iterations: run_logged.
+#include <cstdlib>
 #include <fstream>
 #include <sstream>
 

@@ -8,6 +8,7 @@
 #include <map>
 #include <set>
 #include <sstream>
+#include <stdexcept>
 
 #include "core/base/rng.h"
 #include "core/metrics/digest.h"
@@ -239,7 +240,7 @@ TEST_CASE("flags of policies vllm and sglang, read back, decide the same", "[too
       settings["scheduler.chunked_prefill_size"] = any_of(rng, {"256", "2048", "-1"});
       settings["scheduler.max_prefill_tokens"] = any_of(rng, {"1024", "16384"});
       settings["scheduler.enable_mixed_chunk"] = any_of(rng, {"true", "false"});
-      settings["scheduler.schedule_policy"] = 
+      settings["scheduler.schedule_policy"] =
           any_of(rng, {"fcfs", "lpm", "lof", "dfs-weight", "hrrn"});
       settings["scheduler.schedule_conservativeness"] = any_of(rng, {"0.3", "1"});
       settings["scheduler.retract_decode_steps"] = any_of(rng, {"20", "5"});

@@ -1,5 +1,6 @@
 // What a sweep varies: values, ranges, the section of a scenario, the points they make.
 #include <algorithm>
+#include <stdexcept>
 
 #include "study/sweep/sweep_points.h"
 #include "tests/catch.h"
