@@ -6,7 +6,7 @@
 namespace metronome {
 namespace {
 
-constexpr double kLeastShare = 1.0 / 1024;  // times the first load: below it, there is no capacity
+constexpr double kLeastShare = 1.0 / 1024;  // of where it begins: below it, there is no capacity
 constexpr double kMostTimes = 1 << 20;      // times the first load: all requests at once
 constexpr double kMoreBelow = 1.3;          // a band reaches further down than up
 constexpr double kAroundGrowth = 1.6;       // of the steps to the ends of a band
@@ -50,10 +50,21 @@ double interpolated(const TuneTrial& low, const TuneTrial& high, double target) 
   return low.load * std::pow(high.load / low.load, std::clamp(share, 0.0, 1.0));
 }
 
+// Where a search begins: at the first load or, where the setting cannot carry that, at a half, a
+// quarter ... of it. Loads far too high cost the most requests. All settings try the same loads.
+double start_of(const TuneOptions& options, std::size_t setting) {
+  if (options.expected_capacities.empty()) return options.first_load;
+  const double share = options.expected_capacities[setting] / options.first_load;
+  return options.first_load * std::exp2(std::round(std::log2(std::clamp(share, kLeastShare, 1.0))));
+}
+
 }  // namespace
 
 CapacitySearch::CapacitySearch(std::size_t setting, const TuneOptions& options, RunAtFn run)
-    : options_(options), run_(std::move(run)), start_(options.first_load) {
+    : options_(options),
+      run_(std::move(run)),
+      start_(start_of(options, setting)),
+      least_(start_ * kLeastShare) {
   finding_.setting = setting;
 }
 
@@ -70,7 +81,6 @@ bool CapacitySearch::is_within(const TuneTrial& trial) const {
 }
 
 void CapacitySearch::bracket(std::size_t num_requests) {
-  const double least = options_.first_load * kLeastShare;
   const double most = options_.first_load * kMostTimes;
   double low = 0;
   double high = 0;
@@ -86,7 +96,7 @@ void CapacitySearch::bracket(std::size_t num_requests) {
       start_ *= 2;
     } else {
       high = start_;
-      if (start_ <= least) return;
+      if (start_ <= least_) return;
       start_ = low > 0 ? low : start_ / 2;
     }
   }
@@ -104,7 +114,6 @@ bool CapacitySearch::grow_for(const TuneTrial& trial) {
 // False if trials must be longer first; they will be.
 bool CapacitySearch::find_bracket(double load, double step) {
   low_ = high_ = 0;
-  const double least = options_.first_load * kLeastShare;
   const double most = options_.first_load * kMostTimes;
   while (low_ == 0 || high_ == 0) {
     const TuneTrial& trial = at(load, size_);
@@ -118,7 +127,7 @@ bool CapacitySearch::find_bracket(double load, double step) {
       load *= step;
     } else {
       high_ = load;
-      if (load <= least) return true;
+      if (load <= least_) return true;
       load /= step;
     }
     step = std::min(2.0, step * step);
@@ -181,7 +190,6 @@ AttainmentBounds CapacitySearch::bounds(const TuneTrial& trial) const {
 void CapacitySearch::add_band(double reach) {
   if (finding_.capacity == 0) return;
   const double middle = finding_.capacity;
-  const double least = options_.first_load * kLeastShare;
   const double most = options_.first_load * kMostTimes;
   double sure_low = 0;
   double sure_high = 0;
@@ -200,7 +208,7 @@ void CapacitySearch::add_band(double reach) {
     if (bounds(trial).high < options_.attainment || load > most) sure_high = load;
   }
   load = middle;
-  for (double step = kMoreBelow * reach; sure_low == 0 && load > least; step *= kAroundGrowth) {
+  for (double step = kMoreBelow * reach; sure_low == 0 && load > least_; step *= kAroundGrowth) {
     load /= 1 + step;
     const TuneTrial trial = at(load, size_);
     take_trials();

@@ -42,9 +42,49 @@ StepPlan prefill_plan(std::int64_t num_tokens, std::int64_t longest) {
   return plan;
 }
 
-double step_ms(StepTimePredictor& predictor, std::int64_t num_tokens, std::int64_t longest) {
-  const StepPlan plan = prefill_plan(num_tokens, longest);
+// A step with nothing but decodes, each with so many tokens in the cache.
+StepPlan decode_plan(std::int64_t num_decodes, std::int64_t num_cached) {
+  StepPlan plan;
+  for (std::int64_t i = 0; i < num_decodes; ++i) {
+    plan.chunks.push_back({static_cast<RequestId>(i), static_cast<std::int32_t>(num_cached), 1,
+                           ChunkKind::Decode, true});
+  }
+  plan.passes = {{0, static_cast<std::int32_t>(num_decodes)}};
+  plan.num_decode_tokens = static_cast<std::int32_t>(num_decodes);
+  plan.num_running = static_cast<std::int32_t>(num_decodes);
+  return plan;
+}
+
+double time_ms(StepTimePredictor& predictor, const StepPlan& plan) {
   return to_ms(predictor.step_ns(plan) + predictor.host_gap_ns(plan));
+}
+
+double step_ms(StepTimePredictor& predictor, std::int64_t num_tokens, std::int64_t longest) {
+  return time_ms(predictor, prefill_plan(num_tokens, longest));
+}
+
+// StepBounds::capacity, where a full step's tokens and time are known.
+double capacity_of(StepTimePredictor& predictor, const PreparedRun& run, const Workload& workload,
+                   const StepBounds& bounds) {
+  double num_prompt_tokens = 0;
+  double num_output_tokens = 0;
+  for (const RequestSpec& request : workload.requests) {
+    num_prompt_tokens += request.num_prompt_tokens;
+    num_output_tokens += request.max_output_tokens;
+  }
+  const auto num_requests = static_cast<double>(workload.requests.size());
+  const auto mean_length =
+      static_cast<std::int64_t>((num_prompt_tokens + num_output_tokens / 2) / num_requests);
+  const std::int64_t room =
+      std::int64_t{run.setup.kv_cache.num_blocks} * run.setup.kv_cache.block_size;
+  std::int64_t num_decodes = run.setup.max_num_seqs;
+  if (room > 0) num_decodes = std::min(num_decodes, room / std::max<std::int64_t>(mean_length, 1));
+  num_decodes = std::max<std::int64_t>(num_decodes, 1);
+  const double decode_ms = time_ms(predictor, decode_plan(num_decodes, mean_length));
+  const double total_ms =
+      num_prompt_tokens / static_cast<double>(bounds.full_step_tokens) * bounds.full_step_ms +
+      num_output_tokens / static_cast<double>(num_decodes) * decode_ms;
+  return num_requests / total_ms * 1e3;
 }
 
 std::string limit_text(const char* name, const std::optional<double>& limit_ms) {
@@ -96,6 +136,7 @@ StepBounds step_bounds(const Scenario& scenario, const PreparedRun& run, const W
   if (bounds.full_step_tokens == 0) bounds.full_step_tokens = longest;
   bounds.full_step_ms = step_ms(*predictor, bounds.full_step_tokens, longest);
   bounds.one_token_ms = step_ms(*predictor, 1, longest);
+  bounds.capacity = capacity_of(*predictor, run, workload, bounds);
   const std::int64_t chunk = std::min(bounds.full_step_tokens, longest);
   const std::int64_t num_steps = (longest + chunk - 1) / chunk;
   bounds.longest_prompt_ms = static_cast<double>(num_steps) * step_ms(*predictor, chunk, longest);

@@ -38,6 +38,10 @@ struct StepBounds {
   // The most prompt tokens of a step within the limit on ITL; 0: not even one, or no limit.
   std::int64_t fitting_tokens = 0;
   double one_token_ms = 0;  // a step with one prompt token
+  // About the requests/s that such steps carry, in closed form. Each prompt token takes its share
+  // of a full step. Each output token takes its share of a step of as many decodes as the engine
+  // and the KV cache hold. Prompts found in the cache count as computed.
+  double capacity = 0;
 };
 
 // `run` is the scenario, prepared for simulation.

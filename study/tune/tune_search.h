@@ -31,6 +31,9 @@ struct TuneOptions {
   double attainment = 0.99;  // required share of good requests; below 1
   double tolerance = 0.01;   // relative, of a capacity
   double first_load = 1;     // the first load of the search, requests/s
+  // By setting: about the most it can carry. Where that is less than the first load, its search
+  // begins there. Empty: unknown.
+  std::vector<double> expected_capacities = {};
   std::size_t num_requests = 0;
   int num_jobs = 1;
   // Asked before each trial: whether the search ends now, with what it has found.
@@ -47,7 +50,8 @@ struct TuneFinding {
   bool is_cut_short = false;      // is_over, or a trial that was interrupted, ended its search
   std::vector<TuneTrial> trials;  // the setting's longest, by load
   // The highest tried load within the SLO. Attainments are averaged where a load does better than a
-  // lower one by chance. 0: not even a thousandth of the first load is within the SLO.
+  // lower one by chance. 0: not even a thousandth of the load where its search began is within the
+  // SLO.
   double capacity = 0;
   bool is_unbounded = false;  // no tried load, up to all requests at once, was too high
   // Only for finalists, for other requests of the same kind: with 95 % confidence the capacity is

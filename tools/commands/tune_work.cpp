@@ -18,6 +18,7 @@ TuneWork::TuneWork(const Options& options, const TuneCandidates& candidates,
       began_(std::chrono::steady_clock::now()) {
   for (const SweepRun& run : candidates.plan.runs) {
     runs_.push_back(std::make_unique<TuneSetting>(run.scenario, workloads));
+    bounds_.push_back(step_bounds(run.scenario, runs_.back()->prepared(), *given_));
   }
 }
 
@@ -25,6 +26,7 @@ TuneOptions TuneWork::tuning() {
   TuneOptions tuning;
   tuning.attainment = options_.attainment;
   tuning.first_load = workloads_.given_load();
+  for (const StepBounds& bounds : bounds_) tuning.expected_capacities.push_back(bounds.capacity);
   tuning.num_requests = workloads_.num_requests();
   tuning.num_jobs = options_.num_jobs;
   tuning.is_over = [this] { return must_end(); };
@@ -57,13 +59,13 @@ TuneRunFn TuneWork::run_fn() {
 
 TunedSettings TuneWork::settings() const {
   TunedSettings settings;
+  settings.bounds = bounds_;
   settings.names = candidates_.names;
   settings.given_load = workloads_.given_load();
   settings.attainment = options_.attainment;
   for (std::size_t i = 0; i < runs_.size(); ++i) {
     const Scenario& scenario = candidates_.plan.runs[i].scenario;
     settings.scenarios.push_back(&scenario);
-    settings.bounds.push_back(step_bounds(scenario, runs_[i]->prepared(), *given_));
   }
   return settings;
 }

@@ -63,6 +63,7 @@ class TuneWork {
   TuneStore store_;
   std::shared_ptr<const Workload> given_;
   std::vector<std::unique_ptr<TuneSetting>> runs_;
+  std::vector<StepBounds> bounds_;  // of the runs
   WorkProgress progress_;
   std::chrono::steady_clock::time_point began_;
   std::atomic<std::size_t> num_trials_ = 0;

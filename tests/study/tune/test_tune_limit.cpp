@@ -1,6 +1,13 @@
 // What keeps a setting from carrying more load.
+#include <string>
+
+#include "core/scenario/scenario.h"
+#include "sim/simulation.h"
+#include "study/run/saturation.h"
+#include "study/run/variant_run.h"
 #include "study/tune/tune_limit.h"
 #include "tests/catch.h"
+#include "tests/places.h"
 
 using namespace metronome;
 
@@ -37,4 +44,25 @@ TEST_CASE("the binding limit is what most bad requests broke, and why they waite
   CHECK(binding_limit(trial, slo, bounds) == TuneLimit::Tpot);
   trial.misses.not_completed = 8;
   CHECK(binding_limit(trial, slo, bounds) == TuneLimit::NotCompleted);
+}
+
+TEST_CASE("the capacity in closed form is about what a full engine carries", "[tune]") {
+  SimulatedBackend backend;
+  std::size_t num_variants = 0;
+  for (const char* name : {"quickstart", "policies", "random"}) {
+    for (const char* hardware : {"h200", "a100-80gb", "l40s"}) {
+      ScenarioFile file = load_scenario(testing::source_dir() + "/scenarios/" + name + ".yaml",
+                                        {std::string("hardware=") + hardware}, {});
+      for (PreparedVariant& variant : prepare_variants(backend, std::move(file.variants))) {
+        CAPTURE(name, hardware, variant.scenario.name);
+        const double carried = most_requests_per_s(variant);
+        const double capacity =
+            step_bounds(variant.scenario, *variant.run, *variant.workload).capacity;
+        CHECK(capacity > carried / 2.5);
+        CHECK(capacity < carried * 2.5);
+        ++num_variants;
+      }
+    }
+  }
+  CHECK(num_variants > 15);
 }

@@ -88,6 +88,31 @@ TEST_CASE("tune finds the setting of the highest capacity, and the capacity", "[
   CHECK(result.num_simulated < std::size_t{40} * 20 * 3200 / 6);
 }
 
+TEST_CASE("a search begins at what a setting can carry, where the first load is more", "[tune]") {
+  Synthetic model;
+  model.capacities = {2.6, 11.3, 1.4};
+  TuneOptions options = options_for(3200);
+  options.first_load = 900;
+  const TuneResult blind = tune(3, options, model);
+  // Half of the truth, and three times it.
+  options.expected_capacities = {1.3, 34, 0.7};
+  const TuneResult result = tune(3, options, model);
+  CHECK(result.num_simulated < blind.num_simulated);
+  CHECK(result.findings[0].setting == 1);
+  for (const TuneFinding& finding : result.findings) {
+    const double exact = model.capacities[finding.setting];
+    CHECK(finding.capacity <= exact);
+    CHECK(finding.capacity * 1.05 >= exact);
+  }
+  CHECK(blind.findings[0].setting == 1);
+  // They do not move a search that begins lower.
+  options.first_load = 0.3;
+  CHECK(tune(3, options, model).findings[0].setting == 1);
+  const TuneOptions low = options;
+  options.expected_capacities.clear();
+  CHECK(tune(3, low, model).num_simulated == tune(3, options, model).num_simulated);
+}
+
 TEST_CASE("tune's result does not depend on the number of jobs", "[tune]") {
   Synthetic model;
   for (int i = 0; i < 20; ++i) model.capacities.push_back(5 + (i * 7 % 20) * 0.5);
