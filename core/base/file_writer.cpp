@@ -11,6 +11,7 @@
 #include <stdexcept>
 #include <system_error>
 #include <utility>
+#include <vector>
 
 namespace metronome {
 namespace {
@@ -116,6 +117,16 @@ void sync_tree(const std::string& path) {
     sync_path(entry.path().string());
   }
   sync_path(path);
+}
+
+void make_folders(const std::string& path) {
+  std::vector<std::string> changed;
+  for (std::filesystem::path folder = std::filesystem::absolute(path);
+       !std::filesystem::exists(folder); folder = folder.parent_path()) {
+    changed.push_back(folder.parent_path().string());
+  }
+  std::filesystem::create_directories(path);
+  for (const std::string& folder : changed) sync_folder(folder);
 }
 
 }  // namespace metronome

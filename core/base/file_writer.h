@@ -50,4 +50,8 @@ void replace_file(const std::string& path, std::string_view content);
 void sync_folder(const std::string& path);
 void sync_tree(const std::string& path);
 
+// Makes a folder and its missing parents. Returns once their names are on the disk. Throws
+// std::filesystem::filesystem_error, and as sync_folder() does.
+void make_folders(const std::string& path);
+
 }  // namespace metronome

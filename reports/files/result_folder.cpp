@@ -207,6 +207,7 @@ void ResultFolder::make_parents() {
     const std::string parent = missing[i].string();
     if (::mkdir(parent.c_str(), 0777) == 0) {
       made_parents_.push_back(parent);
+      sync_folder(fs::path(parent).parent_path().string());
     } else if (errno != EEXIST) {
       fail_folder(parent, "cannot create the folder", errno);
     }

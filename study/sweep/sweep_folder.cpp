@@ -60,7 +60,7 @@ bool is_run_id(std::string_view text) {
 SweepFolder::SweepFolder(const std::string& path) : path_(path) {
   while (path_.size() > 1 && path_.back() == '/') path_.pop_back();
   try {
-    fs::create_directories(path_);
+    make_folders(path_);
     require_sweep_folder(path_);
   } catch (const fs::filesystem_error& error) {
     throw UsageError(printable(path_) +

@@ -133,6 +133,13 @@ int close(int file) {
   return real(file);
 }
 
+int mkdir(const char* path, mode_t mode) {
+  static auto* const real = next<int(const char*, mode_t)>("mkdir");
+  const int result = real(path, mode);
+  if (result == 0) note_new_name(path);
+  return result;
+}
+
 int rename(const char* from, const char* to) {
   static auto* const real = next<int(const char*, const char*)>("rename");
   const int result = real(from, to);

@@ -48,6 +48,16 @@ TEST_CASE("the new file has the rights that the user's mask leaves", "[core][bas
   CHECK(fs::status(target).permissions() == fs::perms(0640));
 }
 
+TEST_CASE("a folder is made with its parents", "[core][base][files]") {
+  const ScratchFolder scratch;
+  const std::string folder = scratch.path() + "/new/deep/folder";
+  make_folders(folder);
+  make_folders(folder + "/");  // exists
+  CHECK(fs::is_directory(folder));
+  scratch.write("file", "");
+  CHECK_THROWS_AS(make_folders(scratch.path() + "/file/sub"), fs::filesystem_error);
+}
+
 TEST_CASE("a pipe that nobody writes to is not opened", "[core][base][files]") {
   const ScratchFolder scratch;
   const std::string pipe = scratch.path() + "/pipe";
