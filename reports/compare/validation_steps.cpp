@@ -126,9 +126,8 @@ std::vector<RegimeError> compare_step_times(const RunRecord& measured, StepShape
     const std::size_t at = steps.position();
     const bool is_whole = steps.num_missing_decodes() == 0 && !measured.steps[at].failed;
     if (!is_whole || times[at] <= 0) continue;
-    errors.add(step_regime(tokens_of(plan)),
-               static_cast<double>(times[at]), static_cast<double>(predictor.step_ns(plan)),
-               static_cast<std::int64_t>(at));
+    errors.add(step_regime(tokens_of(plan)), static_cast<double>(times[at]),
+               static_cast<double>(predictor.step_ns(plan)), static_cast<std::int64_t>(at));
   }
   return errors.summaries();
 }

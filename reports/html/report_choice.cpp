@@ -84,12 +84,11 @@ std::optional<std::size_t> chosen_for(DetailReason reason,
           candidates, members,
           [](const DetailCandidate& run) { return std::isfinite(run.max_itl_ms); }, has_longer_gap);
     case DetailReason::LeastInSlo:
-      return best(candidates, members, has_slo,
-                  [](const DetailCandidate& a, const DetailCandidate& b) {
-                    return a.slo_attainment != b.slo_attainment
-                               ? a.slo_attainment < b.slo_attainment
-                               : has_longer_gap(a, b);
-                  });
+      return best(
+          candidates, members, has_slo, [](const DetailCandidate& a, const DetailCandidate& b) {
+            return a.slo_attainment != b.slo_attainment ? a.slo_attainment < b.slo_attainment
+                                                        : has_longer_gap(a, b);
+          });
     case DetailReason::First: return members.front();
     case DetailReason::Steadiest:
       return best(
@@ -101,8 +100,7 @@ std::optional<std::size_t> chosen_for(DetailReason reason,
           is_steadier);
     case DetailReason::MostInSlo:
       return best(
-          candidates, members, has_slo,
-          [](const DetailCandidate& a, const DetailCandidate& b) {
+          candidates, members, has_slo, [](const DetailCandidate& a, const DetailCandidate& b) {
             return a.slo_attainment != b.slo_attainment ? a.slo_attainment > b.slo_attainment
                                                         : is_steadier(a, b);
           });

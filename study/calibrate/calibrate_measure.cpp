@@ -203,8 +203,7 @@ Measurement measure(const Backend& backend, PreparedVariant variant, StepScript 
   result.outcome = run_variant(backend, variant, nullptr, [&](const RunProgress& now) {
     const std::size_t all = script->steps.size();
     progress.show(progress_bar_text(variant.scenario.name, done->num_steps, all) + " steps",
-                  static_cast<double>(done->num_steps),
-                  static_cast<double>(all - done->num_steps));
+                  static_cast<double>(done->num_steps), static_cast<double>(all - done->num_steps));
     throw_if_interrupted();
     if (is_limited && done->num_rounds == 0 && !budget.has(0, now.now)) {
       throw UsageError(out_of_time(budget.seconds(), *done, *script));

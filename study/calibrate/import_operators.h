@@ -17,9 +17,9 @@ struct OperatorImportOptions {
   std::string kv_dtype;      // bf16 or fp8; empty: the model's
   std::int64_t tensor_parallel_size = 1;
   std::int64_t expert_parallel_size = 1;  // of these, those among which whole experts are divided
-  std::string hardware;  // empty: that of the system
-  std::string source;    // empty: the package and its system
-  std::string out;       // empty: no file is written
+  std::string hardware;                   // empty: that of the system
+  std::string source;                     // empty: the package and its system
+  std::string out;                        // empty: no file is written
 };
 
 // Whether `from` holds operator tables, in either form.

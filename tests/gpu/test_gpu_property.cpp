@@ -13,10 +13,17 @@ namespace metronome::testing {
 namespace {
 
 // About half of what was seen when this was written, in 100 cases.
-const Coverage kLeastCoverage = {
-    {"preemptions", 10},   {"prefix hits", 20}, {"stop", 15},    {"step_failed", 30},
-    {"aborted", 5},        {"window runs", 2},  {"kv", 40},      {"failed steps", 15},
-    {"logits", 1'500},     {"length", 120},     {"failed steps, async", 5}};
+const Coverage kLeastCoverage = {{"preemptions", 10},
+                                 {"prefix hits", 20},
+                                 {"stop", 15},
+                                 {"step_failed", 30},
+                                 {"aborted", 5},
+                                 {"window runs", 2},
+                                 {"kv", 40},
+                                 {"failed steps", 15},
+                                 {"logits", 1'500},
+                                 {"length", 120},
+                                 {"failed steps, async", 5}};
 
 void check_random_cases(std::uint64_t begin, std::uint64_t end) {
   constexpr ServingLimits kLimits = {.has_window_kv = true, .keeps_all_kv = false};

@@ -99,8 +99,7 @@ int report_command(const Arguments& arguments) {
       record = [&]() -> const RunRecord& { return run.emplace(read_result(folder)).record; };
     }
     const std::string result = (fs::path(folder) / kResultFile).string();
-    report.add(read_result_info(folder), read_file(result).value_or(""),
-               record);
+    report.add(read_result_info(folder), read_file(result).value_or(""), record);
   }
   replace_file(out, report.html());
   std::cout << "report: " << printable(out) << ", " << folders.size()

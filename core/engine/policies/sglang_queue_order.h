@@ -73,9 +73,9 @@ class SglangQueueOrder {
   KvCacheManager& kv_cache_;
   std::int64_t num_refreshes_ = 0;
   std::int64_t num_entries_ = 0;
-  std::int64_t num_computed_ = 0;        // tokens of all steps
-  std::map<RequestId, Entry> entries_;   // the last of each request
-  std::vector<std::int64_t> uncached_;   // tokens of the requests in the last order
+  std::int64_t num_computed_ = 0;       // tokens of all steps
+  std::map<RequestId, Entry> entries_;  // the last of each request
+  std::vector<std::int64_t> uncached_;  // tokens of the requests in the last order
 };
 
 }  // namespace metronome

@@ -82,8 +82,7 @@ TEST_CASE("a scenario larger than any real one is not parsed", "[core][base][fil
 }
 
 TEST_CASE("controls that reorder text are shown as bytes", "[core][base][names]") {
-  CHECK(printable("a\u202eb\u2066c\u061cd") ==
-        "a\\xe2\\x80\\xaeb\\xe2\\x81\\xa6c\\xd8\\x9cd");
+  CHECK(printable("a\u202eb\u2066c\u061cd") == "a\\xe2\\x80\\xaeb\\xe2\\x81\\xa6c\\xd8\\x9cd");
   CHECK(printable("\u202f\u2065\u00d8\u2019") == "\u202f\u2065\u00d8\u2019");  // none of them
   CHECK(bidi_control_length("\u200f") == 3);
   CHECK(bidi_control_length("\u061c.") == 2);

@@ -243,10 +243,10 @@ class PassCheck {
 
   void check_block(const StepArrays& arrays, std::int32_t bucket) const {
     require(arrays.bytes.size() >= arrays.block_bytes, "a block has memory");
-    const std::size_t max_bytes =
-        bucket > 0 ? max_bucket_bytes(bucket, geometry_)
-                   : max_pass_bytes(batch_.num_tokens(), batch_.num_sequences(),
-                                    batch_.num_sequences(), geometry_);
+    const std::size_t max_bytes = bucket > 0
+                                      ? max_bucket_bytes(bucket, geometry_)
+                                      : max_pass_bytes(batch_.num_tokens(), batch_.num_sequences(),
+                                                       batch_.num_sequences(), geometry_);
     require(bucket > 0 ? arrays.block_bytes == max_bytes : arrays.block_bytes <= max_bytes,
             "a block is larger than it may be");
     const std::pair<const ArraySpan*, std::size_t> spans[] = {{&arrays.token_ids, 4},

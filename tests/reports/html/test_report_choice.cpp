@@ -119,8 +119,7 @@ TEST_CASE("every run is ranked once, and none of its engine is better at what it
           reasons.at(i) == Reason::LongestGap || reasons.at(i) == Reason::LeastInSlo;
       CHECK(((reasons.at(i) == Reason::First) == (first.at(run.engine) == &run) || is_worst));
       for (const DetailCandidate& other : runs) {
-        CHECK_FALSE(
-            (reasons.at(i) == Reason::LongestGap && other.max_itl_ms > run.max_itl_ms));
+        CHECK_FALSE((reasons.at(i) == Reason::LongestGap && other.max_itl_ms > run.max_itl_ms));
         CHECK_FALSE(
             (reasons.at(i) == Reason::LeastInSlo && other.slo_attainment < run.slo_attainment));
         if (other.engine != run.engine) continue;

@@ -1,7 +1,5 @@
 // The radix tree of cached prefixes: what is found, what is evicted, in which order; and random
 // operations against a tree of tokens that is written down as SGLang's is.
-#include "core/engine/kv/radix_tree.h"
-
 #include <algorithm>
 #include <map>
 #include <memory>
@@ -9,6 +7,7 @@
 #include <vector>
 
 #include "core/base/error.h"
+#include "core/engine/kv/radix_tree.h"
 #include "tests/catch.h"
 #include "tests/draws.h"
 
@@ -27,8 +26,7 @@ HashChain chain_of(const std::string& text) {
 }
 
 struct TreeBench {
-  explicit TreeBench(std::int64_t num_blocks)
-      : pool({.num_blocks = num_blocks}), tree(pool) {}
+  explicit TreeBench(std::int64_t num_blocks) : pool({.num_blocks = num_blocks}), tree(pool) {}
 
   // A request computes the text with blocks of its own, caches it and ends.
   BlockTable cache(const std::string& text) {
