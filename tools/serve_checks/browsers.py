@@ -7,17 +7,16 @@ The page is served at two names of this machine, which are two origins: localhos
 import html
 import http.server
 import re
-import shutil
 import subprocess
 import tempfile
 import threading
 import urllib.parse
 
+from serve_checks import chromium
 from serve_checks import server as serving
 from serve_checks.server import Server
 
 SCENARIO = serving.ROOT / "tools/serve_checks/scenario.yaml"
-PROGRAMS = ("chromium", "chromium-browser", "google-chrome")
 NUM_TOKENS = 50
 PAGE = b"""<!DOCTYPE html><title>caller</title><body><script>
 const wanted = new URLSearchParams(location.search);
@@ -47,32 +46,30 @@ class Page(http.server.BaseHTTPRequestHandler):
         pass
 
 
-def call_from(program, origin, profile, **fields):
+def call_from(browser, origin, **fields):
     """What a page of this origin finds."""
     address = f"{origin}/?" + urllib.parse.urlencode({**fields, "tokens": NUM_TOKENS})
     done = subprocess.run(
-        [program, "--headless", "--no-sandbox", "--disable-gpu", "--disable-dev-shm-usage",
-         "--no-first-run", "--disable-extensions", "--disable-background-networking",
-         "--disable-component-update", "--ignore-certificate-errors", "--timeout=60000",
-         f"--user-data-dir={profile}", "--virtual-time-budget=60000", "--dump-dom", address],
+        [*browser, "--ignore-certificate-errors", "--timeout=60000",
+         "--virtual-time-budget=60000", "--dump-dom", address],
         capture_output=True, text=True, timeout=120, preexec_fn=serving.die_with_parent)
     found = re.search(r"<body>(.*?)</body>", done.stdout, re.DOTALL)
     return html.unescape(found[1]).strip() if found else f"no page: {done.stderr[-200:]}"
 
 
-def check_server(program, faults, browser, port, scratch, certificate, key):
+def check_server(program, faults, browser, port, certificate, key):
     allowed, other = f"http://localhost:{port}", f"http://127.0.0.1:{port}"
     options = ["--allowed-origins", allowed] + (["--api-key", key] if key else [])
     how = f"{'with' if key else 'without'} a key, {'by' if certificate else 'without'} TLS"
     with Server(program, SCENARIO, *options, variant="budget", speed=20,
                 certificate=certificate) as server:
         expected = f"200, {NUM_TOKENS + 1} events"
-        faults.equal(call_from(browser, allowed, scratch, url=server.url, key=key), expected,
+        faults.equal(call_from(browser, allowed, url=server.url, key=key), expected,
                      f"a page of an allowed origin, {how}")
-        faults.equal(call_from(browser, other, scratch, url=server.url, key=key), "blocked",
+        faults.equal(call_from(browser, other, url=server.url, key=key), "blocked",
                      f"a page of another origin, {how}")
         if key:
-            faults.equal(call_from(browser, allowed, scratch, url=server.url, key="other"),
+            faults.equal(call_from(browser, allowed, url=server.url, key="other"),
                          "401, 0 events", "a page with a wrong key")
         served = server.metrics()["vllm:request_success_total:length"]
         faults.equal(served, 1, f"requests that were computed, {how}")
@@ -80,15 +77,14 @@ def check_server(program, faults, browser, port, scratch, certificate, key):
 
 
 def check(program, faults, _):
-    browser = next((path for path in map(shutil.which, PROGRAMS) if path), None)
-    if browser is None:
+    if chromium.command("") is None:
         faults.say("no chromium (tools/setup --browser installs it): left out")
         return
     pages = http.server.ThreadingHTTPServer(("127.0.0.1", 0), Page)
     threading.Thread(target=pages.serve_forever, daemon=True).start()
     with tempfile.TemporaryDirectory() as scratch:
+        browser = chromium.command(scratch + "/profile")
         for certificate in (None, serving.make_certificate(scratch)):
             for key in ("", "secret"):
-                check_server(program, faults, browser, pages.server_port, scratch + "/profile",
-                             certificate, key)
+                check_server(program, faults, browser, pages.server_port, certificate, key)
     pages.shutdown()
