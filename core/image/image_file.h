@@ -13,7 +13,8 @@ namespace metronome {
 constexpr std::int64_t kMaxFilePixels = std::int64_t{1} << 25;
 
 // The pixels of a file's bytes, as red, green and blue of 8 bits. Transparent pixels lie on white,
-// as in transformers; 16 bits lose their lower half. An orientation in EXIF data is not applied.
+// as in transformers; 16 bits lose their lower half. A picture that its EXIF data says is turned is
+// turned upright, as vLLM does.
 // Throws ConfigError "name: what; allowed: what" for bytes that are neither format, broken or
 // too large; the name is `name`.
 ImagePixels read_image(std::string_view bytes, const std::string& name);

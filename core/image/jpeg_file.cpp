@@ -4,11 +4,14 @@
 #include <cstdint>
 #include <cstdio>
 #include <cstring>
+#include <string_view>
+#include <utility>
 
 // jpeglib.h needs cstdio before it.
 #include <jerror.h>
 #include <jpeglib.h>
 
+#include "core/image/exif.h"
 #include "core/image/image_file.h"
 #include "core/image/image_formats.h"
 
@@ -17,6 +20,10 @@ namespace {
 
 // Real files have about ten; more only take time.
 constexpr int kMaxScans = 100;
+
+// A marker of this kind has EXIF data if it begins so (EXIF 2.32, section 4.7.2).
+constexpr int kExifMarker = JPEG_APP0 + 1;
+constexpr std::string_view kExifHead("Exif\0\0", 6);
 
 // Functions that libjpeg may leave by a jump have no variable with a destructor.
 struct JpegErrors {
@@ -61,6 +68,7 @@ class JpegReader {
     jpeg_create_decompress(&jpeg_);
     jpeg_.progress = &progress_;
     jpeg_mem_src(&jpeg_, bytes, size);
+    jpeg_save_markers(&jpeg_, kExifMarker, 0xffff);
     jpeg_read_header(&jpeg_, TRUE);
     return true;
   }
@@ -83,6 +91,15 @@ class JpegReader {
   // Inks cannot be converted by libjpeg.
   bool has_inks() const {
     return jpeg_.jpeg_color_space == JCS_CMYK || jpeg_.jpeg_color_space == JCS_YCCK;
+  }
+  // EXIF data from its TIFF header on; empty: none.
+  std::string_view exif() const {
+    for (const jpeg_marker_struct* marker = jpeg_.marker_list; marker != nullptr;
+         marker = marker->next) {
+      const std::string_view data(reinterpret_cast<const char*>(marker->data), marker->data_length);
+      if (data.starts_with(kExifHead)) return data.substr(kExifHead.size());
+    }
+    return {};
   }
   const char* message() const { return errors_.message; }
 
@@ -108,8 +125,9 @@ ImagePixels read_jpeg(std::string_view bytes, const std::string& name) {
   ImagePixels image{.height = reader.height(), .width = reader.width(), .rgb = {}};
   check_file_size(image.height, image.width, name);
   image.rgb.resize(static_cast<std::size_t>(image.height * image.width * 3));
+  const int orientation = exif_orientation(reader.exif());  // before they are forgotten
   if (!reader.read_rows(image.rgb.data())) fail();
-  return image;
+  return upright(std::move(image), orientation);
 }
 
 }  // namespace metronome

@@ -6,9 +6,12 @@
 #include <cstdint>
 #include <cstdio>
 #include <cstring>
+#include <string_view>
+#include <utility>
 #include <vector>
 
 #include "core/base/error.h"
+#include "core/image/exif.h"
 #include "core/image/image_file.h"
 #include "core/image/image_formats.h"
 
@@ -55,7 +58,7 @@ class PngReader {
   // Reads up to the pixels; false: broken.
   bool read_header() {
     if (setjmp(png_jmpbuf(png_)) != 0) return false;
-    // Metadata is not used, and may be made to fill the memory.
+    // Metadata may be made to fill the memory.
     png_set_chunk_malloc_max(png_, 1 << 20);
     png_set_chunk_cache_max(png_, 16);
     png_set_user_limits(png_, 1 << 24, 1 << 24);
@@ -76,12 +79,19 @@ class PngReader {
       png_error(png_, "its pixels are not those of an image");
     }
     png_read_image(png_, rows);
-    png_read_end(png_, nullptr);
+    png_read_end(png_, info_);  // EXIF data may be behind the pixels
     return true;
   }
 
   std::int64_t height() const { return png_get_image_height(png_, info_); }
   std::int64_t width() const { return png_get_image_width(png_, info_); }
+  // EXIF data from its TIFF header on; empty: none. Complete after read_rows().
+  std::string_view exif() {
+    png_bytep data = nullptr;
+    png_uint_32 size = 0;
+    if (png_get_eXIf_1(png_, info_, &size, &data) == 0) return {};
+    return {reinterpret_cast<const char*>(data), size};
+  }
   const char* message() const { return input_.message; }
 
  private:
@@ -121,7 +131,7 @@ ImagePixels read_png(std::string_view bytes, const std::string& name) {
   for (std::size_t i = 0; i < rgba.size(); i += 4) {
     for (std::size_t c = 0; c < 3; ++c) image.rgb.push_back(over_white(rgba[i + c], rgba[i + 3]));
   }
-  return image;
+  return upright(std::move(image), exif_orientation(reader.exif()));
 }
 
 }  // namespace metronome
