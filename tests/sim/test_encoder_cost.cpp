@@ -1,6 +1,9 @@
 // The time in which a vision tower encodes images.
+#include <string>
 #include <vector>
 
+#include "core/base/files.h"
+#include "core/base/json.h"
 #include "core/metrics/gap_analysis.h"
 #include "core/metrics/run_record.h"
 #include "core/scenario/scenario.h"
@@ -8,6 +11,7 @@
 #include "sim/simulation.h"
 #include "sim/virtual_clock.h"
 #include "tests/catch.h"
+#include "tests/command_line.h"
 #include "tests/error_of.h"
 
 namespace metronome::testing {
@@ -136,6 +140,35 @@ TEST_CASE("images are refused where they cannot be", "[sim][images]") {
   CHECK(with_scheduler("disable_chunked_mm_input: true, long_prefill_token_threshold: 512")
             .starts_with("s.yaml:3: scheduler.long_prefill_token_threshold: 512 is less than"));
   CHECK(with_scheduler("disable_chunked_mm_input: true").empty());
+}
+
+// Step times do not say what a tower or a drafter of other layers would take.
+TEST_CASE("images and drafts on a GPU without known peaks are refused", "[sim][images][cli]") {
+  Json file =
+      Json::parse(read_file(source_dir() + "/sim/catalogue/h100-sxm_qwen3-8b.json").value());
+  file["hardware"] = "my-gpu";
+  const ScratchFolder scratch;
+  const std::string times = scratch.write("times.json", file.dump());
+  const auto error = [&](const std::string& more) {
+    const std::string scenario = scratch.write(
+        "s.yaml", "model: qwen3-vl-8b\ncost_model: {file: " + times +
+                      "}\nengine: {max_model_len: 2048}\nkv_cache: {num_blocks: 500}\nscheduler: "
+                      "{policy: vllm}\nworkload: {num_requests: 2, arrivals: {rate: 1}, "
+                      "prompt_tokens: {value: 50}, output_tokens: {value: 4}" +
+                      more);
+    const CommandResult result =
+        run_metronome("run " + scenario + " --quiet --out '" + scratch.path() + "/out'");
+    CHECK(result.exit_code == 2);
+    return result.err.substr(result.err.find("yaml:"));
+  };
+  CHECK(error(", images: {kind: pixels, width: {value: 320}, height: {value: 320}}}\n") ==
+        "yaml:1: hardware: required key is missing: the peaks of my-gpu are not known, which price "
+        "the encoding of images; allowed: a name of the catalogue\n");
+  CHECK(
+      error("}\nspeculative: {method: eagle, acceptance: {kind: length, mean_length: [1.5], "
+            "mean_length_tokens: 2}}\n") ==
+      "yaml:7: speculative.cost_file: required key is missing: the peaks of my-gpu are not known; "
+      "allowed: step times of qwen3-vl-8b's eagle layer\n");
 }
 
 }  // namespace
