@@ -367,6 +367,15 @@ std::vector<std::int64_t> linear_layers(const JsonSection& text, std::int64_t n_
   return layers;
 }
 
+// Of Qwen3.5; without the key, states have the model's type.
+std::int64_t state_bytes_of(const JsonSection& text) {
+  constexpr const char* kKey = "mamba_ssm_dtype";
+  const std::string type = text.text_or(kKey, "bfloat16");
+  if (type == "float32") return 4;
+  if (type == "bfloat16" || type == "float16") return 2;
+  text.fail(kKey, "is " + type + "; allowed: float32, bfloat16, float16");
+}
+
 void read_linear_attention(const JsonSection& text, const ModelFamily& family, ModelConfig& model) {
   if (!family.has_linear_attention) return;
   LinearAttention linear;
@@ -377,6 +386,7 @@ void read_linear_attention(const JsonSection& text, const ModelFamily& family, M
   linear.key_head_dim = text.integer_or("linear_key_head_dim", 128);
   linear.value_head_dim = text.integer_or("linear_value_head_dim", 128);
   linear.conv_width = text.integer_or("linear_conv_kernel_dim", 4);
+  linear.bytes_per_delta_element = state_bytes_of(text);
   model.linear_attention = linear;
 }
 

@@ -15,13 +15,17 @@ struct LinearAttention {
   std::int64_t key_head_dim = 0;
   std::int64_t value_head_dim = 0;
   std::int64_t conv_width = 0;  // positions that the causal convolution sees
+  // Bytes of an element of the state, by the model's type and its config's mamba_ssm_dtype: as vLLM
+  // keeps them with mamba_cache_dtype and mamba_ssm_cache_dtype auto. (The CPU computes in float32.)
+  std::int64_t bytes_per_delta_element = 2;
+  std::int64_t bytes_per_conv_element = 2;
 
   bool is_empty() const { return layers.empty(); }
   std::int64_t key_dim() const { return n_key_heads * key_head_dim; }
   std::int64_t value_dim() const { return n_value_heads * value_head_dim; }
   // Queries, keys and values go through the convolution, each channel by itself.
   std::int64_t conv_channels() const { return 2 * key_dim() + value_dim(); }
-  // A request carries this from chunk to chunk in one layer, float32: the delta rule's
+  // A request carries so many numbers from chunk to chunk in one layer: the delta rule's
   // [n_value_heads, key_head_dim, value_head_dim], and the last inputs of the convolution.
   std::int64_t delta_floats() const { return n_value_heads * key_head_dim * value_head_dim; }
   std::int64_t conv_floats() const { return (conv_width - 1) * conv_channels(); }

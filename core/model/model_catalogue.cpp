@@ -110,6 +110,10 @@ void visit_linear_attention(FieldVisitor& visitor, LinearAttention& linear) {
   visitor.integer("key_head_dim", linear.key_head_dim, 0, kMaxDim, "elements of a key");
   visitor.integer("value_head_dim", linear.value_head_dim, 0, kMaxDim, "elements of a value");
   visitor.integer("conv_width", linear.conv_width, 0, kMaxDim, "tokens that the convolution sees");
+  visitor.integer("bytes_per_delta_element", linear.bytes_per_delta_element, 1, 4,
+                  "bytes of a number of the delta rule's state");
+  visitor.integer("bytes_per_conv_element", linear.bytes_per_conv_element, 1, 4,
+                  "bytes of an input that the convolution keeps");
 }
 
 void visit_latent_attention(FieldVisitor& visitor, LatentAttention& latent) {

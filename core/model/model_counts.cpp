@@ -95,9 +95,9 @@ std::int64_t ModelConfig::kv_elements_per_layer() const {
 }
 
 std::int64_t ModelConfig::state_bytes() const {
-  constexpr std::int64_t kFloatBytes = 4;
-  return n_linear_layers() * kFloatBytes *
-         (linear_attention.delta_floats() + linear_attention.conv_floats());
+  const LinearAttention& linear = linear_attention;
+  return n_linear_layers() * (linear.delta_floats() * linear.bytes_per_delta_element +
+                              linear.conv_floats() * linear.bytes_per_conv_element);
 }
 
 std::int64_t VisionTower::n_params() const {

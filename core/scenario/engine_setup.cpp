@@ -15,10 +15,20 @@ struct LayerGroups {
   std::int32_t num_windows = 1;
   std::int32_t num_states = 0;
   std::int64_t num_layers = 0;  // of a group; 0 = a block holds all layers that attend
+  std::int32_t num_before_full = 0;
 };
 
 bool has_state_groups(const PolicyInfo& policy, const ModelConfig& model) {
   return policy.name == "vllm" && model.n_linear_layers() > 0;
+}
+
+// vLLM's groups have the order of the layers that begin them. Full attention is one group here, and
+// the others are of one kind.
+LayerGroups in_order(LayerGroups groups, const ModelConfig& model, const PolicyInfo& policy) {
+  const bool begins_with_full = !model.is_linear_layer(0) && !model.is_window_layer(0);
+  if (policy.name != "vllm" || begins_with_full) return groups;
+  groups.num_before_full = groups.num_states > 0 ? groups.num_states : groups.num_windows;
+  return groups;
 }
 
 // How vLLM groups layers (_get_kv_cache_groups_uniform_page_size in
@@ -29,7 +39,9 @@ LayerGroups layer_groups(const KvCacheConfig& config, const ModelConfig& model,
                          const PolicyInfo& policy) {
   const bool has_states = has_state_groups(policy, model);
   if (config.num_window_groups && !has_states) {
-    return {.num_windows = static_cast<std::int32_t>(*config.num_window_groups)};
+    if (config.sliding_window == 0) return {};
+    return in_order({.num_windows = static_cast<std::int32_t>(*config.num_window_groups)}, model,
+                    policy);
   }
   const std::int64_t num_further = has_states ? model.n_linear_layers() : model.n_window_layers();
   const std::int64_t num_global = model.n_global_layers();
@@ -38,20 +50,23 @@ LayerGroups layer_groups(const KvCacheConfig& config, const ModelConfig& model,
                                       ? std::max(num_further, num_global)
                                       : num_global;
   const auto num_groups = static_cast<std::int32_t>(ceil_div(num_further, num_layers));
-  if (has_states) return {.num_states = num_groups, .num_layers = num_layers};
-  return {.num_windows = num_groups, .num_layers = num_layers};
+  LayerGroups groups{.num_layers = num_layers};
+  (has_states ? groups.num_states : groups.num_windows) = num_groups;
+  return in_order(groups, model, policy);
 }
 
 // Tokens of a KV block. Where blocks hold states, too, the smallest multiple of kv_cache.block_size
-// whose KV in one layer takes as many bytes as a layer's state (_align_hybrid_block_size in
-// vllm/platforms/interface.py).
-std::int32_t block_tokens(const KvCacheConfig& config, const ModelConfig& model,
+// whose KV in one layer takes as many bytes on a device as a layer's state
+// (_align_hybrid_block_size in vllm/platforms/interface.py).
+std::int32_t block_tokens(const Scenario& scenario, const ModelConfig& model,
                           const PolicyInfo& policy) {
-  if (!has_state_groups(policy, model)) return config.block_size;
-  const std::int64_t token_bytes = model.kv_elements_per_layer() * model.bytes_per_kv_element;
-  const std::int64_t state_bytes = model.state_bytes() / model.n_linear_layers();
-  return static_cast<std::int32_t>(config.block_size *
-                                   ceil_div(state_bytes, token_bytes * config.block_size));
+  const std::int64_t size = scenario.kv_cache.block_size;
+  if (!has_state_groups(policy, model)) return static_cast<std::int32_t>(size);
+  const std::int64_t tp = scenario.cost_model.tensor_parallel_size;
+  const std::int64_t num_heads = std::max<std::int64_t>(model.n_kv_heads / tp, 1);
+  const std::int64_t token_bytes = 2 * num_heads * model.head_dim * model.bytes_per_kv_element;
+  const std::int64_t state_bytes = model.state_bytes() / model.n_linear_layers() / tp;
+  return static_cast<std::int32_t>(size * ceil_div(state_bytes, token_bytes * size));
 }
 
 // Settings of policy vllm that states exclude.
@@ -68,6 +83,12 @@ void check_state_groups(const Scenario& scenario, const ModelConfig& model,
     throw UnplacedConfigError("kv_cache.backend",
                               "slotted has no blocks for the states of " + model.name +
                                   "; allowed: paged, or another policy than vllm");
+  }
+  if (caches_prefixes(policy, scenario.kv_cache) && vllm.disable_chunked_mm_input) {
+    throw UnplacedConfigError("scheduler.disable_chunked_mm_input",
+                              "true leaves no states of " + model.name +
+                                  " to cache inside an image; allowed: false, or "
+                                  "kv_cache.enable_prefix_caching: false");
   }
   if (caches_prefixes(policy, scenario.kv_cache) && !vllm.enable_chunked_prefill) {
     throw UnplacedConfigError("scheduler.enable_chunked_prefill",
@@ -106,7 +127,7 @@ KvCacheLayout paged_layout(const Scenario& scenario, const ModelConfig& model,
                            const PolicyInfo& policy, const KvCapacityFn& kv_capacity) {
   const KvCacheConfig& config = scenario.kv_cache;
   const LayerGroups groups = layer_groups(config, model, policy);
-  const std::int32_t block_size = block_tokens(config, model, policy);
+  const std::int32_t block_size = block_tokens(scenario, model, policy);
   check_retention(config, block_size);
   std::int64_t num_blocks = 0;
   if (config.num_blocks) {
@@ -130,7 +151,8 @@ KvCacheLayout paged_layout(const Scenario& scenario, const ModelConfig& model,
           .sliding_window = config.sliding_window,
           .num_window_groups = groups.num_windows,
           .retention_interval = config.prefix_cache_retention_interval,
-          .states = {.num_groups = groups.num_states, .hash_unit = block_size}};
+          .states = {.num_groups = groups.num_states, .hash_unit = block_size},
+          .num_groups_before_full = groups.num_before_full};
 }
 
 KvCacheLayout slotted_layout(const Scenario& scenario, std::int32_t max_model_len,
@@ -277,7 +299,7 @@ std::int64_t blocks_of_memory(const Scenario& scenario, const ModelConfig& model
   const KvCacheConfig& config = scenario.kv_cache;
   const PolicyInfo& policy = *find_policy(scenario.scheduler.policy);
   const LayerGroups groups = layer_groups(config, model, policy);
-  const std::int64_t block_size = block_tokens(config, model, policy);
+  const std::int64_t block_size = block_tokens(scenario, model, policy);
   std::int64_t capacity = 0;
   if (groups.num_states > 0) {
     // A block has room for the KV or the states of a group's layers.

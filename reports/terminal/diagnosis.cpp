@@ -202,7 +202,11 @@ std::string stalls_text(const Diagnosis& diagnosis) {
     const GapParts& parts = stall.parts;
     std::string cause = "no prefill";
     if (stall.worst) cause = blame_text(*stall.worst) + " (" + ms(stall.worst->added_ns) + ")";
-    if (parts.is_of_images()) cause = "encoding of images, " + cause;
+    if (parts.is_of_images()) {
+      cause = "encoding of images, " + cause;
+    } else if (parts.encode_ns > 0) {
+      cause += ", encoding of images (" + ms(parts.encode_ns) + ")";
+    }
     if (parts.preemption_ns > 0) {
       cause = "request " + std::to_string(*stall.request) + " was preempted";
     }

@@ -504,17 +504,20 @@ std::string describe_stall(const Stall& stall) {
     case StallCause::Encoding: break;
   }
   const std::string encoded =
-      stall.cause == StallCause::Encoding
-          ? "images were encoded (" + grouped_text(to_ms(stall.encode_ns), 1) + " ms) and "
+      stall.encode_ns > 0
+          ? "images were encoded (" + grouped_text(to_ms(stall.encode_ns), 1) + " ms)"
           : "";
   const std::string chunk = grouped_text(std::int64_t{stall.prefill_tokens});
-  if (stall.num_prefill_tokens > stall.prefill_tokens) {
-    return what + " waited while " + encoded + grouped_text(stall.num_prefill_tokens) +
-           " tokens were prefilled, " + chunk + " of them in one chunk of request " +
-           std::to_string(index(stall.prefill_request));
-  }
-  return what + " waited while " + encoded + "request " +
-         std::to_string(index(stall.prefill_request)) + " prefilled " + chunk + " tokens";
+  const std::string request = "request " + std::to_string(index(stall.prefill_request));
+  const std::string prefilled = stall.num_prefill_tokens > stall.prefill_tokens
+                                    ? grouped_text(stall.num_prefill_tokens) +
+                                          " tokens were prefilled, " + chunk +
+                                          " of them in one chunk of " + request
+                                    : request + " prefilled " + chunk + " tokens";
+  if (encoded.empty()) return what + " waited while " + prefilled;
+  const bool is_of_images = stall.cause == StallCause::Encoding;
+  return what + " waited while " + (is_of_images ? encoded : prefilled) + " and " +
+         (is_of_images ? prefilled : encoded);
 }
 
 std::string render_table(std::span<const RunResult> results, const TableOptions& options) {

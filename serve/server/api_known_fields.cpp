@@ -178,6 +178,17 @@ void check_unsupported(const Unsupported& field, const Json& value) {
 
 }  // namespace
 
+void refuse_fields_beside(const Json& object, std::span<const std::string_view> honoured,
+                          bool has_template, const std::string& prefix) {
+  for (const Json::Member& member : object.items()) {
+    const bool is_honoured =
+        has(honoured, member.key) || (has_template && has(kOfTemplates, member.key));
+    if (is_honoured || says_nothing(member.value) || member.value == Json(false)) continue;
+    const std::string name = prefix + printable(std::string_view(member.key).substr(0, 60));
+    throw ApiError(400, name + ": is not supported; allowed: " + join_names(honoured), name);
+  }
+}
+
 void refuse_ignored_fields(const Json& body, bool has_template) {
   for (const Json::Member& member : body.items()) {
     if (has_template && has(kOfTemplates, member.key)) continue;

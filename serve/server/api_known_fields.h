@@ -1,6 +1,10 @@
 // Which fields of a request the server honours, takes as hints, or refuses.
 #pragma once
 
+#include <span>
+#include <string>
+#include <string_view>
+
 #include "core/base/json.h"
 
 namespace metronome {
@@ -15,5 +19,10 @@ namespace metronome {
 // `has_template`: the request is a chat for a model whose folder has a chat template, which honours
 // tools, tool_choice, documents and continue_final_message.
 void refuse_ignored_fields(const Json& body, bool has_template = false);
+
+// The same for an object with few fields: throws ApiError for the first that is not honoured,
+// unless it is null, false or empty. Its name in the message begins with `prefix`.
+void refuse_fields_beside(const Json& object, std::span<const std::string_view> honoured,
+                          bool has_template = false, const std::string& prefix = {});
 
 }  // namespace metronome

@@ -21,6 +21,13 @@ namespace {
 constexpr std::int64_t kMaxLogprobs = 20;  // vLLM's max_logprobs
 constexpr std::int32_t kDefaultCompletionTokens = 16;
 
+// The fields that are honoured where there are few.
+constexpr std::string_view kTokenizedPrompt[] = {"prompt", "model", "add_special_tokens"};
+constexpr std::string_view kTokenizedChat[] = {"messages", "model", "add_special_tokens",
+                                               "add_generation_prompt", "chat_template_kwargs"};
+constexpr std::string_view kDetokenized[] = {"tokens", "model"};
+constexpr std::string_view kPlainMessage[] = {"role", "content"};
+
 std::string_view error_type(int status) {
   switch (status) {
     case 400:
@@ -160,11 +167,7 @@ std::vector<TokenId> chat_prompt(const ApiFields& fields, const ServedModel& mod
     if (!message.is_object()) throw ApiError(400, name + ": is not an object", name);
     const std::optional<std::string> role = ApiFields(message, name + ".").name("role");
     if (!role) throw ApiError(400, name + ".role: is missing", name + ".role");
-    const Json* calls = message.find("tool_calls");
-    if (calls != nullptr && !calls->is_null() && !calls->empty()) {
-      throw ApiError(400, name + ".tool_calls: is not supported; allowed: null",
-                     name + ".tool_calls");
-    }
+    refuse_fields_beside(message, kPlainMessage, false, name + ".");
     // "developer" is OpenAI's newer name for the templates' role "system".
     chat.push_back({*role == "developer" ? "system" : *role,
                     message_content(message, name, max_prompt_tokens(model))});
@@ -284,6 +287,7 @@ void read_stream_options(const ApiFields& fields, ApiRequest& request) {
   const std::optional<ApiFields> options = fields.fields("stream_options");
   if (!options) return;
   if (!request.is_stream) fields.fail("stream_options", "needs stream: true");
+  options->allow_names({"include_usage", "continuous_usage_stats"});
   request.wants_usage = options->truth("include_usage", false);
   request.wants_continuous_usage = options->truth("continuous_usage_stats", false);
 }
@@ -377,8 +381,12 @@ std::vector<TokenId> parse_tokenize(std::string_view body, const ServedModel& mo
   const Json json = parse_body(body);
   const ApiFields fields(json);
   check_model(fields, model);
-  std::vector<PromptImage> images;
-  if (fields.has("messages")) return chat_prompt(fields, model, limits, images);
+  if (fields.has("messages")) {
+    refuse_fields_beside(json, kTokenizedChat, model.chat != nullptr);
+    std::vector<PromptImage> images;
+    return chat_prompt(fields, model, limits, images);
+  }
+  refuse_fields_beside(json, kTokenizedPrompt);
   const std::optional<std::string> prompt = fields.text("prompt");
   if (!prompt) fields.fail("prompt", "is missing; allowed: a string, or messages");
   return encode(model, limits, "prompt", *prompt, fields.truth("add_special_tokens", true));
@@ -388,6 +396,7 @@ std::vector<TokenId> parse_detokenize(std::string_view body, const ServedModel& 
   const Json json = parse_body(body);
   const ApiFields fields(json);
   check_model(fields, model);
+  refuse_fields_beside(json, kDetokenized);
   if (!fields.has("tokens")) fields.fail("tokens", "is missing; allowed: a list of token ids");
   return fields.token_ids("tokens", model.vocab_size, max_tokenized(model));
 }

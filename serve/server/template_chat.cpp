@@ -132,10 +132,23 @@ Json read_arguments(const ApiFields& fields) {
   return *given;
 }
 
-void check_tool_choice(const ApiFields& fields) {
+void check_tool_choice(const ApiFields& fields, bool has_tools) {
   const Json* choice = fields.find("tool_choice");
-  if (choice == nullptr || *choice == Json("none") || *choice == Json("auto")) return;
-  fields.fail("tool_choice", "is not supported; allowed: null, \"none\", \"auto\"");
+  if (choice == nullptr || *choice == Json("none")) return;
+  if (*choice != Json("auto")) {
+    fields.fail("tool_choice", "is not supported; allowed: null, \"none\", \"auto\"");
+  }
+  if (!has_tools) fields.fail("tool_choice", "needs tools; allowed: null, or with tools");
+}
+
+// Objects of which the template writes something.
+Json read_for_template(const ApiFields& fields, const FolderChat& chat, const char* name,
+                       std::size_t max_entries) {
+  Json list = read_objects(fields, name, max_entries);
+  if (!list.is_null() && !chat.mentions(name)) {
+    fields.fail(name, "the chat template of this model does not write them; allowed: null");
+  }
+  return list;
 }
 
 std::tm local_time() {
@@ -151,9 +164,9 @@ std::string template_prompt(const ApiFields& fields, const FolderChat& chat,
                             std::size_t max_entries, ChatImages& images) {
   Conversation conversation;
   conversation.messages = read_messages(fields, chat, max_entries, images);
-  check_tool_choice(fields);
-  conversation.tools = read_objects(fields, "tools", max_entries);
-  conversation.documents = read_objects(fields, "documents", max_entries);
+  conversation.tools = read_for_template(fields, chat, "tools", max_entries);
+  check_tool_choice(fields, !conversation.tools.is_null());
+  conversation.documents = read_for_template(fields, chat, "documents", max_entries);
   conversation.arguments = read_arguments(fields);
   conversation.continue_final_message = fields.truth("continue_final_message", false);
   conversation.add_generation_prompt =

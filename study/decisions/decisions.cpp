@@ -261,8 +261,13 @@ Json Replay::tokens_of(const StepPlan& plan) const {
 
 Json Replay::tables_of(const Request& request) const {
   if (request.group_tables.empty()) return json_of(request.block_table);
-  Json tables = Json::array({json_of(request.block_table)});
-  for (const BlockTable& table : request.group_tables) tables.push_back(json_of(table));
+  const std::size_t num_before = kv_cache_.num_groups_before_full();
+  Json tables = Json::array();
+  for (std::size_t g = 0; g < request.group_tables.size(); ++g) {
+    if (g == num_before) tables.push_back(json_of(request.block_table));
+    tables.push_back(json_of(request.group_tables[g]));
+  }
+  if (num_before == request.group_tables.size()) tables.push_back(json_of(request.block_table));
   return tables;
 }
 

@@ -25,6 +25,7 @@ constexpr std::string_view kVllmOptionalKeys[] = {"version",
                                                   "async_depth",
                                                   "sliding_window",
                                                   "num_window_groups",
+                                                  "num_groups_before_full",
                                                   "watermark",
                                                   "evict_unhashed_first",
                                                   "prefix_cache_retention_interval",
@@ -137,6 +138,14 @@ void read_states(const ConfigNode& section, const VllmConfig& vllm, KvCacheLayou
   }
 }
 
+// Without the key full attention is the first group.
+void read_group_order(ConfigReader& reader, KvCacheLayout& layout) {
+  const std::int32_t num_further = layout.states.num_groups > 0 ? layout.states.num_groups
+                                   : layout.sliding_window > 0  ? layout.num_window_groups
+                                                                : 0;
+  reader.integer("num_groups_before_full", layout.num_groups_before_full, 0, num_further, kNoDoc);
+}
+
 // The encoder's budget and cache are what vLLM makes of the largest image.
 void read_encoder(const ConfigNode& section, const EngineSetup& setup, VllmConfig& vllm,
                   EncoderSetup& encoder) {
@@ -176,6 +185,7 @@ std::optional<double> read_vllm_config(const ConfigNode& section, std::optional<
   read_vllm_version(reader, section, vllm);
   vllm.version = version.value_or(vllm.version);
   read_states(section, vllm, setup.kv_cache);
+  read_group_order(reader, setup.kv_cache);
   read_retention(reader, section, setup.kv_cache);
   reader.integer("max_num_active_seqs", vllm.max_num_active_seqs, 0, kMaxSeqs, kNoDoc);
   reader.boolean("long_prefill_token_threshold_adaptive",

@@ -94,7 +94,7 @@ TEST_CASE("chunks, steps, batches and threads change no bit of requests with ima
   const std::vector<LabPrompt> prompts = mixed_prompts(lab);
   const std::vector<LabRun> alone = runs_alone(lab, prompts);
   for (const std::string policy : {"chunked", "token_budget", "vllm"}) {
-    for (std::int64_t chunk = 1; chunk <= 31; chunk = chunk < 16 ? chunk + 1 : chunk + 15) {
+    for (std::int64_t chunk = 1; chunk <= 31; ++chunk) {
       for (const StepShape shape : {StepShape::Mixed, StepShape::Separate}) {
         if (policy == "vllm" && shape == StepShape::Separate) continue;
         LabSettings settings = with_images(policy);

@@ -68,20 +68,20 @@ TEST_CASE("memory of a hybrid, known answers", "[sim][states]") {
       "kv_cache: {enable_prefix_caching: false}\n"
       "cost_model: {gpu_memory_utilization: 0.9}\n" +
       workload_of(1, 100);
-  // vLLM: a block holds the KV of 8 layers, or the states of as many. A layer's state has 2,195,456
-  // bytes, as many as 536 tokens of 4,096 bytes; blocks of 16 tokens make that 544.
+  // vLLM: a block holds the KV of 8 layers, or the states of as many. A layer's state has 2,146,304
+  // bytes, as many as 524 tokens of 4,096 bytes; blocks of 16 tokens make that 528.
   const Simulation vllm =
       prepare_simulation(hybrid_scenario("qwen3.5-9b", rest + "scheduler: {policy: vllm}\n"));
-  CHECK(vllm.setup.kv_cache.block_size == 544);
+  CHECK(vllm.setup.kv_cache.block_size == 528);
   CHECK(vllm.setup.kv_cache.states.num_groups == 3);
   CHECK(vllm.setup.kv_cache.num_blocks ==
-        static_cast<std::int64_t>(room_bytes() / (544 * 8 * 4'096)));
+        static_cast<std::int64_t>(room_bytes() / (528 * 8 * 4'096)));
   // Other policies: states of 32 requests beside the blocks, 24 layers each.
   const Simulation other =
       prepare_simulation(hybrid_scenario("qwen3.5-9b", rest + "scheduler: {policy: chunked}\n"));
   CHECK(other.setup.kv_cache.block_size == 16);
   CHECK(other.setup.kv_cache.num_blocks ==
-        static_cast<std::int64_t>(room_bytes() / (16 * 8 * 4'096)) - 32 * 24 * 2'195'456 / 524'288);
+        static_cast<std::int64_t>(room_bytes() / (16 * 8 * 4'096)) - 32 * 24 * 2'146'304 / 524'288);
 }
 
 TEST_CASE("a request that a hybrid's cache cannot hold", "[sim][states]") {

@@ -298,6 +298,13 @@ def with_state_groups(rng, config):
     config["num_blocks"] *= 2
 
 
+def with_group_order(rng, config):
+    """Any place of full attention but the first: vLLM orders groups by the model's layers."""
+    num_further = config.get("num_window_groups", 1) if "sliding_window" in config \
+        else config["mamba"].get("num_groups", 1)
+    config["num_groups_before_full"] = rng.randint(1, num_further)
+
+
 KINDS = {
     "sync": combined(), "async": with_async,
     "window": with_window, "window-async": combined(with_window, with_async),
@@ -336,6 +343,15 @@ KINDS = {
     "images-tight": combined(with_priority, with_images),
     "images-tight-async": combined(with_tight_pool, with_async, with_images),
     "images-hybrid": with_images_and_groups,
+    "order-window": combined(with_window, with_group_order),
+    "order-window-groups": combined(with_window_groups, with_group_order),
+    "order-window-groups-async": combined(with_window_groups, with_group_order, with_async),
+    "order-states": combined(with_cached_states, with_group_order),
+    "order-states-async": combined(with_hits_in_blocks, with_group_order, with_async),
+    "order-states-groups": combined(with_state_groups, with_group_order),
+    "order-states-none": combined(without_cached_states, with_group_order),
+    "order-drafts": combined(with_checkpoints, with_group_order, with_drafts("mtp", "ngram")),
+    "order-images": combined(with_images_and_groups, with_group_order),
     "images-drafts": combined(with_drafts("eagle", "mtp", "ngram", "draft_model"), with_images),
     "images-drafts-async": combined(with_drafts("eagle", "mtp"), with_async, with_images),
     "images-options": combined(with_options, with_images)}

@@ -137,6 +137,7 @@ class Recorder:
                 num_speculative_blocks=self.num_drafts,
                 num_prefill_checkpoint_blocks=0 if alignment is None else 1,
                 prefill_checkpoint_alignment=alignment)] * self.states.get("num_groups", 1)
+        specs.insert(config.get("num_groups_before_full", 0), specs.pop(0))
         return [interface.KVCacheGroupSpec([f"layer{i}"], spec) for i, spec in enumerate(specs)]
 
     def retention_interval(self):

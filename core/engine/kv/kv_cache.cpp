@@ -60,6 +60,7 @@ KvCacheManager::KvCacheManager(const KvCacheLayout& layout, const PrefixHasher* 
       sliding_window_(layout.sliding_window),
       num_window_groups_(sliding_window_ > 0 ? static_cast<std::size_t>(layout.num_window_groups)
                                              : 0),
+      num_groups_before_full_(static_cast<std::size_t>(layout.num_groups_before_full)),
       max_window_blocks_(layout.max_window_blocks),
       num_window_blocks_(ceil_div(std::max(sliding_window_ - 1, 0), block_size_)),
       retention_interval_(layout.retention_interval.value_or(kDenseRetention)),
@@ -83,6 +84,8 @@ KvCacheManager::KvCacheManager(const KvCacheLayout& layout, const PrefixHasher* 
                                          .retention_interval = retention_interval_},
                     pool_);
   }
+  const std::size_t num_further = states_ ? states_->num_groups() : num_window_groups_;
+  METRONOME_CHECK(num_groups_before_full_ <= num_further, "as many groups come before as exist");
   METRONOME_CHECK(retention_interval_ <= 0 || retention_interval_ % block_size_ == 0,
                   "blocks are retained at multiples of the block size");
 }
@@ -150,16 +153,24 @@ bool KvCacheManager::grow_slowly(Request& request, std::int32_t num_positions) {
 }
 
 // Takes `num_new` blocks of each attention group, and those of states that were counted. Hashes the
-// blocks that [0, num_positions) completes.
-void KvCacheManager::allocate(Request& request, std::int32_t num_positions, std::int64_t num_new) {
-  bool has_blocks = pool_.allocate(num_new, request.block_table);
-  if (states_) {
-    states_->allocate(request, num_positions);
-  } else {
-    for (BlockTable& table : request.group_tables) {
-      has_blocks = has_blocks && pool_.allocate(num_new, table);
+// blocks that [0, num_positions) completes. `copies_last`: the last block of full attention is
+// shared, and copied first.
+void KvCacheManager::allocate(Request& request, std::int32_t num_positions, std::int64_t num_new,
+                              bool copies_last) {
+  bool has_blocks = true;
+  const auto allocate_further = [&](std::size_t begin, std::size_t end) {
+    for (std::size_t g = begin; g < end; ++g) {
+      if (states_) {
+        states_->allocate(request, g, num_positions);
+      } else {
+        has_blocks = has_blocks && pool_.allocate(num_new, request.group_tables[g]);
+      }
     }
-  }
+  };
+  allocate_further(0, num_groups_before_full_);
+  if (copies_last) copy_last_block(request.block_table);
+  has_blocks = has_blocks && pool_.allocate(num_new, request.block_table);
+  allocate_further(num_groups_before_full_, request.group_tables.size());
   METRONOME_CHECK(has_blocks, "free blocks were counted before");
   settle(request, num_positions);
 }
@@ -248,9 +259,8 @@ void KvCacheManager::take(Request& request, const PrefixHit& hit, std::int32_t n
   request.computed_tokens = hit.num_tokens;
   request.cached_tokens = hit.num_tokens;
   if (has_window()) slide_window(request);
-  if (is_partial) copy_last_block(request.block_table);
   allocate(request, num_positions,
-           num_missing_blocks(request, num_positions_with_room(num_positions)));
+           num_missing_blocks(request, num_positions_with_room(num_positions)), is_partial);
 }
 
 // The request will write behind the end of its hit, in a block that others use.
@@ -260,13 +270,16 @@ void KvCacheManager::copy_last_block(BlockTable& table) {
   METRONOME_CHECK(has_block, "free blocks were counted before");
   const BlockId source = std::exchange(table.back(), copy.front());
   pool_.retain(copy.front());
-  copies_.insert(copies_.end(), {source, copy.front()});
+  full_copies_.insert(full_copies_.end(), {source, copy.front()});
 }
 
 // The engine copies when the plan is complete; until then neither block is free.
 void KvCacheManager::end_plan() {
   if (!states_) return;
-  states_->take_copies(copies_);
+  states_->take_copies(0, num_groups_before_full_, copies_);
+  copies_.insert(copies_.end(), full_copies_.begin(), full_copies_.end());
+  full_copies_.clear();
+  states_->take_copies(num_groups_before_full_, states_->num_groups(), copies_);
   std::reverse(copies_.begin(), copies_.end());  // the pool frees the last one first
   pool_.release(copies_);
 }
@@ -290,12 +303,17 @@ void KvCacheManager::make_free(std::int64_t num_blocks) {
 }
 
 void KvCacheManager::release(Request& request) {
+  const auto release_further = [&](std::size_t begin, std::size_t end) {
+    for (std::size_t g = begin; g < end; ++g) {
+      pool_.release(request.group_tables[g], reuses_unhashed_windows_first_);
+      keep_spare(spare_tables_, request.group_tables[g]);
+    }
+  };
+  const std::size_t num_before = std::min(num_groups_before_full_, request.group_tables.size());
+  release_further(0, num_before);
   pool_.release(request.block_table);
   keep_spare(spare_tables_, request.block_table);
-  for (BlockTable& table : request.group_tables) {
-    pool_.release(table, reuses_unhashed_windows_first_);
-    keep_spare(spare_tables_, table);
-  }
+  release_further(num_before, request.group_tables.size());
   if (states_) states_->forget(request);
   request.kv_ready_tokens = 0;
   if (!caches_prefixes()) return;

@@ -86,6 +86,10 @@ struct KvCacheLayout {
 
   // Further groups of layers that keep a recurrent state. Not together with a window.
   StateLayout states = {};
+
+  // Further groups that take and return their blocks before full attention does. vLLM orders groups
+  // by the model's layers.
+  std::int32_t num_groups_before_full = 0;
 };
 
 // The longest cached prefix of a request.
@@ -243,6 +247,8 @@ class KvCacheManager {
   std::int64_t num_used_blocks() const { return pool_.num_used() - num_evictable_blocks(); }
   std::int64_t watermark_blocks() const { return watermark_blocks_; }
   bool has_window() const { return sliding_window_ > 0; }
+  // Tables of Request::group_tables that come before the block_table.
+  std::size_t num_groups_before_full() const { return num_groups_before_full_; }
   // Whether a request needs grow() and commit() only beyond its kv_ready_tokens.
   bool allows_runs() const {
     return !verifies_drafts_ && !states_ && (hashes_at_plan_ || !hashes_at_commit_);
@@ -272,7 +278,8 @@ class KvCacheManager {
   };
 
   bool grow_slowly(Request& request, std::int32_t num_positions);
-  void allocate(Request& request, std::int32_t num_positions, std::int64_t num_new);
+  void allocate(Request& request, std::int32_t num_positions, std::int64_t num_new,
+                bool copies_last = false);
   void copy_last_block(BlockTable& table);
   void slide_window(Request& request);
   std::int64_t window_begin(const Request& request) const;
@@ -322,6 +329,7 @@ class KvCacheManager {
   std::int32_t hash_unit_;        // tokens of a hash
   std::int32_t sliding_window_;
   std::size_t num_window_groups_;  // 0 without a window
+  std::size_t num_groups_before_full_;
   std::int64_t max_window_blocks_;
   std::int64_t num_window_blocks_;  // full ones that a hit needs at its end
   std::int64_t retention_interval_;
@@ -335,8 +343,9 @@ class KvCacheManager {
   ChunkedVector<PrefixState, RequestTable::kGroupSize>
       prefixes_;  // by request id, as far as needed
   std::optional<StateGroups> states_;
-  // Blocks of full attention to copy before the step that is being planned: source, copy, ...
-  BlockTable copies_;
+  // Blocks to copy before the step that is being planned: source, copy, ...
+  BlockTable full_copies_;               // of full attention
+  BlockTable copies_;                    // scratch of end_plan()
   std::vector<HashChain> spare_chains_;  // reuse the memory of ended requests
   std::vector<BlockTable> spare_tables_;
 };

@@ -206,26 +206,23 @@ void StateGroups::place_checkpoint(const Request& request, Span span) {
   }
 }
 
-void StateGroups::allocate(Request& request, std::int32_t end) {
-  Tracks& tracks = tracks_of(request);
-  for (std::size_t g = 0; g < num_groups(); ++g) {
-    BlockTable& table = request.group_tables[g];
-    if (caches_states()) {
-      move_state(tracks[g], table, end, copies_[g]);
-      continue;
-    }
-    const std::int64_t num_wanted = 1 + options_.layout.num_drafts;
-    const auto num_missing =
-        std::max<std::int64_t>(0, num_wanted - static_cast<std::int64_t>(table.size()));
-    const bool has_blocks = pool_.allocate(num_missing, table);
-    METRONOME_CHECK(has_blocks, "free blocks were counted before");
+void StateGroups::allocate(Request& request, std::size_t group, std::int32_t end) {
+  BlockTable& table = request.group_tables[group];
+  if (caches_states()) {
+    move_state(tracks_of(request)[group], table, end, copies_[group]);
+    return;
   }
+  const std::int64_t num_wanted = 1 + options_.layout.num_drafts;
+  const auto num_missing =
+      std::max<std::int64_t>(0, num_wanted - static_cast<std::int64_t>(table.size()));
+  const bool has_blocks = pool_.allocate(num_missing, table);
+  METRONOME_CHECK(has_blocks, "free blocks were counted before");
 }
 
-void StateGroups::take_copies(BlockTable& blocks) {
-  for (BlockTable& copies : copies_) {
-    blocks.insert(blocks.end(), copies.begin(), copies.end());
-    copies.clear();
+void StateGroups::take_copies(std::size_t begin, std::size_t end, BlockTable& blocks) {
+  for (std::size_t g = begin; g < end; ++g) {
+    blocks.insert(blocks.end(), copies_[g].begin(), copies_[g].end());
+    copies_[g].clear();
   }
 }
 

@@ -1,6 +1,6 @@
 // The blocks of recurrent-state groups: layers (Mamba, linear attention) that keep one state per
 // request instead of KV per token. A state takes one block. It decides as MambaManager of vLLM 0.33
-// does (vllm/v1/core/single_type_kv_cache_manager.py), with the groups behind full attention.
+// does (vllm/v1/core/single_type_kv_cache_manager.py).
 //
 // Without caching, a request holds one state, and one for each draft. With caching, a group's table
 // is indexed by position. Most entries are null. Blocks hold the running state, the states of
@@ -89,11 +89,11 @@ class StateGroups {
   void take_hit(Request& request, const Hit& hit);
   // Decides where the step's checkpoint goes. Before take_hit() and allocate().
   void place_checkpoint(const Request& request, Span span);
-  // Takes the blocks that were counted. Where a block must be copied before the step, source and
-  // copy have one reference more until take_copies().
-  void allocate(Request& request, std::int32_t end);
-  // Appends the blocks to copy to `blocks`, each source before its copy.
-  void take_copies(BlockTable& blocks);
+  // Takes the blocks of a group that were counted. Where a block must be copied before the step,
+  // source and copy have one reference more until take_copies().
+  void allocate(Request& request, std::size_t group, std::int32_t end);
+  // Appends the blocks to copy of the groups [begin, end) to `blocks`, each source before its copy.
+  void take_copies(std::size_t begin, std::size_t end, BlockTable& blocks);
   // Makes the states at or before `num_tokens` visible to others, as far as they are retained.
   // `shared_prefix_end` as in PrefixHit.
   void cache(const Request& request, std::int32_t num_tokens, const HashChain& chain,

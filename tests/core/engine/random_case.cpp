@@ -112,6 +112,7 @@ void draw_prefix_caching(Rng& rng, EngineSetup& setup) {
   if (policy.allows_sliding_window && chance(rng, 0.4)) {
     setup.kv_cache.sliding_window = draw(rng, 1, setup.max_model_len);
     setup.kv_cache.num_window_groups = chance(rng, 0.3) ? draw(rng, 2, 4) : 1;
+    setup.kv_cache.num_groups_before_full = draw(rng, 0, setup.kv_cache.num_window_groups);
     if (chance(rng, 0.6)) {
       setup.kv_cache.retention_interval = draw(rng, 0, 4) * setup.kv_cache.block_size;
     }
@@ -254,6 +255,7 @@ RandomCase draw_state_case(std::uint64_t seed) {
   KvCacheLayout layout = {.block_size = draw(rng, 1, 20)};
   layout.states = {.num_groups = draw(rng, 1, 3), .hash_unit = layout.block_size};
   layout.enable_prefix_caching = chance(rng, 0.75);
+  layout.num_groups_before_full = draw(rng, 0, layout.states.num_groups);
   setup.kv_cache = layout;
   setup.kv_cache.num_blocks =
       blocks_of_longest() + 1 + layout.states.num_groups * draw(rng, 1, 3) +

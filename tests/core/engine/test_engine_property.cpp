@@ -403,6 +403,7 @@ void check_invariants(Seeds seeds) {
     CAPTURE(reached);
     CHECK(coverage.counts[reached] > seeds.count() / 8);
   }
+  CHECK(coverage.counts["images spoiled"] > seeds.count() / 200);
   for (const PolicyInfo& policy : all_policies()) {
     const std::string name(policy.name);
     CAPTURE(name);
@@ -413,9 +414,9 @@ void check_invariants(Seeds seeds) {
 }
 
 constexpr Seeds kSomeSeeds = {0, 4'000};
-// Another ten thousand and more.
-constexpr Seeds kMoreStates = {kSomeSeeds.end, 16'000};
-constexpr Seeds kMoreSeeds = {kSomeSeeds.end, 24'000};
+// Ten thousand of them have states and failing steps, or images and failing steps.
+constexpr Seeds kMoreStates = {kSomeSeeds.end, 30'000};
+constexpr Seeds kMoreSeeds = {kSomeSeeds.end, 56'000};
 
 }  // namespace
 

@@ -10,8 +10,8 @@
 namespace metronome {
 namespace {
 
-// Qwen3-Next-80B-A3B's layers. A layer's state takes 32 * 128 * 128 floats and 3 * 8192 inputs of
-// the convolution, 2,195,456 bytes; the KV of a token 2 * 2 * 256 elements of bfloat16.
+// Qwen3-Next-80B-A3B's layers. A layer's state takes 32 * 128 * 128 numbers and 3 * 8192 inputs of
+// the convolution, in bfloat16 1,097,728 bytes; the KV of a token 2 * 2 * 256 elements.
 ModelConfig hybrid_model() {
   ModelConfig model;
   model.name = "hybrid";
@@ -65,17 +65,28 @@ std::string error_of(const Scenario& scenario, const ModelConfig& model) {
 
 TEST_CASE("vLLM groups layers with states, and a block holds a state", "[core][scenario][states]") {
   const ModelConfig model = hybrid_model();
-  REQUIRE(model.state_bytes() / model.n_linear_layers() == 2'195'456);
+  REQUIRE(model.state_bytes() / model.n_linear_layers() == 1'097'728);
   const EngineSetup setup = setup_of(scenario_with("vllm"), model);
-  // 36 layers beside 12: three groups of 12. 2,195,456 / 2048 = 1072 tokens, 67 blocks of 16.
+  // 36 layers beside 12: three groups of 12. 1,097,728 / 2048 = 536 tokens, 34 blocks of 16.
   CHECK(setup.kv_cache.states.num_groups == 3);
   CHECK(setup.kv_cache.states.caches_states);
-  CHECK(setup.kv_cache.block_size == 1072);
-  CHECK(setup.kv_cache.states.hash_unit == 1072);
+  CHECK(setup.kv_cache.block_size == 544);
+  CHECK(setup.kv_cache.states.hash_unit == 544);
   CHECK(setup.kv_cache.has_null_block);
-  CHECK(setup.kv_cache.num_blocks == 1'000'000 / 1072);
-  CHECK(setup_of(scenario_with("vllm", 256), model).kv_cache.block_size == 1280);
+  CHECK(setup.kv_cache.num_groups_before_full == 3);  // layer 0 has a state
+  CHECK(setup.kv_cache.num_blocks == 1'000'000 / 544);
+  CHECK(setup_of(scenario_with("vllm", 256), model).kv_cache.block_size == 768);
   CHECK(setup_of(scenario_with("vllm", 4096), model).kv_cache.block_size == 4096);
+  // Two devices share KV heads and states; four share states, but have a KV head each.
+  Scenario parallel = scenario_with("vllm");
+  parallel.cost_model.tensor_parallel_size = 2;
+  CHECK(setup_of(parallel, model).kv_cache.block_size == 544);
+  parallel.cost_model.tensor_parallel_size = 4;
+  CHECK(setup_of(parallel, model).kv_cache.block_size == 272);
+  // Qwen3.5's config asks for float32.
+  ModelConfig precise = model;
+  precise.linear_attention.bytes_per_delta_element = 4;
+  CHECK(setup_of(scenario_with("vllm"), precise).kv_cache.block_size == 1056);
 
   Scenario uncached = scenario_with("vllm");
   uncached.kv_cache.enable_prefix_caching = false;
@@ -98,8 +109,31 @@ TEST_CASE("a group has as many layers as the rarer kind", "[core][scenario][stat
     const KvCacheLayout layout = setup_of(scenario_with("vllm"), model).kv_cache;
     CHECK(layout.states.num_groups == c.num_groups);
     const std::int64_t num_attending = std::max<std::int64_t>(1, c.n_layers - c.num_linear);
-    CHECK(layout.num_blocks == 1'000'000 / 1072 * num_attending / c.num_layers);
+    CHECK(layout.num_blocks == 1'000'000 / 544 * num_attending / c.num_layers);
   }
+}
+
+TEST_CASE("groups have the order of the layers that begin them", "[core][scenario][states]") {
+  ModelConfig model = hybrid_model();
+  const auto num_before = [&](const Scenario& scenario) {
+    return setup_of(scenario, model).kv_cache.num_groups_before_full;
+  };
+  model.linear_attention.layers.erase(model.linear_attention.layers.begin());
+  CHECK(num_before(scenario_with("vllm")) == 0);
+  model.linear_attention = {};
+  model.sliding_window = 128;
+  model.window_layers = {0, 2, 4};
+  for (const bool has_window : {false, true}) {
+    Scenario scenario = scenario_with("vllm");
+    scenario.kv_cache.sliding_window = has_window ? 128 : 0;
+    CHECK(num_before(scenario) == (has_window ? 1 : 0));
+  }
+  Scenario scenario = scenario_with("vllm");
+  scenario.kv_cache.sliding_window = 128;
+  scenario.kv_cache.num_window_groups = 4;
+  CHECK(num_before(scenario) == 4);
+  model.window_layers = {1, 3};
+  CHECK(num_before(scenario) == 0);
 }
 
 TEST_CASE("other policies keep states beside the blocks", "[core][scenario][states]") {
@@ -111,8 +145,8 @@ TEST_CASE("other policies keep states beside the blocks", "[core][scenario][stat
     const KvCacheLayout layout = setup_of(scenario, model).kv_cache;
     CHECK(layout.states.num_groups == 0);
     CHECK(layout.block_size == 16);
-    // Four requests: 4 * 36 * 2,195,456 bytes are 12,864 tokens of 12 * 2048 bytes, 804 blocks.
-    CHECK(layout.num_blocks == 62'500 - 804);
+    // Four requests: 4 * 36 * 1,097,728 bytes are 6,432 tokens of 12 * 2048 bytes, 402 blocks.
+    CHECK(layout.num_blocks == 62'500 - 402);
   }
 }
 
@@ -130,10 +164,17 @@ TEST_CASE("settings that a model with states excludes", "[core][scenario][states
   window.kv_cache.sliding_window = 128;
   CHECK(error_of(window, model) ==
         "kv_cache.sliding_window: layers of hybrid keep states, not windows; allowed: 0");
+  Scenario whole_images = scenario_with("vllm");
+  whole_images.scheduler.vllm.disable_chunked_mm_input = true;
+  CHECK(error_of(whole_images, model) ==
+        "scheduler.disable_chunked_mm_input: true leaves no states of hybrid to cache inside an "
+        "image; allowed: false, or kv_cache.enable_prefix_caching: false");
+  whole_images.kv_cache.enable_prefix_caching = false;
+  CHECK(error_of(whole_images, model).empty());
   Scenario interval = scenario_with("vllm");
   interval.kv_cache.prefix_cache_retention_interval = 1024;
   CHECK(error_of(interval, model) ==
-        "kv_cache.prefix_cache_retention_interval: 1024 is not a multiple of 1072, the tokens of a "
+        "kv_cache.prefix_cache_retention_interval: 1024 is not a multiple of 544, the tokens of a "
         "block that holds a state; allowed: a multiple");
   Scenario older = scenario_with("vllm");
   older.scheduler.vllm.version = 0;

@@ -451,6 +451,10 @@ TEST_CASE("a stall is told in one sentence", "[reports][table]") {
   CHECK(describe_stall(stall) ==
         "412.3 ms at 12.08 s: request 57 waited while images were encoded (301.2 ms) and request "
         "91 prefilled 6,144 tokens");
+  stall.cause = StallCause::Prefill;
+  CHECK(describe_stall(stall) ==
+        "412.3 ms at 12.08 s: request 57 waited while request 91 prefilled 6,144 tokens and images "
+        "were encoded (301.2 ms)");
   stall.cause = StallCause::Preemption;
   CHECK(describe_stall(stall) ==
         "412.3 ms at 12.08 s: request 57 was preempted and computed again");

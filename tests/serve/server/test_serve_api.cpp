@@ -236,6 +236,7 @@ TEST_CASE("refusals name the field and what is allowed", "[serve]") {
                             R"("stop": "")",
                             R"("stream_options": {"include_usage": true})",
                             R"("stream": true, "stream_options": {"include_usage": 1})",
+                            R"("stream": true, "stream_options": {"usage": true})",
                             R"("logprobs": 1)",
                             R"("priority": 2)",
                             R"("n": 129)",
@@ -271,7 +272,10 @@ TEST_CASE("fields of a chat that are not honoured", "[serve]") {
   };
   CHECK(of_chat("") == "accepted");
   CHECK(of_chat(R"(, "tool_calls": [{}])") ==
-        "400 [messages[0].tool_calls] messages[0].tool_calls: is not supported; allowed: null");
+        "400 [messages[0].tool_calls] messages[0].tool_calls: is not supported; allowed: role, "
+        "content");
+  CHECK(of_chat(R"(, "tool_calls": [], "refusal": null)") == "accepted");
+  CHECK(of_chat(R"(, "name": "me")").starts_with("400 [messages[0].name]"));
   CHECK(of_chat("", R"(, "chat_template_kwargs": {"enable_thinking": false})") == "accepted");
   CHECK(of_chat("", R"(, "chat_template_kwargs": {"thinking": true})") ==
         "400 [chat_template_kwargs.thinking] chat_template_kwargs.thinking: is not supported; "
@@ -306,6 +310,9 @@ TEST_CASE("a chat is written by the template of the model's folder", "[serve]") 
   CHECK(refused(hi + R"(, "continue_final_message": true, "add_generation_prompt": true)")
             .starts_with("400 [continue_final_message]"));
   CHECK(refused(hi + R"(, "tool_choice": "required")").starts_with("400 [tool_choice]"));
+  CHECK(refused(hi + R"(, "tool_choice": "auto")") ==
+        "400 [tool_choice] tool_choice: needs tools; allowed: null, or with tools");
+  CHECK(refused(hi + R"(, "tools": [], "tool_choice": "auto")").starts_with("400 [tool_choice]"));
   CHECK(refused(hi + R"(, "tools": [1])").starts_with("400 [tools]"));
   CHECK(refused(hi + R"(, "chat_template_kwargs": {"messages": []})")
             .starts_with("400 [chat_template_kwargs.messages]"));
@@ -321,6 +328,11 @@ TEST_CASE("a chat is written by the template of the model's folder", "[serve]") 
   CHECK(prompt(call(R"("{\"city\": \"Bonn\"}")")) == bytes("BonnTrue"));
   CHECK(prompt(call(R"({"city": "Köln"})")) == bytes("KölnTrue"));
   CHECK(refused(call("\"[\"")).starts_with("400 [messages[0].tool_calls[0]]"));
+  use("{{ messages[0].content }}");
+  CHECK(refused(hi + R"(, "documents": [{"text": "d"}])") ==
+        "400 [documents] documents: the chat template of this model does not write them; allowed: "
+        "null");
+  CHECK(refused(hi + R"(, "tools": [{"type": "function"}])").starts_with("400 [tools]"));
   use("{{ raise_exception('No tools: ' ~ n) }}");
   CHECK(refused(hi) == "400 [messages] messages: No tools: ");
   use("{{ messages[0].content.x.y }}");
@@ -380,6 +392,13 @@ TEST_CASE("texts become tokens and back", "[serve]") {
   };
   CHECK(error(tokenized, "{}") == "prompt: is missing; allowed: a string, or messages");
   CHECK(error(parse_detokenize, "{}") == "tokens: is missing; allowed: a list of token ids");
+  CHECK(error(tokenized, R"({"prompt": "a", "return_token_strs": true})") ==
+        "return_token_strs: is not supported; allowed: prompt, model, add_special_tokens");
+  CHECK(parse_tokenize(R"({"prompt": "a", "return_token_strs": false})", model) == bytes("a"));
+  CHECK(error(tokenized, R"({"messages": [{"role": "user"}], "tools": [{}]})")
+            .starts_with("tools: is not supported"));
+  CHECK(error(parse_detokenize, R"({"tokens": [1], "foo": 2})") ==
+        "foo: is not supported; allowed: tokens, model");
   CHECK(error(parse_detokenize, R"({"tokens": [-1]})") ==
         "tokens: -1 is not a token id; allowed: integers from 0 to 299");
 }

@@ -42,7 +42,9 @@ ModelConfig hybrid_model() {
                             .n_value_heads = 4,
                             .key_head_dim = 100,
                             .value_head_dim = 50,
-                            .conv_width = 4};
+                            .conv_width = 4,
+                            .bytes_per_delta_element = 4,
+                            .bytes_per_conv_element = 4};
   return model;
 }
 
@@ -230,7 +232,7 @@ TEST_CASE("what the catalogue's hybrids and mixtures cache", "[sim][roofline][st
   // 8,192 channels.
   const ModelConfig hybrid = find_model("qwen3.5-9b", {});
   CHECK(hybrid.kv_bytes_per_token() == 8 * 2 * 4 * 256 * 2);
-  CHECK(hybrid.state_bytes() == 24 * 4 * (32 * 128 * 128 + 3 * 8'192));
+  CHECK(hybrid.state_bytes() == 24 * (4 * 32 * 128 * 128 + 2 * 3 * 8'192));
   // 576 numbers a layer (arXiv 2412.19437): 70 kB a token.
   const ModelConfig latent = find_model("deepseek-v3", {});
   CHECK(latent.kv_bytes_per_token() == 61 * 576 * 2);
