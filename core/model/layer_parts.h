@@ -16,7 +16,7 @@ struct LinearAttention {
   std::int64_t value_head_dim = 0;
   std::int64_t conv_width = 0;  // positions that the causal convolution sees
   // Bytes of an element of the state, by the model's type and its config's mamba_ssm_dtype: as vLLM
-  // keeps them with mamba_cache_dtype and mamba_ssm_cache_dtype auto. (The CPU computes in float32.)
+  // keeps them with mamba_cache_dtype and mamba_ssm_cache_dtype auto. The CPU computes in float32.
   std::int64_t bytes_per_delta_element = 2;
   std::int64_t bytes_per_conv_element = 2;
 
