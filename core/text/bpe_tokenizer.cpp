@@ -326,9 +326,11 @@ class BpeTokenizer final : public Tokenizer {
     std::vector<std::pair<std::string, AddedToken>> raw, in_normalized;
     for (const AddedToken& token : file_.added_tokens) {
       if (token.is_normalized) {
-        in_normalized.emplace_back(
-            token.is_normal_form ? token.content : normalized(token.content, file_.normalizer),
-            token);
+        SplitBudget budget(token.content.size());
+        in_normalized.emplace_back(token.is_normal_form
+                                       ? token.content
+                                       : normalized(token.content, file_.normalizer, budget),
+                                   token);
         builder.show_as(token.id, in_normalized.back().first);
       } else {
         raw.emplace_back(token.content, token);
@@ -370,6 +372,7 @@ class BpeTokenizer final : public Tokenizer {
     ids.reserve(std::min(text.size() / 3, limits.max_tokens));
     if (add_special_tokens) ids = file_.prefix;
     Pieces pieces;
+    SplitBudget budget(text.size(), limits.is_cancelled);
     std::vector<AddedSpan> spans;
     raw_finder_.split(text, spans);
     for (const AddedSpan& span : spans) {
@@ -377,7 +380,7 @@ class BpeTokenizer final : public Tokenizer {
         ids.push_back(*span.id);
       } else {
         encode_between(text.substr(span.begin, span.end - span.begin), span.begin == 0, limits,
-                       pieces, ids);
+                       budget, pieces, ids);
       }
     }
     if (add_special_tokens) ids.insert(ids.end(), file_.suffix.begin(), file_.suffix.end());
@@ -407,10 +410,10 @@ class BpeTokenizer final : public Tokenizer {
 
   // Encodes a text between added tokens that are matched without normalisation.
   void encode_between(std::string_view text, bool begins_text, const EncodingLimits& limits,
-                      Pieces& pieces, std::vector<TokenId>& ids) const {
+                      SplitBudget& budget, Pieces& pieces, std::vector<TokenId>& ids) const {
     std::string buffer;
     if (!file_.normalizer.empty()) {
-      buffer = normalized(text, file_.normalizer);
+      buffer = normalized(text, file_.normalizer, budget);
       text = buffer;
     }
     std::vector<AddedSpan> spans;
@@ -422,7 +425,7 @@ class BpeTokenizer final : public Tokenizer {
         continue;
       }
       pieces.split(text.substr(span.begin, span.end - span.begin), begins_text && span.begin == 0,
-                   file_.pre_tokenizer);
+                   file_.pre_tokenizer, budget);
       for (const std::string_view piece : pieces.all()) {
         bpe_.encode(piece, ids);
         check(limits, ids.size());

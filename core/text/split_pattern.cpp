@@ -3,10 +3,8 @@
 #define PCRE2_CODE_UNIT_WIDTH 8
 #include <pcre2.h>
 
-#include <algorithm>
 #include <array>
 #include <cstdint>
-#include <limits>
 #include <optional>
 #include <stdexcept>
 #include <utility>
@@ -75,35 +73,35 @@ struct SplitPattern::Compiled {
 
 namespace {
 
-// Searches for matches in one text, within a budget of PCRE2's steps. A match of a known tokenizer
-// takes some dozen steps, and a few per character in a long run of spaces.
+// Searches for matches in one text.
 class BoundedSearch {
  public:
-  BoundedSearch(const pcre2_code* code, std::string_view text)
+  BoundedSearch(const pcre2_code* code, std::string_view text, SplitBudget& budget)
       : code_(code),
         text_(text),
         data_(pcre2_match_data_create(1, nullptr)),
         context_(pcre2_match_context_create(nullptr)),
-        steps_left_(20'000'000 + 2'000 * static_cast<std::int64_t>(text.size())) {
+        budget_(budget) {
     METRONOME_CHECK(data_ != nullptr && context_ != nullptr, "out of memory");
     constexpr std::uint32_t kMaxKib = 256 << 10;
     pcre2_set_heap_limit(context_.get(), kMaxKib);
   }
 
   // pcre2_match() from a byte of the text. A search with few steps is free; each that needs more is
-  // charged.
+  // charged. One search has at most kMost, so that a cancellation is seen soon.
   int match(std::size_t from) {
-    constexpr std::int64_t kFreeSteps = 1'000;
+    constexpr std::int64_t kFree = 256;
     constexpr std::int64_t kGrowth = 16;
-    for (std::int64_t steps = kFreeSteps;; steps *= kGrowth) {
+    constexpr std::int64_t kMost = kFree * kGrowth * kGrowth * kGrowth * kGrowth;
+    for (std::int64_t steps = kFree;; steps *= kGrowth) {
       throw_if_interrupted();
-      constexpr std::int64_t kMost = std::numeric_limits<std::uint32_t>::max();
-      pcre2_set_match_limit(context_.get(), static_cast<std::uint32_t>(std::min(steps, kMost)));
+      if (budget_.is_cancelled != nullptr && *budget_.is_cancelled) throw EncodingCancelled();
+      pcre2_set_match_limit(context_.get(), static_cast<std::uint32_t>(steps));
       const int rc = pcre2_match(code_, reinterpret_cast<PCRE2_SPTR>(text_.data()), text_.size(),
                                  from, PCRE2_NO_UTF_CHECK, data_.get(), context_.get());
-      if (rc != PCRE2_ERROR_MATCHLIMIT) return rc;
-      steps_left_ -= kGrowth * steps;  // of the next try
-      if (steps_left_ < 0) return rc;
+      if (rc != PCRE2_ERROR_MATCHLIMIT || steps == kMost) return rc;
+      budget_.steps_left -= kGrowth * steps;  // of the next try
+      if (budget_.steps_left < 0) return rc;
     }
   }
   // Begin and end of the last match.
@@ -114,7 +112,7 @@ class BoundedSearch {
   std::string_view text_;
   MatchData data_;
   MatchContext context_;
-  std::int64_t steps_left_;
+  SplitBudget& budget_;
 };
 
 }  // namespace
@@ -148,9 +146,10 @@ SplitPattern SplitPattern::literal(std::string_view text) {
   return result;
 }
 
-void SplitPattern::split(std::string_view text, std::vector<SplitSpan>& spans) const {
+void SplitPattern::split(std::string_view text, std::vector<SplitSpan>& spans,
+                         SplitBudget& budget) const {
   spans.clear();
-  compiled_ ? split_at_regex(text, spans) : split_at_literal(text, spans);
+  compiled_ ? split_at_regex(text, spans, budget) : split_at_literal(text, spans);
   const std::size_t end = spans.empty() ? 0 : spans.back().end;
   if (end < text.size()) spans.push_back({end, text.size(), false});
 }
@@ -164,8 +163,9 @@ void SplitPattern::split_at_literal(std::string_view text, std::vector<SplitSpan
   }
 }
 
-void SplitPattern::split_at_regex(std::string_view text, std::vector<SplitSpan>& spans) const {
-  BoundedSearch search(compiled_->code.get(), text);
+void SplitPattern::split_at_regex(std::string_view text, std::vector<SplitSpan>& spans,
+                                  SplitBudget& budget) const {
+  BoundedSearch search(compiled_->code.get(), text, budget);
   std::size_t end = 0;              // of the last match
   std::optional<std::size_t> last;  // the same; empty before the first match
   for (std::size_t from = 0; from <= text.size();) {

@@ -1,7 +1,9 @@
 // Splits a text by a pattern of a tokenizer.json.
 #pragma once
 
+#include <atomic>
 #include <cstddef>
+#include <cstdint>
 #include <memory>
 #include <string>
 #include <string_view>
@@ -14,6 +16,21 @@ struct SplitSpan {
   std::size_t begin = 0;
   std::size_t end = 0;
   bool is_match = false;
+};
+
+// An encoding that nobody wants any more.
+struct EncodingCancelled {};
+
+// What all searches in a text may cost together.
+struct SplitBudget {
+  // Patterns come from files of others. A match of a known tokenizer takes some dozen steps of
+  // PCRE2, which are free, and a few per character in a long run of spaces.
+  explicit SplitBudget(std::size_t num_bytes, const std::atomic<bool>* cancelled = nullptr)
+      : steps_left(20'000'000 + 64 * static_cast<std::int64_t>(num_bytes)),
+        is_cancelled(cancelled) {}
+
+  std::int64_t steps_left;
+  const std::atomic<bool>* is_cancelled;  // null: never
 };
 
 // Immutable and therefore thread-safe.
@@ -31,16 +48,21 @@ class SplitPattern {
   ~SplitPattern();
 
   // Replaces `spans` by the matches and the text between them, which together cover `text` (UTF-8).
-  // Throws std::runtime_error when the search takes more steps or memory than the text allows, and
-  // Interrupted after Ctrl-C or SIGTERM.
-  void split(std::string_view text, std::vector<SplitSpan>& spans) const;
+  // Throws std::runtime_error when a search takes more steps or memory than the budget has,
+  // EncodingCancelled after that, and Interrupted after Ctrl-C or SIGTERM.
+  void split(std::string_view text, std::vector<SplitSpan>& spans, SplitBudget& budget) const;
+  void split(std::string_view text, std::vector<SplitSpan>& spans) const {
+    SplitBudget budget(text.size());
+    split(text, spans, budget);
+  }
 
  private:
   struct Compiled;
 
   SplitPattern();
   void split_at_literal(std::string_view text, std::vector<SplitSpan>& spans) const;
-  void split_at_regex(std::string_view text, std::vector<SplitSpan>& spans) const;
+  void split_at_regex(std::string_view text, std::vector<SplitSpan>& spans,
+                      SplitBudget& budget) const;
 
   std::unique_ptr<Compiled> compiled_;  // null for a literal
   std::string literal_;

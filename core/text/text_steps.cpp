@@ -8,9 +8,9 @@
 namespace metronome {
 namespace {
 
-std::string replaced(std::string_view text, const NormalizerStep& step) {
+std::string replaced(std::string_view text, const NormalizerStep& step, SplitBudget& budget) {
   std::vector<SplitSpan> spans;
-  step.pattern->split(text, spans);
+  step.pattern->split(text, spans, budget);
   std::string result;
   result.reserve(text.size());
   for (const SplitSpan& span : spans) {
@@ -56,12 +56,13 @@ void join(const std::vector<SplitSpan>& spans, SplitBehavior behavior,
 
 }  // namespace
 
-std::string normalized(std::string_view text, const std::vector<NormalizerStep>& steps) {
+std::string normalized(std::string_view text, const std::vector<NormalizerStep>& steps,
+                       SplitBudget& budget) {
   std::string result(text);
   for (const NormalizerStep& step : steps) {
     switch (step.kind) {
       case NormalizerKind::Nfc: result = to_nfc(result); break;
-      case NormalizerKind::Replace: result = replaced(result, step); break;
+      case NormalizerKind::Replace: result = replaced(result, step, budget); break;
       case NormalizerKind::Prepend:
         if (!result.empty()) result.insert(0, step.content);
         break;
@@ -71,15 +72,15 @@ std::string normalized(std::string_view text, const std::vector<NormalizerStep>&
 }
 
 void Pieces::split(std::string_view text, bool begins_text,
-                   const std::vector<PreTokenizerStep>& steps) {
+                   const std::vector<PreTokenizerStep>& steps, SplitBudget& budget) {
   pieces_.clear();
   changed_.clear();
   begins_text_ = begins_text;
   if (!text.empty()) pieces_.push_back(text);
-  for (const PreTokenizerStep& step : steps) apply(step);
+  for (const PreTokenizerStep& step : steps) apply(step, budget);
 }
 
-void Pieces::apply(const PreTokenizerStep& step) {
+void Pieces::apply(const PreTokenizerStep& step, SplitBudget& budget) {
   if (!step.pattern && !step.adds_prefix_space && !step.metaspace) return;
   next_.clear();
   bool begins_text = false;
@@ -91,7 +92,7 @@ void Pieces::apply(const PreTokenizerStep& step) {
     }
     if (step.metaspace) piece = with_metaspace(piece, is_first, *step.metaspace);
     if (step.pattern) {
-      split_piece(piece, step);
+      split_piece(piece, step, budget);
     } else {
       next_.push_back(piece);
     }
@@ -112,8 +113,9 @@ std::string_view Pieces::with_metaspace(std::string_view piece, bool is_first,
   return changed_.emplace_back(std::move(text));
 }
 
-void Pieces::split_piece(std::string_view piece, const PreTokenizerStep& step) {
-  step.pattern->split(piece, spans_);
+void Pieces::split_piece(std::string_view piece, const PreTokenizerStep& step,
+                         SplitBudget& budget) {
+  step.pattern->split(piece, spans_, budget);
   if (step.is_inverted) {
     for (SplitSpan& span : spans_) span.is_match = !span.is_match;
   }

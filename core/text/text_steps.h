@@ -20,7 +20,8 @@ struct NormalizerStep {
 };
 
 // The text after all steps. Prepend leaves an empty text empty.
-std::string normalized(std::string_view text, const std::vector<NormalizerStep>& steps);
+std::string normalized(std::string_view text, const std::vector<NormalizerStep>& steps,
+                       SplitBudget& budget);
 
 // The fate of a Split's matches (the names of `tokenizers`).
 enum class SplitBehavior { Isolated, Removed, MergedWithPrevious, MergedWithNext, Contiguous };
@@ -47,13 +48,14 @@ struct PreTokenizerStep {
 class Pieces {
  public:
   // Replaces the pieces by those of `text`, which must outlive them. `begins_text`: nothing of the
-  // whole text stands before it.
-  void split(std::string_view text, bool begins_text, const std::vector<PreTokenizerStep>& steps);
+  // whole text stands before it. Throws as SplitPattern::split().
+  void split(std::string_view text, bool begins_text, const std::vector<PreTokenizerStep>& steps,
+             SplitBudget& budget);
   const std::vector<std::string_view>& all() const { return pieces_; }
 
  private:
-  void apply(const PreTokenizerStep& step);
-  void split_piece(std::string_view piece, const PreTokenizerStep& step);
+  void apply(const PreTokenizerStep& step, SplitBudget& budget);
+  void split_piece(std::string_view piece, const PreTokenizerStep& step, SplitBudget& budget);
   std::string_view with_metaspace(std::string_view piece, bool is_first, const MetaspaceStep& step);
 
   std::vector<std::string_view> pieces_, next_;

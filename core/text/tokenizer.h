@@ -13,6 +13,7 @@
 #include <vector>
 
 #include "core/base/types.h"
+#include "core/text/split_pattern.h"
 
 namespace metronome {
 
@@ -44,7 +45,6 @@ struct EncodingLimits {
   // Set by another thread when nobody wants the tokens any more. Null: never.
   const std::atomic<bool>* is_cancelled = nullptr;
 };
-struct EncodingCancelled {};
 // The text has more than EncodingLimits::max_tokens.
 struct TextTooLong : std::runtime_error {
   using std::runtime_error::runtime_error;

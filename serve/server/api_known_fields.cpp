@@ -183,7 +183,8 @@ void refuse_fields_beside(const Json& object, std::span<const std::string_view> 
   for (const Json::Member& member : object.items()) {
     const bool is_honoured =
         has(honoured, member.key) || (has_template && has(kOfTemplates, member.key));
-    if (is_honoured || says_nothing(member.value) || member.value == Json(false)) continue;
+    const bool asks_nothing = says_nothing(member.value) || member.value == Json(false);
+    if (is_honoured || asks_nothing || has(kHints, member.key)) continue;
     const std::string name = prefix + printable(std::string_view(member.key).substr(0, 60));
     throw ApiError(400, name + ": is not supported; allowed: " + join_names(honoured), name);
   }

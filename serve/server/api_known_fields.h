@@ -21,7 +21,7 @@ namespace metronome {
 void refuse_ignored_fields(const Json& body, bool has_template = false);
 
 // The same for an object with few fields: throws ApiError for the first that is not honoured,
-// unless it is null, false or empty. Its name in the message begins with `prefix`.
+// unless it is a hint, null, false or empty. Its name in the message begins with `prefix`.
 void refuse_fields_beside(const Json& object, std::span<const std::string_view> honoured,
                           bool has_template = false, const std::string& prefix = {});
 

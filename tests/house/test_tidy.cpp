@@ -1,6 +1,7 @@
 // The rules of the house, checked over every file of the repository; and each rule's checker,
 // checked on text that breaks it.
 #include <algorithm>
+#include <cstdlib>
 #include <filesystem>
 #include <fstream>
 #include <iterator>

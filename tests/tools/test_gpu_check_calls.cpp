@@ -1,5 +1,6 @@
 // tools/gpu_check from call to call: the plan, what is carried, what comes back, which GPU it is.
 #include <filesystem>
+#include <fstream>
 #include <map>
 #include <string>
 #include <vector>

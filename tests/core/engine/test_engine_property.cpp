@@ -4,6 +4,7 @@
 #include <cstdlib>
 #include <iostream>
 #include <set>
+#include <stdexcept>
 
 #include "core/base/rng.h"
 #include "core/engine/policies/registry.h"

@@ -323,6 +323,19 @@ TEST_CASE("a pattern that gives up is an error, not another split", "[tokenizer]
   CHECK(contains(error_of<std::runtime_error>([&] { pattern.split(text, spans); }),
                  "cannot split the text"));
   CHECK_FALSE(error_of<std::invalid_argument>([] { SplitPattern::regex("(a"); }).empty());
+  // One search has a limit that does not grow with the text, and all of a text have one together.
+  const SplitPattern hostile = SplitPattern::regex("(?=(a+))\\1*b|(?=(.*a){20})z|.");
+  CHECK(contains(
+      error_of<std::runtime_error>([&] { hostile.split(std::string(1 << 20, 'a'), spans); }),
+      "cannot split the text"));
+  SplitBudget budget(60);
+  budget.steps_left = 1'000;
+  CHECK(contains(error_of<std::runtime_error>([&] { pattern.split(text, spans, budget); }),
+                 "cannot split the text"));
+  CHECK(budget.steps_left < 0);
+  const std::atomic<bool> is_cancelled = true;
+  SplitBudget cancelled(60, &is_cancelled);
+  CHECK_THROWS_AS(pattern.split(text, spans, cancelled), EncodingCancelled);
 }
 
 TEST_CASE("parts that are not supported are refused by their key", "[tokenizer][refusal]") {

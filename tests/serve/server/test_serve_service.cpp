@@ -26,6 +26,7 @@ class Desk {
         service(
             model_, engine_, clock_, simulation_.setup.kv_cache,
             {.version = "9.9",
+             .inline_body_bytes = 8192,
              .max_client_requests = max_client_requests,
              .num_recorded =
                  is_recorded ? [this] { return num_recorded; } : std::function<std::int64_t()>()},
@@ -335,6 +336,18 @@ TEST_CASE("long bodies are read aside", "[serve]") {
   const auto metrics = desk.ask("GET", "/metrics", std::string(9000, ' '));
   CHECK(metrics->last.status == 200);
   CHECK(desk.background.size() == 3);
+}
+
+TEST_CASE("a small body with a picture is long work", "[serve]") {
+  Desk desk;
+  const std::string chat =
+      R"({"messages": [{"role": "user", "content": [{"type": "image_url"}]}], "user": ")" +
+      std::string(9000, 'x') + R"("})";
+  desk.ask("POST", "/v1/chat/completions", chat);
+  REQUIRE(desk.background.size() == 1);
+  CHECK(desk.background[0].num_bytes > WorkQueue::kMaxShortBytes);
+  desk.background[0].run();
+  desk.foreground[0]();
 }
 
 TEST_CASE("the body of a client that leaves is forgotten before it is read", "[serve]") {

@@ -1,7 +1,9 @@
 // `metronome sweep`: folders named by content, runs done once, summaries that depend on the points
 // alone.
 #include <algorithm>
+#include <cstdlib>
 #include <filesystem>
+#include <fstream>
 #include <set>
 #include <sstream>
 
