@@ -50,7 +50,8 @@ bool is_capable_terminal(int descriptor) {
 ProgressBar::ProgressBar(bool is_wanted)
     : is_wanted_(is_wanted),
       is_enabled_(is_wanted && is_capable_terminal(STDERR_FILENO)),
-      started_(WallClock::now()),
+      made_(WallClock::now()),
+      started_(made_),
       next_draw_(started_),
       next_line_(started_ + kLineInterval) {}
 
@@ -81,6 +82,14 @@ void ProgressBar::show(const std::string& text) {
   next_line_ = now + kLineInterval;
   std::cerr << (is_enabled_ ? "\r\033[K" + text : text + '\n') << std::flush;
   is_drawn_ = is_enabled_;
+}
+
+void ProgressBar::announce(const std::string& text) {
+  constexpr auto kShort = std::chrono::seconds(1);
+  const auto now = WallClock::now();
+  if (!is_enabled_ || now < made_ + kShort) return;
+  next_draw_ = now;
+  show(text);
 }
 
 void ProgressBar::clear() {

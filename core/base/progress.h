@@ -23,7 +23,9 @@ class ProgressBar {
   void start(std::string label);
   void update(std::size_t done, std::size_t total);
   void show(const std::string& text);  // with what the caller knows of the remaining time
-  void clear();                        // wipes the line
+  // The same at once, in a terminal, before work without updates. Not in the first second.
+  void announce(const std::string& text);
+  void clear();  // wipes the line
 
  private:
   using WallClock = std::chrono::steady_clock;
@@ -34,6 +36,7 @@ class ProgressBar {
   bool is_enabled_;
   bool is_drawn_ = false;
   std::string label_;
+  WallClock::time_point made_;
   WallClock::time_point started_;
   WallClock::time_point next_draw_;
   WallClock::time_point next_line_;

@@ -274,6 +274,7 @@ void ResultFolder::commit() {
     fail_folder(partial_, "cannot complete the folder", errno);
   }
   sync_tree(partial_);
+  check_replaceable();  // again: writing took time
   const std::string parent = fs::path(target_).parent_path().string();
   if (::rename(partial_.c_str(), target_.c_str()) == 0) {  // target missing or an empty folder
     partial_.clear();
@@ -285,8 +286,25 @@ void ResultFolder::commit() {
   }
   exchange_with_target();
   sync_folder(parent);
-  std::error_code ignored;  // the new result is complete; leftovers of the old one do no harm
-  fs::remove_all(std::exchange(partial_, {}), ignored);
+  remove_earlier();
+}
+
+// What others put into the target at the last moment is kept.
+void ResultFolder::remove_earlier() {
+  const std::string earlier = std::exchange(partial_, {});
+  const std::vector<fs::directory_entry> entries = sorted_entries(earlier);
+  if (std::all_of(entries.begin(), entries.end(), is_of_result)) {
+    std::error_code ignored;  // the new result is complete; leftovers of the old one do no harm
+    fs::remove_all(earlier, ignored);
+    return;
+  }
+  std::string kept = target_ + kEarlier;
+  for (int i = 2; fs::exists(fs::symlink_status(kept)); ++i) {
+    kept = target_ + kEarlier + "-" + std::to_string(i);
+  }
+  if (::rename(earlier.c_str(), kept.c_str()) != 0) kept = earlier;
+  throw std::runtime_error(target_ + ": other files were put into it while the results were " +
+                           "written; they are in " + kept);
 }
 
 }  // namespace metronome

@@ -55,6 +55,7 @@ class ResultFolder {
   void make_partial();
   void check_replaceable();
   void exchange_with_target();
+  void remove_earlier();
 
   std::string target_;
   std::string partial_;                    // empty after commit()

@@ -102,7 +102,7 @@ Json to_json(const ProductPoint& point) {
 
 void hand_over(const ProductReport& report, const std::string& file) {
   std::cout << products_text(report);
-  if (!file.empty()) write_file(file, products_json(report));
+  if (!file.empty()) replace_file(file, products_json(report));
 }
 
 }  // namespace

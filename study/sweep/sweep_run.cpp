@@ -84,7 +84,7 @@ class RunLog {
       throw UsageError("--log: " + printable(path) +
                        ": is not the log of a sweep; allowed: a new file, or such a log");
     }
-    file_ = ::open(path.c_str(), O_WRONLY | O_CREAT | O_APPEND | O_CLOEXEC, 0666);
+    file_ = ::open(path.c_str(), O_WRONLY | O_CREAT | O_APPEND | O_CLOEXEC | O_NOFOLLOW, 0666);
     if (file_ < 0) {
       throw UsageError("--log: " + printable(path) +
                        ": cannot be written: " + std::generic_category().message(errno));

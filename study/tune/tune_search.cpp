@@ -42,6 +42,7 @@ constexpr double kKnownTrials = 5.5;  // the same where trials of that length ar
 // left.
 constexpr double kExpectedGrowth = 1.5;
 constexpr double kSettingsPerFinalist = 8;
+constexpr double kMemory = 0.93;           // of a trial's size after the next one
 constexpr double kNarrowRequests = 8000;  // of a trial with which a band is mostly narrow
 
 struct TimeOver {};
@@ -274,8 +275,9 @@ class Race {
     const std::lock_guard lock(mutex_);
     ++result_.num_trials;
     result_.num_simulated += trial.num_simulated;
-    num_asked_ += num_requests;
     const auto asked = static_cast<double>(num_requests);
+    recently_asked_ = kMemory * recently_asked_ + asked;
+    recently_simulated_ = kMemory * recently_simulated_ + static_cast<double>(trial.num_simulated);
     // A setting that has not finished needs another trial like this one, at least half the time.
     planned_[setting] = std::max(planned_[setting] - asked, asked / 2);
     if (is_alone_) later_ = std::max(later_ - asked, 0.0);
@@ -286,7 +288,7 @@ class Race {
   void report(std::size_t setting, const TuneTrial& trial) const {
     double num_left = later_;
     for (const double planned : planned_) num_left += planned;
-    num_left *= static_cast<double>(result_.num_simulated) / static_cast<double>(num_asked_);
+    num_left *= recently_simulated_ / recently_asked_;
     options_.report({result_.num_trials, result_.num_simulated, num_left, setting, trial.load,
                      trial.attainment});
   }
@@ -333,7 +335,10 @@ class Race {
   bool is_alone_ = false;        // the best is measured before the others
   std::vector<double> planned_;  // requests that each setting may still ask for in this phase
   double later_ = 0;             // and all of them in the phases after it
-  std::size_t num_asked_ = 0;
+  // Requests of the last trials. Those at loads far too high, at the beginning, have many more than
+  // asked.
+  double recently_asked_ = 0;
+  double recently_simulated_ = 0;
   TuneResult result_;
 };
 

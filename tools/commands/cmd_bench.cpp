@@ -9,7 +9,9 @@
 
 #include "core/base/error.h"
 #include "core/base/file_writer.h"
+#include "core/base/files.h"
 #include "core/base/json.h"
+#include "core/base/names.h"
 #include "core/base/number_text.h"
 #include "core/base/progress.h"
 #include "gpu/bench/bench.h"
@@ -66,7 +68,8 @@ constexpr const char* kExamples =
 
 OptionList option_list(BenchOptions& options) {
   return {
-      {"json FILE", &options.json, "also write the report to this file"},
+      {"json FILE", &options.json,
+       "also write the report to this file; replaces only such a report"},
       {"device N", &options.device, "number of the GPU, as in the driver"},
       {"repeats N", &options.repeats,
        "timed steps of each case, or runs of each kernel (default: 10)"},
@@ -243,7 +246,7 @@ Json to_json(const BenchReport& report, const BenchOptions& options) {
 void hand_over(const BenchReport& report, const BenchOptions& options) {
   print_report(std::cout, report);
   if (options.json.empty()) return;
-  write_file(options.json, to_json(report, options).dump(2) + "\n");
+  replace_file(options.json, to_json(report, options).dump(2) + "\n");
 }
 
 int predict(const BenchOptions& options) {
@@ -251,7 +254,7 @@ int predict(const BenchOptions& options) {
   predict.model = options.model;
   const Prediction prediction = predict_bench(predict);
   std::cout << prediction_text(prediction);
-  if (!options.json.empty()) write_file(options.json, prediction_json(prediction));
+  if (!options.json.empty()) replace_file(options.json, prediction_json(prediction));
   return kExitDone;
 }
 
@@ -268,11 +271,24 @@ int products(const BenchOptions& options) {
   return kExitDone;
 }
 
+// The report may only replace a report.
+void check_json(const std::string& path) {
+  if (path.empty() || !path_exists(path)) return;
+  const std::string text = is_folder(path) ? "" : read_file(path).value_or("");
+  const bool is_report = text.find("\"metronome_bench\"") != std::string::npos ||
+                         text.find("\"metronome_products\"") != std::string::npos ||
+                         text.find("\"metronome_prediction\"") != std::string::npos;
+  if (is_report) return;
+  throw UsageError("--json: " + printable(path) +
+                   " exists and is not a report of bench; allowed: such a report, or a new file");
+}
+
 }  // namespace
 
 int bench_command(const Arguments& arguments) {
   const std::optional<BenchOptions> options = parse(arguments);
   if (!options) return kExitDone;
+  check_json(options->json);
   if (!options->predict.hardware.empty()) return predict(*options);
   if (options->has_products) return products(*options);
   const BenchFn bench = make_gpu_bench();

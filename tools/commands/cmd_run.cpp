@@ -253,7 +253,9 @@ std::vector<RunResult> run_all(const Backend& backend, std::vector<PreparedVaria
   ReportBuilder report(variants.size());
   for (PreparedVariant& variant : variants) {
     const std::string& name = variant.scenario.name;
-    bar.start(name);
+    const std::string place =
+        std::to_string(results.size() + 1) + " of " + std::to_string(variants.size());
+    bar.start(variants.size() > 1 ? name + " (" + place + ")" : name);
     std::optional<StepLog> log;
     if (options.wants_step_log && !options.is_quiet) {
       text << "steps of " << name << '\n';
@@ -269,6 +271,7 @@ std::vector<RunResult> run_all(const Backend& backend, std::vector<PreparedVaria
     add_noise_bands(backend, variant, progress, outcome);
     outcome.result.info.scenario = printable(file.name);
     outcome.result.info.description = printable(file.description);
+    bar.announce(name + ": writing results ...");
     const std::vector<std::string> left_out =
         write_variant(outcome, variant.scenario.results, folder,
                       file.has_variants ? name : std::string(), kMaxUnaskedBytes);
@@ -290,7 +293,9 @@ std::vector<RunResult> run_all(const Backend& backend, std::vector<PreparedVaria
     }
     results.push_back(std::move(outcome.result));
   }
+  bar.announce("writing the report ...");
   if (!report.empty()) folder.write(kReportFile, report.html());
+  bar.clear();
   return results;
 }
 

@@ -315,7 +315,7 @@ int write_slurm_script(const SweepOptions& options, const SweepPlan& plan, const
           ": is not a script of --slurm; allowed: a new file, or a script of an earlier sweep");
     }
   }
-  write_file(options.slurm, slurm_script(sweep));
+  replace_file(options.slurm, slurm_script(sweep));
   fs::permissions(options.slurm, fs::perms::owner_exec, fs::perm_options::add);
   text_stream(options.is_quiet, options.wants_json)
       << sweep.num_tasks << " tasks over " << count_text(sweep.num_runs, "run")

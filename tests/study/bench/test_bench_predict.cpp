@@ -74,6 +74,17 @@ TEST_CASE("bench --predict needs no GPU, and prints what was measured beside it"
       run_metronome("bench llama-3.2-3b --predict h200 --rates 4.3,790 --json '" + out + "'");
   INFO(result.out << result.err);
   REQUIRE(result.exit_code == 0);
+  // It replaces its own files only, and follows no link.
+  CHECK(run_metronome("bench llama-3.2-3b --predict h200 --rates 4.3,790 --json '" + out + "'")
+            .exit_code == 0);
+  const std::string notes = folder.write("notes.txt", "mine");
+  const CommandResult refused =
+      run_metronome("bench llama-3.2-3b --predict h200 --json '" + notes + "'");
+  CHECK(refused.exit_code == 2);
+  CHECK(refused.err == "metronome: error: --json: " + notes +
+                           " exists and is not a report of bench; allowed: such a report, or a new "
+                           "file\n");
+  CHECK(read_text_file(notes) == "mine");
   CHECK(contains(result.out, "4.30 TB/s and 790 TFLOP/s, given"));
   CHECK(contains(result.out, "by roofline of h200; nothing was run here"));
   CHECK_FALSE(contains(result.out, "measured ms"));
