@@ -6,6 +6,7 @@
 #include <memory>
 #include <mutex>
 #include <optional>
+#include <set>
 #include <utility>
 
 #include "core/base/error.h"
@@ -14,6 +15,7 @@
 #include "core/config/config_writer.h"
 #include "core/hardware/hardware_catalogue.h"
 #include "core/model/model_catalogue.h"
+#include "core/workload/workload_config.h"
 #include "reports/files/content_id.h"
 #include "reports/files/result_files.h"
 #include "sim/cost/cost_model_file.h"
@@ -291,6 +293,12 @@ SweepPlan plan_sweep(const SweepRequest& request, const SweepSpec& spec, int num
   }
   if (plan.rows.empty()) throw ConfigError(plan.invalid.front());
   find_idle_keys(runs_of, spec, request.num_runs, plan);
+  std::set<std::string> told;  // runs mostly share theirs
+  for (const SweepRun& run : plan.runs) {
+    for (const std::string& warning : workload_warnings(run.scenario.workload)) {
+      if (told.insert(warning).second) plan.remarks.push_back(warning);
+    }
+  }
   return plan;
 }
 

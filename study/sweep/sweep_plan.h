@@ -54,7 +54,7 @@ struct SweepPlan {
   // is wrong; what is allowed".
   std::vector<std::string> invalid;
   // "--over KEY: does not vary VARIANT, ...", for variants on which none of its values has an
-  // effect.
+  // effect. Then what is unlikely about the workloads (workload_warnings()).
   std::vector<std::string> remarks;
 };
 

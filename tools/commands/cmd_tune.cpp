@@ -503,6 +503,8 @@ int tune_command(const Arguments& arguments) {
   ResultFolder folder(out);
   std::ostream& text = text_stream(options.is_quiet, options.wants_json);
   print_head(text, options, file, first.slo, candidates, workloads);
+  for (const std::string& remark : candidates.plan.remarks)
+    std::cerr << "warning: " << remark << '\n';
   TuneWork search({options.attainment, options.num_jobs, options.time_limit_s, options.is_quiet},
                   candidates, workloads, out + "/" + std::string(kTrialsFile));
   const TunedSettings settings = search.settings();

@@ -188,6 +188,23 @@ TEST_CASE("variants are run at every point, equal ones once", "[sweep]") {
   CHECK(place.summary()[0].at("point") != place.summary()[1].at("point"));
 }
 
+TEST_CASE("lengths that are cut below their median are warned of once", "[sweep][tune]") {
+  const ScratchFolder folder;
+  const std::string scenario = folder.write("small.yaml", kSmallScenario);
+  const std::string rest =
+      scenario +
+      " --quiet --set 'workload.prompt_tokens={distribution: lognormal, median: "
+      "800, p99: 4000, max: 512}' --over engine.max_num_seqs=4,8";
+  for (const std::string command : {"sweep ", "tune --set slo.ttft_ms=500 --time-limit 1 "}) {
+    const std::string out = folder.path() + "/" + command.substr(0, command.find(' '));
+    const CommandResult result = run_metronome(command + rest + " --out '" + out + "'");
+    INFO(result.err);
+    const std::size_t first = result.err.find("warning: workload.prompt_tokens.max 512 is below");
+    CHECK(first != std::string::npos);
+    CHECK(result.err.find("prompt_tokens.max 512 is below", first + 40) == std::string::npos);
+  }
+}
+
 TEST_CASE("a variant that a key does not vary is named", "[sweep]") {
   const SweepPlace place;
   place.folder.write("small.yaml", std::string(kSmallScenario) + kTwoVariants);
