@@ -12,10 +12,14 @@
 #include <boost/asio.hpp>
 #include <boost/asio/ssl/context.hpp>
 #include <cerrno>
+#include <optional>
+#include <system_error>
 #include <utility>
 
 #include "core/base/command_errors.h"
 #include "core/base/error.h"
+#include "core/base/files.h"
+#include "core/base/names.h"
 
 namespace metronome {
 namespace {
@@ -55,8 +59,27 @@ struct TlsContext {
   asio::ssl::context context{asio::ssl::context::tls_server};
 };
 
+namespace {
+
+[[noreturn]] void refuse_pem(const char* option, const std::string& file, const std::string& what,
+                             const char* allowed) {
+  throw UsageError(std::string(option) + ": " + printable(file) + ": " + what +
+                   "; allowed: " + allowed);
+}
+
+// OpenSSL would wait for a pipe that nobody writes to.
+std::string read_pem(const char* option, const std::string& file, const char* allowed) {
+  std::optional<std::string> text = read_file(file);
+  if (!text) refuse_pem(option, file, std::generic_category().message(errno), allowed);
+  return std::move(*text);
+}
+
+}  // namespace
+
 std::shared_ptr<TlsContext> read_tls_context(const std::string& certificate_file,
                                              const std::string& key_file) {
+  constexpr const char* kCertificate = "a PEM file with a certificate and those of its issuers";
+  constexpr const char* kKey = "a PEM file with the private key of --ssl-certfile";
   auto made = std::make_shared<TlsContext>();
   asio::ssl::context& context = made->context;
   SSL_CTX_set_min_proto_version(context.native_handle(), TLS1_2_VERSION);
@@ -65,16 +88,12 @@ std::shared_ptr<TlsContext> read_tls_context(const std::string& certificate_file
                                                 SSL_MODE_ACCEPT_MOVING_WRITE_BUFFER |
                                                 SSL_MODE_RELEASE_BUFFERS);
   error_code error;
-  context.use_certificate_chain_file(certificate_file, error);
-  if (error) {
-    throw UsageError("--ssl-certfile: " + certificate_file + ": " + error.message() +
-                     "; allowed: a PEM file with a certificate and those of its issuers");
-  }
-  context.use_private_key_file(key_file, asio::ssl::context::pem, error);
-  if (error) {
-    throw UsageError("--ssl-keyfile: " + key_file + ": " + error.message() +
-                     "; allowed: a PEM file with the private key of --ssl-certfile");
-  }
+  const std::string certificate = read_pem("--ssl-certfile", certificate_file, kCertificate);
+  context.use_certificate_chain(asio::buffer(certificate), error);
+  if (error) refuse_pem("--ssl-certfile", certificate_file, error.message(), kCertificate);
+  const std::string key = read_pem("--ssl-keyfile", key_file, kKey);
+  context.use_private_key(asio::buffer(key), asio::ssl::context::pem, error);
+  if (error) refuse_pem("--ssl-keyfile", key_file, error.message(), kKey);
   return made;
 }
 

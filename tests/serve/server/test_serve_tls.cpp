@@ -2,6 +2,7 @@
 #include <openssl/err.h>
 #include <openssl/pem.h>
 #include <openssl/ssl.h>
+#include <sys/stat.h>
 
 #include <algorithm>
 #include <memory>
@@ -282,7 +283,11 @@ TEST_CASE("files that are no certificate with its key are refused by their optio
   };
   CHECK(error(one.certificate_file, one.key_file).empty());
   CHECK(error(folder.path() + "/none", one.key_file)
-            .starts_with("--ssl-certfile: " + folder.path() + "/none: "));
+            .starts_with("--ssl-certfile: " + folder.path() + "/none: No such file"));
+  const std::string pipe = folder.path() + "/pipe";
+  REQUIRE(::mkfifo(pipe.c_str(), 0600) == 0);
+  CHECK(error(pipe, one.key_file).starts_with("--ssl-certfile: " + pipe + ": "));
+  CHECK(error(one.certificate_file, pipe).starts_with("--ssl-keyfile: " + pipe + ": "));
   CHECK(error(one.key_file, one.key_file).starts_with("--ssl-certfile: "));
   CHECK(error(one.certificate_file, one.certificate_file).starts_with("--ssl-keyfile: "));
   const std::string foreign = error(one.certificate_file, two.key_file);
