@@ -129,7 +129,9 @@ function paintHeat(runs, state, figure, colors) {
   const best = new Map([...cells].map(([at, members]) => [at, bestRun(members, key)])
     .filter(([, run]) => run));
   const pitch = (place.right - place.left) / state.x.values.length, row = heatRow(state);
-  const panel = addPanel(figure, {...place, cells, best, pitch, row});
+  const points = [...best.keys()].map((at) => at.split(' ').map(Number)).map(([i, k]) =>
+    ({x: place.left + (i + 0.5) * pitch, y: place.bottom - (k + 0.5) * row}));
+  const panel = addPanel(figure, {...place, cells, best, pitch, row, points});
   const values = [...best.values()].map((run) => run.result[key]);
   const share = heatShare(values.length > 0 ? values : [0], key);
   paintHeatLegend(figure, share, state.figure, colors);

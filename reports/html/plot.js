@@ -131,15 +131,53 @@ class Figure {
   onClick(event) {
     const [x, y] = this.position(event);
     const panel = this.panelAt(x, y);
-    const found = this.picks && panel && this.hoverAt(this, panel, x, y);
-    if (!found || !found.run || this.wasDragged) return;
+    const found = panel && this.hoverAt && this.hoverAt(this, panel, x, y);
+    if (!found || this.wasDragged) return;
+    // A finger does not hover: the first tap tells, the second one selects.
+    if (event.pointerType === 'touch' && !(found.run && this.tapped === found.run)) {
+      this.tapped = found.run;
+      const note = [found.note, this.picks && found.run ? 'tap again to select or deselect' : '']
+        .filter((text) => text).join('; ');
+      return this.showFound({...found, note}, panel, event.clientX, event.clientY);
+    }
+    if (!this.picks || !found.run) return;
+    this.tapped = null;
     hideTooltip();
     toggleRun(found.run);
   }
 
+  // Marks, and what is known of them.
+  showFound(found, panel, x, y) {
+    this.overlay.selectAll('*').remove();
+    for (const mark of found.marks || []) drawHoverMark(this.overlay, mark, panel);
+    showTooltip(found, x, y);
+  }
+
+  // Arrows go from point to point; Enter selects.
+  onPointKey(event) {
+    const steps = {ArrowLeft: [-1, 0], ArrowRight: [1, 0], ArrowUp: [0, -1], ArrowDown: [0, 1]};
+    const step = steps[event.key], isEnter = event.key === 'Enter' || event.key === ' ';
+    const targets = this.panels.flatMap((panel) => (panel.points || []).map((point) =>
+      ({panel, x: point.x, y: point.y})));
+    if (!step && !isEnter && event.key !== 'Escape' || targets.length === 0) return;
+    event.preventDefault();
+    if (event.key === 'Escape') {
+      this.at = null;
+      return this.clearHover();
+    }
+    if (step) this.at = nextTarget(targets, this.at, step);
+    const found = this.at && this.hoverAt(this, this.at.panel, this.at.x, this.at.y);
+    if (!found) return;
+    if (isEnter && this.picks && found.run) return toggleRun(found.run);
+    const box = this.stage.getBoundingClientRect(), {panel, x, y} = this.at;
+    this.showFound({...found, marks: [...(found.marks || []), {x, y, r: 9}]}, panel,
+      box.left + x, box.top + y);
+  }
+
   onKey(event) {
     const panel = this.panels[0];
-    if (!this.view || !panel || event.ctrlKey || event.metaKey || event.altKey) return;
+    if (!panel || event.ctrlKey || event.metaKey || event.altKey) return;
+    if (!this.view) return this.onPointKey(event);
     const actions = {
       '+': () => this.zoom(0.7), '=': () => this.zoom(0.7), '-': () => this.zoom(1.4),
       '0': () => this.view.reset(), 'Escape': () => this.view.reset(),
@@ -192,9 +230,7 @@ class Figure {
     if (!panel || !this.hoverAt) return this.clearHover();
     const found = this.hoverAt(this, panel, x, y);
     if (!found) return this.clearHover();
-    this.overlay.selectAll('*').remove();
-    for (const mark of found.marks || []) drawHoverMark(this.overlay, mark, panel);
-    showTooltip(found, event.clientX, event.clientY);
+    this.showFound(found, panel, event.clientX, event.clientY);
   }
 
   onUp(event) {
@@ -213,6 +249,15 @@ class Figure {
     hideTooltip();
     if (this.overlay) this.overlay.selectAll('*').remove();
   }
+}
+
+// The nearest of the targets in a direction; without a place to begin, the first.
+function nextTarget(targets, at, [dx, dy]) {
+  const ahead = at ? targets.filter(({x, y}) => (x - at.x) * dx + (y - at.y) * dy > 0.5) : targets;
+  if (ahead.length === 0) return at;
+  const cost = ({x, y}) => Math.abs((x - at.x) * dx + (y - at.y) * dy) +
+    2 * Math.abs((x - at.x) * dy - (y - at.y) * dx);
+  return at ? ahead[d3.minIndex(ahead, cost)] : ahead[0];
 }
 
 function drawHoverMark(overlay, mark, panel) {
