@@ -15,6 +15,7 @@ import signal
 import socket
 import statistics
 import tempfile
+import threading
 import time
 
 from serve_checks import server as serving
@@ -114,6 +115,28 @@ def long_prompts(port):
     repeat(port, request_bytes("/v1/completions", {"prompt": "word " * 1_600_000}))
 
 
+def short_bodies(port, count=100):
+    """One client asks on many connections at once, each time it has its answer."""
+    data = request_bytes("/tokenize", {"prompt": "hello world qwzx " * 470})
+
+    def ask():
+        while True:
+            try:
+                with connect(port) as connection:
+                    reader = Reader(connection)
+                    while True:
+                        connection.sendall(data)
+                        reader.response()
+            except (OSError, EOFError, ValueError):
+                time.sleep(0.02)
+
+    threads = [threading.Thread(target=ask, daemon=True) for _ in range(count)]
+    for thread in threads:
+        thread.start()
+    for thread in threads:
+        thread.join()
+
+
 def left_bodies(port):
     """The client leaves as soon as its body has been sent."""
     data = request_bytes("/tokenize", {"prompt": "word " * 1_600_000})
@@ -201,6 +224,7 @@ ATTACKS = [("100,000 stop strings, n=64", many_stops, 2),
            ("64 stop strings, n=16", allowed_stops, 1),
            ("8 MB to /tokenize", long_bodies, 6),
            ("8 MB prompts", long_prompts, 6),
+           ("8 KB to /tokenize on 100 connections", short_bodies, 1),
            ("8 MB bodies of clients that leave", left_bodies, 2),
            ("8 MB of empty lists", many_values, 2),
            ("unfinished bodies", unfinished_bodies, 1),
