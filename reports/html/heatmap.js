@@ -5,8 +5,9 @@ const kHeatFigures = [
   ['p50_itl_ms', 'p50 ITL, ms', 1], ['p99_ttft_ms', 'p99 TTFT, ms', 1],
   ['slo_attainment', 'requests within the SLO, %', 100],
   ['request_goodput', 'goodput, req/s', 1], ['output_throughput', 'output tokens/s', 1],
-  ['output_tokens_per_s_per_user', 'output tokens/s per user', 1]];
-const isLessBetter = (key) => key.endsWith('_ms');
+  ['output_tokens_per_s_per_user', 'output tokens/s per user', 1],
+  ['cost_per_million_output_tokens', 'cost of a million output tokens', 1]];
+const isLessBetter = (key) => key.endsWith('_ms') || key.startsWith('cost_');
 
 // The cells of a pair of settings by "x y", each with its runs; those without a value are left out.
 function heatCells(runs, x, y) {
