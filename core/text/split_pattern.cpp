@@ -117,6 +117,11 @@ class BoundedSearch {
 
 }  // namespace
 
+// Patterns come from files of others. A match of a known tokenizer takes some dozen steps of PCRE2,
+// which are free, and a few per character in a long run of spaces.
+SplitBudget::SplitBudget(std::size_t num_bytes, const std::atomic<bool>* cancelled)
+    : steps_left(2'000'000 + 64 * static_cast<std::int64_t>(num_bytes)), is_cancelled(cancelled) {}
+
 SplitPattern::SplitPattern() = default;
 SplitPattern::SplitPattern(SplitPattern&&) noexcept = default;
 SplitPattern& SplitPattern::operator=(SplitPattern&&) noexcept = default;

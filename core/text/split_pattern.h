@@ -23,11 +23,7 @@ struct EncodingCancelled {};
 
 // What all searches in a text may cost together.
 struct SplitBudget {
-  // Patterns come from files of others. A match of a known tokenizer takes some dozen steps of
-  // PCRE2, which are free, and a few per character in a long run of spaces.
-  explicit SplitBudget(std::size_t num_bytes, const std::atomic<bool>* cancelled = nullptr)
-      : steps_left(20'000'000 + 64 * static_cast<std::int64_t>(num_bytes)),
-        is_cancelled(cancelled) {}
+  explicit SplitBudget(std::size_t num_bytes, const std::atomic<bool>* cancelled = nullptr);
 
   std::int64_t steps_left;
   const std::atomic<bool>* is_cancelled;  // null: never
