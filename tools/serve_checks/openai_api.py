@@ -427,6 +427,33 @@ def check_secured(program, faults):
             faults.equal(server.stderr(), "", "what the server says")
 
 
+def check_secured_apart(program, faults):
+    """TLS without a key, and a key without TLS."""
+    with tempfile.TemporaryDirectory() as scratch:
+        for certificate, key in ((serving.make_certificate(scratch), ""), (None, "secret")):
+            how = "TLS alone" if certificate else "a key alone"
+            options = ["--api-key", key] if key else []
+            with Server(program, SCENARIO, *options, variant="budget", speed=5,
+                        certificate=certificate) as server:
+                client = {"base_url": server.url + "/v1", "max_retries": 0, "timeout": 60}
+                verify = server.trusted if certificate else True
+                with openai.DefaultHttpxClient(verify=verify) as http:
+                    known = openai.OpenAI(api_key=key or "any", http_client=http, **client)
+                    faults.equal([model.id for model in known.models.list()], [MODEL],
+                                 f"models, {how}")
+                    chunks = list(known.completions.create(
+                        model=MODEL, prompt="Once", max_tokens=500, stream=True,
+                        extra_body={"ignore_eos": True}))
+                    faults.equal(len(chunks), 500, f"a stream, {how}")
+                    if key:
+                        try:
+                            openai.OpenAI(api_key="other", http_client=http, **client).models.list()
+                            faults.add(f"a wrong key is accepted, {how}")
+                        except openai.AuthenticationError as error:
+                            faults.equal(error.status_code, 401, f"a wrong key, {how}")
+                faults.equal(server.stop(), 0, "exit code")
+
+
 def check(program, faults, options):
     rng = random.Random(options.seed)
     with Server(program, SCENARIO, variant="budget", speed=5) as server:
@@ -445,3 +472,4 @@ def check(program, faults, options):
         faults.equal(server.stderr(), "", "what the server says")
     check_computed(program, faults, rng)
     check_secured(program, faults)
+    check_secured_apart(program, faults)
