@@ -55,7 +55,7 @@ int exif_orientation(std::string_view tiff) {
 }
 
 ImagePixels upright(ImagePixels pixels, int orientation) {
-  // What is done to reach the stored pixel of a seen one.
+  // The steps from a seen pixel to the stored one.
   struct Turn {
     bool swaps_sides, flips_rows, flips_columns;
   };

@@ -21,7 +21,7 @@ struct SplitSpan {
 // An encoding that nobody wants any more.
 struct EncodingCancelled {};
 
-// What all searches in a text may cost together.
+// The cost that all searches in a text may have together.
 struct SplitBudget {
   explicit SplitBudget(std::size_t num_bytes, const std::atomic<bool>* cancelled = nullptr);
 

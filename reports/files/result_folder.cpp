@@ -289,7 +289,7 @@ void ResultFolder::commit() {
   remove_earlier();
 }
 
-// What others put into the target at the last moment is kept.
+// Keeps the files that others put into the target at the last moment.
 void ResultFolder::remove_earlier() {
   const std::string earlier = std::exchange(partial_, {});
   const std::vector<fs::directory_entry> entries = sorted_entries(earlier);

@@ -154,6 +154,11 @@ bool says_nothing(const Json& value) {
          (value.is_string() && value.string().empty());
 }
 
+// A name as messages have it.
+std::string shown(const std::string& name) {
+  return printable(std::string_view(name).substr(0, 60));
+}
+
 [[noreturn]] void refuse(const std::string& name, const std::string& message) {
   throw ApiError(400, name + ": " + message, name);
 }
@@ -169,11 +174,8 @@ void check_unsupported(const Unsupported& field, const Json& value) {
 }
 
 [[noreturn]] void refuse_unknown(const std::string& name) {
-  const std::string shown = printable(std::string_view(name).substr(0, 60));
-  throw ApiError(400,
-                 shown + ": is not a field of this API" + did_you_mean(name, kHonoured) +
-                     "; allowed: fields of OpenAI's API",
-                 shown);
+  refuse(shown(name), "is not a field of this API" + did_you_mean(name, kHonoured) +
+                          "; allowed: fields of OpenAI's API");
 }
 
 }  // namespace
@@ -185,8 +187,7 @@ void refuse_fields_beside(const Json& object, std::span<const std::string_view> 
         has(honoured, member.key) || (has_template && has(kOfTemplates, member.key));
     const bool asks_nothing = says_nothing(member.value) || member.value == Json(false);
     if (is_honoured || asks_nothing || has(kHints, member.key)) continue;
-    const std::string name = prefix + printable(std::string_view(member.key).substr(0, 60));
-    throw ApiError(400, name + ": is not supported; allowed: " + join_names(honoured), name);
+    refuse(prefix + shown(member.key), "is not supported; allowed: " + join_names(honoured));
   }
 }
 

@@ -34,6 +34,19 @@ HttpSocket::Moved moved(ssize_t count, bool zero_is_end) {
   return {.has_ended = errno != EAGAIN && errno != EWOULDBLOCK && errno != EINTR};
 }
 
+[[noreturn]] void refuse_pem(const char* option, const std::string& file, const std::string& what,
+                             const char* allowed) {
+  throw UsageError(std::string(option) + ": " + printable(file) + ": " + what +
+                   "; allowed: " + allowed);
+}
+
+// OpenSSL would wait for a pipe that nobody writes to.
+std::string read_pem(const char* option, const std::string& file, const char* allowed) {
+  std::optional<std::string> text = read_file(file);
+  if (!text) refuse_pem(option, file, std::generic_category().message(errno), allowed);
+  return std::move(*text);
+}
+
 }  // namespace
 
 std::string client_of(int descriptor) {
@@ -58,23 +71,6 @@ std::string client_of(int descriptor) {
 struct TlsContext {
   asio::ssl::context context{asio::ssl::context::tls_server};
 };
-
-namespace {
-
-[[noreturn]] void refuse_pem(const char* option, const std::string& file, const std::string& what,
-                             const char* allowed) {
-  throw UsageError(std::string(option) + ": " + printable(file) + ": " + what +
-                   "; allowed: " + allowed);
-}
-
-// OpenSSL would wait for a pipe that nobody writes to.
-std::string read_pem(const char* option, const std::string& file, const char* allowed) {
-  std::optional<std::string> text = read_file(file);
-  if (!text) refuse_pem(option, file, std::generic_category().message(errno), allowed);
-  return std::move(*text);
-}
-
-}  // namespace
 
 std::shared_ptr<TlsContext> read_tls_context(const std::string& certificate_file,
                                              const std::string& key_file) {

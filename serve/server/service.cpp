@@ -122,7 +122,7 @@ void Service::handle(std::string_view method, std::string_view target, std::stri
   client->reply(answer_now(path, body, kNeverLeft));
 }
 
-// `parse` reads the body in the background, unless the options say otherwise.
+// `parse` reads the body in the background.
 void Service::read(std::string body, std::shared_ptr<Client> client, Parse parse) {
   const auto parse_safely = [parse = std::move(parse)](Reading& reading) {
     try {
@@ -136,9 +136,7 @@ void Service::read(std::string body, std::shared_ptr<Client> client, Parse parse
     }
   };
   const auto reading = std::make_shared<Reading>();
-  const std::size_t size = body.size();
   reading->body = std::move(body);
-  if (size <= options_.inline_body_bytes) return take(parse_safely(*reading), client);
   reading_.emplace(client.get(), reading);
   std::string address = client->address();
   background_({.client = std::move(address),

@@ -54,7 +54,6 @@ class Client {
 
 struct ServiceOptions {
   std::string version;
-  std::size_t inline_body_bytes = 0;        // larger bodies are read in the background
   std::int64_t max_client_requests = 1024;  // most answers that a client may ask for at once
   // How many ends of requests, in the order of the engine, are safely recorded. No answer is
   // completed before its end is. Empty: nothing is recorded.

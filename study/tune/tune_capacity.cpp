@@ -50,8 +50,9 @@ double interpolated(const TuneTrial& low, const TuneTrial& high, double target) 
   return low.load * std::pow(high.load / low.load, std::clamp(share, 0.0, 1.0));
 }
 
-// Where a search begins: at the first load or, where the setting cannot carry that, at a half, a
-// quarter ... of it. Loads far too high cost the most requests. All settings try the same loads.
+// The load at which a search begins: the first load or, where the setting cannot carry that, a
+// half, a quarter ... of it. Loads far too high cost the most requests. All settings try the same
+// loads.
 double start_of(const TuneOptions& options, std::size_t setting) {
   if (options.expected_capacities.empty()) return options.first_load;
   const double share = options.expected_capacities[setting] / options.first_load;
@@ -64,7 +65,8 @@ CapacitySearch::CapacitySearch(std::size_t setting, const TuneOptions& options, 
     : options_(options),
       run_(std::move(run)),
       start_(start_of(options, setting)),
-      least_(start_ * kLeastShare) {
+      least_(start_ * kLeastShare),
+      most_(options.first_load * kMostTimes) {
   finding_.setting = setting;
 }
 
@@ -81,7 +83,6 @@ bool CapacitySearch::is_within(const TuneTrial& trial) const {
 }
 
 void CapacitySearch::bracket(std::size_t num_requests) {
-  const double most = options_.first_load * kMostTimes;
   double low = 0;
   double high = 0;
   while (low == 0 || high == 0) {
@@ -92,7 +93,7 @@ void CapacitySearch::bracket(std::size_t num_requests) {
     if (num_bad <= allowed + 1) {
       low = start_;
       const bool is_short = trial.can_be_longer && requests_for_batches(trial) > trial.good.size();
-      if (high > 0 || is_short || start_ >= most) break;
+      if (high > 0 || is_short || start_ >= most_) break;
       start_ *= 2;
     } else {
       high = start_;
@@ -114,7 +115,6 @@ bool CapacitySearch::grow_for(const TuneTrial& trial) {
 // False if trials must be longer first; they will be.
 bool CapacitySearch::find_bracket(double load, double step) {
   low_ = high_ = 0;
-  const double most = options_.first_load * kMostTimes;
   while (low_ == 0 || high_ == 0) {
     const TuneTrial& trial = at(load, size_);
     if (is_within(trial)) {
@@ -123,7 +123,7 @@ bool CapacitySearch::find_bracket(double load, double step) {
         return false;
       }
       low_ = load;
-      if (load >= most) return true;
+      if (load >= most_) return true;
       load *= step;
     } else {
       high_ = load;
@@ -190,7 +190,6 @@ AttainmentBounds CapacitySearch::bounds(const TuneTrial& trial) const {
 void CapacitySearch::add_band(double reach) {
   if (finding_.capacity == 0) return;
   const double middle = finding_.capacity;
-  const double most = options_.first_load * kMostTimes;
   double sure_low = 0;
   double sure_high = 0;
   for (const TuneTrial& trial : finding_.trials) {
@@ -205,7 +204,7 @@ void CapacitySearch::add_band(double reach) {
     load *= 1 + step;
     const TuneTrial trial = at(load, size_);
     take_trials();
-    if (bounds(trial).high < options_.attainment || load > most) sure_high = load;
+    if (bounds(trial).high < options_.attainment || load > most_) sure_high = load;
   }
   load = middle;
   for (double step = kMoreBelow * reach; sure_low == 0 && load > least_; step *= kAroundGrowth) {

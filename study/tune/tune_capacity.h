@@ -50,6 +50,7 @@ class CapacitySearch {
   std::size_t size_ = 0;                                        // of the trials of the search
   double start_ = 0;                                            // the next load to begin at
   double least_ = 0;                                            // the lowest that is tried
+  double most_ = 0;                                             // the highest
   double low_ = 0;   // the highest load that was within the SLO; 0: none
   double high_ = 0;  // the lowest that was not
 };

@@ -42,8 +42,10 @@ constexpr double kKnownTrials = 5.5;  // the same where trials of that length ar
 // left.
 constexpr double kExpectedGrowth = 1.5;
 constexpr double kSettingsPerFinalist = 8;
-constexpr double kMemory = 0.97;           // of a trial's size after the next one
 constexpr double kNarrowRequests = 8000;  // of a trial with which a band is mostly narrow
+
+// A trial's share in the sizes of the last trials, after one more.
+constexpr double kMemory = 0.97;
 
 struct TimeOver {};
 

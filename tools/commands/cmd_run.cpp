@@ -295,7 +295,6 @@ std::vector<RunResult> run_all(const Backend& backend, std::vector<PreparedVaria
   }
   bar.announce("writing the report ...");
   if (!report.empty()) folder.write(kReportFile, report.html());
-  bar.clear();
   return results;
 }
 

@@ -77,14 +77,14 @@ def check_server(program, faults, browser, port, certificate, key):
 
 
 def check(program, faults, _):
-    if chromium.command("") is None:
-        faults.say("no chromium (tools/setup --browser installs it): left out")
-        return
-    pages = http.server.ThreadingHTTPServer(("127.0.0.1", 0), Page)
-    threading.Thread(target=pages.serve_forever, daemon=True).start()
     with tempfile.TemporaryDirectory() as scratch:
         browser = chromium.command(scratch + "/profile")
+        if browser is None:
+            faults.say("no chromium (tools/setup --browser installs it): left out")
+            return
+        pages = http.server.ThreadingHTTPServer(("127.0.0.1", 0), Page)
+        threading.Thread(target=pages.serve_forever, daemon=True).start()
         for certificate in (None, serving.make_certificate(scratch)):
             for key in ("", "secret"):
                 check_server(program, faults, browser, pages.server_port, certificate, key)
-    pages.shutdown()
+        pages.shutdown()
