@@ -25,6 +25,7 @@ constexpr KeyUse kMethodUses[] = {
     {"model", bits(DraftModel), bits(DraftModel)},
     {"draft_tensor_parallel_size", kModelMethods},
     {"cost_file", kModelMethods},
+    {"pass_overhead_us", kModelMethods},
     {"ngram_us_per_kilotoken", bits(Ngram)},
     {"acceptance", kAnyMethod},
     {"acceptance.proposal_rate", bits(Ngram)},
@@ -164,6 +165,9 @@ void visit_fields(FieldVisitor& visitor, SpeculativeConfig& config) {
   visitor.text("cost_file", config.cost_file,
                "for simulation: step times of the drafter, as cost_model.file; empty: the "
                "hardware's roofline");
+  visitor.number("pass_overhead_us", config.pass_overhead_us, 0, 1e6,
+                 "for simulation: time for which the device waits for the host in each pass of the "
+                 "drafter, microseconds; 0: the passes are one graph, as in vLLM 0.33");
   visitor.number("ngram_us_per_kilotoken", config.ngram_us_per_kilotoken, 0, 1e6,
                  "ngram, for simulation: host time of a lookup in 1,000 tokens, microseconds");
   visit_acceptance(visitor, config.acceptance);

@@ -48,6 +48,7 @@ struct SpeculativeConfig {
   // For simulation: GPUs of the drafter; null = tensor_parallel_size.
   std::optional<std::int64_t> draft_tensor_parallel_size;
   std::string cost_file;                // step times of the draft model, as cost_model.file
+  double pass_overhead_us = 0;          // device waits for the host so long in each of its passes
   double ngram_us_per_kilotoken = 1.0;  // host time of a lookup, per 1,000 tokens of a text
   AcceptanceConfig acceptance;
 

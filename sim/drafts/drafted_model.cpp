@@ -36,6 +36,15 @@ DraftedCostModel::DraftedCostModel(std::unique_ptr<CostModel> target, Proposer p
   pass_.passes.reserve(1);
 }
 
+// A pass of the drafter over the chunks that pass_ lists.
+StepCost DraftedCostModel::drafter_pass_cost(bool has_logits) {
+  list_single_pass(has_logits);
+  StepCost cost = proposer_.cost_model->step_cost(pass_);
+  cost.overhead_ns += proposer_.pass_overhead_ns;
+  cost.total_ns += proposer_.pass_overhead_ns;
+  return cost;
+}
+
 // Completes pass_, whose chunks are listed.
 void DraftedCostModel::list_single_pass(bool has_logits) {
   pass_.num_prefill_tokens = pass_.num_decode_tokens = 0;
@@ -57,16 +66,14 @@ StepCost DraftedCostModel::drafting_cost(const StepPlan& plan, Part part) {
   }
   StepCost sum;
   if (pass_.chunks.empty()) return sum;
-  list_single_pass(plan.num_next_drafts > 0);
-  add(sum, proposer_.cost_model->step_cost(pass_));
+  add(sum, drafter_pass_cost(plan.num_next_drafts > 0));
   for (std::int32_t i = 1; i < plan.num_next_drafts; ++i) {
     for (ScheduledChunk& chunk : pass_.chunks) {
       chunk.first_position = chunk.end_position();
       chunk.num_tokens = 1;
       chunk.kind = ChunkKind::Decode;
     }
-    list_single_pass(true);
-    add(sum, proposer_.cost_model->step_cost(pass_));
+    add(sum, drafter_pass_cost(true));
   }
   return sum;
 }

@@ -12,6 +12,8 @@
 // no logits, and no pass follows (github.com/vllm-project/vllm/pull/48244). So it is with K = 0 of
 // a schedule by batch size.
 //
+// Each pass may have a time for which the device waits for the host (Proposer::pass_overhead_ns).
+//
 // Lookups (ngram) take host time between two steps: a time for each token of the texts of the
 // requests that decode next.
 //
@@ -38,6 +40,7 @@ class DraftedCostModel final : public CostModel {
     std::unique_ptr<CostModel> cost_model;
     std::int32_t num_more_tokens = 0;  // DrafterModel's
     DraftMemory memory;
+    TimeNs pass_overhead_ns = 0;  // the device waits so long for the host in each pass
     double lookup_us_per_kilotoken = 0;
   };
   // The other arguments are those of `target`, for the memory that a drafter leaves.
@@ -51,6 +54,7 @@ class DraftedCostModel final : public CostModel {
 
  private:
   enum class Part : std::uint8_t { All, Decodes };
+  StepCost drafter_pass_cost(bool has_logits);
   StepCost drafting_cost(const StepPlan& plan, Part part);
   TimeNs plain_decodes_ns(const StepPlan& plan);
   void list_single_pass(bool has_logits);

@@ -158,7 +158,7 @@ std::vector<std::pair<std::string, std::size_t>> fields_per_section() {
   [[maybe_unused]] const auto& [c1, c2, c3, c4, c5, c6, c7, c8, c9, h, c11, c12, c13, c14] =
       CostModelConfig{};
   [[maybe_unused]] const auto& [h1, h2] = h;
-  [[maybe_unused]] const auto& [d01, d02, d03, d04, d05, d06, d07, d08, d09, a] =
+  [[maybe_unused]] const auto& [d01, d02, d03, d04, d05, d06, d07, d08, d09, d010, a] =
       SpeculativeConfig{};
   [[maybe_unused]] const auto& [a1, a2, a3, a4, a5, a6, a7, a8] = a;
   [[maybe_unused]] const auto& [l1, l2, l3, l4, l5] = SloConfig{};
@@ -168,7 +168,7 @@ std::vector<std::pair<std::string, std::size_t>> fields_per_section() {
   [[maybe_unused]] const auto& [r1, r2, r3, r4, r5] = ResultsConfig{};
   return {{"engine.", 5},   {"kv_cache.", 10},       {"scheduler.", 8 + 7 + 9 + 6 + 18 + 5 + 3 + 3},
           {"slo.", 5},      {"results.", 5},         {"cost_model.", 13 + 2},
-          {"sampling.", 8}, {"speculative.", 9 + 8}, {"cpu.", 2},
+          {"sampling.", 8}, {"speculative.", 10 + 8}, {"cpu.", 2},
           {"cuda.", 10}};
 }
 

@@ -73,10 +73,11 @@ struct Fakes {
   std::vector<StepPlan> target;
   std::vector<StepPlan> drafter;
 
-  DraftedCostModel model(std::int32_t num_more_tokens) {
+  DraftedCostModel model(std::int32_t num_more_tokens, TimeNs pass_overhead_ns = 0) {
     DraftedCostModel::Proposer proposer;
     proposer.cost_model = std::make_unique<FakeModel>(drafter);
     proposer.num_more_tokens = num_more_tokens;
+    proposer.pass_overhead_ns = pass_overhead_ns;
     return {std::make_unique<FakeModel>(target), std::move(proposer), {}, {}, {}};
   }
 };
@@ -108,6 +109,20 @@ TEST_CASE("a drafter computes the step's tokens, and then a token of each reques
   CHECK(fakes.drafter[2].chunks[1].first_position == 51);
   CHECK(fakes.drafter[2].num_decode_tokens == 2);
   CHECK(fakes.drafter[5].chunks.size() == 1);
+}
+
+TEST_CASE("the device waits for the host in each pass of the drafter", "[sim][drafts]") {
+  Fakes fakes;
+  const StepPlan plan = step({decode(1, 100, 3), prompt(2, 0, 50, true)}, 3);
+  const StepCost graph = fakes.model(0).step_cost(plan);
+  DraftedCostModel model = fakes.model(0, 700);
+  const StepCost cost = model.step_cost(plan);
+  CHECK(cost.total_ns == graph.total_ns + 3 * 700);
+  CHECK(cost.overhead_ns == graph.overhead_ns + 3 * 700);
+  CHECK(cost.draft_ns == graph.draft_ns + 3 * 700);
+  // A step of prompts alone has the first pass only.
+  const StepPlan prompts = step({prompt(2, 0, 50, false)}, 0);
+  CHECK(model.step_cost(prompts).total_ns == fakes.model(0).step_cost(prompts).total_ns + 700);
 }
 
 TEST_CASE("a draft model computes the sampled tokens, too", "[sim][drafts]") {
