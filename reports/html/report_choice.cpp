@@ -21,7 +21,7 @@ constexpr std::array<std::string_view, 8> kReasons = {
     "fewest requests within the SLO of all",
     "first of their engine",
     "lowest p99 ITL at no more than 3 % less throughput than the first",
-    "most requests within the SLO",
+    "most requests within the SLO, at the highest throughput",
     "highest p99 ITL",
     "not beaten in both p99 ITL and throughput",
     "next in order"};
@@ -99,11 +99,16 @@ std::optional<std::size_t> chosen_for(DetailReason reason,
           },
           is_steadier);
     case DetailReason::MostInSlo:
-      return best(
-          candidates, members, has_slo, [](const DetailCandidate& a, const DetailCandidate& b) {
-            return a.slo_attainment != b.slo_attainment ? a.slo_attainment > b.slo_attainment
-                                                        : is_steadier(a, b);
-          });
+      return best(candidates, members, has_slo,
+                  [](const DetailCandidate& a, const DetailCandidate& b) {
+                    // At a low load all are within it: equal shares at more load tell more.
+                    if (a.slo_attainment != b.slo_attainment)
+                      return a.slo_attainment > b.slo_attainment;
+                    if (a.output_throughput != b.output_throughput) {
+                      return a.output_throughput > b.output_throughput;
+                    }
+                    return is_steadier(a, b);
+                  });
     case DetailReason::LeastSteady:
       return best(
           candidates, members, has_gaps,

@@ -60,6 +60,9 @@ constexpr std::array<Column, 13> kColumns = {{
     {"requests", "preempted", "num_preemptions", 0, 1},
     {"device", "busy, %", "busy_share", 1, 100},
 }};
+// Shown where a run has a price.
+constexpr Column kCost = {"cost of a million", "output tokens", "cost_per_million_output_tokens", 4,
+                          1};
 
 // With more runs than this, details are collapsed.
 constexpr std::size_t kMaxListed = 12;
@@ -92,16 +95,25 @@ std::string script_json(const Json& json) {
   return safe;
 }
 
-std::string table_head() {
+std::vector<Column> table_columns(const std::vector<Json>& results) {
+  std::vector<Column> columns(kColumns.begin(), kColumns.end());
+  const bool has_price = std::any_of(results.begin(), results.end(), [](const Json& result) {
+    return std::isfinite(number_at(result, kCost.key));
+  });
+  if (has_price) columns.push_back(kCost);
+  return columns;
+}
+
+std::string table_head(std::span<const Column> columns) {
   std::string groups = "<tr><th></th>";
   std::string titles = "<tr><th scope=\"col\">run</th>";
-  for (std::size_t i = 0; i < kColumns.size();) {
+  for (std::size_t i = 0; i < columns.size();) {
     std::size_t end = i;
-    while (end < kColumns.size() && std::string_view(kColumns[end].group) == kColumns[i].group) {
-      titles += "<th scope=\"col\">" + html_text(kColumns[end++].title) + "</th>";
+    while (end < columns.size() && std::string_view(columns[end].group) == columns[i].group) {
+      titles += "<th scope=\"col\">" + html_text(columns[end++].title) + "</th>";
     }
     groups += "<th scope=\"colgroup\" colspan=\"" + std::to_string(end - i) + "\">" +
-              html_text(kColumns[i].group) + "</th>";
+              html_text(columns[i].group) + "</th>";
     i = end;
   }
   return "<thead>" + groups + "</tr>\n" + titles + "</tr></thead>\n";
@@ -132,11 +144,12 @@ std::string noise_note(const std::vector<Json>& results) {
 }
 
 std::string summary_table(std::span<const ReportRun> runs, const std::vector<Json>& results) {
-  std::string html = "<table class=\"summary\">\n" + table_head() + "<tbody>\n";
+  const std::vector<Column> columns = table_columns(results);
+  std::string html = "<table class=\"summary\">\n" + table_head(columns) + "<tbody>\n";
   for (std::size_t i = 0; i < runs.size(); ++i) {
     html += "<tr><th scope=\"row\" data-run=\"" + std::to_string(i) + "\">" +
             html_text(runs[i].name) + "</th>";
-    for (const Column& column : kColumns) {
+    for (const Column& column : columns) {
       const double number = number_at(results[i], column.key) * column.scale;
       html += "<td data-key=\"" + std::string(column.key) + "\">" +
               grouped_text(number, column.decimals) + band_html(results[i], column) + "</td>";

@@ -88,7 +88,8 @@ function wordTest(word, runs) {
 
 const kMoreIsBetter = ['request_throughput', 'output_throughput', 'request_goodput',
   'slo_attainment'];
-const kLessIsBetter = ['p50_ttft_ms', 'p99_ttft_ms', 'p50_itl_ms', 'p99_itl_ms', 'max_itl_ms'];
+const kLessIsBetter = ['p50_ttft_ms', 'p99_ttft_ms', 'p50_itl_ms', 'p99_itl_ms', 'max_itl_ms',
+  'cost_per_million_output_tokens'];
 const kDrawnAtOnce = 8;  // by the button
 
 class SummaryTable {

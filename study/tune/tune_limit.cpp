@@ -207,6 +207,15 @@ std::string limit_advice(TuneLimit limit, const SloConfig& slo, const StepBounds
   return "";
 }
 
+std::string overload_advice(double load, const StepBounds& bounds) {
+  constexpr double kClear = 2.5;  // the closed form may be wrong by as much
+  if (!(bounds.capacity > 0) || load < kClear * bounds.capacity) return "";
+  return "At " + fixed_text(load, 2) + " requests a second steps would have to do " +
+         fixed_text(load / bounds.capacity, 1) + " times what they can (about " +
+         fixed_text(bounds.capacity, 2) +
+         " requests a second). A lower load, or more or faster GPUs, would help.";
+}
+
 Scenario with_fitting_length(const Scenario& scenario, const PreparedRun& run,
                              const Workload& workload, std::string& note) {
   constexpr std::int64_t kRound = 256;

@@ -320,6 +320,7 @@ void print_yaml(std::ostream& out, const Scenario& winner) {
 struct Answer {
   std::size_t best = 0;  // setting
   bool is_known = true;  // false: the search was cut short and nothing can be said of the best
+  bool is_final = true;  // false: a setting whose search was cut short may be better
   std::string table;
   std::string error;   // one line: why there is no best; empty: there is one
   std::string advice;  // with it: what would help; may be empty
@@ -337,6 +338,7 @@ Answer best_capacity(TuneWork& search) {
   const std::vector<std::size_t> front = pareto_front(result.findings);
   Answer answer;
   answer.best = best.setting;
+  answer.is_final = !is_any_cut_short(result.findings);
   std::ostringstream table;
   print_capacities(table, result, settings);
   answer.table = table.str();
@@ -367,6 +369,7 @@ Answer best_at_load(TuneWork& search, double load, std::string_view goal_name,
   const TuneLoadFinding& best = result.findings.front();
   Answer answer;
   answer.best = best.setting;
+  answer.is_final = !is_any_cut_short(result.findings);
   std::ostringstream table;
   print_at_load(table, result, settings);
   answer.table = table.str();
@@ -379,9 +382,10 @@ Answer best_at_load(TuneWork& search, double load, std::string_view goal_name,
   } else if (!best.is_within) {
     const SloConfig& slo = settings.scenarios[best.setting]->slo;
     const StepBounds& bounds = settings.bounds[best.setting];
+    std::string advice = overload_advice(load, bounds);
+    if (advice.empty()) advice = limit_advice(binding_limit(best.trial, slo, bounds), slo, bounds);
     answer.advice = wrapped("No setting keeps the SLO at this load. The nearest is " +
-                                printable(settings.names[best.setting]) + ". " +
-                                limit_advice(binding_limit(best.trial, slo, bounds), slo, bounds),
+                                printable(settings.names[best.setting]) + ". " + advice,
                             0, output_columns());
     answer.error = "no setting keeps the SLO at this load";
   }
@@ -528,7 +532,8 @@ int tune_command(const Arguments& arguments) {
   const bool is_interrupted = search.is_over() && interrupting_signal() != 0;
   if (!answer.advice.empty()) text << '\n' << answer.advice;
   if (answer.error.empty()) {
-    text << "\nbest: " << printable(candidates.names[answer.best]) << '\n';
+    text << (answer.is_final ? "\nbest: " : "\nbest so far: ")
+         << printable(candidates.names[answer.best]) << '\n';
     print_yaml(text, fitting);
     print_flags(text, fitting, length_note);
     text << "\nresults: " << printable(out) << '\n';

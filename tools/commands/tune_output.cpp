@@ -19,6 +19,7 @@ std::string note_text(const TuneResult& result, std::size_t place, const TunedSe
   if (finding.capacity == 0) return "never within the SLO";
   if (is_of_no_use(finding, settings)) return "of no use: requests hardly meet";
   if (place == 0) {
+    if (is_any_cut_short(result.findings)) return "best so far";
     const auto num_equal =
         std::count_if(result.findings.begin(), result.findings.end(),
                       [](const TuneFinding& other) { return other.is_equal_to_best; });
@@ -62,6 +63,7 @@ std::string load_note(const TuneLoadResult& result, std::size_t place) {
   if (finding.is_cut_short) return "not finished";
   if (!finding.is_within) return "outside the SLO";
   if (place == 0) {
+    if (is_any_cut_short(result.findings)) return "best so far";
     const auto num_equal =
         std::count_if(result.findings.begin(), result.findings.end(),
                       [](const TuneLoadFinding& other) { return other.is_equal_to_best; });

@@ -1,6 +1,7 @@
 // What `metronome tune` prints and writes.
 #pragma once
 
+#include <algorithm>
 #include <cstddef>
 #include <ostream>
 #include <string>
@@ -23,6 +24,13 @@ struct TunedSettings {
   double attainment = 0;
   bool has_price() const;
 };
+
+// Whether the search of one ended early: it may be better or worse than the others.
+template <typename Finding>
+bool is_any_cut_short(const std::vector<Finding>& findings) {
+  return std::any_of(findings.begin(), findings.end(),
+                     [](const Finding& finding) { return finding.is_cut_short; });
+}
 
 // Whether a setting keeps the SLO only while requests hardly meet, at less than the scenario's
 // load. False for one whose search was cut short.

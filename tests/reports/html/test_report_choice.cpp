@@ -59,7 +59,7 @@ TEST_CASE("the runs that carry the story are drawn first", "[reports]") {
       {"apart", 20, 50, 90.0, 0.05},    // 3: lower, but 10 % slower; none is steadier
       {"apart", 170, 190, 99.0, 0.1},   // 4: the highest p99 ITL
       {"mixed", 12, 20, 107.0, 1.0},    // 5: 2.7 % slower
-      {"mixed", 30, 40, 110.0, 1.0},    // 6: as many in the SLO as 5, but less steady; as fast
+      {"mixed", 30, 40, 110.0, 1.0},    // 6: as many in the SLO as 5, and faster
       {"mixed", 31, 40, 109.0, 1.0},    // 7: 6 beats it
       {"apart", 50, 70, 99.0, 0.95},    // 8: most in the SLO
       {"apart", 45, 60, 98.05, 0.2},    // 9: as fast as 1, give or take a thousandth, less steady
@@ -76,9 +76,9 @@ TEST_CASE("the runs that carry the story are drawn first", "[reports]") {
                                                                      {1, Reason::Steadiest},
                                                                      {5, Reason::Steadiest},
                                                                      {8, Reason::MostInSlo},
+                                                                     {6, Reason::MostInSlo},
                                                                      {4, Reason::LeastSteady},
                                                                      {3, Reason::Unbeaten},
-                                                                     {6, Reason::Unbeaten},
                                                                      {7, Reason::InOrder},
                                                                      {9, Reason::InOrder},
                                                                      {10, Reason::InOrder},
@@ -88,7 +88,20 @@ TEST_CASE("the runs that carry the story are drawn first", "[reports]") {
   CHECK(detail_reasons_text(std::span(ranked).first(7), names) ==
         "l (longest gap of all); m (fewest requests within the SLO of all); a, c (first of their "
         "engine); b, f (lowest p99 ITL at no more than 3 % less throughput than the first); i "
-        "(most requests within the SLO)");
+        "(most requests within the SLO, at the highest throughput)");
+}
+
+TEST_CASE("of runs within the SLO alike, the one at the most load is drawn", "[reports]") {
+  const std::vector<DetailCandidate> runs = {{"e", 9, 9, 100, 0.4},
+                                             {"e", 3, 3, 10, 1},  // steady, at a low load
+                                             {"e", 6, 6, 60, 1},
+                                             {"e", 5, 5, 60, 1}};
+  const std::vector<DetailChoice> ranked = ranked_for_detail(runs);
+  const auto most = std::find_if(ranked.begin(), ranked.end(), [](const DetailChoice& choice) {
+    return choice.reason == Reason::MostInSlo;
+  });
+  REQUIRE(most != ranked.end());
+  CHECK(most->run == 3);
 }
 
 TEST_CASE("runs without gaps or without an SLO are chosen for neither", "[reports]") {

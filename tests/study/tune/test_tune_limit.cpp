@@ -46,6 +46,16 @@ TEST_CASE("the binding limit is what most bad requests broke, and why they waite
   CHECK(binding_limit(trial, slo, bounds) == TuneLimit::NotCompleted);
 }
 
+TEST_CASE("a load far beyond what steps carry is said to be", "[tune]") {
+  StepBounds bounds;
+  CHECK(overload_advice(100, bounds).empty());  // unknown
+  bounds.capacity = 4;
+  CHECK(overload_advice(9.9, bounds).empty());  // may be right, as far as the closed form tells
+  CHECK(overload_advice(20, bounds) ==
+        "At 20.00 requests a second steps would have to do 5.0 times what they can (about 4.00 "
+        "requests a second). A lower load, or more or faster GPUs, would help.");
+}
+
 TEST_CASE("the capacity in closed form is about what a full engine carries", "[tune]") {
   SimulatedBackend backend;
   std::size_t num_variants = 0;

@@ -1,4 +1,4 @@
-// `metronome serve` with the chat template of a model's folder, and with one that is refused.
+// What `metronome serve` says at its start: of templates, and of texts and weights that are none.
 #include <filesystem>
 #include <string>
 
@@ -43,6 +43,19 @@ TEST_CASE("a template that cannot be rendered ends serve at its start", "[serve]
       run_metronome("serve " + scenario + " --port 0 --chat-template " + file);
   CHECK(of_option.exit_code == 2);
   CHECK(contains(of_option.err, file + ": line 1: the filter urlize is not supported; allowed: "));
+}
+
+TEST_CASE("serve says that weights are random and that a token is a byte", "[serve][slow]") {
+  const ScratchFolder folder;
+  const std::string scenario = write_scenario(folder);
+  const auto banner = [&](const std::string& options) {
+    return run_metronome("serve " + scenario + " --port 0 " + options, "timeout --signal=INT 5")
+        .out;
+  };
+  CHECK(contains(banner(""), "\ntokenizer   " + folder.path() + "/tokenizer.json\n"));
+  const std::string computed = banner("--backend cpu --set model=tiny-llama");
+  CHECK(contains(computed, "\nweights     random, "));
+  CHECK(contains(computed, "\ntokenizer   bytes: one token per byte, as the model has no "));
 }
 
 TEST_CASE("serve says which template it uses", "[serve][slow]") {
