@@ -53,9 +53,11 @@ void visit_fields(FieldVisitor& visitor, KvCacheConfig& config) {
   visitor.integer("sliding_window", config.sliding_window, 0, kMaxTokens,
                   "window of further groups of layers with separate blocks, tokens; 0: none; "
                   "policy vllm");
-  visitor.integer_or_auto("num_window_groups", config.num_window_groups, 1, kMaxWindowGroups,
-                          "groups with that window; auto: as vLLM groups the model's layers, and a "
-                          "block then holds the layers of one group; 1: a block holds all layers");
+  visitor.integer_or_auto(
+      "num_window_groups", config.num_window_groups, 1, kMaxWindowGroups,
+      "groups with that window; auto, and always beside states: as vLLM groups "
+      "the model's layers, and a block then holds the layers of one group; 1: a "
+      "block holds all layers");
   visitor.integer_or_auto("prefix_cache_retention_interval", config.prefix_cache_retention_interval,
                           -1, kMaxTokens,
                           "tokens between the retained prefixes of those groups; 0: only those of "

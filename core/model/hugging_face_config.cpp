@@ -339,13 +339,14 @@ void read_experts(const JsonSection& text, const ModelFamily& family, ModelConfi
       text.integer_or("shared_expert_intermediate_size", defaults.shared_expert_ffn_dim);
 }
 
-// Layers that keep a state: those listed, or all but every n-th.
-std::vector<std::int64_t> linear_layers(const JsonSection& text, std::int64_t n_layers) {
+// Layers that keep a state: those listed, or all but every n-th. A list may name windows, too.
+std::vector<std::int64_t> linear_layers(const JsonSection& text, std::int64_t n_layers,
+                                        std::vector<std::int64_t>& window_layers) {
   const Json* const types = text.find("layer_types");
   const std::int64_t interval = text.integer_or("full_attention_interval", 4);
   if (interval == 0) text.fail("full_attention_interval", "is 0; allowed: at least 1");
-  const std::string allowed =
-      "; allowed: " + std::to_string(n_layers) + " times linear_attention or full_attention";
+  const std::string allowed = "; allowed: " + std::to_string(n_layers) +
+                              " times linear_attention, sliding_attention or full_attention";
   if (types != nullptr &&
       (!types->is_array() || static_cast<std::int64_t>(types->size()) != n_layers)) {
     text.fail("layer_types", "is not a list with one entry per layer" + allowed);
@@ -359,6 +360,8 @@ std::vector<std::int64_t> linear_layers(const JsonSection& text, std::int64_t n_
     const Json& type = (*types)[static_cast<std::size_t>(i)];
     if (type == "linear_attention") {
       layers.push_back(i);
+    } else if (type == "sliding_attention") {
+      window_layers.push_back(i);
     } else if (type != "full_attention") {
       text.fail("layer_types",
                 "entry " + std::to_string(i) + " is " + JsonSection::excerpt(type) + allowed);
@@ -379,7 +382,10 @@ std::int64_t state_bytes_of(const JsonSection& text) {
 void read_linear_attention(const JsonSection& text, const ModelFamily& family, ModelConfig& model) {
   if (!family.has_linear_attention) return;
   LinearAttention linear;
-  linear.layers = linear_layers(text, model.n_layers);
+  linear.layers = linear_layers(text, model.n_layers, model.window_layers);
+  if (!model.window_layers.empty()) {
+    model.sliding_window = text.required_integer("sliding_window");
+  }
   if (linear.layers.empty()) return;
   linear.n_key_heads = text.integer_or("linear_num_key_heads", 16);
   linear.n_value_heads = text.integer_or("linear_num_value_heads", 32);

@@ -157,9 +157,6 @@ std::string parts_error(const ModelConfig& model) {
     if (const std::string error = bounds_error(width, "linear_attention."); !error.empty()) {
       return error;
     }
-    if (model.sliding_window > 0) {
-      return "sliding_window: is not computed beside linear attention; allowed: 0";
-    }
   }
   const LatentAttention& latent = model.latent_attention;
   const std::int64_t sizes[] = {latent.kv_rank, latent.q_rank, latent.nope_dim, latent.rope_dim,
@@ -286,6 +283,8 @@ void apply_architecture(ModelConfig& model) {
   } else if (family == nullptr || family->is_simulated_only) {
     model.unsupported = "architecture: '" + model.architecture +
                         "' is not supported; allowed: " + computed_architectures();
+  } else if (model.sliding_window > 0 && !model.linear_attention.is_empty()) {
+    model.unsupported = "sliding_window: is only simulated beside linear attention; allowed: 0";
   } else if (!model.has_learned_positions && model.num_rotated() % 2 != 0) {
     model.unsupported = std::string(model.rotary_dim > 0 ? "rotary_dim" : "head_dim") + ": " +
                         std::to_string(model.num_rotated()) +

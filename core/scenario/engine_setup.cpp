@@ -15,6 +15,7 @@ struct LayerGroups {
   std::int32_t num_windows = 1;
   std::int32_t num_states = 0;
   std::int64_t num_layers = 0;  // of a group; 0 = a block holds all layers that attend
+  bool has_states_before_windows = false;
   std::int32_t num_before_full = 0;
 };
 
@@ -22,36 +23,50 @@ bool has_state_groups(const PolicyInfo& policy, const ModelConfig& model) {
   return policy.name == "vllm" && model.n_linear_layers() > 0;
 }
 
-// vLLM's groups have the order of the layers that begin them. Full attention is one group here, and
-// the others are of one kind.
+// vLLM's groups have the order of the layers that begin them. Full attention is one group here.
 LayerGroups in_order(LayerGroups groups, const ModelConfig& model, const PolicyInfo& policy) {
-  const bool begins_with_full = !model.is_linear_layer(0) && !model.is_window_layer(0);
-  if (policy.name != "vllm" || begins_with_full) return groups;
-  groups.num_before_full = groups.num_states > 0 ? groups.num_states : groups.num_windows;
+  if (policy.name != "vllm") return groups;
+  const auto first = [&model](auto is_of_kind) {
+    std::int64_t layer = 0;
+    while (layer < model.n_layers && !is_of_kind(layer)) ++layer;
+    return layer;
+  };
+  const auto is_state = [&](std::int64_t layer) { return model.is_linear_layer(layer); };
+  const auto is_window = [&](std::int64_t layer) { return model.is_window_layer(layer); };
+  const std::int64_t first_state = first(is_state);
+  const std::int64_t first_window = first(is_window);
+  const std::int64_t first_full =
+      first([&](std::int64_t layer) { return !is_state(layer) && !is_window(layer); });
+  groups.has_states_before_windows = first_state < first_window;
+  if (first_state < first_full) groups.num_before_full += groups.num_states;
+  if (first_window < first_full) groups.num_before_full += groups.num_windows;
   return groups;
 }
 
 // How vLLM groups layers (_get_kv_cache_groups_uniform_page_size in
-// vllm/v1/core/kv_cache_planning.py): groups have as many layers as the rarer kind; if the other
-// has less than half as many more, as many as that one. With more full attention than windows, vLLM
-// has several groups of full attention; here it is one, and further groups have layers to spare.
+// vllm/v1/core/kv_cache_planning.py): groups have as many layers as the rarest kind; if the most
+// frequent one has less than half as many more, as many as that one. Where full attention is not
+// the rarest, vLLM has several groups of it; here it is one, and further groups have layers to
+// spare.
 LayerGroups layer_groups(const KvCacheConfig& config, const ModelConfig& model,
                          const PolicyInfo& policy) {
   const bool has_states = has_state_groups(policy, model);
-  if (config.num_window_groups && !has_states) {
-    if (config.sliding_window == 0) return {};
+  const bool has_windows = config.sliding_window > 0;
+  if (has_windows && !has_states && config.num_window_groups) {
     return in_order({.num_windows = static_cast<std::int32_t>(*config.num_window_groups)}, model,
                     policy);
   }
-  const std::int64_t num_further = has_states ? model.n_linear_layers() : model.n_window_layers();
-  const std::int64_t num_global = model.n_global_layers();
-  if (!has_states && (config.sliding_window == 0 || num_further == 0 || num_global == 0)) return {};
-  const std::int64_t num_layers = 2 * num_further < 3 * num_global || num_global == 0
-                                      ? std::max(num_further, num_global)
-                                      : num_global;
-  const auto num_groups = static_cast<std::int32_t>(ceil_div(num_further, num_layers));
+  const std::int64_t num_linear = has_states ? model.n_linear_layers() : 0;
+  const std::int64_t num_window = has_windows ? model.n_window_layers() : 0;
+  const std::int64_t num_global = model.n_attention_layers() - num_window;
+  const bool is_hybrid = has_states || (num_window > 0 && num_global > 0);
+  if (!is_hybrid) return {};
+  const std::int64_t most = std::max({num_linear, num_window, num_global});
+  const std::int64_t num_layers = 2 * most < 3 * num_global || num_global == 0 ? most : num_global;
   LayerGroups groups{.num_layers = num_layers};
-  (has_states ? groups.num_states : groups.num_windows) = num_groups;
+  groups.num_states = static_cast<std::int32_t>(ceil_div(num_linear, num_layers));
+  groups.num_windows =
+      static_cast<std::int32_t>(std::max<std::int64_t>(ceil_div(num_window, num_layers), 1));
   return in_order(groups, model, policy);
 }
 
@@ -101,7 +116,7 @@ void check_state_groups(const Scenario& scenario, const ModelConfig& model,
 // Settings that a model with states excludes.
 void check_states(const Scenario& scenario, const ModelConfig& model, const PolicyInfo& policy) {
   if (model.n_linear_layers() == 0) return;
-  if (scenario.kv_cache.sliding_window > 0) {
+  if (scenario.kv_cache.sliding_window > 0 && model.n_window_layers() == 0) {
     throw UnplacedConfigError("kv_cache.sliding_window", "layers of " + model.name +
                                                              " keep states, not windows; "
                                                              "allowed: 0");
@@ -152,6 +167,7 @@ KvCacheLayout paged_layout(const Scenario& scenario, const ModelConfig& model,
           .num_window_groups = groups.num_windows,
           .retention_interval = config.prefix_cache_retention_interval,
           .states = {.num_groups = groups.num_states, .hash_unit = block_size},
+          .has_states_before_windows = groups.has_states_before_windows,
           .num_groups_before_full = groups.num_before_full};
 }
 

@@ -25,6 +25,7 @@ constexpr std::string_view kVllmOptionalKeys[] = {"version",
                                                   "async_depth",
                                                   "sliding_window",
                                                   "num_window_groups",
+                                                  "states_before_windows",
                                                   "num_groups_before_full",
                                                   "watermark",
                                                   "evict_unhashed_first",
@@ -112,9 +113,6 @@ void read_states(const ConfigNode& section, const VllmConfig& vllm, KvCacheLayou
   if (states == nullptr) return;
   const std::string path = "config.mamba";
   require_version(section, "mamba", vllm);
-  if (layout.sliding_window > 0) {
-    fail_config(section.where, path, "does not go with a window; allowed: without sliding_window");
-  }
   ConfigReader reader = open_mapping(*states, path, kStateKeys, kStateOptionalKeys);
   int mode = 0;
   reader.choice("cache_mode", mode, kStateCacheModes, kNoDoc);
@@ -138,11 +136,11 @@ void read_states(const ConfigNode& section, const VllmConfig& vllm, KvCacheLayou
   }
 }
 
-// Without the key full attention is the first group.
+// Without the keys full attention is the first group, and windows come before states.
 void read_group_order(ConfigReader& reader, KvCacheLayout& layout) {
-  const std::int32_t num_further = layout.states.num_groups > 0 ? layout.states.num_groups
-                                   : layout.sliding_window > 0  ? layout.num_window_groups
-                                                                : 0;
+  reader.boolean("states_before_windows", layout.has_states_before_windows, kNoDoc);
+  const std::int32_t num_windows = layout.sliding_window > 0 ? layout.num_window_groups : 0;
+  const std::int32_t num_further = layout.states.num_groups + num_windows;
   reader.integer("num_groups_before_full", layout.num_groups_before_full, 0, num_further, kNoDoc);
 }
 

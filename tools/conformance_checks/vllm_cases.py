@@ -258,15 +258,19 @@ def with_images(rng, config):
     config["images"] = images
 
 
+def with_images_beside_states(rng, config):
+    with_images(rng, config)
+    # States that are cached need chunks that end inside images.
+    if config["mamba"]["cache_mode"] == "align":
+        config["images"].pop("disable_chunked_mm_input", None)
+
+
 def with_images_and_groups(rng, config):
     rng.choice([with_window, with_window_groups, with_cached_states, with_hits_in_blocks,
                 without_cached_states, with_state_groups])(rng, config)
     if rng.random() < 0.5:
         with_async(rng, config)
-    with_images(rng, config)
-    # States that are cached need chunks that end inside images.
-    if config.get("mamba", {}).get("cache_mode") == "align":
-        config["images"].pop("disable_chunked_mm_input", None)
+    (with_images_beside_states if "mamba" in config else with_images)(rng, config)
 
 
 def with_options(rng, config):
@@ -288,7 +292,9 @@ def make_room_for_states(config):
             del config["num_speculative_tokens"], config["spec_method"]
     longest = -(-(config["max_model_len"] + num_drafts) // config["block_size"])
     num_states = config["mamba"].get("num_groups", 1) * (4 + num_drafts)
-    config["num_blocks"] = max(config["num_blocks"], 2 + longest + num_states)
+    num_windows = num_further_groups(config) - config["mamba"].get("num_groups", 1)
+    config["num_blocks"] = max(config["num_blocks"],
+                               2 + longest * (1 + num_windows) + num_states)
 
 
 def with_state_groups(rng, config):
@@ -298,11 +304,29 @@ def with_state_groups(rng, config):
     config["num_blocks"] *= 2
 
 
+def with_windows_and_states(rng, config):
+    """Layers with a window, layers with a state and full attention in one model."""
+    with_window(rng, config)
+    if rng.random() < 0.5:
+        config["num_window_groups"] = rng.randint(2, 3)
+    is_cached = rng.random() < 0.8
+    (rng.choice([with_cached_states, with_hits_in_blocks, with_checkpoints]) if is_cached
+     else without_cached_states)(rng, config)
+    config["mamba"]["num_groups"] = rng.randint(1, 3)
+    config["num_blocks"] *= 2
+    config["states_before_windows"] = rng.random() < 0.5
+    config["num_groups_before_full"] = rng.randint(0, num_further_groups(config))
+
+
+def num_further_groups(config):
+    num_windows = config.get("num_window_groups", 1) if "sliding_window" in config else 0
+    num_states = config["mamba"].get("num_groups", 1) if "mamba" in config else 0
+    return num_windows + num_states
+
+
 def with_group_order(rng, config):
     """Any place of full attention but the first: vLLM orders groups by the model's layers."""
-    num_further = config.get("num_window_groups", 1) if "sliding_window" in config \
-        else config["mamba"].get("num_groups", 1)
-    config["num_groups_before_full"] = rng.randint(1, num_further)
+    config["num_groups_before_full"] = rng.randint(1, num_further_groups(config))
 
 
 KINDS = {
@@ -352,6 +376,12 @@ KINDS = {
     "order-states-none": combined(without_cached_states, with_group_order),
     "order-drafts": combined(with_checkpoints, with_group_order, with_drafts("mtp", "ngram")),
     "order-images": combined(with_images_and_groups, with_group_order),
+    "all-groups": with_windows_and_states,
+    "all-groups-async": combined(with_windows_and_states, with_async),
+    "all-groups-options": combined(with_windows_and_states, with_options),
+    "all-groups-drafts": combined(with_windows_and_states,
+                                  with_drafts("eagle", "mtp", "ngram", "draft_model")),
+    "all-groups-images": combined(with_windows_and_states, with_images_beside_states),
     "images-drafts": combined(with_drafts("eagle", "mtp", "ngram", "draft_model"), with_images),
     "images-drafts-async": combined(with_drafts("eagle", "mtp"), with_async, with_images),
     "images-options": combined(with_options, with_images)}

@@ -137,7 +137,11 @@ class Recorder:
                 num_speculative_blocks=self.num_drafts,
                 num_prefill_checkpoint_blocks=0 if alignment is None else 1,
                 prefill_checkpoint_alignment=alignment)] * self.states.get("num_groups", 1)
-        specs.insert(config.get("num_groups_before_full", 0), specs.pop(0))
+        further = specs[1:]
+        if config.get("states_before_windows"):
+            further.sort(key=lambda spec: not isinstance(spec, interface.MambaSpec))
+        at = config.get("num_groups_before_full", 0)
+        specs = further[:at] + specs[:1] + further[at:]
         return [interface.KVCacheGroupSpec([f"layer{i}"], spec) for i, spec in enumerate(specs)]
 
     def retention_interval(self):

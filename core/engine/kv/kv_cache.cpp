@@ -60,6 +60,11 @@ KvCacheManager::KvCacheManager(const KvCacheLayout& layout, const PrefixHasher* 
       sliding_window_(layout.sliding_window),
       num_window_groups_(sliding_window_ > 0 ? static_cast<std::size_t>(layout.num_window_groups)
                                              : 0),
+      num_further_(num_window_groups_ + static_cast<std::size_t>(layout.states.num_groups)),
+      first_window_(layout.has_states_before_windows
+                        ? static_cast<std::size_t>(layout.states.num_groups)
+                        : 0),
+      first_state_(layout.has_states_before_windows ? 0 : num_window_groups_),
       num_groups_before_full_(static_cast<std::size_t>(layout.num_groups_before_full)),
       max_window_blocks_(layout.max_window_blocks),
       num_window_blocks_(ceil_div(std::max(sliding_window_ - 1, 0), block_size_)),
@@ -77,15 +82,17 @@ KvCacheManager::KvCacheManager(const KvCacheLayout& layout, const PrefixHasher* 
               !verifies_drafts_ && num_lookahead_tokens_ == 0;
   if (layout.enable_prefix_caching && layout.uses_radix_tree) tree_.emplace(pool_);
   if (layout.states.num_groups > 0) {
-    METRONOME_CHECK(sliding_window_ == 0 && layout.has_null_block, "states need the null block");
+    METRONOME_CHECK(layout.has_null_block, "states need the null block");
+    METRONOME_CHECK(sliding_window_ == 0 || units_per_block_ == 1,
+                    "with windows, hits end where blocks do");
     states_.emplace(StateGroups::Options{.layout = layout.states,
+                                         .first_table = first_state_,
                                          .block_size = block_size_,
                                          .num_hash_lookahead = num_hash_lookahead_tokens_,
                                          .retention_interval = retention_interval_},
                     pool_);
   }
-  const std::size_t num_further = states_ ? states_->num_groups() : num_window_groups_;
-  METRONOME_CHECK(num_groups_before_full_ <= num_further, "as many groups come before as exist");
+  METRONOME_CHECK(num_groups_before_full_ <= num_further_, "as many groups come before as exist");
   METRONOME_CHECK(retention_interval_ <= 0 || retention_interval_ % block_size_ == 0,
                   "blocks are retained at multiples of the block size");
 }
@@ -113,21 +120,32 @@ std::int64_t KvCacheManager::window_begin(const Request& request) const {
                                                        : request.num_computed_tokens());
 }
 
-void KvCacheManager::slide_window(Request& request) {
-  for (BlockTable& table : request.group_tables) {
-    const auto num_skipped =
-        std::min(window_begin(request), static_cast<std::int64_t>(table.size()));
-    // Blocks before a null block were released earlier.
-    std::int64_t first = num_skipped;
-    while (first > 0 && !pool_.is_null(table[static_cast<std::size_t>(first - 1)])) --first;
-    if (first == num_skipped) return;
-    // A step in flight may not have filled them. If it fails, no table names them any more.
-    if (forgets_unfilled_blocks_) forget_unfilled(request, table, first, num_skipped);
-    // Releases them in one call, because the pool keeps the order of blocks released together.
-    BlockTable skipped(table.begin() + first, table.begin() + num_skipped);
-    std::fill(table.begin() + first, table.begin() + num_skipped, kNullBlock);
-    pool_.release(skipped, reuses_unhashed_windows_first_);
+void KvCacheManager::slide_windows(Request& request) {
+  for (std::size_t g = 0; g < num_window_groups_; ++g) {
+    slide_window(request, request.group_tables[first_window_ + g]);
   }
+}
+
+void KvCacheManager::slide_window(Request& request, BlockTable& table) {
+  const auto num_skipped = std::min(window_begin(request), static_cast<std::int64_t>(table.size()));
+  // Blocks before a null block were released earlier.
+  std::int64_t first = num_skipped;
+  while (first > 0 && !pool_.is_null(table[static_cast<std::size_t>(first - 1)])) --first;
+  if (first == num_skipped) return;
+  // A step in flight may not have filled them. If it fails, no table names them any more.
+  if (forgets_unfilled_blocks_) forget_unfilled(request, table, first, num_skipped);
+  // Releases them in one call, because the pool keeps the order of blocks released together.
+  BlockTable skipped(table.begin() + first, table.begin() + num_skipped);
+  std::fill(table.begin() + first, table.begin() + num_skipped, kNullBlock);
+  pool_.release(skipped, reuses_unhashed_windows_first_);
+}
+
+// Returns what no step reads any more, in the order of the groups.
+void KvCacheManager::leave_behind(Request& request) {
+  const bool has_states_first = first_state_ < first_window_;
+  if (!has_states_first) slide_windows(request);
+  if (states_) states_->retire(request);
+  if (has_states_first) slide_windows(request);
 }
 
 bool KvCacheManager::grow_slowly(Request& request, std::int32_t num_positions) {
@@ -137,13 +155,12 @@ bool KvCacheManager::grow_slowly(Request& request, std::int32_t num_positions) {
     request.kv_ready_tokens += static_cast<std::int32_t>(num_new) * block_size_;
     return true;
   }
-  if (has_window()) slide_window(request);
+  leave_behind(request);
   // The tables of all window groups cover the same positions.
   const std::int64_t num_new = num_missing_blocks(request, num_positions_with_room(num_positions));
   std::int64_t num_taken = num_new * static_cast<std::int64_t>(1 + num_window_groups_);
   if (states_) {
     const StateGroups::Span span{request.num_computed_tokens(), num_positions};
-    states_->retire(request);
     num_taken += states_->num_blocks_to_take(request, span);
     states_->place_checkpoint(request, span);
   }
@@ -160,10 +177,10 @@ void KvCacheManager::allocate(Request& request, std::int32_t num_positions, std:
   bool has_blocks = true;
   const auto allocate_further = [&](std::size_t begin, std::size_t end) {
     for (std::size_t g = begin; g < end; ++g) {
-      if (states_) {
-        states_->allocate(request, g, num_positions);
-      } else {
+      if (is_window_table(g)) {
         has_blocks = has_blocks && pool_.allocate(num_new, request.group_tables[g]);
+      } else {
+        states_->allocate(request, g - first_state_, num_positions);
       }
     }
   };
@@ -211,21 +228,21 @@ std::int64_t KvCacheManager::num_blocks_to_take(const Request& request, const Pr
   };
   const std::int64_t num_required =
       blocks_for(is_whole_prompt ? num_positions : num_positions_with_room(num_positions));
-  const std::int64_t num_full = num_needed(hit.blocks, num_required, 0);
+  std::int64_t num_blocks = num_needed(hit.blocks, num_required, 0);
   if (states_) {
     const std::int64_t num_copies = hit.num_tokens % block_size_ != 0 ? 1 : 0;
-    return num_full + num_copies +
-           states_->num_blocks_to_take(request, {hit.group_blocks, hit.num_tokens},
-                                       {hit.num_tokens, num_positions});
+    num_blocks +=
+        num_copies + states_->num_blocks_to_take(request, {hit.group_blocks, hit.num_tokens},
+                                                 {hit.num_tokens, num_positions});
   }
-  if (!has_window()) return num_full;
+  const BlockTable no_hit;
   const std::int64_t limit = is_whole_prompt ? max_window_blocks_ : INT64_MAX;
-  std::int64_t num_window = 0;
   for (std::size_t g = 0; g < num_window_groups_; ++g) {
-    num_window += num_needed(g < hit.group_blocks.size() ? hit.group_blocks[g] : BlockTable{},
-                             std::min(num_required, limit), num_skipped_blocks(hit.num_tokens));
+    num_blocks +=
+        num_needed(hit.group_blocks.empty() ? no_hit : hit.group_blocks[first_window_ + g],
+                   std::min(num_required, limit), num_skipped_blocks(hit.num_tokens));
   }
-  return num_full + num_window;
+  return num_blocks;
 }
 
 void KvCacheManager::take(Request& request, const PrefixHit& hit, std::int32_t num_positions) {
@@ -240,12 +257,11 @@ void KvCacheManager::take(Request& request, const PrefixHit& hit, std::int32_t n
     }
   };
   take_hit(hit.blocks, request.block_table);
-  request.group_tables.resize(num_window_groups_);
-  if (states_) {
-    states_->take_hit(request, {hit.group_blocks, hit.num_tokens});
-  } else {
-    for (std::size_t g = 0; g < hit.group_blocks.size(); ++g) {
-      take_hit(hit.group_blocks[g], request.group_tables[g]);
+  request.group_tables.resize(num_further_);
+  if (states_) states_->take_hit(request, {hit.group_blocks, hit.num_tokens});
+  if (!hit.group_blocks.empty()) {
+    for (std::size_t g = 0; g < num_further_; ++g) {
+      if (is_window_table(g)) take_hit(hit.group_blocks[g], request.group_tables[g]);
     }
   }
   if (caches_prefixes()) {
@@ -258,7 +274,7 @@ void KvCacheManager::take(Request& request, const PrefixHit& hit, std::int32_t n
   }
   request.computed_tokens = hit.num_tokens;
   request.cached_tokens = hit.num_tokens;
-  if (has_window()) slide_window(request);
+  slide_windows(request);
   allocate(request, num_positions,
            num_missing_blocks(request, num_positions_with_room(num_positions)), is_partial);
 }
@@ -276,10 +292,13 @@ void KvCacheManager::copy_last_block(BlockTable& table) {
 // The engine copies when the plan is complete; until then neither block is free.
 void KvCacheManager::end_plan() {
   if (!states_) return;
-  states_->take_copies(0, num_groups_before_full_, copies_);
+  const std::size_t num_before =
+      std::clamp(num_groups_before_full_, first_state_, first_state_ + states_->num_groups()) -
+      first_state_;
+  states_->take_copies(0, num_before, copies_);
   copies_.insert(copies_.end(), full_copies_.begin(), full_copies_.end());
   full_copies_.clear();
-  states_->take_copies(num_groups_before_full_, states_->num_groups(), copies_);
+  states_->take_copies(num_before, states_->num_groups(), copies_);
   std::reverse(copies_.begin(), copies_.end());  // the pool frees the last one first
   pool_.release(copies_);
 }
@@ -370,8 +389,7 @@ std::int64_t KvCacheManager::max_blocks_of(std::int64_t num_tokens) const {
   const std::int64_t num_positions =
       std::min<std::int64_t>(num_tokens + num_lookahead_tokens_, max_positions_);
   const std::int64_t num_full = blocks_for(num_positions);
-  if (states_) return num_full + states_->max_blocks_of(num_tokens);
-  return num_full +
+  return num_full + (states_ ? states_->max_blocks_of(num_tokens) : 0) +
          static_cast<std::int64_t>(num_window_groups_) * std::min(num_full, max_window_blocks_);
 }
 
@@ -381,9 +399,10 @@ void KvCacheManager::check_integrity(const RequestTable& requests) const {
     if (!requests.has(static_cast<RequestId>(i))) continue;
     const Request& request = requests[static_cast<RequestId>(i)];
     if (!request.block_table.empty()) tables.push_back(&request.block_table);
-    for (const BlockTable& table : request.group_tables) {
+    for (std::size_t g = 0; g < request.group_tables.size(); ++g) {
+      const BlockTable& table = request.group_tables[g];
       if (!table.empty()) tables.push_back(&table);
-      METRONOME_CHECK(states_ || table.size() == request.block_table.size(),
+      METRONOME_CHECK(!is_window_table(g) || table.size() == request.block_table.size(),
                       "the tables of a request cover different positions");
     }
     const auto capacity = static_cast<std::int64_t>(request.block_table.size()) * block_size_;

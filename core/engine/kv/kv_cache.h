@@ -84,11 +84,14 @@ struct KvCacheLayout {
   // Blocks leave the window when no step in flight reads them; otherwise when they are planned.
   bool releases_computed_windows = false;
 
-  // Further groups of layers that keep a recurrent state. Not together with a window.
+  // Further groups of layers that keep a recurrent state. Together with a window, hits end where
+  // blocks do: states.hash_unit is block_size.
   StateLayout states = {};
 
-  // Further groups that take and return their blocks before full attention does. vLLM orders groups
-  // by the model's layers.
+  // The order in which groups take and return blocks; vLLM orders them by the model's layers. Of
+  // the further groups, windows come first, or states do. So many of them come before full
+  // attention.
+  bool has_states_before_windows = false;
   std::int32_t num_groups_before_full = 0;
 };
 
@@ -97,7 +100,7 @@ struct PrefixHit {
   // Whole blocks, but for states with a hash_unit. The last block is then copied when it is taken.
   std::int32_t num_tokens = 0;
   BlockTable blocks;
-  // Of each further group; null where unneeded.
+  // Of each further group, in the order of Request::group_tables; null where unneeded.
   std::vector<BlockTable> group_blocks;
   // Tokens that full attention has cached, where the further groups lack blocks for them; otherwise
   // 0.
@@ -281,7 +284,12 @@ class KvCacheManager {
   void allocate(Request& request, std::int32_t num_positions, std::int64_t num_new,
                 bool copies_last = false);
   void copy_last_block(BlockTable& table);
-  void slide_window(Request& request);
+  bool is_window_table(std::size_t table) const {
+    return table >= first_window_ && table < first_window_ + num_window_groups_;
+  }
+  void slide_windows(Request& request);
+  void slide_window(Request& request, BlockTable& table);
+  void leave_behind(Request& request);
   std::int64_t window_begin(const Request& request) const;
   bool is_retained(const Request& request, std::int64_t block) const;
   void forget_unfilled(const Request& request, const BlockTable& table, std::int64_t first,
@@ -306,7 +314,7 @@ class KvCacheManager {
   std::int64_t num_skipped_blocks(std::int64_t num_computed) const;
   bool find_in_groups(BlockHash hash, std::size_t at);
   std::int64_t find_full(const HashChain& chain, std::int64_t num_blocks);
-  void find_with_states(const HashChain& chain, std::int32_t max_tokens);
+  std::int32_t find_full_tokens(const HashChain& chain, std::int32_t max_tokens);
   std::int64_t find_window(const HashChain& chain, std::int64_t num_blocks);
 
   BlockPool pool_;
@@ -329,6 +337,10 @@ class KvCacheManager {
   std::int32_t hash_unit_;        // tokens of a hash
   std::int32_t sliding_window_;
   std::size_t num_window_groups_;  // 0 without a window
+  // Of Request::group_tables.
+  std::size_t num_further_;
+  std::size_t first_window_;
+  std::size_t first_state_;
   std::size_t num_groups_before_full_;
   std::int64_t max_window_blocks_;
   std::int64_t num_window_blocks_;  // full ones that a hit needs at its end

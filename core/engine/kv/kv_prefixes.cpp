@@ -1,5 +1,6 @@
 // The part of KvCacheManager that finds prefixes by their hashes, and hashes what is computed.
 #include <algorithm>
+#include <span>
 #include <utility>
 
 #include "core/base/error.h"
@@ -52,8 +53,9 @@ void KvCacheManager::hash_blocks(Request& request, std::int32_t num_tokens) {
   const std::int32_t num_hashed = state.num_hashed_window;
   for (std::size_t g = 0; g < num_window_groups_; ++g) {
     state.num_hashed_window = num_hashed;
-    hash_table(request, request.group_tables[g], chain, state.num_hashed_window, num_blocks,
-               kFirstFurtherGroup + g);
+    const std::size_t at = first_window_ + g;
+    hash_table(request, request.group_tables[at], chain, state.num_hashed_window, num_blocks,
+               kFirstFurtherGroup + at);
   }
 }
 
@@ -127,14 +129,14 @@ std::int64_t KvCacheManager::find_full(const HashChain& chain, std::int64_t num_
   return num_blocks;
 }
 
-// Finds the longest prefix of at most `max_tokens` tokens that full attention and all states have
-// cached. It may end inside a block.
-void KvCacheManager::find_with_states(const HashChain& chain, std::int32_t max_tokens) {
+// The longest prefix of at most `max_tokens` tokens that full attention has cached, in hit_.blocks.
+// It may end inside a block where states may.
+std::int32_t KvCacheManager::find_full_tokens(const HashChain& chain, std::int32_t max_tokens) {
   const std::int64_t num_full = find_full(
       chain,
       std::min<std::int64_t>(max_tokens / block_size_, std::ssize(chain) / units_per_block_));
   auto num_tokens = static_cast<std::int32_t>(num_full * block_size_);
-  if (states_->has_partial_hits()) {
+  if (states_ && states_->has_partial_hits()) {
     // The longest part of the next block.
     const std::int32_t limit =
         std::min({num_tokens + block_size_ - hash_unit_, max_tokens,
@@ -148,18 +150,17 @@ void KvCacheManager::find_with_states(const HashChain& chain, std::int32_t max_t
       break;
     }
   }
-  hit_.num_tokens = states_->find(chain, num_tokens, hit_.group_blocks);
-  hit_.blocks.resize(static_cast<std::size_t>(blocks_for(hit_.num_tokens)));
-  if (hit_.num_tokens < num_tokens) hit_.shared_prefix_end = num_tokens;
+  return num_tokens;
 }
 
 // Whether all window groups have cached that block. Then writes them to hit_.group_blocks, but not
 // those of a window of one token, which reads none.
 bool KvCacheManager::find_in_groups(BlockHash hash, std::size_t at) {
   for (std::size_t g = 0; g < num_window_groups_; ++g) {
-    const BlockId id = pool_.contents().find(in_group(hash, kFirstFurtherGroup + g));
+    const std::size_t table = first_window_ + g;
+    const BlockId id = pool_.contents().find(in_group(hash, kFirstFurtherGroup + table));
     if (id == kNoBlock) return false;
-    if (num_window_blocks_ > 0) hit_.group_blocks[g][at] = id;
+    if (num_window_blocks_ > 0) hit_.group_blocks[table][at] = id;
   }
   return true;
 }
@@ -167,19 +168,20 @@ bool KvCacheManager::find_in_groups(BlockHash hash, std::size_t at) {
 // Finds the longest prefix of at most `num_blocks` blocks whose last window is cached, and writes
 // it to hit_.group_blocks. Near the start of the sequence all earlier blocks must be cached.
 std::int64_t KvCacheManager::find_window(const HashChain& chain, std::int64_t num_blocks) {
-  const auto resize = [this](std::int64_t size) {
-    for (BlockTable& found : hit_.group_blocks) found.resize(static_cast<std::size_t>(size));
+  const std::span<BlockTable> tables =
+      std::span(hit_.group_blocks).subspan(first_window_, num_window_groups_);
+  const auto resize = [&tables](std::int64_t size) {
+    for (BlockTable& found : tables) found.resize(static_cast<std::size_t>(size));
     return size;
   };
-  hit_.group_blocks.resize(num_window_groups_);
-  for (BlockTable& found : hit_.group_blocks) {
+  for (BlockTable& found : tables) {
     found.assign(static_cast<std::size_t>(num_blocks), kNullBlock);
   }
   std::int64_t num_contiguous = 0;
   for (std::int64_t i = num_blocks - 1; i >= 0; --i) {
     const auto at = static_cast<std::size_t>(i);
     if (!find_in_groups(chain[at], at)) {
-      for (BlockTable& found : hit_.group_blocks) found[at] = kNullBlock;
+      for (BlockTable& found : tables) found[at] = kNullBlock;
       num_contiguous = 0;
       continue;
     }
@@ -203,20 +205,22 @@ const PrefixHit& KvCacheManager::find_prefix(const Request& request, std::int32_
     return hit_;
   }
   hit_.shared_prefix_end = 0;
-  if (states_) {
-    find_with_states(chain, max_tokens);
-    return hit_;
-  }
-  std::int64_t num_blocks = find_full(chain, max_blocks);
-  if (has_window()) {
-    // Full attention can use any shorter prefix, so the window's result holds for both groups.
-    const std::int64_t num_full = std::exchange(num_blocks, find_window(chain, num_blocks));
-    hit_.blocks.resize(static_cast<std::size_t>(num_blocks));
-    if (num_blocks < num_full) {
-      hit_.shared_prefix_end = static_cast<std::int32_t>(num_full) * block_size_;
+  hit_.group_blocks.resize(num_further_);
+  // Full attention can use any shorter prefix; windows and states only what they have.
+  const std::int32_t num_full = find_full_tokens(chain, max_tokens);
+  std::int32_t num_tokens = num_full;
+  for (std::int32_t before = -1; before != num_tokens;) {
+    before = num_tokens;
+    if (has_window()) {
+      num_tokens =
+          static_cast<std::int32_t>(find_window(chain, num_tokens / block_size_)) * block_size_;
     }
+    if (states_) num_tokens = states_->find(chain, num_tokens, hit_.group_blocks);
+    if (!has_window() || !states_) break;  // one kind found what it has
   }
-  hit_.num_tokens = static_cast<std::int32_t>(num_blocks) * block_size_;
+  hit_.num_tokens = num_tokens;
+  hit_.blocks.resize(static_cast<std::size_t>(blocks_for(num_tokens)));
+  if (num_tokens < num_full) hit_.shared_prefix_end = num_full;
   return hit_;
 }
 

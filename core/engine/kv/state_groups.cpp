@@ -60,13 +60,12 @@ BlockHash StateGroups::hash_at(const HashChain& chain, std::int64_t num_tokens,
                                std::size_t group) const {
   const auto at = static_cast<std::size_t>(num_tokens / unit() - 1);
   METRONOME_CHECK(at < chain.size(), "a state is cached when its tokens are known");
-  return in_group(chain[at], kFirstFurtherGroup + group);
+  return in_group(chain[at], kFirstFurtherGroup + table_of(group));
 }
 
 std::int32_t StateGroups::find(const HashChain& chain, std::int32_t max_tokens,
                                std::vector<BlockTable>& tables) const {
-  tables.resize(num_groups());
-  for (BlockTable& table : tables) table.clear();
+  for (std::size_t g = 0; g < num_groups(); ++g) tables[table_of(g)].clear();
   const auto state_at = [&](std::int32_t end, std::size_t group) {
     return pool_.contents().find(hash_at(chain, end, group));
   };
@@ -75,8 +74,9 @@ std::int32_t StateGroups::find(const HashChain& chain, std::int32_t max_tokens,
     while (num_found < num_groups() && state_at(end, num_found) != kNoBlock) ++num_found;
     if (num_found < num_groups()) continue;
     for (std::size_t g = 0; g < num_groups(); ++g) {
-      tables[g].assign(static_cast<std::size_t>((end - 1) / options_.block_size), kNullBlock);
-      tables[g].push_back(state_at(end, g));
+      BlockTable& table = tables[table_of(g)];
+      table.assign(static_cast<std::size_t>((end - 1) / options_.block_size), kNullBlock);
+      table.push_back(state_at(end, g));
     }
     return end;
   }
@@ -97,7 +97,7 @@ std::int32_t StateGroups::checkpoint_of(const Request& request, std::size_t grou
     return 0;
   }
   const BlockTable no_table;
-  const BlockTable& table = request.group_tables.empty() ? no_table : request.group_tables[group];
+  const BlockTable& table = request.group_tables.empty() ? no_table : table_of(request, group);
   const auto num_blocks = static_cast<std::int64_t>(table.size());
   const std::int64_t block = ceil_div(span.end, options_.block_size) - 2;
   if (block < 0) return 0;
@@ -111,8 +111,8 @@ std::int64_t StateGroups::num_to_take(const Request& request, std::size_t group,
                                       const BlockTable& hit, std::int32_t num_hit_tokens,
                                       Span span) const {
   const std::int64_t num_drafts = options_.layout.num_drafts;
-  const auto num_owned = static_cast<std::int64_t>(
-      request.group_tables.empty() ? 0 : request.group_tables[group].size());
+  const auto num_owned =
+      static_cast<std::int64_t>(request.group_tables.empty() ? 0 : table_of(request, group).size());
   if (!caches_states()) return std::max<std::int64_t>(0, 1 + num_drafts - num_owned);
   if (!hit.empty() && fresh_hashes_.contains(pool_.contents().hash_of(hit.back()))) {
     return pool_.num_blocks() + 1;
@@ -138,7 +138,7 @@ std::int64_t StateGroups::num_blocks_to_take(const Request& request, const Hit& 
   const BlockTable no_hit;
   std::int64_t num_blocks = 0;
   for (std::size_t g = 0; g < num_groups(); ++g) {
-    const BlockTable& table = hit.tables.empty() ? no_hit : hit.tables[g];
+    const BlockTable& table = hit.tables.empty() ? no_hit : hit.tables[table_of(g)];
     num_blocks += num_to_take(request, g, table, hit.num_tokens, span);
   }
   return num_blocks;
@@ -156,7 +156,7 @@ void StateGroups::retire(Request& request) {
   if (!caches_states()) return;
   Tracks& tracks = tracks_of(request);
   for (std::size_t g = 0; g < num_groups(); ++g) {
-    retire_blocks(tracks[g], request.group_tables[g], request.num_cached_tokens());
+    retire_blocks(tracks[g], table_of(request, g), request.num_cached_tokens());
   }
 }
 
@@ -176,14 +176,13 @@ void StateGroups::retire_blocks(Track& track, BlockTable& table, std::int32_t nu
 }
 
 void StateGroups::take_hit(Request& request, const Hit& hit) {
-  request.group_tables.resize(num_groups());
   if (!caches_states()) return;
   Tracks& tracks = tracks_of(request);
   if (hit.tables.empty()) return;
   for (std::size_t g = 0; g < num_groups(); ++g) {
-    BlockTable& table = request.group_tables[g];
+    BlockTable& table = table_of(request, g);
     METRONOME_CHECK(table.empty(), "a request takes a hit when it owns no blocks");
-    table = hit.tables[g];
+    table = hit.tables[table_of(g)];
     for (const BlockId id : table) {
       if (!pool_.is_null(id)) pool_.retain(id);
     }
@@ -207,7 +206,7 @@ void StateGroups::place_checkpoint(const Request& request, Span span) {
 }
 
 void StateGroups::allocate(Request& request, std::size_t group, std::int32_t end) {
-  BlockTable& table = request.group_tables[group];
+  BlockTable& table = table_of(request, group);
   if (caches_states()) {
     move_state(tracks_of(request)[group], table, end, copies_[group]);
     return;
@@ -297,7 +296,7 @@ void StateGroups::cache(const Request& request, std::int32_t num_tokens, const H
   const std::int32_t num_cacheable = has_partial_hits() ? num_tokens : num_tokens / unit() * unit();
   Tracks& tracks = tracks_of(request);
   for (std::size_t g = 0; g < num_groups(); ++g) {
-    const BlockTable& table = request.group_tables[g];
+    const BlockTable& table = table_of(request, g);
     Track& track = tracks[g];
     const std::int64_t first = track.num_hashed;
     cache_boundaries(request, track, table, g, num_cacheable, chain, shared_prefix_end);

@@ -46,6 +46,8 @@ class StateGroups {
  public:
   struct Options {
     StateLayout layout;
+    // Of Request::group_tables: where the states' tables begin.
+    std::size_t first_table = 0;
     std::int32_t block_size = 0;
     std::int32_t num_hash_lookahead = 0;  // tokens behind a position that its hash covers
     std::int64_t retention_interval = 0;  // as in KvCacheLayout
@@ -55,7 +57,7 @@ class StateGroups {
     std::int32_t begin;
     std::int32_t end;
   };
-  // The states of a prefix hit of `num_tokens` tokens, one table a group.
+  // A prefix hit of `num_tokens` tokens: its tables of all further groups, or none.
   struct Hit {
     const std::vector<BlockTable>& tables;
     std::int32_t num_tokens;
@@ -73,7 +75,7 @@ class StateGroups {
   void begin_plan() { fresh_hashes_.clear(); }
 
   // Finds the longest cached state at or before `max_tokens` whose blocks all groups have. Fills
-  // `tables` and returns its tokens.
+  // the states' tables of `tables`, which has one of every further group, and returns its tokens.
   std::int32_t find(const HashChain& chain, std::int32_t max_tokens,
                     std::vector<BlockTable>& tables) const;
 
@@ -85,7 +87,7 @@ class StateGroups {
 
   // Returns the states that no step reads any more to the pool.
   void retire(Request& request);
-  // Begins the request's tables with the blocks of a hit. Requires empty tables.
+  // Begins the states' tables of the request with the blocks of a hit. Requires empty tables.
   void take_hit(Request& request, const Hit& hit);
   // Decides where the step's checkpoint goes. Before take_hit() and allocate().
   void place_checkpoint(const Request& request, Span span);
@@ -123,6 +125,13 @@ class StateGroups {
 
   std::int32_t unit() const { return options_.layout.hash_unit; }
   std::int64_t scale() const { return options_.block_size / unit(); }
+  std::size_t table_of(std::size_t group) const { return options_.first_table + group; }
+  BlockTable& table_of(Request& request, std::size_t group) const {
+    return request.group_tables[table_of(group)];
+  }
+  const BlockTable& table_of(const Request& request, std::size_t group) const {
+    return request.group_tables[table_of(group)];
+  }
   Tracks& tracks_of(const Request& request);
   const Track& track_of(const Request& request, std::size_t group) const;
   std::int32_t checkpoint_of(const Request& request, std::size_t group, Span span) const;

@@ -255,10 +255,17 @@ RandomCase draw_state_case(std::uint64_t seed) {
   KvCacheLayout layout = {.block_size = draw(rng, 1, 20)};
   layout.states = {.num_groups = draw(rng, 1, 3), .hash_unit = layout.block_size};
   layout.enable_prefix_caching = chance(rng, 0.75);
-  layout.num_groups_before_full = draw(rng, 0, layout.states.num_groups);
+  std::int32_t num_windows = 0;
+  if (chance(rng, 0.4)) {
+    num_windows = draw(rng, 1, 3);
+    layout.sliding_window = draw(rng, 1, setup.max_model_len);
+    layout.num_window_groups = num_windows;
+    layout.has_states_before_windows = chance(rng, 0.5);
+  }
+  layout.num_groups_before_full = draw(rng, 0, layout.states.num_groups + num_windows);
   setup.kv_cache = layout;
   setup.kv_cache.num_blocks =
-      blocks_of_longest() + 1 + layout.states.num_groups * draw(rng, 1, 3) +
+      blocks_of_longest() * (1 + num_windows) + 1 + layout.states.num_groups * draw(rng, 1, 3) +
       (chance(rng, 0.7) ? draw(rng, 0, static_cast<std::int32_t>(2 * blocks_of_longest())) : 0);
   if (chance(rng, 0.5)) {
     setup.kv_cache.retention_interval = draw(rng, 0, 4) * layout.block_size;
@@ -267,11 +274,14 @@ RandomCase draw_state_case(std::uint64_t seed) {
   // States are cached by chunks of a prompt.
   VllmConfig& vllm = setup.scheduler.vllm;
   if (layout.enable_prefix_caching) vllm.enable_chunked_prefill = true;
-  // Without images: by vLLM's rules a request may wait forever where the encoder's limits end its
-  // chunk before the first block. tools/conformance has both together.
-  setup.encoder = {};
-  random.workload.images.clear();
-  random.workload.image_begin.clear();
+  // By vLLM's rules a request may wait forever where the encoder's limits end its chunk before the
+  // first block, so here nothing is beyond them. tools/conformance has such limits beside states.
+  std::int64_t num_embeddings = 0;
+  for (const EncoderItem& image : random.workload.images) num_embeddings += image.num_embeddings;
+  if (num_embeddings > 0) {
+    setup.encoder.disable_chunked_mm_input = false;
+    setup.encoder.compute_budget = setup.encoder.cache_size = num_embeddings;
+  }
   if (setup.max_num_seqs + layout.block_size > *setup.scheduler.max_num_batched_tokens) {
     setup.scheduler.max_num_batched_tokens = setup.max_num_seqs + layout.block_size;
   }

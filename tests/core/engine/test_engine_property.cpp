@@ -103,6 +103,8 @@ class CaseRun {
     coverage.counts["images encoded"] += encoder_.num_encoded;
     coverage.counts["images split"] += encoder_.num_split;
     coverage.counts["images spoiled"] += num_spoiled_;
+    coverage.counts["preempted in a prompt"] += num_preempted_in_prompt_;
+    coverage.counts["preempted in an image"] += num_preempted_in_image_;
     coverage.counts[policy_ + " reused"] += oracle_.num_tokens_reused() > 0 ? 1 : 0;
     coverage.counts["states reused"] += oracle_.num_states_reused() > 0 ? 1 : 0;
     return {digest_.value(), recorder_.finish()};
@@ -148,12 +150,26 @@ class CaseRun {
       require(engine_.requests()[id].block_table.empty(), "an aborted request keeps blocks");
     }
     const std::size_t num_plans = executor_.plans.size();
+    const std::size_t num_events = journal_.events.size();
     const bool worked = engine_.step();
+    for (std::size_t i = num_events; i < journal_.events.size(); ++i) {
+      if (journal_.events[i].kind == EventKind::Preempted) note_preempted(journal_.events[i]);
+    }
     if (executor_.plans.size() > num_plans) check_plan(executor_.plans.back());
     engine_.check_integrity();
     check_spoiled();
     if (!worked) wait();
     if (++num_steps_ > 20'000) throw std::runtime_error("the requests never end");
+  }
+
+  // Where the request's last chunk ended.
+  void note_preempted(const Event& event) {
+    const std::int32_t end = chunk_ends_[event.request];
+    const Request& request = engine_.requests()[event.request];
+    num_preempted_in_prompt_ += end > 0 && end < request.num_prompt_tokens ? 1 : 0;
+    for (const EncoderItem& item : random_.workload.encoder_items(event.request)) {
+      num_preempted_in_image_ += item.begin < end && end < item.end() ? 1 : 0;
+    }
   }
 
   void wait() {
@@ -184,6 +200,7 @@ class CaseRun {
     std::int32_t num_partial = 0;
     std::set<RequestId> prefilling;
     for (const ScheduledChunk& chunk : plan.chunks) {
+      chunk_ends_[chunk.request] = chunk.end_position();
       if (chunk.kind == ChunkKind::Decode) {
         require(joins > 0 || !prefilling.contains(chunk.request), "prefill and decode in one step");
         continue;
@@ -333,6 +350,9 @@ class CaseRun {
   std::vector<EventSink*> sinks_{&journal_, &digest_, &recorder_};
   Engine engine_;
   std::set<std::int64_t> failing_steps_;
+  std::map<RequestId, std::int32_t> chunk_ends_;
+  std::int64_t num_preempted_in_prompt_ = 0;
+  std::int64_t num_preempted_in_image_ = 0;
   std::int64_t num_steps_ = 0;
   std::int64_t num_spoiled_ = 0;
 };
@@ -389,22 +409,27 @@ bool check_cases_or_replay(DrawFn draw, Seeds seeds, Coverage& coverage) {
 void check_states(Seeds seeds) {
   Coverage coverage;
   if (check_cases_or_replay(draw_state_case, seeds, coverage)) return;
-  for (const char* reached : {"preempted", "length", "stop", "aborted", "queue_full", "never_fits",
-                              "step_failed", "states reused"}) {
+  for (const char* reached :
+       {"preempted", "length", "stop", "aborted", "queue_full", "never_fits", "step_failed",
+        "states reused", "images encoded", "images split", "preempted in a prompt"}) {
     CAPTURE(reached);
     CHECK(coverage.counts[reached] > seeds.count() / 24);
   }
+  CHECK(coverage.counts["images spoiled"] > seeds.count() / 200);
+  CHECK(coverage.counts["preempted in an image"] > seeds.count() / 200);
 }
 
 void check_invariants(Seeds seeds) {
   Coverage coverage;
   if (check_cases_or_replay(draw_case, seeds, coverage)) return;
-  for (const char* reached : {"preempted", "length", "stop", "aborted", "queue_full", "never_fits",
-                              "step_failed", "steps with runs", "images encoded", "images split"}) {
+  for (const char* reached :
+       {"preempted", "length", "stop", "aborted", "queue_full", "never_fits", "step_failed",
+        "steps with runs", "images encoded", "images split", "preempted in a prompt"}) {
     CAPTURE(reached);
     CHECK(coverage.counts[reached] > seeds.count() / 8);
   }
   CHECK(coverage.counts["images spoiled"] > seeds.count() / 200);
+  CHECK(coverage.counts["preempted in an image"] > seeds.count() / 200);
   for (const PolicyInfo& policy : all_policies()) {
     const std::string name(policy.name);
     CAPTURE(name);

@@ -87,6 +87,18 @@ TEST_CASE("what config.json says of linear attention", "[core][model][states]") 
   CHECK(mixture.has_normalised_expert_weights);
   CHECK(mixture.expert_ffn_dim == 512);
 
+  const ModelConfig mixed =
+      parsed("Qwen3_5MoeForCausalLM", R"(, "num_experts": 4, "num_experts_per_tok": 2,
+      "sliding_window": 100, "layer_types": ["linear_attention", "sliding_attention",
+      "full_attention", "linear_attention", "sliding_attention", "full_attention",
+      "linear_attention", "full_attention"])");
+  CHECK(mixed.linear_attention.layers == std::vector<std::int64_t>{0, 3, 6});
+  CHECK(mixed.window_layers == std::vector<std::int64_t>{1, 4});
+  CHECK(mixed.n_window_layers() == 2);
+  CHECK(mixed.n_global_layers() == 3);
+  CHECK(mixed.unsupported ==
+        "sliding_window: is only simulated beside linear attention; allowed: 0");
+
   const ModelConfig without =
       parsed("Qwen3NextForCausalLM", R"(, "intermediate_size": 7, "full_attention_interval": 1)");
   CHECK(without.linear_attention.is_empty());
@@ -100,7 +112,7 @@ TEST_CASE("mistakes in the keys of linear attention", "[core][model][states]") {
         "config.json: full_attention_interval: is 0; allowed: at least 1");
   CHECK(error_of("Qwen3_5ForCausalLM", ffn + R"(, "layer_types": ["linear_attention"])") ==
         "config.json: layer_types: is not a list with one entry per layer; allowed: 8 times "
-        "linear_attention or full_attention");
+        "linear_attention, sliding_attention or full_attention");
   CHECK(error_of("Qwen3_5ForCausalLM", ffn + R"(, "linear_num_key_heads": 5)") ==
         "config.json: linear_attention.n_value_heads: is 32; allowed: a multiple of n_key_heads, "
         "5");

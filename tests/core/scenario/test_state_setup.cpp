@@ -136,6 +136,34 @@ TEST_CASE("groups have the order of the layers that begin them", "[core][scenari
   CHECK(num_before(scenario) == 0);
 }
 
+TEST_CASE("windows, states and full attention are groups of one model",
+          "[core][scenario][states]") {
+  ModelConfig model = hybrid_model();
+  model.n_layers = 12;
+  model.linear_attention.layers = {1, 2, 5, 6, 9, 10};
+  model.sliding_window = 128;
+  model.window_layers = {0, 4, 7, 8};
+  Scenario scenario = scenario_with("vllm");
+  CHECK(setup_of(scenario, model).kv_cache.sliding_window == 0);  // kept like full attention
+  scenario.kv_cache.sliding_window = 128;
+  const KvCacheLayout layout = setup_of(scenario, model).kv_cache;
+  CHECK(layout.sliding_window == 128);
+  CHECK(layout.num_window_groups == 2);  // two layers of full attention: groups of two
+  CHECK(layout.states.num_groups == 3);
+  CHECK(layout.states.hash_unit == layout.block_size);
+  CHECK_FALSE(layout.has_states_before_windows);
+  CHECK(layout.num_groups_before_full == 5);
+  // A block has room for two layers, of six that attend.
+  CHECK(layout.num_blocks == 1'000'000 / layout.block_size * 6 / 2);
+  model.window_layers = {3, 4, 7, 8};
+  model.linear_attention.layers = {0, 1, 2, 6, 9, 10};
+  CHECK(setup_of(scenario, model).kv_cache.has_states_before_windows);
+  model.window_layers.clear();
+  model.sliding_window = 0;
+  CHECK(error_of(scenario, model) ==
+        "kv_cache.sliding_window: layers of hybrid keep states, not windows; allowed: 0");
+}
+
 TEST_CASE("other policies keep states beside the blocks", "[core][scenario][states]") {
   const ModelConfig model = hybrid_model();
   for (const char* policy : {"chunked", "continuous", "sarathi", "sglang", "tensorrt_llm"}) {

@@ -169,6 +169,11 @@ TEST_CASE("vLLM 0.33's recorded decisions with drafts and recurrent states", "[d
   check_golden("vllm", "vllm_0.33_drafts_by_size.jsonl", 16);
 }
 
+TEST_CASE("vLLM 0.33's recorded decisions with windows, states and full attention together",
+          "[decisions]") {
+  check_golden("vllm", "vllm_0.33_all_groups.jsonl", 40);
+}
+
 TEST_CASE("vLLM 0.33's recorded decisions with images", "[decisions]") {
   check_golden("vllm", "vllm_0.33_images.jsonl", 64);
 }

@@ -25,7 +25,10 @@ class KvOracle {
       : workload_(workload),
         block_size_(layout.block_size),
         sliding_window_(layout.sliding_window),
-        states_(layout.states) {}
+        states_(layout.states),
+        first_state_(layout.has_states_before_windows || layout.sliding_window == 0
+                         ? 0
+                         : static_cast<std::size_t>(layout.num_window_groups)) {}
 
   // A step writes the KV of all its chunks and reads that of everything before them. Requests that
   // run on from an earlier step are read in full every 16th time only.
@@ -64,10 +67,20 @@ class KvOracle {
     std::int64_t step = -1;    // that wrote it
   };
 
+  bool is_state(std::size_t group) const {
+    return group >= first_state_ &&
+           group < first_state_ + static_cast<std::size_t>(states_.num_groups);
+  }
+  std::vector<const BlockTable*> further_tables(const Request& request, bool are_states) const {
+    std::vector<const BlockTable*> tables;
+    for (std::size_t g = 0; g < request.group_tables.size(); ++g) {
+      if (is_state(g) == are_states) tables.push_back(&request.group_tables[g]);
+    }
+    return tables;
+  }
   std::vector<const BlockTable*> tables_of(const Request& request) const {
-    std::vector<const BlockTable*> tables = {&request.block_table};
-    if (states_.num_groups > 0) return tables;
-    for (const BlockTable& table : request.group_tables) tables.push_back(&table);
+    std::vector<const BlockTable*> tables = further_tables(request, false);
+    tables.insert(tables.begin(), &request.block_table);
     return tables;
   }
   std::size_t index_of(std::int32_t position) const {
@@ -113,11 +126,12 @@ class KvOracle {
 
   void read_states(const ScheduledChunk& chunk, const Request& request) {
     if (states_.num_groups == 0 || chunk.first_position == 0) return;
-    METRONOME_CHECK(static_cast<std::int32_t>(request.group_tables.size()) == states_.num_groups,
+    const std::vector<const BlockTable*> tables = further_tables(request, true);
+    METRONOME_CHECK(static_cast<std::int32_t>(tables.size()) == states_.num_groups,
                     "a request has a table for each group");
     const std::uint64_t prefix = prefix_of(request, chunk.first_position - 1);
-    for (const BlockTable& table : request.group_tables) {
-      const auto slot = slots_.find({state_at(table, chunk.first_position), kState});
+    for (const BlockTable* table : tables) {
+      const auto slot = slots_.find({state_at(*table, chunk.first_position), kState});
       METRONOME_CHECK(slot != slots_.end() && slot->second.prefix == prefix,
                       "a block holds another state than its request takes it for");
       num_states_reused_ += generations_.contains(request.id) ? 0 : 1;
@@ -126,9 +140,8 @@ class KvOracle {
 
   // A block holds KV or a state: writing one loses the other.
   void write_states(const ScheduledChunk& chunk, const Request& request) {
-    if (states_.num_groups == 0) return;
-    for (const BlockTable& table : request.group_tables) {
-      const BlockId block = state_at(table, chunk.end_position());
+    for (const BlockTable* table : further_tables(request, true)) {
+      const BlockId block = state_at(*table, chunk.end_position());
       METRONOME_CHECK(block != kNullBlock, "a state has a block of its own");
       for (std::int32_t i = 0; i < block_size_; ++i) slots_.erase({block, i});
       slots_[{block, kState}] = {prefix_of(request, chunk.end_position() - 1), step_};
@@ -154,8 +167,8 @@ class KvOracle {
                       "a block holds other tokens than its request takes it for");
       // The first token of the chunk looks back furthest.
       if (sliding_window_ == 0 || p <= chunk.first_position - sliding_window_) continue;
-      for (const BlockTable& table : request.group_tables) {
-        METRONOME_CHECK(holds(table, p, prefix_of(request, p)),
+      for (const BlockTable* table : further_tables(request, false)) {
+        METRONOME_CHECK(holds(*table, p, prefix_of(request, p)),
                         "a block within the window holds other tokens");
       }
     }
@@ -165,6 +178,7 @@ class KvOracle {
   std::int32_t block_size_;
   std::int32_t sliding_window_;
   StateLayout states_;
+  std::size_t first_state_;
   std::map<Place, Slot> slots_;
   std::array<std::vector<Place>, 2> written_;
   std::int64_t step_ = -1;
