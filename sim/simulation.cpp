@@ -110,8 +110,7 @@ std::unique_ptr<CostModel> with_drafts(std::unique_ptr<CostModel> target, const 
     proposer = {.cost_model = make_drafter_model(*drafter, scenario, hardware, config),
                 .num_more_tokens = drafter->num_more_tokens,
                 .memory = drafter->memory(),
-                .pass_overhead_ns =
-                    round_ns(scenario.speculative.pass_overhead_us * kNsPerMicro)};
+                .pass_overhead_ns = round_ns(scenario.speculative.pass_overhead_us * kNsPerMicro)};
   }
   if (scenario.speculative.method == SpeculativeMethod::Ngram) {
     proposer.lookup_us_per_kilotoken = scenario.speculative.ngram_us_per_kilotoken;

@@ -339,9 +339,10 @@ void read_experts(const JsonSection& text, const ModelFamily& family, ModelConfi
       text.integer_or("shared_expert_intermediate_size", defaults.shared_expert_ffn_dim);
 }
 
-// Layers that keep a state: those listed, or all but every n-th. A list may name windows, too.
-std::vector<std::int64_t> linear_layers(const JsonSection& text, std::int64_t n_layers,
-                                        std::vector<std::int64_t>& window_layers) {
+// Fills `states`, the layers that keep a state, and `windows`: those listed, or all but every n-th
+// have a state.
+void read_hybrid_layers(const JsonSection& text, std::int64_t n_layers,
+                        std::vector<std::int64_t>& states, std::vector<std::int64_t>& windows) {
   const Json* const types = text.find("layer_types");
   const std::int64_t interval = text.integer_or("full_attention_interval", 4);
   if (interval == 0) text.fail("full_attention_interval", "is 0; allowed: at least 1");
@@ -351,23 +352,21 @@ std::vector<std::int64_t> linear_layers(const JsonSection& text, std::int64_t n_
       (!types->is_array() || static_cast<std::int64_t>(types->size()) != n_layers)) {
     text.fail("layer_types", "is not a list with one entry per layer" + allowed);
   }
-  std::vector<std::int64_t> layers;
   for (std::int64_t i = 0; i < n_layers; ++i) {
     if (types == nullptr) {
-      if ((i + 1) % interval != 0) layers.push_back(i);
+      if ((i + 1) % interval != 0) states.push_back(i);
       continue;
     }
     const Json& type = (*types)[static_cast<std::size_t>(i)];
     if (type == "linear_attention") {
-      layers.push_back(i);
+      states.push_back(i);
     } else if (type == "sliding_attention") {
-      window_layers.push_back(i);
+      windows.push_back(i);
     } else if (type != "full_attention") {
       text.fail("layer_types",
                 "entry " + std::to_string(i) + " is " + JsonSection::excerpt(type) + allowed);
     }
   }
-  return layers;
 }
 
 // Of Qwen3.5; without the key, states have the model's type.
@@ -382,9 +381,14 @@ std::int64_t state_bytes_of(const JsonSection& text) {
 void read_linear_attention(const JsonSection& text, const ModelFamily& family, ModelConfig& model) {
   if (!family.has_linear_attention) return;
   LinearAttention linear;
-  linear.layers = linear_layers(text, model.n_layers, model.window_layers);
+  read_hybrid_layers(text, model.n_layers, linear.layers, model.window_layers);
   if (!model.window_layers.empty()) {
     model.sliding_window = text.required_integer("sliding_window");
+    if (model.sliding_window < 1) {
+      text.fail("sliding_window", "is " + std::to_string(model.sliding_window) +
+                                      ", but layer_types has sliding_attention; allowed: at "
+                                      "least 1");
+    }
   }
   if (linear.layers.empty()) return;
   linear.n_key_heads = text.integer_or("linear_num_key_heads", 16);

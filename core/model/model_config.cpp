@@ -137,6 +137,10 @@ std::string layers_error(const ModelConfig& model) {
   return {};
 }
 
+bool contains(const std::vector<std::int64_t>& layers, std::int64_t layer) {
+  return std::binary_search(layers.begin(), layers.end(), layer);
+}
+
 std::string parts_error(const ModelConfig& model) {
   const LinearAttention& linear = model.linear_attention;
   if (!linear.is_empty()) {
@@ -157,6 +161,13 @@ std::string parts_error(const ModelConfig& model) {
     if (const std::string error = bounds_error(width, "linear_attention."); !error.empty()) {
       return error;
     }
+    const auto is_shared = [&linear](std::int64_t layer) { return contains(linear.layers, layer); };
+    if (model.sliding_window > 0 &&
+        (model.window_layers.empty() ||
+         std::any_of(model.window_layers.begin(), model.window_layers.end(), is_shared))) {
+      return "window_layers: names no layers beside those of linear_attention; allowed: a list of "
+             "other layers";
+    }
   }
   const LatentAttention& latent = model.latent_attention;
   const std::int64_t sizes[] = {latent.kv_rank, latent.q_rank, latent.nope_dim, latent.rope_dim,
@@ -175,10 +186,6 @@ std::string parts_error(const ModelConfig& model) {
            std::to_string(model.num_rotated() / 2) + " pairs";
   }
   return {};
-}
-
-bool contains(const std::vector<std::int64_t>& layers, std::int64_t layer) {
-  return std::binary_search(layers.begin(), layers.end(), layer);
 }
 
 }  // namespace
@@ -283,7 +290,7 @@ void apply_architecture(ModelConfig& model) {
   } else if (family == nullptr || family->is_simulated_only) {
     model.unsupported = "architecture: '" + model.architecture +
                         "' is not supported; allowed: " + computed_architectures();
-  } else if (model.sliding_window > 0 && !model.linear_attention.is_empty()) {
+  } else if (model.sliding_window > 0 && family->has_linear_attention) {
     model.unsupported = "sliding_window: is only simulated beside linear attention; allowed: 0";
   } else if (!model.has_learned_positions && model.num_rotated() % 2 != 0) {
     model.unsupported = std::string(model.rotary_dim > 0 ? "rotary_dim" : "head_dim") + ": " +

@@ -67,6 +67,8 @@ void append_states(const Request& request, const ScheduledChunk& chunk, std::int
                   "executors keep one state at the end of a step");
   METRONOME_CHECK(!states.caches_states || states.hash_unit == block_size,
                   "executors copy no states");
+  METRONOME_CHECK(request.group_tables.size() == static_cast<std::size_t>(states.num_groups),
+                  "executors know no windows beside states");
   batch.num_state_groups = states.num_groups;
   for (const BlockTable& table : request.group_tables) {
     const auto block_at = [&](std::int32_t end) {

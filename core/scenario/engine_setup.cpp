@@ -24,7 +24,9 @@ bool has_state_groups(const PolicyInfo& policy, const ModelConfig& model) {
 }
 
 // vLLM's groups have the order of the layers that begin them. Full attention is one group here.
-LayerGroups in_order(LayerGroups groups, const ModelConfig& model, const PolicyInfo& policy) {
+// Without groups of windows, their layers count as full attention.
+LayerGroups in_order(LayerGroups groups, const ModelConfig& model, const PolicyInfo& policy,
+                     bool has_windows) {
   if (policy.name != "vllm") return groups;
   const auto first = [&model](auto is_of_kind) {
     std::int64_t layer = 0;
@@ -32,12 +34,14 @@ LayerGroups in_order(LayerGroups groups, const ModelConfig& model, const PolicyI
     return layer;
   };
   const auto is_state = [&](std::int64_t layer) { return model.is_linear_layer(layer); };
-  const auto is_window = [&](std::int64_t layer) { return model.is_window_layer(layer); };
+  const auto is_window = [&](std::int64_t layer) {
+    return has_windows && model.is_window_layer(layer);
+  };
   const std::int64_t first_state = first(is_state);
   const std::int64_t first_window = first(is_window);
   const std::int64_t first_full =
       first([&](std::int64_t layer) { return !is_state(layer) && !is_window(layer); });
-  groups.has_states_before_windows = first_state < first_window;
+  groups.has_states_before_windows = has_windows && first_state < first_window;
   if (first_state < first_full) groups.num_before_full += groups.num_states;
   if (first_window < first_full) groups.num_before_full += groups.num_windows;
   return groups;
@@ -45,16 +49,16 @@ LayerGroups in_order(LayerGroups groups, const ModelConfig& model, const PolicyI
 
 // How vLLM groups layers (_get_kv_cache_groups_uniform_page_size in
 // vllm/v1/core/kv_cache_planning.py): groups have as many layers as the rarest kind; if the most
-// frequent one has less than half as many more, as many as that one. Where full attention is not
-// the rarest, vLLM has several groups of it; here it is one, and further groups have layers to
-// spare.
+// frequent one has less than half as many more, as many as that one. Here full attention counts as
+// the rarest: it is one group, where vLLM would have several, and further groups then have layers
+// to spare.
 LayerGroups layer_groups(const KvCacheConfig& config, const ModelConfig& model,
                          const PolicyInfo& policy) {
   const bool has_states = has_state_groups(policy, model);
   const bool has_windows = config.sliding_window > 0;
   if (has_windows && !has_states && config.num_window_groups) {
     return in_order({.num_windows = static_cast<std::int32_t>(*config.num_window_groups)}, model,
-                    policy);
+                    policy, has_windows);
   }
   const std::int64_t num_linear = has_states ? model.n_linear_layers() : 0;
   const std::int64_t num_window = has_windows ? model.n_window_layers() : 0;
@@ -67,7 +71,7 @@ LayerGroups layer_groups(const KvCacheConfig& config, const ModelConfig& model,
   groups.num_states = static_cast<std::int32_t>(ceil_div(num_linear, num_layers));
   groups.num_windows =
       static_cast<std::int32_t>(std::max<std::int64_t>(ceil_div(num_window, num_layers), 1));
-  return in_order(groups, model, policy);
+  return in_order(groups, model, policy, has_windows);
 }
 
 // Tokens of a KV block. Where blocks hold states, too, the smallest multiple of kv_cache.block_size
@@ -113,14 +117,29 @@ void check_state_groups(const Scenario& scenario, const ModelConfig& model,
   }
 }
 
-// Settings that a model with states excludes.
-void check_states(const Scenario& scenario, const ModelConfig& model, const PolicyInfo& policy) {
-  if (model.n_linear_layers() == 0) return;
-  if (scenario.kv_cache.sliding_window > 0 && model.n_window_layers() == 0) {
+void check_windows_beside_states(const Scenario& scenario, const ModelConfig& model) {
+  if (model.n_window_layers() == 0) {
     throw UnplacedConfigError("kv_cache.sliding_window", "layers of " + model.name +
                                                              " keep states, not windows; "
                                                              "allowed: 0");
   }
+  if (model.n_global_layers() == 0) {
+    throw UnplacedConfigError("kv_cache.sliding_window",
+                              "no layer of " + model.name +
+                                  " attends to the whole context, as windows beside states "
+                                  "require; allowed: 0");
+  }
+  if (scenario.kv_cache.num_window_groups.value_or(1) != 1) {
+    throw UnplacedConfigError(
+        "kv_cache.num_window_groups",
+        "the groups of " + model.name + " follow its layers, as it has states; allowed: auto");
+  }
+}
+
+// Settings that a model with states excludes.
+void check_states(const Scenario& scenario, const ModelConfig& model, const PolicyInfo& policy) {
+  if (model.n_linear_layers() == 0) return;
+  if (scenario.kv_cache.sliding_window > 0) check_windows_beside_states(scenario, model);
   if (has_state_groups(policy, model)) return check_state_groups(scenario, model, policy);
   if (!caches_prefixes(policy, scenario.kv_cache)) return;
   throw UnplacedConfigError("kv_cache.enable_prefix_caching",

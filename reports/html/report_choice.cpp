@@ -66,6 +66,16 @@ bool beats(const DetailCandidate& a, const DetailCandidate& b) {
   return a.p99_itl_ms < b.p99_itl_ms && a.output_throughput >= kAsMuch * b.output_throughput;
 }
 
+// At a low load all are within the SLO: of equal shares, the one at more throughput tells more. In
+// steps of about 3 %, within which runs count as equally fast.
+bool has_more_in_slo(const DetailCandidate& a, const DetailCandidate& b) {
+  if (a.slo_attainment != b.slo_attainment) return a.slo_attainment > b.slo_attainment;
+  const auto step = [](const DetailCandidate& run) {
+    return std::round(std::log(run.output_throughput) / kThroughputTolerance);
+  };
+  return step(a) != step(b) ? step(a) > step(b) : is_steadier(a, b);
+}
+
 bool has_gaps(const DetailCandidate& run) { return std::isfinite(run.p99_itl_ms); }
 bool has_slo(const DetailCandidate& run) { return std::isfinite(run.slo_attainment); }
 
@@ -98,17 +108,7 @@ std::optional<std::size_t> chosen_for(DetailReason reason,
                    run.output_throughput >= (1 - kThroughputTolerance) * first.output_throughput;
           },
           is_steadier);
-    case DetailReason::MostInSlo:
-      return best(candidates, members, has_slo,
-                  [](const DetailCandidate& a, const DetailCandidate& b) {
-                    // At a low load all are within it: equal shares at more load tell more.
-                    if (a.slo_attainment != b.slo_attainment)
-                      return a.slo_attainment > b.slo_attainment;
-                    if (a.output_throughput != b.output_throughput) {
-                      return a.output_throughput > b.output_throughput;
-                    }
-                    return is_steadier(a, b);
-                  });
+    case DetailReason::MostInSlo: return best(candidates, members, has_slo, has_more_in_slo);
     case DetailReason::LeastSteady:
       return best(
           candidates, members, has_gaps,

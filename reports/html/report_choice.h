@@ -27,7 +27,8 @@ enum class DetailReason : std::uint8_t {
   LeastInSlo,   // fewest requests within the SLO of all runs; longest gap among equals
   First,        // the reference for the others
   Steadiest,    // lowest p99 ITL at no more than 3 % less output throughput than the first
-  MostInSlo,    // most requests within the SLO; lowest p99 ITL among equals
+  MostInSlo,    // most requests within the SLO; among equals most throughput, in steps of 3 %, and
+                // then the lowest p99 ITL
   LeastSteady,  // highest p99 ITL
   Unbeaten,     // no other run has a lower p99 ITL at the same throughput, within a thousandth
   InOrder,      // the rest

@@ -47,7 +47,8 @@ StepFeatures pass_features(const ModelConfig& model, const PassChunks& pass) {
       }
     }
   }
-  const double window_share = real(model.n_window_layers()) / real(model.n_layers);
+  const double window_share =
+      real(model.n_window_layers()) / std::max(real(model.n_attention_layers()), 1.0);
   const auto mean = [&](std::int64_t whole, std::int64_t clamped) {
     return real(whole) - window_share * real(whole - clamped);
   };

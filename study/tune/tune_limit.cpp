@@ -207,8 +207,12 @@ std::string limit_advice(TuneLimit limit, const SloConfig& slo, const StepBounds
   return "";
 }
 
-std::string overload_advice(double load, const StepBounds& bounds) {
+std::string overload_advice(const TuneTrial& trial, TuneLimit limit, const StepBounds& bounds) {
   constexpr double kClear = 2.5;  // the closed form may be wrong by as much
+  const bool has_waited = limit == TuneLimit::Throughput || limit == TuneLimit::KvCache ||
+                          limit == TuneLimit::MaxNumSeqs;
+  const double load = trial.load;
+  if (!has_waited || trial.busy_share < kBusy) return "";
   if (!(bounds.capacity > 0) || load < kClear * bounds.capacity) return "";
   return "At " + fixed_text(load, 2) + " requests a second steps would have to do " +
          fixed_text(load / bounds.capacity, 1) + " times what they can (about " +

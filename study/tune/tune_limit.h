@@ -53,9 +53,10 @@ TuneLimit binding_limit(const TuneTrial& failing, const SloConfig& slo, const St
 // Two sentences: why a setting with this limit is of no use, and what would help. With numbers.
 std::string limit_advice(TuneLimit limit, const SloConfig& slo, const StepBounds& bounds);
 
-// Two sentences for a load that is more than 2.5 times what a setting's steps carry
-// (StepBounds::capacity), so that no budget a step helps; else empty.
-std::string overload_advice(double load, const StepBounds& bounds);
+// Two sentences for a trial whose requests waited for a busy device, at 2.5 times or more what the
+// setting's steps carry (StepBounds::capacity): no budget a step helps. Else empty. `limit` is the
+// trial's binding_limit().
+std::string overload_advice(const TuneTrial& trial, TuneLimit limit, const StepBounds& bounds);
 
 // Prompt and output tokens of the longest request.
 std::int64_t longest_request(const Workload& workload);

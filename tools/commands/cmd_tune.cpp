@@ -382,8 +382,9 @@ Answer best_at_load(TuneWork& search, double load, std::string_view goal_name,
   } else if (!best.is_within) {
     const SloConfig& slo = settings.scenarios[best.setting]->slo;
     const StepBounds& bounds = settings.bounds[best.setting];
-    std::string advice = overload_advice(load, bounds);
-    if (advice.empty()) advice = limit_advice(binding_limit(best.trial, slo, bounds), slo, bounds);
+    const TuneLimit limit = binding_limit(best.trial, slo, bounds);
+    std::string advice = overload_advice(best.trial, limit, bounds);
+    if (advice.empty()) advice = limit_advice(limit, slo, bounds);
     answer.advice = wrapped("No setting keeps the SLO at this load. The nearest is " +
                                 printable(settings.names[best.setting]) + ". " + advice,
                             0, output_columns());

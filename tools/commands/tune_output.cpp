@@ -15,11 +15,12 @@ using Rows = std::vector<std::vector<std::string>>;
 
 std::string note_text(const TuneResult& result, std::size_t place, const TunedSettings& settings) {
   const TuneFinding& finding = result.findings[place];
-  if (finding.is_cut_short) return "not finished";
+  if (finding.is_cut_short) {
+    return place == 0 && finding.best_trial() != nullptr ? "best so far" : "not finished";
+  }
   if (finding.capacity == 0) return "never within the SLO";
   if (is_of_no_use(finding, settings)) return "of no use: requests hardly meet";
   if (place == 0) {
-    if (is_any_cut_short(result.findings)) return "best so far";
     const auto num_equal =
         std::count_if(result.findings.begin(), result.findings.end(),
                       [](const TuneFinding& other) { return other.is_equal_to_best; });

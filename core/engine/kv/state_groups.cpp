@@ -60,12 +60,12 @@ BlockHash StateGroups::hash_at(const HashChain& chain, std::int64_t num_tokens,
                                std::size_t group) const {
   const auto at = static_cast<std::size_t>(num_tokens / unit() - 1);
   METRONOME_CHECK(at < chain.size(), "a state is cached when its tokens are known");
-  return in_group(chain[at], kFirstFurtherGroup + table_of(group));
+  return in_group(chain[at], kFirstFurtherGroup + table_index(group));
 }
 
 std::int32_t StateGroups::find(const HashChain& chain, std::int32_t max_tokens,
                                std::vector<BlockTable>& tables) const {
-  for (std::size_t g = 0; g < num_groups(); ++g) tables[table_of(g)].clear();
+  for (std::size_t g = 0; g < num_groups(); ++g) tables[table_index(g)].clear();
   const auto state_at = [&](std::int32_t end, std::size_t group) {
     return pool_.contents().find(hash_at(chain, end, group));
   };
@@ -74,7 +74,7 @@ std::int32_t StateGroups::find(const HashChain& chain, std::int32_t max_tokens,
     while (num_found < num_groups() && state_at(end, num_found) != kNoBlock) ++num_found;
     if (num_found < num_groups()) continue;
     for (std::size_t g = 0; g < num_groups(); ++g) {
-      BlockTable& table = tables[table_of(g)];
+      BlockTable& table = tables[table_index(g)];
       table.assign(static_cast<std::size_t>((end - 1) / options_.block_size), kNullBlock);
       table.push_back(state_at(end, g));
     }
@@ -138,7 +138,7 @@ std::int64_t StateGroups::num_blocks_to_take(const Request& request, const Hit& 
   const BlockTable no_hit;
   std::int64_t num_blocks = 0;
   for (std::size_t g = 0; g < num_groups(); ++g) {
-    const BlockTable& table = hit.tables.empty() ? no_hit : hit.tables[table_of(g)];
+    const BlockTable& table = hit.tables.empty() ? no_hit : hit.tables[table_index(g)];
     num_blocks += num_to_take(request, g, table, hit.num_tokens, span);
   }
   return num_blocks;
@@ -182,7 +182,7 @@ void StateGroups::take_hit(Request& request, const Hit& hit) {
   for (std::size_t g = 0; g < num_groups(); ++g) {
     BlockTable& table = table_of(request, g);
     METRONOME_CHECK(table.empty(), "a request takes a hit when it owns no blocks");
-    table = hit.tables[table_of(g)];
+    table = hit.tables[table_index(g)];
     for (const BlockId id : table) {
       if (!pool_.is_null(id)) pool_.retain(id);
     }

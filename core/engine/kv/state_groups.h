@@ -125,12 +125,12 @@ class StateGroups {
 
   std::int32_t unit() const { return options_.layout.hash_unit; }
   std::int64_t scale() const { return options_.block_size / unit(); }
-  std::size_t table_of(std::size_t group) const { return options_.first_table + group; }
+  std::size_t table_index(std::size_t group) const { return options_.first_table + group; }
   BlockTable& table_of(Request& request, std::size_t group) const {
-    return request.group_tables[table_of(group)];
+    return request.group_tables[table_index(group)];
   }
   const BlockTable& table_of(const Request& request, std::size_t group) const {
-    return request.group_tables[table_of(group)];
+    return request.group_tables[table_index(group)];
   }
   Tracks& tracks_of(const Request& request);
   const Track& track_of(const Request& request, std::size_t group) const;

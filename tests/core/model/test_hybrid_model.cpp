@@ -106,6 +106,14 @@ TEST_CASE("what config.json says of linear attention", "[core][model][states]") 
 
 TEST_CASE("mistakes in the keys of linear attention", "[core][model][states]") {
   const std::string ffn = R"(, "intermediate_size": 7)";
+  const std::string windows = ffn + R"(, "layer_types": ["linear_attention", "sliding_attention",
+      "full_attention", "full_attention", "full_attention", "full_attention", "full_attention",
+      "full_attention"])";
+  CHECK(error_of("Qwen3_5ForCausalLM", windows) ==
+        "config.json: sliding_window: is missing; allowed: an integer");
+  CHECK(error_of("Qwen3_5ForCausalLM", windows + R"(, "sliding_window": 0)") ==
+        "config.json: sliding_window: is 0, but layer_types has sliding_attention; allowed: at "
+        "least 1");
   CHECK(error_of("Qwen3NextForCausalLM", "") ==
         "config.json: intermediate_size: is missing; allowed: an integer");
   CHECK(error_of("Qwen3_5ForCausalLM", ffn + R"(, "full_attention_interval": 0)") ==

@@ -166,10 +166,11 @@ std::vector<std::pair<std::string, std::size_t>> fields_per_section() {
   [[maybe_unused]] const auto& [u1, u2] = CpuConfig{};
   [[maybe_unused]] const auto& [d1, d2, d3, d4, d5, d6, d7, d8, d9, d10] = CudaConfig{};
   [[maybe_unused]] const auto& [r1, r2, r3, r4, r5] = ResultsConfig{};
-  return {{"engine.", 5},   {"kv_cache.", 10},       {"scheduler.", 8 + 7 + 9 + 6 + 18 + 5 + 3 + 3},
-          {"slo.", 5},      {"results.", 5},         {"cost_model.", 13 + 2},
-          {"sampling.", 8}, {"speculative.", 10 + 8}, {"cpu.", 2},
-          {"cuda.", 10}};
+  return {
+      {"engine.", 5},   {"kv_cache.", 10},        {"scheduler.", 8 + 7 + 9 + 6 + 18 + 5 + 3 + 3},
+      {"slo.", 5},      {"results.", 5},          {"cost_model.", 13 + 2},
+      {"sampling.", 8}, {"speculative.", 10 + 8}, {"cpu.", 2},
+      {"cuda.", 10}};
 }
 
 TEST_CASE("every field of every section has a documented key", "[core][scenario]") {

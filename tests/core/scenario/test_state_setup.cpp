@@ -144,7 +144,16 @@ TEST_CASE("windows, states and full attention are groups of one model",
   model.sliding_window = 128;
   model.window_layers = {0, 4, 7, 8};
   Scenario scenario = scenario_with("vllm");
-  CHECK(setup_of(scenario, model).kv_cache.sliding_window == 0);  // kept like full attention
+  // Without the setting windows are kept like full attention, with which layer 0 then begins.
+  const KvCacheLayout kept = setup_of(scenario, model).kv_cache;
+  CHECK(kept.sliding_window == 0);
+  CHECK(kept.states.num_groups == 1);
+  CHECK(kept.num_groups_before_full == 0);
+  model.linear_attention.layers = {0, 2, 5, 6, 9, 10};
+  model.window_layers = {1, 4, 7, 8};
+  CHECK(setup_of(scenario, model).kv_cache.num_groups_before_full == 1);
+  model.linear_attention.layers = {1, 2, 5, 6, 9, 10};
+  model.window_layers = {0, 4, 7, 8};
   scenario.kv_cache.sliding_window = 128;
   const KvCacheLayout layout = setup_of(scenario, model).kv_cache;
   CHECK(layout.sliding_window == 128);
@@ -158,6 +167,15 @@ TEST_CASE("windows, states and full attention are groups of one model",
   model.window_layers = {3, 4, 7, 8};
   model.linear_attention.layers = {0, 1, 2, 6, 9, 10};
   CHECK(setup_of(scenario, model).kv_cache.has_states_before_windows);
+
+  scenario.kv_cache.num_window_groups = 2;
+  CHECK(error_of(scenario, model) ==
+        "kv_cache.num_window_groups: the groups of hybrid follow its layers, as it has states; "
+        "allowed: auto");
+  model.linear_attention.layers = {0, 1, 2, 5, 6, 9, 10, 11};
+  CHECK(error_of(scenario, model) ==
+        "kv_cache.sliding_window: no layer of hybrid attends to the whole context, as windows "
+        "beside states require; allowed: 0");
   model.window_layers.clear();
   model.sliding_window = 0;
   CHECK(error_of(scenario, model) ==

@@ -48,12 +48,19 @@ TEST_CASE("the binding limit is what most bad requests broke, and why they waite
 
 TEST_CASE("a load far beyond what steps carry is said to be", "[tune]") {
   StepBounds bounds;
-  CHECK(overload_advice(100, bounds).empty());  // unknown
+  TuneTrial trial;
+  trial.load = 20;
+  trial.busy_share = 1;
+  CHECK(overload_advice(trial, TuneLimit::Throughput, bounds).empty());  // unknown
+  bounds.capacity = 8.1;  // may be enough, as far as the closed form tells
+  CHECK(overload_advice(trial, TuneLimit::Throughput, bounds).empty());
   bounds.capacity = 4;
-  CHECK(overload_advice(9.9, bounds).empty());  // may be right, as far as the closed form tells
-  CHECK(overload_advice(20, bounds) ==
+  CHECK(overload_advice(trial, TuneLimit::FullStep, bounds).empty());  // at any load
+  CHECK(overload_advice(trial, TuneLimit::Throughput, bounds) ==
         "At 20.00 requests a second steps would have to do 5.0 times what they can (about 4.00 "
         "requests a second). A lower load, or more or faster GPUs, would help.");
+  trial.busy_share = 0.2;
+  CHECK(overload_advice(trial, TuneLimit::Throughput, bounds).empty());
 }
 
 TEST_CASE("the capacity in closed form is about what a full engine carries", "[tune]") {
