@@ -39,12 +39,14 @@ constexpr Metric kMetrics[] = {{"TTFT p50", "p50_ttft_ms", 1, false},
                                {"TTFT p99", "p99_ttft_ms", 1, false},
                                {"ITL p50", "p50_itl_ms", 2, false},
                                {"ITL p99", "p99_itl_ms", 2, false},
+                               {"TPOT mean", "mean_tpot_ms", 2, false},
                                {"out tok/s", "output_throughput", 1, true},
                                {"goodput/s", "request_goodput", 3, true},
                                {"per M out", "cost_per_million_output_tokens", 4, false}};
 constexpr std::size_t kItlP99 = 3;
-constexpr std::size_t kGoodput = 5;  // only with limits
-constexpr std::size_t kCost = 6;     // only with a price
+constexpr std::size_t kTpot = 4;     // only with drafts, whose gaps bring several tokens
+constexpr std::size_t kGoodput = 6;  // only with limits
+constexpr std::size_t kCost = 7;     // only with a price
 
 // A scalar as JSON text, with numbers formatted as in result.json. A nested value becomes text.
 std::string json_text(const Json& value) {
@@ -199,6 +201,8 @@ SweepSummary::Row SweepSummary::make_row(const SweepRow& row,
     added.metrics.push_back(is_number ? found->get<double>()
                                       : std::numeric_limits<double>::quiet_NaN());
   }
+  const Json* num_drafts = result.find("spec_decode_num_drafts");
+  added.has_drafts = num_drafts != nullptr && num_drafts->is_number() && *num_drafts != 0;
   const auto count = [&result](const char* key) { return result.at(key).get<std::int64_t>(); };
   added.compared = {run.workload_key, slo_limits_ms(run.scenario.slo), count("completed"),
                     count("total_input_tokens"), count("total_output_tokens")};
@@ -231,6 +235,11 @@ std::string SweepSummary::csv() const {
   add_line(rows_.front(), true);
   for (const Row& row : rows_) add_line(row, false);
   return text;
+}
+
+bool SweepSummary::has_completed() const {
+  return std::any_of(rows_.begin(), rows_.end(),
+                     [](const Row& row) { return row.compared.completed > 0; });
 }
 
 std::vector<std::size_t> SweepSummary::distinct_rows() const {
@@ -315,11 +324,15 @@ std::string SweepSummary::table(std::size_t max_rows) const {
   const bool has_counts = differ([](const Row& row) { return row.compared.completed; });
   const bool has_price = std::any_of(
       rows_.begin(), rows_.end(), [](const Row& row) { return !std::isnan(row.metrics[kCost]); });
+  const bool has_drafts =
+      std::any_of(rows_.begin(), rows_.end(), [](const Row& row) { return row.has_drafts; });
   std::vector<std::size_t> shown;
   for (std::size_t m = 0; m < std::size(kMetrics); ++m) {
-    if ((m != kGoodput || has_slo) && (m != kCost || has_price)) shown.push_back(m);
+    const bool is_left_out =
+        (m == kGoodput && !has_slo) || (m == kCost && !has_price) || (m == kTpot && !has_drafts);
+    if (!is_left_out) shown.push_back(m);
   }
-  const std::size_t chief = has_slo ? kGoodput : kItlP99;
+  const std::size_t chief = has_slo ? kGoodput : has_drafts ? kTpot : kItlP99;
   const std::vector<Group> groups = groups_by(chief);
 
   std::vector<std::vector<std::string>> lines(1);

@@ -28,12 +28,13 @@ class SweepSummary {
   // The same as RFC 4180 CSV, with a header line; null is an empty field.
   std::string csv() const;
   // Comparable rows (ComparedRun) form a group, in order of the plan. In a group the best row is
-  // first, by goodput if there is an SLO, else by p99 ITL, and the best values are marked. Rows of
-  // different groups are not ranked; a line gives the reason. Rows that would look identical, of a
-  // variant that overrides the varied key, appear once.
+  // first, by goodput if there is an SLO, else by p99 ITL, or with drafts by mean TPOT. The best
+  // values are marked. Rows of different groups are not ranked; a line gives the reason. Rows that
+  // would look identical, of a variant that overrides the varied key, appear once.
   std::string table(std::size_t max_rows) const;
 
   std::size_t num_rows() const { return rows_.size(); }
+  bool has_completed() const;  // a request, in any row
   // Missing runs, as indices into the plan's runs.
   const std::vector<std::size_t>& missing() const { return missing_; }
 
@@ -46,6 +47,7 @@ class SweepSummary {
     std::string label;
     std::vector<std::string> values;  // of the plan's keys, as displayed
     std::vector<double> metrics;      // of the table's columns; NaN: no value
+    bool has_drafts = false;
     ComparedRun compared;
   };
   // Row numbers of comparable rows, the best first.

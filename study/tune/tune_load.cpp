@@ -115,17 +115,29 @@ class LoadRace {
   bool is_surely_better(const TuneLoadFinding& a, const TuneLoadFinding& b) const {
     if (goal_ == TuneGoal::Cost) return costs_[a.setting] < costs_[b.setting];
     if (!is_comparable(a, b)) return false;
-    return goal_ == TuneGoal::P99Itl ? is_lower(a.trial.run_p99_itl_ms, b.trial.run_p99_itl_ms)
-                                     : is_lower(a.trial.run_p99_ttft_ms, b.trial.run_p99_ttft_ms);
+    return is_lower(run_figures(a), run_figures(b));
+  }
+
+  // Of each run.
+  const std::vector<double>& run_figures(const TuneLoadFinding& finding) const {
+    return goal_ == TuneGoal::P99Itl    ? finding.trial.run_p99_itl_ms
+           : goal_ == TuneGoal::P99Ttft ? finding.trial.run_p99_ttft_ms
+                                        : finding.trial.run_mean_tpot_ms;
   }
 
   double figure(const TuneLoadFinding& finding) const {
-    return goal_ == TuneGoal::Cost     ? costs_[finding.setting]
-           : goal_ == TuneGoal::P99Itl ? finding.trial.p99_itl_ms
-                                       : finding.trial.p99_ttft_ms;
+    switch (goal_) {
+      case TuneGoal::P99Itl: return finding.trial.p99_itl_ms;
+      case TuneGoal::P99Ttft: return finding.trial.p99_ttft_ms;
+      case TuneGoal::MeanTpot: return finding.trial.mean_tpot_ms;
+      case TuneGoal::Cost: break;
+    }
+    return costs_[finding.setting];
   }
   double second_figure(const TuneLoadFinding& finding) const {
-    return goal_ == TuneGoal::P99Itl ? finding.trial.p99_ttft_ms : finding.trial.p99_itl_ms;
+    return goal_ == TuneGoal::P99Itl || goal_ == TuneGoal::MeanTpot
+               ? finding.trial.p99_ttft_ms
+               : cadence_ms(finding.trial, options_.has_drafts);
   }
 
   // The finding with the lowest figure of those within the SLO for certain; nullptr: none.
@@ -163,7 +175,10 @@ class LoadRace {
       if (a.is_within != b.is_within) return a.is_within;
       if (a.is_cut_short != b.is_cut_short) return b.is_cut_short;
       if (a.is_dropped != b.is_dropped) return b.is_dropped;
-      if (!a.is_within) return a.trial.attainment > b.trial.attainment;
+      if (!a.is_within) {
+        return a.trial.attainment != b.trial.attainment ? a.trial.attainment > b.trial.attainment
+                                                        : a.trial.p99_ttft_ms < b.trial.p99_ttft_ms;
+      }
       const double figure_a = figure(a);
       const double figure_b = figure(b);
       return figure_a != figure_b ? figure_a < figure_b : second_figure(a) < second_figure(b);

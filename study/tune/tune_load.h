@@ -10,7 +10,7 @@
 
 namespace metronome {
 
-enum class TuneGoal : std::uint8_t { P99Itl, P99Ttft, Cost };
+enum class TuneGoal : std::uint8_t { P99Itl, P99Ttft, MeanTpot, Cost };
 
 struct TuneLoadFinding {
   std::size_t setting = 0;
@@ -35,8 +35,9 @@ struct TuneLoadResult {
 // with 95 % confidence, or worse by the goal than another in it with the same confidence; the
 // others serve all requests. `costs`: of each setting, for the goal Cost: what an hour of it costs.
 // A figure equals the best one if it is not higher with 95 % confidence, in a test on the runs,
-// which served the same requests; equal costs are the same number. Among equals the lower p99 ITL
-// wins, for the goal P99Itl the lower p99 TTFT. TuneOptions::first_load and tolerance are not used.
+// which served the same requests; equal costs are the same number. Among equals the lower
+// cadence_ms() wins, for the goals P99Itl and MeanTpot the lower p99 TTFT. TuneOptions::first_load
+// and tolerance are not used.
 TuneLoadResult tune_at_load(std::size_t num_settings, double load, TuneGoal goal,
                             const std::vector<double>& costs, const TuneOptions& options,
                             const TuneRunFn& run);

@@ -119,7 +119,8 @@ struct TuneSetting::Sums {
 void TuneSetting::judge(const RunRecord& record, std::size_t first, TuneTrial& trial,
                         Sums& sums) const {
   const SloConfig& slo = scenario_.slo;
-  const std::size_t num_before = sums.ttft_ns.size();
+  const auto num_ttft = static_cast<std::ptrdiff_t>(sums.ttft_ns.size());
+  const auto num_tpot = static_cast<std::ptrdiff_t>(sums.tpot_ns.size());
   for (std::size_t i = first; i < record.requests.size(); ++i) {
     const RequestRecord& request = record.requests[i];
     const bool is_good = meets_slo(request, slo);
@@ -142,9 +143,10 @@ void TuneSetting::judge(const RunRecord& record, std::size_t first, TuneTrial& t
   std::vector<WeightedTime> gaps = pooled_gaps(record, first);
   sums.gaps.insert(sums.gaps.end(), gaps.begin(), gaps.end());
   trial.run_p99_itl_ms.push_back(describe(gaps).p99_ms);
-  std::vector<double> own(sums.ttft_ns.begin() + static_cast<std::ptrdiff_t>(num_before),
-                          sums.ttft_ns.end());
-  trial.run_p99_ttft_ms.push_back(describe(own).p99_ms);
+  std::vector<double> ttft_ns(sums.ttft_ns.begin() + num_ttft, sums.ttft_ns.end());
+  trial.run_p99_ttft_ms.push_back(describe(ttft_ns).p99_ms);
+  std::vector<double> tpot_ns(sums.tpot_ns.begin() + num_tpot, sums.tpot_ns.end());
+  trial.run_mean_tpot_ms.push_back(describe(tpot_ns).mean_ms);
 }
 
 void TuneSetting::add_waits(const RunRecord& record, TuneTrial& trial, Sums& sums) const {

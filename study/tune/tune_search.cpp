@@ -230,7 +230,8 @@ class Race {
       if (!is_close && finding.high < best.low) return;
       const TuneTrial& trial = search.at(at_best->load, at_best->num_requests);
       finding.is_equal_to_best = is_close || !is_good_more_often(*at_best, trial);
-      if (finding.is_equal_to_best) finding.p99_itl_at_best_ms = trial.p99_itl_ms;
+      if (finding.is_equal_to_best)
+        finding.cadence_at_best_ms = cadence_ms(trial, options_.has_drafts);
     });
   }
 
@@ -318,11 +319,11 @@ class Race {
   static void put_steadiest_first(std::vector<TuneFinding>& findings) {
     double least = std::numeric_limits<double>::infinity();
     for (const TuneFinding& finding : findings) {
-      if (finding.is_equal_to_best) least = std::fmin(least, finding.p99_itl_at_best_ms);
+      if (finding.is_equal_to_best) least = std::fmin(least, finding.cadence_at_best_ms);
     }
     const auto steadiest =
         std::find_if(findings.begin(), findings.end(), [least](const TuneFinding& finding) {
-          return finding.is_equal_to_best && finding.p99_itl_at_best_ms <= kSameItl * least;
+          return finding.is_equal_to_best && finding.cadence_at_best_ms <= kSameItl * least;
         });
     if (steadiest != findings.end()) std::rotate(findings.begin(), steadiest, steadiest + 1);
   }
@@ -366,7 +367,11 @@ TuneResult tune(std::size_t num_settings, const TuneOptions& options, const Tune
   return Race(num_settings, options, run).run();
 }
 
-std::vector<std::size_t> pareto_front(const std::vector<TuneFinding>& findings) {
+double cadence_ms(const TuneTrial& trial, bool has_drafts) {
+  return has_drafts ? trial.mean_tpot_ms : trial.p99_itl_ms;
+}
+
+std::vector<std::size_t> pareto_front(const std::vector<TuneFinding>& findings, bool has_drafts) {
   std::vector<std::size_t> front;
   for (std::size_t i = 0; i < findings.size(); ++i) {
     const TuneTrial* mine = findings[i].best_trial();
@@ -374,10 +379,10 @@ std::vector<std::size_t> pareto_front(const std::vector<TuneFinding>& findings) 
     const bool is_beaten = std::any_of(findings.begin(), findings.end(), [&](const auto& other) {
       const TuneTrial* theirs = other.best_trial();
       if (theirs == nullptr || theirs == mine) return false;
-      const bool is_as_good =
-          theirs->goodput >= mine->goodput && theirs->p99_itl_ms <= mine->p99_itl_ms;
-      return is_as_good &&
-             (theirs->goodput > mine->goodput || theirs->p99_itl_ms < mine->p99_itl_ms);
+      const double their_ms = cadence_ms(*theirs, has_drafts);
+      const double my_ms = cadence_ms(*mine, has_drafts);
+      const bool is_as_good = theirs->goodput >= mine->goodput && their_ms <= my_ms;
+      return is_as_good && (theirs->goodput > mine->goodput || their_ms < my_ms);
     });
     if (!is_beaten) front.push_back(i);
   }

@@ -35,6 +35,9 @@ struct TuneOptions {
   // begins there. Empty: unknown.
   std::vector<double> expected_capacities = {};
   std::size_t num_requests = 0;
+  // A setting has drafts. Gaps then bring several tokens, so that equals and the front are compared
+  // by cadence_ms().
+  bool has_drafts = false;
   int num_jobs = 1;
   // Asked before each trial: whether the search ends now, with what it has found.
   std::function<bool()> is_over = {};
@@ -60,8 +63,9 @@ struct TuneFinding {
   double low = 0;
   double high = 0;
   bool is_equal_to_best = false;  // within the resolution of these requests
-  // p99 ITL at the capacity of the setting that carries the most; NaN for those not equal to it.
-  double p99_itl_at_best_ms = 0;
+  // cadence_ms() at the capacity of the setting that carries the most; NaN for those not equal to
+  // it.
+  double cadence_at_best_ms = 0;
 
   // The trial at capacity; nullptr if there is none.
   const TuneTrial* best_trial() const;
@@ -99,8 +103,11 @@ struct TuneResult {
 // The result does not depend on num_jobs, unless is_over cuts the search short.
 TuneResult tune(std::size_t num_settings, const TuneOptions& options, const TuneRunFn& run);
 
+// p99 ITL, or with drafts mean TPOT.
+double cadence_ms(const TuneTrial& trial, bool has_drafts);
+
 // The Pareto front, as indices into `findings`. It has those with a trial at capacity whose goodput
-// is higher, or whose p99 ITL is lower, than that of every better one.
-std::vector<std::size_t> pareto_front(const std::vector<TuneFinding>& findings);
+// is higher, or whose cadence_ms() is lower, than that of every better one.
+std::vector<std::size_t> pareto_front(const std::vector<TuneFinding>& findings, bool has_drafts);
 
 }  // namespace metronome

@@ -64,6 +64,7 @@ Json to_json(const std::string& id, const TuneTrial& trial) {
   json["can_be_longer"] = trial.can_be_longer;
   json["run_p99_ttft_ms"] = to_json(trial.run_p99_ttft_ms);
   json["run_p99_itl_ms"] = to_json(trial.run_p99_itl_ms);
+  json["run_mean_tpot_ms"] = to_json(trial.run_mean_tpot_ms);
   // The bad requests are few in most trials: the number of good ones before each.
   Json bad = Json::array();
   std::size_t num_good = 0;
@@ -89,6 +90,7 @@ TuneTrial trial_of(const Json& json) {
   trial.can_be_longer = json.at("can_be_longer").get<bool>();
   trial.run_p99_ttft_ms = numbers_of(json.at("run_p99_ttft_ms"));
   trial.run_p99_itl_ms = numbers_of(json.at("run_p99_itl_ms"));
+  trial.run_mean_tpot_ms = numbers_of(json.at("run_mean_tpot_ms"));
   trial.good.assign(json.at("num_judged").get<std::size_t>(), 1);
   std::size_t position = 0;
   std::size_t num_bad = 0;

@@ -55,6 +55,7 @@ struct TuneTrial {
   double busy_share = 0;                // of the time, the device computed
   std::vector<double> run_p99_ttft_ms;  // of each run
   std::vector<double> run_p99_itl_ms;
+  std::vector<double> run_mean_tpot_ms;
   SloMisses misses;
   WaitReasons waits;
 };

@@ -99,6 +99,7 @@ class Candidates {
           falling_tokens("scheduler.chunked_prefill_size", current("chunked_prefill_size"), mixed));
     }
     add_sglang(families);
+    add_drafts(families);
     families.push_back(falling("engine.max_num_seqs", scenario_.engine.max_num_seqs, 1));
     if (reads("prefill_chunk_size") && !is_token_budget()) {
       families.push_back(falling_tokens("scheduler.prefill_chunk_size",
@@ -139,6 +140,14 @@ class Candidates {
   }
 
  private:
+  // Fewer drafts, which take less of a step and of its budget; 0: none.
+  void add_drafts(std::vector<Family>& families) const {
+    const SpeculativeConfig& drafts = scenario_.speculative;
+    if (drafts.num_drafts() == 0 || !drafts.num_speculative_tokens_per_batch_size.empty()) return;
+    families.push_back(
+        falling("speculative.num_speculative_tokens", drafts.num_speculative_tokens, 1));
+    families.back().values.push_back(0);
+  }
   // What limits how long SGLang prefills before it decodes again.
   void add_sglang(std::vector<Family>& families) const {
     if (!reads("prefill_decode_interval")) return;

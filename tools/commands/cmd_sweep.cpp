@@ -262,6 +262,10 @@ int finish_sweep(const SweepOptions& options, const SweepPlan& plan, SweepFolder
        << " failed; results: " << printable(folder.path()) << '\n';
   print_failures(plan, folder, outcome, summary.missing());
   print_invalid(plan, "error");
+  if (summary.num_rows() > 0 && !summary.has_completed()) {
+    std::cerr << "metronome: error: no request of any point completed\n";
+    return kExitRunFailed;
+  }
   return summary.missing().empty() && plan.invalid.empty() ? kExitDone : kExitRunFailed;
 }
 

@@ -32,7 +32,7 @@
 namespace metronome {
 namespace {
 
-constexpr std::string_view kGoals[] = {"p99_itl", "ttft", "cost"};  // in the order of TuneGoal
+constexpr std::string_view kGoals[] = {"p99_itl", "ttft", "tpot", "cost"};  // as TuneGoal
 
 struct CommandOptions {
   SweepRequest request;
@@ -41,7 +41,7 @@ struct CommandOptions {
   std::string slo;  // preset; empty: the scenario's
   std::string out;
   std::optional<double> load;  // requests/s; absent: find the highest
-  std::string goal{kGoals[0]};
+  std::string goal;            // empty: tpot where a setting has drafts, else p99_itl
   std::optional<double> time_limit_s;
   double attainment = 0.99;
   int num_seeds = 3;
@@ -103,8 +103,8 @@ OptionList option_list(CommandOptions& options) {
       {"load RATE", &options.load,
        "find the best setting at this many requests per second, instead of the highest load"},
       {"minimise GOAL", &options.goal,
-       "with --load: p99_itl (the default), ttft (its p99), or cost (of an hour: the key "
-       "price_per_gpu_hour, times the GPUs)"},
+       "with --load: p99_itl (the default), ttft (its p99), tpot (its mean; the default where a "
+       "setting has drafts), or cost (of an hour: the key price_per_gpu_hour, times the GPUs)"},
       {"variant NAME", &options.request.variants, "choose from this variant; repeatable"},
       {"seed N", &options.seed_text, "override the scenario's seed"},
       {"seeds N", &options.num_seeds,
@@ -254,6 +254,13 @@ void check_slo(const Scenario& scenario, bool has_load) {
                    "slo.ttft_ms=500 or slo.e2el_ms=20000");
 }
 
+std::string_view default_goal(const TuneCandidates& candidates) {
+  const bool has_drafts =
+      std::any_of(candidates.plan.runs.begin(), candidates.plan.runs.end(),
+                  [](const SweepRun& run) { return run.scenario.speculative.num_drafts() > 0; });
+  return has_drafts ? "tpot" : "p99_itl";
+}
+
 // A trial changes the number of requests and their arrivals.
 void check_no_sessions(const Scenario& scenario) {
   if (scenario.workload.sessions.kind == SessionKind::None) return;
@@ -335,7 +342,7 @@ Answer best_capacity(TuneWork& search) {
   const TuneRunFn run = search.run_fn();
   const TuneResult result = tune(search.size(), tuning, run);
   const TuneFinding& best = result.findings.front();
-  const std::vector<std::size_t> front = pareto_front(result.findings);
+  const std::vector<std::size_t> front = pareto_front(result.findings, tuning.has_drafts);
   Answer answer;
   answer.best = best.setting;
   answer.is_final = !is_any_cut_short(result.findings);
@@ -431,6 +438,7 @@ void print_head(std::ostream& out, const CommandOptions& options, const Scenario
         << " requests or more at " << fixed_text(*options.load, 2) << " per second\n";
     out << "best        the lowest "
         << (options.goal == "ttft"   ? "p99 TTFT"
+            : options.goal == "tpot" ? "mean TPOT"
             : options.goal == "cost" ? "cost of an hour"
                                      : "p99 ITL")
         << " within the SLO\n\n"
@@ -486,14 +494,15 @@ std::vector<double> hourly_costs(const TuneCandidates& candidates, const TunedSe
 }  // namespace
 
 int tune_command(const Arguments& arguments) {
-  const std::optional<CommandOptions> parsed = parse(arguments);
+  std::optional<CommandOptions> parsed = parse(arguments);
   if (!parsed) return kExitDone;
-  const CommandOptions& options = *parsed;
+  CommandOptions& options = *parsed;
   const SweepRequest& request = options.request;
   const ScenarioFile file =
       load_scenario(request.scenario, request.assignments, request.seed, request.backend);
   const std::vector<Scenario> chosen = chosen_variants(file, request.variants);
   const TuneCandidates candidates = find_candidates(options, file);
+  if (options.goal.empty()) options.goal = default_goal(candidates);
   const Scenario& first = candidates.plan.runs.front().scenario;
   check_slo(first, options.load.has_value());
   check_no_sessions(first);

@@ -56,7 +56,8 @@ Json to_json(const TuneTrial& trial, const Scenario& scenario) {
           {"output_tokens_per_s_per_gpu", or_null(per_gpu(trial, scenario))},
           {"cost_per_million_output_tokens", or_null(trial_cost(trial, scenario))},
           {"p99_ttft_ms", or_null(trial.p99_ttft_ms)},
-          {"p99_itl_ms", or_null(trial.p99_itl_ms)}};
+          {"p99_itl_ms", or_null(trial.p99_itl_ms)},
+          {"mean_tpot_ms", or_null(trial.mean_tpot_ms)}};
 }
 
 std::string load_note(const TuneLoadResult& result, std::size_t place) {
@@ -82,6 +83,19 @@ bool TunedSettings::has_price() const {
   });
 }
 
+bool TunedSettings::has_different_sizes() const {
+  return std::any_of(scenarios.begin(), scenarios.end(), [this](const Scenario* scenario) {
+    return scenario->cost_model.tensor_parallel_size !=
+           scenarios.front()->cost_model.tensor_parallel_size;
+  });
+}
+
+bool TunedSettings::has_drafts() const {
+  return std::any_of(scenarios.begin(), scenarios.end(), [](const Scenario* scenario) {
+    return scenario->speculative.num_drafts() > 0;
+  });
+}
+
 bool is_of_no_use(const TuneFinding& finding, const TunedSettings& settings) {
   if (finding.is_cut_short) return false;  // it may carry more
   const TuneTrial* trial = finding.best_trial();
@@ -101,10 +115,12 @@ double trial_cost(const TuneTrial& trial, const Scenario& scenario) {
 }
 
 void print_capacities(std::ostream& out, const TuneResult& result, const TunedSettings& settings) {
-  const std::vector<std::size_t> front = pareto_front(result.findings);
+  const std::vector<std::size_t> front = pareto_front(result.findings, settings.has_drafts());
   const bool has_price = settings.has_price();
+  const bool has_drafts = settings.has_drafts();
   Rows rows = {
       {"setting", "highest req/s", "90 % band", "output tok/s", "p99 TTFT ms", "p99 ITL ms"}};
+  if (has_drafts) rows[0].emplace_back("TPOT ms");
   if (has_price) rows[0].emplace_back("per M out");
   rows[0].insert(rows[0].end(), {"limit", ""});
   for (std::size_t i = 0; i < result.findings.size(); ++i) {
@@ -118,12 +134,14 @@ void print_capacities(std::ostream& out, const TuneResult& result, const TunedSe
     const TuneTrial* trial = finding.best_trial();
     if (trial == nullptr) {
       row.insert(row.end(), {"0", "-", "-", "-", "-"});
+      if (has_drafts) row.emplace_back("-");
       if (has_price) row.emplace_back("-");
     } else {
       row.insert(row.end(),
                  {(finding.is_unbounded ? "over " : "") + fixed_text(finding.capacity, 2),
                   band_text(finding), fixed_text(trial->output_throughput, 0),
                   ms_text(trial->p99_ttft_ms), ms_text(trial->p99_itl_ms)});
+      if (has_drafts) row.push_back(ms_text(trial->mean_tpot_ms));
       if (has_price) {
         row.push_back(fixed_text(trial_cost(*trial, *settings.scenarios[finding.setting]), 4));
       }
@@ -137,8 +155,10 @@ void print_capacities(std::ostream& out, const TuneResult& result, const TunedSe
 
 void print_at_load(std::ostream& out, const TuneLoadResult& result, const TunedSettings& settings) {
   const bool has_price = settings.has_price();
+  const bool has_costs = settings.has_price() || settings.has_different_sizes();
   Rows rows = {{"setting", "in SLO %", "p99 TTFT ms", "p99 ITL ms", "output tok/s", "tok/s/user",
                 "tok/s/GPU"}};
+  if (has_costs) rows[0].emplace_back(has_price ? "per hour" : "GPUs");
   if (has_price) rows[0].emplace_back("per M out");
   rows[0].insert(rows[0].end(), {"breaks", ""});
   for (std::size_t i = 0; i < result.findings.size(); ++i) {
@@ -148,6 +168,7 @@ void print_at_load(std::ostream& out, const TuneLoadResult& result, const TunedS
     std::vector<std::string> row = {printable(settings.names[finding.setting])};
     if (trial.good.empty()) {
       row.insert(row.end(), {"-", "-", "-", "-", "-", "-"});
+      if (has_costs) row.emplace_back("-");
       if (has_price) row.emplace_back("-");
       row.insert(row.end(), {"-", "not finished"});
       rows.push_back(std::move(row));
@@ -157,7 +178,14 @@ void print_at_load(std::ostream& out, const TuneLoadResult& result, const TunedS
                {fixed_text(100 * trial.attainment, 2), ms_text(trial.p99_ttft_ms),
                 ms_text(trial.p99_itl_ms), fixed_text(trial.output_throughput, 0),
                 fixed_text(per_user(trial), 1), fixed_text(per_gpu(trial, scenario), 1)});
-    if (has_price) row.push_back(fixed_text(trial_cost(trial, scenario), 4));
+    const std::int64_t num_gpus = scenario.cost_model.tensor_parallel_size;
+    if (has_price) {
+      const double price = scenario.price_per_gpu_hour.value_or(std::nan(""));
+      row.push_back(fixed_text(price * static_cast<double>(num_gpus), 2));
+      row.push_back(fixed_text(trial_cost(trial, scenario), 4));
+    } else if (has_costs) {
+      row.push_back(std::to_string(num_gpus));
+    }
     row.emplace_back(
         finding.is_within
             ? "-"

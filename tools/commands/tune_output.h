@@ -23,6 +23,8 @@ struct TunedSettings {
   double given_load = 0;  // the scenario's, requests/s
   double attainment = 0;
   bool has_price() const;
+  bool has_drafts() const;           // of any setting, in any step
+  bool has_different_sizes() const;  // in GPUs
 };
 
 // Whether the search of one ended early: it may be better or worse than the others.

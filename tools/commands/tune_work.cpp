@@ -28,6 +28,7 @@ TuneOptions TuneWork::tuning() {
   tuning.first_load = workloads_.given_load();
   for (const StepBounds& bounds : bounds_) tuning.expected_capacities.push_back(bounds.capacity);
   tuning.num_requests = workloads_.num_requests();
+  tuning.has_drafts = settings().has_drafts();
   tuning.num_jobs = options_.num_jobs;
   tuning.is_over = [this] { return must_end(); };
   tuning.report = [this](const TuneProgress& progress) { show(progress); };

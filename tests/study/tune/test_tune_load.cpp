@@ -16,6 +16,7 @@ namespace {
 struct Machine {
   std::vector<bool> is_good;
   std::vector<double> itl_ms;
+  std::vector<double> tpot_ms = {};
 
   TuneTrial operator()(std::size_t setting, double load, std::size_t num_requests) const {
     TuneTrial trial;
@@ -25,6 +26,9 @@ struct Machine {
     trial.num_simulated = num_requests;
     trial.p99_itl_ms = itl_ms[setting];
     trial.run_p99_itl_ms = {itl_ms[setting], itl_ms[setting] + 0.1, itl_ms[setting] + 0.2};
+    if (tpot_ms.empty()) return trial;
+    trial.mean_tpot_ms = tpot_ms[setting];
+    trial.run_mean_tpot_ms = {tpot_ms[setting], tpot_ms[setting] + 0.1, tpot_ms[setting] + 0.2};
     return trial;
   }
 };
@@ -49,6 +53,22 @@ TEST_CASE("a race at a load drops those outside the SLO, and the steadiest wins"
   CHECK_FALSE(result.findings[3].is_within);
   CHECK_FALSE(result.is_cut_short);
   for (const TuneLoadFinding& finding : result.findings) CHECK_FALSE(finding.is_cut_short);
+}
+
+TEST_CASE("by mean TPOT, a setting with longer gaps of several tokens wins", "[tune]") {
+  const Machine machine{{true, true, true}, {10, 14, 12}, {10, 5, 8}};
+  TuneOptions options = options_for(3000);
+  options.has_drafts = true;
+  const TuneLoadResult result = tune_at_load(3, 5, TuneGoal::MeanTpot, {}, options, machine);
+  CHECK(result.findings[0].setting == 1);
+  CHECK(result.findings[1].setting == 2);
+  CHECK_FALSE(result.findings[1].is_equal_to_best);
+  CHECK(tune_at_load(3, 5, TuneGoal::P99Itl, {}, options, machine).findings[0].setting == 0);
+  // Equal costs: the lower mean TPOT, as a setting has drafts; else the lower p99 ITL.
+  const std::vector<double> costs = {2, 2, 2};
+  CHECK(tune_at_load(3, 5, TuneGoal::Cost, costs, options, machine).findings[0].setting == 1);
+  options.has_drafts = false;
+  CHECK(tune_at_load(3, 5, TuneGoal::Cost, costs, options, machine).findings[0].setting == 0);
 }
 
 TEST_CASE("a race at a load that is interrupted says what is not finished", "[tune]") {

@@ -285,7 +285,7 @@ TEST_CASE("settings that cannot be told apart are said to be equal", "[tune]") {
 }
 
 TEST_CASE("the front keeps what no other beats", "[tune]") {
-  const auto finding = [](double goodput, double itl_ms) {
+  const auto finding = [](double goodput, double itl_ms, double tpot_ms = 0) {
     TuneFinding f;
     f.is_finalist = true;
     f.capacity = goodput;
@@ -293,13 +293,17 @@ TEST_CASE("the front keeps what no other beats", "[tune]") {
     trial.load = goodput;
     trial.goodput = goodput;
     trial.p99_itl_ms = itl_ms;
+    trial.mean_tpot_ms = tpot_ms;
     f.trials = {trial};
     return f;
   };
   std::vector<TuneFinding> findings = {finding(10, 50), finding(9, 20), finding(8, 30),
                                        finding(5, 10), finding(5, 10)};
   findings.emplace_back();  // one that meets the SLO at no load
-  CHECK(pareto_front(findings) == std::vector<std::size_t>{0, 1, 3, 4});
+  CHECK(pareto_front(findings, false) == std::vector<std::size_t>{0, 1, 3, 4});
+  // With drafts by mean TPOT.
+  findings = {finding(10, 20, 8), finding(10, 30, 5), finding(9, 10, 6)};
+  CHECK(pareto_front(findings, true) == std::vector<std::size_t>{1});
 }
 
 TEST_CASE("what a trial throws ends the search", "[tune]") {
@@ -337,7 +341,7 @@ TEST_CASE("among equals the steadiest wins", "[tune]") {
   model.itl_ms = {60.8, 33.4, 45, 1};
   const std::vector<TuneFinding> found = tune(4, options_for(1500), model).findings;
   CHECK(found[0].setting == 1);
-  CHECK(found[0].p99_itl_at_best_ms == 33.4);
+  CHECK(found[0].cadence_at_best_ms == 33.4);
   CHECK(found[1].setting == 0);
   CHECK(found[2].setting == 2);
   CHECK(found[3].setting == 3);

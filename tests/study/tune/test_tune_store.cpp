@@ -24,6 +24,7 @@ TEST_CASE("a kept trial is the trial", "[tune]") {
   trial.p99_ttft_ms = 0.1 + 0.2;
   trial.p99_itl_ms = std::nan("");
   trial.run_p99_itl_ms = {1.5, std::nan(""), 2.5};
+  trial.run_mean_tpot_ms = {1.25, 3.5, 4};
   trial.misses.itl = 3;
   trial.waits.kv_cache = 0.7;
   {
@@ -49,6 +50,7 @@ TEST_CASE("a kept trial is the trial", "[tune]") {
   CHECK(kept->p99_ttft_ms == trial.p99_ttft_ms);
   CHECK(std::isnan(kept->p99_itl_ms));
   CHECK(kept->run_p99_itl_ms[0] == 1.5);
+  CHECK(kept->run_mean_tpot_ms == trial.run_mean_tpot_ms);
   CHECK(std::isnan(kept->run_p99_itl_ms[1]));
   CHECK(kept->misses.itl == 3);
   CHECK(kept->waits.kv_cache == 0.7);
