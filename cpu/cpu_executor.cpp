@@ -78,8 +78,10 @@ const StepResult& CpuExecutor::collect() {
   result.failed = false;
   result.error.clear();
   result.started_at = clock_.now();
+  result.encode_ns = 0;
   try {
     encode_images(step);
+    if (!step.encodings.empty()) result.encode_ns = clock_.now() - result.started_at;
     for (std::size_t i = 0; i < step.num_passes; ++i) run_pass(step.passes[i], result);
   } catch (const InvariantError&) {
     throw;  // a bug, not a failed step

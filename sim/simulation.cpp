@@ -215,11 +215,11 @@ void check_memory(const Scenario& scenario, const Simulation& simulation,
 
 // Of the vision tower. Only the roofline knows it, whatever the other step times come from.
 // nullopt: its peaks are not known.
-std::optional<EncoderCost> make_encoder_cost(const Scenario& scenario,
-                                             const Simulation& simulation) {
-  if (simulation.hardware.peak_flops == 0) return std::nullopt;
-  return EncoderCost(simulation.model.vision, simulation.hardware,
-                     scenario.cost_model.tensor_parallel_size, simulation.model.bytes_per_weight);
+std::optional<EncoderCost> make_encoder_cost(const Scenario& scenario, const ModelConfig& model,
+                                             const HardwareSpec& hardware) {
+  if (hardware.peak_flops == 0) return std::nullopt;
+  return EncoderCost(model.vision, hardware, scenario.cost_model.tensor_parallel_size,
+                     model.bytes_per_weight);
 }
 
 }  // namespace
@@ -228,6 +228,16 @@ std::unique_ptr<StepTimePredictor> make_step_predictor(const Scenario& scenario,
                                                        const ModelConfig& model) try {
   return std::make_unique<CostModelPredictor>(
       make_cost_model(find_step_times(scenario), scenario, model));
+} catch (const UnplacedConfigError& error) {
+  fail_config(scenario.location_of(error.key()), error.key(), error.message());
+}
+
+TimeNs image_encode_ns(const Scenario& scenario, const ModelConfig& model,
+                       std::int32_t num_embeddings) try {
+  if (model.vision.is_empty() || num_embeddings == 0) return 0;
+  const auto cost = make_encoder_cost(scenario, model, find_step_times(scenario).hardware);
+  const PlannedEncoding image = {RequestId{0}, 0, num_embeddings};
+  return cost ? cost->time_ns({&image, 1}) : 0;
 } catch (const UnplacedConfigError& error) {
   fail_config(scenario.location_of(error.key()), error.key(), error.message());
 }
@@ -267,7 +277,7 @@ Simulation prepare_simulation(const Scenario& scenario) try {
     simulation.acceptance.emplace(scenario.speculative, scenario.seed);
   }
   if (!simulation.model.vision.is_empty()) {
-    simulation.encoder_cost = make_encoder_cost(scenario, simulation);
+    simulation.encoder_cost = make_encoder_cost(scenario, simulation.model, simulation.hardware);
   }
   simulation.cold_start_ns = std::llround(scenario.cost_model.cold_start_ms * 1e6);
   const FrontEndConfig& front_end = scenario.cost_model.frontend;

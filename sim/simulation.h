@@ -35,6 +35,11 @@ struct Simulation final : PreparedRun {
 std::unique_ptr<StepTimePredictor> make_step_predictor(const Scenario& scenario,
                                                        const ModelConfig& model);
 
+// Device time to encode an image of so many embeddings; 0: none, or the GPU's peaks are not known.
+// Throws ConfigError.
+TimeNs image_encode_ns(const Scenario& scenario, const ModelConfig& model,
+                       std::int32_t num_embeddings);
+
 // The host gap if none was measured: the policy's engine's, or the default. nullopt if the
 // scenario, its hardware or its step-time file has its own. Throws ConfigError.
 std::optional<double> default_host_gap_us(const Scenario& scenario);

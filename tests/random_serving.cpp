@@ -162,10 +162,14 @@ class ServingCheck {
     for (std::uint32_t i = 0; i < run_.ends.size(); ++i) {
       if (run_.ends[i] == EndReason::StepFailed) failed.insert(RequestId{i});
     }
-    // A request that shares blocks which a failed step should have filled fails with it; llama.cpp
-    // gives up all its slots when the cache is full.
+    // A request that shares blocks or images of a failed step fails with it; llama.cpp gives up all
+    // its slots when the cache is full.
+    const bool has_images =
+        std::any_of(random_.prompts.begin(), random_.prompts.end(),
+                    [](const LabPrompt& prompt) { return !prompt.images.empty(); });
     const bool may_be_more =
-        (num_injected_ > 0 && random_.settings.caches_prefixes) || is_policy("llama_cpp");
+        (num_injected_ > 0 && (random_.settings.caches_prefixes || has_images)) ||
+        is_policy("llama_cpp");
     CHECK(std::includes(failed.begin(), failed.end(), expected.begin(), expected.end()));
     CHECK((may_be_more || failed.size() == expected.size()));
     coverage_["failed steps"] += num_failed;

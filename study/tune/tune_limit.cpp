@@ -63,6 +63,13 @@ double step_ms(StepTimePredictor& predictor, std::int64_t num_tokens, std::int64
   return time_ms(predictor, prefill_plan(num_tokens, longest));
 }
 
+std::int32_t largest_image(const Workload& workload) {
+  std::int32_t largest = 0;
+  for (const EncoderItem& image : workload.images)
+    largest = std::max(largest, image.num_embeddings);
+  return largest;
+}
+
 // StepBounds::capacity, where a full step's tokens and time are known.
 double capacity_of(StepTimePredictor& predictor, const PreparedRun& run, const Workload& workload,
                    const StepBounds& bounds) {
@@ -72,6 +79,9 @@ double capacity_of(StepTimePredictor& predictor, const PreparedRun& run, const W
     num_prompt_tokens += request.num_prompt_tokens;
     num_output_tokens += request.max_output_tokens;
   }
+  double num_embeddings = 0;
+  for (const EncoderItem& image : workload.images) num_embeddings += image.num_embeddings;
+  const double largest = std::max(largest_image(workload), 1);
   const auto num_requests = static_cast<double>(workload.requests.size());
   const auto mean_length =
       static_cast<std::int64_t>((num_prompt_tokens + num_output_tokens / 2) / num_requests);
@@ -81,9 +91,10 @@ double capacity_of(StepTimePredictor& predictor, const PreparedRun& run, const W
   if (room > 0) num_decodes = std::min(num_decodes, room / std::max<std::int64_t>(mean_length, 1));
   num_decodes = std::max<std::int64_t>(num_decodes, 1);
   const double decode_ms = time_ms(predictor, decode_plan(num_decodes, mean_length));
-  const double total_ms =
-      num_prompt_tokens / static_cast<double>(bounds.full_step_tokens) * bounds.full_step_ms +
-      num_output_tokens / static_cast<double>(num_decodes) * decode_ms;
+  const double total_ms = num_embeddings / largest * bounds.encode_ms +
+                          num_prompt_tokens / static_cast<double>(bounds.full_step_tokens) *
+                              (bounds.full_step_ms - bounds.encode_ms) +
+                          num_output_tokens / static_cast<double>(num_decodes) * decode_ms;
   return num_requests / total_ms * 1e3;
 }
 
@@ -95,15 +106,19 @@ std::string tokens_text(std::int64_t num_tokens) { return grouped_text(num_token
 
 std::string full_step_advice(const SloConfig& slo, const StepBounds& bounds) {
   std::string text = "A full step of " + tokens_text(bounds.full_step_tokens) + " takes " +
-                     ms_text(bounds.full_step_ms) + " ms alone, more than the " +
-                     limit_text("ITL", slo.itl_ms) + ". ";
+                     ms_text(bounds.full_step_ms) + " ms alone" +
+                     (bounds.encode_ms > 0 ? ", " + ms_text(bounds.encode_ms) +
+                                                 " of them to encode the largest image"
+                                           : "") +
+                     ", more than the " + limit_text("ITL", slo.itl_ms) + ". ";
   if (bounds.fitting_tokens > 0) {
     return text + "A budget of at most " + tokens_text(bounds.fitting_tokens) +
            " a step keeps it, before decodes are added; or a faster GPU, more GPUs, or a higher "
            "limit would help.";
   }
-  return text + "Even a step of one token takes " + ms_text(bounds.one_token_ms) +
-         " ms: only a faster GPU, more GPUs, a smaller model or a higher limit would help.";
+  return text + "Even a step of one token takes " + ms_text(bounds.one_token_ms) + " ms: only " +
+         (bounds.encode_ms > 0 ? "smaller images (workload.images.max_pixels), " : "") +
+         "a faster GPU, more GPUs, a smaller model or a higher limit would help.";
 }
 
 std::int64_t longest_prompt(const Workload& workload) {
@@ -134,18 +149,23 @@ StepBounds step_bounds(const Scenario& scenario, const PreparedRun& run, const W
   StepBounds bounds;
   bounds.full_step_tokens = largest_prefill(scenario.scheduler);
   if (bounds.full_step_tokens == 0) bounds.full_step_tokens = longest;
-  bounds.full_step_ms = step_ms(*predictor, bounds.full_step_tokens, longest);
-  bounds.one_token_ms = step_ms(*predictor, 1, longest);
+  bounds.encode_ms = to_ms(image_encode_ns(scenario, run.model, largest_image(workload)));
+  const auto with_image_ms = [&](std::int64_t num_tokens) {
+    return step_ms(*predictor, num_tokens, longest) + bounds.encode_ms;
+  };
+  bounds.full_step_ms = with_image_ms(bounds.full_step_tokens);
+  bounds.one_token_ms = with_image_ms(1);
   bounds.capacity = capacity_of(*predictor, run, workload, bounds);
   const std::int64_t chunk = std::min(bounds.full_step_tokens, longest);
   const std::int64_t num_steps = (longest + chunk - 1) / chunk;
-  bounds.longest_prompt_ms = static_cast<double>(num_steps) * step_ms(*predictor, chunk, longest);
+  bounds.longest_prompt_ms =
+      static_cast<double>(num_steps) * step_ms(*predictor, chunk, longest) + bounds.encode_ms;
   if (!scenario.slo.itl_ms || bounds.one_token_ms > *scenario.slo.itl_ms) return bounds;
   std::int64_t low = 1;
   std::int64_t high = std::max<std::int64_t>(bounds.full_step_tokens, 2);
   while (high > low + 1) {
     const std::int64_t middle = low + (high - low) / 2;
-    (step_ms(*predictor, middle, longest) <= *scenario.slo.itl_ms ? low : high) = middle;
+    (with_image_ms(middle) <= *scenario.slo.itl_ms ? low : high) = middle;
   }
   bounds.fitting_tokens = bounds.full_step_ms <= *scenario.slo.itl_ms ? high : low;
   return bounds;
@@ -182,8 +202,11 @@ std::string limit_advice(TuneLimit limit, const SloConfig& slo, const StepBounds
     case TuneLimit::FullStep: return full_step_advice(slo, bounds);
     case TuneLimit::Itl:
       return "Steps with decodes and prompt tokens take longer than the " +
-             limit_text("ITL", slo.itl_ms) +
-             ". A smaller budget a step, a lower max_num_seqs or a faster GPU would help.";
+             limit_text("ITL", slo.itl_ms) + ". " +
+             (bounds.encode_ms > 0 ? "The largest image takes " + ms_text(bounds.encode_ms) +
+                                         " ms to encode, at any budget. Smaller images, a"
+                                   : std::string("A")) +
+             " smaller budget a step, a lower max_num_seqs or a faster GPU would help.";
     case TuneLimit::Tpot:
       return "Steps take longer on average than the " + limit_text("TPOT", slo.tpot_ms) +
              ". A smaller budget a step, a lower max_num_seqs or a faster GPU would help.";

@@ -200,13 +200,19 @@ TEST_CASE("pictures of a folder are computed on drawn weights", "[cpu][cli][imag
   const CommandResult run = place.run(
       std::string(kScenario) + kVariants,
       "--set model=tiny-qwen3-vl --set engine.max_model_len=1024 --set workload.images.kind=folder "
-      "--set workload.images.max_pixels=131072 --set workload.images.folder='" +
+      "--set results.steps=true --set workload.images.max_pixels=131072 "
+      "--set workload.images.folder='" +
           std::string(source_dir()) + "/tests/fixtures/images'");
   INFO(run.err);
   REQUIRE(run.exit_code == 0);
   CHECK(run.out.find("the same in every variant") != std::string::npos);
   CHECK(place.result("whole")["completed"] == 6);
   CHECK(place.result("whole")["total_input_tokens"].get<int>() > 6 * 64);
+  std::int64_t encode_ns = 0;
+  for (const Json& step : place.lines("whole/steps.jsonl")) {
+    if (const Json* part = step.find("encode_ns")) encode_ns += part->get<std::int64_t>();
+  }
+  CHECK(encode_ns > 0);
 }
 
 TEST_CASE("every architecture of the catalogue runs on drawn weights", "[cpu][cli]") {

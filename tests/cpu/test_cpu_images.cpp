@@ -5,7 +5,10 @@
 #include <string>
 #include <vector>
 
+#include "core/base/rng.h"
 #include "tests/cpu/cpu_lab.h"
+#include "tests/draws.h"
+#include "tests/random_serving.h"
 
 namespace metronome {
 namespace {
@@ -36,16 +39,18 @@ struct ImageAt {
   std::int32_t num_tokens;
 };
 
+EncoderItem item_of(const ImageAt& image) {
+  return {.content = content_id(ContentKind::Image, image.content),
+          .begin = image.begin,
+          .num_tokens = image.num_tokens,
+          .num_embeddings = image.num_tokens};
+}
+
 LabPrompt prompt_of(const Lab& lab, std::uint64_t seed, std::int32_t num_tokens,
                     const std::vector<ImageAt>& images, std::int32_t max_output = 6,
                     std::int64_t arrival_step = 0) {
   LabPrompt prompt{lab.ids(seed, num_tokens), max_output, arrival_step, {}};
-  for (const ImageAt& image : images) {
-    prompt.images.push_back({.content = content_id(ContentKind::Image, image.content),
-                             .begin = image.begin,
-                             .num_tokens = image.num_tokens,
-                             .num_embeddings = image.num_tokens});
-  }
+  for (const ImageAt& image : images) prompt.images.push_back(item_of(image));
   return prompt;
 }
 
@@ -202,6 +207,60 @@ TEST_CASE("a failing step takes its requests, and the images of others stay righ
     CHECK(run.num_free_blocks == run.num_blocks);
   }
   CHECK(num_complete > 10);
+}
+
+// Prompts with the same images in the same places, so that prefixes with images are found again,
+// and with one of their own.
+void draw_images(Rng& rng, std::vector<LabPrompt>& prompts) {
+  constexpr ImageAt kShared[] = {{1, 2, 9}, {2, 14, 12}, {3, 29, 7}};
+  std::uint64_t next = 10;
+  for (LabPrompt& prompt : prompts) {
+    const auto num_tokens = static_cast<std::int32_t>(prompt.ids.size());
+    std::vector<ImageAt> images;
+    for (const ImageAt& image : kShared) {
+      if (image.begin + image.num_tokens <= num_tokens && chance(rng, 0.7)) images.push_back(image);
+    }
+    const std::int32_t begin =
+        images.empty() ? 0 : images.back().begin + images.back().num_tokens + draw(rng, 0, 3);
+    if (begin < num_tokens && chance(rng, 0.4)) {
+      images.push_back({next++, begin, draw(rng, 1, std::min(num_tokens - begin, 14))});
+    }
+    for (const ImageAt& image : images) prompt.images.push_back(item_of(image));
+  }
+}
+
+void check_random_images(std::uint64_t begin, std::uint64_t end) {
+  // About half of what was seen when this was written, in 100 cases.
+  const Coverage least = {{"preemptions", 20},  {"prefix hits", 15}, {"step_failed", 30},
+                          {"failed steps", 15}, {"kv", 150},         {"logits", 2'000},
+                          {"length", 150},      {"images", 150}};
+  const ModelConfig model = vision_model();
+  Lab lab(model, 1, 3);
+  check_random_servings(begin, end, least, [&](std::uint64_t seed, Coverage& coverage) {
+    Rng rng(seed, "cpu images");
+    RandomServing random = draw_serving(rng, Family::Qwen3, model.vocab_size);
+    draw_images(rng, random.prompts);
+    EncoderSetup encoder = {.compute_budget = draw(rng, 14, 40), .cache_size = draw(rng, 14, 60)};
+    INFO("METRONOME_PROPERTY_SEED=" << seed << ": " << describe(random));
+    const ServeFn serve = [&](LabSettings settings, const std::vector<LabPrompt>& prompts) {
+      encoder.limits_chunks = settings.policy == "vllm";
+      settings.encoder = encoder;
+      LabRun run = lab.run(settings, prompts);
+      coverage["images"] += run.num_encoded;
+      return run;
+    };
+    check_serving(random, ServingLimits{}, serve, serve, coverage);
+  });
+}
+
+TEST_CASE("random serving with images gives every request what it gets alone",
+          "[cpu][images][property]") {
+  check_random_images(0, 150);
+}
+
+TEST_CASE("much more random serving with images gives every request what it gets alone",
+          "[cpu][images][property][slow]") {
+  check_random_images(150, 2'000);
 }
 
 }  // namespace
