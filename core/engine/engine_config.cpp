@@ -38,7 +38,8 @@ void visit_fields(FieldVisitor& visitor, KvCacheConfig& config) {
   visitor.choice("backend", config.backend, kBackends,
                  "blocks, or max_num_seqs slots of max_model_len tokens");
   visitor.integer("block_size", config.block_size, 1, 65536,
-                  "tokens a block; paged; sglang: by hardware");
+                  "tokens a block; paged; sglang: by hardware; vllm, where a model has recurrent "
+                  "states: the block is the least multiple that holds a state");
   visitor.integer_or_auto("num_blocks", config.num_blocks, 1, kMaxBlocks,
                           "blocks in the pool; auto: as many as fit in device memory; paged");
   visitor.choice(

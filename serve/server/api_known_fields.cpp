@@ -149,6 +149,9 @@ bool has(std::span<const std::string_view> names, std::string_view name) {
   return std::find(names.begin(), names.end(), name) != names.end();
 }
 
+// Fields for which an empty value asks for something: any JSON, or a search.
+constexpr std::string_view kAskWhenEmpty[] = {"guided_json", "web_search_options"};
+
 bool says_nothing(const Json& value) {
   return value.is_null() || (value.is_structured() && value.empty()) ||
          (value.is_string() && value.string().empty());
@@ -194,9 +197,9 @@ void refuse_fields_beside(const Json& object, std::span<const std::string_view> 
 void refuse_ignored_fields(const Json& body, bool has_template) {
   for (const Json::Member& member : body.items()) {
     if (has_template && has(kOfTemplates, member.key)) continue;
-    if (says_nothing(member.value) || has(kHonoured, member.key) || has(kHints, member.key)) {
-      continue;
-    }
+    const bool asks_nothing =
+        says_nothing(member.value) && (member.value.is_null() || !has(kAskWhenEmpty, member.key));
+    if (asks_nothing || has(kHonoured, member.key) || has(kHints, member.key)) continue;
     const auto* const found =
         std::find_if(std::begin(kUnsupported), std::end(kUnsupported),
                      [&member](const Unsupported& field) { return field.name == member.key; });

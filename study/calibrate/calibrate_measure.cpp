@@ -202,8 +202,13 @@ Measurement measure(const Backend& backend, PreparedVariant variant, StepScript 
   Measurement result;
   result.outcome = run_variant(backend, variant, nullptr, [&](const RunProgress& now) {
     const std::size_t all = script->steps.size();
+    // The time limit may come before the last step.
+    const auto num_done = static_cast<double>(done->num_steps);
+    const double spent_s = budget.spent_s(now.now);
+    const double affordable =
+        spent_s > 0 ? num_done * std::max(budget.seconds() - spent_s, 0.0) / spent_s : 0;
     progress.show(progress_bar_text(variant.scenario.name, done->num_steps, all) + " steps",
-                  static_cast<double>(done->num_steps), static_cast<double>(all - done->num_steps));
+                  num_done, std::min(static_cast<double>(all) - num_done, affordable));
     throw_if_interrupted();
     if (is_limited && done->num_rounds == 0 && !budget.has(0, now.now)) {
       throw UsageError(out_of_time(budget.seconds(), *done, *script));

@@ -49,6 +49,8 @@ constexpr const char* kExamples =
     "\n"
     "A gap is an inter-token latency (ITL): the time between two tokens of a request. Its parts:\n"
     "  decode     decodes of the step that gave the token\n"
+    "  drafts     with speculative decoding: what drafts added to these decodes\n"
+    "  encoding   of images, in that step or in steps before it\n"
     "  prefill    chunks of prompts in that step or in steps before it\n"
     "  host       idle time of the device\n"
     "  waiting    decodes of steps that did not include the request\n"

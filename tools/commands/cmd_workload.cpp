@@ -116,22 +116,30 @@ std::vector<std::string> rates_of(const std::string& name, double requests_per_s
           grouped_text(requests_per_s * profile.output_tokens.mean, 0)};
 }
 
-// What the workload asks of each variant, and the most that it does.
-void print_loads(std::span<PreparedVariant> variants, const WorkloadProfile& profile) {
+// What the workload asks of each variant, and the most that it does. False: no variant serves any
+// request.
+bool print_loads(std::span<PreparedVariant> variants, const WorkloadProfile& profile) {
   std::vector<std::vector<std::string>> rows = {
       {"a second", "requests", "prompt tokens", "output tokens", "load"}};
   const std::optional<double> offered = profile.requests_per_s;
   if (offered) rows.push_back(rates_of("offered", *offered, profile));
   bool is_too_much = false;
+  bool serves_any = false;
   for (PreparedVariant& variant : variants) {
     const double most = most_requests_per_s(variant);
+    serves_any = serves_any || most > 0;
+    if (!(most > 0)) {
+      std::cerr << "warning: " << printable(variant.scenario.name)
+                << ": no request of this workload can be served; `metronome run` says why\n";
+    }
     rows.push_back(rates_of(variant.scenario.name + " on " + variant.run->device, most, profile));
     if (!offered) continue;
-    rows.back().push_back(percent_text(*offered / most, 0));
+    rows.back().push_back(most > 0 ? percent_text(*offered / most, 0) : "-");
     is_too_much = is_too_much || *offered > most;
   }
   std::cout << '\n' << aligned_rows(rows);
   if (is_too_much) std::cout << "Above 100 % the queue grows until arrivals end.\n";
+  return serves_any;
 }
 
 }  // namespace
@@ -148,6 +156,7 @@ int workload_command(const Arguments& arguments) {
   std::vector<PreparedVariant> variants =
       prepare_variants(*backend, chosen_variants(file, options.variants));
   catch_signals();
+  bool serves_any = false;
   // Variants mostly share a workload.
   for (std::size_t begin = 0, end = 0; begin < variants.size(); begin = end) {
     while (end < variants.size() && variants[end].workload == variants[begin].workload) ++end;
@@ -155,9 +164,10 @@ int workload_command(const Arguments& arguments) {
     if (end - begin < variants.size()) say("of variant", variants[begin].scenario.name);
     const WorkloadProfile profile = profile_of(*variants[begin].workload);
     print_workload(variants[begin], profile);
-    print_loads(std::span(variants).subspan(begin, end - begin), profile);
+    serves_any =
+        print_loads(std::span(variants).subspan(begin, end - begin), profile) || serves_any;
   }
-  return kExitDone;
+  return serves_any ? kExitDone : kExitRunFailed;
 }
 
 }  // namespace metronome

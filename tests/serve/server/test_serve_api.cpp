@@ -242,6 +242,8 @@ TEST_CASE("refusals name the field and what is allowed", "[serve]") {
                             R"("n": 129)",
                             R"("echo": true)",
                             R"("guided_json": {"type": "object"})",
+                            R"("guided_json": {})",
+                            R"("web_search_options": {})",
                             R"("prompt_logprobs": 1)",
                             R"("response_format": {"type": "json_object"})",
                             R"("tools": [{}])",
