@@ -269,13 +269,23 @@ void Service::generate(ApiKind kind, std::string body, std::shared_ptr<Client> c
 
 void Service::start(std::uint64_t number, ApiRequest request,
                     const std::shared_ptr<Client>& client) {
-  const auto found = num_answers_.find(client->address());
-  const std::int64_t num_before = found == num_answers_.end() ? 0 : found->second;
-  if (num_before > 0 && num_before + request.num_choices() > options_.max_client_requests) {
+  const auto found = loads_.find(client->address());
+  ClientLoad load = found == loads_.end() ? ClientLoad() : found->second;
+  const auto refuse_more = [&](std::int64_t count, const char* what, std::int64_t limit) {
     ++metrics_.num_refused;
-    return client->reply(
-        error_reply(429, "this client waits for " + std::to_string(num_before) +
-                             " answers; allowed: " + std::to_string(options_.max_client_requests)));
+    client->reply(error_reply(429, "this client waits for " + std::to_string(count) + what +
+                                       "; allowed: " + std::to_string(limit)));
+  };
+  std::int64_t num_tokens = 0;
+  for (const std::vector<TokenId>& prompt : request.prompts) num_tokens += std::ssize(prompt);
+  if (load.num_answers > 0) {
+    if (load.num_answers + request.num_choices() > options_.max_client_requests) {
+      return refuse_more(load.num_answers, " answers", options_.max_client_requests);
+    }
+    if (load.num_tokens + num_tokens > options_.max_client_tokens) {
+      return refuse_more(load.num_tokens, " tokens of prompts to be answered",
+                         options_.max_client_tokens);
+    }
   }
   // The answers to a prompt share it.
   std::vector<std::shared_ptr<const std::vector<TokenId>>> prompts;
@@ -307,7 +317,10 @@ void Service::start(std::uint64_t number, ApiRequest request,
   }
   if (!engine_.submit(std::move(parts))) return refuse(*client);
   numbers_[client.get()] = number;
-  num_answers_[client->address()] = num_before + static_cast<std::int64_t>(running->parts.size());
+  running->num_prompt_tokens = num_tokens;
+  load.num_answers += std::ssize(running->parts);
+  load.num_tokens += num_tokens;
+  loads_[client->address()] = load;
   running_.emplace(number, std::move(running));
 }
 
@@ -339,9 +352,10 @@ void Service::abort_rest(std::uint64_t number) {
 void Service::finish(std::uint64_t number) {
   const auto found = running_.find(number);
   const Running& running = *found->second;
-  const auto of_client = num_answers_.find(running.client->address());
-  of_client->second -= static_cast<std::int64_t>(running.parts.size());
-  if (of_client->second == 0) num_answers_.erase(of_client);
+  const auto load = loads_.find(running.client->address());
+  load->second.num_answers -= std::ssize(running.parts);
+  load->second.num_tokens -= running.num_prompt_tokens;
+  if (load->second.num_answers == 0) loads_.erase(load);
   numbers_.erase(running.client.get());
   running_.erase(found);
 }

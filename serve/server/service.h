@@ -55,6 +55,8 @@ class Client {
 struct ServiceOptions {
   std::string version;
   std::int64_t max_client_requests = 1024;  // most answers that a client may ask for at once
+  // Most prompt tokens of these. One request may have more.
+  std::int64_t max_client_tokens = 16 << 20;
   // How many ends of requests, in the order of the engine, are safely recorded. No answer is
   // completed before its end is. Empty: nothing is recorded.
   std::function<std::int64_t()> num_recorded = {};
@@ -109,6 +111,7 @@ class Service {
     std::shared_ptr<Client> client;
     WallTime arrived;
     std::vector<Part> parts;
+    std::int64_t num_prompt_tokens = 0;
     bool has_begun = false;          // the header of the stream was written
     bool is_dirty = false;           // has unsent data for the client
     std::size_t num_ended = 0;       // parts that the engine has ended, and that are recorded
@@ -171,7 +174,11 @@ class Service {
   std::unordered_map<std::uint64_t, std::unique_ptr<Running>> running_;  // by number
   std::unordered_map<const Client*, std::uint64_t> numbers_;             // of the client's request
   std::unordered_map<const Client*, std::shared_ptr<Reading>> reading_;
-  std::unordered_map<std::string, std::int64_t> num_answers_;  // that run, by the client's address
+  struct ClientLoad {
+    std::int64_t num_answers = 0;  // that run
+    std::int64_t num_tokens = 0;   // of their prompts, each counted once
+  };
+  std::unordered_map<std::string, ClientLoad> loads_;  // by the client's address
   std::uint64_t next_number_ = 0;
   bool is_draining_ = false;
   std::string failure_;

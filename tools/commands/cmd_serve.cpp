@@ -31,12 +31,13 @@ struct ServeOptions {
   int port = 8000;
   double speed = 1;
   std::string out;
-  std::int64_t max_waiting = 1024;
+  std::int64_t max_waiting = 2048;
   double drain_s = 30;
   std::int64_t max_body_bytes = 8 * 1024 * 1024;
   std::int64_t max_unread_bytes = 64 * 1024;
   std::int64_t max_held_bytes = 0;  // 0: by default
   std::int64_t max_client_requests = 1024;
+  std::int64_t max_client_tokens = 16 << 20;
   HttpLimits limits;
   AccessRules access;
   std::string allowed_hosts, allowed_origins;
@@ -101,13 +102,16 @@ OptionList option_list(ServeOptions& options) {
        "record the served requests as they end, in DIR.served.jsonl; at the end write results as "
        "`metronome run` does, with the requests as trace.jsonl"},
       {"max-waiting N", &options.max_waiting,
-       "most requests that wait for admission; others get HTTP 503 (default: 1024)"},
+       "most requests that wait for admission; others get HTTP 503 (default: 2048)"},
       {"max-connections N", &options.limits.max_connections,
        "most open connections (default: 4096)"},
       {"max-client-connections N", &options.limits.max_client_connections,
        "most open connections of one address (default: 2048)"},
       {"max-client-requests N", &options.max_client_requests,
        "most answers that one address waits for; others get HTTP 429 (default: 1024)"},
+      {"max-client-tokens N", &options.max_client_tokens,
+       "most prompt tokens of the answers that one address waits for; others get HTTP 429; one "
+       "request may have more (default: 16777216)"},
       {"max-body-bytes N", &options.max_body_bytes, "largest body of a request (default: 8388608)"},
       {"max-held-bytes N", &options.max_held_bytes,
        "most bytes of bodies and answers that wait; one address has half of it (default: 67108864, "
@@ -145,6 +149,7 @@ void check(const ServeOptions& options) {
   check_count("--max-connections", options.limits.max_connections);
   check_count("--max-client-connections", options.limits.max_client_connections);
   check_count("--max-client-requests", options.max_client_requests);
+  check_count("--max-client-tokens", options.max_client_tokens);
   check_count("--max-body-bytes", options.max_body_bytes);
   if (options.max_held_bytes != 0) check_count("--max-held-bytes", options.max_held_bytes);
   check_count("--max-unread-bytes", options.max_unread_bytes);
@@ -265,6 +270,7 @@ int serve(const ServeOptions& options) {
       model, engine, clock, variant.run->setup.kv_cache,
       {.version = METRONOME_VERSION,
        .max_client_requests = options.max_client_requests,
+       .max_client_tokens = options.max_client_tokens,
        .num_recorded = num_recorded},
       [&](Work work) { server.post_background(std::move(work)); },
       [&](Service::Task task) { server.post(std::move(task)); });

@@ -17,7 +17,8 @@ class Desk {
  public:
   explicit Desk(const std::string& scheduler = "policy: vllm, max_num_batched_tokens: 128",
                 std::int64_t max_waiting = 100, double speed = 1000,
-                std::int64_t max_client_requests = 1024, bool is_recorded = false)
+                std::int64_t max_client_requests = 1024, bool is_recorded = false,
+                std::int64_t max_client_tokens = 1 << 20)
       : simulation_(simulation(scheduler)),
         model_(byte_model()),
         clock_(speed),
@@ -27,6 +28,7 @@ class Desk {
             model_, engine_, clock_, simulation_.setup.kv_cache,
             {.version = "9.9",
              .max_client_requests = max_client_requests,
+             .max_client_tokens = max_client_tokens,
              .num_recorded =
                  is_recorded ? [this] { return num_recorded; } : std::function<std::int64_t()>()},
             [this](Work work) { add(std::move(work)); },
@@ -401,6 +403,29 @@ TEST_CASE("a client has so many answers at once, whatever others have", "[serve]
   CHECK(ask("10.0.0.2", 1)->last.status == 429);
   desk.service.leave(second.get());
   CHECK(ask("10.0.0.1", 2)->num_replies == 0);
+}
+
+TEST_CASE("a client has so many prompt tokens at once, and one request may have more", "[serve]") {
+  Desk desk("policy: vllm, max_num_batched_tokens: 128", 100, kSlow, 100, false, 50);
+  const auto ask = [&](const std::string& from, std::size_t num_tokens, int n = 1) {
+    auto client = std::make_shared<FakeClient>();
+    client->from = from;
+    desk.service.handle("POST", "/v1/completions",
+                        R"({"prompt": ")" + std::string(num_tokens, 'a') +
+                            R"(", "max_tokens": 60, "ignore_eos": true, "n": )" +
+                            std::to_string(n) + "}",
+                        client);
+    return client;
+  };
+  const auto first = ask("10.0.0.1", 30);
+  CHECK(ask("10.0.0.1", 20, 3)->num_replies == 0);  // answers share their prompt
+  const auto refused = ask("10.0.0.1", 1);
+  CHECK(refused->last.status == 429);
+  CHECK(contains(refused->last.body, "waits for 50 tokens of prompts to be answered; allowed: 50"));
+  CHECK(ask("10.0.0.2", 90)->num_replies == 0);
+  CHECK(ask("10.0.0.2", 1)->last.status == 429);
+  desk.service.leave(first.get());
+  CHECK(ask("10.0.0.1", 30)->num_replies == 0);
 }
 
 TEST_CASE("browsers may ask from anywhere", "[serve]") {
