@@ -61,7 +61,8 @@ TEST_CASE("drafts and states that make no sense are refused", "[decisions]") {
         std::string(R"("mamba":{})"), std::string(R"("mamba":{"cache_mode":"all"})"),
         std::string(R"("mamba":{"cache_mode":"none"})"),
         std::string(R"("mamba":{"cache_mode":"align","prefix_match_unit":3})"),
-        std::string(R"("mamba":{"cache_mode":"align"},"sliding_window":4)")}) {
+        std::string(R"("mamba":{"cache_mode":"align"},"num_groups_before_full":2)"),
+        std::string(R"("mamba":{"cache_mode":"align"},"states_before_windows":1)")}) {
     answers.add(keys, complaint(case_text(with(keys), kRequests)));
   }
   answers.add("another version",
