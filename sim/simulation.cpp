@@ -213,6 +213,18 @@ void check_memory(const Scenario& scenario, const Simulation& simulation,
   check_longest_request(scenario, simulation, kv_capacity);
 }
 
+// vLLM 0.33 pads the drafts of an admitted request and asserts that no limit cuts them. Empty: none
+// does.
+std::string cut_drafts_warning(const Scenario& scenario) {
+  const std::int64_t limit = scenario.scheduler.vllm.long_prefill_token_threshold;
+  const std::int64_t num_drafts = scenario.speculative.num_drafts();
+  if (num_drafts == 0 || limit == 0 || limit > num_drafts) return "";
+  return "long_prefill_token_threshold " + std::to_string(limit) + " cuts the " +
+         std::to_string(num_drafts) +
+         " drafts of a decode, with which vLLM may end: an assertion "
+         "fails when a request is admitted";
+}
+
 // Of the vision tower. Only the roofline knows it, whatever the other step times come from.
 // nullopt: its peaks are not known.
 std::optional<EncoderCost> make_encoder_cost(const Scenario& scenario, const ModelConfig& model,
@@ -283,9 +295,12 @@ Simulation prepare_simulation(const Scenario& scenario) try {
   const FrontEndConfig& front_end = scenario.cost_model.frontend;
   simulation.front_end = {std::llround(front_end.fixed_ms * 1e6),
                           front_end.us_per_prompt_token * 1e3};
-  simulation.warning =
-      unchecked_warning(times.file ? times.file->kind : "roofline", simulation.hardware,
-                        simulation.model, scenario.cost_model.tensor_parallel_size);
+  simulation.warning = cut_drafts_warning(scenario);
+  if (simulation.warning.empty()) {
+    simulation.warning =
+        unchecked_warning(times.file ? times.file->kind : "roofline", simulation.hardware,
+                          simulation.model, scenario.cost_model.tensor_parallel_size);
+  }
   return simulation;
 } catch (const UnplacedConfigError& error) {
   fail_config(scenario.location_of(error.key()), error.key(), error.message());

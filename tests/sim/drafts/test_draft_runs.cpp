@@ -10,6 +10,7 @@
 #include "sim/simulation.h"
 #include "sim/virtual_clock.h"
 #include "tests/catch.h"
+#include "tests/error_of.h"
 #include "tests/scratch_folder.h"
 
 namespace metronome::testing {
@@ -58,6 +59,21 @@ std::vector<std::string> drafts(const std::string& method, int num_tokens) {
 }
 
 }  // namespace
+
+TEST_CASE("a threshold that cuts drafts, with which vLLM may end, is warned of", "[sim][drafts]") {
+  const auto warning = [](const std::string& threshold) {
+    const ScratchFolder folder;
+    const ScenarioFile file =
+        load_scenario(folder.write("s.yaml", kScenario),
+                      {"speculative.method=eagle", "speculative.num_speculative_tokens=3",
+                       "scheduler.long_prefill_token_threshold=" + threshold},
+                      std::nullopt);
+    return prepare_simulation(file.variants.front()).warning;
+  };
+  CHECK(contains(warning("3"), "long_prefill_token_threshold 3 cuts the 3 drafts of a decode"));
+  CHECK(!contains(warning("4"), "cuts"));
+  CHECK(!contains(warning("0"), "cuts"));
+}
 
 TEST_CASE("every request receives what it asked for, whatever is accepted", "[sim][drafts]") {
   for (const char* method : {"eagle", "mtp", "ngram"}) {
