@@ -219,10 +219,9 @@ std::string cut_drafts_warning(const Scenario& scenario) {
   const std::int64_t limit = scenario.scheduler.vllm.long_prefill_token_threshold;
   const std::int64_t num_drafts = scenario.speculative.num_drafts();
   if (num_drafts == 0 || limit == 0 || limit > num_drafts) return "";
-  return "long_prefill_token_threshold " + std::to_string(limit) + " cuts the " +
-         std::to_string(num_drafts) +
-         " drafts of a decode, with which vLLM may end: an assertion "
-         "fails when a request is admitted";
+  return "vLLM may stop with a failed assertion when it admits a request: "
+         "long_prefill_token_threshold " +
+         std::to_string(limit) + " cuts the " + std::to_string(num_drafts) + " drafts of a decode";
 }
 
 // Of the vision tower. Only the roofline knows it, whatever the other step times come from.
@@ -296,11 +295,11 @@ Simulation prepare_simulation(const Scenario& scenario) try {
   simulation.front_end = {std::llround(front_end.fixed_ms * 1e6),
                           front_end.us_per_prompt_token * 1e3};
   simulation.warning = cut_drafts_warning(scenario);
-  if (simulation.warning.empty()) {
-    simulation.warning =
-        unchecked_warning(times.file ? times.file->kind : "roofline", simulation.hardware,
-                          simulation.model, scenario.cost_model.tensor_parallel_size);
-  }
+  const std::string unchecked =
+      unchecked_warning(times.file ? times.file->kind : "roofline", simulation.hardware,
+                        simulation.model, scenario.cost_model.tensor_parallel_size);
+  if (!simulation.warning.empty() && !unchecked.empty()) simulation.warning += "; ";
+  simulation.warning += unchecked;
   return simulation;
 } catch (const UnplacedConfigError& error) {
   fail_config(scenario.location_of(error.key()), error.key(), error.message());

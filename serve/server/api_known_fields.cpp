@@ -149,7 +149,7 @@ bool has(std::span<const std::string_view> names, std::string_view name) {
   return std::find(names.begin(), names.end(), name) != names.end();
 }
 
-// Fields for which an empty value asks for something: any JSON, or a search.
+// Fields of which an empty object asks for something: any JSON, or a search.
 constexpr std::string_view kAskWhenEmpty[] = {"guided_json", "web_search_options"};
 
 bool says_nothing(const Json& value) {

@@ -117,7 +117,7 @@ std::string full_step_advice(const SloConfig& slo, const StepBounds& bounds) {
            "limit would help.";
   }
   return text + "Even a step of one token takes " + ms_text(bounds.one_token_ms) + " ms: only " +
-         (bounds.encode_ms > 0 ? "smaller images (workload.images.max_pixels), " : "") +
+         (bounds.encode_ms > 0 ? "smaller images, " : "") +
          "a faster GPU, more GPUs, a smaller model or a higher limit would help.";
 }
 

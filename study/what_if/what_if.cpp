@@ -144,9 +144,15 @@ class Candidates {
   void add_drafts(std::vector<Family>& families) const {
     const SpeculativeConfig& drafts = scenario_.speculative;
     if (drafts.num_drafts() == 0 || !drafts.num_speculative_tokens_per_batch_size.empty()) return;
-    families.push_back(
-        falling("speculative.num_speculative_tokens", drafts.num_speculative_tokens, 1));
-    families.back().values.push_back(0);
+    Family family = falling("speculative.num_speculative_tokens", drafts.num_speculative_tokens, 1);
+    family.values.push_back(0);
+    // A mean length is that of the run's number of drafts.
+    const AcceptanceConfig& acceptance = drafts.acceptance;
+    if (acceptance.kind == AcceptanceKind::Length && !acceptance.mean_length_tokens) {
+      family.others.push_back(
+          set("speculative.acceptance.mean_length_tokens", drafts.num_speculative_tokens));
+    }
+    families.push_back(std::move(family));
   }
   // What limits how long SGLang prefills before it decodes again.
   void add_sglang(std::vector<Family>& families) const {
@@ -371,10 +377,15 @@ struct Walked {
   std::size_t position;  // of the trial's value in the family: distance from the run's
 };
 
-// A change that loses requests or more than a tenth of the throughput is not acceptable.
+// A change that loses requests or more than a tenth of the throughput is not acceptable. Nor is one
+// to fewer drafts that makes answers more than a tenth slower: gaps get shorter as they bring fewer
+// tokens.
 bool keeps_service(const Trial& trial, const Trial& baseline) {
+  const bool has_fewer_drafts =
+      trial.scenario.speculative.num_drafts() < baseline.scenario.speculative.num_drafts();
   return trial.summary.completed >= baseline.summary.completed &&
-         trial.summary.output_throughput >= 0.9 * baseline.summary.output_throughput;
+         trial.summary.output_throughput >= 0.9 * baseline.summary.output_throughput &&
+         (!has_fewer_drafts || trial.summary.tpot.mean_ms <= 1.1 * baseline.summary.tpot.mean_ms);
 }
 
 // For a family: the first value that keeps every gap within the target. Else the first that keeps

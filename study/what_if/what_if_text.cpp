@@ -136,6 +136,8 @@ std::string cost_text(const WhatIf& what_if, const Trial& chosen) {
          change_text("longest stall", before.itl.max_ms, after.itl.max_ms, " ms; ") +
          change_text("TTFT p50", before.ttft.p50_ms, after.ttft.p50_ms, " ms, ") +
          change_text("p99", before.ttft.p99_ms, after.ttft.p99_ms, " ms, ") +
+         (before.drafts ? change_text("TPOT", before.tpot.mean_ms, after.tpot.mean_ms, " ms, ")
+                        : std::string()) +
          change_text("output tokens/s", before.output_throughput, after.output_throughput, " (") +
          percent_text(percent) + " %)";
 }

@@ -233,7 +233,7 @@ void check_random_images(std::uint64_t begin, std::uint64_t end) {
   // About half of what was seen when this was written, in 100 cases.
   const Coverage least = {{"preemptions", 20},  {"prefix hits", 15}, {"step_failed", 30},
                           {"failed steps", 15}, {"kv", 150},         {"logits", 2'000},
-                          {"length", 150},      {"images", 150}};
+                          {"length", 150},      {"images", 150},     {"hits behind images", 5}};
   const ModelConfig model = vision_model();
   Lab lab(model, 1, 3);
   check_random_servings(begin, end, least, [&](std::uint64_t seed, Coverage& coverage) {
@@ -245,11 +245,20 @@ void check_random_images(std::uint64_t begin, std::uint64_t end) {
     const ServeFn serve = [&](LabSettings settings, const std::vector<LabPrompt>& prompts) {
       encoder.limits_chunks = settings.policy == "vllm";
       settings.encoder = encoder;
-      LabRun run = lab.run(settings, prompts);
+      return lab.run(settings, prompts);
+    };
+    const ServeFn together = [&](const LabSettings& settings,
+                                 const std::vector<LabPrompt>& prompts) {
+      LabRun run = serve(settings, prompts);
       coverage["images"] += run.num_encoded;
+      for (std::size_t i = 0; i < prompts.size(); ++i) {
+        const bool has_image =
+            !prompts[i].images.empty() && prompts[i].images.front().end() <= run.prefix_hits[i];
+        coverage["hits behind images"] += has_image ? 1 : 0;
+      }
       return run;
     };
-    check_serving(random, ServingLimits{}, serve, serve, coverage);
+    check_serving(random, ServingLimits{}, together, serve, coverage);
   });
 }
 

@@ -65,8 +65,9 @@ constexpr const char* kExamples =
     "Two commands at once share the work. A metronome that simulates, computes or writes\n"
     "differently runs all points again.\n"
     "\n"
-    "exit codes: 0 done, 1 points failed or are not valid scenarios (they are listed), 2 bad\n"
-    "input, 130 interrupted (129 by SIGHUP, 143 by SIGTERM)\n";
+    "exit codes: 0 done, 1 points failed or are not valid scenarios (they are listed), or no\n"
+    "request of any point completed, 2 bad input, 130 interrupted (129 by SIGHUP, 143 by "
+    "SIGTERM)\n";
 
 constexpr CommandText kText = {
     .name = "sweep",

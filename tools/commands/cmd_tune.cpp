@@ -67,7 +67,7 @@ constexpr const char* kExamples =
     "the SLO and percentiles are of the same requests: those after the first fifth, of all\n"
     "workloads together. Among equals the one with the lowest p99 ITL wins. 'limit': what the\n"
     "setting breaks at a higher load. 'front': no other setting beats both its goodput and its\n"
-    "p99 ITL.\n"
+    "p99 ITL. Where a setting has drafts, mean TPOT takes the place of p99 ITL.\n"
     "\n"
     "With --load all settings serve that load. The best is the one within the SLO with the lowest\n"
     "figure of --minimise.\n"

@@ -32,7 +32,7 @@ constexpr const char* kExamples =
     "  metronome workload scenarios/quickstart.yaml\n"
     "  metronome workload scenarios/sessions.yaml --set workload.arrivals.rate=2\n"
     "\n"
-    "exit codes: 0 done, 2 bad input, 130 interrupted\n";
+    "exit codes: 0 done, 1 no request can be served, 2 bad input, 130 interrupted\n";
 
 OptionList option_list(WorkloadOptions& options) {
   return {
@@ -135,7 +135,7 @@ bool print_loads(std::span<PreparedVariant> variants, const WorkloadProfile& pro
     rows.push_back(rates_of(variant.scenario.name + " on " + variant.run->device, most, profile));
     if (!offered) continue;
     rows.back().push_back(most > 0 ? percent_text(*offered / most, 0) : "-");
-    is_too_much = is_too_much || *offered > most;
+    is_too_much = is_too_much || (most > 0 && *offered > most);
   }
   std::cout << '\n' << aligned_rows(rows);
   if (is_too_much) std::cout << "Above 100 % the queue grows until arrivals end.\n";

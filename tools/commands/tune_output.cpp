@@ -155,9 +155,11 @@ void print_capacities(std::ostream& out, const TuneResult& result, const TunedSe
 
 void print_at_load(std::ostream& out, const TuneLoadResult& result, const TunedSettings& settings) {
   const bool has_price = settings.has_price();
+  const bool has_drafts = settings.has_drafts();
   const bool has_costs = settings.has_price() || settings.has_different_sizes();
   Rows rows = {{"setting", "in SLO %", "p99 TTFT ms", "p99 ITL ms", "output tok/s", "tok/s/user",
                 "tok/s/GPU"}};
+  if (has_drafts) rows[0].emplace_back("TPOT ms");
   if (has_costs) rows[0].emplace_back(has_price ? "per hour" : "GPUs");
   if (has_price) rows[0].emplace_back("per M out");
   rows[0].insert(rows[0].end(), {"breaks", ""});
@@ -168,6 +170,7 @@ void print_at_load(std::ostream& out, const TuneLoadResult& result, const TunedS
     std::vector<std::string> row = {printable(settings.names[finding.setting])};
     if (trial.good.empty()) {
       row.insert(row.end(), {"-", "-", "-", "-", "-", "-"});
+      if (has_drafts) row.emplace_back("-");
       if (has_costs) row.emplace_back("-");
       if (has_price) row.emplace_back("-");
       row.insert(row.end(), {"-", "not finished"});
@@ -178,6 +181,7 @@ void print_at_load(std::ostream& out, const TuneLoadResult& result, const TunedS
                {fixed_text(100 * trial.attainment, 2), ms_text(trial.p99_ttft_ms),
                 ms_text(trial.p99_itl_ms), fixed_text(trial.output_throughput, 0),
                 fixed_text(per_user(trial), 1), fixed_text(per_gpu(trial, scenario), 1)});
+    if (has_drafts) row.push_back(ms_text(trial.mean_tpot_ms));
     const std::int64_t num_gpus = scenario.cost_model.tensor_parallel_size;
     if (has_price) {
       const double price = scenario.price_per_gpu_hour.value_or(std::nan(""));

@@ -63,6 +63,31 @@ TEST_CASE("a load far beyond what steps carry is said to be", "[tune]") {
   CHECK(overload_advice(trial, TuneLimit::Throughput, bounds).empty());
 }
 
+TEST_CASE("the largest image counts in every step", "[tune]") {
+  SimulatedBackend backend;
+  const std::string path = testing::source_dir() + "/scenarios/images.yaml";
+  const auto bounds_of = [&](const std::string& share) {
+    ScenarioFile file = load_scenario(path, {"workload.images.share=" + share}, {});
+    std::vector<Scenario> scenarios = {file.variants.front()};
+    const std::vector<PreparedVariant> variants = prepare_variants(backend, std::move(scenarios));
+    const PreparedVariant& variant = variants.front();
+    return step_bounds(variant.scenario, *variant.run, *variant.workload);
+  };
+  const StepBounds text = bounds_of("0");
+  const StepBounds images = bounds_of("0.125");
+  CHECK(text.encode_ms == 0);
+  CHECK(text.fitting_tokens > 0);
+  CHECK(images.encode_ms == Approx(24.0).margin(0.2));  // docs/guide/images.md
+  CHECK(images.one_token_ms == Approx(text.one_token_ms + images.encode_ms));
+  CHECK(images.fitting_tokens == 0);  // 24.0 ms and a decode are more than 25
+  CHECK(images.capacity < text.capacity);
+  SloConfig slo;
+  slo.itl_ms = 25;
+  CHECK(limit_advice(TuneLimit::FullStep, slo, images).find("only smaller images, a faster GPU") !=
+        std::string::npos);
+  CHECK(limit_advice(TuneLimit::Itl, slo, images).find("24.0 ms to encode") != std::string::npos);
+}
+
 TEST_CASE("the capacity in closed form is about what a full engine carries", "[tune]") {
   SimulatedBackend backend;
   std::size_t num_variants = 0;

@@ -251,6 +251,30 @@ TEST_CASE("SGLang's own settings are tried, and cost what runs with them do", "[
   CHECK(contains(what_if_text(own, 200), "  SGLang"));
 }
 
+TEST_CASE("fewer drafts are tried, at the acceptance of the run", "[tools][whatif]") {
+  const Place place;
+  const std::string options =
+      std::string(kLongPrompts) +
+      "--set scheduler.policy=vllm --set scheduler.max_num_batched_tokens=256 "
+      "--set speculative.method=eagle --set speculative.num_speculative_tokens=3 "
+      "--set 'speculative.acceptance={kind: length, mean_length: [1.5]}' ";
+  const StoredRun run = place.run(options);
+  const WhatIf what_if = find(run, 1);
+  INFO(what_if_text(what_if, 200));
+  const auto trial = std::find_if(
+      what_if.trials.begin(), what_if.trials.end(),
+      [](const Trial& one) { return one.scenario.speculative.num_speculative_tokens < 3; });
+  REQUIRE(trial != what_if.trials.end());
+  REQUIRE(trial->changes.size() == 2);
+  CHECK(trial->changes[0] == "speculative.acceptance.mean_length_tokens=3");
+  CHECK(trial->changes[1].starts_with("speculative.num_speculative_tokens="));
+  const std::string again = "--set " + trial->changes[0] + " --set " + trial->changes[1];
+  const Summary direct = place.run(options + again, "again").result.summary;
+  CHECK(direct.itl.max_ms == trial->summary.itl.max_ms);
+  CHECK(direct.tpot.mean_ms == trial->summary.tpot.mean_ms);
+  CHECK(direct.tpot.mean_ms <= 1.1 * what_if.baseline.summary.tpot.mean_ms);
+}
+
 TEST_CASE("a p99 that the run keeps is no merit of the change", "[cli][whatif]") {
   const Place place;
   const StoredRun run = place.run(std::string(kLongAnswers) +

@@ -68,6 +68,38 @@ TEST_CASE("when the search was cut short, the best is the best so far", "[tune]"
   CHECK(!contains(table(print_capacities, result), "so far"));
 }
 
+TEST_CASE("tables have columns for drafts, prices and numbers of GPUs where settings have them",
+          "[tune]") {
+  Pair pair;
+  TuneResult found;
+  found.findings = {finding_of(0, 12), finding_of(1, 9)};
+  TuneLoadResult at_load;
+  at_load.findings = {{.setting = 0, .trial = trial_at(8), .is_within = true},
+                      {.setting = 1, .trial = trial_at(8), .is_within = true}};
+  const auto tables = [&] {
+    std::ostringstream out;
+    print_capacities(out, found, pair.settings);
+    print_at_load(out, at_load, pair.settings);
+    return out.str();
+  };
+  for (const char* column : {"TPOT ms", "per M out", "per hour", "GPUs"}) {
+    INFO(column);
+    CHECK(!contains(tables(), column));
+  }
+  Scenario drafted;
+  drafted.speculative.method = SpeculativeMethod::Eagle;
+  drafted.speculative.num_speculative_tokens = 3;
+  drafted.cost_model.tensor_parallel_size = 2;
+  pair.settings.scenarios[1] = &drafted;
+  CHECK(contains(tables(), "TPOT ms"));
+  CHECK(contains(tables(), "GPUs"));
+  CHECK(!contains(tables(), "per hour"));
+  pair.scenario.price_per_gpu_hour = drafted.price_per_gpu_hour = 1.5;
+  CHECK(contains(tables(), "per hour"));
+  CHECK(contains(tables(), " 3.00 "));  // two GPUs
+  CHECK(contains(tables(), "per M out"));
+}
+
 TEST_CASE("at one load, too, the best may be the best so far", "[tune]") {
   TuneLoadResult result;
   result.findings = {{.setting = 0, .trial = trial_at(8), .is_within = true},
