@@ -143,7 +143,7 @@ class Candidates {
   // Fewer drafts, which take less of a step and of its budget; 0: none.
   void add_drafts(std::vector<Family>& families) const {
     const SpeculativeConfig& drafts = scenario_.speculative;
-    if (drafts.num_drafts() == 0 || !drafts.num_speculative_tokens_per_batch_size.empty()) return;
+    if (!drafts.has_drafts() || !drafts.num_speculative_tokens_per_batch_size.empty()) return;
     Family family = falling("speculative.num_speculative_tokens", drafts.num_speculative_tokens, 1);
     family.values.push_back(0);
     // A mean length is that of the run's number of drafts.

@@ -257,7 +257,7 @@ void check_slo(const Scenario& scenario, bool has_load) {
 std::string_view default_goal(const TuneCandidates& candidates) {
   const bool has_drafts =
       std::any_of(candidates.plan.runs.begin(), candidates.plan.runs.end(),
-                  [](const SweepRun& run) { return run.scenario.speculative.num_drafts() > 0; });
+                  [](const SweepRun& run) { return run.scenario.speculative.has_drafts(); });
   return has_drafts ? "tpot" : "p99_itl";
 }
 

@@ -116,8 +116,8 @@ std::vector<std::string> rates_of(const std::string& name, double requests_per_s
           grouped_text(requests_per_s * profile.output_tokens.mean, 0)};
 }
 
-// What the workload asks of each variant, and the most that it does. False: no variant serves any
-// request.
+// Prints the load that the workload puts on each variant, and the most that the variant serves.
+// Returns whether any variant serves a request.
 bool print_loads(std::span<PreparedVariant> variants, const WorkloadProfile& profile) {
   std::vector<std::vector<std::string>> rows = {
       {"a second", "requests", "prompt tokens", "output tokens", "load"}};

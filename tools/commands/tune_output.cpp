@@ -91,9 +91,8 @@ bool TunedSettings::has_different_sizes() const {
 }
 
 bool TunedSettings::has_drafts() const {
-  return std::any_of(scenarios.begin(), scenarios.end(), [](const Scenario* scenario) {
-    return scenario->speculative.num_drafts() > 0;
-  });
+  return std::any_of(scenarios.begin(), scenarios.end(),
+                     [](const Scenario* scenario) { return scenario->speculative.has_drafts(); });
 }
 
 bool is_of_no_use(const TuneFinding& finding, const TunedSettings& settings) {

@@ -121,8 +121,8 @@ std::int64_t KvCacheManager::window_begin(const Request& request) const {
 }
 
 void KvCacheManager::slide_windows(Request& request) {
-  for (std::size_t g = 0; g < num_window_groups_; ++g) {
-    slide_window(request, request.group_tables[first_window_ + g]);
+  for (std::size_t g = first_window_; g < first_window_ + num_window_groups_; ++g) {
+    slide_window(request, request.group_tables[g]);
   }
 }
 
@@ -260,8 +260,8 @@ void KvCacheManager::take(Request& request, const PrefixHit& hit, std::int32_t n
   request.group_tables.resize(num_further_);
   if (states_) states_->take_hit(request, {hit.group_blocks, hit.num_tokens});
   if (!hit.group_blocks.empty()) {
-    for (std::size_t g = 0; g < num_further_; ++g) {
-      if (is_window_table(g)) take_hit(hit.group_blocks[g], request.group_tables[g]);
+    for (std::size_t g = first_window_; g < first_window_ + num_window_groups_; ++g) {
+      take_hit(hit.group_blocks[g], request.group_tables[g]);
     }
   }
   if (caches_prefixes()) {

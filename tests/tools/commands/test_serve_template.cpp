@@ -1,4 +1,4 @@
-// What `metronome serve` says at its start: of templates, and of texts and weights that are none.
+// `metronome serve` names the template, the tokenizer and the weights at its start.
 #include <filesystem>
 #include <string>
 
