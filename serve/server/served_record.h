@@ -1,6 +1,7 @@
 // Records a server's requests as the results of a run.
 #pragma once
 
+#include <atomic>
 #include <cstdint>
 #include <set>
 #include <string>
@@ -39,6 +40,9 @@ class ServedRecord final : private EventSink {
 
   ServedJournal& journal() { return journal_; }
 
+  // About what the record takes so far, in memory and in the journal. For any thread.
+  std::int64_t num_bytes() const { return num_bytes_; }
+
  private:
   struct Served {
     TimeNs arrival = 0;
@@ -46,7 +50,8 @@ class ServedRecord final : private EventSink {
   };
 
   void on_event(const Event& event, const Request& request) override;
-  void on_step(const StepRecord&, std::span<const ScheduledChunk>, const RequestTable&) override {}
+  void on_step(const StepRecord& step, std::span<const ScheduledChunk> chunks,
+               const RequestTable& requests) override;
   ServedJournal::Line write_line(const Event& event, const Request& request);
   void write_images(const LiveRequest& request);
   void write_trace();
@@ -63,6 +68,7 @@ class ServedRecord final : private EventSink {
   std::vector<Served> served_;               // by request id
   std::set<std::uint64_t> recorded_images_;  // contents whose files are in the journal
   JsonText line_;                            // scratch
+  std::atomic<std::int64_t> num_bytes_ = 0;
 };
 
 }  // namespace metronome

@@ -31,6 +31,7 @@ struct ServeOptions {
   int port = 8000;
   double speed = 1;
   std::string out;
+  std::int64_t max_record_bytes = std::int64_t{2} << 30;
   std::int64_t max_waiting = 2048;
   double drain_s = 30;
   std::int64_t max_body_bytes = 8 * 1024 * 1024;
@@ -55,7 +56,7 @@ constexpr const char* kExamples =
     "\n"
     "  curl -N localhost:8000/v1/completions -d '{\"prompt\": \"Hello\", \"stream\": true}'\n"
     "\n"
-    "exit codes: 0 stopped by a signal, 1 the engine failed, 2 bad input\n";
+    "exit codes: 0 stopped by a signal or a full record, 1 the engine failed, 2 bad input\n";
 
 constexpr CommandText kText = {
     .name = "serve",
@@ -101,6 +102,9 @@ OptionList option_list(ServeOptions& options) {
       {"out DIR", &options.out,
        "record the served requests as they end, in DIR.served.jsonl; at the end write results as "
        "`metronome run` does, with the requests as trace.jsonl"},
+      {"max-record-bytes N", &options.max_record_bytes,
+       "most bytes that the record of --out takes, in memory and in DIR.served.jsonl; then the "
+       "server ends as after a signal (default: 2147483648)"},
       {"max-waiting N", &options.max_waiting,
        "most requests that wait for admission; others get HTTP 503 (default: 2048)"},
       {"max-connections N", &options.limits.max_connections,
@@ -145,6 +149,7 @@ void check(const ServeOptions& options) {
     throw UsageError("--speed: only simulated time can run faster; allowed: 1 with --backend=" +
                      options.choice.backend);
   }
+  check_count("--max-record-bytes", options.max_record_bytes);
   check_count("--max-waiting", options.max_waiting);
   check_count("--max-connections", options.limits.max_connections);
   check_count("--max-client-connections", options.limits.max_client_connections);
@@ -176,7 +181,7 @@ bool is_beyond_loopback(const std::string& host) {
   return !(host == "localhost" || host == "::1" || host.starts_with("127."));
 }
 
-// From the first signal to the end of the server.
+// From the first signal, or a record that is full, to the end of the server.
 class Shutdown {
  public:
   Shutdown(Service& service, HttpServer& server, LiveEngine& engine, ServeClock& clock,
@@ -184,13 +189,18 @@ class Shutdown {
       : service_(service), server_(server), engine_(engine), clock_(clock), drain_s_(drain_s) {}
 
   void on_signal(int) {
-    if (is_draining_) return end(true);
+    if (!begin()) end(true);
+  }
+  // Lets running requests end, and the server then. False if it has begun before.
+  bool begin() {
+    if (is_draining_) return false;
     is_draining_ = true;
     deadline_ = std::chrono::steady_clock::now() +
                 std::chrono::duration_cast<std::chrono::steady_clock::duration>(
                     std::chrono::duration<double>(drain_s_));
     service_.drain();
     server_.stop_accepting();
+    return true;
   }
   void on_tick() {
     if (!is_draining_) return;
@@ -291,8 +301,16 @@ int serve(const ServeOptions& options) {
   EngineThread thread(engine, clock, sinks, [&](const std::string& error) {
     server.post([&, error] { shutdown.on_engine_error(error); });
   });
+  const auto on_tick = [&] {
+    const bool is_full = record && record->num_bytes() >= options.max_record_bytes;
+    if (is_full && shutdown.begin()) {
+      std::cerr << "warning: the record has reached --max-record-bytes " << options.max_record_bytes
+                << ": the server takes no more requests, and ends\n";
+    }
+    shutdown.on_tick();
+  };
   server.run(
-      service, [&](int signal) { shutdown.on_signal(signal); }, [&] { shutdown.on_tick(); });
+      service, [&](int signal) { shutdown.on_signal(signal); }, on_tick);
   if (const std::string& error = thread.join(); !error.empty()) {
     std::cerr << "metronome: error: the engine failed: " << printable(error) << '\n';
     return kExitRunFailed;

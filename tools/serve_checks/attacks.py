@@ -408,6 +408,38 @@ def check_killed(program, faults, rng):
     faults.say(f"a server that was killed 20 times had recorded all {num_received} answers")
 
 
+def check_full_record(program, faults, rng):
+    """A server whose record is full ends by itself, and its results have all answers."""
+    most = 200_000
+    with tempfile.TemporaryDirectory() as scratch:
+        out = pathlib.Path(scratch) / "out"
+        with Server(program, SCENARIO, "--out", out, "--max-record-bytes", str(most),
+                    variant="budget", speed=100) as server:
+            num_answers = 0
+            while server.is_alive and num_answers < most:
+                num_answers += is_served(server, rng)
+            if faults.expect(not server.is_alive, "a server goes on with a full record"):
+                faults.equal(server.wait(), 0, "exit code of a server whose record is full")
+                faults.expect("--max-record-bytes" in server.stderr(), "it does not say why it ends")
+        trace = (out / "trace.jsonl").read_bytes()
+        faults.equal(trace.count(b"\n"), num_answers, "answers in a record that is full")
+        faults.expect(most // 4 < len(trace) < 2 * most, f"a full record has {len(trace)} bytes")
+    faults.say(f"a server whose record is full after {num_answers} answers ends, with all of them")
+
+
+def is_served(server, rng):
+    """Whether the server answers one request to its end."""
+    body = {"prompt": [rng.randrange(256) for _ in range(rng.randrange(8, 400))], "max_tokens": 9,
+            "ignore_eos": True}
+    try:
+        with server.connect() as connection:
+            connection.sendall(request_bytes("/v1/completions", body).replace(
+                b"Host:", b"Connection: close\r\nHost:"))
+            return is_answered(connection)
+    except OSError:  # it has stopped listening
+        return False
+
+
 def ask_until_killed(server, rng, ends_first=False):
     """Kills the server while clients load it. Returns the prompts that were answered.
 
@@ -453,6 +485,7 @@ def check(program, faults, options):
         check_refusals(program, faults)
         check_readers(program, faults)
         check_killed(program, faults, random.Random(options.seed))
+        check_full_record(program, faults, random.Random(options.seed))
         check_few_files(program, faults)
     for name, attack, count in ATTACKS:
         if not options.attack or options.attack in name:
