@@ -3,6 +3,7 @@
 #pragma once
 
 #include <cstdint>
+#include <map>
 #include <optional>
 #include <span>
 #include <string>
@@ -64,6 +65,7 @@ struct RunResult {
   RunInfo info;
   Summary summary;
   NoiseBands noise;
+  std::map<std::string, std::int64_t> files;  // the bytes of those without a mark, by name
 };
 
 // What a million tokens cost at `tokens_per_s` of the run's throughput. NaN without a price.

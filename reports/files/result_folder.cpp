@@ -20,6 +20,7 @@
 #include "core/base/error.h"
 #include "core/base/file_writer.h"
 #include "core/base/files.h"
+#include "core/base/json.h"
 #include "core/scenario/scenario.h"
 #include "reports/files/result_files.h"
 #include "reports/files/result_names.h"
@@ -60,32 +61,38 @@ std::vector<fs::directory_entry> sorted_entries(const fs::path& folder) {
   return entries;
 }
 
+// Whether the file carries the mark of a result, or belongs to a marked file beside it.
+bool is_file_of_result(const fs::directory_entry& entry) {
+  const std::string name = entry.path().filename().string();
+  if (entry.is_symlink() || !entry.is_regular_file()) return false;
+  const auto beside = [&entry](std::string_view marked) {
+    return (entry.path().parent_path() / marked).string();
+  };
+  if (is_companion_name(name)) {
+    const std::string result = beside(kResultFile);
+    if (!is_marked_file(result)) return false;
+    const std::optional<Json> json = Json::try_parse(read_file(result).value_or(""));
+    return json && is_listed_file(*json, entry.path().string());
+  }
+  if (name == kBestFile || name == kTrialsFile) return is_marked_file(beside(kTuneFile));
+  const bool is_known = is_result_file_name(name) || name == kServedTraceFile;
+  return is_known && is_marked_file(entry.path().string());
+}
+
 // Whether it is a variant's subfolder: a marked result.json and only files that belong to it. A
 // folder with a summary.json is a separate result.
 bool is_variant_folder(const fs::path& folder) {
   const std::vector<fs::directory_entry> entries = sorted_entries(folder);
-  const bool has_foreign = std::any_of(entries.begin(), entries.end(), [](const auto& entry) {
-    return !entry.is_regular_file() || entry.is_symlink() ||
-           entry.path().filename() == kSummaryFile ||
-           !is_result_file_name(entry.path().filename().string());
-  });
-  return !has_foreign && is_marked_file((folder / kResultFile).string());
+  return is_marked_file((folder / kResultFile).string()) &&
+         std::all_of(entries.begin(), entries.end(), [](const auto& entry) {
+           return is_file_of_result(entry) && entry.path().filename() != kSummaryFile;
+         });
 }
 
 // Whether a run of Metronome can have created the entry in its result folder.
 bool is_of_result(const fs::directory_entry& entry) {
   if (entry.is_symlink()) return false;
-  if (entry.is_directory()) return is_variant_folder(entry.path());
-  const std::string name = entry.path().filename().string();
-  const bool is_known = is_result_file_name(name) || name == kServedTraceFile;
-  if (!entry.is_regular_file() || !is_known) return false;
-  // JSON Lines have no mark of their own; they belong to the result beside them.
-  const bool has_mark = name == kResultFile || name == kSummaryFile || name == kReportFile ||
-                        name == kTuneFile || name == kServedTraceFile;
-  const bool is_tuned = name == kBestFile || name == kTrialsFile;
-  const std::string_view marked = is_tuned ? kTuneFile : kResultFile;
-  const fs::path path = has_mark ? entry.path() : entry.path().parent_path() / marked;
-  return is_marked_file(path.string());
+  return entry.is_directory() ? is_variant_folder(entry.path()) : is_file_of_result(entry);
 }
 
 // Removes the temporary folders of killed runs. Their name is `stem` plus a process id, which is
@@ -119,6 +126,18 @@ bool is_marked_file(const std::string& path) {
   if (!fs::is_regular_file(fs::symlink_status(path, ignored))) return false;
   const std::string mark = '"' + std::string(kResultSchemaKey) + '"';
   return read_file(path).value_or("").find(mark) != std::string::npos;
+}
+
+bool is_listed_file(const Json& result, const std::string& path) {
+  std::error_code error;
+  if (!fs::is_regular_file(fs::symlink_status(path, error))) return false;
+  if (!result.is_object() || !result.contains("files")) return true;
+  const Json& files = result["files"];
+  const std::string name = fs::path(path).filename().string();
+  if (!files.is_object() || !files.contains(name)) return false;
+  const Json& num_bytes = files[name];
+  return num_bytes.is_number_integer() &&
+         fs::file_size(path, error) == num_bytes.get<std::uint64_t>() && !error;
 }
 
 bool is_earlier_result(const std::string& folder) {
@@ -187,10 +206,10 @@ void ResultFolder::check_replaceable() {
   const std::vector<fs::directory_entry> entries = sorted_entries(target_);
   for (const fs::directory_entry& entry : entries) {
     if (is_of_result(entry)) continue;
-    throw ConfigError(
-        target_ + ": contains '" + entry.path().filename().string() +
-        "', which is not part of an earlier result; name a folder that does not exist, "
-        "is empty, or contains only an earlier result");
+    throw ConfigError(target_ + ": contains '" + entry.path().filename().string() +
+                      "', which is not part of an earlier result, or was changed since; name a "
+                      "folder that does not exist, "
+                      "is empty, or contains only an earlier result");
   }
   replaces_result_ = !entries.empty();
 }

@@ -9,11 +9,17 @@
 
 namespace metronome {
 
+class Json;
+
 // The recorded requests of a server, beside its results. Every line carries the mark.
 constexpr std::string_view kServedTraceFile = "trace.jsonl";
 
 // Whether the path is a file that carries Metronome's mark. False for a link.
 bool is_marked_file(const std::string& path);
+
+// Whether a file without a mark is as `result`, the result.json beside it, lists it under `files`:
+// a regular file with as many bytes. A result.json of a version without the list accepts any.
+bool is_listed_file(const Json& result, const std::string& path);
 
 // Whether a folder contains only an earlier result of Metronome, without a subfolder: what a run
 // may replace. False for a link. Throws std::runtime_error if the folder cannot be read.

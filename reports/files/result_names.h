@@ -18,11 +18,14 @@ constexpr std::string_view kVllmFile = "vllm.json";  // of `metronome bench-serv
 constexpr std::string_view kTuneFile = "tune.json";
 constexpr std::string_view kBestFile = "best.yaml";
 constexpr std::string_view kTrialsFile = "trials.jsonl";
+// Those without a mark of their own. result.json has their sizes.
+constexpr bool is_companion_name(std::string_view name) {
+  return name == kRequestsFile || name == kStepsFile || name == kOutputsFile ||
+         name == kTraceFile || name == kVllmFile;
+}
 constexpr bool is_result_file_name(std::string_view name) {
-  return name == kResultFile || name == kRequestsFile || name == kStepsFile ||
-         name == kOutputsFile || name == kTraceFile || name == kSummaryFile ||
-         name == kReportFile || name == kVllmFile || name == kTuneFile || name == kBestFile ||
-         name == kTrialsFile;
+  return is_companion_name(name) || name == kResultFile || name == kSummaryFile ||
+         name == kReportFile || name == kTuneFile || name == kBestFile || name == kTrialsFile;
 }
 
 }  // namespace metronome

@@ -115,10 +115,22 @@ DraftCounts read_drafts(const JsonPlace& result) {
   return drafts;
 }
 
+// Of folders that were written before result.json had them: none.
+std::map<std::string, std::int64_t> read_files(const JsonPlace& result) {
+  std::map<std::string, std::int64_t> files;
+  if (!result.has("files")) return files;
+  const JsonPlace sizes = result.at("files");
+  for (const auto& [name, ignored] : sizes.json().items()) {
+    files[name] = sizes.at(name).integer(0, kNever - 1);
+  }
+  return files;
+}
+
 // The part of a run that result.json alone has.
 struct ResultHead {
   RunInfo info;
   NoiseBands noise;
+  std::map<std::string, std::int64_t> files;
   DraftCounts drafts;
 };
 
@@ -126,7 +138,7 @@ ResultHead read_head(const std::string& folder) {
   const std::string path = folder + "/" + std::string(kResultFile);
   const Json json = read_json_file(path, "a folder that metronome wrote");
   const JsonPlace result(path, json);
-  return {read_info(result), read_noise(result), read_drafts(result)};
+  return {read_info(result), read_noise(result), read_files(result), read_drafts(result)};
 }
 
 EndReason read_reason(const JsonPlace& place) {
@@ -370,6 +382,7 @@ StoredRun read_result(const std::string& folder) {
   ResultHead head = read_head(folder);
   run.result.info = std::move(head.info);
   run.result.noise = std::move(head.noise);
+  run.result.files = std::move(head.files);
   const bool is_watched = run.result.info.backend == kHttpBackend;
   run.record =
       is_watched ? read_client_record(folder) : read_record(folder, std::move(head.drafts));

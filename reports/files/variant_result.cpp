@@ -112,12 +112,11 @@ RunInfo scenario_info(const Scenario& scenario, const Workload& workload) {
   return info;
 }
 
-std::vector<std::string> write_variant(const VariantOutcome& outcome, const ResultsConfig& wanted,
+std::vector<std::string> write_variant(VariantOutcome& outcome, const ResultsConfig& wanted,
                                        ResultFolder& folder, const std::string& subfolder,
                                        std::int64_t max_unasked_bytes) {
   const std::string prefix = subfolder.empty() ? "" : subfolder + "/";
   if (!subfolder.empty()) folder.make_subfolder(subfolder);
-  folder.write(prefix + "result.json", result_json(outcome.result));
   std::vector<std::string> left_out;
   const auto write = [&](std::string_view name, std::optional<bool> is_wanted, const char* key,
                          const auto& fill) {
@@ -136,6 +135,13 @@ std::vector<std::string> write_variant(const VariantOutcome& outcome, const Resu
     write(kOutputsFile, true, "results.outputs",
           [&](FileWriter& file) { write_outputs_jsonl(outcome.outputs, file); });
   }
+  outcome.result.files.clear();
+  for (const auto& entry : std::filesystem::directory_iterator(folder.path(subfolder))) {
+    const std::string name = entry.path().filename().string();
+    if (!is_companion_name(name)) continue;
+    outcome.result.files[name] = static_cast<std::int64_t>(entry.file_size());
+  }
+  folder.write(prefix + std::string(kResultFile), result_json(outcome.result));
   return left_out;
 }
 

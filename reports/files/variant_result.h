@@ -38,8 +38,9 @@ constexpr std::int64_t kMaxUnaskedBytes = 64'000'000;
 
 // Writes the files of a run into `subfolder` of `folder` (empty: into the folder itself). Leaves
 // out files that `wanted` does not ask for and that are larger than this; returns them, each with
-// the key that asks for it: "steps.jsonl (results.steps)".
-std::vector<std::string> write_variant(const VariantOutcome& outcome, const ResultsConfig& wanted,
+// the key that asks for it: "steps.jsonl (results.steps)". Sets outcome.result.files, vllm.json
+// with them if it has been written.
+std::vector<std::string> write_variant(VariantOutcome& outcome, const ResultsConfig& wanted,
                                        ResultFolder& folder, const std::string& subfolder,
                                        std::int64_t max_unasked_bytes = INT64_MAX);
 

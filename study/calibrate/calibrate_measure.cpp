@@ -270,11 +270,10 @@ void calibrate_by_measuring(Backend& backend, const MeasureOptions& options) {
                    grouped_text(sizes.max_context) + ", " + grouped_text(sizes.kv_tokens) +
                    " tokens of KV, " + std::to_string(scenario.engine.async_depth) + " in flight");
   const StepScript script = make_step_script(sizes, kNumRounds, options.seed);
-  const Measurement steps =
-      measure(backend, {scenario, std::move(run), nullptr}, script, budget, true);
+  Measurement steps = measure(backend, {scenario, std::move(run), nullptr}, script, budget, true);
   say("rounds", rounds_text(steps, script));
   const TimeNs now = steps.outcome.record.steps.back().finished_at;
-  const std::optional<Measurement> gaps = measure_gaps(backend, scenario, sizes, budget, now);
+  std::optional<Measurement> gaps = measure_gaps(backend, scenario, sizes, budget, now);
   std::vector<RunResult> results = {steps.outcome.result};
   write_variant(steps.outcome, scenario.results, folder, kStepRun);
   if (gaps) {

@@ -103,6 +103,11 @@ SweepFolder::State SweepFolder::state_of(const SweepRun& run) const {
   const Json result = Json::try_parse(text.value_or("")).value_or(Json());
   if (!result.is_object()) return State::Damaged;
   if (!has_own_content_id(*text) && is_result_of(result, run)) return State::Damaged;
+  if (result.contains("files")) {
+    for (const auto& [name, ignored] : result["files"].items()) {
+      if (!is_listed_file(result, folder + "/" + name)) return State::Damaged;
+    }
+  }
   // Only backends that compute tokens write outputs.
   const bool has_computed = result.contains("output_digest") && result["output_digest"].is_string();
   if (wanted.outputs && has_computed && !has(kOutputsFile)) return State::Damaged;

@@ -330,9 +330,17 @@ Loaded run_scenario(const ServeOptions& options, const Target& target, const Sce
   return loaded;
 }
 
-void write_files(const Loaded& loaded, const Scenario& scenario, const ServeOptions& options,
+void write_files(Loaded& loaded, const Scenario& scenario, const ServeOptions& options,
                  const std::string& summary, ResultFolder& folder) {
-  const VariantOutcome& outcome = loaded.outcome;
+  VariantOutcome& outcome = loaded.outcome;
+  if (options.wants_detail) {
+    JsonText flat;
+    flat.begin_object();
+    append_flat_fields(outcome.result, flat);
+    flat.end_object();
+    folder.write(kVllmFile,
+                 vllm_detailed_json(std::string(flat.view()), outcome.record, loaded.load));
+  }
   ResultsConfig wanted = scenario.results;
   wanted.steps = wanted.trace = wanted.outputs = false;  // a client sees none of them
   write_variant(outcome, wanted, folder, {});
@@ -341,14 +349,6 @@ void write_files(const Loaded& loaded, const Scenario& scenario, const ServeOpti
     report.add(outcome.result.info, result_json(outcome.result),
                [&]() -> const RunRecord& { return outcome.record; });
     folder.write(kReportFile, report.html());
-  }
-  if (options.wants_detail) {
-    JsonText flat;
-    flat.begin_object();
-    append_flat_fields(outcome.result, flat);
-    flat.end_object();
-    folder.write(kVllmFile,
-                 vllm_detailed_json(std::string(flat.view()), outcome.record, loaded.load));
   }
   folder.write(kSummaryFile, summary);
 }
@@ -383,8 +383,8 @@ int bench_serve_command(const Arguments& arguments) {
   throw_if_output_failed();
   warn_of_file_limit(workload, options);
 
-  const Loaded loaded = run_scenario(options, target, scenario, workload, model,
-                                     info_of(options, target, file, scenario, workload, model));
+  Loaded loaded = run_scenario(options, target, scenario, workload, model,
+                               info_of(options, target, file, scenario, workload, model));
   for (const std::string& warning : loaded.outcome.warnings) {
     std::cerr << "warning: " << scenario.name << ": " << warning << '\n';
   }

@@ -48,7 +48,7 @@ struct EarlierResult {
 };
 
 std::string refusal_of(const std::string& entry) {
-  return "contains '" + entry + "', which is not part of an earlier result; ";
+  return "contains '" + entry + "', which is not part of an earlier result, or was changed since; ";
 }
 
 }  // namespace
@@ -111,6 +111,19 @@ TEST_CASE("an earlier result alone may be replaced", "[reports][folder]") {
   INFO(earlier.refusal());
   CHECK(contains(earlier.refusal(), refusal_of(foreign)));
   for (const auto& [name, content] : before) CHECK(folder_content(earlier.target)[name] == content);
+}
+
+TEST_CASE("lines belong to a result as it lists them", "[reports][folder]") {
+  const EarlierResult earlier;
+  earlier.write("c/result.json", R"({"metronome_schema": 1, "files": {"requests.jsonl": 3}})");
+  earlier.write("c/requests.jsonl", "{}\n");
+  REQUIRE(earlier.refusal().empty());
+  SECTION("of another size") { earlier.write("c/requests.jsonl", "{\"mine\": 1}\n"); }
+  SECTION("not in the list") { earlier.write("c/steps.jsonl", "{}\n"); }
+  SECTION("not in a list that cannot be read") {
+    earlier.write("c/result.json", R"({"metronome_schema": 1, "files": {"requests.jsonl": "3"}})");
+  }
+  CHECK(contains(earlier.refusal(), refusal_of("c")));
 }
 
 TEST_CASE("a result folder knows whether it replaces a result", "[reports][folder]") {

@@ -3,8 +3,10 @@
 #include <string>
 #include <vector>
 
+#include "core/base/json.h"
 #include "reports/files/variant_result.h"
 #include "tests/catch.h"
+#include "tests/command_line.h"
 #include "tests/scratch_folder.h"
 
 namespace metronome::testing {
@@ -20,6 +22,14 @@ TEST_CASE("large files are left out unless they are asked for", "[reports][resul
     ResultFolder folder(scratch.path() + "/out");
     CHECK(write_variant(outcome, wanted, folder, "", 4000) == expected);
     const auto has = [&folder](const char* name) { return fs::exists(folder.path(name)); };
+    const Json result = Json::parse(read_text_file(folder.path("result.json")));
+    const Json listed = result.value("files", Json::object());
+    for (const char* name : {"requests.jsonl", "steps.jsonl"}) {
+      INFO(name);
+      REQUIRE(listed.contains(name) == has(name));
+      if (has(name))
+        CHECK(listed.at(name).get<std::uintmax_t>() == fs::file_size(folder.path(name)));
+    }
     return std::vector<bool>{has("result.json"), has("requests.jsonl"), has("steps.jsonl")};
   };
   const std::vector<std::string> requests = {"requests.jsonl (results.requests)"};

@@ -140,6 +140,15 @@ TEST_CASE("a damaged result is run again, another's is refused", "[sweep]") {
     REQUIRE(fs::remove(place.out + "/" + id + "/" + name));
     CHECK(contains(place.sweep(detailed).out, "1 run done now, 2 before"));
     CHECK(fs::exists(place.out + "/" + id + "/" + name));
+    // One that was edited is run again, and kept.
+    const std::string path = "/" + std::string(name);
+    const std::string folder = place.out + "/" + id;
+    const std::string lines = read_text_file(folder + path);
+    std::ofstream(folder + path, std::ios::binary) << lines << "{}\n";
+    CHECK(contains(place.sweep(detailed).out, "1 run done now, 2 before"));
+    CHECK(read_text_file(folder + path) == lines);
+    CHECK(read_text_file(folder + ".damaged" + path) == lines + "{}\n");
+    fs::remove_all(folder + ".damaged");
   }
   fs::remove(first);
   fs::copy(second, first);
