@@ -14,8 +14,11 @@ void OutputLog::on_step(const StepRecord& step, std::span<const ScheduledChunk> 
     if (outputs_.size() <= index(chunk.request)) outputs_.resize(index(chunk.request) + 1);
     Output& output = outputs_[index(chunk.request)];
     output.token_ids.push_back(result.sampled_tokens[i]);
+    num_token_bytes_ += sizeof(TokenId);
     if (!result.logprobs.empty() && !result.logprobs[i].empty()) {
-      output.logprobs.push_back(result.logprobs[i]);
+      const std::vector<TokenLogprob>& logprobs = result.logprobs[i];
+      output.logprobs.push_back(logprobs);
+      num_token_bytes_ += sizeof(logprobs) + logprobs.size() * sizeof(TokenLogprob);
     }
   });
 }

@@ -28,9 +28,13 @@ class OutputLog final : public EventSink {
   // digits; empty when no step gave tokens.
   std::string digest() const;
 
+  // Bytes of memory of what was recorded.
+  std::size_t num_bytes() const { return outputs_.size() * sizeof(Output) + num_token_bytes_; }
+
  private:
   std::vector<Output> outputs_;
   bool has_tokens_ = false;
+  std::size_t num_token_bytes_ = 0;
 };
 
 }  // namespace metronome

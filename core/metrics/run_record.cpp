@@ -355,6 +355,13 @@ void RunRecorder::gather_counts(RunRecord& record) const {
   }
 }
 
+std::size_t RunRecorder::num_bytes() const {
+  return steps_.num_bytes() + prefills_.size() * sizeof(PrefillChunk) +
+         requests_.size() * (sizeof(RequestRecord) + sizeof(OpenRun)) +
+         closed_runs_.size() * sizeof(ClosedRun) + preemptions_.size() * sizeof(PreemptionRecord) +
+         receivers_.size() * (sizeof(RequestId) + sizeof(std::uint8_t));
+}
+
 RunRecord RunRecorder::finish() {
   RunRecord record;
   for (const RequestId id : std::exchange(members_, {})) {

@@ -160,6 +160,9 @@ class RunRecorder final : public EventSink {
   // mentioned has num_prompt_tokens 0.
   RunRecord finish();
 
+  // Bytes of memory of what was recorded.
+  std::size_t num_bytes() const;
+
  private:
   // A request's current run. It is separate from RequestRecord so that a batch's runs fit the
   // innermost cache.

@@ -61,11 +61,15 @@ struct RunInfo {
   std::string client_json;
 };
 
+// The bytes of each file beside result.json that has no mark, by name. Absent: not written yet, or
+// by a version without this list.
+using FileSizes = std::optional<std::map<std::string, std::int64_t>>;
+
 struct RunResult {
   RunInfo info;
   Summary summary;
   NoiseBands noise;
-  std::map<std::string, std::int64_t> files;  // the bytes of those without a mark, by name
+  FileSizes files;
 };
 
 // What a million tokens cost at `tokens_per_s` of the run's throughput. NaN without a price.

@@ -351,10 +351,10 @@ std::string result_json(const RunResult& result) {
     json.raw(result.info.config_json);
   }
   append_object("config_reasons", result.info.config_reasons_json);
-  if (!result.files.empty()) {
+  if (result.files) {
     json.key("files");
     json.begin_object();
-    for (const auto& [name, num_bytes] : result.files) json.field(name, num_bytes);
+    for (const auto& [name, num_bytes] : *result.files) json.field(name, num_bytes);
     json.end_object();
   }
   json.field(kContentIdKey, content_id_text(json.view()));

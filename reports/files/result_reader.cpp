@@ -115,10 +115,9 @@ DraftCounts read_drafts(const JsonPlace& result) {
   return drafts;
 }
 
-// Of folders that were written before result.json had them: none.
-std::map<std::string, std::int64_t> read_files(const JsonPlace& result) {
+FileSizes read_files(const JsonPlace& result) {
+  if (!result.has("files")) return std::nullopt;
   std::map<std::string, std::int64_t> files;
-  if (!result.has("files")) return files;
   const JsonPlace sizes = result.at("files");
   for (const auto& [name, ignored] : sizes.json().items()) {
     files[name] = sizes.at(name).integer(0, kNever - 1);
@@ -130,7 +129,7 @@ std::map<std::string, std::int64_t> read_files(const JsonPlace& result) {
 struct ResultHead {
   RunInfo info;
   NoiseBands noise;
-  std::map<std::string, std::int64_t> files;
+  FileSizes files;
   DraftCounts drafts;
 };
 

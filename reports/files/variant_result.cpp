@@ -135,11 +135,11 @@ std::vector<std::string> write_variant(VariantOutcome& outcome, const ResultsCon
     write(kOutputsFile, true, "results.outputs",
           [&](FileWriter& file) { write_outputs_jsonl(outcome.outputs, file); });
   }
-  outcome.result.files.clear();
+  std::map<std::string, std::int64_t>& files = outcome.result.files.emplace();
   for (const auto& entry : std::filesystem::directory_iterator(folder.path(subfolder))) {
     const std::string name = entry.path().filename().string();
     if (!is_companion_name(name)) continue;
-    outcome.result.files[name] = static_cast<std::int64_t>(entry.file_size());
+    files[name] = static_cast<std::int64_t>(entry.file_size());
   }
   folder.write(prefix + std::string(kResultFile), result_json(outcome.result));
   return left_out;

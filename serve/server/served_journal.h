@@ -30,6 +30,7 @@ class ServedJournal {
   // Writes a line, or counts one without a byte. Throws std::runtime_error with the path (no space
   // left, ...): then the file has the lines before, and no part of this one.
   Line append(std::string_view line);
+  std::int64_t num_bytes() const { return size_; }  // of all lines; for append()'s thread
   // How many lines a loss of power leaves whole. A thread of its own moves them to the disk.
   std::int64_t num_durable() const { return num_durable_; }
   // Called by that thread when more lines are durable. Set it before the first line.

@@ -12,11 +12,6 @@
 #include "reports/files/variant_result.h"
 
 namespace metronome {
-namespace {
-
-constexpr std::int64_t kOutputBytes = 16;  // of a computed token, without log probabilities
-
-}  // namespace
 
 ServedRecord::ServedRecord(const std::string& folder, const Backend& backend,
                            const PreparedVariant& variant, std::string date)
@@ -38,24 +33,21 @@ void ServedRecord::on_event(const Event& event, const Request& request) {
     METRONOME_CHECK(served_.size() == index(event.request),
                     "requests come in the order of their ids");
     served_.push_back({.arrival = request.arrival});
-    num_bytes_ += static_cast<std::int64_t>(sizeof(Served) + sizeof(RequestRecord));
   }
-  if (event.kind == EventKind::Ended) {
-    ServedJournal::Line& line = served_[index(event.request)].line;
-    line = write_line(event, request);
-    num_bytes_ += line.size;
-  }
+  if (event.kind != EventKind::Ended) return;
+  served_[index(event.request)].line = write_line(event, request);
+  count_bytes();
 }
 
-void ServedRecord::on_step(const StepRecord&, std::span<const ScheduledChunk> chunks,
+void ServedRecord::on_step(const StepRecord&, std::span<const ScheduledChunk>,
                            const RequestTable&) {
-  constexpr std::int64_t kStepBytes = 32;  // of StepHistory, and of the tokens' runs
-  std::int64_t num_bytes = kStepBytes;
-  for (const ScheduledChunk& chunk : chunks) {
-    if (chunk.kind == ChunkKind::Prefill) num_bytes += sizeof(PrefillChunk);
-    if (backend_.is_measured()) num_bytes += chunk.num_emitted * kOutputBytes;
-  }
-  num_bytes_ += num_bytes;
+  count_bytes();
+}
+
+void ServedRecord::count_bytes() {
+  num_bytes_ = journal_.num_bytes() +
+               static_cast<std::int64_t>(served_.size() * sizeof(Served) + recorder_.num_bytes() +
+                                         outputs_.num_bytes());
 }
 
 ServedJournal::Line ServedRecord::write_line(const Event& event, const Request& request) {

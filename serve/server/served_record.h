@@ -40,7 +40,7 @@ class ServedRecord final : private EventSink {
 
   ServedJournal& journal() { return journal_; }
 
-  // About what the record takes so far, in memory and in the journal. For any thread.
+  // What the record takes so far, in memory and in the journal. For any thread.
   std::int64_t num_bytes() const { return num_bytes_; }
 
  private:
@@ -52,6 +52,7 @@ class ServedRecord final : private EventSink {
   void on_event(const Event& event, const Request& request) override;
   void on_step(const StepRecord& step, std::span<const ScheduledChunk> chunks,
                const RequestTable& requests) override;
+  void count_bytes();
   ServedJournal::Line write_line(const Event& event, const Request& request);
   void write_images(const LiveRequest& request);
   void write_trace();

@@ -50,6 +50,25 @@ bool is_result_of(const Json& result, const SweepRun& run) {
          result.at("config") == Json::parse(run.scenario.to_json());
 }
 
+// Whether a run's folder has what the run writes, and what its result.json lists.
+bool has_all_files(const std::string& folder, const Json& result, const ResultsConfig& wanted) {
+  const auto has = [&folder](std::string_view name) {
+    return fs::exists(folder + "/" + std::string(name));
+  };
+  if (const Json* files = result.find("files")) {
+    for (const auto& [name, ignored] : files->items()) {
+      if (!is_companion_name(name) || !is_listed_file(result, folder + "/" + name)) return false;
+    }
+  }
+  // Only backends that compute tokens write outputs.
+  const Json* output_digest = result.find("output_digest");
+  const bool has_computed = output_digest != nullptr && output_digest->is_string();
+  return (!wanted.requests.value_or(true) || has(kRequestsFile)) &&
+         (!wanted.steps.value_or(true) || has(kStepsFile)) &&
+         (!wanted.trace.value_or(true) || has(kTraceFile)) &&
+         (!wanted.outputs || !has_computed || has(kOutputsFile));
+}
+
 }  // namespace
 
 bool is_run_id(std::string_view text) {
@@ -90,32 +109,18 @@ SweepFolder::State SweepFolder::state_of(const SweepRun& run) const {
     throw ConfigError(printable(folder) +
                       ": is a link; allowed: another --out, or remove the link");
   }
-  const auto has = [&folder](std::string_view name) {
-    return fs::exists(folder + "/" + std::string(name));
-  };
-  const ResultsConfig& wanted = run.scenario.results;
-  if ((wanted.requests.value_or(true) && !has(kRequestsFile)) ||
-      (wanted.steps.value_or(true) && !has(kStepsFile)) ||
-      (wanted.trace.value_or(true) && !has(kTraceFile))) {
-    return State::Damaged;
-  }
   const std::optional<std::string> text = read_file(folder + "/" + std::string(kResultFile));
   const Json result = Json::try_parse(text.value_or("")).value_or(Json());
   if (!result.is_object()) return State::Damaged;
-  if (!has_own_content_id(*text) && is_result_of(result, run)) return State::Damaged;
-  if (result.contains("files")) {
-    for (const auto& [name, ignored] : result["files"].items()) {
-      if (!is_listed_file(result, folder + "/" + name)) return State::Damaged;
-    }
+  if (!is_result_of(result, run)) {
+    throw ConfigError(
+        printable(folder) +
+        ": contains the result of another configuration, which does not match its name; allowed: "
+        "another --out, or remove the folder");
   }
-  // Only backends that compute tokens write outputs.
-  const bool has_computed = result.contains("output_digest") && result["output_digest"].is_string();
-  if (wanted.outputs && has_computed && !has(kOutputsFile)) return State::Damaged;
-  if (is_result_of(result, run)) return State::Done;
-  throw ConfigError(
-      printable(folder) +
-      ": contains the result of another configuration, which does not match its name; allowed: "
-      "another --out, or remove the folder");
+  return has_own_content_id(*text) && has_all_files(folder, result, run.scenario.results)
+             ? State::Done
+             : State::Damaged;
 }
 
 std::size_t SweepFolder::num_others(const SweepPlan& plan) const {

@@ -268,7 +268,7 @@ TEST_CASE("stop and end-of-text tokens end requests with steps in flight", "[gpu
   }
 }
 
-TEST_CASE("the simulator and the GPU are given the same steps", "[gpu][serving]") {
+TEST_CASE("the simulator and the GPU are given the same steps", "[gpu][serving][slow]") {
   GpuLab lab(Family::Llama);
   std::vector<LabPrompt> prompts;
   const std::vector<TokenId> shared = lab.ids(80, 33);

@@ -103,8 +103,8 @@ OptionList option_list(ServeOptions& options) {
        "record the served requests as they end, in DIR.served.jsonl; at the end write results as "
        "`metronome run` does, with the requests as trace.jsonl"},
       {"max-record-bytes N", &options.max_record_bytes,
-       "most bytes that the record of --out takes, in memory and in DIR.served.jsonl; then the "
-       "server ends as after a signal (default: 2147483648)"},
+       "when the record of --out has taken N bytes, in memory and in DIR.served.jsonl, the server "
+       "ends as after a signal (default: 2147483648)"},
       {"max-waiting N", &options.max_waiting,
        "most requests that wait for admission; others get HTTP 503 (default: 2048)"},
       {"max-connections N", &options.limits.max_connections,
@@ -331,6 +331,9 @@ int serve_command(const Arguments& arguments) {
   options.scenario = line->file();
   if (line->has("out") && options.out.empty()) {
     throw UsageError("--out: is empty; allowed: a folder for the results");
+  }
+  if (line->has("max-record-bytes") && options.out.empty()) {
+    throw UsageError("--max-record-bytes: there is no record; allowed: with --out");
   }
   check(options);
   options.limits.max_body_bytes = static_cast<std::size_t>(options.max_body_bytes);

@@ -31,7 +31,7 @@ def tokenizer_folder(scratch):
     return folder
 
 
-def profile(server, scratch, seed, certificate):
+def profile(server, scratch, seed, certificate, key):
     """Runs the generator; returns its request records and its aggregates."""
     out = scratch / "profile"
     command = [
@@ -41,8 +41,8 @@ def profile(server, scratch, seed, certificate):
         "--request-count", str(NUM_REQUESTS), "--request-rate", "40", "--isl", "100",
         "--osl", str(OUTPUT_TOKENS), "--extra-inputs", "ignore_eos:true",
         "--random-seed", str(seed), "--output-artifact-dir", out, "--ui", "none"]
-    if certificate:
-        command += ["--api-key", KEY]
+    if key:
+        command += ["--api-key", key]
     environment = {**os.environ, "HOME": str(scratch), "HF_HOME": str(scratch / "hub")}
     if certificate:
         environment["SSL_CERT_FILE"] = certificate.cert
@@ -96,17 +96,20 @@ def check(program, faults, options):
     seed = random.Random(options.seed).randrange(1 << 31)
     with tempfile.TemporaryDirectory(ignore_cleanup_errors=True) as scratch:
         for certificate in (None, serving.make_certificate(scratch)):
-            folder = pathlib.Path(scratch) / ("https" if certificate else "http")
-            folder.mkdir()
-            check_load(program, faults, seed, folder, certificate)
+            for key in (None, KEY):
+                name = ("https" if certificate else "http") + (", key" if key else "")
+                folder = pathlib.Path(scratch) / name
+                folder.mkdir()
+                faults.say(name)
+                check_load(program, faults, seed, folder, certificate, key)
 
 
-def check_load(program, faults, seed, scratch, certificate):
-    """With a certificate: by HTTPS and with a key."""
-    options = ["--api-key", KEY] if certificate else []
+def check_load(program, faults, seed, scratch, certificate, key):
+    """With a certificate: by HTTPS. With a key: the server asks for it."""
+    options = ["--api-key", key] if key else []
     with Server(program, SCENARIO, "--tokenizer", TOKENIZER, *options, variant="budget",
                 certificate=certificate) as server:
-        records, aggregates = profile(server, scratch, seed, certificate)
+        records, aggregates = profile(server, scratch, seed, certificate, key)
         metrics = server.metrics()
         check_records(faults, records)
         check_counts(faults, records, metrics)

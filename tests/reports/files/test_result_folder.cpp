@@ -119,6 +119,9 @@ TEST_CASE("lines belong to a result as it lists them", "[reports][folder]") {
   earlier.write("c/requests.jsonl", "{}\n");
   REQUIRE(earlier.refusal().empty());
   SECTION("of another size") { earlier.write("c/requests.jsonl", "{\"mine\": 1}\n"); }
+  SECTION("beside an empty list") {
+    earlier.write("c/result.json", R"({"metronome_schema": 1, "files": {}})");
+  }
   SECTION("not in the list") { earlier.write("c/steps.jsonl", "{}\n"); }
   SECTION("not in a list that cannot be read") {
     earlier.write("c/result.json", R"({"metronome_schema": 1, "files": {"requests.jsonl": "3"}})");

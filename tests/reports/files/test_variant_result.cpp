@@ -23,7 +23,8 @@ TEST_CASE("large files are left out unless they are asked for", "[reports][resul
     CHECK(write_variant(outcome, wanted, folder, "", 4000) == expected);
     const auto has = [&folder](const char* name) { return fs::exists(folder.path(name)); };
     const Json result = Json::parse(read_text_file(folder.path("result.json")));
-    const Json listed = result.value("files", Json::object());
+    const Json& listed = result.at("files");
+    CHECK(listed.is_object());
     for (const char* name : {"requests.jsonl", "steps.jsonl"}) {
       INFO(name);
       REQUIRE(listed.contains(name) == has(name));

@@ -86,6 +86,8 @@ TEST_CASE("served images are in the trace, and a run of it decides alike", "[ser
     }
     served.wait_for_ends(5);
   }
+  const std::size_t num_journal_bytes = read_file(out + ".served.jsonl").value().size();
+  CHECK(record.num_bytes() > static_cast<std::int64_t>(num_journal_bytes));
   record.write();
 
   const Scenario again = scenario_of(

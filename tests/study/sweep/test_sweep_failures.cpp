@@ -152,9 +152,21 @@ TEST_CASE("a damaged result is run again, another's is refused", "[sweep]") {
   }
   fs::remove(first);
   fs::copy(second, first);
-  const CommandResult result = place.sweep("--over seed=1,2,3");
-  CHECK(result.exit_code == 2);
-  CHECK(contains(result.err, folders[0] + ": contains the result of another configuration"));
+  const auto check_refused = [&](const std::string& options) {
+    const CommandResult result = place.sweep(options);
+    CHECK(result.exit_code == 2);
+    CHECK(contains(result.err, ": contains the result of another configuration"));
+  };
+  check_refused("--over seed=1,2,3");
+  // Whatever else is wrong with it.
+  const std::string id = place.out + "/" + place.summary()[1].at("point").string();
+  Json other = Json::parse(read_text_file(id + "/result.json"));
+  other["label"] = "another";
+  std::ofstream(id + "/result.json", std::ios::binary) << other.dump(2);
+  fs::remove(id + "/steps.jsonl");
+  fs::remove(first);
+  check_refused(detailed);
+  CHECK(fs::exists(id + "/requests.jsonl"));
 }
 
 TEST_CASE("a sweep follows no link out of its folder", "[sweep]") {
