@@ -12,6 +12,7 @@
 #include <charconv>
 #include <filesystem>
 #include <fstream>
+#include <optional>
 #include <sstream>
 #include <stdexcept>
 #include <system_error>
@@ -61,6 +62,15 @@ std::vector<fs::directory_entry> sorted_entries(const fs::path& folder) {
   return entries;
 }
 
+// The text of a file that carries Metronome's mark; nullopt for any other, and for a link.
+std::optional<std::string> marked_text(const std::string& path) {
+  std::error_code ignored;
+  if (!fs::is_regular_file(fs::symlink_status(path, ignored))) return std::nullopt;
+  const std::string mark = '"' + std::string(kResultSchemaKey) + '"';
+  std::optional<std::string> text = read_file(path);
+  return text && text->find(mark) != std::string::npos ? std::move(text) : std::nullopt;
+}
+
 // Whether the file carries the mark of a result, or belongs to a marked file beside it.
 bool is_file_of_result(const fs::directory_entry& entry) {
   const std::string name = entry.path().filename().string();
@@ -69,10 +79,9 @@ bool is_file_of_result(const fs::directory_entry& entry) {
     return (entry.path().parent_path() / marked).string();
   };
   if (is_companion_name(name)) {
-    const std::string result = beside(kResultFile);
-    if (!is_marked_file(result)) return false;
-    const std::optional<Json> json = Json::try_parse(read_file(result).value_or(""));
-    return json && is_listed_file(*json, entry.path().string());
+    const std::optional<Json> result =
+        Json::try_parse(marked_text(beside(kResultFile)).value_or(""));
+    return result && is_listed_file(*result, entry.path().string());
   }
   if (name == kBestFile || name == kTrialsFile) return is_marked_file(beside(kTuneFile));
   const bool is_known = is_result_file_name(name) || name == kServedTraceFile;
@@ -121,12 +130,7 @@ std::string machine_name() {
 
 }  // namespace
 
-bool is_marked_file(const std::string& path) {
-  std::error_code ignored;
-  if (!fs::is_regular_file(fs::symlink_status(path, ignored))) return false;
-  const std::string mark = '"' + std::string(kResultSchemaKey) + '"';
-  return read_file(path).value_or("").find(mark) != std::string::npos;
-}
+bool is_marked_file(const std::string& path) { return marked_text(path).has_value(); }
 
 bool is_listed_file(const Json& result, const std::string& path) {
   std::error_code error;
@@ -143,9 +147,7 @@ bool is_listed_file(const Json& result, const std::string& path) {
 bool is_earlier_result(const std::string& folder) {
   if (!fs::is_directory(fs::symlink_status(folder))) return false;
   const std::vector<fs::directory_entry> entries = sorted_entries(folder);
-  return std::all_of(entries.begin(), entries.end(), [](const fs::directory_entry& entry) {
-    return !entry.is_directory() && is_of_result(entry);
-  });
+  return std::all_of(entries.begin(), entries.end(), is_file_of_result);
 }
 
 void remove_temporary_folder(const std::string& path) {

@@ -40,7 +40,7 @@ class ServedRecord final : private EventSink {
 
   ServedJournal& journal() { return journal_; }
 
-  // What the record takes so far, in memory and in the journal. For any thread.
+  // The bytes of the record so far, in memory and in the journal. For any thread.
   std::int64_t num_bytes() const { return num_bytes_; }
 
  private:

@@ -152,21 +152,22 @@ TEST_CASE("a damaged result is run again, another's is refused", "[sweep]") {
   }
   fs::remove(first);
   fs::copy(second, first);
-  const auto check_refused = [&](const std::string& options) {
+  const auto check_refused = [&](const std::string& options, const std::string& id) {
     const CommandResult result = place.sweep(options);
     CHECK(result.exit_code == 2);
-    CHECK(contains(result.err, ": contains the result of another configuration"));
+    CHECK(contains(result.err, id + ": contains the result of another configuration"));
   };
-  check_refused("--over seed=1,2,3");
-  // Whatever else is wrong with it.
-  const std::string id = place.out + "/" + place.summary()[1].at("point").string();
-  Json other = Json::parse(read_text_file(id + "/result.json"));
+  check_refused("--over seed=1,2,3", folders[0]);
+  // A file that is missing as well does not change that.
+  const std::string id = place.summary()[1].at("point").string();
+  const std::string folder = place.out + "/" + id;
+  Json other = Json::parse(read_text_file(folder + "/result.json"));
   other["label"] = "another";
-  std::ofstream(id + "/result.json", std::ios::binary) << other.dump(2);
-  fs::remove(id + "/steps.jsonl");
+  std::ofstream(folder + "/result.json", std::ios::binary) << other.dump(2);
+  fs::remove(folder + "/steps.jsonl");
   fs::remove(first);
-  check_refused(detailed);
-  CHECK(fs::exists(id + "/requests.jsonl"));
+  check_refused(detailed, id);
+  CHECK(fs::exists(folder + "/requests.jsonl"));
 }
 
 TEST_CASE("a sweep follows no link out of its folder", "[sweep]") {
