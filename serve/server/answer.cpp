@@ -23,6 +23,11 @@ std::int64_t num_characters(std::string_view text) {
                        [](char byte) { return (static_cast<unsigned char>(byte) & 0xc0) != 0x80; });
 }
 
+// With the list that holds them.
+std::size_t bytes_of(const std::vector<TokenLogprob>& logprobs) {
+  return sizeof logprobs + logprobs.size() * sizeof(TokenLogprob);
+}
+
 bool is_chat(const ApiRequest& request) { return request.kind == ApiKind::Chat; }
 
 }  // namespace
@@ -50,6 +55,7 @@ bool Answer::on_token(std::int32_t index, TokenId id, const std::vector<TokenLog
   if (!logprobs.empty()) {
     choice.logprobs.resize(choice.tokens.size());
     choice.logprobs.back() = logprobs;
+    choice.logprob_bytes += bytes_of(logprobs);
   }
   ++choice.num_tokens;
   choice.num_cached_tokens = num_cached_tokens;
@@ -82,6 +88,14 @@ void Answer::end(Choice& choice, const char* reason) {
 std::int32_t Answer::num_completion_tokens() const {
   std::int32_t sum = 0;
   for (const Choice& choice : choices_) sum += choice.num_tokens;
+  return sum;
+}
+
+std::size_t Answer::num_unsent_bytes() const {
+  std::size_t sum = 0;
+  for (const Choice& choice : choices_) {
+    sum += choice.tokens.capacity() * sizeof(Token) + choice.text.capacity() + choice.logprob_bytes;
+  }
   return sum;
 }
 
@@ -208,10 +222,15 @@ void Answer::forget_written(Choice& choice) {
   const auto erase = [&choice](auto& list) {
     const std::size_t count = std::min(choice.next_token, list.size());
     list.erase(list.begin(), list.begin() + static_cast<std::ptrdiff_t>(count));
+    if (list.empty() && list.capacity() > kMaxKept) list.shrink_to_fit();
   };
+  for (std::size_t i = 0; i < std::min(choice.next_token, choice.logprobs.size()); ++i) {
+    choice.logprob_bytes -= bytes_of(choice.logprobs[i]);
+  }
   erase(choice.tokens);
   erase(choice.logprobs);
   choice.text.erase(0, choice.next_byte);
+  if (choice.text.empty() && choice.text.capacity() > kMaxKept) choice.text.shrink_to_fit();
   choice.next_token = choice.next_byte = 0;
 }
 

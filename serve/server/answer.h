@@ -50,6 +50,8 @@ class Answer {
     return choices_[static_cast<std::size_t>(choice)].finish_reason != nullptr;
   }
   std::int32_t num_completion_tokens() const;
+  // The memory of tokens that are not written yet, with what they were allocated.
+  std::size_t num_unsent_bytes() const;
 
  private:
   // A token, without what it has only while it is written. A slow reader may leave many.
@@ -75,6 +77,7 @@ class Answer {
     std::vector<Token> tokens;
     std::string text;
     std::vector<std::vector<TokenLogprob>> logprobs;  // of the tokens; empty: nobody asked
+    std::size_t logprob_bytes = 0;                    // of these
     std::size_t next_token = 0, next_byte = 0;        // the first that are not written
     std::int32_t num_tokens = 0;
     std::int32_t num_cached_tokens = 0;

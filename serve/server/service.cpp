@@ -351,7 +351,8 @@ void Service::abort_rest(std::uint64_t number) {
 
 void Service::finish(std::uint64_t number) {
   const auto found = running_.find(number);
-  const Running& running = *found->second;
+  Running& running = *found->second;
+  count_unsent(running, 0);
   const auto load = loads_.find(running.client->address());
   load->second.num_answers -= std::ssize(running.parts);
   load->second.num_tokens -= running.num_prompt_tokens;
@@ -419,6 +420,37 @@ void Service::handle_events() {
   }
   for (const std::uint64_t number : dirty_) write_news(number);
   dirty_.clear();
+  limit_unsent();
+}
+
+void Service::count_unsent(Running& running, std::size_t num_bytes) {
+  const std::size_t before = std::exchange(running.num_unsent_bytes, num_bytes);
+  for (std::size_t* sum :
+       {&num_unsent_bytes_, &loads_.at(running.client->address()).num_unsent_bytes}) {
+    *sum = *sum - before + num_bytes;
+  }
+}
+
+// Whoever holds most ends first.
+void Service::limit_unsent() {
+  const std::size_t clients_limit = options_.max_unsent_bytes / 2;
+  while (num_unsent_bytes_ > clients_limit) {
+    const auto most = std::max_element(loads_.begin(), loads_.end(), [](auto& a, auto& b) {
+      return a.second.num_unsent_bytes < b.second.num_unsent_bytes;
+    });
+    const bool is_too_much = most->second.num_unsent_bytes > clients_limit ||
+                             num_unsent_bytes_ > options_.max_unsent_bytes;
+    if (!is_too_much) return;
+    std::pair<std::size_t, std::uint64_t> largest;
+    for (const auto& [number, running] : running_) {
+      if (running->client->address() != most->first) continue;
+      largest = std::max(largest, {running->num_unsent_bytes, number});
+    }
+    ++metrics_.num_clients_cut;
+    fail_one(largest.second, 429,
+             "answers that this client has not read hold too many bytes, of which it may have " +
+                 std::to_string(clients_limit) + "; the largest of them ends");
+  }
 }
 
 void Service::take_event(const LiveEvent& event, WallTime now) {
@@ -514,6 +546,7 @@ void Service::write_news(std::uint64_t number) {
   if (found == running_.end()) return;  // the request failed
   Running& running = *found->second;
   running.is_dirty = false;
+  count_unsent(running, running.answer.num_unsent_bytes());
   if (!running.answer.request().is_stream) {
     if (!is_complete(running)) return;
     const std::shared_ptr<Client> client = running.client;
@@ -530,6 +563,7 @@ void Service::write_news(std::uint64_t number) {
   running.answer.write_events(bytes_, client->room());
   const bool is_done = running.answer.is_closed();
   const bool has_more = !is_done && running.answer.has_events();
+  count_unsent(running, running.answer.num_unsent_bytes());
   client->write(bytes_);
   if (is_done) {
     client->end_stream();

@@ -57,6 +57,9 @@ struct ServiceOptions {
   std::int64_t max_client_requests = 1024;  // most answers that a client may ask for at once
   // Most prompt tokens of these. One request may have more.
   std::int64_t max_client_tokens = 16 << 20;
+  // Most bytes of tokens that answers have not sent yet, as nobody reads them or as the answer is
+  // sent whole. A client has half of it. Beyond that, its largest answer ends.
+  std::size_t max_unsent_bytes = std::size_t{256} << 20;
   // How many ends of requests, in the order of the engine, are safely recorded. No answer is
   // completed before its end is. Empty: nothing is recorded.
   std::function<std::int64_t()> num_recorded = {};
@@ -112,6 +115,7 @@ class Service {
     WallTime arrived;
     std::vector<Part> parts;
     std::int64_t num_prompt_tokens = 0;
+    std::size_t num_unsent_bytes = 0;
     bool has_begun = false;          // the header of the stream was written
     bool is_dirty = false;           // has unsent data for the client
     std::size_t num_ended = 0;       // parts that the engine has ended, and that are recorded
@@ -153,6 +157,8 @@ class Service {
   void take_token(Running& running, std::int32_t choice, const LiveEvent& event, WallTime now);
   void count_end(const Running& running, std::int32_t choice, EndReason reason, WallTime now);
   void write_news(std::uint64_t number);
+  void count_unsent(Running& running, std::size_t num_bytes);
+  void limit_unsent();
   void finish(std::uint64_t number);
   void fail_one(std::uint64_t number, int status, const std::string& message);
   void abort_rest(std::uint64_t number);
@@ -177,8 +183,10 @@ class Service {
   struct ClientLoad {
     std::int64_t num_answers = 0;  // that run
     std::int64_t num_tokens = 0;   // of their prompts, each counted once
+    std::size_t num_unsent_bytes = 0;
   };
   std::unordered_map<std::string, ClientLoad> loads_;  // by the client's address
+  std::size_t num_unsent_bytes_ = 0;                   // of all clients
   std::uint64_t next_number_ = 0;
   bool is_draining_ = false;
   std::string failure_;

@@ -39,6 +39,7 @@ struct ServeOptions {
   std::int64_t max_held_bytes = 0;  // 0: by default
   std::int64_t max_client_requests = 1024;
   std::int64_t max_client_tokens = 16 << 20;
+  std::int64_t max_unsent_bytes = 256 << 20;
   HttpLimits limits;
   AccessRules access;
   std::string allowed_hosts, allowed_origins;
@@ -123,6 +124,9 @@ OptionList option_list(ServeOptions& options) {
       {"max-unread-bytes N", &options.max_unread_bytes,
        "most bytes of a stream that wait for a slow reader; its other tokens wait before they "
        "are written (default: 65536)"},
+      {"max-unsent-bytes N", &options.max_unsent_bytes,
+       "most bytes of tokens that answers have not sent yet; one address has half of it, and "
+       "beyond that the largest of its answers ends (default: 268435456)"},
       {"drain-seconds S", &options.drain_s,
        "time limit of running requests after a signal (default: 30)"},
       {"quiet,q", &options.is_quiet, "print only errors"},
@@ -158,6 +162,7 @@ void check(const ServeOptions& options) {
   check_count("--max-body-bytes", options.max_body_bytes);
   if (options.max_held_bytes != 0) check_count("--max-held-bytes", options.max_held_bytes);
   check_count("--max-unread-bytes", options.max_unread_bytes);
+  check_count("--max-unsent-bytes", options.max_unsent_bytes);
   if (!(options.drain_s >= 0 && options.drain_s <= 1e6)) {
     throw UsageError("--drain-seconds: is out of range; allowed: 0 to 1000000");
   }
@@ -281,6 +286,7 @@ int serve(const ServeOptions& options) {
       {.version = METRONOME_VERSION,
        .max_client_requests = options.max_client_requests,
        .max_client_tokens = options.max_client_tokens,
+       .max_unsent_bytes = static_cast<std::size_t>(options.max_unsent_bytes),
        .num_recorded = num_recorded},
       [&](Work work) { server.post_background(std::move(work)); },
       [&](Service::Task task) { server.post(std::move(task)); });

@@ -387,6 +387,34 @@ def check_readers(program, faults):
             server.expect_rest(faults, f"readers at speed {speed}")
 
 
+def check_unread_tokens(program, faults):
+    """A client with many streams that it does not read loses the largest; nobody else loses one."""
+    most = 8 * MIB
+    fields = {"prompt": "x", "max_tokens": 30000, "ignore_eos": True, "stream": True}
+    with Server(program, SCENARIO, "--max-unsent-bytes", 2 * most, variant="budget",
+                speed=1000) as server:
+        alone = peak_bytes(server)
+        deaf = [connect(server.port) for _ in range(16)]
+        for connection in deaf:
+            connection.sendall(request_bytes("/v1/completions", {**fields, "n": 16}))
+        with server.connect(timeout_s=60) as connection:
+            connection.sendall(request_bytes("/v1/completions", fields))
+            events = serving.events_of(Reader(connection).response()[2])
+        faults.equal(len(events), 30000, "tokens of the one who reads")
+        deadline = time.monotonic() + 60
+        while server.metrics()["metronome:clients_cut_total"] < 8 and time.monotonic() < deadline:
+            time.sleep(0.05)
+        num_cut = int(server.metrics()["metronome:clients_cut_total"])
+        faults.expect(num_cut >= 8, f"only {num_cut} of 16 unread answers were ended")
+        added = peak_bytes(server) - alone
+        faults.expect(added < 64 * MIB, f"unread tokens take {added / MIB:.0f} MiB")
+        for connection in deaf:
+            connection.close()
+        faults.say(f"256 streams that nobody reads, where a client may have {most / MIB:.0f} MiB: "
+                   f"{added / MIB:.0f} MiB, {num_cut} of 16 answers ended; a reader got all")
+        server.expect_rest(faults, "unread tokens", timeout_s=30)
+
+
 # ---- a server that is killed ----
 
 
@@ -484,6 +512,7 @@ def check(program, faults, options):
     if not options.attack:
         check_refusals(program, faults)
         check_readers(program, faults)
+        check_unread_tokens(program, faults)
         check_killed(program, faults, random.Random(options.seed))
         check_full_record(program, faults, random.Random(options.seed))
         check_few_files(program, faults)

@@ -12,25 +12,34 @@ namespace {
 // So slow that no answer of some tokens ends while a test looks, however slow the machine.
 constexpr double kSlow = 0.01;
 
+struct DeskOptions {
+  std::int64_t max_waiting = 100;
+  double speed = 1000;
+  bool is_recorded = false;
+  std::int64_t max_client_requests = 1024;
+  std::int64_t max_client_tokens = 1 << 20;
+  std::size_t max_unsent_bytes = 1 << 20;
+};
+
 // A service whose tasks run when the test says so.
 class Desk {
  public:
-  explicit Desk(const std::string& scheduler = "policy: vllm, max_num_batched_tokens: 128",
-                std::int64_t max_waiting = 100, double speed = 1000,
-                std::int64_t max_client_requests = 1024, bool is_recorded = false,
-                std::int64_t max_client_tokens = 1 << 20)
-      : simulation_(simulation(scheduler)),
+  explicit Desk(const DeskOptions& options = {})
+      : simulation_(served_simulation("engine: {max_num_seqs: 4, max_model_len: 256}\n"
+                                      "kv_cache: {num_blocks: 64}\n"
+                                      "scheduler: {policy: vllm, max_num_batched_tokens: 128}\n")),
         model_(byte_model()),
-        clock_(speed),
+        clock_(options.speed),
         text_(*model_.tokenizer),
-        engine_(simulation_, clock_, text_, max_waiting, [] {}),
+        engine_(simulation_, clock_, text_, options.max_waiting, [] {}),
         service(
             model_, engine_, clock_, simulation_.setup.kv_cache,
             {.version = "9.9",
-             .max_client_requests = max_client_requests,
-             .max_client_tokens = max_client_tokens,
-             .num_recorded =
-                 is_recorded ? [this] { return num_recorded; } : std::function<std::int64_t()>()},
+             .max_client_requests = options.max_client_requests,
+             .max_client_tokens = options.max_client_tokens,
+             .max_unsent_bytes = options.max_unsent_bytes,
+             .num_recorded = options.is_recorded ? [this] { return num_recorded; }
+                                                 : std::function<std::int64_t()>()},
             [this](Work work) { add(std::move(work)); },
             [this](Service::Task task) { foreground.push_back(std::move(task)); }),
         thread_([this] { serve_until_stopped(engine_); }) {}
@@ -70,12 +79,6 @@ class Desk {
   }
 
  private:
-  static Simulation simulation(const std::string& scheduler) {
-    return served_simulation(
-        "engine: {max_num_seqs: 4, max_model_len: 256}\nkv_cache: {num_blocks: 64}\nscheduler: {" +
-        scheduler + "}\n");
-  }
-
   // Does short work at once, as if its thread were idle. Long work waits until the test says so.
   void add(Work work) {
     constexpr std::size_t kShort = 8192;
@@ -190,7 +193,7 @@ TEST_CASE("a stream waits for its reader, one event of each choice in turn", "[s
 }
 
 TEST_CASE("no answer ends before its end is recorded", "[serve]") {
-  Desk desk("policy: vllm, max_num_batched_tokens: 128", 100, 1000, 1024, true);
+  Desk desk({.is_recorded = true});
   const std::string fields = R"("seed": 5, "max_tokens": 20, "ignore_eos": true)";
   const auto body = desk.complete(fields);
   const auto stream = desk.complete(fields + R"(, "stream": true)");
@@ -217,7 +220,7 @@ TEST_CASE("no answer ends before its end is recorded", "[serve]") {
 }
 
 TEST_CASE("many requests at once each get their own answer", "[serve]") {
-  Desk desk("policy: vllm, max_num_batched_tokens: 128", 1000);
+  Desk desk({.max_waiting = 1000});
   std::vector<std::shared_ptr<FakeClient>> clients;
   const auto fields = [](int i) {
     return R"("seed": )" + std::to_string(i) + R"(, "stream": true, "n": )" +
@@ -245,7 +248,7 @@ TEST_CASE("many requests at once each get their own answer", "[serve]") {
 }
 
 TEST_CASE("a client that leaves frees what its request held", "[serve]") {
-  Desk desk("policy: vllm, max_num_batched_tokens: 128", 100, kSlow);
+  Desk desk({.speed = kSlow});
   const auto slow = desk.complete(R"("max_tokens": 200, "ignore_eos": true, "stream": true)");
   REQUIRE(desk.wait_until([&] { return slow->stream.size() > 400; }));
   CHECK(desk.metric("vllm:num_requests_running") == 1);
@@ -264,7 +267,7 @@ TEST_CASE("a client that leaves frees what its request held", "[serve]") {
 }
 
 TEST_CASE("a client may leave while it is written to", "[serve]") {
-  Desk desk("policy: vllm, max_num_batched_tokens: 128", 100, kSlow);
+  Desk desk({.speed = kSlow});
   const auto client = desk.complete(R"("max_tokens": 240, "ignore_eos": true, "stream": true)");
   client->on_flush = [&] {
     if (client->stream.size() > 1000) desk.service.leave(client.get());
@@ -275,7 +278,7 @@ TEST_CASE("a client may leave while it is written to", "[serve]") {
 }
 
 TEST_CASE("what cannot be queued is refused with 503", "[serve]") {
-  Desk desk("policy: vllm, max_num_batched_tokens: 128", 2, 1e-6);
+  Desk desk({.max_waiting = 2, .speed = 1e-6});
   std::vector<std::shared_ptr<FakeClient>> clients;
   for (int i = 0; i < 20; ++i) clients.push_back(desk.complete(R"("max_tokens": 5)"));
   int num_refused = 0;
@@ -300,7 +303,7 @@ TEST_CASE("a draining server ends what runs and takes nothing new", "[serve]") {
 }
 
 TEST_CASE("when the engine fails, everybody is told", "[serve]") {
-  Desk desk("policy: vllm, max_num_batched_tokens: 128", 100, kSlow);
+  Desk desk({.speed = kSlow});
   const auto stream = desk.complete(R"("max_tokens": 200, "ignore_eos": true, "stream": true)");
   const auto body = desk.complete(R"("max_tokens": 200, "ignore_eos": true)");
   REQUIRE(desk.wait_until([&] { return stream->stream.size() > 400; }));
@@ -382,7 +385,7 @@ TEST_CASE("the body of a client that leaves is forgotten before it is read", "[s
 }
 
 TEST_CASE("a client has so many answers at once, whatever others have", "[serve]") {
-  Desk desk("policy: vllm, max_num_batched_tokens: 128", 100, kSlow, 5);
+  Desk desk({.speed = kSlow, .max_client_requests = 5});
   const auto ask = [&](const std::string& from, int n) {
     auto client = std::make_shared<FakeClient>();
     client->from = from;
@@ -406,7 +409,7 @@ TEST_CASE("a client has so many answers at once, whatever others have", "[serve]
 }
 
 TEST_CASE("a client has so many prompt tokens at once, and one request may have more", "[serve]") {
-  Desk desk("policy: vllm, max_num_batched_tokens: 128", 100, kSlow, 100, false, 50);
+  Desk desk({.speed = kSlow, .max_client_requests = 100, .max_client_tokens = 50});
   const auto ask = [&](const std::string& from, std::size_t num_tokens, int n = 1) {
     auto client = std::make_shared<FakeClient>();
     client->from = from;
@@ -426,6 +429,41 @@ TEST_CASE("a client has so many prompt tokens at once, and one request may have 
   CHECK(ask("10.0.0.2", 1)->last.status == 429);
   desk.service.leave(first.get());
   CHECK(ask("10.0.0.1", 30)->num_replies == 0);
+}
+
+TEST_CASE("unread answers of a client have so many bytes, and the largest ends", "[serve]") {
+  Desk desk({.max_unsent_bytes = 6400});
+  const auto ask = [&](const std::string& from, int max_tokens, std::size_t num_free_bytes) {
+    auto client = std::make_shared<FakeClient>();
+    client->from = from;
+    client->num_free_bytes = num_free_bytes;
+    desk.service.handle("POST", "/v1/completions",
+                        R"({"prompt": "a", "ignore_eos": true, "stream": true, "max_tokens": )" +
+                            std::to_string(max_tokens) + "}",
+                        client);
+    return client;
+  };
+  const auto small = ask("10.0.0.1", 100, 0);
+  const auto large = ask("10.0.0.1", 250, 0);
+  const auto other = ask("10.0.0.2", 250, 0);
+  const auto reader = ask("10.0.0.3", 250, SIZE_MAX);
+  REQUIRE(desk.wait_until([&] { return large->num_ends == 1; }));
+  CHECK(contains(large->stream, "hold too many bytes, of which it may have 3200"));
+  CHECK(contains(large->stream, "429"));
+  REQUIRE(desk.wait_until([&] { return reader->num_ends == 1; }));
+  for (const auto& client : {small, other}) {
+    CHECK(client->num_ends == 0);
+    client->num_free_bytes = SIZE_MAX;
+    REQUIRE(desk.wait_until([&] {
+      desk.service.resume(client.get());
+      return client->num_ends == 1;
+    }));
+  }
+  for (const auto& client : {small, other, reader}) {
+    CHECK(text_of(events_of(client->stream)).size() == (client == small ? 100U : 250U));
+  }
+  CHECK(desk.metric("metronome:clients_cut_total") == 1);
+  CHECK(desk.service.is_idle());
 }
 
 TEST_CASE("browsers may ask from anywhere", "[serve]") {
