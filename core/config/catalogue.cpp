@@ -1,6 +1,21 @@
 #include "core/config/catalogue.h"
 
+#include <algorithm>
+
 namespace metronome {
+
+std::string_view entry_text(std::string_view catalogue, std::string_view name) {
+  if (name.empty() || name.find_first_of(": \n") != std::string_view::npos) return {};
+  const std::string key = "\n" + std::string(name) + ":";
+  const std::size_t before = catalogue.find(key);
+  if (before == std::string_view::npos) return {};
+  const std::size_t begin = before + 1;
+  std::size_t end = before + key.size();
+  do {  // the lines of an entry are indented
+    end = std::min(catalogue.find('\n', end), catalogue.size() - 1) + 1;
+  } while (end < catalogue.size() && (catalogue[end] == ' ' || catalogue[end] == '\n'));
+  return catalogue.substr(begin, end - begin);
+}
 
 std::string unknown_entry_message(const std::vector<std::string_view>& names,
                                   const std::string& name, const char* file_kind) {

@@ -101,12 +101,11 @@ const std::vector<HardwareSpec>& all_hardware() {
 }
 
 HardwareSpec find_hardware(const std::string& name_or_path, const SourceLocation& where) {
-  const std::vector<HardwareSpec>& known = all_hardware();
-  if (const HardwareSpec* hardware = find_entry(known, catalogue_name(name_or_path))) {
-    return *hardware;
-  }
+  const std::string_view entry = entry_text(kHardwareYaml, catalogue_name(name_or_path));
+  if (!entry.empty()) return parse_hardware(entry, "hardware.yaml").front();
   if (!path_exists(name_or_path)) {
-    fail_unknown(known, name_or_path, "hardware", "the path of a YAML file with one entry", where);
+    fail_unknown(all_hardware(), name_or_path, "hardware", "the path of a YAML file with one entry",
+                 where);
   }
   if (is_folder(name_or_path)) {
     fail_config(where, "hardware",

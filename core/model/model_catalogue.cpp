@@ -255,6 +255,8 @@ const std::vector<ModelConfig>& all_models() {
   return known;
 }
 
+bool is_known_model(std::string_view name) { return !entry_text(kModelsYaml, name).empty(); }
+
 std::string catalogue_name(std::string_view repository) {
   const std::string wanted = lower(repository);
   for (const ConfigNode::Entry& entry : repositories().entries) {
@@ -276,7 +278,7 @@ std::vector<std::string> repositories_of(std::string_view model) {
 void set_models_folder(const std::string& folder) { models_folder() = folder; }
 
 std::string find_gguf_file(const std::string& name_or_path) {
-  if (find_entry(all_models(), name_or_path) != nullptr) return {};
+  if (is_known_model(name_or_path)) return {};
   if (is_gguf_file(name_or_path)) return name_or_path;
   const bool is_name = name_or_path.find('/') == std::string::npos && !name_or_path.empty();
   if (!is_name || path_exists(name_or_path) || models_folder().empty()) return {};
@@ -285,8 +287,7 @@ std::string find_gguf_file(const std::string& name_or_path) {
 }
 
 std::string find_model_folder(const std::string& name_or_path) {
-  const std::vector<ModelConfig>& models = all_models();
-  if (find_entry(models, name_or_path) != nullptr) return {};
+  if (is_known_model(name_or_path)) return {};
   if (!find_gguf_file(name_or_path).empty()) return {};
   if (!path_exists(name_or_path) && !catalogue_name(name_or_path).empty()) return {};
   if (is_folder(name_or_path)) return name_or_path;
@@ -295,15 +296,16 @@ std::string find_model_folder(const std::string& name_or_path) {
 }
 
 ModelConfig find_model(const std::string& name_or_path, const SourceLocation& where) {
-  const std::vector<ModelConfig>& models = all_models();
-  if (const ModelConfig* model = find_entry(models, name_or_path)) return *model;
+  if (const std::string_view entry = entry_text(kModelsYaml, name_or_path); !entry.empty()) {
+    return parse_models(entry, "models.yaml").front();
+  }
   if (const std::string file = find_gguf_file(name_or_path); !file.empty()) {
     return read_gguf_config(GgufFile(file), printable(fs::path(file).stem().string()));
   }
   if (!path_exists(name_or_path)) {
-    const ModelConfig* model = find_entry(models, catalogue_name(name_or_path));
-    if (model == nullptr) fail_unknown_model(models, name_or_path, where);
-    return *model;
+    const std::string_view entry = entry_text(kModelsYaml, catalogue_name(name_or_path));
+    if (entry.empty()) fail_unknown_model(all_models(), name_or_path, where);
+    return parse_models(entry, "models.yaml").front();
   }
   std::string path = name_or_path;
   if (is_folder(path)) path = (fs::path(path) / "config.json").string();

@@ -4,8 +4,8 @@
 namespace metronome {
 namespace {
 
-void append_step(const RunRecord& record, std::size_t position, JsonText& json) {
-  const StepEntry& step = record.steps[position];
+void append_step(const RunRecord& record, std::size_t position, const StepEntry& step,
+                 JsonText& json) {
   json.begin_object();
   json.field("step", position);
   json.field("planned_ns", step.planned_at);
@@ -51,8 +51,11 @@ void append_step(const RunRecord& record, std::size_t position, JsonText& json) 
 }  // namespace
 
 void write_steps_jsonl(const RunRecord& record, FileWriter& file) {
-  write_json_lines(record.steps.size(), file,
-                   [&record](std::size_t s, JsonText& json) { append_step(record, s, json); });
+  StepHistory::Iterator step = record.steps.begin();
+  write_json_lines(record.steps.size(), file, [&](std::size_t s, JsonText& json) {
+    append_step(record, s, *step, json);
+    ++step;
+  });
 }
 
 }  // namespace metronome

@@ -7,6 +7,7 @@
 #include <vector>
 
 #include "core/base/error.h"
+#include "core/config/catalogue.h"
 #include "core/hardware/hardware_catalogue.h"
 #include "core/model/model_catalogue.h"
 #include "core/model/model_family.h"
@@ -44,6 +45,17 @@ TEST_CASE("every model is sound and as large as published", "[sim][catalogue]") 
     CHECK(model.unsupported.empty() == is_computed);
     CHECK(model.eos_token_ids.size() >= 1);
     CHECK(find_model(model.name, {}) == model);
+  }
+}
+
+TEST_CASE("the text of an entry is that of its lines", "[catalogue]") {
+  constexpr std::string_view kText =
+      "# about\n\na-b:  # one\n  # more\n  x: 1\n  c:\n    y: 2\n\nb:\n  x: 3\n\nc:\n  x: 4";
+  CHECK(entry_text(kText, "a-b") == "a-b:  # one\n  # more\n  x: 1\n  c:\n    y: 2\n\n");
+  CHECK(entry_text(kText, "b") == "b:\n  x: 3\n\n");
+  CHECK(entry_text(kText, "c") == "c:\n  x: 4");
+  for (const char* none : {"", "a", "x", "  c", "a-b:", "b:\n  x", "# about", "d"}) {
+    CHECK(entry_text(kText, none).empty());
   }
 }
 
