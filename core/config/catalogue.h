@@ -35,7 +35,8 @@ std::vector<Entry> parse_entries(const ConfigNode& root, const char* what,
 }
 
 // The lines of one entry of a catalogue of this program, or nothing. To parse them takes a fraction
-// of the time that the whole catalogue takes.
+// of the time that the whole catalogue takes. Lines of an entry are indented, comments, too; the
+// catalogue does not begin with an entry.
 std::string_view entry_text(std::string_view catalogue, std::string_view name);
 
 template <class Entry>

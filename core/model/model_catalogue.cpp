@@ -46,6 +46,8 @@ std::string lower(std::string_view text) {
 // The names of tools/model.
 constexpr std::string_view kFetchedModels[] = {"smollm2", "gemma3-270m"};
 
+bool is_known_model(std::string_view name) { return !entry_text(kModelsYaml, name).empty(); }
+
 std::string& models_folder() {
   static std::string folder;
   return folder;
@@ -254,8 +256,6 @@ const std::vector<ModelConfig>& all_models() {
   static const std::vector<ModelConfig> known = parse_models(kModelsYaml, "models.yaml");
   return known;
 }
-
-bool is_known_model(std::string_view name) { return !entry_text(kModelsYaml, name).empty(); }
 
 std::string catalogue_name(std::string_view repository) {
   const std::string wanted = lower(repository);

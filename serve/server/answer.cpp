@@ -23,9 +23,9 @@ std::int64_t num_characters(std::string_view text) {
                        [](char byte) { return (static_cast<unsigned char>(byte) & 0xc0) != 0x80; });
 }
 
-// With the list that holds them.
+// With what an allocation takes.
 std::size_t bytes_of(const std::vector<TokenLogprob>& logprobs) {
-  return sizeof logprobs + logprobs.size() * sizeof(TokenLogprob);
+  return 16 + logprobs.size() * sizeof(TokenLogprob);
 }
 
 bool is_chat(const ApiRequest& request) { return request.kind == ApiKind::Chat; }
@@ -94,7 +94,8 @@ std::int32_t Answer::num_completion_tokens() const {
 std::size_t Answer::num_unsent_bytes() const {
   std::size_t sum = 0;
   for (const Choice& choice : choices_) {
-    sum += choice.tokens.capacity() * sizeof(Token) + choice.text.capacity() + choice.logprob_bytes;
+    sum += choice.tokens.capacity() * sizeof(Token) + choice.text.capacity();
+    sum += choice.logprobs.capacity() * sizeof choice.logprobs.front() + choice.logprob_bytes;
   }
   return sum;
 }
@@ -153,7 +154,9 @@ void Answer::add_chat_logprob(TokenId id, float logprob, std::span<const TokenLo
 // The value of "logprobs" for some tokens of a choice.
 void Answer::add_logprobs(Choice& choice, std::span<const TokenView> tokens) {
   if (request_.sampling.num_logprobs < 0) return json_.null();
-  const auto has = [](const TokenView& token) { return !token.logprobs.empty(); };
+  const auto has = [this](const TokenView& token) {
+    return !token.logprobs.empty() && json_.size() <= most_body_bytes_;
+  };
   json_.begin_object();
   if (is_chat(request_)) {
     json_.key("content").begin_array();
@@ -222,7 +225,7 @@ void Answer::forget_written(Choice& choice) {
   const auto erase = [&choice](auto& list) {
     const std::size_t count = std::min(choice.next_token, list.size());
     list.erase(list.begin(), list.begin() + static_cast<std::ptrdiff_t>(count));
-    if (list.empty() && list.capacity() > kMaxKept) list.shrink_to_fit();
+    if (list.capacity() > 2 * (list.size() + kMaxKept)) list.shrink_to_fit();
   };
   for (std::size_t i = 0; i < std::min(choice.next_token, choice.logprobs.size()); ++i) {
     choice.logprob_bytes -= bytes_of(choice.logprobs[i]);
@@ -230,7 +233,7 @@ void Answer::forget_written(Choice& choice) {
   erase(choice.tokens);
   erase(choice.logprobs);
   choice.text.erase(0, choice.next_byte);
-  if (choice.text.empty() && choice.text.capacity() > kMaxKept) choice.text.shrink_to_fit();
+  if (choice.text.capacity() > 2 * (choice.text.size() + kMaxKept)) choice.text.shrink_to_fit();
   choice.next_token = choice.next_byte = 0;
 }
 
@@ -301,6 +304,7 @@ void Answer::write_events(std::string& out, std::size_t most_bytes) {
       has_written = write_next(i, out) || has_written;
     }
   }
+  for (Choice& choice : choices_) forget_written(choice);
   if (!is_done() || has_events()) return;
   if (request_.wants_usage) {
     add_header(is_chat(request_) ? "chat.completion.chunk" : "text_completion");
@@ -324,7 +328,8 @@ void Answer::write_error(int status, std::string_view message, std::string& out)
 
 // ---- a complete body ----
 
-std::string Answer::body() {
+std::optional<std::string> Answer::body(std::size_t most_bytes) {
+  most_body_bytes_ = most_bytes;
   if (request_.kind == ApiKind::Generate) {
     json_.clear();
     json_.begin_object();
@@ -364,6 +369,7 @@ std::string Answer::body() {
   if (request_.kind != ApiKind::Generate) json_.end_array();
   add_usage(num_completion_tokens());
   json_.end_object();
+  if (json_.size() > most_bytes) return std::nullopt;
   return std::string(json_.view());
 }
 

@@ -40,8 +40,9 @@ class Answer {
   bool has_events() const;
   // For a stream that fails: appends an error event and ends the stream.
   void write_error(int status, std::string_view message, std::string& out);
-  // Without a stream: the complete body, once is_done().
-  std::string body();
+  // Without a stream: the complete body, once is_done(). Nothing if it would have more than
+  // `most_bytes`, which are exceeded for a moment by little.
+  std::optional<std::string> body(std::size_t most_bytes = SIZE_MAX);
 
   bool is_done() const { return num_open_ == 0; }
   // Whether [DONE] was written.
@@ -50,7 +51,7 @@ class Answer {
     return choices_[static_cast<std::size_t>(choice)].finish_reason != nullptr;
   }
   std::int32_t num_completion_tokens() const;
-  // The memory of tokens that are not written yet, with what they were allocated.
+  // Bytes of the buffers of tokens that are not written yet.
   std::size_t num_unsent_bytes() const;
 
  private:
@@ -77,7 +78,7 @@ class Answer {
     std::vector<Token> tokens;
     std::string text;
     std::vector<std::vector<TokenLogprob>> logprobs;  // of the tokens; empty: nobody asked
-    std::size_t logprob_bytes = 0;                    // of these
+    std::size_t logprob_bytes = 0;                    // of their elements
     std::size_t next_token = 0, next_byte = 0;        // the first that are not written
     std::int32_t num_tokens = 0;
     std::int32_t num_cached_tokens = 0;
@@ -110,6 +111,7 @@ class Answer {
   bool is_closed_ = false;               // [DONE] was written
   JsonText json_;                        // scratch
   std::string scratch_;
+  std::size_t most_body_bytes_ = SIZE_MAX;
 };
 
 }  // namespace metronome

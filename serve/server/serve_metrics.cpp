@@ -178,8 +178,10 @@ std::string ServeMetrics::text(std::string_view model, std::int64_t num_blocks,
                 1, out);
   gauge("metronome:connections", "Open connections.", static_cast<double>(num_connections));
   counter("metronome:refused_total", "Requests answered 503.", num_refused);
-  counter("metronome:clients_cut_total", "Clients cut off because they read too slowly.",
+  counter("metronome:clients_cut_total", "Clients cut off because they read nothing for too long.",
           num_clients_cut);
+  counter("metronome:answers_cut_total", "Answers ended because unsent tokens held too many bytes.",
+          num_answers_cut);
   counter("metronome:clients_left_total", "Clients that left before their answer was complete.",
           num_clients_left);
   gauge("metronome:simulation_lag_seconds",

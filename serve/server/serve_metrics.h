@@ -59,7 +59,8 @@ struct ServeMetrics {
   // Metrics without a vLLM counterpart.
   std::int64_t num_connections = 0;
   std::int64_t num_refused = 0;       // answered with 503
-  std::int64_t num_clients_cut = 0;   // cut off because they read too slowly
+  std::int64_t num_clients_cut = 0;   // cut off because they read nothing for too long
+  std::int64_t num_answers_cut = 0;   // ended because unsent tokens held too many bytes
   std::int64_t num_clients_left = 0;  // disconnected while their request was running
   double max_lag_s = 0;               // most that simulated time lagged since the last scrape
 };

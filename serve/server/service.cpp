@@ -368,7 +368,8 @@ void Service::fail_one(std::uint64_t number, int status, const std::string& mess
   const bool has_begun = running.has_begun;
   bytes_.clear();
   if (has_begun) {
-    running.answer.write_events(bytes_, client->room());  // tokens so far, as they fit
+    // Tokens so far, as they fit.
+    if (!waits_for_record(running)) running.answer.write_events(bytes_, client->room());
     running.answer.write_error(status, message, bytes_);
   }
   abort_rest(number);
@@ -446,10 +447,16 @@ void Service::limit_unsent() {
       if (running->client->address() != most->first) continue;
       largest = std::max(largest, {running->num_unsent_bytes, number});
     }
-    ++metrics_.num_clients_cut;
-    fail_one(largest.second, 429,
-             "answers that this client has not read hold too many bytes, of which it may have " +
-                 std::to_string(clients_limit) + "; the largest of them ends");
+    ++metrics_.num_answers_cut;
+    if (most->second.num_unsent_bytes > clients_limit) {
+      fail_one(largest.second, 429,
+               "tokens of this client's answers that are not sent yet hold more than " +
+                   std::to_string(clients_limit) + " bytes; this is its largest answer");
+    } else {
+      fail_one(largest.second, 503,
+               "tokens of all answers that are not sent yet hold too many bytes; this is the "
+               "largest answer; try again");
+    }
   }
 }
 
@@ -541,6 +548,11 @@ bool Service::is_complete(const Running& running) const {
          (!options_.num_recorded || running.num_ended == running.parts.size());
 }
 
+// The last token comes with the reason of the end, so it waits for the record.
+bool Service::waits_for_record(const Running& running) const {
+  return running.num_unrecorded > 0 || (running.answer.is_done() && !is_complete(running));
+}
+
 void Service::write_news(std::uint64_t number) {
   const auto found = running_.find(number);
   if (found == running_.end()) return;  // the request failed
@@ -550,12 +562,14 @@ void Service::write_news(std::uint64_t number) {
   if (!running.answer.request().is_stream) {
     if (!is_complete(running)) return;
     const std::shared_ptr<Client> client = running.client;
-    std::string body = running.answer.body();
+    std::optional<std::string> body = running.answer.body(options_.max_body_bytes);
     finish(number);
-    return client->reply({.body = std::move(body)});
+    if (body) return client->reply({.body = std::move(*body)});
+    return client->reply(
+        error_reply(400, "the answer has more than " + std::to_string(options_.max_body_bytes) +
+                             " bytes; ask for fewer tokens or log probabilities, or for a stream"));
   }
-  // The last token comes with the reason of the end, so it waits for the record.
-  if (running.num_unrecorded > 0 || (running.answer.is_done() && !is_complete(running))) return;
+  if (waits_for_record(running)) return;
   if (!running.has_begun) running.client->begin_stream();
   running.has_begun = true;
   bytes_.clear();

@@ -57,9 +57,10 @@ struct ServiceOptions {
   std::int64_t max_client_requests = 1024;  // most answers that a client may ask for at once
   // Most prompt tokens of these. One request may have more.
   std::int64_t max_client_tokens = 16 << 20;
-  // Most bytes of tokens that answers have not sent yet, as nobody reads them or as the answer is
-  // sent whole. A client has half of it. Beyond that, its largest answer ends.
+  // Most bytes of tokens that answers have not sent yet: nobody reads them, or the answer is sent
+  // whole. A client has half of it. Beyond that, the largest answer ends.
   std::size_t max_unsent_bytes = std::size_t{256} << 20;
+  std::size_t max_body_bytes = std::size_t{32} << 20;  // of an answer that is sent whole
   // How many ends of requests, in the order of the engine, are safely recorded. No answer is
   // completed before its end is. Empty: nothing is recorded.
   std::function<std::int64_t()> num_recorded = {};
@@ -153,6 +154,7 @@ class Service {
   void start(std::uint64_t number, ApiRequest request, const std::shared_ptr<Client>& client);
   void refuse(Client& client);
   bool is_complete(const Running& running) const;
+  bool waits_for_record(const Running& running) const;
   void take_event(const LiveEvent& event, WallTime now);
   void take_token(Running& running, std::int32_t choice, const LiveEvent& event, WallTime now);
   void count_end(const Running& running, std::int32_t choice, EndReason reason, WallTime now);

@@ -125,8 +125,9 @@ OptionList option_list(ServeOptions& options) {
        "most bytes of a stream that wait for a slow reader; its other tokens wait before they "
        "are written (default: 65536)"},
       {"max-unsent-bytes N", &options.max_unsent_bytes,
-       "most bytes of tokens that answers have not sent yet; one address has half of it, and "
-       "beyond that the largest of its answers ends (default: 268435456)"},
+       "most bytes of buffers of tokens that answers have not sent yet; one address has half of "
+       "it; "
+       "beyond that the server ends the largest answer (default: 268435456)"},
       {"drain-seconds S", &options.drain_s,
        "time limit of running requests after a signal (default: 30)"},
       {"quiet,q", &options.is_quiet, "print only errors"},
@@ -287,6 +288,7 @@ int serve(const ServeOptions& options) {
        .max_client_requests = options.max_client_requests,
        .max_client_tokens = options.max_client_tokens,
        .max_unsent_bytes = static_cast<std::size_t>(options.max_unsent_bytes),
+       .max_body_bytes = options.limits.max_held_bytes / 2,
        .num_recorded = num_recorded},
       [&](Work work) { server.post_background(std::move(work)); },
       [&](Service::Task task) { server.post(std::move(task)); });

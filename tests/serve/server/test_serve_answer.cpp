@@ -139,7 +139,7 @@ TEST_CASE("whole bodies", "[serve]") {
   completion.on_end(1, EndReason::Length);
   say(completion, "c", 0);
   completion.on_end(0, EndReason::Stop);
-  CHECK(Json::parse(completion.body()) ==
+  CHECK(Json::parse(completion.body().value()) ==
         Json::parse(R"({"id": "cmpl-5", "object": "text_completion", "created": 6, "model": "tiny",
             "choices": [{"index": 0, "text": "c", "logprobs": null, "finish_reason": "stop"},
             {"index": 1, "text": "ab", "logprobs": null, "finish_reason": "length"}],
@@ -148,13 +148,14 @@ TEST_CASE("whole bodies", "[serve]") {
   Answer chat(request_of(ApiKind::Chat, "", model), model, "6", 6);
   say(chat, "ok");
   chat.on_end(0, EndReason::Length);
-  const Json body = Json::parse(chat.body());
+  CHECK(chat.body(100) == std::nullopt);
+  const Json body = Json::parse(chat.body().value());
   CHECK(body["object"] == "chat.completion");
   CHECK(body["choices"][0]["message"] == Json::parse(R"({"role": "assistant", "content": "ok"})"));
   Answer generate(request_of(ApiKind::Generate, "", model), model, "7", 6);
   say(generate, "ok");
   generate.on_end(0, EndReason::Length);
-  CHECK(Json::parse(generate.body())["text"] == "ok");
+  CHECK(Json::parse(generate.body().value())["text"] == "ok");
 }
 
 TEST_CASE("a stream that fails in the middle says so and ends", "[serve]") {
@@ -181,7 +182,7 @@ TEST_CASE("logprobs in both shapes", "[serve]") {
   completion.on_token(0, TokenId{'b'}, logprobs, 0);
   completion.on_token(0, TokenId{'b'}, logprobs, 0);
   completion.on_end(0, EndReason::Length);
-  CHECK(Json::parse(completion.body())["choices"][0]["logprobs"] ==
+  CHECK(Json::parse(completion.body().value())["choices"][0]["logprobs"] ==
         Json::parse(R"({"tokens": ["b", "b"], "token_logprobs": [-1.5, -1.5],
             "top_logprobs": [{"a": -0.5, "b": -1.5}, {"a": -0.5, "b": -1.5}],
             "text_offset": [0, 1]})"));
@@ -189,7 +190,7 @@ TEST_CASE("logprobs in both shapes", "[serve]") {
               "10", 6);
   chat.on_token(0, TokenId{'b'}, logprobs, 0);
   chat.on_end(0, EndReason::Length);
-  CHECK(Json::parse(chat.body())["choices"][0]["logprobs"] ==
+  CHECK(Json::parse(chat.body().value())["choices"][0]["logprobs"] ==
         Json::parse(R"({"content": [{"token": "b", "logprob": -1.5, "bytes": [98],
             "top_logprobs": [{"token": "a", "logprob": -0.5, "bytes": [97]},
                              {"token": "b", "logprob": -1.5, "bytes": [98]}]}]})"));
@@ -230,7 +231,7 @@ TEST_CASE("streams are their bodies, whatever the tokens and stop strings", "[se
     if (chance(rng, 0.5)) stream.write_events(written);
   }
   stream.write_events(written);
-  const Json expected = Json::parse(body.body())["choices"];
+  const Json expected = Json::parse(body.body().value())["choices"];
   std::string texts[2];
   int num_events[2] = {0, 0};
   Json reasons[2];

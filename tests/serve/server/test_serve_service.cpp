@@ -431,24 +431,27 @@ TEST_CASE("a client has so many prompt tokens at once, and one request may have 
   CHECK(ask("10.0.0.1", 30)->num_replies == 0);
 }
 
-TEST_CASE("unread answers of a client have so many bytes, and the largest ends", "[serve]") {
+// Asks as a client of this address, for that many tokens.
+std::shared_ptr<FakeClient> ask_for(Desk& desk, const std::string& from, int max_tokens,
+                                    std::size_t num_free_bytes, bool is_stream = true) {
+  auto client = std::make_shared<FakeClient>();
+  client->from = from;
+  client->num_free_bytes = num_free_bytes;
+  desk.service.handle("POST", "/v1/completions",
+                      R"({"prompt": "a", "ignore_eos": true, "max_tokens": )" +
+                          std::to_string(max_tokens) + (is_stream ? R"(, "stream": true})" : "}"),
+                      client);
+  return client;
+}
+
+TEST_CASE("unsent tokens of a client have so many bytes, and its largest answer ends", "[serve]") {
   Desk desk({.max_unsent_bytes = 6400});
-  const auto ask = [&](const std::string& from, int max_tokens, std::size_t num_free_bytes) {
-    auto client = std::make_shared<FakeClient>();
-    client->from = from;
-    client->num_free_bytes = num_free_bytes;
-    desk.service.handle("POST", "/v1/completions",
-                        R"({"prompt": "a", "ignore_eos": true, "stream": true, "max_tokens": )" +
-                            std::to_string(max_tokens) + "}",
-                        client);
-    return client;
-  };
-  const auto small = ask("10.0.0.1", 100, 0);
-  const auto large = ask("10.0.0.1", 250, 0);
-  const auto other = ask("10.0.0.2", 250, 0);
-  const auto reader = ask("10.0.0.3", 250, SIZE_MAX);
+  const auto small = ask_for(desk, "10.0.0.1", 100, 0);
+  const auto large = ask_for(desk, "10.0.0.1", 250, 0);
+  const auto other = ask_for(desk, "10.0.0.2", 250, 0);
+  const auto reader = ask_for(desk, "10.0.0.3", 250, SIZE_MAX);
   REQUIRE(desk.wait_until([&] { return large->num_ends == 1; }));
-  CHECK(contains(large->stream, "hold too many bytes, of which it may have 3200"));
+  CHECK(contains(large->stream, "not sent yet hold more than 3200 bytes"));
   CHECK(contains(large->stream, "429"));
   REQUIRE(desk.wait_until([&] { return reader->num_ends == 1; }));
   for (const auto& client : {small, other}) {
@@ -462,8 +465,55 @@ TEST_CASE("unread answers of a client have so many bytes, and the largest ends",
   for (const auto& client : {small, other, reader}) {
     CHECK(text_of(events_of(client->stream)).size() == (client == small ? 100U : 250U));
   }
-  CHECK(desk.metric("metronome:clients_cut_total") == 1);
+  CHECK(desk.metric("metronome:answers_cut_total") == 1);
+  CHECK(desk.metric("metronome:clients_cut_total") == 0);
   CHECK(desk.service.is_idle());
+}
+
+TEST_CASE("whole answers of several clients share the bytes of unsent tokens", "[serve]") {
+  Desk desk({.is_recorded = true, .max_unsent_bytes = 6400});  // none ends by itself
+  std::vector<std::shared_ptr<FakeClient>> clients;
+  for (int i = 0; i < 4; ++i) {
+    clients.push_back(ask_for(desk, "10.0.0." + std::to_string(i), 250, 0, false));
+  }
+  const auto num_cut = [&] { return desk.metric("metronome:answers_cut_total"); };
+  REQUIRE(desk.wait_until(
+      [&] { return num_cut() == 2 && desk.metric("vllm:num_requests_running") == 0; }));
+  desk.num_recorded = 4;
+  REQUIRE(desk.wait_idle());
+  CHECK(num_cut() == 2);
+  for (const auto& client : clients) {
+    REQUIRE(client->num_replies == 1);
+    const bool is_cut = client->last.status != 200;
+    CHECK((!is_cut || client->last.status == 503));
+    CHECK(contains(client->last.body, "hold too many bytes") == is_cut);
+  }
+}
+
+TEST_CASE("a reader is not ended for what it has read", "[serve]") {
+  Desk desk({.max_unsent_bytes = 1000});
+  const auto reader = ask_for(desk, "10.0.0.1", 250, SIZE_MAX);
+  REQUIRE(desk.wait_idle());
+  CHECK(text_of(events_of(reader->stream)).size() == 250);
+}
+
+TEST_CASE("an answer that ends early does not have the end that is not recorded", "[serve]") {
+  Desk desk({.is_recorded = true, .max_unsent_bytes = 6000});
+  const auto waiting = ask_for(desk, "10.0.0.1", 200, 0);
+  REQUIRE(desk.wait_until([&] {
+    return desk.metric("vllm:generation_tokens_total") == 200 &&
+           desk.metric("vllm:num_requests_running") == 0;
+  }));
+  CHECK(waiting->num_ends == 0);
+  waiting->num_free_bytes = SIZE_MAX;
+  const auto late = ask_for(desk, "10.0.0.1", 100, 0);
+  // Where all tokens came at once, nothing was written before the error.
+  REQUIRE(desk.wait_until([&] { return waiting->num_ends + waiting->num_replies == 1; }));
+  CHECK(contains(waiting->stream + waiting->last.body, "not sent yet hold more than"));
+  CHECK_FALSE(contains(waiting->stream, R"("finish_reason":"length")"));
+  desk.num_recorded = 2;
+  late->num_free_bytes = SIZE_MAX;
+  CHECK(desk.wait_idle());
 }
 
 TEST_CASE("browsers may ask from anywhere", "[serve]") {
