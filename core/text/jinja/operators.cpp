@@ -55,6 +55,14 @@ std::int64_t floor_quotient(std::int64_t a, std::int64_t b) {
   return a / b - (a % b != 0 && (a < 0) != (b < 0) ? 1 : 0);
 }
 
+Value float_power(double a, double b) {
+  if (a == 0 && b < 0) fail("0.0 cannot be raised to a negative power");
+  if (a >= 0 || a != a) return Value(pow_of(a, b));
+  if (b != std::floor(b)) fail("a power that is a complex number is not supported");
+  const bool is_odd = std::abs(std::fmod(b, 2)) == 1;
+  return Value(is_odd ? -pow_of(-a, b) : pow_of(-a, b));
+}
+
 Value integer_arithmetic(Operator op, std::int64_t a, std::int64_t b) {
   std::int64_t result = 0;
   switch (op) {
@@ -68,8 +76,7 @@ Value integer_arithmetic(Operator op, std::int64_t a, std::int64_t b) {
       if (__builtin_mul_overflow(a, b, &result)) fail_overflow();
       return Value(result);
     case Operator::Power:
-      if (b < 0 && a == 0) fail("0.0 cannot be raised to a negative power");
-      if (b < 0) return Value(pow_of(static_cast<double>(a), static_cast<double>(b)));
+      if (b < 0) return float_power(static_cast<double>(a), static_cast<double>(b));
       return Value(power_of(a, b));
     default: break;
   }
@@ -86,10 +93,7 @@ Value float_arithmetic(Operator op, double a, double b) {
     case Operator::Add: return Value(a + b);
     case Operator::Subtract: return Value(a - b);
     case Operator::Multiply: return Value(a * b);
-    case Operator::Power:
-      if (a == 0 && b < 0) fail("0.0 cannot be raised to a negative power");
-      if (a < 0 && b != std::floor(b)) fail("a power that is a complex number is not supported");
-      return Value(a < 0 ? (std::fmod(b, 2) == 0 ? 1.0 : -1.0) * pow_of(-a, b) : pow_of(a, b));
+    case Operator::Power: return float_power(a, b);
     default: break;
   }
   if (b == 0) fail("float division by zero");

@@ -158,6 +158,15 @@ TEST_CASE("many variables are found like few", "[jinja]") {
   CHECK(render("{% set a = 1 %}{% for i in range(40) %}{% set a = i %}{% endfor %}{{ a }}") == "1");
 }
 
+TEST_CASE("powers are Python's", "[jinja]") {  // as jinja2 3.1.6 writes them
+  CHECK(render("{{ (-3) ** -2 }} {{ (-2) ** -3 }} {{ -3 ** -2 }} {{ 2 ** -1 }} {{ (-2) ** 3 }}") ==
+        "0.1111111111111111 -0.125 0.1111111111111111 0.5 -8");
+  CHECK(render("{{ (-2.0) ** 3 }} {{ (-8.0) ** -1 }} {{ (-2.0) ** (1e308 * 10) }}") ==
+        "-8.0 -0.125 inf");
+  CHECK(contains(failure("{{ 0 ** -1 }}"), "cannot be raised to a negative power"));
+  CHECK(contains(failure("{{ (-2) ** -0.5 }}"), "complex number"));
+}
+
 TEST_CASE("steps, outputs and values have limits", "[jinja]") {
   CHECK(contains(failure("{{ 'a' * 10 ** 9 }}"), "too much memory"));
   CHECK(contains(failure("{{ [1] * 10 ** 18 }}"), "too much memory"));
