@@ -220,12 +220,12 @@ Answer::TokenView Answer::take_token(Choice& choice) {
 
 // Forgets the written tokens, not one by one if many are waiting.
 void Answer::forget_written(Choice& choice) {
-  constexpr std::size_t kMaxKept = 4096;
+  constexpr std::size_t kMaxKept = 4096, kMinShrunk = 256;
   if (choice.next_token < std::min(choice.tokens.size(), kMaxKept)) return;
   const auto erase = [&choice](auto& list) {
     const std::size_t count = std::min(choice.next_token, list.size());
     list.erase(list.begin(), list.begin() + static_cast<std::ptrdiff_t>(count));
-    if (list.capacity() > 2 * (list.size() + kMaxKept)) list.shrink_to_fit();
+    if (list.capacity() > 2 * (list.size() + kMinShrunk)) list.shrink_to_fit();
   };
   for (std::size_t i = 0; i < std::min(choice.next_token, choice.logprobs.size()); ++i) {
     choice.logprob_bytes -= bytes_of(choice.logprobs[i]);
@@ -233,7 +233,7 @@ void Answer::forget_written(Choice& choice) {
   erase(choice.tokens);
   erase(choice.logprobs);
   choice.text.erase(0, choice.next_byte);
-  if (choice.text.capacity() > 2 * (choice.text.size() + kMaxKept)) choice.text.shrink_to_fit();
+  if (choice.text.capacity() > 2 * (choice.text.size() + kMinShrunk)) choice.text.shrink_to_fit();
   choice.next_token = choice.next_byte = 0;
 }
 

@@ -132,6 +132,24 @@ TEST_CASE("a stop string ends a choice where it begins", "[serve]") {
   CHECK(answer.num_completion_tokens() == 7);
 }
 
+TEST_CASE("tokens that were written hold no memory", "[serve]") {
+  const ServedModel model = byte_model();
+  for (const std::size_t most_bytes : {SIZE_MAX, std::size_t{1}}) {
+    Answer answer(request_of(ApiKind::Completion, R"(, "stream": true)", model), model, "5", 6);
+    std::string out;
+    for (int i = 0; i < 5000; ++i) {
+      say(answer, "x");
+      out.clear();
+      answer.write_events(out, most_bytes);
+      CHECK(answer.num_unsent_bytes() < 1000);
+    }
+    for (int i = 0; i < 50'000; ++i) say(answer, "x");
+    CHECK(answer.num_unsent_bytes() >= 50'000 * 9);
+    answer.write_events(out);
+    CHECK(answer.num_unsent_bytes() < 10'000);
+  }
+}
+
 TEST_CASE("whole bodies", "[serve]") {
   const ServedModel model = byte_model();
   Answer completion(request_of(ApiKind::Completion, R"(, "n": 2)", model), model, "5", 6);

@@ -490,13 +490,6 @@ TEST_CASE("whole answers of several clients share the bytes of unsent tokens", "
   }
 }
 
-TEST_CASE("a reader is not ended for what it has read", "[serve]") {
-  Desk desk({.max_unsent_bytes = 1000});
-  const auto reader = ask_for(desk, "10.0.0.1", 250, SIZE_MAX);
-  REQUIRE(desk.wait_idle());
-  CHECK(text_of(events_of(reader->stream)).size() == 250);
-}
-
 TEST_CASE("an answer that ends early does not have the end that is not recorded", "[serve]") {
   Desk desk({.is_recorded = true, .max_unsent_bytes = 6000});
   const auto waiting = ask_for(desk, "10.0.0.1", 200, 0);
