@@ -1,6 +1,7 @@
 #include "core/model/model_catalogue.h"
 
 #include <filesystem>
+#include <optional>
 
 #include "core/config/catalogue.h"
 #include "core/gguf/gguf_file.h"
@@ -47,6 +48,11 @@ std::string lower(std::string_view text) {
 constexpr std::string_view kFetchedModels[] = {"smollm2", "gemma3-270m"};
 
 bool is_known_model(std::string_view name) { return !entry_text(kModelsYaml, name).empty(); }
+
+std::optional<ModelConfig> known_model(std::string_view name) {
+  if (!is_known_model(name)) return std::nullopt;
+  return parse_models(entry_text(kModelsYaml, name), "models.yaml").front();
+}
 
 std::string& models_folder() {
   static std::string folder;
@@ -296,16 +302,14 @@ std::string find_model_folder(const std::string& name_or_path) {
 }
 
 ModelConfig find_model(const std::string& name_or_path, const SourceLocation& where) {
-  if (const std::string_view entry = entry_text(kModelsYaml, name_or_path); !entry.empty()) {
-    return parse_models(entry, "models.yaml").front();
-  }
+  if (const auto model = known_model(name_or_path)) return *model;
   if (const std::string file = find_gguf_file(name_or_path); !file.empty()) {
     return read_gguf_config(GgufFile(file), printable(fs::path(file).stem().string()));
   }
   if (!path_exists(name_or_path)) {
-    const std::string_view entry = entry_text(kModelsYaml, catalogue_name(name_or_path));
-    if (entry.empty()) fail_unknown_model(all_models(), name_or_path, where);
-    return parse_models(entry, "models.yaml").front();
+    const auto model = known_model(catalogue_name(name_or_path));
+    if (!model) fail_unknown_model(all_models(), name_or_path, where);
+    return *model;
   }
   std::string path = name_or_path;
   if (is_folder(path)) path = (fs::path(path) / "config.json").string();

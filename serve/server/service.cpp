@@ -432,7 +432,7 @@ void Service::count_unsent(Running& running, std::size_t num_bytes) {
   }
 }
 
-// Whoever holds most ends first.
+// Ends answers until both limits hold: each time the largest of the client that holds most.
 void Service::limit_unsent() {
   const std::size_t clients_limit = options_.max_unsent_bytes / 2;
   while (num_unsent_bytes_ > clients_limit) {
@@ -558,9 +558,8 @@ void Service::write_news(std::uint64_t number) {
   if (found == running_.end()) return;  // the request failed
   Running& running = *found->second;
   running.is_dirty = false;
-  count_unsent(running, running.answer.num_unsent_bytes());
-  if (!running.answer.request().is_stream) {
-    if (!is_complete(running)) return;
+  const bool is_stream = running.answer.request().is_stream;
+  if (!is_stream && is_complete(running)) {
     const std::shared_ptr<Client> client = running.client;
     std::optional<std::string> body = running.answer.body(options_.max_body_bytes);
     finish(number);
@@ -569,7 +568,9 @@ void Service::write_news(std::uint64_t number) {
         error_reply(400, "the answer has more than " + std::to_string(options_.max_body_bytes) +
                              " bytes; ask for fewer tokens or log probabilities, or for a stream"));
   }
-  if (waits_for_record(running)) return;
+  if (!is_stream || waits_for_record(running)) {
+    return count_unsent(running, running.answer.num_unsent_bytes());
+  }
   if (!running.has_begun) running.client->begin_stream();
   running.has_begun = true;
   bytes_.clear();

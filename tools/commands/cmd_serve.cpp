@@ -126,8 +126,7 @@ OptionList option_list(ServeOptions& options) {
        "are written (default: 65536)"},
       {"max-unsent-bytes N", &options.max_unsent_bytes,
        "most bytes of buffers of tokens that answers have not sent yet; one address has half of "
-       "it; "
-       "beyond that the server ends the largest answer (default: 268435456)"},
+       "it; beyond that the server ends the largest answer (default: 268435456)"},
       {"drain-seconds S", &options.drain_s,
        "time limit of running requests after a signal (default: 30)"},
       {"quiet,q", &options.is_quiet, "print only errors"},
