@@ -17,6 +17,10 @@ namespace {
 constexpr std::int64_t kGroupRows = 4 * kAttentionRows;
 // A smaller number of multiplications takes less time than waking another thread.
 constexpr std::int64_t kFewProducts = 1 << 15;
+// A loop has more parts than threads, as other programs slow threads differently. A part takes at
+// least 16 us, and a thread has few parts, so that they keep rows of a panel together.
+constexpr std::int64_t kPartProducts = 1 << 18;
+constexpr std::int64_t kThreadParts = 16;
 // Inputs that packing transposes at a time: both sides stay in the L1 cache.
 constexpr std::int64_t kPackInputs = 16;
 
@@ -219,11 +223,12 @@ void PackedMatrix::multiply(const float* x, std::int64_t x_stride, std::int64_t 
     }
   };
   const std::int64_t num_items = num_panels_ * num_groups;
-  if (num_rows * num_outputs_ * num_inputs_ <= kFewProducts) {
-    multiply_items(0, num_items);
-  } else {
-    pool.for_range(num_items, multiply_items);
-  }
+  const std::int64_t num_products = num_rows * num_outputs_ * num_inputs_;
+  if (num_products <= kFewProducts) return multiply_items(0, num_items);
+  const std::int64_t num_threads = pool.num_threads();
+  const std::int64_t num_parts =
+      std::clamp(num_products / kPartProducts, num_threads, kThreadParts * num_threads);
+  pool.for_range(num_items, static_cast<int>(num_parts), multiply_items);
 }
 
 void PackedMatrix::row(std::int64_t output, float* out) const {

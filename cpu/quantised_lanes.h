@@ -8,8 +8,8 @@
 namespace metronome::METRONOME_KERNELS {
 
 constexpr int kStripVectors = kStripOutputs / kWidth;
-constexpr int kOctet = 8;  // inputs that share a row of 4-bit integers
-constexpr int kGroupOctets = kGroupInputs / kOctet;
+constexpr int kQuad = 4;  // inputs whose integers are in the bytes of a word
+constexpr int kGroupQuads = kGroupInputs / kQuad;
 constexpr int kLineWords = 16;  // of a cache line
 
 // The lower halves as finite float16: their bits one place to the right are a float's, except for
@@ -19,19 +19,34 @@ METRONOME_INLINE Floats floats_of_halves(const Words& halves) {
   return (Floats)((Words)magnitude | ((halves & 0x8000u) << 16));
 }
 
-// Integer i of 4 bits.
-METRONOME_INLINE Floats nibbles(const Words& words, int i) {
+// The 4 bits at a place.
+METRONOME_INLINE Floats nibbles(const Words& words, int place) {
 #if defined(__AVX512F__)
   // Looks up the low 4 bits of each lane, so it needs neither a mask nor a conversion.
   const __m512 table = _mm512_setr_ps(0, 1, 2, 3, 4, 5, 6, 7, 8, 9, 10, 11, 12, 13, 14, 15);
-  return (Floats)_mm512_maskz_permutexvar_ps(0xffff, (__m512i)(words >> (4 * i)), table);
+  return (Floats)_mm512_maskz_permutexvar_ps(0xffff, (__m512i)(words >> place), table);
 #else
-  return floats_of(i == 7 ? words >> 28 : (words >> (4 * i)) & 15u);
+  return floats_of(place == 28 ? words >> 28 : (words >> place) & 15u);
 #endif
 }
 
-// Integer i of 8 bits.
-METRONOME_INLINE Floats octets(const Words& words, int i) {
+// kWidth signed bytes.
+METRONOME_INLINE Floats floats_of_bytes(const std::uint8_t* from) {
+#if defined(__AVX512F__)
+  return floats_of(
+      (Words)_mm512_maskz_cvtepi8_epi32(0xffff, _mm_loadu_si128((const __m128i*)from)));
+#elif defined(__AVX2__)
+  return floats_of((Words)_mm256_cvtepi8_epi32(_mm_loadl_epi64((const __m128i*)from)));
+#else
+  Integers bytes;
+  METRONOME_UNROLL
+  for (int i = 0; i < kWidth; ++i) bytes[i] = static_cast<std::int8_t>(from[i]);
+  return __builtin_convertvector(bytes, Floats);
+#endif
+}
+
+// Byte i.
+METRONOME_INLINE Floats bytes(const Words& words, int i) {
   return floats_of(i == 3 ? words >> 24 : (words >> (8 * i)) & 255u);
 }
 
@@ -73,47 +88,45 @@ struct StripScales {
   }
 };
 
-// The integers of 8 inputs of a group, kVectors vectors of outputs from `lane` on.
+// The integers of 4 inputs of a group, kVectors vectors of outputs from `lane` on.
 template <int kFormat, int kVectors>
-struct OctetQuants {
+struct QuadQuants {
   static constexpr StripFormat format = kStripFormats[kFormat];
-  Words first[kVectors];
-  Words second[kVectors];
+  const std::uint8_t* signed_bytes = nullptr;
+  Words words[kVectors] = {};
+  int place = 0;  // of the first input, without high bits
 
-  METRONOME_INLINE OctetQuants load(const std::uint32_t* group, int octet, int lane) {
-    OctetQuants quants;
+  METRONOME_INLINE QuadQuants load(const std::uint32_t* group, int quad, int lane) {
+    QuadQuants quants;
+    if constexpr (format.has_bytes()) {
+      quants.signed_bytes = (const std::uint8_t*)group + quad * kQuad * kStripOutputs + lane;
+      return quants;
+    }
+    quants.place = quad % 2 * 4;
     METRONOME_UNROLL
     for (int v = 0; v < kVectors; ++v) {
       const std::uint32_t* const column = group + lane + v * kWidth;
-      if constexpr (format.low_rows == kOctet) {
-        quants.first[v] = load_words(column + 2 * octet * kStripOutputs);
-        quants.second[v] = load_words(column + (2 * octet + 1) * kStripOutputs);
-      } else {
-        quants.first[v] = load_words(column + octet * kStripOutputs);
-      }
+      quants.words[v] = load_words(column + quad / 2 * kStripOutputs);
       if constexpr (format.high_rows > 0) {
-        // Even inputs in the bytes of `first`, odd inputs in those of `second`.
-        constexpr int kOctetsPerRow = kGroupInputs / kOctet / format.high_rows;
+        constexpr int kQuadsPerRow = kGroupInputs / kQuad / format.high_rows;
         constexpr std::uint32_t kMask = format.high_rows == 1 ? 0x10101010u : 0x30303030u;
         const Words high =
-            load_words(column + (format.low_rows + octet / kOctetsPerRow) * kStripOutputs);
-        const int place = 2 * format.high_rows * (octet % kOctetsPerRow);
-        const Words low = quants.first[v];
-        quants.first[v] = (low & 0x0f0f0f0fu) | (shifted_left(high, 4 - place) & kMask);
-        quants.second[v] =
-            ((low >> 4) & 0x0f0f0f0fu) | (shifted_left(high, 4 - place - format.high_rows) & kMask);
+            load_words(column + (format.low_rows + quad / kQuadsPerRow) * kStripOutputs);
+        const int high_place = quad % kQuadsPerRow * format.high_rows;
+        quants.words[v] = ((quants.words[v] >> quants.place) & 0x0f0f0f0fu) |
+                          (shifted_left(high, 4 - high_place) & kMask);
       }
     }
     return quants;
   }
 
-  METRONOME_INLINE Floats get(const OctetQuants& quants, int input, int vector) {
-    if constexpr (format.low_rows == kOctet) {
-      return octets(input < 4 ? quants.first[vector] : quants.second[vector], input % 4);
+  METRONOME_INLINE Floats get(const QuadQuants& quants, int input, int vector) {
+    if constexpr (format.has_bytes()) {
+      return floats_of_bytes(quants.signed_bytes + input * kStripOutputs + vector * kWidth);
     } else if constexpr (format.high_rows > 0) {
-      return octets(input % 2 == 0 ? quants.first[vector] : quants.second[vector], input / 2);
+      return bytes(quants.words[vector], input);
     } else {
-      return nibbles(quants.first[vector], input);
+      return nibbles(quants.words[vector], quants.place + 8 * input);
     }
   }
 };
@@ -156,12 +169,12 @@ METRONOME_INLINE void for_weights(const std::uint32_t* blocks, std::int64_t num_
   constexpr StripFormat format = kStripFormats[kFormat];
   constexpr int kScaleInputs = StripScales<kFormat>::kScaleInputs;
   constexpr int kGroupParts = kGroupInputs / kScaleInputs;
-  constexpr int kPartOctets = kScaleInputs / kOctet;
+  constexpr int kPartQuads = kScaleInputs / kQuad;
   constexpr int kBlockGroups = format.block_inputs / kGroupInputs;
   constexpr int kAheadWords = kProductBlock / format.block_inputs * format.block_words();
   constexpr int kGroupLines = kAheadWords / (kProductBlock / kGroupInputs) / kLineWords;
-  constexpr int kOctetLines = (kGroupLines + kGroupOctets - 1) / kGroupOctets;
-  using Quants = OctetQuants<kFormat, kVectors>;
+  constexpr int kQuadLines = (kGroupLines + kGroupQuads - 1) / kGroupQuads;
+  using Quants = QuadQuants<kFormat, kVectors>;
   BlockScales<kFormat, kVectors> scales;
   BlockScales<kFormat, kVectors>::load(blocks, num_inputs, lane, scales);
   for (int group = 0; group < num_inputs / kGroupInputs; ++group) {
@@ -172,18 +185,23 @@ METRONOME_INLINE void for_weights(const std::uint32_t* blocks, std::int64_t num_
       const Floats* const scale = scales.scale[group * kGroupParts + part];
       const Floats* const offset = scales.offset[group * kGroupParts + part];
       METRONOME_UNROLL
-      for (int o = 0; o < kPartOctets; ++o) {
-        const int octet = part * kPartOctets + o;
-        prefetch_lines<kOctetLines>(words + octet * kOctetLines * kLineWords + kAheadWords);
-        const Quants quants = Quants::load(words, octet, lane);
+      for (int q = 0; q < kPartQuads; ++q) {
+        const int quad = part * kPartQuads + q;
+        prefetch_lines<kQuadLines>(words + quad * kQuadLines * kLineWords + kAheadWords);
+        const Quants quants = Quants::load(words, quad, lane);
         METRONOME_UNROLL
-        for (int i = 0; i < kOctet; ++i) {
+        for (int i = 0; i < kQuad; ++i) {
           Floats weights[kVectors];
           METRONOME_UNROLL
           for (int v = 0; v < kVectors; ++v) {
-            weights[v] = multiply_add(Quants::get(quants, i, v), scale[v], offset[v]);
+            const Floats integer = Quants::get(quants, i, v);
+            if constexpr (format.has_offset()) {
+              weights[v] = multiply_add(integer, scale[v], offset[v]);
+            } else {
+              weights[v] = integer * scale[v];
+            }
           }
-          use(group * kGroupInputs + octet * kOctet + i, weights);
+          use(group * kGroupInputs + quad * kQuad + i, weights);
         }
       }
     }

@@ -10,13 +10,13 @@
 namespace metronome {
 namespace {
 
-// The numbers of one block. `quants` are as a panel has them: without sign.
+// The numbers of one block. `quants` are as a panel has them.
 struct BlockParts {
   std::uint16_t d = 0;
   std::uint16_t m = 0;
-  std::uint8_t scales[16] = {};  // of d, a group each (Q4_K, Q5_K: 8) or 16 inputs each (Q6_K)
-  std::uint8_t mins[8] = {};     // of m
-  std::uint8_t quants[256] = {};
+  std::uint8_t scales[16] = {};   // of d, a group each (Q4_K, Q5_K: 8) or 16 inputs each (Q6_K)
+  std::uint8_t mins[8] = {};      // of m
+  std::uint8_t quants[256] = {};  // of Q8_0 the bits of signed bytes
 };
 
 // One half of a stored byte.
@@ -104,7 +104,7 @@ void split_block(const StripFormat& format, const std::byte* block, BlockParts& 
   }
   for (int i = 0; i < format.block_inputs; ++i) {
     if (format.type == TensorType::Q8_0) {
-      parts.quants[i] = small(std::to_integer<int>(block[at.low + i]) ^ 128);
+      parts.quants[i] = std::to_integer<std::uint8_t>(block[at.low + i]);
       continue;
     }
     const Nibble low = low_place(format, i);
@@ -130,7 +130,7 @@ void join_block(const StripFormat& format, const BlockParts& parts, std::byte* b
   }
   for (int i = 0; i < format.block_inputs; ++i) {
     if (format.type == TensorType::Q8_0) {
-      block[at.low + i] = byte_of(parts.quants[i] ^ 128);
+      block[at.low + i] = byte_of(parts.quants[i]);
       continue;
     }
     const Nibble low = low_place(format, i);
@@ -161,10 +161,12 @@ Bits place_of_d(const StripFormat& format, int output) {
 Bits place_of_low(const StripFormat& format, int output, int input) {
   const std::int64_t group =
       format.header_words + std::int64_t{input / kGroupInputs} * format.group_words();
-  const int per_row = kGroupInputs / format.low_rows;
-  const int num_bits = 32 / per_row;
   const int in_group = input % kGroupInputs;
-  return bits_in_row(group, in_group / per_row, output, in_group % per_row * num_bits, num_bits);
+  if (format.has_bytes()) {
+    const int byte = in_group * kStripOutputs + output;
+    return {group + byte / 4, byte % 4 * 8, 0xff};
+  }
+  return bits_in_row(group, in_group / 8, output, low_bit_place(in_group % 8), 4);
 }
 
 Bits place_of_high(const StripFormat& format, int output, int input) {

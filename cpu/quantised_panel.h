@@ -12,8 +12,9 @@
 //   then those of the next 32: the 6-bit scales of d and m.
 // - Header of Q6_K, further: 4 rows. Row i has the 8-bit scales of inputs 64 i .. 64 i + 63, 16
 //   inputs each.
-// - Group: 4 rows of 4-bit integers. Row i has inputs 8 i .. 8 i + 7, the first in the lowest bits.
-//   Q8_0 has 8 rows of 8-bit integers instead, biased by 128, 4 inputs each.
+// - Group: 4 rows of 4-bit integers. Row i has inputs 8 i .. 8 i + 7: byte b of a word has input b
+//   of these in the lower half and input b + 4 in the upper.
+//   Q8_0 has 8 rows of signed bytes instead: byte 32 i + j of a group has input i of output j.
 // - Group, further: the fifth bit of Q5 in one row, bits five and six of Q6_K in two rows of 16
 //   inputs each. See high_bit_place().
 #pragma once
@@ -39,6 +40,8 @@ struct StripFormat {
   bool has_minimum;  // a second scale m
   int bias;          // a weight is (integer - bias) * scale, or integer * scale +- minimum
 
+  constexpr bool has_bytes() const { return low_rows == kGroupInputs / 4; }
+  constexpr bool has_offset() const { return has_minimum || bias != 0; }
   constexpr int group_words() const { return (low_rows + high_rows) * kStripOutputs; }
   constexpr int block_words() const {
     return header_words + block_inputs / kGroupInputs * group_words();
@@ -47,10 +50,10 @@ struct StripFormat {
 
 constexpr int kNumStripFormats = 8;
 constexpr StripFormat kStripFormats[kNumStripFormats] = {
-    {TensorType::Q4_0, 32, 16, 4, 0, false, 8},   {TensorType::Q4_1, 32, 32, 4, 0, true, 0},
-    {TensorType::Q5_0, 32, 16, 4, 1, false, 16},  {TensorType::Q5_1, 32, 32, 4, 1, true, 0},
-    {TensorType::Q8_0, 32, 16, 8, 0, false, 128}, {TensorType::Q4_K, 256, 160, 4, 0, true, 0},
-    {TensorType::Q5_K, 256, 160, 4, 1, true, 0},  {TensorType::Q6_K, 256, 144, 4, 2, false, 32},
+    {TensorType::Q4_0, 32, 16, 4, 0, false, 8},  {TensorType::Q4_1, 32, 32, 4, 0, true, 0},
+    {TensorType::Q5_0, 32, 16, 4, 1, false, 16}, {TensorType::Q5_1, 32, 32, 4, 1, true, 0},
+    {TensorType::Q8_0, 32, 16, 8, 0, false, 0},  {TensorType::Q4_K, 256, 160, 4, 0, true, 0},
+    {TensorType::Q5_K, 256, 160, 4, 1, true, 0}, {TensorType::Q6_K, 256, 144, 4, 2, false, 32},
 };
 
 // nullptr for types that are not quantised.
@@ -59,13 +62,13 @@ const StripFormat* strip_format(TensorType type);
 // The words of a panel of 64 outputs. Requires a multiple of block_inputs.
 std::int64_t quantised_panel_words(const StripFormat& format, std::int64_t num_inputs);
 
-// The lowest of the high bits of an input within its row: input 8 g + 2 b + o of the row has its
-// bits in byte b. So a shift and a mask bring the bits of four inputs, 2 apart, above the low ones.
+// The place of an input's 4 low bits in a word of 8 inputs.
+constexpr int low_bit_place(int input) { return 8 * (input % 4) + 4 * (input / 4); }
+
+// The lowest place of an input's high bits within its row: in the byte of its low bits, so that a
+// shift and a mask bring the bits of four inputs above the low ones.
 constexpr int high_bit_place(int high_rows, int input) {
-  const int group = input / 8;
-  const int byte = input % 8 / 2;
-  const int odd = input % 2;
-  return 8 * byte + high_rows * (2 * group + odd);
+  return 8 * (input % 4) + high_rows * (input / 4);
 }
 
 // Whether all float16 scales are finite. Kernels require that.

@@ -44,10 +44,7 @@ void wait_for_change(const std::atomic<T>& value, T old, bool spins) {
 }  // namespace
 
 struct ThreadPool::State {
-  explicit State(int num_threads)
-      : num_parts(num_threads),
-        spins(num_threads <= num_usable_processors()),
-        errors(static_cast<std::size_t>(num_threads)) {}
+  explicit State(int count) : num_threads(count), spins(count <= num_usable_processors()) {}
   State(const State&) = delete;
   State& operator=(const State&) = delete;
 
@@ -60,21 +57,19 @@ struct ThreadPool::State {
   // Opens a new generation of parts: threads can take [0, num_open).
   void open_parts(int num_open) {
     const std::uint64_t generation = (ticket.load() >> 32) + 1;
-    const auto first = static_cast<std::uint64_t>(num_parts - num_open);
-    ticket.store(generation << 32 | first);
+    ticket.store(generation << 32 | static_cast<std::uint64_t>(num_open));
     ticket.notify_all();
   }
 
   // Takes parts until none is left. A loop cannot end while a thread has one of its parts, so
-  // `work` belongs to the same loop.
+  // `work` and `num_parts` belong to the same loop.
   void take_parts() {
-    const auto end = static_cast<std::uint32_t>(num_parts);
-    std::uint64_t next = ticket.load();
-    while (static_cast<std::uint32_t>(next) < end) {
-      if (!ticket.compare_exchange_weak(next, next + 1)) continue;
-      call(static_cast<int>(static_cast<std::uint32_t>(next)));
+    std::uint64_t seen = ticket.load();
+    while (static_cast<std::uint32_t>(seen) > 0) {
+      if (!ticket.compare_exchange_weak(seen, seen - 1)) continue;
+      call(num_parts - static_cast<int>(static_cast<std::uint32_t>(seen)));
       if (num_left.fetch_sub(1) == 1) num_left.notify_one();
-      next = ticket.load();
+      seen = ticket.load();
     }
   }
 
@@ -95,24 +90,25 @@ struct ThreadPool::State {
     }
   }
 
-  const int num_parts;
+  const int num_threads;
   // False with more threads than processors, which would only delay each other by spinning.
   const bool spins;
-  // The caller writes it before opening the parts; threads read it after taking one.
+  // The caller writes these before opening the parts; threads read them after taking one.
   const std::function<void(int)>* work = nullptr;
+  int num_parts = 0;
   std::vector<std::exception_ptr> errors;  // one per part
   std::vector<std::thread> threads;
   bool is_running = false;
   std::atomic<bool> is_over{false};
-  // The upper half is the generation, the lower half the next part. Both change atomically.
-  alignas(64) std::atomic<std::uint64_t> ticket;
+  // The upper half is the generation, the lower half the number of parts that nobody has taken.
+  // Both change atomically.
+  alignas(64) std::atomic<std::uint64_t> ticket{0};
   alignas(64) std::atomic<int> num_left{0};
 };
 
 ThreadPool::ThreadPool(int num_threads) {
   METRONOME_CHECK(num_threads >= 1, "a thread pool needs a thread");
   state_ = std::make_unique<State>(num_threads);
-  state_->ticket = static_cast<std::uint64_t>(num_threads);  // nothing to take
   state_->threads.reserve(static_cast<std::size_t>(num_threads - 1));
   for (int thread = 1; thread < num_threads; ++thread) {
     state_->threads.emplace_back([state = state_.get()] { state->serve(); });
@@ -121,14 +117,18 @@ ThreadPool::ThreadPool(int num_threads) {
 
 ThreadPool::~ThreadPool() = default;
 
-int ThreadPool::num_threads() const { return state_->num_parts; }
+int ThreadPool::num_threads() const { return state_->num_threads; }
 
-void ThreadPool::run(const std::function<void(int part)>& work) {
+void ThreadPool::run(const std::function<void(int part)>& work) { run_parts(num_threads(), work); }
+
+void ThreadPool::run_parts(int num_parts, const std::function<void(int part)>& work) {
   METRONOME_CHECK(!state_->is_running, "a loop inside a loop of the same thread pool");
   state_->is_running = true;
   state_->work = &work;
-  state_->num_left.store(num_threads());
-  state_->open_parts(num_threads());
+  state_->num_parts = num_parts;
+  state_->errors.resize(static_cast<std::size_t>(num_parts));
+  state_->num_left.store(num_parts);
+  state_->open_parts(num_parts);
   state_->take_parts();
   for (int left = state_->num_left.load(); left > 0; left = state_->num_left.load()) {
     wait_for_change(state_->num_left, left, state_->spins);
@@ -142,14 +142,14 @@ void ThreadPool::run(const std::function<void(int part)>& work) {
   if (first != nullptr) std::rethrow_exception(first);
 }
 
-void ThreadPool::for_range(std::int64_t num_items,
+void ThreadPool::for_range(std::int64_t num_items, int num_parts,
                            const std::function<void(std::int64_t, std::int64_t)>& work) {
+  METRONOME_CHECK(num_parts >= 1, "a loop needs a part");
   if (num_items <= 0) return;
   if (num_items == 1 || num_threads() == 1) return work(0, num_items);
-  run([&work, num_items, num_parts = num_threads()](int part) {
-    const std::int64_t begin = num_items * part / num_parts;
-    const std::int64_t end = num_items * (part + 1) / num_parts;
-    if (begin < end) work(begin, end);
+  const auto count = static_cast<int>(std::min<std::int64_t>(num_parts, num_items));
+  run_parts(count, [&work, num_items, count](int part) {
+    work(num_items * part / count, num_items * (part + 1) / count);
   });
 }
 

@@ -7,9 +7,9 @@
 
 namespace metronome {
 
-// A loop is divided into as many parts as there are threads, by index only. The thread that
-// computes a part does not affect the result. A thread that has finished a part takes the next free
-// one, so a loop does not wait for a thread that lost its processor.
+// A loop is divided into parts by index only: the thread that computes a part does not affect the
+// result. A thread that has finished a part takes the next free one, so a loop does not wait for a
+// thread that lost its processor.
 class ThreadPool {
  public:
   // The calling thread counts as one of `num_threads` (>= 1).
@@ -25,9 +25,15 @@ class ThreadPool {
   // short time after a call, then sleep.
   void run(const std::function<void(int part)>& work);
 
-  // Calls work(begin, end) with contiguous, nearly equal parts of [0, num_items).
-  void for_range(std::int64_t num_items,
+  // The same with contiguous, nearly equal parts of [0, num_items), at most `num_parts` of them.
+  // More parts than threads balance threads of different speed; each costs about 0.1 us.
+  void for_range(std::int64_t num_items, int num_parts,
                  const std::function<void(std::int64_t begin, std::int64_t end)>& work);
+  // With a part for each thread.
+  void for_range(std::int64_t num_items,
+                 const std::function<void(std::int64_t begin, std::int64_t end)>& work) {
+    for_range(num_items, num_threads(), work);
+  }
 
   // Calls work(row) for every row in [0, num_rows), on all threads if there are many.
   template <class Work>
@@ -42,6 +48,8 @@ class ThreadPool {
   }
 
  private:
+  void run_parts(int num_parts, const std::function<void(int part)>& work);
+
   struct State;
   std::unique_ptr<State> state_;
 };

@@ -3,9 +3,11 @@
 #include <atomic>
 #include <chrono>
 #include <cstdint>
+#include <mutex>
 #include <stdexcept>
 #include <string>
 #include <thread>
+#include <utility>
 #include <vector>
 
 #include "core/base/error.h"
@@ -83,6 +85,43 @@ TEST_CASE("for_range cuts the items into contiguous, nearly equal parts", "[thre
       }
     }
   }
+}
+
+TEST_CASE("for_range has as many parts as asked for, each once", "[thread_pool]") {
+  for (const int num_threads : {2, 3}) {
+    ThreadPool pool(num_threads);
+    for (const int num_parts : {1, 2, 7, 40}) {
+      for (const std::int64_t num_items : {2, 7, 39, 1000}) {
+        std::mutex mutex;
+        std::vector<std::pair<std::int64_t, std::int64_t>> parts;
+        pool.for_range(num_items, num_parts, [&](std::int64_t begin, std::int64_t end) {
+          const std::lock_guard lock(mutex);
+          parts.emplace_back(begin, end);
+        });
+        std::sort(parts.begin(), parts.end());
+        INFO("threads " << num_threads << " parts " << num_parts << " items " << num_items);
+        REQUIRE(std::ssize(parts) == std::min<std::int64_t>(num_parts, num_items));
+        CHECK(parts.front().first == 0);
+        CHECK(parts.back().second == num_items);
+        for (std::size_t i = 1; i < parts.size(); ++i) {
+          CHECK(parts[i].first == parts[i - 1].second);
+        }
+      }
+    }
+    CHECK_THROWS_AS(pool.for_range(5, 0, [](std::int64_t, std::int64_t) {}), InvariantError);
+  }
+}
+
+TEST_CASE("a thread that is held up leaves its parts to the others", "[thread_pool]") {
+  ThreadPool pool(2);
+  constexpr int kNumParts = 8;
+  std::atomic<int> num_done{0};
+  // The first part waits for all others: with parts given out in advance it would never end.
+  pool.for_range(kNumParts, kNumParts, [&](std::int64_t begin, std::int64_t) {
+    while (begin == 0 && num_done < kNumParts - 1) std::this_thread::yield();
+    ++num_done;
+  });
+  CHECK(num_done == kNumParts);
 }
 
 TEST_CASE("the lowest part's error comes out when all have ended", "[thread_pool]") {
