@@ -17,8 +17,9 @@ namespace {
 constexpr std::int64_t kGroupRows = 4 * kAttentionRows;
 // A smaller number of multiplications takes less time than waking another thread.
 constexpr std::int64_t kFewProducts = 1 << 15;
-// A loop has more parts than threads, as other programs slow threads differently. A part takes at
-// least 16 us, and a thread has few parts, so that they keep rows of a panel together.
+// A loop has more parts than threads, as other programs slow threads differently. A part has this
+// many multiplications if there are enough: some microseconds. A thread has few parts, as each part
+// of a panel makes the panel's weights again.
 constexpr std::int64_t kPartProducts = 1 << 18;
 constexpr std::int64_t kThreadParts = 16;
 // Inputs that packing transposes at a time: both sides stay in the L1 cache.

@@ -45,8 +45,8 @@ METRONOME_INLINE Floats floats_of_bytes(const std::uint8_t* from) {
 #endif
 }
 
-// Byte i.
-METRONOME_INLINE Floats bytes(const Words& words, int i) {
+// Byte i, without sign.
+METRONOME_INLINE Floats floats_of_byte(const Words& words, int i) {
   return floats_of(i == 3 ? words >> 24 : (words >> (8 * i)) & 255u);
 }
 
@@ -61,7 +61,7 @@ struct StripScales {
   static constexpr int kScaleInputs = format.type == TensorType::Q6_K ? 16 : kGroupInputs;
 
   // Of inputs [kScaleInputs * part, ...) of a block, with `words` its header. A weight is
-  // integer * scale + offset, rounded once.
+  // integer * scale + offset, rounded once; Q8_0 has no offset.
   METRONOME_INLINE void load(const std::uint32_t* words, int part, int lane, Floats& scale,
                              Floats& offset) {
     if constexpr (format.has_minimum) {
@@ -83,7 +83,7 @@ struct StripScales {
         const Integers top = (Integers)(bytes << (24 - part % 4 * 8));
         scale = scale * __builtin_convertvector(top >> 24, Floats);
       }
-      offset = scale * static_cast<float>(-format.bias);
+      if constexpr (format.has_offset()) offset = scale * static_cast<float>(-format.bias);
     }
   }
 };
@@ -92,29 +92,29 @@ struct StripScales {
 template <int kFormat, int kVectors>
 struct QuadQuants {
   static constexpr StripFormat format = kStripFormats[kFormat];
-  const std::uint8_t* signed_bytes = nullptr;
-  Words words[kVectors] = {};
-  int place = 0;  // of the first input, without high bits
+  const std::uint8_t* signed_bytes = nullptr;  // of Q8_0
+  Words words[kVectors] = {};                  // of the others
+  int place = 0;                               // the first input's lowest bit, as stored
 
   METRONOME_INLINE QuadQuants load(const std::uint32_t* group, int quad, int lane) {
     QuadQuants quants;
     if constexpr (format.has_bytes()) {
       quants.signed_bytes = (const std::uint8_t*)group + quad * kQuad * kStripOutputs + lane;
-      return quants;
-    }
-    quants.place = quad % 2 * 4;
-    METRONOME_UNROLL
-    for (int v = 0; v < kVectors; ++v) {
-      const std::uint32_t* const column = group + lane + v * kWidth;
-      quants.words[v] = load_words(column + quad / 2 * kStripOutputs);
-      if constexpr (format.high_rows > 0) {
-        constexpr int kQuadsPerRow = kGroupInputs / kQuad / format.high_rows;
-        constexpr std::uint32_t kMask = format.high_rows == 1 ? 0x10101010u : 0x30303030u;
-        const Words high =
-            load_words(column + (format.low_rows + quad / kQuadsPerRow) * kStripOutputs);
-        const int high_place = quad % kQuadsPerRow * format.high_rows;
-        quants.words[v] = ((quants.words[v] >> quants.place) & 0x0f0f0f0fu) |
-                          (shifted_left(high, 4 - high_place) & kMask);
+    } else {
+      quants.place = quad % 2 * 4;
+      METRONOME_UNROLL
+      for (int v = 0; v < kVectors; ++v) {
+        const std::uint32_t* const column = group + lane + v * kWidth;
+        quants.words[v] = load_words(column + quad / 2 * kStripOutputs);
+        if constexpr (format.high_rows > 0) {
+          constexpr int kQuadsPerRow = kGroupInputs / kQuad / format.high_rows;
+          constexpr std::uint32_t kMask = format.high_rows == 1 ? 0x10101010u : 0x30303030u;
+          const Words high =
+              load_words(column + (format.low_rows + quad / kQuadsPerRow) * kStripOutputs);
+          const int high_place = quad % kQuadsPerRow * format.high_rows;
+          quants.words[v] = ((quants.words[v] >> quants.place) & 0x0f0f0f0fu) |
+                            (shifted_left(high, 4 - high_place) & kMask);
+        }
       }
     }
     return quants;
@@ -124,7 +124,7 @@ struct QuadQuants {
     if constexpr (format.has_bytes()) {
       return floats_of_bytes(quants.signed_bytes + input * kStripOutputs + vector * kWidth);
     } else if constexpr (format.high_rows > 0) {
-      return bytes(quants.words[vector], input);
+      return floats_of_byte(quants.words[vector], input);
     } else {
       return nibbles(quants.words[vector], quants.place + 8 * input);
     }

@@ -3,7 +3,8 @@
 //
 // A panel of 64 outputs is two strips of 32. A strip is a sequence of blocks over its inputs, 32 or
 // 256 of them as in the stored format. A block has a header and then a group for every 32 inputs.
-// All of it are rows of 32-bit words: 32 words, one for each output of the strip.
+// All of it are rows of 32-bit words: 32 words, one for each output of the strip. Groups of Q8_0
+// are bytes instead.
 //
 // - Header: the scale d as float16. Formats without a second scale have 16 words: word j has output
 //   j in the lower half and output j + 16 in the upper. With a second scale m, word j has d in the
@@ -14,7 +15,7 @@
 //   inputs each.
 // - Group: 4 rows of 4-bit integers. Row i has inputs 8 i .. 8 i + 7: byte b of a word has input b
 //   of these in the lower half and input b + 4 in the upper.
-//   Q8_0 has 8 rows of signed bytes instead: byte 32 i + j of a group has input i of output j.
+//   Q8_0 has 1,024 signed bytes instead: byte 32 i + j has input i of output j.
 // - Group, further: the fifth bit of Q5 in one row, bits five and six of Q6_K in two rows of 16
 //   inputs each. See high_bit_place().
 #pragma once
@@ -40,6 +41,7 @@ struct StripFormat {
   bool has_minimum;  // a second scale m
   int bias;          // a weight is (integer - bias) * scale, or integer * scale +- minimum
 
+  // Signed bytes: Q8_0.
   constexpr bool has_bytes() const { return low_rows == kGroupInputs / 4; }
   constexpr bool has_offset() const { return has_minimum || bias != 0; }
   constexpr int group_words() const { return (low_rows + high_rows) * kStripOutputs; }

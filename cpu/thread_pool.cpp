@@ -123,10 +123,10 @@ void ThreadPool::run(const std::function<void(int part)>& work) { run_parts(num_
 
 void ThreadPool::run_parts(int num_parts, const std::function<void(int part)>& work) {
   METRONOME_CHECK(!state_->is_running, "a loop inside a loop of the same thread pool");
+  state_->errors.resize(static_cast<std::size_t>(num_parts));
   state_->is_running = true;
   state_->work = &work;
   state_->num_parts = num_parts;
-  state_->errors.resize(static_cast<std::size_t>(num_parts));
   state_->num_left.store(num_parts);
   state_->open_parts(num_parts);
   state_->take_parts();

@@ -8,8 +8,8 @@
 namespace metronome {
 
 // A loop is divided into parts by index only: the thread that computes a part does not affect the
-// result. A thread that has finished a part takes the next free one, so a loop does not wait for a
-// thread that lost its processor.
+// result. A thread that has finished a part takes the next free one, so a loop waits only for the
+// current part of a thread that lost its processor.
 class ThreadPool {
  public:
   // The calling thread counts as one of `num_threads` (>= 1).
@@ -29,7 +29,7 @@ class ThreadPool {
   // More parts than threads balance threads of different speed; each costs about 0.1 us.
   void for_range(std::int64_t num_items, int num_parts,
                  const std::function<void(std::int64_t begin, std::int64_t end)>& work);
-  // With a part for each thread.
+  // With at most a part for each thread.
   void for_range(std::int64_t num_items,
                  const std::function<void(std::int64_t begin, std::int64_t end)>& work) {
     for_range(num_items, num_threads(), work);

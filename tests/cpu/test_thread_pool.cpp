@@ -131,6 +131,17 @@ TEST_CASE("the lowest part's error comes out when all have ended", "[thread_pool
   CHECK(error_of_run(pool, {0, 1, 2, 3}) == "0");
   CHECK(error_of_run(pool, {}) == "none");
 
+  // More parts than threads, then fewer again.
+  CHECK_THROWS_WITH(pool.for_range(40, 40,
+                                   [](std::int64_t begin, std::int64_t) {
+                                     if (begin == 17 || begin == 39) {
+                                       throw std::runtime_error(std::to_string(begin));
+                                     }
+                                   }),
+                    "17");
+  CHECK(error_of_run(pool, {1}) == "1");
+  CHECK(error_of_run(pool, {}) == "none");
+
   int num_ended = 0;
   CHECK_THROWS_AS(pool.run([&](int part) {
     if (part == 0) throw std::runtime_error("early");
