@@ -50,6 +50,38 @@ void check_finite(std::span<const float> logits, std::int64_t position) {
                            std::to_string(*bad));
 }
 
+// The largest of some logits. Compares in strides, of which compilers make vectors.
+float largest_of(std::span<const float> logits) {
+  constexpr std::size_t kStride = 16;
+  std::array<float, kStride> largest;
+  largest.fill(logits[0]);
+  std::size_t i = 0;
+  for (; i + kStride <= logits.size(); i += kStride) {
+    for (std::size_t j = 0; j < kStride; ++j) {
+      largest[j] = logits[i + j] > largest[j] ? logits[i + j] : largest[j];
+    }
+  }
+  for (; i < logits.size(); ++i) largest[0] = std::max(largest[0], logits[i]);
+  return *std::max_element(largest.begin(), largest.end());
+}
+
+// The first of the likeliest tokens.
+std::size_t likeliest_of(std::span<const float> logits) {
+  constexpr std::size_t kPart = 4096;  // the token is searched in one part only
+  std::span<const float> best;
+  float largest = 0;
+  for (std::size_t first = 0; first < logits.size(); first += kPart) {
+    const std::span<const float> part =
+        logits.subspan(first, std::min(kPart, logits.size() - first));
+    const float of_part = largest_of(part);
+    if (!best.empty() && of_part <= largest) continue;
+    best = part;
+    largest = of_part;
+  }
+  const auto found = std::find(best.begin(), best.end(), largest) - best.begin();
+  return static_cast<std::size_t>(best.data() - logits.data() + found);
+}
+
 // Each token's probability relative to the likeliest token, whose weight is 1.
 void weigh(std::span<const float> logits, float largest, double temperature,
            std::vector<double>& weights) {
@@ -76,11 +108,10 @@ SampledToken Sampler::sample(std::span<const float> logits, const SamplingParams
                       params.top_p <= 1 && params.min_p >= 0 && params.min_p <= 1,
                   "sampling parameters are validated before");
   check_finite(logits, position);
-  const auto likeliest = std::max_element(logits.begin(), logits.end());
   SampledToken sampled;
   sampled.token = params.temperature == 0
-                      ? TokenId{static_cast<std::int32_t>(likeliest - logits.begin())}
-                      : TokenId{draw(logits, *likeliest, params, position)};
+                      ? TokenId{static_cast<std::int32_t>(likeliest_of(logits))}
+                      : TokenId{draw(logits, largest_of(logits), params, position)};
   if (params.num_logprobs >= 0) {
     sampled.logprobs = logprobs(logits, sampled.token, params.num_logprobs);
   }
@@ -151,7 +182,7 @@ void Sampler::drop_by_top_p(std::span<const float> logits, double top_p) {
 
 std::vector<TokenLogprob> Sampler::logprobs(std::span<const float> logits, TokenId token,
                                             std::int32_t num_logprobs) {
-  const float largest = *std::max_element(logits.begin(), logits.end());
+  const float largest = largest_of(logits);
   weigh(logits, largest, 1, weights_);
   const double log_total = log_of(sum_of(weights_));
   std::vector<TokenLogprob> logprobs;

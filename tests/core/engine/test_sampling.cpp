@@ -131,6 +131,24 @@ TEST_CASE("greedy takes the largest logit, of equals the lowest id", "[core][sam
   CHECK(sampler.sample(Logits{1, 2}, greedy, 0).logprobs.empty());
 }
 
+TEST_CASE("greedy takes the first of the largest of any number of logits", "[core][sampling]") {
+  Sampler sampler;
+  for (std::uint64_t seed = 0; seed < 2'000; ++seed) {
+    Rng rng(seed, "greedy");
+    const std::size_t vocab = 1 + rng() % (seed % 20 == 0 ? 20'000 : 70);
+    // Few levels, so that many are equal; zeros of both signs among them.
+    Logits logits =
+        random_logits(rng, vocab, seed % 3 == 0 ? 0 : 4, 1 + static_cast<int>(rng() % 5));
+    for (float& logit : logits) {
+      if (logit == 0 && rng() % 2 == 0) logit = -0.0f;
+      if (seed % 5 == 0) logit = -std::abs(logit);
+    }
+    const auto first = std::max_element(logits.begin(), logits.end());
+    CAPTURE(seed, vocab);
+    REQUIRE(value(sampler.sample(logits, SamplingParams{}, 0).token) == first - logits.begin());
+  }
+}
+
 TEST_CASE("the uniform number of a draw is SplitMix64's", "[core][sampling]") {
   // Worked out apart from this code: the generator's first outputs when it begins at the first
   // output of the one that begins at the seed.
