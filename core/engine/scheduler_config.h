@@ -113,6 +113,10 @@ struct TensorRtLlmConfig {
   bool enable_chunked_context = true;
   std::int32_t max_num_tokens = 8192;
   std::int32_t chunk_unit_size = 0;  // 0 = one KV block
+  // While others generate, prompts wait for this many steps, or until a step has this share of
+  // max_num_tokens.
+  std::int32_t batch_wait_timeout_iters = 0;
+  double batch_wait_max_tokens_ratio = 0;
 };
 
 struct FastGenConfig {

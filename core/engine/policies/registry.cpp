@@ -43,8 +43,13 @@ constexpr Keys kSarathiKeys[] = {
 constexpr Keys kSimpleChunkingKeys[] = {"chunk_size"};
 constexpr Keys kVllmPrefillFirstKeys[] = {"max_num_batched_tokens"};
 constexpr Keys kNanoVllmKeys[] = {"max_num_batched_tokens"};
-constexpr Keys kTensorRtLlmKeys[] = {"capacity_scheduler_policy", "context_chunking_policy",
-                                     "enable_chunked_context", "max_num_tokens", "chunk_unit_size"};
+constexpr Keys kTensorRtLlmKeys[] = {"capacity_scheduler_policy",
+                                     "context_chunking_policy",
+                                     "enable_chunked_context",
+                                     "max_num_tokens",
+                                     "chunk_unit_size",
+                                     "batch_wait_timeout_iters",
+                                     "batch_wait_max_tokens_ratio"};
 constexpr Keys kFastGenKeys[] = {"max_ragged_batch_size", "max_ragged_sequence_count",
                                  "max_tracked_sequences"};
 constexpr Keys kLlamaCppKeys[] = {"n_batch", "cont_batching", "slot_prompt_similarity"};

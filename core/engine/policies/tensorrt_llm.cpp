@@ -1,7 +1,8 @@
 // TensorRT-LLM. A capacity scheduler chooses the requests whose KV blocks fit, in order of arrival.
 // Then a micro-batch scheduler fills a step of max_num_tokens with them. As in the engine, neither
 // knows how much of a prompt is cached. A hit is found when the first chunk is scheduled. The chunk
-// then begins after the hit, and other requests do not get the saved tokens.
+// then begins after the hit, and other requests do not get the saved tokens. At last the executor
+// of its PyTorch backend may hold the contexts back (PyExecutor._waiting_requests).
 #include <algorithm>
 
 #include "core/base/error.h"
@@ -24,7 +25,10 @@ class TensorRtLlmScheduler final : public Scheduler {
         max_num_tokens_(context.config.tensorrt_llm.max_num_tokens),
         unit_(context.config.tensorrt_llm.chunk_unit_size > 0
                   ? context.config.tensorrt_llm.chunk_unit_size
-                  : context.kv_cache.block_size()) {}
+                  : context.kv_cache.block_size()),
+        batch_wait_iters_(context.config.tensorrt_llm.batch_wait_timeout_iters),
+        batch_wait_tokens_(context.config.tensorrt_llm.batch_wait_max_tokens_ratio *
+                           static_cast<double>(max_num_tokens_)) {}
 
   std::string refusal(const RequestSpec& spec) const override {
     if (!can_compute(spec.num_prompt_tokens)) {
@@ -217,14 +221,27 @@ class TensorRtLlmScheduler final : public Scheduler {
     if (num_context_tokens > max_num_tokens_ - num_tokens) {
       chunk_contexts(max_num_tokens_ - num_tokens);
     }
-    for (const Context& context : contexts_) {
-      if (context.num_tokens > 0) plan_context(*context.request, context.num_tokens);
-    }
+    std::erase_if(contexts_, [](const Context& context) { return context.num_tokens == 0; });
+    if (waits_for_batch()) contexts_.clear();
+    for (const Context& context : contexts_) plan_context(*context.request, context.num_tokens);
     for (Request* request : generations_) {
       const bool has_room = kv_cache().grow(*request, request->num_computed_tokens() + 1);
       METRONOME_CHECK(has_room, "the capacity scheduler counted the blocks");
       add_chunk(*request, 1);
     }
+  }
+
+  // Whether the step would be too small for its contexts. They count whole, whatever a chunk takes.
+  bool waits_for_batch() {
+    if (contexts_.empty() || generations_.empty()) return false;
+    auto num_tokens = static_cast<double>(generations_.size());
+    for (const Context& context : contexts_) num_tokens += context.request->num_tokens();
+    if (num_waited_ >= batch_wait_iters_ || num_tokens >= batch_wait_tokens_) {
+      num_waited_ = 0;
+      return false;
+    }
+    ++num_waited_;
+    return true;
   }
 
   // Divides `num_left` tokens among contexts that do not fit together, in units unless a chunk is
@@ -266,6 +283,9 @@ class TensorRtLlmScheduler final : public Scheduler {
   bool chunks_;
   std::int32_t max_num_tokens_;
   std::int32_t unit_;
+  std::int32_t batch_wait_iters_;
+  double batch_wait_tokens_;
+  std::int32_t num_waited_ = 0;  // steps that contexts have waited in a row
 
   // State of the current plan.
   std::vector<Request*> fitting_;  // chosen by the capacity scheduler, in order

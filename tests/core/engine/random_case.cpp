@@ -76,6 +76,10 @@ void draw_engine_settings(Rng& rng, EngineSetup& setup) {
   trt.max_num_tokens = budget;
   trt.enable_chunked_context = chance(rng, 0.8);
   trt.chunk_unit_size = chance(rng, 0.5) ? draw(rng, 1, setup.max_num_seqs) : 0;
+  if (chance(rng, 0.3)) {
+    trt.batch_wait_timeout_iters = draw(rng, 1, 8);
+    trt.batch_wait_max_tokens_ratio = rng.uniform();
+  }
   config.fastgen.max_ragged_batch_size = budget;
   config.fastgen.max_ragged_sequence_count = draw(rng, 1, 12);
   config.fastgen.max_tracked_sequences = draw(rng, 1, 12);

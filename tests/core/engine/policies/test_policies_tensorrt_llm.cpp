@@ -92,6 +92,43 @@ TEST_CASE("tensorrt_llm: STATIC_BATCH sets blocks aside, too", "[policies]") {
   bench.engine.drain();
 }
 
+TEST_CASE("tensorrt_llm: contexts wait for others while requests generate", "[policies]") {
+  EngineSetup setup = tensorrt_llm(Capacity::GuaranteedNoEvict, 1000, 20);
+  setup.scheduler.tensorrt_llm.batch_wait_timeout_iters = 3;
+  setup.scheduler.tensorrt_llm.batch_wait_max_tokens_ratio = 0.5;  // 10 tokens
+  Bench bench(setup);
+  bench.submit(4, 40);
+  CHECK(step(bench) == Planned{{0, 4}});  // nobody generates
+  bench.submit(5, 40);
+  for (int i = 0; i < 3; ++i) CHECK(step(bench) == Planned{{0, 1}});
+  CHECK(step(bench) == Planned{{1, 5}, {0, 1}});
+  // The count begins again. Two prompts and two decodes are 10 tokens.
+  bench.submit(5, 40);
+  CHECK(step(bench) == Planned{{0, 1}, {1, 1}});
+  bench.submit(3, 40);
+  CHECK(step(bench) == Planned{{2, 5}, {3, 3}, {0, 1}, {1, 1}});
+  // A whole prompt counts where a chunk has room: 30 tokens with 4 decodes.
+  bench.submit(30, 40);
+  CHECK(step(bench) == Planned{{4, 16}, {0, 1}, {1, 1}, {2, 1}, {3, 1}});
+  CHECK(step(bench) == Planned{{4, 14}, {0, 1}, {1, 1}, {2, 1}, {3, 1}});
+  bench.engine.drain();
+}
+
+TEST_CASE("tensorrt_llm: one key alone lets no context wait", "[policies]") {
+  for (const bool has_limit : {false, true}) {
+    EngineSetup setup = tensorrt_llm(Capacity::GuaranteedNoEvict, 1000, 20);
+    TensorRtLlmConfig& config = setup.scheduler.tensorrt_llm;
+    config.batch_wait_timeout_iters = has_limit ? 3 : 0;
+    config.batch_wait_max_tokens_ratio = has_limit ? 0 : 1;
+    Bench bench(setup);
+    bench.submit(4, 9);
+    step(bench);
+    bench.submit(5, 9);
+    CHECK(step(bench) == Planned{{1, 5}, {0, 1}});
+    bench.engine.drain();
+  }
+}
+
 TEST_CASE("tensorrt_llm: MAX_UTILIZATION pauses those that started last", "[policies]") {
   Bench bench(without_reuse(tensorrt_llm(Capacity::MaxUtilization, 4)));
   for (int i = 0; i < 3; ++i) bench.submit(4, 8);
