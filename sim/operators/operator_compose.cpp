@@ -34,8 +34,9 @@ double real(std::int64_t n) { return static_cast<double>(n); }
 
 class Composer {
  public:
-  Composer(const OperatorTables& tables, const ModelConfig& model, std::int64_t tp)
-      : tables_(tables), meta_(tables.meta), model_(model), tp_(tp) {}
+  Composer(const OperatorTables& tables, const ModelConfig& model, std::int64_t tp,
+           RouterDtype router_dtype)
+      : tables_(tables), meta_(tables.meta), model_(model), tp_(tp), router_dtype_(router_dtype) {}
 
   OperatorTimes compose() {
     check_model();
@@ -312,10 +313,20 @@ class Composer {
     Curve experts = table->us;
     for (double& us : experts.us) us *= real(table->tensor_parallel_size) / real(tp);
     lower_to_later(experts);
-    Curve router = product(kBfloat16, model_.n_experts, model_.hidden_dim);
+    Curve router = router_scores();
     for (double& us : router.us) us += kRouterTopKUs;
     const WeightedCurve terms[] = {{&router, 1}, {&experts, 1}};
     times_.experts = sum_of_measured(terms);
+  }
+
+  Curve router_scores() {
+    if (router_dtype_ == RouterDtype::Bfloat16) {
+      return product(kBfloat16, model_.n_experts, model_.hidden_dim);
+    }
+    say("router in " + std::string(to_string(router_dtype_)) +
+        ": not measured; scaled from the same product of another shape on a GB200");
+    return router_product(router_dtype_, real(model_.n_experts), real(model_.hidden_dim),
+                          meta_.memory_bandwidth);
   }
 
   void say_experts(const ExpertsTable& table, const std::string& dtype) {
@@ -436,6 +447,7 @@ class Composer {
   const OperatorMeta& meta_;
   const ModelConfig& model_;
   const std::int64_t tp_;
+  const RouterDtype router_dtype_;
   OperatorTimes times_;
   double worst_falls_ = 0;  // of a product's adjacent times
   std::string worst_product_;
@@ -464,8 +476,8 @@ std::string_view word_of_dtype(std::string_view dtype) {
 }
 
 OperatorTimes compose_operators(const OperatorTables& tables, const ModelConfig& model,
-                                std::int64_t tensor_parallel_size) {
-  return Composer(tables, model, tensor_parallel_size).compose();
+                                std::int64_t tensor_parallel_size, RouterDtype router_dtype) {
+  return Composer(tables, model, tensor_parallel_size, router_dtype).compose();
 }
 
 }  // namespace metronome

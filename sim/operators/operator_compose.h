@@ -10,6 +10,7 @@
 //   experts    Tokens are routed by the law power_law_1.2, or else power_law_1.01, or else evenly.
 //              fp8 and fp8_block stand in for each other, w4a16_mxfp4 for w4a8_mxfp4_mxfp8. Where
 //              the tensor parallel size was not measured: half, a quarter or twice of it, scaled.
+//   routers    In bfloat16, or as router_product.h says.
 //   all-reduce Captured launches. More bytes never take less time. Those that vLLM fuses with norms
 //              on Blackwell are TensorRT-LLM's.
 #pragma once
@@ -21,6 +22,7 @@
 #include "core/model/model_config.h"
 #include "sim/operators/operator_tables.h"
 #include "sim/operators/operator_times.h"
+#include "sim/operators/router_product.h"
 
 namespace metronome {
 
@@ -34,6 +36,7 @@ std::string_view word_of_dtype(std::string_view dtype);
 // Throws ConfigError that names what is missing and what is there, if the tables lack an operator
 // of the model.
 OperatorTimes compose_operators(const OperatorTables& tables, const ModelConfig& model,
-                                std::int64_t tensor_parallel_size);
+                                std::int64_t tensor_parallel_size,
+                                RouterDtype router_dtype = RouterDtype::Bfloat16);
 
 }  // namespace metronome

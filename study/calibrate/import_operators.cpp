@@ -81,6 +81,7 @@ constexpr WeightFormat kFormats[] = {WeightFormat::Plain,    WeightFormat::Fp8,
                                      WeightFormat::Fp8Block, WeightFormat::Nvfp4,
                                      WeightFormat::Mxfp4,    WeightFormat::Int4};
 constexpr std::string_view kKvDtypes[] = {"bf16", "fp8"};
+constexpr std::string_view kRouterDtypes[] = {"bfloat16", "tf32", "float32"};
 
 template <std::size_t N>
 std::size_t choice_of(const char* option, const std::string& name,
@@ -128,6 +129,20 @@ ModelConfig model_of(const OperatorImportOptions& options) {
   return model;
 }
 
+// TensorRT-LLM's routers are not known to be in float32.
+RouterDtype router_dtype_of(const OperatorImportOptions& options, const ModelConfig& model,
+                            const std::string& engine) {
+  if (options.router_dtype.empty()) {
+    return engine == "trtllm" ? RouterDtype::Bfloat16 : router_dtype_of(model);
+  }
+  const std::size_t choice = choice_of("--router-dtype", options.router_dtype, kRouterDtypes);
+  if (model.n_experts == 0) {
+    throw UsageError("--router-dtype: has no effect, as " + model.name +
+                     " has no experts; allowed: leave the option out");
+  }
+  return static_cast<RouterDtype>(choice);
+}
+
 std::vector<std::string> tool_arguments(const OperatorImportOptions& options,
                                         const ModelConfig& model, const std::string& out) {
   std::string dtypes = "bfloat16";
@@ -152,6 +167,7 @@ std::vector<std::string> tool_arguments(const OperatorImportOptions& options,
                          "," + std::to_string(model.n_experts_per_token) + "," +
                          std::to_string(model.n_experts));
     add("--expert-parallel", std::to_string(options.expert_parallel_size));
+    if (!options.experts_kernel.empty()) add("--experts-kernel", options.experts_kernel);
   }
   if (options.tensor_parallel_size > 1) arguments.emplace_back("--collectives");
   return arguments;
@@ -171,6 +187,10 @@ OperatorTables read_tables(const OperatorImportOptions& options, const ModelConf
     if (options.expert_parallel_size > 1) {
       require_same("--expert-parallel", std::to_string(options.expert_parallel_size),
                    std::to_string(tables.meta.expert_parallel_size));
+    }
+    if (!options.experts_kernel.empty()) {
+      throw UsageError("--experts-kernel: has no effect, as " + options.from +
+                       " has one time of each size; allowed: give it to tools/import_tables");
     }
     return tables;
   }
@@ -241,7 +261,8 @@ void import_operators(const OperatorImportOptions& options) {
   const OperatorTables tables = read_tables(options, model);
   const OperatorMeta& meta = tables.meta;
   const HardwareSpec hardware = hardware_of(meta.system, options.hardware);
-  const OperatorTimes times = compose_operators(tables, model, tp);
+  const OperatorTimes times =
+      compose_operators(tables, model, tp, router_dtype_of(options, model, meta.engine));
 
   const std::string source = meta.package + " (" + meta.licence + "), " + meta.system;
   const std::string engine = engine_text(tables);

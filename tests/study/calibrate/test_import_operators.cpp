@@ -90,6 +90,22 @@ TEST_CASE("operators are imported at the precision that is asked for", "[operato
   CHECK(file.body->at("remarks").size() == 2);  // attention of prompts and decodes with bf16 KV
 }
 
+TEST_CASE("routers are imported as vLLM computes them", "[operators][cli]") {
+  const ScratchFolder folder;
+  // The experts' own shape.
+  OperatorFolder("[3072, 1536, 8, 256]").write(folder);
+  const auto remarks = [&](const std::string& options) {
+    const CommandResult result =
+        import_from(folder.path(), "--model minimax-m2.5 --quantization none " + options);
+    INFO(result.err);
+    CHECK(result.exit_code == 0);
+    return result.out;
+  };
+  CHECK(contains(remarks(""), "remark        router in float32: not measured"));
+  CHECK(contains(remarks("--router-dtype tf32"), "remark        router in tf32: not measured"));
+  CHECK_FALSE(contains(remarks("--router-dtype bfloat16"), "router in"));
+}
+
 TEST_CASE("what cannot be imported is said in one line", "[operators][cli]") {
   const ScratchFolder folder;
   const std::string tables = OperatorFolder().write(folder);
@@ -105,6 +121,11 @@ TEST_CASE("what cannot be imported is said in one line", "[operators][cli]") {
         "allowed: none, fp8, fp8_block, nvfp4, int4\n");
   CHECK(error("--model llama-3.1-8b --kv-dtype fp4") ==
         "metronome: error: --kv-dtype: 'fp4' is unknown; allowed: bf16, fp8\n");
+  CHECK(error("--model mixtral-8x7b --router-dtype fp32") ==
+        "metronome: error: --router-dtype: 'fp32' is unknown; allowed: bfloat16, tf32, float32\n");
+  CHECK(error("--model llama-3.1-8b --router-dtype tf32") ==
+        "metronome: error: --router-dtype: has no effect, as llama-3.1-8b has no experts; allowed: "
+        "leave the option out\n");
   CHECK(error("--model llama-3.1-8b --engine orca") ==
         "metronome: error: --engine: 'orca' is unknown; allowed: vllm, sglang, trtllm\n");
   CHECK(error("--model llama-3.1-8b --hardware h200") ==
