@@ -177,13 +177,19 @@ Its runs on separate GPUs for prefill and decode are left out.
 SILICON = """## NVIDIA's serving points
 
 The aggregated points of `silicon_sample.csv` in aiconfigurator-core 0.12.0 (Apache-2.0). Nothing
-is fitted to them, but five choices were made with them known:
+is fitted to them, but eight choices were made with them known:
 
 - KV of Llama-3.1-70B counts as 16-bit on the H100.
 - KV of MiniMax-M2.5 counts as 8-bit on later GPUs.
 - Outputs of sweeps whose client was not published scatter by a tenth, but for SGLang's on an H100.
 - Operator tables whose products were timed with their launches are refused.
 - TensorRT-LLM's products count without quantising their input.
+- MiniMax-M2.5 on a B200 with vLLM 0.19 was started on April 3 as published for April 8.
+- Of two published limits of Llama-3.1-70B on TensorRT-LLM, max_num_tokens 16384 counts.
+- Experts of gpt-oss-120b on an H200 are whole in TensorRT-LLM's sweep of November 2025, too: its
+  times are those of the sweep of December, which says so.
+
+Points of the public sweep (InferenceX) have the settings of its published recipes.
 
 The error of NVIDIA's own simulator on such points was published as 28.4 % for TPOT and 76.7 % for
 TTFT over 723 points. That set of points is another one.
@@ -194,9 +200,6 @@ CAUSES = """### Why the worst families are off
 
 The causes below come from the points themselves. They changed nothing in the models.
 
-- gpt-oss-120b on an H100 with 512 clients: the first token comes at 0.81 to 0.83 of the whole
-  answer in all nine points. That is 9/11, as when ten waves of prompts are sent at once to a server
-  that runs one wave at a time. So 512 is not the number of sequences that ran.
 - Llama-3.1-8B in fp8 on an H200, vLLM 0.12: the time between tokens is that of decodes alone
   (64 clients of 8000/1000 take 18.8 ms). The prompts were cached, it seems.
 - Qwen3-32B on a GB200, TensorRT-LLM 1.3.0rc1: several engines behind one client. With one client
@@ -207,8 +210,9 @@ The causes below come from the points themselves. They changed nothing in the mo
 - Llama-3.1-8B and Qwen3-32B, TensorRT-LLM 1.0.0rc3: the more requests a second, the later are first
   tokens and the longer are steps. TP 8 with 128 clients waits 2 s. A queue in the server's front
   end would look so. The operators do not have it.
-- Blackwell, vLLM of October 2025: prompts of 1,024 tokens take about 100 ms on 1 to 8 GPUs alike.
-  The host, not the GPU, sets that time.
+- Blackwell, vLLM of October 2025, and MiniMax-M2.5 where prompts are not in a CUDA graph: prompts of
+  1,024 tokens take about 100 ms, whatever the number of GPUs. The host sets that time. In graphs
+  (`--max-cudagraph-capture-size 2048`) the error is a few percent.
 """
 
 
@@ -234,22 +238,21 @@ def text(found):
     return "\n".join(parts)
 
 
-def contradiction_text(points):
-    """What the largest errors are made of: points that contradict others."""
-    names = silicon.contradicts_others(points)
-    rest = [point for point in points if point.name not in names]
-    return (f"{len(names)} points contradict others: they are faster than the same configuration\n"
-            "with a quarter of their clients or fewer. Without these:\n\n" +
-            summary_table(rest, MEANS, "others", lambda point: "others") + "\n")
+def unknown_limit_text(points):
+    num_unknown = sum(point.lacks_limit for point in points)
+    return (f"{num_unknown} more points were measured with a server's limit that nobody recorded: "
+            "the sweep's\nrecipe of gpt-oss on the H100 had `--max-concurrency 512` for every "
+            "`--max-num-seqs`. With these\npoints, simulated with 512 requests at once:\n\n" +
+            summary_table(points, MEANS, "with these", lambda point: "with these") + "\n")
 
 
 def silicon_text(found):
-    points = found.silicon
+    points = [point for point in found.silicon if not point.lacks_limit]
     left_out = sorted(found.left_out.items(), key=lambda item: -item[1])
     parts = [f"{len(points)} points are simulated. Left out are:\n",
              table(["rows", "why"], [[count, why] for why, count in left_out]) + "\n",
              summary_table(points, MEANS, "all", lambda point: "all") + "\n",
-             contradiction_text(points)]
+             unknown_limit_text(found.silicon)]
     for title, key in (("model", lambda point: point.model), ("GPU", lambda point: point.gpu),
                        ("weights", lambda point: point.precision),
                        ("engine", lambda point: point.engine.split()[0]),
@@ -267,7 +270,7 @@ def checked(found):
     groups = collections.defaultdict(list)
     for point in found.points():
         for cost_model in COST_MODELS:
-            if is_simulated(point, cost_model):
+            if is_simulated(point, cost_model) and not point.lacks_limit:
                 figure = "mean_tpot_ms" if "mean_tpot_ms" in point.measured else "p95_tpot_ms"
                 key = (cost_model, point.gpu, "experts" if point.has_experts else "dense",
                        point.precision, point.degree)

@@ -42,17 +42,32 @@ def number(text):
     return int(float(text)) if text else 0
 
 
+def measured_on(row):
+    found = re.search(r"measured=(\d{4}-\d\d-\d\d)", row["silicon_data_source"])
+    return found.group(1) if found else ""
+
+
 def layout_of(row):
     """(tensor parallel, data parallel attention, experts' tensor parallel, expert parallel). Some
-    rows write a product: "tp 16, moe_tp 4, moe_ep 4" is a recipe's "tp4 ep4"."""
+    rows write a product: "tp 16, moe_tp 4, moe_ep 4" is a recipe's "tp4 ep4". One of these sweeps
+    has 1, 4, 16 and 64 so, for its 1, 2, 4 and 8."""
     tp, dp = number(row["tp_size"]), number(row["attention_dp_size"]) or 1
     moe_tp, ep = number(row["moe_tp_size"]), number(row["moe_ep_size"]) or 1
     if moe_tp == 0:
         moe_tp, ep = tp, 1
-    if dp == 1 and moe_tp == ep and moe_tp in (4, 8) and tp == moe_tp * ep:
+    is_product = moe_tp in (4, 8) or (moe_tp == 2 and is_public_sweep(row))
+    if dp == 1 and moe_tp == ep and is_product and tp == moe_tp * ep:
         return ep, 1, 1, ep
+    if row["model_path"] == "openai/gpt-oss-120b" and row["backend"] == "trtllm" and \
+            row["system"] == "h200_sxm" and measured_on(row) == "2025-11-02":
+        # These rows say no EP. Their times are those of the sweep of December, where EP is TP.
+        return tp, 1, 1, tp
     if dp > 1:
         return tp, dp, moe_tp, ep
+    if row["backend_version"] == "0.17.0" and row["system"] == "b200_sxm":
+        # The recipe of MiniMax asked for --enable-expert-parallel even where EP is 1 (pull request
+        # 947 mended that).
+        return tp, 1, 1, tp
     return tp, 1, moe_tp, ep
 
 
@@ -89,6 +104,8 @@ def kv_dtype_of(row, model, quantization):
     """As the recipes say, but for two: queueing at 64 clients on an H100 shows that Llama-3.1-70B
     had 16-bit KV there, and its absence that MiniMax had 8-bit KV on GPUs newer than that."""
     blackwell = row["system"][0] in "bg"
+    if row["model_path"] == "nvidia/Llama-3.1-8B-Instruct-FP8":
+        return "fp8"  # the checkpoint's hf_quant_config.json asks for it
     if not is_public_sweep(row):
         is_quantised = quantization not in ("none", "mxfp4")
         return "fp8" if model == "qwen3-32b" and row["backend"] == "trtllm" and is_quantised \
@@ -102,14 +119,59 @@ def kv_dtype_of(row, model, quantization):
     return "bf16"
 
 
+def is_tuned_minimax(row, model):
+    """The public sweep's recipes of MiniMax on Blackwell with vLLM 0.19: --max-num-batched-tokens
+    of two prompts, --max-cudagraph-capture-size 2048 (its pull requests 996 and 1010 of April 8;
+    first tokens of the runs of April 3 fit that, too)."""
+    return model == "minimax-m2.5" and row["system"] in ("b200_sxm", "b300_sxm") and \
+        row["backend_version"] == "0.19.0"
+
+
+def router_dtype_of(row, model):
+    """Those recipes set VLLM_FLOAT32_MATMUL_PRECISION=high from then on (1069, 1106, 1107)."""
+    return "tf32" if is_tuned_minimax(row, model) and measured_on(row) >= "2026-04-21" else ""
+
+
+def experts_kernel_of(row, model):
+    """Triton's, where a recipe asks for them: VLLM_USE_FLASHINFER_MOE_FP8=0 with
+    VLLM_MOE_USE_DEEP_GEMM=0, or --moe-backend triton."""
+    if model != "minimax-m2.5":
+        return ""
+    recipes = {("b200_sxm", "0.17.0"): "fused_moe", ("h200_sxm", "0.18.0"): "triton"}
+    return recipes.get((row["system"], row["backend_version"]), "")
+
+
+def lacks_limit(row, model, clients):
+    """The public sweep's recipe of gpt-oss on the H100 had --max-concurrency 512, whatever the
+    number of requests at once was: that is --max-num-seqs, and 10 prompts for each of these. The
+    rows do not have it. Their first tokens come at 9/11 of the answers, as ten waves do."""
+    return model == "gpt-oss-120b" and row["system"] == "h100_sxm" and \
+        row["backend"] == "vllm" and clients == 512
+
+
+def tensorrt_llm_of(row, model, prompt, output):
+    """As the public sweep's recipes start trtllm-serve, which does not chunk prompts by default."""
+    if not is_public_sweep(row):
+        return {"policy": "tensorrt_llm", "max_num_tokens": max(8192, prompt)}
+    settings = {"policy": "tensorrt_llm", "enable_chunked_context": False}
+    if model == "gpt-oss-120b":
+        return {**settings, "max_num_tokens": 20000}
+    # As of commit a267b4b, October 2025.
+    settings["max_num_tokens"] = 16384
+    if (prompt, output) == (1024, 1024) and number(row["tp_size"]) < 8:
+        settings |= {"batch_wait_max_tokens_ratio": 0.9, "batch_wait_timeout_iters": 20}
+    return settings
+
+
 def scheduler_of(row, model, clients, prompt, output):
     backend = row["backend"]
     if backend == "sglang":
         return {"policy": "sglang", "chunked_prefill_size": 8192}
     if backend == "trtllm":
-        longest = prompt + output + 20 if is_public_sweep(row) else prompt
-        return {"policy": "tensorrt_llm", "max_num_tokens": max(8192, longest)}
+        return tensorrt_llm_of(row, model, prompt, output)
     budget = 8192
+    if is_tuned_minimax(row, model):
+        budget = 2 * prompt
     if model == "minimax-m2.5" and row["system"] == "h200_sxm" and \
             row["backend_version"] in ("0.18.0", "0.19.0"):
         budget = 16384 if clients <= 32 else 32768
@@ -151,7 +213,8 @@ def point_of(row):
             "gpu_memory_utilization": 0.85 if row["backend"] == "sglang" else 0.9,
         },
     }
-    graph_tokens = {"vllm": 2048 if model == "gpt-oss-120b" else 512, "trtllm": 1024,
+    has_large_graphs = model == "gpt-oss-120b" or is_tuned_minimax(row, model)
+    graph_tokens = {"vllm": 2048 if has_large_graphs else 512, "trtllm": 1024,
                     "sglang": max(160, clients)}[row["backend"]]
     outputs = lengths(output, share)
     stays_in_step = row["backend"] == "sglang" and row["system"] == "h100_sxm"
@@ -176,25 +239,10 @@ def point_of(row):
         measured={"mean_ttft_ms": float(row["silicon_ttft_ms"]),
                   "mean_tpot_ms": float(row["silicon_tpot_ms"])},
         base=base, scenario=scenario,
-        tables={"system": row["system"], "engine": row["backend"], "ep": ep},
-        clients=clients, lengths=(prompt, output))
-
-
-def contradicts_others(points):
-    """Names of points that are much faster than the same configuration with a quarter of their
-    clients or fewer."""
-    groups = collections.defaultdict(list)
-    for point in points:
-        groups[(point.model, point.gpu, point.precision, point.engine.split()[0], point.degree,
-                point.tables["ep"], point.lengths)].append(point)
-    names = set()
-    for group in groups.values():
-        for point in group:
-            slowest = max((other.measured["mean_tpot_ms"] for other in group
-                           if 4 * other.clients <= point.clients), default=0)
-            if point.measured["mean_tpot_ms"] < 0.7 * slowest:
-                names.add(point.name)
-    return names
+        tables={"system": row["system"], "engine": row["backend"], "ep": ep,
+                "router_dtype": router_dtype_of(row, model),
+                "experts_kernel": experts_kernel_of(row, model)},
+        clients=clients, lengths=(prompt, output), lacks_limit=lacks_limit(row, model, clients))
 
 
 def read(systems):
