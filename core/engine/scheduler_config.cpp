@@ -90,11 +90,13 @@ void visit_fields(FieldVisitor& visitor, TensorRtLlmConfig& config) {
   visitor.integer("chunk_unit_size", config.chunk_unit_size, 0, kMaxTokens,
                   "tensorrt_llm: every chunk but the last is a multiple of this many tokens; "
                   "0: one KV block; must be a multiple of a KV block");
-  visitor.integer("batch_wait_timeout_iters", config.batch_wait_timeout_iters, 0, 1 << 20,
-                  "tensorrt_llm: steps that prompts wait for more prompts while others generate");
+  visitor.integer(
+      "batch_wait_timeout_iters", config.batch_wait_timeout_iters, 0, 1 << 20,
+      "tensorrt_llm: most steps that prompts wait for others while requests generate; 0: "
+      "none");
   visitor.number("batch_wait_max_tokens_ratio", config.batch_wait_max_tokens_ratio, 0, 1,
                  "tensorrt_llm: share of max_num_tokens with which they wait no longer; 0: they "
-                 "do not wait");
+                 "never wait");
 }
 
 void visit_fields(FieldVisitor& visitor, FastGenConfig& config) {

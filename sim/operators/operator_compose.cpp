@@ -293,6 +293,8 @@ class Composer {
     if (dtype == "fp8_block") dtypes.emplace_back("fp8");
     if (dtype == "w4a8_mxfp4_mxfp8") dtypes.emplace_back("w4a16_mxfp4");
     const std::int64_t tp = experts_tp();
+    const std::string of_kernel =
+        meta_.experts_kernel.empty() ? "" : " by kernels named *" + meta_.experts_kernel + "*";
     const ExpertsTable* table = find_experts(dtypes, tp);
     for (const std::int64_t other : {tp / 2, tp / 4, tp * 2}) {
       if (table == nullptr && tp > 1 && other > 0) table = find_experts(dtypes, other);
@@ -306,10 +308,11 @@ class Composer {
       }
       fail_missing(meta_,
                    "experts of this shape of --quantization " + std::string(word_of_dtype(dtype)) +
-                       ", each divided by " + std::to_string(tp),
+                       ", each divided by " + std::to_string(tp) + of_kernel,
                    found);
     }
     say_experts(*table, dtype);
+    if (!of_kernel.empty()) say("experts: measured ones" + of_kernel);
     Curve experts = table->us;
     for (double& us : experts.us) us *= real(table->tensor_parallel_size) / real(tp);
     lower_to_later(experts);
@@ -324,7 +327,7 @@ class Composer {
       return product(kBfloat16, model_.n_experts, model_.hidden_dim);
     }
     say("router in " + std::string(to_string(router_dtype_)) +
-        ": not measured; scaled from the same product of another shape on a GB200");
+        ": not measured; scaled from the same product of other shapes on a GB200 and a GB300");
     return router_product(router_dtype_, real(model_.n_experts), real(model_.hidden_dim),
                           meta_.memory_bandwidth);
   }

@@ -45,6 +45,7 @@ OperatorMeta read_meta(const std::string& path) {
     root.at("experts").fail("allowed: hidden_dim, expert_ffn_dim, experts a token, experts");
   }
   meta.expert_parallel_size = root.at("expert_parallel_size").integer(1, kMaxSize);
+  if (root.has("experts_kernel")) meta.experts_kernel = root.at("experts_kernel").text();
   return meta;
 }
 

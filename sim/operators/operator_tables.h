@@ -38,6 +38,7 @@ struct OperatorMeta {
   double fp4_flops = 0;
   std::int64_t head_dim = 0;              // of the attention tables
   std::vector<std::int64_t> experts;      // hidden, expert_ffn, experts a token, experts; or empty
+  std::string experts_kernel;             // a part of the name of their kernels; empty: of any
   std::vector<std::int64_t> states;       // key and value head dims, convolution's width; or empty
   std::int64_t expert_parallel_size = 1;  // devices among which whole experts are divided
 

@@ -1,5 +1,7 @@
 #include "sim/operators/router_product.h"
 
+#include <algorithm>
+
 #include "core/base/error.h"
 
 namespace metronome {
@@ -14,14 +16,15 @@ struct Measured {
 constexpr double kMeasuredN = 256;
 constexpr double kMeasuredK = 6144;
 // 2 tokens took longer than 4, 71.8 and 19.6 us: a matter of PyTorch's choice for that shape alone.
-// In TF32 nothing beyond 1,024 tokens is published; the last slope continues. The last row has the
-// rate of the one before.
+// In TF32 nothing beyond 1,024 tokens is published; the last slope continues. In float32 the last
+// row has the rate of the one before.
 constexpr Measured kMeasured[] = {
     {1, 7.52, 10.9},   {8, 16.7, 12.0},     {16, 22.3, 12.2},     {32, 63.2, 19.9},
     {64, 63.3, 20.1},  {128, 69.3, 20.2},   {256, 77.8, 22.6},    {512, 96.8, 25.8},
     {1024, 111, 32.8}, {2048, 174.4, 46.8}, {8192, 438.7, 130.8}, {65536, 3509.6, 914.8},
 };
 
+constexpr double kLeastUs = 5.4;
 constexpr double kCastUs = 1.9;  // a small kernel
 constexpr double kCastBytes = 2 + 4;
 constexpr double kMicros = 1e6;
@@ -29,17 +32,12 @@ constexpr double kMicros = 1e6;
 }  // namespace
 
 std::string_view to_string(RouterDtype dtype) {
-  switch (dtype) {
-    case RouterDtype::Bfloat16: return "bfloat16";
-    case RouterDtype::Tf32: return "tf32";
-    case RouterDtype::Float32: return "float32";
-  }
-  return "";
+  return kRouterDtypeNames[static_cast<std::size_t>(dtype)];
 }
 
-RouterDtype router_dtype_of(const ModelConfig& model) {
-  return model.architecture == "MiniMaxM2ForCausalLM" ? RouterDtype::Float32
-                                                      : RouterDtype::Bfloat16;
+RouterDtype default_router_dtype(const ModelConfig& model, std::string_view engine) {
+  const bool is_float32 = model.architecture == "MiniMaxM2ForCausalLM" && engine != "trtllm";
+  return is_float32 ? RouterDtype::Float32 : RouterDtype::Bfloat16;
 }
 
 Curve router_product(RouterDtype dtype, double n, double k, double bandwidth) {
@@ -47,8 +45,8 @@ Curve router_product(RouterDtype dtype, double n, double k, double bandwidth) {
   const double scale = n * k / (kMeasuredN * kMeasuredK);
   Curve curve;
   for (const Measured& measured : kMeasured) {
-    const double product_us =
-        scale * (dtype == RouterDtype::Tf32 ? measured.tf32_us : measured.float32_us);
+    const double us = dtype == RouterDtype::Tf32 ? measured.tf32_us : measured.float32_us;
+    const double product_us = std::max(scale * us, kLeastUs);
     const double cast_us = kCastUs + kMicros * kCastBytes * k * measured.tokens / bandwidth;
     curve.x.push_back(measured.tokens);
     curve.us.push_back(product_us + cast_us);

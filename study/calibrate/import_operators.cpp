@@ -5,6 +5,7 @@
 #include <iostream>
 #include <iterator>
 #include <memory>
+#include <optional>
 #include <string_view>
 #include <vector>
 
@@ -81,7 +82,6 @@ constexpr WeightFormat kFormats[] = {WeightFormat::Plain,    WeightFormat::Fp8,
                                      WeightFormat::Fp8Block, WeightFormat::Nvfp4,
                                      WeightFormat::Mxfp4,    WeightFormat::Int4};
 constexpr std::string_view kKvDtypes[] = {"bf16", "fp8"};
-constexpr std::string_view kRouterDtypes[] = {"bfloat16", "tf32", "float32"};
 
 template <std::size_t N>
 std::size_t choice_of(const char* option, const std::string& name,
@@ -129,18 +129,20 @@ ModelConfig model_of(const OperatorImportOptions& options) {
   return model;
 }
 
-// TensorRT-LLM's routers are not known to be in float32.
-RouterDtype router_dtype_of(const OperatorImportOptions& options, const ModelConfig& model,
-                            const std::string& engine) {
-  if (options.router_dtype.empty()) {
-    return engine == "trtllm" ? RouterDtype::Bfloat16 : router_dtype_of(model);
+// Empty: the engine's default. Refuses options of experts for a model that has none.
+std::optional<RouterDtype> router_dtype_of(const OperatorImportOptions& options,
+                                           const ModelConfig& model) {
+  const std::string& name = options.router_dtype;
+  std::optional<RouterDtype> dtype;
+  if (!name.empty()) {
+    dtype = static_cast<RouterDtype>(choice_of("--router-dtype", name, kRouterDtypeNames));
   }
-  const std::size_t choice = choice_of("--router-dtype", options.router_dtype, kRouterDtypes);
-  if (model.n_experts == 0) {
-    throw UsageError("--router-dtype: has no effect, as " + model.name +
+  if (model.n_experts == 0 && (dtype || !options.experts_kernel.empty())) {
+    throw UsageError(std::string(dtype ? "--router-dtype" : "--experts-kernel") +
+                     ": has no effect, as " + model.name +
                      " has no experts; allowed: leave the option out");
   }
-  return static_cast<RouterDtype>(choice);
+  return dtype;
 }
 
 std::vector<std::string> tool_arguments(const OperatorImportOptions& options,
@@ -257,12 +259,13 @@ bool holds_operators(const std::string& from) {
 
 void import_operators(const OperatorImportOptions& options) {
   const ModelConfig model = model_of(options);
+  const std::optional<RouterDtype> router_dtype = router_dtype_of(options, model);
   const std::int64_t tp = options.tensor_parallel_size;
   const OperatorTables tables = read_tables(options, model);
   const OperatorMeta& meta = tables.meta;
   const HardwareSpec hardware = hardware_of(meta.system, options.hardware);
-  const OperatorTimes times =
-      compose_operators(tables, model, tp, router_dtype_of(options, model, meta.engine));
+  const OperatorTimes times = compose_operators(
+      tables, model, tp, router_dtype.value_or(default_router_dtype(model, meta.engine)));
 
   const std::string source = meta.package + " (" + meta.licence + "), " + meta.system;
   const std::string engine = engine_text(tables);

@@ -15,7 +15,7 @@ struct OperatorImportOptions {
   std::string model;
   std::string quantization;    // none or a format, in a scenario's words; empty: the model's
   std::string kv_dtype;        // bf16 or fp8; empty: the model's
-  std::string router_dtype;    // bfloat16, tf32 or float32; empty: as vLLM computes the model's
+  std::string router_dtype;    // bfloat16, tf32 or float32; empty: the engine's default
   std::string experts_kernel;  // a part of a kernel's name; empty: the fastest of each size
   std::int64_t tensor_parallel_size = 1;
   std::int64_t expert_parallel_size = 1;  // of these, those among which whole experts are divided

@@ -143,7 +143,7 @@ HEAD = """# How far off are simulated times?
 
 Every measured run and point that may be used is simulated here with its own settings. An error is
 simulated / measured - 1. A mean is that of the absolute errors; bias is the mean with signs. Bad
-rows stay in. `operators` composes steps of NVIDIA's operator tables
+rows stay in; those that lack a setting are said apart. `operators` composes steps of NVIDIA's operator tables
 ([guide](guide/operator_tables.md)). `roofline` knows the GPU's figures and the model's shape.
 
     pip download --no-deps aiconfigurator-core==0.12.0
@@ -210,9 +210,9 @@ The causes below come from the points themselves. They changed nothing in the mo
 - Llama-3.1-8B and Qwen3-32B, TensorRT-LLM 1.0.0rc3: the more requests a second, the later are first
   tokens and the longer are steps. TP 8 with 128 clients waits 2 s. A queue in the server's front
   end would look so. The operators do not have it.
-- Blackwell, vLLM of October 2025, and MiniMax-M2.5 where prompts are not in a CUDA graph: prompts of
-  1,024 tokens take about 100 ms, whatever the number of GPUs. The host sets that time. In graphs
-  (`--max-cudagraph-capture-size 2048`) the error is a few percent.
+- Blackwell, vLLM of October 2025, and MiniMax-M2.5 where prompts are not in a CUDA graph: prompts
+  of 1,024 tokens take about 100 ms, whatever the number of GPUs. The host sets that time. In
+  graphs (`--max-cudagraph-capture-size 2048`) the error is a few percent.
 """
 
 
@@ -240,15 +240,18 @@ def text(found):
 
 def unknown_limit_text(points):
     num_unknown = sum(point.lacks_limit for point in points)
-    return (f"{num_unknown} more points were measured with a server's limit that nobody recorded: "
-            "the sweep's\nrecipe of gpt-oss on the H100 had `--max-concurrency 512` for every "
-            "`--max-num-seqs`. With these\npoints, simulated with 512 requests at once:\n\n" +
+    return (f"{num_unknown} points were measured with a server's limit that nobody recorded: the "
+            "sweep's recipe\nof gpt-oss on the H100 had `--max-concurrency 512` for every "
+            "`--max-num-seqs`. The picture has\nthem. With them, simulated with 512 requests at "
+            "once:\n\n" +
             summary_table(points, MEANS, "with these", lambda point: "with these") + "\n")
 
 
 def silicon_text(found):
     points = [point for point in found.silicon if not point.lacks_limit]
     left_out = sorted(found.left_out.items(), key=lambda item: -item[1])
+    left_out.append(("a server's limit that nobody recorded; see below",
+                     len(found.silicon) - len(points)))
     parts = [f"{len(points)} points are simulated. Left out are:\n",
              table(["rows", "why"], [[count, why] for why, count in left_out]) + "\n",
              summary_table(points, MEANS, "all", lambda point: "all") + "\n",

@@ -64,7 +64,8 @@ def layout_of(row):
         return tp, 1, 1, tp
     if dp > 1:
         return tp, dp, moe_tp, ep
-    if row["backend_version"] == "0.17.0" and row["system"] == "b200_sxm":
+    if row["model_path"] == "MiniMaxAI/MiniMax-M2.5" and row["system"] == "b200_sxm" and \
+            row["backend_version"] == "0.17.0":
         # The recipe of MiniMax asked for --enable-expert-parallel even where EP is 1 (pull request
         # 947 mended that).
         return tp, 1, 1, tp
@@ -101,11 +102,11 @@ def formats_of(row, model):
 
 
 def kv_dtype_of(row, model, quantization):
-    """As the recipes say, but for two: queueing at 64 clients on an H100 shows that Llama-3.1-70B
+    """As recipes and checkpoints say, but for two: queueing at 64 clients on an H100 shows that Llama-3.1-70B
     had 16-bit KV there, and its absence that MiniMax had 8-bit KV on GPUs newer than that."""
     blackwell = row["system"][0] in "bg"
     if row["model_path"] == "nvidia/Llama-3.1-8B-Instruct-FP8":
-        return "fp8"  # the checkpoint's hf_quant_config.json asks for it
+        return "fp8"  # hf_quant_config.json
     if not is_public_sweep(row):
         is_quantised = quantization not in ("none", "mxfp4")
         return "fp8" if model == "qwen3-32b" and row["backend"] == "trtllm" and is_quantised \
@@ -128,17 +129,16 @@ def is_tuned_minimax(row, model):
 
 
 def router_dtype_of(row, model):
-    """Those recipes set VLLM_FLOAT32_MATMUL_PRECISION=high from then on (1069, 1106, 1107)."""
+    """Those recipes set VLLM_FLOAT32_MATMUL_PRECISION=high from the middle of April on (1069, 1106
+    and 1107)."""
     return "tf32" if is_tuned_minimax(row, model) and measured_on(row) >= "2026-04-21" else ""
 
 
 def experts_kernel_of(row, model):
-    """Triton's, where a recipe asks for them: VLLM_USE_FLASHINFER_MOE_FP8=0 with
-    VLLM_MOE_USE_DEEP_GEMM=0, or --moe-backend triton."""
-    if model != "minimax-m2.5":
-        return ""
-    recipes = {("b200_sxm", "0.17.0"): "fused_moe", ("h200_sxm", "0.18.0"): "triton"}
-    return recipes.get((row["system"], row["backend_version"]), "")
+    """vLLM's own, in Triton, where a recipe turns others off: VLLM_USE_FLASHINFER_MOE_FP8=0 and
+    VLLM_MOE_USE_DEEP_GEMM=0. With --moe-backend triton on the H200 they are the fastest anyway."""
+    is_older = row["system"] == "b200_sxm" and row["backend_version"] == "0.17.0"
+    return "vllm_fused_moe" if model == "minimax-m2.5" and is_older else ""
 
 
 def lacks_limit(row, model, clients):

@@ -131,11 +131,12 @@ OptionList option_list(CalibrateOptions& options) {
       {"kv-dtype TYPE", &options.operators.kv_dtype,
        "type of its keys and values: bf16, fp8 (default: as --model says)"},
       {"experts-kernel TEXT", &options.operators.experts_kernel,
-       "times of its experts by kernels whose name has this text, such as triton, where the engine "
-       "was told which to take (default: the fastest of each size)"},
+       "times of its experts by the engine's kernels whose name has this text, where it was told "
+       "which to take (default: the fastest of each size)"},
       {"router-dtype TYPE", &options.operators.router_dtype,
        "how the engine computes the router of its experts: bfloat16, tf32, float32 (default: "
-       "float32 for MiniMax-M2, as vLLM does; tf32 is its VLLM_FLOAT32_MATMUL_PRECISION=high)"},
+       "bfloat16, but float32 for MiniMax-M2 on vllm and sglang; tf32 is vLLM's "
+       "VLLM_FLOAT32_MATMUL_PRECISION=high)"},
       {"expert-parallel N", &options.operators.expert_parallel_size,
        "of its --tp GPUs, those among which whole experts are divided (default: 1, each expert is "
        "divided)"},
@@ -219,8 +220,8 @@ void check_operators(CalibrateOptions& options, const BelongsTo& belongs_to) {
                      "aiconfigurator-core, or the folder it unpacks to");
   }
   const bool has_none = from.empty() || !holds_operators(from);
-  for (const char* option :
-       {"system", "engine", "quantization", "kv-dtype", "router-dtype", "expert-parallel"}) {
+  for (const char* option : {"system", "engine", "quantization", "kv-dtype", "router-dtype",
+                             "experts-kernel", "expert-parallel"}) {
     belongs_to(option, "import of operator tables", has_none);
   }
   const std::string& engine = options.operators.engine;

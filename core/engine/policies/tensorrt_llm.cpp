@@ -1,8 +1,9 @@
 // TensorRT-LLM. A capacity scheduler chooses the requests whose KV blocks fit, in order of arrival.
 // Then a micro-batch scheduler fills a step of max_num_tokens with them. As in the engine, neither
 // knows how much of a prompt is cached. A hit is found when the first chunk is scheduled. The chunk
-// then begins after the hit, and other requests do not get the saved tokens. At last the executor
-// of its PyTorch backend may hold the contexts back (PyExecutor._waiting_requests).
+// then begins after the hit, and other requests do not get the saved tokens. Finally the
+// executor of its PyTorch backend may hold the contexts back (PyExecutor._waiting_requests of 1.1;
+// later versions take cached tokens off).
 #include <algorithm>
 
 #include "core/base/error.h"
@@ -285,7 +286,7 @@ class TensorRtLlmScheduler final : public Scheduler {
   std::int32_t unit_;
   std::int32_t batch_wait_iters_;
   double batch_wait_tokens_;
-  std::int32_t num_waited_ = 0;  // steps that contexts have waited in a row
+  std::int32_t num_waited_ = 0;  // steps that contexts waited since some ran
 
   // State of the current plan.
   std::vector<Request*> fitting_;  // chosen by the capacity scheduler, in order

@@ -88,6 +88,11 @@ TEST_CASE("experts follow the power law, or what was measured", "[operators]") {
   CHECK(at(whole.experts, 64) == near(Lab::experts_us(2, 64) + Lab::product_us(64, 8, 4096) + 1.9));
   CHECK(whole.remarks.empty());
 
+  OperatorFolder restricted("[4096, 14336, 2, 8]");
+  replace(restricted.files["operators.json"], "}", ", \"experts_kernel\": \"triton\"}");
+  CHECK(compose_operators(tables_of(restricted), mixtral, 1).remarks ==
+        std::vector<std::string>{"experts: measured ones by kernels named *triton*"});
+
   CHECK(refusal(OperatorFolder("[4096, 1024, 2, 8]"), mixtral) ==
         "package 1.0, h100_sxm: has no 2 of 8 experts of 4096 x 14336; allowed: 2 of 8 experts of "
         "4096 x 1024");

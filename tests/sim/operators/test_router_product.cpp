@@ -26,6 +26,9 @@ TEST_CASE("float32 routers take the published times, scaled with their shape", "
   CHECK(at(minimax, 32) == Approx(63.2 / 2 + cast_us(32, 3072)));
   const Curve tf32 = router_product(RouterDtype::Tf32, 256, 3072, kBandwidth);
   CHECK(at(tf32, 32) == Approx(19.9 / 2 + cast_us(32, 3072)));
+  // Small ones take no less than the smallest measured products.
+  CHECK(at(router_product(RouterDtype::Float32, 8, 4096, kBandwidth), 1) ==
+        Approx(5.4 + cast_us(1, 4096)));
   // 2 m n k operations: no faster than the 80 TFLOP/s of a B200's float32 units.
   const double tokens = 65536;
   CHECK(2 * tokens * 256 * 3072 / (at(minimax, tokens) * 1e-6) < 80e12);
@@ -37,16 +40,17 @@ TEST_CASE("float32 routers take the published times, scaled with their shape", "
 TEST_CASE("experts include the router as the engine computes it", "[operators]") {
   const OperatorTables tables = tables_of(OperatorFolder("[4096, 14336, 2, 8]"));
   ModelConfig mixtral = find_model("mixtral-8x7b", {});
-  CHECK(router_dtype_of(mixtral) == RouterDtype::Bfloat16);
+  CHECK(default_router_dtype(mixtral, "vllm") == RouterDtype::Bfloat16);
   const OperatorTimes times = compose_operators(tables, mixtral, 1, RouterDtype::Float32);
   const Curve router = router_product(RouterDtype::Float32, 8, 4096, tables.meta.memory_bandwidth);
   CHECK(at(times.experts, 64) ==
         Approx(OperatorTimesLab::experts_us(1, 64) + at(router, 64) + 1.9).epsilon(1e-4));
   CHECK(times.remarks ==
         std::vector<std::string>{"router in float32: not measured; scaled from the same product of "
-                                 "another shape on a GB200"});
+                                 "other shapes on a GB200 and a GB300"});
   mixtral.architecture = "MiniMaxM2ForCausalLM";
-  CHECK(router_dtype_of(mixtral) == RouterDtype::Float32);
+  CHECK(default_router_dtype(mixtral, "vllm") == RouterDtype::Float32);
+  CHECK(default_router_dtype(mixtral, "trtllm") == RouterDtype::Bfloat16);
 }
 
 }  // namespace metronome::testing

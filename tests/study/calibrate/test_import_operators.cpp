@@ -126,6 +126,14 @@ TEST_CASE("what cannot be imported is said in one line", "[operators][cli]") {
   CHECK(error("--model llama-3.1-8b --router-dtype tf32") ==
         "metronome: error: --router-dtype: has no effect, as llama-3.1-8b has no experts; allowed: "
         "leave the option out\n");
+  CHECK(error("--model llama-3.1-8b --experts-kernel triton") ==
+        "metronome: error: --experts-kernel: has no effect, as llama-3.1-8b has no experts; "
+        "allowed: leave the option out\n");
+  CHECK(contains(error("--model mixtral-8x7b --experts-kernel triton"),
+                 "--experts-kernel: has no effect, as " + tables + " has one time of each size"));
+  CHECK(run_metronome("calibrate --from x --experts-kernel triton").err ==
+        "metronome: error: --experts-kernel: has no effect; allowed: with --import of operator "
+        "tables\n");
   CHECK(error("--model llama-3.1-8b --engine orca") ==
         "metronome: error: --engine: 'orca' is unknown; allowed: vllm, sglang, trtllm\n");
   CHECK(error("--model llama-3.1-8b --hardware h200") ==

@@ -114,6 +114,28 @@ TEST_CASE("tensorrt_llm: contexts wait for others while requests generate", "[po
   bench.engine.drain();
 }
 
+TEST_CASE("tensorrt_llm: a context waits between its chunks, too", "[policies]") {
+  EngineSetup setup = tensorrt_llm(Capacity::MaxUtilization, 1000, 20);
+  setup.scheduler.tensorrt_llm.batch_wait_timeout_iters = 2;
+  setup.scheduler.tensorrt_llm.batch_wait_max_tokens_ratio = 0.9;  // 18 tokens
+  Bench bench(setup);
+  bench.submit(12, 40);
+  bench.submit(12, 2);
+  CHECK(step(bench) == Planned{{0, 12}, {1, 8}});
+  for (int i = 0; i < 2; ++i) CHECK(step(bench) == Planned{{0, 1}});  // 12 and 1
+  CHECK(step(bench) == Planned{{1, 4}, {0, 1}});
+  CHECK(step(bench) == Planned{{0, 1}, {1, 1}});
+  // Steps without contexts leave the count alone.
+  bench.submit(3, 40);
+  CHECK(step(bench) == Planned{{0, 1}});
+  bench.engine.abort(RequestId{2});
+  CHECK(step(bench) == Planned{{0, 1}});
+  bench.submit(3, 40);
+  CHECK(step(bench) == Planned{{0, 1}});
+  CHECK(step(bench) == Planned{{3, 3}, {0, 1}});
+  bench.engine.drain();
+}
+
 TEST_CASE("tensorrt_llm: one key alone lets no context wait", "[policies]") {
   for (const bool has_limit : {false, true}) {
     EngineSetup setup = tensorrt_llm(Capacity::GuaranteedNoEvict, 1000, 20);
