@@ -242,8 +242,9 @@ def unknown_limit_text(points):
     num_unknown = sum(point.lacks_limit for point in points)
     return (f"{num_unknown} points were measured with a server's limit that nobody recorded: the "
             "sweep's recipe\nof gpt-oss on the H100 had `--max-concurrency 512` for every "
-            "`--max-num-seqs`. The picture has\nthem. With them, simulated with 512 requests at "
-            "once:\n\n" +
+            "`--max-num-seqs`, and sent\nall prompts at once. So first tokens come at 9/11 of the "
+            "answers, as ten waves do. The picture has\nthem with the limit of 4 to 64 whose TTFT "
+            "fits best. With them:\n\n" +
             summary_table(points, MEANS, "with these", lambda point: "with these") + "\n")
 
 

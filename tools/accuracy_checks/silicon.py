@@ -10,7 +10,9 @@ SGLang on an H100 do stay so. TTFT and TPOT are means over the requests, the fir
 included."""
 
 import collections
+import copy
 import csv
+import math
 import re
 
 from points import FRONT_END, Point, closed_loop, lengths
@@ -31,6 +33,7 @@ EXPERTS = {"qwen3-235b-a22b", "gpt-oss-120b", "minimax-m2.5"}
 NOT_COVERED = [("DeepSeek", "multi-head latent attention"), ("Kimi", "multi-head latent attention"),
                ("GLM-5", "multi-head latent attention"),
                ("Qwen3.5", "layers with a recurrent state")]
+LIMITS = (4, 8, 16, 32, 64)  # of requests at once, in the recipes of gpt-oss on the H100
 POLICIES = {"vllm": "vllm", "sglang": "sglang", "trtllm": "tensorrt_llm"}
 
 
@@ -245,6 +248,30 @@ def point_of(row):
         clients=clients, lengths=(prompt, output), lacks_limit=lacks_limit(row, model, clients))
 
 
+def with_limits(point):
+    """The point with each of the recipe's limits, each with 10 prompts for one at a time."""
+    points = []
+    for limit in LIMITS:
+        point = copy.deepcopy(point)
+        point.scenario["engine"]["max_num_seqs"] = limit
+        point.scenario["workload"]["num_requests"] = 10 * limit
+        points.append(point)
+    return points
+
+
+def with_likely_limits(points):
+    """Of points that differ in the server's limit alone, the one whose TTFT fits best."""
+    def misfit(point):
+        error = point.error("operators", "mean_ttft_ms")
+        return math.inf if error is None else abs(math.log(1 + error))
+
+    best = {}
+    for point in points:
+        if point.name not in best or misfit(point) < misfit(best[point.name]):
+            best[point.name] = point
+    return list(best.values())
+
+
 def read(systems):
     """(points, {reason: number of rows left out}) of the aggregated rows."""
     points, left_out = [], collections.Counter()
@@ -253,7 +280,8 @@ def read(systems):
             left_out["prefill and decode on separate GPUs"] += 1
             continue
         try:
-            points.append(point_of(row))
+            point = point_of(row)
+            points += with_limits(point) if point.lacks_limit else [point]
         except NotCovered as reason:
             left_out[str(reason)] += 1
     return points, left_out
