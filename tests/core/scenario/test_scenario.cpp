@@ -1,6 +1,8 @@
 // Scenario files: overrides, variants, defaults, and what a good one resolves to. The bad ones are
 // in test_scenario_errors.cpp.
 
+#include <filesystem>
+
 #include "core/base/error.h"
 #include "core/base/json.h"
 #include "core/engine/policies/registry.h"
