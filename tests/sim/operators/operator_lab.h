@@ -11,6 +11,7 @@
 #include "core/model/model_catalogue.h"
 #include "sim/operators/operator_compose.h"
 #include "sim/operators/product_curve.h"
+#include "tests/catch.h"
 #include "tests/scratch_folder.h"
 
 namespace metronome::testing {
@@ -34,6 +35,14 @@ struct OperatorTimesLab {
   static double experts_us(double tp, double tokens) { return (40 + tokens / 8) / tp; }
   static double collective_us(double bytes) { return 4 + bytes / 1e5; }
 };
+
+// Within its range.
+inline double at(const Curve& curve, double x) {
+  bool is_outside = false;
+  const double us = curve.at(x, is_outside);
+  CHECK_FALSE(is_outside);
+  return us;
+}
 
 inline std::vector<double> doubling(double first, double last) {
   std::vector<double> values;

@@ -13,13 +13,6 @@ using Lab = OperatorTimesLab;
 // Rounded to nanoseconds.
 Approx near(double us) { return Approx(us).margin(0.002).epsilon(1e-9); }
 
-double at(const Curve& curve, double x) {
-  bool is_outside = false;
-  const double us = curve.at(x, is_outside);
-  CHECK_FALSE(is_outside);
-  return us;
-}
-
 ModelConfig model(const std::string& name) { return find_model(name, {}); }
 
 std::string refusal(const OperatorFolder& folder, const ModelConfig& model, std::int64_t tp = 1) {

@@ -6,14 +6,6 @@
 #include "tests/sim/operators/operator_lab.h"
 
 namespace metronome::testing {
-namespace {
-
-double at(const Curve& curve, double tokens) {
-  bool ignored = false;
-  return curve.at(tokens, ignored);
-}
-
-}  // namespace
 
 TEST_CASE("float32 routers take the published times, scaled with their shape", "[operators]") {
   constexpr double kBandwidth = 8e12;

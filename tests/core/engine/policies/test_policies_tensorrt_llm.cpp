@@ -32,6 +32,14 @@ EngineSetup without_reuse(EngineSetup setup) {
   return setup;
 }
 
+// Steps of 20 tokens.
+EngineSetup with_batch_wait(Capacity capacity, std::int32_t iters, double ratio) {
+  EngineSetup setup = tensorrt_llm(capacity, 1000, 20);
+  setup.scheduler.tensorrt_llm.batch_wait_timeout_iters = iters;
+  setup.scheduler.tensorrt_llm.batch_wait_max_tokens_ratio = ratio;
+  return setup;
+}
+
 }  // namespace
 
 TEST_CASE("tensorrt_llm: GUARANTEED_NO_EVICT sets blocks aside to completion", "[policies]") {
@@ -93,10 +101,7 @@ TEST_CASE("tensorrt_llm: STATIC_BATCH sets blocks aside, too", "[policies]") {
 }
 
 TEST_CASE("tensorrt_llm: contexts wait for others while requests generate", "[policies]") {
-  EngineSetup setup = tensorrt_llm(Capacity::GuaranteedNoEvict, 1000, 20);
-  setup.scheduler.tensorrt_llm.batch_wait_timeout_iters = 3;
-  setup.scheduler.tensorrt_llm.batch_wait_max_tokens_ratio = 0.5;  // 10 tokens
-  Bench bench(setup);
+  Bench bench(with_batch_wait(Capacity::GuaranteedNoEvict, 3, 0.5));  // 10 tokens
   bench.submit(4, 40);
   CHECK(step(bench) == Planned{{0, 4}});  // nobody generates
   bench.submit(5, 40);
@@ -115,10 +120,7 @@ TEST_CASE("tensorrt_llm: contexts wait for others while requests generate", "[po
 }
 
 TEST_CASE("tensorrt_llm: a context waits between its chunks, too", "[policies]") {
-  EngineSetup setup = tensorrt_llm(Capacity::MaxUtilization, 1000, 20);
-  setup.scheduler.tensorrt_llm.batch_wait_timeout_iters = 2;
-  setup.scheduler.tensorrt_llm.batch_wait_max_tokens_ratio = 0.9;  // 18 tokens
-  Bench bench(setup);
+  Bench bench(with_batch_wait(Capacity::MaxUtilization, 2, 0.9));  // 18 tokens
   bench.submit(12, 40);
   bench.submit(12, 2);
   CHECK(step(bench) == Planned{{0, 12}, {1, 8}});
@@ -138,11 +140,7 @@ TEST_CASE("tensorrt_llm: a context waits between its chunks, too", "[policies]")
 
 TEST_CASE("tensorrt_llm: one key alone lets no context wait", "[policies]") {
   for (const bool has_limit : {false, true}) {
-    EngineSetup setup = tensorrt_llm(Capacity::GuaranteedNoEvict, 1000, 20);
-    TensorRtLlmConfig& config = setup.scheduler.tensorrt_llm;
-    config.batch_wait_timeout_iters = has_limit ? 3 : 0;
-    config.batch_wait_max_tokens_ratio = has_limit ? 0 : 1;
-    Bench bench(setup);
+    Bench bench(with_batch_wait(Capacity::GuaranteedNoEvict, has_limit ? 3 : 0, has_limit ? 0 : 1));
     bench.submit(4, 9);
     step(bench);
     bench.submit(5, 9);
