@@ -143,8 +143,9 @@ HEAD = """# How far off are simulated times?
 
 Every measured run and point that may be used is simulated here with its own settings. An error is
 simulated / measured - 1. A mean is that of the absolute errors; bias is the mean with signs. Bad
-rows stay in; those that lack a setting are said apart. `operators` composes steps of NVIDIA's operator tables
-([guide](guide/operator_tables.md)). `roofline` knows the GPU's figures and the model's shape.
+rows stay in; those that lack a setting are said apart. `operators` composes steps of NVIDIA's
+operator tables ([guide](guide/operator_tables.md)). `roofline` knows the GPU's figures and the
+model's shape.
 
     pip download --no-deps aiconfigurator-core==0.12.0
     tools/accuracy --wheel aiconfigurator_core-0.12.0-*.whl

@@ -28,8 +28,6 @@ class Point:
     base: dict
     scenario: dict
     tables: dict | None = None  # options of `calibrate --import`, if tables cover the point
-    clients: int = 0            # of a closed loop
-    lengths: tuple = ()         # of prompt and output, as named
     lacks_limit: bool = False   # the server's limit of requests is not on record
     simulated: dict = dataclasses.field(default_factory=dict)  # cost model -> figures or a reason
 

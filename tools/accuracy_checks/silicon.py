@@ -105,8 +105,9 @@ def formats_of(row, model):
 
 
 def kv_dtype_of(row, model, quantization):
-    """As recipes and checkpoints say, but for two: queueing at 64 clients on an H100 shows that Llama-3.1-70B
-    had 16-bit KV there, and its absence that MiniMax had 8-bit KV on GPUs newer than that."""
+    """As recipes and checkpoints say, but for two: queueing at 64 clients on an H100 shows that
+    Llama-3.1-70B had 16-bit KV there, and its absence that MiniMax had 8-bit KV on GPUs newer than
+    that."""
     blackwell = row["system"][0] in "bg"
     if row["model_path"] == "nvidia/Llama-3.1-8B-Instruct-FP8":
         return "fp8"  # hf_quant_config.json
@@ -134,14 +135,14 @@ def is_tuned_minimax(row, model):
 def router_dtype_of(row, model):
     """Those recipes set VLLM_FLOAT32_MATMUL_PRECISION=high from the middle of April on (1069, 1106
     and 1107)."""
-    return "tf32" if is_tuned_minimax(row, model) and measured_on(row) >= "2026-04-21" else ""
+    return "tf32" if is_tuned_minimax(row, model) and measured_on(row) >= "2026-04-21" else "auto"
 
 
 def experts_kernel_of(row, model):
     """vLLM's own, in Triton, where a recipe turns others off: VLLM_USE_FLASHINFER_MOE_FP8=0 and
     VLLM_MOE_USE_DEEP_GEMM=0. With --moe-backend triton on the H200 they are the fastest anyway."""
     is_older = row["system"] == "b200_sxm" and row["backend_version"] == "0.17.0"
-    return "vllm_fused_moe" if model == "minimax-m2.5" and is_older else ""
+    return "vllm_fused_moe" if model == "minimax-m2.5" and is_older else "auto"
 
 
 def lacks_limit(row, model, clients):
@@ -245,11 +246,14 @@ def point_of(row):
         tables={"system": row["system"], "engine": row["backend"], "ep": ep,
                 "router_dtype": router_dtype_of(row, model),
                 "experts_kernel": experts_kernel_of(row, model)},
-        clients=clients, lengths=(prompt, output), lacks_limit=lacks_limit(row, model, clients))
+        lacks_limit=lacks_limit(row, model, clients))
 
 
 def with_limits(point):
-    """The point with each of the recipe's limits, each with 10 prompts for one at a time."""
+    """The point, or where it lacks its limit, with each of the recipe's: 10 prompts for one at a
+    time."""
+    if not point.lacks_limit:
+        return [point]
     points = []
     for limit in LIMITS:
         point = copy.deepcopy(point)
@@ -280,8 +284,7 @@ def read(systems):
             left_out["prefill and decode on separate GPUs"] += 1
             continue
         try:
-            point = point_of(row)
-            points += with_limits(point) if point.lacks_limit else [point]
+            points.append(point_of(row))
         except NotCovered as reason:
             left_out[str(reason)] += 1
     return points, left_out
