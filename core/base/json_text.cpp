@@ -76,24 +76,21 @@ void JsonText::value(std::string_view text) {
   follows_value_ = true;
 }
 
-void JsonText::scaled(TimeNs ns, TimeNs ns_per_unit, int num_decimals) {
+void JsonText::ms(TimeNs ns) { scaled<kNsPerMs>(ns); }
+
+void JsonText::us(TimeNs ns) { scaled<kNsPerUs>(ns); }
+
+template <TimeNs kNsPerUnit>
+void JsonText::scaled(TimeNs ns) {
+  constexpr std::uint32_t kFractionPerNs = 100'000'000 / kNsPerUnit;
   separate();
-  char* out = reserve(32);
+  char* out = reserve(2 * kDecimalBytes);
   if (ns < 0) *out++ = '-';
   const std::uint64_t magnitude =
       ns < 0 ? ~static_cast<std::uint64_t>(ns) + 1 : static_cast<std::uint64_t>(ns);
-  const auto per_unit = static_cast<std::uint64_t>(ns_per_unit);
-  out = std::to_chars(out, out + 24, magnitude / per_unit).ptr;
-  auto rest = static_cast<std::uint32_t>(magnitude % per_unit);
-  if (rest != 0) {
-    *out++ = '.';
-    for (int digit = num_decimals - 1; digit >= 0; --digit, rest /= 10) {
-      out[digit] = static_cast<char>('0' + rest % 10);
-    }
-    out += num_decimals;
-    while (out[-1] == '0') --out;
-  }
-  advance_to(out);
+  out = write_decimal(out, magnitude / kNsPerUnit);
+  const auto rest = static_cast<std::uint32_t>(magnitude % kNsPerUnit);
+  advance_to(write_decimal_fraction(out, rest * kFractionPerNs));
   follows_value_ = true;
 }
 

@@ -12,6 +12,7 @@
 #include <string>
 #include <string_view>
 
+#include "core/base/decimal_digits.h"
 #include "core/base/types.h"
 
 namespace metronome {
@@ -45,8 +46,7 @@ class JsonText {
   template <std::integral Int>
   void value(Int number) {
     separate();
-    char* out = reserve(24);
-    advance_to(std::to_chars(out, out + 24, number).ptr);
+    advance_to(write_decimal(reserve(kDecimalBytes), number));
     follows_value_ = true;
   }
   void value(bool truth) { token(truth ? "true" : "false"); }
@@ -63,9 +63,9 @@ class JsonText {
   void value(const std::string& text) { value(std::string_view(text)); }
   void null() { token("null"); }
   // Writes nanoseconds as milliseconds, exactly.
-  void ms(TimeNs ns) { scaled(ns, kNsPerMs, 6); }
+  void ms(TimeNs ns);
   // Writes nanoseconds as microseconds, exactly.
-  void us(TimeNs ns) { scaled(ns, kNsPerUs, 3); }
+  void us(TimeNs ns);
   // Appends JSON text; the indented style indents its lines to the current level.
   void raw(std::string_view json);
 
@@ -77,7 +77,7 @@ class JsonText {
   template <std::size_t kSize, std::integral Int>
   requires(!std::same_as<Int, bool>) void field(const char (&name)[kSize], const Int& number) {
     if (is_indented_) return key(name).value(number);
-    char* out = reserve(kSize + 28);
+    char* out = reserve(kSize + 4 + kDecimalBytes);
     *out = ',';
     out += follows_value_ ? 1 : 0;
     *out++ = '"';
@@ -85,7 +85,7 @@ class JsonText {
     out += kSize - 1;
     *out++ = '"';
     *out++ = ':';
-    advance_to(std::to_chars(out, out + 24, number).ptr);
+    advance_to(write_decimal(out, number));
     follows_value_ = true;
   }
 
@@ -137,7 +137,8 @@ class JsonText {
     append(text);
     follows_value_ = true;
   }
-  void scaled(TimeNs ns, TimeNs ns_per_unit, int num_decimals);
+  template <TimeNs kNsPerUnit>
+  void scaled(TimeNs ns);
   void open(char bracket);
   void close(char bracket);
 

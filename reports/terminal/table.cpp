@@ -28,7 +28,7 @@ struct Cell {
   bool is_band = false;  // an end of the noise band of the figure above; never the best
 };
 
-struct Column {
+struct TableColumn {
   std::string_view title;
   Better better = Better::Neither;
   std::vector<Cell> cells = {};  // one per row
@@ -43,17 +43,17 @@ class TableText {
     }
   }
 
-  void block(std::string_view title, const std::vector<Column>& columns) {
+  void block(std::string_view title, const std::vector<TableColumn>& columns) {
     rows(title, names_, columns);
   }
   // A block whose rows need not be runs.
   void rows(std::string_view title, const std::vector<std::string>& row_names,
-            const std::vector<Column>& columns) {
+            const std::vector<TableColumn>& columns) {
     if (!text_.empty()) text_ += '\n';
     std::string header = left(title);
     std::vector<std::size_t> widths;
     std::vector<std::string> best;
-    for (const Column& column : columns) {
+    for (const TableColumn& column : columns) {
       widths.push_back(width_of(column));
       best.push_back(marks_best_ ? best_text(column) : "");
       header += right(column.title, widths.back() - 1) + ' ';
@@ -96,19 +96,19 @@ class TableText {
     return words;
   }
   // Space for the title, the widest cell, and the separators and marks.
-  static std::size_t width_of(const Column& column) {
+  static std::size_t width_of(const TableColumn& column) {
     std::size_t width = std::max(kMinCellWidth, column.title.size() + 2);
     for (std::size_t row = 0; row < column.cells.size(); ++row) {
       width = std::max(width, cell_text(column, row).size() + 2);
     }
     return width;
   }
-  static std::string cell_text(const Column& column, std::size_t row) {
+  static std::string cell_text(const TableColumn& column, std::size_t row) {
     return grouped_text(column.cells[row].value, column.cells[row].decimals);
   }
 
   // The text of a column's best cells; empty if all cells have the same text.
-  static std::string best_text(const Column& column) {
+  static std::string best_text(const TableColumn& column) {
     if (column.better == Better::Neither) return "";
     std::size_t best = column.cells.size();
     bool differ = false;
@@ -151,9 +151,9 @@ class TableText {
 
 // One column with one figure of every run.
 template <class Get>
-Column column(std::span<const RunResult> results, std::string_view title, Better better,
-              int decimals, Get get) {
-  Column filled{title, better};
+TableColumn column(std::span<const RunResult> results, std::string_view title, Better better,
+                   int decimals, Get get) {
+  TableColumn filled{title, better};
   for (const RunResult& result : results) {
     filled.cells.push_back({static_cast<double>(get(result.summary)), decimals});
   }
@@ -161,7 +161,7 @@ Column column(std::span<const RunResult> results, std::string_view title, Better
 }
 
 // Adds the minimum and maximum under noise below a figure.
-void add_band(const RunResult& result, const std::string& key, double scale, Column& column) {
+void add_band(const RunResult& result, const std::string& key, double scale, TableColumn& column) {
   if (result.noise.num_seeds == 0) return;
   const FigureBand* band = result.noise.find(key);
   const int decimals = column.cells.back().decimals;
@@ -187,9 +187,9 @@ std::vector<std::string> banded_names(std::span<const RunResult> results) {
 // column() with the noise band of each figure. The figure is `scale` times the value of result.json
 // at `key`.
 template <class Get>
-Column banded_column(std::span<const RunResult> results, std::string_view title, Better better,
-                     int decimals, const std::string& key, double scale, Get get) {
-  Column filled{title, better};
+TableColumn banded_column(std::span<const RunResult> results, std::string_view title, Better better,
+                          int decimals, const std::string& key, double scale, Get get) {
+  TableColumn filled{title, better};
   for (const RunResult& result : results) {
     filled.cells.push_back({scale * get(result.summary), decimals});
     add_band(result, key, scale, filled);
@@ -210,7 +210,7 @@ struct Metric {
 
 // Adds the row of one distribution of a run, and the rows of its bands.
 void add_latency_row(const RunResult& result, const Metric& metric, int decimals,
-                     std::vector<Column>& columns) {
+                     std::vector<TableColumn>& columns) {
   const Distribution& values = result.summary.*metric.values;
   const double figures[] = {values.mean_ms, values.p50_ms, values.p90_ms, values.p99_ms,
                             values.max_ms};
@@ -220,7 +220,7 @@ void add_latency_row(const RunResult& result, const Metric& metric, int decimals
   }
 }
 
-std::vector<Column> latency_columns() {
+std::vector<TableColumn> latency_columns() {
   return {{"mean", Better::Lower},
           {"p50", Better::Lower},
           {"p90", Better::Lower},
@@ -235,7 +235,7 @@ void add_latencies(std::span<const RunResult> results, TableText& table) {
                                  {"E2EL", "e2el", &Summary::e2el}};
   if (results.size() == 1) {
     std::vector<std::string> names;
-    std::vector<Column> columns = latency_columns();
+    std::vector<TableColumn> columns = latency_columns();
     for (const Metric& metric : kMetrics) {
       const double largest = largest_ms(results[0].summary.*metric.values);
       add_row_names(results[0], std::string(metric.title), names);
@@ -250,7 +250,7 @@ void add_latencies(std::span<const RunResult> results, TableText& table) {
     for (const RunResult& result : results) {
       largest = std::max(largest, largest_ms(result.summary.*metric.values));
     }
-    std::vector<Column> columns = latency_columns();
+    std::vector<TableColumn> columns = latency_columns();
     for (const RunResult& result : results) {
       add_latency_row(result, metric, decimals_for(largest), columns);
     }
@@ -282,11 +282,11 @@ void add_cost(std::span<const RunResult> results, TableText& table) {
     return result.info.price_per_gpu_hour.has_value();
   });
   if (!has_price) return;
-  std::vector<Column> columns = {{"GPU-hours"},
-                                 {"tok/s/GPU", Better::Higher},
-                                 {"tok/s/user", Better::Higher},
-                                 {"per M out", Better::Lower},
-                                 {"per M tok", Better::Lower}};
+  std::vector<TableColumn> columns = {{"GPU-hours"},
+                                      {"tok/s/GPU", Better::Higher},
+                                      {"tok/s/user", Better::Higher},
+                                      {"per M out", Better::Lower},
+                                      {"per M tok", Better::Lower}};
   for (const RunResult& result : results) {
     const Summary& summary = result.summary;
     const double num_gpus = result.info.tensor_parallel_size;
@@ -300,7 +300,7 @@ void add_cost(std::span<const RunResult> results, TableText& table) {
 }
 
 void add_throughput(std::span<const RunResult> results, TableText& table) {
-  std::vector<Column> columns = {
+  std::vector<TableColumn> columns = {
       banded_column(results, "seconds", Better::Lower, 1, "duration", 1,
                     [](const Summary& s) { return to_seconds(s.duration_ns); })};
   const auto add = [&](std::string_view title, int decimals, const char* key, double scale,
@@ -324,7 +324,7 @@ void add_throughput(std::span<const RunResult> results, TableText& table) {
 }
 
 void add_device(std::span<const RunResult> results, TableText& table) {
-  std::vector<Column> columns = {
+  std::vector<TableColumn> columns = {
       column(results, "steps", Better::Neither, 0, [](const Summary& s) { return s.num_steps; }),
       column(results, "tokens/step", Better::Neither, 1,
              [](const Summary& s) { return s.mean_batch_tokens; }),
@@ -380,14 +380,14 @@ void add_requests(std::span<const RunResult> results, bool has_steps, TableText&
        column(results, "failed", Better::Neither, 0,
               [](const Summary& s) { return s.failed - s.refused - s.never_fits; })});
   if (!has_steps) return;
-  std::vector<Column> columns = {column(results, "run mean", Better::Neither, 1,
-                                        [](const Summary& s) { return s.mean_running; }),
-                                 column(results, "wait mean", Better::Lower, 1,
-                                        [](const Summary& s) { return s.mean_waiting; }),
-                                 column(results, "wait peak", Better::Lower, 0,
-                                        [](const Summary& s) { return s.peak_waiting; }),
-                                 column(results, "preemptions", Better::Lower, 0,
-                                        [](const Summary& s) { return s.num_preemptions; })};
+  std::vector<TableColumn> columns = {column(results, "run mean", Better::Neither, 1,
+                                             [](const Summary& s) { return s.mean_running; }),
+                                      column(results, "wait mean", Better::Lower, 1,
+                                             [](const Summary& s) { return s.mean_waiting; }),
+                                      column(results, "wait peak", Better::Lower, 0,
+                                             [](const Summary& s) { return s.peak_waiting; }),
+                                      column(results, "preemptions", Better::Lower, 0,
+                                             [](const Summary& s) { return s.num_preemptions; })};
   const bool has_front_end = std::any_of(results.begin(), results.end(), [](const RunResult& run) {
     return run.summary.front_end.count > 0;
   });
