@@ -43,7 +43,7 @@ void set_percentiles(Distribution& result, const std::array<double, 4>& percenti
 // largest sample, and a comparison sort is several times slower. The radix sort needs a second copy
 // of the sample, so the largest samples are sorted in place instead.
 void sort_by_value(std::vector<WeightedTime>& sample) {
-  constexpr std::size_t kMaxCopied = std::size_t{1} << 21;
+  constexpr std::size_t kMaxCopied = std::size_t{1} << 23;  // 128 MB
   if (sample.size() > kMaxCopied) {
     std::sort(sample.begin(), sample.end(), [](const WeightedTime& a, const WeightedTime& b) {
       return a.value_ns != b.value_ns ? a.value_ns < b.value_ns : a.count < b.count;

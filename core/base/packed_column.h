@@ -31,6 +31,10 @@ class PackedColumn {
     pack(values);
   }
 
+  // Appends blocks [first, last) of another column, which are full. Requires that the values before
+  // fill whole blocks.
+  void append_blocks(const PackedColumn& other, std::size_t first, std::size_t last);
+
   std::size_t size() const { return size_; }
   // Requires i < size().
   std::int64_t operator[](std::size_t i) const {
@@ -67,6 +71,7 @@ class PackedColumn {
     return pages_[block.place / kPageBytes].get() + block.place % kPageBytes;
   }
   void pack(std::span<const std::int64_t, kBlock> values);
+  std::byte* append(std::int64_t first, std::size_t num_bytes);
 
   std::array<std::int64_t, kBlock> last_;  // those of the last block, which is not full
   std::size_t size_ = 0;

@@ -150,29 +150,29 @@ std::vector<TimeNs> estimate_decode_ns(const RunRecord& record) {
   return decode_ns;
 }
 
-GapAnalysis::GapAnalysis(const RunRecord& record)
-    : record_(record), preemptions_(record.preemptions) {
+GapCauses::GapCauses(const RunRecord& record, std::int32_t first_step, std::int32_t last_step)
+    : record_(record), first_step_(first_step), preemptions_(record.preemptions) {
   std::stable_sort(preemptions_.begin(), preemptions_.end(),
                    [](const auto& a, const auto& b) { return a.request < b.request; });
-  sum_steps();
-  walk_gaps();
+  sum_steps(last_step);
 }
 
-void GapAnalysis::sum_steps() {
+void GapCauses::sum_steps(std::int32_t last_step) {
   std::vector<TimeNs> estimates;  // if a step needs one
-  TimeNs device_free_at = 0;
+  TimeNs device_free_at = first_step_ > 0 ? record_.steps.finished_at(at(first_step_ - 1)) : 0;
   TimeNs decode_sum = 0;
   TimeNs prefill_sum = 0;
   TimeNs encode_sum = 0;
-  std::size_t s = 0;
-  for (const StepEntry& step : record_.steps) {
+  StepHistory::Iterator it = record_.steps.from(at(first_step_));
+  for (std::int32_t s = first_step_; s <= last_step; ++s, ++it) {
+    const StepEntry& step = *it;
     const TimeNs duration = step.finished_at - std::max(step.started_at, device_free_at);
     device_free_at = step.finished_at;
     TimeNs decode_ns = step.num_prefill_tokens > 0 ? 0 : duration;
     if (is_mixed(step)) {
       const bool is_known = step.decode_only_ns != kNoTime;
       if (!is_known && !std::exchange(is_estimated_, true)) estimates = estimate_decode_ns(record_);
-      decode_ns = std::min(duration, is_known ? step.decode_only_ns : estimates[s]);
+      decode_ns = std::min(duration, is_known ? step.decode_only_ns : estimates[at(s)]);
     }
     decode_sum_.push_back(decode_sum += decode_ns);
     if (record_.drafts.num_drafts > 0) draft_times_.push_back(step.draft_ns);
@@ -180,11 +180,10 @@ void GapAnalysis::sum_steps() {
     if (record_.has_encodings) {
       encode_sum_.push_back(encode_sum += std::min(step.encode_ns, duration - decode_ns));
     }
-    ++s;
   }
 }
 
-bool GapAnalysis::is_preempted(const TokenGap& gap) const {
+bool GapCauses::is_preempted(const TokenGap& gap) const {
   if (gap.request == kNoRequest) return false;
   if (record_.requests[index(gap.request)].num_preemptions == 0) return false;
   // With two steps in flight, a preemption may be planned before the gap's first token exists. It
@@ -199,7 +198,7 @@ bool GapAnalysis::is_preempted(const TokenGap& gap) const {
   return first != preemptions_.end() && first->request == gap.request && first->time < until;
 }
 
-GapParts GapAnalysis::parts(const TokenGap& gap) const {
+GapParts GapCauses::parts(const TokenGap& gap) const {
   GapParts parts;
   const TimeNs whole = record_.steps.finished_at(at(gap.step_after)) -
                        record_.steps.finished_at(at(gap.step_before));
@@ -217,6 +216,43 @@ GapParts GapAnalysis::parts(const TokenGap& gap) const {
   return parts;
 }
 
+template <class Visit>
+void GapCauses::for_each_chunk(std::int32_t position, Visit visit) const {
+  const std::int32_t num_prefill_tokens = record_.steps.num_prefill_tokens(at(position));
+  if (num_prefill_tokens == 0) return;
+  const std::int32_t first = record_.steps.first_prefill_chunk(at(position));
+  const std::int32_t end = first + record_.steps.num_prefill_chunks(at(position));
+  for (std::int32_t chunk = first; chunk < end; ++chunk) {
+    const std::int32_t num_tokens = record_.prefills[at(chunk)].num_tokens;
+    const TimeNs added_ns = prefill_ns(position) * num_tokens / num_prefill_tokens;
+    if (added_ns > 0) visit(Culprit{chunk, position, added_ns});
+  }
+}
+
+Culprit GapCauses::worst_chunk(const TokenGap& gap) const {
+  Culprit worst;
+  if (is_preempted(gap)) return worst;
+  for (std::int32_t s = gap.step_before + 1; s <= gap.step_after; ++s) {
+    for_each_chunk(s, [&worst](const Culprit& culprit) {
+      if (culprit.added_ns > worst.added_ns) worst = culprit;
+    });
+  }
+  return worst;
+}
+
+std::int64_t GapCauses::num_prefill_tokens(const TokenGap& gap) const {
+  std::int64_t sum = 0;
+  for (std::int32_t s = gap.step_before + 1; s <= gap.step_after; ++s) {
+    sum += record_.steps.num_prefill_tokens(at(s));
+  }
+  return sum;
+}
+
+GapAnalysis::GapAnalysis(const RunRecord& record)
+    : GapCauses(record, 0, static_cast<std::int32_t>(record.steps.size()) - 1) {
+  walk_gaps();
+}
+
 std::int32_t GapAnalysis::num_waiting(const TokenGap& gap) const {
   // No step delays the second of two tokens of one step.
   const bool is_own = is_preempted(gap) || gap.step_before == gap.step_after;
@@ -226,9 +262,9 @@ std::int32_t GapAnalysis::num_waiting(const TokenGap& gap) const {
 // Gaps between consecutive steps are counted per step. Other gaps are examined one by one.
 void GapAnalysis::walk_gaps() {
   // First the change of the number of interrupted requests with each step.
-  victims_.assign(record_.steps.size() + 1, 0);
-  for (std::size_t i = 0; i < record_.requests.size(); ++i) {
-    const auto runs = record_.runs_of(i);
+  victims_.assign(record().steps.size() + 1, 0);
+  for (std::size_t i = 0; i < record().requests.size(); ++i) {
+    const auto runs = record().runs_of(i);
     for (std::size_t r = 1; r < runs.size(); ++r) {
       const TokenGap gap{static_cast<RequestId>(i), runs[r - 1].last_step(), runs[r].first_step, 0};
       total_ += parts(gap);
@@ -238,9 +274,9 @@ void GapAnalysis::walk_gaps() {
     }
   }
   std::int32_t num_interrupted = 0;
-  for (std::size_t s = 0; s < record_.steps.size(); ++s) {
+  for (std::size_t s = 0; s < record().steps.size(); ++s) {
     num_interrupted += victims_[s];
-    const std::int32_t num_continued = record_.steps.num_continued(s);
+    const std::int32_t num_continued = record().steps.num_continued(s);
     victims_[s] = num_interrupted + num_continued;
     if (num_continued == 0) continue;
     add_step(static_cast<std::int32_t>(s), num_continued, total_);
@@ -253,11 +289,11 @@ void GapAnalysis::walk_gaps() {
 // walk_gaps() counted them as continued.
 void GapAnalysis::correct_swift_returns() {
   TokenGap last;
-  for (const PreemptionRecord& preemption : preemptions_) {
-    for (const TokenRun& run : record_.runs_of(index(preemption.request))) {
+  for (const PreemptionRecord& preemption : preemptions()) {
+    for (const TokenRun& run : record().runs_of(index(preemption.request))) {
       for (std::int32_t s = run.first_step + 1; s <= run.last_step(); ++s) {
-        if (record_.steps.finished_at(at(s)) <= preemption.time) continue;
-        if (record_.steps.planned_at(at(s - 1)) > preemption.time) break;
+        if (record().steps.finished_at(at(s)) <= preemption.time) continue;
+        if (record().steps.planned_at(at(s - 1)) > preemption.time) break;
         const TokenGap gap{preemption.request, s - 1, s, 0};
         const bool is_counted = gap.request == last.request && gap.step_after == last.step_after;
         if (is_counted || !is_preempted(gap)) continue;
@@ -273,7 +309,7 @@ void GapAnalysis::correct_swift_returns() {
 // Adds gaps that end in `step` and began with the step before.
 void GapAnalysis::add_step(std::int32_t step, std::int64_t num_gaps, GapParts& sum) const {
   const TimeNs whole =
-      record_.steps.finished_at(at(step)) - record_.steps.finished_at(at(step - 1));
+      record().steps.finished_at(at(step)) - record().steps.finished_at(at(step - 1));
   sum.decode_ns += num_gaps * (decode_ns(step) - draft_ns(step));
   sum.draft_ns += num_gaps * draft_ns(step);
   sum.encode_ns += num_gaps * encode_ns(step);
@@ -285,13 +321,13 @@ void GapAnalysis::add_step(std::int32_t step, std::int64_t num_gaps, GapParts& s
 void GapAnalysis::move_to_preemption(std::int32_t step, GapParts& sum) const {
   add_step(step, -1, sum);
   sum.preemption_ns +=
-      record_.steps.finished_at(at(step)) - record_.steps.finished_at(at(step - 1));
+      record().steps.finished_at(at(step)) - record().steps.finished_at(at(step - 1));
 }
 
 GapSum GapAnalysis::beyond(TimeNs limit_ns) const {
   GapSum sum;
-  for (std::size_t i = 0; i < record_.requests.size(); ++i) {
-    const auto runs = record_.runs_of(i);
+  for (std::size_t i = 0; i < record().requests.size(); ++i) {
+    const auto runs = record().runs_of(i);
     for (std::size_t r = 1; r < runs.size(); ++r) {
       const GapParts parts_of_gap =
           parts({static_cast<RequestId>(i), runs[r - 1].last_step(), runs[r].first_step, 0});
@@ -300,16 +336,16 @@ GapSum GapAnalysis::beyond(TimeNs limit_ns) const {
       ++sum.num_gaps;
     }
   }
-  for (std::size_t s = 1; s < record_.steps.size(); ++s) {
-    const std::int32_t num_continued = record_.steps.num_continued(s);
-    const TimeNs whole = record_.steps.finished_at(s) - record_.steps.finished_at(s - 1);
+  for (std::size_t s = 1; s < record().steps.size(); ++s) {
+    const std::int32_t num_continued = record().steps.num_continued(s);
+    const TimeNs whole = record().steps.finished_at(s) - record().steps.finished_at(s - 1);
     if (num_continued == 0 || whole <= limit_ns) continue;
     add_step(static_cast<std::int32_t>(s), num_continued, sum.parts);
     sum.num_gaps += num_continued;
   }
   for (const TokenGap& gap : swift_returns_) {
-    const TimeNs whole = record_.steps.finished_at(at(gap.step_after)) -
-                         record_.steps.finished_at(at(gap.step_before));
+    const TimeNs whole = record().steps.finished_at(at(gap.step_after)) -
+                         record().steps.finished_at(at(gap.step_before));
     if (whole > limit_ns) move_to_preemption(gap.step_after, sum.parts);
   }
   return sum;
@@ -320,11 +356,11 @@ GapSum GapAnalysis::beyond(TimeNs limit_ns) const {
 std::vector<TokenGap> GapAnalysis::gaps_in_runs(std::size_t max_steps,
                                                 std::int32_t max_per_step) const {
   const auto length = [&](std::int32_t s) {
-    return record_.steps.finished_at(at(s)) - record_.steps.finished_at(at(s - 1));
+    return record().steps.finished_at(at(s)) - record().steps.finished_at(at(s - 1));
   };
   std::vector<std::int32_t> steps;
-  for (std::size_t s = 1; s < record_.steps.size(); ++s) {
-    if (record_.steps.num_continued(s) > 0) steps.push_back(static_cast<std::int32_t>(s));
+  for (std::size_t s = 1; s < record().steps.size(); ++s) {
+    if (record().steps.num_continued(s) > 0) steps.push_back(static_cast<std::int32_t>(s));
   }
   max_steps = std::min(max_steps, steps.size());
   std::partial_sort(steps.begin(), steps.begin() + static_cast<std::ptrdiff_t>(max_steps),
@@ -335,8 +371,8 @@ std::vector<TokenGap> GapAnalysis::gaps_in_runs(std::size_t max_steps,
   std::sort(steps.begin(), steps.end());
   std::vector<std::int32_t> num_found(steps.size());
   std::vector<TokenGap> gaps;
-  for (std::size_t i = 0; i < record_.requests.size(); ++i) {
-    for (const TokenRun& run : record_.runs_of(i)) {
+  for (std::size_t i = 0; i < record().requests.size(); ++i) {
+    for (const TokenRun& run : record().runs_of(i)) {
       auto next = std::upper_bound(steps.begin(), steps.end(), run.first_step);
       for (; next != steps.end() && *next <= run.last_step(); ++next) {
         if (num_found[static_cast<std::size_t>(next - steps.begin())]++ >= max_per_step) continue;
@@ -350,9 +386,9 @@ std::vector<TokenGap> GapAnalysis::gaps_in_runs(std::size_t max_steps,
 std::vector<TokenGap> GapAnalysis::longest_gaps(std::size_t max_gaps,
                                                 std::int32_t max_per_step) const {
   std::vector<TokenGap> gaps = gaps_in_runs(max_gaps, max_per_step);
-  const auto finished_at = [&](std::int32_t step) { return record_.steps.finished_at(at(step)); };
-  for (std::size_t i = 0; i < record_.requests.size(); ++i) {
-    const auto runs = record_.runs_of(i);
+  const auto finished_at = [&](std::int32_t step) { return record().steps.finished_at(at(step)); };
+  for (std::size_t i = 0; i < record().requests.size(); ++i) {
+    const auto runs = record().runs_of(i);
     for (std::size_t r = 1; r < runs.size(); ++r) {
       const std::int32_t before = runs[r - 1].last_step();
       const std::int32_t after = runs[r].first_step;
@@ -364,7 +400,7 @@ std::vector<TokenGap> GapAnalysis::longest_gaps(std::size_t max_gaps,
     return std::tie(b.gap_ns, a.step_after, a.request) <
            std::tie(a.gap_ns, b.step_after, b.request);
   });
-  std::vector<std::int32_t> num_taken(record_.steps.size());
+  std::vector<std::int32_t> num_taken(record().steps.size());
   std::vector<TokenGap> longest;
   for (const TokenGap& gap : gaps) {
     if (longest.size() == max_gaps) break;
@@ -374,41 +410,14 @@ std::vector<TokenGap> GapAnalysis::longest_gaps(std::size_t max_gaps,
 }
 
 template <class Visit>
-void GapAnalysis::for_each_chunk(std::int32_t position, Visit visit) const {
-  if (record_.steps.num_prefill_tokens(at(position)) == 0) return;
-  const StepEntry step = record_.steps[at(position)];
-  for (std::int32_t c = 0; c < step.num_prefill_chunks; ++c) {
-    const std::int32_t chunk = step.first_prefill_chunk + c;
-    const std::int32_t num_tokens = record_.prefills[at(chunk)].num_tokens;
-    const TimeNs added_ns = prefill_ns(position) * num_tokens / step.num_prefill_tokens;
-    if (added_ns > 0) visit(Culprit{chunk, position, added_ns, victims_[at(position)]});
-  }
-}
-
-template <class Visit>
 void GapAnalysis::for_each_culprit(Visit visit) const {
-  for (std::size_t s = 0; s < record_.steps.size(); ++s) {
-    if (victims_[s] > 0) for_each_chunk(static_cast<std::int32_t>(s), visit);
-  }
-}
-
-Culprit GapAnalysis::worst_chunk(const TokenGap& gap) const {
-  Culprit worst;
-  if (is_preempted(gap)) return worst;
-  for (std::int32_t s = gap.step_before + 1; s <= gap.step_after; ++s) {
-    for_each_chunk(s, [&worst](const Culprit& culprit) {
-      if (culprit.added_ns > worst.added_ns) worst = culprit;
+  for (std::size_t s = 0; s < record().steps.size(); ++s) {
+    if (victims_[s] == 0) continue;
+    for_each_chunk(static_cast<std::int32_t>(s), [&](Culprit culprit) {
+      culprit.num_victims = victims_[s];
+      visit(culprit);
     });
   }
-  return worst;
-}
-
-std::int64_t GapAnalysis::num_prefill_tokens(const TokenGap& gap) const {
-  std::int64_t sum = 0;
-  for (std::int32_t s = gap.step_before + 1; s <= gap.step_after; ++s) {
-    sum += record_.steps.num_prefill_tokens(at(s));
-  }
-  return sum;
 }
 
 std::vector<Culprit> GapAnalysis::culprits(std::size_t max_culprits) const {
@@ -425,9 +434,9 @@ std::vector<Culprit> GapAnalysis::culprits(std::size_t max_culprits) const {
 }
 
 std::vector<CulpritRequest> GapAnalysis::culprit_requests(std::size_t max_requests) const {
-  std::vector<CulpritRequest> all(record_.requests.size());
+  std::vector<CulpritRequest> all(record().requests.size());
   for_each_culprit([&](const Culprit& culprit) {
-    const RequestId request = record_.prefills[at(culprit.chunk)].request;
+    const RequestId request = record().prefills[at(culprit.chunk)].request;
     CulpritRequest& sum = all[index(request)];
     sum.request = request;
     ++sum.num_chunks;

@@ -47,7 +47,7 @@ struct Culprit {
   std::int32_t step = -1;   // in RunRecord::steps
   // The time of its step beyond the decodes, shared among prefill chunks by tokens.
   TimeNs added_ns = 0;
-  std::int32_t num_victims = 0;  // requests that waited for a token
+  std::int32_t num_victims = 0;  // requests that waited for a token; unknown to GapCauses
 
   TimeNs victim_ns() const { return added_ns * num_victims; }
 };
@@ -66,11 +66,13 @@ struct GapSum {
   std::int64_t num_gaps = 0;
 };
 
-class GapAnalysis {
+// The causes of gaps that lie within a range of steps.
+class GapCauses {
  public:
-  // Keeps a reference to the record. The time of a step's decodes alone comes from the executor if
-  // it reported one. Otherwise it is estimated (estimate_decode_ns).
-  explicit GapAnalysis(const RunRecord& record);
+  // For gaps that end in steps [first_step, last_step] and began there or one step before. Keeps a
+  // reference to the record. The time of a step's decodes alone comes from the executor if it
+  // reported one. Otherwise it is estimated (estimate_decode_ns).
+  GapCauses(const RunRecord& record, std::int32_t first_step, std::int32_t last_step);
 
   // Whether any step's split is an estimate.
   bool is_estimated() const { return is_estimated_; }
@@ -80,18 +82,60 @@ class GapAnalysis {
   TimeNs decode_ns(std::int32_t step) const { return decode_sum(step) - decode_sum(step - 1); }
   // The part of decode_ns() that drafts added.
   TimeNs draft_ns(std::int32_t step) const {
-    return draft_times_.empty() ? 0 : std::min(draft_times_[at(step)], decode_ns(step));
+    return draft_times_.empty() ? 0 : std::min(draft_times_[place(step)], decode_ns(step));
   }
   // Of prefill chunks, with the encoding of their images.
   TimeNs prefill_ns(std::int32_t step) const { return prefill_sum(step) - prefill_sum(step - 1); }
   // The part of prefill_ns() that encodes images.
   TimeNs encode_ns(std::int32_t step) const { return encode_sum(step) - encode_sum(step - 1); }
-  // Requests waiting for a token during a step, without those preempted in the gap.
-  std::int32_t num_victims(std::int32_t step) const {
-    return victims_[static_cast<std::size_t>(step)];
-  }
 
   GapParts parts(const TokenGap& gap) const;
+  // The cause of a gap, as all reports name it. It is the chunk with most of the gap's prefill
+  // time, over all of its steps; the first of equals. `chunk` is -1 when there was no prefill, or
+  // the request itself was preempted.
+  Culprit worst_chunk(const TokenGap& gap) const;
+  // Tokens of all prefill chunks computed during the gap.
+  std::int64_t num_prefill_tokens(const TokenGap& gap) const;
+
+ protected:
+  static std::size_t at(std::int32_t step) { return static_cast<std::size_t>(step); }
+  const RunRecord& record() const { return record_; }
+  const std::vector<PreemptionRecord>& preemptions() const { return preemptions_; }
+  bool is_preempted(const TokenGap& gap) const;
+  template <class Visit>
+  void for_each_chunk(std::int32_t step, Visit visit) const;
+
+ private:
+  std::size_t place(std::int32_t step) const { return at(step - first_step_); }
+  TimeNs sum(const PackedColumn& sums, std::int32_t step) const {
+    return step < first_step_ ? 0 : sums[place(step)];
+  }
+  TimeNs decode_sum(std::int32_t step) const { return sum(decode_sum_, step); }
+  TimeNs prefill_sum(std::int32_t step) const { return sum(prefill_sum_, step); }
+  TimeNs encode_sum(std::int32_t step) const {
+    return encode_sum_.size() == 0 ? 0 : sum(encode_sum_, step);
+  }
+  void sum_steps(std::int32_t last_step);
+
+  const RunRecord& record_;
+  std::int32_t first_step_;
+  bool is_estimated_ = false;
+  // Sums over steps [first_step_, s].
+  PackedColumn decode_sum_;
+  PackedColumn prefill_sum_;
+  PackedColumn encode_sum_;                    // empty: no run with images
+  std::vector<TimeNs> draft_times_;            // by step; empty: no run with drafts
+  std::vector<PreemptionRecord> preemptions_;  // by request, then time
+};
+
+// The causes of all gaps of a run, their sums, and who waited.
+class GapAnalysis : public GapCauses {
+ public:
+  // Keeps a reference to the record.
+  explicit GapAnalysis(const RunRecord& record);
+
+  // Requests waiting for a token during a step, without those preempted in the gap.
+  std::int32_t num_victims(std::int32_t step) const { return victims_[at(step)]; }
   // The number of requests that a gap kept waiting, as all reports show it. These are all requests
   // waiting for a token in the step that ended it. For a preempted request it is 1, because only
   // that request has the gap.
@@ -101,13 +145,6 @@ class GapAnalysis {
   // Sum over the gaps longer than `limit_ns`; -1: all gaps.
   GapSum beyond(TimeNs limit_ns) const;
 
-  // The cause of a gap, as all reports name it. It is the chunk with most of the gap's prefill
-  // time, over all of its steps; the first of equals. `chunk` is -1 when there was no prefill, or
-  // the request itself was preempted.
-  Culprit worst_chunk(const TokenGap& gap) const;
-  // Tokens of all prefill chunks computed during the gap.
-  std::int64_t num_prefill_tokens(const TokenGap& gap) const;
-
   // The longest gaps, longest first; ties order by time, then by request. At most `max_per_step`
   // gaps of each step, because a stall usually delays every request.
   std::vector<TokenGap> longest_gaps(std::size_t max_gaps, std::int32_t max_per_step) const;
@@ -116,34 +153,16 @@ class GapAnalysis {
   std::vector<CulpritRequest> culprit_requests(std::size_t max_requests) const;
 
  private:
-  TimeNs decode_sum(std::int32_t step) const { return step < 0 ? 0 : decode_sum_[at(step)]; }
-  TimeNs prefill_sum(std::int32_t step) const { return step < 0 ? 0 : prefill_sum_[at(step)]; }
-  TimeNs encode_sum(std::int32_t step) const {
-    return step < 0 || encode_sum_.size() == 0 ? 0 : encode_sum_[at(step)];
-  }
-  static std::size_t at(std::int32_t step) { return static_cast<std::size_t>(step); }
-  bool is_preempted(const TokenGap& gap) const;
-  void sum_steps();
   void walk_gaps();
   void correct_swift_returns();
   void add_step(std::int32_t step, std::int64_t num_gaps, GapParts& sum) const;
   void move_to_preemption(std::int32_t step, GapParts& sum) const;
   std::vector<TokenGap> gaps_in_runs(std::size_t max_steps, std::int32_t max_per_step) const;
   template <class Visit>
-  void for_each_chunk(std::int32_t step, Visit visit) const;
-  template <class Visit>
   void for_each_culprit(Visit visit) const;
 
-  const RunRecord& record_;
-  bool is_estimated_ = false;
-  PackedColumn decode_sum_;          // over steps [0, s]
-  PackedColumn prefill_sum_;         // over steps [0, s]
-  PackedColumn encode_sum_;          // the same; empty: no run with images
-  std::vector<TimeNs> draft_times_;  // by step; empty: no run with drafts
   std::vector<std::int32_t> victims_;
-  std::vector<PreemptionRecord> preemptions_;  // by request, then time
-  std::vector<TokenGap> swift_returns_;        // with preemption, between tokens of consecutive
-                                               // steps
+  std::vector<TokenGap> swift_returns_;  // with preemption, between tokens of consecutive steps
   GapParts total_;
 };
 

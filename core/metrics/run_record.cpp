@@ -16,11 +16,11 @@ namespace {
 class StepGaps {
  public:
   explicit StepGaps(const StepHistory& steps) : gaps_(steps.size()) {
-    TimeNs before = steps.empty() ? 0 : steps.finished_at(0);
-    for (std::size_t s = 1; s < steps.size(); ++s) {
-      const TimeNs finished_at = steps.finished_at(s);
-      gaps_[s] = finished_at - std::exchange(before, finished_at);
-    }
+    TimeNs before = 0;
+    steps.for_each_output([&](std::size_t s, const StepHistory::Output& output) {
+      gaps_[s] = s > 0 ? output.finished_at - before : 0;
+      before = output.finished_at;
+    });
     blocks_.resize(gaps_.size() / kBlock);
     for (std::size_t b = 0; b < blocks_.size(); ++b) {
       const std::size_t begin = b * kBlock;
@@ -160,8 +160,9 @@ std::span<const std::uint8_t> RunRecord::counts_of(std::size_t i) const {
   return std::span(token_counts).subspan(first_count[i], end - first_count[i]);
 }
 
-RunRecorder::RunRecorder(std::size_t expected_requests, const FrontEnd& front_end)
-    : front_end_(front_end) {
+RunRecorder::RunRecorder(std::size_t expected_requests, const FrontEnd& front_end,
+                         StepSink* step_sink)
+    : front_end_(front_end), step_sink_(step_sink) {
   requests_.reserve(expected_requests);
   open_.reserve(expected_requests);
 }
@@ -266,6 +267,29 @@ void RunRecorder::on_repeats(const StepRecord& last, std::span<const StepTimes> 
   entry.first_prefill_chunk = static_cast<std::int32_t>(prefills_.size());
   steps_.push_back(entry, times);
   last_run_step_ += static_cast<std::int32_t>(times.size());
+  hand_on_steps();
+}
+
+void RunRecorder::hand_on_steps() {
+  constexpr std::size_t kStepsAtOnce = 32 * PackedColumn::kBlock;
+  if (step_sink_ == nullptr || steps_.size() < num_handed_on_ + kStepsAtOnce) [[likely]]
+    return;
+  hand_on(steps_.size() / PackedColumn::kBlock * PackedColumn::kBlock);
+}
+
+// Steps before `end`.
+void RunRecorder::hand_on(std::size_t end) {
+  const std::size_t num_prefills = end < steps_.size()
+                                       ? static_cast<std::size_t>(steps_.first_prefill_chunk(end))
+                                       : prefills_.size();
+  std::vector<PrefillChunk> chunks;
+  chunks.reserve(num_prefills - num_prefills_handed_on_);
+  for (std::size_t i = num_prefills_handed_on_; i < num_prefills; ++i) {
+    chunks.push_back(prefills_[i]);
+  }
+  step_sink_->take(steps_.part(num_handed_on_, end), std::move(chunks));
+  num_handed_on_ = end;
+  num_prefills_handed_on_ = num_prefills;
 }
 
 void RunRecorder::on_step(const StepRecord& step, std::span<const ScheduledChunk> chunks,
@@ -315,6 +339,7 @@ void RunRecorder::on_step(const StepRecord& step, std::span<const ScheduledChunk
     entry.extrapolated = step.result->is_extrapolated;
   }
   steps_.push_back(entry);
+  hand_on_steps();
 }
 
 // Collects each request's runs. Closed runs are in order of closing, linked backwards per request.
@@ -363,6 +388,8 @@ std::size_t RunRecorder::num_bytes() const {
 }
 
 RunRecord RunRecorder::finish() {
+  if (step_sink_ != nullptr) hand_on(steps_.size());
+  num_handed_on_ = num_prefills_handed_on_ = 0;
   RunRecord record;
   for (const RequestId id : std::exchange(members_, {})) {
     OpenRun& open = open_[index(id)];

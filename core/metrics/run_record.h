@@ -142,13 +142,23 @@ struct RunRecord {
 // seen by a client, the token count is the client's.
 void derive_token_facts(RunRecord& record);
 
+// Takes the steps of a record while it grows, a few thousand at a time.
+class StepSink {
+ public:
+  virtual ~StepSink() = default;
+  // The next steps, and their prefill chunks.
+  virtual void take(StepHistory steps, std::vector<PrefillChunk> chunks) = 0;
+};
+
 // Builds a RunRecord. on_step takes about a nanosecond per chunk. Memory is constant per step and
 // per request. Each interruption of a request's consecutive tokens adds eight bytes, each prefill
 // chunk twelve.
 class RunRecorder final : public EventSink {
  public:
-  // Reserves room for that many requests; more are allowed.
-  explicit RunRecorder(std::size_t expected_requests = 0, const FrontEnd& front_end = {});
+  // Reserves room for that many requests; more are allowed. `step_sink` outlives the recorder;
+  // null: nobody takes the steps before finish().
+  explicit RunRecorder(std::size_t expected_requests = 0, const FrontEnd& front_end = {},
+                       StepSink* step_sink = nullptr);
 
   bool takes_runs() const override { return true; }
   void on_event(const Event& event, const Request& request) override;
@@ -188,9 +198,15 @@ class RunRecorder final : public EventSink {
                    StepEntry& entry);
   void gather_counts(RunRecord& record) const;
   void note_prefill(const ScheduledChunk& chunk, OpenRun& run, StepEntry& entry);
+  void hand_on_steps();
+  void hand_on(std::size_t end);
   void gather_runs(RunRecord& record);
 
   FrontEnd front_end_;
+  // It has the steps and prefills before these.
+  StepSink* step_sink_;
+  std::size_t num_handed_on_ = 0;
+  std::size_t num_prefills_handed_on_ = 0;
   StepHistory steps_;
   ChunkedVector<PrefillChunk> prefills_;
   std::vector<RequestRecord> requests_;

@@ -39,12 +39,16 @@ class CompletedTokens {
     }
   }
 
-  std::int32_t emitted(std::size_t s) const {
-    return steps_.num_emitted(s) + (corrections_.empty() ? 0 : corrections_[s].emitted);
-  }
-  // Emitted tokens whose request also got one in the previous step.
-  std::int32_t continued(std::size_t s) const {
-    return steps_.num_continued(s) + (corrections_.empty() ? 0 : corrections_[s].continued);
+  // Calls visit(step, StepHistory::Output), with these requests' tokens alone.
+  template <class Visit>
+  void for_each_output(const Visit& visit) const {
+    steps_.for_each_output([&](std::size_t s, StepHistory::Output output) {
+      if (!corrections_.empty()) {
+        output.num_emitted += corrections_[s].emitted;
+        output.num_continued += corrections_[s].continued;
+      }
+      visit(s, output);
+    });
   }
   std::int32_t last(std::size_t s) const { return last_[s]; }  // last tokens
 
@@ -83,18 +87,18 @@ std::vector<WeightedTime> pooled_gaps(const RunRecord& record, const CompletedTo
                                       std::size_t first = 0) {
   std::vector<WeightedTime> gaps;
   gaps.reserve(record.steps.size());
-  for (std::size_t s = 1; s < record.steps.size(); ++s) {
-    if (tokens.continued(s) == 0) continue;
-    gaps.push_back(
-        {record.steps.finished_at(s) - record.steps.finished_at(s - 1), tokens.continued(s)});
-  }
+  TimeNs before = 0;
+  tokens.for_each_output([&](std::size_t, const StepHistory::Output& output) {
+    const TimeNs gap = output.finished_at - std::exchange(before, output.finished_at);
+    if (output.num_continued > 0) gaps.push_back({gap, output.num_continued});
+  });
   for (std::size_t i = first; i < record.requests.size(); ++i) {
     if (!record.requests[i].completed()) continue;
     const std::span<const TokenRun> runs = record.runs_of(i);
     for (std::size_t r = 1; r < runs.size(); ++r) {
-      const auto before = static_cast<std::size_t>(runs[r - 1].last_step());
-      const auto after = static_cast<std::size_t>(runs[r].first_step);
-      gaps.push_back({record.steps.finished_at(after) - record.steps.finished_at(before), 1});
+      const auto last = static_cast<std::size_t>(runs[r - 1].last_step());
+      const auto next = static_cast<std::size_t>(runs[r].first_step);
+      gaps.push_back({record.steps.finished_at(next) - record.steps.finished_at(last), 1});
     }
   }
   return gaps;
@@ -220,11 +224,11 @@ void summarize_peaks(const RunRecord& record, const CompletedTokens& tokens, Sum
   std::int64_t fullest = 0;
   std::size_t num_arrived = 0;
   std::int64_t num_gone = 0;
-  for (std::size_t s = 0; s < record.steps.size(); ++s) {
-    const TimeNs time = record.steps.finished_at(s);
-    if (tokens.emitted(s) > 0) {
+  tokens.for_each_output([&](std::size_t s, const StepHistory::Output& output) {
+    const TimeNs time = output.finished_at;
+    if (output.num_emitted > 0) {
       const TimeNs second = (time - arrivals.front()) / kNsPerSecond;
-      in_bucket = (second == bucket ? in_bucket : 0) + tokens.emitted(s);
+      in_bucket = (second == bucket ? in_bucket : 0) + output.num_emitted;
       bucket = second;
       fullest = std::max(fullest, in_bucket);
     }
@@ -233,7 +237,7 @@ void summarize_peaks(const RunRecord& record, const CompletedTokens& tokens, Sum
     summary.max_concurrent_requests = std::max(summary.max_concurrent_requests,
                                                static_cast<std::int64_t>(num_arrived) - num_gone);
     num_gone += tokens.last(s);
-  }
+  });
   summary.max_output_tokens_per_s = static_cast<double>(fullest);
 }
 
@@ -391,7 +395,7 @@ Stall longest_stall_of(const RunRecord& record, std::size_t i) {
     stall.cause = StallCause::Unseen;
     return stall;
   }
-  const GapAnalysis gaps(record);
+  const GapCauses gaps(record, stall.step_before + 1, stall.step_after);
   const TokenGap gap{stall.request, stall.step_before, stall.step_after, stall.gap_ns};
   stall.num_prefill_tokens = gaps.num_prefill_tokens(gap);
   const GapParts parts = gaps.parts(gap);

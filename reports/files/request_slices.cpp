@@ -84,7 +84,7 @@ RequestSlices::RequestSlices(const RunRecord& record)
   }
   step_of_chunk_.reserve(record.prefills.size());
   for (std::size_t s = 0; s < record.steps.size(); ++s) {
-    const auto num_chunks = static_cast<std::size_t>(record.steps[s].num_prefill_chunks);
+    const auto num_chunks = static_cast<std::size_t>(record.steps.num_prefill_chunks(s));
     step_of_chunk_.insert(step_of_chunk_.end(), num_chunks, static_cast<std::int32_t>(s));
   }
   // Sorts chunks by request, then by time (counting sort).

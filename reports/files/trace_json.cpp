@@ -49,7 +49,7 @@ Window choose_window(const RunRecord& record, const RequestSlices& slices, std::
   for (const TokenRun& run : record.runs) ++num_runs[at(run.first_step)];
   const auto bytes_of = [&](std::int32_t step) {
     return kStepBytes + kRunBytes * at(num_runs[at(step)]) +
-           kChunkBytes * at(record.steps[at(step)].num_prefill_chunks);
+           kChunkBytes * at(record.steps.num_prefill_chunks(at(step)));
   };
   const auto num_steps = static_cast<std::int32_t>(record.steps.size());
   Window window{centre, centre};

@@ -226,31 +226,31 @@ void append_gaps(const RunRecord& record, const GapAnalysis& analysis, const Rep
 
 void append_steps(const RunRecord& record, const GapAnalysis& analysis, const ReportLimits& limits,
                   JsonText& json) {
-  const auto at = [&](std::size_t i) { return record.steps[i]; };
+  const StepHistory& steps = record.steps;
   const std::vector<TimeNs> times = device_times(record);
   const std::function<std::int64_t(std::size_t)> series[] = {
-      [&](std::size_t i) { return at(i).num_tokens(); },
+      [&](std::size_t i) { return steps.num_tokens(i); },
       [&](std::size_t i) { return times[i]; },
-      [&](std::size_t i) { return at(i).num_used_blocks; },
-      [&](std::size_t i) { return at(i).num_waiting; },
-      [&](std::size_t i) { return at(i).num_running; },
+      [&](std::size_t i) { return steps.num_used_blocks(i); },
+      [&](std::size_t i) { return steps.num_waiting(i); },
+      [&](std::size_t i) { return steps.num_running(i); },
   };
-  const std::size_t num_steps = record.has_steps() ? record.steps.size() : 0;
+  const std::size_t num_steps = record.has_steps() ? steps.size() : 0;
   const std::vector<std::size_t> kept = keep_extremes(num_steps, limits.max_steps, series);
   VlqText position, end, time, decode_time, prefill, decode, running, waiting, blocks, preempted;
   std::int64_t num_preempted = 0;  // up to each step, so that dropped steps still count
   std::size_t next = 0;
   for (const std::size_t i : kept) {
-    for (; next <= i; ++next) num_preempted += at(next).num_preempted;
+    for (; next <= i; ++next) num_preempted += steps.num_preempted(next);
     position.append_delta(static_cast<std::int64_t>(i));
-    end.append_delta(to_us(at(i).finished_at));
+    end.append_delta(to_us(steps.finished_at(i)));
     time.append(to_us(times[i]));
     decode_time.append(to_us(analysis.decode_ns(static_cast<std::int32_t>(i))));
-    prefill.append(at(i).num_prefill_tokens);
-    decode.append_delta(at(i).num_decode_tokens);
-    running.append_delta(at(i).num_running);
-    waiting.append_delta(at(i).num_waiting);
-    blocks.append_delta(at(i).num_used_blocks);
+    prefill.append(steps.num_prefill_tokens(i));
+    decode.append_delta(steps.num_decode_tokens(i));
+    running.append_delta(steps.num_running(i));
+    waiting.append_delta(steps.num_waiting(i));
+    blocks.append_delta(steps.num_used_blocks(i));
     preempted.append_delta(num_preempted);
   }
   json.key("steps");

@@ -331,6 +331,10 @@ TEST_CASE("the sums agree with a walk over every gap", "[core][gaps][property]")
         const TokenGap gap{static_cast<RequestId>(i), before, after, gap_ns};
         REQUIRE(gaps.parts(gap) == parts);
         REQUIRE(parts.total_ns() == gap_ns);
+        const GapCauses own_steps(record, before + 1, after);  // the gap's, and no others
+        REQUIRE(own_steps.parts(gap) == parts);
+        REQUIRE(own_steps.worst_chunk(gap).chunk == gaps.worst_chunk(gap).chunk);
+        REQUIRE(own_steps.worst_chunk(gap).added_ns == gaps.worst_chunk(gap).added_ns);
         total += parts;
         if (gap_ns > kLimit) long_gaps += parts;
         num_long += gap_ns > kLimit ? 1 : 0;

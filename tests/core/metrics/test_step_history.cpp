@@ -13,6 +13,8 @@ std::vector<StepEntry> draw_steps(Rng& rng, std::int32_t num_steps) {
   std::vector<StepEntry> steps;
   const bool plans_ahead = chance(rng, 0.5);
   const bool knows_decodes = chance(rng, 0.7);
+  // The first step that has one of the rare fields; most runs have none.
+  const std::int32_t first_rare = chance(rng, 0.5) ? num_steps : draw(rng, 0, num_steps);
   TimeNs now = draw(rng, 0, 1'000'000);
   TimeNs planned = now;
   std::int32_t num_chunks = 0;
@@ -30,10 +32,16 @@ std::vector<StepEntry> draw_steps(Rng& rng, std::int32_t num_steps) {
     step.num_waiting = draw(rng, 0, 1 << 20);
     step.num_used_blocks = draw(rng, 0, INT32_MAX);
     step.num_preempted = chance(rng, 0.05) ? draw(rng, 1, INT32_MAX) : 0;
-    step.failed = chance(rng, 0.05);
-    step.extrapolated = chance(rng, 0.2);
+    if (i >= first_rare) {
+      step.failed = chance(rng, 0.05);
+      step.extrapolated = chance(rng, 0.2);
+      step.draft_ns = chance(rng, 0.3) ? draw(rng, 0, 1'000'000) : 0;
+      step.encode_ns = chance(rng, 0.1) ? draw(rng, 0, 1'000'000) : 0;
+      step.num_draft_tokens = chance(rng, 0.3) ? draw(rng, 0, 100) : 0;
+      step.num_accepted_tokens = draw(rng, 0, step.num_draft_tokens);
+    }
     step.num_emitted = draw(rng, 0, step.num_decode_tokens + 3);
-    step.num_continued = draw(rng, 0, step.num_emitted);
+    step.num_continued = i >= first_rare ? draw(rng, 0, step.num_emitted) : 0;
     step.first_prefill_chunk = num_chunks;
     step.num_prefill_chunks = step.num_prefill_tokens > 0 ? draw(rng, 1, 4) : 0;
     num_chunks += step.num_prefill_chunks;
@@ -67,6 +75,20 @@ TEST_CASE("a step history gives back every step", "[metrics][steps]") {
     std::vector<StepEntry> iterated;
     for (const StepEntry& step : history) iterated.push_back(step);
     CHECK(iterated == steps);
+    const std::int32_t from = draw(rng, 0, num_steps);
+    iterated.resize(static_cast<std::size_t>(from));
+    for (auto it = history.from(iterated.size()); !(it == history.end()); ++it) {
+      iterated.push_back(*it);
+    }
+    CHECK(iterated == steps);
+    std::size_t num_outputs = 0;
+    history.for_each_output([&](std::size_t i, const StepHistory::Output& output) {
+      REQUIRE(i == num_outputs++);
+      REQUIRE(output.finished_at == steps[i].finished_at);
+      REQUIRE(output.num_emitted == steps[i].num_emitted);
+      REQUIRE(output.num_continued == steps[i].num_continued);
+    });
+    CHECK(num_outputs == steps.size());
     bool are_equal = true;
     for (std::size_t i = 0; i < steps.size(); ++i) {
       are_equal &= history[i] == steps[i];
@@ -78,6 +100,48 @@ TEST_CASE("a step history gives back every step", "[metrics][steps]") {
     }
     CHECK(are_equal);
     if (!steps.empty()) CHECK(history.back() == steps.back());
+  }
+}
+
+TEST_CASE("repeated steps are recorded as they would be one by one", "[metrics][steps]") {
+  for (std::uint64_t seed = 0; seed < 200; ++seed) {
+    Rng rng(seed, "repeated steps");
+    INFO("seed " << seed);
+    StepHistory history;
+    std::vector<StepEntry> steps;
+    while (steps.size() < 700) {
+      const std::vector<StepEntry> drawn = draw_steps(rng, draw(rng, 1, 300));
+      if (chance(rng, 0.5)) {
+        history.push_back(drawn.front());
+        steps.push_back(drawn.front());
+      }
+      // As many steps like the first one at the times of the others.
+      std::vector<StepTimes> times;
+      for (const StepEntry& step : drawn) {
+        times.push_back({.planned_at = step.planned_at,
+                         .started_at = step.started_at,
+                         .finished_at = step.finished_at,
+                         .decode_only_ns = step.decode_only_ns,
+                         .draft_ns = step.draft_ns,
+                         .encode_ns = step.encode_ns,
+                         .is_extrapolated = step.extrapolated,
+                         .num_used_blocks = step.num_used_blocks});
+        StepEntry entry = drawn.front();
+        entry.planned_at = step.planned_at;
+        entry.started_at = step.started_at;
+        entry.finished_at = step.finished_at;
+        entry.decode_only_ns = step.decode_only_ns;
+        entry.draft_ns = step.draft_ns;
+        entry.encode_ns = step.encode_ns;
+        entry.extrapolated = step.extrapolated;
+        entry.num_used_blocks = step.num_used_blocks;
+        steps.push_back(entry);
+      }
+      history.push_back(drawn.front(), times);
+    }
+    std::vector<StepEntry> iterated;
+    for (const StepEntry& step : history) iterated.push_back(step);
+    CHECK(iterated == steps);
   }
 }
 
