@@ -164,6 +164,9 @@ struct RooflineCostModel::PassGroup {
 struct RooflineCostModel::PassSums {
   PassGroup prefill;
   PassGroup decode;
+
+  std::int64_t num_tokens() const { return prefill.num_tokens + decode.num_tokens; }
+  std::int64_t num_rows() const { return prefill.num_rows + decode.num_rows; }
 };
 
 RooflineCostModel::RooflineCostModel(const ModelConfig& model, const HardwareSpec& hardware,
@@ -359,18 +362,15 @@ OperationWork RooflineCostModel::state_work(const PassGroup& group, bool is_deco
   return {tokens * scan_flops_, 2 * real(group.num_chunks) * state_bytes_};
 }
 
-StepWork RooflineCostModel::pass_work(const PassSums& sums) const {
+// All but attention, states and copies.
+StepWork RooflineCostModel::product_work(std::int64_t num_tokens, std::int64_t num_rows) const {
   const double weight = real(model_.bytes_per_weight);
-  const double tokens = real(sums.prefill.num_tokens + sums.decode.num_tokens);
-  const double rows = real(sums.prefill.num_rows + sums.decode.num_rows);
+  const double tokens = real(num_tokens);
+  const double rows = real(num_rows);
   StepWork work;
   work.projections = {2 * tokens * projection_params_, projection_bytes_};
   add_experts(tokens, work);
   if (rows > 0) work.head = {2 * rows * head_params_, head_params_ * weight};
-  work.prefill_attention = attention_work(sums.prefill, false);
-  work.decode_attention = attention_work(sums.decode, true);
-  work.prefill_states = state_work(sums.prefill, false);
-  work.decode_states = state_work(sums.decode, true);
   // Embeddings of tokens, and of positions where the model learned them.
   const double embedded = (model_.has_learned_positions ? 2 : 1) * tokens * real(model_.hidden_dim);
   // Biases of experts count where their expert is read.
@@ -378,18 +378,31 @@ StepWork RooflineCostModel::pass_work(const PassSums& sums) const {
       real(model_.n_norm_params() + model_.n_bias_params() + model_.n_state_params()) -
       real(model_.n_experts) * expert_bias_params_;
   work.other_bytes = (small + embedded) * weight;
-  if (config_.gather_kv) {
-    const double positions =
-        global_layers_ * real(sums.prefill.gathered + sums.decode.gathered) +
-        window_layers_ * real(sums.prefill.window_gathered + sums.decode.window_gathered);
-    work.gather_bytes = 2 * positions * kv_bytes_per_position_;
-  }
   const double tp = real(config_.tensor_parallel_size);
   if (config_.tensor_parallel_size > 1) {
     const double activations = tokens * real(model_.hidden_dim) * kBytesPerActivation;
     work.allreduce_bytes =
         kAllreducesPerLayer * real(model_.n_layers) * activations * 2 * (tp - 1) / tp;
   }
+  return work;
+}
+
+// Of copies of gather_kv.
+double RooflineCostModel::gather_bytes(const PassSums& sums) const {
+  if (!config_.gather_kv) return 0;
+  const double positions =
+      global_layers_ * real(sums.prefill.gathered + sums.decode.gathered) +
+      window_layers_ * real(sums.prefill.window_gathered + sums.decode.window_gathered);
+  return 2 * positions * kv_bytes_per_position_;
+}
+
+StepWork RooflineCostModel::pass_work(const PassSums& sums) const {
+  StepWork work = product_work(sums.num_tokens(), sums.num_rows());
+  work.prefill_attention = attention_work(sums.prefill, false);
+  work.decode_attention = attention_work(sums.decode, true);
+  work.prefill_states = state_work(sums.prefill, false);
+  work.decode_states = state_work(sums.decode, true);
+  work.gather_bytes = gather_bytes(sums);
   return work;
 }
 
@@ -423,14 +436,21 @@ double RooflineCostModel::decode_attention_ns(const PassGroup& decodes) const {
          real(decodes.num_chunks) * ns_per_decode_;
 }
 
-double RooflineCostModel::prefill_states_ns(const OperationWork& work,
-                                            std::int64_t longest_chunk) const {
-  return std::max(attention_ns(work), real(longest_chunk) * ns_per_scanned_token_);
+double RooflineCostModel::prefill_attention_ns(const PassGroup& prefill) const {
+  const double states_ns = std::max(attention_ns(state_work(prefill, false)),
+                                    real(prefill.longest) * ns_per_scanned_token_);
+  return attention_ns(attention_work(prefill, false)) + states_ns;
 }
 
-PassCost RooflineCostModel::pass_cost(const PassSums& sums) const {
-  const StepWork work = pass_work(sums);
-  const double tokens = real(sums.prefill.num_tokens + sums.decode.num_tokens);
+// The cost of a pass but for its attention and copies. Batches of one size are frequent, so the
+// last costs are kept.
+const PassCost& RooflineCostModel::product_cost(std::int64_t num_tokens, std::int64_t num_rows) {
+  const auto place = static_cast<std::size_t>(num_tokens * 37 + num_rows) % product_costs_.size();
+  ProductCost& kept = product_costs_[place];
+  if (kept.num_tokens == num_tokens && kept.num_rows == num_rows) [[likely]]
+    return kept.cost;
+  const StepWork work = product_work(num_tokens, num_rows);
+  const double tokens = real(num_tokens);
   PassCost cost;
   cost.linear_ns =
       product_ns(work.projections.flops * ns_per_linear_flop_, work.projections.bytes) +
@@ -438,49 +458,32 @@ PassCost RooflineCostModel::pass_cost(const PassSums& sums) const {
                  work.experts.bytes) +
       product_ns(work.head.flops * ns_per_head_flop_, work.head.bytes) +
       work.other_bytes * ns_per_byte_ + tokens * activation_bytes_ * ns_per_activation_byte_;
-  cost.attention_ns = attention_ns(work.prefill_attention) +
-                      prefill_states_ns(work.prefill_states, sums.prefill.longest) +
-                      decode_attention_ns(sums.decode);
   cost.comm_ns = allreduce_ns(tokens, cost.is_extrapolated);
-  cost.overhead_ns = launch_ns_ + work.gather_bytes * ns_per_kv_byte_;
-  return cost;
+  cost.overhead_ns = launch_ns_;
+  kept = {num_tokens, num_rows, cost};
+  return kept.cost;
 }
 
-// The cost of a pass's decodes alone. Of batches of one size only the attention differs, unless
-// chunks are padded or copied. Valid until the next call.
-inline const PassCost& RooflineCostModel::decode_cost(const PassGroup& decodes) {
-  const auto num_decodes = static_cast<std::size_t>(decodes.num_chunks);
-  const bool is_known = decodes.num_rows == decodes.num_chunks &&
-                        decodes.num_tokens == decodes.num_chunks &&
-                        num_decodes < decode_costs_.size() && decode_costs_[num_decodes];
-  if (!is_known) [[unlikely]]
-    return new_decode_cost(decodes);
-  PassCost& cost = *decode_costs_[num_decodes];
-  cost.attention_ns = decode_attention_ns(decodes);
-  return cost;
-}
-
-const PassCost& RooflineCostModel::new_decode_cost(const PassGroup& decodes) {
-  other_decode_cost_ = pass_cost({.prefill = {}, .decode = decodes});
-  const bool depends_on_size_alone = config_.batching != Batching::Padded && !config_.gather_kv &&
-                                     decodes.num_rows == decodes.num_chunks &&
-                                     decodes.num_tokens == decodes.num_chunks;
-  if (!depends_on_size_alone) return other_decode_cost_;
-  const auto num_decodes = static_cast<std::size_t>(decodes.num_chunks);
-  if (num_decodes >= decode_costs_.size()) decode_costs_.resize(num_decodes + 1);
-  return decode_costs_[num_decodes].emplace(other_decode_cost_);
+void RooflineCostModel::add_pass(const PassSums& sums, double attention_ns, PassCost& cost) {
+  PassCost pass = product_cost(sums.num_tokens(), sums.num_rows());
+  pass.attention_ns = attention_ns;
+  pass.overhead_ns += gather_bytes(sums) * ns_per_kv_byte_;
+  cost += pass;
 }
 
 // Of a step with the run and nothing else, whose chunks are not padded.
 StepCost RooflineCostModel::run_cost(const RunMembers& run) {
-  PassGroup decodes;
+  PassSums sums;
+  PassGroup& decodes = sums.decode;
   decodes.num_chunks = decodes.num_rows = decodes.num_tokens = run.size();
   decodes.pairs = decodes.context = decodes.gathered = run.sum_of_contexts();
   if (model_.sliding_window > 0) {
     decodes.window_context = run.sum_of_contexts(model_.sliding_window);
     decodes.window_pairs = decodes.window_gathered = decodes.window_context;
   }
-  return step_cost_of(decode_cost(decodes));
+  PassCost cost;
+  add_pass(sums, decode_attention_ns(decodes), cost);
+  return step_cost_of(cost);
 }
 
 StepCost RooflineCostModel::step_cost(const StepPlan& plan) {
@@ -491,18 +494,16 @@ StepCost RooflineCostModel::step_cost(const StepPlan& plan) {
 
 // Of any step.
 StepCost RooflineCostModel::listed_cost(const StepPlan& plan) {
-  if (plan.passes.size() == 1) {
-    const PassSums sums = sum_pass(chunks_of(plan, plan.passes.front()));
-    if (sums.prefill.num_chunks == 0) return step_cost_of(decode_cost(sums.decode));
-    const PassCost all = pass_cost(sums);
-    return step_cost_of(all, sums.decode.num_chunks > 0 ? decode_cost(sums.decode) : PassCost{});
-  }
   PassCost all;
   PassCost decodes;
   for (const ForwardPass& pass : plan.passes) {
-    const PassSums sums = sum_pass(chunks_of(plan, pass));
-    all += pass_cost(sums);
-    if (sums.decode.num_chunks > 0) decodes += decode_cost(sums.decode);
+    PassSums sums = sum_pass(chunks_of(plan, pass));
+    const bool has_prefill = sums.prefill.num_chunks > 0;
+    const double decode_ns = decode_attention_ns(sums.decode);
+    add_pass(sums, decode_ns + (has_prefill ? prefill_attention_ns(sums.prefill) : 0), all);
+    if (sums.decode.num_chunks == 0) continue;
+    sums.prefill = {};
+    add_pass(sums, decode_ns, decodes);
   }
   return step_cost_of(all, decodes);
 }

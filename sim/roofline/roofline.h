@@ -49,10 +49,9 @@
 // The gather of logits across devices and the sampler's arithmetic are not counted.
 #pragma once
 
+#include <array>
 #include <cstdint>
-#include <optional>
 #include <span>
-#include <vector>
 
 #include "core/engine/step_plan.h"
 #include "core/hardware/hardware.h"
@@ -136,10 +135,12 @@ class RooflineCostModel final : public CostModel {
   void pad(PassSums& sums) const;
   OperationWork attention_work(const PassGroup& group, bool is_decode) const;
   OperationWork state_work(const PassGroup& group, bool is_decode) const;
+  StepWork product_work(std::int64_t num_tokens, std::int64_t num_rows) const;
+  double gather_bytes(const PassSums& sums) const;
   StepWork pass_work(const PassSums& sums) const;
-  PassCost pass_cost(const PassSums& sums) const;
-  const PassCost& decode_cost(const PassGroup& decodes);
-  const PassCost& new_decode_cost(const PassGroup& decodes);
+  const PassCost& product_cost(std::int64_t num_tokens, std::int64_t num_rows);
+  // Adds the cost of a pass with this time of attention.
+  void add_pass(const PassSums& sums, double attention_ns, PassCost& cost);
   StepCost run_cost(const RunMembers& run);
   StepCost listed_cost(const StepPlan& plan);
   void set_attention(std::int64_t tensor_parallel_size);
@@ -147,7 +148,7 @@ class RooflineCostModel final : public CostModel {
   double product_ns(double flop_ns, double bytes) const;
   double decode_attention_ns(const PassGroup& decodes) const;
   double attention_ns(const OperationWork& work) const;
-  double prefill_states_ns(const OperationWork& work, std::int64_t longest_chunk) const;
+  double prefill_attention_ns(const PassGroup& prefill) const;
   double allreduce_ns(double num_tokens, bool& is_outside) const;
 
   ModelConfig model_;
@@ -185,10 +186,13 @@ class RooflineCostModel final : public CostModel {
   double launch_ns_ = 0;  // per pass
   TimeNs host_gap_ns_ = 0;
 
-  // By number of decodes, as far as asked for: the cost of a pass with nothing else, but for its
-  // attention.
-  std::vector<std::optional<PassCost>> decode_costs_;
-  PassCost other_decode_cost_;  // the last that is not kept
+  // What product_cost() gave last, at a place that depends on its arguments.
+  struct ProductCost {
+    std::int64_t num_tokens = -1;
+    std::int64_t num_rows = -1;
+    PassCost cost;
+  };
+  std::array<ProductCost, 512> product_costs_;
 };
 
 }  // namespace metronome
