@@ -10,6 +10,7 @@ namespace metronome {
 namespace {
 
 constexpr std::int64_t kNowhere = INT64_MIN;
+constexpr std::int64_t kAhead = 32;  // blocks that are prefetched
 
 }  // namespace
 
@@ -53,9 +54,9 @@ void BlockPool::take_plain(std::int64_t count, BlockTable& table) {
   }
 }
 
-// A hash's slot in the index is a random access, so slots of later blocks are prefetched.
+// What is known of a block and its hash's slot in the index are random accesses, so those of later
+// blocks are prefetched.
 void BlockPool::take_cached(std::int64_t count, BlockTable& table) {
-  constexpr std::int64_t kAhead = 16;
   PrefixIndex& contents = *contents_;
   const BlockId* const ring = ring_.data();
   std::int64_t* const places = places_.data();
@@ -63,8 +64,13 @@ void BlockPool::take_cached(std::int64_t count, BlockTable& table) {
   const std::size_t mask = mask_;
   const std::int64_t last = end_;
   const auto id_at = [=](std::int64_t at) { return ring[static_cast<std::size_t>(at) & mask]; };
-  const auto fetch = [&](std::int64_t at) {
-    if (at + kAhead < last) contents.prefetch(id_at(at + kAhead));
+  const auto fetch = [&](std::int64_t at) __attribute__((always_inline)) {
+    if (at + kAhead < last) {
+      const BlockId later = id_at(at + kAhead);
+      contents.prefetch(later);
+      __builtin_prefetch(places + index(later), 1);
+      __builtin_prefetch(counts + index(later), 1);
+    }
     if (at < last) contents.prefetch(contents.hash_of(id_at(at)));
   };
   std::int64_t position = begin_;
@@ -141,6 +147,12 @@ void BlockPool::release(BlockTable& table, bool reuses_unhashed_first) {
   const std::size_t mask = mask_;
   std::int64_t end = end_;
   for (auto it = table.rbegin(); it != table.rend(); ++it) {
+    if (table.rend() - it > kAhead) {
+      const std::size_t later = index(it[kAhead]);
+      __builtin_prefetch(counts + later, 1);
+      if (places != nullptr) __builtin_prefetch(places + later, 1);
+      if (contents != nullptr && reuses_unhashed_first) contents->prefetch(it[kAhead]);
+    }
     const BlockId id = *it;
     if (is_null(id)) continue;
     const std::int32_t num_left = --counts[index(id)];

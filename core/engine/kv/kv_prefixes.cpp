@@ -66,7 +66,10 @@ void KvCacheManager::hash_table(const Request& request, const BlockTable& table,
   if (group == kFullGroup && !states_) {  // every block has a hash of its own, and all are kept
     const auto begin = static_cast<std::size_t>(num_hashed);
     const auto end = static_cast<std::size_t>(std::max<std::int64_t>(num_hashed, num_blocks));
-    for (std::size_t i = begin; i < end; ++i) contents.prefetch(chain[i]);
+    for (std::size_t i = begin; i < end; ++i) {
+      contents.prefetch(chain[i]);
+      contents.prefetch(table[i]);
+    }
     for (std::size_t i = begin; i < end; ++i) contents.insert(table[i], chain[i]);
     num_hashed = static_cast<std::int32_t>(end);
     return;
@@ -111,7 +114,7 @@ void KvCacheManager::commit(Request& request, bool has_token) {
 // that waits for room asks with every plan and mostly finds what it found: those blocks are still
 // in hit_.blocks and need no lookup.
 std::int64_t KvCacheManager::find_full(const HashChain& chain, std::int64_t num_blocks) {
-  constexpr std::int64_t kAhead = 8;
+  constexpr std::int64_t kAhead = 24;
   const PrefixIndex& contents = pool_.contents();
   const std::int64_t num_before = std::min(std::ssize(hit_.blocks), num_blocks);
   std::int64_t i = 0;

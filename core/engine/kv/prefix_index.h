@@ -76,9 +76,14 @@ class PrefixIndex {
     return hashed.hash == hash && first_at(hashed.place) == block;
   }
   // Loads a hash's bucket, or what is known of a block, into the CPU cache, for a find, insert or
-  // erase soon after.
-  void prefetch(BlockHash hash) const { __builtin_prefetch(&buckets_[home_of(hash)], 1); }
-  void prefetch(BlockId block) const { __builtin_prefetch(&entries_[index(block)], 1); }
+  // erase soon after. Inlined always: GCC drops calls of functions that only prefetch, as they have
+  // no effect.
+  [[gnu::always_inline]] void prefetch(BlockHash hash) const {
+    __builtin_prefetch(&buckets_[home_of(hash)], 1);
+  }
+  [[gnu::always_inline]] void prefetch(BlockId block) const {
+    __builtin_prefetch(&entries_[index(block)], 1);
+  }
   // The primary hash.
   BlockHash hash_of(BlockId block) const {
     return primaries_.empty() ? entries_[index(block)].hash : primaries_[index(block)].hash;
