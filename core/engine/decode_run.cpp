@@ -66,11 +66,13 @@ void RunMembers::clear() {
   num_later_generations_ = 0;
 }
 
-void RunCalendar::take_entries(std::int32_t step, std::vector<Entry>& out) {
-  ends_[place(step) / 64] &= ~end_bit(step);
-  out.swap(slots_[place(step)]);
+std::span<const RunCalendar::Entry> RunCalendar::sorted(std::int32_t step) {
+  std::vector<Entry>& entries = slots_[place(step)];
   const auto before = [](const Entry& a, const Entry& b) { return a.order < b.order; };
-  if (!std::is_sorted(out.begin(), out.end(), before)) std::sort(out.begin(), out.end(), before);
+  if (!std::is_sorted(entries.begin(), entries.end(), before)) {
+    std::sort(entries.begin(), entries.end(), before);
+  }
+  return entries;
 }
 
 std::int32_t RunCalendar::num_free_steps(std::int32_t step) const {

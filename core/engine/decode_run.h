@@ -100,10 +100,15 @@ class RunCalendar {
     // A later end is marked when the request is looked at again, within the horizon.
     if (num_to_end < kNumSlots) ends_[place(now + num_to_end) / 64] |= end_bit(now + num_to_end);
   }
-  // Moves the entries of a step to `out`, in service order.
-  void take(std::int32_t step, std::vector<Entry>& out) {
-    out.clear();
-    if (!slots_[place(step)].empty()) take_entries(step, out);
+  // The entries of a step, in service order. Valid until drop(); others may be added meanwhile.
+  std::span<const Entry> due(std::int32_t step) {
+    const std::vector<Entry>& entries = slots_[place(step)];
+    return entries.size() > 1 ? sorted(step) : entries;
+  }
+  // Forgets the entries of a step.
+  void drop(std::int32_t step) {
+    ends_[place(step) / 64] &= ~end_bit(step);
+    slots_[place(step)].clear();
   }
   // Steps from `step` on without entries, at most kHorizon; and without a last token.
   std::int32_t num_free_steps(std::int32_t step) const;
@@ -111,7 +116,7 @@ class RunCalendar {
   void clear();
 
  private:
-  void take_entries(std::int32_t step, std::vector<Entry>& out);
+  std::span<const Entry> sorted(std::int32_t step);
   static constexpr std::int32_t kNumSlots = 2 * kHorizon;
   static std::size_t place(std::int32_t step) { return static_cast<std::size_t>(step) % kNumSlots; }
   static std::uint64_t end_bit(std::int32_t step) { return std::uint64_t{1} << step % 64; }

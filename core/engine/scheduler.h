@@ -285,7 +285,6 @@ class Scheduler {
   std::size_t num_covered_ = 0;
   bool covers_by_arrival_ = true;  // the first num_covered_ requests are in order of arrival
   RunCalendar calendar_;
-  std::vector<RunCalendar::Entry> due_;  // scratch
   std::int64_t next_run_order_ = 0;
   std::vector<Request*> last_decodes_;  // members that took their last token in the last plan
   PlannedRun run_changes_;              // since the last plan with chunks

@@ -40,24 +40,25 @@ std::size_t Scheduler::plan_run(bool needs_free_block) {
   takes_run_ = plans_runs_ && plan_->chunks.empty();
   needs_free_block_ = needs_free_block;
   if (run_.empty()) return 0;
-  calendar_.take(run_clock_.num_planned, due_);
+  const std::int32_t step = run_clock_.num_planned;
+  const std::span<const RunCalendar::Entry> due = calendar_.due(step);
   const bool hashes_at_commit = kv_cache_.hashes_at_commit();
-  const auto num_due = static_cast<std::int64_t>(due_.size());
+  const auto num_due = static_cast<std::int64_t>(due.size());
   if (!takes_run_ || (needs_free_block && kv_cache_.num_free_blocks() <= num_due)) {
     end_run();
     return 0;
   }
-  for (const RunCalendar::Entry& entry : due_) {
+  for (const RunCalendar::Entry& entry : due) {
     Request& request = *entry.request;
     const std::int32_t num_computed = position_in_run(request) + 1;
     if (kv_cache_.grow(request, num_computed)) [[likely]] {
       const bool is_last = num_computed == request.num_final_tokens;
       if (is_last || hashes_at_commit) plan_->run.attended.push_back(request.id);
       if (is_last) {
-        request.run_end = run_clock_.num_planned + 1;
+        request.run_end = step + 1;
         last_decodes_.push_back(&request);
       } else {
-        enter_in_calendar(entry, num_computed, run_clock_.num_planned + 1);
+        enter_in_calendar(entry, num_computed, step + 1);
       }
       continue;
     }
@@ -69,6 +70,7 @@ std::size_t Scheduler::plan_run(bool needs_free_block) {
     return static_cast<std::size_t>(std::find(running_.begin(), running_.end(), &request) -
                                     running_.begin());
   }
+  calendar_.drop(step);
   ++run_clock_.num_planned;
   steps_run_ = true;
   plan_->run.num_decodes = run_.size();
@@ -227,15 +229,20 @@ std::int32_t Scheduler::num_repeats() const {
 
 void Scheduler::plan_repeats(std::span<StepTimes> steps) {
   const std::int32_t num_committed = run_clock_.num_committed;
-  for (StepTimes& step : steps) {
-    calendar_.take(run_clock_.num_planned, due_);
-    for (const RunCalendar::Entry& entry : due_) {
-      const std::int32_t num_computed = position_in_run(*entry.request) + 1;
-      const bool has_room = kv_cache_.grow(*entry.request, num_computed);
-      METRONOME_CHECK(has_room, "free blocks were counted before");
-      enter_in_calendar(entry, num_computed, run_clock_.num_planned + 1);
+  auto num_used_blocks = static_cast<std::int32_t>(kv_cache_.num_used_blocks());
+  for (StepTimes& times : steps) {
+    const std::int32_t step = run_clock_.num_planned;
+    if (const auto due = calendar_.due(step); !due.empty()) {
+      for (const RunCalendar::Entry& entry : due) {
+        const std::int32_t num_computed = position_in_run(*entry.request) + 1;
+        const bool has_room = kv_cache_.grow(*entry.request, num_computed);
+        METRONOME_CHECK(has_room, "free blocks were counted before");
+        enter_in_calendar(entry, num_computed, step + 1);
+      }
+      calendar_.drop(step);
+      num_used_blocks = static_cast<std::int32_t>(kv_cache_.num_used_blocks());
     }
-    step.num_used_blocks = static_cast<std::int32_t>(kv_cache_.num_used_blocks());
+    times.num_used_blocks = num_used_blocks;
     ++run_clock_.num_planned;
     ++run_clock_.num_committed;
   }
