@@ -75,7 +75,8 @@ void PackedColumn::pack(std::span<const std::int64_t, kBlock> values) {
 std::byte* PackedColumn::append(std::int64_t first, std::size_t num_bytes) {
   const std::size_t num_needed = kBlock * num_bytes;
   if (num_needed > num_left_) {
-    pages_.push_back(std::make_unique<std::byte[]>(kPageBytes + sizeof(std::uint64_t) - 1));
+    pages_.push_back(
+        std::make_shared_for_overwrite<std::byte[]>(kPageBytes + sizeof(std::uint64_t) - 1));
     num_left_ = kPageBytes;
   }
   const std::size_t place = pages_.size() * kPageBytes - num_left_;
@@ -87,13 +88,23 @@ std::byte* PackedColumn::append(std::int64_t first, std::size_t num_bytes) {
   return num_needed == 0 ? nullptr : pages_.back().get() + place % kPageBytes;
 }
 
-void PackedColumn::append_blocks(const PackedColumn& other, std::size_t first, std::size_t last) {
-  for (std::size_t b = first; b < last; ++b) {
-    const Block& block = other.blocks_[b];
-    std::byte* const to = append(block.first, block.num_bytes);
-    if (block.num_bytes > 0) std::memcpy(to, other.bytes_of(block), kBlock * block.num_bytes);
+PackedColumn PackedColumn::share_blocks(std::size_t first, std::size_t last) const {
+  PackedColumn shared;
+  shared.size_ = (last - first) * kBlock;
+  const auto begin = blocks_.begin();
+  shared.blocks_.assign(begin + static_cast<std::ptrdiff_t>(first),
+                        begin + static_cast<std::ptrdiff_t>(last));
+  const auto has_bytes = [](const Block& block) { return block.num_bytes > 0; };
+  const auto begins = std::find_if(shared.blocks_.begin(), shared.blocks_.end(), has_bytes);
+  if (begins == shared.blocks_.end()) return shared;
+  const auto ends = std::find_if(shared.blocks_.rbegin(), shared.blocks_.rend(), has_bytes);
+  const std::uint32_t first_page = begins->place / kPageBytes;
+  shared.pages_.assign(pages_.begin() + first_page,
+                       pages_.begin() + ends->place / std::ptrdiff_t{kPageBytes} + 1);
+  for (Block& block : shared.blocks_) {
+    if (has_bytes(block)) block.place -= first_page * std::uint32_t{kPageBytes};
   }
-  size_ += (last - first) * kBlock;
+  return shared;
 }
 
 void PackedColumn::read_block(std::size_t block, std::span<std::int64_t, kBlock> out) const {
@@ -106,8 +117,11 @@ void PackedColumn::read_block(std::size_t block, std::span<std::int64_t, kBlock>
     std::fill(out.begin(), out.end(), packed.first);
     return;
   }
+  // A copy, as the word of the last value ends behind the block, where another thread may write.
+  std::array<std::byte, kBlock * sizeof(std::uint64_t) + sizeof(std::uint64_t) - 1> copy;
+  std::memcpy(copy.data(), bytes_of(packed), kBlock * packed.num_bytes);
   with_constant(packed.num_bytes, [&](auto bytes) {
-    read_low_bytes<bytes.value>(static_cast<std::uint64_t>(packed.first), bytes_of(packed), out);
+    read_low_bytes<bytes.value>(static_cast<std::uint64_t>(packed.first), copy.data(), out);
   });
 }
 

@@ -20,6 +20,10 @@ class PackedColumn {
  public:
   static constexpr std::size_t kBlock = 128;
 
+  PackedColumn() = default;
+  PackedColumn(PackedColumn&&) = default;
+  PackedColumn& operator=(PackedColumn&&) = default;
+
   void push_back(std::int64_t value) {
     last_[size_ % kBlock] = value;
     if (++size_ % kBlock == 0) pack(last_);
@@ -31,9 +35,9 @@ class PackedColumn {
     pack(values);
   }
 
-  // Appends blocks [first, last) of another column, which are full. Requires that the values before
-  // fill whole blocks.
-  void append_blocks(const PackedColumn& other, std::size_t first, std::size_t last);
+  // Blocks [first, last), which are full. Shares their bytes, so that another thread may read them
+  // while this column grows.
+  PackedColumn share_blocks(std::size_t first, std::size_t last) const;
 
   std::size_t size() const { return size_; }
   // Requires i < size().
@@ -76,7 +80,7 @@ class PackedColumn {
   std::array<std::int64_t, kBlock> last_;  // those of the last block, which is not full
   std::size_t size_ = 0;
   std::vector<Block> blocks_;
-  std::vector<std::unique_ptr<std::byte[]>> pages_;
+  std::vector<std::shared_ptr<std::byte[]>> pages_;
   std::size_t num_left_ = 0;  // bytes of the last page
 };
 

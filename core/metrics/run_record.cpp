@@ -271,7 +271,7 @@ void RunRecorder::on_repeats(const StepRecord& last, std::span<const StepTimes> 
 }
 
 void RunRecorder::hand_on_steps() {
-  constexpr std::size_t kStepsAtOnce = 32 * PackedColumn::kBlock;
+  constexpr std::size_t kStepsAtOnce = 64 * PackedColumn::kBlock;
   if (step_sink_ == nullptr || steps_.size() < num_handed_on_ + kStepsAtOnce) [[likely]]
     return;
   hand_on(steps_.size() / PackedColumn::kBlock * PackedColumn::kBlock);

@@ -7,6 +7,7 @@
 #pragma once
 
 #include <cstdint>
+#include <memory>
 #include <span>
 #include <vector>
 
@@ -146,8 +147,8 @@ void derive_token_facts(RunRecord& record);
 class StepSink {
  public:
   virtual ~StepSink() = default;
-  // The next steps, and their prefill chunks.
-  virtual void take(StepHistory steps, std::vector<PrefillChunk> chunks) = 0;
+  // The next steps, of which there may be none, and their prefill chunks.
+  virtual void take(std::unique_ptr<const StepHistory> steps, std::vector<PrefillChunk> chunks) = 0;
 };
 
 // Builds a RunRecord. on_step takes about a nanosecond per chunk. Memory is constant per step and

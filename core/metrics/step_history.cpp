@@ -135,21 +135,21 @@ void StepHistory::pack() {
   num_open_ = 0;
 }
 
-StepHistory StepHistory::part(std::size_t begin, std::size_t end) const {
-  StepHistory copy;
-  copy.first_begin_ = end_before(begin);
-  copy.has_rare_ = has_rare_;
-  copy.knows_continued_ = knows_continued_;
+std::unique_ptr<const StepHistory> StepHistory::part(std::size_t begin, std::size_t end) const {
+  auto steps = std::make_unique<StepHistory>();
+  steps->first_begin_ = end_before(begin);
   const std::size_t first = begin / PackedColumn::kBlock;
   const std::size_t last = std::min(end, num_packed()) / PackedColumn::kBlock;
+  const bool has_open = end > num_packed();
   for (std::size_t c = 0; c < kNumColumns; ++c) {
-    if (is_absent(static_cast<Column>(c))) continue;
-    copy.columns_[c].append_blocks(columns_[c], first, last);
-    if (end > num_packed()) copy.open_[c] = open_[c];
+    if (c == kContinued || is_absent(static_cast<Column>(c))) continue;
+    steps->columns_[c] = columns_[c].share_blocks(first, last);
+    if (has_open) steps->open_[c] = open_[c];
   }
-  if (end > num_packed()) copy.num_open_ = num_open_;
-  copy.last_end_ = copy.end_before(copy.size());
-  return copy;
+  if (has_open) steps->num_open_ = num_open_;
+  steps->last_end_ = steps->end_before(steps->size());
+  if (has_rare_) steps->add_rare_columns();
+  return steps;
 }
 
 void StepHistory::set_continued(std::span<const std::int32_t> num_continued) {

@@ -8,6 +8,7 @@
 #include <array>
 #include <cstddef>
 #include <cstdint>
+#include <memory>
 #include <span>
 #include <vector>
 
@@ -86,9 +87,10 @@ class StepHistory {
   void push_back(const StepEntry& step);
   // Steps like `step` at these times.
   void push_back(const StepEntry& step, std::span<const StepTimes> times);
-  // A copy of steps [begin, end), which are numbered from 0. Both are multiples of
-  // PackedColumn::kBlock; `end` may be size() instead.
-  StepHistory part(std::size_t begin, std::size_t end) const;
+  // Steps [begin, end), which are numbered from 0, for another thread to read while this history
+  // grows. Both are multiples of PackedColumn::kBlock; `end` may be size() instead. Their
+  // num_continued is 0.
+  std::unique_ptr<const StepHistory> part(std::size_t begin, std::size_t end) const;
   // Sets num_continued of all steps.
   void set_continued(std::span<const std::int32_t> num_continued);
 

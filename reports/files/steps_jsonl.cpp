@@ -1,11 +1,14 @@
+#include "reports/files/steps_jsonl.h"
+
+#include <vector>
+
 #include "core/base/json_lines.h"
 #include "reports/files/result_files.h"
 
 namespace metronome {
-namespace {
 
-void append_step(const RunRecord& record, std::size_t position, const StepEntry& step,
-                 JsonText& json) {
+void append_step(std::size_t position, const StepEntry& step, std::span<const PrefillChunk> chunks,
+                 const StepFields& fields, JsonText& json) {
   json.begin_object();
   json.field("step", position);
   json.field("planned_ns", step.planned_at);
@@ -25,18 +28,16 @@ void append_step(const RunRecord& record, std::size_t position, const StepEntry&
   } else {
     json.field("decode_only_ns", step.decode_only_ns);
   }
-  if (record.drafts.num_drafts > 0 || step.num_draft_tokens > 0) {
+  if (fields.has_drafts || step.num_draft_tokens > 0) {
     json.field("draft_ns", step.draft_ns);
     json.field("draft_tokens", step.num_draft_tokens);
     json.field("accepted_tokens", step.num_accepted_tokens);
   }
-  if (record.has_encodings) json.field("encode_ns", step.encode_ns);
+  if (fields.has_encodings) json.field("encode_ns", step.encode_ns);
   // Each [request, first position, tokens].
   json.key("prefills");
   json.begin_array();
-  for (std::int32_t i = 0; i < step.num_prefill_chunks; ++i) {
-    const auto chunk = static_cast<std::size_t>(step.first_prefill_chunk + i);
-    const PrefillChunk& prefill = record.prefills[chunk];
+  for (const PrefillChunk& prefill : chunks) {
     json.begin_array();
     json.value(index(prefill.request));
     json.value(prefill.first_position);
@@ -48,12 +49,15 @@ void append_step(const RunRecord& record, std::size_t position, const StepEntry&
   json.end_line();
 }
 
-}  // namespace
-
 void write_steps_jsonl(const RunRecord& record, FileWriter& file) {
   StepHistory::Iterator step = record.steps.begin();
+  std::vector<PrefillChunk> chunks;
   write_json_lines(record.steps.size(), file, [&](std::size_t s, JsonText& json) {
-    append_step(record, s, *step, json);
+    chunks.clear();
+    for (std::int32_t i = 0; i < (*step).num_prefill_chunks; ++i) {
+      chunks.push_back(record.prefills[static_cast<std::size_t>((*step).first_prefill_chunk + i)]);
+    }
+    append_step(s, *step, chunks, StepFields(record), json);
     ++step;
   });
 }

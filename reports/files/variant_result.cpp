@@ -10,6 +10,7 @@
 #include "core/base/json.h"
 #include "core/base/progress.h"
 #include "reports/files/result_names.h"
+#include "reports/files/steps_jsonl.h"
 
 namespace metronome {
 namespace {
@@ -114,7 +115,7 @@ RunInfo scenario_info(const Scenario& scenario, const Workload& workload) {
 
 std::vector<std::string> write_variant(VariantOutcome& outcome, const ResultsConfig& wanted,
                                        ResultFolder& folder, const std::string& subfolder,
-                                       std::int64_t max_unasked_bytes) {
+                                       std::int64_t max_unasked_bytes, StepsStream* steps) {
   const std::string prefix = subfolder.empty() ? "" : subfolder + "/";
   if (!subfolder.empty()) folder.make_subfolder(subfolder);
   std::vector<std::string> left_out;
@@ -127,8 +128,15 @@ std::vector<std::string> write_variant(VariantOutcome& outcome, const ResultsCon
   };
   write("requests.jsonl", wanted.requests, "results.requests",
         [&](FileWriter& file) { write_requests_jsonl(outcome.record, file); });
-  write("steps.jsonl", wanted.steps, "results.steps",
-        [&](FileWriter& file) { write_steps_jsonl(outcome.record, file); });
+  const bool is_streamed = steps != nullptr && StepFields(outcome.record) == StepFields();
+  if (steps != nullptr && !steps->finish() && is_streamed) {
+    std::filesystem::remove(folder.path(prefix + std::string(kStepsFile)));
+    left_out.push_back("steps.jsonl (results.steps)");
+  }
+  if (!is_streamed) {
+    write(kStepsFile, wanted.steps, "results.steps",
+          [&](FileWriter& file) { write_steps_jsonl(outcome.record, file); });
+  }
   write(kTraceFile, wanted.trace, "results.trace",
         [&](FileWriter& file) { write_trace_json(outcome.record, outcome.result.info, file); });
   if (wanted.outputs && !outcome.result.info.output_digest.empty()) {

@@ -13,6 +13,7 @@
 #include "core/workload/workload.h"
 #include "reports/files/result_files.h"
 #include "reports/files/result_folder.h"
+#include "reports/files/steps_stream.h"
 
 namespace metronome {
 
@@ -39,9 +40,11 @@ constexpr std::int64_t kMaxUnaskedBytes = 64'000'000;
 // Writes the files of a run into `subfolder` of `folder` (empty: into the folder itself). Leaves
 // out files that `wanted` does not ask for and that are larger than this; returns them, each with
 // the key that asks for it: "steps.jsonl (results.steps)". Sets outcome.result.files, vllm.json
-// with them if it has been written.
+// with them if it has been written. `steps` has taken the run's steps for steps.jsonl, which it
+// writes up to the same limit; null: nothing has.
 std::vector<std::string> write_variant(VariantOutcome& outcome, const ResultsConfig& wanted,
                                        ResultFolder& folder, const std::string& subfolder,
-                                       std::int64_t max_unasked_bytes = INT64_MAX);
+                                       std::int64_t max_unasked_bytes = INT64_MAX,
+                                       StepsStream* steps = nullptr);
 
 }  // namespace metronome

@@ -104,10 +104,10 @@ std::vector<PreparedVariant> prepare_variants(Backend& backend, std::vector<Scen
 }
 
 VariantOutcome run_variant(const Backend& backend, PreparedVariant& variant, EventSink* extra_sink,
-                           const ProgressFn& progress) {
+                           const ProgressFn& progress, StepSink* step_sink) {
   VariantOutcome outcome;
   EventDigest digest;
-  RunRecorder recorder(variant.workload->requests.size(), variant.run->front_end);
+  RunRecorder recorder(variant.workload->requests.size(), variant.run->front_end, step_sink);
   std::vector<EventSink*> sinks = {&digest, &recorder};
   if (backend.is_measured()) sinks.push_back(&outcome.outputs);
   if (extra_sink != nullptr) sinks.push_back(extra_sink);

@@ -21,9 +21,9 @@ std::vector<Scenario> chosen_variants(const ScenarioFile& file,
 // Throws ConfigError.
 std::vector<PreparedVariant> prepare_variants(Backend& backend, std::vector<Scenario> scenarios);
 
-// `extra_sink` may be nullptr. Throws Interrupted if `progress` ends the run.
+// `extra_sink` and `step_sink` may be nullptr. Throws Interrupted if `progress` ends the run.
 VariantOutcome run_variant(const Backend& backend, PreparedVariant& variant, EventSink* extra_sink,
-                           const ProgressFn& progress);
+                           const ProgressFn& progress, StepSink* step_sink = nullptr);
 
 // Repeats the simulation of a variant with noisy step times and adds noise bands to the outcome.
 // The total number of runs is `cost_model.noise_seeds`; run_variant() did the first. Does nothing

@@ -5,12 +5,15 @@
 #include <cstdint>
 #include <cstdlib>
 #include <iostream>
+#include <memory>
 #include <optional>
 #include <set>
 #include <stdexcept>
 #include <string>
+#include <thread>
 
 #include "core/base/error.h"
+#include "core/base/heap.h"
 #include "core/base/json.h"
 #include "core/base/number_text.h"
 #include "core/base/progress.h"
@@ -244,6 +247,23 @@ void tell_left_out(const std::string& name, const std::vector<std::string>& file
             << " MB: " << list << "; the key in brackets, set to true, writes the file\n";
 }
 
+// What writes steps.jsonl beside the simulation: where a processor is free for it, and no line
+// depends on later steps. Null: the file is written after the run.
+std::unique_ptr<StepsStream> open_steps_stream(const Backend& backend,
+                                               const PreparedVariant& variant, ResultFolder& folder,
+                                               const std::string& subfolder) {
+  const EngineSetup& setup = variant.run->setup;
+  const std::optional<bool> is_wanted = variant.scenario.results.steps;
+  if (!is_wanted.value_or(true) || backend.is_measured() || setup.encoder.items != nullptr ||
+      setup.kv_cache.verifies_drafts || std::thread::hardware_concurrency() < 2) {
+    return nullptr;
+  }
+  if (!subfolder.empty()) folder.make_subfolder(subfolder);
+  const std::string prefix = subfolder.empty() ? "" : subfolder + "/";
+  return std::make_unique<StepsStream>(folder.path(prefix + std::string(kStepsFile)),
+                                       is_wanted ? INT64_MAX : kMaxUnaskedBytes);
+}
+
 std::vector<RunResult> run_all(const Backend& backend, std::vector<PreparedVariant>& variants,
                                const ScenarioFile& file, ResultFolder& folder,
                                const RunOptions& options) {
@@ -267,14 +287,17 @@ std::vector<RunResult> run_all(const Backend& backend, std::vector<PreparedVaria
       throw_if_output_failed();
       return true;
     };
-    VariantOutcome outcome = run_variant(backend, variant, log ? &*log : nullptr, progress);
+    const std::string subfolder = file.has_variants ? name : std::string();
+    const std::unique_ptr<StepsStream> steps =
+        open_steps_stream(backend, variant, folder, subfolder);
+    VariantOutcome outcome =
+        run_variant(backend, variant, log ? &*log : nullptr, progress, steps.get());
     add_noise_bands(backend, variant, progress, outcome);
     outcome.result.info.scenario = printable(file.name);
     outcome.result.info.description = printable(file.description);
     bar.announce(name + ": writing results ...");
-    const std::vector<std::string> left_out =
-        write_variant(outcome, variant.scenario.results, folder,
-                      file.has_variants ? name : std::string(), kMaxUnaskedBytes);
+    const std::vector<std::string> left_out = write_variant(
+        outcome, variant.scenario.results, folder, subfolder, kMaxUnaskedBytes, steps.get());
     if (variant.scenario.results.report) {
       report.add(outcome.result.info, result_json(outcome.result),
                  [&outcome]() -> const RunRecord& { return outcome.record; });
@@ -303,6 +326,7 @@ std::vector<RunResult> run_all(const Backend& backend, std::vector<PreparedVaria
 int run_command(const Arguments& arguments) {
   const std::optional<RunOptions> parsed = parse(arguments);
   if (!parsed) return kExitDone;
+  use_huge_pages();
   const RunOptions& options = *parsed;
   const ScenarioFile file =
       load_scenario(options.scenario, options.assignments, options.seed, options.backend);

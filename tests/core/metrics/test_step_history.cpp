@@ -81,6 +81,20 @@ TEST_CASE("a step history gives back every step", "[metrics][steps]") {
       iterated.push_back(*it);
     }
     CHECK(iterated == steps);
+    constexpr std::int32_t kBlock = PackedColumn::kBlock;
+    const std::int32_t begin = draw(rng, 0, num_steps / kBlock);
+    const std::int32_t end =
+        chance(rng, 0.5) ? num_steps : draw(rng, begin, num_steps / kBlock) * kBlock;
+    std::vector<StepEntry> expected;
+    for (std::int32_t i = begin * kBlock; i < end; ++i) {
+      expected.push_back(steps[static_cast<std::size_t>(i)]);
+      expected.back().num_continued = 0;
+    }
+    const auto part =
+        history.part(static_cast<std::size_t>(begin * kBlock), static_cast<std::size_t>(end));
+    std::vector<StepEntry> in_part;
+    for (const StepEntry& step : *part) in_part.push_back(step);
+    CHECK(in_part == expected);
     std::size_t num_outputs = 0;
     history.for_each_output([&](std::size_t i, const StepHistory::Output& output) {
       REQUIRE(i == num_outputs++);
