@@ -42,6 +42,14 @@ class JsonText {
     follows_value_ = false;
     return *this;
   }
+  // A literal, whose length the compiler knows.
+  template <std::size_t kSize>
+  JsonText& key(const char (&name)[kSize]) {
+    if (is_indented_) return key(std::string_view(name, kSize - 1));
+    advance_to(write_key(name));
+    follows_value_ = false;
+    return *this;
+  }
 
   template <std::integral Int>
   void value(Int number) {
@@ -77,15 +85,7 @@ class JsonText {
   template <std::size_t kSize, std::integral Int>
   requires(!std::same_as<Int, bool>) void field(const char (&name)[kSize], const Int& number) {
     if (is_indented_) return key(name).value(number);
-    char* out = reserve(kSize + 4 + kDecimalBytes);
-    *out = ',';
-    out += follows_value_ ? 1 : 0;
-    *out++ = '"';
-    std::memcpy(out, name, kSize - 1);
-    out += kSize - 1;
-    *out++ = '"';
-    *out++ = ':';
-    advance_to(write_decimal(out, number));
+    advance_to(write_decimal(write_key(name), number));
     follows_value_ = true;
   }
 
@@ -114,6 +114,19 @@ class JsonText {
   char* reserve(std::size_t num_bytes) {
     if (capacity_ - size_ < num_bytes) grow(num_bytes);
     return buffer_.get() + size_;
+  }
+  // In compact style. Returns the end of the key, with room for a number.
+  template <std::size_t kSize>
+  char* write_key(const char (&name)[kSize]) {
+    char* out = reserve(kSize + 4 + kDecimalBytes);
+    *out = ',';
+    out += follows_value_ ? 1 : 0;
+    *out++ = '"';
+    std::memcpy(out, name, kSize - 1);
+    out += kSize - 1;
+    *out++ = '"';
+    *out++ = ':';
+    return out;
   }
   void grow(std::size_t num_bytes);
   void advance_to(const char* end) { size_ = static_cast<std::size_t>(end - buffer_.get()); }
