@@ -81,6 +81,13 @@ inline char* write_decimal(char* out, std::uint64_t number) {
 template <std::integral Int>
 char* write_decimal(char* out, Int number) {
   const auto bits = static_cast<std::uint64_t>(number);
+  if (bits < 100) {  // most counts
+    const std::uint64_t tens = bits * 103 >> 10;
+    *out = static_cast<char>('0' + tens);
+    out += tens > 0 ? 1 : 0;
+    *out = static_cast<char>('0' + bits - 10 * tens);
+    return out + 1;
+  }
   if constexpr (std::signed_integral<Int>) {
     if (number < 0) {
       *out = '-';

@@ -61,6 +61,7 @@ bool write_up_to(std::int64_t limit, const std::string& path,
     written = &file;
     fill(file);
     if (file.num_bytes() > limit) throw TooLarge();
+    file.begin_sync();
     file.close();
     return true;
   } catch (const TooLarge&) {
