@@ -39,11 +39,25 @@ void set_percentiles(Distribution& result, const std::array<double, 4>& percenti
   result.p99_ms = percentiles_ns[3] / kNsPerMsDouble;
 }
 
+// Orders items of equal value by count.
+void sort_ties(std::vector<WeightedTime>& sample) {
+  for (auto begin = sample.begin(); begin != sample.end();) {
+    const auto end = std::find_if(begin + 1, sample.end(), [&](const WeightedTime& item) {
+      return item.value_ns != begin->value_ns;
+    });
+    std::sort(begin, end, [](const auto& a, const auto& b) { return a.count < b.count; });
+    begin = end;
+  }
+}
+
 // Sorts by value with a least-significant-digit radix sort. The pooled gaps of a run are by far its
 // largest sample, and a comparison sort is several times slower. The radix sort needs a second copy
 // of the sample, so the largest samples are sorted in place instead.
 void sort_by_value(std::vector<WeightedTime>& sample) {
   constexpr std::size_t kMaxCopied = std::size_t{1} << 23;  // 128 MB
+  // The order of ties decides the last bits of sums, which must not depend on how a sample is
+  // sorted: that of the sample up to this size, else by count.
+  constexpr std::size_t kMaxStable = std::size_t{1} << 21;
   if (sample.size() > kMaxCopied) {
     std::sort(sample.begin(), sample.end(), [](const WeightedTime& a, const WeightedTime& b) {
       return a.value_ns != b.value_ns ? a.value_ns < b.value_ns : a.count < b.count;
@@ -71,6 +85,7 @@ void sort_by_value(std::vector<WeightedTime>& sample) {
     for (const WeightedTime& item : sample) scratch[begin[digit(item)]++] = item;
     sample.swap(scratch);
   }
+  if (sample.size() > kMaxStable) sort_ties(sample);
 }
 
 }  // namespace

@@ -119,7 +119,9 @@ void PackedColumn::read_block(std::size_t block, std::span<std::int64_t, kBlock>
   }
   // A copy, as the word of the last value ends behind the block, where another thread may write.
   std::array<std::byte, kBlock * sizeof(std::uint64_t) + sizeof(std::uint64_t) - 1> copy;
-  std::memcpy(copy.data(), bytes_of(packed), kBlock * packed.num_bytes);
+  const std::size_t num_copied = kBlock * packed.num_bytes;
+  std::memcpy(copy.data(), bytes_of(packed), num_copied);
+  std::memset(copy.data() + num_copied, 0, sizeof(std::uint64_t) - 1);
   with_constant(packed.num_bytes, [&](auto bytes) {
     read_low_bytes<bytes.value>(static_cast<std::uint64_t>(packed.first), copy.data(), out);
   });

@@ -35,8 +35,8 @@ class PackedColumn {
     pack(values);
   }
 
-  // Blocks [first, last), which are full. Shares their bytes, so that another thread may read them
-  // while this column grows.
+  // Blocks [first, last), which are full. Shares their bytes, so that another thread may read them,
+  // by read_block() alone, while this column grows.
   PackedColumn share_blocks(std::size_t first, std::size_t last) const;
 
   std::size_t size() const { return size_; }

@@ -97,8 +97,10 @@ class RunCalendar {
   // its last token.
   void add(const Entry& entry, std::int32_t now, std::int32_t num_steps, std::int32_t num_to_end) {
     slots_[place(now + std::min(num_steps, kHorizon - 1))].push_back(entry);
-    // A later end is marked when the request is looked at again, within the horizon.
-    if (num_to_end < kNumSlots) ends_[place(now + num_to_end) / 64] |= end_bit(now + num_to_end);
+    // A later end is marked when the request is looked at again, within the horizon. The last slot
+    // may be that of a step whose entries are not dropped yet.
+    if (num_to_end < kNumSlots - 1)
+      ends_[place(now + num_to_end) / 64] |= end_bit(now + num_to_end);
   }
   // The entries of a step, in service order. Valid until drop(); others may be added meanwhile.
   std::span<const Entry> due(std::int32_t step) {

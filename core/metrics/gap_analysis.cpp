@@ -253,6 +253,12 @@ GapAnalysis::GapAnalysis(const RunRecord& record)
   walk_gaps();
 }
 
+Culprit GapAnalysis::worst_chunk(const TokenGap& gap) const {
+  Culprit worst = GapCauses::worst_chunk(gap);
+  if (worst.chunk >= 0) worst.num_victims = num_victims(worst.step);
+  return worst;
+}
+
 std::int32_t GapAnalysis::num_waiting(const TokenGap& gap) const {
   // No step delays the second of two tokens of one step.
   const bool is_own = is_preempted(gap) || gap.step_before == gap.step_after;

@@ -134,6 +134,8 @@ class GapAnalysis : public GapCauses {
   // Keeps a reference to the record.
   explicit GapAnalysis(const RunRecord& record);
 
+  // See GapCauses; with the number of victims.
+  Culprit worst_chunk(const TokenGap& gap) const;
   // Requests waiting for a token during a step, without those preempted in the gap.
   std::int32_t num_victims(std::int32_t step) const { return victims_[at(step)]; }
   // The number of requests that a gap kept waiting, as all reports show it. These are all requests

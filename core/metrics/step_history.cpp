@@ -226,7 +226,8 @@ void StepHistory::Iterator::read() {
   for (std::size_t c = 0; c < num_columns; ++c) {
     log_->read_block(static_cast<Column>(c), begin, values[c]);
   }
-  TimeNs before = log_->end_before(begin);
+  // block_ is that of the steps before, if there are any.
+  TimeNs before = block_.empty() ? log_->end_before(begin) : block_.back().finished_at;
   block_.resize(std::min(kBlock, log_->size() - begin));
   for (std::size_t i = 0; i < block_.size(); ++i) {
     log_->set_entry([&](Column column) { return values[column][i]; }, before, block_[i]);

@@ -15,7 +15,15 @@ StepsStream::StepsStream(std::string path, std::int64_t max_bytes)
   thread_ = std::thread([this] { write(); });
 }
 
-StepsStream::~StepsStream() { end_thread(); }
+// Without finish() nobody wants the file: what is not written yet is dropped.
+StepsStream::~StepsStream() {
+  {
+    const std::lock_guard lock(mutex_);
+    is_abandoned_ = true;
+    parts_.clear();
+  }
+  end_thread();
+}
 
 void StepsStream::take(std::unique_ptr<const StepHistory> steps, std::vector<PrefillChunk> chunks) {
   if (steps->empty()) return;
@@ -55,10 +63,15 @@ StepsStream::Part StepsStream::next_part() {
   return part;
 }
 
+bool StepsStream::is_abandoned() {
+  const std::lock_guard lock(mutex_);
+  return is_abandoned_;
+}
+
 void StepsStream::write() {
   try {
     is_too_large_ = !write_parts();
-    if (!is_too_large_) file_.sync();
+    if (!is_too_large_ && !is_abandoned()) file_.sync();
     file_.close();
   } catch (...) {
     error_ = std::current_exception();

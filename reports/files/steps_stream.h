@@ -43,6 +43,7 @@ class StepsStream final : public StepSink {
   void write();
   bool write_parts();
   Part next_part();
+  bool is_abandoned();
 
   // Of the thread until it has ended.
   std::int64_t max_bytes_;
@@ -56,6 +57,7 @@ class StepsStream final : public StepSink {
   std::deque<Part> parts_;
   bool has_ended_ = false;  // nothing follows
   bool is_done_ = false;    // nothing more is written
+  bool is_abandoned_ = false;
 
   std::thread thread_;
 };

@@ -11,6 +11,7 @@
 #include "core/base/progress.h"
 #include "reports/files/result_names.h"
 #include "reports/files/steps_jsonl.h"
+#include "reports/files/steps_stream.h"
 
 namespace metronome {
 namespace {
@@ -129,8 +130,9 @@ std::vector<std::string> write_variant(VariantOutcome& outcome, const ResultsCon
   };
   write("requests.jsonl", wanted.requests, "results.requests",
         [&](FileWriter& file) { write_requests_jsonl(outcome.record, file); });
+  const bool is_whole = steps == nullptr || steps->finish();
   const bool is_streamed = steps != nullptr && StepFields(outcome.record) == StepFields();
-  if (steps != nullptr && !steps->finish() && is_streamed) {
+  if (is_streamed && !is_whole) {
     std::filesystem::remove(folder.path(prefix + std::string(kStepsFile)));
     left_out.push_back("steps.jsonl (results.steps)");
   }

@@ -13,7 +13,6 @@
 #include "core/workload/workload.h"
 #include "reports/files/result_files.h"
 #include "reports/files/result_folder.h"
-#include "reports/files/steps_stream.h"
 
 namespace metronome {
 
@@ -24,6 +23,8 @@ Summary summary_of(const PreparedVariant& variant, const RunRecord& record);
 // The parts of a result that depend only on the scenario: label, seed, workload, SLO and the
 // resolved configuration.
 RunInfo scenario_info(const Scenario& scenario, const Workload& workload);
+
+class StepsStream;
 
 struct VariantOutcome {
   RunResult result;

@@ -314,10 +314,8 @@ Diagnosis diagnose(const RunRecord& record, const Distribution& itl,
     stall.num_waiting = gaps.num_waiting(gap);
     stall.began_at = record.steps.finished_at(index_of(gap.step_before));
     stall.step = gap.step_after;
-    if (Culprit worst = gaps.worst_chunk(gap); worst.chunk >= 0) {
-      worst.num_victims = gaps.num_victims(worst.step);
-      stall.worst = blame_of(record, worst);
-    }
+    const Culprit worst = gaps.worst_chunk(gap);
+    if (worst.chunk >= 0) stall.worst = blame_of(record, worst);
     diagnosis.stalls.push_back(stall);
   }
   for (const Culprit& culprit : gaps.culprits(max_entries)) {

@@ -10,6 +10,7 @@
 #include <set>
 #include <stdexcept>
 #include <string>
+#include <system_error>
 #include <thread>
 
 #include "core/base/error.h"
@@ -22,6 +23,7 @@
 #include "reports/files/result_folder.h"
 #include "reports/files/result_names.h"
 #include "reports/files/step_log.h"
+#include "reports/files/steps_stream.h"
 #include "reports/html/report_html.h"
 #include "reports/terminal/table.h"
 #include "reports/terminal/text.h"
@@ -252,16 +254,19 @@ void tell_left_out(const std::string& name, const std::vector<std::string>& file
 std::unique_ptr<StepsStream> open_steps_stream(const Backend& backend,
                                                const PreparedVariant& variant, ResultFolder& folder,
                                                const std::string& subfolder) {
-  const EngineSetup& setup = variant.run->setup;
   const std::optional<bool> is_wanted = variant.scenario.results.steps;
-  if (!is_wanted.value_or(true) || backend.is_measured() || setup.encoder.items != nullptr ||
-      setup.kv_cache.verifies_drafts || std::thread::hardware_concurrency() < 2) {
+  if (!is_wanted.value_or(true) || backend.is_measured() || !variant.workload->images.empty() ||
+      variant.run->setup.kv_cache.verifies_drafts || std::thread::hardware_concurrency() < 2) {
     return nullptr;
   }
   if (!subfolder.empty()) folder.make_subfolder(subfolder);
   const std::string prefix = subfolder.empty() ? "" : subfolder + "/";
-  return std::make_unique<StepsStream>(folder.path(prefix + std::string(kStepsFile)),
-                                       is_wanted ? INT64_MAX : kMaxUnaskedBytes);
+  try {
+    return std::make_unique<StepsStream>(folder.path(prefix + std::string(kStepsFile)),
+                                         is_wanted ? INT64_MAX : kMaxUnaskedBytes);
+  } catch (const std::system_error&) {  // no thread more is allowed
+    return nullptr;
+  }
 }
 
 std::vector<RunResult> run_all(const Backend& backend, std::vector<PreparedVariant>& variants,
@@ -326,12 +331,12 @@ std::vector<RunResult> run_all(const Backend& backend, std::vector<PreparedVaria
 int run_command(const Arguments& arguments) {
   const std::optional<RunOptions> parsed = parse(arguments);
   if (!parsed) return kExitDone;
-  use_huge_pages();
   const RunOptions& options = *parsed;
   const ScenarioFile file =
       load_scenario(options.scenario, options.assignments, options.seed, options.backend);
   std::vector<Scenario> chosen = chosen_variants(file, options.variants);
   const std::unique_ptr<Backend> backend = make_backend(options.backend);
+  if (!backend->is_measured()) use_huge_pages();
   const std::string out = !options.out.empty() ? options.out
                                                : default_folder(options.scenario, *backend, chosen,
                                                                 options.variants.empty());

@@ -1,8 +1,13 @@
 // steps.jsonl written beside a run, compared with the file that is written after it.
+#include <sys/stat.h>
+
+#include <chrono>
 #include <filesystem>
+#include <fstream>
+#include <iterator>
 #include <stdexcept>
 #include <string>
-#include <utility>
+#include <thread>
 #include <vector>
 
 #include "reports/files/result_files.h"
@@ -62,7 +67,7 @@ std::string written_after(const RunRecord& record) {
 }
 
 TEST_CASE("steps are written beside the run as they would be after it", "[reports][stream]") {
-  for (const std::int32_t num_steps : {0, 1, 127, 128, 4095, 4096, 4097, 9000, 30'000}) {
+  for (const std::int32_t num_steps : {0, 1, 127, 128, 8191, 8192, 8193, 16'384, 30'000}) {
     INFO(num_steps << " steps, seed " << num_steps);
     const ScratchFolder scratch;
     const std::string path = scratch.path() + "/steps.jsonl";
@@ -104,6 +109,24 @@ TEST_CASE("a full disk ends the stream with an error, and a run may be left", "[
       error_of<std::runtime_error>([&] { StepsStream(scratch.path() + "/none/steps.jsonl", 1); }),
       "none/steps.jsonl: cannot write: "));
   StepsStream(scratch.path() + "/left.jsonl", 1);  // as when the run throws
+}
+
+// The reader of a pipe pauses, so the thread falls behind until the run waits for it.
+TEST_CASE("a run waits for a slow disk", "[reports][stream]") {
+  const ScratchFolder scratch;
+  const std::string path = scratch.path() + "/pipe";
+  REQUIRE(::mkfifo(path.c_str(), 0600) == 0);
+  std::string lines;
+  std::thread reader([&] {
+    std::ifstream pipe(path);
+    std::this_thread::sleep_for(std::chrono::milliseconds(300));
+    lines.assign(std::istreambuf_iterator<char>(pipe), {});
+  });
+  StepsStream stream(path, INT64_MAX);
+  const RunRecord record = run_with(stream, 700'000, 5);
+  stream.finish();
+  reader.join();
+  CHECK(lines == written_after(record));
 }
 
 // With drafts, every line has fields that the first drafts decide.
