@@ -84,46 +84,6 @@ TEST_CASE("decode floors at a context of 2048", "[sim][roofline]") {
   }
 }
 
-// The model keeps costs of products, of which those of other sizes replace some.
-TEST_CASE("costs do not depend on the steps before", "[sim][roofline]") {
-  CostModelConfig padded;
-  padded.batching = Batching::Padded;
-  CostModelConfig gathered;
-  gathered.gather_kv = true;
-  for (const char* name : {"llama-3.2-3b", "gpt-oss-20b"}) {
-    for (const CostModelConfig& config : {CostModelConfig(), padded, gathered}) {
-      constexpr std::uint64_t kSeed = 3;
-      INFO(name << ", seed " << kSeed);
-      Rng rng(kSeed, "kept costs");
-      RooflineCostModel used(model(name), bare_hardware(), config);
-      for (int i = 0; i < 400; ++i) {
-        StepPlan plan;
-        for (auto passes = rng.uniform_int(1, 2); passes > 0; --passes) {
-          std::vector<ScheduledChunk> chunks;
-          for (auto n = rng.uniform_int(1, 40); n > 0; --n) {
-            chunks.push_back(decode(static_cast<std::int32_t>(rng.uniform_int(1, 4000))));
-            chunks.back().num_tokens = static_cast<std::int32_t>(rng.uniform_int(1, 3));  // drafts
-          }
-          for (auto n = rng.uniform_int(0, 2); n > 0; --n) {
-            chunks.push_back(prefill(static_cast<std::int32_t>(rng.uniform_int(0, 3000)),
-                                     static_cast<std::int32_t>(rng.uniform_int(1, 40) * 16),
-                                     rng.uniform() < 0.5));
-          }
-          add_pass(plan, chunks);
-        }
-        const StepCost cost = used.step_cost(plan);
-        const StepCost fresh =
-            RooflineCostModel(model(name), bare_hardware(), config).step_cost(plan);
-        REQUIRE(cost.linear_ns == fresh.linear_ns);
-        REQUIRE(cost.attention_ns == fresh.attention_ns);
-        REQUIRE(cost.comm_ns == fresh.comm_ns);
-        REQUIRE(cost.overhead_ns == fresh.overhead_ns);
-        REQUIRE(cost.decode_only_ns == fresh.decode_only_ns);
-      }
-    }
-  }
-}
-
 TEST_CASE("prefill chunk floors", "[sim][roofline]") {
   // The table holds max(all FLOPs, all bytes) with one row of logits: floor_ns. A step costs more:
   // its operations run one after another, and each takes its own maximum.
