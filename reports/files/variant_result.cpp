@@ -5,6 +5,7 @@
 #include <limits>
 #include <optional>
 #include <string_view>
+#include <system_error>
 
 #include "core/base/file_writer.h"
 #include "core/base/json.h"
@@ -71,6 +72,16 @@ bool write_up_to(std::int64_t limit, const std::string& path,
   }
 }
 
+// The name in the result folder of a file in `subfolder`, which may be empty.
+std::string name_in(const std::string& subfolder, std::string_view name) {
+  return subfolder.empty() ? std::string(name) : subfolder + "/" + std::string(name);
+}
+
+// The most bytes of a file.
+std::int64_t limit_of(std::optional<bool> is_wanted, std::int64_t max_unasked_bytes) {
+  return is_wanted ? INT64_MAX : max_unasked_bytes;
+}
+
 std::string reasons_json(const std::vector<ServeDefault>& defaults) {
   if (defaults.empty()) return {};
   Json reasons = Json::object();
@@ -115,26 +126,40 @@ RunInfo scenario_info(const Scenario& scenario, const Workload& workload) {
   return info;
 }
 
+std::unique_ptr<StepsStream> open_steps_stream(const ResultsConfig& wanted, ResultFolder& folder,
+                                               const std::string& subfolder,
+                                               std::int64_t max_unasked_bytes) {
+  if (!wanted.steps.value_or(true)) return nullptr;
+  if (!subfolder.empty()) folder.make_subfolder(subfolder);
+  try {
+    return std::make_unique<StepsStream>(folder.path(name_in(subfolder, kStepsFile)),
+                                         limit_of(wanted.steps, max_unasked_bytes));
+  } catch (const std::system_error&) {
+    return nullptr;
+  }
+}
+
 std::vector<std::string> write_variant(VariantOutcome& outcome, const ResultsConfig& wanted,
                                        ResultFolder& folder, const std::string& subfolder,
                                        std::int64_t max_unasked_bytes, StepsStream* steps) {
-  const std::string prefix = subfolder.empty() ? "" : subfolder + "/";
   if (!subfolder.empty()) folder.make_subfolder(subfolder);
   std::vector<std::string> left_out;
+  const auto leave_out = [&left_out](std::string_view name, const char* key) {
+    left_out.push_back(std::string(name) + " (" + key + ")");
+  };
   const auto write = [&](std::string_view name, std::optional<bool> is_wanted, const char* key,
                          const auto& fill) {
     if (!is_wanted.value_or(true)) return;
-    const std::int64_t limit = is_wanted ? INT64_MAX : max_unasked_bytes;
-    if (write_up_to(limit, folder.path(prefix + std::string(name)), fill)) return;
-    left_out.push_back(std::string(name) + " (" + key + ")");
+    const std::int64_t limit = limit_of(is_wanted, max_unasked_bytes);
+    if (!write_up_to(limit, folder.path(name_in(subfolder, name)), fill)) leave_out(name, key);
   };
   write("requests.jsonl", wanted.requests, "results.requests",
         [&](FileWriter& file) { write_requests_jsonl(outcome.record, file); });
   const bool is_whole = steps == nullptr || steps->finish();
   const bool is_streamed = steps != nullptr && StepFields(outcome.record) == StepFields();
   if (is_streamed && !is_whole) {
-    std::filesystem::remove(folder.path(prefix + std::string(kStepsFile)));
-    left_out.push_back("steps.jsonl (results.steps)");
+    std::filesystem::remove(folder.path(name_in(subfolder, kStepsFile)));
+    leave_out(kStepsFile, "results.steps");
   }
   if (!is_streamed) {
     write(kStepsFile, wanted.steps, "results.steps",
@@ -152,7 +177,7 @@ std::vector<std::string> write_variant(VariantOutcome& outcome, const ResultsCon
     if (!is_companion_name(name)) continue;
     files[name] = static_cast<std::int64_t>(entry.file_size());
   }
-  folder.write(prefix + std::string(kResultFile), result_json(outcome.result));
+  folder.write(name_in(subfolder, kResultFile), result_json(outcome.result));
   return left_out;
 }
 

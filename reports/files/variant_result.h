@@ -2,6 +2,7 @@
 #pragma once
 
 #include <cstdint>
+#include <memory>
 #include <string>
 #include <vector>
 
@@ -37,6 +38,12 @@ struct VariantOutcome {
 
 // What `metronome run` writes of a file that nobody asked for.
 constexpr std::int64_t kMaxUnaskedBytes = 64'000'000;
+
+// Opens the stream that takes a run's steps for write_variant(), with the same arguments. Null if
+// `wanted` has no steps.jsonl, or if the system allows no further thread.
+std::unique_ptr<StepsStream> open_steps_stream(const ResultsConfig& wanted, ResultFolder& folder,
+                                               const std::string& subfolder,
+                                               std::int64_t max_unasked_bytes = INT64_MAX);
 
 // Writes the files of a run into `subfolder` of `folder` (empty: into the folder itself). Leaves
 // out files that `wanted` does not ask for and that are larger than this; returns them, each with

@@ -186,8 +186,8 @@ class RooflineCostModel final : public CostModel {
   double launch_ns_ = 0;  // per pass
   TimeNs host_gap_ns_ = 0;
 
-  // What product_cost() gave, at a place that depends on its arguments. Another one replaces it
-  // there.
+  // A result of product_cost(), kept at a place that depends on its arguments until another result
+  // replaces it there.
   struct ProductCost {
     std::int64_t num_tokens = -1;
     std::int64_t num_rows = -1;

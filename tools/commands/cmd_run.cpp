@@ -10,7 +10,6 @@
 #include <set>
 #include <stdexcept>
 #include <string>
-#include <system_error>
 #include <thread>
 
 #include "core/base/error.h"
@@ -249,24 +248,11 @@ void tell_left_out(const std::string& name, const std::vector<std::string>& file
             << " MB: " << list << "; the key in brackets, set to true, writes the file\n";
 }
 
-// What writes steps.jsonl beside the simulation: where a processor is free for it, and no line
-// depends on later steps. Null: the file is written after the run.
-std::unique_ptr<StepsStream> open_steps_stream(const Backend& backend,
-                                               const PreparedVariant& variant, ResultFolder& folder,
-                                               const std::string& subfolder) {
-  const std::optional<bool> is_wanted = variant.scenario.results.steps;
-  if (!is_wanted.value_or(true) || backend.is_measured() || !variant.workload->images.empty() ||
-      variant.run->setup.kv_cache.verifies_drafts || std::thread::hardware_concurrency() < 2) {
-    return nullptr;
-  }
-  if (!subfolder.empty()) folder.make_subfolder(subfolder);
-  const std::string prefix = subfolder.empty() ? "" : subfolder + "/";
-  try {
-    return std::make_unique<StepsStream>(folder.path(prefix + std::string(kStepsFile)),
-                                         is_wanted ? INT64_MAX : kMaxUnaskedBytes);
-  } catch (const std::system_error&) {  // no thread more is allowed
-    return nullptr;
-  }
+// Whether a thread may write steps.jsonl beside the run: a processor must be free for it, and no
+// line may depend on later steps.
+bool may_stream_steps(const Backend& backend, const PreparedVariant& variant) {
+  return !backend.is_measured() && variant.workload->images.empty() &&
+         !variant.run->setup.kv_cache.verifies_drafts && std::thread::hardware_concurrency() >= 2;
 }
 
 std::vector<RunResult> run_all(const Backend& backend, std::vector<PreparedVariant>& variants,
@@ -293,8 +279,10 @@ std::vector<RunResult> run_all(const Backend& backend, std::vector<PreparedVaria
       return true;
     };
     const std::string subfolder = file.has_variants ? name : std::string();
-    const std::unique_ptr<StepsStream> steps =
-        open_steps_stream(backend, variant, folder, subfolder);
+    std::unique_ptr<StepsStream> steps;  // null: the file is written after the run
+    if (may_stream_steps(backend, variant)) {
+      steps = open_steps_stream(variant.scenario.results, folder, subfolder, kMaxUnaskedBytes);
+    }
     VariantOutcome outcome =
         run_variant(backend, variant, log ? &*log : nullptr, progress, steps.get());
     add_noise_bands(backend, variant, progress, outcome);

@@ -54,8 +54,8 @@ void BlockPool::take_plain(std::int64_t count, BlockTable& table) {
   }
 }
 
-// What is known of a block and its hash's slot in the index are random accesses, so those of later
-// blocks are prefetched.
+// Each block's data and its hash's slot in the index are random accesses, so the loop prefetches
+// those of later blocks.
 void BlockPool::take_cached(std::int64_t count, BlockTable& table) {
   PrefixIndex& contents = *contents_;
   const BlockId* const ring = ring_.data();
