@@ -14,6 +14,13 @@ namespace {
 
 namespace bm = boost::math;
 
+// Not in long double. Boost would set up its constants when any command starts, which takes time
+// and ends a process under valgrind.
+using Doubles = bm::policies::policy<bm::policies::promote_double<false>>;
+using Beta = bm::beta_distribution<double, Doubles>;
+using Normal = bm::normal_distribution<double, Doubles>;
+using StudentsT = bm::students_t_distribution<double, Doubles>;
+
 constexpr double kSure = 0.95;  // confidence of each of the two bounds
 // Batches per run. Neighbours among many short batches may still depend on each other. A few long
 // batches reveal that, but give a poor estimate themselves.
@@ -50,7 +57,7 @@ MeanAndError mean_and_error(const std::vector<double>& values) {
 }
 
 double t_quantile(std::size_t num_batches) {
-  return bm::quantile(bm::students_t(static_cast<double>(num_batches - 1)), kSure);
+  return bm::quantile(StudentsT(static_cast<double>(num_batches - 1)), kSure);
 }
 
 bool has_batches(const TuneTrial& trial) { return trial.good.size() >= 2; }
@@ -100,16 +107,16 @@ AttainmentBounds attainment_bounds(const TuneTrial& trial, const Clustering& nea
   const Clustering own = clustering_of(trial);
   const Clustering& clustering = own.design_effect > near.design_effect ? own : near;
   const double freedom =
-      std::pow(bm::quantile(bm::normal(), kSure) / t_quantile(clustering.num_batches), 2);
+      std::pow(bm::quantile(Normal(), kSure) / t_quantile(clustering.num_batches), 2);
   const double size = static_cast<double>(trial.good.size()) / clustering.design_effect * freedom;
   const double num_good = trial.attainment * size;
   const double num_bad = size - num_good;
   AttainmentBounds bounds = {0, 1};
   if (trial.attainment > 0) {
-    bounds.low = bm::quantile(bm::beta_distribution<>(num_good, num_bad + 1), 1 - kSure);
+    bounds.low = bm::quantile(Beta(num_good, num_bad + 1), 1 - kSure);
   }
   if (trial.attainment < 1) {
-    bounds.high = bm::quantile(bm::beta_distribution<>(num_good + 1, num_bad), kSure);
+    bounds.high = bm::quantile(Beta(num_good + 1, num_bad), kSure);
   }
   return bounds;
 }
