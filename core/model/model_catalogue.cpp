@@ -248,6 +248,8 @@ void visit_fields(FieldVisitor& visitor, ModelConfig& model) {
                  "how attention projections and dense MLPs are stored");
   visitor.choice("expert_format", model.expert_format, kWeightFormatNames,
                  "how experts are stored");
+  visitor.integer("int4_group_size", model.int4_group_size, 0, kMaxDim,
+                  "weights that share a scale in int4; 0 = those of a channel");
   visitor.integer("bytes_per_kv_element", model.bytes_per_kv_element, 1, 4, "bytes");
 }
 
@@ -315,7 +317,12 @@ ModelConfig find_model(const std::string& name_or_path, const SourceLocation& wh
   if (is_folder(path)) path = (fs::path(path) / "config.json").string();
   const std::optional<std::string> text = read_file(path);
   if (!text) fail_config(where, "model", "cannot read " + path + "; allowed: a readable file");
-  ModelConfig model = parse_hugging_face_config(*text, path, model_name_of(path));
+  std::optional<PublishedFile> quantization;
+  const std::string beside = (fs::path(path).parent_path() / "hf_quant_config.json").string();
+  if (std::optional<std::string> more = read_file(beside)) {
+    quantization = {std::move(*more), beside};
+  }
+  ModelConfig model = parse_hugging_face_config(*text, path, model_name_of(path), quantization);
   apply_generation_config(find_model_folder(name_or_path), model);
   return model;
 }

@@ -2,6 +2,7 @@
 // model may also be a GGUF file or a Hugging Face config.json.
 #pragma once
 
+#include <optional>
 #include <string>
 #include <string_view>
 #include <vector>
@@ -54,8 +55,17 @@ void visit_fields(FieldVisitor& visitor, ModelConfig& model);
 // Reads a catalogue, a mapping from names to entries. `file` is shown in messages.
 std::vector<ModelConfig> parse_models(std::string_view yaml, const std::string& file);
 
-// Reads the text of a config.json. `path` is shown in messages.
+// A file that lies beside a config.json. `path` is shown in messages.
+struct PublishedFile {
+  std::string text;
+  std::string path;
+};
+
+// Reads the text of a config.json. `path` is shown in messages. `quantization` is the folder's
+// hf_quant_config.json: ModelOpt before 0.31 writes the formats of weights there, and vLLM reads it
+// where the config.json has no quantization_config.
 ModelConfig parse_hugging_face_config(std::string_view json, const std::string& path,
-                                      const std::string& name);
+                                      const std::string& name,
+                                      const std::optional<PublishedFile>& quantization = {});
 
 }  // namespace metronome

@@ -249,6 +249,7 @@ std::string ModelConfig::shape_error() const {
       {"global_layer_interval", global_layer_interval, 0, 4096},
       {"rotary_dim", rotary_dim, 0, head_dim},
       {"bytes_per_weight", bytes_per_weight, 1, 4},
+      {"int4_group_size", int4_group_size, 0, kMaxWidth},
       {"bytes_per_kv_element", bytes_per_kv_element, 1, 4},
       {"rope_scaling.original_max_positions", rope_scaling.original_max_positions, 1, 1 << 30},
   };

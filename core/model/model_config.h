@@ -106,6 +106,7 @@ struct ModelConfig : ModelTraits {
   std::int64_t bytes_per_weight = 2;  // of embeddings, head, norms, routers and plain layers
   WeightFormat linear_format = WeightFormat::Plain;  // attention projections and dense MLPs
   WeightFormat expert_format = WeightFormat::Plain;
+  std::int64_t int4_group_size = 128;  // weights that share a scale in int4; 0 = a whole channel
   std::int64_t bytes_per_kv_element = 2;
 
   // Whether a layer (from 0) attends to sliding_window tokens only.
@@ -148,8 +149,12 @@ struct ModelConfig : ModelTraits {
   // Of layers with a state: convolutions, decays and their biases.
   std::int64_t n_state_params() const;
   std::int64_t n_params() const;  // everything, norms and the vision tower included
-  double bytes_per_linear_weight() const { return bytes_of(linear_format, bytes_per_weight); }
-  double bytes_per_expert_weight() const { return bytes_of(expert_format, bytes_per_weight); }
+  double bytes_per_linear_weight() const {
+    return bytes_of(linear_format, bytes_per_weight, int4_group_size);
+  }
+  double bytes_per_expert_weight() const {
+    return bytes_of(expert_format, bytes_per_weight, int4_group_size);
+  }
   std::int64_t weight_bytes() const;
   std::int64_t kv_bytes_per_token() const;     // all layers that attend, K and V
   std::int64_t kv_elements_per_layer() const;  // of one token in one layer that attends

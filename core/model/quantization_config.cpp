@@ -30,7 +30,14 @@ std::string lower(std::string text) {
   return text;
 }
 
-bool names_attention(std::string_view module) { return contains(module, "attn"); }
+// A product of attention, or a part that has them. Lists of mixtures name small parts that every
+// method leaves in 16 bits (norms, convolutions, gates of states), and those of vision towers.
+bool names_attention(std::string_view module) {
+  constexpr std::string_view kOthers[] = {"visual",  "vision",    "norm",      "conv1d", "a_log",
+                                          "dt_bias", "in_proj_a", "in_proj_b", "indexer"};
+  const auto is_other = [module](std::string_view part) { return contains(module, part); };
+  return contains(module, "attn") && std::none_of(std::begin(kOthers), std::end(kOthers), is_other);
+}
 
 // Routers and shared experts are other modules.
 bool names_experts(std::string_view module) {
@@ -138,21 +145,34 @@ void set_formats(WeightFormat format, const std::vector<std::string>& plain, Mod
   model.linear_format = is_attention_plain ? WeightFormat::Plain : format;
 }
 
-void read_kv_cache(const JsonSection& section, ModelConfig& model) {
-  if (const std::optional<JsonSection> scheme = section.section("kv_cache_scheme")) {
-    const std::int64_t bits = scheme->integer_or("num_bits", 8);
-    if (bits != 8) {
-      scheme->fail("num_bits", "is " + std::to_string(bits) + "; allowed: 8");
-    }
-    model.bytes_per_kv_element = 1;
-  }
-  const std::string algo = section.text_or("kv_cache_quant_algo", "");
+void read_kv_algorithm(const JsonSection& section, const char* key, ModelConfig& model) {
+  const std::string algo = section.text_or(key, "");
   if (algo.empty()) return;
   if (lower(algo) != "fp8") {
-    section.fail("kv_cache_quant_algo",
-                 JsonSection::excerpt(Json(algo)) + " is not supported; allowed: FP8");
+    section.fail(key, JsonSection::excerpt(Json(algo)) + " is not supported; allowed: FP8");
   }
   model.bytes_per_kv_element = 1;
+}
+
+void read_kv_cache(const JsonSection& section, ModelConfig& model) {
+  read_kv_algorithm(section, "kv_cache_quant_algo", model);
+  constexpr const char* kScheme = "kv_cache_scheme";
+  const Json* const scheme = section.find(kScheme);
+  if (scheme == nullptr) return;
+  if (scheme->is_string()) return read_kv_algorithm(section, kScheme, model);  // of ModelOpt
+  const std::optional<JsonSection> numbers = section.section(kScheme);
+  const std::int64_t bits = numbers->integer_or("num_bits", 8);
+  if (bits != 8) numbers->fail("num_bits", "is " + std::to_string(bits) + "; allowed: 8");
+  model.bytes_per_kv_element = 1;
+}
+
+// Weights of four-bit integers that share a scale; -1: those of an output channel.
+void read_group_size(const JsonSection& section, const char* key, ModelConfig& model) {
+  if (const Json* const size = section.find(key); size != nullptr && *size == Json(-1)) {
+    model.int4_group_size = 0;
+  } else {
+    model.int4_group_size = section.integer_or(key, model.int4_group_size);
+  }
 }
 
 // The weights of one group of compressed-tensors.
@@ -181,6 +201,11 @@ void read_compressed_tensors(const JsonSection& section, ModelConfig& model) {
   for (const std::string& name : groups.keys()) {
     const JsonSection group = groups.required_section(name.c_str());
     const WeightFormat format = format_of_group(group, packing);
+    if (format == WeightFormat::Int4) {
+      const JsonSection weights = group.required_section("weights");
+      if (weights.text_or("strategy", "") == "channel") model.int4_group_size = 0;
+      read_group_size(weights, "group_size", model);
+    }
     const std::vector<std::string> targets = strings_of(group, "targets");
     const auto any_is = [&targets](bool (*is)(std::string_view)) {
       return std::any_of(targets.begin(), targets.end(), is);
@@ -205,14 +230,19 @@ WeightFormat modelopt_format(const JsonSection& section) {
                JsonSection::excerpt(Json(algo)) + " is not supported; allowed: FP8, NVFP4");
 }
 
-void require_four_bits(const JsonSection& section) {
+// Of GPTQ and AWQ.
+void read_four_bits(const JsonSection& section, ModelConfig& model) {
   const std::int64_t bits = section.integer_or("bits", section.integer_or("w_bit", 4));
   if (bits != 4) section.fail("bits", "is " + std::to_string(bits) + "; allowed: 4");
+  read_group_size(section, section.has("q_group_size") ? "q_group_size" : "group_size", model);
 }
 
 }  // namespace
 
 void read_quantization(const JsonSection& section, ModelConfig& model) {
+  if (const std::optional<JsonSection> of_modelopt = section.section("quantization")) {
+    return read_quantization(*of_modelopt, model);
+  }
   const bool is_modelopt = section.find("quant_algo") != nullptr;
   const std::string method = section.text_or("quant_method", is_modelopt ? "modelopt" : "");
   const std::vector<std::string> plain = plain_modules(section);
@@ -224,7 +254,7 @@ void read_quantization(const JsonSection& section, ModelConfig& model) {
   } else if (method == "modelopt" || method == "modelopt_fp4") {
     set_formats(modelopt_format(section), plain, model);
   } else if (method == "gptq" || method == "awq") {
-    require_four_bits(section);
+    read_four_bits(section, model);
     set_formats(WeightFormat::Int4, plain, model);
   } else if (method == "mxfp4") {
     if (model.n_experts == 0) {

@@ -8,14 +8,15 @@ std::string_view to_string(WeightFormat format) {
   return kWeightFormatNames[static_cast<std::size_t>(format)];
 }
 
-double bytes_of(WeightFormat format, std::int64_t plain_bytes) {
+double bytes_of(WeightFormat format, std::int64_t plain_bytes, std::int64_t int4_group_size) {
   switch (format) {
     case WeightFormat::Plain: break;
     case WeightFormat::Fp8: return 1;
     case WeightFormat::Fp8Block: return 1 + 4.0 / (128 * 128);
     case WeightFormat::Nvfp4: return 0.5 + 1.0 / 16;
     case WeightFormat::Mxfp4: return 0.5 + 1.0 / 32;
-    case WeightFormat::Int4: return 0.5 + 2.0 / 128;
+    case WeightFormat::Int4:
+      return 0.5 + (int4_group_size > 0 ? 2.0 / static_cast<double>(int4_group_size) : 0);
   }
   return static_cast<double>(plain_bytes);
 }

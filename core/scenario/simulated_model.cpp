@@ -1,5 +1,8 @@
 #include "core/scenario/simulated_model.h"
 
+#include <algorithm>
+#include <cstdint>
+
 #include "core/base/error.h"
 #include "core/model/model_catalogue.h"
 
@@ -21,8 +24,16 @@ WeightFormat format_of(Quantization quantization) {
 
 }  // namespace
 
+ModelConfig find_served_model(const std::string& name_or_path, const SourceLocation& where) {
+  ModelConfig model = find_model(name_or_path, where);
+  if (!find_model_folder(name_or_path).empty()) {
+    model.bytes_per_weight = std::min<std::int64_t>(model.bytes_per_weight, 2);
+  }
+  return model;
+}
+
 ModelConfig simulated_model(const Scenario& scenario) {
-  ModelConfig model = find_model(scenario.model, scenario.location_of("model"));
+  ModelConfig model = find_served_model(scenario.model, scenario.location_of("model"));
   if (scenario.quantization != Quantization::Auto) {
     const WeightFormat format = format_of(scenario.quantization);
     if (format == WeightFormat::Mxfp4 && model.n_experts == 0) {

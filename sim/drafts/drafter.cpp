@@ -4,7 +4,7 @@
 #include <string>
 
 #include "core/base/error.h"
-#include "core/model/model_catalogue.h"
+#include "core/scenario/simulated_model.h"
 
 namespace metronome {
 namespace {
@@ -44,7 +44,7 @@ ModelConfig eagle_layer(const ModelConfig& target) {
 
 ModelConfig draft_model(const Scenario& scenario, const ModelConfig& target) {
   const std::string key = "speculative.model";
-  ModelConfig model = find_model(scenario.speculative.model, scenario.location_of(key));
+  ModelConfig model = find_served_model(scenario.speculative.model, scenario.location_of(key));
   if (model.vocab_size != target.vocab_size) {
     throw UnplacedConfigError(
         key, model.name + " has a vocabulary of " + std::to_string(model.vocab_size) +

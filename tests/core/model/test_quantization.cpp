@@ -6,9 +6,11 @@
 #include "core/model/model_catalogue.h"
 #include "core/run/computed_run.h"
 #include "core/scenario/scenario.h"
+#include "core/scenario/simulated_model.h"
 #include "tests/catch.h"
 #include "tests/error_of.h"
 #include "tests/expected.h"
+#include "tests/scratch_folder.h"
 
 namespace metronome::testing {
 namespace {
@@ -70,6 +72,11 @@ TEST_CASE("quantised models as they are published", "[sim][catalogue]") {
     CHECK(formats(true, R"({"quant_method": ")" + std::string(method) + R"(", "bits": 4})") ==
           "int4 int4, 2");
   }
+  // ModelOpt's own form of the KV cache's type, and keys one level further in.
+  CHECK(formats(false, R"({"quant_method": "fp8", "kv_cache_scheme": "FP8"})") == "fp8 plain, 1");
+  CHECK(formats(true, R"({"quant_method": "modelopt", "quantization": {"quant_algo": "NVFP4",
+                          "kv_cache_quant_algo": "FP8", "exclude_modules": ["lm_head"]}})") ==
+        "nvfp4 nvfp4, 1");
   // gpt-oss stores only experts so.
   CHECK(formats(true, R"({"quant_method": "mxfp4", "modules_to_not_convert":
                           ["model.layers.*.self_attn", "model.layers.*.mlp.router"]})") ==
@@ -107,6 +114,80 @@ TEST_CASE("modules left alone count where they are those of most layers", "[sim]
   CHECK(formats(true, R"({"quant_method": "compressed-tensors", "config_groups": {"g": {
                           "weights": {"num_bits": 4, "type": "int"},
                           "targets": ["re:.*mlp.experts.*"]}}})") == "plain int4, 2");
+}
+
+TEST_CASE("small parts and vision towers in a list leave attention quantised", "[sim][catalogue]") {
+  const auto without = [](const std::string& module) {
+    return formats(true, R"({"quant_method": "fp8", "weight_block_size": [128, 128],
+                             "modules_to_not_convert": [")" +
+                             module + "\"]}");
+  };
+  // As in lists of Qwen3-Next, Qwen3.5 and Qwen3-VL.
+  for (const char* part : {"linear_attn.conv1d", "linear_attn.norm", "linear_attn.A_log",
+                           "linear_attn.dt_bias", "linear_attn.in_proj_ba", "linear_attn.in_proj_a",
+                           "linear_attn.in_proj_b", "self_attn.q_norm", "self_attn.indexer.wk"}) {
+    CHECK(without("model.layers.*." + std::string(part)) == "fp8_block fp8_block, 2");
+  }
+  CHECK(without("model.visual.blocks.0.attn.qkv") == "fp8_block fp8_block, 2");
+  CHECK(without("vision_tower.encoder.layers.0.self_attn") == "fp8_block fp8_block, 2");
+  // Products of the attention, as NVIDIA's lists have them.
+  CHECK(without("model.layers.*.linear_attn*") == "plain fp8_block, 2");
+  CHECK(without("model.layers.*.linear_attn.in_proj_qkvz") == "plain fp8_block, 2");
+}
+
+TEST_CASE("groups of four-bit integers have the size that the file says", "[sim][catalogue]") {
+  const auto bytes = [](const std::string& quantization) {
+    return parse(true, quantization).bytes_per_expert_weight();
+  };
+  const auto gptq = [](const std::string& more) {
+    return R"({"quant_method": "gptq", "bits": 4)" + more + "}";
+  };
+  CHECK(bytes(gptq("")) == 0.5 + 2.0 / 128);
+  CHECK(bytes(gptq(R"(, "group_size": 32)")) == 0.5 + 2.0 / 32);
+  CHECK(bytes(gptq(R"(, "group_size": -1)")) == 0.5);
+  CHECK(bytes(R"({"quant_method": "awq", "w_bit": 4, "q_group_size": 64})") == 0.5 + 2.0 / 64);
+  // Kimi-K2-Thinking.
+  CHECK(bytes(compressed(R"({"num_bits": 4, "type": "int", "group_size": 32,
+                             "strategy": "group"})")) == 0.5 + 2.0 / 32);
+  CHECK(bytes(compressed(R"({"num_bits": 4, "type": "int", "strategy": "channel"})")) == 0.5);
+}
+
+TEST_CASE("a folder's hf_quant_config.json counts where config.json is silent",
+          "[sim][catalogue]") {
+  const std::string silent = R"({"architectures": ["LlamaForCausalLM"], "hidden_size": 256,
+    "intermediate_size": 512, "num_attention_heads": 4, "num_key_value_heads": 2,
+    "num_hidden_layers": 4, "vocab_size": 1000, "max_position_embeddings": 2048)";
+  const std::string modelopt = R"({"producer": {"name": "modelopt", "version": "0.29.0"},
+    "quantization": {"quant_algo": "FP8", "kv_cache_quant_algo": "FP8",
+                     "exclude_modules": ["lm_head"]}})";
+  const ScratchFolder folder;
+  const auto formats_of = [&](const std::string& config, const std::string& beside) {
+    folder.write("config.json", config);
+    folder.write("hf_quant_config.json", beside);
+    const ModelConfig model = find_model(folder.path(), {});
+    return std::string(to_string(model.linear_format)) + ", " +
+           std::to_string(model.bytes_per_kv_element);
+  };
+  CHECK(formats_of(silent + "}", modelopt) == "fp8, 1");
+  CHECK(formats_of(silent + R"(, "quantization_config": {"quant_method": "awq"}})", modelopt) ==
+        "int4, 2");
+  CHECK(error_of([&] { formats_of(silent + "}", "[1]"); }) ==
+        folder.path() +
+            "/hf_quant_config.json: must be an object; allowed: ModelOpt's "
+            "hf_quant_config.json");
+  CHECK(error_of([&] {
+          formats_of(silent + "}", "{\n oh");
+        }).starts_with(folder.path() + "/hf_quant_config.json:2: is not JSON"));
+}
+
+TEST_CASE("engines load float32 in 16 bits", "[sim][catalogue]") {
+  const ScratchFolder folder;
+  folder.write("config.json", R"({"architectures": ["LlamaForCausalLM"], "hidden_size": 256,
+    "intermediate_size": 512, "num_attention_heads": 4, "num_key_value_heads": 2,
+    "num_hidden_layers": 4, "vocab_size": 1000, "max_position_embeddings": 2048,
+    "torch_dtype": "float32"})");
+  CHECK(find_model(folder.path(), {}).bytes_per_weight == 4);  // what the files have
+  CHECK(find_served_model(folder.path(), {}).bytes_per_weight == 2);
 }
 
 TEST_CASE("the bytes of a quantised model", "[sim][catalogue]") {
