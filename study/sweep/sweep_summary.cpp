@@ -225,16 +225,40 @@ std::string SweepSummary::json() const {
 
 std::string SweepSummary::csv() const {
   if (rows_.empty()) return {};
+  const std::vector<std::string> columns = columns_of(rows_);
   std::string text;
-  const auto add_line = [&text](const Row& row, bool is_header) {
-    for (const auto& [key, value] : row.fields) {
-      text += csv_field(is_header ? json_text(key) : value);
-      text += &key == &row.fields.back().first ? "\n" : ",";
-    }
+  const auto end_field = [&](const std::string& column) {
+    text += &column == &columns.back() ? '\n' : ',';
   };
-  add_line(rows_.front(), true);
-  for (const Row& row : rows_) add_line(row, false);
+  for (const std::string& column : columns) {
+    text += csv_field(json_text(column));
+    end_field(column);
+  }
+  for (const Row& row : rows_) {
+    const std::map<std::string_view, std::string_view> fields(row.fields.begin(), row.fields.end());
+    for (const std::string& column : columns) {
+      const auto field = fields.find(column);
+      if (field != fields.end()) text += csv_field(std::string(field->second));
+      end_field(column);
+    }
+  }
   return text;
+}
+
+// The keys of all rows: each behind the key that is before it in the first row that has it.
+std::vector<std::string> SweepSummary::columns_of(const std::vector<Row>& rows) {
+  std::vector<std::string> columns;
+  for (const Row& row : rows) {
+    auto next = columns.begin();
+    for (const auto& [key, value] : row.fields) {
+      auto place = next != columns.end() && *next == key
+                       ? next
+                       : std::find(columns.begin(), columns.end(), key);
+      if (place == columns.end()) place = columns.insert(next, key);
+      next = std::next(place);
+    }
+  }
+  return columns;
 }
 
 bool SweepSummary::has_completed() const {

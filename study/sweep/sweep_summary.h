@@ -25,7 +25,8 @@ class SweepSummary {
   // configuration if the point does not set it or the row's variant overrides it (null if the key
   // does not apply). `variants.NAME.KEY` has the point's value in the rows of all variants.
   std::string json() const;
-  // The same as RFC 4180 CSV, with a header line; null is an empty field.
+  // The same as RFC 4180 CSV, with a header line. Null is an empty field, and so is a key that a
+  // row does not have, such as those of drafts.
   std::string csv() const;
   // Comparable rows (ComparedRun) form a group, in order of the plan. In a group the best row is
   // first, by goodput if there is an SLO, else by p99 ITL, or with drafts by mean TPOT. The best
@@ -53,6 +54,7 @@ class SweepSummary {
   // Row numbers of comparable rows, the best first.
   using Group = std::vector<std::size_t>;
 
+  static std::vector<std::string> columns_of(const std::vector<Row>& rows);
   Row make_row(const SweepRow& row, const std::string& result_text) const;
   std::vector<std::size_t> distinct_rows() const;
   std::vector<Group> groups_by(std::size_t metric) const;
