@@ -22,8 +22,7 @@ const EncoderItem& EncoderCache::item_of(RequestId request, std::int32_t item) c
   return setup_.items->encoder_items(request)[static_cast<std::size_t>(item)];
 }
 
-bool EncoderCache::has_content(RequestId request, const HeldItems& items,
-                               std::uint64_t content) const {
+bool EncoderCache::has_content(RequestId request, const Items& items, std::uint64_t content) const {
   return std::any_of(items.begin(), items.end(),
                      [&](std::int32_t item) { return item_of(request, item).content == content; });
 }
@@ -85,8 +84,7 @@ void EncoderCache::take(RequestId request, std::vector<PlannedEncoding>& encodin
     Entry& entry = entries_[item.content];
     entry.num_embeddings = item.num_embeddings;
     entry.num_holders = 1;
-    HeldItems& items = held_[request];
-    items.insert(std::upper_bound(items.begin(), items.end(), i), i);
+    held_[request].add(i);
     num_free_ -= item.num_embeddings;
     num_reclaimable_ -= item.num_embeddings;
     budget_left_ -= item.num_embeddings;
@@ -98,45 +96,46 @@ void EncoderCache::take(RequestId request, std::vector<PlannedEncoding>& encodin
 }
 
 void EncoderCache::refer(RequestId request, std::int32_t item, Entry& entry) {
-  HeldItems& items = held_[request];
-  const auto place = std::lower_bound(items.begin(), items.end(), item);
-  if (place != items.end() && *place == item) return;
   // A request that repeats an item holds it once.
-  if (!has_content(request, items, item_of(request, item).content)) {
+  HeldItems& held = held_[request];
+  if (!has_content(request, held.list(), item_of(request, item).content)) {
     if (entry.num_holders++ == 0) {
       released_.erase(entry.released_order);
       num_reclaimable_ -= entry.num_embeddings;
     }
   }
-  items.insert(place, item);
+  held.add(item);
 }
 
-void EncoderCache::release_item(RequestId request, HeldItems& items, std::size_t at) {
-  const std::uint64_t content = item_of(request, items[at]).content;
-  items.erase(items.begin() + static_cast<std::ptrdiff_t>(at));
-  if (has_content(request, items, content)) return;
-  Entry& entry = entries_.at(content);
-  if (--entry.num_holders > 0) return;
-  entry.released_order = next_order_++;
-  released_.emplace(entry.released_order, content);
-  num_reclaimable_ += entry.num_embeddings;
-}
-
-void EncoderCache::release_computed(RequestId request, std::int32_t num_computed) {
+// Of a request that holds some.
+template <class IsOver>
+void EncoderCache::release_items(RequestId request, const IsOver& is_over) {
   const auto held = held_.find(request);
   if (held == held_.end()) return;
-  HeldItems& items = held->second;
-  while (!items.empty() && item_of(request, items.front()).end() <= num_computed) {
-    release_item(request, items, 0);
+  Items items = held->second.list();
+  const Items all = items;
+  for (const std::int32_t item : all) {
+    if (!is_over(item_of(request, item))) continue;
+    held->second.remove(item);
+    std::erase(items, item);
+    const std::uint64_t content = item_of(request, item).content;
+    if (has_content(request, items, content)) continue;
+    Entry& entry = entries_.at(content);
+    if (--entry.num_holders > 0) continue;
+    entry.released_order = next_order_++;
+    released_.emplace(entry.released_order, content);
+    num_reclaimable_ += entry.num_embeddings;
   }
   if (items.empty()) held_.erase(held);
 }
 
+void EncoderCache::release_computed(RequestId request, std::int32_t num_computed) {
+  release_items(request,
+                [num_computed](const EncoderItem& item) { return item.end() <= num_computed; });
+}
+
 void EncoderCache::release(RequestId request) {
-  const auto held = held_.find(request);
-  if (held == held_.end()) return;
-  while (!held->second.empty()) release_item(request, held->second, 0);
-  held_.erase(held);
+  release_items(request, [](const EncoderItem&) { return true; });
 }
 
 void EncoderCache::drop(Entries::iterator entry) {
@@ -168,7 +167,8 @@ bool EncoderCache::holds_any(RequestId request, std::span<const PlannedEncoding>
   const auto held = held_.find(request);
   if (held == held_.end()) return false;
   return std::any_of(encodings.begin(), encodings.end(), [&](const PlannedEncoding& encoding) {
-    return has_content(request, held->second, item_of(encoding.request, encoding.item).content);
+    const std::uint64_t content = item_of(encoding.request, encoding.item).content;
+    return has_content(request, held->second.list(), content);
   });
 }
 
@@ -178,13 +178,8 @@ void EncoderCache::forget(std::span<const PlannedEncoding> encodings) {
     const auto entry = entries_.find(content);
     if (entry == entries_.end()) continue;
     for (auto held = held_.begin(); held != held_.end();) {
-      HeldItems& items = held->second;
-      for (std::size_t at = items.size(); at-- > 0;) {
-        if (item_of(held->first, items[at]).content == content) {
-          release_item(held->first, items, at);
-        }
-      }
-      held = items.empty() ? held_.erase(held) : std::next(held);
+      const RequestId holder = (held++)->first;  // it may lose its last item
+      release_items(holder, [content](const EncoderItem& item) { return item.content == content; });
     }
     drop(entry);
   }
@@ -200,10 +195,9 @@ void EncoderCache::take_freed(std::vector<std::uint64_t>& out) {
 void EncoderCache::check_integrity() const {
   std::map<std::uint64_t, std::int32_t> num_holders;
   for (const auto& [request, items] : held_) {
-    METRONOME_CHECK(!items.empty() && std::is_sorted(items.begin(), items.end()),
-                    "held items are listed in order");
+    METRONOME_CHECK(!items.empty(), "who holds nothing is not listed");
     std::vector<std::uint64_t> contents;
-    for (const std::int32_t item : items) contents.push_back(item_of(request, item).content);
+    for (const std::int32_t item : items.list()) contents.push_back(item_of(request, item).content);
     std::sort(contents.begin(), contents.end());
     contents.erase(std::unique(contents.begin(), contents.end()), contents.end());
     for (const std::uint64_t content : contents) ++num_holders[content];

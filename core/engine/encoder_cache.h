@@ -14,6 +14,7 @@
 #include <span>
 #include <vector>
 
+#include "core/base/python_int_set.h"
 #include "core/base/types.h"
 #include "core/engine/prompt.h"
 #include "core/engine/step_plan.h"
@@ -93,13 +94,16 @@ class EncoderCache {
     std::int64_t released_order = 0;  // key of released_, without holders
   };
   using Entries = std::map<std::uint64_t, Entry>;
-  using HeldItems = std::vector<std::int32_t>;  // ascending
+  using Items = std::vector<std::int32_t>;
+  // The order of its items is the order in which they are released, and so dropped.
+  using HeldItems = PythonIntSet;
 
   const EncoderItem& item_of(RequestId request, std::int32_t item) const;
-  bool has_content(RequestId request, const HeldItems& items, std::uint64_t content) const;
+  bool has_content(RequestId request, const Items& items, std::uint64_t content) const;
   bool make_room(std::int32_t num_embeddings, std::int64_t num_planned);
   void refer(RequestId request, std::int32_t item, Entry& entry);
-  void release_item(RequestId request, HeldItems& items, std::size_t at);
+  template <class IsOver>
+  void release_items(RequestId request, const IsOver& is_over);
   void drop(Entries::iterator entry);
 
   EncoderSetup setup_;
@@ -114,8 +118,8 @@ class EncoderCache {
   std::int64_t budget_left_ = 0;
   // Of the last fit().
   RequestId fitted_ = kNoRequest;
-  HeldItems to_encode_;
-  HeldItems repeated_;  // with the content of one to encode
+  Items to_encode_;
+  Items repeated_;  // with the content of one to encode
 };
 
 }  // namespace metronome

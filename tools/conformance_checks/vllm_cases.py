@@ -49,13 +49,14 @@ class ImagePrompts:
     """Prompts of text and images. Some share beginnings with their images, some continue earlier
     requests, some repeat an image."""
 
-    MAX_IMAGES = 8  # beyond it the order of a Python set of small numbers is not ascending
     IMAGE_TOKEN = 7
 
     def __init__(self, rng, config):
         self.rng = rng
         self.limit = config["max_model_len"] - 1
         self.longest = config["images"]["max_length"]
+        # The manager walks a Python set of the images. Below eight its order is ascending.
+        self.most_images = config["images"].pop("most", 8)
         self.pool = [self.draw_image(f"i{k}") for k in range(rng.choice([1, 3, 8, 30]))]
         config["images"]["max_embeddings"] = max(
             image.get("embeddings", [0, image["length"]])[1] for image in self.pool)
@@ -70,6 +71,10 @@ class ImagePrompts:
         return image
 
     def draw_pieces(self, count):
+        if self.most_images > 8:
+            return [self.rng.choice(self.pool) if self.rng.random() < 0.75 else
+                    [self.rng.randrange(1000) for _ in range(self.rng.randint(1, 3))]
+                    for _ in range(count * 5)]
         most = self.rng.choice([1, 6, 20])
         return [self.rng.choice(self.pool) if self.rng.random() < 0.5 else
                 [self.rng.randrange(1000) for _ in range(self.rng.randint(1, most))]
@@ -83,7 +88,7 @@ class ImagePrompts:
                 prompt += piece
                 continue
             is_fitting = len(prompt) + piece["length"] <= self.limit
-            if not is_fitting or len(images) == self.MAX_IMAGES:
+            if not is_fitting or len(images) == self.most_images:
                 break
             images.append({"id": piece["id"], "offset": len(prompt), **piece})
             prompt += [self.IMAGE_TOKEN] * piece["length"]
@@ -258,6 +263,14 @@ def with_images(rng, config):
     config["images"] = images
 
 
+def with_many_images(rng, config):
+    with_images(rng, config)
+    config["images"].update(max_length=rng.choice([1, 2, 4]), most=60)
+    longer = rng.choice([1, 2, 4])
+    config["max_model_len"] *= longer
+    config["num_blocks"] *= longer
+
+
 def with_images_beside_states(rng, config):
     with_images(rng, config)
     # States that are cached need chunks that end inside images.
@@ -366,6 +379,8 @@ KINDS = {
     "images": with_images, "images-async": combined(with_async, with_images),
     "images-tight": combined(with_priority, with_images),
     "images-tight-async": combined(with_tight_pool, with_async, with_images),
+    "images-many": with_many_images,
+    "images-many-async": combined(with_async, with_many_images),
     "images-hybrid": with_images_and_groups,
     "order-window": combined(with_window, with_group_order),
     "order-window-groups": combined(with_window_groups, with_group_order),

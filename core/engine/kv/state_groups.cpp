@@ -25,9 +25,9 @@ bool can_export_state(const StateLayout& layout, std::int32_t block_size, std::i
   // before that of the chunk's last state.
   const std::int64_t first_block = begin == 0 ? -1 : (begin - 1) / block_size;
   const std::int64_t export_block = ceil_div(end, block_size) - 2;
-  return begin % layout.hash_unit == 0 && export_block > first_block &&
-         begin + layout.hash_unit <= position && position < end &&
-         (position - begin) % layout.checkpoint_alignment == 0;
+  const std::int32_t unit = layout.export_unit > 0 ? layout.export_unit : layout.hash_unit;
+  return begin % unit == 0 && export_block > first_block && begin + unit <= position &&
+         position < end && (position - begin) % layout.checkpoint_alignment == 0;
 }
 
 StateGroups::StateGroups(const Options& options, BlockPool& pool)

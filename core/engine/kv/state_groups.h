@@ -25,6 +25,9 @@ struct StateLayout {
   // Where requests may end their prefix hits: multiples of so many tokens, > 0. Divides the block
   // size.
   std::int32_t hash_unit = 0;
+  // Chunks that export a state begin at multiples of so many tokens (block_size of
+  // is_mamba_prefill_checkpoint_valid in vllm/v1/kv_cache_interface.py); 0: of hash_unit.
+  std::int32_t export_unit = 0;
   // The model's kernels export the state from inside a chunk, at multiples of so many tokens from
   // the chunk's begin; 0 = they do not.
   std::int32_t checkpoint_alignment = 0;

@@ -344,8 +344,9 @@ void adjust_vllm_cache(const SchedulerConfig& config, std::int32_t max_model_len
   if (has_states) {
     layout.states.caches_states = layout.enable_prefix_caching;
     layout.states.num_drafts = config.vllm.num_speculative_tokens;
+    layout.states.export_unit = layout.states.hash_unit;
     // Windows are not cached in parts of blocks (partial_hash_hits_enabled in
-    // vllm/v1/core/kv_cache_utils.py).
+    // vllm/v1/core/kv_cache_utils.py). Chunks begin and export as if they were.
     if (layout.sliding_window > 0) layout.states.hash_unit = layout.block_size;
   }
   if (layout.sliding_window == 0 && !has_states) return;

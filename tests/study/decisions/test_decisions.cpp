@@ -178,6 +178,10 @@ TEST_CASE("vLLM 0.33's recorded decisions with images", "[decisions]") {
   check_golden("vllm", "vllm_0.33_images.jsonl", 64);
 }
 
+TEST_CASE("vLLM 0.33's recorded decisions in rare situations", "[decisions]") {
+  check_golden("vllm", "vllm_0.33_rare.jsonl", 16);
+}
+
 TEST_CASE("the decisions of every version of vLLM, recorded from its package", "[decisions]") {
   check_golden("vllm", "vllm_versions.jsonl", 189);
 }
