@@ -64,6 +64,7 @@ Submission Engine::submit(const RequestSpec& spec) {
   Submission submission;
   submission.refusal = refusal_for(spec, submission.message);
   Request& request = requests_.add(spec);
+  request.ignores_eos = spec.ignores_eos.value_or(setup_.ignores_eos);
   submission.id = request.id;
   if (submission.accepted()) {
     scheduler_->enqueue(request);

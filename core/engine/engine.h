@@ -29,6 +29,7 @@ struct EngineSetup {
   std::int32_t max_waiting_requests = 0;  // 0 = no limit
   std::int32_t async_depth = 1;           // steps in flight: 1 or 2
   StepShape step_shape = StepShape::Mixed;
+  bool ignores_eos = false;                // requests do, unless their RequestSpec says
   StepTimePredictor* predictor = nullptr;  // outlives the engine; for policies that need one
   EncoderSetup encoder;                    // of models with images; `items` outlives the engine
   // Creates the scheduler instead of the policy that `scheduler` names; empty: use that policy.

@@ -74,7 +74,7 @@ Request& RequestTable::add(const RequestSpec& spec) {
   request.max_output_tokens = spec.max_output_tokens;
   request.num_final_tokens = spec.num_prompt_tokens + spec.max_output_tokens - 1;
   request.priority = spec.priority;
-  request.ignores_eos = spec.ignores_eos;
+  request.ignores_eos = spec.ignores_eos.value_or(false);
   request.arrival = spec.arrival;
   return request;
 }

@@ -3,6 +3,7 @@
 
 #include <algorithm>
 #include <cstdint>
+#include <optional>
 #include <string_view>
 #include <vector>
 
@@ -18,7 +19,8 @@ struct RequestSpec {
   std::int32_t num_prompt_tokens = 0;  // >= 1
   std::int32_t max_output_tokens = 0;  // >= 1
   std::int32_t priority = 0;           // lower values are served first under `priority`
-  bool ignores_eos = false;            // see Request::ignores_eos; policy sglang
+  // See Request::ignores_eos, which policy sglang looks at; nullopt: EngineSetup::ignores_eos.
+  std::optional<bool> ignores_eos = {};
 };
 
 // A label for users. The scheduler advances num_computed_tokens towards num_tokens.

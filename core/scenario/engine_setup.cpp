@@ -383,6 +383,7 @@ EngineSetup make_engine_setup(const Scenario& scenario, const ModelConfig& model
   setup.max_waiting_requests = scenario.engine.max_waiting_requests;
   setup.async_depth = scenario.engine.async_depth;
   setup.step_shape = resolved_step_shape(scenario);
+  setup.ignores_eos = scenario.sampling.ignore_eos;
   set_encoder(scenario, model, *policy, setup);
   if (scenario.kv_cache.backend == KvBackend::Slotted) {
     setup.kv_cache = slotted_layout(scenario, setup.max_model_len, kv_capacity);

@@ -99,7 +99,8 @@ void visit_fields(FieldVisitor& visitor, SamplingConfig& config) {
   visitor.integers("stop_token_ids", config.stop_token_ids, 0, kMaxInt32,
                    "a request ends at the first of these tokens");
   visitor.boolean("ignore_eos", config.ignore_eos,
-                  "outputs have the workload's lengths; end-of-text tokens do not end them");
+                  "outputs have the workload's lengths; end-of-text tokens do not end them. "
+                  "Policy sglang then counts with the whole length of each output");
   visitor.optional_integer("logprobs", config.logprobs, 0, 1024,
                            "likeliest tokens that outputs.jsonl has in addition to the sampled "
                            "token; null: no logprobs");

@@ -59,6 +59,14 @@ class JsonLine {
     expect(']');
   }
 
+  bool read_truth(std::string_view field) {
+    const std::string_view text = take_scalar();
+    if (text != "true" && text != "false") {
+      lines_.fail(field, "is " + quote_for_message(text) + "; allowed: true, false");
+    }
+    return text == "true";
+  }
+
   // Text without escapes but for "\/".
   std::string read_text(std::string_view field) {
     skip_space();
@@ -279,8 +287,8 @@ void parse_mooncake_trace(TraceLines& lines, Workload& workload) {
 }
 
 void parse_sharegpt_trace(TraceLines& lines, Workload& workload) {
-  static constexpr std::string_view kNames[] = {"input_toks", "output_toks", "arrival_time_ns",
-                                                "input_tok_ids", "images"};
+  static constexpr std::string_view kNames[] = {"input_toks",    "output_toks", "arrival_time_ns",
+                                                "input_tok_ids", "images",      "ignore_eos"};
   std::vector<TokenId>& ids = workload.token_ids;
   while (lines.next()) {
     RequestSpec request;
@@ -303,8 +311,9 @@ void parse_sharegpt_trace(TraceLines& lines, Workload& workload) {
             kNames[4], [&](std::string_view name) { read_image_field(name, lines, json, fields); },
             [&] { images.push_back(std::exchange(fields, {}).image); });
       }
+      if (field == 5) request.ignores_eos = json.read_truth(kNames[5]);
     };
-    read_object(lines, kNames, "a sharegpt", read_field, 1);
+    read_object(lines, kNames, "a sharegpt", read_field, 2);
     const auto num_ids = static_cast<std::int64_t>(ids.size() - begin);
     if (num_ids != request.num_prompt_tokens) {
       lines.fail("input_tok_ids", std::to_string(num_ids) + " ids for " +

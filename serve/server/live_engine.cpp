@@ -147,7 +147,8 @@ void LiveEngine::submit_to(Engine& engine, Arrival arrival) {
       .arrival = arrival.time,
       .num_prompt_tokens = static_cast<std::int32_t>(arrival.request.prompt->size()),
       .max_output_tokens = arrival.request.max_output_tokens,
-      .priority = arrival.request.priority};
+      .priority = arrival.request.priority,
+      .ignores_eos = arrival.request.sampling.ignore_eos};
   METRONOME_CHECK(live_.size() == index(id), "requests are submitted by the feed alone");
   Live& live = live_.emplace_back();
   live.request = std::move(arrival.request);

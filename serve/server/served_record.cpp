@@ -60,6 +60,7 @@ ServedJournal::Line ServedRecord::write_line(const Event& event, const Request& 
   line_.field("input_toks", static_cast<std::int64_t>(prompt.size()));
   line_.field("output_toks", request.num_output_tokens());
   line_.field("arrival_time_ns", request.arrival);
+  line_.field("ignore_eos", request.ignores_eos);
   line_.key("input_tok_ids").begin_array();
   for (const TokenId id : prompt) line_.value(value(id));
   line_.end_array();

@@ -331,7 +331,9 @@ DecisionRequest read_request(const ConfigNode& node, const std::string& path, De
   reader.integer("max_tokens", spec.max_output_tokens, 1, kMaxTokens, kNoDoc);
   if (is_sglang) {
     reader.integer("priority", spec.priority, INT32_MIN, INT32_MAX, kNoDoc);
-    reader.boolean("ignore_eos", spec.ignores_eos, kNoDoc);
+    bool ignores_eos = false;
+    reader.boolean("ignore_eos", ignores_eos, kNoDoc);
+    spec.ignores_eos = ignores_eos;
     reader.integer("output_len", request.output_len, 1, kMaxTokens, kNoDoc);
   }
   if (is_vllm) {

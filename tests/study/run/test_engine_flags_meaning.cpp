@@ -29,6 +29,7 @@ using Settings = std::map<std::string, std::string>;
 // More than the cache holds at once, with system prompts that are shared and two priorities.
 constexpr const char* kWorkload = R"(seed: 3
 model: llama-3.2-1b
+sampling: {ignore_eos: false}
 hardware: h200
 workload:
   num_requests: 120

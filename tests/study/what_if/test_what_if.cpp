@@ -220,7 +220,8 @@ TEST_CASE("a smaller budget takes fewer of the sequences that vLLM's server chos
 TEST_CASE("SGLang's own settings are tried, and cost what runs with them do", "[tools][whatif]") {
   const Place place;
   const std::string options =
-      "--set scheduler.policy=sglang --set kv_cache.num_blocks=200 --set "
+      "--set scheduler.policy=sglang --set sampling.ignore_eos=false "
+      "--set kv_cache.num_blocks=200 --set "
       "scheduler.schedule_conservativeness=0 --set workload.output_tokens.value=400 --set "
       "workload.prompt_tokens.max=500 --set workload.arrivals.rate=60 ";
   const StoredRun run = place.run(options);
