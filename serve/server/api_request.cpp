@@ -310,6 +310,7 @@ void choose_answer_tokens(const ApiFields& fields, const ServedModel& model, Api
   if (model.computes && least > 0 && !request.sampling.ignore_eos) {
     fields.fail("min_tokens", "is not supported; allowed: 0, or with ignore_eos");
   }
+  request.min_tokens = static_cast<std::int32_t>(least);
   const bool ends = !model.computes && !request.sampling.ignore_eos;
   for (std::int32_t i = 0; i < request.num_choices(); ++i) {
     const std::uint64_t seed = request.sampling.seed + static_cast<std::uint64_t>(i);

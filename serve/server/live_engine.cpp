@@ -193,7 +193,11 @@ std::optional<TimeNs> LiveEngine::wait(TimeNs wake) {
 
 RequestFeed::OutputToken LiveEngine::output_token(RequestId request, std::int32_t i) const {
   const LiveRequest& live = live_[index(request)].request;
-  return {text_.token(live.sampling.seed, i), i + 1 == live.answer_tokens};
+  const TokenId token = text_.token(live.sampling.seed, i);
+  const std::vector<TokenId>& stops = live.sampling.stop_token_ids;
+  const bool is_stop =
+      i >= live.min_tokens && std::find(stops.begin(), stops.end(), token) != stops.end();
+  return {token, is_stop || i + 1 == live.answer_tokens};
 }
 
 SamplingParams LiveEngine::sampling(RequestId request) const {

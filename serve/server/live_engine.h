@@ -36,6 +36,8 @@ struct LiveRequest {
   std::int32_t priority = 0;
   // The number of tokens after which a simulated answer ends by itself; 0: never.
   std::int32_t answer_tokens = 0;
+  // So many tokens of a simulated answer are not compared with the stop tokens.
+  std::int32_t min_tokens = 0;
 };
 
 enum class LiveEventKind : std::uint8_t {

@@ -307,6 +307,7 @@ void Service::start(std::uint64_t number, ApiRequest request,
     part.max_output_tokens = request.max_tokens;
     part.priority = request.priority;
     part.answer_tokens = request.answer_tokens[static_cast<std::size_t>(i)];
+    part.min_tokens = request.min_tokens;
   }
   auto running = std::make_unique<Running>(
       Answer(std::move(request), model_, hex_digits(mix64(mix64(model_.seed) ^ number)),

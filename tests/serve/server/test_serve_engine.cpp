@@ -127,6 +127,31 @@ TEST_CASE("every request gets what its seed says, in order", "[serve]") {
   }
 }
 
+TEST_CASE("a stop token ends a simulated answer, but not before its min_tokens", "[serve]") {
+  Simulation simulation = simulation_of("policy: vllm, max_num_batched_tokens: 128");
+  Served served(simulation, 1000, 1000);
+  std::vector<LiveRequest> requests;
+  for (std::uint64_t i = 0; i < 40; ++i) {
+    requests.push_back(request_of(i, 10, 60));
+    requests.back().sampling.stop_token_ids = {TokenId{299}, TokenId{'e'}};
+    requests.back().min_tokens = i % 2 == 0 ? 0 : 20;
+  }
+  REQUIRE(served.engine.submit(requests));
+  served.wait_for_ends(40);
+  std::map<std::uint64_t, std::int32_t> num_tokens;
+  for (const LiveEvent& event : served.events) {
+    const auto ticket = static_cast<std::uint64_t>(event.ticket);
+    if (event.kind == LiveEventKind::Token) ++num_tokens[ticket];
+    if (event.kind == LiveEventKind::Ended) CHECK(event.reason == EndReason::Stop);
+  }
+  for (std::uint64_t i = 0; i < 40; ++i) {
+    std::int32_t last = requests[i].min_tokens;
+    while (served.text.token(i, last) != TokenId{'e'}) ++last;
+    INFO("request " << i);
+    CHECK(num_tokens[i] == last + 1);
+  }
+}
+
 TEST_CASE("a request that nobody waits for ends and gives its blocks back", "[serve]") {
   Simulation simulation = simulation_of("policy: vllm, max_num_batched_tokens: 128");
   RunRecorder recorder;
