@@ -47,9 +47,7 @@ bool Answer::on_token(std::int32_t index, TokenId id, const std::vector<TokenLog
                       std::int32_t num_cached_tokens) {
   Choice& choice = choices_[static_cast<std::size_t>(index)];
   if (choice.finish_reason != nullptr) return false;
-  scratch_.clear();
-  choice.detokenizer.push(id, scratch_);
-  const std::string text = choice.stops.push(scratch_);
+  const std::string text = choice.source.push(id);
   choice.text += text;
   choice.tokens.push_back({id, static_cast<std::uint32_t>(text.size())});
   if (!logprobs.empty()) {
@@ -57,9 +55,8 @@ bool Answer::on_token(std::int32_t index, TokenId id, const std::vector<TokenLog
     choice.logprobs.back() = logprobs;
     choice.logprob_bytes += bytes_of(logprobs);
   }
-  ++choice.num_tokens;
   choice.num_cached_tokens = num_cached_tokens;
-  if (!choice.stops.is_stopped()) return false;
+  if (!choice.source.is_stopped()) return false;
   end(choice, "stop");
   return true;
 }
@@ -67,17 +64,13 @@ bool Answer::on_token(std::int32_t index, TokenId id, const std::vector<TokenLog
 void Answer::on_end(std::int32_t index, EndReason reason) {
   Choice& choice = choices_[static_cast<std::size_t>(index)];
   if (choice.finish_reason != nullptr) return;
-  scratch_.clear();
-  choice.detokenizer.finish(scratch_);
-  std::string rest = choice.stops.push(scratch_);
-  const bool is_stopped = choice.stops.is_stopped();
-  rest += choice.stops.finish();
+  const std::string rest = choice.source.finish();
   // Held-back text is added to the last unwritten token. If that was written, the text becomes a
   // separate event.
   if (!rest.empty() && !has_event(choice)) choice.tokens.push_back({});
   if (!rest.empty()) choice.tokens.back().num_bytes += static_cast<std::uint32_t>(rest.size());
   choice.text += rest;
-  end(choice, is_stopped ? "stop" : finish_reason_of(reason));
+  end(choice, choice.source.is_stopped() ? "stop" : finish_reason_of(reason));
 }
 
 void Answer::end(Choice& choice, const char* reason) {
@@ -87,7 +80,7 @@ void Answer::end(Choice& choice, const char* reason) {
 
 std::int32_t Answer::num_completion_tokens() const {
   std::int32_t sum = 0;
-  for (const Choice& choice : choices_) sum += choice.num_tokens;
+  for (const Choice& choice : choices_) sum += choice.source.num_tokens();
   return sum;
 }
 

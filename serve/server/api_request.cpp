@@ -307,8 +307,11 @@ void choose_answer_tokens(const ApiFields& fields, const ServedModel& model, Api
     fields.fail("min_tokens", std::to_string(least) + " is more than max_tokens, " +
                                   std::to_string(request.max_tokens));
   }
-  if (model.computes && least > 0 && !request.sampling.ignore_eos) {
-    fields.fail("min_tokens", "is not supported; allowed: 0, or with ignore_eos");
+  // The sampler cannot pass over the tokens that would end the answer.
+  const bool may_stop = !request.sampling.ignore_eos || !request.sampling.stop_token_ids.empty();
+  if (model.computes && least > 0 && may_stop) {
+    fields.fail("min_tokens",
+                "is not supported; allowed: 0, or with ignore_eos and without stop_token_ids");
   }
   request.min_tokens = static_cast<std::int32_t>(least);
   const bool ends = !model.computes && !request.sampling.ignore_eos;

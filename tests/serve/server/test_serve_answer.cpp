@@ -132,6 +132,23 @@ TEST_CASE("a stop string ends a choice where it begins", "[serve]") {
   CHECK(answer.num_completion_tokens() == 7);
 }
 
+TEST_CASE("no stop string ends an answer within its min_tokens", "[serve]") {
+  const ServedModel model = byte_model();
+  const auto text_of = [&](const std::string& tokens, const char* reason) {
+    Answer answer(request_of(ApiKind::Completion, R"(, "stop": ["ab"], "min_tokens": 4)", model),
+                  model, "4", 5);
+    say(answer, tokens);
+    answer.on_end(0, EndReason::Length);
+    const Json choice = Json::parse(answer.body().value())["choices"][0];
+    CHECK(choice["finish_reason"] == reason);
+    return choice["text"].get<std::string>();
+  };
+  CHECK(text_of("abab", "length") == "abab");
+  CHECK(text_of("abxxyab", "stop") == "abxxy");
+  CHECK(text_of("xyzab", "stop") == "xyz");  // begins within them, ends after
+  CHECK(text_of("ab", "length") == "ab");    // the engine ended it
+}
+
 TEST_CASE("tokens that were written hold no memory", "[serve]") {
   const ServedModel model = byte_model();
   for (const std::size_t most_bytes : {SIZE_MAX, std::size_t{1}}) {

@@ -198,9 +198,14 @@ TEST_CASE("a simulated answer has at least min_tokens", "[serve]") {
         "400 [min_tokens] min_tokens: 6 is more than max_tokens, 5");
   const std::string least = R"({"prompt": "a", "min_tokens": 2)";
   CHECK(refusal(ApiKind::Completion, least + "}", byte_model(true)) ==
-        "400 [min_tokens] min_tokens: is not supported; allowed: 0, or with ignore_eos");
+        "400 [min_tokens] min_tokens: is not supported; allowed: 0, or with ignore_eos and without "
+        "stop_token_ids");
   CHECK(refusal(ApiKind::Completion, least + R"(, "ignore_eos": true})", byte_model(true)) ==
         "accepted");
+  const std::string stops = R"(, "ignore_eos": true, "stop_token_ids": [1]})";
+  CHECK(refusal(ApiKind::Completion, least + stops, byte_model(true))
+            .starts_with("400 [min_tokens] min_tokens: is not supported"));
+  CHECK(refusal(ApiKind::Completion, least + stops) == "accepted");
 }
 
 TEST_CASE("what changes logits changes nothing where there are none", "[serve]") {
