@@ -334,7 +334,6 @@ std::optional<std::string> Answer::body(std::size_t most_bytes) {
     Choice& choice = choices_[static_cast<std::size_t>(i)];
     const std::string text = choice.text;
     if (request_.kind == ApiKind::Generate) {
-      if (i > 0) break;  // /generate has one answer
       json_.field("text", text);
       json_.field("finish_reason", choice.finish_reason);
       continue;

@@ -290,6 +290,9 @@ void read_stream_options(const ApiFields& fields, ApiRequest& request) {
   options->allow_names({"include_usage", "continuous_usage_stats"});
   request.wants_usage = options->truth("include_usage", false);
   request.wants_continuous_usage = options->truth("continuous_usage_stats", false);
+  if (request.wants_continuous_usage && request.kind == ApiKind::Generate) {
+    options->fail("continuous_usage_stats", "is not supported by /generate; allowed: false");
+  }
 }
 
 std::shared_ptr<const StopStrings> stop_strings(const ApiFields& fields) {
@@ -348,7 +351,7 @@ ApiRequest parse_generation(ApiKind kind, std::string_view body, const ServedMod
   const Json json = parse_body(body);
   const ApiFields fields(json);
   check_model(fields, model);
-  refuse_ignored_fields(json, kind == ApiKind::Chat && model.chat != nullptr);
+  refuse_ignored_fields(kind, json, kind == ApiKind::Chat && model.chat != nullptr);
   refuse_unsupported(fields, model);
   ApiRequest request;
   request.kind = kind;
@@ -372,6 +375,10 @@ ApiRequest parse_generation(ApiKind kind, std::string_view body, const ServedMod
   if (static_cast<std::int64_t>(request.prompts.size()) * request.n > model.max_choices) {
     fields.fail("n",
                 "the number of prompts times n is more than " + std::to_string(model.max_choices));
+  }
+  if (kind == ApiKind::Generate && !request.is_stream && request.num_choices() > 1) {
+    fields.fail(request.n > 1 ? "n" : "prompt",
+                "/generate has one answer; allowed: 1, or with stream: true");
   }
   check_lengths(request, model);
   choose_answer_tokens(fields, model, request);

@@ -272,6 +272,54 @@ TEST_CASE("refusals name the field and what is allowed", "[serve]") {
   }
 }
 
+TEST_CASE("fields that only another endpoint honours are refused", "[serve]") {
+  const auto refused = [](ApiKind kind, const std::string& field, const std::string& value) {
+    const std::string input = kind == ApiKind::Chat
+                                  ? R"("messages": [{"role": "user", "content": "a"}])"
+                                  : R"("prompt": "a")";
+    const std::string body = "{" + input + ", \"" + field + "\": " + value + "}";
+    return refusal(kind, body, byte_model(true));
+  };
+  const std::pair<const char*, const char*> of_chats[] = {
+      {"messages", R"([{"role": "user", "content": "b"}])"},
+      {"add_generation_prompt", "false"},
+      {"chat_template_kwargs", R"({"enable_thinking": false})"},
+      {"max_completion_tokens", "5"},
+      {"top_logprobs", "2"}};
+  for (const auto& [name, value] : of_chats) {
+    const std::string field = name;
+    const std::string expected =
+        "400 [" + field + "] " + field + ": is a field of another endpoint; allowed: null";
+    CHECK(refused(ApiKind::Completion, field, value) == expected);
+    CHECK(refused(ApiKind::Generate, field, value) == expected);
+    CHECK(refused(ApiKind::Completion, field, "null") == "accepted");
+  }
+  CHECK(refused(ApiKind::Chat, "prompt", R"("b")").starts_with("400 [prompt]"));
+  CHECK(refused(ApiKind::Chat, "prompt", "null") == "accepted");
+  CHECK(refused(ApiKind::Generate, "logprobs", "2").starts_with("400 [logprobs]"));
+  CHECK(refused(ApiKind::Completion, "logprobs", "2") == "accepted");
+  CHECK(refused(ApiKind::Completion, "max_completion_token", "2") ==
+        "400 [max_completion_token] max_completion_token: is not a field of this API; allowed: "
+        "fields of OpenAI's API");
+}
+
+TEST_CASE("/generate has one answer, or is a stream", "[serve]") {
+  const auto refused = [](const std::string& fields) {
+    return refusal(ApiKind::Generate, "{" + fields + "}");
+  };
+  CHECK(refused(R"("prompt": "a", "n": 2)") ==
+        "400 [n] n: /generate has one answer; allowed: 1, or with stream: true");
+  CHECK(refused(R"("prompt": ["a", "b"])") ==
+        "400 [prompt] prompt: /generate has one answer; allowed: 1, or with stream: true");
+  CHECK(refused(R"("prompt": ["a"])") == "accepted");
+  CHECK(refused(R"("prompt": ["a", "b"], "n": 2, "stream": true)") == "accepted");
+  CHECK(refused(R"("prompt": "a", "stream": true, "stream_options": {"include_usage": true})") ==
+        "accepted");
+  CHECK(refused(R"("prompt": "a", "stream": true,
+                   "stream_options": {"continuous_usage_stats": true})")
+            .starts_with("400 [stream_options.continuous_usage_stats]"));
+}
+
 TEST_CASE("fields of a chat that are not honoured", "[serve]") {
   const auto of_chat = [](const std::string& message, const std::string& more = "") {
     return refusal(ApiKind::Chat, R"({"messages": [{"role": "user", "content": "a")" + message +
