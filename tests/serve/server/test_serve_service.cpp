@@ -19,6 +19,7 @@ struct DeskOptions {
   std::int64_t max_client_requests = 1024;
   std::int64_t max_client_tokens = 1 << 20;
   std::size_t max_unsent_bytes = 1 << 20;
+  const char* model_name = "tiny";
 };
 
 // A service whose tasks run when the test says so.
@@ -28,7 +29,7 @@ class Desk {
       : simulation_(served_simulation("engine: {max_num_seqs: 4, max_model_len: 256}\n"
                                       "kv_cache: {num_blocks: 64}\n"
                                       "scheduler: {policy: vllm, max_num_batched_tokens: 128}\n")),
-        model_(byte_model()),
+        model_(model_of(options)),
         clock_(options.speed),
         text_(*model_.tokenizer),
         engine_(simulation_, clock_, text_, options.max_waiting, [] {}),
@@ -79,6 +80,12 @@ class Desk {
   }
 
  private:
+  static ServedModel model_of(const DeskOptions& options) {
+    ServedModel model = byte_model();
+    model.name = options.model_name;
+    return model;
+  }
+
   // Does short work at once, as if its thread were idle. Long work waits until the test says so.
   void add(Work work) {
     constexpr std::size_t kShort = 8192;
@@ -140,6 +147,20 @@ TEST_CASE("endpoints that answer at once", "[serve]") {
         Json::parse(R"({"prompt": "ab"})"));
   CHECK(desk.ask("POST", "/detokenize", "{")->last.status == 400);
   CHECK(desk.ask("POST", "/reset_prefix_cache")->last.status == 200);
+}
+
+TEST_CASE("a model is found by the encoded name of a path", "[serve]") {
+  Desk desk({.model_name = "meta/tiny 1b%é"});
+  const auto status = [&](const std::string& name) {
+    return desk.ask("GET", "/v1/models/" + name)->last.status;
+  };
+  CHECK(status("meta%2Ftiny%201b%25%C3%A9") == 200);
+  CHECK(status("meta/tiny%201b%25%c3%a9?x=1") == 200);
+  CHECK(status("llama-3.2-1b") == 200);  // its root
+  for (const std::string name : {"meta%2Ftiny", "%", "%2", "%zz", "meta%2Ftiny%201b%", "%00"}) {
+    INFO(name);
+    CHECK(status(name) == 404);
+  }
 }
 
 TEST_CASE("a stream and a body say the same", "[serve]") {
