@@ -44,10 +44,10 @@ Answer::Answer(ApiRequest request, const ServedModel& model, const std::string& 
 }
 
 bool Answer::on_token(std::int32_t index, TokenId id, const std::vector<TokenLogprob>& logprobs,
-                      std::int32_t num_cached_tokens) {
+                      std::int32_t num_cached_tokens, bool is_stop) {
   Choice& choice = choices_[static_cast<std::size_t>(index)];
   if (choice.finish_reason != nullptr) return false;
-  const std::string text = choice.source.push(id);
+  const std::string text = choice.source.push(id, is_stop);
   choice.text += text;
   choice.tokens.push_back({id, static_cast<std::uint32_t>(text.size())});
   if (!logprobs.empty()) {

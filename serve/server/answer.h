@@ -24,9 +24,9 @@ class Answer {
   const ApiRequest& request() const { return request_; }
 
   // Adds a token to a choice. Returns true if a stop string is complete: the choice takes no more
-  // tokens, and the engine may stop it.
+  // tokens, and the engine may stop it. `is_stop`: see AnswerText::push().
   bool on_token(std::int32_t choice, TokenId token, const std::vector<TokenLogprob>& logprobs,
-                std::int32_t num_cached_tokens);
+                std::int32_t num_cached_tokens, bool is_stop = false);
   // The engine has ended a choice. No effect if a stop string ended it before.
   void on_end(std::int32_t choice, EndReason reason);
 

@@ -2,8 +2,9 @@
 
 namespace metronome {
 
-std::string AnswerText::push(TokenId id) {
+std::string AnswerText::push(TokenId id, bool is_stop) {
   ++num_tokens_;
+  if (is_stop && !includes_stop_) return {};
   scratch_.clear();
   detokenizer_.push(id, scratch_);
   return stops_.push(scratch_, may_stop());

@@ -17,10 +17,13 @@ class AnswerText {
   AnswerText(const Tokenizer& tokenizer, const ApiRequest& request)
       : detokenizer_(tokenizer, request.skips_special_tokens),
         stops_(request.stops, request.includes_stop),
+        includes_stop_(request.includes_stop),
         min_tokens_(request.min_tokens) {}
 
-  // Adds a token. Returns the text that may be shown now; nothing after a stop string.
-  std::string push(TokenId id);
+  // Adds a token. Returns the text that may be shown now; nothing after a stop string. `is_stop`:
+  // an end-of-text or stop token, which is no part of the text unless the client asks for it
+  // (include_stop_str_in_output, as in vLLM).
+  std::string push(TokenId id, bool is_stop);
   // The answer has ended. Returns the text that was held back.
   std::string finish();
 
@@ -34,6 +37,7 @@ class AnswerText {
 
   Detokenizer detokenizer_;
   StopMatcher stops_;
+  bool includes_stop_;
   std::int32_t min_tokens_;
   std::int32_t num_tokens_ = 0;
   std::string scratch_;

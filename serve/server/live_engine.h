@@ -53,6 +53,7 @@ struct LiveEvent {
   EndReason reason = EndReason::None;       // Ended
   TimeNs time = 0;                          // by the engine's clock
   TokenId token{};                          // Token
+  bool is_stop = false;                     // Token: an end-of-text or stop token
   std::int32_t num_prefix_hit_tokens = 0;   // Token: in the request's prompt
   std::vector<TokenLogprob> logprobs = {};  // Token, as SampledToken::logprobs
   std::string message = {};                 // Ended: why the request did not complete

@@ -97,7 +97,7 @@ void LocalClient::take(const LiveEvent& event, const OnText& on_text) {
       if (answer.has_ended) return;  // a stop string ended it
       answer.token_times.push_back(event.time);
       answer.num_cached_tokens = event.num_prefix_hit_tokens;
-      show(open.text.push(event.token));
+      show(open.text.push(event.token, event.is_stop));
       if (!open.text.is_stopped()) return;
       answer.has_ended = true;
       answer.reason = EndReason::Stop;

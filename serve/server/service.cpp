@@ -456,8 +456,8 @@ void Service::take_token(Running& running, std::int32_t choice, const LiveEvent&
   part.last_token = now;
   part.latest_token = event.time;
   ++metrics_.num_generation_tokens;
-  const bool is_stopped =
-      running.answer.on_token(choice, event.token, event.logprobs, event.num_prefix_hit_tokens);
+  const bool is_stopped = running.answer.on_token(choice, event.token, event.logprobs,
+                                                  event.num_prefix_hit_tokens, event.is_stop);
   if (!is_stopped) return;
   engine_.abort(event.ticket);
   count_end(running, choice, EndReason::Stop, now);

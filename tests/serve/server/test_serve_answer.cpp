@@ -149,6 +149,22 @@ TEST_CASE("no stop string ends an answer within its min_tokens", "[serve]") {
   CHECK(text_of("ab", "length") == "ab");    // the engine ended it
 }
 
+TEST_CASE("the token that stops an answer counts, and is no part of its text", "[serve]") {
+  const ServedModel model = byte_model(true);
+  const bool is_included = GENERATE(false, true);
+  const std::string fields = std::string(R"(, "logprobs": 0)") +
+                             (is_included ? R"(, "include_stop_str_in_output": true)" : "");
+  Answer answer(request_of(ApiKind::Completion, fields, model), model, "4", 5);
+  answer.on_token(0, TokenId{'a'}, {{TokenId{'a'}, -0.5F}}, 0);
+  CHECK_FALSE(answer.on_token(0, TokenId{'z'}, {{TokenId{'z'}, -1.5F}}, 0, true));
+  answer.on_end(0, EndReason::Stop);
+  const Json body = Json::parse(answer.body().value());
+  CHECK(body["choices"][0]["text"] == (is_included ? "az" : "a"));
+  CHECK(body["choices"][0]["finish_reason"] == "stop");
+  CHECK(body["choices"][0]["logprobs"]["token_logprobs"] == Json::parse("[-0.5, -1.5]"));
+  CHECK(body["usage"]["completion_tokens"] == 2);
+}
+
 TEST_CASE("tokens that were written hold no memory", "[serve]") {
   const ServedModel model = byte_model();
   for (const std::size_t most_bytes : {SIZE_MAX, std::size_t{1}}) {

@@ -110,6 +110,7 @@ TEST_CASE("every request gets what its seed says, in order", "[serve]") {
   for (const LiveEvent& event : served.events) {
     const auto ticket = static_cast<std::uint64_t>(event.ticket);
     CHECK(reasons.count(ticket) == 0);  // nothing comes after the end
+    CHECK_FALSE(event.is_stop);         // an answer that has its length ends with text
     if (event.kind == LiveEventKind::Token) texts[ticket].push_back(event.token);
     if (event.kind == LiveEventKind::Ended) reasons[ticket] = event.reason;
   }
@@ -135,13 +136,19 @@ TEST_CASE("a stop token ends a simulated answer, but not before its min_tokens",
     requests.push_back(request_of(i, 10, 60));
     requests.back().sampling.stop_token_ids = {TokenId{299}, TokenId{'e'}};
     requests.back().min_tokens = i % 2 == 0 ? 0 : 20;
+    if (i % 5 == 0) requests.back().answer_tokens = 200;
   }
   REQUIRE(served.engine.submit(requests));
   served.wait_for_ends(40);
   std::map<std::uint64_t, std::int32_t> num_tokens;
+  std::map<std::uint64_t, bool> is_stop;  // the last token
   for (const LiveEvent& event : served.events) {
     const auto ticket = static_cast<std::uint64_t>(event.ticket);
-    if (event.kind == LiveEventKind::Token) ++num_tokens[ticket];
+    if (event.kind == LiveEventKind::Token) {
+      ++num_tokens[ticket];
+      CHECK_FALSE(is_stop[ticket]);
+      is_stop[ticket] = event.is_stop;
+    }
     if (event.kind == LiveEventKind::Ended) CHECK(event.reason == EndReason::Stop);
   }
   for (std::uint64_t i = 0; i < 40; ++i) {
@@ -149,6 +156,7 @@ TEST_CASE("a stop token ends a simulated answer, but not before its min_tokens",
     while (served.text.token(i, last) != TokenId{'e'}) ++last;
     INFO("request " << i);
     CHECK(num_tokens[i] == last + 1);
+    CHECK(is_stop[i]);
   }
 }
 
