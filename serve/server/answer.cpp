@@ -172,11 +172,12 @@ void Answer::add_logprobs(Choice& choice, std::span<const TokenView> tokens) {
   json_.key("top_logprobs").begin_array();
   for (const TokenView& token : tokens) {
     if (!has(token)) continue;
-    // The keys are texts. If two tokens have the same text, the likelier one stays.
+    // The sampled token comes first, and may be one more than asked for, as in vLLM. The keys are
+    // texts. If two tokens have the same text, the sampled or likelier one stays.
     Json top = Json::object();
-    for (std::size_t i = 1; i < token.logprobs.size(); ++i) {
-      const std::string text = token_text(token.logprobs[i].token);
-      if (!top.contains(text)) top[text] = token.logprobs[i].logprob;
+    for (const TokenLogprob& entry : token.logprobs) {
+      const std::string text = token_text(entry.token);
+      if (!top.contains(text)) top[text] = entry.logprob;
     }
     json_.raw(top.dump());
   }

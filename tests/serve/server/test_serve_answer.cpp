@@ -237,6 +237,14 @@ TEST_CASE("logprobs in both shapes", "[serve]") {
         Json::parse(R"({"tokens": ["b", "b"], "token_logprobs": [-1.5, -1.5],
             "top_logprobs": [{"a": -0.5, "b": -1.5}, {"a": -0.5, "b": -1.5}],
             "text_offset": [0, 1]})"));
+  // The sampled token is there even if it is not among the likeliest.
+  Answer unlikely(request_of(ApiKind::Completion, R"(, "logprobs": 1)", model), model, "9", 6);
+  unlikely.on_token(0, TokenId{'c'}, {{TokenId{'c'}, -3.5F}, {TokenId{'a'}, -0.5F}}, 0);
+  unlikely.on_token(0, TokenId{'a'}, {{TokenId{'a'}, -0.5F}, {TokenId{'a'}, -0.5F}}, 0);
+  unlikely.on_token(0, TokenId{'c'}, {{TokenId{'c'}, -3.5F}}, 0);
+  unlikely.on_end(0, EndReason::Length);
+  CHECK(Json::parse(unlikely.body().value())["choices"][0]["logprobs"]["top_logprobs"] ==
+        Json::parse(R"([{"c": -3.5, "a": -0.5}, {"a": -0.5}, {"c": -3.5}])"));
   Answer chat(request_of(ApiKind::Chat, R"(, "logprobs": true, "top_logprobs": 2)", model), model,
               "10", 6);
   chat.on_token(0, TokenId{'b'}, logprobs, 0);
