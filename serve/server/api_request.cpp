@@ -241,7 +241,8 @@ SamplingParams sampling_of(ApiKind kind, const ApiFields& fields, const ServedMo
   // In vLLM -1 means all tokens.
   sampling.top_k = static_cast<std::int32_t>(
       std::max<std::int64_t>(0, fields.integer("top_k", -1, INT32_MAX).value_or(0)));
-  const std::optional<std::int64_t> seed = fields.integer("seed", INT64_MIN, INT64_MAX);
+  std::optional<std::int64_t> seed = fields.integer("seed", INT64_MIN, INT64_MAX);
+  if (seed == -1) seed.reset();  // in vLLM -1 means none
   sampling.seed =
       seed ? static_cast<std::uint64_t>(*seed) : mix64(mix64(model.seed) ^ mix64(number));
   sampling.stop_token_ids = fields.token_ids("stop_token_ids", model.vocab_size, kMaxStopTokenIds);
@@ -287,7 +288,10 @@ void read_stream_options(const ApiFields& fields, ApiRequest& request) {
   const std::optional<ApiFields> options = fields.fields("stream_options");
   if (!options) return;
   if (!request.is_stream) fields.fail("stream_options", "needs stream: true");
-  options->allow_names({"include_usage", "continuous_usage_stats"});
+  options->allow_names({"include_usage", "continuous_usage_stats", "include_obfuscation"});
+  if (options->truth("include_obfuscation", false)) {
+    options->fail("include_obfuscation", "is not supported; allowed: false");
+  }
   request.wants_usage = options->truth("include_usage", false);
   request.wants_continuous_usage = options->truth("continuous_usage_stats", false);
   if (request.wants_continuous_usage && request.kind == ApiKind::Generate) {

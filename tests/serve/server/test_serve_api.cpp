@@ -128,6 +128,36 @@ TEST_CASE("every field arrives", "[serve]") {
       0);
 }
 
+TEST_CASE("numbers without a fraction are integers, and the seed -1 is none", "[serve]") {
+  const ApiRequest request =
+      parse(ApiKind::Completion,
+            R"({"prompt": [7.0, 8e0], "max_tokens": 8.0, "n": 1.0, "top_k": -1.0, "seed": 3e0})");
+  CHECK(request.prompts == Prompts{{TokenId{7}, TokenId{8}}});
+  CHECK(request.max_tokens == 8);
+  CHECK(request.n == 1);
+  CHECK(request.sampling.top_k == 0);
+  CHECK(request.sampling.seed == 3);
+  for (const char* value : {"8.5", "1e300", "-9223372036854775809", "true", R"("8")"}) {
+    CHECK(refusal_of_field(R"("seed": )" + std::string(value))
+              .starts_with("400 [seed] seed: " + std::string(value).substr(0, 2)));
+  }
+  const auto seed = [](std::uint64_t number, const std::string& value) {
+    const std::string body = R"({"prompt": "a", "seed": )" + value + "}";
+    return parse_generation(ApiKind::Completion, body, byte_model(), number).sampling.seed;
+  };
+  CHECK(seed(1, "-1") == seed(1, "null"));
+  CHECK(seed(1, "-1") != seed(2, "-1"));
+  CHECK(seed(1, "-2") == seed(2, "-2"));
+}
+
+TEST_CASE("obfuscation may be declined", "[serve]") {
+  const std::string options = R"("stream": true, "stream_options": {"include_obfuscation": )";
+  CHECK(refusal_of_field(options + "false}") == "accepted");
+  CHECK(refusal_of_field(options + "true}") ==
+        "400 [stream_options.include_obfuscation] stream_options.include_obfuscation: is not "
+        "supported; allowed: false");
+}
+
 TEST_CASE("lists and texts of a request have limits", "[serve]") {
   const auto error = [](ApiKind kind, const std::string& body) {
     return error_of<ApiError>([&] { parse(kind, body); });
