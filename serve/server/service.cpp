@@ -251,7 +251,7 @@ void Service::start(std::uint64_t number, ApiRequest request,
     part.min_tokens = request.min_tokens;
   }
   auto running = std::make_unique<Running>(
-      Answer(std::move(request), model_, hex_digits(mix64(mix64(model_.seed) ^ number)),
+      Answer(std::move(request), model_, hex_digits(mix64(mix64(options_.id_salt) ^ number)),
              static_cast<std::int64_t>(std::time(nullptr))),
       client, std::chrono::steady_clock::now());
   for (const LiveRequest& part : parts) {

@@ -54,6 +54,8 @@ class Client {
 
 struct ServiceOptions {
   std::string version;
+  // Chooses the ids of answers. A random one keeps them apart from those of other processes.
+  std::uint64_t id_salt = 0;
   std::int64_t max_client_requests = 1024;  // most answers that a client may ask for at once
   // Most prompt tokens of these. One request may have more.
   std::int64_t max_client_tokens = 16 << 20;

@@ -3,6 +3,7 @@
 #include <filesystem>
 #include <iostream>
 #include <optional>
+#include <random>
 #include <thread>
 
 #include "core/base/number_text.h"
@@ -248,6 +249,11 @@ void print_header(const ServeOptions& options, const LocalModel& local, std::uin
   std::cout << std::flush;
 }
 
+std::uint64_t random_salt() {
+  std::random_device bits;
+  return std::uint64_t{bits()} << 32 | bits();
+}
+
 // No client may take the last descriptor: then nobody could connect.
 HttpLimits fitting_limits(HttpLimits limits) {
   constexpr std::int64_t kOtherFiles = 64;  // models, records, and room to refuse a connection
@@ -284,6 +290,7 @@ int serve(const ServeOptions& options) {
   Service service(
       model, engine, clock, variant.run->setup.kv_cache,
       {.version = METRONOME_VERSION,
+       .id_salt = random_salt(),
        .max_client_requests = options.max_client_requests,
        .max_client_tokens = options.max_client_tokens,
        .max_unsent_bytes = static_cast<std::size_t>(options.max_unsent_bytes),
