@@ -71,6 +71,7 @@ bool HttpHub::make_room(const ClientUse& client, std::size_t num_bytes) {
   }
   if (most == nullptr || most->use().held_bytes <= client.held_bytes + num_bytes) return false;
   service->leave(most);
+  ++service->metrics().num_refused;
   most->give_up(503, "too many bytes of requests are held; try again");
   return held_bytes + num_bytes <= limits.max_held_bytes;
 }

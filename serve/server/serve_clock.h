@@ -34,6 +34,8 @@ class ServeClock final : public Clock {
   bool start();  // once; later calls do nothing and return false
   // The time of an event that happens now; 0 before start().
   TimeNs stamp() const;
+  // How long so much of the engine's time takes.
+  double real_seconds(TimeNs time) const { return to_seconds(time) / speed_; }
   // The real time at which stamp() will be `t`; now before start().
   std::chrono::steady_clock::time_point when(TimeNs t) const;
   void stop() { is_stopped_ = true; }

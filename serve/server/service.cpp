@@ -281,12 +281,12 @@ void Service::leave(const Client* client) {
   finish(number);
 }
 
-void Service::abort_rest(std::uint64_t number) {
+void Service::abort_rest(std::uint64_t number, bool is_counted) {
   const Running& running = *running_.at(number);
   for (std::int32_t i = 0; i < static_cast<std::int32_t>(running.parts.size()); ++i) {
     if (!running.answer.has_ended(i)) {
       engine_.abort(ticket_of(number, i));
-      metrics_.count_end(EndReason::Aborted);
+      if (is_counted) metrics_.count_end(EndReason::Aborted);
     }
   }
 }
@@ -304,7 +304,8 @@ void Service::finish(std::uint64_t number) {
 }
 
 // Writing may close the connection, and with it the request, so it comes last.
-void Service::fail_one(std::uint64_t number, int status, const std::string& message) {
+void Service::fail_one(std::uint64_t number, int status, const std::string& message,
+                       bool is_refused) {
   Running& running = *running_.at(number);
   const std::shared_ptr<Client> client = running.client;
   const bool has_begun = running.has_begun;
@@ -314,10 +315,10 @@ void Service::fail_one(std::uint64_t number, int status, const std::string& mess
     if (!waits_for_record(running)) running.answer.write_events(bytes_, client->room());
     running.answer.write_error(status, message, bytes_);
   }
-  abort_rest(number);
+  abort_rest(number, !is_refused);
   finish(number);
   if (!has_begun) {
-    if (status == 503) ++metrics_.num_refused;
+    if (status == 429 || status == 503) ++metrics_.num_refused;
     return client->reply(error_reply(status, message));
   }
   client->write(bytes_);
@@ -417,13 +418,13 @@ void Service::take_event(const LiveEvent& event, WallTime now) {
       break;
     case LiveEventKind::Admitted:
       part.admitted = event.time;
-      metrics_.queue.add(to_seconds(event.time - part.arrived));
+      metrics_.queue.add(clock_.real_seconds(event.time - part.arrived));
       return;
     case LiveEventKind::Token: take_token(running, choice, event, now); break;
     case LiveEventKind::Ended:
       ++running.num_ended;
-      if (event.reason == EndReason::QueueFull) return fail_one(number, 503, event.message);
-      if (event.reason == EndReason::NeverFits) return fail_one(number, 400, event.message);
+      if (event.reason == EndReason::QueueFull) return fail_one(number, 503, event.message, true);
+      if (event.reason == EndReason::NeverFits) return fail_one(number, 400, event.message, true);
       if (event.reason == EndReason::StepFailed) {
         metrics_.count_end(event.reason);
         running.answer.on_end(choice, event.reason);
@@ -449,7 +450,7 @@ void Service::take_token(Running& running, std::int32_t choice, const LiveEvent&
     part.first_token = event.time;
     metrics_.ttft.add(seconds(now - running.arrived));
     metrics_.num_prompt_tokens += part.prompt_tokens;
-    metrics_.prefill.add(to_seconds(event.time - part.admitted));
+    metrics_.prefill.add(clock_.real_seconds(event.time - part.admitted));
   } else if (event.time != part.latest_token) {  // once for the tokens of a step, as vLLM
     metrics_.itl.add(seconds(now - part.last_token));
   }
@@ -469,14 +470,12 @@ void Service::count_end(const Running& running, std::int32_t choice, EndReason r
   const Part& part = running.parts[static_cast<std::size_t>(choice)];
   if (part.num_tokens == 0) return;
   metrics_.e2e.add(std::chrono::duration<double>(now - running.arrived).count());
-  metrics_.decode.add(to_seconds(part.latest_token - part.first_token));
-  metrics_.inference.add(to_seconds(part.latest_token - part.admitted));
+  const double decode_s = clock_.real_seconds(part.latest_token - part.first_token);
+  metrics_.decode.add(decode_s);
+  metrics_.inference.add(clock_.real_seconds(part.latest_token - part.admitted));
   metrics_.prompt_tokens.add(part.prompt_tokens);
   metrics_.generation_tokens.add(part.num_tokens);
-  if (part.num_tokens > 1) {
-    metrics_.time_per_token.add(to_seconds(part.latest_token - part.first_token) /
-                                (part.num_tokens - 1));
-  }
+  if (part.num_tokens > 1) metrics_.time_per_token.add(decode_s / (part.num_tokens - 1));
   if (!running.answer.is_done()) return;
   std::int32_t longest = 0;
   for (const Part& each : running.parts) longest = std::max(longest, each.num_tokens);

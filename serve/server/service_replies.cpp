@@ -65,7 +65,7 @@ Reply Service::detokenize_reply(const std::string& body) const {
 
 Reply Service::metrics_reply() {
   metrics_.take(engine_.take_stats());
-  metrics_.max_lag_s = to_seconds(clock_.take_max_lag());
+  metrics_.max_lag_s = clock_.real_seconds(clock_.take_max_lag());
   return {.body = metrics_.text(model_.name, cache_.num_blocks, cache_.block_size),
           .content_type = "text/plain; version=0.0.4; charset=utf-8"};
 }

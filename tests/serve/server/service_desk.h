@@ -26,6 +26,7 @@ struct DeskOptions {
   std::size_t max_unsent_bytes = 1 << 20;
   const char* model_name = "tiny";
   std::uint64_t id_salt = 0;
+  std::int32_t max_model_len = 256;  // for clients; the engine's is 256
 };
 
 // A service whose tasks run when the test says so.
@@ -90,6 +91,7 @@ class Desk {
   static ServedModel model_of(const DeskOptions& options) {
     ServedModel model = byte_model();
     model.name = options.model_name;
+    model.max_model_len = options.max_model_len;
     return model;
   }
 

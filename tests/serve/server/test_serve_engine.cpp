@@ -282,6 +282,7 @@ TEST_CASE("simulated time shows what was waited for, not how late it was", "[ser
   CHECK_FALSE(clock.start());
   clock.wait_until(5 * kNsPerSecond);  // five milliseconds
   CHECK(clock.now() == 5 * kNsPerSecond);
+  CHECK(clock.real_seconds(5 * kNsPerSecond) == 0.005);
   CHECK(clock.stamp() >= 5 * kNsPerSecond);
   clock.wait_until(3 * kNsPerSecond);
   CHECK(clock.now() == 5 * kNsPerSecond);

@@ -43,6 +43,37 @@ TEST_CASE("metrics have vLLM's names and count what was served", "[serve]") {
                  "num_gpu_blocks=\"64\"} 1\n"));
 }
 
+TEST_CASE("a refused request has no end in the metrics, one that is aborted has", "[serve]") {
+  Desk desk({.speed = kSlow, .max_model_len = 512});
+  const auto refused = desk.complete(R"("max_tokens": 400, "n": 3)");
+  REQUIRE(desk.wait_idle());
+  CHECK(refused->last.status == 400);  // the engine has no room for it
+  const auto num_aborted = [&] {
+    const std::string page = desk.ask("GET", "/metrics")->last.body;
+    const std::string line = "finished_reason=\"abort\"} ";
+    return std::stoi(page.substr(page.find(line) + line.size()));
+  };
+  CHECK(num_aborted() == 0);
+  CHECK(desk.metric("metronome:refused_total") == 0);  // neither 429 nor 503
+  const auto left = desk.complete(R"("max_tokens": 200, "ignore_eos": true, "n": 2)");
+  desk.service.leave(left.get());
+  CHECK(num_aborted() == 2);
+}
+
+TEST_CASE("the times of a page are real time, whatever the speed", "[serve]") {
+  Desk desk;  // a thousand times as fast
+  desk.complete(R"("max_tokens": 240, "ignore_eos": true)");
+  REQUIRE(desk.wait_idle());
+  const auto sum = [&](const std::string& name) {
+    return desk.metric("vllm:" + name + "_seconds_sum");
+  };
+  const double e2e = sum("e2e_request_latency");
+  CHECK(sum("request_queue_time") + sum("request_inference_time") <= e2e);
+  CHECK(sum("request_decode_time") <= sum("request_inference_time"));
+  CHECK(sum("request_queue_time") + sum("request_prefill_time") <= sum("time_to_first_token"));
+  CHECK(sum("request_time_per_output_token") * 239 <= e2e);
+}
+
 TEST_CASE("a histogram counts what is at most each bound", "[serve]") {
   constexpr double kBounds[] = {0.5, 1, 2};
   Histogram histogram(kBounds);
