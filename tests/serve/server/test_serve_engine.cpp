@@ -201,6 +201,34 @@ TEST_CASE("a request that nobody waits for ends and gives its blocks back", "[se
   CHECK(num_aborted + 1 == static_cast<int>(record.requests.size()));
 }
 
+TEST_CASE("a hurried engine ends the requests that were aborted", "[serve]") {
+  Simulation simulation = simulation_of("policy: vllm, max_num_batched_tokens: 128");
+  RunRecorder recorder;
+  {
+    Served served(simulation, 0.001, 100, {&recorder});  // the first step takes seconds
+    for (std::uint64_t i = 0; i < 20; ++i) {
+      REQUIRE(served.engine.submit(one(request_of(i, 100, 1000))));
+    }
+    while (served.engine.take_stats().num_running == 0) {
+      std::vector<LiveEvent> fresh;
+      served.engine.take_events(fresh);
+      const bool is_admitted = std::any_of(fresh.begin(), fresh.end(), [](const LiveEvent& event) {
+        return event.kind == LiveEventKind::Admitted;
+      });
+      if (is_admitted) break;
+      std::this_thread::sleep_for(std::chrono::milliseconds(1));
+    }
+    for (std::uint64_t i = 0; i < 20; ++i) served.engine.abort(Ticket{i});
+    served.engine.close();
+    served.clock.hurry();
+  }
+  const RunRecord record = recorder.finish();
+  REQUIRE_FALSE(record.requests.empty());
+  for (const RequestRecord& request : record.requests) {
+    CHECK(request.reason == EndReason::Aborted);
+  }
+}
+
 TEST_CASE("a queue that is full takes no more", "[serve]") {
   Simulation simulation = simulation_of("policy: vllm, max_num_batched_tokens: 128");
   Served served(simulation, 0.001, 4);  // nothing ends while this test looks
@@ -291,8 +319,13 @@ TEST_CASE("simulated time shows what was waited for, not how late it was", "[ser
   CHECK(clock.now() == 6 * kNsPerSecond);
   CHECK(clock.take_max_lag() > kNsPerSecond);
   CHECK(clock.take_max_lag() == 0);
-  clock.stop();
-  CHECK_THROWS_AS(clock.wait_until(3'600'000 * kNsPerSecond), ServeClock::Stopped);
+  clock.hurry();
+  clock.wait_until(3'600'000 * kNsPerSecond);  // an hour
+  CHECK(clock.now() == 3'600'000 * kNsPerSecond);
+  ServeClock stopped(1);
+  stopped.start();
+  stopped.stop();
+  CHECK_THROWS_AS(stopped.wait_until(3600 * kNsPerSecond), ServeClock::Stopped);
 
   ServeClock real;
   CHECK(real.now() == 0);
