@@ -95,6 +95,7 @@ Service::Service(const ServedModel& model, LiveEngine& engine, ServeClock& clock
 void Service::handle(std::string_view method, std::string_view target, std::string body,
                      std::shared_ptr<Client> client) {
   const std::string_view path = target.substr(0, target.find('?'));
+  if (method == "OPTIONS" && path == "*") return client->reply(preflight_reply());
   const std::string_view allowed = method_of(path);
   // HEAD gets the header of the response to GET; the connection omits the body.
   const bool is_allowed =

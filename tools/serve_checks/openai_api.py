@@ -454,6 +454,23 @@ def check_secured_apart(program, faults):
                 faults.equal(server.stop(), 0, "exit code")
 
 
+def check_named(program, faults):
+    """Names that are encoded in a path; ids that no other server gives."""
+    ids = []
+    for name in ("meta/tiny 1b", "a%2Fb%"):
+        with Server(program, SCENARIO, "--model-name", name, variant="budget", speed=5) as server:
+            with openai.OpenAI(base_url=server.url + "/v1", api_key="none",
+                               max_retries=0) as client:
+                for asked in (name, MODEL):
+                    faults.equal(client.models.retrieve(asked).id, name, f"models.retrieve {asked}")
+                for _ in range(3):
+                    ids.append(client.completions.create(model=name, prompt="x", max_tokens=1,
+                                                         seed=1).id)
+            faults.equal(server.ask("GET", "/v1/models/%2")[0], 404, "a path that ends in %2")
+            faults.equal(server.stop(), 0, "exit code")
+    faults.equal(len(set(ids)), 6, f"ids of answers of two servers: {ids}")
+
+
 def check(program, faults, options):
     rng = random.Random(options.seed)
     with Server(program, SCENARIO, variant="budget", speed=5) as server:
@@ -471,5 +488,6 @@ def check(program, faults, options):
         faults.equal(server.stop(), 0, "exit code")
         faults.equal(server.stderr(), "", "what the server says")
     check_computed(program, faults, rng)
+    check_named(program, faults)
     check_secured(program, faults)
     check_secured_apart(program, faults)

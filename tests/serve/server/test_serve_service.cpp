@@ -451,4 +451,6 @@ TEST_CASE("browsers may ask from anywhere", "[serve]") {
   CHECK(preflight->last.status == 204);
   CHECK(contains(preflight->last.extra_header, "Access-Control-Allow-Methods: GET, POST"));
   CHECK(desk.ask("OPTIONS", "/nowhere")->last.status == 404);
+  CHECK(desk.ask("OPTIONS", "*")->last.status == 204);  // of the whole server
+  CHECK(desk.ask("GET", "*")->last.status == 404);
 }
