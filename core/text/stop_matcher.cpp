@@ -58,13 +58,13 @@ StopStrings::Node StopStrings::after(Node node, char byte) const {
   }
 }
 
-std::string StopMatcher::push(std::string_view text) {
+std::string StopMatcher::push(std::string_view text, bool may_stop) {
   if (is_stopped()) return {};
   if (stops_ == nullptr) return std::string(text);
   for (const char byte : text) {
     held_ += byte;
     node_ = stops_->after(node_, byte);
-    found_ = stops_->found(node_);
+    if (may_stop) found_ = stops_->found(node_);
     if (found_) {
       if (!include_stop_) held_.resize(held_.size() - stops_->all()[*found_].size());
       return std::exchange(held_, {});

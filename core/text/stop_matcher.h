@@ -64,8 +64,9 @@ class StopMatcher {
       : stops_(std::move(stops)), include_stop_(include_stop) {}
 
   // Returns the text that may be sent now. These are whole characters if texts and stop strings
-  // are. Returns nothing after a stop.
-  std::string push(std::string_view text);
+  // are. Returns nothing after a stop. Without `may_stop` a stop string that ends in this part is
+  // text like any other; one that begins in it may end in a later part.
+  std::string push(std::string_view text, bool may_stop = true);
   // Returns the held text; nothing after a stop.
   std::string finish();
 

@@ -44,12 +44,10 @@ Answer::Answer(ApiRequest request, const ServedModel& model, const std::string& 
 }
 
 bool Answer::on_token(std::int32_t index, TokenId id, const std::vector<TokenLogprob>& logprobs,
-                      std::int32_t num_cached_tokens) {
+                      std::int32_t num_cached_tokens, bool is_stop) {
   Choice& choice = choices_[static_cast<std::size_t>(index)];
   if (choice.finish_reason != nullptr) return false;
-  scratch_.clear();
-  choice.detokenizer.push(id, scratch_);
-  const std::string text = choice.stops.push(scratch_);
+  const std::string text = choice.source.push(id, is_stop);
   choice.text += text;
   choice.tokens.push_back({id, static_cast<std::uint32_t>(text.size())});
   if (!logprobs.empty()) {
@@ -57,9 +55,8 @@ bool Answer::on_token(std::int32_t index, TokenId id, const std::vector<TokenLog
     choice.logprobs.back() = logprobs;
     choice.logprob_bytes += bytes_of(logprobs);
   }
-  ++choice.num_tokens;
   choice.num_cached_tokens = num_cached_tokens;
-  if (!choice.stops.is_stopped()) return false;
+  if (!choice.source.is_stopped()) return false;
   end(choice, "stop");
   return true;
 }
@@ -67,17 +64,13 @@ bool Answer::on_token(std::int32_t index, TokenId id, const std::vector<TokenLog
 void Answer::on_end(std::int32_t index, EndReason reason) {
   Choice& choice = choices_[static_cast<std::size_t>(index)];
   if (choice.finish_reason != nullptr) return;
-  scratch_.clear();
-  choice.detokenizer.finish(scratch_);
-  std::string rest = choice.stops.push(scratch_);
-  const bool is_stopped = choice.stops.is_stopped();
-  rest += choice.stops.finish();
+  const std::string rest = choice.source.finish();
   // Held-back text is added to the last unwritten token. If that was written, the text becomes a
   // separate event.
   if (!rest.empty() && !has_event(choice)) choice.tokens.push_back({});
   if (!rest.empty()) choice.tokens.back().num_bytes += static_cast<std::uint32_t>(rest.size());
   choice.text += rest;
-  end(choice, is_stopped ? "stop" : finish_reason_of(reason));
+  end(choice, choice.source.is_stopped() ? "stop" : finish_reason_of(reason));
 }
 
 void Answer::end(Choice& choice, const char* reason) {
@@ -87,7 +80,7 @@ void Answer::end(Choice& choice, const char* reason) {
 
 std::int32_t Answer::num_completion_tokens() const {
   std::int32_t sum = 0;
-  for (const Choice& choice : choices_) sum += choice.num_tokens;
+  for (const Choice& choice : choices_) sum += choice.source.num_tokens();
   return sum;
 }
 
@@ -179,11 +172,12 @@ void Answer::add_logprobs(Choice& choice, std::span<const TokenView> tokens) {
   json_.key("top_logprobs").begin_array();
   for (const TokenView& token : tokens) {
     if (!has(token)) continue;
-    // The keys are texts. If two tokens have the same text, the likelier one stays.
+    // The sampled token comes first, and may be one more than asked for, as in vLLM. The keys are
+    // texts. If two tokens have the same text, the sampled or likelier one stays.
     Json top = Json::object();
-    for (std::size_t i = 1; i < token.logprobs.size(); ++i) {
-      const std::string text = token_text(token.logprobs[i].token);
-      if (!top.contains(text)) top[text] = token.logprobs[i].logprob;
+    for (const TokenLogprob& entry : token.logprobs) {
+      const std::string text = token_text(entry.token);
+      if (!top.contains(text)) top[text] = entry.logprob;
     }
     json_.raw(top.dump());
   }
@@ -341,7 +335,6 @@ std::optional<std::string> Answer::body(std::size_t most_bytes) {
     Choice& choice = choices_[static_cast<std::size_t>(i)];
     const std::string text = choice.text;
     if (request_.kind == ApiKind::Generate) {
-      if (i > 0) break;  // /generate has one answer
       json_.field("text", text);
       json_.field("finish_reason", choice.finish_reason);
       continue;

@@ -11,8 +11,7 @@
 #include "core/base/json_text.h"
 #include "core/engine/event.h"
 #include "core/engine/sampling.h"
-#include "core/text/detokenizer.h"
-#include "core/text/stop_matcher.h"
+#include "serve/server/answer_text.h"
 #include "serve/server/api_request.h"
 
 namespace metronome {
@@ -25,9 +24,9 @@ class Answer {
   const ApiRequest& request() const { return request_; }
 
   // Adds a token to a choice. Returns true if a stop string is complete: the choice takes no more
-  // tokens, and the engine may stop it.
+  // tokens, and the engine may stop it. `is_stop`: see AnswerText::push().
   bool on_token(std::int32_t choice, TokenId token, const std::vector<TokenLogprob>& logprobs,
-                std::int32_t num_cached_tokens);
+                std::int32_t num_cached_tokens, bool is_stop = false);
   // The engine has ended a choice. No effect if a stop string ended it before.
   void on_end(std::int32_t choice, EndReason reason);
 
@@ -67,12 +66,9 @@ class Answer {
     std::span<const TokenLogprob> logprobs;
   };
   struct Choice {
-    Choice(const Tokenizer& tokenizer, const ApiRequest& request)
-        : detokenizer(tokenizer, request.skips_special_tokens),
-          stops(request.stops, request.includes_stop) {}
+    Choice(const Tokenizer& tokenizer, const ApiRequest& request) : source(tokenizer, request) {}
 
-    Detokenizer detokenizer;
-    StopMatcher stops;
+    AnswerText source;  // of `text`
     // Tokens that are not written yet, or were written a short while ago, and their texts. Without
     // a stream: all.
     std::vector<Token> tokens;
@@ -80,7 +76,6 @@ class Answer {
     std::vector<std::vector<TokenLogprob>> logprobs;  // of the tokens; empty: nobody asked
     std::size_t logprob_bytes = 0;                    // of their elements
     std::size_t next_token = 0, next_byte = 0;        // the first that are not written
-    std::int32_t num_tokens = 0;
     std::int32_t num_cached_tokens = 0;
     std::int64_t num_characters = 0;  // written
     const char* finish_reason = nullptr;
@@ -110,7 +105,6 @@ class Answer {
   std::int32_t num_written_tokens_ = 0;  // of all choices
   bool is_closed_ = false;               // [DONE] was written
   JsonText json_;                        // scratch
-  std::string scratch_;
   std::size_t most_body_bytes_ = SIZE_MAX;
 };
 

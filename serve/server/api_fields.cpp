@@ -19,6 +19,20 @@ std::string number_text(double number) {
   return text.str();
 }
 
+// JSON Schema's integer: a number without a fraction, written as 8 or as 8.0. nullopt: anything
+// else, or too large.
+std::optional<std::int64_t> integer_of(const Json& value) {
+  constexpr double kMostExact = 9007199254740992;  // 2^53: beyond it a double is no exact integer
+  if (value.is_number_unsigned() && value.get<std::uint64_t>() > std::uint64_t{INT64_MAX}) {
+    return std::nullopt;
+  }
+  if (value.is_number_integer()) return value.get<std::int64_t>();
+  if (!value.is_number()) return std::nullopt;
+  const auto number = value.get<double>();
+  if (std::abs(number) > kMostExact || std::trunc(number) != number) return std::nullopt;
+  return static_cast<std::int64_t>(number);
+}
+
 // A client's value, shortened for a message.
 std::string shown(const Json& value) {
   constexpr std::size_t kMost = 60;
@@ -92,12 +106,9 @@ std::optional<std::int64_t> ApiFields::integer(const char* name, std::int64_t mi
   if (value == nullptr) return std::nullopt;
   const std::string allowed =
       "; allowed: an integer from " + std::to_string(min) + " to " + std::to_string(max);
-  const bool is_too_large =
-      value->is_number_unsigned() && value->get<std::uint64_t>() > std::uint64_t{INT64_MAX};
-  if (!value->is_number_integer() || is_too_large)
-    fail(name, shown(*value) + " is not allowed" + allowed);
-  const auto number = value->get<std::int64_t>();
-  if (number < min || number > max) fail(name, shown(*value) + " is out of range" + allowed);
+  const std::optional<std::int64_t> number = integer_of(*value);
+  if (!number) fail(name, shown(*value) + " is not allowed" + allowed);
+  if (*number < min || *number > max) fail(name, shown(*value) + " is out of range" + allowed);
   return number;
 }
 
@@ -215,10 +226,7 @@ std::vector<TokenId> read_token_ids(const Json& list, std::int64_t vocab_size,
   std::vector<TokenId> ids;
   ids.reserve(list.size());
   for (const Json& entry : list) {
-    if (!entry.is_number_integer()) refuse(entry);
-    const bool is_too_large =
-        entry.is_number_unsigned() && entry.get<std::uint64_t>() > std::uint64_t{INT64_MAX};
-    const std::int64_t id = is_too_large ? -1 : entry.get<std::int64_t>();
+    const std::int64_t id = integer_of(entry).value_or(-1);
     if (id < 0 || id >= vocab_size) refuse(entry);
     ids.push_back(static_cast<TokenId>(id));
   }

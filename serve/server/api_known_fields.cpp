@@ -13,12 +13,9 @@
 namespace metronome {
 namespace {
 
+// By every endpoint that generates.
 constexpr std::string_view kHonoured[] = {"model",
-                                          "prompt",
-                                          "messages",
                                           "add_special_tokens",
-                                          "add_generation_prompt",
-                                          "chat_template_kwargs",
                                           "temperature",
                                           "top_p",
                                           "top_k",
@@ -31,10 +28,7 @@ constexpr std::string_view kHonoured[] = {"model",
                                           "skip_special_tokens",
                                           "ignore_eos",
                                           "max_tokens",
-                                          "max_completion_tokens",
                                           "min_tokens",
-                                          "logprobs",
-                                          "top_logprobs",
                                           "stream",
                                           "stream_options",
                                           "priority",
@@ -44,6 +38,19 @@ constexpr std::string_view kHonoured[] = {"model",
                                           "length_penalty",
                                           "best_of",
                                           "response_format"};
+
+// By some of them.
+constexpr std::string_view kOfCompletions[] = {"prompt", "logprobs"};
+constexpr std::string_view kOfChats[] = {
+    "messages", "add_generation_prompt", "chat_template_kwargs", "max_completion_tokens",
+    "logprobs", "top_logprobs"};
+constexpr std::string_view kOfGenerate[] = {"prompt"};
+
+std::span<const std::string_view> honoured_only_by(ApiKind kind) {
+  if (kind == ApiKind::Completion) return kOfCompletions;
+  if (kind == ApiKind::Chat) return kOfChats;
+  return kOfGenerate;
+}
 
 // Those of a chat by the template of a model's folder.
 constexpr std::string_view kOfTemplates[] = {"tools", "tool_choice", "documents",
@@ -176,8 +183,14 @@ void check_unsupported(const Unsupported& field, const Json& value) {
   refuse(std::string(field.name), "is not supported; allowed: " + allowed);
 }
 
-[[noreturn]] void refuse_unknown(const std::string& name) {
-  refuse(shown(name), "is not a field of this API" + did_you_mean(name, kHonoured) +
+[[noreturn]] void refuse_unknown(ApiKind kind, const std::string& name) {
+  if (has(kOfCompletions, name) || has(kOfChats, name)) {
+    refuse(name, "is a field of another endpoint; allowed: null");
+  }
+  std::vector<std::string_view> known(std::begin(kHonoured), std::end(kHonoured));
+  const std::span<const std::string_view> others = honoured_only_by(kind);
+  known.insert(known.end(), others.begin(), others.end());
+  refuse(shown(name), "is not a field of this API" + did_you_mean(name, known) +
                           "; allowed: fields of OpenAI's API");
 }
 
@@ -194,16 +207,17 @@ void refuse_fields_beside(const Json& object, std::span<const std::string_view> 
   }
 }
 
-void refuse_ignored_fields(const Json& body, bool has_template) {
+void refuse_ignored_fields(ApiKind kind, const Json& body, bool has_template) {
   for (const Json::Member& member : body.items()) {
     if (has_template && has(kOfTemplates, member.key)) continue;
     const bool asks_nothing =
         says_nothing(member.value) && (member.value.is_null() || !has(kAskWhenEmpty, member.key));
-    if (asks_nothing || has(kHonoured, member.key) || has(kHints, member.key)) continue;
+    const bool is_honoured = has(kHonoured, member.key) || has(honoured_only_by(kind), member.key);
+    if (asks_nothing || is_honoured || has(kHints, member.key)) continue;
     const auto* const found =
         std::find_if(std::begin(kUnsupported), std::end(kUnsupported),
                      [&member](const Unsupported& field) { return field.name == member.key; });
-    if (found == std::end(kUnsupported)) refuse_unknown(member.key);
+    if (found == std::end(kUnsupported)) refuse_unknown(kind, member.key);
     check_unsupported(*found, member.value);
   }
 }

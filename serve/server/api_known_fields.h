@@ -6,6 +6,7 @@
 #include <string_view>
 
 #include "core/base/json.h"
+#include "serve/server/api_request.h"
 
 namespace metronome {
 
@@ -15,10 +16,11 @@ namespace metronome {
 //   a hint     it has no effect on an answer (user, metadata, ...).
 //   known      to OpenAI, vLLM, SGLang or llama.cpp, but not supported: null, an empty value and
 //              values that ask for nothing are accepted.
+//   another's  honoured by another endpoint only: refused, unless it is null or empty.
 //   unknown    refused, with the nearest name. Null is accepted.
 // `has_template`: the request is a chat for a model whose folder has a chat template, which honours
 // tools, tool_choice, documents and continue_final_message.
-void refuse_ignored_fields(const Json& body, bool has_template = false);
+void refuse_ignored_fields(ApiKind kind, const Json& body, bool has_template = false);
 
 // The same for an object with few fields: throws ApiError for the first that is not honoured,
 // unless it is a hint, null, false or empty. Its name in the message begins with `prefix`.

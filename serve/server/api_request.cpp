@@ -241,7 +241,8 @@ SamplingParams sampling_of(ApiKind kind, const ApiFields& fields, const ServedMo
   // In vLLM -1 means all tokens.
   sampling.top_k = static_cast<std::int32_t>(
       std::max<std::int64_t>(0, fields.integer("top_k", -1, INT32_MAX).value_or(0)));
-  const std::optional<std::int64_t> seed = fields.integer("seed", INT64_MIN, INT64_MAX);
+  std::optional<std::int64_t> seed = fields.integer("seed", INT64_MIN, INT64_MAX);
+  if (seed == -1) seed.reset();  // in vLLM -1 means none
   sampling.seed =
       seed ? static_cast<std::uint64_t>(*seed) : mix64(mix64(model.seed) ^ mix64(number));
   sampling.stop_token_ids = fields.token_ids("stop_token_ids", model.vocab_size, kMaxStopTokenIds);
@@ -287,9 +288,15 @@ void read_stream_options(const ApiFields& fields, ApiRequest& request) {
   const std::optional<ApiFields> options = fields.fields("stream_options");
   if (!options) return;
   if (!request.is_stream) fields.fail("stream_options", "needs stream: true");
-  options->allow_names({"include_usage", "continuous_usage_stats"});
+  options->allow_names({"include_usage", "continuous_usage_stats", "include_obfuscation"});
+  if (options->truth("include_obfuscation", false)) {
+    options->fail("include_obfuscation", "is not supported; allowed: false");
+  }
   request.wants_usage = options->truth("include_usage", false);
   request.wants_continuous_usage = options->truth("continuous_usage_stats", false);
+  if (request.wants_continuous_usage && request.kind == ApiKind::Generate) {
+    options->fail("continuous_usage_stats", "is not supported by /generate; allowed: false");
+  }
 }
 
 std::shared_ptr<const StopStrings> stop_strings(const ApiFields& fields) {
@@ -307,9 +314,13 @@ void choose_answer_tokens(const ApiFields& fields, const ServedModel& model, Api
     fields.fail("min_tokens", std::to_string(least) + " is more than max_tokens, " +
                                   std::to_string(request.max_tokens));
   }
-  if (model.computes && least > 0 && !request.sampling.ignore_eos) {
-    fields.fail("min_tokens", "is not supported; allowed: 0, or with ignore_eos");
+  // The sampler cannot pass over the tokens that would end the answer.
+  const bool may_stop = !request.sampling.ignore_eos || !request.sampling.stop_token_ids.empty();
+  if (model.computes && least > 0 && may_stop) {
+    fields.fail("min_tokens",
+                "is not supported; allowed: 0, or with ignore_eos and without stop_token_ids");
   }
+  request.min_tokens = static_cast<std::int32_t>(least);
   const bool ends = !model.computes && !request.sampling.ignore_eos;
   for (std::int32_t i = 0; i < request.num_choices(); ++i) {
     const std::uint64_t seed = request.sampling.seed + static_cast<std::uint64_t>(i);
@@ -344,7 +355,7 @@ ApiRequest parse_generation(ApiKind kind, std::string_view body, const ServedMod
   const Json json = parse_body(body);
   const ApiFields fields(json);
   check_model(fields, model);
-  refuse_ignored_fields(json, kind == ApiKind::Chat && model.chat != nullptr);
+  refuse_ignored_fields(kind, json, kind == ApiKind::Chat && model.chat != nullptr);
   refuse_unsupported(fields, model);
   ApiRequest request;
   request.kind = kind;
@@ -368,6 +379,10 @@ ApiRequest parse_generation(ApiKind kind, std::string_view body, const ServedMod
   if (static_cast<std::int64_t>(request.prompts.size()) * request.n > model.max_choices) {
     fields.fail("n",
                 "the number of prompts times n is more than " + std::to_string(model.max_choices));
+  }
+  if (kind == ApiKind::Generate && !request.is_stream && request.num_choices() > 1) {
+    fields.fail(request.n > 1 ? "n" : "prompt",
+                "/generate has one answer; allowed: 1, or with stream: true");
   }
   check_lengths(request, model);
   choose_answer_tokens(fields, model, request);

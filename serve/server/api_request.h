@@ -75,6 +75,7 @@ struct ApiRequest {
   bool is_stream = false;
   bool wants_usage = false;                 // of a stream: usage at its end
   bool wants_continuous_usage = false;      // and usage with every event
+  std::int32_t min_tokens = 0;              // before them nothing ends an answer
   std::vector<std::int32_t> answer_tokens;  // per answer, see LiveRequest
 
   std::int32_t num_choices() const { return static_cast<std::int32_t>(prompts.size()) * n; }

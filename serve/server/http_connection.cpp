@@ -3,6 +3,8 @@
 #include <algorithm>
 #include <boost/beast/http/status.hpp>
 #include <charconv>
+#include <cstdio>
+#include <ctime>
 #include <utility>
 
 namespace metronome {
@@ -20,7 +22,27 @@ std::string_view reason_phrase(int status) {
   return {text.data(), text.size()};
 }
 
-constexpr std::string_view kCommonHeaders = "Server: metronome\r\nContent-Type: ";
+// The time as "Sun, 06 Nov 1994 08:49:37 GMT" (RFC 9110, 5.6.7), whatever the locale is.
+void append_date(std::string& out) {
+  constexpr const char* kDays[] = {"Sun", "Mon", "Tue", "Wed", "Thu", "Fri", "Sat"};
+  constexpr const char* kMonths[] = {"Jan", "Feb", "Mar", "Apr", "May", "Jun",
+                                     "Jul", "Aug", "Sep", "Oct", "Nov", "Dec"};
+  const std::time_t now = std::time(nullptr);
+  std::tm time{};
+  gmtime_r(&now, &time);
+  char text[96];
+  std::snprintf(text, sizeof text, "%s, %02d %s %04d %02d:%02d:%02d GMT", kDays[time.tm_wday],
+                time.tm_mday, kMonths[time.tm_mon], time.tm_year + 1900, time.tm_hour, time.tm_min,
+                time.tm_sec);
+  out += text;
+}
+
+// The fields of every response, up to its content type.
+void append_common_fields(std::string& out) {
+  out += "Server: metronome\r\nDate: ";
+  append_date(out);
+  out += "\r\nContent-Type: ";
+}
 
 }  // namespace
 
@@ -28,9 +50,13 @@ std::string http_head(const Reply& reply, std::string_view cors_lines, bool keep
                       bool is_http10) {
   std::string head = is_http10 ? "HTTP/1.0 " : "HTTP/1.1 ";
   head += std::to_string(reply.status) + " " + std::string(reason_phrase(reply.status)) + "\r\n";
-  head += std::string(kCommonHeaders) + reply.content_type + "\r\n" + std::string(cors_lines);
+  append_common_fields(head);
+  head += reply.content_type + "\r\n" + std::string(cors_lines);
   if (!reply.extra_header.empty()) head += reply.extra_header + "\r\n";
-  head += "Content-Length: " + std::to_string(reply.body.size()) + "\r\n";
+  constexpr int kNoContent = 204;  // never has a length (RFC 9110, 8.6)
+  if (reply.status != kNoContent) {
+    head += "Content-Length: " + std::to_string(reply.body.size()) + "\r\n";
+  }
   head += keeps_alive ? "Connection: keep-alive\r\n\r\n" : "Connection: close\r\n\r\n";
   return head;
 }
@@ -71,6 +97,7 @@ bool HttpHub::make_room(const ClientUse& client, std::size_t num_bytes) {
   }
   if (most == nullptr || most->use().held_bytes <= client.held_bytes + num_bytes) return false;
   service->leave(most);
+  ++service->metrics().num_refused;
   most->give_up(503, "too many bytes of requests are held; try again");
   return held_bytes + num_bytes <= limits.max_held_bytes;
 }
@@ -230,11 +257,13 @@ bool HttpConnection::begin_body() {
   is_http10_ = request.is_http10;
   is_head_ = request.method == "HEAD";
   keeps_alive_ = request.keeps_alive && hub_->is_accepting;
-  if (const std::optional<AccessRefusal> refusal = hub_->access.refusal(request)) {
+  const std::optional<AccessRefusal> refusal = hub_->access.refusal(request);
+  // A page of an allowed origin may see that its key is wrong; other refusals are hidden from it.
+  cors_lines_ = refusal && refusal->status != 401 ? "" : hub_->access.cors_lines(request);
+  if (refusal) {
     give_up(refusal->status, refusal->message);
     return false;
   }
-  cors_lines_ = hub_->access.cors_lines(request);
   if (!request.expects_continue || reader_->state() == RequestReader::State::Whole) return true;
   // The socket's buffer is empty here: the client has read the responses before.
   static constexpr std::string_view kContinue = "HTTP/1.1 100 Continue\r\n\r\n";
@@ -293,7 +322,7 @@ void HttpConnection::begin_stream() {
   hold(pending_.size());
   if (is_http10_) keeps_alive_ = false;  // the end of the connection ends the body
   unsent_ += is_http10_ ? "HTTP/1.0 200 OK\r\n" : "HTTP/1.1 200 OK\r\n";
-  unsent_ += kCommonHeaders;
+  append_common_fields(unsent_);
   unsent_ += "text/event-stream; charset=utf-8\r\nCache-Control: no-cache\r\n" + cors_lines_;
   if (!is_http10_) unsent_ += "Transfer-Encoding: chunked\r\n";
   unsent_ += keeps_alive_ ? "Connection: keep-alive\r\n\r\n" : "Connection: close\r\n\r\n";

@@ -10,6 +10,16 @@ namespace {
 
 std::uint64_t number(Ticket ticket) { return static_cast<std::uint64_t>(ticket); }
 
+bool is_stop_token(const LiveRequest& request, TokenId token) {
+  const std::vector<TokenId>& stops = request.sampling.stop_token_ids;
+  return std::find(stops.begin(), stops.end(), token) != stops.end();
+}
+
+// Whether a token that ends a simulated answer is one of its text: the answer has its length.
+bool ends_by_length(const LiveRequest& request, TokenId token) {
+  return request.answer_tokens > 0 && !is_stop_token(request, token);
+}
+
 void append_stats(LiveStats& from, LiveStats& to) {
   to.num_running = from.num_running;
   to.num_waiting = from.num_waiting;
@@ -194,7 +204,9 @@ std::optional<TimeNs> LiveEngine::wait(TimeNs wake) {
 
 RequestFeed::OutputToken LiveEngine::output_token(RequestId request, std::int32_t i) const {
   const LiveRequest& live = live_[index(request)].request;
-  return {text_.token(live.sampling.seed, i), i + 1 == live.answer_tokens};
+  const TokenId token = text_.token(live.sampling.seed, i);
+  const bool is_stop = i >= live.min_tokens && is_stop_token(live, token);
+  return {token, is_stop || i + 1 == live.answer_tokens};
 }
 
 SamplingParams LiveEngine::sampling(RequestId request) const {
@@ -255,10 +267,13 @@ void LiveEngine::on_step(const StepRecord& step, std::span<const ScheduledChunk>
   step_error_ = result.failed ? result.error : "";
   for_each_token(chunks, result, [&](const ScheduledChunk& chunk, std::size_t i) {
     LiveEvent& event = fresh_.emplace_back();
-    event.ticket = live_[index(chunk.request)].request.ticket;
+    const LiveRequest& live = live_[index(chunk.request)].request;
+    event.ticket = live.ticket;
     event.kind = LiveEventKind::Token;
     event.time = step.finished_at;
     event.token = result.sampled_tokens[i];
+    event.is_stop = !result.ends_request.empty() && result.ends_request[i] != 0 &&
+                    !ends_by_length(live, event.token);
     event.num_prefix_hit_tokens = requests[chunk.request].num_prefix_hit_tokens;
     if (!result.logprobs.empty()) event.logprobs = result.logprobs[i];
   });

@@ -36,6 +36,8 @@ struct LiveRequest {
   std::int32_t priority = 0;
   // The number of tokens after which a simulated answer ends by itself; 0: never.
   std::int32_t answer_tokens = 0;
+  // So many tokens of a simulated answer are not compared with the stop tokens.
+  std::int32_t min_tokens = 0;
 };
 
 enum class LiveEventKind : std::uint8_t {
@@ -51,6 +53,7 @@ struct LiveEvent {
   EndReason reason = EndReason::None;       // Ended
   TimeNs time = 0;                          // by the engine's clock
   TokenId token{};                          // Token
+  bool is_stop = false;                     // Token: an end-of-text or stop token
   std::int32_t num_prefix_hit_tokens = 0;   // Token: in the request's prompt
   std::vector<TokenLogprob> logprobs = {};  // Token, as SampledToken::logprobs
   std::string message = {};                 // Ended: why the request did not complete

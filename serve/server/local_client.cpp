@@ -43,6 +43,7 @@ LiveRequest LocalClient::prepare(const Json& body) {
   live.sampling = request.sampling;
   live.max_output_tokens = request.max_tokens;
   live.answer_tokens = request.answer_tokens.front();
+  live.min_tokens = request.min_tokens;
   Open& open = open_.try_emplace(number, model_, request).first->second;
   open.answer.num_prompt_tokens = request.num_prompt_tokens;
   return live;
@@ -85,6 +86,10 @@ void LocalClient::take(const LiveEvent& event, const OnText& on_text) {
   if (found == open_.end()) return;  // a stop string ended it, and finish() returned it
   Open& open = found->second;
   LocalAnswer& answer = open.answer;
+  const auto show = [&](const std::string& piece) {
+    answer.text += piece;
+    if (!piece.empty() && on_text) on_text(number, piece);
+  };
   switch (event.kind) {
     case LiveEventKind::Accepted: answer.asked_at = event.time; return;
     case LiveEventKind::Admitted: return;
@@ -92,32 +97,20 @@ void LocalClient::take(const LiveEvent& event, const OnText& on_text) {
       if (answer.has_ended) return;  // a stop string ended it
       answer.token_times.push_back(event.time);
       answer.num_cached_tokens = event.num_prefix_hit_tokens;
-      scratch_.clear();
-      open.detokenizer.push(event.token, scratch_);
-      add_text(number, open, false, on_text);
-      if (!open.stops.is_stopped()) return;
+      show(open.text.push(event.token, event.is_stop));
+      if (!open.text.is_stopped()) return;
       answer.has_ended = true;
       answer.reason = EndReason::Stop;
       engine_.abort(event.ticket);
       return;
     case LiveEventKind::Ended:
       if (answer.has_ended) return;
-      scratch_.clear();
-      open.detokenizer.finish(scratch_);
-      add_text(number, open, true, on_text);
+      show(open.text.finish());
       answer.has_ended = true;
       answer.reason = event.reason;
       answer.error = event.message;
       return;
   }
-}
-
-// Passes on what stop strings let through.
-void LocalClient::add_text(std::uint64_t number, Open& open, bool is_end, const OnText& on_text) {
-  std::string piece = open.stops.push(scratch_);
-  if (is_end && !open.stops.is_stopped()) piece += open.stops.finish();
-  open.answer.text += piece;
-  if (!piece.empty() && on_text) on_text(number, piece);
 }
 
 }  // namespace metronome

@@ -12,8 +12,7 @@
 
 #include "core/base/json.h"
 #include "core/base/types.h"
-#include "core/text/detokenizer.h"
-#include "core/text/stop_matcher.h"
+#include "serve/server/answer_text.h"
 #include "serve/server/api_request.h"
 #include "serve/server/live_engine.h"
 
@@ -64,23 +63,18 @@ class LocalClient {
 
  private:
   struct Open {
-    Open(const ServedModel& model, const ApiRequest& request)
-        : detokenizer(*model.tokenizer, request.skips_special_tokens),
-          stops(request.stops, request.includes_stop) {}
+    Open(const ServedModel& model, const ApiRequest& request) : text(*model.tokenizer, request) {}
 
-    Detokenizer detokenizer;
-    StopMatcher stops;
+    AnswerText text;
     LocalAnswer answer;
   };
 
   void take(const LiveEvent& event, const OnText& on_text);
-  void add_text(std::uint64_t number, Open& open, bool is_end, const OnText& on_text);
 
   const ServedModel& model_;
   LiveEngine& engine_;
   std::map<std::uint64_t, Open> open_;  // by number; those that finish() has not returned
   std::uint64_t next_number_ = 0;
-  std::string scratch_;
   std::vector<LiveEvent> events_;
 
   std::mutex mutex_;

@@ -2,7 +2,6 @@
 
 #include <algorithm>
 #include <charconv>
-#include <optional>
 
 namespace metronome {
 namespace {
@@ -64,6 +63,20 @@ std::string_view HttpRequest::field(std::string_view name) const {
     if (key == name) return value;
   }
   return {};
+}
+
+std::optional<std::string> percent_decoded(std::string_view text) {
+  std::string decoded;
+  while (!text.empty()) {
+    const bool is_encoded = text.front() == '%';
+    const std::size_t size = is_encoded ? 3 : 1;
+    if (text.size() < size) return std::nullopt;
+    const auto code = is_encoded ? number_of(text.substr(1, 2), 16) : std::nullopt;
+    if (is_encoded && !code) return std::nullopt;
+    decoded += is_encoded ? static_cast<char>(*code) : text.front();
+    text.remove_prefix(size);
+  }
+  return decoded;
 }
 
 void RequestReader::refuse(int status, const char* message) {

@@ -4,6 +4,7 @@
 
 #include <cstddef>
 #include <cstdint>
+#include <optional>
 #include <string>
 #include <string_view>
 #include <utility>
@@ -25,6 +26,10 @@ struct HttpRequest {
   // The value of the first field of this name; empty: none.
   std::string_view field(std::string_view name) const;
 };
+
+// A part of a target without its percent encoding (RFC 3986, 2.1). nullopt: a '%' without two
+// digits.
+std::optional<std::string> percent_decoded(std::string_view text);
 
 // A request that is refused. The connection must close: nobody knows where the next one begins.
 struct HttpRefusal {

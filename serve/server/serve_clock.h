@@ -34,9 +34,13 @@ class ServeClock final : public Clock {
   bool start();  // once; later calls do nothing and return false
   // The time of an event that happens now; 0 before start().
   TimeNs stamp() const;
+  // How long so much of the engine's time takes.
+  double real_seconds(TimeNs time) const { return to_seconds(time) / speed_; }
   // The real time at which stamp() will be `t`; now before start().
   std::chrono::steady_clock::time_point when(TimeNs t) const;
   void stop() { is_stopped_ = true; }
+  // From now on simulated time passes without waits: requests that were aborted end at once.
+  void hurry() { is_hurried_ = true; }
 
   // The maximum delay of a simulated wait since the last call, in simulated time. If it is large,
   // the simulator cannot keep pace.
@@ -52,6 +56,7 @@ class ServeClock final : public Clock {
   std::once_flag once_;
   Steady::time_point start_;
   std::atomic<bool> is_stopped_ = false;
+  std::atomic<bool> is_hurried_ = false;
   std::atomic<TimeNs> max_lag_ = 0;
 };
 

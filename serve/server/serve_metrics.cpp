@@ -65,6 +65,21 @@ std::string label_text(std::string_view text) {
   return escaped;
 }
 
+void append_ends(const std::array<std::int64_t, kNumEndReasons>& ended, const std::string& labels,
+                 std::string& out) {
+  constexpr std::string_view kName = "vllm:request_success_total";
+  append_head(kName, "Requests by the reason of their end; refused ones have none.", "counter",
+              out);
+  constexpr std::pair<const char*, EndReason> kReasons[] = {{"stop", EndReason::Stop},
+                                                            {"length", EndReason::Length},
+                                                            {"abort", EndReason::Aborted},
+                                                            {"error", EndReason::StepFailed}};
+  for (const auto& [name, reason] : kReasons) {
+    append_sample(kName, labels + ",finished_reason=\"" + name + "\"",
+                  static_cast<double>(ended[static_cast<std::size_t>(reason)]), out);
+  }
+}
+
 }  // namespace
 
 void Histogram::add(double value) {
@@ -140,25 +155,15 @@ std::string ServeMetrics::text(std::string_view model, std::int64_t num_blocks,
           num_prefix_queries);
   counter("vllm:prefix_cache_hits_total", "Prompt tokens found in the prefix cache.",
           num_prefix_hits);
-  append_head("vllm:request_success_total", "Requests by the reason of their end.", "counter", out);
-  const auto of = [this](EndReason reason) {
-    return static_cast<double>(ended[static_cast<std::size_t>(reason)]);
-  };
-  const std::pair<const char*, double> reasons[] = {{"stop", of(EndReason::Stop)},
-                                                    {"length", of(EndReason::Length)},
-                                                    {"abort", of(EndReason::Aborted)},
-                                                    {"error", of(EndReason::StepFailed)}};
-  for (const auto& [reason, count] : reasons) {
-    append_sample("vllm:request_success_total", labels + ",finished_reason=\"" + reason + "\"",
-                  count, out);
-  }
+  append_ends(ended, labels, out);
   const auto histogram = [&](std::string_view name, std::string_view help, const Histogram& h) {
     h.write(name, help, labels, out);
   };
   histogram("vllm:time_to_first_token_seconds", "From arrival to the first token.", ttft);
   histogram("vllm:inter_token_latency_seconds", "From one token to the next.", itl);
   histogram("vllm:e2e_request_latency_seconds", "From arrival to the last token.", e2e);
-  histogram("vllm:request_queue_time_seconds", "From arrival to admission.", queue);
+  histogram("vllm:request_queue_time_seconds",
+            "From when the engine takes a request, between two steps, to its admission.", queue);
   histogram("vllm:request_prefill_time_seconds", "From admission to the first token.", prefill);
   histogram("vllm:request_decode_time_seconds", "From the first token to the last.", decode);
   histogram("vllm:request_inference_time_seconds", "From admission to the last token.", inference);
@@ -177,7 +182,8 @@ std::string ServeMetrics::text(std::string_view model, std::int64_t num_blocks,
                     std::to_string(num_blocks) + "\"",
                 1, out);
   gauge("metronome:connections", "Open connections.", static_cast<double>(num_connections));
-  counter("metronome:refused_total", "Requests answered 503.", num_refused);
+  counter("metronome:refused_total", "Requests and connections refused with 429 or 503.",
+          num_refused);
   counter("metronome:clients_cut_total", "Clients cut off because they read nothing for too long.",
           num_clients_cut);
   counter("metronome:answers_cut_total", "Answers ended because unsent tokens held too many bytes.",

@@ -49,7 +49,7 @@ struct ServeMetrics {
   std::array<std::int64_t, kNumEndReasons> ended{};
   // In real time, measured when clients' bytes are made.
   Histogram ttft, itl, e2e;
-  // In the engine's time.
+  // By the engine's clock, as real time: pages of a simulation at any speed have one unit.
   Histogram queue, prefill, decode, inference;
   Histogram time_per_token;  // per request: TPOT
   Histogram prompt_tokens, generation_tokens, max_tokens, step_tokens;
@@ -58,7 +58,7 @@ struct ServeMetrics {
 
   // Metrics without a vLLM counterpart.
   std::int64_t num_connections = 0;
-  std::int64_t num_refused = 0;       // answered with 503
+  std::int64_t num_refused = 0;       // answered with 429 or 503, or not at all
   std::int64_t num_clients_cut = 0;   // cut off because they read nothing for too long
   std::int64_t num_answers_cut = 0;   // ended because unsent tokens held too many bytes
   std::int64_t num_clients_left = 0;  // disconnected while their request was running

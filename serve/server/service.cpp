@@ -95,6 +95,7 @@ Service::Service(const ServedModel& model, LiveEngine& engine, ServeClock& clock
 void Service::handle(std::string_view method, std::string_view target, std::string body,
                      std::shared_ptr<Client> client) {
   const std::string_view path = target.substr(0, target.find('?'));
+  if (method == "OPTIONS" && path == "*") return client->reply(preflight_reply());
   const std::string_view allowed = method_of(path);
   // HEAD gets the header of the response to GET; the connection omits the body.
   const bool is_allowed =
@@ -184,65 +185,6 @@ Reply Service::answer_now(std::string_view path, const std::string& body,
   return error_reply(error.status, error.what(), error.param);
 }
 
-Reply Service::models_reply(std::string_view name) const {
-  if (!name.empty() && name != model_.name) {
-    return error_reply(404, "no model '" + std::string(name) + "' here; allowed: " + model_.name,
-                       "model");
-  }
-  JsonText json;
-  const auto add_model = [&] {
-    json.begin_object();
-    json.field("id", model_.name);
-    json.field("object", "model");
-    json.field("created", static_cast<std::int64_t>(std::time(nullptr)));
-    json.field("owned_by", "metronome");
-    json.field("root", model_.root);
-    json.key("parent").null();
-    json.field("max_model_len", model_.max_model_len);
-    json.end_object();
-  };
-  if (!name.empty()) {
-    add_model();
-    return {.body = std::string(json.view())};
-  }
-  json.begin_object();
-  json.field("object", "list");
-  json.key("data").begin_array();
-  add_model();
-  json.end_array();
-  json.end_object();
-  return {.body = std::string(json.view())};
-}
-
-Reply Service::tokenize_reply(const std::string& body, const std::atomic<bool>& has_left) const {
-  const std::vector<TokenId> ids = parse_tokenize(body, model_, &has_left);
-  JsonText json;
-  json.begin_object();
-  json.field("count", static_cast<std::int64_t>(ids.size()));
-  json.field("max_model_len", model_.max_model_len);
-  json.key("tokens").begin_array();
-  for (const TokenId id : ids) json.value(value(id));
-  json.end_array();
-  json.end_object();
-  return {.body = std::string(json.view())};
-}
-
-Reply Service::detokenize_reply(const std::string& body) const {
-  const std::vector<TokenId> ids = parse_detokenize(body, model_);
-  JsonText json;
-  json.begin_object();
-  json.field("prompt", decode(*model_.tokenizer, ids, false));
-  json.end_object();
-  return {.body = std::string(json.view())};
-}
-
-Reply Service::metrics_reply() {
-  metrics_.take(engine_.take_stats());
-  metrics_.max_lag_s = to_seconds(clock_.take_max_lag());
-  return {.body = metrics_.text(model_.name, cache_.num_blocks, cache_.block_size),
-          .content_type = "text/plain; version=0.0.4; charset=utf-8"};
-}
-
 // ---- generation ----
 
 void Service::refuse(Client& client) {
@@ -307,9 +249,10 @@ void Service::start(std::uint64_t number, ApiRequest request,
     part.max_output_tokens = request.max_tokens;
     part.priority = request.priority;
     part.answer_tokens = request.answer_tokens[static_cast<std::size_t>(i)];
+    part.min_tokens = request.min_tokens;
   }
   auto running = std::make_unique<Running>(
-      Answer(std::move(request), model_, hex_digits(mix64(mix64(model_.seed) ^ number)),
+      Answer(std::move(request), model_, hex_digits(mix64(mix64(options_.id_salt) ^ number)),
              static_cast<std::int64_t>(std::time(nullptr))),
       client, std::chrono::steady_clock::now());
   for (const LiveRequest& part : parts) {
@@ -339,12 +282,12 @@ void Service::leave(const Client* client) {
   finish(number);
 }
 
-void Service::abort_rest(std::uint64_t number) {
+void Service::abort_rest(std::uint64_t number, bool is_counted) {
   const Running& running = *running_.at(number);
   for (std::int32_t i = 0; i < static_cast<std::int32_t>(running.parts.size()); ++i) {
     if (!running.answer.has_ended(i)) {
       engine_.abort(ticket_of(number, i));
-      metrics_.count_end(EndReason::Aborted);
+      if (is_counted) metrics_.count_end(EndReason::Aborted);
     }
   }
 }
@@ -362,7 +305,8 @@ void Service::finish(std::uint64_t number) {
 }
 
 // Writing may close the connection, and with it the request, so it comes last.
-void Service::fail_one(std::uint64_t number, int status, const std::string& message) {
+void Service::fail_one(std::uint64_t number, int status, const std::string& message,
+                       bool is_refused) {
   Running& running = *running_.at(number);
   const std::shared_ptr<Client> client = running.client;
   const bool has_begun = running.has_begun;
@@ -372,10 +316,10 @@ void Service::fail_one(std::uint64_t number, int status, const std::string& mess
     if (!waits_for_record(running)) running.answer.write_events(bytes_, client->room());
     running.answer.write_error(status, message, bytes_);
   }
-  abort_rest(number);
+  abort_rest(number, !is_refused);
   finish(number);
   if (!has_begun) {
-    if (status == 503) ++metrics_.num_refused;
+    if (status == 429 || status == 503) ++metrics_.num_refused;
     return client->reply(error_reply(status, message));
   }
   client->write(bytes_);
@@ -475,13 +419,13 @@ void Service::take_event(const LiveEvent& event, WallTime now) {
       break;
     case LiveEventKind::Admitted:
       part.admitted = event.time;
-      metrics_.queue.add(to_seconds(event.time - part.arrived));
+      metrics_.queue.add(clock_.real_seconds(event.time - part.arrived));
       return;
     case LiveEventKind::Token: take_token(running, choice, event, now); break;
     case LiveEventKind::Ended:
       ++running.num_ended;
-      if (event.reason == EndReason::QueueFull) return fail_one(number, 503, event.message);
-      if (event.reason == EndReason::NeverFits) return fail_one(number, 400, event.message);
+      if (event.reason == EndReason::QueueFull) return fail_one(number, 503, event.message, true);
+      if (event.reason == EndReason::NeverFits) return fail_one(number, 400, event.message, true);
       if (event.reason == EndReason::StepFailed) {
         metrics_.count_end(event.reason);
         running.answer.on_end(choice, event.reason);
@@ -507,15 +451,15 @@ void Service::take_token(Running& running, std::int32_t choice, const LiveEvent&
     part.first_token = event.time;
     metrics_.ttft.add(seconds(now - running.arrived));
     metrics_.num_prompt_tokens += part.prompt_tokens;
-    metrics_.prefill.add(to_seconds(event.time - part.admitted));
+    metrics_.prefill.add(clock_.real_seconds(event.time - part.admitted));
   } else if (event.time != part.latest_token) {  // once for the tokens of a step, as vLLM
     metrics_.itl.add(seconds(now - part.last_token));
   }
   part.last_token = now;
   part.latest_token = event.time;
   ++metrics_.num_generation_tokens;
-  const bool is_stopped =
-      running.answer.on_token(choice, event.token, event.logprobs, event.num_prefix_hit_tokens);
+  const bool is_stopped = running.answer.on_token(choice, event.token, event.logprobs,
+                                                  event.num_prefix_hit_tokens, event.is_stop);
   if (!is_stopped) return;
   engine_.abort(event.ticket);
   count_end(running, choice, EndReason::Stop, now);
@@ -527,14 +471,12 @@ void Service::count_end(const Running& running, std::int32_t choice, EndReason r
   const Part& part = running.parts[static_cast<std::size_t>(choice)];
   if (part.num_tokens == 0) return;
   metrics_.e2e.add(std::chrono::duration<double>(now - running.arrived).count());
-  metrics_.decode.add(to_seconds(part.latest_token - part.first_token));
-  metrics_.inference.add(to_seconds(part.latest_token - part.admitted));
+  const double decode_s = clock_.real_seconds(part.latest_token - part.first_token);
+  metrics_.decode.add(decode_s);
+  metrics_.inference.add(clock_.real_seconds(part.latest_token - part.admitted));
   metrics_.prompt_tokens.add(part.prompt_tokens);
   metrics_.generation_tokens.add(part.num_tokens);
-  if (part.num_tokens > 1) {
-    metrics_.time_per_token.add(to_seconds(part.latest_token - part.first_token) /
-                                (part.num_tokens - 1));
-  }
+  if (part.num_tokens > 1) metrics_.time_per_token.add(decode_s / (part.num_tokens - 1));
   if (!running.answer.is_done()) return;
   std::int32_t longest = 0;
   for (const Part& each : running.parts) longest = std::max(longest, each.num_tokens);

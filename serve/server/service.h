@@ -54,6 +54,8 @@ class Client {
 
 struct ServiceOptions {
   std::string version;
+  // Chooses the ids of answers. A random one keeps them apart from those of other processes.
+  std::uint64_t id_salt = 0;
   std::int64_t max_client_requests = 1024;  // most answers that a client may ask for at once
   // Most prompt tokens of these. One request may have more.
   std::int64_t max_client_tokens = 16 << 20;
@@ -162,8 +164,10 @@ class Service {
   void count_unsent(Running& running, std::size_t num_bytes);
   void limit_unsent();
   void finish(std::uint64_t number);
-  void fail_one(std::uint64_t number, int status, const std::string& message);
-  void abort_rest(std::uint64_t number);
+  // `is_refused`: the engine has not begun the request, so its end is not counted.
+  void fail_one(std::uint64_t number, int status, const std::string& message,
+                bool is_refused = false);
+  void abort_rest(std::uint64_t number, bool is_counted = true);
 
   // The ticket of a choice: its request's number and the index of the choice.
   static Ticket ticket_of(std::uint64_t number, std::int32_t choice) {

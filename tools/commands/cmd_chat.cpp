@@ -99,9 +99,6 @@ void check(const ChatOptions& options) {
   if (!(options.temperature >= 0 && options.temperature <= 2)) {
     throw UsageError("--temperature: is out of range; allowed: 0 to 2");
   }
-  if (options.runs_demo && options.prompt) {
-    throw UsageError("--demo: has prompts of its own; allowed: without --prompt");
-  }
 }
 
 // `content` is UTF-8.
@@ -233,6 +230,7 @@ void converse(Chat& chat) {
   while (true) {
     if (is_typed) std::cout << "> " << std::flush;
     if (!std::getline(std::cin, line)) break;
+    if (line.ends_with('\r')) line.pop_back();  // of a file with Windows' line ends
     throw_if_interrupted();
     if (line.empty() || line == "/quit") break;
     if (line == "/new") {
@@ -278,6 +276,11 @@ int chat_command(const Arguments& arguments) {
   if (!line) return kExitDone;
   options.model = line->file();
   check(options);
+  for (const char* name : {"prompt", "system", "max-tokens", "temperature", "seed"}) {
+    if (!options.runs_demo || !line->has(name)) continue;
+    throw UsageError("--demo: has prompts and settings of its own; allowed: without --" +
+                     std::string(name));
+  }
   return chat(options);
 }
 

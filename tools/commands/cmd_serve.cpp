@@ -3,6 +3,7 @@
 #include <filesystem>
 #include <iostream>
 #include <optional>
+#include <random>
 #include <thread>
 
 #include "core/base/number_text.h"
@@ -218,14 +219,15 @@ class Shutdown {
   }
 
  private:
-  // With `at_once`, also ends the engine in the middle of a step.
+  // With `at_once`, a simulated step ends without a wait. The engine then takes the aborts, so that
+  // the record has the ends of all requests.
   void end(bool at_once) {
     if (is_over_) return;
     is_over_ = true;
     service_.drain();
     service_.abort_all();
     engine_.close();
-    if (at_once) clock_.stop();
+    if (at_once) clock_.hurry();
     server_.stop();
   }
 
@@ -246,6 +248,11 @@ void print_header(const ServeOptions& options, const LocalModel& local, std::uin
                      (is_ipv6 ? "[" + options.host + "]" : options.host) + ":" +
                      std::to_string(port) + "/v1");
   std::cout << std::flush;
+}
+
+std::uint64_t random_salt() {
+  std::random_device bits;
+  return std::uint64_t{bits()} << 32 | bits();
 }
 
 // No client may take the last descriptor: then nobody could connect.
@@ -284,6 +291,7 @@ int serve(const ServeOptions& options) {
   Service service(
       model, engine, clock, variant.run->setup.kv_cache,
       {.version = METRONOME_VERSION,
+       .id_salt = random_salt(),
        .max_client_requests = options.max_client_requests,
        .max_client_tokens = options.max_client_tokens,
        .max_unsent_bytes = static_cast<std::size_t>(options.max_unsent_bytes),

@@ -1,6 +1,7 @@
 """Clients that disconnect, stall, or send invalid data; other clients must not notice."""
 
 import json
+import pathlib
 import random
 import resource
 import signal
@@ -414,6 +415,28 @@ def end_at_once(program, faults):
             faults.expect(time.monotonic() - started < 10, f"{name}: takes long")
 
 
+def end_recorded(program, faults):
+    """A stream that the server cuts is in the record, as far as it came."""
+    with tempfile.TemporaryDirectory() as scratch:
+        out = pathlib.Path(scratch) / "served"
+        with Server(program, SCENARIO, "--out", out, "--drain-seconds", 0.2,
+                    variant="budget") as server:
+            short = {"prompt": "Short", "max_tokens": 5, "ignore_eos": True}
+            server.complete(**short)
+            streams = [open_stream(server, n=2), open_stream(server)]
+            server.signal()
+            faults.equal(server.wait(30), 0, "exit code, with a record")
+            faults.equal(server.stderr(), "", "what the server says")
+            for connection in streams:
+                connection.close()
+        requests = [json.loads(line) for line in (out / "requests.jsonl").open()]
+        faults.equal(sorted(request["end"] for request in requests),
+                     ["aborted"] * 3 + ["length"], "ends in the record")
+        trace = [json.loads(line) for line in (out / "trace.jsonl").open()]
+        faults.equal([(line["input_toks"], line["output_toks"] > 0) for line in trace],
+                     [(5, True)] + [(4, True)] * 3, "requests in the trace")
+
+
 def end_idle(program, faults):
     for number in (signal.SIGTERM, signal.SIGINT, signal.SIGHUP):
         with Server(program, SCENARIO, variant="budget") as server:
@@ -427,7 +450,7 @@ def check(program, faults, options):
     leave_under_policies(program, faults, rng)
     mutations.check_mutations(program, faults, rng, options.mutations)
     for part in (limit_connections, limit_descriptors, limit_waiting, end_in_order, end_at_once,
-                 end_idle):
+                 end_recorded, end_idle):
         try:
             part(program, faults)
         except Exception as error:

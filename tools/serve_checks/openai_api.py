@@ -364,6 +364,23 @@ def check_many(api):
 # ---- a model that computes ----
 
 
+def check_computed_stop(server, faults):
+    """A stop token ends a computed answer: it counts, and is no part of the text."""
+    fields = {"prompt": "Once", "seed": 1, "ignore_eos": True}
+    _, _, body = server.ask("POST", "/generate", {**fields, "max_tokens": 200, "stream": True})
+    ids = [event["token_id"] for event in events_of(body)]
+    place = next(i for i, id in enumerate(ids) if i > 0 and 32 < id < 127 and id not in ids[:i])
+    before = server.complete(**fields, max_tokens=place)["choices"][0]["text"]
+    after = server.complete(**fields, max_tokens=place + 1)["choices"][0]["text"]
+    faults.equal(after, before + chr(ids[place]), "the text of a token that is a byte")
+    for includes, text in ((False, before), (True, after)):
+        found = server.complete(**fields, max_tokens=200, stop_token_ids=[ids[place]],
+                                include_stop_str_in_output=includes)
+        faults.equal((found["choices"][0]["text"], found["choices"][0]["finish_reason"],
+                      found["usage"]["completion_tokens"]), (text, "stop", place + 1),
+                     f"a computed answer with a stop token, included: {includes}")
+
+
 def check_computed(program, faults, rng):
     sets = ["model=tiny-llama", "engine.max_num_seqs=16", "engine.max_model_len=1024",
             "kv_cache.num_blocks=256"]
@@ -389,6 +406,7 @@ def check_computed(program, faults, rng):
             extra_body={"ignore_eos": True})
         content = chat.choices[0].logprobs.content
         faults.equal([len(token.top_logprobs) for token in content], [2] * 8, "logprobs of a chat")
+        check_computed_stop(server, faults)
         client.close()
         server.expect_rest(faults, "computed")
         faults.equal(server.stop(), 0, "exit code")
@@ -454,6 +472,23 @@ def check_secured_apart(program, faults):
                 faults.equal(server.stop(), 0, "exit code")
 
 
+def check_named(program, faults):
+    """Names that are encoded in a path; ids that no other server gives."""
+    ids = []
+    for name in ("meta/tiny 1b", "a%2Fb%"):
+        with Server(program, SCENARIO, "--model-name", name, variant="budget", speed=5) as server:
+            with openai.OpenAI(base_url=server.url + "/v1", api_key="none",
+                               max_retries=0) as client:
+                for asked in (name, MODEL):
+                    faults.equal(client.models.retrieve(asked).id, name, f"models.retrieve {asked}")
+                for _ in range(3):
+                    ids.append(client.completions.create(model=name, prompt="x", max_tokens=1,
+                                                         seed=1).id)
+            faults.equal(server.ask("GET", "/v1/models/%2")[0], 404, "a path that ends in %2")
+            faults.equal(server.stop(), 0, "exit code")
+    faults.equal(len(set(ids)), 6, f"ids of answers of two servers: {ids}")
+
+
 def check(program, faults, options):
     rng = random.Random(options.seed)
     with Server(program, SCENARIO, variant="budget", speed=5) as server:
@@ -471,5 +506,6 @@ def check(program, faults, options):
         faults.equal(server.stop(), 0, "exit code")
         faults.equal(server.stderr(), "", "what the server says")
     check_computed(program, faults, rng)
+    check_named(program, faults)
     check_secured(program, faults)
     check_secured_apart(program, faults)

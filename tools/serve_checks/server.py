@@ -305,7 +305,7 @@ class Reader:
         if head is None:
             return None
         status, headers = head
-        if status == 100:
+        if status in (100, 204):
             return status, headers, b""
         if headers.get("transfer-encoding") == "chunked":
             return status, headers, b"".join(self.chunks())

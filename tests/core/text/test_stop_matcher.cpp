@@ -101,6 +101,18 @@ TEST_CASE("stop strings across token borders", "[stop_matcher]") {
   CHECK(matcher.found() == 1u);
 }
 
+TEST_CASE("a stop string that ends too early is text", "[stop_matcher]") {
+  StopMatcher matcher = matcher_of({"ab", "bc"});
+  CHECK(matcher.push("xab", false) == "x");  // "bc" may follow
+  CHECK(matcher.push("a", false) == "ab");
+  CHECK(matcher.push("ba") == "");
+  CHECK(matcher.found() == 0u);
+  StopMatcher overlapping = matcher_of({"ab", "bc"}, true);
+  CHECK(overlapping.push("xab", false) == "xab");
+  CHECK(overlapping.push("c") == "c");
+  CHECK(overlapping.found() == 1u);
+}
+
 TEST_CASE("of stop strings that end together the first in the list counts", "[stop_matcher]") {
   StopMatcher shorter_first = matcher_of({"b", "ab"});
   CHECK(shorter_first.push("xa") == "x");

@@ -51,6 +51,28 @@ TEST_CASE("a client returns an answer and forgets it", "[serve]") {
   CHECK_THROWS_AS(client.answer(first), std::out_of_range);
 }
 
+TEST_CASE("an answer ends before its stop token", "[serve]") {
+  Simulation simulation = served_simulation(
+      "engine: {max_num_seqs: 4, max_model_len: 256}\nkv_cache: {num_blocks: 100}\n");
+  const ServedModel model = byte_model();
+  ServeClock clock(1000);
+  const PlausibleText text(*model.tokenizer);
+  LocalClient* client_of_engine = nullptr;
+  LiveEngine engine(simulation, clock, text, 16, [&] { client_of_engine->on_events(); });
+  LocalClient client(model, engine);
+  client_of_engine = &client;
+  EngineThread thread(engine, clock, {}, [&](const std::string& error) { client.fail(error); });
+
+  Json stopped = question("one");
+  stopped["stop_token_ids"] = Json::array();
+  stopped["stop_token_ids"].push_back('e');
+  stopped["ignore_eos"] = true;
+  const LocalAnswer answer = client.finish(client.ask(stopped), {});
+  CHECK(answer.reason == EndReason::Stop);
+  CHECK(answer.text.find('e') == std::string::npos);
+  CHECK(answer.text.size() + 1 == answer.token_times.size());
+}
+
 TEST_CASE("events of a forgotten answer are passed over", "[serve]") {
   Simulation simulation = served_simulation(
       "engine: {max_num_seqs: 4, max_model_len: 256}\nkv_cache: {num_blocks: 100}\n");

@@ -132,6 +132,39 @@ TEST_CASE("a stop string ends a choice where it begins", "[serve]") {
   CHECK(answer.num_completion_tokens() == 7);
 }
 
+TEST_CASE("no stop string ends an answer within its min_tokens", "[serve]") {
+  const ServedModel model = byte_model();
+  const auto text_of = [&](const std::string& tokens, const char* reason) {
+    Answer answer(request_of(ApiKind::Completion, R"(, "stop": ["ab"], "min_tokens": 4)", model),
+                  model, "4", 5);
+    say(answer, tokens);
+    answer.on_end(0, EndReason::Length);
+    const Json choice = Json::parse(answer.body().value())["choices"][0];
+    CHECK(choice["finish_reason"] == reason);
+    return choice["text"].get<std::string>();
+  };
+  CHECK(text_of("abab", "length") == "abab");
+  CHECK(text_of("abxxyab", "stop") == "abxxy");
+  CHECK(text_of("xyzab", "stop") == "xyz");  // begins within them, ends after
+  CHECK(text_of("ab", "length") == "ab");    // the engine ended it
+}
+
+TEST_CASE("the token that stops an answer counts, and is no part of its text", "[serve]") {
+  const ServedModel model = byte_model(true);
+  const bool is_included = GENERATE(false, true);
+  const std::string fields = std::string(R"(, "logprobs": 0)") +
+                             (is_included ? R"(, "include_stop_str_in_output": true)" : "");
+  Answer answer(request_of(ApiKind::Completion, fields, model), model, "4", 5);
+  answer.on_token(0, TokenId{'a'}, {{TokenId{'a'}, -0.5F}}, 0);
+  CHECK_FALSE(answer.on_token(0, TokenId{'z'}, {{TokenId{'z'}, -1.5F}}, 0, true));
+  answer.on_end(0, EndReason::Stop);
+  const Json body = Json::parse(answer.body().value());
+  CHECK(body["choices"][0]["text"] == (is_included ? "az" : "a"));
+  CHECK(body["choices"][0]["finish_reason"] == "stop");
+  CHECK(body["choices"][0]["logprobs"]["token_logprobs"] == Json::parse("[-0.5, -1.5]"));
+  CHECK(body["usage"]["completion_tokens"] == 2);
+}
+
 TEST_CASE("tokens that were written hold no memory", "[serve]") {
   const ServedModel model = byte_model();
   for (const std::size_t most_bytes : {SIZE_MAX, std::size_t{1}}) {
@@ -204,6 +237,14 @@ TEST_CASE("logprobs in both shapes", "[serve]") {
         Json::parse(R"({"tokens": ["b", "b"], "token_logprobs": [-1.5, -1.5],
             "top_logprobs": [{"a": -0.5, "b": -1.5}, {"a": -0.5, "b": -1.5}],
             "text_offset": [0, 1]})"));
+  // The sampled token is there even if it is not among the likeliest.
+  Answer unlikely(request_of(ApiKind::Completion, R"(, "logprobs": 1)", model), model, "9", 6);
+  unlikely.on_token(0, TokenId{'c'}, {{TokenId{'c'}, -3.5F}, {TokenId{'a'}, -0.5F}}, 0);
+  unlikely.on_token(0, TokenId{'a'}, {{TokenId{'a'}, -0.5F}, {TokenId{'a'}, -0.5F}}, 0);
+  unlikely.on_token(0, TokenId{'c'}, {{TokenId{'c'}, -3.5F}}, 0);
+  unlikely.on_end(0, EndReason::Length);
+  CHECK(Json::parse(unlikely.body().value())["choices"][0]["logprobs"]["top_logprobs"] ==
+        Json::parse(R"([{"c": -3.5, "a": -0.5}, {"a": -0.5}, {"c": -3.5}])"));
   Answer chat(request_of(ApiKind::Chat, R"(, "logprobs": true, "top_logprobs": 2)", model), model,
               "10", 6);
   chat.on_token(0, TokenId{'b'}, logprobs, 0);

@@ -128,6 +128,36 @@ TEST_CASE("every field arrives", "[serve]") {
       0);
 }
 
+TEST_CASE("numbers without a fraction are integers, and the seed -1 is none", "[serve]") {
+  const ApiRequest request =
+      parse(ApiKind::Completion,
+            R"({"prompt": [7.0, 8e0], "max_tokens": 8.0, "n": 1.0, "top_k": -1.0, "seed": 3e0})");
+  CHECK(request.prompts == Prompts{{TokenId{7}, TokenId{8}}});
+  CHECK(request.max_tokens == 8);
+  CHECK(request.n == 1);
+  CHECK(request.sampling.top_k == 0);
+  CHECK(request.sampling.seed == 3);
+  for (const char* value : {"8.5", "1e300", "-9223372036854775809", "true", R"("8")"}) {
+    CHECK(refusal_of_field(R"("seed": )" + std::string(value))
+              .starts_with("400 [seed] seed: " + std::string(value).substr(0, 2)));
+  }
+  const auto seed = [](std::uint64_t number, const std::string& value) {
+    const std::string body = R"({"prompt": "a", "seed": )" + value + "}";
+    return parse_generation(ApiKind::Completion, body, byte_model(), number).sampling.seed;
+  };
+  CHECK(seed(1, "-1") == seed(1, "null"));
+  CHECK(seed(1, "-1") != seed(2, "-1"));
+  CHECK(seed(1, "-2") == seed(2, "-2"));
+}
+
+TEST_CASE("obfuscation may be declined", "[serve]") {
+  const std::string options = R"("stream": true, "stream_options": {"include_obfuscation": )";
+  CHECK(refusal_of_field(options + "false}") == "accepted");
+  CHECK(refusal_of_field(options + "true}") ==
+        "400 [stream_options.include_obfuscation] stream_options.include_obfuscation: is not "
+        "supported; allowed: false");
+}
+
 TEST_CASE("lists and texts of a request have limits", "[serve]") {
   const auto error = [](ApiKind kind, const std::string& body) {
     return error_of<ApiError>([&] { parse(kind, body); });
@@ -198,9 +228,14 @@ TEST_CASE("a simulated answer has at least min_tokens", "[serve]") {
         "400 [min_tokens] min_tokens: 6 is more than max_tokens, 5");
   const std::string least = R"({"prompt": "a", "min_tokens": 2)";
   CHECK(refusal(ApiKind::Completion, least + "}", byte_model(true)) ==
-        "400 [min_tokens] min_tokens: is not supported; allowed: 0, or with ignore_eos");
+        "400 [min_tokens] min_tokens: is not supported; allowed: 0, or with ignore_eos and without "
+        "stop_token_ids");
   CHECK(refusal(ApiKind::Completion, least + R"(, "ignore_eos": true})", byte_model(true)) ==
         "accepted");
+  const std::string stops = R"(, "ignore_eos": true, "stop_token_ids": [1]})";
+  CHECK(refusal(ApiKind::Completion, least + stops, byte_model(true))
+            .starts_with("400 [min_tokens] min_tokens: is not supported"));
+  CHECK(refusal(ApiKind::Completion, least + stops) == "accepted");
 }
 
 TEST_CASE("what changes logits changes nothing where there are none", "[serve]") {
@@ -265,6 +300,54 @@ TEST_CASE("refusals name the field and what is allowed", "[serve]") {
                             R"("user": "me", "metadata": {"a": "b"}, "store": true)"}) {
     answers.add(field, refusal_of_field(field));
   }
+}
+
+TEST_CASE("fields that only another endpoint honours are refused", "[serve]") {
+  const auto refused = [](ApiKind kind, const std::string& field, const std::string& value) {
+    const std::string input = kind == ApiKind::Chat
+                                  ? R"("messages": [{"role": "user", "content": "a"}])"
+                                  : R"("prompt": "a")";
+    const std::string body = "{" + input + ", \"" + field + "\": " + value + "}";
+    return refusal(kind, body, byte_model(true));
+  };
+  const std::pair<const char*, const char*> of_chats[] = {
+      {"messages", R"([{"role": "user", "content": "b"}])"},
+      {"add_generation_prompt", "false"},
+      {"chat_template_kwargs", R"({"enable_thinking": false})"},
+      {"max_completion_tokens", "5"},
+      {"top_logprobs", "2"}};
+  for (const auto& [name, value] : of_chats) {
+    const std::string field = name;
+    const std::string expected =
+        "400 [" + field + "] " + field + ": is a field of another endpoint; allowed: null";
+    CHECK(refused(ApiKind::Completion, field, value) == expected);
+    CHECK(refused(ApiKind::Generate, field, value) == expected);
+    CHECK(refused(ApiKind::Completion, field, "null") == "accepted");
+  }
+  CHECK(refused(ApiKind::Chat, "prompt", R"("b")").starts_with("400 [prompt]"));
+  CHECK(refused(ApiKind::Chat, "prompt", "null") == "accepted");
+  CHECK(refused(ApiKind::Generate, "logprobs", "2").starts_with("400 [logprobs]"));
+  CHECK(refused(ApiKind::Completion, "logprobs", "2") == "accepted");
+  CHECK(refused(ApiKind::Completion, "max_completion_token", "2") ==
+        "400 [max_completion_token] max_completion_token: is not a field of this API; allowed: "
+        "fields of OpenAI's API");
+}
+
+TEST_CASE("/generate has one answer, or is a stream", "[serve]") {
+  const auto refused = [](const std::string& fields) {
+    return refusal(ApiKind::Generate, "{" + fields + "}");
+  };
+  CHECK(refused(R"("prompt": "a", "n": 2)") ==
+        "400 [n] n: /generate has one answer; allowed: 1, or with stream: true");
+  CHECK(refused(R"("prompt": ["a", "b"])") ==
+        "400 [prompt] prompt: /generate has one answer; allowed: 1, or with stream: true");
+  CHECK(refused(R"("prompt": ["a"])") == "accepted");
+  CHECK(refused(R"("prompt": ["a", "b"], "n": 2, "stream": true)") == "accepted");
+  CHECK(refused(R"("prompt": "a", "stream": true, "stream_options": {"include_usage": true})") ==
+        "accepted");
+  CHECK(refused(R"("prompt": "a", "stream": true,
+                   "stream_options": {"continuous_usage_stats": true})")
+            .starts_with("400 [stream_options.continuous_usage_stats]"));
 }
 
 TEST_CASE("fields of a chat that are not honoured", "[serve]") {

@@ -110,6 +110,7 @@ TEST_CASE("every request gets what its seed says, in order", "[serve]") {
   for (const LiveEvent& event : served.events) {
     const auto ticket = static_cast<std::uint64_t>(event.ticket);
     CHECK(reasons.count(ticket) == 0);  // nothing comes after the end
+    CHECK_FALSE(event.is_stop);         // an answer that has its length ends with text
     if (event.kind == LiveEventKind::Token) texts[ticket].push_back(event.token);
     if (event.kind == LiveEventKind::Ended) reasons[ticket] = event.reason;
   }
@@ -124,6 +125,38 @@ TEST_CASE("every request gets what its seed says, in order", "[serve]") {
     INFO("request " << i);
     CHECK(texts[i] == expected);
     CHECK(reasons[i] == (stops ? EndReason::Stop : EndReason::Length));
+  }
+}
+
+TEST_CASE("a stop token ends a simulated answer, but not before its min_tokens", "[serve]") {
+  Simulation simulation = simulation_of("policy: vllm, max_num_batched_tokens: 128");
+  Served served(simulation, 1000, 1000);
+  std::vector<LiveRequest> requests;
+  for (std::uint64_t i = 0; i < 40; ++i) {
+    requests.push_back(request_of(i, 10, 60));
+    requests.back().sampling.stop_token_ids = {TokenId{299}, TokenId{'e'}};
+    requests.back().min_tokens = i % 2 == 0 ? 0 : 20;
+    if (i % 5 == 0) requests.back().answer_tokens = 200;
+  }
+  REQUIRE(served.engine.submit(requests));
+  served.wait_for_ends(40);
+  std::map<std::uint64_t, std::int32_t> num_tokens;
+  std::map<std::uint64_t, bool> is_stop;  // the last token
+  for (const LiveEvent& event : served.events) {
+    const auto ticket = static_cast<std::uint64_t>(event.ticket);
+    if (event.kind == LiveEventKind::Token) {
+      ++num_tokens[ticket];
+      CHECK_FALSE(is_stop[ticket]);
+      is_stop[ticket] = event.is_stop;
+    }
+    if (event.kind == LiveEventKind::Ended) CHECK(event.reason == EndReason::Stop);
+  }
+  for (std::uint64_t i = 0; i < 40; ++i) {
+    std::int32_t last = requests[i].min_tokens;
+    while (served.text.token(i, last) != TokenId{'e'}) ++last;
+    INFO("request " << i);
+    CHECK(num_tokens[i] == last + 1);
+    CHECK(is_stop[i]);
   }
 }
 
@@ -166,6 +199,34 @@ TEST_CASE("a request that nobody waits for ends and gives its blocks back", "[se
     CHECK(request.reason != EndReason::None);
   }
   CHECK(num_aborted + 1 == static_cast<int>(record.requests.size()));
+}
+
+TEST_CASE("a hurried engine ends the requests that were aborted", "[serve]") {
+  Simulation simulation = simulation_of("policy: vllm, max_num_batched_tokens: 128");
+  RunRecorder recorder;
+  {
+    Served served(simulation, 0.001, 100, {&recorder});  // the first step takes seconds
+    for (std::uint64_t i = 0; i < 20; ++i) {
+      REQUIRE(served.engine.submit(one(request_of(i, 100, 1000))));
+    }
+    while (served.engine.take_stats().num_running == 0) {
+      std::vector<LiveEvent> fresh;
+      served.engine.take_events(fresh);
+      const bool is_admitted = std::any_of(fresh.begin(), fresh.end(), [](const LiveEvent& event) {
+        return event.kind == LiveEventKind::Admitted;
+      });
+      if (is_admitted) break;
+      std::this_thread::sleep_for(std::chrono::milliseconds(1));
+    }
+    for (std::uint64_t i = 0; i < 20; ++i) served.engine.abort(Ticket{i});
+    served.engine.close();
+    served.clock.hurry();
+  }
+  const RunRecord record = recorder.finish();
+  REQUIRE_FALSE(record.requests.empty());
+  for (const RequestRecord& request : record.requests) {
+    CHECK(request.reason == EndReason::Aborted);
+  }
 }
 
 TEST_CASE("a queue that is full takes no more", "[serve]") {
@@ -249,6 +310,7 @@ TEST_CASE("simulated time shows what was waited for, not how late it was", "[ser
   CHECK_FALSE(clock.start());
   clock.wait_until(5 * kNsPerSecond);  // five milliseconds
   CHECK(clock.now() == 5 * kNsPerSecond);
+  CHECK(clock.real_seconds(5 * kNsPerSecond) == 0.005);
   CHECK(clock.stamp() >= 5 * kNsPerSecond);
   clock.wait_until(3 * kNsPerSecond);
   CHECK(clock.now() == 5 * kNsPerSecond);
@@ -257,8 +319,13 @@ TEST_CASE("simulated time shows what was waited for, not how late it was", "[ser
   CHECK(clock.now() == 6 * kNsPerSecond);
   CHECK(clock.take_max_lag() > kNsPerSecond);
   CHECK(clock.take_max_lag() == 0);
-  clock.stop();
-  CHECK_THROWS_AS(clock.wait_until(3'600'000 * kNsPerSecond), ServeClock::Stopped);
+  clock.hurry();
+  clock.wait_until(3'600'000 * kNsPerSecond);  // an hour
+  CHECK(clock.now() == 3'600'000 * kNsPerSecond);
+  ServeClock stopped(1);
+  stopped.start();
+  stopped.stop();
+  CHECK_THROWS_AS(stopped.wait_until(3600 * kNsPerSecond), ServeClock::Stopped);
 
   ServeClock real;
   CHECK(real.now() == 0);

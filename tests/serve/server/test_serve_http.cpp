@@ -1,3 +1,6 @@
+#include <cmath>
+#include <ctime>
+
 #include "core/base/json.h"
 #include "tests/catch.h"
 #include "tests/draws.h"
@@ -67,6 +70,58 @@ TEST_CASE("a stream is chunked, and the connection goes on after it", "[serve][h
   wire.received.clear();
   wire.send("GET /health HTTP/1.1\r\nHost: localhost\r\n\r\n");
   CHECK(wire.read_until("200 OK"));
+}
+
+TEST_CASE("responses have a date, and a length where they may", "[serve][http]") {
+  HttpBench bench;
+  const auto head_of = [&](const std::string& request) {
+    Wire wire(bench);
+    wire.send(request);
+    REQUIRE(wire.read_until("\r\n\r\n"));
+    return wire.received.substr(0, wire.received.find("\r\n\r\n") + 2);
+  };
+  for (const std::string& request :
+       {std::string("GET /health HTTP/1.1\r\nHost: localhost\r\n\r\n"),
+        std::string("GET /nowhere HTTP/1.1\r\nHost: localhost\r\n\r\n"),
+        std::string("OPTIONS * HTTP/1.1\r\nHost: localhost\r\n\r\n"),
+        completion(R"("max_tokens": 2, "stream": true)")}) {
+    const std::string head = head_of(request);
+    INFO(head);
+    const std::size_t at = head.find("\r\nDate: ");
+    REQUIRE(at != std::string::npos);
+    const std::string date = head.substr(at + 8, head.find("\r\n", at + 8) - at - 8);
+    std::tm time{};
+    const char* end = strptime(date.c_str(), "%a, %d %b %Y %H:%M:%S GMT", &time);
+    REQUIRE((end != nullptr && *end == '\0'));
+    CHECK(date.size() == 29);
+    CHECK(std::abs(std::difftime(timegm(&time), std::time(nullptr))) < 60);
+    const bool has_length = head.find("Content-Length: ") != std::string::npos;
+    const bool may_have_length =
+        !head.starts_with("HTTP/1.1 204") && head.find("chunked") == std::string::npos;
+    CHECK(has_length == may_have_length);
+  }
+}
+
+TEST_CASE("a page of an allowed origin may see that its key is wrong", "[serve][http]") {
+  AccessRules rules;
+  rules.api_key = "s3cret";
+  rules.allowed_origins = {"https://chat.example"};
+  HttpBench bench({}, 1000, rules);
+  const std::string allowed = "Origin: https://chat.example\r\n";
+  const std::string line = "Access-Control-Allow-Origin: https://chat.example";
+  Wire wrong_key(bench);
+  wrong_key.send(post("{}", allowed + "Authorization: Bearer x\r\n"));
+  REQUIRE(wrong_key.read_to_end());
+  CHECK(status_of(wrong_key) == 401);
+  CHECK(wrong_key.received.find(line) != std::string::npos);
+  // A later refusal on a connection has no line of an earlier response.
+  Wire other(bench);
+  other.send("GET /health HTTP/1.1\r\nHost: localhost\r\n" + allowed + "\r\n");
+  REQUIRE(other.read_until(line));
+  other.send("GET /health HTTP/1.1\r\nHost: localhost\r\nOrigin: https://evil.com\r\n\r\n");
+  REQUIRE(other.read_to_end());
+  CHECK(other.received.find("HTTP/1.1 403") != std::string::npos);
+  CHECK(occurrences(other.received, "Access-Control-Allow-Origin") == 1);
 }
 
 TEST_CASE("HTTP/1.0 gets a stream that ends with the connection", "[serve][http]") {

@@ -1,109 +1,14 @@
-#include <thread>
+#include <map>
+#include <set>
 
 #include "core/base/json.h"
 #include "tests/catch.h"
 #include "tests/error_of.h"
-#include "tests/serve/server/serve_lab.h"
+#include "tests/serve/server/service_desk.h"
 
 using namespace metronome;
 using namespace metronome::testing;
 namespace {
-
-// So slow that no answer of some tokens ends while a test looks, however slow the machine.
-constexpr double kSlow = 0.01;
-
-struct DeskOptions {
-  std::int64_t max_waiting = 100;
-  double speed = 1000;
-  bool is_recorded = false;
-  std::int64_t max_client_requests = 1024;
-  std::int64_t max_client_tokens = 1 << 20;
-  std::size_t max_unsent_bytes = 1 << 20;
-};
-
-// A service whose tasks run when the test says so.
-class Desk {
- public:
-  explicit Desk(const DeskOptions& options = {})
-      : simulation_(served_simulation("engine: {max_num_seqs: 4, max_model_len: 256}\n"
-                                      "kv_cache: {num_blocks: 64}\n"
-                                      "scheduler: {policy: vllm, max_num_batched_tokens: 128}\n")),
-        model_(byte_model()),
-        clock_(options.speed),
-        text_(*model_.tokenizer),
-        engine_(simulation_, clock_, text_, options.max_waiting, [] {}),
-        service(
-            model_, engine_, clock_, simulation_.setup.kv_cache,
-            {.version = "9.9",
-             .max_client_requests = options.max_client_requests,
-             .max_client_tokens = options.max_client_tokens,
-             .max_unsent_bytes = options.max_unsent_bytes,
-             .num_recorded = options.is_recorded ? [this] { return num_recorded; }
-                                                 : std::function<std::int64_t()>()},
-            [this](Work work) { add(std::move(work)); },
-            [this](Service::Task task) { foreground.push_back(std::move(task)); }),
-        thread_([this] { serve_until_stopped(engine_); }) {}
-  ~Desk() {
-    service.abort_all();
-    clock_.stop();
-    engine_.close();
-    thread_.join();
-  }
-
-  std::shared_ptr<FakeClient> ask(const std::string& method, const std::string& target,
-                                  const std::string& body = {}) {
-    auto client = std::make_shared<FakeClient>();
-    service.handle(method, target, body, client);
-    return client;
-  }
-  std::shared_ptr<FakeClient> complete(const std::string& fields) {
-    return ask("POST", "/v1/completions", R"({"prompt": "Hello", )" + fields + "}");
-  }
-  template <class Done>
-  bool wait_until(const Done& done) {
-    for (int tries = 0; tries < 60000 && !done(); ++tries) {
-      service.handle_events();
-      std::this_thread::sleep_for(std::chrono::milliseconds(1));
-    }
-    return done();
-  }
-  bool wait_idle() {
-    return wait_until([this] { return service.is_idle(); });
-  }
-  // The value of a metric in the page that is served.
-  double metric(const std::string& name) {
-    const std::string page = ask("GET", "/metrics")->last.body;
-    const std::size_t at = page.find("\n" + name + "{");
-    if (at == std::string::npos) return -1;
-    return std::stod(page.substr(page.find("} ", at) + 2));
-  }
-
- private:
-  // Does short work at once, as if its thread were idle. Long work waits until the test says so.
-  void add(Work work) {
-    constexpr std::size_t kShort = 8192;
-    if (work.num_bytes > kShort) return background.push_back(std::move(work));
-    work.run();
-    const Service::Task task = std::move(foreground.back());
-    foreground.pop_back();
-    task();
-  }
-
-  Simulation simulation_;
-  ServedModel model_;
-  ServeClock clock_;
-  PlausibleText text_;
-  LiveEngine engine_;
-
- public:
-  std::int64_t num_recorded = 0;
-  std::vector<Work> background;
-  std::vector<Service::Task> foreground;
-  Service service;
-
- private:
-  std::thread thread_;
-};
 
 std::string text_of(const std::vector<std::string>& events) {
   std::string text;
@@ -142,6 +47,20 @@ TEST_CASE("endpoints that answer at once", "[serve]") {
   CHECK(desk.ask("POST", "/reset_prefix_cache")->last.status == 200);
 }
 
+TEST_CASE("a model is found by the encoded name of a path", "[serve]") {
+  Desk desk({.model_name = "meta/tiny 1b%é"});
+  const auto status = [&](const std::string& name) {
+    return desk.ask("GET", "/v1/models/" + name)->last.status;
+  };
+  CHECK(status("meta%2Ftiny%201b%25%C3%A9") == 200);
+  CHECK(status("meta/tiny%201b%25%c3%a9?x=1") == 200);
+  CHECK(status("llama-3.2-1b") == 200);  // its root
+  for (const std::string name : {"meta%2Ftiny", "%", "%2", "%zz", "meta%2Ftiny%201b%", "%00"}) {
+    INFO(name);
+    CHECK(status(name) == 404);
+  }
+}
+
 TEST_CASE("a stream and a body say the same", "[serve]") {
   Desk desk;
   const auto body = desk.complete(R"("seed": 5, "max_tokens": 40, "ignore_eos": true)");
@@ -158,6 +77,23 @@ TEST_CASE("a stream and a body say the same", "[serve]") {
   const std::string text = Json::parse(body->last.body)["choices"][0]["text"].get<std::string>();
   CHECK(text.size() == 40);
   CHECK(text_of(events) == text);
+}
+
+TEST_CASE("servers with other salts give other ids and the same texts", "[serve]") {
+  std::set<std::string> ids;
+  std::set<std::string> texts;
+  for (const std::uint64_t salt : {1, 2}) {
+    Desk desk({.id_salt = salt});
+    for (int i = 0; i < 3; ++i) {
+      const auto client = desk.complete(R"("max_tokens": 30, "ignore_eos": true)");
+      REQUIRE(desk.wait_idle());
+      const Json body = Json::parse(client->last.body);
+      ids.insert(body["id"].get<std::string>());
+      texts.insert(std::to_string(i) + body["choices"][0]["text"].get<std::string>());
+    }
+  }
+  CHECK(ids.size() == 6);
+  CHECK(texts.size() == 3);
 }
 
 TEST_CASE("a stream waits for its reader, one event of each choice in turn", "[serve]") {
@@ -515,50 +451,6 @@ TEST_CASE("browsers may ask from anywhere", "[serve]") {
   CHECK(preflight->last.status == 204);
   CHECK(contains(preflight->last.extra_header, "Access-Control-Allow-Methods: GET, POST"));
   CHECK(desk.ask("OPTIONS", "/nowhere")->last.status == 404);
-}
-
-TEST_CASE("metrics have vLLM's names and count what was served", "[serve]") {
-  Desk desk;
-  const auto client = desk.complete(R"("max_tokens": 10, "ignore_eos": true, "n": 2)");
-  REQUIRE(desk.wait_idle());
-  desk.complete(R"("max_tokens": 100, "seed": 1)");  // ends by itself
-  REQUIRE(desk.wait_idle());
-  CHECK(desk.metric("vllm:prompt_tokens_total") == 15);
-  CHECK(desk.metric("vllm:generation_tokens_total") > 20);
-  CHECK(desk.metric("vllm:time_to_first_token_seconds_count") == 3);
-  CHECK(desk.metric("vllm:e2e_request_latency_seconds_count") == 3);
-  CHECK(desk.metric("vllm:inter_token_latency_seconds_count") ==
-        desk.metric("vllm:generation_tokens_total") - 3);
-  CHECK(desk.metric("vllm:request_generation_tokens_sum") ==
-        desk.metric("vllm:generation_tokens_total"));
-  CHECK(desk.metric("vllm:request_queue_time_seconds_count") == 3);
-  CHECK(desk.metric("vllm:request_time_per_output_token_seconds_count") == 3);
-  CHECK(desk.metric("vllm:request_max_num_generation_tokens_count") == 2);
-  CHECK(desk.metric("vllm:request_max_num_generation_tokens_sum") ==
-        desk.metric("vllm:generation_tokens_total") - 10);
-  CHECK(desk.metric("vllm:request_params_n_sum") == 3);
-  const std::string page = desk.ask("GET", "/metrics")->last.body;
-  CHECK(contains(page,
-                 "vllm:request_success_total{engine=\"0\",model_name=\"tiny\","
-                 "finished_reason=\"length\"} 2\n"));
-  CHECK(contains(page, "finished_reason=\"stop\"} 1\n"));
-  CHECK(contains(page,
-                 "vllm:time_to_first_token_seconds_bucket{engine=\"0\",model_name=\"tiny\","
-                 "le=\"+Inf\"} 3\n"));
-  CHECK(contains(page,
-                 "vllm:cache_config_info{engine=\"0\",model_name=\"tiny\",block_size=\"16\","
-                 "num_gpu_blocks=\"64\"} 1\n"));
-}
-
-TEST_CASE("a histogram counts what is at most each bound", "[serve]") {
-  constexpr double kBounds[] = {0.5, 1, 2};
-  Histogram histogram(kBounds);
-  for (const double value : {0.5, 0.6, 1.0, 1.5, 3.0, 0.0}) histogram.add(value);
-  std::string text;
-  histogram.write("h", "Help.", "a=\"b\"", text);
-  CHECK(text ==
-        "# HELP h Help.\n# TYPE h histogram\n"
-        "h_bucket{a=\"b\",le=\"0.5\"} 2\nh_bucket{a=\"b\",le=\"1.0\"} 4\n"
-        "h_bucket{a=\"b\",le=\"2.0\"} 5\nh_bucket{a=\"b\",le=\"+Inf\"} 6\n"
-        "h_sum{a=\"b\"} 6.6\nh_count{a=\"b\"} 6\n");
+  CHECK(desk.ask("OPTIONS", "*")->last.status == 204);  // of the whole server
+  CHECK(desk.ask("GET", "*")->last.status == 404);
 }

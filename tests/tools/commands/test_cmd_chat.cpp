@@ -71,8 +71,12 @@ TEST_CASE("chat reads its options first", "[cli][chat]") {
         "metronome: error: --max-tokens: 0 is out of range; allowed: 1 to 1000000\n");
   CHECK(error("tiny-llama --temperature 3") ==
         "metronome: error: --temperature: is out of range; allowed: 0 to 2\n");
-  CHECK(error("tiny-llama --demo --prompt x") ==
-        "metronome: error: --demo: has prompts of its own; allowed: without --prompt\n");
+  for (const std::string option :
+       {"--prompt x", "--system x", "--max-tokens 512", "--temperature 0.7", "--seed 3"}) {
+    CHECK(error("tiny-llama --demo " + option) ==
+          "metronome: error: --demo: has prompts and settings of its own; allowed: without " +
+              option.substr(0, option.find(' ')) + "\n");
+  }
   CHECK(has(error("tiny-lama --prompt x"), "did you mean 'tiny-llama'?"));
 }
 
@@ -125,6 +129,19 @@ TEST_CASE("chat takes texts of any bytes", "[cli][chat]") {
   const CommandResult model = run_metronome("chat \"$(printf 'a\\377')\"");
   CHECK(model.exit_code == 2);
   CHECK(has(model.err, "metronome: error: 'a\\xff' is not UTF-8; allowed: "));
+}
+
+TEST_CASE("chat reads lines that end with CR and LF", "[cli][chat]") {
+  const ScratchFolder folder;
+  const std::string lines = folder.write("lines.txt", "Tell\r\n/new\r\nHello\r\n\r\nnot read\r\n");
+  const CommandResult result =
+      run_program("sh", "-c '" + metronome_program() +
+                            " chat tiny-llama --temperature 0 --max-tokens 8 < " + lines + "'");
+  INFO(result.err);
+  CHECK(result.exit_code == 0);
+  CHECK(has(result.out, "(21 prompt tokens, 0 of them cached)"));
+  CHECK(has(result.out, "(22 prompt tokens, "));
+  CHECK(!has(result.out, "not read"));
 }
 
 TEST_CASE("chat says where an answer was cut", "[cli][chat]") {
