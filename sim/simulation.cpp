@@ -154,6 +154,20 @@ void make_device(const StepTimeSource& times, const Scenario& scenario, Simulati
   simulation.cost_model = std::move(noisy);
 }
 
+// The multiples of tokens at which vLLM's kernels export a state from inside a chunk: those of
+// FlashInfer, which it takes for gated delta rules on Hopper and, with keys of 128, on Blackwell
+// (_resolve_gdn_prefill_backend in vllm/model_executor/layers/mamba/gdn/qwen_gdn_linear_attn.py,
+// FLASHINFER_GDN_CHECKPOINT_ALIGNMENT). 0: they do not.
+std::int64_t state_export_unit(const ModelConfig& model, const HardwareSpec& hardware) {
+  constexpr std::int64_t kFlashInferUnit = 64;
+  if (model.linear_attention.is_empty()) return 0;
+  const double generation = std::floor(hardware.compute_capability);
+  const bool is_hopper = hardware.compute_capability == 9.0;
+  const bool is_blackwell = (generation == 10 || generation == 12) &&
+                            model.linear_attention.key_head_dim == 128;  // from CUDA 13 on
+  return is_hopper || is_blackwell ? kFlashInferUnit : 0;
+}
+
 // A pool that the user counted in blocks may take more than the engine's share of memory, but not
 // more than there is beside the weights.
 void check_pool(const Scenario& scenario, const Simulation& simulation) {
@@ -163,11 +177,13 @@ void check_pool(const Scenario& scenario, const Simulation& simulation) {
   if (scenario.speculative.has_drafts()) {
     if (const auto found = find_drafter(scenario, simulation.model)) drafter = found->memory();
   }
+  const KvCapacityFn most_blocks = [&](std::int64_t block_tokens) {
+    return most_kv_blocks(simulation.model, simulation.hardware,
+                          scenario.cost_model.tensor_parallel_size, block_tokens, drafter);
+  };
   const std::int64_t most =
-      blocks_of_memory(scenario, simulation.model, [&](std::int64_t block_tokens) {
-        return most_kv_blocks(simulation.model, simulation.hardware,
-                              scenario.cost_model.tensor_parallel_size, block_tokens, drafter);
-      });
+      blocks_of_memory(scenario, simulation.model, most_blocks,
+                       state_export_unit(simulation.model, simulation.hardware));
   if (*cache.num_blocks <= most) return;
   const std::string allowed =
       most == 0 ? "a smaller model, or more memory" : "auto, or 1 to " + std::to_string(most);
@@ -276,7 +292,8 @@ Simulation prepare_simulation(const Scenario& scenario) try {
   const KvCapacityFn kv_capacity = [&simulation](std::int64_t block_tokens) {
     return simulation.cost_model->kv_capacity_blocks(block_tokens);
   };
-  simulation.setup = make_engine_setup(scenario, simulation.model, kv_capacity);
+  simulation.setup = make_engine_setup(scenario, simulation.model, kv_capacity,
+                                       state_export_unit(simulation.model, simulation.hardware));
   check_memory(scenario, simulation, kv_capacity);
   if (find_policy(scenario.scheduler.policy)->predicts_steps) {
     // A separate cost model, as predictions also ask about steps that never run. A model that

@@ -1,6 +1,7 @@
 #include "core/scenario/engine_setup.h"
 
 #include <algorithm>
+#include <numeric>
 #include <string>
 
 #include "core/base/error.h"
@@ -74,13 +75,21 @@ LayerGroups layer_groups(const KvCacheConfig& config, const ModelConfig& model,
   return in_order(groups, model, policy, has_windows);
 }
 
+// Whether cached states are exported from inside a chunk.
+bool exports_states(const Scenario& scenario, const ModelConfig& model, const PolicyInfo& policy,
+                    std::int64_t export_unit) {
+  return export_unit > 0 && has_state_groups(policy, model) &&
+         caches_prefixes(policy, scenario.kv_cache);
+}
+
 // Tokens of a KV block. Where blocks hold states, too, the smallest multiple of kv_cache.block_size
-// whose KV in one layer takes as many bytes on a device as a layer's state
-// (_align_hybrid_block_size in vllm/platforms/interface.py).
+// (and of the unit of exports) whose KV in one layer takes as many bytes on a device as a layer's
+// state (_align_hybrid_block_size in vllm/platforms/interface.py).
 std::int32_t block_tokens(const Scenario& scenario, const ModelConfig& model,
-                          const PolicyInfo& policy) {
-  const std::int64_t size = scenario.kv_cache.block_size;
+                          const PolicyInfo& policy, std::int64_t export_unit) {
+  std::int64_t size = scenario.kv_cache.block_size;
   if (!has_state_groups(policy, model)) return static_cast<std::int32_t>(size);
+  if (exports_states(scenario, model, policy, export_unit)) size = std::lcm(size, export_unit);
   const std::int64_t tp = scenario.cost_model.tensor_parallel_size;
   const std::int64_t num_heads = std::max<std::int64_t>(model.n_kv_heads / tp, 1);
   const std::int64_t token_bytes = 2 * num_heads * model.head_dim * model.bytes_per_kv_element;
@@ -158,16 +167,18 @@ void check_retention(const KvCacheConfig& config, std::int64_t block_size) {
 }
 
 KvCacheLayout paged_layout(const Scenario& scenario, const ModelConfig& model,
-                           const PolicyInfo& policy, const KvCapacityFn& kv_capacity) {
+                           const PolicyInfo& policy, const KvCapacityFn& kv_capacity,
+                           std::int64_t export_unit) {
   const KvCacheConfig& config = scenario.kv_cache;
   const LayerGroups groups = layer_groups(config, model, policy);
-  const std::int32_t block_size = block_tokens(scenario, model, policy);
+  const std::int32_t block_size = block_tokens(scenario, model, policy, export_unit);
+  const bool exports = exports_states(scenario, model, policy, export_unit);
   check_retention(config, block_size);
   std::int64_t num_blocks = 0;
   if (config.num_blocks) {
     num_blocks = *config.num_blocks;
   } else {
-    num_blocks = blocks_of_memory(scenario, model, kv_capacity);
+    num_blocks = blocks_of_memory(scenario, model, kv_capacity, export_unit);
     if (num_blocks < 1) {
       throw UnplacedConfigError(
           "kv_cache.num_blocks",
@@ -185,7 +196,9 @@ KvCacheLayout paged_layout(const Scenario& scenario, const ModelConfig& model,
           .sliding_window = config.sliding_window,
           .num_window_groups = groups.num_windows,
           .retention_interval = config.prefix_cache_retention_interval,
-          .states = {.num_groups = groups.num_states, .hash_unit = block_size},
+          .states = {.num_groups = groups.num_states,
+                     .hash_unit = block_size,
+                     .checkpoint_alignment = exports ? block_size : 0},
           .has_states_before_windows = groups.has_states_before_windows,
           .num_groups_before_full = groups.num_before_full};
 }
@@ -330,11 +343,11 @@ std::vector<std::int32_t> drafts_by_batch_size(const std::vector<std::vector<std
 }
 
 std::int64_t blocks_of_memory(const Scenario& scenario, const ModelConfig& model,
-                              const KvCapacityFn& kv_capacity) {
+                              const KvCapacityFn& kv_capacity, std::int64_t export_unit) {
   const KvCacheConfig& config = scenario.kv_cache;
   const PolicyInfo& policy = *find_policy(scenario.scheduler.policy);
   const LayerGroups groups = layer_groups(config, model, policy);
-  const std::int64_t block_size = block_tokens(scenario, model, policy);
+  const std::int64_t block_size = block_tokens(scenario, model, policy, export_unit);
   std::int64_t capacity = 0;
   if (groups.num_states > 0) {
     // A block has room for the KV or the states of a group's layers.
@@ -360,7 +373,7 @@ StepShape resolved_step_shape(const Scenario& scenario) {
 }
 
 EngineSetup make_engine_setup(const Scenario& scenario, const ModelConfig& model,
-                              const KvCapacityFn& kv_capacity) {
+                              const KvCapacityFn& kv_capacity, std::int64_t export_unit) {
   const std::int64_t max_model_len =
       scenario.engine.max_model_len.value_or(model.default_max_model_len());
   if (max_model_len > model.max_position_embeddings) {
@@ -389,7 +402,7 @@ EngineSetup make_engine_setup(const Scenario& scenario, const ModelConfig& model
     setup.kv_cache = slotted_layout(scenario, setup.max_model_len, kv_capacity);
     return setup;
   }
-  setup.kv_cache = paged_layout(scenario, model, *policy, kv_capacity);
+  setup.kv_cache = paged_layout(scenario, model, *policy, kv_capacity, export_unit);
   arrange_cache(*policy, setup);
   check_usable_blocks(*policy, setup.kv_cache);
   return setup;

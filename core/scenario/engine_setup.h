@@ -24,8 +24,11 @@ StepShape resolved_step_shape(const Scenario& scenario);
 // Models with recurrent states (LinearAttention): under policy vllm a state takes a block, in a
 // group of layers (KvCacheLayout::states), and a block is as large as a state. Under other policies
 // each of engine.max_num_seqs requests has its states beside the blocks, and nothing is cached.
+// `export_unit`: the model's kernels export a state from inside a chunk, at multiples of so many
+// tokens (get_prefill_checkpoint_alignment in vllm/model_executor/layers/mamba/abstract.py); 0 =
+// they do not. With prefix caching, blocks are then multiples of it.
 std::int64_t blocks_of_memory(const Scenario& scenario, const ModelConfig& model,
-                              const KvCapacityFn& kv_capacity);
+                              const KvCapacityFn& kv_capacity, std::int64_t export_unit = 0);
 
 // The blocks whose memory the states of engine.max_num_seqs requests take, where states are beside
 // the blocks.
@@ -38,7 +41,8 @@ std::vector<std::int32_t> drafts_by_batch_size(const std::vector<std::vector<std
                                                std::int32_t num_drafts, std::int32_t max_num_seqs);
 
 // Throws UnplacedConfigError when the scenario exceeds the model's or the memory's limits.
+// `export_unit` as above. Backends that compute export no states.
 EngineSetup make_engine_setup(const Scenario& scenario, const ModelConfig& model,
-                              const KvCapacityFn& kv_capacity);
+                              const KvCapacityFn& kv_capacity, std::int64_t export_unit = 0);
 
 }  // namespace metronome

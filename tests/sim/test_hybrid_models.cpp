@@ -1,6 +1,7 @@
 // Simulations of models with states: memory, and long contexts.
 #include <algorithm>
 #include <string>
+#include <vector>
 
 #include "core/hardware/hardware_catalogue.h"
 #include "core/metrics/run_record.h"
@@ -39,6 +40,15 @@ double room_bytes() {
          static_cast<double>(find_model("qwen3.5-9b", {}).weight_bytes()) - 2e9;
 }
 
+RunRecord record_of(const Scenario& scenario, Simulation& simulation) {
+  RunRecorder recorder;
+  EventSink* sinks[] = {&recorder};
+  VirtualClock clock;
+  const Workload workload = make_workload(scenario.workload, scenario.seed);
+  REQUIRE(simulation.run(workload, clock, sinks).completed);
+  return recorder.finish();
+}
+
 // The shortest step of decodes alone, ms.
 double decode_ms(const std::string& model, int prompt_tokens) {
   const Scenario scenario =
@@ -47,12 +57,7 @@ double decode_ms(const std::string& model, int prompt_tokens) {
                       "scheduler: {policy: vllm}\nkv_cache: {enable_prefix_caching: false}\n" +
                           workload_of(2, prompt_tokens));
   Simulation simulation = prepare_simulation(scenario);
-  RunRecorder recorder;
-  EventSink* sinks[] = {&recorder};
-  VirtualClock clock;
-  const Workload workload = make_workload(scenario.workload, scenario.seed);
-  REQUIRE(simulation.run(workload, clock, sinks).completed);
-  const RunRecord record = recorder.finish();
+  const RunRecord record = record_of(scenario, simulation);
   TimeNs least = kNever;
   for (const StepEntry& step : record.steps) {
     if (step.num_prefill_tokens > 0) continue;
@@ -82,6 +87,36 @@ TEST_CASE("memory of a hybrid, known answers", "[sim][states]") {
   CHECK(other.setup.kv_cache.block_size == 16);
   CHECK(other.setup.kv_cache.num_blocks ==
         static_cast<std::int64_t>(room_bytes() / (16 * 8 * 4'096)) - 32 * 24 * 2'146'304 / 524'288);
+}
+
+// The steps of a prompt of 5,000 tokens beside nothing else.
+std::vector<std::int32_t> prefill_steps(const std::string& hardware, const std::string& more) {
+  const Scenario scenario = hybrid_scenario(
+      "qwen3.5-9b", "hardware: " + hardware +
+                        "\nengine: {max_num_seqs: 64, max_model_len: 16384, async_depth: 1}\n"
+                        "scheduler: {policy: vllm, max_num_batched_tokens: 8192}\n" +
+                        more + workload_of(1, 5000));
+  Simulation simulation = prepare_simulation(scenario);
+  const KvCacheLayout& layout = simulation.setup.kv_cache;
+  std::vector<std::int32_t> tokens = {layout.block_size, layout.states.checkpoint_alignment};
+  const RunRecord record = record_of(scenario, simulation);
+  for (std::size_t i = 0; i < record.prefills.size(); ++i) {
+    tokens.push_back(record.prefills[i].num_tokens);
+  }
+  return tokens;
+}
+
+TEST_CASE("vLLM's kernels on Hopper and Blackwell export states from inside a prompt",
+          "[sim][states]") {
+  using Steps = std::vector<std::int32_t>;
+  // Recorded from vLLM 0.33's scheduler with the blocks that its platform derives: one step of
+  // 5,000 tokens. Elsewhere a chunk ends where the state is cached.
+  for (const char* hardware : {"h100-sxm", "h200", "b200", "rtx-pro-6000"}) {
+    CHECK(prefill_steps(hardware, "") == Steps{576, 576, 5000});
+  }
+  CHECK(prefill_steps("a100-80gb", "") == Steps{528, 0, 4752, 248});
+  // Nothing is cached: nothing is exported.
+  CHECK(prefill_steps("h200", "kv_cache: {enable_prefix_caching: false}\n") == Steps{528, 0, 5000});
 }
 
 TEST_CASE("a request that a hybrid's cache cannot hold", "[sim][states]") {
