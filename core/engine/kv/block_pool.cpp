@@ -9,7 +9,6 @@ namespace metronome {
 
 namespace {
 
-constexpr std::int64_t kNowhere = INT64_MIN;
 constexpr std::int64_t kAhead = 32;  // blocks that are prefetched
 
 }  // namespace
@@ -22,12 +21,11 @@ BlockPool::BlockPool(const BlockPoolOptions& options)
   METRONOME_CHECK(num_blocks > 0 && num_blocks < INT32_MAX, "a pool has 1 to 2^31 - 2 blocks");
   METRONOME_CHECK(options.shares_blocks || !options.caches_prefixes, "cached blocks are shared");
   const auto count = static_cast<std::size_t>(num_blocks);
-  if (options.shares_blocks) ref_counts_.assign(count, 0);
+  if (options.shares_blocks) blocks_.resize(count);
   // Room for as many stale entries as blocks, so that drop_stale() is rarely needed.
   ring_.resize(std::bit_ceil(options.caches_prefixes ? 2 * count : count));
   mask_ = ring_.size() - 1;
   if (options.caches_prefixes) {
-    places_.assign(count, kNowhere);
     if (options.num_units) {
       contents_.emplace(num_blocks, *options.num_units);
     } else {
@@ -46,8 +44,8 @@ void BlockPool::take_plain(std::int64_t count, BlockTable& table) {
     const auto num_taken = std::min(count, static_cast<std::int64_t>(ring_.size() - first));
     const BlockId* const taken = ring_.data() + first;
     table.insert(table.end(), taken, taken + num_taken);
-    if (!ref_counts_.empty()) {
-      for (std::int64_t i = 0; i < num_taken; ++i) ref_counts_[index(taken[i])] = 1;
+    if (!blocks_.empty()) {
+      for (std::int64_t i = 0; i < num_taken; ++i) blocks_[index(taken[i])].ref_count = 1;
     }
     begin_ += num_taken;
     count -= num_taken;
@@ -59,8 +57,7 @@ void BlockPool::take_plain(std::int64_t count, BlockTable& table) {
 void BlockPool::take_cached(std::int64_t count, BlockTable& table) {
   PrefixIndex& contents = *contents_;
   const BlockId* const ring = ring_.data();
-  std::int64_t* const places = places_.data();
-  std::int32_t* const counts = ref_counts_.data();
+  Block* const blocks = blocks_.data();
   const std::size_t mask = mask_;
   const std::int64_t last = end_;
   const auto id_at = [=](std::int64_t at) { return ring[static_cast<std::size_t>(at) & mask]; };
@@ -68,8 +65,7 @@ void BlockPool::take_cached(std::int64_t count, BlockTable& table) {
     if (at + kAhead < last) {
       const BlockId later = id_at(at + kAhead);
       contents.prefetch(later);
-      __builtin_prefetch(places + index(later), 1);
-      __builtin_prefetch(counts + index(later), 1);
+      __builtin_prefetch(blocks + index(later), 1);
     }
     if (at < last) contents.prefetch(contents.hash_of(id_at(at)));
   };
@@ -81,10 +77,10 @@ void BlockPool::take_cached(std::int64_t count, BlockTable& table) {
   for (BlockId* const end = table.data() + table.size(); next != end; ++position) {
     if (end - next > kAhead) fetch(position + kAhead);
     const BlockId id = id_at(position);
-    if (places[index(id)] != position) continue;  // stale
+    Block& block = blocks[index(id)];
+    if (!is_listed_at(block, position)) continue;  // stale
     contents.erase(id);
-    places[index(id)] = kNowhere;
-    counts[index(id)] = 1;
+    block.ref_count = 1;
     *next++ = id;
   }
   begin_ = position;
@@ -92,9 +88,8 @@ void BlockPool::take_cached(std::int64_t count, BlockTable& table) {
 
 void BlockPool::retain(BlockId id) {
   METRONOME_CHECK(!is_null(id), "the null block has no references");
-  if (ref_counts_[index(id)]++ > 0) return;
-  METRONOME_CHECK(!places_.empty(), "only prefix caching brings a free block back");
-  places_[index(id)] = kNowhere;
+  if (blocks_[index(id)].ref_count++ > 0) return;
+  METRONOME_CHECK(contents_, "only prefix caching brings a free block back");
   --num_free_;
 }
 
@@ -132,7 +127,7 @@ void BlockPool::release_unshared(const BlockTable& table, bool at_front) {
 }
 
 void BlockPool::release(BlockTable& table, bool reuses_unhashed_first) {
-  if (ref_counts_.empty()) {
+  if (blocks_.empty()) {
     release_unshared(table, reuses_unhashed_first);
     return table.clear();
   }
@@ -140,22 +135,20 @@ void BlockPool::release(BlockTable& table, bool reuses_unhashed_first) {
   if (end_ - begin_ + static_cast<std::int64_t>(table.size()) > capacity) drop_stale();
   unhashed_.clear();
   // Copies of members stay in registers, whatever the loop writes.
-  std::int32_t* const counts = ref_counts_.data();
+  Block* const blocks = blocks_.data();
   BlockId* const ring = ring_.data();
-  std::int64_t* const places = places_.empty() ? nullptr : places_.data();
   const PrefixIndex* const contents = contents_ ? &*contents_ : nullptr;
   const std::size_t mask = mask_;
   std::int64_t end = end_;
   for (auto it = table.rbegin(); it != table.rend(); ++it) {
     if (table.rend() - it > kAhead) {
-      const std::size_t later = index(it[kAhead]);
-      __builtin_prefetch(counts + later, 1);
-      if (places != nullptr) __builtin_prefetch(places + later, 1);
+      __builtin_prefetch(blocks + index(it[kAhead]), 1);
       if (contents != nullptr && reuses_unhashed_first) contents->prefetch(it[kAhead]);
     }
     const BlockId id = *it;
     if (is_null(id)) continue;
-    const std::int32_t num_left = --counts[index(id)];
+    Block& block = blocks[index(id)];
+    const std::int32_t num_left = --block.ref_count;
     METRONOME_CHECK(num_left >= 0, "release of a free block");
     if (num_left > 0) continue;
     if (reuses_unhashed_first && (contents == nullptr || contents->hash_of(id) == kNoHash)) {
@@ -163,7 +156,7 @@ void BlockPool::release(BlockTable& table, bool reuses_unhashed_first) {
       continue;
     }
     ring[static_cast<std::size_t>(end) & mask] = id;
-    if (places != nullptr) places[index(id)] = end;
+    block.place = static_cast<std::uint32_t>(end);
     ++end;
   }
   num_free_ += end - end_ + std::ssize(unhashed_);
@@ -203,12 +196,15 @@ void BlockPool::check_integrity(const std::vector<const BlockTable*>& tables) co
       if (!is_null(id)) ++references[index(id)];
     }
   }
-  if (ref_counts_.empty()) {
+  if (blocks_.empty()) {
     const auto has_one = [](std::int32_t count) { return count <= 1; };
     METRONOME_CHECK(std::all_of(references.begin(), references.end(), has_one),
                     "two tables have a block that is not shared");
   } else {
-    METRONOME_CHECK(references == ref_counts_, "reference counts differ from the block tables");
+    METRONOME_CHECK(
+        std::equal(references.begin(), references.end(), blocks_.begin(), blocks_.end(),
+                   [](std::int32_t count, const Block& block) { return count == block.ref_count; }),
+        "reference counts differ from the block tables");
   }
   constexpr std::int32_t kListed = -1;
   std::int64_t num_listed = 0;

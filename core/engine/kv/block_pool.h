@@ -70,7 +70,7 @@ class BlockPool {
 
   bool is_free(BlockId id) const { return ref_count(id) == 0 && !is_null(id); }
   bool is_null(BlockId id) const { return has_null_block_ && id == kNullBlock; }
-  std::int32_t ref_count(BlockId id) const { return ref_counts_[index(id)]; }
+  std::int32_t ref_count(BlockId id) const { return blocks_[index(id)].ref_count; }
   std::int64_t num_blocks() const { return num_blocks_; }
   std::int64_t num_usable() const { return num_blocks() - (has_null_block_ ? 1 : 0); }
   std::int64_t num_free() const { return num_free_; }
@@ -89,6 +89,12 @@ class BlockPool {
   void check_integrity(const std::vector<const BlockTable*>& tables) const;
 
  private:
+  // Of a block that is shared: eviction looks at both.
+  struct Block {
+    std::int32_t ref_count = 0;  // 0: free, or null
+    std::uint32_t place = 0;     // of a free one: the low half of its position in the list
+  };
+
   BlockId& entry(std::int64_t position) {
     return ring_[static_cast<std::size_t>(position) & mask_];
   }
@@ -96,17 +102,20 @@ class BlockPool {
     return ring_[static_cast<std::size_t>(position) & mask_];
   }
   // With prefix caching a block can leave the middle of the list; its entry becomes stale.
+  static bool is_listed_at(const Block& block, std::int64_t position) {
+    return block.ref_count == 0 && block.place == static_cast<std::uint32_t>(position);
+  }
   bool is_stale(std::int64_t position) const {
-    return !places_.empty() && places_[index(entry(position))] != position;
+    return contents_ && !is_listed_at(blocks_[index(entry(position))], position);
   }
   void put(std::int64_t position, BlockId id) {
     entry(position) = id;
-    if (!places_.empty()) places_[index(id)] = position;
+    if (!blocks_.empty()) blocks_[index(id)].place = static_cast<std::uint32_t>(position);
   }
   void take_next(BlockTable& table) {
     const BlockId id = entry(begin_++);
     table.push_back(id);
-    if (!ref_counts_.empty()) ref_counts_[index(id)] = 1;
+    if (!blocks_.empty()) blocks_[index(id)].ref_count = 1;
   }
   void take_plain(std::int64_t count, BlockTable& table);
   void take_cached(std::int64_t count, BlockTable& table);
@@ -116,14 +125,13 @@ class BlockPool {
   std::int64_t num_blocks_;
   bool has_null_block_;
   bool reuses_unhashed_first_;
-  std::vector<std::int32_t> ref_counts_;  // [num_blocks], 0 = free or null; empty: not counted
+  std::vector<Block> blocks_;  // [num_blocks]; empty: none is shared
   // The free list, oldest first: positions [begin_, end_) of a ring. Blocks freed together are
   // adjacent.
   std::vector<BlockId> ring_;  // [a power of two]
   std::size_t mask_ = 0;
   std::int64_t begin_ = 0;
   std::int64_t end_ = 0;
-  std::vector<std::int64_t> places_;  // [num_blocks] with prefix caching: position, or kNowhere
   std::int64_t num_free_ = 0;
   std::vector<BlockId> unhashed_;  // scratch of release()
   std::optional<PrefixIndex> contents_;
