@@ -29,6 +29,7 @@ hardware: h100-sxm
 engine: {max_num_seqs: 64, max_model_len: 16384}
 kv_cache: {block_size: 16, num_blocks: 8192}
 scheduler: {policy: sglang, chunked_prefill_size: 2048}
+sampling: {ignore_eos: false}
 workload:
   num_requests: 100
   arrivals: {process: gamma, rate: 9, burstiness: 0.5}
