@@ -54,8 +54,7 @@ class WorkloadCache {
     const std::lock_guard lock(entry.mutex);
     std::shared_ptr<const Workload> workload = entry.workload;
     if (workload == nullptr) {
-      workload =
-          std::make_shared<const Workload>(make_workload(run.scenario.workload, run.scenario.seed));
+      workload = std::make_shared<const Workload>(make_workload(run.scenario));
     }
     --entry.num_expected;
     entry.workload = entry.num_expected > 0 ? workload : nullptr;

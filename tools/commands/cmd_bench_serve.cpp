@@ -239,7 +239,7 @@ RunInfo info_of(const ServeOptions& options, const Target& target, const Scenari
 }
 
 Workload drawn_workload(const Scenario& scenario, const ModelConfig& model) {
-  Workload workload = make_workload(scenario.workload, scenario.seed);
+  Workload workload = make_workload(scenario);
   if (workload.mode == ArrivalMode::Steps) {
     throw ConfigError(scenario.location_of("workload.arrivals.process").to_string() +
                       ": workload.arrivals.process: arrivals at engine steps cannot be sent to a "
