@@ -82,6 +82,12 @@ std::shared_ptr<const Workload> TuneWorkloads::at_load(std::size_t seed, double 
   const double stretch = requests_per_second(*given) / load;
   auto workload = std::make_shared<Workload>(*given);
   keep_first(std::clamp<std::size_t>(wanted, 1, given->requests.size()), *workload);
+  const double last_s = to_seconds(workload->requests.back().arrival) * stretch;
+  if (last_s > static_cast<double>(kMaxArrivalSeconds)) {
+    fail_config(scenario_.location_of("workload"), "workload",
+                "at this load the last request would arrive after " + std::to_string(last_s) +
+                    " s; at most " + std::to_string(kMaxArrivalSeconds) + " s");
+  }
   for (RequestSpec& request : workload->requests) {
     request.arrival = std::llround(static_cast<double>(request.arrival) * stretch);
   }
