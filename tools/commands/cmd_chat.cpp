@@ -245,6 +245,11 @@ void converse(Chat& chat) {
 }
 
 int chat(const ChatOptions& options) {
+  // The scheduler of the demonstration is not that of a scenario.
+  if (options.runs_demo && is_scenario_name(options.model)) {
+    throw UsageError("--demo: needs a model; " + printable(options.model) +
+                     " is a scenario; allowed: a name, a GGUF file or a folder");
+  }
   LocalModel local(options.model, options.assignments, options.choice);
   if (options.runs_demo) return run_chat_demo(local);
   PreparedVariant& variant = local.variant();

@@ -73,6 +73,9 @@ TEST_CASE("chat reads its options first", "[cli][chat]") {
         "metronome: error: --temperature: is out of range; allowed: 0 to 2\n");
   CHECK(error("tiny-llama --demo --prompt x") ==
         "metronome: error: --demo: has prompts of its own; allowed: without --prompt\n");
+  CHECK(error("scenarios/cpu.yaml --demo") ==
+        "metronome: error: --demo: needs a model; scenarios/cpu.yaml is a scenario; allowed: a "
+        "name, a GGUF file or a folder\n");
   CHECK(has(error("tiny-lama --prompt x"), "did you mean 'tiny-llama'?"));
 }
 
