@@ -35,11 +35,11 @@ struct SweepOptions {
   std::vector<std::string> over;
   std::string out;  // empty = default_folder() plus .sweep
   std::string log;
-  int num_jobs = 0;                 // 0 = all processors for a simulation, 1 for a measurement
-  std::string slurm;                // path of the script to write; empty: none
-  std::size_t points_per_task = 0;  // 0 = the fewest that Slurm's arrays allow
-  std::string only;                 // "I/N"; empty: all
-  std::string expected;             // plan_id(); empty: not checked
+  int num_jobs = 0;   // 0 = all processors for a simulation, 1 for a measurement
+  std::string slurm;  // path of the script to write; empty: none
+  std::optional<std::int64_t> points_per_task;  // absent: the fewest that Slurm's arrays allow
+  std::string only;                             // "I/N"; empty: all
+  std::string expected;                         // plan_id(); empty: not checked
   bool is_merge = false;
   bool wants_json = false;
   bool is_quiet = false;
@@ -124,8 +124,14 @@ void check_mode(const SweepOptions& options) {
         "sweep: --slurm, --only, --merge and --dry-run exclude each other; allowed: "
         "one of them");
   }
-  if (options.points_per_task > 0 && options.slurm.empty()) {
+  constexpr std::int64_t kMaxPointsPerTask = 1'000'000;
+  if (!options.points_per_task) return;
+  if (options.slurm.empty()) {
     throw UsageError("--points-per-task: has no effect; allowed: with --slurm");
+  }
+  if (*options.points_per_task < 1 || *options.points_per_task > kMaxPointsPerTask) {
+    throw UsageError("--points-per-task: " + std::to_string(*options.points_per_task) +
+                     " is out of range; allowed: 1 to " + std::to_string(kMaxPointsPerTask));
   }
 }
 
@@ -300,8 +306,9 @@ int write_slurm_script(const SweepOptions& options, const SweepPlan& plan, const
   sweep.expected = plan_id(plan);
   sweep.num_runs = plan.runs.size();
   const auto tasks_of = [&](std::size_t share) { return (sweep.num_runs + share - 1) / share; };
-  const std::size_t share =
-      options.points_per_task > 0 ? options.points_per_task : tasks_of(kMaxSlurmTasks);
+  const std::size_t share = options.points_per_task
+                                ? static_cast<std::size_t>(*options.points_per_task)
+                                : tasks_of(kMaxSlurmTasks);
   sweep.num_tasks = tasks_of(share);
   if (sweep.num_tasks > kMaxSlurmTasks) {
     throw UsageError("--points-per-task: " + std::to_string(share) + " makes " +

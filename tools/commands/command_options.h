@@ -29,8 +29,9 @@ struct CommandText {
 // The variable that receives an option's value. A bool option has no value. A vector option may be
 // given several times. An optional stays empty unless its option is given.
 using OptionVariable =
-    std::variant<bool*, std::int32_t*, std::int64_t*, std::size_t*, double*, std::optional<double>*,
-                 std::string*, std::optional<std::string>*, std::vector<std::string>*>;
+    std::variant<bool*, std::int32_t*, std::int64_t*, std::optional<std::int64_t>*, std::size_t*,
+                 double*, std::optional<double>*, std::string*, std::optional<std::string>*,
+                 std::vector<std::string>*>;
 
 struct CommandOption {
   std::string_view syntax;  // "jobs,j N" for --jobs N and -j N; "quiet" for --quiet
