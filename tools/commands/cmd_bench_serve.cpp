@@ -140,9 +140,6 @@ std::optional<ServeOptions> parse(const Arguments& arguments) {
   if (options.scenario.empty()) {
     throw UsageError("--scenario: is missing; allowed: the path of a scenario file");
   }
-  if (line->has("out") && options.out.empty()) {
-    throw UsageError("--out: is empty; allowed: a folder for the results");
-  }
   if (options.seed_text) options.seed = parse_seed(*options.seed_text);
   if (line->has("max-concurrency") &&
       (options.max_concurrency < 1 || options.max_concurrency > 1'000'000)) {

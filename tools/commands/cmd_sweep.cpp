@@ -142,9 +142,6 @@ bool is_simulated(const SweepOptions& options) {
 void check_options(const SweepOptions& options, const CommandLine& line) {
   check_backend(options.request.backend);
   check_mode(options);
-  if (line.has("out") && options.out.empty()) {
-    throw UsageError("--out: is empty; allowed: a folder for the results");
-  }
   if (line.has("jobs")) check_jobs(options.num_jobs);
   constexpr int kMaxRuns = 1000;
   const int num_runs = options.request.num_runs;

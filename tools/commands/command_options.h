@@ -33,10 +33,15 @@ using OptionVariable =
                  double*, std::optional<double>*, std::string*, std::optional<std::string>*,
                  std::vector<std::string>*>;
 
+// Whether a text may be empty. Where it may not, an empty shell variable is a mistake that would
+// pass for an option that is not given.
+enum class EmptyText { Refused, Allowed };
+
 struct CommandOption {
   std::string_view syntax;  // "jobs,j N" for --jobs N and -j N; "quiet" for --quiet
   OptionVariable variable;  // keeps its value unless the option is given
   const char* help;
+  EmptyText empty = EmptyText::Refused;
 };
 // In the order of --help. The option --help itself is built in.
 using OptionList = std::vector<CommandOption>;
