@@ -101,6 +101,9 @@ std::optional<RunOptions> parse(const Arguments& arguments) {
   if (options.wants_step_log && options.is_quiet) {
     throw UsageError("--trace-steps: has no effect with --quiet; allowed: one of them");
   }
+  if (options.is_verbose && options.is_quiet) {
+    throw UsageError("--verbose: has no effect with --quiet; allowed: one of them");
+  }
   if (options.seed_text) options.seed = parse_seed(*options.seed_text);
   return options;
 }

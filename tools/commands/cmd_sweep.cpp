@@ -189,12 +189,20 @@ std::optional<SweepOptions> parse(const Arguments& arguments) {
 // The variables, including `--seed`.
 SweepSpec read_spec(const SweepOptions& options, const ScenarioFile& file) {
   SweepSpec spec = read_sweep(file, options.over);
-  if (options.request.seed) {
-    for (const std::string& key : swept_keys(spec)) {
-      if (key != "seed") continue;
-      throw UsageError(
-          "--seed: overrides every seed, but the sweep varies the seed; allowed: one of them");
-    }
+  const std::vector<std::string> keys = swept_keys(spec);
+  const bool varies_seed = std::find(keys.begin(), keys.end(), "seed") != keys.end();
+  if (varies_seed && options.request.seed) {
+    throw UsageError(
+        "--seed: overrides every seed, but the sweep varies the seed; allowed: one of them");
+  }
+  const std::vector<std::string>& assignments = options.request.assignments;
+  const auto sets_seed = [](const std::string& assignment) {
+    return assignment.starts_with("seed=");
+  };
+  if (varies_seed && std::any_of(assignments.begin(), assignments.end(), sets_seed)) {
+    throw UsageError(
+        "--set seed: has no effect, as the sweep varies the seed; allowed: one of "
+        "them");
   }
   return spec;
 }

@@ -133,6 +133,8 @@ TEST_CASE("mistakes in what varies name their place", "[sweep]") {
   CHECK(contains(error_in("", {"a=1", "a=2"}), "--over a: is given twice"));
   CHECK(contains(error_in("", {"a=1:1000:1", "b=1:1000:1"}), "more than 100000 points"));
   CHECK(contains(error_in("sweep: {points: [{a: 1}]}\n", {"a=2"}), "--over a: is also a key of "));
+  CHECK(contains(error_in("sweep: {points: [{a: 1, b: 2}, {a: 2}, {b: 2, a: 1}]}\n"),
+                 "s.yaml:10: sweep.points: has {a: 1, b: 2} twice; allowed: each point once"));
   CHECK(contains(error_in("sweep: {over: {a: []}}\n"), "s.yaml:10: sweep.over.a: has no values"));
   CHECK(contains(error_in("sweep: {over: {a: 3}}\n"), "sweep.over.a: must be a list of values"));
   CHECK(contains(error_in("sweep: {over: [a]}\n"), "sweep.over: must be a mapping, got a list"));

@@ -97,6 +97,8 @@ TEST_CASE("folders and options that make no sense are refused first", "[cli]") {
   check_refused(place.run_here(run + "link"), "/link: is a broken link");
   check_refused(place.run_here("''"), "SCENARIO is empty");
   check_refused(place.run_here("small.yaml --trace-steps --quiet"), "--trace-steps");
+  check_refused(place.run_here("small.yaml -q -v"),
+                "--verbose: has no effect with --quiet; allowed: one of them");
   check_refused(place.run_here("small.yaml --set hardware=."), "--set hardware: . is a folder");
   CHECK_FALSE(place.has("results"));
 }
