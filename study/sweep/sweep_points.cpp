@@ -140,7 +140,12 @@ std::optional<std::vector<std::string>> parse_range(std::string_view text,
   const std::size_t first = text.find(':');
   if (first == std::string_view::npos) return std::nullopt;
   const std::size_t second = text.find(':', first + 1);
-  if (second == std::string_view::npos) return std::nullopt;
+  if (second == std::string_view::npos) {
+    if (parse_decimal(text.substr(0, first)) && parse_decimal(text.substr(first + 1))) {
+      refuse_range(where, text);
+    }
+    return std::nullopt;
+  }
   std::string_view step_text = text.substr(second + 1);
   const bool is_geometric = step_text.starts_with('x');
   if (is_geometric) step_text.remove_prefix(1);

@@ -341,7 +341,8 @@ int write_slurm_script(const SweepOptions& options, const SweepPlan& plan, const
   return kExitDone;
 }
 
-int run_in_folder(const SweepOptions& options, const SweepPlan& plan, SweepFolder& folder) {
+int run_in_folder(const SweepOptions& options, const SweepPlan& plan, SweepLog& log,
+                  SweepFolder& folder) {
   if (options.is_merge) return finish_sweep(options, plan, folder, {});
   const auto [first, last] = chosen_share(options.only, plan.runs.size());
   std::vector<std::size_t> chosen(last - first);
@@ -349,7 +350,7 @@ int run_in_folder(const SweepOptions& options, const SweepPlan& plan, SweepFolde
   folder.remove_leftovers();
   const SweepOutcome outcome = run_sweep(plan, chosen, folder,
                                          {[&] { return make_backend(options.request.backend); },
-                                          options.num_jobs, options.is_quiet, options.log});
+                                          options.num_jobs, options.is_quiet, &log});
   if (!options.only.empty()) {
     // Failed runs are recorded for the merge; the share itself succeeds.
     print_failures(plan, folder, outcome, outcome.failed);
@@ -392,12 +393,13 @@ int sweep_command(const Arguments& arguments) {
           : default_folder(request.scenario, *backend, chosen, request.variants.empty()) + ".sweep";
   if (!options.slurm.empty()) return write_slurm_script(options, plan, out);
   catch_signals();
+  SweepLog log(options.is_merge ? "" : options.log);
   SweepFolder folder(out);
   if (!options.is_merge)
     print_header(text_stream(options.is_quiet, options.wants_json), options, file, plan, folder);
   throw_if_output_failed();
   try {
-    return run_in_folder(options, plan, folder);
+    return run_in_folder(options, plan, log, folder);
   } catch (const Interrupted&) {
     std::cerr.clear();  // the signal may have interrupted a write
     std::cerr << "metronome: interrupted; finished runs stay in " << printable(folder.path())

@@ -192,10 +192,11 @@ TEST_CASE("a sweep's log is appended to no other file", "[sweep]") {
   const SweepPlace place;
   const std::string notes = place.folder.write("notes.txt", "start the day\n");
   const CommandResult result =
-      run_metronome("sweep '" + place.scenario + "' -q --over seed=1 --out '" + place.out +
+      run_metronome("sweep '" + place.scenario + "' --over seed=1 --out '" + place.out +
                     "' --log '" + notes + "'");
   CHECK(result.exit_code == 2);
   CHECK(contains(result.err, "--log: " + notes + ": is not the log of a sweep"));
+  CHECK(result.out.empty());
   CHECK(read_text_file(notes) == "start the day\n");
 }
 

@@ -65,11 +65,11 @@ TEST_CASE("ranges are exact and include their ends", "[sweep]") {
   CHECK(values("0.5:4:x2") == Texts{"0.5", "1", "2", "4"});
   CHECK(values("1,10:20:5,a") == Texts{"1", "10", "15", "20", "a"});
   // No ranges: text with colons.
-  for (const char* text : {"a:b:c", "1:2", "1:2:3:4", "12:30:", "1:2:-", "1.:2:1", "1:2:1e3"}) {
+  for (const char* text : {"a:b:c", "a:2", "1:2:3:4", "12:30:", "1:2:-", "1.:2:1", "1:2:1e3"}) {
     CHECK(values(text) == Texts{text});
   }
-  for (const char* text : {"5:1:1", "1:5:0", "1:5:-1", "1:5:x1", "0:5:x2", "-1:5:x2", "1:1000000:1",
-                           "5:1:x2", "1:9000000000000000:1"}) {
+  for (const char* text : {"1:2", "5:1:1", "1:5:0", "1:5:-1", "1:5:x1", "0:5:x2", "-1:5:x2",
+                           "1:1000000:1", "5:1:x2", "1:9000000000000000:1"}) {
     INFO(text);
     CHECK(contains(error_of<UsageError>([&] { values(text); }), "is not a range"));
   }

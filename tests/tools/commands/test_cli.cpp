@@ -60,6 +60,7 @@ TEST_CASE("help, version and unknown commands", "[cli]") {
   CHECK(run_metronome("").exit_code == 2);
   check_error(run_metronome("lst"), 2, "unknown command 'lst', did you mean 'list'?");
   check_error(run_metronome("list modles"), 2, "did you mean 'models'?");
+  check_error(run_metronome("list"), 2, "list: no topic; allowed: models, hardware, ");
   check_error(run_metronome("run"), 2, "give one scenario file");
   check_error(run_metronome("run a.yaml b.yaml"), 2, "give one scenario file");
   check_error(run_metronome("run a.yaml --sett x=1"), 2, "--sett");
