@@ -26,10 +26,10 @@ bool asks_for_nothing(const ConfigNode& node) {
 
 // Removes every value for which `is_kept` is false; returns true when nothing is left. A list is
 // kept or removed as a whole. A mapping that loses some keys takes the location of its first
-// remaining one.
+// remaining one. An empty mapping is a value.
 template <class Predicate>
 bool strip(ConfigNode& node, const Predicate& is_kept) {
-  if (node.kind == ConfigNode::Kind::Map) {
+  if (node.kind == ConfigNode::Kind::Map && !node.entries.empty()) {
     std::erase_if(node.entries,
                   [&](ConfigNode::Entry& entry) { return strip(entry.value, is_kept); });
     if (!node.entries.empty()) node.where = node.entries.front().value.where;

@@ -12,6 +12,7 @@
 #include "core/model/model_catalogue.h"
 #include "core/scenario/scenario_keys.h"
 #include "core/scenario/unplaced_scenario.h"
+#include "core/workload/workload.h"
 
 namespace metronome {
 namespace {
@@ -383,6 +384,12 @@ SourceLocation Scenario::location_of(std::string_view key) const {
     key.remove_prefix(std::min(length + 1, key.size()));
   }
   return node->where;
+}
+
+Workload make_workload(const Scenario& scenario) try {
+  return make_workload(scenario.workload, scenario.seed);
+} catch (const UnplacedConfigError& error) {
+  fail_config(scenario.location_of(error.key()), error.key(), error.message());
 }
 
 namespace {

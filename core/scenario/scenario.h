@@ -150,6 +150,9 @@ std::vector<DocumentedKey> documented_scenario_keys();
 // from; it says which keys were given, and where.
 void validate_scenario(const Scenario& scenario, const ConfigNode& source);
 
+// Draws or reads the scenario's workload; errors name the file and line. Throws ConfigError.
+Workload make_workload(const Scenario& scenario);
+
 // A scenario file after overrides: one entry per variant (one named after the file if it has none).
 // A relative model path (a name with a '/' or ending in .json) or trace path is relative to the
 // scenario file's folder. A path from `--set` is relative to the current folder, where shells

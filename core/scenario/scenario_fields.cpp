@@ -111,8 +111,8 @@ void visit_fields(FieldVisitor& visitor, ResultsConfig& config) {
                           "write steps.jsonl; auto: `metronome run` leaves it out beyond 64 MB");
   visitor.boolean_or_auto("requests", config.requests, "write requests.jsonl; auto: as for steps");
   visitor.boolean_or_auto("trace", config.trace,
-                          "write trace.json, for ui.perfetto.dev; for a long run, only the part "
-                          "around its longest stall; auto: as for steps");
+                          "write trace.json, for ui.perfetto.dev; beyond 48 MiB, only the part "
+                          "around its longest stall; auto: true, but false in a sweep");
   visitor.boolean("outputs", config.outputs,
                   "write outputs.jsonl, the tokens; backends that compute");
   visitor.boolean("report", config.report, "show the run in report.html");

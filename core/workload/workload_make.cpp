@@ -20,11 +20,16 @@ constexpr double kNsPerSecondF = 1e9;
 
 // ---- Arrivals ----
 
+// Empty: it is not too late.
+std::string last_arrival_error(double last_s) {
+  if (last_s <= static_cast<double>(kMaxArrivalSeconds)) return {};
+  return "the last request would arrive after " + std::to_string(last_s) + " s; at most " +
+         std::to_string(kMaxArrivalSeconds) + " s";
+}
+
 void check_last_arrival(const ArrivalConfig& config, const char* key, double last_s) {
-  if (last_s <= static_cast<double>(kMaxArrivalSeconds)) return;
-  fail_config(config.where, std::string("workload.arrivals.") + key,
-              "the last request would arrive after " + std::to_string(last_s) + " s; at most " +
-                  std::to_string(kMaxArrivalSeconds) + " s");
+  const std::string error = last_arrival_error(last_s);
+  if (!error.empty()) fail_config(config.where, std::string("workload.arrivals.") + key, error);
 }
 
 void set_constant_arrivals(const ArrivalConfig& config, std::span<RequestSpec> requests) {
@@ -310,6 +315,26 @@ Workload draw_sessions(const WorkloadConfig& config, std::uint64_t seed) {
   return workload;
 }
 
+// Refuses sessions whose last request would come too late even if every answer took no time.
+void check_session_times(const Workload& workload) {
+  const bool is_closed_loop = workload.mode == ArrivalMode::ClosedLoop;
+  double last_s = 0, longest_s = 0, total_s = 0;
+  for (std::size_t s = 0; s < workload.num_sessions(); ++s) {
+    const std::uint32_t begin = workload.session_begin[s];
+    double session_s = is_closed_loop ? to_seconds(workload.think_time) : 0;
+    for (std::uint32_t i = begin; i < workload.session_begin[s + 1]; ++i) {
+      session_s += to_seconds(workload.delays[i]);
+    }
+    last_s = std::max(last_s, to_seconds(workload.requests[begin].arrival) + session_s);
+    longest_s = std::max(longest_s, session_s);
+    total_s += session_s;
+  }
+  // Each session starts as soon as one of `concurrency` has ended. Graham's bound for such lists.
+  if (is_closed_loop) last_s = total_s / workload.concurrency + longest_s;
+  const std::string error = last_arrival_error(last_s);
+  if (!error.empty()) throw UnplacedConfigError("workload.sessions", error);
+}
+
 // Sets the arrivals of the sessions' first requests.
 void set_session_arrivals(const ArrivalConfig& config, std::uint64_t seed, Workload& workload) {
   Workload starts;
@@ -343,6 +368,7 @@ Workload make_workload(const WorkloadConfig& config, std::uint64_t seed) {
     place_recorded_arrivals(config.trace, seed, workload);
   } else if (workload.has_sessions()) {
     set_session_arrivals(config.arrivals, seed, workload);
+    check_session_times(workload);
   } else {
     set_arrivals(config.arrivals, seed, workload);
   }

@@ -46,6 +46,7 @@ std::size_t for_each_field(std::string_view line, Visit visit) {
 struct CsvHeader {
   std::array<std::size_t, kNumRoles> position;  // kMissing: no such column
   std::size_t num_columns;
+  std::string_view repeated;  // the name of a column that appears twice; empty: none
 
   static constexpr std::size_t kMissing = SIZE_MAX;
 
@@ -60,7 +61,9 @@ CsvHeader match_header(std::string_view line, const CsvSchema& schema) {
   header.position.fill(CsvHeader::kMissing);
   header.num_columns = for_each_field(line, [&](std::size_t position, std::string_view name) {
     for (std::size_t role = 0; role < kNumRoles; ++role) {
-      if (schema.columns[role] == name) header.position[role] = position;
+      if (schema.columns[role] != name) continue;
+      if (header.position[role] != CsvHeader::kMissing) header.repeated = name;
+      header.position[role] = position;
     }
   });
   return header;
@@ -235,6 +238,7 @@ void parse_csv_trace(TraceLines& lines, TraceFormat format, Workload& workload) 
   const CsvSchema* schema = best_schema(lines.line(), format);
   METRONOME_CHECK(schema != nullptr, "not a CSV format");
   const CsvHeader header = match_header(lines.line(), *schema);
+  if (!header.repeated.empty()) lines.fail(header.repeated, "appears twice; allowed: once");
   for (std::size_t role = 0; role < kNumRoles; ++role) {
     if (header.position[role] != CsvHeader::kMissing) continue;
     lines.fail(schema->columns[role], "missing column; " + std::string(schema->article_and_name) +

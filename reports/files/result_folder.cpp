@@ -104,6 +104,12 @@ bool is_of_result(const fs::directory_entry& entry) {
   return entry.is_directory() ? is_variant_folder(entry.path()) : is_file_of_result(entry);
 }
 
+// 0: there is no such folder.
+ino_t inode_of(const std::string& folder) {
+  struct stat status = {};
+  return ::stat(folder.c_str(), &status) == 0 ? status.st_ino : 0;
+}
+
 // Removes the temporary folders of killed runs. Their name is `stem` plus a process id, which is
 // only valid on the machine that `stem` names. An ".earlier" result (see exchange_with_target) may
 // be the only copy and stays.
@@ -205,6 +211,18 @@ void ResultFolder::check_replaceable() {
     }
     if (!here.has_relative_path()) break;
   }
+  for (;;) {
+    const ino_t checked = inode_of(target_);
+    try {
+      return check_entries();
+    } catch (const std::exception&) {
+      if (inode_of(target_) == checked) throw;
+      // Another run replaced the folder while its entries were read: they are of two folders.
+    }
+  }
+}
+
+void ResultFolder::check_entries() {
   const std::vector<fs::directory_entry> entries = sorted_entries(target_);
   for (const fs::directory_entry& entry : entries) {
     if (is_of_result(entry)) continue;

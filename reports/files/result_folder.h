@@ -60,6 +60,7 @@ class ResultFolder {
   void make_parents();
   void make_partial();
   void check_replaceable();
+  void check_entries();
   void exchange_with_target();
   void remove_earlier();
 

@@ -205,10 +205,16 @@ std::vector<std::string> client_warnings(const ClientHealth& health) {
   }
   const auto num_events = static_cast<double>(health.num_events);
   if (static_cast<double>(health.num_merged) > kMergedShare * num_events) {
+    // A short run has no figure of the loop.
+    const std::string reason = health.loop_lag.count > 0
+                                   ? "the client's loop was late by p99 " +
+                                         in_ms(health.loop_lag.p99_ms) +
+                                         "; the server sent the others together"
+                                   : "the client's loop was late, or the server sent them together";
     warnings.push_back(grouped_text(health.num_merged) + " of " + grouped_text(health.num_events) +
                        " token events were read together with another one of the same request, "
-                       "with a gap of 0: the client's loop was late by p99 " +
-                       in_ms(health.loop_lag.p99_ms) + "; the server sent the others together");
+                       "with a gap of 0: " +
+                       reason);
   }
   return warnings;
 }

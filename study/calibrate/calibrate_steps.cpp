@@ -496,6 +496,12 @@ CalibrationSteps read_calibration_steps(const std::vector<std::string>& paths,
                                         const CalibrationSetup& setup) try {
   StepReader reader(setup);
   const std::vector<Source> sources = find_sources(paths);
+  const auto is_log = [](const Source& source) {
+    return !source.is_folder && (is_iteration_log(source.path) || is_request_log(source.path));
+  };
+  if (!setup.scenario.empty() && std::none_of(sources.begin(), sources.end(), is_log)) {
+    throw UsageError("--scenario: has no effect; allowed: with --from of a log");
+  }
   std::int32_t fewest = INT32_MAX;
   std::int32_t most = 0;
   for (const Source& source : sources) {

@@ -119,7 +119,7 @@ std::string composition_text(std::int64_t num_context_requests, std::int64_t num
 
 LoggedRun run_logged(const Scenario& scenario, const IterationLog& log) {
   check_log(log);
-  const Workload workload = make_workload(scenario.workload, scenario.seed);
+  const Workload workload = make_workload(scenario);
   if (workload.mode == ArrivalMode::ClosedLoop) {
     fail_config(scenario.location_of("workload.arrivals"), "workload.arrivals",
                 "is a closed loop, which does not define the order of requests; allowed: "

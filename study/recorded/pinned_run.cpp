@@ -96,7 +96,7 @@ struct Trial {
 class PinSearch {
  public:
   PinSearch(const Scenario& scenario, const ObservedRun& log)
-      : workload_(make_workload(scenario.workload, scenario.seed)),
+      : workload_(make_workload(scenario)),
         hints_(hints_of(log)),
         spread_(loop_time(log)),
         simulation_(prepare_simulation(without_noise(scenario))) {

@@ -95,7 +95,7 @@ std::vector<PreparedVariant> prepare_variants(Backend& backend, std::vector<Scen
       if (has_same_workload(earlier.scenario, scenario)) workload = earlier.workload;
     }
     if (workload == nullptr) {
-      workload = std::make_shared<const Workload>(make_workload(scenario.workload, scenario.seed));
+      workload = std::make_shared<const Workload>(make_workload(scenario));
     }
     check_workload(scenario, *run, *workload);
     variants.push_back({std::move(scenario), std::move(run), std::move(workload)});

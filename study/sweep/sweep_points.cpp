@@ -6,6 +6,7 @@
 #include <cstdint>
 #include <filesystem>
 #include <optional>
+#include <set>
 
 #include "core/base/command_errors.h"
 #include "core/base/error.h"
@@ -139,7 +140,12 @@ std::optional<std::vector<std::string>> parse_range(std::string_view text,
   const std::size_t first = text.find(':');
   if (first == std::string_view::npos) return std::nullopt;
   const std::size_t second = text.find(':', first + 1);
-  if (second == std::string_view::npos) return std::nullopt;
+  if (second == std::string_view::npos) {
+    if (parse_decimal(text.substr(0, first)) && parse_decimal(text.substr(first + 1))) {
+      refuse_range(where, text);
+    }
+    return std::nullopt;
+  }
   std::string_view step_text = text.substr(second + 1);
   const bool is_geometric = step_text.starts_with('x');
   if (is_geometric) step_text.remove_prefix(1);
@@ -283,11 +289,25 @@ void check_values(const SweptKey& swept) {
   }
 }
 
+// In the same words as values, whatever the order of the keys.
+void check_points(const SweepSpec& spec) {
+  std::set<std::vector<Assignment>> seen;
+  for (std::vector<Assignment> point : spec.points) {
+    std::sort(point.begin(), point.end());
+    if (seen.insert(point).second) continue;
+    std::string text;
+    for (const auto& [key, value] : point) text += (text.empty() ? "" : ", ") + key + ": " + value;
+    throw ConfigError(spec.points_where + ": has {" + printable(text) +
+                      "} twice; allowed: each point once");
+  }
+}
+
 void check_spec(const SweepSpec& spec) {
   if (spec.over.empty() && spec.points.empty()) {
     throw UsageError(
         "sweep: nothing to vary; allowed: --over KEY=A,B,C or a section `sweep` in the scenario");
   }
+  check_points(spec);
   std::size_t num_points = std::max<std::size_t>(1, spec.points.size());
   for (const SweptKey& swept : spec.over) {
     check_values(swept);

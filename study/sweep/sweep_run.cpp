@@ -54,8 +54,7 @@ class WorkloadCache {
     const std::lock_guard lock(entry.mutex);
     std::shared_ptr<const Workload> workload = entry.workload;
     if (workload == nullptr) {
-      workload =
-          std::make_shared<const Workload>(make_workload(run.scenario.workload, run.scenario.seed));
+      workload = std::make_shared<const Workload>(make_workload(run.scenario));
     }
     --entry.num_expected;
     entry.workload = entry.num_expected > 0 ? workload : nullptr;
@@ -71,54 +70,11 @@ class WorkloadCache {
   std::map<std::string, Entry> entries_;  // constant once the first thread asks
 };
 
-// Writes whole lines, even if several processes write to one file. Appends to no file but its own.
-class RunLog {
- public:
-  explicit RunLog(const std::string& path) : path_(path) {
-    if (path.empty()) return;
-    std::string what, id;
-    std::ifstream earlier = open_input(path);
-    const bool is_new = !path_exists(path) || (earlier && !(earlier >> what));
-    const bool is_own = (what == "start" || what == "done") && earlier >> id && is_run_id(id);
-    if (!is_new && !is_own) {
-      throw UsageError("--log: " + printable(path) +
-                       ": is not the log of a sweep; allowed: a new file, or such a log");
-    }
-    file_ = ::open(path.c_str(), O_WRONLY | O_CREAT | O_APPEND | O_CLOEXEC | O_NOFOLLOW, 0666);
-    if (file_ < 0) {
-      throw UsageError("--log: " + printable(path) +
-                       ": cannot be written: " + std::generic_category().message(errno));
-    }
-  }
-  RunLog(const RunLog&) = delete;
-  RunLog& operator=(const RunLog&) = delete;
-  ~RunLog() {
-    if (file_ >= 0) ::close(file_);
-  }
-
-  void write(const char* what, const SweepRun& run) {
-    if (file_ < 0) return;
-    const std::string line =
-        std::string(what) + " " + run.id + " " + std::to_string(::getpid()) + "\n";
-    if (::write(file_, line.data(), line.size()) != static_cast<ssize_t>(line.size())) {
-      throw std::runtime_error(path_ + ": cannot write: " + std::generic_category().message(errno));
-    }
-  }
-
- private:
-  std::string path_;
-  int file_ = -1;
-};
-
 class SweepWork {
  public:
   SweepWork(const SweepPlan& plan, std::span<const std::size_t> chosen, SweepFolder& folder,
             const SweepRunOptions& options)
-      : plan_(plan),
-        folder_(folder),
-        options_(options),
-        log_(options.log),
-        progress_(!options.is_quiet) {
+      : plan_(plan), folder_(folder), options_(options), progress_(!options.is_quiet) {
     collect_pending(chosen);
   }
 
@@ -200,7 +156,7 @@ class SweepWork {
     const SweepFolder::State state = folder_.state_of(run);
     if (state == SweepFolder::State::Done) return;
     if (state == SweepFolder::State::Damaged) folder_.set_damaged_aside(run);
-    log_.write("start", run);
+    options_.log->write("start", run);
     std::vector<std::string> warnings;
     try {
       warnings = run_point(run, backend);
@@ -211,7 +167,7 @@ class SweepWork {
     } catch (const std::exception& error) {
       return record_failure(i, error.what());
     }
-    log_.write("done", run);
+    options_.log->write("done", run);
     const std::lock_guard lock(mutex_);
     ++outcome_.num_run;
     for (const std::string& warning : warnings) {
@@ -250,7 +206,6 @@ class SweepWork {
   const SweepPlan& plan_;
   SweepFolder& folder_;
   const SweepRunOptions& options_;
-  RunLog log_;
   WorkProgress progress_;
   WorkloadCache workloads_;
   std::atomic<bool> is_stopped_ = false;
@@ -264,6 +219,36 @@ class SweepWork {
 };
 
 }  // namespace
+
+SweepLog::SweepLog(const std::string& path) : path_(path) {
+  if (path.empty()) return;
+  std::string what, id;
+  std::ifstream earlier = open_input(path);
+  const bool is_new = !path_exists(path) || (earlier && !(earlier >> what));
+  const bool is_own = (what == "start" || what == "done") && earlier >> id && is_run_id(id);
+  if (!is_new && !is_own) {
+    throw UsageError("--log: " + printable(path) +
+                     ": is not the log of a sweep; allowed: a new file, or such a log");
+  }
+  file_ = ::open(path.c_str(), O_WRONLY | O_CREAT | O_APPEND | O_CLOEXEC | O_NOFOLLOW, 0666);
+  if (file_ < 0) {
+    throw UsageError("--log: " + printable(path) +
+                     ": cannot be written: " + std::generic_category().message(errno));
+  }
+}
+
+SweepLog::~SweepLog() {
+  if (file_ >= 0) ::close(file_);
+}
+
+void SweepLog::write(const char* what, const SweepRun& run) {
+  if (file_ < 0) return;
+  const std::string line =
+      std::string(what) + " " + run.id + " " + std::to_string(::getpid()) + "\n";
+  if (::write(file_, line.data(), line.size()) != static_cast<ssize_t>(line.size())) {
+    throw std::runtime_error(path_ + ": cannot write: " + std::generic_category().message(errno));
+  }
+}
 
 SweepOutcome run_sweep(const SweepPlan& plan, std::span<const std::size_t> chosen,
                        SweepFolder& folder, const SweepRunOptions& options) {

@@ -13,11 +13,29 @@
 
 namespace metronome {
 
+// A file with a line for each start and end of a run. Lines are whole, even if several processes
+// write to one file. An empty path: none.
+class SweepLog {
+ public:
+  // Opens or creates the file. Throws UsageError about --log if it cannot be written, or is not the
+  // log of a sweep.
+  explicit SweepLog(const std::string& path);
+  SweepLog(const SweepLog&) = delete;
+  SweepLog& operator=(const SweepLog&) = delete;
+  ~SweepLog();
+
+  void write(const char* what, const SweepRun& run);
+
+ private:
+  std::string path_;
+  int file_ = -1;
+};
+
 struct SweepRunOptions {
   std::function<std::unique_ptr<Backend>()> make_backend;  // one for each job
   int num_jobs = 1;
   bool is_quiet = false;
-  std::string log;  // file with a line for each start and end of a run; empty: none
+  SweepLog* log = nullptr;  // not null
 };
 
 struct SweepOutcome {

@@ -34,8 +34,7 @@ constexpr double kFullCache = 0.95;
 }  // namespace
 
 TuneWorkloads::TuneWorkloads(const Scenario& scenario, int num_seeds)
-    : config_(scenario.workload),
-      seed_(scenario.seed),
+    : scenario_(scenario),
       is_trace_(!scenario.workload.trace.file.empty()),
       num_seeds_(is_trace_ ? 1 : static_cast<std::size_t>(num_seeds)) {
   const std::shared_ptr<const Workload> given = drawn(0, 0);
@@ -56,14 +55,15 @@ TuneWorkloads::TuneWorkloads(const Scenario& scenario, int num_seeds)
 std::shared_ptr<const Workload> TuneWorkloads::drawn(std::size_t seed,
                                                      std::size_t num_requests) const {
   // Sizes are powers of two, so that few lists are drawn.
-  std::size_t size = is_trace_ ? 0 : static_cast<std::size_t>(config_.num_requests);
+  std::size_t size = is_trace_ ? 0 : static_cast<std::size_t>(scenario_.workload.num_requests);
   while (!is_trace_ && size < std::min(num_requests, kMaxListRequests)) size *= 2;
   const std::lock_guard lock(mutex_);
   std::shared_ptr<const Workload>& list = lists_[{seed, size}];
   if (list == nullptr) {
-    WorkloadConfig config = config_;
-    if (!is_trace_) config.num_requests = static_cast<std::int64_t>(size);
-    list = std::make_shared<const Workload>(make_workload(config, seed_ + seed));
+    Scenario scenario = scenario_;
+    if (!is_trace_) scenario.workload.num_requests = static_cast<std::int64_t>(size);
+    scenario.seed += seed;
+    list = std::make_shared<const Workload>(make_workload(scenario));
   }
   return list;
 }
@@ -82,6 +82,12 @@ std::shared_ptr<const Workload> TuneWorkloads::at_load(std::size_t seed, double 
   const double stretch = requests_per_second(*given) / load;
   auto workload = std::make_shared<Workload>(*given);
   keep_first(std::clamp<std::size_t>(wanted, 1, given->requests.size()), *workload);
+  const double last_s = to_seconds(workload->requests.back().arrival) * stretch;
+  if (last_s > static_cast<double>(kMaxArrivalSeconds)) {
+    fail_config(scenario_.location_of("workload"), "workload",
+                "at this load the last request would arrive after " + std::to_string(last_s) +
+                    " s; at most " + std::to_string(kMaxArrivalSeconds) + " s");
+  }
   for (RequestSpec& request : workload->requests) {
     request.arrival = std::llround(static_cast<double>(request.arrival) * stretch);
   }

@@ -44,8 +44,7 @@ class TuneWorkloads {
   // The list of a seed with at least `num_requests` requests; a trace's list is unchanged.
   std::shared_ptr<const Workload> drawn(std::size_t seed, std::size_t num_requests) const;
 
-  WorkloadConfig config_;
-  std::uint64_t seed_ = 0;
+  Scenario scenario_;
   bool is_trace_ = false;
   std::size_t num_seeds_ = 1;
   std::size_t num_given_ = 0;

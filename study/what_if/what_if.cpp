@@ -236,7 +236,7 @@ bool has_requests_of(const Workload& workload, const RunRecord& record) {
 
 std::optional<Workload> drawn_again(const Scenario& scenario) {
   try {
-    return make_workload(scenario.workload, scenario.seed);
+    return make_workload(scenario);
   } catch (const ConfigError&) {  // the trace does not exist here
     return std::nullopt;
   }

@@ -148,9 +148,6 @@ void read_prediction(const CommandLine& line, BenchOptions& options) {
   if (is_prediction) {
     refuse_others(line, {"json", "predict", "cost-model", "measured", "rates"}, "predict");
   }
-  if (is_prediction && options.predict.hardware.empty()) {
-    throw UsageError("--predict: is empty; allowed: a name of `metronome list hardware`");
-  }
   if (options.rates_text) options.predict.rates = parse_rates(*options.rates_text);
 }
 

@@ -2,6 +2,7 @@
 #include <sys/prctl.h>
 #include <unistd.h>
 
+#include <algorithm>
 #include <cstdint>
 #include <cstdlib>
 #include <iostream>
@@ -71,8 +72,9 @@ constexpr CommandText kText = {
         "If OPENAI_API_KEY is set, the client sends it as vLLM's benchmark does and does not "
         "store\n"
         "it.\n"
-        "exit codes: 0 done, 1 the run failed, 2 bad input, 130 interrupted; the command\n"
-        "writes complete results with exit code 0, else none\n",
+        "exit codes: 0 done, 1 the run failed or no request completed, 2 bad input, 130\n"
+        "interrupted; results are complete or absent, and a run without a completed request has\n"
+        "results, too\n",
     .file_name = "URL",
     .file_kind = "server's URL"};
 
@@ -90,16 +92,34 @@ TimeNs timeout_of(double seconds) {
   throw UsageError("--timeout: is out of range; allowed: more than 0 to 604800 seconds");
 }
 
+// Headers of which the client sends its own; a second one would break the request.
+constexpr std::string_view kOwnHeaders[] = {"connection", "content-length", "content-type", "host",
+                                            "transfer-encoding"};
+
+// A character of a token (RFC 9110, 5.6.2), as names of headers are.
+bool is_token_character(char c) {
+  const bool is_letter = (c >= 'a' && c <= 'z') || (c >= 'A' && c <= 'Z');
+  constexpr std::string_view kMarks = "!#$%&'*+-.^_`|~";
+  return is_letter || (c >= '0' && c <= '9') || kMarks.find(c) != std::string_view::npos;
+}
+
 // Checks a header that is sent with every request; `where` is the user's source of it.
 void check_header(const std::string& header, const std::string& where) {
   const std::size_t colon = header.find(':');
-  bool is_plain = colon != std::string::npos && colon > 0;
-  for (std::size_t i = 0; i < header.size(); ++i) {
-    const bool is_control = static_cast<unsigned char>(header[i]) < ' ' || header[i] == '\x7f';
-    is_plain = is_plain && !is_control && (i >= colon || header[i] != ' ');
+  const std::string name = header.substr(0, colon);
+  const bool has_name = colon != std::string::npos && colon > 0 &&
+                        std::all_of(name.begin(), name.end(), is_token_character);
+  const bool has_control = std::any_of(header.begin(), header.end(), [](char c) {
+    return static_cast<unsigned char>(c) < ' ' || c == '\x7f';
+  });
+  if (!has_name || has_control) {
+    throw UsageError(where + ": is not a header; allowed: one line NAME: VALUE");
   }
-  if (is_plain) return;
-  throw UsageError(where + ": is not a header; allowed: one line NAME: VALUE");
+  std::string lower = name;
+  for (char& c : lower) c = c >= 'A' && c <= 'Z' ? static_cast<char>(c - 'A' + 'a') : c;
+  const auto end = std::end(kOwnHeaders);
+  if (std::find(std::begin(kOwnHeaders), end, lower) == end) return;
+  throw UsageError(where + ": the client sets " + name + " itself; allowed: other headers");
 }
 
 OptionList option_list(ServeOptions& options) {
@@ -139,9 +159,6 @@ std::optional<ServeOptions> parse(const Arguments& arguments) {
   options.url = parse_server_url(line->file());
   if (options.scenario.empty()) {
     throw UsageError("--scenario: is missing; allowed: the path of a scenario file");
-  }
-  if (line->has("out") && options.out.empty()) {
-    throw UsageError("--out: is empty; allowed: a folder for the results");
   }
   if (options.seed_text) options.seed = parse_seed(*options.seed_text);
   if (line->has("max-concurrency") &&
@@ -239,7 +256,7 @@ RunInfo info_of(const ServeOptions& options, const Target& target, const Scenari
 }
 
 Workload drawn_workload(const Scenario& scenario, const ModelConfig& model) {
-  Workload workload = make_workload(scenario.workload, scenario.seed);
+  Workload workload = make_workload(scenario);
   if (workload.mode == ArrivalMode::Steps) {
     throw ConfigError(scenario.location_of("workload.arrivals.process").to_string() +
                       ": workload.arrivals.process: arrivals at engine steps cannot be sent to a "
@@ -353,11 +370,17 @@ void write_files(Loaded& loaded, const Scenario& scenario, const ServeOptions& o
   folder.write(kSummaryFile, summary);
 }
 
+// Without the delays that nothing was measured of.
 std::string health_text(const ClientHealth& health) {
-  return "sends late p50 " + grouped_text(health.send_late.p50_ms, 3) + " ms, p99 " +
-         grouped_text(health.send_late.p99_ms, 3) + " ms; loop lag p99 " +
-         grouped_text(health.loop_lag.p99_ms, 3) + " ms; busy " +
-         grouped_text(100 * health.cpu_share, 1) + " % of a processor, at most " +
+  std::string text;
+  if (health.send_late.count > 0) {
+    text += "sends late p50 " + grouped_text(health.send_late.p50_ms, 3) + " ms, p99 " +
+            grouped_text(health.send_late.p99_ms, 3) + " ms; ";
+  }
+  if (health.loop_lag.count > 0) {
+    text += "loop lag p99 " + grouped_text(health.loop_lag.p99_ms, 3) + " ms; ";
+  }
+  return text + "busy " + grouped_text(100 * health.cpu_share, 1) + " % of a processor, at most " +
          grouped_text(100 * health.busiest_second, 1) + " % of a second";
 }
 
@@ -398,7 +421,12 @@ int bench_serve_command(const Arguments& arguments) {
   const bool is_terminal = is_capable_terminal(options.wants_json ? STDERR_FILENO : STDOUT_FILENO);
   const bool use_color = is_terminal && std::getenv("NO_COLOR") == nullptr;
   text << render_table(results, {use_color}) << "client: " << health_text(loaded.health)
-       << "\n\nresults: " << printable(out) << '\n';
+       << "\n\nresults: " << printable(out) << '\n'
+       << std::flush;
+  if (results[0].summary.completed == 0) {
+    throw std::runtime_error(
+        "no request completed, for the reason in the warning above; the results are in " + out);
+  }
   return kExitDone;
 }
 

@@ -61,8 +61,8 @@ constexpr CommandText kText = {
 
 OptionList option_list(ChatOptions& options) {
   return {
-      {"prompt TEXT", &options.prompt, "ask this, print the answer and end"},
-      {"system TEXT", &options.system, "the system message"},
+      {"prompt TEXT", &options.prompt, "ask this, print the answer and end", EmptyText::Allowed},
+      {"system TEXT", &options.system, "the system message", EmptyText::Allowed},
       {"max-tokens N", &options.max_tokens, "longest answer (default: 512)"},
       {"temperature T", &options.temperature, "0: always the likeliest token (default: 0.7)"},
       {"seed N", &options.seed, "of the answers' random choices (default: the scenario's)"},
@@ -243,6 +243,11 @@ void converse(Chat& chat) {
 }
 
 int chat(const ChatOptions& options) {
+  // The scheduler of the demonstration is not that of a scenario.
+  if (options.runs_demo && is_scenario_name(options.model)) {
+    throw UsageError("--demo: needs a model; " + printable(options.model) +
+                     " is a scenario; allowed: a name, a GGUF file or a folder");
+  }
   LocalModel local(options.model, options.assignments, options.choice);
   if (options.runs_demo) return run_chat_demo(local);
   PreparedVariant& variant = local.variant();

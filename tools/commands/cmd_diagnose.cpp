@@ -3,13 +3,16 @@
 #include <charconv>
 #include <filesystem>
 #include <iostream>
+#include <memory>
 #include <optional>
 
 #include "core/base/error.h"
+#include "core/base/files.h"
 #include "core/base/json_text.h"
 #include "core/base/number_text.h"
 #include "core/base/progress.h"
 #include "core/base/wrapped_text.h"
+#include "core/hardware/hardware_catalogue.h"
 #include "reports/files/engine_log.h"
 #include "reports/files/result_reader.h"
 #include "reports/terminal/cache_pressure.h"
@@ -507,6 +510,13 @@ void append_finding(const Finding& finding, JsonText& json) {
 int diagnose_command(const Arguments& arguments) {
   const std::optional<DiagnoseOptions> options = parse(arguments);
   if (!options) return kExitDone;
+  const bool is_log = std::filesystem::is_regular_file(options->run);
+  if (!is_log && options->has_no_replay && !options->hardware.empty()) {
+    throw UsageError("--hardware: has no effect with --no-replay; allowed: one of them");
+  }
+  if (!options->hardware.empty()) {  // also where nothing is replayed
+    find_hardware(options->hardware, {std::make_shared<const std::string>("--hardware"), 0});
+  }
   JsonText json(JsonText::Style::Indented);
   json.begin_array();
   bool is_first = true;
@@ -515,9 +525,13 @@ int diagnose_command(const Arguments& arguments) {
     std::cout << (is_first ? "" : "\n\n") << finding_text(finding) << std::flush;
     is_first = false;
   };
-  if (std::filesystem::is_regular_file(options->run)) {
+  if (is_log) {
     report(examine_log(read_engine_log(options->run, log_engine(*options)), *options));
   } else if (const char* option = option_of_logs(*options); option != nullptr) {
+    if (!path_exists(options->run)) {
+      throw UsageError("RUN: " + printable(options->run) +
+                       " does not exist; allowed: a result folder or a log");
+    }
     throw UsageError(std::string(option) + ": has no effect, as " + options->run +
                      " has its own scenario; allowed: with a log");
   } else {

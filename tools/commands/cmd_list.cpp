@@ -233,16 +233,17 @@ void print_help(std::ostream& out) {
 }  // namespace
 
 int list_command(const Arguments& arguments) {
+  std::vector<std::string_view> known;
   if (arguments.empty()) {
-    print_help(std::cerr);
-    return kExitBadInput;
+    for (const Topic& topic : kTopics) known.push_back(topic.name);
+    throw UsageError("list: no topic; allowed: " + join_names(known) +
+                     " (see `metronome list --help`)");
   }
   if (std::any_of(arguments.begin(), arguments.end(),
                   [](const std::string& word) { return word == "--help" || word == "-h"; })) {
     print_help(std::cout);
     return kExitDone;
   }
-  std::vector<std::string_view> known;
   for (const Topic& topic : kTopics) {
     if (topic.name != arguments.front()) {
       known.push_back(topic.name);

@@ -76,9 +76,6 @@ int report_command(const Arguments& arguments) {
   };
   const auto line = parse_command(kText, option_list, arguments);
   if (!line) return kExitDone;
-  if (line->has("out") && out.empty()) {
-    throw UsageError("--out: is empty; allowed: a file for the report");
-  }
   if (out.empty()) {
     const std::string name(kReportFile);
     out = line->files.size() == 1 ? (fs::path(line->file()) / name).string() : name;

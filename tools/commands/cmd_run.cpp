@@ -98,11 +98,11 @@ std::optional<RunOptions> parse(const Arguments& arguments) {
   if (!line) return std::nullopt;
   options.scenario = line->file();
   check_backend(options.backend);
-  if (line->has("out") && options.out.empty()) {
-    throw UsageError("--out: is empty; allowed: a folder for the results");
-  }
   if (options.wants_step_log && options.is_quiet) {
     throw UsageError("--trace-steps: has no effect with --quiet; allowed: one of them");
+  }
+  if (options.is_verbose && options.is_quiet) {
+    throw UsageError("--verbose: has no effect with --quiet; allowed: one of them");
   }
   if (options.seed_text) options.seed = parse_seed(*options.seed_text);
   return options;

@@ -344,9 +344,6 @@ int serve_command(const Arguments& arguments) {
   const auto line = parse_command(kText, option_list(options), arguments);
   if (!line) return kExitDone;
   options.scenario = line->file();
-  if (line->has("out") && options.out.empty()) {
-    throw UsageError("--out: is empty; allowed: a folder for the results");
-  }
   if (line->has("max-record-bytes") && options.out.empty()) {
     throw UsageError("--max-record-bytes: there is no record; allowed: with --out");
   }
@@ -357,9 +354,6 @@ int serve_command(const Arguments& arguments) {
       options.max_held_bytes != 0
           ? static_cast<std::size_t>(options.max_held_bytes)
           : std::max(options.limits.max_held_bytes, 4 * options.limits.max_body_bytes);
-  if (line->has("api-key") && options.access.api_key.empty()) {
-    throw UsageError("--api-key: is empty; allowed: a key of at least one character");
-  }
   if (options.certificate_file.empty() != options.key_file.empty()) {
     throw UsageError(
         "--ssl-certfile: needs --ssl-keyfile, and the other way round; allowed: both, "

@@ -35,11 +35,11 @@ struct SweepOptions {
   std::vector<std::string> over;
   std::string out;  // empty = default_folder() plus .sweep
   std::string log;
-  int num_jobs = 0;                 // 0 = all processors for a simulation, 1 for a measurement
-  std::string slurm;                // path of the script to write; empty: none
-  std::size_t points_per_task = 0;  // 0 = the fewest that Slurm's arrays allow
-  std::string only;                 // "I/N"; empty: all
-  std::string expected;             // plan_id(); empty: not checked
+  int num_jobs = 0;   // 0 = all processors for a simulation, 1 for a measurement
+  std::string slurm;  // path of the script to write; empty: none
+  std::optional<std::int64_t> points_per_task;  // absent: the fewest that Slurm's arrays allow
+  std::string only;                             // "I/N"; empty: all
+  std::string expected;                         // plan_id(); empty: not checked
   bool is_merge = false;
   bool wants_json = false;
   bool is_quiet = false;
@@ -124,8 +124,14 @@ void check_mode(const SweepOptions& options) {
         "sweep: --slurm, --only, --merge and --dry-run exclude each other; allowed: "
         "one of them");
   }
-  if (options.points_per_task > 0 && options.slurm.empty()) {
+  constexpr std::int64_t kMaxPointsPerTask = 1'000'000;
+  if (!options.points_per_task) return;
+  if (options.slurm.empty()) {
     throw UsageError("--points-per-task: has no effect; allowed: with --slurm");
+  }
+  if (*options.points_per_task < 1 || *options.points_per_task > kMaxPointsPerTask) {
+    throw UsageError("--points-per-task: " + std::to_string(*options.points_per_task) +
+                     " is out of range; allowed: 1 to " + std::to_string(kMaxPointsPerTask));
   }
 }
 
@@ -136,9 +142,6 @@ bool is_simulated(const SweepOptions& options) {
 void check_options(const SweepOptions& options, const CommandLine& line) {
   check_backend(options.request.backend);
   check_mode(options);
-  if (line.has("out") && options.out.empty()) {
-    throw UsageError("--out: is empty; allowed: a folder for the results");
-  }
   if (line.has("jobs")) check_jobs(options.num_jobs);
   constexpr int kMaxRuns = 1000;
   const int num_runs = options.request.num_runs;
@@ -186,12 +189,20 @@ std::optional<SweepOptions> parse(const Arguments& arguments) {
 // The variables, including `--seed`.
 SweepSpec read_spec(const SweepOptions& options, const ScenarioFile& file) {
   SweepSpec spec = read_sweep(file, options.over);
-  if (options.request.seed) {
-    for (const std::string& key : swept_keys(spec)) {
-      if (key != "seed") continue;
-      throw UsageError(
-          "--seed: overrides every seed, but the sweep varies the seed; allowed: one of them");
-    }
+  const std::vector<std::string> keys = swept_keys(spec);
+  const bool varies_seed = std::find(keys.begin(), keys.end(), "seed") != keys.end();
+  if (varies_seed && options.request.seed) {
+    throw UsageError(
+        "--seed: overrides every seed, but the sweep varies the seed; allowed: one of them");
+  }
+  const std::vector<std::string>& assignments = options.request.assignments;
+  const auto sets_seed = [](const std::string& assignment) {
+    return assignment.starts_with("seed=");
+  };
+  if (varies_seed && std::any_of(assignments.begin(), assignments.end(), sets_seed)) {
+    throw UsageError(
+        "--set seed: has no effect, as the sweep varies the seed; allowed: one of "
+        "them");
   }
   return spec;
 }
@@ -300,8 +311,9 @@ int write_slurm_script(const SweepOptions& options, const SweepPlan& plan, const
   sweep.expected = plan_id(plan);
   sweep.num_runs = plan.runs.size();
   const auto tasks_of = [&](std::size_t share) { return (sweep.num_runs + share - 1) / share; };
-  const std::size_t share =
-      options.points_per_task > 0 ? options.points_per_task : tasks_of(kMaxSlurmTasks);
+  const std::size_t share = options.points_per_task
+                                ? static_cast<std::size_t>(*options.points_per_task)
+                                : tasks_of(kMaxSlurmTasks);
   sweep.num_tasks = tasks_of(share);
   if (sweep.num_tasks > kMaxSlurmTasks) {
     throw UsageError("--points-per-task: " + std::to_string(share) + " makes " +
@@ -329,7 +341,8 @@ int write_slurm_script(const SweepOptions& options, const SweepPlan& plan, const
   return kExitDone;
 }
 
-int run_in_folder(const SweepOptions& options, const SweepPlan& plan, SweepFolder& folder) {
+int run_in_folder(const SweepOptions& options, const SweepPlan& plan, SweepLog& log,
+                  SweepFolder& folder) {
   if (options.is_merge) return finish_sweep(options, plan, folder, {});
   const auto [first, last] = chosen_share(options.only, plan.runs.size());
   std::vector<std::size_t> chosen(last - first);
@@ -337,7 +350,7 @@ int run_in_folder(const SweepOptions& options, const SweepPlan& plan, SweepFolde
   folder.remove_leftovers();
   const SweepOutcome outcome = run_sweep(plan, chosen, folder,
                                          {[&] { return make_backend(options.request.backend); },
-                                          options.num_jobs, options.is_quiet, options.log});
+                                          options.num_jobs, options.is_quiet, &log});
   if (!options.only.empty()) {
     // Failed runs are recorded for the merge; the share itself succeeds.
     print_failures(plan, folder, outcome, outcome.failed);
@@ -380,12 +393,13 @@ int sweep_command(const Arguments& arguments) {
           : default_folder(request.scenario, *backend, chosen, request.variants.empty()) + ".sweep";
   if (!options.slurm.empty()) return write_slurm_script(options, plan, out);
   catch_signals();
+  SweepLog log(options.is_merge ? "" : options.log);
   SweepFolder folder(out);
   if (!options.is_merge)
     print_header(text_stream(options.is_quiet, options.wants_json), options, file, plan, folder);
   throw_if_output_failed();
   try {
-    return run_in_folder(options, plan, folder);
+    return run_in_folder(options, plan, log, folder);
   } catch (const Interrupted&) {
     std::cerr.clear();  // the signal may have interrupted a write
     std::cerr << "metronome: interrupted; finished runs stay in " << printable(folder.path())

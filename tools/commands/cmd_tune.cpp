@@ -131,8 +131,8 @@ void check_preset(const std::string& name) {
 }
 
 void check_load(const CommandOptions& options, bool has_goal) {
-  if (options.load && !(*options.load > 0 && *options.load <= 1e6)) {
-    throw UsageError("--load: is out of range; allowed: above 0, to 1e6 requests per second");
+  if (options.load && !(*options.load >= 1e-6 && *options.load <= 1e6)) {
+    throw UsageError("--load: is out of range; allowed: 1e-6 to 1e6 requests per second");
   }
   if (options.time_limit_s && !(*options.time_limit_s > 0 && *options.time_limit_s <= 1e7)) {
     throw UsageError("--time-limit: is out of range; allowed: above 0, to 1e7 seconds");

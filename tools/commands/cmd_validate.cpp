@@ -425,6 +425,11 @@ int validate_command(const Arguments& arguments) {
                                                                              : kExitDone;
   }
   const ObservedRun measured = read_observed_run(options->measured);
+  if (!options->scenario.empty() && measured.format != RunFormat::RequestLog) {
+    throw UsageError(
+        "--scenario: has no effect, as only the requests of a log are run again; allowed: a "
+        "MEASURED that is a request log or a log of iterations");
+  }
   const ObservedRun simulated = read_observed_run(options->simulated, measured.counts_from_queue);
   const Validation validation = validate(*options, measured, simulated);
   if (options->needs_same_decisions && !validation.compares_decisions()) {

@@ -94,6 +94,26 @@ CommandLine command_line_of(const po::variables_map& values) {
   return line;
 }
 
+bool is_empty_text(const OptionVariable& variable) {
+  if (auto* const* text = std::get_if<std::string*>(&variable)) return (*text)->empty();
+  if (auto* const* text = std::get_if<std::optional<std::string>*>(&variable)) {
+    return **text == "";
+  }
+  auto* const* texts = std::get_if<std::vector<std::string>*>(&variable);
+  return texts != nullptr && std::find((*texts)->begin(), (*texts)->end(), "") != (*texts)->end();
+}
+
+void check_texts(const OptionList& options, const CommandLine& line) {
+  for (const CommandOption& option : options) {
+    const std::string name(option.syntax.substr(0, option.syntax.find_first_of(", ")));
+    if (option.empty == EmptyText::Allowed || !line.has(name)) continue;
+    if (!is_empty_text(option.variable)) continue;
+    std::string_view value = option.syntax.substr(option.syntax.find(' ') + 1);
+    value = value.substr(0, value.find(' '));
+    throw UsageError("--" + name + ": is empty; allowed: --" + name + ' ' + std::string(value));
+  }
+}
+
 void check_files(const CommandText& text, const std::vector<std::string>& files) {
   const std::string name(text.name);
   const std::string kind(text.file_kind);
@@ -124,6 +144,7 @@ std::optional<CommandLine> parse_command(const CommandText& text, const OptionLi
     return std::nullopt;
   }
   check_files(text, line.files);
+  check_texts(options, line);
   return line;
 }
 

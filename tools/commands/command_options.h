@@ -29,13 +29,19 @@ struct CommandText {
 // The variable that receives an option's value. A bool option has no value. A vector option may be
 // given several times. An optional stays empty unless its option is given.
 using OptionVariable =
-    std::variant<bool*, std::int32_t*, std::int64_t*, std::size_t*, double*, std::optional<double>*,
-                 std::string*, std::optional<std::string>*, std::vector<std::string>*>;
+    std::variant<bool*, std::int32_t*, std::int64_t*, std::optional<std::int64_t>*, std::size_t*,
+                 double*, std::optional<double>*, std::string*, std::optional<std::string>*,
+                 std::vector<std::string>*>;
+
+// Whether a text may be empty. Where it may not, an empty shell variable is a mistake that would
+// pass for an option that is not given.
+enum class EmptyText { Refused, Allowed };
 
 struct CommandOption {
   std::string_view syntax;  // "jobs,j N" for --jobs N and -j N; "quiet" for --quiet
   OptionVariable variable;  // keeps its value unless the option is given
   const char* help;
+  EmptyText empty = EmptyText::Refused;
 };
 // In the order of --help. The option --help itself is built in.
 using OptionList = std::vector<CommandOption>;

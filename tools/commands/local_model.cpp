@@ -49,7 +49,7 @@ void require_step_times(const Scenario& scenario, const std::string& name,
 
 ScenarioFile scenario_file(const std::string& name, const std::vector<std::string>& assignments,
                            const std::string& backend) {
-  if (name.ends_with(".yaml") || name.ends_with(".yml")) {
+  if (is_scenario_name(name)) {
     return load_scenario(name, assignments, std::nullopt, backend);
   }
   if (!is_utf8(name)) {
@@ -144,6 +144,10 @@ ServedModel served_model(const LocalModelChoice& choice, const PreparedVariant& 
 }
 
 }  // namespace
+
+bool is_scenario_name(std::string_view name) {
+  return name.ends_with(".yaml") || name.ends_with(".yml");
+}
 
 LocalModel::LocalModel(const std::string& name, const std::vector<std::string>& assignments,
                        const LocalModelChoice& choice)

@@ -3,6 +3,7 @@
 
 #include <memory>
 #include <string>
+#include <string_view>
 #include <vector>
 
 #include "core/run/run.h"
@@ -17,6 +18,9 @@ struct LocalModelChoice {
   std::string tokenizer = {};      // a file; empty: the model's own
   std::string chat_template = {};  // a file; empty: the model's own
 };
+
+// Whether MODEL on the command line is a scenario.
+bool is_scenario_name(std::string_view name);
 
 class LocalModel {
  public:

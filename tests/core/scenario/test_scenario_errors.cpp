@@ -271,6 +271,9 @@ TEST_CASE("bad assignments name the option", "[core][scenario]") {
         "variants.b.kv_cache.enable_prefix_caching=true", "seed", "model.name=x"}) {
     answers.add(std::string("--set ") + assignment, error_of(text, {assignment}));
   }
+  // A policy that is assigned drops what it does not use, but not what is assigned as well.
+  CHECK(error_of(kRest, {"scheduler.policy=chunked", "scheduler.version={}"})
+            .starts_with("--set scheduler.version: must be a name, got a mapping"));
   CHECK(error_of(kRest, {"variants.a.seed=3"}) ==
         "--set variants.a.seed: no such variant; allowed: a key of a scenario without variants");
 }

@@ -195,5 +195,28 @@ TEST_CASE("sessions that are described wrongly", "[core][workload]") {
         "w.yaml:1: workload.sessions.think_time_ms: missing; turns need it");
 }
 
+TEST_CASE("sessions end within the longest simulated time", "[core][workload]") {
+  const auto error = [](const std::string& sessions, const std::string& arrivals) {
+    return error_of([&] {
+      make("{sessions: {num_sessions: 2, " + sessions + "}, arrivals: {" + arrivals +
+           "}, prompt_tokens: {value: 1}, output_tokens: {value: 1}}");
+    });
+  };
+  const std::string pauses = "kind: chat, think_time_ms: {value: 100000000}, turns: {value: ";
+  const std::string tools =
+      "kind: agent, call_tokens: {value: 1}, tool_tokens: {value: 1}, tool_time_ms: "
+      "{value: 100000000}, tool_calls: {value: ";
+  // 9,999 pauses of 100,000 s after a start at 2 s are within 10^9 s; 10,000 are not.
+  CHECK(error(pauses + "10000}", "process: constant, rate: 1").empty());
+  CHECK(error(pauses + "10001}", "process: constant, rate: 1") ==
+        "workload.sessions: the last request would arrive after 1000000002.000000 s; at most "
+        "1000000000 s");
+  CHECK(error(tools + "9999}", "rate: 1").empty());
+  CHECK(contains(error(tools + "10001}", "rate: 1"), "at most 1000000000 s"));
+  const std::string loop = "process: closed_loop, concurrency: 1";
+  CHECK(error(pauses + "3001}", loop).empty());
+  CHECK(contains(error(pauses + "6001}", loop), "at most 1000000000 s"));
+}
+
 }  // namespace
 }  // namespace metronome::testing

@@ -259,6 +259,8 @@ TEST_CASE("files of another kind", "[core][trace]") {
   CHECK(trace.error("TIMESTAMP,ContextTokens\n1,2\n") ==
         "PATH:1: GeneratedTokens: missing column; an azure trace has TIMESTAMP, ContextTokens, "
         "GeneratedTokens");
+  CHECK(trace.error("arrival_s,prompt_tokens,output_tokens,prompt_tokens\n1,2,3,4\n") ==
+        "PATH:1: prompt_tokens: appears twice; allowed: once");
   CHECK(trace.error("a,b\n1,2\n", ", format: vidur") ==
         "PATH:1: arrived_at: missing column; a vidur trace has arrived_at, num_prefill_tokens, "
         "num_decode_tokens");

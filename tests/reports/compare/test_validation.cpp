@@ -316,6 +316,9 @@ TEST_CASE("the validate command", "[cli][validation]") {
   CHECK(same.exit_code == 0);
   CHECK(contains(same.out, "decisions   the same in all "));
   CHECK(contains(same.out, "mean |error| of TTFT, TPOT and E2EL 0.00 %"));
+  const CommandResult idle = run_metronome("validate " + whole + whole + "--scenario x.yaml");
+  CHECK(idle.exit_code == 2);
+  CHECK(contains(idle.err, "--scenario: has no effect"));
   const CommandResult differ = run_metronome("validate " + whole + pieces);
   CHECK(differ.exit_code == 0);
   CHECK(contains(differ.out, "simulated; then, in step "));

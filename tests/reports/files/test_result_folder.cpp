@@ -1,8 +1,10 @@
 // Which folders a result may replace, and what it leaves of runs that were killed.
 #include <unistd.h>
 
+#include <atomic>
 #include <filesystem>
 #include <stdexcept>
+#include <thread>
 
 #include "core/base/error.h"
 #include "core/base/file_writer.h"
@@ -150,6 +152,34 @@ TEST_CASE("what appears in the earlier result during the run is kept", "[reports
   }
   CHECK(folder_content(earlier.target).size() == 8);
   CHECK(std::distance(fs::directory_iterator(earlier.scratch.path()), {}) == 1);
+}
+
+TEST_CASE("a result that another run replaces meanwhile is no foreign folder",
+          "[reports][folder]") {
+  const EarlierResult earlier;
+  std::atomic<bool> is_over = false;
+  std::thread other([&] {
+    for (int i = 0; !is_over; ++i) {
+      ResultFolder folder(earlier.target);
+      const std::string variant = i % 2 == 0 ? "c" : "d";
+      folder.make_subfolder(variant);
+      folder.write(variant + "/result.json", kMarked);
+      folder.commit();
+    }
+  });
+  std::string refusal;
+  std::string cannot_read;
+  for (int i = 0; i < 3000 && refusal.empty() && cannot_read.empty(); ++i) {
+    try {
+      refusal = earlier.refusal();
+    } catch (const std::runtime_error& error) {
+      cannot_read = error.what();
+    }
+  }
+  is_over = true;
+  other.join();
+  CHECK(refusal.empty());
+  CHECK(cannot_read.empty());
 }
 
 TEST_CASE("neither a link to nothing nor the current folder takes a result", "[reports][folder]") {

@@ -413,6 +413,20 @@ TEST_CASE("bench-serve writes what a client can know", "[bench_serve]") {
   }
 }
 
+TEST_CASE("bench-serve fails where no request completed, and keeps the results", "[bench_serve]") {
+  const auto refuse_all = [vllm = answer_as_vllm()](std::size_t number, const std::string& head,
+                                                    const std::string& body, Peer& peer) {
+    if (head.starts_with("GET ")) return vllm(number, head, body, peer);
+    peer.send(plain_answer(400, "{}"));
+  };
+  ScriptedServer server(refuse_all);
+  const ScratchFolder folder;
+  const CommandResult run = measure(server, folder);
+  CHECK(run.exit_code == 1);
+  CHECK(contains(run.err, "metronome: error: no request completed, for the reason in the warning"));
+  CHECK(std::filesystem::exists(folder.path() + "/measured/result.json"));
+}
+
 TEST_CASE("a measured result is read back as it was", "[bench_serve]") {
   ScriptedServer server(answer_as_vllm());
   const ScratchFolder folder;
@@ -508,7 +522,13 @@ TEST_CASE("bench-serve says what is wrong before it sends anything", "[bench_ser
   fails(url + one + " --endpoint chats", 2, "did you mean 'chat'?");
   fails(url + one + " --max-concurrency 0", 2, "--max-concurrency");
   fails(url + one + " --timeout 0", 2, "--timeout");
-  fails(url + one + " --header nothing", 2, "--header");
+  for (const char* header : {"nothing", ":x", "'a b: x'", "'a(b): x'"}) {
+    fails(url + one + " --header " + header, 2, "--header: is not a header");
+  }
+  for (const char* name : {"Host", "content-length", "Transfer-Encoding", "Connection"}) {
+    fails(url + one + " --header " + name + ":x", 2,
+          std::string("--header: the client sets ") + name + " itself; allowed: other headers");
+  }
   fails(url + one +
             " --set workload.num_requests=1 --set workload.arrivals.process=steps --set "
             "'workload.arrivals.steps=[0]'",

@@ -303,6 +303,8 @@ TEST_CASE("what calibrate is given must make sense", "[calibrate]") {
   CHECK(contains(error("--from '" + csv + "' --model llama-3.2-1b --out '" + folder.path() + "'"),
                  "cannot be written"));
   CHECK(contains(error("--from '" + folder.path() + "/nothing'"), "nothing"));
+  CHECK(contains(error("--from '" + csv + "' --model llama-3.2-1b --scenario x.yaml"),
+                 "--scenario: has no effect; allowed: with --from of a log"));
   CHECK(run_metronome("calibrate --help").exit_code == 0);
 }
 

@@ -53,6 +53,8 @@ TEST_CASE("a sweep without a valid point, or with an unknown key, ends before an
   refused("--over variants.a.seed=1", "no such variant");
   refused("--over model=llama,qwen", "--over model: at the point model=llama: unknown name");
   refused("--over workload.trace=none.csv", "at the point workload.trace=none.csv: ");
+  refused("--over seed=1 --set seed=2",
+          "--set seed: has no effect, as the sweep varies the seed; allowed: one of them");
   refused("--over seed=1 --seed 2", "--seed: overrides every seed, but the sweep varies the seed");
   refused("--over seed=1 --runs 2", "--runs: a simulation gives the same result every time");
   refused("--over seed=1 --jobs 0", "--jobs: 0 is out of range");
@@ -190,10 +192,11 @@ TEST_CASE("a sweep's log is appended to no other file", "[sweep]") {
   const SweepPlace place;
   const std::string notes = place.folder.write("notes.txt", "start the day\n");
   const CommandResult result =
-      run_metronome("sweep '" + place.scenario + "' -q --over seed=1 --out '" + place.out +
+      run_metronome("sweep '" + place.scenario + "' --over seed=1 --out '" + place.out +
                     "' --log '" + notes + "'");
   CHECK(result.exit_code == 2);
   CHECK(contains(result.err, "--log: " + notes + ": is not the log of a sweep"));
+  CHECK(result.out.empty());
   CHECK(read_text_file(notes) == "start the day\n");
 }
 

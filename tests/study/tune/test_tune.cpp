@@ -163,9 +163,9 @@ TEST_CASE("tune says what it cannot do", "[tune][cli]") {
        {"--set slo.ttft_ms=null --set slo.itl_ms=null", "--slo nobody", "--slo none",
         "--slo llama2-70b-serve", "--over workload.arrivals.rate=1,2",
         "--set workload.arrivals.process=closed_loop --set workload.arrivals.concurrency=4",
-        "--set model=/nope", "--load 0", "--minimise cost", "--load 8 --minimise itl",
-        "--time-limit 0", "--attainment 1", "--attainment 0", "--attainment 99", "--attainment 101",
-        "--seeds 0"}) {
+        "--set model=/nope", "--load 0", "--load 1e-12", "--minimise cost",
+        "--load 8 --minimise itl", "--time-limit 0", "--attainment 1", "--attainment 0",
+        "--attainment 99", "--attainment 101", "--seeds 0"}) {
     const CommandResult result = place.tune(options);
     INFO(options);
     CHECK(result.exit_code == 2);

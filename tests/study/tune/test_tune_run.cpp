@@ -10,6 +10,7 @@
 #include "study/tune/tune_run.h"
 #include "tests/catch.h"
 #include "tests/command_line.h"
+#include "tests/error_of.h"
 
 using namespace metronome;
 using namespace metronome::testing;
@@ -80,4 +81,13 @@ TEST_CASE("share, goodput and percentiles of a trial are of the same requests", 
       CHECK(trial.p99_itl_ms == Approx(percentile(gaps_ms, 0.99)));
     }
   }
+}
+
+TEST_CASE("no load stretches arrivals beyond the longest simulated time", "[tune]") {
+  const ScenarioFile file = parse_scenario(kSmallScenario, "small.yaml", {});
+  const TuneWorkloads workloads(file.variants.front(), 1);
+  CHECK(workloads.at_load(0, 1e-6, 1)->requests.back().arrival == 20'000'000 * kNsPerSecond);
+  CHECK(error_of([&] { workloads.at_load(0, 1e-9, 1); }) ==
+        "small.yaml:5: workload: at this load the last request would arrive after "
+        "20000000000.000000 s; at most 1000000000 s");
 }

@@ -526,6 +526,11 @@ TEST_CASE("a scenario goes with a log, and is one", "[cli][whatif]") {
   refused("'" + log + "' --scenario /nowhere.yaml", "/nowhere.yaml");
   refused("'" + log + "' --hardware h200", "--hardware: the replay of a log needs its scenario; ");
   refused("'" + log + "' --variant whole", "--variant: has no effect; allowed: with --scenario");
+  refused("/nowhere.log --scenario '" + two + "'",
+          "RUN: /nowhere.log does not exist; allowed: a result folder or a log");
+  refused("'" + run.folder + "' --hardware h201", "--hardware: ");
+  refused("'" + run.folder + "' --hardware h201 --no-replay",
+          "--hardware: has no effect with --no-replay; allowed: one of them");
   refused("'" + run.folder + "' --scenario '" + two + "'", "--scenario: has no effect, as ");
   const CommandResult one = run_metronome("diagnose '" + log + "' --scenario '" + two +
                                           "' --variant pieces --target-itl 10");

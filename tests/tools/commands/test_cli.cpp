@@ -60,6 +60,7 @@ TEST_CASE("help, version and unknown commands", "[cli]") {
   CHECK(run_metronome("").exit_code == 2);
   check_error(run_metronome("lst"), 2, "unknown command 'lst', did you mean 'list'?");
   check_error(run_metronome("list modles"), 2, "did you mean 'models'?");
+  check_error(run_metronome("list"), 2, "list: no topic; allowed: models, hardware, ");
   check_error(run_metronome("run"), 2, "give one scenario file");
   check_error(run_metronome("run a.yaml b.yaml"), 2, "give one scenario file");
   check_error(run_metronome("run a.yaml --sett x=1"), 2, "--sett");
@@ -271,6 +272,11 @@ TEST_CASE("bad scenarios name file, line and key", "[cli]") {
   check_bad("rate: 10", "rate: -1", "small.yaml:8: workload.arrivals.rate");
   check_bad("policy: chunked", "policy: static", "small.yaml:13: scheduler.prefill_chunk_size");
   check_bad("workload:", "workload: [", "small.yaml:");
+  // An error that shows when the requests are drawn.
+  check_bad("  num_requests: 20\n",
+            "  sessions: {kind: chat, num_sessions: 1, turns: {value: 200000}, think_time_ms: "
+            "{value: 1}}\n",
+            "small.yaml:7: workload.sessions: the sessions are too long");
   check_error(run_metronome("run /no/such.yaml"), 2, "/no/such.yaml");
 }
 

@@ -90,15 +90,37 @@ TEST_CASE("a scenario without variants has a summary too", "[cli]") {
 TEST_CASE("folders and options that make no sense are refused first", "[cli]") {
   const Workplace place;
   const std::string run = "small.yaml --out ";
-  check_refused(place.run_here(run + "''"), "--out: is empty");
+  check_refused(place.run_here(run + "''"), "--out: is empty; allowed: --out DIR\n");
   check_refused(place.run_here(run + "."), "is the current folder or contains it");
   check_refused(place.run_here(run + ".."), "is the current folder or contains it");
   fs::create_symlink("nothing", place.folder.path() + "/link");
   check_refused(place.run_here(run + "link"), "/link: is a broken link");
   check_refused(place.run_here("''"), "SCENARIO is empty");
   check_refused(place.run_here("small.yaml --trace-steps --quiet"), "--trace-steps");
+  check_refused(place.run_here("small.yaml -q -v"),
+                "--verbose: has no effect with --quiet; allowed: one of them");
   check_refused(place.run_here("small.yaml --set hardware=."), "--set hardware: . is a folder");
   CHECK_FALSE(place.has("results"));
+}
+
+TEST_CASE("an option with an empty text is not one that is not given", "[cli]") {
+  const Workplace place;
+  const std::string scenario = "'" + place.scenario + "' ";
+  const auto refused = [](const std::string& arguments, const std::string& message) {
+    INFO(arguments);
+    check_refused(run_metronome(arguments), message);
+  };
+  refused("run " + scenario + "--seed ''", "--seed: is empty; allowed: --seed N\n");
+  refused("run " + scenario + "--set seed=1 --set ''", "--set: is empty; allowed: --set KEY=VALUE");
+  refused("serve " + scenario + "--host ''", "--host: is empty; allowed: --host ADDRESS");
+  refused("serve " + scenario + "--ssl-certfile '' --ssl-keyfile ''", "--ssl-certfile: is empty");
+  refused("serve " + scenario + "--api-key ''", "--api-key: is empty");
+  refused("sweep " + scenario + "--over seed=1,2 --slurm ''", "--slurm: is empty");
+  refused("sweep " + scenario + "--backend ''", "--backend: is empty; allowed: --backend NAME\n");
+  refused("calibrate --from x --out ''", "--out: is empty; allowed: --out FILE");
+  refused("bench qwen3-4b --predict ''", "--predict: is empty; allowed: --predict HARDWARE");
+  refused("chat tiny-llama --variant ''", "--variant: is empty");
+  CHECK(run_metronome("chat tiny-llama --system '' --prompt '' --max-tokens 1").exit_code == 0);
 }
 
 TEST_CASE("file names and descriptions do not drive the terminal", "[cli]") {

@@ -77,6 +77,9 @@ TEST_CASE("chat reads its options first", "[cli][chat]") {
           "metronome: error: --demo: has prompts and settings of its own; allowed: without " +
               option.substr(0, option.find(' ')) + "\n");
   }
+  CHECK(error("scenarios/cpu.yaml --demo") ==
+        "metronome: error: --demo: needs a model; scenarios/cpu.yaml is a scenario; allowed: a "
+        "name, a GGUF file or a folder\n");
   CHECK(has(error("tiny-lama --prompt x"), "did you mean 'tiny-llama'?"));
 }
 
