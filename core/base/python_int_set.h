@@ -10,7 +10,7 @@ namespace metronome {
 
 // A set of integers >= 0 that lists them as CPython 3.10 to 3.13 do (Objects/setobject.c): in the
 // order of a hash table with open addressing, where an integer is its own hash. The order depends
-// on the history. Below 8 it is ascending.
+// on the history; below 8 it is ascending as long as nothing is removed and added again.
 class PythonIntSet {
  public:
   bool empty() const { return num_used_ == 0; }

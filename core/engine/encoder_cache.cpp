@@ -107,7 +107,7 @@ void EncoderCache::refer(RequestId request, std::int32_t item, Entry& entry) {
   held.add(item);
 }
 
-// Of a request that holds some.
+// Releases the request's items that `is_over` names, in the order of its set.
 template <class IsOver>
 void EncoderCache::release_items(RequestId request, const IsOver& is_over) {
   const auto held = held_.find(request);
@@ -166,9 +166,9 @@ void EncoderCache::unplan(RequestId request, std::vector<PlannedEncoding>& encod
 bool EncoderCache::holds_any(RequestId request, std::span<const PlannedEncoding> encodings) const {
   const auto held = held_.find(request);
   if (held == held_.end()) return false;
+  const Items items = held->second.list();
   return std::any_of(encodings.begin(), encodings.end(), [&](const PlannedEncoding& encoding) {
-    const std::uint64_t content = item_of(encoding.request, encoding.item).content;
-    return has_content(request, held->second.list(), content);
+    return has_content(request, items, item_of(encoding.request, encoding.item).content);
   });
 }
 

@@ -102,9 +102,12 @@ bool Engine::plan_and_launch() {
   ++arrival_step_;
   for (const RequestId id : plan.preempted) emit(EventKind::Preempted, requests_[id]);
   for (const RequestId id : plan.refused) {
-    emit_ended(requests_[id], requests_[id].end_reason == EndReason::NeverFits
-                                  ? "preempted, and now too long to be served again"
-                                  : "the KV cache has no room for the running requests");
+    const Request& request = requests_[id];
+    emit_ended(request, request.end_reason != EndReason::NeverFits
+                            ? "the KV cache has no room for the running requests"
+                        : request.num_preemptions > 0
+                            ? "preempted, and now too long to be served again"
+                            : "the scheduler can never admit it");
   }
   for (const RequestId id : plan.admitted) emit(EventKind::Admitted, requests_[id]);
   num_unrecorded_preemptions_ += static_cast<std::int32_t>(plan.preempted.size());

@@ -400,20 +400,38 @@ void read_linear_attention(const JsonSection& text, const ModelFamily& family, M
   model.linear_attention = linear;
 }
 
+// The object in a published file. `what` names the file's kind.
+Json parse_object(std::string_view text, const std::string& path, const std::string& what) {
+  const std::string allowed = "; allowed: " + what;
+  try {
+    Json document = Json::parse(text);
+    if (!document.is_object()) throw ConfigError(path + ": must be an object" + allowed);
+    return document;
+  } catch (const JsonError& error) {
+    if (error.reason() == JsonError::Reason::NumberTooLarge) {
+      throw ConfigError(path + ": contains a number that is too large" + allowed);
+    }
+    std::size_t line = 1;
+    for (std::size_t i = 0; i + 1 < error.byte() && i < text.size(); ++i) line += text[i] == '\n';
+    throw ConfigError(path + ":" + std::to_string(line) + ": is not JSON" + allowed);
+  }
+}
+
 // `more`: ModelOpt's file, for a model whose config.json says nothing.
 void read_weight_formats(const JsonSection& root, const JsonSection& text,
-                         const std::optional<JsonSection>& more, ModelConfig& model) {
+                         const std::optional<PublishedFile>& more, ModelConfig& model) {
   if (const auto of_file = root.section("quantization_config")) {
     read_quantization(*of_file, model);
   } else if (const auto of_text = text.section("quantization_config")) {
     read_quantization(*of_text, model);
   } else if (more) {
-    read_quantization(*more, model);
+    const Json document = parse_object(more->text, more->path, "ModelOpt's hf_quant_config.json");
+    read_quantization(JsonSection(document, more->path, ""), model);
   }
 }
 
 ModelConfig read_model(const JsonSection& root, const ModelFamily& family,
-                       const std::optional<JsonSection>& quantization) {
+                       const std::optional<PublishedFile>& quantization) {
   const JsonSection text = family.is_nested ? root.required_section("text_config") : root;
   ModelConfig model;
   model.architecture = family.architecture;
@@ -449,23 +467,6 @@ ModelConfig read_model(const JsonSection& root, const ModelFamily& family,
   return model;
 }
 
-// The object in a published file. `what` names the file's kind.
-Json parse_object(std::string_view text, const std::string& path, const std::string& what) {
-  const std::string allowed = "; allowed: " + what;
-  try {
-    Json document = Json::parse(text);
-    if (!document.is_object()) throw ConfigError(path + ": must be an object" + allowed);
-    return document;
-  } catch (const JsonError& error) {
-    if (error.reason() == JsonError::Reason::NumberTooLarge) {
-      throw ConfigError(path + ": contains a number that is too large" + allowed);
-    }
-    std::size_t line = 1;
-    for (std::size_t i = 0; i + 1 < error.byte() && i < text.size(); ++i) line += text[i] == '\n';
-    throw ConfigError(path + ":" + std::to_string(line) + ": is not JSON" + allowed);
-  }
-}
-
 }  // namespace
 
 ModelConfig parse_hugging_face_config(std::string_view json, const std::string& path,
@@ -473,13 +474,7 @@ ModelConfig parse_hugging_face_config(std::string_view json, const std::string& 
                                       const std::optional<PublishedFile>& quantization) {
   const Json document = parse_object(json, path, "the config.json of a model");
   const JsonSection root(document, path, "");
-  Json more;
-  std::optional<JsonSection> section;
-  if (quantization) {
-    more = parse_object(quantization->text, quantization->path, "ModelOpt's hf_quant_config.json");
-    section.emplace(more, quantization->path, "");
-  }
-  ModelConfig model = read_model(root, find_family(root), section);
+  ModelConfig model = read_model(root, find_family(root), quantization);
   model.name = name;
   const std::string error = model.shape_error();
   if (!error.empty()) throw ConfigError(path + ": " + error);

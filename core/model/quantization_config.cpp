@@ -239,11 +239,10 @@ void read_four_bits(const JsonSection& section, ModelConfig& model) {
 
 }  // namespace
 
-void read_quantization(const JsonSection& section, ModelConfig& model) {
-  if (const std::optional<JsonSection> of_modelopt = section.section("quantization")) {
-    return read_quantization(*of_modelopt, model);
-  }
-  const bool is_modelopt = section.find("quant_algo") != nullptr;
+void read_quantization(const JsonSection& file, ModelConfig& model) {
+  const std::optional<JsonSection> of_modelopt = file.section("quantization");
+  const JsonSection& section = of_modelopt ? *of_modelopt : file;
+  const bool is_modelopt = of_modelopt || section.find("quant_algo") != nullptr;
   const std::string method = section.text_or("quant_method", is_modelopt ? "modelopt" : "");
   const std::vector<std::string> plain = plain_modules(section);
   if (method == "fp8") {

@@ -16,7 +16,7 @@
 #include "core/base/number_text.h"
 #include "core/config/catalogue.h"
 #include "core/hardware/hardware_catalogue.h"
-#include "core/model/model_catalogue.h"
+#include "core/scenario/simulated_model.h"
 #include "reports/terminal/text.h"
 #include "sim/cost/cost_model_file.h"
 #include "sim/cost/device_share.h"
@@ -225,7 +225,7 @@ void import_profile(const ImportOptions& options) {
   const std::string model_name =
       chosen_name(all_models(), options.model, meta.model, "--model", options.folder);
   const HardwareSpec hardware = find_hardware(hardware_name, option_location("--hardware"));
-  const ModelConfig model = find_model(model_name, option_location("--model"));
+  const ModelConfig model = find_served_model(model_name, option_location("--model"));
   const std::int64_t tp = options.tensor_parallel_size;
   try {
     check_tensor_parallel(model, tp);

@@ -14,8 +14,8 @@
 #include "core/hardware/hardware_catalogue.h"
 #include "core/metrics/gap_analysis.h"
 #include "core/metrics/recorded_steps.h"
-#include "core/model/model_catalogue.h"
 #include "core/scenario/engine_setup.h"
+#include "core/scenario/simulated_model.h"
 #include "core/workload/workload_trace_parse.h"
 #include "reports/files/iteration_log.h"
 #include "reports/files/result_reader.h"
@@ -152,7 +152,7 @@ void StepReader::read_folder(const std::string& path, const FolderUse& use) {
   const std::string hardware = setup_.hardware.empty() ? info.hardware : setup_.hardware;
   const std::int64_t tp = setup_.tensor_parallel_size > 0 ? setup_.tensor_parallel_size
                                                           : std::int64_t{info.tensor_parallel_size};
-  begin_source(path, find_model(name, scenario.location_of("model")), hardware, tp,
+  begin_source(path, find_served_model(name, scenario.location_of("model")), hardware, tp,
                "metronome " + info.backend);
   if (use.has_gaps) add_gaps(run.record, scenario.engine.async_depth);
   if (!use.has_steps) {
@@ -345,8 +345,8 @@ void StepReader::follow(const Scenario& scenario, const IterationLog& log) {
   const std::int64_t tp = setup_.tensor_parallel_size > 0
                               ? setup_.tensor_parallel_size
                               : std::int64_t{scenario.cost_model.tensor_parallel_size};
-  begin_source(log.path, find_model(scenario.model, scenario.location_of("model")), hardware, tp,
-               "vllm");
+  begin_source(log.path, find_served_model(scenario.model, scenario.location_of("model")), hardware,
+               tp, "vllm");
   RecordedSteps steps(run.record, resolved_step_shape(scenario));
   StepPlan plan;
   while (steps.next(plan) && static_cast<std::int64_t>(steps.position()) < run.num_equal) {
@@ -389,7 +389,7 @@ void StepReader::add_iterations(const IterationLog& log) {
                      all_.sources.front() +
                      " has; allowed: sources of one kind, or --scenario FILE");
   }
-  begin_source(log.path, find_model(setup_.model, option("--model")),
+  begin_source(log.path, find_served_model(setup_.model, option("--model")),
                setup_.hardware.empty() ? "unknown" : setup_.hardware,
                std::max<std::int64_t>(1, setup_.tensor_parallel_size), "vllm");
   all_.knows_contexts = false;
@@ -431,7 +431,7 @@ void StepReader::read_csv(const std::string& path) {
     }
     places[c] = static_cast<std::size_t>(found - header.begin());
   }
-  begin_source(path, find_model(setup_.model, option("--model")),
+  begin_source(path, find_served_model(setup_.model, option("--model")),
                setup_.hardware.empty() ? "unknown" : setup_.hardware,
                std::max<std::int64_t>(1, setup_.tensor_parallel_size), "");
   for (std::size_t row = 0; lines.next(); ++row) {

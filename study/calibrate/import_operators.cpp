@@ -17,7 +17,7 @@
 #include "core/base/names.h"
 #include "core/base/number_text.h"
 #include "core/hardware/hardware_catalogue.h"
-#include "core/model/model_catalogue.h"
+#include "core/scenario/simulated_model.h"
 #include "sim/cost/cost_model_file.h"
 #include "sim/cost/device_share.h"
 #include "sim/operators/operator_compose.h"
@@ -110,7 +110,7 @@ ModelConfig model_of(const OperatorImportOptions& options) {
         "--model: is missing; allowed: a name of `metronome list models`, or a "
         "config.json");
   }
-  ModelConfig model = find_model(options.model, option_location("--model"));
+  ModelConfig model = find_served_model(options.model, option_location("--model"));
   if (!options.quantization.empty()) quantise(model, options.quantization);
   if (!options.kv_dtype.empty()) {
     model.bytes_per_kv_element = choice_of("--kv-dtype", options.kv_dtype, kKvDtypes) == 0 ? 2 : 1;

@@ -55,7 +55,7 @@ class ImagePrompts:
         self.rng = rng
         self.limit = config["max_model_len"] - 1
         self.longest = config["images"]["max_length"]
-        # The manager walks a Python set of the images. Below eight its order is ascending.
+        # The manager walks a Python set of the images. With eight its order is ascending.
         self.most_images = config["images"].pop("most", 8)
         self.pool = [self.draw_image(f"i{k}") for k in range(rng.choice([1, 3, 8, 30]))]
         config["images"]["max_embeddings"] = max(

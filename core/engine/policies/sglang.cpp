@@ -330,7 +330,9 @@ class SglangScheduler final : public Scheduler, public SglangDecisions {
     if (!lengths_.can_go_on(rem_current() - paged)) return Verdict::NoToken;
     std::int64_t num_tokens = extend;
     if (chunks_ && extend > budget_.rem_chunk) {
-      if (budget_.rem_chunk <= 0) return Verdict::Other;
+      // SGLang forgets the first of two unfinished prompts in a batch (`lost chunk` in
+      // docs/reference/conformance.md).
+      if (budget_.rem_chunk <= 0 || next_chunked != nullptr) return Verdict::Other;
       num_tokens = budget_.rem_chunk;
       next_chunked = &request;
     }

@@ -171,6 +171,18 @@ TEST_CASE("a folder's hf_quant_config.json counts where config.json is silent",
   CHECK(formats_of(silent + "}", modelopt) == "fp8, 1");
   CHECK(formats_of(silent + R"(, "quantization_config": {"quant_method": "awq"}})", modelopt) ==
         "int4, 2");
+  // vLLM does not open the file then.
+  CHECK(formats_of(silent + R"(, "quantization_config": {"quant_method": "awq"}})", "oops") ==
+        "int4, 2");
+  CHECK(error_of([&] { formats_of(silent + "}", R"({"quantization": {"quant_algo": null}})"); }) ==
+        folder.path() +
+            "/hf_quant_config.json: quantization.quant_algo: \"\" is not supported; "
+            "allowed: FP8, NVFP4");
+  std::string deep;
+  for (int i = 0; i < 20'000; ++i) deep += R"({"quantization": )";
+  CHECK(error_of([&] {
+          formats_of(silent + "}", deep + "{}" + std::string(20'000, '}'));
+        }).starts_with(folder.path() + "/hf_quant_config.json"));
   CHECK(error_of([&] { formats_of(silent + "}", "[1]"); }) ==
         folder.path() +
             "/hf_quant_config.json: must be an object; allowed: ModelOpt's "

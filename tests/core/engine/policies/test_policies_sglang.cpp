@@ -183,6 +183,26 @@ TEST_CASE("sglang: enable_mixed_chunk decodes beside a prefill", "[core][policie
   }
 }
 
+TEST_CASE("sglang: a batch has one unfinished prompt, whoever ignores the end of text",
+          "[core][policies]") {
+  // The decode leaves 63 of a chunk. Request 1 takes three pages of it. SGLang would begin request
+  // 2, too, and forget request 1.
+  EngineSetup setup = sglang(59, 16);
+  setup.scheduler.sglang.chunked_prefill_size = 64;
+  setup.scheduler.sglang.enable_mixed_chunk = true;
+  Bench bench(setup);
+  const auto submit_one = [&bench](std::int32_t prompt, std::int32_t output, bool ignores_eos) {
+    bench.engine.submit(
+        {.num_prompt_tokens = prompt, .max_output_tokens = output, .ignores_eos = ignores_eos});
+  };
+  submit_one(1, 2, true);
+  run_steps(bench, 1);
+  submit_one(64, 1, false);
+  submit_one(16, 1, true);
+  drain(bench);
+  CHECK(steps_of(bench) == Steps{"p0:1", "p1:48 d0", "p1:16 p2:16"});
+}
+
 TEST_CASE("sglang: the new-token ratio", "[core][policies]") {
   // 200 tokens. Request 0 (10 prompt, 101 output) runs. After its prefill and k decodes 190 - k are
   // free, and (100 - k) * ratio reserved. A request of p prompt tokens and one output is taken when
