@@ -45,6 +45,13 @@ constexpr ConfigDefaults kQwen35MoeDefaults = {.n_heads = 16,
                                                .shared_expert_ffn_dim = 512,
                                                .has_normalised_expert_weights = true};
 
+constexpr ConfigDefaults kDeepSeekDefaults = {.eos_token_id = 1,
+                                              .n_heads = 128,
+                                              .n_kv_heads = 128,
+                                              .vocab_size = 129280,
+                                              .max_position_embeddings = 4096,
+                                              .has_normalised_expert_weights = true};
+
 // Source of traits and defaults: transformers 5's modeling and configuration of each family.
 constexpr ModelFamily kFamilies[] = {
     {.architecture = "LlamaForCausalLM",
@@ -240,13 +247,22 @@ constexpr ModelFamily kFamilies[] = {
     {.architecture = "DeepseekV3ForCausalLM",
      .model_type = "deepseek_v3",
      .traits = {.has_sigmoid_router = true},
-     .defaults = {.eos_token_id = 1,
-                  .n_heads = 128,
-                  .n_kv_heads = 128,
-                  .vocab_size = 129280,
-                  .max_position_embeddings = 4096,
-                  .has_normalised_expert_weights = true},
+     .defaults = kDeepSeekDefaults,
      .keys = ConfigKeys::DeepSeek,
+     .has_experts = true,
+     .is_simulated_only = true},
+    {.architecture = "KimiK25ForConditionalGeneration",  // around a DeepSeek-V3
+     .model_type = "kimi_k25",
+     .traits = {.has_sigmoid_router = true},
+     .defaults = kDeepSeekDefaults,
+     .keys = ConfigKeys::DeepSeek,
+     .is_nested = true,
+     .has_experts = true,
+     .is_simulated_only = true},
+    {.architecture = "MiniMaxM2ForCausalLM",
+     .model_type = "minimax_m2",
+     .traits = {.has_qk_norm = true, .has_sigmoid_router = true},
+     .tensors = TensorNames::Mixtral,  // its file has Mixtral's keys
      .has_experts = true,
      .is_simulated_only = true},
     {.architecture = "GptOssForCausalLM",

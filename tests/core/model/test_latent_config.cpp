@@ -123,6 +123,52 @@ ModelConfig parse_text(const std::string& json) {
   return parse_hugging_face_config(json, "config.json", "parsed");
 }
 
+// The keys that count, of MiniMaxAI/MiniMax-M2.5.
+constexpr const char* kMiniMaxJson = R"({"architectures": ["MiniMaxM2ForCausalLM"],
+  "model_type": "minimax_m2", "num_hidden_layers": 62, "hidden_size": 3072,
+  "num_attention_heads": 48, "num_key_value_heads": 8, "head_dim": 128, "intermediate_size": 1536,
+  "vocab_size": 200064, "num_experts_per_tok": 8, "num_local_experts": 256,
+  "max_position_embeddings": 196608, "rope_theta": 5000000, "rotary_dim": 64, "hidden_act": "silu",
+  "rms_norm_eps": 1e-06, "tie_word_embeddings": false, "eos_token_id": 200020,
+  "quantization_config": {"quant_method": "fp8", "weight_block_size": [128, 128],
+    "modules_to_not_convert": ["gate", "e_score_correction_bias", "lm_head"]}})";
+
+// Those of moonshotai/Kimi-K2.5: a DeepSeek-V3 whose experts are stored in four bits.
+constexpr const char* kKimiJson = R"({"architectures": ["KimiK25ForConditionalGeneration"],
+  "model_type": "kimi_k25", "eos_token_id": 163585, "vision_config": {},
+  "text_config": {"model_type": "kimi_k2", "hidden_size": 7168, "num_hidden_layers": 61,
+    "intermediate_size": 18432, "moe_intermediate_size": 2048, "num_attention_heads": 64,
+    "num_key_value_heads": 64, "vocab_size": 163840, "max_position_embeddings": 262144,
+    "n_routed_experts": 384, "n_shared_experts": 1, "num_experts_per_tok": 8, "n_group": 1,
+    "topk_group": 1, "first_k_dense_replace": 1, "moe_layer_freq": 1, "norm_topk_prob": true,
+    "scoring_func": "sigmoid", "topk_method": "noaux_tc", "routed_scaling_factor": 2.827,
+    "kv_lora_rank": 512, "q_lora_rank": 1536, "qk_nope_head_dim": 128, "qk_rope_head_dim": 64,
+    "v_head_dim": 128, "rms_norm_eps": 1e-05, "rope_theta": 50000.0, "hidden_act": "silu",
+    "rope_scaling": {"type": "yarn", "factor": 64.0, "original_max_position_embeddings": 4096,
+      "beta_fast": 32.0, "beta_slow": 1.0, "mscale": 1.0, "mscale_all_dim": 1.0},
+    "tie_word_embeddings": false, "dtype": "bfloat16",
+    "quantization_config": {"quant_method": "compressed-tensors", "format": "pack-quantized",
+      "config_groups": {"group_0": {"targets": ["Linear"], "weights": {"num_bits": 4,
+        "type": "int", "group_size": 32, "strategy": "group", "symmetric": true}}},
+      "ignore": ["lm_head", "re:.*self_attn.*", "re:.*shared_experts.*",
+                 "re:.*mlp\\.(gate|up|gate_up|down)_proj.*"]}}})";
+
+TEST_CASE("config.json of MiniMax-M2.5 and Kimi-K2.5", "[sim][catalogue][latent]") {
+  ModelConfig minimax = parse_text(kMiniMaxJson);
+  minimax.name = "minimax-m2.5";
+  CHECK(minimax == find_model("minimax-m2.5", {}));
+  const ModelConfig kimi = parse_text(kKimiJson);
+  CHECK(kimi.linear_format == WeightFormat::Plain);
+  CHECK(kimi.expert_format == WeightFormat::Int4);
+  // 60 layers of 384 experts with three matrices of 7168 x 2048, in groups of 32.
+  CHECK(kimi.n_moe_layers() == 60);
+  CHECK(kimi.n_experts * kimi.n_expert_params() == 384LL * 3 * 7168 * 2048);
+  CHECK(kimi.bytes_per_expert_weight() == 0.5 + 2.0 / 32);
+  CHECK(kimi.n_params() == 1'026'408'232'448);  // as Kimi-K2's checkpoint, without the tower
+  CHECK(kimi.kv_bytes_per_token() == 61 * (512 + 64) * 2);
+  CHECK(kimi.max_position_embeddings == 262144);
+}
+
 TEST_CASE("config.json of DeepSeek-V3 and gpt-oss", "[sim][catalogue][latent]") {
   const std::pair<const char*, const char*> files[] = {{kDeepSeekJson, "deepseek-v3"},
                                                        {kGptOssJson, "gpt-oss-20b"}};
