@@ -82,7 +82,7 @@ TEST_CASE("a stream and a body say the same", "[serve]") {
 TEST_CASE("servers with other salts give other ids and the same texts", "[serve]") {
   std::set<std::string> ids;
   std::set<std::string> texts;
-  for (const std::uint64_t salt : {1, 2}) {
+  for (const std::uint64_t salt : {1u, 2u}) {
     Desk desk({.id_salt = salt});
     for (int i = 0; i < 3; ++i) {
       const auto client = desk.complete(R"("max_tokens": 30, "ignore_eos": true)");
