@@ -16,6 +16,7 @@
 #include "core/base/number_text.h"
 #include "core/config/catalogue.h"
 #include "core/hardware/hardware_catalogue.h"
+#include "core/model/model_catalogue.h"
 #include "core/scenario/simulated_model.h"
 #include "reports/terminal/text.h"
 #include "sim/cost/cost_model_file.h"
