@@ -79,6 +79,12 @@ std::string printable(std::string_view text) {
   return out;
 }
 
+std::string lower_ascii(std::string_view text) {
+  std::string result(text);
+  for (char& c : result) c = c >= 'A' && c <= 'Z' ? static_cast<char>(c - 'A' + 'a') : c;
+  return result;
+}
+
 std::string join_names(std::span<const std::string_view> names) {
   std::string joined;
   for (const std::string_view name : names) {

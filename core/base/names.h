@@ -1,4 +1,4 @@
-// Prints users' names and texts in messages, lists names, and finds the nearest name.
+// Prints users' names and texts in messages, lists and compares names, and finds the nearest one.
 #pragma once
 
 #include <cstddef>
@@ -15,6 +15,9 @@ std::size_t bidi_control_length(std::string_view text);
 // The text with control characters, bidirectional controls and invalid UTF-8 bytes written as \xNN.
 // The result is valid UTF-8, breaks no line and sends no terminal control sequence.
 std::string printable(std::string_view text);
+
+// The text with A to Z in lower case.
+std::string lower_ascii(std::string_view text);
 
 // "a, b, c".
 std::string join_names(std::span<const std::string_view> names);

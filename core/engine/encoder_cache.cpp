@@ -112,21 +112,18 @@ template <class IsOver>
 void EncoderCache::release_items(RequestId request, const IsOver& is_over) {
   const auto held = held_.find(request);
   if (held == held_.end()) return;
-  Items items = held->second.list();
-  const Items all = items;
-  for (const std::int32_t item : all) {
+  for (const std::int32_t item : held->second.list()) {
     if (!is_over(item_of(request, item))) continue;
     held->second.remove(item);
-    std::erase(items, item);
     const std::uint64_t content = item_of(request, item).content;
-    if (has_content(request, items, content)) continue;
+    if (has_content(request, held->second.list(), content)) continue;
     Entry& entry = entries_.at(content);
     if (--entry.num_holders > 0) continue;
     entry.released_order = next_order_++;
     released_.emplace(entry.released_order, content);
     num_reclaimable_ += entry.num_embeddings;
   }
-  if (items.empty()) held_.erase(held);
+  if (held->second.empty()) held_.erase(held);
 }
 
 void EncoderCache::release_computed(RequestId request, std::int32_t num_computed) {

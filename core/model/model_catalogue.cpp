@@ -36,14 +36,6 @@ const ConfigNode& repositories() {
   return root;
 }
 
-std::string lower(std::string_view text) {
-  std::string result(text);
-  for (char& c : result) {
-    if (c >= 'A' && c <= 'Z') c = static_cast<char>(c - 'A' + 'a');
-  }
-  return result;
-}
-
 // The names of tools/model.
 constexpr std::string_view kFetchedModels[] = {"smollm2", "gemma3-270m"};
 
@@ -266,10 +258,10 @@ const std::vector<ModelConfig>& all_models() {
 }
 
 std::string catalogue_name(std::string_view repository) {
-  const std::string wanted = lower(repository);
+  const std::string wanted = lower_ascii(repository);
   for (const ConfigNode::Entry& entry : repositories().entries) {
     for (const ConfigNode& known : entry.value.items) {
-      if (lower(known.scalar) == wanted) return entry.key;
+      if (lower_ascii(known.scalar) == wanted) return entry.key;
     }
   }
   return {};

@@ -1,7 +1,6 @@
 #include "core/model/quantization_config.h"
 
 #include <algorithm>
-#include <cctype>
 #include <cstddef>
 #include <optional>
 #include <regex>
@@ -9,6 +8,8 @@
 #include <string>
 #include <string_view>
 #include <vector>
+
+#include "core/base/names.h"
 
 namespace metronome {
 namespace {
@@ -22,12 +23,6 @@ constexpr std::size_t kMaxPattern = 1000;
 
 bool contains(std::string_view text, std::string_view part) {
   return text.find(part) != std::string_view::npos;
-}
-
-std::string lower(std::string text) {
-  std::transform(text.begin(), text.end(), text.begin(),
-                 [](unsigned char c) { return static_cast<char>(std::tolower(c)); });
-  return text;
 }
 
 // A product of attention, or a part that has them. Lists of mixtures name small parts that every
@@ -64,7 +59,7 @@ std::vector<std::string> strings_of(const JsonSection& section, const char* key)
     if (!entry.is_string()) continue;
     // A pattern's \D and \d differ.
     const std::string text = entry.string();
-    strings.push_back(text.starts_with(kPattern) ? text : lower(text));
+    strings.push_back(text.starts_with(kPattern) ? text : lower_ascii(text));
   }
   if (!list->is_array() || strings.size() != list->size()) {
     section.fail(key, "must be a list of names, got " + JsonSection::excerpt(*list) +
@@ -148,7 +143,7 @@ void set_formats(WeightFormat format, const std::vector<std::string>& plain, Mod
 void read_kv_algorithm(const JsonSection& section, const char* key, ModelConfig& model) {
   const std::string algo = section.text_or(key, "");
   if (algo.empty()) return;
-  if (lower(algo) != "fp8") {
+  if (lower_ascii(algo) != "fp8") {
     section.fail(key, JsonSection::excerpt(Json(algo)) + " is not supported; allowed: FP8");
   }
   model.bytes_per_kv_element = 1;
@@ -197,7 +192,7 @@ WeightFormat format_of_group(const JsonSection& group, const std::string& packin
 void read_compressed_tensors(const JsonSection& section, ModelConfig& model) {
   const JsonSection groups = section.required_section("config_groups");
   const std::vector<std::string> plain = plain_modules(section);
-  const std::string packing = lower(section.text_or("format", ""));
+  const std::string packing = lower_ascii(section.text_or("format", ""));
   for (const std::string& name : groups.keys()) {
     const JsonSection group = groups.required_section(name.c_str());
     const WeightFormat format = format_of_group(group, packing);
@@ -224,8 +219,8 @@ void read_compressed_tensors(const JsonSection& section, ModelConfig& model) {
 
 WeightFormat modelopt_format(const JsonSection& section) {
   const std::string algo = section.text_or("quant_algo", "");
-  if (lower(algo) == "fp8") return WeightFormat::Fp8;
-  if (lower(algo) == "nvfp4") return WeightFormat::Nvfp4;
+  if (lower_ascii(algo) == "fp8") return WeightFormat::Fp8;
+  if (lower_ascii(algo) == "nvfp4") return WeightFormat::Nvfp4;
   section.fail("quant_algo",
                JsonSection::excerpt(Json(algo)) + " is not supported; allowed: FP8, NVFP4");
 }

@@ -28,7 +28,7 @@ StepShape resolved_step_shape(const Scenario& scenario);
 // tokens (get_prefill_checkpoint_alignment in vllm/model_executor/layers/mamba/abstract.py); 0 =
 // they do not. With prefix caching, blocks are then multiples of it.
 std::int64_t blocks_of_memory(const Scenario& scenario, const ModelConfig& model,
-                              const KvCapacityFn& kv_capacity, std::int64_t export_unit = 0);
+                              const KvCapacityFn& kv_capacity, std::int64_t export_unit);
 
 // The blocks whose memory the states of engine.max_num_seqs requests take, where states are beside
 // the blocks.

@@ -7,14 +7,10 @@
 #include <algorithm>
 #include <utility>
 
+#include "core/base/names.h"
+
 namespace metronome {
 namespace {
-
-std::string lower(std::string_view text) {
-  std::string result(text);
-  for (char& c : result) c = c >= 'A' && c <= 'Z' ? static_cast<char>(c - 'A' + 'a') : c;
-  return result;
-}
 
 bool has(const std::vector<std::string>& list, std::string_view entry) {
   return std::find(list.begin(), list.end(), entry) != list.end();
@@ -26,7 +22,7 @@ std::string name_of(std::string_view host) {
   const std::size_t colon = host.rfind(':');
   const bool has_port =
       colon != host.npos && (bracket == host.npos ? host.find(':') == colon : bracket < colon);
-  std::string name = lower(has_port ? host.substr(0, colon) : host);
+  std::string name = lower_ascii(has_port ? host.substr(0, colon) : host);
   if (name.starts_with('[') && name.ends_with(']')) name = name.substr(1, name.size() - 2);
   if (name.size() > 1 && name.ends_with('.')) name.pop_back();
   return name;
@@ -40,7 +36,7 @@ bool is_address(const std::string& name) {
 
 std::string machine_name() {
   char name[HOST_NAME_MAX + 1] = {};
-  return gethostname(name, sizeof name - 1) == 0 ? lower(name) : "localhost";
+  return gethostname(name, sizeof name - 1) == 0 ? lower_ascii(name) : "localhost";
 }
 
 // Takes as long whatever the first difference is.
@@ -56,8 +52,8 @@ bool are_equal(std::string_view a, std::string_view b) {
 }  // namespace
 
 Access::Access(AccessRules rules) : rules_(std::move(rules)) {
-  for (std::string& host : rules_.allowed_hosts) host = lower(host);
-  for (std::string& origin : rules_.allowed_origins) origin = lower(origin);
+  for (std::string& host : rules_.allowed_hosts) host = lower_ascii(host);
+  for (std::string& origin : rules_.allowed_origins) origin = lower_ascii(origin);
   rules_.allowed_hosts.push_back("localhost");
   rules_.allowed_hosts.push_back("*.localhost");
   rules_.allowed_hosts.push_back(machine_name());
@@ -67,7 +63,7 @@ Access::Access(AccessRules rules) : rules_(std::move(rules)) {
 bool Access::has_key(const HttpRequest& request) const {
   const std::string_view sent = request.field("authorization");
   const std::size_t blank = std::min(sent.find(' '), sent.size());
-  return lower(sent.substr(0, blank)) == "bearer" && blank < sent.size() &&
+  return lower_ascii(sent.substr(0, blank)) == "bearer" && blank < sent.size() &&
          are_equal(sent.substr(blank + 1), rules_.api_key);
 }
 
@@ -83,11 +79,11 @@ bool Access::is_own_host(std::string_view host) const {
 }
 
 bool Access::is_allowed_origin(const HttpRequest& request) const {
-  const std::string origin = lower(request.field("origin"));
+  const std::string origin = lower_ascii(request.field("origin"));
   if (origin.empty() || has(rules_.allowed_origins, "*") || has(rules_.allowed_origins, origin)) {
     return true;
   }
-  const std::string host = lower(request.host);  // a page of this server's own
+  const std::string host = lower_ascii(request.host);  // a page of this server's own
   return !host.empty() && (origin == "http://" + host || origin == "https://" + host);
 }
 

@@ -15,16 +15,6 @@ bool is_token_char(char c) {
          kMarks.find(c) != kMarks.npos;
 }
 
-bool is_token(std::string_view text) {
-  return !text.empty() && std::all_of(text.begin(), text.end(), is_token_char);
-}
-
-std::string lower(std::string_view text) {
-  std::string result(text);
-  for (char& c : result) c = c >= 'A' && c <= 'Z' ? static_cast<char>(c - 'A' + 'a') : c;
-  return result;
-}
-
 std::string_view without_blanks(std::string_view text) {
   const std::size_t begin = text.find_first_not_of(" \t");
   if (begin == text.npos) return {};
@@ -35,7 +25,7 @@ std::string_view without_blanks(std::string_view text) {
 bool lists(std::string_view value, std::string_view word) {
   while (!value.empty()) {
     const std::size_t end = std::min(value.find(','), value.size());
-    if (lower(without_blanks(value.substr(0, end))) == word) return true;
+    if (lower_ascii(without_blanks(value.substr(0, end))) == word) return true;
     value.remove_prefix(std::min(end + 1, value.size()));
   }
   return false;
@@ -63,6 +53,10 @@ std::string_view HttpRequest::field(std::string_view name) const {
     if (key == name) return value;
   }
   return {};
+}
+
+bool is_token(std::string_view text) {
+  return !text.empty() && std::all_of(text.begin(), text.end(), is_token_char);
 }
 
 std::optional<std::string> percent_decoded(std::string_view text) {
@@ -175,7 +169,7 @@ bool RequestReader::read_field(std::string_view line) {
     refuse(431, "the header has too many fields");
     return false;
   }
-  request_.fields.emplace_back(lower(line.substr(0, colon)),
+  request_.fields.emplace_back(lower_ascii(line.substr(0, colon)),
                                without_blanks(line.substr(colon + 1)));
   return true;
 }
@@ -192,7 +186,7 @@ bool RequestReader::read_host() {
   }
   std::string& target = request_.target;
   for (const std::string_view scheme : {"http://", "https://"}) {
-    if (!lower(target.substr(0, scheme.size())).starts_with(scheme)) continue;
+    if (!lower_ascii(target.substr(0, scheme.size())).starts_with(scheme)) continue;
     const std::size_t end = std::min(target.find_first_of("/?", scheme.size()), target.size());
     request_.host = target.substr(scheme.size(), end - scheme.size());
     target.erase(0, end);
@@ -220,11 +214,11 @@ void RequestReader::read_framing() {
   const bool closes = lists(connection, "close");
   request_.keeps_alive = !closes && (!request_.is_http10 || lists(connection, "keep-alive"));
   request_.expects_continue =
-      !request_.is_http10 && lower(request_.field("expect")) == "100-continue";
+      !request_.is_http10 && lower_ascii(request_.field("expect")) == "100-continue";
   if (num_codings > 0) {
     if (num_lengths > 0) return refuse(400, "the body has a length and a transfer coding");
     if (request_.is_http10) return refuse(400, "HTTP/1.0 has no transfer codings");
-    if (num_codings > 1 || lower(coding) != "chunked") {
+    if (num_codings > 1 || lower_ascii(coding) != "chunked") {
       return refuse(501, "the transfer coding is not supported; allowed: chunked");
     }
     part_ = Part::ChunkSize;

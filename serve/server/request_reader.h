@@ -27,6 +27,9 @@ struct HttpRequest {
   std::string_view field(std::string_view name) const;
 };
 
+// Whether a text is a token (RFC 9110, 5.6.2), as names of fields are.
+bool is_token(std::string_view text);
+
 // A part of a target without its percent encoding (RFC 3986, 2.1). nullopt: a '%' without two
 // digits.
 std::optional<std::string> percent_decoded(std::string_view text);

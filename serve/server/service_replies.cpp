@@ -1,4 +1,4 @@
-// What a service answers from what it knows.
+// The replies that a service gives without the engine: models, tokens and metrics.
 #include <ctime>
 #include <optional>
 

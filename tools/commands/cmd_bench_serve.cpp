@@ -11,6 +11,7 @@
 #include "core/base/error.h"
 #include "core/base/file_writer.h"
 #include "core/base/json_text.h"
+#include "core/base/names.h"
 #include "core/base/number_text.h"
 #include "core/base/progress.h"
 #include "core/base/wrapped_text.h"
@@ -24,6 +25,7 @@
 #include "reports/terminal/text.h"
 #include "serve/client/bench_serve.h"
 #include "serve/client/server_probe.h"
+#include "serve/server/request_reader.h"
 #include "study/run/variant_run.h"
 #include "study/run/wall_clock.h"
 #include "tools/commands/cli.h"
@@ -96,29 +98,19 @@ TimeNs timeout_of(double seconds) {
 constexpr std::string_view kOwnHeaders[] = {"connection", "content-length", "content-type", "host",
                                             "transfer-encoding"};
 
-// A character of a token (RFC 9110, 5.6.2), as names of headers are.
-bool is_token_character(char c) {
-  const bool is_letter = (c >= 'a' && c <= 'z') || (c >= 'A' && c <= 'Z');
-  constexpr std::string_view kMarks = "!#$%&'*+-.^_`|~";
-  return is_letter || (c >= '0' && c <= '9') || kMarks.find(c) != std::string_view::npos;
-}
-
 // Checks a header that is sent with every request; `where` is the user's source of it.
 void check_header(const std::string& header, const std::string& where) {
   const std::size_t colon = header.find(':');
   const std::string name = header.substr(0, colon);
-  const bool has_name = colon != std::string::npos && colon > 0 &&
-                        std::all_of(name.begin(), name.end(), is_token_character);
+  const bool has_name = colon != std::string::npos && is_token(name);
   const bool has_control = std::any_of(header.begin(), header.end(), [](char c) {
     return static_cast<unsigned char>(c) < ' ' || c == '\x7f';
   });
   if (!has_name || has_control) {
     throw UsageError(where + ": is not a header; allowed: one line NAME: VALUE");
   }
-  std::string lower = name;
-  for (char& c : lower) c = c >= 'A' && c <= 'Z' ? static_cast<char>(c - 'A' + 'a') : c;
   const auto end = std::end(kOwnHeaders);
-  if (std::find(std::begin(kOwnHeaders), end, lower) == end) return;
+  if (std::find(std::begin(kOwnHeaders), end, lower_ascii(name)) == end) return;
   throw UsageError(where + ": the client sets " + name + " itself; allowed: other headers");
 }
 

@@ -21,17 +21,23 @@ Json question(const std::string& text) {
   return body;
 }
 
-TEST_CASE("a client returns an answer and forgets it", "[serve]") {
+// A simulated engine at a speed, and its client.
+struct Lab {
+  explicit Lab(double speed) : clock(speed) {}
+
   Simulation simulation = served_simulation(
       "engine: {max_num_seqs: 4, max_model_len: 256}\nkv_cache: {num_blocks: 100}\n");
   const ServedModel model = byte_model();
-  ServeClock clock(1000);
-  const PlausibleText text(*model.tokenizer);
-  LocalClient* client_of_engine = nullptr;
-  LiveEngine engine(simulation, clock, text, 16, [&] { client_of_engine->on_events(); });
-  LocalClient client(model, engine);
-  client_of_engine = &client;
-  EngineThread thread(engine, clock, {}, [&](const std::string& error) { client.fail(error); });
+  ServeClock clock;
+  const PlausibleText text{*model.tokenizer};
+  LiveEngine engine{simulation, clock, text, 16, [this] { client.on_events(); }};
+  LocalClient client{model, engine};
+  EngineThread thread{engine, clock, {}, [this](const std::string& error) { client.fail(error); }};
+};
+
+TEST_CASE("a client returns an answer and forgets it", "[serve]") {
+  Lab lab(1000);
+  LocalClient& client = lab.client;
 
   const std::uint64_t first = client.ask(question("one"));
   const std::uint64_t second = client.ask(question("two"));
@@ -52,16 +58,8 @@ TEST_CASE("a client returns an answer and forgets it", "[serve]") {
 }
 
 TEST_CASE("an answer ends before its stop token", "[serve]") {
-  Simulation simulation = served_simulation(
-      "engine: {max_num_seqs: 4, max_model_len: 256}\nkv_cache: {num_blocks: 100}\n");
-  const ServedModel model = byte_model();
-  ServeClock clock(1000);
-  const PlausibleText text(*model.tokenizer);
-  LocalClient* client_of_engine = nullptr;
-  LiveEngine engine(simulation, clock, text, 16, [&] { client_of_engine->on_events(); });
-  LocalClient client(model, engine);
-  client_of_engine = &client;
-  EngineThread thread(engine, clock, {}, [&](const std::string& error) { client.fail(error); });
+  Lab lab(1000);
+  LocalClient& client = lab.client;
 
   Json stopped = question("one");
   stopped["stop_token_ids"] = Json::array();
@@ -74,16 +72,8 @@ TEST_CASE("an answer ends before its stop token", "[serve]") {
 }
 
 TEST_CASE("events of a forgotten answer are passed over", "[serve]") {
-  Simulation simulation = served_simulation(
-      "engine: {max_num_seqs: 4, max_model_len: 256}\nkv_cache: {num_blocks: 100}\n");
-  const ServedModel model = byte_model();
-  ServeClock clock(1);
-  const PlausibleText text(*model.tokenizer);
-  LocalClient* client_of_engine = nullptr;
-  LiveEngine engine(simulation, clock, text, 16, [&] { client_of_engine->on_events(); });
-  LocalClient client(model, engine);
-  client_of_engine = &client;
-  EngineThread thread(engine, clock, {}, [&](const std::string& error) { client.fail(error); });
+  Lab lab(1);
+  LocalClient& client = lab.client;
 
   // A stop string ends an answer before the engine knows; its last events come later.
   Json stopped = question("one");

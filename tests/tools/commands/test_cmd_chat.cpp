@@ -13,6 +13,12 @@ bool has(const std::string& text, const std::string& part) {
   return text.find(part) != std::string::npos;
 }
 
+// A conversation whose lines are those of a file.
+CommandResult chat_lines(const std::string& file) {
+  return run_program("sh", "-c '" + metronome_program() +
+                               " chat tiny-llama --temperature 0 --max-tokens 8 < " + file + "'");
+}
+
 TEST_CASE("chat answers a prompt and shows its times", "[cli][chat]") {
   const CommandResult result = run_metronome(
       "chat tiny-llama --prompt Hello --temperature 0 --max-tokens 12 --set "
@@ -36,9 +42,7 @@ TEST_CASE("a later turn finds the earlier ones in the cache", "[cli][chat]") {
   const std::string lines = folder.write("lines.txt",
                                          "Tell me of the sea, of ships and of their lamps.\n"
                                          "And of the wind?\n/new\nHello\n\nnot read\n");
-  const CommandResult result =
-      run_program("sh", "-c '" + metronome_program() +
-                            " chat tiny-llama --temperature 0 --max-tokens 8 < " + lines + "'");
+  const CommandResult result = chat_lines(lines);
   INFO(result.err);
   REQUIRE(result.exit_code == 0);
   // 65 tokens of the first prompt: whole blocks of 16 are found again.
@@ -114,9 +118,7 @@ TEST_CASE("the demonstration fits the model's context", "[cli][chat]") {
 TEST_CASE("chat takes texts of any bytes", "[cli][chat]") {
   const ScratchFolder folder;
   const std::string lines = folder.write("lines.txt", "a\xff\xfez\nHello\n");
-  const CommandResult result =
-      run_program("sh", "-c '" + metronome_program() +
-                            " chat tiny-llama --temperature 0 --max-tokens 8 < " + lines + "'");
+  const CommandResult result = chat_lines(lines);
   INFO(result.err);
   CHECK(result.exit_code == 0);
   // Two characters U+FFFD of three bytes each, and "user: az", a line break and "assistant:".
@@ -137,9 +139,7 @@ TEST_CASE("chat takes texts of any bytes", "[cli][chat]") {
 TEST_CASE("chat reads lines that end with CR and LF", "[cli][chat]") {
   const ScratchFolder folder;
   const std::string lines = folder.write("lines.txt", "Tell\r\n/new\r\nHello\r\n\r\nnot read\r\n");
-  const CommandResult result =
-      run_program("sh", "-c '" + metronome_program() +
-                            " chat tiny-llama --temperature 0 --max-tokens 8 < " + lines + "'");
+  const CommandResult result = chat_lines(lines);
   INFO(result.err);
   CHECK(result.exit_code == 0);
   CHECK(has(result.out, "(21 prompt tokens, 0 of them cached)"));
