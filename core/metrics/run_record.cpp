@@ -128,6 +128,29 @@ void DraftCounts::add(std::int32_t num_drafted, std::int32_t num_accepted) {
   for (std::size_t i = 0; i < static_cast<std::size_t>(num_accepted); ++i) ++accepted[i];
 }
 
+void DraftCounts::add_step(std::span<const ScheduledChunk> chunks, const StepResult& result) {
+  if (result.failed || result.num_accepted.empty()) return;
+  const bool has_padding = !result.num_verified.empty();
+  std::size_t i = 0;
+  for (const ScheduledChunk& chunk : chunks) {
+    if (!chunk.samples_token) continue;
+    const std::int32_t num_verified = has_padding ? result.num_verified[i] : chunk.num_drafts();
+    if (num_verified > 0) add(num_verified, result.num_accepted[i]);
+    ++i;
+  }
+}
+
+void DraftCounts::add(const DraftCounts& others) {
+  num_drafts += others.num_drafts;
+  const std::size_t length = std::max(drafted.size(), others.drafted.size());
+  drafted.resize(length);
+  accepted.resize(length);
+  for (std::size_t i = 0; i < others.drafted.size(); ++i) {
+    drafted[i] += others.drafted[i];
+    accepted[i] += others.accepted[i];
+  }
+}
+
 void derive_token_facts(RunRecord& record) {
   const StepGaps gaps(record.steps);
   // Per step: change of the number of continued requests against the previous step.
@@ -226,14 +249,10 @@ void RunRecorder::note_prefill(const ScheduledChunk& chunk, OpenRun& run, StepEn
 // Of a step whose result says how many drafts were accepted.
 void RunRecorder::note_drafts(std::span<const ScheduledChunk> chunks, const StepResult& result,
                               StepEntry& entry) {
-  std::size_t i = 0;
+  drafts_.add_step(chunks, result);
   for (const ScheduledChunk& chunk : chunks) {
     if (!chunk.samples_token) continue;
-    const bool has_padding = !result.num_verified.empty();
-    const std::int32_t num_drafts = has_padding ? result.num_verified[i] : chunk.num_drafts();
-    if (num_drafts > 0) drafts_.add(num_drafts, result.num_accepted[i]);
     entry.num_draft_tokens += chunk.num_drafts();
-    ++i;
     if (chunk.num_emitted == 0) continue;
     entry.num_emitted += chunk.num_emitted - 1;
     entry.num_accepted_tokens += chunk.num_emitted - 1;

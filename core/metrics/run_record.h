@@ -85,6 +85,9 @@ struct DraftCounts {
   std::int64_t num_accepted() const;  // of them
   // Counts one draft, of num_drafted >= 1 tokens.
   void add(std::int32_t num_drafted, std::int32_t num_accepted);
+  // Counts the drafts of a step, and none if it failed or its executor verifies none.
+  void add_step(std::span<const ScheduledChunk> chunks, const StepResult& result);
+  void add(const DraftCounts& others);
 };
 
 struct PreemptionRecord {

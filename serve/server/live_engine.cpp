@@ -29,6 +29,7 @@ void append_stats(LiveStats& from, LiveStats& to) {
   to.num_prefix_hits += std::exchange(from.num_prefix_hits, 0);
   to.step_tokens.insert(to.step_tokens.end(), from.step_tokens.begin(), from.step_tokens.end());
   from.step_tokens.clear();
+  to.drafts.add(std::exchange(from.drafts, {}));
 }
 
 }  // namespace
@@ -264,6 +265,7 @@ void LiveEngine::on_step(const StepRecord& step, std::span<const ScheduledChunk>
   fresh_stats_.num_running = step.num_running;
   fresh_stats_.num_waiting = step.num_waiting;
   fresh_stats_.step_tokens.push_back(step.num_prefill_tokens + step.num_decode_tokens);
+  fresh_stats_.drafts.add_step(chunks, result);
   step_error_ = result.failed ? result.error : "";
   for_each_token(chunks, result, [&](const ScheduledChunk& chunk, std::size_t i) {
     LiveEvent& event = fresh_.emplace_back();

@@ -18,6 +18,7 @@
 #include "core/base/chunked_vector.h"
 #include "core/engine/event.h"
 #include "core/engine/request_feed.h"
+#include "core/metrics/run_record.h"
 #include "core/run/run.h"
 #include "serve/server/plausible_text.h"
 #include "serve/server/serve_clock.h"
@@ -68,6 +69,7 @@ struct LiveStats {
   std::int64_t num_prefix_queries = 0;    // prompt tokens looked up for admitted requests
   std::int64_t num_prefix_hits = 0;       // of those, cached tokens
   std::vector<std::int32_t> step_tokens;  // per step
+  DraftCounts drafts;
 };
 
 class LiveEngine final : public RequestFeed, private EventSink {

@@ -80,6 +80,26 @@ void append_ends(const std::array<std::int64_t, kNumEndReasons>& ended, const st
   }
 }
 
+// The counters of vllm/v1/spec_decode/metrics.py. The n-th draft token is at position n - 1.
+void append_drafts(const DraftCounts& drafts, std::int32_t max_drafts, const std::string& labels,
+                   std::string& out) {
+  const auto counter = [&](std::string_view name, std::string_view help, std::int64_t value) {
+    append_metric(name, help, "counter", labels, static_cast<double>(value), out);
+  };
+  counter("vllm:spec_decode_num_drafts_total", "Decodes that verified drafts.", drafts.num_drafts);
+  counter("vllm:spec_decode_num_draft_tokens_total", "Draft tokens verified.",
+          drafts.num_drafted());
+  counter("vllm:spec_decode_num_accepted_tokens_total", "Draft tokens accepted.",
+          drafts.num_accepted());
+  constexpr std::string_view kName = "vllm:spec_decode_num_accepted_tokens_per_pos_total";
+  append_head(kName, "Draft tokens accepted, by their position in the draft.", "counter", out);
+  for (std::size_t i = 0; i < static_cast<std::size_t>(max_drafts); ++i) {
+    const std::int64_t count = i < drafts.accepted.size() ? drafts.accepted[i] : 0;
+    append_sample(kName, labels + ",position=\"" + std::to_string(i) + "\"",
+                  static_cast<double>(count), out);
+  }
+}
+
 }  // namespace
 
 void Histogram::add(double value) {
@@ -108,8 +128,9 @@ void Histogram::write(std::string_view name, std::string_view help, std::string_
   append_sample(std::string(name) + "_count", labels, static_cast<double>(count_), out);
 }
 
-ServeMetrics::ServeMetrics()
-    : ttft(kTtftBounds),
+ServeMetrics::ServeMetrics(std::int32_t num_drafts)
+    : max_drafts(num_drafts),
+      ttft(kTtftBounds),
       itl(kItlBounds),
       e2e(kPhaseBounds),
       queue(kPhaseBounds),
@@ -132,6 +153,7 @@ void ServeMetrics::take(const LiveStats& stats) {
   num_prefix_queries += stats.num_prefix_queries;
   num_prefix_hits += stats.num_prefix_hits;
   for (const std::int32_t tokens : stats.step_tokens) step_tokens.add(tokens);
+  drafts.add(stats.drafts);
 }
 
 std::string ServeMetrics::text(std::string_view model, std::int64_t num_blocks,
@@ -156,6 +178,7 @@ std::string ServeMetrics::text(std::string_view model, std::int64_t num_blocks,
   counter("vllm:prefix_cache_hits_total", "Prompt tokens found in the prefix cache.",
           num_prefix_hits);
   append_ends(ended, labels, out);
+  if (max_drafts > 0) append_drafts(drafts, max_drafts, labels, out);
   const auto histogram = [&](std::string_view name, std::string_view help, const Histogram& h) {
     h.write(name, help, labels, out);
   };

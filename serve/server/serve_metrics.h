@@ -10,6 +10,7 @@
 #include <vector>
 
 #include "core/engine/request.h"
+#include "core/metrics/run_record.h"
 #include "serve/server/live_engine.h"
 
 namespace metronome {
@@ -32,7 +33,7 @@ class Histogram {
 };
 
 struct ServeMetrics {
-  ServeMetrics();
+  explicit ServeMetrics(std::int32_t num_drafts);  // see max_drafts
 
   // Adds the engine's activity since the last call.
   void take(const LiveStats& stats);
@@ -47,6 +48,8 @@ struct ServeMetrics {
   std::int64_t num_prefix_queries = 0, num_prefix_hits = 0;
   std::int64_t num_prompt_tokens = 0, num_generation_tokens = 0;
   std::array<std::int64_t, kNumEndReasons> ended{};
+  std::int32_t max_drafts;  // of a decode; 0 without speculative decoding
+  DraftCounts drafts;
   // In real time, measured when clients' bytes are made.
   Histogram ttft, itl, e2e;
   // By the engine's clock, as real time: pages of a simulation at any speed have one unit.

@@ -88,7 +88,8 @@ Service::Service(const ServedModel& model, LiveEngine& engine, ServeClock& clock
       cache_(cache),
       options_(std::move(options)),
       background_(std::move(background)),
-      foreground_(std::move(foreground)) {}
+      foreground_(std::move(foreground)),
+      metrics_(options_.num_drafts) {}
 
 // ---- endpoints ----
 

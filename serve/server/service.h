@@ -63,6 +63,7 @@ struct ServiceOptions {
   // whole. A client has half of it. Beyond that, the largest answer ends.
   std::size_t max_unsent_bytes = std::size_t{256} << 20;
   std::size_t max_body_bytes = std::size_t{32} << 20;  // of an answer that is sent whole
+  std::int32_t num_drafts = 0;                         // see ServeMetrics
   // How many ends of requests, in the order of the engine, are safely recorded. No answer is
   // completed before its end is. Empty: nothing is recorded.
   std::function<std::int64_t()> num_recorded = {};

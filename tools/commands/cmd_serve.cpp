@@ -296,6 +296,7 @@ int serve(const ServeOptions& options) {
        .max_client_tokens = options.max_client_tokens,
        .max_unsent_bytes = static_cast<std::size_t>(options.max_unsent_bytes),
        .max_body_bytes = options.limits.max_held_bytes / 2,
+       .num_drafts = variant.scenario.speculative.num_drafts(),
        .num_recorded = num_recorded},
       [&](Work work) { server.post_background(std::move(work)); },
       [&](Service::Task task) { server.post(std::move(task)); });

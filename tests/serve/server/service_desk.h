@@ -27,6 +27,7 @@ struct DeskOptions {
   const char* model_name = "tiny";
   std::uint64_t id_salt = 0;
   std::int32_t max_model_len = 256;  // for clients; the engine's is 256
+  std::int32_t num_drafts = 0;       // of a decode
 };
 
 // A service whose tasks run when the test says so.
@@ -35,7 +36,8 @@ class Desk {
   explicit Desk(const DeskOptions& options = {})
       : simulation_(served_simulation("engine: {max_num_seqs: 4, max_model_len: 256}\n"
                                       "kv_cache: {num_blocks: 64}\n"
-                                      "scheduler: {policy: vllm, max_num_batched_tokens: 128}\n")),
+                                      "scheduler: {policy: vllm, max_num_batched_tokens: 128}\n" +
+                                      drafts_of(options))),
         model_(model_of(options)),
         clock_(options.speed),
         text_(*model_.tokenizer),
@@ -47,6 +49,7 @@ class Desk {
              .max_client_requests = options.max_client_requests,
              .max_client_tokens = options.max_client_tokens,
              .max_unsent_bytes = options.max_unsent_bytes,
+             .num_drafts = options.num_drafts,
              .num_recorded = options.is_recorded ? [this] { return num_recorded; }
                                                  : std::function<std::int64_t()>()},
             [this](Work work) { add(std::move(work)); },
@@ -93,6 +96,12 @@ class Desk {
     model.name = options.model_name;
     model.max_model_len = options.max_model_len;
     return model;
+  }
+
+  static std::string drafts_of(const DeskOptions& options) {
+    if (options.num_drafts == 0) return {};
+    return "speculative: {method: eagle, num_speculative_tokens: " +
+           std::to_string(options.num_drafts) + "}\n";
   }
 
   // Does short work at once, as if its thread were idle. Long work waits until the test says so.

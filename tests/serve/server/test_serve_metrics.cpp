@@ -43,6 +43,35 @@ TEST_CASE("metrics have vLLM's names and count what was served", "[serve]") {
                  "num_gpu_blocks=\"64\"} 1\n"));
 }
 
+TEST_CASE("metrics count drafts as vLLM does", "[serve]") {
+  Desk desk({.num_drafts = 3});
+  desk.complete(R"("max_tokens": 60, "ignore_eos": true)");
+  REQUIRE(desk.wait_idle());
+  const std::string drafts = "vllm:spec_decode_num_";
+  const double num_accepted = desk.metric(drafts + "accepted_tokens_total");
+  const double num_drafts = desk.metric(drafts + "drafts_total");
+  CHECK(num_accepted > 0);
+  CHECK(desk.metric(drafts + "draft_tokens_total") > num_accepted);
+  // The prompt gives the first of 60 tokens; each decode gives one, and what it accepts. The last
+  // may have no drafts, and lose tokens behind the end.
+  CHECK(1 + num_drafts + num_accepted >= 59);
+  CHECK(1 + num_drafts + num_accepted <= 62);
+  double sum = 0, before = num_drafts;
+  for (int i = 0; i < 3; ++i) {
+    const std::string page = desk.ask("GET", "/metrics")->last.body;
+    const std::string line = "model_name=\"tiny\",position=\"" + std::to_string(i) + "\"} ";
+    const std::size_t at = page.find(line);
+    REQUIRE(at != std::string::npos);
+    const double count = std::stod(page.substr(at + line.size()));
+    CHECK(count <= before);  // a token is accepted only behind an accepted one
+    sum += count;
+    before = count;
+  }
+  CHECK(sum == num_accepted);
+  CHECK_FALSE(contains(desk.ask("GET", "/metrics")->last.body, "position=\"3\""));
+  CHECK_FALSE(contains(Desk().ask("GET", "/metrics")->last.body, "spec_decode"));
+}
+
 TEST_CASE("a refused request has no end in the metrics, one that is aborted has", "[serve]") {
   Desk desk({.speed = kSlow, .max_model_len = 512});
   const auto refused = desk.complete(R"("max_tokens": 400, "n": 3)");
