@@ -211,8 +211,18 @@ std::int64_t ModelConfig::n_window_layers() const {
   return n_attention_layers() - n_global_layers();
 }
 
+std::int64_t ModelConfig::max_context() const {
+  using Kind = RopeScaling::Kind;
+  const bool is_yarn = rope_scaling.kind == Kind::Yarn;
+  const bool is_stretched = is_yarn || rope_scaling.kind == Kind::Linear;
+  if (!is_stretched || rope_local_theta != 0) return max_position_embeddings;
+  const std::int64_t trained =
+      is_yarn ? rope_scaling.original_max_positions : max_position_embeddings;
+  return static_cast<std::int64_t>(static_cast<double>(trained) * rope_scaling.factor);
+}
+
 std::int64_t ModelConfig::default_max_model_len() const {
-  if (rope_scaling.kind != RopeScaling::Kind::LongRope) return max_position_embeddings;
+  if (rope_scaling.kind != RopeScaling::Kind::LongRope) return max_context();
   return std::min(rope_scaling.original_max_positions, max_position_embeddings);
 }
 

@@ -376,11 +376,11 @@ EngineSetup make_engine_setup(const Scenario& scenario, const ModelConfig& model
                               const KvCapacityFn& kv_capacity, std::int64_t export_unit) {
   const std::int64_t max_model_len =
       scenario.engine.max_model_len.value_or(model.default_max_model_len());
-  if (max_model_len > model.max_position_embeddings) {
+  if (max_model_len > model.max_context()) {
     throw UnplacedConfigError("engine.max_model_len",
                               std::to_string(max_model_len) + " is more than " + model.name +
                                   " supports; allowed: at most " +
-                                  std::to_string(model.max_position_embeddings));
+                                  std::to_string(model.max_context()));
   }
   const PolicyInfo* policy = find_policy(scenario.scheduler.policy);
   METRONOME_CHECK(policy != nullptr, "the policy was validated before");
