@@ -1,8 +1,8 @@
 // Measured times by one quantity, held for interpolation. Look-ups interpolate microseconds
 // linearly between the two measured points around a value. Below the first point its time holds, as
-// kernel tiles are no smaller than the beginning of the grids. Beyond the last point the last slope
-// continues (never downwards) and the look-up sets `is_outside`; otherwise it leaves `is_outside`
-// alone. Look-ups allocate nothing.
+// kernel tiles are no smaller than the beginning of the grids. Beyond the last point the slope of
+// the last doubling continues (never downwards) and the look-up sets `is_outside`; otherwise it
+// leaves `is_outside` alone. Look-ups allocate nothing.
 #pragma once
 
 #include <span>

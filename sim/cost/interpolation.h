@@ -27,8 +27,17 @@ Bracket find_bracket(std::size_t size, const Key& key, double value, bool& is_ou
     if (value < key(0) && key(0) > kSmallestTile) is_outside = true;
     return {};
   }
-  if (value > key(size - 1)) is_outside = true;
-  if (size == 1) return {};
+  if (size == 1) {
+    is_outside = is_outside || value > key(0);
+    return {};
+  }
+  if (value > key(size - 1)) {
+    is_outside = true;
+    // The last two points may be one tile's tread or riser.
+    std::size_t low = size - 2;
+    while (low > 0 && key(low) > key(size - 1) / 2) --low;
+    return {low, size - 1, (value - key(low)) / (key(size - 1) - key(low))};
+  }
   // The first point above the value, or the last point.
   std::size_t low = 0;
   std::size_t high = size - 1;

@@ -42,11 +42,24 @@ double AttentionTable::decode_us(double sequences, double context, std::size_t b
   return std::max(low_us * (1 - share) + high_us * share, low_us * sequences / rows[high - 1]);
 }
 
+double AttentionTable::prefill_us(double tokens, double history, bool& is_outside) const {
+  const double largest = prefill.x.back();
+  if (tokens <= largest) return prefill.at(tokens, history, is_outside);
+  is_outside = true;
+  const auto pairs = [history](double n) { return n * (history + n / 2); };
+  return prefill.at(largest, history, is_outside) * (pairs(tokens) / pairs(largest));
+}
+
 double AttentionTable::mixed_us(double tokens, double history, double sequences, double context,
                                 bool& is_outside) const {
   if (mixed.empty()) {
     return prefill_us(tokens, history, is_outside) +
            decode_us(sequences, context, 0, decode.rows.size(), is_outside);
+  }
+  const double largest = mixed.back().tokens;
+  if (tokens > largest) {
+    return mixed_us(largest, history, sequences, context, is_outside) +
+           prefill_us(tokens, history, is_outside) - prefill_us(largest, history, is_outside);
   }
   const Bracket of_tokens = find_bracket(
       mixed.size(), [this](std::size_t i) { return mixed[i].tokens; }, tokens, is_outside);

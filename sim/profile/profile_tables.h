@@ -40,9 +40,8 @@ struct AttentionTable {
   // look-ups use only rows [begin, end), which are on one side of that number.
   double decode_us(double sequences, double context, std::size_t begin, std::size_t end,
                    bool& is_outside) const;
-  double prefill_us(double tokens, double history, bool& is_outside) const {
-    return prefill.at(tokens, history, is_outside);
-  }
+  // A longer chunk than was measured takes as much longer as it has more (query, key) pairs.
+  double prefill_us(double tokens, double history, bool& is_outside) const;
   double mixed_us(double tokens, double history, double sequences, double context,
                   bool& is_outside) const;
 };

@@ -64,6 +64,8 @@ TEST_CASE("a curve holds its first time below, and its last slope above", "[prof
   CHECK_FALSE(is_outside(curve, 8));
   CHECK(is_outside(curve, 8.5));
   CHECK(at({{2, 4}, {10, 8}}, 100) == 8);  // never downwards
+  // The last points lie on one tread; the slope of the last doubling is 10 in 6.
+  CHECK(at({{4, 8, 9, 10}, {10, 20, 20, 20}}, 16) == 30);
   CHECK(is_outside({{128, 256}, {1, 2}}, 64));
 }
 
@@ -73,6 +75,28 @@ TEST_CASE("sums of curves are exact at the points of each", "[profile]") {
   const Curve sum = sum_of(std::vector<WeightedCurve>{{&a, 2}, {&b, 1}});
   CHECK(sum.x == std::vector<double>{1, 2, 3});
   CHECK(sum.us == std::vector<double>{12, 46, 60});
+}
+
+TEST_CASE("a chunk longer than measured takes as much longer as it has pairs", "[profile]") {
+  AttentionTable table;
+  table.prefill.x = {100, 200};
+  table.prefill.curves = {{{0, 1000}, {5, 105}}, {{0, 1000}, {20, 220}}};
+  bool is_outside = false;
+  CHECK(table.prefill_us(200, 1000, is_outside) == 220);
+  CHECK_FALSE(is_outside);
+  CHECK(table.prefill_us(400, 0, is_outside) == 80);
+  CHECK(is_outside);
+  // 400 x (1000 + 200) pairs instead of 200 x (1000 + 100).
+  CHECK(table.prefill_us(400, 1000, is_outside) == Approx(220 * 480.0 / 220.0));
+  // Beside decodes as many microseconds more as without them.
+  Grid beside;
+  beside.rows = {1, 2};
+  beside.columns = {10, 20};
+  beside.us = {{30, 31}, {32, 33}};
+  table.mixed.resize(1);
+  table.mixed[0].tokens = 200;
+  table.mixed[0].cells.push_back({0, beside});
+  CHECK(table.mixed_us(400, 0, 2, 20, is_outside) == 33 + 80 - 20);
 }
 
 TEST_CASE("every history of a chunk has a grid of its own", "[profile]") {
