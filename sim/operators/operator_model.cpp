@@ -103,8 +103,12 @@ OperatorCostModel::PassSums OperatorCostModel::sum_pass(const PassChunks& pass,
     }
     sums.num_prompts += 1;
     sums.prompt_tokens += n;
+    sums.prompt_context += first + n;
     sums.twice_pairs += n * (2 * first + n);
-    if (cuts_lengths_) sums.twice_cut_pairs += twice_cut_pairs(first, n, window);
+    if (cuts_lengths_) {
+      sums.cut_prompt_context += std::min(first, window - 1) + n;
+      sums.twice_cut_pairs += twice_cut_pairs(first, n, window);
+    }
   }
   return sums;
 }
@@ -113,7 +117,12 @@ double OperatorCostModel::attention_us(const PassSums& sums, bool& is_outside) c
   double us = 0;
   if (sums.num_prompts > 0) {
     const double n = real(sums.num_prompts);
-    us += times_.attention.prompts.at(n, real(sums.twice_pairs) / (2 * n), is_outside);
+    const double pairs_us =
+        times_.attention.prompts.at(n, real(sums.twice_pairs) / (2 * n), is_outside);
+    bool ignored = false;  // a bound from below need not be measured
+    const double context_us =
+        times_.attention.decodes.at(n, real(sums.prompt_context) / n, ignored);
+    us += std::max(pairs_us, context_us);
   }
   if (sums.num_decodes > 0) {
     const double n = real(sums.num_decodes);
@@ -137,6 +146,7 @@ double OperatorCostModel::windowed_attention_us(const PassSums& sums, bool& is_o
   if (cuts_lengths_) {
     PassSums cut = sums;
     cut.context = sums.cut_context;
+    cut.prompt_context = sums.cut_prompt_context;
     cut.twice_pairs = sums.twice_cut_pairs;
     return attention_us(cut, is_outside);
   }

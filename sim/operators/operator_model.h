@@ -5,14 +5,15 @@
 //   products     projections, MLP or experts of every layer at t tokens; the head at as many rows
 //                of logits as there are sequences, and drafts, padded too.
 //   attention    of n prompts: the table at n, and at their mean of (query, key) pairs; a chunk of
-//                c tokens behind h has c (h + c / 2). Of decodes: the table at their number and
-//                mean context. Both are added, as no table has them in one launch. A decode with
-//                drafts counts as one decode at the end of its tokens: kernels read the context
-//                once for all queries that share a KV head (see sim/roofline/roofline.h). No table
-//                has such decodes; above 128 queries a KV head, two tiles of FlashAttention,
-//                arithmetic may take longer, and the step counts as extrapolated. In layers with a
-//                window: the window's own table, at the prompts' mean tokens, or else the table
-//                without one, at lengths cut to the window.
+//                c tokens behind h has c (h + c / 2). No less than as many decodes with the same
+//                keys, since short chunks read these, too. Of decodes: the table at their number
+//                and mean context. Both are added, as no table has them in one launch. A decode
+//                with drafts counts as one decode at the end of its tokens: kernels read the
+//                context once for all queries that share a KV head (see sim/roofline/roofline.h).
+//                No table has such decodes; above 128 queries a KV head, two tiles of
+//                FlashAttention, arithmetic may take longer, and the step counts as extrapolated.
+//                In layers with a window: the window's own table, at the prompts' mean tokens, or
+//                else the table without one, at lengths cut to the window.
 //   states       of linear attention: the table of convolution and delta rule at n prompts of their
 //                mean tokens, and at as many decodes as there are decoded tokens, drafts included.
 //                vLLM's, SGLang's and TensorRT-LLM's kernels were timed without a history, on which
@@ -70,6 +71,8 @@ class OperatorCostModel final : public CostModel {
     std::int64_t cut_context = 0;
     std::int64_t num_prompts = 0;
     std::int64_t prompt_tokens = 0;
+    std::int64_t prompt_context = 0;  // with the computed tokens
+    std::int64_t cut_prompt_context = 0;
     std::int64_t twice_pairs = 0;
     std::int64_t twice_cut_pairs = 0;
     std::int64_t max_decode_tokens = 1;

@@ -95,6 +95,16 @@ TEST_CASE("a step is its operators and its terms", "[operators]") {
         model.step_cost(one_pass({decode(1000)})).total_ns);
 }
 
+TEST_CASE("a short chunk reads its context as a decode does", "[operators]") {
+  OperatorCostModel model = model_of("llama-3.1-8b");
+  const auto attention = [&](const ScheduledChunk& chunk) {
+    return real(model.step_cost(one_pass({chunk})).attention_ns);
+  };
+  CHECK(Lab::decodes_us(32, 1, 8002) > Lab::prompts_us(32, 1, 2 * 8001));
+  CHECK(attention(prefill(8000, 2)) == near(32 * Lab::decodes_us(32, 1, 8002)));
+  CHECK(attention(prefill(8000, 2)) > attention(prefill(8000, 1)));
+}
+
 TEST_CASE("several prompts are as many of their mean area", "[operators]") {
   OperatorCostModel model = model_of("llama-3.1-8b");
   const double pairs = (256 * (1000 + 128.) + 768 * (3000 + 384.)) / 2;
