@@ -45,8 +45,11 @@ struct HardwareSpec {
   // Between steps: scheduling, sampling, detokenising. Absent: the gap of the policy's engine
   // (PolicyInfo::host_gap), else kDefaultHostGapUs.
   std::optional<double> host_gap_us;
-  std::string link;                 // measured link (sim/link/link.h); empty: from the next two
-  double link_bandwidth = 0;        // GPU to GPU, bytes/s each direction
+  std::string link;           // measured link (sim/link/link.h); empty: from the next two
+  double link_bandwidth = 0;  // GPU to GPU, bytes/s each direction
+  // Devices of a full mesh, each pair with a link of its own: n of them reach link_bandwidth times
+  // (n - 1) / (mesh_devices - 1). 0: each reaches link_bandwidth with any number of others.
+  std::int64_t mesh_devices = 0;
   double allreduce_latency_us = 0;  // per all-reduce
   std::int64_t num_sms = 0;         // streaming multiprocessors; 0 = unknown
   double compute_capability = 0;    // decides which kernels run; 0 = unknown

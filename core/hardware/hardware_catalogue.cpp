@@ -3,6 +3,7 @@
 #include <algorithm>
 #include <utility>
 
+#include "core/base/names.h"
 #include "core/config/catalogue.h"
 
 namespace metronome {
@@ -84,6 +85,8 @@ void visit_fields(FieldVisitor& visitor, HardwareSpec& hardware) {
                "what joins GPUs: a name of `metronome list links`; empty: from link_bandwidth");
   visitor.number("link_bandwidth", hardware.link_bandwidth, 0, 1e18,
                  "GPU to GPU, bytes/s each direction; 0 = no link");
+  visitor.integer("mesh_devices", hardware.mesh_devices, 0, 64,
+                  "GPUs that have a link to each other, at most so many; 0 = a switch joins them");
   visitor.number("allreduce_latency_us", hardware.allreduce_latency_us, 0, kMaxMicros,
                  "per all-reduce, microseconds");
   visitor.integer("num_sms", hardware.num_sms, 0, 4096, "streaming multiprocessors; 0 = not known");
@@ -101,7 +104,8 @@ const std::vector<HardwareSpec>& all_hardware() {
 }
 
 HardwareSpec find_hardware(const std::string& name_or_path, const SourceLocation& where) {
-  const std::string_view entry = entry_text(kHardwareYaml, catalogue_name(name_or_path));
+  const std::string_view entry =
+      entry_text(kHardwareYaml, catalogue_name(lower_ascii(name_or_path)));
   if (!entry.empty()) return parse_hardware(entry, "hardware.yaml").front();
   if (!path_exists(name_or_path)) {
     fail_unknown(all_hardware(), name_or_path, "hardware", "the path of a YAML file with one entry",

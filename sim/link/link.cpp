@@ -278,6 +278,11 @@ Link make_link(const CostModelConfig& config, const HardwareSpec& hardware,
     link.name = hardware.name;
     link.latency_us = hardware.allreduce_latency_us;
     link.bandwidth = hardware.link_bandwidth;
+    if (const std::int64_t mesh = hardware.mesh_devices; mesh > 1) {
+      const std::int64_t num_joined = std::min<std::int64_t>(config.tensor_parallel_size, mesh);
+      link.bandwidth *= real(num_joined - 1) / real(mesh - 1);
+      link.max_devices = mesh;
+    }
   }
   std::optional<LinkSpec> network;
   if (!config.network.empty()) network = find_link(config.network, "cost_model.network");

@@ -4,6 +4,7 @@
 #include <string>
 
 #include "core/base/error.h"
+#include "core/hardware/hardware_catalogue.h"
 #include "sim/link/link.h"
 #include "tests/catch.h"
 #include "tests/error_of.h"
@@ -51,6 +52,21 @@ TEST_CASE("a form has a latency and sends each byte of the others", "[sim][link]
   CHECK(us(link, Collective::ReduceScatter, 80e6) == Approx(620));
   CHECK(us(link, Collective::AllToAll, 80e6) == Approx(620));
   CHECK(us(Link(form(20, 100e9), nullptr, 4, 2.5), Collective::AllReduce, 80e6) == Approx(3050));
+}
+
+TEST_CASE("in a mesh of eight each device has seven links", "[sim][link]") {
+  const auto mesh = [](std::int32_t num_devices) {
+    CostModelConfig config;
+    config.tensor_parallel_size = num_devices;
+    return make_link(config, find_hardware("mi300x", {}));
+  };
+  // 15 us, and a ring over (n - 1) links of 64 GB/s: 2 (n - 1) / n of the bytes.
+  for (const std::int32_t n : {2, 4, 8}) {
+    CHECK(us(mesh(n), Collective::AllReduce, 64e6) == Approx(15 + 2.0 / n * 1000));
+  }
+  CHECK(error_of<UnplacedConfigError>([&] { mesh(16); }) ==
+        "cost_model.tensor_parallel_size: 16 cannot be used: mi300x joins 8 devices; allowed: at "
+        "most that, or a cost_model.network between hosts");
 }
 
 TEST_CASE("a table is interpolated in bytes and in devices", "[sim][link]") {
