@@ -67,15 +67,25 @@ std::int64_t device_kv_heads(const ModelConfig& model, std::int64_t tp) {
   return std::max<std::int64_t>(model.n_kv_heads / tp, 1);
 }
 
-double replicated_params(const ModelConfig& model) {
+double device_projection_params(const ModelConfig& model, std::int64_t tp) {
   const LatentAttention& latent = model.latent_attention;
-  if (latent.is_empty()) return 0;
-  return real(model.n_layers * model.hidden_dim * (latent.q_rank + latent.cached_dim()));
+  std::int64_t whole = 0;  // that every device has
+  std::int64_t heads = 0;  // of all devices' keys and values, in addition to the model's
+  if (!latent.is_empty()) {
+    whole = model.n_layers * model.hidden_dim * (latent.q_rank + latent.cached_dim());
+  } else if (tp > model.n_kv_heads) {
+    heads = tp - model.n_kv_heads;
+  }
+  const std::int64_t copies =
+      model.n_attention_layers() * model.hidden_dim * 2 * heads * model.head_dim;
+  return real(model.n_projection_params() - whole + copies) / real(tp) + real(whole);
 }
 
 double device_weight_bytes(const ModelConfig& model, std::int64_t tp) {
-  const double copied = replicated_params(model) * model.bytes_per_linear_weight();
-  return (real(model.weight_bytes()) - copied) / real(tp) + copied;
+  const double projections = real(model.n_projection_params()) * model.bytes_per_linear_weight();
+  const double routers = real(model.n_router_params() * model.bytes_per_weight);
+  return (real(model.weight_bytes()) - projections - routers) / real(tp) + routers +
+         device_projection_params(model, tp) * model.bytes_per_linear_weight();
 }
 
 double device_state_bytes(const ModelConfig& model, std::int64_t tp) {

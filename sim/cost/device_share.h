@@ -21,11 +21,14 @@ void check_tensor_parallel(const ModelConfig& model, std::int64_t tensor_paralle
 // KV heads of one device. With more devices than KV heads, each device has a copy of one head.
 std::int64_t device_kv_heads(const ModelConfig& model, std::int64_t tensor_parallel_size);
 
-// Weights that every device has whole: the projections to latent queries and to the cached vector
-// of latent attention (vLLM 0.33: ReplicatedLinear in models/deepseek_v2.py).
-double replicated_params(const ModelConfig& model);
+// Weights of one device's projections (ModelConfig::n_projection_params()). Heads and widths are
+// divided. With more devices than KV heads each device has the keys and values of one head. Every
+// device has the projections to latent queries and to the cached vector of latent attention (vLLM
+// 0.33: ReplicatedLinear in models/deepseek_v2.py).
+double device_projection_params(const ModelConfig& model, std::int64_t tensor_parallel_size);
 
-// Weights of one device. Heads, widths and vocabulary are divided.
+// Bytes of one device's weights: projections as above, whole routers (ReplicatedLinear in vLLM's
+// mixtures), and a share of the rest.
 double device_weight_bytes(const ModelConfig& model, std::int64_t tensor_parallel_size);
 
 // The states of one request on one device: all layers of linear attention, their heads divided.

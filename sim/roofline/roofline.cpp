@@ -179,14 +179,11 @@ RooflineCostModel::RooflineCostModel(const ModelConfig& model, const HardwareSpe
 
   window_layers_ = real(model.n_window_layers());
   global_layers_ = real(model.n_global_layers());
-  const double copied = replicated_params(model);
-  projection_params_ =
-      (real(model.n_linear_params()) - copied) / shards + copied + real(input_params);
+  const double projections = device_projection_params(model, tp);
+  const std::int64_t plain_params = model.n_router_params() + input_params;
+  projection_params_ = projections + real(plain_params);
   projection_bytes_ =
-      ((real(model.n_projection_params()) - copied) * model.bytes_per_linear_weight() +
-       real(model.n_router_params() * model.bytes_per_weight)) /
-          shards +
-      copied * model.bytes_per_linear_weight() + real(input_params * model.bytes_per_weight);
+      projections * model.bytes_per_linear_weight() + real(plain_params * model.bytes_per_weight);
   expert_params_ = real(model.n_moe_layers() * model.n_expert_params()) / shards;
   if (model.has_expert_biases) {
     const std::int64_t width = (model.n_mlp_matrices() - 1) * model.expert_ffn_dim;

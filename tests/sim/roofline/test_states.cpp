@@ -191,13 +191,24 @@ TEST_CASE("projections of latent attention are divided but for those to latent v
   const double copied = 1'000 * 180;
   const double divided = 60 * 200 + 100 * 4 * 70 + 160 * 1'000 + 6e6;
   CHECK(static_cast<double>(model.n_projection_params()) == 2 * (copied + divided));
-  CHECK(replicated_params(model) == 2 * copied);
+  CHECK(device_projection_params(model, 4) == 2 * (copied + divided / 4));
   const StepPlan plan = plan_of({a_decode(10)});
   CHECK(work_of(model, plan).projections.flops == 2 * 2 * (copied + divided));
   CHECK(work_of(model, plan, 4).projections.flops == 2 * 2 * (copied + divided / 4));
   CHECK(work_of(model, plan, 4).projections.bytes == 2 * 2 * (copied + divided / 4));
   const double weights = static_cast<double>(model.weight_bytes());
   CHECK(device_weight_bytes(model, 4) == Approx(weights / 4 + 0.75 * 2 * 2 * copied));
+}
+
+TEST_CASE("each device has whole routers, and a KV head of its own", "[sim][roofline]") {
+  const ModelConfig model = find_model("qwen3-30b-a3b", {});
+  // 48 layers, 128 experts, 4 KV heads of 128: on 8 devices 7/8 of each router, and half of a head
+  // more than an eighth.
+  const double routers = 48.0 * 2048 * 128 * 7 / 8;
+  const double heads = 48.0 * 2048 * 2 * 128 / 2;
+  CHECK(
+      device_weight_bytes(model, 8) ==
+      Approx(static_cast<double>(model.weight_bytes()) / 8 + 2 * (routers + heads)).epsilon(1e-9));
 }
 
 TEST_CASE("output gates, shared experts and biases of experts", "[sim][roofline][states]") {
