@@ -143,6 +143,12 @@ void spread_buckets(std::uint64_t seed, std::vector<RequestSpec>& requests) {
 
 }  // namespace
 
+std::string_view without_byte_order_mark(std::string_view text) {
+  constexpr std::string_view kMark = "\xef\xbb\xbf";
+  if (text.starts_with(kMark)) text.remove_prefix(kMark.size());
+  return text;
+}
+
 bool TraceLines::next() {
   while (!rest_.empty()) {
     const std::size_t end = rest_.find('\n');
@@ -236,9 +242,7 @@ void check_chat_keys(const TraceConfig& config, bool has_chats) {
 Workload read_trace(const TraceConfig& config, std::uint64_t seed) {
   const std::string& path = config.file;
   const std::string text = read_whole_file(config, path);
-  constexpr std::string_view kByteOrderMark = "\xef\xbb\xbf";
-  std::string_view body = text;
-  if (body.starts_with(kByteOrderMark)) body.remove_prefix(kByteOrderMark.size());
+  const std::string_view body = without_byte_order_mark(text);
   const std::size_t first = body.find_first_not_of(" \t\r\n");
   if (first == std::string_view::npos) fail_file(config, "'" + path + "' is empty");
 

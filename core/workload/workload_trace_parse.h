@@ -18,11 +18,14 @@ namespace metronome {
 constexpr std::int64_t kMaxTraceSeconds = 4'000'000'000;
 constexpr std::int32_t kTraceBlockTokens = 512;  // Mooncake: prompt tokens per hash id
 
+// The text behind the mark with which some editors and spreadsheets begin a file in UTF-8.
+std::string_view without_byte_order_mark(std::string_view text);
+
 // Iterates over the lines of a trace. The text must outlive it.
 class TraceLines {
  public:
   TraceLines(std::string_view text, std::shared_ptr<const std::string> file)
-      : rest_(text), file_(std::move(file)) {}
+      : rest_(without_byte_order_mark(text)), file_(std::move(file)) {}
 
   // Moves to the next non-blank line; false at the end. Line ends may be \n or \r\n.
   bool next();

@@ -253,7 +253,14 @@ std::unique_ptr<CostModel> make_fitted_cost_model(const CostModelFile& file,
                                   " was fitted to; allowed: false");
   }
   require_own_link(file, config);
-  return std::make_unique<FittedCostModel>(read_fitted(file), model, hardware, config);
+  FittedModel fitted = read_fitted(file);
+  if (!fitted.prefill_range) {
+    throw UnplacedConfigError("cost_model.file",
+                              file.name +
+                                  " was fitted to steps without prompts, and says nothing "
+                                  "of their times; allowed: a fit to steps with prompts");
+  }
+  return std::make_unique<FittedCostModel>(std::move(fitted), model, hardware, config);
 }
 
 }  // namespace metronome

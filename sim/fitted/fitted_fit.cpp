@@ -245,9 +245,9 @@ Choice choose_shape(const std::vector<MeasuredStep>& steps,
   const auto by_error = [](const auto& a, const auto& b) { return a.second < b.second; };
   const double best =
       std::min_element(choice.shapes.begin(), choice.shapes.end(), by_error)->second;
-  const auto taken =
-      std::find_if(choice.shapes.begin(), choice.shapes.end(),
-                   [&](const auto& shape) { return shape.second <= kSimplerIsBetter * best; });
+  const double most = kSimplerIsBetter * std::max(best, kExact);
+  const auto taken = std::find_if(choice.shapes.begin(), choice.shapes.end(),
+                                  [&](const auto& shape) { return shape.second <= most; });
   choice.taken = static_cast<std::size_t>(taken - choice.shapes.begin());
   return choice;
 }

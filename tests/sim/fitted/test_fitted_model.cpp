@@ -376,6 +376,11 @@ TEST_CASE("what a fit cannot know is refused", "[fitted]") {
   config.link_factor = 2;
   CHECK(error_of([&] { made(file_of(known_model()), config); }).find("cost_model.link_factor") ==
         0);
+  FittedModel decodes = known_model();
+  decodes.prefill_range.reset();
+  CHECK(error_of([&] {
+          made(file_of(decodes), {});
+        }).find("cost_model.file: test.json was fitted to steps without prompts") == 0);
 }
 
 }  // namespace metronome::testing

@@ -292,6 +292,8 @@ TEST_CASE("what calibrate is given must make sense", "[calibrate]") {
   const std::string csv = folder.write("steps.csv", csv_of(60));
   const std::string few = folder.write("few.csv", csv_of(20));
   const std::string columns = folder.write("columns.csv", "tokens,pairs,seconds\n1,2,3\n");
+  const std::string marked = folder.write("marked.csv", "\xef\xbb\xbf" + csv_of(20));
+  CHECK(contains(error("--from '" + marked + "' --model llama-3.2-1b"), "got 20 steps"));
   CHECK(contains(error(""), "give either --from, --import or --backend"));
   CHECK(contains(error("--from '" + csv + "'"), "--model NAME"));
   CHECK(contains(error("--from '" + few + "' --model llama-3.2-1b"), "got 20 steps"));
