@@ -20,7 +20,6 @@ def read(shared):
     """The settings are the defaults of `vllm serve` on an H100, which the scenario has as well."""
     base = {"model": "qwen3-8b", "hardware": "h100-sxm",
             "scheduler": {"policy": "vllm", "version": "0.30"},
-            "engine": {"max_model_len": 16384},
             "cost_model": {"frontend": FRONT_END}}
     points = []
     for row in csv.DictReader(open(shared / FILE, newline="")):

@@ -194,7 +194,13 @@ def point_of(row):
     for name, why in NOT_COVERED:
         if name in row["model_path"]:
             raise NotCovered(why)
+    if row["model_path"] not in MODELS:
+        raise NotCovered(f"the model {row['model_path']}")
+    if row["backend"] not in POLICIES:
+        raise NotCovered(f"the engine {row['backend']}")
     model = MODELS[row["model_path"]]
+    if not row["silicon_ttft_ms"]:
+        raise NotCovered("no measured times")
     tp, dp, moe_tp, ep = layout_of(row)
     if number(row["pp_size"]) > 1:
         raise NotCovered("pipeline parallelism")
