@@ -1,6 +1,7 @@
 #include "study/run/saturation.h"
 
 #include <algorithm>
+#include <optional>
 #include <vector>
 
 #include "core/base/command_errors.h"
@@ -12,6 +13,8 @@ namespace metronome {
 namespace {
 
 constexpr std::size_t kMostRequests = 1000;
+// A run has more requests where the running list takes so many: it is to be filled a few times.
+constexpr std::size_t kQueueTurns = 8;
 
 // The first arrivals of the workload, all at 0, in the same order. `count` is of requests, or of
 // whole sessions with at least as many requests.
@@ -33,51 +36,90 @@ Workload saturated(const Workload& workload, std::size_t count) {
   return result;
 }
 
-// Counts the requests that got all their tokens.
-class CompletedCount final : public EventSink {
+// What a saturated run served, and when requests left its queue.
+class QueueWatch final : public EventSink {
  public:
-  void on_event(const Event& event, const Request& request) override {
-    const bool is_completed =
-        event.kind == EventKind::Ended && request.state == RequestState::Finished;
-    count_ += is_completed ? 1 : 0;
-  }
   bool takes_runs() const override { return true; }
   void on_step(const StepRecord&, std::span<const ScheduledChunk>, const RequestTable&) override {}
-  double count() const { return count_; }
+  void on_event(const Event& event, const Request& request) override {
+    if (event.kind == EventKind::Admitted) {
+      if (request.num_preemptions == 0) admitted_.push_back(event.time);
+      most_running_ = std::max(most_running_, ++num_running_);
+    } else if (event.kind == EventKind::Preempted) {
+      --num_running_;
+    } else if (event.kind == EventKind::Ended && request.state == RequestState::Finished) {
+      --num_running_;
+      ++num_completed_;
+      num_prompt_tokens_ += request.num_prompt_tokens;
+      num_output_tokens_ += request.num_output_tokens();
+    } else if (event.kind == EventKind::Ended) {
+      ++num_failed_;
+    }
+  }
+
+  double num_completed() const { return num_completed_; }
+  // Requests that leave the queue a second, while its second half does. Nothing while so many run
+  // at once that few of them waited for another's end.
+  std::optional<double> rate() const {
+    const std::size_t half = admitted_.size() / 2;
+    if (admitted_.size() < 2 || 3 * most_running_ > admitted_.size()) return std::nullopt;
+    const double seconds = to_seconds(admitted_.back() - admitted_[half]);
+    if (!(seconds > 0)) return std::nullopt;
+    return static_cast<double>(admitted_.size() - 1 - half) / seconds;
+  }
+  Saturation served() const {
+    Saturation served;
+    if (num_completed_ == 0) return served;
+    served.prompt_tokens = num_prompt_tokens_ / num_completed_;
+    served.output_tokens = num_output_tokens_ / num_completed_;
+    served.served_share = num_completed_ / (num_completed_ + num_failed_);
+    return served;
+  }
 
  private:
-  double count_ = 0;
+  std::vector<TimeNs> admitted_;  // once for each request
+  std::size_t num_running_ = 0;
+  std::size_t most_running_ = 0;
+  double num_completed_ = 0, num_failed_ = 0;
+  double num_prompt_tokens_ = 0, num_output_tokens_ = 0;  // of the completed
 };
 
-struct Saturated {
-  double num_completed;
-  double seconds;
-};
-
-Saturated simulate(PreparedVariant& variant, std::size_t count) {
+// Returns the seconds of the run.
+double simulate(PreparedVariant& variant, std::size_t count, QueueWatch& watch) {
   const Workload workload = saturated(*variant.workload, count);
-  CompletedCount completed;
-  EventSink* const sinks[] = {&completed};
+  EventSink* const sinks[] = {&watch};
   VirtualClock clock;
   const RunOutcome run = variant.run->run(workload, clock, sinks, [](const RunProgress&) {
     throw_if_interrupted();
     return true;
   });
   if (!run.completed) throw Interrupted();
-  return {completed.count(), to_seconds(clock.now())};
+  return to_seconds(clock.now());
 }
 
 }  // namespace
 
-double most_requests_per_s(PreparedVariant& variant) {
-  const std::size_t all = std::min(variant.workload->requests.size(), kMostRequests);
-  const Saturated whole = simulate(variant, all);
-  const Saturated half = simulate(variant, std::max<std::size_t>(all / 2, 1));
-  const double seconds = whole.seconds - half.seconds;
-  if (whole.num_completed > half.num_completed && seconds > 0) {
-    return (whole.num_completed - half.num_completed) / seconds;
+Saturation saturation_of(PreparedVariant& variant) {
+  const auto most_running = static_cast<std::size_t>(variant.run->setup.max_num_seqs);
+  const std::size_t count = std::min(variant.workload->requests.size(),
+                                     std::max(kMostRequests, kQueueTurns * most_running));
+  QueueWatch whole;
+  const double seconds = simulate(variant, count, whole);
+  Saturation result = whole.served();
+  if (const std::optional<double> rate = whole.rate()) {
+    result.requests_per_s = *rate;
+    return result;
   }
-  return whole.seconds > 0 ? whole.num_completed / whole.seconds : 0;
+  // Too few requests for a queue: what half of them take less. Start and end of a run cancel out.
+  QueueWatch half;
+  const double less = seconds - simulate(variant, std::max<std::size_t>(count / 2, 1), half);
+  const double more = whole.num_completed() - half.num_completed();
+  if (more > 0 && less > 0) {
+    result.requests_per_s = more / less;
+  } else if (seconds > 0) {
+    result.requests_per_s = whole.num_completed() / seconds;
+  }
+  return result;
 }
 
 }  // namespace metronome

@@ -5,10 +5,16 @@
 
 namespace metronome {
 
-// Requests a second, when requests never run out: how much longer the simulation of twice as many
-// requests takes, which all arrive at the start. Start and end of a simulation cancel out. Sessions
-// continue without pauses. Uses up to 1000 requests.
-// Throws Interrupted.
-double most_requests_per_s(PreparedVariant& variant);
+struct Saturation {
+  double requests_per_s = 0;  // 0: no request can be served
+  // Of the served requests: their tokens in the mean, and their share of the requests tried.
+  double prompt_tokens = 0, output_tokens = 0;
+  double served_share = 0;
+};
+
+// What the engine serves when requests never run out: all arrive at the start, and those count that
+// leave the queue in its second half. Sessions continue without pauses. Uses up to 1000 requests,
+// or eight times as many as may run at once. Throws Interrupted.
+Saturation saturation_of(PreparedVariant& variant);
 
 }  // namespace metronome

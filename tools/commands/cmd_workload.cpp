@@ -108,12 +108,11 @@ void print_workload(const PreparedVariant& variant, const WorkloadProfile& profi
                              row_of("of a session", profile.session_requests)});
 }
 
-// A row of the table of loads.
+// A row of the table of loads, with the mean tokens of a request.
 std::vector<std::string> rates_of(const std::string& name, double requests_per_s,
-                                  const WorkloadProfile& profile) {
-  return {name, grouped_text(requests_per_s, 2),
-          grouped_text(requests_per_s * profile.prompt_tokens.mean, 0),
-          grouped_text(requests_per_s * profile.output_tokens.mean, 0)};
+                                  double prompt_tokens, double output_tokens) {
+  return {name, grouped_text(requests_per_s, 2), grouped_text(requests_per_s * prompt_tokens, 0),
+          grouped_text(requests_per_s * output_tokens, 0)};
 }
 
 // Prints the load that the workload puts on each variant, and the most that the variant serves.
@@ -122,20 +121,31 @@ bool print_loads(std::span<PreparedVariant> variants, const WorkloadProfile& pro
   std::vector<std::vector<std::string>> rows = {
       {"a second", "requests", "prompt tokens", "output tokens", "load"}};
   const std::optional<double> offered = profile.requests_per_s;
-  if (offered) rows.push_back(rates_of("offered", *offered, profile));
+  const double prompt_tokens = profile.prompt_tokens.mean;
+  const double output_tokens = profile.output_tokens.mean;
+  if (offered) rows.push_back(rates_of("offered", *offered, prompt_tokens, output_tokens));
   bool is_too_much = false;
   bool serves_any = false;
   for (PreparedVariant& variant : variants) {
-    const double most = most_requests_per_s(variant);
+    const Saturation saturation = saturation_of(variant);
+    const double most = saturation.requests_per_s;
+    const bool serves_all = saturation.served_share == 1;
     serves_any = serves_any || most > 0;
-    if (!(most > 0)) {
-      std::cerr << "warning: " << printable(variant.scenario.name)
-                << ": no request of this workload can be served; `metronome run` says why\n";
+    if (!serves_all) {
+      const std::string what = most > 0 ? percent_text(1 - saturation.served_share, 1) +
+                                              " of the requests cannot be served, and its row is "
+                                              "about the others"
+                                        : "no request of this workload can be served";
+      std::cerr << "warning: " << printable(variant.scenario.name) << ": " << what
+                << "; `metronome run` says why\n";
     }
-    rows.push_back(rates_of(variant.scenario.name + " on " + variant.run->device, most, profile));
+    rows.push_back(rates_of(variant.scenario.name + " on " + variant.run->device, most,
+                            serves_all ? prompt_tokens : saturation.prompt_tokens,
+                            serves_all ? output_tokens : saturation.output_tokens));
     if (!offered) continue;
-    rows.back().push_back(most > 0 ? percent_text(*offered / most, 0) : "-");
-    is_too_much = is_too_much || (most > 0 && *offered > most);
+    const double load = *offered * saturation.served_share / most;
+    rows.back().push_back(most > 0 ? percent_text(load, 0) : "-");
+    is_too_much = is_too_much || (most > 0 && load > 1);
   }
   std::cout << '\n' << aligned_rows(rows);
   if (is_too_much) std::cout << "Above 100 % the queue grows until arrivals end.\n";

@@ -1,5 +1,8 @@
 // The most that an engine does of a workload.
+#include <algorithm>
+#include <cstdint>
 #include <string>
+#include <vector>
 
 #include "core/scenario/scenario.h"
 #include "sim/simulation.h"
@@ -35,9 +38,9 @@ TEST_CASE("an engine of one sequence does one request after the other", "[study]
   const double alone =
       seconds_of(variant_of("{num_requests: 1, arrivals: {process: burst}, " + lengths + "}"));
   PreparedVariant many = variant_of("{num_requests: 40, arrivals: {rate: 0.1}, " + lengths + "}");
-  CHECK(most_requests_per_s(many) == Approx(1 / alone).epsilon(0.02));
+  CHECK(saturation_of(many).requests_per_s == Approx(1 / alone).epsilon(0.02));
   PreparedVariant one = variant_of("{num_requests: 1, arrivals: {rate: 0.1}, " + lengths + "}");
-  CHECK(most_requests_per_s(one) > 0);
+  CHECK(saturation_of(one).requests_per_s > 0);
 }
 
 TEST_CASE("pauses of sessions do not count, and none fits is zero", "[study]") {
@@ -45,11 +48,47 @@ TEST_CASE("pauses of sessions do not count, and none fits is zero", "[study]") {
       "arrivals: {rate: 0.1}, sessions: {kind: chat, num_sessions: 20, turns: {value: 2}, "
       "think_time_ms: {value: 60000}}";
   PreparedVariant chat = variant_of("{" + sessions + ", " + kLengths + "}");
-  CHECK(most_requests_per_s(chat) > 1);  // with the pauses: fewer than 40 in a minute
+  CHECK(saturation_of(chat).requests_per_s > 1);  // with the pauses: fewer than 40 in a minute
   PreparedVariant none = variant_of(
       "{num_requests: 4, arrivals: {rate: 1}, prompt_tokens: {value: 5000}, output_tokens: {value: "
       "1}}");
-  CHECK(most_requests_per_s(none) == 0);
+  CHECK(saturation_of(none).requests_per_s == 0);
+}
+
+TEST_CASE("the capacity hardly depends on which requests were drawn", "[study]") {
+  const std::string workload =
+      "{num_requests: 3000, arrivals: {rate: 10}, "
+      "prompt_tokens: {distribution: lognormal, median: 400, p99: 4000, max: 4000}, "
+      "output_tokens: {distribution: lognormal, median: 100, p99: 1000, max: 1500}}";
+  std::vector<double> rates;
+  for (const std::uint64_t seed : {1, 2, 3, 4, 5, 6}) {
+    SimulatedBackend backend;
+    ScenarioFile file = parse_scenario("seed: " + std::to_string(seed) +
+                                           "\nmodel: llama-3.2-1b\nhardware: h100-sxm\n"
+                                           "scheduler: {policy: vllm}\nengine: {max_num_seqs: 64, "
+                                           "max_model_len: 8192}\nworkload: " +
+                                           workload + "\n",
+                                       "s.yaml", {});
+    std::vector<PreparedVariant> variants = prepare_variants(backend, std::move(file.variants));
+    rates.push_back(saturation_of(variants.front()).requests_per_s);
+    CHECK(saturation_of(variants.front()).served_share == 1);
+  }
+  const auto [least, most] = std::minmax_element(rates.begin(), rates.end());
+  CAPTURE(rates);
+  CHECK(*most < 1.2 * *least);
+}
+
+TEST_CASE("requests that cannot be served are no part of the capacity", "[study]") {
+  const std::string prompts = ", prompt_tokens: {distribution: uniform, min: 2000, max: 6000}";
+  const std::string outputs = ", output_tokens: {value: 20}";
+  PreparedVariant variant =
+      variant_of("{num_requests: 400, arrivals: {rate: 1}" + prompts + outputs + "}");
+  const Saturation saturation = saturation_of(variant);
+  CHECK(saturation.served_share > 0.4);
+  CHECK(saturation.served_share < 0.6);  // 4096 - 20 is about the middle
+  CHECK(saturation.prompt_tokens > 2900);
+  CHECK(saturation.prompt_tokens < 3150);
+  CHECK(saturation.output_tokens == 20);
 }
 
 }  // namespace

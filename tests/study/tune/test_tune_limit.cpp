@@ -97,7 +97,7 @@ TEST_CASE("the capacity in closed form is about what a full engine carries", "[t
                                         {std::string("hardware=") + hardware}, {});
       for (PreparedVariant& variant : prepare_variants(backend, std::move(file.variants))) {
         CAPTURE(name, hardware, variant.scenario.name);
-        const double carried = most_requests_per_s(variant);
+        const double carried = saturation_of(variant).requests_per_s;
         const double capacity =
             step_bounds(variant.scenario, *variant.run, *variant.workload).capacity;
         CHECK(capacity > carried / 2.5);
