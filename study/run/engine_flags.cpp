@@ -153,6 +153,19 @@ void note_common(const Scenario& scenario, FlagList& list) {
   if (!is_paged(scenario)) list.note("a slotted KV cache has no flag");
 }
 
+// How the engine's numbers are stored, and whether it launches graphs.
+void add_formats(const Scenario& scenario, const char* fp8_cache, const char* eager,
+                 FlagList& list) {
+  if (scenario.quantization == Quantization::Fp8) {
+    list.add("--quantization", std::string("fp8"));
+  } else if (scenario.quantization > Quantization::Fp8) {
+    list.note("quantization: serve a checkpoint in that format; no flag makes one");
+  }
+  if (scenario.kv_dtype == KvDtype::Fp8) list.add("--kv-cache-dtype", std::string(fp8_cache));
+  if (scenario.kv_dtype == KvDtype::Bf16) list.add("--kv-cache-dtype", std::string("bfloat16"));
+  if (scenario.cost_model.max_graph_tokens == 0) list.add(eager);
+}
+
 // ---- vLLM ----
 
 // One budget for all tokens of a step.
@@ -294,6 +307,7 @@ EngineFlags vllm_flags(const Scenario& scenario) {
   if (scenario.cost_model.tensor_parallel_size > 1) {
     list.add("--tensor-parallel-size", scenario.cost_model.tensor_parallel_size);
   }
+  add_formats(scenario, "fp8", "--enforce-eager", list);
   if (scenario.engine.max_waiting_requests > 0) {
     list.note("engine.max_waiting_requests has no flag: put a limit in front of vLLM");
   }
@@ -425,6 +439,7 @@ EngineFlags sglang_flags(const Scenario& scenario) {
   if (scenario.cost_model.tensor_parallel_size > 1) {
     list.add("--tp-size", scenario.cost_model.tensor_parallel_size);
   }
+  add_formats(scenario, "fp8_e4m3", "--disable-cuda-graph", list);
   if (scenario.engine.max_waiting_requests > 0) {
     list.add("--max-queued-requests", scenario.engine.max_waiting_requests);
   }

@@ -5,6 +5,7 @@
 #include <map>
 #include <optional>
 #include <sstream>
+#include <string_view>
 
 #include "core/base/error.h"
 #include "core/base/json.h"
@@ -305,18 +306,37 @@ std::string scenario_text(const Scenario& scenario) {
   return config.dump(2) + "\n";
 }
 
-// The winner's engine, cache, scheduler and drafts as sections of a scenario.
+// Whether YAML needs no quotes around it.
+bool is_plain_word(std::string_view text) {
+  return !text.empty() && std::all_of(text.begin(), text.end(), [](char c) {
+    return (c >= '0' && c <= '9') || (c >= 'A' && c <= 'Z') || (c >= 'a' && c <= 'z') || c == '_' ||
+           c == '-' || c == '.';
+  });
+}
+
+// The winner's settings as sections of a scenario: of its cost model those that are no defaults.
 void print_yaml(std::ostream& out, const Scenario& winner) {
-  const Json config = Json::parse(winner.to_json());
+  Json config = Json::parse(winner.to_json());
+  const Json defaults = Json::parse(Scenario().to_json());
   out << "\nas YAML:\n";
+  if (winner.quantization != Quantization::Auto) {
+    out << "  quantization: " << config.at("quantization").get<std::string>() << '\n';
+  }
   std::vector<const char*> sections = {"engine", "kv_cache", "scheduler"};
   if (winner.speculative.is_on()) sections.push_back("speculative");
+  Json cost_model = Json::object();
+  for (const auto& [key, value] : config.at("cost_model").items()) {
+    if (value != defaults.at("cost_model").value(key, Json())) cost_model[key] = value;
+  }
+  config["cost_model"] = cost_model;
+  if (!cost_model.empty()) sections.push_back("cost_model");
   for (const char* section : sections) {
     std::string text = std::string(section) + ": {";
     bool is_first = true;
     for (const auto& [key, value] : config.at(section).items()) {
       text += (is_first ? "" : ", ") + key + ": ";
-      text += value.is_string() ? value.get<std::string>() : value.dump();
+      const bool is_word = value.is_string() && is_plain_word(value.get<std::string>());
+      text += is_word ? value.get<std::string>() : value.dump();
       is_first = false;
     }
     out << "  " << wrapped(printable(text + "}"), 4, output_columns());
