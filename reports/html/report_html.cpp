@@ -321,13 +321,19 @@ void add_settings(const std::string& path, const Json& value, Json& settings) {
   }
 }
 
-// Paths and values of a run's configuration.
+// Paths and values of a run's configuration. Defaults that follow from other settings are left out:
+// they tell no runs apart.
 Json flat_settings(const ReportRun& run) {
   const Json result = parsed_result(run);
   Json config = result.value("config", Json());
   config.erase("results");  // which files it wrote
   Json settings = Json::object();
   if (config.is_object()) add_settings("", config, settings);
+  for (const auto& [key, reason] : result.value("config_reasons", Json::object()).items()) {
+    std::string path = "/" + key;
+    std::replace(path.begin(), path.end(), '.', '/');
+    settings.erase(path);
+  }
   return settings;
 }
 
