@@ -107,31 +107,6 @@ std::int64_t attended_positions(std::int64_t first_position, std::int64_t num_to
   return std::min(first_position, window - 1) + num_tokens;
 }
 
-PaddingWaste padding_waste(std::span<const ScheduledChunk> chunks) {
-  std::int64_t max_tokens = 0;
-  std::int64_t max_context = 0;
-  for (const ScheduledChunk& chunk : chunks) {
-    max_tokens = std::max<std::int64_t>(max_tokens, chunk.num_tokens);
-    max_context = std::max<std::int64_t>(max_context, chunk.end_position());
-  }
-  PaddingWaste waste;
-  for (const ScheduledChunk& chunk : chunks) {
-    waste.query_positions += max_tokens - chunk.num_tokens;
-    waste.kv_positions += max_context - chunk.end_position();
-  }
-  return waste;
-}
-
-std::int64_t gathered_positions(std::span<const ScheduledChunk> chunks) {
-  std::int64_t positions = 0;
-  for (const ScheduledChunk& chunk : chunks) {
-    const bool is_whole_prompt =
-        chunk.kind == ChunkKind::Prefill && chunk.first_position == 0 && chunk.samples_token;
-    if (!is_whole_prompt) positions += chunk.end_position();
-  }
-  return positions;
-}
-
 double StepWork::total_flops() const {
   return projections.flops + experts.flops + head.flops + prefill_attention.flops +
          decode_attention.flops + prefill_states.flops + decode_states.flops;

@@ -51,7 +51,6 @@
 
 #include <array>
 #include <cstdint>
-#include <span>
 
 #include "core/engine/step_plan.h"
 #include "core/hardware/hardware.h"
@@ -71,18 +70,6 @@ std::int64_t attention_pairs(std::int64_t first_position, std::int64_t num_token
 // Positions that at least one of those queries attends to, including the chunk's own.
 std::int64_t attended_positions(std::int64_t first_position, std::int64_t num_tokens,
                                 std::int64_t window);
-
-// The padding added when the chunks of one pass become one rectangular batch: every chunk as long
-// as the longest, every context as long as the longest.
-struct PaddingWaste {
-  std::int64_t query_positions = 0;  // batch * max_chunk_len - sum of chunk_len
-  std::int64_t kv_positions = 0;     // batch * max_kv_len - sum of kv_len
-};
-PaddingWaste padding_waste(std::span<const ScheduledChunk> chunks);
-
-// Context positions that are copied out of their blocks before attention: the whole context of
-// every chunk. A whole prompt in one chunk needs no copy, as its KV was just computed.
-std::int64_t gathered_positions(std::span<const ScheduledChunk> chunks);
 
 struct OperationWork {
   double flops = 0;

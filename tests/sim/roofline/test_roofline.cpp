@@ -192,26 +192,6 @@ TEST_CASE("separate passes read the weights twice", "[sim][roofline]") {
   CHECK(cost_model.step_cost(separate).attention_ns == cost_model.step_cost(mixed).attention_ns);
 }
 
-TEST_CASE("padding waste of prefills at different progress", "[sim][roofline]") {
-  const std::vector<ScheduledChunk> chunks = {prefill(0, 512, false), prefill(512, 512, false),
-                                              prefill(1024, 512, false)};
-  const PaddingWaste waste = padding_waste(chunks);
-  CHECK(waste.query_positions == 0);
-  CHECK(waste.kv_positions == 1536);
-  // Keys alone (values double it): 3 MiB a layer, 84 MiB for 28 layers.
-  const ModelConfig llama = model("llama-3.2-3b");
-  const std::int64_t layer_bytes = waste.kv_positions * llama.n_kv_heads * llama.head_dim * 2;
-  CHECK(layer_bytes == 3 << 20);
-  CHECK(28 * layer_bytes == 84 << 20);
-  CHECK(waste.kv_positions * llama.kv_bytes_per_token() == 2 * 28 * layer_bytes);
-
-  const PaddingWaste uneven =
-      padding_waste(std::vector<ScheduledChunk>{prefill(0, 512, false), prefill(512, 100, true)});
-  CHECK(uneven.query_positions == 412);
-  CHECK(uneven.kv_positions == 100);
-  CHECK(padding_waste({}).query_positions == 0);
-}
-
 TEST_CASE("padded batches pay for their waste", "[sim][roofline]") {
   CostModelConfig padded;
   padded.batching = Batching::Padded;
@@ -246,11 +226,6 @@ TEST_CASE("padded batches pay for their waste", "[sim][roofline]") {
 TEST_CASE("gather copies of a chunked prompt", "[sim][roofline]") {
   std::vector<ScheduledChunk> chunks;
   for (std::int32_t i = 0; i < 4; ++i) chunks.push_back(prefill(512 * i, 512, i == 3));
-  CHECK(gathered_positions(chunks) == 5120);
-  // A prompt in one chunk has nothing to gather; a decode gathers its context.
-  CHECK(gathered_positions(std::vector<ScheduledChunk>{prefill(0, 2048, true)}) == 0);
-  CHECK(gathered_positions(std::vector<ScheduledChunk>{decode(700)}) == 700);
-
   CostModelConfig config;
   config.gather_kv = true;
   const ModelConfig llama = model("llama-3.2-3b");
@@ -268,8 +243,10 @@ TEST_CASE("gather copies of a chunked prompt", "[sim][roofline]") {
     CHECK(with.attention_ns == without.attention_ns);
     CHECK(parts_add_up(with));
   }
-  // Read and written once.
+  // Read and written once. The four chunks gather 512 + 1024 + 1536 + 2048 positions.
   CHECK(gather_bytes == 2.0 * (5120 + 700) * static_cast<double>(llama.kv_bytes_per_token()));
+  // A prompt in one chunk has just been computed, so there is nothing to gather.
+  CHECK(gathering.step_work(one_pass({prefill(0, 2048, true)})).gather_bytes == 0);
 }
 
 // The definition, one pair at a time.
