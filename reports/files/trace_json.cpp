@@ -12,6 +12,7 @@
 #include "core/base/json_lines.h"
 #include "core/base/json_text.h"
 #include "core/metrics/gap_analysis.h"
+#include "reports/files/gap_parts_json.h"
 #include "reports/files/request_slices.h"
 #include "reports/files/result_files.h"
 
@@ -352,13 +353,7 @@ void TraceWriter::write_stalls() {
     json.field("step_before", gap.step_before);
     json.field("step_after", gap.step_after);
     const GapParts parts = gaps_.parts(gap);
-    json.key("decode_ms").ms(parts.decode_ns);
-    if (parts.draft_ns > 0) json.key("draft_ms").ms(parts.draft_ns);
-    if (parts.encode_ns > 0) json.key("encode_ms").ms(parts.encode_ns);
-    json.key("prefill_ms").ms(parts.prefill_ns);
-    json.key("host_ms").ms(parts.host_ns);
-    json.key("waiting_ms").ms(parts.waiting_ns);
-    json.key("preemption_ms").ms(parts.preemption_ns);
+    append_gap_parts(parts, json);
     if (const Culprit culprit = gaps_.worst_chunk(gap); culprit.chunk >= 0) {
       const PrefillChunk& chunk = record_.prefills[at(culprit.chunk)];
       json.field("culprit", "request " + std::to_string(index(chunk.request)) + ", tokens " +

@@ -6,6 +6,7 @@
 
 #include "core/base/json_text.h"
 #include "core/base/number_text.h"
+#include "reports/files/gap_parts_json.h"
 #include "reports/terminal/log_gaps.h"
 
 namespace metronome {
@@ -254,16 +255,6 @@ std::string chunks_text(const Diagnosis& diagnosis) {
 }
 
 // ---- JSON ----
-
-void append_gap_parts(const GapParts& parts, JsonText& json) {
-  json.key("decode_ms").ms(parts.decode_ns);
-  if (parts.draft_ns > 0) json.key("draft_ms").ms(parts.draft_ns);
-  if (parts.encode_ns > 0) json.key("encode_ms").ms(parts.encode_ns);
-  json.key("prefill_ms").ms(parts.prefill_ns);
-  json.key("host_ms").ms(parts.host_ns);
-  json.key("waiting_ms").ms(parts.waiting_ns);
-  json.key("preemption_ms").ms(parts.preemption_ns);
-}
 
 void append_blame(const Blame& blame, const std::string& step_word, JsonText& json) {
   json.begin_object();
