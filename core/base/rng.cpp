@@ -1,6 +1,5 @@
 #include "core/base/rng.h"
 
-#include <boost/random/exponential_distribution.hpp>
 #include <boost/random/gamma_distribution.hpp>
 #include <boost/random/lognormal_distribution.hpp>
 #include <boost/random/normal_distribution.hpp>
@@ -82,10 +81,6 @@ std::int64_t Rng::uniform_int(std::int64_t low, std::int64_t high) {
 }
 
 double Rng::uniform() { return unit_of((*this)()); }
-
-double Rng::exponential(double mean) {
-  return boost::random::exponential_distribution<Real>(1.0)(*this).value * mean;
-}
 
 double Rng::gamma(double shape, double scale) {
   return boost::random::gamma_distribution<Real>(shape, scale)(*this).value;

@@ -35,7 +35,6 @@ class Rng {
 
   std::int64_t uniform_int(std::int64_t low, std::int64_t high);  // inclusive
   double uniform();                                               // [0, 1)
-  double exponential(double mean);
   double gamma(double shape, double scale);
   double normal(double mean, double stddev);
   double lognormal(double mu, double sigma);  // of the underlying normal
