@@ -38,8 +38,6 @@ class RequestSlices {
 
   // When the device began a step. A step launched early begins after the previous one.
   TimeNs began_at(std::int32_t step) const;
-  // When the last step or request ended.
-  TimeNs end_of_run() const { return end_of_run_; }
   // From a request's arrival until both the request and its last step have ended.
   TimeNs end_of(std::size_t request) const;
   // Request i's slices in order of time, without overlap.
@@ -47,7 +45,7 @@ class RequestSlices {
 
  private:
   const RunRecord& record_;
-  TimeNs end_of_run_ = 0;
+  TimeNs end_of_run_ = 0;  // when the last step or request ended
   std::vector<std::int32_t> step_of_chunk_;
   std::vector<std::int32_t> chunks_;           // by request, in order of time
   std::vector<std::uint32_t> first_chunk_;     // each request's first in chunks_, and the end

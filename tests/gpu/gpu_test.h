@@ -75,13 +75,6 @@ inline std::int32_t steps_apart(bf16 a, bf16 b) {
   return std::abs(rank(a) - rank(b));
 }
 
-inline std::int32_t most_steps_apart(const Bf16s& a, const Bf16s& b) {
-  if (a.size() != b.size()) return std::numeric_limits<std::int32_t>::max();
-  std::int32_t most = 0;
-  for (std::size_t i = 0; i < a.size(); ++i) most = std::max(most, steps_apart(a[i], b[i]));
-  return most;
-}
-
 // What a number may be once float arithmetic has had its errors. Rounding keeps the order, so the
 // bf16 of such a number lies between the bf16 of the ends: mostly they are one and the same.
 struct Range {

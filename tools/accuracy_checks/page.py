@@ -5,8 +5,6 @@ import dataclasses
 import math
 import statistics
 
-import silicon
-
 TITLES = {"mean_ttft_ms": "TTFT", "mean_tpot_ms": "TPOT", "p95_ttft_ms": "TTFT p95",
           "p95_tpot_ms": "TPOT p95", "p50_itl_ms": "ITL p50", "request_throughput": "requests/s"}
 COST_MODELS = ["operators", "roofline"]

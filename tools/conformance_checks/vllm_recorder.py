@@ -336,7 +336,6 @@ class Recorder:
         waiting = sorted(self.case["requests"], key=lambda request: request["arrival_step"])
         queued = []
         steps = []
-        idle = 0
         t = 0
         while True:
             while waiting and waiting[0]["arrival_step"] <= t:

@@ -9,7 +9,7 @@ import openai
 from prometheus_client.parser import text_string_to_metric_families
 
 from serve_checks import server as serving
-from serve_checks.server import Server, events_of, text_of
+from serve_checks.server import Server, events_of
 
 MODEL = "llama-3.2-3b"
 SCENARIO = serving.ROOT / "tools/serve_checks/scenario.yaml"
