@@ -21,6 +21,7 @@
 #include "serve/server/local_client.h"
 #include "study/run/variant_run.h"
 #include "tools/commands/cli.h"
+#include "tools/commands/local_engine.h"
 
 namespace metronome {
 namespace {
@@ -165,22 +166,16 @@ struct DemoRun {
 };
 
 DemoRun run_once(LocalModel& local, const std::string& document) {
-  PreparedVariant& variant = local.variant();
-  variant.run->load([] { throw_if_interrupted(); });
-  const bool is_simulated = !local.backend().is_measured();
-  ServeClock clock = is_simulated ? ServeClock(1) : ServeClock();
-  const PlausibleText text(*local.served().tokenizer);
-  LocalClient* client_of_engine = nullptr;
-  LiveEngine engine(*variant.run, clock, text, 16, [&] { client_of_engine->on_events(); });
-  LocalClient client(local.served(), engine);
-  client_of_engine = &client;
+  local.variant().run->load([] { throw_if_interrupted(); });
+  LocalEngine here(local);
+  LocalClient& client = here.client;
   catch_signals();
   StepPrinter printer;
   LiveRequest long_request = client.prepare(chat_body(document, kLongTokens));
   const auto lengthy = static_cast<std::uint64_t>(long_request.ticket);
   // The step of the short prompt gives the first token.
-  SecondRequest second(engine, std::move(long_request), kTokensBefore - 1);
-  EngineThread thread(engine, clock, {&printer, &second},
+  SecondRequest second(here.engine, std::move(long_request), kTokensBefore - 1);
+  EngineThread thread(here.engine, here.clock, {&printer, &second},
                       [&](const std::string& error) { client.fail(error); });
   const std::uint64_t brief = client.ask(chat_body(kShortPrompt, kShortTokens));
   DemoRun run;

@@ -21,6 +21,7 @@
 #include "tools/commands/chat_demo.h"
 #include "tools/commands/cli.h"
 #include "tools/commands/command_options.h"
+#include "tools/commands/local_engine.h"
 #include "tools/commands/local_model.h"
 #include "tools/commands/run_choice.h"
 
@@ -250,14 +251,9 @@ int chat(const ChatOptions& options) {
   }
   LocalModel local(options.model, options.assignments, options.choice);
   if (options.runs_demo) return run_chat_demo(local);
-  PreparedVariant& variant = local.variant();
-  variant.run->load([] { throw_if_interrupted(); });
-  ServeClock clock = options.choice.backend == "sim" ? ServeClock(1) : ServeClock();
-  const PlausibleText text(*local.served().tokenizer);
-  LocalClient* client_of_engine = nullptr;
-  LiveEngine engine(*variant.run, clock, text, 16, [&] { client_of_engine->on_events(); });
-  LocalClient client(local.served(), engine);
-  client_of_engine = &client;
+  local.variant().run->load([] { throw_if_interrupted(); });
+  LocalEngine here(local);
+  LocalClient& client = here.client;
   if (options.prompt) {
     for (const std::string& warning : local.warnings()) {
       std::cerr << "warning: " << one_line(warning) << '\n';
@@ -266,7 +262,8 @@ int chat(const ChatOptions& options) {
     local.print_header();
   }
   catch_signals();
-  EngineThread thread(engine, clock, {}, [&](const std::string& error) { client.fail(error); });
+  EngineThread thread(here.engine, here.clock, {},
+                      [&](const std::string& error) { client.fail(error); });
   Chat session(options, local.served(), client);
   if (options.prompt) return say_prompt(session, *options.prompt);
   converse(session);

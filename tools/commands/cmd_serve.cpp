@@ -281,7 +281,7 @@ int serve(const ServeOptions& options) {
   server.listen(options.host, static_cast<std::uint16_t>(options.port));
   variant.run->load([] {});
 
-  ServeClock clock = options.choice.backend == "sim" ? ServeClock(options.speed) : ServeClock();
+  ServeClock clock = local.is_simulated() ? ServeClock(options.speed) : ServeClock();
   const PlausibleText text(*model.tokenizer);
   Service* events_to = nullptr;
   std::function<std::int64_t()> num_recorded;

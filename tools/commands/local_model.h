@@ -34,6 +34,8 @@ class LocalModel {
   void use(const std::vector<std::string>& settings);
   Backend& backend() { return *backend_; }
   const ServedModel& served() const { return served_; }
+  // Whether step times are simulated, and answers are plausible text.
+  bool is_simulated() const { return !backend_->is_measured(); }
 
   // Of tokenizer and weights, one line each.
   std::vector<std::string> warnings() const;
