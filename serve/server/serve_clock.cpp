@@ -4,6 +4,13 @@
 #include <thread>
 
 namespace metronome {
+namespace {
+
+// A million times as fast as real time, the nanoseconds of an int64 last 2.6 hours. Half of them
+// leave room for the sums of an engine.
+constexpr auto kMaxStampNs = static_cast<double>(TimeNs{1} << 62);
+
+}  // namespace
 
 bool ServeClock::start() {
   bool is_first = false;
@@ -18,7 +25,7 @@ bool ServeClock::start() {
 TimeNs ServeClock::stamp() const {
   if (!is_started_) return 0;
   const std::chrono::duration<double, std::nano> passed = Steady::now() - start_;
-  return static_cast<TimeNs>(passed.count() * speed_);
+  return static_cast<TimeNs>(std::min(passed.count() * speed_, kMaxStampNs));
 }
 
 std::chrono::steady_clock::time_point ServeClock::when(TimeNs t) const {

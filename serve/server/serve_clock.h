@@ -32,7 +32,7 @@ class ServeClock final : public Clock {
   // The following functions are thread-safe.
 
   bool start();  // once; later calls do nothing and return false
-  // The time of an event that happens now; 0 before start().
+  // The time of an event that happens now; 0 before start(). It stops at 146 years.
   TimeNs stamp() const;
   // How long so much of the engine's time takes.
   double real_seconds(TimeNs time) const { return to_seconds(time) / speed_; }
