@@ -1,12 +1,37 @@
 """Fixtures of hf_parity and vision_parity: small models with the values that transformers computes."""
 
 import os
+import pathlib
 import shutil
+import subprocess
 import sys
 
 NUM_GREEDY = 64
 # The minimum gap between the two likeliest tokens, so that rounding cannot change the choice.
 MIN_GAP = 1e-3
+
+PROGRAM = pathlib.Path(__file__).resolve().parents[2] / "build/release/metronome_tests"
+
+
+def add_random(commands, architectures):
+    draw = commands.add_parser("random", help="write fixtures of random configurations")
+    draw.add_argument("folder", type=pathlib.Path)
+    draw.add_argument("--count", type=int, default=10, help="default: %(default)s")
+    draw.add_argument("--seed", type=int, default=1, help="default: %(default)s")
+    draw.add_argument("--only", nargs="+", metavar="ARCHITECTURE", choices=architectures,
+                      default=architectures, help="of these: " + ", ".join(architectures))
+
+
+def add_check(commands, tag):
+    compare = commands.add_parser("check", help=f"run the test {tag} over a folder's fixtures")
+    compare.add_argument("folder", type=pathlib.Path)
+    compare.add_argument("--program", default=str(PROGRAM), help="default: %(default)s")
+
+
+def check(arguments, tag, variable):
+    """Runs the test, which reads the environment variable's folder. Returns its exit code."""
+    environment = {**os.environ, variable: str(arguments.folder.resolve())}
+    return subprocess.run([arguments.program, tag], env=environment, check=False).returncode
 
 
 def load_libraries(tool):
