@@ -298,6 +298,20 @@ TEST_CASE("without a completed request latencies do not exist", "[core][summary]
   CHECK(std::isnan(empty.mean_batch_tokens));
 }
 
+TEST_CASE("the prefix hit rate is that of admitted requests", "[core][summary]") {
+  RunRecorder recorder;
+  FakeRun run({&recorder});
+  const RequestId admitted = run.submit(0, 100);
+  run.end(run.arrive(0, 700), 0, EndReason::QueueFull);
+  run.end(run.submit(0, 200), 5 * kMs, EndReason::Aborted);  // it only waited
+  run.admit(admitted, 0);
+  run.step(0, 10 * kMs, {prefill(admitted, 64, 36, true)});
+  run.end(admitted, 10 * kMs);
+  RunRecord record = recorder.finish();
+  record.requests[index(admitted)].num_prefix_hit_tokens = 64;
+  CHECK(summarize(record, {}).prefix_hit_rate == 0.64);
+}
+
 TEST_CASE("a single token counts as TPOT 0 for goodput", "[core][summary]") {
   RequestRecord request;
   request.reason = EndReason::Length;
