@@ -30,6 +30,7 @@ bool EncoderCache::has_content(RequestId request, const Items& items, std::uint6
 std::int32_t EncoderCache::fit(RequestId request, std::int32_t first, std::int32_t num_tokens,
                                std::int32_t num_lookahead) {
   fitted_ = request;
+  num_returned_ = 0;
   to_encode_.clear();
   repeated_.clear();
   const std::span<const EncoderItem> items = setup_.items->encoder_items(request);
@@ -79,6 +80,10 @@ bool EncoderCache::make_room(std::int32_t num_embeddings, std::int64_t num_plann
 void EncoderCache::take(RequestId request, std::vector<PlannedEncoding>& encodings) {
   METRONOME_CHECK(is_fitted(request), "fit() comes before take()");
   fitted_ = kNoRequest;
+  // vLLM sets the budget to what fit() left of it, so what victims gave back since then is lost
+  // (Scheduler.schedule: encoder_compute_budget = new_encoder_compute_budget).
+  if (!to_encode_.empty() && setup_.limits_chunks) budget_left_ -= num_returned_;
+  num_returned_ = 0;
   for (const std::int32_t i : to_encode_) {
     const EncoderItem& item = item_of(request, i);
     Entry& entry = entries_[item.content];
@@ -156,6 +161,7 @@ void EncoderCache::unplan(RequestId request, std::vector<PlannedEncoding>& encod
       return false;
     }
     budget_left_ += encoding.num_embeddings;
+    num_returned_ += encoding.num_embeddings;
     return true;
   });
 }

@@ -118,6 +118,7 @@ class EncoderCache {
   std::int64_t budget_left_ = 0;
   // Of the last fit().
   RequestId fitted_ = kNoRequest;
+  std::int64_t num_returned_ = 0;  // of the budget since then, by victims
   Items to_encode_;
   Items repeated_;  // with the content of one to encode
 };

@@ -330,6 +330,11 @@ DecisionRequest read_request(const ConfigNode& node, const std::string& path, De
   }
   reader.integer("max_tokens", spec.max_output_tokens, 1, kMaxTokens, kNoDoc);
   if (is_sglang) {
+    // SGLang serves a request without a priority last (Scheduler._set_or_validate_priority).
+    const SglangConfig& sglang = c.setup.scheduler.sglang;
+    if (sglang.enable_priority_scheduling) {
+      spec.priority = sglang.schedule_low_priority_values_first ? INT32_MAX : INT32_MIN;
+    }
     reader.integer("priority", spec.priority, INT32_MIN, INT32_MAX, kNoDoc);
     bool ignores_eos = false;
     reader.boolean("ignore_eos", ignores_eos, kNoDoc);

@@ -299,6 +299,7 @@ class KvCacheManager {
   void hash_table(const Request& request, const BlockTable& table, const HashChain& chain,
                   std::int32_t& num_hashed, std::int64_t num_blocks, std::uint64_t group);
   void hash_prompt_end(const Request& request, std::int32_t num_tokens, const HashChain& chain);
+  void mark_prompt_end(const Request& request, std::int32_t num_tokens, const HashChain& chain);
   // Hash units of its first `num_tokens` tokens, as far as their hashes are known.
   std::int64_t num_hashable_units(const Request& request, std::int32_t num_tokens) const {
     return std::min(num_tokens, request.num_tokens() - num_hash_lookahead_tokens_) / hash_unit_;

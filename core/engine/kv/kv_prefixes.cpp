@@ -94,6 +94,7 @@ void KvCacheManager::hash_table(const Request& request, const BlockTable& table,
 // Where a prompt ends inside a block, its last position that can be hit gets a hash, too.
 void KvCacheManager::hash_prompt_end(const Request& request, std::int32_t num_tokens,
                                      const HashChain& chain) {
+  if (has_window()) return mark_prompt_end(request, num_tokens, chain);
   const std::int64_t num_units =
       std::min<std::int64_t>((request.num_prompt_tokens - 1) / hash_unit_,
                              num_hashable_units(request, request.num_tokens()));
@@ -103,6 +104,27 @@ void KvCacheManager::hash_prompt_end(const Request& request, std::int32_t num_to
   if (at >= request.block_table.size()) return;
   pool_.contents().insert_inside(request.block_table[at],
                                  chain[static_cast<std::size_t>(num_units - 1)], num_units);
+}
+
+// With windows no hit ends inside a block. vLLM hashes the end of a prompt all the same
+// (FullAttentionManager.cache_blocks in single_type_kv_cache_manager.py). Nobody finds that hash,
+// but a block that has one is not reused first.
+void KvCacheManager::mark_prompt_end(const Request& request, std::int32_t num_tokens,
+                                     const HashChain& chain) {
+  const std::int32_t unit = states_->options().layout.export_unit;
+  if (unit <= 0 || unit >= block_size_) return;
+  const std::int32_t end =
+      std::min(request.num_prompt_tokens - 1, request.num_tokens() - num_hash_lookahead_tokens_) /
+      unit * unit;
+  if (end <= 0 || end > num_tokens / block_size_ * block_size_ || end % block_size_ == 0) return;
+  const auto at = static_cast<std::size_t>(end / block_size_);
+  if (at >= request.block_table.size()) return;
+  PrefixIndex& contents = pool_.contents();
+  const BlockId block = request.block_table[at];
+  if (contents.hash_of(block) != kNoHash) return;
+  const BlockHash before = at == 0 ? BlockHash{1} : chain[at - 1];
+  contents.insert(block, in_group(before, kFirstFurtherGroup + num_further_ + 1),
+                  static_cast<std::int64_t>(at) + 1);
 }
 
 void KvCacheManager::commit(Request& request, bool has_token) {

@@ -251,6 +251,8 @@ class VllmScheduler final : public Scheduler {
         continue;
       }
       if (!has_room(*request, hit, chunk.num_tokens)) return release_encoded(*request);
+      // vLLM has asked for room and fails now. Here the request takes one token.
+      if (chunk.is_cut) chunk.num_tokens = 1;
       if (!held_up_.empty()) held_up_.erase(request->id);
       start(*request, hit, hit.num_tokens + chunk.num_tokens);
       if (chunk.is_padded) begin_decode(*request);
@@ -263,6 +265,7 @@ class VllmScheduler final : public Scheduler {
   struct FirstChunk {
     std::int32_t num_tokens = 0;  // 0: nothing in this step
     bool is_padded = false;       // with drafts that the model rejects
+    bool is_cut = false;          // the threshold cuts the padding
   };
 
   // The first chunk of a waiting request. With one token to compute it may be padded with drafts,
@@ -272,13 +275,15 @@ class VllmScheduler final : public Scheduler {
     if (!chunks_ && num_tokens > left_) return {};
     num_tokens = std::min(num_tokens, left_);
     const std::int32_t num_padded = 1 + num_drafts_;
-    // vLLM fails where the threshold cuts the padding; here the request then takes one token.
     const bool is_padded = pads_admissions_ && may_pad &&
                            hit.num_tokens == request.num_tokens() - 1 &&
-                           wanted_tokens(num_padded) == num_padded &&
                            request.num_tokens() + num_padded <= max_model_len();
-    if (!is_padded) return {split(request, hit.num_tokens, num_tokens, hit.shared_prefix_end)};
-    if (num_padded > left_) return {};
+    if (is_padded && num_padded > left_) return {};
+    const bool is_cut = is_padded && wanted_tokens(num_padded) != num_padded;
+    if (is_cut && !state_split_) return {wanted_tokens(num_padded), false, true};
+    if (!is_padded || is_cut) {
+      return {split(request, hit.num_tokens, num_tokens, hit.shared_prefix_end)};
+    }
     num_tokens = split(request, hit.num_tokens, num_padded, hit.shared_prefix_end);
     if (num_tokens == num_padded) return {num_padded, true};
     return {std::min(num_tokens, 1)};

@@ -179,7 +179,7 @@ TEST_CASE("vLLM 0.33's recorded decisions with images", "[decisions]") {
 }
 
 TEST_CASE("vLLM 0.33's recorded decisions in rare situations", "[decisions]") {
-  check_golden("vllm", "vllm_0.33_rare.jsonl", 16);
+  check_golden("vllm", "vllm_0.33_rare.jsonl", 21);
 }
 
 TEST_CASE("the decisions of every version of vLLM, recorded from its package", "[decisions]") {
