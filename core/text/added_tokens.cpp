@@ -111,7 +111,8 @@ void AddedTokenFinder::split(std::string_view text, std::vector<AddedSpan>& span
     if (token.strips_left) begin = std::max(end_without_space(text.substr(0, begin)), done);
     if (token.strips_right) end += num_leading_space_bytes(text.substr(end));
     if (done < begin) spans.push_back({done, begin, std::nullopt});
-    spans.push_back({begin, end, token.id});
+    // Nothing is left of white space that an earlier token has stripped.
+    if (begin < end) spans.push_back({begin, end, token.id});
     done = end;
   }
   if (done < text.size()) spans.push_back({done, text.size(), std::nullopt});

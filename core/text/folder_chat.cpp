@@ -87,10 +87,14 @@ constexpr std::array<std::string_view, 3> kReasoning = {"reasoning_content", "th
                                                         "reasoning"};
 
 // As transformers does: templates read reasoning under one name, clients send it under another.
-Json with_reasoning(const Json& messages) {
+// Keys that are null are left out; clients send them, and templates take what is there for a value.
+Json normalised(const Json& messages) {
   Json result = Json::array();
   for (const Json& message : messages) {
-    Json copy = message;
+    Json copy = Json::object();
+    for (const Json::Member& member : message.items()) {
+      if (!member.value.is_null()) copy[member.key] = member.value;
+    }
     for (const std::string_view name : kReasoning) {
       const Json* found = message.find(name);
       if (found == nullptr || found->is_null()) continue;
@@ -202,7 +206,7 @@ std::string FolderChat::render(const Conversation& conversation, const std::tm& 
   for (const Json::Member& member : conversation.arguments.items()) {
     variables[member.key] = member.value;
   }
-  Json messages = with_reasoning(conversation.messages);
+  Json messages = normalised(conversation.messages);
   std::string final_text;
   if (conversation.continue_final_message) final_text = mark_end(messages);
   variables["messages"] = std::move(messages);

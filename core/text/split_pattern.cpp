@@ -8,6 +8,7 @@
 #include <optional>
 #include <stdexcept>
 #include <utility>
+#include <vector>
 
 #include "core/base/error.h"
 #include "core/base/progress.h"
@@ -34,34 +35,154 @@ std::string error_text(int error) {
   return reinterpret_cast<const char*>(text.data());
 }
 
-// PCRE2 counts U+180E as a space; current Unicode does not. So \s is replaced by a list.
-std::string with_unicode_spaces(std::string_view pattern) {
-  constexpr std::string_view kSpaces =
-      R"(\t-\r \x{85}\x{a0}\x{1680}\x{2000}-\x{200a}\x{2028}\x{2029}\x{202f}\x{205f}\x{3000})";
-  std::string result;
-  int class_depth = 0;
-  for (std::size_t i = 0; i < pattern.size(); ++i) {
-    const char c = pattern[i];
-    if (c != '\\' || i + 1 == pattern.size()) {
-      if (c == '[') ++class_depth;
-      if (c == ']' && class_depth > 0) --class_depth;
-      result += c;
-      continue;
-    }
-    const char escaped = pattern[++i];
-    if (escaped == 's' && class_depth > 0) {
-      result += kSpaces;
-    } else if ((escaped == 's' || escaped == 'S') && class_depth == 0) {
-      result += escaped == 's' ? "[" : "[^";
-      result += kSpaces;
-      result += ']';
-    } else {
-      result += c;
-      result += escaped;
-    }
+// What a letter behind a backslash stands for, as the items of a class. PCRE2 counts U+180E as a
+// space, and digits of all kinds but no marks as parts of words; to Oniguruma, h is no space.
+std::string_view items_of(char letter) {
+  switch (letter) {
+    case 's':
+      return R"(\t-\r \x{85}\x{a0}\x{1680}\x{2000}-\x{200a}\x{2028}\x{2029}\x{202f}\x{205f})"
+             R"(\x{3000})";
+    case 'w':
+      return R"(\p{L}\p{M}\p{Nd}\p{Nl}\p{Pc}\x{b2}\x{b3}\x{b9}\x{bc}-\x{be}\x{24b6}-\x{24e9})"
+             R"(\x{1f130}-\x{1f149}\x{1f150}-\x{1f169}\x{1f170}-\x{1f189})";
+    case 'h': return "0-9A-Fa-f";
+    default: return {};
   }
-  return result;
 }
+
+// Rewrites Oniguruma's syntax where PCRE2 has another one, or another meaning: classes in classes
+// and their intersections, \s, \w, \h, names of scripts.
+class Translator {
+ public:
+  explicit Translator(std::string_view pattern) : rest_(pattern) {}
+
+  std::string translate() {
+    std::string result;
+    while (!rest_.empty()) {
+      if (rest_.front() == '[') {
+        result += read_class();
+      } else if (rest_.front() == '\\') {
+        result += read_escape();
+      } else {
+        refuse_repeated_interval();
+        result += take(1);
+      }
+    }
+    return result;
+  }
+
+ private:
+  std::string_view take(std::size_t size) {
+    const std::string_view taken = rest_.substr(0, size);
+    rest_.remove_prefix(taken.size());
+    return taken;
+  }
+
+  // To Oniguruma, the plus of a{1,3}+ repeats; to PCRE2, it forbids to go back.
+  void refuse_repeated_interval() const {
+    if (rest_.front() != '{') return;
+    const std::size_t end = rest_.find_first_not_of("0123456789,", 1);
+    if (end == 1 || end == rest_.npos || !rest_.substr(end).starts_with("}+")) return;
+    throw std::invalid_argument("a plus behind " + std::string(rest_.substr(0, end + 1)) +
+                                " is not supported");
+  }
+
+  // A property of characters. PCRE2's \p{Han} has the characters that are used with a script, too.
+  std::string read_property() {
+    std::string property(take(rest_.find('}') + 1));  // all of it, if there is no brace
+    if (property.empty()) property = take(2);
+    const std::size_t begin =
+        property.starts_with("\\p{^") || property.starts_with("\\P{^") ? 4 : 3;
+    if (property.size() < begin + 4) return property;
+    std::string of_script = property;
+    of_script.insert(begin, "sc:");
+    int error = 0;
+    PCRE2_SIZE place = 0;
+    const Code code(pcre2_compile(reinterpret_cast<PCRE2_SPTR>(of_script.data()), of_script.size(),
+                                  PCRE2_UTF | PCRE2_UCP, &error, &place, nullptr));
+    return code ? of_script : property;
+  }
+
+  bool is_at_property() const { return rest_.starts_with("\\p{") || rest_.starts_with("\\P{"); }
+
+  std::string read_escape() {
+    if (is_at_property()) return read_property();
+    const std::string_view escape = take(2);
+    if (escape.size() < 2) return std::string(escape);
+    const bool is_negated = escape[1] >= 'A' && escape[1] <= 'Z';
+    const std::string_view items =
+        items_of(is_negated ? static_cast<char>(escape[1] - 'A' + 'a') : escape[1]);
+    if (items.empty()) return std::string(escape);
+    return std::string(is_negated ? "[^" : "[").append(items).append("]");
+  }
+
+  // What matches a character of one operand of an intersection.
+  struct Operand {
+    std::string items;
+    std::vector<std::string> classes;
+
+    std::string text() const {
+      std::string result = items.empty() ? "" : "[" + items + "]";
+      for (const std::string& part : classes) result += (result.empty() ? "" : "|") + part;
+      return result.empty() ? "(?!)" : "(?:" + result + ")";
+    }
+  };
+
+  std::string read_class() {
+    constexpr int kMostNested = 100;
+    if (++num_open_ > kMostNested) throw std::invalid_argument("too many classes in classes");
+    take(1);
+    const bool is_negated = rest_.starts_with('^');
+    if (is_negated) take(1);
+    std::vector<Operand> operands(1);
+    for (bool is_first = true; !rest_.empty(); is_first = false) {
+      Operand& operand = operands.back();
+      if (rest_.front() == ']' && !is_first) {
+        take(1);
+        --num_open_;
+        return text_of(operands, is_negated);
+      }
+      if (const std::size_t end = rest_.find(":]"); rest_.starts_with("[:") && end != rest_.npos) {
+        operand.items += take(end + 2);
+      } else if (rest_.front() == '[') {
+        operand.classes.push_back(read_class());
+      } else if (rest_.starts_with("&&")) {
+        take(2);
+        operands.emplace_back();
+      } else if (is_at_property()) {
+        operand.items += read_property();
+      } else if (rest_.front() == '\\' && rest_.size() > 1) {
+        const char letter = rest_[1];
+        if (const std::string_view items = items_of(letter); !items.empty()) {
+          operand.items += items;
+          take(2);
+        } else if (letter == 'S' || letter == 'W' || letter == 'H') {
+          operand.classes.push_back(read_escape());
+        } else {
+          operand.items += take(2);
+        }
+      } else {
+        operand.items += take(1);
+      }
+    }
+    throw std::invalid_argument("missing terminating ] for character class");
+  }
+
+  static std::string text_of(const std::vector<Operand>& operands, bool is_negated) {
+    if (operands.size() == 1 && operands[0].classes.empty()) {
+      return (is_negated ? "[^" : "[") + operands[0].items + "]";
+    }
+    std::string result;
+    for (std::size_t i = 0; i + 1 < operands.size(); ++i) {
+      result += "(?=" + operands[i].text() + ")";
+    }
+    result += operands.back().text();
+    return is_negated ? "(?:(?!" + result + ")(?s:.))" : "(?:" + result + ")";
+  }
+
+  std::string_view rest_;
+  int num_open_ = 0;  // classes
+};
 
 }  // namespace
 
@@ -131,7 +252,7 @@ SplitPattern SplitPattern::regex(std::string_view pattern) {
   const CompileContext context(pcre2_compile_context_create(nullptr));
   METRONOME_CHECK(context != nullptr, "out of memory");
   pcre2_set_newline(context.get(), PCRE2_NEWLINE_LF);
-  const std::string spelt = with_unicode_spaces(pattern);
+  const std::string spelt = Translator(pattern).translate();
   int error = 0;
   PCRE2_SIZE place = 0;
   SplitPattern result;

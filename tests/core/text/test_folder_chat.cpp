@@ -93,6 +93,14 @@ TEST_CASE("a template gets the arguments of a request", "[folder_chat]") {
   CHECK(render(chat, conversation) == "<s>FalsedbbTrueFalse");
 }
 
+TEST_CASE("keys of a message that are null are not there", "[folder_chat]") {
+  const FolderChat chat = FolderChat::from_text(
+      "{% for m in messages %}{{ 'tool_calls' in m }}{{ m.content }}|{% endfor %}", "t", Json());
+  CHECK(render(chat, conversation_of(R"([{"role": "user", "content": "a", "tool_calls": null},
+                                         {"role": "assistant", "content": null}])")) ==
+        "Falsea|False|");
+}
+
 TEST_CASE("the last message is continued where the template keeps its text", "[folder_chat]") {
   const char* const messages =
       R"([{"role": "user", "content": "Hi"}, {"role": "assistant", "content": "It is "}])";

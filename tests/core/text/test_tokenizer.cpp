@@ -6,6 +6,7 @@
 #include <thread>
 
 #include "core/base/json.h"
+#include "core/text/added_tokens.h"
 #include "core/text/split_pattern.h"
 #include "core/text/tokenizer.h"
 #include "core/text/utf8.h"
@@ -282,8 +283,37 @@ TEST_CASE("a pattern matches at lines, and may match nothing", "[tokenizer]") {
   CHECK(split(SplitPattern::regex("(?=b)"), "\u00e9b") == "\u00e9[]b");
   CHECK(split(SplitPattern::regex("[\\s]+"), "a\u2003\u0085 b\u180e") == "a[\u2003\u0085 ]b\u180e");
   CHECK(split(SplitPattern::regex("\\S+"), "a\u180e b") == "[a\u180e] [b]");
+  // Oniguruma's meanings, where PCRE2 has another: words have marks, \\h is no space, a script has
+  // its own characters only, classes nest and intersect.
+  CHECK(split(SplitPattern::regex("\\w+"), "\u0915\u094d\u0937\u093f a_1!") ==
+        "[\u0915\u094d\u0937\u093f] [a_1]!");
+  CHECK(split(SplitPattern::regex("\\h+"), "a1 zF") == "[a1] z[F]");
+  CHECK(split(SplitPattern::regex("\\p{Han}+"), "\u8c03\u5ea6\u3002\u4eca") ==
+        "[\u8c03\u5ea6]\u3002[\u4eca]");
+  CHECK(split(SplitPattern::regex("[\\p{L}&&[^\\p{Han}]]+"), "pi\u00f1\u4e2da") ==
+        "[pi\u00f1]\u4e2d[a]");
+  CHECK(split(SplitPattern::regex(" ?[^(\\s|[.,!])]+"), "ab, c(d)") == "[ab],[ c]([d])");
+  CHECK(split(SplitPattern::regex("[a[b-d]&&[c-z]]+"), "abcdz") == "ab[cd]z");
+  CHECK(error_of<std::invalid_argument>([] { SplitPattern::regex("\\p{N}{1,3}+"); }) ==
+        "a plus behind {1,3} is not supported");
+  CHECK(error_of<std::invalid_argument>([] { SplitPattern::regex(std::string(9999, '[')); }) ==
+        "too many classes in classes");
   CHECK(split(SplitPattern::literal("aa"), "aaaba") == "[aa]aba");
   CHECK(split(SplitPattern::literal("aa"), "") == "");
+}
+
+TEST_CASE("an added token of white space that another has stripped is gone", "[tokenizer]") {
+  const AddedToken end{.id = TokenId{5}, .content = "<e>", .strips_right = true};
+  const AddedToken lines{.id = TokenId{6}, .content = "\n\n", .strips_left = true};
+  const AddedTokenFinder finder({{end.content, end}, {lines.content, lines}});
+  std::vector<AddedSpan> spans;
+  finder.split("<e>\n\nb \n\n", spans);
+  REQUIRE(spans.size() == 3);
+  CHECK(spans[0].id == TokenId{5});
+  CHECK(spans[0].end == 5);
+  CHECK_FALSE(spans[1].id);
+  CHECK(spans[2].id == TokenId{6});
+  CHECK(spans[2].begin == 6);
 }
 
 TEST_CASE("malformed UTF-8 is replaced by maximal subparts", "[tokenizer][utf8]") {

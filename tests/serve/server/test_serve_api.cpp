@@ -404,14 +404,14 @@ TEST_CASE("a chat is written by the template of the model's folder", "[serve]") 
   CHECK(refused(R"("messages": [])").starts_with("400 [messages]"));
   CHECK(refusal(ApiKind::Completion, R"({"prompt": "a", "tools": [{}]})", model)
             .starts_with("400 [tools] tools: is not supported"));
-  use("{{ messages[0].tool_calls[0].function.arguments.city }}{{ messages[0].content is none }}");
+  use("{{ messages[0].tool_calls[0].function.arguments.city }}{{ messages[0].content is defined }}");
   const auto call = [](const std::string& arguments) {
     return R"("messages": [{"role": "assistant", "tool_calls": [{"type": "function",
         "function": {"name": "f", "arguments": )" +
            arguments + "}}]}]";
   };
-  CHECK(prompt(call(R"("{\"city\": \"Bonn\"}")")) == bytes("BonnTrue"));
-  CHECK(prompt(call(R"({"city": "Köln"})")) == bytes("KölnTrue"));
+  CHECK(prompt(call(R"("{\"city\": \"Bonn\"}")")) == bytes("BonnFalse"));
+  CHECK(prompt(call(R"({"city": "Köln"})")) == bytes("KölnFalse"));
   CHECK(refused(call("\"[\"")).starts_with("400 [messages[0].tool_calls[0]]"));
   use("{{ messages[0].content }}");
   CHECK(refused(hi + R"(, "documents": [{"text": "d"}])") ==
