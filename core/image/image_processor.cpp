@@ -1,6 +1,7 @@
 #include "core/image/image_processor.h"
 
 #include <algorithm>
+#include <cmath>
 #include <cstring>
 #include <filesystem>
 #include <memory>
@@ -130,6 +131,14 @@ ImageProcessor parse_image_processor(std::string_view json, const std::string& p
   require_equal(root, "temporal_patch_size", tower.temporal_patch_size);
   require_equal(root, "merge_size", tower.merge_size);
   for (const char* key : {"do_resize", "do_rescale", "do_normalize"}) require_true(root, key);
+  constexpr std::int64_t kBicubic = 3;  // of Pillow's filters
+  if (const std::int64_t filter = root.integer_or("resample", kBicubic); filter != kBicubic) {
+    root.fail("resample", "is " + std::to_string(filter) + "; allowed: 3 (bicubic)");
+  }
+  constexpr double kRescaling = 1.0 / 255;
+  if (std::abs(root.number_or("rescale_factor", kRescaling) - kRescaling) > 1e-9) {
+    root.fail("rescale_factor", "is not supported; allowed: 1 / 255");
+  }
   return processor;
 }
 

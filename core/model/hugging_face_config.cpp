@@ -106,7 +106,7 @@ std::vector<std::int64_t> requested_window_layers(const JsonSection& text,
 }
 
 void read_window(const JsonSection& text, const ModelFamily& family, ModelConfig& model) {
-  const Json* const types = text.find("layer_types");
+  const Json* types = text.find("layer_types");
   switch (family.windows) {
     case WindowRule::None: return;
     case WindowRule::Always:
@@ -123,7 +123,12 @@ void read_window(const JsonSection& text, const ModelFamily& family, ModelConfig
       if (types == nullptr) return;
       return set_window_layers(listed_window_layers(text, *types, model.n_layers), model);
     case WindowRule::OnRequest:
-      if (!text.boolean_or("use_sliding_window", false)) return;
+      // Qwen's mixtures have windows in all layers or in none. SmolLM 3's list needs no switch.
+      if (family.has_experts) types = nullptr;
+      if (!text.boolean_or("use_sliding_window", false) &&
+          (family.unrotated_interval == 0 || types == nullptr)) {
+        return;
+      }
       model.sliding_window =
           text.integer_or("sliding_window", text.has("sliding_window") ? 0 : family.window_default);
       if (model.sliding_window == 0) return;

@@ -50,8 +50,10 @@ double long_attention_factor(double factor, std::int64_t original_positions) {
   return std::sqrt(1 + log_of(factor) / log_of(static_cast<double>(original_positions)));
 }
 
+constexpr const char* kOriginalPositions = "original_max_position_embeddings";
+
 // The RoPE scaling of some layers, from `rope_scaling` or an entry of `rope_parameters`. The object
-// may hold the base too. `original_positions` is for objects without the key.
+// may hold the base too.
 RopeScaling read_scaling(const JsonSection& rope, const ModelFamily& family,
                          std::int64_t original_positions, ModelConfig& model) {
   const char* const key = rope.find("rope_type") != nullptr ? "rope_type" : "type";
@@ -61,8 +63,7 @@ RopeScaling read_scaling(const JsonSection& rope, const ModelFamily& family,
   if (type == "su" || (is_phi && type == "yarn")) type = "longrope";
   RopeScaling scaling;
   if (type == "default") return scaling;
-  scaling.original_max_positions =
-      rope.integer_or("original_max_position_embeddings", original_positions);
+  scaling.original_max_positions = original_positions;
   const double stretch =
       static_cast<double>(model.max_position_embeddings) /
       static_cast<double>(std::max<std::int64_t>(scaling.original_max_positions, 1));
@@ -80,7 +81,7 @@ RopeScaling read_scaling(const JsonSection& rope, const ModelFamily& family,
     scaling.factor = rope.number_or("factor", stretch);
     scaling.beta_fast = rope.number_or("beta_fast", 32);
     scaling.beta_slow = rope.number_or("beta_slow", 1);
-    scaling.truncates = rope.boolean_or("truncate", true);
+    scaling.truncates = rope.boolean_or("truncate", !rope.has("truncate"));
     scaling.attention_factor =
         rope.number_or("attention_factor", yarn_attention_factor(rope, scaling.factor));
   } else if (type == "longrope") {
@@ -131,19 +132,22 @@ void read_rope_by_layer(const JsonSection& text, const ModelFamily& family, Mode
     }
     if (const std::optional<JsonSection> full = by_layer->section("full_attention")) {
       model.rope_theta = full->number_or("rope_theta", model.rope_theta);
-      model.rope_scaling = read_scaling(*full, family, max_positions, model);
+      model.rope_scaling =
+          read_scaling(*full, family, full->integer_or(kOriginalPositions, max_positions), model);
       read_partial_rotation(*full, family, model, 1);
     }
     if (const std::optional<JsonSection> local = by_layer->section("sliding_attention")) {
       model.rope_local_theta = local->number_or("rope_theta", model.rope_local_theta);
-      if (read_scaling(*local, family, max_positions, model).kind != Kind::None) {
+      if (read_scaling(*local, family, local->integer_or(kOriginalPositions, max_positions), model)
+              .kind != Kind::None) {
         model.refuse(local->dotted("rope_type"),
                      "scaling in window layers is not supported; allowed: default");
       }
     }
   }
   if (const std::optional<JsonSection> scaling = text.section("rope_scaling")) {
-    model.rope_scaling = read_scaling(*scaling, family, max_positions, model);
+    model.rope_scaling = read_scaling(
+        *scaling, family, scaling->integer_or(kOriginalPositions, max_positions), model);
   }
 }
 
@@ -156,7 +160,8 @@ void read_rope(const JsonSection& text, const ModelFamily& family, ModelConfig& 
   }
   model.rope_theta = text.number_or("rope_theta", family.defaults.rope_theta);
   // If a file has both forms, the transformers 4 form wins, as in transformers 5.
-  const bool is_old = text.find("rope_scaling") != nullptr;
+  const Json* const old = text.find("rope_scaling");
+  const bool is_old = old != nullptr && !old->empty();
   const std::optional<JsonSection> rope = text.section(is_old ? "rope_scaling" : "rope_parameters");
   const bool says_share = rope && rope->find("partial_rotary_factor") != nullptr;
   read_partial_rotation(says_share ? *rope : text, family, model,
@@ -169,8 +174,9 @@ void read_rope(const JsonSection& text, const ModelFamily& family, ModelConfig& 
     }
   }
   model.rope_theta = rope->number_or("rope_theta", model.rope_theta);
-  const std::int64_t original =
-      text.integer_or("original_max_position_embeddings", model.max_position_embeddings);
+  // As in transformers 5, the key beside the section wins.
+  const std::int64_t original = text.integer_or(
+      kOriginalPositions, rope->integer_or(kOriginalPositions, model.max_position_embeddings));
   model.rope_scaling = read_scaling(*rope, family, original, model);
 }
 

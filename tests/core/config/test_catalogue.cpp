@@ -490,24 +490,6 @@ TEST_CASE("parts that a config.json adds to a family", "[sim][catalogue]") {
   CHECK(parse(replaced(kGemmaJson, R"("final_logit_softcapping": null)",
                        R"("final_logit_softcapping": 30)"))
             .logit_softcap == 30);
-
-  const ModelConfig yarn = parse(replaced(kQwenJson, R"("rope_scaling": null)",
-                                          R"("rope_scaling": {"rope_type": "yarn", "factor": 4.0,)"
-                                          R"( "original_max_position_embeddings": 32768})"));
-  CHECK(yarn.rope_scaling.kind == RopeScaling::Kind::Yarn);
-  CHECK(yarn.rope_scaling.original_max_positions == 32768);
-  // 0.1 ln(4) + 1
-  CHECK(std::abs(yarn.rope_scaling.attention_factor - 1.1386294361) < 1e-9);
-  CHECK(yarn.max_context() == 131072);  // vLLM's lengths, whatever max_position_embeddings says
-  CHECK(yarn.default_max_model_len() == 131072);
-  const ModelConfig linear =
-      parse(replaced(kQwenJson, R"("rope_scaling": null)",
-                     R"("rope_scaling": {"type": "linear", "factor": 2.5})"));
-  CHECK(linear.max_context() == linear.max_position_embeddings * 5 / 2);
-  const ModelConfig gemma = parse(replaced(kGemmaJson, R"("rope_scaling": null)",
-                                           R"("rope_scaling": {"type": "linear", "factor": 8})"));
-  CHECK(gemma.rope_scaling.kind == RopeScaling::Kind::Linear);
-  CHECK(gemma.max_context() == gemma.max_position_embeddings);
 }
 
 TEST_CASE("malformed arithmetic in a config.json", "[sim][catalogue]") {

@@ -191,6 +191,10 @@ TEST_CASE("preprocessor_config.json says the range of pixels and colours", "[ima
         "longest_edge");
   CHECK(error(R"({"image_std": [1, 0, 1]})") ==
         "p.json: image_std: has a number of 0 or less; allowed: above 0");
+  CHECK(error(R"({"resample": 2})") == "p.json: resample: is 2; allowed: 3 (bicubic)");
+  CHECK(error(R"({"rescale_factor": 1})") ==
+        "p.json: rescale_factor: is not supported; allowed: 1 / 255");
+  CHECK(parse(R"({"resample": 3, "rescale_factor": 0.00392156862745098})").min_pixels > 0);
   CHECK(error(R"({"do_resize": false})") ==
         "p.json: do_resize: false is not supported; allowed: true");
 }
