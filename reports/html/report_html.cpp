@@ -329,7 +329,8 @@ Json flat_settings(const ReportRun& run) {
   config.erase("results");  // which files it wrote
   Json settings = Json::object();
   if (config.is_object()) add_settings("", config, settings);
-  for (const auto& [key, reason] : result.value("config_reasons", Json::object()).items()) {
+  const Json derived = result.value("config_reasons", Json::object());
+  for (const auto& [key, reason] : derived.items()) {
     std::string path = "/" + key;
     std::replace(path.begin(), path.end(), '.', '/');
     settings.erase(path);

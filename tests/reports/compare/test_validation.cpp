@@ -57,7 +57,7 @@ double distance(const FigureComparison& comparison, const std::string& metric) {
 ObservedRun exponential_run(std::uint64_t seed, int num_requests) {
   Rng rng(seed, "exponential");
   std::vector<ObservedRequest> requests;
-  for (int i = 0; i < num_requests; ++i) requests.push_back(request_of(rng.exponential(50), {}));
+  for (int i = 0; i < num_requests; ++i) requests.push_back(request_of(rng.gamma(1, 50), {}));
   requests.front().num_prompt_tokens = static_cast<std::int32_t>(seed);  // not the same requests
   return run_of(std::move(requests));
 }

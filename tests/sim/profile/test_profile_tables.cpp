@@ -92,7 +92,7 @@ TEST_CASE("a chunk longer than measured takes as much longer as it has pairs", "
   Grid beside;
   beside.rows = {1, 2};
   beside.columns = {10, 20};
-  beside.us = {{30, 31}, {32, 33}};
+  beside.us = {30, 31, 32, 33};
   table.mixed.resize(1);
   table.mixed[0].tokens = 200;
   table.mixed[0].cells.push_back({0, beside});
