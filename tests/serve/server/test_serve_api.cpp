@@ -404,7 +404,8 @@ TEST_CASE("a chat is written by the template of the model's folder", "[serve]") 
   CHECK(refused(R"("messages": [])").starts_with("400 [messages]"));
   CHECK(refusal(ApiKind::Completion, R"({"prompt": "a", "tools": [{}]})", model)
             .starts_with("400 [tools] tools: is not supported"));
-  use("{{ messages[0].tool_calls[0].function.arguments.city }}{{ messages[0].content is defined }}");
+  use("{{ messages[0].tool_calls[0].function.arguments.city }}"
+      "{{ messages[0].content is defined }}");
   const auto call = [](const std::string& arguments) {
     return R"("messages": [{"role": "assistant", "tool_calls": [{"type": "function",
         "function": {"name": "f", "arguments": )" +
