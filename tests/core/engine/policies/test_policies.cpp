@@ -383,6 +383,27 @@ TEST_CASE("under priority the worst is preempted, whenever it was admitted", "[c
   contended.engine.drain();
 }
 
+TEST_CASE("a plan that preempts admits nobody, and of equals the younger is preempted",
+          "[core][policies]") {
+  EngineSetup setup = make_setup("continuous");
+  setup.max_num_seqs = 2;
+  setup.scheduler.order = QueueOrder::Priority;
+  setup.kv_cache = {.num_blocks = 4, .block_size = 4};
+  Bench bench(setup);
+  const RequestId elder = bench.submit(7, 8, 5);
+  const RequestId younger = bench.submit(7, 8, 5);
+  bench.engine.step();  // two blocks each: all are taken
+  const RequestId better = bench.submit(3, 2, 1);
+  bench.engine.step();
+  bench.engine.step();  // the elder needs a third block; one is left, enough for the better
+  CHECK(bench[elder].num_preemptions == 0);
+  CHECK(bench[younger].num_preemptions == 1);
+  CHECK(bench[better].state == RequestState::Waiting);
+  bench.engine.step();
+  CHECK(bench[better].state == RequestState::Decode);
+  bench.engine.drain();
+}
+
 TEST_CASE("a begun prompt keeps its way to the end", "[core][policies]") {
   // Ten blocks of 4. The first prompt needs six in all; beside it the second's six are not free, so
   // it waits, though its first chunk alone would fit: taken now, it would be preempted later.
