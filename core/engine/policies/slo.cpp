@@ -113,6 +113,7 @@ class SloScheduler final : public Scheduler {
       return;
     }
     const auto margin = static_cast<TimeNs>(headroom_ * static_cast<double>(target));
+    // While the device waits for the host, the decodes wait, too.
     const TimeNs pause = std::max<TimeNs>(now() + gap - free_at_, 0);
     steady_limit_ns_ = target - margin - std::min(pause, gap);
     limit_ns_ = deadline_ == kNever ? steady_limit_ns_ : deadline_ - margin - start_;
@@ -447,6 +448,7 @@ class SloScheduler final : public Scheduler {
     if (result.started_at > finished_before) {  // the device was waiting for the host
       const TimeNs expected = std::max<TimeNs>(forecast.gap_ns + gap_correction_, 0);
       const TimeNs gap = result.started_at - plan.planned_at;
+      // A hiccup of the host, of many gaps' length, says little of the next gap.
       gap_correction_ += (std::min(gap, 2 * expected + kNsPerMs) - expected) / kGapSteps;
     }
     correction_.learn(forecast.device_ns, result.finished_at - result.started_at,

@@ -59,6 +59,20 @@ TEST_CASE("policy vllm has vLLM's flags, and nothing to add", "[tools][flags]") 
             .find("--long-prefill-token-threshold 256 ") != std::string::npos);
 }
 
+TEST_CASE("formats of weights and caches, and eager steps", "[tools][flags]") {
+  const std::vector<std::string> formats = {"scheduler.policy=vllm", "quantization=fp8",
+                                            "kv_cache.dtype=fp8", "cost_model.max_graph_tokens=0"};
+  CHECK(joined_flags(flags_of("vLLM", formats))
+            .ends_with(" --quantization fp8 --kv-cache-dtype fp8 --enforce-eager"));
+  CHECK(joined_flags(flags_of("SGLang", formats))
+            .ends_with(" --quantization fp8 --kv-cache-dtype fp8_e4m3 --disable-cuda-graph"));
+  CHECK(joined_flags(flags_of("vLLM", {"scheduler.policy=vllm", "kv_cache.dtype=bf16"}))
+            .ends_with(" --kv-cache-dtype bfloat16"));
+  const EngineFlags other = flags_of("vLLM", {"scheduler.policy=vllm", "quantization=int4"});
+  CHECK(joined_flags(other).find("--quantization") == std::string::npos);
+  CHECK(mentions(other.notes, "serve a checkpoint in that format"));
+}
+
 TEST_CASE("drafts are vLLM's --speculative-config", "[tools][flags]") {
   const std::vector<std::string> lookup = {"scheduler.policy=vllm", "speculative.method=ngram",
                                            "speculative.num_speculative_tokens=4",

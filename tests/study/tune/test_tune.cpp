@@ -3,6 +3,7 @@
 #include <algorithm>
 #include <filesystem>
 #include <fstream>
+#include <sstream>
 
 #include "core/base/json.h"
 #include "tests/catch.h"
@@ -153,6 +154,34 @@ TEST_CASE("tune prints the winner as YAML and as flags, and leaves it as a scena
   const CommandResult again = run_metronome(
       "run '" + place.scratch.path() + "/best.yaml' -q --out '" + place.scratch.path() + "/again'");
   INFO(again.err);
+  CHECK(again.exit_code == 0);
+}
+
+TEST_CASE("the winner's YAML has its formats, memory and drafts, and can be read", "[tune][cli]") {
+  const Place place;
+  const CommandResult result = place.tune(
+      "--over quantization=none,fp8 --set cost_model.gpu_memory_utilization=0.8 "
+      "--set speculative.method=ngram --set scheduler.policy=vllm --load 2 --seeds 1");
+  INFO(result.err);
+  REQUIRE(result.exit_code == 0);
+  const std::size_t begin = result.out.find("as YAML:\n") + 9;
+  const std::size_t end = result.out.find("\n\n", begin);
+  const std::string yaml = result.out.substr(begin, end - begin);
+  CHECK(yaml.starts_with("  quantization: "));
+  CHECK(contains(yaml, "gpu_memory_utilization: 0.8"));
+  std::string pasted;
+  std::istringstream lines(yaml);
+  for (std::string line; std::getline(lines, line);) {
+    if (line.size() > 2) pasted += line.substr(2) + "\n";
+  }
+  pasted +=
+      "model: llama-3.2-1b\nhardware: h100-sxm\nworkload: {num_requests: 3, arrivals: {rate: 5}, "
+      "prompt_tokens: {value: 10}, output_tokens: {value: 3}}\n";
+  place.scratch.write("pasted.yaml", pasted);
+  const CommandResult again =
+      run_metronome("run '" + place.scratch.path() + "/pasted.yaml' -q --out '" +
+                    place.scratch.path() + "/pasted'");
+  INFO(pasted << again.err);
   CHECK(again.exit_code == 0);
 }
 
