@@ -241,6 +241,10 @@ def point_of(row):
                                 max(10 * clients, 20)),
     }
     engine = {"trtllm": "tensorrt-llm"}.get(row["backend"], row["backend"])
+    if row["backend"] == "sglang" and not is_public_sweep(row):
+        # With its cache on, as by default, SGLang does not count with whole outputs
+        # (PrefillAdder.add_one_req). These prompts share nothing, so that is all the cache does.
+        scenario["sampling"] = {"ignore_eos": False}
     return Point(
         source="aiconfigurator", name=row["id"], gpu=gpu, model=model,
         precision={"none": "plain"}.get(quantization, quantization),
