@@ -122,6 +122,7 @@ void KvCacheManager::mark_prompt_end(const Request& request, std::int32_t num_to
   PrefixIndex& contents = pool_.contents();
   const BlockId block = request.block_table[at];
   if (contents.hash_of(block) != kNoHash) return;
+  // Any hash of this group will do.
   const BlockHash before = at == 0 ? BlockHash{1} : chain[at - 1];
   contents.insert(block, in_group(before, kFirstFurtherGroup + num_further_ + 1),
                   static_cast<std::int64_t>(at) + 1);

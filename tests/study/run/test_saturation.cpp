@@ -1,6 +1,5 @@
 // The most that an engine does of a workload.
 #include <algorithm>
-#include <cstdint>
 #include <string>
 #include <vector>
 
@@ -61,7 +60,7 @@ TEST_CASE("the capacity hardly depends on which requests were drawn", "[study]")
       "prompt_tokens: {distribution: lognormal, median: 400, p99: 4000, max: 4000}, "
       "output_tokens: {distribution: lognormal, median: 100, p99: 1000, max: 1500}}";
   std::vector<double> rates;
-  for (const std::uint64_t seed : {1, 2, 3, 4, 5, 6}) {
+  for (const int seed : {1, 2, 3, 4, 5, 6}) {
     SimulatedBackend backend;
     ScenarioFile file = parse_scenario("seed: " + std::to_string(seed) +
                                            "\nmodel: llama-3.2-1b\nhardware: h100-sxm\n"
