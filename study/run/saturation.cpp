@@ -1,7 +1,9 @@
 #include "study/run/saturation.h"
 
 #include <algorithm>
+#include <cstdint>
 #include <optional>
+#include <utility>
 #include <vector>
 
 #include "core/base/command_errors.h"
@@ -57,22 +59,24 @@ class QueueWatch final : public EventSink {
     }
   }
 
-  double num_completed() const { return num_completed_; }
-  // Requests that leave the queue a second, while its second half does. Nothing while so many run
-  // at once that few of them waited for another's end.
+  // Requests that leave the queue a second, while its second half does. Requests of equal lengths
+  // go in waves, so whole turns of the running list count. Nothing while so many run at once that
+  // few of them waited for another's end.
   std::optional<double> rate() const {
-    const std::size_t half = admitted_.size() / 2;
-    if (admitted_.size() < 2 || 3 * most_running_ > admitted_.size()) return std::nullopt;
-    const double seconds = to_seconds(admitted_.back() - admitted_[half]);
+    const std::size_t size = admitted_.size();
+    if (size < 2 || 3 * most_running_ > size) return std::nullopt;
+    const std::size_t turns = std::max<std::size_t>(size / 2 / most_running_, 1);
+    const std::size_t count = turns * most_running_;
+    const double seconds = to_seconds(admitted_.back() - admitted_[size - 1 - count]);
     if (!(seconds > 0)) return std::nullopt;
-    return static_cast<double>(admitted_.size() - 1 - half) / seconds;
+    return static_cast<double>(count) / seconds;
   }
   Saturation served() const {
-    Saturation served;
+    Saturation served{.num_served = num_completed_, .num_tried = num_completed_ + num_failed_};
     if (num_completed_ == 0) return served;
-    served.prompt_tokens = num_prompt_tokens_ / num_completed_;
-    served.output_tokens = num_output_tokens_ / num_completed_;
-    served.served_share = num_completed_ / (num_completed_ + num_failed_);
+    const auto count = static_cast<double>(num_completed_);
+    served.prompt_tokens = static_cast<double>(num_prompt_tokens_) / count;
+    served.output_tokens = static_cast<double>(num_output_tokens_) / count;
     return served;
   }
 
@@ -80,8 +84,8 @@ class QueueWatch final : public EventSink {
   std::vector<TimeNs> admitted_;  // once for each request
   std::size_t num_running_ = 0;
   std::size_t most_running_ = 0;
-  double num_completed_ = 0, num_failed_ = 0;
-  double num_prompt_tokens_ = 0, num_output_tokens_ = 0;  // of the completed
+  std::int64_t num_completed_ = 0, num_failed_ = 0;
+  std::int64_t num_prompt_tokens_ = 0, num_output_tokens_ = 0;  // of the completed
 };
 
 // Returns the seconds of the run.
@@ -100,25 +104,28 @@ double simulate(PreparedVariant& variant, std::size_t count, QueueWatch& watch) 
 }  // namespace
 
 Saturation saturation_of(PreparedVariant& variant) {
-  const auto most_running = static_cast<std::size_t>(variant.run->setup.max_num_seqs);
+  EngineSetup& setup = variant.run->setup;
+  const auto most_running = static_cast<std::size_t>(setup.max_num_seqs);
   const std::size_t count = std::min(variant.workload->requests.size(),
                                      std::max(kMostRequests, kQueueTurns * most_running));
-  QueueWatch whole;
+  // All requests wait at once, which the limit of the queue is not about.
+  const auto limit = std::exchange(setup.max_waiting_requests, 0);
+  QueueWatch whole, half;
   const double seconds = simulate(variant, count, whole);
   Saturation result = whole.served();
   if (const std::optional<double> rate = whole.rate()) {
     result.requests_per_s = *rate;
-    return result;
+  } else {
+    // Too few requests for a queue: what half of them take less. Start and end of a run cancel out.
+    const double less = seconds - simulate(variant, std::max<std::size_t>(count / 2, 1), half);
+    const std::int64_t more = result.num_served - half.served().num_served;
+    if (more > 0 && less > 0) {
+      result.requests_per_s = static_cast<double>(more) / less;
+    } else if (seconds > 0) {
+      result.requests_per_s = static_cast<double>(result.num_served) / seconds;
+    }
   }
-  // Too few requests for a queue: what half of them take less. Start and end of a run cancel out.
-  QueueWatch half;
-  const double less = seconds - simulate(variant, std::max<std::size_t>(count / 2, 1), half);
-  const double more = whole.num_completed() - half.num_completed();
-  if (more > 0 && less > 0) {
-    result.requests_per_s = more / less;
-  } else if (seconds > 0) {
-    result.requests_per_s = whole.num_completed() / seconds;
-  }
+  setup.max_waiting_requests = limit;
   return result;
 }
 

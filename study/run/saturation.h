@@ -1,15 +1,16 @@
 // How much of a workload an engine can do at most.
 #pragma once
 
+#include <cstdint>
+
 #include "core/run/run.h"
 
 namespace metronome {
 
 struct Saturation {
-  double requests_per_s = 0;  // 0: no request can be served
-  // Of the served requests: their tokens in the mean, and their share of the requests tried.
-  double prompt_tokens = 0, output_tokens = 0;
-  double served_share = 0;
+  double requests_per_s = 0;                    // 0: no request can be served
+  double prompt_tokens = 0, output_tokens = 0;  // of a served request, in the mean
+  std::int64_t num_served = 0, num_tried = 0;
 };
 
 // What the engine serves when requests never run out: all arrive at the start, and those count that

@@ -49,7 +49,8 @@ constexpr CommandText kText = {
     .summary =
         "Prints what the workload of a scenario is: requests and their rate, lengths, and the\n"
         "tokens that prompts share; and how it compares with what the simulated engine can do\n"
-        "at most. That is simulated with up to 1000 requests that are always there.\n",
+        "at most. That is simulated with requests that are always there: up to 1000, or eight\n"
+        "times as many as may run at once.\n",
     .examples = kExamples,
     .file_name = "SCENARIO",
     .file_kind = "scenario file"};
@@ -129,13 +130,14 @@ bool print_loads(std::span<PreparedVariant> variants, const WorkloadProfile& pro
   for (PreparedVariant& variant : variants) {
     const Saturation saturation = saturation_of(variant);
     const double most = saturation.requests_per_s;
-    const bool serves_all = saturation.served_share == 1;
+    const bool serves_all = saturation.num_served == saturation.num_tried;
     serves_any = serves_any || most > 0;
     if (!serves_all) {
-      const std::string what = most > 0 ? percent_text(1 - saturation.served_share, 1) +
-                                              " of the requests cannot be served, and its row is "
-                                              "about the others"
-                                        : "no request of this workload can be served";
+      const std::int64_t num_left = saturation.num_tried - saturation.num_served;
+      const std::string what =
+          most > 0 ? grouped_text(num_left) + " of " + grouped_text(saturation.num_tried) +
+                         " requests cannot be served, and its row is about the others"
+                   : "no request of this workload can be served";
       std::cerr << "warning: " << printable(variant.scenario.name) << ": " << what
                 << "; `metronome run` says why\n";
     }
@@ -143,7 +145,9 @@ bool print_loads(std::span<PreparedVariant> variants, const WorkloadProfile& pro
                             serves_all ? prompt_tokens : saturation.prompt_tokens,
                             serves_all ? output_tokens : saturation.output_tokens));
     if (!offered) continue;
-    const double load = *offered * saturation.served_share / most;
+    const double share = static_cast<double>(saturation.num_served) /
+                         static_cast<double>(std::max<std::int64_t>(saturation.num_tried, 1));
+    const double load = *offered * share / most;
     rows.back().push_back(most > 0 ? percent_text(load, 0) : "-");
     is_too_much = is_too_much || (most > 0 && load > 1);
   }
