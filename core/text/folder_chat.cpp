@@ -86,7 +86,7 @@ NamedTemplates named_templates(const Json& value, const std::string& path) {
 constexpr std::array<std::string_view, 3> kReasoning = {"reasoning_content", "thinking",
                                                         "reasoning"};
 
-// As transformers does: templates read reasoning under one name, clients send it under another.
+// As transformers does. Templates read reasoning under one name, clients send it under another.
 // Keys that are null are left out; clients send them, and templates take what is there for a value.
 Json normalised(const Json& messages) {
   Json result = Json::array();

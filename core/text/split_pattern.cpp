@@ -36,22 +36,28 @@ std::string error_text(int error) {
 }
 
 // What a letter behind a backslash stands for, as the items of a class. PCRE2 counts U+180E as a
-// space, and digits of all kinds but no marks as parts of words; to Oniguruma, h is no space.
-std::string_view items_of(char letter) {
+// space, and digits of all kinds but no marks as parts of words; to Oniguruma, h is no space, and v
+// one character.
+constexpr std::string_view kSpaces =
+    R"(\t-\r \x{85}\x{a0}\x{1680}\x{2000}-\x{200a}\x{2028}\x{2029}\x{202f}\x{205f}\x{3000})";
+constexpr std::string_view kWords =
+    R"(\p{L}\p{M}\p{Nd}\p{Nl}\p{Pc}\x{24b6}-\x{24e9}\x{1f130}-\x{1f149}\x{1f150}-\x{1f169})"
+    R"(\x{1f170}-\x{1f189})";
+constexpr std::string_view kWordsAlone = R"(\x{b2}\x{b3}\x{b9}\x{bc}-\x{be})";  // in no class
+
+std::string items_of(char letter, bool is_in_class) {
   switch (letter) {
-    case 's':
-      return R"(\t-\r \x{85}\x{a0}\x{1680}\x{2000}-\x{200a}\x{2028}\x{2029}\x{202f}\x{205f})"
-             R"(\x{3000})";
-    case 'w':
-      return R"(\p{L}\p{M}\p{Nd}\p{Nl}\p{Pc}\x{b2}\x{b3}\x{b9}\x{bc}-\x{be}\x{24b6}-\x{24e9})"
-             R"(\x{1f130}-\x{1f149}\x{1f150}-\x{1f169}\x{1f170}-\x{1f189})";
+    case 's': return std::string(kSpaces);
+    case 'w': return std::string(kWords) + std::string(is_in_class ? "" : kWordsAlone);
     case 'h': return "0-9A-Fa-f";
+    case 'v': return "\\x0b";
     default: return {};
   }
 }
 
 // Rewrites Oniguruma's syntax where PCRE2 has another one, or another meaning: classes in classes
-// and their intersections, \s, \w, \h, names of scripts.
+// and their intersections, \s, \w, \h, \v, names of scripts. POSIX classes, \b and comments are
+// left as they are.
 class Translator {
  public:
   explicit Translator(std::string_view pattern) : rest_(pattern) {}
@@ -87,13 +93,18 @@ class Translator {
                                 " is not supported");
   }
 
+  // The braces that begin at `begin`, and what is before; `otherwise` where they do not end.
+  std::string_view take_braces(std::size_t begin, std::size_t otherwise) {
+    const std::size_t end = rest_.find('}', begin);
+    return take(end == rest_.npos ? otherwise : end + 1);
+  }
+
   // A property of characters. PCRE2's \p{Han} has the characters that are used with a script, too.
   std::string read_property() {
-    std::string property(take(rest_.find('}') + 1));  // all of it, if there is no brace
-    if (property.empty()) property = take(2);
+    std::string property(take_braces(2, 2));
     const std::size_t begin =
         property.starts_with("\\p{^") || property.starts_with("\\P{^") ? 4 : 3;
-    if (property.size() < begin + 4) return property;
+    if (property.size() < begin + 2) return property;
     std::string of_script = property;
     of_script.insert(begin, "sc:");
     int error = 0;
@@ -103,17 +114,34 @@ class Translator {
     return code ? of_script : property;
   }
 
+  bool is_at_posix_class() const {
+    if (!rest_.starts_with("[:")) return false;
+    const std::size_t end = rest_.find_first_not_of("^abcdefghijklmnopqrstuvwxyz", 2);
+    return end != rest_.npos && rest_.substr(end).starts_with(":]");
+  }
+
+  // Whether the hyphen here stands before several characters, so that it makes no range.
+  bool is_before_set() const {
+    if (rest_.size() < 2) return false;
+    if (rest_[1] == '[') return true;
+    return rest_.size() > 2 && rest_[1] == '\\' &&
+           std::string_view("swhvSWHpP").find(rest_[2]) != std::string_view::npos;
+  }
+
   bool is_at_property() const { return rest_.starts_with("\\p{") || rest_.starts_with("\\P{"); }
 
   std::string read_escape() {
     if (is_at_property()) return read_property();
+    for (const std::string_view braced : {"\\x{", "\\o{", "\\k{", "\\g{"}) {
+      if (rest_.starts_with(braced)) return std::string(take_braces(braced.size(), 2));
+    }
     const std::string_view escape = take(2);
-    if (escape.size() < 2) return std::string(escape);
+    if (escape.size() < 2 || escape == "\\V") return std::string(escape);
     const bool is_negated = escape[1] >= 'A' && escape[1] <= 'Z';
-    const std::string_view items =
-        items_of(is_negated ? static_cast<char>(escape[1] - 'A' + 'a') : escape[1]);
+    const char letter = is_negated ? static_cast<char>(escape[1] - 'A' + 'a') : escape[1];
+    const std::string items = items_of(letter, num_open_ > 0);
     if (items.empty()) return std::string(escape);
-    return std::string(is_negated ? "[^" : "[").append(items).append("]");
+    return (is_negated ? "[^" : "[") + items + "]";
   }
 
   // What matches a character of one operand of an intersection.
@@ -135,33 +163,43 @@ class Translator {
     const bool is_negated = rest_.starts_with('^');
     if (is_negated) take(1);
     std::vector<Operand> operands(1);
+    bool is_apart = false;  // what comes is no part of a range, nor at the beginning of a class
     for (bool is_first = true; !rest_.empty(); is_first = false) {
       Operand& operand = operands.back();
-      if (rest_.front() == ']' && !is_first) {
+      const char c = rest_.front();
+      if (c == ']' && !is_first) {
         take(1);
         --num_open_;
         return text_of(operands, is_negated);
       }
-      if (const std::size_t end = rest_.find(":]"); rest_.starts_with("[:") && end != rest_.npos) {
-        operand.items += take(end + 2);
-      } else if (rest_.front() == '[') {
+      const bool was_apart = std::exchange(is_apart, false);
+      if (is_at_posix_class()) {
+        operand.items += take(rest_.find(":]") + 2);
+      } else if (c == '[') {
         operand.classes.push_back(read_class());
+        is_apart = true;
       } else if (rest_.starts_with("&&")) {
         take(2);
         operands.emplace_back();
+        is_apart = true;
       } else if (is_at_property()) {
         operand.items += read_property();
-      } else if (rest_.front() == '\\' && rest_.size() > 1) {
+        is_apart = true;
+      } else if (c == '\\' && rest_.size() > 1) {
         const char letter = rest_[1];
-        if (const std::string_view items = items_of(letter); !items.empty()) {
+        if (const std::string items = items_of(letter, true); !items.empty()) {
           operand.items += items;
+          is_apart = true;
           take(2);
         } else if (letter == 'S' || letter == 'W' || letter == 'H') {
           operand.classes.push_back(read_escape());
+          is_apart = true;
         } else {
-          operand.items += take(2);
+          operand.items += read_escape();
         }
       } else {
+        const bool is_mark = c == '^' || c == '-';
+        if (is_mark && (was_apart || (c == '-' && is_before_set()))) operand.items += '\\';
         operand.items += take(1);
       }
     }

@@ -98,7 +98,7 @@ Json read_messages(const ApiFields& fields, const FolderChat& chat, std::size_t 
     if (*role == "developer" && !chat.mentions("developer")) message["role"] = "system";
     const Json* content = message_fields.find("content");
     if (content == nullptr) {
-      message["content"] = message.contains("tool_calls") ? Json(nullptr) : Json("");
+      if (!message.contains("tool_calls")) message["content"] = "";
     } else if (!content->is_string()) {
       message["content"] =
           joined_parts(*content, message_fields, name, takes_parts, max_entries, images);

@@ -294,6 +294,15 @@ TEST_CASE("a pattern matches at lines, and may match nothing", "[tokenizer]") {
         "[pi\u00f1]\u4e2d[a]");
   CHECK(split(SplitPattern::regex(" ?[^(\\s|[.,!])]+"), "ab, c(d)") == "[ab],[ c]([d])");
   CHECK(split(SplitPattern::regex("[a[b-d]&&[c-z]]+"), "abcdz") == "ab[cd]z");
+  CHECK(split(SplitPattern::regex("[[a]^b]+"), "a^bc") == "[a^b]c");
+  CHECK(split(SplitPattern::regex("[a[b]-z]+"), "ab-zc") == "[ab-z]c");
+  CHECK(split(SplitPattern::regex("[a-[b]c]+"), "a-bcd") == "[a-bc]d");
+  CHECK(split(SplitPattern::regex("[\\s-a]+"), " -ab") == "[ -a]b");
+  CHECK(split(SplitPattern::regex("[a-z&&^b]+"), "b^") == "[b]^");
+  CHECK(split(SplitPattern::regex("[\\w]+|\\w"), "a\u00b2") == "[a][\u00b2]");  // not in a class
+  CHECK(split(SplitPattern::regex("\\x{3000}+"), "a\u3000") == "a[\u3000]");
+  CHECK(split(SplitPattern::regex("\\p{Yi}+"), "\ua000\u3001") == "[\ua000]\u3001");
+  CHECK(split(SplitPattern::regex("\\v"), "a\v\n") == "a[\v]\n");
   CHECK(error_of<std::invalid_argument>([] { SplitPattern::regex("\\p{N}{1,3}+"); }) ==
         "a plus behind {1,3} is not supported");
   CHECK(error_of<std::invalid_argument>([] { SplitPattern::regex(std::string(9999, '[')); }) ==
