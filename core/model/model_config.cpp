@@ -218,7 +218,9 @@ std::int64_t ModelConfig::max_context() const {
   if (!is_stretched || rope_local_theta != 0) return max_position_embeddings;
   const std::int64_t trained =
       is_yarn ? rope_scaling.original_max_positions : max_position_embeddings;
-  return static_cast<std::int64_t>(static_cast<double>(trained) * rope_scaling.factor);
+  constexpr double kMost = 1 << 30;  // as of max_position_embeddings
+  return static_cast<std::int64_t>(
+      std::min(static_cast<double>(trained) * rope_scaling.factor, kMost));
 }
 
 std::int64_t ModelConfig::default_max_model_len() const {

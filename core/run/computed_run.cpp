@@ -81,9 +81,9 @@ ModelSource find_draft_source(const Scenario& scenario, const ModelConfig& model
   }
   const std::int64_t longest =
       scenario.engine.max_model_len.value_or(model.default_max_model_len());
-  if (drafter.max_position_embeddings < longest) {
+  if (drafter.max_context() < longest) {
     fail_config(scenario.location_of(kKey), kKey,
-                drafter.name + " supports " + std::to_string(drafter.max_position_embeddings) +
+                drafter.name + " supports " + std::to_string(drafter.max_context()) +
                     " tokens, and requests may have " + std::to_string(longest) +
                     "; allowed: a model that supports as many, or a smaller engine.max_model_len");
   }

@@ -109,7 +109,7 @@ Prediction predict_bench(const PredictOptions& options) {
   result.source = options.cost_model.empty() ? "roofline of " + hardware.name : options.cost_model;
   for (const BenchCase& what : standard_cases()) {
     const std::int64_t longest = std::max(what.context, what.prefix + what.chunk_size);
-    if (longest > result.model.max_position_embeddings) continue;
+    if (longest > result.model.max_context()) continue;
     const StepPlan plan = plan_of(what);
     const FloorWork work = floor_work(result.model, plan.chunks);
     PredictedPoint point{.what = what,

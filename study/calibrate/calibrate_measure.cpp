@@ -64,7 +64,7 @@ std::string scenario_text(const MeasureOptions& options, std::string_view backen
   DefaultSizes sizes = backend == "cuda" ? kLarge : kSmall;
   const SourceLocation where{std::make_shared<const std::string>("--model"), 0};
   const ModelConfig model = find_model(options.model, where);
-  sizes.max_model_len = std::min(sizes.max_model_len, model.max_position_embeddings);
+  sizes.max_model_len = std::min(sizes.max_model_len, model.max_context());
   Json json;
   json["seed"] = options.seed;
   json["model"] = options.model;

@@ -40,7 +40,7 @@ void list_models(const Arguments&) {
                     scaled_text(model.weight_bytes(), " GB", " MB"),
                     fixed_text(static_cast<double>(model.kv_bytes_per_token()) / 1e3, 1),
                     fixed_text(static_cast<double>(model.state_bytes()) / 1e6, 1),
-                    std::to_string(model.max_position_embeddings), also});
+                    std::to_string(model.max_context()), also});
   }
   std::cout << aligned_rows(rows);
   std::cout
