@@ -72,7 +72,7 @@ double device_projection_params(const ModelConfig& model, std::int64_t tp) {
   std::int64_t whole = 0;  // that every device has
   std::int64_t heads = 0;  // of all devices' keys and values, in addition to the model's
   if (!latent.is_empty()) {
-    whole = model.n_layers * model.hidden_dim * (latent.q_rank + latent.cached_dim());
+    whole = model.n_attention_layers() * model.hidden_dim * (latent.q_rank + latent.cached_dim());
   } else if (tp > model.n_kv_heads) {
     heads = tp - model.n_kv_heads;
   }

@@ -58,8 +58,10 @@ double AttentionTable::mixed_us(double tokens, double history, double sequences,
   }
   const double largest = mixed.back().tokens;
   if (tokens > largest) {
-    return mixed_us(largest, history, sequences, context, is_outside) +
-           prefill_us(tokens, history, is_outside) - prefill_us(largest, history, is_outside);
+    is_outside = true;
+    const double more =
+        prefill_us(tokens, history, is_outside) - prefill_us(largest, history, is_outside);
+    return mixed_us(largest, history, sequences, context, is_outside) + std::max(more, 0.0);
   }
   const Bracket of_tokens = find_bracket(
       mixed.size(), [this](std::size_t i) { return mixed[i].tokens; }, tokens, is_outside);

@@ -97,6 +97,10 @@ TEST_CASE("a chunk longer than measured takes as much longer as it has pairs", "
   table.mixed[0].tokens = 200;
   table.mixed[0].cells.push_back({0, beside});
   CHECK(table.mixed_us(400, 0, 2, 20, is_outside) == 33 + 80 - 20);
+  table.prefill = {{200, 400}, {{{0}, {20}}, {{0}, {18}}}};  // longer than the mixed table
+  is_outside = false;
+  CHECK(table.mixed_us(400, 0, 2, 20, is_outside) == 33);
+  CHECK(is_outside);
 }
 
 TEST_CASE("every history of a chunk has a grid of its own", "[profile]") {
