@@ -321,21 +321,21 @@ void add_settings(const std::string& path, const Json& value, Json& settings) {
   }
 }
 
-// Paths and values of a run's configuration. Defaults that follow from other settings are left out:
-// they tell no runs apart.
+// Paths and values of a run's configuration.
 Json flat_settings(const ReportRun& run) {
   const Json result = parsed_result(run);
   Json config = result.value("config", Json());
   config.erase("results");  // which files it wrote
   Json settings = Json::object();
   if (config.is_object()) add_settings("", config, settings);
-  const Json derived = result.value("config_reasons", Json::object());
-  for (const auto& [key, reason] : derived.items()) {
-    std::string path = "/" + key;
-    std::replace(path.begin(), path.end(), '.', '/');
-    settings.erase(path);
-  }
   return settings;
+}
+
+// Whether the setting at `path` of a run is a default that follows from others.
+bool is_derived(const ReportRun& run, const std::string& path) {
+  std::string key = path.substr(1);
+  std::replace(key.begin(), key.end(), '/', '.');
+  return parsed_result(run).value("config_reasons", Json::object()).contains(key);
 }
 
 // " seed=2": the setting as a suffix of a name; empty if it is absent.
@@ -380,7 +380,12 @@ void add_differing_settings(const std::vector<ReportRun>& runs, std::vector<std:
     for (const std::size_t i : members) settings.push_back(flat_settings(runs[i]));
     std::vector<std::string> texts(members.size());
     std::size_t num_added = 0;
+    const auto follows = [&, &members = members](const std::string& key) {
+      return std::all_of(members.begin(), members.end(),
+                         [&](std::size_t i) { return is_derived(runs[i], key); });
+    };
     for (const std::string& key : differing_keys(settings)) {
+      if (follows(key)) continue;
       std::vector<std::string> longer = texts;
       for (std::size_t m = 0; m < members.size(); ++m) longer[m] += setting_text(settings[m], key);
       if (num_added >= kFew && num_different(longer) == num_different(texts)) continue;

@@ -14,11 +14,13 @@ function flattened(config, prefix = '', into = {}) {
   return into;
 }
 
-// Gives each run `flat`, all its settings, and `settings`, those in which not all runs agree.
+// Gives each run `flat`, all its settings, and `settings`, those in which not all runs agree, but
+// for defaults that follow from other settings in every run.
 function readSettings(runs) {
   for (const run of runs) run.flat = flattened(run.config);
   const keys = new Set(runs.flatMap((run) => Object.keys(run.flat)));
-  const differing = [...keys].filter((key) => !key.startsWith('results.') &&
+  const follows = (key) => runs.every((run) => key in (run.result.config_reasons || {}));
+  const differing = [...keys].filter((key) => !key.startsWith('results.') && !follows(key) &&
     runs.some((run) => run.flat[key] !== runs[0].flat[key]));
   for (const run of runs) {
     run.settings = Object.fromEntries(differing.filter((key) => run.flat[key] !== undefined)

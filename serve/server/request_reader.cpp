@@ -3,6 +3,8 @@
 #include <algorithm>
 #include <charconv>
 
+#include "core/base/names.h"
+
 namespace metronome {
 namespace {
 

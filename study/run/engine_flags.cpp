@@ -155,7 +155,7 @@ void note_common(const Scenario& scenario, FlagList& list) {
 
 // How the engine's numbers are stored, and whether it launches graphs.
 void add_formats(const Scenario& scenario, const char* fp8_cache, const char* eager,
-                 FlagList& list) {
+                 const char* largest_graph, FlagList& list) {
   if (scenario.quantization == Quantization::Fp8) {
     list.add("--quantization", std::string("fp8"));
   } else if (scenario.quantization > Quantization::Fp8) {
@@ -163,7 +163,12 @@ void add_formats(const Scenario& scenario, const char* fp8_cache, const char* ea
   }
   if (scenario.kv_dtype == KvDtype::Fp8) list.add("--kv-cache-dtype", std::string(fp8_cache));
   if (scenario.kv_dtype == KvDtype::Bf16) list.add("--kv-cache-dtype", std::string("bfloat16"));
-  if (scenario.cost_model.max_graph_tokens == 0) list.add(eager);
+  const std::optional<std::int64_t>& graph = scenario.cost_model.max_graph_tokens;
+  const bool is_default = std::any_of(
+      scenario.serve_defaults.begin(), scenario.serve_defaults.end(),
+      [](const ServeDefault& given) { return given.key == "cost_model.max_graph_tokens"; });
+  if (!graph || is_default) return;
+  *graph == 0 ? list.add(eager) : list.add(largest_graph, *graph);
 }
 
 // ---- vLLM ----
@@ -307,7 +312,7 @@ EngineFlags vllm_flags(const Scenario& scenario) {
   if (scenario.cost_model.tensor_parallel_size > 1) {
     list.add("--tensor-parallel-size", scenario.cost_model.tensor_parallel_size);
   }
-  add_formats(scenario, "fp8", "--enforce-eager", list);
+  add_formats(scenario, "fp8", "--enforce-eager", "--max-cudagraph-capture-size", list);
   if (scenario.engine.max_waiting_requests > 0) {
     list.note("engine.max_waiting_requests has no flag: put a limit in front of vLLM");
   }
@@ -439,7 +444,7 @@ EngineFlags sglang_flags(const Scenario& scenario) {
   if (scenario.cost_model.tensor_parallel_size > 1) {
     list.add("--tp-size", scenario.cost_model.tensor_parallel_size);
   }
-  add_formats(scenario, "fp8_e4m3", "--disable-cuda-graph", list);
+  add_formats(scenario, "fp8_e4m3", "--disable-cuda-graph", "--cuda-graph-max-bs", list);
   if (scenario.engine.max_waiting_requests > 0) {
     list.add("--max-queued-requests", scenario.engine.max_waiting_requests);
   }

@@ -68,6 +68,8 @@ TEST_CASE("formats of weights and caches, and eager steps", "[tools][flags]") {
             .ends_with(" --quantization fp8 --kv-cache-dtype fp8_e4m3 --disable-cuda-graph"));
   CHECK(joined_flags(flags_of("vLLM", {"scheduler.policy=vllm", "kv_cache.dtype=bf16"}))
             .ends_with(" --kv-cache-dtype bfloat16"));
+  CHECK(joined_flags(flags_of("vLLM", {"scheduler.policy=vllm", "cost_model.max_graph_tokens=64"}))
+            .ends_with(" --max-cudagraph-capture-size 64"));
   const EngineFlags other = flags_of("vLLM", {"scheduler.policy=vllm", "quantization=int4"});
   CHECK(joined_flags(other).find("--quantization") == std::string::npos);
   CHECK(mentions(other.notes, "serve a checkpoint in that format"));
