@@ -211,21 +211,20 @@ std::int64_t ModelConfig::n_window_layers() const {
   return n_attention_layers() - n_global_layers();
 }
 
-std::int64_t ModelConfig::max_context() const {
+std::int64_t ModelConfig::default_max_model_len() const {
   using Kind = RopeScaling::Kind;
+  const std::int64_t original = rope_scaling.original_max_positions;
+  if (rope_scaling.kind == Kind::LongRope) return std::min(original, max_position_embeddings);
   const bool is_yarn = rope_scaling.kind == Kind::Yarn;
   const bool is_stretched = is_yarn || rope_scaling.kind == Kind::Linear;
   if (!is_stretched || rope_local_theta != 0) return max_position_embeddings;
-  const std::int64_t trained =
-      is_yarn ? rope_scaling.original_max_positions : max_position_embeddings;
   constexpr double kMost = 1 << 30;  // as of max_position_embeddings
-  return static_cast<std::int64_t>(
-      std::min(static_cast<double>(trained) * rope_scaling.factor, kMost));
+  const auto trained = static_cast<double>(is_yarn ? original : max_position_embeddings);
+  return static_cast<std::int64_t>(std::min(trained * rope_scaling.factor, kMost));
 }
 
-std::int64_t ModelConfig::default_max_model_len() const {
-  if (rope_scaling.kind != RopeScaling::Kind::LongRope) return max_context();
-  return std::min(rope_scaling.original_max_positions, max_position_embeddings);
+std::int64_t ModelConfig::max_context() const {
+  return std::max(max_position_embeddings, default_max_model_len());
 }
 
 bool ModelConfig::is_moe_layer(std::int64_t layer) const {

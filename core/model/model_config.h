@@ -119,13 +119,13 @@ struct ModelConfig : ModelTraits {
   std::int64_t n_global_layers() const;  // layers that attend to the whole context
   std::int64_t n_window_layers() const;  // n_attention_layers() - n_global_layers()
   std::int64_t n_moe_layers() const { return n_experts > 0 ? n_layers - n_dense_layers : 0; }
-  // The longest request that RoPE is made for, in tokens. Linear scaling and YaRN stretch the
-  // positions that they were trained with, as in vLLM (config/model.py). Files with scaling in the
-  // layers without a window only (rope_local_theta) say the stretched length.
-  std::int64_t max_context() const;
-  // The longest request where nothing else is said. LongRope: the original positions, as in vLLM,
-  // since longer contexts have other factors.
+  // The longest request where nothing else is said, in tokens, as in vLLM (config/model.py). Linear
+  // scaling and YaRN stretch the positions that the model was trained with; files with scaling in
+  // the layers without a window only (rope_local_theta) say the stretched length. LongRoPE: the
+  // original positions, since longer contexts have other factors.
   std::int64_t default_max_model_len() const;
+  // The longest request that may be asked for.
+  std::int64_t max_context() const;
   bool is_moe_layer(std::int64_t layer) const;
   bool is_rotated_layer(std::int64_t layer) const;  // queries and keys get RoPE
   std::int64_t num_rotated() const { return rotary_dim > 0 ? rotary_dim : head_dim; }
