@@ -38,7 +38,8 @@ TEST_CASE("YaRN and linear RoPE stretch the longest context", "[core][rope]") {
   CHECK(yarn.max_context() == 131072);  // vLLM's lengths, whatever max_position_embeddings says
   CHECK(yarn.default_max_model_len() == 131072);
   const ModelConfig shorter = qwen(
-      R"("rope_scaling": {"rope_type": "yarn", "factor": 2, "original_max_position_embeddings": 64})");
+      R"("rope_scaling": {"rope_type": "yarn", "factor": 2,
+          "original_max_position_embeddings": 64})");
   CHECK(shorter.default_max_model_len() == 128);
   CHECK(shorter.max_context() == 40960);
   const std::string linear = R"("rope_scaling": {"type": "linear", "factor": 2.5})";
