@@ -5,7 +5,6 @@
 #include "core/scenario/serve_defaults.h"
 
 #include <algorithm>
-#include <string_view>
 #include <utility>
 
 #include "core/base/error.h"
@@ -161,6 +160,11 @@ std::string sglang_memory_share(const HardwareSpec& gpu, std::int64_t chunk,
 }
 
 }  // namespace
+
+bool is_default_of(std::span<const ServeDefault> defaults, std::string_view key) {
+  return std::any_of(defaults.begin(), defaults.end(),
+                     [key](const ServeDefault& given) { return given.key == key; });
+}
 
 std::vector<ServeDefault> vllm_serve_defaults(int minor, const HardwareSpec& gpu,
                                               const ChosenOptions& chosen) {

@@ -4,7 +4,9 @@
 
 #include <cstdint>
 #include <optional>
+#include <span>
 #include <string>
+#include <string_view>
 #include <vector>
 
 #include "core/hardware/hardware.h"
@@ -16,6 +18,8 @@ struct ServeDefault {
   std::string value;   // as YAML
   std::string reason;  // one line: which engine, and for which GPUs
 };
+// Whether one of them is for `key`.
+bool is_default_of(std::span<const ServeDefault> defaults, std::string_view key);
 
 // The user's choice of the settings that other defaults follow; absent: not chosen.
 struct ChosenOptions {

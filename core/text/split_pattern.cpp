@@ -35,7 +35,7 @@ std::string error_text(int error) {
   return reinterpret_cast<const char*>(text.data());
 }
 
-// What a letter behind a backslash stands for, as the items of a class. PCRE2 counts U+180E as a
+// The characters of a letter behind a backslash, as the items of a class. PCRE2 counts U+180E as a
 // space, and digits of all kinds but no marks as parts of words; to Oniguruma, h is no space, and v
 // one character.
 constexpr std::string_view kSpaces =
@@ -144,7 +144,7 @@ class Translator {
     return (is_negated ? "[^" : "[") + items + "]";
   }
 
-  // What matches a character of one operand of an intersection.
+  // The parts of one operand of an intersection; each matches a character.
   struct Operand {
     std::string items;
     std::vector<std::string> classes;

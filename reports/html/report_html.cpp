@@ -322,8 +322,7 @@ void add_settings(const std::string& path, const Json& value, Json& settings) {
 }
 
 // Paths and values of a run's configuration.
-Json flat_settings(const ReportRun& run) {
-  const Json result = parsed_result(run);
+Json flat_settings(const Json& result) {
   Json config = result.value("config", Json());
   config.erase("results");  // which files it wrote
   Json settings = Json::object();
@@ -331,11 +330,14 @@ Json flat_settings(const ReportRun& run) {
   return settings;
 }
 
-// Whether the setting at `path` of a run is a default that follows from others.
-bool is_derived(const ReportRun& run, const std::string& path) {
+// Whether the setting at `path` is a default that follows from others in every run.
+bool is_derived(const std::vector<Json>& results, const std::string& path) {
   std::string key = path.substr(1);
   std::replace(key.begin(), key.end(), '/', '.');
-  return parsed_result(run).value("config_reasons", Json::object()).contains(key);
+  return std::all_of(results.begin(), results.end(), [&key](const Json& result) {
+    const auto reasons = result.find("config_reasons");
+    return reasons != result.end() && reasons->contains(key);
+  });
 }
 
 // " seed=2": the setting as a suffix of a name; empty if it is absent.
@@ -376,16 +378,15 @@ void add_differing_settings(const std::vector<ReportRun>& runs, std::vector<std:
   for (std::size_t i = 0; i < names.size(); ++i) groups[names[i]].push_back(i);
   for (const auto& [name, members] : groups) {
     if (members.size() == 1) continue;
-    std::vector<Json> settings;
-    for (const std::size_t i : members) settings.push_back(flat_settings(runs[i]));
+    std::vector<Json> results, settings;
+    for (const std::size_t i : members) {
+      results.push_back(parsed_result(runs[i]));
+      settings.push_back(flat_settings(results.back()));
+    }
     std::vector<std::string> texts(members.size());
     std::size_t num_added = 0;
-    const auto follows = [&, &members = members](const std::string& key) {
-      return std::all_of(members.begin(), members.end(),
-                         [&](std::size_t i) { return is_derived(runs[i], key); });
-    };
     for (const std::string& key : differing_keys(settings)) {
-      if (follows(key)) continue;
+      if (is_derived(results, key)) continue;
       std::vector<std::string> longer = texts;
       for (std::size_t m = 0; m < members.size(); ++m) longer[m] += setting_text(settings[m], key);
       if (num_added >= kFew && num_different(longer) == num_different(texts)) continue;

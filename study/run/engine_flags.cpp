@@ -164,10 +164,7 @@ void add_formats(const Scenario& scenario, const char* fp8_cache, const char* ea
   if (scenario.kv_dtype == KvDtype::Fp8) list.add("--kv-cache-dtype", std::string(fp8_cache));
   if (scenario.kv_dtype == KvDtype::Bf16) list.add("--kv-cache-dtype", std::string("bfloat16"));
   const std::optional<std::int64_t>& graph = scenario.cost_model.max_graph_tokens;
-  const bool is_default = std::any_of(
-      scenario.serve_defaults.begin(), scenario.serve_defaults.end(),
-      [](const ServeDefault& given) { return given.key == "cost_model.max_graph_tokens"; });
-  if (!graph || is_default) return;
+  if (!graph || is_default_of(scenario.serve_defaults, "cost_model.max_graph_tokens")) return;
   *graph == 0 ? list.add(eager) : list.add(largest_graph, *graph);
 }
 

@@ -38,7 +38,7 @@ Workload saturated(const Workload& workload, std::size_t count) {
   return result;
 }
 
-// What a saturated run served, and when requests left its queue.
+// Counts what a saturated run serves, and notes when requests leave its queue.
 class QueueWatch final : public EventSink {
  public:
   bool takes_runs() const override { return true; }

@@ -13,9 +13,9 @@ struct Saturation {
   std::int64_t num_served = 0, num_tried = 0;
 };
 
-// What the engine serves when requests never run out: all arrive at the start, and those count that
-// leave the queue in its second half. Sessions continue without pauses. Uses up to 1000 requests,
-// or eight times as many as may run at once. Throws Interrupted.
+// Measures how much the engine serves when requests never run out. All arrive at the start; those
+// count that leave the queue in its second half. Sessions continue without pauses. Uses up to 1000
+// requests, or eight times as many as may run at once. Throws Interrupted.
 Saturation saturation_of(PreparedVariant& variant);
 
 }  // namespace metronome

@@ -326,12 +326,8 @@ void print_yaml(std::ostream& out, const Scenario& winner) {
   if (winner.speculative.is_on()) sections.push_back("speculative");
   Json cost_model = Json::object();
   for (const auto& [key, value] : config.at("cost_model").items()) {
-    const std::string whole = "cost_model." + key;
-    const bool is_derived =
-        std::any_of(winner.serve_defaults.begin(), winner.serve_defaults.end(),
-                    [&whole](const ServeDefault& derived) { return derived.key == whole; });
-    if (!is_derived && value != defaults.at("cost_model").value(key, Json()))
-      cost_model[key] = value;
+    if (is_default_of(winner.serve_defaults, "cost_model." + key)) continue;
+    if (value != defaults.at("cost_model").value(key, Json())) cost_model[key] = value;
   }
   config["cost_model"] = cost_model;
   if (!cost_model.empty()) sections.push_back("cost_model");

@@ -1,4 +1,4 @@
-// What a config.json says of positions and windows, as transformers and vLLM read it.
+// Keys of a config.json about positions and windows, read as transformers and vLLM read them.
 #include <cmath>
 #include <string>
 

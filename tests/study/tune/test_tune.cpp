@@ -59,6 +59,14 @@ struct Place {
   CommandResult tune(const std::string& options, const std::string& wrapper = {}) const {
     return run_metronome("tune '" + scenario + "' --out '" + out + "' " + options, wrapper);
   }
+  // Whether a scenario of this text runs.
+  void check_runs(const std::string& text) const {
+    const std::string file = scratch.write("again.yaml", text);
+    const CommandResult again =
+        run_metronome("run '" + file + "' -q --out '" + scratch.path() + "/again'");
+    INFO(text << again.err);
+    CHECK(again.exit_code == 0);
+  }
 };
 
 // Without the wrapping of lines.
@@ -150,11 +158,7 @@ TEST_CASE("tune prints the winner as YAML and as flags, and leaves it as a scena
   CHECK(contains(later.out, " trials reused from the folder of results\n"));
   std::filesystem::remove_all(place.out);
   CHECK(place.tune(arguments + " --jobs 1").out == result.out);
-  place.scratch.write("best.yaml", read_text_file(place.out + "/best.yaml"));
-  const CommandResult again = run_metronome(
-      "run '" + place.scratch.path() + "/best.yaml' -q --out '" + place.scratch.path() + "/again'");
-  INFO(again.err);
-  CHECK(again.exit_code == 0);
+  place.check_runs(read_text_file(place.out + "/best.yaml"));
 }
 
 TEST_CASE("the winner's YAML has its formats, memory and drafts, and can be read", "[tune][cli]") {
@@ -177,12 +181,7 @@ TEST_CASE("the winner's YAML has its formats, memory and drafts, and can be read
   pasted +=
       "model: llama-3.2-1b\nhardware: h100-sxm\nworkload: {num_requests: 3, arrivals: {rate: 5}, "
       "prompt_tokens: {value: 10}, output_tokens: {value: 3}}\n";
-  place.scratch.write("pasted.yaml", pasted);
-  const CommandResult again =
-      run_metronome("run '" + place.scratch.path() + "/pasted.yaml' -q --out '" +
-                    place.scratch.path() + "/pasted'");
-  INFO(pasted << again.err);
-  CHECK(again.exit_code == 0);
+  place.check_runs(pasted);
 }
 
 TEST_CASE("tune says what it cannot do", "[tune][cli]") {
