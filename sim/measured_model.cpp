@@ -31,14 +31,12 @@ MakeFn maker_of(std::string_view kind) {
   };
 }
 
-// Tables of kernels have attention, MLPs and experts only; those of operators lack latent
-// attention.
+// Tables of kernels have attention, MLPs and experts only.
 void check_parts(const CostModelFile& file, const ModelConfig& model) {
-  const bool is_profile = file.kind == "profile";
-  if (!is_profile && file.kind != "operators") return;
+  if (file.kind != "profile") return;
   const char* part = nullptr;
-  if (is_profile && !model.linear_attention.is_empty()) part = "linear attention";
-  if (is_profile && model.shared_expert_ffn_dim > 0) part = "shared experts";
+  if (!model.linear_attention.is_empty()) part = "linear attention";
+  if (model.shared_expert_ffn_dim > 0) part = "shared experts";
   if (!model.latent_attention.is_empty()) part = "latent attention";
   if (part == nullptr) return;
   throw UnplacedConfigError("cost_model.file",

@@ -14,11 +14,13 @@
 namespace metronome {
 
 // The files of sim/catalogue/.
+extern const std::string_view kCostModelB200DeepSeekV3Tp8;
 extern const std::string_view kCostModelB200Llama70bFp8;
 extern const std::string_view kCostModelH100SxmLlama70bFp8Tp2;
 extern const std::string_view kCostModelH100SxmLlama8b;
 extern const std::string_view kCostModelH100SxmQwen30bA3b;
 extern const std::string_view kCostModelH100SxmQwen8b;
+extern const std::string_view kCostModelH200DeepSeekV3Tp8;
 extern const std::string_view kCostModelH200Llama70bFp8;
 extern const std::string_view kCostModelRtx4090Llama8b;
 extern const std::string_view kCostModelRtxPro6000Llama8b;
@@ -37,11 +39,13 @@ struct Shipped {
 
 const std::vector<Shipped>& shipped() {
   static const std::vector<Shipped> files = {
+      {"b200_deepseek-v3_tp8", kCostModelB200DeepSeekV3Tp8},
       {"b200_llama-3.1-70b_fp8", kCostModelB200Llama70bFp8},
       {"h100-sxm_llama-3.1-70b_fp8_tp2", kCostModelH100SxmLlama70bFp8Tp2},
       {"h100-sxm_llama-3.1-8b", kCostModelH100SxmLlama8b},
       {"h100-sxm_qwen3-30b-a3b", kCostModelH100SxmQwen30bA3b},
       {"h100-sxm_qwen3-8b", kCostModelH100SxmQwen8b},
+      {"h200_deepseek-v3_tp8", kCostModelH200DeepSeekV3Tp8},
       {"h200_llama-3.1-70b_fp8", kCostModelH200Llama70bFp8},
       {"rtx-4090_llama-3.1-8b", kCostModelRtx4090Llama8b},
       {"rtx-pro-6000_llama-3.1-8b", kCostModelRtxPro6000Llama8b},

@@ -93,22 +93,24 @@ std::optional<Heads> nearest_heads(const Table& table, const Heads& wanted) {
       [&](const Heads& a, const Heads& b) { return distance(a) < distance(b); });
 }
 
-Grid cleaned_grid(Cells cells, AttentionPhase phase) {
+Grid cleaned_grid(Cells cells, AttentionPhase phase, std::size_t& num_outliers) {
   const bool is_prompts = phase == AttentionPhase::Prompts;
   Grid grid = grid_of(cells, is_prompts);
   if (!is_prompts) {  // the table counts the positions before the decoded token
     for (double& context : grid.columns) context += 1;
   }
+  num_outliers = lower_outliers(grid);
   raise_to_earlier(grid);
   return grid;
 }
 
 std::vector<Grid> with_more_heads(const Table& table, const Heads& heads, AttentionPhase phase) {
   std::vector<Grid> grids;
+  std::size_t num_outliers = 0;  // of heads that are not wanted
   for (const std::int64_t factor : {2, 4, 8}) {
     Cells cells = cells_of(table, {factor * heads.first, factor * heads.second});
     if (cells.empty()) break;
-    grids.push_back(cleaned_grid(std::move(cells), phase));
+    grids.push_back(cleaned_grid(std::move(cells), phase, num_outliers));
   }
   return grids;
 }
@@ -140,7 +142,12 @@ std::optional<Grid> attention_grid(const OperatorTables& tables, AttentionPhase 
       if (!nearest) continue;
       if (origin.engine != tables.meta.engine) remarks.push_back(name + "of " + origin.text());
       if (kv_dtype != wanted.kv_dtype) remarks.push_back(name + "with KV of " + kv_dtype);
-      Grid grid = cleaned_grid(cells_of(table, *nearest), phase);
+      std::size_t num_outliers = 0;
+      Grid grid = cleaned_grid(cells_of(table, *nearest), phase, num_outliers);
+      if (num_outliers > 0) {
+        remarks.push_back(name + "cells that took half as long again as larger ones count as " +
+                          "those: " + std::to_string(num_outliers));
+      }
       if (*nearest != heads) {
         const double factor = real(heads.first) / real(nearest->first);
         for (double& us : grid.us) us *= factor;

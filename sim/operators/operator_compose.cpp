@@ -10,6 +10,7 @@
 #include "core/base/number_text.h"
 #include "sim/cost/device_share.h"
 #include "sim/operators/attention_grid.h"
+#include "sim/operators/latent_times.h"
 #include "sim/operators/operator_rows.h"
 #include "sim/operators/product_curve.h"
 #include "sim/operators/state_times.h"
@@ -24,6 +25,21 @@ constexpr double kRouterTopKUs = 1.9;  // choosing the experts, a small kernel
 
 double real(std::int64_t n) { return static_cast<double>(n); }
 
+// _FLASHINFER_ALLREDUCE_FUSION_ARCHS of SGLang 0.5.23, as far as this program knows them.
+bool is_fused_by_sglang(std::string_view architecture) {
+  constexpr std::string_view kFused[] = {
+      "DeepseekV3ForCausalLM",
+      "GptOssForCausalLM",
+      "KimiK25ForConditionalGeneration",
+      "Qwen3MoeForCausalLM",
+      "Qwen3NextForCausalLM",
+      "Qwen3VLMoeForConditionalGeneration",
+      "Qwen3_5ForConditionalGeneration",
+      "Qwen3_5MoeForConditionalGeneration",
+  };
+  return std::find(std::begin(kFused), std::end(kFused), architecture) != std::end(kFused);
+}
+
 [[noreturn]] void fail_missing(const OperatorMeta& meta, const std::string& what,
                                const std::set<std::string>& found) {
   std::string names;
@@ -36,7 +52,7 @@ class Composer {
  public:
   Composer(const OperatorTables& tables, const ModelConfig& model, std::int64_t tp,
            RouterDtype router_dtype)
-      : tables_(tables), meta_(tables.meta), model_(model), tp_(tp), router_dtype_(router_dtype) {}
+      : tables_(tables), meta_(tables_.meta), model_(model), tp_(tp), router_dtype_(router_dtype) {}
 
   OperatorTimes compose() {
     check_model();
@@ -62,6 +78,10 @@ class Composer {
                          &times_.linear_projections, &times_.head}) {
       round(curve->us);
     }
+    if (times_.latent) {
+      round(times_.latent->expansion.us);
+      round(times_.latent->absorption.us);
+    }
     if (times_.states) {
       round(times_.states->prompts.us);
       round(times_.states->decodes.us);
@@ -81,7 +101,6 @@ class Composer {
 
   void check_model() const {
     check_tensor_parallel(model_, tp_);
-    check_parts();
     if (model_.head_dim != meta_.head_dim) {
       fail_missing(meta_, "attention of head_dim " + std::to_string(model_.head_dim),
                    {std::to_string(meta_.head_dim)});
@@ -94,15 +113,6 @@ class Composer {
       fail_missing(meta_, "KV of " + std::to_string(model_.bytes_per_kv_element) + " bytes",
                    {"1", "2"});
     }
-  }
-
-  // The package times latent attention with its projections, and without histories.
-  void check_parts() const {
-    if (model_.latent_attention.is_empty()) return;
-    throw ConfigError(meta_.package + ", " + meta_.system +
-                      ": no latent attention is imported, a part of " + model_.name +
-                      "; allowed: a model without it, or a simulation by the roofline (`hardware`, "
-                      "without cost_model.file)");
   }
 
   // ---- Products ----
@@ -192,12 +202,16 @@ class Composer {
 
   void add_products() {
     const std::string dtype = table_dtype(model_.linear_format, meta_);
-    const std::int64_t query = model_.n_heads / tp_ * model_.head_dim;
-    const std::int64_t kv = device_kv_heads(model_, tp_) * model_.head_dim;
     const std::int64_t hidden = model_.hidden_dim;
-    const std::int64_t gate = model_.has_gated_attention ? query : 0;
-    times_.projections =
-        sum(product(dtype, query + gate + 2 * kv, hidden), product(dtype, hidden, query));
+    if (model_.latent_attention.is_empty()) {
+      const std::int64_t query = model_.n_heads / tp_ * model_.head_dim;
+      const std::int64_t kv = device_kv_heads(model_, tp_) * model_.head_dim;
+      const std::int64_t gate = model_.has_gated_attention ? query : 0;
+      times_.projections =
+          sum(product(dtype, query + gate + 2 * kv, hidden), product(dtype, hidden, query));
+    } else {
+      add_latent_products(dtype);
+    }
     if (model_.n_moe_layers() < model_.n_layers) {
       const std::int64_t ffn = model_.ffn_dim / tp_;
       const std::int64_t inputs = (model_.n_mlp_matrices() - 1) * ffn;
@@ -208,6 +222,39 @@ class Composer {
           sum(product(dtype, 2 * shared, hidden), product(dtype, hidden, shared));
     }
     times_.head = product(kBfloat16, model_.vocab_size / tp_, hidden);
+  }
+
+  // ---- Latent attention ----
+
+  // Every device projects to the latent vectors of queries and of the cache.
+  void add_latent_products(const std::string& dtype) {
+    const LatentAttention& latent = model_.latent_attention;
+    const std::int64_t heads = model_.n_heads / tp_;
+    const std::int64_t queries = heads * (latent.nope_dim + latent.rope_dim);
+    const std::int64_t hidden = model_.hidden_dim;
+    const Curve output = product(dtype, hidden, heads * latent.value_dim);
+    if (latent.q_rank > 0) {
+      times_.projections = sum(sum(product(dtype, latent.q_rank + latent.cached_dim(), hidden),
+                                   product(dtype, queries, latent.q_rank)),
+                               output);
+    } else {
+      times_.projections = sum(product(dtype, queries + latent.cached_dim(), hidden), output);
+    }
+    times_.latent =
+        LatentTimes{product(dtype, heads * (latent.nope_dim + latent.value_dim), latent.kv_rank),
+                    latent_products(tables_, heads, model_.linear_format, times_.remarks)};
+    const std::vector<std::int64_t> wanted = {latent.kv_rank, latent.nope_dim, latent.rope_dim,
+                                              latent.value_dim};
+    if (meta_.latent == wanted && !times_.latent->absorption.empty()) return;
+    std::set<std::string> found;
+    if (!meta_.latent.empty()) found.insert(sizes_text(meta_.latent));
+    fail_missing(meta_, "latent attention of " + sizes_text(wanted), found);
+  }
+
+  static std::string sizes_text(const std::vector<std::int64_t>& sizes) {
+    std::string text;
+    for (const std::int64_t size : sizes) text += (text.empty() ? "" : "/") + std::to_string(size);
+    return text;
   }
 
   // ---- Linear attention ----
@@ -345,9 +392,15 @@ class Composer {
 
   // ---- Attention ----
 
+  std::string wanted_kv_dtype() const {
+    return model_.bytes_per_kv_element == 1 ? "fp8" : kBfloat16;
+  }
+
   std::optional<LayerAttention> attention(std::int64_t window) {
-    const AttentionWanted wanted = {model_.n_heads / tp_, device_kv_heads(model_, tp_), window,
-                                    model_.bytes_per_kv_element == 1 ? "fp8" : kBfloat16};
+    const bool is_latent = times_.latent.has_value();
+    const AttentionWanted wanted = {model_.n_heads / tp_,
+                                    is_latent ? model_.n_heads / tp_ : device_kv_heads(model_, tp_),
+                                    window, wanted_kv_dtype()};
     auto prompts = attention_grid(tables_, AttentionPhase::Prompts, wanted, times_.remarks);
     auto decodes = attention_grid(tables_, AttentionPhase::Decodes, wanted, times_.remarks);
     if (!prompts || !decodes) return std::nullopt;
@@ -358,6 +411,13 @@ class Composer {
   }
 
   void add_attention() {
+    if (times_.latent) {
+      const std::string kv_dtype = wanted_kv_dtype();
+      tables_.context = without_slow_origins(tables_.context, kv_dtype,
+                                             "latent attention of prompts", times_.remarks);
+      tables_.decode = without_slow_origins(tables_.decode, kv_dtype, "latent attention of decodes",
+                                            times_.remarks);
+    }
     const auto full = attention(0);
     if (!full) {
       std::set<std::string> found;
@@ -379,16 +439,27 @@ class Composer {
 
   // ---- Collectives ----
 
-  // vLLM on Blackwell fuses norms with all-reduces: FlashInfer's kernels, which are TensorRT-LLM's.
+  // vLLM on Blackwell, and SGLang for some models on Hopper and Blackwell, fuse norms with
+  // all-reduces: FlashInfer's kernels, which are TensorRT-LLM's.
   bool runs_flashinfer_reduce() const {
-    return meta_.engine == "vllm" && meta_.is_datacenter_blackwell();
+    if (meta_.engine == "vllm") return meta_.is_datacenter_blackwell();
+    const bool has_kernels = meta_.sm_version == 90 || meta_.is_datacenter_blackwell();
+    return meta_.engine == "sglang" && has_kernels && is_fused_by_sglang(model_.architecture);
   }
 
-  // Up to the size to which vLLM fuses them (PassConfig.fi_allreduce_fusion_max_size_mb), the times
-  // are those of TensorRT-LLM's kernels, if they were measured.
+  // Up to the size to which they are fused, the times are those of TensorRT-LLM's kernels, if they
+  // were measured. vLLM: PassConfig.fi_allreduce_fusion_max_size_mb. SGLang: 2,048 tokens, the
+  // max_token_num of its workspace.
   void replace_fused_reduces(Curve& own) {
     constexpr double kMiB = 1 << 20;
-    const double most = (tp_ == 2 ? 64 : tp_ == 4 ? 32 : tp_ == 8 ? 1 : 0) * kMiB;
+    constexpr double kWorkspaceTokens = 2048;
+    const double most = meta_.engine == "sglang"
+                            ? kWorkspaceTokens * real(model_.hidden_dim) * kBytesPerActivation
+                            : (tp_ == 2   ? 64
+                               : tp_ == 4 ? 32
+                               : tp_ == 8 ? 1
+                                          : 0) *
+                                  kMiB;
     for (const CollectiveTable& table : tables_.collectives) {
       const CollectiveTimes& times = table.times;
       const bool is_theirs = table.origin.engine == "trtllm" && times.is_graph &&
@@ -446,7 +517,7 @@ class Composer {
     }
   }
 
-  const OperatorTables& tables_;
+  OperatorTables tables_;
   const OperatorMeta& meta_;
   const ModelConfig& model_;
   const std::int64_t tp_;

@@ -24,6 +24,13 @@ ModelShape measured_shape(const ModelConfig& model) {
   if (model.shared_expert_ffn_dim > 0) {
     shape.emplace_back("shared_expert_ffn_dim", model.shared_expert_ffn_dim);
   }
+  if (const LatentAttention& latent = model.latent_attention; !latent.is_empty()) {
+    shape.emplace_back("latent_kv_rank", latent.kv_rank);
+    shape.emplace_back("latent_q_rank", latent.q_rank);
+    shape.emplace_back("latent_nope_dim", latent.nope_dim);
+    shape.emplace_back("latent_rope_dim", latent.rope_dim);
+    shape.emplace_back("latent_value_dim", latent.value_dim);
+  }
   if (const LinearAttention& linear = model.linear_attention; !linear.is_empty()) {
     shape.emplace_back("linear_key_heads", linear.n_key_heads);
     shape.emplace_back("linear_value_heads", linear.n_value_heads);
@@ -149,6 +156,10 @@ Json operator_body(const OperatorTimes& times, const ModelConfig& model) {
   body["experts"] = curve_or_null(times.experts);
   body["head"] = curve_json("rows", times.head);
   body["attention"] = attention_json(times.attention, "pairs");
+  if (times.latent) {
+    body["latent"] = {{"expansion", curve_json("positions", times.latent->expansion)},
+                      {"absorption", curve_json("tokens", times.latent->absorption)}};
+  }
   body["windowed_attention"] = times.windowed ? attention_json(*times.windowed, "tokens") : Json();
   if (!times.shared_experts.empty()) {
     body["shared_experts"] = curve_json("tokens", times.shared_experts);
@@ -174,6 +185,11 @@ OperatorTimes read_operator_times(const CostModelFile& file) {
   times.experts = read_curve_or_null(body.at("experts"));
   times.head = read_rising_curve(body.at("head"), "rows");
   times.attention = read_layer_attention(body.at("attention"), "pairs");
+  if (body.has("latent")) {
+    const JsonPlace latent = body.at("latent");
+    times.latent = {read_rising_curve(latent.at("expansion"), "positions"),
+                    read_rising_curve(latent.at("absorption"), "tokens")};
+  }
   if (const JsonPlace windowed = body.at("windowed_attention"); !windowed.is_null()) {
     times.windowed = read_layer_attention(windowed, "tokens");
   }

@@ -33,6 +33,7 @@ void require_parts(const OperatorTimes& times, const ModelConfig& model) {
   if (model.n_moe_layers() > 0 && times.experts.empty()) fail("experts");
   if (model.shared_expert_ffn_dim > 0 && times.shared_experts.empty()) fail("shared experts");
   if (model.n_linear_layers() > 0 && !times.states) fail("linear attention");
+  if (!model.latent_attention.is_empty() && !times.latent) fail("latent attention");
 }
 
 // (query, key) pairs of a chunk whose queries see at most `window` keys, times two. Continuous, as
@@ -66,6 +67,9 @@ OperatorCostModel::OperatorCostModel(OperatorTimes times, const ModelConfig& mod
   layers_ = sum_of_measured(terms);
   us_per_byte_ = kMicrosPerSec / (kElementwiseBandwidthShare * times_.memory_bandwidth);
   qkv_elements_ = real((model.n_heads / tp + 2 * device_kv_heads(model, tp)) * model.head_dim);
+  if (times_.latent) {
+    qkv_elements_ = real(model.n_heads / tp * model.head_dim + model.latent_attention.cached_dim());
+  }
   qk_elements_ = real((model.n_heads / tp + device_kv_heads(model, tp)) * model.head_dim);
   exchange_bytes_ = tp > 1 ? qk_norm_exchange_bytes(model) : 0;
   ffn_elements_ = real(model.ffn_dim / tp);
@@ -162,10 +166,27 @@ double OperatorCostModel::windowed_attention_us(const PassSums& sums, bool& is_o
   return us;
 }
 
+// Products between the projections of latent attention and its kernels.
+double OperatorCostModel::latent_us(const PassSums& sums, bool& is_outside) const {
+  double us = 0;
+  if (sums.num_prompts > 0) {
+    const double positions = real(sums.prompt_context);
+    const double keys = real(model_.n_heads / config_.tensor_parallel_size * model_.head_dim);
+    us += times_.latent->expansion.at(positions, is_outside) +
+          elementwise_bytes_us(4 * positions * keys);
+  }
+  const std::int64_t num_decoded = sums.num_decodes + sums.num_drafts;
+  if (num_decoded > 0) us += times_.latent->absorption.at(real(num_decoded), is_outside);
+  return us;
+}
+
+double OperatorCostModel::elementwise_bytes_us(double bytes) const {
+  return std::max(kElementwiseLeastUs, kElementwiseStartUs + bytes * us_per_byte_);
+}
+
 double OperatorCostModel::elementwise_us(double tokens) const {
   const auto us = [&](double bytes_per_token) {
-    return std::max(kElementwiseLeastUs,
-                    kElementwiseStartUs + tokens * bytes_per_token * us_per_byte_);
+    return elementwise_bytes_us(tokens * bytes_per_token);
   };
   const double hidden = real(model_.hidden_dim);
   const double num_norms = times_.fuses_norms ? 0 : real(model_.n_layer_norms());
@@ -173,6 +194,11 @@ double OperatorCostModel::elementwise_us(double tokens) const {
   double all = real(model_.n_layers) * num_norms * us(8 * hidden) + us(4 * hidden) +
                real(model_.n_attention_layers()) * num_rotary * us(4 * qkv_elements_);
   if (gate_elements_ > 0) all += real(model_.n_attention_layers()) * us(6 * gate_elements_);
+  if (times_.latent) {
+    const LatentAttention& latent = model_.latent_attention;
+    all += real(model_.n_attention_layers()) *
+           (us(4 * real(latent.q_rank)) + us(4 * real(latent.kv_rank)));
+  }
   if (state_elements_ > 0) all += real(model_.n_linear_layers()) * us(6 * state_elements_);
   if (shared_elements_ > 0) all += real(model_.n_moe_layers()) * us(6 * shared_elements_);
   // Squares are summed before the norm, as other devices' sums must come between.
@@ -218,6 +244,7 @@ PassCost OperatorCostModel::pass_cost(const PassSums& sums, bool& is_outside) co
   const double global_layers = real(model_.n_global_layers());
   if (global_layers > 0) attention += global_layers * attention_us(sums, is_outside);
   if (window_layers > 0) attention += window_layers * windowed_attention_us(sums, is_outside);
+  if (times_.latent) attention += real(model_.n_attention_layers()) * latent_us(sums, is_outside);
   if (times_.states) attention += real(model_.n_linear_layers()) * states_us(sums, is_outside);
   PassCost cost;
   cost.linear_ns = linear_us * kNsPerMicro;

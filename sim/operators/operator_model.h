@@ -14,6 +14,10 @@
 //                FlashAttention, arithmetic may take longer, and the step counts as extrapolated.
 //                In layers with a window: the window's own table, at the prompts' mean tokens, or
 //                else the table without one, at lengths cut to the window.
+//   latent       Chunks take the expanded form: keys and values of each chunk's whole context are
+//                computed from the cache, a product at the sum of those positions. Decodes take the
+//                absorbed form: products of each head into the latent space and out of it, at the
+//                decoded tokens. Drafts of a decode are queries of the same tile, as above.
 //   states       of linear attention: the table of convolution and delta rule at n prompts of their
 //                mean tokens, and at as many decodes as there are decoded tokens, drafts included.
 //                vLLM's, SGLang's and TensorRT-LLM's kernels were timed without a history, on which
@@ -28,7 +32,10 @@
 //                write, 4 t bytes for each element of QKV, and once more with QK norms; 2 t more of
 //                Q and K where those span all devices; in dense layers the activation, 6 t ffn_dim
 //                bytes; the same for shared experts, for gates of attention and for the gated norm
-//                of linear attention, by their widths. Once: the embedding, 4 t hidden_dim.
+//                of linear attention, by their widths. In layers of latent attention: norms of
+//                both latent vectors, 4 bytes an element; and the keys of expanded contexts, whose
+//                two parts are joined: 2 bytes read and written for each element. Once: the
+//                embedding, 4 t hidden_dim.
 //   launches     9 kernels a layer at 1.3 us ("No Bubbles", Hazy Research: launches inside a CUDA
 //                graph on an H100), and 200 us a pass between the last kernel and the next
 //                pass's first. These two were fitted to the time between tokens of Qwen3-8B on an
@@ -84,7 +91,10 @@ class OperatorCostModel final : public CostModel {
   double attention_us(const PassSums& sums, bool& is_outside) const;
   double states_us(const PassSums& sums, bool& is_outside) const;
   double windowed_attention_us(const PassSums& sums, bool& is_outside) const;
+  double latent_us(const PassSums& sums, bool& is_outside) const;
   double elementwise_us(double tokens) const;
+  // Of an operation that moves so many bytes.
+  double elementwise_bytes_us(double bytes) const;
   double comm_us(double tokens, double num_rows, bool& is_outside) const;
 
   OperatorTimes times_;

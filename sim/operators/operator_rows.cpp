@@ -11,6 +11,7 @@ constexpr double kSmallTokens = 16;
 constexpr double kSmallWeights = 1024. * 1024;
 constexpr double kFalls = 0.9;        // of the point before
 constexpr double kMuchFaster = 0.85;  // of the same cell with fewer heads
+constexpr double kOutlier = 1.5;      // times the neighbours that should take longer
 
 }  // namespace
 
@@ -83,6 +84,19 @@ Grid grid_of(const std::map<std::pair<double, double>, double>& cells, bool is_s
     }
   }
   return grid;
+}
+
+std::size_t lower_outliers(Grid& grid) {
+  const std::size_t width = grid.columns.size();
+  std::size_t num_lowered = 0;
+  for (std::size_t i = grid.us.size(); i-- > 0;) {
+    if (i + width >= grid.us.size() || (i + 1) % width == 0) continue;
+    const double later = std::max(grid.us[i + width], grid.us[i + 1]);
+    if (grid.us[i] <= kOutlier * later) continue;
+    grid.us[i] = later;
+    num_lowered += 1;
+  }
+  return num_lowered;
 }
 
 void raise_to_earlier(Grid& grid) {

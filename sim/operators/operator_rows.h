@@ -39,6 +39,10 @@ std::size_t raise_to_earlier(Curve& curve);
 // columns, squared if `is_square`; the very first, the first that was measured. Requires cells.
 Grid grid_of(const std::map<std::pair<double, double>, double>& cells, bool is_square);
 
+// A cell that takes more than half as long again as its neighbours in the next row and in the next
+// column was disturbed: it takes as long as the longer of them. Returns how many did.
+std::size_t lower_outliers(Grid& grid);
+
 // No cell takes less than one in a lower row or column.
 void raise_to_earlier(Grid& grid);
 

@@ -38,6 +38,13 @@ OperatorMeta read_meta(const std::string& path) {
       root.at("states").fail("allowed: key_head_dim, value_head_dim, conv_width");
     }
   }
+  if (root.has("latent") && !root.at("latent").is_null()) {
+    root.at("latent").for_each(
+        [&](const JsonPlace& place) { meta.latent.push_back(place.integer(1, kMaxSize)); });
+    if (meta.latent.size() != 4) {
+      root.at("latent").fail("allowed: kv_rank, nope_dim, rope_dim, value_dim");
+    }
+  }
   if (root.at("experts").is_null()) return meta;
   root.at("experts").for_each(
       [&](const JsonPlace& place) { meta.experts.push_back(place.integer(1, kMaxSize)); });
@@ -187,6 +194,32 @@ std::vector<AttentionCells> read_attention(const std::string& folder, const char
   return std::move(groups.all());
 }
 
+std::vector<LatentProducts> read_latent_products(const std::string& folder) {
+  struct Group {
+    LatentProducts products;
+    Points points;
+  };
+  auto csv = open_family(folder, "latent_products.csv", {"side", "dtype", "heads", "tokens"});
+  if (!csv) return {};
+  Groups<5, Group> groups;
+  while (csv->next()) {
+    Group& group = groups.of({csv->text("engine"), csv->text("version"), csv->text("side"),
+                              csv->text("dtype"), csv->text("heads")});
+    group.products = {origin_of(*csv),
+                      csv->text("side") == "mla_gen_pre",
+                      std::string(csv->text("dtype")),
+                      static_cast<std::int64_t>(positive(*csv, "heads")),
+                      {}};
+    keep_least(csv->time_us("time_us"), group.points[positive(*csv, "tokens")]);
+  }
+  std::vector<LatentProducts> all;
+  for (Group& group : groups.all()) {
+    group.products.us = curve_of(group.points);
+    all.push_back(std::move(group.products));
+  }
+  return all;
+}
+
 std::vector<StateCells> read_states(const std::string& folder, const char* name) {
   auto csv =
       open_family(folder, name, {"kernel", "key_heads", "value_heads", "sequences", "tokens"});
@@ -267,6 +300,7 @@ OperatorTables read_operator_tables(const std::string& folder) {
   tables.quantize = read_quantize(folder);
   tables.context = read_attention(folder, "context_attention.csv", "prompts", "tokens");
   tables.decode = read_attention(folder, "decode_attention.csv", "sequences", "context");
+  tables.latent_products = read_latent_products(folder);
   tables.context_states = read_states(folder, "context_states.csv");
   tables.decode_states = read_states(folder, "decode_states.csv");
   tables.experts = read_experts(folder);

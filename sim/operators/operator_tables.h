@@ -6,6 +6,9 @@
 //   quantize.csv           kind (scale_matrix, computescale), m, k: input of such a product
 //   context_attention.csv  dtype, kv_dtype, heads, kv_heads, window, kernel, prompts, tokens
 //   decode_attention.csv   the same, sequences, context (without the decoded token)
+//                          (latent attention has as many KV heads as heads)
+//   latent_products.csv    side (mla_gen_pre, mla_gen_post), dtype, heads, tokens: the products of
+//                          each head that enter and leave the latent space of decodes
 //   context_states.csv     kernel, key_heads, value_heads, sequences, tokens: linear attention
 //   decode_states.csv      the same
 //   moe.csv                dtype, tp, distribution, tokens: all experts of a layer
@@ -37,6 +40,7 @@ struct OperatorMeta {
   double fp8_flops = 0;
   double fp4_flops = 0;
   std::int64_t head_dim = 0;              // of the attention tables
+  std::vector<std::int64_t> latent;       // kv_rank, nope_dim, rope_dim, value_dim; or empty
   std::vector<std::int64_t> experts;      // hidden, expert_ffn, experts a token, experts; or empty
   std::string experts_kernel;             // a part of the name of their kernels; empty: of any
   std::vector<std::int64_t> states;       // key and value head dims, convolution's width; or empty
@@ -77,6 +81,15 @@ struct AttentionCells {
   std::map<std::pair<double, double>, double> us;  // (sequences, tokens or context)
 };
 
+// Queries to the latent space, or values from it.
+struct LatentProducts {
+  TableOrigin origin;
+  bool is_entry = false;
+  std::string dtype;
+  std::int64_t heads = 0;
+  Curve us;  // by tokens
+};
+
 // A kernel of one layer of linear attention: its convolution, or its delta rule.
 struct StateCells {
   TableOrigin origin;
@@ -105,6 +118,7 @@ struct OperatorTables {
   std::vector<QuantizeTable> quantize;
   std::vector<AttentionCells> context;
   std::vector<AttentionCells> decode;
+  std::vector<LatentProducts> latent_products;
   std::vector<StateCells> context_states;
   std::vector<StateCells> decode_states;
   std::vector<ExpertsTable> experts;

@@ -24,6 +24,12 @@ struct StateTimes {
   Curve decodes;  // by their number
 };
 
+// Latent attention between its projections, beside the kernels themselves.
+struct LatentTimes {
+  Curve expansion;   // keys and values of prompts, by the positions of their contexts
+  Curve absorption;  // into the latent space and out of it, by decoded tokens
+};
+
 struct OperatorTimes {
   Curve projections;         // QKV, its gate, and output of a layer that attends, by tokens
   Curve mlp;                 // of a dense layer; empty: the model has none
@@ -31,6 +37,7 @@ struct OperatorTimes {
   Curve shared_experts;      // of a layer; empty: the model has none
   Curve head;                // by rows of logits
   LayerAttention attention;  // without a window
+  std::optional<LatentTimes> latent;         // of latent attention; absent: plain attention
   std::optional<LayerAttention> windowed;    // absent: `attention`, with lengths cut to the window
   Curve linear_projections;                  // of a layer of linear attention; empty: no such layer
   std::optional<StateTimes> states;          // with linear_projections

@@ -159,6 +159,10 @@ std::vector<std::string> tool_arguments(const OperatorImportOptions& options,
     arguments.insert(arguments.end(), {option, value});
   };
   if (model.n_window_layers() > 0) add("--window", std::to_string(model.sliding_window));
+  if (const LatentAttention& latent = model.latent_attention; !latent.is_empty()) {
+    add("--latent", std::to_string(latent.kv_rank) + "," + std::to_string(latent.nope_dim) + "," +
+                        std::to_string(latent.rope_dim) + "," + std::to_string(latent.value_dim));
+  }
   if (const LinearAttention& linear = model.linear_attention; !linear.is_empty()) {
     add("--states", std::to_string(linear.key_head_dim) + "," +
                         std::to_string(linear.value_head_dim) + "," +

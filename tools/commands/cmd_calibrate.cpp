@@ -131,8 +131,8 @@ OptionList option_list(CalibrateOptions& options) {
       {"kv-dtype TYPE", &options.operators.kv_dtype,
        "type of its keys and values: bf16, fp8 (default: as --model says)"},
       {"experts-kernel TEXT", &options.operators.experts_kernel,
-       "times of its experts by the engine's kernels whose name has this text, where it was told "
-       "which to take (default: the fastest of each size)"},
+       "times of its experts by kernels whose name has this text, where the engine was told which "
+       "to take (default: the fastest of each size)"},
       {"router-dtype TYPE", &options.operators.router_dtype,
        "how the engine computes the router of its experts: bfloat16, tf32, float32 (default: "
        "bfloat16, but float32 for MiniMax-M2 on vllm and sglang; tf32 is vLLM's "

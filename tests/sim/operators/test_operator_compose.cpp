@@ -159,6 +159,30 @@ TEST_CASE("all-reduces that are fused with norms are TensorRT-LLM's", "[operator
         "all_reduce: up to 64 MiB of trtllm 1.3, whose kernels are fused with norms");
 }
 
+TEST_CASE("SGLang fuses norms for some models, up to 2,048 tokens", "[operators]") {
+  OperatorFolder folder;
+  replace(folder.files["operators.json"], "\"vllm\"", "\"sglang\"");
+  for (const char* row : {"1024,2", "16777216,20", "33554432,30"}) {
+    folder.files["collectives.csv"] += "all_reduce,2,graph," + std::string(row) + ",trtllm,1.3\n";
+  }
+  ModelConfig fused = model("llama-3.1-8b");
+  const auto times = [&] { return compose_operators(tables_of(folder), fused, 2); };
+  CHECK_FALSE(times().fuses_norms);  // Llama
+  fused.architecture = "Qwen3MoeForCausalLM";
+  for (const char* sm_version : {"90", "100"}) {
+    CAPTURE(sm_version);
+    replace(folder.files["operators.json"], "\"sm_version\": 90",
+            std::string("\"sm_version\": ") + sm_version);
+    CHECK(times().fuses_norms);
+    const Curve reduce = times().collectives.front().us;
+    CHECK(at(reduce, 1024) == near(2));
+    CHECK(at(reduce, 2048 * 4096 * 2) == near(20));
+    CHECK(at(reduce, 2 * 2048 * 4096 * 2) == near(Lab::collective_us(2 * 2048 * 4096 * 2)));
+  }
+  replace(folder.files["operators.json"], "\"sm_version\": 100", "\"sm_version\": 89");
+  CHECK_FALSE(times().fuses_norms);
+}
+
 TEST_CASE("windows without a table cut the lengths of full attention", "[operators]") {
   OperatorFolder folder;
   ModelConfig windowed = model("llama-3.1-8b");

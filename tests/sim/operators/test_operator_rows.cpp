@@ -52,6 +52,17 @@ TEST_CASE("no cell takes less than a smaller one", "[operators]") {
   CHECK(grid.us == std::vector<double>{5, 5, 6, 5, 7, 7});
 }
 
+TEST_CASE("a cell far above both neighbours was disturbed", "[operators]") {
+  Grid grid{{1, 2, 4}, {10, 20, 30}, {5, 900, 7, 6, 8, 9, 10, 12, 70}};
+  CHECK(lower_outliers(grid) == 1);
+  CHECK(grid.us == std::vector<double>{5, 8, 7, 6, 8, 9, 10, 12, 70});
+  // A short time among long ones lowers none of these; half as long again is no outlier.
+  Grid dip{{1, 2}, {10, 20, 30}, {10, 15, 18, 11, 4, 20}};
+  CHECK(lower_outliers(dip) == 0);
+  Grid edge{{1, 2}, {10, 20}, {15, 10, 10, 12}};
+  CHECK(lower_outliers(edge) == 0);
+}
+
 TEST_CASE("half of the heads take no longer than all", "[operators]") {
   Grid grid{{1, 2}, {10, 20}, {5, 10, 15, 20}};
   const Grid doubled{{1, 2}, {10, 20}, {6, 8, 14, 30}};

@@ -165,11 +165,6 @@ TEST_CASE("a file of a hybrid's operators", "[operators][states]") {
   CHECK(refusal(other) ==
         "operators.json: was measured with hybrid, whose linear_value_heads is 32; that of hybrid "
         "is 48; allowed: a model of the same shape");
-  other = model;
-  other.latent_attention.kv_rank = 512;
-  CHECK(contains(refusal(other),
-                 "is of kind operators, which has no times of latent attention, a "
-                 "part of hybrid; allowed: kind fitted, or no file"));
   // Those of a model that attends in all layers.
   const ModelConfig plain = find_model("llama-3.1-8b", {});
   file.model = plain.name;
@@ -195,10 +190,6 @@ TEST_CASE("linear attention that was not measured", "[operators][states]") {
   CHECK(contains(refusal(folder, other),
                  "16/64 key and value heads of 128 x 64 and a convolution "
                  "of 4; allowed: 16/32, 8/16"));
-  other = hybrid();
-  other.latent_attention = {
-      .kv_rank = 512, .q_rank = 0, .nope_dim = 64, .rope_dim = 64, .value_dim = 128};
-  CHECK(contains(refusal(folder, other), "no latent attention is imported, a part of hybrid"));
   // Of another engine, with a remark.
   OperatorFolder sglang;
   write_states(sglang, "sglang");
