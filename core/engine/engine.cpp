@@ -14,7 +14,9 @@ Engine::Engine(const EngineSetup& setup, Executor& executor, Clock& clock,
       executor_(executor),
       clock_(clock),
       sinks_(sinks.begin(), sinks.end()),
-      kv_cache_(setup.kv_cache, hasher) {
+      kv_cache_(setup.kv_cache, hasher),
+      gate_(receive_interval(setup.scheduler)) {
+  gate_.open();
   METRONOME_CHECK(setup.async_depth >= 1 && setup.async_depth <= kMaxInFlight,
                   "one or two steps in flight");
   const PolicyInfo* policy = find_policy(setup.scheduler.policy);
@@ -92,7 +94,9 @@ bool Engine::step() {
   const bool must_collect =
       num_in_flight_ == setup_.async_depth || (num_in_flight_ > 0 && !launched);
   if (must_collect) collect_and_commit();
-  return launched || must_collect;
+  const bool is_idle = !launched && !must_collect;
+  if (is_idle) gate_.open();
+  return !is_idle;
 }
 
 bool Engine::plan_and_launch() {
@@ -100,6 +104,7 @@ bool Engine::plan_and_launch() {
   StepPlan& plan = plan_of(next_step_index_);
   scheduler_->plan(plan, next_step_index_, now);
   ++arrival_step_;
+  had_prompts_ = plan.num_prefill_tokens > 0;
   for (const RequestId id : plan.preempted) emit(EventKind::Preempted, requests_[id]);
   for (const RequestId id : plan.refused) {
     const Request& request = requests_[id];
@@ -147,19 +152,25 @@ void Engine::repeat_step(const ArrivalSource& arrivals, std::int64_t max_steps) 
   if (repeats_.empty()) return;
   const std::int64_t num_lasting = num_in_flight_;  // stay in flight, as one did
   max_steps = std::min(max_steps, std::int64_t{scheduler_->num_repeats()});
+  TimeNs until = arrivals.next_time();
+  if (until <= clock_.now()) {  // arrived, and not received yet
+    max_steps = std::min(max_steps, gate_.num_closed());
+    until = kNever;
+  }
   if (max_steps <= num_lasting) return;
   if (const auto next_step = arrivals.next_step()) {
     max_steps = std::clamp<std::int64_t>(*next_step - arrival_step_, 0, max_steps);
   }
   const StepPlan& last = plan_of(next_step_index_ - 1);
   const std::span<StepTimes> times(repeats_.data(), static_cast<std::size_t>(max_steps));
-  const auto num_steps = static_cast<std::int64_t>(
-      executor_.launch_repeats(last, clock_.now(), arrivals.next_time(), times));
+  const auto num_steps =
+      static_cast<std::int64_t>(executor_.launch_repeats(last, clock_.now(), until, times));
   if (num_steps == 0) return;
   scheduler_->plan_repeats(times.first(static_cast<std::size_t>(num_steps)));
   if (num_lasting > 0) collect_and_commit();
   next_step_index_ += num_steps;
   arrival_step_ += num_steps;
+  gate_.skip(num_steps);
   emit_repeats(last, times.first(static_cast<std::size_t>(num_steps - num_lasting)));
   if (num_lasting == 0) return;
   StepPlan& lasting = plan_of(next_step_index_ - 1);
@@ -231,10 +242,15 @@ void Engine::forget_ended() {
 
 // Closed-loop clients send the next request as soon as one has ended or was rejected.
 void Engine::submit_due(ArrivalSource& arrivals) {
+  const bool is_received = receives();
   if (clock_.now() < next_arrival_ && num_reported_ == num_ended_) return;
   do {
     for (; num_reported_ < num_ended_; ++num_reported_) arrivals.on_ended(clock_.now());
-    while (const auto spec = arrivals.take_due(clock_.now(), arrival_step_)) submit(*spec);
+    while (is_received) {
+      const auto spec = arrivals.take_due(clock_.now(), arrival_step_);
+      if (!spec) break;
+      submit(*spec);
+    }
   } while (num_reported_ < num_ended_);
   next_arrival_ = arrivals.next_step() ? 0 : arrivals.next_time();
 }

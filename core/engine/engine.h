@@ -10,6 +10,7 @@
 #include <string>
 #include <vector>
 
+#include "core/engine/arrival_gate.h"
 #include "core/engine/arrival_source.h"
 #include "core/engine/clock.h"
 #include "core/engine/event.h"
@@ -66,6 +67,10 @@ class Engine {
   // Ends a request in any state and frees its blocks before the next plan. Returns false when it
   // has already ended.
   bool abort(RequestId id);
+
+  // Called before each step(), and by run(): whether requests that arrived are submitted before it
+  // (receive_interval() of the scheduler's settings).
+  bool receives() { return gate_.receives(had_prompts_); }
 
   // Plans and launches one step if there is something to compute. Collects the oldest step in
   // flight when the pipeline is full or no step was launched. Returns false when neither happened:
@@ -139,6 +144,8 @@ class Engine {
   std::int64_t next_step_index_ = 0;
   std::int64_t num_in_flight_ = 0;
   std::int64_t next_sequence_ = 0;
+  ArrivalGate gate_;
+  bool had_prompts_ = false;       // the last plan
   TimeNs next_arrival_ = 0;        // nothing arrives before, unless a request ends
   std::int64_t arrival_step_ = 0;  // counts plans, for workloads with arrivals by step
   // For each full group of requests: the plan at which all had ended; kNever: not yet.

@@ -21,8 +21,8 @@ class RequestFeed : public RequestInput, public PromptSource {
   }
 
   // Called before each plan, at the engine's time `now`. Submits the requests that arrived by then
-  // and aborts requests whose clients disconnected.
-  virtual void exchange(Engine& engine, TimeNs now) = 0;
+  // if this plan receives requests, and aborts requests whose clients disconnected.
+  virtual void exchange(Engine& engine, TimeNs now, bool receives) = 0;
 
   // Called when nothing can be computed. Waits for a request, for other work of exchange(), or
   // until the engine's time is `wake` (kNever: no limit). Returns the time at which to continue.

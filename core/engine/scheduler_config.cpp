@@ -126,6 +126,10 @@ std::int32_t token_budget(const SchedulerConfig& config) {
       config.max_num_batched_tokens.value_or(policy->default_token_budget));
 }
 
+std::int32_t receive_interval(const SchedulerConfig& config) {
+  return config.policy == "sglang" ? config.sglang.scheduler_recv_interval : 1;
+}
+
 void visit_fields(FieldVisitor& visitor, SglangConfig& config) {
   visitor.choice("schedule_policy", config.schedule_policy, kSglangPolicies,
                  "sglang: first come first served; longest cached prefix, longest output, heaviest "
@@ -149,6 +153,9 @@ void visit_fields(FieldVisitor& visitor, SglangConfig& config) {
                   "sglang: decode steps that the share leaves room for after a retraction");
   visitor.integer("clip_max_new_tokens", config.clip_max_new_tokens, 1, kMaxTokens,
                   "sglang: most output tokens that are reserved for a request");
+  visitor.integer("scheduler_recv_interval", config.scheduler_recv_interval, 1, 1 << 20,
+                  "sglang: decode steps after which new requests are received; also after each "
+                  "prefill step, and when idle");
   visitor.integer("prefill_decode_interval", config.prefill_decode_interval, 0, 1 << 20,
                   "sglang: decode steps after each prefill step");
   visitor.integer("prefill_decode_interval_min_bs", config.prefill_decode_interval_min_bs, 0,

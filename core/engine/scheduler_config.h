@@ -93,6 +93,7 @@ struct SglangConfig {
   std::int32_t new_token_ratio_decay_steps = 600;
   std::int32_t retract_decode_steps = 20;
   std::int32_t clip_max_new_tokens = 4096;
+  std::int32_t scheduler_recv_interval = 1;          // decode steps between receipts of requests
   std::int32_t prefill_decode_interval = 0;          // decode steps after a prefill step, at least
   std::int32_t prefill_decode_interval_min_bs = 0;   // with so many running requests
   std::optional<std::int64_t> prefill_max_requests;  // of a prefill step; null = no limit
@@ -155,6 +156,8 @@ struct SchedulerConfig {
 
 // max_num_batched_tokens, or the policy's default.
 std::int32_t token_budget(const SchedulerConfig& config);
+// Of ArrivalGate: SGLang's; 1 for other policies.
+std::int32_t receive_interval(const SchedulerConfig& config);
 
 void visit_fields(FieldVisitor& visitor, SchedulerConfig& config);
 void visit_fields(FieldVisitor& visitor, SglangConfig& config);

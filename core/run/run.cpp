@@ -98,7 +98,7 @@ void serve_requests(const EngineSetup& setup, Executor& executor, Clock& clock, 
   if (setup.encoder.takes_images()) set_items(feed, with_items);
   Engine engine(with_items, executor, clock, sinks, &hasher);
   for (std::int64_t step = 1;; ++step) {
-    feed.exchange(engine, clock.now());
+    feed.exchange(engine, clock.now(), engine.receives());
     if (step % RequestTable::kStepsPerSweep == 0) engine.forget_ended();
     if (engine.step()) continue;
     const std::optional<TimeNs> next = feed.wait(engine.wake_time());

@@ -120,12 +120,12 @@ void LiveEngine::publish() {
   if (has_news) on_events_();
 }
 
-void LiveEngine::exchange(Engine& engine, TimeNs now) {
+void LiveEngine::exchange(Engine& engine, TimeNs now, bool receives) {
   publish();
   bool wants_reset = false;
   {
     const std::lock_guard lock(mutex_);
-    while (!inbox_.empty() && inbox_.front().time <= now) {
+    while (receives && !inbox_.empty() && inbox_.front().time <= now) {
       arrived_.push_back(std::move(inbox_.front()));
       inbox_.pop_front();
     }

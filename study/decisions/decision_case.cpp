@@ -51,6 +51,7 @@ constexpr std::string_view kSglangOptionalKeys[] = {"enable_priority_scheduling"
                                                     "priority_scheduling_preemption_threshold",
                                                     "disable_priority_preemption",
                                                     "retraction_policy",
+                                                    "scheduler_recv_interval",
                                                     "prefill_decode_interval",
                                                     "prefill_decode_interval_min_bs",
                                                     "prefill_max_requests"};

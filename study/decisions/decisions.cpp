@@ -10,6 +10,7 @@
 #include "core/base/error.h"
 #include "core/base/json.h"
 #include "core/config/config_reader.h"
+#include "core/engine/arrival_gate.h"
 #include "core/engine/kv/prefix_hash.h"
 #include "core/engine/padded_drafts.h"
 #include "core/engine/policies/registry.h"
@@ -109,6 +110,8 @@ class Replay {
   KvCacheManager kv_cache_;
   RequestTable requests_;
   std::unique_ptr<Scheduler> scheduler_;
+  ArrivalGate gate_;
+  bool had_prompts_ = false;        // the last plan
   std::deque<StepPlan> in_flight_;  // oldest first
   CommitReport report_;
   std::int64_t step_ = 0;
@@ -124,7 +127,8 @@ Replay::Replay(const DecisionCase& c)
       order_(submission_order(c)),
       workload_(workload_of(c, order_)),
       hasher_(&workload_),
-      kv_cache_(c.setup.kv_cache, &hasher_) {
+      kv_cache_(c.setup.kv_cache, &hasher_),
+      gate_(receive_interval(c.setup.scheduler)) {
   EncoderSetup encoder = c.setup.encoder;
   if (encoder.takes_images()) encoder.items = &workload_;
   const SchedulerContext context = {.config = c.setup.scheduler,
@@ -139,10 +143,11 @@ Replay::Replay(const DecisionCase& c)
 
 Json Replay::step() {
   const std::size_t num_before = requests_.size() + num_ended_;
-  add_arrivals();
+  if (gate_.receives(had_prompts_)) add_arrivals();
   StepPlan& plan = in_flight_.emplace_back();
   scheduler_->plan(plan, num_launched_, step_);
   num_ended_ += plan.refused.size();
+  had_prompts_ = plan.num_prefill_tokens > 0;
   Json log = log_of(plan);
   is_stuck_ = is_waiting_for_nothing(plan);
 

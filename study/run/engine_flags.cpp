@@ -321,6 +321,9 @@ EngineFlags vllm_flags(const Scenario& scenario) {
 
 // Options that are off by default.
 void add_sglang_options(const SglangConfig& config, FlagList& list) {
+  if (config.scheduler_recv_interval > 1) {
+    list.add("--scheduler-recv-interval", config.scheduler_recv_interval);
+  }
   if (config.prefill_decode_interval > 0) {
     list.add("--prefill-decode-interval", config.prefill_decode_interval);
     list.add("--prefill-decode-interval-min-bs", config.prefill_decode_interval_min_bs);

@@ -51,6 +51,7 @@ constexpr Row kSglangRows[] = {
     {"max_prefill_tokens", "scheduler.max_prefill_tokens"},
     {"enable_mixed_chunk", "scheduler.enable_mixed_chunk", Kind::Switch},
     {"schedule_conservativeness", "scheduler.schedule_conservativeness", Kind::Number},
+    {"scheduler_recv_interval", "scheduler.scheduler_recv_interval", Kind::Count, "", "1"},
     {"prefill_decode_interval", "scheduler.prefill_decode_interval", Kind::Count, "", "0"},
     {"prefill_decode_interval_min_bs", "scheduler.prefill_decode_interval_min_bs", Kind::Count, "",
      "0"},

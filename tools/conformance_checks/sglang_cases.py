@@ -104,6 +104,12 @@ def with_interval(rng, config):
         config["prefill_max_requests"] = rng.randint(1, 3)
 
 
+def with_receipts(rng, config):
+    config["scheduler_recv_interval"] = rng.choice([2, 3, 5, 10, 30, 1001])
+    if rng.random() < 0.3:
+        with_interval(rng, config)
+
+
 def in_order(name):
     def change(rng, config):
         config["schedule_policy"] = name
@@ -132,7 +138,8 @@ KINDS = {
     "shortest-prefill-first": combined(in_order("shortest-prefill-first"), sometimes_mixed),
     "lof": combined(by_longest_output, sometimes_mixed),
     "priority": with_priority, "priority-overlap": combined(with_priority, with_overlap),
-    "interval": with_interval, "interval-overlap": combined(with_interval, with_overlap)}
+    "interval": with_interval, "interval-overlap": combined(with_interval, with_overlap),
+    "receipts": with_receipts, "receipts-overlap": combined(with_receipts, with_overlap)}
 
 
 # ---- Requests ----

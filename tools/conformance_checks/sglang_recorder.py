@@ -42,6 +42,7 @@ def make_settings(config):
                 "priority_scheduling_preemption_threshold", 10),
             disable_priority_preemption=config.get("disable_priority_preemption", False),
             retraction_policy=config.get("retraction_policy", "length"),
+            scheduler_recv_interval=config.get("scheduler_recv_interval", 1),
             prefill_decode_interval=config.get("prefill_decode_interval"),
             prefill_decode_interval_min_bs=config.get("prefill_decode_interval_min_bs", 0),
             prefill_max_requests=config.get("prefill_max_requests"),
@@ -55,7 +56,7 @@ def make_settings(config):
                      mamba=SimpleNamespace(enable_mamba_extra_buffer=False,
                                            enable_mamba_extra_buffer_lazy=False)),
         "parallel": dict(pp_max_micro_batch_size=config["max_running_requests"], pp_size=1,
-                         pp_rank=0, tp_size=1, dcp_enabled=False),
+                         pp_rank=0, tp_size=1, dcp_enabled=False, attn_dp_enabled=False),
         "spec": dict(speculative_algorithm=None),
         "serving": dict(strip_thinking_cache=False, weight_version=None),
         "observability": dict(enable_metrics=False),
@@ -251,6 +252,8 @@ class Recorder:
         self.num_idle = 0
         self.has_lost_chunk = False
         self.scheduler = make_scheduler_class()(self)
+        skipper = importlib.import_module("sglang.srt.managers.scheduler_components.recv_skipper")
+        self.skipper = skipper.SchedulerRecvSkipper.maybe_create()
         self.num_evicted = 0
         self.listen_to_evictions()
 
@@ -278,7 +281,8 @@ class Recorder:
         if self.steps:
             self.end_round()
         t = len(self.steps)
-        while self.arrivals and self.arrivals[0]["arrival_step"] <= t:
+        receives = self.skipper is None or self.skipper.handle(scheduler.last_batch)
+        while receives and self.arrivals and self.arrivals[0]["arrival_step"] <= t:
             self.add(self.arrivals.pop(0))
         self.finished = {name for name, req in self.requests.items() if req.finished()}
         self.retractions = {name: req.retraction_count for name, req in self.requests.items()}

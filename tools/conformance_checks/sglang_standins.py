@@ -16,6 +16,7 @@ REAL = (
     "sglang.srt.managers.scheduler",
     "sglang.srt.managers.scheduler_components.batch_result_processor",
     "sglang.srt.managers.scheduler_components.new_token_ratio_tracker",
+    "sglang.srt.managers.scheduler_components.recv_skipper",
     "sglang.srt.managers.utils", "sglang.srt.mem_cache.allocation",
     "sglang.srt.mem_cache.allocator.base", "sglang.srt.mem_cache.allocator.paged",
     "sglang.srt.mem_cache.allocator.token", "sglang.srt.mem_cache.base_prefix_cache",

@@ -60,6 +60,7 @@ void draw_engine_settings(Rng& rng, EngineSetup& setup) {
       chance(rng, 0.8) ? page_size * draw(rng, 1, 60 / page_size + 1) : -1;
   config.sglang.max_prefill_tokens = draw(rng, 1, 100);
   config.sglang.enable_mixed_chunk = chance(rng, 0.4);
+  config.sglang.scheduler_recv_interval = chance(rng, 0.3) ? draw(rng, 2, 12) : 1;
   config.sglang.prefill_decode_interval = chance(rng, 0.3) ? draw(rng, 1, 3) : 0;
   config.sglang.prefill_decode_interval_min_bs = draw(rng, 0, 3);
   if (chance(rng, 0.2)) config.sglang.prefill_max_requests = draw(rng, 1, 3);

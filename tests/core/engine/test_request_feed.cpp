@@ -33,10 +33,11 @@ class TimedFeed final : public RequestFeed {
   std::size_t num_forgotten_groups = 0;
   std::function<void(Engine&)> on_exchange;
 
-  void exchange(Engine& engine, TimeNs now) override {
+  void exchange(Engine& engine, TimeNs now, bool receives) override {
     if (on_exchange) on_exchange(engine);
     engine_ = &engine;
-    while (next_ < workload_.requests.size() && workload_.requests[next_].arrival <= now) {
+    while (receives && next_ < workload_.requests.size() &&
+           workload_.requests[next_].arrival <= now) {
       engine.submit(workload_.requests[next_++]);
     }
     num_forgotten_groups = 0;
@@ -87,13 +88,14 @@ Workload drawn_workload(Rng& rng, std::int32_t num_requests, TimeNs longest_paus
 
 TEST_CASE("requests that come while the engine runs are served as those of a workload", "[feed]") {
   const std::uint64_t seed = GENERATE(1u, 2u, 3u);
-  const std::string policy = GENERATE("chunked", "vllm", "static");
+  const std::string policy = GENERATE("chunked", "vllm", "static", "sglang");
   const std::int32_t depth = GENERATE(1, 2);
   INFO("seed " << seed << ", policy " << policy << ", " << depth << " steps in flight");
   Rng rng(seed, "feed");
   const Workload workload = drawn_workload(rng, 300, 4 * kNsPerMs);
   EngineSetup setup = small_setup(policy);
   setup.async_depth = depth;
+  setup.scheduler.sglang.scheduler_recv_interval = static_cast<std::int32_t>(1 + 3 * seed);
   arrange_cache(*find_policy(policy), setup);
 
   EventDigest expected, served;

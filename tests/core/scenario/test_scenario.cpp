@@ -153,7 +153,7 @@ std::vector<std::pair<std::string, std::size_t>> fields_per_section() {
       v;  // three are not keys
   [[maybe_unused]] const auto& [sa1, sa2, sa3, sa4, sa5, sa6] = s;
   [[maybe_unused]] const auto& [g1, g2, g3, g4, g5, g6, g7, g8, g9, g10, g11, g12, g13, g14, g15,
-                                g16, g17, g18, g19] = g;
+                                g16, g17, g18, g19, g20] = g;
   [[maybe_unused]] const auto& [t1, t2, t3, t4, t5, t6, t7] = t;
   [[maybe_unused]] const auto& [f1, f2, f3] = f;
   [[maybe_unused]] const auto& [m1, m2, m3] = m;
@@ -169,7 +169,7 @@ std::vector<std::pair<std::string, std::size_t>> fields_per_section() {
   [[maybe_unused]] const auto& [d1, d2, d3, d4, d5, d6, d7, d8, d9, d10] = CudaConfig{};
   [[maybe_unused]] const auto& [r1, r2, r3, r4, r5] = ResultsConfig{};
   return {
-      {"engine.", 5},   {"kv_cache.", 10},        {"scheduler.", 8 + 7 + 9 + 6 + 18 + 7 + 3 + 3},
+      {"engine.", 5},   {"kv_cache.", 10},        {"scheduler.", 8 + 7 + 9 + 6 + 19 + 7 + 3 + 3},
       {"slo.", 5},      {"results.", 5},          {"cost_model.", 13 + 2},
       {"sampling.", 8}, {"speculative.", 10 + 8}, {"cpu.", 2},
       {"cuda.", 10}};

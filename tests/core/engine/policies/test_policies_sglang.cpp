@@ -6,6 +6,7 @@
 //               min(max_new - out, clip) * ratio - reserved in this step,
 // asks of a request that extend + min(max_new - out, clip) + page < rem_total, and reserves
 // ceil_page(extend) + page, and min(max_new, clip) if the prompt is done with that.
+#include "core/workload/workload_arrivals.h"
 #include "tests/core/engine/policies/sglang_bench.h"
 
 namespace metronome::testing {
@@ -27,6 +28,33 @@ TEST_CASE("sglang: one chunked request at a time, which the next prompt fills up
   // What is left is less than a page: nobody begins.
   setup.scheduler.sglang.chunked_prefill_size = 32;
   CHECK(run(setup, {{50, 1}, {20, 1}}) == Steps{"p0:32", "p0:18", "p1:20"});
+}
+
+TEST_CASE("sglang: requests are received after so many decode steps", "[core][policies]") {
+  // Steps of 1 ms. Request 0 is received at once, and after its prompt's step at 1 ms nobody is
+  // there. Steps planned at 2, 3 and 4 ms receive nothing, the one at 5 ms request 1. Request 2
+  // comes after that, and is received behind the prompt of request 1. Request 3 finds an idle
+  // engine.
+  Workload workload;
+  for (const TimeNs arrival : {0, 1500, 5500, 60'000}) {
+    workload.requests.push_back({arrival * kNsPerMs / 1000, 10, 20, 0});
+  }
+  EngineSetup setup = sglang();
+  const auto prompts_at = [&](std::int32_t interval) {
+    setup.scheduler.sglang.scheduler_recv_interval = interval;
+    Bench bench(setup);
+    WorkloadArrivals arrivals(workload);
+    CHECK(bench.engine.run(arrivals));
+    std::vector<TimeNs> times;
+    for (const Journal::Step& step : bench.journal.steps) {
+      if (step.record.num_prefill_tokens > 0) times.push_back(step.record.planned_at / kNsPerMs);
+    }
+    return times;
+  };
+  CHECK(prompts_at(1) == std::vector<TimeNs>{0, 2, 6, 60});
+  CHECK(prompts_at(4) == std::vector<TimeNs>{0, 5, 6, 60});
+  // A prompt's step counts 1,000: with more, two requests wait until the first has ended.
+  CHECK(prompts_at(1500) == std::vector<TimeNs>{0, 20, 60});
 }
 
 TEST_CASE("sglang: max_prefill_tokens ends a prefill step", "[core][policies]") {
