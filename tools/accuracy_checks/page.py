@@ -176,7 +176,7 @@ Its runs on separate GPUs for prefill and decode are left out.
 SILICON = """## NVIDIA's serving points
 
 The aggregated points of `silicon_sample.csv` in aiconfigurator-core 0.12.0 (Apache-2.0). Nothing
-is fitted to them, but eight choices were made with them known:
+is fitted to them, but nine choices were made with them known:
 
 - KV of Llama-3.1-70B counts as 16-bit on the H100.
 - KV of MiniMax-M2.5 counts as 8-bit on later GPUs.
@@ -187,6 +187,11 @@ is fitted to them, but eight choices were made with them known:
 - Of two published limits of Llama-3.1-70B on TensorRT-LLM, max_num_tokens 16384 counts.
 - Experts of gpt-oss-120b on an H200 are whole in TensorRT-LLM's sweep of November 2025, too: its
   times are those of the sweep of December, which says so.
+- Experts of DeepSeek-R1 on TensorRT-LLM run its own kernels where recipes ask for its backend
+  TRTLLM. The tables have those of nvfp4 as `min_latency`; for fp8 those of vLLM count.
+
+Rows of DeepSeek-V3 are runs of DeepSeek-R1: most are copies of such rows. Some rows had drafts and
+do not say so. Recipes, versions and dates tell which, and these are left out.
 
 Points of the public sweep (InferenceX) have the settings of its published recipes.
 
@@ -209,6 +214,13 @@ The causes below come from the points themselves. They changed nothing in the mo
 - Llama-3.1-8B and Qwen3-32B, TensorRT-LLM 1.0.0rc3: the more requests a second, the later are first
   tokens and the longer are steps. TP 8 with 128 clients waits 2 s. A queue in the server's front
   end would look so. The operators do not have it.
+- DeepSeek-R1 on a B300, SGLang 0.5.10: prompts of 8,192 tokens took 1 to 3 s. On a B200 with 0.5.9
+  they took 0.3 s.
+- DeepSeek-R1 on a B200, SGLang of November 2025: with 32 clients and more, first tokens took 7 to
+  9 s, whatever the prompt. These runs had no warm-up.
+- DeepSeek-R1 and Qwen3.5 of 1,024 tokens on SGLang, DeepSeek-R1 on TensorRT-LLM: first tokens came
+  100 to 200 ms later than simulated, with 4 clients as with 64. Steps are no longer than simulated.
+  We did not find the cause.
 - Blackwell, vLLM of October 2025, and MiniMax-M2.5 where prompts are not in a CUDA graph: prompts
   of 1,024 tokens take about 100 ms, whatever the number of GPUs. The host sets that time. In
   graphs (`--max-cudagraph-capture-size 2048`) the error is a few percent.

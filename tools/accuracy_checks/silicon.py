@@ -15,10 +15,11 @@ import csv
 import math
 import re
 
+import large_models
 from points import FRONT_END, Point, closed_loop, lengths
+from rows import (ENGINES, HARDWARE, NotCovered, clients_of, engine_of, identity, is_public_sweep,
+                  measured_of, measured_on, number)
 
-HARDWARE = {"h100_sxm": "h100-sxm", "h200_sxm": "h200", "b200_sxm": "b200", "b300_sxm": "b300",
-            "gb200": "gb200", "gb300": "gb300", "a100_sxm": "a100-80gb", "l40s": "l40s"}
 MODELS = {
     "meta-llama/Llama-3.1-70B": "llama-3.1-70b",
     "meta-llama/Llama-3.1-8B-Instruct": "llama-3.1-8b",
@@ -30,26 +31,8 @@ MODELS = {
     "MiniMaxAI/MiniMax-M2.5": "minimax-m2.5",
 }
 EXPERTS = {"qwen3-235b-a22b", "gpt-oss-120b", "minimax-m2.5"}
-NOT_COVERED = [("DeepSeek", "multi-head latent attention"), ("Kimi", "multi-head latent attention"),
-               ("GLM-5", "multi-head latent attention"),
-               ("Qwen3.5", "layers with a recurrent state")]
+NOT_COVERED = [("GLM-5", "sparse attention")]
 LIMITS = (4, 8, 16, 32, 64)  # of requests at once, in the recipes of gpt-oss on the H100
-POLICIES = {"vllm": "vllm", "sglang": "sglang", "trtllm": "tensorrt_llm"}
-
-
-class NotCovered(Exception):
-    pass
-
-
-def number(text):
-    return int(float(text)) if text else 0
-
-
-def measured_on(row):
-    found = re.search(r"measured=(\d{4}-\d\d-\d\d)", row["silicon_data_source"])
-    return found.group(1) if found else ""
-
-
 def layout_of(row):
     """(tensor parallel, data parallel attention, experts' tensor parallel, expert parallel). Some
     rows write a product: "tp 16, moe_tp 4, moe_ep 4" is a recipe's "tp4 ep4". One of these sweeps
@@ -73,19 +56,6 @@ def layout_of(row):
         # 947 mended that).
         return tp, 1, 1, tp
     return tp, 1, moe_tp, ep
-
-
-def is_public_sweep(row):
-    source = row["silicon_data_source"]
-    return "/Users/" not in source
-
-
-def clients_of(row):
-    found = re.search(r"silicon_concurrency=(\d+)", row["silicon_data_source"])
-    batch = number(row["batch_size"])
-    clients = int(found.group(1)) if found else batch
-    # Fewer sequences a batch than clients: several engines behind one client.
-    return batch if 0 < batch < clients else clients
 
 
 def formats_of(row, model):
@@ -190,18 +160,20 @@ def steps_in_flight(row):
     return 1 if row["backend"] == "vllm" and is_older and not is_public_sweep(row) else 2
 
 
-def point_of(row):
+def point_of(row, systems):
     for name, why in NOT_COVERED:
         if name in row["model_path"]:
             raise NotCovered(why)
-    if row["model_path"] not in MODELS:
-        raise NotCovered(f"the model {row['model_path']}")
-    if row["backend"] not in POLICIES:
+    if row["backend"] not in ENGINES:
         raise NotCovered(f"the engine {row['backend']}")
-    model = MODELS[row["model_path"]]
     if not row["silicon_ttft_ms"]:
         raise NotCovered("no measured times")
     tp, dp, moe_tp, ep = layout_of(row)
+    if row["model_path"] in large_models.MODELS:
+        return large_models.point_of(row, systems, tp, dp, ep)
+    if row["model_path"] not in MODELS:
+        raise NotCovered(f"the model {row['model_path']}")
+    model = MODELS[row["model_path"]]
     if number(row["pp_size"]) > 1:
         raise NotCovered("pipeline parallelism")
     if dp > 1:
@@ -240,7 +212,6 @@ def point_of(row):
         "workload": closed_loop(clients, lengths(prompt, share), outputs,
                                 max(10 * clients, 20)),
     }
-    engine = {"trtllm": "tensorrt-llm"}.get(row["backend"], row["backend"])
     if row["backend"] == "sglang" and not is_public_sweep(row):
         # With its cache on, as by default, SGLang does not count with whole outputs
         # (PrefillAdder.add_one_req). These prompts share nothing, so that is all the cache does.
@@ -248,10 +219,7 @@ def point_of(row):
     return Point(
         source="aiconfigurator", name=row["id"], gpu=gpu, model=model,
         precision={"none": "plain"}.get(quantization, quantization),
-        engine=f"{engine} {row['backend_version']}".strip(), degree=tp,
-        has_experts=model in EXPERTS,
-        measured={"mean_ttft_ms": float(row["silicon_ttft_ms"]),
-                  "mean_tpot_ms": float(row["silicon_tpot_ms"])},
+        engine=engine_of(row), degree=tp, has_experts=model in EXPERTS, measured=measured_of(row),
         base=base, scenario=scenario,
         tables={"system": row["system"], "engine": row["backend"], "ep": ep,
                 "router_dtype": router_dtype_of(row, model),
@@ -288,13 +256,19 @@ def with_likely_limits(points):
 
 def read(systems):
     """(points, {reason: number of rows left out}) of the aggregated rows."""
-    points, left_out = [], collections.Counter()
+    points, left_out, seen = [], collections.Counter(), set()
     for row in csv.DictReader(open(systems / "silicon_sample.csv", newline="")):
         if row["mode"] != "agg":
             left_out["prefill and decode on separate GPUs"] += 1
             continue
         try:
-            points.append(point_of(row))
+            point = point_of(row, systems)
         except NotCovered as reason:
             left_out[str(reason)] += 1
+            continue
+        if identity(row) in seen:
+            left_out["copies of other rows"] += 1
+            continue
+        seen.add(identity(row))
+        points.append(point)
     return points, left_out
