@@ -20,8 +20,8 @@ class RequestFeed : public RequestInput, public PromptSource {
     out.assign(ids.begin(), ids.end());
   }
 
-  // Called before each plan, at the engine's time `now`. Submits the requests that arrived by then
-  // if this plan receives requests, and aborts requests whose clients disconnected.
+  // Called before each plan, at the engine's time `now`. If this plan receives requests, submits
+  // those that arrived by then, and aborts requests whose clients disconnected.
   virtual void exchange(Engine& engine, TimeNs now, bool receives) = 0;
 
   // Called when nothing can be computed. Waits for a request, for other work of exchange(), or

@@ -154,8 +154,8 @@ void visit_fields(FieldVisitor& visitor, SglangConfig& config) {
   visitor.integer("clip_max_new_tokens", config.clip_max_new_tokens, 1, kMaxTokens,
                   "sglang: most output tokens that are reserved for a request");
   visitor.integer("scheduler_recv_interval", config.scheduler_recv_interval, 1, 1 << 20,
-                  "sglang: decode steps after which new requests are received; also after each "
-                  "prefill step, and when idle");
+                  "sglang: decode steps after which new requests are received; a prefill step "
+                  "counts 1000, and an idle engine looks all the time");
   visitor.integer("prefill_decode_interval", config.prefill_decode_interval, 0, 1 << 20,
                   "sglang: decode steps after each prefill step");
   visitor.integer("prefill_decode_interval_min_bs", config.prefill_decode_interval_min_bs, 0,

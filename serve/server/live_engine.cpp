@@ -134,8 +134,10 @@ void LiveEngine::exchange(Engine& engine, TimeNs now, bool receives) {
       const auto is_it = [ticket](const Arrival& a) { return a.request.ticket == ticket; };
       num_waiting_ -= static_cast<std::int64_t>(std::erase_if(inbox_, is_it));
     }
-    left_.swap(aborted_);
-    wants_reset = std::exchange(wants_reset_, false);
+    if (receives) {  // requests, aborts and resets come on one way
+      left_.swap(aborted_);
+      wants_reset = std::exchange(wants_reset_, false);
+    }
   }
   for (Arrival& arrival : arrived_) submit_to(engine, std::move(arrival));
   arrived_.clear();

@@ -2,9 +2,9 @@
 //
 // The package has the kernels of SGLang and TensorRT-LLM: prompts in the expanded form, decodes in
 // the absorbed one, and around those a product of each head into the latent space and one out of
-// it. SGLang's prompts on Hopper were timed in the absorbed form, which no engine uses for long
-// prompts: they take 3.2 times as long as TensorRT-LLM's, and their arithmetic is 3.4 times as
-// much. With KV in fp8 its decodes there take seven times as long as with bfloat16. Kernels that
+// it. SGLang's prompts on Hopper were timed in the absorbed form, which it uses for short cached
+// prefixes alone: they take 3.2 times as long as TensorRT-LLM's, and their arithmetic is 3.4 times
+// as much. With KV in fp8 its decodes there take seven times as long as with bfloat16. Kernels that
 // take more than twice as long as another engine's are left out.
 #pragma once
 

@@ -19,6 +19,7 @@ namespace metronome {
 namespace {
 
 constexpr const char* kBfloat16 = "bfloat16";
+constexpr double kMiB = 1 << 20;
 constexpr double kLeastAboveBoundUs = 1;
 constexpr double kOddFalls = 0.05;  // of adjacent points; above, falling times are worth a remark
 constexpr double kRouterTopKUs = 1.9;  // choosing the experts, a small kernel
@@ -63,6 +64,7 @@ class Composer {
     add_attention();
     times_.memory_bandwidth = meta_.memory_bandwidth;
     times_.fuses_norms = tp_ > 1 && (meta_.engine == "trtllm" || runs_flashinfer_reduce());
+    if (tp_ > 1 && runs_flashinfer_reduce()) times_.max_fused_bytes = max_fused_bytes();
     if (tp_ > 1) add_collectives();
     round_times();
     return std::move(times_);
@@ -246,6 +248,9 @@ class Composer {
     const std::vector<std::int64_t> wanted = {latent.kv_rank, latent.nope_dim, latent.rope_dim,
                                               latent.value_dim};
     if (meta_.latent == wanted && !times_.latent->absorption.empty()) return;
+    if (meta_.latent == wanted) {
+      fail_missing(meta_, "products into and out of the latent space", {});
+    }
     std::set<std::string> found;
     if (!meta_.latent.empty()) found.insert(sizes_text(meta_.latent));
     fail_missing(meta_, "latent attention of " + sizes_text(wanted), found);
@@ -412,11 +417,15 @@ class Composer {
 
   void add_attention() {
     if (times_.latent) {
-      const std::string kv_dtype = wanted_kv_dtype();
-      tables_.context = without_slow_origins(tables_.context, kv_dtype,
-                                             "latent attention of prompts", times_.remarks);
-      tables_.decode = without_slow_origins(tables_.decode, kv_dtype, "latent attention of decodes",
-                                            times_.remarks);
+      for (const char* kv_dtype : {kBfloat16, "fp8"}) {
+        std::vector<std::string> of_other_type;
+        std::vector<std::string>& remarks =
+            kv_dtype == wanted_kv_dtype() ? times_.remarks : of_other_type;
+        tables_.context =
+            without_slow_origins(tables_.context, kv_dtype, "latent attention of prompts", remarks);
+        tables_.decode =
+            without_slow_origins(tables_.decode, kv_dtype, "latent attention of decodes", remarks);
+      }
     }
     const auto full = attention(0);
     if (!full) {
@@ -447,19 +456,19 @@ class Composer {
     return meta_.engine == "sglang" && has_kernels && is_fused_by_sglang(model_.architecture);
   }
 
-  // Up to the size to which they are fused, the times are those of TensorRT-LLM's kernels, if they
-  // were measured. vLLM: PassConfig.fi_allreduce_fusion_max_size_mb. SGLang: 2,048 tokens, the
-  // max_token_num of its workspace.
-  void replace_fused_reduces(Curve& own) {
-    constexpr double kMiB = 1 << 20;
+  // Larger all-reduces are not fused. vLLM: PassConfig.fi_allreduce_fusion_max_size_mb. SGLang:
+  // 2,048 tokens, the max_token_num of its workspace.
+  double max_fused_bytes() const {
     constexpr double kWorkspaceTokens = 2048;
-    const double most = meta_.engine == "sglang"
-                            ? kWorkspaceTokens * real(model_.hidden_dim) * kBytesPerActivation
-                            : (tp_ == 2   ? 64
-                               : tp_ == 4 ? 32
-                               : tp_ == 8 ? 1
-                                          : 0) *
-                                  kMiB;
+    if (meta_.engine == "sglang") {
+      return kWorkspaceTokens * real(model_.hidden_dim) * kBytesPerActivation;
+    }
+    return (tp_ == 2 ? 64 : tp_ == 4 ? 32 : tp_ == 8 ? 1 : 0) * kMiB;
+  }
+
+  // The times of fused ones are those of TensorRT-LLM's kernels, if they were measured.
+  void replace_fused_reduces(Curve& own) {
+    const double most = max_fused_bytes();
     for (const CollectiveTable& table : tables_.collectives) {
       const CollectiveTimes& times = table.times;
       const bool is_theirs = table.origin.engine == "trtllm" && times.is_graph &&

@@ -15,6 +15,7 @@ namespace metronome {
 namespace {
 
 constexpr double kMaxBandwidth = 1e18;
+constexpr double kMaxFusedBytes = 1e15;
 
 ModelShape measured_shape(const ModelConfig& model) {
   ModelShape shape = shape_of(model);
@@ -151,6 +152,7 @@ Json operator_body(const OperatorTimes& times, const ModelConfig& model) {
   body["remarks"] = Json(times.remarks);
   body["memory_bandwidth"] = times.memory_bandwidth;
   body["fuses_norms"] = times.fuses_norms;
+  if (times.max_fused_bytes) body["max_fused_bytes"] = *times.max_fused_bytes;
   body["projections"] = curve_json("tokens", times.projections);
   body["mlp"] = curve_or_null(times.mlp);
   body["experts"] = curve_or_null(times.experts);
@@ -180,6 +182,9 @@ OperatorTimes read_operator_times(const CostModelFile& file) {
       [&](const JsonPlace& remark) { times.remarks.push_back(remark.text()); });
   times.memory_bandwidth = body.at("memory_bandwidth").number(1e9, kMaxBandwidth);
   times.fuses_norms = body.at("fuses_norms").truth();
+  if (body.has("max_fused_bytes")) {
+    times.max_fused_bytes = body.at("max_fused_bytes").number(0, kMaxFusedBytes);
+  }
   times.projections = read_rising_curve(body.at("projections"), "tokens");
   times.mlp = read_curve_or_null(body.at("mlp"));
   times.experts = read_curve_or_null(body.at("experts"));

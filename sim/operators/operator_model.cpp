@@ -123,10 +123,7 @@ double OperatorCostModel::attention_us(const PassSums& sums, bool& is_outside) c
     const double n = real(sums.num_prompts);
     const double pairs_us =
         times_.attention.prompts.at(n, real(sums.twice_pairs) / (2 * n), is_outside);
-    bool ignored = false;  // a bound from below need not be measured
-    const double context_us =
-        times_.attention.decodes.at(n, real(sums.prompt_context) / n, ignored);
-    us += std::max(pairs_us, context_us);
+    us += std::max(pairs_us, least_prompts_us(sums));
   }
   if (sums.num_decodes > 0) {
     const double n = real(sums.num_decodes);
@@ -166,6 +163,20 @@ double OperatorCostModel::windowed_attention_us(const PassSums& sums, bool& is_o
   return us;
 }
 
+// What reading the keys of prompts takes at least: as much as decodes with the same keys. Latent
+// attention has expanded them.
+double OperatorCostModel::least_prompts_us(const PassSums& sums) const {
+  if (times_.latent) {
+    const LatentAttention& latent = model_.latent_attention;
+    const double heads = real(model_.n_heads / config_.tensor_parallel_size);
+    return elementwise_bytes_us(real(sums.prompt_context) * heads * kBytesPerActivation *
+                                real(model_.head_dim + latent.value_dim));
+  }
+  const double n = real(sums.num_prompts);
+  bool ignored = false;  // a bound from below need not be measured
+  return times_.attention.decodes.at(n, real(sums.prompt_context) / n, ignored);
+}
+
 // Products between the projections of latent attention and its kernels.
 double OperatorCostModel::latent_us(const PassSums& sums, bool& is_outside) const {
   double us = 0;
@@ -189,15 +200,18 @@ double OperatorCostModel::elementwise_us(double tokens) const {
     return elementwise_bytes_us(tokens * bytes_per_token);
   };
   const double hidden = real(model_.hidden_dim);
-  const double num_norms = times_.fuses_norms ? 0 : real(model_.n_layer_norms());
+  const bool is_fused =
+      times_.fuses_norms &&
+      (!times_.max_fused_bytes || tokens * hidden * kBytesPerActivation <= *times_.max_fused_bytes);
+  const double num_norms = is_fused ? 0 : real(model_.n_layer_norms());
   const double num_rotary = model_.has_qk_norm ? 2 : 1;
   double all = real(model_.n_layers) * num_norms * us(8 * hidden) + us(4 * hidden) +
                real(model_.n_attention_layers()) * num_rotary * us(4 * qkv_elements_);
   if (gate_elements_ > 0) all += real(model_.n_attention_layers()) * us(6 * gate_elements_);
   if (times_.latent) {
     const LatentAttention& latent = model_.latent_attention;
-    all += real(model_.n_attention_layers()) *
-           (us(4 * real(latent.q_rank)) + us(4 * real(latent.kv_rank)));
+    const double query_us = latent.q_rank > 0 ? us(4 * real(latent.q_rank)) : 0;
+    all += real(model_.n_attention_layers()) * (query_us + us(4 * real(latent.kv_rank)));
   }
   if (state_elements_ > 0) all += real(model_.n_linear_layers()) * us(6 * state_elements_);
   if (shared_elements_ > 0) all += real(model_.n_moe_layers()) * us(6 * shared_elements_);
@@ -231,8 +245,10 @@ PassCost OperatorCostModel::pass_cost(const PassSums& sums, bool& is_outside) co
                                      largest, sums.tokens_of_each);
   const double num_rows = real(sums.num_rows);
   constexpr std::int64_t kKnownQueries = 128;  // of a KV head
-  if (sums.max_decode_tokens > 1 &&
-      sums.max_decode_tokens * (model_.n_heads / model_.n_kv_heads) > kKnownQueries) {
+  // All heads of a device share the latent vector.
+  const std::int64_t heads_per_kv = times_.latent ? model_.n_heads / config_.tensor_parallel_size
+                                                  : model_.n_heads / model_.n_kv_heads;
+  if (sums.max_decode_tokens > 1 && sums.max_decode_tokens * heads_per_kv > kKnownQueries) {
     is_outside = true;
   }
   const double linear_us =

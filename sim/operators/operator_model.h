@@ -6,7 +6,8 @@
 //                of logits as there are sequences, and drafts, padded too.
 //   attention    of n prompts: the table at n, and at their mean of (query, key) pairs; a chunk of
 //                c tokens behind h has c (h + c / 2). No less than as many decodes with the same
-//                keys, since short chunks read these, too. Of decodes: the table at their number
+//                keys, since short chunks read these, too; with latent attention, no less than
+//                reading expanded keys and values. Of decodes: the table at their number
 //                and mean context. Both are added, as no table has them in one launch. A decode
 //                with drafts counts as one decode at the end of its tokens: kernels read the
 //                context once for all queries that share a KV head (see sim/roofline/roofline.h).
@@ -17,7 +18,9 @@
 //   latent       Chunks take the expanded form: keys and values of each chunk's whole context are
 //                computed from the cache, a product at the sum of those positions. Decodes take the
 //                absorbed form: products of each head into the latent space and out of it, at the
-//                decoded tokens. Drafts of a decode are queries of the same tile, as above.
+//                decoded tokens. The heads of a device share a latent vector, as those of a KV head
+//                do above. SGLang takes the absorbed form for chunks behind fewer than 8,192 cached
+//                tokens, too; this is not counted.
 //   states       of linear attention: the table of convolution and delta rule at n prompts of their
 //                mean tokens, and at as many decodes as there are decoded tokens, drafts included.
 //                vLLM's, SGLang's and TensorRT-LLM's kernels were timed without a history, on which
@@ -28,14 +31,14 @@
 //   elementwise  An operation on b bytes takes 1 us + b / (0.88 bandwidth), at least 1.9 us: the
 //                table of quantisations on an H100 has 1.9 us for one row, and 0.88 of 3.35 TB/s
 //                for 201 MB. The 1 us is an assumption. Per layer: two norms of 8 t hidden_dim
-//                bytes, unless the engine fuses them with all-reduces; rotary embedding and KV
-//                write, 4 t bytes for each element of QKV, and once more with QK norms; 2 t more of
-//                Q and K where those span all devices; in dense layers the activation, 6 t ffn_dim
-//                bytes; the same for shared experts, for gates of attention and for the gated norm
-//                of linear attention, by their widths. In layers of latent attention: norms of
-//                both latent vectors, 4 bytes an element; and the keys of expanded contexts, whose
-//                two parts are joined: 2 bytes read and written for each element. Once: the
-//                embedding, 4 t hidden_dim.
+//                bytes, unless the engine fuses them with all-reduces of that size; rotary
+//                embedding and KV write, 4 t bytes for each element of QKV, and once more with QK
+//                norms; 2 t more of Q and K where those span all devices; in dense layers the
+//                activation, 6 t ffn_dim bytes; the same for shared experts, for gates of attention
+//                and for the gated norm of linear attention, by their widths. In layers of latent
+//                attention: norms of both latent vectors, 4 bytes an element; and the keys of
+//                expanded contexts, whose two parts are joined: 2 bytes read and written for each
+//                element. Once: the embedding, 4 t hidden_dim.
 //   launches     9 kernels a layer at 1.3 us ("No Bubbles", Hazy Research: launches inside a CUDA
 //                graph on an H100), and 200 us a pass between the last kernel and the next
 //                pass's first. These two were fitted to the time between tokens of Qwen3-8B on an
@@ -89,6 +92,7 @@ class OperatorCostModel final : public CostModel {
   PassSums sum_pass(const PassChunks& pass, PassPart part) const;
   PassCost pass_cost(const PassSums& sums, bool& is_outside) const;
   double attention_us(const PassSums& sums, bool& is_outside) const;
+  double least_prompts_us(const PassSums& sums) const;
   double states_us(const PassSums& sums, bool& is_outside) const;
   double windowed_attention_us(const PassSums& sums, bool& is_outside) const;
   double latent_us(const PassSums& sums, bool& is_outside) const;

@@ -44,6 +44,7 @@ struct OperatorTimes {
   std::vector<CollectiveTimes> collectives;  // among the model's devices
   double memory_bandwidth = 0;               // peak, bytes/s
   bool fuses_norms = false;                  // norms run inside the all-reduces before them
+  std::optional<double> max_fused_bytes;     // of such an all-reduce; empty: no limit
   std::vector<std::string> remarks;          // what was not measured as the model needs it
 };
 

@@ -120,8 +120,10 @@ def tensorrt_llm(row, clients, prompt, output):
     scheduler = {"policy": "tensorrt_llm", "enable_chunked_context": False}
     if row["system"] == "h200_sxm":
         graph = 128
+    if measured_on(row) >= "2026-01":
+        tokens, length = max(8192, tokens), max(8192, length)
     if row["backend_version"] == "1.2.0rc6.post2":
-        tokens, length, graph = max(8192, tokens), max(8192, length), clients
+        graph = clients
         if row["precision"] == "fp8" and prompt == output and clients >= 64:
             scheduler |= {"batch_wait_max_tokens_ratio": 0.8, "batch_wait_timeout_iters": 40}
     scheduler["max_num_tokens"] = tokens

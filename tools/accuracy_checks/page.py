@@ -176,7 +176,7 @@ Its runs on separate GPUs for prefill and decode are left out.
 SILICON = """## NVIDIA's serving points
 
 The aggregated points of `silicon_sample.csv` in aiconfigurator-core 0.12.0 (Apache-2.0). Nothing
-is fitted to them, but nine choices were made with them known:
+is fitted to them, but ten choices were made with them known:
 
 - KV of Llama-3.1-70B counts as 16-bit on the H100.
 - KV of MiniMax-M2.5 counts as 8-bit on later GPUs.
@@ -189,6 +189,8 @@ is fitted to them, but nine choices were made with them known:
   times are those of the sweep of December, which says so.
 - Experts of DeepSeek-R1 on TensorRT-LLM run its own kernels where recipes ask for its backend
   TRTLLM. The tables have those of nvfp4 as `min_latency`; for fp8 those of vLLM count.
+- All-reduces of Qwen3.5 on SGLang have norms inside, as by default in 0.5.23; some of these recipes
+  did not ask for that.
 
 Rows of DeepSeek-V3 are runs of DeepSeek-R1: most are copies of such rows. Some rows had drafts and
 do not say so. Recipes, versions and dates tell which, and these are left out.
@@ -214,6 +216,9 @@ The causes below come from the points themselves. They changed nothing in the mo
 - Llama-3.1-8B and Qwen3-32B, TensorRT-LLM 1.0.0rc3: the more requests a second, the later are first
   tokens and the longer are steps. TP 8 with 128 clients waits 2 s. A queue in the server's front
   end would look so. The operators do not have it.
+- Kimi-K2.5 on an H200, 16 clients of 1024/8192: 64 ms a token in one run, 16 ms in its rerun.
+- NVFP4 of DeepSeek-R1 and Kimi-K2.5: the checkpoints leave attention in bf16. Here shared experts
+  and dense MLPs are in bf16 with it, though they are stored in fp4.
 - DeepSeek-R1 on a B300, SGLang 0.5.10: prompts of 8,192 tokens took 1 to 3 s. On a B200 with 0.5.9
   they took 0.3 s.
 - DeepSeek-R1 on a B200, SGLang of November 2025: with 32 clients and more, first tokens took 7 to

@@ -43,6 +43,6 @@ def measured_of(row):
 
 
 def identity(row):
-    """Equal for a row and its copies, some of which are rounded."""
+    """Equal for a row and its copies, some of which are rounded to two decimals."""
     return (row["system"], row["backend"], row["isl"], row["osl"],
-            round(float(row["silicon_ttft_ms"]), 1), round(float(row["silicon_tpot_ms"]), 2))
+            round(float(row["silicon_ttft_ms"]), 2), round(float(row["silicon_tpot_ms"]), 2))

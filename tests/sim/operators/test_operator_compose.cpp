@@ -174,6 +174,7 @@ TEST_CASE("SGLang fuses norms for some models, up to 2,048 tokens", "[operators]
     replace(folder.files["operators.json"], "\"sm_version\": 90",
             std::string("\"sm_version\": ") + sm_version);
     CHECK(times().fuses_norms);
+    CHECK(times().max_fused_bytes == 2048 * 4096 * 2);
     const Curve reduce = times().collectives.front().us;
     CHECK(at(reduce, 1024) == near(2));
     CHECK(at(reduce, 2048 * 4096 * 2) == near(20));

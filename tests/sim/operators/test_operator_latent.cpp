@@ -158,12 +158,50 @@ TEST_CASE("a step with latent attention, known answers", "[operators][latent]") 
   plan.passes.push_back({0, 64});
   CHECK(attention_us(plan) == about(32 * (Lab::decodes_us(32, 64, 1024) + side_us(32, 64, true) +
                                           side_us(32, 64, false))));
-  // A chunk of 1,024 behind 3,072 expands 4,096 positions: a product, and their joined keys.
-  plan.chunks.assign(1, {RequestId{0}, 3072, 1024, ChunkKind::Prefill, true});
+  // A chunk of 3,072 behind 1,024 expands 4,096 positions: a product, and their joined keys.
+  plan.chunks.assign(1, {RequestId{0}, 1024, 3072, ChunkKind::Prefill, true});
   plan.passes.assign(1, {0, 1});
   const double joined_us = 1 + 4. * 4096 * 32 * 192 / (0.88 * 3.35e12) * 1e6;
-  CHECK(attention_us(plan) == about(32 * (Lab::prompts_us(32, 1, 1024. * (3072 + 512)) +
+  CHECK(attention_us(plan) == about(32 * (Lab::prompts_us(32, 1, 3072. * (1024 + 1536)) +
                                           Lab::product_us(4096, 32 * 256, 512) + joined_us)));
+  // Two tokens behind 16,382 have few pairs. They read the expanded keys and values at least:
+  // 192 + 128 numbers of each head.
+  plan.chunks.assign(1, {RequestId{0}, 16382, 2, ChunkKind::Prefill, true});
+  const auto moved_us = [](double numbers) { return 1 + 2 * numbers / (0.88 * 3.35e12) * 1e6; };
+  const double positions = 16384;
+  const double read_us = moved_us(positions * 32 * (192 + 128));
+  CHECK(read_us > Lab::prompts_us(32, 1, 2. * 16383));
+  CHECK(attention_us(plan) == about(32 * (read_us + Lab::product_us(positions, 32 * 256, 512) +
+                                          moved_us(2 * positions * 32 * 192))));
+}
+
+TEST_CASE("decodes with drafts fill tiles with the heads that share a latent vector",
+          "[operators][latent]") {
+  const ModelConfig model = latent_model();
+  OperatorCostModel costs(times_of(model), model, find_hardware("h100-sxm", {}), {});
+  StepPlan plan;
+  plan.passes.push_back({0, 1});
+  const auto is_outside = [&](std::int32_t num_tokens) {
+    plan.chunks.assign(1, {RequestId{0}, 1000, num_tokens, ChunkKind::Decode, true});
+    return costs.step_cost(plan).is_extrapolated;
+  };
+  CHECK_FALSE(is_outside(4));  // 128 queries of 32 heads
+  CHECK(is_outside(5));
+}
+
+TEST_CASE("without a latent vector of queries it has no norm", "[operators][latent]") {
+  const HardwareSpec hardware = find_hardware("h100-sxm", {});
+  StepPlan plan;
+  plan.chunks.assign(1, {RequestId{0}, 1023, 1, ChunkKind::Decode, true});
+  plan.passes.push_back({0, 1});
+  const auto linear_us = [&](std::int64_t q_rank) {
+    const ModelConfig model = latent_model(q_rank);
+    OperatorTimes times = times_of(model);
+    for (double& us : times.projections.us) us = 10;
+    OperatorCostModel costs(times, model, hardware, {});
+    return static_cast<double>(costs.step_cost(plan).linear_ns) / 1e3;
+  };
+  CHECK(linear_us(1536) - linear_us(0) == Approx(32 * 1.9).margin(0.01));
 }
 
 TEST_CASE("a file of latent attention's operators", "[operators][latent]") {
@@ -210,7 +248,8 @@ TEST_CASE("latent attention that was not measured", "[operators][latent]") {
   CHECK(contains(refusal(folder, other),
                  "has no latent attention of 256/128/64/128; allowed: 512/128/64/128"));
   folder.files.erase("latent_products.csv");
-  CHECK(contains(refusal(folder, latent_model()), "has no latent attention of 512/128/64/128"));
+  CHECK(contains(refusal(folder, latent_model()),
+                 "has no products into and out of the latent space; allowed: none was measured"));
   other = latent_model();
   other.head_dim = 128;
   CHECK(contains(refusal(OperatorFolder(), other),

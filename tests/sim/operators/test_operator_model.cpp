@@ -178,6 +178,12 @@ TEST_CASE("fused norms, QK norms and windows change their terms alone", "[operat
   times.fuses_norms = true;
   CHECK(real(plain.linear_ns - cost_of(llama).linear_ns) ==
         Approx(64e3 * elementwise_us(8 * tokens * 4096)).margin(2));
+  // An all-reduce of so many bytes still has them inside, a larger one has not.
+  const StepCost fused = cost_of(llama);
+  times.max_fused_bytes = tokens * 4096 * 2;
+  CHECK(cost_of(llama).linear_ns == fused.linear_ns);
+  times.max_fused_bytes = tokens * 4096 * 2 - 1;
+  CHECK(cost_of(llama).linear_ns == plain.linear_ns);
   ModelConfig windowed = llama;
   windowed.sliding_window = 512;
   windowed.global_layer_interval = 4;

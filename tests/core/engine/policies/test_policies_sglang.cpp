@@ -53,7 +53,9 @@ TEST_CASE("sglang: requests are received after so many decode steps", "[core][po
   };
   CHECK(prompts_at(1) == std::vector<TimeNs>{0, 2, 6, 60});
   CHECK(prompts_at(4) == std::vector<TimeNs>{0, 5, 6, 60});
-  // A prompt's step counts 1,000: with more, two requests wait until the first has ended.
+  // A prompt's step counts 1,000, and a decode 1: five of these.
+  CHECK(prompts_at(1005) == std::vector<TimeNs>{0, 6, 60});
+  // With more, two requests wait until the first has ended.
   CHECK(prompts_at(1500) == std::vector<TimeNs>{0, 20, 60});
 }
 
