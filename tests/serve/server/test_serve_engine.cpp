@@ -52,7 +52,9 @@ TEST_CASE("a served simulation decides as a run of the same requests, to the nan
           "[serve]") {
   const char* scheduler = GENERATE(
       "policy: chunked, prefill_chunk_size: 64", "policy: vllm, max_num_batched_tokens: 128",
-      "policy: sglang, chunked_prefill_size: 128", "policy: slo", "policy: static");
+      "policy: sglang, chunked_prefill_size: 128",
+      "policy: sglang, chunked_prefill_size: 128, scheduler_recv_interval: 7", "policy: slo",
+      "policy: static");
   const std::string more = GENERATE("", ", async_depth: 2");
   INFO(scheduler << more);
   Rng rng(11, scheduler);
@@ -161,7 +163,10 @@ TEST_CASE("a stop token ends a simulated answer, but not before its min_tokens",
 }
 
 TEST_CASE("a request that nobody waits for ends and gives its blocks back", "[serve]") {
-  Simulation simulation = simulation_of("policy: vllm, max_num_batched_tokens: 128");
+  const char* scheduler = GENERATE("policy: vllm, max_num_batched_tokens: 128",
+                                   "policy: sglang, scheduler_recv_interval: 30");
+  INFO(scheduler);
+  Simulation simulation = simulation_of(scheduler);
   RunRecorder recorder;
   {
     Served served(simulation, 1, 1000, {&recorder});  // 1,000 tokens take seconds
