@@ -2,6 +2,7 @@
 #pragma once
 
 #include <cstdint>
+#include <optional>
 #include <string>
 #include <vector>
 
@@ -105,6 +106,8 @@ struct ModelConfig : ModelTraits {
 
   std::int64_t bytes_per_weight = 2;  // of embeddings, head, norms, routers and plain layers
   WeightFormat linear_format = WeightFormat::Plain;  // attention projections and dense MLPs
+  // Of dense MLPs and shared experts, where attention alone is in linear_format.
+  std::optional<WeightFormat> mlp_format;
   WeightFormat expert_format = WeightFormat::Plain;
   std::int64_t int4_group_size = 128;  // weights that share a scale in int4; 0 = a whole channel
   std::int64_t bytes_per_kv_element = 2;
@@ -138,7 +141,8 @@ struct ModelConfig : ModelTraits {
   // Weights multiplied with every token: projections of attention and states, MLPs, shared experts
   // and routers of all layers, without experts.
   std::int64_t n_linear_params() const { return n_projection_params() + n_router_params(); }
-  std::int64_t n_projection_params() const;  // of these, those stored in linear_format
+  std::int64_t n_projection_params() const;  // of these, all but routers
+  std::int64_t n_mlp_params() const;         // of these, dense MLPs and shared experts
   // Routers, and the gates of shared experts.
   std::int64_t n_router_params() const {
     return n_moe_layers() * hidden_dim * (n_experts + (has_shared_expert_gate ? 1 : 0));
@@ -155,6 +159,9 @@ struct ModelConfig : ModelTraits {
   std::int64_t n_params() const;  // everything, norms and the vision tower included
   double bytes_per_linear_weight() const {
     return bytes_of(linear_format, bytes_per_weight, int4_group_size);
+  }
+  double bytes_per_mlp_weight() const {
+    return bytes_of(mlp_format.value_or(linear_format), bytes_per_weight, int4_group_size);
   }
   double bytes_per_expert_weight() const {
     return bytes_of(expert_format, bytes_per_weight, int4_group_size);

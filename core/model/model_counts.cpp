@@ -26,11 +26,14 @@ std::int64_t ModelConfig::n_linear_attention_params() const {
                        linear.value_dim());
 }
 
-std::int64_t ModelConfig::n_projection_params() const {
+std::int64_t ModelConfig::n_mlp_params() const {
   const std::int64_t mlp = n_mlp_matrices() * hidden_dim;
+  return (n_layers - n_moe_layers()) * mlp * ffn_dim + n_moe_layers() * mlp * shared_expert_ffn_dim;
+}
+
+std::int64_t ModelConfig::n_projection_params() const {
   return n_attention_layers() * n_attention_params() +
-         n_linear_layers() * n_linear_attention_params() +
-         (n_layers - n_moe_layers()) * mlp * ffn_dim + n_moe_layers() * mlp * shared_expert_ffn_dim;
+         n_linear_layers() * n_linear_attention_params() + n_mlp_params();
 }
 
 std::int64_t ModelConfig::n_expert_params() const {
@@ -82,7 +85,12 @@ std::int64_t ModelConfig::weight_bytes() const {
   const std::int64_t projections = n_projection_params();
   const std::int64_t experts = n_moe_layers() * n_experts * n_expert_params();
   const std::int64_t plain = (n_params() - projections - experts) * bytes_per_weight;
-  return plain + std::llround(static_cast<double>(projections) * bytes_per_linear_weight()) +
+  const auto bytes = [](std::int64_t params, double of_one) {
+    return std::llround(static_cast<double>(params) * of_one);
+  };
+  const std::int64_t mlps = mlp_format ? n_mlp_params() : 0;
+  return plain + bytes(projections - mlps, bytes_per_linear_weight()) +
+         bytes(mlps, bytes_per_mlp_weight()) +
          std::llround(static_cast<double>(experts) * bytes_per_expert_weight());
 }
 

@@ -115,6 +115,16 @@ bool add_matching(const std::string& pattern, const ModuleKind& kind, std::int64
   }
 }
 
+// Dense MLPs and shared experts.
+bool names_mlp(std::string_view module) {
+  const bool is_router = module.ends_with("mlp.gate") || contains(module, "shared_expert_gate");
+  const bool is_tower = contains(module, "visual") || contains(module, "vision");
+  return contains(module, "mlp") && !names_experts(module) && !is_router && !is_tower;
+}
+const ModuleKind kMlps = {names_mlp,
+                          {"mlp.gate_proj", "mlp.up_proj", "mlp.down_proj",
+                           "mlp.shared_experts.gate_proj", "mlp.shared_expert.gate_proj"}};
+
 // Whether the list holds such modules of most layers.
 bool holds(const std::vector<std::string>& modules, const ModuleKind& kind, std::int64_t n_layers) {
   std::set<std::int64_t> layers;
@@ -138,6 +148,9 @@ void set_formats(WeightFormat format, const std::vector<std::string>& plain, Mod
   const bool is_attention_plain =
       model.n_moe_layers() > 0 && holds(plain, kAttention, model.n_layers);
   model.linear_format = is_attention_plain ? WeightFormat::Plain : format;
+  model.mlp_format.reset();
+  if (!is_attention_plain || model.n_mlp_params() == 0) return;
+  if (!holds(plain, kMlps, model.n_layers)) model.mlp_format = format;
 }
 
 void read_kv_algorithm(const JsonSection& section, const char* key, ModelConfig& model) {
@@ -213,7 +226,10 @@ void read_compressed_tensors(const JsonSection& section, ModelConfig& model) {
     if (holds_experts) model.expert_format = quantised.expert_format;
     const bool holds_others =
         is_all || any_is([](std::string_view target) { return !names_experts(target); });
-    if (holds_others) model.linear_format = quantised.linear_format;
+    if (holds_others) {
+      model.linear_format = quantised.linear_format;
+      model.mlp_format = quantised.mlp_format;
+    }
   }
 }
 

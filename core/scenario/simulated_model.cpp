@@ -42,6 +42,7 @@ ModelConfig simulated_model(const Scenario& scenario) {
                       " has none; allowed: auto, none, fp8, fp8_block, nvfp4, int4");
     }
     model.linear_format = format == WeightFormat::Mxfp4 ? WeightFormat::Plain : format;
+    model.mlp_format.reset();
     model.expert_format = model.n_experts > 0 ? format : WeightFormat::Plain;
   }
   if (scenario.kv_dtype != KvDtype::Auto) {

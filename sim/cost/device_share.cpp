@@ -81,11 +81,20 @@ double device_projection_params(const ModelConfig& model, std::int64_t tp) {
   return real(model.n_projection_params() - whole + copies) / real(tp) + real(whole);
 }
 
+double device_projection_bytes(const ModelConfig& model, std::int64_t tp) {
+  const double mlps = model.mlp_format ? real(model.n_mlp_params()) / real(tp) : 0;
+  return (device_projection_params(model, tp) - mlps) * model.bytes_per_linear_weight() +
+         mlps * model.bytes_per_mlp_weight();
+}
+
 double device_weight_bytes(const ModelConfig& model, std::int64_t tp) {
-  const double projections = real(model.n_projection_params()) * model.bytes_per_linear_weight();
+  const double mlps = model.mlp_format ? real(model.n_mlp_params()) : 0;
+  const double projections =
+      (real(model.n_projection_params()) - mlps) * model.bytes_per_linear_weight() +
+      mlps * model.bytes_per_mlp_weight();
   const double routers = real(model.n_router_params() * model.bytes_per_weight);
   return (real(model.weight_bytes()) - projections - routers) / real(tp) + routers +
-         device_projection_params(model, tp) * model.bytes_per_linear_weight();
+         device_projection_bytes(model, tp);
 }
 
 double device_state_bytes(const ModelConfig& model, std::int64_t tp) {

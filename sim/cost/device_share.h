@@ -26,6 +26,7 @@ std::int64_t device_kv_heads(const ModelConfig& model, std::int64_t tensor_paral
 // device has the projections to latent queries and to the cached vector of latent attention (vLLM
 // 0.33: ReplicatedLinear in models/deepseek_v2.py).
 double device_projection_params(const ModelConfig& model, std::int64_t tensor_parallel_size);
+double device_projection_bytes(const ModelConfig& model, std::int64_t tensor_parallel_size);
 
 // Bytes of one device's weights: projections as above, whole routers (ReplicatedLinear in vLLM's
 // mixtures), and a share of the rest.

@@ -38,6 +38,7 @@ ModelConfig eagle_layer(const ModelConfig& target) {
   layer.has_qk_norm = false;
   layer.has_post_norms = false;
   layer.linear_format = WeightFormat::Plain;
+  layer.mlp_format.reset();
   layer.expert_format = WeightFormat::Plain;
   return layer;
 }

@@ -214,14 +214,16 @@ class Composer {
     } else {
       add_latent_products(dtype);
     }
+    const std::string mlp_dtype =
+        table_dtype(model_.mlp_format.value_or(model_.linear_format), meta_);
     if (model_.n_moe_layers() < model_.n_layers) {
       const std::int64_t ffn = model_.ffn_dim / tp_;
       const std::int64_t inputs = (model_.n_mlp_matrices() - 1) * ffn;
-      times_.mlp = sum(product(dtype, inputs, hidden), product(dtype, hidden, ffn));
+      times_.mlp = sum(product(mlp_dtype, inputs, hidden), product(mlp_dtype, hidden, ffn));
     }
     if (const std::int64_t shared = model_.shared_expert_ffn_dim / tp_; shared > 0) {
       times_.shared_experts =
-          sum(product(dtype, 2 * shared, hidden), product(dtype, hidden, shared));
+          sum(product(mlp_dtype, 2 * shared, hidden), product(mlp_dtype, hidden, shared));
     }
     times_.head = product(kBfloat16, model_.vocab_size / tp_, hidden);
   }

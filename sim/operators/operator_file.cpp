@@ -46,6 +46,9 @@ ModelShape measured_shape(const ModelConfig& model) {
 std::vector<std::pair<const char*, std::string>> formats_of(const ModelConfig& model) {
   std::vector<std::pair<const char*, std::string>> formats = {
       {"linear_format", std::string(to_string(model.linear_format))}};
+  if (model.mlp_format) {
+    formats.emplace_back("mlp_format", std::string(to_string(*model.mlp_format)));
+  }
   if (model.n_experts > 0) {
     formats.emplace_back("expert_format", std::string(to_string(model.expert_format)));
   }

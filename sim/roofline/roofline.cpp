@@ -158,7 +158,7 @@ RooflineCostModel::RooflineCostModel(const ModelConfig& model, const HardwareSpe
   const std::int64_t plain_params = model.n_router_params() + input_params;
   projection_params_ = projections + real(plain_params);
   projection_bytes_ =
-      projections * model.bytes_per_linear_weight() + real(plain_params * model.bytes_per_weight);
+      device_projection_bytes(model, tp) + real(plain_params * model.bytes_per_weight);
   expert_params_ = real(model.n_moe_layers() * model.n_expert_params()) / shards;
   if (model.has_expert_biases) {
     const std::int64_t width = (model.n_mlp_matrices() - 1) * model.expert_ffn_dim;
@@ -173,6 +173,14 @@ RooflineCostModel::RooflineCostModel(const ModelConfig& model, const HardwareSpe
   const Units expert = units_of(model.expert_format, hardware);
   const Units head = units_of(WeightFormat::Plain, hardware);
   ns_per_linear_flop_ = kNsPerSec / (linear.peak_flops * linear.matmul_efficiency);
+  linear_peak_flops_ = linear.peak_flops;
+  if (model.mlp_format) {
+    const Units mlp = units_of(*model.mlp_format, hardware);
+    const double share = real(model.n_mlp_params()) / shards / projection_params_;
+    ns_per_linear_flop_ +=
+        share * (kNsPerSec / (mlp.peak_flops * mlp.matmul_efficiency) - ns_per_linear_flop_);
+    linear_peak_flops_ = 1 / ((1 - share) / linear.peak_flops + share / mlp.peak_flops);
+  }
   ns_per_expert_flop_ = kNsPerSec / (expert.peak_flops * expert.expert_efficiency);
   ns_per_head_flop_ = kNsPerSec / (head.peak_flops * head.matmul_efficiency);
   ns_per_attention_flop_ = kNsPerSec / (hardware.peak_flops * hardware.attention_efficiency);
@@ -504,8 +512,7 @@ StepWork RooflineCostModel::step_work(const StepPlan& plan) const {
 }
 
 TimeNs RooflineCostModel::floor_ns(const StepWork& work) const {
-  const double linear_s =
-      work.projections.flops / units_of(model_.linear_format, hardware_).peak_flops;
+  const double linear_s = work.projections.flops / linear_peak_flops_;
   const double expert_s = work.experts.flops / units_of(model_.expert_format, hardware_).peak_flops;
   const double others = work.total_flops() - work.projections.flops - work.experts.flops;
   const double compute_ns = kNsPerSec * (linear_s + expert_s + others / hardware_.peak_flops);

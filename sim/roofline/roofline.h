@@ -162,6 +162,7 @@ class RooflineCostModel final : public CostModel {
   double scan_flops_ = 0;            // the same in chunk-parallel form
   double ns_per_scanned_token_ = 0;  // of one sequence
   double activation_bytes_ = 0;      // of a token in all layers
+  double linear_peak_flops_ = 0;     // of projections, a mean where MLPs have another format
   double ns_per_linear_flop_ = 0;
   double ns_per_expert_flop_ = 0;
   double ns_per_head_flop_ = 0;

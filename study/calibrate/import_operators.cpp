@@ -101,6 +101,7 @@ void quantise(ModelConfig& model, const std::string& name) {
                      " has none; allowed: none, fp8, fp8_block, nvfp4, int4");
   }
   model.linear_format = format == WeightFormat::Mxfp4 ? WeightFormat::Plain : format;
+  model.mlp_format.reset();
   model.expert_format = model.n_experts > 0 ? format : WeightFormat::Plain;
 }
 
@@ -151,6 +152,7 @@ std::vector<std::string> tool_arguments(const OperatorImportOptions& options,
   if (model.linear_format != WeightFormat::Plain) {
     dtypes += "," + table_dtype(model.linear_format, {});
   }
+  if (model.mlp_format) dtypes += "," + table_dtype(*model.mlp_format, {});
   const std::string engine = options.engine.empty() ? "vllm" : options.engine;
   std::vector<std::string> arguments = {
       "--venv",   "operators", options.from, out,    "--system",   options.system,

@@ -152,6 +152,45 @@ TEST_CASE("groups of four-bit integers have the size that the file says", "[sim]
   CHECK(bytes(compressed(R"({"num_bits": 4, "type": "int", "strategy": "channel"})")) == 0.5);
 }
 
+TEST_CASE("attention alone is left in 16 bits", "[sim][catalogue]") {
+  // As NVIDIA's DeepSeek-V3.1-NVFP4: projections of attention by layer, and no MLP.
+  const auto parse_excluding = [](const std::string& modules) {
+    const std::string excluded = modules.empty() ? "" : ", " + modules;
+    const std::string config = R"({"architectures": ["DeepseekV3ForCausalLM"], "hidden_size": 256,
+      "num_hidden_layers": 2, "first_k_dense_replace": 1, "intermediate_size": 512,
+      "moe_intermediate_size": 128, "num_attention_heads": 4, "num_key_value_heads": 4,
+      "vocab_size": 1000, "max_position_embeddings": 2048, "n_routed_experts": 8,
+      "n_shared_experts": 1, "num_experts_per_tok": 2, "n_group": 1, "topk_group": 1,
+      "kv_lora_rank": 64, "q_lora_rank": 96, "qk_nope_head_dim": 32, "qk_rope_head_dim": 16,
+      "v_head_dim": 32, "scoring_func": "sigmoid", "topk_method": "noaux_tc",
+      "norm_topk_prob": true, "hidden_act": "silu", "rms_norm_eps": 1e-6, "rope_theta": 10000,
+      "quantization_config": {"quant_method": "modelopt", "quant_algo": "NVFP4",
+        "exclude_modules": ["lm_head", "model.layers.0.self_attn.q_a_proj",
+          "model.layers.1.self_attn.q_a_proj", "model.layers.1.mlp.gate")" +
+                               excluded + "]}}";
+    return parse_hugging_face_config(config, "config.json", "m");
+  };
+  const ModelConfig model = parse_excluding("");
+  CHECK(model.linear_format == WeightFormat::Plain);
+  CHECK(model.mlp_format == WeightFormat::Nvfp4);
+  CHECK(model.expert_format == WeightFormat::Nvfp4);
+  // Three matrices of 256 x 512 in the dense layer, and of 256 x 128 in the shared expert.
+  CHECK(model.n_mlp_params() == 3 * 256 * (512 + 128));
+  ModelConfig plain = model;
+  plain.mlp_format.reset();
+  CHECK(static_cast<double>(plain.weight_bytes() - model.weight_bytes()) ==
+        3 * 256 * (512 + 128) * (2 - 0.5625));
+  for (const char* modules :
+       {R"("*.mlp.shared_experts.*")", R"("re:.*mlp\\.(gate|up|down)_proj.*")",
+        R"("model.layers.0.mlp.up_proj", "model.layers.1.mlp.shared_experts.up_proj")"}) {
+    INFO(modules);
+    CHECK_FALSE(parse_excluding(modules).mlp_format);
+  }
+  // Of one layer in two, and of a tower.
+  CHECK(parse_excluding(R"("model.layers.0.mlp.up_proj")").mlp_format);
+  CHECK(parse_excluding(R"("visual.blocks.0.mlp.fc1")").mlp_format);
+}
+
 TEST_CASE("a folder's hf_quant_config.json counts where config.json is silent",
           "[sim][catalogue]") {
   const std::string silent = R"({"architectures": ["LlamaForCausalLM"], "hidden_size": 256,

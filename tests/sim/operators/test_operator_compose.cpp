@@ -159,6 +159,19 @@ TEST_CASE("all-reduces that are fused with norms are TensorRT-LLM's", "[operator
         "all_reduce: up to 64 MiB of trtllm 1.3, whose kernels are fused with norms");
 }
 
+TEST_CASE("MLPs and shared experts may have a format of their own", "[operators]") {
+  OperatorFolder folder("[4096, 14336, 2, 8]");
+  folder.write_products("fp8");
+  ModelConfig mixtral = model("mixtral-8x7b");
+  mixtral.shared_expert_ffn_dim = 1024;
+  mixtral.mlp_format = WeightFormat::Fp8;
+  const OperatorTimes times = compose_operators(tables_of(folder), mixtral, 1);
+  CHECK(at(times.shared_experts, 64) ==
+        near(Lab::product_us(64, 2048, 4096, "fp8") + Lab::product_us(64, 4096, 1024, "fp8")));
+  CHECK(at(times.projections, 64) ==
+        near(Lab::product_us(64, 6144, 4096) + Lab::product_us(64, 4096, 4096)));
+}
+
 TEST_CASE("SGLang fuses norms for some models, up to 2,048 tokens", "[operators]") {
   OperatorFolder folder;
   replace(folder.files["operators.json"], "\"vllm\"", "\"sglang\"");
