@@ -217,8 +217,6 @@ The causes below come from the points themselves. They changed nothing in the mo
   tokens and the longer are steps. TP 8 with 128 clients waits 2 s. A queue in the server's front
   end would look so. The operators do not have it.
 - Kimi-K2.5 on an H200, 16 clients of 1024/8192: 64 ms a token in one run, 16 ms in its rerun.
-- NVFP4 of DeepSeek-R1 and Kimi-K2.5: the checkpoints leave attention in bf16. Here shared experts
-  and dense MLPs are in bf16 with it, though they are stored in fp4.
 - DeepSeek-R1 on a B300, SGLang 0.5.10: prompts of 8,192 tokens took 1 to 3 s. On a B200 with 0.5.9
   they took 0.3 s.
 - DeepSeek-R1 on a B200, SGLang of November 2025: with 32 clients and more, first tokens took 7 to
