@@ -88,10 +88,7 @@ double device_projection_bytes(const ModelConfig& model, std::int64_t tp) {
 }
 
 double device_weight_bytes(const ModelConfig& model, std::int64_t tp) {
-  const double mlps = model.mlp_format ? real(model.n_mlp_params()) : 0;
-  const double projections =
-      (real(model.n_projection_params()) - mlps) * model.bytes_per_linear_weight() +
-      mlps * model.bytes_per_mlp_weight();
+  const double projections = device_projection_bytes(model, 1);
   const double routers = real(model.n_router_params() * model.bytes_per_weight);
   return (real(model.weight_bytes()) - projections - routers) / real(tp) + routers +
          device_projection_bytes(model, tp);

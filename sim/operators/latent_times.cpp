@@ -21,10 +21,6 @@ double real(std::int64_t n) { return static_cast<double>(n); }
 // (heads, sequences, length): least time.
 using Places = std::map<std::tuple<std::int64_t, double, double>, double>;
 
-void keep_least(double us, double& least) {
-  if (least == 0 || us < least) least = us;
-}
-
 Places places_of(const std::vector<AttentionCells>& all, const TableOrigin& origin,
                  const std::string& kv_dtype) {
   Places places;
@@ -53,7 +49,7 @@ double total_ratio(const Places& a, const Places& b) {
 // The fastest of an origin's products on one side, by tokens.
 Curve fastest(const std::vector<LatentProducts>& all, const TableOrigin& origin, bool is_entry,
               std::int64_t heads, bool allows_fp8) {
-  std::map<double, double> least;
+  Points least;
   for (const LatentProducts& products : all) {
     const bool fits = products.origin == origin && products.is_entry == is_entry &&
                       products.heads == heads &&
@@ -63,12 +59,7 @@ Curve fastest(const std::vector<LatentProducts>& all, const TableOrigin& origin,
       keep_least(products.us.us[i], least[products.us.x[i]]);
     }
   }
-  Curve curve;
-  for (const auto& [tokens, us] : least) {
-    curve.x.push_back(tokens);
-    curve.us.push_back(us);
-  }
-  return curve;
+  return curve_of(least);
 }
 
 }  // namespace

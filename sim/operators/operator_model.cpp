@@ -163,8 +163,8 @@ double OperatorCostModel::windowed_attention_us(const PassSums& sums, bool& is_o
   return us;
 }
 
-// What reading the keys of prompts takes at least: as much as decodes with the same keys. Latent
-// attention has expanded them.
+// Prompts read their keys, which takes at least as long as in decodes with the same keys. Latent
+// attention reads expanded keys and values.
 double OperatorCostModel::least_prompts_us(const PassSums& sums) const {
   if (times_.latent) {
     const LatentAttention& latent = model_.latent_attention;

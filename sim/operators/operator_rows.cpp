@@ -15,6 +15,15 @@ constexpr double kOutlier = 1.5;      // times the neighbours that should take l
 
 }  // namespace
 
+Curve curve_of(const Points& points) {
+  Curve curve;
+  for (const auto& [x, us] : points) {
+    curve.x.push_back(x);
+    curve.us.push_back(us);
+  }
+  return curve;
+}
+
 double smallest_products_us(const ProductTable& table) {
   std::vector<double> times;
   for (const auto& [shape, curve] : table.by_shape) {

@@ -14,6 +14,16 @@
 
 namespace metronome {
 
+// Of equal rows the least time counts; 0: none yet.
+inline void keep_least(double us, double& least) {
+  if (least == 0 || us < least) least = us;
+}
+
+// Points in any order, with the least time of equal ones.
+using Points = std::map<double, double>;
+
+Curve curve_of(const Points& points);
+
 // A weight of a million elements is read in a few microseconds. If products with such weights and
 // up to 16 tokens take longer than this, eager launches were timed instead of kernels: Hopper's
 // and Blackwell's tables have 4.3 to 6.3 us, or 61 to 180.

@@ -9,6 +9,7 @@
 #include "core/base/files.h"
 #include "core/base/json_place.h"
 #include "sim/cost/csv_table.h"
+#include "sim/operators/operator_rows.h"
 
 namespace metronome {
 namespace {
@@ -77,22 +78,6 @@ double positive(const CsvTable& csv, std::string_view column) {
   const double value = csv.amount(column);
   if (value <= 0) csv.fail(column, "is 0; allowed: at least 1");
   return value;
-}
-
-void keep_least(double us, double& least) {
-  if (least == 0 || us < least) least = us;
-}
-
-// Points in any order, with the least time of equal ones.
-using Points = std::map<double, double>;
-
-Curve curve_of(const Points& points) {
-  Curve curve;
-  for (const auto& [x, us] : points) {
-    curve.x.push_back(x);
-    curve.us.push_back(us);
-  }
-  return curve;
 }
 
 // Groups of rows with equal texts, in the order of their first rows.

@@ -3,13 +3,16 @@
 
 #include <functional>
 #include <map>
+#include <memory>
 #include <sstream>
 #include <string>
 #include <vector>
 
+#include "core/base/json.h"
 #include "core/hardware/hardware_catalogue.h"
 #include "core/model/model_catalogue.h"
 #include "sim/operators/operator_compose.h"
+#include "sim/operators/operator_file.h"
 #include "sim/operators/product_curve.h"
 #include "tests/catch.h"
 #include "tests/scratch_folder.h"
@@ -159,6 +162,19 @@ inline OperatorTables tables_of(const OperatorFolder& files) {
 
 inline OperatorTimes operators_of(const std::string& model, std::int64_t tp = 1) {
   return compose_operators(tables_of(OperatorFolder()), find_model(model, {}), tp);
+}
+
+// A file of these operators on an H100.
+inline CostModelFile file_of(const OperatorTimes& times, const ModelConfig& model,
+                             std::int64_t tp = 1) {
+  CostModelFile file;
+  file.kind = "operators";
+  file.name = "test.json";
+  file.hardware = "h100-sxm";
+  file.model = model.name;
+  file.tensor_parallel_size = tp;
+  file.body = std::make_shared<const Json>(operator_body(times, model));
+  return file;
 }
 
 }  // namespace metronome::testing

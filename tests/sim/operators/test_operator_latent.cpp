@@ -207,13 +207,9 @@ TEST_CASE("without a latent vector of queries it has no norm", "[operators][late
 TEST_CASE("a file of latent attention's operators", "[operators][latent]") {
   const ModelConfig model = latent_model();
   const HardwareSpec hardware = find_hardware("h100-sxm", {});
-  CostModelFile file;
-  file.kind = "operators";
-  file.name = "operators.json";
-  file.hardware = hardware.name;
-  file.model = model.name;
   const OperatorTimes times = times_of(model);
-  file.body = std::make_shared<const Json>(operator_body(times, model));
+  CostModelFile file = file_of(times, model);
+  file.name = "operators.json";
   const OperatorTimes read = read_operator_times(file);
   REQUIRE(read.latent);
   CHECK(read.latent->expansion.us == times.latent->expansion.us);

@@ -55,17 +55,6 @@ StepPlan random_plan(Rng& rng) {
   return one_pass(std::move(chunks));
 }
 
-CostModelFile file_of(const OperatorTimes& times, const ModelConfig& model, std::int64_t tp = 1) {
-  CostModelFile file;
-  file.kind = "operators";
-  file.name = "test.json";
-  file.hardware = "h100-sxm";
-  file.model = model.name;
-  file.tensor_parallel_size = tp;
-  file.body = std::make_shared<const Json>(operator_body(times, model));
-  return file;
-}
-
 }  // namespace
 
 TEST_CASE("a step is its operators and its terms", "[operators]") {

@@ -143,13 +143,9 @@ TEST_CASE("shared experts are a product of their own", "[operators][states]") {
 TEST_CASE("a file of a hybrid's operators", "[operators][states]") {
   const ModelConfig model = hybrid();
   const HardwareSpec hardware = find_hardware("h100-sxm", {});
-  CostModelFile file;
-  file.kind = "operators";
-  file.name = "operators.json";
-  file.hardware = hardware.name;
-  file.model = model.name;
   const OperatorTimes times = times_of(model);
-  file.body = std::make_shared<const Json>(operator_body(times, model));
+  CostModelFile file = file_of(times, model);
+  file.name = "operators.json";
   const OperatorTimes read = read_operator_times(file);
   REQUIRE(read.states);
   CHECK(read.states->prompts.us == times.states->prompts.us);
