@@ -3,10 +3,12 @@
 #include <optional>
 #include <string>
 #include <string_view>
+#include <utility>
 
 #include "core/base/error.h"
 #include "sim/corrected/corrected_file.h"
 #include "sim/cost/device_share.h"
+#include "sim/cost/eager_passes.h"
 #include "sim/fitted/fitted_file.h"
 #include "sim/operators/operator_file.h"
 #include "sim/profile/profile_file.h"
@@ -69,7 +71,9 @@ std::unique_ptr<CostModel> make_cost_model(const CostModelFile& file, const Mode
   }
   check_parts(file, model);
   check_tensor_parallel(model, file.tensor_parallel_size);
-  return maker_of(file.kind)(file, model, hardware, config);
+  std::unique_ptr<CostModel> made = maker_of(file.kind)(file, model, hardware, config);
+  const bool is_composed = file.kind == "operators" || file.kind == "profile";  // of kernels
+  return is_composed ? with_eager_passes(std::move(made), model, config) : std::move(made);
 }
 
 }  // namespace metronome

@@ -8,6 +8,7 @@
 #include <utility>
 
 #include "core/base/error.h"
+#include "core/base/number_text.h"
 #include "core/engine/policies/registry.h"
 #include "core/hardware/hardware_catalogue.h"
 #include "core/scenario/engine_setup.h"
@@ -16,6 +17,7 @@
 #include "sim/cost/checked.h"
 #include "sim/cost/cost_model_file.h"
 #include "sim/cost/device_share.h"
+#include "sim/cost/eager_passes.h"
 #include "sim/cost_model_predictor.h"
 #include "sim/drafts/drafted_model.h"
 #include "sim/drafts/drafter.h"
@@ -31,6 +33,7 @@ namespace {
 
 // vLLM's default limit of captured graph sizes.
 constexpr std::int64_t kMaxDefaultGraphTokens = 512;
+constexpr std::int64_t kMaxPromptGraphTokens = 1 << 20;  // of any prompts
 
 // The source of step times.
 struct StepTimeSource {
@@ -71,6 +74,51 @@ double engine_host_gap_us(const Scenario& scenario) {
   return engine ? engine->us : kDefaultHostGapUs;
 }
 
+double eager_us_per_layer(const EagerLaunches& launches, const ModelConfig& model,
+                          std::int64_t tensor_parallel_size) {
+  const double dense_us = tensor_parallel_size > 1 ? launches.dense_us : launches.dense_alone_us;
+  const bool is_plain = model.latent_attention.is_empty() && model.linear_attention.is_empty();
+  return (model.n_experts > 0 ? launches.experts_us : dense_us) +
+         (is_plain ? 0 : launches.attention_us);
+}
+
+// SGLang 0.5.23 runs prompts as graphs, but not DeepSeek-V3 with the attention of Blackwell
+// (disable_prefill_cuda_graph_for_deepseek_trtllm_mla in srt/arg_groups/cuda_graph_hook.py).
+std::int64_t default_prompt_graph_tokens(const PolicyInfo& policy, const ModelConfig& model,
+                                         const HardwareSpec& hardware,
+                                         std::int64_t max_graph_tokens) {
+  switch (policy.prompt_graphs) {
+    case PromptGraphs::AsDecodes: return max_graph_tokens;
+    case PromptGraphs::All: break;
+    case PromptGraphs::None: return 0;
+  }
+  const bool is_eager_deepseek =
+      model.architecture == "DeepseekV3ForCausalLM" && is_data_centre_blackwell(hardware);
+  const bool has_graphs = max_graph_tokens > 0;  // else its --disable-cuda-graph
+  return has_graphs && !is_eager_deepseek ? kMaxPromptGraphTokens : 0;
+}
+
+// The scenario's keys, and what its policy's engine has where they are open.
+CostModelConfig resolved_config(const Scenario& scenario, const ModelConfig& model,
+                                const HardwareSpec& hardware) {
+  CostModelConfig config = scenario.cost_model;
+  const PolicyInfo& policy = *find_policy(scenario.scheduler.policy);
+  if (!config.max_graph_tokens) {
+    const std::int64_t num_drafts = scenario.speculative.num_drafts();
+    const std::int64_t num_tokens = 2 * scenario.engine.max_num_seqs * (1 + num_drafts);
+    config.max_graph_tokens = std::min(num_tokens, kMaxDefaultGraphTokens);
+  }
+  if (!config.max_prompt_graph_tokens) {
+    config.max_prompt_graph_tokens =
+        default_prompt_graph_tokens(policy, model, hardware, *config.max_graph_tokens);
+  }
+  if (!config.eager_us_per_layer) {
+    config.eager_us_per_layer =
+        eager_us_per_layer(policy.eager, model, config.tensor_parallel_size);
+  }
+  return config;
+}
+
 // A drafter runs on the target's hardware.
 std::unique_ptr<CostModel> make_drafter_model(const DrafterModel& drafter, const Scenario& scenario,
                                               const HardwareSpec& hardware,
@@ -78,6 +126,7 @@ std::unique_ptr<CostModel> make_drafter_model(const DrafterModel& drafter, const
   const std::string key = "speculative.cost_file";
   const std::string& name = scenario.speculative.cost_file;
   config.tensor_parallel_size = drafter.tensor_parallel_size;
+  config.eager_us_per_layer = 0;  // speculative.pass_overhead_us is the host's part
   try {
     if (name.empty()) {
       if (hardware.peak_flops == 0) {
@@ -121,18 +170,14 @@ std::unique_ptr<CostModel> with_drafts(std::unique_ptr<CostModel> target, const 
 
 std::unique_ptr<CostModel> make_cost_model(const StepTimeSource& times, const Scenario& scenario,
                                            const ModelConfig& model) {
-  CostModelConfig config = scenario.cost_model;
-  const std::int64_t num_drafts = scenario.speculative.num_drafts();
-  if (!config.max_graph_tokens) {
-    const std::int64_t num_tokens = 2 * scenario.engine.max_num_seqs * (1 + num_drafts);
-    config.max_graph_tokens = std::min(num_tokens, kMaxDefaultGraphTokens);
-  }
+  const CostModelConfig config = resolved_config(scenario, model, times.hardware);
   HardwareSpec hardware = times.hardware;
   if (!hardware.host_gap_us) hardware.host_gap_us = engine_host_gap_us(scenario);
   std::unique_ptr<CostModel> target =
       times.file ? make_cost_model(*times.file, model, hardware, config)
-                 : std::make_unique<RooflineCostModel>(model, hardware, config);
-  if (num_drafts == 0) return target;
+                 : with_eager_passes(std::make_unique<RooflineCostModel>(model, hardware, config),
+                                     model, config);
+  if (scenario.speculative.num_drafts() == 0) return target;
   return with_drafts(std::move(target), scenario, model, hardware, config);
 }
 
@@ -269,15 +314,26 @@ TimeNs image_encode_ns(const Scenario& scenario, const ModelConfig& model,
   fail_config(scenario.location_of(error.key()), error.key(), error.message());
 }
 
-std::optional<double> default_host_gap_us(const Scenario& scenario) try {
+std::vector<std::string> host_settings(const Scenario& scenario) try {
   const StepTimeSource times = find_step_times(scenario);
+  const CostModelConfig& config = scenario.cost_model;
+  std::vector<std::string> settings;
   // Both kinds are made from steps with measured gaps.
-  const bool has_measured =
+  const bool has_measured_gap =
       times.file && (times.file->kind == "fitted" || times.file->kind == "replay");
-  if (scenario.cost_model.host_gap_us || times.hardware.host_gap_us || has_measured) {
-    return std::nullopt;
+  if (!config.host_gap_us && !times.hardware.host_gap_us && !has_measured_gap) {
+    settings.push_back("cost_model.host_gap_us=" + fixed_text(engine_host_gap_us(scenario), 3));
   }
-  return engine_host_gap_us(scenario);
+  const CostModelConfig resolved =
+      resolved_config(scenario, simulated_model(scenario), times.hardware);
+  settings.push_back("cost_model.eager_us_per_layer=" +
+                     fixed_text(*resolved.eager_us_per_layer, 3));
+  // Where graphs of prompts are those of decodes, they go on following the number of drafts.
+  if (find_policy(scenario.scheduler.policy)->prompt_graphs != PromptGraphs::AsDecodes) {
+    settings.push_back("cost_model.max_prompt_graph_tokens=" +
+                       std::to_string(*resolved.max_prompt_graph_tokens));
+  }
+  return settings;
 } catch (const UnplacedConfigError& error) {
   fail_config(scenario.location_of(error.key()), error.key(), error.message());
 }

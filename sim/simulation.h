@@ -4,6 +4,8 @@
 #include <memory>
 #include <optional>
 #include <span>
+#include <string>
+#include <vector>
 
 #include "core/hardware/hardware.h"
 #include "core/run/run.h"
@@ -40,9 +42,9 @@ std::unique_ptr<StepTimePredictor> make_step_predictor(const Scenario& scenario,
 TimeNs image_encode_ns(const Scenario& scenario, const ModelConfig& model,
                        std::int32_t num_embeddings);
 
-// The host gap if none was measured: the policy's engine's, or the default. nullopt if the
-// scenario, its hardware or its step-time file has its own. Throws ConfigError.
-std::optional<double> default_host_gap_us(const Scenario& scenario);
+// What the simulated device takes of the policy's engine: assignments of `cost_model` keys, for a
+// scenario of another policy on the same host. Without what was measured. Throws ConfigError.
+std::vector<std::string> host_settings(const Scenario& scenario);
 
 // Resolves names, cost model and KV capacity. Throws ConfigError.
 Simulation prepare_simulation(const Scenario& scenario);

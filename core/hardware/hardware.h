@@ -57,4 +57,9 @@ struct HardwareSpec {
   bool operator==(const HardwareSpec&) const = default;
 };
 
+// Blackwell GPUs of data centres, B200 and B300; not the RTX ones, whose capability is 12.
+inline bool is_data_centre_blackwell(const HardwareSpec& gpu) {
+  return gpu.compute_capability >= 10 && gpu.compute_capability < 11;
+}
+
 }  // namespace metronome

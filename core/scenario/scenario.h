@@ -62,6 +62,11 @@ struct CostModelConfig {
   // Passes up to this many tokens run as captured CUDA graphs, padded to a captured size. The cost
   // model file must support it. Absent: vLLM's min(2 max_num_seqs (1 + drafts), 512).
   std::optional<std::int64_t> max_graph_tokens;
+  // The same of passes with prompts. Absent: as the policy's engine (PolicyInfo::prompt_graphs).
+  std::optional<std::int64_t> max_prompt_graph_tokens;
+  // Host time for the launches of a layer that no graph has; a pass takes no less. Absent: that of
+  // the policy's engine (PolicyInfo::eager). Step times that were measured whole have it already.
+  std::optional<double> eager_us_per_layer;
 };
 
 // The source of the weights of a computing backend.

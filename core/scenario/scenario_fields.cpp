@@ -83,8 +83,16 @@ void visit_fields(FieldVisitor& visitor, CostModelConfig& config) {
                  "share of device memory for weights and KV; vllm, sglang: by hardware");
   visitor.integer_or_auto(
       "max_graph_tokens", config.max_graph_tokens, 0, 65536,
-      "with a measured profile: tokens of the largest pass that runs as a CUDA "
-      "graph; auto: min(2 max_num_seqs (1 + drafts), 512); vllm, sglang: by hardware");
+      "tokens of the largest pass that the host launches as one CUDA graph; auto: "
+      "min(2 max_num_seqs (1 + drafts), 512); vllm, sglang: by hardware");
+  visitor.integer_or_auto(
+      "max_prompt_graph_tokens", config.max_prompt_graph_tokens, 0, 1 << 20,
+      "the same of passes with prompts; auto: max_graph_tokens; sglang: all, but none for "
+      "DeepSeek-V3 on Blackwell; tensorrt_llm: 0");
+  visitor.optional_number(
+      "eager_us_per_layer", config.eager_us_per_layer, 0, 1e6,
+      "host time for the launches of a layer where no CUDA graph has them, microseconds; a pass "
+      "takes no less; null: by the engine and the kind of layer (docs/guide/engines.md)");
 }
 
 void visit_fields(FieldVisitor& visitor, SamplingConfig& config) {

@@ -17,11 +17,6 @@ constexpr double kGib = 1024.0 * 1024.0 * 1024.0;
 
 double memory_gib(const HardwareSpec& gpu) { return static_cast<double>(gpu.memory_bytes) / kGib; }
 
-// Blackwell GPUs of data centres, B200 and B300; not the RTX ones, whose capability is 12.
-bool is_data_centre_blackwell(const HardwareSpec& gpu) {
-  return gpu.compute_capability >= 10 && gpu.compute_capability < 11;
-}
-
 class DefaultList {
  public:
   explicit DefaultList(std::string origin) : origin_(std::move(origin)) {}

@@ -7,6 +7,7 @@
 #include "core/base/json.h"
 #include "core/base/json_place.h"
 #include "core/base/number_text.h"
+#include "sim/cost/eager_passes.h"
 #include "sim/cost/pass_cost.h"
 #include "sim/roofline/roofline.h"
 
@@ -136,7 +137,8 @@ std::unique_ptr<CostModel> make_corrected_cost_model(const CostModelFile& file,
       throw UnplacedConfigError("model", model.name + " is not the model that " + file.name +
                                              " was fitted to; allowed: " + file.model);
     }
-    base = std::make_unique<RooflineCostModel>(model, hardware, config);
+    base = with_eager_passes(std::make_unique<RooflineCostModel>(model, hardware, config), model,
+                             config);
   }
   return std::make_unique<CorrectedCostModel>(std::move(base), std::move(corrected.fit.factors));
 }

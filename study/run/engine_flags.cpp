@@ -168,6 +168,14 @@ void add_formats(const Scenario& scenario, const char* fp8_cache, const char* ea
   *graph == 0 ? list.add(eager) : list.add(largest_graph, *graph);
 }
 
+// Tokens of the largest pass with prompts in a CUDA graph, if the scenario sets them apart from
+// those of decodes.
+std::optional<std::int64_t> own_prompt_graphs(const Scenario& scenario) {
+  const CostModelConfig& config = scenario.cost_model;
+  const bool is_eager = config.max_graph_tokens && *config.max_graph_tokens == 0;
+  return is_eager ? std::nullopt : config.max_prompt_graph_tokens;
+}
+
 // ---- vLLM ----
 
 // One budget for all tokens of a step.
@@ -310,6 +318,13 @@ EngineFlags vllm_flags(const Scenario& scenario) {
     list.add("--tensor-parallel-size", scenario.cost_model.tensor_parallel_size);
   }
   add_formats(scenario, "fp8", "--enforce-eager", "--max-cudagraph-capture-size", list);
+  if (const auto prompts = own_prompt_graphs(scenario)) {
+    if (*prompts == 0) {
+      list.add("--compilation-config", std::string(R"('{"cudagraph_mode":"FULL_DECODE_ONLY"}')"));
+    } else {
+      list.note("cost_model.max_prompt_graph_tokens has no flag: vLLM captures the same sizes");
+    }
+  }
   if (scenario.engine.max_waiting_requests > 0) {
     list.note("engine.max_waiting_requests has no flag: put a limit in front of vLLM");
   }
@@ -444,7 +459,11 @@ EngineFlags sglang_flags(const Scenario& scenario) {
   if (scenario.cost_model.tensor_parallel_size > 1) {
     list.add("--tp-size", scenario.cost_model.tensor_parallel_size);
   }
-  add_formats(scenario, "fp8_e4m3", "--disable-cuda-graph", "--cuda-graph-max-bs", list);
+  add_formats(scenario, "fp8_e4m3", "--disable-cuda-graph", "--cuda-graph-max-bs-decode", list);
+  if (const auto prompts = own_prompt_graphs(scenario)) {
+    *prompts == 0 ? list.add("--disable-prefill-cuda-graph")
+                  : list.add("--cuda-graph-max-bs-prefill", *prompts);
+  }
   if (scenario.engine.max_waiting_requests > 0) {
     list.add("--max-queued-requests", scenario.engine.max_waiting_requests);
   }

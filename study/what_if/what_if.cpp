@@ -16,15 +16,10 @@
 #include "core/metrics/digest.h"
 #include "core/metrics/run_record.h"
 #include "reports/terminal/text.h"
-#include "sim/simulation.h"
-#include "sim/virtual_clock.h"
+#include "study/what_if/replays.h"
 
 namespace metronome {
 namespace {
-
-std::string set(const std::string& key, std::int64_t value) {
-  return key + "=" + std::to_string(value);
-}
 
 // Powers of two below `from`, down to `least`.
 std::vector<std::int64_t> smaller_powers(std::int64_t from, std::int64_t least) {
@@ -36,8 +31,6 @@ std::vector<std::int64_t> smaller_powers(std::int64_t from, std::int64_t least) 
 }
 
 constexpr std::int64_t kLeastTokens = 64;
-const std::string kNumBlocks = "kv_cache.num_blocks";
-const std::string kMaxNumSeqs = "engine.max_num_seqs";
 
 // Values of one setting to try, nearest to the run's first, together with fixed `others`.
 struct Family {
@@ -276,99 +269,6 @@ Workload recorded_workload(const Scenario& scenario, const RunRecord& record,
   }
   return workload;
 }
-
-// ---- replays ----
-
-class Replays {
- public:
-  Replays(const StoredRun& run, double target_ms, const std::string& hardware,
-          const std::function<void(const std::string&)>& start, const ProgressFn& progress)
-      : run_(run), target_ms_(target_ms), start_(start), progress_(progress) {
-    if (!hardware.empty()) fixed_.push_back("hardware=" + hardware);
-  }
-
-  Scenario scenario_with(const std::vector<std::string>& changes) const {
-    std::vector<std::string> assignments = fixed_;
-    assignments.insert(assignments.end(), changes.begin(), changes.end());
-    if (const auto seqs = capped_seqs(changes)) assignments.push_back(set(kMaxNumSeqs, *seqs));
-    return scenario_of(run_, assignments);
-  }
-  void keep_cache_size(const Scenario& scenario) {
-    if (scenario.kv_cache.backend != KvBackend::Paged || scenario.kv_cache.num_blocks) return;
-    fixed_.push_back(set(kNumBlocks, run_.result.info.num_blocks));
-  }
-  // The replay changes the policy on this host. It does not change to another engine's host.
-  void keep_host(const Scenario& scenario) {
-    if (const std::optional<double> gap_us = default_host_gap_us(scenario)) {
-      fixed_.push_back("cost_model.host_gap_us=" + fixed_text(*gap_us, 3));
-    }
-  }
-  // The blocks that a device can hold with little memory left for anything else; 0: unknown.
-  std::int64_t most_blocks() const {
-    try {
-      return prepare_simulation(
-                 scenario_with({kNumBlocks + "=auto", "cost_model.gpu_memory_utilization=0.95"}))
-          .setup.kv_cache.num_blocks;
-    } catch (const ConfigError&) {
-      return 0;
-    }
-  }
-  void take_workload(Workload workload) { workload_ = std::move(workload); }
-
-  // nullopt if the settings are invalid.
-  std::optional<Trial> try_out(const std::vector<std::string>& changes) {
-    try {
-      return replay(changes, nullptr);
-    } catch (const ConfigError&) {
-      return std::nullopt;
-    }
-  }
-  Trial replay(const std::vector<std::string>& changes, std::string* digest) {
-    Trial trial;
-    trial.changes = changes;
-    trial.scenario = scenario_with(changes);
-    Simulation simulation = prepare_simulation(trial.scenario);
-    EventDigest fingerprint;
-    RunRecorder recorder(workload_.requests.size(), simulation.front_end);
-    EventSink* sinks[] = {&fingerprint, &recorder};
-    VirtualClock clock;
-    start_(changes.empty() ? std::string("as recorded") : changes.back());
-    check_workload(trial.scenario, simulation, workload_);
-    simulation.run(workload_, clock, sinks, progress_);
-    ++num_replays_;
-    trial.summary =
-        summarize(recorder.finish(), {run_.result.info.slo, simulation.setup.kv_cache.num_blocks});
-    trial.keeps_p99 = trial.summary.itl.count > 0 && trial.summary.itl.p99_ms <= target_ms_;
-    trial.keeps_all = trial.summary.itl.count > 0 && trial.summary.itl.max_ms <= target_ms_;
-    if (digest != nullptr) *digest = fingerprint.hex();
-    return trial;
-  }
-  std::int64_t num_replays() const { return num_replays_; }
-
- private:
-  // What vLLM's server makes of sequences that it chose by itself, with a smaller token budget.
-  std::optional<std::int64_t> capped_seqs(const std::vector<std::string>& changes) const {
-    const std::string& reasons = run_.result.info.config_reasons_json;
-    if (reasons.empty() || !Json::parse(reasons).contains(kMaxNumSeqs)) return std::nullopt;
-    const Json config = Json::parse(run_.result.info.config_json);
-    const auto seqs = config.at("engine").at("max_num_seqs").get<std::int64_t>();
-    const std::string prefix = "scheduler.max_num_batched_tokens=";
-    for (const std::string& change : changes) {
-      if (!change.starts_with(prefix)) continue;
-      const std::int64_t budget = std::stoll(change.substr(prefix.size()));
-      if (budget < seqs) return budget;
-    }
-    return std::nullopt;
-  }
-
-  const StoredRun& run_;
-  double target_ms_;
-  const std::function<void(const std::string&)>& start_;
-  const ProgressFn& progress_;
-  std::vector<std::string> fixed_;
-  Workload workload_;
-  std::int64_t num_replays_ = 0;
-};
 
 // The result of one family.
 struct Walked {

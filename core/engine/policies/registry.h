@@ -37,6 +37,23 @@ struct HostGap {
   std::string_view source;
 };
 
+// The passes with prompts that an engine launches as CUDA graphs.
+enum class PromptGraphs : std::uint8_t {
+  AsDecodes,  // up to cost_model.max_graph_tokens, as vLLM
+  All,
+  None,
+};
+
+// Host time for the launches of a layer where no CUDA graph has them, microseconds: from Python, by
+// the number of kernels. Defaults are vLLM's. docs/internals/cost_models.md says what they were
+// fitted to.
+struct EagerLaunches {
+  double dense_alone_us = 300;  // on one GPU
+  double dense_us = 600;        // on several: all-reduces come in between, the slowest host counts
+  double experts_us = 1150;     // on any number
+  double attention_us = 550;    // what latent or linear attention adds
+};
+
 constexpr std::int32_t kWholeModelLength = std::int32_t{1} << 24;  // means a budget of
                                                                    // max_model_len
 
@@ -59,6 +76,8 @@ struct PolicyInfo {
   std::int32_t default_token_budget = 2048;    // max_num_batched_tokens: auto
   double default_watermark = 0;                // kv_cache.watermark: null
   std::optional<HostGap> host_gap = {};        // absent: no published value
+  PromptGraphs prompt_graphs = PromptGraphs::AsDecodes;
+  EagerLaunches eager = {};
   CacheRules cache = {};
   // Applies rules that depend on settings to an otherwise complete layout.
   void (*adjust_cache)(const SchedulerConfig&, std::int32_t max_model_len,

@@ -316,7 +316,7 @@ TEST_CASE("diagnose replays a log with its own settings, or with others", "[cli]
   CHECK(contains(other.out, "--max-running-requests 8"));
   const CommandResult full =
       run_metronome("diagnose tests/expected/logs/vllm_full.log --json --target-itl 200");
-  CHECK(Json::parse(full.out)[0].at("cache_pressure").at("preempted") == 16);
+  CHECK(Json::parse(full.out)[0].at("cache_pressure").at("preempted") == 12);
 }
 
 TEST_CASE("what diagnose cannot take of a log is one line and exit code 2",

@@ -70,6 +70,19 @@ TEST_CASE("formats of weights and caches, and eager steps", "[tools][flags]") {
             .ends_with(" --kv-cache-dtype bfloat16"));
   CHECK(joined_flags(flags_of("vLLM", {"scheduler.policy=vllm", "cost_model.max_graph_tokens=64"}))
             .ends_with(" --max-cudagraph-capture-size 64"));
+  CHECK(joined_flags(flags_of("SGLang", {"cost_model.max_graph_tokens=64"}))
+            .ends_with(" --cuda-graph-max-bs-decode 64"));
+  const std::string prompts = "cost_model.max_prompt_graph_tokens=";
+  CHECK(joined_flags(flags_of("vLLM", {"scheduler.policy=vllm", prompts + "0"}))
+            .ends_with(R"( --compilation-config '{"cudagraph_mode":"FULL_DECODE_ONLY"}')"));
+  CHECK(mentions(flags_of("vLLM", {"scheduler.policy=vllm", prompts + "2048"}).notes,
+                 "max_prompt_graph_tokens has no flag"));
+  CHECK(joined_flags(flags_of("SGLang", {"scheduler.policy=sglang", prompts + "0"}))
+            .ends_with(" --disable-prefill-cuda-graph"));
+  CHECK(joined_flags(flags_of("SGLang", {"scheduler.policy=sglang", prompts + "2048"}))
+            .ends_with(" --cuda-graph-max-bs-prefill 2048"));
+  CHECK(joined_flags(flags_of("SGLang", {"cost_model.max_graph_tokens=0", prompts + "0"}))
+            .ends_with(" --disable-cuda-graph"));
   const EngineFlags other = flags_of("vLLM", {"scheduler.policy=vllm", "quantization=int4"});
   CHECK(joined_flags(other).find("--quantization") == std::string::npos);
   CHECK(mentions(other.notes, "serve a checkpoint in that format"));

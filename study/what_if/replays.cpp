@@ -1,0 +1,109 @@
+#include "study/what_if/replays.h"
+
+#include "core/base/error.h"
+#include "core/base/json.h"
+#include "core/metrics/digest.h"
+#include "core/metrics/run_record.h"
+#include "sim/simulation.h"
+#include "sim/virtual_clock.h"
+
+namespace metronome {
+namespace {
+
+const std::string kMaxNumSeqs = "engine.max_num_seqs";
+const std::string kMaxGraphTokens = "cost_model.max_graph_tokens";
+
+}  // namespace
+
+std::string set(const std::string& key, std::int64_t value) {
+  return key + "=" + std::to_string(value);
+}
+
+Replays::Replays(const StoredRun& run, double target_ms, const std::string& hardware,
+                 const std::function<void(const std::string&)>& start, const ProgressFn& progress)
+    : run_(run), target_ms_(target_ms), start_(start), progress_(progress) {
+  if (!hardware.empty()) fixed_.push_back("hardware=" + hardware);
+}
+
+Scenario Replays::scenario_with(const std::vector<std::string>& changes) const {
+  std::vector<std::string> assignments = fixed_;
+  assignments.insert(assignments.end(), changes.begin(), changes.end());
+  if (const auto seqs = capped_seqs(changes)) assignments.push_back(set(kMaxNumSeqs, *seqs));
+  // On the same engine, sizes of graphs that a server chose follow its other settings. A change of
+  // the policy comes first.
+  const bool is_same_policy = changes.empty() || !changes.front().starts_with("scheduler.policy=");
+  if (is_same_policy && has_chosen(kMaxGraphTokens)) {
+    assignments.push_back(kMaxGraphTokens + "=auto");
+  }
+  return scenario_of(run_, assignments);
+}
+
+void Replays::keep_cache_size(const Scenario& scenario) {
+  if (scenario.kv_cache.backend != KvBackend::Paged || scenario.kv_cache.num_blocks) return;
+  fixed_.push_back(set(kNumBlocks, run_.result.info.num_blocks));
+}
+
+void Replays::keep_host(const Scenario& scenario) {
+  for (const std::string& setting : host_settings(scenario)) fixed_.push_back(setting);
+}
+
+std::int64_t Replays::most_blocks() const {
+  try {
+    return prepare_simulation(
+               scenario_with({kNumBlocks + "=auto", "cost_model.gpu_memory_utilization=0.95"}))
+        .setup.kv_cache.num_blocks;
+  } catch (const ConfigError&) {
+    return 0;
+  }
+}
+
+std::optional<Trial> Replays::try_out(const std::vector<std::string>& changes) {
+  try {
+    return replay(changes, nullptr);
+  } catch (const ConfigError&) {
+    return std::nullopt;
+  }
+}
+
+Trial Replays::replay(const std::vector<std::string>& changes, std::string* digest) {
+  Trial trial;
+  trial.changes = changes;
+  trial.scenario = scenario_with(changes);
+  Simulation simulation = prepare_simulation(trial.scenario);
+  EventDigest fingerprint;
+  RunRecorder recorder(workload_.requests.size(), simulation.front_end);
+  EventSink* sinks[] = {&fingerprint, &recorder};
+  VirtualClock clock;
+  start_(changes.empty() ? std::string("as recorded") : changes.back());
+  check_workload(trial.scenario, simulation, workload_);
+  simulation.run(workload_, clock, sinks, progress_);
+  ++num_replays_;
+  trial.summary =
+      summarize(recorder.finish(), {run_.result.info.slo, simulation.setup.kv_cache.num_blocks});
+  trial.keeps_p99 = trial.summary.itl.count > 0 && trial.summary.itl.p99_ms <= target_ms_;
+  trial.keeps_all = trial.summary.itl.count > 0 && trial.summary.itl.max_ms <= target_ms_;
+  if (digest != nullptr) *digest = fingerprint.hex();
+  return trial;
+}
+
+// Whether the run's server chose this setting by itself.
+bool Replays::has_chosen(const std::string& key) const {
+  const std::string& reasons = run_.result.info.config_reasons_json;
+  return !reasons.empty() && Json::parse(reasons).contains(key);
+}
+
+// What vLLM's server makes of sequences that it chose by itself, with a smaller token budget.
+std::optional<std::int64_t> Replays::capped_seqs(const std::vector<std::string>& changes) const {
+  if (!has_chosen(kMaxNumSeqs)) return std::nullopt;
+  const Json config = Json::parse(run_.result.info.config_json);
+  const auto seqs = config.at("engine").at("max_num_seqs").get<std::int64_t>();
+  const std::string prefix = "scheduler.max_num_batched_tokens=";
+  for (const std::string& change : changes) {
+    if (!change.starts_with(prefix)) continue;
+    const std::int64_t budget = std::stoll(change.substr(prefix.size()));
+    if (budget < seqs) return budget;
+  }
+  return std::nullopt;
+}
+
+}  // namespace metronome

@@ -1,0 +1,55 @@
+// Replays of a recorded run in the simulator, each with changes of its settings.
+#pragma once
+
+#include <cstdint>
+#include <functional>
+#include <optional>
+#include <string>
+#include <vector>
+
+#include "study/what_if/what_if.h"
+
+namespace metronome {
+
+inline const std::string kNumBlocks = "kv_cache.num_blocks";
+
+// An assignment: "key=value".
+std::string set(const std::string& key, std::int64_t value);
+
+class Replays {
+ public:
+  // `run`, `start` and `progress` outlive this object. `hardware`, if not empty, replaces the
+  // run's.
+  Replays(const StoredRun& run, double target_ms, const std::string& hardware,
+          const std::function<void(const std::string&)>& start, const ProgressFn& progress);
+
+  // The run's scenario with `changes`, and what follows from them. Throws ConfigError.
+  Scenario scenario_with(const std::vector<std::string>& changes) const;
+  // From here on the cache has as many blocks as the run's.
+  void keep_cache_size(const Scenario& scenario);
+  // From here on the host is that of `scenario`: another policy brings no other engine's host.
+  void keep_host(const Scenario& scenario);
+  // The blocks that a device can hold with little memory left for anything else; 0: unknown.
+  std::int64_t most_blocks() const;
+  void take_workload(Workload workload) { workload_ = std::move(workload); }
+
+  // One replay; sets `digest`, if there is one, to that of its decisions. Throws ConfigError.
+  Trial replay(const std::vector<std::string>& changes, std::string* digest);
+  // nullopt if the settings are invalid.
+  std::optional<Trial> try_out(const std::vector<std::string>& changes);
+  std::int64_t num_replays() const { return num_replays_; }
+
+ private:
+  bool has_chosen(const std::string& key) const;
+  std::optional<std::int64_t> capped_seqs(const std::vector<std::string>& changes) const;
+
+  const StoredRun& run_;
+  double target_ms_;
+  const std::function<void(const std::string&)>& start_;
+  const ProgressFn& progress_;
+  std::vector<std::string> fixed_;
+  Workload workload_;
+  std::int64_t num_replays_ = 0;
+};
+
+}  // namespace metronome
