@@ -7,7 +7,7 @@ DeepSeek-V3 are runs of DeepSeek-R1, whose shape is the same."""
 
 from points import FRONT_END, ROOT, Point, closed_loop, lengths
 from rows import (HARDWARE, NotCovered, clients_of, engine_of, is_public_sweep, measured_of,
-                  measured_on, number)
+                  measured_on, number, prompt_graphs_of)
 
 # Name on the page -> configuration in the package's model_configs, or a name of our catalogue.
 CONFIGS = {
@@ -179,7 +179,7 @@ def point_of(row, systems, tp, dp, ep):
     scenario = {
         "scheduler": scheduler,
         "engine": {"max_model_len": prompt + 2 * output + 256, "async_depth": 2, **engine},
-        "cost_model": cost_model,
+        "cost_model": {**cost_model, **prompt_graphs_of(row["backend"])},
         "workload": closed_loop(clients, lengths(prompt, 0.8), lengths(output, 0.8),
                                 max(10 * clients, 20)),
     }

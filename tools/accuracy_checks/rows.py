@@ -32,6 +32,11 @@ def clients_of(row):
     return batch if 0 < batch < clients else clients
 
 
+def prompt_graphs_of(engine):
+    """Part of `cost_model`: SGLang had no CUDA graphs for prompts up to 0.5.10, the latest here."""
+    return {"max_prompt_graph_tokens": 0} if engine == "sglang" else {}
+
+
 def engine_of(row):
     """With its version, if it is known."""
     return f"{ENGINES[row['backend']]} {row['backend_version']}".strip()

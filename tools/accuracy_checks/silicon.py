@@ -18,7 +18,7 @@ import re
 import large_models
 from points import FRONT_END, Point, closed_loop, lengths
 from rows import (ENGINES, HARDWARE, NotCovered, clients_of, engine_of, identity, is_public_sweep,
-                  measured_of, measured_on, number)
+                  measured_of, measured_on, number, prompt_graphs_of)
 
 MODELS = {
     "meta-llama/Llama-3.1-70B": "llama-3.1-70b",
@@ -208,7 +208,7 @@ def point_of(row, systems):
         "scheduler": scheduler_of(row, model, clients, prompt, output),
         "engine": {"max_num_seqs": clients if is_served_alone else max(1024, clients),
                    "max_model_len": prompt + 2 * output + 256, "async_depth": steps_in_flight(row)},
-        "cost_model": {"max_graph_tokens": graph_tokens},
+        "cost_model": {"max_graph_tokens": graph_tokens, **prompt_graphs_of(row["backend"])},
         "workload": closed_loop(clients, lengths(prompt, share), outputs,
                                 max(10 * clients, 20)),
     }
@@ -254,6 +254,12 @@ def with_likely_limits(points):
     return list(best.values())
 
 
+def is_fitted(row):
+    """Whether launches of passes without a CUDA graph were fitted to first tokens of such rows
+    (sim/cost/eager_passes.h)."""
+    return clients_of(row) <= 4 and number(row["isl"]) <= 1024
+
+
 def read(systems):
     """(points, {reason: number of rows left out}) of the aggregated rows."""
     points, left_out, seen = [], collections.Counter(), set()
@@ -270,5 +276,8 @@ def read(systems):
             left_out["copies of other rows"] += 1
             continue
         seen.add(identity(row))
+        if is_fitted(row):
+            left_out["1 to 4 clients with prompts of up to 1,024 tokens, which were fitted to"] += 1
+            continue
         points.append(point)
     return points, left_out
