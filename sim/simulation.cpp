@@ -33,7 +33,6 @@ namespace {
 
 // vLLM's default limit of captured graph sizes.
 constexpr std::int64_t kMaxDefaultGraphTokens = 512;
-constexpr std::int64_t kMaxPromptGraphTokens = 1 << 20;  // of any prompts
 
 // The source of step times.
 struct StepTimeSource {
@@ -82,8 +81,10 @@ double eager_us_per_layer(const EagerLaunches& launches, const ModelConfig& mode
          (is_plain ? 0 : launches.attention_us);
 }
 
-// SGLang 0.5.23 runs prompts as graphs, but not DeepSeek-V3 with the attention of Blackwell
-// (disable_prefill_cuda_graph_for_deepseek_trtllm_mla in srt/arg_groups/cuda_graph_hook.py).
+// SGLang 0.5.23 runs prompts as graphs, but not those of DeepSeek-V3 with the attention of
+// Blackwell, and of models with a vision tower only those of Qwen3.5
+// (disable_prefill_cuda_graph_for_deepseek_trtllm_mla and
+// disable_breakable_cudagraph_if_incompatible in srt/arg_groups/cuda_graph_hook.py).
 std::int64_t default_prompt_graph_tokens(const PolicyInfo& policy, const ModelConfig& model,
                                          const HardwareSpec& hardware,
                                          std::int64_t max_graph_tokens) {
@@ -94,8 +95,9 @@ std::int64_t default_prompt_graph_tokens(const PolicyInfo& policy, const ModelCo
   }
   const bool is_eager_deepseek =
       model.architecture == "DeepseekV3ForCausalLM" && is_data_centre_blackwell(hardware);
+  const bool has_eager_vision = !model.vision.is_empty() && model.linear_attention.is_empty();
   const bool has_graphs = max_graph_tokens > 0;  // else its --disable-cuda-graph
-  return has_graphs && !is_eager_deepseek ? kMaxPromptGraphTokens : 0;
+  return has_graphs && !is_eager_deepseek && !has_eager_vision ? kAllPromptsInGraphs : 0;
 }
 
 // The scenario's keys, and what its policy's engine has where they are open.
@@ -328,12 +330,17 @@ std::vector<std::string> host_settings(const Scenario& scenario) try {
       resolved_config(scenario, simulated_model(scenario), times.hardware);
   settings.push_back("cost_model.eager_us_per_layer=" +
                      fixed_text(*resolved.eager_us_per_layer, 3));
-  // Where graphs of prompts are those of decodes, they go on following the number of drafts.
-  if (find_policy(scenario.scheduler.policy)->prompt_graphs != PromptGraphs::AsDecodes) {
-    settings.push_back("cost_model.max_prompt_graph_tokens=" +
-                       std::to_string(*resolved.max_prompt_graph_tokens));
-  }
   return settings;
+} catch (const UnplacedConfigError& error) {
+  fail_config(scenario.location_of(error.key()), error.key(), error.message());
+}
+
+std::vector<std::string> graph_settings(const Scenario& scenario) try {
+  const CostModelConfig resolved =
+      resolved_config(scenario, simulated_model(scenario), find_step_times(scenario).hardware);
+  return {
+      "cost_model.max_graph_tokens=" + std::to_string(*resolved.max_graph_tokens),
+      "cost_model.max_prompt_graph_tokens=" + std::to_string(*resolved.max_prompt_graph_tokens)};
 } catch (const UnplacedConfigError& error) {
   fail_config(scenario.location_of(error.key()), error.key(), error.message());
 }

@@ -42,9 +42,11 @@ std::unique_ptr<StepTimePredictor> make_step_predictor(const Scenario& scenario,
 TimeNs image_encode_ns(const Scenario& scenario, const ModelConfig& model,
                        std::int32_t num_embeddings);
 
-// What the simulated device takes of the policy's engine: assignments of `cost_model` keys, for a
-// scenario of another policy on the same host. Without what was measured. Throws ConfigError.
+// The host of this scenario as assignments of `cost_model` keys, to replay another policy on it.
+// Without the gap between steps, if that was measured. Throws ConfigError.
 std::vector<std::string> host_settings(const Scenario& scenario);
+// The same of the passes that run as CUDA graphs.
+std::vector<std::string> graph_settings(const Scenario& scenario);
 
 // Resolves names, cost model and KV capacity. Throws ConfigError.
 Simulation prepare_simulation(const Scenario& scenario);

@@ -41,6 +41,9 @@ enum class Quantization : std::uint8_t {
 };
 enum class KvDtype : std::uint8_t { Auto, Bf16, Fp8 };  // auto: as the model's file says
 
+// A limit of graphs that covers every prompt.
+constexpr std::int64_t kAllPromptsInGraphs = 1 << 20;
+
 struct CostModelConfig {
   // A file written by `metronome calibrate`, or the name of a built-in one; empty: the roofline of
   // the hardware.
@@ -59,13 +62,13 @@ struct CostModelConfig {
   StepNoise noise = StepNoise::None;    // scatter of step times as measured in the file
   std::int32_t noise_seeds = 8;         // noise draws for the bands of a run's figures; 1: none
   double gpu_memory_utilization = 0.9;  // share of device memory for weights and KV
-  // Passes up to this many tokens run as captured CUDA graphs, padded to a captured size. The cost
-  // model file must support it. Absent: vLLM's min(2 max_num_seqs (1 + drafts), 512).
+  // Passes up to this many tokens run as captured CUDA graphs; composed step times are padded to a
+  // captured size. Absent: vLLM's min(2 max_num_seqs (1 + drafts), 512).
   std::optional<std::int64_t> max_graph_tokens;
   // The same of passes with prompts. Absent: as the policy's engine (PolicyInfo::prompt_graphs).
   std::optional<std::int64_t> max_prompt_graph_tokens;
   // Host time for the launches of a layer that no graph has; a pass takes no less. Absent: that of
-  // the policy's engine (PolicyInfo::eager). Step times that were measured whole have it already.
+  // the policy's engine (PolicyInfo::eager). Files of kind fitted and replay have it already.
   std::optional<double> eager_us_per_layer;
 };
 

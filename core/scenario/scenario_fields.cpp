@@ -86,9 +86,10 @@ void visit_fields(FieldVisitor& visitor, CostModelConfig& config) {
       "tokens of the largest pass that the host launches as one CUDA graph; auto: "
       "min(2 max_num_seqs (1 + drafts), 512); vllm, sglang: by hardware");
   visitor.integer_or_auto(
-      "max_prompt_graph_tokens", config.max_prompt_graph_tokens, 0, 1 << 20,
-      "the same of passes with prompts; auto: max_graph_tokens; sglang: all, but none for "
-      "DeepSeek-V3 on Blackwell; tensorrt_llm: 0");
+      "max_prompt_graph_tokens", config.max_prompt_graph_tokens, 0, kAllPromptsInGraphs,
+      "the same of passes with prompts; auto: max_graph_tokens; sglang: all, but none without "
+      "graphs of decodes, and for some models (docs/guide/engines.md); tensorrt_llm, nano_vllm, "
+      "vllm_prefill_first: 0");
   visitor.optional_number(
       "eager_us_per_layer", config.eager_us_per_layer, 0, 1e6,
       "host time for the launches of a layer where no CUDA graph has them, microseconds; a pass "

@@ -13,7 +13,7 @@ namespace metronome {
 
 // A cost model that composes steps of kernels, with the host's part: a pass that no CUDA graph has
 // takes no less than its launches. While the device is slower than the host, launches do not show.
-// What they add is overhead.
+// The added time counts as overhead.
 class EagerPasses final : public CostModel {
  public:
   struct Launches {

@@ -227,7 +227,7 @@ double OperatorCostModel::comm_us(double tokens, double num_rows, bool& is_outsi
   if (config_.tensor_parallel_size == 1) return 0;
   const double activations = tokens * real(model_.hidden_dim) * kBytesPerActivation;
   const double logits = num_rows * real(model_.vocab_size) * kBytesPerActivation;
-  // Eager passes with prompts are long enough for the host to run ahead: no launch shows.
+  // Launches of eager passes: sim/cost/eager_passes.h.
   constexpr bool kIsGraph = true;
   double us = real(2 * model_.n_layers + 1) *
                   link_.us(Collective::AllReduce, activations, kIsGraph, is_outside) +

@@ -169,11 +169,13 @@ void add_formats(const Scenario& scenario, const char* fp8_cache, const char* ea
 }
 
 // Tokens of the largest pass with prompts in a CUDA graph, if the scenario sets them apart from
-// those of decodes.
+// those of decodes, and some prompts are larger.
 std::optional<std::int64_t> own_prompt_graphs(const Scenario& scenario) {
   const CostModelConfig& config = scenario.cost_model;
+  const std::optional<std::int64_t>& prompts = config.max_prompt_graph_tokens;
   const bool is_eager = config.max_graph_tokens && *config.max_graph_tokens == 0;
-  return is_eager ? std::nullopt : config.max_prompt_graph_tokens;
+  const bool is_plain = prompts == config.max_graph_tokens || prompts == kAllPromptsInGraphs;
+  return is_eager || is_plain ? std::nullopt : prompts;
 }
 
 // ---- vLLM ----

@@ -43,6 +43,7 @@ constexpr Row kVllmRows[] = {
     {"num_gpu_blocks_override", "kv_cache.num_blocks"},
     {"gpu_memory_utilization", "cost_model.gpu_memory_utilization", Kind::Number},
     {"async_scheduling", "engine.async_depth", Kind::Switch},
+    {"max_cudagraph_capture_size", "cost_model.max_graph_tokens"},
     {"tensor_parallel_size", "cost_model.tensor_parallel_size", Kind::Count, "-tp", "1"}};
 
 constexpr Row kSglangRows[] = {
@@ -71,7 +72,9 @@ constexpr Row kSglangRows[] = {
     {"mem_fraction_static", "cost_model.gpu_memory_utilization", Kind::Number},
     {"disable_overlap_schedule", "engine.async_depth", Kind::Negation},
     {"tp_size", "cost_model.tensor_parallel_size", Kind::Count, "--tensor-parallel-size", "1"},
-    {"max_queued_requests", "engine.max_waiting_requests"}};
+    {"max_queued_requests", "engine.max_waiting_requests"},
+    {"cuda_graph_max_bs_decode", "cost_model.max_graph_tokens"},
+    {"cuda_graph_max_bs_prefill", "cost_model.max_prompt_graph_tokens"}};
 
 std::span<const Row> rows_of(LogEngine engine) {
   return engine == LogEngine::Vllm ? std::span<const Row>(kVllmRows)

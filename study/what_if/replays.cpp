@@ -15,7 +15,7 @@ const std::string kMaxGraphTokens = "cost_model.max_graph_tokens";
 
 }  // namespace
 
-std::string set(const std::string& key, std::int64_t value) {
+std::string assignment(const std::string& key, std::int64_t value) {
   return key + "=" + std::to_string(value);
 }
 
@@ -28,11 +28,13 @@ Replays::Replays(const StoredRun& run, double target_ms, const std::string& hard
 Scenario Replays::scenario_with(const std::vector<std::string>& changes) const {
   std::vector<std::string> assignments = fixed_;
   assignments.insert(assignments.end(), changes.begin(), changes.end());
-  if (const auto seqs = capped_seqs(changes)) assignments.push_back(set(kMaxNumSeqs, *seqs));
-  // On the same engine, sizes of graphs that a server chose follow its other settings. A change of
-  // the policy comes first.
-  const bool is_same_policy = changes.empty() || !changes.front().starts_with("scheduler.policy=");
-  if (is_same_policy && has_chosen(kMaxGraphTokens)) {
+  if (const auto seqs = capped_seqs(changes)) assignments.push_back(assignment(kMaxNumSeqs, *seqs));
+  // A change of the policy comes first. The host and its graphs stay those of the run. On the same
+  // engine, sizes of graphs that a server chose follow its other settings.
+  const bool is_other_policy = !changes.empty() && changes.front().starts_with("scheduler.policy=");
+  if (is_other_policy) {
+    assignments.insert(assignments.end(), graphs_.begin(), graphs_.end());
+  } else if (has_chosen(kMaxGraphTokens)) {
     assignments.push_back(kMaxGraphTokens + "=auto");
   }
   return scenario_of(run_, assignments);
@@ -40,17 +42,21 @@ Scenario Replays::scenario_with(const std::vector<std::string>& changes) const {
 
 void Replays::keep_cache_size(const Scenario& scenario) {
   if (scenario.kv_cache.backend != KvBackend::Paged || scenario.kv_cache.num_blocks) return;
-  fixed_.push_back(set(kNumBlocks, run_.result.info.num_blocks));
+  fixed_.push_back(assignment(kNumBlocksKey, run_.result.info.num_blocks));
 }
 
 void Replays::keep_host(const Scenario& scenario) {
-  for (const std::string& setting : host_settings(scenario)) fixed_.push_back(setting);
+  Scenario host = scenario;
+  const bool is_own_engine = run_.result.info.backend != "sim";  // which launches from C++
+  if (is_own_engine && !host.cost_model.eager_us_per_layer) host.cost_model.eager_us_per_layer = 0;
+  for (const std::string& setting : host_settings(host)) fixed_.push_back(setting);
+  graphs_ = graph_settings(host);
 }
 
 std::int64_t Replays::most_blocks() const {
   try {
     return prepare_simulation(
-               scenario_with({kNumBlocks + "=auto", "cost_model.gpu_memory_utilization=0.95"}))
+               scenario_with({kNumBlocksKey + "=auto", "cost_model.gpu_memory_utilization=0.95"}))
         .setup.kv_cache.num_blocks;
   } catch (const ConfigError&) {
     return 0;

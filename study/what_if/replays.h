@@ -11,10 +11,10 @@
 
 namespace metronome {
 
-inline const std::string kNumBlocks = "kv_cache.num_blocks";
+inline const std::string kNumBlocksKey = "kv_cache.num_blocks";
 
-// An assignment: "key=value".
-std::string set(const std::string& key, std::int64_t value);
+// "key=value".
+std::string assignment(const std::string& key, std::int64_t value);
 
 class Replays {
  public:
@@ -48,6 +48,7 @@ class Replays {
   const std::function<void(const std::string&)>& start_;
   const ProgressFn& progress_;
   std::vector<std::string> fixed_;
+  std::vector<std::string> graphs_;  // of the run, for other policies
   Workload workload_;
   std::int64_t num_replays_ = 0;
 };

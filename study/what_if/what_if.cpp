@@ -13,7 +13,6 @@
 #include "core/base/wrapped_text.h"
 #include "core/config/config_reader.h"
 #include "core/engine/policies/registry.h"
-#include "core/metrics/digest.h"
 #include "core/metrics/run_record.h"
 #include "reports/terminal/text.h"
 #include "study/what_if/replays.h"
@@ -43,7 +42,7 @@ struct Family {
 
   std::vector<std::string> assignments(std::int64_t value) const {
     std::vector<std::string> all = others;
-    if (!key.empty()) all.push_back(set(key, value));
+    if (!key.empty()) all.push_back(assignment(key, value));
     return all;
   }
 };
@@ -143,7 +142,7 @@ class Candidates {
     const AcceptanceConfig& acceptance = drafts.acceptance;
     if (acceptance.kind == AcceptanceKind::Length && !acceptance.mean_length_tokens) {
       family.others.push_back(
-          set("speculative.acceptance.mean_length_tokens", drafts.num_speculative_tokens));
+          assignment("speculative.acceptance.mean_length_tokens", drafts.num_speculative_tokens));
     }
     families.push_back(std::move(family));
   }
@@ -396,7 +395,7 @@ std::optional<std::int64_t> enough_blocks(const Scenario& scenario, Replays& rep
   const std::int64_t most = replays.most_blocks();
   for (std::int64_t blocks = now; blocks < most;) {
     blocks = std::min(2 * blocks, most);
-    const std::optional<Trial> trial = replays.try_out({set(kNumBlocks, blocks)});
+    const std::optional<Trial> trial = replays.try_out({assignment(kNumBlocksKey, blocks)});
     if (!trial || trial->summary.num_preemptions == 0 || blocks == most) return blocks;
   }
   return std::nullopt;
@@ -431,11 +430,11 @@ void search(const Candidates& candidates, Replays& replays, WhatIf& what_if) {
     std::vector<Family> families = candidates.reserves();
     if (blocks) {
       families.insert(families.begin(),
-                      {{}, kNumBlocks, {*blocks}, *scenario.kv_cache.num_blocks, kGrain});
+                      {{}, kNumBlocksKey, {*blocks}, *scenario.kv_cache.num_blocks, kGrain});
     }
     if (is_found(std::move(families), {})) return;
   }
-  if (is_found_with({}) || (blocks && is_found_with({set(kNumBlocks, *blocks)}))) return;
+  if (is_found_with({}) || (blocks && is_found_with({assignment(kNumBlocksKey, *blocks)}))) return;
   if (const Walked* best = nearest(all, what_if); best != nullptr) refine(*best, replays, what_if);
 }
 

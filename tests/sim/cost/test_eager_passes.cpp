@@ -175,4 +175,32 @@ TEST_CASE("SGLang launches DeepSeek-V3 on Blackwell kernel by kernel", "[eager]"
   CHECK(ms("h200") < 60);
 }
 
+TEST_CASE("SGLang launches models with a vision tower kernel by kernel, but Qwen3.5", "[eager]") {
+  const auto ms = [](const std::string& model) {
+    return step_ms("scheduler: {policy: sglang}\nvariants:\n  - name: one\n    model: " + model +
+                       "\n    kv_cache: {enable_prefix_caching: false}\n",
+                   step_of(100, 0));
+  };
+  CHECK(ms("qwen3-vl-8b") == Approx(36 * 0.3));
+  CHECK(ms("qwen3.5-9b") < 10);
+}
+
+TEST_CASE("another policy keeps the host and its graphs", "[eager]") {
+  const ScratchFolder folder;
+  const std::string path =
+      folder.write("s.yaml",
+                   "model: qwen3-30b-a3b\nhardware: h200\n"
+                   "scheduler: {policy: token_budget}\nengine: {max_num_seqs: 64}\n"
+                   "workload:\n  num_requests: 1\n"
+                   "  arrivals: {process: poisson, rate: 1}\n"
+                   "  prompt_tokens: {distribution: fixed, value: 100}\n"
+                   "  output_tokens: {distribution: fixed, value: 10}\n");
+  const Scenario scenario = load_scenario(path, {}, std::nullopt).variants.back();
+  using Settings = std::vector<std::string>;
+  CHECK(host_settings(scenario) ==
+        Settings{"cost_model.host_gap_us=400.000", "cost_model.eager_us_per_layer=1150.000"});
+  CHECK(graph_settings(scenario) ==
+        Settings{"cost_model.max_graph_tokens=128", "cost_model.max_prompt_graph_tokens=128"});
+}
+
 }  // namespace metronome::testing

@@ -52,6 +52,9 @@ TEST_CASE("predicted floors are those that were computed elsewhere", "[bench]") 
           Approx(known.chunks[0]).epsilon(6e-3));
     CHECK(point_of(prediction, {.chunk_size = 2048}).floor_us / 1e3 ==
           Approx(known.chunks[1]).epsilon(6e-3));
+    // No launches from Python: those of gemma-3-1b would take 7.8 ms.
+    const PredictedPoint& chunk = point_of(prediction, {.chunk_size = 512});
+    CHECK(chunk.predicted_us < 4 * chunk.floor_us);
   }
 }
 

@@ -81,6 +81,7 @@ TEST_CASE("formats of weights and caches, and eager steps", "[tools][flags]") {
             .ends_with(" --disable-prefill-cuda-graph"));
   CHECK(joined_flags(flags_of("SGLang", {"scheduler.policy=sglang", prompts + "2048"}))
             .ends_with(" --cuda-graph-max-bs-prefill 2048"));
+  CHECK(flags_of("vLLM", {"scheduler.policy=vllm", prompts + "1048576"}).notes.empty());
   CHECK(joined_flags(flags_of("SGLang", {"cost_model.max_graph_tokens=0", prompts + "0"}))
             .ends_with(" --disable-cuda-graph"));
   const EngineFlags other = flags_of("vLLM", {"scheduler.policy=vllm", "quantization=int4"});
