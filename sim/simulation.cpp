@@ -316,33 +316,32 @@ TimeNs image_encode_ns(const Scenario& scenario, const ModelConfig& model,
   fail_config(scenario.location_of(error.key()), error.key(), error.message());
 }
 
-std::vector<std::string> host_settings(const Scenario& scenario) try {
+HostSettings host_settings(const Scenario& scenario) try {
   const StepTimeSource times = find_step_times(scenario);
   const CostModelConfig& config = scenario.cost_model;
-  std::vector<std::string> settings;
+  HostSettings settings;
   // Both kinds are made from steps with measured gaps.
   const bool has_measured_gap =
       times.file && (times.file->kind == "fitted" || times.file->kind == "replay");
   if (!config.host_gap_us && !times.hardware.host_gap_us && !has_measured_gap) {
-    settings.push_back("cost_model.host_gap_us=" + fixed_text(engine_host_gap_us(scenario), 3));
+    settings.times.push_back("cost_model.host_gap_us=" +
+                             fixed_text(engine_host_gap_us(scenario), 3));
   }
   const CostModelConfig resolved =
       resolved_config(scenario, simulated_model(scenario), times.hardware);
-  settings.push_back("cost_model.eager_us_per_layer=" +
-                     fixed_text(*resolved.eager_us_per_layer, 3));
+  settings.times.push_back("cost_model.eager_us_per_layer=" +
+                           fixed_text(*resolved.eager_us_per_layer, 3));
+  settings.graphs = {
+      "cost_model.max_graph_tokens=" + std::to_string(*resolved.max_graph_tokens),
+      "cost_model.max_prompt_graph_tokens=" + std::to_string(*resolved.max_prompt_graph_tokens)};
   return settings;
 } catch (const UnplacedConfigError& error) {
   fail_config(scenario.location_of(error.key()), error.key(), error.message());
 }
 
-std::vector<std::string> graph_settings(const Scenario& scenario) try {
-  const CostModelConfig resolved =
-      resolved_config(scenario, simulated_model(scenario), find_step_times(scenario).hardware);
-  return {
-      "cost_model.max_graph_tokens=" + std::to_string(*resolved.max_graph_tokens),
-      "cost_model.max_prompt_graph_tokens=" + std::to_string(*resolved.max_prompt_graph_tokens)};
-} catch (const UnplacedConfigError& error) {
-  fail_config(scenario.location_of(error.key()), error.key(), error.message());
+Scenario on_own_engine(Scenario scenario) {
+  if (!scenario.cost_model.eager_us_per_layer) scenario.cost_model.eager_us_per_layer = 0;
+  return scenario;
 }
 
 Simulation prepare_simulation(const Scenario& scenario) try {

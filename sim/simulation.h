@@ -42,11 +42,16 @@ std::unique_ptr<StepTimePredictor> make_step_predictor(const Scenario& scenario,
 TimeNs image_encode_ns(const Scenario& scenario, const ModelConfig& model,
                        std::int32_t num_embeddings);
 
-// The host of this scenario as assignments of `cost_model` keys, to replay another policy on it.
-// Without the gap between steps, if that was measured. Throws ConfigError.
-std::vector<std::string> host_settings(const Scenario& scenario);
-// The same of the passes that run as CUDA graphs.
-std::vector<std::string> graph_settings(const Scenario& scenario);
+// A scenario's host as assignments of `cost_model` keys, to replay another policy on it.
+struct HostSettings {
+  std::vector<std::string> times;   // without the gap between steps, if that was measured
+  std::vector<std::string> graphs;  // which passes run as CUDA graphs
+};
+// Throws ConfigError.
+HostSettings host_settings(const Scenario& scenario);
+
+// The scenario as Metronome's own engines run it: they launch kernels from C++, not from Python.
+Scenario on_own_engine(Scenario scenario);
 
 // Resolves names, cost model and KV capacity. Throws ConfigError.
 Simulation prepare_simulation(const Scenario& scenario);

@@ -12,7 +12,7 @@ EagerPasses::EagerPasses(std::unique_ptr<CostModel> kernels, const Launches& lau
       launches_(launches),
       pass_ns_(round_ns(static_cast<double>(n_layers) * launches.us_per_layer * kNsPerMicro)) {}
 
-// What a pass of so many tokens takes beyond the time of its kernels.
+// The host's time of a pass of so many tokens, beyond that of its kernels.
 TimeNs EagerPasses::missing_ns(std::int64_t num_tokens, std::int64_t max_graph_tokens,
                                TimeNs kernels_ns) const {
   return num_tokens > max_graph_tokens ? std::max<TimeNs>(pass_ns_ - kernels_ns, 0) : 0;

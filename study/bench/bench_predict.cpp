@@ -105,8 +105,8 @@ Prediction predict_bench(const PredictOptions& options) {
   scenario.model = options.model;
   scenario.hardware = options.hardware;
   scenario.cost_model.file = options.cost_model;
-  scenario.cost_model.eager_us_per_layer = 0;  // our engine launches from C++
-  const std::unique_ptr<StepTimePredictor> predictor = make_step_predictor(scenario, result.model);
+  const std::unique_ptr<StepTimePredictor> predictor =
+      make_step_predictor(on_own_engine(scenario), result.model);
   result.source = options.cost_model.empty() ? "roofline of " + hardware.name : options.cost_model;
   for (const BenchCase& what : standard_cases()) {
     const std::int64_t longest = std::max(what.context, what.prefix + what.chunk_size);

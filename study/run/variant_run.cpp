@@ -88,9 +88,7 @@ std::vector<PreparedVariant> prepare_variants(Backend& backend, std::vector<Scen
   for (Scenario& scenario : scenarios) {
     std::unique_ptr<PreparedRun> run = backend.prepare(scenario);
     if (run->predictor == nullptr && find_policy(scenario.scheduler.policy)->predicts_steps) {
-      Scenario own = scenario;  // a backend that computes launches from C++
-      if (!own.cost_model.eager_us_per_layer) own.cost_model.eager_us_per_layer = 0;
-      run->predict_with(make_step_predictor(own, run->model));
+      run->predict_with(make_step_predictor(on_own_engine(scenario), run->model));
     }
     std::shared_ptr<const Workload> workload;
     for (const PreparedVariant& earlier : variants) {

@@ -1,5 +1,9 @@
 #include "study/what_if/replays.h"
 
+#include <algorithm>
+#include <iterator>
+#include <utility>
+
 #include "core/base/error.h"
 #include "core/base/json.h"
 #include "core/metrics/digest.h"
@@ -46,11 +50,12 @@ void Replays::keep_cache_size(const Scenario& scenario) {
 }
 
 void Replays::keep_host(const Scenario& scenario) {
-  Scenario host = scenario;
-  const bool is_own_engine = run_.result.info.backend != "sim";  // which launches from C++
-  if (is_own_engine && !host.cost_model.eager_us_per_layer) host.cost_model.eager_us_per_layer = 0;
-  for (const std::string& setting : host_settings(host)) fixed_.push_back(setting);
-  graphs_ = graph_settings(host);
+  const auto* first_own = std::begin(kBackendNames) + 1;  // behind the simulator
+  const bool is_own = std::find(first_own, std::end(kBackendNames), run_.result.info.backend) !=
+                      std::end(kBackendNames);
+  HostSettings host = host_settings(is_own ? on_own_engine(scenario) : scenario);
+  fixed_.insert(fixed_.end(), host.times.begin(), host.times.end());
+  graphs_ = std::move(host.graphs);
 }
 
 std::int64_t Replays::most_blocks() const {
@@ -98,7 +103,7 @@ bool Replays::has_chosen(const std::string& key) const {
   return !reasons.empty() && Json::parse(reasons).contains(key);
 }
 
-// What vLLM's server makes of sequences that it chose by itself, with a smaller token budget.
+// vLLM's server lowers the number of sequences that it chose by itself to a smaller token budget.
 std::optional<std::int64_t> Replays::capped_seqs(const std::vector<std::string>& changes) const {
   if (!has_chosen(kMaxNumSeqs)) return std::nullopt;
   const Json config = Json::parse(run_.result.info.config_json);

@@ -60,8 +60,8 @@ void check_cost(const StepCost& cost, TimeNs total_ns, TimeNs overhead_ns, TimeN
   CHECK(cost.decode_only_ns == decode_only_ns);
 }
 
-// Milliseconds of a step of a scenario with more of these lines.
-double step_ms(const std::string& lines, const StepPlan& plan) {
+// A scenario with these lines, too.
+Scenario scenario_of(const std::string& lines) {
   const ScratchFolder folder;
   const std::string path = folder.write("s.yaml",
                                         "model: llama-3.1-8b\nhardware: h200\n"
@@ -70,8 +70,12 @@ double step_ms(const std::string& lines, const StepPlan& plan) {
                                         "  prompt_tokens: {distribution: fixed, value: 100}\n"
                                         "  output_tokens: {distribution: fixed, value: 10}\n" +
                                             lines);
-  const Scenario scenario = load_scenario(path, {}, std::nullopt).variants.back();
-  return to_ms(prepare_simulation(scenario).cost_model->step_cost(plan).total_ns);
+  return load_scenario(path, {}, std::nullopt).variants.back();
+}
+
+// Milliseconds of a step of such a scenario.
+double step_ms(const std::string& lines, const StepPlan& plan) {
+  return to_ms(prepare_simulation(scenario_of(lines)).cost_model->step_cost(plan).total_ns);
 }
 
 }  // namespace
@@ -186,20 +190,13 @@ TEST_CASE("SGLang launches models with a vision tower kernel by kernel, but Qwen
 }
 
 TEST_CASE("another policy keeps the host and its graphs", "[eager]") {
-  const ScratchFolder folder;
-  const std::string path =
-      folder.write("s.yaml",
-                   "model: qwen3-30b-a3b\nhardware: h200\n"
-                   "scheduler: {policy: token_budget}\nengine: {max_num_seqs: 64}\n"
-                   "workload:\n  num_requests: 1\n"
-                   "  arrivals: {process: poisson, rate: 1}\n"
-                   "  prompt_tokens: {distribution: fixed, value: 100}\n"
-                   "  output_tokens: {distribution: fixed, value: 10}\n");
-  const Scenario scenario = load_scenario(path, {}, std::nullopt).variants.back();
+  const HostSettings host =
+      host_settings(scenario_of("scheduler: {policy: token_budget}\nengine: {max_num_seqs: 64}\n"
+                                "variants: [{name: one, model: qwen3-30b-a3b}]\n"));
   using Settings = std::vector<std::string>;
-  CHECK(host_settings(scenario) ==
+  CHECK(host.times ==
         Settings{"cost_model.host_gap_us=400.000", "cost_model.eager_us_per_layer=1150.000"});
-  CHECK(graph_settings(scenario) ==
+  CHECK(host.graphs ==
         Settings{"cost_model.max_graph_tokens=128", "cost_model.max_prompt_graph_tokens=128"});
 }
 
