@@ -68,9 +68,9 @@ StepTimeSource find_step_times(const Scenario& scenario) {
   return times;
 }
 
-double engine_host_gap_us(const Scenario& scenario) {
-  const std::optional<HostGap>& engine = find_policy(scenario.scheduler.policy)->host_gap;
-  return engine ? engine->us : kDefaultHostGapUs;
+HostGap engine_host_gap(const Scenario& scenario) {
+  return find_policy(scenario.scheduler.policy)
+      ->host_gap.value_or(HostGap{.us = kDefaultHostGapUs});
 }
 
 double eager_us_per_layer(const EagerLaunches& launches, const ModelConfig& model,
@@ -172,9 +172,13 @@ std::unique_ptr<CostModel> with_drafts(std::unique_ptr<CostModel> target, const 
 
 std::unique_ptr<CostModel> make_cost_model(const StepTimeSource& times, const Scenario& scenario,
                                            const ModelConfig& model) {
-  const CostModelConfig config = resolved_config(scenario, model, times.hardware);
+  CostModelConfig config = resolved_config(scenario, model, times.hardware);
   HardwareSpec hardware = times.hardware;
-  if (!hardware.host_gap_us) hardware.host_gap_us = engine_host_gap_us(scenario);
+  if (!config.host_gap_us && !hardware.host_gap_us) {
+    const HostGap gap = engine_host_gap(scenario);
+    hardware.host_gap_us = gap.us;
+    config.host_gap_us_per_request = gap.us_per_request;
+  }
   std::unique_ptr<CostModel> target =
       times.file ? make_cost_model(*times.file, model, hardware, config)
                  : with_eager_passes(std::make_unique<RooflineCostModel>(model, hardware, config),
@@ -324,8 +328,10 @@ HostSettings host_settings(const Scenario& scenario) try {
   const bool has_measured_gap =
       times.file && (times.file->kind == "fitted" || times.file->kind == "replay");
   if (!config.host_gap_us && !times.hardware.host_gap_us && !has_measured_gap) {
-    settings.times.push_back("cost_model.host_gap_us=" +
-                             fixed_text(engine_host_gap_us(scenario), 3));
+    const HostGap gap = engine_host_gap(scenario);
+    settings.times.push_back("cost_model.host_gap_us=" + fixed_text(gap.us, 3));
+    settings.times.push_back("cost_model.host_gap_us_per_request=" +
+                             fixed_text(gap.us_per_request, 3));
   }
   const CostModelConfig resolved =
       resolved_config(scenario, simulated_model(scenario), times.hardware);

@@ -56,8 +56,9 @@ struct CostModelConfig {
   std::string link;
   double link_factor = 1;  // times collectives; a link is a fact of the host
   std::string network;     // between hosts, as `link`; empty: all devices are in one host
-  std::optional<double> host_gap_us;  // overrides the values of file and hardware
-  double cold_start_ms = 0;           // host time of the engine's first launch
+  std::optional<double> host_gap_us;   // overrides the values of file and hardware
+  double host_gap_us_per_request = 0;  // in addition to host_gap_us, for each request of the step
+  double cold_start_ms = 0;            // host time of the engine's first launch
   FrontEndConfig frontend;
   StepNoise noise = StepNoise::None;    // scatter of step times as measured in the file
   std::int32_t noise_seeds = 8;         // noise draws for the bands of a run's figures; 1: none

@@ -64,6 +64,8 @@ void visit_fields(FieldVisitor& visitor, CostModelConfig& config) {
   visitor.optional_number("host_gap_us", config.host_gap_us, 0, 1e6,
                           "host time between steps, microseconds; null: that of the file, else of "
                           "the hardware, else of the engine (metronome list policies)");
+  visitor.number("host_gap_us_per_request", config.host_gap_us_per_request, 0, 1e6,
+                 "added to host_gap_us for each request of the step; without that key, as it");
   visitor.number(
       "cold_start_ms", config.cold_start_ms, 0, 1e6,
       "simulated host time of the engine's first launch; the engine takes no arrivals in it");

@@ -235,6 +235,13 @@ void check_front_end(const Scenario& scenario, const ConfigNode& source) {
           "cannot be used with arrivals by step; allowed: 0, or arrivals by time");
 }
 
+void check_host_gap(const Scenario& scenario, const ConfigNode& source) {
+  const CostModelConfig& config = scenario.cost_model;
+  if (config.host_gap_us || config.host_gap_us_per_request == 0) return;
+  fail_at(source, "cost_model.host_gap_us_per_request",
+          "is added to cost_model.host_gap_us, which is not given; allowed: 0, or with that key");
+}
+
 void check_targets(const Scenario& scenario, const ConfigNode& source, const PolicyInfo& policy) {
   const SloPolicyConfig& targets = scenario.scheduler.slo;
   if (!policy.predicts_steps || targets.itl_target_ms || targets.tpot_target_ms) return;
@@ -279,6 +286,7 @@ void validate_scenario(const Scenario& scenario, const ConfigNode& source) {
   check_targets(scenario, source, *policy);
   check_drafts(scenario, source, *policy);
   check_front_end(scenario, source);
+  check_host_gap(scenario, source);
 }
 
 }  // namespace metronome

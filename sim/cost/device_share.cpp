@@ -110,9 +110,11 @@ double qk_norm_exchange_bytes(const ModelConfig& model) {
   return model.architecture == "MiniMaxM2ForCausalLM" ? kTwoSums : 0;
 }
 
-TimeNs host_gap_ns(const HardwareSpec& hardware, const CostModelConfig& config) {
+TimeNs host_gap_ns(const HardwareSpec& hardware, const CostModelConfig& config,
+                   std::size_t num_requests) {
   const double us = config.host_gap_us.value_or(hardware.host_gap_us.value_or(kDefaultHostGapUs));
-  return round_ns(us * kNsPerMicro);
+  const double requests_us = config.host_gap_us_per_request * static_cast<double>(num_requests);
+  return round_ns((us + requests_us) * kNsPerMicro);
 }
 
 std::int64_t kv_capacity_blocks(const ModelConfig& model, const HardwareSpec& hardware,

@@ -45,8 +45,9 @@ double device_kv_bytes(const ModelConfig& model, std::int64_t tensor_parallel_si
 // of a head.
 double qk_norm_exchange_bytes(const ModelConfig& model);
 
-// The scenario's gap between steps, else the hardware's.
-TimeNs host_gap_ns(const HardwareSpec& hardware, const CostModelConfig& config);
+// The gap before a step of that many requests: the scenario's, else the hardware's.
+TimeNs host_gap_ns(const HardwareSpec& hardware, const CostModelConfig& config,
+                   std::size_t num_requests);
 
 // A drafter's part of each device's memory. Its KV is part of the target's blocks.
 struct DraftMemory {

@@ -94,9 +94,9 @@ StepCost FittedCostModel::step_cost(const StepPlan& plan) {
 }
 
 TimeNs FittedCostModel::host_gap_ns(const StepPlan& plan) const {
-  if (config_.host_gap_us) return round_ns(*config_.host_gap_us * 1e3);
-  if (!fitted_.host_gap_ns)
-    return round_ns(hardware_.host_gap_us.value_or(kDefaultHostGapUs) * 1e3);
+  if (config_.host_gap_us || !fitted_.host_gap_ns) {
+    return metronome::host_gap_ns(hardware_, config_, plan.num_chunks());
+  }
   return round_ns(*fitted_.host_gap_ns +
                   fitted_.host_gap_chunk_ns * static_cast<double>(plan.num_chunks()));
 }

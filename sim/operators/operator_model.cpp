@@ -277,8 +277,8 @@ StepCost OperatorCostModel::step_cost(const StepPlan& plan) {
   });
 }
 
-TimeNs OperatorCostModel::host_gap_ns(const StepPlan&) const {
-  return metronome::host_gap_ns(hardware_, config_);
+TimeNs OperatorCostModel::host_gap_ns(const StepPlan& plan) const {
+  return metronome::host_gap_ns(hardware_, config_, plan.num_chunks());
 }
 
 std::int64_t OperatorCostModel::kv_capacity_blocks(std::int64_t block_tokens) const {

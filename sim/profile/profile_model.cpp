@@ -261,8 +261,8 @@ StepCost ProfileCostModel::step_cost(const StepPlan& plan) {
   });
 }
 
-TimeNs ProfileCostModel::host_gap_ns(const StepPlan&) const {
-  return metronome::host_gap_ns(hardware_, config_);
+TimeNs ProfileCostModel::host_gap_ns(const StepPlan& plan) const {
+  return metronome::host_gap_ns(hardware_, config_, plan.num_chunks());
 }
 
 std::int64_t ProfileCostModel::kv_capacity_blocks(std::int64_t block_tokens) const {

@@ -200,7 +200,6 @@ RooflineCostModel::RooflineCostModel(const ModelConfig& model, const HardwareSpe
                           (is_quantised ? hardware.quantised_overhead_us : 0) +
                           (tp > 1 ? hardware.tp_overhead_us : 0);
   launch_ns_ = (hardware.launch_overhead_us + layers * layer_us) * kNsPerMicro;
-  host_gap_ns_ = metronome::host_gap_ns(hardware, config);
 }
 
 void RooflineCostModel::set_attention(std::int64_t tp) {
@@ -518,6 +517,10 @@ TimeNs RooflineCostModel::floor_ns(const StepWork& work) const {
   const double compute_ns = kNsPerSec * (linear_s + expert_s + others / hardware_.peak_flops);
   const double memory_ns = work.total_bytes() * kNsPerSec / hardware_.peak_bandwidth;
   return round_ns(std::max(compute_ns, memory_ns));
+}
+
+TimeNs RooflineCostModel::host_gap_ns(const StepPlan& plan) const {
+  return metronome::host_gap_ns(hardware_, config_, plan.num_chunks());
 }
 
 std::int64_t RooflineCostModel::kv_capacity_blocks(std::int64_t block_tokens) const {

@@ -103,7 +103,7 @@ class RooflineCostModel final : public CostModel {
                     const CostModelConfig& config, std::int64_t input_params = 0);
 
   StepCost step_cost(const StepPlan& plan) override;
-  TimeNs host_gap_ns(const StepPlan&) const override { return host_gap_ns_; }
+  TimeNs host_gap_ns(const StepPlan& plan) const override;
   // Throws UnplacedConfigError if the weights leave no room for a single block.
   std::int64_t kv_capacity_blocks(std::int64_t block_tokens) const override;
 
@@ -172,7 +172,6 @@ class RooflineCostModel final : public CostModel {
   double ns_per_activation_byte_ = 0;
   double ns_per_decode_ = 0;
   double launch_ns_ = 0;  // per pass
-  TimeNs host_gap_ns_ = 0;
 
   // A result of product_cost(), kept at a place that depends on its arguments until another result
   // replaces it there.

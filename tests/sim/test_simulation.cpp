@@ -137,26 +137,38 @@ TEST_CASE("the host gap is the scenario's, else the hardware's, else the engine'
       folder.write("own.yaml",
                    "own: {peak_flops: 9e14, peak_bandwidth: 4e12, memory_bytes: 150000000000, "
                    "host_gap_us: 123}\n");
-  const auto gap_us = [&](const std::string& policy, const std::string& hardware,
-                          const std::string& more = {}) {
+  using Gaps = std::pair<TimeNs, TimeNs>;  // before steps of no and of three requests, us
+  const auto gaps = [&](const std::string& policy, const std::string& hardware,
+                        const std::string& more = {}) {
     const std::string path = folder.write(
         "s.yaml", "model: llama-3.2-1b\nhardware: " + hardware + "\n" + std::string(kWorkload) +
                       "engine: {max_model_len: 4096}\nscheduler: {policy: " + policy + "}\n" +
                       more);
     const Simulation simulation =
         prepare_simulation(load_scenario(path, {}, std::nullopt).variants.front());
-    return simulation.cost_model->host_gap_ns({}) / 1000;
+    StepPlan plan;
+    plan.chunks.resize(3);
+    return Gaps(simulation.cost_model->host_gap_ns({}) / 1000,
+                simulation.cost_model->host_gap_ns(plan) / 1000);
   };
-  CHECK(gap_us("vllm", "h200") == 400);
-  CHECK(gap_us("vllm_prefill_first", "h200") == 4000);
-  CHECK(gap_us("sglang", "h200") == 0);
-  CHECK(gap_us("tensorrt_llm", "h200") == 580);
-  CHECK(gap_us("chunked", "h200") == 400);
-  CHECK(gap_us("sglang", own) == 123);
-  CHECK(gap_us("sglang", own, "cost_model: {host_gap_us: 7}\n") == 7);
+  CHECK(gaps("vllm", "h200") == Gaps(400, 400));
+  CHECK(gaps("vllm_prefill_first", "h200") == Gaps(4000, 4300));
+  CHECK(gaps("sglang", "h200") == Gaps(0, 0));
+  CHECK(gaps("tensorrt_llm", "h200") == Gaps(580, 580));
+  CHECK(gaps("chunked", "h200") == Gaps(400, 400));
+  CHECK(gaps("sglang", own) == Gaps(123, 123));
+  CHECK(gaps("vllm_prefill_first", own) == Gaps(123, 123));
+  CHECK(gaps("sglang", own, "cost_model: {host_gap_us: 7}\n") == Gaps(7, 7));
+  CHECK(gaps("vllm_prefill_first", "h200", "cost_model: {host_gap_us: 7}\n") == Gaps(7, 7));
+  CHECK(gaps("vllm", "h200", "cost_model: {host_gap_us: 7, host_gap_us_per_request: 2.5}\n") ==
+        Gaps(7, 14));
   for (const PolicyInfo& policy : all_policies()) {
     if (policy.host_gap) CHECK(!policy.host_gap->source.empty());
   }
+  CHECK(refusal_of("model: llama-3.2-1b\nhardware: h200\n" + std::string(kWorkload) +
+                   "cost_model:\n  host_gap_us_per_request: 2\n") ==
+        "s.yaml:7: cost_model.host_gap_us_per_request: is added to cost_model.host_gap_us, which "
+        "is not given; allowed: 0, or with that key");
 }
 
 TEST_CASE("more blocks than the device's memory holds are refused", "[sim][config]") {

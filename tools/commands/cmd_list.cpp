@@ -111,6 +111,12 @@ std::string prefix_caching_text(PrefixCaching caching) {
   return {};
 }
 
+std::string host_gap_text(const HostGap& gap) {
+  const std::string text = fixed_text(gap.us, 0) + " us";
+  if (gap.us_per_request == 0) return text;
+  return text + " and " + fixed_text(gap.us_per_request, 0) + " us a request";
+}
+
 void print_policy(const PolicyInfo& policy, const std::vector<DocumentedKey>& documented) {
   constexpr std::size_t kIndent = 4;
   const std::string indent(kIndent, ' ');
@@ -119,10 +125,9 @@ void print_policy(const PolicyInfo& policy, const std::vector<DocumentedKey>& do
   std::cout << indent << "prefix caching: " << prefix_caching_text(policy.prefix_caching) << '\n';
   if (policy.host_gap) {
     std::cout << indent
-              << wrapped(
-                     "host gap between steps by default: " + fixed_text(policy.host_gap->us, 0) +
-                         " us (" + std::string(policy.host_gap->source) + ")",
-                     kIndent);
+              << wrapped("host gap between steps by default: " + host_gap_text(*policy.host_gap) +
+                             " (" + std::string(policy.host_gap->source) + ")",
+                         kIndent);
   }
   std::vector<Row> rows;
   for (const std::string_view key : policy.keys) {

@@ -76,21 +76,27 @@ constexpr Keys kSglangKeys[] = {"schedule_policy",
 // Host times during which the device waits. If an engine overlaps host and device, only the visible
 // rest counts.
 constexpr HostGap kVllmHostGap = {
-    400,
-    "vLLM 0.30: an inter-token latency of 6.86 ms for Qwen3-8B on an H100, batch 1 "
-    "(github.com/tgarg01/silybench-data), less the other terms of a roofline"};
+    .us = 400,
+    .source =
+        "vLLM 0.30: an inter-token latency of 6.86 ms for Qwen3-8B on an H100, batch 1 "
+        "(github.com/tgarg01/silybench-data), less the other terms of a roofline"};
 constexpr HostGap kVllmV0HostGap = {
-    4000,
-    "vLLM V0 before multi-step scheduling: GPU idle at each decode in the profiles of "
-    "vllm-project/vllm issue 6854 (July 2024), which reports 5 to 13 ms in all"};
-constexpr HostGap kSglangHostGap = {0,
-                                    "SGLang 0.4 and later overlap it: no idle GPU between five "
-                                    "decode batches in the Nsight profile "
-                                    "of its announcement (lmsys.org/blog/2024-12-04-sglang-v0-4)"};
+    .us = 4000,
+    .us_per_request = 100,
+    .source =
+        "vLLM V0 before multi-step scheduling: GPU idle at each decode in the profiles of "
+        "vllm-project/vllm issue 6854 (July 2024), which reports 5 to 13 ms in all; outputs "
+        "of 1 and 32 requests in 0.2 and 3.4 ms in issue 6913"};
+constexpr HostGap kSglangHostGap = {
+    .source =
+        "SGLang 0.4 and later overlap it: no idle GPU between five "
+        "decode batches in the Nsight profile "
+        "of its announcement (lmsys.org/blog/2024-12-04-sglang-v0-4)"};
 constexpr HostGap kTensorRtLlmHostGap = {
-    580,
-    "TensorRT-LLM's overlap scheduler: GPU idle per iteration, Llama-3.1-8B FP8 on a B200 at "
-    "concurrency 64 (NVIDIA/TensorRT-LLM issue 13957, May 2026)"};
+    .us = 580,
+    .source =
+        "TensorRT-LLM's overlap scheduler: GPU idle per iteration, Llama-3.1-8B FP8 on a B200 at "
+        "concurrency 64 (NVIDIA/TensorRT-LLM issue 13957, May 2026)"};
 
 constexpr std::array kPolicies = {
     PolicyInfo{.name = "static",

@@ -34,7 +34,8 @@ struct CacheRules {
 // Host time between dependent steps of an unmodified engine, and the source of the measurement.
 struct HostGap {
   double us = 0;
-  std::string_view source;
+  double us_per_request = 0;  // in addition, for each request of the step
+  std::string_view source = {};
 };
 
 // The passes with prompts that an engine launches as CUDA graphs.

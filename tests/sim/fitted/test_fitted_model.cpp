@@ -300,6 +300,8 @@ TEST_CASE("the host gap is the scenario's, else the file's, else the hardware's"
   CHECK(made(file_of(fitted))->host_gap_ns(plan) == 254'501);
   config.host_gap_us = 3;
   CHECK(made(file_of(fitted), config)->host_gap_ns(plan) == 3'000);
+  config.host_gap_us_per_request = 2;
+  CHECK(made(file_of(fitted), config)->host_gap_ns(plan) == 9'000);
   fitted.host_gap_ns.reset();
   CHECK(made(file_of(fitted))->host_gap_ns(plan) == std::llround(kDefaultHostGapUs * 1e3));
 }
