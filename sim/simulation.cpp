@@ -18,6 +18,7 @@
 #include "sim/cost/cost_model_file.h"
 #include "sim/cost/device_share.h"
 #include "sim/cost/eager_passes.h"
+#include "sim/cost/engine_memory.h"
 #include "sim/cost_model_predictor.h"
 #include "sim/drafts/drafted_model.h"
 #include "sim/drafts/drafter.h"
@@ -100,6 +101,24 @@ std::int64_t default_prompt_graph_tokens(const PolicyInfo& policy, const ModelCo
   return has_graphs && !is_eager_deepseek && !has_eager_vision ? kAllPromptsInGraphs : 0;
 }
 
+// The largest step of the scenario's engine.
+EngineLoad engine_load(const Scenario& scenario, const ModelConfig& model,
+                       std::int64_t max_graph_tokens) {
+  const SchedulerConfig& scheduler = scenario.scheduler;
+  std::int64_t num_tokens = token_budget(scheduler);
+  if (scheduler.policy == "tensorrt_llm") num_tokens = scheduler.tensorrt_llm.max_num_tokens;
+  if (num_tokens == kWholeModelLength) {
+    num_tokens = scenario.engine.max_model_len.value_or(model.default_max_model_len());
+  }
+  return {.rule = find_policy(scheduler.policy)->kv_memory,
+          .vllm_minor = scheduler.vllm.minor(),
+          .tensor_parallel_size = scenario.cost_model.tensor_parallel_size,
+          .num_tokens = num_tokens,
+          .num_seqs = scenario.engine.max_num_seqs,
+          .max_graph_tokens = max_graph_tokens,
+          .gpu_memory_utilization = scenario.cost_model.gpu_memory_utilization};
+}
+
 // The scenario's keys, and what its policy's engine has where they are open.
 CostModelConfig resolved_config(const Scenario& scenario, const ModelConfig& model,
                                 const HardwareSpec& hardware) {
@@ -117,6 +136,10 @@ CostModelConfig resolved_config(const Scenario& scenario, const ModelConfig& mod
   if (!config.eager_us_per_layer) {
     config.eager_us_per_layer =
         eager_us_per_layer(policy.eager, model, config.tensor_parallel_size);
+  }
+  if (!config.reserved_memory_gib) {
+    config.reserved_memory_gib =
+        reserved_memory_gib(engine_load(scenario, model, *config.max_graph_tokens), model);
   }
   return config;
 }

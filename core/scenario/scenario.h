@@ -62,7 +62,10 @@ struct CostModelConfig {
   FrontEndConfig frontend;
   StepNoise noise = StepNoise::None;    // scatter of step times as measured in the file
   std::int32_t noise_seeds = 8;         // noise draws for the bands of a run's figures; 1: none
-  double gpu_memory_utilization = 0.9;  // share of device memory for weights and KV
+  double gpu_memory_utilization = 0.9;  // share of device memory for the engine
+  // What neither weights nor KV blocks get of that share. Absent: as the policy's engine
+  // (PolicyInfo::kv_memory).
+  std::optional<double> reserved_memory_gib;
   // Passes up to this many tokens run as captured CUDA graphs; composed step times are padded to a
   // captured size. Absent: vLLM's min(2 max_num_seqs (1 + drafts), 512).
   std::optional<std::int64_t> max_graph_tokens;

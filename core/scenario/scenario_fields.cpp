@@ -82,7 +82,10 @@ void visit_fields(FieldVisitor& visitor, CostModelConfig& config) {
       "different draws, to give a range for each figure; results and other commands use "
       "the first; 1: no ranges");
   visitor.number("gpu_memory_utilization", config.gpu_memory_utilization, 0.01, 1,
-                 "share of device memory for weights and KV; vllm, sglang: by hardware");
+                 "share of device memory for the engine; vllm, sglang: by hardware");
+  visitor.optional_number("reserved_memory_gib", config.reserved_memory_gib, 0, 1e6,
+                          "what neither weights nor KV blocks get of that share, GiB: activations, "
+                          "CUDA graphs, the runtime; null: by the engine (docs/guide/engines.md)");
   visitor.integer_or_auto(
       "max_graph_tokens", config.max_graph_tokens, 0, 65536,
       "tokens of the largest pass that the host launches as one CUDA graph; auto: "

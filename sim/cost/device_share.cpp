@@ -10,9 +10,6 @@
 namespace metronome {
 namespace {
 
-// Reserved for activations, workspaces and the runtime.
-constexpr double kActivationReserveBytes = 2e9;
-
 double real(std::int64_t n) { return static_cast<double>(n); }
 
 // A device has whole query heads. Its KV heads are whole, or replicated if there are more devices
@@ -129,16 +126,19 @@ std::int64_t kv_capacity_blocks(const ModelConfig& model, const HardwareSpec& ha
   const std::int64_t tp = config.tensor_parallel_size;
   const double usable = real(hardware.memory_bytes) * config.gpu_memory_utilization;
   const double weights = device_weight_bytes(model, tp);
-  const double room = usable - weights - drafter.weight_bytes - kActivationReserveBytes;
+  const double reserved = config.reserved_memory_gib.value_or(kPlainReservedGib) * kGib;
+  const double room = usable - weights - drafter.weight_bytes - reserved;
   const double block = block_bytes(model, tp, block_tokens, drafter);
   if (room < block) {
     const std::string of_drafter =
         drafter.weight_bytes == 0 ? ""
                                   : ", " + gigabytes(drafter.weight_bytes) + " of " + drafter.name;
+    const std::string of_engine =
+        reserved > 0 ? ", and " + gigabytes(reserved) + " for activations and the engine," : "";
     throw UnplacedConfigError(
         "model", model.name + " does not fit on " + hardware.name + ": " + gigabytes(weights) +
-                     " of weights" + of_drafter + " and " + gigabytes(kActivationReserveBytes) +
-                     " for activations leave no KV block in " + gigabytes(usable) +
+                     " of weights" + of_drafter + of_engine + " leave no KV block in " +
+                     gigabytes(usable) +
                      "; allowed: a smaller model, more memory, a higher "
                      "cost_model.gpu_memory_utilization or cost_model.tensor_parallel_size");
   }

@@ -71,7 +71,7 @@ TEST_CASE("memory of a hybrid, known answers", "[sim][states]") {
   const std::string rest =
       "hardware: h200\nengine: {max_num_seqs: 32, max_model_len: 131072}\n"
       "kv_cache: {enable_prefix_caching: false}\n"
-      "cost_model: {gpu_memory_utilization: 0.9}\n" +
+      "cost_model: {gpu_memory_utilization: 0.9, reserved_memory_gib: 1.862645149230957}\n" +
       workload_of(1, 100);
   // vLLM: a block holds the KV of 8 layers, or the states of as many. A layer's state has 2,146,304
   // bytes, as many as 524 tokens of 4,096 bytes; blocks of 16 tokens make that 528.

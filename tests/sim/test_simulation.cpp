@@ -207,7 +207,10 @@ TEST_CASE("a pool with nothing but vLLM's null block is refused", "[sim][config]
 TEST_CASE("vllm does not start if its longest request does not fit", "[sim][config]") {
   const auto answer = [](const std::string& policy, const std::string& more) {
     return refusal_of("model: llama-3.1-8b\nhardware: rtx-4090\n" + std::string(kWorkload) +
-                      "scheduler: {policy: " + policy + "}\n" + more);
+                      "scheduler: {policy: " + policy +
+                      "}\ncost_model: {gpu_memory_utilization: 0.92, reserved_memory_gib: "
+                      "1.862645149230957}\n" +
+                      more);
   };
   // 0.92 of 25,250,627,584 bytes, less 16,060,522,496 of weights and 2e9; a token has 131,072.
   CHECK(answer("vllm", "") ==
@@ -215,11 +218,11 @@ TEST_CASE("vllm does not start if its longest request does not fit", "[sim][conf
         "rtx-4090 holds, with which vLLM does not start; allowed: at most 39444, a higher "
         "cost_model.gpu_memory_utilization, or kv_cache.dtype fp8");
   CHECK(answer("vllm", "engine: {max_model_len: 39444}\n") == "accepted");
-  CHECK(answer("vllm", "engine: {max_model_len: 39445}\n").starts_with("s.yaml:7: engine.max"));
+  CHECK(answer("vllm", "engine: {max_model_len: 39445}\n").starts_with("s.yaml:8: engine.max"));
   CHECK(answer("vllm", "engine: {max_model_len: 39445}\nkv_cache: {dtype: fp8}\n") == "accepted");
   CHECK(answer("vllm", "engine: {max_model_len: 39445}\nquantization: fp8\n") == "accepted");
   // Other engines start, and refuse the request.
-  CHECK(answer("sglang", "cost_model: {gpu_memory_utilization: 0.92}\n") == "accepted");
+  CHECK(answer("sglang", "") == "accepted");
   CHECK(answer("token_budget", "") == "accepted");
   // The memory is not known, or was counted in blocks.
   CHECK(answer("vllm", "kv_cache: {num_blocks: 100}\n") == "accepted");
@@ -238,9 +241,9 @@ TEST_CASE("the formats of a scenario are those of its simulation", "[sim][config
   CHECK(fp8.model.linear_format == WeightFormat::Fp8);
   CHECK(fp8.model.expert_format == WeightFormat::Plain);
   CHECK(fp8.model.bytes_per_kv_element == 1);
-  // Of 134,325,102,182 bytes, 16.06 GB are weights in bf16, 9.08 in fp8; 2e9 are reserved.
-  CHECK(plain.setup.kv_cache.num_blocks == 55439);
-  CHECK(fp8.setup.kv_cache.num_blocks == 117534);
+  // Of 135,107,859,972 bytes, 16.06 GB are weights in bf16, 9.08 in fp8; 2e9 are reserved.
+  CHECK(plain.setup.kv_cache.num_blocks == 55812);
+  CHECK(fp8.setup.kv_cache.num_blocks == 118281);
   const Simulation mixed = simulate("qwen3-30b-a3b", "quantization: mxfp4\n");
   CHECK(mixed.model.linear_format == WeightFormat::Plain);
   CHECK(mixed.model.expert_format == WeightFormat::Mxfp4);

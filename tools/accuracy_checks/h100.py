@@ -17,10 +17,12 @@ def reuses_prompts(row):
 
 
 def read(shared):
-    """The settings are the defaults of `vllm serve` on an H100, which the scenario has as well."""
+    """The settings are those of github.com/tgarg01/silybench-bench (gpubench/config.py), else the
+    defaults of `vllm serve` on an H100, which the scenario has as well."""
     base = {"model": "qwen3-8b", "hardware": "h100-sxm",
             "scheduler": {"policy": "vllm", "version": "0.30"},
-            "cost_model": {"frontend": FRONT_END}}
+            "engine": {"max_model_len": 16384},
+            "cost_model": {"frontend": FRONT_END, "gpu_memory_utilization": 0.9}}
     points = []
     for row in csv.DictReader(open(shared / FILE, newline="")):
         if reuses_prompts(row):

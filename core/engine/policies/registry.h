@@ -55,6 +55,15 @@ struct EagerLaunches {
   double attention_us = 550;    // what latent or linear attention adds
 };
 
+// How an engine decides the memory of its KV blocks (sim/cost/engine_memory.h).
+enum class KvMemory : std::uint8_t {
+  Plain,        // 2 GB of its share are for all but weights and KV
+  Vllm,         // it runs the largest step, and measures
+  VllmV0,       // so, with a sampler that sorts
+  Sglang,       // its share of what was free before the weights came
+  TensorRtLlm,  // its share of what weights and the largest step leave
+};
+
 constexpr std::int32_t kWholeModelLength = std::int32_t{1} << 24;  // means a budget of
                                                                    // max_model_len
 
@@ -77,6 +86,7 @@ struct PolicyInfo {
   std::int32_t default_token_budget = 2048;    // max_num_batched_tokens: auto
   double default_watermark = 0;                // kv_cache.watermark: null
   std::optional<HostGap> host_gap = {};        // absent: no published value
+  KvMemory kv_memory = KvMemory::Plain;
   PromptGraphs prompt_graphs = PromptGraphs::AsDecodes;
   EagerLaunches eager = {};
   CacheRules cache = {};

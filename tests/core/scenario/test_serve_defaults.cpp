@@ -170,11 +170,11 @@ TEST_CASE("reasons say what decided", "[core][scenario]") {
 }
 
 TEST_CASE("SGLang's chunk, graphs and memory follow the GPU", "[core][scenario]") {
-  CHECK(sglang(known("h100-sxm")) == "8192 256 0.828");
-  CHECK(sglang(known("h200")) == "8192 256 0.902");
+  CHECK(sglang(known("h100-sxm")) == "8192 256 0.829");
+  CHECK(sglang(known("h200")) == "8192 256 0.903");
   CHECK(sglang(kB200) == "16384 512 0.853");
   CHECK(sglang(kSmallA100) == "4096 32 0.821");
-  CHECK(sglang(known("a100-80gb")) == "8192 256 0.828");
+  CHECK(sglang(known("a100-80gb")) == "8192 256 0.829");
   CHECK(sglang(kL4) == "4096 48 0.678");
   CHECK(sglang(known("rtx-4090")) == "4096 48 0.698");
   CHECK(sglang(known("l40s")) == "4096 32 0.839");
@@ -191,9 +191,9 @@ TEST_CASE("SGLang's defaults follow what the user chose", "[core][scenario]") {
   const auto share = [&h100](const ChosenOptions& chosen) {
     return value(sglang_serve_defaults(h100, chosen), "cost_model.gpu_memory_utilization");
   };
-  CHECK(share({.chunked_prefill_size = 2048}) == "0.873");
-  CHECK(share({.chunked_prefill_size = -1}) == "0.682");
-  CHECK(share({.chunked_prefill_size = -1, .max_prefill_tokens = 32768}) == "0.378");
+  CHECK(share({.chunked_prefill_size = 2048}) == "0.874");
+  CHECK(share({.chunked_prefill_size = -1}) == "0.683");
+  CHECK(share({.chunked_prefill_size = -1, .max_prefill_tokens = 32768}) == "0.380");
   // A GPU without room for what SGLang keeps free.
   CHECK(value(sglang_serve_defaults(gpu("tiny", 2, 8.0), {}),
               "cost_model.gpu_memory_utilization") == "0.010");

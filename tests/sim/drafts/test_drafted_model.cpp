@@ -266,7 +266,10 @@ TEST_CASE("drafters take memory: weights, and KV in every block", "[sim][drafts]
   } catch (const UnplacedConfigError& error) {
     message = error.what();
   }
-  CHECK(contains(message, "16.1 GB of weights, 2.5 GB of llama-3.2-1b and 2.0 GB for activations"));
+  CHECK(contains(
+      message,
+      "16.1 GB of weights, 2.5 GB of llama-3.2-1b, and 2.0 GB for activations and the engine, "
+      "leave no KV block"));
 }
 
 Scenario scenario_of(const std::string& speculative, const std::string& rest) {
