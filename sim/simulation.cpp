@@ -101,20 +101,24 @@ std::int64_t default_prompt_graph_tokens(const PolicyInfo& policy, const ModelCo
   return has_graphs && !is_eager_deepseek && !has_eager_vision ? kAllPromptsInGraphs : 0;
 }
 
-// The largest step of the scenario's engine.
-EngineLoad engine_load(const Scenario& scenario, const ModelConfig& model,
-                       std::int64_t max_graph_tokens) {
+EngineMemorySettings engine_memory_settings(const Scenario& scenario, const ModelConfig& model,
+                                            std::int64_t max_graph_tokens) {
   const SchedulerConfig& scheduler = scenario.scheduler;
+  const SpeculativeMethod drafts = scenario.speculative.method;
+  const KvMemory rule = find_policy(scheduler.policy)->kv_memory;
   std::int64_t num_tokens = token_budget(scheduler);
-  if (scheduler.policy == "tensorrt_llm") num_tokens = scheduler.tensorrt_llm.max_num_tokens;
+  if (rule == KvMemory::TensorRtLlm) num_tokens = scheduler.tensorrt_llm.max_num_tokens;
   if (num_tokens == kWholeModelLength) {
     num_tokens = scenario.engine.max_model_len.value_or(model.default_max_model_len());
   }
-  return {.rule = find_policy(scheduler.policy)->kv_memory,
-          .vllm_minor = scheduler.vllm.minor(),
+  return {.rule = rule,
+          .vllm_minor = rule == KvMemory::Vllm ? scheduler.vllm.minor() : 0,
+          .looks_up_drafts =
+              drafts == SpeculativeMethod::Ngram || drafts == SpeculativeMethod::DraftModel,
           .tensor_parallel_size = scenario.cost_model.tensor_parallel_size,
           .num_tokens = num_tokens,
-          .num_seqs = scenario.engine.max_num_seqs,
+          // A step has a token for each sequence.
+          .num_seqs = std::min<std::int64_t>(scenario.engine.max_num_seqs, num_tokens),
           .max_graph_tokens = max_graph_tokens,
           .gpu_memory_utilization = scenario.cost_model.gpu_memory_utilization};
 }
@@ -138,8 +142,8 @@ CostModelConfig resolved_config(const Scenario& scenario, const ModelConfig& mod
         eager_us_per_layer(policy.eager, model, config.tensor_parallel_size);
   }
   if (!config.reserved_memory_gib) {
-    config.reserved_memory_gib =
-        reserved_memory_gib(engine_load(scenario, model, *config.max_graph_tokens), model);
+    config.reserved_memory_gib = reserved_memory_gib(
+        engine_memory_settings(scenario, model, *config.max_graph_tokens), model);
   }
   return config;
 }

@@ -64,8 +64,10 @@ void visit_fields(FieldVisitor& visitor, CostModelConfig& config) {
   visitor.optional_number("host_gap_us", config.host_gap_us, 0, 1e6,
                           "host time between steps, microseconds; null: that of the file, else of "
                           "the hardware, else of the engine (metronome list policies)");
-  visitor.number("host_gap_us_per_request", config.host_gap_us_per_request, 0, 1e6,
-                 "added to host_gap_us for each request of the step; without that key, as it");
+  visitor.number(
+      "host_gap_us_per_request", config.host_gap_us_per_request, 0, 1e6,
+      "microseconds in addition for each request of the step; needs host_gap_us (without both: "
+      "the engine's)");
   visitor.number(
       "cold_start_ms", config.cold_start_ms, 0, 1e6,
       "simulated host time of the engine's first launch; the engine takes no arrivals in it");
@@ -83,9 +85,10 @@ void visit_fields(FieldVisitor& visitor, CostModelConfig& config) {
       "the first; 1: no ranges");
   visitor.number("gpu_memory_utilization", config.gpu_memory_utilization, 0.01, 1,
                  "share of device memory for the engine; vllm, sglang: by hardware");
-  visitor.optional_number("reserved_memory_gib", config.reserved_memory_gib, 0, 1e6,
-                          "what neither weights nor KV blocks get of that share, GiB: activations, "
-                          "CUDA graphs, the runtime; null: by the engine (docs/guide/engines.md)");
+  visitor.optional_number(
+      "reserved_memory_gib", config.reserved_memory_gib, 0, 1e6,
+      "what neither weights nor KV blocks get of that share, GiB: activations, "
+      "CUDA graphs, the runtime; null: by the engine (docs/internals/cost_models.md)");
   visitor.integer_or_auto(
       "max_graph_tokens", config.max_graph_tokens, 0, 65536,
       "tokens of the largest pass that the host launches as one CUDA graph; auto: "

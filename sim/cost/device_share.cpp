@@ -135,12 +135,14 @@ std::int64_t kv_capacity_blocks(const ModelConfig& model, const HardwareSpec& ha
                                   : ", " + gigabytes(drafter.weight_bytes) + " of " + drafter.name;
     const std::string of_engine =
         reserved > 0 ? ", and " + gigabytes(reserved) + " for activations and the engine," : "";
+    const double memory = reserved > 0 ? usable : real(hardware.memory_bytes);
     throw UnplacedConfigError(
         "model", model.name + " does not fit on " + hardware.name + ": " + gigabytes(weights) +
                      " of weights" + of_drafter + of_engine + " leave no KV block in " +
-                     gigabytes(usable) +
-                     "; allowed: a smaller model, more memory, a higher "
-                     "cost_model.gpu_memory_utilization or cost_model.tensor_parallel_size");
+                     gigabytes(memory) +
+                     "; allowed: a smaller model, more memory, fewer tokens or sequences in a "
+                     "step, or other values of cost_model.gpu_memory_utilization, "
+                     "cost_model.reserved_memory_gib or cost_model.tensor_parallel_size");
   }
   return static_cast<std::int64_t>(room / block);
 }

@@ -7,10 +7,10 @@
 
 namespace metronome {
 
-// The settings that decide it.
-struct EngineLoad {
+struct EngineMemorySettings {
   KvMemory rule = KvMemory::Plain;
-  int vllm_minor = 0;  // 33 for vLLM 0.33
+  int vllm_minor = 0;            // 33 for vLLM 0.33; 0: its first engine
+  bool looks_up_drafts = false;  // drafts of n-grams, or of a draft model
   std::int64_t tensor_parallel_size = 1;
   std::int64_t num_tokens = 0;        // of the largest step
   std::int64_t num_seqs = 0;          // of the largest step
@@ -21,6 +21,6 @@ struct EngineLoad {
 // GiB of one device, so that KV blocks get `gpu_memory_utilization` times its memory less the
 // weights and this. TensorRT-LLM takes its share of what weights leave, which makes it negative for
 // large weights.
-double reserved_memory_gib(const EngineLoad& load, const ModelConfig& model);
+double reserved_memory_gib(const EngineMemorySettings& settings, const ModelConfig& model);
 
 }  // namespace metronome

@@ -59,7 +59,7 @@ std::string graph_tokens(int minor, const HardwareSpec& gpu, const ChosenOptions
   return value(vllm_serve_defaults(minor, gpu, chosen), "cost_model.max_graph_tokens");
 }
 
-// "8192 256 0.828": chunk, largest decode graph, share of memory.
+// "8192 256 0.829": chunk, largest decode graph, share of memory.
 std::string sglang(const HardwareSpec& gpu, const ChosenOptions& chosen = {}) {
   const auto defaults = sglang_serve_defaults(gpu, chosen);
   return value(defaults, "scheduler.chunked_prefill_size") + " " +

@@ -129,10 +129,10 @@ TEST_CASE("servers' defaults compare as published", "[scenarios]") {
     CHECK(scenarios.at(name).scheduler.max_num_batched_tokens == 8192);
     CHECK(scenarios.at(name).engine.max_num_seqs == 1024);
     CHECK(found.at(name).num_preemptions > 0);
-    CHECK(found.at(name).itl.p99_ms == found.at("vllm-0.33").itl.p99_ms);
+    CHECK(found.at(name).itl.p99_ms == Approx(found.at("vllm-0.33").itl.p99_ms).epsilon(0.01));
   }
-  CHECK(found.at("vllm-0.22").ttft.p99_ms > found.at("vllm-0.25").ttft.p99_ms);
-  CHECK(found.at("vllm-0.25").ttft.p99_ms > found.at("vllm-0.33").ttft.p99_ms);
+  CHECK(found.at("vllm-0.22").ttft.p99_ms > 1.1 * found.at("vllm-0.25").ttft.p99_ms);
+  CHECK(found.at("vllm-0.33").ttft.p99_ms > found.at("vllm-0.22").ttft.p99_ms);
   CHECK(scenarios.at("sglang").serve_defaults.size() == 11);
   CHECK(found.at("sglang").ttft.p50_ms < found.at("vllm-0.33").ttft.p50_ms);
   CHECK(found.at("sglang").itl.max_ms > 6 * found.at("vllm-0.33").itl.max_ms);

@@ -508,7 +508,7 @@ TEST_CASE("tensor parallel sizes that cannot split the model", "[sim][roofline]"
 }
 
 TEST_CASE("KV capacity", "[sim][roofline]") {
-  // 90 % of 139 GiB minus weights minus 2 GB.
+  // 90 % of 139.81 GiB minus weights minus 2 GB.
   const auto tokens = [](const char* name, std::int64_t block) {
     return RooflineCostModel(model(name), bare_hardware(), {}).kv_capacity_blocks(block) * block;
   };
