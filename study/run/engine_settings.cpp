@@ -15,7 +15,7 @@
 namespace metronome {
 namespace {
 
-enum class Kind { Count, Number, Word, Switch, Negation };
+enum class Kind { Count, Number, Word, Switch, Negation, Off };  // Off: a key's value is 0
 
 struct Row {
   std::string_view argument;
@@ -44,6 +44,7 @@ constexpr Row kVllmRows[] = {
     {"gpu_memory_utilization", "cost_model.gpu_memory_utilization", Kind::Number},
     {"async_scheduling", "engine.async_depth", Kind::Switch},
     {"max_cudagraph_capture_size", "cost_model.max_graph_tokens"},
+    {"enforce_eager", "cost_model.max_graph_tokens", Kind::Off},
     {"tensor_parallel_size", "cost_model.tensor_parallel_size", Kind::Count, "-tp", "1"}};
 
 constexpr Row kSglangRows[] = {
@@ -74,7 +75,9 @@ constexpr Row kSglangRows[] = {
     {"tp_size", "cost_model.tensor_parallel_size", Kind::Count, "--tensor-parallel-size", "1"},
     {"max_queued_requests", "engine.max_waiting_requests"},
     {"cuda_graph_max_bs_decode", "cost_model.max_graph_tokens"},
-    {"cuda_graph_max_bs_prefill", "cost_model.max_prompt_graph_tokens"}};
+    {"disable_cuda_graph", "cost_model.max_graph_tokens", Kind::Off},
+    {"cuda_graph_max_bs_prefill", "cost_model.max_prompt_graph_tokens"},
+    {"disable_prefill_cuda_graph", "cost_model.max_prompt_graph_tokens", Kind::Off}};
 
 std::span<const Row> rows_of(LogEngine engine) {
   return engine == LogEngine::Vllm ? std::span<const Row>(kVllmRows)
@@ -87,7 +90,9 @@ std::string flag_of(const Row& row) {
   return flag;
 }
 
-bool is_switch(const Row& row) { return row.kind == Kind::Switch || row.kind == Kind::Negation; }
+bool is_switch(const Row& row) {
+  return row.kind == Kind::Switch || row.kind == Kind::Negation || row.kind == Kind::Off;
+}
 
 template <class Number>
 std::optional<Number> parsed(std::string_view text) {
@@ -104,7 +109,8 @@ bool is_valid(const Row& row, const std::string& value) {
     case Kind::Number: return parsed<double>(value).has_value();
     case Kind::Word: return !value.empty();
     case Kind::Switch:
-    case Kind::Negation: return value == "True" || value == "False";
+    case Kind::Negation:
+    case Kind::Off: return value == "True" || value == "False";
   }
   return false;
 }
@@ -150,8 +156,8 @@ EngineArguments parse_flags(LogEngine engine, std::string_view flags) {
     }
     const bool has_extra = is_switch(*row) && equals != std::string::npos;
     if (has_extra || !is_valid(*row, value)) {
-      constexpr const char* kAllowed[] = {"an integer", "a number", "a word", "no value",
-                                          "no value"};
+      constexpr const char* kAllowed[] = {"an integer", "a number", "a word",
+                                          "no value",   "no value", "no value"};
       throw UsageError("--flags: '" + flag + "': '" + printable(value) +
                        "' is not valid; allowed: " + kAllowed[static_cast<int>(row->kind)]);
     }
@@ -184,6 +190,7 @@ std::optional<std::string> key_value(const Row& row, const std::string& value,
   }
   if (row.kind == Kind::Negation) return lower(value == "True" ? "False" : "True");
   if (row.kind == Kind::Switch) return lower(value);
+  if (row.kind == Kind::Off) return "0";
   if (row.argument == "max_total_tokens") {
     const std::int64_t page = count_of(arguments, "page_size").value_or(1);
     if (page <= 0) return std::nullopt;
@@ -237,6 +244,7 @@ EngineSettings scenario_settings(LogEngine engine, const EngineArguments& argume
     if (found == arguments.end() || !is_valid(row, found->second)) continue;  // None, for example
     const bool is_share = row.key == "cost_model.gpu_memory_utilization";
     if (is_share && has_pool) continue;  // the size of the pool says it exactly
+    if (row.kind == Kind::Off && found->second == "False") continue;
     const std::optional<std::string> value = key_value(row, found->second, arguments);
     if (!value) {
       settings.notes.push_back(flag_of(row) + " " + printable(found->second) +

@@ -104,6 +104,28 @@ TEST_CASE("the settings of a log of vLLM are keys of policy vllm", "[study][sett
         Texts{"vLLM 1.0 is simulated with the rules of the scenario's version."});
 }
 
+TEST_CASE("servers without CUDA graphs", "[study][settings]") {
+  const auto assignments = [](LogEngine engine, const EngineArguments& settings,
+                              const std::string& flags) {
+    Texts found = settings_of(engine, settings, flags).assignments;
+    found.erase(found.begin());  // the policy
+    return found;
+  };
+  const EngineArguments vllm = {{"max_cudagraph_capture_size", "512"}, {"enforce_eager", "False"}};
+  CHECK(assignments(LogEngine::Vllm, vllm, "") == Texts{"cost_model.max_graph_tokens=512"});
+  const Texts eager = assignments(LogEngine::Vllm, vllm, "--enforce-eager");
+  CHECK(scenario_with(eager).cost_model.max_graph_tokens == 0);
+  CHECK(assignments(LogEngine::Vllm, {{"enforce_eager", "True"}}, "--no-enforce-eager").empty());
+  CHECK(settings_of(LogEngine::Vllm, {{"enforce_eager", "True"}}, "").flags ==
+        Texts{"--enforce-eager"});
+  CHECK(assignments(LogEngine::Sglang,
+                    {{"disable_cuda_graph", "True"}, {"disable_prefill_cuda_graph", "False"}},
+                    "") == Texts{"cost_model.max_graph_tokens=0"});
+  CHECK(assignments(LogEngine::Sglang, {}, "--disable-prefill-cuda-graph") ==
+        Texts{"cost_model.max_prompt_graph_tokens=0"});
+  CHECK(refusal(LogEngine::Vllm, "--enforce-eager=1").ends_with("is not valid; allowed: no value"));
+}
+
 TEST_CASE("a flag that says nothing to the simulator is refused", "[study][settings]") {
   CHECK(refusal(LogEngine::Sglang, "--host 0.0.0.0")
             .starts_with("--flags: '--host' is no setting of SGLang that a scenario has; allowed: "
