@@ -7,6 +7,8 @@
 
 namespace metronome {
 
+constexpr double kGib = 1024.0 * 1024 * 1024;  // bytes
+
 // An estimate for vLLM, which shows where no step is planned ahead: what an earlier roofline left
 // of 6.86 ms between tokens of Qwen3-8B on an H100 (vLLM 0.30, github.com/tgarg01/silybench-data).
 constexpr double kDefaultHostGapUs = 400;

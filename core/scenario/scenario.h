@@ -63,8 +63,8 @@ struct CostModelConfig {
   StepNoise noise = StepNoise::None;    // scatter of step times as measured in the file
   std::int32_t noise_seeds = 8;         // noise draws for the bands of a run's figures; 1: none
   double gpu_memory_utilization = 0.9;  // share of device memory for the engine
-  // What neither weights nor KV blocks get of that share. Absent: as the policy's engine
-  // (PolicyInfo::kv_memory).
+  // The part of that share for activations, CUDA graphs and the runtime. Absent: as the policy's
+  // engine (PolicyInfo::kv_memory).
   std::optional<double> reserved_memory_gib;
   // Passes up to this many tokens run as captured CUDA graphs; composed step times are padded to a
   // captured size. Absent: vLLM's min(2 max_num_seqs (1 + drafts), 512).

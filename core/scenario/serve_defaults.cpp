@@ -13,8 +13,6 @@
 namespace metronome {
 namespace {
 
-constexpr double kGib = 1024.0 * 1024.0 * 1024.0;
-
 double memory_gib(const HardwareSpec& gpu) { return static_cast<double>(gpu.memory_bytes) / kGib; }
 
 class DefaultList {

@@ -12,7 +12,6 @@
 namespace metronome {
 
 constexpr std::int64_t kMaxTensorParallel = 64;
-constexpr double kGib = 1024.0 * 1024 * 1024;
 // Memory for activations and the runtime where no engine is known, 2 GB.
 constexpr double kPlainReservedGib = 2e9 / kGib;
 // Activations are sent and added in bf16, whatever the data type of the weights.

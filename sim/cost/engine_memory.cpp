@@ -7,8 +7,8 @@
 namespace metronome {
 namespace {
 
-// What the runtime holds: the context, libraries, and buffers of collectives. Logs of vLLM have
-// 0.13 to 0.46 GiB on one device, 0.95 to 2.2 on one of several.
+// The runtime holds the context, libraries, and buffers of collectives. Logs of vLLM have 0.13 to
+// 0.46 GiB on one device, 0.95 to 2.2 on one of several.
 constexpr double kRuntimeGib = 0.25;
 constexpr double kParallelRuntimeGib = 1.5;
 // SGLang takes its share of the memory that is free before it loads weights. Logs miss 0.4 to 0.8
@@ -22,6 +22,10 @@ constexpr int kFirstGraphEstimateMinor = 20;
 constexpr double kGraphsGib = 1.0;
 constexpr double kGraphTokens = 512;
 
+// The second model runner, from here on for all models, estimates graphs, too.
+constexpr int kFirstOnlyV2Minor = 29;
+constexpr int kFirstFullSamplingMinor = 33;  // it samples with every limit of the probabilities
+
 constexpr double kVisionGib = 0.3;  // a vision tower's pass, beside the peak
 
 double real(std::int64_t n) { return static_cast<double>(n); }
@@ -32,12 +36,12 @@ double runtime_gib(const EngineMemorySettings& settings) {
 
 // ---- vLLM's model runners ----
 
-// The second model runner came model by model (vllm/config/vllm.py, use_v2_model_runner), and for
-// all in 0.29. It has no drafts of n-grams and draft models.
+// The second model runner came model by model (vllm/config/vllm.py, use_v2_model_runner). It has no
+// drafts of n-grams and draft models.
 bool runs_v2(const EngineMemorySettings& settings, const ModelConfig& model) {
   const int minor = settings.vllm_minor;
   if (settings.looks_up_drafts) return false;
-  if (minor >= 29) return true;
+  if (minor >= kFirstOnlyV2Minor) return true;
   if (model.n_experts > 0 || !model.linear_attention.is_empty()) return false;
   if (minor >= 25) return true;
   const bool is_qwen3 = model.architecture == "Qwen3ForCausalLM";
@@ -73,8 +77,8 @@ double sampling_bytes(const EngineMemorySettings& settings, const ModelConfig& m
   const double logits = real(settings.num_seqs) * real(model.vocab_size);
   // Sorted: values, their places, probabilities and their sums.
   if (settings.rule == KvMemory::VllmV0) return 38 * logits;
-  // Before 0.33 the second runner samples its largest step without limits of the probabilities.
-  if (runs_v2(settings, model) && settings.vllm_minor < 33) return 2 * logits;
+  const bool has_copies = settings.vllm_minor >= kFirstFullSamplingMinor;
+  if (runs_v2(settings, model) && !has_copies) return 2 * logits;
   return 14 * logits + 0.18 * kGib;
 }
 
@@ -87,7 +91,7 @@ double vllm_gib(const EngineMemorySettings& settings, const ModelConfig& model) 
   if (is_v2) bytes += 4 * real(settings.num_seqs) * real(model.vocab_size);
   double gib = runtime_gib(settings) + bytes / kGib;
   if (!model.vision.is_empty()) gib += kVisionGib;
-  const int first_estimate = is_v2 ? 29 : kFirstGraphEstimateMinor;
+  const int first_estimate = is_v2 ? kFirstOnlyV2Minor : kFirstGraphEstimateMinor;
   if (settings.vllm_minor >= first_estimate) {
     gib += kGraphsGib * std::min(1.0, real(settings.max_graph_tokens) / kGraphTokens);
   }

@@ -1,5 +1,6 @@
-// What a serving engine needs of its share of a device's memory, beside weights and KV blocks:
-// activations, CUDA graphs, its runtime. docs/internals/cost_models.md has the logs it was set by.
+// A serving engine keeps a part of its share of a device's memory from weights and KV blocks, for
+// activations, CUDA graphs and its runtime. docs/internals/cost_models.md has the logs it was set
+// by.
 #pragma once
 
 #include "core/engine/policies/registry.h"
