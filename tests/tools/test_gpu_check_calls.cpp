@@ -56,6 +56,20 @@ TEST_CASE("gpu_check plans calls that are within a machine's limits", "[tools][g
   CHECK(num_calls == 3);
 }
 
+TEST_CASE("gpu_check plans as many calls as a machine has time for", "[tools][gpu_check][slow]") {
+  const CommandResult plan = gpu_check("plan --minutes 15");
+  REQUIRE(plan.exit_code == 0);
+  CHECK(contains(plan.out, " --budget 480\n"));
+  CHECK(contains(plan.out, " --resume results/call1 "));
+  // 15 * 60 s - 90 s until the first command - 480 s of call 1 - 60 s behind each call
+  CHECK(contains(plan.out, " --budget 210\n"));
+  CHECK_FALSE(contains(plan.out, "Call 3"));
+  CHECK(contains(plan.out, "15 minutes are not enough for all calls."));
+  CHECK_FALSE(contains(gpu_check("plan --minutes 32").out, "not enough"));
+  check_refusal("plan --minutes 4", "--minutes: 4 is out of range; allowed: at least 4.5\n");
+  check_refusal("plan --minutes nan", "--minutes: nan is out of range; allowed: at least 4.5\n");
+}
+
 TEST_CASE("gpu_check takes a GPU for what it is", "[tools][gpu_check][slow]") {
   const auto check_card = [](const char* name, const char* hardware) {
     FakeGpuBuild place;

@@ -1,10 +1,14 @@
-"""The calls for half an hour on a GPU machine."""
+"""The calls for half an hour on a GPU machine, or for less."""
 
 import dataclasses
 import shlex
 
 ARCHIVE = "build/gpu_check.tar.xz"
 BUDGET = 480  # of a call's 600 s; the rest is for late ends and for transfers
+MINUTES = 30  # of all three calls
+START = 90  # seconds until a machine takes its first command
+AFTER = 60  # seconds of a call that follow its budget
+LEAST_BUDGET = 120  # a shorter call has little behind its start
 LLAMA = ("llama-3.2-3b",)
 
 
@@ -14,6 +18,7 @@ class Call:
     machine: str
     models: tuple  # empty: all
     stages: dict  # name: expected seconds on an H200, derived from the stage's work
+    budget: int = BUDGET
 
     def carry(self):
         return [ARCHIVE] + ([f"results/call{self.number - 1}"] if self.number > 1 else [])
@@ -25,7 +30,7 @@ class Call:
             words += ["--resume", f"results/call{self.number - 1}"]
         if self.models:
             words += ["--models", ",".join(self.models)]
-        words += ["--only", ",".join(self.stages), "--budget", str(BUDGET), *more]
+        words += ["--only", ",".join(self.stages), "--budget", str(self.budget), *more]
         return " ".join('"$OUT"' if word == "$OUT" else shlex.quote(word) for word in words)
 
     def expected(self):
@@ -44,23 +49,51 @@ CALLS = (
           "published": 210, "torch": 0}))
 
 
-def plan_text():
+def calls_for(minutes):
+    """The calls that fit into a machine's minutes, its start included. The last has what is left."""
+    left = minutes * 60 - START
+    calls = []
+    for call in CALLS:
+        budget = int(min(BUDGET, left - AFTER))
+        if budget < LEAST_BUDGET:
+            break
+        calls.append(dataclasses.replace(call, budget=budget))
+        left -= budget + AFTER
+    return calls
+
+
+def least_minutes():
+    return (START + AFTER + LEAST_BUDGET) / 60
+
+
+def call_lines(call):
+    return [f"Call {call.number}, on {call.machine}: {call.expected()} s expected, at most "
+            f"{call.budget} s and the command that runs then",
+            f"  carry    {' '.join(call.carry())}",
+            f"  command  {call.command()}",
+            "  stages   " + ", ".join(f"{name} {seconds} s" if seconds else
+                                      f"{name} (the rest of it)"
+                                      for name, seconds in call.stages.items()),
+            ""]
+
+
+def plan_text(minutes):
+    calls = calls_for(minutes)
     lines = [
         "Before: tools/build cuda-portable && tools/gpu_check pack",
         "After call N: copy the returned files to results/callN; unpack them with `tools/gpu_check",
         "unpack results/callN --out FOLDER`. To repeat a call, also carry its own archive, and",
         "--resume from it.",
         ""]
-    for call in CALLS:
-        lines += [f"Call {call.number}, on {call.machine}: {call.expected()} s expected, at most "
-                  f"{BUDGET} s and the command that runs then",
-                  f"  carry    {' '.join(call.carry())}",
-                  f"  command  {call.command()}",
-                  "  stages   " + ", ".join(f"{name} {seconds} s" if seconds else
-                                            f"{name} (the rest of it)"
-                                            for name, seconds in call.stages.items()),
-                  ""]
-    lines += ["The published runs of call 3 need about 200 s more than it has: repeat it with its",
-              "own archive to resume. On another GPU than in calls 1 and 2 it begins with start,",
-              "tests and options; each GPU has its own folder in the results."]
+    for call in calls:
+        lines += call_lines(call)
+    if len(calls) < len(CALLS) or calls[-1].budget < BUDGET:
+        lines += [f"{minutes:g} minutes are not enough for all calls. With the next machine, first "
+                  "repeat the last",
+                  "call with its own archive to resume, then make the others."]
+    else:
+        lines += ["The published runs of call 3 need about 200 s more than it has: repeat it with "
+                  "its",
+                  "own archive to resume. On another GPU than in calls 1 and 2 it begins with start,",
+                  "tests and options; each GPU has its own folder in the results."]
     return "\n".join(lines)
