@@ -74,7 +74,10 @@ void visit_fields(FieldVisitor& visitor, HardwareSpec& hardware) {
   visitor.number("kernel_overhead_us", hardware.kernel_overhead_us, 0, kMaxMicros,
                  "per layer, microseconds");
   visitor.number("quantised_overhead_us", hardware.quantised_overhead_us, 0, kMaxMicros,
-                 "per layer whose weights have fewer than 16 bits, in addition, microseconds");
+                 "per layer whose projections compute in fewer than 16 bits, in addition, "
+                 "microseconds");
+  visitor.number("expert_overhead_us", hardware.expert_overhead_us, 0, kMaxMicros,
+                 "per layer of experts, in addition, microseconds");
   visitor.number("tp_overhead_us", hardware.tp_overhead_us, 0, kMaxMicros,
                  "per layer that several GPUs share, in addition to all-reduces, microseconds");
   visitor.number("sequence_overhead_us", hardware.sequence_overhead_us, 0, kMaxMicros,

@@ -15,8 +15,12 @@ namespace {
 constexpr double kNsPerSec = 1e9;
 constexpr double kAllreducesPerLayer = 2;  // after the output and the down projection
 
-constexpr double kExpertPaddingTokens = 64;  // half of the usual tile of 128 rows
-constexpr double kRoutingEvenness = 0.6;     // 1: every expert is as likely as any other
+constexpr double kExpertPaddingTokens = 32;  // half a tile of 64 rows
+// A layer has nine kernels, one of latent attention four more: in aiconfigurator-core 0.12.0's
+// tables of its modules (TensorRT-LLM on Hopper, vLLM and TensorRT-LLM on Blackwell), 1 to 8 decodes
+// take 28 to 50 us beyond bytes and arithmetic, where other attention takes 20 to 28.
+constexpr double kLatentKernels = 13.0 / 9;
+constexpr double kRoutingEvenness = 0.6;  // 1: every expert is as likely as any other
 
 double real(std::int64_t n) { return static_cast<double>(n); }
 
@@ -68,7 +72,8 @@ std::int64_t linear_elements(const LinearAttention& linear) {
 // Bytes that the kernels between the products of all layers move for a token on one device. A
 // norm reads two vectors and writes two, rotary embeddings (and norms of heads) read and write QKV,
 // an output gate reads two vectors and writes one, an activation function reads gate and up and
-// writes one. Those of experts count as theirs.
+// writes one. Experts copy each vector to those that were picked, and add up what they return: a
+// vector read and written, and one read.
 double activation_bytes(const ModelConfig& model, std::int64_t tp) {
   const double hidden = real(model.hidden_dim);
   const double query = real(model.n_heads / tp * model.head_dim);
@@ -84,8 +89,11 @@ double activation_bytes(const ModelConfig& model, std::int64_t tp) {
   const std::int64_t widths = (model.n_layers - model.n_moe_layers()) * model.ffn_dim +
                               model.n_moe_layers() * model.shared_expert_ffn_dim;
   const double mlps = real(model.n_mlp_matrices() * widths) / real(tp);
+  const double experts =
+      real(model.n_moe_layers() * model.n_experts_per_token) *
+      (3 * hidden + real(model.n_mlp_matrices() * model.expert_ffn_dim) / real(tp));
   return kBytesPerActivation *
-         (real(model.n_layers) * norms + real(model.n_attention_layers()) * heads +
+         (experts + real(model.n_layers) * norms + real(model.n_attention_layers()) * heads +
           real(model.n_linear_layers()) * states + mlps);
 }
 
@@ -174,8 +182,11 @@ RooflineCostModel::RooflineCostModel(const ModelConfig& model, const HardwareSpe
   const Units head = units_of(WeightFormat::Plain, hardware);
   ns_per_linear_flop_ = kNsPerSec / (linear.peak_flops * linear.matmul_efficiency);
   linear_peak_flops_ = linear.peak_flops;
+  // expert_overhead_us has the conversions of experts.
+  bool converts_activations = linear.peak_flops > hardware.peak_flops;
   if (model.mlp_format) {
     const Units mlp = units_of(*model.mlp_format, hardware);
+    converts_activations |= mlp.peak_flops > hardware.peak_flops;
     const double share = real(model.n_mlp_params()) / shards / projection_params_;
     ns_per_linear_flop_ +=
         share * (kNsPerSec / (mlp.peak_flops * mlp.matmul_efficiency) - ns_per_linear_flop_);
@@ -194,12 +205,13 @@ RooflineCostModel::RooflineCostModel(const ModelConfig& model, const HardwareSpe
     ns_per_activation_byte_ = ns_per_byte(hardware.activation_bandwidth_efficiency);
   }
   ns_per_decode_ = real(model.n_attention_layers()) * hardware.sequence_overhead_us * kNsPerMicro;
-  const bool is_quantised =
-      model.linear_format != WeightFormat::Plain || model.expert_format != WeightFormat::Plain;
-  const double layer_us = hardware.kernel_overhead_us +
-                          (is_quantised ? hardware.quantised_overhead_us : 0) +
+  const double layer_kernels = model.latent_attention.is_empty() ? 1 : kLatentKernels;
+  const double layer_us = layer_kernels * hardware.kernel_overhead_us +
+                          (converts_activations ? hardware.quantised_overhead_us : 0) +
                           (tp > 1 ? hardware.tp_overhead_us : 0);
-  launch_ns_ = (hardware.launch_overhead_us + layers * layer_us) * kNsPerMicro;
+  launch_ns_ = (hardware.launch_overhead_us + layers * layer_us +
+                real(model.n_moe_layers()) * hardware.expert_overhead_us) *
+               kNsPerMicro;
 }
 
 void RooflineCostModel::set_attention(std::int64_t tp) {

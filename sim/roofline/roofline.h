@@ -8,10 +8,11 @@
 //                tile of padding. n tokens are each routed to k of E experts, independently but
 //                unevenly: E (1 - (1 - k/E)^(1 + 0.6 (n - 1))) per layer. With 0.6 it follows the
 //                times of aiconfigurator's power law of routing (exponent 1.2), which reads as few
-//                experts.
+//                experts. A layer of experts has an overhead.
 //   head         the same for the sampled rows, of which a decode with d drafts has 1 + d; 0
 //                without rows.
-//   activations  bytes that norms, rotary embeddings and activation functions read and write.
+//   activations  bytes that norms, rotary embeddings and activation functions read and write, and
+//                those of sorting tokens by expert and of adding up what experts return.
 //   the rest     norm scales and embedding rows, bytes only; counted with the projections.
 //   attention    prefill chunks and decodes each max(FLOPs, KV bytes). Every position a chunk may
 //                attend to moves once: earlier positions are read, its own are written (and read
@@ -38,7 +39,8 @@
 //                own. In aiconfigurator-core 0.12.0's tables of vLLM 0.24 on an H100 a decode's
 //                state takes 1.42 us a layer of 32 heads (1.39 here), a token of one prompt 47 to
 //                52 ns for 2 to 64 heads (42 here); on a B200 one prompt takes 39 ns (22 here).
-//   overhead     copies of `gather_kv`, kernel launches, overheads of layers.
+//   overhead     copies of `gather_kv`, kernel launches, overheads of layers: one of latent
+//                attention has 13 kernels, another one nine.
 //   comm         two all-reduces of the activations a layer: as measured on the link (sim/link), or
 //                a ring's 2 (n - 1) / n of the bytes, plus latency; one more a layer where norms
 //                span the heads of all devices (qk_norm_exchange_bytes).

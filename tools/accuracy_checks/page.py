@@ -181,7 +181,7 @@ SILICON = """## NVIDIA's serving points
 The aggregated points of `silicon_sample.csv` in aiconfigurator-core 0.12.0 (Apache-2.0). The
 host's time for launches was fitted to first tokens of 1 to 4 clients with prompts of up to 1,024
 tokens ([cost models](internals/cost_models.md#passes-that-no-cuda-graph-launches)). These rows do
-not count. Nothing else is fitted to the points, but ten choices were made with them known:
+not count. Nothing else is fitted to the points, but eleven choices were made with them known:
 
 - KV of Llama-3.1-70B counts as 16-bit on the H100.
 - KV of MiniMax-M2.5 counts as 8-bit on later GPUs.
@@ -196,6 +196,8 @@ not count. Nothing else is fitted to the points, but ten choices were made with 
   TRTLLM. The tables have those of nvfp4 as `min_latency`; for fp8 those of vLLM count.
 - All-reduces of Qwen3.5 on SGLang have norms inside, as by default in 0.5.23; some of these recipes
   did not ask for that.
+- The roofline counts no overhead of a layer on several Blackwell GPUs beside its all-reduces: the
+  tables leave none.
 
 Rows of DeepSeek-V3 are runs of DeepSeek-R1: most are copies of such rows. Some rows had drafts and
 do not say so. Recipes, versions and dates tell which, and these are left out.

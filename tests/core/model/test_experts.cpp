@@ -148,9 +148,9 @@ TEST_CASE("the experts that a step reads, known answers", "[sim][roofline][exper
   CHECK(num_read(6) == Approx(128 * (1 - std::pow(0.9375, 4))));
   CHECK(num_read(101) == Approx(128 * (1 - std::pow(0.9375, 61))));
   CHECK(num_read(2000) == Approx(128));
-  // Each reads its weights once, and computes 64 rows of padding.
+  // Each reads its weights once, and computes 32 rows of padding.
   const StepWork work = costs.step_work(plan_of(2000));
-  CHECK(work.padding_flops == Approx(128 * 64 * expert_bytes));
+  CHECK(work.padding_flops == Approx(128 * 32 * expert_bytes));
 }
 
 TEST_CASE("the experts that a step reads are at most those of even routing",

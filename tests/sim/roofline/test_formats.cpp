@@ -142,8 +142,43 @@ TEST_CASE("overheads of layers and sequences, known answers", "[sim][roofline]")
   hardware = round_hardware();
   hardware.quantised_overhead_us = 11;
   CHECK(added_us() == 0);
+  for (const WeightFormat format : {WeightFormat::Fp8, WeightFormat::Int4, WeightFormat::Nvfp4}) {
+    model.linear_format = format;
+    CHECK(added_us() == 0);  // without units of fewer bits, nothing is converted
+  }
+  hardware.peak_flops_fp8 = 200e12;
   model.linear_format = WeightFormat::Fp8;
   CHECK(added_us() == Approx(2 * 11));
+  model.linear_format = WeightFormat::Int4;
+  CHECK(added_us() == 0);
+  model.linear_format = WeightFormat::Plain;
+  model.mlp_format = WeightFormat::Fp8;
+  CHECK(added_us() == Approx(2 * 11));
+}
+
+TEST_CASE("overheads of layers of experts and of latent attention", "[sim][roofline][experts]") {
+  const auto added_us = [](const ModelConfig& model, const HardwareSpec& hardware) {
+    const StepPlan plan = decodes(4, 1000);
+    return static_cast<double>(cost_of(model, hardware, plan).total_ns -
+                               cost_of(model, round_hardware(), plan).total_ns) /
+           1e3;
+  };
+  // 61 layers, of which the first three have no experts.
+  ModelConfig deepseek = find_model("deepseek-v3", {});
+  HardwareSpec hardware = round_hardware();
+  hardware.memory_bytes = std::int64_t{2} << 40;
+  hardware.expert_overhead_us = 13;
+  CHECK(added_us(deepseek, hardware) == Approx(58 * 13));
+  CHECK(added_us(round_model(), hardware) == 0);
+  hardware.kernel_overhead_us = 9;
+  CHECK(added_us(deepseek, hardware) == Approx(58 * 13 + 61 * 13));
+  CHECK(added_us(find_model("qwen3-30b-a3b", {}), hardware) == Approx(48 * (13 + 9)));
+  // Conversions of experts are in their own overhead.
+  hardware = round_hardware();
+  hardware.quantised_overhead_us = 11;
+  hardware.peak_flops_fp8 = 200e12;
+  deepseek.linear_format = WeightFormat::Plain;
+  CHECK(added_us(deepseek, hardware) == 0);
 }
 
 TEST_CASE("KV and activations move at shares of their own", "[sim][roofline]") {
@@ -162,6 +197,12 @@ TEST_CASE("KV and activations move at shares of their own", "[sim][roofline]") {
   const double bytes = 2 * (2 * 4 * 1000 + 2 * 3000 + 3 * 2000);
   CHECK(linear_us(model, hardware, plan) - linear_us(model, round_hardware(), plan) ==
         Approx(4 * 2 * bytes / 0.25e12 * 1e6).epsilon(1e-3));
+  // 48 layers of width 2048. Of a token in each: two norms, QKV of 40 heads of 128 twice and their
+  // norms, and for each of 8 experts three vectors of the layer's width and three of 768.
+  const ModelConfig experts = find_model("qwen3-30b-a3b", {});
+  const double of_layer = 2 * 4 * 2048 + 2 * 2 * 40 * 128 + 8 * (3 * 2048 + 3 * 768);
+  CHECK(linear_us(experts, hardware, plan) - linear_us(experts, round_hardware(), plan) ==
+        Approx(4 * 48 * of_layer * 2 / 0.25e12 * 1e6).epsilon(1e-3));
 }
 
 // Ten models on ten GPUs. Neither memory nor arithmetic is faster than its peak. Where a model does
@@ -175,7 +216,8 @@ TEST_CASE("no decode beats its memory, no prompt its peak", "[sim][roofline]") {
   for (const char* gpu : gpus) {
     const HardwareSpec hardware = find_hardware(gpu, {});
     for (const char* name : models) {
-      for (const WeightFormat format : {WeightFormat::Plain, WeightFormat::Fp8}) {
+      for (const WeightFormat format :
+           {WeightFormat::Plain, WeightFormat::Fp8, WeightFormat::Nvfp4}) {
         CAPTURE(gpu, name, to_string(format));
         ModelConfig model = find_model(name, {});
         model.linear_format = format;
@@ -195,8 +237,9 @@ TEST_CASE("no decode beats its memory, no prompt its peak", "[sim][roofline]") {
           const StepWork work = costs.step_work(plan);
           const auto total_ns = static_cast<double>(costs.step_cost(plan).total_ns);
           CHECK(total_ns > static_cast<double>(costs.floor_ns(work)) * 1.02);
-          const bool has_units = format == WeightFormat::Fp8 && hardware.peak_flops_fp8 > 0;
-          const double peak = has_units ? hardware.peak_flops_fp8 : hardware.peak_flops;
+          double peak = hardware.peak_flops;
+          if (format == WeightFormat::Fp8) peak = std::max(peak, hardware.peak_flops_fp8);
+          if (format == WeightFormat::Nvfp4) peak = std::max(peak, hardware.peak_flops_fp4);
           const double share = work.total_flops() / (total_ns / 1e9) / peak;
           if (model.n_experts > 0 && num_tokens == 8192) CHECK(share < 0.4);
         }
