@@ -5,12 +5,11 @@
 #include <string>
 
 #include "core/base/error.h"
+#include "core/base/real.h"
 #include "sim/cost/pass_cost.h"
 
 namespace metronome {
 namespace {
-
-double real(std::int64_t n) { return static_cast<double>(n); }
 
 // A device has whole query heads. Its KV heads are whole, or replicated if there are more devices
 // than KV heads.

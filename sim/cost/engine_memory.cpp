@@ -2,6 +2,7 @@
 
 #include <algorithm>
 
+#include "core/base/real.h"
 #include "sim/cost/device_share.h"
 
 namespace metronome {
@@ -27,8 +28,6 @@ constexpr int kFirstOnlyV2Minor = 29;
 constexpr int kFirstFullSamplingMinor = 33;  // it samples with every limit of the probabilities
 
 constexpr double kVisionGib = 0.3;  // a vision tower's pass, beside the peak
-
-double real(std::int64_t n) { return static_cast<double>(n); }
 
 double runtime_gib(const EngineMemorySettings& settings) {
   return settings.tensor_parallel_size > 1 ? kParallelRuntimeGib : kRuntimeGib;

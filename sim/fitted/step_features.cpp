@@ -3,15 +3,12 @@
 #include <algorithm>
 #include <cstdint>
 
+#include "core/base/real.h"
 #include "core/engine/decode_run.h"
 #include "sim/roofline/roofline.h"
 
 namespace metronome {
-namespace {
-
-double real(std::int64_t n) { return static_cast<double>(n); }
-
-}  // namespace
+namespace {}  // namespace
 
 StepFeatures pass_features(const ModelConfig& model, const PassChunks& pass) {
   const std::int64_t window = model.sliding_window;

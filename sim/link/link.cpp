@@ -6,6 +6,7 @@
 #include <utility>
 
 #include "core/base/error.h"
+#include "core/base/real.h"
 #include "core/config/catalogue.h"
 #include "sim/cost/csv_table.h"
 
@@ -98,8 +99,6 @@ LinkSpec read_table(CsvTable& csv, const std::string& name, std::int64_t max_dev
 }
 
 const std::vector<std::string> kColumns = {"collective", "devices", "bytes", "time_us"};
-
-double real(std::int64_t n) { return static_cast<double>(n); }
 
 }  // namespace
 

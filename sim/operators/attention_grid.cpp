@@ -8,6 +8,7 @@
 
 #include "core/base/math.h"
 #include "core/base/number_text.h"
+#include "core/base/real.h"
 #include "sim/operators/operator_rows.h"
 
 namespace metronome {
@@ -18,8 +19,6 @@ constexpr double kOddShare = 0.2;  // of cells; above, the rule of more heads is
 using Heads = std::pair<std::int64_t, std::int64_t>;  // query heads, KV heads
 using Cells = std::map<std::pair<double, double>, double>;
 using Table = std::vector<const AttentionCells*>;
-
-double real(std::int64_t n) { return static_cast<double>(n); }
 
 std::string heads_text(const Heads& heads) {
   return std::to_string(heads.first) + "/" + std::to_string(heads.second) + " heads";

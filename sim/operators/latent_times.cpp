@@ -9,14 +9,13 @@
 
 #include "core/base/math.h"
 #include "core/base/number_text.h"
+#include "core/base/real.h"
 #include "sim/operators/operator_rows.h"
 
 namespace metronome {
 namespace {
 
 constexpr double kSlow = 2;
-
-double real(std::int64_t n) { return static_cast<double>(n); }
 
 // (heads, sequences, length): least time.
 using Places = std::map<std::tuple<std::int64_t, double, double>, double>;

@@ -8,6 +8,7 @@
 
 #include "core/base/error.h"
 #include "core/base/number_text.h"
+#include "core/base/real.h"
 #include "sim/cost/device_share.h"
 #include "sim/operators/attention_grid.h"
 #include "sim/operators/latent_times.h"
@@ -23,8 +24,6 @@ constexpr double kMiB = 1 << 20;
 constexpr double kLeastAboveBoundUs = 1;
 constexpr double kOddFalls = 0.05;  // of adjacent points; above, falling times are worth a remark
 constexpr double kRouterTopKUs = 1.9;  // choosing the experts, a small kernel
-
-double real(std::int64_t n) { return static_cast<double>(n); }
 
 // _FLASHINFER_ALLREDUCE_FUSION_ARCHS of SGLang 0.5.23, as far as this program knows them.
 bool is_fused_by_sglang(std::string_view architecture) {

@@ -6,6 +6,7 @@
 #include <vector>
 
 #include "core/base/error.h"
+#include "core/base/real.h"
 #include "core/engine/decode_run.h"
 #include "sim/cost/device_share.h"
 #include "sim/cost/graph_size.h"
@@ -21,8 +22,6 @@ constexpr double kKernelLaunchUs = 1.3;
 constexpr double kPassUs = 200;
 constexpr double kSamplerUs = 30;
 constexpr double kSamplerBytesPerLogit = 10;
-
-double real(std::int64_t n) { return static_cast<double>(n); }
 
 void require_parts(const OperatorTimes& times, const ModelConfig& model) {
   const auto fail = [&](const std::string& missing) {

@@ -7,6 +7,7 @@
 #include <vector>
 
 #include "core/base/math.h"
+#include "core/base/real.h"
 
 namespace metronome {
 namespace {
@@ -17,8 +18,6 @@ constexpr std::size_t kMaxCheckedSteps = 4000;
 constexpr double kMaxError = 0.25;
 constexpr int kMaxSearchSteps = 600;
 constexpr double kConverged = 1e-6;
-
-double real(std::size_t n) { return static_cast<double>(n); }
 
 // ---- Nelder and Mead's search for a minimum ----
 

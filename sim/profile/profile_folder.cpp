@@ -6,6 +6,7 @@
 #include <utility>
 
 #include "core/base/error.h"
+#include "core/base/real.h"
 #include "core/config/catalogue.h"
 #include "core/config/config_node.h"
 #include "sim/cost/csv_table.h"
@@ -21,8 +22,6 @@ constexpr const char* kAllowed =
     "aiconfigurator-core's systems/data";
 constexpr double kMicrosPerMilli = 1e3;
 constexpr double kBytesPerWeight = 2;
-
-double real(std::int64_t n) { return static_cast<double>(n); }
 
 std::string text_at(const ConfigNode& root, const char* path) {
   const ConfigNode* node = root.find_path(path);

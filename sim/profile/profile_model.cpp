@@ -6,6 +6,7 @@
 
 #include "core/base/error.h"
 #include "core/base/math.h"
+#include "core/base/real.h"
 #include "core/engine/decode_run.h"
 #include "sim/cost/device_share.h"
 #include "sim/cost/graph_size.h"
@@ -14,8 +15,6 @@ namespace metronome {
 namespace {
 
 constexpr std::size_t kReserve = 4096;
-
-double real(std::int64_t n) { return static_cast<double>(n); }
 
 // How often a pass calls a dense layer. Layer names are those of the profiles. All other names,
 // such as qk_norm and rotary_emb, are called once per layer of the model.

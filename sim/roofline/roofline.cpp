@@ -6,6 +6,7 @@
 
 #include "core/base/error.h"
 #include "core/base/math.h"
+#include "core/base/real.h"
 #include "core/engine/decode_run.h"
 #include "sim/cost/device_share.h"
 
@@ -17,12 +18,10 @@ constexpr double kAllreducesPerLayer = 2;  // after the output and the down proj
 
 constexpr double kExpertPaddingTokens = 32;  // half a tile of 64 rows
 // A layer has nine kernels, one of latent attention four more: in aiconfigurator-core 0.12.0's
-// tables of its modules (TensorRT-LLM on Hopper, vLLM and TensorRT-LLM on Blackwell), 1 to 8 decodes
-// take 28 to 50 us beyond bytes and arithmetic, where other attention takes 20 to 28.
+// tables of its modules (TensorRT-LLM on Hopper, vLLM and TensorRT-LLM on Blackwell), 1 to 8
+// decodes take 28 to 50 us beyond bytes and arithmetic, where other attention takes 20 to 28.
 constexpr double kLatentKernels = 13.0 / 9;
 constexpr double kRoutingEvenness = 0.6;  // 1: every expert is as likely as any other
-
-double real(std::int64_t n) { return static_cast<double>(n); }
 
 // The units that compute a format, and the share of their peak that is reachable.
 struct Units {
