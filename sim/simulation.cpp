@@ -206,6 +206,11 @@ std::unique_ptr<CostModel> make_cost_model(const StepTimeSource& times, const Sc
     hardware.host_gap_us = gap.us;
     config.host_gap_us_per_request = gap.us_per_request;
   }
+  // Blocks of fp8 have scales that a norm cannot write on its way.
+  const bool has_block_scales = model.linear_format == WeightFormat::Fp8Block;
+  if (find_policy(scenario.scheduler.policy)->fuses_conversions && !has_block_scales) {
+    hardware.quantised_overhead_us = 0;
+  }
   std::unique_ptr<CostModel> target =
       times.file ? make_cost_model(*times.file, model, hardware, config)
                  : with_eager_passes(std::make_unique<RooflineCostModel>(model, hardware, config),

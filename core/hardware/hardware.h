@@ -41,7 +41,7 @@ struct HardwareSpec {
 
   double launch_overhead_us = 0;     // per forward pass: kernel launches not hidden
   double kernel_overhead_us = 0;     // per layer: starts of kernels, and gaps between them
-  double quantised_overhead_us = 0;  // per layer of less than 16 bits, in addition
+  double quantised_overhead_us = 0;  // per layer that converts activations, in addition
   double expert_overhead_us = 0;     // per layer of experts, in addition
   double tp_overhead_us = 0;         // per layer of several devices, beside the all-reduces
   double sequence_overhead_us = 0;   // per decode and layer

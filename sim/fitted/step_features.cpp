@@ -8,7 +8,6 @@
 #include "sim/roofline/roofline.h"
 
 namespace metronome {
-namespace {}  // namespace
 
 StepFeatures pass_features(const ModelConfig& model, const PassChunks& pass) {
   const std::int64_t window = model.sliding_window;

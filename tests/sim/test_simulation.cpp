@@ -1,5 +1,6 @@
 // The simulated device and host, and what is refused before a simulation starts.
 #include "core/engine/policies/registry.h"
+#include "core/hardware/hardware_catalogue.h"
 #include "core/metrics/run_record.h"
 #include "sim/sim_executor.h"
 #include "sim/simulation.h"
@@ -169,6 +170,29 @@ TEST_CASE("the host gap is the scenario's, else the hardware's, else the engine'
                    "cost_model:\n  host_gap_us_per_request: 2\n") ==
         "s.yaml:7: cost_model.host_gap_us_per_request: is added to cost_model.host_gap_us, which "
         "is not given; allowed: 0, or with that key");
+}
+
+TEST_CASE("TensorRT-LLM's norms convert activations, but for blocks of fp8", "[sim][config]") {
+  const ScratchFolder folder;
+  const auto step_us = [&](const std::string& policy, const std::string& format) {
+    const std::string path = folder.write(
+        "s.yaml", "model: llama-3.2-1b\nhardware: b200\n" + std::string(kWorkload) +
+                      "scheduler: {policy: " + policy + "}\nquantization: " + format + "\n");
+    const Simulation simulation =
+        prepare_simulation(load_scenario(path, {}, std::nullopt).variants.front());
+    StepPlan plan;
+    plan.chunks = {{RequestId{0}, 9, 1, ChunkKind::Decode, true}};
+    plan.passes.push_back({0, 1});
+    return static_cast<double>(simulation.cost_model->step_cost(plan).total_ns) / 1e3;
+  };
+  const double layers_us = 16 * find_hardware("b200", {}).quantised_overhead_us;
+  REQUIRE(layers_us > 100);
+  for (const char* format : {"fp8", "nvfp4"}) {
+    CHECK(step_us("vllm", format) - step_us("tensorrt_llm", format) == Approx(layers_us));
+    CHECK(step_us("vllm", format) == step_us("sglang", format));
+  }
+  CHECK(step_us("vllm", "fp8_block") == step_us("tensorrt_llm", "fp8_block"));
+  CHECK(step_us("vllm", "none") == step_us("tensorrt_llm", "none"));
 }
 
 TEST_CASE("more blocks than the device's memory holds are refused", "[sim][config]") {

@@ -61,13 +61,22 @@ TEST_CASE("gpu_check plans as many calls as a machine has time for", "[tools][gp
   REQUIRE(plan.exit_code == 0);
   CHECK(contains(plan.out, " --budget 480\n"));
   CHECK(contains(plan.out, " --resume results/call1 "));
-  // 15 * 60 s - 90 s until the first command - 480 s of call 1 - 60 s behind each call
-  CHECK(contains(plan.out, " --budget 210\n"));
-  CHECK_FALSE(contains(plan.out, "Call 3"));
-  CHECK(contains(plan.out, "15 minutes are not enough for all calls."));
-  CHECK_FALSE(contains(gpu_check("plan --minutes 32").out, "not enough"));
-  check_refusal("plan --minutes 4", "--minutes: 4 is out of range; allowed: at least 4.5\n");
-  check_refusal("plan --minutes nan", "--minutes: nan is out of range; allowed: at least 4.5\n");
+  // 15 * 60 s - 90 s until the first command - 480 s of call 1 - 90 s behind each call
+  CHECK(contains(plan.out, " --budget 150\n"));
+  CHECK_FALSE(contains(plan.out, "Call 3, on"));
+  CHECK(contains(plan.out, "15 minutes end call 2 early."));
+  CHECK(contains(plan.out, "`tools/gpu_check plan` prints the calls after it."));
+  CHECK(gpu_check("plan --minutes 30").out == gpu_check("plan").out);
+  const std::string shorter = gpu_check("plan --minutes 29.9").out;
+  CHECK(contains(shorter, "Call 3, on"));
+  CHECK(contains(shorter, " --budget 474\n"));
+  CHECK(contains(shorter, "29.9 minutes end call 3 early."));
+  const std::string one = gpu_check("plan --minutes 11").out;
+  CHECK(contains(one, " --budget 480\n"));
+  CHECK_FALSE(contains(one, "Call 2, on"));
+  CHECK_FALSE(contains(one, "early"));
+  check_refusal("plan --minutes 4", "--minutes: 4 is out of range; allowed: at least 5\n");
+  check_refusal("plan --minutes nan", "--minutes: nan is out of range; allowed: at least 5\n");
 }
 
 TEST_CASE("gpu_check takes a GPU for what it is", "[tools][gpu_check][slow]") {

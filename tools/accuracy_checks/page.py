@@ -196,8 +196,8 @@ not count. Nothing else is fitted to the points, but eleven choices were made wi
   TRTLLM. The tables have those of nvfp4 as `min_latency`; for fp8 those of vLLM count.
 - All-reduces of Qwen3.5 on SGLang have norms inside, as by default in 0.5.23; some of these recipes
   did not ask for that.
-- The roofline counts no overhead of a layer on several Blackwell GPUs beside its all-reduces: the
-  tables leave none.
+- On several B200, B300, GB200 or GB300 the roofline counts no overhead of a layer beside its
+  all-reduces: the tables leave none.
 
 Rows of DeepSeek-V3 are runs of DeepSeek-R1: most are copies of such rows. Some rows had drafts and
 do not say so. Recipes, versions and dates tell which, and these are left out.

@@ -7,7 +7,7 @@ ARCHIVE = "build/gpu_check.tar.xz"
 BUDGET = 480  # of a call's 600 s; the rest is for late ends and for transfers
 MINUTES = 30  # of all three calls
 START = 90  # seconds until a machine takes its first command
-AFTER = 60  # seconds of a call that follow its budget
+AFTER = 90  # seconds of a call that follow its budget
 LEAST_BUDGET = 120  # a shorter call has little behind its start
 LLAMA = ("llama-3.2-3b",)
 
@@ -50,7 +50,11 @@ CALLS = (
 
 
 def calls_for(minutes):
-    """The calls that fit into a machine's minutes, its start included. The last has what is left."""
+    """The calls that fit into a machine's minutes, its start included. The last has what is
+    left. Raises ValueError for too few minutes."""
+    if not minutes >= least_minutes():
+        raise ValueError(f"--minutes: {minutes:g} is out of range; allowed: at least "
+                         f"{least_minutes():g}")
     left = minutes * 60 - START
     calls = []
     for call in CALLS:
@@ -87,11 +91,13 @@ def plan_text(minutes):
         ""]
     for call in calls:
         lines += call_lines(call)
-    if len(calls) < len(CALLS) or calls[-1].budget < BUDGET:
-        lines += [f"{minutes:g} minutes are not enough for all calls. With the next machine, first "
-                  "repeat the last",
-                  "call with its own archive to resume, then make the others."]
-    else:
+    if calls[-1].budget < BUDGET:
+        lines += [f"{minutes:g} minutes end call {calls[-1].number} early. With the next machine, "
+                  f"repeat it with --budget",
+                  f"{BUDGET} and its own archive to resume."]
+    if len(calls) < len(CALLS):
+        lines += ["`tools/gpu_check plan` prints the calls after it."]
+    if len(calls) == len(CALLS):
         lines += ["The published runs of call 3 need about 200 s more than it has: repeat it with "
                   "its",
                   "own archive to resume. On another GPU than in calls 1 and 2 it begins with start,",

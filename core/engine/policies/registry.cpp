@@ -183,6 +183,8 @@ constexpr std::array kPolicies = {
                .prefix_caching = PrefixCaching::Optional,
                .host_gap = kTensorRtLlmHostGap,
                .kv_memory = KvMemory::TensorRtLlm,
+               // AllReduceFusionOp: RESIDUAL_RMS_NORM_QUANT_FP8 and _NVFP4, for one.
+               .fuses_conversions = true,
                .prompt_graphs = PromptGraphs::None,
                .eager = {.dense_us = 500, .experts_us = 700, .attention_us = 1600},
                .cache = {.hash_time = HashTime::Commit},

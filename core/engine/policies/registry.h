@@ -87,6 +87,8 @@ struct PolicyInfo {
   double default_watermark = 0;                // kv_cache.watermark: null
   std::optional<HostGap> host_gap = {};        // absent: no published value
   KvMemory kv_memory = KvMemory::Plain;
+  // Kernels in front of projections write activations in fp8 and nvfp4; none converts them.
+  bool fuses_conversions = false;
   PromptGraphs prompt_graphs = PromptGraphs::AsDecodes;
   EagerLaunches eager = {};
   CacheRules cache = {};

@@ -29,6 +29,7 @@ OperatorCostModel model_of(const std::string& name, std::int64_t tp = 1,
 double elementwise_us(double bytes) { return std::max(1.9, 1 + bytes / (0.88 * 3.35e12) * 1e6); }
 
 Approx near(double us) { return Approx(1e3 * us).epsilon(2e-5); }
+
 // Llama-3.1-8B on one device: t tokens (padded), r rows (padded).
 double linear_us(double t, double r) {
   const double layer = Lab::product_us(t, 6144, 4096) + Lab::product_us(t, 4096, 4096) +
