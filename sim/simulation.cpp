@@ -123,15 +123,22 @@ EngineMemorySettings engine_memory_settings(const Scenario& scenario, const Mode
           .gpu_memory_utilization = scenario.cost_model.gpu_memory_utilization};
 }
 
+std::int64_t default_graph_tokens(const PolicyInfo& policy, const Scenario& scenario) {
+  const std::int64_t num_requests = scenario.engine.max_num_seqs;
+  const std::int64_t tokens_each = 1 + scenario.speculative.num_drafts();
+  if (policy.default_graph_requests > 0) {
+    return tokens_each * std::min<std::int64_t>(num_requests, policy.default_graph_requests);
+  }
+  return std::min(2 * num_requests * tokens_each, kMaxDefaultGraphTokens);
+}
+
 // The scenario's keys, and what its policy's engine has where they are open.
 CostModelConfig resolved_config(const Scenario& scenario, const ModelConfig& model,
                                 const HardwareSpec& hardware) {
   CostModelConfig config = scenario.cost_model;
   const PolicyInfo& policy = *find_policy(scenario.scheduler.policy);
   if (!config.max_graph_tokens) {
-    const std::int64_t num_drafts = scenario.speculative.num_drafts();
-    const std::int64_t num_tokens = 2 * scenario.engine.max_num_seqs * (1 + num_drafts);
-    config.max_graph_tokens = std::min(num_tokens, kMaxDefaultGraphTokens);
+    config.max_graph_tokens = default_graph_tokens(policy, scenario);
   }
   if (!config.max_prompt_graph_tokens) {
     config.max_prompt_graph_tokens =

@@ -92,7 +92,8 @@ void visit_fields(FieldVisitor& visitor, CostModelConfig& config) {
   visitor.integer_or_auto(
       "max_graph_tokens", config.max_graph_tokens, 0, 65536,
       "tokens of the largest pass that the host launches as one CUDA graph; auto: "
-      "min(2 max_num_seqs (1 + drafts), 512); vllm, sglang: by hardware");
+      "min(2 max_num_seqs (1 + drafts), 512); vllm, sglang: by hardware; tensorrt_llm: "
+      "min(max_num_seqs, 128) (1 + drafts)");
   visitor.integer_or_auto(
       "max_prompt_graph_tokens", config.max_prompt_graph_tokens, 0, kAllPromptsInGraphs,
       "the same of passes with prompts; auto: max_graph_tokens; sglang: all, but none without "

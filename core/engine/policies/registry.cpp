@@ -186,6 +186,7 @@ constexpr std::array kPolicies = {
                // AllReduceFusionOp: RESIDUAL_RMS_NORM_QUANT_FP8 and _NVFP4, for one.
                .fuses_conversions = true,
                .prompt_graphs = PromptGraphs::None,
+               .default_graph_requests = 128,  // CudaGraphConfig.max_batch_size
                .eager = {.dense_us = 500, .experts_us = 700, .attention_us = 1600},
                .cache = {.hash_time = HashTime::Commit},
                .make = make_tensorrt_llm},

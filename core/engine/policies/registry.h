@@ -90,6 +90,8 @@ struct PolicyInfo {
   // Kernels in front of projections write activations in fp8 and nvfp4; none converts them.
   bool fuses_conversions = false;
   PromptGraphs prompt_graphs = PromptGraphs::AsDecodes;
+  // Decodes of the largest CUDA graph by default; 0: as vLLM (cost_model.max_graph_tokens).
+  std::int32_t default_graph_requests = 0;
   EagerLaunches eager = {};
   CacheRules cache = {};
   // Applies rules that depend on settings to an otherwise complete layout.

@@ -167,6 +167,17 @@ TEST_CASE("engines launch prompts as they do", "[eager]") {
   CHECK(step_ms("scheduler: {policy: llama_cpp}\n" + own, prompt) < 6);
 }
 
+TEST_CASE("TensorRT-LLM has graphs of up to 128 requests, if it is not told otherwise", "[eager]") {
+  const std::string policy = "scheduler: {policy: tensorrt_llm}\n";
+  // 32 layers of 300 us, where the kernels of so many decodes take less.
+  CHECK(step_ms(policy, step_of(0, 128)) < 9);
+  CHECK(step_ms(policy, step_of(0, 129)) == Approx(9.6));
+  CHECK(step_ms(policy + "cost_model: {max_graph_tokens: 256}\n", step_of(0, 129)) < 9);
+  CHECK(step_ms(policy + "engine: {max_num_seqs: 64}\n", step_of(0, 64)) < 9);
+  CHECK(step_ms(policy + "engine: {max_num_seqs: 64}\n", step_of(0, 65)) == Approx(9.6));
+  CHECK(step_ms("scheduler: {policy: vllm}\n", step_of(0, 129)) < 9);
+}
+
 TEST_CASE("SGLang launches DeepSeek-V3 on Blackwell kernel by kernel", "[eager]") {
   const auto ms = [](const char* gpu) {
     return step_ms(
