@@ -125,10 +125,10 @@ EngineMemorySettings engine_memory_settings(const Scenario& scenario, const Mode
 
 std::int64_t default_graph_tokens(const PolicyInfo& policy, const Scenario& scenario) {
   const std::int64_t num_requests = scenario.engine.max_num_seqs;
-  const std::int64_t tokens_each = 1 + scenario.speculative.num_drafts();
   if (policy.default_graph_requests > 0) {
-    return tokens_each * std::min<std::int64_t>(num_requests, policy.default_graph_requests);
+    return std::min<std::int64_t>(num_requests, policy.default_graph_requests);
   }
+  const std::int64_t tokens_each = 1 + scenario.speculative.num_drafts();
   return std::min(2 * num_requests * tokens_each, kMaxDefaultGraphTokens);
 }
 
@@ -148,6 +148,7 @@ CostModelConfig resolved_config(const Scenario& scenario, const ModelConfig& mod
     config.eager_us_per_layer =
         eager_us_per_layer(policy.eager, model, config.tensor_parallel_size);
   }
+  if (!config.fuses_conversions) config.fuses_conversions = policy.fuses_conversions;
   if (!config.reserved_memory_gib) {
     config.reserved_memory_gib = reserved_memory_gib(
         engine_memory_settings(scenario, model, *config.max_graph_tokens), model);
@@ -212,11 +213,6 @@ std::unique_ptr<CostModel> make_cost_model(const StepTimeSource& times, const Sc
     const HostGap gap = engine_host_gap(scenario);
     hardware.host_gap_us = gap.us;
     config.host_gap_us_per_request = gap.us_per_request;
-  }
-  // Blocks of fp8 have scales that a norm cannot write on its way.
-  const bool has_block_scales = model.linear_format == WeightFormat::Fp8Block;
-  if (find_policy(scenario.scheduler.policy)->fuses_conversions && !has_block_scales) {
-    hardware.quantised_overhead_us = 0;
   }
   std::unique_ptr<CostModel> target =
       times.file ? make_cost_model(*times.file, model, hardware, config)
@@ -376,6 +372,8 @@ HostSettings host_settings(const Scenario& scenario) try {
       resolved_config(scenario, simulated_model(scenario), times.hardware);
   settings.times.push_back("cost_model.eager_us_per_layer=" +
                            fixed_text(*resolved.eager_us_per_layer, 3));
+  settings.times.push_back(std::string("cost_model.fuses_conversions=") +
+                           (*resolved.fuses_conversions ? "true" : "false"));
   settings.graphs = {
       "cost_model.max_graph_tokens=" + std::to_string(*resolved.max_graph_tokens),
       "cost_model.max_prompt_graph_tokens=" + std::to_string(*resolved.max_prompt_graph_tokens)};

@@ -67,13 +67,18 @@ struct CostModelConfig {
   // engine (PolicyInfo::kv_memory).
   std::optional<double> reserved_memory_gib;
   // Passes up to this many tokens run as captured CUDA graphs; composed step times are padded to a
-  // captured size. Absent: vLLM's min(2 max_num_seqs (1 + drafts), 512).
+  // captured size. Absent: PolicyInfo::default_graph_requests, else vLLM's
+  // min(2 max_num_seqs (1 + drafts), 512).
   std::optional<std::int64_t> max_graph_tokens;
   // The same of passes with prompts. Absent: as the policy's engine (PolicyInfo::prompt_graphs).
   std::optional<std::int64_t> max_prompt_graph_tokens;
   // Host time for the launches of a layer that no graph has; a pass takes no less. Absent: that of
   // the policy's engine (PolicyInfo::eager). Files of kind fitted and replay have it already.
   std::optional<double> eager_us_per_layer;
+  // Norms and all-reduces write activations in fp8 and nvfp4, so that no kernel converts them for
+  // dense projections, but for blocks of fp8. Read by the roofline. Absent: as the policy's engine
+  // (PolicyInfo::fuses_conversions).
+  std::optional<bool> fuses_conversions;
 };
 
 // The source of the weights of a computing backend.

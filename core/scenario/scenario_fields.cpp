@@ -93,7 +93,7 @@ void visit_fields(FieldVisitor& visitor, CostModelConfig& config) {
       "max_graph_tokens", config.max_graph_tokens, 0, 65536,
       "tokens of the largest pass that the host launches as one CUDA graph; auto: "
       "min(2 max_num_seqs (1 + drafts), 512); vllm, sglang: by hardware; tensorrt_llm: "
-      "min(max_num_seqs, 128) (1 + drafts)");
+      "min(max_num_seqs, 128)");
   visitor.integer_or_auto(
       "max_prompt_graph_tokens", config.max_prompt_graph_tokens, 0, kAllPromptsInGraphs,
       "the same of passes with prompts; auto: max_graph_tokens; sglang: all, but none without "
@@ -103,6 +103,10 @@ void visit_fields(FieldVisitor& visitor, CostModelConfig& config) {
       "eager_us_per_layer", config.eager_us_per_layer, 0, 1e6,
       "host time for the launches of a layer where no CUDA graph has them, microseconds; a pass "
       "takes no less; null: by the engine and the kind of layer (docs/guide/engines.md)");
+  visitor.boolean_or_auto(
+      "fuses_conversions", config.fuses_conversions,
+      "roofline: norms write activations in fp8 and nvfp4, no kernel converts them for dense "
+      "projections, but for fp8_block; auto: true for tensorrt_llm");
 }
 
 void visit_fields(FieldVisitor& visitor, SamplingConfig& config) {

@@ -28,7 +28,7 @@ struct Units {
   double peak_flops = 0;
   double matmul_efficiency = 1;
   double expert_efficiency = 1;
-  bool converts_activations = false;
+  bool has_fewer_bits = false;  // than 16: activations are converted
 };
 
 double given_or(double value, double otherwise) { return value > 0 ? value : otherwise; }
@@ -182,11 +182,16 @@ RooflineCostModel::RooflineCostModel(const ModelConfig& model, const HardwareSpe
   const Units head = units_of(WeightFormat::Plain, hardware);
   ns_per_linear_flop_ = kNsPerSec / (linear.peak_flops * linear.matmul_efficiency);
   linear_peak_flops_ = linear.peak_flops;
-  // Of the four projections of a layer. expert_overhead_us has the conversions of experts.
-  double converted = linear.converts_activations ? 1 : 0;
+  // The share of a layer's projections that convert. expert_overhead_us has those of experts. A
+  // layer of experts counts whole, too: it is rather too fast already.
+  const bool fuses = config.fuses_conversions.value_or(false);
+  const auto converts = [fuses](WeightFormat format, const Units& units) {
+    return units.has_fewer_bits && (!fuses || format == WeightFormat::Fp8Block);
+  };
+  double converted = converts(model.linear_format, linear) ? 1 : 0;
   if (model.mlp_format) {
     const Units mlp = units_of(*model.mlp_format, hardware);
-    converted = 0.5 * (converted + (mlp.converts_activations ? 1 : 0));
+    converted = 0.5 * (converted + (converts(*model.mlp_format, mlp) ? 1 : 0));
     const double share = real(model.n_mlp_params()) / shards / projection_params_;
     ns_per_linear_flop_ +=
         share * (kNsPerSec / (mlp.peak_flops * mlp.matmul_efficiency) - ns_per_linear_flop_);

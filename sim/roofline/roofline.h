@@ -42,7 +42,7 @@
 //   overhead     copies of `gather_kv`, kernel launches, overheads of layers. A layer of
 //                latent attention has 13 kernels, any other has nine. A layer of experts has nine,
 //                too, with or without a shared expert. Even so, 1 to 8 decodes of MiniMax-M2 and
-//                gpt-oss on one GPU are 7 to 76 us a layer faster than their operators.
+//                gpt-oss on one GPU take 7 to 76 us a layer less than their operators.
 //   comm         two all-reduces of the activations a layer: as measured on the link (sim/link), or
 //                a ring's 2 (n - 1) / n of the bytes, plus latency; one more a layer where norms
 //                span the heads of all devices (qk_norm_exchange_bytes).

@@ -2,6 +2,7 @@
 #include "core/engine/policies/registry.h"
 #include "core/hardware/hardware_catalogue.h"
 #include "core/metrics/run_record.h"
+#include "core/model/model_catalogue.h"
 #include "sim/sim_executor.h"
 #include "sim/simulation.h"
 #include "sim/virtual_clock.h"
@@ -174,10 +175,11 @@ TEST_CASE("the host gap is the scenario's, else the hardware's, else the engine'
 
 TEST_CASE("TensorRT-LLM's norms convert activations, but for blocks of fp8", "[sim][config]") {
   const ScratchFolder folder;
-  const auto step_us = [&](const std::string& policy, const std::string& format) {
+  const auto step_us = [&](const std::string& policy, const std::string& format,
+                           const std::string& more = {}) {
     const std::string path = folder.write(
         "s.yaml", "model: llama-3.2-1b\nhardware: b200\n" + std::string(kWorkload) +
-                      "scheduler: {policy: " + policy + "}\nquantization: " + format + "\n");
+                      "scheduler: {policy: " + policy + "}\nquantization: " + format + "\n" + more);
     const Simulation simulation =
         prepare_simulation(load_scenario(path, {}, std::nullopt).variants.front());
     StepPlan plan;
@@ -185,11 +187,16 @@ TEST_CASE("TensorRT-LLM's norms convert activations, but for blocks of fp8", "[s
     plan.passes.push_back({0, 1});
     return static_cast<double>(simulation.cost_model->step_cost(plan).total_ns) / 1e3;
   };
-  const double layers_us = 16 * find_hardware("b200", {}).quantised_overhead_us;
+  const double layers_us = static_cast<double>(find_model("llama-3.2-1b", {}).n_layers) *
+                           find_hardware("b200", {}).quantised_overhead_us;
   REQUIRE(layers_us > 100);
   for (const char* format : {"fp8", "nvfp4"}) {
     CHECK(step_us("vllm", format) - step_us("tensorrt_llm", format) == Approx(layers_us));
     CHECK(step_us("vllm", format) == step_us("sglang", format));
+    CHECK(step_us("vllm", format, "cost_model: {fuses_conversions: true}\n") ==
+          step_us("tensorrt_llm", format));
+    CHECK(step_us("tensorrt_llm", format, "cost_model: {fuses_conversions: false}\n") ==
+          step_us("vllm", format));
   }
   CHECK(step_us("vllm", "fp8_block") == step_us("tensorrt_llm", "fp8_block"));
   CHECK(step_us("vllm", "none") == step_us("tensorrt_llm", "none"));

@@ -91,13 +91,15 @@ def plan_text(minutes):
         ""]
     for call in calls:
         lines += call_lines(call)
-    if calls[-1].budget < BUDGET:
-        lines += [f"{minutes:g} minutes end call {calls[-1].number} early. With the next machine, "
-                  f"repeat it with --budget",
+    last = calls[-1]
+    if last.budget < BUDGET:
+        lines += [f"{minutes:g} minutes end call {last.number} early. With the next machine, repeat "
+                  f"it with --budget",
                   f"{BUDGET} and its own archive to resume."]
     if len(calls) < len(CALLS):
-        lines += ["`tools/gpu_check plan` prints the calls after it."]
-    if len(calls) == len(CALLS):
+        lines += [f"Calls after call {last.number} need another machine: `tools/gpu_check plan` "
+                  "prints them."]
+    elif last.budget == BUDGET:
         lines += ["The published runs of call 3 need about 200 s more than it has: repeat it with "
                   "its",
                   "own archive to resume. On another GPU than in calls 1 and 2 it begins with start,",

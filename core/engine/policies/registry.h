@@ -87,8 +87,7 @@ struct PolicyInfo {
   double default_watermark = 0;                // kv_cache.watermark: null
   std::optional<HostGap> host_gap = {};        // absent: no published value
   KvMemory kv_memory = KvMemory::Plain;
-  // Kernels in front of projections write activations in fp8 and nvfp4; none converts them.
-  bool fuses_conversions = false;
+  bool fuses_conversions = false;  // cost_model.fuses_conversions: auto
   PromptGraphs prompt_graphs = PromptGraphs::AsDecodes;
   // Decodes of the largest CUDA graph by default; 0: as vLLM (cost_model.max_graph_tokens).
   std::int32_t default_graph_requests = 0;

@@ -84,7 +84,8 @@ TEST_CASE("a minimal scenario takes the defaults", "[core][scenario]") {
                    "frontend": {"fixed_ms": 0.0, "us_per_prompt_token": 0.0},
                    "noise": "none", "gpu_memory_utilization": 0.9,
                    "reserved_memory_gib": null, "max_graph_tokens": "auto",
-                   "max_prompt_graph_tokens": "auto", "eager_us_per_layer": null},
+                   "max_prompt_graph_tokens": "auto", "eager_us_per_layer": null,
+                   "fuses_conversions": "auto"},
     "sampling": {"temperature": 0.0, "top_k": 0, "top_p": 1.0, "min_p": 0.0, "seed": null,
                  "stop_token_ids": [], "ignore_eos": true, "logprobs": null},
     "cpu": {"threads": "auto", "kv_cache_gib": null},
@@ -160,7 +161,7 @@ std::vector<std::pair<std::string, std::size_t>> fields_per_section() {
   [[maybe_unused]] const auto& [f1, f2, f3] = f;
   [[maybe_unused]] const auto& [m1, m2, m3] = m;
   [[maybe_unused]] const auto& [c1, c2, c3, c4, c5, c6, c7, c8, c9, c10, h, c12, c13, c14, c15,
-                                c16, c17, c18] = CostModelConfig{};
+                                c16, c17, c18, c19] = CostModelConfig{};
   [[maybe_unused]] const auto& [h1, h2] = h;
   [[maybe_unused]] const auto& [d01, d02, d03, d04, d05, d06, d07, d08, d09, d010, a] =
       SpeculativeConfig{};
@@ -172,7 +173,7 @@ std::vector<std::pair<std::string, std::size_t>> fields_per_section() {
   [[maybe_unused]] const auto& [r1, r2, r3, r4, r5] = ResultsConfig{};
   return {
       {"engine.", 5},   {"kv_cache.", 10},        {"scheduler.", 8 + 7 + 9 + 6 + 19 + 7 + 3 + 3},
-      {"slo.", 5},      {"results.", 5},          {"cost_model.", 17 + 2},
+      {"slo.", 5},      {"results.", 5},          {"cost_model.", 18 + 2},
       {"sampling.", 8}, {"speculative.", 10 + 8}, {"cpu.", 2},
       {"cuda.", 10}};
 }

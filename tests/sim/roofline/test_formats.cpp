@@ -54,8 +54,9 @@ StepPlan prompt(std::int32_t num_tokens) {
 }
 
 StepCost cost_of(const ModelConfig& model, const HardwareSpec& hardware, const StepPlan& plan,
-                 std::int32_t tp = 1) {
+                 std::int32_t tp = 1, bool fuses_conversions = false) {
   CostModelConfig config;
+  config.fuses_conversions = fuses_conversions;
   config.tensor_parallel_size = tp;
   return RooflineCostModel(model, hardware, config).step_cost(plan);
 }
@@ -125,8 +126,8 @@ TEST_CASE("overheads of layers and sequences, known answers", "[sim][roofline]")
   HardwareSpec hardware = round_hardware();
   const StepPlan plan = decodes(4, 1000);
   const StepCost before = cost_of(model, hardware, plan);
-  const auto added_us = [&](std::int32_t tp = 1) {
-    return static_cast<double>(cost_of(model, hardware, plan, tp).total_ns -
+  const auto added_us = [&](std::int32_t tp = 1, bool fuses = false) {
+    return static_cast<double>(cost_of(model, hardware, plan, tp, fuses).total_ns -
                                cost_of(model, round_hardware(), plan, tp).total_ns) /
            1e3;
   };
@@ -154,6 +155,9 @@ TEST_CASE("overheads of layers and sequences, known answers", "[sim][roofline]")
   model.linear_format = WeightFormat::Plain;
   model.mlp_format = WeightFormat::Fp8;
   CHECK(added_us() == Approx(2 * 11 / 2.0));  // two of four projections
+  CHECK(added_us(1, true) == 0);
+  model.mlp_format = WeightFormat::Fp8Block;  // with scales that no norm writes on its way
+  CHECK(added_us(1, true) == Approx(2 * 11 / 2.0));
 }
 
 TEST_CASE("overheads of layers of experts and of latent attention", "[sim][roofline][experts]") {
