@@ -195,6 +195,7 @@ void Engine::drain() {
 
 bool Engine::run(ArrivalSource& arrivals, const ProgressFn& progress,
                  std::int64_t steps_per_progress) {
+  const std::size_t num_before = requests_.size();
   next_arrival_ = 0;
   std::int64_t next_progress = steps_per_progress;
   std::int64_t next_sweep = RequestTable::kStepsPerSweep;
@@ -211,6 +212,9 @@ bool Engine::run(ArrivalSource& arrivals, const ProgressFn& progress,
       if (!progress({num_ended_, arrivals.num_total(), clock_.now()})) return false;
     }
   }
+  METRONOME_CHECK(requests_.size() - num_before == arrivals.num_total(),
+                  "every request of the workload was submitted");
+  METRONOME_CHECK(num_ended_ == requests_.size(), "every submitted request ended");
   check_integrity();
   return true;
 }
@@ -260,12 +264,12 @@ bool Engine::wait_for_work(ArrivalSource& arrivals) {
   if (num_reported_ < num_ended_) return true;  // a client may send its next request now
   const TimeNs wake = scheduler_->wake_time();
   const auto next_step = arrivals.next_step();
-  // Arrivals by step pause while the scheduler waits for a time.
-  if (next_step && wake == kNever) {
+  const TimeNs next = std::min(arrivals.next_time(), wake);
+  // Arrivals by step pause while the scheduler or a front end waits for a time.
+  if (next_step && next == kNever) {
     arrival_step_ = std::max(arrival_step_, *next_step);
     return true;
   }
-  const TimeNs next = std::min(arrivals.next_time(), wake);
   if (next != kNever) {
     clock_.wait_until(next);
     return true;

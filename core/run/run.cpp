@@ -5,6 +5,7 @@
 #include <string>
 #include <vector>
 
+#include "core/base/error.h"
 #include "core/engine/kv/prefix_hash.h"
 #include "core/workload/front_end_arrivals.h"
 #include "core/workload/session_arrivals.h"
@@ -82,6 +83,7 @@ RunOutcome run_workload(const EngineSetup& setup, Executor& executor, Clock& clo
   ArrivalSource& arrivals = front_end.is_off() ? clients : handed_over;
   RunOutcome outcome;
   outcome.completed = engine.run(arrivals, progress, steps_per_progress);
+  outcome.num_unsent = workload.requests.size() - arrivals.num_total();
   for (const EndReason reason :
        {EndReason::NeverFits, EndReason::QueueFull, EndReason::StepFailed}) {
     const std::string& message = engine.first_message(reason);
@@ -105,6 +107,7 @@ void serve_requests(const EngineSetup& setup, Executor& executor, Clock& clock, 
     if (!next) break;
     clock.wait_until(*next);
   }
+  METRONOME_CHECK(engine.num_ended() == engine.requests().size(), "every served request ended");
   engine.check_integrity();
 }
 

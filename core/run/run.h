@@ -29,6 +29,7 @@ struct FailureMessage {
 
 struct RunOutcome {
   bool completed = false;                // false: `progress` ended the run early
+  std::size_t num_unsent = 0;            // requests of sessions that an earlier failure ended
   std::vector<FailureMessage> messages;  // one per reason
   std::string remark;                    // the policy's remark on its decisions; may be empty
 };
@@ -92,7 +93,7 @@ class Backend {
 void serve_requests(const EngineSetup& setup, Executor& executor, Clock& clock, RequestFeed& feed,
                     std::span<EventSink* const> sinks);
 
-// Runs the engine's loop over a workload, on an executor. With a front end, arrivals are by time.
+// Runs the engine's loop over a workload, on an executor.
 RunOutcome run_workload(const EngineSetup& setup, Executor& executor, Clock& clock,
                         const Workload& workload, std::span<EventSink* const> sinks,
                         const ProgressFn& progress, std::int64_t steps_per_progress,

@@ -227,14 +227,6 @@ void check_drafts(const Scenario& scenario, const ConfigNode& source, const Poli
   }
 }
 
-void check_front_end(const Scenario& scenario, const ConfigNode& source) {
-  const FrontEndConfig& config = scenario.cost_model.frontend;
-  const bool is_off = config.fixed_ms == 0 && config.us_per_prompt_token == 0;
-  if (is_off || scenario.workload.arrivals.process != ArrivalProcess::Steps) return;
-  fail_at(source, "cost_model.frontend",
-          "cannot be used with arrivals by step; allowed: 0, or arrivals by time");
-}
-
 void check_host_gap(const Scenario& scenario, const ConfigNode& source) {
   const CostModelConfig& config = scenario.cost_model;
   if (config.host_gap_us || config.host_gap_us_per_request == 0) return;
@@ -285,7 +277,6 @@ void validate_scenario(const Scenario& scenario, const ConfigNode& source) {
   check_chunk_sizes(scenario, source, *policy);
   check_targets(scenario, source, *policy);
   check_drafts(scenario, source, *policy);
-  check_front_end(scenario, source);
   check_host_gap(scenario, source);
 }
 

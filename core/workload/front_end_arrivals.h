@@ -13,14 +13,14 @@ namespace metronome {
 
 class FrontEndArrivals final : public ArrivalSource {
  public:
-  // `clients` must outlive this. It gives arrivals by time.
+  // `clients` must outlive this.
   FrontEndArrivals(ArrivalSource& clients, const FrontEnd& front_end)
       : clients_(clients), hand_over_(front_end) {}
 
   std::optional<RequestSpec> take_due(TimeNs now, std::int64_t step) override;
   // Also the next send, whose hand-over is not known yet.
   TimeNs next_time() const override;
-  std::optional<std::int64_t> next_step() const override { return std::nullopt; }
+  std::optional<std::int64_t> next_step() const override { return clients_.next_step(); }
   void on_ended(TimeNs now) override { clients_.on_ended(now); }
   std::size_t num_total() const override { return clients_.num_total(); }
 

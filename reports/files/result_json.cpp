@@ -279,6 +279,8 @@ void append_flat_fields(const RunResult& result, JsonText& json) {
   json.field("step_failed", summary.step_failed);
   if (!summary.has_steps) json.field("errored", summary.errored);
   json.field("unfinished", summary.unfinished);
+  const std::int64_t num_unsent = info.num_prompts - summary.num_requests;
+  if (num_unsent > 0) json.field("unsent", num_unsent);
   append_optional(json, "slo_attainment", summary.slo_attainment);
   const double num_gpus = info.tensor_parallel_size;
   json.field("output_tokens_per_s_per_user", 1e3 / summary.tpot.mean_ms);

@@ -131,6 +131,14 @@ VariantOutcome run_variant(const Backend& backend, PreparedVariant& variant, Eve
   }
   if (!run.remark.empty()) outcome.warnings.push_back(run.remark);
   const Summary& summary = outcome.result.summary;
+  METRONOME_CHECK(summary.completed + summary.failed + static_cast<std::int64_t>(run.num_unsent) ==
+                      std::ssize(variant.workload->requests),
+                  "every request of the workload is in the record");
+  if (run.num_unsent > 0) {
+    outcome.warnings.push_back(grouped_text(static_cast<std::int64_t>(run.num_unsent)) + " of " +
+                               grouped_text(std::ssize(variant.workload->requests)) +
+                               " requests were not sent: an earlier one of their session failed");
+  }
   if (summary.num_extrapolated_steps > 0) {
     outcome.warnings.push_back(
         grouped_text(summary.num_extrapolated_steps) + " of " + grouped_text(summary.num_steps) +

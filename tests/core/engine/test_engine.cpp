@@ -1,4 +1,6 @@
 // The engine's promises: states, refusals, failures, aborts, asynchronous steps, arrivals.
+#include <utility>
+
 #include "core/metrics/run_record.h"
 #include "core/workload/workload_arrivals.h"
 #include "tests/catch.h"
@@ -398,6 +400,30 @@ TEST_CASE("run ends early when asked to", "[core][engine]") {
     CHECK(progress.num_total == 1);
     return progress.num_ended == progress.num_total;
   }));
+}
+
+TEST_CASE("a run that loses a request is an error", "[core][engine]") {
+  // Says after one request that no more will come.
+  class LosesRequests final : public ArrivalSource {
+   public:
+    explicit LosesRequests(const Workload& workload) : all_(workload) {}
+    std::optional<RequestSpec> take_due(TimeNs now, std::int64_t step) override {
+      return std::exchange(has_given_, true) ? std::nullopt : all_.take_due(now, step);
+    }
+    TimeNs next_time() const override { return has_given_ ? kNever : all_.next_time(); }
+    std::optional<std::int64_t> next_step() const override { return std::nullopt; }
+    void on_ended(TimeNs now) override { all_.on_ended(now); }
+    std::size_t num_total() const override { return all_.num_total(); }
+
+   private:
+    WorkloadArrivals all_;
+    bool has_given_ = false;
+  };
+  Workload workload;
+  workload.requests.assign(2, RequestSpec{0, 4, 3, 0});
+  Bench bench(make_setup("continuous"));
+  LosesRequests arrivals(workload);
+  CHECK_THROWS_AS(bench.engine.run(arrivals), InvariantError);
 }
 
 }  // namespace metronome::testing

@@ -133,4 +133,39 @@ TEST_CASE("an idle engine's first token comes later by the front end alone",
   }
 }
 
+TEST_CASE("arrivals by step stand still while a front end works", "[workload][front_end]") {
+  Workload workload = timed({{0, 4, 1, 0}, {3, 6, 1, 0}});
+  workload.mode = ArrivalMode::Steps;
+  WorkloadArrivals clients(workload);
+  FrontEndArrivals arrivals(clients, kFrontEnd);
+  CHECK(arrivals.next_step() == 0);
+  CHECK_FALSE(arrivals.take_due(0, 0));
+  CHECK(arrivals.next_step() == 3);
+  CHECK(arrivals.next_time() == 6 * kNsPerMs);
+  CHECK_FALSE(arrivals.take_due(5 * kNsPerMs, 3));
+  CHECK(arrivals.next_step() == std::nullopt);
+  CHECK(taken_at(arrivals, 6 * kNsPerMs) == 0);
+  CHECK(arrivals.next_time() == 13 * kNsPerMs);
+}
+
+TEST_CASE("every request by step is served behind a front end", "[workload][front_end]") {
+  const char* const steps = GENERATE("0, 0, 50, 51, 52", "5, 6, 50, 51, 52", "0, 0, 0, 0, 9000");
+  const char* const policy =
+      GENERATE("vllm", "static, batch_wait_ms: 5", "sglang, scheduler_recv_interval: 30");
+  CAPTURE(steps, policy);
+  ScenarioFile file = parse_scenario(
+      "model: llama-3.2-1b\nhardware: h200\nengine: {max_num_seqs: 8, max_model_len: 1024}\n"
+      "scheduler: {policy: " +
+          std::string(policy) +
+          "}\ncost_model: {frontend: {fixed_ms: 1}}\n"
+          "workload: {num_requests: 5, arrivals: {process: steps, steps: [" +
+          steps + "]}, prompt_tokens: {value: 100}, output_tokens: {value: 3}}\n",
+      "s.yaml", {});
+  SimulatedBackend backend;
+  std::vector<PreparedVariant> variants = prepare_variants(backend, std::move(file.variants));
+  const VariantOutcome outcome = run_variant(backend, variants.front(), nullptr, {});
+  CHECK(outcome.result.summary.completed == 5);
+  CHECK(outcome.result.summary.front_end.count == 5);
+}
+
 }  // namespace metronome::testing

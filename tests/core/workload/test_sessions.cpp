@@ -8,8 +8,10 @@
 #include "core/scenario/scenario.h"
 #include "core/workload/session_arrivals.h"
 #include "core/workload/workload_profile.h"
+#include "reports/files/result_files.h"
 #include "sim/simulation.h"
 #include "sim/virtual_clock.h"
+#include "study/run/variant_run.h"
 #include "tests/catch.h"
 #include "tests/core/workload/workload_helpers.h"
 
@@ -216,6 +218,23 @@ TEST_CASE("sessions end within the longest simulated time", "[core][workload]") 
   const std::string loop = "process: closed_loop, concurrency: 1";
   CHECK(error(pauses + "3001}", loop).empty());
   CHECK(contains(error(pauses + "6001}", loop), "at most 1000000000 s"));
+}
+
+TEST_CASE("turns after a failed one are counted", "[core][workload]") {
+  // Prompts of 740, 860 and 980 tokens: the second is too long, and nobody sends the third.
+  ScenarioFile file = parse_scenario(
+      "model: llama-3.2-1b\nhardware: h100-sxm\nscheduler: {policy: vllm}\n"
+      "engine: {max_model_len: 800}\nworkload: " +
+          std::string(kChat),
+      "s.yaml", {});
+  SimulatedBackend backend;
+  std::vector<PreparedVariant> variants = prepare_variants(backend, std::move(file.variants));
+  const VariantOutcome outcome = run_variant(backend, variants.front(), nullptr, {});
+  CHECK(outcome.result.summary.completed == 3);
+  CHECK(outcome.result.summary.never_fits == 3);
+  CHECK(outcome.warnings.back() ==
+        "3 of 9 requests were not sent: an earlier one of their session failed");
+  CHECK(contains(result_json(outcome.result), "\"unsent\": 3,"));
 }
 
 }  // namespace
