@@ -221,10 +221,19 @@ void Replay::add_drafts(const StepPlan& plan, const ScheduledChunk& chunk, StepR
   result.num_proposed.push_back(std::min(num_proposed, requests_[chunk.request].num_draft_tokens));
 }
 
-// The newest step, `plan`, did nothing, and neither an arrival nor a result can change anything.
+// The newest step, `plan`, did nothing, and neither an arrival nor a result can change anything. A
+// result in flight changes nothing if all its requests have ended: sglang computes a token too many
+// for a request that ends by a stop token.
 bool Replay::is_waiting_for_nothing(const StepPlan& plan) const {
   const bool did_nothing = plan.empty() && plan.preempted.empty() && plan.refused.empty();
-  return did_nothing && scheduler_->wake_time() == kNever && in_flight_.size() == 1 &&
+  const auto has_ended = [this](const ScheduledChunk& chunk) {
+    return requests_[chunk.request].has_ended();
+  };
+  return did_nothing && scheduler_->wake_time() == kNever &&
+         std::all_of(in_flight_.begin(), in_flight_.end(),
+                     [&](const StepPlan& flying) {
+                       return std::all_of(flying.chunks.begin(), flying.chunks.end(), has_ended);
+                     }) &&
          requests_.size() == order_.size() && num_ended_ < order_.size();
 }
 

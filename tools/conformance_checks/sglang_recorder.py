@@ -305,7 +305,6 @@ class Recorder:
 
     def note_plan(self, scheduler, plan):
         batch = plan.batch_to_run
-        self.has_result_to_come = self.config["overlap"] and scheduler.last_batch is not None
         self.has_lost_chunk |= loses_chunk(batch, scheduler.chunked_req)
         retracted = [name for name in self.index if name in self.retractions
                      and self.requests[name].retraction_count > self.retractions[name]
@@ -350,8 +349,8 @@ class Recorder:
             raise CaseIsOver
         if self.arrivals:
             return
-        is_idle = (step["batch"] == "idle" and not step["preempted"]
-                   and not self.has_result_to_come and not self.is_deferred)
+        is_idle = (step["batch"] == "idle" and not step["preempted"] and not step["finished"]
+                   and not self.is_deferred)
         self.num_idle = self.num_idle + 1 if is_idle else 0
         if self.num_idle == ROUNDS_UNTIL_STUCK:
             del self.steps[-ROUNDS_UNTIL_STUCK + 1:]
