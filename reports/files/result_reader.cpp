@@ -12,6 +12,7 @@
 #include "core/base/json.h"
 #include "core/base/json_place.h"
 #include "core/metrics/client_record.h"
+#include "reports/files/requests_reader.h"
 #include "reports/files/result_names.h"
 
 namespace metronome {
@@ -140,15 +141,6 @@ ResultHead read_head(const std::string& folder) {
   return {read_info(result), read_noise(result), read_files(result), read_drafts(result)};
 }
 
-EndReason read_reason(const JsonPlace& place) {
-  const std::string name = place.text();
-  for (std::size_t i = 0; i < kNumEndReasons; ++i) {
-    const auto reason = static_cast<EndReason>(i);
-    if (to_string(reason) == name) return reason;
-  }
-  place.fail("'" + name + "' is not a known reason for the end of a request");
-}
-
 StepEntry read_step(const JsonPlace& line, RunRecord& record) {
   StepEntry step;
   const auto position = static_cast<std::int64_t>(record.steps.size());
@@ -182,31 +174,19 @@ StepEntry read_step(const JsonPlace& line, RunRecord& record) {
     record.has_encodings = true;
   }
   step.first_prefill_chunk = static_cast<std::int32_t>(record.prefills.size());
+  std::int64_t num_prefill_tokens = 0;
   line.at("prefills").for_each([&](const JsonPlace& entry) {
     const std::vector<std::int32_t> chunk = entry.counts(3);
     record.prefills.push_back({static_cast<RequestId>(chunk[0]), chunk[1], chunk[2]});
     ++step.num_prefill_chunks;
+    num_prefill_tokens += chunk[2];
   });
+  if (num_prefill_tokens != step.num_prefill_tokens) {
+    line.at("prefills")
+        .fail("has " + std::to_string(num_prefill_tokens) + " tokens, but prefill_tokens is " +
+              std::to_string(step.num_prefill_tokens));
+  }
   return step;
-}
-
-RequestRecord read_request(const JsonPlace& line) {
-  RequestRecord request;
-  request.reason = read_reason(line.at("end"));
-  request.priority = static_cast<std::int32_t>(line.at("priority").integer(INT32_MIN, INT32_MAX));
-  request.num_prompt_tokens = line.at("prompt_tokens").count();
-  request.num_prefix_hit_tokens = line.at("cached_tokens").count();
-  request.max_output_tokens = line.at("max_tokens").count();
-  request.num_output_tokens = line.at("output_tokens").count();
-  request.num_prefill_chunks = line.at("prefill_chunks").count();
-  request.num_preemptions = line.at("preemptions").count();
-  request.arrival = line.at("arrival_ns").time();
-  request.first_scheduled = line.at("first_scheduled_ns").time_or_none();
-  request.last_scheduled = line.at("last_scheduled_ns").time_or_none();
-  request.first_token = line.at("first_token_ns").time_or_none();
-  request.last_token = line.at("last_token_ns").time_or_none();
-  request.ended = line.at("ended_ns").time_or_none();
-  return request;
 }
 
 // The tokens of each step of a request's runs. Returns their sum.
@@ -248,17 +228,36 @@ void read_runs(const JsonPlace& line, RunRecord& record, RequestRecord& request)
     runs.fail("has " + std::to_string(num_tokens) + " tokens, but output_tokens is " +
               std::to_string(request.num_output_tokens));
   }
+  if (num_tokens == 0) return check_token_times(line, request, kNoTime, kNoTime);
+  const auto finished_at = [&record](std::int32_t step) {
+    return record.steps.finished_at(static_cast<std::size_t>(step));
+  };
+  check_token_times(line, request, finished_at(record.runs[request.first_run].first_step),
+                    finished_at(record.runs.back().last_step()));
 }
 
-void check_chunks(const RunRecord& record, const std::string& path) {
+// The chunks of both files belong together.
+void check_chunks(const RunRecord& record, const std::string& steps, const std::string& requests) {
+  std::vector<std::int64_t> num_chunks(record.requests.size());
   for (std::size_t s = 0; s < record.steps.size(); ++s) {
     const StepEntry& step = record.steps[s];
     for (std::int32_t c = 0; c < step.num_prefill_chunks; ++c) {
       const auto chunk = static_cast<std::size_t>(step.first_prefill_chunk + c);
-      if (index(record.prefills[chunk].request) < record.requests.size()) continue;
-      throw ConfigError(path + ":" + std::to_string(s + 1) +
+      const std::size_t request = index(record.prefills[chunk].request);
+      if (request < record.requests.size()) {
+        ++num_chunks[request];
+        continue;
+      }
+      throw ConfigError(steps + ":" + std::to_string(s + 1) +
                         ": prefills: has a request that is not in requests.jsonl");
     }
+  }
+  for (std::size_t i = 0; i < num_chunks.size(); ++i) {
+    if (num_chunks[i] == record.requests[i].num_prefill_chunks) continue;
+    throw ConfigError(requests + ":" + std::to_string(i + 1) + ": prefill_chunks: is " +
+                      std::to_string(record.requests[i].num_prefill_chunks) + ", but " +
+                      std::string(kStepsFile) + " has " + std::to_string(num_chunks[i]) +
+                      " chunks of the request");
   }
 }
 
@@ -278,15 +277,18 @@ void require_record(const std::string& steps, const std::string& requests) {
 RunRecord read_client_record(const std::string& folder) {
   std::vector<WatchedRequest> requests;
   const std::string path = folder + "/" + std::string(kRequestsFile);
-  for_each_json_line(path, kReadable, [&](const JsonPlace& line, std::size_t) {
+  for_each_json_line(path, kReadable, [&](const JsonPlace& line, std::size_t i) {
     WatchedRequest& watched = requests.emplace_back();
-    watched.request = read_request(line);
+    watched.request = read_request(line, i, RequestsSource::Client);
     watched.view = {line.at("due_ns").time(), line.at("output_tokens").count()};
     line.at("token_ns").for_each([&](const JsonPlace& time) {
       const TimeNs earliest =
           watched.token_times.empty() ? watched.request.arrival : watched.token_times.back();
       watched.token_times.push_back(time.integer(earliest, kNever - 1));
     });
+    const bool has_token = !watched.token_times.empty();
+    check_token_times(line, watched.request, has_token ? watched.token_times.front() : kNoTime,
+                      has_token ? watched.token_times.back() : kNoTime);
   });
   if (requests.empty()) throw ConfigError(path + ": is empty; allowed: one line per request");
   return make_client_record(requests);
@@ -302,25 +304,27 @@ RunRecord read_record(const std::string& folder, DraftCounts drafts) {
     record.steps.push_back(read_step(line, record));
   });
   for_each_json_line(requests, kReadable, [&](const JsonPlace& line, std::size_t i) {
-    RequestRecord& request = record.requests.emplace_back(read_request(line));
+    RequestRecord& request =
+        record.requests.emplace_back(read_request(line, i, RequestsSource::Engine));
     read_runs(line, record, request);
     if (!record.first_count.empty() && record.first_count.size() != record.requests.size()) {
       line.fail("has no step_tokens, which other lines have");
     }
-    if (line.has("handed_over_ns")) record.handed_over.push_back(line.at("handed_over_ns").time());
+    if (line.has("handed_over_ns")) {
+      const JsonPlace time = line.at("handed_over_ns");
+      record.handed_over.push_back(time.integer(request.arrival, kNever - 1));
+    }
     if (!record.handed_over.empty() && record.handed_over.size() != record.requests.size()) {
       line.fail("has no handed_over_ns, which other lines have");
     }
-    line.at("preempted_ns").for_each([&](const JsonPlace& time) {
-      record.preemptions.push_back({time.time(), static_cast<RequestId>(i)});
-    });
+    read_preemptions(line, i, record);
   });
   if (record.drafts.num_drafts > 0 && record.token_counts.empty() && !record.runs.empty()) {
     throw ConfigError(requests +
                       ": has no step_tokens; allowed: the file of the run with drafts that "
                       "result.json tells of");
   }
-  check_chunks(record, steps);
+  check_chunks(record, steps, requests);
   std::sort(record.preemptions.begin(), record.preemptions.end(), [](const auto& a, const auto& b) {
     return std::tie(a.time, a.request) < std::tie(b.time, b.request);
   });

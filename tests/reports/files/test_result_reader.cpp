@@ -73,6 +73,68 @@ TEST_CASE("results are found in the order of their summary", "[reports][reader]"
                  "/nowhere: contains no result; "));
 }
 
+TEST_CASE("requests that no run has are refused by line and key", "[reports][reader]") {
+  const Finished run(kTight);
+  const std::string path = run.out + "/requests.jsonl";
+  const std::string original = read_text_file(path);
+  struct Case {
+    const char* pattern;  // its first occurrence is replaced
+    const char* by;
+    const char* message;
+  };
+  const Case cases[] = {
+      {R"("request":1,)", R"("request":0,)",
+       "requests.jsonl:2: request: is 0, which line 1 has already; allowed: every request once"},
+      {R"("request":1,)", R"("request":2,)",
+       "requests.jsonl:2: request: is 2, not 1, the next request; allowed: every request once"},
+      {R"("arrival_ns":[0-9]+)", R"("arrival_ns":-5)", "requests.jsonl:1: arrival_ns: -5 is out"},
+      {R"("first_scheduled_ns":[0-9]+)", R"("first_scheduled_ns":0)",
+       "requests.jsonl:1: first_scheduled_ns: is 0, before arrival_ns; allowed: "},
+      {R"("last_scheduled_ns":[0-9]+)", R"("last_scheduled_ns":null)",
+       "requests.jsonl:1: last_scheduled_ns: is null, but first_scheduled_ns says otherwise"},
+      {R"("first_token_ns":[0-9]+)", R"("first_token_ns":1)",
+       "requests.jsonl:1: first_token_ns: is 1, before first_scheduled_ns"},
+      {R"("first_token_ns":([0-9]+),"last_token_ns":([0-9]+))",
+       R"("first_token_ns":$2,"last_token_ns":$1)", "requests.jsonl:1: last_token_ns: is "},
+      {R"("first_token_ns":([0-9]+),"last_token_ns":([0-9]+))",
+       R"("first_token_ns":$2,"last_token_ns":$2)", "requests.jsonl:1: ttft_ms: does not follow "},
+      {R"("ended_ns":[0-9]+)", R"("ended_ns":1)", "requests.jsonl:1: ended_ns: is 1, before "},
+      {R"("end":"length")", R"("end":"none")", "requests.jsonl:1: ended_ns: is a time, but end "},
+      {R"("prompt_tokens":[0-9]+)", R"("prompt_tokens":0)",
+       "requests.jsonl:1: prompt_tokens: is 0; allowed: at least 1"},
+      {R"("cached_tokens":0)", R"("cached_tokens":90000)",
+       "requests.jsonl:1: cached_tokens: is 90000, more than prompt_tokens; allowed: 0 to "},
+      {R"("output_tokens":300)", R"("output_tokens":301)",
+       "requests.jsonl:1: output_tokens: is 301, more than max_tokens; allowed: 0 to 300"},
+      {R"("prefill_chunks":)", R"("prefill_chunks":1)", "requests.jsonl:1: prefill_chunks: is 1"},
+      {R"("preemptions":0)", R"("preemptions":2)", ": preempted_ns: has 0 times, but "},
+      {R"("preempted_ns":\[[0-9]+)", R"("preempted_ns":[0)",
+       ": preempted_ns[0]: is before the request was scheduled"},
+      {R"("queue_ms":)", R"("queue_ms":-1)", "requests.jsonl:1: queue_ms: is negative"},
+  };
+  for (const Case& c : cases) {
+    INFO(c.message);
+    const std::string text = std::regex_replace(original, std::regex(c.pattern), c.by,
+                                                std::regex_constants::format_first_only);
+    REQUIRE(text != original);
+    run.scratch.write("out/requests.jsonl", text);
+    const std::string message = error_of([&] { (void)read_result(run.out); });
+    INFO(message);
+    CHECK(contains(message, c.message));
+  }
+  // Each command that reads a run refuses it.
+  run.scratch.write("out/requests.jsonl", original + original);
+  const std::string folder = "'" + run.out + "'";
+  for (const std::string& command :
+       {"diagnose " + folder, "report " + folder, "validate " + folder + " " + folder,
+        "calibrate --from " + folder}) {
+    INFO(command);
+    const CommandResult result = run_metronome(command);
+    CHECK(result.exit_code == 2);
+    CHECK(contains(result.err, "requests.jsonl:61: request: is 0, which line 1 has already"));
+  }
+}
+
 TEST_CASE("counts of drafts that do not fit are refused", "[reports][reader]") {
   // Without accepted drafts every step of a request gave one token, as its runs say.
   const std::string eagle = "--set scheduler.policy=vllm --set speculative.method=eagle";
@@ -125,6 +187,8 @@ TEST_CASE("what is no result is refused by file, line and key", "[reports][reade
        "steps.jsonl:1: prefills: has a request that is not in requests.jsonl"},
       {"steps.jsonl", "\"prefills\":[[0,", "\"prefills\":[[",
        "steps.jsonl:1: prefills[0]: has 2 numbers; allowed: 3"},
+      {"steps.jsonl", "\"prefill_tokens\":", "\"prefill_tokens\":1",
+       "steps.jsonl:1: prefills: has "},
       {"steps.jsonl", "\"started_ns\":", "\"started_ns\":-", "steps.jsonl:1: started_ns: -"},
       {"steps.jsonl", "\"step\":0", "\"step\":0,", "steps.jsonl:1: is not JSON: "},
       {"steps.jsonl", "\"step\":1,", "\"step\":2,",
@@ -132,8 +196,8 @@ TEST_CASE("what is no result is refused by file, line and key", "[reports][reade
       {"requests.jsonl", "\"runs\":[[0,", "\"runs\":[[999999,",
        "requests.jsonl:1: runs[0]: is not after the previous run, or not within the lines of "
        "steps.jsonl"},
-      {"requests.jsonl", "\"output_tokens\":20", "\"output_tokens\":21",
-       "requests.jsonl:1: runs: has 20 tokens, but output_tokens is 21"},
+      {"requests.jsonl", "\"output_tokens\":20", "\"output_tokens\":19",
+       "requests.jsonl:1: runs: has 20 tokens, but output_tokens is 19"},
       {"requests.jsonl", "\"end\":\"length\"", "\"end\":\"width\"",
        "requests.jsonl:1: end: 'width' is not a known reason for the end of a request"},
   };
