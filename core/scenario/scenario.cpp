@@ -355,6 +355,31 @@ void merge_backend(ConfigNode& root, std::string_view backend) {
   merge_into(root, *own);
 }
 
+// Adds the required keys of a workload that nobody reads.
+void add_unread_workload(ConfigNode& root, WorkloadUse use) {
+  if (use == WorkloadUse::Requests) return;
+  ConfigNode unread = parse_config_text(
+      "{num_requests: 1, arrivals: {process: burst}, prompt_tokens: {value: 16}, "
+      "output_tokens: {value: 64}}",
+      "workload");
+  if (use == WorkloadUse::AnswerLengths) unread.erase("output_tokens");
+  ConfigNode* workload = root.find("workload");
+  if (workload == nullptr) {
+    ConfigNode empty;
+    empty.kind = ConfigNode::Kind::Map;
+    empty.where = root.where;
+    root.entries.emplace_back("workload", std::move(empty));
+    workload = &root.entries.back().value;
+  }
+  if (workload->kind != ConfigNode::Kind::Map) return;
+  for (const char* complete : {"trace", "dataset", "sessions"}) {
+    if (workload->find(complete) != nullptr) return;
+  }
+  for (const ConfigNode::Entry& entry : unread.entries) {
+    if (workload->find(entry.key) == nullptr) workload->entries.push_back(entry);
+  }
+}
+
 ConfigNode with_overrides(ConfigNode root, const std::vector<std::string>& assignments,
                           std::string_view backend) {
   require_mapping(root);
@@ -433,9 +458,11 @@ void drop_lines(ConfigNode& node) {
 }  // namespace
 
 ScenarioFile load_scenario(const std::string& path, const std::vector<std::string>& assignments,
-                           std::optional<std::uint64_t> seed, std::string_view backend) {
-  return read_file(with_overrides(load_config_file(path), assignments, backend), path,
-                   fs::path(path).parent_path().string(), assignments, seed);
+                           std::optional<std::uint64_t> seed, std::string_view backend,
+                           WorkloadUse use) {
+  ConfigNode root = with_overrides(load_config_file(path), assignments, backend);
+  add_unread_workload(root, use);
+  return read_file(root, path, fs::path(path).parent_path().string(), assignments, seed);
 }
 
 ScenarioFile parse_scenario(std::string_view text, const std::string& path,

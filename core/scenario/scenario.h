@@ -189,6 +189,13 @@ constexpr std::size_t kMaxVariantNameLength = 64;
 // Allowed names in `backends` and --backend.
 constexpr std::string_view kBackendNames[] = {"sim", "cpu", "cuda"};
 
+// What a command reads of `workload`.
+enum class WorkloadUse : std::uint8_t {
+  Requests,       // all of it
+  AnswerLengths,  // a simulated server: output_tokens, as clients bring the rest
+  Nothing,        // a server that computes
+};
+
 // Reads the file and merges the keys under `backends.BACKEND` into the base. Applies `--set`
 // assignments to the base; a prefix `variants.NAME.` addresses one variant. Then merges variants
 // and validates. `seed` overrides every `seed` key. Throws ConfigError at the first mistake.
@@ -198,10 +205,12 @@ constexpr std::string_view kBackendNames[] = {"sim", "cpu", "cuda"};
 // same key given with the choice is an error. Choosing a trace drops the inherited description of
 // drawn requests, including arrivals. `trace: null` drops the inherited trace. The file's base must
 // be valid by itself: an unused key is an error there even if every variant drops it. A --set value
-// that every variant overrides or drops is an error too, because it would have no effect.
+// that every variant overrides or drops is an error too, because it would have no effect. Keys of
+// `workload` that are required only for what `use` leaves out may be missing.
 ScenarioFile load_scenario(const std::string& path, const std::vector<std::string>& assignments,
                            std::optional<std::uint64_t> seed,
-                           std::string_view backend = kBackendNames[0]);
+                           std::string_view backend = kBackendNames[0],
+                           WorkloadUse use = WorkloadUse::Requests);
 
 // The same from a text; error messages call it `path`. Relative paths are the current folder's.
 ScenarioFile parse_scenario(std::string_view text, const std::string& path,

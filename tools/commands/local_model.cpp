@@ -50,7 +50,8 @@ void require_step_times(const Scenario& scenario, const std::string& name,
 ScenarioFile scenario_file(const std::string& name, const std::vector<std::string>& assignments,
                            const std::string& backend) {
   if (is_scenario_name(name)) {
-    return load_scenario(name, assignments, std::nullopt, backend);
+    const WorkloadUse use = backend == "sim" ? WorkloadUse::AnswerLengths : WorkloadUse::Nothing;
+    return load_scenario(name, assignments, std::nullopt, backend, use);
   }
   if (!is_utf8(name)) {
     throw UsageError("'" + printable(name) +

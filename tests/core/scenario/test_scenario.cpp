@@ -11,6 +11,7 @@
 #include "cpu/cpu_config.h"
 #include "gpu/plan/cuda_config.h"
 #include "tests/catch.h"
+#include "tests/error_of.h"
 #include "tests/scratch_folder.h"
 
 namespace metronome {
@@ -160,8 +161,8 @@ std::vector<std::pair<std::string, std::size_t>> fields_per_section() {
   [[maybe_unused]] const auto& [t1, t2, t3, t4, t5, t6, t7] = t;
   [[maybe_unused]] const auto& [f1, f2, f3] = f;
   [[maybe_unused]] const auto& [m1, m2, m3] = m;
-  [[maybe_unused]] const auto& [c1, c2, c3, c4, c5, c6, c7, c8, c9, c10, h, c12, c13, c14, c15,
-                                c16, c17, c18, c19] = CostModelConfig{};
+  [[maybe_unused]] const auto& [c1, c2, c3, c4, c5, c6, c7, c8, c9, c10, h, c12, c13, c14, c15, c16,
+                                c17, c18, c19] = CostModelConfig{};
   [[maybe_unused]] const auto& [h1, h2] = h;
   [[maybe_unused]] const auto& [d01, d02, d03, d04, d05, d06, d07, d08, d09, d010, a] =
       SpeculativeConfig{};
@@ -340,6 +341,29 @@ TEST_CASE("a backend's keys are merged where it runs the scenario", "[core][scen
   CHECK(measured.variants[1].model == "tiny-qwen3");
   // What the command line says comes last.
   CHECK(load(text, {"model=tiny-gemma3"}, std::nullopt, "cpu").variants[0].model == "tiny-gemma3");
+}
+
+TEST_CASE("a server needs of the workload what it reads", "[core][scenario]") {
+  using testing::contains;
+  const ScratchFolder scratch;
+  const auto load_for = [&scratch](const std::string& more, WorkloadUse use) {
+    const std::string file = scratch.write("served.yaml", "model: tiny-llama\n" + more);
+    return load_scenario(file, {}, std::nullopt, "cpu", use).variants.front().workload;
+  };
+  const auto refusal = [&](const std::string& more, WorkloadUse use) {
+    return testing::error_of([&] { (void)load_for(more, use); });
+  };
+  CHECK(load_for("", WorkloadUse::Nothing).num_requests == 1);
+  CHECK(load_for("workload: {num_requests: 7}\n", WorkloadUse::Nothing).num_requests == 7);
+  CHECK(load_for("workload: {output_tokens: {value: 9}}\n", WorkloadUse::AnswerLengths)
+            .output_tokens.value == 9);
+  CHECK(contains(refusal("", WorkloadUse::AnswerLengths), "workload.output_tokens"));
+  CHECK(contains(refusal("", WorkloadUse::Requests), "workload: required key is missing"));
+  CHECK(contains(refusal("workload: {output_tokens: {value: 9}}\n", WorkloadUse::Requests),
+                 "workload.arrivals"));
+  // What is given is checked, read or not.
+  CHECK(contains(refusal("workload: {num_request: 7}\n", WorkloadUse::Nothing), "num_request"));
+  CHECK(contains(refusal("workload: 3\n", WorkloadUse::Nothing), "workload"));
 }
 
 TEST_CASE("a later assignment wins", "[core][scenario]") {

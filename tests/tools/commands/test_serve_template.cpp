@@ -58,6 +58,25 @@ TEST_CASE("serve says that weights are random and that a token is a byte", "[ser
   CHECK(contains(computed, "\ntokenizer   bytes: one token per byte, as the model has no "));
 }
 
+TEST_CASE("serve asks for no workload that it does not read", "[serve]") {
+  const ScratchFolder folder;
+  const std::string scenario =
+      folder.write("served.yaml",
+                   "model: tiny-llama\nengine: {max_num_seqs: 8, max_model_len: 512}\n"
+                   "kv_cache: {num_blocks: 256}\n"
+                   "scheduler: {policy: vllm, max_num_batched_tokens: 512}\n");
+  const std::string serve = "serve " + scenario + " --port 0 ";
+  CHECK(contains(run_metronome(serve + "--backend=cpu", "timeout --signal=INT 3").out,
+                 "\nserving     http://127.0.0.1:"));
+  const CommandResult simulated = run_metronome(serve + "--set hardware=h200");
+  CHECK(simulated.exit_code == 2);
+  CHECK(contains(simulated.err, "workload.output_tokens"));
+  CHECK(contains(run_metronome(serve + "--set hardware=h200 --set workload.output_tokens.value=9",
+                               "timeout --signal=INT 3")
+                     .out,
+                 "\nserving     http://127.0.0.1:"));
+}
+
 TEST_CASE("serve says which template it uses", "[serve][slow]") {
   const ScratchFolder folder;
   const std::string scenario = write_scenario(folder);
