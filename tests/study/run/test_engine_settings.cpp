@@ -104,6 +104,29 @@ TEST_CASE("the settings of a log of vLLM are keys of policy vllm", "[study][sett
         Texts{"vLLM 1.0 is simulated with the rules of the scenario's version."});
 }
 
+TEST_CASE("the token budget that vLLM does not print", "[study][settings]") {
+  const auto budget = [](EngineArguments arguments, const std::string& flags = "") {
+    const EngineSettings settings = settings_of(LogEngine::Vllm, arguments, flags);
+    for (const std::string& assignment : settings.assignments) {
+      const std::string key = "scheduler.max_num_batched_tokens=";
+      if (assignment.starts_with(key)) {
+        return assignment.substr(key.size()) + (settings.notes.empty() ? "" : ", noted");
+      }
+    }
+    return std::string("the scenario's");
+  };
+  CHECK(budget({{"model", "x"}, {"version", "0.32.0"}}) == "2048, noted");
+  CHECK(budget({{"model_tag", "x"}, {"version", "0.33.1"}}) == "2048, noted");
+  CHECK(budget({{"model", "x"}, {"version", "0.32.0"}, {"max_num_batched_tokens", "8192"}}) ==
+        "8192");
+  CHECK(budget({{"model", "x"}, {"version", "0.32.0"}}, "--max-num-batched-tokens 512") == "512");
+  // Older ones print it, as do those that were not seen to start.
+  CHECK(budget({{"model", "x"}, {"version", "0.31.0"}}) == "the scenario's");
+  CHECK(budget({{"version", "0.32.0"}}) == "the scenario's");
+  CHECK(budget({{"model", "x"}, {"version", "0.32.0"}, {"enable_chunked_prefill", "False"}}) ==
+        "the scenario's");
+}
+
 TEST_CASE("servers without CUDA graphs", "[study][settings]") {
   const auto assignments = [](LogEngine engine, const EngineArguments& settings,
                               const std::string& flags) {
