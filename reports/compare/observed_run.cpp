@@ -3,11 +3,13 @@
 #include <algorithm>
 #include <filesystem>
 #include <fstream>
+#include <map>
 
 #include "core/base/error.h"
 #include "core/base/files.h"
 #include "core/base/json.h"
 #include "core/base/json_place.h"
+#include "core/base/names.h"
 
 namespace metronome {
 namespace {
@@ -72,12 +74,25 @@ ObservedRun read_folder(const std::string& path, bool from_queue) {
   return run;
 }
 
+// A row that is there twice would count twice.
+void check_id(const JsonPlace& line, std::size_t i, std::map<std::string, std::size_t>& lines) {
+  if (!line.has("request_id")) return;
+  const JsonPlace id = line.at("request_id");
+  const std::string text = id.json().dump();
+  const auto [first, is_new] = lines.try_emplace(text, i + 1);
+  if (is_new) return;
+  id.fail("is " + printable(text) + ", which line " + std::to_string(first->second) +
+          " has already; allowed: every request once");
+}
+
 ObservedRun read_request_log(const std::string& path) {
   ObservedRun run;
   run.format = RunFormat::RequestLog;
   run.counts_from_queue = true;
   std::optional<TimeNs> start;
-  for_each_json_line(path, kAllowed, [&](const JsonPlace& line, std::size_t) {
+  std::map<std::string, std::size_t> lines;  // by the number or text of request_id
+  for_each_json_line(path, kAllowed, [&](const JsonPlace& line, std::size_t i) {
+    check_id(line, i, lines);
     ObservedRequest seen;
     seen.num_prompt_tokens = line.at("input_toks").count();
     seen.num_output_tokens = line.at("output_toks").count();
@@ -86,6 +101,10 @@ ObservedRun read_request_log(const std::string& path) {
     seen.first_token = line.at("first_token_ts").seconds();
     seen.last_token = line.at("last_token_ts").seconds();
     if (seen.first_token < seen.begin) line.at("first_token_ts").fail("is before queued_ts");
+    if (seen.scheduled != kNoTime && seen.scheduled < seen.begin) {
+      line.at("scheduled_ts").fail("is before queued_ts");
+    }
+    if (seen.scheduled > seen.first_token) line.at("scheduled_ts").fail("is after first_token_ts");
     if (seen.last_token < seen.first_token) line.at("last_token_ts").fail("is before the first");
     if (seen.num_output_tokens < 1) line.at("output_toks").fail("is 0; allowed: at least 1");
     start = std::min(start.value_or(seen.begin), seen.begin);
@@ -106,6 +125,7 @@ ObservedRun read_request_log(const std::string& path) {
 ObservedRun read_vllm_bench(const JsonPlace& root) {
   ObservedRun run;
   run.format = RunFormat::VllmBench;
+  if (root.has("model_id")) run.model = root.at("model_id").text_or_empty();
   run.duration_ns = root.at("duration").seconds();
   root.at("ttfts").for_each([&](const JsonPlace& ttft) {
     ObservedRequest seen;

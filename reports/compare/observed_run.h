@@ -42,6 +42,7 @@ struct ObservedRequest {
 
 struct ObservedRun {
   std::string path;
+  std::string model;  // of vLLM's benchmark, as the server calls it; empty: not recorded
   RunFormat format = RunFormat::Metronome;
   std::vector<ObservedRequest> requests;  // in the order of the file
   bool counts_from_queue = false;         // ObservedRequest::begin is queued_ts

@@ -5,9 +5,11 @@
 #include <istream>
 #include <utility>
 
+#include "core/base/command_errors.h"
 #include "core/base/error.h"
 #include "core/base/files.h"
 #include "core/base/names.h"
+#include "reports/files/iteration_log.h"
 #include "reports/files/log_dialect.h"
 #include "reports/files/log_text.h"
 
@@ -113,6 +115,25 @@ LineOutcome note(LogObservation seen, EngineLog& log) {
 bool EngineLog::has(Observed kind) const {
   return std::any_of(observations.begin(), observations.end(),
                      [kind](const LogObservation& seen) { return seen.kind == kind; });
+}
+
+void keep_iterations(const IterationRange& range, EngineLog& log) {
+  std::int64_t first = INT64_MAX;
+  std::int64_t last = 0;
+  for (const LogObservation& seen : log.observations) {
+    if (seen.kind != Observed::Iteration || !range.contains(seen.number)) continue;
+    first = std::min(first, seen.line);
+    last = std::max(last, seen.line);
+  }
+  if (last == 0) {
+    throw UsageError("--iterations: " + printable(log.path) + " has none of these; allowed: " +
+                     (log.has(Observed::Iteration) ? "numbers of its iterations"
+                                                   : "a log with vLLM's iterations"));
+  }
+  std::erase_if(log.observations, [&](const LogObservation& seen) {
+    const bool is_other = seen.kind == Observed::Iteration && !range.contains(seen.number);
+    return is_other || seen.line < first || seen.line > last;
+  });
 }
 
 EngineLog read_engine_log(std::istream& in, const std::string& path,

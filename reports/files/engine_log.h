@@ -79,6 +79,12 @@ struct EngineLog {
   bool has(Observed kind) const;
 };
 
+struct IterationRange;
+
+// Leaves out other iterations, and what the log has before the first and behind the last of these.
+// Throws UsageError if none is left.
+void keep_iterations(const IterationRange& range, EngineLog& log);
+
 // Reads the log of vLLM or SGLang, whatever stands before and behind its lines. `engine` names one
 // of the two; nullopt: the one whose lines the file has. Lines that are cut or written into each
 // other are counted; a last line without an end may be cut, too, and is then left out. Throws

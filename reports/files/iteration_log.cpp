@@ -1,10 +1,14 @@
 #include "reports/files/iteration_log.h"
 
+#include <algorithm>
 #include <fstream>
 #include <string_view>
 
+#include "core/base/command_errors.h"
 #include "core/base/error.h"
 #include "core/base/files.h"
+#include "core/base/names.h"
+#include "reports/files/log_text.h"
 
 namespace metronome {
 namespace {
@@ -13,6 +17,27 @@ constexpr std::string_view kStart = "Iteration(";
 constexpr std::string_view kForm =
     "Iteration(N): N context requests, N context tokens, N generation requests, N generation "
     "tokens, iteration elapsed time: X ms";
+
+// What lines of a server's start say.
+void read_start(std::string_view line, IterationLog& log) {
+  constexpr std::string_view kModel = "with config: model='";
+  if (const std::size_t at = line.find(kModel); at != std::string_view::npos) {
+    const std::string_view rest = line.substr(at + kModel.size());
+    log.model = std::string(rest.substr(0, rest.find('\'')));
+  }
+  if (line.find("using the V1 model runner") != std::string_view::npos) {
+    log.runner = ModelRunner::V1;
+  } else if (line.find("Using V2 Model Runner") != std::string_view::npos) {
+    log.runner = ModelRunner::V2;
+  }
+}
+
+std::string numbers_text(const IterationLog& log) {
+  const auto [first, last] = std::minmax_element(
+      log.iterations.begin(), log.iterations.end(),
+      [](const LoggedIteration& a, const LoggedIteration& b) { return a.number < b.number; });
+  return std::to_string(first->number) + " to " + std::to_string(last->number);
+}
 
 }  // namespace
 
@@ -25,7 +50,10 @@ IterationLog read_iteration_log(const std::string& path) {
   for (std::int64_t number = 1; std::getline(file, text); ++number) {
     // Text that the line quotes before counts as part of the prefix.
     const std::size_t start = text.rfind(kStart);
-    if (start == std::string::npos) continue;
+    if (start == std::string::npos) {
+      read_start(text, log);
+      continue;
+    }
     LoggedIteration iteration;
     if (!read_vllm_iteration(std::string_view(text).substr(start), iteration)) {
       if (file.eof()) break;
@@ -45,6 +73,35 @@ IterationLog read_iteration_log(const std::string& path) {
                       "--enable-logging-iteration-details, or a folder that `metronome run` wrote");
   }
   return log;
+}
+
+IterationRange parse_iteration_range(const std::string& text) {
+  IterationRange range;
+  const std::size_t colon = text.find(':');
+  LineReader first(std::string_view(text).substr(0, colon));
+  LineReader last(colon == std::string::npos ? std::string_view()
+                                             : std::string_view(text).substr(colon + 1));
+  const bool has_first = first.take_number(range.first);
+  const bool has_last = last.take_number(range.last);
+  const bool is_whole = colon != std::string::npos && first.rest().empty() && last.rest().empty();
+  if (is_whole && (has_first || has_last) && range.first <= range.last) return range;
+  throw UsageError("--iterations: '" + printable(text) +
+                   "' is not valid; allowed: FIRST:LAST, FIRST: or :LAST, numbers of iterations "
+                   "as the log has them");
+}
+
+void keep_iterations(const IterationRange& range, IterationLog& log) {
+  const std::string all = numbers_text(log);
+  std::erase_if(log.iterations, [&range](const LoggedIteration& iteration) {
+    return !range.contains(iteration.number);
+  });
+  if (log.iterations.empty()) {
+    throw UsageError("--iterations: " + printable(log.path) +
+                     " has none of these; allowed: numbers from " + all);
+  }
+  log.num_implausible =
+      std::count_if(log.iterations.begin(), log.iterations.end(),
+                    [](const LoggedIteration& iteration) { return !iteration.is_plausible(); });
 }
 
 bool is_iteration_log(const std::string& path) {

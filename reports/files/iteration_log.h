@@ -26,8 +26,13 @@ struct LoggedIteration {
   bool is_plausible() const { return elapsed_ns >= kNsPerMs / 5; }
 };
 
+// Which of vLLM's model runners wrote the log. They count a resumed request otherwise.
+enum class ModelRunner : std::uint8_t { Unknown, V1, V2 };
+
 struct IterationLog {
   std::string path;
+  std::string model;  // as the server was given it; empty: the log does not have its start
+  ModelRunner runner = ModelRunner::Unknown;
   std::vector<LoggedIteration> iterations;  // in the file's order; empty ones are left out
   // Iterations too fast for any GPU. Under asynchronous scheduling vLLM logs how long it waited for
   // a result, which may already have been there (its pull request 35072).
@@ -45,6 +50,21 @@ std::int32_t vllm_rank(std::string_view prefix);
 // on one line. Skips other lines, and a truncated last line. Throws ConfigError with file and line
 // if such a line is malformed, or if there is none.
 IterationLog read_iteration_log(const std::string& path);
+
+// Iterations by their logged numbers, both ends included.
+struct IterationRange {
+  std::int64_t first = 0;
+  std::int64_t last = INT64_MAX;
+
+  bool contains(std::int64_t number) const { return number >= first && number <= last; }
+};
+
+// Reads "120:684", "120:" or ":684". Throws UsageError for other texts, in the name of
+// `--iterations`.
+IterationRange parse_iteration_range(const std::string& text);
+
+// Leaves out the other iterations. Throws UsageError if none is left.
+void keep_iterations(const IterationRange& range, IterationLog& log);
 
 // Whether a line of the file contains an iteration, complete or malformed. False for an unreadable
 // file.

@@ -84,6 +84,40 @@ std::string shape_text(const StepFit& fit) {
          " fits best, with " + percent_text(best->second, 2);
 }
 
+// G of the tokens of a pass, piece by piece. Consecutive pieces of one line are one.
+void add_tokens(const FittedForm& form, std::vector<std::vector<std::string>>& rows) {
+  using Piece = FittedForm::Piece;
+  std::vector<Piece> pieces;
+  for (const Piece& piece : form.tokens) {
+    const double ns = pieces.empty() ? 0
+                                     : pieces.back().ns + pieces.back().ns_per_token *
+                                                              (piece.above - pieces.back().above);
+    const bool goes_on = !pieces.empty() && pieces.back().ns_per_token == piece.ns_per_token &&
+                         std::abs(piece.ns - ns) <= 1e-6 * std::max(1.0, std::abs(ns));
+    if (!goes_on) pieces.push_back(piece);
+  }
+  const std::size_t num_before = rows.size();
+  for (std::size_t i = 0; i < pieces.size(); ++i) {
+    const auto count = [](double tokens) { return grouped_text(std::llround(tokens)); };
+    const bool is_first = i == 0;
+    const bool is_last = i + 1 == pieces.size();
+    const std::string end = is_last ? "" : count(pieces[i + 1].above);
+    if (pieces[i].ns != 0) {
+      std::string range = is_last ? " of more than " + count(pieces[i].above) + " tokens"
+                                  : " of " + count(pieces[i].above + 1) + " to " + end + " tokens";
+      if (is_first && is_last) range.clear();
+      rows.push_back({"tokens", fixed_text(pieces[i].ns / 1e3, 6), "pass" + range});
+    }
+    if (pieces[i].ns_per_token != 0) {
+      std::string range = is_first ? "" : " beyond " + count(pieces[i].above);
+      if (!is_last) range += (range.empty() ? " up to " : " and up to ") + end;
+      rows.push_back(
+          {"token", fixed_text(pieces[i].ns_per_token / 1e3, 6), "token of the pass" + range});
+    }
+  }
+  if (rows.size() == num_before) rows.push_back({"token", fixed_text(0, 6), "token of the pass"});
+}
+
 void print_form(const FittedForm& form) {
   std::vector<std::vector<std::string>> rows = {{"part", "us", "for each"}};
   const auto add = [&](const char* name, double ns, const char* unit) {
@@ -91,6 +125,7 @@ void print_form(const FittedForm& form) {
   };
   add("graph", form.graph, "pass of decodes");
   add("eager", form.eager, "other pass");
+  add_tokens(form, rows);
   add("prefill", form.prefill, "pass with prefill chunks");
   add("pair", form.pair, "query and key of prefill chunks");
   add("chunk", form.chunk, "prefill chunk");

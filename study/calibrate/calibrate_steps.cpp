@@ -10,6 +10,7 @@
 
 #include "core/base/command_errors.h"
 #include "core/base/error.h"
+#include "core/base/names.h"
 #include "core/config/catalogue.h"
 #include "core/hardware/hardware_catalogue.h"
 #include "core/metrics/gap_analysis.h"
@@ -17,6 +18,7 @@
 #include "core/scenario/engine_setup.h"
 #include "core/scenario/simulated_model.h"
 #include "core/workload/workload_trace_parse.h"
+#include "reports/compare/comparable.h"
 #include "reports/files/iteration_log.h"
 #include "reports/files/result_reader.h"
 #include "sim/cost/cost_model_file.h"
@@ -46,6 +48,14 @@ struct FolderUse {
   bool has_steps = true;
   bool has_gaps = true;
 };
+
+// Refuses steps of one model that are to count as those of another.
+void check_model(const CalibrationSetup& setup, const std::string& path,
+                 const ModelComparison& models, const char* option) {
+  if (!models.differs || setup.allows_differences) return;
+  throw ConfigError(printable(path) + ": " + printable(models.text) + " as " + option +
+                    " says; allowed: the same model, or --allow-differences");
+}
 
 class StepReader {
  public:
@@ -149,6 +159,11 @@ void StepReader::read_folder(const std::string& path, const FolderUse& use) {
   const RunInfo& info = run.result.info;
   const Scenario scenario = scenario_of(run);
   const std::string& name = setup_.model.empty() ? scenario.model : setup_.model;
+  if (!setup_.model.empty()) {
+    const ModelConfig named = find_served_model(name, option("--model"));
+    check_model(setup_, path, compare_models(scenario_model(scenario), {named.name, named}),
+                "--model");
+  }
   const std::string hardware = setup_.hardware.empty() ? info.hardware : setup_.hardware;
   const std::int64_t tp = setup_.tensor_parallel_size > 0 ? setup_.tensor_parallel_size
                                                           : std::int64_t{info.tensor_parallel_size};
@@ -323,7 +338,8 @@ std::string iteration_name(const IterationLog& log, const LoggedIteration& itera
 }
 
 void StepReader::read_log(const std::string& path) {
-  const IterationLog log = read_iteration_log(path);
+  IterationLog log = read_iteration_log(path);
+  if (setup_.iterations) keep_iterations(*setup_.iterations, log);
   if (setup_.scenario.empty()) return add_iterations(log);
   ScenarioFile file = load_scenario(setup_.scenario, setup_.assignments, std::nullopt);
   if (file.variants.size() != 1) {
@@ -336,7 +352,10 @@ void StepReader::read_log(const std::string& path) {
 }
 
 void StepReader::follow(const Scenario& scenario, const IterationLog& log) {
-  const LoggedRun run = run_logged(scenario, log);
+  check_model(setup_, log.path, compare_models(served_model(log.model), scenario_model(scenario)),
+              "--scenario");
+  const LoggedRun run =
+      run_logged(scenario, log, setup_.iterations ? LogStart::First : LogStart::Found);
   std::string hardware = scenario.hardware.empty() ? "unknown" : scenario.hardware;
   if (scenario.hardware.empty() && !scenario.cost_model.file.empty()) {
     const SourceLocation where = scenario.location_of("cost_model.file");
@@ -351,7 +370,7 @@ void StepReader::follow(const Scenario& scenario, const IterationLog& log) {
   StepPlan plan;
   while (steps.next(plan) && static_cast<std::int64_t>(steps.position()) < run.num_equal) {
     const std::size_t at = steps.position();
-    const LoggedIteration& logged = log.iterations[at];
+    const LoggedIteration& logged = log.iterations[run.first + at];
     if (steps.num_missing_decodes() > 0 || !logged.is_plausible()) {
       ++all_.num_left_out;
       continue;
@@ -363,19 +382,16 @@ void StepReader::follow(const Scenario& scenario, const IterationLog& log) {
   recorded.resize(std::min(recorded.size(), static_cast<std::size_t>(run.num_equal)));
   for (std::size_t i = 0; i < recorded.size(); ++i) {
     recorded[i].gap_ns = kNoTime;  // the log has no gaps
-    if (!log.iterations[i].is_plausible()) recorded[i].composition = 0;
+    if (!log.iterations[run.first + i].is_plausible()) recorded[i].composition = 0;
   }
   keep(recorded);
+  if (const std::string left_out = left_out_text(run, log); !left_out.empty()) {
+    all_.remarks.push_back(log.path + ": " + left_out);
+  }
   if (!run.first_difference) return;
-  const LoggedIteration& logged = run.first_difference->logged;
-  all_.remarks.push_back(
-      iteration_name(log, logged) + ": iteration " + std::to_string(logged.number) + " has " +
-      composition_text(logged.num_context_requests, logged.num_context_tokens,
-                       logged.num_generation_requests, logged.num_generation_tokens) +
-      ", but " + setup_.scenario + " gives " +
-      (run.first_difference->simulated.empty() ? "nothing to compute"
-                                               : run.first_difference->simulated) +
-      "; later iterations are left out");
+  all_.remarks.push_back(iteration_name(log, run.first_difference->logged) + ": " +
+                         difference_text(*run.first_difference, setup_.scenario) +
+                         "; later iterations are left out");
 }
 
 void StepReader::add_iterations(const IterationLog& log) {
@@ -389,8 +405,10 @@ void StepReader::add_iterations(const IterationLog& log) {
                      all_.sources.front() +
                      " has; allowed: sources of one kind, or --scenario FILE");
   }
-  begin_source(log.path, find_served_model(setup_.model, option("--model")),
-               setup_.hardware.empty() ? "unknown" : setup_.hardware,
+  const ModelConfig model = find_served_model(setup_.model, option("--model"));
+  check_model(setup_, log.path, compare_models(served_model(log.model), {model.name, model}),
+              "--model");
+  begin_source(log.path, model, setup_.hardware.empty() ? "unknown" : setup_.hardware,
                std::max<std::int64_t>(1, setup_.tensor_parallel_size), "vllm");
   all_.knows_contexts = false;
   for (std::size_t i = 0; i < log.iterations.size(); ++i) {
@@ -490,6 +508,16 @@ std::vector<Source> find_sources(const std::vector<std::string>& paths) {
   return sources;
 }
 
+[[noreturn]] void fail_few_steps(const CalibrationSteps& all) {
+  std::string text = "calibrate: got " + std::to_string(all.steps.size()) + " steps";
+  if (all.num_left_out > 0) {
+    text += " and left out " + std::to_string(all.num_left_out) +
+            " that failed or took an implausible time";
+  }
+  for (const std::string& remark : all.remarks) text += "; " + printable(remark);
+  throw UsageError(text + "; allowed: at least " + std::to_string(kMinSteps));
+}
+
 }  // namespace
 
 CalibrationSteps read_calibration_steps(const std::vector<std::string>& paths,
@@ -501,6 +529,11 @@ CalibrationSteps read_calibration_steps(const std::vector<std::string>& paths,
   };
   if (!setup.scenario.empty() && std::none_of(sources.begin(), sources.end(), is_log)) {
     throw UsageError("--scenario: has no effect; allowed: with --from of a log");
+  }
+  if (setup.iterations && std::none_of(sources.begin(), sources.end(), [](const Source& source) {
+        return !source.is_folder && is_iteration_log(source.path);
+      })) {
+    throw UsageError("--iterations: has no effect; allowed: with --from of a log of iterations");
   }
   std::int32_t fewest = INT32_MAX;
   std::int32_t most = 0;
@@ -521,13 +554,7 @@ CalibrationSteps read_calibration_steps(const std::vector<std::string>& paths,
     }
   }
   CalibrationSteps all = reader.finish();
-  if (all.steps.size() < kMinSteps) {
-    throw UsageError("calibrate: got " + std::to_string(all.steps.size()) + " steps" +
-                     (all.num_left_out > 0 ? " and left out " + std::to_string(all.num_left_out) +
-                                                 " that failed or took an implausible time"
-                                           : std::string()) +
-                     "; allowed: at least " + std::to_string(kMinSteps));
-  }
+  if (all.steps.size() < kMinSteps) fail_few_steps(all);
   return all;
 } catch (const UnplacedConfigError& error) {
   throw ConfigError("--hardware: " + error.message());

@@ -9,6 +9,7 @@
 
 #include "core/hardware/hardware.h"
 #include "core/model/model_config.h"
+#include "reports/files/iteration_log.h"
 #include "sim/fitted/fitted_fit.h"
 #include "sim/replay/replay_model.h"
 
@@ -22,8 +23,10 @@ struct CalibrationSetup {
   // The scenario that produced a log of iterations: engine, policy, and the requests in their order
   // of arrival. Empty: unknown.
   std::string scenario;
-  std::vector<std::string> assignments;  // KEY=VALUE, for the scenario
-  std::optional<double> until_s;         // of a request log: later instants are ignored
+  std::vector<std::string> assignments;      // KEY=VALUE, for the scenario
+  std::optional<double> until_s;             // of a request log: later instants are ignored
+  std::optional<IterationRange> iterations;  // of a log; nullopt: all, or those that fit `scenario`
+  bool allows_differences = false;           // of the measured model from the named one
 };
 
 struct CalibrationSteps {
@@ -60,8 +63,9 @@ constexpr const char* kStepColumns = "tokens,pairs,prefill_chunks,decodes,kv,row
 //   - In a request log the steps between two known instants count as one
 //     (study/calibrate/calibrate_requests.h).
 // Throws ConfigError for an unreadable or malformed file, and for runs of different models,
-// hardware or tensor parallel size. Also for a CSV without `setup.model`, and for logs beside
-// sources with known contexts. Throws UsageError if there are no steps to fit to.
+// hardware or tensor parallel size, or of another model than the setup names. Also for a CSV
+// without `setup.model`, and for logs beside sources with known contexts. Throws UsageError if
+// there are no steps to fit to.
 CalibrationSteps read_calibration_steps(const std::vector<std::string>& paths,
                                         const CalibrationSetup& setup);
 

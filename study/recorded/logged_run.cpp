@@ -2,12 +2,18 @@
 
 #include <algorithm>
 #include <cstddef>
+#include <span>
 #include <utility>
 #include <vector>
 
 #include "core/base/error.h"
+#include "core/base/number_text.h"
+#include "core/config/config_reader.h"
 #include "core/engine/engine.h"
 #include "core/engine/kv/prefix_hash.h"
+#include "core/engine/policies/registry.h"
+#include "core/scenario/engine_setup.h"
+#include "core/scenario/simulated_model.h"
 #include "core/workload/workload.h"
 #include "core/workload/workload_config.h"
 #include "sim/simulation.h"
@@ -16,33 +22,64 @@
 namespace metronome {
 namespace {
 
+// What an iteration has, as vLLM counts (compute_iteration_details in vllm/v1/utils.py): a request
+// is in its context phase while it has no output, or if the step has it as a new request. The
+// second model runner has resumed requests as new ones, the first has not. So a request that was
+// preempted after its first token is resumed as a generation request with many tokens, in the
+// second runner behind its first chunk.
+struct Composition {
+  std::int64_t num_context_requests = 0;
+  std::int64_t num_context_tokens = 0;
+  std::int64_t num_generation_requests = 0;
+  std::int64_t num_generation_tokens = 0;
+
+  Composition(const StepPlan& plan, const RequestTable& requests, ModelRunner runner)
+      : num_generation_requests(plan.run.num_decodes), num_generation_tokens(plan.run.num_decodes) {
+    for (const ScheduledChunk& chunk : plan.chunks) {
+      const bool is_context = chunk.kind == ChunkKind::Prefill &&
+                              (requests[chunk.request].num_output_tokens() == 0 ||
+                               (runner == ModelRunner::V2 && is_admitted(plan, chunk.request)));
+      ++(is_context ? num_context_requests : num_generation_requests);
+      (is_context ? num_context_tokens : num_generation_tokens) += chunk.num_tokens;
+    }
+  }
+  bool operator==(const LoggedIteration& logged) const {
+    return num_context_requests == logged.num_context_requests &&
+           num_context_tokens == logged.num_context_tokens &&
+           num_generation_requests == logged.num_generation_requests &&
+           num_generation_tokens == logged.num_generation_tokens;
+  }
+  std::string text() const {
+    return composition_text(num_context_requests, num_context_tokens, num_generation_requests,
+                            num_generation_tokens);
+  }
+
+ private:
+  static bool is_admitted(const StepPlan& plan, RequestId request) {
+    return std::find(plan.admitted.begin(), plan.admitted.end(), request) != plan.admitted.end();
+  }
+};
+
+using Iterations = std::span<const LoggedIteration>;
+
 // Steps take the logged times. With two steps in flight, one more step than logged may launch.
 class LoggedExecutor final : public Executor {
  public:
-  explicit LoggedExecutor(const IterationLog& log) : log_(log) {}
+  LoggedExecutor(Iterations iterations, ModelRunner runner)
+      : iterations_(iterations), runner_(runner) {}
 
-  void launch(const StepPlan& plan, const RequestTable&, TimeNs now) override {
+  void launch(const StepPlan& plan, const RequestTable& requests, TimeNs now) override {
     const auto i = static_cast<std::size_t>(num_launched_);
     StepResult& result = results_[i % kNumResults];
     result.step_index = plan.step_index;
     result.started_at = result.finished_at = std::max(now, device_free_at_);
     ++num_launched_;
-    if (i >= log_.iterations.size()) return;
-    const LoggedIteration& logged = log_.iterations[i];
+    if (i >= iterations_.size()) return;
+    const LoggedIteration& logged = iterations_[i];
     result.finished_at += logged.elapsed_ns;
     device_free_at_ = result.finished_at;
-    std::int32_t num_contexts = 0;
-    for (const ScheduledChunk& chunk : plan.chunks) {
-      num_contexts += chunk.kind == ChunkKind::Prefill ? 1 : 0;
-    }
-    const bool is_equal = num_contexts == logged.num_context_requests &&
-                          plan.num_prefill_tokens == logged.num_context_tokens &&
-                          plan.num_decode_tokens == logged.num_generation_requests &&
-                          plan.num_decode_tokens == logged.num_generation_tokens;
-    if (!is_equal && !difference_) {
-      difference_ = {logged, composition_text(num_contexts, plan.num_prefill_tokens,
-                                              plan.num_decode_tokens, plan.num_decode_tokens)};
-    }
+    const Composition composition(plan, requests, runner_);
+    if (!(composition == logged) && !difference_) difference_ = {logged, composition.text()};
   }
   const StepResult& collect() override {
     return results_[static_cast<std::size_t>(num_collected_++ % kNumResults)];
@@ -53,7 +90,8 @@ class LoggedExecutor final : public Executor {
   const std::optional<LoggedRun::Difference>& difference() const { return difference_; }
 
  private:
-  const IterationLog& log_;
+  Iterations iterations_;
+  ModelRunner runner_;
   std::int64_t num_launched_ = 0;
   std::int64_t num_collected_ = 0;
   TimeNs device_free_at_ = 0;
@@ -64,20 +102,15 @@ class LoggedExecutor final : public Executor {
 // Submits requests when the log needs them.
 class Feeder {
  public:
-  Feeder(const Workload& workload, Engine& engine, Clock& clock)
-      : workload_(workload), engine_(engine), clock_(clock) {}
+  Feeder(const Workload& workload, Engine& engine, Clock& clock, ModelRunner runner)
+      : workload_(workload), engine_(engine), clock_(clock), runner_(runner) {}
 
-  // Ensures that this many requests with prompt tokens left can be in the next step.
+  // Ensures that this many requests can be context requests of the next step. Nobody overtakes a
+  // preempted request, which waits in front.
   void provide(std::int32_t num_contexts) {
-    std::erase_if(active_, [&](RequestId id) { return engine_.requests()[id].has_ended(); });
-    std::int32_t num_ready = 0;  // in the middle of their prompts, or waiting
-    for (const RequestId id : active_) {
-      const Request& request = engine_.requests()[id];
-      const bool waits = request.state == RequestState::Waiting;
-      const bool goes_on =
-          request.state == RequestState::Prefill && request.num_uncomputed_tokens() > 0;
-      num_ready += waits || goes_on ? 1 : 0;
-    }
+    forget_ended();
+    std::int32_t num_ready = 0;
+    for (const RequestId id : active_) num_ready += is_ready(engine_.requests()[id]) ? 1 : 0;
     while (num_ready < num_contexts && next_ < workload_.requests.size()) {
       RequestSpec spec = workload_.requests[next_++];
       spec.arrival = clock_.now();
@@ -87,11 +120,28 @@ class Feeder {
       ++num_ready;
     }
   }
+  // Whether every request of the workload has ended.
+  bool is_done() {
+    forget_ended();
+    return next_ == workload_.requests.size() && active_.empty();
+  }
 
  private:
+  void forget_ended() {
+    std::erase_if(active_, [&](RequestId id) { return engine_.requests()[id].has_ended(); });
+  }
+  // In the middle of its prompt or waiting, and a context request when it goes on.
+  bool is_ready(const Request& request) const {
+    const bool has_output = request.num_output_tokens() > 0;
+    if (request.state == RequestState::Waiting) return !has_output || runner_ == ModelRunner::V2;
+    return request.state == RequestState::Prefill && request.num_uncomputed_tokens() > 0 &&
+           !has_output;
+  }
+
   const Workload& workload_;
   Engine& engine_;
   Clock& clock_;
+  ModelRunner runner_;
   std::size_t next_ = 0;
   std::vector<RequestId> active_;
 };
@@ -106,6 +156,100 @@ void check_log(const IterationLog& log) {
   }
 }
 
+// The engine of a scenario without hardware. Decisions do not depend on its speed.
+EngineSetup setup_without_device(const Scenario& scenario) try {
+  const ModelConfig model = simulated_model(scenario);
+  const auto fail = [](const std::string& why) {
+    throw UnplacedConfigError("hardware", "required key is missing: " + why +
+                                              "; allowed: a name of the catalogue, or the path of "
+                                              "a YAML file with one entry");
+  };
+  if (!model.linear_attention.is_empty()) fail("blocks of " + model.name + " depend on it");
+  const KvCapacityFn no_memory = [&fail](std::int64_t) -> std::int64_t {
+    fail("kv_cache.num_blocks is not given, and its memory has to say it");
+    return 0;
+  };
+  return make_engine_setup(scenario, model, no_memory);
+} catch (const UnplacedConfigError& error) {
+  fail_config(scenario.location_of(error.key()), error.key(), error.message());
+}
+
+// The scenario's engine and requests, to follow a log from several iterations on.
+class Follower {
+ public:
+  Follower(const Scenario& scenario, const IterationLog& log)
+      : iterations_(log.iterations), workload_(make_workload(scenario)), hasher_(&workload_) {
+    check_workload(scenario);
+    const bool has_device =
+        scenario.names_step_times() || find_policy(scenario.scheduler.policy)->predicts_steps;
+    if (has_device) simulation_.emplace(prepare_simulation(scenario));
+    setup_ = has_device ? simulation_->setup : setup_without_device(scenario);
+  }
+
+  // With the iteration `first`, as this runner counts; unknown: as the one that agrees longer.
+  LoggedRun follow(std::size_t first, ModelRunner runner) {
+    if (runner != ModelRunner::Unknown) return follow_as(first, runner);
+    LoggedRun run = follow_as(first, ModelRunner::V1);
+    if (!run.first_difference || run.record.preemptions.empty()) return run;
+    LoggedRun other = follow_as(first, ModelRunner::V2);
+    return other.num_equal > run.num_equal ? std::move(other) : std::move(run);
+  }
+
+ private:
+  void check_workload(const Scenario& scenario) const;
+  LoggedRun follow_as(std::size_t first, ModelRunner runner);
+
+  Iterations iterations_;
+  Workload workload_;
+  PrefixHasher hasher_;
+  std::optional<Simulation> simulation_;
+  EngineSetup setup_;
+};
+
+void Follower::check_workload(const Scenario& scenario) const {
+  if (workload_.mode == ArrivalMode::ClosedLoop) {
+    fail_config(scenario.location_of("workload.arrivals"), "workload.arrivals",
+                "is a closed loop, which does not define the order of requests; allowed: "
+                "arrivals at given times");
+  }
+  if (!workload_.images.empty()) {
+    fail_config(scenario.location_of("workload"), "workload",
+                "has images, about which the log says nothing; allowed: text alone");
+  }
+}
+
+LoggedRun Follower::follow_as(std::size_t first, ModelRunner runner) {
+  const Iterations iterations = iterations_.subspan(first);
+  LoggedExecutor executor(iterations, runner);
+  RunRecorder recorder(workload_.requests.size());
+  EventSink* sinks[] = {&recorder};
+  VirtualClock clock;
+  Engine engine(setup_, executor, clock, sinks, &hasher_);
+  Feeder feeder(workload_, engine, clock, runner);
+
+  LoggedRun run;
+  run.first = first;
+  const auto num_iterations = static_cast<std::int64_t>(iterations.size());
+  while (!executor.difference() && executor.num_collected() < num_iterations) {
+    const auto next = static_cast<std::size_t>(executor.num_launched());
+    const bool is_logged = next < iterations.size();
+    if (is_logged) feeder.provide(iterations[next].num_context_requests);
+    if (engine.step()) continue;
+    METRONOME_CHECK(is_logged, "a step in flight can be collected");
+    if (feeder.is_done() && iterations[next].num_generation_requests == 0) {
+      run.num_after = num_iterations - static_cast<std::int64_t>(next);
+    } else {
+      run.first_difference = {iterations[next], ""};
+    }
+    break;
+  }
+  if (executor.difference()) run.first_difference = executor.difference();
+  run.num_equal =
+      std::min(executor.num_launched() - (executor.difference() ? 1 : 0), num_iterations);
+  run.record = recorder.finish();
+  return run;
+}
+
 }  // namespace
 
 std::string composition_text(std::int64_t num_context_requests, std::int64_t num_context_tokens,
@@ -117,43 +261,56 @@ std::string composition_text(std::int64_t num_context_requests, std::int64_t num
          std::to_string(num_generation_tokens) + " generation tokens";
 }
 
-LoggedRun run_logged(const Scenario& scenario, const IterationLog& log) {
-  check_log(log);
-  const Workload workload = make_workload(scenario);
-  if (workload.mode == ArrivalMode::ClosedLoop) {
-    fail_config(scenario.location_of("workload.arrivals"), "workload.arrivals",
-                "is a closed loop, which does not define the order of requests; allowed: "
-                "arrivals at given times");
-  }
-  if (!workload.images.empty()) {
-    fail_config(scenario.location_of("workload"), "workload",
-                "has images, about which the log says nothing; allowed: text alone");
-  }
-  const Simulation simulation = prepare_simulation(scenario);
-  const PrefixHasher hasher(&workload);
-  LoggedExecutor executor(log);
-  RunRecorder recorder(workload.requests.size());
-  EventSink* sinks[] = {&recorder};
-  VirtualClock clock;
-  Engine engine(simulation.setup, executor, clock, sinks, &hasher);
-  Feeder feeder(workload, engine, clock);
+std::string composition_text(const LoggedIteration& logged) {
+  return composition_text(logged.num_context_requests, logged.num_context_tokens,
+                          logged.num_generation_requests, logged.num_generation_tokens);
+}
 
-  LoggedRun run;
-  const auto num_iterations = static_cast<std::int64_t>(log.iterations.size());
-  while (!executor.difference() && executor.num_collected() < num_iterations) {
-    const auto next = static_cast<std::size_t>(executor.num_launched());
-    const bool is_logged = next < log.iterations.size();
-    if (is_logged) feeder.provide(log.iterations[next].num_context_requests);
-    if (engine.step()) continue;
-    METRONOME_CHECK(is_logged, "a step in flight can be collected");
-    run.first_difference = {log.iterations[next], ""};
-    break;
+std::string simulated_text(const LoggedRun::Difference& difference) {
+  return difference.simulated.empty() ? "nothing to compute" : difference.simulated;
+}
+
+std::string difference_text(const LoggedRun::Difference& difference, const std::string& name) {
+  return "iteration " + std::to_string(difference.logged.number) + " has " +
+         composition_text(difference.logged) + ", but " + name + " gives " +
+         simulated_text(difference);
+}
+
+std::string left_out_text(const LoggedRun& run, const IterationLog& log) {
+  const auto place = [&log](std::size_t i) {
+    return "iteration " + std::to_string(log.iterations[i].number) + " (line " +
+           std::to_string(log.iterations[i].line) + ")";
+  };
+  std::string text;
+  if (run.first > 0) {
+    text = "the requests fit from " + place(run.first) + " on, and the " +
+           grouped_text(static_cast<std::int64_t>(run.first)) +
+           " iterations before it are left out";
   }
-  if (executor.difference()) run.first_difference = executor.difference();
-  run.num_equal =
-      std::min(executor.num_launched() - (executor.difference() ? 1 : 0), num_iterations);
-  run.record = recorder.finish();
-  return run;
+  if (run.num_after > 0) {
+    const std::size_t next = log.iterations.size() - static_cast<std::size_t>(run.num_after);
+    text += (text.empty() ? "" : "; ") + std::string("all requests have ended before ") +
+            place(next) + ", and the " + grouped_text(run.num_after) +
+            " iterations from there on are left out";
+  }
+  return text;
+}
+
+LoggedRun run_logged(const Scenario& scenario, const IterationLog& log, LogStart start) {
+  check_log(log);
+  Follower follower(scenario, log);
+  LoggedRun best = follower.follow(0, log.runner);
+  if (start == LogStart::First || !best.first_difference) return best;
+  const LoggedRun::Difference at_start = *best.first_difference;
+  for (std::size_t i = 1; i < log.iterations.size() && best.first_difference; ++i) {
+    // The engine is idle before the first request of a workload.
+    if (log.iterations[i].num_generation_requests > 0) continue;
+    LoggedRun run = follower.follow(i, log.runner);
+    if (run.num_equal <= best.num_equal) continue;
+    best = std::move(run);
+    best.difference_at_start = at_start;
+  }
+  return best;
 }
 
 }  // namespace metronome

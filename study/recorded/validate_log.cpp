@@ -3,33 +3,39 @@
 #include <iostream>
 #include <memory>
 
+#include "core/base/error.h"
 #include "core/base/json_text.h"
 #include "core/base/number_text.h"
+#include "core/base/wrapped_text.h"
 #include "core/scenario/engine_setup.h"
 #include "core/scenario/simulated_model.h"
+#include "reports/compare/comparable.h"
 #include "reports/terminal/text.h"
 #include "sim/simulation.h"
 
 namespace metronome {
 namespace {
 
-std::string logged_text(const LoggedIteration& logged) {
-  return composition_text(logged.num_context_requests, logged.num_context_tokens,
-                          logged.num_generation_requests, logged.num_generation_tokens);
-}
-
-std::string simulated_text(const LoggedRun::Difference& difference) {
-  return difference.simulated.empty() ? "nothing to compute" : difference.simulated;
-}
+constexpr std::size_t kTextColumn = 12;
 
 }  // namespace
 
-LogValidation validate_log(const std::string& path, const Scenario& scenario) {
-  const IterationLog log = read_iteration_log(path);
+LogValidation validate_log(const std::string& path, const Scenario& scenario,
+                           const LogValidationOptions& options) {
+  IterationLog log = read_iteration_log(path);
+  if (options.iterations) keep_iterations(*options.iterations, log);
   LogValidation validation;
   validation.path = path;
   validation.num_iterations = static_cast<std::int64_t>(log.iterations.size());
-  validation.run = run_logged(scenario, log);
+  const ModelComparison models = compare_models(served_model(log.model), scenario_model(scenario));
+  if (models.differs && !options.allows_differences) {
+    throw ConfigError(printable(path) + ": " + printable(models.text) +
+                      " as in SIMULATED; allowed: the same model, or --allow-differences");
+  }
+  if (models.differs) validation.difference = models.text;
+  const LogStart start = options.iterations ? LogStart::First : LogStart::Found;
+  validation.run = run_logged(scenario, log, start);
+  validation.left_out = left_out_text(validation.run, log);
   if (!scenario.names_step_times()) return validation;
   const ModelConfig model = simulated_model(scenario);
   const std::unique_ptr<StepTimePredictor> predictor = make_step_predictor(scenario, model);
@@ -42,15 +48,21 @@ LogValidation validate_log(const std::string& path, const Scenario& scenario) {
 void LogValidation::print() const {
   std::cout << "measured    " << printable(path) << ", " << grouped_text(num_iterations)
             << " iterations\n";
+  if (!difference.empty()) std::cout << "differs     " << printable(difference) << '\n';
+  if (!left_out.empty()) {
+    std::cout << "iterations  " << wrapped(left_out, kTextColumn, output_columns());
+  }
   if (!run.first_difference) {
-    std::cout << "decisions   the same in all iterations\n";
+    std::cout << "decisions   the same in all"
+              << (left_out.empty() ? " iterations\n"
+                                   : " " + grouped_text(run.num_equal) + " iterations of them\n");
   } else {
-    const LoggedRun::Difference& difference = *run.first_difference;
+    const LoggedRun::Difference& first = *run.first_difference;
     std::cout << "decisions   the same in " << grouped_text(run.num_equal)
-              << " of them; then, in iteration " << difference.logged.number << " (line "
-              << difference.logged.line << "):\n"
-              << "  measured    " << logged_text(difference.logged) << '\n'
-              << "  simulated   " << simulated_text(difference) << '\n';
+              << " of them; then, in iteration " << first.logged.number << " (line "
+              << first.logged.line << "):\n"
+              << "  measured    " << composition_text(first.logged) << '\n'
+              << "  simulated   " << simulated_text(first) << '\n';
   }
   if (step_times.empty()) return;
   std::cout << '\n'
@@ -62,15 +74,20 @@ std::string LogValidation::json() const {
   JsonText json(JsonText::Style::Indented);
   json.begin_object();
   json.field("measured", path);
+  json.key("differences").begin_array();
+  if (!difference.empty()) json.value(difference);
+  json.end_array();
   json.key("decisions").begin_object();
   json.field("equal_steps", run.num_equal);
   json.field("measured_steps", num_iterations);
+  json.field("left_out_before", static_cast<std::int64_t>(run.first));
+  json.field("left_out_after", run.num_after);
   if (run.first_difference) {
     json.key("first_difference").begin_object();
     json.field("step", run.num_equal);
     json.field("iteration", run.first_difference->logged.number);
     json.field("line", run.first_difference->logged.line);
-    json.field("measured", logged_text(run.first_difference->logged));
+    json.field("measured", composition_text(run.first_difference->logged));
     json.field("simulated", simulated_text(*run.first_difference));
     json.end_object();
   }

@@ -19,12 +19,20 @@ std::string joined(const std::vector<std::string>& changes) {
   return text;
 }
 
+// "on h200", "with a.json", "on h200 with a.json".
+std::string step_times_text(const Scenario& scenario) {
+  const std::string& file = scenario.cost_model.file;
+  std::string text = scenario.hardware.empty() ? "" : "on " + scenario.hardware;
+  if (!file.empty()) text += (text.empty() ? "with " : " with ") + file;
+  return text;
+}
+
 // States what is compared with what, which shows how far the simulator can be trusted.
 std::string trust_text(const WhatIf& what_if) {
   if (what_if.is_same_run) return "The simulator repeats the recorded run exactly.";
   const Distribution& was = what_if.recorded_itl;
   const Distribution& is = what_if.baseline.summary.itl;
-  const std::string simulated = "Simulated on " + what_if.baseline.scenario.hardware;
+  const std::string simulated = "Simulated " + step_times_text(what_if.baseline.scenario);
   const std::string figures =
       " an ITL p50 of " + ms_text(is.p50_ms) + " ms and a p99 of " + ms_text(is.p99_ms) + " ms; ";
   const std::string others = ms_text(was.p50_ms) + " and " + ms_text(was.p99_ms) + " ms. ";

@@ -98,6 +98,7 @@ struct CalibrateOptions {
   std::string backend;
   double seconds = MeasureOptions().seconds;
   std::optional<std::string> seed_text;
+  std::optional<std::string> iterations;
   std::uint64_t seed = MeasureOptions().seed;
   std::string out;
 };
@@ -112,6 +113,11 @@ OptionList option_list(CalibrateOptions& options) {
        "for the scenario's step times; the default for a request log)"},
       {"until SECONDS", &options.setup.until_s,
        "fit to the first seconds of a request log; a correction is checked on the rest"},
+      {"iterations RANGE", &options.iterations,
+       "iterations of a log to take: FIRST:LAST by their numbers in it; either end may be left out "
+       "(default: all, or with --scenario those from which its requests fit)"},
+      {"allow-differences", &options.setup.allows_differences,
+       "take steps of another model than --model or --scenario names"},
       {"scenario FILE", &options.setup.scenario,
        "scenario of a log of iterations or requests: its engine and policy, and the requests as "
        "a trace; schedules the requests along the log to find the computed steps"},
@@ -176,6 +182,11 @@ void choose_kind(CalibrateOptions& options) {
         "first_token_ts and last_token_ts");
   }
   const CalibrationSetup& setup = options.setup;
+  if (options.kind == "corrected" && (setup.allows_differences || options.iterations)) {
+    throw UsageError(
+        "--iterations and --allow-differences: have no effect with a request log; allowed: with "
+        "other sources");
+  }
   if (options.kind == "corrected" &&
       (!setup.model.empty() || !setup.hardware.empty() || setup.tensor_parallel_size > 0)) {
     throw UsageError(
@@ -270,7 +281,10 @@ std::optional<CalibrateOptions> parse(const Arguments& arguments) {
     belongs_to(option, "backend", options.backend.empty());
   }
   belongs_to("tp", "from or --import", !options.backend.empty());
-  belongs_to("kind", "from", options.from.empty());
+  for (const char* option : {"kind", "iterations", "allow-differences"}) {
+    belongs_to(option, "from", options.from.empty());
+  }
+  if (options.iterations) options.setup.iterations = parse_iteration_range(*options.iterations);
   if (options.seed_text) options.seed = parse_seed(*options.seed_text);
   choose_kind(options);
   check_measuring(options);

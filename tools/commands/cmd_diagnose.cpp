@@ -13,10 +13,13 @@
 #include "core/base/progress.h"
 #include "core/base/wrapped_text.h"
 #include "core/hardware/hardware_catalogue.h"
+#include "reports/compare/comparable.h"
 #include "reports/files/engine_log.h"
+#include "reports/files/iteration_log.h"
 #include "reports/files/result_reader.h"
 #include "reports/terminal/cache_pressure.h"
 #include "reports/terminal/diagnosis.h"
+#include "reports/terminal/log_facts.h"
 #include "reports/terminal/log_gaps.h"
 #include "reports/terminal/text.h"
 #include "study/run/engine_settings.h"
@@ -40,6 +43,7 @@ struct DiagnoseOptions {
   std::string variant;   // of the scenario
   std::string engine;    // of a log; empty: the one whose lines it has
   std::string flags;     // of the engine, in place of those in a log
+  std::optional<std::string> iterations;
   bool has_no_replay = false;
   bool wants_json = false;
 };
@@ -102,6 +106,9 @@ OptionList option_list(DiagnoseOptions& options) {
       {"variant NAME", &options.variant, "variant of --scenario"},
       {"flags FLAGS", &options.flags,
        "flags of the engine, in place of those in the log: '--max-num-seqs 64'"},
+      {"iterations RANGE", &options.iterations,
+       "iterations of a log of vLLM to diagnose: FIRST:LAST by their numbers in it; either end may "
+       "be left out"},
       {"engine NAME", &options.engine, "vllm or sglang: whose log it is, if it has lines of both"},
       {"no-replay", &options.has_no_replay, "do not search for settings without the stall"},
       {"json", &options.wants_json, "print JSON: a list with one object per run"},
@@ -185,6 +192,7 @@ struct Finding {
   std::optional<double> limit_ms;
   std::optional<WhatIf> what_if;
   std::optional<CachePressure> pressure;  // of a log
+  std::string engine_json;                // likewise
 };
 
 // Searches for better settings, or states why it cannot.
@@ -343,9 +351,20 @@ Scenario chosen_variant(const DiagnoseOptions& options, std::vector<std::string>
   }
 }
 
+// Requests of another model say nothing about those of the log.
+void note_other_model(const EngineLog& log, const Scenario& scenario, Finding& finding) {
+  const auto found = log.settings.find(log.engine == LogEngine::Vllm ? "model" : "model_path");
+  if (found == log.settings.end()) return;
+  const ModelComparison models =
+      compare_models(served_model(found->second), scenario_model(scenario));
+  if (!models.differs) return;
+  finding.notes.push_back("In the log " + printable(models.text) +
+                          " as in the scenario: a replay has other step times.");
+}
+
 // Runs the scenario of --scenario with the engine's settings; its run represents that of the log.
-StoredRun run_scenario(const DiagnoseOptions& options, const EngineSettings& settings) {
-  std::vector<Scenario> variants = {chosen_variant(options, settings.assignments)};
+StoredRun run_scenario(const DiagnoseOptions& options, const Scenario& scenario) {
+  std::vector<Scenario> variants = {scenario};
   const std::unique_ptr<Backend> backend = make_backend(std::string(kBackendNames[0]));
   std::vector<PreparedVariant> prepared = prepare_variants(*backend, std::move(variants));
   ProgressBar bar(true);
@@ -363,22 +382,6 @@ std::string joined_settings(const EngineSettings& settings) {
   std::string text;
   for (const std::string& flag : settings.flags) text += (text.empty() ? "" : " ") + flag;
   return text;
-}
-
-// "log of SGLang, 12 'Prefill batch' and 40 'Decode batch' lines".
-std::string log_text(const EngineLog& log) {
-  const auto count = [&log](Observed kind) {
-    return grouped_text(static_cast<std::int64_t>(
-        std::count_if(log.observations.begin(), log.observations.end(),
-                      [kind](const LogObservation& seen) { return seen.kind == kind; })));
-  };
-  if (log.engine == LogEngine::Sglang) {
-    return "log of SGLang, " + count(Observed::Prefill) + " batches of prompts, " +
-           count(Observed::Decode) + " lines about decodes";
-  }
-  const std::string reports =
-      log.has(Observed::Report) ? ", " + count(Observed::Report) + " reports" : "";
-  return "iteration log of vLLM, " + count(Observed::Iteration) + " iterations" + reports;
 }
 
 // Searches for better settings by the run of the log's scenario.
@@ -427,11 +430,18 @@ Finding examine_log(const EngineLog& log, const DiagnoseOptions& options) {
                             std::to_string(log.first_broken) + ".");
   }
   std::optional<StoredRun> run;
-  if (!options.scenario.empty()) run = run_scenario(options, settings);
-  if (run && !finding.limit_ms) finding.limit_ms = run->result.info.slo.itl_ms;
+  if (!options.scenario.empty()) {
+    const Scenario scenario = chosen_variant(options, settings.assignments);
+    note_other_model(log, scenario, finding);
+    if (!finding.limit_ms) finding.limit_ms = scenario.slo.itl_ms;
+    if (!options.has_no_replay) run = run_scenario(options, scenario);
+  }
   finding.diagnosis = diagnose(gaps, finding.limit_ms, options.max_entries, finding.itl);
   if (run) replay_scenario(log, *run, options, finding);
   finding.facts = {log_text(log)};
+  JsonText engine;
+  append_engine(log, settings.flags, engine);
+  finding.engine_json = engine.view();
   if (!gaps.gaps.empty()) finding.facts.push_back(itl_text(finding.itl));
   if (!settings.flags.empty()) {
     finding.facts.push_back(
@@ -457,6 +467,7 @@ Finding examine_log(const EngineLog& log, const DiagnoseOptions& options) {
 const char* option_of_logs(const DiagnoseOptions& options) {
   if (!options.scenario.empty()) return "--scenario";
   if (!options.flags.empty()) return "--flags";
+  if (options.iterations) return "--iterations";
   return options.engine.empty() ? nullptr : "--engine";
 }
 
@@ -479,6 +490,7 @@ std::string finding_text(const Finding& finding) {
 void append_finding(const Finding& finding, JsonText& json) {
   json.begin_object();
   json.field("label", finding.title);
+  if (!finding.engine_json.empty()) json.key("engine").raw(finding.engine_json);
   json.key("itl_limit_ms");
   if (finding.limit_ms) {
     json.value(*finding.limit_ms);
@@ -526,7 +538,9 @@ int diagnose_command(const Arguments& arguments) {
     is_first = false;
   };
   if (is_log) {
-    report(examine_log(read_engine_log(options->run, log_engine(*options)), *options));
+    EngineLog log = read_engine_log(options->run, log_engine(*options));
+    if (options->iterations) keep_iterations(parse_iteration_range(*options->iterations), log);
+    report(examine_log(log, *options));
   } else if (const char* option = option_of_logs(*options); option != nullptr) {
     if (!path_exists(options->run)) {
       throw UsageError("RUN: " + printable(options->run) +

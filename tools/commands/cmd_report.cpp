@@ -3,11 +3,17 @@
 #include <filesystem>
 #include <iostream>
 #include <optional>
+#include <set>
+#include <string>
+#include <string_view>
 #include <system_error>
+#include <vector>
 
 #include "core/base/error.h"
 #include "core/base/file_writer.h"
 #include "core/base/files.h"
+#include "core/base/names.h"
+#include "core/base/number_text.h"
 #include "core/base/progress.h"
 #include "core/config/config_reader.h"
 #include "reports/files/result_names.h"
@@ -65,6 +71,22 @@ void check_replaceable(const std::string& path, bool is_detailed) {
   }
 }
 
+// Why the figures of runs cannot be compared, whatever their settings; empty: nothing is known.
+std::string incomparable(const std::set<std::string>& models,
+                         const std::set<std::int64_t>& request_counts) {
+  std::string text;
+  if (models.size() > 1) {
+    text = "different models (" +
+           join_names(std::vector<std::string_view>(models.begin(), models.end())) + ")";
+  }
+  if (request_counts.size() > 1) {
+    text += (text.empty() ? "" : " and ") + std::string("different numbers of requests (") +
+            grouped_text(*request_counts.begin()) + " to " +
+            grouped_text(*request_counts.rbegin()) + ")";
+  }
+  return text;
+}
+
 }  // namespace
 
 int report_command(const Arguments& arguments) {
@@ -88,6 +110,8 @@ int report_command(const Arguments& arguments) {
   check_replaceable(out, num_recorded > 0);
   catch_signals();
   ReportBuilder report(folders.size());
+  std::set<std::string> models;
+  std::set<std::int64_t> request_counts;
   for (const std::string& folder : folders) {
     throw_if_interrupted();
     std::optional<StoredRun> run;
@@ -96,7 +120,10 @@ int report_command(const Arguments& arguments) {
       record = [&]() -> const RunRecord& { return run.emplace(read_result(folder)).record; };
     }
     const std::string result = (fs::path(folder) / kResultFile).string();
-    report.add(read_result_info(folder), read_file(result).value_or(""), record);
+    const RunInfo info = read_result_info(folder);
+    models.insert(info.model);
+    request_counts.insert(info.num_prompts);
+    report.add(info, read_file(result).value_or(""), record);
   }
   replace_file(out, report.html());
   std::cout << "report: " << printable(out) << ", " << folders.size()
@@ -106,6 +133,10 @@ int report_command(const Arguments& arguments) {
               << kRequestsFile << ')';
   }
   std::cout << '\n';
+  if (const std::string text = incomparable(models, request_counts); !text.empty()) {
+    std::cout << "remark: the runs have " << printable(text)
+              << ": their figures cannot be compared with each other\n";
+  }
   return kExitDone;
 }
 

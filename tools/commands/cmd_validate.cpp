@@ -10,6 +10,7 @@
 #include "core/config/catalogue.h"
 #include "core/scenario/engine_setup.h"
 #include "core/scenario/simulated_model.h"
+#include "reports/compare/comparable.h"
 #include "reports/compare/validation.h"
 #include "reports/terminal/text.h"
 #include "sim/simulation.h"
@@ -27,7 +28,8 @@ constexpr const char* kExamples =
     "MEASURED is a result folder of one run (`--backend=cpu` or `--backend=cuda`), the JSON of\n"
     "`vllm bench serve --save-result --save-detailed`, or a request log: JSON Lines with\n"
     "input_toks, output_toks, queued_ts, first_token_ts and last_token_ts, in seconds.\n"
-    "SIMULATED is a result folder of one run of the same workload.\n"
+    "SIMULATED is a result folder of one run of the same workload: another model, another number\n"
+    "of requests or other lengths are an error, but with --allow-differences.\n"
     "\n"
     "The command compares:\n"
     "  decisions   chunk by chunk if both runs recorded their steps, else by the instants of\n"
@@ -38,10 +40,13 @@ constexpr const char* kExamples =
     "\n"
     "MEASURED may also be a log with vLLM's iterations (--enable-logging-iteration-details). The\n"
     "command then schedules the requests of SIMULATED along the log and prints the first\n"
-    "iteration that differs. A request log has no steps. The command then simulates its requests\n"
-    "again, with steps that end at the instants of its tokens, and prints each step that cannot\n"
-    "have ended then. TTFT and E2EL begin with the arrival. For a request log they begin when the\n"
-    "engine next looked at its input, as queued_ts does.\n"
+    "iteration that differs. A log may begin with a warm-up: the requests begin where most\n"
+    "iterations match, or at the first one of --iterations.\n"
+    "\n"
+    "A request log has no steps. The command then simulates its requests again, with steps that\n"
+    "end at the instants of its tokens, and prints each step that cannot have ended then. TTFT\n"
+    "and E2EL begin with the arrival. For a request log they begin when the engine next looked at\n"
+    "its input, as queued_ts does.\n"
     "\n"
     "examples:\n"
     "  metronome run scenarios/cpu.yaml --backend=cpu --out results/real\n"
@@ -64,12 +69,15 @@ struct ValidateOptions {
   std::string simulated;
   std::string scenario;
   std::optional<double> after_s;
+  std::optional<std::string> iterations;
+  bool allows_differences = false;
   bool needs_same_decisions = false;
   bool wants_json = false;
 };
 
 // The comparisons; absent if the runs lack the information.
 struct Validation {
+  RunDifferences differences;
   std::optional<DecisionComparison> decisions;
   std::optional<TimestampComparison> timestamps;
   // The same under the step times of a request log, if both runs have the same requests.
@@ -102,6 +110,11 @@ std::optional<ValidateOptions> parse(const Arguments& arguments) {
        "the scenario file of SIMULATED, if its trace is not found from the current folder"},
       {"after SECONDS", &options.after_s,
        "compare figures only for requests whose first token came later than this in MEASURED"},
+      {"allow-differences", &options.allows_differences,
+       "compare runs of different models or requests, too"},
+      {"iterations RANGE", &options.iterations,
+       "iterations of a log to compare: FIRST:LAST by their numbers in it; either end may be left "
+       "out (default: those from which the requests of SIMULATED fit)"},
       {"same-decisions", &options.needs_same_decisions, "exit with 1 when a decision differs"},
       {"json", &options.wants_json, "print JSON"},
   };
@@ -156,11 +169,23 @@ StoredRun read_simulated(const ValidateOptions& options) {
   return std::move(*run.stored);
 }
 
+// Refuses runs whose figures say nothing about the simulation.
+RunDifferences accepted_differences(const ValidateOptions& options, const ObservedRun& measured,
+                                    const ObservedRun& simulated) {
+  RunDifferences differences = differences_of(measured, simulated);
+  if (differences.found.empty() || options.allows_differences) return differences;
+  throw ConfigError(printable(measured.path) + ": is no run of the workload of " +
+                    printable(simulated.path) + ": " +
+                    printable(joined_differences(differences.found)) +
+                    "; allowed: the same model and requests, or --allow-differences");
+}
+
 Validation validate(const ValidateOptions& options, const ObservedRun& measured,
                     const ObservedRun& simulated) {
   if (!simulated.stored) fail_no_folder(options);
   require_steps(*simulated.stored);
   Validation validation;
+  validation.differences = accepted_differences(options, measured, simulated);
   const Scenario scenario = scenario_of(*simulated.stored);
   if (measured.stored && measured.stored->record.has_steps()) {
     const RunRecord& record = measured.stored->record;
@@ -298,7 +323,8 @@ void print_figures(const FigureComparison& figures) {
   }
   std::cout << '\n';
   if (!figures.is_paired) {
-    std::cout << "the two runs have different requests: bands are of independent samples\n";
+    std::cout << "the requests are not the same in the same order: bands are of independent "
+                 "samples\n";
   }
 }
 
@@ -306,6 +332,12 @@ void print_text(const Validation& validation, const ObservedRun& measured,
                 const ObservedRun& simulated) {
   std::cout << "measured    " << run_text(measured) << "\nsimulated   " << run_text(simulated)
             << '\n';
+  if (const std::string& remark = validation.differences.remark; !remark.empty()) {
+    std::cout << "remark      " << printable(remark) << '\n';
+  }
+  for (const std::string& difference : validation.differences.found) {
+    std::cout << "differs     " << printable(difference) << '\n';
+  }
   if (validation.decisions) print_decisions(*validation.decisions);
   if (validation.timestamps) print_instants(validation);
   if (!validation.step_times.empty()) {
@@ -390,6 +422,9 @@ std::string json_of(const Validation& validation, const ObservedRun& measured,
   json.begin_object();
   json.field("measured", measured.path);
   json.field("simulated", simulated.path);
+  json.key("differences").begin_array();
+  for (const std::string& difference : validation.differences.found) json.value(difference);
+  json.end_array();
   append_decisions(validation, json);
   append_step_errors("step_times", validation.step_times, json);
   json.field("same_requests", validation.figures.is_paired);
@@ -418,11 +453,17 @@ int validate_command(const Arguments& arguments) {
           "--after: has no effect with a log of iterations; allowed: a MEASURED with requests");
     }
     const StoredRun simulated = read_simulated(*options);
+    LogValidationOptions of_log;
+    of_log.allows_differences = options->allows_differences;
+    if (options->iterations) of_log.iterations = parse_iteration_range(*options->iterations);
     const LogValidation validation =
-        validate_log(options->measured, scenario_to_rerun(*options, simulated));
+        validate_log(options->measured, scenario_to_rerun(*options, simulated), of_log);
     options->wants_json ? void(std::cout << validation.json()) : validation.print();
     return options->needs_same_decisions && !validation.has_same_decisions() ? kExitRunFailed
                                                                              : kExitDone;
+  }
+  if (options->iterations) {
+    throw UsageError("--iterations: has no effect; allowed: with a log of iterations");
   }
   const ObservedRun measured = read_observed_run(options->measured);
   if (!options->scenario.empty() && measured.format != RunFormat::RequestLog) {

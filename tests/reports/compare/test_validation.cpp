@@ -310,6 +310,63 @@ TEST_CASE("runs that cannot be read are refused by name", "[reports][validation]
                  ": has the results of 2 runs; allowed: one of them, such as " + runs.out));
 }
 
+TEST_CASE("runs of other models or requests are not compared unasked", "[cli][validation]") {
+  const SmallRuns runs;
+  const ObservedRun whole = runs.read("whole");
+  // As a client of vLLM's benchmark would have seen the same run.
+  const auto bench = [&](const std::string& model, std::size_t num_requests, std::int32_t more) {
+    Json inputs = Json::array();
+    Json outputs = Json::array();
+    Json ttfts = Json::array();
+    Json itls = Json::array();
+    for (std::size_t i = 0; i < num_requests; ++i) {
+      inputs.push_back(whole.requests[i].num_prompt_tokens + more);
+      outputs.push_back(whole.requests[i].num_output_tokens);
+      ttfts.push_back(0.1);
+      itls.push_back(Json::array());
+    }
+    const Json json = {{"model_id", model},      {"duration", 9},  {"input_lens", inputs},
+                       {"output_lens", outputs}, {"ttfts", ttfts}, {"itls", itls}};
+    return runs.folder.write("bench.json", json.dump());
+  };
+  const auto compare = [&](const std::string& path, const std::string& options = "") {
+    return run_metronome("validate '" + path + "' '" + runs.out + "/whole' " + options);
+  };
+  const std::size_t all = whole.requests.size();
+  const std::string own = "meta-llama/Llama-3.2-1B-Instruct";
+  CHECK(compare(bench(own, all, 0)).exit_code == 0);
+  CHECK(compare(bench("/models/Llama-3.2-1B-Instruct-FP8/", all, 0)).exit_code == 0);
+  const CommandResult unknown = compare(bench("chat", all, 0));
+  CHECK(unknown.exit_code == 0);
+  CHECK(contains(unknown.out, "remark      the model is called chat, whose shape is not known"));
+
+  const CommandResult other_model = compare(bench("deepseek-ai/DeepSeek-V3", all, 0));
+  CHECK(other_model.exit_code == 2);
+  CHECK(contains(other_model.err, "the model is deepseek-ai/DeepSeek-V3, not llama-3.2-1b;"));
+  const CommandResult fewer = compare(bench(own, all - 1, 0));
+  CHECK(fewer.exit_code == 2);
+  CHECK(contains(fewer.err, std::to_string(all - 1) + " requests, not " + std::to_string(all)));
+  const CommandResult longer = compare(bench(own, all, 100));
+  CHECK(longer.exit_code == 2);
+  CHECK(contains(longer.err, "prompts of "));
+  CHECK_FALSE(contains(longer.err, "outputs of "));
+
+  const CommandResult asked = compare(bench(own, all, 100), "--allow-differences");
+  CHECK(asked.exit_code == 0);
+  CHECK(contains(asked.out, "differs     prompts of "));
+  const Json json = Json::parse(compare(bench(own, all, 100), "--allow-differences --json").out);
+  CHECK(json.at("differences").size() == 1);
+  CHECK(json.at("same_requests") == false);
+}
+
+TEST_CASE("a request that is there twice counts once", "[reports][validation]") {
+  const SmallRuns runs;
+  const std::string log = runs.log_of("whole");
+  const std::string twice = runs.folder.write("twice.jsonl", log + log);
+  CHECK(contains(error_of([&] { (void)read_observed_run(twice); }),
+                 "request_id: is \"bench-0\", which line 1 has already"));
+}
+
 TEST_CASE("the validate command", "[cli][validation]") {
   const SmallRuns runs;
   const std::string whole = "'" + runs.out + "/whole' ";
@@ -344,12 +401,12 @@ TEST_CASE("the validate command", "[cli][validation]") {
       "input_lens": [5], "output_lens": [2], "ttfts": [0.1], "itls": [[0.01]],
       "start_times": [1.0], "generated_texts": ["a"], "errors": [""]})");
   const CommandResult client =
-      run_metronome("validate '" + bench + "' " + whole + "--same-decisions");
+      run_metronome("validate '" + bench + "' " + whole + "--same-decisions --allow-differences");
   CHECK(client.exit_code == 2);
   CHECK(
       contains(client.err, "bench.json has no decisions to compare; allowed: a MEASURED that is "));
   CHECK(client.out.empty());
-  CHECK(run_metronome("validate '" + bench + "' " + whole).exit_code == 0);
+  CHECK(run_metronome("validate '" + bench + "' " + whole + "--allow-differences").exit_code == 0);
   const CommandResult swapped = run_metronome("validate " + whole + "'" + log + "'");
   CHECK(swapped.exit_code == 2);
   CHECK(contains(swapped.err, "is not a result folder; allowed: "));

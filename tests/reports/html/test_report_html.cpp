@@ -243,11 +243,21 @@ TEST_CASE("several folders are compared in one report", "[cli][html]") {
   const Finished one("--set workload.arrivals.rate=20 --set results.trace=false"), two;
   const std::string out = one.scratch.path() + "/both.html";
   const std::string folders = "'" + one.out + "' '" + two.out + "/pieces'";
-  REQUIRE(run_metronome("report " + folders + " --out '" + out + "'").exit_code == 0);
+  const CommandResult both = run_metronome("report " + folders + " --out '" + out + "'");
+  REQUIRE(both.exit_code == 0);
+  CHECK_FALSE(contains(both.out, "remark"));
   const Json data = data_of(read_text_file(out));
   REQUIRE(data["runs"].size() == 3);
   CHECK(data["runs"][1]["name"] == "pieces rate=20");
   CHECK(data["runs"][2]["name"] == "pieces rate=10");
+
+  const Finished other("--set model=qwen3-0.6b --set workload.num_requests=5");
+  const CommandResult mixed =
+      run_metronome("report '" + one.out + "/whole' '" + other.out + "/whole' --out '" + out + "'");
+  REQUIRE(mixed.exit_code == 0);
+  CHECK(contains(mixed.out,
+                 "remark: the runs have different models (llama-3.2-1b, qwen3-0.6b) and "
+                 "different numbers of requests (5 to 20): their figures cannot be "));
 }
 
 TEST_CASE("a run without its lines is in the report by its figures", "[cli][html]") {

@@ -250,6 +250,39 @@ TEST_CASE("diagnose reads a log of vLLM and says what it lacks", "[cli][diagnosi
                  "no token budget can avoid this"));
 }
 
+TEST_CASE("diagnose says whose log it is, in JSON too", "[cli][diagnosis]") {
+  const ScratchFolder scratch;
+  const std::string start =
+      "INFO non-default args: {'model': 'hf', 'max_num_seqs': 64, 'enable_prefix_caching': False}\n"
+      "INFO Initializing a V1 LLM engine (v0.32.0) with config: model='hf'\n"
+      "INFO CPU KV cache size: 93,184 tokens, Maximum concurrency\n";
+  const std::string path = scratch.write("vllm.log", start + small_log());
+  const std::string command = "diagnose '" + path + "' ";
+  CHECK(contains(run_metronome(command).out, "iteration log of vLLM 0.32.0, 22 iterations"));
+  const Json engine = Json::parse(run_metronome(command + "--json").out).at(0).at("engine");
+  CHECK(engine.at("name") == "vllm");
+  CHECK(engine.at("version") == "0.32");
+  CHECK(engine.at("model") == "hf");
+  CHECK(engine.at("kv_cache_tokens") == 93184);
+  CHECK(engine.at("iterations") == 22);
+  CHECK(engine.at("reports") == 0);
+  CHECK(engine.at("settings").at("max_num_seqs") == 64);
+  CHECK(engine.at("settings").at("enable_prefix_caching") == false);
+  // This version does not print its usual budget.
+  CHECK(engine.at("settings").at("max_num_batched_tokens") == 2048);
+  CHECK(contains(run_metronome(command).out, "The log does not say --max-num-batched-tokens, and"));
+
+  const IterationLog log = read_iteration_log(path);
+  const std::int64_t second = log.iterations[1].number;
+  const std::string range = std::to_string(second) + ":" + std::to_string(second + 3);
+  const CommandResult part = run_metronome(command + "--json --iterations " + range);
+  INFO(part.err);
+  CHECK(Json::parse(part.out).at(0).at("engine").at("iterations") == 4);
+  const CommandResult none = run_metronome(command + "--iterations 999999:");
+  CHECK(none.exit_code == 2);
+  CHECK(contains(none.err, "has none of these; allowed: numbers of its iterations"));
+}
+
 TEST_CASE("what diagnose cannot take is one line and exit code 2", "[cli][diagnosis]") {
   const ScratchFolder scratch;
   const std::string empty = scratch.write("empty.log", "");

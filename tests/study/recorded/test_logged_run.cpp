@@ -1,6 +1,9 @@
 // Contexts rebuilt from a log of iterations: run_logged.
+#include <algorithm>
 #include <cstdlib>
 #include <fstream>
+#include <iterator>
+#include <map>
 #include <sstream>
 
 #include "core/base/json.h"
@@ -10,6 +13,7 @@
 #include "tests/catch.h"
 #include "tests/command_line.h"
 #include "tests/error_of.h"
+#include "tests/shared_data.h"
 
 namespace metronome::testing {
 namespace {
@@ -32,41 +36,92 @@ workload:
 )";
 }
 
+// The iterations of a run as a model runner of vLLM counts them, from what the run recorded.
+std::vector<std::string> lines_of(const RunRecord& record, ModelRunner runner,
+                                  std::size_t first_number = 1) {
+  std::vector<std::string> lines;
+  std::map<RequestId, TimeNs> last_planned;  // of each request's last chunk
+  for (std::size_t s = 0; s < record.steps.size(); ++s) {
+    const StepEntry step = record.steps[s];
+    std::int64_t counts[2][2] = {{0, 0}, {step.num_decode_tokens, step.num_decode_tokens}};
+    for (std::int32_t c = 0; c < step.num_prefill_chunks; ++c) {
+      const PrefillChunk& chunk =
+          record.prefills[static_cast<std::size_t>(step.first_prefill_chunk + c)];
+      const TimeNs first_token = record.requests[index(chunk.request)].first_token;
+      const auto last = last_planned.find(chunk.request);
+      const bool is_resumed =
+          last != last_planned.end() &&
+          std::any_of(record.preemptions.begin(), record.preemptions.end(), [&](const auto& p) {
+            return p.request == chunk.request && p.time > last->second && p.time <= step.planned_at;
+          });
+      last_planned[chunk.request] = step.planned_at;
+      const bool has_output = first_token != kNoTime && first_token <= step.planned_at;
+      const bool is_generation = has_output && !(is_resumed && runner == ModelRunner::V2);
+      ++counts[is_generation][0];
+      counts[is_generation][1] += chunk.num_tokens;
+    }
+    const double ms = static_cast<double>(step.duration_ns()) / 1e6;
+    lines.push_back("INFO [core.py:349] Iteration(" + std::to_string(first_number + s) + "): " +
+                    composition_text(counts[0][0], counts[0][1], counts[1][0], counts[1][1]) +
+                    ", iteration elapsed time: " + std::to_string(ms) + " ms");
+  }
+  return lines;
+}
+
 struct Logged {
   ScratchFolder folder;
   StoredRun run;
   std::vector<std::string> lines;
 
-  Logged(std::uint64_t seed, int async_depth) {
+  Logged(std::uint64_t seed, int async_depth, ModelRunner runner = ModelRunner::V2) {
     const std::string path = folder.write("scenario.yaml", scenario_text(seed, async_depth));
     const std::string out = folder.path() + "/out";
     REQUIRE(run_metronome("run '" + path + "' -q --out '" + out + "'").exit_code == 0);
     run = read_result(out);
-    RecordedSteps steps(run.record, StepShape::Mixed);
-    StepPlan plan;
-    while (steps.next(plan)) {
-      const StepEntry& step = run.record.steps[steps.position()];
-      const double ms = static_cast<double>(step.duration_ns()) / 1e6;
-      lines.push_back("INFO [core.py:349] Iteration(" + std::to_string(lines.size() + 1) + "): " +
-                      composition_text(step.num_prefill_chunks, step.num_prefill_tokens,
-                                       step.num_decode_tokens, step.num_decode_tokens) +
-                      ", iteration elapsed time: " + std::to_string(ms) + " ms");
-    }
+    lines = lines_of(run.record, runner);
   }
-  IterationLog log() const {
+  std::string text() const {
     std::string text;
     for (const std::string& line : lines) text += line + "\n";
-    return read_iteration_log(folder.write("iterations.log", text));
+    return text;
+  }
+  IterationLog log() const { return read_iteration_log(folder.write("iterations.log", text())); }
+  // The same behind an engine's first iterations with other requests, and before others.
+  std::string text_between(const Logged& others) const {
+    std::string text;
+    std::size_t number = 0;
+    for (const Logged* part : {&others, this, &others}) {
+      const std::vector<std::string> own = lines_of(part->run.record, ModelRunner::V2, number);
+      number += own.size();
+      for (const std::string& line : own) text += line + "\n";
+    }
+    return text;
   }
 };
+
+std::string unwrapped(const std::string& text) {
+  std::string all;
+  std::istringstream words(text);
+  for (std::string word; words >> word;) all += word + " ";
+  return all;
+}
 
 }  // namespace
 
 TEST_CASE("a log of iterations and the requests give every step back", "[tools][logged]") {
   const std::uint64_t seed = GENERATE(range<std::uint64_t>(1, 7));
   const int async_depth = GENERATE(1, 2);
-  INFO("seed " << seed << ", async_depth " << async_depth);
-  const Logged logged(seed, async_depth);
+  const ModelRunner runner = GENERATE(ModelRunner::V1, ModelRunner::V2);
+  INFO("seed " << seed << ", async_depth " << async_depth << ", runner "
+               << static_cast<int>(runner));
+  Logged logged(seed, async_depth, runner);
+  // Half of the logs name the runner.
+  if (seed % 2 == 1 && runner == ModelRunner::V1) {
+    logged.lines.front() =
+        "WARNING Model Runner V2 requires Triton; using the V1 model runner "
+        "instead.\n" +
+        logged.lines.front();
+  }
   REQUIRE(logged.run.result.summary.num_preemptions > 0);
   REQUIRE(logged.run.result.summary.prefix_hit_rate > 0);
   const LoggedRun run = run_logged(scenario_of(logged.run), logged.log());
@@ -176,10 +231,150 @@ TEST_CASE("calibrate reads a log of iterations", "[cli][logged]") {
   logged.log();
   const CommandResult cut = run_metronome(from + served);
   REQUIRE(cut.exit_code == 0);
-  std::string unwrapped;
-  std::istringstream words(cut.out);
-  for (std::string word; words >> word;) unwrapped += word + " ";
-  CHECK(contains(unwrapped, "iterations.log:401: iteration 401 has 1 context requests, 7 context"));
+  CHECK(contains(unwrapped(cut.out),
+                 "iterations.log:401: iteration 401 has 1 context requests, 7 context"));
+}
+
+TEST_CASE("a resumed request is counted as the log's model runner does", "[tools][logged]") {
+  const Logged first(1, 1, ModelRunner::V1);
+  const Logged second(1, 1, ModelRunner::V2);
+  REQUIRE(first.text() != second.text());
+  const Scenario scenario = scenario_of(first.run);
+  IterationLog log = first.log();
+  CHECK_FALSE(run_logged(scenario, log).first_difference);  // found out
+  log.runner = ModelRunner::V2;
+  CHECK(run_logged(scenario, log).first_difference);
+}
+
+TEST_CASE("the requests are found in a log that has others, too", "[cli][logged]") {
+  const Logged logged(3, 1);
+  const Logged others(4, 1);
+  const std::string text = logged.text_between(others);
+  const std::string folder = logged.folder.path();
+  const IterationLog log = read_iteration_log(logged.folder.write("long.log", text));
+  CHECK(run_logged(scenario_of(logged.run), log).num_equal < 10);
+  const LoggedRun run = run_logged(scenario_of(logged.run), log, LogStart::Found);
+  CHECK_FALSE(run.first_difference);
+  CHECK(run.first == others.lines.size());
+  CHECK(run.num_equal == std::ssize(logged.lines));
+  CHECK(run.num_after == std::ssize(others.lines));
+
+  const std::string first = std::to_string(others.lines.size());
+  const std::string last = std::to_string(others.lines.size() + logged.lines.size() - 1);
+  const std::string both = "validate '" + folder + "/long.log' '" + folder + "/out'";
+  const CommandResult found = run_metronome(both + " --same-decisions");
+  CHECK(found.exit_code == 0);
+  CHECK(contains(unwrapped(found.out), "the requests fit from iteration " + first + " (line "));
+  CHECK(contains(unwrapped(found.out), "all requests have ended before iteration "));
+  const CommandResult asked =
+      run_metronome(both + " --same-decisions --iterations " + first + ":" + last);
+  CHECK(asked.exit_code == 0);
+  CHECK(contains(asked.out, "decisions   the same in all iterations"));
+  CHECK(run_metronome(both + " --same-decisions --iterations " + first + ":").exit_code == 0);
+  // A range is taken as it is.
+  CHECK(run_metronome(both + " --same-decisions --iterations :" + last).exit_code == 1);
+  const CommandResult none = run_metronome(both + " --iterations 9000000:");
+  CHECK(none.exit_code == 2);
+  CHECK(contains(none.err, "long.log has none of these; allowed: numbers from 0 to "));
+  for (const char* range : {"120", "9:3", ":", "a:b", "1:2:3", "-1:3"}) {
+    INFO(range);
+    const CommandResult bad = run_metronome(both + " --iterations '" + range + "'");
+    CHECK(bad.exit_code == 2);
+    CHECK(contains(bad.err, "--iterations: '"));
+  }
+
+  const std::string from = "calibrate --scenario '" + folder + "/scenario.yaml' --from '" + folder;
+  logged.log();
+  const CommandResult alone =
+      run_metronome(from + "/iterations.log' --out '" + folder + "/a.json'");
+  const CommandResult among = run_metronome(from + "/long.log' --out '" + folder + "/b.json'");
+  REQUIRE(alone.exit_code == 0);
+  REQUIRE(among.exit_code == 0);
+  CHECK(contains(unwrapped(among.out), "long.log: the requests fit from iteration " + first));
+  const auto form = [&](const char* name) {
+    return Json::parse(read_text_file(folder + name)).at("body").at("form_ns");
+  };
+  CHECK(form("/a.json").dump() == form("/b.json").dump());
+  // Nothing fits: the first difference says why.
+  const CommandResult other =
+      run_metronome(from + "/long.log' --iterations 0:" + first + " --set seed=99");
+  CHECK(other.exit_code == 2);
+  CHECK(contains(other.err, "calibrate: got "));
+  CHECK(contains(other.err, folder + "/long.log:"));
+  CHECK(contains(other.err, " context requests, "));
+  CHECK(contains(other.err, ", but " + folder + "/scenario.yaml gives "));
+  CHECK(contains(other.err, "; allowed: at least 50"));
+}
+
+TEST_CASE("a log is followed without hardware, which decides nothing", "[cli][logged]") {
+  const Logged logged(3, 1);
+  logged.log();
+  std::string text = scenario_text(3, 1);
+  const std::string hardware = "hardware: h200\n";
+  text.erase(text.find(hardware), hardware.size());
+  const std::string folder = logged.folder.path();
+  logged.folder.write("bare.yaml", text);
+  const std::string from =
+      "calibrate --from '" + folder + "/iterations.log' --scenario '" + folder + "/bare.yaml' ";
+  const CommandResult fit = run_metronome(from + "--out '" + folder + "/fit.json'");
+  REQUIRE(fit.exit_code == 0);
+  CHECK(contains(fit.out, "llama-3.1-8b on unknown, "));
+  // The parts of the table add up: it has the tokens, too.
+  CHECK(contains(fit.out, "\ntoken"));
+  // The file of step times stands where the name of the hardware would.
+  logged.folder.write("fitted.yaml", text + "cost_model: {file: fit.json}\n");
+  const CommandResult why = run_metronome("diagnose '" + folder + "/iterations.log' --scenario '" +
+                                          folder + "/fitted.yaml' --target-itl 1");
+  CHECK(contains(unwrapped(why.out), "Simulated with " + folder + "/fit.json, the requests of "));
+  const CommandResult unsized = run_metronome(from + "--set kv_cache.num_blocks=auto");
+  CHECK(unsized.exit_code == 2);
+  CHECK(contains(unsized.err, "hardware: required key is missing: kv_cache.num_blocks is not "));
+}
+
+TEST_CASE("the log of another model is not followed unasked", "[cli][logged]") {
+  Logged logged(3, 1);
+  const std::string folder = logged.folder.path();
+  const auto start = [&](const std::string& model) {
+    logged.folder.write("iterations.log",
+                        "INFO Initializing a V1 LLM engine (v0.32.0) with config: model='" + model +
+                            "', speculative_config=None\n" + logged.text());
+  };
+  const std::string log = " '" + folder + "/iterations.log' ";
+  const std::string commands[] = {
+      "validate" + log + "'" + folder + "/out'",
+      "calibrate --from" + log + "--scenario '" + folder + "/scenario.yaml'",
+      "calibrate --from" + log + "--model llama-3.1-8b",
+  };
+  for (const std::string& command : commands) {
+    INFO(command);
+    start("/models/Qwen3-8B-FP8");
+    const CommandResult other = run_metronome(command);
+    CHECK(other.exit_code == 2);
+    CHECK(contains(other.err, "the model is /models/Qwen3-8B-FP8, not llama-3.1-8b as "));
+    CHECK(run_metronome(command + " --allow-differences").exit_code == 0);
+    start("meta-llama/Llama-3.1-8B-Instruct");
+    CHECK(run_metronome(command).exit_code == 0);
+  }
+  const CommandResult steps =
+      run_metronome("calibrate --from '" + folder + "/out' --model qwen3-8b");
+  CHECK(steps.exit_code == 2);
+  CHECK(contains(steps.err, "the model is llama-3.1-8b, not qwen3-8b as --model says"));
+}
+
+TEST_CASE("logs of a real server are decided alike", "[cli][logged]") {
+  // With a full KV cache and a preemption; and behind a warm-up.
+  for (const auto& [name, log] :
+       {std::pair("real-vllm-09", "H.log"), std::pair("real-vllm-07", "server.log")}) {
+    const auto folder = shared_path(std::string("cases/") + name);
+    if (!folder) continue;
+    const ScratchFolder scratch;
+    const std::string out = "'" + scratch.path() + "/sim'";
+    REQUIRE(run_metronome("run '" + *folder + "/lab.yaml' -q --out " + out).exit_code == 0);
+    const CommandResult same =
+        run_metronome("validate '" + *folder + "/" + log + "' " + out + " --same-decisions");
+    INFO(same.out);
+    CHECK(same.exit_code == 0);
+  }
 }
 
 TEST_CASE("validate follows a log of iterations", "[cli][logged]") {

@@ -1,0 +1,154 @@
+#include "reports/compare/comparable.h"
+
+#include <algorithm>
+#include <cctype>
+#include <cstdint>
+#include <iterator>
+#include <numeric>
+#include <tuple>
+
+#include "core/base/error.h"
+#include "core/base/number_text.h"
+#include "core/config/catalogue.h"
+#include "core/model/model_catalogue.h"
+#include "core/scenario/simulated_model.h"
+
+namespace metronome {
+namespace {
+
+std::string lower(std::string text) {
+  std::transform(text.begin(), text.end(), text.begin(),
+                 [](unsigned char c) { return static_cast<char>(std::tolower(c)); });
+  return text;
+}
+
+const ModelConfig* catalogue_model(const std::string& name) {
+  if (const std::string known = catalogue_name(name); !known.empty()) {
+    return find_entry(all_models(), known);
+  }
+  return find_entry(all_models(), lower(name));
+}
+
+// What another model has otherwise. Formats of weights are settings of one model.
+auto shape_of(const ModelConfig& model) {
+  return std::tuple(model.n_layers, model.hidden_dim, model.n_heads, model.n_kv_heads,
+                    model.head_dim, model.ffn_dim, model.n_experts, model.expert_ffn_dim,
+                    model.vocab_size);
+}
+
+using Lengths = std::vector<std::int32_t>;
+
+Lengths lengths_of(const ObservedRun& run, std::int32_t ObservedRequest::*length) {
+  Lengths lengths;
+  for (const ObservedRequest& request : run.requests) lengths.push_back(request.*length);
+  std::sort(lengths.begin(), lengths.end());
+  return lengths;
+}
+
+std::string lengths_text(const Lengths& lengths) {
+  if (lengths.front() == lengths.back()) return grouped_text(std::int64_t{lengths.front()});
+  const double sum = std::accumulate(lengths.begin(), lengths.end(), 0.0);
+  return grouped_text(std::int64_t{lengths.front()}) + " to " +
+         grouped_text(std::int64_t{lengths.back()}) + " (mean " +
+         grouped_text(sum / static_cast<double>(lengths.size()), 1) + ")";
+}
+
+std::int64_t num_requests(const ObservedRun& run) {
+  return static_cast<std::int64_t>(run.requests.size()) + run.num_incomplete;
+}
+
+// Of two lists in order, the entries of the first that the second lacks.
+std::int64_t num_missing(const Lengths& some, const Lengths& all) {
+  Lengths missing;
+  std::set_difference(some.begin(), some.end(), all.begin(), all.end(),
+                      std::back_inserter(missing));
+  return static_cast<std::int64_t>(missing.size());
+}
+
+void compare_lengths(const ObservedRun& measured, const ObservedRun& simulated, const char* what,
+                     std::int32_t ObservedRequest::*length, std::vector<std::string>& found) {
+  const Lengths a = lengths_of(measured, length);
+  const Lengths b = lengths_of(simulated, length);
+  const std::int64_t num_others = std::max(num_missing(a, b) - simulated.num_incomplete,
+                                           num_missing(b, a) - measured.num_incomplete);
+  if (num_others <= 0) return;
+  const std::string own = lengths_text(a);
+  const std::string other = lengths_text(b);
+  if (own != other) {
+    found.push_back(std::string(what) + " of " + own + " tokens, not " + other);
+  } else if (num_requests(measured) == num_requests(simulated)) {
+    found.push_back(grouped_text(num_others) + " " + what + " of other lengths");
+  }
+}
+
+}  // namespace
+
+NamedModel served_model(const std::string& name) {
+  NamedModel model{name, std::nullopt};
+  std::string rest = name;
+  while (rest.ends_with('/')) rest.pop_back();
+  if (const std::size_t slash = rest.rfind('/'); slash != std::string::npos) {
+    rest = rest.substr(slash + 1);
+  }
+  // "Llama-3.1-8B-Instruct": parts behind the name say how the model was trained or stored.
+  while (!rest.empty()) {
+    if (const ModelConfig* found = catalogue_model(rest)) return {name, *found};
+    const std::size_t dash = rest.rfind('-');
+    rest = dash == std::string::npos ? std::string() : rest.substr(0, dash);
+  }
+  return model;
+}
+
+NamedModel scenario_model(const Scenario& scenario) {
+  NamedModel model{scenario.model, std::nullopt};
+  try {
+    model.config = simulated_model(scenario);
+    model.name = model.config->name;
+  } catch (const ConfigError&) {  // its file is not here
+  }
+  return model;
+}
+
+NamedModel model_of(const ObservedRun& run) {
+  if (!run.stored) return served_model(run.model);
+  const RunInfo& info = run.stored->result.info;
+  const bool is_served = info.config_json.empty() || !run.stored->record.has_steps();
+  return is_served ? served_model(info.model) : scenario_model(scenario_of(*run.stored));
+}
+
+ModelComparison compare_models(const NamedModel& measured, const NamedModel& simulated) {
+  if (measured.name.empty() || lower(measured.name) == lower(simulated.name)) return {};
+  if (measured.config && simulated.config) {
+    if (shape_of(*measured.config) == shape_of(*simulated.config)) return {};
+    return {true, "the model is " + measured.name + ", not " + simulated.name};
+  }
+  return {false, "the model is called " + measured.name +
+                     ", whose shape is not known here; it was not compared with " + simulated.name};
+}
+
+RunDifferences differences_of(const ObservedRun& measured, const ObservedRun& simulated) {
+  RunDifferences differences;
+  const ModelComparison models = compare_models(model_of(measured), model_of(simulated));
+  if (models.differs) {
+    differences.found.push_back(models.text);
+  } else {
+    differences.remark = models.text;
+  }
+  if (num_requests(measured) != num_requests(simulated)) {
+    differences.found.push_back(grouped_text(num_requests(measured)) + " requests, not " +
+                                grouped_text(num_requests(simulated)));
+  }
+  compare_lengths(measured, simulated, "prompts", &ObservedRequest::num_prompt_tokens,
+                  differences.found);
+  compare_lengths(measured, simulated, "outputs", &ObservedRequest::num_output_tokens,
+                  differences.found);
+  return differences;
+}
+
+std::string joined_differences(const std::vector<std::string>& found) {
+  std::string text;
+  for (const std::string& one : found) text += (text.empty() ? "" : "; ") + one;
+  return text;
+}
+
+}  // namespace metronome

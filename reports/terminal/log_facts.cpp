@@ -1,0 +1,97 @@
+#include "reports/terminal/log_facts.h"
+
+#include <algorithm>
+#include <charconv>
+#include <optional>
+#include <string_view>
+
+#include "core/base/json_text.h"
+#include "core/base/number_text.h"
+
+namespace metronome {
+namespace {
+
+std::int64_t count_of(const EngineLog& log, Observed kind) {
+  return std::count_if(log.observations.begin(), log.observations.end(),
+                       [kind](const LogObservation& seen) { return seen.kind == kind; });
+}
+
+std::string setting(const EngineLog& log, const char* name) {
+  const auto found = log.settings.find(name);
+  return found == log.settings.end() ? std::string() : found->second;
+}
+
+template <class Number>
+std::optional<Number> number_in(std::string_view text) {
+  Number number = 0;
+  const auto [end, error] = std::from_chars(text.data(), text.data() + text.size(), number);
+  if (error != std::errc() || end != text.data() + text.size()) return std::nullopt;
+  return number;
+}
+
+// A flag as an argument of the engine: "--no-enable-prefix-caching" is enable_prefix_caching false.
+void append_flag(std::string_view flag, JsonText& json) {
+  flag.remove_prefix(std::min<std::size_t>(2, flag.size()));
+  const std::size_t space = flag.find(' ');
+  std::string name(flag.substr(0, space));
+  const bool is_off = space == std::string_view::npos && name.starts_with("no-");
+  if (is_off) name.erase(0, 3);
+  std::replace(name.begin(), name.end(), '-', '_');
+  json.key(name);
+  if (space == std::string_view::npos) return json.value(!is_off);
+  const std::string_view value = flag.substr(space + 1);
+  if (const auto count = number_in<std::int64_t>(value)) return json.value(*count);
+  if (const auto number = number_in<double>(value)) return json.value(*number);
+  json.value(value);
+}
+
+void append_text(const char* key, const std::string& text, JsonText& json) {
+  json.key(key);
+  if (text.empty()) return json.null();
+  json.value(text);
+}
+
+}  // namespace
+
+std::string log_text(const EngineLog& log) {
+  const auto count = [&log](Observed kind) { return grouped_text(count_of(log, kind)); };
+  if (log.engine == LogEngine::Sglang) {
+    return "log of SGLang, " + count(Observed::Prefill) + " batches of prompts, " +
+           count(Observed::Decode) + " lines about decodes";
+  }
+  const std::string version = setting(log, "version");
+  const std::string reports =
+      log.has(Observed::Report) ? ", " + count(Observed::Report) + " reports" : "";
+  return "iteration log of vLLM" + (version.empty() ? "" : " " + version) + ", " +
+         count(Observed::Iteration) + " iterations" + reports;
+}
+
+void append_engine(const EngineLog& log, std::span<const std::string> flags, JsonText& json) {
+  const bool is_vllm = log.engine == LogEngine::Vllm;
+  json.begin_object();
+  json.field("name", kLogEngines[static_cast<int>(log.engine)]);
+  const std::string version = setting(log, "version");  // "0.32.0" has the rules of 0.32
+  append_text("version", version.substr(0, version.find('.', version.find('.') + 1)), json);
+  append_text("model", setting(log, is_vllm ? "model" : "model_path"), json);
+  json.key("settings").begin_object();
+  for (const std::string& flag : flags) append_flag(flag, json);
+  json.end_object();
+  json.key("kv_cache_tokens");
+  const auto tokens = number_in<std::int64_t>(
+      setting(log, is_vllm ? "kv_cache_size_tokens" : "max_total_num_tokens"));
+  if (tokens) {
+    json.value(*tokens);
+  } else {
+    json.null();
+  }
+  if (is_vllm) {
+    json.field("iterations", count_of(log, Observed::Iteration));
+    json.field("reports", count_of(log, Observed::Report));
+  } else {
+    json.field("prefill_batches", count_of(log, Observed::Prefill));
+    json.field("decode_lines", count_of(log, Observed::Decode));
+  }
+  json.end_object();
+}
+
+}  // namespace metronome

@@ -1,0 +1,20 @@
+// What a log says of its engine, apart from the gaps (reports/terminal/log_gaps.h).
+#pragma once
+
+#include <span>
+#include <string>
+
+#include "reports/files/engine_log.h"
+
+namespace metronome {
+
+class JsonText;
+
+// "iteration log of vLLM 0.32.0, 565 iterations, 10 reports".
+std::string log_text(const EngineLog& log);
+
+// Appends one object: name, version, settings, size of the KV cache and the numbers of lines.
+// `flags` are the engine's settings as flags: "--max-num-seqs 64", "--no-enable-prefix-caching".
+void append_engine(const EngineLog& log, std::span<const std::string> flags, JsonText& json);
+
+}  // namespace metronome
