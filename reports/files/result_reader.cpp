@@ -401,13 +401,17 @@ void require_steps(const StoredRun& run) {
 }
 
 Scenario scenario_of(const StoredRun& run, const std::vector<std::string>& assignments) {
+  return scenario_of(run, run.result.info.config_json, assignments);
+}
+
+Scenario scenario_of(const StoredRun& run, const std::string& config,
+                     const std::vector<std::string>& assignments) {
   const std::string where = run.folder + "/" + std::string(kResultFile) + ": config";
   const RunInfo& info = run.result.info;
-  if (info.config_json.empty()) {
+  if (config.empty()) {
     throw ConfigError(where + ": is null; allowed: a run of a scenario");
   }
-  Scenario scenario =
-      std::move(parse_scenario(info.config_json, where, assignments).variants.front());
+  Scenario scenario = std::move(parse_scenario(config, where, assignments).variants.front());
   scenario.name = info.label;
   return scenario;
 }

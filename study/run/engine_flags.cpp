@@ -12,35 +12,12 @@
 #include "core/base/json.h"
 #include "core/base/number_text.h"
 #include "core/engine/policies/registry.h"
+#include "core/hardware/hardware_catalogue.h"
+#include "core/scenario/serve_defaults.h"
+#include "study/run/flag_list.h"
 
 namespace metronome {
 namespace {
-
-std::string shortest(double number) {
-  std::string text = fixed_text(number, 6);
-  text.erase(text.find_last_not_of('0') + 1);
-  if (text.back() == '.') text.pop_back();
-  return text;
-}
-
-class FlagList {
- public:
-  FlagList(std::string engine, std::string version) {
-    flags_.engine = std::move(engine);
-    flags_.version = std::move(version);
-  }
-
-  void add(const std::string& flag) { flags_.flags.push_back(flag); }
-  void add(const std::string& flag, std::int64_t value) { add(flag, std::to_string(value)); }
-  void add(const std::string& flag, const std::string& value) {
-    flags_.flags.push_back(flag + " " + value);
-  }
-  void note(const std::string& text) { flags_.notes.push_back(text); }
-  EngineFlags take() { return std::move(flags_); }
-
- private:
-  EngineFlags flags_;
-};
 
 // A policy's limits in terms of an engine with a token budget per step.
 struct StepLimits {
@@ -178,7 +155,35 @@ std::optional<std::int64_t> own_prompt_graphs(const Scenario& scenario) {
   return is_eager || is_plain ? std::nullopt : prompts;
 }
 
+// The value of a setting among a server's defaults; empty: it has none.
+std::string value_of(const std::vector<ServeDefault>& defaults, std::string_view key) {
+  const auto found = std::find_if(defaults.begin(), defaults.end(),
+                                  [key](const ServeDefault& each) { return each.key == key; });
+  return found == defaults.end() ? std::string() : found->value;
+}
+
+constexpr std::string_view kShareKey = "cost_model.gpu_memory_utilization";
+
+std::optional<HardwareSpec> gpu_of(const Scenario& scenario) {
+  if (scenario.hardware.empty()) return std::nullopt;
+  try {
+    return find_hardware(scenario.hardware, {});
+  } catch (const ConfigError&) {
+    return std::nullopt;
+  }
+}
+
 // ---- vLLM ----
+
+// Engines mean different things by their share of memory: vLLM's has room for activations, those of
+// SGLang and TensorRT-LLM do not. So a share of theirs is none of vLLM's.
+std::string vllm_memory_share(const Scenario& scenario) {
+  const KvMemory rule = find_policy(scenario.scheduler.policy)->kv_memory;
+  if (rule != KvMemory::Sglang && rule != KvMemory::TensorRtLlm) {
+    return shortest_text(scenario.cost_model.gpu_memory_utilization);
+  }
+  return value_of(vllm_serve_defaults(VllmConfig{}.minor(), {}, {}), kShareKey);
+}
 
 // One budget for all tokens of a step.
 void add_vllm_budget(const Scenario& scenario, const StepLimits& limits, FlagList& list) {
@@ -203,12 +208,14 @@ void add_vllm_budget(const Scenario& scenario, const StepLimits& limits, FlagLis
     list.note(
         "vLLM needs --max-num-batched-tokens of at least max_model_len to take whole prompts");
   } else if (budget < num_seqs) {
-    list.note("vLLM refuses --max-num-batched-tokens below --max-num-seqs");
+    list.refuse("it refuses --max-num-batched-tokens " + std::to_string(budget) +
+                " below --max-num-seqs " + std::to_string(num_seqs));
   }
   if (limits.takes_whole_prompts) {
     list.add("--no-enable-chunked-prefill");
     if (budget > 0 && budget < model_len) {
-      list.note("vLLM refuses whole prompts with --max-num-batched-tokens below --max-model-len");
+      list.refuse("it refuses whole prompts with --max-num-batched-tokens " +
+                  std::to_string(budget) + " below --max-model-len " + std::to_string(model_len));
     }
   } else {
     list.add("--enable-chunked-prefill");
@@ -265,10 +272,10 @@ void add_vllm_cache(const Scenario& scenario, FlagList& list) {
     list.add("--num-gpu-blocks-override",
              *cache.num_blocks + (policy.cache.has_null_block ? 0 : 1));
   } else {
-    list.add("--gpu-memory-utilization", shortest(scenario.cost_model.gpu_memory_utilization));
+    list.add("--gpu-memory-utilization", vllm_memory_share(scenario));
   }
   if (cache.watermark.value_or(0) > 0) {
-    list.note("kv_cache.watermark is --watermark " + shortest(*cache.watermark) +
+    list.note("kv_cache.watermark is --watermark " + shortest_text(*cache.watermark) +
               " from vLLM 0.24 on, and has no flag before");
   }
   if (const auto interval = cache.prefix_cache_retention_interval) {
@@ -365,15 +372,16 @@ void add_sglang_own(const SglangConfig& config, FlagList& list) {
   if (config.enable_mixed_chunk) list.add("--enable-mixed-chunk");
   list.add("--schedule-policy",
            std::string(kSglangPolicies[static_cast<std::size_t>(config.schedule_policy)]));
-  list.add("--schedule-conservativeness", shortest(config.schedule_conservativeness));
+  list.add("--schedule-conservativeness", shortest_text(config.schedule_conservativeness));
   const SglangConfig defaults;
   const auto note_variable = [&list](bool is_other, const char* name, const std::string& value) {
     if (is_other) list.note("set the environment variable " + std::string(name) + "=" + value);
   };
   note_variable(config.init_new_token_ratio != defaults.init_new_token_ratio,
-                "SGLANG_INIT_NEW_TOKEN_RATIO", shortest(config.init_new_token_ratio));
+                "SGLANG_INIT_NEW_TOKEN_RATIO", shortest_text(config.init_new_token_ratio));
   note_variable(config.min_new_token_ratio_factor != defaults.min_new_token_ratio_factor,
-                "SGLANG_MIN_NEW_TOKEN_RATIO_FACTOR", shortest(config.min_new_token_ratio_factor));
+                "SGLANG_MIN_NEW_TOKEN_RATIO_FACTOR",
+                shortest_text(config.min_new_token_ratio_factor));
   note_variable(config.new_token_ratio_decay_steps != defaults.new_token_ratio_decay_steps,
                 "SGLANG_NEW_TOKEN_RATIO_DECAY_STEPS",
                 std::to_string(config.new_token_ratio_decay_steps));
@@ -435,6 +443,27 @@ void add_sglang_nearest(const Scenario& scenario, FlagList& list) {
       "--enable-mixed-chunk adds the decodes to it");
 }
 
+// SGLang's share is the scenario's for its own policy, or else what its server chooses for the GPU.
+void add_sglang_memory(const Scenario& scenario, FlagList& list) {
+  constexpr const char* kFlag = "--mem-fraction-static";
+  if (find_policy(scenario.scheduler.policy)->kv_memory == KvMemory::Sglang) {
+    return list.add(kFlag, shortest_text(scenario.cost_model.gpu_memory_utilization));
+  }
+  const std::optional<HardwareSpec> gpu = gpu_of(scenario);
+  if (!gpu) return list.note("--mem-fraction-static: SGLang chooses it for its GPU");
+  ChosenOptions chosen;
+  chosen.tensor_parallel_size = scenario.cost_model.tensor_parallel_size;
+  chosen.max_num_seqs = scenario.engine.max_num_seqs;
+  const std::int64_t chunk = largest_prefill(scenario.scheduler);
+  chosen.chunked_prefill_size = chunk > 0 ? whole_pages(scenario, chunk) : -1;
+  const std::string share = value_of(sglang_serve_defaults(*gpu, chosen), kShareKey);
+  constexpr const char* kNothing = "0.010";  // its reserve is larger than the memory
+  if (share == kNothing) {
+    return list.note("SGLang's reserve for such chunks leaves no memory of this GPU");
+  }
+  list.add(kFlag, share);
+}
+
 EngineFlags sglang_flags(const Scenario& scenario) {
   FlagList list("SGLang", "0.5.23");
   if (scenario.scheduler.policy == "sglang") {
@@ -454,7 +483,7 @@ EngineFlags sglang_flags(const Scenario& scenario) {
     const std::int64_t num_usable = *cache.num_blocks - (policy.cache.has_null_block ? 1 : 0);
     list.add("--max-total-tokens", num_usable * cache.block_size);
   } else {
-    list.add("--mem-fraction-static", shortest(scenario.cost_model.gpu_memory_utilization));
+    add_sglang_memory(scenario, list);
   }
   if (cache.watermark.value_or(0) > 0) list.note("kv_cache.watermark has no flag");
   if (scenario.engine.async_depth == 1) list.add("--disable-overlap-schedule");
@@ -478,10 +507,39 @@ EngineFlags sglang_flags(const Scenario& scenario) {
   return list.take();
 }
 
+constexpr FlagNames kEngines[] = {
+    {"vllm", "vLLM", "--gpu-memory-utilization", "--max-num-seqs"},
+    {"sglang", "SGLang", "--mem-fraction-static", "--max-running-requests"},
+    {"llama_cpp", "llama-server", "-c", "-np"},
+    {"tensorrt_llm", "trtllm-serve", "kv_cache_config.free_gpu_memory_fraction", "max_batch_size"}};
+
+template <class Is>
+const FlagNames* find_engine(Is is) {
+  const auto* found = std::find_if(std::begin(kEngines), std::end(kEngines), is);
+  return found == std::end(kEngines) ? nullptr : found;
+}
+
 }  // namespace
 
+const FlagNames* own_engine(std::string_view policy) {
+  return find_engine([policy](const FlagNames& row) { return row.policy == policy; });
+}
+
+const FlagNames* engine_names(std::string_view engine) {
+  return find_engine([engine](const FlagNames& row) { return row.engine == engine; });
+}
+
 std::vector<EngineFlags> engine_flags(const Scenario& scenario) {
-  return {vllm_flags(scenario), sglang_flags(scenario)};
+  const std::string& policy = scenario.scheduler.policy;
+  std::vector<EngineFlags> all = {vllm_flags(scenario), sglang_flags(scenario)};
+  if (policy == "llama_cpp") all.push_back(llama_server_flags(scenario));
+  if (policy == "tensorrt_llm") all.push_back(trtllm_serve_flags(scenario));
+  const FlagNames* own = own_engine(policy);
+  if (own == nullptr) return all;
+  for (EngineFlags& flags : all) flags.is_comparison = flags.engine != own->engine;
+  std::stable_partition(all.begin(), all.end(),
+                        [](const EngineFlags& flags) { return !flags.is_comparison; });
+  return all;
 }
 
 std::int64_t largest_prefill(const SchedulerConfig& config) {
@@ -499,7 +557,9 @@ FlagChanges flag_changes(const EngineFlags& before, const EngineFlags& after) {
     return std::find_if(flags.begin(), flags.end(),
                         [&](const std::string& other) { return name(other) == name(flag); });
   };
-  FlagChanges changes{after.engine, after.version, {}, {}, {}, after.notes};
+  FlagChanges changes{after.engine,  after.version,      {}, {}, {}, after.notes,
+                      after.refusal, after.is_comparison};
+  if (!after.refusal.empty()) return changes;
   for (const std::string& flag : after.flags) {
     const auto old = find(before.flags, flag);
     if (old == before.flags.end()) {
@@ -518,6 +578,20 @@ std::string joined_flags(const EngineFlags& flags) {
   std::string text;
   for (const std::string& flag : flags.flags) text += (text.empty() ? "" : " ") + flag;
   return text;
+}
+
+std::vector<std::string> flag_lines(const EngineFlags& flags) {
+  if (!flags.is_yaml) return {joined_flags(flags)};
+  std::vector<std::string> lines;
+  std::string section;
+  for (const std::string& flag : flags.flags) {
+    const std::size_t dot = flag.substr(0, flag.find(':')).find('.');
+    const std::string own = dot == std::string::npos ? std::string() : flag.substr(0, dot);
+    if (!own.empty() && own != section) lines.push_back(own + ":");
+    section = own;
+    lines.push_back(own.empty() ? flag : "  " + flag.substr(dot + 1));
+  }
+  return lines;
 }
 
 }  // namespace metronome

@@ -2,6 +2,7 @@
 #pragma once
 
 #include <string>
+#include <string_view>
 #include <vector>
 
 #include "core/scenario/scenario.h"
@@ -15,12 +16,28 @@ struct EngineFlags {
   // Settings without a flag, and differences between the engine's decisions and the policy. One
   // sentence each, without a full stop.
   std::vector<std::string> notes;
+  std::string refusal;         // why the engine does not start so; there are no flags then
+  bool is_comparison = false;  // the policy is that of another engine
+  bool is_yaml = false;        // "section.key: value", of a file
 };
 
-// The flags that make vLLM and SGLang decide as the scenario's policy does, or as nearly as
-// possible. Policies `vllm` and `sglang` match their own engine exactly. Flags are listed even if
-// they equal the engine's default, as defaults differ between versions.
+// The flags that make an engine decide as the scenario's policy does, or as nearly as possible.
+// First those of the policy's own engine, which match exactly, then those of vLLM and SGLang for
+// comparison. A policy without an engine has those of vLLM and SGLang alone. Flags are listed even
+// if they equal the engine's default, as defaults differ between versions.
 std::vector<EngineFlags> engine_flags(const Scenario& scenario);
+
+// An engine with flags, and its names for two settings.
+struct FlagNames {
+  std::string_view policy;
+  std::string_view engine;    // EngineFlags::engine
+  std::string_view memory;    // more of it gives more KV blocks
+  std::string_view num_seqs;  // engine.max_num_seqs
+};
+// The engine that a policy reproduces; nullptr: none whose flags are known.
+const FlagNames* own_engine(std::string_view policy);
+// By EngineFlags::engine; nullptr: unknown.
+const FlagNames* engine_names(std::string_view engine);
 
 // The most prompt tokens that the policy puts into one step: its budget, or the chunk of one
 // prompt. 0: whole prompts, or a step limited by its time.
@@ -28,6 +45,8 @@ std::int64_t largest_prefill(const SchedulerConfig& config);
 
 // The flags in one line.
 std::string joined_flags(const EngineFlags& flags);
+// As one gives them to the engine: a line of flags, or the lines of a YAML file.
+std::vector<std::string> flag_lines(const EngineFlags& flags);
 
 // The difference between two sets of an engine's flags. A flag's name excludes its value and
 // `--no-`: `--enable-x` instead of `--no-enable-x` is a change.
@@ -41,6 +60,8 @@ struct FlagChanges {
   std::vector<Change> changed;
   std::vector<std::string> removed;
   std::vector<std::string> notes;  // of the second set
+  std::string refusal;             // of the second set; there are no changes then
+  bool is_comparison = false;      // of the second set
 
   bool empty() const { return added.empty() && changed.empty() && removed.empty(); }
 };

@@ -259,6 +259,12 @@ EngineArguments merged_arguments(const EngineLog& log, std::string_view flags) {
   return arguments;
 }
 
+std::string_view key_of_flag(LogEngine engine, std::string_view flag) {
+  std::string value;
+  const Row* row = find_row(engine, flag.substr(0, flag.find(' ')), value);
+  return row == nullptr ? std::string_view() : row->key;
+}
+
 EngineSettings scenario_settings(LogEngine engine, const EngineArguments& arguments) {
   EngineSettings settings;
   if (arguments.empty()) return settings;

@@ -29,4 +29,7 @@ EngineArguments merged_arguments(const EngineLog& log, std::string_view flags);
 // Arguments without a key are left out.
 EngineSettings scenario_settings(LogEngine engine, const EngineArguments& arguments);
 
+// The key of a flag with its value, "--max-num-seqs 64"; empty: it has none.
+std::string_view key_of_flag(LogEngine engine, std::string_view flag);
+
 }  // namespace metronome

@@ -6,6 +6,7 @@
 
 #include "core/base/error.h"
 #include "core/base/json.h"
+#include "core/base/number_text.h"
 #include "core/metrics/digest.h"
 #include "core/metrics/run_record.h"
 #include "sim/simulation.h"
@@ -17,6 +18,11 @@ namespace {
 const std::string kMaxNumSeqs = "engine.max_num_seqs";
 const std::string kMaxGraphTokens = "cost_model.max_graph_tokens";
 
+// A change of the policy comes first.
+bool is_other_policy(const std::vector<std::string>& changes) {
+  return !changes.empty() && changes.front().starts_with("scheduler.policy=");
+}
+
 }  // namespace
 
 std::string assignment(const std::string& key, std::int64_t value) {
@@ -27,41 +33,61 @@ Replays::Replays(const StoredRun& run, double target_ms, const std::string& hard
                  const std::function<void(const std::string&)>& start, const ProgressFn& progress)
     : run_(run), target_ms_(target_ms), start_(start), progress_(progress) {
   if (!hardware.empty()) fixed_.push_back("hardware=" + hardware);
+  const RunInfo& info = run.result.info;
+  follows_server_ = hardware.empty() && info.backend == kBackendNames[0];
+  Json config = Json::parse(info.config_json);
+  if (follows_server_ && !info.config_reasons_json.empty()) {
+    const Json reasons = Json::parse(info.config_reasons_json);
+    for (const auto& [key, reason] : reasons.items()) {
+      const std::size_t dot = key.find('.');
+      Json& section = config.at(key.substr(0, dot));
+      section.erase(key.substr(dot + 1));
+    }
+  }
+  config_ = config.dump();
+}
+
+std::vector<std::string> Replays::assignments_of(const std::vector<std::string>& changes) const {
+  std::vector<std::string> all = fixed_;
+  const bool is_other = is_other_policy(changes);
+  if (is_other) all.insert(all.end(), policy_fixed_.begin(), policy_fixed_.end());
+  all.insert(all.end(), changes.begin(), changes.end());
+  if (follows_server_ && !is_other) return all;
+  if (const auto seqs = capped_seqs(changes)) all.push_back(assignment(kMaxNumSeqs, *seqs));
+  if (!is_other && has_chosen(kMaxGraphTokens)) all.push_back(kMaxGraphTokens + "=auto");
+  return all;
 }
 
 Scenario Replays::scenario_with(const std::vector<std::string>& changes) const {
-  std::vector<std::string> assignments = fixed_;
-  assignments.insert(assignments.end(), changes.begin(), changes.end());
-  if (const auto seqs = capped_seqs(changes)) assignments.push_back(assignment(kMaxNumSeqs, *seqs));
-  // A change of the policy comes first. The host and its graphs stay those of the run. On the same
-  // engine, sizes of graphs that a server chose follow its other settings.
-  const bool is_other_policy = !changes.empty() && changes.front().starts_with("scheduler.policy=");
-  if (is_other_policy) {
-    assignments.insert(assignments.end(), graphs_.begin(), graphs_.end());
-  } else if (has_chosen(kMaxGraphTokens)) {
-    assignments.push_back(kMaxGraphTokens + "=auto");
-  }
-  return scenario_of(run_, assignments);
+  // With another policy, what the run's server chose stays.
+  const std::string& config = is_other_policy(changes) ? run_.result.info.config_json : config_;
+  return scenario_of(run_, config, assignments_of(changes));
 }
 
 void Replays::keep_cache_size(const Scenario& scenario) {
   if (scenario.kv_cache.backend != KvBackend::Paged || scenario.kv_cache.num_blocks) return;
-  fixed_.push_back(assignment(kNumBlocksKey, run_.result.info.num_blocks));
+  const std::int64_t num_blocks = run_.result.info.num_blocks;
+  if (follows_server_ && prepare_simulation(scenario).setup.kv_cache.num_blocks == num_blocks) {
+    return;
+  }
+  fixed_.push_back(assignment(kNumBlocksKey, num_blocks));
 }
 
 void Replays::keep_host(const Scenario& scenario) {
   const auto* first_own = std::begin(kBackendNames) + 1;  // behind the simulator
   const bool is_own = std::find(first_own, std::end(kBackendNames), run_.result.info.backend) !=
                       std::end(kBackendNames);
-  HostSettings host = host_settings(is_own ? on_own_engine(scenario) : scenario);
-  fixed_.insert(fixed_.end(), host.times.begin(), host.times.end());
-  graphs_ = std::move(host.graphs);
+  const HostSettings host = host_settings(is_own ? on_own_engine(scenario) : scenario);
+  std::vector<std::string>& kept = is_own ? fixed_ : policy_fixed_;
+  kept.insert(kept.end(), host.times.begin(), host.times.end());
+  policy_fixed_.insert(policy_fixed_.end(), host.graphs.begin(), host.graphs.end());
 }
 
-std::int64_t Replays::most_blocks() const {
+std::int64_t Replays::blocks_of_share(double share) const {
   try {
     return prepare_simulation(
-               scenario_with({kNumBlocksKey + "=auto", "cost_model.gpu_memory_utilization=0.95"}))
+               scenario_with({kNumBlocksKey + "=auto",
+                              "cost_model.gpu_memory_utilization=" + fixed_text(share, 3)}))
         .setup.kv_cache.num_blocks;
   } catch (const ConfigError&) {
     return 0;
@@ -79,6 +105,7 @@ std::optional<Trial> Replays::try_out(const std::vector<std::string>& changes) {
 Trial Replays::replay(const std::vector<std::string>& changes, std::string* digest) {
   Trial trial;
   trial.changes = changes;
+  trial.assignments = assignments_of(changes);
   trial.scenario = scenario_with(changes);
   Simulation simulation = prepare_simulation(trial.scenario);
   EventDigest fingerprint;

@@ -25,12 +25,15 @@ class Replays {
 
   // The run's scenario with `changes`, and what follows from them. Throws ConfigError.
   Scenario scenario_with(const std::vector<std::string>& changes) const;
-  // From here on the cache has as many blocks as the run's.
+  // From here on the cache has as many blocks as the run's, unless the run was simulated here and
+  // chose them: then a change may change them, as it does for the engine.
   void keep_cache_size(const Scenario& scenario);
   // From here on the host is that of `scenario`: another policy brings no other engine's host.
   void keep_host(const Scenario& scenario);
-  // The blocks that a device can hold with little memory left for anything else; 0: unknown.
-  std::int64_t most_blocks() const;
+  // The blocks that a device holds with this share of its memory; 0: unknown.
+  std::int64_t blocks_of_share(double share) const;
+  // What every replay sets.
+  const std::vector<std::string>& fixed() const { return fixed_; }
   void take_workload(Workload workload) { workload_ = std::move(workload); }
 
   // One replay; sets `digest`, if there is one, to that of its decisions. Throws ConfigError.
@@ -40,6 +43,7 @@ class Replays {
   std::int64_t num_replays() const { return num_replays_; }
 
  private:
+  std::vector<std::string> assignments_of(const std::vector<std::string>& changes) const;
   bool has_chosen(const std::string& key) const;
   std::optional<std::int64_t> capped_seqs(const std::vector<std::string>& changes) const;
 
@@ -47,8 +51,11 @@ class Replays {
   double target_ms_;
   const std::function<void(const std::string&)>& start_;
   const ProgressFn& progress_;
+  // The run's scenario is read without what its server chose, which then follows the changes.
+  bool follows_server_ = false;
+  std::string config_;  // of the scenario that is changed
   std::vector<std::string> fixed_;
-  std::vector<std::string> graphs_;  // of the run, for other policies
+  std::vector<std::string> policy_fixed_;  // the run's host and graphs, for other policies
   Workload workload_;
   std::int64_t num_replays_ = 0;
 };

@@ -3,7 +3,6 @@
 #include <algorithm>
 #include <cmath>
 #include <deque>
-#include <numeric>
 #include <utility>
 
 #include "core/base/error.h"
@@ -15,199 +14,15 @@
 #include "core/engine/policies/registry.h"
 #include "core/metrics/run_record.h"
 #include "reports/terminal/text.h"
+#include "study/run/engine_settings.h"
+#include "study/what_if/candidates.h"
 #include "study/what_if/replays.h"
 
 namespace metronome {
 namespace {
 
-// Powers of two below `from`, down to `least`.
-std::vector<std::int64_t> smaller_powers(std::int64_t from, std::int64_t least) {
-  std::int64_t power = 1;
-  while (power * 2 < from) power *= 2;
-  std::vector<std::int64_t> powers;
-  for (; power >= least && power < from; power /= 2) powers.push_back(power);
-  return powers;
-}
-
-constexpr std::int64_t kLeastTokens = 64;
-
-// Values of one setting to try, nearest to the run's first, together with fixed `others`.
-struct Family {
-  std::vector<std::string> others;
-  std::string key;                   // empty: only `others`, once
-  std::vector<std::int64_t> values;  // for an empty key, one unused value
-  // A value nearer to the run's than the first one that is known to fail; nullopt: none was tried.
-  std::optional<std::int64_t> failing;
-  std::int64_t grain = 1;  // values between two powers of two are multiples of this
-
-  std::vector<std::string> assignments(std::int64_t value) const {
-    std::vector<std::string> all = others;
-    if (!key.empty()) all.push_back(assignment(key, value));
-    return all;
-  }
-};
-
-class Candidates {
- public:
-  Candidates(const Scenario& scenario, double target_ms)
-      : scenario_(scenario), target_ms_(target_ms), config_(Json::parse(scenario.to_json())) {}
-
-  // Tokens of a step, or of a chunk if the policy has no budget.
-  std::vector<Family> sizes() const {
-    std::vector<Family> families;
-    const char* const keys[] = {"max_num_batched_tokens", "prefill_chunk_size", "chunk_size",
-                                "chunked_prefill_size",   "max_num_tokens",     "n_batch",
-                                "max_ragged_batch_size"};
-    for (const char* key : keys) {
-      if (!reads(key) || (is_token_budget() && std::string_view(key) == "prefill_chunk_size")) {
-        continue;
-      }
-      families.push_back(falling_tokens(std::string("scheduler.") + key, current(key)));
-    }
-    return families;
-  }
-
-  std::vector<Family> other_settings() const {
-    std::vector<Family> families;
-    const std::int64_t budget = token_budget(scenario_.scheduler);
-    if (reads("long_prefill_token_threshold")) {
-      const std::int64_t now = scenario_.scheduler.vllm.long_prefill_token_threshold;
-      families.push_back(
-          falling_tokens("scheduler.long_prefill_token_threshold", now > 0 ? now : budget));
-    }
-    if (is_token_budget()) {
-      families.push_back(falling_tokens("scheduler.prefill_chunk_size",
-                                        scenario_.scheduler.prefill_chunk_size.value_or(budget)));
-    }
-    if (reads("max_prefill_chunks_per_step")) {
-      const std::int64_t now = scenario_.scheduler.max_prefill_chunks_per_step;
-      families.push_back(falling("scheduler.max_prefill_chunks_per_step", now > 0 ? now : 8, 1));
-    }
-    if (reads("enable_mixed_chunk") && !scenario_.scheduler.sglang.enable_mixed_chunk) {
-      // Decodes in prefill steps, with the run's chunk size and then smaller ones.
-      const std::vector<std::string> mixed = {"scheduler.enable_mixed_chunk=true"};
-      families.push_back({mixed, "", {0}, std::nullopt});
-      families.push_back(
-          falling_tokens("scheduler.chunked_prefill_size", current("chunked_prefill_size"), mixed));
-    }
-    add_sglang(families);
-    add_drafts(families);
-    families.push_back(falling("engine.max_num_seqs", scenario_.engine.max_num_seqs, 1));
-    if (reads("prefill_chunk_size") && !is_token_budget()) {
-      families.push_back(falling_tokens("scheduler.prefill_chunk_size",
-                                        current("prefill_chunk_size"),
-                                        {"scheduler.max_prefill_chunks_per_step=1"}));
-    }
-    return families;
-  }
-
-  // Larger reserves for outputs: fewer requests at once, and fewer that lose their blocks.
-  std::vector<Family> reserves() const {
-    std::vector<Family> families;
-    if (!reads("schedule_conservativeness")) return families;
-    const double now = scenario_.scheduler.sglang.schedule_conservativeness;
-    for (const char* more : {"1.3", "1.7", "2.5"}) {
-      if (std::stod(more) <= now) continue;
-      families.push_back(
-          {{std::string("scheduler.schedule_conservativeness=") + more}, "", {0}, std::nullopt});
-    }
-    return families;
-  }
-
-  std::vector<Family> other_policies() const {
-    std::vector<Family> families;
-    // The first of equal candidates is chosen, so a policy that an engine has comes first.
-    add_policy("vllm", "scheduler.max_num_batched_tokens", {}, families);
-    add_policy("token_budget", "scheduler.max_num_batched_tokens", {}, families);
-    add_policy("chunked", "scheduler.prefill_chunk_size", {}, families);
-    add_policy("sglang", "scheduler.chunked_prefill_size", {"scheduler.enable_mixed_chunk=true"},
-               families);
-    // Shown, but never chosen: only Metronome has this policy.
-    if (scenario_.scheduler.policy != "slo") {
-      const std::string target = Json(target_ms_).dump();  // shortest digits
-      families.push_back(
-          {{"scheduler.policy=slo", "scheduler.itl_target_ms=" + target}, "", {0}, std::nullopt});
-    }
-    return families;
-  }
-
- private:
-  // Fewer drafts, which take less of a step and of its budget; 0: none.
-  void add_drafts(std::vector<Family>& families) const {
-    const SpeculativeConfig& drafts = scenario_.speculative;
-    if (!drafts.has_drafts() || !drafts.num_speculative_tokens_per_batch_size.empty()) return;
-    Family family = falling("speculative.num_speculative_tokens", drafts.num_speculative_tokens, 1);
-    family.values.push_back(0);
-    // A mean length is that of the run's number of drafts.
-    const AcceptanceConfig& acceptance = drafts.acceptance;
-    if (acceptance.kind == AcceptanceKind::Length && !acceptance.mean_length_tokens) {
-      family.others.push_back(
-          assignment("speculative.acceptance.mean_length_tokens", drafts.num_speculative_tokens));
-    }
-    families.push_back(std::move(family));
-  }
-  // What limits how long SGLang prefills before it decodes again.
-  void add_sglang(std::vector<Family>& families) const {
-    if (!reads("prefill_decode_interval")) return;
-    const SglangConfig& now = scenario_.scheduler.sglang;
-    if (now.prefill_decode_interval == 0 && !now.enable_mixed_chunk) {
-      // A decode step behind each batch, with the run's chunk size and then smaller ones.
-      const std::vector<std::string> apart = {"scheduler.prefill_decode_interval=1"};
-      families.push_back({apart, "", {0}, std::nullopt});
-      families.push_back(
-          falling_tokens("scheduler.chunked_prefill_size", current("chunked_prefill_size"), apart));
-    }
-    families.push_back(falling_tokens("scheduler.max_prefill_tokens", now.max_prefill_tokens));
-    families.push_back(falling("scheduler.prefill_max_requests",
-                               now.prefill_max_requests.value_or(scenario_.engine.max_num_seqs),
-                               1));
-  }
-  bool is_token_budget() const { return scenario_.scheduler.policy == "token_budget"; }
-  bool reads(std::string_view key) const {
-    const auto keys = find_policy(scenario_.scheduler.policy)->keys;
-    return std::find(keys.begin(), keys.end(), key) != keys.end();
-  }
-  // The run's value; nullopt if it has no limit.
-  std::optional<std::int64_t> current(std::string_view key) const {
-    const Json* found = config_.at("scheduler").find(key);
-    if (found != nullptr && found->is_number_integer() && found->get<std::int64_t>() > 0) {
-      return found->get<std::int64_t>();
-    }
-    if (key == "prefill_chunk_size") return 512;
-    const std::int64_t budget = token_budget(scenario_.scheduler);
-    if (key == "max_num_batched_tokens" && budget > 0) return budget;
-    return std::nullopt;
-  }
-  static Family falling(const std::string& key, std::int64_t from, std::int64_t least) {
-    return {{}, key, smaller_powers(from, least), from};
-  }
-  // Multiples of the tokens that kernels compute at once and of a block, as engines require.
-  Family falling_tokens(const std::string& key, std::optional<std::int64_t> from,
-                        std::vector<std::string> others = {}) const {
-    constexpr std::int64_t kLargest = 16384;
-    Family family = falling(key, from.value_or(kLargest + 1), kLeastTokens);
-    if (!from) family.failing.reset();
-    family.others = std::move(others);
-    family.grain = kLeastTokens;
-    if (scenario_.kv_cache.backend == KvBackend::Paged) {
-      family.grain = std::lcm(kLeastTokens, std::int64_t{scenario_.kv_cache.block_size});
-    }
-    return family;
-  }
-  void add_policy(const std::string& name, const std::string& key,
-                  const std::vector<std::string>& others, std::vector<Family>& families) const {
-    if (scenario_.scheduler.policy == name) return;
-    constexpr std::int64_t kLargest = 8192;
-    std::vector<std::string> assignments = {"scheduler.policy=" + name};
-    assignments.insert(assignments.end(), others.begin(), others.end());
-    families.push_back(falling_tokens(key, kLargest + 1, std::move(assignments)));
-    families.back().failing.reset();
-  }
-
-  const Scenario& scenario_;
-  double target_ms_;
-  Json config_;
-};
+// Of a device's memory. What is left holds what the engine does not count.
+constexpr double kMostShare = 0.95;
 
 // ---- the recorded requests ----
 
@@ -269,173 +84,375 @@ Workload recorded_workload(const Scenario& scenario, const RunRecord& record,
   return workload;
 }
 
+// ---- what counts ----
+
+constexpr double kLeastThroughput = 0.9;
+constexpr double kMostLatency = 1.1;  // of an answer with fewer drafts: gaps bring fewer tokens
+
+std::string service_loss(const Trial& trial, const Trial& baseline) {
+  const Summary& now = trial.summary;
+  const Summary& before = baseline.summary;
+  if (now.completed < before.completed) {
+    return grouped_text(now.completed) + " requests complete, instead of " +
+           grouped_text(before.completed);
+  }
+  if (now.output_throughput < kLeastThroughput * before.output_throughput) {
+    return "the throughput is " +
+           fixed_text(100 * (1 - now.output_throughput / before.output_throughput), 1) + " % lower";
+  }
+  const bool has_fewer_drafts =
+      trial.scenario.speculative.num_drafts() < baseline.scenario.speculative.num_drafts();
+  if (has_fewer_drafts && now.tpot.mean_ms > kMostLatency * before.tpot.mean_ms) {
+    return "the mean TPOT is " + ms_text(now.tpot.mean_ms) + " ms, instead of " +
+           ms_text(before.tpot.mean_ms);
+  }
+  return {};
+}
+
+// Whether an engine with the run's policy can be set to it.
+std::string setting_loss(const Trial& trial, const WhatIf& what_if) {
+  const std::string& policy = trial.scenario.scheduler.policy;
+  const std::string& own = what_if.baseline.scenario.scheduler.policy;
+  if (policy == own) return {};
+  if (find_policy(policy)->predicts_steps) return "no engine has this policy";
+  if (own_engine(own) == nullptr) return {};
+  return "it is no setting of " + std::string(own_engine(own)->engine);
+}
+
+std::string first_token_loss(const Trial& trial, const WhatIf& what_if) {
+  const double p99 = trial.summary.ttft.p99_ms;
+  if (!(p99 > what_if.ttft_limit_ms)) return {};
+  const std::string text = "the p99 TTFT is " + ms_text(p99) + " ms, above ";
+  if (!what_if.has_ttft_slo) return text + "twice the run's " + ms_text(what_if.ttft_limit_ms / 2);
+  return text + "slo.ttft_ms " + ms_text(what_if.ttft_limit_ms);
+}
+
+void judge(Trial& trial, const WhatIf& what_if) {
+  const std::pair<Loss, std::string> losses[] = {
+      {Loss::Service, service_loss(trial, what_if.baseline)},
+      {Loss::NoSetting, setting_loss(trial, what_if)},
+      {Loss::FirstTokens, first_token_loss(trial, what_if)}};
+  for (const auto& [loss, text] : losses) {
+    if (text.empty()) continue;
+    trial.loss = loss;
+    trial.loss_text = text;
+    return;
+  }
+}
+
+// How many times the longest gap, and the first tokens of a run with a limit for them, are as long
+// as they may be.
+double excess(const Trial& trial, const WhatIf& what_if) {
+  const double gap = trial.summary.itl.max_ms / what_if.target_ms;
+  if (!what_if.has_ttft_slo) return gap;
+  return std::max(gap, trial.summary.ttft.p99_ms / what_if.ttft_limit_ms);
+}
+
+// ---- the search ----
+
+// Why a value that was tried does not do; "it does not" keep the target.
+struct Tried {
+  bool is_valid = false;
+  bool keeps_p99 = false;
+  bool keeps_all = false;
+  std::string loss_text;
+
+  // Empty: it does.
+  std::string failing(bool wants_all) const {
+    if (!is_valid) return "it is refused";
+    if (!(wants_all ? keeps_all : keeps_p99)) return "it does not";
+    return loss_text;
+  }
+};
+
+// A value that works, and its neighbour towards the run's value, which does not.
+struct Edge {
+  std::int64_t works = 0;
+  std::int64_t fails = 0;
+  std::string why;             // of `fails`
+  std::optional<Trial> trial;  // of `works`, if it was not known
+};
+
 // The result of one family.
 struct Walked {
   std::size_t trial;  // index into WhatIf::trials
   const Family* family;
-  std::size_t position;  // of the trial's value in the family: distance from the run's
+  std::size_t position;      // of the trial's value in the family: distance from the run's
+  std::vector<Tried> tried;  // the family's first values
+  std::optional<Edge> edge;  // of the trial, if it lies between two of these
 };
 
-// A change that loses requests or more than a tenth of the throughput is not acceptable. Nor is one
-// to fewer drafts that makes answers more than a tenth slower: gaps get shorter as they bring fewer
-// tokens.
-bool keeps_service(const Trial& trial, const Trial& baseline) {
-  const bool has_fewer_drafts =
-      trial.scenario.speculative.num_drafts() < baseline.scenario.speculative.num_drafts();
-  return trial.summary.completed >= baseline.summary.completed &&
-         trial.summary.output_throughput >= 0.9 * baseline.summary.output_throughput &&
-         (!has_fewer_drafts || trial.summary.tpot.mean_ms <= 1.1 * baseline.summary.tpot.mean_ms);
+class Search {
+ public:
+  Search(Replays& replays, WhatIf& what_if) : replays_(replays), what_if_(what_if) {}
+
+  // Tries group by group until one has a change that keeps every gap. Chunk sizes do not help
+  // preempted requests. So if the run preempts, more blocks and larger reserves are tried first,
+  // and more blocks, if nothing else helped, with each of the other changes.
+  void run();
+
+ private:
+  std::optional<Trial> try_out(const std::vector<std::string>& changes);
+  bool is_better(const Trial& trial, const std::optional<Trial>& best) const;
+  template <class FailingOf>
+  Edge edge_of(const Family& family, std::int64_t works, std::int64_t fails, std::string why,
+               const FailingOf& failing_of);
+  std::optional<Trial> between(const Family& family, Walked& walked);
+  std::optional<Trial> walk_family(const Family& family, Walked& walked);
+  std::vector<Walked> walk(const std::vector<Family>& families);
+  const Walked* smallest(const std::vector<Walked>& walked) const;
+  const Walked* nearest() const;
+  void refine(const Walked& chosen);
+  std::optional<std::int64_t> enough_blocks();
+  bool is_found(std::vector<Family> families, const std::vector<std::string>& others);
+
+  Replays& replays_;
+  WhatIf& what_if_;
+  std::deque<std::vector<Family>> families_;  // Walked points into it
+  std::vector<Walked> all_;
+};
+
+// nullopt if the settings are invalid.
+std::optional<Trial> Search::try_out(const std::vector<std::string>& changes) {
+  std::optional<Trial> trial = replays_.try_out(changes);
+  if (!trial) return trial;
+  judge(*trial, what_if_);
+  if (trial->keeps_all && !trial->counts() && !what_if_.ruled_out) what_if_.ruled_out = trial;
+  return trial;
 }
 
-// For a family: the first value that keeps every gap within the target. Else the first that keeps
-// the p99 if the run does not. Else the one with the shortest longest gap. `position` is its index
-// in the family.
-std::optional<Trial> walk_family(const Family& family, Replays& replays, const Trial& baseline,
-                                 std::size_t& position) {
+// Whether a value of a family is shown in place of another that is nearer to the run's.
+bool Search::is_better(const Trial& trial, const std::optional<Trial>& best) const {
+  if (trial.loss == Loss::Service) return false;
+  if (trial.loss == Loss::FirstTokens && !what_if_.has_ttft_slo) return false;
+  if (!best) return true;
+  const auto gains_p99 = [this](const Trial& one) {
+    return one.counts() && one.keeps_p99 && !what_if_.baseline.keeps_p99;
+  };
+  if (gains_p99(*best)) return false;
+  if (gains_p99(trial)) return true;
+  if (!what_if_.has_ttft_slo && trial.keeps_p99 != best->keeps_p99) return trial.keeps_p99;
+  return excess(trial, what_if_) < excess(*best, what_if_);
+}
+
+Tried tried_of(const std::optional<Trial>& trial) {
+  if (!trial) return {};
+  return {true, trial->keeps_p99, trial->keeps_all, trial->loss_text};
+}
+
+// Bisects between values of which one works and the other fails. Finds the nearest value to `fails`
+// that still works. If the effect is not monotonic, it is a value whose next neighbour fails.
+template <class FailingOf>
+Edge Search::edge_of(const Family& family, std::int64_t works, std::int64_t fails, std::string why,
+                     const FailingOf& failing_of) {
+  Edge edge{works, fails, std::move(why), {}};
+  while (true) {
+    // Multiples of the grain between the two.
+    const std::int64_t least = std::min(edge.works, edge.fails) / family.grain + 1;
+    const std::int64_t most = (std::max(edge.works, edge.fails) - 1) / family.grain;
+    if (least > most) return edge;
+    const std::int64_t value = (least + most + 1) / 2 * family.grain;
+    std::optional<Trial> trial = try_out(family.assignments(value));
+    std::string failing = failing_of(tried_of(trial));
+    if (failing.empty()) {
+      edge.works = value;
+      edge.trial = std::move(trial);
+    } else {
+      edge.fails = value;
+      edge.why = std::move(failing);
+    }
+  }
+}
+
+// Where a value keeps every gap and loses too much, one between it and the next larger value, which
+// does not keep them, may do both.
+std::optional<Trial> Search::between(const Family& family, Walked& walked) {
+  const std::size_t i = walked.tried.size() - 1;
+  if (i == 0 || !walked.tried[i - 1].is_valid || walked.tried[i - 1].keeps_all) return {};
+  Edge edge = edge_of(family, family.values[i], family.values[i - 1], "it does not",
+                      [](const Tried& tried) {
+                        return std::string(tried.is_valid && tried.keeps_all ? "" : "it does not");
+                      });
+  if (!edge.trial || edge.trial->loss == Loss::Service || edge.trial->loss == Loss::FirstTokens) {
+    return {};
+  }
+  std::optional<Trial> trial = std::move(edge.trial);
+  walked.edge = std::move(edge);
+  return trial;
+}
+
+// For a family: the first value that counts and keeps every gap within the target. Else the first
+// that counts and keeps the p99 if the run does not. Else the nearest to the limits.
+std::optional<Trial> Search::walk_family(const Family& family, Walked& walked) {
   std::optional<Trial> best;
   for (std::size_t i = 0; i < family.values.size(); ++i) {
-    std::optional<Trial> trial = replays.try_out(family.assignments(family.values[i]));
-    if (!trial || !keeps_service(*trial, baseline)) continue;
-    const bool has_p99 = best && best->keeps_p99 && !baseline.keeps_p99;
-    const bool is_better = !best || (trial->keeps_p99 != best->keeps_p99
-                                         ? trial->keeps_p99
-                                         : trial->summary.itl.max_ms < best->summary.itl.max_ms);
-    if (!trial->keeps_all && (has_p99 || !is_better)) continue;
-    position = i;
+    std::optional<Trial> trial = try_out(family.assignments(family.values[i]));
+    walked.tried.push_back(tried_of(trial));
+    if (!trial) continue;
+    const bool loses = trial->loss == Loss::Service || trial->loss == Loss::FirstTokens;
+    if (trial->keeps_all && loses) {
+      if (std::optional<Trial> found = between(family, walked)) {
+        walked.position = i;
+        return found;
+      }
+    }
+    const bool is_done = trial->keeps_all && !loses;
+    if (!is_done && !is_better(*trial, best)) continue;
+    walked.position = i;
     best = std::move(trial);
-    if (best->keeps_all) return best;
+    if (is_done) return best;
   }
   return best;
 }
 
-// Whether an engine has such a setting: no flag makes an engine choose its chunks by time.
-bool has_counterpart(const Trial& trial) {
-  return !find_policy(trial.scenario.scheduler.policy)->predicts_steps;
-}
-
-std::vector<Walked> walk(const std::vector<Family>& families, Replays& replays, WhatIf& what_if) {
-  std::vector<Walked> walked;
+std::vector<Walked> Search::walk(const std::vector<Family>& families) {
+  std::vector<Walked> all;
   for (const Family& family : families) {
-    std::size_t position = 0;
-    std::optional<Trial> best = walk_family(family, replays, what_if.baseline, position);
+    Walked walked{what_if_.trials.size(), &family, 0, {}, {}};
+    std::optional<Trial> best = walk_family(family, walked);
     if (!best) continue;
-    if (has_counterpart(*best)) walked.push_back({what_if.trials.size(), &family, position});
-    what_if.trials.push_back(std::move(*best));
+    what_if_.trials.push_back(std::move(*best));
+    all.push_back(std::move(walked));
   }
-  return walked;
+  return all;
 }
 
-// Among those that keep every gap within the target: the fewest keys, then the nearest value.
-const Walked* smallest(const std::vector<Walked>& walked, const WhatIf& what_if) {
-  const auto rank = [&what_if](const Walked& w) {
-    return std::pair(what_if.trials[w.trial].changes.size(), w.position);
+// Among those that count and keep every gap within the target: the fewest keys, then the nearest
+// value.
+const Walked* Search::smallest(const std::vector<Walked>& walked) const {
+  const auto rank = [this](const Walked& w) {
+    return std::pair(what_if_.trials[w.trial].changes.size(), w.position);
   };
   const Walked* best = nullptr;
   for (const Walked& w : walked) {
-    if (!what_if.trials[w.trial].keeps_all) continue;
+    const Trial& trial = what_if_.trials[w.trial];
+    if (!trial.keeps_all || !trial.counts()) continue;
     if (best == nullptr || rank(w) < rank(*best)) best = &w;
   }
   return best;
 }
 
-// If nothing keeps every gap: the first that keeps the p99 if the run does not. Else the shortest
-// longest stall, if it is shorter than the run's and a p99 within the target stays so.
-const Walked* nearest(const std::vector<Walked>& walked, const WhatIf& what_if) {
+// If nothing keeps every gap: the first that counts and keeps the p99 if the run does not. Else the
+// nearest to the limits, if it is nearer than the run; without a limit for first tokens, a p99
+// within the target stays so.
+const Walked* Search::nearest() const {
+  const Trial& baseline = what_if_.baseline;
+  for (const Walked& w : all_) {
+    const Trial& trial = what_if_.trials[w.trial];
+    if (trial.counts() && trial.keeps_p99 && !baseline.keeps_p99) return &w;
+  }
   const Walked* best = nullptr;
-  double longest = what_if.baseline.summary.itl.max_ms;
-  for (const Walked& w : walked) {
-    const Trial& trial = what_if.trials[w.trial];
-    if (trial.keeps_p99 && !what_if.baseline.keeps_p99) return &w;
-    if (trial.summary.itl.max_ms >= longest || trial.keeps_p99 != what_if.baseline.keeps_p99) {
-      continue;
-    }
-    longest = trial.summary.itl.max_ms;
+  double least = excess(baseline, what_if_);
+  for (const Walked& w : all_) {
+    const Trial& trial = what_if_.trials[w.trial];
+    const bool may_be =
+        trial.counts() || (what_if_.has_ttft_slo && trial.loss == Loss::FirstTokens);
+    if (!may_be || !(excess(trial, what_if_) < least)) continue;
+    if (!what_if_.has_ttft_slo && trial.keeps_p99 != baseline.keeps_p99) continue;
+    least = excess(trial, what_if_);
     best = &w;
   }
   return best;
 }
 
-// Bisects between the chosen value and its neighbour towards the run's value, which fails. Finds
-// the nearest value to the run's that still works. If the effect is not monotonic, it is a value
-// whose next neighbour fails.
-void refine(const Walked& chosen, Replays& replays, WhatIf& what_if) {
+// Chooses the nearest value to the run's that still works.
+void Search::refine(const Walked& chosen) {
   const Family& family = *chosen.family;
-  what_if.chosen = chosen.trial;
-  const Trial& first = what_if.trials[chosen.trial];
+  what_if_.chosen = chosen.trial;
+  const Trial& first = what_if_.trials[chosen.trial];
   const bool wants_all = first.keeps_all;
-  if (!wants_all && (!first.keeps_p99 || what_if.baseline.keeps_p99)) return;  // only the nearest
-  std::optional<std::int64_t> fails = family.failing;
-  if (chosen.position > 0) fails = family.values[chosen.position - 1];
-  if (!fails) return;
-  std::int64_t works = family.values[chosen.position];
-  std::optional<Trial> refined;
-  while (true) {
-    // Multiples of the grain between the two.
-    const std::int64_t least = std::min(works, *fails) / family.grain + 1;
-    const std::int64_t most = (std::max(works, *fails) - 1) / family.grain;
-    if (least > most) break;
-    const std::int64_t value = (least + most + 1) / 2 * family.grain;
-    std::optional<Trial> trial = replays.try_out(family.assignments(value));
-    const bool does = trial && keeps_service(*trial, what_if.baseline) &&
-                      (wants_all ? trial->keeps_all : trial->keeps_p99);
-    (does ? works : *fails) = value;
-    if (does) refined = std::move(trial);
+  // Only the nearest.
+  if (!first.counts() || (!wants_all && (!first.keeps_p99 || what_if_.baseline.keeps_p99))) return;
+  const auto failing_of = [wants_all](const Tried& tried) { return tried.failing(wants_all); };
+  std::optional<Edge> edge = chosen.edge;
+  std::optional<Trial> present;  // with the run's own value
+  if (edge) {
+    edge->trial.reset();
+  } else if (chosen.position > 0) {
+    edge = edge_of(family, family.values[chosen.position], family.values[chosen.position - 1],
+                   failing_of(chosen.tried[chosen.position - 1]), failing_of);
+  } else if (family.failing) {
+    present = try_out(family.assignments(*family.failing));
+    std::string why = failing_of(tried_of(present));
+    if (!why.empty()) {
+      edge = edge_of(family, family.values[0], *family.failing, std::move(why), failing_of);
+      present.reset();
+    }
   }
-  what_if.next_failing = fails;
-  if (!refined) return;
-  what_if.chosen = what_if.trials.size();
-  what_if.trials.push_back(std::move(*refined));
+  if (edge) {
+    what_if_.next_failing = edge->fails;
+    what_if_.failing_text = edge->why;
+    present = std::move(edge->trial);
+  }
+  if (!present) return;
+  what_if_.chosen = what_if_.trials.size();
+  what_if_.trials.push_back(std::move(*present));
 }
 
 // The KV blocks with which the run's settings cause no preemption: the smallest doubling of the
-// run's blocks, or all that fit the device. nullopt if the device has no more.
-std::optional<std::int64_t> enough_blocks(const Scenario& scenario, Replays& replays) {
+// run's blocks, or all that the device has room for. nullopt if it has room for no more.
+std::optional<std::int64_t> Search::enough_blocks() {
+  const Scenario& scenario = what_if_.baseline.scenario;
   if (scenario.kv_cache.backend != KvBackend::Paged) return std::nullopt;
-  const std::int64_t now = *scenario.kv_cache.num_blocks;
-  const std::int64_t most = replays.most_blocks();
-  for (std::int64_t blocks = now; blocks < most;) {
+  // SGLang's share has no room for activations: what its server chose is what they leave.
+  const double share = scenario.cost_model.gpu_memory_utilization;
+  const bool is_sglang = find_policy(scenario.scheduler.policy)->kv_memory == KvMemory::Sglang;
+  what_if_.cache.most_share = is_sglang ? share : std::max(share, kMostShare);
+  const std::int64_t most = replays_.blocks_of_share(what_if_.cache.most_share);
+  what_if_.cache.most_blocks = most;
+  for (std::int64_t blocks = what_if_.cache.num_blocks; blocks < most;) {
     blocks = std::min(2 * blocks, most);
-    const std::optional<Trial> trial = replays.try_out({assignment(kNumBlocksKey, blocks)});
+    const std::optional<Trial> trial = try_out({assignment(kNumBlocksKey, blocks)});
     if (!trial || trial->summary.num_preemptions == 0 || blocks == most) return blocks;
   }
   return std::nullopt;
 }
 
-// Tries group by group until one has a change that keeps every gap. Chunk sizes do not help
-// preempted requests. So if the run preempts, more blocks and larger reserves are tried first, and
-// more blocks, if nothing else helped, with each of the other changes.
-void search(const Candidates& candidates, Replays& replays, WhatIf& what_if) {
-  std::deque<std::vector<Family>> tried;  // Walked points into it
-  std::vector<Walked> all;
-  const auto is_found = [&](std::vector<Family> families, const std::vector<std::string>& others) {
-    for (Family& family : families) {
-      family.others.insert(family.others.end(), others.begin(), others.end());
-    }
-    tried.push_back(std::move(families));
-    const std::vector<Walked> walked = walk(tried.back(), replays, what_if);
-    const Walked* best = smallest(walked, what_if);
-    if (best != nullptr) refine(*best, replays, what_if);
-    all.insert(all.end(), walked.begin(), walked.end());
-    return best != nullptr;
-  };
+bool Search::is_found(std::vector<Family> families, const std::vector<std::string>& others) {
+  for (Family& family : families) {
+    family.others.insert(family.others.end(), others.begin(), others.end());
+  }
+  families_.push_back(std::move(families));
+  const std::vector<Walked> walked = walk(families_.back());
+  const Walked* best = smallest(walked);
+  if (best != nullptr) refine(*best);
+  all_.insert(all_.end(), walked.begin(), walked.end());
+  return best != nullptr;
+}
+
+void Search::run() {
+  const Candidates candidates(what_if_.baseline.scenario, what_if_.target_ms);
   const auto is_found_with = [&](const std::vector<std::string>& others) {
     return is_found(candidates.sizes(), others) || is_found(candidates.other_settings(), others) ||
-           (what_if.engine.empty() && is_found(candidates.other_policies(), others));
+           (what_if_.engine.empty() && is_found(candidates.other_policies(), others));
   };
   std::optional<std::int64_t> blocks;
-  const Scenario& scenario = what_if.baseline.scenario;
-  if (what_if.baseline.summary.num_preemptions > 0) blocks = enough_blocks(scenario, replays);
-  constexpr std::int64_t kGrain = 64;
-  if (what_if.baseline.summary.num_preemptions > 0) {
+  if (what_if_.baseline.summary.num_preemptions > 0) {
+    blocks = enough_blocks();
     std::vector<Family> families = candidates.reserves();
+    constexpr std::int64_t kGrain = 64;
     if (blocks) {
       families.insert(families.begin(),
-                      {{}, kNumBlocksKey, {*blocks}, *scenario.kv_cache.num_blocks, kGrain});
+                      {{}, kNumBlocksKey, {*blocks}, what_if_.cache.num_blocks, kGrain});
     }
     if (is_found(std::move(families), {})) return;
   }
   if (is_found_with({}) || (blocks && is_found_with({assignment(kNumBlocksKey, *blocks)}))) return;
-  if (const Walked* best = nearest(all, what_if); best != nullptr) refine(*best, replays, what_if);
+  if (const Walked* best = nearest(); best != nullptr) refine(*best);
+}
+
+// The share of memory that gives the chosen blocks, in hundredths; nullopt: none is known to.
+std::optional<double> share_of(const WhatIf& what_if, const Replays& replays) {
+  if (!what_if.chosen || what_if.cache.is_set) return std::nullopt;
+  const Scenario& chosen = what_if.trials[*what_if.chosen].scenario;
+  if (!chosen.kv_cache.num_blocks || what_if.cache.most_blocks == 0) return std::nullopt;
+  const double now = what_if.baseline.scenario.cost_model.gpu_memory_utilization;
+  for (auto percent = std::llround(100 * now);
+       0.01 * static_cast<double>(percent) <= what_if.cache.most_share + 1e-9; ++percent) {
+    const double share = 0.01 * static_cast<double>(percent);
+    if (share > now && replays.blocks_of_share(share) >= *chosen.kv_cache.num_blocks) return share;
+  }
+  return std::nullopt;
 }
 
 }  // namespace
@@ -460,13 +477,20 @@ WhatIf find_smallest_change(const StoredRun& run, double target_ms, const std::s
         "`metronome list hardware`)";
     return what_if;
   }
+  what_if.cache.is_set = scenario.kv_cache.num_blocks.has_value();
+  what_if.cache.num_blocks = run.result.info.num_blocks;
   replays.keep_cache_size(scenario);
   replays.keep_host(scenario);
+  what_if.fixed = replays.fixed();
   replays.take_workload(recorded_workload(scenario, run.record, what_if.notes));
   std::string digest;
   what_if.baseline = replays.replay({}, &digest);
   what_if.is_same_run = digest == run.result.info.digest;
-  if (!what_if.baseline.keeps_all) search({scenario, target_ms}, replays, what_if);
+  const SloConfig& slo = run.result.info.slo;
+  what_if.has_ttft_slo = slo.ttft_ms.has_value();
+  what_if.ttft_limit_ms = slo.ttft_ms.value_or(2 * what_if.baseline.summary.ttft.p99_ms);
+  if (!what_if.baseline.keeps_all) Search(replays, what_if).run();
+  what_if.cache.share = share_of(what_if, replays);
   what_if.num_replays = replays.num_replays();
   return what_if;
 }
@@ -480,19 +504,76 @@ std::vector<FlagChanges> changed_flags(const Scenario& before, const Scenario& a
     *same_null_block.kv_cache.num_blocks += has_null_block(after) - has_null_block(before);
   }
   const std::vector<EngineFlags> old_flags = engine_flags(before);
-  const std::vector<EngineFlags> new_flags = engine_flags(same_null_block);
-  const bool has_more_memory = after.kv_cache.num_blocks > before.kv_cache.num_blocks;
   std::vector<FlagChanges> changes;
-  for (std::size_t e = 0; e < new_flags.size(); ++e) {
-    changes.push_back(flag_changes(old_flags[e], new_flags[e]));
-    if (!has_more_memory) continue;
-    const bool is_vllm = new_flags[e].engine == "vLLM";
-    changes.back().notes.push_back(
-        std::string("more KV blocks need more memory: a higher ") +
-        (is_vllm ? "--gpu-memory-utilization" : "--mem-fraction-static") +
-        ", or more GPUs, provides them without that flag");
+  for (const EngineFlags& flags : engine_flags(same_null_block)) {
+    const auto old = std::find_if(old_flags.begin(), old_flags.end(), [&](const EngineFlags& one) {
+      return one.engine == flags.engine;
+    });
+    changes.push_back(flag_changes(old == old_flags.end() ? EngineFlags() : *old, flags));
+    if (!(after.kv_cache.num_blocks > before.kv_cache.num_blocks)) continue;
+    const FlagNames* names = engine_names(flags.engine);
+    const bool is_pool = names->engine == "llama-server";  // the flag is the size of the cache
+    changes.back().notes.push_back("more KV blocks need more memory" +
+                                   (is_pool
+                                        ? std::string()
+                                        : ": a higher " + std::string(names->memory) +
+                                              ", or more GPUs, provides them without that flag"));
   }
   return changes;
+}
+
+namespace {
+
+// Takes out what the engine's server changes by itself, as nobody set it, and says so.
+void leave_to_server(const Scenario& before, const Scenario& after, FlagChanges& flags) {
+  if (before.cost_model.gpu_memory_utilization == after.cost_model.gpu_memory_utilization &&
+      own_engine(after.scheduler.policy) != engine_names(flags.engine)) {
+    std::erase_if(flags.changed, [](const FlagChanges::Change& change) {
+      return change.after.starts_with("--mem-fraction-static ");
+    });
+  }
+  if (flags.is_comparison || (flags.engine != "vLLM" && flags.engine != "SGLang")) return;
+  const LogEngine engine = flags.engine == "vLLM" ? LogEngine::Vllm : LogEngine::Sglang;
+  std::erase_if(flags.changed, [&](const FlagChanges::Change& change) {
+    const std::string_view key = key_of_flag(engine, change.after);
+    const auto& defaults = after.serve_defaults;
+    const auto found = std::find_if(defaults.begin(), defaults.end(),
+                                    [key](const ServeDefault& one) { return one.key == key; });
+    if (found == defaults.end() || !is_default_of(before.serve_defaults, key)) return false;
+    flags.notes.push_back("the server itself goes from " + change.before + " to " + change.after +
+                          ", as neither is set (" + found->reason + ")");
+    return true;
+  });
+}
+
+}  // namespace
+
+std::vector<FlagChanges> chosen_flags(const WhatIf& what_if) {
+  Scenario before = what_if.baseline.scenario;
+  Scenario after = what_if.trials[*what_if.chosen].scenario;
+  std::string note;
+  // Nobody set the number of blocks: a share of memory gives them.
+  if (!what_if.cache.is_set) {
+    const bool has_more = after.kv_cache.num_blocks > what_if.cache.num_blocks;
+    if (has_more) {
+      note = grouped_text(*after.kv_cache.num_blocks) + " KV blocks instead of " +
+             grouped_text(what_if.cache.num_blocks) + " need more memory, or more GPUs";
+    }
+    before.kv_cache.num_blocks.reset();
+    after.kv_cache.num_blocks.reset();
+    if (what_if.cache.share) {
+      after.cost_model.gpu_memory_utilization = *what_if.cache.share;
+      std::erase_if(after.serve_defaults, [](const ServeDefault& one) {
+        return one.key == "cost_model.gpu_memory_utilization";
+      });
+    }
+  }
+  std::vector<FlagChanges> all = changed_flags(before, after);
+  for (FlagChanges& flags : all) {
+    if (!note.empty()) flags.notes.push_back(note);
+    leave_to_server(before, after, flags);
+  }
+  return all;
 }
 
 }  // namespace metronome

@@ -1,7 +1,8 @@
 // The result of a replay under other settings, as text and as JSON.
 #include <algorithm>
-#include <array>
 #include <cmath>
+#include <optional>
+#include <utility>
 
 #include "core/base/json_text.h"
 #include "core/base/number_text.h"
@@ -51,13 +52,16 @@ std::string trust_text(const WhatIf& what_if) {
          "are, the more reliable are the results.";
 }
 
-constexpr std::size_t kNumFigures = 5;
-constexpr std::array<const char*, kNumFigures> kFigureNames = {
-    "ITL p99 ms", "longest ms", "TTFT p50 ms", "TTFT p99 ms", "output tok/s"};
-std::array<std::string, kNumFigures> figures(const Trial& trial) {
+using Figures = std::vector<std::pair<const char*, std::string>>;
+Figures figures(const Trial& trial, bool has_preemptions) {
   const Summary& summary = trial.summary;
-  return {ms_text(summary.itl.p99_ms), ms_text(summary.itl.max_ms), ms_text(summary.ttft.p50_ms),
-          ms_text(summary.ttft.p99_ms), grouped_text(summary.output_throughput, 1)};
+  Figures all = {{"ITL p99 ms", ms_text(summary.itl.p99_ms)},
+                 {"longest ms", ms_text(summary.itl.max_ms)},
+                 {"TTFT p50 ms", ms_text(summary.ttft.p50_ms)},
+                 {"TTFT p99 ms", ms_text(summary.ttft.p99_ms)},
+                 {"output tok/s", grouped_text(summary.output_throughput, 1)}};
+  if (has_preemptions) all.emplace_back("preemptions", grouped_text(summary.num_preemptions));
+  return all;
 }
 
 std::string pad(const std::string& text, std::size_t width) {
@@ -66,35 +70,71 @@ std::string pad(const std::string& text, std::size_t width) {
 
 std::string trials_text(const WhatIf& what_if) {
   constexpr std::size_t kWidth = 12;
+  const bool has_preemptions = what_if.baseline.summary.num_preemptions > 0;
   std::string text;
-  for (const char* name : kFigureNames) text += pad(name, kWidth) + "  ";
+  for (const auto& [name, figure] : figures(what_if.baseline, has_preemptions)) {
+    text += pad(name, kWidth) + "  ";
+  }
   text += " settings\n";
-  const auto row = [&text](const Trial& trial, const std::string& name, const char* mark) {
-    for (const std::string& figure : figures(trial)) text += pad(figure, kWidth) + "  ";
-    text += mark + name + '\n';
+  const auto row = [&](const Trial& trial, const std::string& name, const char* mark) {
+    for (const auto& [title, figure] : figures(trial, has_preemptions)) {
+      text += pad(figure, kWidth) + "  ";
+    }
+    text += mark + name + (trial.counts() ? "" : " (" + trial.loss_text + ")") + '\n';
   };
   row(what_if.baseline, "unchanged", " ");
-  for (std::size_t i = 0; i < what_if.trials.size(); ++i) {
-    const Trial& trial = what_if.trials[i];
+  for (const Trial& trial : what_if.trials) {
     row(trial, joined(trial.changes), trial.keeps_all ? "*" : " ");
   }
   return text;
 }
 
-std::string flags_text(const WhatIf& what_if, const Trial& chosen, std::size_t columns) {
+void append_flag_lines(const FlagChanges& flags, std::size_t columns, std::string& text) {
+  text += flags.is_comparison ? "  for comparison, " + flags.engine : "  " + flags.engine;
+  if (!flags.refusal.empty()) {
+    text += ": no flags, as " + flags.refusal + "\n";
+    return;
+  }
+  text += flags.empty() ? ": no flag changes\n" : "\n";
+  const auto line = [&](const std::string& verb, const std::string& what) {
+    text += "    " + wrapped(verb + what, 4 + verb.size(), columns);
+  };
+  for (const std::string& flag : flags.added) line("add ", flag);
+  for (const auto& [before, after] : flags.changed) line("change ", before + " to " + after);
+  for (const std::string& flag : flags.removed) line("remove ", flag);
+  for (const std::string& note : flags.notes) line("", note + ".");
+}
+
+std::string flags_text(const WhatIf& what_if, std::size_t columns) {
   std::string text;
-  for (const FlagChanges& flags : changed_flags(what_if.baseline.scenario, chosen.scenario)) {
+  for (const FlagChanges& flags : chosen_flags(what_if)) {
     if (!what_if.engine.empty() && flags.engine != what_if.engine) continue;
-    text += "  " + flags.engine + (flags.empty() ? ": no flag changes\n" : "\n");
-    const auto line = [&](const std::string& verb, const std::string& what) {
-      text += "    " + wrapped(verb + what, 4 + verb.size(), columns);
-    };
-    for (const std::string& flag : flags.added) line("add ", flag);
-    for (const auto& [before, after] : flags.changed) line("change ", before + " to " + after);
-    for (const std::string& flag : flags.removed) line("remove ", flag);
-    for (const std::string& note : flags.notes) line("", note + ".");
+    append_flag_lines(flags, columns, text);
   }
   return text;
+}
+
+// The limits that no change keeps, and the change that would if it counted.
+std::string none_keeps(const WhatIf& what_if) {
+  const std::optional<Trial>& ruled_out = what_if.ruled_out;
+  std::string text = std::string("No tried change") + (ruled_out ? " that counts" : "") +
+                     " keeps every gap within " + ms_text(what_if.target_ms) + " ms";
+  if (what_if.has_ttft_slo) {
+    text += " and the p99 TTFT within " + ms_text(what_if.ttft_limit_ms) + " ms";
+  }
+  text += ". ";
+  if (!ruled_out) return text;
+  return text + "With " + joined(ruled_out->changes) + " the longest gap is " +
+         ms_text(ruled_out->summary.itl.max_ms) + " ms, but " + ruled_out->loss_text + ". ";
+}
+
+std::string smallest_text(const WhatIf& what_if, const Trial& chosen) {
+  std::string text = joined(chosen.changes);
+  if (!what_if.next_failing) return text;
+  const bool is_plain =
+      what_if.failing_text == "it does not" || what_if.failing_text == "it is refused";
+  return text + " (with " + std::to_string(*what_if.next_failing) + (is_plain ? " " : ", ") +
+         what_if.failing_text + ")";
 }
 
 std::string conclusion(const WhatIf& what_if) {
@@ -103,24 +143,70 @@ std::string conclusion(const WhatIf& what_if) {
     const std::string none = "In the simulation, no gap is longer than " + target;
     return what_if.is_same_run ? none + "." : none + "; no changes were tried.";
   }
-  if (!what_if.chosen) return "No tried change shortens the longest stall.";
+  if (!what_if.chosen) return none_keeps(what_if) + "None that counts is nearer than the run.";
   const Trial& chosen = what_if.trials[*what_if.chosen];
-  std::string text = "No tried change keeps every gap within " + target + ". ";
-  if (!chosen.keeps_all && !chosen.keeps_p99)
-    return text + "The nearest: " + joined(chosen.changes);
-  if (!chosen.keeps_all && what_if.baseline.keeps_p99) {
-    return text + "The p99 is already within it. The change with the shortest longest stall: " +
-           joined(chosen.changes);
+  if (chosen.keeps_all && chosen.counts()) {
+    return "The smallest change that keeps every gap within " + target + ": " +
+           smallest_text(what_if, chosen);
   }
-  if (chosen.keeps_all) {
-    text = "The smallest change that keeps every gap within " + target + ": ";
-  } else {
-    text += "The smallest change that keeps the p99 within it: ";
+  if (chosen.keeps_p99 && chosen.counts() && !what_if.baseline.keeps_p99) {
+    return none_keeps(what_if) + "The smallest change that keeps the p99 of the gaps within it: " +
+           smallest_text(what_if, chosen);
   }
-  text += joined(chosen.changes);
-  if (what_if.next_failing) {
-    text += " (with " + std::to_string(*what_if.next_failing) + " it does not)";
+  if (what_if.has_ttft_slo) {
+    return none_keeps(what_if) + "The nearest: " + joined(chosen.changes) +
+           ", with a longest gap of " + ms_text(chosen.summary.itl.max_ms) +
+           " ms and a p99 TTFT of " + ms_text(chosen.summary.ttft.p99_ms) + " ms";
   }
+  if (!what_if.baseline.keeps_p99) {
+    return none_keeps(what_if) + "The nearest: " + joined(chosen.changes);
+  }
+  return none_keeps(what_if) +
+         "The p99 is already within it. The change with the shortest longest stall: " +
+         joined(chosen.changes);
+}
+
+// What each tried number of KV blocks does, by its own replay; empty: none was tried alone.
+std::string blocks_text(const WhatIf& what_if) {
+  std::string text;
+  for (const Trial& trial : what_if.trials) {
+    if (trial.changes.size() != 1 || !trial.changes[0].starts_with("kv_cache.num_blocks="))
+      continue;
+    const std::int64_t preemptions = trial.summary.num_preemptions;
+    text += trial.changes[0] +
+            (preemptions == 0 ? " ends preemption"
+                              : " leaves " + grouped_text(preemptions) + " preemptions") +
+            (trial.scenario.kv_cache.num_blocks == what_if.cache.most_blocks
+                 ? ", and is all that " + fixed_text(100 * what_if.cache.most_share, 0) +
+                       " % of the memory gives. "
+                 : ". ");
+  }
+  return text;
+}
+
+// What the replays have in common, and how to read the table.
+std::string legend_text(const WhatIf& what_if) {
+  std::string text = "tried in " + grouped_text(what_if.num_replays) +
+                     " replays: for each setting, the tried value nearest to the present one that "
+                     "keeps every gap (*), or the best one; for the smallest change, also a value "
+                     "between two of them. ";
+  text += blocks_text(what_if);
+  const auto is_out = [](const Trial& trial) { return !trial.counts(); };
+  if (std::any_of(what_if.trials.begin(), what_if.trials.end(), is_out)) {
+    text += "A change with a reason behind it does not count. ";
+  }
+  const auto has_policy = [](const Trial& trial) {
+    return trial.changes[0].starts_with("scheduler.policy=");
+  };
+  if (std::any_of(what_if.trials.begin(), what_if.trials.end(), has_policy)) {
+    text +=
+        "Another policy keeps the run's host, CUDA graphs and the limits that its server "
+        "chose. ";
+  }
+  for (const std::string& fixed : what_if.fixed) {
+    if (fixed.starts_with("kv_cache.num_blocks=")) text += "Every replay has " + fixed + ". ";
+  }
+  text.pop_back();
   return text;
 }
 
@@ -150,11 +236,21 @@ std::string cost_text(const WhatIf& what_if, const Trial& chosen) {
          percent_text(percent) + " %)";
 }
 
+void append_texts(const char* key, const std::vector<std::string>& texts, JsonText& json) {
+  json.key(key).begin_array();
+  for (const std::string& text : texts) json.value(text);
+  json.end_array();
+}
+
+void append_text(const char* key, const std::string& text, JsonText& json) {
+  json.key(key);
+  text.empty() ? json.null() : json.value(text);
+}
+
 void append_trial(const Trial& trial, JsonText& json) {
   json.begin_object();
-  json.key("set").begin_array();
-  for (const std::string& change : trial.changes) json.value(change);
-  json.end_array();
+  append_texts("set", trial.changes, json);
+  append_texts("replayed_with", trial.assignments, json);
   const Summary& summary = trial.summary;
   json.field("p50_itl_ms", summary.itl.p50_ms);
   json.field("p99_itl_ms", summary.itl.p99_ms);
@@ -164,21 +260,24 @@ void append_trial(const Trial& trial, JsonText& json) {
   json.field("output_throughput", summary.output_throughput);
   json.field("request_throughput", summary.request_throughput);
   json.field("completed", summary.completed);
+  json.field("preemptions", summary.num_preemptions);
   json.field("keeps_p99", trial.keeps_p99);
   json.field("keeps_every_gap", trial.keeps_all);
+  json.field("counts", trial.counts());
+  append_text("does_not_count_because", trial.loss_text, json);
   json.end_object();
 }
 
-void append_flags(const WhatIf& what_if, const Trial& chosen, JsonText& json) {
+void append_flags(const WhatIf& what_if, JsonText& json) {
   json.begin_array();
-  for (const FlagChanges& flags : changed_flags(what_if.baseline.scenario, chosen.scenario)) {
+  for (const FlagChanges& flags : chosen_flags(what_if)) {
     if (!what_if.engine.empty() && flags.engine != what_if.engine) continue;
     json.begin_object();
     json.field("engine", flags.engine);
     json.field("version", flags.version);
-    json.key("add").begin_array();
-    for (const std::string& flag : flags.added) json.value(flag);
-    json.end_array();
+    json.field("is_comparison", flags.is_comparison);
+    append_text("refused_because", flags.refusal, json);
+    append_texts("add", flags.added, json);
     json.key("change").begin_array();
     for (const auto& [before, after] : flags.changed) {
       json.begin_object();
@@ -187,12 +286,8 @@ void append_flags(const WhatIf& what_if, const Trial& chosen, JsonText& json) {
       json.end_object();
     }
     json.end_array();
-    json.key("remove").begin_array();
-    for (const std::string& flag : flags.removed) json.value(flag);
-    json.end_array();
-    json.key("notes").begin_array();
-    for (const std::string& note : flags.notes) json.value(note);
-    json.end_array();
+    append_texts("remove", flags.removed, json);
+    append_texts("notes", flags.notes, json);
     json.end_object();
   }
   json.end_array();
@@ -220,16 +315,8 @@ std::string what_if_text(const WhatIf& what_if, std::size_t columns) {
   const Trial& chosen = what_if.trials[*what_if.chosen];
   say(cost_text(what_if, chosen));
   text += "\nchanges of flags, compared with those for the present settings\n" +
-          flags_text(what_if, chosen, columns);
-  text +=
-      "\n" + wrapped("tried in " + grouped_text(what_if.num_replays) +
-                         " replays: for each setting, the power of two nearest to the present "
-                         "value that keeps every gap (*), or the best one; for the smallest "
-                         "change, also values between two powers of two" +
-                         (what_if.baseline.summary.num_preemptions == 0
-                              ? ""
-                              : "; for the KV cache, the number of blocks that ends preemption"),
-                     0, columns);
+          flags_text(what_if, columns);
+  text += "\n" + wrapped(legend_text(what_if), 0, columns);
   return text + trials_text(what_if);
 }
 
@@ -267,18 +354,24 @@ void append_what_if(const WhatIf& what_if, JsonText& json) {
   } else {
     json.null();
   }
+  append_text("next_failing_because", what_if.failing_text, json);
+  json.key("ruled_out");
+  if (what_if.ruled_out) {
+    append_trial(*what_if.ruled_out, json);
+  } else {
+    json.null();
+  }
   json.key("flags");
   if (what_if.chosen) {
-    append_flags(what_if, what_if.trials[*what_if.chosen], json);
+    append_flags(what_if, json);
   } else {
     json.null();
   }
   json.key("tried").begin_array();
   for (const Trial& trial : what_if.trials) append_trial(trial, json);
   json.end_array();
-  json.key("notes").begin_array();
-  for (const std::string& note : what_if.notes) json.value(note);
-  json.end_array();
+  append_texts("notes", what_if.notes, json);
+  append_texts("fixed", what_if.fixed, json);
   json.end_object();
 }
 

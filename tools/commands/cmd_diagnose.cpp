@@ -226,18 +226,21 @@ void replay(const StoredRun& run, const DiagnoseOptions& options, const std::str
 }
 
 // Empty if no request was preempted.
-std::string preemption_note(const Diagnosis& diagnosis) {
+std::string preemption_note(const Diagnosis& diagnosis, const std::string& policy) {
   const std::vector<DiagnosedStall>& stalls = diagnosis.stalls;
   const auto num_preempted =
       std::count_if(stalls.begin(), stalls.end(),
                     [](const DiagnosedStall& stall) { return stall.parts.preemption_ns > 0; });
   if (num_preempted == 0) return {};
+  const FlagNames* names = own_engine(policy);
+  const std::string memory = names != nullptr ? std::string(names->memory) : "kv_cache.num_blocks";
+  const std::string num_seqs =
+      names != nullptr ? std::string(names->num_seqs) : "engine.max_num_seqs";
   return "Preemptions caused " + grouped_text(std::int64_t{num_preempted}) + " of the " +
          grouped_text(static_cast<std::int64_t>(stalls.size())) +
-         " longest stalls: the KV cache was full, and a request lost its KV blocks. Smaller chunks "
-         "do not help; more KV memory does (vLLM: --gpu-memory-utilization, SGLang: "
-         "--mem-fraction-static), or fewer requests at once (--max-num-seqs, "
-         "--max-running-requests).";
+         " longest stalls: the KV cache was full, and a request lost its KV blocks. More KV memory "
+         "(" +
+         memory + ") or fewer requests at once (" + num_seqs + ") avoids it.";
 }
 
 // The tokens that drafts took from prompts. Empty if no prompt waited in a step with drafts.
@@ -277,7 +280,7 @@ Finding examine_run(const StoredRun& run, const DiagnoseOptions& options) {
                             " requests did not complete; the tables include their gaps, the "
                             "percentiles do not.");
   }
-  if (std::string note = preemption_note(finding.diagnosis); !note.empty()) {
+  if (std::string note = preemption_note(finding.diagnosis, info.policy); !note.empty()) {
     finding.notes.push_back(std::move(note));
   }
   if (std::string note = draft_note(summary); !note.empty()) {

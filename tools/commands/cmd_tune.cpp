@@ -285,10 +285,17 @@ std::string slo_text(const SloConfig& slo, double attainment) {
 // `length_note`: why the length of requests is not the scenario's; may be empty.
 void print_flags(std::ostream& out, const Scenario& scenario, const std::string& length_note) {
   for (EngineFlags& flags : engine_flags(scenario)) {
-    if (!length_note.empty()) flags.notes.insert(flags.notes.begin(), length_note);
     out << '\n'
-        << flags.engine << ' ' << flags.version << ":\n  "
-        << wrapped(joined_flags(flags), 2, output_columns());
+        << (flags.is_comparison ? "for comparison, " : "") << flags.engine << ' ' << flags.version
+        << ":\n";
+    if (!flags.refusal.empty()) {
+      out << "  " << wrapped("no flags, as " + flags.refusal, 2, output_columns());
+      continue;
+    }
+    if (!length_note.empty()) flags.notes.insert(flags.notes.begin(), length_note);
+    for (const std::string& line : flag_lines(flags)) {
+      out << "  " << wrapped(line, 2, output_columns());
+    }
     for (const std::string& note : flags.notes) out << "  - " << wrapped(note, 4, output_columns());
   }
 }

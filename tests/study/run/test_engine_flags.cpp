@@ -1,4 +1,4 @@
-// Settings as flags of vLLM and SGLang: known answers, and no flag the engines do not have.
+// Settings as flags of engines: known answers, and no flag the engines do not have.
 #include <algorithm>
 #include <set>
 
@@ -199,6 +199,10 @@ TEST_CASE("every policy has flags, all of them known to the engine", "[tools][fl
     for (const EngineFlags& flags :
          engine_flags(scenario_with({"scheduler.policy=" + name, "slo.itl_ms=30"}))) {
       INFO(flags.engine);
+      const FlagNames* own = own_engine(name);
+      CHECK(flags.is_comparison == (own != nullptr && own->engine != flags.engine));
+      CHECK(flags.refusal.empty());
+      if (flags.engine != "vLLM" && flags.engine != "SGLang") continue;
       CHECK(flags.flags.size() >= 6);
       std::set<std::string> seen;
       for (const std::string& flag : flags.flags) {
@@ -212,6 +216,74 @@ TEST_CASE("every policy has flags, all of them known to the engine", "[tools][fl
       CHECK(flags.notes.empty() == is_own);
     }
   }
+}
+
+TEST_CASE("the engine of the policy comes first, with its own names", "[tools][flags]") {
+  const auto first = [](const std::vector<std::string>& assignments) {
+    return engine_flags(scenario_with(assignments)).front();
+  };
+  CHECK(first({"scheduler.policy=sglang"}).engine == "SGLang");
+  const EngineFlags llama =
+      first({"scheduler.policy=llama_cpp", "scheduler.n_batch=4864", "kv_cache.num_blocks=500",
+             "kv_cache.enable_prefix_caching=false", "scheduler.cont_batching=false"});
+  CHECK(llama.engine == "llama-server");
+  CHECK(joined_flags(llama) == "-b 4864 -np 8 -kvu -c 8000 --no-cont-batching --no-cache-prompt");
+  CHECK(joined_flags(first({"scheduler.policy=llama_cpp"})) ==
+        "-b 2048 -np 8 -kvu --slot-prompt-similarity 0.1 --cache-ram 0");
+  const EngineFlags trtllm =
+      first({"scheduler.policy=tensorrt_llm", "scheduler.max_num_tokens=1024",
+             "scheduler.capacity_scheduler_policy=MAX_UTILIZATION",
+             "scheduler.enable_chunked_context=false", "cost_model.tensor_parallel_size=2"});
+  CHECK(trtllm.engine == "trtllm-serve");
+  CHECK(flag_lines(trtllm) ==
+        std::vector<std::string>{
+            "max_num_tokens: 1024", "enable_chunked_prefill: false",
+            "scheduler_config:", "  capacity_scheduler_policy: MAX_UTILIZATION",
+            "  context_chunking_policy: FIRST_COME_FIRST_SERVED", "max_batch_size: 8",
+            "max_seq_len: 4096", "kv_cache_config:", "  enable_block_reuse: true",
+            "  tokens_per_block: 16", "  free_gpu_memory_fraction: 0.9",
+            "disable_overlap_scheduler: true", "tensor_parallel_size: 2"});
+  CHECK(flag_lines(llama) == std::vector<std::string>{joined_flags(llama)});
+}
+
+TEST_CASE("flags that an engine refuses are not printed", "[tools][flags]") {
+  const EngineFlags small = flags_of(
+      "vLLM",
+      {"scheduler.policy=sglang", "scheduler.chunked_prefill_size=128", "engine.max_num_seqs=256"});
+  CHECK(small.refusal == "it refuses --max-num-batched-tokens 128 below --max-num-seqs 256");
+  CHECK(small.flags.empty());
+  const EngineFlags whole =
+      flags_of("vLLM", {"scheduler.policy=vllm_prefill_first", "engine.max_model_len=8192",
+                        "scheduler.max_num_batched_tokens=4096"});
+  CHECK((whole.flags.empty() == !whole.refusal.empty()));
+  CHECK(flag_changes({}, small).refusal == small.refusal);
+  CHECK(flag_changes({}, small).empty());
+}
+
+TEST_CASE("a share of memory is never another engine's", "[tools][flags]") {
+  const auto share = [](const std::string& engine, std::vector<std::string> assignments) {
+    const std::string flags = joined_flags(flags_of(engine, assignments));
+    const std::string name =
+        engine == "vLLM" ? "--gpu-memory-utilization " : "--mem-fraction-static ";
+    const std::size_t at = flags.find(name);
+    return at == std::string::npos
+               ? std::string()
+               : flags.substr(at + name.size(),
+                              flags.find(' ', at + name.size()) - at - name.size());
+  };
+  // An H100's own of both, as their servers choose it.
+  for (const char* policy : {"vllm", "sglang"}) {
+    const std::vector<std::string> served = {std::string("scheduler.policy=") + policy,
+                                             "hardware=h100-sxm"};
+    INFO(policy);
+    CHECK(share("vLLM", served) == "0.92");
+    CHECK(share("SGLang", served).starts_with("0.8"));
+  }
+  CHECK(share("SGLang", {"scheduler.policy=vllm", "hardware=h100-sxm",
+                         "cost_model.gpu_memory_utilization=0.95"})
+            .starts_with("0.8"));
+  CHECK(share("SGLang", {"scheduler.policy=sglang", "hardware=h100-sxm",
+                         "cost_model.gpu_memory_utilization=0.85"}) == "0.85");
 }
 
 TEST_CASE("one set of flags becomes another by adding, changing and removing", "[tools][flags]") {

@@ -201,14 +201,14 @@ TEST_CASE("property: printed flags come back as their settings", "[study][settin
       if (chance(rng, 0.3)) assignments.emplace_back("scheduler.enable_priority_scheduling=true");
     }
     const Scenario scenario = scenario_with(assignments);
-    const EngineFlags flags = engine_flags(scenario)[is_vllm ? 0 : 1];
+    const EngineFlags flags = engine_flags(scenario).front();
     INFO("seed " << seed << ", round " << round << ": " << joined_flags(flags));
     // Without its flag a switch of SGLang is off.
     const EngineArguments off = {{"disable_radix_cache", "False"},
                                  {"disable_overlap_schedule", "False"}};
     const EngineSettings back = is_vllm ? settings_of(LogEngine::Vllm, {}, joined_flags(flags))
                                         : settings_of(LogEngine::Sglang, off, joined_flags(flags));
-    CHECK(joined_flags(engine_flags(scenario_with(back.assignments))[is_vllm ? 0 : 1]) ==
+    CHECK(joined_flags(engine_flags(scenario_with(back.assignments)).front()) ==
           joined_flags(flags));
   }
 }

@@ -4,6 +4,7 @@
 
 #include "core/base/json.h"
 #include "reports/files/result_reader.h"
+#include "study/what_if/replays.h"
 #include "study/what_if/what_if.h"
 #include "tests/catch.h"
 #include "tests/command_line.h"
@@ -87,6 +88,106 @@ TEST_CASE("the smallest change is what runs of the scenario itself show", "[tool
   CHECK(contains(text, "keeps every gap within 12 ms: " + chosen.changes[0]));
   CHECK(contains(text, "(with " + std::to_string(budget + 64) + " it does not)"));
   CHECK(contains(text, "tried in " + std::to_string(what_if.num_replays) + " replays: "));
+}
+
+TEST_CASE("vLLM's budget is no multiple of its blocks", "[tools][whatif]") {
+  const Place place;
+  for (const char* block : {"16", "128", "528"}) {
+    const StoredRun recorded =
+        place.run(std::string(kLongPrompts) +
+                  "--set scheduler.policy=vllm --set scheduler.max_num_batched_tokens=4096 "
+                  "--set kv_cache.num_blocks=900 --set kv_cache.block_size=" +
+                  block);
+    int num_odd = 0;
+    for (const double target : {11.2, 11.6, 12.0, 12.4}) {
+      const WhatIf what_if = find(recorded, target);
+      INFO(block << ", " << target);
+      REQUIRE(what_if.chosen.has_value());
+      const Trial& chosen = what_if.trials[*what_if.chosen];
+      const std::int64_t budget = *chosen.scenario.scheduler.max_num_batched_tokens;
+      CHECK(what_if.next_failing == budget + 64);
+      CHECK(what_if.failing_text == "it does not");
+      num_odd += budget % 128 == 64 ? 1 : 0;
+    }
+    CHECK(num_odd > 0);
+  }
+}
+
+TEST_CASE("SGLang's chunk is a multiple of its page", "[tools][whatif]") {
+  const Place place;
+  const StoredRun recorded =
+      place.run(std::string(kLongPrompts) +
+                "--set scheduler.policy=sglang --set scheduler.chunked_prefill_size=4080 "
+                "--set kv_cache.block_size=48 --set kv_cache.num_blocks=3000");
+  const WhatIf what_if = find(recorded, 12);
+  int num_chunks = 0;
+  for (const Trial& trial : what_if.trials) {
+    const std::int64_t chunk = trial.scenario.scheduler.sglang.chunked_prefill_size;
+    CHECK(chunk % 48 == 0);
+    num_chunks += chunk < 4080 ? 1 : 0;
+  }
+  CHECK(num_chunks > 0);
+}
+
+TEST_CASE("a change that makes first tokens late does not count", "[cli][whatif]") {
+  const Place place;
+  const std::string options =
+      std::string(kLongPrompts) +
+      "--set scheduler.policy=vllm --set engine.max_num_seqs=64 --set "
+      "scheduler.max_num_batched_tokens=4096 --set workload.arrivals.rate=40 ";
+  // Without a limit: at most twice as late as in the run.
+  const StoredRun free_run = place.run(options);
+  const double ttft = free_run.result.summary.ttft.p99_ms;
+  const WhatIf free_search = find(free_run, 3);
+  INFO(what_if_text(free_search, 1000));
+  CHECK(free_search.ttft_limit_ms == 2 * ttft);
+  for (const Trial& trial : free_search.trials) {
+    CHECK((!trial.counts() || trial.summary.ttft.p99_ms <= 2 * ttft));
+    CHECK(trial.scenario.engine.max_num_seqs <= 64);
+  }
+  // With one that no short gap keeps: the nearest is named with what it breaks.
+  const StoredRun run =
+      place.run(options + "--set slo.itl_ms=3 --set slo.ttft_ms=" + std::to_string(1.05 * ttft));
+  const WhatIf search = find(run, 3);
+  const std::string text = what_if_text(search, 1000);
+  INFO(text);
+  REQUIRE(search.chosen.has_value());
+  const Trial& nearest = search.trials[*search.chosen];
+  CHECK_FALSE((nearest.keeps_all && nearest.counts()));
+  CHECK(contains(text, "No tried change"));
+  CHECK(contains(text, "keeps every gap within 3 ms and the p99 TTFT within "));
+  CHECK(contains(text, "The nearest: " + nearest.changes[0]));
+  CHECK(nearest.scenario.scheduler.policy == "vllm");
+  // Nothing is printed that the loader refuses: a budget below the number of sequences is.
+  for (const Trial& trial : search.trials) {
+    if (trial.scenario.scheduler.policy != "vllm") continue;
+    CHECK(token_budget(trial.scenario.scheduler) >= trial.scenario.engine.max_num_seqs);
+  }
+  for (const FlagChanges& flags : chosen_flags(search)) {
+    CHECK(flags.is_comparison == (flags.engine != "vLLM"));
+  }
+}
+
+TEST_CASE("changes are flags of the run's own engine", "[cli][whatif]") {
+  const Place place;
+  struct Case {
+    const char* options;
+    const char* engine;
+    const char* flag;
+  };
+  for (const Case& one :
+       {Case{"--set scheduler.policy=llama_cpp --set scheduler.n_batch=4096", "llama-server",
+             "change -b 4096 to -b "},
+        Case{"--set scheduler.policy=tensorrt_llm --set scheduler.max_num_tokens=4096",
+             "trtllm-serve", "change max_num_tokens: 4096 to max_num_tokens: "}}) {
+    const StoredRun run =
+        place.run(std::string(kLongPrompts) + "--set slo.itl_ms=12 " + one.options);
+    const std::string text = run_metronome("diagnose '" + run.folder + "'").out;
+    INFO(text);
+    CHECK(contains(text, std::string("present settings\n  ") + one.engine + "\n    " + one.flag));
+    CHECK(contains(text, "  for comparison, vLLM\n"));
+    CHECK_FALSE(contains(text, "\n  vLLM\n"));
+  }
 }
 
 TEST_CASE("every kind of workload is replayed as it was", "[tools][whatif]") {
@@ -196,6 +297,48 @@ TEST_CASE("against preemption more KV blocks are named", "[cli][whatif]") {
   CHECK(contains(text.out, "a higher --mem-fraction-static, or more GPUs"));
 }
 
+TEST_CASE("sentences about KV blocks are those of their replays", "[cli][whatif]") {
+  const Place place;
+  const StoredRun run = place.run(std::string(kLongAnswers) + "--set kv_cache.num_blocks=100");
+  REQUIRE(run.result.summary.num_preemptions > 0);
+  WhatIf what_if = find(run, 1e-3);
+  int num_sizes = 0;
+  for (const Trial& trial : what_if.trials) {
+    if (trial.changes.size() != 1 || !trial.changes[0].starts_with(kNumBlocksKey)) continue;
+    ++num_sizes;
+    CHECK(trial.summary.num_preemptions == 0);
+    CHECK(*trial.scenario.kv_cache.num_blocks <= what_if.cache.most_blocks);
+    CHECK(contains(what_if_text(what_if, 1000), trial.changes[0] + " ends preemption. "));
+  }
+  CHECK(num_sizes == 1);
+  // The sentence follows the figures, whatever was intended.
+  for (Trial& trial : what_if.trials) {
+    if (!trial.changes[0].starts_with(kNumBlocksKey)) continue;
+    trial.summary.num_preemptions = 1140;
+    what_if.cache.most_blocks = *trial.scenario.kv_cache.num_blocks;
+  }
+  const std::string text = what_if_text(what_if, 1000);
+  CHECK(contains(text, " leaves 1,140 preemptions, and is all that "));
+  CHECK_FALSE(contains(text, "ends preemption"));
+}
+
+TEST_CASE("a pool that nobody set is changed by its share of memory", "[cli][whatif]") {
+  const Place place;
+  const StoredRun run = place.run(
+      std::string(kLongAnswers) +
+      "--set hardware=l4 --set model=llama-3.1-8b --set cost_model.gpu_memory_utilization=0.8 "
+      "--set engine.max_num_seqs=64 --set workload.num_requests=60 --set slo.ttft_ms=600000");
+  INFO(run.result.info.num_blocks << " blocks, " << run.result.summary.num_preemptions);
+  REQUIRE(run.result.summary.num_preemptions > 0);
+  const WhatIf what_if = find(run, run.result.summary.itl.p99_ms);
+  for (const FlagChanges& flags : chosen_flags(what_if)) {
+    for (const auto& [before, after] : flags.changed) {
+      INFO(after);
+      CHECK_FALSE((contains(after, "blocks-override") || contains(after, "max-total-tokens")));
+    }
+  }
+}
+
 TEST_CASE("a smaller budget takes fewer of the sequences that vLLM's server chose",
           "[tools][whatif]") {
   Place place;
@@ -212,6 +355,12 @@ TEST_CASE("a smaller budget takes fewer of the sequences that vLLM's server chos
   const std::int64_t budget = *chosen.scenario.scheduler.max_num_batched_tokens;
   CHECK(budget < 1024);
   CHECK(chosen.scenario.engine.max_num_seqs == budget);
+  const FlagChanges flags = chosen_flags(what_if).front();
+  CHECK(flags.changed.size() == 1);  // what its server does by itself is no flag
+  const std::string lowered = "the server itself goes from --max-num-seqs 1024 to --max-num-seqs " +
+                              std::to_string(budget) + ", as neither is set (";
+  CHECK(std::any_of(flags.notes.begin(), flags.notes.end(),
+                    [&](const std::string& note) { return note.starts_with(lowered); }));
   const Summary again = place.run(options + "--set " + chosen.changes[0], "again").result.summary;
   CHECK(again.itl.max_ms == chosen.summary.itl.max_ms);
   CHECK(again.output_throughput == chosen.summary.output_throughput);
@@ -329,7 +478,7 @@ TEST_CASE("a count between two powers of two is found, too", "[tools][whatif]") 
       "--set scheduler.policy=continuous --set workload.arrivals.process=gamma "
       "--set workload.arrivals.burstiness=0.1 --set workload.num_requests=100 "
       "--set engine.max_num_seqs=48 --set workload.prompt_tokens.min=1400 "
-      "--set workload.output_tokens.value=40 ";
+      "--set workload.output_tokens.value=40 --set slo.ttft_ms=60000 ";
   const StoredRun run = place.run(options);
   const double target = run.result.summary.itl.max_ms * 0.7;
   const WhatIf what_if = find(run, target);

@@ -1,0 +1,57 @@
+// The settings that a search for a smaller stall tries.
+#pragma once
+
+#include <cstdint>
+#include <optional>
+#include <string>
+#include <string_view>
+#include <vector>
+
+#include "core/base/json.h"
+#include "core/scenario/scenario.h"
+
+namespace metronome {
+
+// Values of one setting to try, nearest to the run's first, together with fixed `others`.
+struct Family {
+  std::vector<std::string> others;
+  std::string key;                   // empty: only `others`, once
+  std::vector<std::int64_t> values;  // for an empty key, one unused value
+  // A value nearer to the run's than the first one; the run's own, if `others` is empty. nullopt:
+  // there is none.
+  std::optional<std::int64_t> failing;
+  std::int64_t grain = 1;  // values between two powers of two are multiples of this
+
+  std::vector<std::string> assignments(std::int64_t value) const;
+};
+
+class Candidates {
+ public:
+  // Keeps a reference to the scenario.
+  Candidates(const Scenario& scenario, double target_ms)
+      : scenario_(scenario), target_ms_(target_ms), config_(Json::parse(scenario.to_json())) {}
+
+  // Tokens of a step, or of a chunk if the policy has no budget.
+  std::vector<Family> sizes() const;
+  std::vector<Family> other_settings() const;
+  // Larger reserves for outputs: fewer requests at once, and fewer that lose their blocks.
+  std::vector<Family> reserves() const;
+  std::vector<Family> other_policies() const;
+
+ private:
+  void add_drafts(std::vector<Family>& families) const;
+  void add_sglang(std::vector<Family>& families) const;
+  bool is_token_budget() const { return scenario_.scheduler.policy == "token_budget"; }
+  bool reads(std::string_view key) const;
+  std::optional<std::int64_t> current(std::string_view key) const;
+  Family falling_tokens(const std::string& key, std::optional<std::int64_t> from,
+                        std::vector<std::string> others = {}) const;
+  void add_policy(const std::string& name, const std::string& key,
+                  const std::vector<std::string>& others, std::vector<Family>& families) const;
+
+  const Scenario& scenario_;
+  double target_ms_;
+  Json config_;
+};
+
+}  // namespace metronome
