@@ -46,6 +46,16 @@ void read_line(std::string_view line, std::int64_t number, bool is_last, const L
   }
 }
 
+// In a log with rates, batches without one are cut lines.
+void take_out_cut_batches(EngineLog& log) {
+  if (!log.has_batch_rates) return;
+  std::erase_if(log.observations, [&log](const LogObservation& seen) {
+    if (!seen.lacks_rate) return false;
+    if (log.num_broken++ == 0 || seen.line < log.first_broken) log.first_broken = seen.line;
+    return true;
+  });
+}
+
 [[noreturn]] void refuse(const std::string& path, const std::string& why,
                          const std::string& allowed) {
   throw ConfigError(printable(path) + ": " + why + "; allowed: " + allowed);
@@ -150,6 +160,7 @@ EngineLog read_engine_log(std::istream& in, const std::string& path,
     }
   }
   if (in.bad()) refuse(path, "cannot be read to its end", "a log of vLLM or SGLang");
+  for (EngineLog& log : logs) take_out_cut_batches(log);
   EngineLog log = std::move(chosen(logs, engine, path));
   log.path = path;
   return log;

@@ -48,7 +48,8 @@ struct LogObservation {
   std::optional<double> cache_usage;   // share of the KV cache that is in use; of the fullest pool
   std::optional<double> hit_rate;      // Report: of the last 1,000 requests
   std::int64_t num_preempted = 0;      // Report: since the last; Retraction
-  std::optional<std::int64_t> num_freed_tokens;         // Retraction
+  std::optional<std::int64_t> num_freed_tokens;  // Retraction
+  bool lacks_rate = false;  // Prefill: no input throughput, and so no elapsed_ns
   double old_reserve_ratio = 0, new_reserve_ratio = 0;  // Retraction: #new_token_ratio
 
   // Whether an engine can have this many requests and tokens: no line was written into another.
@@ -70,6 +71,7 @@ struct EngineLog {
   // The engine's settings by their names in it, as it printed them at its start: "8192", "True",
   // "None", text without its quotes.
   std::map<std::string, std::string> settings;
+  bool has_batch_rates = false;   // SGLang: batches of prompts have an input throughput
   bool has_speculation = false;   // several tokens a step are no recomputation
   std::int64_t num_aborted = 0;   // SGLang: retracted requests that could not go on
   std::int64_t num_broken = 0;    // lines that begin like an observation and are none

@@ -115,6 +115,14 @@ std::optional<double> seconds_of(std::string_view time) {
   return hours * 3600 + minutes * 60 + seconds;
 }
 
+std::optional<double> seconds_between(std::string_view before, std::string_view after) {
+  constexpr double kDay = 86400;
+  const std::optional<double> from = seconds_of(before);
+  const std::optional<double> to = seconds_of(after);
+  if (!from || !to) return std::nullopt;
+  return *to < *from ? *to + kDay - *from : *to - *from;
+}
+
 LogFields::LogFields(std::string_view text) {
   while (!text.empty()) {
     const std::size_t end = std::min(text.find(", "), text.size());

@@ -41,6 +41,8 @@ std::string plain_line(std::string_view line);
 std::string time_in(std::string_view prefix);
 // Seconds since midnight of such a time.
 std::optional<double> seconds_of(std::string_view time);
+// From one such time to the next, within a day; nullopt if one of them is none.
+std::optional<double> seconds_between(std::string_view before, std::string_view after);
 
 // The values of "name: value, name: value". A value goes to the next ", ".
 class LogFields {

@@ -69,11 +69,14 @@ LineOutcome read_prefill(const LogPart& part, EngineLog& log) {
                         fields.read("#queue-req", seen.num_waiting) && seen.cache_usage;
   if (!is_whole) return LineOutcome::Broken;
   (void)fields.read("#pending-token", seen.num_pending_tokens);
+  // Versions of 2025 do not have it. In a log that has it elsewhere, a line without it is cut.
   constexpr std::string_view kRate = "input throughput (token/s)";
-  const bool is_old = part.text.substr(kPrefill.size()).starts_with(".");
   double rate = 0;
-  if (!read_rate(fields, kRate, rate) && (!is_old || fields.has(kRate))) {
-    return LineOutcome::Broken;
+  if (fields.has(kRate)) {
+    if (!read_rate(fields, kRate, rate)) return LineOutcome::Broken;
+    log.has_batch_rates = true;
+  } else {
+    seen.lacks_rate = true;
   }
   std::int64_t num_replayed = 0;
   (void)fields.read("#replay-token", num_replayed);

@@ -24,14 +24,12 @@ struct Lookup {
 // leaves some out, but each is about one interval.
 double report_seconds(const EngineLog& log) {
   constexpr double kDefault = 10;
-  constexpr double kDay = 86400;
   std::vector<double> intervals;
-  std::map<std::int32_t, std::optional<double>> last;  // by rank
+  std::map<std::int32_t, std::string> last;  // by rank
   for (const LogObservation& seen : log.observations) {
     if (seen.kind != Observed::Report) continue;
-    const std::optional<double> now = seconds_of(seen.time);
-    const std::optional<double> before = std::exchange(last[seen.rank], now);
-    if (now && before) intervals.push_back(*now < *before ? *now + kDay - *before : *now - *before);
+    const std::string before = std::exchange(last[seen.rank], seen.time);
+    if (const auto seconds = seconds_between(before, seen.time)) intervals.push_back(*seconds);
   }
   if (intervals.empty()) return kDefault;
   const auto middle = intervals.begin() + static_cast<std::ptrdiff_t>(intervals.size() / 2);
@@ -229,9 +227,9 @@ std::vector<std::string> pressure_notes(const CachePressure& pressure, const Eng
   std::vector<std::string> notes;
   const std::string more_memory =
       is_vllm ? "More KV memory (--gpu-memory-utilization) or fewer requests at once "
-                "(--max-num-seqs) avoids it; smaller chunks do not."
+                "(--max-num-seqs) avoids it."
               : "A higher --schedule-conservativeness, more KV memory (--mem-fraction-static) or "
-                "fewer requests at once (--max-running-requests) avoids it; smaller chunks do not.";
+                "fewer requests at once (--max-running-requests) avoids it.";
   if (pressure.num_preempted > 0) {
     notes.push_back((is_vllm ? vllm_preemptions(pressure) : sglang_retractions(pressure)) +
                     "How long they waited is not in the gaps of the log. " + more_memory);

@@ -14,15 +14,18 @@ namespace {
 
 std::size_t index_of(std::int32_t position) { return static_cast<std::size_t>(position); }
 
-// Rows for all gaps, gaps above the p99, and gaps above the limit; `beyond` returns the sum.
-template <class Beyond>
+// Rows for all gaps, gaps above the p99, and gaps above the limit; `beyond` returns the sum,
+// `slow` that of its decodes in slow spans.
+template <class Beyond, class Slow>
 std::vector<GapRow> make_rows(const Distribution& itl, std::optional<double> itl_limit_ms,
-                              const Beyond& beyond) {
-  std::vector<GapRow> rows = {{"all", std::nullopt, beyond(-1)}};
-  if (itl.count > 0) rows.push_back({kOverP99, itl.p99_ms, beyond(longest_within(itl.p99_ms))});
-  if (itl_limit_ms) {
-    rows.push_back({"over the limit", *itl_limit_ms, beyond(longest_within(*itl_limit_ms))});
-  }
+                              const Beyond& beyond, const Slow& slow) {
+  std::vector<GapRow> rows = {{"all", std::nullopt, beyond(-1), slow(-1)}};
+  const auto add = [&](const char* name, double limit_ms) {
+    const TimeNs limit = longest_within(limit_ms);
+    rows.push_back({name, limit_ms, beyond(limit), slow(limit)});
+  };
+  if (itl.count > 0) add(kOverP99, itl.p99_ms);
+  if (itl_limit_ms) add("over the limit", *itl_limit_ms);
   return rows;
 }
 
@@ -37,10 +40,51 @@ Blame blame_of(const RunRecord& record, const Culprit& culprit) {
           culprit.num_victims};
 }
 
+// Steps of decodes alone that take far longer than before.
+std::vector<SlowDecodes> slow_steps(const RunRecord& record) {
+  constexpr std::size_t kLeastSteps = 3;
+  std::vector<DecodeSample> samples;
+  TimeNs device_free_at = 0;
+  std::int64_t number = 0;
+  for (const StepEntry& step : record.steps) {
+    const TimeNs duration = step.finished_at - std::max(step.started_at, device_free_at);
+    device_free_at = step.finished_at;
+    const std::int64_t place = number++;
+    if (step.num_prefill_tokens > 0 || step.num_decode_tokens == 0 || step.failed) continue;
+    samples.push_back({place, "", std::int64_t{step.num_decode_tokens} - step.num_draft_tokens,
+                       static_cast<double>(step.num_used_blocks), duration - step.draft_ns});
+  }
+  return find_slow_decodes(samples, kLeastSteps);
+}
+
+// Time that requests waited in gaps longer than `limit` for decodes of slow spans.
+TimeNs slow_beyond(const RunRecord& record, const std::vector<SlowDecodes>& spans, TimeNs limit) {
+  TimeNs sum = 0;
+  for (const SlowDecodes& span : spans) {
+    for (std::int64_t s = std::max<std::int64_t>(span.first_where, 1); s <= span.last_where; ++s) {
+      const auto i = static_cast<std::size_t>(s);
+      const StepEntry step = record.steps[i];
+      const TimeNs before = record.steps.finished_at(i - 1);
+      if (step.num_prefill_tokens > 0 || step.finished_at - before <= limit) continue;
+      sum += step.num_continued * (step.finished_at - std::max(step.started_at, before));
+    }
+  }
+  return sum;
+}
+
 // Gaps of a log, as a diagnosis takes them.
 class LogView {
  public:
-  explicit LogView(const std::vector<LoggedGap>& gaps) : gaps_(gaps) {}
+  explicit LogView(const LogGaps& log) : gaps_(log.gaps), slow_(log.slow) {}
+
+  TimeNs slow_beyond(TimeNs limit) const {
+    TimeNs sum = 0;
+    for (const LoggedGap& gap : gaps_) {
+      if (gap.gap_ns <= limit || span_at(slow_, gap.where) == nullptr) continue;
+      sum += gap.num_gaps * gap.decode_ns;
+    }
+    return sum;
+  }
 
   Distribution distribution() const {
     std::vector<WeightedTime> sample;
@@ -92,6 +136,7 @@ class LogView {
 
  private:
   const std::vector<LoggedGap>& gaps_;
+  const std::vector<SlowDecodes>& slow_;
 };
 
 // ---- text ----
@@ -164,19 +209,25 @@ std::string rows_text(const Diagnosis& diagnosis) {
   const bool has_images = has_part(diagnosis, &GapParts::encode_ns);
   std::vector<std::string> header = {"",       "gaps",      "decode %",   "prefill %",
                                      "host %", "waiting %", "preempted %"};
+  const bool is_slow = !diagnosis.slow.empty();
   if (has_images) header.insert(header.begin() + kDraftColumn, "encoding %");
   if (has_drafts) header.insert(header.begin() + kDraftColumn, "drafts %");
+  if (is_slow) header.insert(header.begin() + kDraftColumn, "slow decode %");
   TextTable table(header, 0);
   for (const GapRow& row : diagnosis.rows) {
     const GapParts& parts = row.sum.parts;
     const auto share = [&parts](TimeNs part) { return share_text(part, parts.total_ns()); };
     const std::string limit = row.limit_ms ? ", " + ms_text(*row.limit_ms) + " ms" : std::string();
-    std::vector<std::string> cells = {row.name + limit,          grouped_text(row.sum.num_gaps),
-                                      share(parts.decode_ns),    share(parts.prefill_ns),
-                                      share(parts.host_ns),      share(parts.waiting_ns),
+    std::vector<std::string> cells = {row.name + limit,
+                                      grouped_text(row.sum.num_gaps),
+                                      share(parts.decode_ns - row.slow_ns),
+                                      share(parts.prefill_ns),
+                                      share(parts.host_ns),
+                                      share(parts.waiting_ns),
                                       share(parts.preemption_ns)};
     if (has_images) cells.insert(cells.begin() + kDraftColumn, share(parts.encode_ns));
     if (has_drafts) cells.insert(cells.begin() + kDraftColumn, share(parts.draft_ns));
+    if (is_slow) cells.insert(cells.begin() + kDraftColumn, share(row.slow_ns));
     table.row(std::move(cells));
   }
   return "parts of the inter-token latency\n" + table.text();
@@ -202,6 +253,9 @@ std::string stalls_text(const Diagnosis& diagnosis) {
   for (const DiagnosedStall& stall : diagnosis.stalls) {
     const GapParts& parts = stall.parts;
     std::string cause = "no prefill";
+    if (const SlowDecodes* span = span_at(diagnosis.slow, stall.step)) {
+      cause = "slow decodes since " + diagnosis.step_word + " " + std::to_string(span->first_where);
+    }
     if (stall.worst) cause = blame_text(*stall.worst) + " (" + ms(stall.worst->added_ns) + ")";
     if (parts.is_of_images()) {
       cause = "encoding of images, " + cause;
@@ -295,8 +349,10 @@ Diagnosis diagnose(const RunRecord& record, const Distribution& itl,
   const GapAnalysis gaps(record);
   Diagnosis diagnosis;
   diagnosis.is_estimated = gaps.is_estimated();
-  diagnosis.rows =
-      make_rows(itl, itl_limit_ms, [&gaps](TimeNs limit) { return gaps.beyond(limit); });
+  diagnosis.slow = slow_steps(record);
+  diagnosis.rows = make_rows(
+      itl, itl_limit_ms, [&gaps](TimeNs limit) { return gaps.beyond(limit); },
+      [&](TimeNs limit) { return slow_beyond(record, diagnosis.slow, limit); });
   for (const TokenGap& gap : gaps.longest_gaps(max_entries, 1)) {
     DiagnosedStall stall;
     stall.gap_ns = gap.gap_ns;
@@ -318,14 +374,16 @@ Diagnosis diagnose(const RunRecord& record, const Distribution& itl,
 
 Diagnosis diagnose(const LogGaps& log, std::optional<double> itl_limit_ms, std::size_t max_entries,
                    Distribution& itl) {
-  const LogView view(log.gaps);
+  const LogView view(log);
   itl = view.distribution();
   Diagnosis diagnosis;
   diagnosis.step_word = log.where_word;
   diagnosis.is_estimated = true;
   if (log.gaps.empty()) return diagnosis;
-  diagnosis.rows =
-      make_rows(itl, itl_limit_ms, [&view](TimeNs limit) { return view.beyond(limit); });
+  diagnosis.slow = log.slow;
+  diagnosis.rows = make_rows(
+      itl, itl_limit_ms, [&view](TimeNs limit) { return view.beyond(limit); },
+      [&view](TimeNs limit) { return view.slow_beyond(limit); });
   const auto length = [](const LoggedGap& gap) { return gap.gap_ns; };
   for (const LoggedGap& gap : view.greatest(max_entries, length)) {
     diagnosis.stalls.push_back(LogView::stall(gap));
@@ -351,9 +409,12 @@ void append_diagnosis(const Diagnosis& diagnosis, JsonText& json) {
     if (row.limit_ms) json.field("limit_ms", *row.limit_ms);
     json.field("gaps", row.sum.num_gaps);
     append_gap_parts(row.sum.parts, json);
+    json.key("slow_decode_ms").ms(row.slow_ns);
     json.end_object();
   }
   json.end_array();
+  json.key("slow_decodes");
+  append_slow_decodes(diagnosis.slow, json);
   json.key("stalls").begin_array();
   for (const DiagnosedStall& stall : diagnosis.stalls) {
     append_stall(stall, diagnosis.step_word, json);

@@ -13,6 +13,7 @@
 #include "core/metrics/gap_analysis.h"
 #include "core/metrics/run_record.h"
 #include "core/scenario/scenario.h"
+#include "reports/terminal/slow_decodes.h"
 
 namespace metronome {
 
@@ -49,12 +50,14 @@ struct GapRow {
   std::string name;  // "all", kOverP99, "over the limit"
   std::optional<double> limit_ms;
   GapSum sum;
+  TimeNs slow_ns = 0;  // of the decodes, in slow spans
 };
 
 struct Diagnosis {
   std::string step_word = "step";  // "iteration" or "line" in a log
   bool is_estimated = false;       // the split into decode and prefill
   std::vector<GapRow> rows;
+  std::vector<SlowDecodes> slow;
   std::vector<DiagnosedStall> stalls;    // longest first, one per step
   std::vector<Blame> chunks;             // by the delay caused to others
   std::vector<CulpritRequest> requests;  // in the same order, empty for a log

@@ -10,23 +10,55 @@
 #include "core/metrics/gap_analysis.h"
 #include "core/metrics/run_record.h"
 #include "reports/files/log_text.h"
+#include "reports/terminal/batch_times.h"
 
 namespace metronome {
 namespace {
 
 // ---- vLLM ----
 
-std::vector<TimeNs> estimated_decode_ns(const std::vector<LogObservation>& steps) {
+// Decodes without a prompt, by rank. An iteration does not say how full the cache is; the last
+// report before it does.
+std::vector<SlowDecodes> slow_iterations(const EngineLog& log) {
+  constexpr std::size_t kLeastSteps = 3;
+  std::map<std::int32_t, std::vector<DecodeSample>> samples;
+  std::map<std::int32_t, double> usage;
+  for (const LogObservation& seen : log.observations) {
+    if (seen.cache_usage) usage[seen.rank] = *seen.cache_usage;
+    if (seen.kind != Observed::Iteration || seen.num_prefill_tokens > 0) continue;
+    if (seen.num_decode_tokens == 0 || !seen.is_plausible()) continue;
+    samples[seen.rank].push_back(
+        {seen.number, seen.time, seen.num_running, usage[seen.rank], seen.elapsed_ns});
+  }
+  std::vector<SlowDecodes> all;
+  for (const auto& [rank, steps] : samples) {
+    std::vector<SlowDecodes> spans = find_slow_decodes(steps, kLeastSteps);
+    all.insert(all.end(), spans.begin(), spans.end());
+  }
+  return all;
+}
+
+// Steps of slow spans do not count for the estimate. A mixed one has the decodes of its span.
+std::vector<TimeNs> estimated_decode_ns(const std::vector<LogObservation>& steps,
+                                        const std::vector<SlowDecodes>& slow) {
   RunRecord record;  // only steps, as required for estimates
   for (const LogObservation& seen : steps) {
     StepEntry step;
     // A step without a time is ignored by estimates.
-    step.finished_at = seen.is_plausible() ? seen.elapsed_ns : 0;
+    const bool counts = seen.is_plausible() && span_at(slow, seen.number) == nullptr;
+    step.finished_at = counts ? seen.elapsed_ns : 0;
     step.num_prefill_tokens = static_cast<std::int32_t>(seen.num_prefill_tokens);
     step.num_decode_tokens = static_cast<std::int32_t>(seen.num_decode_tokens);
     record.steps.push_back(step);
   }
-  return estimate_decode_ns(record);
+  std::vector<TimeNs> decode_ns = estimate_decode_ns(record);
+  for (std::size_t i = 0; i < steps.size(); ++i) {
+    const SlowDecodes* span = span_at(slow, steps[i].number);
+    if (span == nullptr) continue;
+    const bool is_pure = steps[i].num_prefill_tokens == 0;
+    decode_ns[i] = is_pure ? steps[i].elapsed_ns : std::min(span->step_ns, steps[i].elapsed_ns);
+  }
+  return decode_ns;
 }
 
 LogGaps vllm_gaps(const EngineLog& log) {
@@ -41,7 +73,8 @@ LogGaps vllm_gaps(const EngineLog& log) {
         "--enable-logging-iteration-details."};
     return result;
   }
-  const std::vector<TimeNs> decode_ns = estimated_decode_ns(steps);
+  result.slow = slow_iterations(log);
+  const std::vector<TimeNs> decode_ns = estimated_decode_ns(steps, result.slow);
   std::int64_t num_implausible = 0;
   for (std::size_t i = 0; i < steps.size(); ++i) {
     const LogObservation& step = steps[i];
@@ -80,6 +113,7 @@ std::optional<std::int64_t> count_setting(const EngineLog& log, const char* sett
 struct SglangMode {
   bool is_mixed = false;              // batches of prompts also decode
   std::int64_t decode_interval = 40;  // decode steps between two "Decode batch" lines
+  std::int64_t chunk = 0;             // prompt tokens of a full batch; 0: unknown
   // From so many running requests on, a decode step is between two batches of prompts.
   std::int64_t least_running_for_decode = std::numeric_limits<std::int64_t>::max();
 };
@@ -91,6 +125,7 @@ SglangMode mode_of(const EngineLog& log) {
   constexpr std::int64_t kMost = 1000;
   const auto interval = count_setting(log, "decode_log_interval").value_or(0);
   if (interval > 0 && interval <= kMost) mode.decode_interval = interval;
+  mode.chunk = count_setting(log, "chunked_prefill_size").value_or(0);
   if (count_setting(log, "prefill_decode_interval").value_or(0) > 0) {
     mode.least_running_for_decode =
         std::max<std::int64_t>(count_setting(log, "prefill_decode_interval_min_bs").value_or(0), 1);
@@ -112,27 +147,65 @@ double ns_per_token(const LogObservation& decode) {
 struct Pace {
   TimeNs decode_ns = 0;  // of a decode step
   double prefill_ns_per_token = 0;
+  bool is_estimated = false;  // the log has no times of batches
+  double requests_per_s = 0;  // then; they come so often
 };
 
-// The median over intervals without prefill. Without any: the shortest, in which least was.
-TimeNs decode_pace(const EngineLog& log) {
-  std::vector<double> pure;
-  std::optional<double> shortest;
+// The decodes between two Decode lines of a rank, if no batch of prompts came.
+using PureDecodes = std::map<std::int32_t, std::vector<DecodeSample>>;
+
+PureDecodes pure_decodes(const EngineLog& log) {
+  PureDecodes pure;
   std::map<std::int32_t, bool> is_pure;  // by rank: no prefill since its last Decode line
   for (const LogObservation& seen : log.observations) {
     if (seen.kind == Observed::Prefill) is_pure[seen.rank] = false;
     if (seen.kind != Observed::Decode) continue;
-    if (seen.decode_rate > 0 && seen.num_running > 0) {
-      const double ns = ns_per_token(seen);
-      if (is_pure[seen.rank]) pure.push_back(ns);
-      shortest = std::min(shortest.value_or(ns), ns);
+    if (is_pure[seen.rank] && seen.decode_rate > 0 && seen.num_running > 0) {
+      pure[seen.rank].push_back({seen.line, seen.time, seen.num_running,
+                                 seen.cache_usage.value_or(0), std::llround(ns_per_token(seen))});
     }
     is_pure[seen.rank] = true;
   }
-  if (pure.empty()) return std::llround(shortest.value_or(0));
-  const auto middle = pure.begin() + static_cast<std::ptrdiff_t>(pure.size() / 2);
-  std::nth_element(pure.begin(), middle, pure.end());
-  return std::llround(*middle);
+  return pure;
+}
+
+std::vector<SlowDecodes> slow_lines(const PureDecodes& pure) {
+  constexpr std::size_t kLeastLines = 2;  // of 40 steps each
+  std::vector<SlowDecodes> all;
+  for (const auto& [rank, samples] : pure) {
+    std::vector<SlowDecodes> spans = find_slow_decodes(samples, kLeastLines);
+    all.insert(all.end(), spans.begin(), spans.end());
+  }
+  return all;
+}
+
+std::vector<DecodeSample> usual_decodes(const PureDecodes& pure,
+                                        const std::vector<SlowDecodes>& slow) {
+  std::vector<DecodeSample> usual;
+  for (const auto& [rank, samples] : pure) {
+    std::copy_if(samples.begin(), samples.end(), std::back_inserter(usual),
+                 [&slow](const DecodeSample& one) { return span_at(slow, one.where) == nullptr; });
+  }
+  return usual;
+}
+
+// The median over intervals without prefill that are not slow. Without any: the shortest, in which
+// least was.
+TimeNs decode_pace(const EngineLog& log, const std::vector<DecodeSample>& usual) {
+  std::vector<TimeNs> times;
+  for (const DecodeSample& sample : usual) times.push_back(sample.step_ns);
+  if (!times.empty()) {
+    const auto middle = times.begin() + static_cast<std::ptrdiff_t>(times.size() / 2);
+    std::nth_element(times.begin(), middle, times.end());
+    return *middle;
+  }
+  std::optional<double> shortest;
+  for (const LogObservation& seen : log.observations) {
+    if (seen.kind != Observed::Decode || seen.decode_rate <= 0 || seen.num_running == 0) continue;
+    const double ns = ns_per_token(seen);
+    shortest = std::min(shortest.value_or(ns), ns);
+  }
+  return std::llround(shortest.value_or(0));
 }
 
 // The time between two Prefill lines is that of the second batch, and of what ran between them. So
@@ -188,6 +261,12 @@ class SglangRank {
     last_number_ = seen.number;
     follows_prefill_ = true;
     prompts_waited_ = seen.num_pending_tokens > 0;
+    if (!pace_.is_estimated) return;
+    // A full batch leaves the rest of a prompt.
+    prompts_waited_ = prompts_waited_ || seen.num_waiting > 0 ||
+                      (mode_.chunk > 0 && seen.num_prefill_tokens >= mode_.chunk);
+    constexpr double kLikely = 0.7;  // more than one in two, as Poisson arrivals
+    likely_came_ = to_seconds(time) * pace_.requests_per_s > kLikely;
   }
   void decode(const LogObservation& seen) {
     close();
@@ -216,6 +295,7 @@ class SglangRank {
  private:
   // A batch takes at least as long as a decode step: both read the weights.
   TimeNs alone_ns(const LogObservation& seen) const {
+    if (pace_.is_estimated) return seen.elapsed_ns;
     const double tokens = static_cast<double>(seen.num_prefill_tokens);
     const TimeNs time = std::max<TimeNs>(
         std::llround(std::min(tokens * pace_.prefill_ns_per_token, kLongestNs)), pace_.decode_ns);
@@ -228,6 +308,7 @@ class SglangRank {
     if (!follows_prefill_ || seen.elapsed_ns == 0) return false;
     if (seen.number >= 0 && last_number_ >= 0) return seen.number == last_number_ + 1;
     if (seen.num_running >= mode_.least_running_for_decode) return false;
+    if (pace_.is_estimated) return prompts_waited_ || likely_came_;
     const TimeNs prefill_ns = prompts_waited_ ? 2 * alone : alone;
     return seen.elapsed_ns < prefill_ns + pace_.decode_ns;
   }
@@ -256,6 +337,7 @@ class SglangRank {
   bool has_decodes_ = false;
   bool follows_prefill_ = false;
   bool prompts_waited_ = false;  // behind the last batch
+  bool likely_came_ = false;     // prompts during the last batch; of an estimate
   std::int64_t last_number_ = -1;
   // Since the last Decode line:
   TimeNs prefill_ns_ = 0;
@@ -264,10 +346,53 @@ class SglangRank {
   std::int64_t num_idle_ = 0;    // intervals
 };
 
+// What the log does not say, and what was taken instead.
+std::vector<std::string> sglang_notes(const EngineLog& log, const Pace& pace, bool has_numbers,
+                                      std::int64_t num_idle) {
+  const std::string token = fixed_text(pace.prefill_ns_per_token / 1000, 1) + " us";
+  const std::string requests =
+      " The requests that run at a 'Prefill batch' line count as waiting for that batch.";
+  std::vector<std::string> notes = {
+      "The log has no requests and no times of steps. A decode step takes " +
+      ms_text(to_ms(pace.decode_ns)) + " ms, the median where no prompt came" +
+      (pace.is_estimated
+           ? "." + requests
+           : "; a prompt token " + token + ", as where batches followed each other." + requests)};
+  if (pace.is_estimated) {
+    notes.push_back(
+        "The log has no 'input throughput', so the times of batches are estimates: what decode "
+        "steps leave of the time between two 'Decode batch' lines, within the times of these "
+        "lines. On average a prompt token takes " +
+        token + ".");
+  }
+  if (!has_numbers) {
+    notes.push_back(std::string("Batches count as one pause if ") +
+                    (pace.is_estimated ? "prompts waited behind the first, or are likely to have "
+                                         "come during it."
+                                       : "no decode fits between them.") +
+                    " With SGLANG_LOG_FORWARD_ITERS=1 SGLang numbers its steps, and the log says "
+                    "it.");
+  }
+  if (log.has_speculation) {
+    notes.push_back(
+        "With speculative decoding a step gives several tokens: each gap counts as their mean.");
+  }
+  if (num_idle > 0) {
+    notes.push_back("In " + grouped_text(num_idle) +
+                    " 'Decode batch' lines the server was also without requests: their gaps count "
+                    "as the median decode step.");
+  }
+  return notes;
+}
+
 LogGaps sglang_gaps(const EngineLog& log) {
   LogGaps result;
   result.where_word = "line";
-  const Pace pace = {decode_pace(log), prefill_pace(log)};
+  const PureDecodes pure = pure_decodes(log);
+  result.slow = slow_lines(pure);
+  const std::vector<DecodeSample> usual = usual_decodes(pure, result.slow);
+  Pace pace;
+  pace.decode_ns = decode_pace(log, usual);
   if (pace.decode_ns == 0) {
     result.notes = {
         "The log has no 'Decode batch' line with a throughput, so the gaps between "
@@ -275,9 +400,22 @@ LogGaps sglang_gaps(const EngineLog& log) {
     return result;
   }
   const SglangMode mode = mode_of(log);
+  pace.is_estimated = lacks_batch_times(log);
+  BatchTimes times;
+  if (pace.is_estimated) {
+    times = estimate_batch_times(log, pace.decode_ns, usual, mode.decode_interval);
+    if (times.ns_per_token == 0) {
+      result.notes = {
+          "The log has no 'input throughput' and no prompts between two 'Decode batch' lines of a "
+          "busy server, so the gaps between tokens are unknown."};
+      return result;
+    }
+  }
+  pace.prefill_ns_per_token = pace.is_estimated ? times.ns_per_token : prefill_pace(log);
+  pace.requests_per_s = times.requests_per_s;
   std::map<std::int32_t, SglangRank> ranks;
   bool has_numbers = false;
-  for (const LogObservation& seen : log.observations) {
+  for (const LogObservation& seen : pace.is_estimated ? times.observations : log.observations) {
     SglangRank& rank = ranks.try_emplace(seen.rank, pace, mode, result).first->second;
     if (seen.kind == Observed::Prefill) rank.prefill(seen);
     if (seen.kind == Observed::Decode) rank.decode(seen);
@@ -288,33 +426,17 @@ LogGaps sglang_gaps(const EngineLog& log) {
     rank.close();
     num_idle += rank.num_idle();
   }
-  result.notes = {
-      "The log has no requests and no times of steps. A decode step takes " +
-      ms_text(to_ms(pace.decode_ns)) + " ms, the median where no prompt came; a prompt token " +
-      fixed_text(pace.prefill_ns_per_token / 1000, 1) +
-      " us, as where batches followed each other. The requests that run at a 'Prefill batch' line "
-      "count as waiting for that batch."};
-  if (!has_numbers) {
-    result.notes.push_back(
-        "Batches count as one pause if no decode fits between them. With "
-        "SGLANG_LOG_FORWARD_ITERS=1 SGLang numbers its steps, and the log says it.");
-  }
-  if (log.has_speculation) {
-    result.notes.push_back(
-        "With speculative decoding a step gives several tokens: each gap counts as their mean.");
-  }
-  if (num_idle > 0) {
-    result.notes.push_back("In " + grouped_text(num_idle) +
-                           " 'Decode batch' lines the server was also without requests: their "
-                           "gaps count as the median decode step.");
-  }
+  result.notes = sglang_notes(log, pace, has_numbers, num_idle);
   return result;
 }
 
 }  // namespace
 
 LogGaps gaps_of(const EngineLog& log) {
-  return log.engine == LogEngine::Vllm ? vllm_gaps(log) : sglang_gaps(log);
+  LogGaps result = log.engine == LogEngine::Vllm ? vllm_gaps(log) : sglang_gaps(log);
+  std::vector<std::string> slow = slow_decode_notes(result.slow, result.where_word);
+  result.notes.insert(result.notes.begin(), slow.begin(), slow.end());
+  return result;
 }
 
 }  // namespace metronome

@@ -11,6 +11,7 @@
 
 #include "core/base/types.h"
 #include "reports/files/engine_log.h"
+#include "reports/terminal/slow_decodes.h"
 
 namespace metronome {
 
@@ -28,6 +29,7 @@ struct LoggedGap {
 struct LogGaps {
   std::string where_word;  // "iteration" or "line"
   std::vector<LoggedGap> gaps;
+  std::vector<SlowDecodes> slow;
   std::vector<std::string> notes;  // what the log does not say, and what was taken instead
 };
 

@@ -169,7 +169,8 @@ std::string verdict(const Diagnosis& diagnosis) {
   if (row == diagnosis.rows.end() || row->sum.num_gaps == 0) return {};
   const GapParts& parts = row->sum.parts;
   const std::pair<TimeNs, const char*> shares[] = {
-      {parts.decode_ns, "decode"},
+      {parts.decode_ns - row->slow_ns, "decode"},
+      {row->slow_ns, "decode that became slow without a prompt"},
       {parts.draft_ns, "drafts"},
       {parts.encode_ns, "encoding of images"},
       {parts.prefill_ns, "prefill"},
@@ -274,6 +275,9 @@ Finding examine_run(const StoredRun& run, const DiagnoseOptions& options) {
     finding.notes.push_back(
         "The split of a mixed step into decode and prefill is an estimate from the steps without "
         "prefill.");
+  }
+  for (std::string& note : slow_decode_notes(finding.diagnosis.slow, "step")) {
+    finding.notes.push_back(std::move(note));
   }
   if (const std::int64_t lost = summary.failed + summary.unfinished; lost > 0) {
     finding.notes.push_back(grouped_text(lost) +

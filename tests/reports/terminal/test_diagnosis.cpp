@@ -3,6 +3,7 @@
 #include <algorithm>
 #include <cmath>
 #include <cstdlib>
+#include <sstream>
 
 #include "core/base/json.h"
 #include "core/metrics/summary.h"
@@ -56,6 +57,121 @@ struct SmallRun {
 };
 
 }  // namespace
+
+namespace {
+
+bool has_note(const std::vector<std::string>& notes, const std::string& part) {
+  return std::any_of(notes.begin(), notes.end(),
+                     [&part](const std::string& note) { return contains(note, part); });
+}
+
+std::string sglang_decode(int running, const char* rate, const char* usage = "0.40") {
+  return "[2025-06-01 12:00:00] Decode batch. #running-req: " + std::to_string(running) +
+         ", #token: 9000, token usage: " + usage +
+         ", cuda graph: True, gen throughput (token/s): " + rate + ", #queue-req: 0\n";
+}
+
+}  // namespace
+
+TEST_CASE("decodes of SGLang that become slow without a prompt have their first line",
+          "[cli][diagnosis]") {
+  std::string text;
+  for (int i = 0; i < 13; ++i) text += sglang_decode(24, "1200.00");  // 20 ms
+  text +=
+      "[2025-06-01 12:00:13] KV cache pool is full. Retract requests. #retracted_reqs: 12, "
+      "#new_tokens_gained: 4000, #new_token_ratio: 0.40 -> 0.90\n";
+  for (int i = 0; i < 5; ++i) text += sglang_decode(12, "60.00", "0.30");  // 200 ms
+  for (int i = 0; i < 3; ++i) text += sglang_decode(12, "600.00", "0.30");
+  std::istringstream in(text);
+  const LogGaps gaps = gaps_of(read_engine_log(in, "x.log", std::nullopt));
+  REQUIRE(gaps.slow.size() == 1);
+  CHECK((gaps.slow[0].first_where == 15 && gaps.slow[0].last_where == 19));
+  CHECK(std::abs(gaps.slow[0].ratio() - 10) < 0.01);
+  CHECK(
+      has_note(gaps.notes, "From line 15 (12:00:00) on, a decode step of 12 requests takes 200 "));
+  CHECK(has_note(gaps.notes, "No scheduler setting explains it"));
+  CHECK(has_note(gaps.notes, "A decode step takes 20 ms"));
+  const ScratchFolder scratch;
+  const std::string log = scratch.write("x.log", text);
+  const std::string shown = run_metronome("diagnose '" + log + "'").out;
+  INFO(shown);
+  CHECK(contains(shown, "slow decode %"));
+  CHECK(contains(shown, "slow decodes since line 15"));
+  const Json json = Json::parse(run_metronome("diagnose '" + log + "' --json").out).at(0);
+  CHECK(json.at("slow_decodes").at(0).at("first") == 15);
+  CHECK(json.at("gaps").at(0).at("slow_decode_ms").get<double>() > 0);
+  // One slow line is a hiccup; more requests, or far more cache, may take longer.
+  for (const std::string& last :
+       {sglang_decode(12, "60.00") + sglang_decode(12, "600.00"),
+        sglang_decode(60, "300.00") + sglang_decode(60, "300.00") + sglang_decode(60, "300.00"),
+        sglang_decode(12, "60.00", "0.90") + sglang_decode(12, "60.00", "0.90")}) {
+    std::string other;
+    for (int i = 0; i < 13; ++i) other += sglang_decode(24, "1200.00");
+    std::istringstream lines(other + last);
+    CHECK(gaps_of(read_engine_log(lines, "x.log", std::nullopt)).slow.empty());
+  }
+}
+
+TEST_CASE("iterations of vLLM that become slow without a prompt have their first one",
+          "[reports][diagnosis]") {
+  std::string text;
+  int number = 0;
+  const auto add = [&](int count, int tokens, int generations, const char* elapsed) {
+    for (int i = 0; i < count; ++i) {
+      text += log_line(number++, tokens > 0 ? 1 : 0, tokens, generations, elapsed) + "\n";
+    }
+  };
+  add(40, 0, 8, "10.00");
+  add(1, 1000, 8, "60.00");
+  add(6, 0, 4, "100.00");
+  add(1, 1000, 4, "150.00");
+  add(6, 0, 4, "100.00");
+  std::istringstream in(text);
+  const LogGaps gaps = gaps_of(read_engine_log(in, "x.log", std::nullopt));
+  REQUIRE(gaps.slow.size() == 1);
+  CHECK((gaps.slow[0].first_where == 41 && gaps.slow[0].is_to_the_end));
+  CHECK(has_note(gaps.notes,
+                 "From iteration 41 (21:44:40) on, a decode step of 4 requests takes "
+                 "100 ms without a prompt, 10.0 times as long"));
+  // The prompt has its own share alone, in the slow span and before.
+  CHECK(gaps.gaps[47].decode_ns == 100 * kMs);
+  CHECK(std::abs(to_ms(gaps.gaps[40].decode_ns) - 10) < 0.1);
+  // What grows with the contexts is no sudden change.
+  std::string growing;
+  for (int i = 0; i < 200; ++i) {
+    growing += log_line(i, 0, 0, 8 - i / 50, std::to_string(10 + i) + ".00") + "\n";
+  }
+  std::istringstream slowly(growing);
+  CHECK(gaps_of(read_engine_log(slowly, "x.log", std::nullopt)).slow.empty());
+}
+
+TEST_CASE("steps of a run that become slow without a prompt have their first one",
+          "[reports][diagnosis]") {
+  RunRecorder recorder;
+  FakeRun run({&recorder});
+  const RequestId a = run.submit(0, 10);
+  const RequestId b = run.submit(0, 10);
+  TimeNs now = 0;
+  const auto step = [&](TimeNs duration, const std::vector<FakeChunk>& chunks) {
+    run.step(now, now + duration, chunks);
+    now += duration;
+  };
+  step(20 * kMs, {prefill(a, 0, 10, true), prefill(b, 0, 10, true)});
+  for (int i = 0; i < 10; ++i) step(5 * kMs, {decode(a), decode(b)});
+  for (int i = 0; i < 10; ++i) step(50 * kMs, {decode(a)});
+  const RunRecord record = recorder.finish();
+  Distribution itl;
+  itl.count = 30;
+  itl.p99_ms = 20;
+  const Diagnosis diagnosis = diagnose(record, itl, std::nullopt, 3);
+  REQUIRE(diagnosis.slow.size() == 1);
+  CHECK((diagnosis.slow[0].first_where == 11 && diagnosis.slow[0].last_where == 20));
+  CHECK(diagnosis.rows[1].slow_ns == 500 * kMs);
+  CHECK(diagnosis.rows[1].sum.parts.decode_ns == 500 * kMs);
+  CHECK(contains(diagnosis_text(diagnosis), "slow decodes since step 11"));
+  CHECK(contains(slow_decode_notes(diagnosis.slow, "step")[0],
+                 "From step 11 on, a decode step of 1 request takes 50 ms"));
+}
 
 TEST_CASE("a record's diagnosis: shares, stalls, culprits", "[reports][diagnosis]") {
   RunRecorder recorder;

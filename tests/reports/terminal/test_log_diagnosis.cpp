@@ -100,6 +100,58 @@ TEST_CASE("gaps of a log of SGLang are near those of its run", "[reports][log_di
   }
 }
 
+namespace {
+
+// As SGLang wrote logs in 2025: without the throughput of batches.
+EngineLog without_batch_rates(const std::string& text) {
+  std::istringstream lines(text);
+  std::string old;
+  for (std::string line; std::getline(lines, line);) {
+    old += line.substr(0, line.find(", input throughput")) + "\n";
+  }
+  std::istringstream in(old);
+  return read_engine_log(in, "old.log", std::nullopt);
+}
+
+}  // namespace
+
+TEST_CASE("gaps of a log of SGLang without times of batches are estimated",
+          "[reports][log_diagnosis]") {
+  struct Case {
+    std::vector<std::string> changes;
+    double p99, longest;  // shares that the estimate may be off
+  };
+  const std::vector<Case> cases = {
+      {{"seed=8"}, 0.35, 0.35},
+      {{"seed=9"}, 0.35, 0.35},
+      {{"scheduler.chunked_prefill_size=8192"}, 0.35, 0.35},
+      {{"scheduler.enable_mixed_chunk=true"}, 0.5, 0.5},
+      // Long prompts on a slow GPU: stalls of seconds.
+      {{"hardware=l4", "kv_cache.num_blocks=3600", "workload.arrivals.rate=0.4",
+        "workload.prompt_tokens.median=6000", "workload.prompt_tokens.p99=15000",
+        "workload.prompt_tokens.max=15000"},
+       0.35,
+       0.35}};
+  for (const Case& one : cases) {
+    const Written written = write_log(kSglang, one.changes);
+    const EngineLog log = without_batch_rates(written.text);
+    CHECK(log.num_broken == 0);
+    const LogGaps gaps = gaps_of(log);
+    Distribution itl;
+    const Diagnosis diagnosis = diagnose(gaps, std::nullopt, 5, itl);
+    INFO(one.changes[0] << ": p50 " << itl.p50_ms << " of " << written.truth.itl.p50_ms << ", p99 "
+                        << itl.p99_ms << " of " << written.truth.itl.p99_ms << ", longest "
+                        << itl.max_ms << " of " << written.truth.itl.max_ms);
+    CHECK(is_near(itl.p50_ms, written.truth.itl.p50_ms, 0.2));
+    CHECK(is_near(itl.p99_ms, written.truth.itl.p99_ms, one.p99));
+    CHECK(is_near(itl.max_ms, written.truth.itl.max_ms, one.longest));
+    CHECK(diagnosis.stalls.front().worst.has_value());
+    CHECK(std::any_of(gaps.notes.begin(), gaps.notes.end(), [](const std::string& note) {
+      return contains(note, "no 'input throughput', so the times of batches are estimates");
+    }));
+  }
+}
+
 TEST_CASE("gaps of a log of SGLang: known answers", "[reports][log_diagnosis]") {
   const auto prefill = [](const std::string& number, const char* rate, int num_pending) {
     return "Prefill batch" + number +

@@ -1,0 +1,30 @@
+// SGLang logs without `input throughput`, as its versions of 2025 wrote them, do not say how long a
+// batch of prompts took. What the decodes leave of the time between two "Decode batch" lines does,
+// within what the times of these lines allow.
+#pragma once
+
+#include <cstdint>
+#include <vector>
+
+#include "core/base/types.h"
+#include "reports/files/engine_log.h"
+#include "reports/terminal/slow_decodes.h"
+
+namespace metronome {
+
+struct BatchTimes {
+  std::vector<LogObservation> observations;  // the log's, with elapsed_ns of every batch
+  double ns_per_token = 0;                   // over all intervals; 0: the log does not say it
+  double requests_per_s = 0;                 // that came, by the batches and the times of lines
+};
+
+// Whether the log has batches of prompts, and none of them has a time.
+bool lacks_batch_times(const EngineLog& log);
+
+// `decode_ns` is the time of a decode step where nothing is known of steps with as many requests;
+// `pure` has those without prompts between them. `decode_interval` are between two lines.
+BatchTimes estimate_batch_times(const EngineLog& log, TimeNs decode_ns,
+                                const std::vector<DecodeSample>& pure,
+                                std::int64_t decode_interval);
+
+}  // namespace metronome

@@ -1,0 +1,150 @@
+#include "reports/terminal/slow_decodes.h"
+
+#include <algorithm>
+#include <cstddef>
+#include <deque>
+#include <optional>
+
+#include "core/base/json_text.h"
+#include "core/base/number_text.h"
+
+namespace metronome {
+namespace {
+
+constexpr double kSlow = 4;         // times as long as before
+constexpr double kSudden = 2;       // times as long as the step before
+constexpr std::size_t kKept = 256;  // earlier samples to compare with
+constexpr std::size_t kEnough = 3;  // of them that must be comparable
+
+TimeNs median(std::vector<TimeNs> times) {
+  const auto middle = times.begin() + static_cast<std::ptrdiff_t>(times.size() / 2);
+  std::nth_element(times.begin(), middle, times.end());
+  return *middle;
+}
+
+// Reading the KV cache takes time: a sample compares with those that had about as much of it.
+bool is_comparable(const DecodeSample& before, const DecodeSample& now) {
+  constexpr double kMoreCache = 1.5;
+  const bool has_cache =
+      before.cache_usage == 0 || now.cache_usage <= kMoreCache * before.cache_usage;
+  return before.num_requests >= now.num_requests && has_cache;
+}
+
+// How long decodes of at least as many requests took before; nullopt: there were too few.
+std::optional<TimeNs> usual_ns(const std::deque<DecodeSample>& before, const DecodeSample& now) {
+  std::vector<TimeNs> times;
+  for (const DecodeSample& sample : before) {
+    if (is_comparable(sample, now)) times.push_back(sample.step_ns);
+  }
+  if (times.size() < kEnough) return std::nullopt;
+  return median(std::move(times));
+}
+
+SlowDecodes span_of(const std::vector<DecodeSample>& samples, std::size_t first, std::size_t end,
+                    const std::vector<TimeNs>& usual) {
+  SlowDecodes span;
+  span.first = first;
+  span.last = end - 1;
+  span.first_where = samples[first].where;
+  span.last_where = samples[end - 1].where;
+  span.first_time = samples[first].time;
+  span.last_time = samples[end - 1].time;
+  span.is_to_the_end = end == samples.size();
+  span.least_requests = span.most_requests = samples[first].num_requests;
+  std::vector<TimeNs> times;
+  for (std::size_t i = first; i < end; ++i) {
+    times.push_back(samples[i].step_ns);
+    span.least_requests = std::min(span.least_requests, samples[i].num_requests);
+    span.most_requests = std::max(span.most_requests, samples[i].num_requests);
+  }
+  span.step_ns = median(std::move(times));
+  span.before_ns = median(usual);
+  return span;
+}
+
+}  // namespace
+
+std::vector<SlowDecodes> find_slow_decodes(const std::vector<DecodeSample>& samples,
+                                           std::size_t least_samples) {
+  std::vector<SlowDecodes> spans;
+  std::deque<DecodeSample> before;  // without slow ones
+  std::vector<TimeNs> usual;        // of the slow ones so far
+  std::size_t first = 0;
+  const auto end_at = [&](std::size_t end) {
+    if (usual.size() >= least_samples) {
+      spans.push_back(span_of(samples, first, end, usual));
+    } else {  // hiccups
+      before.insert(before.end(), samples.begin() + static_cast<std::ptrdiff_t>(first),
+                    samples.begin() + static_cast<std::ptrdiff_t>(end));
+    }
+    usual.clear();
+  };
+  for (std::size_t i = 0; i < samples.size(); ++i) {
+    const auto step_ns = static_cast<double>(samples[i].step_ns);
+    std::optional<TimeNs> was = usual_ns(before, samples[i]);
+    // Within a span more requests than ever compare with what fewer took.
+    if (!was && !usual.empty()) was = usual.back();
+    bool is_slow = was && step_ns >= kSlow * static_cast<double>(*was);
+    // What grows step by step, as contexts do, is no sudden change.
+    if (usual.empty() && i > 0) {
+      is_slow = is_slow && step_ns >= kSudden * static_cast<double>(samples[i - 1].step_ns);
+    }
+    if (is_slow) {
+      if (usual.empty()) first = i;
+      usual.push_back(*was);
+      continue;
+    }
+    if (!usual.empty()) end_at(i);
+    before.push_back(samples[i]);
+    while (before.size() > kKept) before.pop_front();
+  }
+  if (!usual.empty()) end_at(samples.size());
+  return spans;
+}
+
+const SlowDecodes* span_at(const std::vector<SlowDecodes>& spans, std::int64_t where) {
+  const auto found = std::find_if(spans.begin(), spans.end(),
+                                  [where](const SlowDecodes& one) { return one.contains(where); });
+  return found == spans.end() ? nullptr : &*found;
+}
+
+std::vector<std::string> slow_decode_notes(const std::vector<SlowDecodes>& spans,
+                                           const std::string& where_word) {
+  std::vector<std::string> notes;
+  for (const SlowDecodes& span : spans) {
+    const auto at = [](const std::string& time) { return time.empty() ? "" : " (" + time + ")"; };
+    const std::string requests =
+        span.least_requests == span.most_requests
+            ? grouped_text(span.most_requests)
+            : grouped_text(span.least_requests) + " to " + grouped_text(span.most_requests);
+    notes.push_back(
+        "From " + where_word + " " + std::to_string(span.first_where) + at(span.first_time) +
+        " on, a decode step of " + requests + (requests == "1" ? " request" : " requests") +
+        " takes " + ms_text(to_ms(span.step_ns)) + " ms without a prompt, " +
+        fixed_text(span.ratio(), 1) + " times as long as steps of at least as many did before (" +
+        ms_text(to_ms(span.before_ns)) + " ms)" +
+        (span.is_to_the_end ? std::string()
+                            : ", up to " + where_word + " " + std::to_string(span.last_where) +
+                                  at(span.last_time)) +
+        ". No scheduler setting explains it: look for passes that no CUDA graph launches any more, "
+        "a lower clock of the GPU, or another process on it.");
+  }
+  return notes;
+}
+
+void append_slow_decodes(const std::vector<SlowDecodes>& spans, JsonText& json) {
+  json.begin_array();
+  for (const SlowDecodes& span : spans) {
+    json.begin_object();
+    json.field("first", span.first_where);
+    json.field("last", span.last_where);
+    json.field("least_requests", span.least_requests);
+    json.field("most_requests", span.most_requests);
+    json.key("step_ms").ms(span.step_ns);
+    json.key("before_ms").ms(span.before_ns);
+    json.end_object();
+  }
+  json.end_array();
+}
+
+}  // namespace metronome
