@@ -17,11 +17,16 @@ std::string_view entry_text(std::string_view catalogue, std::string_view name) {
   return catalogue.substr(begin, end - begin);
 }
 
+bool looks_like_path(std::string_view name) {
+  constexpr std::string_view kEndings[] = {".json", ".yaml", ".csv", ".gguf"};
+  return name.find('/') != std::string_view::npos ||
+         std::any_of(std::begin(kEndings), std::end(kEndings),
+                     [name](std::string_view ending) { return name.ends_with(ending); });
+}
+
 std::string unknown_entry_message(const std::vector<std::string_view>& names,
                                   const std::string& name, const char* file_kind) {
-  const bool looks_like_path = name.find('/') != std::string::npos || name.ends_with(".json") ||
-                               name.ends_with(".yaml") || name.ends_with(".csv");
-  if (looks_like_path) {
+  if (looks_like_path(name)) {
     return "no such file: " + name + "; allowed: a name of the catalogue, or " + file_kind;
   }
   std::string message = "unknown name '" + name + "'";

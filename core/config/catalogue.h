@@ -47,6 +47,9 @@ const Entry* find_entry(const std::vector<Entry>& entries, std::string_view name
   return nullptr;
 }
 
+// Whether a name or path is a path, whatever exists: it has a '/' or ends as a file of a catalogue.
+bool looks_like_path(std::string_view name);
+
 // Says that a name is neither an entry nor a path, with the nearest name and the list of names.
 // `file_kind` says which paths are allowed.
 std::string unknown_entry_message(const std::vector<std::string_view>& names,

@@ -25,6 +25,13 @@ class FieldVisitor {
   virtual void number(const char* key, double& value, double min, double max, const char* doc) = 0;
   virtual void boolean(const char* key, bool& value, const char* doc) = 0;
   virtual void text(const char* key, std::string& value, const char* doc) = 0;
+  // Text that names a file or a folder; empty: none.
+  virtual void path(const char* key, std::string& value, const char* doc) { text(key, value, doc); }
+  // The same, or a name of a catalogue, which looks_like_path()
+  // (core/config/catalogue.h) tells apart.
+  virtual void name_or_path(const char* key, std::string& value, const char* doc) {
+    text(key, value, doc);
+  }
   // `value` is an index into `names`.
   virtual void choice(const char* key, int& value, std::span<const std::string_view> names,
                       const char* doc) = 0;

@@ -225,6 +225,44 @@ class KeyDocumenter final : public FieldVisitor {
   std::vector<DocumentedKey> keys_;
 };
 
+class PathFinder final : public FieldVisitor {
+ public:
+  std::vector<PathField> take() { return std::move(fields_); }
+
+  void path(const char* key, std::string& value, const char*) override {
+    fields_.push_back({dotted_key(sections_, key), &value, false});
+  }
+  void name_or_path(const char* key, std::string& value, const char*) override {
+    fields_.push_back({dotted_key(sections_, key), &value, true});
+  }
+  bool open_section(const char* key, const char*) override {
+    sections_.emplace_back(key);
+    return true;
+  }
+  void close_section() override { sections_.pop_back(); }
+
+  void integer(const char*, std::int64_t&, std::int64_t, std::int64_t, const char*) override {}
+  void number(const char*, double&, double, double, const char*) override {}
+  void boolean(const char*, bool&, const char*) override {}
+  void text(const char*, std::string&, const char*) override {}
+  void choice(const char*, int&, std::span<const std::string_view>, const char*) override {}
+  void integers(const char*, std::vector<std::int64_t>&, std::int64_t, std::int64_t,
+                const char*) override {}
+  void numbers(const char*, std::vector<double>&, double, double, const char*) override {}
+  void integer_rows(const char*, std::vector<std::vector<std::int64_t>>&, std::size_t, std::int64_t,
+                    std::int64_t, const char*) override {}
+  void integer_or_auto(const char*, std::optional<std::int64_t>&, std::int64_t, std::int64_t,
+                       const char*) override {}
+  void boolean_or_auto(const char*, std::optional<bool>&, const char*) override {}
+  void optional_number(const char*, std::optional<double>&, double, double, const char*) override {}
+  void optional_integer(const char*, std::optional<std::int64_t>&, std::int64_t, std::int64_t,
+                        const char*) override {}
+
+ private:
+  std::vector<std::string> sections_;
+  std::vector<PathField> fields_;
+};
+
 }  // namespace
 
 std::string fields_to_json(const FieldVisit& visit, const std::vector<std::string>& omitted) {
@@ -244,6 +282,12 @@ std::vector<DocumentedKey> document_fields(const FieldVisit& visit) {
   KeyDocumenter documenter;
   visit(documenter);
   return documenter.take();
+}
+
+std::vector<PathField> path_fields(const FieldVisit& visit) {
+  PathFinder finder;
+  visit(finder);
+  return finder.take();
 }
 
 }  // namespace metronome

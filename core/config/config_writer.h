@@ -1,5 +1,5 @@
-// Two more visitors over the fields that a ConfigReader fills. One prints the resolved values, one
-// documents the keys.
+// More visitors over the fields that a ConfigReader fills. One prints the resolved values, one
+// documents the keys, one finds the paths.
 #pragma once
 
 #include <functional>
@@ -31,5 +31,14 @@ struct DocumentedKey {
 
 // One entry per visited field, in that order. Defaults are the visited values.
 std::vector<DocumentedKey> document_fields(const FieldVisit& visit);
+
+struct PathField {
+  std::string key;  // dotted
+  std::string* value;
+  bool may_be_name = false;  // a name_or_path
+};
+
+// The visited fields that are paths, in that order. The visited struct outlives the result.
+std::vector<PathField> path_fields(const FieldVisit& visit);
 
 }  // namespace metronome

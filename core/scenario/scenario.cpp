@@ -7,6 +7,7 @@
 
 #include "core/base/error.h"
 #include "core/base/files.h"
+#include "core/config/catalogue.h"
 #include "core/config/config_limits.h"
 #include "core/engine/policies/registry.h"
 #include "core/model/model_catalogue.h"
@@ -202,13 +203,21 @@ std::string read_description(const ConfigNode& root) {
   return description;
 }
 
-// Resolves a catalogue name, or a path relative to the scenario's folder.
-std::string resolve_name_or_path(const std::string& name, const SourceLocation& where,
-                                 const std::string& base_dir) {
-  const bool is_path =
-      name.find('/') != std::string::npos || name.ends_with(".json") || name.ends_with(".csv");
-  if (!is_path || where.is_assignment() || fs::path(name).is_absolute()) return name;
-  return (fs::path(base_dir) / name).lexically_normal().string();
+// A path of the file is relative to its folder, one of `--set` to the current folder.
+void resolve_paths(const FieldVisit& visit, const Scenario& scenario, const std::string& base_dir) {
+  for (const PathField& field : path_fields(visit)) {
+    std::string& path = *field.value;
+    const bool is_path = field.may_be_name ? looks_like_path(path) : !path.empty();
+    if (!is_path || scenario.location_of(field.key).is_assignment()) continue;
+    if (!fs::path(path).is_absolute())
+      path = (fs::path(base_dir) / path).lexically_normal().string();
+  }
+}
+
+// The catalogue's name for a repository of models that is no path.
+std::string known_or_path(const std::string& given, const std::string& path) {
+  const std::string known = catalogue_name(given);
+  return known.empty() || path_exists(path) ? path : known;
 }
 
 // Fills in values that depend on the policy, so that the resolved config shows them.
@@ -239,26 +248,15 @@ Scenario read_sections(const ConfigNode& tree, const std::shared_ptr<const Confi
   visit_after_workload(reader, scenario);
   reader.finish();
   scenario.source = source;
-  const std::string model =
-      resolve_name_or_path(scenario.model, scenario.location_of("model"), base_dir);
-  const std::string known = catalogue_name(scenario.model);
-  scenario.model = known.empty() || path_exists(model) ? model : known;
-  CostModelConfig& cost = scenario.cost_model;
-  SpeculativeConfig& drafts = scenario.speculative;
-  for (const auto& [key, name] : {std::pair{"cost_model.file", &cost.file},
-                                  {"speculative.model", &drafts.model},
-                                  {"speculative.cost_file", &drafts.cost_file},
-                                  {"cost_model.link", &cost.link},
-                                  {"cost_model.network", &cost.network}}) {
-    *name = resolve_name_or_path(*name, scenario.location_of(key), base_dir);
-  }
-  const std::string known_drafter = catalogue_name(drafts.model);
-  if (!known_drafter.empty() && !path_exists(drafts.model)) drafts.model = known_drafter;
-  std::string& log = drafts.acceptance.log;
-  const bool is_relative = !log.empty() && !fs::path(log).is_absolute();
-  if (is_relative && !scenario.location_of("speculative.acceptance.log").is_assignment()) {
-    log = (fs::path(base_dir) / log).lexically_normal().string();
-  }
+  const std::string model = scenario.model;
+  const std::string drafter = scenario.speculative.model;
+  const FieldVisit visit = [&scenario](FieldVisitor& visitor) {
+    visit_before_workload(visitor, scenario);
+    visit_after_workload(visitor, scenario);
+  };
+  resolve_paths(visit, scenario, base_dir);
+  scenario.model = known_or_path(model, scenario.model);
+  scenario.speculative.model = known_or_path(drafter, scenario.speculative.model);
   return scenario;
 }
 
@@ -409,6 +407,25 @@ SourceLocation Scenario::location_of(std::string_view key) const {
     key.remove_prefix(std::min(length + 1, key.size()));
   }
   return node->where;
+}
+
+std::vector<PathField> path_fields(Scenario& scenario) {
+  return path_fields([&scenario](FieldVisitor& visitor) { visit_fields(visitor, scenario); });
+}
+
+Scenario with_absolute_paths(Scenario scenario) {
+  // A model may also be a folder whose name could be one of the catalogue.
+  const auto is_model_folder = [](const PathField& field) {
+    return field.key.ends_with("model") && path_exists(*field.value) &&
+           !find_model_folder(*field.value).empty();
+  };
+  for (const PathField& field : path_fields(scenario)) {
+    std::string& path = *field.value;
+    const bool is_path =
+        field.may_be_name ? looks_like_path(path) || is_model_folder(field) : !path.empty();
+    if (is_path) path = fs::absolute(path).lexically_normal().string();
+  }
+  return scenario;
 }
 
 Workload make_workload(const Scenario& scenario) try {

@@ -161,6 +161,12 @@ void visit_fields(FieldVisitor& visitor, Scenario& scenario);
 // `variants` belong to the file, not to a Scenario, and have no example.
 std::vector<DocumentedKey> documented_scenario_keys();
 
+// The keys that are paths, with the values of `scenario`, which outlives the result.
+std::vector<PathField> path_fields(Scenario& scenario);
+
+// The scenario as it is valid in any folder: each path is absolute.
+Scenario with_absolute_paths(Scenario scenario);
+
 // Checks rules that span several fields. Throws ConfigError for a missing required key,
 // contradicting keys, and keys that the chosen policy or backend does not use.
 // read_workload_config() checks the workload instead. `source` is the tree the scenario was parsed

@@ -45,22 +45,25 @@ void visit_fields(FieldVisitor& visitor, FrontEndConfig& config) {
 }
 
 void visit_fields(FieldVisitor& visitor, CostModelConfig& config) {
-  visitor.text("file", config.file,
-               "measured step times: a name of `metronome list costs`, or the path of a file that "
-               "`metronome calibrate` wrote, relative to the scenario's folder, or with --set to "
-               "the current folder; empty: the hardware's roofline");
+  visitor.name_or_path(
+      "file", config.file,
+      "measured step times: a name of `metronome list costs`, or the path of a file that "
+      "`metronome calibrate` wrote, relative to the scenario's folder, or with --set to "
+      "the current folder; empty: the hardware's roofline");
   visitor.choice("batching", config.batching, kBatchings,
                  "ragged: sequences are packed; padded: to the longest of the batch");
   visitor.boolean("gather_kv", config.gather_kv, "copy KV out of its blocks before attention");
   visitor.integer("tensor_parallel_size", config.tensor_parallel_size, 1, 64,
                   "GPUs that share each layer");
-  visitor.text("link", config.link,
-               "what joins the GPUs of a host: a name of `metronome list links`, or the path of a "
-               "CSV file with times of collectives; empty: the hardware's");
+  visitor.name_or_path(
+      "link", config.link,
+      "what joins the GPUs of a host: a name of `metronome list links`, or the path of a "
+      "CSV file with times of collectives; empty: the hardware's");
   visitor.number("link_factor", config.link_factor, 0.01, 100, "times collectives");
-  visitor.text("network", config.network,
-               "what joins hosts, as `link`, where an engine has more GPUs than its link joins; "
-               "empty: none");
+  visitor.name_or_path(
+      "network", config.network,
+      "what joins hosts, as `link`, where an engine has more GPUs than its link joins; "
+      "empty: none");
   visitor.optional_number("host_gap_us", config.host_gap_us, 0, 1e6,
                           "host time between steps, microseconds; null: that of the file, else of "
                           "the hardware, else of the engine (metronome list policies)");
@@ -144,9 +147,10 @@ void visit_before_workload(FieldVisitor& visitor, Scenario& scenario) {
   std::int64_t seed = static_cast<std::int64_t>(scenario.seed);
   visitor.integer("seed", seed, 0, kMaxSeed, "seed of every random draw");
   scenario.seed = static_cast<std::uint64_t>(seed);
-  visitor.text("model", scenario.model,
-               "catalogue name, or path of a Hugging Face config.json or model folder, relative to "
-               "the scenario's folder, or with --set to the current folder");
+  visitor.name_or_path(
+      "model", scenario.model,
+      "catalogue name, or path of a Hugging Face config.json or model folder, relative to "
+      "the scenario's folder, or with --set to the current folder");
   visitor.choice(
       "weights", scenario.weights, kWeights,
       "for backends that compute: the files of the model folder, or random weights drawn "
@@ -154,9 +158,10 @@ void visit_before_workload(FieldVisitor& visitor, Scenario& scenario) {
   visitor.choice("quantization", scenario.quantization, kQuantizations,
                  "for simulation: how attention, MLPs and experts are stored; mxfp4: experts only; "
                  "auto: as the model's file says");
-  visitor.text("hardware", scenario.hardware,
-               "for simulation, policy slo and the defaults of vllm and sglang: catalogue name, or "
-               "the path of a YAML file with one entry");
+  visitor.name_or_path(
+      "hardware", scenario.hardware,
+      "for simulation, policy slo and the defaults of vllm and sglang: catalogue name, or "
+      "the path of a YAML file with one entry, relative as that of the model");
   visitor.optional_number("price_per_gpu_hour", scenario.price_per_gpu_hour, 0, 1e6,
                           "what an hour of one GPU costs, in any currency; results then have the "
                           "cost per million tokens; null: unknown");

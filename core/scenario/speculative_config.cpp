@@ -63,7 +63,7 @@ void visit_acceptance(FieldVisitor& visitor, AcceptanceConfig& config) {
   visitor.numbers("positions", config.positions, 0, 1,
                   "positions: share of drafts whose first 1, 2, ... tokens are accepted, as vLLM "
                   "logs");
-  visitor.text("log", config.log,
+  visitor.path("log", config.log,
                "log: file with vLLM's \"SpecDecoding metrics\" lines; relative to the scenario's "
                "folder, or with --set to the current folder");
   visitor.number("proposal_rate", config.proposal_rate, 0, 1,
@@ -159,12 +159,13 @@ void visit_fields(FieldVisitor& visitor, SpeculativeConfig& config) {
                   "ngram: longest sequence of last tokens to look up");
   visitor.integer("prompt_lookup_min", config.prompt_lookup_min, 1, 1024,
                   "ngram: shortest sequence of last tokens to look up");
-  visitor.text("model", config.model, "draft_model: the smaller model, as the scenario's `model`");
+  visitor.name_or_path("model", config.model,
+                       "draft_model: the smaller model, as the scenario's `model`");
   visitor.optional_integer("draft_tensor_parallel_size", config.draft_tensor_parallel_size, 1, 64,
                            "for simulation: GPUs of the drafter; null: those of the model");
-  visitor.text("cost_file", config.cost_file,
-               "for simulation: step times of the drafter, as cost_model.file; empty: the "
-               "hardware's roofline");
+  visitor.name_or_path("cost_file", config.cost_file,
+                       "for simulation: step times of the drafter, as cost_model.file; empty: the "
+                       "hardware's roofline");
   visitor.number("pass_overhead_us", config.pass_overhead_us, 0, 1e6,
                  "for simulation: time for which the device waits for the host in each pass of the "
                  "drafter, microseconds; 0: the passes are one graph, as in vLLM 0.33");

@@ -67,7 +67,7 @@ void visit_prefix(FieldVisitor& v, PrefixConfig& c) {
 
 void visit_trace(FieldVisitor& v, TraceConfig& c) {
   if (!v.open_section("trace", "recorded requests instead of random ones")) return;
-  v.text("file", c.file,
+  v.path("file", c.file,
          "trace file, relative to the scenario's folder, or with --set to the current folder; "
          "empty = none");
   v.choice("format", c.format, kFormatNames, "format of the file; auto = by its first line");
@@ -75,11 +75,11 @@ void visit_trace(FieldVisitor& v, TraceConfig& c) {
   v.number("rate_scale", c.rate_scale, 1e-6, 1e6,
            "arrival rate relative to the recorded one; 2 = twice as dense");
   v.boolean("jitter", c.jitter, "mooncake: spread arrivals evenly over their 3 s bucket");
-  v.text("request_log", c.request_log,
+  v.path("request_log", c.request_log,
          "file with arrivals that replace the trace's: JSON lines with arrival_time in seconds, "
          "input_toks and output_toks, one for each request in the same order; a path like file; "
          "empty = none");
-  v.text("tokenizer", c.tokenizer,
+  v.path("tokenizer", c.tokenizer,
          "sharegpt, conversations: the tokenizer.json that gives their lengths; a path like file");
   v.optional_integer("output_len", c.output_len, 1, kMaxLengthTokens,
                      "sharegpt, conversations: --sharegpt-output-len, output tokens of every "
@@ -345,22 +345,17 @@ WorkloadConfig read_workload_config(const ConfigNode& node, const std::string& p
   refuse_unused_keys(expanded, chosen, workload_choices(), path);
   check_arrivals(arrivals, config.arrivals);
   check_priority(Section(expanded, path, "priority"), config.priority);
-  const auto resolve = [&base_dir](std::string& file, const SourceLocation& where) {
-    if (!file.empty()) file = resolve_path(file, where.is_assignment() ? "" : base_dir);
-  };
+  for (const PathField& field :
+       path_fields([&config](FieldVisitor& visitor) { visit_fields(visitor, config); })) {
+    const ConfigNode* given = expanded.find_path(field.key);
+    if (given == nullptr || field.value->empty()) continue;
+    *field.value = resolve_path(*field.value, given->where.is_assignment() ? "" : base_dir);
+  }
   if (has_trace) {
     config.trace.where = trace.get("file")->where;
-    resolve(config.trace.file, config.trace.where);
-    for (const auto& [key, file] : {std::pair{"request_log", &config.trace.request_log},
-                                    {"tokenizer", &config.trace.tokenizer}}) {
-      if (const ConfigNode* node_of = trace.get(key)) resolve(*file, node_of->where);
-    }
   } else {
     const Section images(expanded, path, "images");
-    if (const ConfigNode* folder = images.get("folder")) {
-      config.images.where = folder->where;
-      resolve(config.images.folder, folder->where);
-    }
+    if (const ConfigNode* folder = images.get("folder")) config.images.where = folder->where;
     check_synthetic(expanded, path, config);
   }
   return config;

@@ -244,7 +244,7 @@ void visit_images(FieldVisitor& v, ImageConfig& c) {
   visit_length(v, "tokens", c.tokens, "tokens: tokens of an image");
   visit_length(v, "width", c.width, "pixels: width of an image");
   visit_length(v, "height", c.height, "pixels: height of an image");
-  v.text("folder", c.folder,
+  v.path("folder", c.folder,
          "folder: PNG and JPEG files that images are drawn from; a path as that of a trace");
   v.choice("place", c.place, kImagePlaceNames,
            "where images are: before, behind or evenly among the text of prompt_tokens");

@@ -29,16 +29,13 @@ namespace fs = std::filesystem;
 // The content of files and catalogues, read once for all points and threads.
 class Contents {
  public:
-  std::string model_text(const Scenario& scenario, bool is_measured) {
-    return memo(models_, scenario.model + (is_measured ? "\n" : ""), [&] {
-      ModelConfig model = find_model(scenario.model, scenario.location_of("model"));
-      std::string text = fields_to_json([&model](FieldVisitor& v) { visit_fields(v, model); });
-      if (is_measured) {
-        const std::string file = find_gguf_file(scenario.model);
-        text += file.empty() ? weight_files(find_model_folder(scenario.model)) : weight_file(file);
-      }
-      return text;
-    });
+  // The model and, if there is one, the drafter's.
+  std::string models_text(const Scenario& scenario, bool is_measured) {
+    const std::string& drafter = scenario.speculative.model;
+    return model_text(scenario.model, scenario.location_of("model"), is_measured) +
+           (drafter.empty()
+                ? ""
+                : model_text(drafter, scenario.location_of("speculative.model"), is_measured));
   }
   std::string hardware_text(const Scenario& scenario) {
     if (scenario.hardware.empty()) return {};
@@ -54,10 +51,21 @@ class Contents {
       return find_cost_model_file(file, scenario.location_of("cost_model.file")).to_json();
     });
   }
-  std::string trace_id(const TraceConfig& trace) {
-    if (trace.file.empty()) return {};
-    return file_id(trace, trace.file) +
-           (trace.request_log.empty() ? "" : file_id(trace, trace.request_log));
+  // Of the other files that keys name: traces, logs, tokenizers, links, costs of a drafter.
+  std::string files_id(const Scenario& scenario) {
+    Scenario copy = scenario;
+    std::string text;
+    for (const PathField& field : path_fields(copy)) {
+      const std::string& path = *field.value;
+      const bool is_elsewhere =
+          field.key.ends_with("model") || field.key == "workload.images.folder";
+      const bool is_file =
+          field.may_be_name ? path_exists(path) && !is_folder(path) : !path.empty();
+      if (is_file && !is_elsewhere) {
+        text += file_id(scenario.location_of(field.key), field.key, path);
+      }
+    }
+    return text;
   }
   std::string pictures_id(const ImageConfig& images) {
     if (images.folder.empty()) return {};
@@ -71,12 +79,24 @@ class Contents {
   }
 
  private:
-  std::string file_id(const TraceConfig& trace, const std::string& path) {
-    return memo(traces_, path, [&] {
+  std::string model_text(const std::string& name, const SourceLocation& where, bool is_measured) {
+    return memo(models_, name + (is_measured ? "\n" : ""), [&] {
+      ModelConfig model = find_model(name, where);
+      std::string text = fields_to_json([&model](FieldVisitor& v) { visit_fields(v, model); });
+      if (is_measured) {
+        const std::string file = find_gguf_file(name);
+        text += file.empty() ? weight_files(find_model_folder(name)) : weight_file(file);
+      }
+      return text;
+    });
+  }
+
+  std::string file_id(const SourceLocation& where, const std::string& key,
+                      const std::string& path) {
+    return memo(files_, path, [&] {
       const std::optional<std::string> text = read_file(path);
       if (!text) {
-        fail_config(trace.where, "workload.trace.file",
-                    "'" + path + "' cannot be read; it must be a readable file");
+        fail_config(where, key, "'" + path + "' cannot be read; it must be a readable file");
       }
       return content_id_text(*text);
     });
@@ -116,7 +136,7 @@ class Contents {
   Texts models_;
   Texts hardware_;
   Texts cost_models_;
-  Texts traces_;
+  Texts files_;
   Texts pictures_;
 };
 
@@ -150,10 +170,9 @@ SweepRun resolve_run(Scenario scenario, int run_number, const SweepRequest& requ
   std::string everything;
   for (const std::string& part :
        {request.program, request.backend, scenario.name, std::to_string(run_number),
-        scenario.to_json(), contents.model_text(scenario, is_measured),
+        scenario.to_json(), contents.models_text(scenario, is_measured),
         contents.hardware_text(scenario), contents.cost_model_text(scenario),
-        contents.trace_id(scenario.workload.trace),
-        contents.pictures_id(scenario.workload.images)}) {
+        contents.files_id(scenario), contents.pictures_id(scenario.workload.images)}) {
     everything += std::to_string(part.size()) + "\n" + part + "\n";
   }
   run.id = content_id_text(everything);

@@ -10,8 +10,11 @@
 
 #include "core/base/command_errors.h"
 #include "core/base/error.h"
+#include "core/base/files.h"
 #include "core/base/json.h"
+#include "core/config/catalogue.h"
 #include "core/config/config_reader.h"
+#include "core/model/model_catalogue.h"
 
 namespace metronome {
 namespace {
@@ -183,23 +186,29 @@ std::string location_text(const ConfigNode& node, const std::string& key) {
   return printable(node.where.to_string() + ": " + key);
 }
 
+// Whether a key of a scenario, or of one of its variants, has a path as this value.
+bool is_path(std::string_view key, const std::string& value) {
+  Scenario defaults;
+  std::vector<PathField> fields = path_fields(defaults);
+  fields.push_back({"workload.trace", nullptr});  // short for workload.trace.file
+  return std::any_of(fields.begin(), fields.end(), [&](const PathField& field) {
+    const bool is_key =
+        key == field.key || (key.starts_with("variants.") && key.ends_with("." + field.key));
+    return is_key && (!field.may_be_name || looks_like_path(value));
+  });
+}
+
 // A relative path in the file is relative to the file; an assigned one is relative to the current
 // folder.
 std::string placed_value(const std::string& key, const ConfigNode& node,
                          const std::string& base_dir) {
-  const auto names = [&key](std::string_view name) {
-    return key == name || (key.starts_with("variants.") && key.ends_with("." + std::string(name)));
-  };
-  const bool is_model_path = names("model") && (node.scalar.find('/') != std::string::npos ||
-                                                node.scalar.ends_with(".json"));
-  const bool is_path = is_model_path || names("workload.trace") || names("workload.trace.file") ||
-                       names("workload.trace.request_log");
   const bool is_relative = node.kind == ConfigNode::Kind::Scalar && !node.scalar.empty() &&
                            fs::path(node.scalar).is_relative();
-  if (!is_path || !is_relative || base_dir.empty()) return yaml_text(node);
+  if (!is_path(key, node.scalar) || !is_relative || base_dir.empty()) return yaml_text(node);
   ConfigNode placed = node;
   placed.scalar = (fs::path(base_dir) / node.scalar).lexically_normal().string();
-  return yaml_text(placed);
+  const bool is_repository = !catalogue_name(node.scalar).empty() && !path_exists(placed.scalar);
+  return yaml_text(is_repository ? node : placed);
 }
 
 std::vector<std::string> values_of(const std::string& key, const ConfigNode& node,

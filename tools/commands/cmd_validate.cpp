@@ -137,25 +137,29 @@ std::optional<ValidateOptions> parse(const Arguments& arguments) {
                    " is not a result folder; allowed: a folder that `metronome run` wrote");
 }
 
+std::vector<PathField> workload_paths(WorkloadConfig& workload) {
+  return path_fields([&workload](FieldVisitor& visitor) { visit_fields(visitor, workload); });
+}
+
 // The scenario that SIMULATED ran, to run it again. Paths of its trace are relative to the folder
 // of that run, which may be another one.
 Scenario scenario_to_rerun(const ValidateOptions& options, const StoredRun& run) {
   Scenario scenario = scenario_of(run);
   if (options.scenario.empty()) return scenario;
   const ScenarioFile file = load_scenario(options.scenario, {}, std::nullopt);
-  const TraceConfig& trace = file.variants.front().workload.trace;
-  scenario.workload.trace.file = trace.file;
-  scenario.workload.trace.request_log = trace.request_log;
+  WorkloadConfig placed = file.variants.front().workload;
+  const std::vector<PathField> from = workload_paths(placed);
+  const std::vector<PathField> to = workload_paths(scenario.workload);
+  for (std::size_t i = 0; i < to.size(); ++i) *to[i].value = *from[i].value;
   return scenario;
 }
 
 void pin(const ValidateOptions& options, const ObservedRun& log, const StoredRun& simulated,
          Validation& validation) {
-  const Scenario scenario = scenario_to_rerun(options, simulated);
-  for (const std::string& file :
-       {scenario.workload.trace.file, scenario.workload.trace.request_log}) {
-    if (file.empty() || path_exists(file)) continue;
-    validation.why_not_pinned = file + " does not exist; allowed: --scenario FILE";
+  Scenario scenario = scenario_to_rerun(options, simulated);
+  for (const PathField& field : workload_paths(scenario.workload)) {
+    if (field.value->empty() || path_exists(*field.value)) continue;
+    validation.why_not_pinned = *field.value + " does not exist; allowed: --scenario FILE";
     return;
   }
   validation.pinned = run_pinned(scenario, log);
