@@ -227,6 +227,37 @@ function comparedSets(runs) {
   return [...sets.values()].filter((set) => set.length > 1);
 }
 
+// ---- Which run is the steadiest: as in core/metrics/steadiness.h ----
+
+const kSameShare = 0.01;
+const isSameFigure = (a, b) =>
+  Math.abs(a - b) <= kSameShare * Math.max(Math.abs(a), Math.abs(b));
+
+// Whether fewer than 1 % of the gaps hold most of the stalled time.
+function hidesStalls({result: r}) {
+  const stalled = r.mean_itl_ms - r.p50_itl_ms;
+  const seen = 0.4 * (r.p90_itl_ms - r.p50_itl_ms) + 0.05 * (r.p95_itl_ms - r.p50_itl_ms) +
+    0.04 * (r.p99_itl_ms - r.p50_itl_ms);
+  return stalled > 0.001 * r.mean_itl_ms && stalled > 2 * seen;
+}
+
+// The figure that says how steady runs are, and its name.
+const steadyKey = (runs) => (runs.some(hidesStalls) ? 'max_itl_ms' : 'p99_itl_ms');
+const kSteadyNames = {p99_itl_ms: 'p99 ITL', max_itl_ms: 'longest gap'};
+
+// The best as `metronome sweep` orders them: of those with the most goodput, if there is an SLO,
+// the steadiest.
+function bestRun(runs, key) {
+  const hasSlo = runs.every((run) => Number.isFinite(run.result.request_goodput));
+  const most = d3.max(runs, (run) => run.result.request_goodput);
+  const equals = hasSlo ? [...runs].sort((a, b) =>
+    b.result.request_goodput - a.result.request_goodput)
+    .filter((run) => isSameFigure(run.result.request_goodput, most)) : runs;
+  const least = d3.min(equals, (run) => run.result[key]);
+  return hasSlo ? equals.find((run) => isSameFigure(run.result[key], least))
+    : equals.find((run) => run.result[key] === least);
+}
+
 function sharedSlo(runs, metric) {
   const limits = new Set(runs.map((run) => run.slo(metric)).filter((limit) => limit != null));
   return limits.size === 1 ? [...limits][0] : null;

@@ -39,8 +39,9 @@ function capacityText(all) {
     return `No setting keeps ${share} within the SLO, not even at the lowest load.`;
   }
   const most = d3.max(known, ({load}) => load);
-  const best = known.filter(({load}) => load === most)
-    .sort((a, b) => a.run.result.p99_itl_ms - b.run.result.p99_itl_ms);
+  const best = known.filter(({load}) => load === most);
+  const key = steadyKey(best.map(({run}) => run));
+  best.sort((a, b) => a.run.result[key] - b.run.result[key]);
   const [{run}] = best;
   const verb = best.length > 1 ? 'keep' : 'keeps';
   let text = `${named(best.map(({name}) => name))} ${verb} ${share} ` +
@@ -48,8 +49,8 @@ function capacityText(all) {
     (best.some(({isOpen}) => isOpen) ? ', the highest load that was run'
       : best.length === all.length ? '' : ', more than any other setting') + '.';
   if (best.length > 1) {
-    text += ` ${marked(best[0].name)} is the steadiest of them there: p99 ITL ` +
-      `${formatMs(run.result.p99_itl_ms)}.`;
+    text += ` ${marked(best[0].name)} is the steadiest of them there: ${kSteadyNames[key]} ` +
+      `${formatMs(run.result[key])}.`;
   }
   if (isShortRun(run)) {
     text += ` That run is short: ${formatNumber(100 * drainShare(run))} % of it lies after the ` +
@@ -95,22 +96,24 @@ function comparisonText(runs) {
 }
 
 function findingText(runs) {
-  const worst = runs[d3.maxIndex(runs, (run) => run.result.p99_itl_ms)];
+  const key = steadyKey(runs);
+  const worst = runs[d3.maxIndex(runs, (run) => run.result[key])];
   const hasSlo = runs.every((run) => Number.isFinite(run.result.request_goodput));
-  // Of those with most requests in the SLO the steadiest.
-  const most = d3.max(runs, (run) => run.result.slo_attainment);
-  const steady = hasSlo ? runs.filter((run) => run.result.slo_attainment === most) : runs;
-  const best = steady[d3.minIndex(steady, (run) => run.result.p99_itl_ms)];
-  const factor = worst.result.p99_itl_ms / best.result.p99_itl_ms;
-  if (factor < 1.2) return '';
+  const best = bestRun(runs, key);
+  const factor = worst.result[key] / best.result[key];
+  if (!(factor >= 1.2)) return '';
   const change = 100 * (best.result.output_throughput / worst.result.output_throughput - 1);
   const changeText = Math.abs(change) < 0.05 ? 'the same throughput'
     : `${formatNumber(Math.abs(change), 1)} % ${change > 0 ? 'more' : 'less'} throughput`;
-  let text = `${marked(best.name)} has a p99 ITL of ${formatMs(best.result.p99_itl_ms)}, ` +
+  let text = `${marked(best.name)} has a ${kSteadyNames[key]} of ${formatMs(best.result[key])}, ` +
     `${formatNumber(factor, 1)} times less than ${marked(worst.name)} ` +
-    `(${formatMs(worst.result.p99_itl_ms)}), at ${changeText} and a p99 TTFT of ` +
+    `(${formatMs(worst.result[key])}), at ${changeText} and a p99 TTFT of ` +
     `${formatMs(best.result.p99_ttft_ms)} against ${formatMs(worst.result.p99_ttft_ms)}.`;
-  if (best.result.max_itl_ms > 1.05 * worst.result.max_itl_ms) {
+  if (key === 'max_itl_ms') {
+    const hidden = runs.filter(hidesStalls).map(({name}) => name);
+    text += ` In ${named(hidden)} fewer than 1 % of the gaps hold most of the stalled time: the ` +
+      'p99 ITL does not see them.';
+  } else if (best.result.max_itl_ms > 1.05 * worst.result.max_itl_ms) {
     text += ` But its longest gap is longer: ${formatMs(best.result.max_itl_ms)} against ` +
       `${formatMs(worst.result.max_itl_ms)}.`;
   }

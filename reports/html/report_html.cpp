@@ -542,7 +542,8 @@ std::string ReportBuilder::html() {
   if (scenarios_.size() > kMaxNames) {
     text.title += " and " + std::to_string(scenarios_.size() - kMaxNames) + " more";
   }
-  text.notes = detail_notes(ranked);
+  text.notes = notes_;
+  for (std::string& note : detail_notes(ranked)) text.notes.push_back(std::move(note));
   return report_html(text, runs_);
 }
 

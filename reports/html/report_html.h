@@ -9,6 +9,7 @@
 #include <span>
 #include <string>
 #include <string_view>
+#include <utility>
 #include <vector>
 
 #include "core/metrics/run_record.h"
@@ -54,6 +55,8 @@ class ReportBuilder {
   // `record` returns the run's record. An empty function means that there is no record.
   using GetRecord = std::function<const RunRecord&()>;
   void add(const RunInfo& info, std::string result_json, const GetRecord& record);
+  // A sentence at the start of the report.
+  void add_note(std::string note) { notes_.push_back(std::move(note)); }
   std::string html();
 
  private:
@@ -69,6 +72,7 @@ class ReportBuilder {
   std::vector<DetailCandidate> candidates_;  // in the same order: data for the choice
   std::vector<std::string> scenarios_;
   std::string description_;  // common to all runs; empty if they differ
+  std::vector<std::string> notes_;
 };
 
 // Escapes `text` for HTML content and quoted attributes.

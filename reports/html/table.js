@@ -239,6 +239,13 @@ class SummaryTable {
   }
 }
 
+// Whether each run has the best of a figure, to a hundredth.
+function bestOf(runs, key) {
+  const values = runs.map((run) => run.result[key]);
+  const best = kMoreIsBetter.includes(key) ? d3.max(values) : d3.min(values);
+  return values.map((value) => isSameFigure(value, best));
+}
+
 // The best of each column, where the listed runs compare.
 function markBest(runs) {
   for (const cell of document.querySelectorAll('.summary td.best')) cell.classList.remove('best');
@@ -252,11 +259,12 @@ function markBest(runs) {
       .querySelector(`td[data-key="${key}"]`));
     const values = runs.map((run) => run.result[key]);
     if (values.some((value) => !Number.isFinite(value))) continue;
-    const best = kMoreIsBetter.includes(key) ? d3.max(values) : d3.min(values);
-    const textOf = (cell) => cell.firstChild.textContent.trim();  // without its band
-    const text = textOf(cells[values.indexOf(best)]);
-    if (cells.every((cell) => textOf(cell) === text)) continue;
-    for (const cell of cells) if (textOf(cell) === text) cell.classList.add('best');
+    const leads = bestOf(runs, key);
+    if (leads.every(Boolean)) continue;
+    // The lowest p99 is no best where the longest gap is longer than in others.
+    const isBest = key === 'p99_itl_ms'
+      ? bestOf(runs, 'max_itl_ms').map((isShort, i) => isShort && leads[i]) : leads;
+    cells.forEach((cell, i) => cell.classList.toggle('best', isBest[i]));
   }
 }
 

@@ -18,6 +18,7 @@
 #include "core/base/wrapped_text.h"
 #include "core/config/config_node.h"
 #include "core/config/config_reader.h"
+#include "core/metrics/steadiness.h"
 #include "reports/files/result_files.h"
 #include "reports/files/result_names.h"
 #include "reports/terminal/text.h"
@@ -39,14 +40,30 @@ constexpr Metric kMetrics[] = {{"TTFT p50", "p50_ttft_ms", 1, false},
                                {"TTFT p99", "p99_ttft_ms", 1, false},
                                {"ITL p50", "p50_itl_ms", 2, false},
                                {"ITL p99", "p99_itl_ms", 2, false},
+                               {"longest", "max_itl_ms", 1, false},
                                {"TPOT mean", "mean_tpot_ms", 2, false},
                                {"out tok/s", "output_throughput", 1, true},
                                {"goodput/s", "request_goodput", 3, true},
                                {"per M out", "cost_per_million_output_tokens", 4, false}};
 constexpr std::size_t kItlP99 = 3;
-constexpr std::size_t kTpot = 4;     // only with drafts, whose gaps bring several tokens
-constexpr std::size_t kGoodput = 6;  // only with limits
-constexpr std::size_t kCost = 7;     // only with a price
+constexpr std::size_t kLongest = 4;
+constexpr std::size_t kTpot = 5;     // only with drafts, whose gaps bring several tokens
+constexpr std::size_t kGoodput = 7;  // only with limits
+constexpr std::size_t kCost = 8;     // only with a price
+
+Distribution itl_of(const Json& result) {
+  const auto figure = [&result](const char* key) {
+    const Json* found = result.find(key);
+    return found != nullptr && found->is_number() ? found->get<double>()
+                                                  : std::numeric_limits<double>::quiet_NaN();
+  };
+  return {.mean_ms = figure("mean_itl_ms"),
+          .p50_ms = figure("p50_itl_ms"),
+          .p90_ms = figure("p90_itl_ms"),
+          .p95_ms = figure("p95_itl_ms"),
+          .p99_ms = figure("p99_itl_ms"),
+          .max_ms = figure("max_itl_ms")};
+}
 
 // A scalar as JSON text, with numbers formatted as in result.json. A nested value becomes text.
 std::string json_text(const Json& value) {
@@ -201,6 +218,7 @@ SweepSummary::Row SweepSummary::make_row(const SweepRow& row,
     added.metrics.push_back(is_number ? found->get<double>()
                                       : std::numeric_limits<double>::quiet_NaN());
   }
+  added.itl = itl_of(result);
   const Json* num_drafts = result.find("spec_decode_num_drafts");
   added.has_drafts = num_drafts != nullptr && num_drafts->is_number() && *num_drafts != 0;
   const auto count = [&result](const char* key) { return result.at(key).get<std::int64_t>(); };
@@ -275,9 +293,8 @@ std::vector<std::size_t> SweepSummary::distinct_rows() const {
   return distinct;
 }
 
-// Groups comparable rows. In a group the best row by `metric` is first and rows without that metric
-// are last; ties keep their order.
-std::vector<SweepSummary::Group> SweepSummary::groups_by(std::size_t metric) const {
+// Groups comparable rows, the best first; ties keep their order.
+std::vector<SweepSummary::Group> SweepSummary::groups_of(const Order& order) const {
   std::vector<Group> groups;
   std::map<ComparedRun, std::size_t> group_of;
   for (const std::size_t i : distinct_rows()) {
@@ -285,35 +302,74 @@ std::vector<SweepSummary::Group> SweepSummary::groups_by(std::size_t metric) con
     if (is_new) groups.emplace_back();
     groups[known->second].push_back(i);
   }
-  for (Group& group : groups) {
-    std::stable_sort(group.begin(), group.end(), [&](std::size_t a, std::size_t b) {
-      const double left = rows_[a].metrics[metric];
-      const double right = rows_[b].metrics[metric];
-      if (std::isnan(left) || std::isnan(right)) return !std::isnan(left) && std::isnan(right);
-      return kMetrics[metric].is_higher_better ? left > right : left < right;
-    });
-  }
+  for (Group& group : groups) sort_group(order, group);
   return groups;
 }
 
-// The best value of each metric; NaN if no value is better than another.
-std::vector<double> SweepSummary::best_metrics(const Group& group) const {
-  std::vector<double> best;
-  for (std::size_t m = 0; m < std::size(kMetrics); ++m) {
-    double lowest = std::numeric_limits<double>::infinity();
-    double highest = -lowest;
+// By the chief figure, rows without it last. Goodputs within kSameShare of the highest are equal:
+// the steadiest of these rows comes first.
+void SweepSummary::sort_group(const Order& order, Group& group) const {
+  const std::size_t metric = order.chief;
+  std::stable_sort(group.begin(), group.end(), [&](std::size_t a, std::size_t b) {
+    const double left = rows_[a].metrics[metric];
+    const double right = rows_[b].metrics[metric];
+    if (std::isnan(left) || std::isnan(right)) return !std::isnan(left) && std::isnan(right);
+    return kMetrics[metric].is_higher_better ? left > right : left < right;
+  });
+  if (metric != kGoodput) return;
+  const double most = rows_[group.front()].metrics[metric];
+  std::vector<double> figures;
+  for (const std::size_t i : group) {
+    if (!is_same_figure(rows_[i].metrics[metric], most)) break;
+    figures.push_back(rows_[i].metrics[order.steady]);
+  }
+  const auto first = group.begin() + static_cast<std::ptrdiff_t>(steadiest(figures));
+  std::rotate(group.begin(), first, first + 1);
+}
+
+// What rows are ordered by: goodput if there is an SLO, and how steady they are.
+SweepSummary::Order SweepSummary::order() const {
+  const auto has = [this](std::size_t metric) {
+    return std::any_of(rows_.begin(), rows_.end(),
+                       [metric](const Row& row) { return !std::isnan(row.metrics[metric]); });
+  };
+  std::vector<Distribution> itls;
+  for (const Row& row : rows_) itls.push_back(row.itl);
+  Order order;
+  order.has_drafts =
+      std::any_of(rows_.begin(), rows_.end(), [](const Row& row) { return row.has_drafts; });
+  order.hides_stalls = steady_by(itls) == SteadyBy::Longest;
+  order.steady = order.has_drafts ? kTpot : order.hides_stalls ? kLongest : kItlP99;
+  order.has_slo = has(kGoodput);
+  order.chief = order.has_slo ? kGoodput : order.steady;
+  order.has_price = has(kCost);
+  return order;
+}
+
+// Whether each row of a group has the best value of a metric, to kSameShare. No row has if all
+// have, or if the lowest p99 ITL comes with a longer longest gap than others have.
+std::vector<char> SweepSummary::best_of(const Group& group, std::size_t metric) const {
+  const auto leaders = [&](std::size_t m) {
+    double best = std::numeric_limits<double>::quiet_NaN();
     for (const std::size_t i : group) {
-      lowest = std::fmin(lowest, rows_[i].metrics[m]);
-      highest = std::fmax(highest, rows_[i].metrics[m]);
+      const double value = rows_[i].metrics[m];
+      best = kMetrics[m].is_higher_better ? std::fmax(best, value) : std::fmin(best, value);
     }
-    const double none = std::numeric_limits<double>::quiet_NaN();
-    best.push_back(lowest >= highest ? none : kMetrics[m].is_higher_better ? highest : lowest);
+    std::vector<char> leads;
+    for (const std::size_t i : group) leads.push_back(is_same_figure(rows_[i].metrics[m], best));
+    return leads;
+  };
+  std::vector<char> best = leaders(metric);
+  if (std::count(best.begin(), best.end(), 0) == 0) best.assign(best.size(), 0);
+  if (metric == kItlP99) {
+    const std::vector<char> shortest = leaders(kLongest);
+    for (std::size_t i = 0; i < best.size(); ++i) best[i] = best[i] != 0 && shortest[i] != 0;
   }
   return best;
 }
 
 // Explains the marks and the order.
-std::string SweepSummary::legend(const std::vector<Group>& groups, std::size_t chief) const {
+std::string SweepSummary::legend(const std::vector<Group>& groups, const Order& order) const {
   std::size_t num_rows = 0;
   std::vector<ComparedRun> kinds;
   for (const Group& group : groups) {
@@ -321,7 +377,7 @@ std::string SweepSummary::legend(const std::vector<Group>& groups, std::size_t c
     kinds.push_back(rows_[group.front()].compared);
   }
   const std::string reason(incomparable_because(kinds));
-  const std::string sorted = "sorted by " + std::string(kMetrics[chief].title);
+  const std::string sorted = "sorted by " + std::string(kMetrics[order.chief].title);
   const std::string all =
       grouped_text(static_cast<std::int64_t>(num_rows)) + (num_rows == 1 ? " row" : " rows");
   std::string text;
@@ -333,31 +389,37 @@ std::string SweepSummary::legend(const std::vector<Group>& groups, std::size_t c
     text = "* best of its column in its group; no value is the best of all " + all + ": " + reason +
            "; latencies in ms; groups " + sorted;
   }
+  if (groups.size() < num_rows) {
+    text += "; figures within 1 % are equal";
+    if (order.has_slo) {
+      text +=
+          ", and the first of equals has the lowest " + std::string(kMetrics[order.steady].title);
+    }
+  }
+  if (order.hides_stalls) {
+    text +=
+        ". In at least one row fewer than 1 % of the gaps hold most of the stalled time. Its ITL "
+        "p99 "
+        "does not see them; 'longest' is the longest gap";
+  }
   return wrapped(text, 0, output_columns());
 }
 
 std::string SweepSummary::table(std::size_t max_rows) const {
-  const bool has_slo = std::any_of(rows_.begin(), rows_.end(), [](const Row& row) {
-    return !std::isnan(row.metrics[kGoodput]);
-  });
   const auto differ = [this](const auto& get) {
     return std::any_of(rows_.begin(), rows_.end(),
                        [&](const Row& row) { return get(row) != get(rows_.front()); });
   };
   const bool has_variants = differ([](const Row& row) { return row.label; });
   const bool has_counts = differ([](const Row& row) { return row.compared.completed; });
-  const bool has_price = std::any_of(
-      rows_.begin(), rows_.end(), [](const Row& row) { return !std::isnan(row.metrics[kCost]); });
-  const bool has_drafts =
-      std::any_of(rows_.begin(), rows_.end(), [](const Row& row) { return row.has_drafts; });
+  const Order order = this->order();
   std::vector<std::size_t> shown;
   for (std::size_t m = 0; m < std::size(kMetrics); ++m) {
-    const bool is_left_out =
-        (m == kGoodput && !has_slo) || (m == kCost && !has_price) || (m == kTpot && !has_drafts);
+    const bool is_left_out = (m == kGoodput && !order.has_slo) ||
+                             (m == kCost && !order.has_price) || (m == kTpot && !order.has_drafts);
     if (!is_left_out) shown.push_back(m);
   }
-  const std::size_t chief = has_slo ? kGoodput : has_drafts ? kTpot : kItlP99;
-  const std::vector<Group> groups = groups_by(chief);
+  const std::vector<Group> groups = groups_of(order);
 
   std::vector<std::vector<std::string>> lines(1);
   for (const std::string& key : plan_.keys) lines[0].push_back(short_name(key, plan_.keys));
@@ -366,26 +428,27 @@ std::string SweepSummary::table(std::size_t max_rows) const {
   for (const std::size_t m : shown) lines[0].emplace_back(kMetrics[m].title);
   std::size_t num_rows = 0;
   for (const Group& group : groups) {
-    const std::vector<double> best = best_metrics(group);
+    std::map<std::size_t, std::vector<char>> best;
+    for (const std::size_t m : shown) best[m] = best_of(group, m);
     // An empty line between groups, unless every group has one row.
     if (num_rows > 0 && num_rows < max_rows && groups.size() < distinct_rows().size()) {
       lines.emplace_back();
     }
-    for (const std::size_t i : group) {
+    for (std::size_t place = 0; place < group.size(); ++place) {
       if (num_rows++ >= max_rows) continue;
-      const Row& row = rows_[i];
+      const Row& row = rows_[group[place]];
       std::vector<std::string> cells;
       for (const std::string& value : row.values) cells.push_back(one_line(value));
       if (has_variants) cells.push_back(row.label);
       if (has_counts) cells.push_back(grouped_text(row.compared.completed));
       for (const std::size_t m : shown) {
         cells.push_back(grouped_text(row.metrics[m], kMetrics[m].decimals) +
-                        (row.metrics[m] == best[m] ? "*" : ""));
+                        (best.at(m)[place] != 0 ? "*" : ""));
       }
       lines.push_back(std::move(cells));
     }
   }
-  std::string text = aligned_rows(lines) + legend(groups, chief);
+  std::string text = aligned_rows(lines) + legend(groups, order);
   if (num_rows > max_rows) {
     text += grouped_text(static_cast<std::int64_t>(num_rows - max_rows)) +
             " more rows are in summary.csv\n";

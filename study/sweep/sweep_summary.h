@@ -8,6 +8,7 @@
 #include <utility>
 #include <vector>
 
+#include "core/base/distribution.h"
 #include "reports/terminal/table.h"
 #include "study/sweep/sweep_folder.h"
 #include "study/sweep/sweep_plan.h"
@@ -29,9 +30,11 @@ class SweepSummary {
   // row does not have, such as those of drafts.
   std::string csv() const;
   // Comparable rows (ComparedRun) form a group, in order of the plan. In a group the best row is
-  // first, by goodput if there is an SLO, else by p99 ITL, or with drafts by mean TPOT. The best
-  // values are marked. Rows of different groups are not ranked; a line gives the reason. Rows that
-  // would look identical, of a variant that overrides the varied key, appear once.
+  // first, by goodput if there is an SLO, else the steadiest: by p99 ITL, by the longest gap where
+  // the p99 of a row hides its stalls (core/metrics/steadiness.h), or with drafts by mean TPOT. Of
+  // equal goodputs the steadiest is first. The best values are marked. Rows of different groups are
+  // not ranked; a line gives the reason. Rows that would look identical, of a variant that
+  // overrides the varied key, appear once.
   std::string table(std::size_t max_rows) const;
 
   std::size_t num_rows() const { return rows_.size(); }
@@ -48,6 +51,7 @@ class SweepSummary {
     std::string label;
     std::vector<std::string> values;  // of the plan's keys, as displayed
     std::vector<double> metrics;      // of the table's columns; NaN: no value
+    Distribution itl;
     bool has_drafts = false;
     ComparedRun compared;
   };
@@ -57,9 +61,17 @@ class SweepSummary {
   static std::vector<std::string> columns_of(const std::vector<Row>& rows);
   Row make_row(const SweepRow& row, const std::string& result_text) const;
   std::vector<std::size_t> distinct_rows() const;
-  std::vector<Group> groups_by(std::size_t metric) const;
-  std::vector<double> best_metrics(const Group& group) const;
-  std::string legend(const std::vector<Group>& groups, std::size_t chief) const;
+  struct Order {
+    std::size_t chief = 0;   // the metric that rows are sorted by
+    std::size_t steady = 0;  // the metric that says how steady a row is
+    bool has_slo = false, has_drafts = false, has_price = false;
+    bool hides_stalls = false;  // the p99 ITL of a row does
+  };
+  Order order() const;
+  std::vector<Group> groups_of(const Order& order) const;
+  void sort_group(const Order& order, Group& group) const;
+  std::vector<char> best_of(const Group& group, std::size_t metric) const;
+  std::string legend(const std::vector<Group>& groups, const Order& order) const;
 
   const SweepPlan& plan_;
   std::vector<Row> rows_;

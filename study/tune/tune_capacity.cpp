@@ -180,6 +180,24 @@ void CapacitySearch::find(std::size_t num_requests, double step, double toleranc
   if (finding_.capacity > 0) start_ = finding_.capacity;
 }
 
+bool CapacitySearch::serves_like(CapacitySearch& other) {
+  if (size_ != other.size_) return false;
+  std::vector<double> loads;
+  for (const CapacitySearch* search : {this, &other}) {
+    for (const TuneTrial& trial : search->finding_.trials) loads.push_back(trial.load);
+  }
+  // First those that both have tried.
+  const auto has_both = [&](double load) {
+    return trials_.contains({size_, load}) && other.trials_.contains({size_, load});
+  };
+  std::stable_partition(loads.begin(), loads.end(), has_both);
+  for (const double load : loads) {
+    if (!served_alike(at(load, size_), other.at(load, size_))) return false;
+  }
+  for (CapacitySearch* search : {this, &other}) search->take_trials();
+  return true;
+}
+
 AttainmentBounds CapacitySearch::bounds(const TuneTrial& trial) const {
   return attainment_bounds(trial,
                            clustering_near(finding_.trials, trial.load, options_.attainment));

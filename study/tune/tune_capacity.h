@@ -25,6 +25,10 @@ class CapacitySearch {
   // Adds the band to what find() found. `reach`: its expected half width, relative.
   void add_band(double reach);
 
+  // Whether both serve every trial of either alike. Then each has the trials of both, and so the
+  // same capacity; the band follows by add_band().
+  bool serves_like(CapacitySearch& other);
+
   // Keeps what there is, because run() threw in find() or before.
   void settle();
 

@@ -29,10 +29,12 @@ class LoadRace {
     // From one to all settings are left for the second phase: half of them are expected.
     later_ = all > some ? 0.5 * static_cast<double>(result_.findings.size() * all) : 0;
     visit_left(some);
+    find_steady_figure();
     if (all > some && !result_.is_cut_short) {
       drop();
       later_ = 0;
       visit_left(all);
+      find_steady_figure();
     }
     for (TuneLoadFinding& finding : result_.findings) {
       finding.is_cut_short =
@@ -107,6 +109,15 @@ class LoadRace {
                      setting, load_, trial.attainment});
   }
 
+  // Chooses the figure of the goal P99Itl, by all that keep the SLO.
+  void find_steady_figure() {
+    std::vector<Distribution> itls;
+    for (const TuneLoadFinding& finding : result_.findings) {
+      if (finding.is_within) itls.push_back(finding.trial.itl);
+    }
+    result_.by = steady_by(itls);
+  }
+
   bool is_comparable(const TuneLoadFinding& a, const TuneLoadFinding& b) const {
     return a.trial.num_requests == b.trial.num_requests;
   }
@@ -120,14 +131,16 @@ class LoadRace {
 
   // Of each run.
   const std::vector<double>& run_figures(const TuneLoadFinding& finding) const {
-    return goal_ == TuneGoal::P99Itl    ? finding.trial.run_p99_itl_ms
-           : goal_ == TuneGoal::P99Ttft ? finding.trial.run_p99_ttft_ms
-                                        : finding.trial.run_mean_tpot_ms;
+    const TuneTrial& trial = finding.trial;
+    if (goal_ == TuneGoal::P99Itl) {
+      return result_.by == SteadyBy::Longest ? trial.run_max_itl_ms : trial.run_p99_itl_ms;
+    }
+    return goal_ == TuneGoal::P99Ttft ? trial.run_p99_ttft_ms : trial.run_mean_tpot_ms;
   }
 
   double figure(const TuneLoadFinding& finding) const {
     switch (goal_) {
-      case TuneGoal::P99Itl: return finding.trial.p99_itl_ms;
+      case TuneGoal::P99Itl: return steady_figure_ms(finding.trial.itl, result_.by);
       case TuneGoal::P99Ttft: return finding.trial.p99_ttft_ms;
       case TuneGoal::MeanTpot: return finding.trial.mean_tpot_ms;
       case TuneGoal::Cost: break;
@@ -187,9 +200,11 @@ class LoadRace {
     if (findings.empty() || !findings.front().is_within) return;
     const TuneLoadFinding lowest = findings.front();
     for (TuneLoadFinding& finding : findings) {
+      const bool is_lowest = finding.setting == lowest.setting;
+      finding.may_equal_best = finding.is_within && !finding.is_dropped && !finding.is_cut_short &&
+                               (is_lowest || !is_surely_better(lowest, finding));
       finding.is_equal_to_best =
-          finding.is_within && !finding.is_dropped && !finding.is_cut_short &&
-          (finding.setting == lowest.setting || !is_surely_better(lowest, finding));
+          finding.may_equal_best && (is_lowest || is_same_figure(figure(lowest), figure(finding)));
     }
     std::stable_sort(findings.begin(), findings.end(),
                      [this](const TuneLoadFinding& a, const TuneLoadFinding& b) {

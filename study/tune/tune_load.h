@@ -6,6 +6,7 @@
 #include <functional>
 #include <vector>
 
+#include "core/metrics/steadiness.h"
 #include "study/tune/tune_search.h"
 
 namespace metronome {
@@ -19,7 +20,8 @@ struct TuneLoadFinding {
   bool is_dropped = false;  // after the short trial
   // The search ended before the setting served all requests.
   bool is_cut_short = false;
-  bool is_equal_to_best = false;
+  bool may_equal_best = false;    // not surely worse than the one with the lowest figure
+  bool is_equal_to_best = false;  // that, and the figures are the same to 1 %
 };
 
 struct TuneLoadResult {
@@ -28,16 +30,18 @@ struct TuneLoadResult {
   std::vector<TuneLoadFinding> findings;
   std::size_t num_trials = 0;
   std::size_t num_simulated = 0;
-  bool is_cut_short = false;  // as of TuneFinding
+  bool is_cut_short = false;    // as of TuneFinding
+  SteadyBy by = SteadyBy::P99;  // the figure of the goal P99Itl
 };
 
 // Runs every setting at `load` on a third of the requests. Drops those that are outside the SLO
 // with 95 % confidence, or worse by the goal than another in it with the same confidence; the
 // others serve all requests. `costs`: of each setting, for the goal Cost: what an hour of it costs.
-// A figure equals the best one if it is not higher with 95 % confidence, in a test on the runs,
-// which served the same requests; equal costs are the same number. Among equals the lower
-// cadence_ms() wins, for the goals P99Itl and MeanTpot the lower p99 TTFT. TuneOptions::first_load
-// and tolerance are not used.
+// A figure may equal the best one if it is not higher with 95 % confidence, in a test on the runs,
+// which served the same requests. It does if it is the same to 1 %; equal costs are the same
+// number. Among equals the lower cadence_ms() wins, for the goals P99Itl and MeanTpot the lower p99
+// TTFT. Where the p99 of a setting in the SLO hides its stalls (core/metrics/steadiness.h), the
+// goal P99Itl is the longest gap. TuneOptions::first_load and tolerance are not used.
 TuneLoadResult tune_at_load(std::size_t num_settings, double load, TuneGoal goal,
                             const std::vector<double>& costs, const TuneOptions& options,
                             const TuneRunFn& run);

@@ -31,7 +31,66 @@ constexpr std::size_t kMaxListRequests = 100'000;  // per list; reached only at 
 // From this share of used blocks on, a waiting request waits for the cache.
 constexpr double kFullCache = 0.95;
 
+bool has_tokens(const RequestRecord& request) {
+  return request.completed() && request.first_token != kNoTime;
+}
+
+// A kind of limit, and what a request has of it.
+struct LimitKind {
+  std::optional<double> SloConfig::*limit;
+  double (*value_ms)(const RequestRecord&);
+};
+constexpr LimitKind kLimitKinds[] = {
+    {&SloConfig::ttft_ms, [](const RequestRecord& r) { return to_ms(r.ttft_ns()); }},
+    {&SloConfig::tpot_ms,
+     [](const RequestRecord& r) { return r.has_itl() ? r.tpot_ns() / 1e6 : 0; }},
+    {&SloConfig::itl_ms,
+     [](const RequestRecord& r) { return r.has_itl() ? to_ms(r.max_itl_ns) : 0; }},
+    {&SloConfig::e2el_ms, [](const RequestRecord& r) { return to_ms(r.e2el_ns()); }}};
+
+// How far a request is beyond the limit that it misses most; at most 1: beyond none.
+double excess(const RequestRecord& request, const SloConfig& slo) {
+  double most = 0;
+  for (const LimitKind& kind : kLimitKinds) {
+    if (const std::optional<double>& limit = slo.*kind.limit) {
+      most = std::max(most, kind.value_ms(request) / *limit);
+    }
+  }
+  return most;
+}
+
+// Three digits are enough of a limit, rounded up.
+double rounded_up(double ms) {
+  if (!(ms > 0)) return ms;
+  const double scale = std::pow(10, 2 - std::floor(std::log10(ms)));
+  return std::ceil(ms * scale) / scale;
+}
+
 }  // namespace
+
+std::optional<SloConfig> limits_that_hold(std::vector<RequestRecord> requests,
+                                          std::size_t num_judged, const SloConfig& slo,
+                                          double attainment) {
+  const auto num_needed =
+      static_cast<std::size_t>(std::ceil(attainment * static_cast<double>(num_judged)));
+  if (num_needed == 0 || requests.size() < num_needed) return std::nullopt;
+  std::sort(requests.begin(), requests.end(),
+            [&slo](const RequestRecord& a, const RequestRecord& b) {
+              return excess(a, slo) < excess(b, slo);
+            });
+  SloConfig held = slo;
+  held.preset = SloPreset::None;
+  for (const LimitKind& kind : kLimitKinds) {
+    std::optional<double>& limit = held.*kind.limit;
+    if (!limit) continue;
+    double most = 0;
+    for (std::size_t i = 0; i < num_needed; ++i) {
+      most = std::max(most, kind.value_ms(requests[i]));
+    }
+    if (most > *limit) limit = rounded_up(most);
+  }
+  return held;
+}
 
 TuneWorkloads::TuneWorkloads(const Scenario& scenario, int num_seeds)
     : scenario_(scenario),
@@ -131,7 +190,7 @@ void TuneSetting::judge(const RunRecord& record, std::size_t first, TuneTrial& t
     const RequestRecord& request = record.requests[i];
     const bool is_good = meets_slo(request, slo);
     trial.good.push_back(is_good ? 1 : 0);
-    if (!request.completed() || request.first_token == kNoTime) {
+    if (!has_tokens(request)) {
       ++trial.misses.not_completed;
       continue;
     }
@@ -148,7 +207,9 @@ void TuneSetting::judge(const RunRecord& record, std::size_t first, TuneTrial& t
   }
   std::vector<WeightedTime> gaps = pooled_gaps(record, first);
   sums.gaps.insert(sums.gaps.end(), gaps.begin(), gaps.end());
-  trial.run_p99_itl_ms.push_back(describe(gaps).p99_ms);
+  const Distribution itl = describe(gaps);
+  trial.run_p99_itl_ms.push_back(itl.p99_ms);
+  trial.run_max_itl_ms.push_back(itl.max_ms);
   std::vector<double> ttft_ns(sums.ttft_ns.begin() + num_ttft, sums.ttft_ns.end());
   trial.run_p99_ttft_ms.push_back(describe(ttft_ns).p99_ms);
   std::vector<double> tpot_ns(sums.tpot_ns.begin() + num_tpot, sums.tpot_ns.end());
@@ -171,13 +232,31 @@ void TuneSetting::add_waits(const RunRecord& record, TuneTrial& trial, Sums& sum
   }
 }
 
+std::optional<SloConfig> TuneSetting::nearest_limits(double load, std::size_t num_requests,
+                                                     double attainment) {
+  const double share = share_of(num_requests);
+  std::vector<RequestRecord> judged;
+  std::size_t num_judged = 0;
+  for (std::size_t seed = 0; seed < workloads_.num_seeds(); ++seed) {
+    const RunRecord record = run_once(*workloads_.at_load(seed, load, share));
+    for (std::size_t i = record.requests.size() / kFillingShare; i < record.requests.size(); ++i) {
+      ++num_judged;
+      if (has_tokens(record.requests[i])) judged.push_back(record.requests[i]);
+    }
+  }
+  return limits_that_hold(judged, num_judged, scenario_.slo, attainment);
+}
+
+double TuneSetting::share_of(std::size_t num_requests) const {
+  return static_cast<double>(num_requests) / static_cast<double>(workloads_.num_requests());
+}
+
 TuneTrial TuneSetting::run(double load, std::size_t num_requests) {
   TuneTrial trial;
   trial.load = load;
   trial.num_runs = workloads_.num_seeds();
   const double seed_share = 1.0 / static_cast<double>(trial.num_runs);
-  const double share =
-      static_cast<double>(num_requests) / static_cast<double>(workloads_.num_requests());
+  const double share = share_of(num_requests);
   Sums sums;
   for (std::size_t seed = 0; seed < trial.num_runs; ++seed) {
     const auto workload = workloads_.at_load(seed, load, share);
@@ -205,7 +284,7 @@ TuneTrial TuneSetting::run(double load, std::size_t num_requests) {
   trial.total_token_throughput = (sums.input_tokens + sums.output_tokens) / sums.duration_s;
   trial.busy_share = sums.busy_s / sums.duration_s;
   trial.p99_ttft_ms = describe(sums.ttft_ns).p99_ms;
-  trial.p99_itl_ms = describe(sums.gaps).p99_ms;
+  trial.itl = describe(sums.gaps);
   trial.mean_tpot_ms = describe(sums.tpot_ns).mean_ms;
   return trial;
 }

@@ -6,7 +6,9 @@
 #include <map>
 #include <memory>
 #include <mutex>
+#include <optional>
 #include <utility>
+#include <vector>
 
 #include "core/metrics/run_record.h"
 #include "core/run/run.h"
@@ -54,6 +56,13 @@ class TuneWorkloads {
   mutable std::map<std::pair<std::size_t, std::size_t>, std::shared_ptr<const Workload>> lists_;
 };
 
+// Limits that enough requests keep together: those of `slo` where they do, else the lowest, rounded
+// up, for the requests that are least beyond any of them. `requests` are the completed ones of
+// `num_judged`. nullopt: too few completed.
+std::optional<SloConfig> limits_that_hold(std::vector<RequestRecord> requests,
+                                          std::size_t num_judged, const SloConfig& slo,
+                                          double attainment);
+
 // One setting. Not thread-safe, but different settings share only the workloads.
 class TuneSetting {
  public:
@@ -66,6 +75,9 @@ class TuneSetting {
   // attainment.
   TuneTrial run(double load, std::size_t num_requests);
 
+  // The limits that this share of the requests of such a trial keeps (limits_that_hold()).
+  std::optional<SloConfig> nearest_limits(double load, std::size_t num_requests, double attainment);
+
   const PreparedRun& prepared() const { return *run_; }
 
  private:
@@ -74,6 +86,7 @@ class TuneSetting {
   void judge(const RunRecord& record, std::size_t first, TuneTrial& trial, Sums& sums) const;
   void add_waits(const RunRecord& record, TuneTrial& trial, Sums& sums) const;
   RunRecord run_once(const Workload& workload);
+  double share_of(std::size_t num_requests) const;  // of the scenario's
 
   Scenario scenario_;
   const TuneWorkloads& workloads_;

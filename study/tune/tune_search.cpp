@@ -5,10 +5,12 @@
 #include <limits>
 #include <memory>
 #include <mutex>
+#include <set>
 
 #include "core/base/command_errors.h"
 #include "core/base/error.h"
 #include "core/base/parallel.h"
+#include "core/metrics/steadiness.h"
 #include "study/tune/tune_capacity.h"
 
 namespace metronome {
@@ -154,6 +156,7 @@ class Race {
         search.finding().is_finalist = true;
       });
     } while (lengthen(searches_[best_left()]->finding(), kWideBand, size, reach));
+    join_twins(reach);
     is_measured_ = true;
     mark_equals();
   }
@@ -216,23 +219,45 @@ class Race {
     std::erase_if(left_, [&](std::size_t i) { return is_worse[i] != 0; });
   }
 
+  // Settings that differ in nothing that has an effect get the same figures.
+  void join_twins(double reach) {
+    std::set<std::size_t> twins;
+    for (std::size_t i = 0; i < left_.size(); ++i) {
+      for (std::size_t k = i + 1; k < left_.size(); ++k) {
+        if (searches_[left_[i]]->serves_like(*searches_[left_[k]])) {
+          twins.insert({left_[i], left_[k]});
+        }
+      }
+    }
+    for (const std::size_t twin : twins) searches_[twin]->add_band(reach);
+  }
+
   // Marks the finalists that equal the one with the highest capacity.
   void mark_equals() {
     TuneFinding& best = searches_[best_left()]->finding();
     const TuneTrial* at_best = best.best_trial();
-    best.is_equal_to_best = true;
+    best.may_equal_best = best.is_equal_to_best = true;
     if (at_best == nullptr) return;
+    std::vector<TuneTrial> trials(searches_.size());
     visit_left([&](CapacitySearch& search) {
       TuneFinding& finding = search.finding();
       if (finding.capacity == 0) return;
-      // The difference is below the tolerance of capacities.
-      const bool is_close = finding.capacity * (1 + options_.tolerance) >= best.capacity;
-      if (!is_close && finding.high < best.low) return;
+      // The difference is below the tolerance of both capacities.
+      finding.is_equal_to_best = finding.capacity * (1 + 2 * options_.tolerance) >= best.capacity;
+      if (!finding.is_equal_to_best && finding.high < best.low) return;
       const TuneTrial& trial = search.at(at_best->load, at_best->num_requests);
-      finding.is_equal_to_best = is_close || !is_good_more_often(*at_best, trial);
-      if (finding.is_equal_to_best)
-        finding.cadence_at_best_ms = cadence_ms(trial, options_.has_drafts);
+      finding.may_equal_best = finding.is_equal_to_best || !is_good_more_often(*at_best, trial);
+      trials[finding.setting] = trial;
     });
+    std::vector<Distribution> itls;
+    for (const std::size_t i : left_) {
+      if (searches_[i]->finding().is_equal_to_best) itls.push_back(trials[i].itl);
+    }
+    const SteadyBy by = steady_by(itls);
+    for (const std::size_t i : left_) {
+      searches_[i]->finding().cadence_at_best_ms =
+          options_.has_drafts ? trials[i].mean_tpot_ms : steady_figure_ms(trials[i].itl, by);
+    }
   }
 
   std::size_t best_left() const {
@@ -368,7 +393,7 @@ TuneResult tune(std::size_t num_settings, const TuneOptions& options, const Tune
 }
 
 double cadence_ms(const TuneTrial& trial, bool has_drafts) {
-  return has_drafts ? trial.mean_tpot_ms : trial.p99_itl_ms;
+  return has_drafts ? trial.mean_tpot_ms : trial.itl.p99_ms;
 }
 
 std::vector<std::size_t> pareto_front(const std::vector<TuneFinding>& findings, bool has_drafts) {

@@ -62,9 +62,11 @@ struct TuneFinding {
   // tried load the requests are too few to confirm the target.
   double low = 0;
   double high = 0;
-  bool is_equal_to_best = false;  // within the resolution of these requests
-  // cadence_ms() at the capacity of the setting that carries the most; NaN for those not equal to
-  // it.
+  // Not worse than the setting of the highest capacity, as far as these requests tell.
+  bool may_equal_best = false;
+  bool is_equal_to_best = false;  // that, and the capacities are the same to twice the tolerance
+  // At the capacity of the setting that carries the most: the lower, the steadier. With drafts the
+  // mean TPOT, else steady_figure_ms(). Of those equal to it.
   double cadence_at_best_ms = 0;
 
   // The trial at capacity; nullptr if there is none.
@@ -96,9 +98,9 @@ struct TuneResult {
 // For the band, settings are tried at loads on both sides of the capacity. The search stops when
 // with 95 % confidence enough requests are good (low side) or too few (high side). The band ends
 // where that begins, interpolated between loads. So each end is wrong if the bounds of the
-// attainment are (tune_trial.h), nominally once in twenty times. A finalist equals the best if
+// attainment are (tune_trial.h), nominally once in twenty times. A finalist may equal the best if
 // their bands overlap, unless it serves the same requests worse at the best one's capacity, by more
-// than their scatter.
+// than their scatter. Finalists that serve all requests alike share their trials, and so the band.
 //
 // The result does not depend on num_jobs, unless is_over cuts the search short.
 TuneResult tune(std::size_t num_settings, const TuneOptions& options, const TuneRunFn& run);

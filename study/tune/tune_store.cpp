@@ -21,7 +21,13 @@ void visit_numbers(Trial& trial, const Visit& visit) {
   visit("total_token_throughput", trial.total_token_throughput);
   visit("busy_share", trial.busy_share);
   visit("p99_ttft_ms", trial.p99_ttft_ms);
-  visit("p99_itl_ms", trial.p99_itl_ms);
+  visit("mean_itl_ms", trial.itl.mean_ms);
+  visit("std_itl_ms", trial.itl.std_ms);
+  visit("p50_itl_ms", trial.itl.p50_ms);
+  visit("p90_itl_ms", trial.itl.p90_ms);
+  visit("p95_itl_ms", trial.itl.p95_ms);
+  visit("p99_itl_ms", trial.itl.p99_ms);
+  visit("max_itl_ms", trial.itl.max_ms);
   visit("mean_tpot_ms", trial.mean_tpot_ms);
   visit("waits_kv_cache", trial.waits.kv_cache);
   visit("waits_max_num_seqs", trial.waits.max_num_seqs);
@@ -64,6 +70,7 @@ Json to_json(const std::string& id, const TuneTrial& trial) {
   json["can_be_longer"] = trial.can_be_longer;
   json["run_p99_ttft_ms"] = to_json(trial.run_p99_ttft_ms);
   json["run_p99_itl_ms"] = to_json(trial.run_p99_itl_ms);
+  json["run_max_itl_ms"] = to_json(trial.run_max_itl_ms);
   json["run_mean_tpot_ms"] = to_json(trial.run_mean_tpot_ms);
   // The bad requests are few in most trials: the number of good ones before each.
   Json bad = Json::array();
@@ -90,6 +97,7 @@ TuneTrial trial_of(const Json& json) {
   trial.can_be_longer = json.at("can_be_longer").get<bool>();
   trial.run_p99_ttft_ms = numbers_of(json.at("run_p99_ttft_ms"));
   trial.run_p99_itl_ms = numbers_of(json.at("run_p99_itl_ms"));
+  trial.run_max_itl_ms = numbers_of(json.at("run_max_itl_ms"));
   trial.run_mean_tpot_ms = numbers_of(json.at("run_mean_tpot_ms"));
   trial.good.assign(json.at("num_judged").get<std::size_t>(), 1);
   std::size_t position = 0;

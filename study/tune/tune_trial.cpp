@@ -77,6 +77,23 @@ Clustering clustering_of(const TuneTrial& trial) {
 
 }  // namespace
 
+bool served_alike(const TuneTrial& a, const TuneTrial& b) {
+  const auto times = [](const TuneTrial& trial) {
+    std::vector<double> all = {trial.load,        trial.output_throughput, trial.num_in_system,
+                               trial.itl.mean_ms, trial.itl.std_ms,        trial.itl.max_ms};
+    for (const auto* runs :
+         {&trial.run_p99_ttft_ms, &trial.run_p99_itl_ms, &trial.run_mean_tpot_ms}) {
+      all.insert(all.end(), runs->begin(), runs->end());
+    }
+    return all;
+  };
+  const std::vector<double> times_a = times(a);
+  const std::vector<double> times_b = times(b);
+  return a.num_simulated == b.num_simulated && a.good == b.good &&
+         std::equal(times_a.begin(), times_a.end(), times_b.begin(), times_b.end(),
+                    [](double x, double y) { return x == y || (std::isnan(x) && std::isnan(y)); });
+}
+
 std::size_t requests_for_batches(const TuneTrial& trial) {
   const auto num_batches = static_cast<double>(trial.num_runs * kBatchesOfRun[0]);
   return static_cast<std::size_t>(std::ceil(num_batches * kBatchStays * trial.num_in_system));

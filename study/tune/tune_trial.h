@@ -14,6 +14,8 @@
 #include <cstdint>
 #include <vector>
 
+#include "core/base/distribution.h"
+
 namespace metronome {
 
 // Trials have about this many requests at most: beyond it, more are not drawn.
@@ -49,16 +51,21 @@ struct TuneTrial {
   double output_throughput = 0;  // 1/s
   // Of the completed requests in `good`; NaN if there are none.
   double p99_ttft_ms = 0;
-  double p99_itl_ms = 0;
+  Distribution itl;  // of each gap
   double mean_tpot_ms = 0;
   double total_token_throughput = 0;    // prompt and output tokens, 1/s
   double busy_share = 0;                // of the time, the device computed
   std::vector<double> run_p99_ttft_ms;  // of each run
   std::vector<double> run_p99_itl_ms;
+  std::vector<double> run_max_itl_ms;
   std::vector<double> run_mean_tpot_ms;
   SloMisses misses;
   WaitReasons waits;
 };
+
+// Whether two settings served the same requests alike, to the nanosecond: what they differ in had
+// no effect.
+bool served_alike(const TuneTrial& a, const TuneTrial& b);
 
 // How requests with the same outcome cluster.
 struct Clustering {

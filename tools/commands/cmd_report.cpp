@@ -22,6 +22,7 @@
 #include "reports/terminal/text.h"
 #include "tools/commands/cli.h"
 #include "tools/commands/command_options.h"
+#include "tools/commands/tune_report.h"
 
 namespace metronome {
 namespace {
@@ -35,7 +36,9 @@ constexpr CommandText kText = {
         "Writes report.html from result folders: figures, table, formulas and configurations in\n"
         "one file that needs no network. One report compares several folders, and simulated with\n"
         "measured runs of the same variant, model and workload. It draws at most eight runs in\n"
-        "detail, and names them with the reasons.\n",
+        "detail, and names them with the reasons. A folder of `metronome tune` gives a row for "
+        "each\n"
+        "trial.\n",
     .examples =
         "examples:\n"
         "  metronome report results/quickstart\n"
@@ -87,6 +90,10 @@ std::string incomparable(const std::set<std::string>& models,
   return text;
 }
 
+constexpr const char* kCutSearch =
+    "The search was ended early: settings that are not finished may be better or worse than their "
+    "rows say.";
+
 }  // namespace
 
 int report_command(const Arguments& arguments) {
@@ -103,13 +110,21 @@ int report_command(const Arguments& arguments) {
     out = line->files.size() == 1 ? (fs::path(line->file()) / name).string() : name;
   }
   std::vector<std::string> folders;
+  std::vector<TuneReport> tuned;
+  std::size_t num_runs = 0;
   for (const std::string& path : line->files) {
-    for (std::string& folder : result_folders(path)) folders.push_back(std::move(folder));
+    if (is_tune_folder(path)) {
+      tuned.push_back(read_tune_report(path));
+      num_runs += tuned.back().runs.size();
+    } else {
+      for (std::string& folder : result_folders(path)) folders.push_back(std::move(folder));
+    }
   }
+  num_runs += folders.size();
   const auto num_recorded = std::count_if(folders.begin(), folders.end(), has_record);
   check_replaceable(out, num_recorded > 0);
   catch_signals();
-  ReportBuilder report(folders.size());
+  ReportBuilder report(num_runs);
   std::set<std::string> models;
   std::set<std::int64_t> request_counts;
   for (const std::string& folder : folders) {
@@ -125,9 +140,13 @@ int report_command(const Arguments& arguments) {
     request_counts.insert(info.num_prompts);
     report.add(info, read_file(result).value_or(""), record);
   }
+  for (TuneReport& search : tuned) {
+    for (TuneReportRun& run : search.runs) report.add(run.info, std::move(run.result_json), {});
+    if (search.is_cut_short) report.add_note(kCutSearch);
+  }
   replace_file(out, report.html());
-  std::cout << "report: " << printable(out) << ", " << folders.size()
-            << (folders.size() == 1 ? " run" : " runs");
+  std::cout << "report: " << printable(out) << ", " << num_runs
+            << (num_runs == 1 ? " run" : " runs");
   if (num_recorded == 0) {
     std::cout << "; figures of single steps and requests are left out (no " << kStepsFile << " and "
               << kRequestsFile << ')';

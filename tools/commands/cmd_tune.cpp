@@ -1,6 +1,5 @@
 // `metronome tune`: finds the settings that sustain the highest load within an SLO.
 #include <algorithm>
-#include <filesystem>
 #include <iostream>
 #include <map>
 #include <optional>
@@ -66,9 +65,13 @@ constexpr const char* kExamples =
     "kind is beyond an end of its band with a probability of about 5 %. If the band of the best\n"
     "is wide, trials grow to some 50,000 requests, unless a trace limits them. The share within\n"
     "the SLO and percentiles are of the same requests: those after the first fifth, of all\n"
-    "workloads together. Among equals the one with the lowest p99 ITL wins. 'limit': what the\n"
-    "setting breaks at a higher load. 'front': no other setting beats both its goodput and its\n"
-    "p99 ITL. Where a setting has drafts, mean TPOT takes the place of p99 ITL.\n"
+    "workloads together. Among those within 2 % of the highest load the one with the lowest p99\n"
+    "ITL wins. Where fewer than 1 % of a setting's gaps hold most of its stalled time, the p99 "
+    "does\n"
+    "not see them, and the longest gap takes its place. 'limit': what the setting breaks at a\n"
+    "higher load. 'front': no other setting beats both its goodput and its p99 ITL. Where a "
+    "setting\n"
+    "has drafts, mean TPOT takes the place of both.\n"
     "\n"
     "With --load all settings serve that load. The best is the one within the SLO with the lowest\n"
     "figure of --minimise.\n"
@@ -270,18 +273,6 @@ void check_no_sessions(const Scenario& scenario) {
               "workload.arrivals.rate=VALUES`");
 }
 
-std::string slo_text(const SloConfig& slo, double attainment) {
-  std::string text;
-  const auto add = [&text](const char* name, const std::optional<double>& limit) {
-    if (limit) text += std::string(text.empty() ? "" : ", ") + name + " " + ms_text(*limit) + " ms";
-  };
-  add("TTFT", slo.ttft_ms);
-  add("TPOT", slo.tpot_ms);
-  add("every ITL", slo.itl_ms);
-  add("E2EL", slo.e2el_ms);
-  return text + ", of " + fixed_text(100 * attainment, 1) + " % of requests";
-}
-
 // `length_note`: why the length of requests is not the scenario's; may be empty.
 void print_flags(std::ostream& out, const Scenario& scenario, const std::string& length_note) {
   for (EngineFlags& flags : engine_flags(scenario)) {
@@ -298,19 +289,6 @@ void print_flags(std::ostream& out, const Scenario& scenario, const std::string&
     }
     for (const std::string& note : flags.notes) out << "  - " << wrapped(note, 4, output_columns());
   }
-}
-
-// The scenario as a file that is valid in any folder; JSON is YAML.
-std::string scenario_text(const Scenario& scenario) {
-  namespace fs = std::filesystem;
-  Json config = Json::parse(scenario.to_json());
-  for (const char* key : {"file", "request_log"}) {
-    if (scenario.workload.trace.file.empty()) break;
-    Json& file = config.at("workload").at("trace").at(key);
-    if (file == "") continue;
-    file = fs::absolute(file.get<std::string>()).lexically_normal().string();
-  }
-  return config.dump(2) + "\n";
 }
 
 // Whether YAML needs no quotes around it.
@@ -362,6 +340,10 @@ struct Answer {
   Json settings_json = Json::array();
 };
 
+constexpr const char* kHiddenStalls =
+    "Ordered by the longest gap: in a setting within the SLO fewer than 1 % of the gaps hold most "
+    "of "
+    "the stalled time, and the p99 ITL does not see them.";
 constexpr const char* kNothingFound = "the search ended before it found a setting";
 
 Answer best_capacity(TuneWork& search) {
@@ -374,11 +356,20 @@ Answer best_capacity(TuneWork& search) {
   Answer answer;
   answer.best = best.setting;
   answer.is_final = !is_any_cut_short(result.findings);
+  std::map<std::size_t, const TuneTrial*> lowest;  // of settings that are never within the SLO
+  for (const TuneFinding& finding : result.findings) {
+    if (is_never_within(finding) && finding.failing_trial() != nullptr) {
+      lowest[finding.setting] = finding.failing_trial();
+    }
+  }
+  const NearestLimits nearest = search.nearest_limits(lowest);
   std::ostringstream table;
-  print_capacities(table, result, settings);
+  if (lowest.size() < result.findings.size()) print_capacities(table, result, settings);
+  if (!lowest.empty() && !table.view().empty()) table << '\n';
+  print_never_within(table, result, settings, nearest);
   answer.table = table.str();
   for (std::size_t i = 0; i < result.findings.size(); ++i) {
-    Json entry = to_json(result.findings[i], settings);
+    Json entry = to_json(result.findings[i], settings, nearest);
     entry["is_on_front"] = std::find(front.begin(), front.end(), i) != front.end();
     answer.settings_json.push_back(std::move(entry));
   }
@@ -407,6 +398,9 @@ Answer best_at_load(TuneWork& search, double load, std::string_view goal_name,
   answer.is_final = !is_any_cut_short(result.findings);
   std::ostringstream table;
   print_at_load(table, result, settings);
+  if (goal == TuneGoal::P99Itl && result.by == SteadyBy::Longest) {
+    table << '\n' << wrapped(kHiddenStalls, 0, output_columns());
+  }
   answer.table = table.str();
   for (const TuneLoadFinding& finding : result.findings) {
     answer.settings_json.push_back(to_json(finding, settings));
@@ -420,9 +414,12 @@ Answer best_at_load(TuneWork& search, double load, std::string_view goal_name,
     const TuneLimit limit = binding_limit(best.trial, slo, bounds);
     std::string advice = overload_advice(best.trial, limit, bounds);
     if (advice.empty()) advice = limit_advice(limit, slo, bounds);
-    answer.advice = wrapped("No setting keeps the SLO at this load. The nearest is " +
-                                printable(settings.names[best.setting]) + ". " + advice,
-                            0, output_columns());
+    const NearestLimits nearest = search.nearest_limits({{best.setting, &best.trial}});
+    answer.advice =
+        wrapped("No setting keeps the SLO at this load. The nearest is " +
+                    printable(settings.names[best.setting]) + ". " + advice +
+                    " Limits that hold there: " + limits_text(nearest, best.setting) + ".",
+                0, output_columns());
     answer.error = "no setting keeps the SLO at this load";
   }
   return answer;
@@ -430,16 +427,9 @@ Answer best_at_load(TuneWork& search, double load, std::string_view goal_name,
 
 Json head_json(const CommandOptions& options, const SloConfig& slo, const TuneWorkloads& workloads,
                const TuneWork& search) {
-  const auto or_null = [](const std::optional<double>& limit) {
-    return limit ? Json(*limit) : Json(nullptr);
-  };
   Json json = {{std::string(kResultSchemaKey), kResultSchema},
                {"scenario", options.request.scenario},
-               {"slo",
-                {{"ttft_ms", or_null(slo.ttft_ms)},
-                 {"tpot_ms", or_null(slo.tpot_ms)},
-                 {"itl_ms", or_null(slo.itl_ms)},
-                 {"e2el_ms", or_null(slo.e2el_ms)}}},
+               {"slo", to_json(slo)},
                {"attainment", options.attainment},
                {"num_requests", workloads.num_requests()},
                {"num_seeds", workloads.num_seeds()},
@@ -459,7 +449,7 @@ void print_head(std::ostream& out, const CommandOptions& options, const Scenario
                 const SloConfig& slo, const TuneCandidates& candidates,
                 const TuneWorkloads& workloads) {
   out << "scenario    " << wrapped(one_line(file.path), 12, output_columns()) << "slo         "
-      << slo_text(slo, options.attainment) << '\n'
+      << slo_text(slo) << ", of " << fixed_text(100 * options.attainment, 1) << " % of requests\n"
       << "settings    " << candidates.names.size() << ", each with ";
   if (options.load) {
     out << "up to " << grouped_text(static_cast<std::int64_t>(workloads.num_requests()))
@@ -561,7 +551,8 @@ int tune_command(const Arguments& arguments) {
   std::string length_note;
   const Scenario fitting = search.with_fitting_length(answer.best, length_note);
   folder.write(kTuneFile, json_text);
-  if (answer.is_known) folder.write(kBestFile, scenario_text(winner));
+  if (answer.is_known)
+    folder.write(kBestFile, with_absolute_paths(winner).to_json() + "\n");  // is YAML
   folder.write(kTrialsFile, search.trials_text());
   folder.commit();
   if (options.wants_json) std::cout << json_text;

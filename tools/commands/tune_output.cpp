@@ -18,7 +18,7 @@ std::string note_text(const TuneResult& result, std::size_t place, const TunedSe
   if (finding.is_cut_short) {
     return place == 0 && finding.best_trial() != nullptr ? "best so far" : "not finished";
   }
-  if (finding.capacity == 0) return "never within the SLO";
+  if (is_never_within(finding)) return "never within the SLO";
   if (is_of_no_use(finding, settings)) return "of no use: requests hardly meet";
   if (place == 0) {
     const auto num_equal =
@@ -28,6 +28,7 @@ std::string note_text(const TuneResult& result, std::size_t place, const TunedSe
                          : "best";
   }
   if (finding.is_equal_to_best) return "equal";
+  if (finding.may_equal_best) return "not surely less";
   return finding.is_finalist ? "" : "dropped: carries less";
 }
 
@@ -56,7 +57,8 @@ Json to_json(const TuneTrial& trial, const Scenario& scenario) {
           {"output_tokens_per_s_per_gpu", or_null(per_gpu(trial, scenario))},
           {"cost_per_million_output_tokens", or_null(trial_cost(trial, scenario))},
           {"p99_ttft_ms", or_null(trial.p99_ttft_ms)},
-          {"p99_itl_ms", or_null(trial.p99_itl_ms)},
+          {"p99_itl_ms", or_null(trial.itl.p99_ms)},
+          {"max_itl_ms", or_null(trial.itl.max_ms)},
           {"mean_tpot_ms", or_null(trial.mean_tpot_ms)}};
 }
 
@@ -72,10 +74,15 @@ std::string load_note(const TuneLoadResult& result, std::size_t place) {
     return num_equal > 1 ? "best of " + std::to_string(num_equal) + " equals" : "best";
   }
   if (finding.is_equal_to_best) return "equal";
+  if (finding.may_equal_best) return "not surely worse";
   return finding.is_dropped ? "dropped: worse" : "";
 }
 
 }  // namespace
+
+bool is_never_within(const TuneFinding& finding) {
+  return !finding.is_cut_short && finding.capacity == 0;
+}
 
 bool TunedSettings::has_price() const {
   return std::any_of(scenarios.begin(), scenarios.end(), [](const Scenario* scenario) {
@@ -117,8 +124,8 @@ void print_capacities(std::ostream& out, const TuneResult& result, const TunedSe
   const std::vector<std::size_t> front = pareto_front(result.findings, settings.has_drafts());
   const bool has_price = settings.has_price();
   const bool has_drafts = settings.has_drafts();
-  Rows rows = {
-      {"setting", "highest req/s", "90 % band", "output tok/s", "p99 TTFT ms", "p99 ITL ms"}};
+  Rows rows = {{"setting", "highest req/s", "90 % band", "output tok/s", "p99 TTFT ms",
+                "p99 ITL ms", "longest ms"}};
   if (has_drafts) rows[0].emplace_back("TPOT ms");
   if (has_price) rows[0].emplace_back("per M out");
   rows[0].insert(rows[0].end(), {"limit", ""});
@@ -132,14 +139,15 @@ void print_capacities(std::ostream& out, const TuneResult& result, const TunedSe
     std::vector<std::string> row = {printable(settings.names[finding.setting])};
     const TuneTrial* trial = finding.best_trial();
     if (trial == nullptr) {
-      row.insert(row.end(), {"0", "-", "-", "-", "-"});
+      row.insert(row.end(), {"0", "-", "-", "-", "-", "-"});
       if (has_drafts) row.emplace_back("-");
       if (has_price) row.emplace_back("-");
     } else {
-      row.insert(row.end(),
-                 {(finding.is_unbounded ? "over " : "") + fixed_text(finding.capacity, 2),
-                  band_text(finding), fixed_text(trial->output_throughput, 0),
-                  ms_text(trial->p99_ttft_ms), ms_text(trial->p99_itl_ms)});
+      row.insert(
+          row.end(),
+          {(finding.is_unbounded ? "over " : "") + fixed_text(finding.capacity, 2),
+           band_text(finding), fixed_text(trial->output_throughput, 0), ms_text(trial->p99_ttft_ms),
+           ms_text(trial->itl.p99_ms), ms_text(trial->itl.max_ms)});
       if (has_drafts) row.push_back(ms_text(trial->mean_tpot_ms));
       if (has_price) {
         row.push_back(fixed_text(trial_cost(*trial, *settings.scenarios[finding.setting]), 4));
@@ -152,12 +160,26 @@ void print_capacities(std::ostream& out, const TuneResult& result, const TunedSe
   out << aligned_rows(rows);
 }
 
+void print_never_within(std::ostream& out, const TuneResult& result, const TunedSettings& settings,
+                        const NearestLimits& nearest) {
+  Rows rows = {{"setting", "lowest req/s", "in SLO %", "breaks", "limits that hold there"}};
+  for (const TuneFinding& finding : result.findings) {
+    const TuneTrial* lowest = finding.failing_trial();
+    if (!is_never_within(finding) || lowest == nullptr) continue;
+    rows.push_back({printable(settings.names[finding.setting]), ms_text(lowest->load),
+                    fixed_text(100 * lowest->attainment, 2),
+                    std::string(to_string(limit_of(finding, settings))),
+                    limits_text(nearest, finding.setting)});
+  }
+  if (rows.size() > 1) out << aligned_rows(rows);
+}
+
 void print_at_load(std::ostream& out, const TuneLoadResult& result, const TunedSettings& settings) {
   const bool has_price = settings.has_price();
   const bool has_drafts = settings.has_drafts();
   const bool has_costs = settings.has_price() || settings.has_different_sizes();
-  Rows rows = {{"setting", "in SLO %", "p99 TTFT ms", "p99 ITL ms", "output tok/s", "tok/s/user",
-                "tok/s/GPU"}};
+  Rows rows = {{"setting", "in SLO %", "p99 TTFT ms", "p99 ITL ms", "longest ms", "output tok/s",
+                "tok/s/user", "tok/s/GPU"}};
   if (has_drafts) rows[0].emplace_back("TPOT ms");
   if (has_costs) rows[0].emplace_back(has_price ? "per hour" : "GPUs");
   if (has_price) rows[0].emplace_back("per M out");
@@ -168,7 +190,7 @@ void print_at_load(std::ostream& out, const TuneLoadResult& result, const TunedS
     const Scenario& scenario = *settings.scenarios[finding.setting];
     std::vector<std::string> row = {printable(settings.names[finding.setting])};
     if (trial.good.empty()) {
-      row.insert(row.end(), {"-", "-", "-", "-", "-", "-"});
+      row.insert(row.end(), {"-", "-", "-", "-", "-", "-", "-"});
       if (has_drafts) row.emplace_back("-");
       if (has_costs) row.emplace_back("-");
       if (has_price) row.emplace_back("-");
@@ -176,10 +198,10 @@ void print_at_load(std::ostream& out, const TuneLoadResult& result, const TunedS
       rows.push_back(std::move(row));
       continue;
     }
-    row.insert(row.end(),
-               {fixed_text(100 * trial.attainment, 2), ms_text(trial.p99_ttft_ms),
-                ms_text(trial.p99_itl_ms), fixed_text(trial.output_throughput, 0),
-                fixed_text(per_user(trial), 1), fixed_text(per_gpu(trial, scenario), 1)});
+    row.insert(row.end(), {fixed_text(100 * trial.attainment, 2), ms_text(trial.p99_ttft_ms),
+                           ms_text(trial.itl.p99_ms), ms_text(trial.itl.max_ms),
+                           fixed_text(trial.output_throughput, 0), fixed_text(per_user(trial), 1),
+                           fixed_text(per_gpu(trial, scenario), 1)});
     if (has_drafts) row.push_back(ms_text(trial.mean_tpot_ms));
     const std::int64_t num_gpus = scenario.cost_model.tensor_parallel_size;
     if (has_price) {
@@ -199,6 +221,34 @@ void print_at_load(std::ostream& out, const TuneLoadResult& result, const TunedS
   out << aligned_rows(rows);
 }
 
+std::string limits_text(const NearestLimits& nearest, std::size_t setting) {
+  const auto found = nearest.find(setting);
+  if (found == nearest.end()) return "-";
+  return found->second ? slo_text(*found->second) : "none: requests do not complete";
+}
+
+std::string slo_text(const SloConfig& slo) {
+  std::string text;
+  const auto add = [&text](const char* name, const std::optional<double>& limit) {
+    if (limit) text += std::string(text.empty() ? "" : ", ") + name + " " + ms_text(*limit) + " ms";
+  };
+  add("TTFT", slo.ttft_ms);
+  add("TPOT", slo.tpot_ms);
+  add("every ITL", slo.itl_ms);
+  add("E2EL", slo.e2el_ms);
+  return text;
+}
+
+Json to_json(const SloConfig& slo) {
+  const auto or_null = [](const std::optional<double>& limit) {
+    return limit ? Json(*limit) : Json(nullptr);
+  };
+  return {{"ttft_ms", or_null(slo.ttft_ms)},
+          {"tpot_ms", or_null(slo.tpot_ms)},
+          {"itl_ms", or_null(slo.itl_ms)},
+          {"e2el_ms", or_null(slo.e2el_ms)}};
+}
+
 std::string no_use_text(const TuneFinding& best, const TunedSettings& settings) {
   const Scenario& scenario = *settings.scenarios[best.setting];
   std::string text = "No setting is of use. ";
@@ -211,7 +261,8 @@ std::string no_use_text(const TuneFinding& best, const TunedSettings& settings) 
   return wrapped(text, 0, output_columns());
 }
 
-Json to_json(const TuneFinding& finding, const TunedSettings& settings) {
+Json to_json(const TuneFinding& finding, const TunedSettings& settings,
+             const NearestLimits& nearest) {
   const Scenario& scenario = *settings.scenarios[finding.setting];
   const StepBounds& bounds = settings.bounds[finding.setting];
   Json entry = {{"setting", settings.names[finding.setting]},
@@ -226,8 +277,14 @@ Json to_json(const TuneFinding& finding, const TunedSettings& settings) {
                 {"num_requests", finding.num_requests},
                 {"low", finding.is_finalist ? Json(finding.low) : Json(nullptr)},
                 {"high", finding.is_finalist ? Json(finding.high) : Json(nullptr)},
+                {"may_equal_best", finding.may_equal_best},
                 {"is_equal_to_best", finding.is_equal_to_best},
+                {"limits_at_lowest_load", nullptr},
                 {"trials", Json::array()}};
+  const auto limits = nearest.find(finding.setting);
+  if (limits != nearest.end() && limits->second) {
+    entry["limits_at_lowest_load"] = to_json(*limits->second);
+  }
   for (const TuneTrial& trial : finding.trials) entry["trials"].push_back(to_json(trial, scenario));
   entry["config"] = Json::parse(scenario.to_json());
   return entry;
@@ -235,11 +292,10 @@ Json to_json(const TuneFinding& finding, const TunedSettings& settings) {
 
 Json to_json(const TuneLoadFinding& finding, const TunedSettings& settings) {
   const Scenario& scenario = *settings.scenarios[finding.setting];
-  Json entry = {{"setting", settings.names[finding.setting]},
-                {"is_within_slo", finding.is_within},
-                {"is_dropped", finding.is_dropped},
-                {"is_cut_short", finding.is_cut_short},
-                {"is_equal_to_best", finding.is_equal_to_best}};
+  Json entry = {
+      {"setting", settings.names[finding.setting]}, {"is_within_slo", finding.is_within},
+      {"is_dropped", finding.is_dropped},           {"is_cut_short", finding.is_cut_short},
+      {"may_equal_best", finding.may_equal_best},   {"is_equal_to_best", finding.is_equal_to_best}};
   if (!finding.trial.good.empty()) {
     entry["limit"] = finding.is_within ? "-"
                                        : to_string(binding_limit(finding.trial, scenario.slo,

@@ -3,6 +3,8 @@
 
 #include <algorithm>
 #include <cstddef>
+#include <map>
+#include <optional>
 #include <ostream>
 #include <string>
 #include <vector>
@@ -42,13 +44,28 @@ TuneLimit limit_of(const TuneFinding& finding, const TunedSettings& settings);
 // What a million output tokens cost in a trial; NaN without a price.
 double trial_cost(const TuneTrial& trial, const Scenario& scenario);
 
+// Limits that hold at a load, by setting; nullopt: none do (TuneSetting::nearest_limits()).
+using NearestLimits = std::map<std::size_t, std::optional<SloConfig>>;
+
+// "TTFT 500 ms, every ITL 50 ms".
+std::string slo_text(const SloConfig& slo);
+std::string limits_text(const NearestLimits& nearest, std::size_t setting);
+Json to_json(const SloConfig& slo);
+
+// Whether a search to the end found no load within the SLO.
+bool is_never_within(const TuneFinding& finding);
+
 void print_capacities(std::ostream& out, const TuneResult& result, const TunedSettings& settings);
+// The settings that are never within the SLO, at the lowest load that was tried.
+void print_never_within(std::ostream& out, const TuneResult& result, const TunedSettings& settings,
+                        const NearestLimits& nearest);
 void print_at_load(std::ostream& out, const TuneLoadResult& result, const TunedSettings& settings);
 
 // Why the best setting is of no use, and what would help; wrapped.
 std::string no_use_text(const TuneFinding& best, const TunedSettings& settings);
 
-Json to_json(const TuneFinding& finding, const TunedSettings& settings);
+Json to_json(const TuneFinding& finding, const TunedSettings& settings,
+             const NearestLimits& nearest);
 Json to_json(const TuneLoadFinding& finding, const TunedSettings& settings);
 
 }  // namespace metronome

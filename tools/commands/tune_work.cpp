@@ -1,7 +1,11 @@
 #include "tools/commands/tune_work.h"
 
+#include <mutex>
+#include <utility>
+
 #include "core/base/command_errors.h"
 #include "core/base/number_text.h"
+#include "core/base/parallel.h"
 #include "core/config/config_reader.h"
 #include "study/tune/tune_limit.h"
 
@@ -74,6 +78,25 @@ TunedSettings TuneWork::settings() const {
 Scenario TuneWork::with_fitting_length(std::size_t setting, std::string& note) const {
   return metronome::with_fitting_length(candidates_.plan.runs[setting].scenario,
                                         runs_[setting]->prepared(), *given_, note);
+}
+
+NearestLimits TuneWork::nearest_limits(const std::map<std::size_t, const TuneTrial*>& trials) {
+  NearestLimits nearest;
+  std::mutex mutex;
+  const std::vector<std::pair<std::size_t, const TuneTrial*>> all(trials.begin(), trials.end());
+  for_each_index(all.size(), options_.num_jobs, [&](std::size_t i) {
+    if (must_end()) return;
+    const auto& [setting, trial] = all[i];
+    try {
+      const std::optional<SloConfig> limits =
+          runs_[setting]->nearest_limits(trial->load, trial->num_requests, options_.attainment);
+      const std::lock_guard lock(mutex);
+      nearest[setting] = limits;
+    } catch (const Interrupted&) {
+      is_over_ = true;
+    }
+  });
+  return nearest;
 }
 
 bool TuneWork::must_end() {

@@ -4,6 +4,7 @@
 #include <atomic>
 #include <chrono>
 #include <cstddef>
+#include <map>
 #include <memory>
 #include <optional>
 #include <string>
@@ -44,6 +45,10 @@ class TuneWork {
   TunedSettings settings() const;
   // See tune_limit.h.
   Scenario with_fitting_length(std::size_t setting, std::string& note) const;
+
+  // TuneSetting::nearest_limits() of each setting that a trial of its own is given for; those that
+  // the end of the search left are missing.
+  NearestLimits nearest_limits(const std::map<std::size_t, const TuneTrial*>& trials);
 
   std::size_t size() const { return runs_.size(); }
   std::size_t num_trials() const { return num_trials_; }

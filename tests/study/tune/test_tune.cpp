@@ -214,6 +214,18 @@ TEST_CASE("tune says what it cannot do", "[tune][cli]") {
   CHECK(never.exit_code == 1);
   CHECK(contains(never.err, "no setting meets the SLO at any load"));
   CHECK(contains(one_line_of(never.out), "Even a step of one token takes 2"));
+  // The share at the lowest load, what breaks there, and the limit that holds.
+  CHECK(contains(never.out, "limits that hold there"));
+  CHECK(contains(never.out, "TTFT 100 ms, every ITL 2"));
+  CHECK_FALSE(contains(never.out, "highest req/s"));
+  const Json never_json = Json::parse(read_text_file(place.out + "/tune.json"))["settings"][0];
+  const double held = never_json["limits_at_lowest_load"]["itl_ms"].get<double>();
+  CHECK(held > 2.0);
+  CHECK(held < 40.0);
+  // With that limit it is within the SLO at the lowest load.
+  const CommandResult kept =
+      place.tune("--set slo.itl_ms=" + std::to_string(held) + " --seeds 1 --json");
+  CHECK(Json::parse(kept.out)["settings"][0]["highest_request_rate"].get<double>() > 0);
   // Limits are said as they were given.
   CHECK(contains(place.tune("--set slo.ttft_ms=0.01 --set slo.itl_ms=62.5 --seeds 1").out,
                  "TTFT 0.01 ms, every ITL 62.5 ms, of 99.0 % of requests"));

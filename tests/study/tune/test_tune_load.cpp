@@ -24,7 +24,7 @@ struct Machine {
     trial.good.assign(num_requests, is_good[setting] ? 1 : 0);
     trial.attainment = is_good[setting] ? 1 : 0;
     trial.num_simulated = num_requests;
-    trial.p99_itl_ms = itl_ms[setting];
+    trial.itl.p99_ms = itl_ms[setting];
     trial.run_p99_itl_ms = {itl_ms[setting], itl_ms[setting] + 0.1, itl_ms[setting] + 0.2};
     if (tpot_ms.empty()) return trial;
     trial.mean_tpot_ms = tpot_ms[setting];
@@ -69,6 +69,64 @@ TEST_CASE("by mean TPOT, a setting with longer gaps of several tokens wins", "[t
   CHECK(tune_at_load(3, 5, TuneGoal::Cost, costs, options, machine).findings[0].setting == 1);
   options.has_drafts = false;
   CHECK(tune_at_load(3, 5, TuneGoal::Cost, costs, options, machine).findings[0].setting == 0);
+}
+
+namespace {
+
+// Three settings whose runs scatter so much that no test can tell them apart.
+struct Scattered {
+  std::vector<double> itl_ms, ttft_ms;
+  std::vector<double> longest_ms = {};
+
+  TuneTrial operator()(std::size_t setting, double load, std::size_t num_requests) const {
+    TuneTrial trial;
+    trial.load = load;
+    trial.good.assign(num_requests, 1);
+    trial.attainment = 1;
+    trial.num_simulated = num_requests;
+    trial.p99_ttft_ms = ttft_ms[setting];
+    trial.itl.p99_ms = itl_ms[setting];
+    const double wide = setting % 2 == 0 ? 90 : -90;
+    trial.run_p99_itl_ms = {itl_ms[setting] - wide, itl_ms[setting], itl_ms[setting] + wide};
+    trial.run_p99_ttft_ms = trial.run_mean_tpot_ms = trial.run_p99_itl_ms;
+    if (longest_ms.empty()) return trial;
+    trial.itl = {.count = 1000,
+                 .mean_ms = 40,
+                 .p50_ms = 20,
+                 .p90_ms = 20,
+                 .p95_ms = 20,
+                 .p99_ms = itl_ms[setting],
+                 .max_ms = longest_ms[setting]};
+    trial.run_max_itl_ms = {longest_ms[setting], longest_ms[setting] + 1, longest_ms[setting] + 2};
+    return trial;
+  }
+};
+
+}  // namespace
+
+TEST_CASE("a second figure decides only between settings whose first is the same", "[tune]") {
+  const Scattered machine{{96.9, 54.7, 55}, {100, 200, 150}};
+  const TuneLoadResult result =
+      tune_at_load(3, 5, TuneGoal::P99Itl, {}, options_for(3000), machine);
+  // 55 is 54.7 with earlier first tokens.
+  CHECK(result.findings[0].setting == 2);
+  CHECK(result.findings[0].is_equal_to_best);
+  CHECK(result.findings[1].setting == 1);
+  CHECK(result.findings[1].is_equal_to_best);
+  CHECK(result.findings[2].setting == 0);
+  CHECK(result.findings[2].may_equal_best);
+  CHECK_FALSE(result.findings[2].is_equal_to_best);
+}
+
+TEST_CASE("at a load, too, the p99 does not win by what it does not see", "[tune]") {
+  // Fewer than 1 % of the gaps of the first hold most of its stalled time.
+  const Scattered machine{{20, 800, 600}, {1, 1, 1}, {6000, 850, 2000}};
+  const TuneLoadResult result =
+      tune_at_load(3, 5, TuneGoal::P99Itl, {}, options_for(3000), machine);
+  CHECK(result.by == SteadyBy::Longest);
+  CHECK(result.findings[0].setting == 1);
+  CHECK(result.findings[1].setting == 2);
+  CHECK(result.findings[2].setting == 0);
 }
 
 TEST_CASE("a race at a load that is interrupted says what is not finished", "[tune]") {

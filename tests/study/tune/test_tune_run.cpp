@@ -78,7 +78,7 @@ TEST_CASE("share, goodput and percentiles of a trial are of the same requests", 
       CHECK(trial.attainment == attainment);
       CHECK(trial.goodput == Approx(attainment * load));
       CHECK(trial.p99_ttft_ms == Approx(percentile(ttft_ms, 0.99)));
-      CHECK(trial.p99_itl_ms == Approx(percentile(gaps_ms, 0.99)));
+      CHECK(trial.itl.p99_ms == Approx(percentile(gaps_ms, 0.99)));
     }
   }
 }
@@ -90,4 +90,34 @@ TEST_CASE("no load stretches arrivals beyond the longest simulated time", "[tune
   CHECK(error_of([&] { workloads.at_load(0, 1e-9, 1); }) ==
         "small.yaml:5: workload: at this load the last request would arrive after "
         "20000000000.000000 s; at most 1000000000 s");
+}
+
+TEST_CASE("the limits that hold are the lowest that enough requests keep together", "[tune]") {
+  const auto request = [](double ttft_ms, double itl_ms) {
+    RequestRecord record;
+    record.reason = EndReason::Length;
+    record.arrival = 0;
+    record.first_token = static_cast<TimeNs>(ttft_ms * 1e6);
+    record.num_output_tokens = 2;
+    record.max_itl_ns = static_cast<TimeNs>(itl_ms * 1e6);
+    record.last_token = record.first_token + record.max_itl_ns;
+    return record;
+  };
+  SloConfig slo;
+  slo.ttft_ms = 100;
+  slo.itl_ms = 20;
+  // Nine of ten keep the limit on ITL, and need 150.2 ms to the first token.
+  std::vector<RequestRecord> requests(5, request(90, 5));
+  for (int i = 0; i < 4; ++i) requests.push_back(request(150.2, 10));
+  requests.push_back(request(40, 900));
+  const auto held = limits_that_hold(requests, 10, slo, 0.9);
+  REQUIRE(held);
+  CHECK(held->ttft_ms == 151.0);
+  CHECK(held->itl_ms == 20.0);
+  CHECK_FALSE(held->tpot_ms);
+  // All of them; the limit on ITL rounded up.
+  CHECK(limits_that_hold(requests, 10, slo, 1)->itl_ms == 900.0);
+  CHECK(limits_that_hold(requests, 10, slo, 0.5)->ttft_ms == 100.0);
+  // Too few have completed.
+  CHECK_FALSE(limits_that_hold(requests, 12, slo, 0.9));
 }

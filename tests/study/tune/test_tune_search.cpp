@@ -38,7 +38,7 @@ struct Synthetic {
     trial.attainment = static_cast<double>(num_good) / static_cast<double>(num_requests);
     trial.goodput = load * trial.attainment;
     trial.num_simulated = num_requests;
-    trial.p99_itl_ms = itl_ms.empty() ? 10 : itl_ms[setting];
+    trial.itl.p99_ms = itl_ms.empty() ? 10 : itl_ms[setting];
     return trial;
   }
 };
@@ -292,7 +292,7 @@ TEST_CASE("the front keeps what no other beats", "[tune]") {
     TuneTrial trial;
     trial.load = goodput;
     trial.goodput = goodput;
-    trial.p99_itl_ms = itl_ms;
+    trial.itl.p99_ms = itl_ms;
     trial.mean_tpot_ms = tpot_ms;
     f.trials = {trial};
     return f;
@@ -350,6 +350,47 @@ TEST_CASE("among equals the steadiest wins", "[tune]") {
   // Where they are as steady, it is the one that carries more.
   model.itl_ms = {33.5, 33.4, 33.6, 1};
   CHECK(tune(4, options_for(1500), model).findings[0].setting == 0);
+}
+
+TEST_CASE("a setting that carries less is not put first because it is steadier", "[tune]") {
+  Synthetic model;
+  model.capacities = {10, 9.6};
+  model.spread = 0.5;
+  model.noise = {0.4, 0.4};
+  model.itl_ms = {60, 20};
+  TuneOptions options = options_for(300);
+  options.attainment = 0.9;
+  for (std::uint64_t seed = 1; seed <= 10; ++seed) {
+    CAPTURE(seed);
+    model.seed = seed;
+    const std::vector<TuneFinding> found = tune(2, options, model).findings;
+    CHECK(found[0].capacity * (1 + 2 * options.tolerance) >= found[1].capacity);
+    CHECK(found[0].is_equal_to_best);
+  }
+}
+
+TEST_CASE("settings that serve all requests alike have the same capacity and band", "[tune]") {
+  // The first and the last differ only in what the search expects of them.
+  Synthetic model;
+  model.spread = 0.5;
+  for (std::uint64_t seed = 1; seed <= 10; ++seed) {
+    CAPTURE(seed);
+    model.seed = seed;
+    model.capacities = {10, 9.7, 10};
+    TuneOptions options = options_for(600);
+    options.attainment = 0.9;
+    options.expected_capacities = {40, 6, 0.7};
+    const TuneResult result = tune(3, options, model);
+    std::vector<const TuneFinding*> twins;
+    for (const TuneFinding& finding : result.findings) {
+      if (finding.setting != 1) twins.push_back(&finding);
+    }
+    REQUIRE(twins.size() == 2);
+    CHECK(twins[0]->capacity == twins[1]->capacity);
+    CHECK(twins[0]->low == twins[1]->low);
+    CHECK(twins[0]->high == twins[1]->high);
+    CHECK(twins[0]->is_equal_to_best == twins[1]->is_equal_to_best);
+  }
 }
 
 TEST_CASE("a search that is over gives what it has found", "[tune]") {

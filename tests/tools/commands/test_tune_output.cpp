@@ -20,7 +20,7 @@ TuneTrial trial_at(double load) {
   trial.num_in_system = 5;
   trial.output_throughput = 10 * load;
   trial.p99_ttft_ms = 40;
-  trial.p99_itl_ms = 20;
+  trial.itl.p99_ms = 20;
   trial.mean_tpot_ms = 10;
   return trial;
 }

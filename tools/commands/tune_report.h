@@ -1,0 +1,28 @@
+// The trials of `metronome tune` as runs of a report.
+#pragma once
+
+#include <string>
+#include <vector>
+
+#include "reports/files/result_files.h"
+
+namespace metronome {
+
+// A trial with its figures alone: there are no records of its requests and steps.
+struct TuneReportRun {
+  RunInfo info;
+  std::string result_json;
+};
+
+struct TuneReport {
+  std::vector<TuneReportRun> runs;  // of each setting, in the order of the file, by load
+  bool is_cut_short = false;        // a setting is marked as not finished by its name
+};
+
+bool is_tune_folder(const std::string& path);
+
+// Reads tune.json. Throws ConfigError with the file and the key if it is not as `tune` writes it,
+// or has no trial.
+TuneReport read_tune_report(const std::string& path);
+
+}  // namespace metronome
