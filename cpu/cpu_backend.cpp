@@ -2,6 +2,7 @@
 
 #include <algorithm>
 #include <functional>
+#include <new>
 #include <optional>
 #include <set>
 #include <string>
@@ -79,6 +80,11 @@ std::int64_t kv_budget_bytes(const Scenario& scenario, std::int64_t spare_bytes)
   return spare_bytes / 2;  // leaves the rest to other processes
 }
 
+// The key by which a user makes the KV cache smaller.
+const char* kv_size_key(const Scenario& scenario) {
+  return scenario.kv_cache.num_blocks ? "kv_cache.num_blocks" : "cpu.kv_cache_gib";
+}
+
 // Of all models: a draft model has as many blocks as the model.
 std::int64_t kv_bytes(const RunModels& models, const KvCacheLayout& layout,
                       std::int64_t num_state_slots) {
@@ -87,7 +93,9 @@ std::int64_t kv_bytes(const RunModels& models, const KvCacheLayout& layout,
   return static_cast<std::int64_t>(bytes);
 }
 
-// As many blocks as fit beside the weights.
+// As many blocks as fit beside the weights, and as all sequences need. Where prefixes are cached,
+// that is the null block and one that a sequence shares more: the machine's memory is not the
+// engine's alone, so none is taken for prefixes that nobody may ask for.
 std::int64_t kv_capacity_blocks(const Scenario& scenario, const RunModels& models,
                                 std::int64_t block_size, std::int64_t spare_bytes) {
   // A block has nothing but states where no layer attends.
@@ -99,7 +107,10 @@ std::int64_t kv_capacity_blocks(const Scenario& scenario, const RunModels& model
                                           .block_size = static_cast<std::int32_t>(block_size),
                                           .states = {.num_groups = num_groups}},
                                          0));
-  return useful_kv_blocks(scenario, models.model.config, block_size, capacity);
+  const ModelConfig& model = models.model.config;
+  const std::int64_t useful = useful_kv_blocks(scenario, model, block_size, capacity);
+  return std::min(useful,
+                  full_kv_blocks(scenario, model, block_size) + scenario.engine.max_num_seqs + 1);
 }
 
 // The memory of the packed weights.
@@ -216,10 +227,14 @@ class CpuRun final : public PreparedRun {
     fail_config(
         scenario_.location_of("cpu.threads"), "cpu.threads",
         std::to_string(num_threads_) + " cannot be started (" + error.what() + "); allowed: fewer");
+  } catch (const std::bad_alloc&) {
+    fail_config(scenario_.location_of("model"), "model",
+                "the weights of " + model.name +
+                    " do not fit into the memory; allowed: a smaller model, or more memory");
   }
 
   RunOutcome run(const Workload& workload, Clock& clock, std::span<EventSink* const> sinks,
-                 const ProgressFn& progress) override {
+                 const ProgressFn& progress) override try {
     KvStore kv(kv_shape(model, setup.kv_cache, setup.max_num_seqs));
     const WorkloadInput input(workload, scenario_.seed, model.vocab_size, sampling_, model.vision);
     LoadedModel& loaded = models_->get(sources_, num_threads_);
@@ -235,9 +250,11 @@ class CpuRun final : public PreparedRun {
       return !progress || progress(now);
     };
     return run_workload(setup, executor, clock, workload, sinks, remember, 1);
+  } catch (const std::bad_alloc&) {
+    fail_memory();
   }
 
-  void serve(RequestFeed& feed, Clock& clock, std::span<EventSink* const> sinks) override {
+  void serve(RequestFeed& feed, Clock& clock, std::span<EventSink* const> sinks) override try {
     KvStore kv(kv_shape(model, setup.kv_cache, setup.max_num_seqs));
     LoadedModel& loaded = models_->get(sources_, num_threads_);
     const Drafting drafting = make_drafting(loaded);
@@ -245,9 +262,18 @@ class CpuRun final : public PreparedRun {
     CpuExecutor executor(loaded.transformer, kv, feed, clock, source_of(drafting),
                          images ? &*images : nullptr);
     serve_requests(setup, executor, clock, feed, sinks);
+  } catch (const std::bad_alloc&) {
+    fail_memory();
   }
 
  private:
+  [[noreturn]] void fail_memory() const {
+    const char* const key = kv_size_key(scenario_);
+    fail_config(scenario_.location_of(key), key,
+                "the memory is used up beside a KV cache of " +
+                    bytes_text(kv_bytes(sources_, setup.kv_cache, setup.max_num_seqs)) +
+                    "; allowed: a smaller " + key);
+  }
   std::optional<ImageStore> make_images(LoadedModel& loaded) const {
     if (!loaded.encoder) return std::nullopt;
     return ImageStore(*loaded.encoder,
@@ -312,7 +338,7 @@ std::unique_ptr<PreparedRun> CpuBackend::prepare(const Scenario& scenario) try {
   // Tokens that a failed step did not compute must not be found as a prefix.
   run->setup.kv_cache.forgets_unfilled_blocks = true;
   const KvCacheLayout& cache = run->setup.kv_cache;
-  check_memory(scenario, "kv_cache.num_blocks", "the KV cache takes", "the machine",
+  check_memory(scenario, kv_size_key(scenario), "the KV cache takes", "the machine",
                kv_bytes(models, cache, run->setup.max_num_seqs), spare_bytes);
   return run;
 } catch (const UnplacedConfigError& error) {

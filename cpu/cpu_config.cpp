@@ -11,7 +11,7 @@ void CpuConfig::visit(FieldVisitor& visitor) {
       "threads that compute; auto: one for each processor that this process may use");
   visitor.optional_number("kv_cache_gib", kv_cache_gib, 0.001, 1e6,
                           "memory for KV blocks with kv_cache.num_blocks auto, GiB; null: half of "
-                          "the available memory");
+                          "the available memory, and no more than all sequences need");
 }
 
 }  // namespace metronome

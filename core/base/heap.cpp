@@ -2,6 +2,7 @@
 
 #include <malloc.h>
 #include <sys/mman.h>
+#include <sys/resource.h>
 #include <unistd.h>
 
 #include <cstdint>
@@ -11,6 +12,9 @@ namespace metronome {
 
 void use_huge_pages() {
 #ifdef __GLIBC__
+  constexpr rlim_t kLeastSpace = rlim_t{1} << 30;  // with less, the steps of the heap do not fit
+  rlimit space{};
+  if (getrlimit(RLIMIT_AS, &space) == 0 && space.rlim_cur < kLeastSpace) return;
   constexpr std::size_t kStep = std::size_t{64} << 20;
   constexpr std::uintptr_t kHugePage = std::uintptr_t{2} << 20;
   // Blocks up to the second size come from the heap, too.

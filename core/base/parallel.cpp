@@ -1,11 +1,15 @@
 #include "core/base/parallel.h"
 
+#include <pthread.h>
+#include <sys/resource.h>
+
 #include <algorithm>
 #include <atomic>
 #include <exception>
 #include <mutex>
-#include <thread>
-#include <vector>
+#include <new>
+#include <system_error>
+#include <utility>
 
 namespace metronome {
 
@@ -34,10 +38,37 @@ void for_each_index(std::size_t count, int num_threads,
   };
   std::vector<std::thread> threads;
   const std::size_t num_used = std::min(static_cast<std::size_t>(std::max(1, num_threads)), count);
-  for (std::size_t i = 1; i < num_used; ++i) threads.emplace_back(work);
+  for (std::size_t i = 1; i < num_used && start_thread(threads, work); ++i) {
+  }
   work();
   for (std::thread& thread : threads) thread.join();
   if (error != nullptr) std::rethrow_exception(error);
+}
+
+bool start_thread(std::vector<std::thread>& threads, std::function<void()> work) try {
+  threads.emplace_back(std::move(work));
+  return true;
+} catch (const std::system_error&) {
+  return false;
+} catch (const std::bad_alloc&) {
+  return false;
+}
+
+std::size_t prepare_stacks() {
+  constexpr std::size_t kWanted = std::size_t{8} << 20;
+  rlimit stack{};
+  if (getrlimit(RLIMIT_STACK, &stack) != 0 || stack.rlim_cur >= kWanted) return kWanted;
+  const rlimit raised{std::min<rlim_t>(kWanted, stack.rlim_max), stack.rlim_max};
+  if (setrlimit(RLIMIT_STACK, &raised) == 0) stack.rlim_cur = raised.rlim_cur;
+#ifdef __GLIBC__
+  pthread_attr_t attributes;
+  if (pthread_getattr_default_np(&attributes) == 0) {
+    pthread_attr_setstacksize(&attributes, kWanted);
+    pthread_setattr_default_np(&attributes);
+    pthread_attr_destroy(&attributes);
+  }
+#endif
+  return stack.rlim_cur;
 }
 
 }  // namespace metronome

@@ -136,9 +136,8 @@ void check_cache_window(const Scenario& scenario, const ModelConfig& model) {
                                              : ", " + own + "; allowed: 0 or " + own));
 }
 
-std::int64_t useful_kv_blocks(const Scenario& scenario, const ModelConfig& model,
-                              std::int64_t block_size, std::int64_t capacity) {
-  if (scenario.kv_cache.enable_prefix_caching.value_or(true)) return capacity;
+std::int64_t full_kv_blocks(const Scenario& scenario, const ModelConfig& model,
+                            std::int64_t block_size) {
   const std::int64_t longest =
       scenario.engine.max_model_len.value_or(model.default_max_model_len());
   std::int64_t num_useful = scenario.engine.max_num_seqs * ceil_div(longest, block_size);
@@ -147,7 +146,13 @@ std::int64_t useful_kv_blocks(const Scenario& scenario, const ModelConfig& model
     num_useful += scenario.engine.max_num_seqs * model.n_linear_layers() + 1 +
                   blocks_of_states(scenario, model);
   }
-  return std::min(capacity, num_useful);
+  return num_useful;
+}
+
+std::int64_t useful_kv_blocks(const Scenario& scenario, const ModelConfig& model,
+                              std::int64_t block_size, std::int64_t capacity) {
+  if (scenario.kv_cache.enable_prefix_caching.value_or(true)) return capacity;
+  return std::min(capacity, full_kv_blocks(scenario, model, block_size));
 }
 
 void check_memory(const Scenario& scenario, const char* key, const std::string& what,

@@ -41,8 +41,12 @@ void check_token_ids(const Scenario& scenario, const Workload& workload, std::in
 // Throws ConfigError when the window layers' KV blocks are for another window than the model's.
 void check_cache_window(const Scenario& scenario, const ModelConfig& model);
 
+// The KV blocks with which every sequence can have its full length.
+std::int64_t full_kv_blocks(const Scenario& scenario, const ModelConfig& model,
+                            std::int64_t block_size);
+
 // The number of useful KV blocks, at most `capacity`. Without prefix caching that is no more than
-// every sequence at full length needs.
+// full_kv_blocks().
 std::int64_t useful_kv_blocks(const Scenario& scenario, const ModelConfig& model,
                               std::int64_t block_size, std::int64_t capacity);
 

@@ -32,6 +32,8 @@ namespace metronome {
 namespace {
 
 constexpr const char* kEarlier = ".earlier";
+// More than removing a folder with its subfolders takes: 32 KiB for each that is open.
+constexpr std::size_t kReserveBytes = 256 * 1024;
 // The mark of a temporary folder, the first file in it and the first to go.
 constexpr const char* kTemporaryMark = ".metronome_temporary";
 
@@ -172,21 +174,27 @@ void remove_temporary_folder(const std::string& path) {
   }
 }
 
-ResultFolder::ResultFolder(const std::string& target) : target_(absolute_target(target).string()) {
+ResultFolder::ResultFolder(const std::string& target)
+    : reserve_(std::make_unique_for_overwrite<char[]>(kReserveBytes)),
+      target_(absolute_target(target).string()) {
   check_replaceable();
   try {
     make_parents();
     make_partial();
   } catch (...) {
-    for (std::size_t i = made_parents_.size(); i-- > 0;) ::rmdir(made_parents_[i].c_str());
+    remove_partial();
     throw;
   }
 }
 
 ResultFolder::~ResultFolder() {
-  if (partial_.empty()) return;
+  if (!partial_.empty()) remove_partial();
+}
+
+void ResultFolder::remove_partial() {
+  reserve_.reset();
   std::error_code ignored;
-  fs::remove_all(partial_, ignored);
+  if (!partial_.empty()) fs::remove_all(partial_, ignored);
   // Removes only empty folders: another run may have put its result into the same parent.
   for (std::size_t i = made_parents_.size(); i-- > 0;) ::rmdir(made_parents_[i].c_str());
 }

@@ -3,6 +3,7 @@
 // Nothing is removed that does not carry Metronome's mark, and no link is followed to remove it.
 #pragma once
 
+#include <memory>
 #include <string>
 #include <string_view>
 #include <vector>
@@ -59,11 +60,14 @@ class ResultFolder {
  private:
   void make_parents();
   void make_partial();
+  void remove_partial();
   void check_replaceable();
   void check_entries();
   void exchange_with_target();
   void remove_earlier();
 
+  // For the destructor, which may run because there is no memory left.
+  std::unique_ptr<char[]> reserve_;
   std::string target_;
   std::string partial_;                    // empty after commit()
   std::vector<std::string> made_parents_;  // outermost first

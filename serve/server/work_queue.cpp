@@ -4,17 +4,24 @@
 #include <unistd.h>
 
 #include <algorithm>
+#include <new>
 #include <utility>
+
+#include "core/base/parallel.h"
 
 namespace metronome {
 
 WorkQueue::WorkQueue() {
-  threads_.emplace_back([this] { work_on(short_); });
-  threads_.emplace_back([this] {
+  const auto work_on_long = [this] {
     constexpr int kNice = 5;  // Linux counts it by thread
     setpriority(PRIO_PROCESS, static_cast<id_t>(gettid()), kNice);
     work_on(long_);
-  });
+  };
+  const bool has_both =
+      start_thread(threads_, [this] { work_on(short_); }) && start_thread(threads_, work_on_long);
+  if (has_both) return;
+  stop();
+  throw std::bad_alloc();
 }
 
 // The order of a client's work is the sum of bytes up to its end, as if all clients were served a

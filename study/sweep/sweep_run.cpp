@@ -22,6 +22,7 @@
 #include "core/base/command_errors.h"
 #include "core/base/error.h"
 #include "core/base/files.h"
+#include "core/base/parallel.h"
 #include "core/base/progress.h"
 #include "core/config/config_reader.h"
 #include "study/run/variant_run.h"
@@ -82,8 +83,7 @@ class SweepWork {
     std::vector<std::thread> threads;
     const std::size_t num_threads =
         std::min(static_cast<std::size_t>(options_.num_jobs), pending_.size());
-    for (std::size_t i = 1; i < num_threads; ++i) {
-      threads.emplace_back([this] { work(); });
+    for (std::size_t i = 1; i < num_threads && start_thread(threads, [this] { work(); }); ++i) {
     }
     work();
     for (std::thread& thread : threads) thread.join();
