@@ -33,7 +33,7 @@ class JsonError : public std::runtime_error {
   Reason reason() const { return reason_; }
   // For NoJson and NumberTooLarge: how many bytes were read, including the offending byte.
   std::size_t byte() const { return byte_; }
-  const std::string& key() const { return key_; }  // of KeyTwice
+  const std::string& key() const { return key_; }  // of KeyTwice, as "messages[0].role"
 
  private:
   Reason reason_;

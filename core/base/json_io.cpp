@@ -1,6 +1,7 @@
 // Reads and writes JSON text with nlohmann/json.
 #include <nlohmann/json.hpp>
 
+#include "core/base/clip.h"
 #include "core/base/json.h"
 
 namespace metronome {
@@ -10,10 +11,25 @@ using Library = nlohmann::json;
 using Reason = JsonError::Reason;
 
 // Removes the library's error id: "[json.exception.parse_error.101] parse error at line 1, ...".
+// Clips what it quotes of the text: "last read: '...'; expected end of input".
 std::string message_of(const Library::exception& error) {
   const std::string text = error.what();
   const std::size_t end = text.find("] ");
-  return end == std::string::npos ? text : text.substr(end + 2);
+  const std::string_view message =
+      std::string_view(text).substr(end == std::string::npos ? 0 : end + 2);
+  for (const std::string_view before : {"last read: '", "number overflow parsing '"}) {
+    const std::size_t found = message.find(before);
+    if (found == std::string_view::npos) continue;
+    const std::size_t begin = found + before.size();
+    const std::size_t expected = message.rfind("'; expected ");
+    const std::size_t close =
+        expected != std::string_view::npos && expected >= begin ? expected : message.rfind('\'');
+    if (close == std::string_view::npos || close < begin) continue;
+    return std::string(message.substr(0, begin))
+        .append(clipped(message.substr(begin, close - begin)))
+        .append(message.substr(close));
+  }
+  return std::string(message);
 }
 
 // Forwards the library's parse events to JsonEvents.
@@ -92,7 +108,7 @@ class Builder final : public JsonEvents {
   void key(std::string_view name) override {
     Json& object = *open_.back();
     if (limits_.keys_once && object.contains(name)) {
-      const std::string key(name);
+      const std::string key = path_of(name);
       throw JsonError(Reason::KeyTwice, "key '" + key + "' appears twice", 0, key);
     }
     member_ = &object[name];
@@ -108,6 +124,17 @@ class Builder final : public JsonEvents {
     if (open_.back()->is_object()) return *member_ = std::move(value);
     open_.back()->push_back(std::move(value));
     return open_.back()->back();
+  }
+
+  // The keys and positions that lead to a key of the last container: "messages[0].role".
+  std::string path_of(std::string_view name) const {
+    std::string path;
+    for (std::size_t i = 0; i + 1 < open_.size(); ++i) {
+      const Json& container = *open_[i];
+      path += container.is_object() ? (path.empty() ? "" : ".") + container.items().back().key
+                                    : "[" + std::to_string(container.size() - 1) + "]";
+    }
+    return path.append(path.empty() ? "" : ".").append(name);
   }
 
   void open(Json container) {

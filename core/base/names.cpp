@@ -103,6 +103,8 @@ std::string_view nearest_name(std::string_view word, std::span<const std::string
   std::size_t best_distance = std::min((word.size() + 2) / 3 + 1, word.size());
   std::string_view best;
   for (const std::string_view name : names) {
+    const std::size_t longer = std::max(word.size(), name.size());
+    if (longer - std::min(word.size(), name.size()) >= best_distance) continue;
     const std::size_t distance = edit_distance(word, name);
     if (distance >= best_distance) continue;
     best_distance = distance;

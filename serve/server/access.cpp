@@ -5,6 +5,7 @@
 #include <unistd.h>
 
 #include <algorithm>
+#include <charconv>
 #include <utility>
 
 #include "core/base/names.h"
@@ -49,7 +50,78 @@ bool are_equal(std::string_view a, std::string_view b) {
   return difference == 0;
 }
 
+// Labels of letters, digits, '-' and '_', with dots between. Browsers send others as Punycode.
+bool is_host_name(std::string_view name) {
+  const auto is_part = [](char c) {
+    return (c >= 'a' && c <= 'z') || (c >= '0' && c <= '9') || c == '-' || c == '_' || c == '.';
+  };
+  return !name.empty() && !name.starts_with('.') && name.find("..") == name.npos &&
+         std::all_of(name.begin(), name.end(), is_part);
+}
+
+// The number of a port; 0: it is none.
+int port_of(std::string_view text) {
+  int port = 0;
+  const auto [rest, error] = std::from_chars(text.data(), text.data() + text.size(), port);
+  const bool is_number = error == std::errc() && rest == text.data() + text.size();
+  return is_number && !text.starts_with('0') && port <= 65535 ? std::max(port, 0) : 0;
+}
+
 }  // namespace
+
+std::string host_fault(std::string_view entry) {
+  constexpr const char* kAllowed =
+      "; allowed: a name as gpu1.lab without scheme and port, *.NAME, or *";
+  const std::string name = lower_ascii(entry);
+  if (name == "*" || is_address(name_of(name))) return {};
+  const std::string_view below = name.starts_with("*.") ? std::string_view(name).substr(2) : name;
+  if (is_host_name(below) && !below.ends_with('.')) return {};
+  return std::string("can match no Host of a request") + kAllowed;
+}
+
+// Origins are written as browsers do (RFC 6454, 6.2): without a path, and without the port that
+// the scheme has anyway.
+std::string origin_fault(std::string_view entry) {
+  constexpr const char* kAllowed = "; allowed: SCHEME://HOST or SCHEME://HOST:PORT, null, or *";
+  constexpr std::string_view kOpaque[] = {"about", "blob", "data", "file", "javascript"};
+  const std::string origin = lower_ascii(entry);
+  if (origin == "*" || origin == "null") return {};
+  const auto fault = [&](const char* what) { return what + std::string(kAllowed); };
+  const std::size_t end = origin.find("://");
+  if (end == origin.npos) return fault("is no origin of a web page");
+  const std::string_view scheme = std::string_view(origin).substr(0, end);
+  const std::string_view rest = std::string_view(origin).substr(end + 3);
+  const bool is_scheme =
+      !scheme.empty() &&
+      scheme.find_first_not_of("abcdefghijklmnopqrstuvwxyz0123456789+-.") == scheme.npos;
+  if (!is_scheme ||
+      std::find(std::begin(kOpaque), std::end(kOpaque), scheme) != std::end(kOpaque)) {
+    return fault("has a scheme whose pages have no origin");
+  }
+  if (rest.find_first_of("/?#") != rest.npos) return fault("has a path, which no origin has");
+  const std::size_t bracket = rest.rfind(']');
+  const std::size_t colon = rest.find(':', bracket == rest.npos ? 0 : bracket);
+  const std::string_view host = rest.substr(0, colon);
+  const bool is_host = host.starts_with('[') ? is_address(name_of(host)) : is_host_name(host);
+  if (!is_host) return fault("has no host that a browser sends");
+  if (colon == rest.npos) return {};
+  const int port = port_of(rest.substr(colon + 1));
+  if (port == 0) return fault("has no valid port");
+  const bool is_default = (scheme == "http" && port == 80) || (scheme == "https" && port == 443);
+  return is_default ? fault("has the default port of its scheme, which browsers leave out") : "";
+}
+
+std::string key_fault(std::string_view key) {
+  constexpr std::size_t kMost = 4096;  // a header has room for it
+  if (key.size() > kMost) return "is longer than any header; allowed: up to 4096 bytes";
+  const bool has_controls = std::any_of(key.begin(), key.end(), [](char c) {
+    return static_cast<unsigned char>(c) < 0x20 || c == 0x7f;
+  });
+  if (has_controls || key.starts_with(' ') || key.ends_with(' ')) {
+    return "can be in no header; allowed: no control characters, no blanks around it";
+  }
+  return {};
+}
 
 Access::Access(AccessRules rules) : rules_(std::move(rules)) {
   for (std::string& host : rules_.allowed_hosts) host = lower_ascii(host);

@@ -19,6 +19,12 @@ struct AccessRules {
   std::string listens_on = {};
 };
 
+// Why no request can ever match an entry of AccessRules, and what is allowed instead: "has a path;
+// allowed: ...". Empty: one can.
+std::string host_fault(std::string_view entry);
+std::string origin_fault(std::string_view entry);
+std::string key_fault(std::string_view key);
+
 // A refusal of a request, by its status and reason.
 struct AccessRefusal {
   int status = 403;

@@ -6,6 +6,7 @@
 #include <sstream>
 #include <utility>
 
+#include "core/base/clip.h"
 #include "core/base/json.h"
 #include "core/base/names.h"
 #include "serve/server/api_request.h"
@@ -35,11 +36,8 @@ std::optional<std::int64_t> integer_of(const Json& value) {
 
 // A client's value, shortened for a message.
 std::string shown(const Json& value) {
-  constexpr std::size_t kMost = 60;
-  std::string text =
-      value.dump({.escapes_non_ascii = true, .replaces_bad_utf8 = true, .sorts_keys = true});
-  if (text.size() > kMost) text = text.substr(0, kMost) + "...";
-  return text;
+  return clipped(
+      value.dump({.escapes_non_ascii = true, .replaces_bad_utf8 = true, .sorts_keys = true}));
 }
 
 std::string too_many(std::size_t count, const char* things, std::size_t most) {
@@ -76,8 +74,12 @@ Json parse_body(std::string_view body) {
   }
   Json json;
   try {
-    json = Json::parse(body, {.max_depth = kMaxDepth});
+    json = Json::parse(body, {.max_depth = kMaxDepth, .keys_once = true});
   } catch (const JsonError& error) {
+    if (error.reason() == JsonError::Reason::KeyTwice) {
+      const std::string field = clipped(error.key());
+      throw ApiError(400, field + ": appears twice; allowed: every key once", field);
+    }
     if (error.reason() == JsonError::Reason::TooDeep) {
       throw ApiError(400,
                      "the body is nested more than " + std::to_string(kMaxDepth) + " levels deep");
@@ -206,7 +208,7 @@ void ApiFields::allow_names(std::initializer_list<std::string_view> names) const
   for (const Json::Member& member : object_->items()) {
     const bool is_known = std::find(names.begin(), names.end(), member.key) != names.end();
     if (is_known || member.value.is_null()) continue;
-    fail(printable(std::string_view(member.key).substr(0, 60)),
+    fail(clipped(printable(member.key)),
          "is not supported; allowed: " + join_names(std::span(names.begin(), names.size())));
   }
 }

@@ -18,7 +18,7 @@ constexpr std::size_t kMaxNameBytes = 16 * 1024;
 // Strings, lists and objects, keys of objects included.
 constexpr std::size_t kMaxBodyParts = 256 * 1024;
 
-// Throws ApiError if `body` is not JSON, not UTF-8 or not an object.
+// Throws ApiError if `body` is not JSON, not UTF-8 or not an object, or has a key twice.
 Json parse_body(std::string_view body);
 
 // A null field counts as absent.

@@ -7,6 +7,7 @@
 #include <string_view>
 #include <vector>
 
+#include "core/base/clip.h"
 #include "core/base/names.h"
 #include "serve/server/api_request.h"
 
@@ -165,9 +166,7 @@ bool says_nothing(const Json& value) {
 }
 
 // A name as messages have it.
-std::string shown(const std::string& name) {
-  return printable(std::string_view(name).substr(0, 60));
-}
+std::string shown(const std::string& name) { return clipped(printable(name)); }
 
 [[noreturn]] void refuse(const std::string& name, const std::string& message) {
   throw ApiError(400, name + ": " + message, name);

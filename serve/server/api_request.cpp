@@ -3,6 +3,7 @@
 #include <algorithm>
 #include <utility>
 
+#include "core/base/clip.h"
 #include "core/base/json.h"
 #include "core/base/json_text.h"
 #include "core/base/rng.h"
@@ -134,7 +135,8 @@ std::string message_content(const Json& message, const std::string& name, std::s
     const ApiFields part_fields(part, name + ".content.");
     const std::string type = part_fields.name("type").value_or("text");
     if (type != "text") {
-      part_fields.fail("type", "parts of type " + type + " are not supported; allowed: text");
+      part_fields.fail("type",
+                       "parts of type " + clipped(type) + " are not supported; allowed: text");
     }
     const std::optional<std::string> part_text = part_fields.text("text");
     if (!part_text) part_fields.fail("text", "is missing");
@@ -193,7 +195,7 @@ std::vector<TokenId> chat_prompt(const ApiFields& fields, const ServedModel& mod
 void check_model(const ApiFields& fields, const ServedModel& model) {
   const std::optional<std::string> asked = fields.name("model");
   if (!asked || *asked == model.name || *asked == model.root) return;
-  throw ApiError(404, "no model '" + *asked + "' here; allowed: " + model.name, "model");
+  throw ApiError(404, "no model '" + clipped(*asked) + "' here; allowed: " + model.name, "model");
 }
 
 // Rejects values of honoured fields that would change the answer but are not supported.
@@ -211,7 +213,7 @@ void refuse_unsupported(const ApiFields& fields, const ServedModel& model) {
   fields.allow_only("best_of", 1);
   if (const std::optional<ApiFields> format = fields.fields("response_format")) {
     const std::string type = format->name("type").value_or("text");
-    if (type != "text") format->fail("type", type + " is not supported; allowed: text");
+    if (type != "text") format->fail("type", clipped(type) + " is not supported; allowed: text");
   }
 }
 
@@ -335,14 +337,14 @@ void choose_answer_tokens(const ApiFields& fields, const ServedModel& model, Api
 std::string error_json(int status, std::string_view message, std::string_view param) {
   // Messages quote clients' texts. Invalid UTF-8 would make the body invalid JSON.
   std::string text;
-  append_replaced(message, text);
+  append_replaced(bounded_message(message), text);
   JsonText json;
   json.begin_object();
   json.key("error").begin_object();
   json.field("message", text);
   json.field("type", error_type(status));
   json.key("param");
-  param.empty() ? json.null() : json.value(param);
+  param.empty() ? json.null() : json.value(bounded_message(param));
   json.field("code", status);
   json.end_object();
   json.end_object();

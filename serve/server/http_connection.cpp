@@ -153,7 +153,7 @@ void HttpConnection::check_deadline(Steady::time_point now) {
 
 void HttpConnection::close_if_idle() {
   keeps_alive_ = false;
-  if (state_ == State::Idle) close();
+  if (state_ == State::Idle || state_ == State::Lingering) close();
 }
 
 void HttpConnection::close() {
@@ -202,9 +202,14 @@ void HttpConnection::wait_for_turn() {
 
 // While a response is made, bytes are only read to notice the end of the connection.
 void HttpConnection::read_some() {
-  const std::size_t room = state_ == State::Body ? hub_->scratch.size() : kMaxAhead;
+  const bool is_long = state_ == State::Body || state_ == State::Lingering;
+  const std::size_t room = is_long ? hub_->scratch.size() : kMaxAhead;
   const HttpSocket::Moved moved = socket_.read(std::span(hub_->scratch).first(room));
   if (moved.has_ended) return close();
+  if (state_ == State::Lingering) {
+    num_lingering_bytes_ += moved.num_bytes;
+    return num_lingering_bytes_ > hub_->limits.max_lingering_bytes ? close() : wait_for_bytes();
+  }
   const std::string_view bytes(hub_->scratch.data(), moved.num_bytes);
   const std::chrono::nanoseconds price(static_cast<std::int64_t>(moved.num_bytes) * 1'000'000'000 /
                                        hub_->limits.client_bytes_per_s);
@@ -285,6 +290,7 @@ void HttpConnection::handle() {
 // The error is fatal for the connection, as the beginning of the next request is unknown.
 void HttpConnection::give_up(int status, const std::string& message) {
   keeps_alive_ = false;
+  is_cut_ = true;
   state_ = State::Answering;
   list_in(nullptr);
   pending_.clear();
@@ -298,6 +304,16 @@ void HttpConnection::give_up_body() {
   give_up(is_clients_own ? 429 : 503, is_clients_own
                                           ? "this client's requests hold too many bytes; try again"
                                           : "too many bytes of requests are held; try again");
+}
+
+// The answer is written: nothing more is sent. A close now would reset the connection, and a client
+// that is still sending would lose the answer.
+void HttpConnection::linger() {
+  socket_.finish();
+  state_ = State::Lingering;
+  list_in(&use_->idle);
+  deadline_ = in(hub_->limits.linger_timeout);
+  wait_for_bytes();
 }
 
 // ---- writing ----
@@ -398,6 +414,7 @@ void HttpConnection::write_on() {
 void HttpConnection::on_response_written() {
   is_whole_ = false;
   hold(pending_.size());
+  if (is_cut_) return linger();
   if (!keeps_alive_) {
     socket_.finish();
     return close();

@@ -103,7 +103,7 @@ class HttpConnection final : public Client, public std::enable_shared_from_this<
   void close();
 
  private:
-  enum class State { Idle, Header, Body, Answering, Streaming, Closed };
+  enum class State { Idle, Header, Body, Answering, Streaming, Lingering, Closed };
   using Steady = std::chrono::steady_clock;
 
   static Steady::time_point in(std::chrono::milliseconds time) { return Steady::now() + time; }
@@ -118,6 +118,7 @@ class HttpConnection final : public Client, public std::enable_shared_from_this<
   bool begin_body();
   void handle();
   void give_up_body();
+  void linger();
   bool hold(std::size_t num_bytes);
   void write_some();
   void write_on();
@@ -139,12 +140,14 @@ class HttpConnection final : public Client, public std::enable_shared_from_this<
   bool is_http10_ = false;
   bool is_head_ = false;     // method HEAD: the response has no body
   bool is_waiting_ = false;  // for bytes
+  bool is_cut_ = false;      // the request: bytes of it may still come
   bool is_whole_ = false;    // the response's last byte is in unsent_ or in_flight_
   bool is_writing_ = false;
   bool has_more_ = false;  // of the stream: the service writes it when there is room
   std::string unsent_;     // added during a write
   std::string in_flight_;  // being written
   std::size_t num_written_ = 0;
+  std::size_t num_lingering_bytes_ = 0;  // that came after the answer
 };
 
 }  // namespace metronome

@@ -43,7 +43,7 @@ HttpSocket::Moved moved(ssize_t count, bool zero_is_end) {
 // OpenSSL would wait for a pipe that nobody writes to.
 std::string read_pem(const char* option, const std::string& file, const char* allowed) {
   std::optional<std::string> text = read_file(file);
-  if (!text) refuse_pem(option, file, std::generic_category().message(errno), allowed);
+  if (!text) refuse_pem(option, file, input_problem(), allowed);
   return std::move(*text);
 }
 
@@ -184,6 +184,8 @@ void HttpSocket::finish() {
     ERR_clear_error();
     SSL_shutdown(impl_->ssl.get());
   }
+  impl_->ssl.reset();
+  impl_->read_waits_for = tcp::socket::wait_read;
   impl_->socket.shutdown(tcp::socket::shutdown_send, ignored);
   std::array<char, 65536> rest;
   for (int i = 0; i < 16; ++i) {

@@ -52,7 +52,8 @@ class HttpSocket {
   // Whether the other side has closed, even if bytes of it are still unread.
   bool is_half_closed();
   // Nothing more is sent. Reads the bytes that have come: otherwise the kernel resets the
-  // connection, and a client that is still sending loses the response.
+  // connection, and a client that is still sending loses the response. Later reads give bytes as
+  // they come, under TLS too: they are worth counting alone.
   void finish();
   void close();
 

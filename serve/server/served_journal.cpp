@@ -13,6 +13,12 @@
 
 namespace metronome {
 
+namespace {
+
+constexpr const char* kNoSync = "cannot move to the disk";
+
+}  // namespace
+
 ServedJournal::ServedJournal(std::string path) : path_(std::move(path)) {
   descriptor_ = open(path_.c_str(), O_RDWR | O_CREAT | O_EXCL | O_NOFOLLOW | O_CLOEXEC, 0666);
   if (descriptor_ < 0 && errno == EEXIST) {
@@ -42,8 +48,17 @@ ServedJournal::~ServedJournal() {
   close(descriptor_);
 }
 
+std::string ServedJournal::text_of(const char* what, int error) const {
+  return path_ + ": " + what + ": " + std::generic_category().message(error);
+}
+
 void ServedJournal::fail(const char* what, int error) const {
-  throw std::runtime_error(path_ + ": " + what + ": " + std::generic_category().message(error));
+  throw std::runtime_error(text_of(what, error));
+}
+
+std::string ServedJournal::sync_error() {
+  const std::lock_guard lock(mutex_);
+  return sync_error_ == 0 ? "" : text_of(kNoSync, sync_error_);
 }
 
 ServedJournal::Line ServedJournal::append(std::string_view line) {
@@ -61,7 +76,7 @@ ServedJournal::Line ServedJournal::append(std::string_view line) {
     }
   }
   const std::lock_guard lock(mutex_);
-  if (sync_error_ != 0) fail("cannot move to the disk", sync_error_);
+  if (sync_error_ != 0) fail(kNoSync, sync_error_);
   ++num_lines_;
   has_lines_.notify_one();
   return place;

@@ -33,6 +33,8 @@ class ServedJournal {
   std::int64_t num_bytes() const { return size_; }  // of all lines; for append()'s thread
   // How many lines a loss of power leaves whole. A thread of its own moves them to the disk.
   std::int64_t num_durable() const { return num_durable_; }
+  // Why lines cannot be moved to the disk; empty: they can. For any thread.
+  std::string sync_error();
   // Called by that thread when more lines are durable. Set it before the first line.
   void on_durable(std::function<void()> call) { on_durable_ = std::move(call); }
 
@@ -43,6 +45,7 @@ class ServedJournal {
 
  private:
   void sync();
+  std::string text_of(const char* what, int error) const;
   [[noreturn]] void fail(const char* what, int error) const;
 
   std::string path_;

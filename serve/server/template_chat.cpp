@@ -6,6 +6,7 @@
 #include <optional>
 #include <utility>
 
+#include "core/base/clip.h"
 #include "core/base/names.h"
 #include "serve/server/api_request.h"
 
@@ -37,7 +38,8 @@ Json joined_parts(const Json& content, const ApiFields& fields, const std::strin
       continue;
     }
     if (type != "text") {
-      part_fields.fail("type", "parts of type " + type + " are not supported; allowed: text" +
+      part_fields.fail("type", "parts of type " + clipped(type) +
+                                   " are not supported; allowed: text" +
                                    (images.are_taken() ? ", image_url" : ""));
     }
     const std::optional<std::string> part_text = part_fields.text("text");
@@ -126,7 +128,7 @@ Json read_arguments(const ApiFields& fields) {
   fields.fields("chat_template_kwargs");  // an object
   for (const Json::Member& member : given->items()) {
     if (std::find(kOwnFields.begin(), kOwnFields.end(), member.key) == kOwnFields.end()) continue;
-    const std::string name = "chat_template_kwargs." + member.key;
+    const std::string name = "chat_template_kwargs." + clipped(member.key);
     throw ApiError(400, name + ": is a field of the request; allowed: other names", name);
   }
   return *given;

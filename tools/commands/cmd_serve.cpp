@@ -5,7 +5,9 @@
 #include <optional>
 #include <random>
 #include <thread>
+#include <utility>
 
+#include "core/base/clip.h"
 #include "core/base/number_text.h"
 #include "core/base/progress.h"
 #include "reports/terminal/text.h"
@@ -169,17 +171,32 @@ void check(const ServeOptions& options) {
   }
 }
 
-// The entries of a list with commas between.
-std::vector<std::string> entries_of(const char* option, std::string_view list) {
+// The entries of a list with commas between. `fault` says what is wrong with one.
+std::vector<std::string> entries_of(const char* option, std::string_view list,
+                                    std::string (*fault)(std::string_view)) {
+  const std::string name(option);
   std::vector<std::string> entries;
   while (!list.empty()) {
     const std::size_t end = std::min(list.find(','), list.size());
-    entries.emplace_back(list.substr(0, end));
+    std::string_view entry = list.substr(0, end);
     list.remove_prefix(std::min(end + 1, list.size()));
-    if (!entries.back().empty()) continue;
-    throw UsageError(std::string(option) + ": has an empty entry; allowed: NAME,NAME,...");
+    while (entry.starts_with(' ')) entry.remove_prefix(1);
+    while (entry.ends_with(' ')) entry.remove_suffix(1);
+    if (entry.empty()) throw UsageError(name + ": has an empty entry; allowed: NAME,NAME,...");
+    const std::string wrong = fault(entry);
+    if (!wrong.empty()) throw UsageError(name + ": '" + clipped(entry) + "' " + wrong);
+    entries.emplace_back(entry);
   }
   return entries;
+}
+
+// The name is sent in JSON and in metrics, and is part of a path.
+void check_model_name(const std::string& name) {
+  constexpr std::size_t kMost = 256;
+  if (name.size() <= kMost && printable(name) == name) return;
+  throw UsageError("--model-name: '" + clipped(name) +
+                   "' is no name that clients can send; allowed: up to 256 bytes of UTF-8 "
+                   "without control characters");
 }
 
 // Whether other machines may reach an address of this one.
@@ -189,6 +206,8 @@ bool is_beyond_loopback(const std::string& host) {
 
 // From the first signal, or a record that is full, to the end of the server.
 class Shutdown {
+  using Steady = std::chrono::steady_clock;
+
  public:
   Shutdown(Service& service, HttpServer& server, LiveEngine& engine, ServeClock& clock,
            double drain_s)
@@ -201,21 +220,31 @@ class Shutdown {
   bool begin() {
     if (is_draining_) return false;
     is_draining_ = true;
-    deadline_ = std::chrono::steady_clock::now() +
-                std::chrono::duration_cast<std::chrono::steady_clock::duration>(
-                    std::chrono::duration<double>(drain_s_));
+    deadline_ = Steady::now() + std::chrono::duration_cast<Steady::duration>(
+                                    std::chrono::duration<double>(drain_s_));
     service_.drain();
     server_.stop_accepting();
     return true;
   }
   void on_tick() {
     if (!is_draining_) return;
-    const bool is_done = service_.is_idle() && !server_.has_connections();
-    if (is_done || std::chrono::steady_clock::now() >= deadline_) end(!is_done);
+    const Steady::time_point now = Steady::now();
+    if (refuses_until_ && now >= *refuses_until_) {
+      refuses_until_.reset();
+      server_.stop_accepting();
+    }
+    const bool is_done = !refuses_until_ && service_.is_idle() && !server_.has_connections();
+    if (is_done || now >= deadline_) end(!is_done);
   }
+  // Every answer ends with the error. So do those to requests that are still on their way: to
+  // close at once would reset their connections.
   void on_engine_error(const std::string& error) {
+    constexpr std::chrono::seconds kRefusing(2), kWriting(10);
     service_.fail("the engine failed: " + error);
-    end(true);
+    if (std::exchange(has_failed_, true)) return;
+    is_draining_ = true;
+    refuses_until_ = Steady::now() + kRefusing;
+    deadline_ = *refuses_until_ + kWriting;
   }
 
  private:
@@ -238,7 +267,9 @@ class Shutdown {
   double drain_s_;
   bool is_draining_ = false;
   bool is_over_ = false;
-  std::chrono::steady_clock::time_point deadline_;
+  bool has_failed_ = false;                          // the engine, or its record
+  std::optional<Steady::time_point> refuses_until_;  // new connections are accepted, and told
+  Steady::time_point deadline_;
 };
 
 void print_header(const ServeOptions& options, const LocalModel& local, std::uint16_t port) {
@@ -318,6 +349,8 @@ int serve(const ServeOptions& options) {
     server.post([&, error] { shutdown.on_engine_error(error); });
   });
   const auto on_tick = [&] {
+    const std::string unrecorded = record ? record->journal().sync_error() : std::string();
+    if (!unrecorded.empty()) shutdown.on_engine_error(unrecorded);
     const bool is_full = record && record->num_bytes() >= options.max_record_bytes;
     if (is_full && shutdown.begin()) {
       std::cerr << "warning: the record has reached --max-record-bytes " << options.max_record_bytes
@@ -360,8 +393,13 @@ int serve_command(const Arguments& arguments) {
         "--ssl-certfile: needs --ssl-keyfile, and the other way round; allowed: both, "
         "or none");
   }
-  options.access.allowed_hosts = entries_of("--allowed-hosts", options.allowed_hosts);
-  options.access.allowed_origins = entries_of("--allowed-origins", options.allowed_origins);
+  check_model_name(options.choice.model_name);
+  if (const std::string wrong = key_fault(options.access.api_key); !wrong.empty()) {
+    throw UsageError("--api-key: " + wrong);
+  }
+  options.access.allowed_hosts = entries_of("--allowed-hosts", options.allowed_hosts, host_fault);
+  options.access.allowed_origins =
+      entries_of("--allowed-origins", options.allowed_origins, origin_fault);
   options.access.listens_on = options.host;
   return serve(options);
 }

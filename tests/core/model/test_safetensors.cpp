@@ -162,9 +162,9 @@ TEST_CASE("names given twice", "[core][safetensors]") {
   CHECK(error("{" + header_entry("\\u0061", "F32", "[1]", 0, 4) + "," + a + "}", "abcd") ==
         "m.safetensors: header: contains 'a' twice; allowed: every key once");
   CHECK(entry_error(R"("dtype":"F32","dtype":"F32","shape":[1],"data_offsets":[0,4])") ==
-        "m.safetensors: header: contains 'dtype' twice; allowed: every key once");
+        "m.safetensors: header: contains 'a.dtype' twice; allowed: every key once");
   CHECK(error(R"({"__metadata__":{"k":"1","k":"2"}})") ==
-        "m.safetensors: header: contains 'k' twice; allowed: every key once");
+        "m.safetensors: header: contains '__metadata__.k' twice; allowed: every key once");
   // The same key in two objects is no repetition.
   CHECK(error("{" + a + "," + header_entry("dtype", "F32", "[1]", 4, 8) + "}", "abcdefgh") == "");
 }
@@ -302,7 +302,7 @@ TEST_CASE("an index leads from tensors to files", "[core][safetensors]") {
   CHECK(index_error(R"({"weight_map":[]})") == missing);
   CHECK(index_error("") == "i.json: index: is not JSON at byte 1; allowed: JSON");
   CHECK(index_error(R"({"weight_map":{"a":"1","a":"2"}})") ==
-        "i.json: index: contains 'a' twice; allowed: every key once");
+        "i.json: index: contains 'weight_map.a' twice; allowed: every key once");
   CHECK(index_error("{\"x\":" + std::string(100'000, '[') + "}") ==
         "i.json: index: is nested too deeply; allowed: 16 levels below the outermost");
   for (const std::string file : {"\"\"", "\"/etc/passwd\"", "\"..\"", "\"../x.st\"",

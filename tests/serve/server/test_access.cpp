@@ -63,6 +63,60 @@ TEST_CASE("only the server's own names are served", "[serve][access]") {
   CHECK(status_of(Access({.allowed_hosts = {"*"}}), request_of("evil.com")) == 200);
 }
 
+TEST_CASE("entries that no request can match are told", "[serve][access]") {
+  for (const std::string host : {"*", "gpu1.lab", "GPU-1", "*.example.com", "10.1.2.3", "[::1]",
+                                 "::1", "xn--bcher-kva.example", "my_host"}) {
+    INFO(host);
+    CHECK(host_fault(host).empty());
+  }
+  for (const std::string host : {"gpu1.lab:8000", "https://gpu1.lab", "gpu1.lab/", "*gpu1", "*.*",
+                                 "a b", "gpu1.lab.", ".lab", "a..b",
+                                 "b\xc3\xbc"
+                                 "cher.example",
+                                 "a\nb", "*."}) {
+    INFO(host);
+    CHECK(host_fault(host).find("; allowed: ") != std::string::npos);
+  }
+  for (const std::string origin :
+       {"*", "null", "https://chat.example", "http://localhost:3000", "HTTPS://Chat.Example",
+        "https://[::1]:8443", "chrome-extension://abcdef", "tauri://localhost",
+        "http://10.0.0.1:8080"}) {
+    INFO(origin);
+    CHECK(origin_fault(origin).empty());
+  }
+  for (const std::string origin : {"javascript:x",
+                                   "javascript://x",
+                                   "chat.example",
+                                   "https://chat.example/",
+                                   "https://",
+                                   "https://chat.example/app",
+                                   "https://chat.example:443",
+                                   "http://chat.example:80",
+                                   "https://*.chat.example",
+                                   "https://chat.example:0",
+                                   "https://chat.example:99999",
+                                   "https://chat.example:x",
+                                   "https:chat.example",
+                                   "file:///home",
+                                   "data:text/html",
+                                   "https://user@chat.example",
+                                   "https://chat example",
+                                   "https://b\xc3\xbc"
+                                   "cher.example",
+                                   "://x",
+                                   "https://[::1",
+                                   "https://chat.example?x"}) {
+    INFO(origin);
+    CHECK(origin_fault(origin).find("; allowed: ") != std::string::npos);
+  }
+  CHECK(key_fault("").empty());
+  CHECK(key_fault("s3cret with blanks").empty());
+  for (const std::string key : {" x", "x ", "a\nb", "a\x7f", "\t"}) {
+    CHECK(key_fault(key).find("; allowed: ") != std::string::npos);
+  }
+  CHECK_FALSE(key_fault(std::string(5000, 'k')).empty());
+}
+
 TEST_CASE("web pages may call if their origin is allowed", "[serve][access]") {
   const auto of = [](const std::string& origin) {
     return request_of("localhost:8000", "/v1/models", {{"origin", origin}});

@@ -49,6 +49,43 @@ TEST_CASE("a prompt is a text, token ids, or a list of either", "[serve]") {
         Prompts{{TokenId{1}}, bytes("b"), {TokenId{2}, TokenId{3}}});
 }
 
+TEST_CASE("a key twice in a body is refused, wherever it is", "[serve]") {
+  const std::string allowed = ": appears twice; allowed: every key once";
+  CHECK(refusal_of_field(R"("max_tokens": 5, "max_tokens": 2)") ==
+        "400 [max_tokens] max_tokens" + allowed);
+  CHECK(refusal_of_field(R"("max_tokens": 5, "max\u005ftokens": 5)") ==
+        "400 [max_tokens] max_tokens" + allowed);
+  CHECK(refusal_of_field(R"("stream_options": {"include_usage": true, "include_usage": false})") ==
+        "400 [stream_options.include_usage] stream_options.include_usage" + allowed);
+  CHECK(refusal(ApiKind::Chat,
+                R"({"messages": [{"role": "user", "content": "a"},
+                                 {"role": "user", "content": "a", "content": "b"}]})") ==
+        "400 [messages[1].content] messages[1].content" + allowed);
+  for (const std::string body :
+       {R"({"prompt": "a", "prompt": "b"})", R"({"tokens": [1], "tokens": [2]})"}) {
+    CHECK_THROWS_AS(parse_tokenize(body, byte_model(), nullptr), ApiError);
+    CHECK_THROWS_AS(parse_detokenize(body, byte_model()), ApiError);
+  }
+}
+
+TEST_CASE("an error quotes little of a body", "[serve]") {
+  const std::string many(3'000'000, '1');
+  const std::string words(3'000'000, 'w');
+  for (const std::string& body :
+       {R"({"prompt": "a", "max_tokens": 1)" + many + "}",
+        R"({"prompt": "a", ")" + words + "\": 1}",
+        R"({"model": ")" + words.substr(0, 16'000) + "\", \"prompt\": \"a\"}",
+        R"({"prompt": "a", ")" + words + "\": 1, \"" + words + "\": 2}",
+        R"({"prompt": "a", "response_format": {"type": ")" + words.substr(0, 16'000) + "\"}}",
+        R"({"prompt": ")" + words, R"({"prompt": [")" + words + "\", 1" + many + "]}"}) {
+    const std::string text = refusal(ApiKind::Completion, body);
+    INFO(text.substr(0, 200));
+    CHECK(text.size() < 3000);
+    CHECK(text.find(std::string(100, '1')) == std::string::npos);
+    CHECK(text.find(std::string(100, 'w')) == std::string::npos);
+  }
+}
+
 TEST_CASE("what a request leaves out", "[serve]") {
   const ApiRequest plain = parse(ApiKind::Completion, R"({"prompt": "abc"})");
   CHECK(plain.max_tokens == 16);

@@ -124,6 +124,48 @@ TEST_CASE("a page of an allowed origin may see that its key is wrong", "[serve][
   CHECK(occurrences(other.received, "Access-Control-Allow-Origin") == 1);
 }
 
+TEST_CASE("a client that sends all before it reads gets the refusal", "[serve][http]") {
+  HttpLimits limits;
+  limits.linger_timeout = std::chrono::milliseconds(20'000);
+  HttpBench bench(limits);
+  const std::string body(40'000'000, 'x');
+  Wire whole(bench);
+  whole.send(post(body));
+  REQUIRE(whole.read_to_end());
+  CHECK(status_of(whole) == 413);
+  CHECK(whole.received.find("the body is too large") != std::string::npos);
+  Wire chunked(bench);
+  chunked.send(
+      "POST /v1/completions HTTP/1.1\r\nHost: localhost\r\nTransfer-Encoding: chunked\r\n\r\n");
+  for (int i = 0; i < 40; ++i) chunked.send("f4240\r\n" + body.substr(0, 1'000'000) + "\r\n");
+  chunked.send("0\r\n\r\n");
+  REQUIRE(chunked.read_to_end());
+  CHECK(status_of(chunked) == 413);
+  Wire forbidden(bench);  // other refusals of a body, too
+  forbidden.send(
+      "POST /v1/completions HTTP/1.1\r\nHost: evil.com\r\nContent-Length: 8000000\r\n\r\n" +
+      body.substr(0, 8'000'000));
+  REQUIRE(forbidden.read_to_end());
+  CHECK(status_of(forbidden) == 403);
+  CHECK(bench.wait_until([&] { return bench.server.held_bytes() == 0; }));
+}
+
+TEST_CASE("what comes after a refusal is read for a while, and up to a limit", "[serve][http]") {
+  HttpLimits limits;
+  limits.linger_timeout = std::chrono::milliseconds(200);
+  limits.max_lingering_bytes = 1'000'000;
+  HttpBench bench(limits);
+  Wire slow(bench);
+  slow.send("POST /generate HTTP/1.1\r\nHost: localhost\r\nContent-Length: 99999999\r\n\r\n");
+  REQUIRE(slow.read_until("the body is too large"));
+  CHECK(bench.wait_until([&] { return !bench.server.has_connections(); }));
+  Wire endless(bench);
+  const std::string part(1 << 20, 'x');
+  endless.send("POST /generate HTTP/1.1\r\nHost: localhost\r\nContent-Length: 99999999\r\n\r\n");
+  for (int i = 0; i < 90; ++i) endless.send(part);
+  CHECK(bench.wait_until([&] { return !bench.server.has_connections(); }));
+}
+
 TEST_CASE("HTTP/1.0 gets a stream that ends with the connection", "[serve][http]") {
   HttpBench bench;
   Wire wire(bench);

@@ -283,7 +283,7 @@ TEST_CASE("files that are no certificate with its key are refused by their optio
   };
   CHECK(error(one.certificate_file, one.key_file).empty());
   CHECK(error(folder.path() + "/none", one.key_file)
-            .starts_with("--ssl-certfile: " + folder.path() + "/none: No such file"));
+            .starts_with("--ssl-certfile: " + folder.path() + "/none: does not exist"));
   const std::string pipe = folder.path() + "/pipe";
   REQUIRE(::mkfifo(pipe.c_str(), 0600) == 0);
   CHECK(error(pipe, one.key_file).starts_with("--ssl-certfile: " + pipe + ": "));
