@@ -1,9 +1,13 @@
 // metronome: the command line program.
+#include <csignal>
 #include <exception>
+#include <filesystem>
 #include <iostream>
 #include <new>
 
+#include "core/base/clip.h"
 #include "core/base/error.h"
+#include "core/base/parallel.h"
 #include "core/base/progress.h"
 #include "core/config/config_reader.h"
 #include "core/model/model_catalogue.h"
@@ -73,8 +77,17 @@ int dispatch(const Arguments& arguments) {
 }
 
 int report_failure(std::string_view message, ExitCode code) {
-  std::cerr << "metronome: error: " << printable(message) << '\n';
+  std::cerr << "metronome: error: " << printable(bounded_message(message)) << '\n';
   return code;
+}
+
+// Deep calls would end the program without a word.
+void require_stack() {
+  constexpr std::size_t kLeast = 256 * 1024;
+  const std::size_t size = prepare_stacks();
+  if (size >= kLeast) return;
+  throw UsageError("the stack is limited to " + std::to_string(size / 1024) +
+                   " KiB; allowed: at least 256 KiB (ulimit -s)");
 }
 
 }  // namespace
@@ -84,6 +97,8 @@ int report_failure(std::string_view message, ExitCode code) {
 int main(int argc, char** argv) {
   using namespace metronome;
   try {
+    require_stack();
+    std::signal(SIGXFSZ, SIG_IGN);  // a write beyond ulimit -f then fails as on a full disk
     register_backends();
     set_models_folder(fetched_models_folder());
     const int code = dispatch(Arguments(argv + 1, argv + argc));
@@ -103,6 +118,10 @@ int main(int argc, char** argv) {
     return is_reader_gone() ? kExitRunFailed : report_failure(error.what(), kExitRunFailed);
   } catch (const std::bad_alloc&) {
     return report_failure("out of memory", kExitRunFailed);
+  } catch (const std::filesystem::filesystem_error& error) {
+    const std::string& path = error.path1().native();
+    return report_failure((path.empty() ? "" : path + ": ") + error.code().message(),
+                          kExitRunFailed);
   } catch (const std::exception& error) {
     return report_failure(error.what(), kExitRunFailed);
   }

@@ -1,14 +1,19 @@
-// Queries to the file system, and files to read. Nothing here throws.
+// Queries to the file system, and files of input. Only what takes `allowed` throws: ConfigErrors
+// "PATH: does not exist; allowed: ALLOWED", with the reason that input_problem() gives.
 #pragma once
 
 #include <fstream>
+#include <istream>
 #include <optional>
 #include <string>
+#include <string_view>
 
 namespace metronome {
 
-// False also when the path cannot be inspected.
+// False when nothing has this name. True for what cannot be inspected, such as a link to itself:
+// reading it says why.
 bool path_exists(const std::string& path);
+// False also when the path cannot be inspected.
 bool is_folder(const std::string& path);
 
 // A device or a named pipe, which would block until somebody writes to it. Not: a pipe that the
@@ -17,8 +22,23 @@ bool is_pipe_or_device(const std::string& path);
 
 // Opens a file of input. Not open for a folder (errno is EISDIR) or a pipe or device (ENOTSUP).
 std::ifstream open_input(const std::string& path);
+std::ifstream open_input(const std::string& path, std::string_view allowed);
 
-// The bytes of a file; nullopt when it cannot be read, for example a folder.
+// Reads the next line without its end. False: there is none, or it cannot be read; then the stream
+// is bad(). A line of more than 256 MiB cannot (errno is EFBIG), so that a pipe without line ends
+// does not take all memory.
+bool next_line(std::istream& in, std::string& line);
+
+// The bytes of a file; nullopt, and errno as above, when it cannot be read. A pipe may have 1 GiB.
 std::optional<std::string> read_file(const std::string& path);
+std::string read_file(const std::string& path, std::string_view allowed);
+
+// Why the latest of these calls failed, by errno: "does not exist", "is a folder", ...
+std::string input_problem();
+[[noreturn]] void fail_input(const std::string& path, std::string_view allowed);
+// Throws unless a file can be opened for reading, or a folder be listed.
+void check_input(const std::string& path, std::string_view allowed);
+// Throws unless it is a folder.
+void check_folder(const std::string& path, std::string_view allowed);
 
 }  // namespace metronome

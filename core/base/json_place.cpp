@@ -2,7 +2,6 @@
 
 #include <cmath>
 #include <fstream>
-#include <iterator>
 #include <limits>
 
 #include "core/base/error.h"
@@ -11,15 +10,6 @@
 #include "core/base/names.h"
 
 namespace metronome {
-namespace {
-
-std::ifstream open_file(const std::string& path, const std::string& allowed) {
-  std::ifstream file = open_input(path);
-  if (!file) throw ConfigError(path + ": cannot be read; allowed: " + allowed);
-  return file;
-}
-
-}  // namespace
 
 void JsonPlace::fail(const std::string& message) const {
   throw ConfigError(where_ + ": " + printable(message));
@@ -102,25 +92,24 @@ Json parse_json(const std::string& text, const std::string& where) {
   try {
     return Json::parse(text);
   } catch (const JsonError& error) {
-    throw ConfigError(where + ": is not JSON: " + printable(error.what()));
+    throw ConfigError(where + ": is not JSON: " + printable(error.what()) + "; allowed: JSON");
   }
 }
 
 Json read_json_file(const std::string& path, const std::string& allowed) {
-  std::ifstream file = open_file(path, allowed);
-  return parse_json(std::string(std::istreambuf_iterator<char>(file), {}), path);
+  return parse_json(read_file(path, allowed), path);
 }
 
 void for_each_json_line(const std::string& path, const std::string& allowed,
                         const std::function<void(const JsonPlace&, std::size_t)>& visit) {
-  std::ifstream file = open_file(path, allowed);
+  std::ifstream file = open_input(path, allowed);
   std::string line;
-  for (std::size_t i = 0; std::getline(file, line); ++i) {
+  for (std::size_t i = 0; next_line(file, line); ++i) {
     const std::string where = path + ":" + std::to_string(i + 1);
     const Json json = parse_json(line, where);
     visit(JsonPlace(where, json), i);
   }
-  if (file.bad()) throw ConfigError(path + ": cannot be read to its end");
+  if (file.bad()) fail_input(path, allowed);
 }
 
 }  // namespace metronome

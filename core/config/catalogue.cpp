@@ -2,6 +2,8 @@
 
 #include <algorithm>
 
+#include "core/base/clip.h"
+
 namespace metronome {
 
 std::string_view entry_text(std::string_view catalogue, std::string_view name) {
@@ -29,7 +31,7 @@ std::string unknown_entry_message(const std::vector<std::string_view>& names,
   if (looks_like_path(name)) {
     return "no such file: " + name + "; allowed: a name of the catalogue, or " + file_kind;
   }
-  std::string message = "unknown name '" + name + "'";
+  std::string message = "unknown name '" + clipped(name) + "'";
   const std::string_view nearest = nearest_name(name, names);
   if (!nearest.empty()) message += " (did you mean '" + std::string(nearest) + "'?)";
   return message + "; allowed: " + join_names(names) + ", or " + file_kind;

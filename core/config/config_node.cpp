@@ -6,13 +6,12 @@
 #include <yaml-cpp/parser.h>
 
 #include <algorithm>
-#include <cerrno>
 #include <charconv>
-#include <cstring>
 #include <filesystem>
-#include <fstream>
+#include <optional>
 #include <sstream>
 
+#include "core/base/clip.h"
 #include "core/base/error.h"
 #include "core/base/files.h"
 #include "core/config/config_reader.h"
@@ -221,7 +220,7 @@ ConfigNode& step_into(ConfigNode& node, const std::string& segment, const std::s
   }
   if (node.kind == ConfigNode::Kind::Scalar) {
     fail_config(where, "",
-                "'" + above + "' is " + node.describe() + ", which has no keys" +
+                "'" + clipped(above) + "' is " + node.describe() + ", which has no keys" +
                     "; allowed: a key of a mapping or a position in a list");
   }
   std::size_t position = 0;
@@ -231,9 +230,9 @@ ConfigNode& step_into(ConfigNode& node, const std::string& segment, const std::s
     const std::string allowed = node.items.empty()
                                     ? "none, the list is empty"
                                     : "0 to " + std::to_string(node.items.size() - 1);
-    fail_config(
-        where, "",
-        "'" + segment + "' is not a position in the list '" + above + "'; allowed: " + allowed);
+    fail_config(where, "",
+                "'" + clipped(segment) + "' is not a position in the list '" + clipped(above) +
+                    "'; allowed: " + allowed);
   }
   return node.items[position];
 }
@@ -279,19 +278,13 @@ void ConfigNode::erase(std::string_view key) {
 }
 
 std::string ConfigNode::describe() const {
-  constexpr std::size_t kMaxShown = 60;
   switch (kind) {
     case Kind::Null: return "nothing";
     case Kind::Sequence: return "a list";
     case Kind::Map: return "a mapping";
     case Kind::Scalar: break;
   }
-  std::string shown = scalar;
-  if (shown.size() > kMaxShown) {
-    std::size_t end = kMaxShown;
-    while (end > 0 && (static_cast<unsigned char>(shown[end]) & 0xc0u) == 0x80u) --end;
-    shown = shown.substr(0, end) + "...";
-  }
+  const std::string shown = clipped(scalar);
   return is_quoted ? "the quoted string \"" + shown + "\"" : "'" + shown + "'";
 }
 
@@ -324,26 +317,16 @@ ConfigNode parse_config_text(std::string_view text, const std::string& name) {
 ConfigNode load_config_file(const std::string& path) {
   const SourceLocation where{std::make_shared<const std::string>(path), 0};
   constexpr const char* kAllowed = "; allowed: a readable YAML file";
-  std::error_code ignored;
-  if (std::filesystem::is_directory(path, ignored)) {
-    fail_config(where, "", std::string("is a folder") + kAllowed);
-  }
-  if (is_pipe_or_device(path)) {
-    fail_config(where, "", std::string("is a pipe or a device") + kAllowed);
-  }
   constexpr std::uintmax_t kMaxBytes = 16 << 20;
-  if (std::filesystem::file_size(path, ignored) > kMaxBytes && !ignored) {
+  std::error_code ignored;
+  const std::uintmax_t size = std::filesystem::file_size(path, ignored);
+  const bool is_too_large = !ignored && size > kMaxBytes;
+  const std::optional<std::string> text = is_too_large ? std::nullopt : read_file(path);
+  if (is_too_large || (text && text->size() > kMaxBytes)) {
     fail_config(where, "", "is larger than 16 MiB; allowed: a smaller YAML file");
   }
-  errno = 0;
-  std::ifstream stream = open_input(path);
-  std::ostringstream text;
-  if (stream) text << stream.rdbuf();
-  if (!stream || stream.bad()) {
-    const std::string reason = errno != 0 ? std::strerror(errno) : "read error";
-    fail_config(where, "", "cannot be read (" + reason + ")" + kAllowed);
-  }
-  return parse_config_text(text.str(), path);
+  if (!text) fail_config(where, "", input_problem() + kAllowed);
+  return parse_config_text(*text, path);
 }
 
 void merge_into(ConfigNode& base, const ConfigNode& over) {

@@ -5,6 +5,7 @@
 #include <cmath>
 #include <limits>
 
+#include "core/base/clip.h"
 #include "core/base/error.h"
 
 namespace metronome {
@@ -31,7 +32,7 @@ Parse parse_plain(const ConfigNode& node, Number& value) {
 
 [[noreturn]] void fail_range(const ConfigNode& node, std::string_view key,
                              const std::string& allowed) {
-  fail_config(node.where, key, node.scalar + " is out of range; allowed: " + allowed);
+  fail_config(node.where, key, clipped(node.scalar) + " is out of range; allowed: " + allowed);
 }
 
 std::int64_t read_integer(const ConfigNode& node, std::string_view key, std::int64_t min,
@@ -302,8 +303,13 @@ std::string complaint(const SourceLocation& where, std::string_view key, std::st
   std::string text = where.to_string();
   const bool repeats_key = where.is_assignment() &&
                            (ends_with_key(text, key) || ends_with_key(text, below_variant(key)));
+  // Real keys stay whole, as do the paths of files.
+  const auto bounded = [](std::string_view name) {
+    return name.size() > 2 * kMaxQuoted ? clipped(name) : std::string(name);
+  };
+  if (where.is_assignment()) text = bounded(text);
   if (!text.empty()) text += ": ";
-  if (!key.empty() && !repeats_key) text.append(key).append(": ");
+  if (!key.empty() && !repeats_key) text.append(bounded(key)).append(": ");
   return printable(text.append(message));
 }
 

@@ -90,9 +90,7 @@ ImageProcessor read_image_processor(const std::string& folder, const VisionTower
   ImageProcessor processor;
   processor.tower = tower;
   if (folder.empty() || !path_exists(path)) return processor;
-  const std::optional<std::string> text = read_file(path);
-  if (!text) throw ConfigError(printable(path + ": cannot be read; allowed: a readable file"));
-  return parse_image_processor(*text, path, tower);
+  return parse_image_processor(read_file(path, "a readable file"), path, tower);
 }
 
 ImageProcessor parse_image_processor(std::string_view json, const std::string& path,

@@ -144,9 +144,7 @@ class FolderWeights final : public WeightSource {
     has_index_ = path_exists(path_of(kIndexFile));
     if (!has_index_) fail_without_weights();
     const std::string index = weights_path();
-    const std::optional<std::string> text = read_file(index);
-    if (!text) refuse(index, "cannot be read; allowed: a readable file");
-    file_of_tensor_ = parse_safetensors_index(*text, index);
+    file_of_tensor_ = parse_safetensors_index(read_file(index, "a readable file"), index);
     for (const auto& [name, file] : file_of_tensor_) {
       if (files_.contains(file)) continue;
       if (!path_exists(path_of(file))) {

@@ -24,9 +24,7 @@ void apply_generation_config_text(std::string_view json, const std::string& path
 void apply_generation_config(const std::string& folder, ModelConfig& model) {
   const std::string path = folder + "/generation_config.json";
   if (!path_exists(path)) return;
-  const std::optional<std::string> text = read_file(path);
-  if (!text) throw ConfigError(path + ": cannot be read; allowed: a readable file");
-  apply_generation_config_text(*text, path, model);
+  apply_generation_config_text(read_file(path, "a readable file"), path, model);
 }
 
 }  // namespace metronome

@@ -308,12 +308,12 @@ ModelConfig find_model(const std::string& name_or_path, const SourceLocation& wh
   std::string path = name_or_path;
   if (is_folder(path)) path = (fs::path(path) / "config.json").string();
   const std::optional<std::string> text = read_file(path);
-  if (!text) fail_config(where, "model", "cannot read " + path + "; allowed: a readable file");
+  if (!text) {
+    fail_config(where, "model", path + " " + input_problem() + "; allowed: a readable file");
+  }
   std::optional<PublishedFile> quantization;
   const std::string beside = (fs::path(path).parent_path() / "hf_quant_config.json").string();
-  if (std::optional<std::string> more = read_file(beside)) {
-    quantization = {std::move(*more), beside};
-  }
+  if (path_exists(beside)) quantization = {read_file(beside, "a readable file"), beside};
   ModelConfig model = parse_hugging_face_config(*text, path, model_name_of(path), quantization);
   apply_generation_config(find_model_folder(name_or_path), model);
   return model;

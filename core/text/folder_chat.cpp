@@ -22,9 +22,7 @@ constexpr std::array<std::string_view, 7> kTokenNames = {
     "bos_token", "eos_token", "unk_token", "sep_token", "pad_token", "cls_token", "mask_token"};
 
 Json read_object(const std::string& path) {
-  const std::optional<std::string> text = read_file(path);
-  if (!text) throw ConfigError(path + ": cannot be read; allowed: a readable file");
-  Json json = parse_json(*text, path);
+  Json json = parse_json(read_file(path, "a readable file"), path);
   if (!json.is_object()) throw ConfigError(path + ": is not an object; allowed: a JSON object");
   return json;
 }
@@ -171,11 +169,10 @@ FolderChat FolderChat::from_text(std::string_view source, const std::string& nam
 }
 
 FolderChat FolderChat::read_file(const std::string& path, const std::string& folder) {
-  const std::optional<std::string> source = metronome::read_file(path);
-  if (!source) throw ConfigError(path + ": cannot be read; allowed: a file with a Jinja template");
+  const std::string source = metronome::read_file(path, "a file with a Jinja template");
   const std::string config_path = folder + "/tokenizer_config.json";
   const Json config = folder.empty() ? Json::object() : read_object_if_any(config_path);
-  return from_text(*source, path, read_tokens(folder, config, config_path));
+  return from_text(source, path, read_tokens(folder, config, config_path));
 }
 
 std::optional<FolderChat> FolderChat::read(const std::string& folder) {

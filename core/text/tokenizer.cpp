@@ -1,9 +1,7 @@
 #include "core/text/tokenizer.h"
 
 #include <array>
-#include <fstream>
 #include <numeric>
-#include <sstream>
 
 #include "core/base/error.h"
 #include "core/base/files.h"
@@ -54,13 +52,7 @@ class ByteTokenizer final : public Tokenizer {
 
 std::unique_ptr<Tokenizer> read_tokenizer(const std::string& path) {
   if (is_gguf_file(path)) return make_gguf_tokenizer(GgufFile(path));
-  std::ifstream file = open_input(path);
-  std::ostringstream text;
-  if (!file || !(text << file.rdbuf())) {
-    throw ConfigError(
-        path + ": cannot be read; allowed: a tokenizer.json of Hugging Face, or a GGUF file");
-  }
-  return parse_tokenizer(text.view(), path);
+  return parse_tokenizer(read_file(path, "a tokenizer.json of Hugging Face, or a GGUF file"), path);
 }
 
 std::unique_ptr<Tokenizer> parse_tokenizer(std::string_view json, const std::string& name) {

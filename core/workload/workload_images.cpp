@@ -224,10 +224,9 @@ std::vector<std::shared_ptr<const ImageFile>> read_pictures(const ImageConfig& c
   std::sort(names.begin(), names.end());
   std::vector<std::shared_ptr<const ImageFile>> files;
   for (std::string& name : names) {
-    std::optional<std::string> bytes = read_file(name);
-    if (!bytes) throw ConfigError(printable(name + ": cannot be read; allowed: a readable file"));
+    std::string bytes = read_file(name, "a readable file");
     files.push_back(
-        std::make_shared<const ImageFile>(ImageFile{std::move(name), std::move(*bytes)}));
+        std::make_shared<const ImageFile>(ImageFile{std::move(name), std::move(bytes)}));
   }
   return files;
 }

@@ -3,9 +3,8 @@
 #include <algorithm>
 #include <charconv>
 #include <cmath>
-#include <filesystem>
-#include <fstream>
 #include <numeric>
+#include <optional>
 
 #include "core/base/error.h"
 #include "core/base/files.h"
@@ -24,20 +23,9 @@ constexpr TimeNs kMooncakeBucketNs = 3 * kNsPerSecond;
 }
 
 std::string read_whole_file(const TraceConfig& config, const std::string& path) {
-  namespace fs = std::filesystem;
-  const std::string name = "'" + path + "'";
-  std::error_code error;
-  const fs::file_status status = fs::status(path, error);
-  if (!fs::exists(status)) fail_file(config, name + " does not exist");
-  if (fs::is_directory(status)) fail_file(config, name + " is a folder");
-  if (is_pipe_or_device(path)) fail_file(config, name + " is a pipe or a device");
-  std::ifstream stream(path, std::ios::binary | std::ios::ate);
-  const std::streamoff size = stream ? static_cast<std::streamoff>(stream.tellg()) : -1;
-  if (size < 0) fail_file(config, name + " cannot be read");
-  std::string text(static_cast<std::size_t>(size), '\0');
-  stream.seekg(0);
-  if (!stream.read(text.data(), size)) fail_file(config, name + " cannot be read");
-  return text;
+  std::optional<std::string> text = read_file(path);
+  if (!text) fail_file(config, "'" + path + "' " + input_problem());
+  return std::move(*text);
 }
 
 TraceFormat detect_format(TraceLines lines) {

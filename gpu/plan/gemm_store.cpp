@@ -3,13 +3,13 @@
 #include <charconv>
 #include <cmath>
 #include <cstdio>
-#include <filesystem>
-#include <fstream>
 #include <iterator>
+#include <optional>
 #include <system_error>
 #include <tuple>
 
 #include "core/base/error.h"
+#include "core/base/files.h"
 #include "core/base/json.h"
 #include "gpu/plan/whole_file.h"
 
@@ -128,13 +128,10 @@ Json parse_json(const std::string& path, const std::string& text) {
 // The file's entries by machine: an object of arrays. Empty if there is no file, or one of another
 // version.
 Json read_machines(const std::string& path) {
-  std::error_code ignored;
-  if (path.empty() || !std::filesystem::exists(path, ignored)) return Json::object();
-  if (std::filesystem::is_directory(path, ignored)) fail(path, "cannot be read");
-  std::ifstream in(path, std::ios::binary);
-  const std::string text{std::istreambuf_iterator<char>(in), std::istreambuf_iterator<char>()};
-  if (!in.is_open() || in.bad()) fail(path, "cannot be read");
-  const Json document = parse_json(path, text);
+  if (path.empty() || !path_exists(path)) return Json::object();
+  const std::optional<std::string> text = read_file(path);
+  if (!text) fail(path, input_problem());
+  const Json document = parse_json(path, *text);
   const Place place{path, ""};
   if (!document.is_object()) fail(path, "must be an object");
   const Json& version = member(document, "version", place);

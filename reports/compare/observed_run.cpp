@@ -1,7 +1,6 @@
 #include "reports/compare/observed_run.h"
 
 #include <algorithm>
-#include <filesystem>
 #include <fstream>
 #include <map>
 
@@ -13,8 +12,6 @@
 
 namespace metronome {
 namespace {
-
-namespace fs = std::filesystem;
 
 constexpr const char* kAllowed =
     "a result folder of one run, the JSON of vLLM's benchmark with --save-detailed, or a request "
@@ -183,10 +180,10 @@ ObservedRun read_vllm_bench(const JsonPlace& root) {
 }
 
 ObservedRun read_run_file(const std::string& path) {
-  std::ifstream file = open_input(path);
-  if (!file) throw ConfigError(path + ": cannot be read; allowed: " + kAllowed);
+  std::ifstream file = open_input(path, kAllowed);
   std::string line;
-  std::getline(file, line);
+  next_line(file, line);
+  if (file.bad()) fail_input(path, kAllowed);
   if (line.find("\"first_token_ts\"") != std::string::npos) return read_request_log(path);
   const Json json = read_json_file(path, kAllowed);
   if (!json.is_object() || !json.contains("ttfts")) {
@@ -198,7 +195,7 @@ ObservedRun read_run_file(const std::string& path) {
 }  // namespace
 
 ObservedRun read_observed_run(const std::string& path, bool from_queue) {
-  ObservedRun run = fs::is_directory(path) ? read_folder(path, from_queue) : read_run_file(path);
+  ObservedRun run = is_folder(path) ? read_folder(path, from_queue) : read_run_file(path);
   run.path = path;
   if (run.requests.empty()) {
     throw ConfigError(path + ": has no completed request; allowed: at least one");

@@ -98,6 +98,8 @@ EngineLog& chosen(EngineLog (&logs)[2], std::optional<LogEngine> engine, const s
              std::string(sglang_dialect().looks_for) + "; or a folder that `metronome run` wrote");
 }
 
+constexpr std::string_view kLogs = "a log of vLLM or SGLang";
+
 }  // namespace
 
 LogObservation observation(Observed kind, const LogPart& part, std::int32_t rank) {
@@ -151,7 +153,7 @@ EngineLog read_engine_log(std::istream& in, const std::string& path,
   EngineLog logs[2];
   logs[1].engine = LogEngine::Sglang;
   std::string text;
-  for (std::int64_t number = 1; std::getline(in, text); ++number) {
+  for (std::int64_t number = 1; next_line(in, text); ++number) {
     const std::string line = plain_line(text);
     for (EngineLog& log : logs) {
       if (!engine || *engine == log.engine) {
@@ -159,7 +161,7 @@ EngineLog read_engine_log(std::istream& in, const std::string& path,
       }
     }
   }
-  if (in.bad()) refuse(path, "cannot be read to its end", "a log of vLLM or SGLang");
+  if (in.bad()) fail_input(path, kLogs);
   for (EngineLog& log : logs) take_out_cut_batches(log);
   EngineLog log = std::move(chosen(logs, engine, path));
   log.path = path;
@@ -167,8 +169,7 @@ EngineLog read_engine_log(std::istream& in, const std::string& path,
 }
 
 EngineLog read_engine_log(const std::string& path, std::optional<LogEngine> engine) {
-  std::ifstream file = open_input(path);
-  if (!file) refuse(path, "cannot be read", "a log of vLLM or SGLang");
+  std::ifstream file = open_input(path, kLogs);
   return read_engine_log(file, path, engine);
 }
 

@@ -42,12 +42,12 @@ std::string numbers_text(const IterationLog& log) {
 }  // namespace
 
 IterationLog read_iteration_log(const std::string& path) {
-  std::ifstream file = open_input(path);
-  if (!file) throw ConfigError(path + ": cannot be read; allowed: a log of vLLM");
+  constexpr std::string_view kAllowed = "a log of vLLM";
+  std::ifstream file = open_input(path, kAllowed);
   IterationLog log;
   log.path = path;
   std::string text;
-  for (std::int64_t number = 1; std::getline(file, text); ++number) {
+  for (std::int64_t number = 1; next_line(file, text); ++number) {
     // Text that the line quotes before counts as part of the prefix.
     const std::size_t start = text.rfind(kStart);
     if (start == std::string::npos) {
@@ -66,7 +66,7 @@ IterationLog read_iteration_log(const std::string& path) {
     log.num_implausible += iteration.is_plausible() ? 0 : 1;
     log.iterations.push_back(iteration);
   }
-  if (file.bad()) throw ConfigError(path + ": cannot be read to its end");
+  if (file.bad()) fail_input(path, kAllowed);
   if (log.iterations.empty()) {
     throw ConfigError(path +
                       ": has no iteration; allowed: a log of vLLM with "
@@ -107,7 +107,7 @@ void keep_iterations(const IterationRange& range, IterationLog& log) {
 bool is_iteration_log(const std::string& path) {
   std::ifstream file = open_input(path);
   std::string line;
-  while (std::getline(file, line)) {
+  while (next_line(file, line)) {
     if (line.find(kStart) != std::string::npos) return true;
   }
   return false;

@@ -9,6 +9,7 @@
 #include <utility>
 
 #include "core/base/error.h"
+#include "core/base/files.h"
 #include "core/base/json.h"
 #include "core/base/json_place.h"
 #include "core/metrics/client_record.h"
@@ -265,7 +266,7 @@ void check_chunks(const RunRecord& record, const std::string& steps, const std::
 void require_record(const std::string& steps, const std::string& requests) {
   std::string missing;
   for (const std::string& path : {steps, requests}) {
-    if (!fs::exists(path)) missing += (missing.empty() ? "" : ", ") + path;
+    if (!path_exists(path)) missing += (missing.empty() ? "" : ", ") + path;
   }
   if (missing.empty()) return;
   throw ConfigError(missing +
@@ -335,20 +336,25 @@ RunRecord read_record(const std::string& folder, DraftCounts drafts) {
 }  // namespace
 
 std::vector<std::string> result_folders(const std::string& path) {
-  if (fs::exists(fs::path(path) / kResultFile)) return {path};
+  constexpr const char* kAllowed = "a folder that `metronome run` or `metronome sweep` wrote";
+  const auto has_result = [](const fs::path& folder) {
+    return path_exists((folder / kResultFile).string());
+  };
+  check_folder(path, kAllowed);
+  if (has_result(path)) return {path};
   std::vector<std::string> names;
   std::error_code error;
   for (const fs::directory_entry& entry : fs::directory_iterator(path, error)) {
-    if (fs::exists(entry.path() / kResultFile)) names.push_back(entry.path().filename().string());
+    if (has_result(entry.path())) names.push_back(entry.path().filename().string());
   }
-  if (error || names.empty()) {
-    throw ConfigError(path +
-                      ": contains no result; allowed: a folder that `metronome run` or `metronome "
-                      "sweep` wrote");
+  if (error) {
+    throw ConfigError(path + ": cannot be read (" + error.message() + "); allowed: " + kAllowed);
   }
+  if (names.empty()) throw ConfigError(path + ": contains no result; allowed: " + kAllowed);
   std::sort(names.begin(), names.end());
-  if (const fs::path summary = fs::path(path) / kSummaryFile; fs::exists(summary)) {
-    const Json runs = read_json_file(summary.string(), kReadable);
+  const std::string summary = (fs::path(path) / kSummaryFile).string();
+  if (path_exists(summary)) {
+    const Json runs = read_json_file(summary, kReadable);
     const bool is_sweep = runs.is_array() && !runs.empty() && runs.front().contains("point");
     const char* const key = is_sweep ? "point" : "label";
     std::map<std::string, std::size_t> ranks;  // rank of each one's first row
@@ -372,9 +378,11 @@ std::vector<std::string> result_folders(const std::string& path) {
 }
 
 bool has_record(const std::string& folder) {
-  if (!fs::exists(fs::path(folder) / kRequestsFile)) return false;
-  return fs::exists(fs::path(folder) / kStepsFile) ||
-         read_result_info(folder).backend == kHttpBackend;
+  const auto has = [&folder](std::string_view file) {
+    return path_exists((fs::path(folder) / file).string());
+  };
+  if (!has(kRequestsFile)) return false;
+  return has(kStepsFile) || read_result_info(folder).backend == kHttpBackend;
 }
 
 RunInfo read_result_info(const std::string& folder) { return read_head(folder).info; }

@@ -115,7 +115,7 @@ CostModelFile find_cost_model_file(const std::string& name_or_path, const Source
   }
   const std::optional<std::string> text = read_file(name_or_path);
   if (!text) {
-    fail_config(where, key, "cannot read " + name_or_path + "; allowed: a readable file");
+    fail_config(where, key, name_or_path + " " + input_problem() + "; allowed: a readable file");
   }
   return parse_cost_model_file(*text, name_or_path);
 }

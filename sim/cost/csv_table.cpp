@@ -13,12 +13,6 @@ namespace {
 
 constexpr double kMaxAmount = 1e12;
 
-std::string read_whole(const std::string& path) {
-  const std::optional<std::string> text = read_file(path);
-  if (!text) throw ConfigError(path + ": cannot be read; allowed: a CSV file");
-  return *text;
-}
-
 std::string_view trim(std::string_view text) {
   while (!text.empty() && text.front() == ' ') text.remove_prefix(1);
   while (!text.empty() && text.back() == ' ') text.remove_suffix(1);
@@ -28,7 +22,7 @@ std::string_view trim(std::string_view text) {
 }  // namespace
 
 CsvTable::CsvTable(const std::string& path, std::vector<std::string> columns)
-    : CsvTable(read_whole(path), path, std::move(columns)) {}
+    : CsvTable(read_file(path, "a CSV file"), path, std::move(columns)) {}
 
 CsvTable::CsvTable(std::string_view text, const std::string& name, std::vector<std::string> columns)
     : text_(text), lines_(text_, std::make_shared<const std::string>(name)) {

@@ -89,7 +89,8 @@ std::vector<AcceptanceLine> read_acceptance_log(const std::string& path, const s
   bool has_times = true;
   const std::optional<std::string> text = read_file(path);
   if (!text) {
-    throw UnplacedConfigError(key, "cannot read " + printable(path) + "; allowed: a readable file");
+    const std::string problem = input_problem();
+    throw UnplacedConfigError(key, printable(path) + " " + problem + "; allowed: a readable file");
   }
   for (std::size_t begin = 0; begin < text->size();) {
     const std::size_t end = std::min(text->find('\n', begin), text->size());

@@ -30,6 +30,10 @@
 namespace metronome {
 namespace {
 
+// Where step times can be read from.
+constexpr std::string_view kSources =
+    "a result folder, a log of vLLM, a request log, or a CSV of steps";
+
 SourceLocation option(const char* name) { return {std::make_shared<const std::string>(name), 0}; }
 
 std::optional<HardwareSpec> known_hardware(const CalibrationSetup& setup,
@@ -435,9 +439,8 @@ void StepReader::read_csv(const std::string& path) {
     throw UsageError("calibrate: " + path +
                      " does not name the measured model; allowed: --model NAME in addition");
   }
-  const std::optional<std::string> text = read_file(path);
-  if (!text) throw ConfigError(path + ": cannot be read; allowed: a result folder, or a CSV");
-  TraceLines lines(*text, std::make_shared<const std::string>(path));
+  const std::string text = read_file(path, kSources);
+  TraceLines lines(text, std::make_shared<const std::string>(path));
   if (!lines.next()) throw ConfigError(path + ": is empty; allowed: " + kStepColumns);
   const std::vector<std::string_view> names = split(kStepColumns);
   const std::vector<std::string_view> header = split(lines.line());
@@ -497,7 +500,8 @@ struct Source {
 std::vector<Source> find_sources(const std::vector<std::string>& paths) {
   std::vector<Source> sources;
   for (const std::string& path : paths) {
-    if (path_exists(path) && !is_folder(path)) {
+    check_input(path, kSources);
+    if (!is_folder(path)) {
       sources.push_back({path, false, 0});
       continue;
     }

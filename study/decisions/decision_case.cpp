@@ -1,8 +1,6 @@
 #include "study/decisions/decision_case.h"
 
 #include <algorithm>
-#include <cerrno>
-#include <cstring>
 #include <fstream>
 #include <memory>
 #include <set>
@@ -430,13 +428,10 @@ DecisionCase read_case(const DecisionSource& source, const std::string& line,
 void for_each_decision_case(const DecisionSource& source,
                             const std::function<void(const DecisionCase&)>& visit) {
   SourceLocation where{std::make_shared<const std::string>(source.path), 0};
-  const auto fail_file = [&where](const std::string& problem) {
-    fail_config({where.file, 0}, "", problem + "; allowed: cases in JSON, one per line");
-  };
-  errno = 0;
-  std::ifstream file = open_input(source.path);
+  constexpr std::string_view kAllowed = "cases in JSON, one per line";
+  std::ifstream file = open_input(source.path, kAllowed);
   std::size_t num_cases = 0;
-  for (std::string line; std::getline(file, line);) {
+  for (std::string line; next_line(file, line);) {
     ++where.line;
     if (line.find_first_not_of(" \t\r") == std::string::npos) continue;
     const DecisionCase c = read_case(source, line, where);
@@ -447,12 +442,10 @@ void for_each_decision_case(const DecisionSource& source,
     }
     ++num_cases;
   }
-  // After a file was read completely, eof is set and no other error.
-  if (!file.is_open() || file.bad() || !file.eof()) {
-    fail_file(std::string("cannot be read (") + (errno != 0 ? std::strerror(errno) : "read error") +
-              ")");
+  if (file.bad()) fail_input(source.path, kAllowed);
+  if (num_cases == 0) {
+    fail_config({where.file, 0}, "", "contains no cases; allowed: " + std::string(kAllowed));
   }
-  if (num_cases == 0) fail_file("contains no cases");
 }
 
 }  // namespace metronome

@@ -38,7 +38,7 @@ constexpr std::string_view kSummaryLock = "fffffffffffffff";
 void require_sweep_folder(const std::string& path) {
   // The order matters: the mark is the first file in the folder, and another process may be about
   // to create it.
-  if (fs::is_empty(path) || fs::exists(path + "/" + std::string(kMark))) return;
+  if (fs::is_empty(path) || path_exists(path + "/" + std::string(kMark))) return;
   throw UsageError(printable(path) +
                    ": is not the folder of a sweep; allowed: a folder that is new, empty or "
                    "of an earlier sweep");
@@ -53,7 +53,7 @@ bool is_result_of(const Json& result, const SweepRun& run) {
 // Whether a run's folder has what the run writes, and what its result.json lists.
 bool has_all_files(const std::string& folder, const Json& result, const ResultsConfig& wanted) {
   const auto has = [&folder](std::string_view name) {
-    return fs::exists(folder + "/" + std::string(name));
+    return path_exists(folder + "/" + std::string(name));
   };
   if (const Json* files = result.find("files")) {
     for (const auto& [name, ignored] : files->items()) {

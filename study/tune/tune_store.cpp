@@ -117,7 +117,7 @@ TuneTrial trial_of(const Json& json) {
 
 TuneStore::TuneStore(const std::string& path) {
   std::ifstream file = open_input(path);
-  for (std::string line; std::getline(file, line);) {
+  for (std::string line; next_line(file, line);) {
     try {
       const Json json = Json::parse(line);
       TuneTrial trial = trial_of(json);

@@ -529,7 +529,8 @@ void append_finding(const Finding& finding, JsonText& json) {
 int diagnose_command(const Arguments& arguments) {
   const std::optional<DiagnoseOptions> options = parse(arguments);
   if (!options) return kExitDone;
-  const bool is_log = std::filesystem::is_regular_file(options->run);
+  check_input(options->run, "a result folder, or the log of a vLLM or SGLang server");
+  const bool is_log = !is_folder(options->run);
   if (!is_log && options->has_no_replay && !options->hardware.empty()) {
     throw UsageError("--hardware: has no effect with --no-replay; allowed: one of them");
   }
@@ -549,10 +550,6 @@ int diagnose_command(const Arguments& arguments) {
     if (options->iterations) keep_iterations(parse_iteration_range(*options->iterations), log);
     report(examine_log(log, *options));
   } else if (const char* option = option_of_logs(*options); option != nullptr) {
-    if (!path_exists(options->run)) {
-      throw UsageError("RUN: " + printable(options->run) +
-                       " does not exist; allowed: a result folder or a log");
-    }
     throw UsageError(std::string(option) + ": has no effect, as " + options->run +
                      " has its own scenario; allowed: with a log");
   } else {

@@ -321,11 +321,11 @@ int write_slurm_script(const SweepOptions& options, const SweepPlan& plan, const
                      std::to_string(tasks_of(kMaxSlurmTasks)) + ", for at most " +
                      std::to_string(kMaxSlurmTasks) + " tasks");
   }
-  if (fs::exists(options.slurm)) {
+  if (path_exists(options.slurm)) {
     std::ifstream file = open_input(options.slurm);
     std::string line;
-    std::getline(file, line);
-    std::getline(file, line);
+    next_line(file, line);
+    next_line(file, line);
     if (line != kSlurmScriptMark) {
       throw UsageError(
           "--slurm: " + printable(options.slurm) +

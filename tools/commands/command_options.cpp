@@ -60,8 +60,59 @@ std::string hint(const CommandText& text) {
   return " (see `metronome " + std::string(text.name) + " --help`)";
 }
 
+// "jobs" of "jobs,j N".
+std::string_view name_of(const CommandOption& option) {
+  return option.syntax.substr(0, option.syntax.find_first_of(", "));
+}
+
+// "--jobs N" of "jobs,j N (=2)".
+std::string usage_of(const CommandOption& option) {
+  std::string usage = "--" + std::string(name_of(option));
+  const std::size_t space = option.syntax.find(' ');
+  if (space == std::string_view::npos) return usage;
+  const std::string_view value = option.syntax.substr(space + 1);
+  return usage.append(" ").append(value.substr(0, value.find(' ')));
+}
+
+struct AllowedText {
+  std::string operator()(const bool*) const { return "no value"; }
+  std::string operator()(const std::int32_t*) const { return "a whole number up to 2147483647"; }
+  std::string operator()(const std::int64_t*) const { return kWhole; }
+  std::string operator()(const std::size_t*) const { return kWhole; }
+  std::string operator()(const std::optional<std::int64_t>*) const { return kWhole; }
+  std::string operator()(const double*) const { return "a number"; }
+  std::string operator()(const std::optional<double>*) const { return "a number"; }
+  template <class Text>
+  std::string operator()(const Text*) const {
+    return "a text";
+  }
+  static constexpr const char* kWhole = "a whole number up to 9223372036854775807";
+};
+
+// "; allowed: ..." for an error of the parser, or a suggestion for an unknown name.
+std::string allowed_text(const po::error& error, const OptionList& options) {
+  const auto* named = dynamic_cast<const po::error_with_option_name*>(&error);
+  if (named == nullptr) return {};
+  std::string given = named->get_option_name();
+  given.erase(0, given.find_first_not_of('-'));
+  const auto row = std::find_if(options.begin(), options.end(), [&](const CommandOption& option) {
+    const std::string_view names = option.syntax.substr(0, option.syntax.find(' '));
+    return name_of(option) == given || names.ends_with("," + given);
+  });
+  if (row == options.end()) {
+    std::vector<std::string_view> names;
+    for (const CommandOption& option : options) names.push_back(name_of(option));
+    return did_you_mean(given, names);
+  }
+  if (dynamic_cast<const po::multiple_occurrences*>(&error) != nullptr) return "; allowed: once";
+  if (dynamic_cast<const po::validation_error*>(&error) == nullptr) {
+    return "; allowed: " + usage_of(*row);
+  }
+  return "; allowed: " + std::visit(AllowedText(), row->variable);
+}
+
 po::variables_map read_values(const CommandText& text, const po::options_description& visible,
-                              const Arguments& arguments) {
+                              const OptionList& options, const Arguments& arguments) {
   po::options_description all;
   all.add(visible);
   po::positional_options_description positional;
@@ -77,7 +128,8 @@ po::variables_map read_values(const CommandText& text, const po::options_descrip
         values);
     po::notify(values);
   } catch (const po::error& error) {
-    throw UsageError(std::string(text.name) + ": " + error.what() + hint(text));
+    throw UsageError(std::string(text.name) + ": " + error.what() + allowed_text(error, options) +
+                     hint(text));
   }
   return values;
 }
@@ -105,12 +157,10 @@ bool is_empty_text(const OptionVariable& variable) {
 
 void check_texts(const OptionList& options, const CommandLine& line) {
   for (const CommandOption& option : options) {
-    const std::string name(option.syntax.substr(0, option.syntax.find_first_of(", ")));
+    const std::string name(name_of(option));
     if (option.empty == EmptyText::Allowed || !line.has(name)) continue;
     if (!is_empty_text(option.variable)) continue;
-    std::string_view value = option.syntax.substr(option.syntax.find(' ') + 1);
-    value = value.substr(0, value.find(' '));
-    throw UsageError("--" + name + ": is empty; allowed: --" + name + ' ' + std::string(value));
+    throw UsageError("--" + name + ": is empty; allowed: " + usage_of(option));
   }
 }
 
@@ -135,7 +185,7 @@ void check_files(const CommandText& text, const std::vector<std::string>& files)
 std::optional<CommandLine> parse_command(const CommandText& text, const OptionList& options,
                                          const Arguments& arguments) {
   const po::options_description visible = visible_options(options);
-  CommandLine line = command_line_of(read_values(text, visible, arguments));
+  CommandLine line = command_line_of(read_values(text, visible, options, arguments));
   if (line.has(kHelp)) {
     std::cout << "usage: metronome " << text.name << ' ' << text.arguments << "\n\n"
               << text.summary << '\n'

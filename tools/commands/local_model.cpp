@@ -1,11 +1,11 @@
 #include "tools/commands/local_model.h"
 
-#include <filesystem>
 #include <optional>
 #include <utility>
 
 #include "core/base/command_errors.h"
 #include "core/base/error.h"
+#include "core/base/files.h"
 #include "core/base/json.h"
 #include "core/base/number_text.h"
 #include "core/engine/policies/registry.h"
@@ -84,7 +84,7 @@ std::shared_ptr<const Tokenizer> find_tokenizer(const LocalModelChoice& choice,
   if (path.empty()) {
     const std::string folder = find_model_folder(scenario.model);
     path = folder.empty() ? find_gguf_file(scenario.model) : folder + "/tokenizer.json";
-    if (!std::filesystem::exists(path)) path.clear();
+    if (!path_exists(path)) path.clear();
   }
   text = path.empty() ? "bytes: one token per byte, as the model has no tokenizer.json here; "
                         "--tokenizer FILE gives texts their real lengths"

@@ -176,7 +176,7 @@ TEST_CASE("files that cannot be read", "[core][config]") {
   const ScratchFolder folder;
   const std::string missing = folder.path() + "/missing.yaml";
   CHECK(error_of([&] { load_config_file(missing); }) ==
-        missing + ": cannot be read (No such file or directory); allowed: a readable YAML file");
+        missing + ": does not exist; allowed: a readable YAML file");
   CHECK(error_of([&] { load_config_file(folder.path()); }) ==
         folder.path() + ": is a folder; allowed: a readable YAML file");
   const std::string file = folder.write("good.yaml", "a: 1\r\nb: 2\r\n");

@@ -257,7 +257,7 @@ TEST_CASE("files that are no scenario", "[core][scenario]") {
   CHECK(load(folder.path()) == folder.path() + ": is a folder; allowed: a readable YAML file");
   CHECK(load(folder.path() + "/none.yaml") ==
         folder.path() +
-            "/none.yaml: cannot be read (No such file or directory); allowed: a readable YAML "
+            "/none.yaml: does not exist; allowed: a readable YAML "
             "file");
 }
 

@@ -489,10 +489,10 @@ TEST_CASE("what is no tokenizer.json is refused", "[tokenizer][refusal]") {
       "t.json: model: vocab: 'a': appears twice; allowed: once");
   CHECK(of(std::string(40, '[')) == "t.json: is nested too deeply; allowed: 32 levels");
   CHECK(error_of([] { read_tokenizer("/nowhere/tokenizer.json"); }) ==
-        "/nowhere/tokenizer.json: cannot be read; allowed: a tokenizer.json of Hugging Face, or a "
+        "/nowhere/tokenizer.json: does not exist; allowed: a tokenizer.json of Hugging Face, or a "
         "GGUF file");
   CHECK(error_of([] { read_tokenizer("/"); }) ==
-        "/: cannot be read; allowed: a tokenizer.json of Hugging Face, or a GGUF file");
+        "/: is a folder; allowed: a tokenizer.json of Hugging Face, or a GGUF file");
   // The least there is.
   const auto tiny = parse_tokenizer(
       R"({"model": {"vocab": {"a": 3, "b": 0, "ab": 2}, "merges": [["a", "b"]]},

@@ -252,7 +252,7 @@ TEST_CASE("files that cannot be read or written are errors", "[gemm]") {
   const ScratchFolder folder;
   GemmStore store("gpu");
   CHECK(error_of([&] { store.read(folder.path()); }) ==
-        folder.path() + ": cannot be read; allowed: a file that Metronome wrote");
+        folder.path() + ": is a folder; allowed: a file that Metronome wrote");
   const std::string nowhere = folder.path() + "/missing/gemm.json";
   const std::string message = error_of([&] { store.write(nowhere); });
   CHECK(message.find(nowhere + ": cannot be written: ") == 0);

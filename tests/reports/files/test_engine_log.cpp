@@ -284,7 +284,7 @@ TEST_CASE("a log of neither engine, or of both, is refused", "[reports][engine_l
           .starts_with("x.log: line 2 begins like a line of SGLang and goes on in another format; "
                        "allowed: "));
   CHECK(error_of([] { (void)read_engine_log("/nowhere", std::nullopt); }) ==
-        "/nowhere: cannot be read; allowed: a log of vLLM or SGLang");
+        "/nowhere: does not exist; allowed: a log of vLLM or SGLang");
 }
 
 TEST_CASE("property: whole lines among any others are read", "[reports][engine_log]") {

@@ -69,8 +69,8 @@ TEST_CASE("results are found in the order of their summary", "[reports][reader]"
   CHECK(result_folders(run.out + "/pieces") == std::vector<std::string>{run.out + "/pieces"});
   CHECK(contains(error_of([&] { (void)result_folders(run.scratch.path()); }),
                  ": contains no result; "));
-  CHECK(contains(error_of([&] { (void)result_folders("/nowhere"); }),
-                 "/nowhere: contains no result; "));
+  CHECK(
+      contains(error_of([&] { (void)result_folders("/nowhere"); }), "/nowhere: does not exist; "));
 }
 
 TEST_CASE("requests that no run has are refused by line and key", "[reports][reader]") {
