@@ -6,6 +6,7 @@
 #include <iterator>
 #include <numeric>
 #include <tuple>
+#include <utility>
 
 #include "core/base/error.h"
 #include "core/base/number_text.h"
@@ -81,6 +82,22 @@ void compare_lengths(const ObservedRun& measured, const ObservedRun& simulated, 
   }
 }
 
+// nullopt: too few arrivals are known.
+std::optional<double> arrival_rate(const ObservedRun& run) {
+  constexpr std::size_t kFewest = 10;
+  if (run.requests.size() < kFewest) return std::nullopt;
+  TimeNs first = kNever;
+  TimeNs last = kNoTime;
+  for (const ObservedRequest& request : run.requests) {
+    if (request.begin == kNoTime) return std::nullopt;
+    first = std::min(first, request.begin);
+    last = std::max(last, request.begin);
+  }
+  if (last <= first) return std::nullopt;
+  return static_cast<double>(run.requests.size() - 1) * static_cast<double>(kNsPerSecond) /
+         static_cast<double>(last - first);
+}
+
 }  // namespace
 
 NamedModel served_model(const std::string& name) {
@@ -131,8 +148,8 @@ RunDifferences differences_of(const ObservedRun& measured, const ObservedRun& si
   const ModelComparison models = compare_models(model_of(measured), model_of(simulated));
   if (models.differs) {
     differences.found.push_back(models.text);
-  } else {
-    differences.remark = models.text;
+  } else if (!models.text.empty()) {
+    differences.remarks.push_back(models.text);
   }
   if (num_requests(measured) != num_requests(simulated)) {
     differences.found.push_back(grouped_text(num_requests(measured)) + " requests, not " +
@@ -142,6 +159,13 @@ RunDifferences differences_of(const ObservedRun& measured, const ObservedRun& si
                   differences.found);
   compare_lengths(measured, simulated, "outputs", &ObservedRequest::num_output_tokens,
                   differences.found);
+  const auto rates = std::pair(arrival_rate(measured), arrival_rate(simulated));
+  constexpr double kFaster = 2;
+  if (rates.first && rates.second &&
+      std::max(*rates.first / *rates.second, *rates.second / *rates.first) > kFaster) {
+    differences.remarks.push_back("requests arrive at " + grouped_text(*rates.first, 2) +
+                                  "/s, not at " + grouped_text(*rates.second, 2) + "/s");
+  }
   return differences;
 }
 

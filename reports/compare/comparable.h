@@ -35,12 +35,13 @@ struct ModelComparison {
 ModelComparison compare_models(const NamedModel& measured, const NamedModel& simulated);
 
 struct RunDifferences {
-  std::vector<std::string> found;  // "3 requests, not 2"
-  std::string remark;              // what could not be compared; empty: nothing
+  std::vector<std::string> found;    // "3 requests, not 2"
+  std::vector<std::string> remarks;  // what may differ
 };
 
 // What differs in the model, the number of requests and their lengths. Requests that did not
-// complete have unknown lengths. Requests in another order are the same.
+// complete have unknown lengths. Requests in another order are the same. Remarks on a model that is
+// not known, and on requests that arrive more than twice as fast in one of the runs.
 RunDifferences differences_of(const ObservedRun& measured, const ObservedRun& simulated);
 
 // "a; b".

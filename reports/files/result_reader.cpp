@@ -133,13 +133,15 @@ struct ResultHead {
   NoiseBands noise;
   FileSizes files;
   DraftCounts drafts;
+  std::int64_t num_completed = 0;  // requests
 };
 
 ResultHead read_head(const std::string& folder) {
   const std::string path = folder + "/" + std::string(kResultFile);
   const Json json = read_json_file(path, "a folder that metronome wrote");
   const JsonPlace result(path, json);
-  return {read_info(result), read_noise(result), read_files(result), read_drafts(result)};
+  return {read_info(result), read_noise(result), read_files(result), read_drafts(result),
+          result.at("completed").integer(0, kNever - 1)};
 }
 
 StepEntry read_step(const JsonPlace& line, RunRecord& record) {
@@ -398,6 +400,12 @@ StoredRun read_result(const std::string& folder) {
   run.record =
       is_watched ? read_client_record(folder) : read_record(folder, std::move(head.drafts));
   run.result.summary = summarize(run.record, {run.result.info.slo, run.result.info.num_blocks});
+  if (run.result.summary.completed != head.num_completed) {
+    throw ConfigError(folder + "/" + std::string(kRequestsFile) + ": has " +
+                      std::to_string(run.result.summary.completed) +
+                      " completed requests; allowed: " + std::to_string(head.num_completed) +
+                      ", as " + std::string(kResultFile) + " says");
+  }
   return run;
 }
 

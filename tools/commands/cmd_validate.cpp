@@ -336,7 +336,7 @@ void print_text(const Validation& validation, const ObservedRun& measured,
                 const ObservedRun& simulated) {
   std::cout << "measured    " << run_text(measured) << "\nsimulated   " << run_text(simulated)
             << '\n';
-  if (const std::string& remark = validation.differences.remark; !remark.empty()) {
+  for (const std::string& remark : validation.differences.remarks) {
     std::cout << "remark      " << printable(remark) << '\n';
   }
   for (const std::string& difference : validation.differences.found) {
@@ -428,6 +428,9 @@ std::string json_of(const Validation& validation, const ObservedRun& measured,
   json.field("simulated", simulated.path);
   json.key("differences").begin_array();
   for (const std::string& difference : validation.differences.found) json.value(difference);
+  json.end_array();
+  json.key("remarks").begin_array();
+  for (const std::string& remark : validation.differences.remarks) json.value(remark);
   json.end_array();
   append_decisions(validation, json);
   append_step_errors("step_times", validation.step_times, json);

@@ -9,6 +9,7 @@
 #include "core/base/rng.h"
 #include "core/hardware/hardware_catalogue.h"
 #include "core/model/model_catalogue.h"
+#include "reports/compare/comparable.h"
 #include "reports/compare/validation.h"
 #include "sim/roofline/roofline.h"
 #include "tests/catch.h"
@@ -357,6 +358,25 @@ TEST_CASE("runs of other models or requests are not compared unasked", "[cli][va
   const Json json = Json::parse(compare(bench(own, all, 100), "--allow-differences --json").out);
   CHECK(json.at("differences").size() == 1);
   CHECK(json.at("same_requests") == false);
+}
+
+TEST_CASE("requests that arrive at another rate are remarked upon", "[reports][validation]") {
+  const auto arriving = [](TimeNs apart) {
+    std::vector<ObservedRequest> requests;
+    for (int i = 0; i < 12; ++i) {
+      requests.push_back(request_of(30, {2}));
+      requests.back().begin = i * apart;
+    }
+    return run_of(std::move(requests));
+  };
+  const auto remarks = [&](TimeNs one, TimeNs other) {
+    return differences_of(arriving(one), arriving(other)).remarks;
+  };
+  CHECK(remarks(kNsPerSecond / 4, kNsPerSecond) ==
+        std::vector<std::string>{"requests arrive at 4.00/s, not at 1.00/s"});
+  CHECK(remarks(kNsPerSecond, kNsPerSecond / 4).size() == 1);
+  CHECK(remarks(kNsPerSecond, kNsPerSecond * 3 / 2).empty());
+  CHECK(remarks(0, kNsPerSecond).empty());
 }
 
 TEST_CASE("a request that is there twice counts once", "[reports][validation]") {

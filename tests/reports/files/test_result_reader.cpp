@@ -181,6 +181,8 @@ TEST_CASE("what is no result is refused by file, line and key", "[reports][reade
        "result.json: metronome_schema: is the schema of another version; allowed: 1"},
       {"result.json", "\"seed\": 3", "\"seed\": \"3\"",
        "result.json: seed: is not a whole number; allowed: 0 to "},
+      {"result.json", "\"completed\": 20", "\"completed\": 21",
+       "requests.jsonl: has 20 completed requests; allowed: 21, as result.json says"},
       {"result.json", "\"label\"", "\"lable\"", "result.json: label: is missing; allowed: "},
       {"result.json", "{", "[", "result.json: is not JSON: "},
       {"steps.jsonl", "\"prefills\":[[0,", "\"prefills\":[[99,",
