@@ -2,6 +2,7 @@
 
 #include <algorithm>
 #include <cstddef>
+#include <map>
 #include <span>
 #include <utility>
 #include <vector>
@@ -186,17 +187,33 @@ class Follower {
     setup_ = has_device ? simulation_->setup : setup_without_device(scenario);
   }
 
-  // With the iteration `first`, as this runner counts; unknown: as the one that agrees longer.
+  // From the iteration `first` on, as this runner counts; unknown: as the one that agrees longer.
   LoggedRun follow(std::size_t first, ModelRunner runner) {
+    LoggedRun run = follow_with(first, runner);
+    const std::int32_t num_contexts = iterations_[first].num_context_requests;
+    if (run.num_equal > 0) {
+      first_steps_[num_contexts] = composition_text(iterations_[first]);
+    } else if (run.first_difference && !run.first_difference->simulated.empty()) {
+      first_steps_[num_contexts] = run.first_difference->simulated;
+    }
+    return run;
+  }
+  // Whether the first step can be that iteration, by those of earlier calls.
+  bool may_begin_with(const LoggedIteration& logged) const {
+    if (logged.num_generation_requests > 0) return false;  // the engine is idle before
+    const auto known = first_steps_.find(logged.num_context_requests);
+    return known == first_steps_.end() || known->second == composition_text(logged);
+  }
+
+ private:
+  void check_workload(const Scenario& scenario) const;
+  LoggedRun follow_with(std::size_t first, ModelRunner runner) {
     if (runner != ModelRunner::Unknown) return follow_as(first, runner);
     LoggedRun run = follow_as(first, ModelRunner::V1);
     if (!run.first_difference || run.record.preemptions.empty()) return run;
     LoggedRun other = follow_as(first, ModelRunner::V2);
     return other.num_equal > run.num_equal ? std::move(other) : std::move(run);
   }
-
- private:
-  void check_workload(const Scenario& scenario) const;
   LoggedRun follow_as(std::size_t first, ModelRunner runner);
 
   Iterations iterations_;
@@ -204,6 +221,7 @@ class Follower {
   PrefixHasher hasher_;
   std::optional<Simulation> simulation_;
   EngineSetup setup_;
+  std::map<std::int32_t, std::string> first_steps_;  // by the number of their context requests
 };
 
 void Follower::check_workload(const Scenario& scenario) const {
@@ -301,14 +319,13 @@ LoggedRun run_logged(const Scenario& scenario, const IterationLog& log, LogStart
   Follower follower(scenario, log);
   LoggedRun best = follower.follow(0, log.runner);
   if (start == LogStart::First || !best.first_difference) return best;
-  const LoggedRun::Difference at_start = *best.first_difference;
+  constexpr std::int64_t kFewestFound = 20;  // iterations; fewer match by chance
   for (std::size_t i = 1; i < log.iterations.size() && best.first_difference; ++i) {
-    // The engine is idle before the first request of a workload.
-    if (log.iterations[i].num_generation_requests > 0) continue;
+    if (!follower.may_begin_with(log.iterations[i])) continue;
     LoggedRun run = follower.follow(i, log.runner);
-    if (run.num_equal <= best.num_equal) continue;
+    const bool is_chance = run.num_equal < kFewestFound && run.num_after == 0;
+    if (run.num_equal <= best.num_equal || is_chance) continue;
     best = std::move(run);
-    best.difference_at_start = at_start;
   }
   return best;
 }

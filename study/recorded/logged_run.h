@@ -29,8 +29,6 @@ struct LoggedRun {
     std::string simulated;  // "1 context requests, 512 context tokens, ..."; empty: no work
   };
   std::optional<Difference> first_difference;
-  // Where the record does not begin with the log's first iteration: the difference if it did.
-  std::optional<Difference> difference_at_start;
 };
 
 // The content of an iteration in vLLM's wording.
@@ -47,8 +45,8 @@ std::string left_out_text(const LoggedRun& run, const IterationLog& log);
 
 enum class LogStart : std::uint8_t {
   First,  // with the first iteration
-  // With the first one, or with a later one from which more iterations match: real logs begin with
-  // a warm-up, and have probes and other tests between.
+  // With the first one, or with a later one from which more iterations match, and not only a few:
+  // real logs begin with a warm-up, and have probes and other tests between.
   Found,
 };
 

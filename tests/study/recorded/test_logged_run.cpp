@@ -306,6 +306,20 @@ TEST_CASE("the requests are found in a log that has others, too", "[cli][logged]
   CHECK(contains(other.err, "; allowed: at least 50"));
 }
 
+TEST_CASE("a few iterations that match by chance are no beginning", "[tools][logged]") {
+  const Logged logged(3, 1);
+  // Prompts of every length, one after the other.
+  std::string text;
+  for (int i = 0; i < 3000; ++i) {
+    text += "Iteration(" + std::to_string(i) + "): " + composition_text(1, 1 + i % 512, 0, 0) +
+            ", iteration elapsed time: 5.00 ms\n";
+  }
+  const IterationLog log = read_iteration_log(logged.folder.write("prompts.log", text));
+  const LoggedRun run = run_logged(scenario_of(logged.run), log, LogStart::Found);
+  CHECK(run.first == 0);
+  CHECK(run.first_difference);
+}
+
 TEST_CASE("a log is followed without hardware, which decides nothing", "[cli][logged]") {
   const Logged logged(3, 1);
   logged.log();
