@@ -286,6 +286,18 @@ SplitPattern::SplitPattern(SplitPattern&&) noexcept = default;
 SplitPattern& SplitPattern::operator=(SplitPattern&&) noexcept = default;
 SplitPattern::~SplitPattern() = default;
 
+// PCRE2 notices a pattern that recurses where it stands, such as (?R), only when it meets a text on
+// which it does; Oniguruma refuses it.
+void SplitPattern::refuse_endless_recursion(const SplitPattern& pattern) {
+  for (const std::string_view text : {std::string_view(), std::string_view(" a1\n")}) {
+    SplitBudget budget(text.size());
+    BoundedSearch search(pattern.compiled_->code.get(), text, budget);
+    if (search.match(0) == PCRE2_ERROR_RECURSELOOP) {
+      throw std::invalid_argument("the pattern recurses without an end");
+    }
+  }
+}
+
 SplitPattern SplitPattern::regex(std::string_view pattern) {
   const CompileContext context(pcre2_compile_context_create(nullptr));
   METRONOME_CHECK(context != nullptr, "out of memory");
@@ -300,6 +312,7 @@ SplitPattern SplitPattern::regex(std::string_view pattern) {
                     PCRE2_UTF | PCRE2_UCP | PCRE2_MULTILINE | PCRE2_NEVER_BACKSLASH_C, &error,
                     &place, context.get()));
   if (!result.compiled_->code) throw std::invalid_argument(error_text(error));
+  refuse_endless_recursion(result);
   return result;
 }
 

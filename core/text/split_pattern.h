@@ -56,6 +56,7 @@ class SplitPattern {
   struct Compiled;
 
   SplitPattern();
+  static void refuse_endless_recursion(const SplitPattern& pattern);
   void split_at_literal(std::string_view text, std::vector<SplitSpan>& spans) const;
   void split_at_regex(std::string_view text, std::vector<SplitSpan>& spans,
                       SplitBudget& budget) const;

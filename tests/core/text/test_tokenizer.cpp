@@ -362,6 +362,11 @@ TEST_CASE("a pattern that gives up is an error, not another split", "[tokenizer]
   CHECK(contains(error_of<std::runtime_error>([&] { pattern.split(text, spans); }),
                  "cannot split the text"));
   CHECK_FALSE(error_of<std::invalid_argument>([] { SplitPattern::regex("(a"); }).empty());
+  for (const char* endless : {"(?R)", "x|(?R)", "(\\s|(?1))", "(?<w>\\d|(?&w)x)"}) {
+    CHECK(error_of<std::invalid_argument>([&] { SplitPattern::regex(endless); }) ==
+          "the pattern recurses without an end");
+  }
+  CHECK_NOTHROW(SplitPattern::regex("\\(([^()]|(?R))*\\)"));
   // One search has a limit that does not grow with the text, and all of a text have one together.
   const SplitPattern hostile = SplitPattern::regex("(?=(a+))\\1*b|(?=(.*a){20})z|.");
   CHECK(contains(
