@@ -1,5 +1,6 @@
 #include "core/text/folder_chat.h"
 
+#include <algorithm>
 #include <array>
 #include <cstdint>
 #include <utility>
@@ -9,7 +10,6 @@
 #include "core/base/files.h"
 #include "core/base/json_place.h"
 #include "core/gguf/gguf_file.h"
-#include "core/text/gguf_tokenizer.h"
 #include "core/text/jinja/characters.h"
 
 namespace metronome {
@@ -49,36 +49,92 @@ void add_tokens(const Json& from, const std::string& path, Json& tokens) {
 Json read_tokens(const std::string& folder, const Json& config, const std::string& config_path) {
   Json tokens = Json::object();
   add_tokens(config, config_path, tokens);
-  if (folder.empty()) return tokens;
   const std::string path = folder + "/special_tokens_map.json";
   add_tokens(read_object_if_any(path), path, tokens);
   return tokens;
 }
 
-struct NamedTemplates {
-  std::optional<std::string> standard, tool_use;
-};
+std::string read_template(const std::string& path) {
+  return read_file(path, "a file with a Jinja template");
+}
 
-// The value of `chat_template`.
-NamedTemplates named_templates(const Json& value, const std::string& path) {
+// The value of `chat_template` in a tokenizer_config.json.
+ChatTemplates named_templates(const Json& value, const std::string& path) {
   constexpr const char* kAllowed =
       "; allowed: a template, or a list of {\"name\": ..., \"template\": ...} with a default";
-  if (value.is_string()) return {value.string(), std::nullopt};
-  if (!value.is_array()) throw ConfigError(path + ": chat_template: is not a text" + kAllowed);
-  NamedTemplates result;
+  const std::string name = path + ": chat_template";
+  ChatTemplates result;
+  if (value.is_string()) {
+    result.standard = {value.string(), name};
+    return result;
+  }
+  if (!value.is_array()) throw ConfigError(name + ": is not a text" + kAllowed);
   for (const Json& entry : value) {
-    const Json* name = entry.find("name");
+    const Json* called = entry.find("name");
     const Json* text = entry.find("template");
-    if (name == nullptr || text == nullptr || !name->is_string() || !text->is_string()) {
-      throw ConfigError(path + ": chat_template: has an entry without name or template" + kAllowed);
+    if (called == nullptr || text == nullptr || !called->is_string() || !text->is_string()) {
+      throw ConfigError(name + ": has an entry without name or template" + kAllowed);
     }
-    if (name->string() == "default") result.standard = text->string();
-    if (name->string() == "tool_use") result.tool_use = text->string();
+    if (called->string() == "default") result.standard = {text->string(), name};
+    if (called->string() == "tool_use") result.tool_use = {text->string(), name + ": tool_use"};
   }
-  if (!result.standard) {
-    throw ConfigError(path + ": chat_template: names no default" + kAllowed);
-  }
+  if (!result.standard) throw ConfigError(name + ": names no default" + kAllowed);
   return result;
+}
+
+// As transformers finds them: files go before the configuration.
+ChatTemplates folder_templates(const std::string& folder, const Json& config,
+                               const std::string& config_path) {
+  ChatTemplates result;
+  const std::string path = folder + "/chat_template.jinja";
+  const Json* value = config.find("chat_template");
+  if (path_exists(path)) {
+    result.standard = {read_template(path), path};
+  } else if (value != nullptr && !value->is_null()) {
+    result = named_templates(*value, config_path);
+  }
+  const std::string tool_path = folder + "/additional_chat_templates/tool_use.jinja";
+  if (path_exists(tool_path)) result.tool_use = {read_template(tool_path), tool_path};
+  if (!result.standard) result.standard = result.tool_use;
+  return result;
+}
+
+// As in llama.cpp, tool_use is for all conversations where there is no other.
+ChatTemplates gguf_templates(const GgufFile& file) {
+  ChatTemplates result;
+  const auto read = [&file](std::optional<ChatTemplates::Named>& into, const std::string& key) {
+    const std::string text(file.text(key).value_or(std::string_view()));
+    if (!text.empty()) into = {text, file.path() + ": " + key};
+  };
+  read(result.standard, "tokenizer.chat_template");
+  read(result.tool_use, "tokenizer.chat_template.tool_use");
+  if (!result.standard) result.standard = result.tool_use;
+  return result;
+}
+
+// The names of special tokens in templates, from the metadata of a GGUF file.
+Json gguf_tokens(const GgufFile& file) {
+  const std::vector<std::string_view> texts = file.texts("tokenizer.ggml.tokens");
+  Json tokens = Json::object();
+  for (const auto& [name, key] :
+       {std::pair("bos_token", "bos_token_id"), std::pair("eos_token", "eos_token_id"),
+        std::pair("unk_token", "unknown_token_id"), std::pair("pad_token", "padding_token_id")}) {
+    const std::optional<std::int64_t> id = file.integer(std::string("tokenizer.ggml.") + key);
+    if (!id || *id < 0 || *id >= static_cast<std::int64_t>(texts.size())) continue;
+    tokens[name] = std::string(texts[static_cast<std::size_t>(*id)]);
+  }
+  return tokens;
+}
+
+// Whether a template asks itself if `name` is defined.
+bool looks_whether_defined(std::string_view source, std::string_view name) {
+  for (std::size_t at = source.find(name); at != source.npos; at = source.find(name, at + 1)) {
+    std::string_view rest = source.substr(at + name.size());
+    const std::size_t next = rest.find_first_not_of(" \t\r\n");
+    rest = rest.substr(std::min(next, rest.size()));
+    if (rest.starts_with("is ") || rest.starts_with('|')) return true;
+  }
+  return false;
 }
 
 constexpr std::array<std::string_view, 3> kReasoning = {"reasoning_content", "thinking",
@@ -145,57 +201,60 @@ std::string cut_at_mark(std::string prompt, const std::string& text) {
 
 }  // namespace
 
-FolderChat::FolderChat(std::string name, JinjaTemplate parsed, Json tokens)
-    : name_(std::move(name)), template_(std::move(parsed)), tokens_(std::move(tokens)) {}
+FolderChat::FolderChat(const ChatTemplates& templates, Json tokens)
+    : name_(templates.standard->name),
+      template_(JinjaTemplate::parse(templates.standard->text, name_)),
+      tokens_(tokens.is_null() ? Json::object() : std::move(tokens)) {
+  if (templates.tool_use) {
+    tool_template_ = JinjaTemplate::parse(templates.tool_use->text, templates.tool_use->name);
+  }
+  for (const std::string_view name : kTokenNames) {
+    const std::string& source = templates.standard->text;
+    const std::string& of_tools = templates.tool_use ? templates.tool_use->text : source;
+    const bool is_used = mentions(name, false) || mentions(name, true);
+    const bool is_guarded =
+        looks_whether_defined(source, name) || looks_whether_defined(of_tools, name);
+    if (!is_used || is_guarded || tokens_.contains(name)) continue;
+    tokens_[name] = "";
+    empty_tokens_.emplace_back(name);
+  }
+}
 
 std::optional<FolderChat> FolderChat::read_gguf(const std::string& path) {
   const GgufFile file(path);
-  const std::string source = gguf_chat_template(file);
-  if (source.empty()) return std::nullopt;
-  const std::vector<std::string_view> texts = file.texts("tokenizer.ggml.tokens");
-  Json tokens = Json::object();
-  for (const auto& [name, key] :
-       {std::pair("bos_token", "bos_token_id"), std::pair("eos_token", "eos_token_id"),
-        std::pair("unk_token", "unknown_token_id"), std::pair("pad_token", "padding_token_id")}) {
-    const std::optional<std::int64_t> id = file.integer(std::string("tokenizer.ggml.") + key);
-    if (!id || *id < 0 || *id >= static_cast<std::int64_t>(texts.size())) continue;
-    tokens[name] = std::string(texts[static_cast<std::size_t>(*id)]);
-  }
-  return from_text(source, path + ": tokenizer.chat_template", std::move(tokens));
+  const ChatTemplates templates = gguf_templates(file);
+  if (!templates.standard) return std::nullopt;
+  return FolderChat(templates, gguf_tokens(file));
 }
 
 FolderChat FolderChat::from_text(std::string_view source, const std::string& name, Json tokens) {
-  return FolderChat(name, JinjaTemplate::parse(source, name), std::move(tokens));
+  ChatTemplates templates;
+  templates.standard = {std::string(source), name};
+  return FolderChat(templates, std::move(tokens));
 }
 
-FolderChat FolderChat::read_file(const std::string& path, const std::string& folder) {
-  const std::string source = metronome::read_file(path, "a file with a Jinja template");
-  const std::string config_path = folder + "/tokenizer_config.json";
-  const Json config = folder.empty() ? Json::object() : read_object_if_any(config_path);
-  return from_text(source, path, read_tokens(folder, config, config_path));
+FolderChat FolderChat::read_file(const std::string& path, const std::string& tokens_from) {
+  const std::string source = read_template(path);
+  Json tokens;
+  if (is_folder(tokens_from)) {
+    const std::string config_path = tokens_from + "/tokenizer_config.json";
+    tokens = read_tokens(tokens_from, read_object_if_any(config_path), config_path);
+  } else if (!tokens_from.empty()) {
+    tokens = gguf_tokens(GgufFile(tokens_from));
+  }
+  return from_text(source, path, std::move(tokens));
 }
 
 std::optional<FolderChat> FolderChat::read(const std::string& folder) {
-  const std::string path = folder + "/chat_template.jinja";
-  if (path_exists(path)) return read_file(path, folder);
   const std::string config_path = folder + "/tokenizer_config.json";
   const Json config = read_object_if_any(config_path);
-  const Json* value = config.find("chat_template");
-  if (value == nullptr || value->is_null()) return std::nullopt;
-  const NamedTemplates named = named_templates(*value, config_path);
-  const std::string name = config_path + ": chat_template";
-  FolderChat chat = from_text(*named.standard, name, read_tokens(folder, config, config_path));
-  if (named.tool_use) {
-    chat.tool_template_ = JinjaTemplate::parse(*named.tool_use, name + ": tool_use");
-  }
-  return chat;
+  const ChatTemplates templates = folder_templates(folder, config, config_path);
+  if (!templates.standard) return std::nullopt;
+  return FolderChat(templates, read_tokens(folder, config, config_path));
 }
 
-bool FolderChat::takes_parts() const { return template_.loops_over("content"); }
-
-const JinjaTemplate& FolderChat::template_for(const Conversation& conversation) const {
-  const bool has_tools = !conversation.tools.is_null();
-  return has_tools && tool_template_ ? *tool_template_ : template_;
+bool FolderChat::takes_parts(bool has_tools) const {
+  return template_for(has_tools).loops_over("content");
 }
 
 std::string FolderChat::render(const Conversation& conversation, const std::tm& now) const {
@@ -210,7 +269,7 @@ std::string FolderChat::render(const Conversation& conversation, const std::tm& 
   variables["tools"] = conversation.tools;
   variables["documents"] = conversation.documents;
   variables["add_generation_prompt"] = conversation.add_generation_prompt;
-  std::string prompt = template_for(conversation).render(variables, now);
+  std::string prompt = template_for(!conversation.tools.is_null()).render(variables, now);
   if (conversation.continue_final_message) {
     prompt = cut_at_mark(std::move(prompt), final_text);
   }

@@ -5,6 +5,7 @@
 #include <optional>
 #include <string>
 #include <string_view>
+#include <vector>
 
 #include "core/base/json.h"
 #include "core/text/jinja/template.h"
@@ -22,17 +23,29 @@ struct Conversation {
   bool continue_final_message = false;
 };
 
+// The texts of a model's templates, each with its name for messages.
+struct ChatTemplates {
+  struct Named {
+    std::string text, name;
+  };
+  std::optional<Named> standard;
+  std::optional<Named> tool_use;  // of conversations with tools
+};
+
 // Immutable: several threads may render at once.
 class FolderChat {
  public:
   // The template of chat_template.jinja in the folder, else of `chat_template` in its
   // tokenizer_config.json: a text, or a list of named texts, of which "tool_use" is for
-  // conversations with tools and "default" for all others. nullopt: the folder has none. Throws
-  // ConfigError, with the file, for one that cannot be read or rendered.
+  // conversations with tools and "default" for all others. additional_chat_templates/tool_use.jinja
+  // goes before that of the list. nullopt: the folder has none. Throws ConfigError, with the file,
+  // for one that cannot be read or rendered.
   static std::optional<FolderChat> read(const std::string& folder);
-  // The template of a file, with the tokens of the folder ("": none). Throws ConfigError.
-  static FolderChat read_file(const std::string& path, const std::string& folder);
-  // The template in the metadata of a GGUF file; nullopt: it has none. Throws ConfigError.
+  // The template of a file, with the tokens of a model folder or a GGUF file ("": none). Throws
+  // ConfigError.
+  static FolderChat read_file(const std::string& path, const std::string& tokens_from);
+  // The template in the metadata of a GGUF file, and the one named tool_use; nullopt: it has none.
+  // Throws ConfigError.
   static std::optional<FolderChat> read_gguf(const std::string& path);
   // A template's text. `name` is shown in messages; `tokens` is an object with the texts of
   // bos_token, eos_token and others. Throws ConfigError.
@@ -40,10 +53,16 @@ class FolderChat {
 
   // Where the template comes from.
   const std::string& name() const { return name_; }
-  // Contents that are lists of parts stay lists for such a template; for others they are texts.
-  bool takes_parts() const;
-  // Whether the template's text contains this word.
-  bool mentions(std::string_view word) const { return template_.mentions(word); }
+  // Names such as eos_token that the template uses and nothing here defines. Their texts are empty,
+  // as in llama.cpp, unless the template itself looks whether they are defined.
+  const std::vector<std::string>& empty_tokens() const { return empty_tokens_; }
+  // Of the template for conversations with or without tools. Contents that are lists of parts stay
+  // lists for such a template; for others they are texts.
+  bool takes_parts(bool has_tools = false) const;
+  // Whether that template's text contains this word.
+  bool mentions(std::string_view word, bool has_tools = false) const {
+    return template_for(has_tools).mentions(word);
+  }
 
   // The prompt, to be encoded with add_special_tokens = false: what transformers'
   // apply_chat_template gives. A message's `reasoning` is also its `reasoning_content` and
@@ -52,14 +71,17 @@ class FolderChat {
   std::string render(const Conversation& conversation, const std::tm& now) const;
 
  private:
-  FolderChat(std::string name, JinjaTemplate parsed, Json tokens);
+  FolderChat(const ChatTemplates& templates, Json tokens);
 
-  const JinjaTemplate& template_for(const Conversation& conversation) const;
+  const JinjaTemplate& template_for(bool has_tools) const {
+    return has_tools && tool_template_ ? *tool_template_ : template_;
+  }
 
   std::string name_;
   JinjaTemplate template_;
   std::optional<JinjaTemplate> tool_template_;
   Json tokens_;
+  std::vector<std::string> empty_tokens_;
 };
 
 }  // namespace metronome

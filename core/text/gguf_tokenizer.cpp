@@ -9,6 +9,7 @@
 #include "core/base/error.h"
 #include "core/base/names.h"
 #include "core/text/bpe_tokenizer.h"
+#include "core/text/gguf_splits.h"
 #include "core/text/tokenizer_file.h"
 #include "core/text/tokenizer_json.h"
 #include "core/text/utf8.h"
@@ -20,60 +21,6 @@ constexpr std::string_view kSpace = "\xe2\x96\x81";  // U+2581, SentencePiece's 
 
 // token_type, as in llama.h (enum llama_token_type).
 enum class TokenType : std::int64_t { Normal = 1, Unknown, Control, UserDefined, Unused, Byte };
-
-// Split patterns. Each is a step; a text between two matches is a piece, too.
-constexpr std::string_view kGpt2 =
-    R"('s|'t|'re|'ve|'m|'ll|'d| ?\p{L}+| ?\p{N}+| ?[^\s\p{L}\p{N}]+|\s+(?!\S)|\s+)";
-constexpr std::string_view kDigit = R"(\p{N})";
-constexpr std::string_view kLlama3 =
-    R"((?i:'s|'t|'re|'ve|'m|'ll|'d)|[^\r\n\p{L}\p{N}]?\p{L}+|\p{N}{1,3}| ?[^\s\p{L}\p{N}]+[\r\n]*)"
-    R"(|\s*[\r\n]+|\s+(?!\S)|\s+)";
-constexpr std::string_view kQwen2 =
-    R"((?i:'s|'t|'re|'ve|'m|'ll|'d)|[^\r\n\p{L}\p{N}]?\p{L}+|\p{N}| ?[^\s\p{L}\p{N}]+[\r\n]*)"
-    R"(|\s*[\r\n]+|\s+(?!\S)|\s+)";
-constexpr std::string_view kTekken =
-    R"([^\r\n\p{L}\p{N}]?[\p{Lu}\p{Lt}\p{Lm}\p{Lo}\p{M}]*[\p{Ll}\p{Lm}\p{Lo}\p{M}]+)"
-    R"(|[^\r\n\p{L}\p{N}]?[\p{Lu}\p{Lt}\p{Lm}\p{Lo}\p{M}]+[\p{Ll}\p{Lm}\p{Lo}\p{M}]*|\p{N})"
-    R"(| ?[^\s\p{L}\p{N}]+[\r\n/]*|\s*[\r\n]+|\s+(?!\S)|\s+)";
-constexpr std::string_view kGpt4o =
-    R"([^\r\n\p{L}\p{N}]?[\p{Lu}\p{Lt}\p{Lm}\p{Lo}\p{M}]*[\p{Ll}\p{Lm}\p{Lo}\p{M}]+)"
-    R"((?i:'s|'t|'re|'ve|'m|'ll|'d)?)"
-    R"(|[^\r\n\p{L}\p{N}]?[\p{Lu}\p{Lt}\p{Lm}\p{Lo}\p{M}]+[\p{Ll}\p{Lm}\p{Lo}\p{M}]*)"
-    R"((?i:'s|'t|'re|'ve|'m|'ll|'d)?|\p{N}{1,3}| ?[^\s\p{L}\p{N}]+[\r\n/]*|\s*[\r\n]+)"
-    R"(|\s+(?!\S)|\s+)";
-// llama.cpp's own, for files that do not say whose pattern they need.
-constexpr std::string_view kDefault1 = R"([\p{P}\$\+<=>\^~\|]+)";
-constexpr std::string_view kDefault3 = R"(\p{N}+)";
-constexpr std::string_view kDefault4 = R"([0-9][0-9][0-9])";
-
-struct Splitting {
-  std::string_view name;  // tokenizer.ggml.pre
-  std::vector<std::string_view> patterns;
-  bool ignore_merges = false;
-  bool adds_bos = false;  // unless tokenizer.ggml.add_bos_token says otherwise
-  bool is_nfc = false;
-};
-
-// Names and what they imply: src/llama-vocab.cpp of llama.cpp. Patterns: the tokenizer.json of
-// GPT-2, SmolLM, StarCoder, Refact and Granite, Llama 3, Qwen 2, Mistral Nemo, GPT-4 and GPT-4o.
-const std::vector<Splitting>& all_splittings() {
-  static const std::vector<Splitting> all = {
-      {"default", {kDefault1, kGpt2, kDefault3, kDefault4}},
-      {"gpt-2", {kGpt2}},
-      {"smollm", {kDigit, kGpt2}},
-      {"starcoder", {kDigit, kGpt2}},
-      {"refact", {kDigit, kGpt2}},
-      {"llama-bpe", {kLlama3}, true, true},
-      {"llama3", {kLlama3}, true, true},
-      {"llama-v3", {kLlama3}, true, true},
-      {"dbrx", {kLlama3}},
-      {"qwen2", {kQwen2}, false, false, true},
-      {"tekken", {kTekken}, true, true},
-      {"gpt-4o", {kGpt4o}},
-      {"llama4", {kGpt4o}},
-  };
-  return all;
-}
 
 std::string key_of(std::string_view name) { return "tokenizer.ggml." + std::string(name); }
 
@@ -92,16 +39,19 @@ class Reader {
 
   TokenizerFile read() {
     const std::optional<std::string_view> model = file_.text(key_of("model"));
-    if (!model) fail("model", "is missing; allowed: gpt2, llama");
+    constexpr const char* kAllowed = "; allowed: gpt2, gemma4, llama";
+    if (!model) fail("model", std::string("is missing") + kAllowed);
     for (std::size_t i = 0; i < tokens_.size(); ++i) {
       result_.vocab.emplace_back(text_of(i), id_of(i));
     }
     if (*model == "gpt2") {
-      read_byte_level();
+      read_merged(file_.text(key_of("pre")).value_or("default"));
+    } else if (*model == "gemma4") {
+      read_merged("gemma4");
     } else if (*model == "llama") {
       read_sentence_piece();
     } else {
-      fail("model", gguf_shown(*model) + " is not supported; allowed: gpt2, llama");
+      fail("model", gguf_shown(*model) + " is not supported" + kAllowed);
     }
     return std::move(result_);
   }
@@ -177,32 +127,39 @@ class Reader {
     result_.added_tokens.push_back(std::move(token));
   }
 
-  void read_byte_level() {
-    const std::string_view name = file_.text(key_of("pre")).value_or("default");
-    const std::vector<Splitting>& all = all_splittings();
-    const auto found = std::find_if(all.begin(), all.end(),
-                                    [&](const Splitting& known) { return known.name == name; });
-    if (found == all.end()) {
-      std::vector<std::string_view> names;
-      for (const Splitting& known : all) names.push_back(known.name);
+  // Byte-pair encoding by merges, whose words `name` says.
+  void read_merged(std::string_view name) {
+    const GgufSplit* split = find_gguf_split(name);
+    if (split == nullptr) {
+      const std::vector<std::string_view> names = gguf_split_names();
       fail("pre", gguf_shown(name) + " is not known" + did_you_mean(name, names) +
                       "; allowed: " + join_names(names));
     }
-    if (found->is_nfc) result_.normalizer.push_back({NormalizerKind::Nfc, std::nullopt, ""});
-    for (const std::string_view pattern : found->patterns) {
+    if (split->is_nfc) result_.normalizer.push_back({NormalizerKind::Nfc, std::nullopt, ""});
+    if (split->marks_spaces) mark_spaces();
+    for (const std::string& pattern : split->patterns) {
       PreTokenizerStep step;
       step.pattern = SplitPattern::regex(pattern);
       result_.pre_tokenizer.push_back(std::move(step));
     }
-    result_.is_byte_level = true;
-    result_.decodes_byte_level = true;
-    result_.ignore_merges = found->ignore_merges;
+    result_.is_byte_level = !split->has_byte_tokens;
+    result_.decodes_byte_level = !split->has_byte_tokens;
+    result_.byte_fallback = split->has_byte_tokens;
+    result_.decode_rule.has_byte_runs = split->has_byte_tokens;
+    result_.ignore_merges = split->ignore_merges;
     read_merges();
     for (std::size_t i = 0; i < tokens_.size(); ++i) {
       const bool is_special = is_of(i, TokenType::Control) || is_of(i, TokenType::Unknown);
       if (is_special || is_of(i, TokenType::UserDefined)) add_token(i, text_of(i), is_special);
     }
-    read_affixes(found->adds_bos, std::nullopt, std::nullopt);
+    read_affixes(split->adds_bos, std::nullopt, std::nullopt);
+  }
+
+  // U+2581 for spaces, and back.
+  void mark_spaces() {
+    result_.normalizer.push_back(
+        {NormalizerKind::Replace, SplitPattern::literal(" "), std::string(kSpace)});
+    result_.token_decoder.push_back({std::string(kSpace), " ", 0, 0});
   }
 
   void read_merges() {
@@ -229,9 +186,7 @@ class Reader {
       result_.decode_rule.stripped = " ";
       result_.decode_rule.num_stripped = 1;
     }
-    result_.normalizer.push_back(
-        {NormalizerKind::Replace, SplitPattern::literal(" "), std::string(kSpace)});
-    result_.token_decoder.push_back({std::string(kSpace), " ", 0, 0});
+    mark_spaces();
     result_.decode_rule.has_byte_runs = true;
     const TokenId unknown = token_of("unknown_token_id").value_or(TokenId{0});
     result_.unknown = text_of(static_cast<std::size_t>(value(unknown)));
@@ -287,10 +242,6 @@ class Reader {
 
 std::unique_ptr<Tokenizer> make_gguf_tokenizer(const GgufFile& file) {
   return make_bpe_tokenizer(Reader(file).read(), file.path());
-}
-
-std::string gguf_chat_template(const GgufFile& file) {
-  return std::string(file.text("tokenizer.chat_template").value_or(std::string_view()));
 }
 
 }  // namespace metronome

@@ -3,6 +3,7 @@
 #include <algorithm>
 #include <utility>
 
+#include "core/text/jinja/filters.h"
 #include "core/text/jinja/globals.h"
 #include "core/text/jinja/loop.h"
 
@@ -129,6 +130,16 @@ std::string Evaluator::output_of(const Body& body) {
 
 // ---- expressions ----
 
+namespace {
+
+// check_names() has let it pass, as it is in a branch.
+[[noreturn]] void fail_unknown(const char* kind, const std::string& name,
+                               const std::string& allowed) {
+  fail("No " + std::string(kind) + " named '" + name + "' found; allowed: " + allowed);
+}
+
+}  // namespace
+
 Value Evaluator::evaluate(const Expression& expression) {
   const CallGuard guard(runtime_);
   runtime_.meter().step();
@@ -154,11 +165,13 @@ Value Evaluator::evaluate_node(const Expression& expression) {
     case ExpressionKind::Call: return call(expression);
     case ExpressionKind::Filter: {
       const Value subject = part(0);
+      if (expression.filter == nullptr) fail_unknown("filter", expression.name, filter_names());
       Arguments given = arguments(expression);
       return expression.filter(runtime_, subject, given);
     }
     case ExpressionKind::Test: {
       const Value subject = part(0);
+      if (expression.test == nullptr) fail_unknown("test", expression.name, test_names());
       Arguments given = arguments(expression);
       return Value(expression.test(runtime_, subject, given));
     }

@@ -5,7 +5,6 @@
 #include <utility>
 
 #include "core/text/jinja/filters.h"
-#include "core/text/jinja/methods.h"
 
 namespace metronome::jinja {
 namespace {
@@ -27,11 +26,6 @@ constexpr auto kComparisons = std::to_array<Symbol>({{"==", Operator::Equal},
                                                      {"<=", Operator::LessEqual},
                                                      {">", Operator::Greater},
                                                      {">=", Operator::GreaterEqual}});
-
-// Functions of jinja2 that are not here.
-bool is_missing_function(std::string_view name) {
-  return name == "lipsum" || name == "cycler" || name == "joiner";
-}
 
 }  // namespace
 
@@ -313,10 +307,6 @@ ExpressionPtr ExpressionParser::attribute(ExpressionPtr subject) {
     return make(ExpressionKind::Item, line, parts_of(std::move(subject), std::move(index)));
   }
   const Token name = tokens_.expect(TokenType::Name, "a name or a number");
-  if (tokens_.is_symbol("(") && is_missing_method(name.text)) {
-    tokens_.fail_at(line, "the method " + name.text + "() is not supported; allowed: the methods " +
-                              "of Python's str, list and dict that published templates call");
-  }
   ExpressionPtr made = make(ExpressionKind::Attribute, line, parts_of(std::move(subject)));
   made->name = name.text;
   return made;
@@ -381,27 +371,25 @@ void ExpressionParser::arguments(Expression& called) {
 
 ExpressionPtr ExpressionParser::call(ExpressionPtr subject) {
   const int line = tokens_.current().line;
-  if (subject->kind == ExpressionKind::Name && is_missing_function(subject->name)) {
-    tokens_.fail_at(line, "the function " + subject->name +
-                              "() is not supported; allowed: range, "
-                              "dict, namespace, raise_exception, strftime_now, and macros");
-  }
   ExpressionPtr made = make(ExpressionKind::Call, line, parts_of(std::move(subject)));
   arguments(*made);
   return made;
 }
 
+// Of a filter or a test; check_names() looks whether it exists.
+std::string ExpressionParser::dotted_name(const char* expected) {
+  std::string name = tokens_.expect(TokenType::Name, expected).text;
+  while (tokens_.skip_symbol(".")) name += "." + tokens_.expect(TokenType::Name, expected).text;
+  return name;
+}
+
 ExpressionPtr ExpressionParser::filters(ExpressionPtr subject, bool starts_inline) {
   while (starts_inline || tokens_.skip_symbol("|")) {
     starts_inline = false;
-    const Token name = tokens_.expect(TokenType::Name, "the name of a filter");
-    ExpressionPtr made = make(ExpressionKind::Filter, name.line, parts_of(std::move(subject)));
-    made->name = name.text;
-    made->filter = find_filter(name.text);
-    if (made->filter == nullptr || tokens_.is_symbol(".")) {
-      tokens_.fail_at(name.line, "the filter " + name.text.substr(0, 60) +
-                                     " is not supported; allowed: " + filter_names());
-    }
+    const int line = tokens_.current().line;
+    ExpressionPtr made = make(ExpressionKind::Filter, line, parts_of(std::move(subject)));
+    made->name = dotted_name("the name of a filter");
+    made->filter = find_filter(made->name);
     if (tokens_.is_symbol("(")) arguments(*made);
     subject = std::move(made);
   }
@@ -411,14 +399,9 @@ ExpressionPtr ExpressionParser::filters(ExpressionPtr subject, bool starts_inlin
 ExpressionPtr ExpressionParser::test(ExpressionPtr subject) {
   const int line = tokens_.next().line;
   const bool is_negated = tokens_.skip_name("not");
-  const Token name = tokens_.expect(TokenType::Name, "the name of a test");
   ExpressionPtr made = make(ExpressionKind::Test, line, parts_of(std::move(subject)));
-  made->name = name.text;
-  made->test = find_test(name.text);
-  if (made->test == nullptr || tokens_.is_symbol(".")) {
-    tokens_.fail_at(line, "the test " + name.text.substr(0, 60) +
-                              " is not supported; allowed: " + test_names());
-  }
+  made->name = dotted_name("the name of a test");
+  made->test = find_test(made->name);
   const bool has_argument = tokens_.is(TokenType::Text) || tokens_.is(TokenType::Integer) ||
                             tokens_.is(TokenType::Float) || tokens_.is_symbol("[") ||
                             tokens_.is_symbol("{") ||

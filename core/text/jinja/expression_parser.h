@@ -48,6 +48,7 @@ class ExpressionParser {
   ExpressionPtr attribute(ExpressionPtr subject);
   ExpressionPtr item(ExpressionPtr subject);
   ExpressionPtr call(ExpressionPtr subject);
+  std::string dotted_name(const char* expected);
   ExpressionPtr test(ExpressionPtr subject);
   void arguments(Expression& call);
 

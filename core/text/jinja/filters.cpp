@@ -347,6 +347,43 @@ Value default_value(Runtime& runtime, const Value& value, Arguments& arguments) 
   return arguments.find(0) ? arguments.at(0) : runtime.text({});
 }
 
+// Of other renderers; jinja2 has none. Arguments of tool calls come as objects or as texts.
+Value from_json(Runtime& runtime, const Value& value, Arguments& arguments) {
+  arguments.bind("from_json", {});
+  require_defined(value);
+  if (!value.is_string()) fail("from_json: must be a text, not " + std::string(type_name(value)));
+  runtime.meter().work(value.text().size());
+  runtime.meter().expect(value.text().size() * sizeof(Json));
+  try {
+    return runtime.from_json(Json::parse(value.text(), {.max_depth = kMaxValueDepth}));
+  } catch (const JsonError& error) {
+    fail(std::string("from_json: the text is not JSON: ") + error.what());
+  }
+}
+
+// A method of the value, which llama.cpp's templates can also write as a filter.
+template <const auto& Name>
+Value own_method(Runtime& runtime, const Value& value, Arguments& arguments) {
+  require_defined(value);
+  const std::optional<Value> method = own_attribute(runtime, value, Name);
+  if (!method || !method->is(Kind::Function)) {
+    fail("the filter " + std::string(Name) + " needs a value with this method, not " +
+         std::string(type_name(value)));
+  }
+  const auto& function = method->as<Function>();
+  return function.call(runtime, function.self, arguments);
+}
+constexpr const char* kEndswith = "endswith";
+constexpr const char* kGet = "get";
+constexpr const char* kKeys = "keys";
+constexpr const char* kLstrip = "lstrip";
+constexpr const char* kRsplit = "rsplit";
+constexpr const char* kRstrip = "rstrip";
+constexpr const char* kSplit = "split";
+constexpr const char* kStartswith = "startswith";
+constexpr const char* kStrip = "strip";
+constexpr const char* kValues = "values";
+
 struct Filter {
   std::string_view name;
   Callable call;
@@ -359,21 +396,32 @@ constexpr auto kFilters = std::to_array<Filter>({
     {"d", default_value},
     {"default", default_value},
     {"e", escape},
+    {"endswith", own_method<kEndswith>},
     {"escape", escape},
     {"float", to_float},
     {"format", format},
+    {"from_json", from_json},
+    {"get", own_method<kGet>},
     {"indent", indent},
     {"int", to_integer},
+    {"keys", own_method<kKeys>},
     {"lower", as_method<kLower>},
+    {"lstrip", own_method<kLstrip>},
     {"replace", replace},
     {"round", round},
+    {"rsplit", own_method<kRsplit>},
+    {"rstrip", own_method<kRstrip>},
     {"safe", safe},
+    {"split", own_method<kSplit>},
+    {"startswith", own_method<kStartswith>},
+    {"strip", own_method<kStrip>},
     {"string", string},
     {"title", title},
     {"tojson", tojson},
     {"trim", as_method<kTrim>},
     {"truncate", truncate},
     {"upper", as_method<kUpper>},
+    {"values", own_method<kValues>},
     {"wordcount", wordcount},
 });
 
@@ -391,10 +439,11 @@ Callable find_filter(std::string_view name) {
 }
 
 std::string filter_names() {
-  return "abs, batch, capitalize, center, count, d, default, dictsort, e, escape, first, float, "
-         "format, indent, int, items, join, last, length, list, lower, map, max, min, "
-         "reject, rejectattr, replace, reverse, round, safe, select, selectattr, slice, sort, "
-         "string, sum, title, tojson, trim, truncate, unique, upper, wordcount";
+  return "abs, batch, capitalize, center, count, d, default, dictsort, e, endswith, escape, first, "
+         "float, format, from_json, get, indent, int, items, join, keys, last, length, list, "
+         "lower, lstrip, map, max, min, reject, rejectattr, replace, reverse, round, rsplit, "
+         "rstrip, safe, select, selectattr, slice, sort, split, startswith, string, strip, sum, "
+         "title, tojson, trim, truncate, unique, upper, values, wordcount";
 }
 
 }  // namespace metronome::jinja

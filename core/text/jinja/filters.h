@@ -1,4 +1,4 @@
-// The filters of Jinja, with transformers' tojson.
+// The filters of Jinja, with transformers' tojson, and from_json and methods as llama.cpp has them.
 #pragma once
 
 #include <string>

@@ -4,6 +4,7 @@
 #include <initializer_list>
 
 #include "core/text/jinja/expression_parser.h"
+#include "core/text/jinja/name_check.h"
 
 namespace metronome::jinja {
 namespace {
@@ -229,6 +230,10 @@ class Parser {
 
 }  // namespace
 
-Body parse_template(std::string_view source) { return Parser(source).run(); }
+Body parse_template(std::string_view source) {
+  Body body = Parser(source).run();
+  check_names(body);
+  return body;
+}
 
 }  // namespace metronome::jinja

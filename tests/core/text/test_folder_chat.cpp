@@ -1,10 +1,14 @@
 // The chat template of a model folder: where it is found, what it is given, and what it gives.
 #include <ctime>
+#include <filesystem>
 #include <string>
+#include <utility>
+#include <vector>
 
 #include "core/base/error.h"
 #include "core/text/folder_chat.h"
 #include "tests/catch.h"
+#include "tests/core/gguf/gguf_bytes.h"
 #include "tests/error_of.h"
 #include "tests/scratch_folder.h"
 
@@ -59,6 +63,58 @@ TEST_CASE("a conversation with tools has the template for tools", "[folder_chat]
   CHECK(prompt_of(folder, conversation) == "plain");
   conversation.tools = Json::parse(R"([{"type": "function", "function": {"name": "f"}}])");
   CHECK(prompt_of(folder, conversation) == "f");
+}
+
+TEST_CASE("a folder's template for tools is a file of its own", "[folder_chat]") {
+  const ScratchFolder folder;
+  std::filesystem::create_directory(folder.path() + "/additional_chat_templates");
+  folder.write("additional_chat_templates/tool_use.jinja", "{{ tools[0].name }}");
+  Conversation plain = conversation_of(kHi), tools = plain;
+  tools.tools = Json::parse(R"([{"name": "f"}])");
+  // transformers would refuse a conversation without tools; llama.cpp takes the template there is.
+  CHECK(prompt_of(folder, tools) == "f");
+  folder.write("chat_template.jinja", "plain");
+  CHECK(prompt_of(folder, plain) == "plain");
+  CHECK(prompt_of(folder, tools) == "f");
+  const FolderChat chat = FolderChat::read(folder.path()).value();
+  CHECK_FALSE(chat.mentions("tools"));
+  CHECK(chat.mentions("tools", true));
+  folder.write("additional_chat_templates/tool_use.jinja", "{% x %}");
+  CHECK(contains(error_of<ConfigError>([&] { FolderChat::read(folder.path()); }),
+                 folder.path() + "/additional_chat_templates/tool_use.jinja: line 1: the tag x"));
+}
+
+TEST_CASE("a GGUF file has a template, and one for tools", "[folder_chat][gguf]") {
+  const ScratchFolder folder;
+  Conversation plain = conversation_of(kHi), tools = plain;
+  tools.tools = Json::parse(R"([{"name": "f"}])");
+  GgufBytes bytes;
+  bytes.texts("tokenizer.ggml.tokens", {"<s>", "</s>"}).u32("tokenizer.ggml.bos_token_id", 1);
+  const auto read = [&] { return FolderChat::read_gguf(folder.write("m.gguf", bytes.bytes())); };
+  CHECK_FALSE(read().has_value());
+  bytes.text("tokenizer.chat_template.tool_use", "{{ bos_token }}{{ tools[0].name if tools }}");
+  CHECK(render(read().value(), tools) == "</s>f");
+  CHECK(render(read().value(), plain) == "</s>");
+  bytes.text("tokenizer.chat_template", "plain");
+  CHECK(render(read().value(), plain) == "plain");
+  CHECK(render(read().value(), tools) == "</s>f");
+  const std::string own = folder.write("t.jinja", "{{ bos_token + 'x' }}");
+  CHECK(render(FolderChat::read_file(own, folder.path() + "/m.gguf"), plain) == "</s>x");
+}
+
+TEST_CASE("tokens that nothing defines are empty texts", "[folder_chat]") {
+  const auto of = [](const char* source, Json tokens) {
+    return FolderChat::from_text(source, "t", std::move(tokens));
+  };
+  const Conversation hi = conversation_of(kHi);
+  const FolderChat plain = of("{{ bos_token + 'x' + eos_token }}", Json{{"bos_token", "<s>"}});
+  CHECK(render(plain, hi) == "<s>x");
+  CHECK(plain.empty_tokens() == std::vector<std::string>{"eos_token"});
+  // A template that looks for itself sees what transformers shows it.
+  const FolderChat asks =
+      of("{{ 'y' if eos_token is defined else 'n' }}{{ bos_token|default('d') }}", {});
+  CHECK(render(asks, hi) == "nd");
+  CHECK(asks.empty_tokens().empty());
 }
 
 TEST_CASE("a folder with a template that is no template is refused in one line", "[folder_chat]") {

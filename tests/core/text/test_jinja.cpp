@@ -117,6 +117,54 @@ TEST_CASE("what cannot be rendered is refused by name when a template is parsed"
   CHECK(contains(refusal(std::string(kMaxTemplateBytes + 1, 'a')), "allowed: up to"));
 }
 
+TEST_CASE("an unknown name in a branch is an error when it runs", "[jinja]") {
+  const auto renders = [](const char* source) {
+    return JinjaTemplate::parse(source, "t").render(Json{{"x", "[1]"}}, std::tm{});
+  };
+  const auto breaks = [&](const char* source) {
+    return error_of<JinjaError>([&] { renders(source); });
+  };
+  CHECK(renders("{% if not x %}{{ x | pretty }}{{ x is pretty }}{% endif %}a") == "a");
+  CHECK(renders("{% if x %}a{% else %}{{ x | pretty }}{% endif %}") == "a");
+  CHECK(renders("{% if x %}a{% elif x is pretty %}{% endif %}") == "a");
+  CHECK(renders("{{ 'a' if x else x | pretty | my.own }}") == "a");
+  CHECK(renders("{% if not x %}{% for y in x %}{{ y | urlize }}{{ y.encode() }}{{ lipsum() }}"
+                "{% endfor %}{% endif %}a") == "a");
+  CHECK(contains(breaks("{% if x %}\n{{ x | pretty }}{% endif %}"),
+                 "line 2: No filter named 'pretty' found; allowed: abs, "));
+  CHECK(contains(breaks("{% if x is pretty %}{% endif %}"),
+                 "line 1: No test named 'pretty' found; allowed: boolean, "));
+  // jinja2 looks for names in loops, macros and blocks when it compiles, also inside an `if`.
+  for (const char* source :
+       {"{% if x %}{% for y in x %}{{ y | pretty }}{% endfor %}{% endif %}",
+        "{% if x %}{% macro m() %}{{ x is pretty }}{% endmacro %}{% endif %}",
+        "{% if x %}{% set y | pretty %}{% endset %}{% endif %}",
+        "{% if x %}{% filter pretty %}{% endfilter %}{% endif %}",
+        "{% for y in x if y is pretty %}{% endfor %}", "{{ x and x | pretty }}"}) {
+    INFO(source);
+    CHECK(contains(refusal(source), "pretty is not supported; allowed: "));
+  }
+}
+
+TEST_CASE("filters of other renderers", "[jinja]") {
+  const auto renders = [](const std::string& expression) {
+    return JinjaTemplate::parse("{{ " + expression + " }}", "t")
+        .render(Json{{"x", R"({"a": [1, null], "b": "c"})"}, {"d", Json{{"k", 5}}}}, std::tm{});
+  };
+  CHECK(renders("(x | from_json).a[0]") == "1");
+  CHECK(renders("x | from_json | tojson") == R"({"a": [1, null], "b": "c"})");
+  CHECK(renders("'a,b' | split(',') | join('-')") == "a-b");
+  CHECK(renders("'  a ' | lstrip ~ '|'") == "a |");
+  CHECK(renders("'abc' | startswith('a')") == "True");
+  CHECK(renders("d | keys | list ~ d | get('k')") == "['k']5");
+  CHECK(contains(error_of<JinjaError>([&] { renders("'{' | from_json"); }),
+                 "from_json: the text is not JSON: "));
+  CHECK(contains(error_of<JinjaError>([&] { renders("d | from_json"); }),
+                 "from_json: must be a text, not dict"));
+  CHECK(contains(error_of<JinjaError>([&] { renders("d | split(',')"); }),
+                 "the filter split needs a value with this method, not dict"));
+}
+
 TEST_CASE("nesting has a limit, in a template and in its values", "[jinja]") {
   const int deep = 5000;
   for (const std::string& source :
