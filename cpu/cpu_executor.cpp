@@ -172,7 +172,8 @@ TokenId CpuExecutor::sample(const ForwardBatch& batch, std::size_t sequence, std
   if (!has_ended(request)) {  // an ended request takes no token; its logits may be NaN
     if (logits_sink_) logits_sink_(batch, sequence, position, logits);
     RequestTexts::Text& text = texts_[request];
-    sampled = sampler_.sample(logits, text.sampling, position);
+    sampled =
+        sampler_.sample(logits, text.sampling, position, {text.token_ids, text.num_prompt_tokens});
     METRONOME_CHECK(static_cast<std::size_t>(position) == text.token_ids.size(),
                     "a token is sampled once");
     text.token_ids.push_back(sampled.token);

@@ -5,6 +5,7 @@
 #include <bit>
 #include <cmath>
 #include <functional>
+#include <limits>
 #include <numeric>
 #include <stdexcept>
 #include <string>
@@ -91,6 +92,21 @@ void weigh(std::span<const float> logits, float largest, double temperature,
   }
 }
 
+float narrowed(double logit) {
+  constexpr double kLargest = std::numeric_limits<float>::max();
+  return static_cast<float>(std::clamp(logit, -kLargest, kLargest));
+}
+
+// How often each token is in a text.
+void count_tokens(std::span<const TokenId> token_ids, std::size_t vocab_size,
+                  std::vector<std::int32_t>& counts) {
+  counts.assign(vocab_size, 0);
+  for (const TokenId id : token_ids) {
+    if (static_cast<std::size_t>(value(id)) < vocab_size)
+      ++counts[static_cast<std::size_t>(value(id))];
+  }
+}
+
 double sum_of(const std::vector<double>& weights) {
   return std::accumulate(weights.begin(), weights.end(), 0.0);
 }
@@ -102,20 +118,50 @@ double sampling_uniform(std::uint64_t seed, std::int64_t position) {
 }
 
 SampledToken Sampler::sample(std::span<const float> logits, const SamplingParams& params,
-                             std::int64_t position) {
+                             std::int64_t position, const PrecedingText& text) {
   METRONOME_CHECK(!logits.empty() && logits.size() <= INT32_MAX, "there are tokens to choose from");
   METRONOME_CHECK(params.temperature >= 0 && params.top_k >= 0 && params.top_p > 0 &&
-                      params.top_p <= 1 && params.min_p >= 0 && params.min_p <= 1,
+                      params.top_p <= 1 && params.min_p >= 0 && params.min_p <= 1 &&
+                      params.repetition_penalty > 0,
                   "sampling parameters are validated before");
   check_finite(logits, position);
+  const std::span<const float> changed =
+      params.changes_logits() ? adjusted(logits, params, text) : logits;
   SampledToken sampled;
   sampled.token = params.temperature == 0
-                      ? TokenId{static_cast<std::int32_t>(likeliest_of(logits))}
-                      : TokenId{draw(logits, largest_of(logits), params, position)};
+                      ? TokenId{static_cast<std::int32_t>(likeliest_of(changed))}
+                      : TokenId{draw(changed, largest_of(changed), params, position)};
   if (params.num_logprobs >= 0) {
     sampled.logprobs = logprobs(logits, sampled.token, params.num_logprobs);
   }
   return sampled;
+}
+
+std::span<const float> Sampler::adjusted(std::span<const float> logits,
+                                         const SamplingParams& params, const PrecedingText& text) {
+  adjusted_.assign(logits.begin(), logits.end());
+  for (const auto& [id, bias] : params.logit_bias) {
+    float& logit = adjusted_.at(static_cast<std::size_t>(value(id)));
+    logit = narrowed(static_cast<double>(logit) + bias);
+  }
+  if (params.repetition_penalty != 1) {
+    count_tokens(text.token_ids, logits.size(), counts_);
+    for (std::size_t i = 0; i < logits.size(); ++i) {
+      if (counts_[i] == 0) continue;
+      const double logit = adjusted_[i];
+      adjusted_[i] = narrowed(logit > 0 ? logit / params.repetition_penalty
+                                        : logit * params.repetition_penalty);
+    }
+  }
+  if (params.presence_penalty != 0 || params.frequency_penalty != 0) {
+    count_tokens(text.token_ids.subspan(text.num_prompt_tokens), logits.size(), counts_);
+    for (std::size_t i = 0; i < logits.size(); ++i) {
+      if (counts_[i] == 0) continue;
+      adjusted_[i] =
+          narrowed(adjusted_[i] - params.frequency_penalty * counts_[i] - params.presence_penalty);
+    }
+  }
+  return adjusted_;
 }
 
 // min_p and top_k each keep a prefix of the tokens in descending order, so their order does not

@@ -1,6 +1,8 @@
 // The generation_config.json of a model folder.
 #pragma once
 
+#include <cstdint>
+#include <optional>
 #include <string>
 #include <string_view>
 
@@ -17,5 +19,22 @@ void apply_generation_config(const std::string& folder, ModelConfig& model);
 // The same for the text of the file; `path` is shown in messages.
 void apply_generation_config_text(std::string_view json, const std::string& path,
                                   ModelConfig& model);
+
+// How the file asks to sample; nullopt: it does not say. The ranges are those of vLLM's
+// SamplingParams.
+struct SamplingDefaults {
+  std::optional<double> temperature, top_p, min_p, repetition_penalty;
+  std::optional<std::int64_t> top_k;           // 0: all
+  std::optional<std::int64_t> max_new_tokens;  // of answers for which nobody asks
+
+  // "temperature 0.6, top_k 20"; empty: the file says nothing.
+  std::string text() const;
+};
+
+// What `vllm serve` takes of a folder's generation_config.json (generation-config auto). All
+// nullopt where the folder has none. Throws ConfigError for a file that cannot be read, is not
+// JSON, or has a value out of range.
+SamplingDefaults read_sampling_defaults(const std::string& folder);
+SamplingDefaults parse_sampling_defaults(std::string_view json, const std::string& path);
 
 }  // namespace metronome

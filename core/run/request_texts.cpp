@@ -13,6 +13,7 @@ RequestTexts::Text& RequestTexts::operator[](RequestId request) {
     METRONOME_CHECK(!text.has_ended, "a request that is forgotten is computed");
     remembered_.push_back(request);
     input_.prompt(request, text.token_ids);
+    text.num_prompt_tokens = text.token_ids.size();
     text.sampling = input_.sampling(request);
   }
   return text;

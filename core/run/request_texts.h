@@ -14,7 +14,8 @@ class RequestTexts {
  public:
   struct Text {
     std::vector<TokenId> token_ids;  // prompt and output
-    std::vector<TokenId> drafts;     // proposed to follow them (speculative decoding)
+    std::size_t num_prompt_tokens = 0;
+    std::vector<TokenId> drafts;  // proposed to follow them (speculative decoding)
     SamplingParams sampling;
     bool has_ended = false;  // at the last forget_ended(); its last step may be in flight
   };

@@ -47,6 +47,8 @@ class PreparedRun {
   FrontEnd front_end;                            // simulated before the engine sees a request
   std::string warning;       // for settings that are allowed but worth knowing; may be empty
   std::string weights_text;  // origin of the weights; empty if there are none
+  // Requests may ask for penalties and logit_bias. A simulation has no logits that they change.
+  bool takes_penalties = true;
 
   void predict_with(std::shared_ptr<StepTimePredictor> made) {
     predictor = std::move(made);

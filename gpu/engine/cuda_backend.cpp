@@ -163,6 +163,8 @@ std::unique_ptr<PreparedRun> CudaBackend::prepare(const Scenario& scenario) try 
   auto run = std::make_unique<CudaRun>(scenario, std::move(source), limits, loaded_);
   run->device = gpu.text();
   run->weights_text += ", " + bytes_text(plan.weights);
+  // The device samples a step before the host knows the tokens of the one before.
+  run->takes_penalties = false;
   const auto capacity = [&](std::int64_t block_size) {
     const std::int64_t budget =
         scenario.backends.get<CudaConfig>().kv_cache_gib

@@ -154,6 +154,7 @@ void CudaExecutor::fill_sample_rows(Step& step, Pass& pass) {
     const std::int32_t token = batch.logit_tokens[i];
     const RequestId request = batch.requests[static_cast<std::size_t>(batch.sequence_of(token))];
     const SamplingParams& sampling = texts_[request].sampling;
+    METRONOME_CHECK(!sampling.changes_logits(), "penalties are refused before");
     const std::int32_t position = batch.positions[static_cast<std::size_t>(token)] + 1;
     const std::int32_t out = step.first_row + step.num_rows++;
     rows[i] = {.temperature = sampling.temperature,

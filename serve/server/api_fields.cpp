@@ -1,6 +1,7 @@
 #include "serve/server/api_fields.h"
 
 #include <algorithm>
+#include <charconv>
 #include <cmath>
 #include <span>
 #include <sstream>
@@ -125,6 +126,15 @@ std::optional<double> ApiFields::number(const char* name, double min, double max
   return number;
 }
 
+std::optional<double> ApiFields::number_above_0(const char* name) const {
+  const Json* value = find(name);
+  if (value == nullptr) return std::nullopt;
+  if (!value->is_number() || !(value->get<double>() > 0)) {
+    fail(name, shown(*value) + " is not allowed; allowed: a number above 0");
+  }
+  return value->get<double>();
+}
+
 bool ApiFields::truth(const char* name, bool otherwise) const {
   const Json* value = find(name);
   if (value == nullptr) return otherwise;
@@ -186,6 +196,29 @@ std::vector<TokenId> ApiFields::token_ids(const char* name, std::int64_t vocab_s
   const Json* value = find(name);
   if (value == nullptr) return {};
   return read_token_ids(*value, vocab_size, max_count, prefix_ + name);
+}
+
+std::vector<std::pair<TokenId, double>> ApiFields::token_numbers(const char* name,
+                                                                 std::int64_t vocab_size,
+                                                                 std::size_t max_count) const {
+  const std::optional<ApiFields> numbers = fields(name);
+  if (!numbers) return {};
+  const std::string allowed = "; allowed: integers from 0 to " + std::to_string(vocab_size - 1);
+  std::vector<std::pair<TokenId, double>> result;
+  if (numbers->object_->size() > max_count) {
+    fail(name, too_many(numbers->object_->size(), "tokens", max_count));
+  }
+  for (const Json::Member& member : numbers->object_->items()) {
+    const std::string& key = member.key;
+    std::int32_t id = -1;
+    const auto [end, error] = std::from_chars(key.data(), key.data() + key.size(), id);
+    if (error != std::errc() || end != key.data() + key.size() || id < 0 || id >= vocab_size) {
+      fail(name, shown(Json(key)) + " is not a token id" + allowed);
+    }
+    if (!member.value.is_number()) fail(name, shown(member.value) + " is not a number");
+    result.emplace_back(TokenId{id}, member.value.get<double>());
+  }
+  return result;
 }
 
 std::optional<ApiFields> ApiFields::fields(const char* name) const {

@@ -7,6 +7,7 @@
 #include <optional>
 #include <string>
 #include <string_view>
+#include <utility>
 #include <vector>
 
 #include "core/base/json.h"
@@ -30,6 +31,7 @@ class ApiFields {
   bool has(const char* name) const { return find(name) != nullptr; }
   std::optional<std::int64_t> integer(const char* name, std::int64_t min, std::int64_t max) const;
   std::optional<double> number(const char* name, double min, double max) const;
+  std::optional<double> number_above_0(const char* name) const;
   bool truth(const char* name, bool otherwise) const;
   // At most kMaxNameBytes: for texts that no model reads.
   std::optional<std::string> name(const char* name) const;
@@ -41,6 +43,9 @@ class ApiFields {
   const Json* list(const char* name, std::size_t max_count) const;
   std::vector<TokenId> token_ids(const char* name, std::int64_t vocab_size,
                                  std::size_t max_count) const;
+  // An object with token ids as keys and numbers, {"65": -100}; at most `max_count`.
+  std::vector<std::pair<TokenId, double>> token_numbers(const char* name, std::int64_t vocab_size,
+                                                        std::size_t max_count) const;
   const Json* find(const char* name) const;  // nullptr: absent or null
   // The reader of a nested object.
   std::optional<ApiFields> fields(const char* name) const;

@@ -120,7 +120,8 @@ std::vector<std::vector<TokenId>> completion_prompts(const ApiFields& fields,
 }
 
 // A text, or a list of parts of type text.
-std::string message_content(const Json& message, const std::string& name, std::size_t max_parts) {
+std::string message_content(const Json& message, const std::string& name,
+                            const ServedModel& model) {
   const ApiFields fields(message, name + ".");
   const Json* content = fields.find("content");
   if (content == nullptr) return {};
@@ -128,15 +129,14 @@ std::string message_content(const Json& message, const std::string& name, std::s
   constexpr const char* kAllowed =
       "allowed: a string, or a list of {\"type\": \"text\", \"text\": ...}";
   if (!content->is_array()) fields.fail("content", kAllowed);
-  fields.list("content", max_parts);
+  fields.list("content", max_prompt_tokens(model));
   std::string text;
   for (const Json& part : *content) {
     if (!part.is_object()) fields.fail("content", kAllowed);
     const ApiFields part_fields(part, name + ".content.");
     const std::string type = part_fields.name("type").value_or("text");
     if (type != "text") {
-      part_fields.fail("type",
-                       "parts of type " + clipped(type) + " are not supported; allowed: text");
+      part_fields.fail("type", plain_part_refusal(type, model.images != nullptr));
     }
     const std::optional<std::string> part_text = part_fields.text("text");
     if (!part_text) part_fields.fail("text", "is missing");
@@ -154,7 +154,7 @@ std::vector<TokenId> chat_prompt(const ApiFields& fields, const ServedModel& mod
         template_prompt(fields, *model.chat, max_prompt_tokens(model), taken);
     std::vector<TokenId> tokens =
         encode(model, limits, "messages", prompt, fields.truth("add_special_tokens", false));
-    images = taken.place(tokens);
+    images = taken.place(tokens, *model.tokenizer);
     return tokens;
   }
   const Json* messages = fields.find("messages");
@@ -171,8 +171,8 @@ std::vector<TokenId> chat_prompt(const ApiFields& fields, const ServedModel& mod
     if (!role) throw ApiError(400, name + ".role: is missing", name + ".role");
     refuse_fields_beside(message, kPlainMessage, false, name + ".");
     // "developer" is OpenAI's newer name for the templates' role "system".
-    chat.push_back({*role == "developer" ? "system" : *role,
-                    message_content(message, name, max_prompt_tokens(model))});
+    chat.push_back(
+        {*role == "developer" ? "system" : *role, message_content(message, name, model)});
   }
   ChatOptions options;
   options.add_generation_prompt = fields.truth("add_generation_prompt", true);
@@ -200,14 +200,14 @@ void check_model(const ApiFields& fields, const ServedModel& model) {
 
 // Rejects values of honoured fields that would change the answer but are not supported.
 void refuse_unsupported(const ApiFields& fields, const ServedModel& model) {
-  if (model.computes) {
+  if (!model.takes_penalties) {
     fields.allow_only("presence_penalty", 0);
     fields.allow_only("frequency_penalty", 0);
     fields.allow_only("repetition_penalty", 1);
-  } else {  // a simulated model has no logits that they could change
-    fields.number("presence_penalty", -2, 2);
-    fields.number("frequency_penalty", -2, 2);
-    fields.number("repetition_penalty", 0, 100);
+    const Json* bias = fields.find("logit_bias");
+    if (bias != nullptr && !bias->empty()) {
+      fields.fail("logit_bias", "is not supported by this backend; allowed: null, {}");
+    }
   }
   fields.allow_only("length_penalty", 1);
   fields.allow_only("best_of", 1);
@@ -233,16 +233,35 @@ std::int32_t num_logprobs(ApiKind kind, const ApiFields& fields, const ServedMod
   return static_cast<std::int32_t>(*count);
 }
 
+// Biases of -100 to 100: as in vLLM, larger ones count as these.
+std::vector<std::pair<TokenId, float>> logit_bias_of(const ApiFields& fields,
+                                                     const ServedModel& model) {
+  std::vector<std::pair<TokenId, float>> bias;
+  for (const auto& [id, number] :
+       fields.token_numbers("logit_bias", model.vocab_size, kMaxLogitBiases)) {
+    bias.emplace_back(id, static_cast<float>(std::clamp(number, -100.0, 100.0)));
+  }
+  return bias;
+}
+
 SamplingParams sampling_of(ApiKind kind, const ApiFields& fields, const ServedModel& model,
                            std::uint64_t number) {
   SamplingParams sampling;
-  sampling.temperature = fields.number("temperature", 0, 100).value_or(1);
-  sampling.top_p = fields.number("top_p", 0, 1).value_or(1);
+  const SamplingDefaults& defaults = model.sampling;
+  const auto chosen = [](const std::optional<double>& asked, const std::optional<double>& otherwise,
+                         double neutral) { return asked ? *asked : otherwise.value_or(neutral); };
+  sampling.temperature = chosen(fields.number("temperature", 0, 100), defaults.temperature, 1);
+  sampling.top_p = chosen(fields.number("top_p", 0, 1), defaults.top_p, 1);
   if (sampling.top_p == 0) fields.fail("top_p", "0 is out of range; allowed: above 0, to 1");
-  sampling.min_p = fields.number("min_p", 0, 1).value_or(0);
+  sampling.min_p = chosen(fields.number("min_p", 0, 1), defaults.min_p, 0);
+  sampling.presence_penalty = fields.number("presence_penalty", -2, 2).value_or(0);
+  sampling.frequency_penalty = fields.number("frequency_penalty", -2, 2).value_or(0);
+  sampling.repetition_penalty =
+      chosen(fields.number_above_0("repetition_penalty"), defaults.repetition_penalty, 1);
+  sampling.logit_bias = logit_bias_of(fields, model);
   // In vLLM -1 means all tokens.
-  sampling.top_k = static_cast<std::int32_t>(
-      std::max<std::int64_t>(0, fields.integer("top_k", -1, INT32_MAX).value_or(0)));
+  sampling.top_k = static_cast<std::int32_t>(std::max<std::int64_t>(
+      0, fields.integer("top_k", -1, INT32_MAX).value_or(defaults.top_k.value_or(0))));
   std::optional<std::int64_t> seed = fields.integer("seed", INT64_MIN, INT64_MAX);
   if (seed == -1) seed.reset();  // in vLLM -1 means none
   sampling.seed =
@@ -273,7 +292,10 @@ void check_lengths(ApiRequest& request, const ServedModel& model) {
     request.num_prompt_tokens += static_cast<std::int32_t>(prompt.size());
   }
   const std::int64_t room = model.max_model_len - static_cast<std::int64_t>(longest);
-  if (request.max_tokens == 0 && room >= 1) request.max_tokens = static_cast<std::int32_t>(room);
+  if (request.max_tokens == 0 && room >= 1) {
+    const std::int64_t most = model.sampling.max_new_tokens.value_or(room);
+    request.max_tokens = static_cast<std::int32_t>(std::min(room, most));
+  }
   if (request.max_tokens >= 1 && request.max_tokens <= room) return;
   throw ApiError(400,
                  "the model's context is " + std::to_string(model.max_model_len) +

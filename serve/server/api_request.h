@@ -13,6 +13,7 @@
 #include "core/base/types.h"
 #include "core/engine/request_input.h"
 #include "core/engine/sampling.h"
+#include "core/model/generation_config.h"
 #include "core/text/stop_matcher.h"
 
 namespace metronome {
@@ -34,6 +35,8 @@ struct ServedModel {
   std::int64_t vocab_size = 0;
   std::int32_t max_model_len = 0;
   bool computes = true;            // false: simulated, without logits
+  bool takes_penalties = true;     // and logit_bias
+  SamplingDefaults sampling;       // of requests that say nothing else
   bool orders_by_priority = true;  // the scheduler uses priorities
   std::int32_t max_choices = 128;  // per request: prompts times `n`
   std::uint64_t seed = 0;          // for requests without one
@@ -57,6 +60,7 @@ std::string error_json(int status, std::string_view message, std::string_view pa
 constexpr std::size_t kMaxStops = 64;
 constexpr std::size_t kMaxStopBytes = 4096;  // of all stop strings
 constexpr std::size_t kMaxStopTokenIds = 128;
+constexpr std::size_t kMaxLogitBiases = 1024;  // as in vLLM
 
 enum class ApiKind : std::uint8_t { Completion, Chat, Generate };
 

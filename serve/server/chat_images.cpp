@@ -5,6 +5,7 @@
 #include <utility>
 
 #include "core/base/base64.h"
+#include "core/base/clip.h"
 #include "core/base/error.h"
 #include "core/image/image_file.h"
 #include "serve/server/api_fields.h"
@@ -27,6 +28,31 @@ std::string decode_data_url(std::string_view url, const std::string& name) {
   std::optional<std::string> bytes = decode_base64(*text);
   if (!bytes) fail("its data is not base64");
   return std::move(*bytes);
+}
+
+namespace {
+
+bool is_image(const std::string& type) { return type == "image_url"; }
+
+}  // namespace
+
+std::string plain_part_refusal(const std::string& type, bool has_images) {
+  std::string reason;
+  if (is_image(type)) {
+    reason = has_images
+                 ? ": the model has no chat template here, which writes the place of an image"
+                 : ": the model has no vision tower";
+  }
+  const bool is_mendable = is_image(type) && has_images;
+  return "parts of type " + clipped(type) + " are not supported" + reason + "; allowed: text" +
+         (is_mendable ? ", or a model folder with a tokenizer.json and a chat template, or "
+                        "--tokenizer and --chat-template"
+                      : "");
+}
+
+std::string ChatImages::refusal(const std::string& type) const {
+  if (!are_taken()) return plain_part_refusal(type, false);
+  return "parts of type " + clipped(type) + " are not supported; allowed: text, image_url";
 }
 
 void ChatImages::take(const Json& part, const std::string& name) {
@@ -60,10 +86,20 @@ void ChatImages::take(const Json& part, const std::string& name) {
   tokens_left_ -= num_tokens;
 }
 
-std::vector<PromptImage> ChatImages::place(std::vector<TokenId>& prompt) {
+std::vector<PromptImage> ChatImages::place(std::vector<TokenId>& prompt,
+                                           const Tokenizer& tokenizer) {
   if (!are_taken()) return {};
+  const std::int32_t image_token = processor_->tower.image_token;
+  if (!images_.empty() && image_token >= tokenizer.vocab_size()) {
+    throw ApiError(400,
+                   "messages: have images, and the tokenizer has " +
+                       std::to_string(tokenizer.vocab_size()) +
+                       " tokens, without the model's image token " + std::to_string(image_token) +
+                       "; allowed: text, or the model's own tokenizer (--tokenizer)",
+                   "messages");
+  }
   try {
-    place_prompt_images(processor_->tower.image_token, "messages", images_, prompt);
+    place_prompt_images(image_token, "messages", images_, prompt);
   } catch (const ConfigError& error) {
     throw ApiError(400, error.what(), "messages");
   }

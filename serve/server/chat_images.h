@@ -8,6 +8,7 @@
 
 #include "core/base/json.h"
 #include "core/image/image_processor.h"
+#include "core/text/tokenizer.h"
 
 namespace metronome {
 
@@ -22,19 +23,24 @@ class ChatImages {
       : processor_(processor), tokens_left_(max_tokens) {}
 
   bool are_taken() const { return processor_ != nullptr; }
+  // Why a part of another type is refused, and what is allowed.
+  std::string refusal(const std::string& type) const;
   // Takes {"type": "image_url", "image_url": {"url": "data:image/png;base64,..."}}. `name` is of
   // the part, in messages. Requires are_taken(). Throws ApiError for another scheme, data that is
   // not base64, a file that is no image, and too many images.
   void take(const Json& part, const std::string& name);
   // Puts them at the image tokens of the prompt, each of which becomes as many as its image has.
-  // Throws ApiError if there are other image tokens.
-  std::vector<PromptImage> place(std::vector<TokenId>& prompt);
+  // Throws ApiError if there are other image tokens. `tokenizer` made the prompt.
+  std::vector<PromptImage> place(std::vector<TokenId>& prompt, const Tokenizer& tokenizer);
 
  private:
   const ImageProcessor* processor_;
   std::size_t tokens_left_;
   std::vector<PromptImage> images_;
 };
+
+// The same for a chat without a template. `has_images`: the model takes images.
+std::string plain_part_refusal(const std::string& type, bool has_images);
 
 // The bytes of a data: URL with base64. Throws ApiError for another URL; `name` is the field.
 std::string decode_data_url(std::string_view url, const std::string& name);

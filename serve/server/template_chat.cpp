@@ -37,11 +37,9 @@ Json joined_parts(const Json& content, const ApiFields& fields, const std::strin
       has_images = true;
       continue;
     }
-    if (type != "text") {
-      part_fields.fail("type", "parts of type " + clipped(type) +
-                                   " are not supported; allowed: text" +
-                                   (images.are_taken() ? ", image_url" : ""));
-    }
+    if (type != "text") part_fields.fail("type", images.refusal(type));
+    const Json* given = part.find("text");
+    if (given != nullptr && given->is_null()) continue;  // as in vLLM
     const std::optional<std::string> part_text = part_fields.text("text");
     if (!part_text) part_fields.fail("text", "is missing");
     if (!parts.empty()) text += '\n';
@@ -51,11 +49,25 @@ Json joined_parts(const Json& content, const ApiFields& fields, const std::strin
   return takes_parts || has_images ? parts : Json(std::move(text));
 }
 
-// Templates write arguments as JSON, so they need the value and not its text.
+// Python's falsehood, for which vLLM gives {}.
+bool is_nothing(const Json& value) {
+  return value.is_null() || value == Json(false) || value == Json(0) || value == Json("") ||
+         (value.is_structured() && value.empty());
+}
+
+// Templates write arguments as JSON, so they need the value and not its text. As in vLLM an empty
+// list of calls is not there, and arguments that are empty or null are an empty object.
 void parse_arguments(Json& message, const std::string& name, std::size_t max_calls) {
   Json* calls = message.find("tool_calls");
   if (calls == nullptr || calls->is_null()) return;
-  ApiFields(message, name + ".").list("tool_calls", max_calls);
+  const ApiFields fields(message, name + ".");
+  if (fields.list("tool_calls", max_calls) == nullptr) {
+    fields.fail("tool_calls", "is not a list; allowed: null, a list of calls");
+  }
+  if (calls->empty()) {
+    message.erase("tool_calls");
+    return;
+  }
   for (std::size_t i = 0; i < calls->size(); ++i) {
     const std::string place = name + ".tool_calls[" + std::to_string(i) + "]";
     Json* function = (*calls)[i].find("function");
@@ -63,31 +75,32 @@ void parse_arguments(Json& message, const std::string& name, std::size_t max_cal
       throw ApiError(400, place + ".function: is missing; allowed: a name and arguments", place);
     }
     Json* arguments = function->find("arguments");
-    if (arguments == nullptr || arguments->is_null()) {
+    if (arguments == nullptr || is_nothing(*arguments)) {
       (*function)["arguments"] = Json::object();
       continue;
     }
-    if (!arguments->is_string()) continue;
+    if (arguments->is_structured()) continue;
     std::optional<Json> parsed;
     try {
-      parsed = Json::parse(arguments->string(), {.max_depth = 64});
+      if (arguments->is_string()) parsed = Json::parse(arguments->string(), {.max_depth = 64});
     } catch (const JsonError&) {
     }
-    if (!parsed || !parsed->is_object()) {
-      throw ApiError(400, place + ".function.arguments: is not the JSON of an object", place);
+    if (!parsed) {
+      throw ApiError(
+          400, place + ".function.arguments: is not JSON; allowed: an object, or its text", place);
     }
     *arguments = std::move(*parsed);
   }
 }
 
-Json read_messages(const ApiFields& fields, const FolderChat& chat, std::size_t max_entries,
-                   ChatImages& images) {
+Json read_messages(const ApiFields& fields, const FolderChat& chat, bool has_tools,
+                   std::size_t max_entries, ChatImages& images) {
   const Json* messages = fields.find("messages");
   if (messages == nullptr || !messages->is_array() || messages->empty()) {
     fields.fail("messages", "allowed: a list of at least one {\"role\": ..., \"content\": ...}");
   }
   fields.list("messages", max_entries);
-  const bool takes_parts = chat.takes_parts();
+  const bool takes_parts = chat.takes_parts(has_tools);
   Json result = Json::array();
   for (std::size_t i = 0; i < messages->size(); ++i) {
     const std::string name = "messages[" + std::to_string(i) + "]";
@@ -97,10 +110,12 @@ Json read_messages(const ApiFields& fields, const FolderChat& chat, std::size_t 
     const std::optional<std::string> role = message_fields.name("role");
     if (!role) throw ApiError(400, name + ".role: is missing", name + ".role");
     // "developer" is OpenAI's newer name for the role "system".
-    if (*role == "developer" && !chat.mentions("developer")) message["role"] = "system";
+    if (*role == "developer" && !chat.mentions("developer", has_tools)) {
+      message["role"] = "system";
+    }
     const Json* content = message_fields.find("content");
     if (content == nullptr) {
-      if (!message.contains("tool_calls")) message["content"] = "";
+      message["content"] = takes_parts ? Json::array() : Json("");  // as in vLLM
     } else if (!content->is_string()) {
       message["content"] =
           joined_parts(*content, message_fields, name, takes_parts, max_entries, images);
@@ -145,9 +160,9 @@ void check_tool_choice(const ApiFields& fields, bool has_tools) {
 
 // Objects of which the template writes something.
 Json read_for_template(const ApiFields& fields, const FolderChat& chat, const char* name,
-                       std::size_t max_entries) {
+                       bool has_tools, std::size_t max_entries) {
   Json list = read_objects(fields, name, max_entries);
-  if (!list.is_null() && !chat.mentions(name)) {
+  if (!list.is_null() && !chat.mentions(name, has_tools)) {
     fields.fail(name, "the chat template of this model does not write them; allowed: null");
   }
   return list;
@@ -165,10 +180,11 @@ std::tm local_time() {
 std::string template_prompt(const ApiFields& fields, const FolderChat& chat,
                             std::size_t max_entries, ChatImages& images) {
   Conversation conversation;
-  conversation.messages = read_messages(fields, chat, max_entries, images);
-  conversation.tools = read_for_template(fields, chat, "tools", max_entries);
-  check_tool_choice(fields, !conversation.tools.is_null());
-  conversation.documents = read_for_template(fields, chat, "documents", max_entries);
+  conversation.tools = read_for_template(fields, chat, "tools", true, max_entries);
+  const bool has_tools = !conversation.tools.is_null();
+  conversation.messages = read_messages(fields, chat, has_tools, max_entries, images);
+  check_tool_choice(fields, has_tools);
+  conversation.documents = read_for_template(fields, chat, "documents", has_tools, max_entries);
   conversation.arguments = read_arguments(fields);
   conversation.continue_final_message = fields.truth("continue_final_message", false);
   conversation.add_generation_prompt =

@@ -12,7 +12,7 @@ namespace metronome {
 
 // Reads messages, tools, tool_choice, documents, add_generation_prompt, continue_final_message and
 // chat_template_kwargs. Contents that are lists of texts become one text, with line breaks between,
-// unless the template takes lists. Arguments of tool calls become objects, as in vLLM. At most
+// unless the template takes lists. Arguments of tool calls become values, as in vLLM. At most
 // `max_entries` messages, and parts of each. `images` takes the images, if the model does; a
 // content with one stays a list. Throws ApiError, also for what the template refuses.
 std::string template_prompt(const ApiFields& fields, const FolderChat& chat,

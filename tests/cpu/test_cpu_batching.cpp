@@ -302,4 +302,45 @@ TEST_CASE("sampled tokens do not depend on the batch either", "[cpu][batching]")
   });
 }
 
+TEST_CASE("penalties and a bias look at a request's own text", "[cpu][batching]") {
+  Lab lab(Family::Llama);
+  const std::vector<LabPrompt> prompts = repetitive_prompts(lab.model().vocab_size, 4, 24);
+  for (const double temperature : {0.0, 1.2}) {
+    LabSettings settings = {.policy = "vllm", .budget = 64};
+    settings.sampling = {.temperature = temperature, .seed = 5, .ignore_eos = true};
+    const LabRun plain = lab.run(settings, prompts);
+    settings.sampling.presence_penalty = 0.5;
+    settings.sampling.frequency_penalty = 1;
+    settings.sampling.repetition_penalty = 1.25;
+    settings.sampling.logit_bias = {{TokenId{7}, 1}};
+    const LabRun roomy = lab.run(settings, prompts);
+    settings.num_blocks = 24;
+    settings.budget = 16;
+    const LabRun tight = lab.run(settings, prompts);
+    REQUIRE(tight.num_preemptions >= 2);
+    settings.num_blocks = 512;
+    settings.async_depth = 2;
+    const LabRun ahead = lab.run(settings, prompts);
+    DraftTally counts;
+    const LabRun drafted = lab.run_drafting(settings, prompts, LabDrafts{.num_tokens = 3}, counts);
+    for (std::uint32_t i = 0; i < prompts.size(); ++i) {
+      INFO("request " << i << ", temperature " << temperature);
+      CHECK(is_same(tight, roomy, i));
+      CHECK(is_same(ahead, roomy, i));
+      CHECK(is_same(drafted, roomy, i));
+      CHECK(roomy.tokens[i] != plain.tokens[i]);
+      // Each token is the sampler's, from the model's logits and the text before.
+      std::vector<TokenId> text = prompts[i].ids;
+      SamplingParams params = settings.sampling;
+      for (const TokenId token : temperature == 0 ? roomy.tokens[i] : std::vector<TokenId>()) {
+        const auto position = static_cast<std::int32_t>(text.size());
+        const std::vector<float>& logits = roomy.logits.at({RequestId{i}, position});
+        CHECK(Sampler().sample(logits, params, position, {text, prompts[i].ids.size()}).token ==
+              token);
+        text.push_back(token);
+      }
+    }
+  }
+}
+
 }  // namespace metronome::testing

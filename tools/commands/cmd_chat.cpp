@@ -28,6 +28,8 @@
 namespace metronome {
 namespace {
 
+constexpr double kTemperature = 0.7;  // where neither the user nor the model names one
+
 struct ChatOptions {
   std::string model;
   std::vector<std::string> assignments;
@@ -35,7 +37,7 @@ struct ChatOptions {
   std::string system;
   std::optional<std::string> prompt;
   std::int64_t max_tokens = 512;
-  double temperature = 0.7;
+  std::optional<double> temperature;
   std::string seed;
   bool runs_demo = false;
 };
@@ -65,7 +67,8 @@ OptionList option_list(ChatOptions& options) {
       {"prompt TEXT", &options.prompt, "ask this, print the answer and end", EmptyText::Allowed},
       {"system TEXT", &options.system, "the system message", EmptyText::Allowed},
       {"max-tokens N", &options.max_tokens, "longest answer (default: 512)"},
-      {"temperature T", &options.temperature, "0: always the likeliest token (default: 0.7)"},
+      {"temperature T", &options.temperature,
+       "0: always the likeliest token (default: that of generation_config.json, else 0.7)"},
       {"seed N", &options.seed, "of the answers' random choices (default: the scenario's)"},
       {"demo", &options.runs_demo,
        "let a long prompt arrive while a short one is answered, in one step and in chunks; print "
@@ -74,6 +77,9 @@ OptionList option_list(ChatOptions& options) {
        "a Jinja template that writes conversations as prompts (default: the model's own)"},
       {"tokenizer FILE", &options.choice.tokenizer,
        "a tokenizer.json or a GGUF file (default: the model's own)"},
+      {"generation-config SOURCE", &options.choice.generation_config,
+       "sampling defaults: of the model's generation_config.json (auto, the default), none "
+       "(vllm), or of the file in a folder"},
       {"backend NAME", &options.choice.backend,
        "cpu (the default), cuda, or sim, which needs --set hardware=NAME for a MODEL that is no "
        "scenario"},
@@ -97,7 +103,8 @@ void check(const ChatOptions& options) {
     throw UsageError("--max-tokens: " + std::to_string(options.max_tokens) +
                      " is out of range; allowed: 1 to 1000000");
   }
-  if (!(options.temperature >= 0 && options.temperature <= 2)) {
+  const double temperature = options.temperature.value_or(0);
+  if (!(temperature >= 0 && temperature <= 2)) {
     throw UsageError("--temperature: is out of range; allowed: 0 to 2");
   }
 }
@@ -160,7 +167,8 @@ class Chat {
     Json body = Json::object();
     body["messages"] = messages_;
     body["messages"].push_back(message("user", text));
-    body["temperature"] = options_.temperature;
+    body["temperature"] =
+        options_.temperature.value_or(model_.sampling.temperature.value_or(kTemperature));
     const std::int64_t room = model_.max_model_len;
     body["max_tokens"] = std::min(options_.max_tokens, room);
     if (!options_.seed.empty()) body["seed"] = parse_seed(options_.seed);

@@ -103,6 +103,9 @@ OptionList option_list(ServeOptions& options) {
        "a Jinja template that writes conversations as prompts (default: that of the model, else "
        "that "
        "of the tokenizer's family)"},
+      {"generation-config SOURCE", &options.choice.generation_config,
+       "sampling defaults: of the model's generation_config.json (auto, the default), none "
+       "(vllm), or of the file in a folder"},
       {"out DIR", &options.out,
        "record the served requests as they end, in DIR.served.jsonl; at the end write results as "
        "`metronome run` does, with the requests as trace.jsonl"},

@@ -7,9 +7,12 @@
 #include "core/base/error.h"
 #include "core/base/files.h"
 #include "core/base/json.h"
+#include "core/base/names.h"
 #include "core/base/number_text.h"
 #include "core/engine/policies/registry.h"
+#include "core/gguf/gguf_file.h"
 #include "core/image/image_processor.h"
+#include "core/model/generation_config.h"
 #include "core/model/model_catalogue.h"
 #include "core/scenario/unplaced_scenario.h"
 #include "core/text/folder_chat.h"
@@ -92,13 +95,24 @@ std::shared_ptr<const Tokenizer> find_tokenizer(const LocalModelChoice& choice,
   return path.empty() ? byte_tokenizer() : read_tokenizer(path);
 }
 
+// Where the texts of bos_token and others are for a template of its own: with the tokenizer that is
+// given, else in the model.
+std::string tokens_source(const LocalModelChoice& choice, const std::string& folder,
+                          const std::string& gguf) {
+  const std::string& tokenizer = choice.tokenizer;
+  if (tokenizer.empty()) return gguf.empty() ? folder : gguf;
+  if (is_gguf_file(tokenizer)) return tokenizer;
+  const std::string parent = std::filesystem::path(tokenizer).parent_path().string();
+  return parent.empty() ? "." : parent;
+}
+
 std::shared_ptr<const FolderChat> find_chat(const LocalModelChoice& choice,
                                             const Scenario& scenario) {
   const std::string folder = find_model_folder(scenario.model);
   const std::string gguf = find_gguf_file(scenario.model);
   std::optional<FolderChat> chat;
   if (!choice.chat_template.empty()) {
-    chat = FolderChat::read_file(choice.chat_template, folder);
+    chat = FolderChat::read_file(choice.chat_template, tokens_source(choice, folder, gguf));
   } else if (!gguf.empty()) {
     chat = FolderChat::read_gguf(gguf);
   } else if (!folder.empty()) {
@@ -119,6 +133,16 @@ std::string chat_text(const ServedModel& model) {
   return std::string("roles and contents in lines") + kReason;
 }
 
+// The folder whose generation_config.json has the defaults; empty: there are none.
+std::string defaults_folder(const LocalModelChoice& choice, const Scenario& scenario) {
+  const std::string& chosen = choice.generation_config;
+  if (chosen == "auto") return find_model_folder(scenario.model);
+  if (chosen == "vllm") return {};
+  if (path_exists(chosen + "/generation_config.json")) return chosen;
+  throw UsageError("--generation-config: " + printable(chosen) +
+                   " has no generation_config.json; allowed: auto, vllm, a folder that has one");
+}
+
 ServedModel served_model(const LocalModelChoice& choice, const PreparedVariant& variant,
                          std::string& tokenizer_text) {
   const Scenario& scenario = variant.scenario;
@@ -134,6 +158,7 @@ ServedModel served_model(const LocalModelChoice& choice, const PreparedVariant& 
   model.vocab_size = variant.run->model.vocab_size;
   model.max_model_len = variant.run->setup.max_model_len;
   model.computes = choice.backend != "sim";
+  model.takes_penalties = variant.run->takes_penalties;
   model.orders_by_priority =
       scenario.scheduler.order == QueueOrder::Priority ||
       scenario.scheduler.vllm.scheduling_policy == VllmConfig::Policy::Priority;
@@ -166,10 +191,37 @@ void LocalModel::use(const std::vector<std::string>& settings) {
       chosen_scenario(scenario_file(name_, all, choice_.backend), choice_.variant, name_));
   variants_ = prepare_variants(*backend_, std::move(scenarios));
   served_ = served_model(choice_, variant(), tokenizer_text_);
+  find_sampling_defaults();
+}
+
+void LocalModel::find_sampling_defaults() {
+  sampling_text_.clear();
+  sampling_warning_.clear();
+  const std::string folder = defaults_folder(choice_, variant().scenario);
+  if (folder.empty()) return;
+  SamplingDefaults& defaults = served_.sampling;
+  defaults = read_sampling_defaults(folder);
+  const std::string path = folder + "/generation_config.json";
+  const double penalty = defaults.repetition_penalty.value_or(1);
+  if (penalty != 1 && !served_.takes_penalties) {
+    sampling_warning_ = path + ": repetition_penalty " + Json(penalty).dump() +
+                        " is not used; only --backend=cpu computes penalties";
+    defaults.repetition_penalty.reset();
+  }
+  const std::string text = defaults.text();
+  if (!text.empty()) sampling_text_ = text + ", of " + path;
 }
 
 std::vector<std::string> LocalModel::warnings() const {
   std::vector<std::string> warnings;
+  if (served_.chat && !served_.chat->empty_tokens().empty()) {
+    const std::vector<std::string>& names = served_.chat->empty_tokens();
+    warnings.push_back("the chat template names " +
+                       join_names(std::vector<std::string_view>(names.begin(), names.end())) +
+                       ", whose text is empty here; a tokenizer_config.json beside the tokenizer, "
+                       "or a GGUF file, defines it");
+  }
+  if (!sampling_warning_.empty()) warnings.push_back(sampling_warning_);
   if (served_.tokenizer->vocab_size() > served_.vocab_size) {
     warnings.push_back("the tokenizer has " + grouped_text(served_.tokenizer->vocab_size()) +
                        " tokens and the model " + grouped_text(served_.vocab_size) +
@@ -193,6 +245,7 @@ void LocalModel::print_header(double speed) const {
                     std::to_string(setup.kv_cache.block_size) + " tokens");
   say("tokenizer", tokenizer_text_);
   say("template", chat_text(served_));
+  if (!sampling_text_.empty()) say("sampling", sampling_text_);
   if (!variant.run->weights_text.empty()) say("weights", variant.run->weights_text);
   for (const std::string& warning : warnings()) say("warning", warning);
 }

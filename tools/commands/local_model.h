@@ -17,6 +17,9 @@ struct LocalModelChoice {
   std::string model_name = {};     // for clients; empty: as in the scenario
   std::string tokenizer = {};      // a file; empty: the model's own
   std::string chat_template = {};  // a file; empty: the model's own
+  // Whose sampling defaults hold, as in vLLM: those of the model's generation_config.json (auto),
+  // none (vllm), or those of the file in another folder.
+  std::string generation_config = "auto";
 };
 
 // Whether MODEL on the command line is a scenario.
@@ -37,18 +40,22 @@ class LocalModel {
   // Whether step times are simulated, and answers are plausible text.
   bool is_simulated() const { return !backend_->is_measured(); }
 
-  // Of tokenizer and weights, one line each.
+  // Of tokenizer, sampling and weights, one line each.
   std::vector<std::string> warnings() const;
-  // Prints model, engine, tokenizer, chat template, weights and warnings.
+  // Prints model, engine, tokenizer, chat template, sampling, weights and warnings.
   void print_header(double speed = 1) const;
 
  private:
+  void find_sampling_defaults();
+
   std::string name_;
   std::vector<std::string> assignments_;
   LocalModelChoice choice_;
   std::unique_ptr<Backend> backend_;
   std::vector<PreparedVariant> variants_;  // one
   std::string tokenizer_text_;
+  std::string sampling_text_;     // empty: no file has defaults
+  std::string sampling_warning_;  // of a default that the backend does not take
   ServedModel served_;
 };
 

@@ -119,6 +119,27 @@ SamplingParams random_params(Rng& rng, std::size_t vocab) {
   return params;
 }
 
+// The order and definitions of vLLM: bias, repetition, frequency, presence.
+std::vector<long double> reference_logits(const Logits& logits, const SamplingParams& params,
+                                          const std::vector<TokenId>& text,
+                                          std::size_t num_prompt) {
+  std::vector<long double> result(logits.begin(), logits.end());
+  for (const auto& [id, bias] : params.logit_bias)
+    result[static_cast<std::size_t>(value(id))] += bias;
+  for (std::size_t id = 0; id < result.size(); ++id) {
+    const TokenId token{static_cast<std::int32_t>(id)};
+    const auto answer = text.begin() + static_cast<std::ptrdiff_t>(num_prompt);
+    const auto in_answer = std::count(answer, text.end(), token);
+    if (std::find(text.begin(), text.end(), token) != text.end()) {
+      result[id] = result[id] > 0 ? result[id] / params.repetition_penalty
+                                  : result[id] * params.repetition_penalty;
+    }
+    result[id] -= params.frequency_penalty * static_cast<double>(in_answer);
+    if (in_answer > 0) result[id] -= params.presence_penalty;
+  }
+  return result;
+}
+
 }  // namespace
 
 TEST_CASE("greedy takes the largest logit, of equals the lowest id", "[core][sampling]") {
@@ -487,6 +508,83 @@ TEST_CASE("samples are the same bits on every compiler and machine", "[core][sam
     }
   }
   CHECK(digest == 0xf6ebbe84811763f7ull);
+}
+
+TEST_CASE("a bias and penalties change logits", "[core][sampling]") {
+  const std::vector<TokenId> text = {TokenId{0}, TokenId{1}, TokenId{2}, TokenId{2}, TokenId{3}};
+  const auto likeliest = [&](const Logits& logits, const SamplingParams& params) {
+    return value(Sampler().sample(logits, params, 5, {text, 2}).token);
+  };
+  const Logits logits = {4, 3.5f, 3.25f, 3, 2.875f};
+  CHECK(likeliest(logits, {.logit_bias = {{TokenId{4}, 2}}}) == 4);
+  CHECK(likeliest(logits, {.logit_bias = {{TokenId{0}, -100}}}) == 1);
+  // Presence and frequency look at the answer alone: 2, 2, 3.
+  CHECK(likeliest({3, 3.5f, 4, 3.875f, 1}, {.presence_penalty = 0.5}) == 1);
+  CHECK(likeliest({3, 3.25f, 4, 3.875f, 1}, {.presence_penalty = 0.5}) == 2);
+  CHECK(likeliest({3, 3.25f, 4, 3.875f, 1}, {.frequency_penalty = 0.5}) == 3);
+  CHECK(likeliest({1, 1, 1, 1, 3}, {.presence_penalty = -2}) == 2);
+  // Repetition looks at the prompt, too; negative logits are multiplied.
+  CHECK(likeliest(logits, {.repetition_penalty = 1.5}) == 4);
+  CHECK(likeliest({-1, -1, -1, -1, -1.25f}, {.repetition_penalty = 1.5}) == 4);
+  CHECK(likeliest({-1, -1, -1, -1, -0.875f}, {.repetition_penalty = 0.5}) == 0);
+  // The logits that are reported are the model's.
+  const SampledToken sampled =
+      Sampler().sample(logits, {.logit_bias = {{TokenId{4}, 2}}, .num_logprobs = 1}, 5, {text, 2});
+  CHECK(sampled.logprobs == Sampler().logprobs(logits, TokenId{4}, 1));
+  CHECK(sampled.logprobs[1].token == TokenId{0});
+}
+
+TEST_CASE("changed logits stay finite", "[core][sampling]") {
+  const std::vector<TokenId> text = {TokenId{0}, TokenId{1}};
+  const Logits logits = {3e38f, -3e38f, 1000};
+  for (const double temperature : {0.0, 1.0}) {
+    for (const double penalty : {1e-300, 1e300}) {
+      const SamplingParams params = {.temperature = temperature,
+                                     .presence_penalty = 2,
+                                     .frequency_penalty = 2,
+                                     .repetition_penalty = penalty,
+                                     .logit_bias = {{TokenId{0}, 100}}};
+      CHECK(Sampler().sample(logits, params, 2, {text, 1}).token ==
+            (penalty < 1 ? TokenId{0} : TokenId{2}));
+    }
+  }
+}
+
+TEST_CASE("random biases and penalties give the reference's tokens", "[core][sampling]") {
+  const std::uint64_t seed = 60;
+  CAPTURE(seed);
+  Rng rng(seed, "penalties");
+  Sampler sampler;
+  int num_changed = 0;
+  for (int i = 0; i < 500; ++i) {
+    const std::size_t vocab = 2 + rng() % 60;
+    const Logits logits = random_logits(rng, vocab, 4, 0);
+    std::vector<TokenId> text;
+    for (std::uint64_t n = rng() % 40; n > 0; --n) {
+      text.push_back(TokenId{static_cast<std::int32_t>(rng() % vocab)});
+    }
+    const std::size_t num_prompt = text.empty() ? 0 : rng() % text.size();
+    SamplingParams params = random_params(rng, vocab);
+    params.presence_penalty = static_cast<double>(rng() % 17) / 4 - 2;
+    params.frequency_penalty = static_cast<double>(rng() % 17) / 4 - 2;
+    params.repetition_penalty = static_cast<double>(1 + rng() % 16) / 8;
+    params.logit_bias = {{TokenId{static_cast<std::int32_t>(rng() % vocab)}, 1.5f}};
+    Logits expected;
+    for (const long double logit : reference_logits(logits, params, text, num_prompt)) {
+      expected.push_back(static_cast<float>(logit));
+    }
+    SamplingParams plain = params;
+    plain.presence_penalty = plain.frequency_penalty = 0;
+    plain.repetition_penalty = 1;
+    plain.logit_bias.clear();
+    for (const double temperature : {0.0, params.temperature}) {
+      params.temperature = plain.temperature = temperature;
+      const TokenId token = sampler.sample(logits, params, i, {text, num_prompt}).token;
+      REQUIRE(token == sampler.sample(expected, plain, i).token);
+      num_changed += token == sampler.sample(logits, plain, i).token ? 0 : 1;
+    }
+  }
+  CHECK(num_changed > 100);
 }
 
 }  // namespace metronome

@@ -51,3 +51,33 @@ TEST_CASE("a folder's generation config goes before its config", "[model]") {
   CHECK(
       contains(error_of<ConfigError>(ids), folder.path() + "/generation_config.json: is not JSON"));
 }
+
+TEST_CASE("a generation config has sampling defaults", "[model]") {
+  const auto read = [](const char* text) {
+    return parse_sampling_defaults(text, "generation_config.json");
+  };
+  const SamplingDefaults defaults =
+      read(R"({"do_sample": true, "temperature": 0.6, "top_k": 20, "top_p": 0.95, "min_p": 0.05,
+               "repetition_penalty": 1.05, "max_new_tokens": 2048})");
+  CHECK(defaults.text() ==
+        "temperature 0.6, top_k 20, top_p 0.95, min_p 0.05, repetition_penalty 1.05, "
+        "max_new_tokens 2048");
+  CHECK(read(R"({"temperature": null, "eos_token_id": 2})").text().empty());
+  CHECK(read(R"({"top_k": -1})").top_k == 0);
+  CHECK(read(R"({"top_k": 50.0})").top_k == 50);
+  const auto refusal = [&](const char* text) { return error_of<ConfigError>([&] { read(text); }); };
+  CHECK(refusal(R"({"temperature": -1})") ==
+        "generation_config.json: temperature: is -1; allowed: numbers from 0 to 100");
+  CHECK(
+      refusal(R"({"temperature": "0.6"})").ends_with("is \"0.6\"; allowed: numbers from 0 to 100"));
+  CHECK(refusal(R"({"top_p": 0})").ends_with("top_p: is 0; allowed: numbers above 0, to 1"));
+  CHECK(refusal(R"({"min_p": 1.5})").ends_with("min_p: is 1.5; allowed: numbers from 0 to 1"));
+  CHECK(refusal(R"({"repetition_penalty": 0})").ends_with("allowed: numbers above 0"));
+  CHECK(refusal(R"({"top_k": 2.5})").ends_with("allowed: integers from 1; 0 and -1: all tokens"));
+  CHECK(refusal(R"({"top_k": -2})").starts_with("generation_config.json: top_k: is -2; "));
+  CHECK(refusal(R"({"max_new_tokens": 0})").ends_with("allowed: integers from 1"));
+  const ScratchFolder folder;
+  CHECK(read_sampling_defaults(folder.path()).text().empty());
+  folder.write("generation_config.json", R"({"min_p": 0.1})");
+  CHECK(read_sampling_defaults(folder.path()).min_p == 0.1);
+}

@@ -1,42 +1,12 @@
-
 #include "core/base/json.h"
 #include "core/text/folder_chat.h"
 #include "tests/catch.h"
 #include "tests/error_of.h"
 #include "tests/expected.h"
-#include "tests/serve/server/serve_lab.h"
+#include "tests/serve/server/api_lab.h"
 
 using namespace metronome;
 using namespace metronome::testing;
-
-namespace {
-
-using Prompts = std::vector<std::vector<TokenId>>;
-
-std::vector<TokenId> bytes(std::string_view text) {
-  std::vector<TokenId> ids;
-  for (const char c : text) ids.push_back(TokenId{static_cast<unsigned char>(c)});
-  return ids;
-}
-
-ApiRequest parse(ApiKind kind, const std::string& body, const ServedModel& model = byte_model()) {
-  return parse_generation(kind, body, model, 0);
-}
-
-std::string refusal(ApiKind kind, const std::string& body,
-                    const ServedModel& model = byte_model()) {
-  try {
-    parse(kind, body, model);
-  } catch (const ApiError& error) {
-    return std::to_string(error.status) + " [" + error.param + "] " + error.what();
-  }
-  return "accepted";
-}
-std::string refusal_of_field(const std::string& field) {
-  return refusal(ApiKind::Completion, R"({"prompt": "a", )" + field + "}");
-}
-
-}  // namespace
 
 TEST_CASE("a prompt is a text, token ids, or a list of either", "[serve]") {
   const auto prompts = [](const std::string& prompt) {
@@ -281,8 +251,16 @@ TEST_CASE("what changes logits changes nothing where there are none", "[serve]")
   CHECK(refusal_of_field(R"("presence_penalty": 2.5)") ==
         "400 [presence_penalty] presence_penalty: 2.5 is out of range; allowed: a number from -2 "
         "to 2");
-  CHECK(refusal(ApiKind::Completion, penalty, byte_model(true)) ==
+  CHECK(refusal(ApiKind::Completion, penalty, byte_model(true)) == "accepted");
+  ServedModel model = byte_model(true);
+  model.takes_penalties = false;
+  CHECK(refusal(ApiKind::Completion, penalty, model) ==
         "400 [presence_penalty] presence_penalty: 0.5 is not supported; allowed: 0");
+  CHECK(refusal(ApiKind::Completion, R"({"prompt": "a", "logit_bias": {"5": 1}})", model) ==
+        "400 [logit_bias] logit_bias: is not supported by this backend; allowed: null, {}");
+  CHECK(refusal(ApiKind::Completion, R"({"prompt": "a", "logit_bias": {},
+            "repetition_penalty": 1})",
+                model) == "accepted");
 }
 
 TEST_CASE("refusals name the field and what is allowed", "[serve]") {
@@ -448,8 +426,8 @@ TEST_CASE("a chat is written by the template of the model's folder", "[serve]") 
         "function": {"name": "f", "arguments": )" +
            arguments + "}}]}]";
   };
-  CHECK(prompt(call(R"("{\"city\": \"Bonn\"}")")) == bytes("BonnFalse"));
-  CHECK(prompt(call(R"({"city": "Köln"})")) == bytes("KölnFalse"));
+  CHECK(prompt(call(R"("{\"city\": \"Bonn\"}")")) == bytes("BonnTrue"));
+  CHECK(prompt(call(R"({"city": "Köln"})")) == bytes("KölnTrue"));
   CHECK(refused(call("\"[\"")).starts_with("400 [messages[0].tool_calls[0]]"));
   use("{{ messages[0].content }}");
   CHECK(refused(hi + R"(, "documents": [{"text": "d"}])") ==

@@ -113,7 +113,15 @@ TEST_CASE("what is no image is refused in one line", "[serve][images]") {
   text_only.images = nullptr;
   CHECK(refusal_of(data_part("grey.png"), text_only) ==
         "400 [messages[0].content.type] messages[0].content.type: parts of type image_url are not "
-        "supported; allowed: text");
+        "supported: the model has no vision tower; allowed: text");
+  ServedModel byte_tokens = image_model();
+  ImageProcessor processor = *byte_tokens.images;
+  processor.tower.image_token = 151655;
+  byte_tokens.images = std::make_shared<const ImageProcessor>(processor);
+  CHECK(refusal_of(data_part("grey.png"), byte_tokens) ==
+        "400 [messages] messages: have images, and the tokenizer has 256 tokens, without the "
+        "model's image token 151655; allowed: text, or the model's own tokenizer (--tokenizer)");
+  CHECK(refusal_of(R"({"type": "text", "text": "a"})", byte_tokens) == "accepted");
 }
 
 }  // namespace

@@ -1,4 +1,5 @@
 // `metronome chat` as a user runs it, on small models with drawn weights.
+#include <set>
 #include <string>
 
 #include "tests/catch.h"
@@ -210,6 +211,37 @@ TEST_CASE("chat warns beside an answer, too", "[cli][chat]") {
             " tokens and the model 200: a text with a token beyond the model's is "
             "refused\n"));
   CHECK(!has(result.out, "warning"));
+}
+
+TEST_CASE("chat draws tokens as the model's generation_config.json asks", "[cli][chat]") {
+  const ScratchFolder folder;
+  const std::string ask = small_model(folder, 300) + "--max-tokens 12 ";
+  // The answers of three seeds.
+  const auto answers = [&](const std::string& options) {
+    std::set<std::string> texts;
+    for (const char* seed : {"1", "2", "3"}) {
+      const std::string out = run_metronome(ask + options + "--seed " + seed).out;
+      texts.insert(out.substr(0, out.find("first token ")));
+    }
+    return texts.size();
+  };
+  CHECK(answers("") == 3);
+  folder.write("generation_config.json", R"({"temperature": 0.6, "top_k": 1})");
+  CHECK(answers("") == 1);
+  CHECK(answers("--generation-config vllm ") == 3);
+  const ScratchFolder other;
+  other.write("generation_config.json", R"({"temperature": 0})");
+  CHECK(answers("--generation-config '" + other.path() + "' --set seed=5 ") == 1);
+  const CommandResult none = run_metronome(ask + "--generation-config /no/folder");
+  CHECK(none.exit_code == 2);
+  CHECK(none.err ==
+        "metronome: error: --generation-config: /no/folder has no generation_config.json; allowed: "
+        "auto, vllm, a folder that has one\n");
+  folder.write("generation_config.json", R"({"top_p": 2})");
+  const CommandResult wrong = run_metronome(ask);
+  CHECK(wrong.exit_code == 2);
+  CHECK(wrong.err == "metronome: error: " + folder.path() +
+                         "/generation_config.json: top_p: is 2; allowed: numbers above 0, to 1\n");
 }
 
 TEST_CASE("tabs of an answer stay tabs", "[cli][chat]") {
