@@ -101,6 +101,10 @@ function element(tag, properties = {}, ...children) {
   return node;
 }
 
+// Long names break between their words, not within one.
+const breakable = (name) => name.split(/(?<=[_=.,:/-])/)
+  .flatMap((part, i) => (i === 0 ? [part] : [element('wbr'), part]));
+
 // The value at a dotted path, or undefined.
 function at(object, path) {
   return path.split('.').reduce((inner, key) => (inner == null ? undefined : inner[key]), object);

@@ -27,7 +27,7 @@ function named(names) {
   const last = texts.pop();
   return texts.length > 0 ? `${texts.join(', ')} and ${last}` : last;
 }
-const loadPhrase = (run) => (isOpenLoop(run) ? `${run.result.request_rate} requests/s`
+const loadPhrase = (run) => (isOpenLoop(run) ? `${+run.result.request_rate.toPrecision(5)} requests/s`
   : `${run.result.max_concurrency} concurrent requests`);
 
 // Which setting carries most load within the SLO; of equals the steadiest is named first.
@@ -87,8 +87,10 @@ function comparisonText(runs) {
   if (runs.some((run) => !(run.result.p99_itl_ms > 0))) return '';
   const engines = new Map();
   for (const run of runs) {
-    const {model, hardware, engine, cost_model: costs} = run.config;
-    const key = JSON.stringify([model, hardware, engine, costs]);
+    // Without defaults that follow from what is compared.
+    const reasons = run.result.config_reasons || {};
+    const key = JSON.stringify(Object.entries(run.flat).filter(([name]) => !(name in reasons) &&
+      /^(model|hardware|engine\..*|cost_model\..*)$/.test(name)));
     engines.set(key, [...(engines.get(key) || []), run]);
   }
   const compared = engines.size > 3 ? [runs] : [...engines.values()];
@@ -155,6 +157,6 @@ function writeConclusion(runs) {
     ...sentences.map((sentence) => element('li', {}, ...sentence.split(kOpen).flatMap((part, i) => {
       if (i === 0) return [part];
       const [name, rest] = part.split(kClose);
-      return [element('b', {}, name), rest];
+      return [element('b', {}, ...breakable(name)), rest];
     }))));
 }

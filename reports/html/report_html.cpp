@@ -104,16 +104,27 @@ std::vector<Column> table_columns(const std::vector<Json>& results) {
   return columns;
 }
 
+bool begins_group(std::span<const Column> columns, std::size_t i) {
+  return i == 0 || std::string_view(columns[i].group) != columns[i - 1].group;
+}
+
+// What keeps a group of columns apart from the one before.
+std::string group_class(std::span<const Column> columns, std::size_t i) {
+  return begins_group(columns, i) ? " class=\"first\"" : "";
+}
+
 std::string table_head(std::span<const Column> columns) {
   std::string groups = "<tr><th></th>";
   std::string titles = "<tr><th scope=\"col\">run</th>";
   for (std::size_t i = 0; i < columns.size();) {
     std::size_t end = i;
-    while (end < columns.size() && std::string_view(columns[end].group) == columns[i].group) {
-      titles += "<th scope=\"col\">" + html_text(columns[end++].title) + "</th>";
+    while (end < columns.size() && !(end > i && begins_group(columns, end))) {
+      titles += "<th scope=\"col\"" + group_class(columns, end) + ">" +
+                html_text(columns[end].title) + "</th>";
+      ++end;
     }
-    groups += "<th scope=\"colgroup\" colspan=\"" + std::to_string(end - i) + "\">" +
-              html_text(columns[i].group) + "</th>";
+    groups += "<th scope=\"colgroup\" colspan=\"" + std::to_string(end - i) + "\"" +
+              group_class(columns, i) + ">" + html_text(columns[i].group) + "</th>";
     i = end;
   }
   return "<thead>" + groups + "</tr>\n" + titles + "</tr></thead>\n";
@@ -149,9 +160,10 @@ std::string summary_table(std::span<const ReportRun> runs, const std::vector<Jso
   for (std::size_t i = 0; i < runs.size(); ++i) {
     html += "<tr><th scope=\"row\" data-run=\"" + std::to_string(i) + "\">" +
             html_text(runs[i].name) + "</th>";
-    for (const Column& column : columns) {
+    for (std::size_t c = 0; c < columns.size(); ++c) {
+      const Column& column = columns[c];
       const double number = number_at(results[i], column.key) * column.scale;
-      html += "<td data-key=\"" + std::string(column.key) + "\">" +
+      html += "<td data-key=\"" + std::string(column.key) + "\"" + group_class(columns, c) + ">" +
               grouped_text(number, column.decimals) + band_html(results[i], column) + "</td>";
     }
     html += "</tr>\n";

@@ -113,10 +113,8 @@ class SummaryTable {
   addButton(run) {
     const button = element('button', {type: 'button', class: 'toggle',
       title: 'draw in the figures, or not', onclick: () => this.toggle(run)});
-    // Long names break behind a key, not within one.
-    const parts = run.name.split(/(?<=[_=])/).flatMap((part) => [part, element('wbr')]);
     button.append(element('span', {class: 'swatch'}),
-      element('span', {class: 'name'}, ...parts.slice(0, -1)));
+      element('span', {class: 'name'}, ...breakable(run.name)));
     this.cell(run).replaceChildren(button);
   }
 

@@ -188,11 +188,12 @@ function rowFigures({result}, width) {
 function paintTimelineHead(figure, panel, run, limit, colors) {
   const y = panel.top - 9;
   const figures = rowFigures(run, figure.width);
-  const bold = `bold 14px ${kFont}`;
+  const size = figure.width < 560 ? 12 : 14;  // more of a long name on a phone
+  const bold = `bold ${size}px ${kFont}`;
   const free = panel.right - panel.left - textWidth(figures) - 14;
   const name = shortened(run.name, free, bold);
   label(figure.svg.append('g'), panel.left, y, name, run.color, colors)
-    .attr('font-weight', 700).attr('font-size', 14).append('title').text(run.name);
+    .attr('font-weight', 700).attr('font-size', size).append('title').text(run.name);
   label(figure.svg.append('g'), panel.right, y, figures, colors.muted, colors, 'end');
   if (limit == null) return;
   const text = `SLO ${limit} ms`;

@@ -1,11 +1,14 @@
 #include "tools/commands/tune_report.h"
 
+#include <cmath>
+#include <cstdint>
 #include <filesystem>
 
 #include "core/base/error.h"
 #include "core/base/files.h"
 #include "core/base/json.h"
 #include "core/base/json_place.h"
+#include "core/base/number_text.h"
 #include "reports/files/result_names.h"
 
 namespace metronome {
@@ -15,26 +18,23 @@ std::string tune_path(const std::string& folder) {
   return (std::filesystem::path(folder) / kTuneFile).string();
 }
 
-// The setting's configuration at another load: that of its arrivals, or of its trace.
-Json config_at(const Json& config, double load) {
-  Json own = config;
-  Json& workload = own.at("workload");
-  const Json* arrivals = workload.find("arrivals");
-  if (arrivals != nullptr && arrivals->contains("rate")) {
-    workload.at("arrivals")["rate"] = load;
-  } else if (workload.contains("trace")) {
-    // Relative to the recorded rate, which only the trace tells; the load tells runs apart.
-    workload.at("trace")["rate_scale"] = load;
+// As the limits of a run are written: 500, not 500.0.
+Json whole_limits(const Json& slo) {
+  Json limits = slo;
+  for (const auto& [key, limit] : slo.items()) {
+    const double value = limit.is_number() ? limit.get<double>() : 0.5;
+    if (value == std::floor(value)) limits[key] = static_cast<std::int64_t>(value);
   }
-  return own;
+  return limits;
 }
 
+// The configuration is the setting's; the load, which scales its arrivals, is the trial's.
 TuneReportRun run_of(const std::string& name, const Json& config, const Json& slo,
                      const JsonPlace& trial) {
   const double load = trial.at("request_rate").number();
   TuneReportRun run;
   RunInfo& info = run.info;
-  info.label = name;
+  info.label = name + " at " + fixed_text(load, 2) + "/s";
   info.model = config.value("model", Json("")).get<std::string>();
   info.hardware = config.value("hardware", Json("")).get<std::string>();
   info.policy = config.at("scheduler").at("policy").get<std::string>();
@@ -51,8 +51,8 @@ TuneReportRun run_of(const std::string& name, const Json& config, const Json& sl
       {"num_prompts", trial.at("num_simulated").integer(0, kNever)},
       {"burstiness", nullptr},
       {"max_concurrency", nullptr},
-      {"slo", slo},
-      {"config", config_at(config, load)}};
+      {"slo", whole_limits(slo)},
+      {"config", config}};
   for (const auto& [key, value] : trial.json().items()) result[key] = value;
   run.result_json = result.dump({.replaces_bad_utf8 = true});
   return run;
