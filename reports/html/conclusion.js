@@ -27,7 +27,8 @@ function named(names) {
   const last = texts.pop();
   return texts.length > 0 ? `${texts.join(', ')} and ${last}` : last;
 }
-const loadPhrase = (run) => (isOpenLoop(run) ? `${+run.result.request_rate.toPrecision(5)} requests/s`
+const loadPhrase = (run) => (isOpenLoop(run)
+  ? `${+run.result.request_rate.toPrecision(5)} requests/s`
   : `${run.result.max_concurrency} concurrent requests`);
 
 // Which setting carries most load within the SLO; of equals the steadiest is named first.

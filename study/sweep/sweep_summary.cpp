@@ -402,6 +402,10 @@ std::string SweepSummary::legend(const std::vector<Group>& groups, const Order& 
         "p99 "
         "does not see them; 'longest' is the longest gap";
   }
+  if (order.has_slo && groups.size() < num_rows) {
+    text +=
+        ". `metronome tune` compares the highest loads that settings carry, and may name another";
+  }
   return wrapped(text, 0, output_columns());
 }
 

@@ -90,10 +90,6 @@ std::string incomparable(const std::set<std::string>& models,
   return text;
 }
 
-constexpr const char* kCutSearch =
-    "The search was ended early: settings that are not finished may be better or worse than their "
-    "rows say.";
-
 }  // namespace
 
 int report_command(const Arguments& arguments) {
@@ -142,7 +138,12 @@ int report_command(const Arguments& arguments) {
   }
   for (TuneReport& search : tuned) {
     for (TuneReportRun& run : search.runs) report.add(run.info, std::move(run.result_json), {});
-    if (search.is_cut_short) report.add_note(kCutSearch);
+    if (!search.unfinished.empty()) {
+      report.add_note(
+          "The search was ended early. Not finished, and perhaps better or worse than "
+          "their rows say: " +
+          search.unfinished + ".");
+    }
   }
   replace_file(out, report.html());
   std::cout << "report: " << printable(out) << ", " << num_runs

@@ -144,7 +144,7 @@ void print_capacities(std::ostream& out, const TuneResult& result, const TunedSe
     std::vector<std::string> row = {printable(settings.names[finding.setting])};
     const TuneTrial* trial = finding.best_trial();
     if (trial == nullptr) {
-      row.insert(row.end(), {"0", "-", "-", "-", "-", "-"});
+      row.insert(row.end(), {finding.is_cut_short ? "-" : "0", "-", "-", "-", "-", "-"});
       if (has_drafts) row.emplace_back("-");
       if (has_price) row.emplace_back("-");
     } else {
@@ -270,22 +270,24 @@ Json to_json(const TuneFinding& finding, const TunedSettings& settings,
              const NearestLimits& nearest) {
   const Scenario& scenario = *settings.scenarios[finding.setting];
   const StepBounds& bounds = settings.bounds[finding.setting];
-  Json entry = {{"setting", settings.names[finding.setting]},
-                {"highest_request_rate", finding.capacity},
-                {"is_unbounded", finding.is_unbounded},
-                {"is_finalist", finding.is_finalist},
-                {"is_cut_short", finding.is_cut_short},
-                {"is_of_no_use", is_of_no_use(finding, settings)},
-                {"limit", to_string(limit_of(finding, settings))},
-                {"full_step_ms", bounds.full_step_ms},
-                {"largest_budget_within_itl", bounds.fitting_tokens},
-                {"num_requests", finding.num_requests},
-                {"low", finding.is_finalist ? Json(finding.low) : Json(nullptr)},
-                {"high", finding.is_finalist ? Json(finding.high) : Json(nullptr)},
-                {"may_equal_best", finding.may_equal_best},
-                {"is_equal_to_best", finding.is_equal_to_best},
-                {"limits_at_lowest_load", nullptr},
-                {"trials", Json::array()}};
+  Json entry = {
+      {"setting", settings.names[finding.setting]},
+      {"highest_request_rate",
+       finding.is_cut_short && finding.capacity == 0 ? Json(nullptr) : Json(finding.capacity)},
+      {"is_unbounded", finding.is_unbounded},
+      {"is_finalist", finding.is_finalist},
+      {"is_cut_short", finding.is_cut_short},
+      {"is_of_no_use", is_of_no_use(finding, settings)},
+      {"limit", to_string(limit_of(finding, settings))},
+      {"full_step_ms", bounds.full_step_ms},
+      {"largest_budget_within_itl", bounds.fitting_tokens},
+      {"num_requests", finding.num_requests},
+      {"low", finding.is_finalist ? Json(finding.low) : Json(nullptr)},
+      {"high", finding.is_finalist ? Json(finding.high) : Json(nullptr)},
+      {"may_equal_best", finding.may_equal_best},
+      {"is_equal_to_best", finding.is_equal_to_best},
+      {"limits_at_lowest_load", nullptr},
+      {"trials", Json::array()}};
   const auto limits = nearest.find(finding.setting);
   if (limits != nearest.end() && limits->second) {
     entry["limits_at_lowest_load"] = to_json(*limits->second);

@@ -67,11 +67,13 @@ TuneReport read_tune_report(const std::string& path) {
   const Json json = read_json_file(file, "a folder that `metronome tune` wrote");
   const JsonPlace tuned(file, json);
   TuneReport report;
-  report.is_cut_short = tuned.at("is_cut_short").truth();
   const std::string scenario = std::filesystem::path(tuned.at("scenario").text()).stem().string();
   tuned.at("settings").for_each([&](const JsonPlace& setting) {
     std::string name = setting.at("setting").text();
-    if (setting.at("is_cut_short").truth()) name += " (not finished)";
+    if (setting.at("is_cut_short").truth()) {
+      report.unfinished += (report.unfinished.empty() ? "" : ", ") + name;
+      name += " (not finished)";
+    }
     const auto add = [&](const JsonPlace& trial) {
       report.runs.push_back(
           run_of(name, setting.at("config").json(), tuned.at("slo").json(), trial));

@@ -16,7 +16,7 @@ struct TuneReportRun {
 
 struct TuneReport {
   std::vector<TuneReportRun> runs;  // of each setting, in the order of the file, by load
-  bool is_cut_short = false;        // a setting is marked as not finished by its name
+  std::string unfinished;           // names of settings whose search was ended; empty: none
 };
 
 bool is_tune_folder(const std::string& path);

@@ -317,6 +317,9 @@ TEST_CASE("a time limit ends tune with what it has found, and a later search goe
       "--set scheduler.max_num_batched_tokens=512");
   CHECK(Json::parse(cut.out)["is_cut_short"] == true);
   CHECK(Json::parse(cut.out)["num_trials"] == 0);
+  // Nothing is known: a rate of 0 would say that it carries none.
+  CHECK(Json::parse(cut.out)["settings"][0]["highest_request_rate"].is_null());
+  CHECK(run_metronome("report '" + place.out + "'").exit_code == 2);
   const CommandResult whole = place.tune(
       "--seeds 1 --time-limit 1000 --json "
       "--set scheduler.max_num_batched_tokens=512");
@@ -343,6 +346,11 @@ TEST_CASE("a signal ends tune with what it has found, and a later search goes on
     CHECK(json["is_cut_short"] == true);
     const int num_trials = json["num_trials"].get<int>();
     CHECK(num_trials > 0);
+    // A report marks the settings that are not finished.
+    REQUIRE(run_metronome("report '" + place.out + "'").exit_code == 0);
+    const std::string page = read_text_file(place.out + "/report.html");
+    CHECK(contains(page, "engine.max_num_seqs=64 (not finished) at "));
+    CHECK(contains(page, "The search was ended early."));
     CHECK(num_trials < whole["num_trials"].get<int>());
     const Json again = Json::parse(place.tune(kSearch).out);
     CHECK(again["num_trials_reused"] == json["num_trials"]);
