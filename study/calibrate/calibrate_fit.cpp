@@ -84,38 +84,44 @@ std::string shape_text(const StepFit& fit) {
          " fits best, with " + percent_text(best->second, 2);
 }
 
-// G of the tokens of a pass, piece by piece. Consecutive pieces of one line are one.
+bool is_near(double a, double b) {
+  return std::abs(a - b) <= 1e-6 * std::max({1.0, std::abs(a), std::abs(b)});
+}
+
+// G of the tokens of a pass as parts that add up: what each token costs, and what a pass costs
+// more beyond a number of tokens. Consecutive pieces of one line are one.
 void add_tokens(const FittedForm& form, std::vector<std::vector<std::string>>& rows) {
   using Piece = FittedForm::Piece;
+  const auto end_ns = [](const Piece& piece, double above) {
+    return piece.ns + piece.ns_per_token * (above - piece.above);
+  };
   std::vector<Piece> pieces;
   for (const Piece& piece : form.tokens) {
-    const double ns = pieces.empty() ? 0
-                                     : pieces.back().ns + pieces.back().ns_per_token *
-                                                              (piece.above - pieces.back().above);
-    const bool goes_on = !pieces.empty() && pieces.back().ns_per_token == piece.ns_per_token &&
-                         std::abs(piece.ns - ns) <= 1e-6 * std::max(1.0, std::abs(ns));
+    const bool goes_on = !pieces.empty() &&
+                         is_near(pieces.back().ns_per_token, piece.ns_per_token) &&
+                         is_near(end_ns(pieces.back(), piece.above), piece.ns);
     if (!goes_on) pieces.push_back(piece);
   }
-  const std::size_t num_before = rows.size();
+  const auto add = [&rows](const char* name, double ns, const std::string& unit) {
+    rows.push_back({name, fixed_text(ns / 1e3, 6), unit});
+  };
+  const auto count = [](double tokens) { return grouped_text(std::llround(tokens)); };
   for (std::size_t i = 0; i < pieces.size(); ++i) {
-    const auto count = [](double tokens) { return grouped_text(std::llround(tokens)); };
-    const bool is_first = i == 0;
-    const bool is_last = i + 1 == pieces.size();
-    const std::string end = is_last ? "" : count(pieces[i + 1].above);
-    if (pieces[i].ns != 0) {
-      std::string range = is_last ? " of more than " + count(pieces[i].above) + " tokens"
-                                  : " of " + count(pieces[i].above + 1) + " to " + end + " tokens";
-      if (is_first && is_last) range.clear();
-      rows.push_back({"tokens", fixed_text(pieces[i].ns / 1e3, 6), "pass" + range});
+    const Piece& piece = pieces[i];
+    const double before = i == 0 ? 0 : end_ns(pieces[i - 1], piece.above);
+    if (!is_near(piece.ns, before)) {
+      add("tokens", piece.ns - before,
+          i == 0 ? "pass" : "pass of more than " + count(piece.above) + " tokens");
     }
-    if (pieces[i].ns_per_token != 0) {
-      std::string range = is_first ? "" : " beyond " + count(pieces[i].above);
-      if (!is_last) range += (range.empty() ? " up to " : " and up to ") + end;
-      rows.push_back(
-          {"token", fixed_text(pieces[i].ns_per_token / 1e3, 6), "token of the pass" + range});
-    }
+    if (piece.ns_per_token == 0) continue;
+    std::string which = i == 0 ? "" : " beyond " + count(piece.above);
+    if (i + 1 < pieces.size()) which += " up to " + count(pieces[i + 1].above);
+    add("token", piece.ns_per_token, "token of the pass" + which);
   }
-  if (rows.size() == num_before) rows.push_back({"token", fixed_text(0, 6), "token of the pass"});
+  const bool has_none = std::all_of(pieces.begin(), pieces.end(), [](const Piece& piece) {
+    return piece.ns == 0 && piece.ns_per_token == 0;
+  });
+  if (has_none) add("token", 0, "token of the pass");
 }
 
 void print_form(const FittedForm& form) {

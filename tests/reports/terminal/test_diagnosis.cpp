@@ -388,6 +388,13 @@ TEST_CASE("diagnose says whose log it is, in JSON too", "[cli][diagnosis]") {
   CHECK(engine.at("settings").at("max_num_batched_tokens") == 2048);
   CHECK(contains(run_metronome(command).out, "The log does not say --max-num-batched-tokens, and"));
 
+  const std::string other = std::string(source_dir()) + "/tests/expected/logs/sglang.log";
+  const Json sglang = Json::parse(run_metronome("diagnose '" + other + "' --json").out).at(0);
+  CHECK(sglang.at("engine").at("name") == "sglang");
+  CHECK(sglang.at("engine").at("version").is_null());
+  CHECK(sglang.at("engine").at("decode_lines").get<int>() > 0);
+  CHECK(sglang.at("engine").at("settings").size() > 2);
+
   const IterationLog log = read_iteration_log(path);
   const std::int64_t second = log.iterations[1].number;
   const std::string range = std::to_string(second) + ":" + std::to_string(second + 3);

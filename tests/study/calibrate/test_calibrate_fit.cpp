@@ -1,5 +1,7 @@
 // `metronome calibrate --from`: runs and CSVs whose times come from a known cost model, and what is
 // refused.
+#include <algorithm>
+#include <cctype>
 #include <sstream>
 
 #include "core/base/json.h"
@@ -243,6 +245,73 @@ TEST_CASE("a fit to a CSV finds the form behind it", "[calibrate]") {
   CHECK(refused.exit_code == 2);
   CHECK(contains(refused.err, "is not a cost model"));
   CHECK(read_text_file(out) == "{}");
+}
+
+namespace {
+
+// The number behind `word` in the text of a part; `otherwise` if it is not there.
+double number_behind(const std::string& text, const std::string& word, double otherwise) {
+  const std::size_t at = text.find(word);
+  if (at == std::string::npos) return otherwise;
+  std::string digits;
+  for (std::size_t i = at + word.size(); i < text.size(); ++i) {
+    if (text[i] == ',') continue;
+    if (std::isdigit(static_cast<unsigned char>(text[i])) == 0) break;
+    digits += text[i];
+  }
+  return std::stod(digits);
+}
+
+// The microseconds of a pass with one prompt of `tokens` tokens, by the rows that calibrate prints.
+double printed_us(const std::string& out, double tokens) {
+  std::istringstream lines(out.substr(out.find("\npart ")));
+  double sum = 0;
+  std::string line;
+  std::getline(lines, line);
+  std::getline(lines, line);
+  while (std::getline(lines, line) && !line.empty()) {
+    std::istringstream words(line);
+    std::string part;
+    double us = 0;
+    words >> part >> us;
+    if (part == "pair") us *= tokens * (tokens + 1) / 2;
+    if (part == "graph" || part.starts_with("decode")) us = 0;
+    if (part == "tokens" && !(tokens > number_behind(line, "more than ", 0))) us = 0;
+    if (part == "token") {
+      const double beyond = number_behind(line, "beyond ", 0);
+      us *= std::max(0.0, std::min(tokens, number_behind(line, "up to ", 1e9)) - beyond);
+    }
+    sum += us;
+  }
+  return sum;
+}
+
+}  // namespace
+
+TEST_CASE("the printed parts of a pass add up to its time", "[calibrate]") {
+  const auto us_of = [](int form, int tokens) {
+    if (form == 0) return 2000.0 + 20 * tokens;                                   // a line
+    if (form == 1) return 2000.0 + 10'000 * ((tokens + 511) / 512);               // steps
+    return 4000.0 + 10 * std::min(tokens, 512) + 40 * std::max(0, tokens - 512);  // a ramp
+  };
+  for (const int form : {0, 1, 2}) {
+    INFO("form " << form);
+    std::string csv = "tokens,pairs,prefill_chunks,decodes,kv,rows,graph,seconds\n";
+    for (int i = 0; i < 300; ++i) {
+      const int tokens = 1 + i * 37 % 2048;
+      csv += std::to_string(tokens) + "," + std::to_string(tokens * (tokens + 1) / 2) +
+             ",1,0,0,1,0," + std::to_string(us_of(form, tokens) / 1e6) + "\n";
+    }
+    const ScratchFolder folder;
+    const CommandResult result = run_metronome(
+        "calibrate --from '" + folder.write("steps.csv", csv) + "' --model llama-3.2-1b");
+    INFO(result.out << result.err);
+    REQUIRE(result.exit_code == 0);
+    for (const int tokens : {1, 300, 512, 513, 900, 1500, 2000}) {
+      INFO(tokens << " tokens");
+      CHECK(printed_us(result.out, tokens) == Approx(us_of(form, tokens)).epsilon(2e-3));
+    }
+  }
 }
 
 TEST_CASE("steps that the hardware cannot make as fast are not stored", "[calibrate]") {

@@ -335,6 +335,9 @@ TEST_CASE("a log is followed without hardware, which decides nothing", "[cli][lo
   CHECK(contains(fit.out, "llama-3.1-8b on unknown, "));
   // The parts of the table add up: it has the tokens, too.
   CHECK(contains(fit.out, "\ntoken"));
+  const CommandResult gaps = run_metronome("diagnose '" + folder + "/iterations.log' --scenario '" +
+                                           folder + "/bare.yaml' --no-replay --target-itl 1");
+  CHECK(gaps.exit_code == 0);
   // The file of step times stands where the name of the hardware would.
   logged.folder.write("fitted.yaml", text + "cost_model: {file: fit.json}\n");
   const CommandResult why = run_metronome("diagnose '" + folder + "/iterations.log' --scenario '" +
