@@ -51,6 +51,7 @@ void take_out_cut_batches(EngineLog& log) {
   if (!log.has_batch_rates) return;
   std::erase_if(log.observations, [&log](const LogObservation& seen) {
     if (!seen.lacks_rate) return false;
+    if (seen.may_be_cut) return true;
     if (log.num_broken++ == 0 || seen.line < log.first_broken) log.first_broken = seen.line;
     return true;
   });
@@ -108,6 +109,7 @@ LogObservation observation(Observed kind, const LogPart& part, std::int32_t rank
   seen.line = part.line;
   seen.time = time_in(part.prefix);
   seen.rank = rank;
+  seen.may_be_cut = part.may_be_cut;
   return seen;
 }
 

@@ -6,6 +6,7 @@
 #include <iosfwd>
 #include <map>
 #include <optional>
+#include <set>
 #include <string>
 #include <string_view>
 #include <vector>
@@ -50,6 +51,7 @@ struct LogObservation {
   std::int64_t num_preempted = 0;      // Report: since the last; Retraction
   std::optional<std::int64_t> num_freed_tokens;  // Retraction
   bool lacks_rate = false;  // Prefill: no input throughput, and so no elapsed_ns
+  bool may_be_cut = false;  // the file ends behind the line, without a line break
   double old_reserve_ratio = 0, new_reserve_ratio = 0;  // Retraction: #new_token_ratio
 
   // Whether an engine can have this many requests and tokens: no line was written into another.
@@ -71,6 +73,7 @@ struct EngineLog {
   // The engine's settings by their names in it, as it printed them at its start: "8192", "True",
   // "None", text without its quotes.
   std::map<std::string, std::string> settings;
+  std::set<std::string> chosen;   // settings among these that the engine chose, not its user
   bool has_batch_rates = false;   // SGLang: batches of prompts have an input throughput
   bool has_speculation = false;   // several tokens a step are no recomputation
   std::int64_t num_aborted = 0;   // SGLang: retracted requests that could not go on

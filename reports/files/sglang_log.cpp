@@ -133,7 +133,10 @@ LineOutcome read_pool(const LogPart& part, EngineLog& log) {
   while (!rest.empty()) {
     const std::string_view item = rest.substr(0, rest.find(", "));
     if (const std::size_t equals = item.find('='); equals != std::string_view::npos) {
-      log.settings[std::string(item.substr(0, equals))] = std::string(item.substr(equals + 1));
+      const std::string name(item.substr(0, equals));
+      const auto set = log.settings.find(name);
+      if (set == log.settings.end() || set->second == "None") log.chosen.insert(name);
+      log.settings[name] = std::string(item.substr(equals + 1));
     }
     rest.remove_prefix(std::min(item.size() + 2, rest.size()));
   }

@@ -94,7 +94,9 @@ LineOutcome read_part(const LogPart& part, EngineLog& log) {
     LineReader line(part.text.substr(kBudget.size()));
     std::int64_t tokens = 0;
     if (!line.take_number(tokens) || !line.take(".")) return LineOutcome::Broken;
-    log.settings["max_num_batched_tokens"] = std::to_string(tokens);
+    const auto [set, is_new] = log.settings.try_emplace("max_num_batched_tokens");
+    if (is_new) log.chosen.insert(set->first);
+    set->second = std::to_string(tokens);
     return LineOutcome::Read;
   }
   if (part.text.starts_with(kVersion)) {

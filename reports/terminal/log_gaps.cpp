@@ -28,7 +28,7 @@ std::vector<SlowDecodes> slow_iterations(const EngineLog& log) {
     if (seen.kind != Observed::Iteration || seen.num_prefill_tokens > 0) continue;
     if (seen.num_decode_tokens == 0 || !seen.is_plausible()) continue;
     samples[seen.rank].push_back(
-        {seen.number, seen.time, seen.num_running, usage[seen.rank], seen.elapsed_ns});
+        {seen.number, seen.time, seen.num_running, usage[seen.rank], seen.elapsed_ns, seen.line});
   }
   std::vector<SlowDecodes> all;
   for (const auto& [rank, steps] : samples) {

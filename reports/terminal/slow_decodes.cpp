@@ -47,6 +47,8 @@ SlowDecodes span_of(const std::vector<DecodeSample>& samples, std::size_t first,
   span.last = end - 1;
   span.first_where = samples[first].where;
   span.last_where = samples[end - 1].where;
+  span.first_line = samples[first].line;
+  span.last_line = samples[end - 1].line;
   span.first_time = samples[first].time;
   span.last_time = samples[end - 1].time;
   span.is_to_the_end = end == samples.size();
@@ -112,20 +114,25 @@ std::vector<std::string> slow_decode_notes(const std::vector<SlowDecodes>& spans
                                            const std::string& where_word) {
   std::vector<std::string> notes;
   for (const SlowDecodes& span : spans) {
-    const auto at = [](const std::string& time) { return time.empty() ? "" : " (" + time + ")"; };
+    const auto at = [](std::int64_t line, const std::string& time) {
+      const std::string place = line > 0 ? "line " + std::to_string(line) : std::string();
+      const std::string both = place + (place.empty() || time.empty() ? "" : ", ") + time;
+      return both.empty() ? both : " (" + both + ")";
+    };
     const std::string requests =
         span.least_requests == span.most_requests
             ? grouped_text(span.most_requests)
             : grouped_text(span.least_requests) + " to " + grouped_text(span.most_requests);
     notes.push_back(
-        "From " + where_word + " " + std::to_string(span.first_where) + at(span.first_time) +
-        " on, a decode step of " + requests + (requests == "1" ? " request" : " requests") +
-        " takes " + ms_text(to_ms(span.step_ns)) + " ms without a prompt, " +
-        fixed_text(span.ratio(), 1) + " times as long as steps of at least as many did before (" +
+        "From " + where_word + " " + std::to_string(span.first_where) +
+        at(span.first_line, span.first_time) + " on, a decode step of " + requests +
+        (requests == "1" ? " request" : " requests") + " takes " + ms_text(to_ms(span.step_ns)) +
+        " ms without a prompt, " + fixed_text(span.ratio(), 1) +
+        " times as long as steps of at least as many did before (" +
         ms_text(to_ms(span.before_ns)) + " ms)" +
         (span.is_to_the_end ? std::string()
                             : ", up to " + where_word + " " + std::to_string(span.last_where) +
-                                  at(span.last_time)) +
+                                  at(span.last_line, span.last_time)) +
         ". No scheduler setting explains it: look for passes that no CUDA graph launches any more, "
         "a lower clock of the GPU, or another process on it.");
   }
@@ -138,6 +145,7 @@ void append_slow_decodes(const std::vector<SlowDecodes>& spans, JsonText& json) 
     json.begin_object();
     json.field("first", span.first_where);
     json.field("last", span.last_where);
+    if (span.first_line > 0) json.field("first_line", span.first_line);
     json.field("least_requests", span.least_requests);
     json.field("most_requests", span.most_requests);
     json.key("step_ms").ms(span.step_ns);

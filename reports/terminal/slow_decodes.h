@@ -20,11 +20,13 @@ struct DecodeSample {
   std::int64_t num_requests = 0;
   double cache_usage = 0;  // in any unit; 0: unknown
   TimeNs step_ns = 0;
+  std::int64_t line = 0;  // of the log, if `where` is another number; 0: there is none
 };
 
 struct SlowDecodes {
   std::size_t first = 0, last = 0;  // indices into the samples
   std::int64_t first_where = 0, last_where = 0;
+  std::int64_t first_line = 0, last_line = 0;  // 0: as DecodeSample::line
   std::string first_time, last_time;
   std::int64_t least_requests = 0, most_requests = 0;
   TimeNs step_ns = 0;    // the median

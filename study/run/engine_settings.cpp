@@ -10,6 +10,7 @@
 
 #include "core/base/command_errors.h"
 #include "core/base/names.h"
+#include "core/base/number_text.h"
 #include "core/engine/scheduler_config.h"
 
 namespace metronome {
@@ -166,13 +167,16 @@ EngineArguments parse_flags(LogEngine engine, std::string_view flags) {
   return arguments;
 }
 
-// A setting that the engine resolves at its start is in the log by another name.
-void take_resolved(EngineArguments& arguments, const std::string& resolved,
-                   const std::string& argument) {
-  const auto found = arguments.find(resolved);
+const std::string kChosen = "chosen ";
+constexpr std::string_view kPool = "KV cache";  // its tokens, among the chosen ones
+
+// The engine's own choice, under the setting's usual name.
+void take_chosen(EngineArguments& arguments, const std::string& name, const std::string& argument) {
+  const auto found = arguments.find(name);
   if (found == arguments.end()) return;
-  arguments[argument] = found->second;
-  arguments.erase(resolved);
+  const std::string value = found->second;
+  arguments.erase(found);
+  arguments[kChosen + argument] = value;
 }
 
 std::optional<std::int64_t> count_of(const EngineArguments& arguments, const std::string& name) {
@@ -203,7 +207,9 @@ void add_unprinted_budget(EngineArguments& arguments) {
   const bool has_start = arguments.contains("model") || arguments.contains("model_tag");
   const bool is_chunked = chunks == arguments.end() || chunks->second != "False";
   if (!has_start || !is_chunked || version_of(arguments) < kFirstVersion) return;
-  if (!arguments.try_emplace("max_num_batched_tokens", kUnprintedBudget).second) return;
+  const std::string name = "max_num_batched_tokens";
+  if (arguments.contains(name) || arguments.contains(kChosen + name)) return;
+  arguments[kChosen + name] = kUnprintedBudget;
   arguments[kBudgetIsUnprinted] = "True";
 }
 
@@ -246,17 +252,32 @@ void add_version(const EngineArguments& arguments, EngineSettings& settings) {
 
 EngineArguments merged_arguments(const EngineLog& log, std::string_view flags) {
   EngineArguments arguments = log.settings;
-  take_resolved(arguments, "max_total_num_tokens", "max_total_tokens");
-  take_resolved(arguments, "context_len", "context_length");
-  if (const auto tokens = count_of(arguments, "kv_cache_size_tokens")) {
-    const std::int64_t block = count_of(arguments, "block_size").value_or(16);
-    if (block > 0) {
-      arguments.try_emplace("num_gpu_blocks_override", std::to_string(*tokens / block));
-    }
+  for (const std::string& name : log.chosen) take_chosen(arguments, name, name);
+  for (const char* prefix : {"", "chosen "}) {
+    take_chosen(arguments, prefix + std::string("context_len"), "context_length");
+    take_chosen(arguments, prefix + std::string("max_total_num_tokens"), std::string(kPool));
+    take_chosen(arguments, prefix + std::string("kv_cache_size_tokens"), std::string(kPool));
   }
-  for (auto& [name, value] : parse_flags(log.engine, flags)) arguments[name] = value;
+  const EngineArguments given = parse_flags(log.engine, flags);
+  for (const auto& [name, value] : given) arguments[name] = value;
+  // Another share of memory or another size is another pool than the log's.
+  for (const char* name : {"num_gpu_blocks_override", "gpu_memory_utilization", "max_total_tokens",
+                           "mem_fraction_static"}) {
+    if (given.contains(name)) arguments.erase(kChosen + std::string(kPool));
+  }
   if (log.engine == LogEngine::Vllm) add_unprinted_budget(arguments);
   return arguments;
+}
+
+std::vector<std::string> EngineSettings::in_force() const {
+  std::vector<std::string> all = flags;
+  for (const std::string& one : chosen) {
+    std::string flag = "--" + one;
+    const auto name_end = flag.begin() + static_cast<std::ptrdiff_t>(flag.find(' '));
+    std::replace(flag.begin(), name_end, '_', '-');
+    all.push_back(std::move(flag));
+  }
+  return all;
 }
 
 std::string_view key_of_flag(LogEngine engine, std::string_view flag) {
@@ -264,6 +285,49 @@ std::string_view key_of_flag(LogEngine engine, std::string_view flag) {
   const Row* row = find_row(engine, flag.substr(0, flag.find(' ')), value);
   return row == nullptr ? std::string_view() : row->key;
 }
+
+namespace {
+
+// The log's KV cache, in blocks if their size is known.
+void add_pool(LogEngine engine, const EngineArguments& arguments, EngineSettings& settings) {
+  const auto tokens = count_of(arguments, kChosen + std::string(kPool));
+  if (!tokens) return;
+  settings.pool = std::string(kPool) + " " + grouped_text(*tokens) + " tokens (in the log";
+  const bool is_vllm = engine == LogEngine::Vllm;
+  const auto block = count_of(arguments, is_vllm ? "block_size" : "page_size");
+  settings.pool += block ? ")" : "; the block's size is not)";
+  if (!block || *block <= 0) {
+    settings.pool_tokens = tokens;
+  } else {
+    settings.assignments.push_back("kv_cache.num_blocks=" + std::to_string(*tokens / *block));
+  }
+}
+
+// The value of a row's argument; nullptr: there is none. Sets whether the engine chose it.
+const std::string* value_of(const Row& row, const EngineArguments& arguments, bool& is_chosen) {
+  is_chosen = false;
+  const std::string name(row.argument);
+  const auto set = arguments.find(name);
+  if (set != arguments.end() && is_valid(row, set->second)) return &set->second;  // not None
+  const auto chosen = arguments.find(kChosen + name);
+  if (chosen == arguments.end() || !is_valid(row, chosen->second)) return nullptr;
+  is_chosen = true;
+  return &chosen->second;
+}
+
+void add_flag(LogEngine engine, const Row& row, const std::string& value,
+              std::vector<std::string>& flags) {
+  if (!row.usual.empty() && value == row.usual) return;
+  if (!is_switch(row)) {
+    flags.push_back(flag_of(row) + " " + printable(value));
+  } else if (value == "True") {
+    flags.push_back(flag_of(row));
+  } else if (engine == LogEngine::Vllm) {
+    flags.push_back("--no-" + flag_of(row).substr(2));
+  }
+}
+
+}  // namespace
 
 EngineSettings scenario_settings(LogEngine engine, const EngineArguments& arguments) {
   EngineSettings settings;
@@ -276,28 +340,35 @@ EngineSettings scenario_settings(LogEngine engine, const EngineArguments& argume
         "The log does not say --max-num-batched-tokens, and lacks the line \"Chunked prefill is "
         "enabled with\", which vLLM from 0.32 on leaves out where the value is 2048.");
   }
-  const bool has_pool = arguments.contains(engine == LogEngine::Vllm ? "num_gpu_blocks_override"
-                                                                     : "max_total_tokens");
+  bool has_pool = arguments.contains(kChosen + std::string(kPool));
+  bool is_chosen = false;
   for (const Row& row : rows_of(engine)) {
-    const auto found = arguments.find(std::string(row.argument));
-    if (found == arguments.end() || !is_valid(row, found->second)) continue;  // None, for example
-    const bool is_share = row.key == "cost_model.gpu_memory_utilization";
-    if (is_share && has_pool) continue;  // the size of the pool says it exactly
-    if (row.kind == Kind::Off && found->second == "False") continue;
-    const std::optional<std::string> value = key_value(row, found->second, arguments);
+    if (row.key == "kv_cache.num_blocks") {
+      has_pool = has_pool || value_of(row, arguments, is_chosen) != nullptr;
+    }
+  }
+  for (const Row& row : rows_of(engine)) {
+    const std::string* given = value_of(row, arguments, is_chosen);
+    const bool is_pool = row.key == "kv_cache.num_blocks";
+    if (is_pool && given == nullptr) add_pool(engine, arguments, settings);
+    if (given == nullptr) continue;
+    // The size of the pool says it exactly.
+    if (row.key == "cost_model.gpu_memory_utilization" && has_pool) {
+      if (!is_chosen) add_flag(engine, row, *given, settings.flags);
+      continue;
+    }
+    if (row.kind == Kind::Off && *given == "False") continue;
+    const std::optional<std::string> value = key_value(row, *given, arguments);
     if (!value) {
-      settings.notes.push_back(flag_of(row) + " " + printable(found->second) +
+      settings.notes.push_back(flag_of(row) + " " + printable(*given) +
                                " is not simulated: the scenario's value stays.");
       continue;
     }
     settings.assignments.push_back(std::string(row.key) + "=" + *value);
-    if (!row.usual.empty() && found->second == row.usual) continue;
-    if (!is_switch(row)) {
-      settings.flags.push_back(flag_of(row) + " " + printable(found->second));
-    } else if (found->second == "True") {
-      settings.flags.push_back(flag_of(row));
-    } else if (engine == LogEngine::Vllm) {
-      settings.flags.push_back("--no-" + flag_of(row).substr(2));
+    if (is_chosen) {
+      settings.chosen.push_back(std::string(row.argument) + " " + printable(*given));
+    } else {
+      add_flag(engine, row, *given, settings.flags);
     }
   }
   return settings;

@@ -2,7 +2,9 @@
 // keys of a scenario.
 #pragma once
 
+#include <cstdint>
 #include <map>
+#include <optional>
 #include <string>
 #include <string_view>
 #include <vector>
@@ -11,13 +13,21 @@
 
 namespace metronome {
 
-// By the engine's names: {"chunked_prefill_size", "8192"}, {"enable_mixed_chunk", "True"}.
+// By the engine's names: {"chunked_prefill_size", "8192"}, {"enable_mixed_chunk", "True"}. Settings
+// that the engine chose by itself have "chosen " before their names.
 using EngineArguments = std::map<std::string, std::string>;
 
 struct EngineSettings {
   std::vector<std::string> assignments;  // "scheduler.chunked_prefill_size=8192"
   std::vector<std::string> flags;        // the same as flags, but for defaults
   std::vector<std::string> notes;        // what is not simulated as it is set; one sentence each
+  std::vector<std::string> chosen;       // by the server: "max_num_batched_tokens 8192"
+  // Of the KV cache, if its blocks are counted by kv_cache.block_size of the scenario.
+  std::optional<std::int64_t> pool_tokens = {};
+  std::string pool;  // "KV cache 96,000 tokens"; empty: the log does not have it
+
+  // What is set and what the server chose, both as flags.
+  std::vector<std::string> in_force() const;
 };
 
 // The settings of a log, with those of `flags` in place of its own. `flags` is a part of the

@@ -551,27 +551,23 @@ void leave_to_server(const Scenario& before, const Scenario& after, FlagChanges&
 std::vector<FlagChanges> chosen_flags(const WhatIf& what_if) {
   Scenario before = what_if.baseline.scenario;
   Scenario after = what_if.trials[*what_if.chosen].scenario;
-  std::string note;
   // Nobody set the number of blocks: a share of memory gives them.
-  if (!what_if.cache.is_set) {
-    const bool has_more = after.kv_cache.num_blocks > what_if.cache.num_blocks;
-    if (has_more) {
-      note = grouped_text(*after.kv_cache.num_blocks) + " KV blocks instead of " +
-             grouped_text(what_if.cache.num_blocks) + " need more memory, or more GPUs";
-    }
-    before.kv_cache.num_blocks.reset();
-    after.kv_cache.num_blocks.reset();
-    if (what_if.cache.share) {
-      after.cost_model.gpu_memory_utilization = *what_if.cache.share;
-      std::erase_if(after.serve_defaults, [](const ServeDefault& one) {
-        return one.key == "cost_model.gpu_memory_utilization";
-      });
-    }
+  const std::int64_t blocks = what_if.cache.is_set ? 0 : after.kv_cache.num_blocks.value_or(0);
+  if (!what_if.cache.is_set) after.kv_cache.num_blocks = before.kv_cache.num_blocks;
+  if (what_if.cache.share) {
+    after.cost_model.gpu_memory_utilization = *what_if.cache.share;
+    std::erase_if(after.serve_defaults, [](const ServeDefault& one) {
+      return one.key == "cost_model.gpu_memory_utilization";
+    });
   }
   std::vector<FlagChanges> all = changed_flags(before, after);
   for (FlagChanges& flags : all) {
-    if (!note.empty()) flags.notes.push_back(note);
     leave_to_server(before, after, flags);
+    const FlagNames* names = engine_names(flags.engine);
+    if (blocks <= what_if.cache.num_blocks || names == nullptr) continue;
+    flags.notes.push_back(grouped_text(blocks) + " KV blocks instead of " +
+                          grouped_text(what_if.cache.num_blocks) + " need more memory: a higher " +
+                          std::string(names->memory) + ", or more GPUs");
   }
   return all;
 }

@@ -175,7 +175,8 @@ std::string blocks_text(const WhatIf& what_if) {
     const std::int64_t preemptions = trial.summary.num_preemptions;
     text += trial.changes[0] +
             (preemptions == 0 ? " ends preemption"
-                              : " leaves " + grouped_text(preemptions) + " preemptions") +
+                              : " leaves " + grouped_text(preemptions) +
+                                    (preemptions == 1 ? " preemption" : " preemptions")) +
             (trial.scenario.kv_cache.num_blocks == what_if.cache.most_blocks
                  ? ", and is all that " + fixed_text(100 * what_if.cache.most_share, 0) +
                        " % of the memory gives. "

@@ -27,6 +27,7 @@
 #include "study/what_if/what_if.h"
 #include "tools/commands/cli.h"
 #include "tools/commands/command_options.h"
+#include "tools/commands/diagnose_notes.h"
 #include "tools/commands/run_choice.h"
 
 namespace metronome {
@@ -67,9 +68,11 @@ constexpr const char* kExamples =
     "first smaller token budgets or chunks of the same policy, in powers of two, then its other\n"
     "settings, then other policies. The command prints the smallest change that keeps every gap\n"
     "within the limit: the fewest keys, then the nearest value, to a multiple of 64 tokens. It\n"
-    "also prints the cost of the change, and the changes of vLLM's and SGLang's flags. For a log\n"
-    "it changes settings of its engine alone. A change that loses requests or more than a tenth\n"
-    "of the throughput does not count. The replay of a measured run needs a GPU: the key\n"
+    "also prints the cost of the change, and the flags that change: those of the engine whose\n"
+    "policy it is, and others for comparison. For a log it changes settings of its engine alone.\n"
+    "A change does not count if it loses requests or more than a tenth of the throughput, if the\n"
+    "p99 of the first tokens is above slo.ttft_ms, or without that limit above twice the run's,\n"
+    "or if it is another engine's policy. The replay of a measured run needs a GPU: the key\n"
     "`hardware` of its scenario, or --hardware.\n"
     "\n"
     "examples:\n"
@@ -226,39 +229,6 @@ void replay(const StoredRun& run, const DiagnoseOptions& options, const std::str
   bar.clear();
 }
 
-// Empty if no request was preempted.
-std::string preemption_note(const Diagnosis& diagnosis, const std::string& policy) {
-  const std::vector<DiagnosedStall>& stalls = diagnosis.stalls;
-  const auto num_preempted =
-      std::count_if(stalls.begin(), stalls.end(),
-                    [](const DiagnosedStall& stall) { return stall.parts.preemption_ns > 0; });
-  if (num_preempted == 0) return {};
-  const FlagNames* names = own_engine(policy);
-  const std::string memory = names != nullptr ? std::string(names->memory) : "kv_cache.num_blocks";
-  const std::string num_seqs =
-      names != nullptr ? std::string(names->num_seqs) : "engine.max_num_seqs";
-  return "Preemptions caused " + grouped_text(std::int64_t{num_preempted}) + " of the " +
-         grouped_text(static_cast<std::int64_t>(stalls.size())) +
-         " longest stalls: the KV cache was full, and a request lost its KV blocks. More KV memory "
-         "(" +
-         memory + ") or fewer requests at once (" + num_seqs + ") avoids it.";
-}
-
-// The tokens that drafts took from prompts. Empty if no prompt waited in a step with drafts.
-std::string draft_note(const Summary& summary) {
-  if (!summary.drafts || summary.drafts->beside_prompts.num_drafted == 0) return {};
-  const DraftSummary::BesidePrompts& beside = summary.drafts->beside_prompts;
-  const double share =
-      100 * static_cast<double>(beside.num_drafted) / static_cast<double>(beside.num_tokens);
-  return "In " + grouped_text(beside.num_steps) + " of " + grouped_text(summary.num_steps) +
-         " steps prompts waited while drafts took " + grouped_text(beside.num_drafted) +
-         " tokens, " + fixed_text(share, 1) + " % of these steps; " +
-         grouped_text(beside.num_wasted) +
-         " of them no request received. Where the token budget is full, fewer drafts leave more of "
-         "it to prompts (speculative.num_speculative_tokens, or "
-         "num_speculative_tokens_per_batch_size for large batches).";
-}
-
 Finding examine_run(const StoredRun& run, const DiagnoseOptions& options) {
   const RunInfo& info = run.result.info;
   const Summary& summary = run.result.summary;
@@ -294,41 +264,9 @@ Finding examine_run(const StoredRun& run, const DiagnoseOptions& options) {
   return finding;
 }
 
-// The number of prompt tokens per step that keeps the limit, by the token cost of the longest gap.
-// Empty if no gap with prefill is too long.
-std::string budget_note(const Diagnosis& diagnosis, LogEngine engine, double limit_ms) {
-  if (diagnosis.stalls.empty()) return {};
-  const DiagnosedStall& stall = diagnosis.stalls.front();
-  if (!stall.worst || to_ms(stall.gap_ns) <= limit_ms || stall.worst->added_ns <= 0) return {};
-  const double token_ms = to_ms(stall.worst->added_ns) / stall.worst->num_tokens;
-  const double room_ms = limit_ms - to_ms(stall.parts.decode_ns);
-  const auto num_tokens = static_cast<std::int64_t>(room_ms / token_ms);
-  const std::string where = diagnosis.step_word + " " + std::to_string(stall.step);
-  const bool is_vllm = engine == LogEngine::Vllm;
-  if (num_tokens < 1) {
-    return "The decodes of " + where + " alone take longer than " + ms_text(limit_ms) +
-           " ms: no token budget can avoid this, but fewer requests at once (" +
-           (is_vllm ? "vLLM: --max-num-seqs" : "SGLang: --max-running-requests") + ") may.";
-  }
-  const std::string estimate = "In " + where + " a " + (is_vllm ? "context" : "prompt") +
-                               " token cost " + grouped_text(1000 * token_ms, 1) +
-                               " us, so about " + grouped_text(num_tokens) +
-                               " of them and its decodes fit in " + ms_text(limit_ms) + " ms. ";
-  const std::string reserve = " This is a linear estimate, not a replay.";
-  if (is_vllm) {
-    return estimate + "In vLLM: --max-num-batched-tokens " +
-           std::to_string(num_tokens + stall.num_waiting) + "." + reserve;
-  }
-  // A multiple of all common page sizes.
-  const std::int64_t chunk = num_tokens < 64 ? num_tokens : num_tokens / 64 * 64;
-  return estimate + "In SGLang: --chunked-prefill-size " + std::to_string(chunk) +
-         ", and --enable-mixed-chunk or --prefill-decode-interval 1, so that requests decode "
-         "between the batches of prompts." +
-         reserve;
-}
-
-// The only variant of --scenario, or the one of --variant. `assignments` are for it.
-Scenario chosen_variant(const DiagnoseOptions& options, std::vector<std::string> assignments) {
+// The only variant of --scenario, or the one of --variant, with the engine's settings.
+Scenario chosen_variant(const DiagnoseOptions& options, const EngineSettings& settings) {
+  std::vector<std::string> assignments = settings.assignments;
   std::vector<std::string> fixed;
   if (!options.hardware.empty()) fixed.push_back("hardware=" + options.hardware);
   const auto choose = [&options](const std::vector<std::string>& all) {
@@ -346,6 +284,10 @@ Scenario chosen_variant(const DiagnoseOptions& options, std::vector<std::string>
     return std::pair(file.has_variants, std::move(variants.front()));
   };
   auto [has_variants, scenario] = choose(fixed);
+  if (settings.pool_tokens) {
+    assignments.push_back("kv_cache.num_blocks=" +
+                          std::to_string(*settings.pool_tokens / scenario.kv_cache.block_size));
+  }
   if (assignments.empty()) return std::move(scenario);
   for (std::string& assignment : assignments) {
     if (has_variants) assignment.insert(0, "variants." + scenario.name + ".");
@@ -391,9 +333,10 @@ std::string joined_settings(const EngineSettings& settings) {
   return text;
 }
 
-// Searches for better settings by the run of the log's scenario.
+// Searches for better settings by the run of the log's scenario. `has_pool`: the size of its cache
+// is the log's, which nobody set.
 void replay_scenario(const EngineLog& log, const StoredRun& run, const DiagnoseOptions& options,
-                     Finding& finding) {
+                     bool has_pool, Finding& finding) {
   const std::string policy(kLogEngines[static_cast<int>(log.engine)]);
   const bool is_same_engine = run.result.info.policy == policy;
   if (!is_same_engine) {
@@ -406,6 +349,7 @@ void replay_scenario(const EngineLog& log, const StoredRun& run, const DiagnoseO
   // The simulated run is compared with the log, which it represents.
   finding.what_if->scenario = options.scenario;
   finding.what_if->recorded_itl = finding.itl;
+  if (has_pool) finding.what_if->cache.is_set = false;
   finding.what_if->is_same_run = false;
 }
 
@@ -419,8 +363,8 @@ Finding examine_log(const EngineLog& log, const DiagnoseOptions& options) {
                        "--scenario in addition");
     }
   }
-  const EngineSettings settings =
-      scenario_settings(log.engine, merged_arguments(log, options.flags));
+  const EngineArguments arguments = merged_arguments(log, options.flags);
+  const EngineSettings settings = scenario_settings(log.engine, arguments);
   Finding finding;
   finding.title = log.path;
   finding.limit_ms = options.target_itl_ms;
@@ -438,16 +382,16 @@ Finding examine_log(const EngineLog& log, const DiagnoseOptions& options) {
   }
   std::optional<StoredRun> run;
   if (!options.scenario.empty()) {
-    const Scenario scenario = chosen_variant(options, settings.assignments);
+    const Scenario scenario = chosen_variant(options, settings);
     note_other_model(log, scenario, finding);
     if (!finding.limit_ms) finding.limit_ms = scenario.slo.itl_ms;
     if (!options.has_no_replay) run = run_scenario(options, scenario);
   }
   finding.diagnosis = diagnose(gaps, finding.limit_ms, options.max_entries, finding.itl);
-  if (run) replay_scenario(log, *run, options, finding);
+  if (run) replay_scenario(log, *run, options, !settings.pool.empty(), finding);
   finding.facts = {log_text(log)};
   JsonText engine;
-  append_engine(log, settings.flags, engine);
+  append_engine(log, settings.in_force(), engine);
   finding.engine_json = engine.view();
   if (!gaps.gaps.empty()) finding.facts.push_back(itl_text(finding.itl));
   if (!settings.flags.empty()) {
@@ -455,10 +399,16 @@ Finding examine_log(const EngineLog& log, const DiagnoseOptions& options) {
         std::string(options.flags.empty() ? "set in the log: " : "set in the log or by --flags: ") +
         joined_settings(settings));
   }
+  if (!settings.pool.empty()) finding.facts.push_back(settings.pool);
+  if (!settings.chosen.empty()) {
+    std::string chosen;
+    for (const std::string& one : settings.chosen) chosen += (chosen.empty() ? "" : ", ") + one;
+    finding.facts.push_back("chosen by the server: " + chosen);
+  }
   for (const std::string& note : settings.notes) finding.notes.push_back(note);
   if (!options.scenario.empty()) return finding;
   if (finding.limit_ms) {
-    std::string note = budget_note(finding.diagnosis, log.engine, *finding.limit_ms);
+    std::string note = budget_note(finding.diagnosis, log.engine, arguments, *finding.limit_ms);
     if (!note.empty()) finding.notes.push_back(std::move(note));
   }
   if (!options.has_no_replay) {

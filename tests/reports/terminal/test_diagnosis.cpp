@@ -131,7 +131,7 @@ TEST_CASE("iterations of vLLM that become slow without a prompt have their first
   REQUIRE(gaps.slow.size() == 1);
   CHECK((gaps.slow[0].first_where == 41 && gaps.slow[0].is_to_the_end));
   CHECK(has_note(gaps.notes,
-                 "From iteration 41 (21:44:40) on, a decode step of 4 requests takes "
+                 "From iteration 41 (line 42, 21:44:40) on, a decode step of 4 requests takes "
                  "100 ms without a prompt, 10.0 times as long"));
   // The prompt has its own share alone, in the slow span and before.
   CHECK(gaps.gaps[47].decode_ns == 100 * kMs);
@@ -299,7 +299,7 @@ TEST_CASE("what is no iteration log is refused by line", "[reports][diagnosis]")
   CHECK(refusal("nothing\n") ==
         ": has no iteration; allowed: a log of vLLM with --enable-logging-iteration-details, or a "
         "folder that `metronome run` wrote");
-  CHECK(contains(error_of([] { (void)read_iteration_log("/nowhere"); }), "cannot be read"));
+  CHECK(contains(error_of([] { (void)read_iteration_log("/nowhere"); }), "does not exist"));
 }
 
 TEST_CASE("an iteration log's diagnosis blames iterations", "[reports][diagnosis]") {
@@ -418,7 +418,7 @@ TEST_CASE("what diagnose cannot take is one line and exit code 2", "[cli][diagno
     CHECK(std::count(result.err.begin(), result.err.end(), '\n') == 1);
   };
   refused("", "give one result folder or log, not 0");
-  refused("/nowhere", "/nowhere: contains no result; allowed: ");
+  refused("/nowhere", "/nowhere: does not exist; allowed: ");
   refused("'" + empty + "'", "is not a log of vLLM or SGLang; allowed: ");
   refused("'" + empty + "' --top 0", "--top: '0' is not valid; allowed: 1 to 10000");
   refused("'" + empty + "' --target-itl nan", "--target-itl: 'nan' is not valid; allowed: ");

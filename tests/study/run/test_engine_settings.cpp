@@ -71,8 +71,10 @@ TEST_CASE("the settings of a log of SGLang are keys of policy sglang", "[study][
   CHECK(settings.flags == Texts{"--chunked-prefill-size 4096", "--enable-mixed-chunk",
                                 "--schedule-conservativeness 1.3", "--prefill-decode-interval 2",
                                 "--prefill-max-requests 4", "--max-running-requests 128",
-                                "--context-length 8192", "--page-size 16", "--disable-radix-cache",
-                                "--max-total-tokens 32768"});
+                                "--page-size 16", "--disable-radix-cache",
+                                "--mem-fraction-static 0.85"});
+  CHECK(settings.chosen == Texts{"context_length 8192"});
+  CHECK(settings.pool == "KV cache 32,768 tokens (in the log)");
   CHECK(settings.notes ==
         Texts{"--schedule-policy lof is not simulated: the scenario's value stays."});
   const Scenario scenario = scenario_with(settings.assignments);
@@ -91,13 +93,14 @@ TEST_CASE("the settings of a log of vLLM are keys of policy vllm", "[study][sett
                                                {"enable_prefix_caching", "True"},
                                                {"gpu_memory_utilization", "0.9"}},
                                               "--no-enable-prefix-caching --max-num-seqs 32 -tp 2");
-  CHECK(settings.assignments ==
-        Texts{"scheduler.policy=vllm", "scheduler.version=0.30",
-              "scheduler.max_num_batched_tokens=4096", "engine.max_num_seqs=32",
-              "kv_cache.enable_prefix_caching=false", "kv_cache.num_blocks=10000",
-              "engine.async_depth=1", "cost_model.tensor_parallel_size=2"});
+  CHECK(settings.assignments == Texts{"scheduler.policy=vllm", "scheduler.version=0.30",
+                                      "scheduler.max_num_batched_tokens=4096",
+                                      "engine.max_num_seqs=32",
+                                      "kv_cache.enable_prefix_caching=false",
+                                      "engine.async_depth=1", "cost_model.tensor_parallel_size=2"});
+  CHECK(settings.pool_tokens == 160000);
   CHECK(settings.flags == Texts{"--max-num-batched-tokens 4096", "--max-num-seqs 32",
-                                "--no-enable-prefix-caching", "--num-gpu-blocks-override 10000",
+                                "--no-enable-prefix-caching", "--gpu-memory-utilization 0.9",
                                 "--no-async-scheduling", "--tensor-parallel-size 2"});
   CHECK(scenario_with(settings.assignments).scheduler.vllm.minor() == 30);
   CHECK(settings_of(LogEngine::Vllm, {{"version", "1.0"}}, "").notes ==
@@ -125,6 +128,38 @@ TEST_CASE("the token budget that vLLM does not print", "[study][settings]") {
   CHECK(budget({{"version", "0.32.0"}}) == "the scenario's");
   CHECK(budget({{"model", "x"}, {"version", "0.32.0"}, {"enable_chunked_prefill", "False"}}) ==
         "the scenario's");
+}
+
+TEST_CASE("the pool of a log is no flag that anyone set", "[study][settings]") {
+  const EngineArguments log = {{"kv_cache_size_tokens", "93184"},
+                               {"gpu_memory_utilization", "0.5"}};
+  const EngineSettings unknown = settings_of(LogEngine::Vllm, log, "");
+  CHECK(unknown.flags == Texts{"--gpu-memory-utilization 0.5"});
+  CHECK(unknown.assignments == Texts{"scheduler.policy=vllm"});
+  CHECK(unknown.pool_tokens == 93184);
+  CHECK(unknown.pool == "KV cache 93,184 tokens (in the log; the block's size is not)");
+  const EngineSettings known = settings_of(LogEngine::Vllm, log, "--block-size 128");
+  CHECK(known.flags == Texts{"--block-size 128", "--gpu-memory-utilization 0.5"});
+  CHECK(known.assignments ==
+        Texts{"scheduler.policy=vllm", "kv_cache.block_size=128", "kv_cache.num_blocks=728"});
+  CHECK_FALSE(known.pool_tokens.has_value());
+  // What is set replaces the log's pool.
+  const EngineSettings set = settings_of(LogEngine::Vllm, log, "--num-gpu-blocks-override 500");
+  CHECK((set.pool.empty() &&
+         set.flags == Texts{"--num-gpu-blocks-override 500", "--gpu-memory-utilization 0.5"}));
+  const EngineSettings share = settings_of(LogEngine::Vllm, log, "--gpu-memory-utilization 0.6");
+  CHECK(share.pool.empty());
+  CHECK(share.assignments ==
+        Texts{"scheduler.policy=vllm", "cost_model.gpu_memory_utilization=0.6"});
+  // A page size that the server chose, and the requests at once.
+  EngineLog sglang = log_of(LogEngine::Sglang, {{"max_running_requests", "64"},
+                                                {"max_total_num_tokens", "96000"},
+                                                {"chunked_prefill_size", "8192"}});
+  sglang.chosen = {"max_running_requests", "max_total_num_tokens"};
+  const EngineSettings chosen = scenario_settings(LogEngine::Sglang, merged_arguments(sglang, ""));
+  CHECK(chosen.flags == Texts{"--chunked-prefill-size 8192"});
+  CHECK(chosen.chosen == Texts{"max_running_requests 64"});
+  CHECK(chosen.pool_tokens == 96000);
 }
 
 TEST_CASE("servers without CUDA graphs", "[study][settings]") {

@@ -1,0 +1,155 @@
+// Which changes count, the flags that they are, and sentences that their replays bear out.
+#include <algorithm>
+
+#include "study/what_if/replays.h"
+#include "study/what_if/what_if.h"
+#include "tests/catch.h"
+#include "tests/command_line.h"
+#include "tests/error_of.h"
+#include "tests/expected.h"
+#include "tests/study/what_if/what_if_place.h"
+
+using namespace metronome;
+using namespace metronome::testing;
+
+TEST_CASE("vLLM's budget is no multiple of its blocks", "[tools][whatif]") {
+  const Place place;
+  for (const char* block : {"16", "128", "528"}) {
+    const StoredRun recorded =
+        place.run(std::string(kLongPrompts) +
+                  "--set scheduler.policy=vllm --set scheduler.max_num_batched_tokens=4096 "
+                  "--set kv_cache.num_blocks=900 --set kv_cache.block_size=" +
+                  block);
+    int num_odd = 0;
+    for (const double target : {11.2, 11.6, 12.0, 12.4}) {
+      const WhatIf what_if = find(recorded, target);
+      INFO(block << ", " << target);
+      REQUIRE(what_if.chosen.has_value());
+      const Trial& chosen = what_if.trials[*what_if.chosen];
+      const std::int64_t budget = *chosen.scenario.scheduler.max_num_batched_tokens;
+      CHECK(what_if.next_failing == budget + 64);
+      CHECK(what_if.failing_text == "it does not");
+      num_odd += budget % 128 == 64 ? 1 : 0;
+    }
+    CHECK(num_odd > 0);
+  }
+}
+
+TEST_CASE("SGLang's chunk is a multiple of its page", "[tools][whatif]") {
+  const Place place;
+  const StoredRun recorded =
+      place.run(std::string(kLongPrompts) +
+                "--set scheduler.policy=sglang --set scheduler.chunked_prefill_size=4080 "
+                "--set kv_cache.block_size=48 --set kv_cache.num_blocks=3000");
+  const WhatIf what_if = find(recorded, 12);
+  int num_chunks = 0;
+  for (const Trial& trial : what_if.trials) {
+    const std::int64_t chunk = trial.scenario.scheduler.sglang.chunked_prefill_size;
+    CHECK(chunk % 48 == 0);
+    num_chunks += chunk < 4080 ? 1 : 0;
+  }
+  CHECK(num_chunks > 0);
+}
+
+TEST_CASE("a change that makes first tokens late does not count", "[cli][whatif]") {
+  const Place place;
+  const std::string options =
+      std::string(kLongPrompts) +
+      "--set scheduler.policy=vllm --set engine.max_num_seqs=64 --set "
+      "scheduler.max_num_batched_tokens=4096 --set workload.arrivals.rate=40 ";
+  // Without a limit: at most twice as late as in the run.
+  const StoredRun free_run = place.run(options);
+  const double ttft = free_run.result.summary.ttft.p99_ms;
+  const WhatIf free_search = find(free_run, 3);
+  INFO(what_if_text(free_search, 1000));
+  CHECK(free_search.ttft_limit_ms == 2 * ttft);
+  for (const Trial& trial : free_search.trials) {
+    CHECK((!trial.counts() || trial.summary.ttft.p99_ms <= 2 * ttft));
+    CHECK(trial.scenario.engine.max_num_seqs <= 64);
+  }
+  // With one that no short gap keeps: the nearest is named with what it breaks.
+  const StoredRun run =
+      place.run(options + "--set slo.itl_ms=3 --set slo.ttft_ms=" + std::to_string(1.05 * ttft));
+  const WhatIf search = find(run, 3);
+  const std::string text = what_if_text(search, 1000);
+  INFO(text);
+  REQUIRE(search.chosen.has_value());
+  const Trial& nearest = search.trials[*search.chosen];
+  CHECK_FALSE((nearest.keeps_all && nearest.counts()));
+  CHECK(contains(text, "No tried change"));
+  CHECK(contains(text, "keeps every gap within 3 ms and the p99 TTFT within "));
+  CHECK(contains(text, "The nearest: " + nearest.changes[0]));
+  CHECK(nearest.scenario.scheduler.policy == "vllm");
+  // Nothing is printed that the loader refuses: a budget below the number of sequences is.
+  for (const Trial& trial : search.trials) {
+    if (trial.scenario.scheduler.policy != "vllm") continue;
+    CHECK(token_budget(trial.scenario.scheduler) >= trial.scenario.engine.max_num_seqs);
+  }
+  for (const FlagChanges& flags : chosen_flags(search)) {
+    CHECK(flags.is_comparison == (flags.engine != "vLLM"));
+  }
+}
+
+TEST_CASE("changes are flags of the run's own engine", "[cli][whatif]") {
+  const Place place;
+  struct Case {
+    const char* options;
+    const char* engine;
+    const char* flag;
+  };
+  for (const Case& one :
+       {Case{"--set scheduler.policy=llama_cpp --set scheduler.n_batch=4096", "llama-server",
+             "change -b 4096 to -b "},
+        Case{"--set scheduler.policy=tensorrt_llm --set scheduler.max_num_tokens=4096",
+             "trtllm-serve", "change max_num_tokens: 4096 to max_num_tokens: "}}) {
+    const StoredRun run =
+        place.run(std::string(kLongPrompts) + "--set slo.itl_ms=12 " + one.options);
+    const std::string text = run_metronome("diagnose '" + run.folder + "'").out;
+    INFO(text);
+    CHECK(contains(text, std::string("present settings\n  ") + one.engine + "\n    " + one.flag));
+    CHECK(contains(text, "  for comparison, vLLM\n"));
+    CHECK_FALSE(contains(text, "\n  vLLM\n"));
+  }
+}
+
+TEST_CASE("sentences about KV blocks are those of their replays", "[cli][whatif]") {
+  const Place place;
+  const StoredRun run = place.run(std::string(kLongAnswers) + "--set kv_cache.num_blocks=100");
+  REQUIRE(run.result.summary.num_preemptions > 0);
+  WhatIf what_if = find(run, 1e-3);
+  int num_sizes = 0;
+  for (const Trial& trial : what_if.trials) {
+    if (trial.changes.size() != 1 || !trial.changes[0].starts_with(kNumBlocksKey)) continue;
+    ++num_sizes;
+    CHECK(trial.summary.num_preemptions == 0);
+    CHECK(*trial.scenario.kv_cache.num_blocks <= what_if.cache.most_blocks);
+    CHECK(contains(what_if_text(what_if, 1000), trial.changes[0] + " ends preemption. "));
+  }
+  CHECK(num_sizes == 1);
+  // The sentence follows the figures, whatever was intended.
+  for (Trial& trial : what_if.trials) {
+    if (!trial.changes[0].starts_with(kNumBlocksKey)) continue;
+    trial.summary.num_preemptions = 1140;
+    what_if.cache.most_blocks = *trial.scenario.kv_cache.num_blocks;
+  }
+  const std::string text = what_if_text(what_if, 1000);
+  CHECK(contains(text, " leaves 1,140 preemptions, and is all that "));
+  CHECK_FALSE(contains(text, "ends preemption"));
+}
+
+TEST_CASE("a pool that nobody set is changed by its share of memory", "[cli][whatif]") {
+  const Place place;
+  const StoredRun run = place.run(
+      std::string(kLongAnswers) +
+      "--set hardware=l4 --set model=llama-3.1-8b --set cost_model.gpu_memory_utilization=0.8 "
+      "--set engine.max_num_seqs=64 --set workload.num_requests=60 --set slo.ttft_ms=600000");
+  INFO(run.result.info.num_blocks << " blocks, " << run.result.summary.num_preemptions);
+  REQUIRE(run.result.summary.num_preemptions > 0);
+  const WhatIf what_if = find(run, run.result.summary.itl.p99_ms);
+  for (const FlagChanges& flags : chosen_flags(what_if)) {
+    for (const auto& [before, after] : flags.changed) {
+      INFO(after);
+      CHECK_FALSE((contains(after, "blocks-override") || contains(after, "max-total-tokens")));
+    }
+  }
+}

@@ -1,0 +1,103 @@
+#include "tools/commands/diagnose_notes.h"
+
+#include <algorithm>
+#include <charconv>
+#include <optional>
+
+#include "core/base/number_text.h"
+#include "study/run/engine_flags.h"
+
+namespace metronome {
+namespace {
+
+// The value of a setting that is a count, set or chosen by the server; nullopt: there is none.
+std::optional<std::int64_t> setting(const EngineArguments& settings, const std::string& name) {
+  for (const std::string& key : {name, "chosen " + name}) {
+    const auto found = settings.find(key);
+    if (found == settings.end()) continue;
+    std::int64_t count = 0;
+    const char* const end = found->second.data() + found->second.size();
+    const auto read = std::from_chars(found->second.data(), end, count);
+    if (read.ec == std::errc() && read.ptr == end) return count;
+  }
+  return std::nullopt;
+}
+
+}  // namespace
+
+std::string preemption_note(const Diagnosis& diagnosis, const std::string& policy) {
+  const std::vector<DiagnosedStall>& stalls = diagnosis.stalls;
+  const auto num_preempted =
+      std::count_if(stalls.begin(), stalls.end(),
+                    [](const DiagnosedStall& stall) { return stall.parts.preemption_ns > 0; });
+  if (num_preempted == 0) return {};
+  const FlagNames* names = own_engine(policy);
+  const std::string memory = names != nullptr ? std::string(names->memory) : "kv_cache.num_blocks";
+  const std::string num_seqs =
+      names != nullptr ? std::string(names->num_seqs) : "engine.max_num_seqs";
+  return "Preemptions caused " + grouped_text(std::int64_t{num_preempted}) + " of the " +
+         grouped_text(static_cast<std::int64_t>(stalls.size())) +
+         " longest stalls: the KV cache was full, and a request lost its KV blocks. More KV memory "
+         "(" +
+         memory + ") or fewer requests at once (" + num_seqs + ") avoids it.";
+}
+
+std::string draft_note(const Summary& summary) {
+  if (!summary.drafts || summary.drafts->beside_prompts.num_drafted == 0) return {};
+  const DraftSummary::BesidePrompts& beside = summary.drafts->beside_prompts;
+  const double share =
+      100 * static_cast<double>(beside.num_drafted) / static_cast<double>(beside.num_tokens);
+  return "In " + grouped_text(beside.num_steps) + " of " + grouped_text(summary.num_steps) +
+         " steps prompts waited while drafts took " + grouped_text(beside.num_drafted) +
+         " tokens, " + fixed_text(share, 1) + " % of these steps; " +
+         grouped_text(beside.num_wasted) +
+         " of them no request received. Where the token budget is full, fewer drafts leave more of "
+         "it to prompts (speculative.num_speculative_tokens, or "
+         "num_speculative_tokens_per_batch_size for large batches).";
+}
+
+std::string budget_note(const Diagnosis& diagnosis, LogEngine engine,
+                        const EngineArguments& settings, double limit_ms) {
+  if (diagnosis.stalls.empty()) return {};
+  const DiagnosedStall& stall = diagnosis.stalls.front();
+  if (!stall.worst || to_ms(stall.gap_ns) <= limit_ms || stall.worst->added_ns <= 0) return {};
+  const double token_ms = to_ms(stall.worst->added_ns) / stall.worst->num_tokens;
+  const double room_ms = limit_ms - to_ms(stall.parts.decode_ns);
+  const auto num_tokens = static_cast<std::int64_t>(room_ms / token_ms);
+  const std::string where = diagnosis.step_word + " " + std::to_string(stall.step);
+  const bool is_vllm = engine == LogEngine::Vllm;
+  if (num_tokens < 1) {
+    return "The decodes of " + where + " alone take longer than " + ms_text(limit_ms) +
+           " ms: no token budget can avoid this, but fewer requests at once (" +
+           (is_vllm ? "vLLM: --max-num-seqs" : "SGLang: --max-running-requests") + ") may.";
+  }
+  const std::string estimate = "In " + where + " a " + (is_vllm ? "context" : "prompt") +
+                               " token cost " + grouped_text(1000 * token_ms, 1) +
+                               " us, so about " + grouped_text(num_tokens) +
+                               " of them and its decodes fit in " + ms_text(limit_ms) + " ms. ";
+  const std::string reserve = " This is a linear estimate, not a replay.";
+  if (is_vllm) {
+    const std::int64_t budget = num_tokens + stall.num_waiting;
+    const std::int64_t num_seqs = setting(settings, "max_num_seqs").value_or(0);
+    return estimate + "In vLLM: --max-num-batched-tokens " + std::to_string(budget) +
+           (budget < num_seqs ? " with --max-num-seqs " + std::to_string(budget) +
+                                    " at most, as vLLM refuses more sequences than tokens"
+                              : std::string()) +
+           "." + reserve;
+  }
+  // A multiple of the page: of all common sizes, if the log does not say it.
+  const std::int64_t page =
+      std::max<std::int64_t>(setting(settings, "page_size").value_or(num_tokens < 64 ? 1 : 64), 1);
+  const std::int64_t unit = std::max<std::int64_t>(page, num_tokens < 64 ? 1 : 64 / page * page);
+  if (num_tokens < unit) {
+    return estimate + "That is less than a page of SGLang's KV cache, so no chunk keeps it." +
+           reserve;
+  }
+  const std::int64_t chunk = num_tokens / unit * unit;
+  return estimate + "In SGLang: --chunked-prefill-size " + std::to_string(chunk) +
+         ", and --enable-mixed-chunk or --prefill-decode-interval 1, so that requests decode "
+         "between the batches of prompts." +
+         reserve;
+}
+
+}  // namespace metronome
