@@ -7,6 +7,7 @@
 #include <algorithm>
 
 #include "core/base/error.h"
+#include "core/engine/policies/held_prompts.h"
 #include "core/engine/policies/policies.h"
 #include "core/engine/scheduler.h"
 
@@ -45,6 +46,10 @@ class TensorRtLlmScheduler final : public Scheduler {
            std::to_string(kv_cache().num_blocks());
   }
 
+  std::string remark() const override {
+    return held_prompts_.remark("max_num_tokens", "enable_chunked_context", max_num_seqs());
+  }
+
  private:
   struct Context {
     Request* request;
@@ -56,6 +61,7 @@ class TensorRtLlmScheduler final : public Scheduler {
   void requeue(Request& request) override { paused_.push_back(&request); }
 
   void fill_plan() override {
+    held_prompts_.begin_plan(current_plan().step_index);
     refuse_grown();
     find_new_blocks();
     fitting_.clear();
@@ -214,7 +220,10 @@ class TensorRtLlmScheduler final : public Scheduler {
       if (chunks_) {
         num_context_tokens += wanted;
       } else {
-        if (wanted > max_num_tokens_ - num_tokens) break;
+        if (wanted > max_num_tokens_ - num_tokens) {
+          if (contexts_.empty()) held_prompts_.note(wanted);
+          break;
+        }
         num_tokens += wanted;
       }
       contexts_.push_back({request, wanted});
@@ -287,6 +296,8 @@ class TensorRtLlmScheduler final : public Scheduler {
   std::int32_t batch_wait_iters_;
   double batch_wait_tokens_;
   std::int32_t num_waited_ = 0;  // steps that contexts waited since some ran
+
+  HeldPrompts held_prompts_;
 
   // State of the current plan.
   std::vector<Request*> fitting_;  // chosen by the capacity scheduler, in order

@@ -7,6 +7,7 @@
 #include <set>
 #include <vector>
 
+#include "core/engine/policies/held_prompts.h"
 #include "core/engine/policies/policies.h"
 #include "core/engine/policies/vllm_rules.h"
 #include "core/engine/policies/vllm_state_split.h"
@@ -78,6 +79,10 @@ class VllmScheduler final : public Scheduler {
     }
   }
 
+  std::string remark() const override {
+    return held_prompts_.remark("max_num_batched_tokens", "enable_chunked_prefill", max_num_seqs());
+  }
+
  private:
   std::int64_t max_tokens_per_step() const override { return budget_; }
 
@@ -86,6 +91,7 @@ class VllmScheduler final : public Scheduler {
   }
 
   void fill_plan() override {
+    if (!chunks_) held_prompts_.begin_plan(current_plan().step_index);
     left_ = budget_ - num_draft_slots_;
     threshold_ = threshold();
     has_prefill_ = false;
@@ -241,7 +247,11 @@ class VllmScheduler final : public Scheduler {
       if (is_prefill && holds_prefills_) return;
       FirstChunk chunk =
           first_chunk(*request, hit, may_pad && (has_running_chunk || hit.num_tokens > 0));
-      if (chunk.num_tokens == 0) return;
+      if (chunk.num_tokens == 0) {
+        const std::int32_t wanted = wanted_tokens(request->num_tokens() - hit.num_tokens);
+        if (!chunks_ && !has_prefill_ && wanted > left_) held_prompts_.note(wanted);
+        return;
+      }
       chunk.num_tokens =
           fit_to_encoder(*request, hit.num_tokens, chunk.num_tokens, num_read_ahead_);
       if (chunk.num_tokens == 0) {
@@ -323,6 +333,7 @@ class VllmScheduler final : public Scheduler {
   bool chunks_;
   bool reserves_full_prompt_;
   bool by_priority_;
+  HeldPrompts held_prompts_;
   // Of this plan.
   std::int32_t left_ = 0;  // tokens that one more request may compute
   std::int32_t threshold_ = 0;
