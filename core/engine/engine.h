@@ -92,7 +92,7 @@ class Engine {
 
   // Removes all free blocks from the prefix cache.
   void reset_prefix_cache() {
-    if (kv_cache_.caches_prefixes()) kv_cache_.forget(kv_cache_.pool().free_blocks());
+    if (kv_cache_.caches_prefixes()) kv_cache_.forget(kv_cache_.pool().freed_blocks());
   }
 
   bool has_work() const { return scheduler_->has_work() || num_in_flight_ > 0; }

@@ -2,6 +2,7 @@
 
 #include <algorithm>
 #include <bit>
+#include <utility>
 
 #include "core/base/error.h"
 
@@ -10,32 +11,64 @@ namespace metronome {
 namespace {
 
 constexpr std::int64_t kAhead = 32;  // blocks that are prefetched
+constexpr std::int64_t kFirstBlocks = 4;  // for so many the pool has room from the start
 
 }  // namespace
 
 BlockPool::BlockPool(const BlockPoolOptions& options)
     : num_blocks_(options.num_blocks),
       has_null_block_(options.has_null_block),
-      reuses_unhashed_first_(options.reuses_unhashed_first) {
+      reuses_unhashed_first_(options.reuses_unhashed_first),
+      shares_blocks_(options.shares_blocks),
+      ring_(1) {
   const std::int64_t num_blocks = options.num_blocks;
   METRONOME_CHECK(num_blocks > 0 && num_blocks < INT32_MAX, "a pool has 1 to 2^31 - 2 blocks");
   METRONOME_CHECK(options.shares_blocks || !options.caches_prefixes, "cached blocks are shared");
-  const auto count = static_cast<std::size_t>(num_blocks);
-  if (options.shares_blocks) blocks_.resize(count);
-  // Room for as many stale entries as blocks, so that drop_stale() is rarely needed.
-  ring_.resize(std::bit_ceil(options.caches_prefixes ? 2 * count : count));
-  mask_ = ring_.size() - 1;
   if (options.caches_prefixes) {
+    METRONOME_CHECK(num_blocks <= INT32_MAX / options.num_units.value_or(1),
+                    "an index has 1 to 2^31 - 1 entries");
+    const std::int64_t num_first = std::min(num_blocks, kFirstBlocks);
     if (options.num_units) {
-      contents_.emplace(num_blocks, *options.num_units);
+      contents_.emplace(num_first, *options.num_units);
     } else {
-      contents_.emplace(num_blocks, options.duplicates);
+      contents_.emplace(num_first, options.duplicates);
     }
   }
-  for (std::int32_t block = has_null_block_ ? 1 : 0; block < num_blocks; ++block) {
-    put(end_++, BlockId{block});
-  }
+  if (has_null_block_) touch(1);
   num_free_ = num_usable();
+}
+
+// Makes blocks [0, num_touched) known. Room for them at least doubles.
+void BlockPool::touch(std::int64_t num_touched) {
+  num_touched_ = num_touched;
+  if (!shares_blocks_ || num_touched <= std::ssize(blocks_)) return;
+  const std::int64_t room =
+      std::min(num_blocks_, std::max({num_touched, kFirstBlocks, 2 * std::ssize(blocks_)}));
+  blocks_.resize(static_cast<std::size_t>(room));
+  if (contents_) contents_->grow_to(room);
+}
+
+// Takes blocks from the begin of the list up to the last untouched block. Returns their number.
+std::int64_t BlockPool::take_untouched(std::int64_t count, BlockTable& table) {
+  const std::size_t num_before = table.size();
+  const auto num_left = [&] {
+    return count - static_cast<std::int64_t>(table.size() - num_before);
+  };
+  if (!contents_) take_plain(std::min(count, untouched_ - begin_), table);
+  for (; begin_ < untouched_ && num_left() > 0; ++begin_) {
+    if (is_stale(begin_)) continue;
+    const BlockId id = entry(begin_);
+    contents_->erase(id);
+    blocks_[index(id)].ref_count = 1;
+    table.push_back(id);
+  }
+  const std::int64_t first = num_touched_;
+  touch(first + std::min(num_left(), num_blocks_ - first));
+  for (std::int64_t i = first; i < num_touched_; ++i) {
+    table.push_back(BlockId(static_cast<std::int32_t>(i)));
+    if (shares_blocks_) blocks_[static_cast<std::size_t>(i)].ref_count = 1;
+  }
+  return count - num_left();
 }
 
 void BlockPool::take_plain(std::int64_t count, BlockTable& table) {
@@ -44,7 +77,7 @@ void BlockPool::take_plain(std::int64_t count, BlockTable& table) {
     const auto num_taken = std::min(count, static_cast<std::int64_t>(ring_.size() - first));
     const BlockId* const taken = ring_.data() + first;
     table.insert(table.end(), taken, taken + num_taken);
-    if (!blocks_.empty()) {
+    if (shares_blocks_) {
       for (std::int64_t i = 0; i < num_taken; ++i) blocks_[index(taken[i])].ref_count = 1;
     }
     begin_ += num_taken;
@@ -88,22 +121,42 @@ void BlockPool::take_cached(std::int64_t count, BlockTable& table) {
 
 void BlockPool::retain(BlockId id) {
   METRONOME_CHECK(!is_null(id), "the null block has no references");
+  METRONOME_CHECK(static_cast<std::int64_t>(id) < num_touched_,
+                  "an untouched block has no content to come back to");
   if (blocks_[index(id)].ref_count++ > 0) return;
   METRONOME_CHECK(contents_, "only prefix caching brings a free block back");
   --num_free_;
 }
 
+// With prefix caching, half of the ring is left for stale entries, so that they are rarely dropped.
+void BlockPool::make_room_slowly(std::int64_t num_entries) {
+  const std::int64_t num_listed = num_free_ - (num_blocks_ - num_touched_) + num_entries;
+  const auto size = std::bit_ceil(static_cast<std::size_t>(contents_ ? 2 * num_listed : num_listed));
+  if (size <= ring_.size()) return drop_stale();
+  std::vector<BlockId> ring(size);
+  const std::size_t mask = size - 1;
+  for (std::int64_t position = begin_; position < end_; ++position) {
+    ring[static_cast<std::size_t>(position) & mask] = entry(position);
+  }
+  ring_ = std::move(ring);
+  mask_ = mask;
+}
+
 void BlockPool::drop_stale() {
   std::int64_t kept = begin_;
+  const std::int64_t untouched = untouched_;
   for (std::int64_t position = begin_; position < end_; ++position) {
+    if (position == untouched) untouched_ = kept;
     if (!is_stale(position)) put(kept++, entry(position));
   }
+  if (end_ == untouched) untouched_ = kept;
   end_ = kept;
 }
 
 // Frees the blocks of a table that no other table has: at the front of the free list or at its end.
 void BlockPool::release_unshared(const BlockTable& table, bool at_front) {
   auto num_freed = static_cast<std::int64_t>(table.size());
+  make_room(num_freed);
   const std::int64_t place = at_front ? begin_ - num_freed : end_;
   const std::size_t first = static_cast<std::size_t>(place) & mask_;
   if (!has_null_block_ && first + table.size() <= ring_.size()) {
@@ -127,12 +180,11 @@ void BlockPool::release_unshared(const BlockTable& table, bool at_front) {
 }
 
 void BlockPool::release(BlockTable& table, bool reuses_unhashed_first) {
-  if (blocks_.empty()) {
+  if (!shares_blocks_) {
     release_unshared(table, reuses_unhashed_first);
     return table.clear();
   }
-  const auto capacity = static_cast<std::int64_t>(ring_.size());
-  if (end_ - begin_ + static_cast<std::int64_t>(table.size()) > capacity) drop_stale();
+  make_room(std::ssize(table));
   unhashed_.clear();
   // Copies of members stay in registers, whatever the loop writes.
   Block* const blocks = blocks_.data();
@@ -179,45 +231,65 @@ void BlockPool::forget(BlockId id) {
   release(id);
 }
 
+void BlockPool::append_listed(std::int64_t begin, std::int64_t end,
+                              std::vector<BlockId>& blocks) const {
+  for (std::int64_t position = begin; position < end; ++position) {
+    if (!is_stale(position)) blocks.push_back(entry(position));
+  }
+}
+
 std::vector<BlockId> BlockPool::free_blocks() const {
   std::vector<BlockId> blocks;
   blocks.reserve(static_cast<std::size_t>(num_free_));
-  for (std::int64_t position = begin_; position < end_; ++position) {
-    if (!is_stale(position)) blocks.push_back(entry(position));
+  const std::int64_t middle = num_touched_ < num_blocks_ ? untouched_ : end_;
+  append_listed(begin_, middle, blocks);
+  for (std::int64_t i = num_touched_; i < num_blocks_; ++i) {
+    blocks.push_back(BlockId(static_cast<std::int32_t>(i)));
   }
+  append_listed(middle, end_, blocks);
+  return blocks;
+}
+
+std::vector<BlockId> BlockPool::freed_blocks() const {
+  std::vector<BlockId> blocks;
+  append_listed(begin_, end_, blocks);
   return blocks;
 }
 
 void BlockPool::check_integrity(const std::vector<const BlockTable*>& tables) const {
-  std::vector<std::int32_t> references(static_cast<std::size_t>(num_blocks_), 0);
+  std::vector<std::int32_t> references(static_cast<std::size_t>(num_touched_), 0);
   for (const BlockTable* table : tables) {
     for (const BlockId id : *table) {
       METRONOME_CHECK(index(id) < references.size(), "a block table names a block out of range");
       if (!is_null(id)) ++references[index(id)];
     }
   }
-  if (blocks_.empty()) {
+  if (!shares_blocks_) {
     const auto has_one = [](std::int32_t count) { return count <= 1; };
     METRONOME_CHECK(std::all_of(references.begin(), references.end(), has_one),
                     "two tables have a block that is not shared");
   } else {
     METRONOME_CHECK(
-        std::equal(references.begin(), references.end(), blocks_.begin(), blocks_.end(),
+        std::equal(references.begin(), references.end(), blocks_.begin(),
                    [](std::int32_t count, const Block& block) { return count == block.ref_count; }),
         "reference counts differ from the block tables");
   }
   constexpr std::int32_t kListed = -1;
   std::int64_t num_listed = 0;
-  for (const BlockId id : free_blocks()) {
+  for (const BlockId id : freed_blocks()) {
+    METRONOME_CHECK(index(id) < references.size(), "an untouched block is listed free");
     std::int32_t& count = references[index(id)];
     METRONOME_CHECK(count != kListed, "a block is listed free twice");
     METRONOME_CHECK(count == 0 && !is_null(id), "a used block is listed free");
     count = kListed;
     ++num_listed;
   }
-  METRONOME_CHECK(num_listed == num_free_, "the free list differs from its count");
+  METRONOME_CHECK(num_listed + num_blocks_ - num_touched_ == num_free_,
+                  "the free list differs from its count");
   METRONOME_CHECK(std::count(references.begin(), references.end(), 0) == (has_null_block_ ? 1 : 0),
                   "a block without references is not listed free");
+  METRONOME_CHECK(num_touched_ == num_blocks_ || (begin_ <= untouched_ && untouched_ <= end_),
+                  "untouched blocks have a place in the free list");
   if (contents_) contents_->check_integrity();
 }
 

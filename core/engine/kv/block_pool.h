@@ -1,9 +1,13 @@
 // A fixed set of equal-sized, reference-counted KV blocks. Free blocks may still hold cached
 // content. Block ids are the only KV data that scheduler and executors share. The executor owns the
 // memory.
+//
+// Most blocks of a large pool may never be handed out. What is stored of a block begins with its
+// first use, so memory follows the blocks that were in use.
 #pragma once
 
 #include <cstdint>
+#include <iterator>
 #include <optional>
 #include <vector>
 
@@ -43,6 +47,10 @@ class BlockPool {
   [[nodiscard]] bool allocate(std::int64_t count, BlockTable& table) {
     if (count > num_free_) return false;
     num_free_ -= count;
+    if (num_touched_ < num_blocks_) {
+      count -= take_untouched(count, table);
+      if (count == 0) return true;
+    }
     if (contents_) {
       take_cached(count, table);
     } else if (count == 1) {  // a decode takes one
@@ -54,7 +62,7 @@ class BlockPool {
   }
 
   // Adds a reference. A free block leaves the free list and keeps its content. Not for the null
-  // block.
+  // block or an untouched one.
   void retain(BlockId id);
   // Drops one reference of each block, last block first. So of blocks freed together, the end of a
   // sequence is reused first. Skips null blocks. Requires ref_count > 0 for each. Leaves `table`
@@ -65,8 +73,13 @@ class BlockPool {
   // The same for one block.
   void release(BlockId id);
 
-  // Removes a free block's content, as if it were overwritten. Requires caches_prefixes.
+  // Removes a free block's content, as if it were overwritten. Requires caches_prefixes and a
+  // touched block.
   void forget(BlockId id);
+
+  // Blocks [0, num_touched()) were handed out at least once, or are the null block. Only these have
+  // references and an entry in contents().
+  std::int64_t num_touched() const { return num_touched_; }
 
   bool is_free(BlockId id) const { return ref_count(id) == 0 && !is_null(id); }
   bool is_null(BlockId id) const { return has_null_block_ && id == kNullBlock; }
@@ -83,9 +96,11 @@ class BlockPool {
 
   // The free blocks in the order of reuse. Cost: O(free blocks).
   std::vector<BlockId> free_blocks() const;
+  // The touched ones among them. Cost: O(touched blocks).
+  std::vector<BlockId> freed_blocks() const;
 
   // Throws InvariantError unless the free list has exactly the blocks without a reference, each
-  // once, and the references are exactly those of `tables`. Cost: O(blocks + table entries).
+  // once, and the references are exactly those of `tables`. Cost: O(touched blocks + table entries).
   void check_integrity(const std::vector<const BlockTable*>& tables) const;
 
  private:
@@ -110,27 +125,39 @@ class BlockPool {
   }
   void put(std::int64_t position, BlockId id) {
     entry(position) = id;
-    if (!blocks_.empty()) blocks_[index(id)].place = static_cast<std::uint32_t>(position);
+    if (shares_blocks_) blocks_[index(id)].place = static_cast<std::uint32_t>(position);
   }
   void take_next(BlockTable& table) {
     const BlockId id = entry(begin_++);
     table.push_back(id);
-    if (!blocks_.empty()) blocks_[index(id)].ref_count = 1;
+    if (shares_blocks_) blocks_[index(id)].ref_count = 1;
   }
+  std::int64_t take_untouched(std::int64_t count, BlockTable& table);
+  void touch(std::int64_t num_touched);
   void take_plain(std::int64_t count, BlockTable& table);
   void take_cached(std::int64_t count, BlockTable& table);
   void release_unshared(const BlockTable& table, bool at_front);
+  void make_room(std::int64_t num_entries) {
+    if (end_ - begin_ + num_entries > std::ssize(ring_)) [[unlikely]]
+      make_room_slowly(num_entries);
+  }
+  void make_room_slowly(std::int64_t num_entries);
   void drop_stale();
+  void append_listed(std::int64_t begin, std::int64_t end, std::vector<BlockId>& blocks) const;
 
   std::int64_t num_blocks_;
+  std::int64_t num_touched_ = 0;
   bool has_null_block_;
   bool reuses_unhashed_first_;
-  std::vector<Block> blocks_;  // [num_blocks]; empty: none is shared
-  // The free list, oldest first: positions [begin_, end_) of a ring. Blocks freed together are
-  // adjacent.
+  bool shares_blocks_;
+  std::vector<Block> blocks_;  // [at least num_touched_]; empty: none is shared
+  // The free list, oldest first: positions [begin_, end_) of a ring, which grows with them. Blocks
+  // freed together are adjacent. The untouched blocks are not in the ring. They follow each other by
+  // number, between the positions before untouched_ and the others.
   std::vector<BlockId> ring_;  // [a power of two]
   std::size_t mask_ = 0;
   std::int64_t begin_ = 0;
+  std::int64_t untouched_ = 0;  // begin_ <= untouched_ <= end_ while there are untouched blocks
   std::int64_t end_ = 0;
   std::int64_t num_free_ = 0;
   std::vector<BlockId> unhashed_;  // scratch of release()

@@ -375,7 +375,7 @@ std::vector<BlockId> KvCacheManager::forget_from(const Request& request,
 }
 
 void KvCacheManager::forget_free_blocks() {
-  if (hashes_at_plan_) forget(pool_.free_blocks());
+  if (hashes_at_plan_) forget(pool_.freed_blocks());
   if (tree_) tree_->evict(pool_.num_usable());
 }
 

@@ -10,17 +10,41 @@ namespace metronome {
 
 PrefixIndex::PrefixIndex(std::int64_t num_blocks, DuplicateRule rule, std::int64_t num_units,
                          bool has_positions)
-    : rule_(rule), num_blocks_(static_cast<std::size_t>(num_blocks)), num_units_(num_units) {
-  METRONOME_CHECK(num_blocks > 0 && num_units > 0 && num_blocks <= INT32_MAX / num_units,
-                  "an index has 1 to 2^31 - 1 entries");
-  const std::size_t count = num_blocks_ * static_cast<std::size_t>(num_units);
-  const std::size_t num_slots = rule == DuplicateRule::Unlisted ? kSlots : 2 * count;
-  buckets_.resize(std::bit_ceil((num_slots + kSlots - 1) / kSlots));
-  mask_ = buckets_.size() - 1;
-  shift_ = std::min(63, 64 - std::countr_zero(buckets_.size()));
-  METRONOME_CHECK(buckets_.size() < UINT32_MAX / kPlaces, "a slot has a number of 32 bits");
+    : rule_(rule), num_units_(num_units) {
+  METRONOME_CHECK(num_blocks > 0 && num_units > 0, "an index has blocks");
+  if (has_positions) primaries_.resize(1);
+  grow_to(num_blocks);
+}
+
+void PrefixIndex::grow_to(std::int64_t num_blocks) {
+  METRONOME_CHECK(num_blocks <= INT32_MAX / num_units_, "an index has 1 to 2^31 - 1 entries");
+  const auto count = static_cast<std::size_t>(num_blocks * num_units_);
+  if (count <= entries_.size()) return;
   entries_.resize(count);
-  if (has_positions) primaries_.resize(num_blocks_);
+  if (!primaries_.empty()) primaries_.resize(static_cast<std::size_t>(num_blocks));
+  const std::size_t num_slots = rule_ == DuplicateRule::Unlisted ? kSlots : 2 * count;
+  const std::size_t num_buckets = std::bit_ceil((num_slots + kSlots - 1) / kSlots);
+  METRONOME_CHECK(num_buckets < UINT32_MAX / kPlaces, "a slot has a number of 32 bits");
+  if (num_buckets > buckets_.size()) spread(num_buckets);
+}
+
+// Gives the hashes so many buckets, which have more room than those before.
+void PrefixIndex::spread(std::size_t num_buckets) {
+  const std::vector<Bucket> before = std::exchange(buckets_, std::vector<Bucket>(num_buckets));
+  mask_ = num_buckets - 1;
+  shift_ = std::min(63, 64 - std::countr_zero(num_buckets));
+  for (const Bucket& bucket : before) {
+    for (std::size_t slot = 0; slot < kSlots; ++slot) {
+      if (bucket.hashes[slot] == kNoHash) continue;
+      const Entry first = bucket.firsts[slot];
+      const std::uint32_t place = find_room(home_of(bucket.hashes[slot]));
+      put(place, bucket.hashes[slot], first);
+      for (Entry entry = first;; entry = entries_[index(entry)].next) {
+        entries_[index(entry)].place = place;
+        if (entry == entries_[index(first)].previous) break;
+      }
+    }
+  }
 }
 
 void PrefixIndex::insert(BlockId block, BlockHash hash, std::int64_t position) {

@@ -28,13 +28,16 @@ enum class DuplicateRule : std::uint8_t {
 
 class PrefixIndex {
  public:
-  // For blocks [0, num_blocks), 0 < num_blocks < 2^31. Never allocates afterwards.
+  // For blocks [0, num_blocks), 0 < num_blocks < 2^31. Allocates nothing but in grow_to().
   PrefixIndex(std::int64_t num_blocks, DuplicateRule rule)
       : PrefixIndex(num_blocks, rule, 1, false) {}
   // Prefixes end at multiples of a unit of tokens, of which a block has `num_units`. A block may
   // have a hash for each of these positions.
   PrefixIndex(std::int64_t num_blocks, std::int64_t num_units)
       : PrefixIndex(num_blocks, DuplicateRule::KeepAll, num_units, true) {}
+
+  // From now on for blocks [0, num_blocks), if these are more. Cost: O(blocks).
+  void grow_to(std::int64_t num_blocks);
 
   // Requires hash != kNoHash and a block without a hash. Under KeepLatest the earlier block with
   // this content loses its hash; KeepAll keeps every block.
@@ -72,8 +75,9 @@ class PrefixIndex {
   // Whether find(hash) would give this block; cheaper. Where a block has several hashes it may say
   // no of one that is not its first.
   bool finds(BlockHash hash, BlockId block) const {
-    const Hashed& hashed = entries_[index(block)];
-    return hashed.hash == hash && first_at(hashed.place) == block;
+    const Entry entry = first_entry_of(block);
+    const Hashed& hashed = entries_[index(entry)];
+    return hashed.hash == hash && first_at(hashed.place) == entry;
   }
   // Loads a hash's bucket, or what is known of a block, into the CPU cache, for a find, insert or
   // erase soon after. Inlined always: GCC drops calls of functions that only prefetch, as they have
@@ -82,7 +86,7 @@ class PrefixIndex {
     __builtin_prefetch(&buckets_[home_of(hash)], 1);
   }
   [[gnu::always_inline]] void prefetch(BlockId block) const {
-    __builtin_prefetch(&entries_[index(block)], 1);
+    __builtin_prefetch(&entries_[index(first_entry_of(block))], 1);
   }
   // The primary hash.
   BlockHash hash_of(BlockId block) const {
@@ -101,8 +105,8 @@ class PrefixIndex {
   void check_integrity() const;
 
  private:
-  // An entry is a hash of a block. Entries [0, num_blocks) are the blocks; with positions, the next
-  // num_blocks are for positions one unit further, and so on.
+  // An entry is a hash of a block: each block has num_units of them, one for each unit at which a
+  // position may end.
   using Entry = BlockId;
   struct Primary {
     BlockHash hash = kNoHash;
@@ -163,12 +167,16 @@ class PrefixIndex {
       if (distance >= (reach == kFar ? mask_ : reach)) return kNoPlace;
     }
   }
+  static std::int64_t number(BlockId id) { return static_cast<std::int64_t>(id); }
   BlockId block_of(Entry entry) const {
-    return num_units_ == 1 ? entry : BlockId(static_cast<std::int32_t>(index(entry) % num_blocks_));
+    return num_units_ == 1 ? entry : BlockId(static_cast<std::int32_t>(number(entry) / num_units_));
+  }
+  Entry first_entry_of(BlockId block) const {
+    return num_units_ == 1 ? block : BlockId(static_cast<std::int32_t>(number(block) * num_units_));
   }
   Entry entry_of(BlockId block, std::int64_t position) const {
-    const auto unit = static_cast<std::size_t>((position - 1) % num_units_);
-    return BlockId(static_cast<std::int32_t>(index(block) + unit * num_blocks_));
+    const std::int64_t unit = (position - 1) % num_units_;
+    return BlockId(static_cast<std::int32_t>(number(block) * num_units_ + unit));
   }
   PrefixIndex(std::int64_t num_blocks, DuplicateRule rule, std::int64_t num_units,
               bool has_positions);
@@ -191,18 +199,22 @@ class PrefixIndex {
   void occupy(std::uint32_t place, Entry entry) {
     Hashed& hashed = entries_[index(entry)];
     hashed.place = place;
+    put(place, hashed.hash, entry);
+    ++size_;
+  }
+  void put(std::uint32_t place, BlockHash hash, Entry first) {
     Bucket& bucket = buckets_[place / kPlaces];
     const std::uint32_t slot = place % kPlaces;
-    bucket.hashes[slot] = hashed.hash;
-    bucket.firsts[slot] = entry;
+    bucket.hashes[slot] = hash;
+    bucket.firsts[slot] = first;
     bucket.used = static_cast<std::uint8_t>(bucket.used | 1u << slot);
-    ++size_;
   }
   void insert_slowly(Entry entry);
   void erase_positions(BlockId block);
   void erase_entry(Entry entry);
   std::uint32_t find_room(std::size_t home);
   void vacate(std::uint32_t place);
+  void spread(std::size_t num_buckets);
   void unlink(Entry entry);
   BlockHash& hash_at(std::uint32_t place) {
     return buckets_[place / kPlaces].hashes[place % kPlaces];
@@ -215,12 +227,11 @@ class PrefixIndex {
   void check_primaries() const;
 
   DuplicateRule rule_;
-  std::size_t num_blocks_;
   std::int64_t num_units_;
   std::vector<Bucket> buckets_;  // a power of two, at most half full
-  std::size_t mask_;
-  int shift_;
-  std::vector<Hashed> entries_;     // [num_blocks * num_units]
+  std::size_t mask_ = 0;
+  int shift_ = 0;
+  std::vector<Hashed> entries_;     // [num_blocks][num_units]
   std::vector<Primary> primaries_;  // [num_blocks] with positions, else empty
   std::int64_t size_ = 0;
 };

@@ -25,10 +25,7 @@ class LlamaCppScheduler final : public Scheduler {
   explicit LlamaCppScheduler(const SchedulerContext& context)
       : Scheduler(context),
         config_(context.config.llama_cpp),
-        slots_(static_cast<std::size_t>(context.max_num_seqs)) {
-    if (!kv_cache().caches_prefixes()) return;
-    owners_.resize(static_cast<std::size_t>(kv_cache().pool().num_blocks()), nullptr);
-  }
+        slots_(static_cast<std::size_t>(context.max_num_seqs)) {}
 
  private:
   std::int64_t max_tokens_per_step() const override { return config_.n_batch; }
@@ -169,6 +166,7 @@ class LlamaCppScheduler final : public Scheduler {
     slot->last_used = ++num_ended_;
     if (reason == EndReason::StepFailed || !kv_cache().caches_prefixes()) return;
     slot->content = request.block_table;
+    owners_.resize(static_cast<std::size_t>(kv_cache().pool().num_touched()), nullptr);
     for (const BlockId block : slot->content) owners_[index(block)] = &*slot;
   }
 
@@ -179,7 +177,7 @@ class LlamaCppScheduler final : public Scheduler {
 
   LlamaCppConfig config_;
   std::vector<Slot> slots_;          // [max_num_seqs]
-  std::vector<const Slot*> owners_;  // [num_blocks], the slot that last left content in a block
+  std::vector<const Slot*> owners_;  // [touched blocks], the slot that last left content in a block
   std::vector<Part> batch_;          // of the current plan
   std::int64_t num_ended_ = 0;
 };

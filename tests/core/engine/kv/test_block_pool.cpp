@@ -81,7 +81,7 @@ class Pair {
  public:
   explicit Pair(std::uint64_t seed) : rng_(seed, "block_pool") {
     options_.has_null_block = flip();
-    options_.num_blocks = draw(options_.has_null_block ? 2 : 1, 24);
+    options_.num_blocks = draw(options_.has_null_block ? 2 : 1, draw(0, 9) == 0 ? 300 : 24);
     options_.caches_prefixes = flip();
     options_.duplicates = static_cast<DuplicateRule>(draw(0, 2));
     options_.reuses_unhashed_first = flip();
@@ -114,9 +114,11 @@ class Pair {
     int num_wrong = 0;
     for (std::int32_t i = 0; i < options_.num_blocks; ++i) {
       const BlockId id{i};
-      const BlockHash hash = options_.caches_prefixes ? pool_->contents().hash_of(id) : kNoHash;
-      if (pool_->ref_count(id) != model_->references(id) || hash != model_->hash_of(id))
-        ++num_wrong;
+      const bool is_touched = i < pool_->num_touched();
+      const BlockHash hash =
+          options_.caches_prefixes && is_touched ? pool_->contents().hash_of(id) : kNoHash;
+      const std::int32_t references = is_touched ? pool_->ref_count(id) : 0;
+      if (references != model_->references(id) || hash != model_->hash_of(id)) ++num_wrong;
     }
     REQUIRE(num_wrong == 0);
   }
@@ -127,8 +129,10 @@ class Pair {
  private:
   std::int64_t draw(std::int64_t low, std::int64_t high) { return rng_.uniform_int(low, high); }
   bool flip() { return draw(0, 1) == 1; }
+  // kNoBlock: none was handed out yet.
   BlockId any_block() {
-    return BlockId{static_cast<std::int32_t>(draw(0, options_.num_blocks - 1))};
+    const std::int64_t num_touched = pool_->num_touched();
+    return num_touched == 0 ? kNoBlock : BlockId{static_cast<std::int32_t>(draw(0, num_touched - 1))};
   }
 
   void allocate() {
@@ -146,7 +150,7 @@ class Pair {
 
   void retain() {
     const BlockId id = any_block();
-    if (pool_->is_null(id)) return;
+    if (id == kNoBlock || pool_->is_null(id)) return;
     if (pool_->is_free(id) && !options_.caches_prefixes) return;  // nothing to come back to
     num_revived_ += pool_->is_free(id) ? 1 : 0;
     pool_->retain(id);
@@ -172,7 +176,7 @@ class Pair {
 
   void hash() {
     const BlockId id = any_block();
-    if (!options_.caches_prefixes || pool_->ref_count(id) == 0) return;
+    if (id == kNoBlock || !options_.caches_prefixes || pool_->ref_count(id) == 0) return;
     if (pool_->contents().hash_of(id) != kNoHash) return;
     const BlockHash hash = hash_for(static_cast<int>(draw(0, options_.num_blocks)));
     pool_->contents().insert(id, hash);
@@ -181,7 +185,7 @@ class Pair {
 
   void forget() {
     const BlockId id = any_block();
-    if (!options_.caches_prefixes) return;
+    if (id == kNoBlock || !options_.caches_prefixes) return;
     pool_->contents().erase(id);
     model_->erase(id);
   }
@@ -300,6 +304,29 @@ TEST_CASE("a pool has at least one block", "[core][kv]") {
   BlockTable table;
   CHECK_FALSE(only_null.allocate(1, table));
   CHECK(only_null.free_blocks().empty());
+}
+
+TEST_CASE("a pool stores what was in use, however many blocks it has", "[core][kv]") {
+  const bool caches_prefixes = GENERATE(false, true);
+  const bool reuses_unhashed_first = GENERATE(false, true);
+  const bool shares_blocks = caches_prefixes || GENERATE(false, true);
+  CAPTURE(caches_prefixes, reuses_unhashed_first, shares_blocks);
+  BlockPool pool({.num_blocks = INT32_MAX - 1,
+                  .has_null_block = true,
+                  .caches_prefixes = caches_prefixes,
+                  .reuses_unhashed_first = reuses_unhashed_first,
+                  .shares_blocks = shares_blocks});
+  CHECK(pool.num_free() == INT32_MAX - 2);
+  BlockTable a;
+  BlockTable b;
+  REQUIRE(pool.allocate(3, a));
+  pool.release(a);
+  REQUIRE(pool.allocate(5, b));
+  CHECK(b == (reuses_unhashed_first ? table_of({3, 2, 1, 4, 5}) : table_of({4, 5, 6, 7, 8})));
+  CHECK(pool.num_touched() == 1 + (reuses_unhashed_first ? 5 : 8));
+  CHECK(pool.freed_blocks() == (reuses_unhashed_first ? table_of({}) : table_of({3, 2, 1})));
+  CHECK(pool.num_used() == 5);
+  pool.check_integrity({&b});
 }
 
 TEST_CASE("a free block taken up again keeps its content, an allocated one forgets",
