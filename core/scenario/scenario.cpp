@@ -2,6 +2,7 @@
 #include "core/scenario/scenario.h"
 
 #include <algorithm>
+#include <map>
 #include <filesystem>
 #include <utility>
 
@@ -173,14 +174,14 @@ void require_variant_list(const ConfigNode& variants) {
 std::vector<std::string> read_variant_names(const ConfigNode& variants) {
   require_variant_list(variants);
   std::vector<std::string> names;
+  std::map<std::string, std::size_t> firsts;
   for (std::size_t i = 0; i < variants.items.size(); ++i) {
     const ConfigNode& variant = variants.items[i];
     std::string name = read_variant_name(variant, variant_path(i));
-    const auto first = std::find(names.begin(), names.end(), name);
-    if (first != names.end()) {
+    const auto [first, is_new] = firsts.emplace(name, i);
+    if (!is_new) {
       fail_config(variant.find("name")->where, variant_path(i) + ".name",
-                  "'" + name + "' is already the name of " +
-                      variant_path(static_cast<std::size_t>(first - names.begin())) +
+                  "'" + name + "' is already the name of " + variant_path(first->second) +
                       "; allowed: a unique name");
     }
     names.push_back(std::move(name));

@@ -2,6 +2,7 @@
 
 #include <algorithm>
 #include <chrono>
+#include <map>
 #include <utility>
 
 #include "core/base/command_errors.h"
@@ -29,12 +30,11 @@ std::string source_of_times(const Scenario& scenario) {
   return config.link.empty() ? "the hardware's link" : "the link " + config.link;
 }
 
-bool has_same_workload(const Scenario& a, const Scenario& b) {
-  const auto keys = [](const WorkloadConfig& config) {
-    WorkloadConfig copy = config;
-    return fields_to_json([&copy](FieldVisitor& visitor) { visit_fields(visitor, copy); });
-  };
-  return a.seed == b.seed && keys(a.workload) == keys(b.workload);
+// Equal for scenarios that have the same requests.
+std::string workload_key(const Scenario& scenario) {
+  WorkloadConfig config = scenario.workload;
+  return std::to_string(scenario.seed) + ' ' +
+         fields_to_json([&config](FieldVisitor& visitor) { visit_fields(visitor, config); });
 }
 
 std::string warning_text(const FailureMessage& message, const Summary& summary) {
@@ -85,20 +85,18 @@ std::vector<Scenario> chosen_variants(const ScenarioFile& file,
 
 std::vector<PreparedVariant> prepare_variants(Backend& backend, std::vector<Scenario> scenarios) {
   std::vector<PreparedVariant> variants;
+  std::map<std::string, std::shared_ptr<const Workload>> workloads;
   for (Scenario& scenario : scenarios) {
     std::unique_ptr<PreparedRun> run = backend.prepare(scenario);
     if (run->predictor == nullptr && find_policy(scenario.scheduler.policy)->predicts_steps) {
       run->predict_with(make_step_predictor(on_own_engine(scenario), run->model));
     }
-    std::shared_ptr<const Workload> workload;
-    for (const PreparedVariant& earlier : variants) {
-      if (has_same_workload(earlier.scenario, scenario)) workload = earlier.workload;
-    }
+    std::shared_ptr<const Workload>& workload = workloads[workload_key(scenario)];
     if (workload == nullptr) {
       workload = std::make_shared<const Workload>(make_workload(scenario));
     }
     check_workload(scenario, *run, *workload);
-    variants.push_back({std::move(scenario), std::move(run), std::move(workload)});
+    variants.push_back({std::move(scenario), std::move(run), workload});
   }
   return variants;
 }
