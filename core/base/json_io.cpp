@@ -1,8 +1,12 @@
 // Reads and writes JSON text with nlohmann/json.
+#include <array>
+#include <cmath>
+#include <limits>
 #include <nlohmann/json.hpp>
 
 #include "core/base/clip.h"
 #include "core/base/json.h"
+#include "core/base/python_json.h"
 
 namespace metronome {
 namespace {
@@ -93,7 +97,7 @@ class Listener {
 };
 
 // Builds the value of a text.
-class Builder final : public JsonEvents {
+class Builder : public JsonEvents {
  public:
   explicit Builder(const JsonLimits& limits) : limits_(limits) {}
 
@@ -155,7 +159,8 @@ class Builder final : public JsonEvents {
 // Writes a value in the library's format.
 class Writer {
  public:
-  Writer(const JsonStyle& style, std::string& out) : style_(style), out_(out) {}
+  Writer(const JsonStyle& style, std::string& out, bool names_infinity = false)
+      : style_(style), out_(out), names_infinity_(names_infinity) {}
 
   void write(const Json& json, std::size_t depth) {
     if (json.is_object()) {
@@ -169,13 +174,21 @@ class Writer {
     } else if (json.is_number_integer()) {
       out_ += std::to_string(json.get<std::int64_t>());
     } else if (json.is_number()) {
-      out_ += Library(json.get<double>()).dump();
+      write_number(json.get<double>());
     } else {
       out_ += json.is_null() ? "null" : json.get<bool>() ? "true" : "false";
     }
   }
 
  private:
+  void write_number(double number) {
+    if (!names_infinity_ || std::isfinite(number)) {
+      out_ += Library(number).dump();  // null where it is not finite
+    } else {
+      out_ += std::isnan(number) ? "NaN" : number > 0 ? "Infinity" : "-Infinity";
+    }
+  }
+
   void write_object(const Json& json, std::size_t depth) {
     const char* separator = "{";
     const auto write_member = [&](const Json::Member& member) {
@@ -232,6 +245,73 @@ class Writer {
 
   const JsonStyle& style_;
   std::string& out_;
+  const bool names_infinity_;
+};
+
+// Python's words for numbers that JSON lacks, and what they are.
+struct PythonWord {
+  std::string_view word;
+  double number;
+};
+constexpr std::array<PythonWord, 3> kPythonWords = {{
+    {"-Infinity", -std::numeric_limits<double>::infinity()},
+    {"Infinity", std::numeric_limits<double>::infinity()},
+    {"NaN", std::numeric_limits<double>::quiet_NaN()},
+}};
+
+constexpr char kFiller = '\x7f';  // texts with it are read without these words
+
+// A string as long as the word, so that errors name the right byte.
+std::string stand_in(std::string_view word) {
+  return '"' + std::string(word.size() - 2, kFiller) + '"';
+}
+
+// The text with a stand-in for each word outside strings.
+std::string with_stand_ins(std::string_view text) {
+  std::string result(text);
+  bool is_in_string = false;
+  for (std::size_t i = 0; i < text.size(); ++i) {
+    if (is_in_string && text[i] == '\\') {
+      ++i;
+    } else if (text[i] == '"') {
+      is_in_string = !is_in_string;
+    } else if (!is_in_string) {
+      for (const PythonWord& word : kPythonWords) {
+        if (!text.substr(i).starts_with(word.word)) continue;
+        result.replace(i, word.word.size(), stand_in(word.word));
+        i += word.word.size() - 1;
+        break;
+      }
+    }
+  }
+  return result;
+}
+
+// Builds the value of a text with stand-ins.
+class PythonBuilder final : public Builder {
+ public:
+  using Builder::Builder;
+
+  void string(std::string_view value) override {
+    for (const PythonWord& word : kPythonWords) {
+      if (!is_stand_in(value, word)) continue;
+      return number(word.number);
+    }
+    Builder::string(value);
+  }
+  void key(std::string_view name) override {
+    for (const PythonWord& word : kPythonWords) {
+      if (!is_stand_in(name, word)) continue;
+      throw JsonError(Reason::NoJson, std::string(word.word) + " is not a key");
+    }
+    Builder::key(name);
+  }
+
+ private:
+  static bool is_stand_in(std::string_view text, const PythonWord& word) {
+    return text.size() == word.word.size() - 2 &&
+           text.find_first_not_of(kFiller) == std::string_view::npos;
+  }
 };
 
 }  // namespace
@@ -245,6 +325,23 @@ Json Json::parse(std::string_view text, const JsonLimits& limits) {
   Builder builder(limits);
   parse_json(text, builder);
   return builder.take();
+}
+
+Json parse_python_json(std::string_view text) {
+  const bool has_words =
+      text.find("Infinity") != std::string_view::npos || text.find("NaN") != std::string_view::npos;
+  if (!has_words || text.find(kFiller) != std::string_view::npos) return Json::parse(text);
+  const JsonLimits limits;
+  PythonBuilder builder(limits);
+  parse_json(with_stand_ins(text), builder);
+  return builder.take();
+}
+
+std::string python_json_line(const Json& json) {
+  const JsonStyle style{.escapes_non_ascii = true, .replaces_bad_utf8 = true, .sorts_keys = true};
+  std::string text;
+  Writer(style, text, true).write(json, 0);
+  return text;
 }
 
 std::optional<Json> Json::try_parse(std::string_view text) {

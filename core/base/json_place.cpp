@@ -8,6 +8,7 @@
 #include "core/base/files.h"
 #include "core/base/json.h"
 #include "core/base/names.h"
+#include "core/base/python_json.h"
 
 namespace metronome {
 
@@ -45,7 +46,11 @@ std::int32_t JsonPlace::count() const {
 
 double JsonPlace::number() const {
   if (!json_->is_number()) fail("is not a number; allowed: a number");
-  return json_->get<double>();
+  const auto value = json_->get<double>();
+  if (!std::isfinite(value)) {
+    fail("is " + python_json_line(*json_) + "; allowed: a finite number");
+  }
+  return value;
 }
 
 double JsonPlace::number(double min, double max) const {
@@ -90,7 +95,7 @@ std::vector<std::int32_t> JsonPlace::counts(std::size_t size) const {
 
 Json parse_json(const std::string& text, const std::string& where) {
   try {
-    return Json::parse(text);
+    return parse_python_json(text);
   } catch (const JsonError& error) {
     throw ConfigError(where + ": is not JSON: " + printable(error.what()) + "; allowed: JSON");
   }

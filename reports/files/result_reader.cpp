@@ -24,7 +24,8 @@ namespace fs = std::filesystem;
 constexpr const char* kReadable = "a readable file";
 
 std::optional<double> number_or_none(const JsonPlace& place) {
-  if (place.is_null()) return std::nullopt;
+  const bool is_nan = place.json().is_number() && std::isnan(place.json().get<double>());
+  if (place.is_null() || is_nan) return std::nullopt;  // Python writes NaN for what it lacks
   return place.number();
 }
 
