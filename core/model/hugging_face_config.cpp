@@ -9,6 +9,8 @@
 
 #include "core/base/error.h"
 #include "core/base/json.h"
+#include "core/base/python_json.h"
+#include "core/model/config_keys.h"
 #include "core/model/hugging_face_latent.h"
 #include "core/model/hugging_face_rope.h"
 #include "core/model/hugging_face_vision.h"
@@ -257,7 +259,8 @@ void read_gpt2_shape(const JsonSection& text, const ModelFamily& family, ModelCo
   model.vocab_size = integer_of(text, "vocab_size", family.defaults.vocab_size);
   model.max_position_embeddings =
       integer_of(text, "n_positions", family.defaults.max_position_embeddings);
-  if (model.n_heads == 0 || model.hidden_dim % model.n_heads != 0) {
+  if (model.n_heads == 0) return;  // shape_error() names the heads
+  if (model.hidden_dim % model.n_heads != 0) {
     text.fail("n_head", "does not divide n_embd; allowed: a divisor of it");
   }
   model.head_dim = model.hidden_dim / model.n_heads;
@@ -285,7 +288,9 @@ void read_shape(const JsonSection& text, const ModelFamily& family, ModelConfig&
     model.head_dim = *head_dim;
   } else if (defaults.head_dim > 0) {
     model.head_dim = defaults.head_dim;
-  } else if (model.n_heads > 0 && model.hidden_dim % model.n_heads == 0) {
+  } else if (model.n_heads == 0) {
+    model.head_dim = 1;  // shape_error() names the heads
+  } else if (model.hidden_dim % model.n_heads == 0) {
     model.head_dim = model.hidden_dim / model.n_heads;
   } else {
     text.fail("num_attention_heads", "does not divide hidden_size; allowed: a divisor of it");
@@ -409,7 +414,7 @@ void read_linear_attention(const JsonSection& text, const ModelFamily& family, M
 Json parse_object(std::string_view text, const std::string& path, const std::string& what) {
   const std::string allowed = "; allowed: " + what;
   try {
-    Json document = Json::parse(text);
+    Json document = parse_python_json(text);
     if (!document.is_object()) throw ConfigError(path + ": must be an object" + allowed);
     return document;
   } catch (const JsonError& error) {
@@ -422,22 +427,29 @@ Json parse_object(std::string_view text, const std::string& path, const std::str
   }
 }
 
+JsonSection text_section(const JsonSection& root, const ModelFamily& family) {
+  return family.is_nested ? root.required_section("text_config") : root;
+}
+
 // `more`: ModelOpt's file, for a model whose config.json says nothing.
-void read_weight_formats(const JsonSection& root, const JsonSection& text,
+void read_weight_formats(const JsonSection& root, const ModelFamily& family,
                          const std::optional<PublishedFile>& more, ModelConfig& model) {
+  const JsonSection text = text_section(root, family);
   if (const auto of_file = root.section("quantization_config")) {
     read_quantization(*of_file, model);
   } else if (const auto of_text = text.section("quantization_config")) {
     read_quantization(*of_text, model);
+  } else if (const auto of_mlx = root.section("quantization")) {
+    read_quantization(*of_mlx, model);
   } else if (more) {
     const Json document = parse_object(more->text, more->path, "ModelOpt's hf_quant_config.json");
     read_quantization(JsonSection(document, more->path, ""), model);
   }
 }
 
-ModelConfig read_model(const JsonSection& root, const ModelFamily& family,
-                       const std::optional<PublishedFile>& quantization) {
-  const JsonSection text = family.is_nested ? root.required_section("text_config") : root;
+// All but the formats of weights.
+ModelConfig read_model(const JsonSection& root, const ModelFamily& family) {
+  const JsonSection text = text_section(root, family);
   ModelConfig model;
   model.architecture = family.architecture;
   model.has_qk_norm = family.traits.has_qk_norm;
@@ -448,7 +460,6 @@ ModelConfig read_model(const JsonSection& root, const ModelFamily& family,
   const bool is_tied = text.boolean_or("tie_word_embeddings", family.defaults.has_tied_embeddings);
   model.has_tied_embeddings = root.boolean_or("tie_word_embeddings", is_tied);
   model.bytes_per_weight = bytes_per_weight(root, text);
-  read_weight_formats(root, text, quantization, model);
   read_unrotated_layers(text, family, model);
   read_window(text, family, model);
   read_arithmetic(root, text, family, model);
@@ -479,10 +490,20 @@ ModelConfig parse_hugging_face_config(std::string_view json, const std::string& 
                                       const std::optional<PublishedFile>& quantization) {
   const Json document = parse_object(json, path, "the config.json of a model");
   const JsonSection root(document, path, "");
-  ModelConfig model = read_model(root, find_family(root), quantization);
+  const ModelFamily& family = find_family(root);
+  ModelConfig model = read_model(root, family);
   model.name = name;
-  const std::string error = model.shape_error();
-  if (!error.empty()) throw ConfigError(path + ": " + error);
+  const auto check_shape = [&] {
+    const std::string error = model.shape_error();
+    if (!error.empty()) throw ConfigError(path + ": " + in_keys_of(document, error));
+  };
+  check_shape();
+  read_weight_formats(root, family, quantization, model);
+  check_shape();
+  if (model.is_quantised()) {
+    model.refuse("quantization_config", "quantised weights are only simulated; allowed: plain");
+  }
+  model.unsupported = in_keys_of(document, model.unsupported);
   return model;
 }
 

@@ -12,6 +12,8 @@
 
 #include "core/base/error.h"
 #include "core/base/json.h"
+#include "core/base/python_json.h"
+#include "core/model/config_keys.h"
 
 namespace metronome {
 
@@ -44,7 +46,10 @@ class JsonSection {
                                  ? value->get<std::uint64_t>() <= std::uint64_t{kMax}
                                  : value->is_number_integer() && value->get<std::int64_t>() >= 0;
     if (!is_in_range) {
-      fail(key, "must be an integer, got " + excerpt(*value) + "; allowed: 0 to 2^40");
+      const std::optional<IntegerRange> range = config_key_range(prefix_ + key);
+      fail(key, "must be an integer, got " + excerpt(*value) + "; allowed: " +
+                    (range ? std::to_string(range->min) + " to " + std::to_string(range->max)
+                           : "0 to 2^40"));
     }
     return value->get<std::int64_t>();
   }
@@ -122,6 +127,16 @@ class JsonSection {
     return *found;
   }
 
+  // An object of a list.
+  JsonSection element(const char* key, std::size_t index) const {
+    const Json& value = (*find(key))[index];
+    const std::string place = std::string(key) + "[" + std::to_string(index) + "]";
+    if (!value.is_object()) {
+      fail(place, "must be an object, got " + excerpt(value) + "; allowed: an object");
+    }
+    return JsonSection(value, path_, prefix_ + place + ".");
+  }
+
   // In the order of the file.
   std::vector<std::string> keys() const {
     std::vector<std::string> names;
@@ -133,8 +148,7 @@ class JsonSection {
 
   static std::string excerpt(const Json& value) {
     constexpr std::size_t kMaxShown = 40;
-    std::string text =
-        value.dump({.escapes_non_ascii = true, .replaces_bad_utf8 = true, .sorts_keys = true});
+    std::string text = python_json_line(value);
     if (text.size() > kMaxShown) text = text.substr(0, kMaxShown) + "...";
     return text;
   }

@@ -130,6 +130,12 @@ void visit_token(FieldVisitor& visitor, const char* key, std::int32_t& token, co
   token = static_cast<std::int32_t>(id);
 }
 
+void visit_format(FieldVisitor& visitor, const char* key, WeightFormat& format, const char* doc) {
+  int chosen = static_cast<int>(format);
+  visitor.choice(key, chosen, kChosenFormatNames, doc);
+  format = static_cast<WeightFormat>(chosen);
+}
+
 void visit_vision(FieldVisitor& visitor, VisionTower& vision) {
   visitor.integer("depth", vision.depth, 0, kMaxDim, "layers");
   visitor.integer("hidden_dim", vision.hidden_dim, 0, kMaxDim, "width of the residual stream");
@@ -236,10 +242,9 @@ void visit_fields(FieldVisitor& visitor, ModelConfig& model) {
   model.eos_token_ids.clear();
   for (const std::int64_t id : ids) model.eos_token_ids.push_back(static_cast<std::int32_t>(id));
   visitor.integer("bytes_per_weight", model.bytes_per_weight, 1, 4, "bytes of a plain weight");
-  visitor.choice("linear_format", model.linear_format, kWeightFormatNames,
-                 "how attention projections and dense MLPs are stored");
-  visitor.choice("expert_format", model.expert_format, kWeightFormatNames,
-                 "how experts are stored");
+  visit_format(visitor, "linear_format", model.linear_format,
+               "how attention projections and dense MLPs are stored");
+  visit_format(visitor, "expert_format", model.expert_format, "how experts are stored");
   visitor.integer("int4_group_size", model.int4_group_size, 0, kMaxDim,
                   "weights that share a scale in int4; 0 = those of a channel");
   visitor.integer("bytes_per_kv_element", model.bytes_per_kv_element, 1, 4, "bytes");

@@ -144,22 +144,17 @@ bool contains(const std::vector<std::int64_t>& layers, std::int64_t layer) {
 std::string parts_error(const ModelConfig& model) {
   const LinearAttention& linear = model.linear_attention;
   if (!linear.is_empty()) {
-    constexpr std::int64_t kMaxHeads = 1 << 12;
-    const std::int64_t numbers[] = {linear.n_key_heads, linear.n_value_heads, linear.key_head_dim,
-                                    linear.value_head_dim};
-    for (const std::int64_t number : numbers) {
-      if (number < 1 || number > kMaxHeads) {
-        return "linear_attention: has a head count or size of " + std::to_string(number) +
-               "; allowed: 1 to " + std::to_string(kMaxHeads);
-      }
-    }
+    const IntegerBound bounds[] = {
+        within_range("linear_attention.n_key_heads", linear.n_key_heads),
+        within_range("linear_attention.n_value_heads", linear.n_value_heads),
+        within_range("linear_attention.key_head_dim", linear.key_head_dim),
+        within_range("linear_attention.value_head_dim", linear.value_head_dim),
+        within_range("linear_attention.conv_width", linear.conv_width),
+    };
+    if (const std::string error = bounds_error(bounds); !error.empty()) return error;
     if (linear.n_value_heads % linear.n_key_heads != 0) {
       return "linear_attention.n_value_heads: is " + std::to_string(linear.n_value_heads) +
              "; allowed: a multiple of n_key_heads, " + std::to_string(linear.n_key_heads);
-    }
-    const IntegerBound width[] = {{"conv_width", linear.conv_width, 2, 64}};
-    if (const std::string error = bounds_error(width, "linear_attention."); !error.empty()) {
-      return error;
     }
     const auto is_shared = [&linear](std::int64_t layer) { return contains(linear.layers, layer); };
     if (model.sliding_window > 0 &&
@@ -170,13 +165,14 @@ std::string parts_error(const ModelConfig& model) {
     }
   }
   const LatentAttention& latent = model.latent_attention;
-  const std::int64_t sizes[] = {latent.kv_rank, latent.q_rank, latent.nope_dim, latent.rope_dim,
-                                latent.value_dim};
-  for (const std::int64_t size : sizes) {
-    if (size < 0 || size > 1 << 16) {
-      return "latent_attention: has a size of " + std::to_string(size) + "; allowed: 0 to 65536";
-    }
-  }
+  const IntegerBound sizes[] = {
+      within_range("latent_attention.kv_rank", latent.kv_rank),
+      within_range("latent_attention.q_rank", latent.q_rank),
+      within_range("latent_attention.nope_dim", latent.nope_dim),
+      within_range("latent_attention.rope_dim", latent.rope_dim),
+      within_range("latent_attention.value_dim", latent.value_dim),
+  };
+  if (std::string error = bounds_error(sizes); !error.empty()) return error;
   std::int64_t num_pairs = 0;
   for (const std::int64_t pairs : model.mrope_sections) num_pairs += pairs;
   if (!model.mrope_sections.empty() &&
@@ -237,32 +233,30 @@ bool ModelConfig::is_rotated_layer(std::int64_t layer) const {
 }
 
 std::string ModelConfig::shape_error() const {
-  // Far above any real model, and small enough that no count above overflows 64 bits.
-  constexpr std::int64_t kMaxWidth = 1 << 20;
-  constexpr std::int64_t kMaxVocab = 1 << 24;
+  const std::int64_t shared_max = n_experts > 0 ? shape_range("expert_ffn_dim")->max : 0;
   const IntegerBound bounds[] = {
-      {"n_layers", n_layers, 1, 4096},
-      {"hidden_dim", hidden_dim, 1, kMaxWidth},
-      {"n_heads", n_heads, 1, 4096},
-      {"n_kv_heads", n_kv_heads, 1, 4096},
-      {"head_dim", head_dim, 1, 4096},
-      {"ffn_dim", ffn_dim, 1, kMaxWidth},
-      {"n_experts", n_experts, 0, 4096},
-      {"n_experts_per_token", n_experts_per_token, 0, 4096},
-      {"expert_ffn_dim", expert_ffn_dim, 0, kMaxWidth},
-      {"n_dense_layers", n_dense_layers, 0, 4096},
-      {"shared_expert_ffn_dim", shared_expert_ffn_dim, 0, n_experts > 0 ? kMaxWidth : 0},
+      within_range("n_layers", n_layers),
+      within_range("hidden_dim", hidden_dim),
+      within_range("n_heads", n_heads),
+      within_range("n_kv_heads", n_kv_heads),
+      within_range("head_dim", head_dim),
+      within_range("ffn_dim", ffn_dim),
+      within_range("n_experts", n_experts),
+      within_range("n_experts_per_token", n_experts_per_token),
+      within_range("expert_ffn_dim", expert_ffn_dim),
+      within_range("n_dense_layers", n_dense_layers),
+      {"shared_expert_ffn_dim", shared_expert_ffn_dim, 0, shared_max},
       {"n_expert_groups", n_expert_groups, 1, std::max<std::int64_t>(1, n_experts)},
       {"n_groups_per_token", n_groups_per_token, 1, n_expert_groups},
-      {"vocab_size", vocab_size, 1, kMaxVocab},
-      {"max_position_embeddings", max_position_embeddings, 1, 1 << 30},
-      {"sliding_window", sliding_window, 0, 1 << 30},
-      {"global_layer_interval", global_layer_interval, 0, 4096},
+      within_range("vocab_size", vocab_size),
+      within_range("max_position_embeddings", max_position_embeddings),
+      within_range("sliding_window", sliding_window),
+      within_range("global_layer_interval", global_layer_interval),
       {"rotary_dim", rotary_dim, 0, head_dim},
-      {"bytes_per_weight", bytes_per_weight, 1, 4},
-      {"int4_group_size", int4_group_size, 0, kMaxWidth},
-      {"bytes_per_kv_element", bytes_per_kv_element, 1, 4},
-      {"rope_scaling.original_max_positions", rope_scaling.original_max_positions, 1, 1 << 30},
+      within_range("bytes_per_weight", bytes_per_weight),
+      within_range("int4_group_size", int4_group_size),
+      within_range("bytes_per_kv_element", bytes_per_kv_element),
+      within_range("rope_scaling.original_max_positions", rope_scaling.original_max_positions),
   };
   std::string error = bounds_error(bounds);
   if (!error.empty()) return error;
@@ -295,11 +289,7 @@ void apply_architecture(ModelConfig& model) {
   traits.has_qk_norm = model.has_qk_norm;
   traits.has_post_norms = model.has_post_norms;
   static_cast<ModelTraits&>(model) = traits;
-  if (model.linear_format != WeightFormat::Plain || model.expert_format != WeightFormat::Plain) {
-    model.unsupported =
-        "linear_format, expert_format: quantised weights are not supported; "
-        "allowed: plain";
-  } else if (family == nullptr || family->is_simulated_only) {
+  if (family == nullptr || family->is_simulated_only) {
     model.unsupported = "architecture: '" + model.architecture +
                         "' is not supported; allowed: " + computed_architectures();
   } else if (model.sliding_window > 0 && family->has_linear_attention) {
@@ -308,6 +298,10 @@ void apply_architecture(ModelConfig& model) {
     model.unsupported = std::string(model.rotary_dim > 0 ? "rotary_dim" : "head_dim") + ": " +
                         std::to_string(model.num_rotated()) +
                         " is odd, but RoPE rotates pairs; allowed: an even number";
+  }
+  if (model.is_quantised()) {
+    model.refuse("linear_format, expert_format",
+                 "quantised weights are not supported; allowed: plain");
   }
 }
 

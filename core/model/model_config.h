@@ -3,6 +3,7 @@
 
 #include <cstdint>
 #include <optional>
+#include <span>
 #include <string>
 #include <vector>
 
@@ -110,6 +111,9 @@ struct ModelConfig : ModelTraits {
   std::optional<WeightFormat> mlp_format;
   WeightFormat expert_format = WeightFormat::Plain;
   std::int64_t int4_group_size = 128;  // weights that share a scale in int4; 0 = a whole channel
+  // Where a file says formats that the three above cannot; they are then those of the most weights.
+  // Else empty.
+  std::vector<ModuleFormat> module_formats;
   std::int64_t bytes_per_kv_element = 2;
 
   // Whether a layer (from 0) attends to sliding_window tokens only.
@@ -157,16 +161,21 @@ struct ModelConfig : ModelTraits {
   // Of layers with a state: convolutions, decays and their biases.
   std::int64_t n_state_params() const;
   std::int64_t n_params() const;  // everything, norms and the vision tower included
-  double bytes_per_linear_weight() const {
-    return bytes_of(linear_format, bytes_per_weight, int4_group_size);
-  }
-  double bytes_per_mlp_weight() const {
-    return bytes_of(mlp_format.value_or(linear_format), bytes_per_weight, int4_group_size);
-  }
-  double bytes_per_expert_weight() const {
-    return bytes_of(expert_format, bytes_per_weight, int4_group_size);
-  }
+  // Means of attention and states, of dense MLPs and shared experts, of experts.
+  double bytes_per_linear_weight() const { return mean_bytes(kAttentionModules); }
+  double bytes_per_mlp_weight() const { return mean_bytes(kMlpModules); }
+  double bytes_per_expert_weight() const { return mean_bytes(kExpertModules); }
+  double bytes_per_head_weight() const;
+  // The formats of these modules' weights; at least one.
+  std::vector<FormatShare> formats_of(std::span<const ModuleKind> kinds) const;
+  double mean_bytes(std::span<const ModuleKind> kinds) const;
+  // Whether MLPs may have other formats than attention.
+  bool has_mlp_formats() const { return mlp_format || !module_formats.empty(); }
+  bool is_quantised() const;
+  // Stores projections and experts in one format; mxfp4 in those of experts alone.
+  void store_as(WeightFormat format);
   std::int64_t weight_bytes() const;
+  std::int64_t table_bytes() const;            // of embeddings and a head of its own
   std::int64_t kv_bytes_per_token() const;     // all layers that attend, K and V
   std::int64_t kv_elements_per_layer() const;  // of one token in one layer that attends
   std::int64_t state_bytes() const;            // of one request, all layers

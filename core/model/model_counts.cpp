@@ -1,9 +1,23 @@
 // The sizes of a model's weights, KV and states; a part of model_config.h.
+#include <algorithm>
 #include <cmath>
 
 #include "core/model/model_config.h"
 
 namespace metronome {
+namespace {
+
+// Of such modules, where module_formats says nothing.
+WeightFormat part_format(const ModelConfig& model, ModuleKind kind) {
+  const auto is_of = [kind](std::span<const ModuleKind> kinds) {
+    return std::find(kinds.begin(), kinds.end(), kind) != kinds.end();
+  };
+  if (is_of(kAttentionModules)) return model.linear_format;
+  if (is_of(kMlpModules)) return model.mlp_format.value_or(model.linear_format);
+  return is_of(kExpertModules) ? model.expert_format : WeightFormat::Plain;
+}
+
+}  // namespace
 
 std::int64_t ModelConfig::n_attention_params() const {
   const LatentAttention& latent = latent_attention;
@@ -81,17 +95,72 @@ std::int64_t ModelConfig::n_params() const {
          n_state_params() + vision.n_params();
 }
 
+std::vector<FormatShare> ModelConfig::formats_of(std::span<const ModuleKind> kinds) const {
+  std::vector<FormatShare> shares;
+  double total = 0;
+  for (const ModuleFormat& module : module_formats) {
+    if (std::find(kinds.begin(), kinds.end(), module.kind) == kinds.end()) continue;
+    const bool is_plain = module.format == WeightFormat::Plain;
+    const double bytes = is_plain ? static_cast<double>(bytes_per_weight) : module.bytes_per_weight;
+    const auto found = std::find_if(shares.begin(), shares.end(), [&](const FormatShare& share) {
+      return share.format == module.format && share.bytes_per_weight == bytes;
+    });
+    const auto params = static_cast<double>(module.num_params);
+    if (found == shares.end()) {
+      shares.push_back({module.format, bytes, params});
+    } else {
+      found->share += params;
+    }
+    total += params;
+  }
+  for (FormatShare& share : shares) share.share /= total;
+  if (!shares.empty()) return shares;
+  const WeightFormat format = part_format(*this, kinds.front());
+  return {{format, bytes_of(format, bytes_per_weight, int4_group_size), 1}};
+}
+
+double ModelConfig::mean_bytes(std::span<const ModuleKind> kinds) const {
+  double sum = 0;
+  for (const FormatShare& share : formats_of(kinds)) sum += share.share * share.bytes_per_weight;
+  return sum;
+}
+
+double ModelConfig::bytes_per_head_weight() const {
+  const ModuleKind kind[] = {has_tied_embeddings ? ModuleKind::Embedding : ModuleKind::Head};
+  return mean_bytes(kind);
+}
+
+bool ModelConfig::is_quantised() const {
+  return linear_format != WeightFormat::Plain || expert_format != WeightFormat::Plain ||
+         mlp_format.value_or(WeightFormat::Plain) != WeightFormat::Plain || !module_formats.empty();
+}
+
+void ModelConfig::store_as(WeightFormat format) {
+  linear_format = format == WeightFormat::Mxfp4 ? WeightFormat::Plain : format;
+  mlp_format.reset();
+  expert_format = n_experts > 0 ? format : WeightFormat::Plain;
+  module_formats.clear();
+}
+
+std::int64_t ModelConfig::table_bytes() const {
+  constexpr ModuleKind kEmbedding[] = {ModuleKind::Embedding};
+  constexpr ModuleKind kHead[] = {ModuleKind::Head};
+  const auto params = static_cast<double>(n_embedding_params());
+  const double heads = has_tied_embeddings ? 0 : params * mean_bytes(kHead);
+  return std::llround(params * mean_bytes(kEmbedding) + heads);
+}
+
 std::int64_t ModelConfig::weight_bytes() const {
   const std::int64_t projections = n_projection_params();
   const std::int64_t experts = n_moe_layers() * n_experts * n_expert_params();
-  const std::int64_t plain = (n_params() - projections - experts) * bytes_per_weight;
+  const std::int64_t tables = (has_tied_embeddings ? 1 : 2) * n_embedding_params();
+  const std::int64_t plain = (n_params() - projections - experts - tables) * bytes_per_weight;
   const auto bytes = [](std::int64_t params, double of_one) {
     return std::llround(static_cast<double>(params) * of_one);
   };
-  const std::int64_t mlps = mlp_format ? n_mlp_params() : 0;
-  return plain + bytes(projections - mlps, bytes_per_linear_weight()) +
-         bytes(mlps, bytes_per_mlp_weight()) +
-         std::llround(static_cast<double>(experts) * bytes_per_expert_weight());
+  const std::int64_t mlps = has_mlp_formats() ? n_mlp_params() : 0;
+  return plain + table_bytes() + bytes(projections - mlps, bytes_per_linear_weight()) +
+         bytes(mlps, bytes_per_mlp_weight()) + bytes(experts, bytes_per_expert_weight());
 }
 
 std::int64_t ModelConfig::kv_bytes_per_token() const {

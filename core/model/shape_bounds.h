@@ -2,6 +2,7 @@
 #pragma once
 
 #include <cstdint>
+#include <optional>
 #include <span>
 #include <string>
 #include <string_view>
@@ -16,6 +17,16 @@ struct IntegerBound {
   std::int64_t min;
   std::int64_t max;
 };
+
+// The range of a number of ModelConfig, where it does not depend on other numbers: by its key in a
+// catalogue ("hidden_dim", "vision.depth").
+struct IntegerRange {
+  std::int64_t min = 0;
+  std::int64_t max = 0;
+};
+std::optional<IntegerRange> shape_range(std::string_view key);
+// The bound of a number that has such a range.
+IntegerBound within_range(const char* key, std::int64_t value);
 
 // The first number out of its range, as "key: is 0; allowed: 1 to 4" with `prefix` in front; empty:
 // none.

@@ -77,21 +77,20 @@ std::vector<std::int64_t> stored_vision_shape(const VisionTower& tower, const We
 std::string vision_error(const VisionTower& tower, std::int64_t hidden_dim, std::int64_t n_layers,
                          std::int64_t vocab_size) {
   if (tower.is_empty()) return {};
-  constexpr std::int64_t kMaxDim = 1 << 16;
   const IntegerBound bounds[] = {
-      {"depth", tower.depth, 1, 1024},
-      {"hidden_dim", tower.hidden_dim, 1, kMaxDim},
-      {"n_heads", tower.n_heads, 1, 1024},
-      {"ffn_dim", tower.ffn_dim, 1, kMaxDim},
-      {"in_channels", tower.in_channels, 3, 3},
-      {"patch_size", tower.patch_size, 1, 256},
-      {"temporal_patch_size", tower.temporal_patch_size, 1, 16},
-      {"merge_size", tower.merge_size, 1, 16},
-      {"out_dim", tower.out_dim, hidden_dim, hidden_dim},
-      {"num_positions", tower.num_positions, 1, 1 << 20},
-      {"image_token", tower.image_token, -1, vocab_size - 1},
+      within_range("vision.depth", tower.depth),
+      within_range("vision.hidden_dim", tower.hidden_dim),
+      within_range("vision.n_heads", tower.n_heads),
+      within_range("vision.ffn_dim", tower.ffn_dim),
+      within_range("vision.in_channels", tower.in_channels),
+      within_range("vision.patch_size", tower.patch_size),
+      within_range("vision.temporal_patch_size", tower.temporal_patch_size),
+      within_range("vision.merge_size", tower.merge_size),
+      {"vision.out_dim", tower.out_dim, hidden_dim, hidden_dim},
+      within_range("vision.num_positions", tower.num_positions),
+      {"vision.image_token", tower.image_token, -1, vocab_size - 1},
   };
-  std::string error = bounds_error(bounds, "vision.");
+  std::string error = bounds_error(bounds);
   if (!error.empty()) return error;
   if (tower.hidden_dim % (4 * tower.n_heads) != 0) {
     return "vision.hidden_dim: is " + std::to_string(tower.hidden_dim) +

@@ -41,14 +41,18 @@ ModelConfig simulated_model(const Scenario& scenario) {
                   "mxfp4 stores experts, and " + model.name +
                       " has none; allowed: auto, none, fp8, fp8_block, nvfp4, int4");
     }
-    model.linear_format = format == WeightFormat::Mxfp4 ? WeightFormat::Plain : format;
-    model.mlp_format.reset();
-    model.expert_format = model.n_experts > 0 ? format : WeightFormat::Plain;
+    model.store_as(format);
   }
   if (scenario.kv_dtype != KvDtype::Auto) {
     model.bytes_per_kv_element = scenario.kv_dtype == KvDtype::Fp8 ? 1 : 2;
   }
   return model;
+}
+
+bool is_stored_in_fp8(const Scenario& scenario) {
+  const ModelConfig model = find_served_model(scenario.model, scenario.location_of("model"));
+  const WeightFormat own = model.n_experts > 0 ? model.expert_format : model.linear_format;
+  return own == WeightFormat::Fp8 || own == WeightFormat::Fp8Block;
 }
 
 void refuse_other_formats(const Scenario& scenario) {

@@ -18,6 +18,9 @@ ModelConfig find_served_model(const std::string& name_or_path, const SourceLocat
 // with a model without experts.
 ModelConfig simulated_model(const Scenario& scenario);
 
+// Whether the model's own file stores its weights in fp8: experts, or all where it has none.
+bool is_stored_in_fp8(const Scenario& scenario);
+
 // Throws ConfigError if the scenario asks for other formats than those of the model's files.
 // Backends that compute use the files as they are.
 void refuse_other_formats(const Scenario& scenario);

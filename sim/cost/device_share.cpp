@@ -78,7 +78,7 @@ double device_projection_params(const ModelConfig& model, std::int64_t tp) {
 }
 
 double device_projection_bytes(const ModelConfig& model, std::int64_t tp) {
-  const double mlps = model.mlp_format ? real(model.n_mlp_params()) / real(tp) : 0;
+  const double mlps = model.has_mlp_formats() ? real(model.n_mlp_params()) / real(tp) : 0;
   return (device_projection_params(model, tp) - mlps) * model.bytes_per_linear_weight() +
          mlps * model.bytes_per_mlp_weight();
 }

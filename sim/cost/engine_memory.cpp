@@ -47,8 +47,7 @@ bool runs_v2(const EngineMemorySettings& settings, const ModelConfig& model) {
   const bool is_early = is_qwen3 || model.architecture == "LlamaForCausalLM" ||
                         model.architecture == "MistralForCausalLM";
   if (minor == 24) return is_early;
-  const bool is_plain = model.linear_format == WeightFormat::Plain;
-  return is_plain && ((minor == 23 && is_early) || (minor == 22 && is_qwen3));
+  return !model.is_quantised() && ((minor == 23 && is_early) || (minor == 22 && is_qwen3));
 }
 
 // ---- the largest step ----

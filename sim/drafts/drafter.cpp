@@ -37,9 +37,7 @@ ModelConfig eagle_layer(const ModelConfig& target) {
   layer.n_expert_groups = layer.n_groups_per_token = 1;
   layer.has_qk_norm = false;
   layer.has_post_norms = false;
-  layer.linear_format = WeightFormat::Plain;
-  layer.mlp_format.reset();
-  layer.expert_format = WeightFormat::Plain;
+  layer.store_as(WeightFormat::Plain);
   return layer;
 }
 
@@ -60,8 +58,7 @@ ModelConfig draft_model(const Scenario& scenario, const ModelConfig& target) {
 
 DraftMemory DrafterModel::memory() const {
   const double devices = static_cast<double>(tensor_parallel_size);
-  const std::int64_t num_tables = has_own_tables ? 0 : model.has_tied_embeddings ? 1 : 2;
-  const std::int64_t shared = num_tables * model.n_embedding_params() * model.bytes_per_weight;
+  const std::int64_t shared = has_own_tables ? 0 : model.table_bytes();
   const auto split = static_cast<double>(model.weight_bytes() - shared);
   const auto whole = static_cast<double>(input_params * model.bytes_per_weight);
   return {model.name, split / devices + whole,

@@ -2,9 +2,12 @@
 
 #include <algorithm>
 #include <cmath>
+#include <initializer_list>
+#include <iterator>
 #include <set>
 #include <string>
 #include <utility>
+#include <vector>
 
 #include "core/base/error.h"
 #include "core/base/number_text.h"
@@ -138,13 +141,13 @@ class Composer {
     }
     const std::string word(word_of_dtype(dtype));
     found.erase(word);
-    if (dtype != "int4_wo") {
+    if (dtype != "int4_wo" && dtype != "weight_only") {
       fail_missing(meta_,
                    "matrix products of --quantization " + word +
                        (has_launches ? " that were not timed with their launches" : ""),
                    found);
     }
-    say("products in int4_wo: not measured; those in bfloat16 count");
+    say("products in " + dtype + ": not measured; those in bfloat16 count");
     return find_products(kBfloat16);
   }
 
@@ -189,6 +192,19 @@ class Composer {
     return curve;
   }
 
+  // Of modules that may have several formats.
+  Curve product(std::initializer_list<ModuleKind> kinds, std::int64_t n, std::int64_t k) {
+    std::vector<Curve> curves;
+    std::vector<WeightedCurve> terms;
+    const std::vector<FormatShare> shares = model_.formats_of(kinds);
+    for (const FormatShare& share : shares) {
+      curves.push_back(product(table_dtype(share.format, meta_), n, k));
+    }
+    if (curves.size() == 1) return curves.front();
+    for (std::size_t i = 0; i < curves.size(); ++i) terms.push_back({&curves[i], shares[i].share});
+    return sum_of_measured(terms);
+  }
+
   void say_falls() {
     if (worst_falls_ <= kOddFalls) return;
     say("products: as tokens grow, up to " + percent_text(worst_falls_, 0) +
@@ -202,27 +218,25 @@ class Composer {
   }
 
   void add_products() {
-    const std::string dtype = table_dtype(model_.linear_format, meta_);
     const std::int64_t hidden = model_.hidden_dim;
     if (model_.latent_attention.is_empty()) {
       const std::int64_t query = model_.n_heads / tp_ * model_.head_dim;
       const std::int64_t kv = device_kv_heads(model_, tp_) * model_.head_dim;
       const std::int64_t gate = model_.has_gated_attention ? query : 0;
-      times_.projections =
-          sum(product(dtype, query + gate + 2 * kv, hidden), product(dtype, hidden, query));
+      times_.projections = sum(product({ModuleKind::AttentionIn}, query + gate + 2 * kv, hidden),
+                               product({ModuleKind::AttentionOut}, hidden, query));
     } else {
-      add_latent_products(dtype);
+      add_latent_products();
     }
-    const std::string mlp_dtype =
-        table_dtype(model_.mlp_format.value_or(model_.linear_format), meta_);
     if (model_.n_moe_layers() < model_.n_layers) {
       const std::int64_t ffn = model_.ffn_dim / tp_;
       const std::int64_t inputs = (model_.n_mlp_matrices() - 1) * ffn;
-      times_.mlp = sum(product(mlp_dtype, inputs, hidden), product(mlp_dtype, hidden, ffn));
+      times_.mlp = sum(product({ModuleKind::MlpIn}, inputs, hidden),
+                       product({ModuleKind::MlpOut}, hidden, ffn));
     }
     if (const std::int64_t shared = model_.shared_expert_ffn_dim / tp_; shared > 0) {
-      times_.shared_experts =
-          sum(product(mlp_dtype, 2 * shared, hidden), product(mlp_dtype, hidden, shared));
+      times_.shared_experts = sum(product({ModuleKind::SharedIn}, 2 * shared, hidden),
+                                  product({ModuleKind::SharedOut}, hidden, shared));
     }
     times_.head = product(kBfloat16, model_.vocab_size / tp_, hidden);
   }
@@ -230,21 +244,22 @@ class Composer {
   // ---- Latent attention ----
 
   // Every device projects to the latent vectors of queries and of the cache.
-  void add_latent_products(const std::string& dtype) {
+  void add_latent_products() {
     const LatentAttention& latent = model_.latent_attention;
     const std::int64_t heads = model_.n_heads / tp_;
     const std::int64_t queries = heads * (latent.nope_dim + latent.rope_dim);
     const std::int64_t hidden = model_.hidden_dim;
-    const Curve output = product(dtype, hidden, heads * latent.value_dim);
+    constexpr auto kIn = ModuleKind::AttentionIn;
+    const Curve output = product({ModuleKind::AttentionOut}, hidden, heads * latent.value_dim);
     if (latent.q_rank > 0) {
-      times_.projections = sum(sum(product(dtype, latent.q_rank + latent.cached_dim(), hidden),
-                                   product(dtype, queries, latent.q_rank)),
+      times_.projections = sum(sum(product({kIn}, latent.q_rank + latent.cached_dim(), hidden),
+                                   product({kIn}, queries, latent.q_rank)),
                                output);
     } else {
-      times_.projections = sum(product(dtype, queries + latent.cached_dim(), hidden), output);
+      times_.projections = sum(product({kIn}, queries + latent.cached_dim(), hidden), output);
     }
     times_.latent =
-        LatentTimes{product(dtype, heads * (latent.nope_dim + latent.value_dim), latent.kv_rank),
+        LatentTimes{product({kIn}, heads * (latent.nope_dim + latent.value_dim), latent.kv_rank),
                     latent_products(tables_, heads, model_.linear_format, times_.remarks)};
     const std::vector<std::int64_t> wanted = {latent.kv_rank, latent.nope_dim, latent.rope_dim,
                                               latent.value_dim};
@@ -288,10 +303,10 @@ class Composer {
                    found);
     }
     // Queries, keys, values and their gate; a write strength and a decay of each value head.
-    const std::string dtype = table_dtype(model_.linear_format, meta_);
     const std::int64_t inputs = (linear.conv_channels() + linear.value_dim()) / tp_;
-    times_.linear_projections = sum(product(dtype, inputs + 2 * value_heads, model_.hidden_dim),
-                                    product(dtype, model_.hidden_dim, linear.value_dim() / tp_));
+    times_.linear_projections =
+        sum(product({ModuleKind::StateIn}, inputs + 2 * value_heads, model_.hidden_dim),
+            product({ModuleKind::StateOut}, model_.hidden_dim, linear.value_dim() / tp_));
   }
 
   // ---- Experts ----
@@ -340,7 +355,20 @@ class Composer {
 
   void add_experts() {
     check_experts();
-    const std::string dtype = table_dtype(model_.expert_format, meta_);
+    const std::vector<FormatShare> shares = model_.formats_of(kExpertModules);
+    std::vector<Curve> curves;
+    for (const FormatShare& share : shares) {
+      curves.push_back(experts_curve(table_dtype(share.format, meta_)));
+    }
+    Curve router = router_scores();
+    for (double& us : router.us) us += kRouterTopKUs;
+    std::vector<WeightedCurve> terms = {{&router, 1}};
+    for (std::size_t i = 0; i < curves.size(); ++i) terms.push_back({&curves[i], shares[i].share});
+    times_.experts = sum_of_measured(terms);
+  }
+
+  // Of all experts in this type.
+  Curve experts_curve(const std::string& dtype) {
     std::vector<std::string> dtypes = {dtype};
     if (dtype == "fp8") dtypes.emplace_back("fp8_block");
     if (dtype == "fp8_block") dtypes.emplace_back("fp8");
@@ -369,10 +397,7 @@ class Composer {
     Curve experts = table->us;
     for (double& us : experts.us) us *= real(table->tensor_parallel_size) / real(tp);
     lower_to_later(experts);
-    Curve router = router_scores();
-    for (double& us : router.us) us += kRouterTopKUs;
-    const WeightedCurve terms[] = {{&router, 1}, {&experts, 1}};
-    times_.experts = sum_of_measured(terms);
+    return experts;
   }
 
   Curve router_scores() {
@@ -548,6 +573,10 @@ std::string table_dtype(WeightFormat format, const OperatorMeta& meta) {
     case WeightFormat::Mxfp4:
       return meta.is_datacenter_blackwell() ? "w4a8_mxfp4_mxfp8" : "w4a16_mxfp4";
     case WeightFormat::Int4: return "int4_wo";
+    case WeightFormat::Mxfp8:
+    case WeightFormat::Int8:
+    case WeightFormat::Int4Fp8:
+    case WeightFormat::WeightOnly: return std::string(to_string(format));
   }
   return {};
 }
@@ -556,7 +585,8 @@ std::string_view word_of_dtype(std::string_view dtype) {
   if (dtype == kBfloat16) return "none";
   if (dtype == "int4_wo") return "int4";
   if (dtype == "w4a16_mxfp4" || dtype == "w4a8_mxfp4_mxfp8") return "mxfp4";
-  return dtype == "fp8" || dtype == "fp8_block" || dtype == "nvfp4" ? dtype : "";
+  const auto known = std::find(std::begin(kWeightFormatNames), std::end(kWeightFormatNames), dtype);
+  return known == std::end(kWeightFormatNames) ? "" : dtype;
 }
 
 OperatorTimes compose_operators(const OperatorTables& tables, const ModelConfig& model,

@@ -42,6 +42,18 @@ ModelShape measured_shape(const ModelConfig& model) {
   return shape;
 }
 
+constexpr const char* kModules = "module_formats";
+
+// Formats by kind of module, where the model has such; they decide which times count.
+std::string modules_text(const ModelConfig& model) {
+  std::string text;
+  for (const ModuleFormat& module : model.module_formats) {
+    text += (text.empty() ? "" : ", ") + std::to_string(static_cast<int>(module.kind)) + " " +
+            std::string(to_string(module.format)) + " " + std::to_string(module.num_params);
+  }
+  return text;
+}
+
 // The formats of weights that the model has, by their keys in a model catalogue.
 std::vector<std::pair<const char*, std::string>> formats_of(const ModelConfig& model) {
   std::vector<std::pair<const char*, std::string>> formats = {
@@ -52,11 +64,20 @@ std::vector<std::pair<const char*, std::string>> formats_of(const ModelConfig& m
   if (model.n_experts > 0) {
     formats.emplace_back("expert_format", std::string(to_string(model.expert_format)));
   }
+  if (const std::string modules = modules_text(model); !modules.empty()) {
+    formats.emplace_back(kModules, modules);
+  }
   return formats;
 }
 
 void require_formats(const CostModelFile& file, const ModelConfig& model) {
   const JsonPlace formats = JsonPlace(file.name + ": body", *file.body).at("formats");
+  if (model.module_formats.empty() && file.body->at("formats").contains(kModules)) {
+    throw ConfigError(file.name + ": was made for a model with several formats of weights; " +
+                      model.name +
+                      " has one; allowed: a model of the same precision (scenario key "
+                      "quantization)");
+  }
   for (const auto& [key, format] : formats_of(model)) {
     const std::string measured = formats.at(key).text();
     if (measured == format) continue;

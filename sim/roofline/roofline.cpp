@@ -3,6 +3,7 @@
 #include <algorithm>
 #include <cmath>
 #include <string>
+#include <vector>
 
 #include "core/base/error.h"
 #include "core/base/math.h"
@@ -36,7 +37,10 @@ double given_or(double value, double otherwise) { return value > 0 ? value : oth
 Units units_of(WeightFormat format, const HardwareSpec& hardware) {
   const Units bf16{hardware.peak_flops, hardware.matmul_efficiency,
                    given_or(hardware.expert_efficiency, hardware.matmul_efficiency)};
+  // Integers of 8 bits have a peak of fp8's size.
   const bool is_fp8 = format == WeightFormat::Fp8 || format == WeightFormat::Fp8Block ||
+                      format == WeightFormat::Mxfp8 || format == WeightFormat::Int8 ||
+                      format == WeightFormat::Int4Fp8 ||
                       (format == WeightFormat::Mxfp4 && hardware.peak_flops_fp4 > 0);
   if (is_fp8 && hardware.peak_flops_fp8 > 0) {
     return {hardware.peak_flops_fp8,
@@ -49,6 +53,30 @@ Units units_of(WeightFormat format, const HardwareSpec& hardware) {
             given_or(hardware.expert_efficiency_fp4, bf16.expert_efficiency), true};
   }
   return bf16;
+}
+
+// Modules of several formats: their times add up.
+struct MeanUnits {
+  double ns_per_flop = 0;
+  double peak_flops = 0;
+  double converted = 0;  // the share of modules in front of which activations are converted
+};
+
+// `converts` says it of a format; `efficiency` is the one of the modules.
+template <class Converts>
+MeanUnits mean_units(const std::vector<FormatShare>& shares, const HardwareSpec& hardware,
+                     double Units::*efficiency, Converts converts) {
+  MeanUnits mean;
+  double s_per_flop = 0;
+  for (const FormatShare& share : shares) {
+    const Units units = units_of(share.format, hardware);
+    mean.ns_per_flop += share.share * (kNsPerSec / (units.peak_flops * (units.*efficiency)));
+    s_per_flop += share.share / units.peak_flops;
+    mean.converted += converts(share.format, units) ? share.share : 0;
+    mean.peak_flops = units.peak_flops;
+  }
+  if (shares.size() > 1) mean.peak_flops = 1 / s_per_flop;
+  return mean;
 }
 
 // FLOPs of a token in one value head of linear attention: one by one, and in blocks.
@@ -158,8 +186,6 @@ RooflineCostModel::RooflineCostModel(const ModelConfig& model, const HardwareSpe
   const std::int64_t tp = config.tensor_parallel_size;
   check_tensor_parallel(model, tp);
   const double shards = real(tp);
-  const double layers = real(model.n_layers);
-
   window_layers_ = real(model.n_window_layers());
   global_layers_ = real(model.n_global_layers());
   const double projections = device_projection_params(model, tp);
@@ -177,27 +203,32 @@ RooflineCostModel::RooflineCostModel(const ModelConfig& model, const HardwareSpe
 
   activation_bytes_ = activation_bytes(model, tp);
 
-  const Units linear = units_of(model.linear_format, hardware);
-  const Units expert = units_of(model.expert_format, hardware);
-  const Units head = units_of(WeightFormat::Plain, hardware);
-  ns_per_linear_flop_ = kNsPerSec / (linear.peak_flops * linear.matmul_efficiency);
-  linear_peak_flops_ = linear.peak_flops;
   // The share of a layer's projections that convert. expert_overhead_us has those of experts. A
   // layer of experts counts whole, too: it is rather too fast already.
   const bool fuses = config.fuses_conversions.value_or(false);
   const auto converts = [fuses](WeightFormat format, const Units& units) {
     return units.has_fewer_bits && (!fuses || format == WeightFormat::Fp8Block);
   };
-  double converted = converts(model.linear_format, linear) ? 1 : 0;
-  if (model.mlp_format) {
-    const Units mlp = units_of(*model.mlp_format, hardware);
-    converted = 0.5 * (converted + (converts(*model.mlp_format, mlp) ? 1 : 0));
+  const MeanUnits linear = mean_units(model.formats_of(kAttentionModules), hardware,
+                                      &Units::matmul_efficiency, converts);
+  ns_per_linear_flop_ = linear.ns_per_flop;
+  linear_peak_flops_ = linear.peak_flops;
+  double converted = linear.converted;
+  if (model.has_mlp_formats()) {
+    const MeanUnits mlp =
+        mean_units(model.formats_of(kMlpModules), hardware, &Units::matmul_efficiency, converts);
+    converted = 0.5 * (converted + mlp.converted);
     const double share = real(model.n_mlp_params()) / shards / projection_params_;
-    ns_per_linear_flop_ +=
-        share * (kNsPerSec / (mlp.peak_flops * mlp.matmul_efficiency) - ns_per_linear_flop_);
+    ns_per_linear_flop_ += share * (mlp.ns_per_flop - ns_per_linear_flop_);
     linear_peak_flops_ = 1 / ((1 - share) / linear.peak_flops + share / mlp.peak_flops);
   }
-  ns_per_expert_flop_ = kNsPerSec / (expert.peak_flops * expert.expert_efficiency);
+  const MeanUnits expert =
+      mean_units(model.formats_of(kExpertModules), hardware, &Units::expert_efficiency, converts);
+  const Units head = units_of(WeightFormat::Plain, hardware);
+  ns_per_expert_flop_ = expert.ns_per_flop;
+  expert_peak_flops_ = expert.peak_flops;
+  bytes_per_expert_weight_ = model.bytes_per_expert_weight();
+  bytes_per_head_weight_ = model.bytes_per_head_weight();
   ns_per_head_flop_ = kNsPerSec / (head.peak_flops * head.matmul_efficiency);
   ns_per_attention_flop_ = kNsPerSec / (hardware.peak_flops * hardware.attention_efficiency);
   const auto ns_per_byte = [&hardware](double efficiency) {
@@ -214,7 +245,7 @@ RooflineCostModel::RooflineCostModel(const ModelConfig& model, const HardwareSpe
   const double layer_us = layer_kernels * hardware.kernel_overhead_us +
                           converted * hardware.quantised_overhead_us +
                           (tp > 1 ? hardware.tp_overhead_us : 0);
-  launch_ns_ = (hardware.launch_overhead_us + layers * layer_us +
+  launch_ns_ = (hardware.launch_overhead_us + real(model.n_layers) * layer_us +
                 real(model.n_moe_layers()) * hardware.expert_overhead_us) *
                kNsPerMicro;
 }
@@ -332,7 +363,7 @@ void RooflineCostModel::add_experts(double num_tokens, StepWork& work) const {
   const double draws = 1 + kRoutingEvenness * (num_tokens - 1);
   const double num_read = num_experts * (1 - pow_of(1 - picked / num_experts, draws));
   work.experts = {2 * num_tokens * picked * expert_params_,
-                  num_read * (expert_params_ * model_.bytes_per_expert_weight() +
+                  num_read * (expert_params_ * bytes_per_expert_weight_ +
                               expert_bias_params_ * real(model_.bytes_per_weight))};
   work.padding_flops = 2 * num_read * kExpertPaddingTokens * expert_params_;
 }
@@ -366,7 +397,7 @@ StepWork RooflineCostModel::product_work(std::int64_t num_tokens, std::int64_t n
   StepWork work;
   work.projections = {2 * tokens * projection_params_, projection_bytes_};
   add_experts(tokens, work);
-  if (rows > 0) work.head = {2 * rows * head_params_, head_params_ * weight};
+  if (rows > 0) work.head = {2 * rows * head_params_, head_params_ * bytes_per_head_weight_};
   // Embeddings of tokens, and of positions where the model learned them.
   const double embedded = (model_.has_learned_positions ? 2 : 1) * tokens * real(model_.hidden_dim);
   // Biases of experts count where their expert is read.
@@ -529,7 +560,7 @@ StepWork RooflineCostModel::step_work(const StepPlan& plan) const {
 
 TimeNs RooflineCostModel::floor_ns(const StepWork& work) const {
   const double linear_s = work.projections.flops / linear_peak_flops_;
-  const double expert_s = work.experts.flops / units_of(model_.expert_format, hardware_).peak_flops;
+  const double expert_s = work.experts.flops / expert_peak_flops_;
   const double others = work.total_flops() - work.projections.flops - work.experts.flops;
   const double compute_ns = kNsPerSec * (linear_s + expert_s + others / hardware_.peak_flops);
   const double memory_ns = work.total_bytes() * kNsPerSec / hardware_.peak_bandwidth;

@@ -48,7 +48,8 @@
 //                span the heads of all devices (qk_norm_exchange_bytes).
 // A format of weights decides their bytes, and the units that compute: fp8 and fp4 where the GPU
 // has such units; mxfp4 in fp8 where it has fp4 ones, as engines then quantise activations to 8
-// bits; else bf16, also for int4. Attention and head are computed in bf16.
+// bits; 8-bit integers at the rate of fp8; else bf16, also for int4. Modules of several formats
+// each count in their own. Attention and head are computed in bf16.
 //
 // The gather of logits across devices and the sampler's arithmetic are not counted.
 #pragma once
@@ -166,7 +167,10 @@ class RooflineCostModel final : public CostModel {
   double scan_flops_ = 0;            // the same in chunk-parallel form
   double ns_per_scanned_token_ = 0;  // of one sequence
   double activation_bytes_ = 0;      // of a token in all layers
-  double linear_peak_flops_ = 0;     // of projections, a mean where MLPs have another format
+  double linear_peak_flops_ = 0;     // of projections, a mean where they have several formats
+  double expert_peak_flops_ = 0;
+  double bytes_per_expert_weight_ = 0;
+  double bytes_per_head_weight_ = 0;
   double ns_per_linear_flop_ = 0;
   double ns_per_expert_flop_ = 0;
   double ns_per_head_flop_ = 0;

@@ -6,6 +6,7 @@
 #include <iterator>
 #include <memory>
 #include <optional>
+#include <span>
 #include <string_view>
 #include <vector>
 
@@ -88,8 +89,8 @@ std::size_t choice_of(const char* option, const std::string& name,
                       const std::string_view (&names)[N]) {
   const auto found = std::find(std::begin(names), std::end(names), name);
   if (found == std::end(names)) {
-    throw UsageError(std::string(option) + ": '" + printable(name) +
-                     "' is unknown; allowed: " + join_names(names));
+    throw UsageError(std::string(option) + ": '" + printable(name) + "' is unknown" +
+                     did_you_mean(name, names) + "; allowed: " + join_names(names));
   }
   return static_cast<std::size_t>(found - std::begin(names));
 }
@@ -100,9 +101,7 @@ void quantise(ModelConfig& model, const std::string& name) {
     throw UsageError("--quantization: mxfp4 stores experts, and " + model.name +
                      " has none; allowed: none, fp8, fp8_block, nvfp4, int4");
   }
-  model.linear_format = format == WeightFormat::Mxfp4 ? WeightFormat::Plain : format;
-  model.mlp_format.reset();
-  model.expert_format = model.n_experts > 0 ? format : WeightFormat::Plain;
+  model.store_as(format);
 }
 
 ModelConfig model_of(const OperatorImportOptions& options) {
@@ -149,10 +148,13 @@ std::optional<RouterDtype> router_dtype_of(const OperatorImportOptions& options,
 std::vector<std::string> tool_arguments(const OperatorImportOptions& options,
                                         const ModelConfig& model, const std::string& out) {
   std::string dtypes = "bfloat16";
-  if (model.linear_format != WeightFormat::Plain) {
-    dtypes += "," + table_dtype(model.linear_format, {});
+  for (const std::span<const ModuleKind> part :
+       {std::span<const ModuleKind>(kAttentionModules), std::span<const ModuleKind>(kMlpModules)}) {
+    for (const FormatShare& share : model.formats_of(part)) {
+      const std::string dtype = table_dtype(share.format, {});
+      if (("," + dtypes + ",").find("," + dtype + ",") == std::string::npos) dtypes += "," + dtype;
+    }
   }
-  if (model.mlp_format) dtypes += "," + table_dtype(*model.mlp_format, {});
   const std::string engine = options.engine.empty() ? "vllm" : options.engine;
   std::vector<std::string> arguments = {
       "--venv",   "operators", options.from, out,    "--system",   options.system,

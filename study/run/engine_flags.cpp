@@ -14,6 +14,7 @@
 #include "core/engine/policies/registry.h"
 #include "core/hardware/hardware_catalogue.h"
 #include "core/scenario/serve_defaults.h"
+#include "core/scenario/simulated_model.h"
 #include "study/run/flag_list.h"
 
 namespace metronome {
@@ -134,7 +135,8 @@ void note_common(const Scenario& scenario, FlagList& list) {
 void add_formats(const Scenario& scenario, const char* fp8_cache, const char* eager,
                  const char* largest_graph, FlagList& list) {
   if (scenario.quantization == Quantization::Fp8) {
-    list.add("--quantization", std::string("fp8"));
+    // A repository of fp8 says so itself.
+    if (!is_stored_in_fp8(scenario)) list.add("--quantization", std::string("fp8"));
   } else if (scenario.quantization > Quantization::Fp8) {
     list.note("quantization: serve a checkpoint in that format; no flag makes one");
   }

@@ -94,9 +94,10 @@ TEST_CASE("modules left alone count where they are those of most layers", "[sim]
                    "model.layers.3.self_attn")") == "plain fp8, 2");
   CHECK(without(R"("model.layers.*.mlp.experts*")") == "fp8 plain, 2");
   CHECK(without(R"("model.layers.0.mlp.shared_experts")") == "fp8 fp8, 2");
-  // A dense model has one format for attention and MLP, that of its MLP.
-  CHECK(formats(false, R"({"quant_method": "fp8", "modules_to_not_convert": ["self_attn"]})") ==
-        "fp8 plain, 2");
+  const ModelConfig dense =
+      parse(false, R"({"quant_method": "fp8", "modules_to_not_convert": ["self_attn"]})");
+  CHECK(dense.linear_format == WeightFormat::Plain);
+  CHECK(dense.mlp_format == WeightFormat::Fp8);
   // Patterns, as compressed-tensors matches them: from the beginning of a module's name.
   const auto matching = [&](const std::string& pattern) {
     return without("\"re:" + pattern + "\"");
@@ -108,7 +109,6 @@ TEST_CASE("modules left alone count where they are those of most layers", "[sim]
   CHECK(matching(R"(.*layers\\.\\d+\\.mlp\\.experts.*)") == "fp8 plain, 2");
   CHECK(matching(R"(^(?!.*experts).*)") == "plain fp8, 2");
   CHECK(matching(R"(self_attn.*)") == "fp8 fp8, 2");
-  // Not of the grammar: read as a name.
   CHECK(matching(R"((?i).*self_attn.*)") == "plain fp8, 2");
   // A group for experts alone.
   CHECK(formats(true, R"({"quant_method": "compressed-tensors", "config_groups": {"g": {
@@ -130,9 +130,7 @@ TEST_CASE("small parts and vision towers in a list leave attention quantised", "
   }
   CHECK(without("model.visual.blocks.0.attn.qkv") == "fp8_block fp8_block, 2");
   CHECK(without("vision_tower.encoder.layers.0.self_attn") == "fp8_block fp8_block, 2");
-  // Products of the attention, as NVIDIA's lists have them.
-  CHECK(without("model.layers.*.linear_attn*") == "plain fp8_block, 2");
-  CHECK(without("model.layers.*.linear_attn.in_proj_qkvz") == "plain fp8_block, 2");
+  CHECK(without("model.layers.*.self_attn*") == "plain fp8_block, 2");
 }
 
 TEST_CASE("groups of four-bit integers have the size that the file says", "[sim][catalogue]") {
@@ -165,14 +163,15 @@ TEST_CASE("attention alone is left in 16 bits", "[sim][catalogue]") {
       "v_head_dim": 32, "scoring_func": "sigmoid", "topk_method": "noaux_tc",
       "norm_topk_prob": true, "hidden_act": "silu", "rms_norm_eps": 1e-6, "rope_theta": 10000,
       "quantization_config": {"quant_method": "modelopt", "quant_algo": "NVFP4",
-        "exclude_modules": ["lm_head", "model.layers.0.self_attn.q_a_proj",
-          "model.layers.1.self_attn.q_a_proj", "model.layers.1.mlp.gate")" +
+        "exclude_modules": ["lm_head", "model.layers.0.self_attn*",
+          "model.layers.1.self_attn*", "model.layers.1.mlp.gate")" +
                                excluded + "]}}";
     return parse_hugging_face_config(config, "config.json", "m");
   };
   const ModelConfig model = parse_excluding("");
   CHECK(model.linear_format == WeightFormat::Plain);
   CHECK(model.mlp_format == WeightFormat::Nvfp4);
+  CHECK(model.module_formats.empty());
   CHECK(model.expert_format == WeightFormat::Nvfp4);
   // Three matrices of 256 x 512 in the dense layer, and of 256 x 128 in the shared expert.
   CHECK(model.n_mlp_params() == 3 * 256 * (512 + 128));
@@ -180,13 +179,20 @@ TEST_CASE("attention alone is left in 16 bits", "[sim][catalogue]") {
   plain.mlp_format.reset();
   CHECK(static_cast<double>(plain.weight_bytes() - model.weight_bytes()) ==
         3 * 256 * (512 + 128) * (2 - 0.5625));
-  for (const char* modules :
-       {R"("*.mlp.shared_experts.*")", R"("re:.*mlp\\.(gate|up|down)_proj.*")",
-        R"("model.layers.0.mlp.up_proj", "model.layers.1.mlp.shared_experts.up_proj")"}) {
-    INFO(modules);
-    CHECK_FALSE(parse_excluding(modules).mlp_format);
+  // Shared experts alone, dense MLPs alone, both.
+  const double dense = 3 * 256 * 512;
+  const double shared = 3 * 256 * 128;
+  const std::string patterns[] = {R"("*.mlp.shared_experts.*")",
+                                  R"("re:.*mlp\\.(gate|up|down)_proj.*")"};
+  const double excluded[] = {shared, dense};
+  for (int i = 0; i < 2; ++i) {
+    INFO(patterns[i]);
+    const ModelConfig some = parse_excluding(patterns[i]);
+    CHECK(static_cast<double>(some.weight_bytes() - model.weight_bytes()) ==
+          excluded[i] * (2 - 0.5625));
   }
-  // Of one layer in two, and of a tower.
+  CHECK_FALSE(parse_excluding(patterns[0] + ", " + patterns[1]).mlp_format);
+  // One matrix, and those of a tower.
   CHECK(parse_excluding(R"("model.layers.0.mlp.up_proj")").mlp_format);
   CHECK(parse_excluding(R"("visual.blocks.0.mlp.fc1")").mlp_format);
 }
@@ -215,8 +221,11 @@ TEST_CASE("a folder's hf_quant_config.json counts where config.json is silent",
         "int4, 2");
   CHECK(error_of([&] { formats_of(silent + "}", R"({"quantization": {"quant_algo": null}})"); }) ==
         folder.path() +
-            "/hf_quant_config.json: quantization.quant_algo: \"\" is not supported; "
-            "allowed: FP8, NVFP4");
+            "/hf_quant_config.json: quantization.quant_algo: is missing; "
+            "allowed: FP8, FP8_PER_CHANNEL_PER_TOKEN, FP8_PB_WO, NVFP4, NVFP4_AWQ, W4A16_NVFP4, "
+            "W4A8_NVFP4_FP8, W4A8_MXFP4_FP8, MXFP4, MXFP8, INT4_AWQ, W4A16_AWQ, W4A8_AWQ, W8A16, "
+            "INT8_SQ, W8A8_SQ_PER_CHANNEL, W8A8_SQ_PER_CHANNEL_PER_TOKEN_PLUGIN, "
+            "MIXED_PRECISION");
   std::string deep;
   for (int i = 0; i < 20'000; ++i) deep += R"({"quantization": )";
   CHECK(error_of([&] {

@@ -107,6 +107,30 @@ TEST_CASE("arithmetic at the peak of the format's units", "[sim][roofline]") {
   CHECK(prompt_ms(WeightFormat::Fp8) == Approx(4).epsilon(0.01));
 }
 
+TEST_CASE("modules of several formats count each in its own", "[sim][roofline]") {
+  ModelConfig model = round_model();
+  HardwareSpec hardware = round_hardware();
+  hardware.peak_flops_fp8 = 200e12;
+  const auto us = [&](const StepPlan& plan) { return linear_us(model, hardware, plan); };
+  const double plain_decode = us(decodes(1, 1));
+  const double plain_prompt = us(prompt(10'000));
+  model.mlp_format = WeightFormat::Fp8;
+  const double fp8_decode = us(decodes(1, 1));
+  const double fp8_prompt = us(prompt(10'000));
+  // Half of the MLPs' weights in fp8: half of what all of them save.
+  model.mlp_format.reset();
+  model.module_formats = {{ModuleKind::AttentionIn, WeightFormat::Plain, 0, 1},
+                          {ModuleKind::MlpIn, WeightFormat::Plain, 0, 3},
+                          {ModuleKind::MlpIn, WeightFormat::Fp8, 1, 1},
+                          {ModuleKind::MlpOut, WeightFormat::Fp8, 1, 2}};
+  CHECK(us(decodes(1, 1)) == Approx((plain_decode + fp8_decode) / 2).epsilon(1e-3));
+  CHECK(us(prompt(10'000)) == Approx((plain_prompt + fp8_prompt) / 2).epsilon(1e-3));
+  // A head of fewer bytes.
+  const double before = us(decodes(1, 1));
+  model.module_formats.push_back({ModuleKind::Head, WeightFormat::WeightOnly, 0.5, 1});
+  CHECK(before - us(decodes(1, 1)) == Approx(1.5).epsilon(0.02));
+}
+
 TEST_CASE("what a product loses where arithmetic and bytes meet", "[sim][roofline]") {
   const ModelConfig model = round_model();
   HardwareSpec hardware = round_hardware();

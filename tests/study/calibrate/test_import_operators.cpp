@@ -114,15 +114,18 @@ TEST_CASE("what cannot be imported is said in one line", "[operators][cli]") {
         "metronome: error: --model: is missing; allowed: a name of `metronome list models`, or a "
         "config.json\n");
   CHECK(error("--model llama-3.1-8b --quantization fp9") ==
-        "metronome: error: --quantization: 'fp9' is unknown; allowed: none, fp8, fp8_block, nvfp4, "
+        "metronome: error: --quantization: 'fp9' is unknown, did you mean 'fp8'?; allowed: none, "
+        "fp8, fp8_block, nvfp4, "
         "mxfp4, int4\n");
   CHECK(error("--model llama-3.1-8b --quantization mxfp4") ==
         "metronome: error: --quantization: mxfp4 stores experts, and llama-3.1-8b has none; "
         "allowed: none, fp8, fp8_block, nvfp4, int4\n");
-  CHECK(error("--model llama-3.1-8b --kv-dtype fp4") ==
-        "metronome: error: --kv-dtype: 'fp4' is unknown; allowed: bf16, fp8\n");
+  CHECK(
+      error("--model llama-3.1-8b --kv-dtype fp4") ==
+      "metronome: error: --kv-dtype: 'fp4' is unknown, did you mean 'fp8'?; allowed: bf16, fp8\n");
   CHECK(error("--model mixtral-8x7b --router-dtype fp32") ==
-        "metronome: error: --router-dtype: 'fp32' is unknown; allowed: bfloat16, tf32, float32\n");
+        "metronome: error: --router-dtype: 'fp32' is unknown, did you mean 'tf32'?; allowed: "
+        "bfloat16, tf32, float32\n");
   CHECK(error("--model llama-3.1-8b --router-dtype tf32") ==
         "metronome: error: --router-dtype: has no effect, as llama-3.1-8b has no experts; allowed: "
         "leave the option out\n");

@@ -84,6 +84,12 @@ TEST_CASE("formats of weights and caches, and eager steps", "[tools][flags]") {
   CHECK(flags_of("vLLM", {"scheduler.policy=vllm", prompts + "1048576"}).notes.empty());
   CHECK(joined_flags(flags_of("SGLang", {"cost_model.max_graph_tokens=0", prompts + "0"}))
             .ends_with(" --disable-cuda-graph"));
+  // A repository of fp8 needs no flag.
+  for (const char* engine : {"vLLM", "SGLang"}) {
+    std::vector<std::string> stored = formats;
+    stored.emplace_back("model=deepseek-v3");
+    CHECK(joined_flags(flags_of(engine, stored)).find("--quantization") == std::string::npos);
+  }
   const EngineFlags other = flags_of("vLLM", {"scheduler.policy=vllm", "quantization=int4"});
   CHECK(joined_flags(other).find("--quantization") == std::string::npos);
   CHECK(mentions(other.notes, "serve a checkpoint in that format"));

@@ -1,0 +1,242 @@
+#include "core/model/quantization_methods.h"
+
+#include <algorithm>
+#include <cstddef>
+#include <optional>
+#include <span>
+#include <string>
+#include <string_view>
+#include <vector>
+
+#include "core/base/names.h"
+#include "core/model/quantization_reading.h"
+
+namespace metronome {
+namespace {
+
+using Names = ModuleList::Names;
+
+// ---- integers of any width ----
+
+// Keys and defaults of a method whose weights are integers that share a scale.
+struct IntegerMethod {
+  std::span<const char* const> bits_keys;
+  std::span<const char* const> group_keys;
+  std::int64_t group_size = 128;  // where the file is silent
+  double scale_bytes = 2;         // of a group: scales, and offsets where they count
+};
+
+constexpr const char* kBits[] = {"bits", "w_bit"};
+constexpr const char* kGroups[] = {"group_size", "q_group_size"};
+constexpr const char* kHqqBits[] = {"nbits"};
+
+constexpr IntegerMethod kGptq = {kBits, kGroups};  // and AWQ, AutoRound
+constexpr IntegerMethod kHqq = {kHqqBits, kGroups, 64, 4};
+constexpr IntegerMethod kMlx = {kBits, kGroups, 64, 4};
+
+// The first key that the section has; the first of all if it has none.
+const char* present_key(const JsonSection& section, std::span<const char* const> keys) {
+  for (const char* key : keys) {
+    if (section.find(key) != nullptr) return key;
+  }
+  return keys.front();
+}
+
+StoredFormat read_integers(const JsonSection& section, const IntegerMethod& method,
+                           std::int64_t bits_otherwise = 4) {
+  return integers_of(
+      static_cast<double>(
+          read_bits(section, present_key(section, method.bits_keys), bits_otherwise)),
+      read_group_size(section, present_key(section, method.group_keys), method.group_size),
+      method.scale_bytes);
+}
+
+// ---- fp8 ----
+
+void read_fp8(const JsonSection& section, FormatRules& rules) {
+  const Json* const block = section.find("weight_block_size");
+  WeightFormat format = block == nullptr ? WeightFormat::Fp8 : WeightFormat::Fp8Block;
+  if (block != nullptr && *block == Json::array({1, 32})) format = WeightFormat::Mxfp8;
+  rules.otherwise = StoredFormat{.format = format};
+}
+
+void read_mxfp8(const JsonSection&, FormatRules& rules) {
+  rules.otherwise = StoredFormat{.format = WeightFormat::Mxfp8};
+}
+
+void read_int8(const JsonSection&, FormatRules& rules) { rules.otherwise = integers_of(8, 0); }
+
+// Of gpt-oss: experts alone.
+void read_mxfp4(const JsonSection& section, FormatRules& rules) {
+  for (const char* experts : {"mlp.experts", "block_sparse_moe.experts"}) {
+    store_module(section, "quant_method", experts, StoredFormat{.format = WeightFormat::Mxfp4},
+                 rules);
+  }
+}
+
+// ---- GPTQ, AWQ, AutoRound, HQQ, MLX, bitsandbytes ----
+
+// GPTQModel's `dynamic`: patterns with "-:" in front leave modules alone, others (with or without
+// "+:") have numbers of their own.
+void read_dynamic(const JsonSection& section, FormatRules& rules) {
+  constexpr const char* kKey = "dynamic";
+  const std::optional<JsonSection> dynamic = section.section(kKey);
+  if (!dynamic) return;
+  const std::int64_t bits = section.integer_or("bits", 4);
+  for (const std::string& entry : dynamic->keys()) {
+    const bool has_sign = entry.starts_with("+:") || entry.starts_with("-:");
+    const std::string pattern = "re:" + entry.substr(has_sign ? 2 : 0);
+    std::optional<StoredFormat> format;
+    if (!entry.starts_with("-:")) {
+      IntegerMethod method = kGptq;
+      method.group_size = read_group_size(section, present_key(section, kGroups), 128);
+      format = read_integers(dynamic->required_section(entry.c_str()), method, bits);
+    }
+    store_module(section, kKey, pattern, format, rules);
+  }
+}
+
+void read_gptq(const JsonSection& section, FormatRules& rules) {
+  rules.otherwise = read_integers(section, kGptq);
+  read_dynamic(section, rules);
+  if (section.find("lm_head") != nullptr && section.boolean_or("lm_head", false)) {
+    store_module(section, "lm_head", "lm_head", rules.otherwise, rules);
+  }
+}
+
+StoredFormat read_auto_round_numbers(const JsonSection& section, std::int64_t bits_otherwise,
+                                     std::int64_t group_otherwise) {
+  constexpr const char* kType = "data_type";
+  const std::string type = lower_ascii(section.text_or(kType, "int"));
+  const std::int64_t bits = read_bits(section, "bits", bits_otherwise);
+  if (type.starts_with("mx_fp") && (bits == 4 || bits == 8)) {
+    return {.format = bits == 4 ? WeightFormat::Mxfp4 : WeightFormat::Mxfp8};
+  }
+  if (type.starts_with("nv_fp") && bits == 4) return {.format = WeightFormat::Nvfp4};
+  if (type == "fp8") return {.format = WeightFormat::Fp8};
+  if (!type.starts_with("int")) fail_unknown(section, kType, type, "int, mx_fp, nv_fp, fp8");
+  return integers_of(static_cast<double>(bits),
+                     read_group_size(section, "group_size", group_otherwise));
+}
+
+void read_auto_round(const JsonSection& section, FormatRules& rules) {
+  rules.otherwise = read_auto_round_numbers(section, 4, 128);
+  const std::int64_t bits = read_bits(section, "bits", 4);
+  const std::int64_t group = read_group_size(section, "group_size", 128);
+  constexpr const char* kKey = "extra_config";
+  const std::optional<JsonSection> modules = section.section(kKey);
+  if (!modules) return;
+  for (const std::string& name : modules->keys()) {
+    const JsonSection numbers = modules->required_section(name.c_str());
+    std::optional<StoredFormat> format;
+    if (numbers.integer_or("bits", bits) < 16) {
+      format = read_auto_round_numbers(numbers, bits, group);
+    }
+    const bool is_regex = name.find_first_of("*\\[(^$|+") != std::string::npos;
+    store_module(section, kKey, (is_regex ? "re:" : "") + name, format, rules);
+  }
+}
+
+// One set of numbers, or one for each kind of module.
+void read_hqq(const JsonSection& section, FormatRules& rules) {
+  const JsonSection config = section.required_section("quant_config");
+  constexpr const char* kParams = "weight_quant_params";
+  const auto read = [](const JsonSection& numbers) {
+    return read_integers(numbers.has(kParams) ? numbers.required_section(kParams) : numbers, kHqq);
+  };
+  if (config.has(kParams)) {
+    rules.otherwise = read(config);
+  } else {
+    read_modules(section, "quant_config", rules, read);
+  }
+}
+
+// An affine group has a scale and an offset; other modes are those of micro-scaled floats.
+StoredFormat read_mlx_numbers(const JsonSection& section) {
+  const NamedFormat kModes[] = {{"mxfp4", {.format = WeightFormat::Mxfp4}},
+                                {"mxfp8", {.format = WeightFormat::Mxfp8}},
+                                {"nvfp4", {.format = WeightFormat::Nvfp4}}};
+  const std::string mode = lower_ascii(section.text_or("mode", "affine"));
+  if (mode == "affine") return read_integers(section, kMlx);
+  const auto* const row = find_row(kModes, mode);
+  if (row == nullptr) fail_unknown(section, "mode", mode, "affine, " + row_names(kModes));
+  // No engine of the simulator has such products for it.
+  StoredFormat stored = row->stored;
+  stored.bytes = bytes_of(stored.format, 2, 0);
+  stored.format = WeightFormat::WeightOnly;
+  return stored;
+}
+
+// Every linear module and embedding; keys beside the numbers are modules with their own.
+void read_mlx(const JsonSection& section, FormatRules& rules) {
+  rules.otherwise = read_mlx_numbers(section);
+  rules.stores_tables = true;
+  for (const std::string& name : section.keys()) {
+    const Json* const value = section.find(name.c_str());
+    if (value == nullptr || name.find('.') == std::string::npos) {
+      if (name != "lm_head") continue;
+    }
+    std::string module = name;
+    constexpr std::string_view kExperts = "switch_mlp";
+    if (const std::size_t at = module.find(kExperts); at != std::string::npos) {
+      module.replace(at, kExperts.size(), "experts.0");
+    }
+    if (value->is_boolean()) {
+      store_module(section, name.c_str(), module,
+                   value->get<bool>() ? rules.otherwise : std::nullopt, rules);
+    } else {
+      store_module(section, name.c_str(), module,
+                   read_mlx_numbers(section.required_section(name.c_str())), rules);
+    }
+  }
+}
+
+// Blocks of 64 with a scale of 32 bits; double quantisation stores scales in 8 bits, in blocks of
+// 256.
+void read_bitsandbytes(const JsonSection& section, FormatRules& rules) {
+  if (section.boolean_or("load_in_8bit", false)) {
+    rules.otherwise = integers_of(8, 0);
+  } else if (section.boolean_or("load_in_4bit", false)) {
+    const bool is_double = section.boolean_or("bnb_4bit_use_double_quant", false);
+    rules.otherwise = integers_of(4, 64, is_double ? 1 + 4.0 / 256 : 4);
+  } else {
+    section.fail("load_in_4bit", "is not true, nor is load_in_8bit; allowed: one of them");
+  }
+}
+
+const QuantizationMethod kMethods[] = {
+    {{"fp8", "fbgemm_fp8"}, Names::Parts, read_fp8},
+    {{"compressed-tensors", "compressed_tensors"}, Names::Whole, read_compressed_tensors},
+    {{"modelopt", "modelopt_fp4", "modelopt_mixed", "modelopt_mxfp8"}, Names::Parts, read_modelopt},
+    {{"gptq", "gptq_marlin"}, Names::Parts, read_gptq},
+    {{"awq", "awq_marlin"}, Names::Parts, read_gptq},
+    {{"auto-round", "auto_round", "intel/auto-round"}, Names::Parts, read_auto_round},
+    {{"bitsandbytes"}, Names::Parts, read_bitsandbytes},
+    {{"hqq"}, Names::Parts, read_hqq},
+    {{"quark"}, Names::Parts, read_quark},
+    {{"torchao"}, Names::Parts, read_torchao},
+    {{"mlx"}, Names::Parts, read_mlx},
+    {{"mxfp4"}, Names::Parts, read_mxfp4},
+    {{"mxfp8"}, Names::Parts, read_mxfp8},
+    {{"eetq"}, Names::Parts, read_int8},
+};
+
+}  // namespace
+
+const QuantizationMethod* find_quantization_method(std::string_view name) {
+  const auto found =
+      std::find_if(std::begin(kMethods), std::end(kMethods), [&](const QuantizationMethod& method) {
+        return std::find(method.names.begin(), method.names.end(), name) != method.names.end();
+      });
+  return found == std::end(kMethods) ? nullptr : &*found;
+}
+
+std::string quantization_method_names() {
+  std::string all;
+  for (const QuantizationMethod& method : kMethods) {
+    all += (all.empty() ? "" : ", ") + std::string(method.names.front());
+  }
+  return all;
+}
+
+}  // namespace metronome

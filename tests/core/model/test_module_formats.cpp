@@ -1,0 +1,244 @@
+// Models whose modules are stored in different formats: how files name them, and what they weigh.
+#include <string>
+#include <utility>
+#include <vector>
+
+#include "core/model/model_catalogue.h"
+#include "core/model/model_modules.h"
+#include "tests/catch.h"
+#include "tests/error_of.h"
+#include "tests/scratch_folder.h"
+
+namespace metronome::testing {
+namespace {
+
+// In the shape of Llama-3.1-8B. Weights: 3.758 G of gate and up, 1.879 G of down, 1.342 G of
+// attention, 1.051 G of embeddings and head.
+ModelConfig llama(const std::string& quantization) {
+  const std::string config = R"({"architectures": ["LlamaForCausalLM"], "hidden_size": 4096,
+    "intermediate_size": 14336, "num_hidden_layers": 32, "num_attention_heads": 32,
+    "num_key_value_heads": 8, "vocab_size": 128256, "max_position_embeddings": 131072,
+    "rms_norm_eps": 1e-05, "rope_theta": 500000.0, "tie_word_embeddings": false,
+    "torch_dtype": "bfloat16")" +
+                             quantization + "}";
+  return parse_hugging_face_config(config, "config.json", "m");
+}
+
+ModelConfig quantised(const std::string& quantization) {
+  return llama(R"(, "quantization_config": )" + quantization);
+}
+
+constexpr double kGateUp = 2.0 * 32 * 4096 * 14336;
+constexpr double kDown = 32.0 * 4096 * 14336;
+constexpr double kAttention = 32.0 * 4096 * (2 * 4096 + 2 * 1024);
+constexpr double kLinear = kGateUp + kDown + kAttention;
+constexpr double kTables = 2.0 * 128256 * 4096;
+constexpr double kNorms = 65.0 * 4096;
+constexpr double kRest = 2 * (kTables + kNorms);  // in 16 bits
+
+void check_bytes(const ModelConfig& model, double bytes) {
+  CHECK(static_cast<double>(model.weight_bytes()) == Approx(bytes).epsilon(1e-6));
+}
+
+TEST_CASE("modules are those of the counts", "[catalogue]") {
+  for (const ModelConfig& model : all_models()) {
+    INFO(model.name);
+    std::int64_t linear = 0;
+    std::int64_t experts = 0;
+    std::int64_t tables = 0;
+    for (const ModelModule& module : model_modules(model)) {
+      const bool is_expert =
+          module.kind == ModuleKind::ExpertIn || module.kind == ModuleKind::ExpertOut;
+      const bool is_table = module.kind == ModuleKind::Embedding || module.kind == ModuleKind::Head;
+      (is_expert ? experts : is_table ? tables : linear) += module.num_params;
+    }
+    CHECK(linear == model.n_projection_params());
+    CHECK(experts == model.n_moe_layers() * model.n_experts * model.n_expert_params());
+    CHECK(tables == (model.has_tied_embeddings ? 1 : 2) * model.n_embedding_params());
+  }
+}
+
+TEST_CASE("each module counts in the format of its group", "[catalogue]") {
+  const ModelConfig mixed = quantised(R"({"quant_method": "compressed-tensors",
+    "format": "mixed-precision", "config_groups": {
+      "group_0": {"targets": ["re:.*down_proj"],
+                  "weights": {"num_bits": 8, "type": "float", "strategy": "channel"}},
+      "group_1": {"targets": ["re:.*(gate|up)_proj"],
+                  "weights": {"num_bits": 4, "type": "int", "strategy": "group",
+                              "group_size": 128}}}, "ignore": ["lm_head"]})");
+  check_bytes(mixed, kGateUp * (0.5 + 2.0 / 128) + kDown + 2 * kAttention + kRest);
+  CHECK(mixed.linear_format == WeightFormat::Plain);
+  CHECK(mixed.mlp_format == WeightFormat::Int4);
+  CHECK(mixed.bytes_per_mlp_weight() == Approx((2 * 0.515625 + 1) / 3));
+  // A class is for what no name matches, wherever it stands; lists of layers count layer by layer.
+  const ModelConfig named = quantised(R"({"quant_method": "compressed-tensors",
+    "config_groups": {
+      "all": {"targets": ["Linear"], "weights": {"num_bits": 4, "type": "int", "group_size": 128}},
+      "one": {"targets": ["model.layers.7.mlp.down_proj"],
+              "weights": {"num_bits": 8, "type": "float"}}},
+    "ignore": ["lm_head", "re:.*layers\\.(0|31)\\..*"]})");
+  const double of_layer = kLinear / 32;
+  const double down = kDown / 32;
+  check_bytes(named, 2 * of_layer * 2 + down + (30 * of_layer - down) * 0.515625 + kRest);
+  // A name that is only a part of another matches as compressed-tensors says: not at all.
+  check_bytes(quantised(R"({"quant_method": "compressed-tensors", "config_groups": {"g": {
+    "targets": ["Linear"], "weights": {"num_bits": 8, "type": "float"}}},
+    "ignore": ["self_attn", "lm_head"]})"),
+              kLinear + kRest);
+}
+
+TEST_CASE("layers of ModelOpt's mixed precision", "[catalogue]") {
+  const auto of_layers = [](const std::string& layers) {
+    return quantised(R"({"quant_method": "modelopt", "quant_algo": "MIXED_PRECISION",
+                         "quantized_layers": {)" +
+                     layers + "}}");
+  };
+  const double up = kGateUp / 64;
+  check_bytes(of_layers(R"("model.layers.0.mlp.up_proj": {"quant_algo": "NVFP4",
+                                                          "group_size": 16})"),
+              2 * (kLinear - up) + up * 0.5625 + kRest);
+  check_bytes(of_layers(R"("model.layers.0.mlp.up_proj": {"quant_algo": "FP8"},
+                           "lm_head": {"quant_algo": "W4A16_AWQ", "group_size": 128})"),
+              2 * (kLinear - up) + up + kRest - kTables / 2 * (2 - 0.515625));
+  CHECK(error_of([&] { of_layers(R"("model.layers.0.mlp.up_proj": {"quant_algo": "FP3"})"); })
+            .starts_with("config.json: quantization_config.quantized_layers."
+                         "model.layers.0.mlp.up_proj.quant_algo: \"FP3\" is not supported; "
+                         "allowed: FP8, "));
+}
+
+TEST_CASE("methods by their bits per weight", "[catalogue]") {
+  const std::vector<std::pair<std::string, double>> cases = {
+      {R"({"quant_method": "bitsandbytes", "load_in_4bit": true,
+           "bnb_4bit_use_double_quant": true})",
+       0.5 + (1 + 4.0 / 256) / 64},
+      {R"({"quant_method": "bitsandbytes", "load_in_4bit": true})", 0.5 + 4.0 / 64},
+      {R"({"quant_method": "bitsandbytes", "load_in_8bit": true})", 1},
+      {R"({"quant_method": "gptq", "bits": 8, "group_size": 128})", 1 + 2.0 / 128},
+      {R"({"quant_method": "gptq", "bits": 3, "group_size": 128})", 3.0 / 8 + 2.0 / 128},
+      {R"({"quant_method": "gptq", "bits": 2, "group_size": 64})", 2.0 / 8 + 2.0 / 64},
+      {R"({"quant_method": "auto-round", "bits": 4, "group_size": 128,
+           "packing_format": "auto_round:auto_gptq"})",
+       0.5 + 2.0 / 128},
+      {R"({"quant_method": "fbgemm_fp8", "modules_to_not_convert": ["lm_head"]})", 1},
+      {R"({"quant_method": "compressed-tensors", "format": "int-quantized", "config_groups": {
+           "group_0": {"targets": ["Linear"], "weights": {"num_bits": 8, "type": "int",
+           "strategy": "channel"}, "input_activations": {"num_bits": 8, "type": "int"}}}})",
+       1},
+      {R"({"quant_method": "quark", "exclude": ["lm_head"], "global_quant_config": {
+           "weight": {"dtype": "fp4", "group_size": 32}}})",
+       0.5 + 1.0 / 32},
+      {R"({"quant_method": "quark", "global_quant_config": {"weight": {"dtype": "int8",
+           "qscheme": "per_channel"}, "input_tensors": {"dtype": "int8"}}})",
+       1},
+      {R"({"quant_method": "torchao", "quant_type": {"default": {
+           "_type": "Int4WeightOnlyConfig", "_data": {"group_size": 128}}}})",
+       0.5 + 4.0 / 128},
+      {R"({"quant_method": "torchao", "quant_type": "int8_weight_only"})", 1},
+      {R"({"quant_method": "hqq", "quant_config": {"weight_quant_params": {"nbits": 4,
+           "group_size": 64}}})",
+       0.5 + 4.0 / 64},
+      {R"({"quant_method": "modelopt", "quant_algo": "MXFP8"})", 1 + 1.0 / 32},
+      {R"({"quant_method": "modelopt", "quant_algo": "W4A16_NVFP4"})", 0.5 + 1.0 / 16},
+      {R"({"quant_method": "modelopt", "quant_algo": "W4A8_AWQ", "group_size": 128})",
+       0.5 + 2.0 / 128},
+      // Half of the values, and two bits for each that say which they are.
+      {R"({"quant_method": "compressed-tensors", "format": "marlin-24", "config_groups": {
+           "group_0": {"targets": ["Linear"], "weights": {"num_bits": 4, "type": "int",
+           "strategy": "channel"}}}})",
+       0.25 + 0.125},
+  };
+  for (const auto& [quantization, bytes] : cases) {
+    INFO(quantization);
+    check_bytes(quantised(quantization), kLinear * bytes + kRest);
+  }
+}
+
+TEST_CASE("overrides of single modules", "[catalogue]") {
+  // MLX stores embeddings and head, too; an older file has only the key of its own.
+  const double affine = 0.5 + 4.0 / 64;
+  check_bytes(llama(R"(, "quantization": {"group_size": 64, "bits": 4})"),
+              (kLinear + kTables) * affine + 2 * kNorms);
+  check_bytes(quantised(R"({"group_size": 64, "bits": 4, "lm_head": false,
+                            "model.layers.3.mlp.down_proj": {"group_size": 64, "bits": 8}})"),
+              (kLinear + kTables / 2) * affine + kDown / 32 * 0.5 + kTables + 2 * kNorms);
+  // GPTQModel's patterns: down projections in 8 bits, the first layer left alone.
+  check_bytes(quantised(R"({"quant_method": "gptq", "bits": 4, "group_size": 128, "dynamic": {
+                            "-:.*layers\\.0\\..*": {}, "+:.*down_proj": {"bits": 8}}})"),
+              kLinear / 32 * 2 + kDown / 32 * 31 * 1.015625 +
+                  (kLinear - kDown) / 32 * 31 * 0.515625 + kRest);
+  check_bytes(quantised(R"({"quant_method": "auto-round", "bits": 4, "group_size": 128,
+                            "extra_config": {"model.layers.0.mlp.down_proj": {"bits": 16}}})"),
+              (kLinear - kDown / 32) * 0.515625 + kDown / 32 * 2 + kRest);
+  check_bytes(quantised(R"({"quant_method": "torchao", "quant_type": {"default": {
+                            "_type": "ModuleFqnToConfig", "_data": {"module_fqn_to_config": {
+                              "_default": {"_type": "Int8WeightOnlyConfig", "_data": {}},
+                              "model.layers.0.mlp.down_proj": null}}}}})"),
+              kLinear + kDown / 32 + kRest);
+}
+
+TEST_CASE("modules that cannot be counted are refused by name", "[catalogue]") {
+  const auto error = [](const std::string& quantization) {
+    return error_of([&] { quantised(quantization); });
+  };
+  CHECK(error(R"({"quant_method": "aqlm"})")
+            .starts_with("config.json: quantization_config.quant_method: \"aqlm\" is not "
+                         "supported; allowed: fp8, compressed-tensors, modelopt, gptq, "));
+  CHECK(error(R"({"quant_method": "gptq", "bits": 16})") ==
+        "config.json: quantization_config.bits: is 16; allowed: 1 to 8");
+  CHECK(error(R"({"quant_method": "quark", "global_quant_config": {"weight": {
+                  "dtype": "bfp16"}}})")
+            .starts_with("config.json: quantization_config.global_quant_config.weight.dtype: "
+                         "\"bfp16\" is not supported"));
+  CHECK(error(R"({"quant_method": "torchao", "quant_type": "int3_rows"})")
+            .starts_with("config.json: quantization_config.quant_type: \"int3_rows\" is not"));
+  CHECK(error(R"({"quant_method": "fp8", "ignored_layers": ["re:(?<!a)b"]})")
+            .starts_with("config.json: quantization_config.ignored_layers: \"re:(?<!a)b\" is not "
+                         "understood"));
+}
+
+TEST_CASE("errors name the keys of config.json, with their ranges", "[catalogue]") {
+  struct Case {
+    std::string change;  // "key": value
+    std::string message;
+  };
+  const auto error = [](const std::string& key, const std::string& value) {
+    std::string config = R"({"architectures": ["LlamaForCausalLM"], "hidden_size": 64,
+      "intermediate_size": 128, "num_hidden_layers": 2, "num_attention_heads": 4,
+      "num_key_value_heads": 4, "vocab_size": 256, "max_position_embeddings": 1024,
+      "rms_norm_eps": 1e-05})";
+    const std::size_t at = config.find("\"" + key + "\": ") + key.size() + 4;
+    config.replace(at, config.find_first_of(",}", at) - at, value);
+    return error_of([&] { parse_hugging_face_config(config, "config.json", "m"); });
+  };
+  CHECK(error("hidden_size", "0") == "config.json: hidden_size: is 0; allowed: 1 to 1048576");
+  CHECK(error("num_hidden_layers", "0") ==
+        "config.json: num_hidden_layers: is 0; allowed: 1 to 4096");
+  CHECK(error("num_attention_heads", "0") ==
+        "config.json: num_attention_heads: is 0; allowed: 1 to 4096");
+  CHECK(error("num_key_value_heads", "0") ==
+        "config.json: num_key_value_heads: is 0; allowed: 1 to 4096");
+  CHECK(error("num_key_value_heads", "3") ==
+        "config.json: num_key_value_heads: 3 does not divide num_attention_heads 4; allowed: a "
+        "divisor of num_attention_heads");
+  CHECK(error("intermediate_size", "0") ==
+        "config.json: intermediate_size: is 0; allowed: 1 to 1048576");
+  CHECK(error("rms_norm_eps", "0") == "config.json: rms_norm_eps: is 0; allowed: 1e-20 to 1");
+  CHECK(error("rms_norm_eps", "NaN") == "config.json: rms_norm_eps: is nan; allowed: 1e-20 to 1");
+  CHECK(error("hidden_size", "-4") ==
+        "config.json: hidden_size: must be an integer, got -4; allowed: 1 to 1048576");
+  CHECK(error("vocab_size", "Infinity") ==
+        "config.json: vocab_size: must be an integer, got Infinity; allowed: 1 to 16777216");
+}
+
+TEST_CASE("a model's files may have Python's numbers", "[catalogue]") {
+  const ScratchFolder folder;
+  folder.write("config.json", R"({"architectures": ["LlamaForCausalLM"], "hidden_size": 64,
+    "intermediate_size": 96, "num_hidden_layers": 2, "num_attention_heads": 4,
+    "num_key_value_heads": 2, "vocab_size": 258, "max_position_embeddings": 4096,
+    "time_step_limit": [0.0, Infinity], "floor": -Infinity})");
+  folder.write("generation_config.json", R"({"eos_token_id": 7, "penalty": NaN})");
+  CHECK(find_model(folder.path(), {}).eos_token_ids == std::vector<std::int32_t>{7});
+}
+
+}  // namespace
+}  // namespace metronome::testing
