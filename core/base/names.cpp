@@ -2,24 +2,39 @@
 
 #include <algorithm>
 #include <cstddef>
+#include <utility>
 #include <vector>
 
 namespace metronome {
 namespace {
 
+// Methods and types that other programs name, and what settings here call them.
+constexpr std::pair<std::string_view, std::string_view> kOtherWords[] = {
+    {"awq", "int4"},          {"awq_marlin", "int4"},    {"gptq", "int4"},
+    {"gptq_marlin", "int4"},  {"bitsandbytes", "int4"},  {"nf4", "int4"},
+    {"fp4", "nvfp4"},         {"modelopt_fp4", "nvfp4"}, {"modelopt", "fp8"},
+    {"fbgemm_fp8", "fp8"},    {"float8", "fp8"},         {"bfloat16", "bf16"},
+    {"float8_e4m3fn", "fp8"}, {"bf16", "none"},          {"float16", "none"},
+};
+
+// Letters to insert, leave out or replace, and neighbours to exchange.
 std::size_t edit_distance(std::string_view a, std::string_view b) {
+  std::vector<std::size_t> before(b.size() + 1);  // the row above the last one
+  std::vector<std::size_t> last(b.size() + 1);
   std::vector<std::size_t> row(b.size() + 1);
-  for (std::size_t j = 0; j <= b.size(); ++j) row[j] = j;
+  for (std::size_t j = 0; j <= b.size(); ++j) last[j] = j;
   for (std::size_t i = 1; i <= a.size(); ++i) {
-    std::size_t diagonal = row[0];
     row[0] = i;
     for (std::size_t j = 1; j <= b.size(); ++j) {
-      const std::size_t substituted = diagonal + (a[i - 1] == b[j - 1] ? 0 : 1);
-      diagonal = row[j];
-      row[j] = std::min({substituted, row[j] + 1, row[j - 1] + 1});
+      const std::size_t substituted = last[j - 1] + (a[i - 1] == b[j - 1] ? 0 : 1);
+      row[j] = std::min({substituted, last[j] + 1, row[j - 1] + 1});
+      const bool is_exchanged = i > 1 && j > 1 && a[i - 1] == b[j - 2] && a[i - 2] == b[j - 1];
+      if (is_exchanged) row[j] = std::min(row[j], before[j - 2] + 1);
     }
+    std::swap(before, last);
+    std::swap(last, row);
   }
-  return row[b.size()];
+  return last[b.size()];
 }
 
 // The byte length of the printable UTF-8 character at the start of `text`; 0 if there is none. The
@@ -95,6 +110,9 @@ std::string join_names(std::span<const std::string_view> names) {
 }
 
 std::string_view nearest_name(std::string_view word, std::span<const std::string_view> names) {
+  for (const auto& [other, name] : kOtherWords) {
+    if (word == other && std::find(names.begin(), names.end(), name) != names.end()) return name;
+  }
   const auto continues = [word](std::string_view name) { return name.starts_with(word); };
   if (word.size() >= 3 && std::count_if(names.begin(), names.end(), continues) == 1) {
     return *std::find_if(names.begin(), names.end(), continues);
@@ -109,6 +127,13 @@ std::string_view nearest_name(std::string_view word, std::span<const std::string
     if (distance >= best_distance) continue;
     best_distance = distance;
     best = name;
+  }
+  if (!best.empty()) return best;
+  // "fp8_e4m3" is a kind of "fp8".
+  for (const std::string_view name : names) {
+    const bool is_of_name = word.size() > name.size() && word.starts_with(name) &&
+                            (word[name.size()] == '_' || word[name.size()] == '-');
+    if (name.size() >= 3 && is_of_name && name.size() > best.size()) best = name;
   }
   return best;
 }

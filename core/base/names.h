@@ -23,7 +23,8 @@ std::string lower_ascii(std::string_view text);
 std::string join_names(std::span<const std::string_view> names);
 
 // The only one of `names` that begins with `word` (three letters or more). Otherwise the nearest
-// name by edit distance; empty when none is close.
+// name by edit distance, or the longest that `word` goes on from behind a `_` or `-`; empty when
+// none is close.
 std::string_view nearest_name(std::string_view word, std::span<const std::string_view> names);
 
 // `, did you mean 'x'?` for the known word nearest to `word`, or nothing.

@@ -413,6 +413,15 @@ TEST_CASE("the nearest name is near", "[core][config]") {
   CHECK(nearest_name("p95", names) == "p99");
   CHECK(nearest_name("xyz", names).empty());
   CHECK(nearest_name("", names).empty());
+  // Neighbours exchanged, a kind of a name, and words of other programs.
+  const std::string_view commands[] = {"run", "sweep", "tune"};
+  CHECK(nearest_name("rnu", commands) == "run");
+  CHECK(nearest_name("tuen", commands) == "tune");
+  const std::string_view formats[] = {"none", "fp8", "fp8_block", "int4"};
+  CHECK(nearest_name("fp8_e4m3", formats) == "fp8");
+  CHECK(nearest_name("awq", formats) == "int4");
+  CHECK(nearest_name("gptq", formats) == "int4");
+  CHECK(nearest_name("awq", commands).empty());
   // The beginning of one name rather than a slip in another.
   const std::string_view gpus[] = {"h200", "h100-sxm", "a100-80gb"};
   CHECK(nearest_name("a100", gpus) == "a100-80gb");
