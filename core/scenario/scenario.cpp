@@ -12,6 +12,7 @@
 #include "core/config/config_limits.h"
 #include "core/engine/policies/registry.h"
 #include "core/model/model_catalogue.h"
+#include "core/scenario/built_in_scenarios.h"
 #include "core/scenario/scenario_keys.h"
 #include "core/scenario/unplaced_scenario.h"
 #include "core/workload/workload.h"
@@ -109,7 +110,10 @@ void apply_override(ConfigNode& root, const std::string& assignment) {
 
 // Expands short forms, which cannot be merged key by key or assigned into.
 void expand_shorthands(ConfigNode& root) {
-  if (ConfigNode* workload = root.find("workload")) expand_trace_shorthand(*workload);
+  if (ConfigNode* workload = root.find("workload")) {
+    expand_trace_shorthand(*workload);
+    expand_length_shorthands(*workload);
+  }
   if (ConfigNode* variants = root.find("variants")) {
     for (ConfigNode& variant : variants->items) expand_shorthands(variant);
   }
@@ -467,6 +471,16 @@ ScenarioFile read_file(const ConfigNode& root, const std::string& path, const st
   return file;
 }
 
+// For a name that looks like none of a file.
+void refuse_unknown_scenario(const std::string& name) {
+  if (name.find_first_of("./") != std::string::npos) return;
+  std::vector<std::string_view> known;
+  for (const BuiltInScenario& scenario : built_in_scenarios()) known.push_back(scenario.name);
+  throw ConfigError(printable(name) + ": no such file or built-in scenario" +
+                    did_you_mean(name, known) +
+                    "; allowed: the path of a YAML file, or a name of `metronome list scenarios`");
+}
+
 void drop_lines(ConfigNode& node) {
   node.where.line = 0;
   for (ConfigNode& item : node.items) drop_lines(item);
@@ -478,9 +492,15 @@ void drop_lines(ConfigNode& node) {
 ScenarioFile load_scenario(const std::string& path, const std::vector<std::string>& assignments,
                            std::optional<std::uint64_t> seed, std::string_view backend,
                            WorkloadUse use) {
-  ConfigNode root = with_overrides(load_config_file(path), assignments, backend);
+  const BuiltInScenario* const known = path_exists(path) ? nullptr : find_built_in_scenario(path);
+  if (known == nullptr && !path_exists(path)) refuse_unknown_scenario(path);
+  const std::string file = known == nullptr ? path : path + ".yaml";
+  ConfigNode root =
+      known == nullptr ? load_config_file(path) : parse_config_text(known->yaml, file);
+  root = with_overrides(std::move(root), assignments, backend);
   add_unread_workload(root, use);
-  return read_file(root, path, fs::path(path).parent_path().string(), assignments, seed);
+  const std::string folder = known == nullptr ? fs::path(path).parent_path().string() : "";
+  return read_file(root, file, folder, assignments, seed);
 }
 
 ScenarioFile parse_scenario(std::string_view text, const std::string& path,

@@ -204,7 +204,8 @@ enum class WorkloadUse : std::uint8_t {
 
 // Reads the file and merges the keys under `backends.BACKEND` into the base. Applies `--set`
 // assignments to the base; a prefix `variants.NAME.` addresses one variant. Then merges variants
-// and validates. `seed` overrides every `seed` key. Throws ConfigError at the first mistake.
+// and validates. A name of built_in_scenarios() that is no file stands for that scenario. `seed`
+// overrides every `seed` key. Throws ConfigError at the first mistake.
 //
 // A variant (or --set) may choose another policy, KV backend, arrival process, length distribution,
 // kind of prefix or trace format. Then it drops inherited keys that the choice does not use; the

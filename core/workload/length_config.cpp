@@ -1,5 +1,7 @@
 // The distributions of lengths: keys, checks and warnings.
 #include <cmath>
+#include <string>
+#include <utility>
 
 #include "core/workload/workload_sections.h"
 
@@ -78,6 +80,26 @@ void visit_length(FieldVisitor& v, const char* key, LengthConfig& c, const char*
   v.integers("values", c.values, 1, kMaxLengthTokens, "empirical: values to draw from");
   v.numbers("weights", c.weights, 0, 1e12, "empirical: weight of each value; empty = equal");
   v.close_section();
+}
+
+void expand_length_shorthands(ConfigNode& workload) {
+  for (const char* path : {"prompt_tokens", "output_tokens", "sessions.turns",
+                           "sessions.think_time_ms", "sessions.tool_calls", "sessions.call_tokens",
+                           "sessions.tool_tokens", "sessions.tool_time_ms", "images.count",
+                           "images.tokens", "images.width", "images.height"}) {
+    ConfigNode* const node = workload.find_path(path);
+    const bool is_number = node != nullptr && node->kind == ConfigNode::Kind::Scalar &&
+                           !node->is_quoted && !node->scalar.empty() &&
+                           node->scalar.find_first_not_of("0123456789") == std::string::npos;
+    if (!is_number) continue;
+    ConfigNode name = *node;
+    name.scalar = kLengthNames[static_cast<std::size_t>(Fixed)];
+    ConfigNode number = *node;
+    node->kind = ConfigNode::Kind::Map;
+    node->scalar.clear();
+    node->entries.emplace_back("distribution", std::move(name));
+    node->entries.emplace_back("value", std::move(number));
+  }
 }
 
 void check_length(const Section& section, const LengthConfig& c) {

@@ -134,7 +134,7 @@ struct ImageConfig {
   std::int64_t min_pixels = kDefaultMinPixels;  // of a resized image
   std::int64_t max_pixels = kDefaultMaxPixels;
 
-  SourceLocation where;                         // of `folder`, for messages; not a key
+  SourceLocation where;  // of `folder`, for messages; not a key
 
   bool is_on() const { return kind != ImageKind::None; }
   // Of one image.
@@ -197,6 +197,8 @@ std::vector<std::shared_ptr<const ImageFile>> read_pictures(const ImageConfig& i
 
 // Expands a short form of `trace` in a `workload` mapping, so that it merges like the long form.
 void expand_trace_shorthand(ConfigNode& workload);
+// The same of lengths, for `prompt_tokens: 512`: {distribution: fixed, value: 512}.
+void expand_length_shorthands(ConfigNode& workload);
 
 // Sentences about allowed values that are rarely meant, such as a largest length below the median.
 std::vector<std::string> workload_warnings(const WorkloadConfig& config);

@@ -10,6 +10,7 @@
 #include "core/engine/policies/registry.h"
 #include "core/hardware/hardware_catalogue.h"
 #include "core/model/model_catalogue.h"
+#include "core/scenario/built_in_scenarios.h"
 #include "core/scenario/scenario.h"
 #include "reports/terminal/text.h"
 #include "sim/cost/cost_model_file.h"
@@ -165,9 +166,21 @@ std::string scenario_summary(const std::string& path) {
   }
 }
 
+void list_built_in_scenarios() {
+  std::vector<Row> rows;
+  for (const BuiltInScenario& scenario : built_in_scenarios()) {
+    const std::string name(scenario.name);
+    rows.push_back({name, one_line(parse_scenario(scenario.yaml, name, {}).description)});
+  }
+  std::cout << aligned_rows(rows);
+  std::cout << "\nThey are built in: `metronome run NAME` runs one from anywhere. `metronome list "
+               "scenarios FOLDER`\nlists the scenario files of a folder.\n";
+}
+
 void list_scenarios(const Arguments& arguments) {
+  if (arguments.empty()) return list_built_in_scenarios();
   namespace fs = std::filesystem;
-  const fs::path folder = arguments.empty() ? "scenarios" : arguments.front();
+  const fs::path folder = arguments.front();
   std::error_code error;
   std::vector<fs::path> paths;
   for (fs::recursive_directory_iterator it(folder, error), end; !error && it != end;
@@ -219,7 +232,8 @@ constexpr Topic kTopics[] = {
     {"costs", "measured cost models by name", "", list_cost_models},
     {"policies", "scheduling policies, with their sources, keys and defaults", "[POLICY]",
      list_policies},
-    {"scenarios", "scenario files below a folder (default: scenarios)", "[FOLDER]", list_scenarios},
+    {"scenarios", "built-in scenarios, or scenario files below a folder", "[FOLDER]",
+     list_scenarios},
     {"keys", "scenario keys, all or those of a section", "[SECTION]", list_keys},
 };
 

@@ -1,0 +1,41 @@
+// Short ways to name a scenario and its parts.
+#include "core/scenario/built_in_scenarios.h"
+#include "core/scenario/scenario.h"
+#include "tests/catch.h"
+#include "tests/error_of.h"
+
+namespace metronome::testing {
+namespace {
+
+TEST_CASE("a number is short for a fixed length", "[core][config]") {
+  const ScenarioFile file = parse_scenario(
+      "model: tiny-llama\nhardware: h200\n"
+      "workload: {num_requests: 4, arrivals: {rate: 1}, prompt_tokens: 512,\n"
+      "  output_tokens: {distribution: lognormal, median: 8, p99: 20}}\n",
+      "s.yaml", {"workload.output_tokens=7"});
+  const WorkloadConfig& config = file.variants.front().workload;
+  CHECK(config.prompt_tokens.value == 512);
+  CHECK(config.output_tokens.value == 7);
+  const auto error = error_of([] {
+    parse_scenario(
+        "model: tiny-llama\nhardware: h200\n"
+        "workload: {num_requests: 4, arrivals: {rate: 1}, prompt_tokens: 0, output_tokens: 7}\n",
+        "s.yaml", {});
+  });
+  CHECK(
+      error.starts_with("s.yaml:3: workload.prompt_tokens.value: 0 is out of range; allowed: 1 "));
+}
+
+TEST_CASE("every built-in scenario is one, and needs no file", "[core][scenario]") {
+  CHECK(built_in_scenarios().size() > 10);
+  CHECK(find_built_in_scenario("azure_conversation") == nullptr);  // reads a trace
+  for (const BuiltInScenario& known : built_in_scenarios()) {
+    INFO(known.name);
+    const ScenarioFile file = load_scenario(std::string(known.name), {}, std::nullopt);
+    CHECK_FALSE(file.variants.empty());
+    CHECK(file.variants.front().workload.trace.file.empty());
+  }
+}
+
+}  // namespace
+}  // namespace metronome::testing
