@@ -4,11 +4,12 @@
 #include <charconv>
 
 #include "core/base/command_errors.h"
+#include "core/base/names.h"
 
 namespace metronome {
 namespace {
 
-constexpr std::string_view kAllowed = "allowed: http://HOST[:PORT][/PREFIX]";
+constexpr std::string_view kAllowed = "allowed: [http://]HOST[:PORT][/PREFIX]";
 
 [[noreturn]] void fail(std::string_view url, const std::string& what) {
   throw UsageError("URL: '" + std::string(url) + "' " + what);
@@ -60,14 +61,18 @@ std::string ServerUrl::text() const { return "http://" + authority() + prefix; }
 
 ServerUrl parse_server_url(std::string_view text) {
   constexpr std::string_view kScheme = "http://";
-  if (text.starts_with("https://")) {
+  const std::string scheme = lower_ascii(text.substr(0, text.find("://") + 3));
+  if (scheme == "https://") {
     fail(text,
          "needs TLS, but this client only supports plain HTTP; allowed: http://, of the server "
          "itself or of a tunnel that terminates TLS (ssh -L 8000:localhost:8000 HOST, or socat "
          "TCP-LISTEN:8000,fork OPENSSL:HOST:443)");
   }
-  if (!text.starts_with(kScheme)) fail(text, "is not a URL; " + std::string(kAllowed));
-  const std::string_view rest = text.substr(kScheme.size());
+  // HOST:PORT alone is a server, too.
+  const bool has_scheme = text.find("://") != text.npos;
+  if (has_scheme ? scheme != kScheme : text.find(':') == text.npos)
+    fail(text, "is not a URL; " + std::string(kAllowed));
+  const std::string_view rest = has_scheme ? text.substr(kScheme.size()) : text;
   const std::size_t slash = std::min(rest.find('/'), rest.size());
   if (!is_plain(rest))
     fail(text, "has characters that are not allowed in a URL; " + std::string(kAllowed));
@@ -75,7 +80,10 @@ ServerUrl parse_server_url(std::string_view text) {
   parse_authority(text, rest.substr(0, slash), server);
   std::string_view prefix = rest.substr(slash);
   while (prefix.ends_with('/')) prefix.remove_suffix(1);
-  if (prefix.ends_with("/v1")) prefix.remove_suffix(3);
+  for (const std::string_view path : {"/chat/completions", "/completions", "/v1"}) {
+    if (prefix.ends_with(path)) prefix.remove_suffix(path.size());
+  }
+  while (prefix.ends_with('/')) prefix.remove_suffix(1);
   server.prefix = prefix;
   return server;
 }

@@ -18,8 +18,9 @@ struct ServerUrl {
   std::string text() const;
 };
 
-// Reads "http://HOST[:PORT][/PREFIX]". The prefix may end in /v1, as base URLs of OpenAI's client
-// library do. Throws UsageError.
+// Reads "http://HOST[:PORT][/PREFIX]"; "http://" may be left out. The prefix may end in /v1, as
+// base URLs of OpenAI's client library do, or in the path of an endpoint below it. Throws
+// UsageError.
 ServerUrl parse_server_url(std::string_view text);
 
 }  // namespace metronome

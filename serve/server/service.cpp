@@ -6,8 +6,10 @@
 #include <optional>
 
 #include "core/base/json_text.h"
+#include "core/base/names.h"
 #include "core/base/rng.h"
 #include "core/metrics/digest.h"
+#include "core/text/jinja/operators.h"
 #include "core/text/tokenizer.h"
 
 namespace metronome {
@@ -23,6 +25,7 @@ constexpr Endpoint kEndpoints[] = {{"POST", "/v1/completions"},
                                    {"POST", "/tokenize"},
                                    {"POST", "/detokenize"},
                                    {"POST", "/reset_prefix_cache"},
+                                   {"GET", "/"},
                                    {"GET", "/v1/models"},
                                    {"GET", "/health"},
                                    {"GET", "/ping"},
@@ -65,6 +68,27 @@ std::size_t work_bytes(std::string_view body) {
   const bool has_pictures =
       body.size() <= WorkQueue::kMaxShortBytes && body.find("image_url") != std::string_view::npos;
   return body.size() + (has_pictures ? kPicture : 0);
+}
+
+// A page for browsers: the endpoints, and links to those that a browser can open.
+Reply index_reply(const ServedModel& model) {
+  const std::string name = jinja::escaped_html(printable(model.name));
+  std::string page =
+      "<!doctype html>\n<html lang=\"en\"><meta charset=\"utf-8\">"
+      "<meta name=\"viewport\" content=\"width=device-width\"><title>Metronome: " +
+      name +
+      "</title>\n<h1>Metronome</h1>\n<p>This server answers clients of OpenAI's API for "
+      "the model <b>" +
+      name + "</b>.</p>\n<ul>\n";
+  for (const auto& [method, path] : kEndpoints) {
+    if (path == "/") continue;
+    const std::string text(path);
+    // Links are relative, so that they work behind a prefix.
+    page += method == "GET" ? "<li>GET <a href=\"" + text.substr(1) + "\">" + text + "</a></li>\n"
+                            : "<li>" + std::string(method) + " " + text + "</li>\n";
+  }
+  page += "</ul>\n</html>\n";
+  return {.body = std::move(page), .content_type = "text/html; charset=utf-8"};
 }
 
 constexpr const char* kShuttingDown = "the server is shutting down";
@@ -165,6 +189,7 @@ Reply Service::answer_now(std::string_view path, const std::string& body,
                           const std::atomic<bool>& has_left) try {
   if (path == "/tokenize") return tokenize_reply(body, has_left);
   if (path == "/detokenize") return detokenize_reply(body);
+  if (path == "/") return index_reply(model_);
   if (path == "/v1/models") return models_reply({});
   if (path.starts_with(kModelPath)) return models_reply(path.substr(kModelPath.size()));
   if (path == "/version") {

@@ -37,6 +37,7 @@ namespace {
 
 struct ServeOptions {
   ServerUrl url;
+  std::optional<std::string> url_text;  // of --url
   std::string scenario;
   std::vector<std::string> assignments;
   std::string variant;  // empty: the only one
@@ -78,7 +79,8 @@ constexpr CommandText kText = {
         "interrupted; results are complete or absent, and a run without a completed request has\n"
         "results, too\n",
     .file_name = "URL",
-    .file_kind = "server's URL"};
+    .file_kind = "server's URL",
+    .files = FileCount::AtMostOne};
 
 LoadEndpoint endpoint_of(const std::string& name) {
   if (name == "completions") return LoadEndpoint::Completions;
@@ -116,6 +118,9 @@ void check_header(const std::string& header, const std::string& where) {
 
 OptionList option_list(ServeOptions& options) {
   return {
+      {"url URL", &options.url_text,
+       "the server's URL, instead of the argument; http:// and the path of an endpoint may be left "
+       "out or given"},
       {"scenario FILE", &options.scenario,
        "the scenario of the workload and the SLO; its seed draws the same requests as in a "
        "simulation"},
@@ -148,7 +153,17 @@ std::optional<ServeOptions> parse(const Arguments& arguments) {
   ServeOptions options;
   const auto line = parse_command(kText, option_list(options), arguments);
   if (!line) return std::nullopt;
-  options.url = parse_server_url(line->file());
+  if (line->files.empty() != options.url_text.has_value()) {
+    throw UsageError(std::string("bench-serve: ") +
+                     (options.url_text ? "has a URL and --url" : "no URL") +
+                     "; allowed: one, as the argument or as --url URL");
+  }
+  const std::string& url = options.url_text ? *options.url_text : line->file();
+  options.url = parse_server_url(url);
+  // The path of an endpoint chooses it.
+  if (url.find("/chat/completions") != std::string::npos && !line->has("endpoint")) {
+    options.endpoint_name = "chat";
+  }
   if (options.scenario.empty()) {
     throw UsageError("--scenario: is missing; allowed: the path of a scenario file");
   }

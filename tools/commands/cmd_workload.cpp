@@ -1,11 +1,14 @@
 // `metronome workload`: what a scenario's workload is, and how much of it the engine can do.
+#include <algorithm>
 #include <iostream>
 #include <memory>
 #include <optional>
 #include <span>
 #include <string>
+#include <utility>
 #include <vector>
 
+#include "core/base/json.h"
 #include "core/base/number_text.h"
 #include "core/base/progress.h"
 #include "core/scenario/scenario.h"
@@ -25,12 +28,14 @@ struct WorkloadOptions {
   std::vector<std::string> assignments;
   std::vector<std::string> variants;
   std::optional<std::string> seed_text;
+  bool wants_json = false;
 };
 
 constexpr const char* kExamples =
     "examples:\n"
     "  metronome workload scenarios/quickstart.yaml\n"
     "  metronome workload scenarios/sessions.yaml --set workload.arrivals.rate=2\n"
+    "  metronome workload scenarios/quickstart.yaml --json\n"
     "\n"
     "exit codes: 0 done, 1 no request can be served, 2 bad input, 130 interrupted\n";
 
@@ -40,6 +45,7 @@ OptionList option_list(WorkloadOptions& options) {
        "override a key (see `metronome list keys`); repeatable"},
       {"variant NAME", &options.variants, "only this variant; repeatable"},
       {"seed N", &options.seed_text, "override the scenario's seed"},
+      {"json", &options.wants_json, "print the same as JSON, on standard output"},
   };
 }
 
@@ -116,6 +122,66 @@ std::vector<std::string> rates_of(const std::string& name, double requests_per_s
           grouped_text(requests_per_s * output_tokens, 0)};
 }
 
+// ---- JSON ----
+
+Json json_of(const CountFigures& figures) {
+  return {{"mean", figures.mean}, {"p50", figures.p50}, {"p90", figures.p90},
+          {"p99", figures.p99},   {"max", figures.max}, {"total", figures.total}};
+}
+
+Json json_of(const std::optional<double>& number) { return number ? Json(*number) : Json(); }
+
+Json json_of(const PreparedVariant& variant, const WorkloadProfile& profile) {
+  const Workload& workload = *variant.workload;
+  Json json = Json::object();
+  json["num_requests"] = profile.num_requests;
+  json["num_sessions"] =
+      workload.has_sessions() ? Json(static_cast<std::int64_t>(workload.num_sessions())) : Json();
+  json["requests_per_s"] = json_of(profile.requests_per_s);
+  json["last_arrival_s"] = to_seconds(profile.last_arrival);
+  json["concurrency"] =
+      workload.mode == ArrivalMode::ClosedLoop ? Json(workload.concurrency) : Json();
+  json["shared_tokens"] = profile.shared_tokens;
+  json["prompt_tokens"] = json_of(profile.prompt_tokens);
+  json["output_tokens"] = json_of(profile.output_tokens);
+  if (workload.has_sessions()) {
+    json["new_tokens"] = json_of(profile.new_tokens);
+    json["session_requests"] = json_of(profile.session_requests);
+  }
+  json["warnings"] = Json::array();
+  for (const std::string& warning : workload_warnings(variant.scenario.workload)) {
+    json["warnings"].push_back(warning);
+  }
+  return json;
+}
+
+// The most that each variant serves, as print_loads() measures it.
+Json json_of_loads(std::span<PreparedVariant> variants, const WorkloadProfile& profile,
+                   bool& serves_any) {
+  Json json = Json::array();
+  for (PreparedVariant& variant : variants) {
+    const Saturation saturation = saturation_of(variant);
+    const double most = saturation.requests_per_s;
+    const double share = static_cast<double>(saturation.num_served) /
+                         static_cast<double>(std::max<std::int64_t>(saturation.num_tried, 1));
+    serves_any = serves_any || most > 0;
+    Json entry = Json::object();
+    entry["variant"] = variant.scenario.name;
+    entry["device"] = variant.run->device;
+    entry["most_requests_per_s"] = most;
+    entry["most_prompt_tokens_per_s"] = most * saturation.prompt_tokens;
+    entry["most_output_tokens_per_s"] = most * saturation.output_tokens;
+    entry["num_served"] = saturation.num_served;
+    entry["num_tried"] = saturation.num_tried;
+    entry["load"] =
+        profile.requests_per_s && most > 0 ? Json(*profile.requests_per_s * share / most) : Json();
+    json.push_back(std::move(entry));
+  }
+  return json;
+}
+
+// ---- texts ----
+
 // Prints the load that the workload puts on each variant, and the most that the variant serves.
 // Returns whether any variant serves a request.
 bool print_loads(std::span<PreparedVariant> variants, const WorkloadProfile& profile) {
@@ -171,15 +237,27 @@ int workload_command(const Arguments& arguments) {
       prepare_variants(*backend, chosen_variants(file, options.variants));
   catch_signals();
   bool serves_any = false;
+  Json all = Json::array();
   // Variants mostly share a workload.
   for (std::size_t begin = 0, end = 0; begin < variants.size(); begin = end) {
     while (end < variants.size() && variants[end].workload == variants[begin].workload) ++end;
+    const WorkloadProfile profile = profile_of(*variants[begin].workload);
+    if (options.wants_json) {
+      all.push_back(json_of(variants[begin], profile));
+      all[all.size() - 1]["variants"] =
+          json_of_loads(std::span(variants).subspan(begin, end - begin), profile, serves_any);
+      continue;
+    }
     if (begin > 0) std::cout << '\n';
     if (end - begin < variants.size()) say("of variant", variants[begin].scenario.name);
-    const WorkloadProfile profile = profile_of(*variants[begin].workload);
     print_workload(variants[begin], profile);
     serves_any =
         print_loads(std::span(variants).subspan(begin, end - begin), profile) || serves_any;
+  }
+  if (options.wants_json) {
+    Json json = Json::object();
+    json["workloads"] = std::move(all);
+    std::cout << json.dump({.indent = 2, .replaces_bad_utf8 = true}) << '\n';
   }
   return serves_any ? kExitDone : kExitRunFailed;
 }

@@ -174,7 +174,8 @@ void check_files(const CommandText& text, const std::vector<std::string>& files)
   if (text.files == FileCount::OneOrMore && files.empty()) {
     throw UsageError(name + ": give at least one " + kind + hint(text));
   }
-  if (text.files == FileCount::One && files.size() != 1) {
+  const bool has_too_many = text.files == FileCount::AtMostOne && files.size() > 1;
+  if (has_too_many || (text.files == FileCount::One && files.size() != 1)) {
     throw UsageError(name + ": give one " + kind + ", not " + std::to_string(files.size()) +
                      hint(text));
   }

@@ -14,7 +14,7 @@
 namespace metronome {
 
 // Files are the arguments that do not belong to an option.
-enum class FileCount { None, One, OneOrMore };
+enum class FileCount { None, AtMostOne, One, OneOrMore };
 
 struct CommandText {
   std::string_view name;         // "run"

@@ -14,6 +14,7 @@
 #include "core/image/image_processor.h"
 #include "core/model/generation_config.h"
 #include "core/model/model_catalogue.h"
+#include "core/scenario/built_in_scenarios.h"
 #include "core/scenario/unplaced_scenario.h"
 #include "core/text/folder_chat.h"
 #include "core/text/tokenizer.h"
@@ -169,10 +170,24 @@ ServedModel served_model(const LocalModelChoice& choice, const PreparedVariant& 
   return model;
 }
 
+void refuse_noise(const Scenario& scenario) {
+  const bool has_files =
+      !find_model_folder(scenario.model).empty() || !find_gguf_file(scenario.model).empty();
+  if (has_files || scenario.weights == Weights::Random) return;
+  const ModelConfig model = find_model(scenario.model, scenario.location_of("model"));
+  if (repositories_of(model.name).empty()) return;  // of no use but for tests
+  fail_config(scenario.location_of("model"), "model",
+              "the weights of " + model.name + " are not on this machine, and random ones (" +
+                  fixed_text(static_cast<double>(model.weight_bytes()) / 1e9, 1) +
+                  " GB) would answer with noise; allowed: the folder or GGUF file of a model, "
+                  "`tools/model smollm2` and the name smollm2, or --set weights=random");
+}
+
 }  // namespace
 
 bool is_scenario_name(std::string_view name) {
-  return name.ends_with(".yaml") || name.ends_with(".yml");
+  return name.ends_with(".yaml") || name.ends_with(".yml") ||
+         find_built_in_scenario(name) != nullptr;
 }
 
 LocalModel::LocalModel(const std::string& name, const std::vector<std::string>& assignments,
@@ -189,6 +204,7 @@ void LocalModel::use(const std::vector<std::string>& settings) {
   std::vector<Scenario> scenarios;
   scenarios.push_back(
       chosen_scenario(scenario_file(name_, all, choice_.backend), choice_.variant, name_));
+  if (choice_.refuses_noise && backend_->is_measured()) refuse_noise(scenarios.front());
   variants_ = prepare_variants(*backend_, std::move(scenarios));
   served_ = served_model(choice_, variant(), tokenizer_text_);
   find_sampling_defaults();

@@ -20,6 +20,9 @@ struct LocalModelChoice {
   // Whose sampling defaults hold, as in vLLM: those of the model's generation_config.json (auto),
   // none (vllm), or those of the file in another folder.
   std::string generation_config = "auto";
+  // Refuses to draw the weights of a model that is published, unless `weights` is random: its
+  // answers would be noise.
+  bool refuses_noise = false;
 };
 
 // Whether MODEL on the command line is a scenario.

@@ -42,6 +42,9 @@ TEST_CASE("URLs of servers are read", "[bench_serve]") {
   CHECK(text("http://h:9/proxy/x//") == "http://h:9/proxy/x");
   CHECK(text("http://h:9/v1") == "http://h:9");
   CHECK(text("http://h:9/a/v1/") == "http://h:9/a");
+  CHECK(text("localhost:8000") == "http://localhost:8000");
+  CHECK(text("HTTP://h:9/v1/completions") == "http://h:9");
+  CHECK(text("h:9/a/v1/chat/completions/") == "http://h:9/a");
   CHECK(text("http://[::1]:9") == "http://[::1]:9");
   CHECK(parse_server_url("http://[::1]:9").host == "::1");
   const auto error = [](const std::string& url) {
@@ -50,11 +53,11 @@ TEST_CASE("URLs of servers are read", "[bench_serve]") {
   CHECK(contains(error("https://h"), "needs TLS"));
   CHECK(contains(error("https://h"), "ssh -L"));
   for (const char* bad :
-       {"", "h:8000", "ftp://h", "http://", "http://:8", "http://h:", "http://h:0",
-        "http://h:65536", "http://h:8x", "http://h h", "http://h/a b", "http://h\r\nX: y",
-        "http://h/?a=1", "http://u@h", "http://[::1", "http://[::1]8"}) {
+       {"", "h", "quickstart.yaml", "h:x", "ftp://h", "http://", "http://:8",
+        "http://h:", "http://h:0", "http://h:65536", "http://h:8x", "http://h h", "http://h/a b",
+        "http://h\r\nX: y", "http://h/?a=1", "http://u@h", "http://[::1", "http://[::1]8"}) {
     INFO(bad);
-    CHECK(contains(error(bad), "; allowed: http://HOST[:PORT][/PREFIX]"));
+    CHECK(contains(error(bad), "; allowed: [http://]HOST[:PORT][/PREFIX]"));
   }
 }
 

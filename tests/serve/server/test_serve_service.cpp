@@ -35,6 +35,12 @@ TEST_CASE("endpoints that answer at once", "[serve]") {
   CHECK(Json::parse(get("/v1/models/tiny").body)["id"] == "tiny");
   CHECK(get("/v1/models/other").status == 404);
   CHECK(get("/nowhere").status == 404);
+  const Reply page = get("/");
+  CHECK(page.status == 200);
+  CHECK(page.content_type == "text/html; charset=utf-8");
+  CHECK(contains(page.body, R"(GET <a href="v1/models">/v1/models</a>)"));
+  CHECK(contains(page.body, R"(GET <a href="metrics">/metrics</a>)"));
+  CHECK(contains(page.body, "POST /v1/chat/completions"));
   CHECK(desk.ask("GET", "/generate")->last.status == 405);
   CHECK(desk.ask("GET", "/generate")->last.extra_header == "Allow: POST");
   CHECK(desk.ask("DELETE", "/health")->last.extra_header == "Allow: GET, HEAD");

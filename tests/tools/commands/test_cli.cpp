@@ -59,6 +59,18 @@ TEST_CASE("help, version and unknown commands", "[cli]") {
 
   CHECK(run_metronome("").exit_code == 2);
   check_error(run_metronome("lst"), 2, "unknown command 'lst', did you mean 'list'?");
+  check_error(run_metronome("rnu x.yaml"), 2, "unknown command 'rnu', did you mean 'run'?");
+  check_error(run_metronome("run quickstrat"), 2,
+              "quickstrat: no such file or built-in scenario, did you mean 'quickstart'?");
+  check_error(run_metronome("bench-serve --scenario quickstart"), 2,
+              "bench-serve: no URL; allowed: one, as the argument or as --url URL");
+  check_error(run_metronome("bench-serve h:1 --url h:1 --scenario quickstart"), 2,
+              "bench-serve: has a URL and --url");
+  // Nothing listens there.
+  CHECK(contains(run_metronome("bench-serve --url 127.0.0.1:1/v1 --scenario quickstart "
+                               "--variant chunked-512 --out /tmp/none")
+                     .err,
+                 "http://127.0.0.1:1"));
   check_error(run_metronome("list modles"), 2, "did you mean 'models'?");
   check_error(run_metronome("list"), 2, "list: no topic; allowed: models, hardware, ");
   check_error(run_metronome("run"), 2, "give one scenario file");
@@ -67,11 +79,27 @@ TEST_CASE("help, version and unknown commands", "[cli]") {
   check_error(run_metronome("run a.yaml --seed -1"), 2, "--seed");
 }
 
+TEST_CASE("built-in scenarios run where there is no folder of them", "[cli]") {
+  const ScratchFolder folder;
+  const CommandResult result =
+      run_metronome("run quickstart --variant chunked-512 --set workload.num_requests=4 --out '" +
+                    folder.path() + "/out'");
+  INFO(result.err);
+  CHECK(result.exit_code == 0);
+  const CommandResult workload = run_metronome("workload quickstart --json");
+  CHECK(workload.exit_code == 0);
+  const Json json = Json::parse(workload.out);
+  CHECK(json.at("workloads")[0].at("num_requests").get<std::int64_t>() > 0);
+  CHECK(json.at("workloads")[0].at("prompt_tokens").at("p50").get<std::int64_t>() > 0);
+  CHECK(json.at("workloads")[0].at("variants")[0].at("most_requests_per_s").get<double>() > 0);
+}
+
 TEST_CASE("lists", "[cli]") {
   CHECK(contains(run_metronome("list models").out, "qwen3-4b"));
   CHECK(contains(run_metronome("list hardware").out, "h200"));
   CHECK(contains(run_metronome("list policies").out, "single_prefill"));
-  CHECK(contains(run_metronome("list scenarios").out, "scenarios/quickstart.yaml"));
+  CHECK(contains(run_metronome("list scenarios").out, "\nquickstart "));
+  CHECK(contains(run_metronome("list scenarios scenarios").out, "scenarios/quickstart.yaml"));
   CHECK(contains(run_metronome("list keys").out, "engine.max_num_seqs"));
   const CommandResult section = run_metronome("list keys slo");
   CHECK(contains(section.out, "slo.itl_ms"));

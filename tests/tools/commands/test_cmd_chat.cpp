@@ -86,6 +86,12 @@ TEST_CASE("chat reads its options first", "[cli][chat]") {
         "metronome: error: --demo: needs a model; scenarios/cpu.yaml is a scenario; allowed: a "
         "name, a GGUF file or a folder\n");
   CHECK(has(error("tiny-lama --prompt x"), "did you mean 'tiny-llama'?"));
+  // The weights of a published model are not drawn without a word.
+  for (const std::string model : {"llama-3.1-8b", "qwen3-0.6b"}) {
+    const std::string refused = error(model + " --prompt x");
+    CHECK(has(refused, "the weights of " + model + " are not on this machine"));
+    CHECK(has(refused, "`tools/model smollm2` and the name smollm2, or --set weights=random\n"));
+  }
 }
 
 TEST_CASE("the demonstration fits the model's context", "[cli][chat]") {
