@@ -2,8 +2,8 @@
 #include "core/scenario/scenario.h"
 
 #include <algorithm>
-#include <map>
 #include <filesystem>
+#include <map>
 #include <utility>
 
 #include "core/base/error.h"

@@ -10,7 +10,7 @@ namespace metronome {
 
 namespace {
 
-constexpr std::int64_t kAhead = 32;  // blocks that are prefetched
+constexpr std::int64_t kAhead = 32;       // blocks that are prefetched
 constexpr std::int64_t kFirstBlocks = 4;  // for so many the pool has room from the start
 
 }  // namespace
@@ -131,7 +131,8 @@ void BlockPool::retain(BlockId id) {
 // With prefix caching, half of the ring is left for stale entries, so that they are rarely dropped.
 void BlockPool::make_room_slowly(std::int64_t num_entries) {
   const std::int64_t num_listed = num_free_ - (num_blocks_ - num_touched_) + num_entries;
-  const auto size = std::bit_ceil(static_cast<std::size_t>(contents_ ? 2 * num_listed : num_listed));
+  const auto size =
+      std::bit_ceil(static_cast<std::size_t>(contents_ ? 2 * num_listed : num_listed));
   if (size <= ring_.size()) return drop_stale();
   std::vector<BlockId> ring(size);
   const std::size_t mask = size - 1;

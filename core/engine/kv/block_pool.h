@@ -100,7 +100,8 @@ class BlockPool {
   std::vector<BlockId> freed_blocks() const;
 
   // Throws InvariantError unless the free list has exactly the blocks without a reference, each
-  // once, and the references are exactly those of `tables`. Cost: O(touched blocks + table entries).
+  // once, and the references are exactly those of `tables`. Cost: O(touched blocks + table
+  // entries).
   void check_integrity(const std::vector<const BlockTable*>& tables) const;
 
  private:
@@ -152,8 +153,8 @@ class BlockPool {
   bool shares_blocks_;
   std::vector<Block> blocks_;  // [at least num_touched_]; empty: none is shared
   // The free list, oldest first: positions [begin_, end_) of a ring, which grows with them. Blocks
-  // freed together are adjacent. The untouched blocks are not in the ring. They follow each other by
-  // number, between the positions before untouched_ and the others.
+  // freed together are adjacent. The untouched blocks are not in the ring. They follow each other
+  // by number, between the positions before untouched_ and the others.
   std::vector<BlockId> ring_;  // [a power of two]
   std::size_t mask_ = 0;
   std::int64_t begin_ = 0;

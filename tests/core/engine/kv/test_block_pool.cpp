@@ -132,7 +132,8 @@ class Pair {
   // kNoBlock: none was handed out yet.
   BlockId any_block() {
     const std::int64_t num_touched = pool_->num_touched();
-    return num_touched == 0 ? kNoBlock : BlockId{static_cast<std::int32_t>(draw(0, num_touched - 1))};
+    return num_touched == 0 ? kNoBlock
+                            : BlockId{static_cast<std::int32_t>(draw(0, num_touched - 1))};
   }
 
   void allocate() {

@@ -1,6 +1,5 @@
 // Whole prompts that wait because the decodes leave them too few tokens of a step.
 #include "core/engine/policies/held_prompts.h"
-
 #include "core/workload/workload_arrivals.h"
 #include "tests/catch.h"
 #include "tests/engine_harness.h"
