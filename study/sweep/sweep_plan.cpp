@@ -96,7 +96,8 @@ class Contents {
     return memo(files_, path, [&] {
       const std::optional<std::string> text = read_file(path);
       if (!text) {
-        fail_config(where, key, "'" + path + "' cannot be read; it must be a readable file");
+        fail_config(where, key,
+                    "'" + path + "' " + input_problem() + "; it must be a readable file");
       }
       return content_id_text(*text);
     });
