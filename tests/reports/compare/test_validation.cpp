@@ -305,7 +305,7 @@ TEST_CASE("runs that cannot be read are refused by name", "[reports][validation]
   CHECK(contains(error_with(line + R"("first_token_ts": "x", "last_token_ts": 3.5})"),
                  ":1: first_token_ts: is not a number"));
   CHECK(contains(error_of([&] { (void)read_observed_run(folder.path() + "/none"); }),
-                 "/none: cannot be read; allowed: "));
+                 "/none: does not exist; allowed: "));
   const SmallRuns runs;
   CHECK(contains(error_of([&] { (void)read_observed_run(runs.out); }),
                  ": has the results of 2 runs; allowed: one of them, such as " + runs.out));

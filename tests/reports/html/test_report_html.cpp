@@ -289,7 +289,7 @@ TEST_CASE("report says what is wrong in one line", "[cli][html]") {
     CHECK(read_text_file(run.out + file) == text);
   }
   CHECK(contains(message(""), "report: give at least one result folder (see"));
-  CHECK(contains(message("/nowhere"), "/nowhere: contains no result"));
+  CHECK(contains(message("/nowhere"), "/nowhere: does not exist; allowed: "));
   CHECK(contains(message("'" + run.out + "' --out '" + run.out + "'"), "is a folder"));
   CHECK(contains(message("'" + run.out + "' --out ''"), "is empty"));
   CHECK(contains(message("'" + run.out + "' --out /nowhere/x.html"),
