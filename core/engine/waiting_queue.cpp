@@ -56,18 +56,26 @@ void WaitingQueue::remove(const Request& request) {
   const auto it = std::find_if(first(), heap_.end(),
                                [&](const Entry& entry) { return entry.request == &request; });
   METRONOME_CHECK(it != heap_.end(), "the request does not wait in this queue");
+  if (is_in_order_ && it == first()) return pop();
   heap_.erase(it);
   if (!is_in_order_) make_heap();
 }
 
 void WaitingQueue::sort_by(const std::function<std::int64_t(const Request&)>& key_of) {
   for (auto it = first(); it != heap_.end(); ++it) it->key = key_of(*it->request);
-  make_heap();
+  const auto before = [](const Entry& a, const Entry& b) { return after(b, a); };
+  // Often the order is that of the last time.
+  if (!std::is_sorted(first(), heap_.end(), before)) std::sort(first(), heap_.end(), before);
+  is_in_order_ = true;
 }
 
 std::vector<Request*> WaitingQueue::in_order() const {
   std::vector<Request*> requests;
   requests.reserve(size());
+  if (is_in_order_) {
+    for (std::size_t i = begin_; i < heap_.size(); ++i) requests.push_back(heap_[i].request);
+    return requests;
+  }
   visit_in_order([&](Request& request) {
     requests.push_back(&request);
     return true;

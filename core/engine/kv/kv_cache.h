@@ -151,6 +151,12 @@ class KvCacheManager {
     return find_prefix(request, request.num_tokens() - 1);
   }
 
+  // With a radix tree: as find_prefix(request, request.num_tokens()) for each of the requests, one
+  // after the other, but only where their prefixes end. Finds those that are `known` from before
+  // at once.
+  void find_prefix_ends(const std::vector<const Request*>& requests,
+                        const std::vector<RadixTree::Known*>& known);
+
   // The hashes of the request's full blocks (with states: units), in order. Valid until the next
   // call. Requires prefix caching.
   const HashChain& block_hashes(const Request& request) {

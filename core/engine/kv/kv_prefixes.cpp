@@ -250,6 +250,25 @@ const PrefixHit& KvCacheManager::find_prefix(const Request& request, std::int32_
   return hit_;
 }
 
+void KvCacheManager::find_prefix_ends(const std::vector<const Request*>& requests,
+                                      const std::vector<RadixTree::Known*>& known) {
+  METRONOME_CHECK(tree_.has_value(), "only a radix tree has nodes");
+  tree_->begin_pass();
+  std::vector<const RadixTree::Known*> followed;
+  for (std::size_t i = 0; i < requests.size(); ++i) {
+    const Request& request = *requests[i];
+    if (request.num_tokens() < hash_unit_) continue;
+    if (tree_->holds(*known[i])) {
+      tree_->follow(*known[i]);
+    } else {
+      const std::int64_t max_units = num_hashable_units(request, request.num_tokens());
+      tree_->follow(chain_of(request, max_units), max_units / units_per_block_, *known[i]);
+    }
+    followed.push_back(known[i]);
+  }
+  tree_->end_pass(followed);
+}
+
 BlockHash KvCacheManager::name_of_prefix(const Request& request, std::int32_t num_tokens) const {
   if (!caches_prefixes() || request.num_tokens() < num_tokens) return kNoHash;
   HashChain chain;  // one block as long as the prefix

@@ -35,7 +35,8 @@ std::int64_t RadixTree::num_equal(const Entry& entry, const HashChain& chain,
   return low;
 }
 
-RadixTree::Match RadixTree::match(const HashChain& chain, std::int64_t num_blocks) {
+// match() without touching.
+RadixTree::Match RadixTree::find(const HashChain& chain, std::int64_t num_blocks) {
   Match match;
   while (match.num_blocks < num_blocks) {
     const Node child = child_at(chain, match.num_blocks);
@@ -46,10 +47,57 @@ RadixTree::Match RadixTree::match(const HashChain& chain, std::int64_t num_block
     match.num_blocks += num_same;
     if (!is_whole) break;
   }
+  return match;
+}
+
+RadixTree::Match RadixTree::match(const HashChain& chain, std::int64_t num_blocks) {
+  const Match match = find(chain, num_blocks);
   std::int64_t time = tick();
   for (Node node = match.node;; node = entries_[node].parent) {
     touch(node, time--);
     if (node == kRoot) return match;
+  }
+}
+
+void RadixTree::begin_pass() {
+  ++num_passes_;
+  std::sort(added_.begin(), added_.end());
+}
+
+// A node keeps its end as long as it exists. If it still does, the last pass touched it: another
+// one that has its place now was not there. A longer match needs a new leaf behind that end.
+bool RadixTree::holds(const Known& known) const {
+  if (!known.is_found || added_.size() == kMaxAdded) return false;
+  if (known.match.node != kRoot) {
+    const Entry& entry = entries_[known.match.node];
+    if (entry.pass != num_passes_ - 1 || entry.key.empty() || entry.key.back() != known.last) {
+      return false;
+    }
+  }
+  return known.next == kNoHash || !std::binary_search(added_.begin(), added_.end(), known.next);
+}
+
+void RadixTree::follow(const HashChain& chain, std::int64_t num_blocks, Known& known) {
+  known.match = find(chain, num_blocks);
+  const auto end = static_cast<std::size_t>(known.match.num_blocks);
+  known.last = end > 0 ? chain[end - 1] : kNoHash;
+  known.next = known.match.num_blocks < num_blocks ? chain[end] : kNoHash;
+  known.is_found = true;
+  follow(known);
+}
+
+// The last one that touches a node decides, so the walk goes backwards.
+void RadixTree::end_pass(const std::vector<const Known*>& all) {
+  added_.clear();
+  for (auto known = all.rbegin(); known != all.rend(); ++known) {
+    std::int64_t time = (*known)->time;
+    for (Node node = (*known)->match.node; entries_[node].pass != num_passes_;
+         node = entries_[node].parent) {
+      entries_[node].pass = num_passes_;
+      if (time > entries_[node].touched) touch(node, time);  // unless it was split later
+      --time;
+      if (node == kRoot) break;
+    }
   }
 }
 
@@ -133,6 +181,7 @@ RadixTree::Node RadixTree::add(Node parent, const HashChain& chain, std::int64_t
   for (const BlockId block : entry.blocks) pool_.retain(block);
   num_evictable_ += end - begin;
   entry.age = ++num_added_;
+  if (added_.size() < kMaxAdded) added_.push_back(entry.key.front());
   first_[entry.key.front()] = node;
   ++entries_[parent].num_children;
   list_leaf(parent);
@@ -170,12 +219,15 @@ std::int64_t RadixTree::num_lockable_blocks(Node node) const {
 
 std::vector<std::size_t> RadixTree::depth_first_order(const std::vector<Node>& ends) const {
   std::vector<std::int64_t> weights(entries_.size(), 0);
-  for (Node node : ends) {
-    for (; node != kRoot; node = entries_[node].parent) ++weights[node];
-  }
   std::vector<std::vector<Node>> children(entries_.size());
-  for (const auto& [hash, node] : first_) {
-    if (weights[node] > 0) children[entries_[node].parent].push_back(node);
+  std::vector<std::int64_t> counts(entries_.size(), 0);
+  for (const Node node : ends) ++counts[node];
+  for (Node end = 0; end < counts.size(); ++end) {
+    if (counts[end] == 0) continue;
+    for (Node node = end; node != kRoot; node = entries_[node].parent) {
+      if (weights[node] == 0) children[entries_[node].parent].push_back(node);
+      weights[node] += counts[end];
+    }
   }
   // A node before its children, the last child first: the walk backwards.
   std::vector<std::int64_t> turns(entries_.size(), 0);
@@ -191,8 +243,12 @@ std::vector<std::size_t> RadixTree::depth_first_order(const std::vector<Node>& e
   }
   std::vector<std::size_t> order(ends.size());
   std::iota(order.begin(), order.end(), std::size_t{0});
-  std::stable_sort(order.begin(), order.end(),
-                   [&](std::size_t a, std::size_t b) { return turns[ends[a]] < turns[ends[b]]; });
+  const auto is_before = [&](std::size_t a, std::size_t b) {
+    return turns[ends[a]] < turns[ends[b]];
+  };
+  if (!std::is_sorted(order.begin(), order.end(), is_before)) {
+    std::stable_sort(order.begin(), order.end(), is_before);
+  }
   return order;
 }
 

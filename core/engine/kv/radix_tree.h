@@ -31,6 +31,23 @@ class RadixTree {
   // The longest cached prefix of the chain's first `num_blocks` blocks. Splits the node in which it
   // ends, and touches the path: later nodes count as touched later.
   Match match(const HashChain& chain, std::int64_t num_blocks);
+  // A match, and what tells later whether the same chain still ends there.
+  struct Known {
+    Match match;
+    BlockHash last{kNoHash};  // of the match
+    BlockHash next{kNoHash};  // of the chain behind it
+    std::int64_t time = 0;
+    bool is_found = false;
+  };
+  // Does what match() does for several chains, one after the other: begin_pass(), then follow() for
+  // each, then end_pass() with all of them in this order. The chain is needed where holds() says
+  // no.
+  void begin_pass();
+  bool holds(const Known& known) const;
+  void follow(const HashChain& chain, std::int64_t num_blocks, Known& known);
+  void follow(Known& known) { known.time = tick(); }  // requires holds(known)
+  void end_pass(const std::vector<const Known*>& all);
+
   // Appends the blocks from the root to the end of `node`.
   void append_blocks(Node node, BlockTable& blocks) const;
 
@@ -70,11 +87,13 @@ class RadixTree {
     std::int64_t num_children = 0;
     std::int64_t touched = 0;
     std::int64_t age = 0;    // among its siblings: the oldest has the lowest
+    std::int64_t pass = 0;   // the last that touched it
     bool is_listed = false;  // in leaves_
     std::int64_t end() const { return begin + static_cast<std::int64_t>(key.size()); }
   };
 
   Node take_entry();
+  Match find(const HashChain& chain, std::int64_t num_blocks);
   Node child_at(const HashChain& chain, std::int64_t position) const;
   std::int64_t num_equal(const Entry& entry, const HashChain& chain, std::int64_t num_blocks) const;
   Node split(Node node, std::int64_t num_blocks);
@@ -86,6 +105,7 @@ class RadixTree {
 
   // Nodes of a path are touched at once; their times differ by less than a tick.
   static constexpr std::int64_t kTick = std::int64_t{1} << 30;
+  static constexpr std::size_t kMaxAdded = 4096;
 
   BlockPool& pool_;
   std::vector<Entry> entries_;                      // by node
@@ -95,6 +115,9 @@ class RadixTree {
   std::int64_t num_evictable_ = 0;
   std::int64_t clock_ = 0;
   std::int64_t num_added_ = 0;
+  std::int64_t num_passes_ = 0;
+  // First hashes of the leaves that were added since the last pass; no more than kMaxAdded.
+  std::vector<BlockHash> added_;
 };
 
 }  // namespace metronome

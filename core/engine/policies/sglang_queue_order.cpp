@@ -1,6 +1,7 @@
 #include "core/engine/policies/sglang_queue_order.h"
 
 #include <algorithm>
+#include <cstddef>
 #include <limits>
 #include <set>
 #include <tuple>
@@ -79,59 +80,83 @@ void SglangQueueOrder::sort_by_output() {
 
 // Of requests with the same uncached beginning, one is not late: the others will hit the blocks
 // that it computes.
-std::vector<SglangQueueOrder::Match> SglangQueueOrder::match_all() {
+void SglangQueueOrder::match_all() {
   std::vector<Match> matches;
-  std::set<BlockHash> beginnings;
+  std::vector<const Request*> requests;
+  matches.reserve(queue_.size());
   for (Request* request : queue_.in_order()) {
-    const std::int32_t num_tokens = request->num_tokens();
-    const PrefixHit& hit = kv_cache_.find_prefix(*request, num_tokens);
-    bool is_late = false;
-    if (hit.num_tokens <= kInBatchPrefixTokens) {
-      const BlockHash beginning = kv_cache_.name_of_prefix(*request, kInBatchPrefixTokens);
-      is_late = beginning != kNoHash && !beginnings.insert(beginning).second;
+    const std::size_t id = index(request->id);
+    const std::uint32_t place = id < places_.size() ? places_[id] : kNoPlace;
+    if (place < matches_.size() && matches_[place].request == request) {
+      matches.push_back(matches_[place]);
+    } else {
+      matches.push_back({request,
+                         entries_.at(request->id),
+                         kv_cache_.name_of_prefix(*request, kInBatchPrefixTokens),
+                         {}});
     }
-    matches.push_back({request, hit.node, std::min(hit.num_tokens, num_tokens - 1), is_late});
+    requests.push_back(request);
   }
-  return matches;
+  matches_ = std::move(matches);
+  std::vector<RadixTree::Known*> known;
+  for (Match& match : matches_) known.push_back(&match.known);
+  kv_cache_.find_prefix_ends(requests, known);
+  std::set<BlockHash> beginnings;
+  for (Match& match : matches_) {
+    const auto num_hit =
+        static_cast<std::int32_t>(match.known.match.num_blocks) * kv_cache_.block_size();
+    match.num_tokens = std::min(num_hit, match.request->num_tokens() - 1);
+    match.is_late = num_hit <= kInBatchPrefixTokens && match.beginning != kNoHash &&
+                    !beginnings.insert(match.beginning).second;
+  }
 }
 
 void SglangQueueOrder::sort_by_cache(Policy policy) {
-  std::vector<Match> matches = match_all();
-  if (policy == Policy::DfsWeight) return sort_by_tree(matches);
+  match_all();
+  const std::vector<std::size_t> places =
+      policy == Policy::DfsWeight ? tree_order() : key_order(policy);
+  std::vector<Request*> order;
+  std::vector<Match> sorted;
+  sorted.reserve(matches_.size());
+  uncached_.clear();
+  for (const std::size_t place : places) {
+    sorted.push_back(matches_[place]);
+    const Match& match = sorted.back();
+    order.push_back(match.request);
+    if (policy == Policy::DfsWeight) continue;
+    uncached_.push_back(std::max(1, match.request->num_tokens() - match.num_tokens));
+  }
+  matches_ = std::move(sorted);
+  set_order(order);
+}
+
+std::vector<std::size_t> SglangQueueOrder::key_order(Policy policy) const {
   using Key = std::tuple<bool, double, std::int64_t>;
   const auto key_of = [&](const Match& match) -> Key {
     const Request& request = *match.request;
-    const Entry& entry = entries_.at(request.id);
     const auto id = static_cast<std::int64_t>(index(request.id));
     if (policy == Policy::ShortestPrefillFirst) {
-      return {match.is_late, std::max(1, request.num_tokens() - match.num_tokens), entry.turn};
+      return {match.is_late, std::max(1, request.num_tokens() - match.num_tokens),
+              match.entry.turn};
     }
     if (policy == Policy::Lpm) return {match.is_late, match.is_late ? 0 : -match.num_tokens, 0};
     const std::int32_t num_left = request.num_prompt_tokens - match.num_tokens;
     if (match.is_late) return {true, 0, id};
     if (num_left <= 0) return {false, -std::numeric_limits<double>::infinity(), id};
-    return {false, -static_cast<double>(num_computed_ - entry.num_computed) / num_left, id};
+    return {false, -static_cast<double>(num_computed_ - match.entry.num_computed) / num_left, id};
   };
-  std::map<RequestId, Key> keys;
-  for (const Match& match : matches) keys[match.request->id] = key_of(match);
-  std::stable_sort(matches.begin(), matches.end(), [&](const Match& a, const Match& b) {
-    return keys.at(a.request->id) < keys.at(b.request->id);
-  });
-  std::vector<Request*> order;
-  uncached_.clear();
-  for (const Match& match : matches) {
-    order.push_back(match.request);
-    uncached_.push_back(std::max(1, match.request->num_tokens() - match.num_tokens));
-  }
-  set_order(order);
+  std::vector<std::pair<Key, std::size_t>> keys;  // places make them a stable order
+  for (std::size_t i = 0; i < matches_.size(); ++i) keys.emplace_back(key_of(matches_[i]), i);
+  if (!std::is_sorted(keys.begin(), keys.end())) std::sort(keys.begin(), keys.end());
+  std::vector<std::size_t> places;
+  for (const auto& [key, place] : keys) places.push_back(place);
+  return places;
 }
 
-void SglangQueueOrder::sort_by_tree(const std::vector<Match>& matches) {
+std::vector<std::size_t> SglangQueueOrder::tree_order() const {
   std::vector<RadixTree::Node> ends;
-  for (const Match& match : matches) ends.push_back(match.node);
-  std::vector<Request*> order;
-  for (const std::size_t i : kv_cache_.depth_first_order(ends)) order.push_back(matches[i].request);
-  set_order(order);
+  for (const Match& match : matches_) ends.push_back(match.known.match.node);
+  return kv_cache_.depth_first_order(ends);
 }
 
 std::int64_t SglangQueueOrder::chunk_limit(std::int64_t num_left, std::int64_t budget) const {
@@ -150,12 +175,14 @@ std::int64_t SglangQueueOrder::chunk_limit(std::int64_t num_left, std::int64_t b
 
 // The order persists until the next sort. New requests have key 0, so they join at the back.
 void SglangQueueOrder::set_order(const std::vector<Request*>& order) {
-  std::map<RequestId, std::int64_t> places;
-  for (const Request* request : order) {
-    const std::int64_t place = std::ssize(places) - std::ssize(order);
-    places[request->id] = place;
+  for (std::size_t i = 0; i < order.size(); ++i) {
+    const std::size_t id = index(order[i]->id);
+    if (id >= places_.size()) places_.resize(id + 1, kNoPlace);
+    places_[id] = static_cast<std::uint32_t>(i);
   }
-  queue_.sort_by([&](const Request& request) { return places.at(request.id); });
+  queue_.sort_by([&](const Request& request) {
+    return std::int64_t{places_[index(request.id)]} - std::ssize(order);
+  });
 }
 
 }  // namespace metronome

@@ -23,6 +23,7 @@ class SglangQueueOrder {
   // Reports that a request joins the queue, at first or after a retraction.
   void note_entry(const Request& request) {
     entries_[request.id] = {++num_entries_, num_computed_};
+    if (index(request.id) < places_.size()) places_[index(request.id)] = kNoPlace;
   }
   void forget(const Request& request) { entries_.erase(request.id); }
 
@@ -55,17 +56,21 @@ class SglangQueueOrder {
   // A waiting request and what of it is cached.
   struct Match {
     Request* request;
-    RadixTree::Node node;
-    std::int32_t num_tokens;
-    bool is_late;  // another one computes the beginning that both share
+    Entry entry;
+    BlockHash beginning;
+    RadixTree::Known known;
+    std::int32_t num_tokens = 0;
+    bool is_late = false;  // another one computes the beginning that both share
   };
+  static constexpr std::uint32_t kNoPlace = UINT32_MAX;
 
   void refresh_prefixes();
   void sort_by_priority();
   void sort_by_output();
-  std::vector<Match> match_all();
+  void match_all();
   void sort_by_cache(Policy policy);
-  void sort_by_tree(const std::vector<Match>& matches);
+  std::vector<std::size_t> tree_order() const;
+  std::vector<std::size_t> key_order(Policy policy) const;
   void set_order(const std::vector<Request*>& order);
 
   const SglangConfig& settings_;
@@ -76,6 +81,8 @@ class SglangQueueOrder {
   std::int64_t num_computed_ = 0;       // tokens of all steps
   std::map<RequestId, Entry> entries_;  // the last of each request
   std::vector<std::int64_t> uncached_;  // tokens of the requests in the last order
+  std::vector<Match> matches_;          // in the last order, some of which left the queue
+  std::vector<std::uint32_t> places_;   // by RequestId: in the last order
 };
 
 }  // namespace metronome

@@ -177,4 +177,63 @@ TEST_CASE("random texts are found as far as they are cached", "[core][kv][radix]
   }
 }
 
+TEST_CASE("a pass over known chains is one match after the other", "[core][kv][property]") {
+  std::int64_t num_held = 0;
+  for (std::uint64_t seed = 0; seed < 60; ++seed) {
+    CAPTURE(seed);
+    Rng rng(seed, "radix passes");
+    TreeBench plain(60);
+    TreeBench passes(60);
+    const auto text = [&] {
+      std::string letters;
+      for (std::int32_t i = draw(rng, 1, 9); i > 0; --i) {
+        letters += static_cast<char>('a' + draw(rng, 0, 1));
+      }
+      return letters;
+    };
+    std::vector<std::string> waiting;
+    std::vector<RadixTree::Known> known;
+    for (int round = 0; round < 40; ++round) {
+      if (chance(rng, 0.7)) {
+        waiting.push_back(text());
+        known.emplace_back();
+      }
+      if (chance(rng, 0.6)) {
+        const std::string cached = text();
+        if (plain.pool.num_free() >= std::ssize(cached)) {
+          REQUIRE(plain.cache(cached) == passes.cache(cached));
+        }
+      }
+      if (chance(rng, 0.3)) {
+        const std::int32_t num_blocks = draw(rng, 1, 12);
+        REQUIRE(plain.tree.evict(num_blocks) == passes.tree.evict(num_blocks));
+      }
+      std::vector<RadixTree::Node> ends;
+      passes.tree.begin_pass();
+      std::vector<const RadixTree::Known*> all;
+      for (std::size_t i = 0; i < waiting.size(); ++i) {
+        const HashChain chain = chain_of(waiting[i]);
+        ends.push_back(plain.tree.match(chain, std::ssize(chain)).node);
+        if (passes.tree.holds(known[i])) {
+          passes.tree.follow(known[i]);
+          ++num_held;
+        } else {
+          passes.tree.follow(chain, std::ssize(chain), known[i]);
+        }
+        all.push_back(&known[i]);
+      }
+      passes.tree.end_pass(all);
+      for (std::size_t i = 0; i < waiting.size(); ++i) REQUIRE(known[i].match.node == ends[i]);
+      passes.check();
+      REQUIRE(plain.pool.free_blocks() == passes.pool.free_blocks());
+    }
+    // Leaves go in the order in which they were touched.
+    while (plain.tree.num_evictable_blocks() > 0) {
+      REQUIRE(plain.tree.evict(1) == passes.tree.evict(1));
+      REQUIRE(plain.pool.free_blocks() == passes.pool.free_blocks());
+    }
+  }
+  CHECK(num_held > 10'000);
+}
+
 }  // namespace metronome::testing
