@@ -60,7 +60,9 @@ TuneReportRun run_of(const std::string& name, const Json& config, const Json& sl
 
 }  // namespace
 
-bool is_tune_folder(const std::string& path) { return path_exists(tune_path(path)); }
+bool is_tune_folder(const std::string& path) {
+  return is_folder(path) && path_exists(tune_path(path));
+}
 
 TuneReport read_tune_report(const std::string& path) {
   const std::string file = tune_path(path);
