@@ -69,7 +69,6 @@ const FileKeys kKeys[] = {
     {"linear_attention.key_head_dim", {"linear_key_head_dim"}},
     {"linear_attention.value_head_dim", {"linear_value_head_dim"}},
     {"linear_attention.conv_width", {"linear_conv_kernel_dim"}},
-    {"n_key_heads", {"linear_num_key_heads"}},
     {"latent_attention.kv_rank", {"kv_lora_rank"}},
     {"latent_attention.q_rank", {"q_lora_rank"}},
     {"latent_attention.nope_dim", {"qk_nope_head_dim"}},
@@ -125,6 +124,9 @@ const FileKeys* find_name(std::string_view name) {
 
 std::string in_keys_of(const Json& file, std::string_view sentence) {
   std::string result;
+  // "vision.hidden_dim: ... a multiple of n_heads" means vision.n_heads.
+  const std::size_t part_end = sentence.substr(0, sentence.find_first_of(": ")).find('.');
+  const std::string part(sentence.substr(0, part_end == std::string_view::npos ? 0 : part_end + 1));
   while (!sentence.empty()) {
     std::size_t end = 0;
     while (end < sentence.size() &&
@@ -133,7 +135,8 @@ std::string in_keys_of(const Json& file, std::string_view sentence) {
       ++end;
     }
     const std::string_view word = sentence.substr(0, end);
-    const FileKeys* const names = find_name(word);
+    const FileKeys* names = find_name(part + std::string(word));
+    if (names == nullptr) names = find_name(word);
     result += names == nullptr ? std::string(word) : key_in(file, *names);
     sentence.remove_prefix(end);
     if (sentence.empty()) break;

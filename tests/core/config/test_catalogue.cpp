@@ -344,7 +344,7 @@ TEST_CASE("a model from a file or its folder", "[sim][catalogue]") {
   CHECK(find_model(folder.path() + "/Llama-3.2-3B", {}) == from_file);
   CHECK(find_model(folder.path() + "/Llama-3.2-3B/", {}) == from_file);
   CHECK(contains(error_of([&] { find_model(folder.path(), somewhere()); }),
-                 "scenario.yaml:3: model: cannot read " + folder.path() + "/config.json"));
+                 "scenario.yaml:3: model: " + folder.path() + "/config.json does not exist"));
   const std::string empty = folder.write("empty/config.json", "");
   CHECK(error_of([&] { find_model(empty, somewhere()); }).starts_with(empty + ":1: is not JSON"));
 }

@@ -120,11 +120,11 @@ TEST_CASE("malformed mixtures of experts", "[sim][catalogue][experts]") {
     return error_of([&] { qwen_with(from, to); });
   };
   CHECK(error_with("\"num_experts_per_tok\": 8", "\"num_experts_per_tok\": 129") ==
-        "config.json: n_experts_per_token: is 129; allowed: 1 to n_experts, 128");
+        "config.json: num_experts_per_tok: is 129; allowed: 1 to num_experts, 128");
   CHECK(error_with("768", "200000") ==
-        "config.json: expert_ffn_dim: is 200000; allowed: 1 to 131072 with 128 experts");
+        "config.json: moe_intermediate_size: is 200000; allowed: 1 to 131072 with 128 experts");
   CHECK(error_with("768", "0") ==
-        "config.json: expert_ffn_dim: is 0; allowed: 1 to 131072 with 128 experts");
+        "config.json: moe_intermediate_size: is 0; allowed: 1 to 131072 with 128 experts");
   CHECK(error_with("step\": 1", "step\": 0") ==
         "config.json: decoder_sparse_step: is 0; allowed: at least 1");
   for (const char* layers : {"[48]", "[-1]", "3", "[\"a\"]"}) {

@@ -122,8 +122,8 @@ TEST_CASE("mistakes in the keys of linear attention", "[core][model][states]") {
         "config.json: layer_types: is not a list with one entry per layer; allowed: 8 times "
         "linear_attention, sliding_attention or full_attention");
   CHECK(error_of("Qwen3_5ForCausalLM", ffn + R"(, "linear_num_key_heads": 5)") ==
-        "config.json: linear_attention.n_value_heads: is 32; allowed: a multiple of n_key_heads, "
-        "5");
+        "config.json: linear_num_value_heads: is 32; allowed: a multiple of "
+        "linear_num_key_heads, 5");
   CHECK(parsed("Qwen3_5ForCausalLM", ffn + R"(, "attn_output_gate": false)").unsupported ==
         "attn_output_gate: false is not supported; allowed: true");
   CHECK(parsed("Qwen3_5ForCausalLM", ffn + R"(, "partial_rotary_factor": 0.2)").unsupported ==

@@ -64,15 +64,18 @@ TEST_CASE("a malformed tower is refused in one line", "[model][images]") {
   CHECK(error_with("\"depth\": 3", "\"depth\": 0") ==
         "config.json: vision_config.depth: is 0; allowed: at least 1");
   CHECK(error_with("\"out_hidden_size\": 64", "\"out_hidden_size\": 60") ==
-        "config.json: vision.out_dim: is 60; allowed: 64 to 64");
+        "config.json: vision_config.out_hidden_size: is 60; allowed: 64 to 64");
   CHECK(error_with("\"num_heads\": 2", "\"num_heads\": 3") ==
-        "config.json: vision.hidden_dim: is 32; allowed: a multiple of 4 times n_heads, 12");
+        "config.json: vision_config.hidden_size: is 32; allowed: a multiple of 4 times "
+        "vision_config.num_heads, 12");
   CHECK(error_with("\"image_token_id\": 152", "\"image_token_id\": 160") ==
-        "config.json: vision.image_token: is 160; allowed: -1 to 159");
+        "config.json: image_token_id: is 160; allowed: -1 to 159");
   CHECK(error_with("\"deepstack_visual_indexes\": [", "\"deepstack_visual_indexes\": [2, ")
-            .starts_with("config.json: vision.deepstack_layers: contains 0; allowed: 0 to 2"));
+            .starts_with("config.json: vision_config.deepstack_visual_indexes: contains 0; "
+                         "allowed: 0 to 2"));
   CHECK(error_with("\"mrope_section\": [", "\"mrope_section\": [1, ")
-            .starts_with("config.json: mrope_sections: add up to 9 in 4 parts"));
+            .starts_with("config.json: text_config.rope_parameters.mrope_section: add up to 9 in "
+                         "4 parts"));
   CHECK(parse(with("gelu_pytorch_tanh", "silu")).unsupported ==
         "vision_config.hidden_act: \"silu\" is not supported; allowed: gelu_pytorch_tanh");
   CHECK(parse(with("\"mrope_interleaved\": true", "\"mrope_interleaved\": false"))

@@ -206,7 +206,7 @@ TEST_CASE("a log without acceptance is refused", "[sim][drafts]") {
         "speculative.acceptance.log: LOG has lines with different numbers of positions; allowed: "
         "the log of one server");
   CHECK_THROWS_WITH(read_acceptance_log("/no/such/file", kLogKey),
-                    Catch::Contains("cannot read /no/such/file"));
+                    Catch::Contains("/no/such/file does not exist"));
 }
 
 }  // namespace metronome::testing

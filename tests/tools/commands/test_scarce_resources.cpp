@@ -148,6 +148,8 @@ TEST_CASE("nothing partial stays where memory ends", "[cli][scarce]") {
     const bool has_result = std::filesystem::exists(place.folder.path() + "/out");
     CHECK(place.num_files() == (has_result ? 2 : 1));
     if (result.exit_code == 127 || result.exit_code == 0) continue;  // 127: not even loaded
+    // Loaded to the last byte: the C++ runtime has no memory for an exception.
+    if (result.err.starts_with("terminate called without an active exception")) continue;
     CHECK(result.exit_code == 1);
     CHECK(result.err == "metronome: error: out of memory\n");
     ++num_failed;
