@@ -12,7 +12,7 @@
 namespace metronome {
 namespace {
 
-using Kind = RopeScaling::Kind;
+using RopeKind = RopeScaling::Kind;
 
 std::vector<double> read_factors(const JsonSection& rope, const char* key) {
   const Json* const values = rope.find(key);
@@ -68,16 +68,16 @@ RopeScaling read_scaling(const JsonSection& rope, const ModelFamily& family,
       static_cast<double>(model.max_position_embeddings) /
       static_cast<double>(std::max<std::int64_t>(scaling.original_max_positions, 1));
   if (type == "linear") {
-    scaling.kind = Kind::Linear;
+    scaling.kind = RopeKind::Linear;
     scaling.factor = rope.required_number("factor");
     scaling.original_max_positions = RopeScaling{}.original_max_positions;
   } else if (type == "llama3") {
-    scaling.kind = Kind::Llama3;
+    scaling.kind = RopeKind::Llama3;
     scaling.factor = rope.required_number("factor");
     scaling.low_freq_factor = rope.required_number("low_freq_factor");
     scaling.high_freq_factor = rope.required_number("high_freq_factor");
   } else if (type == "yarn") {
-    scaling.kind = Kind::Yarn;
+    scaling.kind = RopeKind::Yarn;
     scaling.factor = rope.number_or("factor", stretch);
     scaling.beta_fast = rope.number_or("beta_fast", 32);
     scaling.beta_slow = rope.number_or("beta_slow", 1);
@@ -85,7 +85,7 @@ RopeScaling read_scaling(const JsonSection& rope, const ModelFamily& family,
     scaling.attention_factor =
         rope.number_or("attention_factor", yarn_attention_factor(rope, scaling.factor));
   } else if (type == "longrope") {
-    scaling.kind = Kind::LongRope;
+    scaling.kind = RopeKind::LongRope;
     scaling.short_factors = read_factors(rope, "short_factor");
     scaling.long_factors = read_factors(rope, "long_factor");
     scaling.attention_factor = rope.number_or(
@@ -139,7 +139,7 @@ void read_rope_by_layer(const JsonSection& text, const ModelFamily& family, Mode
     if (const std::optional<JsonSection> local = by_layer->section("sliding_attention")) {
       model.rope_local_theta = local->number_or("rope_theta", model.rope_local_theta);
       if (read_scaling(*local, family, local->integer_or(kOriginalPositions, max_positions), model)
-              .kind != Kind::None) {
+              .kind != RopeKind::None) {
         model.refuse(local->dotted("rope_type"),
                      "scaling in window layers is not supported; allowed: default");
       }

@@ -86,15 +86,15 @@ std::string plain_line(std::string_view line) {
 }
 
 std::string time_in(std::string_view prefix) {
-  constexpr std::string_view kForm = "dd:dd:dd";
+  constexpr std::string_view kTimeForm = "dd:dd:dd";
   for (std::size_t at = prefix.size(); at-- > 0;) {
-    if (prefix.size() - at < kForm.size()) continue;
+    if (prefix.size() - at < kTimeForm.size()) continue;
     bool fits = true;
-    for (std::size_t i = 0; i < kForm.size() && fits; ++i) {
-      fits = kForm[i] == 'd' ? is_digit(prefix[at + i]) : prefix[at + i] == kForm[i];
+    for (std::size_t i = 0; i < kTimeForm.size() && fits; ++i) {
+      fits = kTimeForm[i] == 'd' ? is_digit(prefix[at + i]) : prefix[at + i] == kTimeForm[i];
     }
     if (!fits) continue;
-    std::size_t end = at + kForm.size();
+    std::size_t end = at + kTimeForm.size();
     if (end + 1 < prefix.size() && prefix[end] == '.' && is_digit(prefix[end + 1])) {
       for (++end; end < prefix.size() && is_digit(prefix[end]);) ++end;
     }
