@@ -492,7 +492,8 @@ void drop_lines(ConfigNode& node) {
 ScenarioFile load_scenario(const std::string& path, const std::vector<std::string>& assignments,
                            std::optional<std::uint64_t> seed, std::string_view backend,
                            WorkloadUse use) {
-  const BuiltInScenario* const known = path_exists(path) ? nullptr : find_built_in_scenario(path);
+  const bool is_file = path_exists(path) && !is_folder(path);
+  const BuiltInScenario* const known = is_file ? nullptr : find_built_in_scenario(path);
   if (known == nullptr && !path_exists(path)) refuse_unknown_scenario(path);
   const std::string file = known == nullptr ? path : path + ".yaml";
   ConfigNode root =

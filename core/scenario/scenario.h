@@ -195,7 +195,7 @@ constexpr std::size_t kMaxVariantNameLength = 64;
 // Allowed names in `backends` and --backend.
 constexpr std::string_view kBackendNames[] = {"sim", "cpu", "cuda"};
 
-// What a command reads of `workload`.
+// The part of `workload` that a command reads.
 enum class WorkloadUse : std::uint8_t {
   Requests,       // all of it
   AnswerLengths,  // a simulated server: output_tokens, as clients bring the rest

@@ -1,5 +1,5 @@
 'use strict';
-// What every figure uses: reading the data, colours of the theme, texts of numbers.
+// Every figure uses these: reading the data, colours of the theme, texts of numbers.
 
 // Base64 VLQ, as VlqText in reports/html/report_data.h writes it. With `isDelta`, each number is
 // the difference to the one before.
@@ -203,8 +203,8 @@ function mostStalled(runs) {
   return runs[Math.max(0, d3.maxIndex(runs, (run) => run.result.max_itl_ms || 0))];
 }
 
-// What has to be the same of two runs before one's figures are called better, and what to say
-// where it is not: the rule of the terminal's table, and one model on one machine.
+// Facts that two runs must share before one's figures are called better, and the text to show
+// where they differ: the rule of the terminal's table, and one model on one machine.
 const kCompared = [
   ['ran other models, or on other machines',
     (r) => [r.model_id, r.backend, r.hardware, r.tensor_parallel_size]],

@@ -22,7 +22,7 @@ function heatCells(runs, x, y) {
 
 const areNumbers = ({values}) => values.every((value) => Number.isFinite(Number(value)));
 
-// What can stand on an axis: the swept settings, and all settings but the load as one.
+// The settings that can stand on an axis: the swept settings, and all settings but the load as one.
 function heatKeys(runs) {
   const keys = sweptKeys(runs);
   const groups = collectGroups(runs, kLoadKeys, loadOf);
@@ -49,8 +49,8 @@ function widestPair(runs, keys) {
   return best;
 }
 
-// Of several runs in a cell the best.
-function bestRun(runs, key) {
+// Of several runs in a cell, the best by the figure that the map shows.
+function bestOfCell(runs, key) {
   const known = runs.filter((run) => Number.isFinite(run.result[key]));
   const sign = isLessBetter(key) ? 1 : -1;
   return known.length === 0 ? null : known[d3.minIndex(known, (run) => sign * run.result[key])];
@@ -127,7 +127,7 @@ function paintHeat(runs, state, figure, colors) {
   const [key, , factor] = state.figure;
   const place = heatPlace(state, figure.width);
   const cells = heatCells(listed(runs), state.x, state.y);
-  const best = new Map([...cells].map(([at, members]) => [at, bestRun(members, key)])
+  const best = new Map([...cells].map(([at, members]) => [at, bestOfCell(members, key)])
     .filter(([, run]) => run));
   const pitch = (place.right - place.left) / state.x.values.length, row = heatRow(state);
   const points = [...best.keys()].map((at) => at.split(' ').map(Number)).map(([i, k]) =>

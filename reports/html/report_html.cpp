@@ -108,7 +108,7 @@ bool begins_group(std::span<const Column> columns, std::size_t i) {
   return i == 0 || std::string_view(columns[i].group) != columns[i - 1].group;
 }
 
-// What keeps a group of columns apart from the one before.
+// The class that keeps a group of columns apart from the one before.
 std::string group_class(std::span<const Column> columns, std::size_t i) {
   return begins_group(columns, i) ? " class=\"first\"" : "";
 }

@@ -327,7 +327,7 @@ void SweepSummary::sort_group(const Order& order, Group& group) const {
   std::rotate(group.begin(), first, first + 1);
 }
 
-// What rows are ordered by: goodput if there is an SLO, and how steady they are.
+// The figures that order the rows: goodput if there is an SLO, and how steady they are.
 SweepSummary::Order SweepSummary::order() const {
   const auto has = [this](std::size_t metric) {
     return std::any_of(rows_.begin(), rows_.end(),

@@ -58,7 +58,7 @@ struct ServeOptions {
 
 constexpr CommandText kText = {
     .name = "bench-serve",
-    .arguments = "URL --scenario FILE [OPTION...]",
+    .arguments = "[URL] --scenario FILE [OPTION...]",
     .summary =
         "Sends the requests of a scenario's workload to a server with OpenAI's API (vLLM,\n"
         "SGLang, ...), each at its arrival time, and measures TTFT, TPOT, ITL and E2EL as vLLM's\n"

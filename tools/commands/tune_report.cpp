@@ -18,26 +18,42 @@ std::string tune_path(const std::string& folder) {
   return (std::filesystem::path(folder) / kTuneFile).string();
 }
 
+void check_object(const JsonPlace& place) {
+  if (!place.json().is_object()) place.fail("is not an object; allowed: an object");
+}
+
 // As the limits of a run are written: 500, not 500.0.
-Json whole_limits(const Json& slo) {
-  Json limits = slo;
-  for (const auto& [key, limit] : slo.items()) {
-    const double value = limit.is_number() ? limit.get<double>() : 0.5;
-    if (value == std::floor(value)) limits[key] = static_cast<std::int64_t>(value);
+Json whole_limits(const JsonPlace& slo) {
+  check_object(slo);
+  constexpr double kMostExact = 1LL << 53;
+  Json limits = slo.json();
+  for (const auto& [key, limit] : slo.json().items()) {
+    if (limit.is_null()) continue;
+    const double value = slo.at(key).number();
+    if (value == std::floor(value) && std::abs(value) <= kMostExact) {
+      limits[key] = static_cast<std::int64_t>(value);
+    }
   }
   return limits;
 }
 
+// The seed of a scenario: any whole number of 64 bits.
+Json seed_of(const JsonPlace& config) {
+  const JsonPlace seed = config.at("seed");
+  if (!seed.json().is_number_integer()) seed.fail("is not a whole number; allowed: a whole number");
+  return seed.json();
+}
+
 // The configuration is the setting's; the load, which scales its arrivals, is the trial's.
-TuneReportRun run_of(const std::string& name, const Json& config, const Json& slo,
+TuneReportRun run_of(const std::string& name, const JsonPlace& config, const Json& slo,
                      const JsonPlace& trial) {
   const double load = trial.at("request_rate").number();
   TuneReportRun run;
   RunInfo& info = run.info;
   info.label = name + " at " + fixed_text(load, 2) + "/s";
-  info.model = config.value("model", Json("")).get<std::string>();
-  info.hardware = config.value("hardware", Json("")).get<std::string>();
-  info.policy = config.at("scheduler").at("policy").get<std::string>();
+  info.model = config.at("model").text();
+  info.hardware = config.at("hardware").text();
+  info.policy = config.at("scheduler").at("policy").text();
   Json result = {
       {std::string(kResultSchemaKey), kResultSchema},
       {"label", name},
@@ -46,14 +62,17 @@ TuneReportRun run_of(const std::string& name, const Json& config, const Json& sl
       {"model_id", info.model},
       {"hardware", info.hardware},
       {"policy", info.policy},
-      {"seed", config.value("seed", Json(0))},
-      {"tensor_parallel_size", config.at("cost_model").value("tensor_parallel_size", Json(1))},
+      {"seed", seed_of(config)},
+      {"tensor_parallel_size", config.at("cost_model").at("tensor_parallel_size").count()},
       {"num_prompts", trial.at("num_simulated").integer(0, kNever)},
       {"burstiness", nullptr},
       {"max_concurrency", nullptr},
-      {"slo", whole_limits(slo)},
-      {"config", config}};
-  for (const auto& [key, value] : trial.json().items()) result[key] = value;
+      {"slo", slo},
+      {"config", config.json()}};
+  for (const auto& [key, value] : trial.json().items()) {
+    if (!value.is_null()) trial.at(key).number();
+    result[key] = value;
+  }
   run.result_json = result.dump({.replaces_bad_utf8 = true});
   return run;
 }
@@ -68,6 +87,7 @@ TuneReport read_tune_report(const std::string& path) {
   const std::string file = tune_path(path);
   const Json json = read_json_file(file, "a folder that `metronome tune` wrote");
   const JsonPlace tuned(file, json);
+  const Json slo = whole_limits(tuned.at("slo"));
   TuneReport report;
   const std::string scenario = std::filesystem::path(tuned.at("scenario").text()).stem().string();
   tuned.at("settings").for_each([&](const JsonPlace& setting) {
@@ -77,8 +97,7 @@ TuneReport read_tune_report(const std::string& path) {
       name += " (not finished)";
     }
     const auto add = [&](const JsonPlace& trial) {
-      report.runs.push_back(
-          run_of(name, setting.at("config").json(), tuned.at("slo").json(), trial));
+      report.runs.push_back(run_of(name, setting.at("config"), slo, trial));
       report.runs.back().info.scenario = scenario;
     };
     if (setting.has("trials")) setting.at("trials").for_each(add);

@@ -361,7 +361,7 @@ TEST_CASE("a server needs of the workload what it reads", "[core][scenario]") {
   CHECK(contains(refusal("", WorkloadUse::Requests), "workload: required key is missing"));
   CHECK(contains(refusal("workload: {output_tokens: {value: 9}}\n", WorkloadUse::Requests),
                  "workload.arrivals"));
-  // What is given is checked, read or not.
+  // Given keys are checked, read or not.
   CHECK(contains(refusal("workload: {num_request: 7}\n", WorkloadUse::Nothing), "num_request"));
   CHECK(contains(refusal("workload: 3\n", WorkloadUse::Nothing), "workload"));
 }

@@ -1,7 +1,10 @@
 // Short ways to name a scenario and its parts.
+#include <filesystem>
+
 #include "core/scenario/built_in_scenarios.h"
 #include "core/scenario/scenario.h"
 #include "tests/catch.h"
+#include "tests/command_line.h"
 #include "tests/error_of.h"
 
 namespace metronome::testing {
@@ -35,6 +38,22 @@ TEST_CASE("every built-in scenario is one, and needs no file", "[core][scenario]
     CHECK_FALSE(file.variants.empty());
     CHECK(file.variants.front().workload.trace.file.empty());
   }
+}
+
+TEST_CASE("a file hides the built-in scenario of its name, a folder does not",
+          "[core][scenario]") {
+  const ScratchFolder scratch;
+  const auto described = [&] {
+    return run_metronome("workload quickstart", "cd '" + scratch.path() + "' &&");
+  };
+  REQUIRE(described().exit_code == 0);
+  std::filesystem::create_directories(scratch.path() + "/quickstart");
+  const CommandResult beside_folder = described();
+  INFO(beside_folder.err);
+  CHECK(beside_folder.exit_code == 0);
+  std::filesystem::remove(scratch.path() + "/quickstart");
+  scratch.write("quickstart", "model: [");
+  CHECK(contains(described().err, "quickstart:1: malformed YAML"));
 }
 
 }  // namespace

@@ -1,4 +1,5 @@
 // report.html: whole without scripts, safe whatever the names are, and the commands that write it.
+#include <algorithm>
 #include <sstream>
 
 #include "core/base/json.h"
@@ -36,6 +37,20 @@ std::string report_of(const std::vector<RunResult>& results) {
   ReportBuilder report(results.size());
   for (const RunResult& result : results) report.add(result.info, result_json(result), {});
   return report.html();
+}
+
+// The names that the scripts define at their top level, as often as they do.
+std::vector<std::string> script_names(const std::string& html) {
+  std::istringstream text(html);
+  std::vector<std::string> names;
+  for (std::string line; std::getline(text, line);) {
+    for (const std::string_view keyword : {"function ", "const ", "let ", "class "}) {
+      if (!line.starts_with(keyword)) continue;
+      const std::string rest = line.substr(keyword.size());
+      names.push_back(rest.substr(0, rest.find_first_of(" (=;")));
+    }
+  }
+  return names;
 }
 
 // The data that scripts read.
@@ -97,6 +112,19 @@ struct Finished {
 };
 
 }  // namespace
+
+TEST_CASE("no two scripts of a report define the same name", "[reports][html]") {
+  // All scripts are one in the page. The later of two functions would replace the other silently.
+  std::vector<std::string> names = script_names(report_of({named("a")}));
+  CHECK(names.size() > 100);
+  for (const char* name : {"bestRun", "bestOfCell", "kLight", "Columns"}) {
+    INFO(name);
+    CHECK(std::count(names.begin(), names.end(), name) == 1);
+  }
+  std::sort(names.begin(), names.end());
+  const auto twice = std::adjacent_find(names.begin(), names.end());
+  CHECK((twice == names.end() ? "" : *twice) == "");
+}
 
 TEST_CASE("a report is text and numbers without scripts", "[reports][html]") {
   RunResult result = named("chunked-512");

@@ -3,8 +3,11 @@
 #include <string>
 
 #include "tests/catch.h"
+#include "core/base/json.h"
 #include "tests/error_of.h"
+#include "tests/scratch_folder.h"
 #include "tools/commands/tune_output.h"
+#include "tools/commands/tune_report.h"
 
 using namespace metronome;
 using namespace metronome::testing;
@@ -53,7 +56,59 @@ std::string table(void (*print)(std::ostream&, const Result&, const TunedSetting
   return out.str();
 }
 
+// A search of one setting with one trial, as far as a report needs it.
+Json tuned_json() {
+  return Json::parse(R"({"scenario": "case.yaml", "slo": {"ttft_ms": 500.0, "itl_ms": null},
+    "settings": [{"setting": "base", "is_cut_short": false,
+      "trials": [{"request_rate": 4.5, "num_simulated": 60, "p99_itl_ms": null}],
+      "config": {"seed": 7, "model": "llama-3.2-1b", "hardware": "h200",
+        "scheduler": {"policy": "token_budget"}, "cost_model": {"tensor_parallel_size": 2}}}]})");
+}
+
 }  // namespace
+
+TEST_CASE("the search that a report reads is checked, and errors name the file and the key",
+          "[tune]") {
+  const ScratchFolder scratch;
+  const auto read = [&scratch](const Json& json) {
+    scratch.write("tune.json", json.dump());
+    return read_tune_report(scratch.path());
+  };
+  const TuneReport report = read(tuned_json());
+  REQUIRE(report.runs.size() == 1);
+  CHECK(report.runs[0].info.label == "base at 4.50/s");
+  const Json result = Json::parse(report.runs[0].result_json);
+  CHECK(result["slo"].dump() == R"({"ttft_ms":500,"itl_ms":null})");
+  CHECK(result["tensor_parallel_size"] == 2);
+
+  const std::string file = scratch.path() + "/tune.json: ";
+  const std::string config = file + "settings[0]: config: ";
+  const auto error_with = [&](const auto& damage) {
+    Json json = tuned_json();
+    damage(json, json["settings"][0]);
+    return error_of([&] { read(json); });
+  };
+  using J = Json;
+  CHECK(error_with([](J&, J& setting) { setting["config"] = J::object(); }) ==
+        config + "model: is missing; allowed: a complete file");
+  CHECK(error_with([](J&, J& setting) { setting["config"]["scheduler"] = 3; }) ==
+        config + "scheduler: policy: is missing; allowed: a complete file");
+  CHECK(error_with([](J&, J& setting) { setting["config"]["model"] = 3; }) ==
+        config + "model: is not a string; allowed: a string");
+  CHECK(error_with([](J&, J& setting) { setting["config"]["seed"] = "x"; }) ==
+        config + "seed: is not a whole number; allowed: a whole number");
+  CHECK(error_with([](J& json, J&) { json["slo"] = J::array(); }) ==
+        file + "slo: is not an object; allowed: an object");
+  CHECK(error_with([](J& json, J&) { json["slo"]["itl_ms"] = "x"; }) ==
+        file + "slo: itl_ms: is not a number; allowed: a number");
+  CHECK(error_with([](J&, J& setting) { setting["trials"][0]["p99_itl_ms"] = "x"; }) ==
+        file + "settings[0]: trials[0]: p99_itl_ms: is not a number; allowed: a number");
+
+  // A limit beyond all whole numbers stays as it is.
+  Json json = tuned_json();
+  json["slo"]["itl_ms"] = 1e300;
+  CHECK(Json::parse(read(json).runs[0].result_json)["slo"]["itl_ms"].get<double>() == 1e300);
+}
 
 TEST_CASE("when the search was cut short, the best is the best so far", "[tune]") {
   TuneResult result;
