@@ -2,6 +2,7 @@
 
 #include <algorithm>
 #include <cmath>
+#include <functional>
 
 namespace metronome {
 namespace {
@@ -186,7 +187,8 @@ bool CapacitySearch::serves_like(CapacitySearch& other) {
   for (const CapacitySearch* search : {this, &other}) {
     for (const TuneTrial& trial : search->finding_.trials) loads.push_back(trial.load);
   }
-  // First those that both have tried.
+  // First those that both have tried, and the highest, where settings differ most.
+  std::sort(loads.begin(), loads.end(), std::greater<>());
   const auto has_both = [&](double load) {
     return trials_.contains({size_, load}) && other.trials_.contains({size_, load});
   };

@@ -156,9 +156,9 @@ class Race {
         search.finding().is_finalist = true;
       });
     } while (lengthen(searches_[best_left()]->finding(), kWideBand, size, reach));
-    join_twins(reach);
     is_measured_ = true;
     mark_equals();
+    join_twins(reach);
   }
 
   // Whether the band of the best is wider than `widest` and asks for longer trials: their size, and
@@ -219,32 +219,67 @@ class Race {
     std::erase_if(left_, [&](std::size_t i) { return is_worse[i] != 0; });
   }
 
-  // Settings that differ in nothing that has an effect get the same figures.
+  // Settings that differ in nothing that has an effect get the same figures. When the time is over
+  // before all have them, the figures stay as they were measured.
   void join_twins(double reach) {
-    std::set<std::size_t> twins;
-    for (std::size_t i = 0; i < left_.size(); ++i) {
-      for (std::size_t k = i + 1; k < left_.size(); ++k) {
-        if (searches_[left_[i]]->serves_like(*searches_[left_[k]])) {
-          twins.insert({left_[i], left_[k]});
-        }
+    std::vector<TuneFinding> measured;
+    for (const std::size_t i : left_) measured.push_back(searches_[i]->finding());
+    try {
+      const std::set<std::size_t> twins = find_twins();
+      if (twins.empty()) return;
+      visit_left([&](CapacitySearch& search) {
+        if (twins.contains(search.finding().setting)) search.add_band(reach);
+      });
+      mark_equals();
+    } catch (const TimeOver&) {
+      for (std::size_t i = 0; i < left_.size(); ++i) {
+        searches_[left_[i]]->finding() = std::move(measured[i]);
       }
     }
-    for (const std::size_t twin : twins) searches_[twin]->add_band(reach);
   }
 
-  // Marks the finalists that equal the one with the highest capacity.
+  // Each pair has a trial at the load of the best one. Most pairs that are no twins differ there,
+  // and ask for no other trial.
+  std::set<std::size_t> find_twins() {
+    std::set<std::size_t> twins;
+    const TuneFinding& best = searches_[best_left()]->finding();
+    const TuneTrial* at_best = best.best_trial();
+    if (at_best == nullptr || left_.size() == 1) return twins;
+    const double load = at_best->load;
+    const std::size_t size = at_best->num_requests;
+    plan(static_cast<double>(size), 0);
+    visit_left([&](CapacitySearch& search) { search.at(load, size); });
+    for (std::size_t i = 0; i < left_.size(); ++i) {
+      CapacitySearch& one = *searches_[left_[i]];
+      for (std::size_t k = i + 1; k < left_.size(); ++k) {
+        CapacitySearch& other = *searches_[left_[k]];
+        if (!served_alike(one.at(load, size), other.at(load, size))) continue;
+        if (one.serves_like(other)) twins.insert({left_[i], left_[k]});
+      }
+    }
+    return twins;
+  }
+
+  // Marks the finalists that equal the one with the highest capacity. When the time is over before
+  // it has compared all, those that it has not compared may equal the best.
   void mark_equals() {
     TuneFinding& best = searches_[best_left()]->finding();
     const TuneTrial* at_best = best.best_trial();
+    for (const std::size_t i : left_) {
+      TuneFinding& finding = searches_[i]->finding();
+      const bool has_capacity = finding.capacity > 0;
+      // The difference is below the tolerance of both capacities.
+      finding.is_equal_to_best =
+          has_capacity && finding.capacity * (1 + 2 * options_.tolerance) >= best.capacity;
+      finding.may_equal_best =
+          finding.is_equal_to_best || (has_capacity && finding.high >= best.low);
+    }
     best.may_equal_best = best.is_equal_to_best = true;
     if (at_best == nullptr) return;
     std::vector<TuneTrial> trials(searches_.size());
     visit_left([&](CapacitySearch& search) {
       TuneFinding& finding = search.finding();
-      if (finding.capacity == 0) return;
-      // The difference is below the tolerance of both capacities.
-      finding.is_equal_to_best = finding.capacity * (1 + 2 * options_.tolerance) >= best.capacity;
-      if (!finding.is_equal_to_best && finding.high < best.low) return;
+      if (!finding.may_equal_best) return;
       const TuneTrial& trial = search.at(at_best->load, at_best->num_requests);
       finding.may_equal_best = finding.is_equal_to_best || !is_good_more_often(*at_best, trial);
       trials[finding.setting] = trial;

@@ -17,7 +17,7 @@ namespace metronome {
 using TuneRunFn =
     std::function<TuneTrial(std::size_t setting, double load, std::size_t num_requests)>;
 
-// What has been done, after a trial.
+// The work done so far, after a trial.
 struct TuneProgress {
   std::size_t num_trials = 0;
   std::size_t num_simulated = 0;  // requests
@@ -101,6 +101,7 @@ struct TuneResult {
 // attainment are (tune_trial.h), nominally once in twenty times. A finalist may equal the best if
 // their bands overlap, unless it serves the same requests worse at the best one's capacity, by more
 // than their scatter. Finalists that serve all requests alike share their trials, and so the band.
+// This comes last: a search that ends there keeps what it measured.
 //
 // The result does not depend on num_jobs, unless is_over cuts the search short.
 TuneResult tune(std::size_t num_settings, const TuneOptions& options, const TuneRunFn& run);

@@ -316,6 +316,59 @@ TEST_CASE("what a trial throws ends the search", "[tune]") {
   CHECK_THROWS_WITH(tune(3, options_for(100), fails), "broken");
 }
 
+TEST_CASE("a search that ends after it has measured all finalists keeps what it measured",
+          "[tune]") {
+  Synthetic model;
+  model.capacities = {10, 9.7, 10};
+  model.spread = 0.5;
+  TuneOptions options = options_for(600, 1);
+  options.attainment = 0.9;
+  options.expected_capacities = {40, 6, 0.7};
+  const std::size_t num_all = tune(3, options, model).num_trials;
+  std::size_t num_measured = 0;
+  for (std::size_t most = 0; most < num_all; ++most) {
+    CAPTURE(most);
+    std::size_t num_begun = 0;
+    options.is_over = [&] { return num_begun++ == most; };
+    const std::vector<TuneFinding> found = tune(3, options, model).findings;
+    const bool is_cut_short = std::any_of(found.begin(), found.end(),
+                                          [](const auto& one) { return one.is_cut_short; });
+    if (!is_cut_short) ++num_measured;
+    CHECK((is_cut_short || found[0].is_equal_to_best));
+    CHECK((is_cut_short == (num_measured == 0)));
+    for (const TuneFinding& finding : found) {
+      if (is_cut_short || !finding.is_finalist) continue;
+      CHECK(finding.low <= finding.capacity);
+      CHECK(finding.high >= finding.capacity);
+    }
+  }
+  // The last trials are those that twins share.
+  CHECK(num_measured > 0);
+}
+
+TEST_CASE("settings that differ are not tried at each other's loads", "[tune]") {
+  // Each finalist has loads of its own, and other requests are good at each of them.
+  const auto trials_of_one = [](std::size_t num_settings) {
+    Synthetic model;
+    model.spread = 0.5;
+    for (std::size_t i = 0; i < num_settings; ++i) {
+      model.capacities.push_back(10 + 0.001 * static_cast<double>(i));
+      model.noise.push_back(0.3);
+    }
+    TuneOptions options = options_for(600);
+    options.attainment = 0.9;
+    const TuneResult result = tune(num_settings, options, model);
+    const auto num_finalists =
+        std::count_if(result.findings.begin(), result.findings.end(),
+                      [](const TuneFinding& finding) { return finding.is_finalist; });
+    CHECK(num_finalists > static_cast<std::ptrdiff_t>(num_settings) / 2);
+    return static_cast<double>(result.num_trials) / static_cast<double>(num_settings);
+  };
+  const double of_few = trials_of_one(4), of_many = trials_of_one(32);
+  CAPTURE(of_few, of_many);
+  CHECK(of_many < 1.2 * of_few);
+}
+
 TEST_CASE("a trial that is interrupted ends the search with what it has found", "[tune]") {
   Synthetic model;
   model.capacities = {8, 30, 10};
