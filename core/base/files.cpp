@@ -20,7 +20,7 @@ namespace {
 constexpr std::size_t kMaxPipeBytes = std::size_t{1} << 30;
 constexpr std::size_t kMaxLineBytes = std::size_t{1} << 28;
 
-// What a path leads to; nullopt, and errno: nothing that can be inspected.
+// Of the file that a path leads to; nullopt, and errno: nothing that can be inspected.
 std::optional<struct stat> status_of(const std::string& path) {
   struct stat status = {};
   if (::stat(path.c_str(), &status) != 0) return std::nullopt;
@@ -50,13 +50,14 @@ class Descriptor {
   int descriptor_;
 };
 
+// Of one call: resize() zeroes it first, and a pipe gives no more.
+constexpr std::size_t kReadBytes = 1 << 16;
+
 // Appends all bytes of a file. False: errno says why.
 bool append_all(int descriptor, std::size_t most, std::string& text) {
-  constexpr std::size_t kLeast = 1 << 16, kMost = 1 << 24;
   while (true) {
     const std::size_t size = text.size();
-    const std::size_t room = text.capacity() - size;
-    text.resize(size + (room > 0 ? std::min(room, kMost) : std::clamp(size, kLeast, kMost)));
+    text.resize(size + kReadBytes);
     const ssize_t count = ::read(descriptor, text.data() + size, text.size() - size);
     text.resize(size + static_cast<std::size_t>(std::max<ssize_t>(count, 0)));
     if (count == 0) return true;
@@ -125,7 +126,7 @@ bool next_line(std::istream& in, std::string& line) {
   return false;
 }
 
-std::optional<std::string> read_file(const std::string& path) {
+std::optional<std::string> read_file(const std::string& path, std::size_t most) {
   if (const int error = kind_error(path); error != 0) {
     errno = error;
     return std::nullopt;
@@ -138,8 +139,14 @@ std::optional<std::string> read_file(const std::string& path) {
   try {
     std::string text;
     const bool is_file = S_ISREG(status.st_mode) && status.st_size > 0;
-    if (is_file) text.reserve(static_cast<std::size_t>(status.st_size) + 1);
-    if (append_all(file.get(), is_file ? SIZE_MAX : kMaxPipeBytes, text)) return text;
+    const std::size_t size = is_file ? static_cast<std::size_t>(status.st_size) : 0;
+    if (size > most) {
+      errno = EFBIG;
+      return std::nullopt;
+    }
+    text.reserve(size + kReadBytes);  // the last call reads nothing
+    if (!is_file) most = std::min(most, kMaxPipeBytes);
+    if (append_all(file.get(), most, text)) return text;
   } catch (const std::bad_alloc&) {
     errno = ENOMEM;
   }

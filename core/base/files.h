@@ -2,6 +2,8 @@
 // "PATH: does not exist; allowed: ALLOWED", with the reason that input_problem() gives.
 #pragma once
 
+#include <cstddef>
+#include <cstdint>
 #include <fstream>
 #include <istream>
 #include <optional>
@@ -29,8 +31,9 @@ std::ifstream open_input(const std::string& path, std::string_view allowed);
 // does not take all memory.
 bool next_line(std::istream& in, std::string& line);
 
-// The bytes of a file; nullopt, and errno as above, when it cannot be read. A pipe may have 1 GiB.
-std::optional<std::string> read_file(const std::string& path);
+// The bytes of a file; nullopt, and errno as above, when it cannot be read or has more than `most`
+// (EFBIG). A pipe may have 1 GiB at most.
+std::optional<std::string> read_file(const std::string& path, std::size_t most = SIZE_MAX);
 std::string read_file(const std::string& path, std::string_view allowed);
 
 // Why the latest of these calls failed, by errno: "does not exist", "is a folder", ...

@@ -6,8 +6,8 @@
 #include <yaml-cpp/parser.h>
 
 #include <algorithm>
+#include <cerrno>
 #include <charconv>
-#include <filesystem>
 #include <optional>
 #include <sstream>
 
@@ -317,12 +317,9 @@ ConfigNode parse_config_text(std::string_view text, const std::string& name) {
 ConfigNode load_config_file(const std::string& path) {
   const SourceLocation where{std::make_shared<const std::string>(path), 0};
   constexpr const char* kAllowed = "; allowed: a readable YAML file";
-  constexpr std::uintmax_t kMaxBytes = 16 << 20;
-  std::error_code ignored;
-  const std::uintmax_t size = std::filesystem::file_size(path, ignored);
-  const bool is_too_large = !ignored && size > kMaxBytes;
-  const std::optional<std::string> text = is_too_large ? std::nullopt : read_file(path);
-  if (is_too_large || (text && text->size() > kMaxBytes)) {
+  constexpr std::size_t kMaxBytes = 16 << 20;
+  const std::optional<std::string> text = read_file(path, kMaxBytes);
+  if (!text && errno == EFBIG) {
     fail_config(where, "", "is larger than 16 MiB; allowed: a smaller YAML file");
   }
   if (!text) fail_config(where, "", input_problem() + kAllowed);

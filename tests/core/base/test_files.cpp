@@ -1,8 +1,11 @@
 // Reading and replacing files in folders that others can write to.
 #include <sys/stat.h>
+#include <unistd.h>
 
+#include <cerrno>
 #include <filesystem>
 #include <stdexcept>
+#include <string>
 
 #include "core/base/file_writer.h"
 #include "core/base/files.h"
@@ -70,6 +73,24 @@ TEST_CASE("a pipe that nobody writes to is not opened", "[core][base][files]") {
   const CommandResult result = run_metronome("run '" + pipe + "'");
   CHECK(result.exit_code == 2);
   CHECK(contains(result.err, pipe + ": is a pipe or a device; allowed: a readable YAML file"));
+}
+
+TEST_CASE("no more is read than the caller allows", "[core][base][files]") {
+  const ScratchFolder scratch;
+  const std::string file = scratch.write("file", "text");
+  CHECK(read_file(file, 4) == "text");
+  CHECK_FALSE(read_file(file, 3).has_value());
+  CHECK(errno == EFBIG);
+  int ends[2] = {};
+  REQUIRE(::pipe(ends) == 0);
+  const std::string pipe = "/dev/fd/" + std::to_string(ends[0]);
+  REQUIRE(::write(ends[1], "text", 4) == 4);
+  CHECK_FALSE(read_file(pipe, 3).has_value());  // does not wait for the end
+  CHECK(errno == EFBIG);
+  REQUIRE(::write(ends[1], "text", 4) == 4);
+  ::close(ends[1]);
+  CHECK(read_file(pipe, 4) == "text");
+  ::close(ends[0]);
 }
 
 TEST_CASE("a scenario larger than any real one is not parsed", "[core][base][files]") {
