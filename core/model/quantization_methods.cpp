@@ -54,7 +54,12 @@ StoredFormat read_integers(const JsonSection& section, const IntegerMethod& meth
 // ---- fp8 ----
 
 void read_fp8(const JsonSection& section, FormatRules& rules) {
-  const Json* const block = section.find("weight_block_size");
+  constexpr const char* kKey = "weight_block_size";
+  const Json* const block = section.find(kKey);
+  if (block != nullptr && (!block->is_array() || block->size() != 2)) {
+    section.fail(kKey, "must be a list of two integers, got " + JsonSection::excerpt(*block) +
+                           "; allowed: rows and columns of a block, such as [128, 128]");
+  }
   WeightFormat format = block == nullptr ? WeightFormat::Fp8 : WeightFormat::Fp8Block;
   if (block != nullptr && *block == Json::array({1, 32})) format = WeightFormat::Mxfp8;
   rules.otherwise = StoredFormat{.format = format};
@@ -173,9 +178,8 @@ void read_mlx(const JsonSection& section, FormatRules& rules) {
   rules.stores_tables = true;
   for (const std::string& name : section.keys()) {
     const Json* const value = section.find(name.c_str());
-    if (value == nullptr || name.find('.') == std::string::npos) {
-      if (name != "lm_head") continue;
-    }
+    const bool is_module = name == "lm_head" || name.find('.') != std::string::npos;
+    if (value == nullptr || !is_module) continue;
     std::string module = name;
     constexpr std::string_view kExperts = "switch_mlp";
     if (const std::size_t at = module.find(kExperts); at != std::string::npos) {

@@ -3,6 +3,7 @@
 #include <utility>
 #include <vector>
 
+#include "core/base/json.h"
 #include "core/model/model_catalogue.h"
 #include "core/model/model_modules.h"
 #include "tests/catch.h"
@@ -238,6 +239,97 @@ TEST_CASE("a model's files may have Python's numbers", "[catalogue]") {
     "time_step_limit": [0.0, Infinity], "floor": -Infinity})");
   folder.write("generation_config.json", R"({"eos_token_id": 7, "penalty": NaN})");
   CHECK(find_model(folder.path(), {}).eos_token_ids == std::vector<std::int32_t>{7});
+}
+
+// Replaces each value within `place`, one at a time, by values of all types; `check` reads the
+// document that `place` is a part of.
+template <class Check>
+void replace_each(Json& place, const Check& check) {
+  const Json others[] = {
+      Json(), "x", "", 7, -1, 0.5, true, Json::array(), Json::array({Json()}), Json::object()};
+  const auto replace = [&](Json& value) {
+    for (const Json& other : others) {
+      Json kept = other;
+      value.swap(kept);
+      check();
+      value.swap(kept);
+    }
+    replace_each(value, check);
+  };
+  for (Json& value : place) replace(value);
+  for (const Json::Member* const member : place.sorted_items()) replace(*place.find(member->key));
+}
+
+TEST_CASE("values of other types are read or refused in one line", "[catalogue]") {
+  constexpr const char* kConfigs[] = {
+      R"({"quantization": {"group_size": 64, "bits": 4, "mode": "affine", "lm_head": true,
+          "model.layers.0.mlp.down_proj": {"group_size": 64, "bits": 8, "mode": "affine"}}})",
+      R"({"quantization_config": {"quant_method": "fp8", "weight_block_size": [128, 128],
+          "ignored_layers": ["lm_head"], "modules_to_not_convert": ["re:.*mlp.*"],
+          "kv_cache_scheme": "FP8"}})",
+      R"({"quantization_config": {"quant_method": "compressed-tensors", "ignore": ["lm_head"],
+          "format": "pack-quantized", "sparsity_config": {"format": "dense"},
+          "config_groups": {"group_0": {"targets": ["Linear"], "format": "pack-quantized",
+            "weights": {"num_bits": 4, "type": "int", "strategy": "group", "group_size": 128},
+            "input_activations": {"num_bits": 8, "type": "float"}}},
+          "kv_cache_scheme": {"num_bits": 8, "type": "float"}}})",
+      R"({"quantization_config": {"quant_method": "modelopt", "quantization": {
+          "quant_algo": "MIXED_PRECISION", "kv_cache_quant_algo": "FP8",
+          "exclude_modules": ["lm_head"], "quantized_layers": {
+            "model.layers.0.mlp.up_proj": {"quant_algo": "W4A16_AWQ", "group_size": 128}}}}})",
+      R"({"quantization_config": {"quant_method": "gptq", "bits": 4, "group_size": 128,
+          "lm_head": true, "dynamic": {"-:.*layers\\.0\\..*": {},
+            "+:.*down_proj": {"bits": 8, "group_size": 64}}}})",
+      R"({"quantization_config": {"quant_method": "awq", "w_bit": 4, "q_group_size": 128}})",
+      R"({"quantization_config": {"quant_method": "auto-round", "bits": 4, "group_size": 128,
+          "data_type": "int", "extra_config": {
+            "model.layers.0.mlp.down_proj": {"bits": 8, "data_type": "int", "group_size": 32}}}})",
+      R"({"quantization_config": {"quant_method": "bitsandbytes", "load_in_8bit": false,
+          "load_in_4bit": true, "bnb_4bit_use_double_quant": true,
+          "llm_int8_skip_modules": ["lm_head"]}})",
+      R"({"quantization_config": {"quant_method": "hqq", "skip_modules": ["lm_head"],
+          "quant_config": {"weight_quant_params": {"nbits": 4, "group_size": 64}}}})",
+      R"({"quantization_config": {"quant_method": "hqq", "quant_config": {
+          "self_attn.q_proj": {"weight_quant_params": {"nbits": 4, "group_size": 64}}}}})",
+      R"({"quantization_config": {"quant_method": "quark", "exclude": ["lm_head"],
+          "global_quant_config": {"weight": [{"dtype": "fp8_e4m3"},
+                                             {"dtype": "int4", "qscheme": "per_group",
+                                              "group_size": 32}],
+                                  "input_tensors": {"dtype": "int8"}},
+          "layer_quant_config": {"*.down_proj": {"weight": {
+            "dtype": "fp8_e4m3", "group_size": 32, "scale_format": "e8m0"}}}}})",
+      R"({"quantization_config": {"quant_method": "torchao", "quant_type": "int4_weight_only",
+          "quant_type_kwargs": {"group_size": 128}}})",
+      R"({"quantization_config": {"quant_method": "torchao", "quant_type": {"default": {
+          "_type": "ModuleFqnToConfig", "_data": {"module_fqn_to_config": {
+            "_default": {"_type": "Int8WeightOnlyConfig", "_data": {"group_size": 32}},
+            "model.layers.0.mlp.down_proj": {"_type": "Int8WeightOnlyConfig", "_data": {}}}}}}}})",
+      R"({"quantization_config": {"quant_method": "mxfp4", "modules_to_not_convert": ["x"]}})",
+      R"({"quantization_config": {"quant_method": "mxfp8"}})",
+      R"({"quantization_config": {"quant_method": "eetq"}})",
+  };
+  for (const char* config : kConfigs) {
+    Json quantization = Json::parse(config);
+    replace_each(quantization, [&] {
+      const std::string text = quantization.dump();
+      const std::string error = error_of([&] { llama(", " + text.substr(1, text.size() - 2)); });
+      if (error.empty()) return;
+      INFO(text);
+      CHECK(error.starts_with("config.json: quantization"));
+      CHECK(contains(error, "; allowed: "));
+      CHECK_FALSE(contains(error, "\n"));
+    });
+  }
+}
+
+TEST_CASE("null counts as an absent key of a module", "[catalogue]") {
+  const auto of_mlx = [](const std::string& more) {
+    return llama(R"(, "quantization": {"group_size": 64, "bits": 4)" + more + "}").weight_bytes();
+  };
+  CHECK(of_mlx(R"(, "lm_head": null, "model.layers.0.mlp.down_proj": null)") == of_mlx(""));
+  CHECK(error_of([] { quantised(R"({"quant_method": "fp8", "weight_block_size": 128})"); }) ==
+        "config.json: quantization_config.weight_block_size: must be a list of two integers, got "
+        "128; allowed: rows and columns of a block, such as [128, 128]");
 }
 
 }  // namespace
