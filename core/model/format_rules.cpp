@@ -4,12 +4,10 @@
 #include <map>
 #include <span>
 
+#include "core/model/module_formats.h"
+
 namespace metronome {
 namespace {
-
-bool has_kind(std::span<const ModuleKind> kinds, ModuleKind kind) {
-  return std::find(kinds.begin(), kinds.end(), kind) != kinds.end();
-}
 
 bool has_int4_groups(WeightFormat format) {
   return format == WeightFormat::Int4 || format == WeightFormat::Int4Fp8;
@@ -44,10 +42,7 @@ std::optional<WeightFormat> most_frequent(const std::vector<ModuleFormat>& all,
 // Whether the three formats of the model say all.
 bool is_told(const std::vector<ModuleFormat>& all, const ModelConfig& model) {
   return std::all_of(all.begin(), all.end(), [&](const ModuleFormat& one) {
-    WeightFormat format = WeightFormat::Plain;
-    if (has_kind(kAttentionModules, one.kind)) format = model.linear_format;
-    if (has_kind(kMlpModules, one.kind)) format = model.mlp_format.value_or(model.linear_format);
-    if (has_kind(kExpertModules, one.kind)) format = model.expert_format;
+    const WeightFormat format = main_format(model, one.kind);
     const bool is_plain = one.format == WeightFormat::Plain;
     return one.format == format &&
            (is_plain || one.bytes_per_weight ==

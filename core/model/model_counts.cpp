@@ -3,21 +3,22 @@
 #include <cmath>
 
 #include "core/model/model_config.h"
+#include "core/model/module_formats.h"
 
 namespace metronome {
-namespace {
-
-// Of such modules, where module_formats says nothing.
-WeightFormat part_format(const ModelConfig& model, ModuleKind kind) {
-  const auto is_of = [kind](std::span<const ModuleKind> kinds) {
-    return std::find(kinds.begin(), kinds.end(), kind) != kinds.end();
-  };
-  if (is_of(kAttentionModules)) return model.linear_format;
-  if (is_of(kMlpModules)) return model.mlp_format.value_or(model.linear_format);
-  return is_of(kExpertModules) ? model.expert_format : WeightFormat::Plain;
+bool has_kind(std::span<const ModuleKind> kinds, ModuleKind kind) {
+  return std::find(kinds.begin(), kinds.end(), kind) != kinds.end();
 }
 
-}  // namespace
+WeightFormat main_format(const ModelConfig& model, ModuleKind kind) {
+  if (has_kind(kAttentionModules, kind)) return model.linear_format;
+  if (has_kind(kMlpModules, kind)) return model.mlp_format.value_or(model.linear_format);
+  return has_kind(kExpertModules, kind) ? model.expert_format : WeightFormat::Plain;
+}
+
+ModuleKind head_table(const ModelConfig& model) {
+  return model.has_tied_embeddings ? ModuleKind::Embedding : ModuleKind::Head;
+}
 
 std::int64_t ModelConfig::n_attention_params() const {
   const LatentAttention& latent = latent_attention;
@@ -99,7 +100,7 @@ std::vector<FormatShare> ModelConfig::formats_of(std::span<const ModuleKind> kin
   std::vector<FormatShare> shares;
   double total = 0;
   for (const ModuleFormat& module : module_formats) {
-    if (std::find(kinds.begin(), kinds.end(), module.kind) == kinds.end()) continue;
+    if (!has_kind(kinds, module.kind)) continue;
     const bool is_plain = module.format == WeightFormat::Plain;
     const double bytes = is_plain ? static_cast<double>(bytes_per_weight) : module.bytes_per_weight;
     const auto found = std::find_if(shares.begin(), shares.end(), [&](const FormatShare& share) {
@@ -115,7 +116,7 @@ std::vector<FormatShare> ModelConfig::formats_of(std::span<const ModuleKind> kin
   }
   for (FormatShare& share : shares) share.share /= total;
   if (!shares.empty()) return shares;
-  const WeightFormat format = part_format(*this, kinds.front());
+  const WeightFormat format = main_format(*this, kinds.front());
   return {{format, bytes_of(format, bytes_per_weight, int4_group_size), 1}};
 }
 
@@ -126,7 +127,7 @@ double ModelConfig::mean_bytes(std::span<const ModuleKind> kinds) const {
 }
 
 double ModelConfig::bytes_per_head_weight() const {
-  const ModuleKind kind[] = {has_tied_embeddings ? ModuleKind::Embedding : ModuleKind::Head};
+  const ModuleKind kind[] = {head_table(*this)};
   return mean_bytes(kind);
 }
 

@@ -12,6 +12,7 @@
 #include "core/base/error.h"
 #include "core/base/number_text.h"
 #include "core/base/real.h"
+#include "core/model/module_formats.h"
 #include "sim/cost/device_share.h"
 #include "sim/operators/attention_grid.h"
 #include "sim/operators/latent_times.h"
@@ -238,7 +239,7 @@ class Composer {
       times_.shared_experts = sum(product({ModuleKind::SharedIn}, 2 * shared, hidden),
                                   product({ModuleKind::SharedOut}, hidden, shared));
     }
-    times_.head = product(kBfloat16, model_.vocab_size / tp_, hidden);
+    times_.head = product({head_table(model_)}, model_.vocab_size / tp_, hidden);
   }
 
   // ---- Latent attention ----

@@ -172,6 +172,30 @@ TEST_CASE("MLPs and shared experts may have a format of their own", "[operators]
         near(Lab::product_us(64, 6144, 4096) + Lab::product_us(64, 4096, 4096)));
 }
 
+TEST_CASE("the head is a product in its own format", "[operators]") {
+  OperatorFolder folder;
+  folder.write_products("int4_wo");
+  ModelConfig llama = model("llama-3.1-8b");
+  const auto head_us = [&] { return at(compose_operators(tables_of(folder), llama, 1).head, 64); };
+  const double plain = Lab::product_us(64, 128256, 4096);
+  const double int4 = Lab::product_us(64, 128256, 4096, "int4_wo");
+  REQUIRE(int4 < plain);
+  CHECK(head_us() == near(plain));
+  llama.module_formats = {{ModuleKind::Embedding, WeightFormat::Plain, 0, 1},
+                          {ModuleKind::Head, WeightFormat::Int4, 0.515625, 1}};
+  CHECK(head_us() == near(int4));
+  llama.has_tied_embeddings = true;
+  llama.module_formats.pop_back();
+  CHECK(head_us() == near(plain));
+  llama.module_formats = {{ModuleKind::Embedding, WeightFormat::Int4, 0.515625, 1}};
+  CHECK(head_us() == near(int4));
+  // Not measured, and said so.
+  llama.module_formats = {{ModuleKind::Embedding, WeightFormat::WeightOnly, 0.5625, 1}};
+  CHECK(head_us() == near(plain));
+  CHECK(compose_operators(tables_of(folder), llama, 1).remarks ==
+        std::vector<std::string>{"products in weight_only: not measured; those in bfloat16 count"});
+}
+
 TEST_CASE("SGLang fuses norms for some models, up to 2,048 tokens", "[operators]") {
   OperatorFolder folder;
   replace(folder.files["operators.json"], "\"vllm\"", "\"sglang\"");
