@@ -42,6 +42,9 @@ ModelShape measured_shape(const ModelConfig& model) {
   return shape;
 }
 
+constexpr const char* kLinear = "linear_format";
+constexpr const char* kMlp = "mlp_format";  // where it is not linear_format
+constexpr const char* kExperts = "expert_format";
 constexpr const char* kModules = "module_formats";
 
 // Formats by kind of module, where the model has such; they decide which times count.
@@ -57,12 +60,12 @@ std::string modules_text(const ModelConfig& model) {
 // The formats of weights that the model has, by their keys in a model catalogue.
 std::vector<std::pair<const char*, std::string>> formats_of(const ModelConfig& model) {
   std::vector<std::pair<const char*, std::string>> formats = {
-      {"linear_format", std::string(to_string(model.linear_format))}};
+      {kLinear, std::string(to_string(model.linear_format))}};
   if (model.mlp_format) {
-    formats.emplace_back("mlp_format", std::string(to_string(*model.mlp_format)));
+    formats.emplace_back(kMlp, std::string(to_string(*model.mlp_format)));
   }
   if (model.n_experts > 0) {
-    formats.emplace_back("expert_format", std::string(to_string(model.expert_format)));
+    formats.emplace_back(kExperts, std::string(to_string(model.expert_format)));
   }
   if (const std::string modules = modules_text(model); !modules.empty()) {
     formats.emplace_back(kModules, modules);
@@ -72,19 +75,25 @@ std::vector<std::pair<const char*, std::string>> formats_of(const ModelConfig& m
 
 void require_formats(const CostModelFile& file, const ModelConfig& model) {
   const JsonPlace formats = JsonPlace(file.name + ": body", *file.body).at("formats");
-  if (model.module_formats.empty() && file.body->at("formats").contains(kModules)) {
-    throw ConfigError(file.name + ": was made for a model with several formats of weights; " +
-                      model.name +
-                      " has one; allowed: a model of the same precision (scenario key "
-                      "quantization)");
-  }
-  for (const auto& [key, format] : formats_of(model)) {
-    const std::string measured = formats.at(key).text();
-    if (measured == format) continue;
-    throw ConfigError(file.name + ": was made for " + std::string(key) + " " + measured +
-                      "; that of " + model.name + " is " + format +
-                      "; allowed: a model of the same precision (scenario key quantization)");
-  }
+  constexpr const char* kAllowed =
+      "; allowed: a model of the same precision (scenario key quantization)";
+  const auto text_or = [&](const char* key, const std::string& otherwise) {
+    return formats.has(key) ? formats.at(key).text() : otherwise;
+  };
+  const auto require = [&](const char* key, const std::string& measured, WeightFormat format) {
+    if (measured == to_string(format)) return;
+    throw ConfigError(file.name + ": was made for " + key + " " + measured + "; that of " +
+                      model.name + " is " + std::string(to_string(format)) + kAllowed);
+  };
+  const std::string linear = formats.at(kLinear).text();
+  require(kLinear, linear, model.linear_format);
+  require(kMlp, text_or(kMlp, linear), model.mlp_format.value_or(model.linear_format));
+  if (model.n_experts > 0) require(kExperts, formats.at(kExperts).text(), model.expert_format);
+  if (text_or(kModules, "") == modules_text(model)) return;
+  throw ConfigError(file.name +
+                    ": was made for a model that stores some modules in other formats "
+                    "than " +
+                    model.name + kAllowed);
 }
 
 Json attention_json(const LayerAttention& attention, const char* prompt_columns) {

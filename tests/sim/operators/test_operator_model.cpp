@@ -267,6 +267,11 @@ TEST_CASE("a file of operators is for one shape and precision", "[operators]") {
         "test.json: was made for linear_format plain; that of llama-3.1-8b is fp8; allowed: a "
         "model of the same precision (scenario key quantization)");
   other = llama;
+  other.mlp_format = WeightFormat::Fp8;
+  CHECK(refusal(other) ==
+        "test.json: was made for mlp_format plain; that of llama-3.1-8b is fp8; allowed: a model "
+        "of the same precision (scenario key quantization)");
+  other = llama;
   other.bytes_per_kv_element = 1;
   CHECK(contains(refusal(other), "whose bytes_per_kv_element is 2; that of llama-3.1-8b is 1"));
   other = llama;
@@ -278,6 +283,33 @@ TEST_CASE("a file of operators is for one shape and precision", "[operators]") {
   config = {};
   config.gather_kv = true;
   CHECK(contains(refusal(llama, config), "cost_model.gather_kv: test.json was measured"));
+}
+
+TEST_CASE("a file of operators is for the same formats of every module", "[operators]") {
+  const ModelConfig llama = find_model("llama-3.1-8b", {});
+  ModelConfig head = llama;
+  head.module_formats = {{ModuleKind::Head, WeightFormat::Int4, 0.515625, 1}};
+  ModelConfig output = llama;
+  output.module_formats = {{ModuleKind::AttentionOut, WeightFormat::Int4, 0.515625, 1}};
+  ModelConfig mlp = llama;
+  mlp.mlp_format = WeightFormat::Fp8;
+  const OperatorTimes times = operators_of("llama-3.1-8b");
+  const auto refusal = [&](const ModelConfig& measured, const ModelConfig& model) {
+    const CostModelFile file = file_of(times, measured);
+    return error_of([&] { make_operator_model(file, model, h100(), {}); });
+  };
+  CHECK(refusal(head, head) == "");
+  const std::pair<const ModelConfig*, const ModelConfig*> pairs[] = {
+      {&head, &llama}, {&llama, &head}, {&head, &output}};
+  for (const auto& [measured, model] : pairs) {
+    CHECK(refusal(*measured, *model) ==
+          "test.json: was made for a model that stores some modules in other formats than "
+          "llama-3.1-8b; allowed: a model of the same precision (scenario key quantization)");
+  }
+  CHECK(refusal(mlp, mlp) == "");
+  CHECK(refusal(mlp, llama) ==
+        "test.json: was made for mlp_format fp8; that of llama-3.1-8b is plain; allowed: a model "
+        "of the same precision (scenario key quantization)");
 }
 
 TEST_CASE("a file of operators with something wrong in it is refused", "[operators]") {
