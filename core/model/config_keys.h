@@ -14,7 +14,7 @@ namespace metronome {
 // was read from: of several that mean the same, the one that the file has.
 std::string in_keys_of(const Json& file, std::string_view sentence);
 
-// What is allowed under a dotted key of a file, where that does not depend on other keys. A number
+// The range of a dotted key of a file; nullopt: none, or one that depends on other keys. A number
 // that may be left out counts from its smallest.
 std::optional<IntegerRange> config_key_range(std::string_view dotted_key);
 

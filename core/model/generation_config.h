@@ -31,9 +31,9 @@ struct SamplingDefaults {
   std::string text() const;
 };
 
-// What `vllm serve` takes of a folder's generation_config.json (generation-config auto). All
-// nullopt where the folder has none. Throws ConfigError for a file that cannot be read, is not
-// JSON, or has a value out of range.
+// The defaults that `vllm serve` takes from a folder's generation_config.json (generation-config
+// auto). All nullopt where the folder has none. Throws ConfigError for a file that cannot be read,
+// is not JSON, or has a value out of range.
 SamplingDefaults read_sampling_defaults(const std::string& folder);
 SamplingDefaults parse_sampling_defaults(std::string_view json, const std::string& path);
 

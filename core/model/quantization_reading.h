@@ -1,4 +1,4 @@
-// What the readers of quantization_methods.h share.
+// Functions that the readers of quantization_methods.h share.
 #pragma once
 
 #include <algorithm>

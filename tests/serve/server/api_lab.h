@@ -1,4 +1,4 @@
-// What a request's body is read as, or why it is refused.
+// Requests that bodies are read as, or the reasons why bodies are refused.
 #pragma once
 
 #include <string>

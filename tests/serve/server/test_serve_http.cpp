@@ -150,7 +150,7 @@ TEST_CASE("a client that sends all before it reads gets the refusal", "[serve][h
   CHECK(bench.wait_until([&] { return bench.server.held_bytes() == 0; }));
 }
 
-TEST_CASE("what comes after a refusal is read for a while, and up to a limit", "[serve][http]") {
+TEST_CASE("bytes after a refusal are read for a while, and up to a limit", "[serve][http]") {
   HttpLimits limits;
   limits.linger_timeout = std::chrono::milliseconds(200);
   limits.max_lingering_bytes = 1'000'000;
