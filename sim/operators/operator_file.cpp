@@ -90,9 +90,7 @@ void require_formats(const CostModelFile& file, const ModelConfig& model) {
   require(kMlp, text_or(kMlp, linear), model.mlp_format.value_or(model.linear_format));
   if (model.n_experts > 0) require(kExperts, formats.at(kExperts).text(), model.expert_format);
   if (text_or(kModules, "") == modules_text(model)) return;
-  throw ConfigError(file.name +
-                    ": was made for a model that stores some modules in other formats "
-                    "than " +
+  throw ConfigError(file.name + ": was made for a model with other formats of some modules than " +
                     model.name + kAllowed);
 }
 

@@ -303,7 +303,7 @@ TEST_CASE("a file of operators is for the same formats of every module", "[opera
       {&head, &llama}, {&llama, &head}, {&head, &output}};
   for (const auto& [measured, model] : pairs) {
     CHECK(refusal(*measured, *model) ==
-          "test.json: was made for a model that stores some modules in other formats than "
+          "test.json: was made for a model with other formats of some modules than "
           "llama-3.1-8b; allowed: a model of the same precision (scenario key quantization)");
   }
   CHECK(refusal(mlp, mlp) == "");
