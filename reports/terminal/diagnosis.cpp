@@ -80,7 +80,7 @@ class LogView {
   TimeNs slow_beyond(TimeNs limit) const {
     TimeNs sum = 0;
     for (const LoggedGap& gap : gaps_) {
-      if (gap.gap_ns <= limit || span_at(slow_, gap.where) == nullptr) continue;
+      if (gap.gap_ns <= limit || span_at(slow_, gap.place()) == nullptr) continue;
       sum += gap.num_gaps * gap.decode_ns;
     }
     return sum;
@@ -119,6 +119,8 @@ class LogView {
     stall.parts = parts(gap);
     stall.num_waiting = static_cast<std::int32_t>(gap.num_waiting);
     stall.step = gap.where;
+    stall.line = gap.line;
+    stall.rank = gap.rank;
     if (gap.num_prefill_tokens > 0) stall.worst = blame(gap);
     return stall;
   }
@@ -246,6 +248,7 @@ std::string stalls_text(const Diagnosis& diagnosis) {
                   [](const DiagnosedStall& stall) { return stall.parts.encode_ns > 0; });
   if (has_images) header.insert(header.begin() + kBehindDecodes, "encoding");
   if (has_drafts) header.insert(header.begin() + kBehindDecodes, "drafts");
+  header.push_back("rank");
   header.push_back(diagnosis.step_word);
   header.push_back("requests");
   header.push_back("caused by");
@@ -253,7 +256,7 @@ std::string stalls_text(const Diagnosis& diagnosis) {
   for (const DiagnosedStall& stall : diagnosis.stalls) {
     const GapParts& parts = stall.parts;
     std::string cause = "no prefill";
-    if (const SlowDecodes* span = span_at(diagnosis.slow, stall.step)) {
+    if (const SlowDecodes* span = span_at(diagnosis.slow, {stall.step, stall.line, stall.rank})) {
       cause = "slow decodes since " + diagnosis.step_word + " " + std::to_string(span->first_where);
     }
     if (stall.worst) cause = blame_text(*stall.worst) + " (" + ms(stall.worst->added_ns) + ")";
@@ -273,6 +276,7 @@ std::string stalls_text(const Diagnosis& diagnosis) {
         ms(parts.waiting_ns),
         ms(parts.preemption_ns),
         stall.began_at ? grouped_text(to_seconds(*stall.began_at), 2) : "",
+        diagnosis.has_ranks ? std::to_string(stall.rank) : "",
         std::to_string(stall.step),
         grouped_text(std::int64_t{stall.num_waiting}),
         cause};
@@ -325,12 +329,14 @@ void append_blame(const Blame& blame, const std::string& step_word, JsonText& js
   json.end_object();
 }
 
-void append_stall(const DiagnosedStall& stall, const std::string& step_word, JsonText& json) {
+void append_stall(const DiagnosedStall& stall, const Diagnosis& diagnosis, JsonText& json) {
+  const std::string& step_word = diagnosis.step_word;
   json.begin_object();
   json.key("gap_ms").ms(stall.gap_ns);
   append_gap_parts(stall.parts, json);
   if (stall.request) json.field("request", *stall.request);
   if (stall.began_at) json.key("began_at_ms").ms(*stall.began_at);
+  if (diagnosis.has_ranks) json.field("rank", stall.rank);
   json.key(step_word).value(stall.step);
   json.field("requests", stall.num_waiting);
   json.key("largest_prefill");
@@ -378,6 +384,7 @@ Diagnosis diagnose(const LogGaps& log, std::optional<double> itl_limit_ms, std::
   itl = view.distribution();
   Diagnosis diagnosis;
   diagnosis.step_word = log.where_word;
+  diagnosis.has_ranks = log.has_ranks;
   diagnosis.is_estimated = true;
   if (log.gaps.empty()) return diagnosis;
   diagnosis.slow = log.slow;
@@ -414,10 +421,10 @@ void append_diagnosis(const Diagnosis& diagnosis, JsonText& json) {
   }
   json.end_array();
   json.key("slow_decodes");
-  append_slow_decodes(diagnosis.slow, json);
+  append_slow_decodes(diagnosis.slow, diagnosis.has_ranks, json);
   json.key("stalls").begin_array();
   for (const DiagnosedStall& stall : diagnosis.stalls) {
-    append_stall(stall, diagnosis.step_word, json);
+    append_stall(stall, diagnosis, json);
   }
   json.end_array();
   json.key("chunks").begin_array();

@@ -41,6 +41,8 @@ struct DiagnosedStall {
   std::int32_t num_waiting = 0;         // GapAnalysis::num_waiting; in a log, of its iteration
   std::optional<TimeNs> began_at;
   std::int64_t step = 0;  // the step that ended the gap
+  std::int64_t line = 0;  // of a log, if `step` is an iteration's number; else 0
+  std::int32_t rank = 0;  // of a log
   std::optional<Blame> worst;
 };
 
@@ -55,6 +57,7 @@ struct GapRow {
 
 struct Diagnosis {
   std::string step_word = "step";  // "iteration" or "line" in a log
+  bool has_ranks = false;          // a log of several data-parallel ones
   bool is_estimated = false;       // the split into decode and prefill
   std::vector<GapRow> rows;
   std::vector<SlowDecodes> slow;

@@ -27,8 +27,8 @@ std::vector<SlowDecodes> slow_iterations(const EngineLog& log) {
     if (seen.cache_usage) usage[seen.rank] = *seen.cache_usage;
     if (seen.kind != Observed::Iteration || seen.num_prefill_tokens > 0) continue;
     if (seen.num_decode_tokens == 0 || !seen.is_plausible()) continue;
-    samples[seen.rank].push_back(
-        {seen.number, seen.time, seen.num_running, usage[seen.rank], seen.elapsed_ns, seen.line});
+    samples[seen.rank].push_back({seen.number, seen.time, seen.num_running, usage[seen.rank],
+                                  seen.elapsed_ns, seen.line, seen.rank});
   }
   std::vector<SlowDecodes> all;
   for (const auto& [rank, steps] : samples) {
@@ -38,6 +38,10 @@ std::vector<SlowDecodes> slow_iterations(const EngineLog& log) {
   return all;
 }
 
+DecodePlace place_of(const LogObservation& iteration) {
+  return {iteration.number, iteration.line, iteration.rank};
+}
+
 // Steps of slow spans do not count for the estimate. A mixed one has the decodes of its span.
 std::vector<TimeNs> estimated_decode_ns(const std::vector<LogObservation>& steps,
                                         const std::vector<SlowDecodes>& slow) {
@@ -45,7 +49,7 @@ std::vector<TimeNs> estimated_decode_ns(const std::vector<LogObservation>& steps
   for (const LogObservation& seen : steps) {
     StepEntry step;
     // A step without a time is ignored by estimates.
-    const bool counts = seen.is_plausible() && span_at(slow, seen.number) == nullptr;
+    const bool counts = seen.is_plausible() && span_at(slow, place_of(seen)) == nullptr;
     step.finished_at = counts ? seen.elapsed_ns : 0;
     step.num_prefill_tokens = static_cast<std::int32_t>(seen.num_prefill_tokens);
     step.num_decode_tokens = static_cast<std::int32_t>(seen.num_decode_tokens);
@@ -53,7 +57,7 @@ std::vector<TimeNs> estimated_decode_ns(const std::vector<LogObservation>& steps
   }
   std::vector<TimeNs> decode_ns = estimate_decode_ns(record);
   for (std::size_t i = 0; i < steps.size(); ++i) {
-    const SlowDecodes* span = span_at(slow, steps[i].number);
+    const SlowDecodes* span = span_at(slow, place_of(steps[i]));
     if (span == nullptr) continue;
     const bool is_pure = steps[i].num_prefill_tokens == 0;
     decode_ns[i] = is_pure ? steps[i].elapsed_ns : std::min(span->step_ns, steps[i].elapsed_ns);
@@ -81,7 +85,7 @@ LogGaps vllm_gaps(const EngineLog& log) {
     num_implausible += step.is_plausible() ? 0 : 1;
     result.gaps.push_back({step.number, step.elapsed_ns, decode_ns[i], step.num_running,
                            step.num_running, step.num_prefill_tokens,
-                           step.num_prefill_tokens > 0 ? 1 : 0});
+                           step.num_prefill_tokens > 0 ? 1 : 0, step.line, step.rank});
   }
   result.notes = {
       "The log has no requests: each generation request of an iteration counts as waiting for all "
@@ -161,8 +165,12 @@ PureDecodes pure_decodes(const EngineLog& log) {
     if (seen.kind == Observed::Prefill) is_pure[seen.rank] = false;
     if (seen.kind != Observed::Decode) continue;
     if (is_pure[seen.rank] && seen.decode_rate > 0 && seen.num_running > 0) {
-      pure[seen.rank].push_back({seen.line, seen.time, seen.num_running,
-                                 seen.cache_usage.value_or(0), std::llround(ns_per_token(seen))});
+      pure[seen.rank].push_back({.where = seen.line,
+                                 .time = seen.time,
+                                 .num_requests = seen.num_running,
+                                 .cache_usage = seen.cache_usage.value_or(0),
+                                 .step_ns = std::llround(ns_per_token(seen)),
+                                 .rank = seen.rank});
     }
     is_pure[seen.rank] = true;
   }
@@ -184,7 +192,9 @@ std::vector<DecodeSample> usual_decodes(const PureDecodes& pure,
   std::vector<DecodeSample> usual;
   for (const auto& [rank, samples] : pure) {
     std::copy_if(samples.begin(), samples.end(), std::back_inserter(usual),
-                 [&slow](const DecodeSample& one) { return span_at(slow, one.where) == nullptr; });
+                 [&slow](const DecodeSample& one) {
+                   return span_at(slow, {one.where, one.line, one.rank}) == nullptr;
+                 });
   }
   return usual;
 }
@@ -254,7 +264,8 @@ class SglangRank {
                          .num_gaps = seen.num_running,
                          .num_waiting = seen.num_running,
                          .num_prefill_tokens = seen.num_prefill_tokens,
-                         .num_prefill_batches = 1};
+                         .num_prefill_batches = 1,
+                         .rank = seen.rank};
     }
     prefill_ns_ += time;
     was_idle_ = was_idle_ || seen.num_running == 0;
@@ -327,7 +338,8 @@ class SglangRank {
                             .gap_ns = each,
                             .decode_ns = each,
                             .num_gaps = num_gaps,
-                            .num_waiting = seen.num_running});
+                            .num_waiting = seen.num_running,
+                            .rank = seen.rank});
   }
 
   Pace pace_;
@@ -346,7 +358,7 @@ class SglangRank {
   std::int64_t num_idle_ = 0;    // intervals
 };
 
-// What the log does not say, and what was taken instead.
+// The facts that the log lacks, and their substitutes.
 std::vector<std::string> sglang_notes(const EngineLog& log, const Pace& pace, bool has_numbers,
                                       std::int64_t num_idle) {
   const std::string token = fixed_text(pace.prefill_ns_per_token / 1000, 1) + " us";
@@ -434,7 +446,12 @@ LogGaps sglang_gaps(const EngineLog& log) {
 
 LogGaps gaps_of(const EngineLog& log) {
   LogGaps result = log.engine == LogEngine::Vllm ? vllm_gaps(log) : sglang_gaps(log);
-  std::vector<std::string> slow = slow_decode_notes(result.slow, result.where_word);
+  const std::vector<LogObservation>& all = log.observations;
+  result.has_ranks = std::any_of(all.begin(), all.end(), [&all](const LogObservation& seen) {
+    return seen.rank != all.front().rank;
+  });
+  std::vector<std::string> slow =
+      slow_decode_notes(result.slow, result.where_word, result.has_ranks);
   result.notes.insert(result.notes.begin(), slow.begin(), slow.end());
   return result;
 }

@@ -24,10 +24,15 @@ struct LoggedGap {
   std::int64_t num_waiting = 0;  // requests
   std::int64_t num_prefill_tokens = 0;
   std::int64_t num_prefill_batches = 0;
+  std::int64_t line = 0;  // if `where` is an iteration's number; else 0
+  std::int32_t rank = 0;  // data-parallel
+
+  DecodePlace place() const { return {where, line, rank}; }
 };
 
 struct LogGaps {
   std::string where_word;  // "iteration" or "line"
+  bool has_ranks = false;  // several data-parallel ones
   std::vector<LoggedGap> gaps;
   std::vector<SlowDecodes> slow;
   std::vector<std::string> notes;  // what the log does not say, and what was taken instead

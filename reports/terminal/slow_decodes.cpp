@@ -49,6 +49,7 @@ SlowDecodes span_of(const std::vector<DecodeSample>& samples, std::size_t first,
   span.last_where = samples[end - 1].where;
   span.first_line = samples[first].line;
   span.last_line = samples[end - 1].line;
+  span.rank = samples[first].rank;
   span.first_time = samples[first].time;
   span.last_time = samples[end - 1].time;
   span.is_to_the_end = end == samples.size();
@@ -87,7 +88,7 @@ std::vector<SlowDecodes> find_slow_decodes(const std::vector<DecodeSample>& samp
     // Within a span more requests than ever compare with what fewer took.
     if (!was && !usual.empty()) was = usual.back();
     bool is_slow = was && step_ns >= kSlow * static_cast<double>(*was);
-    // What grows step by step, as contexts do, is no sudden change.
+    // A growth step by step, as that of contexts, is no sudden change.
     if (usual.empty() && i > 0) {
       is_slow = is_slow && step_ns >= kSudden * static_cast<double>(samples[i - 1].step_ns);
     }
@@ -104,14 +105,14 @@ std::vector<SlowDecodes> find_slow_decodes(const std::vector<DecodeSample>& samp
   return spans;
 }
 
-const SlowDecodes* span_at(const std::vector<SlowDecodes>& spans, std::int64_t where) {
+const SlowDecodes* span_at(const std::vector<SlowDecodes>& spans, const DecodePlace& place) {
   const auto found = std::find_if(spans.begin(), spans.end(),
-                                  [where](const SlowDecodes& one) { return one.contains(where); });
+                                  [&place](const SlowDecodes& one) { return one.contains(place); });
   return found == spans.end() ? nullptr : &*found;
 }
 
 std::vector<std::string> slow_decode_notes(const std::vector<SlowDecodes>& spans,
-                                           const std::string& where_word) {
+                                           const std::string& where_word, bool has_ranks) {
   std::vector<std::string> notes;
   for (const SlowDecodes& span : spans) {
     const auto at = [](std::int64_t line, const std::string& time) {
@@ -126,8 +127,9 @@ std::vector<std::string> slow_decode_notes(const std::vector<SlowDecodes>& spans
     notes.push_back(
         "From " + where_word + " " + std::to_string(span.first_where) +
         at(span.first_line, span.first_time) + " on, a decode step of " + requests +
-        (requests == "1" ? " request" : " requests") + " takes " + ms_text(to_ms(span.step_ns)) +
-        " ms without a prompt, " + fixed_text(span.ratio(), 1) +
+        (requests == "1" ? " request" : " requests") +
+        (has_ranks ? " of rank " + std::to_string(span.rank) : std::string()) + " takes " +
+        ms_text(to_ms(span.step_ns)) + " ms without a prompt, " + fixed_text(span.ratio(), 1) +
         " times as long as steps of at least as many did before (" +
         ms_text(to_ms(span.before_ns)) + " ms)" +
         (span.is_to_the_end ? std::string()
@@ -139,10 +141,11 @@ std::vector<std::string> slow_decode_notes(const std::vector<SlowDecodes>& spans
   return notes;
 }
 
-void append_slow_decodes(const std::vector<SlowDecodes>& spans, JsonText& json) {
+void append_slow_decodes(const std::vector<SlowDecodes>& spans, bool has_ranks, JsonText& json) {
   json.begin_array();
   for (const SlowDecodes& span : spans) {
     json.begin_object();
+    if (has_ranks) json.field("rank", span.rank);
     json.field("first", span.first_where);
     json.field("last", span.last_where);
     if (span.first_line > 0) json.field("first_line", span.first_line);

@@ -21,33 +21,49 @@ struct DecodeSample {
   double cache_usage = 0;  // in any unit; 0: unknown
   TimeNs step_ns = 0;
   std::int64_t line = 0;  // of the log, if `where` is another number; 0: there is none
+  std::int32_t rank = 0;  // data-parallel
+};
+
+// A step of a run or a log. Numbers of steps repeat in a log: each rank has its own, and they begin
+// again with a restart. Lines do not.
+struct DecodePlace {
+  std::int64_t where = 0;  // these three as DecodeSample's
+  std::int64_t line = 0;
+  std::int32_t rank = 0;
 };
 
 struct SlowDecodes {
   std::size_t first = 0, last = 0;  // indices into the samples
   std::int64_t first_where = 0, last_where = 0;
   std::int64_t first_line = 0, last_line = 0;  // 0: as DecodeSample::line
+  std::int32_t rank = 0;
   std::string first_time, last_time;
   std::int64_t least_requests = 0, most_requests = 0;
   TimeNs step_ns = 0;    // the median
   TimeNs before_ns = 0;  // the median of at least as many requests, before
   bool is_to_the_end = false;
 
-  bool contains(std::int64_t where) const { return where >= first_where && where <= last_where; }
+  bool contains(const DecodePlace& place) const {
+    if (place.rank != rank) return false;
+    if (place.line > 0) return place.line >= first_line && place.line <= last_line;
+    return place.where >= first_where && place.where <= last_where;
+  }
   double ratio() const { return static_cast<double>(step_ns) / static_cast<double>(before_ns); }
 };
 
-// In the order of `samples`, which is that of time. At least `least_samples` in a row are slow.
+// In the order of `samples`, which are of one rank in the order of time. At least `least_samples`
+// in a row are slow.
 std::vector<SlowDecodes> find_slow_decodes(const std::vector<DecodeSample>& samples,
                                            std::size_t least_samples);
 
 // The span that has a place; nullptr: none.
-const SlowDecodes* span_at(const std::vector<SlowDecodes>& spans, std::int64_t where);
+const SlowDecodes* span_at(const std::vector<SlowDecodes>& spans, const DecodePlace& place);
 
-// One note for each. `where_word` is "step", "iteration" or "line".
+// One note for each. `where_word` is "step", "iteration" or "line"; `has_ranks`: there are several,
+// so notes name theirs.
 std::vector<std::string> slow_decode_notes(const std::vector<SlowDecodes>& spans,
-                                           const std::string& where_word);
+                                           const std::string& where_word, bool has_ranks);
 // Appends one JSON value.
-void append_slow_decodes(const std::vector<SlowDecodes>& spans, JsonText& json);
+void append_slow_decodes(const std::vector<SlowDecodes>& spans, bool has_ranks, JsonText& json);
 
 }  // namespace metronome

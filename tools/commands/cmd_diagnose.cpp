@@ -246,7 +246,7 @@ Finding examine_run(const StoredRun& run, const DiagnoseOptions& options) {
         "The split of a mixed step into decode and prefill is an estimate from the steps without "
         "prefill.");
   }
-  for (std::string& note : slow_decode_notes(finding.diagnosis.slow, "step")) {
+  for (std::string& note : slow_decode_notes(finding.diagnosis.slow, "step", false)) {
     finding.notes.push_back(std::move(note));
   }
   if (const std::int64_t lost = summary.failed + summary.unfinished; lost > 0) {

@@ -136,13 +136,82 @@ TEST_CASE("iterations of vLLM that become slow without a prompt have their first
   // The prompt has its own share alone, in the slow span and before.
   CHECK(gaps.gaps[47].decode_ns == 100 * kMs);
   CHECK(std::abs(to_ms(gaps.gaps[40].decode_ns) - 10) < 0.1);
-  // What grows with the contexts is no sudden change.
+  // Times that grow with the contexts are no sudden change.
   std::string growing;
   for (int i = 0; i < 200; ++i) {
     growing += log_line(i, 0, 0, 8 - i / 50, std::to_string(10 + i) + ".00") + "\n";
   }
   std::istringstream slowly(growing);
   CHECK(gaps_of(read_engine_log(slowly, "x.log", std::nullopt)).slow.empty());
+}
+
+// Two engines, the second of which becomes slow, with the same numbers of iterations.
+TEST_CASE("a slow engine of a log is none of the other's", "[reports][diagnosis]") {
+  std::string text;
+  const auto add = [&text](int number, const char* rank, const char* elapsed) {
+    std::string line = log_line(number, 0, 0, 4, elapsed) + "\n";
+    text += line.replace(line.find("DP0"), 3, rank);
+  };
+  for (int i = 0; i < 40; ++i) {
+    add(i, "DP0", i < 20 ? "10.00" : "20.00");
+    add(i, "DP1", i < 20 ? "10.00" : "100.00");
+  }
+  std::istringstream in(text);
+  const LogGaps gaps = gaps_of(read_engine_log(in, "x.log", std::nullopt));
+  REQUIRE(gaps.slow.size() == 1);
+  CHECK((gaps.slow[0].rank == 1 && gaps.slow[0].first_where == 20));
+  CHECK(has_note(gaps.notes,
+                 "From iteration 20 (line 42, 21:44:40) on, a decode step of 4 "
+                 "requests of rank 1 takes 100 ms"));
+  Distribution itl;
+  const Diagnosis diagnosis = diagnose(gaps, std::nullopt, 40, itl);
+  CHECK(diagnosis.rows[0].slow_ns == 20 * 4 * 100 * kMs);
+  const std::string shown = diagnosis_text(diagnosis);
+  std::istringstream lines(shown);
+  int num_slow = 0;
+  int num_healthy = 0;
+  for (std::string line; std::getline(lines, line);) {
+    num_slow += contains(line, "slow decodes since iteration 20") ? 1 : 0;
+    num_healthy += contains(line, "no prefill") ? 1 : 0;
+  }
+  INFO(shown);
+  CHECK((num_slow == 20 && num_healthy == 20));
+  CHECK(contains(shown, "rank  iteration"));
+}
+
+TEST_CASE("a slow span is none of the same numbers after a restart", "[reports][diagnosis]") {
+  std::string text;
+  for (int i = 0; i < 40; ++i) text += log_line(i, 0, 0, 4, i < 20 ? "10.00" : "100.00") + "\n";
+  for (int i = 0; i < 40; ++i) text += log_line(i, 0, 0, 4, "12.00") + "\n";
+  std::istringstream in(text);
+  const LogGaps gaps = gaps_of(read_engine_log(in, "x.log", std::nullopt));
+  REQUIRE(gaps.slow.size() == 1);
+  CHECK((gaps.slow[0].first_line == 21 && gaps.slow[0].last_line == 40));
+  CHECK_FALSE(contains(gaps.notes[0], "rank"));
+  Distribution itl;
+  const Diagnosis diagnosis = diagnose(gaps, std::nullopt, 40, itl);
+  CHECK(diagnosis.rows[0].slow_ns == 20 * 4 * 100 * kMs);
+  CHECK_FALSE(contains(diagnosis_text(diagnosis), "rank"));
+}
+
+TEST_CASE("a slow rank of SGLang leaves the others' lines as they are", "[reports][diagnosis]") {
+  std::string text;
+  const auto add = [&text](const char* rank, int num_requests, const char* rate) {
+    std::string line = sglang_decode(num_requests, rate);
+    text += line.insert(line.find(']'), std::string(" DP") + rank);
+  };
+  for (int i = 0; i < 30; ++i) {
+    add("0", 24, "1200.00");
+    add("1", 24, i < 15 ? "1200.00" : "120.00");
+  }
+  std::istringstream in(text);
+  const LogGaps gaps = gaps_of(read_engine_log(in, "x.log", std::nullopt));
+  REQUIRE(gaps.slow.size() == 1);
+  CHECK(gaps.slow[0].rank == 1);
+  CHECK(has_note(gaps.notes, "a decode step of 24 requests of rank 1 takes 200 ms"));
+  Distribution itl;
+  const Diagnosis diagnosis = diagnose(gaps, std::nullopt, 3, itl);
+  CHECK(diagnosis.rows[0].slow_ns == std::int64_t{15} * 40 * 24 * 200 * kMs);
 }
 
 TEST_CASE("steps of a run that become slow without a prompt have their first one",
@@ -169,7 +238,7 @@ TEST_CASE("steps of a run that become slow without a prompt have their first one
   CHECK(diagnosis.rows[1].slow_ns == 500 * kMs);
   CHECK(diagnosis.rows[1].sum.parts.decode_ns == 500 * kMs);
   CHECK(contains(diagnosis_text(diagnosis), "slow decodes since step 11"));
-  CHECK(contains(slow_decode_notes(diagnosis.slow, "step")[0],
+  CHECK(contains(slow_decode_notes(diagnosis.slow, "step", false)[0],
                  "From step 11 on, a decode step of 1 request takes 50 ms"));
 }
 
