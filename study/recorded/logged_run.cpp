@@ -23,10 +23,10 @@
 namespace metronome {
 namespace {
 
-// What an iteration has, as vLLM counts (compute_iteration_details in vllm/v1/utils.py): a request
-// is in its context phase while it has no output, or if the step has it as a new request. The
-// second model runner has resumed requests as new ones, the first has not. So a request that was
-// preempted after its first token is resumed as a generation request with many tokens, in the
+// The content of an iteration, as vLLM counts (compute_iteration_details in vllm/v1/utils.py): a
+// request is in its context phase while it has no output, or if the step has it as a new request.
+// The second model runner has resumed requests as new ones, the first has not. So a request that
+// was preempted after its first token is resumed as a generation request with many tokens, in the
 // second runner behind its first chunk.
 struct Composition {
   std::int64_t num_context_requests = 0;
@@ -187,6 +187,8 @@ class Follower {
     setup_ = has_device ? simulation_->setup : setup_without_device(scenario);
   }
 
+  // Steps followed so far, and as much for the start of each run.
+  std::int64_t work() const { return work_; }
   // From the iteration `first` on, as this runner counts; unknown: as the one that agrees longer.
   LoggedRun follow(std::size_t first, ModelRunner runner) {
     LoggedRun run = follow_with(first, runner);
@@ -221,6 +223,7 @@ class Follower {
   PrefixHasher hasher_;
   std::optional<Simulation> simulation_;
   EngineSetup setup_;
+  std::int64_t work_ = 0;
   std::map<std::int32_t, std::string> first_steps_;  // by the number of their context requests
 };
 
@@ -265,6 +268,7 @@ LoggedRun Follower::follow_as(std::size_t first, ModelRunner runner) {
   run.num_equal =
       std::min(executor.num_launched() - (executor.difference() ? 1 : 0), num_iterations);
   run.record = recorder.finish();
+  work_ += executor.num_launched() + 1;
   return run;
 }
 
@@ -311,22 +315,96 @@ std::string left_out_text(const LoggedRun& run, const IterationLog& log) {
             place(next) + ", and the " + grouped_text(run.num_after) +
             " iterations from there on are left out";
   }
+  if (run.num_untried > 0) {
+    text += (text.empty() ? "" : "; ") + std::string("the requests were not tried from ") +
+            grouped_text(run.num_untried) +
+            " other iterations on, which would take long: --iterations FIRST:LAST names the right "
+            "ones";
+  }
   return text;
 }
+
+namespace {
+
+bool have_equal_work(const LoggedIteration& a, const LoggedIteration& b) {
+  return a.num_context_requests == b.num_context_requests &&
+         a.num_context_tokens == b.num_context_tokens &&
+         a.num_generation_requests == b.num_generation_requests &&
+         a.num_generation_tokens == b.num_generation_tokens;
+}
+
+// For each iteration from `first` on, how many from there on have the work of those from `first`
+// on: the Z-function of a string.
+std::vector<std::size_t> equal_lengths(Iterations iterations, std::size_t first) {
+  iterations = iterations.subspan(first);
+  std::vector<std::size_t> lengths(iterations.size(), 0);
+  std::size_t begin = 0, end = 0;  // the match that reaches farthest
+  for (std::size_t i = 1; i < iterations.size(); ++i) {
+    std::size_t& length = lengths[i];
+    if (i < end) length = std::min(lengths[i - begin], end - i);
+    while (i + length < iterations.size() &&
+           have_equal_work(iterations[length], iterations[i + length])) {
+      ++length;
+    }
+    if (i + length > end) begin = i, end = i + length;
+  }
+  return lengths;
+}
+
+// Tells starts that cannot match longer than a run did. The steps of a run follow from the numbers
+// of context requests: where two starts have the same iterations, they have the same steps.
+class LaterStarts {
+ public:
+  LaterStarts(Iterations iterations, const LoggedRun& best)
+      : iterations_(iterations),
+        first_(best.first),
+        num_equal_(static_cast<std::size_t>(best.num_equal)),
+        equal_(equal_lengths(iterations, best.first)) {}
+
+  bool may_match_longer(std::size_t start) const {
+    const std::size_t length = equal_[start - first_];
+    if (length > num_equal_) return false;  // up to the same difference
+    if (length == num_equal_ || start + length >= iterations_.size()) return true;
+    // With as many context requests the step is again that of the run, which the log has not.
+    return iterations_[start + length].num_context_requests !=
+           iterations_[first_ + length].num_context_requests;
+  }
+  bool is_within(std::size_t start) const { return start < first_ + num_equal_; }
+
+ private:
+  Iterations iterations_;
+  std::size_t first_;
+  std::size_t num_equal_;
+  std::vector<std::size_t> equal_;
+};
+
+}  // namespace
 
 LoggedRun run_logged(const Scenario& scenario, const IterationLog& log, LogStart start) {
   check_log(log);
   Follower follower(scenario, log);
   LoggedRun best = follower.follow(0, log.runner);
   if (start == LogStart::First || !best.first_difference) return best;
-  constexpr std::int64_t kFewestFound = 20;  // iterations; fewer match by chance
+  constexpr std::int64_t kFewestFound = 20;      // iterations; fewer match by chance
+  constexpr std::int64_t kMostWork = 4'000'000;  // some seconds
+  LaterStarts starts(log.iterations, best);
+  std::int64_t num_untried = 0;
   for (std::size_t i = 1; i < log.iterations.size() && best.first_difference; ++i) {
-    if (!follower.may_begin_with(log.iterations[i])) continue;
+    if (std::ssize(log.iterations) - static_cast<std::int64_t>(i) <= best.num_equal) break;
+    if (!follower.may_begin_with(log.iterations[i]) || !starts.may_match_longer(i)) continue;
+    // A start within the best run is the least likely one.
+    const std::int64_t limit = starts.is_within(i) ? kMostWork / 2 : kMostWork;
+    if (follower.work() > limit) {
+      ++num_untried;
+      continue;
+    }
     LoggedRun run = follower.follow(i, log.runner);
     const bool is_chance = run.num_equal < kFewestFound && run.num_after == 0;
     if (run.num_equal <= best.num_equal || is_chance) continue;
     best = std::move(run);
+    starts = LaterStarts(log.iterations, best);
   }
+  best.num_untried = best.first_difference ? num_untried : 0;
   return best;
 }
 

@@ -23,6 +23,8 @@ struct LoggedRun {
   std::int64_t num_equal = 0;
   // Iterations behind the last request of the workload; the first of them begins with a prompt.
   std::int64_t num_after = 0;
+  // LogStart::Found: iterations that may be a better first one, but were not tried to save time.
+  std::int64_t num_untried = 0;
 
   struct Difference {
     LoggedIteration logged;
@@ -40,7 +42,8 @@ std::string composition_text(const LoggedIteration& logged);
 std::string simulated_text(const LoggedRun::Difference& difference);
 // "iteration 3 has ..., but NAME gives ...".
 std::string difference_text(const LoggedRun::Difference& difference, const std::string& name);
-// What was left out of the log before and behind the workload's requests; empty: nothing.
+// The parts of the log that were left out before and behind the workload's requests, and the starts
+// that were not tried; empty: none.
 std::string left_out_text(const LoggedRun& run, const IterationLog& log);
 
 enum class LogStart : std::uint8_t {

@@ -13,7 +13,6 @@
 #include "tests/catch.h"
 #include "tests/command_line.h"
 #include "tests/error_of.h"
-#include "tests/shared_data.h"
 
 namespace metronome::testing {
 namespace {
@@ -320,6 +319,77 @@ TEST_CASE("a few iterations that match by chance are no beginning", "[tools][log
   CHECK(run.first_difference);
 }
 
+// One request at a time, all alike, and one iteration that the engine does not give. Each of 10,000
+// starts would match up to there: most need no run, and the number of runs is limited.
+TEST_CASE("the start of a long log of like requests is found in seconds", "[tools][logged]") {
+  const bool has_two_contexts = GENERATE(false, true);
+  INFO("two contexts " << has_two_contexts);
+  constexpr int kNumRequests = 10'000;
+  const ScratchFolder folder;
+  std::string text;
+  for (int i = 0; i < 4 * kNumRequests; ++i) {
+    std::string work = i % 4 == 0 ? composition_text(1, 512, 0, 0) : composition_text(0, 0, 1, 1);
+    if (i == 2 * kNumRequests) {
+      work = has_two_contexts ? composition_text(2, 1023, 0, 0) : composition_text(1, 511, 0, 0);
+    }
+    text += "Iteration(" + std::to_string(i) + "): " + work + ", iteration elapsed time: 5.00 ms\n";
+  }
+  const IterationLog log = read_iteration_log(folder.write("like.log", text));
+  const std::string path = folder.write("scenario.yaml", R"(
+model: llama-3.1-8b
+engine: {max_num_seqs: 16, max_model_len: 4096, async_depth: 1}
+kv_cache: {num_blocks: 420, enable_prefix_caching: false}
+scheduler: {policy: vllm, max_num_batched_tokens: 2048}
+workload:
+  num_requests: 10000
+  arrivals: {process: poisson, rate: 1}
+  prompt_tokens: {distribution: fixed, value: 512}
+  output_tokens: {distribution: fixed, value: 4}
+)");
+  const Scenario scenario = load_scenario(path, {}, std::nullopt).variants.front();
+  const LoggedRun run = run_logged(scenario, log, LogStart::Found);
+  CHECK(run.first == 0);
+  CHECK(run.num_equal == 2 * kNumRequests);
+  CHECK((run.num_untried > 0) == has_two_contexts);
+  CHECK(contains(left_out_text(run, log), "were not tried") == has_two_contexts);
+}
+
+// A warm-up with a request like the first ones of the workload: the right start is within the
+// iterations that match from the log's first one on.
+TEST_CASE("requests begin within iterations that match, too", "[tools][logged]") {
+  const ScratchFolder folder;
+  std::string text;
+  int number = 0;
+  const auto request = [&](int num_outputs) {
+    for (int i = 0; i < num_outputs; ++i) {
+      text += "Iteration(" + std::to_string(number++) +
+              "): " + (i == 0 ? composition_text(1, 512, 0, 0) : composition_text(0, 0, 1, 1)) +
+              ", iteration elapsed time: 5.00 ms\n";
+    }
+  };
+  std::string trace = "arrival_s,prompt_tokens,output_tokens\n";
+  request(30);  // the warm-up
+  int arrival = 0;
+  for (const int num_outputs : {30, 30, 12, 40, 7, 30}) {
+    trace += std::to_string(arrival++) + ",512," + std::to_string(num_outputs) + "\n";
+    request(num_outputs);
+  }
+  folder.write("trace.csv", trace);
+  const IterationLog log = read_iteration_log(folder.write("warm.log", text));
+  const std::string path = folder.write("scenario.yaml", R"(
+model: llama-3.1-8b
+engine: {max_num_seqs: 16, max_model_len: 4096, async_depth: 1}
+kv_cache: {num_blocks: 420, enable_prefix_caching: false}
+scheduler: {policy: vllm, max_num_batched_tokens: 2048}
+workload: {trace: {file: trace.csv, format: vidur}}
+)");
+  const Scenario scenario = load_scenario(path, {}, std::nullopt).variants.front();
+  CHECK(run_logged(scenario, log).num_equal == 72);
+  const LoggedRun run = run_logged(scenario, log, LogStart::Found);
+  CHECK(run.first == 30);
+  CHECK_FALSE(run.first_difference);
+}
+
 TEST_CASE("a log is followed without hardware, which decides nothing", "[cli][logged]") {
   const Logged logged(3, 1);
   logged.log();
@@ -378,20 +448,33 @@ TEST_CASE("the log of another model is not followed unasked", "[cli][logged]") {
   CHECK(contains(steps.err, "the model is llama-3.1-8b, not qwen3-8b as --model says"));
 }
 
-TEST_CASE("logs of a real server are decided alike", "[cli][logged]") {
-  // With a full KV cache and a preemption; and behind a warm-up.
-  for (const auto& [name, log] :
-       {std::pair("real-vllm-09", "H.log"), std::pair("real-vllm-07", "server.log")}) {
-    const auto folder = shared_path(std::string("cases/") + name);
-    if (!folder) continue;
-    const ScratchFolder scratch;
-    const std::string out = "'" + scratch.path() + "/sim'";
-    REQUIRE(run_metronome("run '" + *folder + "/lab.yaml' -q --out " + out).exit_code == 0);
-    const CommandResult same =
-        run_metronome("validate '" + *folder + "/" + log + "' " + out + " --same-decisions");
-    INFO(same.out);
-    CHECK(same.exit_code == 0);
+// As a server's log begins: its start, then a warm-up; later requests are preempted and resumed.
+TEST_CASE("validate follows resumed requests behind a warm-up", "[cli][logged]") {
+  const ModelRunner runner = GENERATE(ModelRunner::V1, ModelRunner::V2);
+  INFO("runner " << static_cast<int>(runner));
+  const Logged logged(5, 1, runner);
+  REQUIRE(logged.run.result.summary.num_preemptions > 0);
+  std::string text =
+      "(EngineCore pid=12) INFO 11-28 16:42:40 [core.py:112] Initializing a V1 LLM engine "
+      "(v0.32.0) "
+      "with config: model='llama-3.1-8b', speculative_config=None\n";
+  std::size_t number = 0;
+  for (const std::string& work :
+       {composition_text(1, 9, 0, 0), composition_text(0, 0, 1, 1), composition_text(0, 0, 1, 1),
+        composition_text(1, 5, 0, 0), composition_text(0, 0, 1, 1)}) {
+    text += "(EngineCore pid=12) INFO 11-28 16:42:41 [core.py:349] Iteration(" +
+            std::to_string(number++) + "): " + work + ", iteration elapsed time: 7.12 ms\n";
   }
+  for (const std::string& line : lines_of(logged.run.record, runner, number)) text += line + "\n";
+  const std::string folder = logged.folder.path();
+  logged.folder.write("server.log", text);
+  const std::string both = "validate '" + folder + "/server.log' '" + folder + "/out'";
+  const CommandResult same = run_metronome(both + " --same-decisions");
+  INFO(same.out);
+  CHECK(same.exit_code == 0);
+  CHECK(contains(unwrapped(same.out), "the requests fit from iteration 5 (line 7) on"));
+  // With the warm-up as a part of it, it is another run.
+  CHECK(run_metronome(both + " --same-decisions --iterations 0:").exit_code == 1);
 }
 
 TEST_CASE("validate follows a log of iterations", "[cli][logged]") {
