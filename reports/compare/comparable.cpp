@@ -30,7 +30,7 @@ const ModelConfig* catalogue_model(const std::string& name) {
   return find_entry(all_models(), lower(name));
 }
 
-// What another model has otherwise. Formats of weights are settings of one model.
+// The fields in which models differ. Formats of weights are settings of one model.
 auto shape_of(const ModelConfig& model) {
   return std::tuple(model.n_layers, model.hidden_dim, model.n_heads, model.n_kv_heads,
                     model.head_dim, model.ffn_dim, model.n_experts, model.expert_ffn_dim,

@@ -39,7 +39,7 @@ struct RunDifferences {
   std::vector<std::string> remarks;  // what may differ
 };
 
-// What differs in the model, the number of requests and their lengths. Requests that did not
+// Differences in the model, the number of requests and their lengths. Requests that did not
 // complete have unknown lengths. Requests in another order are the same. Remarks on a model that is
 // not known, and on requests that arrive more than twice as fast in one of the runs.
 RunDifferences differences_of(const ObservedRun& measured, const ObservedRun& simulated);

@@ -18,7 +18,7 @@ constexpr std::string_view kForm =
     "Iteration(N): N context requests, N context tokens, N generation requests, N generation "
     "tokens, iteration elapsed time: X ms";
 
-// What lines of a server's start say.
+// Takes the facts of a line of the server's start.
 void read_start(std::string_view line, IterationLog& log) {
   constexpr std::string_view kModel = "with config: model='";
   if (const std::size_t at = line.find(kModel); at != std::string_view::npos) {

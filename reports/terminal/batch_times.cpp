@@ -15,7 +15,7 @@ namespace {
 
 constexpr double kLongest = 3600;  // seconds of an interval; no server reaches it
 
-// What lies between two Decode lines of a rank.
+// The batches and decodes between two Decode lines of a rank.
 struct Interval {
   std::vector<std::size_t> batches;  // their places among the observations
   std::vector<double> tokens;        // of each

@@ -79,7 +79,7 @@ std::optional<CacheThrash> thrash_of(const EngineLog& log) {
   return thrash;
 }
 
-// What the iterations of a rank computed, and what the prompts of its requests needed. The
+// Tokens that the iterations of a rank computed, and those that its requests' prompts needed. The
 // iterations count what is computed again after a preemption, the prompt throughput does not. From
 // the start of the log, if it has the first iteration, or else from the first report on.
 class PromptBalance {

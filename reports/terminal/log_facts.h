@@ -1,4 +1,4 @@
-// What a log says of its engine, apart from the gaps (reports/terminal/log_gaps.h).
+// The facts of a log about its engine, apart from the gaps (reports/terminal/log_gaps.h).
 #pragma once
 
 #include <span>

@@ -26,7 +26,7 @@ struct EngineSettings {
   std::optional<std::int64_t> pool_tokens = {};
   std::string pool;  // "KV cache 96,000 tokens"; empty: the log does not have it
 
-  // What is set and what the server chose, both as flags.
+  // The settings that are set and those that the server chose, both as flags.
   std::vector<std::string> in_force() const;
 };
 

@@ -125,7 +125,7 @@ void Candidates::add_drafts(std::vector<Family>& families) const {
   families.push_back(std::move(family));
 }
 
-// What limits how long SGLang prefills before it decodes again.
+// Settings that limit how long SGLang prefills before it decodes again.
 void Candidates::add_sglang(std::vector<Family>& families) const {
   if (!reads("prefill_decode_interval")) return;
   const SglangConfig& now = scenario_.scheduler.sglang;

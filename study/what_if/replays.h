@@ -32,7 +32,7 @@ class Replays {
   void keep_host(const Scenario& scenario);
   // The blocks that a device holds with this share of its memory; 0: unknown.
   std::int64_t blocks_of_share(double share) const;
-  // What every replay sets.
+  // The assignments of every replay.
   const std::vector<std::string>& fixed() const { return fixed_; }
   void take_workload(Workload workload) { workload_ = std::move(workload); }
 

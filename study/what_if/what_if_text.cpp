@@ -166,7 +166,7 @@ std::string conclusion(const WhatIf& what_if) {
          joined(chosen.changes);
 }
 
-// What each tried number of KV blocks does, by its own replay; empty: none was tried alone.
+// The effect of each tried number of KV blocks, by its own replay; empty: none was tried alone.
 std::string blocks_text(const WhatIf& what_if) {
   std::string text;
   for (const Trial& trial : what_if.trials) {
@@ -185,7 +185,7 @@ std::string blocks_text(const WhatIf& what_if) {
   return text;
 }
 
-// What the replays have in common, and how to read the table.
+// The common settings of the replays, and how to read the table.
 std::string legend_text(const WhatIf& what_if) {
   std::string text = "tried in " + grouped_text(what_if.num_replays) +
                      " replays: for each setting, the tried value nearest to the present one that "

@@ -29,7 +29,7 @@ constexpr const char* kExamples =
     "`vllm bench serve --save-result --save-detailed`, or a request log: JSON Lines with\n"
     "input_toks, output_toks, queued_ts, first_token_ts and last_token_ts, in seconds.\n"
     "SIMULATED is a result folder of one run of the same workload: another model, another number\n"
-    "of requests or other lengths are an error, but with --allow-differences.\n"
+    "of requests or other lengths are an error unless --allow-differences is given.\n"
     "\n"
     "The command compares:\n"
     "  decisions   chunk by chunk if both runs recorded their steps, else by the instants of\n"

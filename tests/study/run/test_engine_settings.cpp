@@ -143,7 +143,7 @@ TEST_CASE("the pool of a log is no flag that anyone set", "[study][settings]") {
   CHECK(known.assignments ==
         Texts{"scheduler.policy=vllm", "kv_cache.block_size=128", "kv_cache.num_blocks=728"});
   CHECK_FALSE(known.pool_tokens.has_value());
-  // What is set replaces the log's pool.
+  // A setting of the user replaces the log's pool.
   const EngineSettings set = settings_of(LogEngine::Vllm, log, "--num-gpu-blocks-override 500");
   CHECK((set.pool.empty() &&
          set.flags == Texts{"--num-gpu-blocks-override 500", "--gpu-memory-utilization 0.5"}));
