@@ -1,7 +1,6 @@
 #include "reports/compare/comparable.h"
 
 #include <algorithm>
-#include <cctype>
 #include <cstdint>
 #include <iterator>
 #include <numeric>
@@ -9,6 +8,7 @@
 #include <utility>
 
 #include "core/base/error.h"
+#include "core/base/names.h"
 #include "core/base/number_text.h"
 #include "core/config/catalogue.h"
 #include "core/model/model_catalogue.h"
@@ -17,17 +17,11 @@
 namespace metronome {
 namespace {
 
-std::string lower(std::string text) {
-  std::transform(text.begin(), text.end(), text.begin(),
-                 [](unsigned char c) { return static_cast<char>(std::tolower(c)); });
-  return text;
-}
-
 const ModelConfig* catalogue_model(const std::string& name) {
   if (const std::string known = catalogue_name(name); !known.empty()) {
     return find_entry(all_models(), known);
   }
-  return find_entry(all_models(), lower(name));
+  return find_entry(all_models(), lower_ascii(name));
 }
 
 // The fields in which models differ. Formats of weights are settings of one model.
@@ -134,7 +128,7 @@ NamedModel model_of(const ObservedRun& run) {
 }
 
 ModelComparison compare_models(const NamedModel& measured, const NamedModel& simulated) {
-  if (measured.name.empty() || lower(measured.name) == lower(simulated.name)) return {};
+  if (measured.name.empty() || lower_ascii(measured.name) == lower_ascii(simulated.name)) return {};
   if (measured.config && simulated.config) {
     if (shape_of(*measured.config) == shape_of(*simulated.config)) return {};
     return {true, "the model is " + measured.name + ", not " + simulated.name};

@@ -34,6 +34,15 @@ class LineReader {
   std::string_view rest_;
 };
 
+// The number that is the whole text; nullopt: it is none.
+template <class Number>
+std::optional<Number> number_in(std::string_view text) {
+  Number number = 0;
+  const auto [end, error] = std::from_chars(text.data(), text.data() + text.size(), number);
+  if (error != std::errc() || end != text.data() + text.size()) return std::nullopt;
+  return number;
+}
+
 // The line without the colours of a terminal and without a carriage return at its end.
 std::string plain_line(std::string_view line);
 

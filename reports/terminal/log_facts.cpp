@@ -1,12 +1,11 @@
 #include "reports/terminal/log_facts.h"
 
 #include <algorithm>
-#include <charconv>
-#include <optional>
 #include <string_view>
 
 #include "core/base/json_text.h"
 #include "core/base/number_text.h"
+#include "reports/files/log_text.h"
 
 namespace metronome {
 namespace {
@@ -19,14 +18,6 @@ std::int64_t count_of(const EngineLog& log, Observed kind) {
 std::string setting(const EngineLog& log, const char* name) {
   const auto found = log.settings.find(name);
   return found == log.settings.end() ? std::string() : found->second;
-}
-
-template <class Number>
-std::optional<Number> number_in(std::string_view text) {
-  Number number = 0;
-  const auto [end, error] = std::from_chars(text.data(), text.data() + text.size(), number);
-  if (error != std::errc() || end != text.data() + text.size()) return std::nullopt;
-  return number;
 }
 
 // A flag as an argument of the engine: "--no-enable-prefix-caching" is enable_prefix_caching false.

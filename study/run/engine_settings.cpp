@@ -2,7 +2,6 @@
 #include "study/run/engine_settings.h"
 
 #include <algorithm>
-#include <charconv>
 #include <optional>
 #include <span>
 #include <sstream>
@@ -12,6 +11,7 @@
 #include "core/base/names.h"
 #include "core/base/number_text.h"
 #include "core/engine/scheduler_config.h"
+#include "reports/files/log_text.h"
 
 namespace metronome {
 namespace {
@@ -95,19 +95,11 @@ bool is_switch(const Row& row) {
   return row.kind == Kind::Switch || row.kind == Kind::Negation || row.kind == Kind::Off;
 }
 
-template <class Number>
-std::optional<Number> parsed(std::string_view text) {
-  Number number = 0;
-  const auto [end, error] = std::from_chars(text.data(), text.data() + text.size(), number);
-  if (error != std::errc() || end != text.data() + text.size()) return std::nullopt;
-  return number;
-}
-
 // Whether the value has the form that its row asks for.
 bool is_valid(const Row& row, const std::string& value) {
   switch (row.kind) {
-    case Kind::Count: return parsed<std::int64_t>(value).has_value();
-    case Kind::Number: return parsed<double>(value).has_value();
+    case Kind::Count: return number_in<std::int64_t>(value).has_value();
+    case Kind::Number: return number_in<double>(value).has_value();
     case Kind::Word: return !value.empty();
     case Kind::Switch:
     case Kind::Negation:
@@ -181,7 +173,7 @@ void take_chosen(EngineArguments& arguments, const std::string& name, const std:
 
 std::optional<std::int64_t> count_of(const EngineArguments& arguments, const std::string& name) {
   const auto found = arguments.find(name);
-  return found == arguments.end() ? std::nullopt : parsed<std::int64_t>(found->second);
+  return found == arguments.end() ? std::nullopt : number_in<std::int64_t>(found->second);
 }
 
 // "0.33.1" is {0, 33}.
@@ -191,8 +183,8 @@ std::pair<int, int> version_of(const EngineArguments& arguments) {
   const std::string_view text = found->second;
   const std::size_t dot = std::min(text.find('.'), text.size());
   const std::string_view rest = text.substr(std::min(dot + 1, text.size()));
-  return {parsed<int>(text.substr(0, dot)).value_or(0),
-          parsed<int>(rest.substr(0, rest.find('.'))).value_or(0)};
+  return {number_in<int>(text.substr(0, dot)).value_or(0),
+          number_in<int>(rest.substr(0, rest.find('.'))).value_or(0)};
 }
 
 // vLLM says its token budget at its start, "Chunked prefill is enabled with ...". From 0.32 on it
@@ -227,7 +219,7 @@ std::optional<std::string> key_value(const Row& row, const std::string& value,
   if (row.argument == "max_total_tokens") {
     const std::int64_t page = count_of(arguments, "page_size").value_or(1);
     if (page <= 0) return std::nullopt;
-    return std::to_string(parsed<std::int64_t>(value).value_or(0) / page);
+    return std::to_string(number_in<std::int64_t>(value).value_or(0) / page);
   }
   if (row.argument == "schedule_policy" && value != "lpm" && value != "fcfs") return std::nullopt;
   return value;
@@ -253,10 +245,10 @@ void add_version(const EngineArguments& arguments, EngineSettings& settings) {
 EngineArguments merged_arguments(const EngineLog& log, std::string_view flags) {
   EngineArguments arguments = log.settings;
   for (const std::string& name : log.chosen) take_chosen(arguments, name, name);
-  for (const char* prefix : {"", "chosen "}) {
-    take_chosen(arguments, prefix + std::string("context_len"), "context_length");
-    take_chosen(arguments, prefix + std::string("max_total_num_tokens"), std::string(kPool));
-    take_chosen(arguments, prefix + std::string("kv_cache_size_tokens"), std::string(kPool));
+  for (const std::string& prefix : {std::string(), kChosen}) {
+    take_chosen(arguments, prefix + "context_len", "context_length");
+    take_chosen(arguments, prefix + "max_total_num_tokens", std::string(kPool));
+    take_chosen(arguments, prefix + "kv_cache_size_tokens", std::string(kPool));
   }
   const EngineArguments given = parse_flags(log.engine, flags);
   for (const auto& [name, value] : given) arguments[name] = value;
@@ -267,6 +259,12 @@ EngineArguments merged_arguments(const EngineLog& log, std::string_view flags) {
   }
   if (log.engine == LogEngine::Vllm) add_unprinted_budget(arguments);
   return arguments;
+}
+
+std::optional<std::int64_t> count_in_force(const EngineArguments& arguments,
+                                           const std::string& name) {
+  const auto set = count_of(arguments, name);
+  return set ? set : count_of(arguments, kChosen + name);
 }
 
 std::vector<std::string> EngineSettings::in_force() const {

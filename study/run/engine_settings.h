@@ -35,6 +35,10 @@ struct EngineSettings {
 // a flag that has no key, or a value that its flag cannot have.
 EngineArguments merged_arguments(const EngineLog& log, std::string_view flags);
 
+// The value of a setting that is a count, set or chosen by the engine; nullopt: there is none.
+std::optional<std::int64_t> count_in_force(const EngineArguments& arguments,
+                                           const std::string& name);
+
 // The keys that say the same, beginning with `scheduler.policy`; empty if there are no arguments.
 // Arguments without a key are left out.
 EngineSettings scenario_settings(LogEngine engine, const EngineArguments& arguments);

@@ -1,30 +1,11 @@
 #include "tools/commands/diagnose_notes.h"
 
 #include <algorithm>
-#include <charconv>
-#include <optional>
 
 #include "core/base/number_text.h"
 #include "study/run/engine_flags.h"
 
 namespace metronome {
-namespace {
-
-// The value of a setting that is a count, set or chosen by the server; nullopt: there is none.
-std::optional<std::int64_t> setting(const EngineArguments& settings, const std::string& name) {
-  for (const std::string& key : {name, "chosen " + name}) {
-    const auto found = settings.find(key);
-    if (found == settings.end()) continue;
-    std::int64_t count = 0;
-    const char* const end = found->second.data() + found->second.size();
-    const auto read = std::from_chars(found->second.data(), end, count);
-    if (read.ec == std::errc() && read.ptr == end) return count;
-  }
-  return std::nullopt;
-}
-
-}  // namespace
-
 std::string preemption_note(const Diagnosis& diagnosis, const std::string& policy) {
   const std::vector<DiagnosedStall>& stalls = diagnosis.stalls;
   const auto num_preempted =
@@ -78,7 +59,7 @@ std::string budget_note(const Diagnosis& diagnosis, LogEngine engine,
   const std::string reserve = " This is a linear estimate, not a replay.";
   if (is_vllm) {
     const std::int64_t budget = num_tokens + stall.num_waiting;
-    const std::int64_t num_seqs = setting(settings, "max_num_seqs").value_or(0);
+    const std::int64_t num_seqs = count_in_force(settings, "max_num_seqs").value_or(0);
     return estimate + "In vLLM: --max-num-batched-tokens " + std::to_string(budget) +
            (budget < num_seqs ? " with --max-num-seqs " + std::to_string(budget) +
                                     " at most, as vLLM refuses more sequences than tokens"
@@ -86,8 +67,8 @@ std::string budget_note(const Diagnosis& diagnosis, LogEngine engine,
            "." + reserve;
   }
   // A multiple of the page: of all common sizes, if the log does not say it.
-  const std::int64_t page =
-      std::max<std::int64_t>(setting(settings, "page_size").value_or(num_tokens < 64 ? 1 : 64), 1);
+  const std::int64_t page = std::max<std::int64_t>(
+      count_in_force(settings, "page_size").value_or(num_tokens < 64 ? 1 : 64), 1);
   const std::int64_t unit = std::max<std::int64_t>(page, num_tokens < 64 ? 1 : 64 / page * page);
   if (num_tokens < unit) {
     return estimate + "That is less than a page of SGLang's KV cache, so no chunk keeps it." +
