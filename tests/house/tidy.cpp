@@ -254,7 +254,9 @@ constexpr std::string_view kTopLevel[] = {"core",
                                           "CMakeUserPresets.json",
                                           "README.md",
                                           "ARCHITECTURE.md",
+                                          "CONTRIBUTING.md",
                                           "LICENSE",
+                                          "NOTICE",
                                           "SECURITY.md",
                                           "compile_commands.json"};
 
