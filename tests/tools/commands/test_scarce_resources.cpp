@@ -135,8 +135,16 @@ TEST_CASE("a small stack is a failure in one line", "[cli][scarce]") {
   CHECK(place.run("-S -s 128").exit_code == 0);  // the program may raise it
 }
 
-// The sanitizers reserve far more.
-#if !defined(__SANITIZE_ADDRESS__) && !defined(__SANITIZE_THREAD__)
+// The sanitizers reserve far more. GCC names them by macros, clang by features.
+#if defined(__SANITIZE_ADDRESS__) || defined(__SANITIZE_THREAD__)
+#define METRONOME_RESERVES_MEMORY
+#elif defined(__has_feature)
+#if __has_feature(address_sanitizer) || __has_feature(thread_sanitizer)
+#define METRONOME_RESERVES_MEMORY
+#endif
+#endif
+
+#ifndef METRONOME_RESERVES_MEMORY
 
 TEST_CASE("nothing partial stays where memory ends", "[cli][scarce]") {
   const Workplace place;
