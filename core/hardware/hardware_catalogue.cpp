@@ -3,6 +3,7 @@
 #include <algorithm>
 #include <utility>
 
+#include "core/base/error.h"
 #include "core/base/names.h"
 #include "core/config/catalogue.h"
 
@@ -128,6 +129,15 @@ HardwareSpec find_hardware(const std::string& name_or_path, const SourceLocation
                     " entries; allowed: a file with one");
   }
   return entries.front();
+}
+
+std::optional<HardwareSpec> known_hardware(const std::string& name_or_path) {
+  if (name_or_path.empty()) return std::nullopt;
+  try {
+    return find_hardware(name_or_path, {});
+  } catch (const ConfigError&) {
+    return std::nullopt;
+  }
 }
 
 }  // namespace metronome

@@ -2,6 +2,7 @@
 // A GPU may also be a YAML file with one entry.
 #pragma once
 
+#include <optional>
 #include <string>
 #include <string_view>
 #include <vector>
@@ -16,6 +17,9 @@ namespace metronome {
 // entry of the YAML file at that path. `where` is the user's source location. Throws ConfigError
 // for an unknown name (with the nearest name and the list) and for an unreadable or malformed file.
 HardwareSpec find_hardware(const std::string& name_or_path, const SourceLocation& where);
+
+// The same, or nullopt where find_hardware() throws and for an empty name.
+std::optional<HardwareSpec> known_hardware(const std::string& name_or_path);
 
 // In the order of the file, which is read once.
 const std::vector<HardwareSpec>& all_hardware();

@@ -2,23 +2,12 @@
 #include <algorithm>
 #include <optional>
 
-#include "core/base/error.h"
 #include "core/hardware/hardware_catalogue.h"
 #include "core/model/model_catalogue.h"
 #include "core/scenario/scenario_keys.h"
 
 namespace metronome {
 namespace {
-
-// nullopt if there is none. A backend that needs the GPU reports what is wrong with its name.
-std::optional<HardwareSpec> gpu_of(const Scenario& scenario) {
-  if (scenario.hardware.empty()) return std::nullopt;
-  try {
-    return find_hardware(scenario.hardware, {});
-  } catch (const ConfigError&) {
-    return std::nullopt;
-  }
-}
 
 bool is_set(const ConfigNode& source, std::string_view key) {
   const ConfigNode* node = source.find_path(key);
@@ -60,7 +49,8 @@ std::vector<ServeDefault> serve_defaults(const Scenario& scenario, const Hardwar
 std::vector<ServeDefault> unset_serve_defaults(const Scenario& scenario) {
   const std::string& policy = scenario.scheduler.policy;
   if (policy != "vllm" && policy != "sglang") return {};
-  const std::optional<HardwareSpec> gpu = gpu_of(scenario);
+  // A backend that needs the GPU reports what is wrong with its name.
+  const std::optional<HardwareSpec> gpu = known_hardware(scenario.hardware);
   if (!gpu) return {};
   Scenario shown = scenario;
   const std::vector<std::string> unused = unused_keys(

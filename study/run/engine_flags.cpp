@@ -166,15 +166,6 @@ std::string value_of(const std::vector<ServeDefault>& defaults, std::string_view
 
 constexpr std::string_view kShareKey = "cost_model.gpu_memory_utilization";
 
-std::optional<HardwareSpec> gpu_of(const Scenario& scenario) {
-  if (scenario.hardware.empty()) return std::nullopt;
-  try {
-    return find_hardware(scenario.hardware, {});
-  } catch (const ConfigError&) {
-    return std::nullopt;
-  }
-}
-
 // ---- vLLM ----
 
 // Engines mean different things by their share of memory: vLLM's has room for activations, those of
@@ -451,7 +442,7 @@ void add_sglang_memory(const Scenario& scenario, FlagList& list) {
   if (find_policy(scenario.scheduler.policy)->kv_memory == KvMemory::Sglang) {
     return list.add(kFlag, shortest_text(scenario.cost_model.gpu_memory_utilization));
   }
-  const std::optional<HardwareSpec> gpu = gpu_of(scenario);
+  const std::optional<HardwareSpec> gpu = known_hardware(scenario.hardware);
   if (!gpu) return list.note("--mem-fraction-static: SGLang chooses it for its GPU");
   ChosenOptions chosen;
   chosen.tensor_parallel_size = scenario.cost_model.tensor_parallel_size;
