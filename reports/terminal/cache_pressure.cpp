@@ -5,6 +5,7 @@
 #include <map>
 #include <utility>
 
+#include "core/base/count_text.h"
 #include "core/base/json_text.h"
 #include "core/base/number_text.h"
 #include "reports/files/log_text.h"
@@ -168,8 +169,8 @@ std::string vllm_preemptions(const CachePressure& pressure) {
   const std::int64_t error = pressure.recomputed_error_tokens;
   if (error == 0) return text + "At least " + tokens + " tokens were computed again. ";
   if (*pressure.num_recomputed_tokens < error) {
-    return text + "At most " + grouped_text(*pressure.num_recomputed_tokens + error) +
-           " tokens were computed again: the iterations computed about as many as the prompts "
+    return text + "At most " + count_text(*pressure.num_recomputed_tokens + error, "token") +
+           " were computed again: the iterations computed about as many as the prompts "
            "had. ";
   }
   return text + "About " + tokens + " tokens (+-" + grouped_text(pressure.recomputed_error_tokens) +
@@ -182,8 +183,8 @@ std::string sglang_retractions(const CachePressure& pressure) {
                      (pressure.num_lines == 1 ? " step (" : " steps (") + span_text(pressure.span) +
                      "): the KV cache was full. ";
   if (pressure.num_freed_tokens > 0) {
-    text += "They freed " + grouped_text(pressure.num_freed_tokens) +
-            " tokens of KV cache, which are computed again, but for prefixes that stay cached. ";
+    text += "They freed " + count_text(pressure.num_freed_tokens, "token") +
+            " of KV cache, which are computed again, but for prefixes that stay cached. ";
   }
   if (pressure.highest_reserve_ratio > 0) {
     text += "The reserve for outputs (new_token_ratio) rose to " +
@@ -234,15 +235,15 @@ std::vector<std::string> pressure_notes(const CachePressure& pressure, const Eng
     notes.push_back((is_vllm ? vllm_preemptions(pressure) : sglang_retractions(pressure)) +
                     "How long they waited is not in the gaps of the log. " + more_memory);
   } else if (pressure.num_recomputed_tokens.value_or(0) > 0) {
-    notes.push_back("At least " + grouped_text(*pressure.num_recomputed_tokens) +
-                    " tokens were computed again after preemptions: iterations with more "
+    notes.push_back("At least " + count_text(*pressure.num_recomputed_tokens, "token") +
+                    " were computed again after preemptions: iterations with more "
                     "generation tokens than requests. Lines with 'Preemptions: ' are not in the "
                     "log. " +
                     more_memory);
   }
   if (log.num_aborted > 0) {
-    notes.push_back("SGLang aborted " + grouped_text(log.num_aborted) +
-                    " requests in retractions: they had no room even alone, or could not resume.");
+    notes.push_back("SGLang aborted " + count_text(log.num_aborted, "request") +
+                    " in retractions: they had no room even alone, or could not resume.");
   }
   if (const std::optional<CacheThrash>& thrash = pressure.thrash) {
     notes.push_back("While at least " + fixed_text(100 * kFullCache, 0) +

@@ -4,6 +4,7 @@
 #include <numeric>
 #include <utility>
 
+#include "core/base/count_text.h"
 #include "core/base/json_text.h"
 #include "core/base/number_text.h"
 #include "reports/files/gap_parts_json.h"
@@ -185,7 +186,7 @@ class TextTable {
 std::string ms(TimeNs ns) { return ms_text(to_ms(ns)); }
 
 std::string blame_text(const Blame& blame) {
-  const std::string tokens = grouped_text(std::int64_t{blame.num_tokens}) + " tokens";
+  const std::string tokens = count_text(std::int64_t{blame.num_tokens}, "token");
   if (!blame.request && blame.num_batches > 1) {
     return tokens + " in " + std::to_string(blame.num_batches) + " batches";
   }

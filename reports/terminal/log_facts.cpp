@@ -3,6 +3,7 @@
 #include <algorithm>
 #include <string_view>
 
+#include "core/base/count_text.h"
 #include "core/base/json_text.h"
 #include "core/base/number_text.h"
 #include "reports/files/log_text.h"
@@ -45,16 +46,19 @@ void append_text(const char* key, const std::string& text, JsonText& json) {
 }  // namespace
 
 std::string log_text(const EngineLog& log) {
-  const auto count = [&log](Observed kind) { return grouped_text(count_of(log, kind)); };
+  const auto count = [&log](Observed kind, const char* noun) {
+    return count_text(count_of(log, kind), noun);
+  };
   if (log.engine == LogEngine::Sglang) {
-    return "log of SGLang, " + count(Observed::Prefill) + " batches of prompts, " +
-           count(Observed::Decode) + " lines about decodes";
+    return "log of SGLang, " + grouped_text(count_of(log, Observed::Prefill)) +
+           (count_of(log, Observed::Prefill) == 1 ? " batch" : " batches") + " of prompts, " +
+           count(Observed::Decode, "line") + " about decodes";
   }
   const std::string version = setting(log, "version");
   const std::string reports =
-      log.has(Observed::Report) ? ", " + count(Observed::Report) + " reports" : "";
+      log.has(Observed::Report) ? ", " + count(Observed::Report, "report") : "";
   return "iteration log of vLLM" + (version.empty() ? "" : " " + version) + ", " +
-         count(Observed::Iteration) + " iterations" + reports;
+         count(Observed::Iteration, "iteration") + reports;
 }
 
 void append_engine(const EngineLog& log, std::span<const std::string> flags, JsonText& json) {

@@ -6,6 +6,7 @@
 #include <map>
 #include <optional>
 
+#include "core/base/count_text.h"
 #include "core/base/number_text.h"
 #include "core/metrics/gap_analysis.h"
 #include "core/metrics/run_record.h"
@@ -93,11 +94,10 @@ LogGaps vllm_gaps(const EngineLog& log) {
       "The split of a mixed iteration into decode and prefill is an estimate from the iterations "
       "without context tokens."};
   if (num_implausible > 0) {
-    result.notes.push_back(
-        grouped_text(num_implausible) +
-        " iterations took less than 0.2 ms, which is too fast for a GPU. With asynchronous "
-        "scheduling vLLM logs how long it waited for a result. Log again with "
-        "--no-async-scheduling.");
+    result.notes.push_back(count_text(num_implausible, "iteration") +
+                           " took less than 0.2 ms, which is too fast for a GPU. With asynchronous "
+                           "scheduling vLLM logs how long it waited for a result. Log again with "
+                           "--no-async-scheduling.");
   }
   return result;
 }

@@ -4,6 +4,7 @@
 #include <map>
 #include <utility>
 
+#include "core/base/count_text.h"
 #include "core/base/error.h"
 #include "core/base/json_text.h"
 #include "core/base/number_text.h"
@@ -54,7 +55,7 @@ std::string in_ms(double ms) { return grouped_text(ms, ms < 10 ? 2 : 1) + " ms";
 std::string percent_text(double share) { return grouped_text(100 * share, 1) + " %"; }
 
 std::string of_text(std::int64_t part, std::size_t whole) {
-  return grouped_text(part) + " of " + grouped_text(static_cast<std::int64_t>(whole)) + " requests";
+  return grouped_text(part) + " of " + count_text(whole, "request");
 }
 
 // "2 of 10 requests failed; first: request 3: HTTP 500: ...", one message per kind. A kind is the
@@ -225,8 +226,8 @@ std::vector<std::string> load_warnings(const Workload& workload, const LoadResul
   add_failures(load, warnings);
   const TokenCounts counts = count_tokens(workload, load);
   if (counts.num_different > 0) {
-    warnings.push_back("the server counts " + grouped_text(counts.tokens) + " tokens in " +
-                       grouped_text(counts.events) + " events (they differ in " +
+    warnings.push_back("the server counts " + count_text(counts.tokens, "token") + " in " +
+                       count_text(counts.events, "event") + " (they differ in " +
                        of_text(counts.num_different, static_cast<std::size_t>(counts.num_counted)) +
                        "): ITL is between events, not between tokens");
   }
@@ -237,8 +238,8 @@ std::vector<std::string> load_warnings(const Workload& workload, const LoadResul
                        "ignore_eos and max_tokens as vLLM does");
   }
   if (endpoint == LoadEndpoint::Completions && counts.prompt_sent != counts.prompt_counted) {
-    warnings.push_back("the server counts " + grouped_text(counts.prompt_counted) +
-                       " prompt tokens, but " + grouped_text(counts.prompt_sent) + " were sent");
+    warnings.push_back("the server counts " + count_text(counts.prompt_counted, "prompt token") +
+                       ", but " + grouped_text(counts.prompt_sent) + " were sent");
   }
   return warnings;
 }

@@ -6,6 +6,7 @@
 #include <memory>
 
 #include "core/base/command_errors.h"
+#include "core/base/count_text.h"
 #include "core/base/error.h"
 #include "core/base/file_writer.h"
 #include "core/base/json.h"
@@ -53,8 +54,8 @@ std::string hiccup_text(const CalibrationSteps& measured, const StepFit& fit) {
   for (std::size_t i = 0; i < fit.is_hiccup.size(); ++i) {
     num_early += fit.is_hiccup[i] && measured.is_early[i] ? 1 : 0;
   }
-  return grouped_text(fit.model.num_hiccups) +
-         " steps were left out of the fit: they are off by more than six "
+  return count_text(fit.model.num_hiccups, "step") +
+         " were left out of the fit: they are off by more than six "
          "deviations of their kind; " +
          grouped_text(num_early) + " of them among the first " + std::to_string(kNumEarly) +
          " of a run";
@@ -66,9 +67,8 @@ std::string gap_text(const std::optional<GapFit>& gap) {
   const std::string growing =
       us_text(gap->base_ns) + " + " + us_text(gap->chunk_ns) + " for each chunk of the step";
   const bool grows = gap->grows_with_chunks();
-  return (grows ? growing : constant) + ", from " +
-         grouped_text(static_cast<std::int64_t>(gap->num_gaps)) + " gaps; mean error " +
-         percent_text(grows ? gap->chunk_error : gap->constant_error, 2) +
+  return (grows ? growing : constant) + ", from " + count_text(gap->num_gaps, "gap") +
+         "; mean error " + percent_text(grows ? gap->chunk_error : gap->constant_error, 2) +
          " on held-out steps, or with " + (grows ? constant : growing) + " " +
          percent_text(grows ? gap->constant_error : gap->chunk_error, 2);
 }
@@ -192,8 +192,8 @@ void check_replay(const CalibrationSteps& measured) {
 std::string replay_text(const std::vector<RecordedStep>& steps) {
   const auto num_whole = std::count_if(
       steps.begin(), steps.end(), [](const RecordedStep& step) { return step.composition != 0; });
-  return grouped_text(std::int64_t{num_whole}) + " of " + grouped_text(std::ssize(steps)) +
-         " steps can be replayed; the fit is for the others";
+  return grouped_text(std::int64_t{num_whole}) + " of " + count_text(std::ssize(steps), "step") +
+         " can be replayed; the fit is for the others";
 }
 
 }  // namespace

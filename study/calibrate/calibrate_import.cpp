@@ -75,10 +75,10 @@ SourceLocation option_location(const char* option) {
 
 // ---- Text ----
 
-std::string count_text(double value) { return grouped_text(static_cast<std::int64_t>(value)); }
+std::string whole_text(double value) { return grouped_text(static_cast<std::int64_t>(value)); }
 
 std::string range_text(const std::vector<double>& values) {
-  return count_text(values.front()) + " to " + count_text(values.back());
+  return whole_text(values.front()) + " to " + whole_text(values.back());
 }
 
 void print_layers(const char* name, const std::vector<LayerTimes>& layers, const char* unit) {
@@ -95,7 +95,7 @@ void print_attention(const AttentionTable& table) {
   std::cout << "attention     decodes: " << range_text(table.decode.rows) << " at contexts of "
             << range_text(table.decode.columns)
             << "\n              prompts: " << range_text(table.prefill.x) << " tokens, up to "
-            << count_text(longest_history) << " before them";
+            << whole_text(longest_history) << " before them";
   std::size_t num_mixed = 0;
   for (const AttentionTable::Chunk& chunk : table.mixed) {
     for (const AttentionTable::Cell& cell : chunk.cells) num_mixed += cell.beside.us.size();
@@ -103,9 +103,9 @@ void print_attention(const AttentionTable& table) {
   if (num_mixed == 0) {
     std::cout << "\n              both at once: not measured; their times are added\n";
   } else {
-    std::cout << "\n              both at once: " << count_text(static_cast<double>(num_mixed))
+    std::cout << "\n              both at once: " << whole_text(static_cast<double>(num_mixed))
               << " points, up to "
-              << count_text(table.mixed.front().cells.front().beside.rows.back()) << " decodes\n";
+              << whole_text(table.mixed.front().cells.front().beside.rows.back()) << " decodes\n";
   }
 }
 
@@ -123,7 +123,7 @@ void print_times(const char* name, const BlockTimes& times, double error) {
 void print_check(const char* name, const FillingCheck& check) {
   if (check.num_steps == 0) return;
   std::cout << "              " << name << ": " << percent_text(check.mean_error, 1) << " over "
-            << count_text(static_cast<double>(check.num_steps)) << " steps ("
+            << whole_text(static_cast<double>(check.num_steps)) << " steps ("
             << percent_text(check.mean_error_if_equal, 1)
             << " if all contexts had their mean length)\n";
 }
@@ -277,7 +277,7 @@ void import_profile(const ImportOptions& options) {
   const std::string text = file.to_json();
   replace_file(options.out, text);
   std::cout << "wrote         " << printable(options.out) << ", "
-            << count_text(static_cast<double>(text.size())) << " bytes\n";
+            << whole_text(static_cast<double>(text.size())) << " bytes\n";
 }
 
 }  // namespace metronome

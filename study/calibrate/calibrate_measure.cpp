@@ -9,6 +9,7 @@
 #include <utility>
 
 #include "core/base/command_errors.h"
+#include "core/base/count_text.h"
 #include "core/base/error.h"
 #include "core/base/json.h"
 #include "core/base/number_text.h"
@@ -181,8 +182,8 @@ struct Measurement {
 std::string out_of_time(double seconds, const ScriptProgress& progress, const StepScript& script) {
   return "--seconds: " + fixed_text(seconds, 0) + " are not enough for one round: " +
          grouped_text(static_cast<std::int64_t>(progress.num_steps)) + " of its " +
-         grouped_text(static_cast<std::int64_t>(script.round_begins[1])) +
-         " steps were measured, and nothing was written; allowed: more seconds, or smaller "
+         count_text(script.round_begins[1], "step") +
+         " were measured, and nothing was written; allowed: more seconds, or smaller "
          "engine.max_num_seqs, engine.max_model_len or scheduler.max_num_batched_tokens";
 }
 
@@ -226,7 +227,7 @@ Measurement measure(const Backend& backend, PreparedVariant variant, StepScript 
 
 std::string rounds_text(const Measurement& measured, const StepScript& script) {
   const std::string all = std::to_string(kNumRounds);
-  std::string text = grouped_text(measured.outcome.result.summary.num_steps) + " steps in " +
+  std::string text = count_text(measured.outcome.result.summary.num_steps, "step") + " in " +
                      std::to_string(measured.num_rounds) + " of " + all + " rounds, each " +
                      "with every kind of step in a different order";
   if (measured.num_rounds == script.num_rounds()) return text;
@@ -265,10 +266,10 @@ void calibrate_by_measuring(Backend& backend, const MeasureOptions& options) {
   say("model", run->model.name + " on " + printable(run->device));
   if (!run->weights_text.empty()) say("weights", run->weights_text);
   say("seed", std::to_string(options.seed));
-  say("sizes", "up to " + grouped_text(sizes.max_tokens) + " tokens and " +
-                   grouped_text(sizes.max_seqs) + " sequences per step, contexts of " +
-                   grouped_text(sizes.max_context) + ", " + grouped_text(sizes.kv_tokens) +
-                   " tokens of KV, " + std::to_string(scenario.engine.async_depth) + " in flight");
+  say("sizes", "up to " + count_text(sizes.max_tokens, "token") + " and " +
+                   count_text(sizes.max_seqs, "sequence") + " per step, contexts of " +
+                   grouped_text(sizes.max_context) + ", " + count_text(sizes.kv_tokens, "token") +
+                   " of KV, " + std::to_string(scenario.engine.async_depth) + " in flight");
   const StepScript script = make_step_script(sizes, kNumRounds, options.seed);
   Measurement steps = measure(backend, {scenario, std::move(run), nullptr}, script, budget, true);
   say("rounds", rounds_text(steps, script));

@@ -10,6 +10,7 @@
 #include <vector>
 
 #include "core/base/command_errors.h"
+#include "core/base/count_text.h"
 #include "core/base/error.h"
 #include "core/base/file_writer.h"
 #include "core/base/files.h"
@@ -87,7 +88,7 @@ std::string errors_text(const StepFactors& factors, const PinnedRun& run,
 
 std::string intervals_text(const PinnedRun& run, std::span<const MeasuredInterval> intervals) {
   return grouped_text(std::ssize(intervals)) + " intervals of " +
-         grouped_text(num_steps_of(intervals)) + " steps, " +
+         count_text(num_steps_of(intervals), "step") + ", " +
          fixed_text(seconds(run.steps[intervals.front().begin].started_at), 1) + " to " +
          fixed_text(seconds(end_of(run, intervals.back())), 1) + " s";
 }

@@ -213,10 +213,10 @@ OperatorTables read_tables(const OperatorImportOptions& options, const ModelConf
   return read_operator_tables(folder.path());
 }
 
-std::string count_text(double value) { return grouped_text(static_cast<std::int64_t>(value)); }
+std::string points_text(double value) { return grouped_text(static_cast<std::int64_t>(value)); }
 
 std::string range_text(const std::vector<double>& values) {
-  return count_text(values.front()) + " to " + count_text(values.back());
+  return points_text(values.front()) + " to " + points_text(values.back());
 }
 
 void print_times(const OperatorTimes& times) {
@@ -228,7 +228,7 @@ void print_times(const OperatorTimes& times) {
   }
   // As many tokens as have so many (query, key) pairs.
   const auto tokens_text = [](double pairs) {
-    return count_text(std::round(std::sqrt(2 * pairs)));
+    return points_text(std::round(std::sqrt(2 * pairs)));
   };
   std::cout << "attention     " << range_text(prompts.rows) << " prompts of "
             << tokens_text(prompts.columns.front()) << " to " << tokens_text(prompts.columns.back())
@@ -297,7 +297,7 @@ void import_operators(const OperatorImportOptions& options) {
   const std::string text = file.to_json();
   replace_file(options.out, text);
   std::cout << "wrote         " << printable(options.out) << ", "
-            << count_text(static_cast<double>(text.size())) << " bytes\n";
+            << points_text(static_cast<double>(text.size())) << " bytes\n";
 }
 
 }  // namespace metronome

@@ -7,6 +7,7 @@
 #include <utility>
 #include <vector>
 
+#include "core/base/count_text.h"
 #include "core/base/error.h"
 #include "core/base/number_text.h"
 #include "core/config/config_reader.h"
@@ -306,14 +307,13 @@ std::string left_out_text(const LoggedRun& run, const IterationLog& log) {
   std::string text;
   if (run.first > 0) {
     text = "the requests fit from " + place(run.first) + " on, and the " +
-           grouped_text(static_cast<std::int64_t>(run.first)) +
-           " iterations before it are left out";
+           count_text(run.first, "iteration") + " before it are left out";
   }
   if (run.num_after > 0) {
     const std::size_t next = log.iterations.size() - static_cast<std::size_t>(run.num_after);
     text += (text.empty() ? "" : "; ") + std::string("all requests have ended before ") +
-            place(next) + ", and the " + grouped_text(run.num_after) +
-            " iterations from there on are left out";
+            place(next) + ", and the " + count_text(run.num_after, "iteration") +
+            " from there on are left out";
   }
   if (run.num_untried > 0) {
     text += (text.empty() ? "" : "; ") + std::string("the requests were not tried from ") +

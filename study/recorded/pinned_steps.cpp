@@ -26,7 +26,7 @@ std::size_t kind_of(const PinnedStep& step) {
   return even_range(std::min(tokens.decode, kMostDecodes), kDecodeWidth);
 }
 
-std::string ms_text(double ns) {
+std::string span_text(double ns) {
   char text[32];
   std::snprintf(text, sizeof text, "%.1f ms", ns / static_cast<double>(kNsPerMs));
   return text;
@@ -152,7 +152,7 @@ std::string contradiction_in(const std::vector<PinnedStep>& steps,
   const PinnedStep& step = steps[interval.last()];
   if (step.latest - step.earliest > spread) {
     return "has first or last tokens that came " +
-           ms_text(static_cast<double>(step.latest - step.earliest)) + " apart";
+           span_text(static_cast<double>(step.latest - step.earliest)) + " apart";
   }
   // An engine's first steps load kernels and allocate, so they may take any time.
   if (interval.is_plausible() || (i == 0 && interval.excess() > 0)) return "";
@@ -160,10 +160,10 @@ std::string contradiction_in(const std::vector<PinnedStep>& steps,
   const std::size_t num_steps = interval.end - interval.begin;
   const auto took = static_cast<double>(interval.took);
   return "has a token of request " + std::to_string(index(step.request)) + " " +
-         ms_text(std::abs(took)) + (took < 0 ? " before" : " after") +
+         span_text(std::abs(took)) + (took < 0 ? " before" : " after") +
          " the previous known instant; " +
          (num_steps == 1 ? "it takes " : std::to_string(num_steps) + " steps take ") +
-         ms_text(interval.expected);
+         span_text(interval.expected);
 }
 
 }  // namespace metronome

@@ -3,6 +3,7 @@
 #include <iostream>
 #include <memory>
 
+#include "core/base/count_text.h"
 #include "core/base/error.h"
 #include "core/base/json_text.h"
 #include "core/base/number_text.h"
@@ -46,8 +47,8 @@ LogValidation validate_log(const std::string& path, const Scenario& scenario,
 }
 
 void LogValidation::print() const {
-  std::cout << "measured    " << printable(path) << ", " << grouped_text(num_iterations)
-            << " iterations\n";
+  std::cout << "measured    " << printable(path) << ", " << count_text(num_iterations, "iteration")
+            << "\n";
   if (!difference.empty()) std::cout << "differs     " << printable(difference) << '\n';
   if (!left_out.empty()) {
     std::cout << "iterations  " << wrapped(left_out, kTextColumn, output_columns());
@@ -55,7 +56,7 @@ void LogValidation::print() const {
   if (!run.first_difference) {
     std::cout << "decisions   the same in all"
               << (left_out.empty() ? " iterations\n"
-                                   : " " + grouped_text(run.num_equal) + " iterations of them\n");
+                                   : " " + count_text(run.num_equal, "iteration") + " of them\n");
   } else {
     const LoggedRun::Difference& first = *run.first_difference;
     std::cout << "decisions   the same in " << grouped_text(run.num_equal)

@@ -8,6 +8,7 @@
 #include <utility>
 
 #include "core/base/command_errors.h"
+#include "core/base/count_text.h"
 #include "core/base/names.h"
 #include "core/base/number_text.h"
 #include "core/engine/scheduler_config.h"
@@ -290,7 +291,7 @@ namespace {
 void add_pool(LogEngine engine, const EngineArguments& arguments, EngineSettings& settings) {
   const auto tokens = count_of(arguments, kChosen + std::string(kPool));
   if (!tokens) return;
-  settings.pool = std::string(kPool) + " " + grouped_text(*tokens) + " tokens (in the log";
+  settings.pool = std::string(kPool) + " " + count_text(*tokens, "token") + " (in the log";
   const bool is_vllm = engine == LogEngine::Vllm;
   const auto block = count_of(arguments, is_vllm ? "block_size" : "page_size");
   settings.pool += block ? ")" : "; the block's size is not)";

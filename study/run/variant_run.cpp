@@ -6,6 +6,7 @@
 #include <utility>
 
 #include "core/base/command_errors.h"
+#include "core/base/count_text.h"
 #include "core/base/error.h"
 #include "core/base/file_writer.h"
 #include "core/base/number_text.h"
@@ -55,7 +56,7 @@ std::string warning_text(const FailureMessage& message, const Summary& summary) 
       break;
     default: METRONOME_CHECK(false, "the reason has no messages");
   }
-  return grouped_text(num_requests) + " of " + grouped_text(summary.num_requests) + " requests " +
+  return grouped_text(num_requests) + " of " + count_text(summary.num_requests, "request") + " " +
          what + "; first: " + message.text;
 }
 
@@ -134,13 +135,14 @@ VariantOutcome run_variant(const Backend& backend, PreparedVariant& variant, Eve
                   "every request of the workload is in the record");
   if (run.num_unsent > 0) {
     outcome.warnings.push_back(grouped_text(static_cast<std::int64_t>(run.num_unsent)) + " of " +
-                               grouped_text(std::ssize(variant.workload->requests)) +
-                               " requests were not sent: an earlier one of their session failed");
+                               count_text(std::ssize(variant.workload->requests), "request") +
+                               " were not sent: an earlier one of their session failed");
   }
   if (summary.num_extrapolated_steps > 0) {
-    outcome.warnings.push_back(
-        grouped_text(summary.num_extrapolated_steps) + " of " + grouped_text(summary.num_steps) +
-        " steps lie outside the measured range of " + source_of_times(variant.scenario));
+    outcome.warnings.push_back(grouped_text(summary.num_extrapolated_steps) + " of " +
+                               count_text(summary.num_steps, "step") +
+                               " lie outside the measured range of " +
+                               source_of_times(variant.scenario));
   }
   return outcome;
 }

@@ -5,6 +5,7 @@
 #include <deque>
 #include <utility>
 
+#include "core/base/count_text.h"
 #include "core/base/error.h"
 #include "core/base/json.h"
 #include "core/base/json_text.h"
@@ -93,7 +94,7 @@ std::string service_loss(const Trial& trial, const Trial& baseline) {
   const Summary& now = trial.summary;
   const Summary& before = baseline.summary;
   if (now.completed < before.completed) {
-    return grouped_text(now.completed) + " requests complete, instead of " +
+    return count_text(now.completed, "request") + " complete, instead of " +
            grouped_text(before.completed);
   }
   if (now.output_throughput < kLeastThroughput * before.output_throughput) {
@@ -565,7 +566,7 @@ std::vector<FlagChanges> chosen_flags(const WhatIf& what_if) {
     leave_to_server(before, after, flags);
     const FlagNames* names = engine_names(flags.engine);
     if (blocks <= what_if.cache.num_blocks || names == nullptr) continue;
-    flags.notes.push_back(grouped_text(blocks) + " KV blocks instead of " +
+    flags.notes.push_back(count_text(blocks, "KV block") + " instead of " +
                           grouped_text(what_if.cache.num_blocks) + " need more memory: a higher " +
                           std::string(names->memory) + ", or more GPUs");
   }

@@ -6,6 +6,7 @@
 #include <memory>
 #include <optional>
 
+#include "core/base/count_text.h"
 #include "core/base/error.h"
 #include "core/base/files.h"
 #include "core/base/json_text.h"
@@ -235,8 +236,8 @@ Finding examine_run(const StoredRun& run, const DiagnoseOptions& options) {
   Finding finding;
   finding.title = info.label;
   finding.facts = {info.model + " on " + info.hardware + ", policy " + info.policy + ", backend " +
-                       info.backend + ", " + grouped_text(summary.num_requests) + " requests, " +
-                       grouped_text(summary.num_steps) + " steps",
+                       info.backend + ", " + count_text(summary.num_requests, "request") + ", " +
+                       count_text(summary.num_steps, "step"),
                    itl_text(summary.itl)};
   finding.itl = summary.itl;
   finding.limit_ms = options.target_itl_ms ? options.target_itl_ms : info.slo.itl_ms;
@@ -250,8 +251,8 @@ Finding examine_run(const StoredRun& run, const DiagnoseOptions& options) {
     finding.notes.push_back(std::move(note));
   }
   if (const std::int64_t lost = summary.failed + summary.unfinished; lost > 0) {
-    finding.notes.push_back(grouped_text(lost) +
-                            " requests did not complete; the tables include their gaps, the "
+    finding.notes.push_back(count_text(lost, "request") +
+                            " did not complete; the tables include their gaps, the "
                             "percentiles do not.");
   }
   if (std::string note = preemption_note(finding.diagnosis, info.policy); !note.empty()) {
@@ -375,8 +376,8 @@ Finding examine_log(const EngineLog& log, const DiagnoseOptions& options) {
     finding.notes.push_back(std::move(note));
   }
   if (log.num_broken > 0) {
-    finding.notes.push_back(grouped_text(log.num_broken) +
-                            " lines are cut or written into each other, and were left out: the "
+    finding.notes.push_back(count_text(log.num_broken, "line") +
+                            " are cut or written into each other, and were left out: the "
                             "first is line " +
                             std::to_string(log.first_broken) + ".");
   }

@@ -12,6 +12,7 @@
 #include <string>
 #include <thread>
 
+#include "core/base/count_text.h"
 #include "core/base/error.h"
 #include "core/base/heap.h"
 #include "core/base/json.h"
@@ -147,23 +148,21 @@ std::string serve_defaults_text(const Scenario& scenario) {
 std::string engine_text(const PreparedVariant& variant) {
   const EngineSetup& setup = variant.run->setup;
   return variant.run->model.name + " on " + variant.run->device + ", " +
-         std::to_string(setup.max_num_seqs) + " sequences, " +
-         grouped_text(setup.kv_cache.num_blocks) + " KV blocks of " +
-         std::to_string(setup.kv_cache.block_size) + " tokens";
+         count_text(setup.max_num_seqs, "sequence") + ", " +
+         count_text(setup.kv_cache.num_blocks, "KV block") + " of " +
+         count_text(setup.kv_cache.block_size, "token");
 }
 
 std::string workload_text(const PreparedVariant& variant) {
   const Workload& workload = *variant.workload;
   std::string text =
-      workload.has_sessions()
-          ? grouped_text(static_cast<std::int64_t>(workload.num_sessions())) + " sessions, "
-          : "";
-  text += grouped_text(static_cast<std::int64_t>(workload.requests.size())) + " requests, " +
-          grouped_text(workload.total_prompt_tokens()) + " prompt tokens, " +
-          grouped_text(workload.total_output_tokens()) + " output tokens";
+      workload.has_sessions() ? count_text(workload.num_sessions(), "session") + ", " : "";
+  text += count_text(workload.requests.size(), "request") + ", " +
+          count_text(workload.total_prompt_tokens(), "prompt token") + ", " +
+          count_text(workload.total_output_tokens(), "output token");
   if (workload.num_skipped > 0) {
-    text += "; " + grouped_text(workload.num_skipped) +
-            " rows of the trace are failed requests and are left out";
+    text += "; " + count_text(workload.num_skipped, "row") +
+            " of the trace are failed requests and are left out";
   }
   return text;
 }
@@ -223,7 +222,7 @@ std::string output_text(const std::vector<RunResult>& results) {
   std::string text = "\noutput tokens differ:\n";
   for (const RunResult& result : results) {
     text += "  " + result.info.label + ": " + result.info.output_digest + ", " +
-            grouped_text(result.summary.total_output_tokens) + " tokens\n";
+            count_text(result.summary.total_output_tokens, "token") + "\n";
   }
   return text;
 }

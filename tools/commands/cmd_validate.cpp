@@ -4,6 +4,7 @@
 #include <string>
 #include <vector>
 
+#include "core/base/count_text.h"
 #include "core/base/error.h"
 #include "core/base/json_text.h"
 #include "core/base/number_text.h"
@@ -230,7 +231,7 @@ std::string run_text(const ObservedRun& run) {
     case RunFormat::VllmBench: text += "vLLM's benchmark"; break;
     case RunFormat::RequestLog: text += "request log"; break;
   }
-  text += ", " + grouped_text(static_cast<std::int64_t>(run.requests.size())) + " requests";
+  text += ", " + count_text(run.requests.size(), "request");
   if (run.num_incomplete > 0) {
     text += " (" + grouped_text(run.num_incomplete) + " incomplete ones left out)";
   }
@@ -239,11 +240,11 @@ std::string run_text(const ObservedRun& run) {
 
 void print_decisions(const DecisionComparison& decisions) {
   if (!decisions.first_difference) {
-    std::cout << "decisions   the same in all " << grouped_text(decisions.num_equal) << " steps\n";
+    std::cout << "decisions   the same in all " << count_text(decisions.num_equal, "step") << "\n";
     return;
   }
   const DecisionComparison::Difference& difference = *decisions.first_difference;
-  std::cout << "decisions   the same in " << grouped_text(decisions.num_equal) << " steps, of "
+  std::cout << "decisions   the same in " << count_text(decisions.num_equal, "step") << ", of "
             << grouped_text(decisions.num_steps_measured) << " measured and "
             << grouped_text(decisions.num_steps_simulated) << " simulated; then, in step "
             << difference.step << ":\n";

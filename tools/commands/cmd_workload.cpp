@@ -8,6 +8,7 @@
 #include <utility>
 #include <vector>
 
+#include "core/base/count_text.h"
 #include "core/base/json.h"
 #include "core/base/number_text.h"
 #include "core/base/progress.h"
@@ -91,8 +92,7 @@ void print_workload(const PreparedVariant& variant, const WorkloadProfile& profi
   const Workload& workload = *variant.workload;
   std::string requests = grouped_text(profile.num_requests);
   if (workload.has_sessions()) {
-    requests +=
-        " in " + grouped_text(static_cast<std::int64_t>(workload.num_sessions())) + " sessions";
+    requests += " in " + count_text(workload.num_sessions(), "session");
   }
   say("requests", requests);
   say("arrivals", arrivals_text(variant.scenario.workload.arrivals, workload, profile));
@@ -200,10 +200,10 @@ bool print_loads(std::span<PreparedVariant> variants, const WorkloadProfile& pro
     serves_any = serves_any || most > 0;
     if (!serves_all) {
       const std::int64_t num_left = saturation.num_tried - saturation.num_served;
-      const std::string what =
-          most > 0 ? grouped_text(num_left) + " of " + grouped_text(saturation.num_tried) +
-                         " requests cannot be served, and its row is about the others"
-                   : "no request of this workload can be served";
+      const std::string what = most > 0 ? grouped_text(num_left) + " of " +
+                                              count_text(saturation.num_tried, "request") +
+                                              " cannot be served, and its row is about the others"
+                                        : "no request of this workload can be served";
       std::cerr << "warning: " << printable(variant.scenario.name) << ": " << what
                 << "; `metronome run` says why\n";
     }

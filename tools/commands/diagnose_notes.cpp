@@ -2,6 +2,7 @@
 
 #include <algorithm>
 
+#include "core/base/count_text.h"
 #include "core/base/number_text.h"
 #include "study/run/engine_flags.h"
 
@@ -28,10 +29,9 @@ std::string draft_note(const Summary& summary) {
   const DraftSummary::BesidePrompts& beside = summary.drafts->beside_prompts;
   const double share =
       100 * static_cast<double>(beside.num_drafted) / static_cast<double>(beside.num_tokens);
-  return "In " + grouped_text(beside.num_steps) + " of " + grouped_text(summary.num_steps) +
-         " steps prompts waited while drafts took " + grouped_text(beside.num_drafted) +
-         " tokens, " + fixed_text(share, 1) + " % of these steps; " +
-         grouped_text(beside.num_wasted) +
+  return "In " + grouped_text(beside.num_steps) + " of " + count_text(summary.num_steps, "step") +
+         " prompts waited while drafts took " + count_text(beside.num_drafted, "token") + ", " +
+         fixed_text(share, 1) + " % of these steps; " + grouped_text(beside.num_wasted) +
          " of them no request received. Where the token budget is full, fewer drafts leave more of "
          "it to prompts (speculative.num_speculative_tokens, or "
          "num_speculative_tokens_per_batch_size for large batches).";
