@@ -40,4 +40,27 @@ std::size_t steadiest(std::span<const double> figures_ms) {
   return found == figures_ms.end() ? 0 : static_cast<std::size_t>(found - figures_ms.begin());
 }
 
+std::vector<char> leaders(std::span<const double> figures, bool is_higher_better) {
+  double best = std::numeric_limits<double>::quiet_NaN();
+  for (const double figure : figures) {
+    best = is_higher_better ? std::fmax(best, figure) : std::fmin(best, figure);
+  }
+  std::vector<char> leads;
+  for (const double figure : figures) leads.push_back(is_same_figure(figure, best) ? 1 : 0);
+  return leads;
+}
+
+std::vector<char> marked_leaders(std::span<const double> figures, bool is_higher_better) {
+  std::vector<char> leads = leaders(figures, is_higher_better);
+  if (std::count(leads.begin(), leads.end(), 0) == 0) leads.assign(leads.size(), 0);
+  return leads;
+}
+
+std::vector<char> marked_p99_itls(std::span<const double> p99_ms, std::span<const double> max_ms) {
+  std::vector<char> leads = marked_leaders(p99_ms, false);
+  const std::vector<char> shortest = leaders(max_ms, false);
+  for (std::size_t i = 0; i < leads.size(); ++i) leads[i] = leads[i] != 0 && shortest[i] != 0;
+  return leads;
+}
+
 }  // namespace metronome

@@ -8,6 +8,7 @@
 #include <cstdint>
 #include <span>
 #include <string_view>
+#include <vector>
 
 #include "core/base/distribution.h"
 
@@ -32,5 +33,13 @@ double steady_figure_ms(const Distribution& itl, SteadyBy by);
 
 // The first of those whose figure is the same as the lowest; 0 if no run has one.
 std::size_t steadiest(std::span<const double> figures_ms);
+
+// For each figure, whether it is the best to kSameShare. NaN is none.
+std::vector<char> leaders(std::span<const double> figures, bool is_higher_better);
+// The leaders that a table marks: none if all figures are the best.
+std::vector<char> marked_leaders(std::span<const double> figures, bool is_higher_better);
+// The same of p99 ITLs: the lowest is no best where the longest gap of its run is longer than that
+// of others.
+std::vector<char> marked_p99_itls(std::span<const double> p99_ms, std::span<const double> max_ms);
 
 }  // namespace metronome

@@ -17,20 +17,25 @@ struct DetailCandidate {
   double max_itl_ms = 0;
   double output_throughput = 0;
   double slo_attainment = 0;
+  bool hides_stalls = false;  // as core/metrics/steadiness.h says it of the p99 ITL
 };
 DetailCandidate detail_candidate(std::string_view result_json);
 
+// The steadiest run has the lowest p99 ITL, or the shortest longest gap where the p99 of a run on
+// the engine hides its stalls, as in `sweep` and `tune` (core/metrics/steadiness.h).
+//
 // Why a run is drawn: the first reason that applies. The worst runs are the worst of all; the other
 // reasons hold among the runs on one engine.
 enum class DetailReason : std::uint8_t {
   LongestGap,   // of all runs; a report of many runs shows what went wrong
   LeastInSlo,   // fewest requests within the SLO of all runs; longest gap among equals
   First,        // the reference for the others
-  Steadiest,    // lowest p99 ITL at no more than 3 % less output throughput than the first
+  Steadiest,    // at no more than 3 % less output throughput than the first
   MostInSlo,    // most requests within the SLO; among equals most throughput, in steps of 3 %, and
-                // then the lowest p99 ITL
-  LeastSteady,  // highest p99 ITL
-  Unbeaten,     // no other run has a lower p99 ITL at the same throughput, within a thousandth
+                // then the steadiest
+  LeastSteady,  // the opposite of the steadiest
+  Unbeaten,     // no other run is steadier at the same throughput, within a thousandth
+  OtherFigure,  // one of the four by the other figure
   InOrder,      // the rest
 };
 

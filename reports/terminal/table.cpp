@@ -7,8 +7,10 @@
 #include <utility>
 #include <vector>
 
+#include "core/base/count_text.h"
 #include "core/base/number_text.h"
 #include "core/base/wrapped_text.h"
+#include "core/metrics/steadiness.h"
 
 namespace metronome {
 namespace {
@@ -32,6 +34,7 @@ struct TableColumn {
   std::string_view title;
   Better better = Better::Neither;
   std::vector<Cell> cells = {};  // one per row
+  std::size_t longest = 0;       // of p99 ITLs: the column with the longest gaps; 0: others
 };
 
 class TableText {
@@ -52,10 +55,10 @@ class TableText {
     if (!text_.empty()) text_ += '\n';
     std::string header = left(title);
     std::vector<std::size_t> widths;
-    std::vector<std::string> best;
+    std::vector<std::vector<char>> best;
     for (const TableColumn& column : columns) {
       widths.push_back(width_of(column));
-      best.push_back(marks_best_ ? best_text(column) : "");
+      best.push_back(best_cells(columns, best.size()));
       header += right(column.title, widths.back() - 1) + ' ';
     }
     paint(trimmed(std::move(header)), kBold);
@@ -63,8 +66,8 @@ class TableText {
     for (std::size_t row = 0; row < row_names.size(); ++row) {
       text_ += left(row_names[row]);
       for (std::size_t c = 0; c < columns.size(); ++c) {
-        const std::string& marked = columns[c].cells[row].is_band ? std::string() : best[c];
-        cell(right(cell_text(columns[c], row), widths[c] - 1), marked, c + 1 == columns.size());
+        cell(right(cell_text(columns[c], row), widths[c] - 1), marks_best_ && best[c][row] != 0,
+             c + 1 == columns.size());
       }
       text_ += '\n';
     }
@@ -107,30 +110,32 @@ class TableText {
     return grouped_text(column.cells[row].value, column.cells[row].decimals);
   }
 
-  // The text of a column's best cells; empty if all cells have the same text.
-  static std::string best_text(const TableColumn& column) {
-    if (column.better == Better::Neither) return "";
-    std::size_t best = column.cells.size();
-    bool differ = false;
+  // The best cells of a column, as `sweep` and the report mark them.
+  static std::vector<char> best_cells(const std::vector<TableColumn>& columns, std::size_t c) {
+    const TableColumn& column = columns[c];
+    std::vector<char> best(column.cells.size(), 0);
+    if (column.better == Better::Neither) return best;
+    std::vector<std::size_t> rows;
+    std::vector<double> figures;
+    std::vector<double> longest;
     for (std::size_t row = 0; row < column.cells.size(); ++row) {
-      const double value = column.cells[row].value;
-      if (!std::isfinite(value) || column.cells[row].is_band) continue;
-      if (best == column.cells.size()) {
-        best = row;
-        continue;
-      }
-      differ = differ || cell_text(column, row) != cell_text(column, best);
-      const double leader = column.cells[best].value;
-      if (column.better == Better::Lower ? value < leader : value > leader) best = row;
+      if (!std::isfinite(column.cells[row].value) || column.cells[row].is_band) continue;
+      rows.push_back(row);
+      figures.push_back(column.cells[row].value);
+      if (column.longest != 0) longest.push_back(columns[column.longest].cells[row].value);
     }
-    return differ ? cell_text(column, best) : "";
+    const std::vector<char> marked = column.longest != 0
+                                         ? marked_p99_itls(figures, longest)
+                                         : marked_leaders(figures, column.better == Better::Higher);
+    for (std::size_t i = 0; i < rows.size(); ++i) best[rows[i]] = marked[i];
+    return best;
   }
 
-  void cell(const std::string& padded, const std::string& best, bool is_last) {
-    const std::size_t start = padded.find_first_not_of(' ');
-    if (!best.empty() && padded.substr(start) == best) {
+  void cell(const std::string& padded, bool is_best, bool is_last) {
+    if (is_best) {
+      const std::size_t start = padded.find_first_not_of(' ');
       text_.append(start, ' ');
-      paint(best + '*', kGreen);
+      paint(padded.substr(start) + '*', kGreen);
     } else {
       text_ += padded;
       if (!is_last) text_ += ' ';
@@ -251,6 +256,7 @@ void add_latencies(std::span<const RunResult> results, TableText& table) {
       largest = std::max(largest, largest_ms(result.summary.*metric.values));
     }
     std::vector<TableColumn> columns = latency_columns();
+    if (metric.values == &Summary::itl) columns[3].longest = 4;
     for (const RunResult& result : results) {
       add_latency_row(result, metric, decimals_for(largest), columns);
     }
@@ -451,13 +457,13 @@ void add_notes(std::span<const RunResult> results, std::string_view incomparable
     return result.noise.num_seeds > 0;
   });
   if (noisy != results.end()) {
-    table.line("lowest, highest: of " + grouped_text(noisy->noise.num_seeds) +
-               " noise seeds; all other figures are from the first seed");
+    table.line("lowest, highest: of " + count_text(noisy->noise.num_seeds, "noise seed") +
+               "; all other figures are from the first seed");
   }
   if (!incomparable.empty()) {
     table.line("no value is marked as the best: " + std::string(incomparable));
   } else if (results.size() > 1) {
-    table.line("* best of its column");
+    table.line("* best of its column; figures within 1 % are equal");
   }
   const bool has_single_prefill =
       std::any_of(results.begin(), results.end(),
@@ -510,8 +516,8 @@ std::string describe_stall(const Stall& stall) {
   const std::string chunk = grouped_text(std::int64_t{stall.prefill_tokens});
   const std::string request = "request " + std::to_string(index(stall.prefill_request));
   const std::string prefilled = stall.num_prefill_tokens > stall.prefill_tokens
-                                    ? grouped_text(stall.num_prefill_tokens) +
-                                          " tokens were prefilled, " + chunk +
+                                    ? count_text(stall.num_prefill_tokens, "token") +
+                                          " were prefilled, " + chunk +
                                           " of them in one chunk of " + request
                                     : request + " prefilled " + chunk + " tokens";
   if (encoded.empty()) return what + " waited while " + prefilled;

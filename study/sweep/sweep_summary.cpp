@@ -10,6 +10,7 @@
 #include <span>
 #include <string_view>
 
+#include "core/base/count_text.h"
 #include "core/base/files.h"
 #include "core/base/json.h"
 #include "core/base/json_text.h"
@@ -349,23 +350,13 @@ SweepSummary::Order SweepSummary::order() const {
 // Whether each row of a group has the best value of a metric, to kSameShare. No row has if all
 // have, or if the lowest p99 ITL comes with a longer longest gap than others have.
 std::vector<char> SweepSummary::best_of(const Group& group, std::size_t metric) const {
-  const auto leaders = [&](std::size_t m) {
-    double best = std::numeric_limits<double>::quiet_NaN();
-    for (const std::size_t i : group) {
-      const double value = rows_[i].metrics[m];
-      best = kMetrics[m].is_higher_better ? std::fmax(best, value) : std::fmin(best, value);
-    }
-    std::vector<char> leads;
-    for (const std::size_t i : group) leads.push_back(is_same_figure(rows_[i].metrics[m], best));
-    return leads;
+  const auto figures = [&](std::size_t m) {
+    std::vector<double> values;
+    for (const std::size_t i : group) values.push_back(rows_[i].metrics[m]);
+    return values;
   };
-  std::vector<char> best = leaders(metric);
-  if (std::count(best.begin(), best.end(), 0) == 0) best.assign(best.size(), 0);
-  if (metric == kItlP99) {
-    const std::vector<char> shortest = leaders(kLongest);
-    for (std::size_t i = 0; i < best.size(); ++i) best[i] = best[i] != 0 && shortest[i] != 0;
-  }
-  return best;
+  return metric == kItlP99 ? marked_p99_itls(figures(kItlP99), figures(kLongest))
+                           : marked_leaders(figures(metric), kMetrics[metric].is_higher_better);
 }
 
 // Explains the marks and the order.
@@ -378,15 +369,14 @@ std::string SweepSummary::legend(const std::vector<Group>& groups, const Order& 
   }
   const std::string reason(incomparable_because(kinds));
   const std::string sorted = "sorted by " + std::string(kMetrics[order.chief].title);
-  const std::string all =
-      grouped_text(static_cast<std::int64_t>(num_rows)) + (num_rows == 1 ? " row" : " rows");
+  const std::string all = num_rows == 1 ? "one row" : "all " + count_text(num_rows, "row");
   std::string text;
   if (groups.size() == 1) {
-    text = "* best of its column, of all " + all + "; latencies in ms; " + sorted;
+    text = "* best of its column, of " + all + "; latencies in ms; " + sorted;
   } else if (groups.size() == num_rows) {
     text = "no value is marked as the best: " + reason + "; latencies in ms";
   } else {
-    text = "* best of its column in its group; no value is the best of all " + all + ": " + reason +
+    text = "* best of its column in its group; no value is the best of " + all + ": " + reason +
            "; latencies in ms; groups " + sorted;
   }
   if (groups.size() < num_rows) {

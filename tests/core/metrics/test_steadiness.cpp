@@ -47,6 +47,21 @@ TEST_CASE("with hidden stalls the longest gap says which run is the steadiest", 
   CHECK(steady_figure_ms(many[1], SteadyBy::P99) == 800);
 }
 
+TEST_CASE("marks of the best need more than noise, and a p99 the shortest longest gap",
+          "[metrics]") {
+  using Marks = std::vector<char>;
+  const double none = std::numeric_limits<double>::quiet_NaN();
+  const auto lowest = [](std::vector<double> figures) { return marked_leaders(figures, false); };
+  CHECK(lowest({100, 100.02, 120}) == Marks{1, 1, 0});
+  CHECK(lowest({100, 100.02}) == Marks{0, 0});
+  CHECK(lowest({none, 3, 5}) == Marks{0, 1, 0});
+  CHECK(lowest({}).empty());
+  const std::vector<double> p99 = {20, 30, 20.1};
+  CHECK(marked_leaders(p99, true) == Marks{0, 1, 0});
+  CHECK(marked_p99_itls(p99, std::vector<double>{900, 40, 40}) == Marks{0, 0, 1});
+  CHECK(marked_p99_itls(p99, std::vector<double>{900, 40, 80}) == Marks{0, 0, 0});
+}
+
 TEST_CASE("of figures that are the same the first is the steadiest", "[metrics]") {
   const auto first = [](std::vector<double> figures) { return steadiest(figures); };
   CHECK(first({60, 30.1, 30, 29.9}) == 1);
