@@ -8,6 +8,7 @@
 #include <string_view>
 #include <utility>
 
+#include "core/base/count_text.h"
 #include "core/base/error.h"
 #include "core/base/json.h"
 #include "core/base/number_text.h"
@@ -178,35 +179,38 @@ std::string vllm_memory_share(const Scenario& scenario) {
   return value_of(vllm_serve_defaults(VllmConfig{}.minor(), {}, {}), kShareKey);
 }
 
+// The most tokens of a request: the model's own where the scenario does not say.
+std::int64_t longest_request_of(const Scenario& scenario) {
+  if (scenario.engine.max_model_len) return *scenario.engine.max_model_len;
+  return find_served_model(scenario.model, scenario.location_of("model")).default_max_model_len();
+}
+
 // One budget for all tokens of a step.
 void add_vllm_budget(const Scenario& scenario, const StepLimits& limits, FlagList& list) {
   // Above this, a budget only costs memory for activations.
   constexpr std::int64_t kLargestBudget = 65536;
   if (limits.has_no_size) return list.add("--enable-chunked-prefill");
   const std::int64_t num_seqs = scenario.engine.max_num_seqs;
-  const std::int64_t model_len = scenario.engine.max_model_len.value_or(0);
   std::int64_t budget = limits.budget;
   if (budget == 0 && limits.takes_whole_prompts) {
-    budget = model_len > 0 ? std::max(model_len, num_seqs) : 0;
+    budget = std::max(longest_request_of(scenario), num_seqs);
   } else if (budget == 0) {
     const std::int64_t num_chunks = scenario.scheduler.max_prefill_chunks_per_step;
     budget = num_chunks > 0 ? num_seqs + num_chunks * limits.chunk : num_seqs * limits.chunk;
+    if (budget > kLargestBudget) {
+      list.note("the budget is limited to " + count_text(kLargestBudget, "token"));
+      budget = std::max(kLargestBudget, num_seqs);
+    }
   }
-  if (budget > kLargestBudget && limits.budget == 0) {
-    list.note("the budget is limited to " + grouped_text(kLargestBudget) + " tokens");
-    budget = kLargestBudget;
-  }
-  if (budget > 0) list.add("--max-num-batched-tokens", budget);
-  if (budget == 0) {
-    list.note(
-        "vLLM needs --max-num-batched-tokens of at least max_model_len to take whole prompts");
-  } else if (budget < num_seqs) {
+  list.add("--max-num-batched-tokens", budget);
+  if (budget < num_seqs) {
     list.refuse("it refuses --max-num-batched-tokens " + std::to_string(budget) +
                 " below --max-num-seqs " + std::to_string(num_seqs));
   }
   if (limits.takes_whole_prompts) {
     list.add("--no-enable-chunked-prefill");
-    if (budget > 0 && budget < model_len) {
+    const std::int64_t model_len = longest_request_of(scenario);
+    if (budget < model_len) {
       list.refuse("it refuses whole prompts with --max-num-batched-tokens " +
                   std::to_string(budget) + " below --max-model-len " + std::to_string(model_len));
     }
@@ -251,19 +255,29 @@ void add_vllm_policy(const Scenario& scenario, FlagList& list) {
   list.note("vLLM serves running requests in order of admission, both decodes and prompts");
 }
 
+// The attention backends of vLLM on GPUs take blocks of so many tokens, or of a multiple.
+constexpr std::int64_t kVllmBlock = 16;
+
+std::int64_t vllm_block_size(std::int64_t block_size) {
+  return std::max((block_size + kVllmBlock / 2) / kVllmBlock, std::int64_t{1}) * kVllmBlock;
+}
+
 void add_vllm_cache(const Scenario& scenario, FlagList& list) {
   const KvCacheConfig& cache = scenario.kv_cache;
   const PolicyInfo& policy = *find_policy(scenario.scheduler.policy);
-  if (is_paged(scenario)) list.add("--block-size", cache.block_size);
-  if (is_paged(scenario) && cache.block_size % 16 != 0) {
-    list.note("attention backends of vLLM require a --block-size that is a multiple of 16");
+  const std::int64_t block_size = vllm_block_size(cache.block_size);
+  if (is_paged(scenario)) {
+    list.add("--block-size", block_size);
+    list.note_nearest("kv_cache.block_size", cache.block_size, block_size,
+                      "vLLM takes multiples of 16 on a GPU");
   }
   list.add(caches_prefixes(policy, cache) ? "--enable-prefix-caching"
                                           : "--no-enable-prefix-caching");
   if (cache.num_blocks.has_value() && is_paged(scenario)) {
     // vLLM's count includes its null block.
+    const std::int64_t num_usable = *cache.num_blocks - (policy.cache.has_null_block ? 1 : 0);
     list.add("--num-gpu-blocks-override",
-             *cache.num_blocks + (policy.cache.has_null_block ? 0 : 1));
+             std::max(num_usable * cache.block_size / block_size, std::int64_t{1}) + 1);
   } else {
     list.add("--gpu-memory-utilization", vllm_memory_share(scenario));
   }
@@ -306,6 +320,17 @@ void add_vllm_drafts(const SpeculativeConfig& drafts, FlagList& list) {
   }
 }
 
+// vLLM refuses asynchronous scheduling with the drafts of ngram, which the CPU finds.
+void add_vllm_async(const Scenario& scenario, FlagList& list) {
+  const SpeculativeConfig& drafts = scenario.speculative;
+  const bool is_async = scenario.engine.async_depth > 1;
+  const bool is_refused = drafts.has_drafts() && drafts.method == SpeculativeMethod::Ngram;
+  list.add(is_async && !is_refused ? "--async-scheduling" : "--no-async-scheduling");
+  if (is_async && is_refused) {
+    list.note("engine.async_depth: vLLM has no asynchronous scheduling with drafts of ngram");
+  }
+}
+
 EngineFlags vllm_flags(const Scenario& scenario) {
   const SchedulerConfig& config = scenario.scheduler;
   const VllmConfig vllm = config.policy == "vllm" ? config.vllm : VllmConfig{};
@@ -315,7 +340,7 @@ EngineFlags vllm_flags(const Scenario& scenario) {
   if (scenario.engine.max_model_len) list.add("--max-model-len", *scenario.engine.max_model_len);
   add_vllm_cache(scenario, list);
   add_vllm_drafts(scenario.speculative, list);
-  list.add(scenario.engine.async_depth > 1 ? "--async-scheduling" : "--no-async-scheduling");
+  add_vllm_async(scenario, list);
   if (scenario.cost_model.tensor_parallel_size > 1) {
     list.add("--tensor-parallel-size", scenario.cost_model.tensor_parallel_size);
   }
@@ -539,52 +564,6 @@ std::int64_t largest_prefill(const SchedulerConfig& config) {
   const StepLimits limits = step_limits(config);
   if (limits.takes_whole_prompts || limits.has_no_size) return 0;
   return limits.budget > 0 ? limits.budget : limits.chunk;
-}
-
-FlagChanges flag_changes(const EngineFlags& before, const EngineFlags& after) {
-  const auto name = [](const std::string& flag) {
-    const std::string whole = flag.substr(0, flag.find(' '));
-    return whole.starts_with("--no-") ? "--" + whole.substr(5) : whole;
-  };
-  const auto find = [&name](const std::vector<std::string>& flags, const std::string& flag) {
-    return std::find_if(flags.begin(), flags.end(),
-                        [&](const std::string& other) { return name(other) == name(flag); });
-  };
-  FlagChanges changes{after.engine,  after.version,      {}, {}, {}, after.notes,
-                      after.refusal, after.is_comparison};
-  if (!after.refusal.empty()) return changes;
-  for (const std::string& flag : after.flags) {
-    const auto old = find(before.flags, flag);
-    if (old == before.flags.end()) {
-      changes.added.push_back(flag);
-    } else if (*old != flag) {
-      changes.changed.push_back({*old, flag});
-    }
-  }
-  for (const std::string& flag : before.flags) {
-    if (find(after.flags, flag) == after.flags.end()) changes.removed.push_back(flag);
-  }
-  return changes;
-}
-
-std::string joined_flags(const EngineFlags& flags) {
-  std::string text;
-  for (const std::string& flag : flags.flags) text += (text.empty() ? "" : " ") + flag;
-  return text;
-}
-
-std::vector<std::string> flag_lines(const EngineFlags& flags) {
-  if (!flags.is_yaml) return {joined_flags(flags)};
-  std::vector<std::string> lines;
-  std::string section;
-  for (const std::string& flag : flags.flags) {
-    const std::size_t dot = flag.substr(0, flag.find(':')).find('.');
-    const std::string own = dot == std::string::npos ? std::string() : flag.substr(0, dot);
-    if (!own.empty() && own != section) lines.push_back(own + ":");
-    section = own;
-    lines.push_back(own.empty() ? flag : "  " + flag.substr(dot + 1));
-  }
-  return lines;
 }
 
 }  // namespace metronome

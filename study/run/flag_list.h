@@ -31,6 +31,12 @@ class FlagList {
     flags_.flags.push_back(flag + " " + value);
   }
   void note(const std::string& text) { flags_.notes.push_back(text); }
+  // Says that a setting has another value in the flags, where it has.
+  void note_nearest(const std::string& key, std::int64_t given, std::int64_t nearest,
+                    const std::string& rule) {
+    if (given == nearest) return;
+    note(key + " " + std::to_string(given) + " becomes " + std::to_string(nearest) + ": " + rule);
+  }
   // The engine does not start with these settings: it has no flags then.
   void refuse(const std::string& reason) {
     if (flags_.refusal.empty()) flags_.refusal = reason;

@@ -46,6 +46,13 @@ void note_formats(const Scenario& scenario, const char* checkpoint, FlagList& li
   }
 }
 
+// The nearest power of two, which TensorRT-LLM asks of a block (KVBlockArray in kvCacheUtils.h).
+std::int64_t power_of_two(std::int64_t size) {
+  std::int64_t power = 1;
+  while (power * 2 <= size) power *= 2;
+  return size - power > power * 2 - size ? power * 2 : power;
+}
+
 }  // namespace
 
 EngineFlags llama_server_flags(const Scenario& scenario) {
@@ -53,6 +60,11 @@ EngineFlags llama_server_flags(const Scenario& scenario) {
   FlagList list("llama-server", "(llama-cpp-python 0.3.36)");
   list.add("-b", std::int64_t{config.n_batch});
   list.add("-np", scenario.engine.max_num_seqs);
+  constexpr std::int64_t kMostSlots = 256;  // LLAMA_MAX_SEQ
+  if (scenario.engine.max_num_seqs > kMostSlots) {
+    list.refuse("it refuses -np " + std::to_string(scenario.engine.max_num_seqs) + " above " +
+                std::to_string(kMostSlots));
+  }
   list.add("-kvu");
   if (const std::int64_t tokens = pool_tokens(scenario); tokens > 0) {
     list.add("-c", tokens);
@@ -81,7 +93,10 @@ EngineFlags trtllm_serve_flags(const Scenario& scenario) {
   list.add("max_batch_size:", scenario.engine.max_num_seqs);
   if (scenario.engine.max_model_len) list.add("max_seq_len:", *scenario.engine.max_model_len);
   list.add("kv_cache_config.enable_block_reuse:", has_prefixes(scenario) ? "true" : "false");
-  list.add("kv_cache_config.tokens_per_block:", std::int64_t{scenario.kv_cache.block_size});
+  const std::int64_t block_size = power_of_two(scenario.kv_cache.block_size);
+  list.add("kv_cache_config.tokens_per_block:", block_size);
+  list.note_nearest("kv_cache.block_size", scenario.kv_cache.block_size, block_size,
+                    "TensorRT-LLM takes powers of two");
   if (const std::int64_t tokens = pool_tokens(scenario); tokens > 0) {
     list.add("kv_cache_config.max_tokens:", tokens);
   } else {

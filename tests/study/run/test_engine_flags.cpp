@@ -1,7 +1,10 @@
 // Settings as flags of engines: known answers, and no flag the engines do not have.
 #include <algorithm>
+#include <cstdlib>
+#include <map>
 #include <set>
 
+#include "core/base/error.h"
 #include "core/engine/policies/registry.h"
 #include "study/run/engine_flags.h"
 #include "tests/catch.h"
@@ -264,6 +267,78 @@ TEST_CASE("flags that an engine refuses are not printed", "[tools][flags]") {
   CHECK((whole.flags.empty() == !whole.refusal.empty()));
   CHECK(flag_changes({}, small).refusal == small.refusal);
   CHECK(flag_changes({}, small).empty());
+}
+
+// Refusals of the engines, from their sources: vllm/config/scheduler.py and the attention backends
+// of vLLM, srt/server_args.py of SGLang, llama-context.cpp, and kvCacheUtils.h of TensorRT-LLM.
+TEST_CASE("no engine refuses the flags of any policy", "[tools][flags]") {
+  constexpr std::int64_t kOwnLength = 131072;  // of llama-3.2-1b
+  int num_checked = 0;
+  const auto check = [&](const EngineFlags& flags) {
+    if (!flags.refusal.empty()) {
+      CHECK(flags.flags.empty());
+      return;
+    }
+    INFO(flags.engine << ": " << joined_flags(flags));
+    std::map<std::string, std::string> given;
+    for (const std::string& flag : flags.flags) {
+      const std::size_t end = std::min(flag.find(' '), flag.size());
+      given[flag.substr(0, end)] = end < flag.size() ? flag.substr(end + 1) : "";
+    }
+    const auto number = [&given](const std::string& name, std::int64_t otherwise) {
+      return given.count(name) == 0 ? otherwise : std::atoll(given.at(name).c_str());
+    };
+    const std::int64_t budget = number("--max-num-batched-tokens", kOwnLength);
+    CHECK(budget >= number("--max-num-seqs", 1));
+    if (given.count("--no-enable-chunked-prefill") > 0) {
+      CHECK(given.count("--max-num-batched-tokens") == 1);
+      CHECK(budget >= number("--max-model-len", kOwnLength));
+    }
+    CHECK(number("--block-size", 16) % 16 == 0);
+    CHECK(number("--num-gpu-blocks-override", 2) >= 2);
+    const bool has_ngram = given["--speculative-config"].find("ngram") != std::string::npos;
+    CHECK((!has_ngram || given.count("--async-scheduling") == 0));
+    const std::int64_t chunk = number("--chunked-prefill-size", -1);
+    CHECK((chunk <= 0 || chunk % number("--page-size", 1) == 0));
+    CHECK(number("-np", 1) <= 256);
+    const std::int64_t tokens_per_block = number("kv_cache_config.tokens_per_block:", 32);
+    CHECK((tokens_per_block & (tokens_per_block - 1)) == 0);
+    ++num_checked;
+  };
+  for (const PolicyInfo& policy : all_policies()) {
+    for (const char* block : {"1", "8", "16", "24", "31"}) {
+      for (const char* others :
+           {"engine.async_depth=1", "engine.max_model_len=auto", "engine.max_num_seqs=300",
+            "kv_cache.num_blocks=900", "speculative={method: ngram, num_speculative_tokens: 2}"}) {
+        CAPTURE(policy.name, block, others);
+        try {
+          const Scenario scenario =
+              scenario_with({"scheduler.policy=" + std::string(policy.name), "slo.itl_ms=30",
+                             "kv_cache.block_size=" + std::string(block), others});
+          for (const EngineFlags& flags : engine_flags(scenario)) check(flags);
+        } catch (const ConfigError&) {
+          // The policy has no such setting.
+        }
+      }
+    }
+  }
+  CHECK(num_checked > 300);
+}
+
+TEST_CASE("a value that an engine does not take becomes the nearest, and a note says so",
+          "[tools][flags]") {
+  const EngineFlags pages = flags_of(
+      "vLLM", {"scheduler.policy=sglang", "kv_cache.block_size=1", "kv_cache.num_blocks=3200"});
+  CHECK(joined_flags(pages).find("--block-size 16 ") != std::string::npos);
+  CHECK(joined_flags(pages).find("--num-gpu-blocks-override 201") != std::string::npos);
+  CHECK(mentions(pages.notes, "kv_cache.block_size 1 becomes 16"));
+  const EngineFlags odd =
+      flags_of("trtllm-serve", {"scheduler.policy=tensorrt_llm", "kv_cache.block_size=24"});
+  CHECK(mentions(odd.notes, "kv_cache.block_size 24 becomes 16"));
+  // The model's own length, where the scenario has none.
+  const EngineFlags orca = flags_of("vLLM", {"scheduler.policy=orca", "engine.max_model_len=auto"});
+  CHECK(joined_flags(orca).starts_with(
+      "--max-num-batched-tokens 131072 --no-enable-chunked-prefill "));
 }
 
 TEST_CASE("a share of memory is never another engine's", "[tools][flags]") {
