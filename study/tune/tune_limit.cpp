@@ -2,8 +2,13 @@
 
 #include <algorithm>
 #include <array>
+#include <optional>
+#include <utility>
+#include <vector>
 
+#include "core/base/count_text.h"
 #include "core/base/number_text.h"
+#include "core/hardware/hardware_catalogue.h"
 #include "sim/simulation.h"
 #include "study/run/engine_flags.h"
 
@@ -102,23 +107,70 @@ std::string limit_text(const char* name, const std::optional<double>& limit_ms) 
   return std::string(name) + " limit of " + ms_text(limit_ms.value_or(0)) + " ms";
 }
 
-std::string tokens_text(std::int64_t num_tokens) { return grouped_text(num_tokens) + " tokens"; }
+std::string tokens_text(std::int64_t num_tokens) { return count_text(num_tokens, "token"); }
 
-std::string full_step_advice(const SloConfig& slo, const StepBounds& bounds) {
+// A change that may help, as one of `remedies_text()`.
+struct Advised {
+  TuneRemedy remedy;
+  const char* text;
+};
+
+// "A, b or c may help." of those that were not compared, then those that were. `lead`: "Only " or
+// nothing.
+std::string remedies_text(const std::vector<Advised>& all, const ComparedRemedies& compared,
+                          const std::string& lead = "") {
+  std::vector<std::string> open;
+  std::string seen;
+  for (const Advised& advised : all) {
+    if (compared.moot.contains(advised.remedy)) continue;
+    const auto found = compared.names.find(advised.remedy);
+    if (found == compared.names.end()) {
+      open.emplace_back(advised.text);
+    } else {
+      seen += (seen.empty() ? "" : ", ") + std::string(advised.text) + " (" + found->second + ")";
+    }
+  }
+  std::string text = lead;
+  for (std::size_t i = 0; i < open.size(); ++i) {
+    text += (i == 0 ? "" : i + 1 == open.size() ? " or " : ", ") + open[i];
+  }
+  if (open.empty()) {
+    text.clear();
+  } else {
+    if (text[0] >= 'a' && text[0] <= 'z') text[0] = static_cast<char>(text[0] - 'a' + 'A');
+    text += " may help.";
+  }
+  if (!seen.empty()) {
+    text += (text.empty() ? "" : " ") + compared.verdict + ": " + seen + ".";
+  }
+  return text;
+}
+
+std::string full_step_advice(const SloConfig& slo, const StepBounds& bounds,
+                             const ComparedRemedies& compared) {
   std::string text = "A full step of " + tokens_text(bounds.full_step_tokens) + " takes " +
                      ms_text(bounds.full_step_ms) + " ms alone" +
                      (bounds.encode_ms > 0 ? ", " + ms_text(bounds.encode_ms) +
                                                  " of them to encode the largest image"
                                            : "") +
                      ", more than the " + limit_text("ITL", slo.itl_ms) + ". ";
+  using R = TuneRemedy;
   if (bounds.fitting_tokens > 0) {
-    return text + "A budget of at most " + tokens_text(bounds.fitting_tokens) +
-           " a step keeps it, before decodes are added; or a faster GPU, more GPUs, or a higher "
-           "limit would help.";
+    text += "A budget of at most " + tokens_text(bounds.fitting_tokens) +
+            " a step keeps it, before decodes are added. ";
+    return text + remedies_text({{R::SmallerBudget, "a smaller budget a step"},
+                                 {R::FasterGpu, "a faster GPU"},
+                                 {R::MoreGpus, "more GPUs"},
+                                 {R::Other, "a higher limit"}},
+                                compared);
   }
-  return text + "Even a step of one token takes " + ms_text(bounds.one_token_ms) + " ms: only " +
-         (bounds.encode_ms > 0 ? "smaller images, " : "") +
-         "a faster GPU, more GPUs, a smaller model or a higher limit would help.";
+  text += "Even a step of one token takes " + ms_text(bounds.one_token_ms) + " ms. ";
+  std::vector<Advised> left = {{R::FasterGpu, "a faster GPU"},
+                               {R::MoreGpus, "more GPUs"},
+                               {R::Other, "a smaller model"},
+                               {R::Other, "a higher limit"}};
+  if (bounds.encode_ms > 0) left.insert(left.begin(), {R::Other, "smaller images"});
+  return text + remedies_text(left, compared, "Only ");
 }
 
 std::int64_t longest_prompt(const Workload& workload) {
@@ -127,6 +179,46 @@ std::int64_t longest_prompt(const Workload& workload) {
     longest = std::max<std::int64_t>(longest, request.num_prompt_tokens);
   }
   return longest;
+}
+
+bool is_faster(const std::string& to, const std::string& from) {
+  const std::optional<HardwareSpec> a = known_hardware(to);
+  const std::optional<HardwareSpec> b = known_hardware(from);
+  if (!a || !b) return false;
+  const bool is_as_fast = a->peak_flops >= b->peak_flops && a->peak_bandwidth >= b->peak_bandwidth;
+  return is_as_fast && (a->peak_flops > b->peak_flops || a->peak_bandwidth > b->peak_bandwidth);
+}
+
+bool has_larger_cache(const Scenario& to, const Scenario& from) {
+  const auto& blocks_to = to.kv_cache.num_blocks;
+  const auto& blocks_from = from.kv_cache.num_blocks;
+  if (blocks_to && blocks_from) {
+    return *blocks_to * to.kv_cache.block_size > *blocks_from * from.kv_cache.block_size;
+  }
+  return !blocks_to && !blocks_from &&
+         to.cost_model.gpu_memory_utilization > from.cost_model.gpu_memory_utilization;
+}
+
+// Whether `to` is `from` with the remedy, whatever else differs.
+bool has_remedy(TuneRemedy remedy, const Scenario& to, const Scenario& from) {
+  const std::int64_t size_to = largest_prefill(to.scheduler);
+  const std::int64_t size_from = largest_prefill(from.scheduler);
+  const bool has_sizes = size_to > 0 && size_from > 0;
+  switch (remedy) {
+    case TuneRemedy::LargerBudget: return has_sizes && size_to > size_from;
+    case TuneRemedy::SmallerBudget: return has_sizes && size_to < size_from;
+    case TuneRemedy::HigherMaxNumSeqs: return to.engine.max_num_seqs > from.engine.max_num_seqs;
+    case TuneRemedy::LowerMaxNumSeqs: return to.engine.max_num_seqs < from.engine.max_num_seqs;
+    case TuneRemedy::LargerCache: return has_larger_cache(to, from);
+    case TuneRemedy::Fp8Cache: return to.kv_dtype == KvDtype::Fp8 && from.kv_dtype != KvDtype::Fp8;
+    case TuneRemedy::LongerRequests:
+      return to.engine.max_model_len.value_or(kNever) > from.engine.max_model_len.value_or(kNever);
+    case TuneRemedy::FasterGpu: return is_faster(to.hardware, from.hardware);
+    case TuneRemedy::MoreGpus:
+      return to.cost_model.tensor_parallel_size > from.cost_model.tensor_parallel_size;
+    case TuneRemedy::Other: break;
+  }
+  return false;
 }
 
 }  // namespace
@@ -193,54 +285,92 @@ TuneLimit binding_limit(const TuneTrial& failing, const SloConfig& slo, const St
                                                             : TuneLimit::E2el;
 }
 
-std::string limit_advice(TuneLimit limit, const SloConfig& slo, const StepBounds& bounds) {
+ComparedRemedies compared_remedies(const Scenario& from, const std::vector<ComparedSetting>& others,
+                                   std::string verdict) {
+  ComparedRemedies compared;
+  compared.verdict = std::move(verdict);
+  if (largest_prefill(from.scheduler) == 0) {
+    compared.moot = {TuneRemedy::LargerBudget, TuneRemedy::SmallerBudget};
+  }
+  if (from.kv_dtype == KvDtype::Fp8) compared.moot.insert(TuneRemedy::Fp8Cache);
+  if (!from.engine.max_model_len) compared.moot.insert(TuneRemedy::LongerRequests);
+  for (std::uint8_t i = 0; i < static_cast<std::uint8_t>(TuneRemedy::Other); ++i) {
+    const auto remedy = static_cast<TuneRemedy>(i);
+    for (const ComparedSetting& other : others) {
+      if (has_remedy(remedy, *other.scenario, from)) compared.names.emplace(remedy, other.name);
+    }
+  }
+  return compared;
+}
+
+std::string limit_advice(TuneLimit limit, const SloConfig& slo, const StepBounds& bounds,
+                         const ComparedRemedies& compared) {
+  using R = TuneRemedy;
+  const Advised faster = {R::FasterGpu, "a faster GPU"};
+  const Advised more = {R::MoreGpus, "more GPUs"};
+  const Advised smaller = {R::SmallerBudget, "a smaller budget a step"};
+  const Advised fewer = {R::LowerMaxNumSeqs, "a lower max_num_seqs"};
+  const Advised higher = {R::Other, "a higher limit"};
+  const auto text = [&compared](const std::string& why, const std::vector<Advised>& remedies) {
+    return why + " " + remedies_text(remedies, compared);
+  };
   switch (limit) {
     case TuneLimit::None: return "";
     case TuneLimit::NotCompleted:
-      return "Requests are refused or too long for this engine. A larger KV cache, a longer "
-             "max_model_len, or shorter requests would help.";
-    case TuneLimit::FullStep: return full_step_advice(slo, bounds);
-    case TuneLimit::Itl:
-      return "Steps with decodes and prompt tokens take longer than the " +
-             limit_text("ITL", slo.itl_ms) + ". " +
-             (bounds.encode_ms > 0 ? "The largest image takes " + ms_text(bounds.encode_ms) +
-                                         " ms to encode, at any budget. Smaller images, a"
-                                   : std::string("A")) +
-             " smaller budget a step, a lower max_num_seqs or a faster GPU would help.";
+      return text("Requests are refused or too long for this engine.",
+                  {{R::LargerCache, "a larger KV cache"},
+                   {R::LongerRequests, "a longer max_model_len"},
+                   {R::Other, "shorter requests"}});
+    case TuneLimit::FullStep: return full_step_advice(slo, bounds, compared);
+    case TuneLimit::Itl: {
+      std::string why = "Steps with decodes and prompt tokens take longer than the " +
+                        limit_text("ITL", slo.itl_ms) + ".";
+      std::vector<Advised> remedies = {smaller, fewer, faster};
+      if (bounds.encode_ms > 0) {
+        why += " The largest image takes " + ms_text(bounds.encode_ms) +
+               " ms to encode, at any budget.";
+        remedies.insert(remedies.begin(), {R::Other, "smaller images"});
+      }
+      return text(why, remedies);
+    }
     case TuneLimit::Tpot:
-      return "Steps take longer on average than the " + limit_text("TPOT", slo.tpot_ms) +
-             ". A smaller budget a step, a lower max_num_seqs or a faster GPU would help.";
+      return text("Steps take longer on average than the " + limit_text("TPOT", slo.tpot_ms) + ".",
+                  {smaller, fewer, faster});
     case TuneLimit::PromptAlone:
-      return "The longest prompt alone takes " + ms_text(bounds.longest_prompt_ms) +
-             " ms to prefill, more than the " + limit_text("TTFT", slo.ttft_ms) +
-             ". A higher limit, shorter prompts, a faster GPU or more GPUs would help.";
+      return text("The longest prompt alone takes " + ms_text(bounds.longest_prompt_ms) +
+                      " ms to prefill, more than the " + limit_text("TTFT", slo.ttft_ms) + ".",
+                  {higher, {R::Other, "shorter prompts"}, faster, more});
     case TuneLimit::KvCache:
-      return "Requests wait for blocks of the KV cache. More memory for it would help: a higher "
-             "gpu_memory_utilization, kv_cache.dtype fp8, or more GPUs.";
+      return text("Requests wait for blocks of the KV cache.",
+                  {{R::LargerCache, "a larger cache"}, {R::Fp8Cache, "kv_cache.dtype fp8"}, more});
     case TuneLimit::MaxNumSeqs:
-      return "Requests wait, as max_num_seqs of them are running. A higher max_num_seqs would "
-             "help.";
+      return text("Requests wait, as max_num_seqs of them are running.",
+                  {{R::HigherMaxNumSeqs, "a higher max_num_seqs"}});
     case TuneLimit::Throughput:
-      return "Requests wait for room in a step. A larger budget a step, a faster GPU or more GPUs "
-             "would help.";
+      return text("Requests wait for room in a step.",
+                  {{R::LargerBudget, "a larger budget a step"}, faster, more});
     case TuneLimit::E2el:
-      return "Answers take longer than the " + limit_text("E2EL", slo.e2el_ms) +
-             ". Shorter answers, a faster GPU or a higher limit would help.";
+      return text("Answers take longer than the " + limit_text("E2EL", slo.e2el_ms) + ".",
+                  {{R::Other, "shorter answers"}, faster, higher});
   }
   return "";
 }
 
-std::string overload_advice(const TuneTrial& trial, TuneLimit limit, const StepBounds& bounds) {
+std::string overload_advice(const TuneTrial& trial, TuneLimit limit, const StepBounds& bounds,
+                            const ComparedRemedies& compared) {
   constexpr double kClear = 2.5;  // the closed form may be wrong by as much
   const bool has_waited = limit == TuneLimit::Throughput || limit == TuneLimit::KvCache ||
                           limit == TuneLimit::MaxNumSeqs;
   const double load = trial.load;
   if (!has_waited || trial.busy_share < kBusy) return "";
   if (!(bounds.capacity > 0) || load < kClear * bounds.capacity) return "";
-  return "At " + fixed_text(load, 2) + " requests a second steps would have to do " +
+  return "At " + rate_text(load) + " requests a second steps would have to do " +
          fixed_text(load / bounds.capacity, 1) + " times what they can (about " +
-         fixed_text(bounds.capacity, 2) +
-         " requests a second). A lower load, or more or faster GPUs, would help.";
+         rate_text(bounds.capacity) + " requests a second). " +
+         remedies_text({{TuneRemedy::Other, "a lower load"},
+                        {TuneRemedy::FasterGpu, "a faster GPU"},
+                        {TuneRemedy::MoreGpus, "more GPUs"}},
+                       compared);
 }
 
 Scenario with_fitting_length(const Scenario& scenario, const PreparedRun& run,

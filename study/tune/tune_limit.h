@@ -2,9 +2,12 @@
 #pragma once
 
 #include <cstdint>
+#include <map>
 #include <memory>
+#include <set>
 #include <string>
 #include <string_view>
+#include <vector>
 
 #include "core/engine/step_predictor.h"
 #include "core/run/run.h"
@@ -51,13 +54,45 @@ StepBounds step_bounds(const Scenario& scenario, const PreparedRun& run, const W
 // What most of the bad requests of a trial broke, and why.
 TuneLimit binding_limit(const TuneTrial& failing, const SloConfig& slo, const StepBounds& bounds);
 
-// Two sentences: why a setting with this limit is of no use, and what would help. With numbers.
-std::string limit_advice(TuneLimit limit, const SloConfig& slo, const StepBounds& bounds);
+// A change of a setting that may help against a limit.
+enum class TuneRemedy : std::uint8_t {
+  LargerBudget,
+  SmallerBudget,
+  HigherMaxNumSeqs,
+  LowerMaxNumSeqs,
+  LargerCache,
+  Fp8Cache,
+  LongerRequests,
+  FasterGpu,
+  MoreGpus,
+  Other,  // no setting of an engine
+};
 
-// Two sentences for a trial whose requests waited for a busy device, at 2.5 times or more what the
+// A setting whose trials say that it does no better than another.
+struct ComparedSetting {
+  std::string name;
+  const Scenario* scenario = nullptr;
+};
+
+// The remedies that a search has tried in vain, so that no advice names them.
+struct ComparedRemedies {
+  std::map<TuneRemedy, std::string> names;  // of a setting with the remedy
+  std::set<TuneRemedy> moot;                // the setting has them already, or cannot have them
+  std::string verdict;                      // of all names: "Compared, and outside the SLO"
+};
+ComparedRemedies compared_remedies(const Scenario& from, const std::vector<ComparedSetting>& others,
+                                   std::string verdict);
+
+// Why a setting with this limit is of no use, which untried changes may help, and which were
+// compared. With numbers.
+std::string limit_advice(TuneLimit limit, const SloConfig& slo, const StepBounds& bounds,
+                         const ComparedRemedies& compared = {});
+
+// The same for a trial whose requests waited for a busy device, at 2.5 times or more what the
 // setting's steps carry (StepBounds::capacity): no budget a step helps. Else empty. `limit` is the
 // trial's binding_limit().
-std::string overload_advice(const TuneTrial& trial, TuneLimit limit, const StepBounds& bounds);
+std::string overload_advice(const TuneTrial& trial, TuneLimit limit, const StepBounds& bounds,
+                            const ComparedRemedies& compared = {});
 
 // Prompt and output tokens of the longest request.
 std::int64_t longest_request(const Workload& workload);

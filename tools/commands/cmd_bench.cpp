@@ -71,8 +71,11 @@ OptionList option_list(BenchOptions& options) {
       {"json FILE", &options.json,
        "also write the report to this file; replaces only such a report"},
       {"device N", &options.device, "number of the GPU, as in the driver"},
-      {"repeats N", &options.repeats,
-       "timed steps of each case, or runs of each kernel (default: 10)"},
+      {"repeats N",
+       &options.repeats,
+       "timed steps of each case, or runs of each kernel (default: 10)",
+       EmptyText::Refused,
+       {1, 1000}},
       {"invariance NAME", &options.invariance,
        "none, chunk or full, as in cuda.invariance (default: chunk)"},
       {"no-graphs", &options.has_no_graphs, "launch the kernels of decode steps one by one"},
@@ -169,10 +172,6 @@ std::optional<BenchOptions> parse(const Arguments& arguments) {
     options.tokens = parse_tokens(*options.tokens_text);
   }
   read_prediction(*line, options);
-  if (options.repeats < 1 || options.repeats > 1000) {
-    throw UsageError("--repeats: " + std::to_string(options.repeats) +
-                     " is out of range; allowed: 1 to 1000");
-  }
   return options;
 }
 

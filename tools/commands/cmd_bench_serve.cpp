@@ -8,6 +8,7 @@
 #include <iostream>
 #include <optional>
 
+#include "core/base/count_text.h"
 #include "core/base/error.h"
 #include "core/base/file_writer.h"
 #include "core/base/json_text.h"
@@ -137,9 +138,12 @@ OptionList option_list(ServeOptions& options) {
       {"model NAME", &options.model,
        "the model to request (default: the first that /v1/models lists)"},
       {"header NAME:VALUE", &options.headers, "send this header with every request; repeatable"},
-      {"max-concurrency N", &options.max_concurrency,
+      {"max-concurrency N",
+       &options.max_concurrency,
        "most requests in flight; others wait in the client, a delay of sending that TTFT does not "
-       "include, as in vLLM's benchmark"},
+       "include, as in vLLM's benchmark",
+       EmptyText::Refused,
+       {1, 1'000'000}},
       {"timeout S (=3600)", &options.timeout_s, "time limit of a request, seconds"},
       {"save-detailed", &options.wants_detail,
        "also write vllm.json, as `vllm bench serve --save-result --save-detailed` does"},
@@ -168,10 +172,6 @@ std::optional<ServeOptions> parse(const Arguments& arguments) {
     throw UsageError("--scenario: is missing; allowed: the path of a scenario file");
   }
   if (options.seed_text) options.seed = parse_seed(*options.seed_text);
-  if (line->has("max-concurrency") &&
-      (options.max_concurrency < 1 || options.max_concurrency > 1'000'000)) {
-    throw UsageError("--max-concurrency: is out of range; allowed: 1 to 1000000");
-  }
   options.endpoint = endpoint_of(options.endpoint_name);
   options.timeout_ns = timeout_of(options.timeout_s);
   for (const std::string& header : options.headers) check_header(header, "--header");
@@ -295,10 +295,9 @@ void print_header(std::ostream& out, const ServeOptions& options, const Target& 
        one_line(options.url.text() + std::string(path_of(options.endpoint)) + ", model " +
                 target.model + (target.version.empty() ? "" : ", version " + target.version)));
   tell("seed", std::to_string(scenario.seed));
-  tell("workload", grouped_text(static_cast<std::int64_t>(workload.requests.size())) +
-                       " requests, " + grouped_text(workload.total_prompt_tokens()) +
-                       " prompt tokens, " + grouped_text(workload.total_output_tokens()) +
-                       " output tokens");
+  tell("workload", count_text(workload.requests.size(), "request") + ", " +
+                       count_text(workload.total_prompt_tokens(), "prompt token") + ", " +
+                       count_text(workload.total_output_tokens(), "output token"));
   out << '\n' << std::flush;
 }
 

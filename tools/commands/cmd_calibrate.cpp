@@ -160,8 +160,11 @@ OptionList option_list(CalibrateOptions& options) {
        "the measured hardware: a name of `metronome list hardware`, or a YAML file with one entry "
        "(default: that of the measurements); without a known hardware, steps are not compared "
        "with its limits"},
-      {"tp N", &options.setup.tensor_parallel_size,
-       "GPUs that shared each layer (default: that of the runs, else 1)"},
+      {"tp N",
+       &options.setup.tensor_parallel_size,
+       "GPUs that shared each layer (default: that of the runs, else 1)",
+       EmptyText::Refused,
+       {1, 64}},
       {"out FILE", &options.out,
        "file of the cost model; replaces only a cost model (default: write nothing)"},
   };
@@ -290,10 +293,6 @@ std::optional<CalibrateOptions> parse(const Arguments& arguments) {
   check_measuring(options);
   belongs_to("source", "import", options.folder.empty());
   check_operators(options, belongs_to);
-  if (line->has("tp") &&
-      (options.setup.tensor_parallel_size < 1 || options.setup.tensor_parallel_size > 64)) {
-    throw UsageError("--tp: is out of range; allowed: 1 to 64");
-  }
   return options;
 }
 

@@ -8,6 +8,7 @@
 #include <string>
 #include <vector>
 
+#include "core/base/count_text.h"
 #include "core/base/error.h"
 #include "core/base/json.h"
 #include "core/base/number_text.h"
@@ -66,7 +67,11 @@ OptionList option_list(ChatOptions& options) {
   return {
       {"prompt TEXT", &options.prompt, "ask this, print the answer and end", EmptyText::Allowed},
       {"system TEXT", &options.system, "the system message", EmptyText::Allowed},
-      {"max-tokens N", &options.max_tokens, "longest answer (default: 512)"},
+      {"max-tokens N",
+       &options.max_tokens,
+       "longest answer (default: 512)",
+       EmptyText::Refused,
+       {1, 1'000'000}},
       {"temperature T", &options.temperature,
        "0: always the likeliest token (default: that of generation_config.json, else 0.7)"},
       {"seed N", &options.seed, "of the answers' random choices (default: the scenario's)"},
@@ -99,10 +104,6 @@ void check(const ChatOptions& options) {
   check_text("--system", options.system);
   if (options.prompt) check_text("--prompt", *options.prompt);
   if (!options.seed.empty()) parse_seed(options.seed);
-  if (options.max_tokens < 1 || options.max_tokens > 1'000'000) {
-    throw UsageError("--max-tokens: " + std::to_string(options.max_tokens) +
-                     " is out of range; allowed: 1 to 1000000");
-  }
   const double temperature = options.temperature.value_or(0);
   if (!(temperature >= 0 && temperature <= 2)) {
     throw UsageError("--temperature: is out of range; allowed: 0 to 2");
@@ -121,18 +122,18 @@ Json message(const char* role, std::string_view content) {
 // longest 22.4 ms, 65.1 tokens/s (cut at 87 tokens)".
 std::string times_text(const LocalAnswer& answer) {
   std::string text = "first token " + shown_ms(answer.ttft()) + " (" +
-                     std::to_string(answer.num_prompt_tokens) + " prompt tokens, " +
+                     count_text(answer.num_prompt_tokens, "prompt token") + ", " +
                      std::to_string(answer.num_cached_tokens) + " of them cached)";
   std::string cut;
   if (answer.reason == EndReason::Length) {
-    cut = " (cut at " + std::to_string(answer.token_times.size()) + " tokens)";
+    cut = " (cut at " + count_text(answer.token_times.size(), "token") + ")";
   }
   std::vector<TimeNs> gaps = answer.gaps();
   if (gaps.empty()) return text + cut;
   std::sort(gaps.begin(), gaps.end());
   const double seconds =
       static_cast<double>(answer.token_times.back() - answer.token_times.front()) * 1e-9;
-  return text + "; then " + std::to_string(gaps.size()) + " tokens, gaps p50 " +
+  return text + "; then " + count_text(gaps.size(), "token") + ", gaps p50 " +
          shown_ms(gaps[gaps.size() / 2]) + ", longest " + shown_ms(gaps.back()) + ", " +
          fixed_text(static_cast<double>(gaps.size()) / seconds, 1) + " tokens/s" + cut;
 }

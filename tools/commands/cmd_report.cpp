@@ -9,6 +9,7 @@
 #include <system_error>
 #include <vector>
 
+#include "core/base/count_text.h"
 #include "core/base/error.h"
 #include "core/base/file_writer.h"
 #include "core/base/files.h"
@@ -144,10 +145,12 @@ int report_command(const Arguments& arguments) {
           "their rows say: " +
           search.unfinished + ".");
     }
+    for (const std::string& point : search.refused) {
+      report.add_note("Not a valid scenario, and not compared: " + point + ".");
+    }
   }
   replace_file(out, report.html());
-  std::cout << "report: " << printable(out) << ", " << num_runs
-            << (num_runs == 1 ? " run" : " runs");
+  std::cout << "report: " << printable(out) << ", " << count_text(num_runs, "run");
   if (num_recorded == 0) {
     std::cout << "; figures of single steps and requests are left out (no " << kStepsFile << " and "
               << kRequestsFile << ')';

@@ -74,6 +74,8 @@ constexpr CommandText kText = {
     .file_name = "SCENARIO",
     .file_kind = "scenario file"};
 
+constexpr WholeRange kCounts = {1, std::int64_t{1} << 40};  // of requests, tokens or bytes
+
 OptionList option_list(ServeOptions& options) {
   return {
       {"set KEY=VALUE", &options.assignments,
@@ -82,7 +84,11 @@ OptionList option_list(ServeOptions& options) {
        "the variant to serve; required if the scenario has several"},
       {"backend NAME", &options.choice.backend, "sim (the default), cpu or cuda"},
       {"host ADDRESS", &options.host, "address to listen on (default: 127.0.0.1; 0.0.0.0: all)"},
-      {"port N", &options.port, "port to listen on (default: 8000; 0: any)"},
+      {"port N",
+       &options.port,
+       "port to listen on (default: 8000; 0: any)",
+       EmptyText::Refused,
+       {0, 65535}},
       {"api-key KEY", &options.access.api_key,
        "clients must send this key; needed when others reach the server (default: none)"},
       {"allowed-hosts LIST", &options.allowed_hosts,
@@ -139,19 +145,15 @@ OptionList option_list(ServeOptions& options) {
   };
 }
 
-void check_count(const char* option, std::int64_t count) {
-  constexpr std::int64_t kMost = std::int64_t{1} << 40;
-  if (count >= 1 && count <= kMost) return;
-  throw UsageError(std::string(option) + ": " + std::to_string(count) +
-                   " is out of range; allowed: 1 to " + std::to_string(kMost));
+OptionList with_ranges(OptionList list) {
+  for (CommandOption& option : list) {
+    if (option.syntax.starts_with("max-")) option.range = kCounts;
+  }
+  return list;
 }
 
 void check(const ServeOptions& options) {
   check_backend(options.choice.backend);
-  if (options.port < 0 || options.port > 65535) {
-    throw UsageError("--port: " + std::to_string(options.port) +
-                     " is not a port; allowed: 0 to 65535");
-  }
   if (!(options.speed >= 0.001 && options.speed <= 1e6)) {
     throw UsageError("--speed: is out of range; allowed: 0.001 to 1000000");
   }
@@ -159,16 +161,6 @@ void check(const ServeOptions& options) {
     throw UsageError("--speed: only simulated time can run faster; allowed: 1 with --backend=" +
                      options.choice.backend);
   }
-  check_count("--max-record-bytes", options.max_record_bytes);
-  check_count("--max-waiting", options.max_waiting);
-  check_count("--max-connections", options.limits.max_connections);
-  check_count("--max-client-connections", options.limits.max_client_connections);
-  check_count("--max-client-requests", options.max_client_requests);
-  check_count("--max-client-tokens", options.max_client_tokens);
-  check_count("--max-body-bytes", options.max_body_bytes);
-  if (options.max_held_bytes != 0) check_count("--max-held-bytes", options.max_held_bytes);
-  check_count("--max-unread-bytes", options.max_unread_bytes);
-  check_count("--max-unsent-bytes", options.max_unsent_bytes);
   if (!(options.drain_s >= 0 && options.drain_s <= 1e6)) {
     throw UsageError("--drain-seconds: is out of range; allowed: 0 to 1000000");
   }
@@ -378,7 +370,7 @@ int serve(const ServeOptions& options) {
 
 int serve_command(const Arguments& arguments) {
   ServeOptions options;
-  const auto line = parse_command(kText, option_list(options), arguments);
+  const auto line = parse_command(kText, with_ranges(option_list(options)), arguments);
   if (!line) return kExitDone;
   options.scenario = line->file();
   if (line->has("max-record-bytes") && options.out.empty()) {

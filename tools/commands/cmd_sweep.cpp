@@ -8,10 +8,10 @@
 #include <numeric>
 #include <optional>
 
+#include "core/base/count_text.h"
 #include "core/base/error.h"
 #include "core/base/file_writer.h"
 #include "core/base/files.h"
-#include "core/base/number_text.h"
 #include "core/base/progress.h"
 #include "core/base/wrapped_text.h"
 #include "reports/terminal/text.h"
@@ -24,6 +24,7 @@
 #include "study/sweep/sweep_summary.h"
 #include "tools/commands/cli.h"
 #include "tools/commands/command_options.h"
+#include "tools/commands/refused_points.h"
 #include "tools/commands/run_choice.h"
 
 namespace metronome {
@@ -85,7 +86,8 @@ OptionList option_list(SweepOptions& options) {
        "vary a key (see `metronome list keys`; variants.NAME.KEY for one variant) over values, "
        "START:STOP:STEP or START:STOP:xFACTOR; several options make a grid; repeatable"},
       {"jobs,j N", &options.num_jobs,
-       "points to run at once (default: one per processor, or 1 for a --backend other than sim)"},
+       "points to run at once (default: one per processor, or 1 for a --backend other than sim)",
+       EmptyText::Refused, kJobs},
       {"out DIR", &options.out,
        "folder of the sweep (default: that of `metronome run` with the suffix .sweep)"},
       {"set KEY=VALUE", &options.request.assignments,
@@ -95,14 +97,20 @@ OptionList option_list(SweepOptions& options) {
       {"backend NAME (=sim)", &options.request.backend, "backend: sim, cpu or cuda"},
       {"variant NAME", &options.request.variants, "run only this variant; repeatable"},
       {"seed N", &options.seed_text, "override the scenario's seed"},
-      {"runs N (=1)", &options.request.num_runs,
-       "runs of each point, for a --backend that measures; simulations do not differ"},
+      {"runs N (=1)",
+       &options.request.num_runs,
+       "runs of each point, for a --backend that measures; simulations do not differ",
+       EmptyText::Refused,
+       {1, 1000}},
       {"log FILE", &options.log, "append a line when a point starts and when it is done"},
       {"slurm FILE", &options.slurm,
        "write a script for Slurm and run nothing: `bash FILE` submits an array of tasks for any "
        "node, and a job that merges their results"},
-      {"points-per-task N", &options.points_per_task,
-       "points of a task of --slurm (default: 1, or more to limit the tasks to 1,000)"},
+      {"points-per-task N",
+       &options.points_per_task,
+       "points of a task of --slurm (default: 1, or more to limit the tasks to 1,000)",
+       EmptyText::Refused,
+       {1, 1'000'000}},
       {"only I/N", &options.only,
        "run the I-th of N shares of the points and write no summary; for the tasks of --slurm"},
       {"merge", &options.is_merge,
@@ -124,14 +132,8 @@ void check_mode(const SweepOptions& options) {
         "sweep: --slurm, --only, --merge and --dry-run exclude each other; allowed: "
         "one of them");
   }
-  constexpr std::int64_t kMaxPointsPerTask = 1'000'000;
-  if (!options.points_per_task) return;
-  if (options.slurm.empty()) {
+  if (options.points_per_task && options.slurm.empty()) {
     throw UsageError("--points-per-task: has no effect; allowed: with --slurm");
-  }
-  if (*options.points_per_task < 1 || *options.points_per_task > kMaxPointsPerTask) {
-    throw UsageError("--points-per-task: " + std::to_string(*options.points_per_task) +
-                     " is out of range; allowed: 1 to " + std::to_string(kMaxPointsPerTask));
   }
 }
 
@@ -139,17 +141,10 @@ bool is_simulated(const SweepOptions& options) {
   return options.request.backend == kBackendNames[0];
 }
 
-void check_options(const SweepOptions& options, const CommandLine& line) {
+void check_options(const SweepOptions& options) {
   check_backend(options.request.backend);
   check_mode(options);
-  if (line.has("jobs")) check_jobs(options.num_jobs);
-  constexpr int kMaxRuns = 1000;
-  const int num_runs = options.request.num_runs;
-  if (num_runs < 1 || num_runs > kMaxRuns) {
-    throw UsageError("--runs: " + std::to_string(num_runs) + " is out of range; allowed: 1 to " +
-                     std::to_string(kMaxRuns));
-  }
-  if (num_runs > 1 && is_simulated(options)) {
+  if (options.request.num_runs > 1 && is_simulated(options)) {
     throw UsageError(
         "--runs: a simulation gives the same result every time; allowed: 1, or --over seed=1,2,3");
   }
@@ -181,7 +176,7 @@ std::optional<SweepOptions> parse(const Arguments& arguments) {
   if (!line) return std::nullopt;
   options.request.scenario = line->file();
   if (options.seed_text) options.request.seed = parse_seed(*options.seed_text);
-  check_options(options, *line);
+  check_options(options);
   if (options.num_jobs == 0) options.num_jobs = is_simulated(options) ? default_jobs() : 1;
   return options;
 }
@@ -207,22 +202,6 @@ SweepSpec read_spec(const SweepOptions& options, const ScenarioFile& file) {
   return spec;
 }
 
-std::string count_text(std::size_t count, const char* noun) {
-  return grouped_text(static_cast<std::int64_t>(count)) + " " + noun + (count == 1 ? "" : "s");
-}
-
-// "1 point is not a valid scenario".
-std::string invalid_text(const SweepPlan& plan) {
-  return count_text(plan.invalid.size(), "point") +
-         (plan.invalid.size() == 1 ? " is not a valid scenario" : " are not valid scenarios");
-}
-
-void print_invalid(const SweepPlan& plan, const char* severity) {
-  if (plan.invalid.empty()) return;
-  std::cerr << "metronome: " << severity << ": " << invalid_text(plan) << ":\n";
-  for (const std::string& error : plan.invalid) std::cerr << "  " << error << '\n';
-}
-
 void print_header(std::ostream& out, const SweepOptions& options, const ScenarioFile& file,
                   const SweepPlan& plan, const SweepFolder& folder) {
   out << "scenario    "
@@ -231,7 +210,7 @@ void print_header(std::ostream& out, const SweepOptions& options, const Scenario
       << "sweep       " << count_text(plan.num_points, "point") << ", "
       << count_text(plan.rows.size(), "row") << ", "
       << count_text(plan.runs.size(), "different run");
-  if (!plan.invalid.empty()) out << "; " << invalid_text(plan);
+  if (!plan.invalid.empty()) out << "; " << refused_text(plan);
   out << "\njobs        " << options.num_jobs << '\n';
   if (const std::size_t num_others = folder.num_others(plan); num_others > 0) {
     out << "others      " << count_text(num_others, "run")
@@ -273,7 +252,7 @@ int finish_sweep(const SweepOptions& options, const SweepPlan& plan, SweepFolder
        << " before, " << summary.missing().size()
        << " failed; results: " << printable(folder.path()) << '\n';
   print_failures(plan, folder, outcome, summary.missing());
-  print_invalid(plan, "error");
+  print_refused(plan, "error");
   if (summary.num_rows() > 0 && !summary.has_completed()) {
     std::cerr << "metronome: error: no request of any point completed\n";
     return kExitRunFailed;
@@ -335,9 +314,9 @@ int write_slurm_script(const SweepOptions& options, const SweepPlan& plan, const
   replace_file(options.slurm, slurm_script(sweep));
   fs::permissions(options.slurm, fs::perms::owner_exec, fs::perm_options::add);
   text_stream(options.is_quiet, options.wants_json)
-      << sweep.num_tasks << " tasks over " << count_text(sweep.num_runs, "run")
+      << count_text(sweep.num_tasks, "task") << " over " << count_text(sweep.num_runs, "run")
       << "; to submit them: bash " << printable(shell_quoted(options.slurm)) << '\n';
-  print_invalid(plan, "warning");
+  print_refused(plan, "warning");
   return kExitDone;
 }
 
@@ -383,7 +362,7 @@ int sweep_command(const Arguments& arguments) {
   }
   if (options.is_dry_run) {
     print_plan(options, plan);
-    print_invalid(plan, "error");
+    print_refused(plan, "error");
     return plan.invalid.empty() ? kExitDone : kExitRunFailed;
   }
   const std::unique_ptr<Backend> backend = make_backend(request.backend);

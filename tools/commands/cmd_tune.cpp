@@ -6,6 +6,7 @@
 #include <sstream>
 #include <string_view>
 
+#include "core/base/count_text.h"
 #include "core/base/error.h"
 #include "core/base/json.h"
 #include "core/base/number_text.h"
@@ -16,7 +17,6 @@
 #include "reports/files/result_folder.h"
 #include "reports/files/result_names.h"
 #include "reports/terminal/text.h"
-#include "study/run/engine_flags.h"
 #include "study/run/variant_run.h"
 #include "study/sweep/sweep_plan.h"
 #include "study/sweep/sweep_points.h"
@@ -25,8 +25,10 @@
 #include "study/tune/tune_search.h"
 #include "tools/commands/cli.h"
 #include "tools/commands/command_options.h"
+#include "tools/commands/refused_points.h"
 #include "tools/commands/run_choice.h"
 #include "tools/commands/tune_output.h"
+#include "tools/commands/tune_winner.h"
 #include "tools/commands/tune_work.h"
 
 namespace metronome {
@@ -111,12 +113,16 @@ OptionList option_list(CommandOptions& options) {
        "setting has drafts), or cost (of an hour: the key price_per_gpu_hour, times the GPUs)"},
       {"variant NAME", &options.request.variants, "choose from this variant; repeatable"},
       {"seed N", &options.seed_text, "override the scenario's seed"},
-      {"seeds N", &options.num_seeds,
+      {"seeds N",
+       &options.num_seeds,
        "workloads to draw and evaluate together, with seeds that follow the scenario's; a trace is "
-       "one workload (default: 3)"},
+       "one workload (default: 3)",
+       EmptyText::Refused,
+       {1, 100}},
       {"time-limit S", &options.time_limit_s,
        "end the search after so many seconds, with what it has found"},
-      {"jobs,j N", &options.num_jobs, "settings to try at once (default: one per processor)"},
+      {"jobs,j N", &options.num_jobs, "settings to try at once (default: one per processor)",
+       EmptyText::Refused, kJobs},
       {"out DIR", &options.out,
        "folder for tune.json, best.yaml and trials.jsonl (default: that of `metronome run` with "
        "the suffix .tune)"},
@@ -171,12 +177,7 @@ std::optional<CommandOptions> parse(const Arguments& arguments) {
     throw UsageError("--attainment: is out of range" + hint + "; allowed: above 0, to 0.9999");
   }
   check_load(options, line->has("minimise"));
-  if (options.num_seeds < 1 || options.num_seeds > 100) {
-    throw UsageError("--seeds: " + std::to_string(options.num_seeds) +
-                     " is out of range; allowed: 1 to 100");
-  }
   if (!line->has("jobs")) options.num_jobs = default_jobs();
-  check_jobs(options.num_jobs);
   return options;
 }
 
@@ -273,62 +274,6 @@ void check_no_sessions(const Scenario& scenario) {
               "workload.arrivals.rate=VALUES`");
 }
 
-// `length_note`: why the length of requests is not the scenario's; may be empty.
-void print_flags(std::ostream& out, const Scenario& scenario, const std::string& length_note) {
-  for (EngineFlags& flags : engine_flags(scenario)) {
-    out << '\n'
-        << (flags.is_comparison ? "for comparison, " : "") << flags.engine << ' ' << flags.version
-        << ":\n";
-    if (!flags.refusal.empty()) {
-      out << "  " << wrapped("no flags, as " + flags.refusal, 2, output_columns());
-      continue;
-    }
-    if (!length_note.empty()) flags.notes.insert(flags.notes.begin(), length_note);
-    for (const std::string& line : flag_lines(flags)) {
-      out << "  " << wrapped(line, 2, output_columns());
-    }
-    for (const std::string& note : flags.notes) out << "  - " << wrapped(note, 4, output_columns());
-  }
-}
-
-// Whether YAML needs no quotes around it.
-bool is_plain_word(std::string_view text) {
-  return !text.empty() && std::all_of(text.begin(), text.end(), [](char c) {
-    return (c >= '0' && c <= '9') || (c >= 'A' && c <= 'Z') || (c >= 'a' && c <= 'z') || c == '_' ||
-           c == '-' || c == '.';
-  });
-}
-
-// The winner's settings as sections of a scenario: of its cost model those that are no defaults.
-void print_yaml(std::ostream& out, const Scenario& winner) {
-  Json config = Json::parse(winner.to_json());
-  const Json defaults = Json::parse(Scenario().to_json());
-  out << "\nas YAML:\n";
-  if (winner.quantization != Quantization::Auto) {
-    out << "  quantization: " << config.at("quantization").get<std::string>() << '\n';
-  }
-  std::vector<const char*> sections = {"engine", "kv_cache", "scheduler"};
-  if (winner.speculative.is_on()) sections.push_back("speculative");
-  Json cost_model = Json::object();
-  for (const auto& [key, value] : config.at("cost_model").items()) {
-    if (is_default_of(winner.serve_defaults, "cost_model." + key)) continue;
-    if (value != defaults.at("cost_model").value(key, Json())) cost_model[key] = value;
-  }
-  config["cost_model"] = cost_model;
-  if (!cost_model.empty()) sections.push_back("cost_model");
-  for (const char* section : sections) {
-    std::string text = std::string(section) + ": {";
-    bool is_first = true;
-    for (const auto& [key, value] : config.at(section).items()) {
-      text += (is_first ? "" : ", ") + key + ": ";
-      const bool is_word = value.is_string() && is_plain_word(value.get<std::string>());
-      text += is_word ? value.get<std::string>() : value.dump();
-      is_first = false;
-    }
-    out << "  " << wrapped(printable(text + "}"), 4, output_columns());
-  }
-}
-
 // The answer of a search, ready to print and write.
 struct Answer {
   std::size_t best = 0;  // setting
@@ -369,7 +314,7 @@ Answer best_capacity(TuneWork& search) {
   print_never_within(table, result, settings, nearest);
   answer.table = table.str();
   for (std::size_t i = 0; i < result.findings.size(); ++i) {
-    Json entry = to_json(result.findings[i], settings, nearest);
+    Json entry = to_json(result.findings[i], settings, nearest, most_requests(result.findings));
     entry["is_on_front"] = std::find(front.begin(), front.end(), i) != front.end();
     answer.settings_json.push_back(std::move(entry));
   }
@@ -377,7 +322,7 @@ Answer best_capacity(TuneWork& search) {
     answer.is_known = false;
     answer.error = kNothingFound;
   } else if (is_of_no_use(best, settings)) {
-    answer.advice = no_use_text(best, settings);
+    answer.advice = no_use_text(result, settings);
     answer.error = best.capacity == 0 ? "no setting meets the SLO at any load"
                                       : "no setting is of use within the SLO";
   }
@@ -403,30 +348,21 @@ Answer best_at_load(TuneWork& search, double load, std::string_view goal_name,
   }
   answer.table = table.str();
   for (const TuneLoadFinding& finding : result.findings) {
-    answer.settings_json.push_back(to_json(finding, settings));
+    answer.settings_json.push_back(to_json(finding, settings, most_requests(result.findings)));
   }
   if (result.is_cut_short && !best.is_within) {
     answer.is_known = false;
     answer.error = kNothingFound;
   } else if (!best.is_within) {
-    const SloConfig& slo = settings.scenarios[best.setting]->slo;
-    const StepBounds& bounds = settings.bounds[best.setting];
-    const TuneLimit limit = binding_limit(best.trial, slo, bounds);
-    std::string advice = overload_advice(best.trial, limit, bounds);
-    if (advice.empty()) advice = limit_advice(limit, slo, bounds);
     const NearestLimits nearest = search.nearest_limits({{best.setting, &best.trial}});
-    answer.advice =
-        wrapped("No setting keeps the SLO at this load. The nearest is " +
-                    printable(settings.names[best.setting]) + ". " + advice +
-                    " Limits that hold there: " + limits_text(nearest, best.setting) + ".",
-                0, output_columns());
+    answer.advice = outside_text(result, settings, nearest);
     answer.error = "no setting keeps the SLO at this load";
   }
   return answer;
 }
 
 Json head_json(const CommandOptions& options, const SloConfig& slo, const TuneWorkloads& workloads,
-               const TuneWork& search) {
+               const TuneWork& search, const std::vector<std::string>& refused) {
   Json json = {{std::string(kResultSchemaKey), kResultSchema},
                {"scenario", options.request.scenario},
                {"slo", to_json(slo)},
@@ -436,7 +372,8 @@ Json head_json(const CommandOptions& options, const SloConfig& slo, const TuneWo
                {"num_trials", search.num_trials()},
                {"num_trials_reused", search.num_reused()},
                {"num_requests_simulated", search.num_simulated()},
-               {"is_cut_short", search.is_over()}};
+               {"is_cut_short", search.is_over()},
+               {"refused_points", refused}};
   if (options.load) {
     json["load"] = *options.load;
     json["minimise"] = options.goal;
@@ -450,10 +387,12 @@ void print_head(std::ostream& out, const CommandOptions& options, const Scenario
                 const TuneWorkloads& workloads) {
   out << "scenario    " << wrapped(one_line(file.path), 12, output_columns()) << "slo         "
       << slo_text(slo) << ", of " << fixed_text(100 * options.attainment, 1) << " % of requests\n"
-      << "settings    " << candidates.names.size() << ", each with ";
+      << "settings    " << candidates.names.size();
+  if (!candidates.plan.invalid.empty()) out << " (" << refused_text(candidates.plan) << ')';
+  out << ", each with ";
   if (options.load) {
-    out << "up to " << grouped_text(static_cast<std::int64_t>(workloads.num_requests()))
-        << " requests or more at " << fixed_text(*options.load, 2) << " per second\n";
+    out << "up to " << count_text(workloads.num_requests(), "request") << " or more at "
+        << rate_text(*options.load) << " per second\n";
     out << "best        the lowest "
         << (options.goal == "ttft"   ? "p99 TTFT"
             : options.goal == "tpot" ? "mean TPOT"
@@ -463,22 +402,18 @@ void print_head(std::ostream& out, const CommandOptions& options, const Scenario
         << std::flush;
     return;
   }
-  out << grouped_text(static_cast<std::int64_t>(workloads.num_requests())) << " requests ("
-      << workloads.num_seeds() << (workloads.num_seeds() == 1 ? " workload" : " workloads")
-      << ") or more, from " << fixed_text(workloads.given_load(), 2)
-      << " per second up and down\n\n"
+  out << count_text(workloads.num_requests(), "request") << " ("
+      << count_text(workloads.num_seeds(), "workload") << ") or more, from "
+      << rate_text(workloads.given_load()) << " per second up and down\n\n"
       << std::flush;
 }
 
 void print_work(std::ostream& out, const CommandOptions& options, const TuneWork& search) {
   out << '\n'
-      << grouped_text(static_cast<std::int64_t>(search.num_simulated()))
-      << " requests simulated in "
-      << grouped_text(static_cast<std::int64_t>(search.num_trials() - search.num_reused()))
-      << " trials";
+      << count_text(search.num_simulated(), "request") << " simulated in "
+      << count_text(search.num_trials() - search.num_reused(), "trial");
   if (search.num_reused() > 0) {
-    out << ", " << grouped_text(static_cast<std::int64_t>(search.num_reused()))
-        << " trials reused from the folder of results";
+    out << ", " << count_text(search.num_reused(), "trial") << " reused from the folder of results";
   }
   out << '\n';
   if (search.is_over()) {
@@ -535,6 +470,7 @@ int tune_command(const Arguments& arguments) {
   ResultFolder folder(out);
   std::ostream& text = text_stream(options.is_quiet, options.wants_json);
   print_head(text, options, file, first.slo, candidates, workloads);
+  print_refused(candidates.plan, "warning");
   for (const std::string& remark : candidates.plan.remarks)
     std::cerr << "warning: " << remark << '\n';
   TuneWork search({options.attainment, options.num_jobs, options.time_limit_s, options.is_quiet},
@@ -544,7 +480,7 @@ int tune_command(const Arguments& arguments) {
                                                     hourly_costs(candidates, settings, options))
                                      : best_capacity(search);
   if (search.num_trials() == 0) throw_if_interrupted();
-  Json json = head_json(options, first.slo, workloads, search);
+  Json json = head_json(options, first.slo, workloads, search, candidates.plan.invalid);
   json["settings"] = answer.settings_json;
   const std::string json_text = json.dump(2) + "\n";
   const Scenario& winner = *settings.scenarios[answer.best];

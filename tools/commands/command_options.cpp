@@ -74,6 +74,12 @@ std::string usage_of(const CommandOption& option) {
   return usage.append(" ").append(value.substr(0, value.find(' ')));
 }
 
+// "1 to 1024"; empty for an option without a range.
+std::string range_text(const WholeRange& range) {
+  if (range.least == INT64_MIN) return "";
+  return std::to_string(range.least) + " to " + std::to_string(range.most);
+}
+
 struct AllowedText {
   std::string operator()(const bool*) const { return "no value"; }
   std::string operator()(const std::int32_t*) const { return "a whole number up to 2147483647"; }
@@ -108,7 +114,8 @@ std::string allowed_text(const po::error& error, const OptionList& options) {
   if (dynamic_cast<const po::validation_error*>(&error) == nullptr) {
     return "; allowed: " + usage_of(*row);
   }
-  return "; allowed: " + std::visit(AllowedText(), row->variable);
+  const std::string range = range_text(row->range);
+  return "; allowed: " + (range.empty() ? std::visit(AllowedText(), row->variable) : range);
 }
 
 po::variables_map read_values(const CommandText& text, const po::options_description& visible,
@@ -164,6 +171,35 @@ void check_texts(const OptionList& options, const CommandLine& line) {
   }
 }
 
+// The value of an option that has a range.
+struct WholeValue {
+  std::int64_t operator()(const std::int32_t* number) const { return *number; }
+  std::int64_t operator()(const std::int64_t* number) const { return *number; }
+  std::int64_t operator()(const std::size_t* number) const {
+    return static_cast<std::int64_t>(*number);
+  }
+  std::int64_t operator()(const std::optional<std::int64_t>* number) const {
+    return number->value_or(0);
+  }
+  template <class Other>
+  std::int64_t operator()(const Other*) const {
+    METRONOME_CHECK(false, "only whole numbers have a range");
+    return 0;
+  }
+};
+
+void check_ranges(const OptionList& options, const CommandLine& line) {
+  for (const CommandOption& option : options) {
+    const std::string name(name_of(option));
+    const std::string range = range_text(option.range);
+    if (range.empty() || !line.has(name)) continue;
+    const std::int64_t value = std::visit(WholeValue(), option.variable);
+    if (value >= option.range.least && value <= option.range.most) continue;
+    throw UsageError("--" + name + ": " + std::to_string(value) +
+                     " is out of range; allowed: " + range);
+  }
+}
+
 void check_files(const CommandText& text, const std::vector<std::string>& files) {
   const std::string name(text.name);
   const std::string kind(text.file_kind);
@@ -196,6 +232,7 @@ std::optional<CommandLine> parse_command(const CommandText& text, const OptionLi
   }
   check_files(text, line.files);
   check_texts(options, line);
+  check_ranges(options, line);
   return line;
 }
 

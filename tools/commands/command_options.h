@@ -37,11 +37,20 @@ using OptionVariable =
 // pass for an option that is not given.
 enum class EmptyText { Refused, Allowed };
 
+// The whole numbers that an option takes. A value that is not given need not be one of them.
+struct WholeRange {
+  std::int64_t least = INT64_MIN;
+  std::int64_t most = INT64_MAX;
+};
+
+constexpr WholeRange kJobs = {1, 1024};  // of --jobs
+
 struct CommandOption {
   std::string_view syntax;  // "jobs,j N" for --jobs N and -j N; "quiet" for --quiet
   OptionVariable variable;  // keeps its value unless the option is given
   const char* help;
   EmptyText empty = EmptyText::Refused;
+  WholeRange range = {};
 };
 // In the order of --help. The option --help itself is built in.
 using OptionList = std::vector<CommandOption>;

@@ -26,13 +26,6 @@ std::ostream& text_stream(bool is_quiet, bool wants_json) {
 
 int default_jobs() { return std::max(1, static_cast<int>(std::thread::hardware_concurrency())); }
 
-void check_jobs(int num_jobs) {
-  constexpr int kMaxJobs = 1024;
-  if (num_jobs >= 1 && num_jobs <= kMaxJobs) return;
-  throw UsageError("--jobs: " + std::to_string(num_jobs) + " is out of range; allowed: 1 to " +
-                   std::to_string(kMaxJobs));
-}
-
 std::uint64_t parse_seed(const std::string& text) {
   std::uint64_t seed = 0;
   const auto [end, error] = std::from_chars(text.data(), text.data() + text.size(), seed);

@@ -18,8 +18,6 @@ std::ostream& text_stream(bool is_quiet, bool wants_json);
 
 // The number of parallel simulations: one per processor.
 int default_jobs();
-// Throws UsageError for an invalid number of `--jobs`.
-void check_jobs(int num_jobs);
 
 // The number in `--seed TEXT`. Throws UsageError.
 std::uint64_t parse_seed(const std::string& text);

@@ -3,6 +3,7 @@
 #include <algorithm>
 #include <cmath>
 
+#include "core/base/count_text.h"
 #include "core/base/number_text.h"
 #include "core/base/wrapped_text.h"
 #include "core/config/config_reader.h"
@@ -12,6 +13,17 @@ namespace metronome {
 namespace {
 
 using Rows = std::vector<std::vector<std::string>>;
+
+ComparedSetting compared(std::size_t setting, const TunedSettings& settings) {
+  return {printable(settings.names[setting]), settings.scenarios[setting]};
+}
+
+// ", of 60 requests" where a setting was dropped after a short trial: figures of fewer requests
+// look better than those of all, as a queue grows.
+std::string short_text(const TuneTrial* trial, std::size_t most) {
+  if (trial == nullptr || trial->num_requests >= most) return "";
+  return ", of " + count_text(trial->num_simulated, "request");
+}
 
 std::string note_text(const TuneResult& result, std::size_t place, const TunedSettings& settings) {
   const TuneFinding& finding = result.findings[place];
@@ -34,8 +46,7 @@ std::string note_text(const TuneResult& result, std::size_t place, const TunedSe
 
 std::string band_text(const TuneFinding& finding) {
   if (!finding.is_finalist || finding.capacity == 0) return "-";
-  return (finding.low > 0 ? fixed_text(finding.low, 2) + " to " : "up to ") +
-         fixed_text(finding.high, 2);
+  return (finding.low > 0 ? rate_text(finding.low) + " to " : "up to ") + rate_text(finding.high);
 }
 
 Json or_null(double number) { return std::isfinite(number) ? Json(number) : Json(nullptr); }
@@ -46,8 +57,9 @@ double per_gpu(const TuneTrial& trial, const Scenario& scenario) {
   return trial.output_throughput / scenario.cost_model.tensor_parallel_size;
 }
 
-Json to_json(const TuneTrial& trial, const Scenario& scenario) {
+Json to_json(const TuneTrial& trial, const Scenario& scenario, std::size_t most) {
   return {{"request_rate", trial.load},
+          {"is_short", trial.num_requests < most},
           {"num_judged", trial.good.size()},
           {"num_simulated", trial.num_simulated},
           {"slo_attainment", trial.attainment},
@@ -134,9 +146,10 @@ void print_capacities(std::ostream& out, const TuneResult& result, const TunedSe
   if (has_drafts) rows[0].emplace_back("TPOT ms");
   if (has_price) rows[0].emplace_back("per M out");
   rows[0].insert(rows[0].end(), {"limit", ""});
+  const std::size_t most = most_requests(result.findings);
   for (std::size_t i = 0; i < result.findings.size(); ++i) {
     const TuneFinding& finding = result.findings[i];
-    std::string note = note_text(result, i, settings);
+    std::string note = note_text(result, i, settings) + short_text(finding.best_trial(), most);
     const bool is_on_front = std::find(front.begin(), front.end(), i) != front.end();
     if (is_on_front && !is_of_no_use(finding, settings)) {
       note += note.empty() ? "front" : ", front";
@@ -148,11 +161,10 @@ void print_capacities(std::ostream& out, const TuneResult& result, const TunedSe
       if (has_drafts) row.emplace_back("-");
       if (has_price) row.emplace_back("-");
     } else {
-      row.insert(
-          row.end(),
-          {(finding.is_unbounded ? "over " : "") + fixed_text(finding.capacity, 2),
-           band_text(finding), fixed_text(trial->output_throughput, 0), ms_text(trial->p99_ttft_ms),
-           ms_text(trial->itl.p99_ms), ms_text(trial->itl.max_ms)});
+      row.insert(row.end(), {(finding.is_unbounded ? "over " : "") + rate_text(finding.capacity),
+                             band_text(finding), fixed_text(trial->output_throughput, 0),
+                             ms_text(trial->p99_ttft_ms), ms_text(trial->itl.p99_ms),
+                             ms_text(trial->itl.max_ms)});
       if (has_drafts) row.push_back(ms_text(trial->mean_tpot_ms));
       if (has_price) {
         row.push_back(fixed_text(trial_cost(*trial, *settings.scenarios[finding.setting]), 4));
@@ -189,6 +201,7 @@ void print_at_load(std::ostream& out, const TuneLoadResult& result, const TunedS
   if (has_costs) rows[0].emplace_back(has_price ? "per hour" : "GPUs");
   if (has_price) rows[0].emplace_back("per M out");
   rows[0].insert(rows[0].end(), {"breaks", ""});
+  const std::size_t most = most_requests(result.findings);
   for (std::size_t i = 0; i < result.findings.size(); ++i) {
     const TuneLoadFinding& finding = result.findings[i];
     const TuneTrial& trial = finding.trial;
@@ -220,7 +233,7 @@ void print_at_load(std::ostream& out, const TuneLoadResult& result, const TunedS
         finding.is_within
             ? "-"
             : to_string(binding_limit(trial, scenario.slo, settings.bounds[finding.setting])));
-    row.push_back(load_note(result, i));
+    row.push_back(load_note(result, i) + short_text(&trial, most));
     rows.push_back(std::move(row));
   }
   out << aligned_rows(rows);
@@ -254,20 +267,52 @@ Json to_json(const SloConfig& slo) {
           {"e2el_ms", or_null(slo.e2el_ms)}};
 }
 
-std::string no_use_text(const TuneFinding& best, const TunedSettings& settings) {
+std::string no_use_text(const TuneResult& result, const TunedSettings& settings) {
+  const TuneFinding& best = result.findings.front();
   const Scenario& scenario = *settings.scenarios[best.setting];
-  std::string text = "No setting is of use. ";
+  std::vector<ComparedSetting> others;
+  bool is_any_of_use = false;
+  for (const TuneFinding& finding : result.findings) {
+    if (finding.is_cut_short) continue;
+    is_any_of_use = is_any_of_use || !is_of_no_use(finding, settings);
+    others.push_back(compared(finding.setting, settings));
+  }
+  std::string text =
+      is_any_of_use ? "The setting with the highest load is of no use. " : "No setting is of use. ";
   if (const TuneTrial* trial = best.best_trial()) {
     text += "The best, " + printable(settings.names[best.setting]) + ", keeps the SLO only up to " +
-            fixed_text(best.capacity, 2) + " requests a second, where " +
+            rate_text(best.capacity) + " requests a second, where " +
             fixed_text(trial->num_in_system, 2) + " are served at once on average. ";
   }
-  text += limit_advice(limit_of(best, settings), scenario.slo, settings.bounds[best.setting]);
+  text += limit_advice(limit_of(best, settings), scenario.slo, settings.bounds[best.setting],
+                       compared_remedies(scenario, others, "Compared, and no better"));
   return wrapped(text, 0, output_columns());
 }
 
+std::string outside_text(const TuneLoadResult& result, const TunedSettings& settings,
+                         const NearestLimits& nearest) {
+  const TuneLoadFinding& best = result.findings.front();
+  const Scenario& scenario = *settings.scenarios[best.setting];
+  const StepBounds& bounds = settings.bounds[best.setting];
+  std::vector<ComparedSetting> others;
+  for (const TuneLoadFinding& finding : result.findings) {
+    if (!finding.is_cut_short) others.push_back(compared(finding.setting, settings));
+  }
+  const ComparedRemedies remedies =
+      compared_remedies(scenario, others, "Compared, and outside the SLO, too");
+  const TuneLimit limit = binding_limit(best.trial, scenario.slo, bounds);
+  std::string advice = overload_advice(best.trial, limit, bounds, remedies);
+  if (advice.empty()) advice = limit_advice(limit, scenario.slo, bounds, remedies);
+  return wrapped("No setting keeps the SLO at this load. The nearest is " +
+                     printable(settings.names[best.setting]) + ", with " +
+                     percent_text(best.trial.attainment, 2) + " of its requests within it. " +
+                     advice + " Limits that hold there: " + limits_text(nearest, best.setting) +
+                     ".",
+                 0, output_columns());
+}
+
 Json to_json(const TuneFinding& finding, const TunedSettings& settings,
-             const NearestLimits& nearest) {
+             const NearestLimits& nearest, std::size_t most) {
   const Scenario& scenario = *settings.scenarios[finding.setting];
   const StepBounds& bounds = settings.bounds[finding.setting];
   Json entry = {
@@ -292,12 +337,14 @@ Json to_json(const TuneFinding& finding, const TunedSettings& settings,
   if (limits != nearest.end() && limits->second) {
     entry["limits_at_lowest_load"] = to_json(*limits->second);
   }
-  for (const TuneTrial& trial : finding.trials) entry["trials"].push_back(to_json(trial, scenario));
+  for (const TuneTrial& trial : finding.trials) {
+    entry["trials"].push_back(to_json(trial, scenario, most));
+  }
   entry["config"] = Json::parse(scenario.to_json());
   return entry;
 }
 
-Json to_json(const TuneLoadFinding& finding, const TunedSettings& settings) {
+Json to_json(const TuneLoadFinding& finding, const TunedSettings& settings, std::size_t most) {
   const Scenario& scenario = *settings.scenarios[finding.setting];
   Json entry = {
       {"setting", settings.names[finding.setting]}, {"is_within_slo", finding.is_within},
@@ -307,7 +354,7 @@ Json to_json(const TuneLoadFinding& finding, const TunedSettings& settings) {
     entry["limit"] = finding.is_within ? "-"
                                        : to_string(binding_limit(finding.trial, scenario.slo,
                                                                  settings.bounds[finding.setting]));
-    entry["trial"] = to_json(finding.trial, scenario);
+    entry["trial"] = to_json(finding.trial, scenario, most);
   }
   entry["config"] = Json::parse(scenario.to_json());
   return entry;

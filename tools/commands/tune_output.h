@@ -36,6 +36,23 @@ bool is_any_cut_short(const std::vector<Finding>& findings) {
                      [](const Finding& finding) { return finding.is_cut_short; });
 }
 
+// The trial whose figures a table shows; nullptr: none.
+inline const TuneTrial* shown_trial(const TuneFinding& finding) { return finding.best_trial(); }
+inline const TuneTrial* shown_trial(const TuneLoadFinding& finding) {
+  return finding.trial.good.empty() ? nullptr : &finding.trial;
+}
+
+// The requests that were asked of the longest of these trials. Figures of a shorter one, of a
+// setting that was dropped early, look better than those of all requests, as a queue grows.
+template <typename Finding>
+std::size_t most_requests(const std::vector<Finding>& findings) {
+  std::size_t most = 0;
+  for (const Finding& finding : findings) {
+    if (const TuneTrial* trial = shown_trial(finding)) most = std::max(most, trial->num_requests);
+  }
+  return most;
+}
+
 // Whether a setting keeps the SLO only while requests hardly meet, at less than the scenario's
 // load. False for one whose search was cut short.
 bool is_of_no_use(const TuneFinding& finding, const TunedSettings& settings);
@@ -61,11 +78,15 @@ void print_never_within(std::ostream& out, const TuneResult& result, const Tuned
                         const NearestLimits& nearest);
 void print_at_load(std::ostream& out, const TuneLoadResult& result, const TunedSettings& settings);
 
-// Why the best setting is of no use, and what would help; wrapped.
-std::string no_use_text(const TuneFinding& best, const TunedSettings& settings);
+// Why the best setting is of no use, and which changes may help; wrapped.
+std::string no_use_text(const TuneResult& result, const TunedSettings& settings);
+// The same where no setting keeps the SLO at a load.
+std::string outside_text(const TuneLoadResult& result, const TunedSettings& settings,
+                         const NearestLimits& nearest);
 
+// `most`: most_requests(). A trial of fewer is_short.
 Json to_json(const TuneFinding& finding, const TunedSettings& settings,
-             const NearestLimits& nearest);
-Json to_json(const TuneLoadFinding& finding, const TunedSettings& settings);
+             const NearestLimits& nearest, std::size_t most);
+Json to_json(const TuneLoadFinding& finding, const TunedSettings& settings, std::size_t most);
 
 }  // namespace metronome

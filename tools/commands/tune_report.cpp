@@ -4,11 +4,11 @@
 #include <cstdint>
 #include <filesystem>
 
+#include "core/base/count_text.h"
 #include "core/base/error.h"
 #include "core/base/files.h"
 #include "core/base/json.h"
 #include "core/base/json_place.h"
-#include "core/base/number_text.h"
 #include "reports/files/result_names.h"
 
 namespace metronome {
@@ -50,7 +50,11 @@ TuneReportRun run_of(const std::string& name, const JsonPlace& config, const Jso
   const double load = trial.at("request_rate").number();
   TuneReportRun run;
   RunInfo& info = run.info;
-  info.label = name + " at " + fixed_text(load, 2) + "/s";
+  info.label = name + " at " + rate_text(load) + "/s";
+  const std::int64_t num_simulated = trial.at("num_simulated").integer(0, kNever);
+  if (trial.has("is_short") && trial.at("is_short").truth()) {
+    info.label += ", of " + count_text(num_simulated, "request");
+  }
   info.model = config.at("model").text();
   info.hardware = config.at("hardware").text();
   info.policy = config.at("scheduler").at("policy").text();
@@ -64,12 +68,13 @@ TuneReportRun run_of(const std::string& name, const JsonPlace& config, const Jso
       {"policy", info.policy},
       {"seed", seed_of(config)},
       {"tensor_parallel_size", config.at("cost_model").at("tensor_parallel_size").count()},
-      {"num_prompts", trial.at("num_simulated").integer(0, kNever)},
+      {"num_prompts", num_simulated},
       {"burstiness", nullptr},
       {"max_concurrency", nullptr},
       {"slo", slo},
       {"config", config.json()}};
   for (const auto& [key, value] : trial.json().items()) {
+    if (key == "is_short") continue;
     if (!value.is_null()) trial.at(key).number();
     result[key] = value;
   }
@@ -103,6 +108,11 @@ TuneReport read_tune_report(const std::string& path) {
     if (setting.has("trials")) setting.at("trials").for_each(add);
     if (setting.has("trial")) add(setting.at("trial"));
   });
+  if (tuned.has("refused_points")) {
+    tuned.at("refused_points").for_each([&report](const JsonPlace& point) {
+      report.refused.push_back(point.text());
+    });
+  }
   if (report.runs.empty()) {
     throw ConfigError(printable(file) +
                       ": settings: no trial has ended; allowed: the folder of a "

@@ -4,6 +4,7 @@
 #include <utility>
 
 #include "core/base/command_errors.h"
+#include "core/base/count_text.h"
 #include "core/base/number_text.h"
 #include "core/base/parallel.h"
 #include "core/config/config_reader.h"
@@ -109,8 +110,8 @@ bool TuneWork::must_end() {
 void TuneWork::show(const TuneProgress& progress) {
   progress_.show("trial " + std::to_string(progress.num_trials) + ": " +
                      printable(candidates_.names[progress.setting]) + " at " +
-                     fixed_text(progress.load, 2) + " req/s, " +
-                     percent_text(progress.attainment, 2) + " in SLO",
+                     rate_text(progress.load) + " req/s, " + percent_text(progress.attainment, 2) +
+                     " in SLO",
                  static_cast<double>(progress.num_simulated), progress.num_left);
 }
 

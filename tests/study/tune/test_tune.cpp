@@ -184,6 +184,46 @@ TEST_CASE("the winner's YAML has its formats, memory and drafts, and can be read
   place.check_runs(pasted);
 }
 
+TEST_CASE("tune names the points that are no valid scenario, and compares the others",
+          "[tune][cli]") {
+  const Place place;
+  const CommandResult result =
+      place.tune("--load 40 --seeds 1 --over scheduler.max_num_batched_tokens=0,-1,512,none");
+  INFO(result.err);
+  CHECK(result.exit_code == 0);
+  CHECK(contains(result.out, "settings    1 (3 points are not valid scenarios), each with "));
+  CHECK(contains(result.err, "metronome: warning: 3 points are not valid scenarios:\n"));
+  for (const char* value : {"0", "-1", "none"}) {
+    const std::string point =
+        "at the point scheduler.max_num_batched_tokens=" + std::string(value) + ": ";
+    const std::size_t at = result.err.find(point);
+    CHECK(at != std::string::npos);
+    CHECK(result.err.find(point, at + 1) == std::string::npos);
+  }
+  const Json json = Json::parse(read_text_file(place.out + "/tune.json"));
+  CHECK(json["refused_points"].size() == 3);
+  REQUIRE(run_metronome("report '" + place.out + "'").exit_code == 0);
+  CHECK(contains(read_text_file(place.out + "/report.html"),
+                 "Not a valid scenario, and not compared: --over scheduler.max_num_batched"));
+}
+
+TEST_CASE("advice at a load names no setting of the search as a remedy", "[tune][cli]") {
+  const Place place;
+  const std::string base = "--load 400 --seeds 1 --over scheduler.max_num_batched_tokens=";
+  const CommandResult result = place.tune(base + "256,512,1024,2048 --set slo.itl_ms=1000");
+  INFO(result.out);
+  REQUIRE(result.exit_code == 1);
+  const std::string text = one_line_of(result.out);
+  CHECK(contains(text, " of its requests within it. "));
+  // All but the largest have a larger one beside them.
+  if (!contains(text, "The nearest is scheduler.max_num_batched_tokens=2048")) {
+    CHECK_FALSE(contains(text, "larger budget a step may help"));
+    CHECK_FALSE(contains(text, "larger budget a step, a faster"));
+  }
+  // A rate keeps its digits.
+  CHECK(contains(place.tune("--load 0.0049 --seeds 1").out, " at 0.0049 per second"));
+}
+
 TEST_CASE("tune says what it cannot do", "[tune][cli]") {
   const Place place;
   Answers answers("tune/errors.txt");

@@ -58,9 +58,49 @@ TEST_CASE("a load far beyond what steps carry is said to be", "[tune]") {
   CHECK(overload_advice(trial, TuneLimit::FullStep, bounds).empty());  // at any load
   CHECK(overload_advice(trial, TuneLimit::Throughput, bounds) ==
         "At 20.00 requests a second steps would have to do 5.0 times what they can (about 4.00 "
-        "requests a second). A lower load, or more or faster GPUs, would help.");
+        "requests a second). A lower load, a faster GPU or more GPUs may help.");
   trial.busy_share = 0.2;
   CHECK(overload_advice(trial, TuneLimit::Throughput, bounds).empty());
+}
+
+TEST_CASE("advice names no change that was compared in vain", "[tune]") {
+  SloConfig slo;
+  slo.ttft_ms = 500;
+  Scenario small;
+  small.scheduler.policy = "token_budget";
+  small.scheduler.max_num_batched_tokens = 512;
+  small.hardware = "a100-80gb";
+  const auto advice = [&](TuneLimit limit, const Scenario& other) {
+    return limit_advice(limit, slo, {}, compared_remedies(small, {{"other", &other}}, "In vain"));
+  };
+  Scenario other = small;
+  CHECK(advice(TuneLimit::Throughput, other) ==
+        "Requests wait for room in a step. A larger budget a step, a faster GPU or more GPUs may "
+        "help.");
+  other.scheduler.max_num_batched_tokens = 2048;
+  CHECK(advice(TuneLimit::Throughput, other) ==
+        "Requests wait for room in a step. A faster GPU or more GPUs may help. In vain: a larger "
+        "budget a step (other).");
+  other.scheduler.max_num_batched_tokens = 256;  // tells nothing of larger ones
+  CHECK(advice(TuneLimit::Throughput, other).find("In vain") == std::string::npos);
+  other.hardware = "h200";
+  other.cost_model.tensor_parallel_size = 2;
+  CHECK(advice(TuneLimit::Throughput, other) ==
+        "Requests wait for room in a step. A larger budget a step may help. In vain: a faster GPU "
+        "(other), more GPUs (other).");
+  other.hardware = "l40s";  // a slower one
+  CHECK(advice(TuneLimit::Throughput, other).find("A larger budget a step or a faster GPU may") !=
+        std::string::npos);
+  // A single remedy that was compared leaves no other sentence.
+  other.engine.max_num_seqs = small.engine.max_num_seqs + 1;
+  CHECK(advice(TuneLimit::MaxNumSeqs, other) ==
+        "Requests wait, as max_num_seqs of them are running. In vain: a higher max_num_seqs "
+        "(other).");
+  // The setting has it already, or has no budget.
+  small.kv_dtype = KvDtype::Fp8;
+  small.scheduler.policy = "continuous";
+  CHECK(advice(TuneLimit::KvCache, small).find("fp8") == std::string::npos);
+  CHECK(advice(TuneLimit::Throughput, small).find("budget") == std::string::npos);
 }
 
 TEST_CASE("the largest image counts in every step", "[tune]") {
@@ -83,7 +123,7 @@ TEST_CASE("the largest image counts in every step", "[tune]") {
   CHECK(images.capacity < text.capacity);
   SloConfig slo;
   slo.itl_ms = 25;
-  CHECK(limit_advice(TuneLimit::FullStep, slo, images).find("only smaller images, a faster GPU") !=
+  CHECK(limit_advice(TuneLimit::FullStep, slo, images).find("Only smaller images, a faster GPU") !=
         std::string::npos);
   CHECK(limit_advice(TuneLimit::Itl, slo, images).find("24.0 ms to encode") != std::string::npos);
 }

@@ -158,7 +158,7 @@ TEST_CASE("chat says where an answer was cut", "[cli][chat]") {
   const std::string ask = "chat tiny-llama --prompt Hello --temperature 0 ";
   CHECK(has(run_metronome(ask + "--max-tokens 12").out, " (cut at 12 tokens)\n"));
   CHECK(has(run_metronome(ask + "--max-tokens 1").out,
-            "(22 prompt tokens, 0 of them cached) (cut at 1 tokens)\n"));
+            "(22 prompt tokens, 0 of them cached) (cut at 1 token)\n"));
   CHECK(has(run_metronome(ask + "--set engine.max_model_len=40").out, " (cut at 18 tokens)\n"));
   // A simulated answer ends by itself.
   const CommandResult whole = run_metronome(

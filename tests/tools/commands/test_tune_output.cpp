@@ -2,8 +2,8 @@
 #include <sstream>
 #include <string>
 
-#include "tests/catch.h"
 #include "core/base/json.h"
+#include "tests/catch.h"
 #include "tests/error_of.h"
 #include "tests/scratch_folder.h"
 #include "tools/commands/tune_output.h"
@@ -121,6 +121,39 @@ TEST_CASE("when the search was cut short, the best is the best so far", "[tune]"
   result.findings[0].trials.clear();
   result.findings[0].capacity = 0;
   CHECK(!contains(table(print_capacities, result), "so far"));
+}
+
+TEST_CASE("figures of a shorter trial say of how many requests", "[tune]") {
+  Pair pair;
+  TuneLoadResult at_load;
+  at_load.findings = {{.setting = 0, .trial = trial_at(8), .is_within = true},
+                      {.setting = 1, .trial = trial_at(8), .is_within = true, .is_dropped = true}};
+  at_load.findings[0].trial.num_requests = 300;
+  at_load.findings[1].trial.num_requests = 100;
+  at_load.findings[1].trial.num_simulated = 1200;
+  CHECK(contains(table(print_at_load, at_load), "dropped: worse, of 1,200 requests"));
+  const std::size_t most = most_requests(at_load.findings);
+  CHECK(to_json(at_load.findings[1], pair.settings, most)["trial"]["is_short"] == true);
+  CHECK(to_json(at_load.findings[0], pair.settings, most)["trial"]["is_short"] == false);
+  at_load.findings[1].trial.num_requests = 300;
+  CHECK(!contains(table(print_at_load, at_load), "of 1,200"));
+
+  TuneResult found;
+  found.findings = {finding_of(0, 12), finding_of(1, 9)};
+  found.findings[0].trials[0].num_requests = 300;
+  found.findings[1].trials[0].num_requests = 100;
+  found.findings[1].trials[0].num_simulated = 1;
+  found.findings[1].is_finalist = false;
+  CHECK(contains(table(print_capacities, found), "dropped: carries less, of 1 request"));
+
+  const ScratchFolder scratch;
+  Json json = tuned_json();
+  json["settings"][0]["trials"][0]["is_short"] = true;
+  json["refused_points"] = Json::array({"--over x: at the point x=0: x: 0 is out of range"});
+  scratch.write("tune.json", json.dump());
+  const TuneReport report = read_tune_report(scratch.path());
+  CHECK(report.runs[0].info.label == "base at 4.50/s, of 60 requests");
+  CHECK(report.refused.size() == 1);
 }
 
 TEST_CASE("tables have columns for drafts, prices and numbers of GPUs where settings have them",

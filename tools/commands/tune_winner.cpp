@@ -1,0 +1,72 @@
+#include "tools/commands/tune_winner.h"
+
+#include <algorithm>
+#include <string_view>
+#include <vector>
+
+#include "core/base/json.h"
+#include "core/base/wrapped_text.h"
+#include "core/config/config_reader.h"
+#include "reports/terminal/text.h"
+#include "study/run/engine_flags.h"
+
+namespace metronome {
+namespace {
+
+// Whether YAML needs no quotes around it.
+bool is_plain_word(std::string_view text) {
+  return !text.empty() && std::all_of(text.begin(), text.end(), [](char c) {
+    return (c >= '0' && c <= '9') || (c >= 'A' && c <= 'Z') || (c >= 'a' && c <= 'z') || c == '_' ||
+           c == '-' || c == '.';
+  });
+}
+
+}  // namespace
+
+void print_flags(std::ostream& out, const Scenario& scenario, const std::string& length_note) {
+  for (EngineFlags& flags : engine_flags(scenario)) {
+    out << '\n'
+        << (flags.is_comparison ? "for comparison, " : "") << flags.engine << ' ' << flags.version
+        << ":\n";
+    if (!flags.refusal.empty()) {
+      out << "  " << wrapped("no flags, as " + flags.refusal, 2, output_columns());
+      continue;
+    }
+    if (!length_note.empty()) flags.notes.insert(flags.notes.begin(), length_note);
+    for (const std::string& line : flag_lines(flags)) {
+      out << "  " << wrapped(line, 2, output_columns());
+    }
+    for (const std::string& note : flags.notes) out << "  - " << wrapped(note, 4, output_columns());
+  }
+}
+
+void print_yaml(std::ostream& out, const Scenario& winner) {
+  Json config = Json::parse(winner.to_json());
+  const Json defaults = Json::parse(Scenario().to_json());
+  out << "\nas YAML:\n";
+  if (winner.quantization != Quantization::Auto) {
+    out << "  quantization: " << config.at("quantization").get<std::string>() << '\n';
+  }
+  std::vector<const char*> sections = {"engine", "kv_cache", "scheduler"};
+  if (winner.speculative.is_on()) sections.push_back("speculative");
+  Json cost_model = Json::object();
+  for (const auto& [key, value] : config.at("cost_model").items()) {
+    if (is_default_of(winner.serve_defaults, "cost_model." + key)) continue;
+    if (value != defaults.at("cost_model").value(key, Json())) cost_model[key] = value;
+  }
+  config["cost_model"] = cost_model;
+  if (!cost_model.empty()) sections.push_back("cost_model");
+  for (const char* section : sections) {
+    std::string text = std::string(section) + ": {";
+    bool is_first = true;
+    for (const auto& [key, value] : config.at(section).items()) {
+      text += (is_first ? "" : ", ") + key + ": ";
+      const bool is_word = value.is_string() && is_plain_word(value.get<std::string>());
+      text += is_word ? value.get<std::string>() : value.dump();
+      is_first = false;
+    }
+    out << "  " << wrapped(printable(text + "}"), 4, output_columns());
+  }
+}
+
+}  // namespace metronome

@@ -1,0 +1,18 @@
+// The settings that `metronome tune` found, to use them.
+#pragma once
+
+#include <ostream>
+#include <string>
+
+#include "core/scenario/scenario.h"
+
+namespace metronome {
+
+// As flags of engines. `length_note`: why the length of requests is not the scenario's; may be
+// empty.
+void print_flags(std::ostream& out, const Scenario& scenario, const std::string& length_note);
+
+// As sections of a scenario: of its cost model those that are no defaults.
+void print_yaml(std::ostream& out, const Scenario& winner);
+
+}  // namespace metronome
