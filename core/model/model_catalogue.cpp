@@ -75,8 +75,10 @@ std::string& models_folder() {
   const fs::path path = name;
   const std::string last_two = (path.parent_path().filename() / path.filename()).string();
   const std::string nearest = path.has_parent_path() ? did_you_mean(last_two, known) : "";
-  const std::string what = path.has_parent_path() ? "no such file or repository: " + name
-                                                  : "unknown name '" + name + "'";
+  const bool is_file = name.ends_with(".gguf") || name.ends_with(".json");
+  const std::string what = is_file                  ? "'" + name + "' does not exist"
+                           : path.has_parent_path() ? "no such file or repository: " + name
+                                                    : "unknown name '" + name + "'";
   fail_config(where, "model", what + nearest + kAllowed);
 }
 

@@ -31,6 +31,7 @@ namespace fs = std::filesystem;
 namespace metronome {
 namespace {
 
+constexpr const char* kCreatable = "a folder that can be created";
 constexpr const char* kEarlier = ".earlier";
 // More than removing a folder with its subfolders takes: 32 KiB for each that is open.
 constexpr std::size_t kReserveBytes = 256 * 1024;
@@ -45,10 +46,13 @@ fs::path absolute_target(const std::string& target) {
   std::error_code error;
   // Follows a link, so that its target folder is replaced and not the link.
   fs::path path = fs::weakly_canonical(fs::absolute(target), error);
-  if (error) fail_folder(target, "cannot resolve the path", error.value());
+  if (error) {
+    errno = error.value();
+    fail_input(target, kCreatable);
+  }
   if (path.filename().empty()) path = path.parent_path();  // "folder/"
   if (path.filename().empty()) {
-    throw ConfigError(target + ": cannot be a result folder; name a folder that can be created");
+    throw ConfigError(target + ": cannot be a result folder; allowed: " + kCreatable);
   }
   return path;
 }

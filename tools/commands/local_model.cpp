@@ -4,6 +4,7 @@
 #include <utility>
 
 #include "core/base/command_errors.h"
+#include "core/base/count_text.h"
 #include "core/base/error.h"
 #include "core/base/files.h"
 #include "core/base/json.h"
@@ -44,6 +45,7 @@ void require_step_times(const Scenario& scenario, const std::string& name,
   const bool is_simulated = backend == "sim";
   if (scenario.names_step_times()) return;
   if (!is_simulated && !find_policy(scenario.scheduler.policy)->predicts_steps) return;
+  find_model(scenario.model, scenario.location_of("model"));  // a path that cannot be read says so
   throw ConfigError(
       name + ": hardware: required key is missing (`--set hardware=NAME`): " +
       (is_simulated ? "--backend sim" : "policy '" + scenario.scheduler.policy + "'") +
@@ -239,8 +241,8 @@ std::vector<std::string> LocalModel::warnings() const {
   }
   if (!sampling_warning_.empty()) warnings.push_back(sampling_warning_);
   if (served_.tokenizer->vocab_size() > served_.vocab_size) {
-    warnings.push_back("the tokenizer has " + grouped_text(served_.tokenizer->vocab_size()) +
-                       " tokens and the model " + grouped_text(served_.vocab_size) +
+    warnings.push_back("the tokenizer has " + count_text(served_.tokenizer->vocab_size(), "token") +
+                       " and the model " + grouped_text(served_.vocab_size) +
                        ": a text with a token beyond the model's is refused");
   }
   const std::string& of_weights = variants_.front().run->warning;
@@ -257,7 +259,7 @@ void LocalModel::print_header(double speed) const {
       served_.name + " on " + variant.run->device + (served_.computes ? "" : ", simulated" + pace));
   say("engine", variant.scenario.scheduler.policy + ", " + std::to_string(setup.max_num_seqs) +
                     " sequences of up to " + std::to_string(setup.max_model_len) + " tokens, " +
-                    grouped_text(setup.kv_cache.num_blocks) + " KV blocks of " +
+                    count_text(setup.kv_cache.num_blocks, "KV block") + " of " +
                     std::to_string(setup.kv_cache.block_size) + " tokens");
   say("tokenizer", tokenizer_text_);
   say("template", chat_text(served_));

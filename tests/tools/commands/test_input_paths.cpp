@@ -98,6 +98,30 @@ TEST_CASE("a link to itself is named, with the reason", "[cli][paths]") {
   }
 }
 
+TEST_CASE("a link to itself as a folder of results or a model is named, too", "[cli][paths]") {
+  const Workplace place;
+  for (const char* arguments :
+       {"run SCENARIO --out 'PATH'", "tune SCENARIO --out 'PATH' --load 1", "serve 'PATH'",
+        "chat 'PATH'", "run SCENARIO --set model='PATH'"}) {
+    INFO(arguments);
+    const CommandResult result = use(place, arguments, place.path("loop"));
+    check_one_line(result);
+    CHECK(contains(result.err, "cannot be read (Too many levels of symbolic links)"));
+  }
+}
+
+TEST_CASE("a model's file that is not there does not exist", "[cli][paths]") {
+  const Workplace place;
+  for (const char* arguments : {"chat PATH", "serve PATH", "run SCENARIO --set model=PATH"}) {
+    for (const char* name : {"no_such.gguf", "no/such.gguf", "no_such/config.json"}) {
+      INFO(arguments << ' ' << name);
+      const CommandResult result = use(place, arguments, name);
+      check_one_line(result);
+      CHECK(contains(result.err, std::string(name) + "' does not exist; allowed: "));
+    }
+  }
+}
+
 TEST_CASE("a file whose read fails is named, with the reason", "[cli][paths]") {
   const Workplace place;
   for (const std::string& arguments : uses_of_files()) {
@@ -163,9 +187,19 @@ TEST_CASE("a pipe without an end is read up to a limit", "[cli][paths]") {
 TEST_CASE("an option whose value cannot be read says what is allowed", "[cli]") {
   const Workplace place;
   const auto error = [&](const std::string& arguments) { return use(place, arguments, "").err; };
-  CHECK(contains(error("sweep SCENARIO --jobs 99999999999999"),
-                 "; allowed: a whole number up to 2147483647"));
-  CHECK(contains(error("serve SCENARIO --max-body-bytes x"), "; allowed: a whole number up to"));
+  // One bound, whichever way a value is outside of it.
+  for (const char* command : {"sweep", "tune"}) {
+    for (const char* jobs : {"99999999999999", "x", "0", "1025"}) {
+      INFO(command << ' ' << jobs);
+      CHECK(contains(error(std::string(command) + " SCENARIO --jobs " + jobs),
+                     "; allowed: 1 to 1024"));
+    }
+  }
+  for (const char* bytes : {"x", "0", "99999999999999999999", "1099511627777"}) {
+    INFO(bytes);
+    CHECK(contains(error("serve SCENARIO --max-body-bytes " + std::string(bytes)),
+                   "; allowed: 1 to 1099511627776"));
+  }
   CHECK(contains(error("serve SCENARIO --speed fast"), "; allowed: a number"));
   CHECK(contains(error("run SCENARIO --seed 1 --seed 2"), "; allowed: once"));
   CHECK(contains(error("run SCENARIO --out"), "; allowed: --out DIR"));
