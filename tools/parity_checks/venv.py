@@ -1,17 +1,36 @@
-"""A tool's packages from PyPI, in a virtual environment of its own."""
+"""A tool's packages from PyPI, by their hashes, in a virtual environment of its own."""
 
 import os
+import pathlib
 import subprocess
 import sys
 
+REQUIREMENTS = pathlib.Path(__file__).resolve().parent.parent / "requirements"
 
-def enter(venv, packages):
-    """Runs the tool again with the packages installed in `venv`; does nothing there."""
+
+def pip(python, verb, name, *options):
+    """The command that installs or downloads what NAME.txt of tools/requirements lists."""
+    return [str(part) for part in (
+        python, "-m", "pip", verb, "-q", "--disable-pip-version-check", *options,
+        "--require-hashes", "-r", REQUIREMENTS / f"{name}.txt")]
+
+
+def install_commands(venv, name):
+    """The commands that make `venv` and install the wheels that NAME.txt lists."""
+    return ([sys.executable, "-m", "venv", str(venv)],
+            pip(venv / "bin/python", "install", name, "--only-binary", ":all:"))
+
+
+def enter(venv, name):
+    """Runs the tool again with the packages of NAME.txt in `venv`; does nothing there."""
     if sys.prefix == str(venv):
         return
+    make, install = install_commands(venv, name)
     if not venv.exists():
-        subprocess.run([sys.executable, "-m", "venv", venv], check=True)
+        subprocess.run(make, check=True)
+    if subprocess.run(install).returncode != 0:
+        sys.exit(f"{pathlib.Path(sys.argv[0]).name}: pip cannot install the packages of "
+                 f"tools/requirements/{name}.txt; allowed: a reachable package index (see pip's "
+                 "message above)")
     python = venv / "bin/python"
-    subprocess.run([python, "-m", "pip", "install", "-q", "--disable-pip-version-check",
-                    *packages], check=True)
     os.execv(python, [str(python), *sys.argv])

@@ -265,7 +265,7 @@ def check_others(api):
     for method, path, status, allowed in (
             ("GET", "/v1/completions", 405, "POST"), ("PUT", "/v1/completions", 405, "POST"),
             ("POST", "/v1/models", 405, "GET, HEAD"), ("PUT", "/metrics", 405, "GET, HEAD"),
-            ("DELETE", f"/v1/models/{MODEL}", 405, "GET, HEAD"), ("GET", "/", 404, None),
+            ("DELETE", f"/v1/models/{MODEL}", 405, "GET, HEAD"), ("POST", "/", 405, "GET, HEAD"),
             ("POST", "/x", 404, None),
             ("GET", "/v1/completions/", 404, None)):
         found, headers, _ = ask(method, path)
