@@ -173,7 +173,7 @@ void EngineLogWriter::on_step(const StepRecord& step, std::span<const ScheduledC
 
 void EngineLogWriter::retraction(TimeNs at) {
   if (num_retracted_ == 0) return;
-  // What SGLang estimates after a retraction: outputs so far, and 20 more, of what may come.
+  // SGLang's estimate after a retraction: outputs so far, and 20 more, of all that may come.
   double decoded = 0;
   double most = 0;
   for (const auto& [id, track] : tracks_) {

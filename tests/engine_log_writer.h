@@ -22,7 +22,7 @@ class EngineLogWriter final : public EventSink {
   // A comment that says how the log came to be, then its lines.
   std::string text() const { return text_; }
 
-  // What a diagnosis of the log should find.
+  // The figures that a diagnosis of the log should find.
   std::int64_t num_preempted = 0;
   std::int64_t num_freed_tokens = 0;
   std::int64_t num_recomputed_tokens = 0;  // of requests that had outputs

@@ -30,7 +30,7 @@ class FakeRun {
  public:
   explicit FakeRun(std::vector<EventSink*> sinks) : sinks_(std::move(sinks)) {}
 
-  // What comes next: counts for the record of the next step.
+  // Counts for the record of the next step.
   StepRecord next;
   // [request]: the time of each token, and the step that gave it.
   std::vector<std::vector<TimeNs>> token_times;

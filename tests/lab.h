@@ -1,5 +1,5 @@
-// What the labs on CPU and GPU share: prompts, settings, what a run leaves behind, and when two
-// runs gave a request the same.
+// Shared by the labs on CPU and GPU: prompts, settings, results of a run, and whether two runs gave
+// a request the same.
 #pragma once
 
 #include <algorithm>

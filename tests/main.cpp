@@ -7,6 +7,6 @@
 #endif
 
 namespace {
-// What a test had printed is there also when it is killed.
+// The output of a test is kept also when it is killed.
 [[maybe_unused]] const int kLineBuffered = std::setvbuf(stdout, nullptr, _IOLBF, 0);
 }  // namespace

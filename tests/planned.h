@@ -1,4 +1,4 @@
-// What each step of a bench plans, and prompts that share prefixes.
+// The plan of each step of a bench, and prompts that share prefixes.
 #pragma once
 
 #include <utility>

@@ -13,7 +13,7 @@ constexpr std::uint32_t kShort = 3;            // types of a value
 constexpr std::uint32_t kLong = 4;
 constexpr std::size_t kEntryBytes = 12;
 
-// Numbers of a TIFF file, in its order of bytes. What lies beyond its end is 0.
+// Numbers of a TIFF file, in its order of bytes. Bytes beyond its end are 0.
 class TiffNumbers {
  public:
   explicit TiffNumbers(std::string_view bytes)

@@ -125,7 +125,7 @@ class StepHistory {
   Iterator from(std::size_t i) const { return {*this, i}; }  // requires i <= size()
   End end() const { return {size()}; }
 
-  // What a step gave, and when.
+  // The tokens that a step gave, and the time of its end.
   struct Output {
     TimeNs finished_at;
     std::int32_t num_emitted;

@@ -22,7 +22,7 @@ namespace metronome {
 // - Biases of attention and MLP are those that the file has.
 // - gguf_rope.h says how RoPE is scaled.
 //
-// What no executor can compute goes into `unsupported`. Throws ConfigError for an unsupported
+// `unsupported` gets the features that no executor can compute. Throws ConfigError for an unknown
 // architecture, a file in parts, a missing or ill-typed key, and an impossible shape.
 ModelConfig read_gguf_config(const GgufFile& file, const std::string& name);
 

@@ -8,7 +8,7 @@ namespace metronome {
 namespace {
 
 // To add a family, add a row here, its keys to gguf_config.cpp, its tensors below, and a case to
-// tools/gguf_checks/conversion.py. What a family computes is in model_family.cpp; its loader in
+// tools/gguf_checks/conversion.py. A family's computation is in model_family.cpp; its loader in
 // llama.cpp is src/models/NAME.cpp.
 constexpr GgufFamily kGgufFamilies[] = {
     {.name = "llama",

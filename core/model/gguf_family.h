@@ -1,4 +1,4 @@
-// What GGUF files of a family of models differ in from its Hugging Face folders.
+// Differences between GGUF files of a family of models and its Hugging Face folders.
 // Sources: llama.cpp's conversion scripts (conversion/*.py), and constants.py of the `gguf`
 // package.
 #pragma once

@@ -1,4 +1,4 @@
-// What the model code of a family fixes: which parts a decoder layer has, and how they compute.
+// Traits that the model code of a family fixes: the parts of a decoder layer, and how they compute.
 #pragma once
 
 #include <cstdint>

@@ -14,7 +14,7 @@ namespace metronome {
 // float(p) * frequency, a float product. Empty with learned positions.
 std::vector<float> rope_frequencies(const ModelConfig& model, bool is_window_layer);
 
-// What cosines and sines of a kind of layer are multiplied by.
+// The factor of the cosines and sines of a kind of layer.
 float rope_magnitude(const ModelConfig& model, bool is_window_layer);
 
 }  // namespace metronome

@@ -10,7 +10,7 @@
 namespace metronome {
 
 // Finds the longest sequence of min_length to max_length tokens that ends the text and occurs in it
-// before. What follows its first occurrence is the draft. This is vLLM's rule
+// before. The tokens behind its first occurrence are the draft. This is vLLM's rule
 // (vllm/v1/spec_decode/ngram_proposer.py).
 class NgramLookup {
  public:

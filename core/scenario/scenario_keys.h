@@ -24,7 +24,7 @@ void refuse_unknown_policy_keys(const ConfigNode& source, const std::string& pat
 // joined by "or". Also for options of engines that have another name here. Empty: nowhere.
 std::string place_of_key(std::string_view key);
 
-// What the server of the policy's engine would set for the scenario's GPU, of the keys that the
+// Defaults of the policy's engine for the scenario's GPU, as its server sets them: of keys that the
 // user did not set (or set to `auto` or null) and that the scenario's choices use. Empty if no such
 // engine or GPU is known.
 std::vector<ServeDefault> unset_serve_defaults(const Scenario& scenario);

@@ -12,7 +12,7 @@
 
 namespace metronome {
 
-// What apply_chat_template of transformers is given.
+// The arguments of apply_chat_template of transformers.
 struct Conversation {
   Json messages = Json::array();  // objects with a role and a content
   Json tools;                     // null: none

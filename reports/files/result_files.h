@@ -72,7 +72,7 @@ struct RunResult {
   FileSizes files;
 };
 
-// What a million tokens cost at `tokens_per_s` of the run's throughput. NaN without a price.
+// The price of a million tokens at `tokens_per_s` of the run's throughput. NaN without a price.
 double cost_per_million(const RunResult& result, double tokens_per_s);
 
 // result.json: vLLM's keys in vLLM's order, then Metronome's. An undefined figure (such as the

@@ -36,7 +36,7 @@ struct VariantOutcome {
   double elapsed_ms = 0;  // wall time of the engine's loop, without writing
 };
 
-// What `metronome run` writes of a file that nobody asked for.
+// The most that `metronome run` writes of a file that nobody asked for.
 constexpr std::int64_t kMaxUnaskedBytes = 64'000'000;
 
 // Opens the stream that takes a run's steps for write_variant(), with the same arguments. Null if

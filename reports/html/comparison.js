@@ -1,6 +1,6 @@
 // Figures that compare runs: against chunk size, against load, throughput against latency.
 
-// What names have in common at their start, less a part of a number: "" when that says nothing.
+// The common start of the names, less a part of a number: "" when that says nothing.
 function commonName(names) {
   let length = 0;
   while (length < names[0].length && names.every((name) => name[length] === names[0][length])) {
@@ -19,7 +19,7 @@ function settingText(config, key) {
   return (isPlain ? config[key] : `${key.split('.').pop()} ${config[key]}`).replaceAll('"', '');
 }
 
-// What tells settings from each other: the first few in which they differ, and of the others those
+// Settings that tell runs apart: the first few in which they differ, and of the others those
 // that tell more of them apart.
 function differencesText(configs) {
   const keys = new Set(configs.flatMap((config) => Object.keys(config)));

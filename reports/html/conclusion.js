@@ -1,4 +1,4 @@
-// What the report comes to, in sentences at its start.
+// The report's conclusion, in sentences at its start.
 
 // Names stand between these, so that they can be set apart from the sentence.
 const kOpen = '\u0001', kClose = '\u0002';

@@ -517,7 +517,7 @@ function textWidth(text, font = `12px ${kFont}`) {
   return context.measureText(text).width;
 }
 
-// What fits of a text, its middle left out: names of runs differ at their ends. Nothing where
+// A text that fits, its middle left out: names of runs differ at their ends. Nothing where
 // hardly anything fits.
 function shortened(text, width, font) {
   if (textWidth(text, font) <= width) return text;

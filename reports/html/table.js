@@ -31,7 +31,7 @@ function readSettings(runs) {
 const plainText = (json) => String(json).replace(/^"|"$/g, '');
 const byNumber = (a, b) => a.localeCompare(b, 'en', {numeric: true});
 
-// What was swept: {name, values, of(run)} for each setting that has two values or more, each in
+// Swept settings: {name, values, of(run)} for each setting that has two values or more, each in
 // several runs. The variant counts as one; of settings that tell the same runs apart, the first.
 function sweptKeys(runs) {
   const texts = [['variant', (run) => run.result.label || undefined]];

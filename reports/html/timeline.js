@@ -20,7 +20,7 @@ function stallCause(stall) {
 const isOfImages = (stall) => stall.parts.encode > stall.parts.prefill;
 
 // The highest point of each pixel column, so that a hundred thousand gaps cost what a screen holds.
-// What is above the limit is in its colour.
+// The part above the limit is in its colour.
 function paintStems(context, gaps, panel, range, color, limitUs, colors) {
   const [begin, end] = range;
   const base = panel.bottom;

@@ -1,6 +1,6 @@
 // SGLang logs without `input throughput`, as its versions of 2025 wrote them, do not say how long a
-// batch of prompts took. What the decodes leave of the time between two "Decode batch" lines does,
-// within what the times of these lines allow.
+// batch of prompts took. The time between two "Decode batch" lines, less the decodes, gives it,
+// within limits from the times of these lines.
 #pragma once
 
 #include <cstdint>

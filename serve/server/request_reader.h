@@ -1,5 +1,5 @@
 // Reads HTTP/1.1 requests from bytes, wherever the network splits them, as strictly as RFC 9112
-// allows. Whoever sees another end of a request than the sender executes a body as a request.
+// allows. A reader that sees another end of a request than the sender executes a body as a request.
 #pragma once
 
 #include <cstddef>
@@ -69,7 +69,7 @@ class RequestReader {
   std::size_t num_body_bytes() const { return request_.body.size(); }
 
  private:
-  // What comes next in the body.
+  // The part of the body that comes next.
   enum class Part : std::uint8_t { Length, ChunkSize, Chunk, ChunkEnd, Trailer };
 
   std::size_t put_header(std::string_view bytes);

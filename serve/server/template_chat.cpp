@@ -13,7 +13,7 @@
 namespace metronome {
 namespace {
 
-// What a template gets by other fields of a request.
+// Variables of a template that come from other fields of a request.
 constexpr std::array<std::string_view, 7> kOwnFields = {
     "messages",      "tools",   "documents", "add_generation_prompt", "continue_final_message",
     "chat_template", "tokenize"};

@@ -41,7 +41,7 @@ double device_state_bytes(const ModelConfig& model, std::int64_t tensor_parallel
 // attention, which serves all heads, so that every device has it.
 double device_kv_bytes(const ModelConfig& model, std::int64_t tensor_parallel_size);
 
-// What the devices add up for each token in each layer, in addition to activations: MiniMax-M2
+// Sums that devices exchange for each token in each layer, in addition to activations: MiniMax-M2
 // normalises queries and keys over the heads of all devices, and sends the sums of their squares in
 // fp32 (vLLM: MiniMaxText01RMSNormTP::forward_qk). 0 for other architectures, whose norms are those
 // of a head.

@@ -44,14 +44,14 @@ struct StepBounds {
   double one_token_ms = 0;  // a step with one prompt token, with encode_ms
   // About the requests/s that such steps carry, in closed form. Each prompt token takes its share
   // of a full step, each image its encoding. Each output token takes its share of a step of as many
-  // decodes as the engine and the KV cache hold. What is found in a cache counts as computed.
+  // decodes as the engine and the KV cache hold. Tokens found in a cache count as computed.
   double capacity = 0;
 };
 
 // `run` is the scenario, prepared for simulation.
 StepBounds step_bounds(const Scenario& scenario, const PreparedRun& run, const Workload& workload);
 
-// What most of the bad requests of a trial broke, and why.
+// The limit that most of a trial's bad requests broke, and its cause.
 TuneLimit binding_limit(const TuneTrial& failing, const SloConfig& slo, const StepBounds& bounds);
 
 // A change of a setting that may help against a limit.

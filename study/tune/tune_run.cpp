@@ -168,7 +168,7 @@ RunRecord TuneSetting::run_once(const Workload& workload) {
   return recorder.finish();
 }
 
-// What the runs of a trial add up to.
+// Sums over the runs of a trial.
 struct TuneSetting::Sums {
   double duration_s = 0;
   double busy_s = 0;

@@ -34,7 +34,7 @@ constexpr double kMostGrowth = 2.5;
 // Among equals, p99 ITL this close counts as the same.
 constexpr double kSameItl = 1.02;
 
-// What a setting usually takes, in trials: until its capacity is bracketed, found, and measured.
+// Trials that a setting usually takes: until its capacity is bracketed, found, and measured.
 constexpr double kBracketTrials = 5;
 constexpr double kFindTrials = 4;
 constexpr double kFindAgainTrials = 3;  // on more requests

@@ -22,7 +22,7 @@
 namespace metronome {
 namespace {
 
-// Of a device's memory. What is left holds what the engine does not count.
+// Of a device's memory. The rest holds allocations that the engine does not count.
 constexpr double kMostShare = 0.95;
 
 // ---- the recorded requests ----

@@ -171,7 +171,7 @@ BENCHMARK(cpu_attend)
     ->UseRealTime()
     ->Unit(benchmark::kMicrosecond);
 
-// What it costs to share a loop at all.
+// The cost of sharing a loop at all.
 void cpu_fork_join(benchmark::State& state) {
   ThreadPool pool(static_cast<int>(state.range(0)));
   std::vector<std::int64_t> counts(16 * static_cast<std::size_t>(pool.num_threads()));

@@ -137,7 +137,7 @@ class Lab {
     return run;
   }
 
-  // Whoever reads what nobody wrote shall notice.
+  // Full of NaNs, so that a read of an unwritten value is noticed.
   KvStore make_kv(const KvCacheLayout& layout, std::int64_t num_state_slots) const {
     KvStore kv(kv_shape(model(), layout, num_state_slots));
     fill_with_nan(kv);

@@ -145,8 +145,8 @@ Inputs padded(std::span<const PaddedSequence> batch, TokenId padding) {
   return in;
 }
 
-// What layers of one kind, window or global, have in common in a pass. The padding mask hides from
-// a real token only what the causal rule hides already: padding lies behind it.
+// The masks that layers of one kind, window or global, share in a pass. The padding mask hides from
+// a real token only positions that the causal rule hides already: padding lies behind it.
 struct LayerKind {
   std::vector<Matrix> masks;  // [batch] of [max_chunk_len, max_kv_len]: 0 or -infinity
   std::vector<Row> cos, sin;  // [batch * max_chunk_len] of [head_dim / 2]

@@ -1,4 +1,4 @@
-// What continuous batching must not change, on real arithmetic: a request's logits, KV and tokens
+// Promises of continuous batching, on real arithmetic: a request's logits, KV and tokens
 // are its own, whoever it shares steps, blocks and threads with.
 #include <stdexcept>
 

@@ -1,4 +1,4 @@
-// What chunked prefill must not change, on real arithmetic: three architectures, both caches.
+// Chunked prefill changes no result, on real arithmetic: three architectures, both caches.
 #include <stdexcept>
 
 #include "tests/catch.h"

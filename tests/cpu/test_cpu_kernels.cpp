@@ -40,7 +40,7 @@ struct Panel {
 
   Panel(Rng& rng, std::int64_t inputs, std::int64_t outputs)
       : num_inputs(inputs), num_outputs(outputs), weights(random_floats(rng, inputs * outputs)) {
-    // What lies behind the last output is nobody's business.
+    // NaNs stand behind the last output: no output may depend on them.
     full.assign(static_cast<std::size_t>(inputs * 64), kNan);
     half.assign(full.size(), bf16_of_float(kNan));
     for (std::int64_t j = 0; j < outputs; ++j) {

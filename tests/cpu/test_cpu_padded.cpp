@@ -210,7 +210,7 @@ class Comparison {
     seen_.kv = larger(seen_.kv, difference);
   }
 
-  // What is not a number stays, and fails every comparison.
+  // A NaN stays, and fails every comparison.
   static float larger(float a, float b) { return std::isnan(a) || a > b ? a : b; }
 
   const ModelConfig model_;

@@ -18,7 +18,7 @@ using namespace metronome;
 
 namespace {
 
-// What run() rethrows when each of `failing` parts throws its number.
+// The error that run() rethrows when each of `failing` parts throws its number.
 std::string error_of_run(ThreadPool& pool, const std::vector<int>& failing) {
   try {
     pool.run([&](int part) {

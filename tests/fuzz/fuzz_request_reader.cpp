@@ -1,5 +1,5 @@
 // The first byte says where to split the rest, which is what a client sends. The framing must not
-// depend on the split. What is accepted must mean the same to another reader, Boost.Beast's, if
+// depend on the split. An accepted request must mean the same to another reader, Boost.Beast's, if
 // that accepts it.
 #include <boost/beast/core.hpp>
 #include <boost/beast/http.hpp>

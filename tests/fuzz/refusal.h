@@ -1,4 +1,4 @@
-// What every fuzzer holds its parser to: any bytes parse, or are refused in one printable line.
+// The promise that every fuzzer checks: any bytes parse, or are refused in one printable line.
 #pragma once
 
 #include <string>

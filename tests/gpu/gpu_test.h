@@ -1,5 +1,5 @@
-// What tests of the GPU's kernels share: bf16 vectors, their way to the device and back, and what a
-// result may be when a float's rounding error stands before the rounding to bf16.
+// Helpers of tests of the GPU's kernels: bf16 vectors, their way to the device and back, and the
+// results that are allowed when a float's rounding error stands before the rounding to bf16.
 #pragma once
 
 #include <cuda_bf16.h>
@@ -75,7 +75,7 @@ inline std::int32_t steps_apart(bf16 a, bf16 b) {
   return std::abs(rank(a) - rank(b));
 }
 
-// What a number may be once float arithmetic has had its errors. Rounding keeps the order, so the
+// The range of a number after the errors of float arithmetic. Rounding keeps the order, so the
 // bf16 of such a number lies between the bf16 of the ends: mostly they are one and the same.
 struct Range {
   double low = 0;

@@ -1,4 +1,4 @@
-// What continuous batching must not change on the GPU: a request's logits, KV and tokens are its
+// Promises of continuous batching on the GPU: a request's logits, KV and tokens are its
 // own, whoever it shares steps, blocks and graphs with.
 #include "tests/catch.h"
 #include "tests/gpu/gpu_lab.h"

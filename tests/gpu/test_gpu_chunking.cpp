@@ -1,4 +1,4 @@
-// What chunked prefill must not change on the GPU: three architectures, both caches, neighbours in
+// Chunked prefill changes no result on the GPU: three architectures, both caches, neighbours in
 // the same steps.
 #include <numeric>
 #include <stdexcept>

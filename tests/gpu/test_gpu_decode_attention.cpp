@@ -20,7 +20,7 @@ struct DecodeLaunch {
   std::vector<std::int32_t> sequences;  // those with one query, in any order, and kPadding
   std::int32_t split_size = 64;
   std::int32_t num_ctas = 3;
-  // What block ids are counted from on the device, where the pools begin so much earlier: offsets
+  // The first block id on the device. The pools begin that much earlier: offsets
   // as in a large cache, without one.
   std::int32_t first_block = 0;
 };

@@ -126,7 +126,7 @@ std::int64_t source_row(const Problem& problem, std::int64_t token) {
   return problem.rows.empty() ? token : problem.rows[static_cast<std::size_t>(token)];
 }
 
-// What is multiplied, given what the kernel itself says that it made of the residual stream.
+// A token's input of the product, given the kernel's own output for the residual stream.
 std::vector<Range> expected_input(const Problem& problem, const Result& result,
                                   std::int64_t token) {
   const Bf16s row = problem.has_update ? row_of(result.updated, token, problem.k)

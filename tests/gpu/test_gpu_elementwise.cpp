@@ -188,7 +188,7 @@ TEST_CASE("a token's activations have the same bits alone and among forty", "[gp
     Bf16s crowd = random_bf16(rng, 40 * 2 * dim, 4.0);
     const std::int64_t place = draw(rng, 0, 39);
     const Bf16s alone = row_of(crowd, place, 2 * dim);
-    // What is wrong with a neighbour stays with it.
+    // A neighbour's NaNs stay with it.
     for (bf16& x : crowd) x = chance(rng, 0.3) ? bf16_nan() : x;
     set_row(crowd, place, alone);
     CHECK(first_difference(row_of(activated(crowd, dim, is_gelu), place, dim),

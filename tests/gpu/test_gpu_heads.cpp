@@ -280,7 +280,7 @@ TEST_CASE("a token's heads have the same bits alone and among forty", "[gpu_head
     }
     const std::int64_t row_length = crowd.num_heads() * head_dim;
     const Bf16s row = row_of(crowd.qkv, token, row_length);
-    // What is wrong with a neighbour stays with it.
+    // A neighbour's NaNs stay with it.
     for (bf16& x : crowd.qkv) x = chance(rng, 0.1) ? bf16_nan() : x;
     set_row(crowd.qkv, token, row);
 

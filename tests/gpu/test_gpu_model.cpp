@@ -23,7 +23,7 @@ namespace {
 constexpr double kMaxLogitError = 3 * 0x1p-6;  // of the largest logit of the row
 constexpr double kMaxKvError = 3 * 0x1p-6;     // of the largest element of all keys and values
 
-// What the CPU makes of a text, in one pass.
+// The CPU's results for a text, in one pass.
 class Reference {
  public:
   Reference(const ModelSource& source)

@@ -202,7 +202,7 @@ TEST_CASE("a row's norm has the same bits alone and among forty", "[gpu_norm]") 
       crowd.has_post_weight = has_post_weight;
       crowd.weight = alone.weight;
       crowd.post_weight = alone.post_weight;
-      // What is wrong with a neighbour stays with it.
+      // A neighbour's NaNs stay with it.
       for (bf16& x : crowd.residual) x = chance(rng, 0.3) ? bf16_nan() : x;
       set_row(crowd.residual, place, alone.residual);
       set_row(crowd.update, place, alone.update);

@@ -146,7 +146,7 @@ std::vector<std::int32_t> block_sizes(Kernel kernel) {
 }
 const std::vector<std::int32_t> kWindows = {kNoWindow, 1, 5, 64, 100, 512};
 
-// What attention of a sequence came to, chunk by chunk: [num_positions][n_heads][head_dim].
+// The attention of a sequence, chunk by chunk: [num_positions][n_heads][head_dim].
 struct Collected {
   std::vector<bf16> out;
   std::size_t row_elements;

@@ -25,7 +25,7 @@ bool has_kernel() {
   return major == 9;
 }
 
-// What a launch may choose.
+// The choices of a launch.
 struct Shape {
   PrefillGemmTile tile;
   std::int32_t num_ctas = 1;
@@ -374,8 +374,8 @@ TEST_CASE("products of as many inputs as models have", "[gpu_prefill_gemm]") {
   }
 }
 
-// What one product has stored through the copy engine the next one loads through it, and at last
-// another kernel by itself: in the order of the stream, launched early, and in a graph.
+// The next product loads through the copy engine the values that one has stored through it, and at
+// last another kernel loads them by itself: in stream order, launched early, and in a graph.
 TEST_CASE("products of prompts see what the ones in front of them stored", "[gpu_prefill_gemm]") {
   if (!has_kernel()) return;
   constexpr std::int32_t kSize = 192;  // inputs and outputs; of 300 tokens

@@ -1,4 +1,4 @@
-// What an engine promises its requests when the GPU computes them: the scheduler's steps, the
+// An engine's promises to its requests when the GPU computes them: the scheduler's steps, the
 // sampler's tokens, and failures that stay where they are.
 #include <filesystem>
 #include <limits>
@@ -112,7 +112,7 @@ EngineSetup shrunk_setup(const Scenario& scenario, ModelConfig model) {
   return setup;
 }
 
-// What of a setup the shipped scenarios vary, as long as it is told apart here.
+// The parts of a setup that shipped scenarios vary and that are told apart here.
 std::string kind_of(const EngineSetup& setup) {
   return setup.scheduler.policy + (setup.kv_cache.enable_prefix_caching ? ", prefixes" : "") +
          (setup.step_shape == StepShape::Separate ? ", separate" : ", mixed") + ", depth " +

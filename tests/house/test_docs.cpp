@@ -151,7 +151,7 @@ std::vector<std::string> links_of(const std::string& text) {
   return links;
 }
 
-// What is wrong with a link on a page, or an empty string.
+// The fault of a link on a page, or an empty string.
 std::string link_fault(const std::string& page, const std::string& link) {
   if (link.starts_with("http://") || link.starts_with("https://")) return {};
   const std::string file = link.substr(0, link.find('#'));

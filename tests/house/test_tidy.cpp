@@ -89,7 +89,7 @@ std::size_t count_determinism(const std::string& path, const std::string& text) 
   return check_determinism({path, text}).size();
 }
 
-// What is wrong with two headers of such text.
+// The faults of two headers of such text.
 std::vector<Violation> type_names(const std::string& a, const std::string& b) {
   return check_type_names({{"core/a.h", a}, {"core/b.h", b}});
 }

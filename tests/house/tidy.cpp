@@ -385,7 +385,7 @@ std::vector<Violation> check_determinism(const SourceFile& file) {
   std::vector<Violation> violations;
   const std::string_view module = module_of(file.path);
   if (!is_source(file.path) || (module != "core" && module != "sim")) return violations;
-  // What gives Boost's distributions functions of our own, and what only people see.
+  // Functions of our own for Boost's distributions, and output that only people see.
   if (file.path == "core/base/rng.cpp" || file.path.starts_with("core/base/progress.")) {
     return violations;
   }

@@ -310,6 +310,6 @@ TEST_CASE("gpu_check publishes measured beside simulated, call by call",
   CHECK(std::filesystem::exists(place.out + "/h200/published/tiny-llama/baseline/report.html"));
   const std::string scenario = place.text("published/tiny-llama/chunked_prefill/scenario.yaml");
   CHECK(contains(scenario, "rate: 12}"));  // eight times 1.5
-  // What passed is not run again.
+  // Stages that passed are not run again.
   CHECK(place.check("published", "baseline", models + " --resume").exit_code == 0);
 }

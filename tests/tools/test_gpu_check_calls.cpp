@@ -171,7 +171,7 @@ TEST_CASE("gpu_check goes on from an archive as from the folder", "[tools][gpu_c
                                          option + "--resume '" + place.scratch.path() + "/call1'");
   INFO(next.out << next.err);
   CHECK(next.exit_code == 0);
-  // What passed has not run again.
+  // Stages that passed have not run again.
   CHECK(place.text("bench.log") == before.at("unknown/bench.log"));
   CHECK(place.text("decisions.runs.log") == before.at("unknown/decisions.runs.log"));
 }

@@ -12,7 +12,7 @@ namespace fs = std::filesystem;
 
 namespace {
 
-// What an archive of the results holds, of the GPU's folder.
+// The GPU's folder in an archive of the results.
 class Returned {
  public:
   explicit Returned(const FakeGpuBuild& place) : folder_(place.scratch.path() + "/returned") {
@@ -84,7 +84,7 @@ TEST_CASE("a test that hangs costs its own limit", "[tools][gpu_check][slow]") {
   CHECK(contains(place.text("README.md"), "| tests | failed: test_gpu_heads hung | "));
   CHECK(contains(place.text("tests.log"), "a case of [#test_gpu_heads]~[slow]\n"));
   const std::string log = place.text("tests.log");
-  // What the options stand on comes first, what takes longest last.
+  // The tests that options rest on come first, the longest tests last.
   const auto index_of = [&](const char* file) { return log.find(std::string("[#test_") + file); };
   CHECK(index_of("gpu_norm]") < index_of("gpu_batching]"));
   CHECK(index_of("gpu_batching]") < index_of("gpu_chunking]"));

@@ -292,7 +292,7 @@ def silicon_text(found):
 
 
 def checked(found):
-    """What was compared, as CSV: the program warns where nothing near was."""
+    """The compared points, as CSV: the program warns where nothing near was."""
     groups = collections.defaultdict(list)
     for point in found.points():
         for cost_model in COST_MODELS:

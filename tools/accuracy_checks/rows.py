@@ -1,4 +1,4 @@
-"""What all rows of silicon_sample.csv have."""
+"""The fields of all rows of silicon_sample.csv."""
 
 import re
 

@@ -219,7 +219,7 @@ int run_chat_demo(LocalModel& local) {
   std::cout << "\nThe short prompt's answer:\n  " << one_line(runs[0].brief.text)
             << "\nThe long prompt's answer (" << runs[0].lengthy.num_prompt_tokens
             << " prompt tokens):\n  " << one_line(runs[0].lengthy.text) << "\n\n"
-            << "What the reader of the short answer saw:\n"
+            << "The reader of the short answer saw:\n"
             << aligned_rows(rows);
   const bool are_equal =
       runs[0].brief.text == runs[1].brief.text && runs[0].lengthy.text == runs[1].lengthy.text;

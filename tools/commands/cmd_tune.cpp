@@ -427,7 +427,7 @@ void print_work(std::ostream& out, const CommandOptions& options, const TuneWork
   }
 }
 
-// What an hour of each setting costs: its price, or without prices its GPUs.
+// The cost of an hour of each setting: its price, or without prices its GPUs.
 std::vector<double> hourly_costs(const TuneCandidates& candidates, const TunedSettings& settings,
                                  const CommandOptions& options) {
   std::vector<double> costs;

@@ -1,4 +1,4 @@
-// What `metronome tune` prints and writes.
+// The tables and files of `metronome tune`.
 #pragma once
 
 #include <algorithm>
@@ -58,7 +58,7 @@ std::size_t most_requests(const std::vector<Finding>& findings) {
 bool is_of_no_use(const TuneFinding& finding, const TunedSettings& settings);
 TuneLimit limit_of(const TuneFinding& finding, const TunedSettings& settings);
 
-// What a million output tokens cost in a trial; NaN without a price.
+// The price of a million output tokens in a trial; NaN without a price.
 double trial_cost(const TuneTrial& trial, const Scenario& scenario);
 
 // Limits that hold at a load, by setting; nullopt: none do (TuneSetting::nearest_limits()).

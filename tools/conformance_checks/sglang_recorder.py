@@ -27,7 +27,7 @@ FIELDS = ("batch", "scheduled", "admitted_computed", "chunked", "preempted", "ru
 # ---- The scheduler ----
 
 def make_settings(config):
-    """What runtime_context answers for this case; a missing name is an error."""
+    """The answers of runtime_context for this case; a missing name is an error."""
     priority = config.get("enable_priority_scheduling", False)
     spaces = {
         "schedule": dict(

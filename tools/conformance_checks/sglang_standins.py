@@ -1,4 +1,4 @@
-"""What stands in for torch, configuration, metrics and other processes of an SGLang package.
+"""Stand-ins for torch, configuration, metrics and other processes of an SGLang package.
 
 `REAL` lists the modules that are imported from the package.
 """
@@ -120,7 +120,7 @@ class Sampling:
 
 
 class Adapters(Silent):
-    """What may change a batch for data parallelism, n-grams or beams: nothing does."""
+    """Hooks that change a batch for data parallelism, n-grams or beams: none does here."""
 
     def maybe_prepare_mlp_sync_batch(self, batch, need_sync=False):
         return batch

@@ -1,7 +1,7 @@
 """The few torch operations that SGLang's schedulers and allocators need, over Python lists.
 
-Only integers, in one dimension, and a table of rows for `req_to_token`. What is missing raises an
-error; nothing is made up.
+Only integers, in one dimension, and a table of rows for `req_to_token`. A missing operation is
+an error; nothing is made up.
 """
 
 import bisect

@@ -375,7 +375,7 @@ class Recorder:
                                  logprobs=None, prompt_logprobs_dict={}, pooler_output=None)
 
     def describe(self, output, preemptions):
-        """What the scheduler decided, in the protocol's words."""
+        """The scheduler's decision, in the protocol's words."""
         scheduler = self.scheduler
         step = {"scheduled": dict(output.num_scheduled_tokens),
                 "preempted": [name for name in self.index if name in preemptions

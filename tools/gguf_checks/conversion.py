@@ -103,7 +103,7 @@ def add_tensors(writer, tensors, config, architecture):
 
 
 def add_rope(writer, config, rope):
-    """What TextModel.set_gguf_parameters of conversion/base.py writes, and Llama 3's divisors."""
+    """The keys that conversion/base.py's set_gguf_parameters writes, and Llama 3's divisors."""
     kind = rope.get("rope_type", "default")
     if kind in ("linear", "yarn"):
         writer.add_rope_scaling_type(gguf.RopeScalingType(kind))

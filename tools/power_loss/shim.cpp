@@ -43,7 +43,7 @@ void note_written(int file) {
   if (::fstat(file, &status) == 0 && S_ISREG(status.st_mode)) note('D', status);
 }
 
-// Syncs by `real`. What is written meanwhile may be left out: bytes are counted before.
+// Syncs by `real`. Bytes written meanwhile may be left out: bytes are counted before.
 int sync_by(int (*real)(int), int file) {
   struct stat status;
   const bool is_known = ::fstat(file, &status) == 0;

@@ -419,7 +419,7 @@ def check_unread_tokens(program, faults):
 
 
 def check_killed(program, faults, rng):
-    """What clients have is in the record of a server that is killed at any moment."""
+    """A server that is killed at any moment has recorded all tokens that clients have."""
     num_received = 0
     with tempfile.TemporaryDirectory() as scratch:
         for number in range(20):

@@ -47,7 +47,7 @@ class Page(http.server.BaseHTTPRequestHandler):
 
 
 def call_from(browser, origin, **fields):
-    """What a page of this origin finds."""
+    """The answers that a page of this origin gets."""
     address = f"{origin}/?" + urllib.parse.urlencode({**fields, "tokens": NUM_TOKENS})
     done = subprocess.run(
         [*browser, "--ignore-certificate-errors", "--timeout=60000",

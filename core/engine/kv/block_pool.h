@@ -2,7 +2,7 @@
 // content. Block ids are the only KV data that scheduler and executors share. The executor owns the
 // memory.
 //
-// Most blocks of a large pool may never be handed out. What is stored of a block begins with its
+// Most blocks of a large pool may never be handed out. The record of a block begins with its
 // first use, so memory follows the blocks that were in use.
 #pragma once
 

@@ -22,7 +22,7 @@ using Batch = std::vector<Request*>;
 
 enum class Verdict : std::uint8_t { Continue, NoToken, Other };
 
-// What a prefill step may still take.
+// The tokens and requests that a prefill step may still take.
 struct PrefillBudget {
   double total_offset = 0;      // tokens taken by this step, or expected as output of all requests
   std::int64_t cur_offset = 0;  // tokens taken by this step

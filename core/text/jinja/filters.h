@@ -26,7 +26,7 @@ struct JsonForm {
 };
 std::string json_text(Runtime& runtime, const Value& value, const JsonForm& form);
 
-// What map, selectattr, sort and others look up by "a.b.0" or a number.
+// The value at an attribute "a.b.0" or a number, as map, selectattr, sort and others look it up.
 Value looked_up(Runtime& runtime, Value value, const Value& attribute);
 
 }  // namespace metronome::jinja

@@ -233,7 +233,7 @@ class Lexer {
     end_tag(sign, true);
   }
 
-  // What a tag's end takes from the text behind it.
+  // Skips the white space that a tag's end takes from the text behind it.
   void end_tag(char sign, bool trims) {
     if (sign == '-') {
       pass(num_space_bytes(rest()));

@@ -1,4 +1,4 @@
-// What a template sees as `loop` inside a for statement.
+// The variable `loop` inside a for statement.
 #pragma once
 
 #include <cstdint>

@@ -9,8 +9,8 @@
 
 namespace metronome::jinja {
 
-// What Python's getattr() gives; nullopt: no such attribute. Names that jinja2's immutable sandbox
-// forbids, such as list.append, give an undefined value whose use is an error.
+// The value of Python's getattr(); nullopt: no such attribute. Names that jinja2's immutable
+// sandbox forbids, such as list.append, give an undefined value whose use is an error.
 std::optional<Value> own_attribute(Runtime& runtime, const Value& object, std::string_view name);
 
 // The method of a text; nullptr: none of this name.

@@ -55,7 +55,7 @@ class Parser {
     return result;
   }
 
-  // What stands between the end of this tag and one of `ends`.
+  // The statements between the end of this tag and one of `ends`.
   Body block(Names ends) {
     tokens_.skip_symbol(":");
     tokens_.expect(TokenType::BlockEnd, "%}");

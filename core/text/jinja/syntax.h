@@ -57,7 +57,7 @@ struct Expression {
 struct Statement;
 using Body = std::vector<std::unique_ptr<Statement>>;
 
-// What a value is assigned to: a name, an attribute of a namespace, or several targets.
+// The target of an assignment: a name, an attribute of a namespace, or several targets.
 struct Target {
   int line = 1;
   std::string name;       // "": several

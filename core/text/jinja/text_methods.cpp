@@ -107,7 +107,7 @@ Value rsplit(Runtime& runtime, const Value& self, Arguments& arguments) {
   if (max >= 0 && std::ssize(parts) > max) {
     first = parts.size() - static_cast<std::size_t>(max);
     const std::size_t end = parts[first - 1].second;
-    // What is left of the last parts keeps its spaces at the left.
+    // The rest, from the last parts, keeps its spaces at the left.
     result.push_back(runtime.text(std::string(text.substr(0, end))));
   }
   for (; first < parts.size(); ++first) {

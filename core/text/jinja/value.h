@@ -50,7 +50,7 @@ class Meter {
   std::size_t live_bytes_ = 0;
 };
 
-// What a value points to. It is charged to a meter that outlives it; nullptr: to none.
+// An object that values point to. It is charged to a meter that outlives it; nullptr: to none.
 class Object {
  public:
   Object(Meter* meter, std::size_t num_bytes);

@@ -86,7 +86,7 @@ Ordered random_value(Rng& rng, int depth) {
   }
 }
 
-// What breaks, or nearly breaks, a text.
+// A text with a change that breaks, or nearly breaks, it.
 std::string damaged(Rng& rng, std::string text) {
   constexpr std::string_view kBytes = "{}[]:,\"\\ \n0123456789+-.eEtrufalsn/u\x80\xff\xc3\x01";
   for (std::int32_t n = draw(rng, 1, 3); n > 0 && !text.empty(); --n) {

@@ -1,4 +1,4 @@
-// What the arrays of a pass say, found out by walking over them as the kernels do
+// The meaning of a pass's arrays, found by walking over them as the kernels do
 // (gpu/kernels/kernels.h), and compared with what plan and block tables say.
 #pragma once
 
@@ -26,7 +26,7 @@ inline void require(bool condition, const std::string& what) {
   if (!condition) throw std::runtime_error(what);
 }
 
-// What attention does in one kind of layer.
+// The work of attention in one kind of layer.
 struct Attention {
   std::vector<int> row_count;  // [token * group + query head]: how often it is computed
   std::vector<Ints> slots;     // [token][KV position]: the slot read there, -1 for none
@@ -169,7 +169,7 @@ class Walk {
   const StepGeometry& g_;
 };
 
-// What cases reached, so that a test notices when they stop reaching it.
+// Branches that cases reached, so that a test notices when they stop reaching it.
 struct Coverage {
   std::map<std::string, std::int64_t> counts;
 };
@@ -230,7 +230,7 @@ class PassCheck {
            position % geometry_.block_size;
   }
 
-  // What the device has after the copies; its memory was full of something else.
+  // The device's arrays after the copies; its memory was full of something else.
   static StepArrays copied(const StepArrays& arrays) {
     StepArrays device = arrays;
     device.bytes.assign(arrays.block_bytes, std::byte{0xee});

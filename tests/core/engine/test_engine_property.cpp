@@ -33,7 +33,7 @@ auto stop_tokens(const RandomCase& random, std::uint64_t seed) {
 
 bool returns_tokens(std::uint64_t seed) { return seed % 2 == 0; }
 
-// What the cases reached, so that the test notices when they stop reaching it.
+// Events that the cases reached, so that the test notices when they stop reaching it.
 struct Coverage {
   std::map<std::string, std::int64_t> counts;
 };

@@ -20,7 +20,7 @@ using Logits = std::vector<float>;
 
 constexpr std::size_t kLargeVocab = 262'144;
 
-// What is kept of the logits and how likely each is, by sorting everything, in long double and in
+// The probabilities of the logits that are kept, by sorting everything, in long double and in
 // vLLM's order of operations. Indexed by id; 0 where dropped.
 std::vector<long double> reference_probabilities(const Logits& logits, const SamplingParams& p) {
   std::vector<std::size_t> order(logits.size());

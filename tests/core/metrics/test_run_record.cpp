@@ -22,7 +22,7 @@ std::vector<TokenRun> runs_of(const RunRecord& record, RequestId id) {
   return {runs.begin(), runs.end()};
 }
 
-// What one request's record has to say, token by token.
+// Checks one request's record, token by token.
 void check_against_tokens(const RunRecord& record, const FakeRun& run, std::size_t i) {
   const RequestRecord& request = record.requests[i];
   const std::vector<TimeNs>& times = run.token_times[i];

@@ -44,7 +44,7 @@ inline ModelConfig folder_config(const std::string& keys) {
       "config.json", "m");
 }
 
-// What conversion does to the rows of Q and K: numpy's
+// The order into which conversion brings the rows of Q and K: numpy's
 // w.reshape(heads, 2, dim / 2, cols).swapaxes(1, 2).reshape(rows, cols).
 inline std::vector<float> permuted(const std::vector<float>& rows, std::uint64_t dim,
                                    std::uint64_t cols) {

@@ -265,7 +265,7 @@ std::vector<std::pair<WeightSpec, std::vector<float>>> add_weights(GgufBytes& by
     const auto cols = static_cast<std::uint64_t>(spec.cols);
     std::vector<float> values;
     for (std::uint64_t i = 0; i < rows * cols; ++i) {
-      // What bfloat16 holds, so that 1 + w is exact in float32.
+      // Values of bfloat16, so that 1 + w is exact in float32.
       values.push_back(static_cast<float>(draw(rng, -200, 200)) / 128.0f);
     }
     std::vector<float> stored = values;

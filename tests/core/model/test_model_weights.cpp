@@ -97,7 +97,7 @@ std::vector<std::string> names_of(const std::vector<WeightSpec>& specs) {
   return names;
 }
 
-// What is wrong with a folder of one file of these tensors.
+// The error of a folder of one file of these tensors.
 std::string folder_error(const ModelConfig& model, const Tensors& tensors) {
   const ScratchFolder folder;
   folder.write("model.safetensors", file_of(tensors));

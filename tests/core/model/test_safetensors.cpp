@@ -25,7 +25,7 @@ std::string error(const std::string& header, const std::string& data = "") {
   return parse_error(safetensors_bytes(header, data));
 }
 
-// What is wrong with a file of one tensor 'a' of these fields.
+// The error of a file of one tensor 'a' of these fields.
 std::string entry_error(const std::string& fields, const std::string& data = "abcd") {
   return error("{\"a\":{" + fields + "}}", data);
 }

@@ -339,7 +339,7 @@ TEST_CASE("a backend's keys are merged where it runs the scenario", "[core][scen
   CHECK(measured.variants[0].scheduler.policy == "continuous");  // has no use for the chunk size
   CHECK(measured.variants[0].hardware == "h200");
   CHECK(measured.variants[1].model == "tiny-qwen3");
-  // What the command line says comes last.
+  // Settings of the command line come last.
   CHECK(load(text, {"model=tiny-gemma3"}, std::nullopt, "cpu").variants[0].model == "tiny-gemma3");
 }
 

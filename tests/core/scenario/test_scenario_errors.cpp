@@ -303,7 +303,7 @@ void damage(std::string& text, Rng& rng) {
   }
 }
 
-// Whatever a file holds, it loads or ends in one line that begins with its path.
+// Any file loads, or is refused in one line that begins with its path.
 TEST_CASE("damaged scenarios load or are refused in one line", "[core][scenario]") {
   const std::string whole =
       std::string(

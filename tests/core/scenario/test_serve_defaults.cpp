@@ -1,4 +1,4 @@
-// What vLLM's and SGLang's servers set by themselves. The tables below are the answers of the
+// Settings that vLLM's and SGLang's servers choose. The tables below are the answers of the
 // engines' own functions (get_batch_defaults, handle_gpu_memory_settings), run for these GPUs.
 #include <algorithm>
 

@@ -68,7 +68,7 @@ void check_random_ids(const Tokenizer& tokenizer, Rng& rng) {
   }
 }
 
-// What is appended for each of the ids, and at the end.
+// The text that is appended for each of the ids, and at the end.
 std::vector<std::string> parts_of(const Tokenizer& tokenizer, const std::vector<TokenId>& ids) {
   Detokenizer detokenizer(tokenizer, true);
   std::vector<std::string> parts;
@@ -95,7 +95,7 @@ TEST_CASE("a character goes out when it is whole", "[detokenizer]") {
   using Parts = std::vector<std::string>;
   CHECK(parts_of(*bytes, bytes->encode("a\xe2\x82\xac!", false)) ==
         Parts{"a", "", "", "\u20ac", "!", ""});
-  // What can become no character any more is replaced at once.
+  // Bytes that can become no character any more are replaced at once.
   CHECK(parts_of(*bytes, bytes->encode("\xe2(", false)) == Parts{"", "\ufffd(", ""});
   CHECK(parts_of(*bytes, bytes->encode("\xff\xf0\x9f", false)) ==
         Parts{"\ufffd", "", "", "\ufffd"});

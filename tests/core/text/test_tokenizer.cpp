@@ -33,8 +33,8 @@ std::string replaced(std::string_view bytes) {
   return text;
 }
 
-// What byte-pair encoding means: of all neighbours that merge, the pair of lowest rank, of equals
-// the leftmost, merges; again and again.
+// Byte-pair encoding by definition: of all neighbours that merge, the pair of lowest rank merges,
+// of equals the leftmost; again and again.
 std::vector<std::string> merged_plainly(std::vector<std::string> symbols, const Json& merges) {
   std::map<std::pair<std::string, std::string>, std::size_t> ranks;
   for (std::size_t rank = 0; rank < merges.size(); ++rank) {
@@ -129,7 +129,7 @@ TEST_CASE("any bytes have ids, and any ids a text", "[tokenizer]") {
       const std::vector<TokenId> ids = tokenizer->encode(bytes, chance(rng, 0.5));
       for (const TokenId id : ids) REQUIRE(tokenizer->kind(id) != TokenKind::None);
       REQUIRE(is_utf8(decode(*tokenizer, ids, true)));
-      // What is read as U+FFFD is read like it.
+      // Bytes that are read as U+FFFD are read like it.
       REQUIRE(tokenizer->encode(replaced(bytes), false) == tokenizer->encode(bytes, false));
     }
   }
@@ -232,7 +232,7 @@ TEST_CASE("a tokenizer knows its tokens", "[tokenizer]") {
   CHECK(bytes->find("\xff") == TokenId{255});
   CHECK_FALSE(bytes->find("ab").has_value());
   CHECK(bytes->bytes_of(TokenId{256}).empty());
-  // What is looked for in the normalised text reads as it stands there.
+  // Tokens that are looked for in the normalised text read as they stand there.
   const auto gpt2 = fixture_tokenizer("gpt2");
   CHECK(gpt2->chat_family() == ChatFamily::None);
   CHECK(gpt2->bytes_of(gpt2->find("zzzz").value()) == "Zz");

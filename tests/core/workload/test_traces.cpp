@@ -187,7 +187,7 @@ TEST_CASE("traces are sorted by arrival, equal times in file order", "[core][tra
   TraceText trace;
   CHECK(summary(trace.load(vidur_row("5,1,1\n2,2,2\n5,3,3\n2,4,4\n1,5,5"))) ==
         "0/5/5 1000000000/2/2 1000000000/4/4 4000000000/1/1 4000000000/3/3 ");
-  // What belongs to a request moves with it.
+  // All fields of a request move with it.
   std::string reversed = kMooncake;
   reversed.replace(reversed.find("\"timestamp\": 0"), 14, "\"timestamp\": 9999");
   const Workload mooncake = trace.load(reversed);

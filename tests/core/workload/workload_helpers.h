@@ -1,4 +1,4 @@
-// What the workload tests share: configs from YAML text, traces from text, messages of errors.
+// Helpers of the workload tests: configs from YAML text, traces from text, messages of errors.
 #pragma once
 
 #include <string>

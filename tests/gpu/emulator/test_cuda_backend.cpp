@@ -173,7 +173,7 @@ TEST_CASE("invariance that cannot hold is refused, and may be given up", "[gpu_b
   CHECK_NOTHROW(none->load([] {}));
 }
 
-// What the choice of algorithms cannot see.
+// The self-test finds a fault that the choice of algorithms cannot see.
 TEST_CASE("what the self-test found is kept", "[gpu_backend]") {
   const Place place;
   const std::string path = place.folder.path() + "/metronome/invariance.txt";

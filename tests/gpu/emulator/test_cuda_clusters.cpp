@@ -1,5 +1,5 @@
 // Clusters of blocks in the emulator: the blocks of one run together, and reach each other's
-// barriers and shared memory. What a kernel gets wrong is looked for over several seeds, as one
+// barriers and shared memory. A kernel's faults are looked for over several seeds, as one
 // order may hide it.
 #include <cuda.h>
 
@@ -97,7 +97,7 @@ constexpr std::uint32_t kRounds = 9;
 constexpr unsigned kConsumerWarps = 2;
 constexpr unsigned kRingThreads = 32 * (1 + kConsumerWarps);
 
-// What a ring may do wrong.
+// Faults that a ring may have.
 struct RingCase {
   bool releases_all = true;  // stages of all blocks, not only of its own
   bool has_first_sync = true;

@@ -1,4 +1,4 @@
-// What the linear layers of decodes do before the kernels in front of them have ended, and how much
+// The work that linear layers of decodes do before the kernels in front of them have ended, and the
 // shared memory they take.
 #include <algorithm>
 #include <cmath>

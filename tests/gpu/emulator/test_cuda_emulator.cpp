@@ -104,7 +104,7 @@ std::vector<int> counted(int count) {
   return values;
 }
 
-// What shfl.sync says in the PTX ISA, in other words than the emulator's.
+// The rule of shfl.sync in the PTX ISA, in other words than the emulator's.
 int expected_source(int kind, int lane, int operand, int width) {
   const int segment = lane / width;
   int source = 0;

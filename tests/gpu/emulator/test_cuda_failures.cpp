@@ -1,4 +1,4 @@
-// What the emulator says of kernels that hang, diverge or ask for what a GPU does not have.
+// The emulator's errors for kernels that hang, diverge or ask for more than a GPU has.
 #include <cuda_runtime.h>
 
 #include <cstdint>

@@ -1,5 +1,5 @@
-// What the linear layers of prompts do before the kernels in front of them have ended, under which
-// schedules, and what they refuse.
+// The work that linear layers of prompts do before the kernels in front of them have ended, under
+// which schedules, and the shapes that they refuse.
 #include <algorithm>
 #include <cmath>
 #include <cstring>

@@ -1,4 +1,4 @@
-// What gpu/engine/gemm makes of proposals that the emulated cuBLASLt can be told to make.
+// The use that gpu/engine/gemm makes of proposals that the emulated cuBLASLt can be told to make.
 #include <algorithm>
 #include <initializer_list>
 #include <regex>
@@ -77,7 +77,7 @@ TEST_CASE("kernels that disagree for some rows are not mixed", "[gemm]") {
   for (const std::string& name : invariant_names(store)) CHECK(contains(name, "algo 24"));
 }
 
-// What prepare() says of mode Invariant, with these algorithms only.
+// The error of prepare() in mode Invariant, with these algorithms only.
 std::string invariant_fault(std::uint32_t algorithms, std::int64_t max_rows) {
   const Algorithms only(algorithms);
   GemmStore store("test");
@@ -96,7 +96,7 @@ TEST_CASE("an order that some row count has no kernel for is a fault", "[gemm]")
   CHECK(contains(invariant_fault(kSplitInFloat, 200), "no algorithm that sums in the same order"));
 }
 
-// What is said of kShape for up to 200 rows, with the algorithms of the store.
+// The description of kShape for up to 200 rows, with the algorithms of the store.
 std::string description(GemmStore& store) {
   Gemm gemm(store, kWorkspaceBytes);
   gemm.prepare(kShape, 200);

@@ -1,4 +1,4 @@
-// What the self-test says of products whose bits depend on a row's place, of one linear layer only.
+// The self-test's verdict on products whose bits depend on a row's place, of one linear layer only.
 #include <string>
 #include <vector>
 

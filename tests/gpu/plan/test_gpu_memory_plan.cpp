@@ -1,4 +1,4 @@
-// What of a GPU's memory goes where, by hand for models of the catalogue; and the buckets of
+// The parts of a GPU's memory, by hand for models of the catalogue; and the buckets of
 // graphs.
 #include <algorithm>
 #include <cstdint>

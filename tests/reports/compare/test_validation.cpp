@@ -416,7 +416,7 @@ TEST_CASE("the validate command", "[cli][validation]") {
   CHECK(logged.exit_code == 0);
   CHECK(contains(logged.out, "all lie in simulated steps of the same order"));
   CHECK(run_metronome("validate '" + log + "' " + pieces + "--same-decisions").exit_code == 1);
-  // What a client measured has no step, and nothing that could differ.
+  // A client's measurement has no step, and nothing that could differ.
   const std::string bench = runs.folder.write("bench.json", R"({"duration": 1, "completed": 1,
       "input_lens": [5], "output_lens": [2], "ttfts": [0.1], "itls": [[0.01]],
       "start_times": [1.0], "generated_texts": ["a"], "errors": [""]})");

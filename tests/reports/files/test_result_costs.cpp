@@ -1,4 +1,4 @@
-// What result.json says of users, GPUs and money.
+// The figures of users, GPUs and money in result.json.
 #include "core/base/json.h"
 #include "reports/files/result_files.h"
 #include "tests/catch.h"

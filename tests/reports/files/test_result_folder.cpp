@@ -199,7 +199,7 @@ TEST_CASE("neither a link to nothing nor the current folder takes a result", "[r
 TEST_CASE("temporary folders of processes that are gone are removed", "[reports][folder]") {
   const ScratchFolder scratch;
   const std::string target = scratch.path() + "/out";
-  // What the name of a temporary folder is made of, but for the process.
+  // The parts of a temporary folder's name, but for the process.
   std::string stem;
   std::string suffix;
   {

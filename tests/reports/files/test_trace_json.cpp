@@ -61,7 +61,7 @@ struct Trace {
   }
 
  private:
-  // What each phase must have.
+  // Checks the fields that each phase must have.
   void sort_in(const Json& event) {
     const std::string phase = event.at("ph").string();
     REQUIRE(event.at("name").is_string());
@@ -106,7 +106,7 @@ void check_nesting(const Trace& trace) {
   }
 }
 
-// What the Trace Event Format asks for beside nesting: times that are not negative, counters that
+// Rules of the Trace Event Format beside nesting: times that are not negative, counters that
 // do not go back in time, arrows of one id that have one start and one end, not before it, and a
 // name for every process and track.
 void check_format(const Trace& trace) {
@@ -211,7 +211,7 @@ void check_arrows(const Trace& trace, const RunRecord& record) {
   }
 }
 
-// What the slices of each request add up to.
+// Checks the sums of the slices of each request.
 void check_requests(const Trace& trace, const RunRecord& record) {
   struct Sums {
     TimeNs queue_ns = 0;

@@ -192,7 +192,7 @@ TEST_CASE("every run is ranked once, and none of its engine is better at what it
   }
 }
 
-// What lets a report drop the details of such runs before the last one is there.
+// So a report can drop the details of such runs before the last one is there.
 TEST_CASE("a run that is no candidate stays none when others follow", "[reports][property]") {
   for (std::uint64_t seed = 1; seed <= 300; ++seed) {
     INFO("seed " << seed);

@@ -1,4 +1,4 @@
-// What a report draws of a run: known answers, and against the summary of the same record.
+// The data that a report draws of a run: known answers, and against the summary of the same record.
 #include <algorithm>
 #include <map>
 #include <numeric>

@@ -322,7 +322,7 @@ TEST_CASE("report says what is wrong in one line", "[cli][html]") {
   CHECK(contains(message("'" + run.out + "' --out ''"), "is empty"));
   CHECK(contains(message("'" + run.out + "' --out /nowhere/x.html"),
                  "--out: /nowhere/x.html: no such folder: /nowhere; allowed: a file in a folder"));
-  // What a report draws is not taken from it.
+  // A report draws from steps.jsonl, not from an earlier report.html.
   const std::string drawn = read_text_file(run.out + "/report.html");
   REQUIRE(data_of(drawn)["runs"][0]["detail"].is_object());
   std::vector<std::string> steps;

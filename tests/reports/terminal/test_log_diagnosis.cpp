@@ -1,4 +1,4 @@
-// What a log says of gaps and of a full KV cache, against the run that it was written from.
+// A log's gaps and its full KV cache, against the run that it was written from.
 #include <algorithm>
 #include <cmath>
 #include <cstdlib>
@@ -322,7 +322,7 @@ TEST_CASE("the logs of the guide are those of their scenarios", "[reports][log_d
     check_expected(one.stalls, write_log(file.variants[0], 1).text);
     const Written full = write_log(file.variants[1], 1);
     check_expected(one.full, full.text);
-    // What the guide says of it.
+    // The guide's sentence about it.
     const CachePressure pressure = cache_pressure(full.log);
     CHECK(pressure.num_preempted == full.num_preempted);
     if (full.log.engine == LogEngine::Sglang) continue;

@@ -1,4 +1,4 @@
-// What the tests of loads on servers share.
+// Helpers of the tests of loads on servers.
 #pragma once
 
 #include <cstdint>

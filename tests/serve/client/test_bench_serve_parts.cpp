@@ -1,4 +1,4 @@
-// What `metronome bench-serve` is made of: URLs, what is sent, records of what came, warnings.
+// Parts of `metronome bench-serve`: URLs, requests, records of responses, warnings.
 #include <algorithm>
 #include <cmath>
 #include <set>

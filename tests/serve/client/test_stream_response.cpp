@@ -9,7 +9,7 @@ namespace {
 
 using namespace metronome::testing;
 
-// What a response comes to; the same however its bytes are split.
+// The outcome of a response; the same however its bytes are split.
 struct Outcome {
   std::int32_t num_tokens = 0;
   bool is_over = false;

@@ -1,4 +1,4 @@
-// What the tests of the server share: a model to serve, and clients that keep what they get.
+// Shared by the tests of the server: a model to serve, and clients that keep what they get.
 #pragma once
 
 #include <condition_variable>

@@ -10,7 +10,7 @@ using State = RequestReader::State;
 
 constexpr RequestReader::Limits kLimits{.header_bytes = 2048, .body_bytes = 1000};
 
-// What reading some bytes, in pieces of these sizes, gives.
+// The outcome of reading some bytes, in pieces of these sizes.
 struct Outcome {
   std::vector<HttpRequest> requests;
   State state = State::Empty;

@@ -122,7 +122,7 @@ TEST_CASE("a stop string ends a choice where it begins", "[serve]") {
   CHECK(text_so_far() == "b");
   CHECK(Json::parse(events_of(stream).back())["choices"][0]["finish_reason"] == "stop");
   CHECK_FALSE(answer.is_done());
-  // What was held back goes out when the text ends otherwise.
+  // Text that was held back goes out when the text ends otherwise.
   stream.clear();
   say(answer, "xcd", 1);
   answer.on_end(1, EndReason::Length);

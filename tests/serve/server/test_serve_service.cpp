@@ -288,7 +288,7 @@ TEST_CASE("long bodies are read aside", "[serve]") {
   desk.background[2].run();
   desk.foreground[1]();
   CHECK(Json::parse(tokens->last.body)["count"] == 3);
-  // What reads things that change is never read there.
+  // Requests that read changing data are never handled there.
   const auto metrics = desk.ask("GET", "/metrics", std::string(9000, ' '));
   CHECK(metrics->last.status == 200);
   CHECK(desk.background.size() == 3);

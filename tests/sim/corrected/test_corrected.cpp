@@ -117,7 +117,7 @@ TEST_CASE("a fit finds the factors that stretches of steps took", "[corrected]")
     if (range.num_steps < 50) continue;
     CHECK(range.factor == Approx(truth.decode[k].factor).margin(0.035 + slack));
   }
-  // What counts: steps that it was not fitted to.
+  // The measure that counts: steps that it was not fitted to.
   const Measured others = measure(seed + 1000, 300, 0);
   CHECK(check_factors(unit_factors(), others.steps, others.intervals).mean_abs_error > 0.04);
   const CorrectionFit check = check_factors(fit.factors, others.steps, others.intervals);

@@ -1,4 +1,4 @@
-// What fits are made of: the features of passes, and least squares without negative coefficients
+// Parts of fits: the features of passes, and least squares without negative coefficients
 // beside a search through every set of columns.
 #include <algorithm>
 #include <cmath>

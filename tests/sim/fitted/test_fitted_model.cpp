@@ -98,7 +98,7 @@ void check_recovery(bool is_stairs, std::uint64_t seed) {
   CHECK(found.chunk == Approx(form.chunk).epsilon(0.25));
   CHECK(found.prefill == Approx(form.prefill).epsilon(0.25));
   CHECK(found.max_graph_decodes == kMaxGraph);
-  // What it is for: times without scatter, of passes that it has not seen.
+  // Its purpose: times without scatter, of passes that it has not seen.
   Rng rng(seed, "fitted judge");
   double worst = 0;
   double sum = 0;

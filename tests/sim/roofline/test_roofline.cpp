@@ -14,7 +14,7 @@
 namespace metronome {
 namespace {
 
-// What an H200 was measured to reach, as if that were its peak, and nothing else in the way.
+// An H200 whose peak is the throughput that was measured on one, with nothing else in the way.
 HardwareSpec bare_hardware() {
   HardwareSpec hardware;
   hardware.name = "bare";

@@ -1,4 +1,4 @@
-// What `metronome bench --products` prints and writes of a report, and which options it takes.
+// The output of `metronome bench --products` for a report, and its options.
 // tests/gpu/test_gpu_products.cpp has the measuring.
 #include <algorithm>
 

@@ -74,7 +74,7 @@ TEST_CASE("the host's gap is not taken for the device's time", "[calibrate][requ
       CHECK(range[1].get<double>() == Approx(1).margin(0.005));
     }
   }
-  // What is corrected already cannot be the base of another correction.
+  // A corrected model cannot be the base of another correction.
   const CommandResult again =
       run_metronome("calibrate --from '" + log + "' --scenario '" + scenario +
                     "' --set cost_model.file='" + file + "' --out '" + file + "'");

@@ -1,5 +1,5 @@
-// What a calibration measures: scripts for random sizes, held to what an engine can do and to what
-// they promise to cover.
+// The scripts that a calibration measures: for random sizes, held to the limits of an engine and to
+// the coverage that they promise.
 #include <algorithm>
 #include <map>
 #include <set>

@@ -1,5 +1,5 @@
-// What the printed flags of vLLM and SGLang say, read back with the engines' own meaning of them,
-// decides as the setting they were printed for.
+// The printed flags of vLLM and SGLang, read back with the engines' own meaning of them, decide as
+// the setting they were printed for.
 //
 // The table below is written from the engines' documents, not from study/run/engine_flags.cpp:
 // vLLM's docs/cli/serve and vllm/config/scheduler.py (0.22), SGLang's server_arguments.md and
@@ -92,7 +92,7 @@ const FlagTable& sglang_table() {
   return table;
 }
 
-// What each engine does without a flag. Where it depends on the version or the machine the flag has
+// Each engine's default without a flag. Where it depends on the version or the machine the flag has
 // to be there: so the number is one that no test asks for.
 Settings engine_defaults(const std::string& engine) {
   if (engine == "vLLM") {
@@ -151,7 +151,7 @@ Scenario scenario_of(const Settings& settings) {
   return load_scenario(file, assignments, std::nullopt).variants.front();
 }
 
-// What was decided, and when: every step's start and chunks.
+// The decisions and their times: every step's start and chunks.
 class Decisions final : public EventSink {
  public:
   void on_event(const Event& event, const Request&) override {

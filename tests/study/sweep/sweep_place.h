@@ -26,7 +26,7 @@ struct SweepPlace {
     return run_metronome(
         "sweep '" + scenario + "' --out '" + out + "' --log '" + log + "' " + options, prefix);
   }
-  // What a sweep leaves behind.
+  // The files that a sweep leaves behind.
   std::map<std::string, std::string> content() const { return folder_content(out); }
   Json summary() const { return Json::parse(read_text_file(out + "/summary.json")); }
   // Ids in the log behind `what`, in order.

@@ -221,7 +221,7 @@ TEST_CASE("whatever a run fails of is recorded, and the run is tried again", "[s
   CHECK(place.summary().size() == 1);
   require_done(place.sweep(sweep));
   for (const auto& [name, text] : place.content()) CHECK_FALSE(contains(name, "failure"));
-  // What cannot even be recorded ends the sweep.
+  // A failure that cannot even be recorded ends the sweep.
   const std::string other = place.folder.path() + "/other";
   const CommandResult full = run_metronome(
       "sweep '" + place.scenario + "' -q -j 1 --over seed=1,2 --out '" + other + "'", limited(1));

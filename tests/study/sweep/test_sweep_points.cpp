@@ -1,4 +1,4 @@
-// What a sweep varies: values, ranges, the section of a scenario, the points they make.
+// Settings that a sweep varies: values, ranges, the section of a scenario, the points they make.
 #include <algorithm>
 #include <stdexcept>
 

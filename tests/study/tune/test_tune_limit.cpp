@@ -1,4 +1,4 @@
-// What keeps a setting from carrying more load.
+// The limits that keep a setting from carrying more load.
 #include <string>
 
 #include "core/scenario/scenario.h"

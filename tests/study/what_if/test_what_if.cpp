@@ -116,7 +116,7 @@ TEST_CASE("a trace that the scenario names is found from where the run was start
   const Json result = Json::parse(read_text_file(scratch.path() + "/out/result.json"));
   CHECK(result.at("config").at("workload").at("trace").at("file") == "trace.jsonl");
   CHECK_FALSE(contains(metronome("diagnose out --target-itl 0.001"), "Arrivals and lengths"));
-  // What it resolved to is a scenario.
+  // The resolved config is a scenario.
   scratch.write("saved.yaml", result.at("config").dump());
   metronome("run saved.yaml -q --out again");
   const Json again = Json::parse(read_text_file(scratch.path() + "/again/result.json"));
@@ -437,7 +437,7 @@ TEST_CASE("a log is replayed by the scenario that describes it", "[cli][whatif]"
   CHECK(contains(text.out, "The smallest change that keeps every gap within 12 ms: "));
   CHECK(contains(text.out, "change --max-num-batched-tokens 4096 to --max-num-batched-tokens "));
   CHECK_FALSE(contains(text.out, "linear estimate"));
-  // What is found is what the scenario's own run has.
+  // The findings are those of the scenario's own run.
   const std::string out = place.scratch.path() + "/served";
   REQUIRE(run_metronome("run '" + file + "' -q --out '" + out + "'").exit_code == 0);
   const WhatIf of_run = find(read_result(out), 12);

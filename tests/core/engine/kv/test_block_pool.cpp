@@ -14,7 +14,7 @@ using testing::table_of;
 
 BlockHash hash_for(int i) { return BlockHash{0x1000 + static_cast<std::uint64_t>(i)}; }
 
-// What a pool is to do, written down plainly.
+// A pool's behaviour, written down plainly.
 class Model {
  public:
   explicit Model(const BlockPoolOptions& options)

@@ -363,7 +363,7 @@ TEST_CASE("who shares blocks of a failed step fails with it", "[core][kv][prefix
   CHECK(bench[shares_old].state == RequestState::Decode);
   CHECK(bench[alone].state == RequestState::Decode);
 
-  // What was never computed is never found, what was computed is.
+  // Tokens are found if and only if they were computed.
   bench.submit(17, 2);
   bench.submit(9, 2);
   CHECK(step(bench) == Planned{{3, 1}, {4, 1}, {5, 17}, {6, 1}});

@@ -24,7 +24,7 @@ constexpr BlockHash from_slot(std::uint64_t slot, std::uint64_t which) {
   return BlockHash{slot << 61 | which};
 }
 
-// What an index is to do, written down plainly.
+// An index's behaviour, written down plainly.
 class Model {
  public:
   Model(std::int64_t num_blocks, DuplicateRule rule)

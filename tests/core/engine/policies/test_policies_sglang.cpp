@@ -25,7 +25,7 @@ TEST_CASE("sglang: one chunked request at a time, which the next prompt fills up
   CHECK(run(setup, {{150, 2}, {40, 2}, {10, 2}}) ==
         Steps{"p0:64", "p0:64", "p0:22 p1:32", "p1:8 p2:10", "d0 d1 d2"});
 
-  // What is left is less than a page: nobody begins.
+  // The rest is less than a page: nobody begins.
   setup.scheduler.sglang.chunked_prefill_size = 32;
   CHECK(run(setup, {{50, 1}, {20, 1}}) == Steps{"p0:32", "p0:18", "p1:20"});
 }

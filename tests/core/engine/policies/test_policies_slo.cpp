@@ -140,7 +140,7 @@ SloCase draw_case(std::uint64_t seed) {
   return random;
 }
 
-// What the policy promises of each step, worked out anew from the cost model.
+// The policy's promises for each step, worked out anew from the cost model.
 class StepOracle {
  public:
   explicit StepOracle(const SloCase& random) : setup_(random.setup), costs_(h200_costs()) {}

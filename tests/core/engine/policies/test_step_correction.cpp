@@ -1,4 +1,4 @@
-// What is learned from steps that take another time than predicted.
+// Learning from steps that take another time than predicted.
 #include <cmath>
 
 #include "core/engine/policies/step_correction.h"
