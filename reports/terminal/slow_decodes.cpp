@@ -1,9 +1,11 @@
 #include "reports/terminal/slow_decodes.h"
 
 #include <algorithm>
+#include <cmath>
 #include <cstddef>
 #include <deque>
 #include <optional>
+#include <utility>
 
 #include "core/base/json_text.h"
 #include "core/base/number_text.h"
@@ -12,6 +14,7 @@ namespace metronome {
 namespace {
 
 constexpr double kSlow = 4;         // times as long as before
+constexpr double kSlowScaled = 5;   // likewise, where the time before is a rougher measure
 constexpr double kSudden = 2;       // times as long as the step before
 constexpr std::size_t kKept = 256;  // earlier samples to compare with
 constexpr std::size_t kEnough = 3;  // of them that must be comparable
@@ -30,18 +33,54 @@ bool is_comparable(const DecodeSample& before, const DecodeSample& now) {
   return before.num_requests >= now.num_requests && has_cache;
 }
 
-// How long decodes of at least as many requests took before; nullopt: there were too few.
-std::optional<TimeNs> usual_ns(const std::deque<DecodeSample>& before, const DecodeSample& now) {
+// What earlier steps explain of a step's time.
+struct Usual {
+  TimeNs ns = 0;
+  bool is_scaled = false;  // in proportion, as there were too few comparable steps
+
+  double limit_ns() const { return (is_scaled ? kSlowScaled : kSlow) * static_cast<double>(ns); }
+};
+
+// At most so many times as long as `before`: the weights take what they took, and the rest grows
+// with the requests or with the cache that they read.
+double explained_growth(const DecodeSample& before, const DecodeSample& now) {
+  const double requests =
+      static_cast<double>(now.num_requests) / static_cast<double>(before.num_requests);
+  const double cache = before.cache_usage > 0 ? now.cache_usage / before.cache_usage : 1;
+  return std::max({1.0, requests, cache});
+}
+
+// As long as the steps of the nearest sizes explain; nullopt: there are too few.
+std::optional<Usual> scaled_ns(const std::deque<DecodeSample>& before, const DecodeSample& now) {
+  std::vector<std::pair<double, TimeNs>> nearest;  // growth, its step's time
+  for (const DecodeSample& sample : before) {
+    if (sample.num_requests > 0) {
+      nearest.emplace_back(explained_growth(sample, now), sample.step_ns);
+    }
+  }
+  if (nearest.size() < kEnough) return std::nullopt;
+  const auto end = nearest.begin() + static_cast<std::ptrdiff_t>(kEnough);
+  std::partial_sort(nearest.begin(), end, nearest.end());
+  std::vector<TimeNs> times;
+  for (auto one = nearest.begin(); one != end; ++one) {
+    times.push_back(std::llround(one->first * static_cast<double>(one->second)));
+  }
+  return Usual{median(std::move(times)), true};
+}
+
+// How long decodes of at least as many requests took before. Without enough of them: how long the
+// others explain.
+std::optional<Usual> usual_of(const std::deque<DecodeSample>& before, const DecodeSample& now) {
   std::vector<TimeNs> times;
   for (const DecodeSample& sample : before) {
     if (is_comparable(sample, now)) times.push_back(sample.step_ns);
   }
-  if (times.size() < kEnough) return std::nullopt;
-  return median(std::move(times));
+  if (times.size() < kEnough) return scaled_ns(before, now);
+  return Usual{median(std::move(times))};
 }
 
 SlowDecodes span_of(const std::vector<DecodeSample>& samples, std::size_t first, std::size_t end,
-                    const std::vector<TimeNs>& usual) {
+                    const std::vector<Usual>& usual) {
   SlowDecodes span;
   span.first = first;
   span.last = end - 1;
@@ -61,7 +100,12 @@ SlowDecodes span_of(const std::vector<DecodeSample>& samples, std::size_t first,
     span.most_requests = std::max(span.most_requests, samples[i].num_requests);
   }
   span.step_ns = median(std::move(times));
-  span.before_ns = median(usual);
+  std::vector<TimeNs> before;
+  for (const Usual& one : usual) {
+    before.push_back(one.ns);
+    span.is_scaled = span.is_scaled || one.is_scaled;
+  }
+  span.before_ns = median(std::move(before));
   return span;
 }
 
@@ -71,7 +115,7 @@ std::vector<SlowDecodes> find_slow_decodes(const std::vector<DecodeSample>& samp
                                            std::size_t least_samples) {
   std::vector<SlowDecodes> spans;
   std::deque<DecodeSample> before;  // without slow ones
-  std::vector<TimeNs> usual;        // of the slow ones so far
+  std::vector<Usual> usual;         // of the slow ones so far
   std::size_t first = 0;
   const auto end_at = [&](std::size_t end) {
     if (usual.size() >= least_samples) {
@@ -84,10 +128,10 @@ std::vector<SlowDecodes> find_slow_decodes(const std::vector<DecodeSample>& samp
   };
   for (std::size_t i = 0; i < samples.size(); ++i) {
     const auto step_ns = static_cast<double>(samples[i].step_ns);
-    std::optional<TimeNs> was = usual_ns(before, samples[i]);
+    std::optional<Usual> was = usual_of(before, samples[i]);
     // Within a span more requests than ever compare with what fewer took.
-    if (!was && !usual.empty()) was = usual.back();
-    bool is_slow = was && step_ns >= kSlow * static_cast<double>(*was);
+    if (!usual.empty() && (!was || was->is_scaled)) was = usual.back();
+    bool is_slow = was && step_ns >= was->limit_ns();
     // A growth step by step, as that of contexts, is no sudden change.
     if (usual.empty() && i > 0) {
       is_slow = is_slow && step_ns >= kSudden * static_cast<double>(samples[i - 1].step_ns);
@@ -130,7 +174,10 @@ std::vector<std::string> slow_decode_notes(const std::vector<SlowDecodes>& spans
         (requests == "1" ? " request" : " requests") +
         (has_ranks ? " of rank " + std::to_string(span.rank) : std::string()) + " takes " +
         ms_text(to_ms(span.step_ns)) + " ms without a prompt, " + fixed_text(span.ratio(), 1) +
-        " times as long as steps of at least as many did before (" +
+        (span.is_scaled
+             ? " times as long as the steps before explain, even in proportion to requests and "
+               "cache ("
+             : " times as long as steps of at least as many did before (") +
         ms_text(to_ms(span.before_ns)) + " ms)" +
         (span.is_to_the_end ? std::string()
                             : ", up to " + where_word + " " + std::to_string(span.last_where) +

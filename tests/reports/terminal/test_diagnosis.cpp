@@ -6,6 +6,7 @@
 #include <sstream>
 
 #include "core/base/json.h"
+#include "core/base/number_text.h"
 #include "core/metrics/summary.h"
 #include "reports/files/iteration_log.h"
 #include "reports/files/result_reader.h"
@@ -112,6 +113,76 @@ TEST_CASE("decodes of SGLang that become slow without a prompt have their first 
   }
 }
 
+namespace {
+
+// Decode lines of SGLang: requests and milliseconds of a step each.
+LogGaps gaps_of_decodes(const std::vector<std::pair<int, double>>& lines) {
+  std::string text;
+  for (const auto& [running, ms] : lines) {
+    text += sglang_decode(running, fixed_text(1000 * running / ms, 2).c_str());
+  }
+  std::istringstream in(text);
+  return gaps_of(read_engine_log(in, "x.log", std::nullopt));
+}
+
+}  // namespace
+
+TEST_CASE("slow decodes are found where they begin with more requests than before",
+          "[cli][diagnosis]") {
+  using Lines = std::vector<std::pair<int, double>>;
+  Lines falling = {{11, 8}, {13, 8.1}, {14, 8.2}, {17, 8.3}, {19, 8.4}, {20, 8.5}, {22, 8.6}};
+  for (int running = 21; running > 5; --running) falling.emplace_back(running, 75);
+  struct Slow {
+    Lines lines;
+    std::int64_t first;
+    const char* note;
+  };
+  std::vector<Slow> cases = {{falling, 8, "a decode step of 6 to 21 requests takes 75 ms"}};
+  for (const int more : {17, 24}) {
+    Lines lines(16, {16, 8});
+    lines.insert(lines.end(), 8, {more, 80});
+    const char* note = more == 17 ? "9.4 times as long as the steps before explain, even in "
+                                    "proportion to requests and cache (8.5 ms)"
+                                  : "6.7 times as long as the steps before explain";
+    cases.push_back({lines, 17, note});
+    // Once slow, more requests are no recovery.
+    cases.back().lines.insert(cases.back().lines.end(), 4, {64, 90});
+  }
+  for (const Slow& one : cases) {
+    const LogGaps gaps = gaps_of_decodes(one.lines);
+    REQUIRE(gaps.slow.size() == 1);
+    CHECK(gaps.slow[0].first_where == one.first);
+    CHECK(gaps.slow[0].is_to_the_end);
+    INFO(gaps.notes.front());
+    CHECK(has_note(gaps.notes, one.note));
+    CHECK(has_note(gaps.notes, "No scheduler setting explains it"));
+  }
+  // A time that grows with the requests, at once or little by little, is explained by them.
+  Lines growing;
+  for (int running = 1; running <= 64; ++running) growing.emplace_back(running, 7 + running / 4.5);
+  const Lines at_once = {{1, 7}, {1, 7}, {1, 7}, {8, 9}, {64, 21}, {64, 21}, {64, 21}, {2, 7}};
+  const Lines computing = {{16, 8}, {16, 8}, {16, 8}, {16, 8}, {256, 90}, {256, 92}, {256, 91}};
+  for (const Lines& lines : {growing, at_once, computing}) {
+    CHECK(gaps_of_decodes(lines).slow.empty());
+  }
+}
+
+TEST_CASE("a log that is ten times slower from a line on has that line", "[cli][diagnosis]") {
+  std::istringstream whole(read_text_file("tests/expected/logs/sglang.log"));
+  EngineLog log = read_engine_log(whole, "sglang.log", std::nullopt);
+  CHECK(gaps_of(log).slow.empty());
+  constexpr std::int64_t kFirst = 107;
+  for (LogObservation& seen : log.observations) {
+    if (seen.line < kFirst) continue;
+    seen.elapsed_ns *= 10;
+    seen.decode_rate /= 10;
+  }
+  const LogGaps gaps = gaps_of(log);
+  REQUIRE(gaps.slow.size() == 1);
+  CHECK(gaps.slow[0].first_where == 117);  // the first decodes from there on without a prompt
+  CHECK(gaps.slow[0].is_to_the_end);
+}
+
 TEST_CASE("iterations of vLLM that become slow without a prompt have their first one",
           "[reports][diagnosis]") {
   std::string text;
@@ -136,6 +207,13 @@ TEST_CASE("iterations of vLLM that become slow without a prompt have their first
   // The prompt has its own share alone, in the slow span and before.
   CHECK(gaps.gaps[47].decode_ns == 100 * kMs);
   CHECK(std::abs(to_ms(gaps.gaps[40].decode_ns) - 10) < 0.1);
+  // More requests than ever before, as soon as it begins.
+  std::string more;
+  for (int i = 0; i < 60; ++i) more += log_line(i, 0, 0, 8 + i / 8, i < 40 ? "10.0" : "95.0") + "\n";
+  std::istringstream rising(more);
+  const LogGaps risen = gaps_of(read_engine_log(rising, "x.log", std::nullopt));
+  REQUIRE(risen.slow.size() == 1);
+  CHECK(risen.slow[0].first_where == 40);
   // Times that grow with the contexts are no sudden change.
   std::string growing;
   for (int i = 0; i < 200; ++i) {
