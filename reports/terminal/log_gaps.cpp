@@ -243,6 +243,19 @@ double prefill_pace(const EngineLog& log) {
   return 0;
 }
 
+// Batches without a Decode line between them, while requests run.
+struct BatchRow {
+  std::int64_t first_line = 0, last_line = 0;
+  TimeNs ns = 0;
+
+  void add(std::int64_t line, TimeNs time) {
+    if (ns == 0) first_line = line;
+    last_line = line;
+    ns += time;
+  }
+  bool operator<(const BatchRow& other) const { return ns < other.ns; }
+};
+
 // One scheduler: a data-parallel rank.
 class SglangRank {
  public:
@@ -271,6 +284,9 @@ class SglangRank {
     was_idle_ = was_idle_ || seen.num_running == 0;
     last_number_ = seen.number;
     follows_prefill_ = true;
+    if (seen.num_running == 0) row_ = {};
+    if (seen.num_running > 0 || row_.ns > 0) row_.add(seen.line, time);
+    longest_row_ = std::max(longest_row_, row_);
     prompts_waited_ = seen.num_pending_tokens > 0;
     if (!pace_.is_estimated) return;
     // A full batch leaves the rest of a prompt.
@@ -288,6 +304,7 @@ class SglangRank {
     prefill_ns_ = 0;
     num_paused_ = 0;
     was_idle_ = false;
+    row_ = {};
   }
   void close() {
     if (!pause_) return;
@@ -302,6 +319,8 @@ class SglangRank {
     pause_.reset();
   }
   std::int64_t num_idle() const { return num_idle_; }
+  // Of batches that might be one pause.
+  const BatchRow& longest_row() const { return longest_row_; }
 
  private:
   // A batch takes at least as long as a decode step: both read the weights.
@@ -355,6 +374,7 @@ class SglangRank {
   TimeNs prefill_ns_ = 0;
   std::int64_t num_paused_ = 0;  // gaps that batches of prompts lengthened
   bool was_idle_ = false;        // no request was running
+  BatchRow row_, longest_row_;
   std::int64_t num_idle_ = 0;    // intervals
 };
 
@@ -397,6 +417,21 @@ std::vector<std::string> sglang_notes(const EngineLog& log, const Pace& pace, bo
   return notes;
 }
 
+// How far the longest gap may be off where the times of batches are estimates. `knows_pauses`: a
+// decode, or none, is known to have run between two batches.
+std::string rough_note(const std::vector<LoggedGap>& gaps, const BatchRow& row, bool knows_pauses,
+                       TimeNs decode_ns) {
+  const auto length = [](const LoggedGap& gap) { return gap.num_gaps > 0 ? gap.gap_ns : 0; };
+  TimeNs longest = 0;
+  for (const LoggedGap& gap : gaps) longest = std::max(longest, length(gap));
+  const std::string text = "The longest gap, " + ms_text(to_ms(longest)) + " ms, is an estimate";
+  const TimeNs most = row.ns + decode_ns;
+  if (knows_pauses || most <= longest) return text + ".";
+  return text + ": it may be shorter, or about " + ms_text(to_ms(most)) +
+         " ms if no decode ran between the batches of lines " + std::to_string(row.first_line) +
+         " to " + std::to_string(row.last_line) + ".";
+}
+
 LogGaps sglang_gaps(const EngineLog& log) {
   LogGaps result;
   result.where_word = "line";
@@ -434,11 +469,17 @@ LogGaps sglang_gaps(const EngineLog& log) {
     has_numbers = has_numbers || seen.number >= 0;
   }
   std::int64_t num_idle = 0;
+  BatchRow row;
   for (auto& [number, rank] : ranks) {
     rank.close();
     num_idle += rank.num_idle();
+    row = std::max(row, rank.longest_row());
   }
   result.notes = sglang_notes(log, pace, has_numbers, num_idle);
+  if (pace.is_estimated && !result.gaps.empty()) {
+    std::string note = rough_note(result.gaps, row, has_numbers || mode.is_mixed, pace.decode_ns);
+    result.notes.insert(result.notes.begin() + 2, std::move(note));
+  }
   return result;
 }
 

@@ -5,6 +5,7 @@
 #include <sstream>
 
 #include "core/base/json.h"
+#include "core/base/number_text.h"
 #include "core/metrics/summary.h"
 #include "core/scenario/scenario.h"
 #include "reports/terminal/cache_pressure.h"
@@ -150,6 +151,42 @@ TEST_CASE("gaps of a log of SGLang without times of batches are estimated",
       return contains(note, "no 'input throughput', so the times of batches are estimates");
     }));
   }
+}
+
+TEST_CASE("an estimate of the longest gap of a log says how rough it is",
+          "[reports][log_diagnosis]") {
+  const std::string text = read_text_file("tests/expected/logs/sglang_full.log");
+  std::istringstream in(text);
+  Distribution truth;
+  diagnose(gaps_of(read_engine_log(in, "full.log", std::nullopt)), std::nullopt, 5, truth);
+  const LogGaps gaps = gaps_of(without_batch_rates(text));
+  Distribution itl;
+  diagnose(gaps, std::nullopt, 5, itl);
+  const std::string begin = "The longest gap, " + ms_text(itl.max_ms) + " ms, is an estimate";
+  const auto note =
+      std::find_if(gaps.notes.begin(), gaps.notes.end(),
+                   [&begin](const std::string& one) { return one.starts_with(begin); });
+  REQUIRE(note != gaps.notes.end());
+  INFO(*note);
+  CHECK(contains(*note, " if no decode ran between the batches of lines 7 to 15."));
+  const std::string about = "it may be shorter, or about ";
+  REQUIRE(contains(*note, about));
+  const double most = std::stod(note->substr(note->find(about) + about.size()));
+  // The truth lies between them.
+  CHECK((itl.max_ms < truth.max_ms && truth.max_ms < most));
+  // Without another batch before the next decode there is nothing to join.
+  const std::string decode =
+      "[2025-06-01 12:00:00] Decode batch. #running-req: 4, #token: 900, token usage: 0.10, cuda "
+      "graph: True, gen throughput (token/s): 100.00, #queue-req: 0\n";
+  const std::string batch =
+      "[2025-06-01 12:00:01] Prefill batch. #new-seq: 1, #new-token: 1000, #cached-token: 0, token "
+      "usage: 0.10, #running-req: 4, #queue-req: 0\n";
+  std::istringstream lines(decode + decode + batch +
+                           replaced(replaced(decode, "token/s): 100", "token/s): 80"), "12:00:00",
+                                    "12:00:02"));
+  const LogGaps one = gaps_of(read_engine_log(lines, "x.log", std::nullopt));
+  CHECK(std::any_of(one.notes.begin(), one.notes.end(),
+                    [](const std::string& n) { return n.ends_with(" ms, is an estimate."); }));
 }
 
 TEST_CASE("gaps of a log of SGLang: known answers", "[reports][log_diagnosis]") {
