@@ -64,7 +64,9 @@ StepTimeSource find_step_times(const Scenario& scenario) {
                                 : "required key is missing";
     throw UnplacedConfigError(
         "hardware",
-        why + "; allowed: a name of the catalogue, or the path of a YAML file with one entry");
+        why +
+            "; allowed: a name of the catalogue, or the path of a YAML file with one entry; or "
+            "cost_model.file in its place");
   }
   return times;
 }

@@ -9,6 +9,7 @@
 
 #include "core/base/error.h"
 #include "core/base/number_text.h"
+#include "core/scenario/sglang_memory.h"
 
 namespace metronome {
 namespace {
@@ -137,9 +138,27 @@ std::int64_t num_prefill_graphs(std::int64_t largest) {
   return count;
 }
 
-// The share of memory that is left for weights and KV, rounded to three places.
-std::string sglang_memory_share(const HardwareSpec& gpu, std::int64_t chunk,
-                                std::int64_t graph_batch, const ChosenOptions& chosen) {
+const SglangTier& sglang_tier(const HardwareSpec& gpu) {
+  const auto* tier = std::find_if(
+      std::begin(kSglangTiers), std::end(kSglangTiers),
+      [&gpu](const auto& row) { return memory_gib(gpu) < static_cast<double>(row.below_gib); });
+  METRONOME_CHECK(tier != std::end(kSglangTiers), "the last tier is for every GPU");
+  return *tier;
+}
+
+std::int64_t sglang_graph_batch(const SglangTier& tier, const ChosenOptions& chosen) {
+  return std::min(
+      chosen.tensor_parallel_size < 4 ? tier.max_graph_batch : tier.max_graph_batch_parallel,
+      chosen.max_num_seqs.value_or(INT64_MAX));
+}
+
+constexpr double kLeastShare = 0.01;  // of the key's range
+
+// The share of memory that is left for weights and KV; negative: the reserve is larger.
+double sglang_memory_share(const HardwareSpec& gpu, const ChosenOptions& chosen) {
+  const SglangTier& tier = sglang_tier(gpu);
+  const std::int64_t chunk = chosen.chunked_prefill_size.value_or(tier.chunked_prefill_size);
+  const std::int64_t graph_batch = sglang_graph_batch(tier, chosen);
   const double memory_mib = memory_gib(gpu) * 1024;
   const std::int64_t largest_prefill = chunk > 0 ? chunk : chosen.max_prefill_tokens;
   double reserved_mib = 512;
@@ -148,8 +167,7 @@ std::string sglang_memory_share(const HardwareSpec& gpu, std::int64_t chunk,
   reserved_mib += 2 * static_cast<double>(graph_batch);
   reserved_mib += 8 * static_cast<double>(num_prefill_graphs(chunk));
   if (memory_mib > 60 * 1024) reserved_mib = std::max(reserved_mib, 10.0 * 1024);
-  // The range of the key.
-  return fixed_text(std::max(0.01, (memory_mib - reserved_mib) / memory_mib), 3);
+  return (memory_mib - reserved_mib) / memory_mib;
 }
 
 }  // namespace
@@ -195,21 +213,18 @@ std::vector<ServeDefault> vllm_serve_defaults(int minor, const HardwareSpec& gpu
   return list.take();
 }
 
+bool sglang_leaves_memory(const HardwareSpec& gpu, const ChosenOptions& chosen) {
+  return sglang_memory_share(gpu, chosen) >= kLeastShare;
+}
+
 std::vector<ServeDefault> sglang_serve_defaults(const HardwareSpec& gpu,
                                                 const ChosenOptions& chosen) {
-  const auto* tier = std::find_if(
-      std::begin(kSglangTiers), std::end(kSglangTiers),
-      [&gpu](const auto& row) { return memory_gib(gpu) < static_cast<double>(row.below_gib); });
-  METRONOME_CHECK(tier != std::end(kSglangTiers), "the last tier is for every GPU");
-  const std::string for_gpu = sglang_tier_text(*tier);
-  const std::int64_t chunk = chosen.chunked_prefill_size.value_or(tier->chunked_prefill_size);
-  const std::int64_t graph_batch = std::min(
-      chosen.tensor_parallel_size < 4 ? tier->max_graph_batch : tier->max_graph_batch_parallel,
-      chosen.max_num_seqs.value_or(INT64_MAX));
+  const SglangTier& tier = sglang_tier(gpu);
+  const std::string for_gpu = sglang_tier_text(tier);
   const bool has_pages = is_data_centre_blackwell(gpu);
 
   DefaultList list("SGLang 0.5.23 launch default");
-  list.add("scheduler.chunked_prefill_size", tier->chunked_prefill_size, for_gpu);
+  list.add("scheduler.chunked_prefill_size", tier.chunked_prefill_size, for_gpu);
   list.add("scheduler.max_prefill_tokens", 16384);
   list.add("scheduler.enable_mixed_chunk", "false");
   list.add("scheduler.schedule_policy", "fcfs");
@@ -221,9 +236,9 @@ std::vector<ServeDefault> sglang_serve_defaults(const HardwareSpec& gpu,
   list.add("kv_cache.block_size", has_pages ? 64 : 1,
            has_pages ? ": pages of the attention kernels of B200 and B300" : "");
   list.add("cost_model.gpu_memory_utilization",
-           sglang_memory_share(gpu, chunk, graph_batch, chosen),
+           fixed_text(std::max(kLeastShare, sglang_memory_share(gpu, chosen)), 3),
            ": mem_fraction_static, what chunks and graphs leave of the memory");
-  list.add("cost_model.max_graph_tokens", graph_batch,
+  list.add("cost_model.max_graph_tokens", sglang_graph_batch(tier, chosen),
            for_gpu + ": requests of the largest decode graph");
   return list.take();
 }

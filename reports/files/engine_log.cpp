@@ -64,6 +64,10 @@ void take_out_cut_batches(EngineLog& log) {
 
 // Why a log without observations is none of the engine's.
 std::string lack_of(const EngineLog& log) {
+  if (log.num_lacking > 0) {
+    return "line " + std::to_string(log.first_lacking) + " of " + std::string(log.engine_name()) +
+           " has no '" + log.lacking_field + "'";
+  }
   if (log.num_broken > 0) {
     return "line " + std::to_string(log.first_broken) + " begins like a line of " +
            std::string(log.engine_name()) + " and goes on in another format";

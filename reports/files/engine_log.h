@@ -79,6 +79,10 @@ struct EngineLog {
   std::int64_t num_aborted = 0;   // SGLang: retracted requests that could not go on
   std::int64_t num_broken = 0;    // lines that begin like an observation and are none
   std::int64_t first_broken = 0;  // the line of the first
+  // Whole lines without a field that every version logs; they are left out, too.
+  std::int64_t num_lacking = 0;
+  std::int64_t first_lacking = 0;
+  std::string lacking_field;  // of the first
 
   std::string_view engine_name() const { return kLogEngineNames[static_cast<int>(engine)]; }
   bool has(Observed kind) const;

@@ -21,7 +21,8 @@ struct LogPart {
 enum class LineOutcome : std::uint8_t {
   Foreign,  // has a marker, but is none of the engine's lines
   Read,
-  Broken,  // begins like a line of the engine, and does not go on so
+  Broken,   // begins like a line of the engine, and does not go on so
+  Lacking,  // is whole, but for a field: EngineLog::num_lacking counts it
 };
 
 // An observation with the line and the time of its part.

@@ -3,6 +3,7 @@
 // versions end "Prefill batch" with a full stop and print the settings as ServerArgs(...).
 #include <algorithm>
 #include <cmath>
+#include <span>
 #include <string>
 
 #include "reports/files/log_dialect.h"
@@ -56,6 +57,27 @@ bool read_rate(const LogFields& fields, std::string_view name, double& rate) {
   return point != std::string::npos && text.size() >= point + 3;
 }
 
+constexpr std::string_view kGenRate = "gen throughput (token/s)";
+
+// Notes a field that the line lacks while a later one is there: then it is not cut. The first
+// `num_required` names are those of fields that each version logs.
+LineOutcome broken(const LogPart& part, const LogFields& fields,
+                   std::span<const std::string_view> names, std::size_t num_required,
+                   EngineLog& log) {
+  const auto has = [&fields](std::string_view name) { return fields.has(name); };
+  const auto required = names.first(num_required);
+  const auto lacking = std::find_if_not(required.begin(), required.end(), has);
+  if (lacking == required.end() ||
+      std::none_of(names.begin() + (lacking - required.begin()), names.end(), has)) {
+    return LineOutcome::Broken;
+  }
+  if (log.num_lacking++ == 0) {
+    log.first_lacking = part.line;
+    log.lacking_field = *lacking;
+  }
+  return LineOutcome::Lacking;
+}
+
 LineOutcome read_prefill(const LogPart& part, EngineLog& log) {
   LogObservation seen = observation(Observed::Prefill, part, rank_of(part.prefix, " DP"));
   LineReader line(part.text.substr(kPrefill.size()));
@@ -67,7 +89,12 @@ LineOutcome read_prefill(const LogPart& part, EngineLog& log) {
                         fields.read("#cached-token", seen.num_cached_tokens) &&
                         fields.read("#running-req", seen.num_running) &&
                         fields.read("#queue-req", seen.num_waiting) && seen.cache_usage;
-  if (!is_whole) return LineOutcome::Broken;
+  if (!is_whole) {
+    constexpr std::string_view kNames[] = {"#new-seq",     "#new-token", "#cached-token",
+                                           "#running-req", "#queue-req", "#pending-token",
+                                           "cuda graph"};
+    return broken(part, fields, kNames, 5, log);
+  }
   (void)fields.read("#pending-token", seen.num_pending_tokens);
   // Versions of 2025 do not have it. In a log that has it elsewhere, a line without it is cut.
   constexpr std::string_view kRate = "input throughput (token/s)";
@@ -95,9 +122,12 @@ LineOutcome read_decode(const LogPart& part, EngineLog& log) {
   const LogFields fields(line.rest());
   seen.cache_usage = cache_usage(fields);
   const bool is_whole = fields.read("#running-req", seen.num_running) && seen.cache_usage &&
-                        read_rate(fields, "gen throughput (token/s)", seen.decode_rate) &&
+                        read_rate(fields, kGenRate, seen.decode_rate) &&
                         fields.read("#queue-req", seen.num_waiting);
-  if (!is_whole) return LineOutcome::Broken;
+  if (!is_whole) {
+    constexpr std::string_view kNames[] = {"#running-req", kGenRate, "#queue-req"};
+    return broken(part, fields, kNames, 3, log);
+  }
   log.has_speculation = log.has_speculation || fields.has("accept len");
   return note(std::move(seen), log);
 }

@@ -61,6 +61,23 @@ std::string log_text(const EngineLog& log) {
          count(Observed::Iteration, "iteration") + reports;
 }
 
+std::vector<std::string> left_out_notes(const EngineLog& log) {
+  std::vector<std::string> notes;
+  if (log.num_lacking > 0) {
+    notes.push_back(grouped_text(log.num_lacking) +
+                    " lines lack a field that SGLang logs, and were left out: line " +
+                    std::to_string(log.first_lacking) + ", the first, has no '" +
+                    log.lacking_field + "'.");
+  }
+  if (log.num_broken > 0) {
+    notes.push_back(grouped_text(log.num_broken) +
+                    " lines are cut or written into each other, and were left out: the first is "
+                    "line " +
+                    std::to_string(log.first_broken) + ".");
+  }
+  return notes;
+}
+
 void append_engine(const EngineLog& log, std::span<const std::string> flags, JsonText& json) {
   const bool is_vllm = log.engine == LogEngine::Vllm;
   json.begin_object();

@@ -3,6 +3,7 @@
 
 #include <span>
 #include <string>
+#include <vector>
 
 #include "reports/files/engine_log.h"
 
@@ -12,6 +13,9 @@ class JsonText;
 
 // "iteration log of vLLM 0.32.0, 565 iterations, 10 reports".
 std::string log_text(const EngineLog& log);
+
+// One note for each kind of lines that were left out.
+std::vector<std::string> left_out_notes(const EngineLog& log);
 
 // Appends one object: name, version, settings, size of the KV cache and the numbers of lines.
 // `flags` are the engine's settings as flags: "--max-num-seqs 64", "--no-enable-prefix-caching".

@@ -118,7 +118,8 @@ TEST_CASE("policy slo predicts steps that are computed from `hardware`", "[cpu][
 
   check_refused(Workplace().run(std::string(kScenario) + slo),
                 "hardware: required key is missing: policy 'slo' predicts step times; allowed: a "
-                "name of the catalogue, or the path of a YAML file with one entry");
+                "name of the catalogue, or the path of a YAML file with one entry; or "
+                "cost_model.file in its place");
 }
 
 TEST_CASE("a model folder, through the command line, says what transformers says", "[cpu][cli]") {

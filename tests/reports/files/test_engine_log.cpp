@@ -7,9 +7,11 @@
 #include "reports/files/engine_log.h"
 #include "reports/files/iteration_log.h"
 #include "reports/files/log_text.h"
+#include "reports/terminal/log_facts.h"
 #include "tests/catch.h"
 #include "tests/draws.h"
 #include "tests/error_of.h"
+#include "tests/expected.h"
 #include "tests/scratch_folder.h"
 
 using namespace metronome;
@@ -261,6 +263,27 @@ TEST_CASE("broken lines are counted, and a last line may be cut", "[reports][eng
     CHECK((log.observations.size() == 1 && log.num_broken == 1 && log.first_broken == 2));
   }
   CHECK(read_text(kDecode + "\nPrefill batches are slow\n").num_broken == 0);
+}
+
+TEST_CASE("a whole line of SGLang that lacks a field is named by it", "[reports][engine_log]") {
+  const std::string decode =
+      "[2026-01-02 12:00:00] Decode batch, #running-req: 1, #token: 408, token usage: 0.01, cuda "
+      "graph: True, gen throughput (token/s): 72.31, #queue-req: 0\n";
+  const std::string lacking = replaced(decode, ", gen throughput (token/s): 72.31", "");
+  const EngineLog log = read_text(decode + lacking + lacking);
+  CHECK((log.num_lacking == 2 && log.first_lacking == 2 && log.num_broken == 0));
+  CHECK(log.lacking_field == "gen throughput (token/s)");
+  const std::vector<std::string> notes = left_out_notes(log);
+  REQUIRE(notes.size() == 1);
+  CHECK(notes[0] ==
+        "2 lines lack a field that SGLang logs, and were left out: line 2, the first, has no 'gen "
+        "throughput (token/s)'.");
+  // A cut line lacks all that follows.
+  const EngineLog cut = read_text(decode + decode.substr(0, decode.find(", gen")) + "\n" + decode);
+  CHECK((cut.num_lacking == 0 && cut.num_broken == 1));
+  CHECK(contains(left_out_notes(cut).at(0), "are cut or written into each other"));
+  const std::string only = error_of<ConfigError>([&] { read_text(lacking); });
+  CHECK(contains(only, "line 1 of SGLang has no 'gen throughput (token/s)'; allowed: "));
 }
 
 TEST_CASE("a log of neither engine, or of both, is refused", "[reports][engine_log]") {
