@@ -15,6 +15,7 @@
 #include "core/engine/policies/registry.h"
 #include "core/hardware/hardware_catalogue.h"
 #include "core/scenario/serve_defaults.h"
+#include "core/scenario/sglang_memory.h"
 #include "core/scenario/simulated_model.h"
 #include "study/run/flag_list.h"
 
@@ -158,14 +159,14 @@ std::optional<std::int64_t> own_prompt_graphs(const Scenario& scenario) {
   return is_eager || is_plain ? std::nullopt : prompts;
 }
 
-// The value of a setting among a server's defaults; empty: it has none.
-std::string value_of(const std::vector<ServeDefault>& defaults, std::string_view key) {
-  const auto found = std::find_if(defaults.begin(), defaults.end(),
-                                  [key](const ServeDefault& each) { return each.key == key; });
-  return found == defaults.end() ? std::string() : found->value;
+// The share of the memory among a server's defaults, which have one.
+const ServeDefault& memory_share(const std::vector<ServeDefault>& defaults) {
+  const auto found = std::find_if(defaults.begin(), defaults.end(), [](const ServeDefault& each) {
+    return each.key == "cost_model.gpu_memory_utilization";
+  });
+  METRONOME_CHECK(found != defaults.end(), "every server chooses its share of the memory");
+  return *found;
 }
-
-constexpr std::string_view kShareKey = "cost_model.gpu_memory_utilization";
 
 // ---- vLLM ----
 
@@ -176,7 +177,7 @@ std::string vllm_memory_share(const Scenario& scenario) {
   if (rule != KvMemory::Sglang && rule != KvMemory::TensorRtLlm) {
     return shortest_text(scenario.cost_model.gpu_memory_utilization);
   }
-  return value_of(vllm_serve_defaults(VllmConfig{}.minor(), {}, {}), kShareKey);
+  return memory_share(vllm_serve_defaults(VllmConfig{}.minor(), {}, {})).value;
 }
 
 // The most tokens of a request: the model's own where the scenario does not say.
@@ -474,12 +475,12 @@ void add_sglang_memory(const Scenario& scenario, FlagList& list) {
   chosen.max_num_seqs = scenario.engine.max_num_seqs;
   const std::int64_t chunk = largest_prefill(scenario.scheduler);
   chosen.chunked_prefill_size = chunk > 0 ? whole_pages(scenario, chunk) : -1;
-  const std::string share = value_of(sglang_serve_defaults(*gpu, chosen), kShareKey);
-  constexpr const char* kNothing = "0.010";  // its reserve is larger than the memory
-  if (share == kNothing) {
+  const std::vector<ServeDefault> defaults = sglang_serve_defaults(*gpu, chosen);
+  const ServeDefault& share = memory_share(defaults);
+  if (!sglang_leaves_memory(*gpu, chosen)) {
     return list.note("SGLang's reserve for such chunks leaves no memory of this GPU");
   }
-  list.add(kFlag, share);
+  list.add(kFlag, share.value);
 }
 
 EngineFlags sglang_flags(const Scenario& scenario) {
@@ -526,10 +527,13 @@ EngineFlags sglang_flags(const Scenario& scenario) {
 }
 
 constexpr FlagNames kEngines[] = {
-    {"vllm", "vLLM", "--gpu-memory-utilization", "--max-num-seqs"},
-    {"sglang", "SGLang", "--mem-fraction-static", "--max-running-requests"},
-    {"llama_cpp", "llama-server", "-c", "-np"},
-    {"tensorrt_llm", "trtllm-serve", "kv_cache_config.free_gpu_memory_fraction", "max_batch_size"}};
+    {"vllm", "vLLM", "--gpu-memory-utilization", "--max-num-seqs", "--num-gpu-blocks-override",
+     true},
+    {"sglang", "SGLang", "--mem-fraction-static", "--max-running-requests", "--max-total-tokens",
+     true},
+    {"llama_cpp", "llama-server", "-c", "-np", "-c", false},
+    {"tensorrt_llm", "trtllm-serve", "kv_cache_config.free_gpu_memory_fraction", "max_batch_size",
+     "kv_cache_config.max_tokens", true}};
 
 template <class Is>
 const FlagNames* find_engine(Is is) {

@@ -33,6 +33,8 @@ struct FlagNames {
   std::string_view engine;    // EngineFlags::engine
   std::string_view memory;    // more of it gives more KV blocks
   std::string_view num_seqs;  // engine.max_num_seqs
+  std::string_view pool;      // the size of the KV cache
+  bool has_share;             // `memory` is a share of it, not the size
 };
 // The engine that a policy reproduces; nullptr: none whose flags are known.
 const FlagNames* own_engine(std::string_view policy);

@@ -50,6 +50,7 @@ std::vector<Family> Candidates::sizes() const {
 
 std::vector<Family> Candidates::other_settings() const {
   std::vector<Family> families;
+  add_chunking(families);
   const std::int64_t budget = token_budget(scenario_.scheduler);
   if (reads("long_prefill_token_threshold")) {
     const std::int64_t now = scenario_.scheduler.vllm.long_prefill_token_threshold;
@@ -123,6 +124,26 @@ void Candidates::add_drafts(std::vector<Family>& families) const {
         assignment("speculative.acceptance.mean_length_tokens", drafts.num_speculative_tokens));
   }
   families.push_back(std::move(family));
+}
+
+// Prompts in chunks where they are whole: with the run's size of a step, and then smaller ones.
+// SGLang's chunk size is itself the switch, so the sizes have it.
+void Candidates::add_chunking(std::vector<Family>& families) const {
+  struct Switch {
+    const char* key;
+    const char* size;
+    bool is_on;
+  };
+  const SchedulerConfig& now = scenario_.scheduler;
+  for (const Switch& one :
+       {Switch{"enable_chunked_prefill", "max_num_batched_tokens", now.vllm.enable_chunked_prefill},
+        Switch{"enable_chunked_context", "max_num_tokens",
+               now.tensorrt_llm.enable_chunked_context}}) {
+    if (one.is_on || !reads(one.key)) continue;
+    const std::vector<std::string> on = {std::string("scheduler.") + one.key + "=true"};
+    families.push_back({on, "", {0}, std::nullopt});
+    families.push_back(falling_tokens(std::string("scheduler.") + one.size, current(one.size), on));
+  }
 }
 
 // Settings that limit how long SGLang prefills before it decodes again.

@@ -39,6 +39,7 @@ class Candidates {
   std::vector<Family> other_policies() const;
 
  private:
+  void add_chunking(std::vector<Family>& families) const;
   void add_drafts(std::vector<Family>& families) const;
   void add_sglang(std::vector<Family>& families) const;
   bool is_token_budget() const { return scenario_.scheduler.policy == "token_budget"; }

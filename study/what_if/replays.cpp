@@ -83,16 +83,20 @@ void Replays::keep_host(const Scenario& scenario) {
   policy_fixed_.insert(policy_fixed_.end(), host.graphs.begin(), host.graphs.end());
 }
 
-std::int64_t Replays::blocks_of_share(double share) const {
+std::int64_t Replays::blocks_of(std::vector<std::string> changes) const {
+  changes.insert(changes.begin(), kNumBlocksKey + "=auto");
   try {
-    return prepare_simulation(
-               scenario_with({kNumBlocksKey + "=auto",
-                              "cost_model.gpu_memory_utilization=" + fixed_text(share, 3)}))
-        .setup.kv_cache.num_blocks;
+    return prepare_simulation(scenario_with(changes)).setup.kv_cache.num_blocks;
   } catch (const ConfigError&) {
     return 0;
   }
 }
+
+std::int64_t Replays::blocks_of_share(double share) const {
+  return blocks_of({"cost_model.gpu_memory_utilization=" + fixed_text(share, 3)});
+}
+
+std::int64_t Replays::blocks_without_size() const { return blocks_of({}); }
 
 std::optional<Trial> Replays::try_out(const std::vector<std::string>& changes) {
   try {

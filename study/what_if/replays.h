@@ -32,6 +32,8 @@ class Replays {
   void keep_host(const Scenario& scenario);
   // The blocks that a device holds with this share of its memory; 0: unknown.
   std::int64_t blocks_of_share(double share) const;
+  // The blocks of the run's settings without a number of blocks; 0: unknown.
+  std::int64_t blocks_without_size() const;
   // The assignments of every replay.
   const std::vector<std::string>& fixed() const { return fixed_; }
   void take_workload(Workload workload) { workload_ = std::move(workload); }
@@ -44,6 +46,7 @@ class Replays {
 
  private:
   std::vector<std::string> assignments_of(const std::vector<std::string>& changes) const;
+  std::int64_t blocks_of(std::vector<std::string> changes) const;
   bool has_chosen(const std::string& key) const;
   std::optional<std::int64_t> capped_seqs(const std::vector<std::string>& changes) const;
 

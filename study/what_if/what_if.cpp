@@ -3,6 +3,7 @@
 #include <algorithm>
 #include <cmath>
 #include <deque>
+#include <tuple>
 #include <utility>
 
 #include "core/base/count_text.h"
@@ -24,6 +25,8 @@ namespace {
 
 // Of a device's memory. The rest holds allocations that the engine does not count.
 constexpr double kMostShare = 0.95;
+// A change is nearer to the limits than the run if it takes more than noise off the distance.
+constexpr double kNearer = 0.99;
 
 // ---- the recorded requests ----
 
@@ -88,6 +91,7 @@ Workload recorded_workload(const Scenario& scenario, const RunRecord& record,
 // ---- what counts ----
 
 constexpr double kLeastThroughput = 0.9;
+constexpr double kMostTtft = 1.5;     // p99 of the first tokens, of a run without a limit for them
 constexpr double kMostLatency = 1.1;  // of an answer with fewer drafts: gaps bring fewer tokens
 
 std::string service_loss(const Trial& trial, const Trial& baseline) {
@@ -124,7 +128,9 @@ std::string first_token_loss(const Trial& trial, const WhatIf& what_if) {
   const double p99 = trial.summary.ttft.p99_ms;
   if (!(p99 > what_if.ttft_limit_ms)) return {};
   const std::string text = "the p99 TTFT is " + ms_text(p99) + " ms, above ";
-  if (!what_if.has_ttft_slo) return text + "twice the run's " + ms_text(what_if.ttft_limit_ms / 2);
+  if (!what_if.has_ttft_slo) {
+    return text + "1.5 times the run's " + ms_text(what_if.baseline.summary.ttft.p99_ms);
+  }
   return text + "slo.ttft_ms " + ms_text(what_if.ttft_limit_ms);
 }
 
@@ -147,6 +153,25 @@ double excess(const Trial& trial, const WhatIf& what_if) {
   const double gap = trial.summary.itl.max_ms / what_if.target_ms;
   if (!what_if.has_ttft_slo) return gap;
   return std::max(gap, trial.summary.ttft.p99_ms / what_if.ttft_limit_ms);
+}
+
+// Whether it may be advised: it counts, or the run, too, is above the limit for first tokens, and a
+// p99 within the target stays so.
+bool may_advise(const Trial& trial, const WhatIf& what_if) {
+  const Trial& baseline = what_if.baseline;
+  const bool is_above =
+      what_if.has_ttft_slo && trial.loss == Loss::FirstTokens && !what_if.keeps_ttft(baseline);
+  return (trial.counts() || is_above) && (trial.keeps_p99 || !baseline.keeps_p99);
+}
+
+// Whether the table would show the same figures for both.
+bool has_figures_of(const Trial& a, const Trial& b) {
+  const auto figures = [](const Summary& summary) {
+    return std::tuple(ms_text(summary.itl.p99_ms), ms_text(summary.itl.max_ms),
+                      ms_text(summary.ttft.p50_ms), ms_text(summary.ttft.p99_ms),
+                      fixed_text(summary.output_throughput, 1), summary.num_preemptions);
+  };
+  return figures(a.summary) == figures(b.summary);
 }
 
 // ---- the search ----
@@ -194,6 +219,7 @@ class Search {
 
  private:
   std::optional<Trial> try_out(const std::vector<std::string>& changes);
+  void note_nearest(const Trial& trial);
   bool is_better(const Trial& trial, const std::optional<Trial>& best) const;
   template <class FailingOf>
   Edge edge_of(const Family& family, std::int64_t works, std::int64_t fails, std::string why,
@@ -213,12 +239,22 @@ class Search {
   std::vector<Walked> all_;
 };
 
+// Of the engine's own settings: nearer to both limits than all before.
+void Search::note_nearest(const Trial& trial) {
+  std::optional<Trial>& nearest = what_if_.nearest;
+  if (!what_if_.has_ttft_slo || trial.loss == Loss::Service || trial.loss == Loss::NoSetting)
+    return;
+  const Trial& best = nearest ? *nearest : what_if_.baseline;
+  if (excess(trial, what_if_) < excess(best, what_if_)) nearest = trial;
+}
+
 // nullopt if the settings are invalid.
 std::optional<Trial> Search::try_out(const std::vector<std::string>& changes) {
   std::optional<Trial> trial = replays_.try_out(changes);
   if (!trial) return trial;
   judge(*trial, what_if_);
   if (trial->keeps_all && !trial->counts() && !what_if_.ruled_out) what_if_.ruled_out = trial;
+  note_nearest(*trial);
   return trial;
 }
 
@@ -232,6 +268,8 @@ bool Search::is_better(const Trial& trial, const std::optional<Trial>& best) con
   };
   if (gains_p99(*best)) return false;
   if (gains_p99(trial)) return true;
+  if (may_advise(trial, what_if_) != may_advise(*best, what_if_))
+    return may_advise(trial, what_if_);
   if (!what_if_.has_ttft_slo && trial.keeps_p99 != best->keeps_p99) return trial.keeps_p99;
   return excess(trial, what_if_) < excess(*best, what_if_);
 }
@@ -311,7 +349,7 @@ std::vector<Walked> Search::walk(const std::vector<Family>& families) {
   for (const Family& family : families) {
     Walked walked{what_if_.trials.size(), &family, 0, {}, {}};
     std::optional<Trial> best = walk_family(family, walked);
-    if (!best) continue;
+    if (!best || has_figures_of(*best, what_if_.baseline)) continue;
     what_if_.trials.push_back(std::move(*best));
     all.push_back(std::move(walked));
   }
@@ -334,8 +372,7 @@ const Walked* Search::smallest(const std::vector<Walked>& walked) const {
 }
 
 // If nothing keeps every gap: the first that counts and keeps the p99 if the run does not. Else the
-// nearest to the limits, if it is nearer than the run; without a limit for first tokens, a p99
-// within the target stays so.
+// nearest to the limits, if it may be advised and is nearer than the run.
 const Walked* Search::nearest() const {
   const Trial& baseline = what_if_.baseline;
   for (const Walked& w : all_) {
@@ -343,13 +380,10 @@ const Walked* Search::nearest() const {
     if (trial.counts() && trial.keeps_p99 && !baseline.keeps_p99) return &w;
   }
   const Walked* best = nullptr;
-  double least = excess(baseline, what_if_);
+  double least = kNearer * excess(baseline, what_if_);
   for (const Walked& w : all_) {
     const Trial& trial = what_if_.trials[w.trial];
-    const bool may_be =
-        trial.counts() || (what_if_.has_ttft_slo && trial.loss == Loss::FirstTokens);
-    if (!may_be || !(excess(trial, what_if_) < least)) continue;
-    if (!what_if_.has_ttft_slo && trial.keeps_p99 != baseline.keeps_p99) continue;
+    if (!may_advise(trial, what_if_) || !(excess(trial, what_if_) < least)) continue;
     least = excess(trial, what_if_);
     best = &w;
   }
@@ -456,6 +490,15 @@ std::optional<double> share_of(const WhatIf& what_if, const Replays& replays) {
   return std::nullopt;
 }
 
+// Whether the nearest replay may not be advised, and is nearer than what is.
+bool is_news(const Trial& nearest, const WhatIf& what_if) {
+  if (may_advise(nearest, what_if)) return false;
+  if (!what_if.chosen) return true;
+  const Trial& chosen = what_if.trials[*what_if.chosen];
+  if (chosen.keeps_all && chosen.counts()) return false;
+  return excess(nearest, what_if) < excess(chosen, what_if);
+}
+
 }  // namespace
 
 WhatIf find_smallest_change(const StoredRun& run, double target_ms, const std::string& hardware,
@@ -489,88 +532,13 @@ WhatIf find_smallest_change(const StoredRun& run, double target_ms, const std::s
   what_if.is_same_run = digest == run.result.info.digest;
   const SloConfig& slo = run.result.info.slo;
   what_if.has_ttft_slo = slo.ttft_ms.has_value();
-  what_if.ttft_limit_ms = slo.ttft_ms.value_or(2 * what_if.baseline.summary.ttft.p99_ms);
+  what_if.ttft_limit_ms = slo.ttft_ms.value_or(kMostTtft * what_if.baseline.summary.ttft.p99_ms);
   if (!what_if.baseline.keeps_all) Search(replays, what_if).run();
+  if (what_if.nearest && !is_news(*what_if.nearest, what_if)) what_if.nearest.reset();
   what_if.cache.share = share_of(what_if, replays);
+  if (what_if.cache.is_set) what_if.cache.default_blocks = replays.blocks_without_size();
   what_if.num_replays = replays.num_replays();
   return what_if;
-}
-
-std::vector<FlagChanges> changed_flags(const Scenario& before, const Scenario& after) {
-  Scenario same_null_block = after;
-  const auto has_null_block = [](const Scenario& scenario) {
-    return find_policy(scenario.scheduler.policy)->cache.has_null_block;
-  };
-  if (same_null_block.kv_cache.num_blocks) {
-    *same_null_block.kv_cache.num_blocks += has_null_block(after) - has_null_block(before);
-  }
-  const std::vector<EngineFlags> old_flags = engine_flags(before);
-  std::vector<FlagChanges> changes;
-  for (const EngineFlags& flags : engine_flags(same_null_block)) {
-    const auto old = std::find_if(old_flags.begin(), old_flags.end(), [&](const EngineFlags& one) {
-      return one.engine == flags.engine;
-    });
-    changes.push_back(flag_changes(old == old_flags.end() ? EngineFlags() : *old, flags));
-    if (!(after.kv_cache.num_blocks > before.kv_cache.num_blocks)) continue;
-    const FlagNames* names = engine_names(flags.engine);
-    const bool is_pool = names->engine == "llama-server";  // the flag is the size of the cache
-    changes.back().notes.push_back("more KV blocks need more memory" +
-                                   (is_pool
-                                        ? std::string()
-                                        : ": a higher " + std::string(names->memory) +
-                                              ", or more GPUs, provides them without that flag"));
-  }
-  return changes;
-}
-
-namespace {
-
-// Takes out what the engine's server changes by itself, as nobody set it, and says so.
-void leave_to_server(const Scenario& before, const Scenario& after, FlagChanges& flags) {
-  if (before.cost_model.gpu_memory_utilization == after.cost_model.gpu_memory_utilization &&
-      own_engine(after.scheduler.policy) != engine_names(flags.engine)) {
-    std::erase_if(flags.changed, [](const FlagChanges::Change& change) {
-      return change.after.starts_with("--mem-fraction-static ");
-    });
-  }
-  if (flags.is_comparison || (flags.engine != "vLLM" && flags.engine != "SGLang")) return;
-  const LogEngine engine = flags.engine == "vLLM" ? LogEngine::Vllm : LogEngine::Sglang;
-  std::erase_if(flags.changed, [&](const FlagChanges::Change& change) {
-    const std::string_view key = key_of_flag(engine, change.after);
-    const auto& defaults = after.serve_defaults;
-    const auto found = std::find_if(defaults.begin(), defaults.end(),
-                                    [key](const ServeDefault& one) { return one.key == key; });
-    if (found == defaults.end() || !is_default_of(before.serve_defaults, key)) return false;
-    flags.notes.push_back("the server itself goes from " + change.before + " to " + change.after +
-                          ", as neither is set (" + found->reason + ")");
-    return true;
-  });
-}
-
-}  // namespace
-
-std::vector<FlagChanges> chosen_flags(const WhatIf& what_if) {
-  Scenario before = what_if.baseline.scenario;
-  Scenario after = what_if.trials[*what_if.chosen].scenario;
-  // Nobody set the number of blocks: a share of memory gives them.
-  const std::int64_t blocks = what_if.cache.is_set ? 0 : after.kv_cache.num_blocks.value_or(0);
-  if (!what_if.cache.is_set) after.kv_cache.num_blocks = before.kv_cache.num_blocks;
-  if (what_if.cache.share) {
-    after.cost_model.gpu_memory_utilization = *what_if.cache.share;
-    std::erase_if(after.serve_defaults, [](const ServeDefault& one) {
-      return one.key == "cost_model.gpu_memory_utilization";
-    });
-  }
-  std::vector<FlagChanges> all = changed_flags(before, after);
-  for (FlagChanges& flags : all) {
-    leave_to_server(before, after, flags);
-    const FlagNames* names = engine_names(flags.engine);
-    if (blocks <= what_if.cache.num_blocks || names == nullptr) continue;
-    flags.notes.push_back(count_text(blocks, "KV block") + " instead of " +
-                          grouped_text(what_if.cache.num_blocks) + " need more memory: a higher " +
-                          std::string(names->memory) + ", or more GPUs");
-  }
-  return all;
 }
 
 }  // namespace metronome

@@ -48,6 +48,7 @@ struct CacheSize {
   std::int64_t num_blocks = 0;       // of the run
   std::int64_t most_blocks = 0;      // that the device has room for; 0: unknown, or not asked for
   double most_share = 0;             // of its memory, for most_blocks
+  std::int64_t default_blocks = 0;   // without the scenario's number; 0: unknown, or none is set
   std::optional<double> share = {};  // of the chosen change, if the scenario sets no blocks
 };
 
@@ -62,7 +63,7 @@ struct WhatIf {
   // "SGLang": whose settings alone were tried, and whose flags are shown. Empty: also other
   // policies and engines, which count if the run's policy is that of no engine.
   std::string engine;
-  // p99 of the first tokens that a change may have: slo.ttft_ms, or twice that of the run.
+  // p99 of the first tokens that a change may have: slo.ttft_ms, or 1.5 times that of the run.
   double ttft_limit_ms = 0;
   bool has_ttft_slo = false;
   Trial baseline;
@@ -73,16 +74,23 @@ struct WhatIf {
   // the target, else the nearest that keeps the p99, else the nearest to the limits. The last trial
   // is the refinement of one of them, if a value between powers of two is nearer.
   std::vector<Trial> trials;
-  // Index into trials: the smallest change that counts, or else the nearest to the limits.
+  // Settings whose replays have the figures of the run are left out.
+  // Index into trials: the smallest change that counts, or else the nearest to the limits that
+  // breaks none that the run keeps.
   std::optional<std::size_t> chosen;
   // The next value of the chosen setting, which failed, and why; nullopt: none was tried.
   std::optional<std::int64_t> next_failing;
   std::string failing_text;
   // The first replay that kept every gap and does not count; nullopt: there was none.
   std::optional<Trial> ruled_out;
+  // With a limit for first tokens: the replay nearest to both limits, where another is advised, or
+  // none, as it breaks one that the run keeps.
+  std::optional<Trial> nearest;
   CacheSize cache;
   std::vector<std::string> fixed;  // assignments of every replay
   std::int64_t num_replays = 0;    // including the baseline
+
+  bool keeps_ttft(const Trial& trial) const { return !(trial.summary.ttft.p99_ms > ttft_limit_ms); }
 };
 
 // Replays the run's requests on the simulator, with the recorded arrivals and lengths. The first
@@ -100,8 +108,8 @@ struct WhatIf {
 // number of replays grows with the logarithm of the values.
 //
 // A change does not count if it loses requests or more than a tenth of the output throughput, or if
-// the p99 of the first tokens is above slo.ttft_ms; without that limit, above twice the run's. A
-// policy that is not that of the run's engine does not count either.
+// the p99 of the first tokens is above slo.ttft_ms; without that limit, above 1.5 times the run's.
+// A policy that is not that of the run's engine does not count either.
 //
 // `hardware`, if not empty, replaces the run's hardware. `engine`, if not empty, is the only engine
 // to set: other policies are not tried. Calls `progress` during each replay, and `start(name)`
@@ -119,8 +127,12 @@ void append_what_if(const WhatIf& what_if, JsonText& json);
 // The changes of each engine's flags. If the number of KV blocks stays, so does the cache size,
 // although vLLM counts its null block and other policies have none.
 std::vector<FlagChanges> changed_flags(const Scenario& before, const Scenario& after);
-// Those of the chosen change, without flags that the run's scenario leaves to its server. Requires
-// `chosen`.
-std::vector<FlagChanges> chosen_flags(const WhatIf& what_if);
+// Those of a change, without flags that the run's scenario leaves to its server, and with the
+// source of its KV blocks.
+std::vector<FlagChanges> flags_of(const Trial& trial, const WhatIf& what_if);
+// Those of the chosen change. Requires `chosen`.
+inline std::vector<FlagChanges> chosen_flags(const WhatIf& what_if) {
+  return flags_of(what_if.trials[*what_if.chosen], what_if);
+}
 
 }  // namespace metronome

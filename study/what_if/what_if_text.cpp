@@ -128,6 +128,30 @@ std::string none_keeps(const WhatIf& what_if) {
          ms_text(ruled_out->summary.itl.max_ms) + " ms, but " + ruled_out->loss_text + ". ";
 }
 
+// The replay nearest to both limits, which is not advised; empty: there is none.
+std::string nearest_text(const WhatIf& what_if) {
+  if (!what_if.nearest) return {};
+  const Trial& nearest = *what_if.nearest;
+  const Trial& baseline = what_if.baseline;
+  std::string kept;
+  if (what_if.keeps_ttft(baseline) && !what_if.keeps_ttft(nearest)) {
+    kept = "slo.ttft_ms " + ms_text(what_if.ttft_limit_ms);
+  }
+  if (baseline.keeps_p99 && !nearest.keeps_p99) {
+    kept += (kept.empty() ? "" : " and ") + std::string("a p99 of the gaps within ") +
+            ms_text(what_if.target_ms) + " ms";
+  }
+  std::string flags;
+  const FlagChanges own = flags_of(nearest, what_if).front();
+  for (const std::string& flag : own.added) flags += (flags.empty() ? "" : " ") + flag;
+  for (const auto& [before, after] : own.changed) flags += (flags.empty() ? "" : " ") + after;
+  return "The nearest: " + joined(nearest.changes) + ", with a longest gap of " +
+         ms_text(nearest.summary.itl.max_ms) + " ms and a p99 TTFT of " +
+         ms_text(nearest.summary.ttft.p99_ms) + " ms, is no advice: the run keeps " + kept +
+         ", and this does not" +
+         (flags.empty() ? std::string() : " (" + own.engine + ": " + flags + ")") + ". ";
+}
+
 std::string smallest_text(const WhatIf& what_if, const Trial& chosen) {
   std::string text = joined(chosen.changes);
   if (!what_if.next_failing) return text;
@@ -140,29 +164,30 @@ std::string smallest_text(const WhatIf& what_if, const Trial& chosen) {
 std::string conclusion(const WhatIf& what_if) {
   const std::string target = ms_text(what_if.target_ms) + " ms";
   if (what_if.baseline.keeps_all) {
-    const std::string none = "In the simulation, no gap is longer than " + target;
-    return what_if.is_same_run ? none + "." : none + "; no changes were tried.";
+    const std::string kept = "In the simulation, no gap is longer than " + target;
+    return what_if.is_same_run ? kept + "." : kept + "; no changes were tried.";
   }
-  if (!what_if.chosen) return none_keeps(what_if) + "None that counts is nearer than the run.";
+  const std::string none = none_keeps(what_if) + nearest_text(what_if);
+  if (!what_if.chosen) return none + "No change that may be advised is nearer than the run.";
   const Trial& chosen = what_if.trials[*what_if.chosen];
   if (chosen.keeps_all && chosen.counts()) {
     return "The smallest change that keeps every gap within " + target + ": " +
            smallest_text(what_if, chosen);
   }
   if (chosen.keeps_p99 && chosen.counts() && !what_if.baseline.keeps_p99) {
-    return none_keeps(what_if) + "The smallest change that keeps the p99 of the gaps within it: " +
+    return none + "The smallest change that keeps the p99 of the gaps within it: " +
            smallest_text(what_if, chosen);
   }
   if (what_if.has_ttft_slo) {
-    return none_keeps(what_if) + "The nearest: " + joined(chosen.changes) +
-           ", with a longest gap of " + ms_text(chosen.summary.itl.max_ms) +
-           " ms and a p99 TTFT of " + ms_text(chosen.summary.ttft.p99_ms) + " ms";
+    return none + (what_if.nearest ? "The nearest that breaks none of them: " : "The nearest: ") +
+           joined(chosen.changes) + ", with a longest gap of " +
+           ms_text(chosen.summary.itl.max_ms) + " ms and a p99 TTFT of " +
+           ms_text(chosen.summary.ttft.p99_ms) + " ms";
   }
   if (!what_if.baseline.keeps_p99) {
-    return none_keeps(what_if) + "The nearest: " + joined(chosen.changes);
+    return none + "The nearest: " + joined(chosen.changes);
   }
-  return none_keeps(what_if) +
-         "The p99 is already within it. The change with the shortest longest stall: " +
+  return none + "The p99 is already within it. The change with the shortest longest stall: " +
          joined(chosen.changes);
 }
 
@@ -359,6 +384,12 @@ void append_what_if(const WhatIf& what_if, JsonText& json) {
   json.key("ruled_out");
   if (what_if.ruled_out) {
     append_trial(*what_if.ruled_out, json);
+  } else {
+    json.null();
+  }
+  json.key("nearest");
+  if (what_if.nearest) {
+    append_trial(*what_if.nearest, json);
   } else {
     json.null();
   }

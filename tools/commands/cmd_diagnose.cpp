@@ -1,6 +1,5 @@
 // `metronome diagnose`: why tokens of a run came late, and which prefill delayed other requests.
 #include <algorithm>
-#include <charconv>
 #include <filesystem>
 #include <iostream>
 #include <memory>
@@ -9,6 +8,7 @@
 #include "core/base/count_text.h"
 #include "core/base/error.h"
 #include "core/base/files.h"
+#include "core/base/json.h"
 #include "core/base/json_text.h"
 #include "core/base/number_text.h"
 #include "core/base/progress.h"
@@ -17,6 +17,7 @@
 #include "reports/compare/comparable.h"
 #include "reports/files/engine_log.h"
 #include "reports/files/iteration_log.h"
+#include "reports/files/log_text.h"
 #include "reports/files/result_reader.h"
 #include "reports/terminal/cache_pressure.h"
 #include "reports/terminal/diagnosis.h"
@@ -72,8 +73,9 @@ constexpr const char* kExamples =
     "also prints the cost of the change, and the flags that change: those of the engine whose\n"
     "policy it is, and others for comparison. For a log it changes settings of its engine alone.\n"
     "A change does not count if it loses requests or more than a tenth of the throughput, if the\n"
-    "p99 of the first tokens is above slo.ttft_ms, or without that limit above twice the run's,\n"
-    "or if it is another engine's policy. The replay of a measured run needs a GPU: the key\n"
+    "p99 of the first tokens is above slo.ttft_ms, or without that limit above 1.5 times the\n"
+    "run's, or if it is another engine's policy. No change is advised that breaks a limit which\n"
+    "the run keeps. The replay of a measured run needs a GPU: the key\n"
     "`hardware` of its scenario, or --hardware.\n"
     "\n"
     "examples:\n"
@@ -120,15 +122,13 @@ OptionList option_list(DiagnoseOptions& options) {
 }
 
 template <class Number>
-Number parse_number(const std::string& option, const std::string& text, Number min, Number max,
-                    const std::string& allowed) {
-  Number number = 0;
-  const auto [end, error] = std::from_chars(text.data(), text.data() + text.size(), number);
-  const bool is_number = error == std::errc() && end == text.data() + text.size();
-  if (!is_number || !(number >= min && number <= max)) {
-    throw UsageError(option + ": '" + text + "' is not valid; allowed: " + allowed);
+Number number_of(const std::string& option, const std::string& text, Number min, Number max,
+                 const std::string& allowed) {
+  const std::optional<Number> number = number_in<Number>(text);
+  if (!number || !(*number >= min && *number <= max)) {
+    throw UsageError(option + ": '" + printable(text) + "' is not valid; allowed: " + allowed);
   }
-  return number;
+  return *number;
 }
 
 // nullopt: none was named.
@@ -145,7 +145,7 @@ std::optional<DiagnoseOptions> parse(const Arguments& arguments) {
   const auto line = parse_command(kText, option_list(options), arguments);
   if (!line) return std::nullopt;
   options.run = line->file();
-  options.max_entries = parse_number<std::size_t>("--top", options.top, 1, 10000, "1 to 10000");
+  options.max_entries = number_of<std::size_t>("--top", options.top, 1, 10000, "1 to 10000");
   if (options.scenario.empty() && !options.variant.empty()) {
     throw UsageError("--variant: has no effect; allowed: with --scenario");
   }
@@ -154,8 +154,8 @@ std::optional<DiagnoseOptions> parse(const Arguments& arguments) {
                      "' is not valid; allowed: " + join_names(kLogEngines));
   }
   if (options.target_itl) {
-    options.target_itl_ms = parse_number<double>("--target-itl", *options.target_itl, 0.001, 3.6e6,
-                                                 "milliseconds, 0.001 to 3600000");
+    options.target_itl_ms = number_of<double>("--target-itl", *options.target_itl, 0.001, 3.6e6,
+                                              "milliseconds, 0.001 to 3600000");
   }
   return options;
 }
@@ -230,6 +230,15 @@ void replay(const StoredRun& run, const DiagnoseOptions& options, const std::str
   bar.clear();
 }
 
+// Whether the run's scenario has the number of KV blocks.
+bool sets_pool(const RunInfo& info) {
+  if (info.config_json.empty()) return false;
+  const Json config = Json::parse(info.config_json);
+  const Json* cache = config.find("kv_cache");
+  const Json* blocks = cache == nullptr ? nullptr : cache->find("num_blocks");
+  return blocks != nullptr && blocks->is_number_integer();
+}
+
 Finding examine_run(const StoredRun& run, const DiagnoseOptions& options) {
   const RunInfo& info = run.result.info;
   const Summary& summary = run.result.summary;
@@ -255,7 +264,8 @@ Finding examine_run(const StoredRun& run, const DiagnoseOptions& options) {
                             " did not complete; the tables include their gaps, the "
                             "percentiles do not.");
   }
-  if (std::string note = preemption_note(finding.diagnosis, info.policy); !note.empty()) {
+  if (std::string note = preemption_note(finding.diagnosis, info.policy, sets_pool(info));
+      !note.empty()) {
     finding.notes.push_back(std::move(note));
   }
   if (std::string note = draft_note(summary); !note.empty()) {
@@ -375,12 +385,7 @@ Finding examine_log(const EngineLog& log, const DiagnoseOptions& options) {
   for (std::string& note : pressure_notes(*finding.pressure, log)) {
     finding.notes.push_back(std::move(note));
   }
-  if (log.num_broken > 0) {
-    finding.notes.push_back(count_text(log.num_broken, "line") +
-                            " are cut or written into each other, and were left out: the "
-                            "first is line " +
-                            std::to_string(log.first_broken) + ".");
-  }
+  for (std::string& note : left_out_notes(log)) finding.notes.push_back(std::move(note));
   std::optional<StoredRun> run;
   if (!options.scenario.empty()) {
     const Scenario scenario = chosen_variant(options, settings);

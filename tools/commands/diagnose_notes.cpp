@@ -5,23 +5,26 @@
 #include "core/base/count_text.h"
 #include "core/base/number_text.h"
 #include "study/run/engine_flags.h"
+#include "study/what_if/replays.h"
 
 namespace metronome {
-std::string preemption_note(const Diagnosis& diagnosis, const std::string& policy) {
+std::string preemption_note(const Diagnosis& diagnosis, const std::string& policy,
+                            bool is_pool_set) {
   const std::vector<DiagnosedStall>& stalls = diagnosis.stalls;
   const auto num_preempted =
       std::count_if(stalls.begin(), stalls.end(),
                     [](const DiagnosedStall& stall) { return stall.parts.preemption_ns > 0; });
   if (num_preempted == 0) return {};
   const FlagNames* names = own_engine(policy);
-  const std::string memory = names != nullptr ? std::string(names->memory) : "kv_cache.num_blocks";
+  const std::string memory =
+      names != nullptr ? std::string(is_pool_set ? names->pool : names->memory) : kNumBlocksKey;
   const std::string num_seqs =
       names != nullptr ? std::string(names->num_seqs) : "engine.max_num_seqs";
   return "Preemptions caused " + grouped_text(std::int64_t{num_preempted}) + " of the " +
          grouped_text(static_cast<std::int64_t>(stalls.size())) +
-         " longest stalls: the KV cache was full, and a request lost its KV blocks. More KV memory "
-         "(" +
-         memory + ") or fewer requests at once (" + num_seqs + ") avoids it.";
+         " longest stalls: the KV cache was full, and a request lost its KV blocks. More KV " +
+         std::string(is_pool_set ? "blocks" : "memory") + " (" + memory +
+         ") or fewer requests at once (" + num_seqs + ") avoids it.";
 }
 
 std::string draft_note(const Summary& summary) {

@@ -10,7 +10,9 @@
 namespace metronome {
 
 // Empty if no request was preempted in one of the stalls. Names settings of the policy's engine.
-std::string preemption_note(const Diagnosis& diagnosis, const std::string& policy);
+// `is_pool_set`: the run's scenario has the number of KV blocks.
+std::string preemption_note(const Diagnosis& diagnosis, const std::string& policy,
+                            bool is_pool_set);
 
 // The tokens that drafts took from prompts. Empty if no prompt waited in a step with drafts.
 std::string draft_note(const Summary& summary);

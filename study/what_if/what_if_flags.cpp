@@ -1,0 +1,105 @@
+// The flags of engines that a change of settings changes, and what its KV blocks take.
+#include <algorithm>
+#include <utility>
+
+#include "core/base/number_text.h"
+#include "core/engine/policies/registry.h"
+#include "study/run/engine_settings.h"
+#include "study/what_if/what_if.h"
+
+namespace metronome {
+
+std::vector<FlagChanges> changed_flags(const Scenario& before, const Scenario& after) {
+  Scenario same_null_block = after;
+  const auto has_null_block = [](const Scenario& scenario) {
+    return find_policy(scenario.scheduler.policy)->cache.has_null_block;
+  };
+  if (same_null_block.kv_cache.num_blocks) {
+    *same_null_block.kv_cache.num_blocks += has_null_block(after) - has_null_block(before);
+  }
+  const std::vector<EngineFlags> old_flags = engine_flags(before);
+  std::vector<FlagChanges> changes;
+  for (const EngineFlags& flags : engine_flags(same_null_block)) {
+    const auto old = std::find_if(old_flags.begin(), old_flags.end(), [&](const EngineFlags& one) {
+      return one.engine == flags.engine;
+    });
+    changes.push_back(flag_changes(old == old_flags.end() ? EngineFlags() : *old, flags));
+  }
+  return changes;
+}
+
+namespace {
+
+// Takes out what the engine's server changes by itself, as nobody set it, and says so.
+void leave_to_server(const Scenario& before, const Scenario& after, FlagChanges& flags) {
+  if (before.cost_model.gpu_memory_utilization == after.cost_model.gpu_memory_utilization &&
+      own_engine(after.scheduler.policy) != engine_names(flags.engine)) {
+    std::erase_if(flags.changed, [](const FlagChanges::Change& change) {
+      return change.after.starts_with("--mem-fraction-static ");
+    });
+  }
+  if (flags.is_comparison || (flags.engine != "vLLM" && flags.engine != "SGLang")) return;
+  const LogEngine engine = flags.engine == "vLLM" ? LogEngine::Vllm : LogEngine::Sglang;
+  std::erase_if(flags.changed, [&](const FlagChanges::Change& change) {
+    const std::string_view key = key_of_flag(engine, change.after);
+    const auto& defaults = after.serve_defaults;
+    const auto found = std::find_if(defaults.begin(), defaults.end(),
+                                    [key](const ServeDefault& one) { return one.key == key; });
+    if (found == defaults.end() || !is_default_of(before.serve_defaults, key)) return false;
+    flags.notes.push_back("the server itself goes from " + change.before + " to " + change.after +
+                          ", as neither is set (" + found->reason + ")");
+    return true;
+  });
+}
+
+// Where more KV blocks come from; empty: there are no more. Memory gives `cache.default_blocks`
+// without a number of blocks, to the run's own engine.
+std::string blocks_note(const CacheSize& cache, std::int64_t blocks, bool is_own,
+                        const FlagNames& names) {
+  if (blocks <= cache.num_blocks) return {};
+  const std::string pool(names.pool);
+  const std::string memory =
+      names.has_share ? "a higher " + std::string(names.memory) + ", or " : std::string();
+  if (cache.is_set && blocks <= cache.default_blocks) {
+    if (!names.has_share) {
+      return "the memory has room for " + grouped_text(cache.default_blocks) + " KV blocks";
+    }
+    if (!is_own) return "or drop " + pool + ": the memory gives the KV blocks without it";
+    return "or drop " + pool + ": without it the memory gives " +
+           grouped_text(cache.default_blocks) + " KV blocks";
+  }
+  return grouped_text(blocks) + " KV blocks instead of " + grouped_text(cache.num_blocks) +
+         " need more memory" +
+         (cache.is_set && cache.default_blocks > 0 && is_own
+              ? " than the " + grouped_text(cache.default_blocks) + " that it gives without " + pool
+              : std::string()) +
+         ": " + memory + "more GPUs";
+}
+
+}  // namespace
+
+std::vector<FlagChanges> flags_of(const Trial& trial, const WhatIf& what_if) {
+  Scenario before = what_if.baseline.scenario;
+  Scenario after = trial.scenario;
+  const std::int64_t blocks = after.kv_cache.num_blocks.value_or(0);
+  // Nobody set the number of blocks: a share of memory gives them.
+  if (!what_if.cache.is_set) after.kv_cache.num_blocks = before.kv_cache.num_blocks;
+  if (what_if.cache.share) {
+    after.cost_model.gpu_memory_utilization = *what_if.cache.share;
+    std::erase_if(after.serve_defaults, [](const ServeDefault& one) {
+      return one.key == "cost_model.gpu_memory_utilization";
+    });
+  }
+  std::vector<FlagChanges> all = changed_flags(before, after);
+  for (FlagChanges& flags : all) {
+    leave_to_server(before, after, flags);
+    const FlagNames* names = engine_names(flags.engine);
+    if (names == nullptr) continue;
+    const bool is_own = own_engine(before.scheduler.policy) == names;
+    std::string note = blocks_note(what_if.cache, blocks, is_own, *names);
+    if (!note.empty()) flags.notes.push_back(std::move(note));
+  }
+  return all;
+}
+
+}  // namespace metronome
