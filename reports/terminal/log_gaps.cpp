@@ -375,7 +375,7 @@ class SglangRank {
   std::int64_t num_paused_ = 0;  // gaps that batches of prompts lengthened
   bool was_idle_ = false;        // no request was running
   BatchRow row_, longest_row_;
-  std::int64_t num_idle_ = 0;    // intervals
+  std::int64_t num_idle_ = 0;  // intervals
 };
 
 // The facts that the log lacks, and their substitutes.

@@ -1,6 +1,7 @@
 // A span of a run or a log in which decodes take far longer than those of as many requests did
-// before, or than those of fewer explain: after a retraction, without the graph that they had, beside another process. It is no
-// prompt that delays them, so no setting of the scheduler explains it.
+// before, or than those of fewer explain: after a retraction, without the graph that they had,
+// beside another process. It is no prompt that delays them, so no setting of the scheduler explains
+// it.
 #pragma once
 
 #include <cstdint>
@@ -39,8 +40,8 @@ struct SlowDecodes {
   std::int32_t rank = 0;
   std::string first_time, last_time;
   std::int64_t least_requests = 0, most_requests = 0;
-  TimeNs step_ns = 0;    // the median
-  TimeNs before_ns = 0;  // the median of at least as many requests, before
+  TimeNs step_ns = 0;      // the median
+  TimeNs before_ns = 0;    // the median of at least as many requests, before
   bool is_scaled = false;  // of fewer too: then in proportion to requests and cache
   bool is_to_the_end = false;
 

@@ -166,12 +166,12 @@ bool may_advise(const Trial& trial, const WhatIf& what_if) {
 
 // Whether the table would show the same figures for both.
 bool has_figures_of(const Trial& a, const Trial& b) {
-  const auto figures = [](const Summary& summary) {
+  const auto shown = [](const Summary& summary) {
     return std::tuple(ms_text(summary.itl.p99_ms), ms_text(summary.itl.max_ms),
                       ms_text(summary.ttft.p50_ms), ms_text(summary.ttft.p99_ms),
                       fixed_text(summary.output_throughput, 1), summary.num_preemptions);
   };
-  return figures(a.summary) == figures(b.summary);
+  return shown(a.summary) == shown(b.summary);
 }
 
 // ---- the search ----

@@ -209,7 +209,8 @@ TEST_CASE("iterations of vLLM that become slow without a prompt have their first
   CHECK(std::abs(to_ms(gaps.gaps[40].decode_ns) - 10) < 0.1);
   // More requests than ever before, as soon as it begins.
   std::string more;
-  for (int i = 0; i < 60; ++i) more += log_line(i, 0, 0, 8 + i / 8, i < 40 ? "10.0" : "95.0") + "\n";
+  for (int i = 0; i < 60; ++i)
+    more += log_line(i, 0, 0, 8 + i / 8, i < 40 ? "10.0" : "95.0") + "\n";
   std::istringstream rising(more);
   const LogGaps risen = gaps_of(read_engine_log(rising, "x.log", std::nullopt));
   REQUIRE(risen.slow.size() == 1);

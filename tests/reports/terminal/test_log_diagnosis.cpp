@@ -181,9 +181,9 @@ TEST_CASE("an estimate of the longest gap of a log says how rough it is",
   const std::string batch =
       "[2025-06-01 12:00:01] Prefill batch. #new-seq: 1, #new-token: 1000, #cached-token: 0, token "
       "usage: 0.10, #running-req: 4, #queue-req: 0\n";
-  std::istringstream lines(decode + decode + batch +
-                           replaced(replaced(decode, "token/s): 100", "token/s): 80"), "12:00:00",
-                                    "12:00:02"));
+  std::istringstream lines(
+      decode + decode + batch +
+      replaced(replaced(decode, "token/s): 100", "token/s): 80"), "12:00:00", "12:00:02"));
   const LogGaps one = gaps_of(read_engine_log(lines, "x.log", std::nullopt));
   CHECK(std::any_of(one.notes.begin(), one.notes.end(),
                     [](const std::string& n) { return n.ends_with(" ms, is an estimate."); }));
