@@ -276,7 +276,7 @@ TEST_CASE("a whole line of SGLang that lacks a field is named by it", "[reports]
   const std::vector<std::string> notes = left_out_notes(log);
   REQUIRE(notes.size() == 1);
   CHECK(notes[0] ==
-        "2 lines lack a field that SGLang logs, and were left out: line 2, the first, has no 'gen "
+        "2 lines without a field that SGLang logs were left out: line 2, the first, has no 'gen "
         "throughput (token/s)'.");
   // A cut line lacks all that follows.
   const EngineLog cut = read_text(decode + decode.substr(0, decode.find(", gen")) + "\n" + decode);
