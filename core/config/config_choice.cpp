@@ -18,10 +18,15 @@ const ConfigNode* find_choice(const ConfigNode& root, const Choice& choice) {
   return node != nullptr && node->kind == ConfigNode::Kind::Scalar ? node : nullptr;
 }
 
-bool asks_for_nothing(const ConfigNode& node) {
-  const bool is_false =
-      node.kind == ConfigNode::Kind::Scalar && !node.is_quoted && node.scalar == "false";
-  return is_false || node.kind == ConfigNode::Kind::Null;
+bool is_plain_scalar(const ConfigNode* node, std::string_view word) {
+  return node != nullptr && node->kind == ConfigNode::Kind::Scalar && !node->is_quoted &&
+         node->scalar == word;
+}
+
+// Whether a value says no more than its absence would.
+bool asks_for_nothing(const ConfigNode& node, const ConfigNode* by_default) {
+  if (node.kind == ConfigNode::Kind::Null) return true;
+  return is_plain_scalar(&node, "false") && !is_plain_scalar(by_default, "true");
 }
 
 // Removes every value for which `is_kept` is false; returns true when nothing is left. A list is
@@ -80,14 +85,15 @@ std::vector<std::string> unused_keys(const ConfigNode& chosen, std::span<const C
 }
 
 void refuse_unused_keys(const ConfigNode& given, const ConfigNode& chosen,
-                        std::span<const Choice> choices, const std::string& path) {
+                        std::span<const Choice> choices, const ConfigNode& defaults,
+                        const std::string& path) {
   for (const Choice& choice : choices) {
     const ConfigNode* node = find_choice(chosen, choice);
     if (node == nullptr) continue;
     for (const UnusedKey& unused : choice.unused_by(node->scalar).keys) {
       const std::string key = join_path(choice.section, unused.key);
       const ConfigNode* in_vain = given.find_path(key);
-      if (in_vain == nullptr || asks_for_nothing(*in_vain)) continue;
+      if (in_vain == nullptr || asks_for_nothing(*in_vain, defaults.find_path(key))) continue;
       fail_config(in_vain->where, join_path(path, key), unused.complaint);
     }
   }

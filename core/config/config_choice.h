@@ -38,9 +38,11 @@ struct Choice {
 std::vector<std::string> unused_keys(const ConfigNode& chosen, std::span<const Choice> choices);
 
 // Throws ConfigError for the first key of `given` that a choice made in `chosen` does not use. A
-// null or `false` value is accepted. `path` is the dotted prefix shown in messages.
+// null is accepted, and a `false` unless `defaults`, the values of keys that are not given, says
+// `true`: turning such a key off has a meaning. `path` is the dotted prefix shown in messages.
 void refuse_unused_keys(const ConfigNode& given, const ConfigNode& chosen,
-                        std::span<const Choice> choices, const std::string& path);
+                        std::span<const Choice> choices, const ConfigNode& defaults,
+                        const std::string& path);
 
 // Erases from `inherited` the keys that the choices made in `over` do not use. The caller then
 // merges `over` into `inherited`.

@@ -459,7 +459,7 @@ ScenarioFile read_file(const ConfigNode& root, const std::string& path, const st
   std::vector<std::string> names = {printable(file.name)};
   if (file.has_variants) {
     names = read_variant_names(*variants);
-    refuse_unused_keys(base, base, scenario_choices(), "");
+    refuse_unused_keys(base, base, scenario_choices(), scenario_defaults(), "");
     merged = merge_variants(base, *variants);
     refuse_idle_overrides(merged, assignments);
   }

@@ -1,5 +1,6 @@
 // The choices of a scenario, and the keys that each of their values does not use.
 #include <algorithm>
+#include <iterator>
 
 #include "core/scenario/scenario_keys.h"
 
@@ -47,6 +48,25 @@ std::string unknown_policy_key(const PolicyInfo& policy, std::string_view key) {
   return "unknown key" + hint + "; allowed: " + join_names(allowed);
 }
 
+// Keys of several engines that ask for the same. Of a key in two rows the first one counts.
+constexpr std::size_t kMostNames = 8;
+constexpr std::string_view kSameKeys[][kMostNames] = {
+    {"max_num_batched_tokens", "max_num_tokens", "max_ragged_batch_size", "n_batch", "chunk_size",
+     "chunked_prefill_size", "max_prefill_tokens"},
+    {"enable_chunked_prefill", "enable_chunked_context", "chunked_prefill_size"},
+    {"scheduling_policy", "schedule_policy", "order"}};
+
+// The policy's own key for what another engine's key asks for; empty: none.
+std::string_view equivalent_key(const PolicyInfo& policy, std::string_view key) {
+  for (const auto& names : kSameKeys) {
+    if (std::find(std::begin(names), std::end(names), key) == std::end(names)) continue;
+    for (const std::string_view name : names) {
+      if (reads_key(policy, name)) return name;
+    }
+  }
+  return {};
+}
+
 std::string policy_complaint(const PolicyInfo& policy, std::string_view key) {
   const std::string readers = policies_that_read(key);
   if (policy.name == "static" && is_about_chunks(key)) {
@@ -54,8 +74,10 @@ std::string policy_complaint(const PolicyInfo& policy, std::string_view key) {
            "prompts; allowed: policy " +
            readers;
   }
+  const std::string_view own = equivalent_key(policy, key);
   return "policy '" + std::string(policy.name) + "' does not use this key (it belongs to " +
-         readers + "); allowed: " + join_names(keys_of(policy));
+         readers + (own.empty() ? "" : "; here it is " + std::string(own)) +
+         "); allowed: " + join_names(keys_of(policy));
 }
 
 Unused unused_by_policy(std::string_view name) {

@@ -201,6 +201,14 @@ std::vector<DocumentedKey> documented_scenario_keys() {
   return keys;
 }
 
+const ConfigNode& scenario_defaults() {
+  static const ConfigNode defaults = [] {
+    Scenario plain;
+    return fields_to_node([&plain](FieldVisitor& visitor) { visit_fields(visitor, plain); });
+  }();
+  return defaults;
+}
+
 std::string Scenario::to_json() const {
   Scenario shown = *this;
   const FieldVisit visit = [&shown](FieldVisitor& visitor) { visit_fields(visitor, shown); };

@@ -16,6 +16,9 @@ namespace metronome {
 // backend, and workload_choices().
 std::span<const Choice> scenario_choices();
 
+// The values of a scenario's keys that are not given.
+const ConfigNode& scenario_defaults();
+
 // Throws ConfigError for a key of `scheduler` that no policy reads; names the chosen policy's keys.
 // `path` is the dotted prefix of the tree, empty or ending in a dot.
 void refuse_unknown_policy_keys(const ConfigNode& source, const std::string& path);

@@ -28,7 +28,7 @@ void check_choices(const Scenario& scenario, const ConfigNode& source) {
   Scenario shown = scenario;
   const ConfigNode chosen =
       fields_to_node([&shown](FieldVisitor& visitor) { visit_before_workload(visitor, shown); });
-  refuse_unused_keys(source, chosen, scenario_choices(), "");
+  refuse_unused_keys(source, chosen, scenario_choices(), scenario_defaults(), "");
 }
 
 void check_policy(const Scenario& scenario, const ConfigNode& source, const PolicyInfo& policy) {

@@ -342,7 +342,10 @@ WorkloadConfig read_workload_config(const ConfigNode& node, const std::string& p
   if (has_trace && !has_arrivals) config.arrivals.process = Trace;
   const ConfigNode chosen =
       fields_to_node([&config](FieldVisitor& visitor) { visit_fields(visitor, config); });
-  refuse_unused_keys(expanded, chosen, workload_choices(), path);
+  WorkloadConfig plain;
+  const ConfigNode defaults =
+      fields_to_node([&plain](FieldVisitor& visitor) { visit_fields(visitor, plain); });
+  refuse_unused_keys(expanded, chosen, workload_choices(), defaults, path);
   check_arrivals(arrivals, config.arrivals);
   check_priority(Section(expanded, path, "priority"), config.priority);
   for (const PathField& field :

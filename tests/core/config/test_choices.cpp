@@ -49,10 +49,11 @@ TEST_CASE("a choice names the keys it has no use for", "[core][config]") {
 }
 
 TEST_CASE("a key beside a choice that has no use for it is refused", "[core][config]") {
-  const auto refuse = [](const std::string& given, const std::string& path) -> std::string {
+  const ConfigNode defaults = tree("cup: {leaves: true, beans: false}");
+  const auto refuse = [&](const std::string& given, const std::string& path) -> std::string {
     const ConfigNode node = tree(given);
     try {
-      refuse_unused_keys(node, node, kDrinks, path);
+      refuse_unused_keys(node, node, kDrinks, defaults, path);
     } catch (const ConfigError& error) {
       return error.what();
     }
@@ -65,6 +66,9 @@ TEST_CASE("a key beside a choice that has no use for it is refused", "[core][con
   CHECK(refuse("cup: {drink: {name: tea}, leaves: 1, cream: 1, filter: {}}", "").empty());
   CHECK(refuse("cup: {drink: {name: tea}, beans: false, filter: {size: }}", "").empty());
   CHECK_FALSE(refuse("cup: {drink: {name: tea}, beans: 'false'}", "").empty());
+  CHECK(refuse("cup: {drink: {name: coffee}, leaves: }", "").empty());
+  CHECK(refuse("cup: {drink: {name: coffee}, leaves: false}", "") ==
+        "f.yaml:1: cup.leaves: no leaves in coffee");
   CHECK(refuse("cup: {beans: 1, leaves: 1}", "").empty());
 }
 
