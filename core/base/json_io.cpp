@@ -327,11 +327,10 @@ Json Json::parse(std::string_view text, const JsonLimits& limits) {
   return builder.take();
 }
 
-Json parse_python_json(std::string_view text) {
+Json parse_python_json(std::string_view text, const JsonLimits& limits) {
   const bool has_words =
       text.find("Infinity") != std::string_view::npos || text.find("NaN") != std::string_view::npos;
-  if (!has_words || text.find(kFiller) != std::string_view::npos) return Json::parse(text);
-  const JsonLimits limits;
+  if (!has_words || text.find(kFiller) != std::string_view::npos) return Json::parse(text, limits);
   PythonBuilder builder(limits);
   parse_json(with_stand_ins(text), builder);
   return builder.take();

@@ -4,6 +4,7 @@
 #include <fstream>
 #include <limits>
 
+#include "core/base/clip.h"
 #include "core/base/error.h"
 #include "core/base/files.h"
 #include "core/base/json.h"
@@ -93,10 +94,17 @@ std::vector<std::int32_t> JsonPlace::counts(std::size_t size) const {
   return numbers;
 }
 
+void refuse_key_twice(const JsonError& error, const std::string& where) {
+  if (error.reason() != JsonError::Reason::KeyTwice) return;
+  throw ConfigError(where + ": " + printable(clipped(error.key())) +
+                    ": appears twice; allowed: every key once");
+}
+
 Json parse_json(const std::string& text, const std::string& where) {
   try {
     return parse_python_json(text);
   } catch (const JsonError& error) {
+    refuse_key_twice(error, where);
     throw ConfigError(where + ": is not JSON: " + printable(error.what()) + "; allowed: JSON");
   }
 }

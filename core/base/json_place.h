@@ -47,7 +47,10 @@ class JsonPlace {
   const Json* json_;
 };
 
-// Throws ConfigError that begins with `where`.
+// Throws ConfigError for an error of that kind; else does nothing.
+void refuse_key_twice(const JsonError& error, const std::string& where);
+
+// Throws ConfigError that begins with `where`. An object has every key once.
 Json parse_json(const std::string& text, const std::string& where);
 
 // Reads a whole JSON file. `allowed` says which file is expected.

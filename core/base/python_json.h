@@ -8,8 +8,9 @@
 
 namespace metronome {
 
-// As Json::parse; those three words are numbers.
-Json parse_python_json(std::string_view text);
+// As Json::parse; those three words are numbers. In a file that somebody wrote, a key that an
+// object has twice is a mistake.
+Json parse_python_json(std::string_view text, const JsonLimits& limits = {.keys_once = true});
 
 // One line, in which numbers that are not finite are those words. Bytes that are not UTF-8 are
 // replaced, and keys sorted.

@@ -11,6 +11,7 @@
 #include "core/base/error.h"
 #include "core/base/files.h"
 #include "core/base/json.h"
+#include "core/base/json_place.h"
 #include "core/base/names.h"
 #include "core/base/rng.h"
 #include "core/image/image_file.h"
@@ -100,8 +101,9 @@ ImageProcessor parse_image_processor(std::string_view json, const std::string& p
   };
   Json document;
   try {
-    document = Json::parse(json);
-  } catch (const JsonError&) {
+    document = Json::parse(json, {.keys_once = true});
+  } catch (const JsonError& error) {
+    refuse_key_twice(error, path);
     refuse("is not JSON");
   }
   if (!document.is_object()) refuse("must be an object");

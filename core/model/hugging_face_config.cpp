@@ -9,6 +9,7 @@
 
 #include "core/base/error.h"
 #include "core/base/json.h"
+#include "core/base/json_place.h"
 #include "core/base/python_json.h"
 #include "core/model/config_keys.h"
 #include "core/model/hugging_face_latent.h"
@@ -29,7 +30,7 @@ const ModelFamily& find_family(const JsonSection& root) {
     for (const ModelFamily& family : model_families()) {
       if (family.model_type == type) return family;
     }
-    root.fail("architectures", "is missing; allowed: " + known_architectures());
+    root.fail_absent("architectures", known_architectures());
   }
   if (!names->is_array() || names->empty() || !names->front().is_string()) {
     root.fail("architectures", "must be a list of names, got " + JsonSection::excerpt(*names) +
@@ -418,6 +419,7 @@ Json parse_object(std::string_view text, const std::string& path, const std::str
     if (!document.is_object()) throw ConfigError(path + ": must be an object" + allowed);
     return document;
   } catch (const JsonError& error) {
+    refuse_key_twice(error, path);
     if (error.reason() == JsonError::Reason::NumberTooLarge) {
       throw ConfigError(path + ": contains a number that is too large" + allowed);
     }

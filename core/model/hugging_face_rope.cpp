@@ -16,7 +16,7 @@ using RopeKind = RopeScaling::Kind;
 
 std::vector<double> read_factors(const JsonSection& rope, const char* key) {
   const Json* const values = rope.find(key);
-  if (values == nullptr) rope.fail(key, "is missing; allowed: a list of numbers");
+  if (values == nullptr) rope.fail_absent(key, "a list of numbers");
   std::vector<double> factors;
   const auto refuse = [&] {
     rope.fail(key, "must be a list of numbers, got " + JsonSection::excerpt(*values) +

@@ -46,18 +46,22 @@ class JsonSection {
                                  ? value->get<std::uint64_t>() <= std::uint64_t{kMax}
                                  : value->is_number_integer() && value->get<std::int64_t>() >= 0;
     if (!is_in_range) {
-      const std::optional<IntegerRange> range = config_key_range(prefix_ + key);
-      fail(key, "must be an integer, got " + excerpt(*value) + "; allowed: " +
-                    (range ? std::to_string(range->min) + " to " + std::to_string(range->max)
-                           : "0 to 2^40"));
+      fail(key, value->is_number_integer()
+                    ? excerpt(*value) + " is out of range; allowed: " + range_of(key)
+                    : "must be an integer, got " + excerpt(*value) + "; allowed: " + range_of(key));
     }
     return value->get<std::int64_t>();
   }
 
   std::int64_t required_integer(const char* key) const {
     const std::optional<std::int64_t> value = integer(key);
-    if (!value) fail(key, "is missing; allowed: an integer");
+    if (!value) fail_absent(key, "an integer");
     return *value;
+  }
+
+  // For a key that find() does not find.
+  [[noreturn]] void fail_absent(const char* key, const std::string& allowed) const {
+    fail(key, (has(key) ? "is null; allowed: " : "is missing; allowed: ") + allowed);
   }
 
   std::int64_t integer_or(const char* key, std::int64_t otherwise) const {
@@ -75,7 +79,7 @@ class JsonSection {
   }
 
   double required_number(const char* key) const {
-    if (find(key) == nullptr) fail(key, "is missing; allowed: a number");
+    if (find(key) == nullptr) fail_absent(key, "a number");
     return number_or(key, 0);
   }
 
@@ -123,7 +127,7 @@ class JsonSection {
 
   JsonSection required_section(const char* key) const {
     std::optional<JsonSection> found = section(key);
-    if (!found) fail(key, "is missing; allowed: an object");
+    if (!found) fail_absent(key, "an object");
     return *found;
   }
 
@@ -154,6 +158,11 @@ class JsonSection {
   }
 
  private:
+  std::string range_of(const char* key) const {
+    const std::optional<IntegerRange> range = config_key_range(prefix_ + key);
+    return range ? std::to_string(range->min) + " to " + std::to_string(range->max) : "0 to 2^40";
+  }
+
   const Json& object_;
   std::string path_;
   std::string prefix_;

@@ -55,13 +55,12 @@ void read_quantization(const JsonSection& file, ModelConfig& model) {
   const JsonSection& section = of_modelopt ? *of_modelopt : file;
   const bool is_modelopt = of_modelopt || section.find("quant_algo") != nullptr;
   const std::string name = method_of(section, is_modelopt);
-  const std::string allowed =
-      "; allowed: " + quantization_method_names() + ", or a model stored in bf16";
+  const std::string methods = quantization_method_names() + ", or a model stored in bf16";
+  const std::string allowed = "; allowed: " + methods;
   const QuantizationMethod* const method = find_quantization_method(lower_ascii(name));
   if (method == nullptr) {
-    section.fail("quant_method",
-                 name.empty() ? "is missing" + allowed
-                              : JsonSection::excerpt(Json(name)) + " is not supported" + allowed);
+    if (name.empty()) section.fail_absent("quant_method", methods);
+    section.fail("quant_method", JsonSection::excerpt(Json(name)) + " is not supported" + allowed);
   }
   FormatRules rules(method->matching);
   read_plain_modules(section, rules);

@@ -78,9 +78,8 @@ void read_modules(const JsonSection& section, const char* key, FormatRules& rule
 
 void fail_unknown(const JsonSection& section, const char* key, const std::string& name,
                   const std::string& allowed) {
-  section.fail(
-      key, (name.empty() ? "is missing" : JsonSection::excerpt(Json(name)) + " is not supported") +
-               "; allowed: " + allowed);
+  if (name.empty() && section.find(key) == nullptr) section.fail_absent(key, allowed);
+  section.fail(key, JsonSection::excerpt(Json(name)) + " is not supported; allowed: " + allowed);
 }
 
 }  // namespace metronome

@@ -45,8 +45,18 @@ class ChatReader final : public JsonEvents {
     }
   }
   void key(std::string_view name) override {
-    if (depth_ == kEntry) is_in_turns_ = name == "conversations";
-    if (depth_ == kTurn) is_value_ = name == "value";
+    if (depth_ == kEntry) {
+      is_in_turns_ = name == "conversations";
+      if (is_in_turns_ && std::exchange(has_turns_, true)) {
+        fail("conversations appears twice; allowed: once");
+      }
+    }
+    if (depth_ == kTurn) {
+      is_value_ = name == "value";
+      if (is_at_value() && has_value_) {
+        fail("the value of turn " + std::to_string(num_turns_) + " appears twice; allowed: once");
+      }
+    }
   }
   void begin_object() override {
     if (depth_ == kTurns && is_in_turns_) {
@@ -57,6 +67,7 @@ class ChatReader final : public JsonEvents {
     }
     if (depth_ == kArray) {
       num_turns_ = 0;
+      has_turns_ = false;
       is_in_turns_ = false;
     }
     ++depth_;
@@ -103,6 +114,7 @@ class ChatReader final : public JsonEvents {
   std::size_t num_entries_ = 0;  // complete ones
   int depth_ = 0;
   std::size_t num_turns_ = 0;  // of the current entry
+  bool has_turns_ = false;     // of the current entry: the key `conversations` has come
   bool is_in_turns_ = false;   // after the key `conversations`
   bool is_value_ = false;      // after the key `value` of a turn
   bool has_value_ = false;

@@ -11,6 +11,7 @@
 #include "core/base/error.h"
 #include "core/base/files.h"
 #include "core/base/json.h"
+#include "core/base/json_place.h"
 #include "gpu/plan/whole_file.h"
 
 namespace metronome {
@@ -119,8 +120,9 @@ Json parse_json(const std::string& path, const std::string& text) {
   // The parser treats a NUL byte as the end of its input.
   if (text.find('\0') != std::string::npos) fail(path, "is not JSON");
   try {
-    return Json::parse(text);
-  } catch (const JsonError&) {
+    return Json::parse(text, {.keys_once = true});
+  } catch (const JsonError& error) {
+    refuse_key_twice(error, path);
     fail(path, "is not JSON");
   }
 }

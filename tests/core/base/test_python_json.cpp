@@ -24,6 +24,16 @@ TEST_CASE("Python's words for numbers are read and written", "[json]") {
   }
 }
 
+TEST_CASE("a file has each key of an object once", "[json]") {
+  const auto error = [](const std::string& text) {
+    return error_of([&] { static_cast<void>(parse_json(text, "f.json")); });
+  };
+  CHECK(error(R"({"a": {"b": [{"c": 1, "c": 1}]}})") ==
+        "f.json: a.b[0].c: appears twice; allowed: every key once");
+  CHECK(error(R"({"a": NaN, "a": 1})") == "f.json: a: appears twice; allowed: every key once");
+  CHECK(parse_python_json(R"({"a": 1, "a": NaN})", {}).size() == 1);
+}
+
 TEST_CASE("the place of an error behind such words stays right", "[json]") {
   try {
     parse_python_json("[NaN, oops]");

@@ -4,6 +4,7 @@
 
 #include "core/model/model_catalogue.h"
 #include "tests/catch.h"
+#include "tests/error_of.h"
 
 namespace metronome {
 namespace {
@@ -24,6 +25,14 @@ ModelConfig parsed(const std::string& architecture, const std::string& more) {
 }
 
 ModelConfig qwen(const std::string& more) { return parsed("Qwen3ForCausalLM", more); }
+
+// Of a file with these keys alone.
+std::string refusal_of(const std::string& keys) {
+  return testing::error_of([&] {
+    static_cast<void>(parse_hugging_face_config(
+        R"({"architectures": ["LlamaForCausalLM"], )" + keys + "}", "config.json", "parsed"));
+  });
+}
 
 }  // namespace
 
@@ -47,6 +56,21 @@ TEST_CASE("YaRN and linear RoPE stretch the longest context", "[core][rope]") {
   const ModelConfig gemma = parsed("Gemma3ForCausalLM", linear);
   CHECK(gemma.rope_scaling.kind == RopeScaling::Kind::Linear);
   CHECK(gemma.max_context() == 40960);  // its file says the stretched length
+}
+
+TEST_CASE("a number out of its range, a null and a key twice are told apart", "[core][model]") {
+  CHECK(refusal_of(R"("num_hidden_layers": -4)")
+            .starts_with("config.json: num_hidden_layers: -4 is out of range; allowed: 1 to "));
+  CHECK(refusal_of(R"("num_hidden_layers": 4.5)")
+            .starts_with("config.json: num_hidden_layers: must be an integer, got 4.5; allowed: "));
+  CHECK(refusal_of(R"("num_hidden_layers": 99999999999999)")
+            .starts_with("config.json: num_hidden_layers: 99999999999999 is out of range; "));
+  CHECK(refusal_of(R"("num_hidden_layers": null)") ==
+        "config.json: num_hidden_layers: is null; allowed: an integer");
+  CHECK(refusal_of(R"("hidden_size": 64)") ==
+        "config.json: num_hidden_layers: is missing; allowed: an integer");
+  CHECK(refusal_of(R"("hidden_size": 64, "hidden_size": 32)") ==
+        "config.json: hidden_size: appears twice; allowed: every key once");
 }
 
 TEST_CASE("which of two keys counts for RoPE", "[core][rope]") {

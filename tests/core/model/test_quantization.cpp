@@ -221,7 +221,7 @@ TEST_CASE("a folder's hf_quant_config.json counts where config.json is silent",
         "int4, 2");
   CHECK(error_of([&] { formats_of(silent + "}", R"({"quantization": {"quant_algo": null}})"); }) ==
         folder.path() +
-            "/hf_quant_config.json: quantization.quant_algo: is missing; "
+            "/hf_quant_config.json: quantization.quant_algo: is null; "
             "allowed: FP8, FP8_PER_CHANNEL_PER_TOKEN, FP8_PB_WO, NVFP4, NVFP4_AWQ, W4A16_NVFP4, "
             "W4A8_NVFP4_FP8, W4A8_MXFP4_FP8, MXFP4, MXFP8, INT4_AWQ, W4A16_AWQ, W4A8_AWQ, W8A16, "
             "INT8_SQ, W8A8_SQ_PER_CHANNEL, W8A8_SQ_PER_CHANNEL_PER_TOKEN_PLUGIN, "

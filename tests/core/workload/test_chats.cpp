@@ -96,6 +96,10 @@ TEST_CASE("conversations that cannot be read", "[core][workload]") {
         "chats.json: conversation 0: turn 2 has no value; allowed: {\"value\": TEXT}");
   CHECK(error_with(R"([{}, {"conversations": [{"value": 3}, {"value": "b"}]}])") ==
         "chats.json: conversation 1: the value of turn 1 is not a text; allowed: a string");
+  CHECK(error_with(R"([{"conversations": [{"value": "a", "value": "b"}, {"value": "c"}]}])") ==
+        "chats.json: conversation 0: the value of turn 1 appears twice; allowed: once");
+  CHECK(error_with(R"([{"conversations": [], "conversations": []}])") ==
+        "chats.json: conversation 0: conversations appears twice; allowed: once");
   CHECK(error_with("[{").starts_with("chats.json: conversations: not JSON: "));
 
   const ScratchFolder folder;
