@@ -15,6 +15,8 @@ constexpr std::pair<std::string_view, std::string_view> kOtherWords[] = {
     {"fp4", "nvfp4"},         {"modelopt_fp4", "nvfp4"}, {"modelopt", "fp8"},
     {"fbgemm_fp8", "fp8"},    {"float8", "fp8"},         {"bfloat16", "bf16"},
     {"float8_e4m3fn", "fp8"}, {"bf16", "none"},          {"float16", "none"},
+    {"bnb", "int4"},          {"marlin", "int4"},        {"w4a16", "int4"},
+    {"w8a8", "fp8"},          {"w8a8_fp8", "fp8"},       {"fp4_e2m1", "nvfp4"},
 };
 
 // Letters to insert, leave out or replace, and neighbours to exchange.
@@ -110,28 +112,42 @@ std::string join_names(std::span<const std::string_view> names) {
 }
 
 std::string_view nearest_name(std::string_view word, std::span<const std::string_view> names) {
-  for (const auto& [other, name] : kOtherWords) {
-    if (word == other && std::find(names.begin(), names.end(), name) != names.end()) return name;
+  const std::string lower = lower_ascii(word);
+  for (const std::string_view name : names) {
+    if (lower == lower_ascii(name)) return name;
   }
-  const auto continues = [word](std::string_view name) { return name.starts_with(word); };
+  for (const auto& [other, name] : kOtherWords) {
+    if (lower == other && std::find(names.begin(), names.end(), name) != names.end()) return name;
+  }
+  const auto continues = [&lower](std::string_view name) {
+    return lower_ascii(name).starts_with(lower);
+  };
   if (word.size() >= 3 && std::count_if(names.begin(), names.end(), continues) == 1) {
     return *std::find_if(names.begin(), names.end(), continues);
   }
   // Up to about a third of the letters may be wrong. With more, or all, it is a different word.
   std::size_t best_distance = std::min((word.size() + 2) / 3 + 1, word.size());
   std::string_view best;
-  for (const std::string_view name : names) {
-    const std::size_t longer = std::max(word.size(), name.size());
-    if (longer - std::min(word.size(), name.size()) >= best_distance) continue;
-    const std::size_t distance = edit_distance(word, name);
-    if (distance >= best_distance) continue;
+  const auto consider = [&](std::string_view part, std::string_view name) {
+    const std::size_t longer = std::max(lower.size(), part.size());
+    if (longer - std::min(lower.size(), part.size()) >= best_distance) return;
+    const std::size_t distance = edit_distance(lower, lower_ascii(part));
+    if (distance >= best_distance) return;
     best_distance = distance;
     best = name;
+  };
+  for (const std::string_view name : names) consider(name, name);
+  // "h1000" is nearer to "h100-sxm" than to "h200": its first part names a thing of its own.
+  constexpr std::size_t kShortest = 4;
+  for (const std::string_view name : names) {
+    const std::string_view first = name.substr(0, name.find('-'));
+    const bool has_digit = first.find_first_of("0123456789") != first.npos;
+    if (first.size() >= kShortest && has_digit) consider(first, name);
   }
   if (!best.empty()) return best;
   // "fp8_e4m3" is a kind of "fp8".
   for (const std::string_view name : names) {
-    const bool is_of_name = word.size() > name.size() && word.starts_with(name) &&
+    const bool is_of_name = word.size() > name.size() && lower.starts_with(lower_ascii(name)) &&
                             (word[name.size()] == '_' || word[name.size()] == '-');
     if (name.size() >= 3 && is_of_name && name.size() > best.size()) best = name;
   }

@@ -22,9 +22,9 @@ std::string lower_ascii(std::string_view text);
 // "a, b, c".
 std::string join_names(std::span<const std::string_view> names);
 
-// The only one of `names` that begins with `word` (three letters or more). Otherwise the nearest
-// name by edit distance, or the longest that `word` goes on from behind a `_` or `-`; empty when
-// none is close.
+// The only one of `names` that begins with `word` (three letters or more). Otherwise the nearest by
+// edit distance, of the name or its first part, or the longest that `word` goes on from behind a
+// `_` or `-`; empty when none is close. Capitals do not count; another program's word goes first.
 std::string_view nearest_name(std::string_view word, std::span<const std::string_view> names);
 
 // `, did you mean 'x'?` for the known word nearest to `word`, or nothing.

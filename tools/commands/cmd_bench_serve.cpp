@@ -8,6 +8,7 @@
 #include <iostream>
 #include <optional>
 
+#include "core/base/clip.h"
 #include "core/base/count_text.h"
 #include "core/base/error.h"
 #include "core/base/file_writer.h"
@@ -31,6 +32,7 @@
 #include "study/run/wall_clock.h"
 #include "tools/commands/cli.h"
 #include "tools/commands/command_options.h"
+#include "tools/commands/local_model.h"
 #include "tools/commands/run_choice.h"
 
 namespace metronome {
@@ -59,7 +61,9 @@ struct ServeOptions {
 
 constexpr CommandText kText = {
     .name = "bench-serve",
-    .arguments = "[URL] --scenario FILE [OPTION...]",
+    .arguments =
+        "URL --scenario FILE [OPTION...]\n"
+        "       metronome bench-serve SCENARIO --url URL [OPTION...]",
     .summary =
         "Sends the requests of a scenario's workload to a server with OpenAI's API (vLLM,\n"
         "SGLang, ...), each at its arrival time, and measures TTFT, TPOT, ITL and E2EL as vLLM's\n"
@@ -152,17 +156,31 @@ OptionList option_list(ServeOptions& options) {
   };
 }
 
+// The URL. Beside --url, the argument may be the scenario.
+std::string url_and_scenario(const CommandLine& line, ServeOptions& options) {
+  if (line.files.empty() && !options.url_text) {
+    throw UsageError("bench-serve: no URL; allowed: one, as the argument or as --url URL");
+  }
+  if (!options.url_text) return line.file();
+  if (line.files.empty()) return *options.url_text;
+  if (!is_scenario_name(line.file())) {
+    throw UsageError("bench-serve: " + printable(clipped(line.file())) +
+                     " and --url are two URLs; allowed: one, as the argument or as --url URL");
+  }
+  if (!options.scenario.empty()) {
+    throw UsageError("bench-serve: " + printable(clipped(line.file())) +
+                     " and --scenario are two scenarios; allowed: one");
+  }
+  options.scenario = line.file();
+  return *options.url_text;
+}
+
 // nullopt if help was requested and printed.
 std::optional<ServeOptions> parse(const Arguments& arguments) {
   ServeOptions options;
   const auto line = parse_command(kText, option_list(options), arguments);
   if (!line) return std::nullopt;
-  if (line->files.empty() != options.url_text.has_value()) {
-    throw UsageError(std::string("bench-serve: ") +
-                     (options.url_text ? "has a URL and --url" : "no URL") +
-                     "; allowed: one, as the argument or as --url URL");
-  }
-  const std::string& url = options.url_text ? *options.url_text : line->file();
+  const std::string url = url_and_scenario(*line, options);
   options.url = parse_server_url(url);
   // The path of an endpoint chooses it.
   if (url.find("/chat/completions") != std::string::npos && !line->has("endpoint")) {

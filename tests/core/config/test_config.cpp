@@ -412,6 +412,7 @@ TEST_CASE("the nearest name is near", "[core][config]") {
   CHECK(nearest_name("prefill_chunk_tokens", names) == "prefill_chunk_size");
   CHECK(nearest_name("p95", names) == "p99");
   CHECK(nearest_name("xyz", names).empty());
+  CHECK(nearest_name("POLICY", names) == "policy");
   CHECK(nearest_name("", names).empty());
   // Neighbours exchanged, a kind of a name, and words of other programs.
   const std::string_view commands[] = {"run", "sweep", "tune"};
@@ -421,12 +422,20 @@ TEST_CASE("the nearest name is near", "[core][config]") {
   CHECK(nearest_name("fp8_e4m3", formats) == "fp8");
   CHECK(nearest_name("awq", formats) == "int4");
   CHECK(nearest_name("gptq", formats) == "int4");
+  CHECK(nearest_name("FP8", formats) == "fp8");
+  CHECK(nearest_name("FP8_E4M3", formats) == "fp8");
+  CHECK(nearest_name("bnb", formats) == "int4");
+  CHECK(nearest_name("Marlin", formats) == "int4");
+  CHECK(nearest_name("w8a8", formats) == "fp8");
   CHECK(nearest_name("awq", commands).empty());
   // The beginning of one name rather than a slip in another.
   const std::string_view gpus[] = {"h200", "h100-sxm", "a100-80gb"};
   CHECK(nearest_name("a100", gpus) == "a100-80gb");
   CHECK(nearest_name("h100", gpus) == "h100-sxm");
   CHECK(nearest_name("h20", gpus) == "h200");
+  CHECK(nearest_name("h1000", gpus) == "h100-sxm");
+  CHECK(nearest_name("H200", gpus) == "h200");
+  CHECK(nearest_name("a1000", gpus) == "a100-80gb");
 }
 
 TEST_CASE("fields are written as JSON in order", "[core][config]") {

@@ -65,7 +65,11 @@ TEST_CASE("help, version and unknown commands", "[cli]") {
   check_error(run_metronome("bench-serve --scenario quickstart"), 2,
               "bench-serve: no URL; allowed: one, as the argument or as --url URL");
   check_error(run_metronome("bench-serve h:1 --url h:1 --scenario quickstart"), 2,
-              "bench-serve: has a URL and --url");
+              "bench-serve: h:1 and --url are two URLs; allowed: one, as the argument or as --url");
+  check_error(run_metronome("bench-serve quickstart --url h:1 --scenario quickstart"), 2,
+              "bench-serve: quickstart and --scenario are two scenarios; allowed: one");
+  check_error(run_metronome("bench-serve quickstart --url 127.0.0.1:1"), 2,
+              "--variant: quickstart.yaml has 3 variants");
   // Nothing listens there.
   CHECK(contains(run_metronome("bench-serve --url 127.0.0.1:1/v1 --scenario quickstart "
                                "--variant chunked-512 --out /tmp/none")
