@@ -9,6 +9,7 @@
 #include "core/base/error.h"
 #include "core/base/files.h"
 #include "core/base/json_place.h"
+#include "core/base/names.h"
 #include "core/gguf/gguf_file.h"
 #include "core/text/jinja/characters.h"
 
@@ -61,24 +62,29 @@ std::string read_template(const std::string& path) {
 // The value of `chat_template` in a tokenizer_config.json.
 ChatTemplates named_templates(const Json& value, const std::string& path) {
   constexpr const char* kAllowed =
-      "; allowed: a template, or a list of {\"name\": ..., \"template\": ...} with a default";
+      "; allowed: a template, or a list of {\"name\": ..., \"template\": ...}";
   const std::string name = path + ": chat_template";
   ChatTemplates result;
   if (value.is_string()) {
     result.standard = {value.string(), name};
     return result;
   }
-  if (!value.is_array()) throw ConfigError(name + ": is not a text" + kAllowed);
+  if (!value.is_array() || value.empty()) throw ConfigError(name + ": has no text" + kAllowed);
+  std::vector<std::string> names;
   for (const Json& entry : value) {
     const Json* called = entry.find("name");
     const Json* text = entry.find("template");
     if (called == nullptr || text == nullptr || !called->is_string() || !text->is_string()) {
       throw ConfigError(name + ": has an entry without name or template" + kAllowed);
     }
+    names.push_back(called->string());
     if (called->string() == "default") result.standard = {text->string(), name};
     if (called->string() == "tool_use") result.tool_use = {text->string(), name + ": tool_use"};
   }
-  if (!result.standard) throw ConfigError(name + ": names no default" + kAllowed);
+  std::sort(names.begin(), names.end());
+  if (!result.standard) {
+    result.without_standard = join_names(std::vector<std::string_view>(names.begin(), names.end()));
+  }
   return result;
 }
 
@@ -94,8 +100,10 @@ ChatTemplates folder_templates(const std::string& folder, const Json& config,
     result = named_templates(*value, config_path);
   }
   const std::string tool_path = folder + "/additional_chat_templates/tool_use.jinja";
-  if (path_exists(tool_path)) result.tool_use = {read_template(tool_path), tool_path};
-  if (!result.standard) result.standard = result.tool_use;
+  if (path_exists(tool_path)) {
+    result.tool_use = {read_template(tool_path), tool_path};
+    if (!result.standard && result.without_standard.empty()) result.without_standard = "tool_use";
+  }
   return result;
 }
 
@@ -202,18 +210,22 @@ std::string cut_at_mark(std::string prompt, const std::string& text) {
 }  // namespace
 
 FolderChat::FolderChat(const ChatTemplates& templates, Json tokens)
-    : name_(templates.standard->name),
-      template_(JinjaTemplate::parse(templates.standard->text, name_)),
+    : names_(templates.without_standard),
       tokens_(tokens.is_null() ? Json::object() : std::move(tokens)) {
-  if (templates.tool_use) {
-    tool_template_ = JinjaTemplate::parse(templates.tool_use->text, templates.tool_use->name);
-  }
+  std::string sources;
+  const auto parse = [&](const std::optional<ChatTemplates::Named>& from,
+                         std::optional<JinjaTemplate>& into) {
+    if (!from) return;
+    into = JinjaTemplate::parse(from->text, from->name);
+    if (name_.empty()) name_ = from->name;
+    sources += from->text + "\n";
+  };
+  parse(templates.standard, template_);
+  parse(templates.tool_use, tool_template_);
+  if (name_.empty()) name_ = "none without a name; there are " + names_;
   for (const std::string_view name : kTokenNames) {
-    const std::string& source = templates.standard->text;
-    const std::string& of_tools = templates.tool_use ? templates.tool_use->text : source;
     const bool is_used = mentions(name, false) || mentions(name, true);
-    const bool is_guarded =
-        looks_whether_defined(source, name) || looks_whether_defined(of_tools, name);
+    const bool is_guarded = looks_whether_defined(sources, name);
     if (!is_used || is_guarded || tokens_.contains(name)) continue;
     tokens_[name] = "";
     empty_tokens_.emplace_back(name);
@@ -249,15 +261,22 @@ std::optional<FolderChat> FolderChat::read(const std::string& folder) {
   const std::string config_path = folder + "/tokenizer_config.json";
   const Json config = read_object_if_any(config_path);
   const ChatTemplates templates = folder_templates(folder, config, config_path);
-  if (!templates.standard) return std::nullopt;
+  if (!templates.standard && templates.without_standard.empty()) return std::nullopt;
   return FolderChat(templates, read_tokens(folder, config, config_path));
 }
 
 bool FolderChat::takes_parts(bool has_tools) const {
-  return template_for(has_tools).loops_over("content");
+  const JinjaTemplate* found = template_for(has_tools);
+  return found != nullptr && found->loops_over("content");
 }
 
 std::string FolderChat::render(const Conversation& conversation, const std::tm& now) const {
+  const JinjaTemplate* chosen = template_for(!conversation.tools.is_null());
+  if (chosen == nullptr) {
+    throw JinjaError("the model has no default chat template, only " + printable(names_) +
+                         (tool_template_ ? "; allowed: a conversation with tools" : ""),
+                     false);
+  }
   Json variables = tokens_;
   for (const Json::Member& member : conversation.arguments.items()) {
     variables[member.key] = member.value;
@@ -269,7 +288,7 @@ std::string FolderChat::render(const Conversation& conversation, const std::tm& 
   variables["tools"] = conversation.tools;
   variables["documents"] = conversation.documents;
   variables["add_generation_prompt"] = conversation.add_generation_prompt;
-  std::string prompt = template_for(!conversation.tools.is_null()).render(variables, now);
+  std::string prompt = chosen->render(variables, now);
   if (conversation.continue_final_message) {
     prompt = cut_at_mark(std::move(prompt), final_text);
   }

@@ -30,6 +30,7 @@ struct ChatTemplates {
   };
   std::optional<Named> standard;
   std::optional<Named> tool_use;  // of conversations with tools
+  std::string without_standard;   // where nothing is standard: the names that there are
 };
 
 // Immutable: several threads may render at once.
@@ -38,8 +39,9 @@ class FolderChat {
   // The template of chat_template.jinja in the folder, else of `chat_template` in its
   // tokenizer_config.json: a text, or a list of named texts, of which "tool_use" is for
   // conversations with tools and "default" for all others. additional_chat_templates/tool_use.jinja
-  // goes before that of the list. nullopt: the folder has none. Throws ConfigError, with the file,
-  // for one that cannot be read or rendered.
+  // goes before that of the list. As in transformers, a folder may have no default: render() then
+  // refuses what it would be for. nullopt: the folder has no template. Throws ConfigError, with the
+  // file, for one that cannot be read or rendered.
   static std::optional<FolderChat> read(const std::string& folder);
   // The template of a file, with the tokens of a model folder or a GGUF file ("": none). Throws
   // ConfigError.
@@ -61,7 +63,8 @@ class FolderChat {
   bool takes_parts(bool has_tools = false) const;
   // Whether that template's text contains this word.
   bool mentions(std::string_view word, bool has_tools = false) const {
-    return template_for(has_tools).mentions(word);
+    const JinjaTemplate* found = template_for(has_tools);
+    return found != nullptr && found->mentions(word);
   }
 
   // The prompt, to be encoded with add_special_tokens = false: what transformers'
@@ -73,12 +76,15 @@ class FolderChat {
  private:
   FolderChat(const ChatTemplates& templates, Json tokens);
 
-  const JinjaTemplate& template_for(bool has_tools) const {
-    return has_tools && tool_template_ ? *tool_template_ : template_;
+  // Null: there is none for such conversations.
+  const JinjaTemplate* template_for(bool has_tools) const {
+    if (has_tools && tool_template_) return &*tool_template_;
+    return template_ ? &*template_ : nullptr;
   }
 
   std::string name_;
-  JinjaTemplate template_;
+  std::string names_;  // where there is no default: of the other templates
+  std::optional<JinjaTemplate> template_;
   std::optional<JinjaTemplate> tool_template_;
   Json tokens_;
   std::vector<std::string> empty_tokens_;

@@ -10,6 +10,7 @@
 #include "core/base/clip.h"
 #include "core/base/json.h"
 #include "core/base/names.h"
+#include "core/base/python_json.h"
 #include "serve/server/api_request.h"
 
 namespace metronome {
@@ -31,15 +32,12 @@ std::optional<std::int64_t> integer_of(const Json& value) {
   if (value.is_number_integer()) return value.get<std::int64_t>();
   if (!value.is_number()) return std::nullopt;
   const auto number = value.get<double>();
-  if (std::abs(number) > kMostExact || std::trunc(number) != number) return std::nullopt;
+  if (!(std::abs(number) <= kMostExact) || std::trunc(number) != number) return std::nullopt;
   return static_cast<std::int64_t>(number);
 }
 
 // A client's value, shortened for a message.
-std::string shown(const Json& value) {
-  return clipped(
-      value.dump({.escapes_non_ascii = true, .replaces_bad_utf8 = true, .sorts_keys = true}));
-}
+std::string shown(const Json& value) { return clipped(python_json_line(value)); }
 
 std::string too_many(std::size_t count, const char* things, std::size_t most) {
   return std::to_string(count) + " " + things + " are too many; allowed: up to " +
@@ -75,7 +73,7 @@ Json parse_body(std::string_view body) {
   }
   Json json;
   try {
-    json = Json::parse(body, {.max_depth = kMaxDepth, .keys_once = true});
+    json = parse_python_json(body, {.max_depth = kMaxDepth, .keys_once = true});
   } catch (const JsonError& error) {
     if (error.reason() == JsonError::Reason::KeyTwice) {
       const std::string field = clipped(error.key());
@@ -129,7 +127,7 @@ std::optional<double> ApiFields::number(const char* name, double min, double max
 std::optional<double> ApiFields::number_above_0(const char* name) const {
   const Json* value = find(name);
   if (value == nullptr) return std::nullopt;
-  if (!value->is_number() || !(value->get<double>() > 0)) {
+  if (!value->is_number() || !(value->get<double>() > 0) || std::isinf(value->get<double>())) {
     fail(name, shown(*value) + " is not allowed; allowed: a number above 0");
   }
   return value->get<double>();
@@ -215,7 +213,9 @@ std::vector<std::pair<TokenId, double>> ApiFields::token_numbers(const char* nam
     if (error != std::errc() || end != key.data() + key.size() || id < 0 || id >= vocab_size) {
       fail(name, shown(Json(key)) + " is not a token id" + allowed);
     }
-    if (!member.value.is_number()) fail(name, shown(member.value) + " is not a number");
+    if (!member.value.is_number() || !std::isfinite(member.value.get<double>())) {
+      fail(name, shown(member.value) + " is not a finite number");
+    }
     result.emplace_back(TokenId{id}, member.value.get<double>());
   }
   return result;

@@ -208,7 +208,9 @@ void HttpConnection::read_some() {
   if (moved.has_ended) return close();
   if (state_ == State::Lingering) {
     num_lingering_bytes_ += moved.num_bytes;
-    return num_lingering_bytes_ > hub_->limits.max_lingering_bytes ? close() : wait_for_bytes();
+    if (num_lingering_bytes_ > hub_->limits.max_lingering_bytes) return close();
+    deadline_ = std::min(in(hub_->limits.linger_timeout), lingers_until_);
+    return wait_for_bytes();
   }
   const std::string_view bytes(hub_->scratch.data(), moved.num_bytes);
   const std::chrono::nanoseconds price(static_cast<std::int64_t>(moved.num_bytes) * 1'000'000'000 /
@@ -312,7 +314,8 @@ void HttpConnection::linger() {
   socket_.finish();
   state_ = State::Lingering;
   list_in(&use_->idle);
-  deadline_ = in(hub_->limits.linger_timeout);
+  lingers_until_ = in(hub_->limits.body_timeout);
+  deadline_ = std::min(in(hub_->limits.linger_timeout), lingers_until_);
   wait_for_bytes();
 }
 

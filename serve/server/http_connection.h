@@ -147,7 +147,8 @@ class HttpConnection final : public Client, public std::enable_shared_from_this<
   std::string unsent_;     // added during a write
   std::string in_flight_;  // being written
   std::size_t num_written_ = 0;
-  std::size_t num_lingering_bytes_ = 0;  // that came after the answer
+  std::uint64_t num_lingering_bytes_ = 0;  // that came after the answer
+  Steady::time_point lingers_until_ = Steady::time_point::max();
 };
 
 }  // namespace metronome

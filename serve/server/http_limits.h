@@ -24,9 +24,10 @@ struct HttpLimits {
   std::chrono::milliseconds idle_timeout{75'000};   // between requests of a connection
   std::chrono::milliseconds write_timeout{30'000};  // without progress in a write
   // After an answer to a request that is not whole, its other bytes are read and forgotten, so that
-  // a client that sends all before it reads gets the answer.
+  // a client that sends all before it reads gets the answer. The time is that without a byte; in
+  // all it is body_timeout, as for a body that is taken.
   std::chrono::milliseconds linger_timeout{5'000};
-  std::size_t max_lingering_bytes = 128 * 1024 * 1024;
+  std::uint64_t max_lingering_bytes = std::uint64_t{2} << 30;
   // A request that is not complete after this time may give way to a new connection.
   std::chrono::milliseconds request_patience{1'000};
 };

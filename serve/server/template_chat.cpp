@@ -8,6 +8,7 @@
 
 #include "core/base/clip.h"
 #include "core/base/names.h"
+#include "core/base/python_json.h"
 #include "serve/server/api_request.h"
 
 namespace metronome {
@@ -82,7 +83,8 @@ void parse_arguments(Json& message, const std::string& name, std::size_t max_cal
     if (arguments->is_structured()) continue;
     std::optional<Json> parsed;
     try {
-      if (arguments->is_string()) parsed = Json::parse(arguments->string(), {.max_depth = 64});
+      if (arguments->is_string())
+        parsed = parse_python_json(arguments->string(), {.max_depth = 64});
     } catch (const JsonError&) {
     }
     if (!parsed) {

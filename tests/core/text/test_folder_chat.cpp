@@ -65,14 +65,37 @@ TEST_CASE("a conversation with tools has the template for tools", "[folder_chat]
   CHECK(prompt_of(folder, conversation) == "f");
 }
 
+// As apply_chat_template of transformers does.
+TEST_CASE("a folder without a default template takes what it has one for", "[folder_chat]") {
+  const ScratchFolder folder;
+  Conversation plain = conversation_of(kHi), tools = plain;
+  tools.tools = Json::parse(R"([{"name": "f"}])");
+  const auto refusal = [&](const Conversation& conversation) {
+    return error_of<JinjaError>([&] { prompt_of(folder, conversation); });
+  };
+  folder.write("tokenizer_config.json", R"({"bos_token": "<s>", "chat_template": [
+      {"name": "tool_use", "template": "{{ bos_token }}{{ tools[0].name }}"},
+      {"name": "rag", "template": "r"}]})");
+  CHECK(prompt_of(folder, tools) == "<s>f");
+  CHECK(refusal(plain) ==
+        "the model has no default chat template, only rag, tool_use; allowed: a conversation with "
+        "tools");
+  folder.write("tokenizer_config.json", R"({"chat_template": [{"name": "rag", "template": "r"}]})");
+  CHECK(refusal(plain) == "the model has no default chat template, only rag");
+  CHECK(refusal(tools) == refusal(plain));
+  folder.write("tokenizer_config.json", R"({"chat_template": []})");
+  CHECK(contains(error_of<ConfigError>([&] { FolderChat::read(folder.path()); }),
+                 "tokenizer_config.json: chat_template: has no text; allowed: a template, or"));
+}
+
 TEST_CASE("a folder's template for tools is a file of its own", "[folder_chat]") {
   const ScratchFolder folder;
   std::filesystem::create_directory(folder.path() + "/additional_chat_templates");
   folder.write("additional_chat_templates/tool_use.jinja", "{{ tools[0].name }}");
   Conversation plain = conversation_of(kHi), tools = plain;
   tools.tools = Json::parse(R"([{"name": "f"}])");
-  // transformers would refuse a conversation without tools; llama.cpp takes the template there is.
   CHECK(prompt_of(folder, tools) == "f");
+  CHECK(contains(error_of<JinjaError>([&] { prompt_of(folder, plain); }), "only tool_use;"));
   folder.write("chat_template.jinja", "plain");
   CHECK(prompt_of(folder, plain) == "plain");
   CHECK(prompt_of(folder, tools) == "f");

@@ -117,6 +117,31 @@ TEST_CASE("a template gets the fields of a message as vLLM gives them", "[serve]
             .ends_with("function.arguments: is not JSON; allowed: an object, or its text"));
 }
 
+TEST_CASE("numbers may be Python's words", "[serve]") {
+  const ScratchFolder folder;
+  folder.write("tokenizer_config.json", R"({"chat_template":
+      "{{ messages[0].tool_calls[0].function.arguments | tojson }}"})");
+  ServedModel model = byte_model();
+  model.chat = std::make_shared<const FolderChat>(FolderChat::read(folder.path()).value());
+  const auto prompt = [&](const std::string& arguments) {
+    const std::string call = R"([{"function": {"name": "f", "arguments": )" + arguments + "}}]";
+    return parse(ApiKind::Chat,
+                 R"({"messages": [{"role": "assistant", "tool_calls": )" + call + "}]}", model)
+        .prompts.front();
+  };
+  const std::vector<TokenId> expected = bytes(R"({"x": NaN, "y": -Infinity})");
+  CHECK(prompt(R"("{\"x\": NaN, \"y\": -Infinity}")") == expected);
+  CHECK(prompt(R"({"x": NaN, "y": -Infinity})") == expected);
+  // As Python reads the text of arguments, the last of several values counts.
+  CHECK(prompt(R"("{\"x\": 1, \"x\": 2}")") == bytes(R"({"x": 2})"));
+  const auto refused = [&](const std::string& field) {
+    return refusal(ApiKind::Completion, R"({"prompt": "a", )" + field + "}", byte_model());
+  };
+  CHECK(contains(refused(R"("temperature": NaN)"), "temperature: NaN is out of range"));
+  CHECK(contains(refused(R"("max_tokens": Infinity)"), "max_tokens: Infinity is not allowed"));
+  CHECK(contains(refused(R"("logit_bias": {"5": NaN})"), "logit_bias: NaN is not a finite number"));
+}
+
 TEST_CASE("tools have the template for them", "[serve]") {
   const ScratchFolder folder;
   folder.write("tokenizer_config.json", R"({"chat_template": [

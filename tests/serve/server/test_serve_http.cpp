@@ -166,6 +166,21 @@ TEST_CASE("bytes after a refusal are read for a while, and up to a limit", "[ser
   CHECK(bench.wait_until([&] { return !bench.server.has_connections(); }));
 }
 
+// By default the server reads on for as long as bytes come.
+TEST_CASE("a client that sends a very large body gets the refusal", "[serve][http]") {
+  HttpLimits limits;
+  limits.linger_timeout = std::chrono::milliseconds(2'000);
+  HttpBench bench(limits);
+  constexpr std::size_t kNumParts = 200;
+  const std::string part(1 << 20, 'x');
+  Wire wire(bench);
+  wire.send("POST /v1/completions HTTP/1.1\r\nHost: localhost\r\nContent-Length: " +
+            std::to_string(kNumParts * part.size()) + "\r\n\r\n");
+  for (std::size_t i = 0; i < kNumParts; ++i) wire.send(part);
+  REQUIRE(wire.read_to_end());
+  CHECK(status_of(wire) == 413);
+}
+
 TEST_CASE("HTTP/1.0 gets a stream that ends with the connection", "[serve][http]") {
   HttpBench bench;
   Wire wire(bench);
