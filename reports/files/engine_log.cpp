@@ -179,4 +179,19 @@ EngineLog read_engine_log(const std::string& path, std::optional<LogEngine> engi
   return read_engine_log(file, path, engine);
 }
 
+void refuse_log_without_iterations(const std::string& path, const std::string& also_allowed) {
+  std::optional<EngineLog> log;
+  try {
+    log = read_engine_log(path, std::nullopt);
+  } catch (const ConfigError&) {
+    return;  // no log, or one without steps
+  }
+  if (log->has(Observed::Iteration)) return;
+  const bool is_vllm = log->engine == LogEngine::Vllm;
+  refuse(path,
+         "is a log of " + std::string(log->engine_name()) +
+             (is_vllm ? " without its iterations" : ", which does not log the time of each step"),
+         "a log of vLLM with --enable-logging-iteration-details" + also_allowed);
+}
+
 }  // namespace metronome

@@ -103,4 +103,9 @@ EngineLog read_engine_log(const std::string& path, std::optional<LogEngine> engi
 EngineLog read_engine_log(std::istream& in, const std::string& path,
                           std::optional<LogEngine> engine);
 
+// Throws ConfigError, with the engine, if the file is a log without vLLM's iterations; else does
+// nothing. For what needs them, when the file is nothing else that it takes. `also_allowed` names
+// the other kinds of files: "; or ...".
+void refuse_log_without_iterations(const std::string& path, const std::string& also_allowed);
+
 }  // namespace metronome

@@ -19,6 +19,7 @@
 #include "core/scenario/simulated_model.h"
 #include "core/workload/workload_trace_parse.h"
 #include "reports/compare/comparable.h"
+#include "reports/files/engine_log.h"
 #include "reports/files/iteration_log.h"
 #include "reports/files/result_reader.h"
 #include "sim/cost/cost_model_file.h"
@@ -512,6 +513,15 @@ std::vector<Source> find_sources(const std::vector<std::string>& paths) {
   return sources;
 }
 
+// Of the files that no reader takes for its own.
+void refuse_other_logs(const std::vector<Source>& sources) {
+  for (const Source& source : sources) {
+    if (source.is_folder || is_request_log(source.path)) continue;
+    refuse_log_without_iterations(source.path,
+                                  "; or a request log, a CSV of steps, or a folder with results");
+  }
+}
+
 [[noreturn]] void fail_few_steps(const CalibrationSteps& all) {
   std::string text = "calibrate: got " + std::to_string(all.steps.size()) + " steps";
   if (all.num_left_out > 0) {
@@ -532,11 +542,13 @@ CalibrationSteps read_calibration_steps(const std::vector<std::string>& paths,
     return !source.is_folder && (is_iteration_log(source.path) || is_request_log(source.path));
   };
   if (!setup.scenario.empty() && std::none_of(sources.begin(), sources.end(), is_log)) {
+    refuse_other_logs(sources);
     throw UsageError("--scenario: has no effect; allowed: with --from of a log");
   }
   if (setup.iterations && std::none_of(sources.begin(), sources.end(), [](const Source& source) {
         return !source.is_folder && is_iteration_log(source.path);
       })) {
+    refuse_other_logs(sources);
     throw UsageError("--iterations: has no effect; allowed: with --from of a log of iterations");
   }
   std::int32_t fewest = INT32_MAX;
@@ -554,7 +566,12 @@ CalibrationSteps read_calibration_steps(const std::vector<std::string>& paths,
     } else if (is_request_log(source.path)) {
       reader.read_requests(source.path);
     } else {
-      reader.read_csv(source.path);
+      try {
+        reader.read_csv(source.path);
+      } catch (const ConfigError&) {
+        refuse_other_logs({source});
+        throw;
+      }
     }
   }
   CalibrationSteps all = reader.finish();

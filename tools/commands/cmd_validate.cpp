@@ -13,6 +13,7 @@
 #include "core/scenario/simulated_model.h"
 #include "reports/compare/comparable.h"
 #include "reports/compare/validation.h"
+#include "reports/files/engine_log.h"
 #include "reports/terminal/text.h"
 #include "sim/simulation.h"
 #include "study/recorded/pinned_run.h"
@@ -450,6 +451,19 @@ std::string json_of(const Validation& validation, const ObservedRun& measured,
   return std::string(json.view());
 }
 
+constexpr const char* kOtherMeasured =
+    "; or a request log, a result of vLLM's benchmark, or a folder with results";
+
+// A log that has no requests and no iterations is refused by its name.
+ObservedRun read_measured(const std::string& path) {
+  try {
+    return read_observed_run(path);
+  } catch (const ConfigError&) {
+    if (!is_folder(path)) refuse_log_without_iterations(path, kOtherMeasured);
+    throw;
+  }
+}
+
 }  // namespace
 
 int validate_command(const Arguments& arguments) {
@@ -471,9 +485,12 @@ int validate_command(const Arguments& arguments) {
                                                                              : kExitDone;
   }
   if (options->iterations) {
+    if (!is_folder(options->measured)) {
+      refuse_log_without_iterations(options->measured, kOtherMeasured);
+    }
     throw UsageError("--iterations: has no effect; allowed: with a log of iterations");
   }
-  const ObservedRun measured = read_observed_run(options->measured);
+  const ObservedRun measured = read_measured(options->measured);
   if (!options->scenario.empty() && measured.format != RunFormat::RequestLog) {
     throw UsageError(
         "--scenario: has no effect, as only the requests of a log are run again; allowed: a "

@@ -310,6 +310,23 @@ TEST_CASE("a log of neither engine, or of both, is refused", "[reports][engine_l
         "/nowhere: does not exist; allowed: a log of vLLM or SGLang");
 }
 
+TEST_CASE("a log without vLLM's iterations is refused by its name", "[reports][engine_log]") {
+  const testing::ScratchFolder folder;
+  const auto error = [&](const std::string& text) {
+    const std::string path = folder.write("x.log", text);
+    return error_of([&] { refuse_log_without_iterations(path, "; or a CSV"); })
+        .substr(folder.path().size() + 1);
+  };
+  constexpr const char* kAllowed =
+      "; allowed: a log of vLLM with --enable-logging-iteration-details; or a CSV";
+  CHECK(error(kDecode + "\n") ==
+        std::string("x.log: is a log of SGLang, which does not log the time of each step") +
+            kAllowed);
+  CHECK(error(kReport + "\n") ==
+        std::string("x.log: is a log of vLLM without its iterations") + kAllowed);
+  refuse_log_without_iterations(folder.write("steps.csv", "tokens,seconds\n1,2\n"), "");
+}
+
 TEST_CASE("property: whole lines among any others are read", "[reports][engine_log]") {
   const std::uint64_t seed = 20261123;
   INFO("seed " << seed);
