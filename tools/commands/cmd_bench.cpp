@@ -183,7 +183,8 @@ Invariance invariance_of(const std::string& name) {
 }
 
 void print_report(std::ostream& out, const BenchReport& report) {
-  out << bench_head_text(report.model, report.device, report.rates);
+  out << bench_head_text(report.model, report.device, report.rates)
+      << "weights: random, as only times are measured\n";
   std::vector<std::vector<std::string>> rows = {
       {"step", "median ms", "fastest ms", "floor ms", "bound by", "floor/median", "to enqueue ms"}};
   for (const BenchPoint& point : report.points) {

@@ -34,7 +34,7 @@ constexpr double kTemperature = 0.7;  // where neither the user nor the model na
 struct ChatOptions {
   std::string model;
   std::vector<std::string> assignments;
-  LocalModelChoice choice = {.backend = "cpu", .refuses_noise = true};
+  LocalModelChoice choice = {.backend = "cpu"};
   std::string system;
   std::optional<std::string> prompt;
   std::int64_t max_tokens = 512;

@@ -56,7 +56,9 @@ constexpr const char* kExamples =
     "  metronome serve scenarios/engines.yaml --variant vllm --speed 10 --port 9000\n"
     "  metronome serve scenarios/quickstart.yaml --variant chunked-512 --tokenizer "
     "Llama-3.2-3B/tokenizer.json\n"
-    "  metronome serve scenarios/quickstart.yaml --variant chunked-512 --backend=cuda\n"
+    "  metronome serve scenarios/quickstart.yaml --variant chunked-512 --backend=cuda "
+    "\\\n"
+    "      --set model=models/Llama-3.2-3B\n"
     "\n"
     "  curl -N localhost:8000/v1/completions -d '{\"prompt\": \"Hello\", \"stream\": true}'\n"
     "\n"
@@ -334,7 +336,13 @@ int serve(const ServeOptions& options) {
               << " is reached from other machines, and everybody may use the server; --api-key "
                  "asks for a key\n";
   }
-  if (!options.is_quiet) print_header(options, local, server.port());
+  if (!options.is_quiet) {
+    print_header(options, local, server.port());
+  } else {
+    for (const std::string& warning : local.warnings()) {
+      std::cerr << "warning: " << printable(warning) << '\n';
+    }
+  }
   std::vector<EventSink*> sinks;
   if (record) {
     sinks = record->sinks(engine);

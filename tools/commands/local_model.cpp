@@ -206,7 +206,7 @@ void LocalModel::use(const std::vector<std::string>& settings) {
   std::vector<Scenario> scenarios;
   scenarios.push_back(
       chosen_scenario(scenario_file(name_, all, choice_.backend), choice_.variant, name_));
-  if (choice_.refuses_noise && backend_->is_measured()) refuse_noise(scenarios.front());
+  if (backend_->is_measured()) refuse_noise(scenarios.front());
   variants_ = prepare_variants(*backend_, std::move(scenarios));
   served_ = served_model(choice_, variant(), tokenizer_text_);
   find_sampling_defaults();

@@ -20,9 +20,6 @@ struct LocalModelChoice {
   // Whose sampling defaults hold, as in vLLM: those of the model's generation_config.json (auto),
   // none (vllm), or those of the file in another folder.
   std::string generation_config = "auto";
-  // Refuses to draw the weights of a model that is published, unless `weights` is random: its
-  // answers would be noise.
-  bool refuses_noise = false;
 };
 
 // Whether MODEL on the command line is a scenario.
@@ -31,7 +28,9 @@ bool is_scenario_name(std::string_view name);
 class LocalModel {
  public:
   // `name` is a scenario (.yaml), or a model: then the scenario is a plain one, with prefix caching
-  // and chunks, and errors call it `name`. Throws ConfigError and UsageError.
+  // and chunks, and errors call it `name`. A backend that computes does not draw the weights of a
+  // published model, as its answers would be noise, unless the scenario's `weights` is random.
+  // Throws ConfigError and UsageError.
   LocalModel(const std::string& name, const std::vector<std::string>& assignments,
              const LocalModelChoice& choice);
 

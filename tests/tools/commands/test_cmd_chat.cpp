@@ -91,6 +91,12 @@ TEST_CASE("chat reads its options first", "[cli][chat]") {
     const std::string refused = error(model + " --prompt x");
     CHECK(has(refused, "the weights of " + model + " are not on this machine"));
     CHECK(has(refused, "`tools/model smollm2` and the name smollm2, or --set weights=random\n"));
+    const CommandResult served = run_metronome(
+        "serve quickstart --variant budget-1024 --port 0 "
+        "--backend=cpu --set model=" +
+        model);
+    CHECK(served.exit_code == 2);
+    CHECK(has(served.err, "the weights of " + model + " are not on this machine"));
   }
 }
 
