@@ -69,7 +69,8 @@ ChatTemplates named_templates(const Json& value, const std::string& path) {
     result.standard = {value.string(), name};
     return result;
   }
-  if (!value.is_array() || value.empty()) throw ConfigError(name + ": has no text" + kAllowed);
+  if (!value.is_array()) throw ConfigError(name + ": is not a text" + kAllowed);
+  if (value.empty()) throw ConfigError(name + ": is empty" + kAllowed);
   std::vector<std::string> names;
   for (const Json& entry : value) {
     const Json* called = entry.find("name");

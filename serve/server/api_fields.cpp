@@ -213,7 +213,8 @@ std::vector<std::pair<TokenId, double>> ApiFields::token_numbers(const char* nam
     if (error != std::errc() || end != key.data() + key.size() || id < 0 || id >= vocab_size) {
       fail(name, shown(Json(key)) + " is not a token id" + allowed);
     }
-    if (!member.value.is_number() || !std::isfinite(member.value.get<double>())) {
+    if (!member.value.is_number()) fail(name, shown(member.value) + " is not a number");
+    if (!std::isfinite(member.value.get<double>())) {
       fail(name, shown(member.value) + " is not a finite number");
     }
     result.emplace_back(TokenId{id}, member.value.get<double>());

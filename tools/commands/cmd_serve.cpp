@@ -269,7 +269,14 @@ class Shutdown {
   Steady::time_point deadline_;
 };
 
+// With --quiet, only the warnings.
 void print_header(const ServeOptions& options, const LocalModel& local, std::uint16_t port) {
+  if (options.is_quiet) {
+    for (const std::string& warning : local.warnings()) {
+      std::cerr << "warning: " << printable(warning) << '\n';
+    }
+    return;
+  }
   local.print_header(options.speed);
   const bool is_ipv6 = options.host.find(':') != std::string::npos;
   say("serving", (options.certificate_file.empty() ? "http://" : "https://") +
@@ -336,13 +343,7 @@ int serve(const ServeOptions& options) {
               << " is reached from other machines, and everybody may use the server; --api-key "
                  "asks for a key\n";
   }
-  if (!options.is_quiet) {
-    print_header(options, local, server.port());
-  } else {
-    for (const std::string& warning : local.warnings()) {
-      std::cerr << "warning: " << printable(warning) << '\n';
-    }
-  }
+  print_header(options, local, server.port());
   std::vector<EventSink*> sinks;
   if (record) {
     sinks = record->sinks(engine);

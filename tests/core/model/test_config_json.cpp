@@ -26,11 +26,14 @@ ModelConfig parsed(const std::string& architecture, const std::string& more) {
 
 ModelConfig qwen(const std::string& more) { return parsed("Qwen3ForCausalLM", more); }
 
-// Of a file with these keys alone.
+// Of a file with these keys and no other num_hidden_layers.
 std::string refusal_of(const std::string& keys) {
   return testing::error_of([&] {
     static_cast<void>(parse_hugging_face_config(
-        R"({"architectures": ["LlamaForCausalLM"], )" + keys + "}", "config.json", "parsed"));
+        R"({"architectures": ["LlamaForCausalLM"], "hidden_size": 64, "intermediate_size": 128,)"
+        R"("num_attention_heads": 4, "num_key_value_heads": 4, "vocab_size": 100, )" +
+            keys + "}",
+        "config.json", "parsed"));
   });
 }
 
@@ -67,9 +70,9 @@ TEST_CASE("a number out of its range, a null and a key twice are told apart", "[
             .starts_with("config.json: num_hidden_layers: 99999999999999 is out of range; "));
   CHECK(refusal_of(R"("num_hidden_layers": null)") ==
         "config.json: num_hidden_layers: is null; allowed: an integer");
-  CHECK(refusal_of(R"("hidden_size": 64)") ==
+  CHECK(refusal_of(R"("tie_word_embeddings": false)") ==
         "config.json: num_hidden_layers: is missing; allowed: an integer");
-  CHECK(refusal_of(R"("hidden_size": 64, "hidden_size": 32)") ==
+  CHECK(refusal_of(R"("num_hidden_layers": 2, "hidden_size": 32)") ==
         "config.json: hidden_size: appears twice; allowed: every key once");
 }
 
