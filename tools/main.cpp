@@ -19,6 +19,7 @@ namespace {
 
 constexpr Command kCommands[] = {
     {"run", "run a scenario, simulated or for real, and write its results", run_command},
+    {"init", "write a commented scenario to start from", init_command},
     {"workload", "describe a scenario's workload and its load on the engine", workload_command},
     {"sweep", "run a scenario at every point of a grid or a list of settings", sweep_command},
     {"tune", "find the settings that carry the highest load within an SLO", tune_command},
@@ -48,9 +49,9 @@ void print_help(std::ostream& out) {
          "  --help     this text; `metronome COMMAND --help` describes a command\n"
          "  --version  the version\n"
          "\nexamples:\n"
-         "  metronome run scenarios/quickstart.yaml\n"
-         "  metronome run scenarios/quickstart.yaml --set workload.arrivals.rate=20\n"
-         "  metronome list policies\n";
+         "  metronome run quickstart\n"
+         "  metronome run quickstart --set workload.arrivals.rate=20\n"
+         "  metronome init mine.yaml --model Qwen/Qwen3-8B --hardware h200\n";
 }
 
 int dispatch(const Arguments& arguments) {

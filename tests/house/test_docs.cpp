@@ -248,23 +248,17 @@ TEST_CASE("the reference is what the program says", "[docs]") {
   CHECK(result.exit_code == 0);
 }
 
-TEST_CASE("README is short, and shows what the quickstart prints", "[docs]") {
-  const std::string readme = repository_text("README.md");
-  CHECK(lines_of(readme).size() <= 150);
-  const testing::ScratchFolder folder;
-  const testing::CommandResult result = testing::run_metronome(
-      "run scenarios/quickstart.yaml --set results.requests=false --set results.steps=false --out "
-      "'" +
-      folder.path() + "/quickstart'");
-  REQUIRE(result.exit_code == 0);
-  int num_shown = 0;
-  for (const Block& block : parse_page(readme).blocks) {
-    if (block.language != "text") continue;
-    INFO(block.text << "\nof\n" << result.out);
-    CHECK(shows(lines_of("...\n" + block.text + "...\n"), lines_of(result.out)));
-    ++num_shown;
-  }
-  CHECK(num_shown == 1);
+TEST_CASE("README is short, and does what it shows", "[docs]") {
+  CHECK(lines_of(repository_text("README.md")).size() <= 120);
+  follow("README.md", 3);
+}
+
+TEST_CASE("README's recording is of this program", "[docs]") {
+  const testing::CommandResult result =
+      testing::run_program(testing::source_dir() + "/tools/record_terminal",
+                           "--check --program '" + testing::metronome_program() + "'");
+  INFO(result.out << result.err);
+  CHECK(result.exit_code == 0);
 }
 
 TEST_CASE("READMEs of folders are short", "[docs]") {
@@ -279,7 +273,28 @@ TEST_CASE("READMEs of folders are short", "[docs]") {
 // [slow]: it tunes.
 TEST_CASE("the tutorial does what it shows", "[docs][slow]") { follow("docs/tutorial.md", 9); }
 
+TEST_CASE("the pages about SLOs and capacity do what they show", "[docs][slow]") {
+  follow("docs/guide/choose_slo.md", 5);
+  follow("docs/guide/capacity.md", 6);
+}
+
 TEST_CASE("the pages about engines' logs do what they show", "[docs]") {
   follow("docs/guide/diagnose_vllm.md", 4);
   follow("docs/guide/diagnose_sglang.md", 4);
+}
+
+TEST_CASE("the changes begin with this version, and say what it does to results", "[docs]") {
+  const std::string changes = repository_text("CHANGELOG.md");
+  const testing::CommandResult version = testing::run_metronome("--version");
+  const std::string number = version.out.substr(0, version.out.find('\n')).substr(10);
+  const std::size_t first = changes.find("\n## ");
+  CHECK(changes.substr(first + 4).starts_with(number + " ("));
+  std::size_t num_releases = 0;
+  for (std::size_t at = first; at != std::string::npos; at = changes.find("\n## ", at + 1)) {
+    const std::string release = changes.substr(at, changes.find("\n## ", at + 1) - at);
+    INFO(release);
+    CHECK(release.find("\n**Results**: ") != std::string::npos);
+    ++num_releases;
+  }
+  CHECK(num_releases >= 1);
 }

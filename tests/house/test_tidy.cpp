@@ -158,6 +158,8 @@ TEST_CASE("a source file is in a room, and a header is included", "[tidy]") {
 
 TEST_CASE("nothing is left unfinished", "[tidy]") { require_clean(check_words, false); }
 
+TEST_CASE("every source names its licence", "[tidy]") { require_clean(check_licence, true); }
+
 TEST_CASE("the top level holds what the layout names", "[tidy]") {
   for (const auto& entry : fs::directory_iterator(source_dir())) {
     for (const Violation& violation : check_top_level_name(entry.path().filename().string())) {
@@ -361,6 +363,14 @@ TEST_CASE("checker: type names", "[tidy][checker]") {
   CHECK(type_names("struct A::B {};", "struct A::B {};").size() == 1);
   CHECK(type_names("extern \"C\" {\nstruct C {};\n}\n", "struct C {};").size() == 1);
   CHECK(type_names("#if A\nstruct D {};\n#else\nstruct D { int i; };\n#endif\n", "").empty());
+}
+
+TEST_CASE("checker: licence", "[tidy][checker]") {
+  const std::string line = "// " + std::string(kLicenceLine) + "\n";
+  CHECK(check_licence({"a.cpp", line + "int a;\n"}).empty());
+  CHECK(check_licence({"a", "#!/bin/sh\n" + line}).empty());
+  CHECK(check_licence({"a.cpp", "int a;\n\n" + line}).size() == 1);
+  CHECK(check_licence({"a.cpp", ""}).size() == 1);
 }
 
 TEST_CASE("checker: words and layout", "[tidy][checker]") {

@@ -257,6 +257,9 @@ constexpr std::string_view kTopLevel[] = {"core",
                                           "CONTRIBUTING.md",
                                           "LICENSE",
                                           "NOTICE",
+                                          "CHANGELOG.md",
+                                          "Containerfile",
+                                          "pyproject.toml",
                                           "SECURITY.md",
                                           "compile_commands.json"};
 
@@ -418,6 +421,14 @@ std::vector<Violation> check_words(const SourceFile& file) {
     }
   }
   return violations;
+}
+
+std::vector<Violation> check_licence(const SourceFile& file) {
+  const std::size_t first = std::min(file.text.find('\n'), file.text.size());
+  const std::size_t second = std::min(file.text.find('\n', first + 1), file.text.size());
+  // The second line counts where the first names an interpreter.
+  if (file.text.substr(0, second).find(kLicenceLine) != std::string::npos) return {};
+  return {{file.path, 1, "no line \"" + std::string(kLicenceLine) + '"'}};
 }
 
 std::vector<Violation> check_top_level_name(std::string_view name) {

@@ -1,3 +1,6 @@
+// SPDX-License-Identifier: Apache-2.0
+// SPDX-License-Identifier: Apache-2.0
+// SPDX-License-Identifier: Apache-2.0
 // The house rules that a program can check: sizes, include directions, determinism, words.
 #pragma once
 
@@ -22,6 +25,10 @@ struct Violation {
 constexpr std::size_t kMaxFunctionLines = 70;
 constexpr std::size_t kMaxFileLines = 600;
 constexpr std::size_t kMaxColumns = 100;
+// In halves, so that files which only quote it do not seem to have it.
+constexpr std::string_view kLicenceLine =
+    "SPDX-License-"
+    "Identifier: Apache-2.0";
 
 bool is_identifier_char(char c);
 std::string_view trimmed(std::string_view text);  // without blanks around it
@@ -49,6 +56,8 @@ std::vector<Violation> check_words(const SourceFile& file);
 std::vector<Violation> check_pip(const SourceFile& file);
 // Lines of tools/requirements that are not "NAME==VERSION" and its hashes.
 std::vector<Violation> check_requirements(const SourceFile& file);
+// A source says its licence in its first two lines.
+std::vector<Violation> check_licence(const SourceFile& file);
 // Of all files together: a type that is defined at namespace scope is defined in one of them. Types
 // of anonymous namespaces are their file's own; specialisations are no new types.
 std::vector<Violation> check_type_names(const std::vector<SourceFile>& files);

@@ -1,0 +1,107 @@
+// `metronome init`: writes a commented scenario to start from.
+#include <algorithm>
+#include <cctype>
+#include <filesystem>
+#include <iostream>
+#include <string>
+#include <string_view>
+#include <system_error>
+#include <vector>
+
+#include "core/base/clip.h"
+#include "core/base/error.h"
+#include "core/base/file_writer.h"
+#include "core/base/files.h"
+#include "core/base/json.h"
+#include "core/config/config_reader.h"
+#include "core/scenario/built_in_scenarios.h"
+#include "core/scenario/scenario.h"
+#include "tools/commands/cli.h"
+#include "tools/commands/command_options.h"
+
+namespace metronome {
+namespace {
+
+namespace fs = std::filesystem;
+
+constexpr const char* kStarter = "starter";
+constexpr const char* kDefaultFile = "scenario.yaml";
+
+constexpr CommandText kText = {
+    .name = "init",
+    .arguments = "[FILE] [OPTION...]",
+    .summary =
+        "Writes a scenario with comments, to be edited and run. FILE must not exist yet (default:\n"
+        "scenario.yaml).\n",
+    .examples =
+        "examples:\n"
+        "  metronome init\n"
+        "  metronome init mine.yaml --model Qwen/Qwen3-8B --hardware h200\n"
+        "  metronome init agents.yaml --from agents\n",
+    .file_name = "FILE",
+    .file_kind = "file",
+    .files = FileCount::AtMostOne};
+
+const BuiltInScenario& known_scenario(const std::string& name) {
+  if (const BuiltInScenario* const known = find_built_in_scenario(name)) return *known;
+  std::vector<std::string_view> names;
+  for (const BuiltInScenario& each : built_in_scenarios()) names.push_back(each.name);
+  throw UsageError("--from: unknown scenario '" + name + "'" + did_you_mean(name, names) +
+                   "; allowed: a name that `metronome list scenarios` prints");
+}
+
+// As YAML, and so that a path leads to its file from any folder.
+std::string yaml_value(const std::string& value) {
+  const std::string text = path_exists(value) ? fs::absolute(value).string() : value;
+  const bool is_plain = std::all_of(text.begin(), text.end(), [](unsigned char c) {
+    return std::isalnum(c) != 0 || std::string_view("._/+-").find(static_cast<char>(c)) !=
+                                       std::string_view::npos;
+  });
+  return is_plain ? text : Json(text).dump();
+}
+
+// Sets a key that stands at the beginning of a line; the line's comment stays.
+void set_key(std::string& yaml, const BuiltInScenario& scenario, const std::string& key,
+             const std::string& value) {
+  const std::size_t line = ("\n" + yaml).find("\n" + key + ":");
+  if (line == std::string::npos) {
+    throw UsageError("--" + key + ": the scenario '" + std::string(scenario.name) +
+                     "' has no key '" + key + "' outside of its sections; allowed: another --from");
+  }
+  const std::size_t begin = line + key.size() + 1;
+  const std::size_t end = yaml.find('\n', begin);
+  const std::size_t comment = std::min(yaml.find(" #", begin), end);
+  yaml.replace(begin, comment - begin, " " + yaml_value(value));
+}
+
+}  // namespace
+
+int init_command(const Arguments& arguments) {
+  std::string from = kStarter;
+  std::string model;
+  std::string hardware;
+  const OptionList option_list = {
+      {"from NAME", &from, "copy this built-in scenario (default: starter)"},
+      {"model NAME", &model, "set `model:`, a name or the path of a config.json"},
+      {"hardware NAME", &hardware, "set `hardware:`, a name of `metronome list hardware`"},
+  };
+  const auto line = parse_command(kText, option_list, arguments);
+  if (!line) return kExitDone;
+  const std::string file = line->files.empty() ? kDefaultFile : line->file();
+  std::error_code ignored;
+  if (fs::symlink_status(file, ignored).type() != fs::file_type::not_found) {
+    throw UsageError(file + " exists; allowed: a new file");
+  }
+  const BuiltInScenario& scenario = known_scenario(from);
+  std::string yaml(scenario.yaml);
+  if (!model.empty()) set_key(yaml, scenario, "model", model);
+  if (!hardware.empty()) set_key(yaml, scenario, "hardware", hardware);
+  parse_scenario(yaml, file, {});  // a wrong name writes nothing
+  replace_file(file, yaml);
+  const std::string shown = printable(file);
+  std::cout << "scenario: " << shown << "\n\nnext: edit it, then\n  metronome workload " << shown
+            << "\n  metronome run " << shown << '\n';
+  return kExitDone;
+}
+
+}  // namespace metronome
