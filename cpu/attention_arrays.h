@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // The arrays that an AttentionTask points to.
 #pragma once
 

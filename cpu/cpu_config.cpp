@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // The keys of the `cpu` section: names, ranges and meaning.
 #include "cpu/cpu_config.h"
 

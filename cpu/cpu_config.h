@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // The `cpu` section of a scenario.
 #pragma once
 

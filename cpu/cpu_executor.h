@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // Executes the steps of an engine with a transformer on this machine's processors.
 #pragma once
 

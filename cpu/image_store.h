@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // The images that a run has encoded.
 #pragma once
 

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 #include "cpu/kernels.h"
 
 #include "core/model/attention_mask.h"

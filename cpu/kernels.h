@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // The kernels of the CPU executor: plain loops over 16 lanes, compiled for several instruction
 // sets. The set is chosen at start-up.
 //

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 #define METRONOME_KERNELS kernels_avx512
 #define METRONOME_KERNELS_NAME "avx512"
 #include "cpu/kernels_impl.h"

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // Norms, activations and other loops over the elements of a row, for one instruction set (see
 // kernels_impl.h).
 #pragma once

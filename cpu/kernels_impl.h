@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // The kernels of kernels.h for one instruction set. The including file defines METRONOME_KERNELS,
 // the namespace of the kernels, and METRONOME_KERNELS_NAME.
 #pragma once

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // Kernels of layers with a recurrent state, for one instruction set (see kernels_impl.h).
 #pragma once
 

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // The memory of the core's KV blocks: keys and values of every layer that attends, and recurrent
 // states, in float32.
 #pragma once

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // Vectors of floats with the width of the instruction set that this file is compiled for, based on
 // the vector extensions of GCC and clang. Each instruction set has its own namespace, and the code
 // calls no inline function of the standard library. The linker would merge the copies of such a

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 #include "cpu/layer_weights.h"
 
 #include <initializer_list>

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // A model's weights as the forward pass uses them.
 #pragma once
 

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // Gated DeltaNet: the layers of Qwen3-Next and Qwen3.5 that keep a state in place of keys and
 // values. Formulas: transformers' modeling_qwen3_next.py, Qwen3NextGatedDeltaNet.
 //

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // Properties of this machine: processor and available memory.
 #pragma once
 

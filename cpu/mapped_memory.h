@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // Large memory allocated directly from the operating system.
 #pragma once
 

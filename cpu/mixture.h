@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // Which experts compute which tokens, in a layer with a mixture of experts.
 #pragma once
 

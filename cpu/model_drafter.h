@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // Drafts by a second, smaller model (speculative.method draft_model).
 #pragma once
 

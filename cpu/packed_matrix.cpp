@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 #include "cpu/packed_matrix.h"
 
 #include <algorithm>

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // A linear layer's weights in the layout of the kernels.
 #pragma once
 

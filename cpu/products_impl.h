@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // The products of kernels.h for one instruction set; a part of kernels_impl.h.
 #pragma once
 

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // Quantised weights (see quantised_panel.h) as vectors of floats, for one instruction set; a part
 // of products_impl.h.
 #pragma once

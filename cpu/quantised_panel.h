@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // The layout of quantised weights for the kernels: each weight keeps the integers and the float16
 // scales of its GGML block, rearranged so that a vector holds consecutive outputs.
 //

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // Cosines and sines of rotary embeddings by position, computed once.
 #pragma once
 

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // Threads that run one parallel loop at a time.
 #pragma once
 

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // Executes a decoder-only transformer, with ragged batches and a paged KV cache. core/model's
 // model_traits.h says what its layers may be made of.
 #pragma once

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // Encodes images with the vision tower of a model (core/model/layer_parts.h).
 #pragma once
 

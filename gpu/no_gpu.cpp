@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // Replaces the CUDA backend and benchmarks in builds without CUDA.
 #include "gpu/bench/bench.h"
 #include "gpu/bench/product_bench.h"

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // Delays the first launch of an engine. The host loads kernels and fills caches meanwhile, and sees
 // no arrivals.
 #pragma once

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // Predicts a step's time with a cost model before the step runs.
 #pragma once
 

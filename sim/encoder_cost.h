@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // The time in which a vision tower encodes the images of a step, by the roofline of the hardware.
 //
 //   linear     patches through patch embedding, projections and MLPs of all layers, then embeddings

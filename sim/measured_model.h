@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // Makes a cost model from a cost model file of any kind.
 #pragma once
 

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // Executes plans on a cost model: a device that runs one step after another, and a host that needs
 // its gap before each step.
 #pragma once

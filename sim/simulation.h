@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // A scenario on the simulator: a cost model replaces the device.
 #pragma once
 

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // Step times with the scatter of measured step times.
 #pragma once
 

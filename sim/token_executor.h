@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // Adds output token ids to the steps of an executor that only computes their times.
 #pragma once
 

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // Simulated time: waiting costs nothing.
 #pragma once
 

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // Counts calls of operator new of the whole program. In a file of its own: inlined into the tests,
 // compilers would pair them with the library's.
 #include "tests/allocations.h"

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // Tests read scenarios as the program does.
 #include "tools/commands/run_choice.h"
 

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // Catch2 2.13 (Debian 12) and 3.x (Ubuntu 24.04) under one name.
 #pragma once
 

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 #include "tests/command_line.h"
 
 #include <sys/wait.h>

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // Draws of property tests. Two draws never stand among the arguments of one call: compilers
 // evaluate these in different orders, and a seed would mean different cases.
 #pragma once

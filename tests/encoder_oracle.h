@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // Follows which images an executor has encoded, and checks that each chunk finds what it needs.
 #pragma once
 

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // An engine on a bench: a clock that jumps, an executor that checks what it is asked to compute,
 // and a record of everything the engine says.
 #pragma once

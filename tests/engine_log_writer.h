@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // Writes what an engine would log of a simulated run, in the form of vLLM 0.33 and SGLang 0.5.23.
 // The settings are the scenario's; what an engine logs and the simulator does not have is left out.
 #pragma once

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // The message of a failure that a test expects, and what is in it.
 #pragma once
 

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // Texts that tests expect: tests/expected/NAME. METRONOME_UPDATE_GOLDENS=1 rewrites those that the
 // tests which run produce; read the difference before you commit it. Recorded decisions
 // (tests/goldens) come from real engines and are never rewritten.

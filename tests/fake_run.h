@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // An engine made of paper: tests say what happens, sinks see the events a real engine would send,
 // and the time of every token is kept one by one, to compare with.
 #pragma once

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // Shared by the labs on CPU and GPU: prompts, settings, results of a run, and whether two runs gave
 // a request the same.
 #pragma once

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 #include <cstdio>
 
 // Catch2 2.13 brings its main function in a header; 3.x in a library of its own.

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // A run of another simulated GPU as a measured one, and a GPU that was not measured.
 #pragma once
 

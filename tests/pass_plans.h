@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // Plans of one pass, for tests of step times.
 #pragma once
 

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // Where the repository and the program under test are. Defined in one small file, so that nothing
 // else that is compiled depends on them: a compiler cache then serves every checkout.
 #pragma once

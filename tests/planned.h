@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // The plan of each step of a bench, and prompts that share prefixes.
 #pragma once
 

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // Random serving on real arithmetic, for every backend that computes: models x policies x caches x
 // limits x sampling x failures x aborts. The batch must not change what a request gets: its logits,
 // KV and tokens are those it has when it is served alone in a slotted cache, to the bit.

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // Public data files that are not part of the repository. Tests use them when they are at hand.
 #pragma once
 

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // Reads the expected values that tools/hf_parity and tools/vision_parity write.
 #pragma once
 

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 # Turns a text file into a C++ source that defines it as a string. The program thus contains its
 # catalogues:
 #   cmake -DINPUT=models.yaml -DOUTPUT=models_yaml.cpp -DSYMBOL=kModelsYaml -P embed.cmake

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // metronome: the command line program.
 #include <csignal>
 #include <exception>

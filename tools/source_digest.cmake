@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 # Turns the contents of source files into a C++ source that defines their digest:
 #   cmake -DROOT=FOLDER "-DFILES=core/a.cpp;core/b.h" -DOUTPUT=digest.cpp -P source_digest.cmake
 # defines `extern const std::string_view metronome::kSourceDigest`.

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // Bytes as text, as in data: URLs (RFC 4648, section 4).
 #pragma once
 

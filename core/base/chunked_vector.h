@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // A growing array whose elements never move, so references stay valid. Growth copies no elements,
 // which matters for arrays that fill most of the memory.
 #pragma once

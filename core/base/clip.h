@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // Limits how much of a user's text a message repeats.
 #pragma once
 

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // Errors that end a command. Any module may throw them.
 #pragma once
 

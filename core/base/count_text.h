@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // Counts with their noun, and rates.
 #pragma once
 

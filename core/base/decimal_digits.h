@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // Writes integers as decimal digits: several times as fast as std::to_chars, for files that hold
 // little but numbers.
 #pragma once

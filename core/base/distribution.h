@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // Exact statistics of a sample of durations, with the formulas of NumPy's mean, std and
 // percentile (method "linear"), which vLLM's serving benchmark uses.
 #pragma once

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // Removal of several elements of a vector in one pass.
 #pragma once
 

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // The three kinds of failure. An expected shortage (pool exhausted, queue full) is a return value.
 // Bad input is a ConfigError. A broken invariant fails METRONOME_CHECK, which is on in every build;
 // no input can cause it.

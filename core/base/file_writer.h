@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // Writes files with plain write(2) calls and reports errors.
 #pragma once
 

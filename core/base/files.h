@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // Queries to the file system, and files of input. Only what takes `allowed` throws: ConfigErrors
 // "PATH: does not exist; allowed: ALLOWED", with the reason that input_problem() gives.
 #pragma once

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // JSON for the whole project: a value, its text, and events for callers that need no value. Only
 // core/base/json_io.cpp includes the JSON library, so this header is cheap to include.
 #pragma once

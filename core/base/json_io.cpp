@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // Reads and writes JSON text with nlohmann/json.
 #include <array>
 #include <cmath>

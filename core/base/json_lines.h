@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // JSON Lines files, written in portions that fit the CPU cache.
 #pragma once
 

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // Reads JSON files; errors say where in the file something is wrong.
 #pragma once
 

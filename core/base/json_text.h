@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // Appends JSON to one growing buffer. It uses no streams and no locale, and it allocates only to
 // grow. This is fast enough for a line per step and per request.
 #pragma once

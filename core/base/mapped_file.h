@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // A file in memory: read-only, and read from the disk page by page when it is used.
 #pragma once
 

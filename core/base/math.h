@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // exp, log and pow with the same bits on every machine. The C library's results differ between
 // versions and between processors with and without fused multiply-adds. So core/ and sim/ use these
 // instead. They use only operations that IEEE 754 defines to the bit: sums, products, quotients and

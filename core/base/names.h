@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // Prints users' names and texts in messages, lists and compares names, and finds the nearest one.
 #pragma once
 

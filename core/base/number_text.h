@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // Formats numbers for users: fixed decimals and thousands separators, independent of the locale.
 #pragma once
 

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // A growing column of integers in few bytes. Any value is read in constant time.
 //
 // Values are stored in blocks: the first value of the block, and of each value as many of its

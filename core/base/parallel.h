@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // Runs the same work on many items, on several threads.
 #pragma once
 

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // User interaction during a run: a progress bar, Ctrl-C, a closed terminal.
 #pragma once
 

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 #include "core/base/python_int_set.h"
 
 #include <algorithm>

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // The order of a Python set of small integers. vLLM walks such sets, so their order is part of its
 // decisions.
 #pragma once

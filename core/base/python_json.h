@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // JSON as Python's json module reads and writes it: with NaN, Infinity and -Infinity.
 #pragma once
 

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // Seeded random numbers. Each purpose has its own generator, so more draws for one purpose never
 // shift another. rng.cpp runs Boost.Random's distributions on the functions of core/base/math.h,
 // because the standard library's distributions differ between implementations.

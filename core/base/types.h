@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // Types that every module shares: identifiers of distinct types, and integer time.
 #pragma once
 

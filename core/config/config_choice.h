@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // Keys whose value decides which other keys are used, such as `scheduler.policy` or
 // `workload.arrivals.process`. A table of choices says this once. Three functions read it: they
 // refuse unused keys, drop inherited ones, and leave them out of the resolved config.

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // Range limits shared by settings of several sections.
 #pragma once
 

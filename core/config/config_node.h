@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // A parsed configuration file as a tree. Each value keeps its location, so errors can name file,
 // line and key. Only config_node.cpp uses yaml-cpp.
 #pragma once

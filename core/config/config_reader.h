@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // Reads configuration into plain structs. Each config struct has one function
 // `visit_fields(FieldVisitor&, T&)` that states its keys, ranges and meaning once. Three visitors
 // use it: they read, print the resolved config and document the keys.

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // More visitors over the fields that a ConfigReader fills. One prints the resolved values, one
 // documents the keys, one finds the paths.
 #pragma once

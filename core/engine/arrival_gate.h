@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // Before which plans an engine receives new requests.
 //
 // SGLang's --scheduler-recv-interval, which its SchedulerRecvSkipper counts (0.5.23): requests are

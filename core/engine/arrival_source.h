@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // The interface that gives the engine requests when they are due.
 #pragma once
 

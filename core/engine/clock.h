@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // The source of time. Code in core/ and sim/ reads no other clock.
 #pragma once
 

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // A run of decodes: requests that take one token in every step.
 //
 // Such a request changes in no step but by its position, which is a subtraction. So plans do not

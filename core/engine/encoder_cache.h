@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // The encoder's budget and cache: which images a step encodes, and how long their embeddings are
 // kept. The rules are those of vLLM 0.33 (vllm/v1/core/encoder_cache_manager.py, and
 // _try_schedule_encoder_inputs in vllm/v1/core/sched/scheduler.py).

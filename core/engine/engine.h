@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // The serving loop: submit, plan, execute, commit. The same code drives simulation and hardware;
 // only the injected Executor and Clock differ.
 #pragma once

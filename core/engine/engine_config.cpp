@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // The keys of the `engine` and `kv_cache` sections: names, ranges and meaning.
 #include "core/engine/engine_config.h"
 

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // The `engine` and `kv_cache` sections of a scenario.
 #pragma once
 

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // The engine's single, totally ordered event stream. Metrics, digests, logs and traces are computed
 // from it. The engine has no other output.
 #pragma once

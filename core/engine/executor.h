@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // Executes the planned steps: a cost model in simulation, a real engine on a CPU or GPU.
 #pragma once
 

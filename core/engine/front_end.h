@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // The server's front end: HTTP, tokenising and hand-over, between a client's send and the engine.
 #pragma once
 

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // Drafts that pad a decode.
 #pragma once
 

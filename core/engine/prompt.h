@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // The token contents of prompts.
 #pragma once
 

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // A request: the client's input, its progress, and its states.
 #pragma once
 

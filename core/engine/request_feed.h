@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // Requests that arrive while the engine runs, from clients that may disconnect early.
 #pragma once
 

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // The inputs that a computing executor needs for a request in addition to its lengths.
 #pragma once
 

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // Samples a token from logits. A draw depends only on the request's seed and the token's position.
 // It is independent of the batch, the step and the number of preemptions.
 #pragma once

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // Sampling arithmetic shared by host and device, so both weigh and order tokens with the same bits.
 // The functions have no state and call no C library functions, so device code can call them. Both
 // sides are compiled without contraction into fused multiply-adds.

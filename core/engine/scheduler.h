@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // The base of all scheduling policies: queue, running list, admission, chunks, preemption and
 // commit. A policy implements fill_plan(), which decides how to fill a step. It calls either the
 // basic operations (start, add_chunk, preempt, refuse, give_up) or the decode-first helpers built

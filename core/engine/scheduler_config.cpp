@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // The keys of the `scheduler` section: names, ranges and meaning.
 #include "core/engine/scheduler_config.h"
 

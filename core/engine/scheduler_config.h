@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // The `scheduler` section of a scenario: the policy and its settings. Keys that reproduce an engine
 // have that engine's names.
 #pragma once

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // Commits steps that verified drafts (speculative decoding). Rejected drafts give their positions
 // back, and tokens behind the one that ends a request are dropped. This follows
 // Scheduler.update_from_output of vLLM 0.33 (vllm/v1/core/sched/scheduler.py).

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // The scheduler's part for models with images.
 #include "core/base/error.h"
 #include "core/engine/scheduler.h"

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // The part of Scheduler that plans and commits the run of decodes.
 #include <algorithm>
 #include <span>

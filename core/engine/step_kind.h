@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // Kinds of steps. A kind groups steps whose times depend on the same quantities: what they compute,
 // and ranges of token counts. These use them:
 //

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // The contents of one engine step: the contract between scheduler and executor.
 #pragma once
 

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // Predicts the time of a step before it is launched, for policies that choose chunks by time.
 #pragma once
 

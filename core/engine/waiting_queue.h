@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // Requests waiting for admission, in the order of admission.
 #pragma once
 

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // Files in the GGUF format, versions 2 and 3, little-endian: metadata (named values), then the
 // name, type, shape and place of each tensor, then the tensors' bytes. Format:
 // github.com/ggml-org/ggml, docs/gguf.md and src/gguf.cpp.

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // Parses the bytes of a GGUF file.
 #pragma once
 

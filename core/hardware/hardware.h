@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // The figures of a GPU that a roofline needs. Figures and sources: core/hardware/hardware.yaml.
 #pragma once
 

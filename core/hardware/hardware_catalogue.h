@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // GPUs by name. The entries come from core/hardware/hardware.yaml, which is built into the program.
 // A GPU may also be a YAML file with one entry.
 #pragma once

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // The orientation that a camera notes in a picture's EXIF data.
 #pragma once
 

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // Reads PNG and JPEG files.
 #pragma once
 

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // The formats behind image_file.h.
 #pragma once
 

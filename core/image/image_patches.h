@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // The input of a vision tower.
 #pragma once
 

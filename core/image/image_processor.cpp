@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 #include "core/image/image_processor.h"
 
 #include <algorithm>

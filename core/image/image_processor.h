@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // From a picture to what a request has of it.
 #pragma once
 

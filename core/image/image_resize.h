@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // Bicubic resizing with antialiasing.
 #pragma once
 

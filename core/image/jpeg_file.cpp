@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // JPEG files by libjpeg-turbo.
 #include <csetjmp>
 #include <cstddef>

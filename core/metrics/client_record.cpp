@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 #include "core/metrics/client_record.h"
 
 #include <algorithm>

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // The record of a run as seen by a client of a server. It has the times of requests and tokens, but
 // no steps.
 #pragma once

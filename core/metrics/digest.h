@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // A fingerprint of a run: a 64-bit number over every event and every step with its chunks, in
 // order. Two runs with the same decisions at the same times have the same digest, on every compiler
 // and machine.

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // Why tokens came late. Splits every gap between two tokens of a request into causes, and ranks
 // prefill chunks by how long they delayed other requests.
 #pragma once

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // The output tokens of a run's requests, from backends that compute.
 #pragma once
 

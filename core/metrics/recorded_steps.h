@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // Rebuilds the step plans of a recorded run: chunks with their positions. Cost models are fitted to
 // them and compared with them.
 #pragma once

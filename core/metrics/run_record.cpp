@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 #include "core/metrics/run_record.h"
 
 #include <algorithm>

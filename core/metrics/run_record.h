@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // The record of a run, built from the event stream. It is small enough for a million requests, and
 // exact enough to restore the time of every token.
 //

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // The keys of the `slo` section: names, ranges and meaning.
 #include "core/metrics/slo_config.h"
 

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // The `slo` section of a scenario: the latency limits of a good request.
 #pragma once
 

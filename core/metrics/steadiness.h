@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // Which of several runs gives its tokens most steadily, by the ITL of each.
 //
 // The p99 leaves out one gap in a hundred. Where a run has few gaps and huge ones, it does not see

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // The steps of a run in a few bytes each.
 //
 // Most fields of a step equal those of the step before, or differ by little. So each field is a

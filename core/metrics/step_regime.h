@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // Groups steps whose times depend on the same quantities, and reports prediction errors per group.
 #pragma once
 

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // The metrics of one run. TTFT, TPOT, ITL, E2EL, throughput and goodput follow vLLM's serving
 // benchmark (vllm/benchmarks/serve.py). Comments mark Metronome's own metrics.
 #pragma once

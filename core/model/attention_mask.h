@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // Which positions a query attends to. Every mask and attention loop uses this rule.
 #pragma once
 

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // The keys of a published config.json for the numbers of a ModelConfig.
 #pragma once
 

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // Conversions of the two 16-bit floating-point formats in which weights are stored.
 #pragma once
 

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // A reader for model folders.
 #include <algorithm>
 #include <bit>

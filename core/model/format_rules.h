@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // Which modules of a model are stored in which format, as a published file says it.
 #pragma once
 

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // The generation_config.json of a model folder.
 #pragma once
 

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // Differences between GGUF files of a family of models and its Hugging Face folders.
 // Sources: llama.cpp's conversion scripts (conversion/*.py), and constants.py of the `gguf`
 // package.

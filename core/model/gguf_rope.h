@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // The rotary embeddings of a model from the metadata of a GGUF file.
 #pragma once
 

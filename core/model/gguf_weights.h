@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // The weights in a GGUF file.
 #pragma once
 

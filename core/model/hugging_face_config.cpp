@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // Reads a model from its published config.json, as written by transformers 4 or 5.
 #include <algorithm>
 #include <cstdint>

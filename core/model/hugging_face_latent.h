@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // Reads latent attention and routed experts of DeepSeek-V3's config.json, and gpt-oss's experts.
 #pragma once
 

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // Reads the rotary position embeddings of a published config.json.
 #pragma once
 

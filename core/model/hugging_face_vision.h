@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // Reads the vision tower of a config.json.
 #pragma once
 

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // How many patches and tokens an image of so many pixels becomes in a model with a vision tower.
 #pragma once
 

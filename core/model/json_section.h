@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // Reads the values of a JSON object of a published config file, and names the key in errors.
 #pragma once
 

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // Parts of a model that only some families have. Each is empty (all zero) in the others.
 #pragma once
 

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // Models by name. The entries come from core/model/models.yaml, which is built into the program. A
 // model may also be a GGUF file or a Hugging Face config.json.
 #pragma once

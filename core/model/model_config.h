@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // The shape of a decoder-only transformer. Cost models, KV sizes and executors depend on it.
 #pragma once
 

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // The sizes of a model's weights, KV and states; a part of model_config.h.
 #include <algorithm>
 #include <cmath>

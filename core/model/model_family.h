@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // The families of models that executors compute. One row says what a family is made of, what its
 // config.json leaves out, and how its files name weights.
 #pragma once

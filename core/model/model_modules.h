@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // The linear modules of a model by the names that its published files give them, and the lists by
 // which such files name them.
 #pragma once

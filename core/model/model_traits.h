@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // Traits that the model code of a family fixes: the parts of a decoder layer, and how they compute.
 #pragma once
 

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // The tensors of a model.
 #include "core/model/model_weights.h"
 

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // The weights of a model, from a Hugging Face folder or a seeded draw. Executors read them once and
 // choose their own layout.
 #pragma once

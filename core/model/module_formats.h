@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // The formats of the weights of a model's modules by their kind.
 #pragma once
 

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // Qwen's M-RoPE: rotary embeddings with a position for time, height and width.
 #pragma once
 

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // The quantised block formats of GGML: weights in blocks of 32 or 256 with common scales.
 // Formats: github.com/ggml-org/ggml, src/ggml-common.h and the dequantize_row functions of
 // src/ggml-quants.c. The `gguf` package (gguf/quants.py) computes the same floats.

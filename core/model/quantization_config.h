@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // The `quantization_config` of a published config.json, or ModelOpt's hf_quant_config.json, whose
 // keys are one level further in.
 #pragma once

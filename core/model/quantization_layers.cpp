@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // The readers of methods whose files name formats by module: compressed-tensors, ModelOpt, Quark
 // and torchao.
 #include <algorithm>

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // How the methods of published models say their formats.
 #pragma once
 

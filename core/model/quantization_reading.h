@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // Functions that the readers of quantization_methods.h share.
 #pragma once
 

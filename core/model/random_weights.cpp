@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // Weights drawn from a seed, each element independently.
 #include <algorithm>
 #include <cmath>

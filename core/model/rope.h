@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // Rotary position embeddings: the rotation frequencies of queries and keys.
 #pragma once
 

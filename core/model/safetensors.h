@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // Files in the safetensors format. The file begins with an 8-byte little-endian header length. Then
 // comes a JSON header with each tensor's dtype, shape and byte range [begin, end), then the bytes.
 // Format: github.com/huggingface/safetensors, README and safetensors/src/tensor.rs.

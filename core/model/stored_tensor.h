@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // Where a model folder keeps a tensor: families name tensors differently, fuse some, and transpose
 // some.
 //

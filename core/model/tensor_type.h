@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // The types in which weights are stored.
 #pragma once
 

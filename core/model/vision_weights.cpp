@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 #include "core/model/vision_weights.h"
 
 #include <algorithm>

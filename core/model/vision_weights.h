@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // The weights of a vision tower, and how files store them.
 #pragma once
 

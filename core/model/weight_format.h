@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // How the weights of linear layers are stored.
 #pragma once
 

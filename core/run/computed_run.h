@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // Preparation shared by the computing backends: where weights come from, how requests sample, and
 // whether the scenario's sizes fit the machine.
 #pragma once

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // Passes that verify drafts. Their tokens are known only when they are computed.
 //
 // Each position takes the token that it would take without drafts: the same logits and the same

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // Proposes the draft tokens of speculative decoding, for executors that compute.
 #pragma once
 

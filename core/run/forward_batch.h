@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // One forward pass as flat arrays: the input of an executor that computes.
 #pragma once
 

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // The images of requests in a forward pass.
 #pragma once
 

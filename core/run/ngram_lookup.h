@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // Prompt lookup: drafts from the text itself (speculative.method ngram).
 #pragma once
 

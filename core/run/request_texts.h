@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // The token ids of every computed request: its prompt and the tokens sampled so far.
 #pragma once
 

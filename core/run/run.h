@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // One run of a scenario on a backend. Preparation reports every error before anything runs. Then
 // the run executes and emits events.
 #pragma once

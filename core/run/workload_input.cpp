@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 #include "core/run/workload_input.h"
 
 #include <algorithm>

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // Prompts and sampling parameters of the requests of a workload.
 #pragma once
 

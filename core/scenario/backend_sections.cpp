@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 #include "core/scenario/backend_sections.h"
 
 #include "core/config/config_reader.h"

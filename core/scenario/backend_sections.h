@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // Scenario sections that backends define; core does not know their keys.
 #pragma once
 

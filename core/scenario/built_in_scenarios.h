@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // The scenarios of the folder `scenarios`, but for those that read files: they travel inside the
 // program.
 #pragma once

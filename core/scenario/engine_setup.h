@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // Builds an engine setup from a scenario. Fills in values that depend on the model, the policy, or
 // the memory of the executing machine.
 #pragma once

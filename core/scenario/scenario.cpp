@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // Turns a scenario file into validated variants: overrides, merging, reading.
 #include "core/scenario/scenario.h"
 

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // A scenario: everything a run depends on. Parses YAML into validated structs.
 #pragma once
 

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // The choices of a scenario, and the keys that each of their values does not use.
 #include <algorithm>
 #include <iterator>

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // The keys of a scenario: names, ranges and meaning.
 #include <algorithm>
 #include <limits>

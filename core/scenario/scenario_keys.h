@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // Shared code of reading, merging, validating and showing a scenario.
 #pragma once
 

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // Where a key belongs that stands in the wrong section, or has an engine's name.
 #include <algorithm>
 

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // The defaults of an engine's server in a scenario.
 #include <algorithm>
 #include <optional>

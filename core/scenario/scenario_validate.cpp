@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // Checks rules that span several fields of a scenario.
 #include "core/base/error.h"
 #include "core/engine/policies/registry.h"

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // Sources. vLLM: get_batch_defaults() and _set_default_max_num_seqs_and_batched_tokens_args() of
 // vllm/engine/arg_utils.py, vllm/config/cache.py, scheduler.py and vllm.py of 0.19 to 0.33. SGLang
 // 0.5.23: srt/arg_groups/memory_hook.py, cuda_graph_hook.py, overrides.py, fields/schedule.py, and

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // The settings that an engine's server chooses for a GPU. People start `vllm serve` and
 // `sglang.launch_server` without these options, so a scenario without the keys means these values.
 #pragma once

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // What SGLang's reserve for chunks and graphs leaves of a GPU's memory.
 #pragma once
 

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // The model of a scenario as simulations see it.
 #pragma once
 

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // The `speculative` section of a scenario: speculative decoding. Keys that vLLM's
 // --speculative-config has have its names.
 #pragma once

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // Finds added tokens in a text, before any other processing.
 #pragma once
 

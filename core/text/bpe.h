@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // Byte-pair encoding: merges a word's characters in the order of training.
 #pragma once
 

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // A tokenizer built from a tokenizer.json or a GGUF file.
 #pragma once
 

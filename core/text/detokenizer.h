@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // Converts token ids to text incrementally.
 #pragma once
 

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // The chat template of a model folder, and the texts of tokens that it names.
 #pragma once
 

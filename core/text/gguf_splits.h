@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // How the tokenizers of GGUF files split a text into words, by name.
 #pragma once
 

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // A tokenizer from the metadata of a GGUF file.
 #pragma once
 

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // Splits a text by a pattern of a tokenizer.json.
 #pragma once
 

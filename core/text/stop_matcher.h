@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // Finds stop strings in a text that arrives in parts.
 #pragma once
 

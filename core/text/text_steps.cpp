@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 #include "core/text/text_steps.h"
 
 #include <algorithm>

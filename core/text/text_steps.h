@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // The steps of a tokenizer.json before words are merged: normalizers and pre-tokenizers.
 #pragma once
 

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // Hash tables for insertion and lookup only; nothing depends on their order.
 #pragma once
 

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // Converts texts to token ids and back.
 #pragma once
 

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // A parsed and checked tokenizer.json or GGUF file, the input of a tokenizer.
 #pragma once
 

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 #include "core/text/tokenizer_json.h"
 
 #include "core/base/error.h"

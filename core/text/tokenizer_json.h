@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // Parses a tokenizer.json. Vocabulary and merges are most of a file of tens of megabytes. The
 // parser extracts them, so the remaining tree is small.
 #pragma once

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 #include "core/text/utf8.h"
 
 #include <utf8proc.h>

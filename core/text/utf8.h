@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // Reads UTF-8 one character at a time and replaces malformed bytes in the standard way.
 #pragma once
 

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // Arrivals through a front end: the engine sees a request when it is handed over. The request's
 // arrival stays the time at which the client sent it.
 #pragma once

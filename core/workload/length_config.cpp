@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // The distributions of lengths: keys, checks and warnings.
 #include <cmath>
 #include <string>

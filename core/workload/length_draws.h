@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // Draws from the distributions of a workload.
 #pragma once
 

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // Python's `random` module, for selections that equal those of programs in Python: the Mersenne
 // Twister as `random.seed(n)` sets it, `random.shuffle` and `random.choice` (Lib/random.py and
 // Modules/_randommodule.c of CPython 3.9 and later).

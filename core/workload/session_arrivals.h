@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // Sends the requests of sessions: each when the one before has ended and its delay has passed.
 #pragma once
 

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // Datasets and sessions: keys and checks.
 #include "core/workload/workload_sections.h"
 

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // The requests of a run and their arrivals. A scenario's variants share one workload, so that all
 // have the same arrivals and lengths.
 #pragma once

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // Gives the requests of a workload to the engine when they are due.
 #pragma once
 

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // Conversations as ShareGPT publishes them: a JSON array of objects with a list of `conversations`,
 // each with a `value`. Requests are selected as `vllm bench serve --dataset-name sharegpt` does
 // (vLLM 0.33, vllm/benchmarks/datasets/datasets.py: ShareGPTDataset, is_valid_sequence).

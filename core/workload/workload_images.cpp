@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // Images in drawn prompts: keys, checks and draws.
 #include <algorithm>
 #include <cctype>

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // Draws synthetic workloads. Each kind of number has its own generator and is drawn request by
 // request. So changing one distribution keeps the others' draws.
 #include <algorithm>

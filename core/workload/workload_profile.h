@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // Describes a workload before it runs: lengths, arrivals, and the tokens that its prompts share.
 #pragma once
 

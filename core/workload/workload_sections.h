@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // Shared by the files that read parts of the `workload` section: choices with the keys that each
 // value uses, and lengths.
 #pragma once

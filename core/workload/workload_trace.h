@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // Recorded requests from a file. The formats:
 //
 //   azure     CSV with TIMESTAMP, ContextTokens, GeneratedTokens (the 2023 and 2024 releases of

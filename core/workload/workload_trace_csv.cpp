@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // Azure, Vidur and BurstGPT traces: three columns of a CSV each.
 #include <algorithm>
 #include <array>

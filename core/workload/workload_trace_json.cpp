@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // Mooncake and ShareGPT traces: one JSON object per line. These files are mostly long lists of
 // numbers, so a scanner reads the text in one pass without building a tree.
 #include <algorithm>

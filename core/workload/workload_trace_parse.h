@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // Shared by the trace parsers: line-by-line reading and errors about a line.
 #pragma once
 

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // Times steps of a model on a GPU, and compares them with the limits of memory and arithmetic.
 #pragma once
 

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // Measures times on a device, and the rates for floors.
 #pragma once
 

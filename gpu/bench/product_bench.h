@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // Times a model's linear layers with every kernel that computes them, and compares them with the
 // machine's least time.
 #pragma once

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // One linear layer with random data, and every kernel that computes it.
 #pragma once
 

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // Memory of exactly the requested size, so that sanitizers detect accesses beyond it.
 #pragma once
 

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // The common frame of all runtime calls.
 #pragma once
 

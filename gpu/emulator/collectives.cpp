@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // The operations of a warp's collectives, and asynchronous copies.
 #include <array>
 #include <cstring>

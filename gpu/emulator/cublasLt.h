@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // The part of cuBLASLt's API that gpu/ uses, with the signatures and values of NVIDIA's header. The
 // emulator computes products on the CPU, in stream order (cublas_lt.cpp). Where the library is free
 // to choose, it makes the hardest choice: the proposals use several orders of summation. Those that

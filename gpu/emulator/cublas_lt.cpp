@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // Matrix products of the emulated cuBLASLt: D = alpha * A^T * B + beta * C. All are column-major; A
 // and B are bfloat16, C and D bfloat16 or float32. Sums are floats, rounded once at the end.
 #include <algorithm>

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // The part of the driver API that gpu/ uses: tensor maps. Numbers as in CUDA 13 (cuda.h).
 #pragma once
 

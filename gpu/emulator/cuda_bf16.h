@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // The part of bfloat16 that the kernels use. All conversions are explicit.
 #pragma once
 

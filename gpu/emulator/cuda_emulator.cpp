@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 #include "gpu/emulator/cuda_emulator.h"
 
 #include <mutex>

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // Lets tests inspect and control the emulated device.
 #pragma once
 

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // The CUDA runtime on the CPU, for tests. Kernels run as fibers, one block (or cluster of blocks)
 // after another. Streams do their work as late as the host allows. cuda_emulator.h controls it.
 //

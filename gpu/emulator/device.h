@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // The emulated device: its memory, its streams and their pending work.
 //
 // The host's threads do the work when they need its result. All members are used under mutex().

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // The language of device code: qualifiers, indices, collectives, atomics and arithmetic.
 //
 // A CUDA thread is a fiber. It runs until a collective switches to another one. Collectives record

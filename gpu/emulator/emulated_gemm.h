@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // The algorithms of the emulated cuBLASLt in the order of proposals. The first ones are traps for a
 // caller that needs one order of summation.
 #pragma once

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // The functions of gpu/kernels/common/hopper_ptx.h in the emulator.
 //
 // Copies and products complete at random moments that hardware allows: at their start, when a

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // The functions of gpu/kernels/common/ptx.h in the emulator.
 #pragma once
 

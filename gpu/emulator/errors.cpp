@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // Names and texts of errors, as in the CUDA runtime.
 #include "gpu/emulator/cuda_runtime.h"
 #include "gpu/emulator/runtime_types.h"

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // Runs the threads of a block, or of the blocks of a cluster, as fibers of one host thread.
 #pragma once
 

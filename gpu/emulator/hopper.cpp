@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // Barriers in shared memory, boxes of tensors, and products of warpgroups.
 #include <algorithm>
 #include <array>

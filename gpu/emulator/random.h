@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // The emulator's random numbers: one multiplication each, because every collective draws one.
 #pragma once
 

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // Calls of the CUDA runtime for devices, memory and kernels.
 #include <cstdint>
 #include <cstring>

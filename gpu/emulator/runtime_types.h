@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // Types and values of the CUDA runtime API; numbers as in CUDA 13 (driver_types.h).
 #pragma once
 

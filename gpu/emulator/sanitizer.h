@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // Tells sanitizers about switches between stacks. Does nothing without sanitizers.
 #pragma once
 

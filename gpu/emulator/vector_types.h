@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // The small vectors of CUDA C++, with the same alignment.
 #pragma once
 

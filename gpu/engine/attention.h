@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // Attention over the paged KV cache. Chooses the kernels that compute it.
 #pragma once
 

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // Runs scenarios on an NVIDIA GPU.
 #pragma once
 

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // Executes passes on a GPU. Owns the KV cache, the device memory of the step arrays, and one
 // captured graph for each bucket of decodes.
 #pragma once

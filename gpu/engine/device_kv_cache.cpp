@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 #include "gpu/engine/device_kv_cache.h"
 
 #include "core/base/error.h"

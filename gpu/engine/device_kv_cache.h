@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // The GPU memory that core's block ids refer to.
 #pragma once
 

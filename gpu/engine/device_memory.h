@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // Owners of CUDA resources: device memory, pinned host memory, streams, events and graphs.
 // Move-only; destructors never throw.
 #pragma once

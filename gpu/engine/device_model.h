@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // A transformer on a GPU: one forward pass over a ragged batch.
 #pragma once
 

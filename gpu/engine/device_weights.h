@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // A model's weights in the memory of a GPU, laid out for the kernels.
 #pragma once
 

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 #include "gpu/engine/gemm_library.h"
 
 #include <algorithm>

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // Wraps cuBLASLt for gemm.h: descriptors of a product, proposals for it, and traits of an
 // algorithm.
 #pragma once

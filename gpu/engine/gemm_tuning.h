@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // Chooses algorithms of matrix products by timing them.
 #pragma once
 

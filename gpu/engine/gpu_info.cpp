@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 #include "gpu/engine/gpu_info.h"
 
 #include <cuda_runtime.h>

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // A linear layer of a model: its weights and the choice of its kernel.
 #pragma once
 

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // Loads a scenario's model onto a GPU: plans its memory and keeps its tuned algorithms.
 #pragma once
 

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // Device pointers to the index arrays of a pass.
 #pragma once
 

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // Named stages on the timeline of NVIDIA's profilers.
 #pragma once
 

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // The residual stream of a pass. Linear layers read it through a norm and add to it.
 #pragma once
 

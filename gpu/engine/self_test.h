@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // Checks chunk-invariance on this GPU, with this build and these algorithms.
 #pragma once
 

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // Start and end times of steps on the device, on the host's clock.
 #pragma once
 

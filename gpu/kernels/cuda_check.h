@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // Turns errors of CUDA into exceptions.
 #pragma once
 

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // Draws random weights on the device.
 #pragma once
 

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // The kernels of a forward pass, as functions that enqueue them on a stream. A function enqueues
 // one kernel or several.
 //

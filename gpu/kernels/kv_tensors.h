@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // Tensor maps of one layer's cache, for Hopper's bulk copy engine.
 #pragma once
 

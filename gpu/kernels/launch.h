@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // Launches kernels with checks, and sets their dynamic shared memory limit. For .cu files.
 #pragma once
 

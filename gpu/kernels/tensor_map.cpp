@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 #include "gpu/kernels/tensor_map.h"
 
 #include <cuda_runtime.h>

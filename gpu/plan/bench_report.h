@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // Inputs and results of the command `bench`: timed steps.
 #pragma once
 

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // A fingerprint of data too large to keep. No device code.
 #pragma once
 

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // The keys of the `cuda` section: names, ranges and meaning.
 #include "gpu/plan/cuda_config.h"
 

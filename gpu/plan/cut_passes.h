@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // Cuts a step into forward passes that fit the memory for activations.
 #pragma once
 

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 #include "gpu/plan/gemm_store.h"
 
 #include <charconv>

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // Keeps algorithms of matrix products, chosen by timing, from run to run. No device code.
 #pragma once
 

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // The sizes that decode steps are padded to. Each has one captured graph.
 #pragma once
 

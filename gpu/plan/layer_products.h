@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // The linear layers of a transformer as products: their shapes, their kernels, and the least that
 // each must move and compute.
 #pragma once

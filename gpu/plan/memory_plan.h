@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // Divides a GPU's memory: weights, activations, workspace, and the rest for KV blocks.
 #pragma once
 

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // How launch_prefill_gemm (gpu/kernels/kernels.h) divides a product.
 #pragma once
 

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // Inputs and results of timing linear layers, in the command `bench`.
 #pragma once
 

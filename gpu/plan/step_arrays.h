@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // A forward pass in the device's format: all indices that kernels read, in one block of memory that
 // is copied at once. Turns a batch into slots, tables, tiles and splits. No device code.
 #pragma once

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // The least time of a step on a machine, from its memory traffic and arithmetic.
 #pragma once
 

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // Types of a step that host and device share. No CUDA here.
 #pragma once
 

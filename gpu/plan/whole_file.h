@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // Writes files that exist completely or not at all.
 #pragma once
 

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // Whether the figures of two runs can be compared: the same model and the same requests.
 #pragma once
 

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // The recorded requests of a run, from Metronome, vLLM's benchmark, or a server's request log. Two
 // runs can be compared on what both recorded (reports/compare/validation.h).
 #pragma once

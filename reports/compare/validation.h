@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // Compares a simulated run with a measured one: decisions, step times, and the latency and
 // throughput figures.
 #pragma once

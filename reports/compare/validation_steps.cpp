@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // Compares the decisions and step times of two runs.
 #include <algorithm>
 #include <iterator>

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 #include "reports/files/content_id.h"
 
 #include <boost/uuid/name_generator_sha1.hpp>

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // The fingerprint of a text, and of result files, which carry their own.
 #pragma once
 

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // The log of a serving engine as one list of observations. vllm_log.cpp and sglang_log.cpp know the
 // lines of their engine; engine_log.cpp reads the file and recognises the engine.
 #pragma once

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // The causes of a gap between tokens, as JSON.
 #pragma once
 

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // vLLM's log of iterations (--enable-logging-iteration-details): the content and time of each step,
 // without request ids.
 #pragma once

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // The parsers of engines' log lines, as engine_log.cpp calls them.
 #pragma once
 

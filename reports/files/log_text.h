@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // Reads parts of log lines: numbers, times, "name: value" lists and Python's arguments.
 #pragma once
 

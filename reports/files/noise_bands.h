@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // The range of a run's figures under other noise seeds.
 #pragma once
 

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 #include "core/base/json_lines.h"
 #include "reports/files/result_files.h"
 

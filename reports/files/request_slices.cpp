@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 #include "reports/files/request_slices.h"
 
 #include <algorithm>

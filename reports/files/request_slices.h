@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // The timeline of each request as consecutive slices, for drawing.
 #pragma once
 

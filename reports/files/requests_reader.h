@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // Reads the lines of requests.jsonl, and refuses those that no run can write.
 #pragma once
 

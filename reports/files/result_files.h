@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // The result files that each run writes, for people and for tools that read the output of vLLM's
 // serving benchmark. The same run gives the same bytes.
 #pragma once

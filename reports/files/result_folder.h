@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // A result folder that appears complete or not at all, after a loss of power too. All files are
 // written into a temporary folder beside the target, which one rename then moves to the target.
 // Nothing is removed that does not carry Metronome's mark, and no link is followed to remove it.

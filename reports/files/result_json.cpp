@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // Keys, order and formulas follow vllm/benchmarks/serve.py. Aggregates are milliseconds. Among
 // Metronome's own top-level keys only durations end in _ms, because readers convert by that suffix.
 #include <array>

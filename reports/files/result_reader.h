@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // Reads result folders back, to evaluate a recorded run without repeating it.
 #pragma once
 

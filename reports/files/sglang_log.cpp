@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // SGLang's lines, from srt/managers/scheduler_components/metrics_reporter.py and
 // pool_stats_observer.py, srt/managers/scheduler.py and srt/entrypoints/engine.py of 0.5.23. Older
 // versions end "Prefill batch" with a full stop and print the settings as ServerArgs(...).

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // A readable line per step, to follow the scheduler's decisions:
 //
 //   step 12  t=1.234 s  34.100 ms  35 tokens  [r7 prefill 128..256] [r9 prefill 0..42 -> token 1]

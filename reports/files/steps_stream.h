@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // Writes steps.jsonl while the run goes on, on a thread of its own.
 #pragma once
 

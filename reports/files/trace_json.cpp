@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // trace.json: a run in Chrome's trace event format.
 #include <algorithm>
 #include <functional>

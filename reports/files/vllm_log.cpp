@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // vLLM's lines, from v1/metrics/loggers.py, entrypoints/common/startup.py and config/scheduler.py
 // of 0.33, and v1/engine/core.py of 0.22, which wrote iterations with another prefix.
 #include <algorithm>

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 'use strict';
 // Every figure uses these: reading the data, colours of the theme, texts of numbers.
 

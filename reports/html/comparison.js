@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // Figures that compare runs: against chunk size, against load, throughput against latency.
 
 // The common start of the names, less a part of a number: "" when that says nothing.

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // The report's conclusion, in sentences at its start.
 
 // Names stand between these, so that they can be set apart from the sentence.

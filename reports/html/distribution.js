@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // How latencies are distributed: the cumulative curve, and its tail on a logarithmic axis.
 
 const kMetrics = {

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // Speculative decoding over load: draft tokens accepted and wasted, and what users see of it.
 
 const hasDrafts = (run) => run.result.spec_decode_num_drafts > 0;

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // A heat map of two swept settings: one cell for each pair of their values.
 
 const kHeatFigures = [

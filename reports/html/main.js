@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // Puts the report together: figures that have data, one line for those that have none, the theme,
 // and saving pictures.
 

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // Simulated against measured: pairs of runs of the same variant on a cost model and for real.
 
 function measuredPairs(runs) {

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // A figure: a canvas for what is many, an SVG for what is few and read, zoom and hover.
 
 // A range of x values that figures look at; those that share one stay together.

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // Chooses the runs that a report draws in detail, if there are too many to draw all.
 #pragma once
 

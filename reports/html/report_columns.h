@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // The parts of a run's report data. Each function appends one part to an open JSON object; see
 // report_data.h.
 #pragma once

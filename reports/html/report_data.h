@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // The HTML report's data of one run as compact JSON: columns of integers, of bounded size however
 // long the run.
 #pragma once

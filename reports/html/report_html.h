@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // report.html: one file with figures, table, formulas and configurations of one or several runs. It
 // needs no network. Without scripts it shows everything except figures.
 #pragma once

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // The report data about requests: stalls and their causes, request bars, and what first tokens
 // waited for.
 #include <algorithm>

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // Figures of single requests: their lives over time, and what their first tokens waited for.
 
 const kReasons = ['not ended', 'length', 'stop', 'aborted', 'queue full', 'never fits',

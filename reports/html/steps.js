@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // Figures of a run's steps: what each was made of and took; cache, queue and preemptions.
 
 // Calls paint(x, least, greatest, last) for each pixel column that has points of sorted `times`.

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // The summary table: sorted, filtered, and the place where runs are selected to be drawn. Also the
 // settings in which runs differ, and the cue of a table that is wider than its frame.
 

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // The ITL timeline: every gap between tokens over the run, with the stalls and what caused them.
 
 const kTimelineState = {axis: null};  // null: whichever fits

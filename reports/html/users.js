@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // Tokens per second of a user against tokens per second of a GPU, over loads and settings: how much
 // a GPU gives at the speed that each user gets.
 

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // SGLang logs without `input throughput`, as its versions of 2025 wrote them, do not say how long a
 // batch of prompts took. The time between two "Decode batch" lines, less the decodes, gives it,
 // within limits from the times of these lines.

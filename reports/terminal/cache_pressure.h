@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // The cost of a full KV cache in an engine's log: requests that lost their blocks, and prompts
 // that were computed again because the prefix cache had no room.
 #pragma once

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // Explains late tokens: where the time between tokens went, the longest stalls, and whose prefill
 // delayed other requests. Made from a run's record, or from the gaps of an engine's log, which has
 // no request ids.

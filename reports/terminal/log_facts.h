@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // The facts of a log about its engine, apart from the gaps (reports/terminal/log_gaps.h).
 #pragma once
 

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 #include "reports/terminal/log_gaps.h"
 
 #include <algorithm>

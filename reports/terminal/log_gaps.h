@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // The gaps between tokens that an engine's log shows, and what they are made of.
 //
 // vLLM logs every iteration: each is one gap of the requests that it gave a token. SGLang logs

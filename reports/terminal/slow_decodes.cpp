@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 #include "reports/terminal/slow_decodes.h"
 
 #include <algorithm>

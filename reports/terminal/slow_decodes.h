@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // A span of a run or a log in which decodes take far longer than those of as many requests did
 // before, or than those of fewer explain: after a retraction, without the graph that they had,
 // beside another process. It is no prompt that delays them, so no setting of the scheduler explains

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // The comparison of variants that `metronome run` prints. Plain ASCII, at most 80 columns for names
 // of up to 14 characters and figures of usual size.
 #pragma once

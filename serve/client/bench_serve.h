@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // The result of a load on a server: its record, the client's health, and warnings.
 #pragma once
 

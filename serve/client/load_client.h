@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // Open-loop load on a server. Every request of a workload is sent when it is due, regardless of the
 // server, on its own connection. The time of every token is recorded. Single-threaded.
 #pragma once

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // The bytes that a load generator sends for the requests of a workload.
 #pragma once
 

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // Single requests to a server before and after a load.
 #pragma once
 

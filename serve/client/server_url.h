@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // The location of a server with OpenAI's endpoints.
 #pragma once
 

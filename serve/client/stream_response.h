@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // Parses a server's answer to one streaming request incrementally. HTTP/1.1 contains server-sent
 // events, which contain the chunks of OpenAI's completions.
 #pragma once

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // Decides who may call the server: clients with a key, by the server's own names, not any web page.
 #pragma once
 

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // The answer to one request of a client: takes tokens, makes the bytes of its body.
 #pragma once
 

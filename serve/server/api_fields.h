@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // Reads the fields of a client's JSON object one by one. An invalid field throws ApiError with the
 // field and what is allowed.
 #pragma once

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // Which fields of a request the server honours, takes as hints, or refuses.
 #pragma once
 

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // Converts clients' request bodies to requests for the engine: OpenAI's completions and chat
 // completions, and /generate.
 #pragma once

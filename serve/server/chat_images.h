@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // The images of a chat request.
 #pragma once
 

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 #include "serve/server/engine_thread.h"
 
 #include <exception>

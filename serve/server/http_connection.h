@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // One connection of a client: reads its requests one after the other, and writes the responses.
 #pragma once
 

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // Limits that keep one client from taking the server from the others.
 #pragma once
 

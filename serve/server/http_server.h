@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // HTTP/1.1 connections for a service: reads requests, writes responses, and limits the effect of a
 // client on the others.
 #pragma once

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // A connected socket that never blocks: reads and writes as much as is possible now, with TLS or
 // without.
 #pragma once

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // Runs an engine on its own thread; other threads submit requests and take events. Threads only
 // wait for short locks.
 #pragma once

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // A client in the process of the engine: asks, and reads answers as they come.
 #pragma once
 

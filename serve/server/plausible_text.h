@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // The text of simulated answers: sentences as tokens of the model's tokenizer.
 #pragma once
 

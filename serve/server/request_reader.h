@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // Reads HTTP/1.1 requests from bytes, wherever the network splits them, as strictly as RFC 9112
 // allows. A reader that sees another end of a request than the sender executes a body as a request.
 #pragma once

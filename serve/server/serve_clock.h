@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // The clock of a serving engine: real time, or simulated time at the pace of real time.
 #pragma once
 

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // Metrics for Prometheus with vLLM's names, labels and buckets, so that dashboards made for vLLM
 // also show this server.
 #pragma once

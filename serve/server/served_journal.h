@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // A file to which the ends of requests are appended, and which survives the death of the process.
 #pragma once
 

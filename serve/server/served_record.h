@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // Records a server's requests as the results of a run.
 #pragma once
 

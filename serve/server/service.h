@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // The server without its sockets: endpoints, running answers, and clients' view of the engine.
 #pragma once
 

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // The replies that a service gives without the engine: models, tokens and metrics.
 #include <ctime>
 #include <optional>

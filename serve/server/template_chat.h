@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // Turns the messages of a chat request into a prompt by the chat template of the model's folder.
 #pragma once
 

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 #include "serve/server/work_queue.h"
 
 #include <sys/resource.h>

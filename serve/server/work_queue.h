@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // Reads bodies on threads of their own, in an order that is fair to clients.
 #pragma once
 

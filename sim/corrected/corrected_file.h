@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // The body of a cost model file of kind `corrected`.
 #pragma once
 

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // Fits a correction of step times (sim/corrected/corrected_model.h) to intervals of a measured run.
 // An interval is a stretch of steps; only the end of its last step is known.
 #pragma once

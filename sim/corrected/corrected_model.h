@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // Step times of another cost model (the base), corrected by the step times of a measured run.
 //
 //   T(step) = rest(tokens) x rest_base + attention x attention_base + link x collectives_base

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // Which simulated times were ever compared with measurements: sim/catalogue/checked.csv, which
 // tools/accuracy writes together with docs/accuracy.md.
 #pragma once

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // Predicts the device time of a step. One interface for the roofline, measured tables, fitted forms
 // and replayed times.
 #pragma once

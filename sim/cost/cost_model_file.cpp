@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 #include "sim/cost/cost_model_file.h"
 
 #include <algorithm>

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // Measured cost models on disk: JSON files that `metronome calibrate` writes and that a scenario
 // names as `cost_model.file`. This header holds what all kinds share. The code of each kind reads
 // and writes its part, `body`.

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // Tables of numbers as CSV. Columns are found by the names in the first line, in any order; other
 // columns are ignored. Fields may be in double quotes. Every error names file, line and column.
 #pragma once

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // Measured times by one quantity, held for interpolation. Look-ups interpolate microseconds
 // linearly between the two measured points around a value. Below the first point its time holds, as
 // kernel tiles are no smaller than the beginning of the grids. Beyond the last point the slope of

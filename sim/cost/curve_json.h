@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // Curves and grids in cost model files. Readers throw ConfigError that says where in the file
 // something is wrong.
 #pragma once

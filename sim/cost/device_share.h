@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // The share of a model on each of `tensor_parallel_size` devices. Every cost model uses it.
 #pragma once
 

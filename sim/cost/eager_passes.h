@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // Step times where the host launches kernels one by one: passes that no CUDA graph has.
 #pragma once
 

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // A serving engine keeps a part of its share of a device's memory from weights and KV blocks, for
 // activations, CUDA graphs and its runtime. docs/internals/cost_models.md has the logs it was set
 // by.

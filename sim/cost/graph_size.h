@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // The sizes at which vLLM captures CUDA graphs.
 #pragma once
 

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // Measured times by two quantities, interpolated as sim/cost/curve.h says.
 #pragma once
 

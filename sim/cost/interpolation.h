@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // Linear interpolation between measured points, as sim/cost/curve.h says.
 #pragma once
 

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // Least squares with non-negative coefficients, used to fit times. No token, pair or sequence makes
 // a step shorter.
 #pragma once

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // Shared by the cost models that compose steps of measured times.
 #pragma once
 

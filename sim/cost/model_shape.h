@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // The part of a model's shape that measured times depend on, in cost model files. The number of
 // layers is no part of it.
 #pragma once

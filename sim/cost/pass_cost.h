@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // The cost of forward passes in unrounded nanoseconds, and the cost of a step made of them.
 #pragma once
 

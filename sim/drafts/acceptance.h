@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // Draws how many drafts of a decode are accepted, and how many are proposed.
 #pragma once
 

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // The acceptance of drafts that a vLLM server logged.
 #pragma once
 

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // The cost of steps with drafts: the target model's pass, in which drafts are verified, and then
 // the drafter's own passes.
 //

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // The proposer of drafts: a draft model, or a layer that reads the target model's hidden states.
 //
 //   draft_model  a model of its own (speculative.model): all its layers, embedding and head.

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // Fits the form of sim/fitted/fitted_model.h to measured steps.
 #pragma once
 

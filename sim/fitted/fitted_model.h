@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // Step times of a form fitted to measured steps (sim/fitted/fitted_fit.h).
 //
 //   T(pass) = graph or eager + G(tokens) + prefill [has a prefill chunk] + pair x pairs

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // Features of a forward pass that measured step times are fitted to.
 #pragma once
 

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // The link between the GPUs of an engine. It gives the times of collectives, from measured tables
 // or from a latency and a bandwidth.
 #pragma once

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 #include "sim/operators/attention_grid.h"
 
 #include <algorithm>

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // Chooses the measured attention that is nearest to a model's.
 //
 // The first choice is the engine's own kernel with the model's heads. Then follow, in this order:

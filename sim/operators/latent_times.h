@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // Latent attention (DeepSeek-V3) between its projections, from measured tables.
 //
 // The package has the kernels of SGLang and TensorRT-LLM: prompts in the expanded form, decodes in

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // Composes the operators of one model from measured tables.
 //
 // The rules for shapes that were not measured are in product_curve.h and attention_grid.h, those

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 #include "sim/operators/operator_file.h"
 
 #include <algorithm>

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // Measured operators as the body of a cost model file, with the relevant part of the model's shape
 // and its precision.
 #pragma once

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // Step times composed from measured operators.
 //
 // On each device a pass over t tokens takes the times below. t is padded to a captured graph size

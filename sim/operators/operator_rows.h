@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // Rules for measured operators whose times cannot be meant as they stand.
 //
 // Every rule says how much it changed, so that an import can say so.

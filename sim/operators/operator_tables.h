@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // Measured operators of one GPU, of several engines: the CSV files that `tools/import_tables
 // operators` writes. Times are in microseconds, sizes are those of one device.
 //

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // The measured operators of one model on one GPU, or one of several: what an operator cost model
 // composes steps from.
 #pragma once

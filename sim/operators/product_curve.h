@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // Matrix products of a shape that was not measured, from those around it.
 //
 // A product of m tokens with an n x k weight takes at least

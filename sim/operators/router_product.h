@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // Products of routers in float32, which the package's tables do not have.
 //
 // vLLM computes the router of MiniMax-M2 so (MiniMaxM2MoE: weights and input in float32), on CUDA

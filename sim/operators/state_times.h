@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // Chooses the measured kernels of linear attention (Gated DeltaNet) of a model's heads.
 #pragma once
 

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // Simulates how the thread blocks of an attention kernel fill the multiprocessors of a GPU. Tables
 // of equal lengths give the time of an average step. A step with unequal sequences or several
 // prompts takes longer in proportion to how badly its blocks fill the device.

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // Profiles as the body of a cost model file: the tables, how blocks fill the device, and the
 // relevant part of the model's shape.
 #pragma once

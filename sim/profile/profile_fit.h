@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // Fits how blocks fill the multiprocessors (profile_blocks.h) to a table of attention times. Checks
 // the result against measured unequal decodes that the fit does not see.
 #pragma once

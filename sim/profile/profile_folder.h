@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // A folder of measured kernel times, as published profilers write it. Two layouts:
 //
 // NAME/meta.yaml and NAME/tpN/*.csv (LLMServingSim's profiler of vLLM), N devices sharing the

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // Step times composed from measured kernel times.
 //
 // A pass over t tokens of r sequences takes

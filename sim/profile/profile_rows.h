@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // Rows of measured times before they become tables: sorted, checked against each other and against
 // the limits of the hardware. Every error names the file and line of a row.
 #pragma once

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // Measured kernel times of one GPU and model, held for interpolation as sim/cost/curve.h says.
 #pragma once
 

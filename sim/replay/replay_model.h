@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // Replays the step times of a recorded run for steps with the same composition.
 #pragma once
 

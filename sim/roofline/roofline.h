@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // Step times from first principles: the compute and memory traffic of a forward pass against the
 // limits of the hardware. Measured are the hardware's efficiencies and overheads, and links.
 //

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 #include "study/bench/bench_cases.h"
 
 #include "core/base/json.h"

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // The steps that `metronome bench` times and predicts, and the shared parts of its reports.
 #pragma once
 

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // `metronome bench --predict`: the floor and the cost model's prediction for the steps of
 // `metronome bench`.
 #pragma once

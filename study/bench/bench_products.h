@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // `metronome bench --products`: times the linear layers of a model with every kernel that can
 // compute them.
 #pragma once

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // `metronome calibrate --from`: fits a cost model to measured steps.
 #pragma once
 

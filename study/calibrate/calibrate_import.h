@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // `metronome calibrate --import`: converts published kernel times into a cost model file. Operator
 // tables are in import_operators.h.
 #pragma once

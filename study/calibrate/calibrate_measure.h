@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // `metronome calibrate --backend`: measures steps of a model on this machine and fits a cost model.
 #pragma once
 

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // `metronome calibrate --from` with a request log. The log holds when a served engine received
 // requests and returned their first and last tokens. With a known scheduler, this yields the step
 // times.

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // The steps that a calibration measures, and their order. They are requests and plans that a
 // scripted scheduler (study/calibrate/scripted_scheduler.h) gives to an engine.
 #pragma once

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 #include "study/calibrate/calibrate_steps.h"
 
 #include <algorithm>

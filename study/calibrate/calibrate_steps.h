@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // Measured steps for `metronome calibrate --from`: from result folders, a CSV, or vLLM's log of
 // iterations.
 #pragma once

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // `metronome calibrate --import` of operator tables: composes the cost model file of one model.
 #pragma once
 

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // A scheduler that makes no decisions: it plans the steps of a script.
 #pragma once
 

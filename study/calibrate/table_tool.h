@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // Runs tools/import_tables, which reads formats that no C++ library of the build reads.
 #pragma once
 

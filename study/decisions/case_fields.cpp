@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 #include "study/decisions/case_fields.h"
 
 #include "core/config/config_limits.h"

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // Reads the keys of a decision case. Errors name the file, the line, the key and what is allowed.
 #pragma once
 

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // One line of a decision log: a case's workload as the scheduling core takes it, and the recorded
 // steps.
 #pragma once

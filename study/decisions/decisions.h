@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // Decision logs: a scheduler's decisions step by step on a small workload. The schema is that of
 // the logs recorded from real engines. Metronome replays the same cases with its own decisions.
 //

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // The `config` of a vLLM decision case.
 #pragma once
 

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // Schedules a scenario's requests along a log of iterations. vLLM logs the number of requests and
 // tokens of each step and its time. It does not log the request ids or context lengths.
 #pragma once

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // A simulated device whose steps end at the instants of a measured run, as far as these are known.
 #pragma once
 

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // Simulates a scenario under the step times of a measured run of which only a request log exists:
 // when each request was queued, and when it received its first and its last token.
 #pragma once

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // Derives the steps between the instants of a request log (study/recorded/pinned_run.h).
 #pragma once
 

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // How `metronome validate` evaluates a log of iterations.
 #pragma once
 

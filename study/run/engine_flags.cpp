@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // Sources of the flags' names and meanings. vLLM: docs/cli/serve, vllm/config/scheduler.py and
 // vllm/engine/arg_utils.py of 0.22 (4ff865c38) and 0.33.0. SGLang:
 // docs/advanced_features/server_arguments.md, srt/server_args.py and srt/environ.py of 0.5.23.

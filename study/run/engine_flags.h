@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // Translates a scenario's settings into command line flags of real engines.
 #pragma once
 

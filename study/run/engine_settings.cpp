@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // Sources of the names and meanings: those of engine_flags.cpp.
 #include "study/run/engine_settings.h"
 

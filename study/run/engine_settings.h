@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // The reverse of engine_flags.h: an engine's settings, from its log or from its command line, as
 // keys of a scenario.
 #pragma once

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // Flags as text, and the difference between two sets of them.
 #include <algorithm>
 #include <cstddef>

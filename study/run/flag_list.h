@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // Parts of the translations from a scenario to an engine's flags.
 #pragma once
 

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // Flags of llama-server and keys of trtllm-serve. Sources of the names: llama.cpp's common/arg.cpp
 // (llama-server --help), and TorchLlmArgs, KvCacheConfig, SchedulerConfig and CudaGraphConfig of
 // TensorRT-LLM's tensorrt_llm/llmapi/llm_args.py, whose keys trtllm-serve reads from a YAML file.

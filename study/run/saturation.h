@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // How much of a workload an engine can do at most.
 #pragma once
 

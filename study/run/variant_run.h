@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // Chooses, prepares and runs the variants of a scenario.
 #pragma once
 

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // Real time, for engines that run on real hardware.
 #pragma once
 

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // Identifies the program by the sources that affect its results.
 #pragma once
 

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // The folder of a sweep: one result folder per run, named by the run's id, and the locks between
 // processes that work on it at once.
 #pragma once

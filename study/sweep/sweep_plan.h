@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // The runs of a sweep, resolved and validated before the first run starts.
 #pragma once
 

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // The variables of a sweep, keys and values from the scenario's section `sweep` and from `--over`,
 // and the points they form.
 #pragma once

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // Runs the runs of a sweep, several at once, each of them once.
 #pragma once
 

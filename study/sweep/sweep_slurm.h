@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // A sweep as Slurm jobs: a script that submits an array of tasks, and a job that merges their
 // results.
 #pragma once

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // The result of a sweep: its summary files and the terminal table. They are made from the files of
 // its runs, so they do not depend on which process ran what, when, or in which order.
 #pragma once

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // Finds the capacity of one setting: the highest load at which enough requests are good.
 #pragma once
 

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // Finds the limit that keeps a setting of `metronome tune` from carrying more load, and a remedy.
 #pragma once
 

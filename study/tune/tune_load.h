@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // Finds which of several settings serves one load best, among those within the SLO.
 #pragma once
 

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // Simulates a setting of `metronome tune` at any load.
 #pragma once
 

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // Finds which of several settings sustains the highest load within an SLO, with a confidence band.
 #pragma once
 

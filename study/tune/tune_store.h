@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // The trials of `metronome tune`, kept in its result folder, so that a later search need not repeat
 // them.
 #pragma once

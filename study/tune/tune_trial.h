@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // A setting at one load, and what its trial says about requests outside the trial.
 //
 // Requests that are served together fail together: one stalled step breaks a limit for all decoding

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // The settings that a search for a smaller stall tries.
 #pragma once
 

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // Replays of a recorded run in the simulator, each with changes of its settings.
 #pragma once
 

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // Replays a recorded run in the simulator under other settings. Finds the smallest change that
 // removes its stalls, and the cost of that change.
 #pragma once

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // The flags of engines that a change of settings changes, and what its KV blocks take.
 #include <algorithm>
 #include <utility>

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // The result of a replay under other settings, as text and as JSON.
 #include <algorithm>
 #include <cmath>

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // Speed of the CPU kernels on the shapes of a 135M Llama (hidden 576, MLP 1536, 30 layers, 9 query
 // and 3 KV heads of 64, vocabulary 49152), against copying memory on the same threads.
 //

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // Decoding of SmolLM-135M on drawn weights with looked-up drafts, against plain decoding in the
 // same run. The prompt repeats a phrase, and drawn weights repeat themselves, so most drafts are
 // right: this is what verification costs and saves, not what a text of people gives.

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // Whole forward passes of SmolLM-135M and Gemma 3 270M on drawn weights, against copying memory in
 // the same run. The second argument is the format of the weights, as files of that name have it:
 // 0 bfloat16, 1 Q8_0, 2 Q4_1, 3 Q4_K. Matrices of a width that 256 does not divide are Q5_0 instead

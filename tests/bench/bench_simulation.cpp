@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // Speed of the simulation loop, on the two workloads whose peer figures are in
 // data/peer_vidur/README.md of the shared data, and on synthetic ones that show how the cost of a
 // step grows.

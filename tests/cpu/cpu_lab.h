@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // Small models of three architectures under a real engine on the CPU executor: what a request's
 // logits, KV and tokens are, whatever policy, cache and neighbours it was served with.
 #pragma once

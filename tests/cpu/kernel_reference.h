@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // The kernels' definitions, one float after the other, and what their tests share.
 #pragma once
 

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 #include "tests/cpu/padded_model.h"
 
 #include <Eigen/Core>

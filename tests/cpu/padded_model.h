@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // Llama, Qwen 3 and Gemma 3 as the formulas have them, over a right-padded batch: what the tests of
 // the ragged path compare it with. It shares no arithmetic with cpu/transformer.h.
 //

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // A source of random quantised blocks, and the same weights as floats.
 #pragma once
 

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // Sequences that grow by chunks, side by side in one forward pass.
 #pragma once
 

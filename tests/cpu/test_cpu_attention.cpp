@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // The attention kernel: to the bit against its definition written plainly, whatever the tiles, the
 // rows beside, the instruction set and whatever lies where a row does not attend.
 #include <cmath>

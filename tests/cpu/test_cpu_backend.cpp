@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // `metronome run --backend=cpu`, from the command line to the files it writes.
 #include <algorithm>
 #include <cstring>

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // Promises of continuous batching, on real arithmetic: a request's logits, KV and tokens
 // are its own, whoever it shares steps, blocks and threads with.
 #include <stdexcept>

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // Chunked prefill changes no result, on real arithmetic: three architectures, both caches.
 #include <stdexcept>
 

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // Drafts do not change how tokens are distributed: counts of many seeds against the probabilities
 // of the model.
 #include <cmath>

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // Speculative decoding changes no token, whatever proposes the drafts and however many are right.
 #include <memory>
 

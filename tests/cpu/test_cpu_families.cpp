@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // Every family of core/model/model_family.h on the CPU: a token's logits have the same bits in
 // every chunking, beside every other sequence, and with any number of threads.
 #include <algorithm>

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // Images under a real engine on the CPU executor: chunks that end anywhere inside one, preemption,
 // prefix caching, shared images and failing steps change no bit.
 #include <algorithm>

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // The CPU kernels but for attention: to the bit against their definitions written plainly, on every
 // instruction set, and within bounds against double precision.
 #include <bit>

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // The ragged path against the right-padded batch, pass by pass: they share weights and no
 // arithmetic. Random sequences at different progress, in chunks of different sizes.
 #include <cmath>

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // Random serving on the CPU (tests/random_serving.h). A violation prints the seed; setting
 // METRONOME_PROPERTY_SEED to it replays that one case.
 #include <algorithm>

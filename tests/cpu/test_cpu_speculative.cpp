@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // Speculative decoding with --backend=cpu, from the command line.
 #include <filesystem>
 

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // A model with recurrent states (Qwen3-Next) under a real engine: tokens, logits, KV and states of
 // a request are the same bits in every chunking, batch, cache and thread, after preemptions, and
 // after a prefix hit at another request's state. LabRun::kv has the states, too.

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // The CPU executor against Hugging Face transformers: logits at every position and greedy tokens
 // of the models in tests/fixtures/models, or in the folder METRONOME_FIXTURES names.
 // tools/hf_parity makes them; its head says what a fixture holds.

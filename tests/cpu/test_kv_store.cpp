@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // The KV store: what is written comes back, tiles lie as the kernels read them, and memory is only
 // taken by pages that were written.
 #include <cstdint>

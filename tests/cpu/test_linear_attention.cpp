@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // The kernels of linear attention: to the bit against their definitions written plainly, on every
 // instruction set and for every chunk, and to rounding against the chunk-parallel form of the
 // gated delta rule, which engines use for prompts.

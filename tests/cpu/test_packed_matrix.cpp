@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // Packed weights: what was read comes back, and a product has the same bits on any number of
 // threads and beside any other rows.
 #include <algorithm>

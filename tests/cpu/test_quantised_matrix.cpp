@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // Quantised weights in panels: the stored blocks come back, a product has the bits of the product
 // of the floats that they stand for, and so has a forward pass.
 #include <algorithm>

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // The thread pool: every item once, errors by part, whatever the number of threads.
 #include <algorithm>
 #include <atomic>

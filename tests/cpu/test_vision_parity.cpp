@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // The CPU executor against Hugging Face transformers for models with a vision tower: features of
 // images, logits at every position and greedy tokens of the models in tests/fixtures/vision_models,
 // or in the folder METRONOME_VISION_FIXTURES names. tools/vision_parity makes them; its head says

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // The engine alone: 100 prompt tokens in chunks of 32, on a device that needs a millisecond a step.
 #include "core/engine/engine.h"
 

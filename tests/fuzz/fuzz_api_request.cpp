@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // The first byte chooses an endpoint; the rest is the body that a client posts to it.
 #include <cstddef>
 #include <cstdint>

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // The bytes as a GGUF file: its values, its tensors, and the configuration of a model.
 #include <cstddef>
 #include <cstdint>

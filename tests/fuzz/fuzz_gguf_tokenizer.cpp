@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // The bytes as a GGUF file with a tokenizer, up to "<|text|>" and a line break; what follows as a
 // text for it.
 #include <algorithm>

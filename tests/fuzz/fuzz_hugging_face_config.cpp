@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // The bytes as the config.json of a model.
 #include <cstddef>
 #include <cstdint>

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // The bytes as a PNG or JPEG file. Large pictures are left out: they only take time.
 #include <cstddef>
 #include <cstdint>

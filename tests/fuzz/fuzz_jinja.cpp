@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // The bytes as a chat template, rendered for a conversation with tools.
 #include <cstddef>
 #include <cstdint>

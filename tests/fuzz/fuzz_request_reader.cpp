@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // The first byte says where to split the rest, which is what a client sends. The framing must not
 // depend on the split. An accepted request must mean the same to another reader, Boost.Beast's, if
 // that accepts it.

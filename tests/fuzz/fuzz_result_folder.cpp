@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // Three files of a result folder, separated by the byte 0x1e: result.json, requests.jsonl and
 // steps.jsonl. They are read, or refused; what is read has a report.
 #include <unistd.h>

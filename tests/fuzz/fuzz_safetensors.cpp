@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // The bytes as a safetensors file, and as the header and the data of one.
 #include <algorithm>
 #include <cstddef>

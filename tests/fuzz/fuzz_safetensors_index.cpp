@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // The bytes as the index of a model folder.
 #include <cstddef>
 #include <cstdint>

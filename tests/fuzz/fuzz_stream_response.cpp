@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // The bytes as the answer of a streaming server. The first byte says where the rest is cut in two:
 // whole and cut, it must come to the same.
 #include <cstddef>

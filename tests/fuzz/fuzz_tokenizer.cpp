@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // The bytes as a tokenizer.json, up to a line break behind a closing brace; what follows as a text
 // and as ids for the tokenizer.
 #include <cstddef>

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // The promise that every fuzzer checks: any bytes parse, or are refused in one printable line.
 #pragma once
 

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // Answers tools/gguf_parity: writes the weights of a GGUF file or model folder as a model has them.
 //   metronome_gguf_weights PATH OUT
 // OUT gets the float32 of every tensor, one after the other. Standard output has one JSON object a

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // Attention over a paged cache, in double, straight from its definition; and random problems for
 // the kernels. Where no position of a sequence is stored, the cache holds NaN; where a table entry
 // is not to be read, it holds an id far out of range.

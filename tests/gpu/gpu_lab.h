@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // Small models under a real engine on the CUDA executor: what a request's logits, KV and tokens
 // are, whatever policy, cache and neighbours it was served with.
 #pragma once

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // Helpers of tests of the GPU's kernels: bf16 vectors, their way to the device and back, and the
 // results that are allowed when a float's rounding error stands before the rounding to bf16.
 #pragma once

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // A model whose linear layers take little, and are of no round size.
 #pragma once
 

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // Promises of continuous batching on the GPU: a request's logits, KV and tokens are its
 // own, whoever it shares steps, blocks and graphs with.
 #include "tests/catch.h"

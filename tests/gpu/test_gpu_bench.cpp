@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // `metronome bench`: its points, its floors, what it skips and what it refuses. Times are only
 // checked for being there: under the emulator they say nothing.
 #include <stdlib.h>

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // Chunked prefill changes no result on the GPU: three architectures, both caches, neighbours in
 // the same steps.
 #include <numeric>

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // Decode attention on the GPU: against its definition in double, and bit by bit against itself with
 // other neighbours, layouts and grids.
 #include <array>

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // The linear layers of decodes against sums in double precision, and the bits of a row, which are
 // its own.
 #include <algorithm>

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // Drafts of a lookup change nothing on the GPU, with invariance `full`: each test compares them
 // with decodes of one token.
 #include <map>

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // Embedding and gated activation on the GPU.
 #include "tests/catch.h"
 #include "tests/draws.h"

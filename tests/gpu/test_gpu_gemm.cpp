@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // Matrix products on the GPU against sums in double precision, and what the two modes promise.
 #include <algorithm>
 #include <bit>

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // Queries and the KV cache, out of the fused projections, against their definition in double.
 #include <cmath>
 #include <cstdint>

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // The GPU's logits against Hugging Face transformers: of the models in tests/fixtures/models_bf16,
 // or in the folder METRONOME_FIXTURES_BF16 names. `tools/hf_parity bf16` makes them: its head says
 // what a fixture holds.

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // Linear layers: which kernel multiplies them in which pass, and that both ways of the residual
 // stream, with norms of their own and inside of products, leave the same rows.
 #include <algorithm>

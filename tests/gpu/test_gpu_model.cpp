@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // The whole model on the GPU against the reference on the CPU: the same weights, bfloat16 in
 // between here, float there.
 #include <algorithm>

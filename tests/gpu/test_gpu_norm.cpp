@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // RMSNorm on the GPU against its definition in double precision.
 #include "tests/catch.h"
 #include "tests/draws.h"

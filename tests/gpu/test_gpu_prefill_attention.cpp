@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // Attention of chunks over the paged cache, by both kernels: against its definition in double, to
 // known means, and to the bit under every chunking, whatever stands beside a row and wherever its
 // cache lies.

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // The linear layers of prompts: to the bit where nothing rounds, against sums in double precision,
 // and the bits of a row, which are its own whatever the tile, the grid and its company.
 #include <algorithm>

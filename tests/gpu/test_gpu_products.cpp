@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // `metronome bench --products`: that all kernels of a point compute the same, that each is timed,
 // and the floors. Times are only checked for being there: under the emulator they say nothing.
 #include <algorithm>

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // Sampling on the GPU against Sampler: the same tokens.
 #include <array>
 #include <cmath>

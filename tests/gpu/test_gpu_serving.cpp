@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // An engine's promises to its requests when the GPU computes them: the scheduler's steps, the
 // sampler's tokens, and failures that stay where they are.
 #include <filesystem>

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // Times of steps by the host's clock, from events that know none.
 #include <algorithm>
 #include <array>

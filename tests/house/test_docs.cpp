@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // The documents: what they show is what the program prints, and their links lead somewhere.
 #include <algorithm>
 #include <cctype>

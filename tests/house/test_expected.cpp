@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // Expected texts: one character more or less is a difference, and each file has a test.
 #include <filesystem>
 #include <string>

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // The rules of the house, checked over every file of the repository; and each rule's checker,
 // checked on text that breaks it.
 #include <algorithm>

@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 // SPDX-License-Identifier: Apache-2.0
 // SPDX-License-Identifier: Apache-2.0
+// SPDX-License-Identifier: Apache-2.0
 // The house rules that a program can check: sizes, include directions, determinism, words.
 #pragma once
 
@@ -52,7 +53,7 @@ std::string readme_fault(const SourceFile& readme);
 // Of all files together: sources outside every room, and headers that nobody includes.
 std::vector<Violation> check_orphans(const std::vector<SourceFile>& files);
 std::vector<Violation> check_words(const SourceFile& file);
-// Calls of pip in a tool without --require-hashes in the same statement.
+// Calls of pip in a tool without --require-hashes or --no-index in the same statement.
 std::vector<Violation> check_pip(const SourceFile& file);
 // Lines of tools/requirements that are not "NAME==VERSION" and its hashes.
 std::vector<Violation> check_requirements(const SourceFile& file);

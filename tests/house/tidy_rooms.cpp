@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // The rooms of the house: what each folder may include, and headers that nobody does.
 #include <algorithm>
 #include <map>

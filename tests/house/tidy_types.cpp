@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // The rule that a type has one definition, over all files together.
 #include <algorithm>
 #include <map>

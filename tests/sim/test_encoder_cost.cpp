@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // The time in which a vision tower encodes images.
 #include <string>
 #include <vector>

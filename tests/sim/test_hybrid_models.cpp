@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // Simulations of models with states: memory, and long contexts.
 #include <algorithm>
 #include <string>

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // A run of Vidur, another simulator, with its own profile: the same steps under its step times, and
 // about the same latencies under ours.
 #include <array>

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // The simulated device and host, and what is refused before a simulation starts.
 #include "core/engine/policies/registry.h"
 #include "core/hardware/hardware_catalogue.h"

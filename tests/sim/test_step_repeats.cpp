@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // Runs of decodes, and steps taken together, against decodes and steps one by one: random whole
 // runs through the simulator, with step times that depend on every chunk. A difference prints the
 // seed.

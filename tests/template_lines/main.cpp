@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // Answers tools/chat_parity: one JSON object a line on standard input, one line each on standard
 // output.
 //   {"template": its text, "variables": {...}, "now": [year, month, day, hour, minute, second]}

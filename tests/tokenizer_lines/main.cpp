@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // Answers tools/tokenizer_parity: a tokenizer.json as argument, one JSON object a line on standard
 // input, one line each on standard output.
 //   {"hex": bytes of a text, "add": whether to add special tokens}  ->  the ids

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // Programs that only look like those of a build with CUDA, for tools/gpu_check: what it makes of
 // stages that fail, crash, hang or print garbage. Measured runs are simulations here.
 #pragma once

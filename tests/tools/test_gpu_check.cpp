@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // tools/gpu_check: every stage's results and verdict, what it chooses, and what it says was shown.
 #include <filesystem>
 #include <sstream>

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // tools/gpu_check from call to call: the plan, what is carried, what comes back, which GPU it is.
 #include <filesystem>
 #include <fstream>

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // tools/gpu_check where something is wrong: each fault is said, costs nothing but itself, and
 // leaves its evidence in what comes back.
 #include <filesystem>

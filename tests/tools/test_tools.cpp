@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // The pieces of the command line that need no running program.
 #include "core/base/progress.h"
 #include "core/base/wrapped_text.h"

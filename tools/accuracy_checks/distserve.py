@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """OPT-13B on an A100 under vLLM of early 2024: requests of DistServe's evaluation (LLMServe/
 DistServe at 20a1633, Apache-2.0). Its runs on separate GPUs for prefill and decode are left out.
 

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """Qwen3-8B on an H100 under vLLM 0.30: points of silybench-data (tgarg01, CC BY 4.0)."""
 
 import csv

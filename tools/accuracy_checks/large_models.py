@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """The public sweep's rows of DeepSeek-R1, Kimi-K2.5 and Qwen3.5-397B: which of them count, and how
 their servers were started.
 

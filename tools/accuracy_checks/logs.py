@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """Runs of vLLM 0.19 of which each request's instants were logged (github.com/casys-kaist/
 LLMServingSim, MIT). They are replayed with their own arrivals."""
 

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """The page, the picture and the list of what was compared."""
 
 import collections

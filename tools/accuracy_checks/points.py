@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """Measured serving points, and what the simulator says of them."""
 
 import dataclasses

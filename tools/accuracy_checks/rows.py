@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """The fields of all rows of silicon_sample.csv."""
 
 import re

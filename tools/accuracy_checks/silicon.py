@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """NVIDIA's serving points: silicon_sample.csv of aiconfigurator-core (Apache-2.0). They validate;
 nothing is fitted to them.
 

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // Shared by the subcommands of `metronome`: their table and exit codes.
 #pragma once
 

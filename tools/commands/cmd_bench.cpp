@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // `metronome bench`: step times of a model on this GPU, compared with the machine's floor.
 #include <algorithm>
 #include <charconv>

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // `metronome bench-serve`: sends a scenario's load to a server and measures the answers.
 #include <sys/prctl.h>
 #include <unistd.h>

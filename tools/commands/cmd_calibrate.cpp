@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // `metronome calibrate`: makes a cost model from measurements.
 #include <algorithm>
 #include <filesystem>

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // `metronome decisions`: replays recorded workloads; writes or compares the decisions.
 #include <algorithm>
 #include <iostream>

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // `metronome diagnose`: why tokens of a run came late, and which prefill delayed other requests.
 #include <algorithm>
 #include <filesystem>

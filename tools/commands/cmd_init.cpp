@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // `metronome init`: writes a commented scenario to start from.
 #include <algorithm>
 #include <cctype>

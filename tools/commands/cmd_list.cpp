@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // `metronome list`: the names that scenarios can use, and their keys.
 #include <algorithm>
 #include <filesystem>

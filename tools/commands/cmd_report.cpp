@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // `metronome report`: writes report.html again from result folders, also of several runs at once.
 #include <algorithm>
 #include <filesystem>

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // `metronome run`: runs every variant of a scenario on a backend and writes the results.
 #include <unistd.h>
 

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // `metronome sweep`: runs a scenario at every point of a grid or of a list of settings.
 #include <algorithm>
 #include <charconv>

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // `metronome tune`: finds the settings that sustain the highest load within an SLO.
 #include <algorithm>
 #include <iostream>

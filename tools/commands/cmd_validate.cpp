@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // `metronome validate`: compares a simulated run with a measured one.
 #include <iostream>
 #include <optional>

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // `metronome workload`: what a scenario's workload is, and how much of it the engine can do.
 #include <algorithm>
 #include <iostream>

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // Parses the command line of a command: its options and files.
 #pragma once
 

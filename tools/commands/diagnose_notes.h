@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // Sentences of `metronome diagnose` about what a run or a log shows.
 #pragma once
 

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // An engine in this process, and a client that asks it.
 #pragma once
 

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // A model that this process serves: its scenario, tokenizer and chat template.
 #pragma once
 

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // Points of a grid that are not valid scenarios: said by `sweep` and `tune`.
 #pragma once
 

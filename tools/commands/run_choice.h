@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // Options shared by the commands that run scenarios: backend, variants, seed, jobs, folder, and the
 // output of text.
 #pragma once

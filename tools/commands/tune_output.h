@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // The tables and files of `metronome tune`.
 #pragma once
 

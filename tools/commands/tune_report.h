@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // The trials of `metronome tune` as runs of a report.
 #pragma once
 

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // The settings that `metronome tune` found, to use them.
 #pragma once
 

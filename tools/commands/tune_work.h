@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // The candidates of `metronome tune` and their trials.
 #pragma once
 

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """Changes to the config of a drawn case."""
 
 

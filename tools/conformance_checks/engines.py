@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """The engines whose schedulers can be driven, by the name of their package."""
 
 import dataclasses

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """Fetches the Python sources of an engine's package, without its dependencies."""
 
 import pathlib

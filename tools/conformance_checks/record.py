@@ -1,4 +1,5 @@
 #!/usr/bin/env python3
+# SPDX-License-Identifier: Apache-2.0
 """Records cases: reads JSON lines, writes each with the steps of the engine's own scheduler.
 
 usage: record.py RECORDER FOLDER, where FOLDER has the engine's package. A case that the engine

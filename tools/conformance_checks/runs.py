@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """Records cases in parallel, lets Metronome decide them, and counts by kind."""
 
 import collections

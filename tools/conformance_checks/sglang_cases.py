@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """Seeded random cases for an SGLang scheduler, by kind.
 
 Pools are small, so that requests are retracted and cached prefixes evicted; prompts share

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """Drives the real scheduler of an SGLang package in virtual time, and records its decisions.
 
 Real are the scheduler with both event loops, its prefill adder, queue order, batches and

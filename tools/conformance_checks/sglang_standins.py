@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """Stand-ins for torch, configuration, metrics and other processes of an SGLang package.
 
 `REAL` lists the modules that are imported from the package.

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """The few torch operations that SGLang's schedulers and allocators need, over Python lists.
 
 Only integers, in one dimension, and a table of rows for `req_to_token`. A missing operation is

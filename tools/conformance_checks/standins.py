@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """Imports a few real modules of an engine's package, and stand-ins for all that they import.
 
 A scheduler needs no GPU, no torch and no web server, but its modules import them. Here a module is

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """Seeded random cases for a vLLM scheduler, by kind.
 
 Caches are small, so that requests run out of blocks; prompts share beginnings, and repeat earlier

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """Drives the real scheduler of a vLLM package in virtual time, and records its decisions.
 
 Real are vllm.v1.core (scheduler, cache manager, block pool) and vllm.v1.request. The engine

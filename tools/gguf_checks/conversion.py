@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """Writes GGUF files of Hugging Face folders, as llama.cpp's conversion scripts do.
 
 Source: llama.cpp, conversion/*.py. The names of tensors are those of the `gguf` package. Matrices

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """Random tiny models of every family: their folders, beside the GGUF files made of them.
 
 The folders come from tools/hf_parity, with the greedy tokens that transformers computes.

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """The source package of llama-cpp-python, which has llama.cpp's sources and vocabulary files."""
 
 import subprocess

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """The vocabulary files that llama.cpp ships, with texts and the ids that their authors' tokenizers give.
 
 They are in models/ of the source package of llama-cpp-python: ggml-vocab-NAME.gguf with the texts

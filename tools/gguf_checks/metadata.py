@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """Reads GGUF files with the `gguf` package, and undoes what llama.cpp's conversion does."""
 
 import gguf

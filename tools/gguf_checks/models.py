@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """Greedy tokens of a GGUF file on the CPU backend, beside transformers' on the same weights."""
 
 import json

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """Tokenizers of GGUF files beside those that the models' authors use.
 
 Byte-level BPE is compared with the `tokenizers` package, SentencePiece's BPE with `sentencepiece`.

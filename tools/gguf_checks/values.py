@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """Random tiny models of every type of tensor, and the values that come out."""
 
 import json

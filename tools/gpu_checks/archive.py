@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """Packs results as one archive in a few parts and replaces it regularly while the stages run. Also
 packs the two programs of a build.
 

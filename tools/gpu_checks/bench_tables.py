@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """Tables from reports of `metronome bench`: steps beside their floors, steps with optional
 features, and linear layers by every kernel.
 """

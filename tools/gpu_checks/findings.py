@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """findings.md: every promise with its verdict, and the tables of the bench."""
 
 from gpu_checks.bench_tables import (bench_reports, choice_text, chosen_text, option_table,

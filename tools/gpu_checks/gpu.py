@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """Identifies the GPU and finds CUDA's libraries."""
 
 import glob

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """The `cuda` options that are off by default: times them, and enables those that gain in later
 stages."""
 

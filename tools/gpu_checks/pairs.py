@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """Pairs of runs, measured (cuda/) and simulated (sim/), and pairs of bench reports."""
 
 import json

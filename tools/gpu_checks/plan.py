@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """The calls for half an hour on a GPU machine, or for less."""
 
 import dataclasses

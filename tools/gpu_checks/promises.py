@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """The promises for a GPU, and whether a folder of gpu_check fulfils them."""
 
 import json

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """Measures every workload of every model, simulates it with the calibrated model, and draws
 both."""
 

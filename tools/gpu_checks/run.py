@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """Commands under time limits, the verdicts of stages, and the state for a later call."""
 
 import hashlib

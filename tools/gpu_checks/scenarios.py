@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """The shipped scenarios: measured on the GPU, then simulated with the GPU's KV cache."""
 
 import os

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """The stages of a check on a GPU."""
 
 import dataclasses

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """Fixtures of hf_parity and vision_parity: small models with the values that transformers computes."""
 
 import os

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """A tool's packages from PyPI, by their hashes, in a virtual environment of its own."""
 
 import os

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // Loaded with LD_PRELOAD by tools/check_power_loss: notes which files and folders are not synced,
 // so that the check can take away what a loss of power would have taken.
 //

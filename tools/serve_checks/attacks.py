@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """Attacks on a server beside a well-behaved client, whose p99 is printed.
 
 Attackers come from 127.0.0.2 and 127.0.0.3, the well-behaved client from 127.0.0.1. All are on this

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """Pages in a browser call the server: of allowed origins and others, with and without key and TLS.
 
 The page is served at two names of this machine, which are two origins: localhost is allowed,

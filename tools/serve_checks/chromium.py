@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """Chromium without a window."""
 
 import shutil

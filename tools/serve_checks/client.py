@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """Many streams at once in one loop over raw sockets, so that the client is not the bottleneck."""
 
 import heapq

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """A well-behaved client, served while others misbehave, and slow clients, served for a minute."""
 
 import threading

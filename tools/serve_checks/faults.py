@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """Clients that disconnect, stall, or send invalid data; other clients must not notice."""
 
 import json

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """AIPerf, a load generator for LLM servers, must count what the server counts."""
 
 import json

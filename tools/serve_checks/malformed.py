@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """Bodies that are not requests, and fields of every wrong type."""
 
 import json

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """Random mutations of valid requests: each gets a proper answer, or its connection is closed."""
 
 import io

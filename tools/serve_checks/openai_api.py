@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """The official client of OpenAI's API against every endpoint."""
 
 import asyncio

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """A served simulation makes the decisions of `metronome run` with the same requests, at the same
 times.
 """

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """A `metronome serve` process, what the system and /metrics report about it, and raw HTTP to it."""
 
 import collections

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """A thousand streams at once, and memory under continuous load."""
 
 import json

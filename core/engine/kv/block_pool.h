@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // A fixed set of equal-sized, reference-counted KV blocks. Free blocks may still hold cached
 // content. Block ids are the only KV data that scheduler and executors share. The executor owns the
 // memory.

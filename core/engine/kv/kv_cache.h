@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // KV-cache bookkeeping: the blocks of each request, the positions they have room for, and the
 // cached prefixes.
 //

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // The part of KvCacheManager that finds prefixes by their hashes, and hashes what is computed.
 #include <algorithm>
 #include <span>

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // The chained hashes of a request's full blocks. Equal hashes mean equal tokens up to the end of
 // the block.
 #pragma once

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // Maps the chained hash of a full block to the KV blocks with that content. Part of BlockPool. A
 // block has one hash; where prefixes may end inside a block (vLLM's prefix_match_unit), it may have
 // one for each end.

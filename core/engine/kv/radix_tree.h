@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // SGLang's radix tree over the blocks of a pool: a node has the blocks of a run of tokens, its
 // children the runs that follow. Cached blocks are evicted by whole leaves, the one first that was
 // touched longest ago (SGLang 0.5.23: mem_cache/radix_cache.py).

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // The blocks of recurrent-state groups: layers (Mamba, linear attention) that keep one state per
 // request instead of KV per token. A state takes one block. It decides as MambaManager of vLLM 0.33
 // does (vllm/v1/core/single_type_kv_cache_manager.py).

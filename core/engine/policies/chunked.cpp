@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // Chunked prefill without a token budget. After the decodes, every pending prompt advances by at
 // most one chunk per step. Unfinished prefills come before new prompts.
 #include <algorithm>

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // Continuous batching: requests leave and join between steps. Decodes come first, then the whole
 // prompts of all requests with room.
 #include "core/engine/policies/policies.h"

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // Orders waiting prompts by deadline and finds those that can still give their first token in time.
 #pragma once
 

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // DeepSpeed-FastGen's Dynamic SplitFuse. Every step is filled to max_ragged_batch_size: first
 // decodes, then prompts in order of arrival, the last of which is split. A prompt starts or
 // continues only if the blocks of its whole rest are free.

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // Counts the steps in which a whole prompt waits because the decodes leave it too few tokens.
 //
 // An engine that takes decodes first and computes prompts whole admits a prompt as long as its

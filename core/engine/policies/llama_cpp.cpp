@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // The llama.cpp server: max_num_seqs slots over one unified KV cache. Generating slots add their
 // token to the batch. Then slots with a prompt fill it up to n_batch. Both are in order of slot id.
 //

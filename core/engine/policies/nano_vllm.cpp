@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // nano-vllm, decision for decision. It batches prompts while any can run, otherwise decodes. Only
 // the first prompt of a step may be split into chunks. max_num_seqs limits a step, not the number
 // of requests that hold blocks.

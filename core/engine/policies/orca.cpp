@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // Orca, as in Sarathi-Serve: all decodes and the whole prompts of all fitting requests in one
 // batch. Admission reserves the blocks of max_model_len tokens, so no request is ever preempted.
 #include "core/engine/policies/policies.h"

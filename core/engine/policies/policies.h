@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // The factory functions of all policies, one file each. registry.cpp lists the policies by name.
 #pragma once
 

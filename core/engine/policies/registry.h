@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // Every scheduling policy by name: description, the scheduler keys it reads, and its factory.
 #pragma once
 

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // Sarathi-Serve: one batch of at most chunk_size tokens. It holds all decodes, then the next chunks
 // of unfinished prompts, then those of new prompts.
 #include <algorithm>

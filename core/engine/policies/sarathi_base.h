@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // The base of Sarathi-Serve's scheduler and of its three schedulers for comparison. They serve by
 // arrival, take the blocks of a whole prompt at admission, and preempt when a decode finds no free
 // block.

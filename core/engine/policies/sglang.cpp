@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // SGLang 0.5.23: a step prefills whenever a prompt can be admitted, and decodes otherwise. A prompt
 // that does not fit the step is chunked; at most one request has an unfinished prompt. The
 // new-token ratio estimates the output to reserve. If the estimate was too low, requests are

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // The state of policy `sglang` after a plan, for logs of its decisions.
 #pragma once
 

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // The requests that SGLang knows the length of, as add_one_req_ignore_eos looks at them (SGLang
 // 0.5.23: managers/schedule_policy.py): can all of them go on while the shorter ones end?
 #pragma once

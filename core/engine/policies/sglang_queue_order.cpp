@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 #include "core/engine/policies/sglang_queue_order.h"
 
 #include <algorithm>

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // The order in which policy `sglang` admits and preempts requests (SGLang 0.5.23:
 // managers/schedule_policy.py).
 #pragma once

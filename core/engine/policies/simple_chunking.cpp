@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // Sarathi-Serve's simple chunking: steps of prompt chunks alternate with steps of decodes. In a
 // prefill turn only unfinished prompts run. New prompts are admitted when no unfinished one is
 // left.

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // Prefills one prompt at a time, with the budget that the running decodes leave. A request that
 // completes its prompt gets its first token in the step's first forward pass. It joins the decodes
 // of the second pass.

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // Sizes chunks by time instead of tokens. A step adds the largest prefill chunk to its decodes with
 // which its predicted end keeps every decode within its target. TTFT deadlines order the prompts.
 //

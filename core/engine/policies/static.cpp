@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // Static batching: a batch forms once and prefills whole. New requests wait until all have ended.
 #include <algorithm>
 

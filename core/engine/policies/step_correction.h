@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // Learns the ratio of measured to predicted step times.
 #pragma once
 

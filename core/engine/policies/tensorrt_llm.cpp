@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // TensorRT-LLM. A capacity scheduler chooses the requests whose KV blocks fit, in order of arrival.
 // Then a micro-batch scheduler fills a step of max_num_tokens with them. As in the engine, neither
 // knows how much of a prompt is cached. A hit is found when the first chunk is scheduled. The chunk

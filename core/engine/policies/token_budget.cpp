@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // A token budget per step: decodes come first, then unfinished prompts, then new requests.
 #include <algorithm>
 

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // vLLM V1, decision for decision. It has no prefill and decode phases: each request's computed
 // tokens catch up with its tokens. Running requests come first, in admission order, then waiting
 // ones. So decodes come first: an unfinished prompt took the rest of the budget at its admission

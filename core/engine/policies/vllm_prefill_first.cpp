@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // vLLM before chunked prefill, as in Sarathi-Serve: a batch of whole prompts while any fit,
 // otherwise all decodes.
 #include <algorithm>

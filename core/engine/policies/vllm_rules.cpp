@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 #include "core/engine/policies/vllm_rules.h"
 
 namespace metronome {

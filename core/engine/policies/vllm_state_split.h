@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // Where vLLM ends the prompt chunks of a model with recurrent states. Chunks end at the states that
 // later requests need. Source: vllm 0.33.0, vllm/v1/core/sched/scheduler.py,
 // _mamba_block_aligned_split.

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // The arguments of a call of a filter, a test, a method or a function.
 #pragma once
 

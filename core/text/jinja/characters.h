@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // Texts by code points, as Python's str has them. Texts are valid UTF-8.
 #pragma once
 

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // Parses expressions, with the precedence of jinja2.
 #pragma once
 

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // The filters of Jinja, with transformers' tojson, and from_json and methods as llama.cpp has them.
 #pragma once
 

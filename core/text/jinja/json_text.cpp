@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // Python's json.dumps, as transformers' filter tojson calls it.
 #include <algorithm>
 #include <array>

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // Cuts a template into tokens, as jinja2 does with trim_blocks and lstrip_blocks.
 #pragma once
 

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // Bounds on templates and renderings. Templates and conversations come from others.
 #pragma once
 

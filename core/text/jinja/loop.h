@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // The variable `loop` inside a for statement.
 #pragma once
 

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // Refuses templates that name what does not exist.
 #pragma once
 

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // Operators of expressions, with Python's results.
 #pragma once
 

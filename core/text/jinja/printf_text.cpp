@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // Python's printf-style format of texts.
 #include <algorithm>
 #include <charconv>

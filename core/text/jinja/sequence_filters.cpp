@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // The filters of lists, dictionaries and what else a loop goes over.
 #include <algorithm>
 #include <array>

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // Templates in the part of Jinja that published chat templates use, rendered as transformers'
 // apply_chat_template does: jinja2's ImmutableSandboxedEnvironment with trim_blocks, lstrip_blocks,
 // loop controls, the tag generation, and transformers' tojson and functions.

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // Values of templates. They behave as Python's: what they are when printed, compared and tested.
 #pragma once
 

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // Values as texts, and their equality and order.
 #include <algorithm>
 #include <charconv>

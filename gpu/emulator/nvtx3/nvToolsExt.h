@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // Ranges for profilers. They do nothing here.
 #pragma once
 

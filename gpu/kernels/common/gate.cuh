@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // The activations of the gates of SwiGLU and GeGLU.
 #pragma once
 

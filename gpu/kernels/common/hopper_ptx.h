@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // Wraps instructions of Hopper (sm_90a) that CUDA C++ has no names for:
 // - mbarriers, which count arrivals and bytes in shared memory;
 // - copies of boxes of a tensor by the bulk copy engine;

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // Shared by the kernels of prefill attention: the rows of a CTA, masks, the online softmax, and the
 // stores. A warp has 16 rows of its CTA, a lane two of them, in the layout of the accumulators of
 // mma and wgmma.

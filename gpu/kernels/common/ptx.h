@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // Wraps instructions that CUDA C++ has no names for. Without a device compiler, the emulator
 // (gpu/emulator) defines the same functions (gpu/emulator/emulated_ptx.h).
 #pragma once

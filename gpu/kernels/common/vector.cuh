@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // Shared by the row kernels: 16-byte accesses to rows, arithmetic on the eight elements of such a
 // vector, and sums over threads in a fixed order.
 #pragma once

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // Shared by kernels of warpgroups. One warpgroup loads tiles through the bulk copy engine; one or
 // two others compute 64 rows each by wgmma.
 #pragma once

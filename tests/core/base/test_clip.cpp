@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // How much of a user's text a message repeats.
 #include "core/base/clip.h"
 #include "core/base/json.h"

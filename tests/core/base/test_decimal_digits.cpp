@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // Decimal digits beside those of the standard library.
 #include <array>
 #include <cstdint>

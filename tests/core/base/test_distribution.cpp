@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // Weighted samples beside plain sums.
 #include <algorithm>
 #include <cmath>

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // Reading and replacing files in folders that others can write to.
 #include <sys/stat.h>
 #include <unistd.h>

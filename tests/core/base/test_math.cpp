@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // core/base/math.h against long doubles of the C library, and the distributions that are made of it
 // against their moments.
 #include <algorithm>

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // The order of sets beside that of CPython.
 #include <cstdint>
 #include <set>

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // The parameters of the catalogue's models, as published.
 #pragma once
 

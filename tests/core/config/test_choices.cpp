@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // Keys that choose: what a value has no use for is refused beside it, dropped when inherited, and
 // left out of the resolved config.
 #include <filesystem>

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // Configuration trees, their reader and their two writers, on a small struct of every field type.
 #include <limits>
 

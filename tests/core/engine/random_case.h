@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // Random scenarios of the engine: policies x caches x limits x failures x aborts x stop tokens.
 #pragma once
 

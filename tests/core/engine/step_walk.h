@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // The meaning of a pass's arrays, found by walking over them as the kernels do
 // (gpu/kernels/kernels.h), and compared with what plan and block tables say.
 #pragma once

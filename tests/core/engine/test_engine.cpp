@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // The engine's promises: states, refusals, failures, aborts, asynchronous steps, arrivals.
 #include <utility>
 

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // Random scenarios (policies x caches x limits x failures x aborts x stop tokens), each driven step
 // by step while every invariant is checked. A violation prints the seed; setting
 // METRONOME_PROPERTY_SEED to it replays that one case.

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // The calendar of a run: who needs attention in which step.
 #include <algorithm>
 #include <cstdint>

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // From logits to a token: known answers, distributions, and a straightforward reference.
 #include <algorithm>
 #include <array>

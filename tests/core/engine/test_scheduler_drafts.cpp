@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // Steps with drafts, planned and committed by hand: what counts of a result.
 #include "core/base/error.h"
 #include "core/engine/engine.h"

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // The waiting queue: its two ends, its orders, and random operations against a plain list.
 #include "core/base/error.h"
 #include "core/base/rng.h"

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // Files in the GGUF format, put together byte by byte.
 #pragma once
 

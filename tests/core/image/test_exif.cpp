@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // Pictures that a camera stored lying on a side. Expected: Pillow's ImageOps.exif_transpose().
 #include <cstdint>
 #include <string>

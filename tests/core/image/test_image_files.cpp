@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // Pictures against Pillow, torchvision and Qwen's image processor in transformers. `tools/
 // vision_parity images` makes tests/fixtures/images; its head says what is expected.
 #include <algorithm>

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // Gaps split into their causes: known answers, and a walk over every gap, token by token.
 #include <algorithm>
 #include <cmath>

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // Plans rebuilt from a record, against the plans themselves.
 #include <algorithm>
 #include <tuple>

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // Which run is the steadiest, and when the p99 of its gaps says nothing of its stalls.
 #include <cstdint>
 #include <limits>

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // Small GGUF files of models for tests, and the folders that they are made of.
 #pragma once
 

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // Keys of a config.json about positions and windows, read as transformers and vLLM read them.
 #include <cmath>
 #include <string>

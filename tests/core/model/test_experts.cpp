@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // Models with a mixture of experts: what their config.json says, and what a step of theirs costs.
 #include <cmath>
 #include <string>

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // The end-of-text tokens of a model folder.
 #include <cstdint>
 #include <filesystem>

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // Configuration and tensors of GGUF files of each family: known answers from llama.cpp's scripts
 // (conversion/*.py) and its loaders (src/models/*.cpp).
 #include <algorithm>

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // Configuration and weights of GGUF files, beside those of the folders that they are made of.
 #include <cmath>
 #include <cstring>

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // Qwen3-Next and Qwen3.5: what their config.json says, by hand from transformers' configuration
 // classes, and where their files keep the parts of fused tensors.
 #include <string>

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // config.json of DeepSeek-V3 and gpt-oss.
 #include <memory>
 #include <string>

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // Which tensors a model has, reading them from a folder, and drawing them from a seed.
 #include <algorithm>
 #include <bit>

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // Models whose modules are stored in different formats: how files name them, and what they weigh.
 #include <string>
 #include <utility>

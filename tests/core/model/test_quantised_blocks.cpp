@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // Quantised blocks against what the `gguf` package computes from the same bytes
 // (tests/fixtures/quantised_blocks/make), to the bit.
 #include <cmath>

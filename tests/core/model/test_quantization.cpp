@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // Models stored in fewer bits: what their config.json says, and how many bytes follow.
 #include <string>
 #include <utility>

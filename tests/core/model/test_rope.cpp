@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // Rotary frequencies against what transformers 5 computes with torch on a CPU, in float32.
 #include <bit>
 #include <cmath>

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // The safetensors format: files that are right, and one test for each way of being wrong.
 #include <cmath>
 #include <cstdint>

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // Models with a vision tower: their config.json, their tensors, and M-RoPE.
 #include <string>
 #include <utility>

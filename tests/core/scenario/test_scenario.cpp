@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // Scenario files: overrides, variants, defaults, and what a good one resolves to. The bad ones are
 // in test_scenario_errors.cpp.
 

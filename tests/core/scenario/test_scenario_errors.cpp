@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // Bad scenarios: each ends in one line that names file, line and key, what is wrong and what is
 // allowed.
 #include "core/base/error.h"

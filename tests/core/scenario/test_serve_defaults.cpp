@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // Settings that vLLM's and SGLang's servers choose. The tables below are the answers of the
 // engines' own functions (get_batch_defaults, handle_gpu_memory_settings), run for these GPUs.
 #include <algorithm>

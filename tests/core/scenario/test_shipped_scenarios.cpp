@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // Every scenario that ships runs, and ends with every request finished.
 #include <algorithm>
 #include <filesystem>

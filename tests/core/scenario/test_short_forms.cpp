@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // Short ways to name a scenario and its parts.
 #include <filesystem>
 

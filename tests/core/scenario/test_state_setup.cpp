@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // Scenarios of models with recurrent states: groups, block sizes and memory, by hand
 // from vLLM's rules.
 #include <algorithm>

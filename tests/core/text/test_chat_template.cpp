@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // Chat templates against what jinja2 renders of the published ones
 // (tests/fixtures/tokenizers/chat.golden.json: messages of random parts, null where they raise).
 #include <map>

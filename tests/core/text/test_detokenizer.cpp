@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // Texts that come token by token are the texts of all tokens, and never half a character.
 #include "core/text/detokenizer.h"
 #include "core/text/utf8.h"

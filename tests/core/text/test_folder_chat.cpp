@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // The chat template of a model folder: where it is found, what it is given, and what it gives.
 #include <ctime>
 #include <filesystem>

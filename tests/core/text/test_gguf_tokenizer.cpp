@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // Tokenizers of GGUF files: beside tokenizer.json files of the same tokens, beside a merge loop
 // that is plain, and ones that are wrong.
 #include <algorithm>

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // The renderer of chat templates against jinja2 (tests/fixtures/templates/golden.json, written by
 // tools/chat_parity: null where jinja2 fails), and its limits.
 #include <ctime>

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // Stop strings against a search of the whole text after each byte.
 #include <algorithm>
 #include <stdexcept>

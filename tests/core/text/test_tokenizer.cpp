@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // Tokenizers against the `tokenizers` package (goldens of tools/tokenizer_parity), against a merge
 // loop that is plain, and on what nobody would write.
 #include <algorithm>

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // The tokenizers of tests/fixtures/tokenizers, and random things to feed them.
 #pragma once
 

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // ShareGPT's conversations, selected as vLLM's benchmark selects them.
 #include <string>
 #include <vector>

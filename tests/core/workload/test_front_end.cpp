@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // A front end between clients and engine: known answers, order of hand-over, and what a run shows.
 #include <algorithm>
 #include <map>

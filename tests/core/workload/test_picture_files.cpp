@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // Pictures in workloads: in the lines of a trace, and in a folder.
 #include <algorithm>
 #include <filesystem>

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // Sessions: requests that continue earlier ones.
 #include <algorithm>
 #include <string>

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // Traces: every format from small texts, the published files, and every way a file can be wrong.
 #include <algorithm>
 #include <cstdlib>

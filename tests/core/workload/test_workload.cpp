@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // Random numbers, synthetic workloads, prompts.
 #include <algorithm>
 #include <cmath>

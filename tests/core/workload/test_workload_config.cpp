@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // The `workload` section: what it accepts and every way it can be wrong.
 #include <algorithm>
 #include <cmath>

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // Helpers of the workload tests: configs from YAML text, traces from text, messages of errors.
 #pragma once
 

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // Single values and small arrays on the emulated device, for its tests.
 #pragma once
 

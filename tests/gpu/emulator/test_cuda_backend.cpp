@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // --backend=cuda from the scenario to the result, where the GPU is an emulator: what is refused and
 // how, where memory goes, and the shipped workloads end to end.
 #include <algorithm>

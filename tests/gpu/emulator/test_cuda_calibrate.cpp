@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // `metronome calibrate --backend=cuda` in the emulator: its times say nothing, but the way from
 // steps to a file is the one on a GPU.
 

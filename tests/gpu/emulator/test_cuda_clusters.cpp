@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // Clusters of blocks in the emulator: the blocks of one run together, and reach each other's
 // barriers and shared memory. A kernel's faults are looked for over several seeds, as one
 // order may hide it.

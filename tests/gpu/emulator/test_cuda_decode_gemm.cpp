@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // The work that linear layers of decodes do before the kernels in front of them have ended, and the
 // shared memory they take.
 #include <algorithm>

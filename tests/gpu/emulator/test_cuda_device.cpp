@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // The emulated device itself: its memory, what it says of itself, and when there is none.
 #include <cuda_runtime.h>
 

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // How the emulator runs a kernel: barriers, collectives of warps, and the orders that a GPU leaves
 // open. Tests of what kernels get wrong run over several seeds, as one order may hide it.
 #include <cuda_runtime.h>

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // The emulator's errors for kernels that hang, diverge or ask for more than a GPU has.
 #include <cuda_runtime.h>
 

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // The emulated instructions of gpu/kernels/common/hopper_ptx.h: barriers in shared memory, boxes of
 // tensors, products of warpgroups; and the kernel that is made of them under many schedules.
 #include <array>

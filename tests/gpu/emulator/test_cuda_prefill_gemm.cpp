@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // The work that linear layers of prompts do before the kernels in front of them have ended, under
 // which schedules, and the shapes that they refuse.
 #include <algorithm>

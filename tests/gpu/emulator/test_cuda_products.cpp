@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // `metronome bench --products` on other devices: of too little memory, without wgmma, with a
 // library that has no invariant kernels, broken in the middle. And what is launched how often.
 #include <stdlib.h>

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // The emulated instructions of gpu/kernels/common/ptx.h: fragments, loads of matrices and copies in
 // the background; and the conversions of bfloat16.
 #include <cuda_bf16.h>

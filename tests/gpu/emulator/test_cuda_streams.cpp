@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // Streams, events and graphs of the emulator: work is done late, in any order that they allow, so
 // that host code that waits for too little is found.
 #include <cuda_runtime.h>

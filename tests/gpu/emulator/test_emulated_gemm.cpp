@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // The use that gpu/engine/gemm makes of proposals that the emulated cuBLASLt can be told to make.
 #include <algorithm>
 #include <initializer_list>

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // The self-test's verdict on products whose bits depend on a row's place, of one linear layer only.
 #include <string>
 #include <vector>

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // The digest that the GPU's self-test keeps of a prompt's KV: no difference may be lost in it.
 #include <algorithm>
 #include <set>

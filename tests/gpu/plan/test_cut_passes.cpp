@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // gpu/plan/cut_passes: steps larger than the memory for activations.
 #include "core/base/error.h"
 #include "gpu/plan/cut_passes.h"

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // The store of matrix product choices: its file, and what it makes of files that are not its own.
 #include <sys/resource.h>
 

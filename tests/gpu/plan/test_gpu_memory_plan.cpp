@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // The parts of a GPU's memory, by hand for models of the catalogue; and the buckets of
 // graphs.
 #include <algorithm>

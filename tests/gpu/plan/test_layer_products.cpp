@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // The linear layers of a layer as products: by hand for two models, against core's count of
 // parameters for all.
 #include "core/model/model_catalogue.h"

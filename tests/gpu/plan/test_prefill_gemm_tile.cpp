@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // How launch_prefill_gemm divides a product: by hand for the layers of a model; for random sizes,
 // as many times one round as there are when tiles are handed out one by one.
 #include <algorithm>

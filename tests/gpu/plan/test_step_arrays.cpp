@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // Passes laid out for the device: known answers, and random passes against what they were made of.
 #include <algorithm>
 #include <deque>

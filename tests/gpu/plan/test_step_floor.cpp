@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // The least time of a step: by hand for a model of a few weights, by counting every pair for random
 // steps, and beside a table of floors that was computed without this code.
 #include <cmath>

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // `metronome validate`: the comparison itself, the files it reads, and the command.
 #include <algorithm>
 #include <cmath>

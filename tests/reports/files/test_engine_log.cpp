@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // Logs of vLLM and SGLang: what their lines say, in every form that the engines write, and what
 // becomes of lines that are cut, coloured or written into each other.
 #include <algorithm>

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // Figures with the band in which they lie under other draws of step times.
 #include <cmath>
 #include <limits>

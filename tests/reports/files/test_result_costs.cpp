@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // The figures of users, GPUs and money in result.json.
 #include "core/base/json.h"
 #include "reports/files/result_files.h"

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // Which folders a result may replace, and what it leaves of runs that were killed.
 #include <unistd.h>
 

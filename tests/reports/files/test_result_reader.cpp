@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // Result folders read back: what is written again from them is what was there.
 #include <regex>
 #include <string>

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // steps.jsonl written beside a run, compared with the file that is written after it.
 #include <sys/stat.h>
 

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // trace.json: read back, it keeps the rules of the trace event format and says what the record
 // says.
 #include <algorithm>

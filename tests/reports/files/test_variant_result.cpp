@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // The files of a variant's run.
 #include <filesystem>
 #include <string>

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // Reads back what VlqText wrote, written apart from it.
 #pragma once
 

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // Which runs a report draws in detail: known answers, and what holds whatever the runs are.
 #include <algorithm>
 #include <cmath>

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // The data that a report draws of a run: known answers, and against the summary of the same record.
 #include <algorithm>
 #include <map>

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // report.html: whole without scripts, safe whatever the names are, and the commands that write it.
 #include <algorithm>
 #include <sstream>

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // Why tokens came late: known answers for records and iteration logs, and the command that prints
 // them.
 #include <algorithm>

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // A log's gaps and its full KV cache, against the run that it was written from.
 #include <algorithm>
 #include <cmath>

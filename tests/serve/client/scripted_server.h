@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // A server on this machine that answers requests as a test's script says, one thread a connection.
 #pragma once
 

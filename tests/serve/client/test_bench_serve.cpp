@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // `metronome bench-serve`: what it sends, what it measures, and what it says of failures.
 #include <signal.h>
 

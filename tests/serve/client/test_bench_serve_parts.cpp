@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // Parts of `metronome bench-serve`: URLs, requests, records of responses, warnings.
 #include <algorithm>
 #include <cmath>

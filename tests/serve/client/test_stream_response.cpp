@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // Responses of streaming servers, read from bytes that are split anywhere.
 #include "serve/client/stream_response.h"
 #include "tests/catch.h"

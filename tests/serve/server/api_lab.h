@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // Requests that bodies are read as, or the reasons why bodies are refused.
 #pragma once
 

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // A server on a port of this machine, and clients that send it bytes.
 #pragma once
 

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // Shared by the tests of the server: a model to serve, and clients that keep what they get.
 #pragma once
 

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // A service without sockets, and an engine for it.
 #pragma once
 

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // A client in the process of the engine, against a simulated engine.
 #include <stdexcept>
 #include <string>

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 #include "core/base/json.h"
 #include "core/text/folder_chat.h"
 #include "tests/catch.h"

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // Fields of a request that change its sampling, and those of messages that a template gets.
 #include "core/base/json.h"
 #include "core/image/image_processor.h"

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // The server's TLS against OpenSSL's client, whose bytes the tests deliver in pieces of their own.
 #include <openssl/err.h>
 #include <openssl/pem.h>

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // A server's requests as a trace that can be run again.
 #include <algorithm>
 #include <memory>

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // Step times corrected by what a measured run took: the model, its fit and its file.
 #include <algorithm>
 #include <cmath>

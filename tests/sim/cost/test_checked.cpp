@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // Which simulated times are said to be far from anything that was compared.
 #include "core/hardware/hardware_catalogue.h"
 #include "core/model/model_catalogue.h"

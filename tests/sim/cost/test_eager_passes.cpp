@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // The host's part of passes that no CUDA graph launches.
 #include <cmath>
 #include <memory>

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // sim/cost/engine_memory: what engines kept from KV blocks, by their own logs, and that simulations
 // keep it.
 #include <vector>

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // A cost model prices a step whose decodes are a run as it prices the step with every decode
 // listed.
 #include <memory>

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // The cost of verifying drafts in every cost model that prices it.
 #include <memory>
 #include <string>

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // The drafts that a simulated model accepts: rates, types of requests, positions, and vLLM's log.
 #include <cmath>
 

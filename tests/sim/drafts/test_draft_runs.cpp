@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // Runs with drafts, from the scenario to the record: what requests receive, what is counted, and
 // that nothing depends on chance.
 #include <numeric>

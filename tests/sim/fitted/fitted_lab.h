@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // A fitted cost model for tests: every coefficient is known, and every step is inside its range.
 #pragma once
 

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // Parts of fits: the features of passes, and least squares without negative coefficients
 // beside a search through every set of columns.
 #include <algorithm>

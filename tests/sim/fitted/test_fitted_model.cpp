@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // The fitted cost model: a known one found again from scattered times with hiccups, what it makes
 // of a plan, and its file.
 #include <cmath>

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // Step times that scatter as measured ones did.
 #include <algorithm>
 #include <cmath>

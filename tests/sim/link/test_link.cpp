@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // Times of collectives: known answers of tables and forms, hosts joined by a network, and what a
 // link refuses.
 #include <fstream>

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // Operators from formulas, as tools/import_tables would have written them.
 #pragma once
 

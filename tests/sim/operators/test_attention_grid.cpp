@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // Which measured attention stands for a model's, by hand.
 #include "sim/operators/attention_grid.h"
 #include "tests/catch.h"

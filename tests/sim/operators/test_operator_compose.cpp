@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // From CSV files to the operators of one model: formulas come back, and what lacks is named.
 #include "core/base/json.h"
 #include "sim/operators/operator_compose.h"

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // Latent attention composed from tables.
 #include <sstream>
 #include <string>

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // Steps composed from operators: known sums, files, and what is refused.
 #include <algorithm>
 #include <cmath>

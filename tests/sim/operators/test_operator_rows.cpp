@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // The rules for odd rows: answers worked out by hand.
 #include "sim/operators/operator_rows.h"
 #include "tests/catch.h"

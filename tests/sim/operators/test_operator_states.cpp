@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // Linear attention, gates and shared experts composed from tables.
 #include <sstream>
 #include <string>

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // Products of shapes that were not measured, by hand.
 #include <cmath>
 

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // Kernel times from a formula, as a profiler would have written them.
 #pragma once
 

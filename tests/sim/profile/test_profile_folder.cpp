@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // Folders of kernel times: what a formula wrote is read back, and whatever is wrong is refused.
 #include <string>
 #include <vector>

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // The two measured runs, simulated from kernel times alone: how far off the figures are that were
 // published of them. The data are not part of the repository.
 #include <cstdlib>

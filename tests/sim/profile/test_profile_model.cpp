@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // Step times composed from kernel times of a formula.
 #include <algorithm>
 #include <cmath>

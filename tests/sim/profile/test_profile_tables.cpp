@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // Interpolation in measured times, and blocks on multiprocessors against a plain simulation.
 #include <algorithm>
 #include <queue>

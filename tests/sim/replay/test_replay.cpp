@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // Cost models of kind `replay`: the steps of a run given back, and what was never made said so.
 
 #include "core/base/json.h"

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // The roofline's step times by formats of weights and by the measured shares of a GPU.
 #include <algorithm>
 #include <cmath>

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // The costs of products that the roofline model keeps.
 #include <cstdint>
 #include <string>

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // The roofline's terms of linear and latent attention, gates, shared experts and biases: answers by
 // hand, and properties of the catalogue's models.
 #include <algorithm>

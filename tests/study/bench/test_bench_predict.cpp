@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // `metronome bench --predict`: floors and predictions without a GPU, and beside a measurement.
 
 #include "core/base/json.h"

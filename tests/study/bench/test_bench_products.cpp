@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // The output of `metronome bench --products` for a report, and its options.
 // tests/gpu/test_gpu_products.cpp has the measuring.
 #include <algorithm>

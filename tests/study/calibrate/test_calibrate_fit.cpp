@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // `metronome calibrate --from`: runs and CSVs whose times come from a known cost model, and what is
 // refused.
 #include <algorithm>

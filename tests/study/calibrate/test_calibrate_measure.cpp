@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // `metronome calibrate --backend`: under a known cost model it finds that model again; on this
 // machine's processors it goes all the way to a simulation; and what it refuses.
 #include <iostream>

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // `metronome calibrate --from` a request log, as a user would do it.
 #include <filesystem>
 #include <string>

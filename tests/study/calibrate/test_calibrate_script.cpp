@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // The scripts that a calibration measures: for random sizes, held to the limits of an engine and to
 // the coverage that they promise.
 #include <algorithm>

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // `metronome calibrate --import` of operator tables: from a folder of CSV files, and through the
 // tool, for which a script of this test stands in.
 #include "core/base/json.h"

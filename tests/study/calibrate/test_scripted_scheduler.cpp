@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // The scheduler that hands out a script: whole rounds, one behind the other, in a cache without
 // room for two requests.
 #include <vector>

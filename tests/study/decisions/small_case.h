@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // A small decision case as text, and Metronome's own log of a file.
 #pragma once
 

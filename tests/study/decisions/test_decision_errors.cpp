@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // A decision log that is not one is refused with one clear error.
 #include "core/base/json.h"
 #include "tests/catch.h"

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // Metronome decides what real engines decided: their recorded logs are reproduced byte for byte.
 // And the tools that say so: a planted difference is found and named, a bad log is refused.
 #include <filesystem>

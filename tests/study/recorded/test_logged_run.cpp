@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // Contexts rebuilt from a log of iterations: run_logged.
 #include <algorithm>
 #include <cstdlib>

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // Decisions found again from a request log: runs pinned to the instants of tokens.
 #include <map>
 

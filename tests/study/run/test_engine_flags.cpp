@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // Settings as flags of engines: known answers, and no flag the engines do not have.
 #include <algorithm>
 #include <cstdlib>

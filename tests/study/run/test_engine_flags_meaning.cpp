@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // The printed flags of vLLM and SGLang, read back with the engines' own meaning of them, decide as
 // the setting they were printed for.
 //

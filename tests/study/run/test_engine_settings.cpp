@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // Settings of engines' logs and command lines as keys of a scenario: known answers, and flags that
 // come back as the settings they were printed for.
 #include <algorithm>

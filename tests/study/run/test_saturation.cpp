@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // The most that an engine does of a workload.
 #include <algorithm>
 #include <string>

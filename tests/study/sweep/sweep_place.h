@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // A place to sweep in, and what a sweep there leaves behind.
 #pragma once
 

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // `metronome sweep`: folders named by content, runs done once, summaries that depend on the points
 // alone.
 #include <algorithm>

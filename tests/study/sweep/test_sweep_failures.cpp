@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // `metronome sweep` where not all is well: points that cannot be run, results that are damaged or
 // of something else, and what reads a sweep's folder.
 #include <algorithm>

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // The order of a sweep's table and its marks: the steadiest is not the row with the rarest and
 // longest stalls, and a mark needs more than noise.
 #include <map>

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // Settings that a sweep varies: values, ranges, the section of a scenario, the points they make.
 #include <algorithm>
 #include <stdexcept>

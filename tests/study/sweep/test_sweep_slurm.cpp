@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // A sweep for Slurm: the script, the shares of its tasks, and what its jobs run. The script is run
 // here with stand-ins for Slurm's commands; tools/check_slurm runs it on a cluster.
 #include <cstdlib>

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // `metronome tune` on a machine whose best setting can be worked out by hand.
 
 #include <algorithm>

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // The limits that keep a setting from carrying more load.
 #include <string>
 

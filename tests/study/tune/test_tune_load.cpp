@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // The choice of the best setting at a load, on trials that are given by a formula.
 #include <cstddef>
 #include <mutex>

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // A trial of `metronome tune` against its runs, request by request and gap by gap.
 #include <algorithm>
 #include <cmath>

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // The search for the best setting, on attainments that are given by a formula.
 #include <algorithm>
 #include <cmath>

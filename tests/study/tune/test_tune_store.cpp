@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // Trials that `metronome tune` keeps for later searches.
 #include <cmath>
 #include <fstream>

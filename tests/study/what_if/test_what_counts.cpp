@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // Which changes count, the flags that they are, and sentences that their replays bear out.
 #include <algorithm>
 

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // Replays under other settings: they repeat the record, and the change that is named is the
 // smallest one, as runs of the scenario itself show.
 #include <algorithm>

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // Runs of a small scenario, and what is found for them.
 #pragma once
 

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // The command line as a user meets it: the built program is run, its output and exit code read.
 #include <algorithm>
 #include <filesystem>

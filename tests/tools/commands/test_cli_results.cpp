@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // The command line and its result folders: where they go, what they replace, and that signals,
 // closed pipes and full disks leave nothing half-written.
 #include <filesystem>

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // `metronome bench` where there is no CUDA executor. tests/gpu/test_gpu_bench.cpp has the rest.
 #include <string>
 

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // `metronome chat` as a user runs it, on small models with drawn weights.
 #include <set>
 #include <string>

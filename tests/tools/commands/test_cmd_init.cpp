@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // `metronome init`: the file that it writes, and what it refuses.
 #include <filesystem>
 #include <string>

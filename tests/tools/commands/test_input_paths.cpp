@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // Paths of input that cannot be read: each command says in one line which, why, and what it takes.
 #include <sys/stat.h>
 

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // Little memory, a small stack, a full disk: one line, and nothing half-written stays.
 #include <arpa/inet.h>
 #include <netinet/in.h>

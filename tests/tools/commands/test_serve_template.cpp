@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // `metronome serve` names the template, the tokenizer and the weights at its start.
 #include <filesystem>
 #include <string>

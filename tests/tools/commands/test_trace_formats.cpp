@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // Every command that reads a scenario reads a trace of every format.
 #include <algorithm>
 #include <filesystem>

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // The gated activation of SwiGLU and GeGLU.
 #include "gpu/kernels/common/gate.cuh"
 #include "gpu/kernels/common/ptx.h"

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // Copies rows of the embedding table by token.
 #include <algorithm>
 

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // Splits the fused projections into queries and the KV cache.
 #include <algorithm>
 

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // RMSNorm and the residual stream. A block has one row, which it reads once, keeps in registers and
 // writes once.
 #include "gpu/kernels/common/ptx.h"

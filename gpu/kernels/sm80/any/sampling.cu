@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // Samples tokens from logits by the rule of Sampler (core/engine/sampling.h), in five kernels:
 //
 //   find_largest  the likeliest token of each part of a row; checks that its logits are finite

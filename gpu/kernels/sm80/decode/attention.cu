@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // Attention of decodes, whose contexts are cut into splits (kernels.h).
 //
 // Reading keys and values once decides the time, so the kernel keeps loads in flight. The CTAs of

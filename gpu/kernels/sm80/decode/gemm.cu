@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // Linear layers of few tokens, with the norm before and the activation after them. Reading the
 // weights once decides the time, so the kernel keeps enough loads in flight. There is one CTA per
 // SM. It requests the first weights before it waits for earlier kernels, and more whenever it has

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // Attention of whole chunks: FlashAttention-2 (Dao 2023, arXiv:2307.08691) over a paged cache.
 //
 // A CTA computes 64 packed rows (token x query heads of one KV head) against the KV tiles that

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // Attention of whole chunks on Hopper: FlashAttention-3 (Shah et al. 2024, arXiv:2407.08608) over a
 // paged cache.
 //

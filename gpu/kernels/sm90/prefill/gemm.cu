@@ -1,5 +1,5 @@
+// SPDX-License-Identifier: Apache-2.0
 // Linear layers of many tokens on Hopper.
-//
 // A CTA computes tiles of 64 or 128 tokens and up to 256 rows of weights, one after another. One or
 // two warpgroups compute 64 tokens each. One thread of another loads inputs and weights to shared
 // memory through the bulk copy engine, 64 of k per stage. It continues with the next tile while the

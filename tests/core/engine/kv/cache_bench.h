@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // A KV cache without an engine: steps are planned and committed by hand.
 #pragma once
 

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // The KV cache of an imaginary device: remembers which tokens were computed into which
 // slot of which block, and checks that whatever a step reads is the content it takes it for. Knows
 // nothing of block hashes: it compares tokens.

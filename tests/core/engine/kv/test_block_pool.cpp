@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // Block bookkeeping: order of reuse, back-pressure, reference counts, what free blocks keep, and
 // that check_integrity sees what it claims to see.
 #include <deque>

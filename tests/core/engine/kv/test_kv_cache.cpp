@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // KV-cache bookkeeping: which prefixes are found, when, and in which blocks; and what is forgotten
 // when a step is not computed after all.
 #include "core/engine/kv/kv_cache.h"

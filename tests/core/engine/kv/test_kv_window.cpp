@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // The KV cache of a hybrid model, whose sliding-window layers have block tables of their own; and
 // that asking the cache only when it has something to do changes nothing.
 #include <algorithm>

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // Chained block hashes: equal exactly where the tokens up to there are equal, whatever the tokens
 // come from and in however many calls a chain is made.
 #include <algorithm>

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // The index of block contents: duplicates under each rule, probing across the end of the table, and
 // random operations against a plain map.
 #include <algorithm>

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // The radix tree of cached prefixes: what is found, what is evicted, in which order; and random
 // operations against a tree of tokens that is written down as SGLang's is.
 #include <algorithm>

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // Benches of the sglang policy, and their steps as text.
 #pragma once
 

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // Which prompts stand back so that the most of them meet their deadlines.
 #include <algorithm>
 #include <deque>

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // Whole prompts that wait because the decodes leave them too few tokens of a step.
 #include "core/engine/policies/held_prompts.h"
 #include "core/workload/workload_arrivals.h"

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // Known answers of the scheduling policies, worked out by hand.
 #include "tests/catch.h"
 #include "tests/engine_harness.h"

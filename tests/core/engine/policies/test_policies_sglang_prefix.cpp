@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // The sglang policy with prompts that share prefixes: what is found, the longest-prefix order, and
 // random settings.
 #include "core/base/rng.h"

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // Policy slo: chunks by predicted time, prompts by deadline.
 #include <algorithm>
 #include <memory>

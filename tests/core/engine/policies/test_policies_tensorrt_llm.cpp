@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // Known answers of TensorRT-LLM's two schedulers, worked out by hand. Contexts stand ahead of
 // generation requests in a step.
 #include "core/base/rng.h"

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // Learning from steps that take another time than predicted.
 #include <cmath>
 
