@@ -189,4 +189,4 @@ def point_of(row, systems, tp, dp, ep):
         precision=PRECISIONS[precision], engine=engine_of(row), degree=tp, has_experts=True,
         measured=measured_of(row), base=base, scenario=scenario,
         tables={"system": row["system"], "engine": row["backend"],
-                "ep": experts_of(row, tp, ep), "experts_kernel": experts_kernel_of(row)})
+                "ep": experts_of(row, tp, ep), "experts_kernel": experts_kernel_of(row)}, row=row)

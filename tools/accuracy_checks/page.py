@@ -19,6 +19,7 @@ class Findings:
     distserve: list = dataclasses.field(default_factory=list)
     silicon: list = dataclasses.field(default_factory=list)
     left_out: dict = dataclasses.field(default_factory=dict)
+    peer: str = ""  # the section about another estimator
 
     def points(self):
         return self.silybench + self.distserve + self.silicon
@@ -147,7 +148,7 @@ operator tables ([guide](guide/operator_tables.md)). `roofline` knows the GPU's 
 model's shape.
 
     pip download --no-deps aiconfigurator-core==0.12.0
-    tools/accuracy --wheel aiconfigurator_core-0.12.0-*.whl
+    tools/accuracy --wheel aiconfigurator_core-0.12.0-*.whl --peer
 """
 
 LOGS = """## Runs whose requests were logged
@@ -254,6 +255,8 @@ def text(found):
         parts += [DISTSERVE, point_table(found.distserve) + "\n"]
     if found.silicon:
         parts += [SILICON, silicon_text(found)]
+    if found.peer:
+        parts.append(found.peer)
     refused = refusals(found.points())
     if refused:
         parts += ["## Not simulated\n",

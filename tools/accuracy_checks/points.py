@@ -30,6 +30,7 @@ class Point:
     scenario: dict
     tables: dict | None = None  # options of `calibrate --import`, if tables cover the point
     lacks_limit: bool = False   # the server's limit of requests is not on record
+    row: dict | None = None     # of the source's table
     simulated: dict = dataclasses.field(default_factory=dict)  # cost model -> figures or a reason
 
     def error(self, cost_model, figure):

@@ -225,7 +225,7 @@ def point_of(row, systems):
         tables={"system": row["system"], "engine": row["backend"], "ep": ep,
                 "router_dtype": router_dtype_of(row, model),
                 "experts_kernel": experts_kernel_of(row, model)},
-        lacks_limit=lacks_limit(row, model, clients))
+        lacks_limit=lacks_limit(row, model, clients), row=row)
 
 
 def with_limits(point):
