@@ -12,16 +12,16 @@ import re
 import shutil
 import statistics
 import subprocess
-import sys
 
 import page
+from parity_checks import venv as packages
 from points import ROOT
 from rows import number
 
 BY_ROW, AS_SERVED = "aiconfigurator", "aiconfigurator, as served"
 ALL = [*page.COST_MODELS, BY_ROW, AS_SERVED]
 VENV = ROOT / "build/accuracy_peer"
-REQUIREMENTS = ROOT / "tools/requirements/accuracy_peer.txt"
+PACKAGES = "accuracy_peer"  # in tools/requirements
 ESTIMATES = ROOT / "tools/accuracy_checks/peer_estimates.py"
 
 # Our model -> the package's checkpoint. Rows tell the formats of most.
@@ -59,15 +59,16 @@ KV_DTYPES = {"bf16": "bfloat16", "fp8": "fp8"}
 
 
 def python():
-    """The Python of a virtual environment with the estimator, which is made if it is not there."""
-    result, complete = VENV / "bin/python", VENV / "complete"
-    if not complete.exists():
+    """The Python of a virtual environment with the estimator, which is made if it is not there.
+    Raises OSError or CalledProcessError."""
+    done = VENV / "installed"
+    wanted = (packages.REQUIREMENTS / f"{PACKAGES}.txt").read_text()
+    if not done.exists() or done.read_text() != wanted:
         shutil.rmtree(VENV, ignore_errors=True)
-        subprocess.run([sys.executable, "-m", "venv", VENV], check=True)
-        subprocess.run([result, "-m", "pip", "install", "--quiet", "--require-hashes", "-r",
-                        REQUIREMENTS], check=True)
-        complete.touch()
-    return result
+        for command in packages.install_commands(VENV, PACKAGES):
+            subprocess.run(command, check=True)
+        done.write_text(wanted)
+    return VENV / "bin/python"
 
 
 def formats_by_row(point):
@@ -122,9 +123,9 @@ INTRO = """## Beside NVIDIA's estimator
 
 aiconfigurator 0.12.0 (NVIDIA, Apache-2.0) is an analytic estimator of a steady state, not a
 simulation. It sums times of operators to a step with prompts and a step without. TTFT and TPOT
-follow from the number of such steps. `operators` is made from the same tables. Its source says
-that constants for vLLM were calibrated on its corpus of serving points: the host's time a layer
-and the wait for a first token (`vllm_backend.py`).
+follow from the number of such steps. `operators` is made from tables of the same package. Its
+source says that constants for vLLM were calibrated on its corpus of serving points: the host's
+time a layer and the wait for a first token (`vllm_backend.py`).
 
 The mode is its `cli estimate` of one aggregated configuration (`cli_estimate` in Python):
 
@@ -135,7 +136,7 @@ The mode is its `cli estimate` of one aggregated configuration (`cli_estimate` i
   served, as our simulation does. They differ in fp8 of blocks, and in layers that a checkpoint
   leaves in 16 bits.
 - Experts of gpt-oss on a B200 have 8-bit inputs in TensorRT-LLM, as in its own sweep.
-- All else is its default: the latest tables of each engine, and a context budget of one prompt.
+- All else is its default: its current tables of each engine, and a context budget of one prompt.
   Versions of these rows cannot be chosen. The tables are those of
   {versions}.
 - Its measured tables count where they cover a row (mode `SILICON`, the default), else those that
@@ -180,7 +181,7 @@ def why_none(reason):
     """In short why the estimator has no times."""
     if " does not fit in GPU memory" in reason:
         return "out of memory, by its count"
-    return re.sub(r"\s+(at /|for [A-Z]|\{).*", "", reason.partition(": ")[2])
+    return re.sub(r"\s+(at /|at query|for [A-Z]|\{).*", "", reason.partition(": ")[2]).strip(".")
 
 
 def refusals(points):
