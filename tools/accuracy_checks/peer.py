@@ -8,7 +8,6 @@ counts with."""
 
 import collections
 import json
-import re
 import shutil
 import statistics
 import subprocess
@@ -177,11 +176,16 @@ def has_tables(point):
     return all(point.simulated[name]["tables"] == "SILICON" for name in FORMATS)
 
 
+# Part of what the estimator says -> in short why it has no times.
+REASONS = {
+    " does not fit in GPU memory": "out of memory, by its count",
+    "No empirical utilisation data": "no table of an operator, and none near to extend",
+    "Invalid quantized MoE configuration": "experts on a GPU are no multiple of the fp8 block",
+}
+
+
 def why_none(reason):
-    """In short why the estimator has no times."""
-    if " does not fit in GPU memory" in reason:
-        return "out of memory, by its count"
-    return re.sub(r"\s+(at /|at query|for [A-Z]|\{).*", "", reason.partition(": ")[2]).strip(".")
+    return next((short for part, short in REASONS.items() if part in reason), reason)
 
 
 def refusals(points):
