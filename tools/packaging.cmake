@@ -1,6 +1,6 @@
 # SPDX-License-Identifier: Apache-2.0
-# What `cmake --install` installs, the Debian package that `cpack` makes of it, and the wheel's files
-# (pyproject.toml). Licence texts are taken from this machine, where the compiled libraries are from.
+# The files that `cmake --install` installs, the Debian package that `cpack` makes of them, and the
+# files of the wheel (pyproject.toml). Licence texts are this machine's, as the libraries are.
 include(GNUInstallDirs)
 
 if(SKBUILD)  # the folders of a wheel: pip puts scripts beside python

@@ -15,6 +15,8 @@
 #include "core/base/files.h"
 #include "core/base/json.h"
 #include "core/config/config_reader.h"
+#include "core/hardware/hardware_catalogue.h"
+#include "core/model/model_catalogue.h"
 #include "core/scenario/built_in_scenarios.h"
 #include "core/scenario/scenario.h"
 #include "tools/commands/cli.h"
@@ -75,6 +77,16 @@ void set_key(std::string& yaml, const BuiltInScenario& scenario, const std::stri
   yaml.replace(begin, comment - begin, " " + yaml_value(value));
 }
 
+// A wrong name writes nothing.
+void check_names(const std::string& yaml, const std::string& file) {
+  for (const Scenario& variant : parse_scenario(yaml, file, {}).variants) {
+    find_model(variant.model, variant.location_of("model"));
+    if (!variant.hardware.empty()) {
+      find_hardware(variant.hardware, variant.location_of("hardware"));
+    }
+  }
+}
+
 }  // namespace
 
 int init_command(const Arguments& arguments) {
@@ -97,7 +109,7 @@ int init_command(const Arguments& arguments) {
   std::string yaml(scenario.yaml);
   if (!model.empty()) set_key(yaml, scenario, "model", model);
   if (!hardware.empty()) set_key(yaml, scenario, "hardware", hardware);
-  parse_scenario(yaml, file, {});  // a wrong name writes nothing
+  check_names(yaml, file);
   replace_file(file, yaml);
   const std::string shown = printable(file);
   std::cout << "scenario: " << shown << "\n\nnext: edit it, then\n  metronome workload " << shown

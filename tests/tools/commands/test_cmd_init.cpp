@@ -1,5 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 // `metronome init`: the file that it writes, and what it refuses.
+#include <algorithm>
 #include <filesystem>
 #include <string>
 
@@ -49,6 +50,18 @@ TEST_CASE("init sets model and hardware, and keeps comments", "[tools]") {
   REQUIRE(init(folder, "b.yaml --from agents").exit_code == 0);
   CHECK(read_text_file(fs::path(folder.path()) / "b.yaml") ==
         find_built_in_scenario("agents")->yaml);
+}
+
+TEST_CASE("init copies every built-in scenario", "[tools]") {
+  const ScratchFolder folder;
+  for (const BuiltInScenario& scenario : built_in_scenarios()) {
+    const std::string name(scenario.name);
+    INFO(name);
+    std::string file = name + ".yaml";
+    std::replace(file.begin(), file.end(), '/', '_');
+    REQUIRE(init(folder, file + " --from " + name).exit_code == 0);
+    CHECK(read_text_file(fs::path(folder.path()) / file) == scenario.yaml);
+  }
 }
 
 TEST_CASE("init overwrites nothing and writes nothing wrong", "[tools]") {
