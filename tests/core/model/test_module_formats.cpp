@@ -227,7 +227,7 @@ TEST_CASE("errors name the keys of config.json, with their ranges", "[catalogue]
   CHECK(error("rms_norm_eps", "0") == "config.json: rms_norm_eps: is 0; allowed: 1e-20 to 1");
   CHECK(error("rms_norm_eps", "NaN") == "config.json: rms_norm_eps: is nan; allowed: 1e-20 to 1");
   CHECK(error("hidden_size", "-4") ==
-        "config.json: hidden_size: must be an integer, got -4; allowed: 1 to 1048576");
+        "config.json: hidden_size: -4 is out of range; allowed: 1 to 1048576");
   CHECK(error("vocab_size", "Infinity") ==
         "config.json: vocab_size: must be an integer, got Infinity; allowed: 1 to 16777216");
 }

@@ -169,7 +169,8 @@ TEST_CASE("slow decodes are found where they begin with more requests than befor
 }
 
 TEST_CASE("a log that is ten times slower from a line on has that line", "[cli][diagnosis]") {
-  std::istringstream whole(read_text_file("tests/expected/logs/sglang.log"));
+  std::istringstream whole(
+      read_text_file(std::string(source_dir()) + "/tests/expected/logs/sglang.log"));
   EngineLog log = read_engine_log(whole, "sglang.log", std::nullopt);
   CHECK(gaps_of(log).slow.empty());
   constexpr std::int64_t kFirst = 107;

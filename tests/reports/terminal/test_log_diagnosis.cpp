@@ -156,7 +156,8 @@ TEST_CASE("gaps of a log of SGLang without times of batches are estimated",
 
 TEST_CASE("an estimate of the longest gap of a log says how rough it is",
           "[reports][log_diagnosis]") {
-  const std::string text = read_text_file("tests/expected/logs/sglang_full.log");
+  const std::string text =
+      read_text_file(std::string(source_dir()) + "/tests/expected/logs/sglang_full.log");
   std::istringstream in(text);
   Distribution truth;
   diagnose(gaps_of(read_engine_log(in, "full.log", std::nullopt)), std::nullopt, 5, truth);
