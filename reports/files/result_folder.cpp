@@ -9,8 +9,10 @@
 #include <unistd.h>
 
 #include <algorithm>
+#include <array>
 #include <cerrno>
 #include <charconv>
+#include <cstdint>
 #include <filesystem>
 #include <fstream>
 #include <optional>
@@ -111,10 +113,12 @@ bool is_of_result(const fs::directory_entry& entry) {
   return entry.is_directory() ? is_variant_folder(entry.path()) : is_file_of_result(entry);
 }
 
-// 0: there is no such folder.
-ino_t inode_of(const std::string& folder) {
+// Differs for each folder that is moved to the path. Inodes alone do not: a new folder may have that
+// of one that was removed. Zeros: there is no such folder.
+std::array<std::int64_t, 3> identity_of(const std::string& folder) {
   struct stat status = {};
-  return ::stat(folder.c_str(), &status) == 0 ? status.st_ino : 0;
+  if (::stat(folder.c_str(), &status) != 0) return {};
+  return {static_cast<std::int64_t>(status.st_ino), status.st_ctim.tv_sec, status.st_ctim.tv_nsec};
 }
 
 // Removes the temporary folders of killed runs. Their name is `stem` plus a process id, which is
@@ -225,11 +229,11 @@ void ResultFolder::check_replaceable() {
     if (!here.has_relative_path()) break;
   }
   for (;;) {
-    const ino_t checked = inode_of(target_);
+    const std::array<std::int64_t, 3> checked = identity_of(target_);
     try {
       return check_entries();
     } catch (const std::exception&) {
-      if (inode_of(target_) == checked) throw;
+      if (identity_of(target_) == checked) throw;
       // Another run replaced the folder while its entries were read: they are of two folders.
     }
   }
