@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// Runs scenarios on this machine's processors.
+// Runs scenarios on this machine's CPU.
 #pragma once
 
 #include <cstdint>

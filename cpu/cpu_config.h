@@ -10,7 +10,7 @@
 namespace metronome {
 
 struct CpuConfig final : BackendSectionOf<CpuConfig> {
-  std::optional<std::int64_t> threads;  // auto = the number of processors this process may use
+  std::optional<std::int64_t> threads;  // auto = the number of CPU cores this process may use
   std::optional<double> kv_cache_gib;   // memory for KV if num_blocks is auto
 
   const char* key() const override { return "cpu"; }

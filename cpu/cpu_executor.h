@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// Executes the steps of an engine with a transformer on this machine's processors.
+// Executes the steps of an engine with a transformer on this machine's CPU.
 #pragma once
 
 #include <array>

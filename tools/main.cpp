@@ -24,24 +24,24 @@ constexpr Command kCommands[] = {
     {"workload", "describe a scenario's workload and its load on the engine", workload_command},
     {"sweep", "run a scenario at every point of a grid or a list of settings", sweep_command},
     {"tune", "find the settings that carry the highest load within an SLO", tune_command},
-    {"serve", "serve a scenario's model and engine to clients of OpenAI's API", serve_command},
-    {"chat", "talk to a model in the terminal, with the times of its tokens", chat_command},
-    {"bench", "time a model's steps on this GPU, with the least possible times", bench_command},
-    {"bench-serve", "send a scenario's load to a server with OpenAI's API, and measure it",
+    {"serve", "serve a scenario's model and engine with an OpenAI-compatible API", serve_command},
+    {"chat", "chat with a model in the terminal, and see TTFT and ITL", chat_command},
+    {"bench", "time a model's steps on this GPU, beside their lower bounds", bench_command},
+    {"bench-serve", "send a scenario's load to an OpenAI-compatible server, and measure it",
      bench_serve_command},
-    {"diagnose", "find why tokens of a run came late, and which prefill delayed them",
+    {"diagnose", "find why a run's tokens came late, and which prefill delayed them",
      diagnose_command},
     {"calibrate", "make a cost model from measured times", calibrate_command},
     {"validate", "compare a simulated run with a measured one", validate_command},
-    {"report", "write report.html from one or several result folders", report_command},
+    {"report", "write report.html from one or more result folders", report_command},
     {"list", "list models, hardware, policies, scenarios and scenario keys", list_command},
     {"decisions", "compare scheduling decisions with logs of real engines", decisions_command},
 };
 
 void print_help(std::ostream& out) {
   out << "usage: metronome COMMAND [OPTION...]\n\n"
-         "Which scheduler and which prefill chunk size keep the token cadence of an LLM server\n"
-         "steady, and at what cost?\n\ncommands:\n";
+         "Which scheduler and prefill chunk size keep the inter-token latency of an LLM server\n"
+         "low, and at what cost?\n\ncommands:\n";
   for (const Command& command : kCommands) {
     out << "  " << command.name << std::string(13 - command.name.size(), ' ') << command.summary
         << '\n';

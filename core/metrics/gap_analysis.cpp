@@ -256,39 +256,39 @@ GapAnalysis::GapAnalysis(const RunRecord& record)
 
 Culprit GapAnalysis::worst_chunk(const TokenGap& gap) const {
   Culprit worst = GapCauses::worst_chunk(gap);
-  if (worst.chunk >= 0) worst.num_victims = num_victims(worst.step);
+  if (worst.chunk >= 0) worst.num_delayed = num_delayed(worst.step);
   return worst;
 }
 
 std::int32_t GapAnalysis::num_waiting(const TokenGap& gap) const {
   // No step delays the second of two tokens of one step.
   const bool is_own = is_preempted(gap) || gap.step_before == gap.step_after;
-  return is_own ? 1 : num_victims(gap.step_after);
+  return is_own ? 1 : num_delayed(gap.step_after);
 }
 
 // Gaps between consecutive steps are counted per step. Other gaps are examined one by one.
 void GapAnalysis::walk_gaps() {
   // First the change of the number of interrupted requests with each step.
-  victims_.assign(record().steps.size() + 1, 0);
+  num_delayed_.assign(record().steps.size() + 1, 0);
   for (std::size_t i = 0; i < record().requests.size(); ++i) {
     const auto runs = record().runs_of(i);
     for (std::size_t r = 1; r < runs.size(); ++r) {
       const TokenGap gap{static_cast<RequestId>(i), runs[r - 1].last_step(), runs[r].first_step, 0};
       total_ += parts(gap);
       if (is_preempted(gap)) continue;
-      ++victims_[at(gap.step_before + 1)];
-      --victims_[at(gap.step_after + 1)];
+      ++num_delayed_[at(gap.step_before + 1)];
+      --num_delayed_[at(gap.step_after + 1)];
     }
   }
   std::int32_t num_interrupted = 0;
   for (std::size_t s = 0; s < record().steps.size(); ++s) {
-    num_interrupted += victims_[s];
+    num_interrupted += num_delayed_[s];
     const std::int32_t num_continued = record().steps.num_continued(s);
-    victims_[s] = num_interrupted + num_continued;
+    num_delayed_[s] = num_interrupted + num_continued;
     if (num_continued == 0) continue;
     add_step(static_cast<std::int32_t>(s), num_continued, total_);
   }
-  victims_.pop_back();
+  num_delayed_.pop_back();
   correct_swift_returns();
 }
 
@@ -305,7 +305,7 @@ void GapAnalysis::correct_swift_returns() {
         const bool is_counted = gap.request == last.request && gap.step_after == last.step_after;
         if (is_counted || !is_preempted(gap)) continue;
         last = gap;
-        --victims_[at(s)];
+        --num_delayed_[at(s)];
         swift_returns_.push_back(gap);
         move_to_preemption(s, total_);
       }
@@ -419,9 +419,9 @@ std::vector<TokenGap> GapAnalysis::longest_gaps(std::size_t max_gaps,
 template <class Visit>
 void GapAnalysis::for_each_culprit(Visit visit) const {
   for (std::size_t s = 0; s < record().steps.size(); ++s) {
-    if (victims_[s] == 0) continue;
+    if (num_delayed_[s] == 0) continue;
     for_each_chunk(static_cast<std::int32_t>(s), [&](Culprit culprit) {
-      culprit.num_victims = victims_[s];
+      culprit.num_delayed = num_delayed_[s];
       visit(culprit);
     });
   }
@@ -433,8 +433,8 @@ std::vector<Culprit> GapAnalysis::culprits(std::size_t max_culprits) const {
   const std::size_t size = std::min(max_culprits, all.size());
   std::partial_sort(all.begin(), all.begin() + static_cast<std::ptrdiff_t>(size), all.end(),
                     [](const Culprit& a, const Culprit& b) {
-                      return a.victim_ns() != b.victim_ns() ? a.victim_ns() > b.victim_ns()
-                                                            : a.chunk < b.chunk;
+                      return a.stall_ns() != b.stall_ns() ? a.stall_ns() > b.stall_ns()
+                                                          : a.chunk < b.chunk;
                     });
   all.resize(size);
   return all;
@@ -447,12 +447,12 @@ std::vector<CulpritRequest> GapAnalysis::culprit_requests(std::size_t max_reques
     CulpritRequest& sum = all[index(request)];
     sum.request = request;
     ++sum.num_chunks;
-    sum.max_victims = std::max(sum.max_victims, culprit.num_victims);
-    sum.victim_ns += culprit.victim_ns();
+    sum.max_delayed = std::max(sum.max_delayed, culprit.num_delayed);
+    sum.stall_ns += culprit.stall_ns();
   });
   std::erase_if(all, [](const CulpritRequest& sum) { return sum.num_chunks == 0; });
   std::sort(all.begin(), all.end(), [](const CulpritRequest& a, const CulpritRequest& b) {
-    return a.victim_ns != b.victim_ns ? a.victim_ns > b.victim_ns : a.request < b.request;
+    return a.stall_ns != b.stall_ns ? a.stall_ns > b.stall_ns : a.request < b.request;
   });
   if (all.size() > max_requests) all.resize(max_requests);
   return all;

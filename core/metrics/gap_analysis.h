@@ -48,17 +48,17 @@ struct Culprit {
   std::int32_t step = -1;   // in RunRecord::steps
   // The time of its step beyond the decodes, shared among prefill chunks by tokens.
   TimeNs added_ns = 0;
-  std::int32_t num_victims = 0;  // requests that waited for a token; unknown to GapCauses
+  std::int32_t num_delayed = 0;  // requests that waited for a token; unknown to GapCauses
 
-  TimeNs victim_ns() const { return added_ns * num_victims; }
+  TimeNs stall_ns() const { return added_ns * num_delayed; }
 };
 
 // All delaying chunks of one request.
 struct CulpritRequest {
   RequestId request = kNoRequest;
-  std::int32_t num_chunks = 0;  // chunks with victims
-  std::int32_t max_victims = 0;
-  TimeNs victim_ns = 0;  // summed over its chunks
+  std::int32_t num_chunks = 0;  // chunks that delayed a request
+  std::int32_t max_delayed = 0;
+  TimeNs stall_ns = 0;  // summed over its chunks
 };
 
 // A sum over gaps.
@@ -135,10 +135,10 @@ class GapAnalysis : public GapCauses {
   // Keeps a reference to the record.
   explicit GapAnalysis(const RunRecord& record);
 
-  // See GapCauses; with the number of victims.
+  // See GapCauses; with the number of delayed requests.
   Culprit worst_chunk(const TokenGap& gap) const;
   // Requests waiting for a token during a step, without those preempted in the gap.
-  std::int32_t num_victims(std::int32_t step) const { return victims_[at(step)]; }
+  std::int32_t num_delayed(std::int32_t step) const { return num_delayed_[at(step)]; }
   // The number of requests that a gap kept waiting, as all reports show it. These are all requests
   // waiting for a token in the step that ended it. For a preempted request it is 1, because only
   // that request has the gap.
@@ -151,7 +151,7 @@ class GapAnalysis : public GapCauses {
   // The longest gaps, longest first; ties order by time, then by request. At most `max_per_step`
   // gaps of each step, because a stall usually delays every request.
   std::vector<TokenGap> longest_gaps(std::size_t max_gaps, std::int32_t max_per_step) const;
-  // Ordered by victim_ns, then by step and index in the step. Excludes chunks with victim_ns 0.
+  // Ordered by stall_ns, then by step and index in the step. Excludes chunks with stall_ns 0.
   std::vector<Culprit> culprits(std::size_t max_culprits) const;
   std::vector<CulpritRequest> culprit_requests(std::size_t max_requests) const;
 
@@ -164,7 +164,7 @@ class GapAnalysis : public GapCauses {
   template <class Visit>
   void for_each_culprit(Visit visit) const;
 
-  std::vector<std::int32_t> victims_;
+  std::vector<std::int32_t> num_delayed_;
   std::vector<TokenGap> swift_returns_;  // with preemption, between tokens of consecutive steps
   GapParts total_;
 };

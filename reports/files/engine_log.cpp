@@ -63,6 +63,11 @@ void take_out_cut_batches(EngineLog& log) {
   throw ConfigError(printable(path) + ": " + why + "; allowed: " + allowed);
 }
 
+// "a vLLM log".
+std::string named(const EngineLog& log) {
+  return (log.engine == LogEngine::Sglang ? "an " : "a ") + std::string(log.engine_name()) + " log";
+}
+
 // Why a log without observations is none of the engine's.
 std::string lack_of(const EngineLog& log) {
   if (log.num_lacking > 0) {
@@ -85,8 +90,8 @@ EngineLog& chosen(EngineLog (&logs)[2], std::optional<LogEngine> engine, const s
     EngineLog& log = logs[static_cast<int>(*engine)];
     if (!log.observations.empty()) return log;
     const std::string lack = lack_of(log);
-    refuse(path, lack.empty() ? "is not a log of " + std::string(log.engine_name()) : lack,
-           "a log with lines of " + std::string(dialect_of(*engine).looks_for));
+    refuse(path, lack.empty() ? "is not " + named(log) : lack,
+           "a log with lines from " + std::string(dialect_of(*engine).looks_for));
   }
   const bool has_vllm = !logs[0].observations.empty();
   const bool has_sglang = !logs[1].observations.empty();
@@ -99,12 +104,12 @@ EngineLog& chosen(EngineLog (&logs)[2], std::optional<LogEngine> engine, const s
   if (has_vllm || has_sglang) return logs[has_vllm ? 0 : 1];
   std::string lack = lack_of(logs[0]);
   if (lack.empty()) lack = lack_of(logs[1]);
-  refuse(path, lack.empty() ? "is not a log of vLLM or SGLang" : lack,
-         "a log with lines of " + std::string(vllm_dialect().looks_for) + "; or of " +
+  refuse(path, lack.empty() ? "is not a vLLM or SGLang log" : lack,
+         "a log with lines from " + std::string(vllm_dialect().looks_for) + "; or from " +
              std::string(sglang_dialect().looks_for) + "; or a folder that `metronome run` wrote");
 }
 
-constexpr std::string_view kLogs = "a log of vLLM or SGLang";
+constexpr std::string_view kLogs = "a vLLM or SGLang log";
 
 }  // namespace
 
@@ -190,9 +195,9 @@ void refuse_log_without_iterations(const std::string& path, const std::string& a
   if (log->has(Observed::Iteration)) return;
   const bool is_vllm = log->engine == LogEngine::Vllm;
   refuse(path,
-         "is a log of " + std::string(log->engine_name()) +
+         "is " + named(*log) +
              (is_vllm ? " without its iterations" : ", which does not log the time of each step"),
-         "a log of vLLM with --enable-logging-iteration-details" + also_allowed);
+         "a vLLM log with --enable-logging-iteration-details" + also_allowed);
 }
 
 }  // namespace metronome

@@ -95,7 +95,7 @@ struct IterationRange;
 // Throws UsageError if none is left.
 void keep_iterations(const IterationRange& range, EngineLog& log);
 
-// Reads the log of vLLM or SGLang, whatever stands before and behind its lines. `engine` names one
+// Reads a vLLM or SGLang log, whatever stands before and behind its lines. `engine` names one
 // of the two; nullopt: the one whose lines the file has. Lines that are cut or written into each
 // other are counted; a last line without an end may be cut, too, and is then left out. Throws
 // ConfigError if the file cannot be read, has no line of the engine, or has lines of both.

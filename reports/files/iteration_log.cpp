@@ -43,7 +43,7 @@ std::string numbers_text(const IterationLog& log) {
 }  // namespace
 
 IterationLog read_iteration_log(const std::string& path) {
-  constexpr std::string_view kAllowed = "a log of vLLM";
+  constexpr std::string_view kAllowed = "a vLLM log";
   std::ifstream file = open_input(path, kAllowed);
   IterationLog log;
   log.path = path;
@@ -70,7 +70,7 @@ IterationLog read_iteration_log(const std::string& path) {
   if (file.bad()) fail_input(path, kAllowed);
   if (log.iterations.empty()) {
     throw ConfigError(path +
-                      ": has no iteration; allowed: a log of vLLM with "
+                      ": has no iteration; allowed: a vLLM log with "
                       "--enable-logging-iteration-details, or a folder that `metronome run` wrote");
   }
   return log;

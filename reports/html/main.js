@@ -183,7 +183,7 @@ const kMissing = {
   load: ['Goodput against load',
     () => 'needs an slo, and runs that differ in their arrival rate'],
   pareto: ['Throughput against p99 ITL', noParetoReason],
-  users: ['Speed of a user against output of a GPU',
+  users: ['User speed against GPU throughput',
     () => 'needs two runs with a time per output token'],
   heat: ['Two settings at once',
     () => 'needs runs of a grid of two settings, at least two values each'],

@@ -56,8 +56,8 @@ void append_culprit(const RunRecord& record, const Culprit& culprit, JsonText& j
   json.field("step", culprit.step);
   json.field("end", to_us(record.steps.finished_at(at(culprit.step))));
   json.field("added", to_us(culprit.added_ns));
-  json.field("victims", culprit.num_victims);
-  json.field("total", to_us(culprit.victim_ns()));
+  json.field("delayed", culprit.num_delayed);
+  json.field("total", to_us(culprit.stall_ns()));
   json.end_object();
 }
 
@@ -67,7 +67,7 @@ class StallDistance {
  public:
   StallDistance(const RunRecord& record, const TokenGap& stall)
       : record_(record),
-        victim_(index(stall.request)),
+        stalled_(index(stall.request)),
         began_(record.steps.finished_at(at(stall.step_before))),
         ended_(record.steps.finished_at(at(stall.step_after))),
         is_prefilled_(record.requests.size()) {
@@ -80,7 +80,7 @@ class StallDistance {
   }
 
   TimeNs operator()(std::size_t i) const {
-    if (i == victim_) return -2;
+    if (i == stalled_) return -2;
     if (is_prefilled_[i]) return -1;
     const RequestRecord& request = record_.requests[i];
     const TimeNs from =
@@ -91,7 +91,7 @@ class StallDistance {
 
  private:
   const RunRecord& record_;
-  std::size_t victim_;
+  std::size_t stalled_;
   TimeNs began_;
   TimeNs ended_;
   std::vector<bool> is_prefilled_;
@@ -294,7 +294,7 @@ void append_stalls(const RunRecord& record, const GapAnalysis& analysis, const R
     json.field("request", number(gap.request));
     json.field("began", to_us(record.steps.finished_at(at(gap.step_before))));
     json.field("gap", to_us(gap.gap_ns));
-    json.field("victims", analysis.num_waiting(gap));
+    json.field("delayed", analysis.num_waiting(gap));
     json.key("parts");
     append_parts(analysis.parts(gap), json);
     append_cause(record, analysis, gap, json);
@@ -314,8 +314,8 @@ void append_stalls(const RunRecord& record, const GapAnalysis& analysis, const R
     json.field("request", number(culprit.request));
     json.field("prompt_tokens", record.requests[index(culprit.request)].num_prompt_tokens);
     json.field("chunks", culprit.num_chunks);
-    json.field("max_victims", culprit.max_victims);
-    json.field("total", to_us(culprit.victim_ns));
+    json.field("max_delayed", culprit.max_delayed);
+    json.field("total", to_us(culprit.stall_ns));
     json.end_object();
   }
   json.end_array();

@@ -312,11 +312,11 @@ function stallTable(run, view) {
         'aria-label': `zoom to stall ${i + 1}`}, `${i + 1}`)),
       element('td', {}, formatSeconds(stall.began)), element('td', {}, formatUs(stall.gap)),
       element('td', {}, stall.isUnseen ? '-' : splitBar(stall.parts)),
-      element('td', {}, grouped(stall.victims)),
+      element('td', {}, grouped(stall.delayed)),
       element('td', {class: 'text'}, `request ${stall.request}: ${stallCause(stall)}`)));
   });
   return element('table', {class: 'wide'},
-    headRow('#', 'began', 'gap', 'split', 'waited', 'request and cause'), body);
+    headRow('#', 'began', 'gap', 'split', 'delayed', 'request and cause'), body);
 }
 
 function culpritTable(run) {
@@ -324,11 +324,11 @@ function culpritTable(run) {
   for (const culprit of run.detail.culpritRequests.slice(0, 8)) {
     body.append(element('tr', {}, element('th', {scope: 'row'}, `${culprit.request}`),
       element('td', {}, grouped(culprit.prompt_tokens)), element('td', {}, grouped(culprit.chunks)),
-      element('td', {}, grouped(culprit.max_victims)),
+      element('td', {}, grouped(culprit.max_delayed)),
       element('td', {}, `${formatNumber(culprit.total / 1000, 0)}`)));
   }
   return element('table', {},
-    headRow('request', 'prompt tokens', 'chunks', 'delayed at once', 'victim-ms'), body);
+    headRow('request', 'prompt tokens', 'chunks', 'delayed at once', 'stall ms'), body);
 }
 
 // Stalls and culprits of the chosen run, below the figure.

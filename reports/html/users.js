@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// Tokens per second of a user against tokens per second of a GPU, over loads and settings: how much
-// a GPU gives at the speed that each user gets.
+// Interactivity (tokens/s per user) against throughput (tokens/s per GPU), over loads and
+// settings.
 
 const kPerGpu = {
   output: ['output tokens/s per GPU', (run) => run.result.output_tokens_per_s_per_gpu],
@@ -68,10 +68,10 @@ function usersFigure(runs) {
   if (usable(runs).length < 2) return null;
   const state = {of: 'output'};
   const figure = new Figure({
-    id: 'users', title: 'Speed of a user against output of a GPU', view: null,
-    lead: 'A user\'s speed is 1 / mean TPOT. Further up a GPU serves more, further right each ' +
-      'user waits less. A line joins the loads of one setting; the broad grey line joins the ' +
-      'runs that no other beats in both.',
+    id: 'users', title: 'User speed against GPU throughput', view: null,
+    lead: 'User speed (interactivity) is 1 / mean TPOT. Higher points have more throughput per ' +
+      'GPU, points further right have faster answers. A line joins the loads of one setting. ' +
+      'The broad grey line is the Pareto front.',
     draw: {
       height: (width) => {
         const groups = groupRuns(usable(runs), kLoadKeys, loadOf);

@@ -39,7 +39,7 @@ Blame blame_of(const RunRecord& record, const Culprit& culprit) {
           chunk.num_tokens,
           1,
           culprit.added_ns,
-          culprit.num_victims};
+          culprit.num_delayed};
 }
 
 // Steps of decodes alone that take far longer than before.
@@ -293,22 +293,22 @@ std::string stalls_text(const Diagnosis& diagnosis) {
 
 std::string chunks_text(const Diagnosis& diagnosis) {
   if (diagnosis.chunks.empty()) return {};
-  TextTable table({"victim-ms", "added ms", "victims", diagnosis.step_word, "prefill"}, 4);
+  TextTable table({"stall ms", "added ms", "delayed", diagnosis.step_word, "prefill"}, 4);
   for (const Blame& blame : diagnosis.chunks) {
-    table.row({ms(blame.victim_ns()), ms(blame.added_ns),
-               grouped_text(std::int64_t{blame.num_victims}), std::to_string(blame.step),
+    table.row({ms(blame.stall_ns()), ms(blame.added_ns),
+               grouped_text(std::int64_t{blame.num_delayed}), std::to_string(blame.step),
                blame_text(blame)});
   }
-  std::string text = "\nprefill that delayed others most: added ms x requests that waited\n";
+  std::string text = "\nhead-of-line blocking by prefill: stall ms = added ms x delayed requests\n";
   text += table.text();
   const bool is_chunked =
       std::any_of(diagnosis.requests.begin(), diagnosis.requests.end(),
                   [](const CulpritRequest& request) { return request.num_chunks > 1; });
   if (!is_chunked) return text;  // the rest would only repeat it
-  TextTable requests({"victim-ms", "chunks", "victims", "all chunks of"}, 3);
+  TextTable requests({"stall ms", "chunks", "delayed", "all chunks of"}, 3);
   for (const CulpritRequest& request : diagnosis.requests) {
-    requests.row({ms(request.victim_ns), grouped_text(std::int64_t{request.num_chunks}),
-                  grouped_text(std::int64_t{request.max_victims}),
+    requests.row({ms(request.stall_ns), grouped_text(std::int64_t{request.num_chunks}),
+                  grouped_text(std::int64_t{request.max_delayed}),
                   "request " + std::to_string(index(request.request))});
   }
   return text + "\n" + requests.text();
@@ -326,8 +326,8 @@ void append_blame(const Blame& blame, const std::string& step_word, JsonText& js
   json.field("prefill_tokens", blame.num_tokens);
   if (blame.num_batches > 1) json.field("prefill_batches", blame.num_batches);
   json.key("added_ms").ms(blame.added_ns);
-  json.field("victims", blame.num_victims);
-  json.key("victim_ms").ms(blame.victim_ns());
+  json.field("delayed", blame.num_delayed);
+  json.key("stall_ms").ms(blame.stall_ns());
   json.end_object();
 }
 
@@ -397,9 +397,9 @@ Diagnosis diagnose(const LogGaps& log, std::optional<double> itl_limit_ms, std::
   for (const LoggedGap& gap : view.greatest(max_entries, length)) {
     diagnosis.stalls.push_back(LogView::stall(gap));
   }
-  const auto victim_ns = [](const LoggedGap& gap) { return LogView::blame(gap).victim_ns(); };
-  for (const LoggedGap& gap : view.greatest(max_entries, victim_ns)) {
-    if (victim_ns(gap) > 0) diagnosis.chunks.push_back(LogView::blame(gap));
+  const auto stall_ns = [](const LoggedGap& gap) { return LogView::blame(gap).stall_ns(); };
+  for (const LoggedGap& gap : view.greatest(max_entries, stall_ns)) {
+    if (stall_ns(gap) > 0) diagnosis.chunks.push_back(LogView::blame(gap));
   }
   return diagnosis;
 }
@@ -436,9 +436,9 @@ void append_diagnosis(const Diagnosis& diagnosis, JsonText& json) {
   for (const CulpritRequest& request : diagnosis.requests) {
     json.begin_object();
     json.field("request", index(request.request));
-    json.key("victim_ms").ms(request.victim_ns);
+    json.key("stall_ms").ms(request.stall_ns);
     json.field("chunks", request.num_chunks);
-    json.field("max_victims", request.max_victims);
+    json.field("max_delayed", request.max_delayed);
     json.end_object();
   }
   json.end_array();

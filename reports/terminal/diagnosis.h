@@ -30,9 +30,9 @@ struct Blame {
   std::int32_t num_tokens = 0;
   std::int32_t num_batches = 1;
   TimeNs added_ns = 0;
-  std::int32_t num_victims = 0;
+  std::int32_t num_delayed = 0;
 
-  TimeNs victim_ns() const { return added_ns * num_victims; }
+  TimeNs stall_ns() const { return added_ns * num_delayed; }
 };
 
 struct DiagnosedStall {

@@ -51,14 +51,14 @@ std::string log_text(const EngineLog& log) {
     return count_text(count_of(log, kind), noun);
   };
   if (log.engine == LogEngine::Sglang) {
-    return "log of SGLang, " + grouped_text(count_of(log, Observed::Prefill)) +
+    return "SGLang log, " + grouped_text(count_of(log, Observed::Prefill)) +
            (count_of(log, Observed::Prefill) == 1 ? " batch" : " batches") + " of prompts, " +
            count(Observed::Decode, "line") + " about decodes";
   }
   const std::string version = setting(log, "version");
   const std::string reports =
       log.has(Observed::Report) ? ", " + count(Observed::Report, "report") : "";
-  return "iteration log of vLLM" + (version.empty() ? "" : " " + version) + ", " +
+  return "vLLM" + (version.empty() ? "" : " " + version) + " iteration log, " +
          count(Observed::Iteration, "iteration") + reports;
 }
 

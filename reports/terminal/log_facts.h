@@ -12,7 +12,7 @@ namespace metronome {
 
 class JsonText;
 
-// "iteration log of vLLM 0.32.0, 565 iterations, 10 reports".
+// "vLLM 0.32.0 iteration log, 565 iterations, 10 reports".
 std::string log_text(const EngineLog& log);
 
 // One note for each kind of lines that were left out.

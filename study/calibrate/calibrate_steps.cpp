@@ -34,7 +34,7 @@ namespace {
 
 // Where step times can be read from.
 constexpr std::string_view kSources =
-    "a result folder, a log of vLLM, a request log, or a CSV of steps";
+    "a result folder, a vLLM log, a request log, or a CSV of steps";
 
 SourceLocation option(const char* name) { return {std::make_shared<const std::string>(name), 0}; }
 

@@ -158,8 +158,8 @@ std::string full_step_advice(const SloConfig& slo, const StepBounds& bounds,
   using R = TuneRemedy;
   if (bounds.fitting_tokens > 0) {
     text += "A budget of at most " + tokens_text(bounds.fitting_tokens) +
-            " a step keeps it, before decodes are added. ";
-    return text + remedies_text({{R::SmallerBudget, "a smaller budget a step"},
+            " keeps the limit, before decodes are added. ";
+    return text + remedies_text({{R::SmallerBudget, "a smaller token budget"},
                                  {R::FasterGpu, "a faster GPU"},
                                  {R::MoreGpus, "more GPUs"},
                                  {R::Other, "a higher limit"}},
@@ -309,7 +309,7 @@ std::string limit_advice(TuneLimit limit, const SloConfig& slo, const StepBounds
   using R = TuneRemedy;
   const Advised faster = {R::FasterGpu, "a faster GPU"};
   const Advised more = {R::MoreGpus, "more GPUs"};
-  const Advised smaller = {R::SmallerBudget, "a smaller budget a step"};
+  const Advised smaller = {R::SmallerBudget, "a smaller token budget"};
   const Advised fewer = {R::LowerMaxNumSeqs, "a lower max_num_seqs"};
   const Advised higher = {R::Other, "a higher limit"};
   const auto text = [&compared](const std::string& why, const std::vector<Advised>& remedies) {
@@ -345,11 +345,11 @@ std::string limit_advice(TuneLimit limit, const SloConfig& slo, const StepBounds
       return text("Requests wait for blocks of the KV cache.",
                   {{R::LargerCache, "a larger cache"}, {R::Fp8Cache, "kv_cache.dtype fp8"}, more});
     case TuneLimit::MaxNumSeqs:
-      return text("Requests wait, as max_num_seqs of them are running.",
+      return text("Requests wait because max_num_seqs requests are running.",
                   {{R::HigherMaxNumSeqs, "a higher max_num_seqs"}});
     case TuneLimit::Throughput:
       return text("Requests wait for room in a step.",
-                  {{R::LargerBudget, "a larger budget a step"}, faster, more});
+                  {{R::LargerBudget, "a larger token budget"}, faster, more});
     case TuneLimit::E2el:
       return text("Answers take longer than the " + limit_text("E2EL", slo.e2el_ms) + ".",
                   {{R::Other, "shorter answers"}, faster, higher});
@@ -365,9 +365,9 @@ std::string overload_advice(const TuneTrial& trial, TuneLimit limit, const StepB
   const double load = trial.load;
   if (!has_waited || trial.busy_share < kBusy) return "";
   if (!(bounds.capacity > 0) || load < kClear * bounds.capacity) return "";
-  return "At " + rate_text(load) + " requests a second steps would have to do " +
-         fixed_text(load / bounds.capacity, 1) + " times what they can (about " +
-         rate_text(bounds.capacity) + " requests a second). " +
+  return "At " + rate_text(load) + " requests/s the load is " +
+         fixed_text(load / bounds.capacity, 1) + " times the capacity (about " +
+         rate_text(bounds.capacity) + " requests/s). " +
          remedies_text({{TuneRemedy::Other, "a lower load"},
                         {TuneRemedy::FasterGpu, "a faster GPU"},
                         {TuneRemedy::MoreGpus, "more GPUs"}},
@@ -384,10 +384,10 @@ Scenario with_fitting_length(const Scenario& scenario, const PreparedRun& run,
   const std::int64_t needed = (longest_request(workload) + kRound - 1) / kRound * kRound;
   const std::int64_t length = std::min({needed, capacity, std::int64_t{run.setup.max_model_len}});
   fitting.engine.max_model_len = length;
-  note = "the length of " + tokens_text(length) + " is what " +
-         (needed <= capacity ? "the longest request needs" : "the KV cache holds") + ": " +
-         tokens_text(run.setup.max_model_len) + " are more than the cache holds (" +
-         grouped_text(capacity) + "), with which the engine does not start";
+  note = "max_model_len is reduced to " + tokens_text(length) + ", " +
+         (needed <= capacity ? "enough for the longest request" : "the size of the KV cache") +
+         ": the engine does not start with " + tokens_text(run.setup.max_model_len) +
+         ", more than the cache holds (" + grouped_text(capacity) + ")";
   return fitting;
 }
 

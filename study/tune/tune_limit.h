@@ -84,8 +84,8 @@ struct ComparedRemedies {
 ComparedRemedies compared_remedies(const Scenario& from, const std::vector<ComparedSetting>& others,
                                    std::string verdict);
 
-// Why a setting with this limit is of no use, which untried changes may help, and which were
-// compared. With numbers.
+// Why a setting with this limit fails the SLO under load, which untried changes may help, and
+// which were compared. With numbers.
 std::string limit_advice(TuneLimit limit, const SloConfig& slo, const StepBounds& bounds,
                          const ComparedRemedies& compared = {});
 

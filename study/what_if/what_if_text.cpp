@@ -40,7 +40,7 @@ std::string trust_text(const WhatIf& what_if) {
   const std::string others = ms_text(was.p50_ms) + " and " + ms_text(was.p99_ms) + " ms. ";
   if (what_if.scenario.empty()) {
     return simulated + " with its own settings, the run has" + figures + "the record has " +
-           others + "The closer these figures are, the more reliable are the results below.";
+           others + "The closer these figures are, the more reliable the results below.";
   }
   if (was.count == 0) {
     return simulated + ", the requests of " + what_if.scenario + " have" + figures +
@@ -49,8 +49,7 @@ std::string trust_text(const WhatIf& what_if) {
   return simulated + ", the requests of " + what_if.scenario + " have" + figures +
          "in the log they are " + others +
          "The results below are for the scenario's requests, not the log's. The closer these "
-         "figures "
-         "are, the more reliable are the results.";
+         "figures are, the more reliable the results.";
 }
 
 using Figures = std::vector<std::pair<const char*, std::string>>;
@@ -139,17 +138,17 @@ std::string nearest_text(const WhatIf& what_if) {
     kept = "slo.ttft_ms " + ms_text(what_if.ttft_limit_ms);
   }
   if (baseline.keeps_p99 && !nearest.keeps_p99) {
-    kept += (kept.empty() ? "" : " and ") + std::string("a p99 of the gaps within ") +
+    kept += (kept.empty() ? "" : " and ") + std::string("a p99 ITL within ") +
             ms_text(what_if.target_ms) + " ms";
   }
   std::string flags;
   const FlagChanges own = flags_of(nearest, what_if).front();
   for (const std::string& flag : own.added) flags += (flags.empty() ? "" : " ") + flag;
   for (const auto& [before, after] : own.changed) flags += (flags.empty() ? "" : " ") + after;
-  return "The nearest: " + joined(nearest.changes) + ", with a longest gap of " +
-         ms_text(nearest.summary.itl.max_ms) + " ms and a p99 TTFT of " +
-         ms_text(nearest.summary.ttft.p99_ms) + " ms, is no advice: the run keeps " + kept +
-         ", and this does not" +
+  return "The nearest change is not advised: " + joined(nearest.changes) +
+         ", with a longest gap of " + ms_text(nearest.summary.itl.max_ms) +
+         " ms and a p99 TTFT of " + ms_text(nearest.summary.ttft.p99_ms) + " ms. The run keeps " +
+         kept + "; this change does not" +
          (flags.empty() ? std::string() : " (" + own.engine + ": " + flags + ")") + ". ";
 }
 
@@ -169,26 +168,28 @@ std::string conclusion(const WhatIf& what_if) {
     return what_if.is_same_run ? kept + "." : kept + "; no changes were tried.";
   }
   const std::string none = none_keeps(what_if) + nearest_text(what_if);
-  if (!what_if.chosen) return none + "No change that may be advised is nearer than the run.";
+  if (!what_if.chosen) return none + "No other change comes nearer to the limits than the run.";
   const Trial& chosen = what_if.trials[*what_if.chosen];
   if (chosen.keeps_all && chosen.counts()) {
     return "The smallest change that keeps every gap within " + target + ": " +
            smallest_text(what_if, chosen);
   }
   if (chosen.keeps_p99 && chosen.counts() && !what_if.baseline.keeps_p99) {
-    return none + "The smallest change that keeps the p99 of the gaps within it: " +
+    return none + "The smallest change that keeps the p99 ITL within it: " +
            smallest_text(what_if, chosen);
   }
   if (what_if.has_ttft_slo) {
-    return none + (what_if.nearest ? "The nearest that breaks none of them: " : "The nearest: ") +
+    return none +
+           (what_if.nearest ? "The nearest change that keeps these limits: "
+                            : "The nearest change: ") +
            joined(chosen.changes) + ", with a longest gap of " +
            ms_text(chosen.summary.itl.max_ms) + " ms and a p99 TTFT of " +
            ms_text(chosen.summary.ttft.p99_ms) + " ms";
   }
   if (!what_if.baseline.keeps_p99) {
-    return none + "The nearest: " + joined(chosen.changes);
+    return none + "The nearest change: " + joined(chosen.changes);
   }
-  return none + "The p99 is already within it. The change with the shortest longest stall: " +
+  return none + "The p99 is already within it. This change shortens the longest stall most: " +
          joined(chosen.changes);
 }
 
@@ -204,8 +205,8 @@ std::string blocks_text(const WhatIf& what_if) {
                               : " leaves " + grouped_text(preemptions) +
                                     (preemptions == 1 ? " preemption" : " preemptions")) +
             (trial.scenario.kv_cache.num_blocks == what_if.cache.most_blocks
-                 ? ", and is all that " + fixed_text(100 * what_if.cache.most_share, 0) +
-                       " % of the memory gives. "
+                 ? ", with all that " + fixed_text(100 * what_if.cache.most_share, 0) +
+                       " % of the memory holds. "
                  : ". ");
   }
   return text;
@@ -214,21 +215,19 @@ std::string blocks_text(const WhatIf& what_if) {
 // The common settings of the replays, and how to read the table.
 std::string legend_text(const WhatIf& what_if) {
   std::string text = "tried in " + grouped_text(what_if.num_replays) +
-                     " replays: for each setting, the tried value nearest to the present one that "
-                     "keeps every gap (*), or the best one; for the smallest change, also a value "
-                     "between two of them. ";
+                     " replays. Each row has the tried value nearest to the current one that keeps "
+                     "every gap (*), or else the best one. For the smallest change, values between "
+                     "two tried ones were tried, too. ";
   text += blocks_text(what_if);
   const auto is_out = [](const Trial& trial) { return !trial.counts(); };
   if (std::any_of(what_if.trials.begin(), what_if.trials.end(), is_out)) {
-    text += "A change with a reason behind it does not count. ";
+    text += "Changes with a reason in parentheses do not count. ";
   }
   const auto has_policy = [](const Trial& trial) {
     return trial.changes[0].starts_with("scheduler.policy=");
   };
   if (std::any_of(what_if.trials.begin(), what_if.trials.end(), has_policy)) {
-    text +=
-        "Another policy keeps the run's host, CUDA graphs and the limits that its server "
-        "chose. ";
+    text += "Other policies run with the host times, CUDA graphs and server limits of this run. ";
   }
   for (const std::string& fixed : what_if.fixed) {
     if (fixed.starts_with("kv_cache.num_blocks=")) text += "Every replay has " + fixed + ". ";
@@ -324,8 +323,8 @@ void append_flags(const WhatIf& what_if, JsonText& json) {
 
 std::string what_if_text(const WhatIf& what_if, std::size_t columns) {
   std::string text = what_if.scenario.empty()
-                         ? "what if: the same requests under other settings, simulated\n"
-                         : "what if: the scenario's requests under other settings, simulated\n";
+                         ? "what if: the same requests with other settings, simulated\n"
+                         : "what if: the scenario's requests with other settings, simulated\n";
   const auto say = [&](const std::string& words) { text += "  " + wrapped(words, 2, columns); };
   if (!what_if.obstacle.empty()) {
     say("Not replayed: " + what_if.obstacle + ".");
@@ -341,8 +340,7 @@ std::string what_if_text(const WhatIf& what_if, std::size_t columns) {
   }
   const Trial& chosen = what_if.trials[*what_if.chosen];
   say(cost_text(what_if, chosen));
-  text += "\nchanges of flags, compared with those for the present settings\n" +
-          flags_text(what_if, columns);
+  text += "\nflag changes from the current settings\n" + flags_text(what_if, columns);
   text += "\n" + wrapped(legend_text(what_if), 0, columns);
   return text + trials_text(what_if);
 }

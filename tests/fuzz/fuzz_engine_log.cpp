@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// The bytes as a log of vLLM or SGLang: they are read, and what is made of them has no overflow.
+// The bytes as a vLLM or SGLang log: they are read, and what is made of them has no overflow.
 #include <cstddef>
 #include <cstdint>
 #include <sstream>

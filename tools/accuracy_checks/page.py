@@ -141,9 +141,9 @@ HEAD = """# How far off are simulated times?
 
 <!-- Made by tools/accuracy. Change that script, and run it. -->
 
-Every measured run and point that may be used is simulated here with its own settings. An error is
-simulated / measured - 1. A mean is that of the absolute errors; bias is the mean with signs. Bad
-rows stay in; those that lack a setting are said apart. `operators` composes steps of NVIDIA's
+This page simulates every measured run and point whose licence permits its use, with its own
+settings. An error is simulated / measured - 1. A mean is that of the absolute errors; bias is the
+signed mean. Bad rows stay in; rows that lack a setting are marked. `operators` composes steps of NVIDIA's
 operator tables ([guide](guide/operator_tables.md)). `roofline` knows the GPU's figures and the
 model's shape.
 
@@ -182,7 +182,7 @@ SILICON = """## NVIDIA's serving points
 
 The aggregated points of `silicon_sample.csv` in aiconfigurator-core 0.12.0 (Apache-2.0). The
 host's time for launches was fitted to first tokens of 1 to 4 clients with prompts of up to 1,024
-tokens ([cost models](internals/cost_models.md#passes-that-no-cuda-graph-launches)). These rows do
+tokens ([cost models](internals/cost_models.md#passes-without-a-cuda-graph)). These rows do
 not count. Nothing else is fitted to the points, but eleven choices were made with them known:
 
 - KV of Llama-3.1-70B counts as 16-bit on the H100.

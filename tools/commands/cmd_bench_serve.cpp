@@ -405,7 +405,7 @@ std::string health_text(const ClientHealth& health) {
   if (health.loop_lag.count > 0) {
     text += "loop lag p99 " + grouped_text(health.loop_lag.p99_ms, 3) + " ms; ";
   }
-  return text + "busy " + grouped_text(100 * health.cpu_share, 1) + " % of a processor, at most " +
+  return text + "busy " + grouped_text(100 * health.cpu_share, 1) + " % of a CPU core, at most " +
          grouped_text(100 * health.busiest_second, 1) + " % of a second";
 }
 

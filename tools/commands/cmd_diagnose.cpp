@@ -53,10 +53,10 @@ struct DiagnoseOptions {
 };
 
 constexpr const char* kExamples =
-    "RUN is a folder that `metronome run` wrote (every variant in it is diagnosed), or a log of\n"
-    "vLLM (with --enable-logging-iteration-details) or SGLang. A log has steps but no requests:\n"
-    "--scenario describes the model, the GPU and the requests to replay. Settings that the log\n"
-    "or --flags names replace those of the scenario.\n"
+    "RUN is a folder that `metronome run` wrote (every variant in it is diagnosed), or a vLLM\n"
+    "log (with --enable-logging-iteration-details) or an SGLang log. A log has steps but no\n"
+    "requests: --scenario describes the model, the GPU and the requests to replay. Settings\n"
+    "from the log or --flags replace those of the scenario.\n"
     "\n"
     "A gap is an inter-token latency (ITL): the time between two tokens of a request. Its parts:\n"
     "  decode     decodes of the step that gave the token\n"
@@ -67,17 +67,17 @@ constexpr const char* kExamples =
     "  waiting    decodes of steps that did not include the request\n"
     "  preempted  the whole gap, if the request lost its KV blocks in it\n"
     "\n"
-    "If a gap is longer than the limit, the simulator replays the requests with other settings:\n"
+    "If a gap exceeds the limit, the simulator replays the requests with other settings:\n"
     "first smaller token budgets or chunks of the same policy, in powers of two, then its other\n"
     "settings, then other policies. The command prints the smallest change that keeps every gap\n"
     "within the limit: the fewest keys, then the nearest value, to a multiple of 64 tokens. It\n"
     "also prints the cost of the change, and the flags that change: those of the engine whose\n"
-    "policy it is, and others for comparison. For a log it changes settings of its engine alone.\n"
-    "A change does not count if it loses requests or more than a tenth of the throughput, if the\n"
-    "p99 of the first tokens is above slo.ttft_ms, or without that limit above 1.5 times the\n"
-    "run's, or if it is another engine's policy. No change is advised that breaks a limit which\n"
-    "the run keeps. The replay of a measured run needs a GPU: the key\n"
-    "`hardware` of its scenario, or --hardware.\n"
+    "policy it is, and others for comparison. For a log it changes only its engine's settings.\n"
+    "A change does not count if it loses requests or more than a tenth of the throughput, or if\n"
+    "it is another engine's policy. Nor does it count if the p99 TTFT exceeds slo.ttft_ms or,\n"
+    "without that limit, 1.5 times the run's. The command advises no change that breaks a limit\n"
+    "which the run keeps. To replay a measured run, name the GPU to simulate: the\n"
+    "key `hardware` of its scenario, or --hardware.\n"
     "\n"
     "examples:\n"
     "  metronome diagnose results/quickstart/unchunked\n"
@@ -95,8 +95,8 @@ constexpr CommandText kText = {
     .arguments = "RUN [OPTION...]",
     .summary =
         "Splits every inter-token latency (ITL) of a run into its causes, lists the longest\n"
-        "stalls, ranks the prefill that delayed other requests, and finds the smallest\n"
-        "change of settings that avoids such stalls.\n",
+        "stalls, ranks prefill chunks by their head-of-line blocking, and finds the smallest\n"
+        "change of settings that avoids these stalls.\n",
     .examples = kExamples,
     .file_name = "RUN",
     .file_kind = "result folder or log"};
@@ -105,18 +105,19 @@ OptionList option_list(DiagnoseOptions& options) {
   return {
       {"top N", &options.top, "stalls, chunks and requests to list (default: 5)"},
       {"target-itl MS", &options.target_itl,
-       "limit of the ITL, milliseconds (default: slo.itl_ms of the run or --scenario)"},
+       "ITL limit in milliseconds (default: slo.itl_ms of the run or --scenario)"},
       {"hardware NAME", &options.hardware,
        "GPU that the replay simulates (default: `hardware` of the scenario)"},
       {"scenario FILE", &options.scenario,
        "scenario of a log: its requests are replayed with its settings and others"},
       {"variant NAME", &options.variant, "variant of --scenario"},
       {"flags FLAGS", &options.flags,
-       "flags of the engine, in place of those in the log: '--max-num-seqs 64'"},
+       "engine flags that replace those in the log: '--max-num-seqs 64'"},
       {"iterations RANGE", &options.iterations,
-       "iterations of a log of vLLM to diagnose: FIRST:LAST by their numbers in it; either end may "
+       "iterations of a vLLM log to diagnose: FIRST:LAST by their numbers in it; either end may "
        "be left out"},
-      {"engine NAME", &options.engine, "vllm or sglang: whose log it is, if it has lines of both"},
+      {"engine NAME", &options.engine,
+       "vllm or sglang: the engine to read, if a log has lines of both"},
       {"no-replay", &options.has_no_replay, "do not search for settings without the stall"},
       {"json", &options.wants_json, "print JSON: a list with one object per run"},
   };
@@ -209,7 +210,7 @@ void replay(const StoredRun& run, const DiagnoseOptions& options, const std::str
   if (options.has_no_replay || (finding.itl.count == 0 && !is_log)) return;
   if (!finding.limit_ms) {
     finding.notes.push_back(
-        "There is no limit for gaps: give --target-itl MS to search for settings that keep every "
+        "There is no ITL limit: give --target-itl MS to search for settings that keep every "
         "gap within it.");
     return;
   }
@@ -372,7 +373,7 @@ Finding examine_log(const EngineLog& log, const DiagnoseOptions& options) {
       if (value.empty()) continue;
       throw UsageError(std::string(name) +
                        ": the replay of a log needs its scenario; allowed: "
-                       "--scenario in addition");
+                       "--scenario as well");
     }
   }
   const EngineArguments arguments = merged_arguments(log, options.flags);

@@ -69,7 +69,7 @@ OptionList option_list(RunOptions& options) {
        "override a key (see `metronome list keys`); variants.NAME.KEY for one variant; repeatable"},
       {"backend NAME", &options.backend,
        "backend: sim (a cost model of `hardware`, the default), cpu (the model itself, on this "
-       "machine's processors) or cuda"},
+       "machine's CPU) or cuda"},
       {"variant NAME", &options.variants, "run only this variant; repeatable"},
       {"out DIR", &options.out,
        "folder of the results; replaces only earlier results (default: results/SCENARIO, the "
@@ -248,7 +248,7 @@ void tell_left_out(const std::string& name, const std::vector<std::string>& file
             << " MB: " << list << "; the key in brackets, set to true, writes the file\n";
 }
 
-// Whether a thread may write steps.jsonl beside the run: a processor must be free for it, and no
+// Whether a thread may write steps.jsonl beside the run: a CPU core must be free for it, and no
 // line may depend on later steps.
 bool may_stream_steps(const Backend& backend, const PreparedVariant& variant) {
   return !backend.is_measured() && variant.workload->images.empty() &&

@@ -69,10 +69,10 @@ constexpr CommandText kText = {
     .name = "serve",
     .arguments = "SCENARIO [OPTION...]",
     .summary =
-        "Serves the model of a scenario, with its engine and scheduler, to clients of OpenAI's\n"
-        "API over HTTP. In a simulation steps take the time that the cost model predicts, and\n"
-        "answers are plausible text; --backend=cpu and cuda compute the answers. The first signal\n"
-        "(Ctrl-C) lets running requests end; a second one aborts them.\n",
+        "Serves the model of a scenario, with its engine and scheduler, over an\n"
+        "OpenAI-compatible HTTP API. In a simulation, steps take the time that the cost model\n"
+        "predicts, and answers are plausible text; --backend=cpu and cuda compute the answers.\n"
+        "The first signal (Ctrl-C) lets running requests end; a second one aborts them.\n",
     .examples = kExamples,
     .file_name = "SCENARIO",
     .file_kind = "scenario file"};

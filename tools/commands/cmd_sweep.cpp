@@ -37,7 +37,7 @@ struct SweepOptions {
   std::vector<std::string> over;
   std::string out;  // empty = default_folder() plus .sweep
   std::string log;
-  int num_jobs = 0;   // 0 = all processors for a simulation, 1 for a measurement
+  int num_jobs = 0;   // 0 = all CPU cores for a simulation, 1 for a measurement
   std::string slurm;  // path of the script to write; empty: none
   std::optional<std::int64_t> points_per_task;  // absent: the fewest that Slurm's arrays allow
   std::string only;                             // "I/N"; empty: all
@@ -87,7 +87,7 @@ OptionList option_list(SweepOptions& options) {
        "vary a key (see `metronome list keys`; variants.NAME.KEY for one variant) over values, "
        "START:STOP:STEP or START:STOP:xFACTOR; several options make a grid; repeatable"},
       {"jobs,j N", &options.num_jobs,
-       "points to run at once (default: one per processor, or 1 for a --backend other than sim)",
+       "points to run at once (default: one per CPU core, or 1 for a --backend other than sim)",
        EmptyText::Refused, kJobs},
       {"out DIR", &options.out,
        "folder of the sweep (default: that of `metronome run` with the suffix .sweep)"},

@@ -63,36 +63,34 @@ constexpr const char* kExamples =
     "  metronome tune scenarios/slo.yaml --variant slo --variant unchunked --jobs 8\n"
     "\n"
     "The command finds the highest load within the SLO for each setting. It drops settings that\n"
-    "serve the same requests worse than the best, and measures the best on all requests. A load\n"
-    "scales the times of the scenario's arrivals. The capacity for other requests of the same\n"
-    "kind is beyond an end of its band with a probability of about 5 %. If the band of the best\n"
-    "is wide, trials grow to some 50,000 requests, unless a trace limits them. The share within\n"
-    "the SLO and percentiles are of the same requests: those after the first fifth, of all\n"
-    "workloads together. Among those within 2 % of the highest load the one with the lowest p99\n"
-    "ITL wins. Where fewer than 1 % of a setting's gaps hold most of its stalled time, the p99 "
-    "does\n"
-    "not see them, and the longest gap takes its place. 'limit': what the setting breaks at a\n"
-    "higher load. 'front': no other setting beats both its goodput and its p99 ITL. Where a "
-    "setting\n"
-    "has drafts, mean TPOT takes the place of both.\n"
+    "meet the SLO for fewer of the same requests than the best, and measures the best on all\n"
+    "requests. A load scales the times of the scenario's arrivals. With other requests of the\n"
+    "same kind, the capacity lies beyond each end of its band with a probability of about 5 %.\n"
+    "If the band of the best is wide, trials grow to some 50,000 requests, unless a trace limits\n"
+    "them. The share within the SLO and the percentiles leave out the first fifth of the requests\n"
+    "and pool all workloads. Among settings within 2 % of the highest load, the one with the\n"
+    "lowest p99 ITL wins. Where fewer than 1 % of a setting's gaps hold most of its stalled time,\n"
+    "the p99 misses them, and the longest gap takes its place. 'limit': the limit that the\n"
+    "setting exceeds at a higher load. 'Pareto front': no other setting has both a higher goodput\n"
+    "and a lower p99 ITL. 'SLO met only near idle': on average fewer than one request is in the\n"
+    "system. Where a setting has drafts, mean TPOT takes the place of p99 ITL and longest gap.\n"
     "\n"
     "With --load all settings serve that load. The best is the one within the SLO with the lowest\n"
     "figure of --minimise.\n"
     "\n"
-    "The folder of results keeps all trials, also of a search that is interrupted. A later "
-    "command\n"
-    "with the same folder uses them.\n"
+    "The results folder keeps all trials, also those of an interrupted search. A later command\n"
+    "with the same folder reuses them.\n"
     "\n"
-    "exit codes: 0 done, 1 no setting is of use, 2 bad input, 130 interrupted (129 by SIGHUP, 143\n"
-    "by SIGTERM)\n";
+    "exit codes: 0 done, 1 no setting meets the SLO under load, 2 bad input, 130\n"
+    "interrupted (129 by SIGHUP, 143 by SIGTERM)\n";
 
 constexpr CommandText kText = {
     .name = "tune",
     .arguments = "SCENARIO [OPTION...]",
     .summary =
         "Finds the settings that carry the highest load within the scenario's SLO, or serve one\n"
-        "load best, among its variants and the values of --over. Prints the flags of vLLM and\n"
-        "SGLang for them.\n",
+        "load best, among its variants and the values of --over. Prints the vLLM and SGLang\n"
+        "flags for them.\n",
     .examples = kExamples,
     .file_name = "SCENARIO",
     .file_kind = "scenario file"};
@@ -122,7 +120,7 @@ OptionList option_list(CommandOptions& options) {
        {1, 100}},
       {"time-limit S", &options.time_limit_s,
        "end the search after so many seconds, with what it has found"},
-      {"jobs,j N", &options.num_jobs, "settings to try at once (default: one per processor)",
+      {"jobs,j N", &options.num_jobs, "settings to try at once (default: one per CPU core)",
        EmptyText::Refused, kJobs},
       {"out DIR", &options.out,
        "folder for tune.json, best.yaml and trials.jsonl (default: that of `metronome run` with "
@@ -302,7 +300,7 @@ Answer best_capacity(TuneWork& search) {
   Answer answer;
   answer.best = best.setting;
   answer.is_final = !is_any_cut_short(result.findings);
-  std::map<std::size_t, const TuneTrial*> lowest;  // of settings that are never within the SLO
+  std::map<std::size_t, const TuneTrial*> lowest;  // of settings that never meet the SLO
   for (const TuneFinding& finding : result.findings) {
     if (is_never_within(finding) && finding.failing_trial() != nullptr) {
       lowest[finding.setting] = finding.failing_trial();
@@ -322,10 +320,10 @@ Answer best_capacity(TuneWork& search) {
   if (best.is_cut_short && best.best_trial() == nullptr) {
     answer.is_known = false;
     answer.error = kNothingFound;
-  } else if (is_of_no_use(best, settings)) {
-    answer.advice = no_use_text(result, settings);
+  } else if (is_only_near_idle(best, settings)) {
+    answer.advice = near_idle_text(result, settings);
     answer.error = best.capacity == 0 ? "no setting meets the SLO at any load"
-                                      : "no setting is of use within the SLO";
+                                      : "no setting meets the SLO under load";
   }
   return answer;
 }

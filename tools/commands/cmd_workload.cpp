@@ -55,10 +55,10 @@ constexpr CommandText kText = {
     .name = "workload",
     .arguments = "SCENARIO [OPTION...]",
     .summary =
-        "Prints what the workload of a scenario is: requests and their rate, lengths, and the\n"
-        "tokens that prompts share; and how it compares with what the simulated engine can do\n"
-        "at most. That is simulated with requests that are always there: up to 1000, or eight\n"
-        "times as many as may run at once.\n",
+        "Describes the workload of a scenario: requests and their rate, lengths, and the\n"
+        "tokens that prompts share. Compares the load with the capacity of the simulated\n"
+        "engine. The capacity is simulated with a queue that is never empty: up to 1000\n"
+        "requests, or eight times as many as may run at once.\n",
     .examples = kExamples,
     .file_name = "SCENARIO",
     .file_kind = "scenario file"};
@@ -100,7 +100,7 @@ void print_workload(const PreparedVariant& variant, const WorkloadProfile& profi
   const double share =
       static_cast<double>(profile.shared_tokens) / static_cast<double>(profile.prompt_tokens.total);
   say("shared",
-      percent_text(share, 1) + " of the prompt tokens, the most that a prefix cache finds");
+      percent_text(share, 1) + " of the prompt tokens, the upper bound of prefix cache hits");
   for (const std::string& warning : workload_warnings(variant.scenario.workload)) {
     say("warning", warning);
   }
@@ -203,7 +203,7 @@ bool print_loads(std::span<PreparedVariant> variants, const WorkloadProfile& pro
       const std::int64_t num_left = saturation.num_tried - saturation.num_served;
       const std::string what = most > 0 ? grouped_text(num_left) + " of " +
                                               count_text(saturation.num_tried, "request") +
-                                              " cannot be served, and its row is about the others"
+                                              " cannot be served; its row is for the others"
                                         : "no request of this workload can be served";
       std::cerr << "warning: " << printable(variant.scenario.name) << ": " << what
                 << "; `metronome run` says why\n";
@@ -219,7 +219,9 @@ bool print_loads(std::span<PreparedVariant> variants, const WorkloadProfile& pro
     is_too_much = is_too_much || (most > 0 && load > 1);
   }
   std::cout << '\n' << aligned_rows(rows);
-  if (is_too_much) std::cout << "Above 100 % the queue grows until arrivals end.\n";
+  if (is_too_much) {
+    std::cout << "Above 100 % the engine is saturated: the queue grows until arrivals end.\n";
+  }
   return serves_any;
 }
 

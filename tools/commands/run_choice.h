@@ -17,7 +17,7 @@ namespace metronome {
 // The stream for human-readable text: none if quiet, and never mixed into JSON.
 std::ostream& text_stream(bool is_quiet, bool wants_json);
 
-// The number of parallel simulations: one per processor.
+// The number of parallel simulations: one per CPU core.
 int default_jobs();
 
 // The number in `--seed TEXT`. Throws UsageError.

@@ -31,18 +31,17 @@ std::string note_text(const TuneResult& result, std::size_t place, const TunedSe
   if (finding.is_cut_short) {
     return place == 0 && finding.best_trial() != nullptr ? "best so far" : "not finished";
   }
-  if (is_never_within(finding)) return "never within the SLO";
-  if (is_of_no_use(finding, settings)) return "of no use: requests hardly meet";
+  if (is_never_within(finding)) return "never meets the SLO";
+  if (is_only_near_idle(finding, settings)) return "SLO met only near idle";
   if (place == 0) {
     const auto num_equal =
         std::count_if(result.findings.begin(), result.findings.end(),
                       [](const TuneFinding& other) { return other.is_equal_to_best; });
-    return num_equal > 1 ? "best: the steadiest of " + std::to_string(num_equal) + " equals"
-                         : "best";
+    return num_equal > 1 ? "best: steadiest of " + std::to_string(num_equal) + " equals" : "best";
   }
   if (finding.is_equal_to_best) return "equal";
-  if (finding.may_equal_best) return "not surely less";
-  return finding.is_finalist ? "" : "dropped: carries less";
+  if (finding.may_equal_best) return "not significantly less";
+  return finding.is_finalist ? "" : "dropped: lower load";
 }
 
 std::string band_text(const TuneFinding& finding) {
@@ -92,7 +91,7 @@ std::string load_note(const TuneLoadResult& result, std::size_t place) {
     return num_equal > 1 ? "best of " + std::to_string(num_equal) + " equals" : "best";
   }
   if (finding.is_equal_to_best) return "equal";
-  if (finding.may_equal_best) return "not surely worse";
+  if (finding.may_equal_best) return "not significantly worse";
   return finding.is_dropped ? "dropped: worse" : "";
 }
 
@@ -120,7 +119,7 @@ bool TunedSettings::has_drafts() const {
                      [](const Scenario* scenario) { return scenario->speculative.has_drafts(); });
 }
 
-bool is_of_no_use(const TuneFinding& finding, const TunedSettings& settings) {
+bool is_only_near_idle(const TuneFinding& finding, const TunedSettings& settings) {
   if (finding.is_cut_short) return false;  // it may carry more
   const TuneTrial* trial = finding.best_trial();
   return trial == nullptr || (trial->num_in_system < 1 && finding.capacity < settings.given_load);
@@ -152,8 +151,8 @@ void print_capacities(std::ostream& out, const TuneResult& result, const TunedSe
     const TuneFinding& finding = result.findings[i];
     std::string note = note_text(result, i, settings) + short_text(finding.best_trial(), most);
     const bool is_on_front = std::find(front.begin(), front.end(), i) != front.end();
-    if (is_on_front && !is_of_no_use(finding, settings)) {
-      note += note.empty() ? "front" : ", front";
+    if (is_on_front && !is_only_near_idle(finding, settings)) {
+      note += note.empty() ? "Pareto front" : ", Pareto front";
     }
     std::vector<std::string> row = {printable(settings.names[finding.setting])};
     const TuneTrial* trial = finding.best_trial();
@@ -268,22 +267,23 @@ Json to_json(const SloConfig& slo) {
           {"e2el_ms", or_null(slo.e2el_ms)}};
 }
 
-std::string no_use_text(const TuneResult& result, const TunedSettings& settings) {
+std::string near_idle_text(const TuneResult& result, const TunedSettings& settings) {
   const TuneFinding& best = result.findings.front();
   const Scenario& scenario = *settings.scenarios[best.setting];
   std::vector<ComparedSetting> others;
-  bool is_any_of_use = false;
+  bool is_any_under_load = false;
   for (const TuneFinding& finding : result.findings) {
     if (finding.is_cut_short) continue;
-    is_any_of_use = is_any_of_use || !is_of_no_use(finding, settings);
+    is_any_under_load = is_any_under_load || !is_only_near_idle(finding, settings);
     others.push_back(compared(finding.setting, settings));
   }
-  std::string text =
-      is_any_of_use ? "The setting with the highest load is of no use. " : "No setting is of use. ";
+  std::string text = is_any_under_load
+                         ? "The setting with the highest load meets the SLO only near idle. "
+                         : "No setting meets the SLO under load. ";
   if (const TuneTrial* trial = best.best_trial()) {
-    text += "The best, " + printable(settings.names[best.setting]) + ", keeps the SLO only up to " +
+    text += "The best, " + printable(settings.names[best.setting]) + ", meets the SLO only up to " +
             rate_text(best.capacity) + " requests a second, where " +
-            fixed_text(trial->num_in_system, 2) + " are served at once on average. ";
+            fixed_text(trial->num_in_system, 2) + " are in the system on average. ";
   }
   text += limit_advice(limit_of(best, settings), scenario.slo, settings.bounds[best.setting],
                        compared_remedies(scenario, others, "Compared, and no better"));
@@ -304,7 +304,7 @@ std::string outside_text(const TuneLoadResult& result, const TunedSettings& sett
   const TuneLimit limit = binding_limit(best.trial, scenario.slo, bounds);
   std::string advice = overload_advice(best.trial, limit, bounds, remedies);
   if (advice.empty()) advice = limit_advice(limit, scenario.slo, bounds, remedies);
-  return wrapped("No setting keeps the SLO at this load. The nearest is " +
+  return wrapped("No setting meets the SLO at this load. The nearest is " +
                      printable(settings.names[best.setting]) + ", with " +
                      percent_text(best.trial.attainment, 2) + " of its requests within it. " +
                      advice + " Limits that hold there: " + limits_text(nearest, best.setting) +
@@ -323,7 +323,7 @@ Json to_json(const TuneFinding& finding, const TunedSettings& settings,
       {"is_unbounded", finding.is_unbounded},
       {"is_finalist", finding.is_finalist},
       {"is_cut_short", finding.is_cut_short},
-      {"is_of_no_use", is_of_no_use(finding, settings)},
+      {"is_only_near_idle", is_only_near_idle(finding, settings)},
       {"limit", to_string(limit_of(finding, settings))},
       {"full_step_ms", bounds.full_step_ms},
       {"largest_budget_within_itl", bounds.fitting_tokens},

@@ -54,9 +54,9 @@ std::size_t most_requests(const std::vector<Finding>& findings) {
   return most;
 }
 
-// Whether a setting keeps the SLO only while requests hardly meet, at less than the scenario's
+// Whether a setting meets the SLO only while requests rarely overlap, at less than the scenario's
 // load. False for one whose search was cut short.
-bool is_of_no_use(const TuneFinding& finding, const TunedSettings& settings);
+bool is_only_near_idle(const TuneFinding& finding, const TunedSettings& settings);
 TuneLimit limit_of(const TuneFinding& finding, const TunedSettings& settings);
 
 // The price of a million output tokens in a trial; NaN without a price.
@@ -79,8 +79,8 @@ void print_never_within(std::ostream& out, const TuneResult& result, const Tuned
                         const NearestLimits& nearest);
 void print_at_load(std::ostream& out, const TuneLoadResult& result, const TunedSettings& settings);
 
-// Why the best setting is of no use, and which changes may help; wrapped.
-std::string no_use_text(const TuneResult& result, const TunedSettings& settings);
+// Why the best setting meets the SLO only near idle, and which changes may help; wrapped.
+std::string near_idle_text(const TuneResult& result, const TunedSettings& settings);
 // The same where no setting keeps the SLO at a load.
 std::string outside_text(const TuneLoadResult& result, const TunedSettings& settings,
                          const NearestLimits& nearest);

@@ -96,14 +96,14 @@ TEST_CASE("a gap is split among decodes, prefills and the host", "[core][gaps]")
   REQUIRE(culprits.size() == 2);
   CHECK(record.prefills[2] == PrefillChunk{c, 0, 4000});
   CHECK((culprits[0].chunk == 2 && culprits[0].step == 2 && culprits[0].added_ns == 29 * kMs));
-  CHECK(culprits[0].num_victims == 2);
-  CHECK(culprits[1].victim_ns() == 40 * kMs);  // b, passed over, suffers as a does
+  CHECK(culprits[0].num_delayed == 2);
+  CHECK(culprits[1].stall_ns() == 40 * kMs);  // b, passed over, suffers as a does
   CHECK(gaps.worst_chunk({b, 2, 4, 0}).chunk == 3);
   CHECK(gaps.worst_chunk({a, 1, 2, 0}).added_ns == 29 * kMs);
   const std::vector<CulpritRequest> requests = gaps.culprit_requests(9);
   REQUIRE(requests.size() == 1);
   CHECK((requests[0].request == c && requests[0].num_chunks == 2));
-  CHECK(requests[0].victim_ns == 98 * kMs);
+  CHECK(requests[0].stall_ns == 98 * kMs);
   const std::vector<TokenGap> longest = gaps.longest_gaps(3, 1);
   REQUIRE(longest.size() == 3);
   CHECK((longest[0].request == b && longest[0].gap_ns == 45 * kMs && longest[0].step_before == 2));
@@ -153,7 +153,7 @@ TEST_CASE("chunks share what their step took by their tokens", "[core][gaps]") {
   const std::vector<Culprit> culprits = GapAnalysis(record).culprits(1);
   REQUIRE(culprits.size() == 1);
   CHECK(record.prefills[static_cast<std::size_t>(culprits[0].chunk)].request == c);
-  CHECK(culprits[0].victim_ns() == 30 * kMs);
+  CHECK(culprits[0].stall_ns() == 30 * kMs);
 }
 
 TEST_CASE("decode times are estimated where the executor does not tell", "[core][gaps]") {
@@ -303,7 +303,7 @@ TEST_CASE("the sums agree with a walk over every gap", "[core][gaps][property]")
     GapParts total, long_gaps;
     std::int64_t num_long = 0;
     constexpr TimeNs kLimit = 70;
-    std::vector<std::int32_t> victims(record.steps.size());
+    std::vector<std::int32_t> delayed(record.steps.size());
     std::vector<TokenGap> all;
     for (std::size_t i = 0; i < token_steps.size(); ++i) {
       for (std::size_t t = 1; t < token_steps[i].size(); ++t) {
@@ -324,7 +324,7 @@ TEST_CASE("the sums agree with a walk over every gap", "[core][gaps][property]")
           parts.host_ns += idle;
           (s == after ? parts.decode_ns : parts.waiting_ns) += decodes;
           parts.prefill_ns += step(s).duration_ns() - decodes;
-          victims[static_cast<std::size_t>(s)] += is_preempted ? 0 : 1;
+          delayed[static_cast<std::size_t>(s)] += is_preempted ? 0 : 1;
         }
         if (is_preempted) parts = {.preemption_ns = parts.total_ns()};
         num_preempted_gaps += is_preempted ? 1 : 0;
@@ -350,10 +350,10 @@ TEST_CASE("the sums agree with a walk over every gap", "[core][gaps][property]")
     for (const TokenGap& gap : all) {
       const auto after = static_cast<std::size_t>(gap.step_after);
       const bool is_preempted = gaps.parts(gap).preemption_ns > 0;
-      REQUIRE(gaps.num_waiting(gap) == (is_preempted ? 1 : victims[after]));
+      REQUIRE(gaps.num_waiting(gap) == (is_preempted ? 1 : delayed[after]));
     }
-    for (std::size_t s = 0; s < victims.size(); ++s) {
-      REQUIRE(gaps.num_victims(static_cast<std::int32_t>(s)) == victims[s]);
+    for (std::size_t s = 0; s < delayed.size(); ++s) {
+      REQUIRE(gaps.num_delayed(static_cast<std::int32_t>(s)) == delayed[s]);
     }
     check_longest(gaps, std::move(all));
   }

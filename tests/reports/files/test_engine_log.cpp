@@ -289,8 +289,8 @@ TEST_CASE("a whole line of SGLang that lacks a field is named by it", "[reports]
 
 TEST_CASE("a log of neither engine, or of both, is refused", "[reports][engine_log]") {
   CHECK(refusal("hello\n") ==
-        "x.log: is not a log of vLLM or SGLang; allowed: a log with lines of vLLM: 'Iteration(N): "
-        "', which --enable-logging-iteration-details adds, or 'Avg prompt throughput: '; or of "
+        "x.log: is not a vLLM or SGLang log; allowed: a log with lines from vLLM: 'Iteration(N): "
+        "', which --enable-logging-iteration-details adds, or 'Avg prompt throughput: '; or from "
         "SGLang: 'Prefill batch', 'Decode batch' or 'Retract requests'; or a folder that "
         "`metronome run` wrote");
   const std::string both = kReport + "\n" + kDecode + "\n";
@@ -300,7 +300,7 @@ TEST_CASE("a log of neither engine, or of both, is refused", "[reports][engine_l
   CHECK(read_text(both, LogEngine::Sglang).observations[0].kind == Observed::Decode);
   CHECK(read_text(both, LogEngine::Vllm).engine == LogEngine::Vllm);
   CHECK(refusal(kDecode + "\n", LogEngine::Vllm)
-            .starts_with("x.log: is not a log of vLLM; allowed: a log with lines of vLLM: "));
+            .starts_with("x.log: is not a vLLM log; allowed: a log with lines from vLLM: "));
   CHECK(refusal("server_args={'tp_size': 1}\n")
             .starts_with("x.log: has settings of SGLang, but none of its steps; allowed: "));
   CHECK(
@@ -308,7 +308,7 @@ TEST_CASE("a log of neither engine, or of both, is refused", "[reports][engine_l
           .starts_with("x.log: line 2 begins like a line of SGLang and goes on in another format; "
                        "allowed: "));
   CHECK(error_of([] { (void)read_engine_log("/nowhere", std::nullopt); }) ==
-        "/nowhere: does not exist; allowed: a log of vLLM or SGLang");
+        "/nowhere: does not exist; allowed: a vLLM or SGLang log");
 }
 
 TEST_CASE("a log without vLLM's iterations is refused by its name", "[reports][engine_log]") {
@@ -319,12 +319,12 @@ TEST_CASE("a log without vLLM's iterations is refused by its name", "[reports][e
         .substr(folder.path().size() + 1);
   };
   constexpr const char* kAllowed =
-      "; allowed: a log of vLLM with --enable-logging-iteration-details; or a CSV";
+      "; allowed: a vLLM log with --enable-logging-iteration-details; or a CSV";
   CHECK(error(kDecode + "\n") ==
-        std::string("x.log: is a log of SGLang, which does not log the time of each step") +
+        std::string("x.log: is an SGLang log, which does not log the time of each step") +
             kAllowed);
   CHECK(error(kReport + "\n") ==
-        std::string("x.log: is a log of vLLM without its iterations") + kAllowed);
+        std::string("x.log: is a vLLM log without its iterations") + kAllowed);
   refuse_log_without_iterations(folder.write("steps.csv", "tokens,seconds\n1,2\n"), "");
 }
 

@@ -249,7 +249,7 @@ TEST_CASE("the report names the stalls and splits first tokens", "[reports][html
   const Json detail = detail_of(small_record());
   const Json& stall = detail["stalls"][0];
   CHECK((stall["request"] == 1 && stall["began"] == 62'000 && stall["gap"] == 45'000));
-  CHECK(stall["victims"] == 3);
+  CHECK(stall["delayed"] == 3);
   CHECK(stall["prefill_tokens"] == 2000);
   CHECK(stall["chunk"] ==
         Json::parse(R"({"request": 2, "first_position": 4000, "tokens": 2000, "step": 3})"));

@@ -358,13 +358,13 @@ TEST_CASE("a record's diagnosis: shares, stalls, culprits", "[reports][diagnosis
   CHECK(*diagnosis.stalls[0].worst->request == 2);
   CHECK_FALSE(diagnosis.stalls[1].worst.has_value());
   REQUIRE(diagnosis.chunks.size() == 1);
-  CHECK(diagnosis.chunks[0].victim_ns() == 188 * kMs);
+  CHECK(diagnosis.chunks[0].stall_ns() == 188 * kMs);
   CHECK_FALSE(diagnosis.is_estimated);
   const std::string text = diagnosis_text(diagnosis);
   CHECK(contains(text, "request 2, 900 tokens from 0 (94)"));
 }
 
-TEST_CASE("a stall has as many victims in the diagnosis as in the report", "[reports][diagnosis]") {
+TEST_CASE("diagnosis and report count the same delayed requests", "[reports][diagnosis]") {
   const SmallRun small(
       "--set kv_cache.num_blocks=200 --set workload.output_tokens.value=200 "
       "--set workload.arrivals.rate=60");
@@ -377,7 +377,7 @@ TEST_CASE("a stall has as many victims in the diagnosis as in the report", "[rep
   for (std::size_t i = 0; i < diagnosis.stalls.size(); ++i) {
     INFO("stall " << i);
     CHECK(stalls[i].at("request") == *diagnosis.stalls[i].request);
-    CHECK(stalls[i].at("victims") == diagnosis.stalls[i].num_waiting);
+    CHECK(stalls[i].at("delayed") == diagnosis.stalls[i].num_waiting);
     num_preempted += diagnosis.stalls[i].parts.preemption_ns > 0 ? 1 : 0;
   }
   CHECK(num_preempted > 0);
@@ -447,7 +447,7 @@ TEST_CASE("what is no iteration log is refused by line", "[reports][diagnosis]")
               .starts_with(":2: is not an iteration in vLLM's format; allowed: Iteration(N): N "));
   }
   CHECK(refusal("nothing\n") ==
-        ": has no iteration; allowed: a log of vLLM with --enable-logging-iteration-details, or a "
+        ": has no iteration; allowed: a vLLM log with --enable-logging-iteration-details, or a "
         "folder that `metronome run` wrote");
   CHECK(contains(error_of([] { (void)read_iteration_log("/nowhere"); }), "does not exist"));
 }
@@ -469,7 +469,7 @@ TEST_CASE("an iteration log's diagnosis blames iterations", "[reports][diagnosis
   CHECK(diagnosis.stalls[0].step == 20);
   CHECK_FALSE(diagnosis.stalls[1].worst.has_value());
   REQUIRE(diagnosis.chunks.size() == 1);
-  CHECK((diagnosis.chunks[0].step == 20 && diagnosis.chunks[0].num_victims == 4));
+  CHECK((diagnosis.chunks[0].step == 20 && diagnosis.chunks[0].num_delayed == 4));
   CHECK(contains(diagnosis_text(diagnosis), "longest stalls, one per iteration; milliseconds\n"));
 }
 
@@ -496,7 +496,7 @@ TEST_CASE("diagnose prints every variant of a result", "[cli][diagnosis]") {
   CHECK(runs[0].at("gaps")[0].at("gaps") == run.result.summary.itl.count);
 }
 
-TEST_CASE("diagnose reads a log of vLLM and says what it lacks", "[cli][diagnosis]") {
+TEST_CASE("diagnose reads a vLLM log and says what it lacks", "[cli][diagnosis]") {
   const ScratchFolder scratch;
   const std::string path =
       scratch.write("vllm.log", small_log() + log_line(30, 0, 0, 4, "0.02") + "\n");
@@ -504,7 +504,7 @@ TEST_CASE("diagnose reads a log of vLLM and says what it lacks", "[cli][diagnosi
   INFO(result.err);
   REQUIRE(result.exit_code == 0);
   CHECK(contains(result.out, "longest stalls, one per iteration; milliseconds\n"));
-  CHECK(contains(result.out, "iteration log of vLLM, 23 iterations"));
+  CHECK(contains(result.out, "vLLM iteration log, 23 iterations"));
   CHECK(contains(result.out, "--no-async-scheduling"));
   CHECK(contains(result.out, " 361 "));
   CHECK_FALSE(contains(result.out, "--max-num-batched-tokens"));
@@ -524,7 +524,7 @@ TEST_CASE("diagnose says whose log it is, in JSON too", "[cli][diagnosis]") {
       "INFO CPU KV cache size: 93,184 tokens, Maximum concurrency\n";
   const std::string path = scratch.write("vllm.log", start + small_log());
   const std::string command = "diagnose '" + path + "' ";
-  CHECK(contains(run_metronome(command).out, "iteration log of vLLM 0.32.0, 22 iterations"));
+  CHECK(contains(run_metronome(command).out, "vLLM 0.32.0 iteration log, 22 iterations"));
   const Json engine = Json::parse(run_metronome(command + "--json").out).at(0).at("engine");
   CHECK(engine.at("name") == "vllm");
   CHECK(engine.at("version") == "0.32");
@@ -569,7 +569,7 @@ TEST_CASE("what diagnose cannot take is one line and exit code 2", "[cli][diagno
   };
   refused("", "give one result folder or log, not 0");
   refused("/nowhere", "/nowhere: does not exist; allowed: ");
-  refused("'" + empty + "'", "is not a log of vLLM or SGLang; allowed: ");
+  refused("'" + empty + "'", "is not a vLLM or SGLang log; allowed: ");
   refused("'" + empty + "' --top 0", "--top: '0' is not valid; allowed: 1 to 10000");
   refused("'" + empty + "' --target-itl nan", "--target-itl: 'nan' is not valid; allowed: ");
   CHECK(contains(run_metronome("diagnose --help").out, "usage: metronome diagnose RUN"));

@@ -78,7 +78,7 @@ bool is_near(double value, double truth, double share) {
 
 }  // namespace
 
-TEST_CASE("gaps of a log of SGLang are near those of its run", "[reports][log_diagnosis]") {
+TEST_CASE("gaps of an SGLang log are near those of its run", "[reports][log_diagnosis]") {
   for (const char* change :
        {"seed=8", "seed=9", "scheduler.enable_mixed_chunk=true",
         "scheduler.prefill_decode_interval=1", "scheduler.chunked_prefill_size=8192",
@@ -117,7 +117,7 @@ EngineLog without_batch_rates(const std::string& text) {
 
 }  // namespace
 
-TEST_CASE("gaps of a log of SGLang without times of batches are estimated",
+TEST_CASE("gaps of an SGLang log without times of batches are estimated",
           "[reports][log_diagnosis]") {
   struct Case {
     std::vector<std::string> changes;
@@ -191,7 +191,7 @@ TEST_CASE("an estimate of the longest gap of a log says how rough it is",
                     [](const std::string& n) { return n.ends_with(" ms, is an estimate."); }));
 }
 
-TEST_CASE("gaps of a log of SGLang: known answers", "[reports][log_diagnosis]") {
+TEST_CASE("gaps of an SGLang log: known answers", "[reports][log_diagnosis]") {
   const auto prefill = [](const std::string& number, const char* rate, int num_pending) {
     return "Prefill batch" + number +
            ", #new-seq: 1, #new-token: 1000, #cached-token: 0, token usage: 0.10, #running-req: "
@@ -244,7 +244,7 @@ TEST_CASE("gaps of a log of SGLang: known answers", "[reports][log_diagnosis]") 
   CHECK(mixed[3].num_gaps == 400);
 }
 
-TEST_CASE("retractions in a log of SGLang are counted", "[reports][log_diagnosis]") {
+TEST_CASE("retractions in an SGLang log are counted", "[reports][log_diagnosis]") {
   const Written written =
       write_log(kSglang, {"kv_cache.num_blocks=1000", "workload.arrivals.rate=20",
                           "scheduler.schedule_conservativeness=0.3"});
@@ -267,8 +267,7 @@ TEST_CASE("retractions in a log of SGLang are counted", "[reports][log_diagnosis
   CHECK(pressure_notes(cache_pressure(roomy.log), roomy.log).empty());
 }
 
-TEST_CASE("preemptions in a log of vLLM are counted, and what they cost",
-          "[reports][log_diagnosis]") {
+TEST_CASE("preemptions in a vLLM log are counted, and what they cost", "[reports][log_diagnosis]") {
   const std::vector<std::string> vllm = {"scheduler.policy=vllm",
                                          "scheduler.max_num_batched_tokens=2048"};
   for (const char* seed : {"seed=8", "seed=9", "seed=10"}) {
@@ -423,15 +422,14 @@ TEST_CASE("what diagnose cannot take of a log is one line and exit code 2",
   const std::string log = "tests/expected/logs/sglang.log ";
   const std::string scenario = "--scenario scenarios/diagnose_sglang.yaml --variant stalls ";
   refused(log + "--engine trt", "--engine: 'trt' is not valid; allowed: vllm, sglang");
-  refused(log + "--engine vllm", "sglang.log: is not a log of vLLM; allowed: ");
+  refused(log + "--engine vllm", "sglang.log: is not a vLLM log; allowed: ");
   refused(log + "--flags '--tp-size 2'", "--flags: the replay of a log needs its scenario");
   refused(log + scenario + "--flags '--max-num-seqs 2'",
           "'--max-num-seqs' is no setting of SGLang that a scenario has; allowed: ");
   refused(log + scenario + "--flags '--max-running-requests 0'",
           "a setting of tests/expected/logs/sglang.log or of --flags: --set "
           "variants.stalls.engine.max_num_seqs: 0 is out of range; allowed: ");
-  refused("scenarios/quickstart.yaml",
-          "quickstart.yaml: is not a log of vLLM or SGLang; allowed: ");
+  refused("scenarios/quickstart.yaml", "quickstart.yaml: is not a vLLM or SGLang log; allowed: ");
   refused(log + "--scenario scenarios/diagnose_sglang.yaml",
           "has several variants; allowed: one of them with --variant: stalls, full");
 }

@@ -43,7 +43,7 @@ Scenario scenario_with(const Texts& assignments) {
 
 }  // namespace
 
-TEST_CASE("the settings of a log of SGLang are keys of policy sglang", "[study][settings]") {
+TEST_CASE("the settings of an SGLang log are keys of policy sglang", "[study][settings]") {
   const EngineSettings settings =
       settings_of(LogEngine::Sglang,
                   {{"model_path", "x"},
@@ -84,7 +84,7 @@ TEST_CASE("the settings of a log of SGLang are keys of policy sglang", "[study][
   CHECK(scenario_settings(LogEngine::Sglang, {}).assignments.empty());
 }
 
-TEST_CASE("the settings of a log of vLLM are keys of policy vllm", "[study][settings]") {
+TEST_CASE("the settings of a vLLM log are keys of policy vllm", "[study][settings]") {
   const EngineSettings settings = settings_of(LogEngine::Vllm,
                                               {{"model", "x"},
                                                {"version", "0.30.1"},

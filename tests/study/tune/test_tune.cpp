@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// `metronome tune` on a machine whose best setting can be worked out by hand.
+// `metronome tune` on a machine whose best setting can be computed by hand.
 
 #include <algorithm>
 #include <filesystem>
@@ -218,8 +218,8 @@ TEST_CASE("advice at a load names no setting of the search as a remedy", "[tune]
   CHECK(contains(text, " of its requests within it. "));
   // All but the largest have a larger one beside them.
   if (!contains(text, "The nearest is scheduler.max_num_batched_tokens=2048")) {
-    CHECK_FALSE(contains(text, "larger budget a step may help"));
-    CHECK_FALSE(contains(text, "larger budget a step, a faster"));
+    CHECK_FALSE(contains(text, "larger token budget may help"));
+    CHECK_FALSE(contains(text, "larger token budget, a faster"));
   }
   // A rate keeps its digits.
   CHECK(contains(place.tune("--load 0.0049 --seeds 1").out, " at 0.0049 per second"));
@@ -272,7 +272,7 @@ TEST_CASE("tune says what it cannot do", "[tune][cli]") {
                  "TTFT 0.01 ms, every ITL 62.5 ms, of 99.0 % of requests"));
 }
 
-TEST_CASE("tune says that the best is of no use, why, and what would help", "[tune][cli]") {
+TEST_CASE("tune says why the SLO is met only near idle, and what would help", "[tune][cli]") {
   const Place place;
   // A full step of 2048 tokens takes 22.5 ms and some for attention. Each prompt has one, which
   // breaks the limit wherever two requests meet.
@@ -282,8 +282,8 @@ TEST_CASE("tune says that the best is of no use, why, and what would help", "[tu
   const CommandResult result = place.tune(base + "--set scheduler.max_num_batched_tokens=2048");
   INFO(result.out);
   CHECK(result.exit_code == 1);
-  CHECK(contains(result.err, "no setting is of use within the SLO"));
-  CHECK(contains(result.out, "ITL: full step  of no use: requests hardly meet"));
+  CHECK(contains(result.err, "no setting meets the SLO under load"));
+  CHECK(contains(result.out, "ITL: full step  SLO met only near idle"));
   const std::string text = one_line_of(result.out);
   CHECK(contains(text, "A full step of 2,048 tokens takes 2"));
   CHECK(contains(text, " ms alone, more than the ITL limit of 14 ms. A budget of at most 1,1"));

@@ -58,8 +58,8 @@ TEST_CASE("a load far beyond what steps carry is said to be", "[tune]") {
   bounds.capacity = 4;
   CHECK(overload_advice(trial, TuneLimit::FullStep, bounds).empty());  // at any load
   CHECK(overload_advice(trial, TuneLimit::Throughput, bounds) ==
-        "At 20.00 requests a second steps would have to do 5.0 times what they can (about 4.00 "
-        "requests a second). A lower load, a faster GPU or more GPUs may help.");
+        "At 20.00 requests/s the load is 5.0 times the capacity (about 4.00 requests/s). "
+        "A lower load, a faster GPU or more GPUs may help.");
   trial.busy_share = 0.2;
   CHECK(overload_advice(trial, TuneLimit::Throughput, bounds).empty());
 }
@@ -76,26 +76,26 @@ TEST_CASE("advice names no change that was compared in vain", "[tune]") {
   };
   Scenario other = small;
   CHECK(advice(TuneLimit::Throughput, other) ==
-        "Requests wait for room in a step. A larger budget a step, a faster GPU or more GPUs may "
+        "Requests wait for room in a step. A larger token budget, a faster GPU or more GPUs may "
         "help.");
   other.scheduler.max_num_batched_tokens = 2048;
   CHECK(advice(TuneLimit::Throughput, other) ==
         "Requests wait for room in a step. A faster GPU or more GPUs may help. In vain: a larger "
-        "budget a step (other).");
+        "token budget (other).");
   other.scheduler.max_num_batched_tokens = 256;  // tells nothing of larger ones
   CHECK(advice(TuneLimit::Throughput, other).find("In vain") == std::string::npos);
   other.hardware = "h200";
   other.cost_model.tensor_parallel_size = 2;
   CHECK(advice(TuneLimit::Throughput, other) ==
-        "Requests wait for room in a step. A larger budget a step may help. In vain: a faster GPU "
+        "Requests wait for room in a step. A larger token budget may help. In vain: a faster GPU "
         "(other), more GPUs (other).");
   other.hardware = "l40s";  // a slower one
-  CHECK(advice(TuneLimit::Throughput, other).find("A larger budget a step or a faster GPU may") !=
+  CHECK(advice(TuneLimit::Throughput, other).find("A larger token budget or a faster GPU may") !=
         std::string::npos);
   // A single remedy that was compared leaves no other sentence.
   other.engine.max_num_seqs = small.engine.max_num_seqs + 1;
   CHECK(advice(TuneLimit::MaxNumSeqs, other) ==
-        "Requests wait, as max_num_seqs of them are running. In vain: a higher max_num_seqs "
+        "Requests wait because max_num_seqs requests are running. In vain: a higher max_num_seqs "
         "(other).");
   // The setting has it already, or has no budget.
   small.kv_dtype = KvDtype::Fp8;

@@ -79,11 +79,11 @@ TEST_CASE("a change that makes first tokens late does not count", "[cli][whatif]
   REQUIRE(search.nearest.has_value());
   const Trial& nearest = *search.nearest;
   CHECK_FALSE((nearest.keeps_all && nearest.counts()));
-  CHECK(contains(text, " is no advice: the run keeps "));
+  CHECK(contains(text, "The run keeps "));
   if (search.chosen) CHECK(search.trials[*search.chosen].summary.ttft.p99_ms <= 1.05 * ttft);
   CHECK(contains(text, "No tried change"));
   CHECK(contains(text, "keeps every gap within 3 ms and the p99 TTFT within "));
-  CHECK(contains(text, "The nearest: " + nearest.changes[0]));
+  CHECK(contains(text, "The nearest change is not advised: " + nearest.changes[0]));
   CHECK(nearest.scenario.scheduler.policy == "vllm");
   // Nothing is printed that the loader refuses: a budget below the number of sequences is.
   for (const Trial& trial : search.trials) {
@@ -173,7 +173,7 @@ TEST_CASE("changes are flags of the run's own engine", "[cli][whatif]") {
         place.run(std::string(kLongPrompts) + "--set slo.itl_ms=12 " + one.options);
     const std::string text = run_metronome("diagnose '" + run.folder + "'").out;
     INFO(text);
-    CHECK(contains(text, std::string("present settings\n  ") + one.engine + "\n    " + one.flag));
+    CHECK(contains(text, std::string("current settings\n  ") + one.engine + "\n    " + one.flag));
     CHECK(contains(text, "  for comparison, vLLM\n"));
     CHECK_FALSE(contains(text, "\n  vLLM\n"));
   }
@@ -200,7 +200,7 @@ TEST_CASE("sentences about KV blocks are those of their replays", "[cli][whatif]
     what_if.cache.most_blocks = *trial.scenario.kv_cache.num_blocks;
   }
   const std::string text = what_if_text(what_if, 1000);
-  CHECK(contains(text, " leaves 1,140 preemptions, and is all that "));
+  CHECK(contains(text, " leaves 1,140 preemptions, with all that "));
   CHECK_FALSE(contains(text, "ends preemption"));
 }
 

@@ -59,7 +59,7 @@ TEST_CASE("the smallest change is what runs of the scenario itself show", "[tool
   CHECK(contains(text, "The simulator repeats the recorded run exactly.\n"));
   CHECK(contains(text, "keeps every gap within 12 ms: " + chosen.changes[0]));
   CHECK(contains(text, "(with " + std::to_string(budget + 64) + " it does not)"));
-  CHECK(contains(text, "tried in " + std::to_string(what_if.num_replays) + " replays: "));
+  CHECK(contains(text, "tried in " + std::to_string(what_if.num_replays) + " replays. "));
 }
 
 TEST_CASE("every kind of workload is replayed as it was", "[tools][whatif]") {
@@ -265,7 +265,7 @@ TEST_CASE("a p99 that the run keeps is no merit of the change", "[cli][whatif]")
   CHECK(chosen.keeps_p99);
   CHECK(chosen.summary.itl.max_ms < itl.max_ms);
   CHECK(
-      contains(text, "The p99 is already within it. The change with the shortest longest stall: " +
+      contains(text, "The p99 is already within it. This change shortens the longest stall most: " +
                          chosen.changes[0]));
   CHECK_FALSE(contains(text, "The smallest change that keeps the p99"));
 }
@@ -376,7 +376,7 @@ TEST_CASE("diagnose tells what to change, for people and programs", "[cli][whati
   INFO(text.err);
   REQUIRE(text.exit_code == 0);
   CHECK(
-      contains(text.out, "present settings\n  vLLM\n    change --max-num-batched-tokens 4096 to "));
+      contains(text.out, "current settings\n  vLLM\n    change --max-num-batched-tokens 4096 to "));
   const CommandResult json = run_metronome("diagnose '" + run.folder + "' --json");
   REQUIRE(json.exit_code == 0);
   const Json parsed = Json::parse(json.out);
@@ -434,7 +434,7 @@ TEST_CASE("a log is replayed by the scenario that describes it", "[cli][whatif]"
   INFO(text.err << text.out);
   REQUIRE(text.exit_code == 0);
   CHECK(contains(text.out, "over the limit, 12 ms"));  // the scenario's SLO
-  CHECK(contains(text.out, "what if: the scenario's requests under other settings, simulated\n"));
+  CHECK(contains(text.out, "what if: the scenario's requests with other settings, simulated\n"));
   CHECK(contains(text.out, "they are 2.5 and 40 ms."));
   CHECK(contains(text.out, "The smallest change that keeps every gap within 12 ms: "));
   CHECK(contains(text.out, "change --max-num-batched-tokens 4096 to --max-num-batched-tokens "));

@@ -101,9 +101,8 @@ TEST_CASE("a link to itself is named, with the reason", "[cli][paths]") {
 
 TEST_CASE("a link to itself as a folder of results or a model is named, too", "[cli][paths]") {
   const Workplace place;
-  for (const char* arguments :
-       {"run SCENARIO --out 'PATH'", "tune SCENARIO --out 'PATH' --load 1", "serve 'PATH'",
-        "chat 'PATH'", "run SCENARIO --set model='PATH'"}) {
+  for (const char* arguments : {"run SCENARIO --out 'PATH'", "tune SCENARIO --out 'PATH' --load 1",
+                                "serve 'PATH'", "chat 'PATH'", "run SCENARIO --set model='PATH'"}) {
     INFO(arguments);
     const CommandResult result = use(place, arguments, place.path("loop"));
     check_one_line(result);
@@ -159,7 +158,7 @@ TEST_CASE("a path at which nothing is does not exist", "[cli][paths]") {
   CHECK(error("report 'PATH'") ==
         missing + "; allowed: a folder that `metronome run` or `metronome sweep` wrote\n");
   CHECK(error("calibrate --from 'PATH' --model tiny-llama") ==
-        missing + "; allowed: a result folder, a log of vLLM, a request log, or a CSV of steps\n");
+        missing + "; allowed: a result folder, a vLLM log, a request log, or a CSV of steps\n");
   for (const std::string arguments :
        {"validate 'PATH' 'PATH'", "decisions --engine vllm 'PATH'", "run 'PATH'", "tune 'PATH'",
         "bench tiny-llama --predict h200 --measured 'PATH'"}) {

@@ -114,10 +114,10 @@ TEST_CASE("the search that a report reads is checked, and errors name the file a
 TEST_CASE("when the search was cut short, the best is the best so far", "[tune]") {
   TuneResult result;
   result.findings = {finding_of(0, 12), finding_of(1, 9)};
-  CHECK(contains(table(print_capacities, result), "best, front"));
+  CHECK(contains(table(print_capacities, result), "best, Pareto front"));
   CHECK(!contains(table(print_capacities, result), "so far"));
   for (TuneFinding& finding : result.findings) finding.is_cut_short = true;
-  CHECK(contains(table(print_capacities, result), "best so far, front"));
+  CHECK(contains(table(print_capacities, result), "best so far, Pareto front"));
   CHECK(contains(table(print_capacities, result), "not finished"));
   result.findings[0].trials.clear();
   result.findings[0].capacity = 0;
@@ -145,7 +145,7 @@ TEST_CASE("figures of a shorter trial say of how many requests", "[tune]") {
   found.findings[1].trials[0].num_requests = 100;
   found.findings[1].trials[0].num_simulated = 1;
   found.findings[1].is_finalist = false;
-  CHECK(contains(table(print_capacities, found), "dropped: carries less, of 1 request"));
+  CHECK(contains(table(print_capacities, found), "dropped: lower load, of 1 request"));
 
   const ScratchFolder scratch;
   Json json = tuned_json();
