@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// The rules for odd rows: answers worked out by hand.
+// The rules for odd rows: hand-computed answers.
 #include "sim/operators/operator_rows.h"
 #include "tests/catch.h"
 

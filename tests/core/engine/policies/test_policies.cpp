@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// Known answers of the scheduling policies, worked out by hand.
+// Hand-computed answers of the scheduling policies.
 #include "tests/catch.h"
 #include "tests/engine_harness.h"
 

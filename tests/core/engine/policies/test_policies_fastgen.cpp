@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// Known answers of Dynamic SplitFuse, worked out by hand.
+// Hand-computed answers of Dynamic SplitFuse.
 #include "tests/catch.h"
 #include "tests/planned.h"
 

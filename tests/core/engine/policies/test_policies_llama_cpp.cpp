@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// Known answers of the llama.cpp server's slots, worked out by hand. The first of several slots
+// Hand-computed answers of the llama.cpp server's slots. The first of several slots
 // that were never used is the one with the highest id, and a batch goes through slots in order of
 // id.
 #include "tests/catch.h"

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// Known answers of the nano_vllm policy, worked out by hand from engine_semantics. A block is 4
+// Hand-computed answers of the nano_vllm policy from engine_semantics. A block is 4
 // tokens in all of them.
 #include "tests/catch.h"
 #include "tests/planned.h"

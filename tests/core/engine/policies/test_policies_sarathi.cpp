@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// Known answers of Sarathi-Serve's schedulers, worked out by hand from engine_semantics: sarathi,
+// Hand-computed answers of Sarathi-Serve's schedulers from engine_semantics: sarathi,
 // orca, simple_chunking and vllm_prefill_first. A block is 4 tokens in all of them.
 #include "tests/catch.h"
 #include "tests/planned.h"

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// Known answers of the sglang policy, worked out by hand from SGLang's rules.
+// Hand-computed answers of the sglang policy from SGLang's rules.
 //
 // In most cases a KV block (a page) is one token and cached prefixes play no part, so that the
 // arithmetic is in tokens. A prefill step counts what is left of

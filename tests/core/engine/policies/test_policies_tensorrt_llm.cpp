@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// Known answers of TensorRT-LLM's two schedulers, worked out by hand. Contexts stand ahead of
+// Hand-computed answers of TensorRT-LLM's two schedulers. Contexts stand ahead of
 // generation requests in a step.
 #include "core/base/rng.h"
 #include "tests/catch.h"

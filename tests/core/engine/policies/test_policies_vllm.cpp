@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// Known answers of the vllm policy, worked out by hand from engine_semantics. Where nothing else is
+// Hand-computed answers of the vllm policy from engine_semantics. Where nothing else is
 // said a block is 4 tokens, and `usable` blocks are numbered from 1: block 0 is the null block.
 #include "tests/core/engine/kv/cache_bench.h"
 
