@@ -113,8 +113,8 @@ bool is_of_result(const fs::directory_entry& entry) {
   return entry.is_directory() ? is_variant_folder(entry.path()) : is_file_of_result(entry);
 }
 
-// Differs for each folder that is moved to the path. Inodes alone do not: a new folder may have that
-// of one that was removed. Zeros: there is no such folder.
+// Differs for each folder that is moved to the path. Inodes alone do not: a new folder may have the
+// inode of a removed one. Zeros: there is no such folder.
 std::array<std::int64_t, 3> identity_of(const std::string& folder) {
   struct stat status = {};
   if (::stat(folder.c_str(), &status) != 0) return {};
