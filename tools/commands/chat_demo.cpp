@@ -205,7 +205,7 @@ int run_chat_demo(LocalModel& local) {
     std::string budget;
   } ways[] = {
       {"whole prompt", "The long prompt is computed in one step:", whole},
-      {"chunks", "The long prompt is computed in chunks, beside the other answer's tokens:",
+      {"chunks", "The long prompt is computed in chunks, together with the other answer's tokens:",
        std::to_string(kChunk)},
   };
   std::vector<std::vector<std::string>> rows = {

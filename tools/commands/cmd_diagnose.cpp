@@ -180,7 +180,7 @@ std::string verdict(const Diagnosis& diagnosis) {
       {parts.draft_ns, "drafts"},
       {parts.encode_ns, "encoding of images"},
       {parts.prefill_ns, "prefill"},
-      {parts.host_ns, "time of the host"},
+      {parts.host_ns, "host time"},
       {parts.waiting_ns, "waiting for steps without the request"},
       {parts.preemption_ns, "preemption"}};
   const auto largest = std::max_element(std::begin(shares), std::end(shares));

@@ -95,7 +95,8 @@ OptionList option_list(ServeOptions& options) {
       {"api-key KEY", &options.access.api_key,
        "clients must send this key; needed when others reach the server (default: none)"},
       {"allowed-hosts LIST", &options.allowed_hosts,
-       "names of the server for clients, beside addresses, localhost and the machine's name; with "
+       "names of the server for clients, in addition to addresses, localhost and the machine's "
+       "name; with "
        "commas between; *.NAME: all below NAME; *: all"},
       {"allowed-origins LIST", &options.allowed_origins,
        "origins of web pages that may call the server, such as https://chat.example (default: "
