@@ -90,15 +90,15 @@ def send_malformed(server, faults, rng):
               b'{"prompt": "\xf4\x90\x80\x80"}', b'{"prompt": "\\ud800"}', b'{"prompt": "\\udc00"}',
               b'{"prompt": "\\x"}', b'{"prompt": "\\u12"}', b'{"prompt": "a\nb"}',
               b'{"prompt": "x", "max_tokens": 01}', b'{"prompt": "x", "max_tokens": +1}',
-              b'{"prompt": "x", "stop": "\xc0\x80"}', b"\xef\xbb\xbf", b"\xef\xbb\xbf{"]
+              b'{"prompt": "x", "stop": "\xc0\x80"}', b"\xef\xbb\xbf", b"\xef\xbb\xbf{",
+              b'{"prompt": "a", "prompt": "b", "max_tokens": 1}']
     for path in BODIES:
         for body in bodies:
             expect_status(server, faults, path, body, {400}, repr(body))
     accepted = ['{"prompt": "\\u0000\\ud83d\\ude00", "max_tokens": 1}', '{"prompt": "é", "n": null}',
                 '{"prompt": "x", "max_tokens": 1, "unknown": null, "metadata": {"a": [1, 2, {}]}}',
                 '{"prompt": "x", "max_tokens": 1, "user": "me", "best_of": 1, "echo": false}',
-                '\ufeff{"prompt": "x", "max_tokens": 1}',  # with a byte order mark
-                '{"prompt": "a", "prompt": "b", "max_tokens": 1}']
+                '\ufeff{"prompt": "x", "max_tokens": 1}']  # with a byte order mark
     for body in accepted:
         expect_status(server, faults, "/v1/completions", body.encode(), {200}, body)
     for field in ('"unknown": {"a": [1, 2, {}]}', '"guided_json": {"type": "object"}',
