@@ -74,12 +74,13 @@ struct EngineLog {
   // The engine's settings by their names in it, as it printed them at its start: "8192", "True",
   // "None", text without its quotes.
   std::map<std::string, std::string> settings;
-  std::set<std::string> chosen;   // settings among these that the engine chose, not its user
-  bool has_batch_rates = false;   // SGLang: batches of prompts have an input throughput
-  bool has_speculation = false;   // several tokens a step are no recomputation
-  std::int64_t num_aborted = 0;   // SGLang: retracted requests that could not go on
-  std::int64_t num_broken = 0;    // lines that begin like an observation and are none
-  std::int64_t first_broken = 0;  // the line of the first
+  std::set<std::string> chosen;     // settings among these that the engine chose, not its user
+  bool has_batch_rates = false;     // SGLang: batches of prompts have an input throughput
+  bool has_pending_tokens = false;  // SGLang: they say whether prompts waited behind a batch
+  bool has_speculation = false;     // several tokens a step are no recomputation
+  std::int64_t num_aborted = 0;     // SGLang: retracted requests that could not go on
+  std::int64_t num_broken = 0;      // lines that begin like an observation and are none
+  std::int64_t first_broken = 0;    // the line of the first
   // Whole lines without a field that every version logs; they are left out, too.
   std::int64_t num_lacking = 0;
   std::int64_t first_lacking = 0;

@@ -96,7 +96,7 @@ LineOutcome read_prefill(const LogPart& part, EngineLog& log) {
                                            "cuda graph"};
     return broken(part, fields, kNames, 5, log);
   }
-  (void)fields.read("#pending-token", seen.num_pending_tokens);
+  if (fields.read("#pending-token", seen.num_pending_tokens)) log.has_pending_tokens = true;
   // Versions of 2025 do not have it. In a log that has it elsewhere, a line without it is cut.
   constexpr std::string_view kRate = "input throughput (token/s)";
   double rate = 0;

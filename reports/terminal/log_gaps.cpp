@@ -119,6 +119,7 @@ struct SglangMode {
   bool is_mixed = false;              // batches of prompts also decode
   std::int64_t decode_interval = 40;  // decode steps between two "Decode batch" lines
   std::int64_t chunk = 0;             // prompt tokens of a full batch; 0: unknown
+  bool has_pending = false;           // batches say how many prompt tokens waited behind them
   // From so many running requests on, a decode step is between two batches of prompts.
   std::int64_t least_running_for_decode = std::numeric_limits<std::int64_t>::max();
 };
@@ -131,6 +132,7 @@ SglangMode mode_of(const EngineLog& log) {
   const auto interval = count_setting(log, "decode_log_interval").value_or(0);
   if (interval > 0 && interval <= kMost) mode.decode_interval = interval;
   mode.chunk = count_setting(log, "chunked_prefill_size").value_or(0);
+  mode.has_pending = log.has_pending_tokens;
   if (count_setting(log, "prefill_decode_interval").value_or(0) > 0) {
     mode.least_running_for_decode =
         std::max<std::int64_t>(count_setting(log, "prefill_decode_interval_min_bs").value_or(0), 1);
@@ -178,11 +180,15 @@ PureDecodes pure_decodes(const EngineLog& log) {
   return pure;
 }
 
-std::vector<SlowDecodes> slow_lines(const PureDecodes& pure) {
+// `log` may say that its server also computes prompts. One that only decodes (disaggregated) logs
+// nothing when a request arrives, so it may have been idle between two lines.
+std::vector<SlowDecodes> slow_lines(const EngineLog& log, const PureDecodes& pure) {
   constexpr std::size_t kLeastLines = 2;  // of 40 steps each
+  constexpr double kAlone = 6;            // times as long, and no line more is needed
+  const auto alone = log.has(Observed::Prefill) ? std::optional(kAlone) : std::nullopt;
   std::vector<SlowDecodes> all;
   for (const auto& [rank, samples] : pure) {
-    std::vector<SlowDecodes> spans = find_slow_decodes(samples, kLeastLines);
+    std::vector<SlowDecodes> spans = find_slow_decodes(samples, kLeastLines, alone);
     all.insert(all.end(), spans.begin(), spans.end());
   }
   return all;
@@ -289,10 +295,12 @@ class SglangRank {
     if (seen.num_running > 0 || row_.ns > 0) row_.add(seen.line, time);
     longest_row_ = std::max(longest_row_, row_);
     prompts_waited_ = seen.num_pending_tokens > 0;
+    if (pace_.is_estimated || !mode_.has_pending) {
+      // A full batch leaves the rest of a prompt.
+      prompts_waited_ = prompts_waited_ || seen.num_waiting > 0 ||
+                        (mode_.chunk > 0 && seen.num_prefill_tokens >= mode_.chunk);
+    }
     if (!pace_.is_estimated) return;
-    // A full batch leaves the rest of a prompt.
-    prompts_waited_ = prompts_waited_ || seen.num_waiting > 0 ||
-                      (mode_.chunk > 0 && seen.num_prefill_tokens >= mode_.chunk);
     constexpr double kLikely = 0.7;  // more than one in two, as Poisson arrivals
     likely_came_ = to_seconds(time) * pace_.requests_per_s > kLikely;
   }
@@ -418,8 +426,8 @@ std::vector<std::string> sglang_notes(const EngineLog& log, const Pace& pace, bo
   return notes;
 }
 
-// How far the longest gap may be off where the times of batches are estimates. `knows_pauses`: a
-// decode, or none, is known to have run between two batches.
+// How far the longest gap may be off where the log lacks the times of batches, or the prompts that
+// waited behind them. `knows_pauses`: a decode, or none, is known to have run between two batches.
 std::string rough_note(const std::vector<LoggedGap>& gaps, const BatchRow& row, bool knows_pauses,
                        TimeNs decode_ns) {
   const auto length = [](const LoggedGap& gap) { return gap.num_gaps > 0 ? gap.gap_ns : 0; };
@@ -437,7 +445,7 @@ LogGaps sglang_gaps(const EngineLog& log) {
   LogGaps result;
   result.where_word = "line";
   const PureDecodes pure = pure_decodes(log);
-  result.slow = slow_lines(pure);
+  result.slow = slow_lines(log, pure);
   const std::vector<DecodeSample> usual = usual_decodes(pure, result.slow);
   Pace pace;
   pace.decode_ns = decode_pace(log, usual);
@@ -477,9 +485,15 @@ LogGaps sglang_gaps(const EngineLog& log) {
     row = std::max(row, rank.longest_row());
   }
   result.notes = sglang_notes(log, pace, has_numbers, num_idle);
-  if (pace.is_estimated && !result.gaps.empty()) {
-    std::string note = rough_note(result.gaps, row, has_numbers || mode.is_mixed, pace.decode_ns);
-    result.notes.insert(result.notes.begin() + 2, std::move(note));
+  const bool knows_pauses = has_numbers || mode.is_mixed;
+  const bool lacks_pending = !knows_pauses && !mode.has_pending && log.has(Observed::Prefill);
+  if ((pace.is_estimated || lacks_pending) && !result.gaps.empty()) {
+    std::string note = rough_note(result.gaps, row, knows_pauses, pace.decode_ns);
+    if (!pace.is_estimated) {
+      note = "The log has no '#pending-token', which says whether prompts waited behind a batch. " +
+             note;
+    }
+    result.notes.insert(result.notes.begin() + (pace.is_estimated ? 2 : 1), std::move(note));
   }
   return result;
 }

@@ -64,6 +64,9 @@ std::optional<Usual> scaled_ns(const std::deque<DecodeSample>& before, const Dec
   std::partial_sort(nearest.begin(), end, nearest.end());
   std::vector<TimeNs> times;
   for (auto one = nearest.begin(); one != end; ++one) {
+    // In proportion to far fewer requests any time is explained, as steps do not begin at 0.
+    constexpr double kFarther = 2;
+    if (one->first > kFarther * nearest.front().first) break;
     times.push_back(std::llround(one->first * static_cast<double>(one->second)));
   }
   return Usual{median(std::move(times)), true};
@@ -113,19 +116,21 @@ SlowDecodes span_of(const std::vector<DecodeSample>& samples, std::size_t first,
 }  // namespace
 
 std::vector<SlowDecodes> find_slow_decodes(const std::vector<DecodeSample>& samples,
-                                           std::size_t least_samples) {
+                                           std::size_t least_samples, std::optional<double> alone) {
   std::vector<SlowDecodes> spans;
   std::deque<DecodeSample> before;  // without slow ones
   std::vector<Usual> usual;         // of the slow ones so far
   std::size_t first = 0;
+  bool is_enough = false;  // one of them alone
   const auto end_at = [&](std::size_t end) {
-    if (usual.size() >= least_samples) {
+    if (usual.size() >= least_samples || is_enough) {
       spans.push_back(span_of(samples, first, end, usual));
     } else {  // hiccups
       before.insert(before.end(), samples.begin() + static_cast<std::ptrdiff_t>(first),
                     samples.begin() + static_cast<std::ptrdiff_t>(end));
     }
     usual.clear();
+    is_enough = false;
   };
   for (std::size_t i = 0; i < samples.size(); ++i) {
     const auto step_ns = static_cast<double>(samples[i].step_ns);
@@ -140,6 +145,7 @@ std::vector<SlowDecodes> find_slow_decodes(const std::vector<DecodeSample>& samp
     if (is_slow) {
       if (usual.empty()) first = i;
       usual.push_back(*was);
+      is_enough = is_enough || (alone && step_ns >= *alone * static_cast<double>(was->ns));
       continue;
     }
     if (!usual.empty()) end_at(i);
@@ -181,8 +187,10 @@ std::vector<std::string> slow_decode_notes(const std::vector<SlowDecodes>& spans
              : " times as long as steps of at least as many did before (") +
         ms_text(to_ms(span.before_ns)) + " ms)" +
         (span.is_to_the_end ? std::string()
-                            : ", up to " + where_word + " " + std::to_string(span.last_where) +
-                                  at(span.last_line, span.last_time)) +
+         : span.first == span.last
+             ? ", in this " + where_word + " alone"
+             : ", up to " + where_word + " " + std::to_string(span.last_where) +
+                   at(span.last_line, span.last_time)) +
         ". No scheduler setting explains it: look for passes that no CUDA graph launches any more, "
         "a lower clock of the GPU, or another process on it.");
   }

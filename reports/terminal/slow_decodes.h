@@ -6,6 +6,7 @@
 #pragma once
 
 #include <cstdint>
+#include <optional>
 #include <string>
 #include <vector>
 
@@ -55,9 +56,10 @@ struct SlowDecodes {
 };
 
 // In the order of `samples`, which are of one rank in the order of time. At least `least_samples`
-// in a row are slow.
+// in a row are slow, or fewer if one takes `alone` times as long as those before it explain.
 std::vector<SlowDecodes> find_slow_decodes(const std::vector<DecodeSample>& samples,
-                                           std::size_t least_samples);
+                                           std::size_t least_samples,
+                                           std::optional<double> alone = std::nullopt);
 
 // The span that has a place; nullptr: none.
 const SlowDecodes* span_at(const std::vector<SlowDecodes>& spans, const DecodePlace& place);

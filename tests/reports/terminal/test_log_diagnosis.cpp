@@ -244,6 +244,94 @@ TEST_CASE("gaps of an SGLang log: known answers", "[reports][log_diagnosis]") {
   CHECK(mixed[3].num_gaps == 400);
 }
 
+namespace {
+
+std::string decode_line(int num_running, double rate, int second = 0) {
+  return "[2025-08-01 12:00:" + std::string(second < 10 ? "0" : "") + std::to_string(second) +
+         "] Decode batch. #running-req: " + std::to_string(num_running) +
+         ", #token: 90000, token usage: 0.08, cuda graph: True, gen throughput (token/s): " +
+         fixed_text(rate, 2) + ", #queue-req: 0\n";
+}
+
+LogGaps gaps_of_text(const std::string& text) {
+  std::istringstream in(text);
+  return gaps_of(read_engine_log(in, "x.log", std::nullopt));
+}
+
+bool has_note(const LogGaps& gaps, const std::string& part) {
+  return std::any_of(gaps.notes.begin(), gaps.notes.end(),
+                     [&part](const std::string& note) { return contains(note, part); });
+}
+
+}  // namespace
+
+TEST_CASE("one line of SGLang whose forty decodes are far slower is named",
+          "[reports][log_diagnosis]") {
+  const std::string batch =
+      "[2025-08-01 12:00:00] Prefill batch. #new-seq: 1, #new-token: 500, #cached-token: 0, token "
+      "usage: 0.08, #running-req: 24, #queue-req: 0, #pending-token: 0, cuda graph: False, input "
+      "throughput (token/s): 8000.00\n";
+  std::string usual;
+  for (int i = 0; i < 4; ++i) usual += decode_line(24, 1500);  // 16 ms
+  // Of fewer requests, and of more than any line before.
+  for (const int num_running : {20, 29}) {
+    const std::string slow = decode_line(num_running, num_running / 0.169);
+    const LogGaps gaps = gaps_of_text(usual + batch + usual + slow + batch + usual);
+    REQUIRE(gaps.slow.size() == 1);
+    CHECK((gaps.slow[0].first_where == 10 && gaps.slow[0].last_where == 10));
+    CHECK(gaps.slow[0].ratio() > 8);
+    INFO(gaps.notes.front());
+    CHECK(has_note(gaps, "From line 10 (12:00:00) on, a decode step of " +
+                             std::to_string(num_running) + " requests takes 169.0 ms"));
+    CHECK(has_note(gaps, ", in this line alone. No scheduler setting explains it"));
+    // A server that only decodes may have been without requests.
+    CHECK(gaps_of_text(usual + usual + slow + usual).slow.empty());
+  }
+  // One line of about as many is nearer than those of far fewer.
+  const std::string few = decode_line(1, 70) + decode_line(2, 139.5) + decode_line(25, 1490);
+  const LogGaps rising = gaps_of_text(decode_line(1, 70) + few + batch + decode_line(30, 785) +
+                                      decode_line(29, 171.47));
+  REQUIRE(rising.slow.size() == 1);
+  CHECK(rising.slow[0].first_where == 7);
+  // Five times as long, or with a prompt between: a hiccup.
+  for (const std::string& last : {decode_line(24, 24 / 0.08), batch + decode_line(24, 24 / 0.16)}) {
+    CHECK(gaps_of_text(batch + usual + usual + last + usual).slow.empty());
+  }
+}
+
+TEST_CASE("a log of SGLang without pending tokens says that its longest gap is rough",
+          "[reports][log_diagnosis]") {
+  const auto batch = [](int num_waiting, bool has_pending, const char* rate) {
+    return "[2025-08-01 12:00:00] Prefill batch. #new-seq: 1, #new-token: 1000, #cached-token: 0, "
+           "token usage: 0.08, #running-req: 10, #queue-req: " +
+           std::to_string(num_waiting) + (has_pending ? ", #pending-token: 0" : "") +
+           ", cuda graph: False, input throughput (token/s): " + rate + "\n";
+  };
+  const auto gaps = [&](int num_waiting, bool has_pending, const std::string& settings) {
+    return gaps_of_text(settings + decode_line(10, 1000) + decode_line(10, 1000) +
+                        batch(num_waiting, has_pending, "10000.00") +
+                        batch(0, has_pending, "8000.00") + batch(0, has_pending, "8000.00") +
+                        decode_line(10, 500));
+  };
+  const auto longest_ms = [](const LogGaps& of) {
+    TimeNs longest = 0;
+    for (const LoggedGap& gap : of.gaps) longest = std::max(longest, gap.gap_ns);
+    return to_ms(longest);
+  };
+  // A decode step takes 10 ms, the first batch 100 ms; the others have 25 ms for decodes.
+  const std::string lacks = "The log has no '#pending-token'";
+  const LogGaps apart = gaps(0, false, "");
+  CHECK(has_note(apart, lacks));
+  CHECK(has_note(apart, "is an estimate: it may be shorter, or about "));
+  CHECK(has_note(apart, "between the batches of lines 3 to 5."));
+  CHECK_FALSE(has_note(gaps(0, true, ""), lacks));
+  // Prompts wait behind a batch where requests do, or where the batch is full.
+  CHECK(longest_ms(gaps(1, false, "")) > longest_ms(gaps(1, true, "")) + 100);
+  const std::string full = "server_args=ServerArgs(chunked_prefill_size=1000)\n";
+  CHECK(longest_ms(gaps(1, false, full)) > longest_ms(gaps(1, false, "")) + 100);
+  CHECK_FALSE(has_note(gaps(1, false, "server_args=ServerArgs(enable_mixed_chunk=True)\n"), lacks));
+}
+
 TEST_CASE("retractions in an SGLang log are counted", "[reports][log_diagnosis]") {
   const Written written =
       write_log(kSglang, {"kv_cache.num_blocks=1000", "workload.arrivals.rate=20",
