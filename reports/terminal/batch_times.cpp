@@ -6,6 +6,7 @@
 #include <cstddef>
 #include <map>
 #include <optional>
+#include <span>
 #include <string>
 #include <utility>
 
@@ -16,6 +17,9 @@ namespace {
 
 constexpr double kLongest = 3600;  // seconds of an interval; no server reaches it
 
+// Prompts with long contexts take longer, but not so many times as long as those of the log do.
+constexpr double kMostOfUsual = 3;
+
 // The batches and decodes between two Decode lines of a rank.
 struct Interval {
   std::vector<std::size_t> batches;  // their places among the observations
@@ -25,6 +29,7 @@ struct Interval {
   // Seconds from line to line: by the throughput and the mean of the running requests; the least
   // and the most that these and the times of the lines allow.
   double whole_s = 0, least_s = 0, most_s = 0;
+  DecodeSample decodes;  // without their time
 };
 
 // How far the times of lines may be off: they have whole seconds, but for formats of one's own.
@@ -106,7 +111,14 @@ class IntervalReader {
     open_.decode_s = num_steps_ * steps_.seconds(mean);
     open_.whole_s = seconds(mean);
     open_.least_s = seconds(*std::min_element(running_.begin(), running_.end()));
-    open_.most_s = seconds(*std::max_element(running_.begin(), running_.end()));
+    const double most_running = *std::max_element(running_.begin(), running_.end());
+    open_.most_s = seconds(most_running);
+    open_.decodes = {.where = seen.line,
+                     .time = seen.time,
+                     .num_requests = std::llround(most_running),
+                     .cache_usage = seen.cache_usage.value_or(0),
+                     .rank = seen.rank,
+                     .is_least = true};
     const std::optional<double> logged = seconds_between(begun_at_, seen.time);
     if (!logged) return;
     const double least = std::max(*logged - tolerance_, 0.0);
@@ -136,7 +148,7 @@ double batch_seconds(const Interval& interval, double token_s, double decode_s) 
 
 // The time of a prompt token with which batches take what decodes leave of all known intervals; 0
 // without such intervals.
-double seconds_per_token(const std::vector<Interval>& intervals, double decode_s) {
+double seconds_per_token(std::span<const Interval> intervals, double decode_s) {
   double left = 0;
   double tokens = 0;
   for (const Interval& interval : intervals) {
@@ -156,6 +168,35 @@ double seconds_per_token(const std::vector<Interval>& intervals, double decode_s
     (sum < left ? low : high) = middle;
   }
   return high;
+}
+
+// Whether something else than these batches and usual decodes took a part of the interval.
+bool is_too_long(const Interval& interval, double token_s, double decode_s) {
+  const double usual_s = batch_seconds(interval, token_s, decode_s);
+  return interval.is_known && interval.least_s - interval.decode_s > kMostOfUsual * usual_s;
+}
+
+// As above, without intervals that take far longer than the median of the log's tokens explains.
+double usual_seconds_per_token(const std::vector<Interval>& intervals, double decode_s) {
+  std::vector<std::pair<double, double>> costs;  // per token, tokens
+  double half = 0;
+  for (const Interval& interval : intervals) {
+    if (!interval.is_known) continue;
+    double tokens = 0;
+    for (const double each : interval.tokens) tokens += each;
+    costs.emplace_back(seconds_per_token(std::span(&interval, 1), decode_s), tokens);
+    half += tokens / 2;
+  }
+  std::sort(costs.begin(), costs.end());
+  double median_s = 0;
+  for (const auto& [cost, tokens] : costs) {
+    median_s = cost;
+    if ((half -= tokens) <= 0) break;
+  }
+  std::vector<Interval> usual = intervals;
+  std::erase_if(usual, [&](const Interval& one) { return is_too_long(one, median_s, decode_s); });
+  const double token_s = seconds_per_token(usual, decode_s);
+  return token_s > 0 ? token_s : seconds_per_token(intervals, decode_s);
 }
 
 double requests_per_s(const EngineLog& log) {
@@ -204,7 +245,7 @@ BatchTimes estimate_batch_times(const EngineLog& log, TimeNs decode_ns,
     rank.close();
     intervals.insert(intervals.end(), rank.intervals().begin(), rank.intervals().end());
   }
-  const double token_s = seconds_per_token(intervals, decode_s);
+  const double token_s = usual_seconds_per_token(intervals, decode_s);
   times.ns_per_token = 1e9 * token_s;
   if (token_s == 0) return times;
   for (const Interval& interval : intervals) {
@@ -212,6 +253,12 @@ BatchTimes estimate_batch_times(const EngineLog& log, TimeNs decode_ns,
     const double usual_s = batch_seconds(interval, token_s, decode_s);
     double prefill_s = usual_s;
     if (interval.is_known) {
+      const double left_s = std::max(interval.least_s - kMostOfUsual * usual_s, 0.0);
+      times.least_decodes.push_back(interval.decodes);
+      times.least_decodes.back().step_ns =
+          std::llround(1e9 * left_s / static_cast<double>(decode_interval));
+    }
+    if (interval.is_known && !is_too_long(interval, token_s, decode_s)) {
       prefill_s = std::clamp(interval.decode_s + usual_s, interval.least_s, interval.most_s) -
                   interval.decode_s;
     }

@@ -17,6 +17,8 @@ struct BatchTimes {
   std::vector<LogObservation> observations;  // the log's, with elapsed_ns of every batch
   double ns_per_token = 0;                   // over all intervals; 0: the log does not say it
   double requests_per_s = 0;                 // that came, by the batches and the times of lines
+  // Of intervals with prompts: what several times the usual time of these leaves for decodes.
+  std::vector<DecodeSample> least_decodes;
 };
 
 // Whether the log has batches of prompts, and none of them has a time.

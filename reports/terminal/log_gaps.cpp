@@ -180,6 +180,15 @@ PureDecodes pure_decodes(const EngineLog& log) {
   return pure;
 }
 
+// Adds decodes between which prompts came.
+void add_least(const std::vector<DecodeSample>& least, PureDecodes& decodes) {
+  for (const DecodeSample& sample : least) decodes[sample.rank].push_back(sample);
+  for (auto& [rank, samples] : decodes) {
+    std::sort(samples.begin(), samples.end(),
+              [](const DecodeSample& a, const DecodeSample& b) { return a.where < b.where; });
+  }
+}
+
 // `log` may say that its server also computes prompts. One that only decodes (disaggregated) logs
 // nothing when a request arrives, so it may have been idle between two lines.
 std::vector<SlowDecodes> slow_lines(const EngineLog& log, const PureDecodes& pure) {
@@ -403,7 +412,8 @@ std::vector<std::string> sglang_notes(const EngineLog& log, const Pace& pace, bo
     notes.push_back(
         "The log has no 'input throughput', so the times of batches are estimates: what decode "
         "steps leave of the time between two 'Decode batch' lines, within the times of these "
-        "lines. On average a prompt token takes " +
+        "lines. Where that is more than three times the usual time of the prompts, decodes took "
+        "the rest. On average a prompt token takes " +
         token + ".");
   }
   if (!has_numbers) {
@@ -444,7 +454,7 @@ std::string rough_note(const std::vector<LoggedGap>& gaps, const BatchRow& row, 
 LogGaps sglang_gaps(const EngineLog& log) {
   LogGaps result;
   result.where_word = "line";
-  const PureDecodes pure = pure_decodes(log);
+  PureDecodes pure = pure_decodes(log);
   result.slow = slow_lines(log, pure);
   const std::vector<DecodeSample> usual = usual_decodes(pure, result.slow);
   Pace pace;
@@ -466,6 +476,8 @@ LogGaps sglang_gaps(const EngineLog& log) {
           "busy server, so the gaps between tokens are unknown."};
       return result;
     }
+    add_least(times.least_decodes, pure);
+    result.slow = slow_lines(log, pure);
   }
   pace.prefill_ns_per_token = pace.is_estimated ? times.ns_per_token : prefill_pace(log);
   pace.requests_per_s = times.requests_per_s;

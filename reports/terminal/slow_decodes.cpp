@@ -5,6 +5,7 @@
 #include <cmath>
 #include <cstddef>
 #include <deque>
+#include <iterator>
 #include <optional>
 #include <utility>
 
@@ -97,13 +98,14 @@ SlowDecodes span_of(const std::vector<DecodeSample>& samples, std::size_t first,
   span.last_time = samples[end - 1].time;
   span.is_to_the_end = end == samples.size();
   span.least_requests = span.most_requests = samples[first].num_requests;
-  std::vector<TimeNs> times;
+  std::vector<TimeNs> times, least_times;
   for (std::size_t i = first; i < end; ++i) {
-    times.push_back(samples[i].step_ns);
+    (samples[i].is_least ? least_times : times).push_back(samples[i].step_ns);
     span.least_requests = std::min(span.least_requests, samples[i].num_requests);
     span.most_requests = std::max(span.most_requests, samples[i].num_requests);
   }
-  span.step_ns = median(std::move(times));
+  span.is_least = times.empty();
+  span.step_ns = median(std::move(span.is_least ? least_times : times));
   std::vector<TimeNs> before;
   for (const Usual& one : usual) {
     before.push_back(one.ns);
@@ -111,6 +113,20 @@ SlowDecodes span_of(const std::vector<DecodeSample>& samples, std::size_t first,
   }
   span.before_ns = median(std::move(before));
   return span;
+}
+
+// Slow decodes may begin or end between two prompts: then lines beside the span are partly slow.
+std::pair<std::size_t, std::size_t> with_neighbours(const std::vector<DecodeSample>& samples,
+                                                    std::size_t first, std::size_t end,
+                                                    const std::vector<Usual>& usual) {
+  constexpr double kPartly = 1.5;  // times as long
+  const auto is_slow = [&](const DecodeSample& sample, const Usual& was) {
+    return sample.is_least &&
+           static_cast<double>(sample.step_ns) >= kPartly * static_cast<double>(was.ns);
+  };
+  while (first > 0 && is_slow(samples[first - 1], usual.front())) --first;
+  while (end < samples.size() && is_slow(samples[end], usual.back())) ++end;
+  return {first, end};
 }
 
 }  // namespace
@@ -121,13 +137,16 @@ std::vector<SlowDecodes> find_slow_decodes(const std::vector<DecodeSample>& samp
   std::deque<DecodeSample> before;  // without slow ones
   std::vector<Usual> usual;         // of the slow ones so far
   std::size_t first = 0;
+  std::size_t end = 0;     // behind the last of them
   bool is_enough = false;  // one of them alone
-  const auto end_at = [&](std::size_t end) {
+  const auto close = [&] {
     if (usual.size() >= least_samples || is_enough) {
-      spans.push_back(span_of(samples, first, end, usual));
+      const auto [from, to] = with_neighbours(samples, first, end, usual);
+      spans.push_back(span_of(samples, from, to, usual));
     } else {  // hiccups
-      before.insert(before.end(), samples.begin() + static_cast<std::ptrdiff_t>(first),
-                    samples.begin() + static_cast<std::ptrdiff_t>(end));
+      std::copy_if(samples.begin() + static_cast<std::ptrdiff_t>(first),
+                   samples.begin() + static_cast<std::ptrdiff_t>(end), std::back_inserter(before),
+                   [](const DecodeSample& sample) { return !sample.is_least; });
     }
     usual.clear();
     is_enough = false;
@@ -139,20 +158,22 @@ std::vector<SlowDecodes> find_slow_decodes(const std::vector<DecodeSample>& samp
     if (!usual.empty() && (!was || was->is_scaled)) was = usual.back();
     bool is_slow = was && step_ns >= was->limit_ns();
     // A growth step by step, as that of contexts, is no sudden change.
-    if (usual.empty() && i > 0) {
-      is_slow = is_slow && step_ns >= kSudden * static_cast<double>(samples[i - 1].step_ns);
+    if (usual.empty() && !before.empty()) {
+      is_slow = is_slow && step_ns >= kSudden * static_cast<double>(before.back().step_ns);
     }
     if (is_slow) {
       if (usual.empty()) first = i;
       usual.push_back(*was);
+      end = i + 1;
       is_enough = is_enough || (alone && step_ns >= *alone * static_cast<double>(was->ns));
       continue;
     }
-    if (!usual.empty()) end_at(i);
+    if (samples[i].is_least) continue;
+    if (!usual.empty()) close();
     before.push_back(samples[i]);
     while (before.size() > kKept) before.pop_front();
   }
-  if (!usual.empty()) end_at(samples.size());
+  if (!usual.empty()) close();
   return spans;
 }
 
@@ -180,7 +201,9 @@ std::vector<std::string> slow_decode_notes(const std::vector<SlowDecodes>& spans
         at(span.first_line, span.first_time) + " on, a decode step of " + requests +
         (requests == "1" ? " request" : " requests") +
         (has_ranks ? " of rank " + std::to_string(span.rank) : std::string()) + " takes " +
-        ms_text(to_ms(span.step_ns)) + " ms without a prompt, " + fixed_text(span.ratio(), 1) +
+        (span.is_least ? "at least " : "") + ms_text(to_ms(span.step_ns)) +
+        (span.is_least ? " ms without the time of prompts, " : " ms without a prompt, ") +
+        fixed_text(span.ratio(), 1) +
         (span.is_scaled
              ? " times as long as the steps before explain, even in proportion to requests and "
                "cache ("

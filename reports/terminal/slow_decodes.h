@@ -16,7 +16,8 @@ namespace metronome {
 
 class JsonText;
 
-// Decodes alone, without a prompt: one step, or the mean of several.
+// Decodes alone, without a prompt: one step, or the mean of several. With `is_least` there were
+// prompts, and the decodes took at least so long: enough to be slow, but no measure for others.
 struct DecodeSample {
   std::int64_t where = 0;  // the step's number, or the line
   std::string time;        // as logged; empty: the line has none
@@ -25,6 +26,7 @@ struct DecodeSample {
   TimeNs step_ns = 0;
   std::int64_t line = 0;  // of the log, if `where` is another number; 0: there is none
   std::int32_t rank = 0;  // data-parallel
+  bool is_least = false;
 };
 
 // A step of a run or a log. Numbers of steps repeat in a log: each rank has its own, and they begin
@@ -42,9 +44,10 @@ struct SlowDecodes {
   std::int32_t rank = 0;
   std::string first_time, last_time;
   std::int64_t least_requests = 0, most_requests = 0;
-  TimeNs step_ns = 0;      // the median
+  TimeNs step_ns = 0;      // the median, of those without a prompt if there are any
   TimeNs before_ns = 0;    // the median of at least as many requests, before
   bool is_scaled = false;  // of fewer too: then in proportion to requests and cache
+  bool is_least = false;   // all had prompts, and took at least `step_ns`
   bool is_to_the_end = false;
 
   bool contains(const DecodePlace& place) const {

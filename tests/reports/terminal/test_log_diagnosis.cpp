@@ -148,6 +148,7 @@ TEST_CASE("gaps of an SGLang log without times of batches are estimated",
     CHECK(is_near(itl.p99_ms, written.truth.itl.p99_ms, one.p99));
     CHECK(is_near(itl.max_ms, written.truth.itl.max_ms, one.longest));
     CHECK(diagnosis.stalls.front().worst.has_value());
+    CHECK(gaps.slow.empty());
     CHECK(std::any_of(gaps.notes.begin(), gaps.notes.end(), [](const std::string& note) {
       return contains(note, "no 'input throughput', so the times of batches are estimates");
     }));
@@ -258,7 +259,7 @@ LogGaps gaps_of_text(const std::string& text) {
   return gaps_of(read_engine_log(in, "x.log", std::nullopt));
 }
 
-bool has_note(const LogGaps& gaps, const std::string& part) {
+bool notes_have(const LogGaps& gaps, const std::string& part) {
   return std::any_of(gaps.notes.begin(), gaps.notes.end(),
                      [&part](const std::string& note) { return contains(note, part); });
 }
@@ -281,9 +282,9 @@ TEST_CASE("one line of SGLang whose forty decodes are far slower is named",
     CHECK((gaps.slow[0].first_where == 10 && gaps.slow[0].last_where == 10));
     CHECK(gaps.slow[0].ratio() > 8);
     INFO(gaps.notes.front());
-    CHECK(has_note(gaps, "From line 10 (12:00:00) on, a decode step of " +
-                             std::to_string(num_running) + " requests takes 169.0 ms"));
-    CHECK(has_note(gaps, ", in this line alone. No scheduler setting explains it"));
+    CHECK(notes_have(gaps, "From line 10 (12:00:00) on, a decode step of " +
+                               std::to_string(num_running) + " requests takes 169.0 ms"));
+    CHECK(notes_have(gaps, ", in this line alone. No scheduler setting explains it"));
     // A server that only decodes may have been without requests.
     CHECK(gaps_of_text(usual + usual + slow + usual).slow.empty());
   }
@@ -297,6 +298,66 @@ TEST_CASE("one line of SGLang whose forty decodes are far slower is named",
   for (const std::string& last : {decode_line(24, 24 / 0.08), batch + decode_line(24, 24 / 0.16)}) {
     CHECK(gaps_of_text(batch + usual + usual + last + usual).slow.empty());
   }
+}
+
+namespace {
+
+// A log without times of batches. It begins with lines of 20 requests and steps of 20 ms.
+struct OldLog {
+  std::string text;
+  int second = 0;
+
+  OldLog() {
+    add(6, 20, 0);
+    add(6, 20, 2000);
+  }
+  // Lines of forty steps, each behind a prompt of so many tokens; 0: none.
+  OldLog& add(int count, double step_ms, int num_tokens, double token_ms = 0.1) {
+    for (int i = 0; i < count; ++i) {
+      if (num_tokens > 0) {
+        text += "[2025-08-01 12:00:" + std::string(second < 10 ? "0" : "") +
+                std::to_string(second) +
+                "] Prefill batch. #new-seq: 1, #new-token: " + std::to_string(num_tokens) +
+                ", #cached-token: 0, token usage: 0.08, #running-req: 20, #queue-req: 0\n";
+      }
+      const double seconds = (40 * step_ms + token_ms * num_tokens) / 1000;
+      second += static_cast<int>(std::lround(seconds));
+      text += decode_line(20, 20 * 40 / seconds, second);
+    }
+    return *this;
+  }
+};
+
+double longest_prefill_ms(const LogGaps& gaps) {
+  TimeNs longest = 0;
+  for (const LoggedGap& gap : gaps.gaps) longest = std::max(longest, gap.gap_ns - gap.decode_ns);
+  return to_ms(longest);
+}
+
+}  // namespace
+
+TEST_CASE("slow decodes of SGLang are no prompts where batches have no times",
+          "[reports][log_diagnosis]") {
+  CHECK(gaps_of_text(OldLog().text).slow.empty());
+  // A slow line without a prompt between two with one.
+  const LogGaps between = gaps_of_text(
+      OldLog().add(1, 200, 1000).add(1, 250, 0).add(1, 200, 1000).add(3, 20, 2000).text);
+  REQUIRE(between.slow.size() == 1);
+  CHECK((between.slow[0].first_where == 20 && between.slow[0].last_where == 23));
+  INFO(between.notes.front());
+  CHECK(
+      notes_have(between, "From line 20 (12:00:20) on, a decode step of 20 requests takes 250 ms"));
+  CHECK(longest_prefill_ms(between) < 300);
+  // Only lines with prompts.
+  const LogGaps only = gaps_of_text(OldLog().add(3, 200, 1000).add(3, 20, 2000).text);
+  REQUIRE(only.slow.size() == 1);
+  CHECK((only.slow[0].first_where == 20 && only.slow[0].last_where == 24));
+  CHECK(notes_have(only, "a decode step of 20 requests takes at least "));
+  CHECK(longest_prefill_ms(only) < 300);
+  // Prompts with a long context may take twice as long: these are no decodes.
+  const LogGaps longer = gaps_of_text(OldLog().add(1, 20, 20000, 0.2).add(3, 20, 2000).text);
+  CHECK(longer.slow.empty());
+  CHECK(longest_prefill_ms(longer) > 2500);
 }
 
 TEST_CASE("a log of SGLang without pending tokens says that its longest gap is rough",
@@ -321,15 +382,16 @@ TEST_CASE("a log of SGLang without pending tokens says that its longest gap is r
   // A decode step takes 10 ms, the first batch 100 ms; the others have 25 ms for decodes.
   const std::string lacks = "The log has no '#pending-token'";
   const LogGaps apart = gaps(0, false, "");
-  CHECK(has_note(apart, lacks));
-  CHECK(has_note(apart, "is an estimate: it may be shorter, or about "));
-  CHECK(has_note(apart, "between the batches of lines 3 to 5."));
-  CHECK_FALSE(has_note(gaps(0, true, ""), lacks));
+  CHECK(notes_have(apart, lacks));
+  CHECK(notes_have(apart, "is an estimate: it may be shorter, or about "));
+  CHECK(notes_have(apart, "between the batches of lines 3 to 5."));
+  CHECK_FALSE(notes_have(gaps(0, true, ""), lacks));
   // Prompts wait behind a batch where requests do, or where the batch is full.
   CHECK(longest_ms(gaps(1, false, "")) > longest_ms(gaps(1, true, "")) + 100);
   const std::string full = "server_args=ServerArgs(chunked_prefill_size=1000)\n";
   CHECK(longest_ms(gaps(1, false, full)) > longest_ms(gaps(1, false, "")) + 100);
-  CHECK_FALSE(has_note(gaps(1, false, "server_args=ServerArgs(enable_mixed_chunk=True)\n"), lacks));
+  CHECK_FALSE(
+      notes_have(gaps(1, false, "server_args=ServerArgs(enable_mixed_chunk=True)\n"), lacks));
 }
 
 TEST_CASE("retractions in an SGLang log are counted", "[reports][log_diagnosis]") {
