@@ -16,6 +16,9 @@ constexpr std::pair<std::string_view, std::string_view> kOtherWords[] = {
     {"fp4", "nvfp4"},         {"modelopt_fp4", "nvfp4"}, {"modelopt", "fp8"},
     {"fbgemm_fp8", "fp8"},    {"float8", "fp8"},         {"bfloat16", "bf16"},
     {"float8_e4m3fn", "fp8"}, {"bf16", "none"},          {"float16", "none"},
+    {"fp16", "none"},         {"f16", "none"},           {"half", "none"},
+    {"fp32", "none"},         {"float32", "none"},       {"int8", "fp8"},
+    {"w8a8_int8", "fp8"},     {"w8a16", "fp8"},          {"bnb8", "fp8"},
     {"bnb", "int4"},          {"marlin", "int4"},        {"w4a16", "int4"},
     {"w8a8", "fp8"},          {"w8a8_fp8", "fp8"},       {"fp4_e2m1", "nvfp4"},
 };

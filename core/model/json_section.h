@@ -56,7 +56,7 @@ class JsonSection {
 
   std::int64_t required_integer(const char* key) const {
     const std::optional<std::int64_t> value = integer(key);
-    if (!value) fail_absent(key, "an integer");
+    if (!value) fail_absent(key, range_of(key));
     return *value;
   }
 

@@ -4,12 +4,10 @@
 #include <algorithm>
 #include <array>
 #include <cmath>
-#include <functional>
-#include <numeric>
-#include <optional>
+#include <iterator>
+#include <utility>
 
 #include "core/base/json.h"
-#include "core/metrics/steadiness.h"
 #include "reports/html/result_value.h"
 
 namespace metronome {
@@ -17,6 +15,7 @@ namespace {
 
 constexpr double kThroughputTolerance = 0.03;
 constexpr double kAsMuch = 0.999;  // throughputs within a thousandth count as equal
+constexpr SteadyBy kFigures[] = {SteadyBy::P99, SteadyBy::Longest};
 
 constexpr std::array<std::string_view, 9> kReasons = {
     "longest gap of all",
@@ -46,31 +45,12 @@ class Ranking {
   std::vector<DetailChoice> choices_;
 };
 
-// The first of the best runs of `members`. Comparisons with NaN are false.
-using Better = std::function<bool(const DetailCandidate&, const DetailCandidate&)>;
-std::optional<std::size_t> best(std::span<const DetailCandidate> candidates,
-                                const std::vector<std::size_t>& members,
-                                const std::function<bool(const DetailCandidate&)>& counts,
-                                const Better& is_better) {
-  std::optional<std::size_t> found;
-  for (const std::size_t run : members) {
-    if (!counts(candidates[run])) continue;
-    if (!found || is_better(candidates[run], candidates[*found])) found = run;
-  }
-  return found;
-}
-
 double steady_ms(const DetailCandidate& run, SteadyBy by) {
   return by == SteadyBy::Longest ? run.max_itl_ms : run.p99_itl_ms;
 }
 
 bool is_steadier(const DetailCandidate& a, const DetailCandidate& b, SteadyBy by) {
   return steady_ms(a, by) < steady_ms(b, by);
-}
-
-bool beats(const DetailCandidate& a, const DetailCandidate& b, SteadyBy by) {
-  if (steady_ms(a, by) == steady_ms(b, by)) return a.output_throughput > b.output_throughput;
-  return is_steadier(a, b, by) && a.output_throughput >= kAsMuch * b.output_throughput;
 }
 
 // At a low load all are within the SLO: of equal shares, the one at more throughput tells more. In
@@ -90,72 +70,13 @@ bool has_longer_gap(const DetailCandidate& a, const DetailCandidate& b) {
   return a.max_itl_ms > b.max_itl_ms;
 }
 
-// The run of `members` that `reason` selects, if any.
-std::optional<std::size_t> chosen_for(DetailReason reason,
-                                      std::span<const DetailCandidate> candidates,
-                                      const std::vector<std::size_t>& members, SteadyBy by) {
-  const DetailCandidate& first = candidates[members.front()];
-  switch (reason) {
-    case DetailReason::LongestGap:
-      return best(
-          candidates, members,
-          [](const DetailCandidate& run) { return std::isfinite(run.max_itl_ms); }, has_longer_gap);
-    case DetailReason::LeastInSlo:
-      return best(
-          candidates, members, has_slo, [](const DetailCandidate& a, const DetailCandidate& b) {
-            return a.slo_attainment != b.slo_attainment ? a.slo_attainment < b.slo_attainment
-                                                        : has_longer_gap(a, b);
-          });
-    case DetailReason::First: return members.front();
-    case DetailReason::Steadiest:
-      return best(
-          candidates, members,
-          [&](const DetailCandidate& run) {
-            return has_gaps(run, by) &&
-                   run.output_throughput >= (1 - kThroughputTolerance) * first.output_throughput;
-          },
-          [by](const DetailCandidate& a, const DetailCandidate& b) {
-            return is_steadier(a, b, by);
-          });
-    case DetailReason::MostInSlo:
-      return best(candidates, members, has_slo,
-                  [by](const DetailCandidate& a, const DetailCandidate& b) {
-                    return has_more_in_slo(a, b, by);
-                  });
-    case DetailReason::LeastSteady:
-      return best(
-          candidates, members, [by](const DetailCandidate& run) { return has_gaps(run, by); },
-          [by](const DetailCandidate& a, const DetailCandidate& b) {
-            return is_steadier(b, a, by);
-          });
-    case DetailReason::Unbeaten:
-    case DetailReason::OtherFigure:
-    case DetailReason::InOrder: break;  // several, or all
-  }
-  return std::nullopt;
-}
-
-// The figure of a run's engine.
-SteadyBy steady_by_of(std::span<const DetailCandidate> candidates,
-                      const std::vector<std::size_t>& members) {
-  const bool hides = std::any_of(members.begin(), members.end(),
-                                 [&](std::size_t run) { return candidates[run].hides_stalls; });
-  return hides ? SteadyBy::Longest : SteadyBy::P99;
+bool has_less_in_slo(const DetailCandidate& a, const DetailCandidate& b) {
+  return a.slo_attainment != b.slo_attainment ? a.slo_attainment < b.slo_attainment
+                                              : has_longer_gap(a, b);
 }
 
 SteadyBy other_figure(SteadyBy by) {
   return by == SteadyBy::P99 ? SteadyBy::Longest : SteadyBy::P99;
-}
-
-void place_unbeaten(std::span<const DetailCandidate> candidates,
-                    const std::vector<std::size_t>& members, SteadyBy by, DetailReason reason,
-                    Ranking& ranking) {
-  for (const std::size_t run : members) {
-    const bool is_beaten = std::any_of(members.begin(), members.end(), [&](std::size_t other) {
-      return beats(candidates[other], candidates[run], by);
-    });
-    if (has_gaps(candidates[run], by) && !is_beaten) ranking.place(run, reason);
-  }
 }
 
 }  // namespace
@@ -185,53 +106,114 @@ DetailCandidate detail_candidate(std::string_view result_json) {
   return candidate;
 }
 
-std::vector<DetailChoice> ranked_for_detail(std::span<const DetailCandidate> candidates) {
-  std::vector<std::vector<std::size_t>> engines;
-  for (std::size_t run = 0; run < candidates.size(); ++run) {
-    const auto same = std::find_if(engines.begin(), engines.end(), [&](const auto& members) {
-      return candidates[members.front()].engine == candidates[run].engine;
+template <class IsBetter>
+void DetailRanking::keep_better(std::optional<std::size_t>& best, std::size_t run,
+                                const IsBetter& is_better) const {
+  if (!best || is_better(runs_[run], runs_[*best])) best = run;
+}
+
+void DetailRanking::add_to(EngineFigure& figure, SteadyBy by, std::size_t run, std::size_t first) {
+  const DetailCandidate& own = runs_[run];
+  const auto steadier = [by](const DetailCandidate& a, const DetailCandidate& b) {
+    return is_steadier(a, b, by);
+  };
+  if (has_slo(own)) {
+    keep_better(figure.most_in_slo, run, [by](const DetailCandidate& a, const DetailCandidate& b) {
+      return has_more_in_slo(a, b, by);
     });
-    if (same == engines.end()) {
-      engines.push_back({run});
-    } else {
-      same->push_back(run);
-    }
   }
-  Ranking ranking(candidates.size());
-  if (!engines.empty()) {
-    std::vector<std::size_t> all(candidates.size());
-    std::iota(all.begin(), all.end(), std::size_t{0});
-    for (const DetailReason reason : {DetailReason::LongestGap, DetailReason::LeastInSlo}) {
-      const auto chosen = chosen_for(reason, candidates, all, SteadyBy::P99);
-      if (chosen) ranking.place(*chosen, reason);
-    }
+  if (!has_gaps(own, by)) return;
+  if (own.output_throughput >= (1 - kThroughputTolerance) * runs_[first].output_throughput) {
+    keep_better(figure.steadiest, run, steadier);
   }
-  constexpr DetailReason kOfEngine[] = {DetailReason::First, DetailReason::Steadiest,
-                                        DetailReason::MostInSlo, DetailReason::LeastSteady};
-  for (const DetailReason reason : kOfEngine) {
-    for (const auto& members : engines) {
-      const SteadyBy by = steady_by_of(candidates, members);
-      const auto chosen = chosen_for(reason, candidates, members, by);
-      if (chosen) ranking.place(*chosen, reason);
-    }
+  keep_better(figure.least_steady, run,
+              [&](const DetailCandidate& a, const DetailCandidate& b) { return steadier(b, a); });
+  if (std::isnan(own.output_throughput)) return;
+  // Each entry has more throughput than all that are steadier.
+  const auto next = figure.front.upper_bound(steady_ms(own, by));
+  if (next != figure.front.begin() && std::prev(next)->second >= own.output_throughput) return;
+  auto slower = figure.front.insert_or_assign(steady_ms(own, by), own.output_throughput).first;
+  for (++slower; slower != figure.front.end() && slower->second <= own.output_throughput;) {
+    slower = figure.front.erase(slower);
   }
-  for (const auto& members : engines) {
-    place_unbeaten(candidates, members, steady_by_of(candidates, members), DetailReason::Unbeaten,
-                   ranking);
+}
+
+void DetailRanking::add(DetailCandidate candidate) {
+  const std::size_t run = runs_.size();
+  const auto [found, is_new] = engine_of_name_.emplace(candidate.engine, engines_.size());
+  if (is_new) engines_.emplace_back();
+  candidate.engine.clear();
+  engine_of_.push_back(found->second);
+  Engine& engine = engines_[found->second];
+  engine.runs.push_back(run);
+  engine.hides_stalls = engine.hides_stalls || candidate.hides_stalls;
+  runs_.push_back(std::move(candidate));
+  if (std::isfinite(runs_[run].max_itl_ms)) keep_better(longest_gap_, run, has_longer_gap);
+  if (has_slo(runs_[run])) keep_better(least_in_slo_, run, has_less_in_slo);
+  for (const SteadyBy by : kFigures) {
+    add_to(engine.figure(by), by, run, engine.runs.front());
+  }
+}
+
+bool DetailRanking::is_unbeaten(const EngineFigure& figure, SteadyBy by, std::size_t run) const {
+  const DetailCandidate& own = runs_[run];
+  if (!has_gaps(own, by)) return false;
+  const auto equal = figure.front.lower_bound(steady_ms(own, by));
+  const bool is_equal = equal != figure.front.end() && equal->first == steady_ms(own, by);
+  if (is_equal && equal->second > own.output_throughput) return false;
+  return equal == figure.front.begin() ||
+         !(std::prev(equal)->second >= kAsMuch * own.output_throughput);
+}
+
+bool DetailRanking::has_reason(std::size_t run) const {
+  const Engine& engine = engines_[engine_of_[run]];
+  if (longest_gap_ == run || least_in_slo_ == run || engine.runs.front() == run) return true;
+  return std::any_of(std::begin(kFigures), std::end(kFigures), [&](SteadyBy by) {
+    const EngineFigure& figure = engine.figure(by);
+    return figure.steadiest == run || figure.most_in_slo == run || figure.least_steady == run ||
+           is_unbeaten(figure, by, run);
+  });
+}
+
+std::vector<DetailChoice> DetailRanking::ranked() const {
+  Ranking ranking(runs_.size());
+  const auto place = [&ranking](const std::optional<std::size_t>& run, DetailReason reason) {
+    if (run) ranking.place(*run, reason);
+  };
+  const auto place_unbeaten = [&](const Engine& engine, SteadyBy by, DetailReason reason) {
+    for (const std::size_t run : engine.runs) {
+      if (is_unbeaten(engine.figure(by), by, run)) ranking.place(run, reason);
+    }
+  };
+  place(longest_gap_, DetailReason::LongestGap);
+  place(least_in_slo_, DetailReason::LeastInSlo);
+  for (const Engine& engine : engines_) place(engine.runs.front(), DetailReason::First);
+  constexpr std::pair<DetailReason, std::optional<std::size_t> EngineFigure::*> kOfEngine[] = {
+      {DetailReason::Steadiest, &EngineFigure::steadiest},
+      {DetailReason::MostInSlo, &EngineFigure::most_in_slo},
+      {DetailReason::LeastSteady, &EngineFigure::least_steady}};
+  for (const auto& [reason, best] : kOfEngine) {
+    for (const Engine& engine : engines_) place(engine.figure(engine.by()).*best, reason);
+  }
+  for (const Engine& engine : engines_) {
+    place_unbeaten(engine, engine.by(), DetailReason::Unbeaten);
   }
   // A run that follows may hide its stalls, and so change the figure.
-  for (const auto& members : engines) {
-    const SteadyBy other = other_figure(steady_by_of(candidates, members));
-    for (const DetailReason reason : kOfEngine) {
-      const auto chosen = chosen_for(reason, candidates, members, other);
-      if (chosen) ranking.place(*chosen, DetailReason::OtherFigure);
+  for (const Engine& engine : engines_) {
+    const SteadyBy other = other_figure(engine.by());
+    for (const auto& [reason, best] : kOfEngine) {
+      place(engine.figure(other).*best, DetailReason::OtherFigure);
     }
-    place_unbeaten(candidates, members, other, DetailReason::OtherFigure, ranking);
+    place_unbeaten(engine, other, DetailReason::OtherFigure);
   }
-  for (std::size_t run = 0; run < candidates.size(); ++run) {
-    ranking.place(run, DetailReason::InOrder);
-  }
+  for (std::size_t run = 0; run < runs_.size(); ++run) ranking.place(run, DetailReason::InOrder);
   return ranking.take();
+}
+
+std::vector<DetailChoice> ranked_for_detail(std::span<const DetailCandidate> candidates) {
+  DetailRanking ranking;
+  for (const DetailCandidate& candidate : candidates) ranking.add(candidate);
+  return ranking.ranked();
 }
 
 std::string detail_reasons_text(std::span<const DetailChoice> drawn,

@@ -4,10 +4,14 @@
 
 #include <cstddef>
 #include <cstdint>
+#include <map>
+#include <optional>
 #include <span>
 #include <string>
 #include <string_view>
 #include <vector>
+
+#include "core/metrics/steadiness.h"
 
 namespace metronome {
 
@@ -45,8 +49,53 @@ struct DetailChoice {
   DetailReason reason = DetailReason::First;
 };
 
-// All candidates by reason, then in their order; a report draws the first ones. A run with reason
-// InOrder keeps it when further candidates follow.
+// Ranks candidates that come one by one. The time of each is logarithmic in their number.
+class DetailRanking {
+ public:
+  void add(DetailCandidate candidate);
+  std::size_t size() const { return runs_.size(); }
+  // False: the run's reason is InOrder, and stays so when further candidates follow.
+  bool has_reason(std::size_t run) const;
+  // All candidates by reason, then in their order; a report draws the first ones.
+  std::vector<DetailChoice> ranked() const;
+
+ private:
+  // The runs of note on one engine, by one of the two figures.
+  struct EngineFigure {
+    std::optional<std::size_t> steadiest;
+    std::optional<std::size_t> most_in_slo;
+    std::optional<std::size_t> least_steady;
+    std::map<double, double> front;  // figure to throughput, of runs with more than all steadier
+  };
+  struct Engine {
+    std::vector<std::size_t> runs;
+    bool hides_stalls = false;  // one of its runs does
+    EngineFigure by_p99;
+    EngineFigure by_longest;
+
+    SteadyBy by() const { return hides_stalls ? SteadyBy::Longest : SteadyBy::P99; }
+    EngineFigure& figure(SteadyBy which) { return which == SteadyBy::P99 ? by_p99 : by_longest; }
+    const EngineFigure& figure(SteadyBy which) const {
+      return which == SteadyBy::P99 ? by_p99 : by_longest;
+    }
+  };
+
+  // The first of the best stays.
+  template <class IsBetter>
+  void keep_better(std::optional<std::size_t>& best, std::size_t run,
+                   const IsBetter& is_better) const;
+  void add_to(EngineFigure& figure, SteadyBy by, std::size_t run, std::size_t first);
+  bool is_unbeaten(const EngineFigure& figure, SteadyBy by, std::size_t run) const;
+
+  std::vector<DetailCandidate> runs_;  // without the engine's text
+  std::vector<std::size_t> engine_of_;
+  std::map<std::string, std::size_t> engine_of_name_;
+  std::vector<Engine> engines_;
+  std::optional<std::size_t> longest_gap_;
+  std::optional<std::size_t> least_in_slo_;
+};
+
+// The same of candidates that are all there.
 std::vector<DetailChoice> ranked_for_detail(std::span<const DetailCandidate> candidates);
 
 // "a, b (the first run); c (...)": the names of the drawn runs, by reason. `names` has one name per

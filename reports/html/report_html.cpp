@@ -425,11 +425,12 @@ void make_names_differ(std::vector<ReportRun>& runs) {
     if (backends[runs[i].name].size() > 1) names.back() += " (" + own[i] + ")";
   }
   add_differing_settings(runs, names);
+  std::map<std::string_view, std::size_t> num_same, num_named;
+  for (const std::string& name : names) ++num_same[name];
   for (std::size_t i = 0; i < runs.size(); ++i) {
-    const auto same = std::count(names.begin(), names.end(), names[i]);
-    const auto before =
-        std::count(names.begin(), names.begin() + static_cast<std::ptrdiff_t>(i), names[i]);
-    runs[i].name = same > 1 ? names[i] + " #" + std::to_string(before + 1) : names[i];
+    const std::size_t position = ++num_named[names[i]];
+    runs[i].name = names[i];
+    if (num_same[names[i]] > 1) runs[i].name += " #" + std::to_string(position);
   }
 }
 
@@ -464,15 +465,13 @@ std::string report_html(const ReportText& text, std::span<const ReportRun> runs)
 
 void ReportBuilder::add(const RunInfo& info, std::string result_json, const GetRecord& record) {
   const std::string scenario = info.scenario.empty() ? info.label : info.scenario;
-  if (std::find(scenarios_.begin(), scenarios_.end(), scenario) == scenarios_.end()) {
-    scenarios_.push_back(scenario);
-  }
+  if (known_scenarios_.insert(scenario).second) scenarios_.push_back(scenario);
   if (runs_.empty()) description_ = info.description;
   if (info.description != description_) description_.clear();
   ReportRun run{info.label, std::move(result_json), {}, false};
   if (record) {
     recorded_.push_back(runs_.size());
-    candidates_.push_back(detail_candidate(run.result_json));
+    ranking_.add(detail_candidate(run.result_json));
   }
   runs_.push_back(std::move(run));
   details_.emplace_back();
@@ -481,16 +480,22 @@ void ReportBuilder::add(const RunInfo& info, std::string result_json, const GetR
   if (sketch_limits_) {
     runs_.back().detail_json = report_detail(recorded, info.slo, *sketch_limits_);
   }
-  // A run that is not a candidate now never becomes one, so only a few details are kept.
-  for (const DetailChoice& choice : ranked_for_detail(candidates_)) {
-    const bool is_candidate = choice.reason != DetailReason::InOrder || choice.run < kMaxDetailed;
-    std::string& detail = details_[recorded_[choice.run]];
-    if (!is_candidate) {
-      detail = {};
-    } else if (choice.run + 1 == candidates_.size()) {
-      detail = report_detail(recorded, info.slo, limits_);
-    }
-  }
+  // A run that may not be drawn now never may, so only a few details are kept.
+  const std::size_t added = recorded_.size() - 1;
+  if (!may_be_drawn(added)) return;
+  details_.back() = report_detail(recorded, info.slo, limits_);
+  held_.push_back(added);
+  if (held_.size() < 2 * num_held_last_) return;
+  std::erase_if(held_, [this](std::size_t held) {
+    if (may_be_drawn(held)) return false;
+    details_[recorded_[held]] = {};
+    return true;
+  });
+  num_held_last_ = std::max(held_.size(), kMaxDetailed);
+}
+
+bool ReportBuilder::may_be_drawn(std::size_t recorded) const {
+  return recorded < kMaxDetailed || ranking_.has_reason(recorded);
 }
 
 // Notes on what is left out, and why the drawn runs were chosen.
@@ -522,7 +527,7 @@ std::vector<std::string> ReportBuilder::detail_notes(std::span<const DetailChoic
 }
 
 std::vector<DetailChoice> ReportBuilder::select() {
-  std::vector<DetailChoice> ranked = ranked_for_detail(candidates_);
+  std::vector<DetailChoice> ranked = ranking_.ranked();
   ranked.resize(std::min(kMaxDetailed, ranked.size()));
   for (const DetailChoice& choice : ranked) {
     ReportRun& run = runs_[recorded_[choice.run]];

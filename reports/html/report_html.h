@@ -7,6 +7,7 @@
 #include <cstddef>
 #include <functional>
 #include <optional>
+#include <set>
 #include <span>
 #include <string>
 #include <string_view>
@@ -61,18 +62,23 @@ class ReportBuilder {
   std::string html();
 
  private:
+  // Of a run of recorded_. Once false, it stays false.
+  bool may_be_drawn(std::size_t recorded) const;
   // Gives the runs that are drawn when the page opens their details, and returns why they are.
   std::vector<DetailChoice> select();
   std::vector<std::string> detail_notes(std::span<const DetailChoice> drawn) const;
 
   ReportLimits limits_;
   std::optional<ReportLimits> sketch_limits_;
-  std::vector<ReportRun> runs_;              // with sketches
-  std::vector<std::string> details_;         // of each run that may be drawn in detail; else empty
-  std::vector<std::size_t> recorded_;        // runs with a record,
-  std::vector<DetailCandidate> candidates_;  // in the same order: data for the choice
+  std::vector<ReportRun> runs_;               // with sketches
+  std::vector<std::string> details_;          // of each run that may be drawn in detail; else empty
+  std::vector<std::size_t> recorded_;         // runs with a record,
+  DetailRanking ranking_;                     // in the same order
+  std::vector<std::size_t> held_;             // of recorded_: those with details
+  std::size_t num_held_last_ = kMaxDetailed;  // after details were last dropped
   std::vector<std::string> scenarios_;
-  std::string description_;  // common to all runs; empty if they differ
+  std::set<std::string> known_scenarios_;  // the same
+  std::string description_;                // common to all runs; empty if they differ
   std::vector<std::string> notes_;
 };
 

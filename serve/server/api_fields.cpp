@@ -4,6 +4,7 @@
 #include <algorithm>
 #include <charconv>
 #include <cmath>
+#include <set>
 #include <span>
 #include <sstream>
 #include <utility>
@@ -204,6 +205,7 @@ std::vector<std::pair<TokenId, double>> ApiFields::token_numbers(const char* nam
   if (!numbers) return {};
   const std::string allowed = "; allowed: integers from 0 to " + std::to_string(vocab_size - 1);
   std::vector<std::pair<TokenId, double>> result;
+  std::set<std::int32_t> seen;
   if (numbers->object_->size() > max_count) {
     fail(name, too_many(numbers->object_->size(), "tokens", max_count));
   }
@@ -214,6 +216,7 @@ std::vector<std::pair<TokenId, double>> ApiFields::token_numbers(const char* nam
     if (error != std::errc() || end != key.data() + key.size() || id < 0 || id >= vocab_size) {
       fail(name, shown(Json(key)) + " is not a token id" + allowed);
     }
+    if (!seen.insert(id).second) fail(name, shown(Json(key)) + " names a token twice");
     if (!member.value.is_number()) fail(name, shown(member.value) + " is not a number");
     if (!std::isfinite(member.value.get<double>())) {
       fail(name, shown(member.value) + " is not a finite number");

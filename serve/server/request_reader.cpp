@@ -3,6 +3,7 @@
 
 #include <algorithm>
 #include <charconv>
+#include <utility>
 
 #include "core/base/names.h"
 
@@ -76,9 +77,14 @@ std::optional<std::string> percent_decoded(std::string_view text) {
   return decoded;
 }
 
-void RequestReader::refuse(int status, const char* message) {
+void RequestReader::refuse(int status, std::string message) {
   state_ = State::Refused;
-  refusal_ = {status, message};
+  refusal_ = {status, std::move(message)};
+}
+
+void RequestReader::refuse_body() {
+  refuse(413, "the body is too large; allowed: " + std::to_string(limits_.body_bytes) +
+                  " bytes, the server's --max-body-bytes");
 }
 
 std::size_t RequestReader::put(std::string_view bytes) {
@@ -116,7 +122,8 @@ std::size_t RequestReader::put_header(std::string_view bytes) {
     is_in_method_ = is_in_method_ && !ends_method;
     text_ += bytes[i];
     if (text_.size() > limits_.header_bytes) {
-      refuse(431, "the header is too large");
+      refuse(431, "the header is too large; allowed: " + std::to_string(limits_.header_bytes) +
+                      " bytes");
       return i + 1;
     }
     if (text_.ends_with(kEnd)) {
@@ -236,7 +243,7 @@ void RequestReader::read_framing() {
       std::all_of(length.begin(), length.end(), [](char c) { return c >= '0' && c <= '9'; });
   const std::optional<std::uint64_t> number = number_of(length, 10);
   if (num_lengths > 1 || !has_digits || !number) return refuse(400, "the body has no valid length");
-  if (*number > limits_.body_bytes) return refuse(413, "the body is too large");
+  if (*number > limits_.body_bytes) return refuse_body();
   num_left_ = *number;
   part_ = Part::Length;
   state_ = *number == 0 ? State::Whole : State::Body;
@@ -323,7 +330,7 @@ void RequestReader::begin_chunk() {
     return refuse(400, "the extensions of the body's chunks are too long");
   }
   if (*number > limits_.body_bytes - request_.body.size()) {
-    return refuse(413, "the body is too large");
+    return refuse_body();
   }
   num_left_ = *number;
   part_ = *number == 0 ? Part::Trailer : Part::Chunk;

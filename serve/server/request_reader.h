@@ -38,7 +38,7 @@ std::optional<std::string> percent_decoded(std::string_view text);
 // A request that is refused. The connection must close: nobody knows where the next one begins.
 struct HttpRefusal {
   int status = 400;
-  const char* message = "";
+  std::string message;
 };
 
 class RequestReader {
@@ -85,7 +85,8 @@ class RequestReader {
   void read_framing();
   bool read_host();
   void begin_chunk();
-  void refuse(int status, const char* message);
+  void refuse(int status, std::string message);
+  void refuse_body();
 
   Limits limits_;
   State state_ = State::Empty;

@@ -286,9 +286,18 @@ struct Answer {
 
 constexpr const char* kHiddenStalls =
     "Ordered by the longest gap: in a setting within the SLO fewer than 1 % of the gaps hold most "
-    "of "
-    "the stalled time, and the p99 ITL does not see them.";
+    "of the stalled time, and the p99 ITL does not see them.";
 constexpr const char* kNothingFound = "the search ended before it found a setting";
+
+std::string_view goal_text(TuneGoal goal) {
+  switch (goal) {
+    case TuneGoal::P99Ttft: return "p99 TTFT";
+    case TuneGoal::MeanTpot: return "mean TPOT";
+    case TuneGoal::Cost: return "cost of an hour";
+    case TuneGoal::P99Itl: break;
+  }
+  return "p99 ITL";
+}
 
 Answer best_capacity(TuneWork& search) {
   const TunedSettings settings = search.settings();
@@ -341,8 +350,16 @@ Answer best_at_load(TuneWork& search, double load, std::string_view goal_name,
   answer.best = best.setting;
   answer.is_final = !is_any_cut_short(result.findings);
   std::ostringstream table;
+  const bool is_by_longest = goal == TuneGoal::P99Itl && result.by == SteadyBy::Longest;
+  const bool is_ordered = result.findings.size() > 1;
+  if (is_ordered) {
+    table << "best        the "
+          << (is_by_longest ? "shortest longest gap within the SLO, as the p99 ITL hides stalls"
+                            : "lowest " + std::string(goal_text(goal)) + " within the SLO")
+          << "\n\n";
+  }
   print_at_load(table, result, settings);
-  if (goal == TuneGoal::P99Itl && result.by == SteadyBy::Longest) {
+  if (is_ordered && is_by_longest) {
     table << '\n' << wrapped(kHiddenStalls, 0, output_columns());
   }
   answer.table = table.str();
@@ -391,14 +408,8 @@ void print_head(std::ostream& out, const CommandOptions& options, const Scenario
   out << ", each with ";
   if (options.load) {
     out << "up to " << count_text(workloads.num_requests(), "request") << " or more at "
-        << rate_text(*options.load) << " per second\n";
-    out << "best        the lowest "
-        << (options.goal == "ttft"   ? "p99 TTFT"
-            : options.goal == "tpot" ? "mean TPOT"
-            : options.goal == "cost" ? "cost of an hour"
-                                     : "p99 ITL")
-        << " within the SLO\n\n"
-        << std::flush;
+        << rate_text(*options.load) << " per second\n"
+        << (candidates.names.size() > 1 ? "" : "\n") << std::flush;
     return;
   }
   out << count_text(workloads.num_requests(), "request") << " ("

@@ -428,6 +428,8 @@ TEST_CASE("the nearest name is near", "[core][config]") {
   CHECK(nearest_name("bnb", formats) == "int4");
   CHECK(nearest_name("Marlin", formats) == "int4");
   CHECK(nearest_name("w8a8", formats) == "fp8");
+  CHECK(nearest_name("fp16", formats) == "none");
+  CHECK(nearest_name("int8", formats) == "fp8");
   CHECK(nearest_name("awq", commands).empty());
   // The beginning of one name rather than a slip in another.
   const std::string_view gpus[] = {"h200", "h100-sxm", "a100-80gb"};

@@ -70,9 +70,9 @@ TEST_CASE("a number out of its range, a null and a key twice are told apart", "[
   CHECK(refusal_of(R"("num_hidden_layers": 99999999999999)")
             .starts_with("config.json: num_hidden_layers: 99999999999999 is out of range; "));
   CHECK(refusal_of(R"("num_hidden_layers": null)") ==
-        "config.json: num_hidden_layers: is null; allowed: an integer");
+        "config.json: num_hidden_layers: is null; allowed: 1 to 4096");
   CHECK(refusal_of(R"("tie_word_embeddings": false)") ==
-        "config.json: num_hidden_layers: is missing; allowed: an integer");
+        "config.json: num_hidden_layers: is missing; allowed: 1 to 4096");
   CHECK(refusal_of(R"("num_hidden_layers": 2, "hidden_size": 32)") ==
         "config.json: hidden_size: appears twice; allowed: every key once");
 }

@@ -111,12 +111,12 @@ TEST_CASE("mistakes in the keys of linear attention", "[core][model][states]") {
       "full_attention", "full_attention", "full_attention", "full_attention", "full_attention",
       "full_attention"])";
   CHECK(error_of("Qwen3_5ForCausalLM", windows) ==
-        "config.json: sliding_window: is missing; allowed: an integer");
+        "config.json: sliding_window: is missing; allowed: 0 to 1073741824");
   CHECK(error_of("Qwen3_5ForCausalLM", windows + R"(, "sliding_window": 0)") ==
         "config.json: sliding_window: is 0, but layer_types has sliding_attention; allowed: at "
         "least 1");
   CHECK(error_of("Qwen3NextForCausalLM", "") ==
-        "config.json: intermediate_size: is missing; allowed: an integer");
+        "config.json: intermediate_size: is missing; allowed: 1 to 1048576");
   CHECK(error_of("Qwen3_5ForCausalLM", ffn + R"(, "full_attention_interval": 0)") ==
         "config.json: full_attention_interval: is 0; allowed: at least 1");
   CHECK(error_of("Qwen3_5ForCausalLM", ffn + R"(, "layer_types": ["linear_attention"])") ==

@@ -7,6 +7,7 @@
 #include "core/base/json.h"
 #include "core/base/rng.h"
 #include "reports/html/report_choice.h"
+#include "reports/html/report_html.h"
 #include "tests/catch.h"
 #include "tests/command_line.h"
 #include "tests/draws.h"
@@ -207,6 +208,38 @@ TEST_CASE("a run that is no candidate stays none when others follow", "[reports]
       }
     }
   }
+}
+
+TEST_CASE("candidates that come one by one have a reason or not as in the ranking of all",
+          "[reports][property]") {
+  for (std::uint64_t seed = 1; seed <= 300; ++seed) {
+    INFO("seed " << seed);
+    Rng rng(seed, "report choice, one by one");
+    DetailRanking ranking;
+    for (DetailCandidate& run : random_candidates(rng)) ranking.add(std::move(run));
+    for (const DetailChoice& choice : ranking.ranked()) {
+      CHECK(ranking.has_reason(choice.run) == (choice.reason != Reason::InOrder));
+    }
+  }
+}
+
+// Each of these would take minutes if its time grew with the square.
+TEST_CASE("the choice and the names of very many runs take time in proportion", "[reports]") {
+  constexpr std::size_t kMany = 100'000;
+  DetailRanking equal, better;
+  std::size_t num_kept = 0;
+  for (std::size_t i = 0; i < kMany; ++i) {
+    equal.add({"e", 5, 9, 100, 1});
+    better.add({"e", 5 + 1 / (1.0 + static_cast<double>(i)), 9, 100, 1});
+    num_kept += equal.has_reason(i) && better.has_reason(i);
+  }
+  CHECK(num_kept == kMany);
+  CHECK(equal.ranked()[kMany - 1].reason == Reason::Unbeaten);
+  CHECK(better.ranked()[kMany - 1].reason == Reason::OtherFigure);  // all have one longest gap
+  std::vector<ReportRun> runs(kMany, {"a", "{}", {}, false});
+  make_names_differ(runs);
+  CHECK(runs.front().name == "a #1");
+  CHECK(runs.back().name == "a #" + std::to_string(kMany));
 }
 
 TEST_CASE("run and report draw the same runs in detail, and say why", "[cli][html]") {

@@ -33,6 +33,8 @@ TEST_CASE("penalties and a bias are read", "[serve]") {
           "400 [logit_bias] logit_bias: \"" + std::string(id) +
               "\" is not a token id; allowed: integers from 0 to 299");
   }
+  CHECK(refusal_of_field(R"("logit_bias": {"65": 1, "065": 2})") ==
+        "400 [logit_bias] logit_bias: \"065\" names a token twice");
   CHECK(refusal_of_field(R"("logit_bias": [1])") ==
         "400 [logit_bias] logit_bias: [1] is not an object");
   CHECK(refusal_of_field(R"("logit_bias": {"1": null})") ==

@@ -134,7 +134,8 @@ TEST_CASE("a client that sends all before it reads gets the refusal", "[serve][h
   whole.send(post(body));
   REQUIRE(whole.read_to_end());
   CHECK(status_of(whole) == 413);
-  CHECK(whole.received.find("the body is too large") != std::string::npos);
+  CHECK(whole.received.find("the body is too large; allowed: ") != std::string::npos);
+  CHECK(whole.received.find("--max-body-bytes") != std::string::npos);
   Wire chunked(bench);
   chunked.send(
       "POST /v1/completions HTTP/1.1\r\nHost: localhost\r\nTransfer-Encoding: chunked\r\n\r\n");
