@@ -165,11 +165,7 @@ std::string full_step_advice(const SloConfig& slo, const StepBounds& bounds,
                                  {R::Other, "a higher limit"}},
                                 compared);
   }
-  // A step of one decode may keep a limit that a step of one prompt token does not.
-  const bool is_any_late = bounds.one_decode_ms > slo.itl_ms.value_or(0);
-  text += std::string("Even a step of one ") + (is_any_late ? "decode" : "prompt token") +
-          " alone takes " + ms_text(is_any_late ? bounds.one_decode_ms : bounds.one_token_ms) +
-          " ms. ";
+  text += "Even a step of one token takes " + ms_text(bounds.one_token_ms) + " ms. ";
   std::vector<Advised> left = {{R::FasterGpu, "a faster GPU"},
                                {R::MoreGpus, "more GPUs"},
                                {R::Other, "a smaller model"},
@@ -184,14 +180,6 @@ std::int64_t longest_prompt(const Workload& workload) {
     longest = std::max<std::int64_t>(longest, request.num_prompt_tokens);
   }
   return longest;
-}
-
-std::int64_t shortest_prompt(const Workload& workload) {
-  std::int64_t shortest = longest_prompt(workload);
-  for (const RequestSpec& request : workload.requests) {
-    shortest = std::min<std::int64_t>(shortest, request.num_prompt_tokens);
-  }
-  return shortest;
 }
 
 bool is_faster(const std::string& to, const std::string& from) {
@@ -260,7 +248,6 @@ StepBounds step_bounds(const Scenario& scenario, const PreparedRun& run, const W
   };
   bounds.full_step_ms = with_image_ms(bounds.full_step_tokens);
   bounds.one_token_ms = with_image_ms(1);
-  bounds.one_decode_ms = time_ms(*predictor, decode_plan(1, shortest_prompt(workload)));
   bounds.capacity = capacity_of(*predictor, run, workload, bounds);
   const std::int64_t chunk = std::min(bounds.full_step_tokens, longest);
   const std::int64_t num_steps = (longest + chunk - 1) / chunk;

@@ -42,8 +42,7 @@ struct StepBounds {
   double longest_prompt_ms = 0;       // all steps of its prefill
   // The most prompt tokens of a step within the limit on ITL; 0: not even one, or no limit.
   std::int64_t fitting_tokens = 0;
-  double one_token_ms = 0;   // a step with one prompt token, with encode_ms
-  double one_decode_ms = 0;  // a step with one decode of the shortest prompt; no gap is shorter
+  double one_token_ms = 0;  // a step with one prompt token, with encode_ms
   // About the requests/s that such steps carry, in closed form. Each prompt token takes its share
   // of a full step, each image its encoding. Each output token takes its share of a step of as many
   // decodes as the engine and the KV cache hold. Tokens found in a cache count as computed.

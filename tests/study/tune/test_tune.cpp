@@ -250,11 +250,11 @@ TEST_CASE("tune says what it cannot do", "[tune][cli]") {
                                    ": 'seed' is not a setting of an engine"));
     CHECK_FALSE(contains(result.err, "--over"));
   }
-  // A step of one decode takes 2.01 ms.
+  // A step of one token takes 2.01 ms.
   const CommandResult never = place.tune("--set slo.itl_ms=1 --seeds 1");
   CHECK(never.exit_code == 1);
   CHECK(contains(never.err, "no setting meets the SLO at any load"));
-  CHECK(contains(one_line_of(never.out), "Even a step of one decode alone takes 2"));
+  CHECK(contains(one_line_of(never.out), "Even a step of one token takes 2"));
   // The share at the lowest load, what breaks there, and the limit that holds.
   CHECK(contains(never.out, "limits that hold there"));
   CHECK(contains(never.out, "TTFT 100 ms, every ITL 2"));
