@@ -35,7 +35,7 @@ bool is_comparable(const DecodeSample& before, const DecodeSample& now) {
   return before.num_requests >= now.num_requests && has_cache;
 }
 
-// What earlier steps explain of a step's time.
+// The part of a step time that earlier steps explain.
 struct Usual {
   TimeNs ns = 0;
   bool is_scaled = false;  // in proportion, as there were too few comparable steps

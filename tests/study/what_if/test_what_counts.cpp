@@ -75,7 +75,7 @@ TEST_CASE("a change that makes first tokens late does not count", "[cli][whatif]
   const WhatIf search = find(run, 3);
   const std::string text = what_if_text(search, 1000);
   INFO(text);
-  // What is advised keeps the limit that the run keeps; a nearer one is named as no advice.
+  // The advice keeps the limit that the run keeps; a nearer change is named as no advice.
   REQUIRE(search.nearest.has_value());
   const Trial& nearest = *search.nearest;
   CHECK_FALSE((nearest.keeps_all && nearest.counts()));
