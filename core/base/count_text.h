@@ -19,6 +19,12 @@ std::string count_text(Count count, const char* noun) {
   return grouped_text(static_cast<std::int64_t>(count)) + " " + noun + (count == 1 ? "" : "s");
 }
 
+// The verb behind a count.
+template <typename Count>
+const char* was_or_were(Count count) {
+  return count == 1 ? "was" : "were";
+}
+
 // A number per second: two decimals, or more where these would hide its digits.
 inline std::string rate_text(double rate) {
   return rate == 0 || std::abs(rate) >= 0.1 ? fixed_text(rate, 2) : ms_text(rate);

@@ -53,8 +53,9 @@ StoredFormat read_group(const JsonSection& group, const std::string& packing) {
 }
 
 // Two of four weights are left, each with two bits that say which. With 4 bits it is 3 bits per
-// weight of the dense matrix, as vLLM stores marlin-24 (compressed_tensors_24.py: weight_packed
-// has in / 32 * out * 2 numbers of 32 bits, meta in / 32 * out * 2 of 16 bits) and gptq_marlin_24.
+// weight of the dense matrix, as vLLM stores marlin-24 (compressed_tensors_w4a16_24.py:
+// weight_packed has in / 32 * out * 2 numbers of 32 bits, meta in / 32 * out * 2 of 16 bits) and
+// gptq_marlin_24.
 void make_sparse(StoredFormat& stored, double plain_bytes) {
   const bool is_plain = stored.format == WeightFormat::Plain;
   const double dense = stored.bytes.value_or(bytes_of(stored.format, 2, stored.int4_group_size));

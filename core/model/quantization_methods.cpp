@@ -23,17 +23,25 @@ using Names = ModuleList::Names;
 struct IntegerMethod {
   std::span<const char* const> bits_keys;
   std::span<const char* const> group_keys;
-  std::int64_t group_size = 128;  // where the file is silent
-  double scale_bytes = 2;         // of a group: scales, and offsets where they count
+  std::span<const std::int64_t> widths;  // that its kernels have
+  std::int64_t group_size = 128;         // where the file is silent
+  double scale_bytes = 2;                // of a group: scales, and offsets where they count
 };
 
 constexpr const char* kBits[] = {"bits", "w_bit"};
 constexpr const char* kGroups[] = {"group_size", "q_group_size"};
 constexpr const char* kHqqBits[] = {"nbits"};
 
-constexpr IntegerMethod kGptq = {kBits, kGroups};  // and AWQ, AutoRound
-constexpr IntegerMethod kHqq = {kHqqBits, kGroups, 64, 4};
-constexpr IntegerMethod kMlx = {kBits, kGroups, 64, 4};
+// GPTQ and AutoRound, AWQ: vLLM's loaders; HQQ and MLX: their own quantisers.
+constexpr std::int64_t kGptqWidths[] = {2, 3, 4, 8};
+constexpr std::int64_t kAwqWidths[] = {4, 8};
+constexpr std::int64_t kHqqWidths[] = {1, 2, 3, 4, 8};
+constexpr std::int64_t kMlxWidths[] = {2, 3, 4, 5, 6, 8};
+
+constexpr IntegerMethod kGptq = {kBits, kGroups, kGptqWidths};  // and AutoRound
+constexpr IntegerMethod kAwq = {kBits, kGroups, kAwqWidths};
+constexpr IntegerMethod kHqq = {kHqqBits, kGroups, kHqqWidths, 64, 4};
+constexpr IntegerMethod kMlx = {kBits, kGroups, kMlxWidths, 64, 4};
 
 // The first key that the section has; the first of all if it has none.
 const char* present_key(const JsonSection& section, std::span<const char* const> keys) {
@@ -43,11 +51,27 @@ const char* present_key(const JsonSection& section, std::span<const char* const>
   return keys.front();
 }
 
+// One of the method's widths, or ConfigError. `otherwise`: where the section may be silent.
+std::int64_t read_bits(const JsonSection& section, const IntegerMethod& method,
+                       std::optional<std::int64_t> otherwise = {}) {
+  const char* const key = present_key(section, method.bits_keys);
+  std::string allowed;
+  for (const std::int64_t width : method.widths) {
+    allowed += (allowed.empty() ? "" : ", ") + std::to_string(width);
+  }
+  const std::optional<std::int64_t> given = section.integer(key);
+  if (!given && !otherwise) section.fail_absent(key, allowed);
+  const std::int64_t bits = given ? *given : *otherwise;
+  if (std::find(method.widths.begin(), method.widths.end(), bits) != method.widths.end()) {
+    return bits;
+  }
+  section.fail(key, "is " + std::to_string(bits) + "; allowed: " + allowed);
+}
+
 StoredFormat read_integers(const JsonSection& section, const IntegerMethod& method,
-                           std::int64_t bits_otherwise = 4) {
+                           std::optional<std::int64_t> bits_otherwise = {}) {
   return integers_of(
-      static_cast<double>(
-          read_bits(section, present_key(section, method.bits_keys), bits_otherwise)),
+      static_cast<double>(read_bits(section, method, bits_otherwise)),
       read_group_size(section, present_key(section, method.group_keys), method.group_size),
       method.scale_bytes);
 }
@@ -88,7 +112,7 @@ void read_dynamic(const JsonSection& section, FormatRules& rules) {
   constexpr const char* kKey = "dynamic";
   const std::optional<JsonSection> dynamic = section.section(kKey);
   if (!dynamic) return;
-  const std::int64_t bits = section.integer_or("bits", 4);
+  const std::int64_t bits = read_bits(section, kGptq);
   for (const std::string& entry : dynamic->keys()) {
     const bool has_sign = entry.starts_with("+:") || entry.starts_with("-:");
     const std::string pattern = "re:" + entry.substr(has_sign ? 2 : 0);
@@ -110,11 +134,16 @@ void read_gptq(const JsonSection& section, FormatRules& rules) {
   }
 }
 
-StoredFormat read_auto_round_numbers(const JsonSection& section, std::int64_t bits_otherwise,
+void read_awq(const JsonSection& section, FormatRules& rules) {
+  rules.otherwise = read_integers(section, kAwq);
+}
+
+StoredFormat read_auto_round_numbers(const JsonSection& section,
+                                     std::optional<std::int64_t> bits_otherwise,
                                      std::int64_t group_otherwise) {
   constexpr const char* kType = "data_type";
   const std::string type = lower_ascii(section.text_or(kType, "int"));
-  const std::int64_t bits = read_bits(section, "bits", bits_otherwise);
+  const std::int64_t bits = read_bits(section, kGptq, bits_otherwise);
   if (type.starts_with("mx_fp") && (bits == 4 || bits == 8)) {
     return {.format = bits == 4 ? WeightFormat::Mxfp4 : WeightFormat::Mxfp8};
   }
@@ -126,8 +155,8 @@ StoredFormat read_auto_round_numbers(const JsonSection& section, std::int64_t bi
 }
 
 void read_auto_round(const JsonSection& section, FormatRules& rules) {
-  rules.otherwise = read_auto_round_numbers(section, 4, 128);
-  const std::int64_t bits = read_bits(section, "bits", 4);
+  rules.otherwise = read_auto_round_numbers(section, {}, 128);
+  const std::int64_t bits = read_bits(section, kGptq);
   const std::int64_t group = read_group_size(section, "group_size", 128);
   constexpr const char* kKey = "extra_config";
   const std::optional<JsonSection> modules = section.section(kKey);
@@ -214,7 +243,7 @@ const QuantizationMethod kMethods[] = {
     {{"compressed-tensors", "compressed_tensors"}, Names::Whole, read_compressed_tensors},
     {{"modelopt", "modelopt_fp4", "modelopt_mixed", "modelopt_mxfp8"}, Names::Parts, read_modelopt},
     {{"gptq", "gptq_marlin"}, Names::Parts, read_gptq},
-    {{"awq", "awq_marlin"}, Names::Parts, read_gptq},
+    {{"awq", "awq_marlin"}, Names::Parts, read_awq},
     {{"auto-round", "auto_round", "intel/auto-round"}, Names::Parts, read_auto_round},
     {{"bitsandbytes"}, Names::Parts, read_bitsandbytes},
     {{"hqq"}, Names::Parts, read_hqq},

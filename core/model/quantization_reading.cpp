@@ -29,12 +29,6 @@ StoredFormat with_bytes(WeightFormat format, double bytes) {
   return {.format = format, .int4_group_size = 0, .bytes = bytes};
 }
 
-std::int64_t read_bits(const JsonSection& section, const char* key, std::int64_t otherwise) {
-  const std::int64_t bits = section.integer_or(key, otherwise);
-  if (bits < 1 || bits > 8) section.fail(key, "is " + std::to_string(bits) + "; allowed: 1 to 8");
-  return bits;
-}
-
 std::int64_t read_group_size(const JsonSection& section, const char* key, std::int64_t otherwise) {
   const Json* const size = section.find(key);
   return size != nullptr && *size == Json(-1) ? 0 : section.integer_or(key, otherwise);

@@ -23,8 +23,6 @@ StoredFormat integers_of(double bits, std::int64_t group_size, double scale_byte
 // A format whose weights take another number of bytes.
 StoredFormat with_bytes(WeightFormat format, double bytes);
 
-// 1 to 8, or ConfigError.
-std::int64_t read_bits(const JsonSection& section, const char* key, std::int64_t otherwise);
 // -1, an output channel, as 0.
 std::int64_t read_group_size(const JsonSection& section, const char* key, std::int64_t otherwise);
 

@@ -89,11 +89,12 @@ void expand_length_shorthands(ConfigNode& workload) {
                            "sessions.tool_tokens", "sessions.tool_time_ms", "images.count",
                            "images.tokens", "images.width", "images.height"}) {
     ConfigNode* const node = workload.find_path(path);
-    const bool is_number = node != nullptr && node->kind == ConfigNode::Kind::Scalar &&
-                           !node->is_quoted && !node->scalar.empty() &&
-                           node->scalar.find_first_not_of("0123456789") == std::string::npos;
-    if (!is_number) continue;
+    // Whether it is a length is checked as that of `value`.
+    const bool is_null = node != nullptr && node->kind == ConfigNode::Kind::Null;
+    if (node == nullptr || (node->kind != ConfigNode::Kind::Scalar && !is_null)) continue;
     ConfigNode name = *node;
+    name.kind = ConfigNode::Kind::Scalar;
+    name.is_quoted = false;
     name.scalar = kLengthNames[static_cast<std::size_t>(Fixed)];
     ConfigNode number = *node;
     node->kind = ConfigNode::Kind::Map;

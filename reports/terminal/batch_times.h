@@ -1,7 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
-// SGLang logs without `input throughput`, as its versions of 2025 wrote them, do not say how long a
-// batch of prompts took. The time between two "Decode batch" lines, less the decodes, gives it,
-// within limits from the times of these lines.
+// How long SGLang's batches of prompts took, without what the log says of it: nothing, in versions
+// of 2025, and in those with `input throughput` the time since the batch before, whatever ran
+// between. The time between two "Decode batch" lines, less the decodes, gives it, within limits
+// from the times of these lines.
 #pragma once
 
 #include <cstdint>

@@ -236,8 +236,9 @@ std::vector<std::string> pressure_notes(const CachePressure& pressure, const Eng
     notes.push_back((is_vllm ? vllm_preemptions(pressure) : sglang_retractions(pressure)) +
                     "How long they waited is not in the gaps of the log. " + more_memory);
   } else if (pressure.num_recomputed_tokens.value_or(0) > 0) {
-    notes.push_back("At least " + count_text(*pressure.num_recomputed_tokens, "token") +
-                    " were computed again after preemptions: iterations with more "
+    notes.push_back("At least " + count_text(*pressure.num_recomputed_tokens, "token") + " " +
+                    was_or_were(*pressure.num_recomputed_tokens) +
+                    " computed again after preemptions: iterations with more "
                     "generation tokens than requests. Lines with 'Preemptions: ' are not in the "
                     "log. " +
                     more_memory);

@@ -66,14 +66,13 @@ std::vector<std::string> left_out_notes(const EngineLog& log) {
   std::vector<std::string> notes;
   if (log.num_lacking > 0) {
     notes.push_back(count_text(log.num_lacking, "line") + " without a field that SGLang logs " +
-                    (log.num_lacking == 1 ? "was" : "were") + " left out: line " +
+                    was_or_were(log.num_lacking) + " left out: line " +
                     std::to_string(log.first_lacking) + ", the first, has no '" +
                     log.lacking_field + "'.");
   }
   if (log.num_broken > 0) {
-    notes.push_back(count_text(log.num_broken, "line") +
-                    " are cut or written into each other, and were left out: the first is "
-                    "line " +
+    notes.push_back(count_text(log.num_broken, "line") + ", cut or written into each other, " +
+                    was_or_were(log.num_broken) + " left out: the first is line " +
                     std::to_string(log.first_broken) + ".");
   }
   return notes;

@@ -467,20 +467,18 @@ LogGaps sglang_gaps(const EngineLog& log) {
   }
   const SglangMode mode = mode_of(log);
   pace.is_estimated = lacks_batch_times(log);
-  BatchTimes times;
-  if (pace.is_estimated) {
-    times = estimate_batch_times(log, pace.decode_ns, usual, mode.decode_interval);
-    if (times.ns_per_token == 0) {
-      result.notes = {
-          "The log has no 'input throughput' and no prompts between two 'Decode batch' lines of a "
-          "busy server, so the gaps between tokens are unknown."};
-      return result;
-    }
-    add_least(times.least_decodes, pure);
-    result.slow = slow_lines(log, pure);
+  const BatchTimes times = estimate_batch_times(log, pace.decode_ns, usual, mode.decode_interval);
+  if (pace.is_estimated && times.ns_per_token == 0) {
+    result.notes = {
+        "The log has no 'input throughput' and no prompts between two 'Decode batch' lines of a "
+        "busy server, so the gaps between tokens are unknown."};
+    return result;
   }
+  // The time that a log gives to a batch is that since the one before, with its decodes.
+  add_least(times.least_decodes, pure);
+  result.slow = slow_lines(log, pure);
   pace.prefill_ns_per_token = pace.is_estimated ? times.ns_per_token : prefill_pace(log);
-  pace.requests_per_s = times.requests_per_s;
+  pace.requests_per_s = pace.is_estimated ? times.requests_per_s : 0;
   std::map<std::int32_t, SglangRank> ranks;
   bool has_numbers = false;
   for (const LogObservation& seen : pace.is_estimated ? times.observations : log.observations) {

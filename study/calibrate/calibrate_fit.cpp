@@ -55,9 +55,8 @@ std::string hiccup_text(const CalibrationSteps& measured, const StepFit& fit) {
   for (std::size_t i = 0; i < fit.is_hiccup.size(); ++i) {
     num_early += fit.is_hiccup[i] && measured.is_early[i] ? 1 : 0;
   }
-  return count_text(fit.model.num_hiccups, "step") +
-         " were left out of the fit: they are off by more than six "
-         "deviations of their kind; " +
+  return count_text(fit.model.num_hiccups, "step") + " " + was_or_were(fit.model.num_hiccups) +
+         " left out of the fit, off by more than six deviations of their kind; " +
          grouped_text(num_early) + " of them among the first " + std::to_string(kNumEarly) +
          " of a run";
 }

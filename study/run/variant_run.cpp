@@ -136,8 +136,9 @@ VariantOutcome run_variant(const Backend& backend, PreparedVariant& variant, Eve
                   "every request of the workload is in the record");
   if (run.num_unsent > 0) {
     outcome.warnings.push_back(grouped_text(static_cast<std::int64_t>(run.num_unsent)) + " of " +
-                               count_text(std::ssize(variant.workload->requests), "request") +
-                               " were not sent: an earlier one of their session failed");
+                               count_text(std::ssize(variant.workload->requests), "request") + " " +
+                               was_or_were(run.num_unsent) +
+                               " not sent: an earlier one of their session failed");
   }
   if (summary.num_extrapolated_steps > 0) {
     outcome.warnings.push_back(grouped_text(summary.num_extrapolated_steps) + " of " +

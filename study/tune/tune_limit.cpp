@@ -61,13 +61,28 @@ StepPlan decode_plan(std::int64_t num_decodes, std::int64_t num_cached) {
   return plan;
 }
 
-double time_ms(StepTimePredictor& predictor, const StepPlan& plan) {
-  return to_ms(predictor.step_ns(plan) + predictor.host_gap_ns(plan));
-}
+// From one step's end to the next one's, where such steps follow each other.
+class StepDurations {
+ public:
+  StepDurations(const Scenario& scenario, const PreparedRun& run)
+      : predictor_(make_step_predictor(scenario, run.model)),
+        has_steps_in_flight_(scenario.engine.async_depth > 1) {}
 
-double step_ms(StepTimePredictor& predictor, std::int64_t num_tokens, std::int64_t longest) {
-  return time_ms(predictor, prefill_plan(num_tokens, longest));
-}
+  double ms(const StepPlan& plan) const {
+    const TimeNs step_ns = predictor_->step_ns(plan);
+    const TimeNs gap_ns = predictor_->host_gap_ns(plan);
+    // The host prepares a step while the device computes another.
+    return to_ms(has_steps_in_flight_ ? std::max(step_ns, gap_ns) : step_ns + gap_ns);
+  }
+  // Of prompt tokens alone, as prefill_plan().
+  double prefill_ms(std::int64_t num_tokens, std::int64_t longest) const {
+    return ms(prefill_plan(num_tokens, longest));
+  }
+
+ private:
+  std::unique_ptr<StepTimePredictor> predictor_;
+  bool has_steps_in_flight_;
+};
 
 std::int32_t largest_image(const Workload& workload) {
   std::int32_t largest = 0;
@@ -77,7 +92,7 @@ std::int32_t largest_image(const Workload& workload) {
 }
 
 // StepBounds::capacity, where a full step's tokens and time are known.
-double capacity_of(StepTimePredictor& predictor, const PreparedRun& run, const Workload& workload,
+double capacity_of(const StepDurations& times, const PreparedRun& run, const Workload& workload,
                    const StepBounds& bounds) {
   double num_prompt_tokens = 0;
   double num_output_tokens = 0;
@@ -96,7 +111,7 @@ double capacity_of(StepTimePredictor& predictor, const PreparedRun& run, const W
   std::int64_t num_decodes = run.setup.max_num_seqs;
   if (room > 0) num_decodes = std::min(num_decodes, room / std::max<std::int64_t>(mean_length, 1));
   num_decodes = std::max<std::int64_t>(num_decodes, 1);
-  const double decode_ms = time_ms(predictor, decode_plan(num_decodes, mean_length));
+  const double decode_ms = times.ms(decode_plan(num_decodes, mean_length));
   const double total_ms = num_embeddings / largest * bounds.encode_ms +
                           num_prompt_tokens / static_cast<double>(bounds.full_step_tokens) *
                               (bounds.full_step_ms - bounds.encode_ms) +
@@ -236,7 +251,7 @@ std::int64_t longest_request(const Workload& workload) {
 }
 
 StepBounds step_bounds(const Scenario& scenario, const PreparedRun& run, const Workload& workload) {
-  const std::unique_ptr<StepTimePredictor> predictor = make_step_predictor(scenario, run.model);
+  const StepDurations times(scenario, run);
   const std::int64_t longest =
       std::min<std::int64_t>(longest_prompt(workload), run.setup.max_model_len);
   StepBounds bounds;
@@ -244,15 +259,15 @@ StepBounds step_bounds(const Scenario& scenario, const PreparedRun& run, const W
   if (bounds.full_step_tokens == 0) bounds.full_step_tokens = longest;
   bounds.encode_ms = to_ms(image_encode_ns(scenario, run.model, largest_image(workload)));
   const auto with_image_ms = [&](std::int64_t num_tokens) {
-    return step_ms(*predictor, num_tokens, longest) + bounds.encode_ms;
+    return times.prefill_ms(num_tokens, longest) + bounds.encode_ms;
   };
   bounds.full_step_ms = with_image_ms(bounds.full_step_tokens);
   bounds.one_token_ms = with_image_ms(1);
-  bounds.capacity = capacity_of(*predictor, run, workload, bounds);
+  bounds.capacity = capacity_of(times, run, workload, bounds);
   const std::int64_t chunk = std::min(bounds.full_step_tokens, longest);
   const std::int64_t num_steps = (longest + chunk - 1) / chunk;
   bounds.longest_prompt_ms =
-      static_cast<double>(num_steps) * step_ms(*predictor, chunk, longest) + bounds.encode_ms;
+      static_cast<double>(num_steps) * times.prefill_ms(chunk, longest) + bounds.encode_ms;
   if (!scenario.slo.itl_ms || bounds.one_token_ms > *scenario.slo.itl_ms) return bounds;
   std::int64_t low = 1;
   std::int64_t high = std::max<std::int64_t>(bounds.full_step_tokens, 2);

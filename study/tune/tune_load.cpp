@@ -20,6 +20,7 @@ class LoadRace {
   LoadRace(std::size_t num_settings, double load, TuneGoal goal, const std::vector<double>& costs,
            const TuneOptions& options, const TuneRunFn& run)
       : load_(load), goal_(goal), costs_(costs), options_(options), run_(run) {
+    result_.goal = goal;
     result_.findings.resize(num_settings);
     for (std::size_t i = 0; i < num_settings; ++i) result_.findings[i].setting = i;
   }

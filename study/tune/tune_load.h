@@ -31,7 +31,8 @@ struct TuneLoadResult {
   std::vector<TuneLoadFinding> findings;
   std::size_t num_trials = 0;
   std::size_t num_simulated = 0;
-  bool is_cut_short = false;    // as of TuneFinding
+  bool is_cut_short = false;  // as of TuneFinding
+  TuneGoal goal = TuneGoal::P99Itl;
   SteadyBy by = SteadyBy::P99;  // the figure of the goal P99Itl
 };
 

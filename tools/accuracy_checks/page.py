@@ -141,7 +141,7 @@ HEAD = """# How far off are simulated times?
 
 <!-- Made by tools/accuracy. Change that script, and run it. -->
 
-This page simulates every measured run and point whose licence permits its use, with its own
+This page simulates all openly licensed measured runs and serving points, each with its own
 settings. An error is simulated / measured - 1. A mean is that of the absolute errors; bias is the
 signed mean. Bad rows stay in; rows that lack a setting are marked. `operators` composes steps of NVIDIA's
 operator tables ([guide](guide/operator_tables.md)). `roofline` knows the GPU's figures and the

@@ -96,12 +96,6 @@ LoadEndpoint endpoint_of(const std::string& name) {
                    "; allowed: completions, chat");
 }
 
-TimeNs timeout_of(double seconds) {
-  constexpr double kMost = 7 * 24 * 3600;
-  if (seconds > 0 && seconds <= kMost) return static_cast<TimeNs>(seconds * 1e9);
-  throw UsageError("--timeout: is out of range; allowed: more than 0 to 604800 seconds");
-}
-
 // Headers of which the client sends its own; a second one would break the request.
 constexpr std::string_view kOwnHeaders[] = {"connection", "content-length", "content-type", "host",
                                             "transfer-encoding"};
@@ -143,13 +137,12 @@ OptionList option_list(ServeOptions& options) {
       {"model NAME", &options.model,
        "the model to request (default: the first that /v1/models lists)"},
       {"header NAME:VALUE", &options.headers, "send this header with every request; repeatable"},
-      {"max-concurrency N",
-       &options.max_concurrency,
+      {"max-concurrency N", &options.max_concurrency,
        "most requests in flight; others wait in the client, a delay of sending that TTFT does not "
        "include, as in vLLM's benchmark",
-       EmptyText::Refused,
-       {1, 1'000'000}},
-      {"timeout S (=3600)", &options.timeout_s, "time limit of a request, seconds"},
+       EmptyText::Refused, WholeRange{1, 1'000'000}},
+      {"timeout S (=3600)", &options.timeout_s, "time limit of a request, seconds",
+       EmptyText::Refused, RealRange{0, 7 * 24 * 3600, "seconds", true}},
       {"save-detailed", &options.wants_detail,
        "also write vllm.json, as `vllm bench serve --save-result --save-detailed` does"},
       {"json", &options.wants_json, "print only the summary, as JSON, on standard output"},
@@ -192,7 +185,7 @@ std::optional<ServeOptions> parse(const Arguments& arguments) {
   }
   if (options.seed_text) options.seed = parse_seed(*options.seed_text);
   options.endpoint = endpoint_of(options.endpoint_name);
-  options.timeout_ns = timeout_of(options.timeout_s);
+  options.timeout_ns = static_cast<TimeNs>(options.timeout_s * 1e9);
   for (const std::string& header : options.headers) check_header(header, "--header");
   if (const char* key = std::getenv("OPENAI_API_KEY"); key != nullptr && *key != '\0') {
     options.headers.push_back("Authorization: Bearer " + std::string(key));

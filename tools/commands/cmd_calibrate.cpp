@@ -113,7 +113,8 @@ OptionList option_list(CalibrateOptions& options) {
        "kind of the cost model: fitted (the default), replay (of one run), or corrected (factors "
        "for the scenario's step times; the default for a request log)"},
       {"until SECONDS", &options.setup.until_s,
-       "fit to the first seconds of a request log; a correction is checked on the rest"},
+       "fit to the first seconds of a request log; a correction is checked on the rest",
+       EmptyText::Refused, RealRange{0, kMaxSeconds, "seconds", true}},
       {"iterations RANGE", &options.iterations,
        "iterations of a log to take: FIRST:LAST by their numbers in it; either end may be left out "
        "(default: all, or with --scenario those from which its requests fit)"},
@@ -150,7 +151,8 @@ OptionList option_list(CalibrateOptions& options) {
       {"backend NAME", &options.backend,
        "measure steps of --model on this backend: cpu or cuda; needs --out"},
       {"seconds N", &options.seconds,
-       "time limit of --backend, including loading; rounds beyond it are left out (default: 120)"},
+       "time limit of --backend, including loading; rounds beyond it are left out (default: 120)",
+       EmptyText::Refused, RealRange{1, 86'400}},
       {"seed N", &options.seed_text, "seed of the order of --backend's steps (default: 1)"},
       {"source TEXT", &options.source,
        "source of imported times, stored in the file (default: the folder's name)"},
@@ -161,17 +163,13 @@ OptionList option_list(CalibrateOptions& options) {
        "the measured hardware: a name of `metronome list hardware`, or a YAML file with one entry "
        "(default: that of the measurements); without a known hardware, steps are not compared "
        "with its limits"},
-      {"tp N",
-       &options.setup.tensor_parallel_size,
-       "GPUs that shared each layer (default: that of the runs, else 1)",
-       EmptyText::Refused,
-       {1, 64}},
+      {"tp N", &options.setup.tensor_parallel_size,
+       "GPUs that shared each layer (default: that of the runs, else 1)", EmptyText::Refused,
+       WholeRange{1, 64}},
       {"out FILE", &options.out,
        "file of the cost model; replaces only a cost model (default: write nothing)"},
   };
 }
-
-constexpr double kMaxMeasuringSeconds = 86'400;
 
 void choose_kind(CalibrateOptions& options) {
   const bool is_log = options.from.size() == 1 && is_request_log(options.from.front());
@@ -197,12 +195,8 @@ void choose_kind(CalibrateOptions& options) {
         "--model, --hardware and --tp: have no effect with a request log; allowed: the keys of its "
         "scenario, which --set KEY=VALUE overrides");
   }
-  const std::optional<double>& until_s = options.setup.until_s;
-  if (!until_s) return;
-  if (!is_log)
+  if (options.setup.until_s && !is_log) {
     throw UsageError("--until: has no effect; allowed: with one --from of a request log");
-  if (!(*until_s > 0 && *until_s <= kMaxSeconds)) {
-    throw UsageError("--until: is out of range; allowed: more than 0 and up to 1e9 seconds");
   }
 }
 
@@ -219,9 +213,6 @@ void check_measuring(const CalibrateOptions& options) {
   if (options.out.empty()) {
     throw UsageError(
         "--backend: needs a file for the measurements; allowed: --out FILE in addition");
-  }
-  if (!(options.seconds >= 1 && options.seconds <= kMaxMeasuringSeconds)) {
-    throw UsageError("--seconds: is out of range; allowed: 1 to 86400");
   }
 }
 

@@ -68,13 +68,11 @@ OptionList option_list(ChatOptions& options) {
   return {
       {"prompt TEXT", &options.prompt, "ask this, print the answer and end", EmptyText::Allowed},
       {"system TEXT", &options.system, "the system message", EmptyText::Allowed},
-      {"max-tokens N",
-       &options.max_tokens,
-       "longest answer (default: 512)",
-       EmptyText::Refused,
-       {1, 1'000'000}},
+      {"max-tokens N", &options.max_tokens, "longest answer (default: 512)", EmptyText::Refused,
+       WholeRange{1, 1'000'000}},
       {"temperature T", &options.temperature,
-       "0: always the likeliest token (default: that of generation_config.json, else 0.7)"},
+       "0: always the likeliest token (default: that of generation_config.json, else 0.7)",
+       EmptyText::Refused, RealRange{0, 2}},
       {"seed N", &options.seed, "of the answers' random choices (default: the scenario's)"},
       {"demo", &options.runs_demo,
        "let a long prompt arrive while a short one is answered, in one step and in chunks; print "
@@ -105,10 +103,6 @@ void check(const ChatOptions& options) {
   check_text("--system", options.system);
   if (options.prompt) check_text("--prompt", *options.prompt);
   if (!options.seed.empty()) parse_seed(options.seed);
-  const double temperature = options.temperature.value_or(0);
-  if (!(temperature >= 0 && temperature <= 2)) {
-    throw UsageError("--temperature: is out of range; allowed: 0 to 2");
-  }
 }
 
 // `content` is UTF-8.

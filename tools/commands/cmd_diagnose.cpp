@@ -38,9 +38,7 @@ namespace {
 
 struct DiagnoseOptions {
   std::string run;
-  std::string top = "5";
-  std::size_t max_entries = 0;
-  std::optional<std::string> target_itl;
+  std::size_t max_entries = 5;
   std::optional<double> target_itl_ms;
   std::string hardware;  // to simulate; empty: the run's
   std::string scenario;  // its requests are replayed for a log
@@ -103,9 +101,11 @@ constexpr CommandText kText = {
 
 OptionList option_list(DiagnoseOptions& options) {
   return {
-      {"top N", &options.top, "stalls, chunks and requests to list (default: 5)"},
-      {"target-itl MS", &options.target_itl,
-       "ITL limit in milliseconds (default: slo.itl_ms of the run or --scenario)"},
+      {"top N", &options.max_entries, "stalls, chunks and requests to list (default: 5)",
+       EmptyText::Refused, WholeRange{1, 10'000}},
+      {"target-itl MS", &options.target_itl_ms,
+       "ITL limit in milliseconds (default: slo.itl_ms of the run or --scenario)",
+       EmptyText::Refused, RealRange{0.001, 3.6e6, "milliseconds"}},
       {"hardware NAME", &options.hardware,
        "GPU that the replay simulates (default: `hardware` of the scenario)"},
       {"scenario FILE", &options.scenario,
@@ -123,16 +123,6 @@ OptionList option_list(DiagnoseOptions& options) {
   };
 }
 
-template <class Number>
-Number number_of(const std::string& option, const std::string& text, Number min, Number max,
-                 const std::string& allowed) {
-  const std::optional<Number> number = number_in<Number>(text);
-  if (!number || !(*number >= min && *number <= max)) {
-    throw UsageError(option + ": '" + printable(text) + "' is not valid; allowed: " + allowed);
-  }
-  return *number;
-}
-
 // nullopt: none was named.
 std::optional<LogEngine> log_engine(const DiagnoseOptions& options) {
   const auto* const found =
@@ -147,17 +137,12 @@ std::optional<DiagnoseOptions> parse(const Arguments& arguments) {
   const auto line = parse_command(kText, option_list(options), arguments);
   if (!line) return std::nullopt;
   options.run = line->file();
-  options.max_entries = number_of<std::size_t>("--top", options.top, 1, 10000, "1 to 10000");
   if (options.scenario.empty() && !options.variant.empty()) {
     throw UsageError("--variant: has no effect; allowed: with --scenario");
   }
   if (!options.engine.empty() && !log_engine(options)) {
     throw UsageError("--engine: '" + printable(options.engine) +
                      "' is not valid; allowed: " + join_names(kLogEngines));
-  }
-  if (options.target_itl) {
-    options.target_itl_ms = number_of<double>("--target-itl", *options.target_itl, 0.001, 3.6e6,
-                                              "milliseconds, 0.001 to 3600000");
   }
   return options;
 }

@@ -19,6 +19,7 @@
 #include "core/model/model_catalogue.h"
 #include "core/scenario/built_in_scenarios.h"
 #include "core/scenario/scenario.h"
+#include "sim/simulation.h"
 #include "tools/commands/cli.h"
 #include "tools/commands/command_options.h"
 
@@ -57,8 +58,8 @@ const BuiltInScenario& known_scenario(const std::string& name) {
 std::string yaml_value(const std::string& value) {
   const std::string text = path_exists(value) ? fs::absolute(value).string() : value;
   const bool is_plain = std::all_of(text.begin(), text.end(), [](unsigned char c) {
-    return std::isalnum(c) != 0 || std::string_view("._/+-").find(static_cast<char>(c)) !=
-                                       std::string_view::npos;
+    return std::isalnum(c) != 0 ||
+           std::string_view("._/+-").find(static_cast<char>(c)) != std::string_view::npos;
   });
   return is_plain ? text : Json(text).dump();
 }
@@ -87,6 +88,18 @@ void check_names(const std::string& yaml, const std::string& file) {
   }
 }
 
+// A model may need more than the GPUs of the scenario, which is the user's to change.
+std::string refusal_by_run(const std::string& yaml, const std::string& file) {
+  try {
+    for (const Scenario& variant : parse_scenario(yaml, file, {}).variants) {
+      prepare_simulation(variant);
+    }
+  } catch (const ConfigError& error) {
+    return error.what();
+  }
+  return "";
+}
+
 }  // namespace
 
 int init_command(const Arguments& arguments) {
@@ -105,6 +118,12 @@ int init_command(const Arguments& arguments) {
   if (fs::symlink_status(file, ignored).type() != fs::file_type::not_found) {
     throw UsageError(file + " exists; allowed: a new file");
   }
+  const fs::path folder = fs::path(file).parent_path();
+  if (!folder.empty() && !path_exists(folder.string())) {
+    throw UsageError(printable(file) +
+                     ": its folder does not exist; allowed: a file in a folder "
+                     "that exists");
+  }
   const BuiltInScenario& scenario = known_scenario(from);
   std::string yaml(scenario.yaml);
   if (!model.empty()) set_key(yaml, scenario, "model", model);
@@ -114,6 +133,11 @@ int init_command(const Arguments& arguments) {
   const std::string shown = printable(file);
   std::cout << "scenario: " << shown << "\n\nnext: edit it, then\n  metronome workload " << shown
             << "\n  metronome run " << shown << '\n';
+  const std::string refusal = refusal_by_run(yaml, file);
+  if (!refusal.empty()) {
+    std::cerr << "metronome: warning: until you edit it, `metronome run` refuses it: " << refusal
+              << '\n';
+  }
   return kExitDone;
 }
 

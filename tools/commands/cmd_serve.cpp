@@ -87,11 +87,8 @@ OptionList option_list(ServeOptions& options) {
        "the variant to serve; required if the scenario has several"},
       {"backend NAME", &options.choice.backend, "sim (the default), cpu or cuda"},
       {"host ADDRESS", &options.host, "address to listen on (default: 127.0.0.1; 0.0.0.0: all)"},
-      {"port N",
-       &options.port,
-       "port to listen on (default: 8000; 0: any)",
-       EmptyText::Refused,
-       {0, 65535}},
+      {"port N", &options.port, "port to listen on (default: 8000; 0: any)", EmptyText::Refused,
+       WholeRange{0, 65535}},
       {"api-key KEY", &options.access.api_key,
        "clients must send this key; needed when others reach the server (default: none)"},
       {"allowed-hosts LIST", &options.allowed_hosts,
@@ -104,15 +101,15 @@ OptionList option_list(ServeOptions& options) {
       {"ssl-certfile FILE", &options.certificate_file,
        "serve HTTPS with this certificate, followed by those of its issuers (PEM)"},
       {"ssl-keyfile FILE", &options.key_file, "the key of --ssl-certfile (PEM)"},
-      {"speed X", &options.speed, "simulated time runs X times as fast as real time (default: 1)"},
+      {"speed X", &options.speed, "simulated time runs X times as fast as real time (default: 1)",
+       EmptyText::Refused, RealRange{0.001, 1e6}},
       {"model-name NAME", &options.choice.model_name,
        "name of the model for clients (default: as in the scenario)"},
       {"tokenizer FILE", &options.choice.tokenizer,
        "a tokenizer.json or GGUF file (default: that of the model, else one token per byte)"},
       {"chat-template FILE", &options.choice.chat_template,
        "a Jinja template that writes conversations as prompts (default: that of the model, else "
-       "that "
-       "of the tokenizer's family)"},
+       "that of the tokenizer's family)"},
       {"generation-config SOURCE", &options.choice.generation_config,
        "sampling defaults: of the model's generation_config.json (auto, the default), none "
        "(vllm), or of the file in a folder"},
@@ -144,7 +141,8 @@ OptionList option_list(ServeOptions& options) {
        "most bytes of buffers of tokens that answers have not sent yet; one address has half of "
        "it; beyond that the server ends the largest answer (default: 268435456)"},
       {"drain-seconds S", &options.drain_s,
-       "time limit of running requests after a signal (default: 30)"},
+       "time limit of running requests after a signal (default: 30)", EmptyText::Refused,
+       RealRange{0, 1e6}},
       {"quiet,q", &options.is_quiet, "print only errors"},
   };
 }
@@ -158,15 +156,9 @@ OptionList with_ranges(OptionList list) {
 
 void check(const ServeOptions& options) {
   check_backend(options.choice.backend);
-  if (!(options.speed >= 0.001 && options.speed <= 1e6)) {
-    throw UsageError("--speed: is out of range; allowed: 0.001 to 1000000");
-  }
   if (options.speed != 1 && options.choice.backend != "sim") {
     throw UsageError("--speed: only simulated time can run faster; allowed: 1 with --backend=" +
                      options.choice.backend);
-  }
-  if (!(options.drain_s >= 0 && options.drain_s <= 1e6)) {
-    throw UsageError("--drain-seconds: is out of range; allowed: 0 to 1000000");
   }
 }
 

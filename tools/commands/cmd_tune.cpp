@@ -104,22 +104,23 @@ OptionList option_list(CommandOptions& options) {
        "the limits; repeatable"},
       {"slo PRESET", &options.slo, "limits of MLPerf Inference, as in slo.preset"},
       {"attainment SHARE", &options.attainment,
-       "required share of requests within every limit (default: 0.99)"},
+       "required share of requests within every limit (default: 0.99)", EmptyText::Refused,
+       RealRange{0, 0.9999, "", true, true}},
       {"load RATE", &options.load,
-       "find the best setting at this many requests per second, instead of the highest load"},
+       "find the best setting at this many requests per second, instead of the highest load",
+       EmptyText::Refused, RealRange{1e-6, 1e6, "requests per second"}},
       {"minimise GOAL", &options.goal,
        "with --load: p99_itl (the default), ttft (its p99), tpot (its mean; the default where a "
        "setting has drafts), or cost (of an hour: the key price_per_gpu_hour, times the GPUs)"},
       {"variant NAME", &options.request.variants, "choose from this variant; repeatable"},
       {"seed N", &options.seed_text, "override the scenario's seed"},
-      {"seeds N",
-       &options.num_seeds,
+      {"seeds N", &options.num_seeds,
        "workloads to draw and evaluate together, with seeds that follow the scenario's; a trace is "
        "one workload (default: 3)",
-       EmptyText::Refused,
-       {1, 100}},
+       EmptyText::Refused, WholeRange{1, 100}},
       {"time-limit S", &options.time_limit_s,
-       "end the search after so many seconds, with what it has found"},
+       "end the search after so many seconds, with what it has found", EmptyText::Refused,
+       RealRange{0, 1e7, "seconds", true}},
       {"jobs,j N", &options.num_jobs, "settings to try at once (default: one per CPU core)",
        EmptyText::Refused, kJobs},
       {"out DIR", &options.out,
@@ -139,13 +140,7 @@ void check_preset(const std::string& name) {
                    "; allowed: " + join_names(known));
 }
 
-void check_load(const CommandOptions& options, bool has_goal) {
-  if (options.load && !(*options.load >= 1e-6 && *options.load <= 1e6)) {
-    throw UsageError("--load: is out of range; allowed: 1e-6 to 1e6 requests per second");
-  }
-  if (options.time_limit_s && !(*options.time_limit_s > 0 && *options.time_limit_s <= 1e7)) {
-    throw UsageError("--time-limit: is out of range; allowed: above 0, to 1e7 seconds");
-  }
+void check_goal(const CommandOptions& options, bool has_goal) {
   if (!has_goal) return;
   if (!options.load) {
     throw UsageError("--minimise: has no effect; allowed: with --load, the load to serve");
@@ -169,13 +164,7 @@ std::optional<CommandOptions> parse(const Arguments& arguments) {
     options.request.assignments.insert(options.request.assignments.begin(),
                                        "slo={preset: " + options.slo + "}");
   }
-  if (!(options.attainment > 0 && options.attainment <= 0.9999)) {
-    const bool is_percent = options.attainment > 1 && options.attainment <= 99.99;
-    const std::string hint =
-        is_percent ? ", did you mean '" + ms_text(options.attainment / 100) + "'?" : "";
-    throw UsageError("--attainment: is out of range" + hint + "; allowed: above 0, to 0.9999");
-  }
-  check_load(options, line->has("minimise"));
+  check_goal(options, line->has("minimise"));
   if (!line->has("jobs")) options.num_jobs = default_jobs();
   return options;
 }
@@ -284,20 +273,7 @@ struct Answer {
   Json settings_json = Json::array();
 };
 
-constexpr const char* kHiddenStalls =
-    "Ordered by the longest gap: in a setting within the SLO fewer than 1 % of the gaps hold most "
-    "of the stalled time, and the p99 ITL does not see them.";
 constexpr const char* kNothingFound = "the search ended before it found a setting";
-
-std::string_view goal_text(TuneGoal goal) {
-  switch (goal) {
-    case TuneGoal::P99Ttft: return "p99 TTFT";
-    case TuneGoal::MeanTpot: return "mean TPOT";
-    case TuneGoal::Cost: return "cost of an hour";
-    case TuneGoal::P99Itl: break;
-  }
-  return "p99 ITL";
-}
 
 Answer best_capacity(TuneWork& search) {
   const TunedSettings settings = search.settings();
@@ -350,18 +326,7 @@ Answer best_at_load(TuneWork& search, double load, std::string_view goal_name,
   answer.best = best.setting;
   answer.is_final = !is_any_cut_short(result.findings);
   std::ostringstream table;
-  const bool is_by_longest = goal == TuneGoal::P99Itl && result.by == SteadyBy::Longest;
-  const bool is_ordered = result.findings.size() > 1;
-  if (is_ordered) {
-    table << "best        the "
-          << (is_by_longest ? "shortest longest gap within the SLO, as the p99 ITL hides stalls"
-                            : "lowest " + std::string(goal_text(goal)) + " within the SLO")
-          << "\n\n";
-  }
   print_at_load(table, result, settings);
-  if (is_ordered && is_by_longest) {
-    table << '\n' << wrapped(kHiddenStalls, 0, output_columns());
-  }
   answer.table = table.str();
   for (const TuneLoadFinding& finding : result.findings) {
     answer.settings_json.push_back(to_json(finding, settings, most_requests(result.findings)));

@@ -7,6 +7,7 @@
 
 #include "core/base/count_text.h"
 #include "core/base/error.h"
+#include "core/base/json_place.h"
 #include "core/base/json_text.h"
 #include "core/base/number_text.h"
 #include "core/config/catalogue.h"
@@ -112,7 +113,8 @@ std::optional<ValidateOptions> parse(const Arguments& arguments) {
       {"scenario FILE", &options.scenario,
        "the scenario file of SIMULATED, if its trace is not found from the current folder"},
       {"after SECONDS", &options.after_s,
-       "compare figures only for requests whose first token came later than this in MEASURED"},
+       "compare figures only for requests whose first token came later than this in MEASURED",
+       EmptyText::Refused, RealRange{0, kMaxSeconds, "seconds"}},
       {"allow-differences", &options.allows_differences,
        "compare runs of different models or requests, too"},
       {"iterations RANGE", &options.iterations,
@@ -126,9 +128,6 @@ std::optional<ValidateOptions> parse(const Arguments& arguments) {
   if (line->files.size() != 2) {
     throw UsageError("validate: got " + std::to_string(line->files.size()) +
                      " runs; allowed: MEASURED and SIMULATED (see `metronome validate --help`)");
-  }
-  if (options.after_s && !(*options.after_s >= 0 && *options.after_s <= 1e9)) {
-    throw UsageError("--after: is out of range; allowed: 0 to 1e9 seconds");
   }
   options.measured = line->files.front();
   options.simulated = line->files.back();

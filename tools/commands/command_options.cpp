@@ -3,7 +3,11 @@
 
 #include <algorithm>
 #include <boost/program_options.hpp>
+#include <iomanip>
 #include <iostream>
+#include <locale>
+#include <sstream>
+#include <type_traits>
 
 #include "core/base/error.h"
 #include "core/config/config_reader.h"
@@ -75,11 +79,28 @@ std::string usage_of(const CommandOption& option) {
   return usage.append(" ").append(value.substr(0, value.find(' ')));
 }
 
-// "1 to 1024"; empty for an option without a range.
-std::string range_text(const WholeRange& range) {
-  if (range.least == INT64_MIN) return "";
-  return std::to_string(range.least) + " to " + std::to_string(range.most);
+// "0.5", "1000000", "1e+100", "nan".
+std::string real_text(double number) {
+  std::ostringstream text;
+  text.imbue(std::locale::classic());
+  text << std::setprecision(12) << number;
+  return text.str();
 }
+
+// "1 to 1024", "above 0 to 604800 seconds"; empty for an option without a range.
+struct RangeText {
+  std::string operator()(std::monostate) const { return ""; }
+  std::string operator()(const WholeRange& range) const {
+    return std::to_string(range.least) + " to " + std::to_string(range.most);
+  }
+  std::string operator()(const RealRange& range) const {
+    std::string text = range.excludes_least ? "above " : "";
+    text += real_text(range.least) + " to " + real_text(range.most);
+    return range.unit.empty() ? text : text.append(" ").append(range.unit);
+  }
+};
+
+std::string range_text(const NumberRange& range) { return std::visit(RangeText(), range); }
 
 struct AllowedText {
   std::string operator()(const bool*) const { return "no value"; }
@@ -172,32 +193,48 @@ void check_texts(const OptionList& options, const CommandLine& line) {
   }
 }
 
-// The value of an option that has a range.
-struct WholeValue {
-  std::int64_t operator()(const std::int32_t* number) const { return *number; }
-  std::int64_t operator()(const std::int64_t* number) const { return *number; }
-  std::int64_t operator()(const std::size_t* number) const {
-    return static_cast<std::int64_t>(*number);
-  }
-  std::int64_t operator()(const std::optional<std::int64_t>* number) const {
-    return number->value_or(0);
-  }
-  template <class Other>
-  std::int64_t operator()(const Other*) const {
-    METRONOME_CHECK(false, "only whole numbers have a range");
+// The value of an option that has a range of `Number`s.
+template <class Number>
+struct ValueOf {
+  Number operator()(const auto* value) const {
+    using Value = std::remove_cvref_t<decltype(*value)>;
+    if constexpr (std::is_arithmetic_v<Value> && !std::is_same_v<Value, bool> &&
+                  std::is_floating_point_v<Value> == std::is_floating_point_v<Number>) {
+      return static_cast<Number>(*value);
+    }
+    METRONOME_CHECK(false, "a range of whole numbers is of whole numbers, one of reals of reals");
     return 0;
+  }
+  Number operator()(const std::optional<Number>* value) const { return value->value_or(0); }
+};
+
+// What is wrong with an option's value: "7 is out of range"; empty if nothing.
+struct OutOfRange {
+  const OptionVariable& variable;
+
+  std::string operator()(std::monostate) const { return ""; }
+  std::string operator()(const WholeRange& range) const {
+    const auto value = std::visit(ValueOf<std::int64_t>(), variable);
+    if (value >= range.least && value <= range.most) return "";
+    return std::to_string(value) + " is out of range";
+  }
+  std::string operator()(const RealRange& range) const {
+    const auto value = std::visit(ValueOf<double>(), variable);
+    const bool is_least = value == range.least && range.excludes_least;
+    if (value >= range.least && value <= range.most && !is_least) return "";
+    const bool is_percent = range.is_share && value > 1 && value <= range.most * 100;
+    return real_text(value) + " is out of range" +
+           (is_percent ? ", did you mean '" + real_text(value / 100) + "'?" : "");
   }
 };
 
 void check_ranges(const OptionList& options, const CommandLine& line) {
   for (const CommandOption& option : options) {
     const std::string name(name_of(option));
-    const std::string range = range_text(option.range);
-    if (range.empty() || !line.has(name)) continue;
-    const std::int64_t value = std::visit(WholeValue(), option.variable);
-    if (value >= option.range.least && value <= option.range.most) continue;
-    throw UsageError("--" + name + ": " + std::to_string(value) +
-                     " is out of range; allowed: " + range);
+    if (!line.has(name)) continue;
+    const std::string fault = std::visit(OutOfRange{option.variable}, option.range);
+    if (fault.empty()) continue;
+    throw UsageError("--" + name + ": " + fault + "; allowed: " + range_text(option.range));
   }
 }
 

@@ -38,11 +38,19 @@ using OptionVariable =
 // pass for an option that is not given.
 enum class EmptyText { Refused, Allowed };
 
-// The whole numbers that an option takes. A value that is not given need not be one of them.
+// The numbers that an option takes. A value that is not given need not be one of them.
 struct WholeRange {
-  std::int64_t least = INT64_MIN;
-  std::int64_t most = INT64_MAX;
+  std::int64_t least;
+  std::int64_t most;
 };
+struct RealRange {
+  double least;
+  double most;
+  std::string_view unit{};  // "seconds", for the error
+  bool excludes_least = false;
+  bool is_share = false;  // a percentage is a likely mistake
+};
+using NumberRange = std::variant<std::monostate, WholeRange, RealRange>;
 
 constexpr WholeRange kJobs = {1, 1024};  // of --jobs
 
@@ -51,7 +59,7 @@ struct CommandOption {
   OptionVariable variable;  // keeps its value unless the option is given
   const char* help;
   EmptyText empty = EmptyText::Refused;
-  WholeRange range = {};
+  NumberRange range = {};
 };
 // In the order of --help. The option --help itself is built in.
 using OptionList = std::vector<CommandOption>;

@@ -95,6 +95,68 @@ std::string load_note(const TuneLoadResult& result, std::size_t place) {
   return finding.is_dropped ? "dropped: worse" : "";
 }
 
+constexpr const char* kHiddenStalls =
+    "Ordered by the longest gap: in a setting within the SLO fewer than 1 % of the gaps hold most "
+    "of the stalled time, and the p99 ITL does not see them.";
+
+std::string_view goal_text(TuneGoal goal) {
+  switch (goal) {
+    case TuneGoal::P99Ttft: return "p99 TTFT";
+    case TuneGoal::MeanTpot: return "mean TPOT";
+    case TuneGoal::Cost: return "cost of an hour";
+    case TuneGoal::P99Itl: break;
+  }
+  return "p99 ITL";
+}
+
+void print_loads(std::ostream& out, const TuneLoadResult& result, const TunedSettings& settings) {
+  const bool has_price = settings.has_price();
+  const bool has_drafts = settings.has_drafts();
+  const bool has_costs = settings.has_price() || settings.has_different_sizes();
+  Rows rows = {{"setting", "in SLO %", "p99 TTFT ms", "p99 ITL ms", "longest ms", "output tok/s",
+                "tok/s/user", "tok/s/GPU"}};
+  if (has_drafts) rows[0].emplace_back("TPOT ms");
+  if (has_costs) rows[0].emplace_back(has_price ? "per hour" : "GPUs");
+  if (has_price) rows[0].emplace_back("per M out");
+  rows[0].insert(rows[0].end(), {"breaks", ""});
+  const std::size_t most = most_requests(result.findings);
+  for (std::size_t i = 0; i < result.findings.size(); ++i) {
+    const TuneLoadFinding& finding = result.findings[i];
+    const TuneTrial& trial = finding.trial;
+    const Scenario& scenario = *settings.scenarios[finding.setting];
+    std::vector<std::string> row = {printable(settings.names[finding.setting])};
+    if (trial.good.empty()) {
+      row.insert(row.end(), {"-", "-", "-", "-", "-", "-", "-"});
+      if (has_drafts) row.emplace_back("-");
+      if (has_costs) row.emplace_back("-");
+      if (has_price) row.emplace_back("-");
+      row.insert(row.end(), {"-", "not finished"});
+      rows.push_back(std::move(row));
+      continue;
+    }
+    row.insert(row.end(), {fixed_text(100 * trial.attainment, 2), ms_text(trial.p99_ttft_ms),
+                           ms_text(trial.itl.p99_ms), ms_text(trial.itl.max_ms),
+                           fixed_text(trial.output_throughput, 0), fixed_text(per_user(trial), 1),
+                           fixed_text(per_gpu(trial, scenario), 1)});
+    if (has_drafts) row.push_back(ms_text(trial.mean_tpot_ms));
+    const std::int64_t num_gpus = scenario.cost_model.tensor_parallel_size;
+    if (has_price) {
+      const double price = scenario.price_per_gpu_hour.value_or(std::nan(""));
+      row.push_back(fixed_text(price * static_cast<double>(num_gpus), 2));
+      row.push_back(fixed_text(trial_cost(trial, scenario), 4));
+    } else if (has_costs) {
+      row.push_back(std::to_string(num_gpus));
+    }
+    row.emplace_back(
+        finding.is_within
+            ? "-"
+            : to_string(binding_limit(trial, scenario.slo, settings.bounds[finding.setting])));
+    row.push_back(load_note(result, i) + short_text(&trial, most));
+    rows.push_back(std::move(row));
+  }
+  out << aligned_rows(rows);
+}
+
 }  // namespace
 
 bool is_never_within(const TuneFinding& finding) {
@@ -192,51 +254,14 @@ void print_never_within(std::ostream& out, const TuneResult& result, const Tuned
 }
 
 void print_at_load(std::ostream& out, const TuneLoadResult& result, const TunedSettings& settings) {
-  const bool has_price = settings.has_price();
-  const bool has_drafts = settings.has_drafts();
-  const bool has_costs = settings.has_price() || settings.has_different_sizes();
-  Rows rows = {{"setting", "in SLO %", "p99 TTFT ms", "p99 ITL ms", "longest ms", "output tok/s",
-                "tok/s/user", "tok/s/GPU"}};
-  if (has_drafts) rows[0].emplace_back("TPOT ms");
-  if (has_costs) rows[0].emplace_back(has_price ? "per hour" : "GPUs");
-  if (has_price) rows[0].emplace_back("per M out");
-  rows[0].insert(rows[0].end(), {"breaks", ""});
-  const std::size_t most = most_requests(result.findings);
-  for (std::size_t i = 0; i < result.findings.size(); ++i) {
-    const TuneLoadFinding& finding = result.findings[i];
-    const TuneTrial& trial = finding.trial;
-    const Scenario& scenario = *settings.scenarios[finding.setting];
-    std::vector<std::string> row = {printable(settings.names[finding.setting])};
-    if (trial.good.empty()) {
-      row.insert(row.end(), {"-", "-", "-", "-", "-", "-", "-"});
-      if (has_drafts) row.emplace_back("-");
-      if (has_costs) row.emplace_back("-");
-      if (has_price) row.emplace_back("-");
-      row.insert(row.end(), {"-", "not finished"});
-      rows.push_back(std::move(row));
-      continue;
-    }
-    row.insert(row.end(), {fixed_text(100 * trial.attainment, 2), ms_text(trial.p99_ttft_ms),
-                           ms_text(trial.itl.p99_ms), ms_text(trial.itl.max_ms),
-                           fixed_text(trial.output_throughput, 0), fixed_text(per_user(trial), 1),
-                           fixed_text(per_gpu(trial, scenario), 1)});
-    if (has_drafts) row.push_back(ms_text(trial.mean_tpot_ms));
-    const std::int64_t num_gpus = scenario.cost_model.tensor_parallel_size;
-    if (has_price) {
-      const double price = scenario.price_per_gpu_hour.value_or(std::nan(""));
-      row.push_back(fixed_text(price * static_cast<double>(num_gpus), 2));
-      row.push_back(fixed_text(trial_cost(trial, scenario), 4));
-    } else if (has_costs) {
-      row.push_back(std::to_string(num_gpus));
-    }
-    row.emplace_back(
-        finding.is_within
-            ? "-"
-            : to_string(binding_limit(trial, scenario.slo, settings.bounds[finding.setting])));
-    row.push_back(load_note(result, i) + short_text(&trial, most));
-    rows.push_back(std::move(row));
-  }
-  out << aligned_rows(rows);
+  if (result.findings.size() < 2) return print_loads(out, result, settings);
+  const bool is_by_longest = result.goal == TuneGoal::P99Itl && result.by == SteadyBy::Longest;
+  out << "best        the "
+      << (is_by_longest ? "shortest longest gap within the SLO, as the p99 ITL hides stalls"
+                        : "lowest " + std::string(goal_text(result.goal)) + " within the SLO")
+      << "\n\n";
+  print_loads(out, result, settings);
+  if (is_by_longest) out << '\n' << wrapped(kHiddenStalls, 0, output_columns());
 }
 
 std::string limits_text(const NearestLimits& nearest, std::size_t setting) {

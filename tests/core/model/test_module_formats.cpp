@@ -186,7 +186,23 @@ TEST_CASE("modules that cannot be counted are refused by name", "[catalogue]") {
             .starts_with("config.json: quantization_config.quant_method: \"aqlm\" is not "
                          "supported; allowed: fp8, compressed-tensors, modelopt, gptq, "));
   CHECK(error(R"({"quant_method": "gptq", "bits": 16})") ==
-        "config.json: quantization_config.bits: is 16; allowed: 1 to 8");
+        "config.json: quantization_config.bits: is 16; allowed: 2, 3, 4, 8");
+  for (const char* method : {"gptq", "auto-round"}) {
+    const std::string start = R"({"quant_method": ")" + std::string(method) + '"';
+    CHECK(error(start + R"(, "bits": 5})") ==
+          "config.json: quantization_config.bits: is 5; allowed: 2, 3, 4, 8");
+    CHECK(error(start + "}") ==
+          "config.json: quantization_config.bits: is missing; allowed: 2, 3, 4, 8");
+  }
+  CHECK(error(R"({"quant_method": "awq", "w_bit": 3})") ==
+        "config.json: quantization_config.w_bit: is 3; allowed: 4, 8");
+  CHECK(error(R"({"quant_method": "hqq", "quant_config": {"weight_quant_params": {"nbits": 5}}})")
+            .ends_with("weight_quant_params.nbits: is 5; allowed: 1, 2, 3, 4, 8"));
+  CHECK(error(R"({"quant_method": "gptq", "bits": 4, "dynamic": {"+:.*down.*": {"bits": 7}}})")
+            .ends_with(".bits: is 7; allowed: 2, 3, 4, 8"));
+  CHECK(error_of([] {
+          llama(R"(, "quantization": {"group_size": 64, "bits": 7})");
+        }).ends_with("quantization.bits: is 7; allowed: 2, 3, 4, 5, 6, 8"));
   CHECK(error(R"({"quant_method": "quark", "global_quant_config": {"weight": {
                   "dtype": "bfp16"}}})")
             .starts_with("config.json: quantization_config.global_quant_config.weight.dtype: "

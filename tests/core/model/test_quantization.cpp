@@ -215,11 +215,11 @@ TEST_CASE("a folder's hf_quant_config.json counts where config.json is silent",
            std::to_string(model.bytes_per_kv_element);
   };
   CHECK(formats_of(silent + "}", modelopt) == "fp8, 1");
-  CHECK(formats_of(silent + R"(, "quantization_config": {"quant_method": "awq"}})", modelopt) ==
-        "int4, 2");
+  CHECK(formats_of(silent + R"(, "quantization_config": {"quant_method": "awq", "bits": 4}})",
+                   modelopt) == "int4, 2");
   // vLLM does not open the file then.
-  CHECK(formats_of(silent + R"(, "quantization_config": {"quant_method": "awq"}})", "oops") ==
-        "int4, 2");
+  CHECK(formats_of(silent + R"(, "quantization_config": {"quant_method": "awq", "bits": 4}})",
+                   "oops") == "int4, 2");
   CHECK(error_of([&] { formats_of(silent + "}", R"({"quantization": {"quant_algo": null}})"); }) ==
         folder.path() +
             "/hf_quant_config.json: quantization.quant_algo: is null; "

@@ -20,14 +20,21 @@ TEST_CASE("a number is short for a fixed length", "[core][config]") {
   const WorkloadConfig& config = file.variants.front().workload;
   CHECK(config.prompt_tokens.value == 512);
   CHECK(config.output_tokens.value == 7);
-  const auto error = error_of([] {
-    parse_scenario(
-        "model: tiny-llama\nhardware: h200\n"
-        "workload: {num_requests: 4, arrivals: {rate: 1}, prompt_tokens: 0, output_tokens: 7}\n",
-        "s.yaml", {});
-  });
-  CHECK(
-      error.starts_with("s.yaml:3: workload.prompt_tokens.value: 0 is out of range; allowed: 1 "));
+  const auto error = [](const std::string& length) {
+    return error_of([&length] {
+      parse_scenario("model: tiny-llama\nhardware: h200\n"
+                     "workload: {num_requests: 4, arrivals: {rate: 1}, prompt_tokens: " +
+                         length + ", output_tokens: 7}\n",
+                     "s.yaml", {});
+    });
+  };
+  const std::string where = "s.yaml:3: workload.prompt_tokens.value: ";
+  CHECK(error("0").starts_with(where + "0 is out of range; allowed: 1 "));
+  CHECK(error("-4").starts_with(where + "-4 is out of range; allowed: 1 "));
+  for (const char* length : {"null", "~", "abc", "1.5", "'512'", "lognormal"}) {
+    INFO(length);
+    CHECK(error(length).starts_with(where + "must be an integer, got "));
+  }
 }
 
 TEST_CASE("every built-in scenario is one, and needs no file", "[core][scenario]") {

@@ -282,7 +282,8 @@ TEST_CASE("a whole line of SGLang that lacks a field is named by it", "[reports]
   // A cut line lacks all that follows.
   const EngineLog cut = read_text(decode + decode.substr(0, decode.find(", gen")) + "\n" + decode);
   CHECK((cut.num_lacking == 0 && cut.num_broken == 1));
-  CHECK(contains(left_out_notes(cut).at(0), "are cut or written into each other"));
+  CHECK(
+      contains(left_out_notes(cut).at(0), "1 line, cut or written into each other, was left out"));
   const std::string only = error_of<ConfigError>([&] { read_text(lacking); });
   CHECK(contains(only, "line 1 of SGLang has no 'gen throughput (token/s)'; allowed: "));
 }

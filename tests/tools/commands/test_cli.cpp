@@ -84,6 +84,41 @@ TEST_CASE("help, version and unknown commands", "[cli]") {
   check_error(run_metronome("run a.yaml --seed -1"), 2, "--seed");
 }
 
+TEST_CASE("a number that an option does not take has one text of what it takes", "[cli]") {
+  struct Row {
+    const char* command;
+    const char* allowed;
+    std::vector<const char*> bad;
+  };
+  const Row rows[] = {
+      {"serve quickstart --speed", "0.001 to 1000000", {"0", "1e7", "-1"}},
+      {"serve quickstart --drain-seconds", "0 to 1000000", {"-0.1", "1e7"}},
+      {"bench-serve quickstart --url h:1 --timeout", "above 0 to 604800 seconds", {"0", "1e6"}},
+      {"chat tiny-llama --temperature", "0 to 2", {"-1", "2.1"}},
+      {"tune quickstart --load", "1e-06 to 1000000 requests per second", {"0", "1e7"}},
+      {"tune quickstart --attainment", "above 0 to 0.9999", {"0", "1"}},
+      {"tune quickstart --time-limit", "above 0 to 10000000 seconds", {"0", "1e8"}},
+      {"tune quickstart --seeds", "1 to 100", {"0", "1.5"}},
+      {"validate a b --after", "0 to 1000000000 seconds", {"-1", "1e10"}},
+      {"calibrate --from a --until", "above 0 to 1000000000 seconds", {"0", "1e10"}},
+      {"calibrate --backend cpu --seconds", "1 to 86400", {"0.5", "1e6"}},
+      {"diagnose a --target-itl", "0.001 to 3600000 milliseconds", {"0", "4e6"}},
+      {"diagnose a --top", "1 to 10000", {"0", "10001"}},
+  };
+  for (const Row& row : rows) {
+    std::vector<const char*> values = row.bad;
+    values.insert(values.end(), {"nan", "inf", "abc", "1 2", "0x1p70"});
+    for (const char* value : values) {
+      const std::string command = std::string(row.command) + " '" + value + "'";
+      INFO(command);
+      const CommandResult result = run_metronome(command);
+      check_error(result, 2, std::string("; allowed: ") + row.allowed);
+    }
+  }
+  check_error(run_metronome("tune quickstart --attainment 99"), 2,
+              "--attainment: 99 is out of range, did you mean '0.99'?; allowed: above 0 to 0.9999");
+}
+
 TEST_CASE("built-in scenarios run where there is no folder of them", "[cli]") {
   const ScratchFolder folder;
   const CommandResult result =

@@ -76,7 +76,7 @@ TEST_CASE("chat reads its options first", "[cli][chat]") {
   CHECK(error("tiny-llama --max-tokens 0") ==
         "metronome: error: --max-tokens: 0 is out of range; allowed: 1 to 1000000\n");
   CHECK(error("tiny-llama --temperature 3") ==
-        "metronome: error: --temperature: is out of range; allowed: 0 to 2\n");
+        "metronome: error: --temperature: 3 is out of range; allowed: 0 to 2\n");
   for (const std::string option :
        {"--prompt x", "--system x", "--max-tokens 512", "--temperature 0.7", "--seed 3"}) {
     CHECK(error("tiny-llama --demo " + option) ==

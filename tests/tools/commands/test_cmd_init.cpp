@@ -72,5 +72,19 @@ TEST_CASE("init overwrites nothing and writes nothing wrong", "[tools]") {
   check_refused(init(folder, "a.yaml --from agnets"), "did you mean 'agents'?");
   check_refused(init(folder, "a.yaml --model llama-3.1-8x"), "a.yaml");
   check_refused(init(folder, "a.yaml --hardware h2000"), "h200");
+  check_refused(init(folder, "nowhere/a.yaml"),
+                "nowhere/a.yaml: its folder does not exist; allowed: ");
   CHECK_FALSE(fs::exists(fs::path(folder.path()) / "a.yaml"));
+}
+
+TEST_CASE("init says what run refuses", "[tools]") {
+  const ScratchFolder folder;
+  const CommandResult large = init(folder, "a.yaml --model deepseek-v3 --hardware l4");
+  CHECK(large.exit_code == 0);
+  const std::string start = "metronome: warning: until you edit it, `metronome run` refuses it: ";
+  REQUIRE(large.err.starts_with(start));
+  const CommandResult run = run_metronome("run a.yaml", "cd '" + folder.path() + "' && ");
+  CHECK(run.exit_code == 2);
+  CHECK(run.err == "metronome: error: " + large.err.substr(start.size()));
+  CHECK(init(folder, "b.yaml").err.empty());
 }

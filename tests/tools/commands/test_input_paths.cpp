@@ -200,7 +200,7 @@ TEST_CASE("an option whose value cannot be read says what is allowed", "[cli]") 
     CHECK(contains(error("serve SCENARIO --max-body-bytes " + std::string(bytes)),
                    "; allowed: 1 to 1099511627776"));
   }
-  CHECK(contains(error("serve SCENARIO --speed fast"), "; allowed: a number"));
+  CHECK(contains(error("serve SCENARIO --speed fast"), "; allowed: 0.001 to 1000000"));
   CHECK(contains(error("run SCENARIO --seed 1 --seed 2"), "; allowed: once"));
   CHECK(contains(error("run SCENARIO --out"), "; allowed: --out DIR"));
   CHECK(contains(error("run SCENARIO --varriant x"), ", did you mean 'variant'?"));

@@ -199,3 +199,26 @@ TEST_CASE("at one load, too, the best may be the best so far", "[tune]") {
   CHECK(contains(table(print_at_load, result), "best so far"));
   CHECK(contains(table(print_at_load, result), "not finished"));
 }
+
+TEST_CASE("the figure that orders settings at one load is said", "[tune]") {
+  TuneLoadResult result;
+  result.findings = {{.setting = 0, .trial = trial_at(8), .is_within = true},
+                     {.setting = 1, .trial = trial_at(8), .is_within = true}};
+  const auto printed = [&] { return table(print_at_load, result); };
+  const std::string hidden = "Ordered by the longest gap: ";
+  CHECK(printed().starts_with("best        the lowest p99 ITL within the SLO\n\n"));
+  CHECK(!contains(printed(), hidden));
+  result.by = SteadyBy::Longest;
+  CHECK(printed().starts_with(
+      "best        the shortest longest gap within the SLO, as the p99 ITL hides stalls\n\n"));
+  CHECK(contains(printed(), hidden));
+  // It orders only by p99 ITL.
+  result.goal = TuneGoal::Cost;
+  CHECK(printed().starts_with("best        the lowest cost of an hour within the SLO\n\n"));
+  CHECK(!contains(printed(), hidden));
+  // One setting is not ordered.
+  result.goal = TuneGoal::P99Itl;
+  result.findings.pop_back();
+  CHECK(printed().starts_with("setting"));
+  CHECK(!contains(printed(), hidden));
+}
