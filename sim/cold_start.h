@@ -3,34 +3,35 @@
 // no arrivals.
 #pragma once
 
-#include "core/engine/clock.h"
 #include "core/engine/executor.h"
 
 namespace metronome {
 
 class ColdStart final : public Executor {
  public:
-  // `executor` and `clock` outlive this object.
-  ColdStart(Executor& executor, Clock& clock, TimeNs first_launch_ns)
-      : executor_(executor), clock_(clock), first_launch_ns_(first_launch_ns) {}
+  // `executor` outlives this object.
+  ColdStart(Executor& executor, TimeNs first_launch_ns)
+      : executor_(executor), first_launch_ns_(first_launch_ns) {}
 
   bool takes_runs() const override { return executor_.takes_runs(); }
   void launch(const StepPlan& plan, const RequestTable& requests, TimeNs now) override {
-    if (first_launch_ns_ > 0) clock_.wait_until(now + first_launch_ns_);
+    host_free_at_ = now + first_launch_ns_;
     first_launch_ns_ = 0;
-    executor_.launch(plan, requests, clock_.now());
+    executor_.launch(plan, requests, host_free_at_);
   }
-  std::size_t launch_repeats(const StepPlan& plan, TimeNs now, TimeNs until,
+  std::size_t launch_repeats(const StepPlan& plan, TimeNs now, TimeNs until, TimeNs horizon,
                              std::span<StepTimes> times) override {
-    return executor_.launch_repeats(plan, now, until, times);
+    return executor_.launch_repeats(plan, now, until, horizon, times);
   }
+  TimeNs ready_at() const override { return executor_.ready_at(); }
+  TimeNs host_free_at() const override { return host_free_at_; }
   const StepResult& collect() override { return executor_.collect(); }
   void forget_group(std::size_t group) override { executor_.forget_group(group); }
 
  private:
   Executor& executor_;
-  Clock& clock_;
   TimeNs first_launch_ns_;
+  TimeNs host_free_at_ = 0;
 };
 
 }  // namespace metronome

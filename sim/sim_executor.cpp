@@ -78,14 +78,18 @@ void SimExecutor::draw_drafts(StepResult& result, const std::vector<Sample>& sam
 }
 
 std::size_t SimExecutor::launch_repeats(const StepPlan& plan, TimeNs now, TimeNs until,
-                                        std::span<StepTimes> times) {
+                                        TimeNs horizon, std::span<StepTimes> times) {
   const bool overlaps = num_launched_ > num_collected_;
   members_ = *plan.run.members;
   repeated_ = plan;
   repeated_.run.members = &members_;
   std::size_t num_steps = 0;
   TimeNs planned_at = now;
-  while (num_steps < times.size() && planned_at < until) {
+  // With a step in flight, each of these is planned beside one that is to end before the horizon.
+  const auto may_plan = [&] {
+    return planned_at < until && (!overlaps || device_free_at_ < horizon);
+  };
+  while (num_steps < times.size() && may_plan()) {
     members_.take_steps(1);
     ++repeated_.step_index;
     const TimeNs last_end = device_free_at_;
@@ -93,7 +97,8 @@ std::size_t SimExecutor::launch_repeats(const StepPlan& plan, TimeNs now, TimeNs
     ++num_steps;
     planned_at = overlaps ? last_end : device_free_at_;
   }
-  if (overlaps && num_steps > 0) note(repeated_.step_index, times[num_steps - 1]);
+  const bool lasts = overlaps || device_free_at_ >= horizon;
+  if (lasts && num_steps > 0) note(repeated_.step_index, times[num_steps - 1]);
   return num_steps;
 }
 

@@ -29,8 +29,11 @@ class SimExecutor final : public Executor {
 
   bool takes_runs() const override { return true; }
   void launch(const StepPlan& plan, const RequestTable& requests, TimeNs now) override;
-  std::size_t launch_repeats(const StepPlan& plan, TimeNs now, TimeNs until,
+  std::size_t launch_repeats(const StepPlan& plan, TimeNs now, TimeNs until, TimeNs horizon,
                              std::span<StepTimes> times) override;
+  TimeNs ready_at() const override {
+    return results_[static_cast<std::size_t>(num_collected_ % kNumResults)].finished_at;
+  }
   const StepResult& collect() override;
 
  private:

@@ -447,7 +447,7 @@ RunOutcome Simulation::run(const Workload& workload, Clock& clock,
   constexpr std::int64_t kStepsPerProgress = 1024;
   SimExecutor simulated(*cost_model, acceptance ? &*acceptance : nullptr,
                         encoder_cost ? &*encoder_cost : nullptr);
-  ColdStart executor(simulated, clock, cold_start_ns);
+  ColdStart executor(simulated, cold_start_ns);
   return run_workload(setup, executor, clock, workload, sinks, progress, kStepsPerProgress,
                       front_end);
 }
@@ -456,7 +456,7 @@ void Simulation::serve(RequestFeed& feed, Clock& clock, std::span<EventSink* con
   SimExecutor simulated(*cost_model, acceptance ? &*acceptance : nullptr,
                         encoder_cost ? &*encoder_cost : nullptr);
   TokenExecutor with_tokens(simulated, feed);
-  ColdStart executor(with_tokens, clock, cold_start_ns);
+  ColdStart executor(with_tokens, cold_start_ns);
   serve_requests(setup, executor, clock, feed, sinks);
 }
 

@@ -17,6 +17,7 @@ class TokenExecutor final : public Executor {
   TokenExecutor(Executor& executor, const RequestFeed& feed) : executor_(executor), feed_(feed) {}
 
   void launch(const StepPlan& plan, const RequestTable& requests, TimeNs now) override;
+  TimeNs ready_at() const override { return executor_.ready_at(); }
   const StepResult& collect() override;
   void forget_group(std::size_t group) override { executor_.forget_group(group); }
 

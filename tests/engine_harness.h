@@ -13,6 +13,8 @@
 #include <vector>
 
 #include "core/base/error.h"
+#include "core/engine/drive.h"
+#include "core/engine/due_arrivals.h"
 #include "core/engine/engine.h"
 #include "core/engine/policies/registry.h"
 #include "tests/core/engine/kv/kv_oracle.h"
@@ -255,6 +257,42 @@ struct EndedRequests final : EventSink {
   void on_step(const StepRecord&, std::span<const ScheduledChunk>, const RequestTable&) override {}
 };
 
+// An engine with a clock that the caller looks at.
+class BenchEngine final : public Engine {
+ public:
+  BenchEngine(const EngineSetup& setup, Executor& executor, Clock& clock,
+              std::span<EventSink* const> sinks, const PrefixHasher* hasher = nullptr)
+      : Engine(setup, executor, sinks, hasher), clock_(clock) {}
+
+  // Plans, and commits the oldest step if the next plan has to wait for it. False: it is idle.
+  bool step() {
+    take_turn(clock_.now());
+    if (awaits_step()) {
+      clock_.wait_until(next_time());
+      take_turn(clock_.now());
+    }
+    clock_.wait_until(now());
+    return !is_idle();
+  }
+  // Steps until every request has ended.
+  void drain() {
+    while (has_work()) {
+      if (step() || !has_work()) continue;  // an empty plan may end the last requests
+      METRONOME_CHECK(wake_time() != kNever, "some requests can never be scheduled");
+      clock_.wait_until(wake_time());
+    }
+    check_integrity();
+  }
+  bool run(ArrivalSource& arrivals, const ProgressFn& progress = {},
+           std::int64_t steps_per_progress = 1024) {
+    DueArrivals source(arrivals, *this);
+    return drive(*this, source, clock_, progress, steps_per_progress);
+  }
+
+ private:
+  Clock& clock_;
+};
+
 struct Bench {
   // `hasher`: what the prompts are made of, for policies that cache prefixes; all unique if absent.
   explicit Bench(const EngineSetup& setup, const PrefixHasher* hasher = nullptr)
@@ -272,7 +310,7 @@ struct Bench {
   CheckingExecutor executor;
   Journal journal;
   std::vector<EventSink*> sinks{&journal};
-  Engine engine;
+  BenchEngine engine;
 };
 
 }  // namespace metronome::testing

@@ -213,7 +213,7 @@ inline void serve(const LabSettings& settings, const EngineSetup& setup, const W
   const PrefixHasher hasher(&workload);
   EngineSetup with_items = setup;
   if (!workload.images.empty()) with_items.encoder.items = &workload;
-  Engine engine(with_items, executor, clock, sinks, &hasher);
+  BenchEngine engine(with_items, executor, clock, sinks, &hasher);
   WorkloadArrivals arrivals(workload);
   const ProgressFn between_steps = [&](const RunProgress&) {
     if (settings.between_steps) settings.between_steps(engine);

@@ -9,11 +9,10 @@
 
 namespace metronome {
 
-Engine::Engine(const EngineSetup& setup, Executor& executor, Clock& clock,
-               std::span<EventSink* const> sinks, const PrefixHasher* hasher)
+Engine::Engine(const EngineSetup& setup, Executor& executor, std::span<EventSink* const> sinks,
+               const PrefixHasher* hasher)
     : setup_(setup),
       executor_(executor),
-      clock_(clock),
       sinks_(sinks.begin(), sinks.end()),
       kv_cache_(setup.kv_cache, hasher),
       gate_(receive_interval(setup.scheduler)) {
@@ -64,12 +63,14 @@ EndReason Engine::refusal_for(const RequestSpec& spec, std::string& message) con
 Submission Engine::submit(const RequestSpec& spec) {
   METRONOME_CHECK(spec.num_prompt_tokens >= 1 && spec.max_output_tokens >= 1,
                   "a request has a prompt and asks for output");
+  now_ = std::max(now_, spec.arrival);
   Submission submission;
   submission.refusal = refusal_for(spec, submission.message);
   Request& request = requests_.add(spec);
   request.ignores_eos = spec.ignores_eos.value_or(setup_.ignores_eos);
   submission.id = request.id;
   if (submission.accepted()) {
+    is_idle_ = false;
     scheduler_->enqueue(request);
     emit(EventKind::Submitted, request);
   } else {
@@ -85,26 +86,50 @@ bool Engine::abort(RequestId id) {
   if (!requests_.has(id)) return false;
   Request& request = requests_[id];
   if (request.has_ended()) return false;
+  is_idle_ = false;
   scheduler_->abort(request);
   emit_ended(request, "aborted by the client");
   return true;
 }
 
-bool Engine::step() {
-  const bool launched = plan_and_launch();
-  const bool must_collect =
-      num_in_flight_ == setup_.async_depth || (num_in_flight_ > 0 && !launched);
-  if (must_collect) collect_and_commit();
-  const bool is_idle = !launched && !must_collect;
-  if (is_idle) gate_.open();
-  return !is_idle;
+TimeNs Engine::next_time() const {
+  if (awaits_step()) {
+    const TimeNs ready_at = executor_.ready_at();
+    return ready_at == kNever ? now_ : std::max(now_, ready_at);
+  }
+  TimeNs next = executor_.host_free_at();
+  if (is_idle_) {
+    next = scheduler_->wake_time();
+    if (source_ != nullptr) next = std::min(next, source_->next_time(*this));
+  }
+  return std::max(now_, next);
+}
+
+void Engine::take_turn(TimeNs now, TimeNs horizon, std::int64_t max_steps) {
+  now_ = std::max(now_, now);
+  if (awaits_step()) {
+    collect_and_commit();
+  } else {
+    receive_and_plan();
+  }
+  if (awaits_step()) return;
+  if (!is_idle_) repeat_step(horizon, max_steps);
+  if (source_ == nullptr || next_step_index_ < next_sweep_) return;
+  next_sweep_ = next_step_index_ + RequestTable::kStepsPerSweep;
+  forget_ended();
+}
+
+void Engine::receive_and_plan() {
+  if (source_ != nullptr) source_->exchange(*this, now_, gate_.receives(had_prompts_));
+  has_launched_ = plan_and_launch();
+  is_idle_ = !has_launched_ && num_in_flight_ == 0;
+  if (is_idle_) gate_.open();
 }
 
 bool Engine::plan_and_launch() {
-  const TimeNs now = clock_.now();
   StepPlan& plan = plan_of(next_step_index_);
-  scheduler_->plan(plan, next_step_index_, now);
-  ++arrival_step_;
+  scheduler_->plan(plan, next_step_index_, now_);
+  ++num_plans_;
   had_prompts_ = plan.num_prefill_tokens > 0;
   for (const RequestId id : plan.preempted) emit(EventKind::Preempted, requests_[id]);
   for (const RequestId id : plan.refused) {
@@ -126,7 +151,7 @@ bool Engine::plan_and_launch() {
                              unreported_freed_.end());
   unreported_freed_.clear();
   plan.num_preempted = std::exchange(num_unrecorded_preemptions_, 0);
-  executor_.launch(plan, requests_, now);
+  executor_.launch(plan, requests_, now_);
   ++next_step_index_;
   ++num_in_flight_;
   return true;
@@ -141,7 +166,8 @@ void Engine::collect_and_commit() {
   METRONOME_CHECK(plan.planned_at <= result.started_at && result.started_at <= result.finished_at,
                   "a step starts after it is planned and ends after it starts");
   --num_in_flight_;
-  clock_.wait_until(result.finished_at);
+  has_launched_ = true;  // whatever the last plan was, the next one may find work
+  now_ = std::max(now_, result.finished_at);
   scheduler_->commit(plan, result, report_);
   emit_step(plan, result);
   for (const RequestId id : report_.first_tokens) emit(EventKind::FirstToken, requests_[id]);
@@ -149,75 +175,51 @@ void Engine::collect_and_commit() {
 }
 
 // Takes steps like the last one together, up to the next arrival or end.
-void Engine::repeat_step(const ArrivalSource& arrivals, std::int64_t max_steps) {
+void Engine::repeat_step(TimeNs horizon, std::int64_t max_steps) {
   if (repeats_.empty()) return;
-  const std::int64_t num_lasting = num_in_flight_;  // stay in flight, as one did
-  max_steps = std::min(max_steps, std::int64_t{scheduler_->num_repeats()});
-  TimeNs until = arrivals.next_time();
-  if (until <= clock_.now()) {  // arrived, and not received yet
-    max_steps = std::min(max_steps, gate_.num_closed());
+  const std::int64_t num_before = num_in_flight_;
+  std::int64_t most =
+      std::min(max_steps - next_step_index_, std::int64_t{scheduler_->num_repeats()});
+  if (most <= num_before) return;
+  const auto quiet =
+      source_ != nullptr ? source_->quiet(*this) : RequestSource::Quiet{horizon, INT64_MAX};
+  if (!quiet) return;
+  TimeNs until = quiet->until;
+  if (until <= now_) {  // arrived, and not received yet
+    most = std::min(most, gate_.num_closed());
     until = kNever;
   }
-  if (max_steps <= num_lasting) return;
-  if (const auto next_step = arrivals.next_step()) {
-    max_steps = std::clamp<std::int64_t>(*next_step - arrival_step_, 0, max_steps);
-  }
+  if (most <= num_before) return;
+  most = std::clamp<std::int64_t>(quiet->num_plans, 0, most);
   const StepPlan& last = plan_of(next_step_index_ - 1);
-  const std::span<StepTimes> times(repeats_.data(), static_cast<std::size_t>(max_steps));
-  const auto num_steps =
-      static_cast<std::int64_t>(executor_.launch_repeats(last, clock_.now(), until, times));
+  const std::span<StepTimes> times(repeats_.data(), static_cast<std::size_t>(most));
+  const auto num_steps = static_cast<std::int64_t>(
+      executor_.launch_repeats(last, now_, std::min(until, horizon), horizon, times));
   if (num_steps == 0) return;
+  const StepTimes& latest = times[static_cast<std::size_t>(num_steps - 1)];
+  // Stay in flight, as one did or the last one does not end in time.
+  const std::int64_t num_lasting =
+      num_before > 0 ? num_before : (latest.finished_at >= horizon ? 1 : 0);
   scheduler_->plan_repeats(times.first(static_cast<std::size_t>(num_steps)));
-  if (num_lasting > 0) collect_and_commit();
+  if (num_before > 0) collect_and_commit();
   next_step_index_ += num_steps;
-  arrival_step_ += num_steps;
+  num_plans_ += num_steps;
   gate_.skip(num_steps);
   emit_repeats(last, times.first(static_cast<std::size_t>(num_steps - num_lasting)));
   if (num_lasting == 0) return;
   StepPlan& lasting = plan_of(next_step_index_ - 1);
   if (&lasting != &last) lasting = last;
   lasting.step_index = next_step_index_ - 1;
-  lasting.planned_at = times[static_cast<std::size_t>(num_steps - 1)].planned_at;
-  lasting.num_used_blocks = times[static_cast<std::size_t>(num_steps - 1)].num_used_blocks;
-  METRONOME_CHECK(!lasting.run.has_ended && lasting.run.left.empty(), "the run goes on unchanged");
+  lasting.planned_at = latest.planned_at;
+  lasting.num_used_blocks = latest.num_used_blocks;
+  METRONOME_CHECK(num_before == 0 || (!lasting.run.has_ended && lasting.run.left.empty()),
+                  "the run goes on unchanged");
+  lasting.run.has_ended = false;
+  lasting.run.left.clear();
+  lasting.run.joining.clear();
   lasting.run.attended.clear();
+  lasting.num_preempted = 0;
   num_in_flight_ = num_lasting;
-}
-
-void Engine::drain() {
-  while (has_work()) {
-    if (step() || !has_work()) continue;  // an empty plan may end the last requests
-    const TimeNs wake = scheduler_->wake_time();
-    METRONOME_CHECK(wake != kNever, "some requests can never be scheduled");
-    clock_.wait_until(wake);
-  }
-  check_integrity();
-}
-
-bool Engine::run(ArrivalSource& arrivals, const ProgressFn& progress,
-                 std::int64_t steps_per_progress) {
-  const std::size_t num_before = requests_.size();
-  next_arrival_ = 0;
-  std::int64_t next_progress = steps_per_progress;
-  std::int64_t next_sweep = RequestTable::kStepsPerSweep;
-  while (true) {
-    submit_due(arrivals);
-    if (!step() && !wait_for_work(arrivals)) break;
-    repeat_step(arrivals, progress ? next_progress - next_step_index_ : INT64_MAX);
-    if (next_step_index_ >= next_sweep) {
-      next_sweep += RequestTable::kStepsPerSweep;
-      forget_ended();
-    }
-    if (progress && next_step_index_ >= next_progress) {
-      next_progress = next_step_index_ + steps_per_progress;
-      if (!progress({num_ended_, arrivals.num_total(), clock_.now()})) return false;
-    }
-  }
-  METRONOME_CHECK(requests_.size() - num_before == arrivals.num_total(),
-                  "every request of the workload was submitted");
-  METRONOME_CHECK(num_ended_ == requests_.size(), "every submitted request ended");
-  check_integrity();
-  return true;
 }
 
 void Engine::forget_ended() {
@@ -236,8 +238,8 @@ void Engine::forget_ended() {
       for (std::size_t i = begin; is_over && i < begin + RequestTable::kGroupSize; ++i) {
         is_over = requests_[static_cast<RequestId>(i)].has_ended();
       }
-      if (is_over) over_at = arrival_step_;
-    } else if (arrival_step_ >= over_at + kPlansInFlight) {
+      if (is_over) over_at = num_plans_;
+    } else if (num_plans_ >= over_at + kPlansInFlight) {
       requests_.forget_group(group);
       kv_cache_.forget_group(group);
       executor_.forget_group(group);
@@ -245,42 +247,8 @@ void Engine::forget_ended() {
   }
 }
 
-// Closed-loop clients send the next request as soon as one has ended or was rejected.
-void Engine::submit_due(ArrivalSource& arrivals) {
-  const bool is_received = receives();
-  if (clock_.now() < next_arrival_ && num_reported_ == num_ended_) return;
-  do {
-    for (; num_reported_ < num_ended_; ++num_reported_) arrivals.on_ended(clock_.now());
-    while (is_received) {
-      const auto spec = arrivals.take_due(clock_.now(), arrival_step_);
-      if (!spec) break;
-      submit(*spec);
-    }
-  } while (num_reported_ < num_ended_);
-  next_arrival_ = arrivals.next_step() ? 0 : arrivals.next_time();
-}
-
-// Called when no step can be planned and none is in flight. Returns false when all work is done.
-bool Engine::wait_for_work(ArrivalSource& arrivals) {
-  if (num_reported_ < num_ended_) return true;  // a client may send its next request now
-  const TimeNs wake = scheduler_->wake_time();
-  const auto next_step = arrivals.next_step();
-  const TimeNs next = std::min(arrivals.next_time(), wake);
-  // Arrivals by step pause while the scheduler or a front end waits for a time.
-  if (next_step && next == kNever) {
-    arrival_step_ = std::max(arrival_step_, *next_step);
-    return true;
-  }
-  if (next != kNever) {
-    clock_.wait_until(next);
-    return true;
-  }
-  METRONOME_CHECK(!has_work(), "some requests can never be scheduled");
-  return false;
-}
-
 void Engine::emit(EventKind kind, const Request& request, EndReason reason) {
-  const Event event{clock_.now(), next_sequence_++, kind, reason, request.id};
+  const Event event{now_, next_sequence_++, kind, reason, request.id};
   for (EventSink* sink : sinks_) sink->on_event(event, request);
 }
 
@@ -341,7 +309,7 @@ void Engine::emit_repeats(const StepPlan& last, std::span<const StepTimes> times
   for (EventSink* sink : sinks_) sink->on_repeats(record, times);
   scheduler_->commit_repeats(static_cast<std::int32_t>(times.size()));
   next_sequence_ += static_cast<std::int64_t>(times.size());
-  clock_.wait_until(times.back().finished_at);
+  now_ = std::max(now_, times.back().finished_at);
 }
 
 void Engine::check_integrity() const {

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// The serving loop: submit, plan, execute, commit. The same code drives simulation and hardware;
-// only the injected Executor and Clock differ.
+// Serving, turn by turn: receive, plan, launch; commit. The caller says when; drive.h has the loop
+// that does it on a clock. The same code serves in simulation and on hardware, by another Executor.
 #pragma once
 
 #include <array>
@@ -12,12 +12,11 @@
 #include <vector>
 
 #include "core/engine/arrival_gate.h"
-#include "core/engine/arrival_source.h"
-#include "core/engine/clock.h"
 #include "core/engine/event.h"
 #include "core/engine/executor.h"
 #include "core/engine/kv/kv_cache.h"
 #include "core/engine/request.h"
+#include "core/engine/request_source.h"
 #include "core/engine/scheduler.h"
 #include "core/engine/step_plan.h"
 
@@ -47,45 +46,58 @@ struct Submission {
   bool accepted() const { return refusal == EndReason::None; }
 };
 
-struct RunProgress {
-  std::size_t num_ended = 0;
-  std::size_t num_total = 0;
-  TimeNs now = 0;
-};
-// Called from time to time during run(); returning false ends the run early.
-using ProgressFn = std::function<bool(const RunProgress&)>;
-
 class Engine {
  public:
-  // `executor`, `clock`, `sinks` and `hasher` outlive the engine. Prefix caching needs the hasher.
-  Engine(const EngineSetup& setup, Executor& executor, Clock& clock,
-         std::span<EventSink* const> sinks, const PrefixHasher* hasher = nullptr);
+  // `executor`, `sinks` and `hasher` outlive the engine. Prefix caching needs the hasher.
+  Engine(const EngineSetup& setup, Executor& executor, std::span<EventSink* const> sinks,
+         const PrefixHasher* hasher = nullptr);
 
-  // Submits a request that arrived at spec.arrival <= clock.now(). It is rejected when the queue is
-  // full or it can never fit. Then it ends at once, with the reason.
+  // Before each plan the engine receives requests from `source`, which outlives it. Then it forgets
+  // requests on the way, some time after they ended.
+  void receive_from(RequestSource& source) { source_ = &source; }
+
+  // Submits a request that has arrived, at now() or at spec.arrival if that is later. It is
+  // rejected when the queue is full or it can never fit. Then it ends at once, with the reason.
   Submission submit(const RequestSpec& spec);
 
   // Ends a request in any state and frees its blocks before the next plan. Returns false when it
   // has already ended.
   bool abort(RequestId id);
 
-  // Called before each step(), and by run(): whether requests that arrived are submitted before it
-  // (receive_interval() of the scheduler's settings).
-  bool receives() { return gate_.receives(had_prompts_); }
+  // ---- Time is the caller's: the engine waits for nothing ----
 
-  // Plans and launches one step if there is something to compute. Collects the oldest step in
-  // flight when the pipeline is full or no step was launched. Returns false when neither happened:
-  // the engine waits for arrivals, or until wake_time().
-  bool step();
+  // The time of the last turn, or of the last step that was committed.
+  TimeNs now() const { return now_; }
 
-  // Steps until every request has ended.
-  void drain();
+  // From when on the next turn can be taken; not before now(). Of a step whose executor does not
+  // know when it ends: now(), and the turn collects it. kNever: the engine is idle until a request
+  // comes.
+  TimeNs next_time() const;
 
-  // Submits arrivals when they are due and steps until all requests have ended. Forgets ended
-  // requests on the way. Calls `progress` every `steps_per_progress` steps; returns false when it
-  // ended the run early. Throws InvariantError if requests remain that can never be scheduled.
-  bool run(ArrivalSource& arrivals, const ProgressFn& progress = {},
-           std::int64_t steps_per_progress = 1024);
+  // Commits the oldest step in flight if awaits_step(). Otherwise receives requests, plans, and
+  // launches a step if there is something to compute. Requires `now` >= next_time(), unless the
+  // engine is idle. `max_steps`: steps that are like the last one may be taken together, as long as
+  // num_steps() does not exceed it.
+  void take_turn(TimeNs now, std::int64_t max_steps = INT64_MAX) {
+    take_turn(now, kNever, source_ != nullptr ? max_steps : 0);
+  }
+
+  // Takes all turns that are possible before `until`. A step that ends at `until` or later stays in
+  // flight, unless its executor does not know when it ends.
+  void advance(TimeNs until) {
+    for (TimeNs next = next_time(); next < until; next = next_time()) {
+      take_turn(next, until, INT64_MAX);
+    }
+  }
+
+  // Whether nothing is planned before a step in flight is committed: as many are in flight as may
+  // be, or the last plan was empty.
+  bool awaits_step() const {
+    return num_in_flight_ == setup_.async_depth || (num_in_flight_ > 0 && !has_launched_);
+  }
+  // Whether nothing is in flight and the last plan was empty: the engine waits for requests, or
+  // until wake_time().
+  bool is_idle() const { return is_idle_; }
 
   // Frees the state of requests that ended long enough ago; their ids must not be used again. Call
   // it from time to time in runs without end. Cost: O(requests kept).
@@ -102,6 +114,7 @@ class Engine {
   const KvCacheManager& kv_cache() const { return kv_cache_; }
   std::size_t num_ended() const { return num_ended_; }
   std::int64_t num_steps() const { return next_step_index_; }
+  std::int64_t num_plans() const { return num_plans_; }  // of steps, and empty ones
   // See Scheduler::remark().
   std::string remark() const { return scheduler_->remark(); }
   // The message of the first request that ended for `reason`; empty if none did.
@@ -116,6 +129,8 @@ class Engine {
 
  private:
   EndReason refusal_for(const RequestSpec& spec, std::string& message) const;
+  void take_turn(TimeNs now, TimeNs horizon, std::int64_t max_steps);
+  void receive_and_plan();
   bool plan_and_launch();
   void collect_and_commit();
   void emit(EventKind kind, const Request& request, EndReason reason = EndReason::None);
@@ -123,16 +138,14 @@ class Engine {
   void emit_step(const StepPlan& plan, const StepResult& result);
   StepRecord record_of(const StepPlan& plan) const;
   void emit_repeats(const StepPlan& last, std::span<const StepTimes> times);
-  void repeat_step(const ArrivalSource& arrivals, std::int64_t max_steps);
+  void repeat_step(TimeNs horizon, std::int64_t max_steps);
   StepPlan& plan_of(std::int64_t step) {
     return plans_[static_cast<std::size_t>(step % kMaxInFlight)];
   }
-  void submit_due(ArrivalSource& arrivals);
-  bool wait_for_work(ArrivalSource& arrivals);
 
   EngineSetup setup_;
   Executor& executor_;
-  Clock& clock_;
+  RequestSource* source_ = nullptr;
   std::vector<EventSink*> sinks_;
   RequestTable requests_;
   KvCacheManager kv_cache_;
@@ -142,18 +155,20 @@ class Engine {
   CommitReport report_;
   std::vector<ScheduledChunk> listed_;  // scratch of emit_step()
   std::vector<StepTimes> repeats_;      // scratch of repeat_step(); empty: a sink lists all chunks
+  TimeNs now_ = 0;
   std::int64_t next_step_index_ = 0;
+  std::int64_t next_sweep_ = RequestTable::kStepsPerSweep;  // at this step
   std::int64_t num_in_flight_ = 0;
+  std::int64_t num_plans_ = 0;
   std::int64_t next_sequence_ = 0;
   ArrivalGate gate_;
-  bool had_prompts_ = false;       // the last plan
-  TimeNs next_arrival_ = 0;        // nothing arrives before, unless a request ends
-  std::int64_t arrival_step_ = 0;  // counts plans, for workloads with arrivals by step
+  bool had_prompts_ = false;   // the last plan
+  bool has_launched_ = false;  // a step, by the last plan
+  bool is_idle_ = false;
   // For each full group of requests: the plan at which all had ended; kNever: not yet.
   std::vector<std::int64_t> groups_over_at_;
   std::size_t first_kept_ = 0;  // groups before are forgotten
   std::size_t num_ended_ = 0;
-  std::size_t num_reported_ = 0;                 // of those, reported to the arrival source
   std::int32_t num_unrecorded_preemptions_ = 0;  // by plans with nothing to compute
   std::vector<std::uint64_t> unreported_freed_;  // StepPlan::freed_contents of such plans
   std::array<std::string, kNumEndReasons> first_messages_;

@@ -27,15 +27,22 @@ class Executor {
   // each time, and it has no other chunks. The host plans each when the oldest step in flight has
   // ended, the first one now, and none at `until` or later. Fills `times` and returns how many
   // steps it took. None of them failed, nor one in flight before. As many as were in flight are
-  // still to be collected: those, and then as many of the last ones.
+  // still to be collected: those, and then as many of the last ones. If none was, the last one is
+  // to be collected if it ends at `horizon` or later. All others end before.
   virtual std::size_t launch_repeats(const StepPlan&, TimeNs /*now*/, TimeNs /*until*/,
-                                     std::span<StepTimes> /*times*/) {
+                                     TimeNs /*horizon*/, std::span<StepTimes> /*times*/) {
     return 0;
   }
 
-  // Waits for the oldest step in flight and returns its result. The result is valid until the next
-  // collect(). Requires a step in flight.
+  // When the oldest step in flight ends. kNever: only collect() tells. Requires a step in flight.
+  virtual TimeNs ready_at() const { return kNever; }
+
+  // The result of the oldest step in flight, valid until the next collect(). Waits for it if
+  // ready_at() is not known. Requires a step in flight.
   virtual const StepResult& collect() = 0;
+
+  // Until then the host is busy with a launch, and plans nothing.
+  virtual TimeNs host_free_at() const { return 0; }
 
   // Reports that all requests of this group of ids (RequestTable::kGroupSize) have ended and no
   // step names them. The executor may free their state.

@@ -10,10 +10,11 @@
 #include "core/engine/engine.h"
 #include "core/engine/prompt.h"
 #include "core/engine/request_input.h"
+#include "core/engine/request_source.h"
 
 namespace metronome {
 
-class RequestFeed : public RequestInput, public PromptSource {
+class RequestFeed : public RequestSource, public RequestInput, public PromptSource {
  public:
   // Copies the ids of prompt_ids().
   void prompt(RequestId request, std::vector<TokenId>& out) const final {
@@ -21,14 +22,13 @@ class RequestFeed : public RequestInput, public PromptSource {
     out.assign(ids.begin(), ids.end());
   }
 
-  // Called before each plan, at the engine's time `now`. If this plan receives requests, submits
-  // those that arrived by then, and aborts requests whose clients disconnected.
-  virtual void exchange(Engine& engine, TimeNs now, bool receives) = 0;
-
   // Called when nothing can be computed. Waits for a request, for other work of exchange(), or
   // until the engine's time is `wake` (kNever: no limit). Returns the time at which to continue.
   // Returns nullopt when all requests have ended and no more will come.
-  virtual std::optional<TimeNs> wait(TimeNs wake) = 0;
+  virtual std::optional<TimeNs> wait_for_input(TimeNs wake) = 0;
+  std::optional<TimeNs> wait(const Engine& engine) final {
+    return wait_for_input(engine.wake_time());
+  }
 
   // A stand-in for output tokens on a backend that computes none: output token `i` of the request,
   // counted from 0.

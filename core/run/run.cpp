@@ -7,6 +7,8 @@
 #include <vector>
 
 #include "core/base/error.h"
+#include "core/engine/drive.h"
+#include "core/engine/due_arrivals.h"
 #include "core/engine/kv/prefix_hash.h"
 #include "core/workload/front_end_arrivals.h"
 #include "core/workload/session_arrivals.h"
@@ -79,11 +81,12 @@ RunOutcome run_workload(const EngineSetup& setup, Executor& executor, Clock& clo
   const PrefixHasher hasher(&prompts);
   EngineSetup with_items = setup;
   if (!workload.images.empty()) set_items(prompts, with_items);
-  Engine engine(with_items, executor, clock, all_sinks, &hasher);
+  Engine engine(with_items, executor, all_sinks, &hasher);
   FrontEndArrivals handed_over(clients, front_end);
   ArrivalSource& arrivals = front_end.is_off() ? clients : handed_over;
   RunOutcome outcome;
-  outcome.completed = engine.run(arrivals, progress, steps_per_progress);
+  DueArrivals source(arrivals, engine);
+  outcome.completed = drive(engine, source, clock, progress, steps_per_progress);
   outcome.num_unsent = workload.requests.size() - arrivals.num_total();
   for (const EndReason reason :
        {EndReason::NeverFits, EndReason::QueueFull, EndReason::StepFailed}) {
@@ -99,17 +102,8 @@ void serve_requests(const EngineSetup& setup, Executor& executor, Clock& clock, 
   const PrefixHasher hasher(&feed);
   EngineSetup with_items = setup;
   if (setup.encoder.takes_images()) set_items(feed, with_items);
-  Engine engine(with_items, executor, clock, sinks, &hasher);
-  for (std::int64_t step = 1;; ++step) {
-    feed.exchange(engine, clock.now(), engine.receives());
-    if (step % RequestTable::kStepsPerSweep == 0) engine.forget_ended();
-    if (engine.step()) continue;
-    const std::optional<TimeNs> next = feed.wait(engine.wake_time());
-    if (!next) break;
-    clock.wait_until(*next);
-  }
-  METRONOME_CHECK(engine.num_ended() == engine.requests().size(), "every served request ended");
-  engine.check_integrity();
+  Engine engine(with_items, executor, sinks, &hasher);
+  drive(engine, feed, clock);
 }
 
 }  // namespace metronome

@@ -12,6 +12,7 @@
 #include <vector>
 
 #include "core/engine/clock.h"
+#include "core/engine/drive.h"
 #include "core/engine/engine.h"
 #include "core/engine/front_end.h"
 #include "core/engine/request_feed.h"

@@ -189,7 +189,7 @@ void LiveEngine::forget_groups(const Engine& engine) {
   while (first_group_ < num_full && !live_.has_chunk(first_group_)) ++first_group_;
 }
 
-std::optional<TimeNs> LiveEngine::wait(TimeNs wake) {
+std::optional<TimeNs> LiveEngine::wait_for_input(TimeNs wake) {
   publish();
   std::unique_lock lock(mutex_);
   const auto has_input = [this] {

@@ -123,7 +123,7 @@ class LiveEngine final : public RequestFeed, private EventSink {
 
   // Overrides of RequestFeed.
   void exchange(Engine& engine, TimeNs now, bool receives) override;
-  std::optional<TimeNs> wait(TimeNs wake) override;
+  std::optional<TimeNs> wait_for_input(TimeNs wake) override;
   OutputToken output_token(RequestId request, std::int32_t i) const override;
   SamplingParams sampling(RequestId request) const override;
   std::span<const TokenId> prompt_ids(RequestId request) const override;

@@ -105,8 +105,8 @@ class LoggedExecutor final : public Executor {
 // Submits requests when the log needs them.
 class Feeder {
  public:
-  Feeder(const Workload& workload, Engine& engine, Clock& clock, ModelRunner runner)
-      : workload_(workload), engine_(engine), clock_(clock), runner_(runner) {}
+  Feeder(const Workload& workload, Engine& engine, ModelRunner runner)
+      : workload_(workload), engine_(engine), runner_(runner) {}
 
   // Ensures that this many requests can be context requests of the next step. Nobody overtakes a
   // preempted request, which waits in front.
@@ -116,7 +116,7 @@ class Feeder {
     for (const RequestId id : active_) num_ready += is_ready(engine_.requests()[id]) ? 1 : 0;
     while (num_ready < num_contexts && next_ < workload_.requests.size()) {
       RequestSpec spec = workload_.requests[next_++];
-      spec.arrival = clock_.now();
+      spec.arrival = engine_.now();
       const Submission submission = engine_.submit(spec);
       if (!submission.accepted()) continue;
       active_.push_back(submission.id);
@@ -143,7 +143,6 @@ class Feeder {
 
   const Workload& workload_;
   Engine& engine_;
-  Clock& clock_;
   ModelRunner runner_;
   std::size_t next_ = 0;
   std::vector<RequestId> active_;
@@ -246,9 +245,8 @@ LoggedRun Follower::follow_as(std::size_t first, ModelRunner runner) {
   LoggedExecutor executor(iterations, runner);
   RunRecorder recorder(workload_.requests.size());
   EventSink* sinks[] = {&recorder};
-  VirtualClock clock;
-  Engine engine(setup_, executor, clock, sinks, &hasher_);
-  Feeder feeder(workload_, engine, clock, runner);
+  Engine engine(setup_, executor, sinks, &hasher_);
+  Feeder feeder(workload_, engine, runner);
 
   LoggedRun run;
   run.first = first;
@@ -257,7 +255,9 @@ LoggedRun Follower::follow_as(std::size_t first, ModelRunner runner) {
     const auto next = static_cast<std::size_t>(executor.num_launched());
     const bool is_logged = next < iterations.size();
     if (is_logged) feeder.provide(iterations[next].num_context_requests);
-    if (engine.step()) continue;
+    engine.take_turn(engine.now());
+    if (engine.awaits_step()) engine.take_turn(engine.next_time());
+    if (!engine.is_idle()) continue;
     METRONOME_CHECK(is_logged, "a step in flight can be collected");
     if (feeder.is_done() && iterations[next].num_generation_requests == 0) {
       run.num_after = num_iterations - static_cast<std::int64_t>(next);

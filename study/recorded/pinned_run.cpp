@@ -142,7 +142,7 @@ class PinSearch {
     RunRecorder recorder(workload_.requests.size());
     EventSink* sinks[] = {&recorder};
     VirtualClock clock;
-    ColdStart executor(device, clock, simulation_.cold_start_ns);
+    ColdStart executor(device, simulation_.cold_start_ns);
     run_workload(simulation_.setup, executor, clock, workload_, sinks, {}, 1024);
     Trial trial;
     trial.run.record = recorder.finish();

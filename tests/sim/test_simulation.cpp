@@ -41,7 +41,7 @@ std::vector<std::pair<double, double>> timeline(std::int32_t async_depth, TimeNs
   VirtualClock clock;
   Journal journal;
   EventSink* sinks[] = {&journal};
-  Engine engine(setup, executor, clock, sinks);
+  BenchEngine engine(setup, executor, clock, sinks);
   engine.submit({0, 8, 4, 0});
   engine.drain();
   std::vector<std::pair<double, double>> steps;

@@ -77,7 +77,7 @@ class FailingExecutor final : public Executor {
     executor_.launch(plan, requests, now);
   }
 
-  std::size_t launch_repeats(const StepPlan& plan, TimeNs now, TimeNs until,
+  std::size_t launch_repeats(const StepPlan& plan, TimeNs now, TimeNs until, TimeNs horizon,
                              std::span<StepTimes> times) override {
     if (form_ != Form::RunsOfSteps || fails(plan.step_index)) return 0;
     std::size_t num_sound = 0;
@@ -86,10 +86,12 @@ class FailingExecutor final : public Executor {
       ++num_sound;
     }
     const std::size_t num_steps =
-        executor_.launch_repeats(plan, now, until, times.first(num_sound));
+        executor_.launch_repeats(plan, now, until, horizon, times.first(num_sound));
     num_repeats += static_cast<std::int64_t>(num_steps);
     return num_steps;
   }
+
+  TimeNs ready_at() const override { return executor_.ready_at(); }
 
   const StepResult& collect() override {
     result_ = executor_.collect();
@@ -131,7 +133,7 @@ Outcome run_form(const RandomCase& random, std::uint64_t seed, Form form, Covera
   RunRecorder recorder;
   EventSink* const sinks[] = {&digest, &recorder};
   const PrefixHasher hasher(&random.workload);
-  Engine engine(random.setup, executor, clock, sinks, &hasher);
+  BenchEngine engine(random.setup, executor, clock, sinks, &hasher);
   WorkloadArrivals arrivals(random.workload);
   Rng rng(seed, "aborts");
   const auto abort_some = [&](const RunProgress&) {
@@ -152,10 +154,36 @@ Outcome run_form(const RandomCase& random, std::uint64_t seed, Form form, Covera
   return outcome;
 }
 
+void require(bool condition, const std::string& what) {
+  if (!condition) throw std::runtime_error(what);
+}
+
+// The engine that takes steps together, advanced from one random time to the next.
+Outcome run_in_parts(const RandomCase& random, std::uint64_t seed, Coverage& coverage) {
+  HashedCosts costs(seed);
+  FailingExecutor executor(costs, Form::RunsOfSteps, seed, random.failure_chance / 4);
+  EventDigest digest;
+  RunRecorder recorder;
+  EventSink* const sinks[] = {&digest, &recorder};
+  const PrefixHasher hasher(&random.workload);
+  Engine engine(random.setup, executor, sinks, &hasher);
+  WorkloadArrivals arrivals(random.workload);
+  DueArrivals source(arrivals, engine);
+  engine.receive_from(source);
+  Rng rng(seed, "parts");
+  const auto longest = rng.uniform_int(1, 200);
+  while (engine.next_time() != kNever) {
+    const TimeNs until = engine.next_time() + kMoment * rng.uniform_int(0, longest);
+    engine.advance(until);
+    require(engine.now() <= until, "time runs ahead");
+    require(engine.next_time() >= until, "a turn is left");
+    engine.check_integrity();
+  }
+  coverage.num_repeats += executor.num_repeats;
+  return {digest.value(), recorder.finish()};
+}
+
 void require_same(const Outcome& plain, const Outcome& fast) {
-  const auto require = [](bool condition, const std::string& what) {
-    if (!condition) throw std::runtime_error(what);
-  };
   require(plain.digest == fast.digest, "digests differ");
   require(plain.record.steps.size() == fast.record.steps.size(), "numbers of steps differ");
   auto step = fast.record.steps.begin();
@@ -217,6 +245,24 @@ TEST_CASE("a run of steps takes new blocks on the way", "[sim]") {
   // after each of two calls for progress.
   CHECK(plain.record.steps.size() == 100);
   CHECK(coverage.num_repeats == 95);
+}
+
+TEST_CASE("an engine may be advanced by any times", "[sim][property]") {
+  Coverage coverage;
+  for (std::uint64_t seed = 0; seed < 3'000; ++seed) {
+    RandomCase random = draw_run(seed);
+    random.abort_chance = 0;
+    if (random.workload.mode == ArrivalMode::Timed) {
+      for (RequestSpec& spec : random.workload.requests) spec.arrival -= spec.arrival % kMoment;
+    }
+    try {
+      require_same(run_form(random, seed, Form::RunsOfSteps, coverage),
+                   run_in_parts(random, seed, coverage));
+    } catch (const std::exception& error) {
+      FAIL("seed " << seed << ": " << error.what());
+    }
+  }
+  CHECK(coverage.num_repeats > 30'000);
 }
 
 TEST_CASE("steps taken together are those one by one", "[sim][property]") {

@@ -315,7 +315,7 @@ TEST_CASE("a stopped request counts as completed, with the tokens it has", "[cor
   executor.stops = [](RequestId, std::int32_t num_positions) { return num_positions == 12; };
   RunRecorder recorder(1);
   EventSink* const sinks[] = {&recorder};
-  Engine engine(make_setup("continuous"), executor, clock, sinks);
+  BenchEngine engine(make_setup("continuous"), executor, clock, sinks);
   engine.submit({0, 10, 50, 0});
   engine.drain();
   const RunRecord record = recorder.finish();

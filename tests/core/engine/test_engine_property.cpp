@@ -349,7 +349,7 @@ class CaseRun {
   EventDigest digest_;
   RunRecorder recorder_;
   std::vector<EventSink*> sinks_{&journal_, &digest_, &recorder_};
-  Engine engine_;
+  BenchEngine engine_;
   std::set<std::int64_t> failing_steps_;
   std::map<RequestId, std::int32_t> chunk_ends_;
   std::int64_t num_preempted_in_prompt_ = 0;

@@ -46,7 +46,7 @@ class TimedFeed final : public RequestFeed {
       if (!engine.requests().has_group(g)) ++num_forgotten_groups;
     }
   }
-  std::optional<TimeNs> wait(TimeNs wake) override {
+  std::optional<TimeNs> wait_for_input(TimeNs wake) override {
     if (next_ < workload_.requests.size()) return std::min(wake, workload_.requests[next_].arrival);
     if (wake == kNever) return std::nullopt;
     return wake;

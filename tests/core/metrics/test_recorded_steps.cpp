@@ -50,7 +50,7 @@ void check_case(const std::string& policy, std::uint64_t seed, Counts& counts) {
   Journal journal;
   RunRecorder recorder;
   EventSink* sinks[] = {&journal, &recorder};
-  Engine engine(setup, executor, clock, sinks, &unique_prompts);
+  BenchEngine engine(setup, executor, clock, sinks, &unique_prompts);
   for (int i = 0; i < 40; ++i) {
     engine.submit({clock.now(), draw(rng, 1, 900), draw(rng, 1, 120), 0});
   }

@@ -193,7 +193,7 @@ void run_engine(std::uint64_t seed, Coverage& coverage) {
   const SharedPrompts shared(prompts);
   TestClock clock;
   LayingExecutor executor(geometry, coverage);
-  Engine engine(setup, executor, clock, {}, shared.hasher());
+  BenchEngine engine(setup, executor, clock, {}, shared.hasher());
   for (RequestSpec& spec : specs) {
     spec.arrival = clock.now();
     engine.submit(spec);

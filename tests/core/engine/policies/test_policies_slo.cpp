@@ -85,7 +85,7 @@ struct TimedRun {
     VirtualClock clock;
     EndedRequests ended;
     EventSink* sinks[] = {&journal, &ended};
-    Engine engine(setup, executor, clock, sinks);
+    BenchEngine engine(setup, executor, clock, sinks);
     WorkloadArrivals arrivals(workload);
     engine.run(arrivals);
     remark = engine.remark();
