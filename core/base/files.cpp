@@ -19,7 +19,6 @@ namespace metronome {
 namespace {
 
 constexpr std::size_t kMaxPipeBytes = std::size_t{1} << 30;
-constexpr std::size_t kMaxLineBytes = std::size_t{1} << 28;
 
 // Of the file that a path leads to; nullopt, and errno: nothing that can be inspected.
 std::optional<struct stat> status_of(const std::string& path) {

@@ -27,9 +27,11 @@ bool is_pipe_or_device(const std::string& path);
 std::ifstream open_input(const std::string& path);
 std::ifstream open_input(const std::string& path, std::string_view allowed);
 
+// A longer line is not read, so that a pipe without line ends does not take all memory.
+constexpr std::size_t kMaxLineBytes = std::size_t{1} << 28;
+
 // Reads the next line without its end. False: there is none, or it cannot be read; then the stream
-// is bad(). A line of more than 256 MiB cannot (errno is EFBIG), so that a pipe without line ends
-// does not take all memory.
+// is bad(), and errno is EFBIG for a line that is too long.
 bool next_line(std::istream& in, std::string& line);
 
 // The bytes of a file; nullopt, and errno as above, when it cannot be read or has more than `most`

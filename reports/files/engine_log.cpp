@@ -2,6 +2,7 @@
 #include "reports/files/engine_log.h"
 
 #include <algorithm>
+#include <cerrno>
 #include <fstream>
 #include <istream>
 #include <utility>
@@ -31,8 +32,8 @@ std::size_t find_marker(std::string_view line, std::size_t from, const LogDialec
 }
 
 // A line may have several parts: processes that write to one file write into each other's lines.
-void read_line(std::string_view line, std::int64_t number, bool is_last, const LogDialect& dialect,
-               EngineLog& log) {
+void read_parts(std::string_view line, std::int64_t number, bool is_last, const LogDialect& dialect,
+                EngineLog& log) {
   std::size_t prefix = 0;
   std::size_t begin = find_marker(line, 0, dialect);
   while (begin != std::string_view::npos) {
@@ -85,9 +86,10 @@ std::string lack_of(const EngineLog& log) {
 }
 
 // The log of the engine whose lines the file has.
-EngineLog& chosen(EngineLog (&logs)[2], std::optional<LogEngine> engine, const std::string& path) {
+EngineLog& chosen(std::array<EngineLog, 2>& logs, std::optional<LogEngine> engine,
+                  const std::string& path) {
   if (engine) {
-    EngineLog& log = logs[static_cast<int>(*engine)];
+    EngineLog& log = logs[static_cast<std::size_t>(*engine)];
     if (!log.observations.empty()) return log;
     const std::string lack = lack_of(log);
     refuse(path, lack.empty() ? "is not " + named(log) : lack,
@@ -160,24 +162,55 @@ void keep_iterations(const IterationRange& range, EngineLog& log) {
   });
 }
 
-EngineLog read_engine_log(std::istream& in, const std::string& path,
-                          std::optional<LogEngine> engine) {
-  EngineLog logs[2];
-  logs[1].engine = LogEngine::Sglang;
-  std::string text;
-  for (std::int64_t number = 1; next_line(in, text); ++number) {
-    const std::string line = plain_line(text);
-    for (EngineLog& log : logs) {
-      if (!engine || *engine == log.engine) {
-        read_line(line, number, in.eof(), dialect_of(log.engine), log);
-      }
+EngineLogReader::EngineLogReader(std::string path, std::optional<LogEngine> engine)
+    : path_(std::move(path)), engine_(engine) {
+  logs_[1].engine = LogEngine::Sglang;
+}
+
+void EngineLogReader::add(std::string_view bytes) {
+  while (true) {
+    const std::size_t end = bytes.find('\n');
+    line_ += bytes.substr(0, end);
+    if (line_.size() > kMaxLineBytes) {
+      errno = EFBIG;
+      fail_input(path_, kLogs);
+    }
+    if (end == std::string_view::npos) return;
+    read_line(line_, false);
+    line_.clear();
+    bytes.remove_prefix(end + 1);
+  }
+}
+
+void EngineLogReader::read_line(std::string_view text, bool is_last) {
+  ++num_lines_;
+  const std::string line = plain_line(text);
+  for (EngineLog& log : logs_) {
+    if (!engine_ || *engine_ == log.engine) {
+      read_parts(line, num_lines_, is_last, dialect_of(log.engine), log);
     }
   }
-  if (in.bad()) fail_input(path, kLogs);
-  for (EngineLog& log : logs) take_out_cut_batches(log);
-  EngineLog log = std::move(chosen(logs, engine, path));
-  log.path = path;
+}
+
+EngineLog EngineLogReader::finish() {
+  if (!line_.empty()) read_line(line_, true);
+  for (EngineLog& log : logs_) take_out_cut_batches(log);
+  EngineLog log = std::move(chosen(logs_, engine_, path_));
+  log.path = path_;
+  *this = EngineLogReader(path_, engine_);
   return log;
+}
+
+EngineLog read_engine_log(std::istream& in, const std::string& path,
+                          std::optional<LogEngine> engine) {
+  EngineLogReader reader(path, engine);
+  std::vector<char> bytes(std::size_t{1} << 16);
+  while (in) {
+    in.read(bytes.data(), static_cast<std::streamsize>(bytes.size()));
+    reader.add({bytes.data(), static_cast<std::size_t>(in.gcount())});
+  }
+  if (in.bad()) fail_input(path, kLogs);
+  return reader.finish();
 }
 
 EngineLog read_engine_log(const std::string& path, std::optional<LogEngine> engine) {

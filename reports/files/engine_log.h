@@ -3,6 +3,8 @@
 // lines of their engine; engine_log.cpp reads the file and recognises the engine.
 #pragma once
 
+#include <array>
+#include <cstddef>
 #include <cstdint>
 #include <iosfwd>
 #include <map>
@@ -55,6 +57,8 @@ struct LogObservation {
   bool may_be_cut = false;  // the file ends behind the line, without a line break
   double old_reserve_ratio = 0, new_reserve_ratio = 0;  // Retraction: #new_token_ratio
 
+  bool operator==(const LogObservation&) const = default;
+
   // Whether an engine can have this many requests and tokens: no line was written into another.
   bool is_possible() const {
     constexpr std::int64_t kMostRequests = 100'000;
@@ -96,10 +100,39 @@ struct IterationRange;
 // Throws UsageError if none is left.
 void keep_iterations(const IterationRange& range, EngineLog& log);
 
-// Reads a vLLM or SGLang log, whatever stands before and behind its lines. `engine` names one
-// of the two; nullopt: the one whose lines the file has. Lines that are cut or written into each
-// other are counted; a last line without an end may be cut, too, and is then left out. Throws
-// ConfigError if the file cannot be read, has no line of the engine, or has lines of both.
+// Reads a vLLM or SGLang log as its bytes come, such as a file that still grows, whatever stands
+// before and behind its lines.
+class EngineLogReader {
+ public:
+  // `engine` names one of the two; nullopt: the one whose lines the log has. `path` is for
+  // messages.
+  EngineLogReader(std::string path, std::optional<LogEngine> engine);
+
+  // The next bytes; they may begin and end anywhere. Throws ConfigError for a line that is too
+  // long.
+  void add(std::string_view bytes);
+
+  // What whole lines of an engine said so far.
+  const std::vector<LogObservation>& observations(LogEngine engine) const {
+    return logs_[static_cast<std::size_t>(engine)].observations;
+  }
+
+  // The log, after all of its bytes. Lines that are cut or written into each other are counted; a
+  // last line without an end may be cut, too, and is then left out. Throws ConfigError if it has no
+  // line of the engine, or has lines of both. Leaves the reader empty.
+  EngineLog finish();
+
+ private:
+  void read_line(std::string_view text, bool is_last);
+
+  std::string path_;
+  std::optional<LogEngine> engine_;
+  std::array<EngineLog, 2> logs_;  // by LogEngine
+  std::string line_;               // begun, without its end
+  std::int64_t num_lines_ = 0;
+};
+
+// Reads a whole file. Throws as EngineLogReader does, and if the file cannot be read.
 EngineLog read_engine_log(const std::string& path, std::optional<LogEngine> engine);
 // The same from a stream; `path` is for messages.
 EngineLog read_engine_log(std::istream& in, const std::string& path,

@@ -10,9 +10,11 @@
 #include "reports/files/log_text.h"
 #include "reports/terminal/log_facts.h"
 #include "tests/catch.h"
+#include "tests/command_line.h"
 #include "tests/draws.h"
 #include "tests/error_of.h"
 #include "tests/expected.h"
+#include "tests/places.h"
 #include "tests/scratch_folder.h"
 
 using namespace metronome;
@@ -98,6 +100,39 @@ TEST_CASE("SGLang's prefill line, in its forms", "[reports][engine_log]") {
       "[2024-12-01 10:00:00 TP0] Prefill batch. #new-seq: 1, #new-token: 6, #cached-token: 1, "
       "token usage: 0.00, #running-req: 0, #queue-req: 0, ");
   CHECK((old.num_prefill_tokens == 6 && old.elapsed_ns == 0));
+}
+
+TEST_CASE("a log may come in parts", "[reports][engine_log]") {
+  for (const char* name : {"sglang.log", "vllm.log", "vllm_full.log"}) {
+    const std::string text =
+        read_text_file(std::string(source_dir()) + "/tests/expected/logs/" + name);
+    const EngineLog whole = read_text(text);
+    for (const std::uint64_t seed : {1, 2, 3}) {
+      INFO(name << ", seed " << seed);
+      Rng rng(seed, "parts");
+      EngineLogReader reader("x.log", std::nullopt);
+      const auto num_seen = [&] { return reader.observations(whole.engine).size(); };
+      std::size_t last_seen = 0;
+      for (std::size_t at = 0; at < text.size();) {
+        const auto size = static_cast<std::size_t>(rng.uniform_int(0, 400));
+        reader.add(std::string_view(text).substr(at, size));
+        at += size;
+        CHECK(num_seen() >= last_seen);
+        last_seen = num_seen();
+      }
+      CHECK(last_seen + 1 >= whole.observations.size());  // the last line may have no end
+      const EngineLog parts = reader.finish();
+      CHECK(parts.observations == whole.observations);
+      CHECK((parts.settings == whole.settings && parts.num_broken == whole.num_broken));
+      CHECK(num_seen() == 0);
+    }
+  }
+  EngineLogReader endless("x.log", std::nullopt);
+  const std::string part(1 << 20, 'x');
+  CHECK_THROWS_AS(([&] {
+                    while (true) endless.add(part);
+                  })(),
+                  ConfigError);
 }
 
 TEST_CASE("SGLang's decode line, in its forms", "[reports][engine_log]") {
