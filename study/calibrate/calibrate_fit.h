@@ -2,9 +2,12 @@
 // `metronome calibrate --from`: fits a cost model to measured steps.
 #pragma once
 
+#include <optional>
 #include <string>
 #include <vector>
 
+#include "sim/cost/cost_model_file.h"
+#include "sim/fitted/fitted_fit.h"
 #include "study/calibrate/calibrate_steps.h"
 
 namespace metronome {
@@ -15,16 +18,20 @@ enum class FitKind {
   Replay,  // the step times of one run, and a form for other steps
 };
 
-struct FitOptions {
-  std::vector<std::string> sources;  // result folders and CSV files
-  CalibrationSetup setup;
+// Measured steps and what was fitted to them.
+struct Calibration {
+  CalibrationSteps measured;
   FitKind kind = FitKind::Fitted;
-  std::string out;  // empty: no file is written
+  StepFit fit;
+  std::optional<GapFit> gap;  // absent: not measured
+
+  CostModelFile file() const;
 };
 
-// Fits, prints the fit and its errors on held-out steps, and writes the file. Throws UsageError for
-// a replay of several runs or of a run with unknown contexts. Throws ConfigError, also if a fitted
-// step is faster than the hardware allows. After an error no file is written.
-void calibrate_from_steps(const FitOptions& options);
+// Reads the steps of result folders, logs and CSV files and fits them. Throws UsageError for a
+// replay of several runs or of a run with unknown contexts. Throws ConfigError, also if a fitted
+// step is faster than the hardware allows.
+Calibration calibrate_from_steps(const std::vector<std::string>& sources,
+                                 const CalibrationSetup& setup, FitKind kind);
 
 }  // namespace metronome

@@ -23,6 +23,7 @@
 #include "reports/terminal/text.h"
 #include "study/calibrate/calibrate_fit.h"
 #include "study/calibrate/calibrate_script.h"
+#include "study/calibrate/calibrate_text.h"
 #include "study/calibrate/scripted_scheduler.h"
 #include "study/run/variant_run.h"
 
@@ -290,7 +291,7 @@ void calibrate_by_measuring(Backend& backend, const MeasureOptions& options) {
   std::cout << '\n';
   CalibrationSetup setup;
   setup.hardware = options.hardware;
-  calibrate_from_steps({{path}, setup, FitKind::Fitted, options.out});
+  report_calibration(calibrate_from_steps({path}, setup, FitKind::Fitted), options.out);
 }
 
 }  // namespace metronome

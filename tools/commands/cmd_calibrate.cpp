@@ -16,6 +16,7 @@
 #include "study/calibrate/calibrate_import.h"
 #include "study/calibrate/calibrate_measure.h"
 #include "study/calibrate/calibrate_requests.h"
+#include "study/calibrate/calibrate_text.h"
 #include "study/calibrate/import_operators.h"
 #include "tools/commands/cli.h"
 #include "tools/commands/command_options.h"
@@ -321,7 +322,7 @@ int calibrate_command(const Arguments& arguments) {
         {options->from.front(), setup.scenario, setup.assignments, setup.until_s, options->out});
   } else if (options->folder.empty()) {
     const FitKind kind = options->kind == "replay" ? FitKind::Replay : FitKind::Fitted;
-    calibrate_from_steps({options->from, setup, kind, options->out});
+    report_calibration(calibrate_from_steps(options->from, setup, kind), options->out);
   } else {
     import_times(*options);
   }

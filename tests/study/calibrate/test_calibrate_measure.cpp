@@ -11,6 +11,7 @@
 #include "sim/simulation.h"
 #include "study/calibrate/calibrate_fit.h"
 #include "study/calibrate/calibrate_measure.h"
+#include "study/calibrate/calibrate_text.h"
 #include "tests/catch.h"
 #include "tests/command_line.h"
 #include "tests/error_of.h"
@@ -141,7 +142,7 @@ TEST_CASE("what was measured is kept, and fitted to again gives the same file", 
   const Captured captured;
   CalibrationSetup setup;
   setup.hardware = "h200";
-  calibrate_from_steps({{kept}, setup, FitKind::Fitted, again});
+  report_calibration(calibrate_from_steps({kept}, setup, FitKind::Fitted), again);
   CHECK(read_text_file(again) == read_text_file(lab.out));
   const StoredRun run = read_result(kept + "/steps");
   CHECK(run.result.info.policy == "calibration");
