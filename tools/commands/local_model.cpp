@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "tools/commands/local_model.h"
 
+#include <filesystem>
 #include <optional>
 #include <utility>
 
