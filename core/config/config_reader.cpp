@@ -89,17 +89,6 @@ std::vector<std::int64_t> read_integers(const ConfigNode& node, const std::strin
   return values;
 }
 
-std::string format_double(double value) {
-  constexpr double kExactIntegers = 1e15;  // shows "1000000" instead of "1e+06"
-  if (std::fabs(value) < kExactIntegers && value == std::trunc(value)) {
-    return std::to_string(static_cast<std::int64_t>(value));
-  }
-  char buffer[32];
-  const auto [end, error] = std::to_chars(buffer, buffer + sizeof buffer, value);
-  METRONOME_CHECK(error == std::errc(), "a double fits in 32 characters");
-  return std::string(buffer, end);
-}
-
 // "unknown key (did you mean 'x'?); allowed: x, y".
 std::string unknown_message(const std::string& what, std::string_view word,
                             std::span<const std::string_view> names) {
@@ -132,6 +121,17 @@ std::string_view below_variant(std::string_view key) {
 }
 
 }  // namespace
+
+std::string format_double(double value) {
+  constexpr double kExactIntegers = 1e15;  // shows "1000000" instead of "1e+06"
+  if (std::fabs(value) < kExactIntegers && value == std::trunc(value)) {
+    return std::to_string(static_cast<std::int64_t>(value));
+  }
+  char buffer[32];
+  const auto [end, error] = std::to_chars(buffer, buffer + sizeof buffer, value);
+  METRONOME_CHECK(error == std::errc(), "a double fits in 32 characters");
+  return std::string(buffer, end);
+}
 
 ConfigReader::ConfigReader(const ConfigNode& node, std::string path, PlaceOfKey place_of)
     : place_of_(place_of) {

@@ -140,6 +140,8 @@ class ConfigReader final : public FieldVisitor {
 [[noreturn]] void fail_unknown_key(const SourceLocation& where, std::string_view key,
                                    std::string_view message);
 
+// "0.5", "1000000", "1e+100", "nan": the shortest digits that read back as the same number.
+std::string format_double(double value);
 // "1 to 64", "at least 0", "0 to 0.95": the values a range allows.
 std::string describe_range(std::int64_t min, std::int64_t max);
 std::string describe_range(double min, double max);

@@ -99,10 +99,6 @@ class Engine {
   // until wake_time().
   bool is_idle() const { return is_idle_; }
 
-  // Frees the state of requests that ended long enough ago; their ids must not be used again. Call
-  // it from time to time in runs without end. Cost: O(requests kept).
-  void forget_ended();
-
   // Removes all free blocks from the prefix cache.
   void reset_prefix_cache() {
     if (kv_cache_.caches_prefixes()) kv_cache_.forget(kv_cache_.pool().freed_blocks());
@@ -131,6 +127,8 @@ class Engine {
   EndReason refusal_for(const RequestSpec& spec, std::string& message) const;
   void take_turn(TimeNs now, TimeNs horizon, std::int64_t max_steps);
   void receive_and_plan();
+  // Frees the state of requests that ended long enough ago. Cost: O(requests kept).
+  void forget_ended();
   bool plan_and_launch();
   void collect_and_commit();
   void emit(EventKind kind, const Request& request, EndReason reason = EndReason::None);

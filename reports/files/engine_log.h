@@ -112,7 +112,7 @@ class EngineLogReader {
   // long.
   void add(std::string_view bytes);
 
-  // What whole lines of an engine said so far.
+  // Those of an engine, from whole lines so far.
   const std::vector<LogObservation>& observations(LogEngine engine) const {
     return logs_[static_cast<std::size_t>(engine)].observations;
   }

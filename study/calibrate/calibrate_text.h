@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// What `metronome calibrate` says of a fit.
+// The text of a fit that `metronome calibrate` prints.
 #pragma once
 
 #include <string>

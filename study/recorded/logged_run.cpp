@@ -20,7 +20,6 @@
 #include "core/workload/workload.h"
 #include "core/workload/workload_config.h"
 #include "sim/simulation.h"
-#include "sim/virtual_clock.h"
 
 namespace metronome {
 namespace {

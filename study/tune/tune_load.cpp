@@ -19,7 +19,7 @@ class LoadRace {
  public:
   LoadRace(std::size_t num_settings, double load, TuneGoal goal, const std::vector<double>& costs,
            const TuneOptions& options, const TuneRunFn& run)
-      : load_(load), goal_(goal), costs_(costs), options_(options), run_(run) {
+      : load_(load), costs_(costs), options_(options), run_(run) {
     result_.goal = goal;
     result_.findings.resize(num_settings);
     for (std::size_t i = 0; i < num_settings; ++i) result_.findings[i].setting = i;
@@ -126,7 +126,7 @@ class LoadRace {
 
   // Whether `a` is better by the goal than `b`, with 95 % confidence.
   bool is_surely_better(const TuneLoadFinding& a, const TuneLoadFinding& b) const {
-    if (goal_ == TuneGoal::Cost) return costs_[a.setting] < costs_[b.setting];
+    if (result_.goal == TuneGoal::Cost) return costs_[a.setting] < costs_[b.setting];
     if (!is_comparable(a, b)) return false;
     return is_lower(run_figures(a), run_figures(b));
   }
@@ -134,14 +134,14 @@ class LoadRace {
   // Of each run.
   const std::vector<double>& run_figures(const TuneLoadFinding& finding) const {
     const TuneTrial& trial = finding.trial;
-    if (goal_ == TuneGoal::P99Itl) {
+    if (result_.goal == TuneGoal::P99Itl) {
       return result_.by == SteadyBy::Longest ? trial.run_max_itl_ms : trial.run_p99_itl_ms;
     }
-    return goal_ == TuneGoal::P99Ttft ? trial.run_p99_ttft_ms : trial.run_mean_tpot_ms;
+    return result_.goal == TuneGoal::P99Ttft ? trial.run_p99_ttft_ms : trial.run_mean_tpot_ms;
   }
 
   double figure(const TuneLoadFinding& finding) const {
-    switch (goal_) {
+    switch (result_.goal) {
       case TuneGoal::P99Itl: return steady_figure_ms(finding.trial.itl, result_.by);
       case TuneGoal::P99Ttft: return finding.trial.p99_ttft_ms;
       case TuneGoal::MeanTpot: return finding.trial.mean_tpot_ms;
@@ -150,7 +150,7 @@ class LoadRace {
     return costs_[finding.setting];
   }
   double second_figure(const TuneLoadFinding& finding) const {
-    return goal_ == TuneGoal::P99Itl || goal_ == TuneGoal::MeanTpot
+    return result_.goal == TuneGoal::P99Itl || result_.goal == TuneGoal::MeanTpot
                ? finding.trial.p99_ttft_ms
                : cadence_ms(finding.trial, options_.has_drafts);
   }
@@ -216,7 +216,6 @@ class LoadRace {
   }
 
   double load_;
-  TuneGoal goal_;
   const std::vector<double>& costs_;
   const TuneOptions& options_;
   const TuneRunFn& run_;

@@ -204,13 +204,19 @@ void require_same(const Outcome& plain, const Outcome& fast) {
   }
 }
 
+// A case whose arrivals fall on moments, as the ends of steps do.
+RandomCase draw_on_moments(std::uint64_t seed) {
+  RandomCase random = draw_run(seed);
+  if (random.workload.mode == ArrivalMode::Timed) {
+    for (RequestSpec& spec : random.workload.requests) spec.arrival -= spec.arrival % kMoment;
+  }
+  return random;
+}
+
 void compare_cases(std::uint64_t begin, std::uint64_t end) {
   Coverage coverage;
   for (std::uint64_t seed = begin; seed < end; ++seed) {
-    RandomCase random = draw_run(seed);
-    if (random.workload.mode == ArrivalMode::Timed) {
-      for (RequestSpec& spec : random.workload.requests) spec.arrival -= spec.arrival % kMoment;
-    }
+    const RandomCase random = draw_on_moments(seed);
     try {
       const Outcome plain = run_form(random, seed, Form::OneByOne, coverage);
       require_same(plain, run_form(random, seed, Form::Runs, coverage));
@@ -250,11 +256,8 @@ TEST_CASE("a run of steps takes new blocks on the way", "[sim]") {
 TEST_CASE("an engine may be advanced by any times", "[sim][property]") {
   Coverage coverage;
   for (std::uint64_t seed = 0; seed < 3'000; ++seed) {
-    RandomCase random = draw_run(seed);
+    RandomCase random = draw_on_moments(seed);
     random.abort_chance = 0;
-    if (random.workload.mode == ArrivalMode::Timed) {
-      for (RequestSpec& spec : random.workload.requests) spec.arrival -= spec.arrival % kMoment;
-    }
     try {
       require_same(run_form(random, seed, Form::RunsOfSteps, coverage),
                    run_in_parts(random, seed, coverage));

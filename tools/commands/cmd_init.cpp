@@ -79,8 +79,8 @@ void set_key(std::string& yaml, const BuiltInScenario& scenario, const std::stri
 }
 
 // A wrong name writes nothing.
-void check_names(const std::string& yaml, const std::string& file) {
-  for (const Scenario& variant : parse_scenario(yaml, file, {}).variants) {
+void check_names(const ScenarioFile& scenario) {
+  for (const Scenario& variant : scenario.variants) {
     find_model(variant.model, variant.location_of("model"));
     if (!variant.hardware.empty()) {
       find_hardware(variant.hardware, variant.location_of("hardware"));
@@ -89,11 +89,9 @@ void check_names(const std::string& yaml, const std::string& file) {
 }
 
 // A model may need more than the GPUs of the scenario, which is the user's to change.
-std::string refusal_by_run(const std::string& yaml, const std::string& file) {
+std::string refusal_by_run(const ScenarioFile& scenario) {
   try {
-    for (const Scenario& variant : parse_scenario(yaml, file, {}).variants) {
-      prepare_simulation(variant);
-    }
+    for (const Scenario& variant : scenario.variants) prepare_simulation(variant);
   } catch (const ConfigError& error) {
     return error.what();
   }
@@ -128,12 +126,13 @@ int init_command(const Arguments& arguments) {
   std::string yaml(scenario.yaml);
   if (!model.empty()) set_key(yaml, scenario, "model", model);
   if (!hardware.empty()) set_key(yaml, scenario, "hardware", hardware);
-  check_names(yaml, file);
+  const ScenarioFile parsed = parse_scenario(yaml, file, {});
+  check_names(parsed);
   replace_file(file, yaml);
   const std::string shown = printable(file);
   std::cout << "scenario: " << shown << "\n\nnext: edit it, then\n  metronome workload " << shown
             << "\n  metronome run " << shown << '\n';
-  const std::string refusal = refusal_by_run(yaml, file);
+  const std::string refusal = refusal_by_run(parsed);
   if (!refusal.empty()) {
     std::cerr << "metronome: warning: until you edit it, `metronome run` refuses it: " << refusal
               << '\n';

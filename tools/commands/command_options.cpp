@@ -3,10 +3,7 @@
 
 #include <algorithm>
 #include <boost/program_options.hpp>
-#include <iomanip>
 #include <iostream>
-#include <locale>
-#include <sstream>
 #include <type_traits>
 
 #include "core/base/error.h"
@@ -79,14 +76,6 @@ std::string usage_of(const CommandOption& option) {
   return usage.append(" ").append(value.substr(0, value.find(' ')));
 }
 
-// "0.5", "1000000", "1e+100", "nan".
-std::string real_text(double number) {
-  std::ostringstream text;
-  text.imbue(std::locale::classic());
-  text << std::setprecision(12) << number;
-  return text.str();
-}
-
 // "1 to 1024", "above 0 to 604800 seconds"; empty for an option without a range.
 struct RangeText {
   std::string operator()(std::monostate) const { return ""; }
@@ -95,7 +84,7 @@ struct RangeText {
   }
   std::string operator()(const RealRange& range) const {
     std::string text = range.excludes_least ? "above " : "";
-    text += real_text(range.least) + " to " + real_text(range.most);
+    text += describe_range(range.least, range.most);
     return range.unit.empty() ? text : text.append(" ").append(range.unit);
   }
 };
@@ -208,7 +197,7 @@ struct ValueOf {
   Number operator()(const std::optional<Number>* value) const { return value->value_or(0); }
 };
 
-// What is wrong with an option's value: "7 is out of range"; empty if nothing.
+// The fault of an option's value: "7 is out of range"; empty if it has none.
 struct OutOfRange {
   const OptionVariable& variable;
 
@@ -223,8 +212,8 @@ struct OutOfRange {
     const bool is_least = value == range.least && range.excludes_least;
     if (value >= range.least && value <= range.most && !is_least) return "";
     const bool is_percent = range.is_share && value > 1 && value <= range.most * 100;
-    return real_text(value) + " is out of range" +
-           (is_percent ? ", did you mean '" + real_text(value / 100) + "'?" : "");
+    return format_double(value) + " is out of range" +
+           (is_percent ? ", did you mean '" + format_double(value / 100) + "'?" : "");
   }
 };
 
