@@ -138,7 +138,7 @@ void KvCacheManager::commit(Request& request, bool has_token) {
 // that waits for room asks with every plan and mostly finds what it found: those blocks are still
 // in hit_.blocks and need no lookup.
 std::int64_t KvCacheManager::find_full(const HashChain& chain, std::int64_t num_blocks) {
-  constexpr std::int64_t kAhead = 24;
+  constexpr std::int64_t kLookahead = 24;
   const PrefixIndex& contents = pool_.contents();
   const std::int64_t num_before = std::min(std::ssize(hit_.blocks), num_blocks);
   std::int64_t i = 0;
@@ -148,7 +148,7 @@ std::int64_t KvCacheManager::find_full(const HashChain& chain, std::int64_t num_
   }
   hit_.blocks.resize(static_cast<std::size_t>(i));
   for (; i < num_blocks; ++i) {
-    if (i + kAhead < num_blocks) contents.prefetch(hash_of_block(chain, i + kAhead));
+    if (i + kLookahead < num_blocks) contents.prefetch(hash_of_block(chain, i + kLookahead));
     const BlockId id = contents.find(hash_of_block(chain, i));
     if (id == kNoBlock) return i;
     hit_.blocks.push_back(id);
