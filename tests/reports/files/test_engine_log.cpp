@@ -107,7 +107,7 @@ TEST_CASE("a log may come in parts", "[reports][engine_log]") {
     const std::string text =
         read_text_file(std::string(source_dir()) + "/tests/expected/logs/" + name);
     const EngineLog whole = read_text(text);
-    for (const std::uint64_t seed : {1, 2, 3}) {
+    for (std::uint64_t seed = 1; seed <= 3; ++seed) {
       INFO(name << ", seed " << seed);
       Rng rng(seed, "parts");
       EngineLogReader reader("x.log", std::nullopt);
