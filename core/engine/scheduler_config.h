@@ -27,7 +27,7 @@ struct SloPolicyConfig {
 };
 
 constexpr std::string_view kVllmPolicies[] = {"fcfs", "priority"};  // by VllmConfig::Policy
-// By VllmConfig::version. policies/vllm_rules.h says how they differ.
+// By VllmConfig::version. engines/vllm/rules.h says how they differ.
 constexpr std::string_view kVllmVersions[] = {"0.19", "0.20", "0.21", "0.22", "0.23",
                                               "0.24", "0.25", "0.26", "0.27", "0.28",
                                               "0.29", "0.30", "0.31", "0.32", "0.33"};

@@ -15,9 +15,9 @@
 #include "core/engine/kv/prefix_hash.h"
 #include "core/engine/padded_drafts.h"
 #include "core/engine/policies/registry.h"
-#include "core/engine/policies/sglang.h"
 #include "core/engine/scheduler.h"
 #include "core/workload/workload.h"
+#include "engines/sglang/policy.h"
 #include "study/decisions/decision_case.h"
 
 namespace metronome {

@@ -5,9 +5,9 @@
 
 #include "core/base/error.h"
 #include "core/config/config_limits.h"
-#include "core/engine/policies/vllm_rules.h"
 #include "core/engine/step_plan.h"
 #include "core/scenario/engine_setup.h"
+#include "engines/vllm/rules.h"
 
 namespace metronome {
 namespace {

@@ -238,6 +238,7 @@ constexpr std::array<std::string_view, 5> kBannedWords = {
     "holder"};
 
 constexpr std::string_view kTopLevel[] = {"core",
+                                          "engines",
                                           "sim",
                                           "cpu",
                                           "gpu",

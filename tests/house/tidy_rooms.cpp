@@ -28,6 +28,7 @@ constexpr Room kRooms[] = {
     {"core/engine/kv",
      "core/base core/engine/engine_config.h core/engine/prompt.h core/engine/request.h"},
     {"core/engine/policies", "core/base core/engine"},
+    {"engines", "core/base core/engine"},
     {"core/image", "core/base core/model core/engine"},
     {"core/workload", "core/base core/config core/engine core/image core/model core/text"},
     {"core/metrics", "core/base core/engine", "core/config"},
@@ -57,7 +58,7 @@ constexpr Room kRooms[] = {
     {"reports/compare", "core reports/files"},
     {"study/run", "core sim reports"},
     {"study/recorded", "core sim reports"},
-    {"study/decisions", "core"},
+    {"study/decisions", "core engines"},
     {"study/bench", "core sim reports gpu/plan"},
     {"study/calibrate", "core sim reports study/run study/recorded"},
     {"study/sweep", "core sim reports study/run"},
@@ -65,9 +66,9 @@ constexpr Room kRooms[] = {
     {"study/what_if", "core sim reports study/run"},
     {"serve/client", "core reports"},
     {"serve/server", "core reports"},
-    {"tools/commands", "core sim cpu gpu reports study serve"},
-    {"tools", "core"},
-    {"tests", "core sim cpu gpu reports study serve tools"},
+    {"tools/commands", "core engines sim cpu gpu reports study serve"},
+    {"tools", "core engines"},
+    {"tests", "core engines sim cpu gpu reports study serve tools"},
 };
 
 bool is_below(std::string_view path, std::string_view folder) {

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-#include "core/engine/policies/vllm_rules.h"
+#include "engines/vllm/rules.h"
 
 namespace metronome {
 

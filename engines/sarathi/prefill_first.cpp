@@ -3,8 +3,8 @@
 // otherwise all decodes.
 #include <algorithm>
 
-#include "core/engine/policies/policies.h"
-#include "core/engine/policies/sarathi_base.h"
+#include "engines/sarathi/base.h"
+#include "engines/sarathi/product.h"
 
 namespace metronome {
 namespace {

@@ -2,7 +2,7 @@
 // The sglang policy with prompts that share prefixes: what is found, the longest-prefix order, and
 // random settings.
 #include "core/base/rng.h"
-#include "tests/core/engine/policies/sglang_bench.h"
+#include "tests/engines/sglang/sglang_bench.h"
 
 namespace metronome::testing {
 

@@ -6,8 +6,8 @@
 #include <span>
 #include <vector>
 
-#include "core/engine/policies/policies.h"
-#include "core/engine/policies/sarathi_base.h"
+#include "engines/sarathi/base.h"
+#include "engines/sarathi/product.h"
 
 namespace metronome {
 namespace {

@@ -3,7 +3,7 @@
 // that does not fit the step is chunked; at most one request has an unfinished prompt. The
 // new-token ratio estimates the output to reserve. If the estimate was too low, requests are
 // retracted. Cached prefixes are nodes of a radix tree. Names are SGLang's where they exist.
-#include "core/engine/policies/sglang.h"
+#include "engines/sglang/policy.h"
 
 #include <algorithm>
 #include <map>
@@ -11,10 +11,10 @@
 #include <tuple>
 
 #include "core/base/error.h"
-#include "core/engine/policies/policies.h"
-#include "core/engine/policies/sglang_lengths.h"
-#include "core/engine/policies/sglang_queue_order.h"
 #include "core/engine/scheduler.h"
+#include "engines/sglang/lengths.h"
+#include "engines/sglang/product.h"
+#include "engines/sglang/queue_order.h"
 
 namespace metronome {
 namespace {

@@ -9,8 +9,8 @@
 #include <algorithm>
 
 #include "core/base/error.h"
-#include "core/engine/policies/policies.h"
 #include "core/engine/scheduler.h"
+#include "engines/llama_cpp/product.h"
 
 namespace metronome {
 namespace {

@@ -9,10 +9,10 @@
 #include <vector>
 
 #include "core/engine/policies/held_prompts.h"
-#include "core/engine/policies/policies.h"
-#include "core/engine/policies/vllm_rules.h"
-#include "core/engine/policies/vllm_state_split.h"
 #include "core/engine/scheduler.h"
+#include "engines/vllm/product.h"
+#include "engines/vllm/rules.h"
+#include "engines/vllm/state_split.h"
 
 namespace metronome {
 namespace {

@@ -9,8 +9,8 @@
 
 #include "core/base/error.h"
 #include "core/engine/policies/held_prompts.h"
-#include "core/engine/policies/policies.h"
 #include "core/engine/scheduler.h"
+#include "engines/tensorrt_llm/product.h"
 
 namespace metronome {
 namespace {

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-#include "core/engine/policies/sglang_queue_order.h"
+#include "engines/sglang/queue_order.h"
 
 #include <algorithm>
 #include <cstddef>

@@ -8,7 +8,7 @@
 // asks of a request that extend + min(max_new - out, clip) + page < rem_total, and reserves
 // ceil_page(extend) + page, and min(max_new, clip) if the prompt is done with that.
 #include "core/workload/workload_arrivals.h"
-#include "tests/core/engine/policies/sglang_bench.h"
+#include "tests/engines/sglang/sglang_bench.h"
 
 namespace metronome::testing {
 

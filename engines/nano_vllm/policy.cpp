@@ -4,8 +4,8 @@
 // of requests that hold blocks.
 #include <algorithm>
 
-#include "core/engine/policies/policies.h"
 #include "core/engine/scheduler.h"
+#include "engines/nano_vllm/product.h"
 
 namespace metronome {
 namespace {

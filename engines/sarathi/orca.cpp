@@ -1,8 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
 // Orca, as in Sarathi-Serve: all decodes and the whole prompts of all fitting requests in one
 // batch. Admission reserves the blocks of max_model_len tokens, so no request is ever preempted.
-#include "core/engine/policies/policies.h"
-#include "core/engine/policies/sarathi_base.h"
+#include "engines/sarathi/base.h"
+#include "engines/sarathi/product.h"
 
 namespace metronome {
 namespace {

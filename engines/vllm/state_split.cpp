@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-#include "core/engine/policies/vllm_state_split.h"
+#include "engines/vllm/state_split.h"
 
 #include <algorithm>
 

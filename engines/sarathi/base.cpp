@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-#include "core/engine/policies/sarathi_base.h"
+#include "engines/sarathi/base.h"
 
 #include "core/base/error.h"
 

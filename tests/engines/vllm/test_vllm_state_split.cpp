@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 // Where the chunks of a model with recurrent states end, by hand from vLLM's rules.
-#include "core/engine/policies/vllm_state_split.h"
+#include "engines/vllm/state_split.h"
 #include "tests/catch.h"
 
 namespace metronome {

@@ -4,8 +4,8 @@
 // left.
 #include <algorithm>
 
-#include "core/engine/policies/policies.h"
-#include "core/engine/policies/sarathi_base.h"
+#include "engines/sarathi/base.h"
+#include "engines/sarathi/product.h"
 
 namespace metronome {
 namespace {

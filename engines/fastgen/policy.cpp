@@ -5,8 +5,8 @@
 #include <algorithm>
 
 #include "core/base/error.h"
-#include "core/engine/policies/policies.h"
 #include "core/engine/scheduler.h"
+#include "engines/fastgen/product.h"
 
 namespace metronome {
 namespace {

@@ -1,0 +1,10 @@
+// SPDX-License-Identifier: Apache-2.0
+// Every product whose scheduler is reproduced, one folder each.
+#pragma once
+
+namespace metronome {
+
+// Registers their policies. Called once, at the start of a program, before any policy is looked up.
+void register_engines();
+
+}  // namespace metronome

@@ -1,0 +1,28 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "engines/nano_vllm/product.h"
+
+#include <string_view>
+
+#include "core/engine/scheduler.h"
+
+namespace metronome {
+namespace {
+
+constexpr std::string_view kNanoVllmKeys[] = {"max_num_batched_tokens"};
+
+constexpr PolicyInfo kNanoVllm = {
+    .name = "nano_vllm",
+    .summary = "prompts while any can run, otherwise decodes; one chunked at a time",
+    .source = "nano-vllm bb823b3e",
+    .keys = kNanoVllmKeys,
+    .prefix_caching = PrefixCaching::Always,
+    .default_token_budget = 16384,
+    .prompt_graphs = PromptGraphs::None,
+    .cache = {.hash_time = HashTime::Commit, .duplicates = DuplicateRule::KeepLatest},
+    .make = make_nano_vllm};
+
+}  // namespace
+
+const PolicyInfo& nano_vllm_policy() { return kNanoVllm; }
+
+}  // namespace metronome

@@ -1,0 +1,80 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "engines/sarathi/product.h"
+
+#include <string_view>
+
+#include "core/engine/scheduler.h"
+
+namespace metronome {
+namespace {
+
+constexpr std::string_view kSarathiKeys[] = {
+    "chunk_size",      "enable_dynamic_chunking_schedule", "low_chunk_size",
+    "high_chunk_size", "chunk_schedule_max_tokens",        "chunk_schedule_stages"};
+
+constexpr PolicyInfo kSarathi = {
+    .name = "sarathi",
+    .summary =
+        "decodes, then prompts in progress, then new ones, in one chunk of "
+        "tokens",
+    .source = "Sarathi-Serve 96f9911",
+    .keys = kSarathiKeys,
+    .allows_watermark = true,
+    .has_token_budget = true,
+    .requires_paged = true,
+    .default_watermark = 0.01,
+    .make = make_sarathi};
+
+constexpr std::string_view kVllmPrefillFirstKeys[] = {"max_num_batched_tokens"};
+
+// The part of the host's time during which the device waits.
+constexpr HostGap kVllmV0HostGap = {
+    .us = 4000,
+    .us_per_request = 100,
+    .source =
+        "vLLM V0 before multi-step scheduling: GPU idle at each decode in the profiles of "
+        "vllm-project/vllm issue 6854 (July 2024), which reports 5 to 13 ms in all; outputs "
+        "of 1 and 32 requests in 0.2 and 3.4 ms in issue 6913"};
+
+constexpr PolicyInfo kVllmPrefillFirst = {
+    .name = "vllm_prefill_first",
+    .summary = "a batch of whole prompts while any fit, otherwise all decodes",
+    .source = "the vLLM scheduler of Sarathi-Serve 96f9911",
+    .keys = kVllmPrefillFirstKeys,
+    .allows_watermark = true,
+    .requires_paged = true,
+    .default_token_budget = kWholeModelLength,
+    .default_watermark = 0.01,
+    .host_gap = kVllmV0HostGap,
+    .kv_memory = KvMemory::VllmV0,
+    .prompt_graphs = PromptGraphs::None,
+    .make = make_vllm_prefill_first};
+
+constexpr PolicyInfo kOrca = {
+    .name = "orca",
+    .summary = "decodes and whole prompts together, max_model_len reserved for each",
+    .source = "the Orca scheduler of Sarathi-Serve 96f9911",
+    .keys = {},
+    .make = make_orca};
+
+constexpr std::string_view kSimpleChunkingKeys[] = {"chunk_size"};
+
+constexpr PolicyInfo kSimpleChunking = {
+    .name = "simple_chunking",
+    .summary = "steps of prompt chunks and steps of decodes take turns",
+    .source = "the simple chunking scheduler of Sarathi-Serve 96f9911",
+    .keys = kSimpleChunkingKeys,
+    .allows_watermark = true,
+    .has_token_budget = true,
+    .requires_paged = true,
+    .default_watermark = 0.01,
+    .make = make_simple_chunking};
+
+}  // namespace
+
+const PolicyInfo& sarathi_policy() { return kSarathi; }
+const PolicyInfo& vllm_prefill_first_policy() { return kVllmPrefillFirst; }
+const PolicyInfo& orca_policy() { return kOrca; }
+const PolicyInfo& simple_chunking_policy() { return kSimpleChunking; }
+
+}  // namespace metronome

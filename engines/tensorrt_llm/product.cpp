@@ -1,0 +1,47 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "engines/tensorrt_llm/product.h"
+
+#include <string_view>
+
+#include "core/engine/scheduler.h"
+
+namespace metronome {
+namespace {
+
+constexpr std::string_view kTensorRtLlmKeys[] = {"capacity_scheduler_policy",
+                                                 "context_chunking_policy",
+                                                 "enable_chunked_context",
+                                                 "max_num_tokens",
+                                                 "chunk_unit_size",
+                                                 "batch_wait_timeout_iters",
+                                                 "batch_wait_max_tokens_ratio"};
+
+// The part of the host's time during which the device waits.
+constexpr HostGap kTensorRtLlmHostGap = {
+    .us = 580,
+    .source =
+        "TensorRT-LLM's overlap scheduler: GPU idle per iteration, Llama-3.1-8B FP8 on a B200 at "
+        "concurrency 64 (NVIDIA/TensorRT-LLM issue 13957, May 2026)"};
+
+constexpr PolicyInfo kTensorrtLlm = {
+    .name = "tensorrt_llm",
+    .summary = "requests whose KV blocks fit, then chunks of prompts with the decodes",
+    .source = "TensorRT-LLM: capacityScheduler 02a10fed, microBatchScheduler 0a949d31",
+    .keys = kTensorRtLlmKeys,
+    .has_token_budget = true,
+    .prefix_caching = PrefixCaching::Optional,
+    .host_gap = kTensorRtLlmHostGap,
+    .kv_memory = KvMemory::TensorRtLlm,
+    // AllReduceFusionOp: RESIDUAL_RMS_NORM_QUANT_FP8 and _NVFP4, for one.
+    .fuses_conversions = true,
+    .prompt_graphs = PromptGraphs::None,
+    .default_graph_requests = 128,  // CudaGraphConfig.max_batch_size
+    .eager = {.dense_us = 500, .experts_us = 700, .attention_us = 1600},
+    .cache = {.hash_time = HashTime::Commit},
+    .make = make_tensorrt_llm};
+
+}  // namespace
+
+const PolicyInfo& tensorrt_llm_policy() { return kTensorrtLlm; }
+
+}  // namespace metronome
