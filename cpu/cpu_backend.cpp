@@ -283,7 +283,7 @@ class CpuRun final : public PreparedRun {
   Drafting make_drafting(LoadedModel& loaded) const {
     Drafting drafting;
     const SpeculativeConfig& config = scenario_.speculative;
-    if (setup.scheduler.vllm.num_speculative_tokens == 0) return drafting;
+    if (setup.scheduler.drafts.num_tokens == 0) return drafting;
     if (!loaded.drafter) {
       drafting.drafter = std::make_unique<NgramDrafter>(
           NgramLookup(config.prompt_lookup_min, config.prompt_lookup_max));

@@ -12,11 +12,10 @@
 namespace metronome {
 
 void register_engines() {
-  for (const PolicyInfo* policy :
-       {&vllm_policy(), &sglang_policy(), &tensorrt_llm_policy(), &sarathi_policy(),
-        &fastgen_policy(), &llama_cpp_policy(), &nano_vllm_policy(), &vllm_prefill_first_policy(),
-        &orca_policy(), &simple_chunking_policy()}) {
-    register_policy(*policy);
+  for (const EngineProduct* product :
+       {&vllm_product(), &sglang_product(), &tensorrt_llm_product(), &fastgen_product(),
+        &llama_cpp_product(), &nano_vllm_product(), &sarathi_product()}) {
+    register_engine(*product);
   }
 }
 

@@ -14,6 +14,8 @@
 #include "core/hardware/hardware_catalogue.h"
 #include "core/scenario/engine_setup.h"
 #include "core/scenario/simulated_model.h"
+#include "engines/tensorrt_llm/settings.h"
+#include "engines/vllm/settings.h"
 #include "sim/cold_start.h"
 #include "sim/cost/checked.h"
 #include "sim/cost/cost_model_file.h"
@@ -110,12 +112,13 @@ EngineMemorySettings engine_memory_settings(const Scenario& scenario, const Mode
   const SpeculativeMethod drafts = scenario.speculative.method;
   const KvMemory rule = find_policy(scheduler.policy)->kv_memory;
   std::int64_t num_tokens = token_budget(scheduler);
-  if (rule == KvMemory::TensorRtLlm) num_tokens = scheduler.tensorrt_llm.max_num_tokens;
+  if (rule == KvMemory::TensorRtLlm)
+    num_tokens = scheduler.settings<TensorRtLlmConfig>().max_num_tokens;
   if (num_tokens == kWholeModelLength) {
     num_tokens = scenario.engine.max_model_len.value_or(model.default_max_model_len());
   }
   return {.rule = rule,
-          .vllm_minor = rule == KvMemory::Vllm ? scheduler.vllm.minor() : 0,
+          .vllm_minor = rule == KvMemory::Vllm ? scheduler.settings<VllmConfig>().minor() : 0,
           .looks_up_drafts =
               drafts == SpeculativeMethod::Ngram || drafts == SpeculativeMethod::DraftModel,
           .tensor_parallel_size = scenario.cost_model.tensor_parallel_size,
@@ -321,7 +324,7 @@ void check_memory(const Scenario& scenario, const Simulation& simulation,
 // vLLM 0.33 pads the drafts of an admitted request and asserts that no limit cuts them. Empty: none
 // does.
 std::string cut_drafts_warning(const Scenario& scenario) {
-  const std::int64_t limit = scenario.scheduler.vllm.long_prefill_token_threshold;
+  const std::int64_t limit = scenario.scheduler.settings<VllmConfig>().long_prefill_token_threshold;
   const std::int64_t num_drafts = scenario.speculative.num_drafts();
   if (num_drafts == 0 || limit == 0 || limit > num_drafts) return "";
   return "vLLM may stop with a failed assertion when it admits a request: "
@@ -409,7 +412,7 @@ Simulation prepare_simulation(const Scenario& scenario) try {
     simulation.predict_with(
         std::make_unique<CostModelPredictor>(make_cost_model(times, scenario, simulation.model)));
   }
-  if (simulation.setup.scheduler.vllm.num_speculative_tokens > 0) {
+  if (simulation.setup.scheduler.drafts.num_tokens > 0) {
     simulation.acceptance.emplace(scenario.speculative, scenario.seed);
   }
   if (!simulation.model.vision.is_empty()) {

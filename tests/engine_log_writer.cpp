@@ -8,6 +8,8 @@
 
 #include "core/base/error.h"
 #include "core/base/number_text.h"
+#include "engines/sglang/settings.h"
+#include "engines/vllm/settings.h"
 
 namespace metronome::testing {
 namespace {
@@ -32,7 +34,7 @@ EngineLogWriter::EngineLogWriter(const Scenario& scenario, std::int64_t num_bloc
     : scenario_(scenario),
       capacity_(num_blocks * scenario.kv_cache.block_size),
       is_vllm_(scenario.scheduler.policy == "vllm"),
-      reserve_(0.7 * scenario.scheduler.sglang.schedule_conservativeness),
+      reserve_(0.7 * scenario.scheduler.settings<SglangConfig>().schedule_conservativeness),
       report_ns_(report_seconds * TimeNs{1'000'000'000}) {
   METRONOME_CHECK(is_vllm_ || scenario.scheduler.policy == "sglang", "the engine has a log");
   is_vllm_ ? begin_vllm() : begin_sglang();
@@ -42,7 +44,7 @@ void EngineLogWriter::begin_vllm() {
   text_ =
       "# Synthetic: a simulated run, written as vLLM 0.33 would log it "
       "(tests/engine_log_writer.cpp).\n";
-  const VllmConfig& config = scenario_.scheduler.vllm;
+  const VllmConfig& config = scenario_.scheduler.settings<VllmConfig>();
   line(0, formatted(
               "[startup.py:96] non-default args: {'model': '%s', 'max_model_len': %d, "
               "'enable_logging_iteration_details': True, 'max_num_batched_tokens': %d, "
@@ -63,7 +65,7 @@ void EngineLogWriter::begin_sglang() {
   text_ =
       "# Synthetic: a simulated run, written as SGLang 0.5.23 would log it "
       "(tests/engine_log_writer.cpp).\n";
-  const SglangConfig& config = scenario_.scheduler.sglang;
+  const SglangConfig& config = scenario_.scheduler.settings<SglangConfig>();
   const std::string most = config.prefill_max_requests
                                ? std::to_string(*config.prefill_max_requests)
                                : std::string("None");
@@ -213,7 +215,8 @@ void EngineLogWriter::sglang_step(const StepRecord& step, const Sums& prefill,
     last_prefill_ = now;
     return;
   }
-  const double least = 0.14 * 0.7 * scenario_.scheduler.sglang.schedule_conservativeness;
+  const double least =
+      0.14 * 0.7 * scenario_.scheduler.settings<SglangConfig>().schedule_conservativeness;
   reserve_ = std::max(least, reserve_ - 0.86 / 0.14 * least / 600);
   num_decoded_ += num_decodes;
   if (++num_decode_steps_ % 40 != 0) return;

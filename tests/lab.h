@@ -20,6 +20,7 @@
 #include "core/model/model_config.h"
 #include "core/run/forward_batch.h"
 #include "core/workload/workload_arrivals.h"
+#include "engines/vllm/settings.h"
 #include "tests/engine_harness.h"
 
 namespace metronome::testing {
@@ -130,14 +131,13 @@ struct LabSettings {
 };
 
 // The settings under policy vllm, with so many drafts of a decode.
-inline LabSettings with_drafts(LabSettings settings, std::int32_t num_tokens,
-                               VllmConfig::DraftMethod method) {
+inline LabSettings with_drafts(LabSettings settings, std::int32_t num_tokens, DraftMethod method) {
   settings.policy = "vllm";
   settings.adjust = [num_tokens, method, adjust = settings.adjust](SchedulerConfig& config) {
     if (adjust) adjust(config);
-    config.vllm.version = kDraftVllmMinor - kFirstVllmMinor;
-    config.vllm.num_speculative_tokens = num_tokens;
-    config.vllm.draft_method = method;
+    config.edit<VllmConfig>().version = kDraftVllmMinor - kFirstVllmMinor;
+    config.drafts.num_tokens = num_tokens;
+    config.drafts.method = method;
   };
   return settings;
 }

@@ -6,6 +6,12 @@
 #include <stdexcept>
 #include <utility>
 
+#include "engines/fastgen/settings.h"
+#include "engines/llama_cpp/settings.h"
+#include "engines/sarathi/settings.h"
+#include "engines/sglang/settings.h"
+#include "engines/tensorrt_llm/settings.h"
+#include "engines/vllm/settings.h"
 #include "tests/catch.h"
 #include "tests/draws.h"
 
@@ -32,7 +38,7 @@ void draw_scheduler(Rng& rng, RandomServing& random) {
   const int version = draw(rng, 0, static_cast<int>(std::size(kVllmVersions)) - 1);
   settings.adjust = [budget, chunk_unit, version](SchedulerConfig& config) {
     set_own_budget(config, budget, chunk_unit);
-    config.vllm.version = version;
+    config.edit<VllmConfig>().version = version;
   };
   settings.max_chunks = draw(rng, 0, 2);
   settings.shape =
@@ -280,12 +286,12 @@ class ServingCheck {
 }  // namespace
 
 void set_own_budget(SchedulerConfig& config, std::int32_t budget, std::int32_t chunk_unit) {
-  config.sarathi.chunk_size = budget;
-  config.sglang.chunked_prefill_size = budget;
-  config.tensorrt_llm.max_num_tokens = budget;
-  config.tensorrt_llm.chunk_unit_size = chunk_unit;
-  config.fastgen.max_ragged_batch_size = budget;
-  config.llama_cpp.n_batch = budget;
+  config.edit<SarathiConfig>().chunk_size = budget;
+  config.edit<SglangConfig>().chunked_prefill_size = budget;
+  config.edit<TensorRtLlmConfig>().max_num_tokens = budget;
+  config.edit<TensorRtLlmConfig>().chunk_unit_size = chunk_unit;
+  config.edit<FastGenConfig>().max_ragged_batch_size = budget;
+  config.edit<LlamaCppConfig>().n_batch = budget;
 }
 
 RandomServing draw_serving(Rng& rng, Family family, std::int64_t vocab_size) {
@@ -297,7 +303,7 @@ RandomServing draw_serving(Rng& rng, Family family, std::int64_t vocab_size) {
   LabSettings& settings = random.settings;
   settings.adjust = [drawn = settings.adjust, page = settings.block_size](SchedulerConfig& config) {
     drawn(config);
-    SglangConfig& sglang = config.sglang;
+    SglangConfig& sglang = config.edit<SglangConfig>();
     sglang.chunked_prefill_size = ceil_div(sglang.chunked_prefill_size, page) * page;
   };
   draw_sampling(rng, static_cast<std::int32_t>(vocab_size), random.settings.sampling);

@@ -80,7 +80,7 @@ void Scheduler::commit_output(Request& request, ScheduledChunk& chunk, const Chu
     request.cached_tokens += num_kept;
     request.computed_tokens -= chunk.num_tokens - num_kept;
     if (output.num_proposed >= 0) {
-      METRONOME_CHECK(output.num_proposed <= config_.vllm.num_speculative_tokens,
+      METRONOME_CHECK(output.num_proposed <= config_.drafts.num_tokens,
                       "no more drafts are proposed than the settings say");
       request.num_draft_tokens = output.num_proposed;
     }

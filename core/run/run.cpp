@@ -10,6 +10,7 @@
 #include "core/engine/drive.h"
 #include "core/engine/due_arrivals.h"
 #include "core/engine/kv/prefix_hash.h"
+#include "core/scenario/engine_product.h"
 #include "core/workload/front_end_arrivals.h"
 #include "core/workload/session_arrivals.h"
 #include "core/workload/workload_arrivals.h"
@@ -26,11 +27,10 @@ void set_items(const PromptSource& prompts, EngineSetup& setup) {
 
 // The longest image that can ever be computed, in tokens.
 std::int64_t longest_image(const Scenario& scenario, const EngineSetup& setup) {
-  std::int64_t longest = setup.encoder.cache_size;
-  if (!setup.encoder.disable_chunked_mm_input) return longest;
-  longest = std::min<std::int64_t>(longest, token_budget(scenario.scheduler));
-  const std::int64_t threshold = scenario.scheduler.vllm.long_prefill_token_threshold;
-  return threshold > 0 ? std::min(longest, threshold) : longest;
+  const EngineProduct* product = product_of(scenario.scheduler.policy);
+  const std::int64_t cache_size = setup.encoder.cache_size;
+  if (product == nullptr || product->longest_image == nullptr) return cache_size;
+  return product->longest_image(scenario, cache_size);
 }
 
 // Drawn images were checked with the scenario; those of a trace come with the workload.
@@ -39,10 +39,6 @@ void check_images(const Scenario& scenario, const PreparedRun& run, const Worklo
     throw UnplacedConfigError("workload.trace", "has images, and " + run.model.name +
                                                     " takes text only; allowed: a model with a "
                                                     "vision tower, or a trace without images");
-  }
-  if (run.setup.encoder.limits_chunks && scenario.scheduler.vllm.minor() != kDraftVllmMinor) {
-    throw UnplacedConfigError("scheduler.version",
-                              "the rules for images are those of 0.33; allowed: 0.33");
   }
   const std::int64_t longest = longest_image(scenario, run.setup);
   for (const EncoderItem& image : workload.images) {

@@ -8,6 +8,7 @@
 #include "core/base/error.h"
 #include "core/engine/policies/registry.h"
 #include "core/model/image_grid.h"
+#include "core/scenario/engine_product.h"
 #include "core/scenario/scenario_keys.h"
 
 namespace metronome {
@@ -22,14 +23,12 @@ struct LayerGroups {
 };
 
 bool has_state_groups(const PolicyInfo& policy, const ModelConfig& model) {
-  return policy.name == "vllm" && model.n_linear_layers() > 0;
+  return policy.groups_states && model.n_linear_layers() > 0;
 }
 
 // vLLM's groups have the order of the layers that begin them. Full attention is one group here.
 // Without groups of windows, their layers count as full attention.
-LayerGroups in_order(LayerGroups groups, const ModelConfig& model, const PolicyInfo& policy,
-                     bool has_windows) {
-  if (policy.name != "vllm") return groups;
+LayerGroups in_order(LayerGroups groups, const ModelConfig& model, bool has_windows) {
   const auto first = [&model](auto is_of_kind) {
     std::int64_t layer = 0;
     while (layer < model.n_layers && !is_of_kind(layer)) ++layer;
@@ -60,7 +59,7 @@ LayerGroups layer_groups(const KvCacheConfig& config, const ModelConfig& model,
   const bool has_windows = config.sliding_window > 0;
   if (has_windows && !has_states && config.num_window_groups) {
     return in_order({.num_windows = static_cast<std::int32_t>(*config.num_window_groups)}, model,
-                    policy, has_windows);
+                    has_windows);
   }
   const std::int64_t num_linear = has_states ? model.n_linear_layers() : 0;
   const std::int64_t num_window = has_windows ? model.n_window_layers() : 0;
@@ -73,7 +72,7 @@ LayerGroups layer_groups(const KvCacheConfig& config, const ModelConfig& model,
   groups.num_states = static_cast<std::int32_t>(ceil_div(num_linear, num_layers));
   groups.num_windows =
       static_cast<std::int32_t>(std::max<std::int64_t>(ceil_div(num_window, num_layers), 1));
-  return in_order(groups, model, policy, has_windows);
+  return in_order(groups, model, has_windows);
 }
 
 // Whether cached states are exported from inside a chunk.
@@ -96,35 +95,6 @@ std::int32_t block_tokens(const Scenario& scenario, const ModelConfig& model,
   const std::int64_t token_bytes = 2 * num_heads * model.head_dim * model.bytes_per_kv_element;
   const std::int64_t state_bytes = model.state_bytes() / model.n_linear_layers() / tp;
   return static_cast<std::int32_t>(size * ceil_div(state_bytes, token_bytes * size));
-}
-
-// Settings of policy vllm that states exclude.
-void check_state_groups(const Scenario& scenario, const ModelConfig& model,
-                        const PolicyInfo& policy) {
-  const VllmConfig& vllm = scenario.scheduler.vllm;
-  if (vllm.minor() != kDraftVllmMinor) {
-    throw UnplacedConfigError(
-        "scheduler.version",
-        "states are scheduled as by vLLM 0." + std::to_string(kDraftVllmMinor) + ", not by 0." +
-            std::to_string(vllm.minor()) + "; allowed: 0." + std::to_string(kDraftVllmMinor));
-  }
-  if (scenario.kv_cache.backend != KvBackend::Paged) {
-    throw UnplacedConfigError("kv_cache.backend",
-                              "slotted has no blocks for the states of " + model.name +
-                                  "; allowed: paged, or another policy than vllm");
-  }
-  if (caches_prefixes(policy, scenario.kv_cache) && vllm.disable_chunked_mm_input) {
-    throw UnplacedConfigError("scheduler.disable_chunked_mm_input",
-                              "true leaves no states of " + model.name +
-                                  " to cache inside an image; allowed: false, or "
-                                  "kv_cache.enable_prefix_caching: false");
-  }
-  if (caches_prefixes(policy, scenario.kv_cache) && !vllm.enable_chunked_prefill) {
-    throw UnplacedConfigError("scheduler.enable_chunked_prefill",
-                              "false leaves no states of " + model.name +
-                                  " to cache; allowed: true, or "
-                                  "kv_cache.enable_prefix_caching: false");
-  }
 }
 
 void check_windows_beside_states(const Scenario& scenario, const ModelConfig& model) {
@@ -150,11 +120,11 @@ void check_windows_beside_states(const Scenario& scenario, const ModelConfig& mo
 void check_states(const Scenario& scenario, const ModelConfig& model, const PolicyInfo& policy) {
   if (model.n_linear_layers() == 0) return;
   if (scenario.kv_cache.sliding_window > 0) check_windows_beside_states(scenario, model);
-  if (has_state_groups(policy, model)) return check_state_groups(scenario, model, policy);
-  if (!caches_prefixes(policy, scenario.kv_cache)) return;
+  if (has_state_groups(policy, model) || !caches_prefixes(policy, scenario.kv_cache)) return;
   throw UnplacedConfigError("kv_cache.enable_prefix_caching",
                             "policy " + std::string(policy.name) + " caches no states, which " +
-                                model.name + " has; allowed: false, or policy vllm");
+                                model.name + " has; allowed: false, or policy " +
+                                policies_with(&PolicyInfo::groups_states));
 }
 
 // vLLM's blocks are then larger than kv_cache.block_size.
@@ -231,21 +201,6 @@ void check_step_size(const Scenario& scenario, const PolicyInfo& policy,
                                 std::string(policy.name) + "; allowed: a product below 2^31");
 }
 
-// vLLM refuses to start here: a prompt longer than the budget would wait forever.
-void check_whole_prompts(const Scenario& scenario, const PolicyInfo& policy,
-                         std::int64_t max_model_len) {
-  if (!reads_key(policy, "enable_chunked_prefill")) return;
-  if (scenario.scheduler.vllm.enable_chunked_prefill) return;
-  const std::int64_t budget = token_budget(scenario.scheduler);
-  if (budget >= max_model_len) return;
-  throw UnplacedConfigError("scheduler.max_num_batched_tokens",
-                            std::to_string(budget) + " is less than engine.max_model_len " +
-                                std::to_string(max_model_len) +
-                                ", but without enable_chunked_prefill a prompt is computed in "
-                                "one step; allowed: at least " +
-                                std::to_string(max_model_len));
-}
-
 // vLLM's pool gives its first block to no request.
 void check_usable_blocks(const PolicyInfo& policy, const KvCacheLayout& layout) {
   if (!layout.has_null_block || layout.num_blocks > 1) return;
@@ -255,46 +210,23 @@ void check_usable_blocks(const PolicyInfo& policy, const KvCacheLayout& layout) 
           std::string(policy.name) + " keeps one as its null block; allowed: auto, or at least 2");
 }
 
-VllmConfig::DraftMethod draft_method(SpeculativeMethod method) {
+DraftMethod draft_method(SpeculativeMethod method) {
   switch (method) {
-    case SpeculativeMethod::Ngram: return VllmConfig::DraftMethod::Ngram;
-    case SpeculativeMethod::DraftModel: return VllmConfig::DraftMethod::DraftModel;
-    case SpeculativeMethod::Mtp: return VllmConfig::DraftMethod::Mtp;
+    case SpeculativeMethod::Ngram: return DraftMethod::Ngram;
+    case SpeculativeMethod::DraftModel: return DraftMethod::DraftModel;
+    case SpeculativeMethod::Mtp: return DraftMethod::Mtp;
     case SpeculativeMethod::Eagle:
     case SpeculativeMethod::None: break;
   }
-  return VllmConfig::DraftMethod::Eagle;
+  return DraftMethod::Eagle;
 }
 
-void set_drafts(const SpeculativeConfig& drafts, std::int32_t max_num_seqs, VllmConfig& vllm) {
-  if (!drafts.is_on()) return;
-  vllm.num_speculative_tokens = drafts.num_speculative_tokens;
-  vllm.draft_method = draft_method(drafts.method);
-  vllm.drafts_by_batch_size = drafts_by_batch_size(drafts.num_speculative_tokens_per_batch_size,
-                                                   drafts.num_speculative_tokens, max_num_seqs);
-}
-
-// An image that no step could compute would wait forever. vLLM refuses to start in the first case
-// (vllm/config/scheduler.py).
-void check_whole_images(const Scenario& scenario, std::int64_t max_item) {
-  const VllmConfig& vllm = scenario.scheduler.vllm;
-  if (!vllm.disable_chunked_mm_input) return;
-  const std::string need =
-      ", the tokens of the largest image, which disable_chunked_mm_input "
-      "computes in one step; allowed: at least " +
-      std::to_string(max_item);
-  const std::int64_t budget = token_budget(scenario.scheduler);
-  if (budget < max_item) {
-    throw UnplacedConfigError("scheduler.max_num_batched_tokens",
-                              std::to_string(budget) + " is less than " + std::to_string(max_item) +
-                                  need + ", or a smaller workload.images.max_pixels");
-  }
-  const std::int64_t threshold = vllm.long_prefill_token_threshold;
-  if (threshold > 0 && threshold < max_item) {
-    throw UnplacedConfigError(
-        "scheduler.long_prefill_token_threshold",
-        std::to_string(threshold) + " is less than " + std::to_string(max_item) + need + ", or 0");
-  }
+DraftConfig draft_config(const SpeculativeConfig& drafts, std::int32_t max_num_seqs) {
+  if (!drafts.is_on()) return {};
+  return {.num_tokens = drafts.num_speculative_tokens,
+          .method = draft_method(drafts.method),
+          .by_batch_size = drafts_by_batch_size(drafts.num_speculative_tokens_per_batch_size,
+                                                drafts.num_speculative_tokens, max_num_seqs)};
 }
 
 void set_encoder(const Scenario& scenario, const ModelConfig& model, const PolicyInfo& policy,
@@ -313,18 +245,13 @@ void set_encoder(const Scenario& scenario, const ModelConfig& model, const Polic
                               std::to_string(images.pixels_per_token) + " differs from " +
                                   model.name + "; allowed: " + std::to_string(side));
   }
-  const bool is_vllm = policy.name == "vllm";
-  if (is_vllm && images.is_on() && scenario.scheduler.vllm.minor() != kDraftVllmMinor) {
-    throw UnplacedConfigError("scheduler.version",
-                              "the rules for images are those of 0.33; allowed: 0.33");
-  }
   const std::int64_t max_item =
       images.is_on() ? images.max_tokens() : kDefaultMaxPixels / (side * side);
-  check_whole_images(scenario, max_item);
   setup.encoder.set_sizes(token_budget(scenario.scheduler), max_item);
-  setup.encoder.limits_chunks = is_vllm;
-  setup.encoder.disable_chunked_mm_input = scenario.scheduler.vllm.disable_chunked_mm_input;
   setup.encoder.plans_ahead = scenario.engine.async_depth > 1;
+  const EngineProduct* product = product_of(policy.name);
+  if (product == nullptr || product->set_images == nullptr) return;
+  product->set_images(scenario, max_item, setup.encoder);
 }
 
 }  // namespace
@@ -378,20 +305,23 @@ EngineSetup make_engine_setup(const Scenario& scenario, const ModelConfig& model
   const std::int64_t max_model_len =
       scenario.engine.max_model_len.value_or(model.default_max_model_len());
   if (max_model_len > model.max_context()) {
-    throw UnplacedConfigError("engine.max_model_len",
-                              std::to_string(max_model_len) + " is more than " + model.name +
-                                  " supports; allowed: at most " +
-                                  std::to_string(model.max_context()));
+    throw UnplacedConfigError("engine.max_model_len", std::to_string(max_model_len) +
+                                                          " is more than " + model.name +
+                                                          " supports; allowed: at most " +
+                                                          std::to_string(model.max_context()));
   }
   const PolicyInfo* policy = find_policy(scenario.scheduler.policy);
   METRONOME_CHECK(policy != nullptr, "the policy was validated before");
   check_step_size(scenario, *policy, max_model_len);
-  check_whole_prompts(scenario, *policy, max_model_len);
+  const EngineProduct* product = product_of(policy->name);
+  if (product != nullptr && product->check_model != nullptr) {
+    product->check_model(scenario, model, max_model_len);
+  }
   check_states(scenario, model, *policy);
 
   EngineSetup setup;
   setup.scheduler = scenario.scheduler;
-  set_drafts(scenario.speculative, scenario.engine.max_num_seqs, setup.scheduler.vllm);
+  setup.scheduler.drafts = draft_config(scenario.speculative, scenario.engine.max_num_seqs);
   setup.max_num_seqs = scenario.engine.max_num_seqs;
   setup.max_model_len = static_cast<std::int32_t>(max_model_len);
   setup.max_waiting_requests = scenario.engine.max_waiting_requests;

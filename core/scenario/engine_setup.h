@@ -35,7 +35,7 @@ std::int64_t blocks_of_memory(const Scenario& scenario, const ModelConfig& model
 // the blocks.
 std::int64_t blocks_of_states(const Scenario& scenario, const ModelConfig& model);
 
-// VllmConfig::drafts_by_batch_size for up to `max_num_seqs` requests, from the rows of
+// DraftConfig::by_batch_size for up to `max_num_seqs` requests, from the rows of
 // SpeculativeConfig::num_speculative_tokens_per_batch_size; at most `num_drafts` each. Empty
 // without rows.
 std::vector<std::int32_t> drafts_by_batch_size(const std::vector<std::vector<std::int64_t>>& rows,

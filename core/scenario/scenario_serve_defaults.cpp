@@ -4,7 +4,7 @@
 #include <optional>
 
 #include "core/hardware/hardware_catalogue.h"
-#include "core/model/model_catalogue.h"
+#include "core/scenario/engine_product.h"
 #include "core/scenario/scenario_keys.h"
 
 namespace metronome {
@@ -15,41 +15,16 @@ bool is_set(const ConfigNode& source, std::string_view key) {
   return node != nullptr && node->kind != ConfigNode::Kind::Null && node->scalar != "auto";
 }
 
-ChosenOptions chosen_options(const Scenario& scenario) {
-  const ConfigNode& source = *scenario.source;
-  ChosenOptions chosen;
-  chosen.tensor_parallel_size = scenario.cost_model.tensor_parallel_size;
-  if (is_set(source, "engine.max_num_seqs")) chosen.max_num_seqs = scenario.engine.max_num_seqs;
-  chosen.max_num_batched_tokens = scenario.scheduler.max_num_batched_tokens;
-  chosen.max_model_len = scenario.engine.max_model_len;
-  chosen.enable_chunked_prefill = scenario.scheduler.vllm.enable_chunked_prefill;
-  if (scenario.speculative.is_on()) {
-    chosen.num_speculative_tokens = scenario.speculative.num_speculative_tokens;
-    chosen.looks_up_drafts = scenario.speculative.method == SpeculativeMethod::Ngram;
-  }
-  if (is_set(source, "scheduler.chunked_prefill_size")) {
-    chosen.chunked_prefill_size = scenario.scheduler.sglang.chunked_prefill_size;
-  }
-  chosen.max_prefill_tokens = scenario.scheduler.sglang.max_prefill_tokens;
-  return chosen;
-}
-
-std::vector<ServeDefault> serve_defaults(const Scenario& scenario, const HardwareSpec& gpu) {
-  ChosenOptions chosen = chosen_options(scenario);
-  if (scenario.scheduler.policy == "sglang") return sglang_serve_defaults(gpu, chosen);
-  // A missing model is reported later.
-  if (!chosen.max_model_len && !chosen.enable_chunked_prefill && !scenario.model.empty()) {
-    chosen.max_model_len =
-        find_model(scenario.model, scenario.location_of("model")).default_max_model_len();
-  }
-  return vllm_serve_defaults(scenario.scheduler.vllm.minor(), gpu, chosen);
-}
-
 }  // namespace
 
+bool is_default_of(std::span<const ServeDefault> defaults, std::string_view key) {
+  return std::any_of(defaults.begin(), defaults.end(),
+                     [key](const ServeDefault& given) { return given.key == key; });
+}
+
 std::vector<ServeDefault> unset_serve_defaults(const Scenario& scenario) {
-  const std::string& policy = scenario.scheduler.policy;
-  if (policy != "vllm" && policy != "sglang") return {};
+  const EngineProduct* product = product_of(scenario.scheduler.policy);
+  if (product == nullptr || product->serve_defaults == nullptr) return {};
   // A backend that needs the GPU reports what is wrong with its name.
   const std::optional<HardwareSpec> gpu = known_hardware(scenario.hardware);
   if (!gpu) return {};
@@ -57,7 +32,8 @@ std::vector<ServeDefault> unset_serve_defaults(const Scenario& scenario) {
   const std::vector<std::string> unused = unused_keys(
       fields_to_node([&shown](FieldVisitor& visitor) { visit_before_workload(visitor, shown); }),
       scenario_choices());
-  std::vector<ServeDefault> defaults = serve_defaults(scenario, *gpu);
+  std::vector<ServeDefault> defaults = product->serve_defaults(
+      scenario, *gpu, [&](std::string_view key) { return is_set(*scenario.source, key); });
   // A pool that the user counted in blocks keeps their size.
   const bool has_pool = is_set(*scenario.source, "kv_cache.num_blocks");
   std::erase_if(defaults, [&](const ServeDefault& found) {

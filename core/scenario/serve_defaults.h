@@ -4,12 +4,13 @@
 #pragma once
 
 #include <cstdint>
-#include <optional>
 #include <span>
 #include <string>
 #include <string_view>
+#include <utility>
 #include <vector>
 
+#include "core/base/types.h"
 #include "core/hardware/hardware.h"
 
 namespace metronome {
@@ -22,27 +23,27 @@ struct ServeDefault {
 // Whether one of them is for `key`.
 bool is_default_of(std::span<const ServeDefault> defaults, std::string_view key);
 
-// The user's choice of the settings that other defaults follow; absent: not chosen.
-struct ChosenOptions {
-  std::int64_t tensor_parallel_size = 1;
-  std::optional<std::int64_t> max_num_seqs = {};
-  // Of vLLM.
-  std::optional<std::int64_t> max_num_batched_tokens = {};
-  std::optional<std::int64_t> max_model_len = {};  // the model's limit if the user set none
-  bool enable_chunked_prefill = true;
-  std::int64_t num_speculative_tokens = 0;
-  bool looks_up_drafts = false;  // speculative.method ngram
-  // Of SGLang.
-  std::optional<std::int64_t> chunked_prefill_size = {};
-  std::int64_t max_prefill_tokens = 16384;
+// Those of one engine, for whoever lists them.
+class ServeDefaultList {
+ public:
+  explicit ServeDefaultList(std::string origin) : origin_(std::move(origin)) {}
+
+  // `reason` follows the origin: " for a GPU of 70 GiB or more".
+  void add(const char* key, const std::string& value, const std::string& reason = "") {
+    defaults_.push_back({key, value, origin_ + reason});
+  }
+  void add(const char* key, std::int64_t value, const std::string& reason = "") {
+    add(key, std::to_string(value), reason);
+  }
+  std::vector<ServeDefault> take() { return std::move(defaults_); }
+
+ private:
+  std::string origin_;
+  std::vector<ServeDefault> defaults_;
 };
 
-// Of `vllm serve` (its API server, not its class LLM) in version 0.`minor`, 19 to 33.
-std::vector<ServeDefault> vllm_serve_defaults(int minor, const HardwareSpec& gpu,
-                                              const ChosenOptions& chosen);
-
-// Of SGLang 0.5.23. Of a pool's size it only knows that max_running_requests is at least 2048.
-std::vector<ServeDefault> sglang_serve_defaults(const HardwareSpec& gpu,
-                                                const ChosenOptions& chosen);
+inline double memory_gib(const HardwareSpec& gpu) {
+  return static_cast<double>(gpu.memory_bytes) / kGib;
+}
 
 }  // namespace metronome

@@ -7,6 +7,7 @@
 #include "core/base/error.h"
 #include "core/engine/scheduler.h"
 #include "engines/fastgen/product.h"
+#include "engines/fastgen/settings.h"
 
 namespace metronome {
 namespace {
@@ -14,7 +15,7 @@ namespace {
 class FastGenScheduler final : public Scheduler {
  public:
   explicit FastGenScheduler(const SchedulerContext& context)
-      : Scheduler(context), config_(context.config.fastgen) {}
+      : Scheduler(context), config_(context.config.settings<FastGenConfig>()) {}
 
  private:
   std::int64_t max_tokens_per_step() const override { return config_.max_ragged_batch_size; }

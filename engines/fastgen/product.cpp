@@ -1,26 +1,26 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "engines/fastgen/product.h"
 
-#include <string_view>
-
 #include "core/engine/scheduler.h"
+#include "engines/fastgen/settings.h"
 
 namespace metronome {
 namespace {
-
-constexpr std::string_view kFastGenKeys[] = {"max_ragged_batch_size", "max_ragged_sequence_count",
-                                             "max_tracked_sequences"};
 
 constexpr PolicyInfo kFastgen = {
     .name = "fastgen",
     .summary = "decodes, then whole or split prompts until the step is full",
     .source = "DeepSpeed-FastGen: Dynamic SplitFuse, DeepSpeed-MII 8abdd987",
-    .keys = kFastGenKeys,
+    .visit = visit_settings_of<FastGenConfig>,
     .has_token_budget = true,
     .make = make_fastgen};
 
+constexpr PolicyInfo kPolicies[] = {kFastgen};
+
+constexpr EngineProduct kProduct = {.name = "fastgen", .policies = kPolicies};
+
 }  // namespace
 
-const PolicyInfo& fastgen_policy() { return kFastgen; }
+const EngineProduct& fastgen_product() { return kProduct; }
 
 }  // namespace metronome

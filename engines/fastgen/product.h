@@ -1,14 +1,14 @@
 // SPDX-License-Identifier: Apache-2.0
-// DeepSpeed-FastGen as the registry of policies has it.
+// DeepSpeed-FastGen as the registry of engines has it.
 #pragma once
 
 #include <memory>
 
-#include "core/engine/policies/registry.h"
+#include "core/scenario/engine_product.h"
 
 namespace metronome {
 
-const PolicyInfo& fastgen_policy();
+const EngineProduct& fastgen_product();
 
 std::unique_ptr<Scheduler> make_fastgen(const SchedulerContext& context);
 

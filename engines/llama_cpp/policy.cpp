@@ -11,6 +11,7 @@
 #include "core/base/error.h"
 #include "core/engine/scheduler.h"
 #include "engines/llama_cpp/product.h"
+#include "engines/llama_cpp/settings.h"
 
 namespace metronome {
 namespace {
@@ -25,7 +26,7 @@ class LlamaCppScheduler final : public Scheduler {
  public:
   explicit LlamaCppScheduler(const SchedulerContext& context)
       : Scheduler(context),
-        config_(context.config.llama_cpp),
+        config_(context.config.settings<LlamaCppConfig>()),
         slots_(static_cast<std::size_t>(context.max_num_seqs)) {}
 
  private:

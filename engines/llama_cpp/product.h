@@ -1,14 +1,14 @@
 // SPDX-License-Identifier: Apache-2.0
-// llama.cpp's server as the registry of policies has it.
+// llama.cpp's server as the registry of engines has it.
 #pragma once
 
 #include <memory>
 
-#include "core/engine/policies/registry.h"
+#include "core/scenario/engine_product.h"
 
 namespace metronome {
 
-const PolicyInfo& llama_cpp_policy();
+const EngineProduct& llama_cpp_product();
 
 std::unique_ptr<Scheduler> make_llama_cpp(const SchedulerContext& context);
 

@@ -21,8 +21,12 @@ constexpr PolicyInfo kNanoVllm = {
     .cache = {.hash_time = HashTime::Commit, .duplicates = DuplicateRule::KeepLatest},
     .make = make_nano_vllm};
 
+constexpr PolicyInfo kPolicies[] = {kNanoVllm};
+
+constexpr EngineProduct kProduct = {.name = "nano_vllm", .policies = kPolicies};
+
 }  // namespace
 
-const PolicyInfo& nano_vllm_policy() { return kNanoVllm; }
+const EngineProduct& nano_vllm_product() { return kProduct; }
 
 }  // namespace metronome

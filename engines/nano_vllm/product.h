@@ -1,14 +1,14 @@
 // SPDX-License-Identifier: Apache-2.0
-// nano-vllm as the registry of policies has it.
+// nano-vllm as the registry of engines has it.
 #pragma once
 
 #include <memory>
 
-#include "core/engine/policies/registry.h"
+#include "core/scenario/engine_product.h"
 
 namespace metronome {
 
-const PolicyInfo& nano_vllm_policy();
+const EngineProduct& nano_vllm_product();
 
 std::unique_ptr<Scheduler> make_nano_vllm(const SchedulerContext& context);
 

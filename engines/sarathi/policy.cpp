@@ -8,6 +8,7 @@
 
 #include "engines/sarathi/base.h"
 #include "engines/sarathi/product.h"
+#include "engines/sarathi/settings.h"
 
 namespace metronome {
 namespace {
@@ -36,9 +37,10 @@ class SarathiScheduler final : public SarathiBase {
  public:
   explicit SarathiScheduler(const SchedulerContext& context)
       : SarathiBase(context, context.max_model_len),
-        chunk_sizes_(chunk_sizes(context.config.sarathi)),
-        tokens_per_stage_(ceil_div(context.config.sarathi.chunk_schedule_max_tokens,
-                                   context.config.sarathi.chunk_schedule_stages)) {}
+        chunk_sizes_(chunk_sizes(context.config.settings<SarathiConfig>())),
+        tokens_per_stage_(
+            ceil_div(context.config.settings<SarathiConfig>().chunk_schedule_max_tokens,
+                     context.config.settings<SarathiConfig>().chunk_schedule_stages)) {}
 
  private:
   struct Progress {  // of a prompt

@@ -4,13 +4,10 @@
 #include <string_view>
 
 #include "core/engine/scheduler.h"
+#include "engines/sarathi/settings.h"
 
 namespace metronome {
 namespace {
-
-constexpr std::string_view kSarathiKeys[] = {
-    "chunk_size",      "enable_dynamic_chunking_schedule", "low_chunk_size",
-    "high_chunk_size", "chunk_schedule_max_tokens",        "chunk_schedule_stages"};
 
 constexpr PolicyInfo kSarathi = {
     .name = "sarathi",
@@ -18,7 +15,7 @@ constexpr PolicyInfo kSarathi = {
         "decodes, then prompts in progress, then new ones, in one chunk of "
         "tokens",
     .source = "Sarathi-Serve 96f9911",
-    .keys = kSarathiKeys,
+    .visit = visit_settings_of<SarathiConfig>,
     .allows_watermark = true,
     .has_token_budget = true,
     .requires_paged = true,
@@ -70,11 +67,13 @@ constexpr PolicyInfo kSimpleChunking = {
     .default_watermark = 0.01,
     .make = make_simple_chunking};
 
+constexpr PolicyInfo kPolicies[] = {kSarathi, kVllmPrefillFirst, kOrca, kSimpleChunking};
+
+constexpr EngineProduct kProduct = {
+    .name = "sarathi", .policies = kPolicies, .check_settings = check_sarathi_settings};
+
 }  // namespace
 
-const PolicyInfo& sarathi_policy() { return kSarathi; }
-const PolicyInfo& vllm_prefill_first_policy() { return kVllmPrefillFirst; }
-const PolicyInfo& orca_policy() { return kOrca; }
-const PolicyInfo& simple_chunking_policy() { return kSimpleChunking; }
+const EngineProduct& sarathi_product() { return kProduct; }
 
 }  // namespace metronome

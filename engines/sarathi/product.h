@@ -5,18 +5,18 @@
 
 #include <memory>
 
-#include "core/engine/policies/registry.h"
+#include "core/scenario/engine_product.h"
 
 namespace metronome {
 
-const PolicyInfo& sarathi_policy();
-const PolicyInfo& vllm_prefill_first_policy();
-const PolicyInfo& orca_policy();
-const PolicyInfo& simple_chunking_policy();
+const EngineProduct& sarathi_product();
 
 std::unique_ptr<Scheduler> make_sarathi(const SchedulerContext& context);
 std::unique_ptr<Scheduler> make_vllm_prefill_first(const SchedulerContext& context);
 std::unique_ptr<Scheduler> make_orca(const SchedulerContext& context);
 std::unique_ptr<Scheduler> make_simple_chunking(const SchedulerContext& context);
+
+// See EngineProduct.
+void check_sarathi_settings(const Scenario& scenario, const ConfigNode& source);
 
 }  // namespace metronome

@@ -6,6 +6,7 @@
 
 #include "engines/sarathi/base.h"
 #include "engines/sarathi/product.h"
+#include "engines/sarathi/settings.h"
 
 namespace metronome {
 namespace {
@@ -14,7 +15,7 @@ class SimpleChunkingScheduler final : public SarathiBase {
  public:
   explicit SimpleChunkingScheduler(const SchedulerContext& context)
       : SarathiBase(context, context.max_model_len),
-        chunk_size_(context.config.sarathi.chunk_size) {}
+        chunk_size_(context.config.settings<SarathiConfig>().chunk_size) {}
 
  private:
   enum class Turn : std::uint8_t { Prefill, Decode };

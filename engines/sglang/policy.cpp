@@ -15,6 +15,7 @@
 #include "engines/sglang/lengths.h"
 #include "engines/sglang/product.h"
 #include "engines/sglang/queue_order.h"
+#include "engines/sglang/settings.h"
 
 namespace metronome {
 namespace {
@@ -49,7 +50,7 @@ class SglangScheduler final : public Scheduler, public SglangDecisions {
  public:
   explicit SglangScheduler(const SchedulerContext& context)
       : Scheduler(context),
-        settings_(context.config.sglang),
+        settings_(context.config.settings<SglangConfig>()),
         page_size_(context.kv_cache.block_size()),
         chunks_(settings_.chunked_prefill_size > 0),
         mixes_(chunks_ && settings_.enable_mixed_chunk),  // whole prompts are never mixed

@@ -1,32 +1,12 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "engines/sglang/product.h"
 
-#include <string_view>
-
 #include "core/engine/scheduler.h"
+#include "engines/sglang/serve_defaults.h"
+#include "engines/sglang/settings.h"
 
 namespace metronome {
 namespace {
-
-constexpr std::string_view kSglangKeys[] = {"schedule_policy",
-                                            "chunked_prefill_size",
-                                            "max_prefill_tokens",
-                                            "enable_mixed_chunk",
-                                            "schedule_conservativeness",
-                                            "init_new_token_ratio",
-                                            "min_new_token_ratio_factor",
-                                            "new_token_ratio_decay_steps",
-                                            "retract_decode_steps",
-                                            "clip_max_new_tokens",
-                                            "scheduler_recv_interval",
-                                            "prefill_decode_interval",
-                                            "prefill_decode_interval_min_bs",
-                                            "prefill_max_requests",
-                                            "enable_priority_scheduling",
-                                            "schedule_low_priority_values_first",
-                                            "priority_scheduling_preemption_threshold",
-                                            "disable_priority_preemption",
-                                            "retraction_policy"};
 
 // The part of the host's time during which the device waits.
 constexpr HostGap kSglangHostGap = {
@@ -35,11 +15,15 @@ constexpr HostGap kSglangHostGap = {
         "decode batches in the Nsight profile "
         "of its announcement (lmsys.org/blog/2024-12-04-sglang-v0-4)"};
 
+std::int32_t receive_interval(const SchedulerConfig& config) {
+  return config.settings<SglangConfig>().scheduler_recv_interval;
+}
+
 constexpr PolicyInfo kSglang = {
     .name = "sglang",
     .summary = "prompts while any can be taken, otherwise decodes; output estimated",
     .source = "SGLang 0.5.23",
-    .keys = kSglangKeys,
+    .visit = visit_settings_of<SglangConfig>,
     .has_token_budget = true,
     .prefix_caching = PrefixCaching::Optional,
     .requires_paged = true,
@@ -48,10 +32,18 @@ constexpr PolicyInfo kSglang = {
     .prompt_graphs = PromptGraphs::All,
     .eager = {.attention_us = 1050},
     .cache = {.uses_radix_tree = true},
+    .receive_interval = receive_interval,
     .make = make_sglang};
+
+constexpr PolicyInfo kPolicies[] = {kSglang};
+
+constexpr EngineProduct kProduct = {.name = "sglang",
+                                    .policies = kPolicies,
+                                    .check_settings = check_sglang_settings,
+                                    .serve_defaults = sglang_serve_defaults};
 
 }  // namespace
 
-const PolicyInfo& sglang_policy() { return kSglang; }
+const EngineProduct& sglang_product() { return kProduct; }
 
 }  // namespace metronome

@@ -10,6 +10,7 @@
 #include "core/engine/kv/kv_cache.h"
 #include "core/engine/scheduler_config.h"
 #include "core/engine/waiting_queue.h"
+#include "engines/sglang/settings.h"
 
 namespace metronome {
 

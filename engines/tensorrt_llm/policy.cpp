@@ -11,6 +11,7 @@
 #include "core/engine/policies/held_prompts.h"
 #include "core/engine/scheduler.h"
 #include "engines/tensorrt_llm/product.h"
+#include "engines/tensorrt_llm/settings.h"
 
 namespace metronome {
 namespace {
@@ -22,16 +23,17 @@ class TensorRtLlmScheduler final : public Scheduler {
  public:
   explicit TensorRtLlmScheduler(const SchedulerContext& context)
       : Scheduler(context),
-        capacity_(context.config.tensorrt_llm.capacity_scheduler_policy),
-        chunking_(context.config.tensorrt_llm.context_chunking_policy),
-        chunks_(context.config.tensorrt_llm.enable_chunked_context),
-        max_num_tokens_(context.config.tensorrt_llm.max_num_tokens),
-        unit_(context.config.tensorrt_llm.chunk_unit_size > 0
-                  ? context.config.tensorrt_llm.chunk_unit_size
+        capacity_(context.config.settings<TensorRtLlmConfig>().capacity_scheduler_policy),
+        chunking_(context.config.settings<TensorRtLlmConfig>().context_chunking_policy),
+        chunks_(context.config.settings<TensorRtLlmConfig>().enable_chunked_context),
+        max_num_tokens_(context.config.settings<TensorRtLlmConfig>().max_num_tokens),
+        unit_(context.config.settings<TensorRtLlmConfig>().chunk_unit_size > 0
+                  ? context.config.settings<TensorRtLlmConfig>().chunk_unit_size
                   : context.kv_cache.block_size()),
-        batch_wait_iters_(context.config.tensorrt_llm.batch_wait_timeout_iters),
-        batch_wait_tokens_(context.config.tensorrt_llm.batch_wait_max_tokens_ratio *
-                           static_cast<double>(max_num_tokens_)) {}
+        batch_wait_iters_(context.config.settings<TensorRtLlmConfig>().batch_wait_timeout_iters),
+        batch_wait_tokens_(
+            context.config.settings<TensorRtLlmConfig>().batch_wait_max_tokens_ratio *
+            static_cast<double>(max_num_tokens_)) {}
 
   std::string refusal(const RequestSpec& spec) const override {
     if (!can_compute(spec.num_prompt_tokens)) {

@@ -1,20 +1,11 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "engines/tensorrt_llm/product.h"
 
-#include <string_view>
-
 #include "core/engine/scheduler.h"
+#include "engines/tensorrt_llm/settings.h"
 
 namespace metronome {
 namespace {
-
-constexpr std::string_view kTensorRtLlmKeys[] = {"capacity_scheduler_policy",
-                                                 "context_chunking_policy",
-                                                 "enable_chunked_context",
-                                                 "max_num_tokens",
-                                                 "chunk_unit_size",
-                                                 "batch_wait_timeout_iters",
-                                                 "batch_wait_max_tokens_ratio"};
 
 // The part of the host's time during which the device waits.
 constexpr HostGap kTensorRtLlmHostGap = {
@@ -27,7 +18,7 @@ constexpr PolicyInfo kTensorrtLlm = {
     .name = "tensorrt_llm",
     .summary = "requests whose KV blocks fit, then chunks of prompts with the decodes",
     .source = "TensorRT-LLM: capacityScheduler 02a10fed, microBatchScheduler 0a949d31",
-    .keys = kTensorRtLlmKeys,
+    .visit = visit_settings_of<TensorRtLlmConfig>,
     .has_token_budget = true,
     .prefix_caching = PrefixCaching::Optional,
     .host_gap = kTensorRtLlmHostGap,
@@ -40,8 +31,13 @@ constexpr PolicyInfo kTensorrtLlm = {
     .cache = {.hash_time = HashTime::Commit},
     .make = make_tensorrt_llm};
 
+constexpr PolicyInfo kPolicies[] = {kTensorrtLlm};
+
+constexpr EngineProduct kProduct = {
+    .name = "tensorrt_llm", .policies = kPolicies, .check_settings = check_tensorrt_llm_settings};
+
 }  // namespace
 
-const PolicyInfo& tensorrt_llm_policy() { return kTensorrtLlm; }
+const EngineProduct& tensorrt_llm_product() { return kProduct; }
 
 }  // namespace metronome

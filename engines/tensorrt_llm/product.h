@@ -1,15 +1,18 @@
 // SPDX-License-Identifier: Apache-2.0
-// TensorRT-LLM as the registry of policies has it.
+// TensorRT-LLM as the registry of engines has it.
 #pragma once
 
 #include <memory>
 
-#include "core/engine/policies/registry.h"
+#include "core/scenario/engine_product.h"
 
 namespace metronome {
 
-const PolicyInfo& tensorrt_llm_policy();
+const EngineProduct& tensorrt_llm_product();
 
 std::unique_ptr<Scheduler> make_tensorrt_llm(const SchedulerContext& context);
+
+// See EngineProduct.
+void check_tensorrt_llm_settings(const Scenario& scenario, const ConfigNode& source);
 
 }  // namespace metronome

@@ -12,13 +12,14 @@
 #include "core/engine/scheduler.h"
 #include "engines/vllm/product.h"
 #include "engines/vllm/rules.h"
+#include "engines/vllm/settings.h"
 #include "engines/vllm/state_split.h"
 
 namespace metronome {
 namespace {
 
 SchedulerContext with_vllm_order(SchedulerContext context, SchedulerConfig& config) {
-  if (config.vllm.scheduling_policy == VllmConfig::Policy::Priority) {
+  if (config.settings<VllmConfig>().scheduling_policy == VllmConfig::Policy::Priority) {
     config.order = QueueOrder::Priority;
   }
   return context.with(config);
@@ -26,53 +27,53 @@ SchedulerContext with_vllm_order(SchedulerContext context, SchedulerConfig& conf
 
 // A draft model computes one token more than the target model, so each request of a step costs one
 // more token of the budget (vllm/config/speculative.py, max_num_new_slots_for_drafting).
-std::int32_t draft_slots(const VllmConfig& config) {
-  const bool has_model = config.draft_method == VllmConfig::DraftMethod::DraftModel;
-  return config.num_speculative_tokens > 0 && has_model ? 1 : 0;
+std::int32_t draft_slots(const DraftConfig& drafts) {
+  const bool has_model = drafts.method == DraftMethod::DraftModel;
+  return drafts.num_tokens > 0 && has_model ? 1 : 0;
 }
 
 // Drafters of these methods read the prompt one token ahead.
-bool reads_ahead(const VllmConfig& config) {
-  using Method = VllmConfig::DraftMethod;
-  return config.num_speculative_tokens > 0 &&
-         (config.draft_method == Method::Eagle || config.draft_method == Method::Mtp);
+bool reads_ahead(const DraftConfig& drafts) {
+  using Method = DraftMethod;
+  return drafts.num_tokens > 0 && (drafts.method == Method::Eagle || drafts.method == Method::Mtp);
 }
 
 // Speculative decoding. Sources: vllm/config/vllm.py (num_lookahead_tokens) and
 // vllm/v1/core/kv_cache_utils.py (num_hash_lookahead_tokens).
-void adjust_for_drafts(const VllmConfig& config, std::int32_t max_model_len,
+void adjust_for_drafts(const DraftConfig& drafts, std::int32_t max_model_len,
                        KvCacheLayout& layout) {
-  using Method = VllmConfig::DraftMethod;
-  if (config.num_speculative_tokens == 0) return;
+  using Method = DraftMethod;
+  if (drafts.num_tokens == 0) return;
   layout.verifies_drafts = true;
   layout.max_positions = max_model_len;
-  if (config.draft_method != Method::Ngram) {
-    layout.num_lookahead_tokens = config.num_speculative_tokens;
+  if (drafts.method != Method::Ngram) {
+    layout.num_lookahead_tokens = drafts.num_tokens;
   }
-  if (reads_ahead(config)) layout.num_hash_lookahead_tokens = 1;
+  if (reads_ahead(drafts)) layout.num_hash_lookahead_tokens = 1;
 }
 
 class VllmScheduler final : public Scheduler {
  public:
   explicit VllmScheduler(const SchedulerContext& context)
       : Scheduler(context),
-        rules_(vllm_rules(context.config.vllm)),
+        rules_(vllm_rules(context.config.settings<VllmConfig>())),
         budget_(token_budget(context.config)),
-        num_drafts_(context.config.vllm.num_speculative_tokens),
-        num_draft_slots_(draft_slots(context.config.vllm)),
-        max_active_(static_cast<std::size_t>(context.config.vllm.max_num_active_seqs)),
+        num_drafts_(context.config.drafts.num_tokens),
+        num_draft_slots_(draft_slots(context.config.drafts)),
+        max_active_(
+            static_cast<std::size_t>(context.config.settings<VllmConfig>().max_num_active_seqs)),
         // With separate passes, the decodes are computed before a prompt of the same step that may
         // fill the prefix of an admitted request.
-        pads_admissions_(num_drafts_ > 0 && context.config.vllm.drafts_by_batch_size.empty() &&
+        pads_admissions_(num_drafts_ > 0 && context.config.drafts.by_batch_size.empty() &&
                          context.step_shape != StepShape::Separate),
-        prefill_interval_(context.config.vllm.prefill_schedule_interval),
+        prefill_interval_(context.config.settings<VllmConfig>().prefill_schedule_interval),
         last_prefill_step_(-1 - prefill_interval_),
-        num_read_ahead_(reads_ahead(context.config.vllm) ? 1 : 0),
-        chunks_(context.config.vllm.enable_chunked_prefill),
-        reserves_full_prompt_(context.config.vllm.scheduler_reserve_full_isl),
+        num_read_ahead_(reads_ahead(context.config.drafts) ? 1 : 0),
+        chunks_(context.config.settings<VllmConfig>().enable_chunked_prefill),
+        reserves_full_prompt_(context.config.settings<VllmConfig>().scheduler_reserve_full_isl),
         by_priority_(context.config.order == QueueOrder::Priority) {
     if (const StateGroups* states = kv_cache().states(); states && states->caches_states()) {
-      const std::int32_t limit = context.config.vllm.long_prefill_token_threshold;
+      const std::int32_t limit = context.config.settings<VllmConfig>().long_prefill_token_threshold;
       state_split_ = StateSplit{.layout = states->options().layout,
                                 .block_size = states->options().block_size,
                                 .num_hash_lookahead = states->options().num_hash_lookahead,
@@ -109,7 +110,7 @@ class VllmScheduler final : public Scheduler {
   // The drafts of each decode that follows a step with so many requests
   // (build_dynamic_sd_schedule_lookup in vllm/v1/spec_decode/dynamic/utils.py).
   std::int32_t drafts_after(std::size_t num_requests) const {
-    const std::vector<std::int32_t>& by_size = config().vllm.drafts_by_batch_size;
+    const std::vector<std::int32_t>& by_size = config().drafts.by_batch_size;
     if (by_size.empty() || num_requests == 0) return num_drafts_;
     return std::min(num_drafts_, by_size[std::min(num_requests, by_size.size() - 1)]);
   }
@@ -138,7 +139,7 @@ class VllmScheduler final : public Scheduler {
 
   // The most tokens of one request in this step; 0 = no limit.
   std::int32_t threshold() const {
-    const VllmConfig& vllm = config().vllm;
+    const VllmConfig& vllm = config().settings<VllmConfig>();
     const auto num_requests = static_cast<std::int32_t>(running().size() + num_waiting());
     if (vllm.long_prefill_token_threshold == 0) return 0;
     if (rules_.lone_request_ignores_threshold && num_requests <= 1) return 0;
@@ -353,14 +354,14 @@ std::unique_ptr<Scheduler> make_vllm(const SchedulerContext& context) {
 
 void adjust_vllm_cache(const SchedulerConfig& config, std::int32_t max_model_len,
                        KvCacheLayout& layout) {
-  const VllmRules rules = vllm_rules(config.vllm);
+  const VllmRules rules = vllm_rules(config.settings<VllmConfig>());
   layout.reuses_unhashed_first = layout.enable_prefix_caching ? rules.reuses_unhashed_first
                                                               : rules.reuses_first_without_caching;
-  adjust_for_drafts(config.vllm, max_model_len, layout);
+  adjust_for_drafts(config.drafts, max_model_len, layout);
   const bool has_states = layout.states.num_groups > 0;
   if (has_states) {
     layout.states.caches_states = layout.enable_prefix_caching;
-    layout.states.num_drafts = config.vllm.num_speculative_tokens;
+    layout.states.num_drafts = config.drafts.num_tokens;
     layout.states.export_unit = layout.states.hash_unit;
     // Windows are not cached in parts of blocks (partial_hash_hits_enabled in
     // vllm/v1/core/kv_cache_utils.py). Chunks begin and export as if they were.

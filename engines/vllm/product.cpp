@@ -4,20 +4,13 @@
 #include <string_view>
 
 #include "core/engine/scheduler.h"
+#include "engines/vllm/serve_defaults.h"
+#include "engines/vllm/settings.h"
 
 namespace metronome {
 namespace {
 
-constexpr std::string_view kVllmKeys[] = {"version",
-                                          "max_num_batched_tokens",
-                                          "scheduling_policy",
-                                          "enable_chunked_prefill",
-                                          "long_prefill_token_threshold",
-                                          "long_prefill_token_threshold_adaptive",
-                                          "scheduler_reserve_full_isl",
-                                          "max_num_active_seqs",
-                                          "prefill_schedule_interval",
-                                          "disable_chunked_mm_input"};
+constexpr std::string_view kVllmKeys[] = {"max_num_batched_tokens"};
 
 // The part of the host's time during which the device waits.
 constexpr HostGap kVllmHostGap = {
@@ -32,18 +25,31 @@ constexpr PolicyInfo kVllm = {
         "running requests in order of admission, then waiting ones, within a "
         "budget",
     .source = "vLLM 0.19 to 0.33, V1 scheduler",
+    .visit = visit_settings_of<VllmConfig>,
     .keys = kVllmKeys,
     .allows_watermark = true,
     .prefix_caching = PrefixCaching::Optional,
     .allows_sliding_window = true,
+    .groups_states = true,
+    .verifies_drafts = true,
     .host_gap = kVllmHostGap,
     .kv_memory = KvMemory::Vllm,
     .cache = {.has_null_block = true},
     .adjust_cache = adjust_vllm_cache,
     .make = make_vllm};
 
+constexpr PolicyInfo kPolicies[] = {kVllm};
+
+constexpr EngineProduct kProduct = {.name = "vllm",
+                                    .policies = kPolicies,
+                                    .check_settings = check_vllm_settings,
+                                    .check_model = check_vllm_model,
+                                    .set_images = set_vllm_images,
+                                    .longest_image = longest_vllm_image,
+                                    .serve_defaults = vllm_serve_defaults};
+
 }  // namespace
 
-const PolicyInfo& vllm_policy() { return kVllm; }
+const EngineProduct& vllm_product() { return kProduct; }
 
 }  // namespace metronome

@@ -1,19 +1,26 @@
 // SPDX-License-Identifier: Apache-2.0
-// vLLM as the registry of policies has it.
+// vLLM as the registry of engines has it.
 #pragma once
 
 #include <memory>
 
-#include "core/engine/policies/registry.h"
+#include "core/scenario/engine_product.h"
 
 namespace metronome {
 
-const PolicyInfo& vllm_policy();
+const EngineProduct& vllm_product();
 
 std::unique_ptr<Scheduler> make_vllm(const SchedulerContext& context);
 
 // Its cache rules that depend on settings; see PolicyInfo::adjust_cache.
 void adjust_vllm_cache(const SchedulerConfig& config, std::int32_t max_model_len,
                        KvCacheLayout& layout);
+
+// See EngineProduct.
+void check_vllm_settings(const Scenario& scenario, const ConfigNode& source);
+void check_vllm_model(const Scenario& scenario, const ModelConfig& model,
+                      std::int64_t max_model_len);
+void set_vllm_images(const Scenario& scenario, std::int64_t max_item_tokens, EncoderSetup& encoder);
+std::int64_t longest_vllm_image(const Scenario& scenario, std::int64_t cache_tokens);
 
 }  // namespace metronome

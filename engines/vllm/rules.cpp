@@ -1,6 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "engines/vllm/rules.h"
 
+#include "engines/vllm/settings.h"
+
 namespace metronome {
 
 VllmRules vllm_rules(const VllmConfig& config) {

@@ -5,6 +5,7 @@
 #pragma once
 
 #include "core/engine/scheduler_config.h"
+#include "engines/vllm/settings.h"
 
 namespace metronome {
 

@@ -99,7 +99,7 @@ class CudaRun final : public PreparedRun {
   }
 
   DraftSource draft_source() {
-    if (setup.scheduler.vllm.num_speculative_tokens == 0) return {};
+    if (setup.scheduler.drafts.num_tokens == 0) return {};
     return {.drafter = &drafter_, .max_model_len = setup.max_model_len};
   }
 

@@ -13,6 +13,9 @@
 #include "core/config/config_reader.h"
 #include "core/engine/policies/registry.h"
 #include "core/engine/step_plan.h"
+#include "engines/sarathi/settings.h"
+#include "engines/sglang/settings.h"
+#include "engines/vllm/settings.h"
 #include "study/decisions/case_fields.h"
 #include "study/decisions/vllm_case.h"
 
@@ -115,7 +118,7 @@ void read_nano_vllm_config(ConfigReader& reader, EngineSetup& setup) {
 }
 
 void read_sarathi_config(ConfigReader& reader, const ConfigNode& section, EngineSetup& setup) {
-  SarathiConfig& sarathi = setup.scheduler.sarathi;
+  SarathiConfig& sarathi = setup.scheduler.edit<SarathiConfig>();
   int scheduler = 0;
   reader.choice("scheduler", scheduler, kSarathiSchedulers, kNoDoc);
   setup.scheduler.policy = kSarathiPolicies[scheduler];
@@ -161,7 +164,7 @@ void read_sglang_config(ConfigReader& reader, const ConfigNode& section, EngineS
                     " is not max_running_requests; allowed: " + std::to_string(setup.max_num_seqs));
   }
   reader.integer("context_length", setup.max_model_len, 2, kMaxTokens, kNoDoc);
-  SglangConfig& sglang = setup.scheduler.sglang;
+  SglangConfig& sglang = setup.scheduler.edit<SglangConfig>();
   visit_fields(reader, sglang);
   sglang.waits_forever = true;
   const std::int64_t chunk = sglang.chunked_prefill_size;
@@ -236,9 +239,9 @@ void read_id(ConfigReader& reader, const ConfigNode& node, const std::string& pa
 
 // With drafts a case says how many are accepted, and with ngram how many are proposed.
 void read_draft_counts(ConfigReader& reader, const ConfigNode& node, const std::string& path,
-                       const VllmConfig& vllm, DecisionRequest& request) {
-  const bool is_ngram = vllm.draft_method == VllmConfig::DraftMethod::Ngram;
-  const std::int32_t limit = vllm.num_speculative_tokens;
+                       const DraftConfig& drafts, DecisionRequest& request) {
+  const bool is_ngram = drafts.method == DraftMethod::Ngram;
+  const std::int32_t limit = drafts.num_tokens;
   const auto read = [&](const char* key, bool is_used, std::vector<std::int64_t>& counts) {
     if ((node.find(key) != nullptr) != is_used) {
       fail_config(node.where, dotted(path, key),
@@ -331,7 +334,7 @@ DecisionRequest read_request(const ConfigNode& node, const std::string& path, De
   reader.integer("max_tokens", spec.max_output_tokens, 1, kMaxTokens, kNoDoc);
   if (is_sglang) {
     // SGLang serves a request without a priority last (Scheduler._set_or_validate_priority).
-    const SglangConfig& sglang = c.setup.scheduler.sglang;
+    const SglangConfig& sglang = c.setup.scheduler.edit<SglangConfig>();
     if (sglang.enable_priority_scheduling) {
       spec.priority = sglang.schedule_low_priority_values_first ? INT32_MAX : INT32_MIN;
     }
@@ -342,7 +345,7 @@ DecisionRequest read_request(const ConfigNode& node, const std::string& path, De
     reader.integer("output_len", request.output_len, 1, kMaxTokens, kNoDoc);
   }
   if (is_vllm) {
-    read_draft_counts(reader, node, path, c.setup.scheduler.vllm, request);
+    read_draft_counts(reader, node, path, c.setup.scheduler.drafts, request);
     read_images(node, path, request, c);
     reader.integer("priority", spec.priority, INT32_MIN, INT32_MAX, kNoDoc);
     spec.max_output_tokens =

@@ -13,6 +13,7 @@
 #include "core/config/config_node.h"
 #include "core/engine/engine.h"
 #include "core/engine/request.h"
+#include "engines/vllm/settings.h"
 
 namespace metronome {
 

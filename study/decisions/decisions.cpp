@@ -18,6 +18,7 @@
 #include "core/engine/scheduler.h"
 #include "core/workload/workload.h"
 #include "engines/sglang/policy.h"
+#include "engines/vllm/settings.h"
 #include "study/decisions/decision_case.h"
 
 namespace metronome {
@@ -88,7 +89,7 @@ class Replay {
   Json sarathi_log(const StepPlan& plan) const;
   Json sglang_log(const StepPlan& plan) const;
 
-  bool has_drafts() const { return case_.setup.scheduler.vllm.num_speculative_tokens > 0; }
+  bool has_drafts() const { return case_.setup.scheduler.drafts.num_tokens > 0; }
   std::size_t list_index(RequestId id) const { return order_[index(id)]; }
   const std::string& name_of(RequestId id) const { return case_.requests[list_index(id)].id; }
   std::vector<RequestId> in_list_order(std::vector<RequestId> ids) const;

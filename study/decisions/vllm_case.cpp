@@ -8,6 +8,7 @@
 #include "core/engine/step_plan.h"
 #include "core/scenario/engine_setup.h"
 #include "engines/vllm/rules.h"
+#include "engines/vllm/settings.h"
 
 namespace metronome {
 namespace {
@@ -40,6 +41,8 @@ constexpr std::string_view kVllmOptionalKeys[] = {"version",
                                                   "mamba",
                                                   "images"};
 constexpr std::string_view kDraftKeys[] = {"spec_method", "num_speculative_tokens"};
+constexpr std::string_view kDraftMethods[] = {"eagle", "mtp", "ngram",
+                                              "draft_model"};  // by DraftMethod
 constexpr const char* kDraftsBySize = "num_speculative_tokens_per_batch_size";
 constexpr std::string_view kStateKeys[] = {"cache_mode"};
 constexpr std::string_view kStateOptionalKeys[] = {"prefix_match_unit",
@@ -92,20 +95,20 @@ void require_version(const ConfigNode& section, const char* key, const VllmConfi
 }
 
 void read_drafts(ConfigReader& reader, const ConfigNode& section, std::int32_t max_num_seqs,
-                 VllmConfig& vllm) {
+                 const VllmConfig& vllm, DraftConfig& drafts) {
   for (const char* key : {"spec_method", "num_speculative_tokens", kDraftsBySize}) {
     if (section.find(key) == nullptr) continue;
     require_keys(section, "config", kDraftKeys);
     require_version(section, "spec_method", vllm);
   }
-  reader.choice("spec_method", vllm.draft_method, kVllmDraftMethods, kNoDoc);
-  reader.integer("num_speculative_tokens", vllm.num_speculative_tokens, 1, kMaxDrafts, kNoDoc);
+  reader.choice("spec_method", drafts.method, kDraftMethods, kNoDoc);
+  reader.integer("num_speculative_tokens", drafts.num_tokens, 1, kMaxDrafts, kNoDoc);
   std::vector<std::vector<std::int64_t>> rows;
   reader.integer_rows(kDraftsBySize, rows, 3, 0, kMaxSeqs, kNoDoc);
   if (!rows.empty() && rows.front().front() != 1) {
     fail_config(section.where, dotted("config", kDraftsBySize), "must begin with 1 request");
   }
-  vllm.drafts_by_batch_size = drafts_by_batch_size(rows, vllm.num_speculative_tokens, max_num_seqs);
+  drafts.by_batch_size = drafts_by_batch_size(rows, drafts.num_tokens, max_num_seqs);
 }
 
 // States are cached exactly where prefixes are.
@@ -171,7 +174,7 @@ std::optional<double> read_vllm_config(const ConfigNode& section, std::optional<
   read_budget(reader, "max_num_batched_tokens", setup.scheduler.max_num_batched_tokens);
   read_max_model_len(reader, setup);
   reader.boolean("enable_prefix_caching", setup.kv_cache.enable_prefix_caching, kNoDoc);
-  VllmConfig& vllm = setup.scheduler.vllm;
+  VllmConfig& vllm = setup.scheduler.edit<VllmConfig>();
   reader.integer("long_prefill_token_threshold", vllm.long_prefill_token_threshold, 0, kMaxTokens,
                  kNoDoc);
   reader.boolean("enable_chunked_prefill", vllm.enable_chunked_prefill, kNoDoc);
@@ -191,7 +194,7 @@ std::optional<double> read_vllm_config(const ConfigNode& section, std::optional<
                  vllm.long_prefill_token_threshold_adaptive, kNoDoc);
   reader.integer("prefill_schedule_interval", vllm.prefill_schedule_interval, 1, kMaxTokens,
                  kNoDoc);
-  read_drafts(reader, section, setup.max_num_seqs, vllm);
+  read_drafts(reader, section, setup.max_num_seqs, vllm, setup.scheduler.drafts);
   read_encoder(section, setup, vllm, setup.encoder);
   std::optional<double> watermark;
   reader.optional_number("watermark", watermark, 0, 1, kNoDoc);

@@ -16,8 +16,15 @@
 #include "core/engine/policies/registry.h"
 #include "core/hardware/hardware_catalogue.h"
 #include "core/scenario/serve_defaults.h"
-#include "core/scenario/sglang_memory.h"
 #include "core/scenario/simulated_model.h"
+#include "engines/fastgen/settings.h"
+#include "engines/llama_cpp/settings.h"
+#include "engines/sarathi/settings.h"
+#include "engines/sglang/serve_defaults.h"
+#include "engines/sglang/settings.h"
+#include "engines/tensorrt_llm/settings.h"
+#include "engines/vllm/serve_defaults.h"
+#include "engines/vllm/settings.h"
 #include "study/run/flag_list.h"
 
 namespace metronome {
@@ -71,28 +78,28 @@ StepLimits step_limits(const SchedulerConfig& config) {
   StepLimits limits;
   if (policy == "vllm") {
     limits.budget = token_budget(config);
-    limits.chunk = config.vllm.long_prefill_token_threshold;
-    limits.takes_whole_prompts = !config.vllm.enable_chunked_prefill;
+    limits.chunk = config.settings<VllmConfig>().long_prefill_token_threshold;
+    limits.takes_whole_prompts = !config.settings<VllmConfig>().enable_chunked_prefill;
   } else if (policy == "sglang") {
-    const SglangConfig& sglang = config.sglang;
+    const SglangConfig& sglang = config.settings<SglangConfig>();
     limits.takes_whole_prompts = sglang.chunked_prefill_size <= 0;
     limits.budget =
         limits.takes_whole_prompts ? sglang.max_prefill_tokens : sglang.chunked_prefill_size;
     limits.prefills_apart = !sglang.enable_mixed_chunk;
   } else if (policy == "sarathi" || policy == "simple_chunking") {
-    limits.budget = config.sarathi.chunk_size;
+    limits.budget = config.settings<SarathiConfig>().chunk_size;
     limits.prefills_apart = policy == "simple_chunking";
-    if (policy == "sarathi" && config.sarathi.enable_dynamic_chunking_schedule) {
-      limits.budget = config.sarathi.high_chunk_size;
+    if (policy == "sarathi" && config.settings<SarathiConfig>().enable_dynamic_chunking_schedule) {
+      limits.budget = config.settings<SarathiConfig>().high_chunk_size;
       limits.note = "sarathi's chunk shrinks as a prompt advances; the budget is the largest chunk";
     }
   } else if (policy == "fastgen") {
-    limits.budget = config.fastgen.max_ragged_batch_size;
+    limits.budget = config.settings<FastGenConfig>().max_ragged_batch_size;
   } else if (policy == "tensorrt_llm") {
-    limits.budget = config.tensorrt_llm.max_num_tokens;
-    limits.takes_whole_prompts = !config.tensorrt_llm.enable_chunked_context;
+    limits.budget = config.settings<TensorRtLlmConfig>().max_num_tokens;
+    limits.takes_whole_prompts = !config.settings<TensorRtLlmConfig>().enable_chunked_context;
   } else if (policy == "llama_cpp") {
-    limits.budget = config.llama_cpp.n_batch;
+    limits.budget = config.settings<LlamaCppConfig>().n_batch;
   } else if (policy == "nano_vllm") {
     limits.budget = token_budget(config);
     limits.prefills_apart = true;
@@ -239,13 +246,14 @@ void add_vllm_policy(const Scenario& scenario, FlagList& list) {
   add_vllm_budget(scenario, limits, list);
   const bool has_priority =
       config.policy == "vllm"
-          ? config.vllm.scheduling_policy == VllmConfig::Policy::Priority
+          ? config.settings<VllmConfig>().scheduling_policy == VllmConfig::Policy::Priority
           : reads_key(scenario, "order") && config.order == QueueOrder::Priority;
   list.add("--scheduling-policy", has_priority ? "priority" : "fcfs");
   if (config.policy == "vllm") {
-    list.add(config.vllm.scheduler_reserve_full_isl ? "--scheduler-reserve-full-isl"
-                                                    : "--no-scheduler-reserve-full-isl");
-    add_vllm_options(config.vllm, list);
+    list.add(config.settings<VllmConfig>().scheduler_reserve_full_isl
+                 ? "--scheduler-reserve-full-isl"
+                 : "--no-scheduler-reserve-full-isl");
+    add_vllm_options(config.settings<VllmConfig>(), list);
     return;
   }
   if (!limits.note.empty()) list.note(limits.note);
@@ -335,7 +343,7 @@ void add_vllm_async(const Scenario& scenario, FlagList& list) {
 
 EngineFlags vllm_flags(const Scenario& scenario) {
   const SchedulerConfig& config = scenario.scheduler;
-  const VllmConfig vllm = config.policy == "vllm" ? config.vllm : VllmConfig{};
+  const VllmConfig vllm = config.policy == "vllm" ? config.settings<VllmConfig>() : VllmConfig{};
   FlagList list("vLLM", std::string(kVllmVersions[vllm.version]));
   add_vllm_policy(scenario, list);
   list.add("--max-num-seqs", scenario.engine.max_num_seqs);
@@ -438,7 +446,7 @@ void add_sglang_nearest(const Scenario& scenario, FlagList& list) {
   list.add("--schedule-policy", "fcfs");
   const bool has_priority =
       config.policy == "vllm"
-          ? config.vllm.scheduling_policy == VllmConfig::Policy::Priority
+          ? config.settings<VllmConfig>().scheduling_policy == VllmConfig::Policy::Priority
           : reads_key(scenario, "order") && config.order == QueueOrder::Priority;
   if (has_priority) {
     list.add("--enable-priority-scheduling");
@@ -471,7 +479,7 @@ void add_sglang_memory(const Scenario& scenario, FlagList& list) {
   }
   const std::optional<HardwareSpec> gpu = known_hardware(scenario.hardware);
   if (!gpu) return list.note("--mem-fraction-static: SGLang chooses it for its GPU");
-  ChosenOptions chosen;
+  SglangServeOptions chosen;
   chosen.tensor_parallel_size = scenario.cost_model.tensor_parallel_size;
   chosen.max_num_seqs = scenario.engine.max_num_seqs;
   const std::int64_t chunk = largest_prefill(scenario.scheduler);
@@ -487,7 +495,7 @@ void add_sglang_memory(const Scenario& scenario, FlagList& list) {
 EngineFlags sglang_flags(const Scenario& scenario) {
   FlagList list("SGLang", "0.5.23");
   if (scenario.scheduler.policy == "sglang") {
-    add_sglang_own(scenario.scheduler.sglang, list);
+    add_sglang_own(scenario.scheduler.settings<SglangConfig>(), list);
   } else {
     add_sglang_nearest(scenario, list);
   }

@@ -13,6 +13,7 @@
 #include "core/base/names.h"
 #include "core/base/number_text.h"
 #include "core/engine/scheduler_config.h"
+#include "engines/vllm/settings.h"
 #include "reports/files/log_text.h"
 
 namespace metronome {

@@ -3,6 +3,8 @@
 // (llama-server --help), and TorchLlmArgs, KvCacheConfig, SchedulerConfig and CudaGraphConfig of
 // TensorRT-LLM's tensorrt_llm/llmapi/llm_args.py, whose keys trtllm-serve reads from a YAML file.
 #include "core/engine/policies/registry.h"
+#include "engines/llama_cpp/settings.h"
+#include "engines/tensorrt_llm/settings.h"
 #include "study/run/flag_list.h"
 
 namespace metronome {
@@ -57,7 +59,7 @@ std::int64_t power_of_two(std::int64_t size) {
 }  // namespace
 
 EngineFlags llama_server_flags(const Scenario& scenario) {
-  const LlamaCppConfig& config = scenario.scheduler.llama_cpp;
+  const LlamaCppConfig& config = scenario.scheduler.settings<LlamaCppConfig>();
   FlagList list("llama-server", "(llama-cpp-python 0.3.36)");
   list.add("-b", std::int64_t{config.n_batch});
   list.add("-np", scenario.engine.max_num_seqs);
@@ -90,7 +92,7 @@ EngineFlags llama_server_flags(const Scenario& scenario) {
 EngineFlags trtllm_serve_flags(const Scenario& scenario) {
   FlagList list("trtllm-serve", "1.1");
   list.is_yaml();
-  add_trtllm_scheduler(scenario.scheduler.tensorrt_llm, list);
+  add_trtllm_scheduler(scenario.scheduler.settings<TensorRtLlmConfig>(), list);
   list.add("max_batch_size:", scenario.engine.max_num_seqs);
   if (scenario.engine.max_model_len) list.add("max_seq_len:", *scenario.engine.max_model_len);
   list.add("kv_cache_config.enable_block_reuse:", has_prefixes(scenario) ? "true" : "false");

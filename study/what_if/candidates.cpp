@@ -6,6 +6,9 @@
 
 #include "core/base/math.h"
 #include "core/engine/policies/registry.h"
+#include "engines/sglang/settings.h"
+#include "engines/tensorrt_llm/settings.h"
+#include "engines/vllm/settings.h"
 #include "study/what_if/replays.h"
 
 namespace metronome {
@@ -54,7 +57,8 @@ std::vector<Family> Candidates::other_settings() const {
   add_chunking(families);
   const std::int64_t budget = token_budget(scenario_.scheduler);
   if (reads("long_prefill_token_threshold")) {
-    const std::int64_t now = scenario_.scheduler.vllm.long_prefill_token_threshold;
+    const std::int64_t now =
+        scenario_.scheduler.settings<VllmConfig>().long_prefill_token_threshold;
     families.push_back(
         falling_tokens("scheduler.long_prefill_token_threshold", now > 0 ? now : budget));
   }
@@ -66,7 +70,8 @@ std::vector<Family> Candidates::other_settings() const {
     const std::int64_t now = scenario_.scheduler.max_prefill_chunks_per_step;
     families.push_back(falling("scheduler.max_prefill_chunks_per_step", now > 0 ? now : 8, 1));
   }
-  if (reads("enable_mixed_chunk") && !scenario_.scheduler.sglang.enable_mixed_chunk) {
+  if (reads("enable_mixed_chunk") &&
+      !scenario_.scheduler.settings<SglangConfig>().enable_mixed_chunk) {
     // Decodes in prefill steps, with the run's chunk size and then smaller ones.
     const std::vector<std::string> mixed = {"scheduler.enable_mixed_chunk=true"};
     families.push_back({mixed, "", {0}, std::nullopt});
@@ -86,7 +91,7 @@ std::vector<Family> Candidates::other_settings() const {
 std::vector<Family> Candidates::reserves() const {
   std::vector<Family> families;
   if (!reads("schedule_conservativeness")) return families;
-  const double now = scenario_.scheduler.sglang.schedule_conservativeness;
+  const double now = scenario_.scheduler.settings<SglangConfig>().schedule_conservativeness;
   for (const char* more : {"1.3", "1.7", "2.5"}) {
     if (std::stod(more) <= now) continue;
     families.push_back(
@@ -136,10 +141,10 @@ void Candidates::add_chunking(std::vector<Family>& families) const {
     bool is_on;
   };
   const SchedulerConfig& now = scenario_.scheduler;
-  for (const Switch& one :
-       {Switch{"enable_chunked_prefill", "max_num_batched_tokens", now.vllm.enable_chunked_prefill},
-        Switch{"enable_chunked_context", "max_num_tokens",
-               now.tensorrt_llm.enable_chunked_context}}) {
+  for (const Switch& one : {Switch{"enable_chunked_prefill", "max_num_batched_tokens",
+                                   now.settings<VllmConfig>().enable_chunked_prefill},
+                            Switch{"enable_chunked_context", "max_num_tokens",
+                                   now.settings<TensorRtLlmConfig>().enable_chunked_context}}) {
     if (one.is_on || !reads(one.key)) continue;
     const std::vector<std::string> on = {std::string("scheduler.") + one.key + "=true"};
     families.push_back({on, "", {0}, std::nullopt});
@@ -150,7 +155,7 @@ void Candidates::add_chunking(std::vector<Family>& families) const {
 // Settings that limit how long SGLang prefills before it decodes again.
 void Candidates::add_sglang(std::vector<Family>& families) const {
   if (!reads("prefill_decode_interval")) return;
-  const SglangConfig& now = scenario_.scheduler.sglang;
+  const SglangConfig& now = scenario_.scheduler.settings<SglangConfig>();
   if (now.prefill_decode_interval == 0 && !now.enable_mixed_chunk) {
     // A decode step behind each batch, with the run's chunk size and then smaller ones.
     const std::vector<std::string> apart = {"scheduler.prefill_decode_interval=1"};

@@ -90,8 +90,7 @@ class Lab {
   // The same with drafts, under policy vllm. Adds to `counts`.
   LabRun run_drafting(const LabSettings& settings, const std::vector<LabPrompt>& prompts,
                       const LabDrafts& drafts, DraftTally& counts) {
-    const auto method = drafts.drafter != nullptr ? VllmConfig::DraftMethod::DraftModel
-                                                  : VllmConfig::DraftMethod::Ngram;
+    const auto method = drafts.drafter != nullptr ? DraftMethod::DraftModel : DraftMethod::Ngram;
     return compute(with_drafts(settings, drafts.num_tokens, method), prompts, drafts, counts);
   }
 

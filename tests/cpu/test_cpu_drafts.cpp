@@ -2,6 +2,7 @@
 // Speculative decoding changes no token, whatever proposes the drafts and however many are right.
 #include <memory>
 
+#include "engines/vllm/settings.h"
 #include "tests/catch.h"
 #include "tests/cpu/cpu_lab.h"
 #include "tests/draws.h"
@@ -40,8 +41,8 @@ RandomServing draw_vllm_serving(Rng& rng, Family family, std::int64_t vocab_size
     for (int i = 0; i <= settings.max_num_seqs; ++i) by_size.push_back(draw(rng, 0, 8));
   }
   settings.adjust = [threshold, by_size](SchedulerConfig& config) {
-    config.vllm.long_prefill_token_threshold = threshold;
-    config.vllm.drafts_by_batch_size = by_size;
+    config.edit<VllmConfig>().long_prefill_token_threshold = threshold;
+    config.drafts.by_batch_size = by_size;
   };
   if (chance(rng, 0.3)) settings.sampling.num_logprobs = draw(rng, 0, 4);
   return random;
@@ -119,7 +120,7 @@ TEST_CASE("every number of drafts and every chunk size gives the tokens of plain
       for (std::int32_t k = 1; k <= 8; ++k) {
         constexpr std::int32_t kChunks[] = {1, 2, 3, 5, 8, 13, 21, 0};
         settings.adjust = [chunk = kChunks[k - 1]](SchedulerConfig& config) {
-          config.vllm.long_prefill_token_threshold = chunk;
+          config.edit<VllmConfig>().long_prefill_token_threshold = chunk;
         };
         settings.async_depth = 1;
         DraftTally counts;
@@ -163,7 +164,7 @@ TEST_CASE("a model accepts every draft of its own", "[cpu][drafts]") {
         settings.caches_prefixes = c.caches_prefixes;
         settings.async_depth = async_depth;
         settings.adjust = [&c](SchedulerConfig& config) {
-          config.vllm.long_prefill_token_threshold = c.threshold;
+          config.edit<VllmConfig>().long_prefill_token_threshold = c.threshold;
         };
         DraftTally counts;
         const LabDrafts drafts = {.num_tokens = 3, .drafter = &lab};

@@ -6,6 +6,7 @@
 #include <map>
 #include <stdexcept>
 
+#include "engines/vllm/settings.h"
 #include "tests/catch.h"
 #include "tests/cpu/cpu_lab.h"
 #include "tests/random_serving.h"
@@ -122,7 +123,7 @@ TEST_CASE("a preempted request computes its state again", "[cpu][states]") {
       settings.budget = budget;
       settings.max_num_seqs = 4;
       settings.adjust = [](SchedulerConfig& config) {
-        config.vllm.scheduler_reserve_full_isl = false;
+        config.edit<VllmConfig>().scheduler_reserve_full_isl = false;
       };
       const LabRun run = lab.run(settings, prompts);
       CHECK(run.num_preemptions > 0);

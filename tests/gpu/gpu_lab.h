@@ -161,7 +161,7 @@ class GpuLab {
                     .block_size = setup.kv_cache.block_size};
     of_engine.has_window_tables = setup.kv_cache.sliding_window > 0;
     of_engine.max_num_seqs = setup.max_num_seqs;
-    of_engine.max_drafts = setup.scheduler.vllm.num_speculative_tokens;
+    of_engine.max_drafts = setup.scheduler.drafts.num_tokens;
     of_engine.invariance = options.invariance;
     of_engine.uses_graphs = options.uses_graphs;
     of_engine.launches_early = options.launches_early && has_hopper();
@@ -187,8 +187,8 @@ class GpuLab {
   // The same with drafts, under policy vllm. Adds to `counts`.
   LabRun run_drafting(const LabSettings& settings, const std::vector<LabPrompt>& prompts,
                       const GpuDrafts& drafts, DraftTally& counts, const GpuOptions& options = {}) {
-    return compute(with_drafts(settings, drafts.num_tokens, VllmConfig::DraftMethod::Ngram),
-                   prompts, options, drafts, counts);
+    return compute(with_drafts(settings, drafts.num_tokens, DraftMethod::Ngram), prompts, options,
+                   drafts, counts);
   }
 
   // As LabRun has it, of positions before `end`; of window layers what is in the window of the

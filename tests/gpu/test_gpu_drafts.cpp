@@ -5,6 +5,7 @@
 #include <memory>
 #include <vector>
 
+#include "engines/vllm/settings.h"
 #include "tests/catch.h"
 #include "tests/draws.h"
 #include "tests/gpu/gpu_lab.h"
@@ -33,7 +34,7 @@ void check_drafts(const std::map<double, std::vector<std::int32_t>>& drafts, Dra
       for (const std::int32_t k : ks) {
         const std::int32_t chunk = k == 1 ? 0 : 3 * k;
         settings.adjust = [chunk](SchedulerConfig& config) {
-          config.vllm.long_prefill_token_threshold = chunk;
+          config.edit<VllmConfig>().long_prefill_token_threshold = chunk;
         };
         // Passes so short that a step of decodes with drafts needs several.
         const GpuOptions options = {.max_pass_tokens = k == 8 ? 16 : 512};

@@ -9,6 +9,11 @@
 #include "core/run/workload_input.h"
 #include "core/scenario/engine_setup.h"
 #include "core/scenario/scenario.h"
+#include "engines/fastgen/settings.h"
+#include "engines/llama_cpp/settings.h"
+#include "engines/sarathi/settings.h"
+#include "engines/sglang/settings.h"
+#include "engines/tensorrt_llm/settings.h"
 #include "sim/sim_executor.h"
 #include "tests/catch.h"
 #include "tests/command_line.h"
@@ -99,11 +104,11 @@ EngineSetup shrunk_setup(const Scenario& scenario, ModelConfig model) {
   scheduler.prefill_chunk_size = 20;
   scheduler.max_num_batched_tokens = 256;
   scheduler.batch_wait_ms = 0;
-  scheduler.sarathi.chunk_size = 24;
-  scheduler.sglang.chunked_prefill_size = 40;
-  scheduler.tensorrt_llm.max_num_tokens = 64;
-  scheduler.fastgen.max_ragged_batch_size = 64;
-  scheduler.llama_cpp.n_batch = 64;
+  scheduler.edit<SarathiConfig>().chunk_size = 24;
+  scheduler.edit<SglangConfig>().chunked_prefill_size = 40;
+  scheduler.edit<TensorRtLlmConfig>().max_num_tokens = 64;
+  scheduler.edit<FastGenConfig>().max_ragged_batch_size = 64;
+  scheduler.edit<LlamaCppConfig>().n_batch = 64;
   setup.max_num_seqs = std::min(setup.max_num_seqs, 6);
   setup.max_model_len = 150;
   const bool is_slotted = scenario.kv_cache.backend == KvBackend::Slotted;
@@ -119,7 +124,7 @@ std::string kind_of(const EngineSetup& setup) {
          (setup.step_shape == StepShape::Separate ? ", separate" : ", mixed") + ", depth " +
          std::to_string(setup.async_depth) + ", " + std::to_string(setup.max_num_seqs) +
          " sequences, blocks of " + std::to_string(setup.kv_cache.block_size) +
-         (setup.scheduler.sglang.enable_mixed_chunk ? ", mixed chunks" : "");
+         (setup.scheduler.settings<SglangConfig>().enable_mixed_chunk ? ", mixed chunks" : "");
 }
 
 }  // namespace

@@ -22,6 +22,7 @@
 #include "core/text/folder_chat.h"
 #include "core/text/tokenizer.h"
 #include "core/text/utf8.h"
+#include "engines/vllm/settings.h"
 #include "reports/terminal/text.h"
 #include "study/run/variant_run.h"
 #include "tools/commands/run_choice.h"
@@ -166,7 +167,7 @@ ServedModel served_model(const LocalModelChoice& choice, const PreparedVariant& 
   model.takes_penalties = variant.run->takes_penalties;
   model.orders_by_priority =
       scenario.scheduler.order == QueueOrder::Priority ||
-      scenario.scheduler.vllm.scheduling_policy == VllmConfig::Policy::Priority;
+      scenario.scheduler.settings<VllmConfig>().scheduling_policy == VllmConfig::Policy::Priority;
   model.seed = scenario.seed;
   for (const RequestSpec& request : variant.workload->requests) {
     model.answer_lengths.push_back(request.max_output_tokens);

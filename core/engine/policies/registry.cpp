@@ -3,9 +3,12 @@
 
 #include <algorithm>
 #include <array>
+#include <list>
 #include <vector>
 
 #include "core/base/error.h"
+#include "core/base/names.h"
+#include "core/config/config_writer.h"
 #include "core/engine/engine.h"
 #include "core/engine/policies/policies.h"
 #include "core/engine/scheduler.h"
@@ -83,19 +86,61 @@ constexpr std::array kPolicies = {
                .make = make_slo},
 };
 
-std::vector<PolicyInfo>& registered() {
-  static std::vector<PolicyInfo> policies(kPolicies.begin(), kPolicies.end());
-  return policies;
+class Registry {
+ public:
+  Registry() {
+    for (const PolicyInfo& policy : kPolicies) add(policy);
+  }
+
+  void add(PolicyInfo policy) {
+    if (policy.visit != nullptr) policy.keys = all_keys(policy);
+    policies_.push_back(policy);
+  }
+  std::span<const PolicyInfo> policies() const { return policies_; }
+
+ private:
+  std::span<const std::string_view> all_keys(const PolicyInfo& policy) {
+    PolicySettings defaults;
+    const auto& own = documented_.emplace_back(
+        document_fields([&](FieldVisitor& visitor) { policy.visit(visitor, defaults); }));
+    std::vector<std::string_view>& keys =
+        keys_.emplace_back(policy.keys.begin(), policy.keys.end());
+    for (const DocumentedKey& key : own) keys.push_back(key.key);
+    return keys;
+  }
+
+  std::vector<PolicyInfo> policies_;
+  // Lists, as the policies refer to their entries.
+  std::list<std::vector<DocumentedKey>> documented_;
+  std::list<std::vector<std::string_view>> keys_;
+};
+
+Registry& registry() {
+  static Registry all;
+  return all;
 }
 
 }  // namespace
 
 void register_policy(const PolicyInfo& policy) {
   METRONOME_CHECK(find_policy(policy.name) == nullptr, "a policy is registered once");
-  registered().push_back(policy);
+  registry().add(policy);
 }
 
-std::span<const PolicyInfo> all_policies() { return registered(); }
+std::span<const PolicyInfo> all_policies() { return registry().policies(); }
+
+void visit_settings(FieldVisitor& visitor, PolicySettings& settings) {
+  for (const PolicyInfo& policy : all_policies()) {
+    if (policy.visit != nullptr) policy.visit(visitor, settings);
+  }
+}
+
+std::int32_t receive_interval(const SchedulerConfig& config) {
+  const PolicyInfo* policy = find_policy(config.policy);
+  return policy == nullptr || policy->receive_interval == nullptr
+             ? 1
+             : policy->receive_interval(config);
+}
 
 void arrange_cache(const PolicyInfo& policy, EngineSetup& setup) {
   KvCacheLayout& layout = setup.kv_cache;
@@ -126,6 +171,14 @@ const PolicyInfo* find_policy(std::string_view name) {
   const auto it = std::find_if(all.begin(), all.end(),
                                [name](const PolicyInfo& policy) { return policy.name == name; });
   return it == all.end() ? nullptr : &*it;
+}
+
+std::string policies_with(bool PolicyInfo::*property) {
+  std::vector<std::string_view> names;
+  for (const PolicyInfo& policy : all_policies()) {
+    if (policy.*property) names.push_back(policy.name);
+  }
+  return join_names(names);
 }
 
 }  // namespace metronome

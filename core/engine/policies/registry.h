@@ -5,6 +5,7 @@
 #include <memory>
 #include <optional>
 #include <span>
+#include <string>
 #include <string_view>
 
 #include "core/engine/engine_config.h"
@@ -13,6 +14,7 @@
 
 namespace metronome {
 
+class FieldVisitor;
 class Scheduler;
 struct SchedulerContext;
 struct EngineSetup;
@@ -72,7 +74,10 @@ struct PolicyInfo {
   std::string_view name;
   std::string_view summary;  // one line for `metronome list policies`
   std::string_view source;   // the reproduced engine and version
-  // Keys of `scheduler:` that it reads, in addition to `policy`.
+  // Settings of its own, of which it reads every key: visit_settings_of<T>.
+  void (*visit)(FieldVisitor&, PolicySettings&) = nullptr;
+  // Keys of `scheduler:` that it reads, in addition to `policy`. Registration adds those of
+  // `visit`.
   std::span<const std::string_view> keys = {};
   bool allows_order = false;       // `order` other than fcfs
   bool allows_allocation = false;  // kv_cache.allocation; engines have fixed rules
@@ -81,6 +86,8 @@ struct PolicyInfo {
   PrefixCaching prefix_caching = PrefixCaching::Never;
   bool requires_paged = false;                 // kv_cache.backend slotted is impossible
   bool allows_sliding_window = false;          // kv_cache.sliding_window
+  bool groups_states = false;                  // blocks of the cache hold states, too
+  bool verifies_drafts = false;                // SchedulerConfig::drafts
   bool predicts_steps = false;                 // needs SchedulerContext::predictor
   StepShape natural_shape = StepShape::Mixed;  // the meaning of step_shape `auto`
   bool requires_separate = false;              // step_shape mixed is impossible
@@ -97,8 +104,17 @@ struct PolicyInfo {
   // Applies rules that depend on settings to an otherwise complete layout.
   void (*adjust_cache)(const SchedulerConfig&, std::int32_t max_model_len,
                        KvCacheLayout& layout) = nullptr;
+  // Steps that decode from one receipt of requests to the next (ArrivalGate); absent: 1.
+  std::int32_t (*receive_interval)(const SchedulerConfig&) = nullptr;
   std::unique_ptr<Scheduler> (*make)(const SchedulerContext&) = nullptr;
 };
+
+template <class T>
+void visit_settings_of(FieldVisitor& visitor, PolicySettings& settings) {
+  visit_fields(visitor, settings.edit<T>());
+}
+// The settings of all policies, in the order of registration.
+void visit_settings(FieldVisitor& visitor, PolicySettings& settings);
 
 // Applies the cache rules of the policy's engine to an otherwise complete `setup`.
 void arrange_cache(const PolicyInfo& policy, EngineSetup& setup);
@@ -108,12 +124,15 @@ std::int64_t watermark_blocks(const PolicyInfo& policy, std::optional<double> sh
 
 bool caches_prefixes(const PolicyInfo& policy, const KvCacheConfig& config);
 
+std::int32_t receive_interval(const SchedulerConfig& config);
+
 // Whether the policy reads that key of the `scheduler` section.
 bool reads_key(const PolicyInfo& policy, std::string_view key);
 
 // Adds a policy to our own. Not once a policy was looked up: this moves those that are there.
 void register_policy(const PolicyInfo& policy);
-std::span<const PolicyInfo> all_policies();            // in the order they are listed
-const PolicyInfo* find_policy(std::string_view name);  // nullptr when unknown
+std::span<const PolicyInfo> all_policies();             // in the order they are listed
+const PolicyInfo* find_policy(std::string_view name);   // nullptr when unknown
+std::string policies_with(bool PolicyInfo::*property);  // their names: "sglang, vllm"
 
 }  // namespace metronome

@@ -7,6 +7,12 @@
 #include "core/base/math.h"
 #include "core/base/rng.h"
 #include "core/engine/policies/registry.h"
+#include "engines/fastgen/settings.h"
+#include "engines/llama_cpp/settings.h"
+#include "engines/sarathi/settings.h"
+#include "engines/sglang/settings.h"
+#include "engines/tensorrt_llm/settings.h"
+#include "engines/vllm/settings.h"
 #include "tests/draws.h"
 #include "tests/engine_harness.h"
 
@@ -41,38 +47,42 @@ void draw_targets(Rng& rng, EngineSetup& setup) {
 void draw_engine_settings(Rng& rng, EngineSetup& setup) {
   SchedulerConfig& config = setup.scheduler;
   const auto budget = static_cast<std::int32_t>(*config.max_num_batched_tokens);
-  config.vllm.scheduling_policy = static_cast<VllmConfig::Policy>(draw(rng, 0, 1));
-  config.vllm.long_prefill_token_threshold = chance(rng, 0.4) ? draw(rng, 1, 30) : 0;
-  config.vllm.scheduler_reserve_full_isl = chance(rng, 0.6);
-  config.vllm.version = draw(rng, 0, static_cast<int>(std::size(kVllmVersions)) - 1);
-  if (chance(rng, 0.3)) config.vllm.max_num_active_seqs = draw(rng, 1, setup.max_num_seqs);
-  config.vllm.long_prefill_token_threshold_adaptive = chance(rng, 0.3);
-  config.vllm.prefill_schedule_interval = chance(rng, 0.3) ? draw(rng, 2, 6) : 1;
-  config.vllm.enable_chunked_prefill = budget < setup.max_model_len || chance(rng, 0.8);
-  config.sarathi.chunk_size = budget;
-  config.sarathi.enable_dynamic_chunking_schedule = chance(rng, 0.3);
-  config.sarathi.low_chunk_size = 32;
-  config.sarathi.high_chunk_size = 32 * draw(rng, 1, 4);
-  config.sarathi.chunk_schedule_max_tokens = draw(rng, 32, 200);
-  config.sarathi.chunk_schedule_stages = draw(rng, 1, 4);
-  config.sglang.schedule_policy = static_cast<SglangConfig::SchedulePolicy>(draw(rng, 0, 1));
+  config.edit<VllmConfig>().scheduling_policy = static_cast<VllmConfig::Policy>(draw(rng, 0, 1));
+  config.edit<VllmConfig>().long_prefill_token_threshold = chance(rng, 0.4) ? draw(rng, 1, 30) : 0;
+  config.edit<VllmConfig>().scheduler_reserve_full_isl = chance(rng, 0.6);
+  config.edit<VllmConfig>().version = draw(rng, 0, static_cast<int>(std::size(kVllmVersions)) - 1);
+  if (chance(rng, 0.3))
+    config.edit<VllmConfig>().max_num_active_seqs = draw(rng, 1, setup.max_num_seqs);
+  config.edit<VllmConfig>().long_prefill_token_threshold_adaptive = chance(rng, 0.3);
+  config.edit<VllmConfig>().prefill_schedule_interval = chance(rng, 0.3) ? draw(rng, 2, 6) : 1;
+  config.edit<VllmConfig>().enable_chunked_prefill =
+      budget < setup.max_model_len || chance(rng, 0.8);
+  config.edit<SarathiConfig>().chunk_size = budget;
+  config.edit<SarathiConfig>().enable_dynamic_chunking_schedule = chance(rng, 0.3);
+  config.edit<SarathiConfig>().low_chunk_size = 32;
+  config.edit<SarathiConfig>().high_chunk_size = 32 * draw(rng, 1, 4);
+  config.edit<SarathiConfig>().chunk_schedule_max_tokens = draw(rng, 32, 200);
+  config.edit<SarathiConfig>().chunk_schedule_stages = draw(rng, 1, 4);
+  config.edit<SglangConfig>().schedule_policy =
+      static_cast<SglangConfig::SchedulePolicy>(draw(rng, 0, 1));
   const std::int32_t page_size = setup.kv_cache.block_size;
-  config.sglang.chunked_prefill_size =
+  config.edit<SglangConfig>().chunked_prefill_size =
       chance(rng, 0.8) ? page_size * draw(rng, 1, 60 / page_size + 1) : -1;
-  config.sglang.max_prefill_tokens = draw(rng, 1, 100);
-  config.sglang.enable_mixed_chunk = chance(rng, 0.4);
-  config.sglang.scheduler_recv_interval = chance(rng, 0.3) ? draw(rng, 2, 12) : 1;
-  config.sglang.prefill_decode_interval = chance(rng, 0.3) ? draw(rng, 1, 3) : 0;
-  config.sglang.prefill_decode_interval_min_bs = draw(rng, 0, 3);
-  if (chance(rng, 0.2)) config.sglang.prefill_max_requests = draw(rng, 1, 3);
-  config.sglang.enable_priority_scheduling = chance(rng, 0.3);
-  config.sglang.schedule_low_priority_values_first = chance(rng, 0.5);
-  config.sglang.priority_scheduling_preemption_threshold = draw(rng, 0, 2);
-  config.sglang.disable_priority_preemption = chance(rng, 0.3);
-  config.sglang.retraction_policy = static_cast<SglangConfig::RetractionPolicy>(draw(rng, 0, 1));
-  config.sglang.init_new_token_ratio = rng.uniform();
-  config.sglang.new_token_ratio_decay_steps = draw(rng, 1, 50);
-  TensorRtLlmConfig& trt = config.tensorrt_llm;
+  config.edit<SglangConfig>().max_prefill_tokens = draw(rng, 1, 100);
+  config.edit<SglangConfig>().enable_mixed_chunk = chance(rng, 0.4);
+  config.edit<SglangConfig>().scheduler_recv_interval = chance(rng, 0.3) ? draw(rng, 2, 12) : 1;
+  config.edit<SglangConfig>().prefill_decode_interval = chance(rng, 0.3) ? draw(rng, 1, 3) : 0;
+  config.edit<SglangConfig>().prefill_decode_interval_min_bs = draw(rng, 0, 3);
+  if (chance(rng, 0.2)) config.edit<SglangConfig>().prefill_max_requests = draw(rng, 1, 3);
+  config.edit<SglangConfig>().enable_priority_scheduling = chance(rng, 0.3);
+  config.edit<SglangConfig>().schedule_low_priority_values_first = chance(rng, 0.5);
+  config.edit<SglangConfig>().priority_scheduling_preemption_threshold = draw(rng, 0, 2);
+  config.edit<SglangConfig>().disable_priority_preemption = chance(rng, 0.3);
+  config.edit<SglangConfig>().retraction_policy =
+      static_cast<SglangConfig::RetractionPolicy>(draw(rng, 0, 1));
+  config.edit<SglangConfig>().init_new_token_ratio = rng.uniform();
+  config.edit<SglangConfig>().new_token_ratio_decay_steps = draw(rng, 1, 50);
+  TensorRtLlmConfig& trt = config.edit<TensorRtLlmConfig>();
   trt.capacity_scheduler_policy = static_cast<TensorRtLlmConfig::Capacity>(draw(rng, 0, 2));
   trt.context_chunking_policy = static_cast<TensorRtLlmConfig::Chunking>(draw(rng, 0, 1));
   trt.max_num_tokens = budget;
@@ -82,12 +92,12 @@ void draw_engine_settings(Rng& rng, EngineSetup& setup) {
     trt.batch_wait_timeout_iters = draw(rng, 1, 8);
     trt.batch_wait_max_tokens_ratio = rng.uniform();
   }
-  config.fastgen.max_ragged_batch_size = budget;
-  config.fastgen.max_ragged_sequence_count = draw(rng, 1, 12);
-  config.fastgen.max_tracked_sequences = draw(rng, 1, 12);
-  config.llama_cpp.n_batch = budget;
-  config.llama_cpp.cont_batching = chance(rng, 0.7);
-  config.llama_cpp.slot_prompt_similarity = chance(rng, 0.5) ? 0.1 : 0;
+  config.edit<FastGenConfig>().max_ragged_batch_size = budget;
+  config.edit<FastGenConfig>().max_ragged_sequence_count = draw(rng, 1, 12);
+  config.edit<FastGenConfig>().max_tracked_sequences = draw(rng, 1, 12);
+  config.edit<LlamaCppConfig>().n_batch = budget;
+  config.edit<LlamaCppConfig>().cont_batching = chance(rng, 0.7);
+  config.edit<LlamaCppConfig>().slot_prompt_similarity = chance(rng, 0.5) ? 0.1 : 0;
 }
 
 void draw_scheduler(Rng& rng, EngineSetup& setup) {
@@ -180,7 +190,7 @@ void draw_images(std::uint64_t seed, RandomCase& random) {
   EngineSetup& setup = random.setup;
   Workload& workload = random.workload;
   EncoderSetup& encoder = setup.encoder;
-  VllmConfig& vllm = setup.scheduler.vllm;
+  VllmConfig& vllm = setup.scheduler.edit<VllmConfig>();
   const auto budget = static_cast<std::int32_t>(*setup.scheduler.max_num_batched_tokens);
   std::int32_t longest = draw(rng, 1, 40);
   encoder.limits_chunks = setup.scheduler.policy == "vllm";
@@ -278,7 +288,7 @@ RandomCase draw_state_case(std::uint64_t seed) {
   }
   setup.kv_cache.watermark_blocks = chance(rng, 0.2) ? draw(rng, 0, 3) : 0;
   // States are cached by chunks of a prompt.
-  VllmConfig& vllm = setup.scheduler.vllm;
+  VllmConfig& vllm = setup.scheduler.edit<VllmConfig>();
   if (layout.enable_prefix_caching) vllm.enable_chunked_prefill = true;
   // By vLLM's rules a request may wait forever where the encoder's limits end its chunk before the
   // first block, so here nothing is beyond them. tools/conformance has such limits beside states.

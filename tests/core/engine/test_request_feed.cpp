@@ -3,6 +3,7 @@
 #include "core/metrics/digest.h"
 #include "core/metrics/output_log.h"
 #include "core/run/run.h"
+#include "engines/sglang/settings.h"
 #include "sim/token_executor.h"
 #include "tests/catch.h"
 #include "tests/draws.h"
@@ -96,7 +97,8 @@ TEST_CASE("requests that come while the engine runs are served as those of a wor
   const Workload workload = drawn_workload(rng, 300, 4 * kNsPerMs);
   EngineSetup setup = small_setup(policy);
   setup.async_depth = depth;
-  setup.scheduler.sglang.scheduler_recv_interval = static_cast<std::int32_t>(1 + 3 * seed);
+  setup.scheduler.edit<SglangConfig>().scheduler_recv_interval =
+      static_cast<std::int32_t>(1 + 3 * seed);
   arrange_cache(*find_policy(policy), setup);
 
   EventDigest expected, served;

@@ -14,7 +14,7 @@ struct DraftBench {
   explicit DraftBench(std::int32_t max_output) {
     setup.scheduler.policy = "vllm";
     setup.scheduler.max_num_batched_tokens = 32;
-    setup.scheduler.vllm.num_speculative_tokens = 3;
+    setup.scheduler.drafts.num_tokens = 3;
     setup.max_num_seqs = 4;
     setup.max_model_len = 64;
     setup.step_shape = StepShape::Mixed;

@@ -10,6 +10,12 @@
 #include "core/scenario/scenario.h"
 #include "core/scenario/scenario_keys.h"
 #include "cpu/cpu_config.h"
+#include "engines/fastgen/settings.h"
+#include "engines/llama_cpp/settings.h"
+#include "engines/sarathi/settings.h"
+#include "engines/sglang/settings.h"
+#include "engines/tensorrt_llm/settings.h"
+#include "engines/vllm/settings.h"
 #include "gpu/plan/cuda_config.h"
 #include "tests/catch.h"
 #include "tests/error_of.h"
@@ -151,17 +157,16 @@ TEST_CASE("policy slo takes the targets of the SLO where it is given none", "[co
 std::vector<std::pair<std::string, std::size_t>> fields_per_section() {
   [[maybe_unused]] const auto& [e1, e2, e3, e4, e5] = EngineConfig{};
   [[maybe_unused]] const auto& [k1, k2, k3, k4, k5, k6, k7, k8, k9] = KvCacheConfig{};
-  [[maybe_unused]] const auto& [s1, s2, s3, s4, s5, s6, s7, s8, o, v, s, g, t, f, m] =
-      SchedulerConfig{};
+  // One is not a key, and the last one has the settings of the engines.
+  [[maybe_unused]] const auto& [s1, s2, s3, s4, s5, s6, s7, s8, o, s9, s10] = SchedulerConfig{};
   [[maybe_unused]] const auto& [o1, o2, o3, o4, o5, o6, o7] = o;
-  [[maybe_unused]] const auto& [v1, v2, v3, v4, v5, v6, v7, v8, v9, v10, v11, v12] =
-      v;  // three are not keys
-  [[maybe_unused]] const auto& [sa1, sa2, sa3, sa4, sa5, sa6] = s;
+  [[maybe_unused]] const auto& [v1, v2, v3, v4, v5, v6, v7, v8, v9] = VllmConfig{};
+  [[maybe_unused]] const auto& [sa1, sa2, sa3, sa4, sa5, sa6] = SarathiConfig{};
   [[maybe_unused]] const auto& [g1, g2, g3, g4, g5, g6, g7, g8, g9, g10, g11, g12, g13, g14, g15,
-                                g16, g17, g18, g19, g20] = g;
-  [[maybe_unused]] const auto& [t1, t2, t3, t4, t5, t6, t7] = t;
-  [[maybe_unused]] const auto& [f1, f2, f3] = f;
-  [[maybe_unused]] const auto& [m1, m2, m3] = m;
+                                g16, g17, g18, g19, g20] = SglangConfig{};
+  [[maybe_unused]] const auto& [t1, t2, t3, t4, t5, t6, t7] = TensorRtLlmConfig{};
+  [[maybe_unused]] const auto& [f1, f2, f3] = FastGenConfig{};
+  [[maybe_unused]] const auto& [m1, m2, m3] = LlamaCppConfig{};
   [[maybe_unused]] const auto& [c1, c2, c3, c4, c5, c6, c7, c8, c9, c10, h, c12, c13, c14, c15, c16,
                                 c17, c18, c19] = CostModelConfig{};
   [[maybe_unused]] const auto& [h1, h2] = h;

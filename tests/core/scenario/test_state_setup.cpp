@@ -6,6 +6,7 @@
 
 #include "core/base/error.h"
 #include "core/scenario/engine_setup.h"
+#include "engines/vllm/settings.h"
 #include "tests/catch.h"
 
 namespace metronome {
@@ -212,7 +213,7 @@ TEST_CASE("settings that a model with states excludes", "[core][scenario][states
   CHECK(error_of(window, model) ==
         "kv_cache.sliding_window: layers of hybrid keep states, not windows; allowed: 0");
   Scenario whole_images = scenario_with("vllm");
-  whole_images.scheduler.vllm.disable_chunked_mm_input = true;
+  whole_images.scheduler.edit<VllmConfig>().disable_chunked_mm_input = true;
   CHECK(error_of(whole_images, model) ==
         "scheduler.disable_chunked_mm_input: true leaves no states of hybrid to cache inside an "
         "image; allowed: false, or kv_cache.enable_prefix_caching: false");
@@ -224,12 +225,12 @@ TEST_CASE("settings that a model with states excludes", "[core][scenario][states
         "kv_cache.prefix_cache_retention_interval: 1024 is not a multiple of 544, the tokens of a "
         "block that holds a state; allowed: a multiple");
   Scenario older = scenario_with("vllm");
-  older.scheduler.vllm.version = 0;
+  older.scheduler.edit<VllmConfig>().version = 0;
   CHECK(error_of(older, model) ==
         "scheduler.version: states are scheduled as by vLLM 0.33, not by 0." +
             std::to_string(kFirstVllmMinor) + "; allowed: 0.33");
   Scenario unchunked = scenario_with("vllm");
-  unchunked.scheduler.vllm.enable_chunked_prefill = false;
+  unchunked.scheduler.edit<VllmConfig>().enable_chunked_prefill = false;
   unchunked.scheduler.max_num_batched_tokens = 32768;
   CHECK(error_of(unchunked, model) ==
         "scheduler.enable_chunked_prefill: false leaves no states of hybrid to cache; allowed: "

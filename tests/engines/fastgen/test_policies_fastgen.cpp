@@ -1,5 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 // Hand-computed answers of Dynamic SplitFuse.
+#include "engines/fastgen/settings.h"
 #include "tests/catch.h"
 #include "tests/planned.h"
 
@@ -11,7 +12,7 @@ using Ints = std::vector<int>;
 EngineSetup fastgen(std::int64_t num_blocks, std::int32_t max_ragged_batch_size) {
   EngineSetup setup = make_setup("fastgen");
   setup.kv_cache = {.num_blocks = num_blocks, .block_size = 4};
-  setup.scheduler.fastgen.max_ragged_batch_size = max_ragged_batch_size;
+  setup.scheduler.edit<FastGenConfig>().max_ragged_batch_size = max_ragged_batch_size;
   arrange_cache(setup);
   return setup;
 }
@@ -133,7 +134,7 @@ TEST_CASE("fastgen: a split prompt stands at the front of the buffer, so a decod
 
 TEST_CASE("fastgen: a step holds max_ragged_sequence_count requests", "[policies]") {
   EngineSetup setup = fastgen(100, 64);
-  setup.scheduler.fastgen.max_ragged_sequence_count = 2;
+  setup.scheduler.edit<FastGenConfig>().max_ragged_sequence_count = 2;
   Bench bench(setup);
   for (int i = 0; i < 3; ++i) bench.submit(4, 2);
   CHECK(step(bench) == Planned{{0, 4}, {1, 4}});
@@ -143,7 +144,7 @@ TEST_CASE("fastgen: a step holds max_ragged_sequence_count requests", "[policies
 
 TEST_CASE("fastgen: max_tracked_sequences requests hold KV blocks", "[policies]") {
   EngineSetup setup = fastgen(100, 64);
-  setup.scheduler.fastgen.max_tracked_sequences = 1;
+  setup.scheduler.edit<FastGenConfig>().max_tracked_sequences = 1;
   Bench bench(setup);
   for (int i = 0; i < 2; ++i) bench.submit(4, 2);
   CHECK(step(bench) == Planned{{0, 4}});

@@ -2,6 +2,7 @@
 // Hand-computed answers of the llama.cpp server's slots. The first of several slots
 // that were never used is the one with the highest id, and a batch goes through slots in order of
 // id.
+#include "engines/llama_cpp/settings.h"
 #include "tests/catch.h"
 #include "tests/planned.h"
 
@@ -12,7 +13,7 @@ EngineSetup llama_cpp(std::int32_t num_slots, std::int64_t n_ctx, std::int32_t n
   EngineSetup setup = make_setup("llama_cpp");
   setup.kv_cache = {.num_blocks = n_ctx, .block_size = 1};
   setup.max_num_seqs = num_slots;
-  setup.scheduler.llama_cpp.n_batch = n_batch;
+  setup.scheduler.edit<LlamaCppConfig>().n_batch = n_batch;
   arrange_cache(setup);
   return setup;
 }
@@ -31,7 +32,7 @@ TEST_CASE("llama_cpp: generating slots, then prompts up to n_batch tokens", "[po
     CHECK(step(bench) == Planned{{0, 1}});
   }
   SECTION("without it, prompts wait until nobody generates") {
-    setup.scheduler.llama_cpp.cont_batching = false;
+    setup.scheduler.edit<LlamaCppConfig>().cont_batching = false;
     Bench bench(setup);
     bench.submit(10, 3);
     bench.submit(6, 3);
@@ -102,7 +103,7 @@ TEST_CASE("llama_cpp: the slot a request takes", "[policies]") {
     CHECK(step(bench) == Planned{{2, 1}});
   };
   EngineSetup setup = llama_cpp(3, 1000);
-  setup.scheduler.llama_cpp.slot_prompt_similarity = 0.5;
+  setup.scheduler.edit<LlamaCppConfig>().slot_prompt_similarity = 0.5;
   SECTION("the most similar one, if more than half of the prompt is there") {
     const SharedPrompts prompts({{{1, 10}},
                                  {{2, 10}},
@@ -140,7 +141,7 @@ TEST_CASE("llama_cpp: the slot a request takes", "[policies]") {
     CHECK(step(bench) == Planned{{3, 1}});  // slot 0 has 9 tokens of it, slot 2 has 8
   }
   SECTION("similarity 0 leaves only the least recently used") {
-    setup.scheduler.llama_cpp.slot_prompt_similarity = 0;
+    setup.scheduler.edit<LlamaCppConfig>().slot_prompt_similarity = 0;
     const SharedPrompts prompts({{{1, 10}}, {{2, 10}}, {{3, 10}}, {{2, 10}}});
     Bench bench(setup, prompts.hasher());
     run_three(bench);
@@ -174,7 +175,7 @@ TEST_CASE("llama_cpp: a cell that another slot took does not come back with the 
           "[policies]") {
   const SharedPrompts prompts({{{1, 1}}, {{2, 10}}, {{1, 1}}, {{1, 1}, {3, 1}}});
   EngineSetup setup = llama_cpp(3, 12);
-  setup.scheduler.llama_cpp.slot_prompt_similarity = 1;  // never more than that
+  setup.scheduler.edit<LlamaCppConfig>().slot_prompt_similarity = 1;  // never more than that
   Bench bench(setup, prompts.hasher());
   const bool still_runs = GENERATE(false, true);
   CAPTURE(still_runs);

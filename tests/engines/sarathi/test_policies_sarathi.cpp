@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 // Hand-computed answers of Sarathi-Serve's schedulers from engine_semantics: sarathi,
 // orca, simple_chunking and vllm_prefill_first. A block is 4 tokens in all of them.
+#include "engines/sarathi/settings.h"
 #include "tests/catch.h"
 #include "tests/planned.h"
 
@@ -13,7 +14,7 @@ EngineSetup sarathi_setup(const std::string& policy, std::int64_t num_blocks,
                           std::int32_t chunk_size) {
   EngineSetup setup = make_setup(policy);
   setup.kv_cache = {.num_blocks = num_blocks, .block_size = 4};
-  setup.scheduler.sarathi.chunk_size = chunk_size;
+  setup.scheduler.edit<SarathiConfig>().chunk_size = chunk_size;
   return setup;
 }
 
@@ -28,7 +29,7 @@ Steps drain(Bench& bench) {
 std::vector<int> chunks_of_one(const SarathiConfig& config, std::int32_t prompt) {
   EngineSetup setup = make_setup("sarathi");
   setup.max_num_seqs = 8;
-  setup.scheduler.sarathi = config;
+  setup.scheduler.edit<SarathiConfig>() = config;
   Bench bench(setup);
   const RequestId id = bench.submit(prompt, 1);
   bench.engine.drain();
@@ -177,7 +178,7 @@ TEST_CASE("sarathi: requests are served by arrival, also one that prefills for l
   // is at its start, has room for all of its prompt. Step 2: 1 decodes, 0 comes after it with its
   // last 4 tokens. Then 0 stands before 1 again.
   EngineSetup setup = sarathi_setup("sarathi", 100, 1);
-  setup.scheduler.sarathi = dynamic_chunks(32, 64, 128, 2);
+  setup.scheduler.edit<SarathiConfig>() = dynamic_chunks(32, 64, 128, 2);
   Bench bench(setup);
   bench.submit(100, 3);
   bench.submit(4, 4);

@@ -8,6 +8,7 @@
 // asks of a request that extend + min(max_new - out, clip) + page < rem_total, and reserves
 // ceil_page(extend) + page, and min(max_new, clip) if the prompt is done with that.
 #include "core/workload/workload_arrivals.h"
+#include "engines/sglang/settings.h"
 #include "tests/engines/sglang/sglang_bench.h"
 
 namespace metronome::testing {
@@ -22,12 +23,12 @@ TEST_CASE("sglang: one chunked request at a time, which the next prompt fills up
   // left: of request 1's 40 (three pages) just these, and it becomes the chunked one. Its last 8
   // leave 48, enough for request 2.
   EngineSetup setup = sglang(1000, 16);
-  setup.scheduler.sglang.chunked_prefill_size = 64;
+  setup.scheduler.edit<SglangConfig>().chunked_prefill_size = 64;
   CHECK(run(setup, {{150, 2}, {40, 2}, {10, 2}}) ==
         Steps{"p0:64", "p0:64", "p0:22 p1:32", "p1:8 p2:10", "d0 d1 d2"});
 
   // The rest is less than a page: nobody begins.
-  setup.scheduler.sglang.chunked_prefill_size = 32;
+  setup.scheduler.edit<SglangConfig>().chunked_prefill_size = 32;
   CHECK(run(setup, {{50, 1}, {20, 1}}) == Steps{"p0:32", "p0:18", "p1:20"});
 }
 
@@ -42,7 +43,7 @@ TEST_CASE("sglang: requests are received after so many decode steps", "[core][po
   }
   EngineSetup setup = sglang();
   const auto prompts_at = [&](std::int32_t interval) {
-    setup.scheduler.sglang.scheduler_recv_interval = interval;
+    setup.scheduler.edit<SglangConfig>().scheduler_recv_interval = interval;
     Bench bench(setup);
     WorkloadArrivals arrivals(workload);
     CHECK(bench.engine.run(arrivals));
@@ -62,9 +63,9 @@ TEST_CASE("sglang: requests are received after so many decode steps", "[core][po
 
 TEST_CASE("sglang: max_prefill_tokens ends a prefill step", "[core][policies]") {
   EngineSetup setup = sglang();
-  setup.scheduler.sglang.max_prefill_tokens = 100;
+  setup.scheduler.edit<SglangConfig>().max_prefill_tokens = 100;
   const auto steps = [&](std::int64_t chunk, const std::vector<int>& prompts) {
-    setup.scheduler.sglang.chunked_prefill_size = chunk;
+    setup.scheduler.edit<SglangConfig>().chunked_prefill_size = chunk;
     Requests requests;
     for (const int prompt : prompts) requests.emplace_back(prompt, 1);
     return run(setup, requests);
@@ -121,7 +122,7 @@ TEST_CASE("sglang: a batch marked full stays so until a request has left it", "[
   SECTION("the last chunk reserves the output") {
     // 50 are free: 50 - 10 - 1 - 30 = 9 < 5 + 5 + 1. A step later 40 - 29 * 0.7 = 19.7 > 11.
     EngineSetup setup = sglang(100);
-    setup.scheduler.sglang.chunked_prefill_size = 50;
+    setup.scheduler.edit<SglangConfig>().chunked_prefill_size = 50;
     const Steps steps = run(setup, {{60, 30}, {5, 5}});
     CHECK(Steps(steps.begin(), steps.begin() + 3) == Steps{"p0:50", "p0:10", "p1:5"});
   }
@@ -151,23 +152,23 @@ TEST_CASE("sglang: the last chunk reserves no more output than clip_max_new_toke
           "[core][policies]") {
   // 50 are free beside the first chunk of request 0: 50 - 10 - 1 - 20 = 19 > 12 + 5 + 1.
   EngineSetup setup = sglang(100);
-  setup.scheduler.sglang.chunked_prefill_size = 50;
-  setup.scheduler.sglang.clip_max_new_tokens = 20;
+  setup.scheduler.edit<SglangConfig>().chunked_prefill_size = 50;
+  setup.scheduler.edit<SglangConfig>().clip_max_new_tokens = 20;
   CHECK(run(setup, {{60, 30}, {12, 5}})[1] == "p0:10 p1:12");
   CHECK(run(setup, {{60, 30}, {13, 5}})[1] == "p0:10");
 }
 
 TEST_CASE("sglang: enable_mixed_chunk decodes beside a prefill", "[core][policies]") {
   EngineSetup setup = sglang();
-  setup.scheduler.sglang.enable_mixed_chunk = true;
-  setup.scheduler.sglang.chunked_prefill_size = 64;
+  setup.scheduler.edit<SglangConfig>().enable_mixed_chunk = true;
+  setup.scheduler.edit<SglangConfig>().chunked_prefill_size = 64;
   SECTION("the decodes take from the chunk") {
     // 63 and 37 of 100. After a mixed step the batch is the step's, prompts first.
     CHECK(run(setup, {{10, 5}}, {{100, 3}}) ==
           Steps{"p0:10", "p1:63 d0", "p1:37 d0", "d1 d0", "d1 d0"});
   }
   SECTION("whole prompts are never mixed") {
-    setup.scheduler.sglang.chunked_prefill_size = -1;
+    setup.scheduler.edit<SglangConfig>().chunked_prefill_size = -1;
     CHECK(run(setup, {{10, 3}}, {{100, 2}}) == Steps{"p0:10", "p1:100", "d0 d1", "d0"});
   }
   SECTION("a prompt begins with whole pages, and goes on with what there is") {
@@ -177,12 +178,12 @@ TEST_CASE("sglang: enable_mixed_chunk decodes beside a prefill", "[core][policie
     CHECK(run(setup, {{10, 3}}, {{120, 1}}) == Steps{"p0:10", "p1:48 d0", "p1:63 d0", "p1:9"});
   }
   SECTION("the decodes take from max_prefill_tokens") {
-    setup.scheduler.sglang.max_prefill_tokens = 21;
+    setup.scheduler.edit<SglangConfig>().max_prefill_tokens = 21;
     CHECK(run(setup, {{5, 4}}, {{20, 1}, {5, 1}}) == Steps{"p0:5", "p1:20 d0", "p2:5 d0", "d0"});
   }
   SECTION("the decodes take from rem_total") {
-    setup.scheduler.sglang.chunked_prefill_size = 1000;
-    setup.scheduler.sglang.init_new_token_ratio = 0;
+    setup.scheduler.edit<SglangConfig>().chunked_prefill_size = 1000;
+    setup.scheduler.edit<SglangConfig>().init_new_token_ratio = 0;
     setup.kv_cache.num_blocks = 100;
     CHECK(run(setup, {{10, 5}}, {{80, 7}})[1] == "p1:80 d0");  // 90 - 1 > 80 + 7 + 1
     CHECK(run(setup, {{10, 5}}, {{80, 8}})[1] == "d0");
@@ -193,9 +194,9 @@ TEST_CASE("sglang: enable_mixed_chunk decodes beside a prefill", "[core][policie
     // have to be computed: request 4, the last of five alike, gives its 3 tokens. The third is too
     // few for the decodes of the others.
     setup.kv_cache.num_blocks = 60;
-    setup.scheduler.sglang.chunked_prefill_size = 45;
-    setup.scheduler.sglang.init_new_token_ratio = 0;
-    setup.scheduler.sglang.clip_max_new_tokens = 1;
+    setup.scheduler.edit<SglangConfig>().chunked_prefill_size = 45;
+    setup.scheduler.edit<SglangConfig>().init_new_token_ratio = 0;
+    setup.scheduler.edit<SglangConfig>().clip_max_new_tokens = 1;
     Bench bench(setup);
     submit(bench, {{1, 30}, {1, 30}, {1, 30}, {1, 30}, {1, 30}});
     CHECK(next_step(bench) == "p0:1 p1:1 p2:1 p3:1 p4:1");
@@ -207,7 +208,7 @@ TEST_CASE("sglang: enable_mixed_chunk decodes beside a prefill", "[core][policie
     bench.engine.drain();
   }
   SECTION("as many decodes as a chunk: nobody begins") {
-    setup.scheduler.sglang.chunked_prefill_size = 2;
+    setup.scheduler.edit<SglangConfig>().chunked_prefill_size = 2;
     // Request 1 has ended after two decodes, so that a token is left: 2 - 1.
     CHECK(run(setup, {{1, 4}, {1, 3}}, {{3, 1}}) ==
           Steps{"p0:1 p1:1", "d0 d1", "d0 d1", "p2:1 d0", "p2:2"});
@@ -219,8 +220,8 @@ TEST_CASE("sglang: a batch has one unfinished prompt, whoever ignores the end of
   // The decode leaves 63 of a chunk. Request 1 takes three pages of it. SGLang would begin request
   // 2, too, and forget request 1.
   EngineSetup setup = sglang(59, 16);
-  setup.scheduler.sglang.chunked_prefill_size = 64;
-  setup.scheduler.sglang.enable_mixed_chunk = true;
+  setup.scheduler.edit<SglangConfig>().chunked_prefill_size = 64;
+  setup.scheduler.edit<SglangConfig>().enable_mixed_chunk = true;
   Bench bench(setup);
   const auto submit_one = [&bench](std::int32_t prompt, std::int32_t output, bool ignores_eos) {
     bench.engine.submit(
@@ -239,7 +240,7 @@ TEST_CASE("sglang: the new-token ratio", "[core][policies]") {
   // free, and (100 - k) * ratio reserved. A request of p prompt tokens and one output is taken when
   // p + 2 is less than the rest.
   EngineSetup setup = sglang(200);
-  SglangConfig& config = setup.scheduler.sglang;
+  SglangConfig& config = setup.scheduler.edit<SglangConfig>();
   const auto longest_after = [&](int num_decodes) {
     const auto is_taken = [&](int prompt) {
       Bench bench(setup);
@@ -275,9 +276,9 @@ TEST_CASE("sglang: the new-token ratio", "[core][policies]") {
 
 TEST_CASE("sglang: idling resets the new-token ratio", "[core][policies]") {
   EngineSetup setup = sglang(200);
-  setup.scheduler.sglang.init_new_token_ratio = 0.5;
-  setup.scheduler.sglang.min_new_token_ratio_factor = 0.5;
-  setup.scheduler.sglang.new_token_ratio_decay_steps = 5;
+  setup.scheduler.edit<SglangConfig>().init_new_token_ratio = 0.5;
+  setup.scheduler.edit<SglangConfig>().min_new_token_ratio_factor = 0.5;
+  setup.scheduler.edit<SglangConfig>().new_token_ratio_decay_steps = 5;
   for (const bool idles : {false, true}) {
     for (const int prompt : {137, 138, 162, 163}) {
       Bench bench(setup);
@@ -299,7 +300,7 @@ TEST_CASE("sglang: a retraction estimates the ratio from those that stay", "[cor
   // left; in the second 116 > 111. 106 tokens are 53 decodes of two. Then request 1, the last to
   // join of two alike, is retracted. Request 0 has 54 tokens of 100: (54 + 20) / 101 = 0.7327.
   EngineSetup setup = sglang(126);
-  setup.scheduler.sglang.init_new_token_ratio = 0;
+  setup.scheduler.edit<SglangConfig>().init_new_token_ratio = 0;
   const auto next_after = [&](bool aborts_running, int prompt) {
     Bench bench(setup);
     submit(bench, {{10, 100}, {10, 100}});
@@ -319,11 +320,11 @@ TEST_CASE("sglang: a retraction estimates the ratio from those that stay", "[cor
   CHECK(next_after(false, 27) == "p2:27");
   CHECK(next_after(false, 28) == "d0");
   // Never more than 1, though (54 + 1000) / 101 is: 62 - 45 = 17 > 14 + 2.
-  setup.scheduler.sglang.retract_decode_steps = 1000;
+  setup.scheduler.edit<SglangConfig>().retract_decode_steps = 1000;
   CHECK(next_after(false, 14) == "p2:14");
   CHECK(next_after(false, 15) == "d0");
   // 54 / 101 = 0.5347: 62 - 24.06 = 37.94 > 35 + 2.
-  setup.scheduler.sglang.retract_decode_steps = 0;
+  setup.scheduler.edit<SglangConfig>().retract_decode_steps = 0;
   CHECK(next_after(false, 35) == "p2:35");
   CHECK(next_after(false, 36) == "d0");
   // Of its 64 tokens the retracted one finds its prompt: output is found only of those that ended.
@@ -336,8 +337,8 @@ TEST_CASE("sglang: a retracted request is asked for the rest of its output and r
   // 53 decodes the 126 are taken, and request 1 is retracted with 54 outputs. Request 0 is aborted.
   // Of its 64 tokens request 1 finds ten: 126 - 10 = 116 > 54 + 46 + 1.
   EngineSetup setup = sglang(126);
-  setup.scheduler.sglang.init_new_token_ratio = 0;
-  setup.scheduler.sglang.clip_max_new_tokens = 50;
+  setup.scheduler.edit<SglangConfig>().init_new_token_ratio = 0;
+  setup.scheduler.edit<SglangConfig>().clip_max_new_tokens = 50;
   const auto next_with = [&](int prompt) {
     Bench bench(setup);
     submit(bench, {{10, 100}, {10, 100}});
@@ -361,8 +362,8 @@ TEST_CASE("sglang: who is retracted, and where it goes", "[core][policies]") {
   // join: 43 tokens are taken, and 19 decodes of three take the rest. Requests 1 and 2 have the
   // fewest outputs, request 1 the longer prompt. Its 39 tokens are enough.
   EngineSetup setup = sglang(100);
-  setup.scheduler.sglang.init_new_token_ratio = 0;
-  setup.scheduler.sglang.clip_max_new_tokens = 10;
+  setup.scheduler.edit<SglangConfig>().init_new_token_ratio = 0;
+  setup.scheduler.edit<SglangConfig>().clip_max_new_tokens = 10;
   Bench bench(setup);
   bench.submit(10, 60);
   run_steps(bench, 4);
@@ -387,8 +388,8 @@ TEST_CASE("sglang: retracts until the next decode fits", "[core][policies]") {
   // more each, the one at position 12 the same again, and there is none: request 2's three pages
   // serve the other two.
   EngineSetup setup = sglang(9, 4);
-  setup.scheduler.sglang.init_new_token_ratio = 0;
-  setup.scheduler.sglang.clip_max_new_tokens = 1;
+  setup.scheduler.edit<SglangConfig>().init_new_token_ratio = 0;
+  setup.scheduler.edit<SglangConfig>().clip_max_new_tokens = 1;
   Bench bench(setup);
   for (int i = 0; i < 3; ++i) bench.submit(8, 12);
   // 36 - (8 + 4 + 1) - (8 + 4 + 1) = 10 < 8 + 1 + 4: the third comes a step later.

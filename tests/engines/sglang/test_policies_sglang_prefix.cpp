@@ -2,6 +2,7 @@
 // The sglang policy with prompts that share prefixes: what is found, the longest-prefix order, and
 // random settings.
 #include "core/base/rng.h"
+#include "engines/sglang/settings.h"
 #include "tests/engines/sglang/sglang_bench.h"
 
 namespace metronome::testing {
@@ -66,7 +67,7 @@ TEST_CASE("sglang: lpm admits the longest cached prefix first", "[core][policies
   EngineSetup setup = sglang(1000, 16);
   setup.max_num_seqs = 1;
   const auto steps = [&](Policy policy) {
-    setup.scheduler.sglang.schedule_policy = policy;
+    setup.scheduler.edit<SglangConfig>().schedule_policy = policy;
     const PromptSegment a32 = {kA, 32};
     const PromptSegment a64 = {kA, 64};
     return run(setup, {{a64}, {own(20)}, {a32, own(48)}, {a64}, {a64, own(16)}}, 1);
@@ -80,8 +81,8 @@ TEST_CASE("sglang: lpm admits the longest cached prefix first", "[core][policies
 
 TEST_CASE("sglang: lpm takes one of those that begin alike", "[core][policies]") {
   EngineSetup setup = sglang(1000, 16);
-  setup.scheduler.sglang.schedule_policy = SglangConfig::SchedulePolicy::Lpm;
-  setup.scheduler.sglang.chunked_prefill_size = 128;
+  setup.scheduler.edit<SglangConfig>().schedule_policy = SglangConfig::SchedulePolicy::Lpm;
+  setup.scheduler.edit<SglangConfig>().chunked_prefill_size = 128;
   // Three prompts of 60, charged as 64 each: two a step. Requests 0 and 1 begin alike.
   const auto steps = [&](std::int32_t num_shared) {
     const PromptSegment shared = {kA, num_shared};
@@ -104,8 +105,8 @@ TEST_CASE("sglang: lpm takes one of those that begin alike", "[core][policies]")
 
 TEST_CASE("sglang: lpm leaves a queue of more than 128 as it is", "[core][policies]") {
   EngineSetup setup = sglang(10'000, 16);
-  setup.scheduler.sglang.schedule_policy = SglangConfig::SchedulePolicy::Lpm;
-  setup.scheduler.sglang.max_prefill_tokens = 16;  // a request a step
+  setup.scheduler.edit<SglangConfig>().schedule_policy = SglangConfig::SchedulePolicy::Lpm;
+  setup.scheduler.edit<SglangConfig>().max_prefill_tokens = 16;  // a request a step
   setup.max_num_seqs = 512;
   const PromptSegment a32 = {kA, 32};
   const PromptSegment a48 = {kA, 48};
@@ -143,11 +144,11 @@ TEST_CASE("sglang: the orders by output, tree, wait and tokens left", "[core][po
   setup.max_num_seqs = 1;
   const auto steps = [&](Policy policy, const std::vector<Prompts::Segments>& segments,
                          int num_first) {
-    setup.scheduler.sglang.schedule_policy = policy;
+    setup.scheduler.edit<SglangConfig>().schedule_policy = policy;
     return run(setup, segments, num_first);
   };
   SECTION("the longest output first") {
-    setup.scheduler.sglang.schedule_policy = Policy::Lof;
+    setup.scheduler.edit<SglangConfig>().schedule_policy = Policy::Lof;
     CHECK(run(setup, {{10, 1}, {10, 3}, {10, 2}}) ==
           Steps{"p1:10", "d1", "d1", "p2:10", "d2", "p0:10"});
   }
@@ -172,8 +173,8 @@ TEST_CASE("sglang: shortest-prefill-first shortens a chunk for a shorter prompt"
   using Policy = SglangConfig::SchedulePolicy;
   for (const Policy policy : {Policy::Fcfs, Policy::ShortestPrefillFirst}) {
     EngineSetup setup = sglang(1000, 16);
-    setup.scheduler.sglang.schedule_policy = policy;
-    setup.scheduler.sglang.chunked_prefill_size = 64;
+    setup.scheduler.edit<SglangConfig>().schedule_policy = policy;
+    setup.scheduler.edit<SglangConfig>().chunked_prefill_size = 64;
     Prompts prompts({{own(100)}, {own(20)}});
     Bench bench(setup, prompts.hasher());
     prompts.submit(bench, 1);
@@ -194,7 +195,7 @@ TEST_CASE("sglang: random settings", "[core][policies]") {
     };
     const std::int32_t page_size = draw(1, 6);
     EngineSetup setup = sglang(draw(8, 60), page_size);
-    SglangConfig& config = setup.scheduler.sglang;
+    SglangConfig& config = setup.scheduler.edit<SglangConfig>();
     config.schedule_policy = static_cast<SglangConfig::SchedulePolicy>(draw(0, 5));
     config.chunked_prefill_size = draw(0, 3) == 0 ? -1 : page_size * draw(1, 12);
     config.max_prefill_tokens = draw(1, 60);

@@ -2,6 +2,7 @@
 // Hand-computed answers of TensorRT-LLM's two schedulers. Contexts stand ahead of
 // generation requests in a step.
 #include "core/base/rng.h"
+#include "engines/tensorrt_llm/settings.h"
 #include "tests/catch.h"
 #include "tests/planned.h"
 
@@ -16,15 +17,15 @@ EngineSetup tensorrt_llm(Capacity capacity, std::int64_t num_blocks,
                          std::int32_t max_num_tokens = 8192) {
   EngineSetup setup = make_setup("tensorrt_llm");
   setup.kv_cache = {.num_blocks = num_blocks, .block_size = 4};
-  setup.scheduler.tensorrt_llm.capacity_scheduler_policy = capacity;
-  setup.scheduler.tensorrt_llm.max_num_tokens = max_num_tokens;
+  setup.scheduler.edit<TensorRtLlmConfig>().capacity_scheduler_policy = capacity;
+  setup.scheduler.edit<TensorRtLlmConfig>().max_num_tokens = max_num_tokens;
   arrange_cache(setup);
   return setup;
 }
 
 EngineSetup roomy(Chunking chunking, std::int32_t max_num_tokens) {
   EngineSetup setup = tensorrt_llm(Capacity::GuaranteedNoEvict, 1000, max_num_tokens);
-  setup.scheduler.tensorrt_llm.context_chunking_policy = chunking;
+  setup.scheduler.edit<TensorRtLlmConfig>().context_chunking_policy = chunking;
   return setup;
 }
 
@@ -36,8 +37,8 @@ EngineSetup without_reuse(EngineSetup setup) {
 // Steps of 20 tokens.
 EngineSetup with_batch_wait(Capacity capacity, std::int32_t iters, double ratio) {
   EngineSetup setup = tensorrt_llm(capacity, 1000, 20);
-  setup.scheduler.tensorrt_llm.batch_wait_timeout_iters = iters;
-  setup.scheduler.tensorrt_llm.batch_wait_max_tokens_ratio = ratio;
+  setup.scheduler.edit<TensorRtLlmConfig>().batch_wait_timeout_iters = iters;
+  setup.scheduler.edit<TensorRtLlmConfig>().batch_wait_max_tokens_ratio = ratio;
   return setup;
 }
 
@@ -242,7 +243,7 @@ TEST_CASE("tensorrt_llm: no more than max_num_seqs are let through", "[policies]
   EngineSetup setup = without_reuse(tensorrt_llm(Capacity::GuaranteedNoEvict, 100));
   for (const Capacity capacity :
        {Capacity::GuaranteedNoEvict, Capacity::MaxUtilization, Capacity::StaticBatch}) {
-    setup.scheduler.tensorrt_llm.capacity_scheduler_policy = capacity;
+    setup.scheduler.edit<TensorRtLlmConfig>().capacity_scheduler_policy = capacity;
     setup.max_num_seqs = 2;
     Bench bench(setup);
     for (int i = 0; i < 3; ++i) bench.submit(4, 2);
@@ -284,8 +285,8 @@ TEST_CASE("tensorrt_llm: FIRST_COME_FIRST_SERVED rounds truncated chunks down", 
     bench.engine.drain();
   }
   SECTION("to chunk_unit_size") {
-    setup.scheduler.tensorrt_llm.chunk_unit_size = 8;
-    setup.scheduler.tensorrt_llm.max_num_tokens = 15;
+    setup.scheduler.edit<TensorRtLlmConfig>().chunk_unit_size = 8;
+    setup.scheduler.edit<TensorRtLlmConfig>().max_num_tokens = 15;
     Bench bench(setup);
     bench.submit(21, 2);
     CHECK(step(bench) == Planned{{0, 8}});
@@ -322,7 +323,7 @@ TEST_CASE("tensorrt_llm: generation comes before contexts in max_num_tokens", "[
 
 TEST_CASE("tensorrt_llm: without chunked context a step takes whole prompts", "[policies]") {
   EngineSetup setup = tensorrt_llm(Capacity::MaxUtilization, 100, 12);
-  setup.scheduler.tensorrt_llm.enable_chunked_context = false;
+  setup.scheduler.edit<TensorRtLlmConfig>().enable_chunked_context = false;
   const SharedPrompts prompts({{{1, 8}}, {{1, 8}, {2, 4}}, {{3, 2}}});
   Bench bench(setup, prompts.hasher());
   bench.submit(8, 2);
@@ -409,17 +410,17 @@ TEST_CASE("tensorrt_llm: what can never be served is refused", "[policies]") {
   SECTION("a prompt that no step has room for") {
     EngineSetup setup = tensorrt_llm(Capacity::GuaranteedNoEvict, 100, 8);
     CHECK(reason_for(setup, 9, 1) == EndReason::None);
-    setup.scheduler.tensorrt_llm.chunk_unit_size = 12;
+    setup.scheduler.edit<TensorRtLlmConfig>().chunk_unit_size = 12;
     CHECK(reason_for(setup, 9, 1) == EndReason::NeverFits);
     CHECK(reason_for(setup, 8, 1) == EndReason::None);
-    setup.scheduler.tensorrt_llm.chunk_unit_size = 0;
-    setup.scheduler.tensorrt_llm.enable_chunked_context = false;
+    setup.scheduler.edit<TensorRtLlmConfig>().chunk_unit_size = 0;
+    setup.scheduler.edit<TensorRtLlmConfig>().enable_chunked_context = false;
     CHECK(reason_for(setup, 9, 1) == EndReason::NeverFits);
     CHECK(reason_for(setup, 8, 1) == EndReason::None);
   }
   SECTION("a paused request that has grown too long to be computed at once") {
     EngineSetup setup = without_reuse(tensorrt_llm(Capacity::MaxUtilization, 2, 4));
-    setup.scheduler.tensorrt_llm.enable_chunked_context = false;
+    setup.scheduler.edit<TensorRtLlmConfig>().enable_chunked_context = false;
     Bench bench(setup);
     bench.submit(2, 6);
     bench.submit(2, 7);

@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 // Hand-computed answers of the vllm policy from engine_semantics. Where nothing else is
 // said a block is 4 tokens, and `usable` blocks are numbered from 1: block 0 is the null block.
+#include "engines/vllm/settings.h"
 #include "tests/core/engine/kv/cache_bench.h"
 
 namespace metronome::testing {
@@ -11,7 +12,7 @@ using Ints = std::vector<int>;
 
 // Version 0.`minor`.
 void set_version(int minor, EngineSetup& setup) {
-  setup.scheduler.vllm.version = minor - kFirstVllmMinor;
+  setup.scheduler.edit<VllmConfig>().version = minor - kFirstVllmMinor;
   arrange_cache(setup);
 }
 
@@ -26,7 +27,7 @@ EngineSetup vllm(std::int64_t usable, std::int32_t budget, std::int32_t block_si
 }
 
 EngineSetup by_priority(EngineSetup setup) {
-  setup.scheduler.vllm.scheduling_policy = VllmConfig::Policy::Priority;
+  setup.scheduler.edit<VllmConfig>().scheduling_policy = VllmConfig::Policy::Priority;
   return setup;
 }
 
@@ -86,7 +87,7 @@ TEST_CASE("vllm: a budget goes to the running in order of admission, then to the
 
 TEST_CASE("vllm: a threshold lets two long prompts advance together", "[core][policies]") {
   EngineSetup setup = vllm(100, 64);
-  setup.scheduler.vllm.long_prefill_token_threshold = 20;
+  setup.scheduler.edit<VllmConfig>().long_prefill_token_threshold = 20;
   SECTION("all of them fit") {
     Bench bench(setup);
     bench.submit(50, 3);
@@ -228,7 +229,7 @@ TEST_CASE("vllm: tokens of a request taken out of the step go to the others", "[
   // fifth; 1 has one block. In step 4, 0 decodes (7 tokens left), the 5th token of 1 needs a block
   // and none is free: 0 goes, 8 tokens are left again, 1 takes one and the prompt of 2 takes 7.
   EngineSetup setup = by_priority(vllm(8, 8));
-  setup.scheduler.vllm.scheduler_reserve_full_isl = false;
+  setup.scheduler.edit<VllmConfig>().scheduler_reserve_full_isl = false;
   Bench bench(setup);
   bench.submit(16, 9, 9);
   CHECK(next_steps(bench, 2) == Steps{{{0, 8}}, {{0, 8}}});
@@ -275,7 +276,7 @@ TEST_CASE("vllm: a prompt is admitted when all of it has room, or its first chun
   // be computed, two blocks.
   const auto second_step = [](bool reserves, std::int32_t prompt, std::int64_t usable) {
     EngineSetup setup = vllm(usable, 8);
-    setup.scheduler.vllm.scheduler_reserve_full_isl = reserves;
+    setup.scheduler.edit<VllmConfig>().scheduler_reserve_full_isl = reserves;
     Bench bench(setup);
     bench.submit(8, 9);
     CHECK(step(bench) == Planned{{0, 8}});
@@ -308,7 +309,7 @@ TEST_CASE("vllm: cached blocks that a prompt hits are not free to it", "[core][p
 
 TEST_CASE("vllm: prompts are not chunked when that is switched off", "[core][policies]") {
   EngineSetup setup = vllm(100, 16);
-  setup.scheduler.vllm.enable_chunked_prefill = false;
+  setup.scheduler.edit<VllmConfig>().enable_chunked_prefill = false;
   SECTION("one that is longer than what is left waits, and all behind it") {
     Bench bench(setup);
     for (const std::int32_t prompt : {10, 10, 4}) bench.submit(prompt, 5);
@@ -320,7 +321,7 @@ TEST_CASE("vllm: prompts are not chunked when that is switched off", "[core][pol
     CHECK(step(bench) == Planned{{0, 10}, {1, 6}});
   }
   SECTION("the threshold chunks all the same") {
-    setup.scheduler.vllm.long_prefill_token_threshold = 6;
+    setup.scheduler.edit<VllmConfig>().long_prefill_token_threshold = 6;
     Bench bench(setup);
     for (const std::int32_t prompt : {10, 10, 10}) bench.submit(prompt, 5);
     CHECK(next_steps(bench, 2) == Steps{{{0, 6}, {1, 6}}, {{0, 4}, {1, 4}, {2, 6}}});
@@ -350,7 +351,7 @@ TEST_CASE("vllm: the watermark stays free when somebody runs", "[core][policies]
   SECTION("for the first chunk alone, without the reservation") {
     for (const std::int64_t usable : {9, 10}) {
       EngineSetup setup = watermark(usable);
-      setup.scheduler.vllm.scheduler_reserve_full_isl = false;
+      setup.scheduler.edit<VllmConfig>().scheduler_reserve_full_isl = false;
       setup.scheduler.max_num_batched_tokens = 24;
       Bench bench(setup);
       bench.submit(8, 9);
@@ -389,7 +390,7 @@ TEST_CASE("vllm: an undone chunk leaves its hashes, unless they are to be forgot
   const SharedPrompts prompts({{{kA, 32}}, {{kB, 3}}});
   for (const bool forgets : {false, true}) {
     EngineSetup setup = by_priority(vllm(9, 12));
-    setup.scheduler.vllm.long_prefill_token_threshold = 8;
+    setup.scheduler.edit<VllmConfig>().long_prefill_token_threshold = 8;
     setup.kv_cache.forgets_unfilled_blocks = forgets;
     Bench bench(setup, prompts.hasher());
     bench.submit(32, 1, 9);
@@ -464,8 +465,8 @@ TEST_CASE("vllm: a window's share of the admission is capped", "[core][policies]
 TEST_CASE("vllm: equal priorities do not evict each other for ever", "[core][policies]") {
   EngineSetup setup = by_priority(vllm(5, 32, 16));
   setup.kv_cache.enable_prefix_caching = false;
-  setup.scheduler.vllm.scheduler_reserve_full_isl = false;
-  setup.scheduler.vllm.long_prefill_token_threshold = 8;
+  setup.scheduler.edit<VllmConfig>().scheduler_reserve_full_isl = false;
+  setup.scheduler.edit<VllmConfig>().long_prefill_token_threshold = 8;
   Bench bench(setup);
   bench.submit(50, 12);
   bench.submit(41, 20);

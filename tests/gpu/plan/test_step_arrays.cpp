@@ -9,6 +9,11 @@
 #include "core/engine/policies/registry.h"
 #include "core/model/attention_mask.h"
 #include "core/run/forward_batch.h"
+#include "engines/fastgen/settings.h"
+#include "engines/llama_cpp/settings.h"
+#include "engines/sarathi/settings.h"
+#include "engines/sglang/settings.h"
+#include "engines/tensorrt_llm/settings.h"
 #include "gpu/plan/graph_buckets.h"
 #include "gpu/plan/step_arrays.h"
 #include "tests/catch.h"
@@ -162,12 +167,12 @@ EngineSetup draw_setup(Rng& rng) {
   const std::int32_t budget = setup.max_num_seqs + draw(rng, 16, 100);
   setup.scheduler.max_num_batched_tokens = budget;
   if (chance(rng, 0.6)) setup.scheduler.prefill_chunk_size = draw(rng, 4, 40);
-  setup.scheduler.sarathi.chunk_size = budget;
-  setup.scheduler.sglang.chunked_prefill_size = draw(rng, 8, 60);
-  setup.scheduler.sglang.enable_mixed_chunk = chance(rng, 0.5);
-  setup.scheduler.tensorrt_llm.max_num_tokens = budget;
-  setup.scheduler.fastgen.max_ragged_batch_size = budget;
-  setup.scheduler.llama_cpp.n_batch = budget;
+  setup.scheduler.edit<SarathiConfig>().chunk_size = budget;
+  setup.scheduler.edit<SglangConfig>().chunked_prefill_size = draw(rng, 8, 60);
+  setup.scheduler.edit<SglangConfig>().enable_mixed_chunk = chance(rng, 0.5);
+  setup.scheduler.edit<TensorRtLlmConfig>().max_num_tokens = budget;
+  setup.scheduler.edit<FastGenConfig>().max_ragged_batch_size = budget;
+  setup.scheduler.edit<LlamaCppConfig>().n_batch = budget;
   arrange_cache(setup);
   return setup;
 }

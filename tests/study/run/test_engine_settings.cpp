@@ -5,6 +5,8 @@
 
 #include "core/base/command_errors.h"
 #include "core/base/rng.h"
+#include "engines/sglang/settings.h"
+#include "engines/vllm/settings.h"
 #include "study/run/engine_flags.h"
 #include "study/run/engine_settings.h"
 #include "tests/catch.h"
@@ -79,7 +81,7 @@ TEST_CASE("the settings of an SGLang log are keys of policy sglang", "[study][se
   CHECK(settings.notes ==
         Texts{"--schedule-policy lof is not simulated: the scenario's value stays."});
   const Scenario scenario = scenario_with(settings.assignments);
-  CHECK(scenario.scheduler.sglang.prefill_max_requests == 4);
+  CHECK(scenario.scheduler.settings<SglangConfig>().prefill_max_requests == 4);
   CHECK(scenario.kv_cache.num_blocks == 2048);
   CHECK(scenario_settings(LogEngine::Sglang, {}).assignments.empty());
 }
@@ -103,7 +105,7 @@ TEST_CASE("the settings of a vLLM log are keys of policy vllm", "[study][setting
   CHECK(settings.flags == Texts{"--max-num-batched-tokens 4096", "--max-num-seqs 32",
                                 "--no-enable-prefix-caching", "--gpu-memory-utilization 0.9",
                                 "--no-async-scheduling", "--tensor-parallel-size 2"});
-  CHECK(scenario_with(settings.assignments).scheduler.vllm.minor() == 30);
+  CHECK(scenario_with(settings.assignments).scheduler.settings<VllmConfig>().minor() == 30);
   CHECK(settings_of(LogEngine::Vllm, {{"version", "1.0"}}, "").notes ==
         Texts{"vLLM 1.0 is simulated with the rules of the scenario's version."});
 }

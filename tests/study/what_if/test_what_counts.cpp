@@ -3,6 +3,7 @@
 #include <algorithm>
 
 #include "core/base/number_text.h"
+#include "engines/sglang/settings.h"
 #include "study/what_if/replays.h"
 #include "study/what_if/what_if.h"
 #include "tests/catch.h"
@@ -46,7 +47,8 @@ TEST_CASE("SGLang's chunk is a multiple of its page", "[tools][whatif]") {
   const WhatIf what_if = find(recorded, 12);
   int num_chunks = 0;
   for (const Trial& trial : what_if.trials) {
-    const std::int64_t chunk = trial.scenario.scheduler.sglang.chunked_prefill_size;
+    const std::int64_t chunk =
+        trial.scenario.scheduler.settings<SglangConfig>().chunked_prefill_size;
     CHECK(chunk % 48 == 0);
     num_chunks += chunk < 4080 ? 1 : 0;
   }

@@ -2,6 +2,7 @@
 // KV-cache bookkeeping: which prefixes are found, when, and in which blocks; and what is forgotten
 // when a step is not computed after all.
 #include "core/engine/kv/kv_cache.h"
+#include "engines/vllm/settings.h"
 #include "tests/core/engine/kv/cache_bench.h"
 
 namespace metronome::testing {
@@ -318,7 +319,7 @@ struct FailureBench {
   }
   static EngineSetup setup(std::int64_t num_usable, std::int32_t sliding_window) {
     EngineSetup setup = make_setup("vllm");
-    setup.scheduler.vllm.version = 22 - kFirstVllmMinor;
+    setup.scheduler.edit<VllmConfig>().version = 22 - kFirstVllmMinor;
     setup.kv_cache = {.num_blocks = num_usable + 1, .block_size = 4};
     setup.kv_cache.sliding_window = sliding_window;
     setup.async_depth = 2;

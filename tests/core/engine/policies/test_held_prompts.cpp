@@ -2,6 +2,8 @@
 // Whole prompts that wait because the decodes leave them too few tokens of a step.
 #include "core/engine/policies/held_prompts.h"
 #include "core/workload/workload_arrivals.h"
+#include "engines/tensorrt_llm/settings.h"
+#include "engines/vllm/settings.h"
 #include "tests/catch.h"
 #include "tests/engine_harness.h"
 
@@ -26,9 +28,9 @@ TEST_CASE("a run says that whole prompts waited for decodes to end", "[core][pol
   EngineSetup setup = make_setup(policy);
   setup.max_num_seqs = 8;
   setup.scheduler.max_num_batched_tokens = 64;
-  setup.scheduler.tensorrt_llm.max_num_tokens = 64;
-  setup.scheduler.vllm.enable_chunked_prefill = false;
-  setup.scheduler.tensorrt_llm.enable_chunked_context = false;
+  setup.scheduler.edit<TensorRtLlmConfig>().max_num_tokens = 64;
+  setup.scheduler.edit<VllmConfig>().enable_chunked_prefill = false;
+  setup.scheduler.edit<TensorRtLlmConfig>().enable_chunked_context = false;
   // One request after the other: a step for each prompt, and seven for the rest of its output.
   const bool is_vllm = policy == "vllm";
   CHECK(remark(setup, 64) ==
@@ -38,8 +40,8 @@ TEST_CASE("a run says that whole prompts waited for decodes to end", "[core][pol
             ": true, or scheduler." + (is_vllm ? "max_num_batched_tokens" : "max_num_tokens") +
             " to 71 or more");
   CHECK(remark(setup, 57).empty());
-  setup.scheduler.vllm.enable_chunked_prefill = true;
-  setup.scheduler.tensorrt_llm.enable_chunked_context = true;
+  setup.scheduler.edit<VllmConfig>().enable_chunked_prefill = true;
+  setup.scheduler.edit<TensorRtLlmConfig>().enable_chunked_context = true;
   CHECK(remark(setup, 64).empty());
 }
 

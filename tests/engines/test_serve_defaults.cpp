@@ -6,6 +6,9 @@
 #include "core/base/json.h"
 #include "core/hardware/hardware_catalogue.h"
 #include "core/scenario/scenario.h"
+#include "engines/sglang/serve_defaults.h"
+#include "engines/sglang/settings.h"
+#include "engines/vllm/serve_defaults.h"
 #include "tests/catch.h"
 #include "tests/command_line.h"
 #include "tests/error_of.h"
@@ -46,22 +49,22 @@ std::string value(const std::vector<ServeDefault>& defaults, const std::string& 
 }
 
 // "8192 1024": tokens and sequences.
-std::string batch(int minor, const HardwareSpec& gpu, const ChosenOptions& chosen = {}) {
+std::string batch(int minor, const HardwareSpec& gpu, const VllmServeOptions& chosen = {}) {
   const auto defaults = vllm_serve_defaults(minor, gpu, chosen);
   return value(defaults, "scheduler.max_num_batched_tokens") + " " +
          value(defaults, "engine.max_num_seqs");
 }
 
-std::string budget_reason(int minor, const HardwareSpec& gpu, const ChosenOptions& chosen = {}) {
+std::string budget_reason(int minor, const HardwareSpec& gpu, const VllmServeOptions& chosen = {}) {
   return find(vllm_serve_defaults(minor, gpu, chosen), "scheduler.max_num_batched_tokens").reason;
 }
 
-std::string graph_tokens(int minor, const HardwareSpec& gpu, const ChosenOptions& chosen = {}) {
+std::string graph_tokens(int minor, const HardwareSpec& gpu, const VllmServeOptions& chosen = {}) {
   return value(vllm_serve_defaults(minor, gpu, chosen), "cost_model.max_graph_tokens");
 }
 
 // "8192 256 0.829": chunk, largest decode graph, share of memory.
-std::string sglang(const HardwareSpec& gpu, const ChosenOptions& chosen = {}) {
+std::string sglang(const HardwareSpec& gpu, const SglangServeOptions& chosen = {}) {
   const auto defaults = sglang_serve_defaults(gpu, chosen);
   return value(defaults, "scheduler.chunked_prefill_size") + " " +
          value(defaults, "cost_model.max_graph_tokens") + " " +
@@ -119,7 +122,7 @@ TEST_CASE("vLLM's other defaults follow the version", "[core][scenario]") {
 TEST_CASE("vLLM's defaults follow what the user chose", "[core][scenario]") {
   const HardwareSpec h100 = known("h100-sxm");
   // A smaller budget limits the sequences, and both the graphs.
-  const ChosenOptions small_budget = {.max_num_batched_tokens = 300};
+  const VllmServeOptions small_budget = {.max_num_batched_tokens = 300};
   CHECK(batch(33, h100, small_budget) == "300 300");
   CHECK(graph_tokens(33, h100, small_budget) == "300");
   CHECK(graph_tokens(33, h100, {.max_num_seqs = 100}) == "200");
@@ -138,7 +141,7 @@ TEST_CASE("vLLM's defaults follow speculative decoding", "[core][scenario]") {
   // A decode has so many tokens more.
   CHECK(graph_tokens(33, h100, {.max_num_seqs = 20, .num_speculative_tokens = 3}) == "160");
   CHECK(graph_tokens(33, h100, {.max_num_seqs = 100, .num_speculative_tokens = 3}) == "512");
-  const auto depth = [&](const ChosenOptions& chosen) {
+  const auto depth = [&](const VllmServeOptions& chosen) {
     return value(vllm_serve_defaults(33, h100, chosen), "engine.async_depth");
   };
   CHECK(depth({.num_speculative_tokens = 3}) == "2");
@@ -189,7 +192,7 @@ TEST_CASE("SGLang's defaults follow what the user chose", "[core][scenario]") {
   CHECK(sglang(h100, {.tensor_parallel_size = 4}) == "8192 512 0.817");
   CHECK(sglang(known("rtx-4090"), {.tensor_parallel_size = 4}) == "4096 160 0.672");
   CHECK(sglang(h100, {.max_num_seqs = 64}) == "8192 64 0.833");
-  const auto share = [&h100](const ChosenOptions& chosen) {
+  const auto share = [&h100](const SglangServeOptions& chosen) {
     return value(sglang_serve_defaults(h100, chosen), "cost_model.gpu_memory_utilization");
   };
   CHECK(share({.chunked_prefill_size = 2048}) == "0.874");
@@ -354,7 +357,7 @@ TEST_CASE("a GPU of a file has a server's defaults", "[core][scenario]") {
   CHECK(old.scheduler.max_num_batched_tokens == 8192);
   CHECK(old.cost_model.max_graph_tokens == 512);
   const Scenario sglang = scenario({"scheduler.policy=sglang", "hardware=" + file});
-  CHECK(sglang.scheduler.sglang.chunked_prefill_size == 16384);
+  CHECK(sglang.scheduler.settings<SglangConfig>().chunked_prefill_size == 16384);
   CHECK(sglang.kv_cache.block_size == 64);
 }
 

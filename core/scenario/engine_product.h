@@ -1,0 +1,53 @@
+// SPDX-License-Identifier: Apache-2.0
+// A reproduced engine, as one folder of engines/ describes it: its policies, and its rules for a
+// whole scenario. Core calls these rules and knows no engine by name.
+#pragma once
+
+#include <cstdint>
+#include <functional>
+#include <span>
+#include <string>
+#include <string_view>
+#include <vector>
+
+#include "core/engine/encoder_cache.h"
+#include "core/engine/policies/registry.h"
+#include "core/hardware/hardware.h"
+#include "core/model/model_config.h"
+#include "core/scenario/scenario.h"
+
+namespace metronome {
+
+// Whether the user gave a value for a key ("engine.max_num_seqs"), not `auto` or null.
+using IsGiven = std::function<bool(std::string_view key)>;
+
+// A rule that is absent does nothing.
+struct EngineProduct {
+  std::string_view name;                      // of its folder: "nano_vllm"
+  std::span<const PolicyInfo> policies = {};  // in the order they are listed
+
+  // Settings that its start refuses, before anything is known of the model: calls fail_setting().
+  void (*check_settings)(const Scenario&, const ConfigNode& source) = nullptr;
+  // Those that it refuses with this model: throws UnplacedConfigError.
+  void (*check_model)(const Scenario&, const ModelConfig&, std::int64_t max_model_len) = nullptr;
+  // Its rules for the images of a model that takes some. `max_item_tokens` is those of the largest
+  // image. Throws UnplacedConfigError.
+  void (*set_images)(const Scenario&, std::int64_t max_item_tokens, EncoderSetup&) = nullptr;
+  // Tokens of the longest image that it can ever compute; at most `cache_tokens`, which is what the
+  // encoder's cache holds. Throws UnplacedConfigError if its rules for images are not known.
+  std::int64_t (*longest_image)(const Scenario&, std::int64_t cache_tokens) = nullptr;
+  // The settings that its server chooses for a GPU, whether or not they were given.
+  std::vector<ServeDefault> (*serve_defaults)(const Scenario&, const HardwareSpec&,
+                                              const IsGiven&) = nullptr;
+};
+
+// Registers the policies, too. `product` and its policies are copied.
+void register_engine(const EngineProduct& product);
+// The engine that has this policy; nullptr: a policy of our own.
+const EngineProduct* product_of(std::string_view policy);
+
+// Throws ConfigError at a key's location in `source`, or else at its section or the document.
+[[noreturn]] void fail_setting(const ConfigNode& source, const std::string& key,
+                               const std::string& message);
+
+}  // namespace metronome

@@ -1,0 +1,19 @@
+// SPDX-License-Identifier: Apache-2.0
+// The keys of `scheduler` that the server of llama.cpp has.
+#pragma once
+
+#include <cstdint>
+
+namespace metronome {
+
+class FieldVisitor;
+
+struct LlamaCppConfig {
+  std::int32_t n_batch = 2048;
+  bool cont_batching = true;
+  double slot_prompt_similarity = 0.1;
+};
+
+void visit_fields(FieldVisitor& visitor, LlamaCppConfig& config);
+
+}  // namespace metronome
