@@ -19,18 +19,19 @@ Engine::Engine(const EngineSetup& setup, Executor& executor, std::span<EventSink
   gate_.open();
   METRONOME_CHECK(setup.async_depth >= 1 && setup.async_depth <= kMaxInFlight,
                   "one or two steps in flight");
-  const PolicyInfo* policy = find_policy(setup.scheduler.policy);
-  METRONOME_CHECK(policy != nullptr, "the policy was validated before");
-  const SchedulerContext context{.config = setup_.scheduler,
-                                 .max_num_seqs = setup.max_num_seqs,
-                                 .max_model_len = setup.max_model_len,
-                                 .step_shape = setup.step_shape,
-                                 .plans_runs = executor.takes_runs(),
-                                 .kv_cache = kv_cache_,
-                                 .requests = requests_,
-                                 .predictor = setup.predictor,
-                                 .encoder = setup.encoder};
-  scheduler_ = setup.make_scheduler ? setup.make_scheduler(context) : policy->make(context);
+  const PolicyInfo* info = find_policy(setup.scheduler.policy);
+  METRONOME_CHECK(info != nullptr, "the policy was validated before");
+  const PolicyContext context{.config = setup_.scheduler,
+                              .max_num_seqs = setup.max_num_seqs,
+                              .max_model_len = setup.max_model_len,
+                              .step_shape = setup.step_shape,
+                              .kv_cache = kv_cache_,
+                              .predictor = setup.predictor};
+  scheduler_.emplace(BooksSetup{.plans_runs = executor.takes_runs(),
+                                .kv_cache = kv_cache_,
+                                .requests = requests_,
+                                .encoder = setup.encoder},
+                     context, setup.make_policy ? setup.make_policy(context) : info->make(context));
   const auto takes_runs = [](const EventSink* sink) { return sink->takes_runs(); };
   if (std::all_of(sinks_.begin(), sinks_.end(), takes_runs)) {
     repeats_.resize(static_cast<std::size_t>(RunCalendar::kHorizon));

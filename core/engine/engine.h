@@ -7,6 +7,7 @@
 #include <cstdint>
 #include <functional>
 #include <memory>
+#include <optional>
 #include <span>
 #include <string>
 #include <vector>
@@ -15,6 +16,7 @@
 #include "core/engine/event.h"
 #include "core/engine/executor.h"
 #include "core/engine/kv/kv_cache.h"
+#include "core/engine/policy.h"
 #include "core/engine/request.h"
 #include "core/engine/request_source.h"
 #include "core/engine/scheduler.h"
@@ -33,8 +35,8 @@ struct EngineSetup {
   bool ignores_eos = false;                // requests do, unless their RequestSpec says
   StepTimePredictor* predictor = nullptr;  // outlives the engine; for policies that need one
   EncoderSetup encoder;                    // of models with images; `items` outlives the engine
-  // Creates the scheduler instead of the policy that `scheduler` names; empty: use that policy.
-  std::function<std::unique_ptr<Scheduler>(const SchedulerContext&)> make_scheduler;
+  // Makes the policy instead of the one that `scheduler` names; empty: that one.
+  std::function<std::unique_ptr<Policy>(const PolicyContext&)> make_policy;
 };
 
 // The result of a submission.
@@ -111,8 +113,8 @@ class Engine {
   std::size_t num_ended() const { return num_ended_; }
   std::int64_t num_steps() const { return next_step_index_; }
   std::int64_t num_plans() const { return num_plans_; }  // of steps, and empty ones
-  // See Scheduler::remark().
-  std::string remark() const { return scheduler_->remark(); }
+  // See Policy::remark().
+  std::string remark() const { return scheduler_->policy().remark(); }
   // The message of the first request that ended for `reason`; empty if none did.
   const std::string& first_message(EndReason reason) const {
     return first_messages_[static_cast<std::size_t>(reason)];
@@ -147,7 +149,7 @@ class Engine {
   std::vector<EventSink*> sinks_;
   RequestTable requests_;
   KvCacheManager kv_cache_;
-  std::unique_ptr<Scheduler> scheduler_;
+  std::optional<Scheduler> scheduler_;
 
   std::array<StepPlan, kMaxInFlight> plans_;  // see plan_of()
   CommitReport report_;

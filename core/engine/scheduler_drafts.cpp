@@ -45,7 +45,7 @@ void Scheduler::commit_drafts(StepPlan& plan, const StepResult& result, CommitRe
       METRONOME_CHECK(output.ids == nullptr || next_token <= result.sampled_tokens.size(),
                       "the executor returned too few tokens");
     }
-    Request& request = requests_[chunk.request];
+    Request& request = books_.requests_[chunk.request];
     if (!request.has_ended()) commit_output(request, chunk, output, report);
   }
   METRONOME_CHECK(next_chunk == result.num_accepted.size(),
@@ -60,7 +60,7 @@ void Scheduler::commit_output(Request& request, ScheduledChunk& chunk, const Chu
   const bool holds_kv = chunk.generation == request.generation;
   METRONOME_CHECK(holds_kv || request.state == RequestState::Waiting,
                   "admitted with a chunk in flight");
-  if (encoder_ && holds_kv) release_computed_items(request);
+  if (books_.encoder_ && holds_kv) release_computed_items(request);
   const std::int32_t num_before = request.num_output_tokens();
   const std::int32_t num_allowed =
       std::min(output.num_tokens, request.max_output_tokens - num_before);
@@ -79,12 +79,10 @@ void Scheduler::commit_output(Request& request, ScheduledChunk& chunk, const Chu
     chunk.first_position = request.num_cached_tokens();  // steps in flight may have moved it
     request.cached_tokens += num_kept;
     request.computed_tokens -= chunk.num_tokens - num_kept;
-    if (output.num_proposed >= 0) {
-      METRONOME_CHECK(output.num_proposed <= config_.drafts.num_tokens,
-                      "no more drafts are proposed than the settings say");
-      request.num_draft_tokens = output.num_proposed;
+    if (output.num_proposed >= 0) request.num_draft_tokens = output.num_proposed;
+    if (books_.kv_cache_.hashes_at_commit()) {
+      books_.kv_cache_.commit(request, output.num_tokens > 0);
     }
-    if (kv_cache_.hashes_at_commit()) kv_cache_.commit(request, output.num_tokens > 0);
   }
   if (output.num_tokens == 0) return;
   chunk.num_emitted = static_cast<std::uint8_t>(request.num_output_tokens() - num_before);
@@ -94,7 +92,7 @@ void Scheduler::commit_output(Request& request, ScheduledChunk& chunk, const Chu
   } else if (request.num_output_tokens() == request.max_output_tokens) {
     finish(request, EndReason::Length, report);
   } else if (chunk.kind == ChunkKind::Prefill) {
-    on_prompt_committed(request, chunk);
+    policy_->on_prompt_committed(books_, request, chunk);
   }
 }
 

@@ -1,7 +1,9 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "engines/fastgen/product.h"
 
-#include "core/engine/scheduler.h"
+#include <string_view>
+
+#include "core/engine/policy.h"
 #include "engines/fastgen/settings.h"
 
 namespace metronome {

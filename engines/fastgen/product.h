@@ -10,6 +10,6 @@ namespace metronome {
 
 const EngineProduct& fastgen_product();
 
-std::unique_ptr<Scheduler> make_fastgen(const SchedulerContext& context);
+std::unique_ptr<Policy> make_fastgen(const PolicyContext& context);
 
 }  // namespace metronome

@@ -6,10 +6,11 @@
 // common prefix counts in whole blocks. An idle slot's content is the free blocks of its last
 // request. New blocks overwrite those that were free longest. This models how llama.cpp clears idle
 // slots when the cache is full.
+#include "core/engine/policy.h"
+
 #include <algorithm>
 
 #include "core/base/error.h"
-#include "core/engine/scheduler.h"
 #include "engines/llama_cpp/product.h"
 #include "engines/llama_cpp/settings.h"
 
@@ -22,17 +23,17 @@ struct Slot {
   std::int64_t last_used = -1;  // number of ended requests when the slot's last one ended
 };
 
-class LlamaCppScheduler final : public Scheduler {
+class LlamaCppPolicy final : public Policy {
  public:
-  explicit LlamaCppScheduler(const SchedulerContext& context)
-      : Scheduler(context),
-        config_(context.config.settings<LlamaCppConfig>()),
+  explicit LlamaCppPolicy(const PolicyContext& context)
+      : config_(context.config.settings<LlamaCppConfig>()),
         slots_(static_cast<std::size_t>(context.max_num_seqs)) {}
 
  private:
   std::int64_t max_tokens_per_step() const override { return config_.n_batch; }
 
-  void fill_plan() override {
+  void fill(Books& books) override {
+    books_ = &books;
     while (true) {
       fill_slots();
       fill_batch();
@@ -42,24 +43,24 @@ class LlamaCppScheduler final : public Scheduler {
     }
     for (const auto& [request, num_tokens] : batch_) {
       const bool has_blocks =
-          kv_cache().grow(*request, request->num_computed_tokens() + num_tokens);
+          books_->kv_cache().grow(*request, request->num_computed_tokens() + num_tokens);
       METRONOME_CHECK(has_blocks, "the blocks of the batch were counted");
-      add_chunk(*request, num_tokens);
+      books_->add_chunk(*request, num_tokens);
     }
   }
 
   void fill_slots() {
-    while (Request* request = queue().front()) {
+    while (Request* request = books_->waiting().front()) {
       std::int32_t num_common = 0;
       Slot* slot = choose_slot(*request, num_common);
       if (slot == nullptr) return;
       // At least one token is computed, because its output is needed.
       num_common = std::min(num_common, request->num_tokens() - 1);
       PrefixHit kept;
-      const std::int32_t num_blocks = num_common / kv_cache().block_size();
+      const std::int32_t num_blocks = num_common / books_->kv_cache().block_size();
       kept.blocks.assign(slot->content.begin(), slot->content.begin() + num_blocks);
-      kept.num_tokens = num_blocks * kv_cache().block_size();
-      start(*request, kept, kept.num_tokens);
+      kept.num_tokens = num_blocks * books_->kv_cache().block_size();
+      books_->start(*request, kept, kept.num_tokens);
       forget_rest(*slot, num_blocks);
       slot->request = request;
       slot->content.clear();
@@ -72,7 +73,7 @@ class LlamaCppScheduler final : public Scheduler {
     for (auto it = slot.content.begin() + num_kept; it != slot.content.end(); ++it) {
       if (owners_[index(*it)] == &slot) rest.push_back(*it);
     }
-    kv_cache().forget(rest);
+    books_->kv_cache().forget(rest);
   }
 
   // The idle slot with the longest common prefix, if that is similar enough. Otherwise the slot
@@ -107,8 +108,8 @@ class LlamaCppScheduler final : public Scheduler {
   // Tokens at the start of the request that the slot still holds.
   std::int32_t num_common_tokens(const Slot& slot, const Request& request) {
     if (slot.content.empty()) return 0;
-    const HashChain& hashes = kv_cache().block_hashes(request);
-    const BlockPool& pool = kv_cache().pool();
+    const HashChain& hashes = books_->kv_cache().block_hashes(request);
+    const BlockPool& pool = books_->kv_cache().pool();
     const std::size_t num_blocks = std::min(hashes.size(), slot.content.size());
     std::size_t i = 0;
     for (; i < num_blocks; ++i) {
@@ -116,7 +117,7 @@ class LlamaCppScheduler final : public Scheduler {
       if (owners_[index(block)] != &slot || !pool.is_free(block)) break;
       if (pool.contents().hash_of(block) != hashes[i]) break;
     }
-    return static_cast<std::int32_t>(i) * kv_cache().block_size();
+    return static_cast<std::int32_t>(i) * books_->kv_cache().block_size();
   }
 
   void fill_batch() {
@@ -142,33 +143,33 @@ class LlamaCppScheduler final : public Scheduler {
   bool has_room() const {
     std::int64_t num_blocks = 0;
     for (const auto& [request, num_tokens] : batch_) {
-      num_blocks +=
-          kv_cache().num_missing_blocks(*request, request->num_computed_tokens() + num_tokens);
+      num_blocks += books_->kv_cache().num_missing_blocks(
+          *request, request->num_computed_tokens() + num_tokens);
     }
-    return num_blocks <= kv_cache().num_free_blocks();
+    return num_blocks <= books_->kv_cache().num_free_blocks();
   }
 
   bool waits_for_last_token() const {
-    return std::any_of(running().begin(), running().end(),
+    return std::any_of(books_->running().begin(), books_->running().end(),
                        [](const Request* request) { return request->has_last_token_in_flight(); });
   }
 
   void fail_all_slots() {
     for (const Slot& slot : slots_) {
-      if (slot.request != nullptr) give_up(*slot.request);
+      if (slot.request != nullptr) books_->give_up(*slot.request);
     }
   }
 
   // The slot keeps its content unless its step failed.
-  void on_end(const Request& request, EndReason reason) override {
+  void on_end(Books& books, const Request& request, EndReason reason) override {
     const auto slot = std::find_if(slots_.begin(), slots_.end(),
                                    [&](const Slot& s) { return s.request == &request; });
     if (slot == slots_.end()) return;  // it was still waiting
     slot->request = nullptr;
     slot->last_used = ++num_ended_;
-    if (reason == EndReason::StepFailed || !kv_cache().caches_prefixes()) return;
+    if (reason == EndReason::StepFailed || !books.kv_cache().caches_prefixes()) return;
     slot->content = request.block_table;
-    owners_.resize(static_cast<std::size_t>(kv_cache().pool().num_touched()), nullptr);
+    owners_.resize(static_cast<std::size_t>(books.kv_cache().pool().num_touched()), nullptr);
     for (const BlockId block : slot->content) owners_[index(block)] = &*slot;
   }
 
@@ -177,6 +178,7 @@ class LlamaCppScheduler final : public Scheduler {
     std::int32_t num_tokens;
   };
 
+  Books* books_ = nullptr;  // while it fills a plan
   LlamaCppConfig config_;
   std::vector<Slot> slots_;          // [max_num_seqs]
   std::vector<const Slot*> owners_;  // [touched blocks], the slot that last left content in a block
@@ -186,8 +188,8 @@ class LlamaCppScheduler final : public Scheduler {
 
 }  // namespace
 
-std::unique_ptr<Scheduler> make_llama_cpp(const SchedulerContext& context) {
-  return std::make_unique<LlamaCppScheduler>(context);
+std::unique_ptr<Policy> make_llama_cpp(const PolicyContext& context) {
+  return std::make_unique<LlamaCppPolicy>(context);
 }
 
 }  // namespace metronome

@@ -1,7 +1,9 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "engines/llama_cpp/product.h"
 
-#include "core/engine/scheduler.h"
+#include <string_view>
+
+#include "core/engine/policy.h"
 #include "engines/llama_cpp/settings.h"
 
 namespace metronome {

@@ -10,6 +10,6 @@ namespace metronome {
 
 const EngineProduct& llama_cpp_product();
 
-std::unique_ptr<Scheduler> make_llama_cpp(const SchedulerContext& context);
+std::unique_ptr<Policy> make_llama_cpp(const PolicyContext& context);
 
 }  // namespace metronome

@@ -2,72 +2,75 @@
 // nano-vllm, decision for decision. It batches prompts while any can run, otherwise decodes. Only
 // the first prompt of a step may be split into chunks. max_num_seqs limits a step, not the number
 // of requests that hold blocks.
+#include "core/engine/policy.h"
+
 #include <algorithm>
 
-#include "core/engine/scheduler.h"
 #include "engines/nano_vllm/product.h"
 
 namespace metronome {
 namespace {
 
-class NanoVllmScheduler final : public Scheduler {
+class NanoVllmPolicy final : public Policy {
  public:
-  explicit NanoVllmScheduler(const SchedulerContext& context)
-      : Scheduler(context), budget_(token_budget(context.config)) {}
+  explicit NanoVllmPolicy(const PolicyContext& context)
+      : budget_(token_budget(context.config)), max_num_seqs_(context.max_num_seqs) {}
 
  private:
-  std::int64_t max_tokens_per_step() const override { return std::max(budget_, max_num_seqs()); }
-  std::int64_t max_running() const override { return INT64_MAX; }
+  std::int64_t max_tokens_per_step() const override { return std::max(budget_, max_num_seqs_); }
+  std::int64_t max_running(const Books&) const override { return INT64_MAX; }
 
-  void fill_plan() override {
+  void fill(Books& books) override {
     // At most one: a prompt is split only when it takes the rest of the step.
-    for (Request* request : unfinished_prefills()) {
-      add_chunk(*request, std::min(request->num_uncomputed_tokens(), num_left()));
+    for (Request* request : books.unfinished_prefills()) {
+      books.add_chunk(*request, std::min(request->num_uncomputed_tokens(), num_left(books)));
     }
-    admit_waiting();
-    if (current_plan().empty()) decode_running();
+    admit_waiting(books);
+    if (books.plan().empty()) decode_running(books);
   }
 
-  std::int32_t num_left() const { return budget_ - current_plan().num_tokens(); }
-  bool is_full() const {
-    return current_plan().chunks.size() >= static_cast<std::size_t>(max_num_seqs());
+  std::int32_t num_left(const Books& books) const { return budget_ - books.plan().num_tokens(); }
+  bool is_full(const Books& books) const {
+    return books.plan().chunks.size() >= static_cast<std::size_t>(max_num_seqs_);
   }
 
-  void admit_waiting() {
-    while (num_left() > 0 && !is_full()) {
-      Request* request = queue().front();
+  void admit_waiting(Books& books) {
+    while (num_left(books) > 0 && !is_full(books)) {
+      Request* request = books.waiting().front();
       if (request == nullptr) return;
-      const PrefixHit& hit = kv_cache().find_prefix(*request);
+      const PrefixHit& hit = books.kv_cache().find_prefix(*request);
       const std::int32_t num_tokens = request->num_tokens();
-      if (kv_cache().num_blocks_to_take(*request, hit, num_tokens) > kv_cache().num_free_blocks())
+      if (books.kv_cache().num_blocks_to_take(*request, hit, num_tokens) >
+          books.kv_cache().num_free_blocks())
         return;
       const std::int32_t num_needed = num_tokens - hit.num_tokens;
-      if (num_needed > num_left() && !current_plan().empty()) return;
-      start(*request, hit, num_tokens);
-      add_chunk(*request, std::min(num_needed, num_left()));
+      if (num_needed > num_left(books) && !books.plan().empty()) return;
+      books.start(*request, hit, num_tokens);
+      books.add_chunk(*request, std::min(num_needed, num_left(books)));
     }
   }
 
-  void decode_running() {
-    for (std::size_t i = 0; i < running().size() && !is_full(); ++i) {
-      Request& request = *running()[i];
+  void decode_running(Books& books) {
+    for (std::size_t i = 0; i < books.running().size() && !is_full(books); ++i) {
+      Request& request = *books.running()[i];
       if (!request.is_decodable()) continue;
-      while (!kv_cache().grow(request, request.num_computed_tokens() + 1)) {
-        Request& victim = *running().back();
-        preempt(victim);
+      while (!books.kv_cache().grow(request, request.num_computed_tokens() + 1)) {
+        Request& victim = *books.running().back();
+        books.preempt(victim);
         if (&victim == &request) return;
       }
-      add_chunk(request, 1);
+      books.add_chunk(request, 1);
     }
   }
 
   std::int32_t budget_;
+  std::int32_t max_num_seqs_;
 };
 
 }  // namespace
 
-std::unique_ptr<Scheduler> make_nano_vllm(const SchedulerContext& context) {
-  return std::make_unique<NanoVllmScheduler>(context);
+std::unique_ptr<Policy> make_nano_vllm(const PolicyContext& context) {
+  return std::make_unique<NanoVllmPolicy>(context);
 }
 
 }  // namespace metronome

@@ -3,7 +3,7 @@
 
 #include <string_view>
 
-#include "core/engine/scheduler.h"
+#include "core/engine/policy.h"
 
 namespace metronome {
 namespace {

@@ -10,6 +10,6 @@ namespace metronome {
 
 const EngineProduct& nano_vllm_product();
 
-std::unique_ptr<Scheduler> make_nano_vllm(const SchedulerContext& context);
+std::unique_ptr<Policy> make_nano_vllm(const PolicyContext& context);
 
 }  // namespace metronome

@@ -5,18 +5,16 @@
 
 namespace metronome {
 
-SarathiBase::SarathiBase(const SchedulerContext& context, std::int32_t prompt_limit)
-    : Scheduler(context), prompt_limit_(prompt_limit) {}
-
-std::string SarathiBase::refusal(const RequestSpec& spec) const {
+std::string SarathiBase::refusal(const Books& books, const RequestSpec& spec) const {
   if (spec.num_prompt_tokens > prompt_limit_) {
     return "a prompt may have at most " + std::to_string(prompt_limit_) + " tokens";
   }
-  const std::int64_t num_blocks = kv_cache().num_blocks();
-  if (!fits(spec.num_prompt_tokens, num_blocks)) {
+  const KvCacheManager& kv_cache = books.kv_cache();
+  const std::int64_t num_blocks = kv_cache.num_blocks();
+  if (!fits(kv_cache, spec.num_prompt_tokens, num_blocks)) {
     return "admission takes " +
-           std::to_string(kv_cache().blocks_for(num_reserved(spec.num_prompt_tokens))) +
-           " KV blocks at once and leaves " + std::to_string(kv_cache().watermark_blocks()) +
+           std::to_string(kv_cache.blocks_for(num_reserved(spec.num_prompt_tokens))) +
+           " KV blocks at once and leaves " + std::to_string(kv_cache.watermark_blocks()) +
            " free; the cache has " + std::to_string(num_blocks);
   }
   // A request that holds every block is preempted at each decode. max_output_tokens restarts each
@@ -24,34 +22,35 @@ std::string SarathiBase::refusal(const RequestSpec& spec) const {
   const bool grows = num_reserved(0) == 0;
   const std::int64_t num_before_last =
       std::int64_t{spec.num_prompt_tokens} + spec.max_output_tokens - 2;
-  if (grows && spec.max_output_tokens > 1 && kv_cache().blocks_for(num_before_last) >= num_blocks) {
+  if (grows && spec.max_output_tokens > 1 && kv_cache.blocks_for(num_before_last) >= num_blocks) {
     return "that leaves none of " + std::to_string(num_blocks) +
            " KV blocks free; a decode needs one";
   }
-  return Scheduler::refusal(spec);
+  return Policy::refusal(books, spec);
 }
 
-void SarathiBase::fill_plan() {
-  planned_at_ = now();
+void SarathiBase::fill(Books& books) {
+  books_ = &books;
+  planned_at_ = books.now();
   may_go_on_ = false;
   plan_step();
 }
 
 void SarathiBase::decode_running() {
-  for (std::size_t i = plan_run(true); i < running().size(); ++i) {
-    Request& request = *running()[i];
+  for (std::size_t i = books().plan_run(true); i < books().running().size(); ++i) {
+    Request& request = *books().running()[i];
     if (!request.is_decodable()) continue;
     if (!free_a_block(request)) return;
-    const bool has_room = kv_cache().grow(request, request.num_computed_tokens() + 1);
+    const bool has_room = books().kv_cache().grow(request, request.num_computed_tokens() + 1);
     METRONOME_CHECK(has_room, "a decode needs one block at most");
-    add_chunk(request, 1);
+    books().add_chunk(request, 1);
   }
 }
 
 // Returns false when it preempted `request` itself.
 bool SarathiBase::free_a_block(Request& request) {
-  while (kv_cache().num_free_blocks() == 0) {
-    Request& victim = *running().back();
+  while (books().kv_cache().num_free_blocks() == 0) {
+    Request& victim = *books().running().back();
     evict(victim);
     if (&victim == &request) return false;
   }
@@ -65,32 +64,34 @@ void SarathiBase::evict(Request& victim) {
   num_restarted = victim.num_output_tokens();
   victim.max_output_tokens += num_new;
   victim.num_final_tokens += num_new;
-  preempt(victim);
+  books().preempt(victim);
   go_on();
 }
 
-bool SarathiBase::fits(std::int64_t num_tokens, std::int64_t num_free) const {
-  return num_free - kv_cache().blocks_for(num_reserved(num_tokens)) >=
-         kv_cache().watermark_blocks();
+bool SarathiBase::fits(const KvCacheManager& kv_cache, std::int64_t num_tokens,
+                       std::int64_t num_free) const {
+  return num_free - kv_cache.blocks_for(num_reserved(num_tokens)) >= kv_cache.watermark_blocks();
 }
 
 Request* SarathiBase::admissible() {
-  while (Request* request = queue().front()) {
-    const bool has_room = fits(request->num_tokens(), kv_cache().num_free_blocks());
-    if (request->num_tokens() > prompt_limit_ || (!has_room && nothing_runs())) {
-      refuse(*request);
+  while (Request* request = books().waiting().front()) {
+    const bool has_room =
+        fits(books().kv_cache(), request->num_tokens(), books().kv_cache().num_free_blocks());
+    if (request->num_tokens() > prompt_limit_ || (!has_room && books().nothing_runs())) {
+      books().refuse(*request);
       go_on();
       continue;
     }
-    const bool is_full = running().size() >= static_cast<std::size_t>(max_num_seqs());
+    const bool is_full =
+        books().running().size() >= static_cast<std::size_t>(books().max_num_seqs());
     return has_room && !is_full ? request : nullptr;
   }
   return nullptr;
 }
 
 void SarathiBase::admit_chunk(Request& request, std::int32_t num_tokens) {
-  start(request, {}, static_cast<std::int32_t>(num_reserved(request.num_tokens())));
-  add_chunk(request, num_tokens);
+  books().start(request, {}, static_cast<std::int32_t>(num_reserved(request.num_tokens())));
+  books().add_chunk(request, num_tokens);
 }
 
 }  // namespace metronome

@@ -8,21 +8,22 @@
 #include <string>
 #include <vector>
 
-#include "core/engine/scheduler.h"
+#include "core/engine/policy.h"
 
 namespace metronome {
 
-class SarathiBase : public Scheduler {
+class SarathiBase : public Policy {
  public:
-  std::string refusal(const RequestSpec& spec) const override;
+  std::string refusal(const Books& books, const RequestSpec& spec) const override;
   // A plan with nothing to compute may still have rejected or preempted a request, or passed the
   // turn on. Then the next plan continues from there.
-  TimeNs wake_time() const final { return may_go_on_ ? planned_at_ : kNever; }
+  TimeNs wake_time(const Books&) const final { return may_go_on_ ? planned_at_ : kNever; }
 
  protected:
   // A request with more tokens than `prompt_limit` is rejected at the head of the queue.
-  SarathiBase(const SchedulerContext& context, std::int32_t prompt_limit);
+  explicit SarathiBase(std::int32_t prompt_limit) : prompt_limit_(prompt_limit) {}
 
+  Books& books() const { return *books_; }  // of the plan that it fills
   virtual void plan_step() = 0;
   void go_on() { may_go_on_ = true; }
 
@@ -46,10 +47,11 @@ class SarathiBase : public Scheduler {
   virtual std::int64_t num_reserved(std::int64_t num_tokens) const { return num_tokens; }
 
  private:
-  void fill_plan() final;
+  void fill(Books& books) final;
   bool free_a_block(Request& request);
-  bool fits(std::int64_t num_tokens, std::int64_t num_free) const;
+  bool fits(const KvCacheManager& kv_cache, std::int64_t num_tokens, std::int64_t num_free) const;
 
+  Books* books_ = nullptr;
   std::int32_t prompt_limit_;
   std::vector<std::int32_t> num_restarted_;  // by request: outputs that count as prompt
   TimeNs planned_at_ = 0;

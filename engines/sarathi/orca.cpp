@@ -7,26 +7,28 @@
 namespace metronome {
 namespace {
 
-class OrcaScheduler final : public SarathiBase {
+class OrcaPolicy final : public SarathiBase {
  public:
-  explicit OrcaScheduler(const SchedulerContext& context)
-      : SarathiBase(context, context.max_model_len) {}
+  explicit OrcaPolicy(const PolicyContext& context)
+      : SarathiBase(context.max_model_len), max_model_len_(context.max_model_len) {}
 
  private:
-  std::int64_t num_reserved(std::int64_t) const override { return max_model_len(); }
+  std::int64_t num_reserved(std::int64_t) const override { return max_model_len_; }
 
   void plan_step() override {
-    for (std::size_t i = plan_run(); i < running().size(); ++i) {
-      if (running()[i]->is_decodable()) add_chunk(*running()[i], 1);
+    for (std::size_t i = books().plan_run(); i < books().running().size(); ++i) {
+      if (books().running()[i]->is_decodable()) books().add_chunk(*books().running()[i], 1);
     }
     while (Request* request = admissible()) admit_chunk(*request, request->num_tokens());
   }
+
+  std::int32_t max_model_len_;
 };
 
 }  // namespace
 
-std::unique_ptr<Scheduler> make_orca(const SchedulerContext& context) {
-  return std::make_unique<OrcaScheduler>(context);
+std::unique_ptr<Policy> make_orca(const PolicyContext& context) {
+  return std::make_unique<OrcaPolicy>(context);
 }
 
 }  // namespace metronome

@@ -33,11 +33,12 @@ std::vector<std::int32_t> chunk_sizes(const SarathiConfig& config) {
   return sizes;
 }
 
-class SarathiScheduler final : public SarathiBase {
+class SarathiPolicy final : public SarathiBase {
  public:
-  explicit SarathiScheduler(const SchedulerContext& context)
-      : SarathiBase(context, context.max_model_len),
+  explicit SarathiPolicy(const PolicyContext& context)
+      : SarathiBase(context.max_model_len),
         chunk_sizes_(chunk_sizes(context.config.settings<SarathiConfig>())),
+        max_num_seqs_(context.max_num_seqs),
         tokens_per_stage_(
             ceil_div(context.config.settings<SarathiConfig>().chunk_schedule_max_tokens,
                      context.config.settings<SarathiConfig>().chunk_schedule_stages)) {}
@@ -53,12 +54,12 @@ class SarathiScheduler final : public SarathiBase {
   };
 
   std::int64_t max_tokens_per_step() const override {
-    return std::max(*std::max_element(chunk_sizes_.begin(), chunk_sizes_.end()), max_num_seqs());
+    return std::max(*std::max_element(chunk_sizes_.begin(), chunk_sizes_.end()), max_num_seqs_);
   }
 
   void plan_step() override {
     victims_.clear();
-    sort_running_by_arrival();  // the last plan left decodes first, then prompts
+    books().sort_running_by_arrival();  // the last plan left decodes first, then prompts
     decode_running();
     continue_prefills();
     while (Request* request = admissible()) {
@@ -69,14 +70,14 @@ class SarathiScheduler final : public SarathiBase {
   }
 
   void continue_prefills() {
-    const std::span<Request*> list = running_behind_run();
+    const std::span<Request*> list = books().running_behind_run();
     const auto prompt_is_done = [](const Request* request) {
       return request->state == RequestState::Decode;
     };
     for (auto it = std::stable_partition(list.begin(), list.end(), prompt_is_done);
          it != list.end(); ++it) {
       const std::int32_t num_tokens = next_chunk(progress_of(**it));
-      if (num_tokens > 0) add_chunk(**it, num_tokens);
+      if (num_tokens > 0) books().add_chunk(**it, num_tokens);
     }
   }
 
@@ -84,7 +85,7 @@ class SarathiScheduler final : public SarathiBase {
     const std::int64_t stage = std::min<std::int64_t>(
         progress.num_done / tokens_per_stage_, static_cast<std::int64_t>(chunk_sizes_.size()) - 1);
     const std::int32_t size = chunk_sizes_[static_cast<std::size_t>(stage)];
-    return std::min(progress.num_left, size - current_plan().num_tokens());
+    return std::min(progress.num_left, size - books().plan().num_tokens());
   }
 
   // The engine resets a preempted request only after the plan. If the same plan considers it for
@@ -107,14 +108,15 @@ class SarathiScheduler final : public SarathiBase {
   }
 
   std::vector<std::int32_t> chunk_sizes_;  // one size, unless dynamic
+  std::int32_t max_num_seqs_;
   std::int64_t tokens_per_stage_;
   std::vector<Victim> victims_;  // of this plan
 };
 
 }  // namespace
 
-std::unique_ptr<Scheduler> make_sarathi(const SchedulerContext& context) {
-  return std::make_unique<SarathiScheduler>(context);
+std::unique_ptr<Policy> make_sarathi(const PolicyContext& context) {
+  return std::make_unique<SarathiPolicy>(context);
 }
 
 }  // namespace metronome

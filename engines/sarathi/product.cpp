@@ -3,7 +3,7 @@
 
 #include <string_view>
 
-#include "core/engine/scheduler.h"
+#include "core/engine/policy.h"
 #include "engines/sarathi/settings.h"
 
 namespace metronome {

@@ -11,10 +11,10 @@ namespace metronome {
 
 const EngineProduct& sarathi_product();
 
-std::unique_ptr<Scheduler> make_sarathi(const SchedulerContext& context);
-std::unique_ptr<Scheduler> make_vllm_prefill_first(const SchedulerContext& context);
-std::unique_ptr<Scheduler> make_orca(const SchedulerContext& context);
-std::unique_ptr<Scheduler> make_simple_chunking(const SchedulerContext& context);
+std::unique_ptr<Policy> make_sarathi(const PolicyContext& context);
+std::unique_ptr<Policy> make_vllm_prefill_first(const PolicyContext& context);
+std::unique_ptr<Policy> make_orca(const PolicyContext& context);
+std::unique_ptr<Policy> make_simple_chunking(const PolicyContext& context);
 
 // See EngineProduct.
 void check_sarathi_settings(const Scenario& scenario, const ConfigNode& source);

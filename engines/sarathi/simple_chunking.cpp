@@ -11,24 +11,23 @@
 namespace metronome {
 namespace {
 
-class SimpleChunkingScheduler final : public SarathiBase {
+class SimpleChunkingPolicy final : public SarathiBase {
  public:
-  explicit SimpleChunkingScheduler(const SchedulerContext& context)
-      : SarathiBase(context, context.max_model_len),
-        chunk_size_(context.config.settings<SarathiConfig>().chunk_size) {}
+  explicit SimpleChunkingPolicy(const PolicyContext& context)
+      : SarathiBase(context.max_model_len),
+        chunk_size_(context.config.settings<SarathiConfig>().chunk_size),
+        max_num_seqs_(context.max_num_seqs) {}
 
  private:
   enum class Turn : std::uint8_t { Prefill, Decode };
 
-  std::int64_t max_tokens_per_step() const override {
-    return std::max(chunk_size_, max_num_seqs());
-  }
+  std::int64_t max_tokens_per_step() const override { return std::max(chunk_size_, max_num_seqs_); }
 
   void plan_step() override {
     if (turn_ == Turn::Prefill) {
       continue_prefills();
-      if (current_plan().empty()) admit_waiting();
-      if (!current_plan().empty() || !current_plan().refused.empty()) return pass_to(Turn::Decode);
+      if (books().plan().empty()) admit_waiting();
+      if (!books().plan().empty() || !books().plan().refused.empty()) return pass_to(Turn::Decode);
     }
     decode_running();
     pass_to(Turn::Prefill);
@@ -40,10 +39,10 @@ class SimpleChunkingScheduler final : public SarathiBase {
   }
 
   void continue_prefills() {
-    for (Request* request : running_behind_run()) {
+    for (Request* request : books().running_behind_run()) {
       if (request->state != RequestState::Prefill) continue;
       const std::int32_t num_tokens = next_chunk(*request);
-      if (num_tokens > 0) add_chunk(*request, num_tokens);
+      if (num_tokens > 0) books().add_chunk(*request, num_tokens);
     }
   }
 
@@ -56,17 +55,18 @@ class SimpleChunkingScheduler final : public SarathiBase {
   }
 
   std::int32_t next_chunk(const Request& request) const {
-    return std::min(request.num_uncomputed_tokens(), chunk_size_ - current_plan().num_tokens());
+    return std::min(request.num_uncomputed_tokens(), chunk_size_ - books().plan().num_tokens());
   }
 
   std::int32_t chunk_size_;
+  std::int32_t max_num_seqs_;
   Turn turn_ = Turn::Prefill;
 };
 
 }  // namespace
 
-std::unique_ptr<Scheduler> make_simple_chunking(const SchedulerContext& context) {
-  return std::make_unique<SimpleChunkingScheduler>(context);
+std::unique_ptr<Policy> make_simple_chunking(const PolicyContext& context) {
+  return std::make_unique<SimpleChunkingPolicy>(context);
 }
 
 }  // namespace metronome

@@ -11,7 +11,7 @@
 #include <tuple>
 
 #include "core/base/error.h"
-#include "core/engine/scheduler.h"
+#include "core/engine/policy.h"
 #include "engines/sglang/lengths.h"
 #include "engines/sglang/product.h"
 #include "engines/sglang/queue_order.h"
@@ -46,15 +46,16 @@ struct Candidate {
   bool is_new;  // otherwise its chunk goes on
 };
 
-class SglangScheduler final : public Scheduler, public SglangDecisions {
+class SglangPolicy final : public Policy, public SglangDecisions {
  public:
-  explicit SglangScheduler(const SchedulerContext& context)
-      : Scheduler(context),
-        settings_(context.config.settings<SglangConfig>()),
+  explicit SglangPolicy(const PolicyContext& context)
+      : settings_(context.config.settings<SglangConfig>()),
         page_size_(context.kv_cache.block_size()),
+        capacity_(context.kv_cache.num_blocks() * page_size_),
+        max_model_len_(context.max_model_len),
         chunks_(settings_.chunked_prefill_size > 0),
         mixes_(chunks_ && settings_.enable_mixed_chunk),  // whole prompts are never mixed
-        order_(settings_, queue(), kv_cache()),
+        order_(settings_),
         preempts_(settings_.enable_priority_scheduling && !settings_.disable_priority_preemption),
         init_ratio_(
             std::min(settings_.init_new_token_ratio * settings_.schedule_conservativeness, 1.0)),
@@ -62,14 +63,16 @@ class SglangScheduler final : public Scheduler, public SglangDecisions {
         new_token_ratio_(init_ratio_) {}
 
   // SGLang clips the output to what an empty pool can reserve (init_req_max_new_tokens).
-  std::string refusal(const RequestSpec& spec) const override {
+  std::string refusal(const Books&, const RequestSpec& spec) const override {
     if (max_new_tokens(spec.num_prompt_tokens, spec.max_output_tokens) > 0) return {};
-    return "for which sglang finds no room for output in " +
-           std::to_string(kv_cache().num_blocks() * page_size_) + " tokens of the KV cache";
+    return "for which sglang finds no room for output in " + std::to_string(capacity_) +
+           " tokens of the KV cache";
   }
 
   // Deferred prefills come without a new event.
-  TimeNs wake_time() const override { return has_deferred_ ? 0 : Scheduler::wake_time(); }
+  TimeNs wake_time(const Books& books) const override {
+    return has_deferred_ ? 0 : Policy::wake_time(books);
+  }
 
   SglangState state() const override {
     SglangState state;
@@ -83,41 +86,41 @@ class SglangScheduler final : public Scheduler, public SglangDecisions {
 
  private:
   std::int64_t max_new_tokens(std::int64_t num_prompt_tokens, std::int64_t wanted) const {
-    const std::int64_t capacity = kv_cache().num_blocks() * page_size_;
-    const std::int64_t longest = std::min<std::int64_t>(max_model_len(), capacity) - 1;
+    const std::int64_t longest = std::min<std::int64_t>(max_model_len_, capacity_) - 1;
     return std::min({wanted, longest - num_prompt_tokens - 1,
-                     capacity - ceil_page(num_prompt_tokens) - page_size_ - 1});
+                     capacity_ - ceil_page(num_prompt_tokens) - page_size_ - 1});
   }
 
-  void on_enqueue(Request& request) override {
+  void on_enqueue(Books&, Request& request) override {
     request.limit_output(static_cast<std::int32_t>(
         max_new_tokens(request.num_prompt_tokens, request.max_output_tokens)));
     order_.note_entry(request);
   }
 
   // After this plan, at the back.
-  void requeue(Request& request) override { requeued_.push_back(&request); }
+  void requeue(Books&, Request& request) override { requeued_.push_back(&request); }
   void flush_requeued() {
     for (Request* request : requeued_) {
       order_.note_entry(*request);
-      queue().push_back(*request);
+      books_->waiting().push_back(*request);
     }
     requeued_.clear();
   }
 
   bool takes_token_of_preempted() const override { return false; }  // it is sampled again
 
-  void on_end(const Request& request, EndReason) override {
+  void on_end(Books&, const Request& request, EndReason) override {
     order_.forget(request);
     tries_.erase(request.id);
   }
-  void on_commit(const StepPlan&, const StepResult&, const CommitReport&) override {
+  void on_commit(Books&, const StepPlan&, const StepResult&, const CommitReport&) override {
     --num_in_flight_;
   }
 
   // ---- A plan ----
 
-  void fill_plan() override {
+  void fill(Books& books) override {
+    books_ = &books;
     if (is_idle_) new_token_ratio_ = init_ratio_;
     num_evicted_ = 0;
     stash_chunk();
@@ -128,14 +131,14 @@ class SglangScheduler final : public Scheduler, public SglangDecisions {
       num_deferred_ = settings_.prefill_decode_interval;
     }
     if (has_prefilled) {
-      num_prefill_tokens_ = current_plan().num_prefill_tokens + current_plan().num_decode_tokens;
+      num_prefill_tokens_ = books_->plan().num_prefill_tokens + books_->plan().num_decode_tokens;
       order_.note_step(num_prefill_tokens_);
     } else if (has_decoded) {
       order_.note_step(num_noted_tokens_);
     }
     const bool has_launched = has_prefilled || has_decoded;
-    is_idle_ = !has_launched && num_in_flight_ == 0 && running_batch_.empty() && queue().empty() &&
-               chunked_ == nullptr;
+    is_idle_ = !has_launched && num_in_flight_ == 0 && running_batch_.empty() &&
+               books_->waiting().empty() && chunked_ == nullptr;
     num_in_flight_ += has_launched ? 1 : 0;
     refuse_stuck();
   }
@@ -143,7 +146,8 @@ class SglangScheduler final : public Scheduler, public SglangDecisions {
   // With nothing in memory, who waits now waits forever.
   void refuse_stuck() {
     if (settings_.waits_forever || has_deferred_) return;
-    while (nothing_runs() && current_plan().empty() && !queue().empty()) refuse(*queue().front());
+    while (books_->nothing_runs() && books_->plan().empty() && !books_->waiting().empty())
+      books_->refuse(*books_->waiting().front());
   }
 
   // The chunk that was planned last can be hit by others, though it may still be in flight.
@@ -151,7 +155,7 @@ class SglangScheduler final : public Scheduler, public SglangDecisions {
     if (chunked_ != nullptr && chunked_->has_ended()) chunked_ = nullptr;
     if (chunked_ == nullptr || chunked_->num_computed_tokens() <= num_stashed_) return;
     num_stashed_ = chunked_->num_computed_tokens();
-    kv_cache().cache_prefix(*chunked_, num_stashed_);
+    books_->kv_cache().cache_prefix(*chunked_, num_stashed_);
   }
 
   // Moves the last prefill's requests to the decodes, except one with an unfinished prompt. Ended
@@ -190,24 +194,26 @@ class SglangScheduler final : public Scheduler, public SglangDecisions {
 
   // Requests that may be admitted beside those that run. `num_held`: candidates that run already.
   std::int64_t num_allocatable(std::int64_t num_held) const {
-    const std::int64_t num_rows = max_num_seqs() - static_cast<std::int64_t>(num_running());
-    return std::min(max_num_seqs() - std::ssize(running_batch_), num_rows + num_held);
+    const std::int64_t num_rows =
+        books_->max_num_seqs() - static_cast<std::int64_t>(books_->num_running());
+    return std::min(books_->max_num_seqs() - std::ssize(running_batch_), num_rows + num_held);
   }
 
   // ---- Prefill ----
 
   bool prefill() {
     if (preempts_ || running_batch_.empty()) batch_is_full_ = false;
-    if ((batch_is_full_ || queue().empty()) && chunked_ == nullptr) return false;
+    if ((batch_is_full_ || books_->waiting().empty()) && chunked_ == nullptr) return false;
     if (num_allocatable(0) <= 0 && chunked_ == nullptr && !preempts_) {
       batch_is_full_ = true;
       return false;
     }
-    order_.sort();
+    order_.sort(*books_);
     start_budget();
     candidates_.clear();
     Request* next_chunked = chunked_ == nullptr ? nullptr : continue_chunk();
-    queue().visit_in_order([&](Request& request) { return consider(request, next_chunked); });
+    books_->waiting().visit_in_order(
+        [&](Request& request) { return consider(request, next_chunked); });
     if (!candidates_.empty()) {
       chunked_ = next_chunked;
       launch_candidates();
@@ -238,7 +244,8 @@ class SglangScheduler final : public Scheduler, public SglangDecisions {
   double rem_total() const { return static_cast<double>(available()) - budget_.total_offset; }
   std::int64_t rem_current() const { return available() - budget_.cur_offset; }
   std::int64_t available() const {
-    return (kv_cache().num_free_blocks() + kv_cache().num_evictable_blocks()) * page_size_;
+    return (books_->kv_cache().num_free_blocks() + books_->kv_cache().num_evictable_blocks()) *
+           page_size_;
   }
 
   Verdict verdict() const {
@@ -277,13 +284,13 @@ class SglangScheduler final : public Scheduler, public SglangDecisions {
     const std::int64_t num_held = chunked_ == nullptr ? 0 : 1;
     if (std::ssize(candidates_) >= num_allocatable(num_held)) batch_is_full_ = true;
     if (batch_is_full_ && !(preempts_ && preempt_for(request))) return false;
-    const PrefixHit hit = kv_cache().find_prefix(request);
+    const PrefixHit hit = books_->kv_cache().find_prefix(request);
     tries_[request.id] = {request.num_tokens(), hit.num_tokens};
     if (settings_.prefill_max_requests &&
         std::ssize(candidates_) >= *settings_.prefill_max_requests) {
       return false;
     }
-    const bool is_fixed = request.ignores_eos && !kv_cache().caches_prefixes();
+    const bool is_fixed = request.ignores_eos && !books_->kv_cache().caches_prefixes();
     const Verdict answer =
         is_fixed ? add_fixed(request, hit, next_chunked) : add_one(request, hit, next_chunked);
     if (answer == Verdict::NoToken) {
@@ -297,7 +304,7 @@ class SglangScheduler final : public Scheduler, public SglangDecisions {
     const std::int64_t left = request.max_output_tokens - request.num_output_tokens();
     const auto total =
         static_cast<double>(extend + clipped(std::max<std::int64_t>(left, 0)) + page_size_);
-    kv_cache().lock(hit);
+    books_->kv_cache().lock(hit);
     std::int64_t num_tokens = extend;
     Verdict refused = Verdict::Continue;
     if (total >= rem_total()) {
@@ -312,7 +319,7 @@ class SglangScheduler final : public Scheduler, public SglangDecisions {
       if (num_tokens <= 0 || is_second) refused = Verdict::Other;
     }
     if (refused != Verdict::Continue) {
-      kv_cache().unlock(hit);
+      books_->kv_cache().unlock(hit);
       return refused;
     }
     if (num_tokens < extend) next_chunked = &request;
@@ -362,18 +369,18 @@ class SglangScheduler final : public Scheduler, public SglangDecisions {
     for (const Candidate& candidate : candidates_) num_tokens += candidate.num_tokens;
     if (page_size_ > 1) num_tokens += std::ssize(candidates_) * page_size_;
     evict_for(ceil_div(num_tokens, page_size_));
-    const bool locks = kv_cache().caches_prefixes();
+    const bool locks = books_->kv_cache().caches_prefixes();
     for (const Candidate& candidate : candidates_) {
       Request& request = *candidate.request;
       if (candidate.is_new) {
-        start(request, candidate.hit, candidate.hit.num_tokens + candidate.num_tokens);
-        if (locks) kv_cache().unlock(candidate.hit);  // the request holds it now
+        books_->start(request, candidate.hit, candidate.hit.num_tokens + candidate.num_tokens);
+        if (locks) books_->kv_cache().unlock(candidate.hit);  // the request holds it now
         if (&request == chunked_) num_stashed_ = candidate.hit.num_tokens;
       } else {
         const std::int32_t end = request.num_computed_tokens() + candidate.num_tokens;
         if (!make_room_for_chunk(request, end)) continue;
       }
-      add_chunk(request, candidate.num_tokens);
+      books_->add_chunk(request, candidate.num_tokens);
       last_batch_.push_back(&request);
     }
   }
@@ -381,10 +388,10 @@ class SglangScheduler final : public Scheduler, public SglangDecisions {
   // Mixed-in decodes can have taken a chunk's room. SGLang runs out of memory then; here running
   // requests are retracted, or in the end the request itself is given up.
   bool make_room_for_chunk(Request& request, std::int32_t end) {
-    while (!kv_cache().grow(request, end)) {
+    while (!books_->kv_cache().grow(request, end)) {
       if (running_batch_.empty()) {
         chunked_ = nullptr;
-        give_up(request);
+        books_->give_up(request);
         return false;
       }
       sort_for_retraction();
@@ -469,18 +476,19 @@ class SglangScheduler final : public Scheduler, public SglangDecisions {
   bool has_room_for(const Batch& batch) {
     std::int64_t num_pages = 0;
     for (const Request* request : batch) {
-      num_pages += kv_cache().num_missing_blocks(*request, request->num_computed_tokens() + 1);
+      num_pages +=
+          books_->kv_cache().num_missing_blocks(*request, request->num_computed_tokens() + 1);
     }
     evict_for(num_pages);
-    return kv_cache().num_free_blocks() >= num_pages;
+    return books_->kv_cache().num_free_blocks() >= num_pages;
   }
 
   void plan_tokens(const Batch& batch) {
     evict_for(std::ssize(batch));  // a page for each, whether it needs one or not
     for (Request* request : batch) {
-      const bool has_room = kv_cache().grow(*request, request->num_computed_tokens() + 1);
+      const bool has_room = books_->kv_cache().grow(*request, request->num_computed_tokens() + 1);
       METRONOME_CHECK(has_room, "the decodes' room was counted before");
-      add_chunk(*request, 1);
+      books_->add_chunk(*request, 1);
     }
   }
 
@@ -497,8 +505,8 @@ class SglangScheduler final : public Scheduler, public SglangDecisions {
     if (!has_room_for(running_batch_)) {
       Request& last = *running_batch_.back();
       running_batch_.clear();
-      kv_cache().release(last);  // nothing of it is cached
-      give_up(last);
+      books_->kv_cache().release(last);  // nothing of it is cached
+      books_->give_up(last);
     }
     estimate_ratio();
     flush_requeued();
@@ -529,7 +537,7 @@ class SglangScheduler final : public Scheduler, public SglangDecisions {
 
   // Preempts, and makes room for some steps of the requests that remain.
   void retract(Request& victim, std::int64_t num_remaining) {
-    preempt(victim);
+    books_->preempt(victim);
     tries_[victim.id].num_hit = 0;
     evict_for(ceil_div(num_remaining * settings_.retract_decode_steps, page_size_));
   }
@@ -537,14 +545,14 @@ class SglangScheduler final : public Scheduler, public SglangDecisions {
   // ---- Memory ----
 
   void evict_for(std::int64_t num_blocks) {
-    const std::int64_t num_before = kv_cache().num_free_blocks();
-    kv_cache().make_free(num_blocks);
-    num_evicted_ += kv_cache().num_free_blocks() - num_before;
+    const std::int64_t num_before = books_->kv_cache().num_free_blocks();
+    books_->kv_cache().make_free(num_blocks);
+    num_evicted_ += books_->kv_cache().num_free_blocks() - num_before;
   }
 
   // A computed prompt is cached with the first token.
-  void on_prompt_committed(Request& request, const ScheduledChunk& chunk) override {
-    kv_cache().cache_prefix(request, chunk.end_position());
+  void on_prompt_committed(Books& books, Request& request, const ScheduledChunk& chunk) override {
+    books.kv_cache().cache_prefix(request, chunk.end_position());
   }
 
   std::int64_t ceil_page(std::int64_t tokens) const {
@@ -554,8 +562,11 @@ class SglangScheduler final : public Scheduler, public SglangDecisions {
     return std::min<std::int64_t>(max_new_tokens, settings_.clip_max_new_tokens);
   }
 
+  Books* books_ = nullptr;  // while it fills a plan
   SglangConfig settings_;
   std::int64_t page_size_;
+  std::int64_t capacity_;  // of the KV cache, in tokens
+  std::int32_t max_model_len_;
   bool chunks_;
   bool mixes_;
   SglangQueueOrder order_;
@@ -585,8 +596,8 @@ class SglangScheduler final : public Scheduler, public SglangDecisions {
 
 }  // namespace
 
-std::unique_ptr<Scheduler> make_sglang(const SchedulerContext& context) {
-  return std::make_unique<SglangScheduler>(context);
+std::unique_ptr<Policy> make_sglang(const PolicyContext& context) {
+  return std::make_unique<SglangPolicy>(context);
 }
 
 }  // namespace metronome

@@ -10,7 +10,7 @@ namespace metronome {
 
 const EngineProduct& sglang_product();
 
-std::unique_ptr<Scheduler> make_sglang(const SchedulerContext& context);
+std::unique_ptr<Policy> make_sglang(const PolicyContext& context);
 
 // Settings that SGLang refuses at its start.
 void check_sglang_settings(const Scenario& scenario, const ConfigNode& source);

@@ -18,19 +18,20 @@ constexpr std::int64_t kPlansPerRefresh = 32;
 
 }  // namespace
 
-void SglangQueueOrder::sort() {
+void SglangQueueOrder::sort(Books& books) {
+  books_ = &books;
   Policy policy = settings_.schedule_policy;
   if (policy == Policy::Lof) {
     sort_by_output();
     return refresh_prefixes();
   }
-  if (!kv_cache_.caches_prefixes()) policy = Policy::Fcfs;
+  if (!books_->kv_cache().caches_prefixes()) policy = Policy::Fcfs;
   if (policy == Policy::Fcfs) {
     if (settings_.enable_priority_scheduling) sort_by_priority();
     return refresh_prefixes();
   }
   const bool has_limit = policy == Policy::Lpm || policy == Policy::Hrrn;
-  if (has_limit && queue_.size() > kMaxSortedQueue) return refresh_prefixes();
+  if (has_limit && books_->waiting().size() > kMaxSortedQueue) return refresh_prefixes();
   sort_by_cache(policy);
 }
 
@@ -45,20 +46,20 @@ std::vector<Request*> SglangQueueOrder::worst_first(std::vector<Request*> batch)
 
 // Every 32nd time the prefixes of waiting requests are touched, that of the head last.
 void SglangQueueOrder::refresh_prefixes() {
-  if (queue_.empty() || !kv_cache_.caches_prefixes()) return;
+  if (books_->waiting().empty() || !books_->kv_cache().caches_prefixes()) return;
   if (num_refreshes_++ % kPlansPerRefresh != 0) return;
   std::vector<const Request*> first;
-  queue_.visit_in_order([&](const Request& request) {
+  books_->waiting().visit_in_order([&](const Request& request) {
     first.push_back(&request);
     return first.size() < kMaxSortedQueue;
   });
   for (auto it = first.rbegin(); it != first.rend(); ++it) {
-    kv_cache_.find_prefix(**it, (*it)->num_tokens());
+    books_->kv_cache().find_prefix(**it, (*it)->num_tokens());
   }
 }
 
 void SglangQueueOrder::sort_by_priority() {
-  std::vector<Request*> order = queue_.in_order();
+  std::vector<Request*> order = books_->waiting().in_order();
   std::stable_sort(order.begin(), order.end(), [this](const Request* a, const Request* b) {
     const std::int64_t rank_a = rank(*a);
     const std::int64_t rank_b = rank(*b);
@@ -73,7 +74,7 @@ void SglangQueueOrder::sort_by_output() {
     const std::int64_t first = settings_.enable_priority_scheduling ? rank(*request) : 0;
     return std::pair(first, -request->max_output_tokens);
   };
-  std::vector<Request*> order = queue_.in_order();
+  std::vector<Request*> order = books_->waiting().in_order();
   std::stable_sort(order.begin(), order.end(),
                    [&](const Request* a, const Request* b) { return key(a) < key(b); });
   set_order(order);
@@ -84,8 +85,8 @@ void SglangQueueOrder::sort_by_output() {
 void SglangQueueOrder::match_all() {
   std::vector<Match> matches;
   std::vector<const Request*> requests;
-  matches.reserve(queue_.size());
-  for (Request* request : queue_.in_order()) {
+  matches.reserve(books_->waiting().size());
+  for (Request* request : books_->waiting().in_order()) {
     const std::size_t id = index(request->id);
     const std::uint32_t place = id < places_.size() ? places_[id] : kNoPlace;
     if (place < matches_.size() && matches_[place].request == request) {
@@ -93,7 +94,7 @@ void SglangQueueOrder::match_all() {
     } else {
       matches.push_back({request,
                          entries_.at(request->id),
-                         kv_cache_.name_of_prefix(*request, kInBatchPrefixTokens),
+                         books_->kv_cache().name_of_prefix(*request, kInBatchPrefixTokens),
                          {}});
     }
     requests.push_back(request);
@@ -101,11 +102,11 @@ void SglangQueueOrder::match_all() {
   matches_ = std::move(matches);
   std::vector<RadixTree::Known*> known;
   for (Match& match : matches_) known.push_back(&match.known);
-  kv_cache_.find_prefix_ends(requests, known);
+  books_->kv_cache().find_prefix_ends(requests, known);
   std::set<BlockHash> beginnings;
   for (Match& match : matches_) {
     const auto num_hit =
-        static_cast<std::int32_t>(match.known.match.num_blocks) * kv_cache_.block_size();
+        static_cast<std::int32_t>(match.known.match.num_blocks) * books_->kv_cache().block_size();
     match.num_tokens = std::min(num_hit, match.request->num_tokens() - 1);
     match.is_late = num_hit <= kInBatchPrefixTokens && match.beginning != kNoHash &&
                     !beginnings.insert(match.beginning).second;
@@ -157,11 +158,11 @@ std::vector<std::size_t> SglangQueueOrder::key_order(Policy policy) const {
 std::vector<std::size_t> SglangQueueOrder::tree_order() const {
   std::vector<RadixTree::Node> ends;
   for (const Match& match : matches_) ends.push_back(match.known.match.node);
-  return kv_cache_.depth_first_order(ends);
+  return books_->kv_cache().depth_first_order(ends);
 }
 
 std::int64_t SglangQueueOrder::chunk_limit(std::int64_t num_left, std::int64_t budget) const {
-  const std::int64_t page_size = kv_cache_.block_size();
+  const std::int64_t page_size = books_->kv_cache().block_size();
   if (settings_.schedule_policy != Policy::ShortestPrefillFirst || budget < 2 * page_size) {
     return INT64_MAX;
   }
@@ -181,7 +182,7 @@ void SglangQueueOrder::set_order(const std::vector<Request*>& order) {
     if (id >= places_.size()) places_.resize(id + 1, kNoPlace);
     places_[id] = static_cast<std::uint32_t>(i);
   }
-  queue_.sort_by([&](const Request& request) {
+  books_->waiting().sort_by([&](const Request& request) {
     return std::int64_t{places_[index(request.id)]} - std::ssize(order);
   });
 }

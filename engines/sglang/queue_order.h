@@ -7,9 +7,9 @@
 #include <map>
 #include <vector>
 
+#include "core/engine/books.h"
 #include "core/engine/kv/kv_cache.h"
 #include "core/engine/scheduler_config.h"
-#include "core/engine/waiting_queue.h"
 #include "engines/sglang/settings.h"
 
 namespace metronome {
@@ -18,9 +18,8 @@ class SglangQueueOrder {
  public:
   using Policy = SglangConfig::SchedulePolicy;
 
-  // The references must outlive it.
-  SglangQueueOrder(const SglangConfig& settings, WaitingQueue& queue, KvCacheManager& kv_cache)
-      : settings_(settings), queue_(queue), kv_cache_(kv_cache) {}
+  // `settings` must outlive it.
+  explicit SglangQueueOrder(const SglangConfig& settings) : settings_(settings) {}
 
   // Reports that a request joins the queue, at first or after a retraction.
   void note_entry(const Request& request) {
@@ -33,7 +32,7 @@ class SglangQueueOrder {
   void note_step(std::int64_t num_tokens) { num_computed_ += num_tokens; }
 
   // Sorts the queue before a prefill, and touches cached prefixes as SGLang does.
-  void sort();
+  void sort(Books& books);
 
   // Under shortest-prefill-first: at most so many of the `budget` tokens are for a prompt in
   // progress that lacks `num_left` tokens. The others are for shorter prompts that wait.
@@ -76,8 +75,7 @@ class SglangQueueOrder {
   void set_order(const std::vector<Request*>& order);
 
   const SglangConfig& settings_;
-  WaitingQueue& queue_;
-  KvCacheManager& kv_cache_;
+  Books* books_ = nullptr;  // while it sorts
   std::int64_t num_refreshes_ = 0;
   std::int64_t num_entries_ = 0;
   std::int64_t num_computed_ = 0;       // tokens of all steps

@@ -5,11 +5,12 @@
 // then begins after the hit, and other requests do not get the saved tokens. Finally the
 // executor of its PyTorch backend may hold the contexts back (PyExecutor._waiting_requests of 1.1;
 // later versions take cached tokens off).
+#include "core/engine/policy.h"
+
 #include <algorithm>
 
 #include "core/base/error.h"
 #include "core/engine/policies/held_prompts.h"
-#include "core/engine/scheduler.h"
 #include "engines/tensorrt_llm/product.h"
 #include "engines/tensorrt_llm/settings.h"
 
@@ -19,12 +20,12 @@ namespace {
 using Capacity = TensorRtLlmConfig::Capacity;
 using Chunking = TensorRtLlmConfig::Chunking;
 
-class TensorRtLlmScheduler final : public Scheduler {
+class TensorRtLlmPolicy final : public Policy {
  public:
-  explicit TensorRtLlmScheduler(const SchedulerContext& context)
-      : Scheduler(context),
-        capacity_(context.config.settings<TensorRtLlmConfig>().capacity_scheduler_policy),
+  explicit TensorRtLlmPolicy(const PolicyContext& context)
+      : capacity_(context.config.settings<TensorRtLlmConfig>().capacity_scheduler_policy),
         chunking_(context.config.settings<TensorRtLlmConfig>().context_chunking_policy),
+        max_num_seqs_(context.max_num_seqs),
         chunks_(context.config.settings<TensorRtLlmConfig>().enable_chunked_context),
         max_num_tokens_(context.config.settings<TensorRtLlmConfig>().max_num_tokens),
         unit_(context.config.settings<TensorRtLlmConfig>().chunk_unit_size > 0
@@ -35,22 +36,22 @@ class TensorRtLlmScheduler final : public Scheduler {
             context.config.settings<TensorRtLlmConfig>().batch_wait_max_tokens_ratio *
             static_cast<double>(max_num_tokens_)) {}
 
-  std::string refusal(const RequestSpec& spec) const override {
+  std::string refusal(const Books& books, const RequestSpec& spec) const override {
     if (!can_compute(spec.num_prompt_tokens)) {
       const std::string limit = "max_num_tokens = " + std::to_string(max_num_tokens_);
       if (!chunks_) return "and a prompt is computed in one step; " + limit;
       return "and a chunk of " + std::to_string(unit_) + " does not fit in a step; " + limit;
     }
-    if (capacity_ == Capacity::MaxUtilization) return Scheduler::refusal(spec);
+    if (capacity_ == Capacity::MaxUtilization) return Policy::refusal(books, spec);
     const std::int64_t num_blocks =
-        kv_cache().blocks_for(std::int64_t{spec.num_prompt_tokens} + spec.max_output_tokens);
-    if (num_blocks <= kv_cache().num_blocks()) return {};
+        books.kv_cache().blocks_for(std::int64_t{spec.num_prompt_tokens} + spec.max_output_tokens);
+    if (num_blocks <= books.kv_cache().num_blocks()) return {};
     return "that is " + std::to_string(num_blocks) + " KV blocks to completion; the cache has " +
-           std::to_string(kv_cache().num_blocks());
+           std::to_string(books.kv_cache().num_blocks());
   }
 
   std::string remark() const override {
-    return held_prompts_.remark("max_num_tokens", "enable_chunked_context", max_num_seqs());
+    return held_prompts_.remark("max_num_tokens", "enable_chunked_context", max_num_seqs_);
   }
 
  private:
@@ -61,21 +62,22 @@ class TensorRtLlmScheduler final : public Scheduler {
 
   std::int64_t max_tokens_per_step() const override { return max_num_tokens_; }
   // This plan paused it; the next plan considers it again.
-  void requeue(Request& request) override { paused_.push_back(&request); }
+  void requeue(Books&, Request& request) override { paused_.push_back(&request); }
 
-  void fill_plan() override {
-    held_prompts_.begin_plan(current_plan().step_index);
+  void fill(Books& books) override {
+    books_ = &books;
+    held_prompts_.begin_plan(books_->plan().step_index);
     refuse_grown();
     find_new_blocks();
     fitting_.clear();
-    sort_running_by_arrival();
+    books_->sort_running_by_arrival();
     if (capacity_ == Capacity::MaxUtilization) {
       fit_next_step();
     } else {
       fit_to_completion();
     }
     fill_micro_batch();
-    for (Request* request : paused_) queue().push_in_turn(*request);
+    for (Request* request : paused_) books_->waiting().push_in_turn(*request);
     paused_.clear();
   }
 
@@ -86,26 +88,27 @@ class TensorRtLlmScheduler final : public Scheduler {
 
   // Without chunks, a paused request can have grown too long for one step.
   void refuse_grown() {
-    while (Request* first = queue().front()) {
+    while (Request* first = books_->waiting().front()) {
       if (can_compute(first->num_tokens())) return;
-      refuse(*first);
+      books_->refuse(*first);
     }
   }
 
   // The first uncached block of a context; kNoHash if all are cached.
   BlockHash first_new_block(const Request& request) {
-    for (const BlockHash hash : kv_cache().block_hashes(request)) {
-      if (kv_cache().pool().contents().find(hash) == kNoBlock) return hash;
+    for (const BlockHash hash : books_->kv_cache().block_hashes(request)) {
+      if (books_->kv_cache().pool().contents().find(hash) == kNoBlock) return hash;
     }
     return kNoHash;
   }
 
   void find_new_blocks() {
     new_blocks_.clear();
-    if (capacity_ == Capacity::StaticBatch || !kv_cache().caches_prefixes() || queue().empty()) {
+    if (capacity_ == Capacity::StaticBatch || !books_->kv_cache().caches_prefixes() ||
+        books_->waiting().empty()) {
       return;
     }
-    for (const Request* request : running()) {
+    for (const Request* request : books_->running()) {
       if (request->num_cached_tokens() >= request->num_prompt_tokens) continue;
       new_blocks_.push_back(first_new_block(*request));
     }
@@ -114,7 +117,7 @@ class TensorRtLlmScheduler final : public Scheduler {
   // Whether another context computes the first block that `request` would compute, so a later step
   // can reuse it. If not, records `request` as the one that computes it.
   bool waits_for_reuse(const Request& request) {
-    if (capacity_ == Capacity::StaticBatch || !kv_cache().caches_prefixes()) return false;
+    if (capacity_ == Capacity::StaticBatch || !books_->kv_cache().caches_prefixes()) return false;
     const BlockHash hash = first_new_block(request);
     if (hash == kNoHash) return false;
     if (std::find(new_blocks_.begin(), new_blocks_.end(), hash) != new_blocks_.end()) return true;
@@ -123,22 +126,22 @@ class TensorRtLlmScheduler final : public Scheduler {
   }
 
   std::int64_t num_blocks_to_completion(const Request& request) const {
-    return kv_cache().num_missing_blocks(
+    return books_->kv_cache().num_missing_blocks(
         request, std::int64_t{request.num_prompt_tokens} + request.max_output_tokens);
   }
 
   // GUARANTEED_NO_EVICT and STATIC_BATCH: started requests continue. Blocks for their completion
   // are reserved before others may start.
   void fit_to_completion() {
-    std::int64_t num_free = kv_cache().num_free_blocks();
-    for (Request* request : running()) {
+    std::int64_t num_free = books_->kv_cache().num_free_blocks();
+    for (Request* request : books_->running()) {
       if (request->has_last_token_in_flight()) continue;
       fitting_.push_back(request);
       num_free -= num_blocks_to_completion(*request);
     }
-    if (capacity_ == Capacity::StaticBatch && !nothing_runs()) return;
-    auto num_left = static_cast<std::size_t>(max_num_seqs()) - running().size();
-    queue().visit_in_order([&](Request& pending) {
+    if (capacity_ == Capacity::StaticBatch && !books_->nothing_runs()) return;
+    auto num_left = static_cast<std::size_t>(max_num_seqs_) - books_->running().size();
+    books_->waiting().visit_in_order([&](Request& pending) {
       if (num_left == 0) return false;
       if (waits_for_reuse(pending)) return true;
       const std::int64_t num_blocks = num_blocks_to_completion(pending);
@@ -154,20 +157,20 @@ class TensorRtLlmScheduler final : public Scheduler {
   // blocks of their next step fit.
   void fit_next_step() {
     num_promised_ = 0;
-    num_seqs_ = std::count_if(running().begin(), running().end(), [](const Request* request) {
-      return request->has_last_token_in_flight();
-    });
+    num_seqs_ =
+        std::count_if(books_->running().begin(), books_->running().end(),
+                      [](const Request* request) { return request->has_last_token_in_flight(); });
     std::size_t next = 0;
     const auto fit_started_before = [&](RequestId id) {  // pausing only shortens the list
-      while (next < running().size() && running()[next]->id < id) {
-        Request& request = *running()[next++];
+      while (next < books_->running().size() && books_->running()[next]->id < id) {
+        Request& request = *books_->running()[next++];
         if (!request.has_last_token_in_flight() && !fit_or_pause(request)) return false;
       }
       return true;
     };
     last_id_ = kNoRequest;
     bool goes_on = true;
-    queue().visit_in_order([&](Request& pending) {
+    books_->waiting().visit_in_order([&](Request& pending) {
       goes_on = fit_started_before(pending.id);
       if (!goes_on || pending.id > last_id_) return false;
       if (!can_compute(pending.num_tokens()) || waits_for_reuse(pending)) return true;
@@ -181,13 +184,13 @@ class TensorRtLlmScheduler final : public Scheduler {
   // when it does not fit; then no later request is tried.
   bool fit_or_pause(Request& request) {
     while (!fits_next_step(request)) {
-      const auto& started = running();
+      const auto& started = books_->running();
       const auto victim = std::find_if(started.rbegin(), started.rend(), [](const Request* last) {
         return !last->has_last_token_in_flight();
       });
       if (victim == started.rend() || (*victim)->id < request.id) return false;
       last_id_ = (*victim)->id;
-      preempt(**victim);
+      books_->preempt(**victim);
       if (last_id_ == request.id) return false;
     }
     return true;
@@ -195,9 +198,10 @@ class TensorRtLlmScheduler final : public Scheduler {
 
   bool fits_next_step(Request& request) {
     const bool is_generating = request.state == RequestState::Decode;
-    const std::int64_t num_blocks = kv_cache().num_missing_blocks(
+    const std::int64_t num_blocks = books_->kv_cache().num_missing_blocks(
         request, is_generating ? request.num_computed_tokens() + 1 : request.num_tokens());
-    if (num_seqs_ >= max_num_seqs() || num_promised_ + num_blocks > kv_cache().num_free_blocks()) {
+    if (num_seqs_ >= max_num_seqs_ ||
+        num_promised_ + num_blocks > books_->kv_cache().num_free_blocks()) {
       return false;
     }
     ++num_seqs_;
@@ -238,9 +242,9 @@ class TensorRtLlmScheduler final : public Scheduler {
     if (waits_for_batch()) contexts_.clear();
     for (const Context& context : contexts_) plan_context(*context.request, context.num_tokens);
     for (Request* request : generations_) {
-      const bool has_room = kv_cache().grow(*request, request->num_computed_tokens() + 1);
+      const bool has_room = books_->kv_cache().grow(*request, request->num_computed_tokens() + 1);
       METRONOME_CHECK(has_room, "the capacity scheduler counted the blocks");
-      add_chunk(*request, 1);
+      books_->add_chunk(*request, 1);
     }
   }
 
@@ -286,13 +290,15 @@ class TensorRtLlmScheduler final : public Scheduler {
   // The first chunk takes the blocks of the whole context.
   void plan_context(Request& request, std::int32_t num_tokens) {
     if (request.state == RequestState::Waiting) {
-      start(request, kv_cache().find_prefix(request), request.num_tokens());
+      books_->start(request, books_->kv_cache().find_prefix(request), request.num_tokens());
     }
-    add_chunk(request, std::min(num_tokens, request.num_uncomputed_tokens()));
+    books_->add_chunk(request, std::min(num_tokens, request.num_uncomputed_tokens()));
   }
 
+  Books* books_ = nullptr;  // while it fills a plan
   Capacity capacity_;
   Chunking chunking_;
+  std::int32_t max_num_seqs_;
   bool chunks_;
   std::int32_t max_num_tokens_;
   std::int32_t unit_;
@@ -316,8 +322,8 @@ class TensorRtLlmScheduler final : public Scheduler {
 
 }  // namespace
 
-std::unique_ptr<Scheduler> make_tensorrt_llm(const SchedulerContext& context) {
-  return std::make_unique<TensorRtLlmScheduler>(context);
+std::unique_ptr<Policy> make_tensorrt_llm(const PolicyContext& context) {
+  return std::make_unique<TensorRtLlmPolicy>(context);
 }
 
 }  // namespace metronome

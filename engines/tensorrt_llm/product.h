@@ -10,7 +10,7 @@ namespace metronome {
 
 const EngineProduct& tensorrt_llm_product();
 
-std::unique_ptr<Scheduler> make_tensorrt_llm(const SchedulerContext& context);
+std::unique_ptr<Policy> make_tensorrt_llm(const PolicyContext& context);
 
 // See EngineProduct.
 void check_tensorrt_llm_settings(const Scenario& scenario, const ConfigNode& source);

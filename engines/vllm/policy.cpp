@@ -3,13 +3,15 @@
 // tokens catch up with its tokens. Running requests come first, in admission order, then waiting
 // ones. So decodes come first: an unfinished prompt took the rest of the budget at its admission
 // and is last in the list.
+#include "core/engine/policy.h"
+
 #include <algorithm>
 #include <optional>
 #include <set>
 #include <vector>
 
+#include "core/base/error.h"
 #include "core/engine/policies/held_prompts.h"
-#include "core/engine/scheduler.h"
 #include "engines/vllm/product.h"
 #include "engines/vllm/rules.h"
 #include "engines/vllm/settings.h"
@@ -17,13 +19,6 @@
 
 namespace metronome {
 namespace {
-
-SchedulerContext with_vllm_order(SchedulerContext context, SchedulerConfig& config) {
-  if (config.settings<VllmConfig>().scheduling_policy == VllmConfig::Policy::Priority) {
-    config.order = QueueOrder::Priority;
-  }
-  return context.with(config);
-}
 
 // A draft model computes one token more than the target model, so each request of a step costs one
 // more token of the budget (vllm/config/speculative.py, max_num_new_slots_for_drafting).
@@ -52,27 +47,28 @@ void adjust_for_drafts(const DraftConfig& drafts, std::int32_t max_model_len,
   if (reads_ahead(drafts)) layout.num_hash_lookahead_tokens = 1;
 }
 
-class VllmScheduler final : public Scheduler {
+class VllmPolicy final : public Policy {
  public:
-  explicit VllmScheduler(const SchedulerContext& context)
-      : Scheduler(context),
+  explicit VllmPolicy(const PolicyContext& context)
+      : config_(context.config.settings<VllmConfig>()),
+        drafts_by_batch_size_(context.config.drafts.by_batch_size),
         rules_(vllm_rules(context.config.settings<VllmConfig>())),
         budget_(token_budget(context.config)),
         num_drafts_(context.config.drafts.num_tokens),
         num_draft_slots_(draft_slots(context.config.drafts)),
-        max_active_(
-            static_cast<std::size_t>(context.config.settings<VllmConfig>().max_num_active_seqs)),
+        max_active_(static_cast<std::size_t>(config_.max_num_active_seqs)),
         // With separate passes, the decodes are computed before a prompt of the same step that may
         // fill the prefix of an admitted request.
         pads_admissions_(num_drafts_ > 0 && context.config.drafts.by_batch_size.empty() &&
                          context.step_shape != StepShape::Separate),
-        prefill_interval_(context.config.settings<VllmConfig>().prefill_schedule_interval),
+        prefill_interval_(config_.prefill_schedule_interval),
         last_prefill_step_(-1 - prefill_interval_),
         num_read_ahead_(reads_ahead(context.config.drafts) ? 1 : 0),
-        chunks_(context.config.settings<VllmConfig>().enable_chunked_prefill),
-        reserves_full_prompt_(context.config.settings<VllmConfig>().scheduler_reserve_full_isl),
-        by_priority_(context.config.order == QueueOrder::Priority) {
-    if (const StateGroups* states = kv_cache().states(); states && states->caches_states()) {
+        chunks_(config_.enable_chunked_prefill),
+        reserves_full_prompt_(config_.scheduler_reserve_full_isl),
+        max_num_seqs_(context.max_num_seqs),
+        by_priority_(config_.scheduling_policy == VllmConfig::Policy::Priority) {
+    if (const StateGroups* states = context.kv_cache.states(); states && states->caches_states()) {
       const std::int32_t limit = context.config.settings<VllmConfig>().long_prefill_token_threshold;
       state_split_ = StateSplit{.layout = states->options().layout,
                                 .block_size = states->options().block_size,
@@ -82,35 +78,46 @@ class VllmScheduler final : public Scheduler {
   }
 
   std::string remark() const override {
-    return held_prompts_.remark("max_num_batched_tokens", "enable_chunked_prefill", max_num_seqs());
+    return held_prompts_.remark("max_num_batched_tokens", "enable_chunked_prefill", max_num_seqs_);
   }
 
  private:
   std::int64_t max_tokens_per_step() const override { return budget_; }
 
-  void on_end(const Request& request, EndReason) override {
+  QueueOrder order(const SchedulerConfig& config) const override {
+    return by_priority_ ? QueueOrder::Priority : config.order;
+  }
+
+  void on_commit(Books&, const StepPlan&, const StepResult& result, const CommitReport&) override {
+    for (const std::int32_t num_proposed : result.num_proposed) {
+      METRONOME_CHECK(num_proposed <= num_drafts_,
+                      "no more drafts are proposed than the settings say");
+    }
+  }
+  void on_end(Books&, const Request& request, EndReason) override {
     if (!held_up_.empty()) held_up_.erase(request.id);
   }
 
-  void fill_plan() override {
-    if (!chunks_) held_prompts_.begin_plan(current_plan().step_index);
+  void fill(Books& books) override {
+    books_ = &books;
+    if (!chunks_) held_prompts_.begin_plan(books_->plan().step_index);
     left_ = budget_ - num_draft_slots_;
     threshold_ = threshold();
     has_prefill_ = false;
     holds_prefills_ = must_hold_prefills();
     continue_running();
-    if (current_plan().preempted.empty()) {
+    if (books_->plan().preempted.empty()) {
       admit_waiting();
-      if (!holds_prefills_) has_backlog_ = num_waiting() > held_up_.size();
+      if (!holds_prefills_) has_backlog_ = books_->waiting().size() > held_up_.size();
     }
-    if (has_prefill_) last_prefill_step_ = current_plan().step_index;
+    if (has_prefill_) last_prefill_step_ = books_->plan().step_index;
     if (num_drafts_ > 0) expect_drafts();
   }
 
   // The drafts of each decode that follows a step with so many requests
   // (build_dynamic_sd_schedule_lookup in vllm/v1/spec_decode/dynamic/utils.py).
   std::int32_t drafts_after(std::size_t num_requests) const {
-    const std::vector<std::int32_t>& by_size = config().drafts.by_batch_size;
+    const std::vector<std::int32_t>& by_size = drafts_by_batch_size_;
     if (by_size.empty() || num_requests == 0) return num_drafts_;
     return std::min(num_drafts_, by_size[std::min(num_requests, by_size.size() - 1)]);
   }
@@ -118,14 +125,14 @@ class VllmScheduler final : public Scheduler {
   // A step that samples proposes drafts for the request's next one. A result may correct their
   // number.
   void expect_drafts() {
-    const std::int32_t num_drafts = drafts_after(current_plan().chunks.size());
+    const std::int32_t num_drafts = drafts_after(books_->plan().chunks.size());
     bool are_usable = false;
-    for (const ScheduledChunk& chunk : current_plan().chunks) {
-      Request& request = requests()[chunk.request];
+    for (const ScheduledChunk& chunk : books_->plan().chunks) {
+      Request& request = books_->requests()[chunk.request];
       request.num_draft_tokens = chunk.samples_token ? num_drafts : 0;
       are_usable = are_usable || can_use_drafts(request, chunk);
     }
-    propose_drafts(are_usable ? num_drafts : 0);
+    books_->propose_drafts(are_usable ? num_drafts : 0);
   }
 
   // vLLM does not draft for a chunk in the middle of a prompt, nor for a request whose last token
@@ -139,22 +146,22 @@ class VllmScheduler final : public Scheduler {
 
   // The most tokens of one request in this step; 0 = no limit.
   std::int32_t threshold() const {
-    const VllmConfig& vllm = config().settings<VllmConfig>();
-    const auto num_requests = static_cast<std::int32_t>(running().size() + num_waiting());
-    if (vllm.long_prefill_token_threshold == 0) return 0;
+    const auto num_requests =
+        static_cast<std::int32_t>(books_->running().size() + books_->waiting().size());
+    if (config_.long_prefill_token_threshold == 0) return 0;
     if (rules_.lone_request_ignores_threshold && num_requests <= 1) return 0;
-    if (!vllm.long_prefill_token_threshold_adaptive) return vllm.long_prefill_token_threshold;
-    return std::max(vllm.long_prefill_token_threshold, budget_ / std::max(num_requests, 1));
+    if (!config_.long_prefill_token_threshold_adaptive) return config_.long_prefill_token_threshold;
+    return std::max(config_.long_prefill_token_threshold, budget_ / std::max(num_requests, 1));
   }
 
   // Whether this step computes no prompt chunk because of prefill_schedule_interval. It may admit a
   // request with one token to compute.
   bool must_hold_prefills() const {
     return prefill_interval_ > 1 && !has_backlog_ &&
-           current_plan().step_index - last_prefill_step_ < prefill_interval_ &&
-           std::any_of(running().begin(), running().end(), [](const Request* request) {
-             return request->state == RequestState::Decode;
-           });
+           books_->plan().step_index - last_prefill_step_ < prefill_interval_ &&
+           std::any_of(
+               books_->running().begin(), books_->running().end(),
+               [](const Request* request) { return request->state == RequestState::Decode; });
   }
 
   std::int32_t wanted_tokens(std::int32_t num_tokens) const {
@@ -168,14 +175,14 @@ class VllmScheduler final : public Scheduler {
     const bool is_in_flight = request.num_computed_tokens() != request.num_cached_tokens();
     if (is_in_flight && request.num_tokens() >= request.num_final_tokens) return 0;
     const std::int32_t num_tokens = std::min(wanted_tokens(1 + request.num_draft_tokens), left_);
-    return std::min(num_tokens, max_model_len() - 1 - request.num_computed_tokens());
+    return std::min(num_tokens, books_->max_model_len() - 1 - request.num_computed_tokens());
   }
 
   void continue_running() {
-    next_ = plan_run();
-    left_ -= current_plan().num_decode_tokens;
-    for (; next_ < running().size() && left_ > 0; ++next_) {
-      Request& request = *running()[next_];
+    next_ = books_->plan_run();
+    left_ -= books_->plan().num_decode_tokens;
+    for (; next_ < books_->running().size() && left_ > 0; ++next_) {
+      Request& request = *books_->running()[next_];
       const bool is_prefill = request.state == RequestState::Prefill;
       std::int32_t num_tokens = 0;
       if (!is_prefill) {
@@ -183,9 +190,9 @@ class VllmScheduler final : public Scheduler {
       } else if (!holds_prefills_) {
         num_tokens = std::min(wanted_tokens(request.num_uncomputed_tokens()), left_);
         num_tokens = split(request, request.num_computed_tokens(), num_tokens,
-                           kv_cache().shared_prefix_end_of(request));
-        num_tokens =
-            fit_to_encoder(request, request.num_computed_tokens(), num_tokens, num_read_ahead_);
+                           books_->kv_cache().shared_prefix_end_of(request));
+        num_tokens = books_->fit_to_encoder(request, request.num_computed_tokens(), num_tokens,
+                                            num_read_ahead_);
       }
       if (num_tokens == 0) continue;
       if (!make_room(request, request.num_computed_tokens() + num_tokens)) {
@@ -193,36 +200,35 @@ class VllmScheduler final : public Scheduler {
         --next_;  // another request stands here now
         continue;
       }
-      add_chunk(request, num_tokens);
+      books_->add_chunk(request, num_tokens);
       has_prefill_ = has_prefill_ || is_prefill;
       left_ -= num_tokens + num_draft_slots_;
     }
   }
 
-  // Hides Scheduler::make_room, which preempts the last running requests and never `request`. This
-  // one may preempt `request` itself, and then returns false. Under `priority` it chooses the
-  // victim by priority.
+  // Preempts until `request` has room: the last running request, or under `priority` the last by
+  // priority. That may be `request` itself; then returns false.
   bool make_room(Request& request, std::int32_t num_positions) {
-    while (!kv_cache().grow(request, num_positions)) {
-      Request& victim = by_priority_ ? last_in_priority() : *running().back();
+    while (!books_->kv_cache().grow(request, num_positions)) {
+      Request& victim = by_priority_ ? last_in_priority() : *books_->running().back();
       // Only under the priority policy can the victim already be in this plan.
-      const std::int32_t num_planned = by_priority_ ? num_planned_tokens(victim) : 0;
+      const std::int32_t num_planned = by_priority_ ? books_->num_planned_tokens(victim) : 0;
       if (num_planned > 0) left_ += num_planned + num_draft_slots_;
       if (rules_.moves_back_by_position ? stands_before_next(victim) : num_planned > 0) --next_;
-      preempt(victim);
+      books_->preempt(victim);
       if (&victim == &request) return false;
     }
     return true;
   }
 
   bool stands_before_next(const Request& request) const {
-    const auto end = running().begin() + static_cast<std::ptrdiff_t>(next_);
-    return by_priority_ && std::find(running().begin(), end, &request) != end;
+    const auto end = books_->running().begin() + static_cast<std::ptrdiff_t>(next_);
+    return by_priority_ && std::find(books_->running().begin(), end, &request) != end;
   }
 
   Request& last_in_priority() const {
     return **std::max_element(
-        running().begin(), running().end(), [](const Request* a, const Request* b) {
+        books_->running().begin(), books_->running().end(), [](const Request* a, const Request* b) {
           if (a->priority != b->priority) return a->priority < b->priority;
           // vLLM's arrival times hardly ever tie. Here they can, and without a tie-break two
           // requests could preempt each other forever.
@@ -234,17 +240,17 @@ class VllmScheduler final : public Scheduler {
   void admit_waiting() {
     put_aside_.clear();
     admit_fitting();
-    for (std::size_t i = put_aside_.size(); i-- > 0;) queue().push_front(*put_aside_[i]);
+    for (std::size_t i = put_aside_.size(); i-- > 0;) books_->waiting().push_front(*put_aside_[i]);
   }
 
   void admit_fitting() {
     const bool may_pad = !has_prefill_;
-    const bool has_running_chunk = !current_plan().empty();
+    const bool has_running_chunk = !books_->plan().empty();
     while (left_ > 0) {
-      if (max_active_ > 0 && running().size() >= max_active_) return;
-      Request* request = next_waiting();
+      if (max_active_ > 0 && books_->running().size() >= max_active_) return;
+      Request* request = books_->next_waiting();
       if (request == nullptr) return;
-      const PrefixHit& hit = kv_cache().find_prefix(*request);
+      const PrefixHit& hit = books_->kv_cache().find_prefix(*request);
       const bool is_prefill = hit.num_tokens < request->num_tokens() - 1;
       if (is_prefill && holds_prefills_) return;
       FirstChunk chunk =
@@ -255,20 +261,20 @@ class VllmScheduler final : public Scheduler {
         return;
       }
       chunk.num_tokens =
-          fit_to_encoder(*request, hit.num_tokens, chunk.num_tokens, num_read_ahead_);
+          books_->fit_to_encoder(*request, hit.num_tokens, chunk.num_tokens, num_read_ahead_);
       if (chunk.num_tokens == 0) {
-        queue().pop();
+        books_->waiting().pop();
         put_aside_.push_back(request);
         held_up_.insert(request->id);
         continue;
       }
-      if (!has_room(*request, hit, chunk.num_tokens)) return release_encoded(*request);
+      if (!has_room(*request, hit, chunk.num_tokens)) return books_->release_encoded(*request);
       // vLLM has asked for room and fails now. Here the request takes one token.
       if (chunk.is_cut) chunk.num_tokens = 1;
       if (!held_up_.empty()) held_up_.erase(request->id);
-      start(*request, hit, hit.num_tokens + chunk.num_tokens);
-      if (chunk.is_padded) begin_decode(*request);
-      add_chunk(*request, chunk.num_tokens);
+      books_->start(*request, hit, hit.num_tokens + chunk.num_tokens);
+      if (chunk.is_padded) books_->begin_decode(*request);
+      books_->add_chunk(*request, chunk.num_tokens);
       has_prefill_ = has_prefill_ || is_prefill;
       left_ -= chunk.num_tokens + num_draft_slots_;
     }
@@ -289,7 +295,7 @@ class VllmScheduler final : public Scheduler {
     const std::int32_t num_padded = 1 + num_drafts_;
     const bool is_padded = pads_admissions_ && may_pad &&
                            hit.num_tokens == request.num_tokens() - 1 &&
-                           request.num_tokens() + num_padded <= max_model_len();
+                           request.num_tokens() + num_padded <= books_->max_model_len();
     if (is_padded && num_padded > left_) return {};
     const bool is_cut = is_padded && wanted_tokens(num_padded) != num_padded;
     if (is_cut && !state_split_) return {wanted_tokens(num_padded), false, true};
@@ -311,15 +317,20 @@ class VllmScheduler final : public Scheduler {
 
   bool has_room(const Request& request, const PrefixHit& hit, std::int32_t num_tokens) const {
     // The watermark protects running requests, so it does not apply when none runs.
-    const std::int64_t num_kept = nothing_runs() ? 0 : kv_cache().watermark_blocks();
-    const std::int64_t num_free = kv_cache().num_free_blocks() - num_kept;
-    if (reserves_full_prompt_ &&
-        kv_cache().num_blocks_to_take(request, hit, request.num_tokens(), true) > num_free) {
+    const std::int64_t num_kept =
+        books_->nothing_runs() ? 0 : books_->kv_cache().watermark_blocks();
+    const std::int64_t num_free = books_->kv_cache().num_free_blocks() - num_kept;
+    if (reserves_full_prompt_ && books_->kv_cache().num_blocks_to_take(
+                                     request, hit, request.num_tokens(), true) > num_free) {
       return false;
     }
-    return kv_cache().num_blocks_to_take(request, hit, hit.num_tokens + num_tokens) <= num_free;
+    return books_->kv_cache().num_blocks_to_take(request, hit, hit.num_tokens + num_tokens) <=
+           num_free;
   }
 
+  Books* books_ = nullptr;  // while it fills a plan
+  const VllmConfig config_;
+  const std::vector<std::int32_t> drafts_by_batch_size_;
   const VllmRules rules_;
   std::int32_t budget_;
   std::int32_t num_drafts_;       // per decode; 0 without speculative decoding
@@ -334,6 +345,7 @@ class VllmScheduler final : public Scheduler {
   std::int32_t num_read_ahead_;            // tokens behind a chunk that the drafter reads
   bool chunks_;
   bool reserves_full_prompt_;
+  std::int32_t max_num_seqs_;
   bool by_priority_;
   HeldPrompts held_prompts_;
   // Of this plan.
@@ -347,9 +359,8 @@ class VllmScheduler final : public Scheduler {
 
 }  // namespace
 
-std::unique_ptr<Scheduler> make_vllm(const SchedulerContext& context) {
-  SchedulerConfig config = context.config;
-  return std::make_unique<VllmScheduler>(with_vllm_order(context, config));
+std::unique_ptr<Policy> make_vllm(const PolicyContext& context) {
+  return std::make_unique<VllmPolicy>(context);
 }
 
 void adjust_vllm_cache(const SchedulerConfig& config, std::int32_t max_model_len,

@@ -3,7 +3,7 @@
 
 #include <string_view>
 
-#include "core/engine/scheduler.h"
+#include "core/engine/policy.h"
 #include "engines/vllm/serve_defaults.h"
 #include "engines/vllm/settings.h"
 

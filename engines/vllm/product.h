@@ -10,7 +10,7 @@ namespace metronome {
 
 const EngineProduct& vllm_product();
 
-std::unique_ptr<Scheduler> make_vllm(const SchedulerContext& context);
+std::unique_ptr<Policy> make_vllm(const PolicyContext& context);
 
 // Its cache rules that depend on settings; see PolicyInfo::adjust_cache.
 void adjust_vllm_cache(const SchedulerConfig& config, std::int32_t max_model_len,

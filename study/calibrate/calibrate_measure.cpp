@@ -24,7 +24,7 @@
 #include "study/calibrate/calibrate_fit.h"
 #include "study/calibrate/calibrate_script.h"
 #include "study/calibrate/calibrate_text.h"
-#include "study/calibrate/scripted_scheduler.h"
+#include "study/calibrate/scripted_policy.h"
 #include "study/run/variant_run.h"
 
 namespace metronome {
@@ -196,8 +196,8 @@ Measurement measure(const Backend& backend, PreparedVariant variant, StepScript 
   const auto done = std::make_shared<ScriptProgress>();
   TimeNs last = 0;
   variant.workload = workload_of(*script);
-  variant.run->setup.make_scheduler =
-      scripted_scheduler(script, done, [&](const ScriptProgress&, TimeNs elapsed) {
+  variant.run->setup.make_policy =
+      scripted_policy(script, done, [&](const ScriptProgress&, TimeNs elapsed) {
         const double took = to_seconds(elapsed - std::exchange(last, elapsed));
         return budget.has(1.1 * took, elapsed);
       });

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 // The steps that a calibration measures, and their order. They are requests and plans that a
-// scripted scheduler (study/calibrate/scripted_scheduler.h) gives to an engine.
+// scripted scheduler (study/calibrate/scripted_policy.h) gives to an engine.
 #pragma once
 
 #include <cstddef>

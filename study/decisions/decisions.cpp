@@ -111,7 +111,7 @@ class Replay {
   PrefixHasher hasher_;
   KvCacheManager kv_cache_;
   RequestTable requests_;
-  std::unique_ptr<Scheduler> scheduler_;
+  std::optional<Scheduler> scheduler_;
   ArrivalGate gate_;
   bool had_prompts_ = false;        // the last plan
   std::deque<StepPlan> in_flight_;  // oldest first
@@ -133,14 +133,13 @@ Replay::Replay(const DecisionCase& c)
       gate_(receive_interval(c.setup.scheduler)) {
   EncoderSetup encoder = c.setup.encoder;
   if (encoder.takes_images()) encoder.items = &workload_;
-  const SchedulerContext context = {.config = c.setup.scheduler,
-                                    .max_num_seqs = c.setup.max_num_seqs,
-                                    .max_model_len = c.setup.max_model_len,
-                                    .step_shape = c.setup.step_shape,
-                                    .kv_cache = kv_cache_,
-                                    .requests = requests_,
-                                    .encoder = encoder};
-  scheduler_ = find_policy(c.setup.scheduler.policy)->make(context);
+  const PolicyContext context = {.config = c.setup.scheduler,
+                                 .max_num_seqs = c.setup.max_num_seqs,
+                                 .max_model_len = c.setup.max_model_len,
+                                 .step_shape = c.setup.step_shape,
+                                 .kv_cache = kv_cache_};
+  scheduler_.emplace(BooksSetup{.kv_cache = kv_cache_, .requests = requests_, .encoder = encoder},
+                     context, find_policy(c.setup.scheduler.policy)->make(context));
 }
 
 Json Replay::step() {
@@ -399,7 +398,7 @@ Json Replay::sarathi_log(const StepPlan& plan) const {
 
 // `stuck` stands before the ratio.
 Json Replay::sglang_log(const StepPlan& plan) const {
-  const auto* decisions = dynamic_cast<const SglangDecisions*>(scheduler_.get());
+  const auto* decisions = dynamic_cast<const SglangDecisions*>(&scheduler_->policy());
   METRONOME_CHECK(decisions != nullptr, "this engine's policy is sglang");
   const SglangState state = decisions->state();
   Json log;

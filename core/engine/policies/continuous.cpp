@@ -2,28 +2,25 @@
 // Continuous batching: requests leave and join between steps. Decodes come first, then the whole
 // prompts of all requests with room.
 #include "core/engine/policies/policies.h"
-#include "core/engine/scheduler.h"
+#include "core/engine/policy.h"
 
 namespace metronome {
 namespace {
 
-class ContinuousScheduler final : public Scheduler {
+class ContinuousPolicy final : public Policy {
  public:
-  using Scheduler::Scheduler;
-
- private:
-  void fill_plan() override {
-    plan_decodes();
-    while (Request* request = next_waiting()) {
-      if (!admit(*request, request->num_uncomputed_tokens())) break;
+  void fill(Books& books) override {
+    books.plan_decodes();
+    while (Request* request = books.next_waiting()) {
+      if (!books.admit(*request, request->num_uncomputed_tokens())) break;
     }
   }
 };
 
 }  // namespace
 
-std::unique_ptr<Scheduler> make_continuous(const SchedulerContext& context) {
-  return std::make_unique<ContinuousScheduler>(context);
+std::unique_ptr<Policy> make_continuous(const PolicyContext&) {
+  return std::make_unique<ContinuousPolicy>();
 }
 
 }  // namespace metronome

@@ -6,14 +6,14 @@
 
 namespace metronome {
 
-class Scheduler;
-struct SchedulerContext;
+class Policy;
+struct PolicyContext;
 
-std::unique_ptr<Scheduler> make_static(const SchedulerContext& context);
-std::unique_ptr<Scheduler> make_continuous(const SchedulerContext& context);
-std::unique_ptr<Scheduler> make_chunked(const SchedulerContext& context);
-std::unique_ptr<Scheduler> make_token_budget(const SchedulerContext& context);
-std::unique_ptr<Scheduler> make_single_prefill(const SchedulerContext& context);
-std::unique_ptr<Scheduler> make_slo(const SchedulerContext& context);
+std::unique_ptr<Policy> make_static(const PolicyContext& context);
+std::unique_ptr<Policy> make_continuous(const PolicyContext& context);
+std::unique_ptr<Policy> make_chunked(const PolicyContext& context);
+std::unique_ptr<Policy> make_token_budget(const PolicyContext& context);
+std::unique_ptr<Policy> make_single_prefill(const PolicyContext& context);
+std::unique_ptr<Policy> make_slo(const PolicyContext& context);
 
 }  // namespace metronome

@@ -11,7 +11,7 @@
 #include "core/config/config_writer.h"
 #include "core/engine/engine.h"
 #include "core/engine/policies/policies.h"
-#include "core/engine/scheduler.h"
+#include "core/engine/policy.h"
 
 namespace metronome {
 namespace {

@@ -15,8 +15,8 @@
 namespace metronome {
 
 class FieldVisitor;
-class Scheduler;
-struct SchedulerContext;
+class Policy;
+struct PolicyContext;
 struct EngineSetup;
 
 enum class PrefixCaching : std::uint8_t {
@@ -88,7 +88,7 @@ struct PolicyInfo {
   bool allows_sliding_window = false;          // kv_cache.sliding_window
   bool groups_states = false;                  // blocks of the cache hold states, too
   bool verifies_drafts = false;                // SchedulerConfig::drafts
-  bool predicts_steps = false;                 // needs SchedulerContext::predictor
+  bool predicts_steps = false;                 // needs PolicyContext::predictor
   StepShape natural_shape = StepShape::Mixed;  // the meaning of step_shape `auto`
   bool requires_separate = false;              // step_shape mixed is impossible
   std::int32_t default_token_budget = 2048;    // max_num_batched_tokens: auto
@@ -106,7 +106,7 @@ struct PolicyInfo {
                        KvCacheLayout& layout) = nullptr;
   // Steps that decode from one receipt of requests to the next (ArrivalGate); absent: 1.
   std::int32_t (*receive_interval)(const SchedulerConfig&) = nullptr;
-  std::unique_ptr<Scheduler> (*make)(const SchedulerContext&) = nullptr;
+  std::unique_ptr<Policy> (*make)(const PolicyContext&) = nullptr;
 };
 
 template <class T>

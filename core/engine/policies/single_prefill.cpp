@@ -5,35 +5,35 @@
 #include <algorithm>
 
 #include "core/engine/policies/policies.h"
-#include "core/engine/scheduler.h"
+#include "core/engine/policy.h"
 
 namespace metronome {
 namespace {
 
-class SinglePrefillScheduler final : public Scheduler {
+class SinglePrefillPolicy final : public Policy {
  public:
-  explicit SinglePrefillScheduler(const SchedulerContext& context)
-      : Scheduler(context), budget_(token_budget(context.config)) {}
+  explicit SinglePrefillPolicy(const PolicyContext& context)
+      : budget_(token_budget(context.config)) {}
 
- private:
   // The budget is divided before the step. The request that joins the decodes adds one token.
   std::int64_t max_tokens_per_step() const override { return std::int64_t{budget_} + 1; }
 
-  void fill_plan() override {
-    const std::int32_t left = budget_ - num_decodable();
-    if (left > 0) plan_one_prefill(left);
-    plan_decodes();
+  void fill(Books& books) override {
+    const std::int32_t left = budget_ - books.num_decodable();
+    if (left > 0) plan_one_prefill(books, left);
+    books.plan_decodes();
   }
 
-  void plan_one_prefill(std::int32_t left) {
+ private:
+  static void plan_one_prefill(Books& books, std::int32_t left) {
     const auto chunk_of = [left](const Request& request) {
       return std::min(left, request.num_uncomputed_tokens());
     };
-    if (num_unfinished_prefills() > 0) {
-      Request& request = *unfinished_prefills().front();
-      plan_prefill(request, chunk_of(request));
-    } else if (Request* request = next_waiting()) {
-      admit(*request, chunk_of(*request));
+    if (books.num_unfinished_prefills() > 0) {
+      Request& request = *books.unfinished_prefills().front();
+      books.plan_prefill(request, chunk_of(request));
+    } else if (Request* request = books.next_waiting()) {
+      books.admit(*request, chunk_of(*request));
     }
   }
 
@@ -42,8 +42,8 @@ class SinglePrefillScheduler final : public Scheduler {
 
 }  // namespace
 
-std::unique_ptr<Scheduler> make_single_prefill(const SchedulerContext& context) {
-  return std::make_unique<SinglePrefillScheduler>(context);
+std::unique_ptr<Policy> make_single_prefill(const PolicyContext& context) {
+  return std::make_unique<SinglePrefillPolicy>(context);
 }
 
 }  // namespace metronome

@@ -30,7 +30,7 @@
 #include "core/engine/policies/deadline_order.h"
 #include "core/engine/policies/policies.h"
 #include "core/engine/policies/step_correction.h"
-#include "core/engine/scheduler.h"
+#include "core/engine/policy.h"
 
 namespace metronome {
 namespace {
@@ -50,11 +50,10 @@ std::string ms_text(TimeNs ns) {
   return std::to_string(tenths / 10) + "." + std::to_string(tenths % 10) + " ms";
 }
 
-class SloScheduler final : public Scheduler {
+class SloPolicy final : public Policy {
  public:
-  explicit SloScheduler(const SchedulerContext& context)
-      : Scheduler(context.without_runs()),  // it needs all chunks of the plan it tries
-        predictor_(context.predictor),
+  explicit SloPolicy(const PolicyContext& context)
+      : predictor_(context.predictor),
         is_separate_(context.step_shape == StepShape::Separate),
         itl_target_(ns_of(context.config.slo.itl_target_ms)),
         tpot_target_(ns_of(context.config.slo.tpot_target_ms)),
@@ -74,6 +73,56 @@ class SloScheduler final : public Scheduler {
            ms_text(worst_miss_ns_);
   }
 
+  bool takes_runs() const override { return false; }  // it needs all chunks of the plan it tries
+  std::int64_t max_tokens_per_step() const override { return budget_; }
+
+  void fill(Books& books) override {
+    books_ = &books;
+    books_->plan_decodes();
+    begin_forecast();
+    list_jobs();
+    if (!jobs_.empty()) plan_prompts();
+    end_forecast();
+  }
+
+  void requeue(Books& books, Request& request) override {
+    Policy::requeue(books, request);
+    line_.push(request);
+  }
+
+  void on_commit(Books& books, const StepPlan& plan, const StepResult& result,
+                 const CommitReport& report) override {
+    if (predictor_ == nullptr) return;
+    --num_in_flight_;
+    const Forecast& forecast = forecasts_[static_cast<std::size_t>(plan.step_index % kMaxInFlight)];
+    if (plan.step_index == newest_step_) {
+      free_at_ = result.finished_at;
+    } else {
+      free_at_ += result.finished_at - forecast.finish;  // the later step shifts with it
+    }
+    if (tpot_target_) {
+      first_token_at_.resize(books.requests().size(), kNoTime);
+      for (const RequestId id : report.first_tokens) {
+        first_token_at_[index(id)] = result.finished_at;
+      }
+    }
+    const TimeNs finished_before = std::exchange(finished_at_, result.finished_at);
+    if (result.failed) return;
+    if (result.started_at > finished_before) {  // the device was waiting for the host
+      const TimeNs expected = std::max<TimeNs>(forecast.gap_ns + gap_correction_, 0);
+      const TimeNs gap = result.started_at - plan.planned_at;
+      // A hiccup of the host, of many gaps' length, says little of the next gap.
+      gap_correction_ += (std::min(gap, 2 * expected + kNsPerMs) - expected) / kGapSteps;
+    }
+    correction_.learn(forecast.device_ns, result.finished_at - result.started_at,
+                      plan.num_prefill_tokens);
+    if (plan.num_prefill_tokens == 0 || plan.num_decode_tokens == 0) return;
+    ++num_mixed_steps_;
+    if (!forecast.is_within_target || result.finished_at <= forecast.deadline) return;
+    ++num_missed_;
+    worst_miss_ns_ = std::max(worst_miss_ns_, result.finished_at - forecast.deadline);
+  }
+
  private:
   // A launched step whose result is not yet known.
   struct Forecast {
@@ -83,16 +132,6 @@ class SloScheduler final : public Scheduler {
     TimeNs deadline = kNever;  // of its decodes
     bool is_within_target = false;
   };
-
-  std::int64_t max_tokens_per_step() const override { return budget_; }
-
-  void fill_plan() override {
-    plan_decodes();
-    begin_forecast();
-    list_jobs();
-    if (!jobs_.empty()) plan_prompts();
-    end_forecast();
-  }
 
   // ---- time ----
 
@@ -105,8 +144,8 @@ class SloScheduler final : public Scheduler {
   }
 
   void begin_forecast() {
-    const TimeNs gap = host_gap(current_plan());
-    start_ = std::max(now() + gap, free_at_);
+    const TimeNs gap = host_gap(books_->plan());
+    start_ = std::max(books_->now() + gap, free_at_);
     deadline_ = decode_deadline();
     const TimeNs target = std::min(itl_target_.value_or(kNever), tpot_target_.value_or(kNever));
     if (!is_timed()) {
@@ -115,19 +154,19 @@ class SloScheduler final : public Scheduler {
     }
     const auto margin = static_cast<TimeNs>(headroom_ * static_cast<double>(target));
     // While the device waits for the host, the decodes wait, too.
-    const TimeNs pause = std::max<TimeNs>(now() + gap - free_at_, 0);
+    const TimeNs pause = std::max<TimeNs>(books_->now() + gap - free_at_, 0);
     steady_limit_ns_ = target - margin - std::min(pause, gap);
     limit_ns_ = deadline_ == kNever ? steady_limit_ns_ : deadline_ - margin - start_;
   }
 
   // The time at which the step must end for its decodes.
   TimeNs decode_deadline() {
-    if (current_plan().num_decode_tokens == 0 || !is_timed()) return kNever;
+    if (books_->plan().num_decode_tokens == 0 || !is_timed()) return kNever;
     TimeNs deadline = itl_target_ ? free_at_ + *itl_target_ : kNever;
     if (!tpot_target_) return deadline;
-    for (const ScheduledChunk& chunk : current_plan().chunks) {
+    for (const ScheduledChunk& chunk : books_->plan().chunks) {
       const std::int64_t num_gaps =
-          chunk.end_position() - requests()[chunk.request].num_prompt_tokens;
+          chunk.end_position() - books_->requests()[chunk.request].num_prompt_tokens;
       deadline = std::min(deadline, first_token_at(chunk.request) + num_gaps * *tpot_target_);
     }
     return deadline;
@@ -141,21 +180,21 @@ class SloScheduler final : public Scheduler {
   }
 
   // The trial step: the current plan, to which a chunk can be added.
-  void reset_trial() { trial_.chunks = current_plan().chunks; }
+  void reset_trial() { trial_.chunks = books_->plan().chunks; }
 
   // Time from `start_` to the end of the trial step. Its chunks may delay it, because the host
   // prepares them.
   TimeNs predict_trial(std::int32_t num_prefill_tokens) {
     const auto num_chunks = static_cast<std::int32_t>(trial_.chunks.size());
-    const std::int32_t num_decodes = is_separate_ ? current_plan().num_decode_tokens : 0;
+    const std::int32_t num_decodes = is_separate_ ? books_->plan().num_decode_tokens : 0;
     trial_.passes.clear();
     if (num_decodes > 0) trial_.passes.push_back({0, num_decodes});
     if (num_decodes < num_chunks) trial_.passes.push_back({num_decodes, num_chunks});
     if (trial_.passes.empty()) return 0;
-    trial_.num_decode_tokens = current_plan().num_decode_tokens;
+    trial_.num_decode_tokens = books_->plan().num_decode_tokens;
     trial_.num_prefill_tokens = num_prefill_tokens;
     trial_ns_ = predictor_->step_ns(trial_);
-    const TimeNs begin = std::max(now() + host_gap(trial_), free_at_);
+    const TimeNs begin = std::max(books_->now() + host_gap(trial_), free_at_);
     return begin - start_ + correction_.corrected_ns(trial_ns_, num_prefill_tokens);
   }
 
@@ -166,7 +205,7 @@ class SloScheduler final : public Scheduler {
                              .num_tokens = num_tokens,
                              .kind = ChunkKind::Prefill,
                              .samples_token = num_tokens == request.num_uncomputed_tokens()});
-    const TimeNs ns = predict_trial(current_plan().num_prefill_tokens + num_tokens);
+    const TimeNs ns = predict_trial(books_->plan().num_prefill_tokens + num_tokens);
     trial_.chunks.pop_back();
     return ns;
   }
@@ -175,15 +214,15 @@ class SloScheduler final : public Scheduler {
 
   // Lists prompts in the order of service.
   void list_jobs() {
-    for (; num_known_ < requests().size(); ++num_known_) {
-      Request& request = requests()[static_cast<RequestId>(num_known_)];
+    for (; num_known_ < books_->requests().size(); ++num_known_) {
+      Request& request = books_->requests()[static_cast<RequestId>(num_known_)];
       if (request.state == RequestState::Waiting) line_.push(request);
     }
     if (ttft_deadline_) line_.set_lost_aside(start_ - *ttft_deadline_);
     jobs_.clear();
     late_turn_ = nullptr;
-    for (Request* request : unfinished_prefills()) jobs_.push_back({.request = request});
-    if (next_waiting() != nullptr) line_.list(jobs_);
+    for (Request* request : books_->unfinished_prefills()) jobs_.push_back({.request = request});
+    if (books_->next_waiting() != nullptr) line_.list(jobs_);
     if (jobs_.size() < 2) return;
     // Requests preempted after their first output token come first. The others are in submission
     // order, which is deadline order.
@@ -196,11 +235,6 @@ class SloScheduler final : public Scheduler {
       std::sort(jobs_.begin(), jobs_.end(), is_before);
     }
     if (ttft_deadline_ && is_timed()) set_back_late_jobs();
-  }
-
-  void requeue(Request& request) override {
-    Scheduler::requeue(request);
-    line_.push(request);
   }
 
   void set_back_late_jobs() {
@@ -247,7 +281,7 @@ class SloScheduler final : public Scheduler {
 
   // The k-th chunk size that ends a forward pass on a tile boundary.
   std::int32_t aligned(std::int32_t k) const {
-    const StepPlan& plan = current_plan();
+    const StepPlan& plan = books_->plan();
     const std::int32_t before = is_separate_ ? plan.num_prefill_tokens : plan.num_tokens();
     return k * tile_ - before % tile_;
   }
@@ -256,17 +290,17 @@ class SloScheduler final : public Scheduler {
   std::int32_t aligned_below(std::int32_t most) const {
     const std::int32_t k = (most - aligned(0)) / tile_;
     if (k > 0) return aligned(k);
-    return current_plan().num_prefill_tokens > 0 ? 0 : most;
+    return books_->plan().num_prefill_tokens > 0 ? 0 : most;
   }
 
-  std::int32_t tokens_left() const { return budget_ - current_plan().num_tokens(); }
+  std::int32_t tokens_left() const { return budget_ - books_->plan().num_tokens(); }
 
   // The largest chunk within the limit; 0: none. `base_ns` is the step's time without it.
   std::int32_t largest_chunk(const Request& request, TimeNs base_ns) {
     const std::int32_t remaining = request.num_uncomputed_tokens();
     const std::int32_t most = std::min(remaining, tokens_left());
     if (most <= 0) return 0;
-    const bool is_free = !is_timed() || current_plan().chunks.empty();
+    const bool is_free = !is_timed() || books_->plan().chunks.empty();
     const TimeNs most_ns = is_free ? 0 : predict_with(request, most);
     if (is_free || most_ns <= limit_ns_) {
       return most == remaining ? most : aligned_below(most);
@@ -302,7 +336,7 @@ class SloScheduler final : public Scheduler {
 
   void plan_prompts() {
     reset_trial();
-    const bool has_decodes = current_plan().num_decode_tokens > 0;
+    const bool has_decodes = books_->plan().num_decode_tokens > 0;
     TimeNs base_ns = is_timed() && has_decodes ? predict_trial(0) : 0;
     bool must_advance = has_decodes && (base_ns > limit_ns_ || num_held_steps_ >= max_held_steps_);
     can_keep_target_ = !is_timed() || can_keep_target();
@@ -317,11 +351,11 @@ class SloScheduler final : public Scheduler {
       const bool waits = request.state == RequestState::Waiting;
       if (waits ? !may_admit : request.state != RequestState::Prefill) continue;
       std::int32_t num_tokens = largest_chunk(request, base_ns);
-      const bool is_first = current_plan().num_prefill_tokens == 0;
+      const bool is_first = books_->plan().num_prefill_tokens == 0;
       if (num_tokens == 0 && is_first && must_advance) num_tokens = least_chunk(request);
       if (num_tokens <= 0) break;
       const bool completes = num_tokens == request.num_uncomputed_tokens();
-      if (!(waits ? take_in(request, num_tokens) : plan_prefill(request, num_tokens))) {
+      if (!(waits ? take_in(request, num_tokens) : books_->plan_prefill(request, num_tokens))) {
         may_admit = may_admit && !waits;
         reset_trial();
         continue;
@@ -330,27 +364,27 @@ class SloScheduler final : public Scheduler {
       is_full_ = !completes;
       if (is_full_) break;
       reset_trial();
-      if (is_timed()) base_ns = predict_trial(current_plan().num_prefill_tokens);
+      if (is_timed()) base_ns = predict_trial(books_->plan().num_prefill_tokens);
     }
-    const bool has_advanced = current_plan().num_prefill_tokens > 0;
+    const bool has_advanced = books_->plan().num_prefill_tokens > 0;
     num_held_steps_ = has_advanced || !has_decodes ? 0 : num_held_steps_ + 1;
   }
 
   bool take_in(Request& request, std::int32_t num_tokens) {
-    if (next_waiting() == nullptr || !has_time_for(request)) return false;
-    if (!admit(request, num_tokens)) return false;
+    if (books_->next_waiting() == nullptr || !has_time_for(request)) return false;
+    if (!books_->admit(request, num_tokens)) return false;
     line_.remove(request);
     return true;
   }
 
   // Whether the decodes of all running requests and of this one leave room for a tile of a prompt.
   bool has_time_for(const Request& request) {
-    if (!is_timed() || nothing_runs() || !can_keep_target_) return true;
+    if (!is_timed() || books_->nothing_runs() || !can_keep_target_) return true;
     trial_.chunks.clear();
-    for (const ScheduledChunk& chunk : current_plan().chunks) {
+    for (const ScheduledChunk& chunk : books_->plan().chunks) {
       if (chunk.samples_token) add_decode(chunk.request, chunk.end_position());
     }
-    for (const Request* begun : running()) {
+    for (const Request* begun : books_->running()) {
       if (begun->state == RequestState::Prefill) add_decode(begun->id, begun->num_tokens());
     }
     add_decode(request.id, request.num_tokens());
@@ -392,7 +426,7 @@ class SloScheduler final : public Scheduler {
   // the shortest time.
   bool can_keep_target() {
     std::int32_t longest = 0;
-    for (const ScheduledChunk& chunk : current_plan().chunks) {
+    for (const ScheduledChunk& chunk : books_->plan().chunks) {
       longest = std::max(longest, chunk.first_position);
     }
     trial_.chunks.clear();
@@ -403,7 +437,7 @@ class SloScheduler final : public Scheduler {
   // ---- results ----
 
   void end_forecast() {
-    const StepPlan& plan = current_plan();
+    const StepPlan& plan = books_->plan();
     if (plan.empty() || predictor_ == nullptr) return;
     is_pipelined_ = is_pipelined_ || num_in_flight_ > 0;
     ++num_in_flight_;
@@ -417,50 +451,18 @@ class SloScheduler final : public Scheduler {
       forecast.device_ns = trial_ns_;
       free_at_ = start_ + step_ns;
       forecast.is_within_target = is_mixed && free_at_ <= deadline_;
-      if (std::exchange(is_full_, false)) learn_rate(step_ns + start_ - now());
+      if (std::exchange(is_full_, false)) learn_rate(step_ns + start_ - books_->now());
     }
     forecast.finish = free_at_;
     newest_step_ = plan.step_index;
   }
 
   void learn_rate(TimeNs step_ns) {
-    const double ns = static_cast<double>(step_ns) / current_plan().num_prefill_tokens;
+    const double ns = static_cast<double>(step_ns) / books_->plan().num_prefill_tokens;
     ns_per_token_ += ns_per_token_ == 0 ? ns : kRateWeight * (ns - ns_per_token_);
   }
 
-  void on_commit(const StepPlan& plan, const StepResult& result,
-                 const CommitReport& report) override {
-    if (predictor_ == nullptr) return;
-    --num_in_flight_;
-    const Forecast& forecast = forecasts_[static_cast<std::size_t>(plan.step_index % kMaxInFlight)];
-    if (plan.step_index == newest_step_) {
-      free_at_ = result.finished_at;
-    } else {
-      free_at_ += result.finished_at - forecast.finish;  // the later step shifts with it
-    }
-    if (tpot_target_) {
-      first_token_at_.resize(requests().size(), kNoTime);
-      for (const RequestId id : report.first_tokens) {
-        first_token_at_[index(id)] = result.finished_at;
-      }
-    }
-    const TimeNs finished_before = std::exchange(finished_at_, result.finished_at);
-    if (result.failed) return;
-    if (result.started_at > finished_before) {  // the device was waiting for the host
-      const TimeNs expected = std::max<TimeNs>(forecast.gap_ns + gap_correction_, 0);
-      const TimeNs gap = result.started_at - plan.planned_at;
-      // A hiccup of the host, of many gaps' length, says little of the next gap.
-      gap_correction_ += (std::min(gap, 2 * expected + kNsPerMs) - expected) / kGapSteps;
-    }
-    correction_.learn(forecast.device_ns, result.finished_at - result.started_at,
-                      plan.num_prefill_tokens);
-    if (plan.num_prefill_tokens == 0 || plan.num_decode_tokens == 0) return;
-    ++num_mixed_steps_;
-    if (!forecast.is_within_target || result.finished_at <= forecast.deadline) return;
-    ++num_missed_;
-    worst_miss_ns_ = std::max(worst_miss_ns_, result.finished_at - forecast.deadline);
-  }
-
+  Books* books_ = nullptr;  // while it fills a plan
   StepTimePredictor* predictor_;
   bool is_separate_;
   std::optional<TimeNs> itl_target_;
@@ -509,8 +511,8 @@ class SloScheduler final : public Scheduler {
 
 }  // namespace
 
-std::unique_ptr<Scheduler> make_slo(const SchedulerContext& context) {
-  return std::make_unique<SloScheduler>(context);
+std::unique_ptr<Policy> make_slo(const PolicyContext& context) {
+  return std::make_unique<SloPolicy>(context);
 }
 
 }  // namespace metronome

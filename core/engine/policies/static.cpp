@@ -3,36 +3,37 @@
 #include <algorithm>
 
 #include "core/engine/policies/policies.h"
-#include "core/engine/scheduler.h"
+#include "core/engine/policy.h"
 
 namespace metronome {
 namespace {
 
-class StaticScheduler final : public Scheduler {
+class StaticPolicy final : public Policy {
  public:
-  explicit StaticScheduler(const SchedulerContext& context)
-      : Scheduler(context),
-        batch_wait_(static_cast<TimeNs>(context.config.batch_wait_ms * double{kNsPerMs})) {}
+  explicit StaticPolicy(const PolicyContext& context)
+      : batch_wait_(static_cast<TimeNs>(context.config.batch_wait_ms * double{kNsPerMs})) {}
 
-  TimeNs wake_time() const override {
-    return nothing_runs() && !waiting().empty() ? batch_deadline() : kNever;
+  TimeNs wake_time(const Books& books) const override {
+    return books.nothing_runs() && !books.waiting().empty() ? batch_deadline(books) : kNever;
+  }
+
+  void fill(Books& books) override {
+    if (!books.nothing_runs()) {
+      books.plan_decodes();
+      return;
+    }
+    if (books.waiting().empty()) return;
+    const bool is_full = books.waiting().size() >= static_cast<std::size_t>(books.max_num_seqs());
+    if (!is_full && books.now() < batch_deadline(books)) return;
+    while (Request* request = books.next_waiting()) {
+      if (!books.admit(*request, request->num_uncomputed_tokens())) break;
+    }
   }
 
  private:
   // A partial batch waits this long for more requests, counted from its oldest request.
-  TimeNs batch_deadline() const { return waiting().front()->arrival + batch_wait_; }
-
-  void fill_plan() override {
-    if (!nothing_runs()) {
-      plan_decodes();
-      return;
-    }
-    if (waiting().empty()) return;
-    const bool is_full = waiting().size() >= static_cast<std::size_t>(max_num_seqs());
-    if (!is_full && now() < batch_deadline()) return;
-    while (Request* request = next_waiting()) {
-      if (!admit(*request, request->num_uncomputed_tokens())) break;
-    }
+  TimeNs batch_deadline(const Books& books) const {
+    return books.waiting().front()->arrival + batch_wait_;
   }
 
   TimeNs batch_wait_;
@@ -40,8 +41,8 @@ class StaticScheduler final : public Scheduler {
 
 }  // namespace
 
-std::unique_ptr<Scheduler> make_static(const SchedulerContext& context) {
-  return std::make_unique<StaticScheduler>(context);
+std::unique_ptr<Policy> make_static(const PolicyContext& context) {
+  return std::make_unique<StaticPolicy>(context);
 }
 
 }  // namespace metronome

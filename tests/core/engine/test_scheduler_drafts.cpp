@@ -22,12 +22,13 @@ struct DraftBench {
     const PolicyInfo& policy = *find_policy("vllm");
     arrange_cache(policy, setup);
     kv.emplace(setup.kv_cache, &hasher);
-    scheduler = policy.make({.config = setup.scheduler,
-                             .max_num_seqs = setup.max_num_seqs,
-                             .max_model_len = setup.max_model_len,
-                             .step_shape = setup.step_shape,
-                             .kv_cache = *kv,
-                             .requests = requests});
+    const PolicyContext context{.config = setup.scheduler,
+                                .max_num_seqs = setup.max_num_seqs,
+                                .max_model_len = setup.max_model_len,
+                                .step_shape = setup.step_shape,
+                                .kv_cache = *kv};
+    scheduler.emplace(BooksSetup{.kv_cache = *kv, .requests = requests}, context,
+                      policy.make(context));
     scheduler->enqueue(requests.add({0, 8, max_output, 0}));
     step({}, {});
   }
@@ -51,7 +52,7 @@ struct DraftBench {
   PrefixHasher hasher;
   std::optional<KvCacheManager> kv;
   RequestTable requests;
-  std::unique_ptr<Scheduler> scheduler;
+  std::optional<Scheduler> scheduler;
   StepPlan plan;
   CommitReport report;
   std::int64_t next = 0;

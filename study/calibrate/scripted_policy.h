@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// A scheduler that makes no decisions: it plans the steps of a script.
+// A policy that makes no decisions: it plans the steps of a script.
 #pragma once
 
 #include <cstddef>
@@ -7,7 +7,7 @@
 #include <memory>
 
 #include "core/engine/engine.h"
-#include "core/engine/scheduler.h"
+#include "core/engine/policy.h"
 #include "study/calibrate/calibrate_script.h"
 
 namespace metronome {
@@ -22,10 +22,10 @@ struct ScriptProgress {
 // the round should begin. If not, the rest of the script is refused.
 using NextRoundFn = std::function<bool(const ScriptProgress& progress, TimeNs elapsed)>;
 
-// For EngineSetup::make_scheduler. A round begins when the requests of the previous round have
+// For EngineSetup::make_policy. A round begins when the requests of the previous round have
 // ended. A request waits for, and takes, the blocks of its whole length when it begins. The
 // workload contains the script's requests, which all arrive at the start.
-std::function<std::unique_ptr<Scheduler>(const SchedulerContext&)> scripted_scheduler(
+std::function<std::unique_ptr<Policy>(const PolicyContext&)> scripted_policy(
     std::shared_ptr<const StepScript> script, std::shared_ptr<ScriptProgress> progress,
     NextRoundFn begins_round);
 

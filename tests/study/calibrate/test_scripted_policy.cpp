@@ -6,7 +6,7 @@
 #include "core/metrics/run_record.h"
 #include "sim/simulation.h"
 #include "sim/virtual_clock.h"
-#include "study/calibrate/scripted_scheduler.h"
+#include "study/calibrate/scripted_policy.h"
 #include "tests/catch.h"
 
 namespace metronome::testing {
@@ -57,12 +57,12 @@ Ran run(std::size_t max_rounds, int async_depth) {
   workload.requests = script->requests;
   Ended ended;
   Ran ran;
-  simulation.setup.make_scheduler = scripted_scheduler(
-      script, std::make_shared<ScriptProgress>(), [&](const ScriptProgress& progress, TimeNs) {
-        ran.num_ended.push_back(ended.num_ended);
-        ran.num_rounds.push_back(progress.num_rounds);
-        return progress.num_rounds < max_rounds;
-      });
+  simulation.setup.make_policy = scripted_policy(script, std::make_shared<ScriptProgress>(),
+                                                 [&](const ScriptProgress& progress, TimeNs) {
+                                                   ran.num_ended.push_back(ended.num_ended);
+                                                   ran.num_rounds.push_back(progress.num_rounds);
+                                                   return progress.num_rounds < max_rounds;
+                                                 });
   RunRecorder recorder;
   EventSink* const sinks[] = {&ended, &recorder};
   VirtualClock clock;

@@ -1,0 +1,192 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "core/engine/decode_set.h"
+
+#include <algorithm>
+#include <utility>
+
+#include "core/base/erase.h"
+#include "core/base/error.h"
+
+namespace metronome {
+
+// Enters the next step of a run at which the request may need or complete a block, or takes its
+// last token. It decodes `position` in `step`.
+inline void DecodeSet::enter_in_calendar(const RunCalendar::Entry& entry, std::int32_t position,
+                                         std::int32_t step) {
+  const Request& request = *entry.request;
+  const std::int32_t num_to_end = request.num_final_tokens - 1 - position;
+  const std::int32_t num_steps = std::min(request.kv_ready_tokens - position, num_to_end);
+  calendar_.add(entry, step, std::max(num_steps, 0), num_to_end);
+}
+
+void DecodeSet::begin_plan() {
+  takes_run_ = false;
+  if (std::exchange(steps_run_, false)) members_.take_steps(1);
+  for (auto i = static_cast<std::size_t>(members_.size()); i < requests_.size(); ++i) {
+    const Request& request = *requests_[i];
+    members_.append(request.id, request.num_computed_tokens(), request.generation);
+  }
+  if (last_decodes_.empty()) return;
+  erase_each(requests_, std::span(last_decodes_), [this](std::size_t place) {
+    const auto num_before = static_cast<std::int32_t>(changes_.left.size());
+    changes_.left.push_back(static_cast<std::int32_t>(place) + num_before);
+  });
+  last_decodes_.clear();
+  members_.erase(changes_.left);
+}
+
+std::size_t DecodeSet::plan(StepPlan& plan, bool needs_free_block) {
+  takes_run_ = plans_runs_ && plan.chunks.empty();
+  needs_free_block_ = needs_free_block;
+  if (members_.empty()) return 0;
+  const std::int32_t step = clock_.num_planned;
+  const std::span<const RunCalendar::Entry> due = calendar_.due(step);
+  const bool hashes_at_commit = kv_cache_.hashes_at_commit();
+  const auto num_due = static_cast<std::int64_t>(due.size());
+  if (!takes_run_ || (needs_free_block && kv_cache_.num_free_blocks() <= num_due)) {
+    end(&plan);
+    return 0;
+  }
+  for (const RunCalendar::Entry& entry : due) {
+    Request& request = *entry.request;
+    const std::int32_t num_computed = position_of(request) + 1;
+    if (kv_cache_.grow(request, num_computed)) [[likely]] {
+      const bool is_last = num_computed == request.num_final_tokens;
+      if (is_last || hashes_at_commit) plan.run.attended.push_back(request.id);
+      if (is_last) {
+        request.run_end = step + 1;
+        last_decodes_.push_back(&request);
+      } else {
+        enter_in_calendar(entry, num_computed, step + 1);
+      }
+      continue;
+    }
+    plan.run.attended.clear();
+    // From here on the policy decides for each request. Those before have their decode.
+    const auto it = std::find(requests_.begin(), requests_.end(), &request);
+    list(static_cast<std::size_t>(it - requests_.begin()), plan);
+    end(&plan);
+    return static_cast<std::size_t>(std::find(running_.begin(), running_.end(), &request) -
+                                    running_.begin());
+  }
+  calendar_.drop(step);
+  ++clock_.num_planned;
+  steps_run_ = true;
+  plan.run.num_decodes = members_.size();
+  plan.run.members = &members_;
+  plan.num_decode_tokens += members_.size();
+  return num_covered_;
+}
+
+// Lists the first `num_members` decodes of the run in the plan.
+void DecodeSet::list(std::size_t num_members, StepPlan& plan) {
+  std::vector<ScheduledChunk>& chunks = plan.chunks;
+  chunks.insert(chunks.begin(), num_members, ScheduledChunk{});
+  for (std::size_t i = 0; i < num_members; ++i) {
+    chunks[i] = members_.chunk(i);
+    ++requests_[i]->computed_tokens;
+  }
+  plan.num_decode_tokens += static_cast<std::int32_t>(num_members);
+}
+
+void DecodeSet::end(StepPlan* plan) {
+  has_only_run_ = false;
+  num_covered_ = 0;
+  covers_by_arrival_ = true;
+  changes_.has_ended = true;
+  changes_.left.clear();
+  if (requests_.empty()) return;
+  last_decodes_.clear();
+  if (plan != nullptr && plan->run.num_decodes > 0) {
+    --clock_.num_planned;
+    steps_run_ = false;
+    plan->num_decode_tokens -= plan->run.num_decodes;
+    plan->run.num_decodes = 0;
+    plan->run.members = nullptr;
+    list(requests_.size(), *plan);
+  }
+  for (Request* request : requests_) request->run_end = clock_.num_planned;
+  members_.clear();
+  requests_.clear();
+  calendar_.clear();
+}
+
+void DecodeSet::end_plan(StepPlan& plan, const EncoderCache* encoder) {
+  if (takes_run_) extend(plan, encoder);
+  if (!plan.empty()) {
+    plan.run.has_ended = std::exchange(changes_.has_ended, false);
+    plan.run.left.swap(changes_.left);
+    plan.run.joining.swap(changes_.joining);
+    changes_.left.clear();
+    changes_.joining.clear();
+  }
+  has_only_run_ =
+      plan.num_chunks() == running_.size() && plan.chunks.empty() && last_decodes_.empty();
+}
+
+void DecodeSet::extend(const StepPlan& plan, const EncoderCache* encoder) {
+  std::size_t next = 0;
+  const std::vector<ScheduledChunk>& chunks = plan.chunks;
+  for (; num_covered_ < running_.size(); ++num_covered_) {
+    Request& request = *running_[num_covered_];
+    if (request.state != RequestState::Decode) return;
+    if (num_covered_ > 0 && request.id < running_[num_covered_ - 1]->id) covers_by_arrival_ = false;
+    if (request.has_last_token_in_flight()) continue;
+    while (next < chunks.size() && chunks[next].request != request.id) ++next;
+    if (next == chunks.size()) return;
+    // Each commit may release an image that ends its prompt.
+    if (encoder != nullptr && encoder->is_held_by(request.id)) return;
+    if (is_in_flight(request)) return;  // a step of an earlier run
+    request.leave_run();
+    request.run_clock = &clock_;
+    request.run_begin = clock_.num_planned;
+    request.run_end = INT32_MAX;
+    requests_.push_back(&request);
+    enter_in_calendar({next_order_++, &request}, request.num_computed_tokens(), clock_.num_planned);
+    changes_.joining.push_back(static_cast<std::int32_t>(next));
+  }
+}
+
+void DecodeSet::leave(Request& request) {
+  if (is_in_flight(request)) {
+    num_lost_steps_ = std::max(num_lost_steps_, std::min(request.run_end, clock_.num_planned));
+  }
+  request.leave_run();
+}
+
+std::int32_t DecodeSet::num_repeats() const {
+  if (!has_only_run_ || members_.empty()) return 0;
+  // Blocks of decodes are taken on the way, as far as they suffice for sure.
+  const std::int64_t num_free = kv_cache_.num_free_blocks() - (needs_free_block_ ? 1 : 0);
+  const std::int64_t num_rounds = num_free / (members_.size() * kv_cache_.max_blocks_of_growth());
+  if (num_rounds > 0 && !kv_cache_.hashes_at_commit()) {
+    const std::int64_t num_steps = calendar_.num_endless_steps(clock_.num_planned);
+    return static_cast<std::int32_t>(std::min(num_steps, num_rounds * kv_cache_.block_size()));
+  }
+  return num_free < 0 ? 0 : calendar_.num_free_steps(clock_.num_planned);
+}
+
+void DecodeSet::plan_repeats(std::span<StepTimes> steps) {
+  const std::int32_t num_committed = clock_.num_committed;
+  auto num_used_blocks = static_cast<std::int32_t>(kv_cache_.num_used_blocks());
+  for (StepTimes& times : steps) {
+    const std::int32_t step = clock_.num_planned;
+    if (const auto due = calendar_.due(step); !due.empty()) {
+      for (const RunCalendar::Entry& entry : due) {
+        const std::int32_t num_computed = position_of(*entry.request) + 1;
+        const bool has_room = kv_cache_.grow(*entry.request, num_computed);
+        METRONOME_CHECK(has_room, "free blocks were counted before");
+        enter_in_calendar(entry, num_computed, step + 1);
+      }
+      calendar_.drop(step);
+      num_used_blocks = static_cast<std::int32_t>(kv_cache_.num_used_blocks());
+    }
+    times.num_used_blocks = num_used_blocks;
+    ++clock_.num_planned;
+    ++clock_.num_committed;
+  }
+  clock_.num_committed = num_committed;
+  members_.take_steps(static_cast<std::int32_t>(steps.size()));
+}
+
+}  // namespace metronome
