@@ -238,12 +238,12 @@ inline EngineSetup make_setup(const std::string& policy) {
   return setup;
 }
 
-// Keeps the cache as the policy's engine does, prefix caching included. For after num_blocks,
-// block_size, max_model_len and the scheduler's settings are chosen.
+// Keeps the cache as the policy's engine does by default, prefix caching included. For after
+// num_blocks, block_size, max_model_len and the scheduler's settings are chosen.
 inline void arrange_cache(EngineSetup& setup) {
   const PolicyInfo* policy = find_policy(setup.scheduler.policy);
   METRONOME_CHECK(policy != nullptr, "the policy exists");
-  setup.kv_cache.enable_prefix_caching = policy->prefix_caching != PrefixCaching::Never;
+  setup.kv_cache.enable_prefix_caching = caches_prefixes(*policy, {});
   metronome::arrange_cache(*policy, setup);
 }
 

@@ -57,7 +57,7 @@ void draw_cache(Rng& rng, RandomServing& random) {
   settings.block_size = pick(rng, kBlockSizes);
   settings.num_blocks = pick(rng, kPoolTokens) / settings.block_size + 3;  // at least one request's
   settings.caches_prefixes = policy.prefix_caching == PrefixCaching::Always ||
-                             (policy.prefix_caching == PrefixCaching::Optional && chance(rng, 0.6));
+                             (policy.prefix_caching != PrefixCaching::Never && chance(rng, 0.6));
   const bool has_window_layers = random.family == Family::Gemma3;
   if (has_window_layers && policy.allows_sliding_window && !settings.is_slotted &&
       chance(rng, 0.7)) {

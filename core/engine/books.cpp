@@ -115,6 +115,12 @@ std::int32_t Books::num_decodable() const {
                     [](const Request* request) { return request->is_decodable(); }));
 }
 
+std::int32_t Books::num_uncomputed_tokens(const Request& request) {
+  const std::int32_t num_tokens = request.num_uncomputed_tokens();
+  if (request.state != RequestState::Waiting) return num_tokens;
+  return num_tokens - kv_cache_.find_prefix(request).num_tokens;
+}
+
 const std::vector<Request*>& Books::unfinished_prefills() {
   ordered_prefills_.assign(prefilling_.begin(), prefilling_.end());
   if (order_ != QueueOrder::Fcfs) {
@@ -198,7 +204,9 @@ bool Books::admit(Request& request, std::int32_t num_tokens) {
   // request would wait forever.
   std::int64_t num_kept = running_.empty() ? 0 : kv_cache_.watermark_blocks();
   for (const Request* begun : prefilling_) num_kept += kv_cache_.num_missing_blocks(*begun);
-  if (!kv_cache_.admit(request, num_tokens, num_kept)) return false;
+  const PrefixHit& hit = kv_cache_.find_prefix(request);
+  if (!kv_cache_.admit(request, hit, num_tokens, num_kept)) return false;
+  if (request.num_preemptions == 0) request.num_prefix_hit_tokens = hit.num_tokens;
   join(request, order_ == QueueOrder::Priority);
   const bool planned = plan_prefill(request, num_tokens);
   METRONOME_CHECK(planned, "an admitted request has room for its first chunk");
@@ -250,12 +258,29 @@ void Books::give_up(Request& request) {
 // Whether preempting all requests after `request` would give it room. If not, none of them should
 // lose its computed tokens in vain.
 bool Books::can_make_room(const Request& request, std::int32_t num_positions) const {
-  std::int64_t num_available =
-      kv_cache_.num_free_blocks() + static_cast<std::int64_t>(request.block_table.size());
+  return kv_cache_.num_free_blocks() + num_blocks_behind(request) >=
+         kv_cache_.num_missing_blocks(request, num_positions);
+}
+
+// Blocks that are free once all requests after `request` are preempted.
+std::int64_t Books::num_blocks_behind(const Request& request) const {
+  std::int64_t num_blocks = 0;
+  std::vector<BlockId> shared;
   for (auto it = running_.rbegin(); *it != &request; ++it) {
-    num_available += static_cast<std::int64_t>((*it)->block_table.size());
+    const BlockTable& blocks = (*it)->block_table;
+    num_blocks += std::ssize(blocks);
+    if (kv_cache_.caches_prefixes()) shared.insert(shared.end(), blocks.begin(), blocks.end());
   }
-  return num_available >= kv_cache_.blocks_for(num_positions);
+  if (shared.empty()) return num_blocks;
+  // A block counts once, if nobody else refers to it.
+  std::sort(shared.begin(), shared.end());
+  num_blocks = 0;
+  for (auto it = shared.begin(); it != shared.end();) {
+    const auto end = std::upper_bound(it, shared.end(), *it);
+    num_blocks += kv_cache_.pool().ref_count(*it) == end - it ? 1 : 0;
+    it = end;
+  }
+  return num_blocks;
 }
 
 // Preempts from the end of the running list until `request` has room or is the last one.

@@ -57,6 +57,8 @@ class Books {
   std::int32_t num_unfinished_prefills() const {
     return static_cast<std::int32_t>(prefilling_.size());
   }
+  // Tokens that a request has yet to compute; of a waiting one, without those of its cached prefix.
+  std::int32_t num_uncomputed_tokens(const Request& request);
   WaitingQueue& waiting() { return waiting_; }  // a policy may change its order
   const WaitingQueue& waiting() const { return waiting_; }
   RequestTable& requests() { return requests_; }
@@ -78,9 +80,11 @@ class Books {
   // The next request to admit. nullptr when the running list is full, the queue is empty, or this
   // plan has preempted (admission would take the blocks freed for another request).
   Request* next_waiting();
-  // Admits a queued request with a first chunk of `num_tokens`. Requires that next_waiting() is not
-  // nullptr. Returns false, and leaves it queued, when too few blocks are free for its whole prompt
-  // plus the needs of unfinished prefills. O(queue) when it is not the head.
+  // Admits a queued request with a first chunk of `num_tokens` behind its cached prefix, which
+  // counts as computed. Requires that next_waiting() is not nullptr. Returns false, and leaves it
+  // queued, when too few blocks are free for its whole prompt plus the needs of unfinished
+  // prefills. With prefix caching, call no plan_prefill() after it in the same plan: a victim's
+  // blocks may be in the hit, and not be filled. O(queue) when the request is not the head.
   bool admit(Request& request, std::int32_t num_tokens);
 
   // ---- Basic operations ----
@@ -153,6 +157,7 @@ class Books {
   void retire();
   void plan_encodings(const Request& request, std::int32_t num_tokens);
   bool can_make_room(const Request& request, std::int32_t num_positions) const;
+  std::int64_t num_blocks_behind(const Request& request) const;
   bool make_room(Request& request, std::int32_t num_positions);
   void unschedule(Request& request);
   void join(Request& request, bool by_priority);

@@ -51,7 +51,7 @@ void visit_fields(FieldVisitor& visitor, KvCacheConfig& config) {
                           "null: 0.01 for the policies of Sarathi-Serve, 0 for others; paged");
   visitor.boolean_or_auto("enable_prefix_caching", config.enable_prefix_caching,
                           "share the blocks of equal prefixes; auto: as in the engine that the "
-                          "policy reproduces; paged");
+                          "policy reproduces, off for policies of our own; paged");
   visitor.integer("sliding_window", config.sliding_window, 0, kMaxTokens,
                   "window of further groups of layers with separate blocks, tokens; 0: none; "
                   "policy vllm");

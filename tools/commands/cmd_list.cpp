@@ -107,6 +107,7 @@ std::string default_of(const DocumentedKey& key, const PolicyInfo& policy) {
 std::string prefix_caching_text(PrefixCaching caching) {
   switch (caching) {
     case PrefixCaching::Never: return "no";
+    case PrefixCaching::OptionalOff: return "if kv_cache.enable_prefix_caching is true";
     case PrefixCaching::Optional: return "yes, unless kv_cache.enable_prefix_caching is false";
     case PrefixCaching::Always: return "always";
   }

@@ -199,7 +199,8 @@ void KvCacheManager::settle(Request& request, std::int32_t num_positions) {
   auto ready = static_cast<std::int64_t>(request.block_table.size()) * block_size_;
   if (hashes_at_plan_) {
     hash_blocks(request, std::min(num_positions, request.num_tokens()));
-    --ready;
+    // Of a request with blocks for later chunks, too.
+    ready = std::min(ready, (num_positions / block_size_ + 1) * std::int64_t{block_size_}) - 1;
   }
   if (has_window()) {
     const std::int64_t num_skipped = window_begin(request);
@@ -210,10 +211,12 @@ void KvCacheManager::settle(Request& request, std::int32_t num_positions) {
   request.kv_ready_tokens = static_cast<std::int32_t>(ready);
 }
 
-bool KvCacheManager::admit(Request& request, std::int32_t chunk_tokens, std::int64_t num_kept) {
-  if (blocks_for(request.num_tokens()) + num_kept > pool_.num_free()) return false;
+bool KvCacheManager::admit(Request& request, const PrefixHit& hit, std::int32_t chunk_tokens,
+                           std::int64_t num_kept) {
+  const std::int64_t num_needed = num_blocks_to_take(request, hit, request.num_tokens(), true);
+  if (num_needed + num_kept > pool_.num_free()) return false;
   const bool is_eager = allocation_ == KvAllocation::Eager;
-  take(request, no_hit_, is_eager ? request.num_tokens() : chunk_tokens);
+  take(request, hit, hit.num_tokens + chunk_tokens, is_eager ? request.num_tokens() : 0);
   return true;
 }
 
@@ -246,7 +249,8 @@ std::int64_t KvCacheManager::num_blocks_to_take(const Request& request, const Pr
   return num_blocks;
 }
 
-void KvCacheManager::take(Request& request, const PrefixHit& hit, std::int32_t num_positions) {
+void KvCacheManager::take(Request& request, const PrefixHit& hit, std::int32_t num_positions,
+                          std::int32_t num_reserved) {
   METRONOME_CHECK(request.block_table.empty(), "a request takes blocks when it owns none");
   const bool is_partial = hit.num_tokens % block_size_ != 0;
   if (states_) states_->place_checkpoint(request, {hit.num_tokens, num_positions});
@@ -276,8 +280,8 @@ void KvCacheManager::take(Request& request, const PrefixHit& hit, std::int32_t n
   request.computed_tokens = hit.num_tokens;
   request.cached_tokens = hit.num_tokens;
   slide_windows(request);
-  allocate(request, num_positions,
-           num_missing_blocks(request, num_positions_with_room(num_positions)), is_partial);
+  const std::int32_t num_with_room = std::max(num_positions_with_room(num_positions), num_reserved);
+  allocate(request, num_positions, num_missing_blocks(request, num_with_room), is_partial);
 }
 
 // The request will write behind the end of its hit, in a block that others use.

@@ -139,10 +139,12 @@ class KvCacheManager {
     return blocks_for(1 + num_lookahead_tokens_) * (1 + std::int64_t(num_window_groups_));
   }
 
-  // Makes room for the first chunk of a request without blocks: for `chunk_tokens`, or for all its
-  // tokens under eager allocation. Returns false and takes nothing unless `num_kept` blocks would
-  // stay free beside the blocks of all its tokens. So unfinished prefills can continue.
-  [[nodiscard]] bool admit(Request& request, std::int32_t chunk_tokens, std::int64_t num_kept);
+  // Takes `hit`, and room for the first chunk of a request without blocks: for `chunk_tokens`
+  // behind the hit, or for all its tokens under eager allocation. Returns false and takes nothing
+  // unless `num_kept` blocks would stay free beside the blocks of all its tokens. So unfinished
+  // prefills can continue.
+  [[nodiscard]] bool admit(Request& request, const PrefixHit& hit, std::int32_t chunk_tokens,
+                           std::int64_t num_kept);
 
   // The longest cached prefix of at most `max_tokens` tokens; empty without prefix caching. Valid
   // until the next call or any change of the cache.
@@ -178,9 +180,11 @@ class KvCacheManager {
   // lookahead counts; for the whole prompt it does not, and max_window_blocks applies.
   std::int64_t num_blocks_to_take(const Request& request, const PrefixHit& hit,
                                   std::int32_t num_positions, bool is_whole_prompt = false) const;
-  // Takes the blocks of `hit` and new ones for positions [0, num_positions). Requires that the
-  // request has no blocks and that num_blocks_to_take(request, hit, num_positions) blocks are free.
-  void take(Request& request, const PrefixHit& hit, std::int32_t num_positions);
+  // Takes the blocks of `hit` and new ones for positions [0, num_positions), which are planned, or
+  // up to `num_reserved` if that is more. Requires that the request has no blocks and that
+  // num_blocks_to_take(request, hit, num_positions) blocks are free.
+  void take(Request& request, const PrefixHit& hit, std::int32_t num_positions,
+            std::int32_t num_reserved = 0);
 
   // Blocks that a request lacks for positions [0, num_positions), or for its tokens. Full attention
   // only.

@@ -41,23 +41,23 @@ class ChunkedPolicy final : public Policy {
       if (num_chunks == max_chunks_) return;
       if (request->state != RequestState::Prefill) continue;  // preempted for an earlier one
       // Without room even so, it keeps its blocks and waits for the next step.
-      num_chunks += books.plan_prefill(*request, chunk_of(*request)) ? 1 : 0;
+      num_chunks += books.plan_prefill(*request, chunk_of(books, *request)) ? 1 : 0;
     }
 
     // Then requests leave the queue, while the engine has a place for one more, and the cache room
     // for its whole prompt. The first without room holds up the others, so that none starves.
     while (num_chunks < max_chunks_) {
       Request* request = books.next_waiting();
-      if (request == nullptr || !books.admit(*request, chunk_of(*request))) return;
+      if (request == nullptr || !books.admit(*request, chunk_of(books, *request))) return;
       ++num_chunks;
     }
   }
 
  private:
   // Decodes and prompts have the same arithmetic: computed tokens catch up with known ones. The
-  // chunk that catches up gives the next token.
-  std::int32_t chunk_of(const Request& request) const {
-    return std::min(chunk_size_, request.num_uncomputed_tokens());
+  // chunk that catches up gives the next token. Tokens of a cached prefix count as computed.
+  std::int32_t chunk_of(Books& books, const Request& request) const {
+    return std::min(chunk_size_, books.num_uncomputed_tokens(request));
   }
 
   std::int32_t chunk_size_;

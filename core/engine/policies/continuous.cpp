@@ -12,7 +12,7 @@ class ContinuousPolicy final : public Policy {
   void fill(Books& books) override {
     books.plan_decodes();
     while (Request* request = books.next_waiting()) {
-      if (!books.admit(*request, request->num_uncomputed_tokens())) break;
+      if (!books.admit(*request, books.num_uncomputed_tokens(*request))) break;
     }
   }
 };

@@ -33,6 +33,11 @@ constexpr Keys kSloKeys[] = {"max_num_batched_tokens",
                              "late_share",
                              "max_held_steps"};
 
+// A request must not hit blocks that a victim of the same plan should have filled.
+void forget_unfilled(const SchedulerConfig&, std::int32_t, KvCacheLayout& layout) {
+  layout.forgets_unfilled_blocks = layout.enable_prefix_caching;
+}
+
 constexpr std::array kPolicies = {
     PolicyInfo{.name = "static",
                .summary = "forms a batch once; no request joins until all have finished",
@@ -40,6 +45,8 @@ constexpr std::array kPolicies = {
                .keys = kStaticKeys,
                .allows_allocation = true,
                .allows_watermark = true,
+               .prefix_caching = PrefixCaching::OptionalOff,
+               .adjust_cache = forget_unfilled,
                .make = make_static},
     PolicyInfo{.name = "continuous",
                .summary = "decodes first, then the whole prompt of every request that fits",
@@ -48,6 +55,8 @@ constexpr std::array kPolicies = {
                .allows_order = true,
                .allows_allocation = true,
                .allows_watermark = true,
+               .prefix_caching = PrefixCaching::OptionalOff,
+               .adjust_cache = forget_unfilled,
                .make = make_continuous},
     PolicyInfo{.name = "chunked",
                .summary = "every pending prompt advances by at most one chunk per step",
@@ -56,6 +65,8 @@ constexpr std::array kPolicies = {
                .allows_order = true,
                .allows_allocation = true,
                .allows_watermark = true,
+               .prefix_caching = PrefixCaching::OptionalOff,
+               .adjust_cache = forget_unfilled,
                .make = make_chunked},
     PolicyInfo{.name = "token_budget",
                .summary = "decodes, then prompts in progress, then new ones, within a token budget",
@@ -64,6 +75,8 @@ constexpr std::array kPolicies = {
                .allows_order = true,
                .allows_allocation = true,
                .allows_watermark = true,
+               .prefix_caching = PrefixCaching::OptionalOff,
+               .adjust_cache = forget_unfilled,
                .make = make_token_budget},
     PolicyInfo{.name = "single_prefill",
                .summary = "prefills one prompt at a time, with the tokens that the decodes leave",
@@ -72,8 +85,10 @@ constexpr std::array kPolicies = {
                .allows_order = true,
                .allows_allocation = true,
                .allows_watermark = true,
+               .prefix_caching = PrefixCaching::OptionalOff,
                .natural_shape = StepShape::Separate,
                .requires_separate = true,
+               .adjust_cache = forget_unfilled,
                .make = make_single_prefill},
     PolicyInfo{.name = "slo",
                .summary = "the largest chunk whose predicted time keeps the ITL target",
@@ -163,7 +178,8 @@ std::int64_t watermark_blocks(const PolicyInfo& policy, std::optional<double> sh
 
 bool caches_prefixes(const PolicyInfo& policy, const KvCacheConfig& config) {
   if (config.backend == KvBackend::Slotted) return false;
-  return config.enable_prefix_caching.value_or(policy.prefix_caching != PrefixCaching::Never);
+  return config.enable_prefix_caching.value_or(policy.prefix_caching == PrefixCaching::Optional ||
+                                               policy.prefix_caching == PrefixCaching::Always);
 }
 
 const PolicyInfo* find_policy(std::string_view name) {

@@ -21,7 +21,8 @@ struct EngineSetup;
 
 enum class PrefixCaching : std::uint8_t {
   Never,
-  Optional,  // on unless switched off
+  OptionalOff,  // off unless switched on
+  Optional,     // on unless switched off
   Always,
 };
 

@@ -26,8 +26,8 @@ class SinglePrefillPolicy final : public Policy {
 
  private:
   static void plan_one_prefill(Books& books, std::int32_t left) {
-    const auto chunk_of = [left](const Request& request) {
-      return std::min(left, request.num_uncomputed_tokens());
+    const auto chunk_of = [&books, left](const Request& request) {
+      return std::min(left, books.num_uncomputed_tokens(request));
     };
     if (books.num_unfinished_prefills() > 0) {
       Request& request = *books.unfinished_prefills().front();

@@ -26,7 +26,7 @@ class StaticPolicy final : public Policy {
     const bool is_full = books.waiting().size() >= static_cast<std::size_t>(books.max_num_seqs());
     if (!is_full && books.now() < batch_deadline(books)) return;
     while (Request* request = books.next_waiting()) {
-      if (!books.admit(*request, request->num_uncomputed_tokens())) break;
+      if (!books.admit(*request, books.num_uncomputed_tokens(*request))) break;
     }
   }
 

@@ -29,7 +29,7 @@ class TokenBudgetPolicy final : public Policy {
     }
     while (Request* request = books.next_waiting()) {
       const std::int32_t chunk = chunk_of(books, *request);
-      const bool stays_partial = chunk < request->num_uncomputed_tokens();
+      const bool stays_partial = chunk < books.num_uncomputed_tokens(*request);
       if (stays_partial && books.num_unfinished_prefills() >= max_partial_) return;
       if (chunk == 0 || !books.admit(*request, chunk)) return;
     }
@@ -38,8 +38,8 @@ class TokenBudgetPolicy final : public Policy {
  private:
   // The chunk that fits this step. 0 when the rest of the budget is below min_chunk_size: then the
   // request waits for a step with more.
-  std::int32_t chunk_of(const Books& books, const Request& request) const {
-    const std::int32_t wanted = std::min(chunk_size_, request.num_uncomputed_tokens());
+  std::int32_t chunk_of(Books& books, const Request& request) const {
+    const std::int32_t wanted = std::min(chunk_size_, books.num_uncomputed_tokens(request));
     const std::int32_t left = budget_ - books.plan().num_tokens();
     return left >= wanted ? wanted : (left >= min_chunk_size_ ? left : 0);
   }

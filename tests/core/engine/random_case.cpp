@@ -139,6 +139,9 @@ void draw_prefix_caching(Rng& rng, EngineSetup& setup) {
   if (policy.prefix_caching == PrefixCaching::Optional && chance(rng, 0.3)) {
     setup.kv_cache.enable_prefix_caching = false;
   }
+  if (policy.prefix_caching == PrefixCaching::OptionalOff && chance(rng, 0.5)) {
+    setup.kv_cache.enable_prefix_caching = true;
+  }
 }
 
 // Prompts that begin alike, up to being the same, so that prefixes are found again.

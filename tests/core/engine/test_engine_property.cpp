@@ -49,6 +49,7 @@ EngineSetup with_items(const RandomCase& random) {
 struct Outcome {
   std::uint64_t digest = 0;
   RunRecord record;
+  std::vector<std::int32_t> outputs;  // tokens of each request; -1: it did not finish
 };
 
 // Whether two runs gave the same tokens in the same steps.
@@ -107,11 +108,28 @@ class CaseRun {
     coverage.counts["preempted in a prompt"] += num_preempted_in_prompt_;
     coverage.counts["preempted in an image"] += num_preempted_in_image_;
     coverage.counts[policy_ + " reused"] += oracle_.num_tokens_reused() > 0 ? 1 : 0;
+    coverage.counts["computed"] += num_computed();
     coverage.counts["states reused"] += oracle_.num_states_reused() > 0 ? 1 : 0;
-    return {digest_.value(), recorder_.finish()};
+    return {digest_.value(), recorder_.finish(), outputs()};
   }
 
  private:
+  std::int64_t num_computed() const {
+    std::int64_t num_tokens = 0;
+    for (const auto& [key, stay] : stays_) num_tokens += stay.num_computed;
+    return num_tokens;
+  }
+
+  std::vector<std::int32_t> outputs() const {
+    std::vector<std::int32_t> outputs;
+    for (std::size_t i = 0; i < engine_.requests().size(); ++i) {
+      const Request& request = engine_.requests()[static_cast<RequestId>(i)];
+      const bool has_finished = request.state == RequestState::Finished;
+      outputs.push_back(has_finished ? request.num_output_tokens() : -1);
+    }
+    return outputs;
+  }
+
   void submit(RequestSpec spec) {
     spec.arrival = clock_.now();
     const auto limit = static_cast<std::size_t>(random_.setup.max_waiting_requests);
@@ -202,6 +220,9 @@ class CaseRun {
     std::set<RequestId> prefilling;
     for (const ScheduledChunk& chunk : plan.chunks) {
       chunk_ends_[chunk.request] = chunk.end_position();
+      Stay& stay =
+          stays_.try_emplace({chunk.request, chunk.generation}, chunk.first_position).first->second;
+      stay.num_computed += chunk.num_tokens;
       if (chunk.kind == ChunkKind::Decode) {
         require(joins > 0 || !prefilling.contains(chunk.request), "prefill and decode in one step");
         continue;
@@ -220,7 +241,7 @@ class CaseRun {
 
   void check_prefill(const ScheduledChunk& chunk, const SchedulerConfig& config) {
     const bool whole = config.policy == "static" || config.policy == "continuous";
-    require(!whole || (chunk.first_position == 0 && chunk.samples_token), "a prompt was split");
+    require(!whole || (chunk.samples_token && begins(chunk)), "a prompt was split");
     const bool has_chunk = config.policy == "chunked" || config.policy == "token_budget";
     if (has_chunk && config.prefill_chunk_size) {
       require(chunk.num_tokens <= *config.prefill_chunk_size, "a chunk is too long");
@@ -228,6 +249,10 @@ class CaseRun {
     if (config.policy == "token_budget" && !chunk.samples_token) {
       require(chunk.num_tokens >= config.min_chunk_size, "a chunk is too short");
     }
+  }
+
+  bool begins(const ScheduledChunk& chunk) const {
+    return chunk.first_position == stays_.at({chunk.request, chunk.generation}).begin;
   }
 
   void check_limits(const SchedulerConfig& config, std::int32_t num_prefills,
@@ -256,6 +281,16 @@ class CaseRun {
     require(request.has_ended(), "a request has not ended");
     const int emitted = journal_.num_emitted[request.id];
     require(emitted == request.num_output_tokens(), "tokens emitted and counted differ");
+    const auto first = stays_.lower_bound({request.id, 0});
+    if (first == stays_.end() || first->first.first != request.id) return;
+    require(first->second.begin == request.num_prefix_hit_tokens, "a hit is computed again");
+    if (!is_seed_policy_ || request.state != RequestState::Finished) return;
+    // A step in flight may compute more than the token that stopped the request.
+    const std::int32_t num_kept = request.num_tokens() - 1 - request.num_prefix_hit_tokens;
+    const std::int32_t num_in_vain = first->second.num_computed - num_kept;
+    require(request.num_preemptions > 0 || num_in_vain == 0 ||
+                (num_in_vain > 0 && request.end_reason == EndReason::Stop),
+            "hit and computed tokens are not those that finished");
     if (request.state != RequestState::Finished) return;
     // A request that finished in the queue was preempted and has nothing cached.
     require(
@@ -334,6 +369,13 @@ class CaseRun {
     }
   }
 
+  // Of one admission: where its first chunk began, and how many tokens were computed.
+  struct Stay {
+    explicit Stay(std::int32_t first_position) : begin(first_position) {}
+    std::int32_t begin;
+    std::int32_t num_computed = 0;
+  };
+
   const RandomCase& random_;
   const std::string policy_ = random_.setup.scheduler.policy;
   const bool is_seed_policy_ = policy_ == "static" || policy_ == "continuous" ||
@@ -352,6 +394,7 @@ class CaseRun {
   BenchEngine engine_;
   std::set<std::int64_t> failing_steps_;
   std::map<RequestId, std::int32_t> chunk_ends_;
+  std::map<std::pair<RequestId, std::uint8_t>, Stay> stays_;
   std::int64_t num_preempted_in_prompt_ = 0;
   std::int64_t num_preempted_in_image_ = 0;
   std::int64_t num_steps_ = 0;
@@ -462,6 +505,30 @@ TEST_CASE("invariants hold over random scenarios", "[core][engine][property]") {
 
 TEST_CASE("invariants hold over more random scenarios", "[core][engine][property][slow]") {
   check_invariants(kMoreSeeds);
+}
+
+TEST_CASE("cached prefixes save tokens of our own policies and change no output",
+          "[core][engine][property]") {
+  Coverage with;
+  Coverage without;
+  for (std::uint64_t seed = 0; seed < 4'000; ++seed) {
+    RandomCase random = draw_case(seed);
+    KvCacheLayout& cache = random.setup.kv_cache;
+    const PolicyInfo& policy = *find_policy(random.setup.scheduler.policy);
+    if (policy.prefix_caching != PrefixCaching::OptionalOff || !cache.enable_prefix_caching)
+      continue;
+    random.abort_chance = random.failure_chance = 0;
+    random.setup.max_waiting_requests = 0;
+    try {
+      const Outcome cached = CaseRun(random, seed, false).run(with);
+      cache.enable_prefix_caching = false;
+      require(cached.outputs == CaseRun(random, seed, false).run(without).outputs,
+              "outputs differ");
+    } catch (const std::exception& error) {
+      FAIL("seed " << seed << ": " << error.what());
+    }
+  }
+  CHECK(with.counts["computed"] < without.counts["computed"] * 9 / 10);
 }
 
 // Whole runs as the simulator makes them: arrivals by time, by step and in a closed loop, through

@@ -154,7 +154,7 @@ TEST_CASE("impossible combinations", "[core][scenario]") {
              "scheduler: {prefill_chunk_size: 16, min_chunk_size: 17}\n",
              "scheduler: {min_chunk_size: 4000}\n",
              "scheduler: {policy: single_prefill}\nengine: {step_shape: mixed}\n",
-             "kv_cache:\n  enable_prefix_caching: true\n"});
+             "scheduler: {policy: slo}\nkv_cache:\n  enable_prefix_caching: true\n"});
 }
 
 TEST_CASE("settings that an engine's policy cannot have", "[core][scenario]") {
@@ -274,7 +274,7 @@ TEST_CASE("bad assignments name the option", "[core][scenario]") {
        {"scheduler.chunk=5", "slo={ttft: 5}", "seed=18446744073709551615",
         "variants.b.engine={max_seqs: 2}", "seed=x", "engine.async_depth=3", "variants.none.seed=3",
         "variants.a=3", "variants.2.seed=3", "variants.b.engine.asynch_depth=2",
-        "variants.b.kv_cache.enable_prefix_caching=true", "seed", "model.name=x"}) {
+        "variants.b.kv_cache.sliding_window=5", "seed", "model.name=x"}) {
     answers.add(std::string("--set ") + assignment, error_of(text, {assignment}));
   }
   // A policy that is assigned drops what it does not use, but not what is assigned as well.

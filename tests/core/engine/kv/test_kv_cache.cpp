@@ -11,7 +11,7 @@ TEST_CASE("grow takes blocks only at their borders", "[core][kv]") {
   KvCacheManager kv({.num_blocks = 4, .block_size = 16});
   RequestTable requests;
   Request& request = requests.add({0, 40, 10, 0});
-  REQUIRE(kv.admit(request, 16, 0));
+  REQUIRE(kv.admit(request, {}, 16, 0));
   CHECK(request.block_table.size() == 1);
   CHECK(request.kv_ready_tokens == 16);
   REQUIRE(kv.grow(request, 16));
@@ -36,9 +36,9 @@ TEST_CASE("a prompt is admitted when all of it would leave enough free", "[core]
     KvCacheManager kv(layout);
     RequestTable requests;
     Request& request = requests.add({0, 13, 10, 0});  // four blocks
-    CHECK_FALSE(kv.admit(request, 5, 3));
+    CHECK_FALSE(kv.admit(request, {}, 5, 3));
     CHECK(request.block_table.empty());
-    REQUIRE(kv.admit(request, 5, 2));
+    REQUIRE(kv.admit(request, {}, 5, 2));
     CHECK(request.block_table.size() == (is_eager ? 4 : 2));
   }
 }

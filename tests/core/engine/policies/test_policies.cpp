@@ -1,5 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 // Hand-computed answers of the scheduling policies.
+#include "core/workload/workload.h"
 #include "tests/catch.h"
 #include "tests/engine_harness.h"
 
@@ -466,6 +467,56 @@ TEST_CASE("eager allocation takes the whole prompt's blocks with the first chunk
     bench.engine.step();
     CHECK(bench.engine.kv_cache().num_used_blocks() == (allocation == KvAllocation::Eager ? 4 : 1));
   }
+}
+
+TEST_CASE("a chunk begins behind the cached prefix", "[core][policies]") {
+  // Two prompts of 100 tokens in chunks of 32. They share 70, which is four whole blocks of 16.
+  Workload workload;
+  workload.segment_begin = {0};
+  for (std::uint64_t own = 0; own < 2; ++own) {
+    workload.segments.push_back({content_id(ContentKind::Group, 0), 70});
+    workload.segments.push_back({content_id(ContentKind::Request, own), 30});
+    workload.segment_begin.push_back(static_cast<std::uint32_t>(workload.segments.size()));
+    workload.requests.push_back({0, 100, 3});
+  }
+  const PrefixHasher hasher(&workload);
+  EngineSetup setup = chunked(32);
+  setup.kv_cache.enable_prefix_caching = true;
+  arrange_cache(*find_policy("chunked"), setup);
+  Bench bench(setup, &hasher);
+  const RequestId a = bench.submit(100, 3);
+  bench.engine.drain();
+  const RequestId b = bench.submit(100, 3);
+  bench.engine.drain();
+  CHECK(bench.journal.prefill_chunks(a) == Ints{32, 32, 32, 4});
+  CHECK(bench.journal.prefill_chunks(b) == Ints{32, 4});
+  CHECK(bench[b].num_prefix_hit_tokens == 64);
+}
+
+TEST_CASE("blocks that others share give no room", "[core][policies]") {
+  // Eight blocks of 4, and prompts of 16 tokens that share 12. The first one decodes until it needs
+  // a block that preempting the second gives it: its one own block, not the three that both hold.
+  Workload workload;
+  workload.segment_begin = {0};
+  for (std::uint64_t own = 0; own < 2; ++own) {
+    workload.segments.push_back({content_id(ContentKind::Group, 0), 12});
+    workload.segments.push_back({content_id(ContentKind::Request, own), 4});
+    workload.segment_begin.push_back(static_cast<std::uint32_t>(workload.segments.size()));
+    workload.requests.push_back({0, 16, 15});
+  }
+  const PrefixHasher hasher(&workload);
+  EngineSetup setup = make_setup("continuous");
+  setup.kv_cache = {.num_blocks = 8, .block_size = 4, .enable_prefix_caching = true};
+  arrange_cache(*find_policy("continuous"), setup);
+  Bench bench(setup, &hasher);
+  const RequestId a = bench.submit(16, 15);
+  const RequestId b = bench.submit(16, 15);
+  bench.engine.step();
+  CHECK(bench.engine.kv_cache().num_used_blocks() == 5);
+  bench.engine.drain();
+  CHECK(bench[a].num_output_tokens() == 15);
+  CHECK(bench[b].num_output_tokens() == 15);
+  CHECK(bench[b].num_preemptions == 1);
 }
 
 TEST_CASE("the watermark keeps blocks free beside running requests only", "[core][policies]") {
