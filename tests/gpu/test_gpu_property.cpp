@@ -129,12 +129,12 @@ void run_marathon(GpuLab& lab, const std::vector<LabPrompt>& distinct, const Lab
 }  // namespace
 
 TEST_CASE("random serving on the GPU gives every request what it gets alone", "[gpu][property]") {
-  check_random_cases(0, 12);
+  check_random_cases(0, 20);
 }
 
 TEST_CASE("more random serving on the GPU gives every request what it gets alone",
           "[gpu][property][slow]") {
-  check_random_cases(12, 110);
+  check_random_cases(20, 110);
 }
 
 TEST_CASE("ten thousand requests under memory pressure: no block lost, no token wrong",
