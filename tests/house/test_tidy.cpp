@@ -17,8 +17,8 @@ using namespace metronome::testing;
 
 namespace {
 
-constexpr const char* kFolders[] = {"core",    "sim",   "cpu",   "gpu",   "docs", "scenarios",
-                                    "reports", "study", "serve", "tools", "tests"};
+constexpr const char* kFolders[] = {"core",      "engines", "sim",   "cpu",   "gpu",   "docs",
+                                    "scenarios", "reports", "study", "serve", "tools", "tests"};
 
 std::string read_text(const fs::path& path) {
   std::ifstream in(path, std::ios::binary);
@@ -123,7 +123,7 @@ TEST_CASE("lines are at most 100 columns", "[tidy]") { require_clean(check_colum
 
 TEST_CASE("includes point inward", "[tidy]") { require_clean(check_includes, true); }
 
-TEST_CASE("core and sim use nothing that varies between runs or libraries", "[tidy]") {
+TEST_CASE("core, engines and sim use nothing that varies between runs or libraries", "[tidy]") {
   require_clean(check_determinism, true);
 }
 
