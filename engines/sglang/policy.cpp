@@ -13,6 +13,7 @@
 #include "core/base/error.h"
 #include "core/engine/policy.h"
 #include "engines/sglang/lengths.h"
+#include "engines/sglang/new_token_ratio.h"
 #include "engines/sglang/product.h"
 #include "engines/sglang/queue_order.h"
 #include "engines/sglang/settings.h"
@@ -57,10 +58,7 @@ class SglangPolicy final : public Policy, public SglangDecisions {
         mixes_(chunks_ && settings_.enable_mixed_chunk),  // whole prompts are never mixed
         order_(settings_),
         preempts_(settings_.enable_priority_scheduling && !settings_.disable_priority_preemption),
-        init_ratio_(
-            std::min(settings_.init_new_token_ratio * settings_.schedule_conservativeness, 1.0)),
-        min_ratio_(std::min(init_ratio_ * settings_.min_new_token_ratio_factor, 1.0)),
-        new_token_ratio_(init_ratio_) {}
+        new_token_ratio_(settings_) {}
 
   // SGLang clips the output to what an empty pool can reserve (init_req_max_new_tokens).
   std::string refusal(const Books&, const RequestSpec& spec) const override {
@@ -77,7 +75,7 @@ class SglangPolicy final : public Policy, public SglangDecisions {
   SglangState state() const override {
     SglangState state;
     state.chunked = chunked_ == nullptr ? kNoRequest : chunked_->id;
-    state.new_token_ratio = new_token_ratio_;
+    state.new_token_ratio = new_token_ratio_.value();
     state.batch_is_full = batch_is_full_;
     state.num_evicted_tokens = num_evicted_ * page_size_;
     for (const Request* request : running_batch_) state.running_batch.push_back(request->id);
@@ -121,7 +119,7 @@ class SglangPolicy final : public Policy, public SglangDecisions {
 
   void fill(Books& books) override {
     books_ = &books;
-    if (is_idle_) new_token_ratio_ = init_ratio_;
+    if (is_idle_) new_token_ratio_.reset();
     num_evicted_ = 0;
     stash_chunk();
     merge_last_batch();
@@ -238,7 +236,8 @@ class SglangPolicy final : public Policy, public SglangDecisions {
   // Output that a running request is expected to add.
   double expected_tokens(const Request& request) const {
     const std::int64_t left = request.max_output_tokens - request.num_output_tokens();
-    return static_cast<double>(clipped(left)) * (request.ignores_eos ? 1.0 : new_token_ratio_);
+    return static_cast<double>(clipped(left)) *
+           (request.ignores_eos ? 1.0 : new_token_ratio_.value());
   }
 
   double rem_total() const { return static_cast<double>(available()) - budget_.total_offset; }
@@ -350,11 +349,11 @@ class SglangPolicy final : public Policy, public SglangDecisions {
   }
 
   void note_length(const Request& request) {
-    if (!lengths_.is_empty()) return lengths_.add(request, new_token_ratio_);
+    if (!lengths_.is_empty()) return lengths_.add(request, new_token_ratio_.value());
     std::vector<const Request*> requests = {&request};
     requests.insert(requests.end(), running_batch_.begin(), running_batch_.end());
     for (const Candidate& candidate : candidates_) requests.push_back(candidate.request);
-    lengths_.begin(requests, new_token_ratio_);
+    lengths_.begin(requests, new_token_ratio_.value());
   }
 
   void add_candidate(Request& request, const PrefixHit& hit, std::int64_t num_tokens,
@@ -452,8 +451,7 @@ class SglangPolicy final : public Policy, public SglangDecisions {
       return false;
     }
     if (has_room_for(running_batch_)) {
-      const double decay = (init_ratio_ - min_ratio_) / settings_.new_token_ratio_decay_steps;
-      new_token_ratio_ = std::max(new_token_ratio_ - decay, min_ratio_);
+      new_token_ratio_.decay();
     } else if (has_finishing) {
       batch_is_full_ = false;  // those give back their blocks after this step
       return false;
@@ -508,7 +506,7 @@ class SglangPolicy final : public Policy, public SglangDecisions {
       books_->kv_cache().release(last);  // nothing of it is cached
       books_->give_up(last);
     }
-    estimate_ratio();
+    new_token_ratio_.estimate(running_batch_);
     flush_requeued();
   }
 
@@ -522,17 +520,6 @@ class SglangPolicy final : public Policy, public SglangDecisions {
     };
     std::stable_sort(running_batch_.begin(), running_batch_.end(),
                      [&](const Request* a, const Request* b) { return rank(a) > rank(b); });
-  }
-
-  void estimate_ratio() {
-    std::int64_t num_decoded = 0;
-    std::int64_t max_new = 0;
-    for (const Request* request : running_batch_) {
-      num_decoded += request->num_output_tokens() + settings_.retract_decode_steps;
-      max_new += request->max_output_tokens;
-    }
-    new_token_ratio_ =
-        std::min(1.0, static_cast<double>(num_decoded) / static_cast<double>(max_new + 1));
   }
 
   // Preempts, and makes room for some steps of the requests that remain.
@@ -571,9 +558,7 @@ class SglangPolicy final : public Policy, public SglangDecisions {
   bool mixes_;
   SglangQueueOrder order_;
   bool preempts_;
-  double init_ratio_;
-  double min_ratio_;
-  double new_token_ratio_;
+  SglangNewTokenRatio new_token_ratio_;
   Batch running_batch_;                  // decoding requests in the order they joined
   Batch last_batch_;                     // requests of the last step, if it prefilled
   std::int64_t num_prefill_tokens_ = 0;  // of the last step that prefilled
