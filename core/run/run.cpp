@@ -27,10 +27,10 @@ void set_items(const PromptSource& prompts, EngineSetup& setup) {
 
 // The longest image that can ever be computed, in tokens.
 std::int64_t longest_image(const Scenario& scenario, const EngineSetup& setup) {
-  const EngineProduct* product = product_of(scenario.scheduler.policy);
+  const EngineProduct& product = product_of(scenario.scheduler.policy);
   const std::int64_t cache_size = setup.encoder.cache_size;
-  if (product == nullptr || product->longest_image == nullptr) return cache_size;
-  return product->longest_image(scenario, cache_size);
+  if (product.longest_image == nullptr) return cache_size;
+  return product.longest_image(scenario, cache_size);
 }
 
 // Drawn images were checked with the scenario; those of a trace come with the workload.

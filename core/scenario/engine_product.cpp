@@ -18,12 +18,13 @@ void register_engine(const EngineProduct& product) {
   products().push_back(product);
 }
 
-const EngineProduct* product_of(std::string_view policy) {
+const EngineProduct& product_of(std::string_view policy) {
   for (const EngineProduct& product : products()) {
     const auto has_name = [policy](const PolicyInfo& info) { return info.name == policy; };
-    if (std::any_of(product.policies.begin(), product.policies.end(), has_name)) return &product;
+    if (std::any_of(product.policies.begin(), product.policies.end(), has_name)) return product;
   }
-  return nullptr;
+  static constexpr EngineProduct kOurs = {};
+  return kOurs;
 }
 
 void fail_setting(const ConfigNode& source, const std::string& key, const std::string& message) {

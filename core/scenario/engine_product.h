@@ -43,8 +43,8 @@ struct EngineProduct {
 
 // Registers the policies, too. `product` and its policies are copied.
 void register_engine(const EngineProduct& product);
-// The engine that has this policy; nullptr: a policy of our own.
-const EngineProduct* product_of(std::string_view policy);
+// The engine that has this policy. A policy of our own has one without a name and rules.
+const EngineProduct& product_of(std::string_view policy);
 
 // Throws ConfigError at a key's location in `source`, or else at its section or the document.
 [[noreturn]] void fail_setting(const ConfigNode& source, const std::string& key,

@@ -249,9 +249,8 @@ void set_encoder(const Scenario& scenario, const ModelConfig& model, const Polic
       images.is_on() ? images.max_tokens() : kDefaultMaxPixels / (side * side);
   setup.encoder.set_sizes(token_budget(scenario.scheduler), max_item);
   setup.encoder.plans_ahead = scenario.engine.async_depth > 1;
-  const EngineProduct* product = product_of(policy.name);
-  if (product == nullptr || product->set_images == nullptr) return;
-  product->set_images(scenario, max_item, setup.encoder);
+  const EngineProduct& product = product_of(policy.name);
+  if (product.set_images != nullptr) product.set_images(scenario, max_item, setup.encoder);
 }
 
 }  // namespace
@@ -313,10 +312,8 @@ EngineSetup make_engine_setup(const Scenario& scenario, const ModelConfig& model
   const PolicyInfo* policy = find_policy(scenario.scheduler.policy);
   METRONOME_CHECK(policy != nullptr, "the policy was validated before");
   check_step_size(scenario, *policy, max_model_len);
-  const EngineProduct* product = product_of(policy->name);
-  if (product != nullptr && product->check_model != nullptr) {
-    product->check_model(scenario, model, max_model_len);
-  }
+  const EngineProduct& product = product_of(policy->name);
+  if (product.check_model != nullptr) product.check_model(scenario, model, max_model_len);
   check_states(scenario, model, *policy);
 
   EngineSetup setup;

@@ -23,8 +23,8 @@ bool is_default_of(std::span<const ServeDefault> defaults, std::string_view key)
 }
 
 std::vector<ServeDefault> unset_serve_defaults(const Scenario& scenario) {
-  const EngineProduct* product = product_of(scenario.scheduler.policy);
-  if (product == nullptr || product->serve_defaults == nullptr) return {};
+  const EngineProduct& product = product_of(scenario.scheduler.policy);
+  if (product.serve_defaults == nullptr) return {};
   // A backend that needs the GPU reports what is wrong with its name.
   const std::optional<HardwareSpec> gpu = known_hardware(scenario.hardware);
   if (!gpu) return {};
@@ -32,7 +32,7 @@ std::vector<ServeDefault> unset_serve_defaults(const Scenario& scenario) {
   const std::vector<std::string> unused = unused_keys(
       fields_to_node([&shown](FieldVisitor& visitor) { visit_before_workload(visitor, shown); }),
       scenario_choices());
-  std::vector<ServeDefault> defaults = product->serve_defaults(
+  std::vector<ServeDefault> defaults = product.serve_defaults(
       scenario, *gpu, [&](std::string_view key) { return is_set(*scenario.source, key); });
   // A pool that the user counted in blocks keeps their size.
   const bool has_pool = is_set(*scenario.source, "kv_cache.num_blocks");

@@ -170,10 +170,8 @@ void validate_scenario(const Scenario& scenario, const ConfigNode& source) {
   METRONOME_CHECK(policy != nullptr, "reading refuses unknown policies");
   check_choices(scenario, source);
   check_policy(scenario, source, *policy);
-  const EngineProduct* product = product_of(policy->name);
-  if (product != nullptr && product->check_settings != nullptr) {
-    product->check_settings(scenario, source);
-  }
+  const EngineProduct& product = product_of(policy->name);
+  if (product.check_settings != nullptr) product.check_settings(scenario, source);
   check_retention(scenario, source);
   check_token_budget(scenario, source, *policy);
   check_chunk_sizes(scenario, source, *policy);

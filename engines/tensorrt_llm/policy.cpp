@@ -23,18 +23,17 @@ using Chunking = TensorRtLlmConfig::Chunking;
 class TensorRtLlmPolicy final : public Policy {
  public:
   explicit TensorRtLlmPolicy(const PolicyContext& context)
-      : capacity_(context.config.settings<TensorRtLlmConfig>().capacity_scheduler_policy),
-        chunking_(context.config.settings<TensorRtLlmConfig>().context_chunking_policy),
+      : TensorRtLlmPolicy(context, context.config.settings<TensorRtLlmConfig>()) {}
+  TensorRtLlmPolicy(const PolicyContext& context, const TensorRtLlmConfig& config)
+      : capacity_(config.capacity_scheduler_policy),
+        chunking_(config.context_chunking_policy),
         max_num_seqs_(context.max_num_seqs),
-        chunks_(context.config.settings<TensorRtLlmConfig>().enable_chunked_context),
-        max_num_tokens_(context.config.settings<TensorRtLlmConfig>().max_num_tokens),
-        unit_(context.config.settings<TensorRtLlmConfig>().chunk_unit_size > 0
-                  ? context.config.settings<TensorRtLlmConfig>().chunk_unit_size
-                  : context.kv_cache.block_size()),
-        batch_wait_iters_(context.config.settings<TensorRtLlmConfig>().batch_wait_timeout_iters),
-        batch_wait_tokens_(
-            context.config.settings<TensorRtLlmConfig>().batch_wait_max_tokens_ratio *
-            static_cast<double>(max_num_tokens_)) {}
+        chunks_(config.enable_chunked_context),
+        max_num_tokens_(config.max_num_tokens),
+        unit_(config.chunk_unit_size > 0 ? config.chunk_unit_size : context.kv_cache.block_size()),
+        batch_wait_iters_(config.batch_wait_timeout_iters),
+        batch_wait_tokens_(config.batch_wait_max_tokens_ratio *
+                           static_cast<double>(max_num_tokens_)) {}
 
   std::string refusal(const Books& books, const RequestSpec& spec) const override {
     if (!can_compute(spec.num_prompt_tokens)) {

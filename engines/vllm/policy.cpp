@@ -52,14 +52,14 @@ class VllmPolicy final : public Policy {
   explicit VllmPolicy(const PolicyContext& context)
       : config_(context.config.settings<VllmConfig>()),
         drafts_by_batch_size_(context.config.drafts.by_batch_size),
-        rules_(vllm_rules(context.config.settings<VllmConfig>())),
+        rules_(vllm_rules(config_)),
         budget_(token_budget(context.config)),
         num_drafts_(context.config.drafts.num_tokens),
         num_draft_slots_(draft_slots(context.config.drafts)),
         max_active_(static_cast<std::size_t>(config_.max_num_active_seqs)),
         // With separate passes, the decodes are computed before a prompt of the same step that may
         // fill the prefix of an admitted request.
-        pads_admissions_(num_drafts_ > 0 && context.config.drafts.by_batch_size.empty() &&
+        pads_admissions_(num_drafts_ > 0 && drafts_by_batch_size_.empty() &&
                          context.step_shape != StepShape::Separate),
         prefill_interval_(config_.prefill_schedule_interval),
         last_prefill_step_(-1 - prefill_interval_),
@@ -69,7 +69,7 @@ class VllmPolicy final : public Policy {
         max_num_seqs_(context.max_num_seqs),
         by_priority_(config_.scheduling_policy == VllmConfig::Policy::Priority) {
     if (const StateGroups* states = context.kv_cache.states(); states && states->caches_states()) {
-      const std::int32_t limit = context.config.settings<VllmConfig>().long_prefill_token_threshold;
+      const std::int32_t limit = config_.long_prefill_token_threshold;
       state_split_ = StateSplit{.layout = states->options().layout,
                                 .block_size = states->options().block_size,
                                 .num_hash_lookahead = states->options().num_hash_lookahead,
