@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// What is true of an engine's requests: who waits, who runs, their KV blocks, and the step under
-// construction. A policy (policy.h) reads the books and calls their operations. These keep
+// The state of an engine's requests: the queue, the running list, their KV blocks, and the step
+// under construction. A policy (policy.h) reads the books and calls their operations. These keep
 // everything consistent and decide nothing.
 //
 // Most policies decode first and need five operations: plan_decodes(), unfinished_prefills() with

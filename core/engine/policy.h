@@ -16,7 +16,7 @@
 
 namespace metronome {
 
-// What a policy knows when it is made.
+// The settings and limits that a policy is made with.
 struct PolicyContext {
   const SchedulerConfig& config;
   std::int32_t max_num_seqs;

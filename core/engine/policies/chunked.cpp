@@ -31,8 +31,8 @@ class ChunkedPolicy final : public Policy {
                         : INT32_MAX) {}
 
   void fill(Books& books) override {
-    // Whoever has a computed prompt gets a token. When blocks run out, those that came last are
-    // preempted: they lose their blocks, return to the queue, and are computed again later.
+    // Every request with a computed prompt gets a token. When blocks run out, those that came last
+    // are preempted: they lose their blocks, return to the queue, and are computed again later.
     books.plan_decodes();
 
     // Prompts that were begun go on before new ones begin. Otherwise all would finish late.
