@@ -140,7 +140,7 @@ def make_scheduler_class():
                 setattr(self, name, False)
             for name in ("dllm_config", "draft_worker", "dynamic_chunk_sizer",
                          "min_free_slots_delayer", "hisparse_coordinator", "metrics_collector",
-                         "decode_offload_manager", "scripted_policy_hook", "forward_sleep_time",
+                         "decode_offload_manager", "scripted_scheduler_hook", "forward_sleep_time",
                          "truncation_align_size", "session_controller", "metrics_collector_context",
                          "_confidence_budget_prepare", "enable_async_d2h_copy",
                          "load_snapshot_writer", "idle_sleeper"):
