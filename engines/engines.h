@@ -4,7 +4,8 @@
 
 namespace metronome {
 
-// Registers their policies. Called once, at the start of a program, before any policy is looked up.
+// Registers their policies and logs. Called once, at the start of a program, before any of them is
+// looked up.
 void register_engines();
 
 }  // namespace metronome

@@ -8,7 +8,10 @@
 
 namespace metronome {
 
+struct LogDialect;
+
 const EngineProduct& sglang_product();
+const LogDialect& sglang_log();
 
 std::unique_ptr<Policy> make_sglang(const PolicyContext& context);
 

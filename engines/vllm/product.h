@@ -8,7 +8,10 @@
 
 namespace metronome {
 
+struct LogDialect;
+
 const EngineProduct& vllm_product();
+const LogDialect& vllm_log();
 
 std::unique_ptr<Policy> make_vllm(const PolicyContext& context);
 

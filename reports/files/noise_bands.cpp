@@ -9,11 +9,12 @@
 namespace metronome {
 namespace {
 
-constexpr std::pair<const char*, Distribution Summary::*> kMetrics[] = {{"ttft", &Summary::ttft},
-                                                                        {"tpot", &Summary::tpot},
-                                                                        {"itl", &Summary::itl},
-                                                                        {"e2el", &Summary::e2el}};
-constexpr std::pair<const char*, double Distribution::*> kStatistics[] = {
+constexpr std::pair<const char*, Distribution Summary::*> kBandMetrics[] = {
+    {"ttft", &Summary::ttft},
+    {"tpot", &Summary::tpot},
+    {"itl", &Summary::itl},
+    {"e2el", &Summary::e2el}};
+constexpr std::pair<const char*, double Distribution::*> kBandStatistics[] = {
     {"mean_", &Distribution::mean_ms}, {"p50_", &Distribution::p50_ms},
     {"p90_", &Distribution::p90_ms},   {"p95_", &Distribution::p95_ms},
     {"p99_", &Distribution::p99_ms},   {"max_", &Distribution::max_ms}};
@@ -46,8 +47,8 @@ const FigureBand* NoiseBands::find(std::string_view key) const {
 NoiseBands noise_bands(std::span<const Summary> draws) {
   NoiseBands bands;
   bands.num_seeds = std::ssize(draws);
-  for (const auto& [metric, member] : kMetrics) {
-    for (const auto& [statistic, field] : kStatistics) {
+  for (const auto& [metric, member] : kBandMetrics) {
+    for (const auto& [statistic, field] : kBandStatistics) {
       bands.figures.push_back(band_of(
           std::string(statistic) + metric + "_ms", draws,
           [member = member, field = field](const Summary& draw) { return draw.*member.*field; }));

@@ -10,7 +10,7 @@
 #include <string>
 #include <utility>
 
-#include "reports/files/log_text.h"
+#include "engines/log/log_text.h"
 
 namespace metronome {
 namespace {

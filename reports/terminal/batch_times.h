@@ -9,7 +9,7 @@
 #include <vector>
 
 #include "core/base/types.h"
-#include "reports/files/engine_log.h"
+#include "engines/log/engine_log.h"
 #include "reports/terminal/slow_decodes.h"
 
 namespace metronome {

@@ -9,7 +9,7 @@
 #include "core/base/count_text.h"
 #include "core/base/json_text.h"
 #include "core/base/number_text.h"
-#include "reports/files/log_text.h"
+#include "engines/log/log_dialect.h"
 
 namespace metronome {
 namespace {
@@ -22,7 +22,7 @@ struct Lookup {
   const LogObservation* seen = nullptr;
 };
 
-// Seconds that a report of vLLM is about: the median time between two reports. An idle server
+// Seconds that a report is about: the median time between two reports. An idle server
 // leaves some out, but each is about one interval.
 double report_seconds(const EngineLog& log) {
   constexpr double kDefault = 10;
@@ -156,9 +156,9 @@ std::string span_text(const LogSpan& span) {
          (span.first_time.empty() ? "" : ", " + span.first_time + " to " + span.last_time);
 }
 
-std::string vllm_preemptions(const CachePressure& pressure) {
-  std::string text = "vLLM preempted requests " + grouped_text(pressure.num_preempted) +
-                     " times (" + span_text(pressure.span) +
+std::string preemptions(const CachePressure& pressure, const EngineLog& log) {
+  std::string text = std::string(log.engine_name()) + " preempted requests " +
+                     grouped_text(pressure.num_preempted) + " times (" + span_text(pressure.span) +
                      "): the KV cache was full, and each lost its blocks. ";
   if (!pressure.num_recomputed_tokens) {
     return text +
@@ -178,9 +178,10 @@ std::string vllm_preemptions(const CachePressure& pressure) {
          ") were computed again: the iterations computed so many more than the prompts had. ";
 }
 
-std::string sglang_retractions(const CachePressure& pressure) {
-  std::string text = "SGLang retracted requests " + grouped_text(pressure.num_preempted) +
-                     " times, in " + grouped_text(pressure.num_lines) +
+std::string retractions(const CachePressure& pressure, const EngineLog& log) {
+  std::string text = std::string(log.engine_name()) + " retracted requests " +
+                     grouped_text(pressure.num_preempted) + " times, in " +
+                     grouped_text(pressure.num_lines) +
                      (pressure.num_lines == 1 ? " step (" : " steps (") + span_text(pressure.span) +
                      "): the KV cache was full. ";
   if (pressure.num_freed_tokens > 0) {
@@ -225,15 +226,11 @@ CachePressure cache_pressure(const EngineLog& log) {
 }
 
 std::vector<std::string> pressure_notes(const CachePressure& pressure, const EngineLog& log) {
-  const bool is_vllm = log.engine == LogEngine::Vllm;
   std::vector<std::string> notes;
-  const std::string more_memory =
-      is_vllm ? "More KV memory (--gpu-memory-utilization) or fewer requests at once "
-                "(--max-num-seqs) avoids it."
-              : "A higher --schedule-conservativeness, more KV memory (--mem-fraction-static) or "
-                "fewer requests at once (--max-running-requests) avoids it.";
+  const std::string more_memory(log.dialect->more_memory);
   if (pressure.num_preempted > 0) {
-    notes.push_back((is_vllm ? vllm_preemptions(pressure) : sglang_retractions(pressure)) +
+    notes.push_back((log.dialect->form == LogForm::Iterations ? preemptions(pressure, log)
+                                                              : retractions(pressure, log)) +
                     "How long they waited is not in the gaps of the log. " + more_memory);
   } else if (pressure.num_recomputed_tokens.value_or(0) > 0) {
     notes.push_back("At least " + count_text(*pressure.num_recomputed_tokens, "token") + " " +
@@ -244,7 +241,8 @@ std::vector<std::string> pressure_notes(const CachePressure& pressure, const Eng
                     more_memory);
   }
   if (log.num_aborted > 0) {
-    notes.push_back("SGLang aborted " + count_text(log.num_aborted, "request") +
+    notes.push_back(std::string(log.engine_name()) + " aborted " +
+                    count_text(log.num_aborted, "request") +
                     " in retractions: they had no room even alone, or could not resume.");
   }
   if (const std::optional<CacheThrash>& thrash = pressure.thrash) {

@@ -8,7 +8,7 @@
 #include <string>
 #include <vector>
 
-#include "reports/files/engine_log.h"
+#include "engines/log/engine_log.h"
 
 namespace metronome {
 

@@ -7,7 +7,7 @@
 #include "core/base/count_text.h"
 #include "core/base/json_text.h"
 #include "core/base/number_text.h"
-#include "reports/files/log_text.h"
+#include "engines/log/log_dialect.h"
 
 namespace metronome {
 namespace {
@@ -17,8 +17,8 @@ std::int64_t count_of(const EngineLog& log, Observed kind) {
                        [kind](const LogObservation& seen) { return seen.kind == kind; });
 }
 
-std::string setting(const EngineLog& log, const char* name) {
-  const auto found = log.settings.find(name);
+std::string setting(const EngineLog& log, std::string_view name) {
+  const auto found = log.settings.find(std::string(name));
   return found == log.settings.end() ? std::string() : found->second;
 }
 
@@ -50,25 +50,26 @@ std::string log_text(const EngineLog& log) {
   const auto count = [&log](Observed kind, const char* noun) {
     return count_text(count_of(log, kind), noun);
   };
-  if (log.engine == LogEngine::Sglang) {
-    return "SGLang log, " + grouped_text(count_of(log, Observed::Prefill)) +
+  if (log.dialect->form == LogForm::Batches) {
+    return std::string(log.engine_name()) + " log, " +
+           grouped_text(count_of(log, Observed::Prefill)) +
            (count_of(log, Observed::Prefill) == 1 ? " batch" : " batches") + " of prompts, " +
            count(Observed::Decode, "line") + " about decodes";
   }
   const std::string version = setting(log, "version");
   const std::string reports =
       log.has(Observed::Report) ? ", " + count(Observed::Report, "report") : "";
-  return "vLLM" + (version.empty() ? "" : " " + version) + " iteration log, " +
-         count(Observed::Iteration, "iteration") + reports;
+  return std::string(log.engine_name()) + (version.empty() ? "" : " " + version) +
+         " iteration log, " + count(Observed::Iteration, "iteration") + reports;
 }
 
 std::vector<std::string> left_out_notes(const EngineLog& log) {
   std::vector<std::string> notes;
   if (log.num_lacking > 0) {
-    notes.push_back(count_text(log.num_lacking, "line") + " without a field that SGLang logs " +
-                    was_or_were(log.num_lacking) + " left out: line " +
-                    std::to_string(log.first_lacking) + ", the first, has no '" +
-                    log.lacking_field + "'.");
+    notes.push_back(count_text(log.num_lacking, "line") + " without a field that " +
+                    std::string(log.engine_name()) + " logs " + was_or_were(log.num_lacking) +
+                    " left out: line " + std::to_string(log.first_lacking) +
+                    ", the first, has no '" + log.lacking_field + "'.");
   }
   if (log.num_broken > 0) {
     notes.push_back(count_text(log.num_broken, "line") + ", cut or written into each other, " +
@@ -79,24 +80,23 @@ std::vector<std::string> left_out_notes(const EngineLog& log) {
 }
 
 void append_engine(const EngineLog& log, std::span<const std::string> flags, JsonText& json) {
-  const bool is_vllm = log.engine == LogEngine::Vllm;
+  const LogDialect& engine = *log.dialect;
   json.begin_object();
-  json.field("name", kLogEngines[static_cast<int>(log.engine)]);
+  json.field("name", engine.name);
   const std::string version = setting(log, "version");  // "0.32.0" has the rules of 0.32
   append_text("version", version.substr(0, version.find('.', version.find('.') + 1)), json);
-  append_text("model", setting(log, is_vllm ? "model" : "model_path"), json);
+  append_text("model", setting(log, engine.model_setting), json);
   json.key("settings").begin_object();
   for (const std::string& flag : flags) append_flag(flag, json);
   json.end_object();
   json.key("kv_cache_tokens");
-  const auto tokens = number_in<std::int64_t>(
-      setting(log, is_vllm ? "kv_cache_size_tokens" : "max_total_num_tokens"));
+  const auto tokens = number_in<std::int64_t>(setting(log, engine.pool_setting));
   if (tokens) {
     json.value(*tokens);
   } else {
     json.null();
   }
-  if (is_vllm) {
+  if (engine.form == LogForm::Iterations) {
     json.field("iterations", count_of(log, Observed::Iteration));
     json.field("reports", count_of(log, Observed::Report));
   } else {

@@ -6,7 +6,7 @@
 #include <string>
 #include <vector>
 
-#include "reports/files/engine_log.h"
+#include "engines/log/engine_log.h"
 
 namespace metronome {
 

@@ -11,13 +11,13 @@
 #include "core/base/number_text.h"
 #include "core/metrics/gap_analysis.h"
 #include "core/metrics/run_record.h"
-#include "reports/files/log_text.h"
+#include "engines/log/log_dialect.h"
 #include "reports/terminal/batch_times.h"
 
 namespace metronome {
 namespace {
 
-// ---- vLLM ----
+// ---- Logs of iterations ----
 
 // Decodes without a prompt, by rank. An iteration does not say how full the cache is; the last
 // report before it does.
@@ -67,7 +67,7 @@ std::vector<TimeNs> estimated_decode_ns(const std::vector<LogObservation>& steps
   return decode_ns;
 }
 
-LogGaps vllm_gaps(const EngineLog& log) {
+LogGaps gaps_of_iterations(const EngineLog& log) {
   LogGaps result;
   result.where_word = "iteration";
   std::vector<LogObservation> steps;
@@ -103,7 +103,7 @@ LogGaps vllm_gaps(const EngineLog& log) {
   return result;
 }
 
-// ---- SGLang ----
+// ---- Logs of batches ----
 
 // The value of a setting that is a count; nullopt if the log has none.
 std::optional<std::int64_t> count_setting(const EngineLog& log, const char* setting) {
@@ -451,7 +451,7 @@ std::string rough_note(const std::vector<LoggedGap>& gaps, const BatchRow& row, 
          " to " + std::to_string(row.last_line) + ".";
 }
 
-LogGaps sglang_gaps(const EngineLog& log) {
+LogGaps gaps_of_batches(const EngineLog& log) {
   LogGaps result;
   result.where_word = "line";
   PureDecodes pure = pure_decodes(log);
@@ -511,7 +511,8 @@ LogGaps sglang_gaps(const EngineLog& log) {
 }  // namespace
 
 LogGaps gaps_of(const EngineLog& log) {
-  LogGaps result = log.engine == LogEngine::Vllm ? vllm_gaps(log) : sglang_gaps(log);
+  LogGaps result =
+      log.dialect->form == LogForm::Iterations ? gaps_of_iterations(log) : gaps_of_batches(log);
   const std::vector<LogObservation>& all = log.observations;
   result.has_ranks = std::any_of(all.begin(), all.end(), [&all](const LogObservation& seen) {
     return seen.rank != all.front().rank;

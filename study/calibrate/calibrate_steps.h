@@ -10,7 +10,7 @@
 
 #include "core/hardware/hardware.h"
 #include "core/model/model_config.h"
-#include "reports/files/iteration_log.h"
+#include "engines/vllm/iteration_log.h"
 #include "sim/fitted/fitted_fit.h"
 #include "sim/replay/replay_model.h"
 

@@ -10,7 +10,7 @@
 
 #include "core/metrics/run_record.h"
 #include "core/scenario/scenario.h"
-#include "reports/files/iteration_log.h"
+#include "engines/vllm/iteration_log.h"
 
 namespace metronome {
 

@@ -4,19 +4,14 @@
 #pragma once
 
 #include <cstdint>
-#include <map>
 #include <optional>
 #include <string>
 #include <string_view>
 #include <vector>
 
-#include "reports/files/engine_log.h"
+#include "engines/log/log_dialect.h"
 
 namespace metronome {
-
-// By the engine's names: {"chunked_prefill_size", "8192"}, {"enable_mixed_chunk", "True"}. Settings
-// that the engine chose by itself have "chosen " before their names.
-using EngineArguments = std::map<std::string, std::string>;
 
 struct EngineSettings {
   std::vector<std::string> assignments;  // "scheduler.chunked_prefill_size=8192"
@@ -36,15 +31,11 @@ struct EngineSettings {
 // a flag that has no key, or a value that its flag cannot have.
 EngineArguments merged_arguments(const EngineLog& log, std::string_view flags);
 
-// The value of a setting that is a count, set or chosen by the engine; nullopt: there is none.
-std::optional<std::int64_t> count_in_force(const EngineArguments& arguments,
-                                           const std::string& name);
-
 // The keys that say the same, beginning with `scheduler.policy`; empty if there are no arguments.
 // Arguments without a key are left out.
-EngineSettings scenario_settings(LogEngine engine, const EngineArguments& arguments);
+EngineSettings scenario_settings(const LogDialect& engine, const EngineArguments& arguments);
 
 // The key of a flag with its value, "--max-num-seqs 64"; empty: it has none.
-std::string_view key_of_flag(LogEngine engine, std::string_view flag);
+std::string_view key_of_flag(const LogDialect& engine, std::string_view flag);
 
 }  // namespace metronome

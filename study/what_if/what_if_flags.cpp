@@ -5,6 +5,7 @@
 
 #include "core/base/number_text.h"
 #include "core/engine/policies/registry.h"
+#include "engines/log/log_dialect.h"
 #include "study/run/engine_settings.h"
 #include "study/what_if/what_if.h"
 
@@ -39,10 +40,11 @@ void leave_to_server(const Scenario& before, const Scenario& after, FlagChanges&
       return change.after.starts_with("--mem-fraction-static ");
     });
   }
-  if (flags.is_comparison || (flags.engine != "vLLM" && flags.engine != "SGLang")) return;
-  const LogEngine engine = flags.engine == "vLLM" ? LogEngine::Vllm : LogEngine::Sglang;
+  const FlagNames* names = engine_names(flags.engine);
+  const LogDialect* engine = names == nullptr ? nullptr : find_log_dialect(names->policy);
+  if (flags.is_comparison || engine == nullptr) return;
   std::erase_if(flags.changed, [&](const FlagChanges::Change& change) {
-    const std::string_view key = key_of_flag(engine, change.after);
+    const std::string_view key = key_of_flag(*engine, change.after);
     const auto& defaults = after.serve_defaults;
     const auto found = std::find_if(defaults.begin(), defaults.end(),
                                     [key](const ServeDefault& one) { return one.key == key; });

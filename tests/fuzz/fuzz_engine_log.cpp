@@ -6,7 +6,7 @@
 #include <string>
 
 #include "core/base/error.h"
-#include "reports/files/engine_log.h"
+#include "engines/log/engine_log.h"
 #include "reports/terminal/cache_pressure.h"
 #include "reports/terminal/diagnosis.h"
 #include "reports/terminal/log_gaps.h"
@@ -17,7 +17,7 @@ extern "C" int LLVMFuzzerTestOneInput(const std::uint8_t* data, std::size_t size
   const std::string text(reinterpret_cast<const char*>(data), size);
   testing::parse_or_refuse([&] {
     std::istringstream in(text);
-    const EngineLog log = read_engine_log(in, "fuzz.log", std::nullopt);
+    const EngineLog log = read_engine_log(in, "fuzz.log");
     METRONOME_CHECK(!log.observations.empty(), "a log has observations");
     std::int64_t line = 0;
     for (const LogObservation& seen : log.observations) {

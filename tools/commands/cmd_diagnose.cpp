@@ -15,10 +15,10 @@
 #include "core/base/progress.h"
 #include "core/base/wrapped_text.h"
 #include "core/hardware/hardware_catalogue.h"
+#include "engines/log/log_dialect.h"
+#include "engines/log/log_text.h"
+#include "engines/vllm/iteration_log.h"
 #include "reports/compare/comparable.h"
-#include "reports/files/engine_log.h"
-#include "reports/files/iteration_log.h"
-#include "reports/files/log_text.h"
 #include "reports/files/result_reader.h"
 #include "reports/terminal/cache_pressure.h"
 #include "reports/terminal/diagnosis.h"
@@ -123,14 +123,6 @@ OptionList option_list(DiagnoseOptions& options) {
   };
 }
 
-// nullopt: none was named.
-std::optional<LogEngine> log_engine(const DiagnoseOptions& options) {
-  const auto* const found =
-      std::find(std::begin(kLogEngines), std::end(kLogEngines), options.engine);
-  if (found == std::end(kLogEngines)) return std::nullopt;
-  return static_cast<LogEngine>(found - std::begin(kLogEngines));
-}
-
 // nullopt if help was requested and printed.
 std::optional<DiagnoseOptions> parse(const Arguments& arguments) {
   DiagnoseOptions options;
@@ -140,9 +132,9 @@ std::optional<DiagnoseOptions> parse(const Arguments& arguments) {
   if (options.scenario.empty() && !options.variant.empty()) {
     throw UsageError("--variant: has no effect; allowed: with --scenario");
   }
-  if (!options.engine.empty() && !log_engine(options)) {
+  if (!options.engine.empty() && find_log_dialect(options.engine) == nullptr) {
     throw UsageError("--engine: '" + printable(options.engine) +
-                     "' is not valid; allowed: " + join_names(kLogEngines));
+                     "' is not valid; allowed: " + log_dialect_names());
   }
   return options;
 }
@@ -300,7 +292,7 @@ Scenario chosen_variant(const DiagnoseOptions& options, const EngineSettings& se
 
 // Requests of another model say nothing about those of the log.
 void note_other_model(const EngineLog& log, const Scenario& scenario, Finding& finding) {
-  const auto found = log.settings.find(log.engine == LogEngine::Vllm ? "model" : "model_path");
+  const auto found = log.settings.find(std::string(log.dialect->model_setting));
   if (found == log.settings.end()) return;
   const ModelComparison models =
       compare_models(served_model(found->second), scenario_model(scenario));
@@ -335,7 +327,7 @@ std::string joined_settings(const EngineSettings& settings) {
 // is the log's, which nobody set.
 void replay_scenario(const EngineLog& log, const StoredRun& run, const DiagnoseOptions& options,
                      bool has_pool, Finding& finding) {
-  const std::string policy(kLogEngines[static_cast<int>(log.engine)]);
+  const std::string policy(log.dialect->name);
   const bool is_same_engine = run.result.info.policy == policy;
   if (!is_same_engine) {
     finding.notes.push_back("The scenario has the policy " + run.result.info.policy +
@@ -362,7 +354,7 @@ Finding examine_log(const EngineLog& log, const DiagnoseOptions& options) {
     }
   }
   const EngineArguments arguments = merged_arguments(log, options.flags);
-  const EngineSettings settings = scenario_settings(log.engine, arguments);
+  const EngineSettings settings = scenario_settings(*log.dialect, arguments);
   Finding finding;
   finding.title = log.path;
   finding.limit_ms = options.target_itl_ms;
@@ -401,7 +393,7 @@ Finding examine_log(const EngineLog& log, const DiagnoseOptions& options) {
   for (const std::string& note : settings.notes) finding.notes.push_back(note);
   if (!options.scenario.empty()) return finding;
   if (finding.limit_ms) {
-    std::string note = budget_note(finding.diagnosis, log.engine, arguments, *finding.limit_ms);
+    std::string note = budget_note(finding.diagnosis, *log.dialect, arguments, *finding.limit_ms);
     if (!note.empty()) finding.notes.push_back(std::move(note));
   }
   if (!options.has_no_replay) {
@@ -489,7 +481,7 @@ int diagnose_command(const Arguments& arguments) {
     is_first = false;
   };
   if (is_log) {
-    EngineLog log = read_engine_log(options->run, log_engine(*options));
+    EngineLog log = read_engine_log(options->run, find_log_dialect(options->engine));
     if (options->iterations) keep_iterations(parse_iteration_range(*options->iterations), log);
     report(examine_log(log, *options));
   } else if (const char* option = option_of_logs(*options); option != nullptr) {

@@ -4,6 +4,7 @@
 #include <algorithm>
 
 #include "core/base/count_text.h"
+#include "core/base/error.h"
 #include "core/base/number_text.h"
 #include "study/run/engine_flags.h"
 #include "study/what_if/replays.h"
@@ -41,7 +42,7 @@ std::string draft_note(const Summary& summary) {
          "num_speculative_tokens_per_batch_size for large batches).";
 }
 
-std::string budget_note(const Diagnosis& diagnosis, LogEngine engine,
+std::string budget_note(const Diagnosis& diagnosis, const LogDialect& engine,
                         const EngineArguments& settings, double limit_ms) {
   if (diagnosis.stalls.empty()) return {};
   const DiagnosedStall& stall = diagnosis.stalls.front();
@@ -50,39 +51,18 @@ std::string budget_note(const Diagnosis& diagnosis, LogEngine engine,
   const double room_ms = limit_ms - to_ms(stall.parts.decode_ns);
   const auto num_tokens = static_cast<std::int64_t>(room_ms / token_ms);
   const std::string where = diagnosis.step_word + " " + std::to_string(stall.step);
-  const bool is_vllm = engine == LogEngine::Vllm;
   if (num_tokens < 1) {
+    const FlagNames* names = own_engine(engine.name);
+    METRONOME_CHECK(names != nullptr, "an engine whose log is read has flags");
     return "The decodes of " + where + " alone take longer than " + ms_text(limit_ms) +
            " ms: no token budget can avoid this, but fewer requests at once (" +
-           (is_vllm ? "vLLM: --max-num-seqs" : "SGLang: --max-running-requests") + ") may.";
+           std::string(names->engine) + ": " + std::string(names->num_seqs) + ") may.";
   }
-  const std::string estimate = "In " + where + " a " + (is_vllm ? "context" : "prompt") +
-                               " token cost " + grouped_text(1000 * token_ms, 1) +
-                               " us, so about " + grouped_text(num_tokens) +
-                               " of them and its decodes fit in " + ms_text(limit_ms) + " ms. ";
-  const std::string reserve = " This is a linear estimate, not a replay.";
-  if (is_vllm) {
-    const std::int64_t budget = num_tokens + stall.num_waiting;
-    const std::int64_t num_seqs = count_in_force(settings, "max_num_seqs").value_or(0);
-    return estimate + "In vLLM: --max-num-batched-tokens " + std::to_string(budget) +
-           (budget < num_seqs ? " with --max-num-seqs " + std::to_string(budget) +
-                                    " at most, as vLLM refuses more sequences than tokens"
-                              : std::string()) +
-           "." + reserve;
-  }
-  // A multiple of the page: of all common sizes, if the log does not say it.
-  const std::int64_t page = std::max<std::int64_t>(
-      count_in_force(settings, "page_size").value_or(num_tokens < 64 ? 1 : 64), 1);
-  const std::int64_t unit = std::max<std::int64_t>(page, num_tokens < 64 ? 1 : 64 / page * page);
-  if (num_tokens < unit) {
-    return estimate + "That is less than a page of SGLang's KV cache, so no chunk keeps it." +
-           reserve;
-  }
-  const std::int64_t chunk = num_tokens / unit * unit;
-  return estimate + "In SGLang: --chunked-prefill-size " + std::to_string(chunk) +
-         ", and --enable-mixed-chunk or --prefill-decode-interval 1, so that requests decode "
-         "between the batches of prompts." +
-         reserve;
+  return "In " + where + " a " + (engine.form == LogForm::Iterations ? "context" : "prompt") +
+         " token cost " + grouped_text(1000 * token_ms, 1) + " us, so about " +
+         grouped_text(num_tokens) + " of them and its decodes fit in " + ms_text(limit_ms) +
+         " ms. " + engine.smaller_steps(num_tokens, stall.num_waiting, settings) +
+         " This is a linear estimate, not a replay.";
 }
 
 }  // namespace metronome

@@ -20,7 +20,7 @@ std::string draft_note(const Summary& summary);
 
 // The number of prompt tokens per step that keeps the limit, by the token cost of the longest gap
 // of a log with these settings. Empty if no gap with prefill is too long.
-std::string budget_note(const Diagnosis& diagnosis, LogEngine engine,
+std::string budget_note(const Diagnosis& diagnosis, const LogDialect& engine,
                         const EngineArguments& settings, double limit_ms);
 
 }  // namespace metronome

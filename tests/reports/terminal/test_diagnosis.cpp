@@ -9,7 +9,7 @@
 #include "core/base/json.h"
 #include "core/base/number_text.h"
 #include "core/metrics/summary.h"
-#include "reports/files/iteration_log.h"
+#include "engines/vllm/iteration_log.h"
 #include "reports/files/result_reader.h"
 #include "reports/html/report_data.h"
 #include "reports/terminal/diagnosis.h"
@@ -85,7 +85,7 @@ TEST_CASE("decodes of SGLang that become slow without a prompt have their first 
   for (int i = 0; i < 5; ++i) text += sglang_decode(12, "60.00", "0.30");  // 200 ms
   for (int i = 0; i < 3; ++i) text += sglang_decode(12, "600.00", "0.30");
   std::istringstream in(text);
-  const LogGaps gaps = gaps_of(read_engine_log(in, "x.log", std::nullopt));
+  const LogGaps gaps = gaps_of(read_engine_log(in, "x.log"));
   REQUIRE(gaps.slow.size() == 1);
   CHECK((gaps.slow[0].first_where == 15 && gaps.slow[0].last_where == 19));
   CHECK(std::abs(gaps.slow[0].ratio() - 10) < 0.01);
@@ -110,7 +110,7 @@ TEST_CASE("decodes of SGLang that become slow without a prompt have their first 
     std::string other;
     for (int i = 0; i < 13; ++i) other += sglang_decode(24, "1200.00");
     std::istringstream lines(other + last);
-    CHECK(gaps_of(read_engine_log(lines, "x.log", std::nullopt)).slow.empty());
+    CHECK(gaps_of(read_engine_log(lines, "x.log")).slow.empty());
   }
 }
 
@@ -123,7 +123,7 @@ LogGaps gaps_of_decodes(const std::vector<std::pair<int, double>>& lines) {
     text += sglang_decode(running, fixed_text(1000 * running / ms, 2).c_str());
   }
   std::istringstream in(text);
-  return gaps_of(read_engine_log(in, "x.log", std::nullopt));
+  return gaps_of(read_engine_log(in, "x.log"));
 }
 
 }  // namespace
@@ -171,7 +171,7 @@ TEST_CASE("slow decodes are found where they begin with more requests than befor
 TEST_CASE("a log that is ten times slower from a line on has that line", "[cli][diagnosis]") {
   std::istringstream whole(
       read_text_file(std::string(source_dir()) + "/tests/expected/logs/sglang.log"));
-  EngineLog log = read_engine_log(whole, "sglang.log", std::nullopt);
+  EngineLog log = read_engine_log(whole, "sglang.log");
   CHECK(gaps_of(log).slow.empty());
   constexpr std::int64_t kFirst = 107;
   for (LogObservation& seen : log.observations) {
@@ -200,7 +200,7 @@ TEST_CASE("iterations of vLLM that become slow without a prompt have their first
   add(1, 1000, 4, "150.00");
   add(6, 0, 4, "100.00");
   std::istringstream in(text);
-  const LogGaps gaps = gaps_of(read_engine_log(in, "x.log", std::nullopt));
+  const LogGaps gaps = gaps_of(read_engine_log(in, "x.log"));
   REQUIRE(gaps.slow.size() == 1);
   CHECK((gaps.slow[0].first_where == 41 && gaps.slow[0].is_to_the_end));
   CHECK(has_note(gaps.notes,
@@ -214,7 +214,7 @@ TEST_CASE("iterations of vLLM that become slow without a prompt have their first
   for (int i = 0; i < 60; ++i)
     more += log_line(i, 0, 0, 8 + i / 8, i < 40 ? "10.0" : "95.0") + "\n";
   std::istringstream rising(more);
-  const LogGaps risen = gaps_of(read_engine_log(rising, "x.log", std::nullopt));
+  const LogGaps risen = gaps_of(read_engine_log(rising, "x.log"));
   REQUIRE(risen.slow.size() == 1);
   CHECK(risen.slow[0].first_where == 40);
   // Times that grow with the contexts are no sudden change.
@@ -223,7 +223,7 @@ TEST_CASE("iterations of vLLM that become slow without a prompt have their first
     growing += log_line(i, 0, 0, 8 - i / 50, std::to_string(10 + i) + ".00") + "\n";
   }
   std::istringstream slowly(growing);
-  CHECK(gaps_of(read_engine_log(slowly, "x.log", std::nullopt)).slow.empty());
+  CHECK(gaps_of(read_engine_log(slowly, "x.log")).slow.empty());
 }
 
 // Two engines, the second of which becomes slow, with the same numbers of iterations.
@@ -238,7 +238,7 @@ TEST_CASE("a slow engine of a log is none of the other's", "[reports][diagnosis]
     add(i, "DP1", i < 20 ? "10.00" : "100.00");
   }
   std::istringstream in(text);
-  const LogGaps gaps = gaps_of(read_engine_log(in, "x.log", std::nullopt));
+  const LogGaps gaps = gaps_of(read_engine_log(in, "x.log"));
   REQUIRE(gaps.slow.size() == 1);
   CHECK((gaps.slow[0].rank == 1 && gaps.slow[0].first_where == 20));
   CHECK(has_note(gaps.notes,
@@ -265,7 +265,7 @@ TEST_CASE("a slow span is none of the same numbers after a restart", "[reports][
   for (int i = 0; i < 40; ++i) text += log_line(i, 0, 0, 4, i < 20 ? "10.00" : "100.00") + "\n";
   for (int i = 0; i < 40; ++i) text += log_line(i, 0, 0, 4, "12.00") + "\n";
   std::istringstream in(text);
-  const LogGaps gaps = gaps_of(read_engine_log(in, "x.log", std::nullopt));
+  const LogGaps gaps = gaps_of(read_engine_log(in, "x.log"));
   REQUIRE(gaps.slow.size() == 1);
   CHECK((gaps.slow[0].first_line == 21 && gaps.slow[0].last_line == 40));
   CHECK_FALSE(contains(gaps.notes[0], "rank"));
@@ -286,7 +286,7 @@ TEST_CASE("a slow rank of SGLang leaves the others' lines as they are", "[report
     add("1", 24, i < 15 ? "1200.00" : "120.00");
   }
   std::istringstream in(text);
-  const LogGaps gaps = gaps_of(read_engine_log(in, "x.log", std::nullopt));
+  const LogGaps gaps = gaps_of(read_engine_log(in, "x.log"));
   REQUIRE(gaps.slow.size() == 1);
   CHECK(gaps.slow[0].rank == 1);
   CHECK(has_note(gaps.notes, "a decode step of 24 requests of rank 1 takes 200 ms"));
@@ -455,7 +455,7 @@ TEST_CASE("what is no iteration log is refused by line", "[reports][diagnosis]")
 TEST_CASE("an iteration log's diagnosis blames iterations", "[reports][diagnosis]") {
   const ScratchFolder scratch;
   const std::string path = scratch.write("vllm.log", small_log());
-  const LogGaps log = gaps_of(read_engine_log(path, std::nullopt));
+  const LogGaps log = gaps_of(read_engine_log(path));
   Distribution itl;
   const Diagnosis diagnosis = diagnose(log, 50.0, 4, itl);
   CHECK((itl.count == 84 && itl.p50_ms == 10 && itl.max_ms == 100.25));

@@ -9,6 +9,8 @@
 #include "core/base/number_text.h"
 #include "core/metrics/summary.h"
 #include "core/scenario/scenario.h"
+#include "engines/log/log_dialect.h"
+#include "engines/log/log_dialect.h"
 #include "reports/terminal/cache_pressure.h"
 #include "reports/terminal/diagnosis.h"
 #include "reports/terminal/log_gaps.h"
@@ -60,7 +62,7 @@ Written write_log(const Scenario& scenario, int report_seconds = 10) {
   Written written;
   written.text = writer.text();
   std::istringstream in(written.text);
-  written.log = read_engine_log(in, "written.log", std::nullopt);
+  written.log = read_engine_log(in, "written.log");
   written.truth = summarize(recorder.finish(), {});
   written.num_preempted = writer.num_preempted;
   written.num_freed_tokens = writer.num_freed_tokens;
@@ -112,7 +114,7 @@ EngineLog without_batch_rates(const std::string& text) {
     old += line.substr(0, line.find(", input throughput")) + "\n";
   }
   std::istringstream in(old);
-  return read_engine_log(in, "old.log", std::nullopt);
+  return read_engine_log(in, "old.log");
 }
 
 }  // namespace
@@ -161,7 +163,7 @@ TEST_CASE("an estimate of the longest gap of a log says how rough it is",
       read_text_file(std::string(source_dir()) + "/tests/expected/logs/sglang_full.log");
   std::istringstream in(text);
   Distribution truth;
-  diagnose(gaps_of(read_engine_log(in, "full.log", std::nullopt)), std::nullopt, 5, truth);
+  diagnose(gaps_of(read_engine_log(in, "full.log")), std::nullopt, 5, truth);
   const LogGaps gaps = gaps_of(without_batch_rates(text));
   Distribution itl;
   diagnose(gaps, std::nullopt, 5, itl);
@@ -187,7 +189,7 @@ TEST_CASE("an estimate of the longest gap of a log says how rough it is",
   std::istringstream lines(
       decode + decode + batch +
       replaced(replaced(decode, "token/s): 100", "token/s): 80"), "12:00:00", "12:00:02"));
-  const LogGaps one = gaps_of(read_engine_log(lines, "x.log", std::nullopt));
+  const LogGaps one = gaps_of(read_engine_log(lines, "x.log"));
   CHECK(std::any_of(one.notes.begin(), one.notes.end(),
                     [](const std::string& n) { return n.ends_with(" ms, is an estimate."); }));
 }
@@ -209,7 +211,7 @@ TEST_CASE("gaps of an SGLang log: known answers", "[reports][log_diagnosis]") {
   const auto gaps = [&](const std::string& batches, const std::string& settings = "") {
     std::istringstream in(settings + decode("1.00") + decode("1000.00") + batches +
                           decode("666.67"));
-    return gaps_of(read_engine_log(in, "x.log", std::nullopt)).gaps;
+    return gaps_of(read_engine_log(in, "x.log")).gaps;
   };
   const auto is_ms = [](TimeNs ns, double ms) { return is_near(to_ms(ns), ms, 1e-3); };
   // A decode step takes 10 ms, a batch 100 ms; the first Decode line has no interval.
@@ -325,7 +327,7 @@ TEST_CASE("a prefix cache without room is named", "[reports][log_diagnosis]") {
   };
   const auto pressure_of = [](const std::string& text, EngineLog& log) {
     std::istringstream in(text);
-    log = read_engine_log(in, "x.log", std::nullopt);
+    log = read_engine_log(in, "x.log");
     return cache_pressure(log);
   };
   EngineLog log;
@@ -380,7 +382,7 @@ TEST_CASE("the logs of the guide are those of their scenarios", "[reports][log_d
     // The guide's sentence about it.
     const CachePressure pressure = cache_pressure(full.log);
     CHECK(pressure.num_preempted == full.num_preempted);
-    if (full.log.engine == LogEngine::Sglang) continue;
+    if (full.log.dialect->form == LogForm::Batches) continue;
     CHECK(std::abs(pressure.num_recomputed_tokens.value() - full.num_recomputed_tokens) <=
           pressure.recomputed_error_tokens);
   }

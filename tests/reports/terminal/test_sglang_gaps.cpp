@@ -24,7 +24,7 @@ std::string decode_line(int num_running, double rate, int second = 0) {
 
 LogGaps gaps_of_text(const std::string& text) {
   std::istringstream in(text);
-  return gaps_of(read_engine_log(in, "x.log", std::nullopt));
+  return gaps_of(read_engine_log(in, "x.log"));
 }
 
 bool notes_have(const LogGaps& gaps, const std::string& part) {

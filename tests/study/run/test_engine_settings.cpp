@@ -5,7 +5,9 @@
 
 #include "core/base/command_errors.h"
 #include "core/base/rng.h"
+#include "engines/sglang/product.h"
 #include "engines/sglang/settings.h"
+#include "engines/vllm/product.h"
 #include "engines/vllm/settings.h"
 #include "study/run/engine_flags.h"
 #include "study/run/engine_settings.h"
@@ -21,19 +23,19 @@ namespace {
 
 using Texts = std::vector<std::string>;
 
-EngineLog log_of(LogEngine engine, const EngineArguments& settings) {
+EngineLog log_of(const LogDialect& engine, const EngineArguments& settings) {
   EngineLog log;
-  log.engine = engine;
+  log.dialect = &engine;
   log.settings = settings;
   return log;
 }
 
-EngineSettings settings_of(LogEngine engine, const EngineArguments& settings,
+EngineSettings settings_of(const LogDialect& engine, const EngineArguments& settings,
                            const std::string& flags) {
   return scenario_settings(engine, merged_arguments(log_of(engine, settings), flags));
 }
 
-std::string refusal(LogEngine engine, const std::string& flags) {
+std::string refusal(const LogDialect& engine, const std::string& flags) {
   return error_of<UsageError>([&] { (void)merged_arguments(log_of(engine, {}), flags); });
 }
 
@@ -47,7 +49,7 @@ Scenario scenario_with(const Texts& assignments) {
 
 TEST_CASE("the settings of an SGLang log are keys of policy sglang", "[study][settings]") {
   const EngineSettings settings =
-      settings_of(LogEngine::Sglang,
+      settings_of(sglang_log(),
                   {{"model_path", "x"},
                    {"chunked_prefill_size", "4096"},
                    {"prefill_decode_interval", "2"},
@@ -83,11 +85,11 @@ TEST_CASE("the settings of an SGLang log are keys of policy sglang", "[study][se
   const Scenario scenario = scenario_with(settings.assignments);
   CHECK(scenario.scheduler.settings<SglangConfig>().prefill_max_requests == 4);
   CHECK(scenario.kv_cache.num_blocks == 2048);
-  CHECK(scenario_settings(LogEngine::Sglang, {}).assignments.empty());
+  CHECK(scenario_settings(sglang_log(), {}).assignments.empty());
 }
 
 TEST_CASE("the settings of a vLLM log are keys of policy vllm", "[study][settings]") {
-  const EngineSettings settings = settings_of(LogEngine::Vllm,
+  const EngineSettings settings = settings_of(vllm_log(),
                                               {{"model", "x"},
                                                {"version", "0.30.1"},
                                                {"max_num_batched_tokens", "4096"},
@@ -106,13 +108,13 @@ TEST_CASE("the settings of a vLLM log are keys of policy vllm", "[study][setting
                                 "--no-enable-prefix-caching", "--gpu-memory-utilization 0.9",
                                 "--no-async-scheduling", "--tensor-parallel-size 2"});
   CHECK(scenario_with(settings.assignments).scheduler.settings<VllmConfig>().minor() == 30);
-  CHECK(settings_of(LogEngine::Vllm, {{"version", "1.0"}}, "").notes ==
+  CHECK(settings_of(vllm_log(), {{"version", "1.0"}}, "").notes ==
         Texts{"vLLM 1.0 is simulated with the rules of the scenario's version."});
 }
 
 TEST_CASE("the token budget that vLLM does not print", "[study][settings]") {
   const auto budget = [](EngineArguments arguments, const std::string& flags = "") {
-    const EngineSettings settings = settings_of(LogEngine::Vllm, arguments, flags);
+    const EngineSettings settings = settings_of(vllm_log(), arguments, flags);
     for (const std::string& assignment : settings.assignments) {
       const std::string key = "scheduler.max_num_batched_tokens=";
       if (assignment.starts_with(key)) {
@@ -136,72 +138,71 @@ TEST_CASE("the token budget that vLLM does not print", "[study][settings]") {
 TEST_CASE("the pool of a log is no flag that anyone set", "[study][settings]") {
   const EngineArguments log = {{"kv_cache_size_tokens", "93184"},
                                {"gpu_memory_utilization", "0.5"}};
-  const EngineSettings unknown = settings_of(LogEngine::Vllm, log, "");
+  const EngineSettings unknown = settings_of(vllm_log(), log, "");
   CHECK(unknown.flags == Texts{"--gpu-memory-utilization 0.5"});
   CHECK(unknown.assignments == Texts{"scheduler.policy=vllm"});
   CHECK(unknown.pool_tokens == 93184);
   CHECK(unknown.pool == "KV cache 93,184 tokens (in the log; the block's size is not)");
-  const EngineSettings known = settings_of(LogEngine::Vllm, log, "--block-size 128");
+  const EngineSettings known = settings_of(vllm_log(), log, "--block-size 128");
   CHECK(known.flags == Texts{"--block-size 128", "--gpu-memory-utilization 0.5"});
   CHECK(known.assignments ==
         Texts{"scheduler.policy=vllm", "kv_cache.block_size=128", "kv_cache.num_blocks=728"});
   CHECK_FALSE(known.pool_tokens.has_value());
   // A setting of the user replaces the log's pool.
-  const EngineSettings set = settings_of(LogEngine::Vllm, log, "--num-gpu-blocks-override 500");
+  const EngineSettings set = settings_of(vllm_log(), log, "--num-gpu-blocks-override 500");
   CHECK((set.pool.empty() &&
          set.flags == Texts{"--num-gpu-blocks-override 500", "--gpu-memory-utilization 0.5"}));
-  const EngineSettings share = settings_of(LogEngine::Vllm, log, "--gpu-memory-utilization 0.6");
+  const EngineSettings share = settings_of(vllm_log(), log, "--gpu-memory-utilization 0.6");
   CHECK(share.pool.empty());
   CHECK(share.assignments ==
         Texts{"scheduler.policy=vllm", "cost_model.gpu_memory_utilization=0.6"});
   // A page size that the server chose, and the requests at once.
-  EngineLog sglang = log_of(LogEngine::Sglang, {{"max_running_requests", "64"},
-                                                {"max_total_num_tokens", "96000"},
-                                                {"chunked_prefill_size", "8192"}});
+  EngineLog sglang = log_of(sglang_log(), {{"max_running_requests", "64"},
+                                           {"max_total_num_tokens", "96000"},
+                                           {"chunked_prefill_size", "8192"}});
   sglang.chosen = {"max_running_requests", "max_total_num_tokens"};
-  const EngineSettings chosen = scenario_settings(LogEngine::Sglang, merged_arguments(sglang, ""));
+  const EngineSettings chosen = scenario_settings(sglang_log(), merged_arguments(sglang, ""));
   CHECK(chosen.flags == Texts{"--chunked-prefill-size 8192"});
   CHECK(chosen.chosen == Texts{"max_running_requests 64"});
   CHECK(chosen.pool_tokens == 96000);
 }
 
 TEST_CASE("servers without CUDA graphs", "[study][settings]") {
-  const auto assignments = [](LogEngine engine, const EngineArguments& settings,
+  const auto assignments = [](const LogDialect& engine, const EngineArguments& settings,
                               const std::string& flags) {
     Texts found = settings_of(engine, settings, flags).assignments;
     found.erase(found.begin());  // the policy
     return found;
   };
   const EngineArguments vllm = {{"max_cudagraph_capture_size", "512"}, {"enforce_eager", "False"}};
-  CHECK(assignments(LogEngine::Vllm, vllm, "") == Texts{"cost_model.max_graph_tokens=512"});
-  const Texts eager = assignments(LogEngine::Vllm, vllm, "--enforce-eager");
+  CHECK(assignments(vllm_log(), vllm, "") == Texts{"cost_model.max_graph_tokens=512"});
+  const Texts eager = assignments(vllm_log(), vllm, "--enforce-eager");
   CHECK(scenario_with(eager).cost_model.max_graph_tokens == 0);
-  CHECK(assignments(LogEngine::Vllm, {{"enforce_eager", "True"}}, "--no-enforce-eager").empty());
-  CHECK(settings_of(LogEngine::Vllm, {{"enforce_eager", "True"}}, "").flags ==
-        Texts{"--enforce-eager"});
-  CHECK(assignments(LogEngine::Sglang,
+  CHECK(assignments(vllm_log(), {{"enforce_eager", "True"}}, "--no-enforce-eager").empty());
+  CHECK(settings_of(vllm_log(), {{"enforce_eager", "True"}}, "").flags == Texts{"--enforce-eager"});
+  CHECK(assignments(sglang_log(),
                     {{"disable_cuda_graph", "True"}, {"disable_prefill_cuda_graph", "False"}},
                     "") == Texts{"cost_model.max_graph_tokens=0"});
-  CHECK(assignments(LogEngine::Sglang, {}, "--disable-prefill-cuda-graph") ==
+  CHECK(assignments(sglang_log(), {}, "--disable-prefill-cuda-graph") ==
         Texts{"cost_model.max_prompt_graph_tokens=0"});
-  CHECK(refusal(LogEngine::Vllm, "--enforce-eager=1").ends_with("is not valid; allowed: no value"));
+  CHECK(refusal(vllm_log(), "--enforce-eager=1").ends_with("is not valid; allowed: no value"));
 }
 
 TEST_CASE("a flag that says nothing to the simulator is refused", "[study][settings]") {
-  CHECK(refusal(LogEngine::Sglang, "--host 0.0.0.0")
+  CHECK(refusal(sglang_log(), "--host 0.0.0.0")
             .starts_with("--flags: '--host' is no setting of SGLang that a scenario has; allowed: "
                          "--schedule-policy, --chunked-prefill-size, "));
-  CHECK(refusal(LogEngine::Vllm, "--chunked-prefill-size 8")
+  CHECK(refusal(vllm_log(), "--chunked-prefill-size 8")
             .starts_with("--flags: '--chunked-prefill-size' is no setting of vLLM"));
-  CHECK(refusal(LogEngine::Sglang, "--chunked-prefill-size 8k") ==
+  CHECK(refusal(sglang_log(), "--chunked-prefill-size 8k") ==
         "--flags: '--chunked-prefill-size': '8k' is not valid; allowed: an integer");
-  CHECK(refusal(LogEngine::Sglang, "--chunked-prefill-size") ==
+  CHECK(refusal(sglang_log(), "--chunked-prefill-size") ==
         "--flags: '--chunked-prefill-size': '' is not valid; allowed: an integer");
-  CHECK(refusal(LogEngine::Sglang, "--schedule-conservativeness x") ==
+  CHECK(refusal(sglang_log(), "--schedule-conservativeness x") ==
         "--flags: '--schedule-conservativeness': 'x' is not valid; allowed: a number");
-  CHECK(refusal(LogEngine::Sglang, "--enable-mixed-chunk=1") ==
+  CHECK(refusal(sglang_log(), "--enable-mixed-chunk=1") ==
         "--flags: '--enable-mixed-chunk': 'True' is not valid; allowed: no value");
-  CHECK(refusal(LogEngine::Sglang, "--no-enable-mixed-chunk").starts_with("--flags: '--no-"));
+  CHECK(refusal(sglang_log(), "--no-enable-mixed-chunk").starts_with("--flags: '--no-"));
 }
 
 TEST_CASE("property: printed flags come back as their settings", "[study][settings]") {
@@ -244,8 +245,8 @@ TEST_CASE("property: printed flags come back as their settings", "[study][settin
     // Without its flag a switch of SGLang is off.
     const EngineArguments off = {{"disable_radix_cache", "False"},
                                  {"disable_overlap_schedule", "False"}};
-    const EngineSettings back = is_vllm ? settings_of(LogEngine::Vllm, {}, joined_flags(flags))
-                                        : settings_of(LogEngine::Sglang, off, joined_flags(flags));
+    const EngineSettings back = is_vllm ? settings_of(vllm_log(), {}, joined_flags(flags))
+                                        : settings_of(sglang_log(), off, joined_flags(flags));
     CHECK(joined_flags(engine_flags(scenario_with(back.assignments)).front()) ==
           joined_flags(flags));
   }

@@ -1,9 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
-// The log of a serving engine as one list of observations. vllm_log.cpp and sglang_log.cpp know the
-// lines of their engine; engine_log.cpp reads the file and recognises the engine.
+// The log of a serving engine as one list of observations. A dialect (log_dialect.h) knows the
+// lines of its product; the reader takes the bytes and recognises the product.
 #pragma once
 
-#include <array>
 #include <cstddef>
 #include <cstdint>
 #include <iosfwd>
@@ -18,16 +17,14 @@
 
 namespace metronome {
 
-enum class LogEngine : std::uint8_t { Vllm, Sglang };
-constexpr std::string_view kLogEngines[] = {"vllm", "sglang"};      // by LogEngine
-constexpr std::string_view kLogEngineNames[] = {"vLLM", "SGLang"};  // by LogEngine
+struct LogDialect;
 
 enum class Observed : std::uint8_t {
-  Iteration,   // vLLM, --enable-logging-iteration-details: one step
-  Report,      // vLLM, every 10 s: throughputs, preemptions, cache
-  Prefill,     // SGLang: one batch of prompts
-  Decode,      // SGLang: what came since the last such line, 40 decode steps by default
-  Retraction,  // SGLang: running requests lost their KV cache
+  Iteration,   // one step
+  Report,      // at intervals of seconds: throughputs, preemptions, cache
+  Prefill,     // one batch of prompts
+  Decode,      // what came since the last such line, a fixed number of decode steps
+  Retraction,  // running requests lost their KV cache
 };
 
 // One line. A field that its kind does not have is 0 or empty.
@@ -73,16 +70,16 @@ struct LogObservation {
 
 struct EngineLog {
   std::string path;
-  LogEngine engine = LogEngine::Vllm;
+  const LogDialect* dialect = nullptr;       // never null in a log that was read
   std::vector<LogObservation> observations;  // in the file's order
   // The engine's settings by their names in it, as it printed them at its start: "8192", "True",
   // "None", text without its quotes.
   std::map<std::string, std::string> settings;
   std::set<std::string> chosen;     // settings among these that the engine chose, not its user
-  bool has_batch_rates = false;     // SGLang: batches of prompts have an input throughput
-  bool has_pending_tokens = false;  // SGLang: they say whether prompts waited behind a batch
+  bool has_batch_rates = false;     // batches of prompts have an input throughput
+  bool has_pending_tokens = false;  // they say whether prompts waited behind a batch
   bool has_speculation = false;     // several tokens a step are no recomputation
-  std::int64_t num_aborted = 0;     // SGLang: retracted requests that could not go on
+  std::int64_t num_aborted = 0;     // retracted requests that could not go on
   std::int64_t num_broken = 0;      // lines that begin like an observation and are none
   std::int64_t first_broken = 0;    // the line of the first
   // Whole lines without a field that every version logs; they are left out, too.
@@ -90,57 +87,60 @@ struct EngineLog {
   std::int64_t first_lacking = 0;
   std::string lacking_field;  // of the first
 
-  std::string_view engine_name() const { return kLogEngineNames[static_cast<int>(engine)]; }
+  std::string_view engine_name() const;  // "vLLM"
   bool has(Observed kind) const;
 };
 
-struct IterationRange;
+// Iterations by their logged numbers, both ends included.
+struct IterationRange {
+  std::int64_t first = 0;
+  std::int64_t last = INT64_MAX;
+
+  bool contains(std::int64_t number) const { return number >= first && number <= last; }
+};
+
+// Reads "120:684", "120:" or ":684". Throws UsageError for other texts, in the name of
+// `--iterations`.
+IterationRange parse_iteration_range(const std::string& text);
 
 // Leaves out other iterations, and what the log has before the first and behind the last of these.
 // Throws UsageError if none is left.
 void keep_iterations(const IterationRange& range, EngineLog& log);
 
-// Reads a vLLM or SGLang log as its bytes come, such as a file that still grows, whatever stands
-// before and behind its lines.
+// Reads a log of a registered dialect as its bytes come, such as a file that still grows, whatever
+// stands before and behind its lines.
 class EngineLogReader {
  public:
-  // `engine` names one of the two; nullopt: the one whose lines the log has. `path` is for
+  // `only` is the dialect to read; nullptr: the one whose lines the log has. `path` is for
   // messages.
-  EngineLogReader(std::string path, std::optional<LogEngine> engine);
+  EngineLogReader(std::string path, const LogDialect* only);
 
   // The next bytes; they may begin and end anywhere. Throws ConfigError for a line that is too
   // long.
   void add(std::string_view bytes);
 
-  // Those of an engine, from whole lines so far.
-  const std::vector<LogObservation>& observations(LogEngine engine) const {
-    return logs_[static_cast<std::size_t>(engine)].observations;
-  }
+  // Those of a dialect, from whole lines so far.
+  const std::vector<LogObservation>& observations(const LogDialect& dialect) const;
 
   // The log, after all of its bytes. Lines that are cut or written into each other are counted; a
   // last line without an end may be cut, too, and is then left out. Throws ConfigError if it has no
-  // line of the engine, or has lines of both. Leaves the reader empty.
+  // line of the dialect, or has lines of several. Leaves the reader empty.
   EngineLog finish();
 
  private:
   void read_line(std::string_view text, bool is_last);
 
   std::string path_;
-  std::optional<LogEngine> engine_;
-  std::array<EngineLog, 2> logs_;  // by LogEngine
-  std::string line_;               // begun, without its end
+  const LogDialect* only_;
+  std::vector<EngineLog> logs_;  // one for each dialect that is read
+  std::string line_;             // begun, without its end
   std::int64_t num_lines_ = 0;
 };
 
 // Reads a whole file. Throws as EngineLogReader does, and if the file cannot be read.
-EngineLog read_engine_log(const std::string& path, std::optional<LogEngine> engine);
+EngineLog read_engine_log(const std::string& path, const LogDialect* only = nullptr);
 // The same from a stream; `path` is for messages.
 EngineLog read_engine_log(std::istream& in, const std::string& path,
-                          std::optional<LogEngine> engine);
-
-// Throws ConfigError, with the engine, if the file is a log without vLLM's iterations; else does
-// nothing. For what needs them, when the file is nothing else that it takes. `also_allowed` names
-// the other kinds of files: "; or ...".
-void refuse_log_without_iterations(const std::string& path, const std::string& also_allowed);
+                          const LogDialect* only = nullptr);
 
 }  // namespace metronome

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-#include "reports/files/engine_log.h"
+#include "engines/log/engine_log.h"
 
 #include <algorithm>
 #include <cerrno>
@@ -11,16 +11,27 @@
 #include "core/base/error.h"
 #include "core/base/files.h"
 #include "core/base/names.h"
-#include "reports/files/iteration_log.h"
-#include "reports/files/log_dialect.h"
-#include "reports/files/log_text.h"
+#include "engines/log/log_dialect.h"
+#include "engines/log/log_text.h"
 
 namespace metronome {
 namespace {
 
-const LogDialect& dialect_of(LogEngine engine) {
-  return engine == LogEngine::Vllm ? vllm_dialect() : sglang_dialect();
+std::vector<const LogDialect*>& registered() {
+  static std::vector<const LogDialect*> dialects;
+  return dialects;
 }
+
+// "vLLM or SGLang".
+std::string titles() {
+  std::string text;
+  for (const LogDialect* dialect : log_dialects()) {
+    text += (text.empty() ? "" : " or ") + std::string(dialect->title);
+  }
+  return text;
+}
+
+std::string any_log() { return "a " + titles() + " log"; }
 
 // The first marker at or behind `from`; npos: none.
 std::size_t find_marker(std::string_view line, std::size_t from, const LogDialect& dialect) {
@@ -64,11 +75,6 @@ void take_out_cut_batches(EngineLog& log) {
   throw ConfigError(printable(path) + ": " + why + "; allowed: " + allowed);
 }
 
-// "a vLLM log".
-std::string named(const EngineLog& log) {
-  return (log.engine == LogEngine::Sglang ? "an " : "a ") + std::string(log.engine_name()) + " log";
-}
-
 // Why a log without observations is none of the engine's.
 std::string lack_of(const EngineLog& log) {
   if (log.num_lacking > 0) {
@@ -85,35 +91,57 @@ std::string lack_of(const EngineLog& log) {
   return {};
 }
 
-// The log of the engine whose lines the file has.
-EngineLog& chosen(std::array<EngineLog, 2>& logs, std::optional<LogEngine> engine,
-                  const std::string& path) {
-  if (engine) {
-    EngineLog& log = logs[static_cast<std::size_t>(*engine)];
-    if (!log.observations.empty()) return log;
-    const std::string lack = lack_of(log);
-    refuse(path, lack.empty() ? "is not " + named(log) : lack,
-           "a log with lines from " + std::string(dialect_of(*engine).looks_for));
+// What the lines of these dialects begin with.
+std::string all_lines(std::span<const EngineLog> logs) {
+  std::string text;
+  for (const EngineLog& log : logs) {
+    text += (text.empty() ? "a log with lines from " : "; or from ") +
+            std::string(log.dialect->looks_for);
   }
-  const bool has_vllm = !logs[0].observations.empty();
-  const bool has_sglang = !logs[1].observations.empty();
-  if (has_vllm && has_sglang) {
-    refuse(path,
-           "has lines of vLLM (line " + std::to_string(logs[0].observations.front().line) +
-               ") and of SGLang (line " + std::to_string(logs[1].observations.front().line) + ")",
-           "one of them with --engine: vllm, sglang");
-  }
-  if (has_vllm || has_sglang) return logs[has_vllm ? 0 : 1];
-  std::string lack = lack_of(logs[0]);
-  if (lack.empty()) lack = lack_of(logs[1]);
-  refuse(path, lack.empty() ? "is not a vLLM or SGLang log" : lack,
-         "a log with lines from " + std::string(vllm_dialect().looks_for) + "; or from " +
-             std::string(sglang_dialect().looks_for) + "; or a folder that `metronome run` wrote");
+  return text;
 }
 
-constexpr std::string_view kLogs = "a vLLM or SGLang log";
+// The log of the engine whose lines the file has.
+EngineLog& chosen(std::span<EngineLog> logs, bool is_named, const std::string& path) {
+  EngineLog* found = nullptr;
+  std::string lines;
+  std::string lack;
+  for (EngineLog& log : logs) {
+    if (log.observations.empty()) {
+      if (lack.empty()) lack = lack_of(log);
+      continue;
+    }
+    lines += (found == nullptr ? "has lines of " : " and of ") + std::string(log.engine_name()) +
+             " (line " + std::to_string(log.observations.front().line) + ")";
+    if (found != nullptr) refuse(path, lines, "one of them with --engine: " + log_dialect_names());
+    found = &log;
+  }
+  if (found != nullptr) return *found;
+  if (lack.empty()) {
+    lack = "is not " + (is_named ? std::string(logs[0].dialect->log_name) : any_log());
+  }
+  refuse(path, lack,
+         all_lines(logs) + (is_named ? "" : "; or a folder that `metronome run` wrote"));
+}
 
 }  // namespace
+
+void register_log_dialect(const LogDialect& dialect) { registered().push_back(&dialect); }
+
+std::span<const LogDialect* const> log_dialects() { return registered(); }
+
+const LogDialect* find_log_dialect(std::string_view name) {
+  for (const LogDialect* dialect : log_dialects()) {
+    if (name == dialect->name) return dialect;
+  }
+  return nullptr;
+}
+
+std::string log_dialect_names() {
+  std::vector<std::string_view> names;
+  for (const LogDialect* dialect : log_dialects()) names.push_back(dialect->name);
+  return join_names(names);
+}
 
 LogObservation observation(Observed kind, const LogPart& part, std::int32_t rank) {
   LogObservation seen;
@@ -138,9 +166,26 @@ LineOutcome note(LogObservation seen, EngineLog& log) {
   return LineOutcome::Read;
 }
 
+std::string_view EngineLog::engine_name() const { return dialect->title; }
+
 bool EngineLog::has(Observed kind) const {
   return std::any_of(observations.begin(), observations.end(),
                      [kind](const LogObservation& seen) { return seen.kind == kind; });
+}
+
+IterationRange parse_iteration_range(const std::string& text) {
+  IterationRange range;
+  const std::size_t colon = text.find(':');
+  LineReader first(std::string_view(text).substr(0, colon));
+  LineReader last(colon == std::string::npos ? std::string_view()
+                                             : std::string_view(text).substr(colon + 1));
+  const bool has_first = first.take_number(range.first);
+  const bool has_last = last.take_number(range.last);
+  const bool is_whole = colon != std::string::npos && first.rest().empty() && last.rest().empty();
+  if (is_whole && (has_first || has_last) && range.first <= range.last) return range;
+  throw UsageError("--iterations: '" + printable(text) +
+                   "' is not valid; allowed: FIRST:LAST, FIRST: or :LAST, numbers of iterations "
+                   "as the log has them");
 }
 
 void keep_iterations(const IterationRange& range, EngineLog& log) {
@@ -162,9 +207,19 @@ void keep_iterations(const IterationRange& range, EngineLog& log) {
   });
 }
 
-EngineLogReader::EngineLogReader(std::string path, std::optional<LogEngine> engine)
-    : path_(std::move(path)), engine_(engine) {
-  logs_[1].engine = LogEngine::Sglang;
+EngineLogReader::EngineLogReader(std::string path, const LogDialect* only)
+    : path_(std::move(path)), only_(only) {
+  for (const LogDialect* dialect : log_dialects()) {
+    if (only_ == nullptr || only_ == dialect) logs_.emplace_back().dialect = dialect;
+  }
+}
+
+const std::vector<LogObservation>& EngineLogReader::observations(const LogDialect& dialect) const {
+  const auto log = std::find_if(logs_.begin(), logs_.end(), [&dialect](const EngineLog& one) {
+    return one.dialect == &dialect;
+  });
+  METRONOME_CHECK(log != logs_.end(), "the reader reads this dialect");
+  return log->observations;
 }
 
 void EngineLogReader::add(std::string_view bytes) {
@@ -173,7 +228,7 @@ void EngineLogReader::add(std::string_view bytes) {
     line_ += bytes.substr(0, end);
     if (line_.size() > kMaxLineBytes) {
       errno = EFBIG;
-      fail_input(path_, kLogs);
+      fail_input(path_, any_log());
     }
     if (end == std::string_view::npos) return;
     read_line(line_, false);
@@ -185,52 +240,32 @@ void EngineLogReader::add(std::string_view bytes) {
 void EngineLogReader::read_line(std::string_view text, bool is_last) {
   ++num_lines_;
   const std::string line = plain_line(text);
-  for (EngineLog& log : logs_) {
-    if (!engine_ || *engine_ == log.engine) {
-      read_parts(line, num_lines_, is_last, dialect_of(log.engine), log);
-    }
-  }
+  for (EngineLog& log : logs_) read_parts(line, num_lines_, is_last, *log.dialect, log);
 }
 
 EngineLog EngineLogReader::finish() {
   if (!line_.empty()) read_line(line_, true);
   for (EngineLog& log : logs_) take_out_cut_batches(log);
-  EngineLog log = std::move(chosen(logs_, engine_, path_));
+  EngineLog log = std::move(chosen(logs_, only_ != nullptr, path_));
   log.path = path_;
-  *this = EngineLogReader(path_, engine_);
+  *this = EngineLogReader(path_, only_);
   return log;
 }
 
-EngineLog read_engine_log(std::istream& in, const std::string& path,
-                          std::optional<LogEngine> engine) {
-  EngineLogReader reader(path, engine);
+EngineLog read_engine_log(std::istream& in, const std::string& path, const LogDialect* only) {
+  EngineLogReader reader(path, only);
   std::vector<char> bytes(std::size_t{1} << 16);
   while (in) {
     in.read(bytes.data(), static_cast<std::streamsize>(bytes.size()));
     reader.add({bytes.data(), static_cast<std::size_t>(in.gcount())});
   }
-  if (in.bad()) fail_input(path, kLogs);
+  if (in.bad()) fail_input(path, any_log());
   return reader.finish();
 }
 
-EngineLog read_engine_log(const std::string& path, std::optional<LogEngine> engine) {
-  std::ifstream file = open_input(path, kLogs);
-  return read_engine_log(file, path, engine);
-}
-
-void refuse_log_without_iterations(const std::string& path, const std::string& also_allowed) {
-  std::optional<EngineLog> log;
-  try {
-    log = read_engine_log(path, std::nullopt);
-  } catch (const ConfigError&) {
-    return;  // no log, or one without steps
-  }
-  if (log->has(Observed::Iteration)) return;
-  const bool is_vllm = log->engine == LogEngine::Vllm;
-  refuse(path,
-         "is " + named(*log) +
-             (is_vllm ? " without its iterations" : ", which does not log the time of each step"),
-         "a vLLM log with --enable-logging-iteration-details" + also_allowed);
+EngineLog read_engine_log(const std::string& path, const LogDialect* only) {
+  std::ifstream file = open_input(path, any_log());
+  return read_engine_log(file, path, only);
 }
 
 }  // namespace metronome

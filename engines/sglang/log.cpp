@@ -7,8 +7,9 @@
 #include <span>
 #include <string>
 
-#include "reports/files/log_dialect.h"
-#include "reports/files/log_text.h"
+#include "engines/log/log_dialect.h"
+#include "engines/log/log_text.h"
+#include "engines/sglang/product.h"
 
 namespace metronome {
 namespace {
@@ -189,13 +190,78 @@ LineOutcome read_part(const LogPart& part, EngineLog& log) {
   return read_settings(part, kArguments, log);
 }
 
+// Sources of the names and meanings: those of study/run/engine_flags.cpp.
+constexpr std::string_view kQueueOrders[] = {"lpm", "fcfs"};
+constexpr ServerArgument kServerArguments[] = {
+    {"schedule_policy", "scheduler.schedule_policy", ArgumentKind::Word, "", "", kQueueOrders},
+    {"chunked_prefill_size", "scheduler.chunked_prefill_size"},
+    {"max_prefill_tokens", "scheduler.max_prefill_tokens"},
+    {"enable_mixed_chunk", "scheduler.enable_mixed_chunk", ArgumentKind::Switch},
+    {"schedule_conservativeness", "scheduler.schedule_conservativeness", ArgumentKind::Number},
+    {"scheduler_recv_interval", "scheduler.scheduler_recv_interval", ArgumentKind::Count, "", "1"},
+    {"prefill_decode_interval", "scheduler.prefill_decode_interval", ArgumentKind::Count, "", "0"},
+    {"prefill_decode_interval_min_bs", "scheduler.prefill_decode_interval_min_bs",
+     ArgumentKind::Count, "", "0"},
+    {"prefill_max_requests", "scheduler.prefill_max_requests"},
+    {"enable_priority_scheduling", "scheduler.enable_priority_scheduling", ArgumentKind::Switch},
+    {"schedule_low_priority_values_first", "scheduler.schedule_low_priority_values_first",
+     ArgumentKind::Switch},
+    {"priority_scheduling_preemption_threshold",
+     "scheduler.priority_scheduling_preemption_threshold", ArgumentKind::Count, "", "10"},
+    {"disable_priority_preemption", "scheduler.disable_priority_preemption", ArgumentKind::Switch},
+    {"retraction_policy", "scheduler.retraction_policy", ArgumentKind::Word, "", "length"},
+    {"max_running_requests", "engine.max_num_seqs"},
+    {"context_length", "engine.max_model_len"},
+    {"page_size", "kv_cache.block_size"},
+    {"disable_radix_cache", "kv_cache.enable_prefix_caching", ArgumentKind::Negation},
+    {"max_total_tokens", "kv_cache.num_blocks", ArgumentKind::Tokens},
+    {"mem_fraction_static", "cost_model.gpu_memory_utilization", ArgumentKind::Number},
+    {"disable_overlap_schedule", "engine.async_depth", ArgumentKind::Negation},
+    {"tp_size", "cost_model.tensor_parallel_size", ArgumentKind::Count, "--tensor-parallel-size",
+     "1"},
+    {"max_queued_requests", "engine.max_waiting_requests"},
+    {"cuda_graph_max_bs_decode", "cost_model.max_graph_tokens"},
+    {"disable_cuda_graph", "cost_model.max_graph_tokens", ArgumentKind::Off},
+    {"cuda_graph_max_bs_prefill", "cost_model.max_prompt_graph_tokens"},
+    {"disable_prefill_cuda_graph", "cost_model.max_prompt_graph_tokens", ArgumentKind::Off}};
+
+constexpr std::pair<std::string_view, std::string_view> kRenamed[] = {
+    {"context_len", "context_length"}};
+
+std::string smaller_steps(std::int64_t num_tokens, std::int64_t /*num_decodes*/,
+                          const EngineArguments& arguments) {
+  // A multiple of the page: of all common sizes, if the log does not say it.
+  const std::int64_t page = std::max<std::int64_t>(
+      count_in_force(arguments, "page_size").value_or(num_tokens < 64 ? 1 : 64), 1);
+  const std::int64_t unit = std::max<std::int64_t>(page, num_tokens < 64 ? 1 : 64 / page * page);
+  if (num_tokens < unit) {
+    return "That is less than a page of SGLang's KV cache, so no chunk keeps it.";
+  }
+  return "In SGLang: --chunked-prefill-size " + std::to_string(num_tokens / unit * unit) +
+         ", and --enable-mixed-chunk or --prefill-decode-interval 1, so that requests decode "
+         "between the batches of prompts.";
+}
+
+constexpr LogDialect kDialect = {
+    .name = "sglang",
+    .title = "SGLang",
+    .log_name = "an SGLang log",
+    .form = LogForm::Batches,
+    .markers = kMarkers,
+    .read = read_part,
+    .looks_for = "SGLang: 'Prefill batch', 'Decode batch' or 'Retract requests'",
+    .model_setting = "model_path",
+    .pool_setting = "max_total_num_tokens",
+    .block_setting = "page_size",
+    .arguments = kServerArguments,
+    .renamed = kRenamed,
+    .more_memory =
+        "A higher --schedule-conservativeness, more KV memory (--mem-fraction-static) or fewer "
+        "requests at once (--max-running-requests) avoids it.",
+    .smaller_steps = smaller_steps};
+
 }  // namespace
 
-const LogDialect& sglang_dialect() {
-  static const LogDialect dialect = {LogEngine::Sglang, kMarkers, read_part,
-                                     "SGLang: 'Prefill batch', 'Decode batch' or 'Retract "
-                                     "requests'"};
-  return dialect;
-}
+const LogDialect& sglang_log() { return kDialect; }
 
 }  // namespace metronome

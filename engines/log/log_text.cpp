@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-#include "reports/files/log_text.h"
+#include "engines/log/log_text.h"
 
 #include <cctype>
 #include <utility>

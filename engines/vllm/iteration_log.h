@@ -9,6 +9,7 @@
 #include <vector>
 
 #include "core/base/types.h"
+#include "engines/log/engine_log.h"
 
 namespace metronome {
 
@@ -52,23 +53,16 @@ std::int32_t vllm_rank(std::string_view prefix);
 // if such a line is malformed, or if there is none.
 IterationLog read_iteration_log(const std::string& path);
 
-// Iterations by their logged numbers, both ends included.
-struct IterationRange {
-  std::int64_t first = 0;
-  std::int64_t last = INT64_MAX;
-
-  bool contains(std::int64_t number) const { return number >= first && number <= last; }
-};
-
-// Reads "120:684", "120:" or ":684". Throws UsageError for other texts, in the name of
-// `--iterations`.
-IterationRange parse_iteration_range(const std::string& text);
-
 // Leaves out the other iterations. Throws UsageError if none is left.
 void keep_iterations(const IterationRange& range, IterationLog& log);
 
 // Whether a line of the file contains an iteration, complete or malformed. False for an unreadable
 // file.
 bool is_iteration_log(const std::string& path);
+
+// Throws ConfigError, with the engine, if the file is a log without iterations; else does nothing.
+// For what needs them, when the file is nothing else that it takes. `also_allowed` names the other
+// kinds of files: "; or ...".
+void refuse_log_without_iterations(const std::string& path, const std::string& also_allowed);
 
 }  // namespace metronome

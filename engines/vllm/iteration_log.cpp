@@ -1,15 +1,18 @@
 // SPDX-License-Identifier: Apache-2.0
-#include "reports/files/iteration_log.h"
+#include "engines/vllm/iteration_log.h"
 
 #include <algorithm>
 #include <fstream>
+#include <optional>
 #include <string_view>
 
 #include "core/base/command_errors.h"
 #include "core/base/error.h"
 #include "core/base/files.h"
 #include "core/base/names.h"
-#include "reports/files/log_text.h"
+#include "engines/log/log_dialect.h"
+#include "engines/log/log_text.h"
+#include "engines/vllm/product.h"
 
 namespace metronome {
 namespace {
@@ -76,21 +79,6 @@ IterationLog read_iteration_log(const std::string& path) {
   return log;
 }
 
-IterationRange parse_iteration_range(const std::string& text) {
-  IterationRange range;
-  const std::size_t colon = text.find(':');
-  LineReader first(std::string_view(text).substr(0, colon));
-  LineReader last(colon == std::string::npos ? std::string_view()
-                                             : std::string_view(text).substr(colon + 1));
-  const bool has_first = first.take_number(range.first);
-  const bool has_last = last.take_number(range.last);
-  const bool is_whole = colon != std::string::npos && first.rest().empty() && last.rest().empty();
-  if (is_whole && (has_first || has_last) && range.first <= range.last) return range;
-  throw UsageError("--iterations: '" + printable(text) +
-                   "' is not valid; allowed: FIRST:LAST, FIRST: or :LAST, numbers of iterations "
-                   "as the log has them");
-}
-
 void keep_iterations(const IterationRange& range, IterationLog& log) {
   const std::string all = numbers_text(log);
   std::erase_if(log.iterations, [&range](const LoggedIteration& iteration) {
@@ -112,6 +100,20 @@ bool is_iteration_log(const std::string& path) {
     if (line.find(kStart) != std::string::npos) return true;
   }
   return false;
+}
+
+void refuse_log_without_iterations(const std::string& path, const std::string& also_allowed) {
+  std::optional<EngineLog> log;
+  try {
+    log = read_engine_log(path);
+  } catch (const ConfigError&) {
+    return;  // no log, or one without steps
+  }
+  if (log->has(Observed::Iteration)) return;
+  throw ConfigError(printable(path) + ": is " + std::string(log->dialect->log_name) +
+                    (log->dialect == &vllm_log() ? " without its iterations"
+                                                 : ", which does not log the time of each step") +
+                    "; allowed: a vLLM log with --enable-logging-iteration-details" + also_allowed);
 }
 
 }  // namespace metronome

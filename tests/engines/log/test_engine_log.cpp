@@ -5,9 +5,11 @@
 #include <sstream>
 
 #include "core/base/rng.h"
-#include "reports/files/engine_log.h"
-#include "reports/files/iteration_log.h"
-#include "reports/files/log_text.h"
+#include "engines/log/log_dialect.h"
+#include "engines/log/log_text.h"
+#include "engines/sglang/product.h"
+#include "engines/vllm/iteration_log.h"
+#include "engines/vllm/product.h"
 #include "reports/terminal/log_facts.h"
 #include "tests/catch.h"
 #include "tests/command_line.h"
@@ -42,7 +44,7 @@ const std::string kReport =
     "Running: 8 reqs, Waiting: 4 reqs, Preemptions: 3, GPU KV cache usage: 99.1%, Prefix cache hit "
     "rate: 12.5%";
 
-EngineLog read_text(const std::string& text, std::optional<LogEngine> engine = std::nullopt) {
+EngineLog read_text(const std::string& text, const LogDialect* engine = nullptr) {
   std::istringstream in(text);
   return read_engine_log(in, "x.log", engine);
 }
@@ -56,7 +58,7 @@ LogObservation only(const std::string& line) {
   return log.observations.front();
 }
 
-std::string refusal(const std::string& text, std::optional<LogEngine> engine = std::nullopt) {
+std::string refusal(const std::string& text, const LogDialect* engine = nullptr) {
   return error_of([&] { (void)read_text(text, engine); });
 }
 
@@ -68,7 +70,7 @@ std::string changed(std::string text, const std::string& part, const std::string
 
 }  // namespace
 
-TEST_CASE("SGLang's prefill line, in its forms", "[reports][engine_log]") {
+TEST_CASE("SGLang's prefill line, in its forms", "[engines][engine_log]") {
   const LogObservation seen = only(kAt + kPrefill);
   CHECK((seen.kind == Observed::Prefill && seen.line == 1 && seen.time == "03:04:05"));
   CHECK((seen.num_prefill_requests == 2 && seen.num_prefill_tokens == 4096));
@@ -102,7 +104,7 @@ TEST_CASE("SGLang's prefill line, in its forms", "[reports][engine_log]") {
   CHECK((old.num_prefill_tokens == 6 && old.elapsed_ns == 0));
 }
 
-TEST_CASE("a log may come in parts", "[reports][engine_log]") {
+TEST_CASE("a log may come in parts", "[engines][engine_log]") {
   for (const char* name : {"sglang.log", "vllm.log", "vllm_full.log"}) {
     const std::string text =
         read_text_file(std::string(source_dir()) + "/tests/expected/logs/" + name);
@@ -110,8 +112,8 @@ TEST_CASE("a log may come in parts", "[reports][engine_log]") {
     for (std::uint64_t seed = 1; seed <= 3; ++seed) {
       INFO(name << ", seed " << seed);
       Rng rng(seed, "parts");
-      EngineLogReader reader("x.log", std::nullopt);
-      const auto num_seen = [&] { return reader.observations(whole.engine).size(); };
+      EngineLogReader reader("x.log", nullptr);
+      const auto num_seen = [&] { return reader.observations(*whole.dialect).size(); };
       std::size_t last_seen = 0;
       for (std::size_t at = 0; at < text.size();) {
         const auto size = static_cast<std::size_t>(rng.uniform_int(0, 400));
@@ -127,7 +129,7 @@ TEST_CASE("a log may come in parts", "[reports][engine_log]") {
       CHECK(num_seen() == 0);
     }
   }
-  EngineLogReader endless("x.log", std::nullopt);
+  EngineLogReader endless("x.log", nullptr);
   const std::string part(1 << 20, 'x');
   CHECK_THROWS_AS(([&] {
                     while (true) endless.add(part);
@@ -135,7 +137,7 @@ TEST_CASE("a log may come in parts", "[reports][engine_log]") {
                   ConfigError);
 }
 
-TEST_CASE("SGLang's decode line, in its forms", "[reports][engine_log]") {
+TEST_CASE("SGLang's decode line, in its forms", "[engines][engine_log]") {
   const LogObservation seen = only(kAt + kDecode);
   CHECK((seen.kind == Observed::Decode && seen.num_running == 9 && seen.num_waiting == 1));
   CHECK((seen.cache_usage == 0.42 && seen.decode_rate == 900.25));
@@ -158,7 +160,7 @@ TEST_CASE("SGLang's decode line, in its forms", "[reports][engine_log]") {
             .number == 9);
 }
 
-TEST_CASE("SGLang's retractions", "[reports][engine_log]") {
+TEST_CASE("SGLang's retractions", "[engines][engine_log]") {
   const LogObservation seen = only(kAt + kRetraction);
   CHECK((seen.kind == Observed::Retraction && seen.num_preempted == 2));
   CHECK(seen.num_freed_tokens == 1536);
@@ -173,7 +175,7 @@ TEST_CASE("SGLang's retractions", "[reports][engine_log]") {
   CHECK(only("Testing retraction. #retracted_reqs: 1, #new_tokens_gained: 64").num_preempted == 1);
 }
 
-TEST_CASE("SGLang's settings, of a dictionary or of a call", "[reports][engine_log]") {
+TEST_CASE("SGLang's settings, of a dictionary or of a call", "[engines][engine_log]") {
   for (const char* arguments :
        {"server_args={'model_path': 'a/b, c}', 'chunked_prefill_size': 8192, 'x': {'y': [1, (2,)]},"
         " 'enable_mixed_chunk': False, 'prefill_max_requests': None, 'z': \"it's\"}",
@@ -199,7 +201,7 @@ TEST_CASE("SGLang's settings, of a dictionary or of a call", "[reports][engine_l
   CHECK((cut.num_broken == 1 && cut.settings.empty()));
 }
 
-TEST_CASE("vLLM's lines, in their forms", "[reports][engine_log]") {
+TEST_CASE("vLLM's lines, in their forms", "[engines][engine_log]") {
   const LogObservation seen = only(kVllmAt + kIteration);
   CHECK((seen.kind == Observed::Iteration && seen.number == 7 && seen.time == "12:00:03"));
   CHECK((seen.num_prefill_requests == 2 && seen.num_prefill_tokens == 1024));
@@ -246,7 +248,7 @@ TEST_CASE("vLLM's lines, in their forms", "[reports][engine_log]") {
 }
 
 TEST_CASE("lines are read through colours, carriage returns and prefixes",
-          "[reports][engine_log]") {
+          "[engines][engine_log]") {
   const auto coloured = [](const std::string& text) {
     return "\x1b[0;36m(APIServer pid=9)\x1b[0;0m \x1b[32mINFO\x1b[0m \x1b[90m07-01 12:00:03\x1b[0m "
            "\x1b[90m[loggers.py:199]\x1b[0m " +
@@ -269,7 +271,7 @@ TEST_CASE("lines are read through colours, carriage returns and prefixes",
   CHECK(stages.observations.size() == 1);
 }
 
-TEST_CASE("broken lines are counted, and a last line may be cut", "[reports][engine_log]") {
+TEST_CASE("broken lines are counted, and a last line may be cut", "[engines][engine_log]") {
   for (const std::string& line : {kPrefill, kDecode, kRetraction, kIteration, kReport}) {
     const std::string good = line + "\n";
     const std::size_t marker = line == kIteration || line == kReport ? 20 : 14;
@@ -301,7 +303,7 @@ TEST_CASE("broken lines are counted, and a last line may be cut", "[reports][eng
   CHECK(read_text(kDecode + "\nPrefill batches are slow\n").num_broken == 0);
 }
 
-TEST_CASE("a whole line of SGLang that lacks a field is named by it", "[reports][engine_log]") {
+TEST_CASE("a whole line of SGLang that lacks a field is named by it", "[engines][engine_log]") {
   const std::string decode =
       "[2026-01-02 12:00:00] Decode batch, #running-req: 1, #token: 408, token usage: 0.01, cuda "
       "graph: True, gen throughput (token/s): 72.31, #queue-req: 0\n";
@@ -323,7 +325,7 @@ TEST_CASE("a whole line of SGLang that lacks a field is named by it", "[reports]
   CHECK(contains(only, "line 1 of SGLang has no 'gen throughput (token/s)'; allowed: "));
 }
 
-TEST_CASE("a log of neither engine, or of both, is refused", "[reports][engine_log]") {
+TEST_CASE("a log of neither engine, or of both, is refused", "[engines][engine_log]") {
   CHECK(refusal("hello\n") ==
         "x.log: is not a vLLM or SGLang log; allowed: a log with lines from vLLM: 'Iteration(N): "
         "', which --enable-logging-iteration-details adds, or 'Avg prompt throughput: '; or from "
@@ -333,9 +335,9 @@ TEST_CASE("a log of neither engine, or of both, is refused", "[reports][engine_l
   CHECK(refusal(both) ==
         "x.log: has lines of vLLM (line 1) and of SGLang (line 2); allowed: one of them with "
         "--engine: vllm, sglang");
-  CHECK(read_text(both, LogEngine::Sglang).observations[0].kind == Observed::Decode);
-  CHECK(read_text(both, LogEngine::Vllm).engine == LogEngine::Vllm);
-  CHECK(refusal(kDecode + "\n", LogEngine::Vllm)
+  CHECK(read_text(both, &sglang_log()).observations[0].kind == Observed::Decode);
+  CHECK(read_text(both, &vllm_log()).dialect == &vllm_log());
+  CHECK(refusal(kDecode + "\n", &vllm_log())
             .starts_with("x.log: is not a vLLM log; allowed: a log with lines from vLLM: "));
   CHECK(refusal("server_args={'tp_size': 1}\n")
             .starts_with("x.log: has settings of SGLang, but none of its steps; allowed: "));
@@ -343,11 +345,11 @@ TEST_CASE("a log of neither engine, or of both, is refused", "[reports][engine_l
       refusal("\nDecode batch, 9 requests\n")
           .starts_with("x.log: line 2 begins like a line of SGLang and goes on in another format; "
                        "allowed: "));
-  CHECK(error_of([] { (void)read_engine_log("/nowhere", std::nullopt); }) ==
+  CHECK(error_of([] { (void)read_engine_log("/nowhere"); }) ==
         "/nowhere: does not exist; allowed: a vLLM or SGLang log");
 }
 
-TEST_CASE("a log without vLLM's iterations is refused by its name", "[reports][engine_log]") {
+TEST_CASE("a log without vLLM's iterations is refused by its name", "[engines][engine_log]") {
   const testing::ScratchFolder folder;
   const auto error = [&](const std::string& text) {
     const std::string path = folder.write("x.log", text);
@@ -364,7 +366,7 @@ TEST_CASE("a log without vLLM's iterations is refused by its name", "[reports][e
   refuse_log_without_iterations(folder.write("steps.csv", "tokens,seconds\n1,2\n"), "");
 }
 
-TEST_CASE("property: whole lines among any others are read", "[reports][engine_log]") {
+TEST_CASE("property: whole lines among any others are read", "[engines][engine_log]") {
   const std::uint64_t seed = 20261123;
   INFO("seed " << seed);
   Rng rng(seed, "engine_log");
@@ -390,13 +392,13 @@ TEST_CASE("property: whole lines among any others are read", "[reports][engine_l
       }
       text += bad + "\n";
     }
-    const EngineLog log = read_text(text, LogEngine::Sglang);
+    const EngineLog log = read_text(text, &sglang_log());
     CHECK(log.observations.size() >= num_whole);
     CHECK(log.observations.size() + static_cast<std::size_t>(log.num_broken) <= 40);
   }
 }
 
-TEST_CASE("parts of log lines", "[reports][engine_log]") {
+TEST_CASE("parts of log lines", "[engines][engine_log]") {
   CHECK(plain_line("\x1b[1;31ma\x1b[0mb\r\r") == "ab");
   CHECK(plain_line("a\x1b[") == "a");
   CHECK(plain_line("a\x1b") == "a\x1b");
