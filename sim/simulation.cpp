@@ -10,18 +10,16 @@
 
 #include "core/base/error.h"
 #include "core/base/number_text.h"
+#include "core/engine/memory_facts.h"
 #include "core/engine/policies/registry.h"
 #include "core/hardware/hardware_catalogue.h"
 #include "core/scenario/engine_setup.h"
 #include "core/scenario/simulated_model.h"
-#include "engines/tensorrt_llm/settings.h"
-#include "engines/vllm/settings.h"
 #include "sim/cold_start.h"
 #include "sim/cost/checked.h"
 #include "sim/cost/cost_model_file.h"
 #include "sim/cost/device_share.h"
 #include "sim/cost/eager_passes.h"
-#include "sim/cost/engine_memory.h"
 #include "sim/cost_model_predictor.h"
 #include "sim/drafts/drafted_model.h"
 #include "sim/drafts/drafter.h"
@@ -87,10 +85,6 @@ double eager_us_per_layer(const EagerLaunches& launches, const ModelConfig& mode
          (is_plain ? 0 : launches.attention_us);
 }
 
-// SGLang 0.5.23 runs prompts as graphs, but not those of DeepSeek-V3 with the attention of
-// Blackwell, and of models with a vision tower only those of Qwen3.5
-// (disable_prefill_cuda_graph_for_deepseek_trtllm_mla and
-// disable_breakable_cudagraph_if_incompatible in srt/arg_groups/cuda_graph_hook.py).
 std::int64_t default_prompt_graph_tokens(const PolicyInfo& policy, const ModelConfig& model,
                                          const HardwareSpec& hardware,
                                          std::int64_t max_graph_tokens) {
@@ -99,34 +93,32 @@ std::int64_t default_prompt_graph_tokens(const PolicyInfo& policy, const ModelCo
     case PromptGraphs::All: break;
     case PromptGraphs::None: return 0;
   }
-  const bool is_eager_deepseek =
-      model.architecture == "DeepseekV3ForCausalLM" && is_data_centre_blackwell(hardware);
-  const bool has_eager_vision = !model.vision.is_empty() && model.linear_attention.is_empty();
-  const bool has_graphs = max_graph_tokens > 0;  // else its --disable-cuda-graph
-  return has_graphs && !is_eager_deepseek && !has_eager_vision ? kAllPromptsInGraphs : 0;
+  const bool lacks = policy.lacks_prompt_graphs != nullptr &&
+                     policy.lacks_prompt_graphs(model, is_data_centre_blackwell(hardware));
+  return max_graph_tokens > 0 && !lacks ? kAllPromptsInGraphs : 0;  // 0: no graphs at all
 }
 
-EngineMemorySettings engine_memory_settings(const Scenario& scenario, const ModelConfig& model,
-                                            std::int64_t max_graph_tokens) {
-  const SchedulerConfig& scheduler = scenario.scheduler;
+double reserved_memory_gib(const PolicyInfo& policy, const Scenario& scenario,
+                           const ModelConfig& model, std::int64_t max_graph_tokens) {
+  if (policy.reserved_gib == nullptr) return kPlainReservedGib;
   const SpeculativeMethod drafts = scenario.speculative.method;
-  const KvMemory rule = find_policy(scheduler.policy)->kv_memory;
-  std::int64_t num_tokens = token_budget(scheduler);
-  if (rule == KvMemory::TensorRtLlm)
-    num_tokens = scheduler.settings<TensorRtLlmConfig>().max_num_tokens;
+  const std::int64_t tp = scenario.cost_model.tensor_parallel_size;
+  std::int64_t num_tokens = token_budget(scenario.scheduler);
   if (num_tokens == kWholeModelLength) {
     num_tokens = scenario.engine.max_model_len.value_or(model.default_max_model_len());
   }
-  return {.rule = rule,
-          .vllm_minor = rule == KvMemory::Vllm ? scheduler.settings<VllmConfig>().minor() : 0,
-          .looks_up_drafts =
-              drafts == SpeculativeMethod::Ngram || drafts == SpeculativeMethod::DraftModel,
-          .tensor_parallel_size = scenario.cost_model.tensor_parallel_size,
-          .num_tokens = num_tokens,
-          // A step has a token for each sequence.
-          .num_seqs = std::min<std::int64_t>(scenario.engine.max_num_seqs, num_tokens),
-          .max_graph_tokens = max_graph_tokens,
-          .gpu_memory_utilization = scenario.cost_model.gpu_memory_utilization};
+  const MemoryFacts facts = {
+      .scheduler = scenario.scheduler,
+      .looks_up_drafts =
+          drafts == SpeculativeMethod::Ngram || drafts == SpeculativeMethod::DraftModel,
+      .tensor_parallel_size = tp,
+      .num_tokens = num_tokens,
+      // A step has a token for each sequence.
+      .num_seqs = std::min<std::int64_t>(scenario.engine.max_num_seqs, num_tokens),
+      .max_graph_tokens = max_graph_tokens,
+      .gpu_memory_utilization = scenario.cost_model.gpu_memory_utilization,
+      .weight_bytes = device_weight_bytes(model, tp)};
+  return policy.reserved_gib(facts, model);
 }
 
 std::int64_t default_graph_tokens(const PolicyInfo& policy, const Scenario& scenario) {
@@ -156,8 +148,8 @@ CostModelConfig resolved_config(const Scenario& scenario, const ModelConfig& mod
   }
   if (!config.fuses_conversions) config.fuses_conversions = policy.fuses_conversions;
   if (!config.reserved_memory_gib) {
-    config.reserved_memory_gib = reserved_memory_gib(
-        engine_memory_settings(scenario, model, *config.max_graph_tokens), model);
+    config.reserved_memory_gib =
+        reserved_memory_gib(policy, scenario, model, *config.max_graph_tokens);
   }
   return config;
 }
@@ -285,12 +277,12 @@ void check_pool(const Scenario& scenario, const Simulation& simulation) {
                                 "; allowed: " + allowed);
 }
 
-// vLLM does not start if the longest request does not fit in the whole cache (kv_cache_utils.py,
-// check_enough_kv_cache_memory). A layer with a window keeps the window and a step's tokens, one of
-// linear attention the request's state.
+// Of servers that do not start if the longest request does not fit in the whole cache. A layer with
+// a window keeps the window and a step's tokens, one of linear attention the request's state.
 void check_longest_request(const Scenario& scenario, const Simulation& simulation,
                            const KvCapacityFn& kv_capacity) {
-  if (scenario.scheduler.policy != "vllm" || scenario.kv_cache.num_blocks) return;
+  const PolicyInfo& policy = *find_policy(scenario.scheduler.policy);
+  if (!policy.must_hold_longest || scenario.kv_cache.num_blocks) return;
   const ModelConfig& model = simulation.model;
   const std::int64_t length = simulation.setup.max_model_len;
   const std::int64_t num_attending = model.n_attention_layers();
@@ -309,7 +301,8 @@ void check_longest_request(const Scenario& scenario, const Simulation& simulatio
   throw UnplacedConfigError(
       "engine.max_model_len",
       std::to_string(length) + " tokens of a request are more than the KV cache of " +
-          simulation.hardware.name + " holds, with which vLLM does not start; allowed: at most " +
+          simulation.hardware.name + " holds, with which " + std::string(policy.product) +
+          " does not start; allowed: at most " +
           std::to_string(std::max<std::int64_t>(fitting, 0)) +
           ", a higher cost_model.gpu_memory_utilization, or kv_cache.dtype fp8");
 }
@@ -319,17 +312,6 @@ void check_memory(const Scenario& scenario, const Simulation& simulation,
   if (simulation.hardware.memory_bytes == 0) return;
   check_pool(scenario, simulation);
   check_longest_request(scenario, simulation, kv_capacity);
-}
-
-// vLLM 0.33 pads the drafts of an admitted request and asserts that no limit cuts them. Empty: none
-// does.
-std::string cut_drafts_warning(const Scenario& scenario) {
-  const std::int64_t limit = scenario.scheduler.settings<VllmConfig>().long_prefill_token_threshold;
-  const std::int64_t num_drafts = scenario.speculative.num_drafts();
-  if (num_drafts == 0 || limit == 0 || limit > num_drafts) return "";
-  return "vLLM may stop with a failed assertion when it admits a request: "
-         "long_prefill_token_threshold " +
-         std::to_string(limit) + " cuts the " + std::to_string(num_drafts) + " drafts of a decode";
 }
 
 // Of the vision tower. Only the roofline knows it, whatever the other step times come from.
@@ -406,13 +388,14 @@ Simulation prepare_simulation(const Scenario& scenario) try {
   simulation.setup = make_engine_setup(scenario, simulation.model, kv_capacity,
                                        state_export_unit(simulation.model, simulation.hardware));
   check_memory(scenario, simulation, kv_capacity);
-  if (find_policy(scenario.scheduler.policy)->predicts_steps) {
+  const PolicyInfo& policy = *find_policy(scenario.scheduler.policy);
+  if (policy.predicts_steps) {
     // A separate cost model, as predictions also ask about steps that never run. A model that
     // counts its calls would count them.
     simulation.predict_with(
         std::make_unique<CostModelPredictor>(make_cost_model(times, scenario, simulation.model)));
   }
-  if (simulation.setup.scheduler.drafts.num_tokens > 0) {
+  if (scenario.speculative.has_drafts()) {
     simulation.acceptance.emplace(scenario.speculative, scenario.seed);
   }
   if (!simulation.model.vision.is_empty()) {
@@ -422,7 +405,9 @@ Simulation prepare_simulation(const Scenario& scenario) try {
   const FrontEndConfig& front_end = scenario.cost_model.frontend;
   simulation.front_end = {std::llround(front_end.fixed_ms * 1e6),
                           front_end.us_per_prompt_token * 1e3};
-  simulation.warning = cut_drafts_warning(scenario);
+  if (policy.warning != nullptr) {
+    simulation.warning = policy.warning(scenario.scheduler, scenario.speculative.num_drafts());
+  }
   const std::string unchecked =
       unchecked_warning(times.file ? times.file->kind : "roofline", simulation.hardware,
                         simulation.model, scenario.cost_model.tensor_parallel_size);

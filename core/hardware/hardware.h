@@ -6,9 +6,9 @@
 #include <optional>
 #include <string>
 
-namespace metronome {
+#include "core/base/real.h"
 
-constexpr double kGib = 1024.0 * 1024 * 1024;  // bytes
+namespace metronome {
 
 // An estimate for vLLM, which shows where no step is planned ahead: what an earlier roofline left
 // of 6.86 ms between tokens of Qwen3-8B on an H100 (vLLM 0.30, github.com/tgarg01/silybench-data).

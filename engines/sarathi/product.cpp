@@ -5,6 +5,7 @@
 
 #include "core/engine/policy.h"
 #include "engines/sarathi/settings.h"
+#include "engines/vllm/product.h"
 
 namespace metronome {
 namespace {
@@ -43,7 +44,7 @@ constexpr PolicyInfo kVllmPrefillFirst = {
     .default_token_budget = kWholeModelLength,
     .default_watermark = 0.01,
     .host_gap = kVllmV0HostGap,
-    .kv_memory = KvMemory::VllmV0,
+    .reserved_gib = vllm_v0_reserved_gib,
     .prompt_graphs = PromptGraphs::None,
     .make = make_vllm_prefill_first};
 

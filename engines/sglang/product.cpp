@@ -3,7 +3,9 @@
 
 #include <string_view>
 
+#include "core/engine/kernel_rules.h"
 #include "core/engine/policy.h"
+#include "core/model/model_config.h"
 #include "engines/sglang/serve_defaults.h"
 #include "engines/sglang/settings.h"
 
@@ -21,17 +23,32 @@ std::int32_t receive_interval(const SchedulerConfig& config) {
   return config.settings<SglangConfig>().scheduler_recv_interval;
 }
 
+// 0.5.23 runs prompts as graphs, but not those of DeepSeek-V3 with the attention of Blackwell, and
+// of models with a vision tower only those of Qwen3.5
+// (disable_prefill_cuda_graph_for_deepseek_trtllm_mla and
+// disable_breakable_cudagraph_if_incompatible in srt/arg_groups/cuda_graph_hook.py).
+bool lacks_prompt_graphs(const ModelConfig& model, bool is_data_centre_blackwell) {
+  const bool is_eager_deepseek =
+      model.architecture == "DeepseekV3ForCausalLM" && is_data_centre_blackwell;
+  const bool has_eager_vision = !model.vision.is_empty() && model.linear_attention.is_empty();
+  return is_eager_deepseek || has_eager_vision;
+}
+
 constexpr PolicyInfo kSglang = {
     .name = "sglang",
     .summary = "prompts while any can be taken, otherwise decodes; output estimated",
     .source = "SGLang 0.5.23",
+    .product = "SGLang",
     .visit = visit_settings_of<SglangConfig>,
     .has_token_budget = true,
     .prefix_caching = PrefixCaching::Optional,
     .requires_paged = true,
     .host_gap = kSglangHostGap,
-    .kv_memory = KvMemory::Sglang,
+    .memory_share = MemoryShare::OfFree,
+    .reserved_gib = sglang_reserved_gib,
+    .kernels = &kSglangKernels,
     .prompt_graphs = PromptGraphs::All,
+    .lacks_prompt_graphs = lacks_prompt_graphs,
     .eager = {.attention_us = 1050},
     .cache = {.uses_radix_tree = true},
     .receive_interval = receive_interval,

@@ -8,10 +8,15 @@
 
 namespace metronome {
 
+struct KernelRules;
 struct LogDialect;
 
 const EngineProduct& sglang_product();
 const LogDialect& sglang_log();
+extern const KernelRules kSglangKernels;
+
+// See PolicyInfo::reserved_gib.
+double sglang_reserved_gib(const MemoryFacts& facts, const ModelConfig& model);
 
 std::unique_ptr<Policy> make_sglang(const PolicyContext& context);
 

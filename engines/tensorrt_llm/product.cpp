@@ -3,6 +3,7 @@
 
 #include <string_view>
 
+#include "core/engine/kernel_rules.h"
 #include "core/engine/policy.h"
 #include "engines/tensorrt_llm/settings.h"
 
@@ -16,15 +17,23 @@ constexpr HostGap kTensorRtLlmHostGap = {
         "TensorRT-LLM's overlap scheduler: GPU idle per iteration, Llama-3.1-8B FP8 on a B200 at "
         "concurrency 64 (NVIDIA/TensorRT-LLM issue 13957, May 2026)"};
 
+constexpr KernelRules kKernels = {.table_name = "trtllm",
+                                  .has_fused_reduces = true,
+                                  .has_quantised_inputs = true,
+                                  .has_float32_routers = false};  // none are known
+
 constexpr PolicyInfo kTensorrtLlm = {
     .name = "tensorrt_llm",
     .summary = "requests whose KV blocks fit, then chunks of prompts with the decodes",
     .source = "TensorRT-LLM: capacityScheduler 02a10fed, microBatchScheduler 0a949d31",
+    .product = "TensorRT-LLM",
     .visit = visit_settings_of<TensorRtLlmConfig>,
     .has_token_budget = true,
     .prefix_caching = PrefixCaching::Optional,
     .host_gap = kTensorRtLlmHostGap,
-    .kv_memory = KvMemory::TensorRtLlm,
+    .memory_share = MemoryShare::OfWhatIsLeft,
+    .reserved_gib = tensorrt_llm_reserved_gib,
+    .kernels = &kKernels,
     // AllReduceFusionOp: RESIDUAL_RMS_NORM_QUANT_FP8 and _NVFP4, for one.
     .fuses_conversions = true,
     .prompt_graphs = PromptGraphs::None,

@@ -10,6 +10,9 @@ namespace metronome {
 
 const EngineProduct& tensorrt_llm_product();
 
+// See PolicyInfo::reserved_gib.
+double tensorrt_llm_reserved_gib(const MemoryFacts& facts, const ModelConfig& model);
+
 std::unique_ptr<Policy> make_tensorrt_llm(const PolicyContext& context);
 
 // See EngineProduct.

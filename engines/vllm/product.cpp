@@ -1,8 +1,10 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "engines/vllm/product.h"
 
+#include <string>
 #include <string_view>
 
+#include "core/engine/kernel_rules.h"
 #include "core/engine/policy.h"
 #include "engines/vllm/serve_defaults.h"
 #include "engines/vllm/settings.h"
@@ -19,12 +21,22 @@ constexpr HostGap kVllmHostGap = {
         "vLLM 0.30: an inter-token latency of 6.86 ms for Qwen3-8B on an H100, batch 1 "
         "(github.com/tgarg01/silybench-data), less the other terms of a roofline"};
 
+// 0.33 pads the drafts of an admitted request and asserts that no limit cuts them.
+std::string warning(const SchedulerConfig& config, std::int64_t num_drafts) {
+  const std::int64_t limit = config.settings<VllmConfig>().long_prefill_token_threshold;
+  if (num_drafts == 0 || limit == 0 || limit > num_drafts) return "";
+  return "vLLM may stop with a failed assertion when it admits a request: "
+         "long_prefill_token_threshold " +
+         std::to_string(limit) + " cuts the " + std::to_string(num_drafts) + " drafts of a decode";
+}
+
 constexpr PolicyInfo kVllm = {
     .name = "vllm",
     .summary =
         "running requests in order of admission, then waiting ones, within a "
         "budget",
     .source = "vLLM 0.19 to 0.33, V1 scheduler",
+    .product = "vLLM",
     .visit = visit_settings_of<VllmConfig>,
     .keys = kVllmKeys,
     .allows_watermark = true,
@@ -33,9 +45,12 @@ constexpr PolicyInfo kVllm = {
     .groups_states = true,
     .verifies_drafts = true,
     .host_gap = kVllmHostGap,
-    .kv_memory = KvMemory::Vllm,
+    .reserved_gib = vllm_reserved_gib,
+    .must_hold_longest = true,  // check_enough_kv_cache_memory in kv_cache_utils.py
+    .kernels = &kVllmKernels,
     .cache = {.has_null_block = true},
     .adjust_cache = adjust_vllm_cache,
+    .warning = warning,
     .make = make_vllm};
 
 constexpr PolicyInfo kPolicies[] = {kVllm};

@@ -8,12 +8,18 @@
 
 namespace metronome {
 
+struct KernelRules;
 struct LogDialect;
 
 const EngineProduct& vllm_product();
 const LogDialect& vllm_log();
+extern const KernelRules kVllmKernels;
 
 std::unique_ptr<Policy> make_vllm(const PolicyContext& context);
+
+// See PolicyInfo::reserved_gib; V0 is its first engine.
+double vllm_reserved_gib(const MemoryFacts& facts, const ModelConfig& model);
+double vllm_v0_reserved_gib(const MemoryFacts& facts, const ModelConfig& model);
 
 // Its cache rules that depend on settings; see PolicyInfo::adjust_cache.
 void adjust_vllm_cache(const SchedulerConfig& config, std::int32_t max_model_len,

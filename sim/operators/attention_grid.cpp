@@ -10,6 +10,7 @@
 #include "core/base/math.h"
 #include "core/base/number_text.h"
 #include "core/base/real.h"
+#include "core/engine/kernel_rules.h"
 #include "sim/operators/operator_rows.h"
 
 namespace metronome {
@@ -40,14 +41,13 @@ Table table_of(const std::vector<AttentionCells>& all, const TableOrigin& origin
   return table;
 }
 
-// SGLang's tables have several kernels side by side; it runs FlashAttention 3 on Hopper, and
-// TensorRT-LLM's or FlashInfer's on Blackwell. Of other engines the fastest kernel counts.
+// Tables may have several kernels side by side. Of an engine that does not say which it takes, the
+// fastest counts.
 void keep_own_kernel(Table& table, const OperatorMeta& meta, const Heads& heads) {
-  if (table.empty() || table.front()->origin.engine != "sglang") return;
-  std::vector<std::string_view> wanted;
-  if (meta.sm_version == 90) wanted = {"fa3"};
-  if (meta.is_datacenter_blackwell()) wanted = {"trtllm_mha", "flashinfer"};
-  for (const std::string_view kernel : wanted) {
+  if (table.empty()) return;
+  const KernelRules& rules = find_kernel_rules(table.front()->origin.engine);
+  if (rules.attention_kernels == nullptr) return;
+  for (const std::string_view kernel : rules.attention_kernels(meta.sm_version)) {
     Table chosen;
     bool has_heads = false;
     for (const AttentionCells* cells : table) {

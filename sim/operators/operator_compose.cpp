@@ -13,6 +13,7 @@
 #include "core/base/error.h"
 #include "core/base/number_text.h"
 #include "core/base/real.h"
+#include "core/engine/kernel_rules.h"
 #include "core/model/module_formats.h"
 #include "sim/cost/device_share.h"
 #include "sim/operators/attention_grid.h"
@@ -30,21 +31,6 @@ constexpr double kLeastAboveBoundUs = 1;
 constexpr double kOddFalls = 0.05;  // of adjacent points; above, falling times are worth a remark
 constexpr double kRouterTopKUs = 1.9;  // choosing the experts, a small kernel
 
-// _FLASHINFER_ALLREDUCE_FUSION_ARCHS of SGLang 0.5.23, as far as this program knows them.
-bool is_fused_by_sglang(std::string_view architecture) {
-  constexpr std::string_view kFused[] = {
-      "DeepseekV3ForCausalLM",
-      "GptOssForCausalLM",
-      "KimiK25ForConditionalGeneration",
-      "Qwen3MoeForCausalLM",
-      "Qwen3NextForCausalLM",
-      "Qwen3VLMoeForConditionalGeneration",
-      "Qwen3_5ForConditionalGeneration",
-      "Qwen3_5MoeForConditionalGeneration",
-  };
-  return std::find(std::begin(kFused), std::end(kFused), architecture) != std::end(kFused);
-}
-
 [[noreturn]] void fail_missing(const OperatorMeta& meta, const std::string& what,
                                const std::set<std::string>& found) {
   std::string names;
@@ -57,7 +43,12 @@ class Composer {
  public:
   Composer(const OperatorTables& tables, const ModelConfig& model, std::int64_t tp,
            RouterDtype router_dtype)
-      : tables_(tables), meta_(tables_.meta), model_(model), tp_(tp), router_dtype_(router_dtype) {}
+      : tables_(tables),
+        meta_(tables_.meta),
+        rules_(find_kernel_rules(meta_.engine)),
+        model_(model),
+        tp_(tp),
+        router_dtype_(router_dtype) {}
 
   OperatorTimes compose() {
     check_model();
@@ -67,8 +58,8 @@ class Composer {
     say_falls();
     add_attention();
     times_.memory_bandwidth = meta_.memory_bandwidth;
-    times_.fuses_norms = tp_ > 1 && (meta_.engine == "trtllm" || runs_flashinfer_reduce());
-    if (tp_ > 1 && runs_flashinfer_reduce()) times_.max_fused_bytes = max_fused_bytes();
+    times_.fuses_norms = tp_ > 1 && (rules_.has_fused_reduces || borrows_reduces());
+    if (tp_ > 1 && borrows_reduces()) times_.max_fused_bytes = max_fused_bytes();
     if (tp_ > 1) add_collectives();
     round_times();
     return std::move(times_);
@@ -156,11 +147,13 @@ class Composer {
   // Its own quantisation of the input, which the engine's layer does elsewhere.
   void take_off_quantisation(const ProductTable& table, const ProductPeaks& peaks, double n,
                              double k, Curve& curve) {
-    if (table.origin.engine != "trtllm" || (table.dtype != "fp8" && table.dtype != "nvfp4")) return;
+    const std::string& engine = table.origin.engine;
+    if (!find_kernel_rules(engine).has_quantised_inputs) return;
+    if (table.dtype != "fp8" && table.dtype != "nvfp4") return;
     std::vector<double> us(curve.us.size());
     std::set<std::string> kinds;
     for (const QuantizeTable& part : tables_.quantize) {
-      if (part.origin.engine != "trtllm" || !kinds.insert(part.kind).second) continue;
+      if (part.origin.engine != engine || !kinds.insert(part.kind).second) continue;
       const Curve of_part = quantize_curve(part, k, curve);
       for (std::size_t i = 0; i < us.size(); ++i) us[i] += of_part.us[i];
     }
@@ -476,31 +469,22 @@ class Composer {
 
   // ---- Collectives ----
 
-  // vLLM on Blackwell, and SGLang for some models on Hopper and Blackwell, fuse norms with
-  // all-reduces: FlashInfer's kernels, which are TensorRT-LLM's.
-  bool runs_flashinfer_reduce() const {
-    if (meta_.engine == "vllm") return meta_.is_datacenter_blackwell();
-    const bool has_kernels = meta_.sm_version == 90 || meta_.is_datacenter_blackwell();
-    return meta_.engine == "sglang" && has_kernels && is_fused_by_sglang(model_.architecture);
+  // Whether norms are fused with all-reduces by kernels of another product.
+  bool borrows_reduces() const {
+    return rules_.fuses_reduces != nullptr && rules_.fuses_reduces(model_, meta_.sm_version);
   }
 
-  // Larger all-reduces are not fused. vLLM: PassConfig.fi_allreduce_fusion_max_size_mb. SGLang:
-  // 2,048 tokens, the max_token_num of its workspace.
-  double max_fused_bytes() const {
-    constexpr double kWorkspaceTokens = 2048;
-    if (meta_.engine == "sglang") {
-      return kWorkspaceTokens * real(model_.hidden_dim) * kBytesPerActivation;
-    }
-    return (tp_ == 2 ? 64 : tp_ == 4 ? 32 : tp_ == 8 ? 1 : 0) * kMiB;
-  }
+  // Larger all-reduces are not fused.
+  double max_fused_bytes() const { return rules_.max_fused_bytes(model_, tp_); }
 
-  // The times of fused ones are those of TensorRT-LLM's kernels, if they were measured.
+  // The times of fused ones are those of the kernels' own product, if they were measured.
   void replace_fused_reduces(Curve& own) {
     const double most = max_fused_bytes();
     for (const CollectiveTable& table : tables_.collectives) {
       const CollectiveTimes& times = table.times;
-      const bool is_theirs = table.origin.engine == "trtllm" && times.is_graph &&
-                             times.collective == Collective::AllReduce && times.num_devices == tp_;
+      const bool is_theirs = find_kernel_rules(table.origin.engine).has_fused_reduces &&
+                             times.is_graph && times.collective == Collective::AllReduce &&
+                             times.num_devices == tp_;
       if (!is_theirs || times.us.x.front() > most) continue;
       Curve fused;
       const auto add = [&fused](const Curve& from, std::size_t i) {
@@ -543,7 +527,7 @@ class Composer {
       if (!chosen->times.is_graph) say(name + ": of eager launches");
       CollectiveTimes times = chosen->times;
       times.is_graph = true;
-      if (collective == Collective::AllReduce && runs_flashinfer_reduce()) {
+      if (collective == Collective::AllReduce && borrows_reduces()) {
         replace_fused_reduces(times.us);
       }
       if (const std::size_t num_raised = raise_to_earlier(times.us); num_raised > 0) {
@@ -556,6 +540,7 @@ class Composer {
 
   OperatorTables tables_;
   const OperatorMeta& meta_;
+  const KernelRules& rules_;  // of its engine
   const ModelConfig& model_;
   const std::int64_t tp_;
   const RouterDtype router_dtype_;

@@ -4,6 +4,7 @@
 #include <algorithm>
 
 #include "core/base/error.h"
+#include "core/engine/kernel_rules.h"
 
 namespace metronome {
 namespace {
@@ -37,7 +38,8 @@ std::string_view to_string(RouterDtype dtype) {
 }
 
 RouterDtype default_router_dtype(const ModelConfig& model, std::string_view engine) {
-  const bool is_float32 = model.architecture == "MiniMaxM2ForCausalLM" && engine != "trtllm";
+  const bool is_float32 =
+      model.architecture == "MiniMaxM2ForCausalLM" && find_kernel_rules(engine).has_float32_routers;
   return is_float32 ? RouterDtype::Float32 : RouterDtype::Bfloat16;
 }
 

@@ -25,8 +25,7 @@ constexpr std::string_view kRouterDtypeNames[] = {"bfloat16", "tf32", "float32"}
 
 std::string_view to_string(RouterDtype dtype);
 
-// As that engine computes the router of this architecture by default. TensorRT-LLM's are not known
-// to be in float32.
+// As that engine computes the router of this architecture by default.
 RouterDtype default_router_dtype(const ModelConfig& model, std::string_view engine);
 
 // By tokens: the product with n x k weights, and casting its input. `bandwidth` is that of memory,

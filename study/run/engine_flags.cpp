@@ -181,8 +181,7 @@ const ServeDefault& memory_share(const std::vector<ServeDefault>& defaults) {
 // Engines mean different things by their share of memory: vLLM's has room for activations, those of
 // SGLang and TensorRT-LLM do not. So a share of theirs is none of vLLM's.
 std::string vllm_memory_share(const Scenario& scenario) {
-  const KvMemory rule = find_policy(scenario.scheduler.policy)->kv_memory;
-  if (rule != KvMemory::Sglang && rule != KvMemory::TensorRtLlm) {
+  if (find_policy(scenario.scheduler.policy)->memory_share == MemoryShare::OfAll) {
     return shortest_text(scenario.cost_model.gpu_memory_utilization);
   }
   return memory_share(vllm_serve_defaults(VllmConfig{}.minor(), {}, {})).value;
@@ -474,7 +473,7 @@ void add_sglang_nearest(const Scenario& scenario, FlagList& list) {
 // SGLang's share is the scenario's for its own policy, or else what its server chooses for the GPU.
 void add_sglang_memory(const Scenario& scenario, FlagList& list) {
   constexpr const char* kFlag = "--mem-fraction-static";
-  if (find_policy(scenario.scheduler.policy)->kv_memory == KvMemory::Sglang) {
+  if (find_policy(scenario.scheduler.policy)->memory_share == MemoryShare::OfFree) {
     return list.add(kFlag, shortest_text(scenario.cost_model.gpu_memory_utilization));
   }
   const std::optional<HardwareSpec> gpu = known_hardware(scenario.hardware);

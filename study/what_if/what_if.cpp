@@ -430,10 +430,11 @@ void Search::refine(const Walked& chosen) {
 std::optional<std::int64_t> Search::enough_blocks() {
   const Scenario& scenario = what_if_.baseline.scenario;
   if (scenario.kv_cache.backend != KvBackend::Paged) return std::nullopt;
-  // SGLang's share has no room for activations: what its server chose is what they leave.
+  // A share of what is free has no room for activations: what the server chose is what they leave.
   const double share = scenario.cost_model.gpu_memory_utilization;
-  const bool is_sglang = find_policy(scenario.scheduler.policy)->kv_memory == KvMemory::Sglang;
-  what_if_.cache.most_share = is_sglang ? share : std::max(share, kMostShare);
+  const bool is_of_free =
+      find_policy(scenario.scheduler.policy)->memory_share == MemoryShare::OfFree;
+  what_if_.cache.most_share = is_of_free ? share : std::max(share, kMostShare);
   const std::int64_t most = replays_.blocks_of_share(what_if_.cache.most_share);
   what_if_.cache.most_blocks = most;
   for (std::int64_t blocks = what_if_.cache.num_blocks; blocks < most;) {

@@ -10,6 +10,7 @@
 #include "core/base/names.h"
 #include "core/config/config_writer.h"
 #include "core/engine/engine.h"
+#include "core/engine/kernel_rules.h"
 #include "core/engine/policies/policies.h"
 #include "core/engine/policy.h"
 
@@ -155,6 +156,16 @@ std::int32_t receive_interval(const SchedulerConfig& config) {
   return policy == nullptr || policy->receive_interval == nullptr
              ? 1
              : policy->receive_interval(config);
+}
+
+const KernelRules& find_kernel_rules(std::string_view table_name) {
+  static constexpr KernelRules kNone;
+  for (const PolicyInfo& policy : all_policies()) {
+    if (policy.kernels != nullptr && policy.kernels->table_name == table_name) {
+      return *policy.kernels;
+    }
+  }
+  return kNone;
 }
 
 void arrange_cache(const PolicyInfo& policy, EngineSetup& setup) {

@@ -18,6 +18,9 @@ class FieldVisitor;
 class Policy;
 struct PolicyContext;
 struct EngineSetup;
+struct KernelRules;
+struct MemoryFacts;
+struct ModelConfig;
 
 enum class PrefixCaching : std::uint8_t {
   Never,
@@ -44,14 +47,13 @@ struct HostGap {
 
 // The passes with prompts that an engine launches as CUDA graphs.
 enum class PromptGraphs : std::uint8_t {
-  AsDecodes,  // up to cost_model.max_graph_tokens, as vLLM
+  AsDecodes,  // up to cost_model.max_graph_tokens
   All,
   None,
 };
 
 // Host time for the launches of a layer where no CUDA graph has them, microseconds: from Python, by
-// the number of kernels. Defaults are vLLM's. docs/internals/cost_models.md says what they were
-// fitted to.
+// the number of kernels. docs/internals/cost_models.md says what the defaults were fitted to.
 struct EagerLaunches {
   double dense_alone_us = 300;  // on one GPU
   double dense_us = 600;        // on several: all-reduces come in between, the slowest host counts
@@ -59,13 +61,11 @@ struct EagerLaunches {
   double attention_us = 550;    // what latent or linear attention adds
 };
 
-// How an engine decides the memory of its KV blocks (sim/cost/engine_memory.h).
-enum class KvMemory : std::uint8_t {
-  Plain,        // 2 GB of its share are for all but weights and KV
-  Vllm,         // it runs the largest step, and measures
-  VllmV0,       // so, with a sampler that sorts
-  Sglang,       // its share of what was free before the weights came
-  TensorRtLlm,  // its share of what weights and the largest step leave
+// What an engine's share of memory is a share of.
+enum class MemoryShare : std::uint8_t {
+  OfAll,         // the whole memory; the share has room for weights and activations
+  OfFree,        // what was free before the weights came
+  OfWhatIsLeft,  // by weights and the largest step
 };
 
 constexpr std::int32_t kWholeModelLength = std::int32_t{1} << 24;  // means a budget of
@@ -73,8 +73,9 @@ constexpr std::int32_t kWholeModelLength = std::int32_t{1} << 24;  // means a bu
 
 struct PolicyInfo {
   std::string_view name;
-  std::string_view summary;  // one line for `metronome list policies`
-  std::string_view source;   // the reproduced engine and version
+  std::string_view summary;       // one line for `metronome list policies`
+  std::string_view source;        // the reproduced engine and version
+  std::string_view product = {};  // its name in messages: "vLLM"
   // Settings of its own, of which it reads every key: visit_settings_of<T>.
   void (*visit)(FieldVisitor&, PolicySettings&) = nullptr;
   // Keys of `scheduler:` that it reads, in addition to `policy`. Registration adds those of
@@ -95,10 +96,18 @@ struct PolicyInfo {
   std::int32_t default_token_budget = 2048;    // max_num_batched_tokens: auto
   double default_watermark = 0;                // kv_cache.watermark: null
   std::optional<HostGap> host_gap = {};        // absent: no published value
-  KvMemory kv_memory = KvMemory::Plain;
+  MemoryShare memory_share = MemoryShare::OfAll;
+  // GiB of one device, so that KV blocks get `gpu_memory_utilization` times its memory less the
+  // weights and this. nullptr: 2 GB.
+  double (*reserved_gib)(const MemoryFacts&, const ModelConfig&) = nullptr;
+  // Its server does not start unless the cache holds a request of max_model_len.
+  bool must_hold_longest = false;
+  const KernelRules* kernels = nullptr;
   bool fuses_conversions = false;  // cost_model.fuses_conversions: auto
   PromptGraphs prompt_graphs = PromptGraphs::AsDecodes;
-  // Decodes of the largest CUDA graph by default; 0: as vLLM (cost_model.max_graph_tokens).
+  // Models whose prompts are no graphs although those of others are.
+  bool (*lacks_prompt_graphs)(const ModelConfig&, bool is_data_centre_blackwell) = nullptr;
+  // Decodes of the largest CUDA graph by default; 0: see cost_model.max_graph_tokens.
   std::int32_t default_graph_requests = 0;
   EagerLaunches eager = {};
   CacheRules cache = {};
@@ -107,6 +116,8 @@ struct PolicyInfo {
                        KvCacheLayout& layout) = nullptr;
   // Steps that decode from one receipt of requests to the next (ArrivalGate); absent: 1.
   std::int32_t (*receive_interval)(const SchedulerConfig&) = nullptr;
+  // What may happen to its server with these settings and so many drafts; empty: nothing.
+  std::string (*warning)(const SchedulerConfig&, std::int64_t num_drafts) = nullptr;
   std::unique_ptr<Policy> (*make)(const PolicyContext&) = nullptr;
 };
 

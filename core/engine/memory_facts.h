@@ -4,25 +4,31 @@
 // by.
 #pragma once
 
-#include "core/engine/policies/registry.h"
+#include <cstdint>
+
+#include "core/engine/scheduler_config.h"
 #include "core/model/model_config.h"
 
 namespace metronome {
 
-struct EngineMemorySettings {
-  KvMemory rule = KvMemory::Plain;
-  int vllm_minor = 0;            // 33 for vLLM 0.33; 0: its first engine
+struct MemoryFacts {
+  SchedulerConfig scheduler = {};
   bool looks_up_drafts = false;  // drafts of n-grams, or of a draft model
   std::int64_t tensor_parallel_size = 1;
   std::int64_t num_tokens = 0;        // of the largest step
   std::int64_t num_seqs = 0;          // of the largest step
   std::int64_t max_graph_tokens = 0;  // 0: no CUDA graphs
   double gpu_memory_utilization = 0.9;
+  double weight_bytes = 0;  // of one device
 };
 
-// GiB of one device, so that KV blocks get `gpu_memory_utilization` times its memory less the
-// weights and this. TensorRT-LLM takes its share of what weights leave, which makes it negative for
-// large weights.
-double reserved_memory_gib(const EngineMemorySettings& settings, const ModelConfig& model);
+// The parts that products have in common; see PolicyInfo::reserved_gib.
+
+// The runtime: the context, libraries, and buffers of collectives.
+double runtime_gib(const MemoryFacts& facts);
+// Peak of the largest step's pass without routed experts.
+double forward_bytes(const MemoryFacts& facts, const ModelConfig& model);
+// Buffers of the kernels of routed experts, which stay.
+double expert_bytes(const MemoryFacts& facts, const ModelConfig& model);
 
 }  // namespace metronome

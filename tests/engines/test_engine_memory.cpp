@@ -1,12 +1,15 @@
 // SPDX-License-Identifier: Apache-2.0
-// sim/cost/engine_memory: what engines kept from KV blocks, by their own logs, and that simulations
+// What engines kept from KV blocks, by their own logs, and that simulations
 // keep it.
 #include <vector>
 
+#include "core/engine/memory_facts.h"
+#include "core/engine/policies/registry.h"
 #include "core/hardware/hardware_catalogue.h"
 #include "core/model/model_catalogue.h"
+#include "engines/tensorrt_llm/settings.h"
+#include "engines/vllm/settings.h"
 #include "sim/cost/device_share.h"
-#include "sim/cost/engine_memory.h"
 #include "sim/simulation.h"
 #include "tests/catch.h"
 #include "tests/scratch_folder.h"
@@ -15,17 +18,30 @@ namespace metronome::testing {
 namespace {
 
 // vLLM on an H100 of 80 GB with its defaults there: 1,024 sequences, 8,192 tokens a step.
-EngineMemorySettings vllm_settings(int minor, std::int64_t tp = 1) {
-  return {.rule = KvMemory::Vllm,
-          .vllm_minor = minor,
+MemoryFacts vllm_settings(int minor, std::int64_t tp = 1) {
+  SchedulerConfig scheduler;
+  scheduler.edit<VllmConfig>().version = minor - kFirstVllmMinor;
+  return {.scheduler = scheduler,
           .tensor_parallel_size = tp,
           .num_tokens = 8192,
           .num_seqs = 1024,
           .max_graph_tokens = 512};
 }
 
-double reserved(const EngineMemorySettings& settings, const std::string& model) {
-  return reserved_memory_gib(settings, find_model(model, {}));
+double reserved_memory_gib(MemoryFacts facts, const ModelConfig& model,
+                           const char* policy = "vllm") {
+  facts.weight_bytes = device_weight_bytes(model, facts.tensor_parallel_size);
+  return find_policy(policy)->reserved_gib(facts, model);
+}
+
+double reserved(const MemoryFacts& facts, const std::string& model, const char* policy = "vllm") {
+  return reserved_memory_gib(facts, find_model(model, {}), policy);
+}
+
+MemoryFacts tensorrt_llm_settings(std::int32_t max_num_tokens, double share) {
+  MemoryFacts facts = {.num_seqs = 256, .gpu_memory_utilization = share};
+  facts.scheduler.edit<TensorRtLlmConfig>().max_num_tokens = max_num_tokens;
+  return facts;
 }
 
 struct Mlps {
@@ -51,7 +67,7 @@ ModelConfig model_of(const Mlps& mlps) {
 
 // "Torch peak activation" in logs of vLLM 0.18 and 0.19 on an H100 (llm-d-incubation/llm-d-planner,
 // accuracy/), GiB. The runtime had 0.24 to 0.46 in addition; it counts as 0.25 here.
-TEST_CASE("vLLM's largest step takes what its logs say", "[sim][memory]") {
+TEST_CASE("vLLM's largest step takes what its logs say", "[engines][memory]") {
   struct Row {
     ModelConfig model;
     double peak_gib;
@@ -90,8 +106,8 @@ TEST_CASE("vLLM's largest step takes what its logs say", "[sim][memory]") {
 
 // vLLM 0.31 on an A100 with its defaults there took 72.91 - 15.00 - 56.21 GiB, CUDA graphs
 // included.
-TEST_CASE("later vLLM keeps memory for CUDA graphs", "[sim][memory]") {
-  EngineMemorySettings settings = vllm_settings(31);
+TEST_CASE("later vLLM keeps memory for CUDA graphs", "[engines][memory]") {
+  MemoryFacts settings = vllm_settings(31);
   settings.num_tokens = 2048;
   settings.num_seqs = 256;
   const double all = reserved(settings, "llama-3.1-8b");
@@ -106,10 +122,10 @@ TEST_CASE("later vLLM keeps memory for CUDA graphs", "[sim][memory]") {
 
 // By version, on an H100: use_v2_model_runner, VLLM_MEMORY_PROFILER_ESTIMATE_CUDAGRAPHS and
 // profile_cudagraph_memory of each.
-TEST_CASE("vLLM's memory follows its model runner", "[sim][memory]") {
+TEST_CASE("vLLM's memory follows its model runner", "[engines][memory]") {
   const ModelConfig llama = find_model("llama-3.1-8b", {});
   const auto llama_gib = [&llama](int minor, bool looks_up_drafts = false) {
-    EngineMemorySettings settings = vllm_settings(minor);
+    MemoryFacts settings = vllm_settings(minor);
     settings.looks_up_drafts = looks_up_drafts;
     return reserved_memory_gib(settings, llama);
   };
@@ -126,7 +142,7 @@ TEST_CASE("vLLM's memory follows its model runner", "[sim][memory]") {
   CHECK(llama_gib(33, true) == Approx(first + 1));  // the first runner
 
   const auto is_second = [](int minor, const ModelConfig& model) {
-    EngineMemorySettings settings = vllm_settings(minor);
+    MemoryFacts settings = vllm_settings(minor);
     const double gib = reserved_memory_gib(settings, model);
     settings.looks_up_drafts = true;
     return gib != reserved_memory_gib(settings, model);
@@ -147,51 +163,41 @@ TEST_CASE("vLLM's memory follows its model runner", "[sim][memory]") {
   }
 }
 
-TEST_CASE("vLLM's first engine sorts what it samples", "[sim][memory]") {
-  EngineMemorySettings settings = vllm_settings(0);
-  settings.rule = KvMemory::VllmV0;
-  CHECK(reserved(settings, "llama-3.1-8b") == Approx(0.25 + 38 * 1024. * 128256 / kGib));
+TEST_CASE("vLLM's first engine sorts what it samples", "[engines][memory]") {
+  CHECK(reserved(vllm_settings(33), "llama-3.1-8b", "vllm_prefill_first") ==
+        Approx(0.25 + 38 * 1024. * 128256 / kGib));
 }
 
 // Its logs of Llama-3.1-8B on 80 GB: 78.81 GiB free before the weights, 63.72 after, 54.26 of KV.
-TEST_CASE("SGLang takes its share of free memory", "[sim][memory]") {
-  EngineMemorySettings settings = {.rule = KvMemory::Sglang, .gpu_memory_utilization = 0.88};
+TEST_CASE("SGLang takes its share of free memory", "[engines][memory]") {
+  MemoryFacts settings = {.gpu_memory_utilization = 0.88};
   const double total = 79.19;
-  const double one = reserved(settings, "llama-3.1-8b");
+  const double one = reserved(settings, "llama-3.1-8b", "sglang");
   CHECK(0.88 * total - one - (78.81 - 63.72) == Approx(54.26).margin(0.2));
   settings.tensor_parallel_size = 8;  // 77.43 were free
-  CHECK(reserved(settings, "llama-3.1-8b") == Approx(0.88 * (total - 77.43)).margin(0.25));
+  CHECK(reserved(settings, "llama-3.1-8b", "sglang") ==
+        Approx(0.88 * (total - 77.43)).margin(0.25));
 }
 
 // KV blocks get 0.9 of what weights and the largest step leave.
-TEST_CASE("TensorRT-LLM takes its share of the rest", "[sim][memory]") {
+TEST_CASE("TensorRT-LLM takes its share of the rest", "[engines][memory]") {
   const ModelConfig model = find_model("llama-3.1-70b", {});
-  EngineMemorySettings settings = {.rule = KvMemory::TensorRtLlm,
-                                   .tensor_parallel_size = 4,
-                                   .num_tokens = 8192,
-                                   .num_seqs = 256,
-                                   .gpu_memory_utilization = 1};
-  const double peak = reserved_memory_gib(settings, model);  // of the whole memory
+  MemoryFacts settings = tensorrt_llm_settings(8192, 1);
+  settings.tensor_parallel_size = 4;
+  const double peak = reserved_memory_gib(settings, model, "tensorrt_llm");  // of the whole memory
   CHECK(peak == Approx(1.5 + 8192. * (6 * 28672 / 4 + 8 * 8192) / kGib));
   settings.gpu_memory_utilization = 0.9;
   const double weights = device_weight_bytes(model, 4) / kGib;
   const double total = 139.81;
-  CHECK(0.9 * total - weights - reserved_memory_gib(settings, model) ==
+  CHECK(0.9 * total - weights - reserved_memory_gib(settings, model, "tensorrt_llm") ==
         Approx(0.9 * (total - weights - peak)));
   // A log of gpt-oss-120b: 0.85 GiB of activations for 8,192 tokens.
-  const EngineMemorySettings alone = {.rule = KvMemory::TensorRtLlm,
-                                      .num_tokens = 8192,
-                                      .num_seqs = 64,
-                                      .gpu_memory_utilization = 1};
-  CHECK(reserved(alone, "gpt-oss-120b") - 0.25 == Approx(0.85).margin(0.2));
-}
-
-TEST_CASE("other engines keep 2 GB", "[sim][memory]") {
-  CHECK(reserved({}, "llama-3.1-8b") * kGib == 2e9);
+  CHECK(reserved(tensorrt_llm_settings(8192, 1), "gpt-oss-120b", "tensorrt_llm") - 0.25 ==
+        Approx(0.85).margin(0.2));
 }
 
 // The scenario's engine decides, with the settings of its largest step.
-TEST_CASE("simulations keep their engine's memory", "[sim][memory]") {
+TEST_CASE("simulations keep their engine's memory", "[engines][memory]") {
   const ScratchFolder folder;
   const ModelConfig model = find_model("llama-3.1-8b", {});
   const auto num_blocks = [&folder](const std::string& rest) {
@@ -204,28 +210,31 @@ TEST_CASE("simulations keep their engine's memory", "[sim][memory]") {
     return prepare_simulation(load_scenario(path, {}, std::nullopt).variants.front())
         .setup.kv_cache.num_blocks;
   };
-  const auto expected = [&model](double share, const EngineMemorySettings& settings) {
+  const auto expected = [&model](double share, double reserved_gib) {
     const double room = share * static_cast<double>(find_hardware("h100-sxm", {}).memory_bytes) -
-                        static_cast<double>(model.weight_bytes()) -
-                        reserved_memory_gib(settings, model) * kGib;
+                        static_cast<double>(model.weight_bytes()) - reserved_gib * kGib;
     return static_cast<std::int64_t>(room / (16 * 131'072));
   };
-  CHECK(num_blocks("scheduler: {policy: vllm}\n") == expected(0.92, vllm_settings(33)));
-  EngineMemorySettings small = vllm_settings(33);
+  CHECK(num_blocks("scheduler: {policy: vllm}\n") ==
+        expected(0.92, reserved_memory_gib(vllm_settings(33), model)));
+  MemoryFacts small = vllm_settings(33);
   small.num_tokens = 2048;
   small.num_seqs = 128;
   small.max_graph_tokens = 256;
   CHECK(num_blocks("scheduler: {policy: vllm, max_num_batched_tokens: 2048}\n"
-                   "engine: {max_num_seqs: 128}\n") == expected(0.92, small));
+                   "engine: {max_num_seqs: 128}\n") ==
+        expected(0.92, reserved_memory_gib(small, model)));
   CHECK(num_blocks("scheduler: {policy: sglang}\ncost_model: {gpu_memory_utilization: 0.8}\n") ==
-        expected(0.8, {.rule = KvMemory::Sglang, .gpu_memory_utilization = 0.8}));
-  CHECK(num_blocks("scheduler: {policy: tensorrt_llm, max_num_tokens: 4096}\n") ==
-        expected(0.9, {.rule = KvMemory::TensorRtLlm, .num_tokens = 4096, .num_seqs = 256}));
+        expected(0.8, reserved_memory_gib({.gpu_memory_utilization = 0.8}, model, "sglang")));
+  CHECK(
+      num_blocks("scheduler: {policy: tensorrt_llm, max_num_tokens: 4096}\n") ==
+      expected(0.9, reserved_memory_gib(tensorrt_llm_settings(4096, 0.9), model, "tensorrt_llm")));
   // Its steps have whole prompts, and a token for each sequence.
   CHECK(num_blocks("scheduler: {policy: vllm_prefill_first}\n"
                    "engine: {max_model_len: 4096, max_num_seqs: 5000}\n") ==
-        expected(0.9, {.rule = KvMemory::VllmV0, .num_tokens = 4096, .num_seqs = 4096}));
-  CHECK(num_blocks("scheduler: {policy: chunked}\n") == expected(0.9, {}));
+        expected(0.9, reserved_memory_gib({.num_tokens = 4096, .num_seqs = 4096}, model,
+                                          "vllm_prefill_first")));
+  CHECK(num_blocks("scheduler: {policy: chunked}\n") == expected(0.9, 2e9 / kGib));
   CHECK(num_blocks("scheduler: {policy: vllm}\ncost_model: {reserved_memory_gib: 0}\n") ==
         num_blocks("scheduler: {policy: chunked}\ncost_model: {reserved_memory_gib: 0, "
                    "gpu_memory_utilization: 0.92}\n"));

@@ -1,0 +1,77 @@
+// SPDX-License-Identifier: Apache-2.0
+// vLLM runs the largest step, and measures.
+#include <algorithm>
+
+#include "core/base/real.h"
+#include "core/engine/memory_facts.h"
+#include "engines/vllm/product.h"
+#include "engines/vllm/settings.h"
+
+namespace metronome {
+namespace {
+
+// Graphs of every size up to 512 tokens, which it estimates since 0.20: 0.7 to 1.6 GiB for most
+// models.
+constexpr int kFirstGraphEstimateMinor = 20;
+constexpr double kGraphsGib = 1.0;
+constexpr double kGraphTokens = 512;
+
+// The second model runner, from here on for all models, estimates graphs, too.
+constexpr int kFirstOnlyV2Minor = 29;
+constexpr int kFirstFullSamplingMinor = 33;  // it samples with every limit of the probabilities
+
+constexpr double kVisionGib = 0.3;  // a vision tower's pass, beside the peak
+
+// The second model runner came model by model (vllm/config/vllm.py, use_v2_model_runner). It has no
+// drafts of n-grams and draft models.
+bool runs_v2(const MemoryFacts& facts, int minor, const ModelConfig& model) {
+  if (facts.looks_up_drafts) return false;
+  if (minor >= kFirstOnlyV2Minor) return true;
+  if (model.n_experts > 0 || !model.linear_attention.is_empty()) return false;
+  if (minor >= 25) return true;
+  const bool is_qwen3 = model.architecture == "Qwen3ForCausalLM";
+  const bool is_early = is_qwen3 || model.architecture == "LlamaForCausalLM" ||
+                        model.architecture == "MistralForCausalLM";
+  if (minor == 24) return is_early;
+  return !model.is_quantised() && ((minor == 23 && is_early) || (minor == 22 && is_qwen3));
+}
+
+double logits_of(const MemoryFacts& facts, const ModelConfig& model) {
+  return real(facts.num_seqs) * real(model.vocab_size);
+}
+
+// All but graphs, with `sampling_bytes` at the peak of sampling.
+double step_gib(const MemoryFacts& facts, const ModelConfig& model, double sampling_bytes,
+                double kept_bytes) {
+  double bytes = std::max(forward_bytes(facts, model), sampling_bytes);
+  const bool has_expert_buffers = model.expert_format != WeightFormat::Mxfp4;
+  if (has_expert_buffers) bytes += expert_bytes(facts, model);
+  bytes += kept_bytes;
+  const double gib = runtime_gib(facts) + bytes / kGib;
+  return model.vision.is_empty() ? gib : gib + kVisionGib;
+}
+
+}  // namespace
+
+double vllm_reserved_gib(const MemoryFacts& facts, const ModelConfig& model) {
+  const int minor = facts.scheduler.settings<VllmConfig>().minor();
+  const bool is_v2 = runs_v2(facts, minor, model);
+  const double logits = logits_of(facts, model);
+  // The logits in 16 bits, and copies in 32.
+  const bool has_copies = !is_v2 || minor >= kFirstFullSamplingMinor;
+  const double sampling = has_copies ? 14 * logits + 0.18 * kGib : 2 * logits;
+  // The second runner counts output tokens by request and token of the vocabulary, for penalties.
+  double gib = step_gib(facts, model, sampling, is_v2 ? 4 * logits : 0);
+  const int first_estimate = is_v2 ? kFirstOnlyV2Minor : kFirstGraphEstimateMinor;
+  if (minor >= first_estimate) {
+    gib += kGraphsGib * std::min(1.0, real(facts.max_graph_tokens) / kGraphTokens);
+  }
+  return gib;
+}
+
+double vllm_v0_reserved_gib(const MemoryFacts& facts, const ModelConfig& model) {
+  // Its sampler sorts: values, their places, probabilities and their sums.
+  return step_gib(facts, model, 38 * logits_of(facts, model), 0);
+}
+
+}  // namespace metronome
