@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// The order of a Python set of small integers. vLLM walks such sets, so their order is part of its
-// decisions.
+// The order of a Python set of small integers. Schedulers in Python walk such sets, so their order
+// is part of decisions.
 #pragma once
 
 #include <cstddef>

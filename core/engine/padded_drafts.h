@@ -9,8 +9,8 @@
 
 namespace metronome {
 
-// Of a chunk's drafts those that its step verifies. vLLM admits some requests with drafts that only
-// make their decode as long as the others: that padding is always rejected.
+// Of a chunk's drafts those that its step verifies. A policy may admit requests with drafts that
+// only make their decode as long as the others: that padding is always rejected.
 inline std::int32_t num_verified_drafts(const StepPlan& plan, const ScheduledChunk& chunk) {
   const std::int32_t num_drafts = chunk.num_drafts();
   if (num_drafts == 0) return 0;

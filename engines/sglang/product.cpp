@@ -19,10 +19,6 @@ constexpr HostGap kSglangHostGap = {
         "decode batches in the Nsight profile "
         "of its announcement (lmsys.org/blog/2024-12-04-sglang-v0-4)"};
 
-std::int32_t receive_interval(const SchedulerConfig& config) {
-  return config.settings<SglangConfig>().scheduler_recv_interval;
-}
-
 // 0.5.23 runs prompts as graphs, but not those of DeepSeek-V3 with the attention of Blackwell, and
 // of models with a vision tower only those of Qwen3.5
 // (disable_prefill_cuda_graph_for_deepseek_trtllm_mla and
@@ -32,6 +28,12 @@ bool lacks_prompt_graphs(const ModelConfig& model, bool is_data_centre_blackwell
       model.architecture == "DeepseekV3ForCausalLM" && is_data_centre_blackwell;
   const bool has_eager_vision = !model.vision.is_empty() && model.linear_attention.is_empty();
   return is_eager_deepseek || has_eager_vision;
+}
+
+// SchedulerRecvSkipper: so many plans without prompts; one with prompts counts 1,000.
+ReceiveInterval receive_interval(const SchedulerConfig& config) {
+  return {.num_plans = config.settings<SglangConfig>().scheduler_recv_interval,
+          .prompts_count = 1000};
 }
 
 constexpr PolicyInfo kSglang = {

@@ -340,8 +340,8 @@ Curve read_allreduce(const std::string& file) {
   return curve_of(table);
 }
 
-ProfileTables read_vllm(const std::string& folder, const ProfileMeta& meta, bool has_experts,
-                        std::int64_t tp, const Floors& floors) {
+ProfileTables read_servingsim(const std::string& folder, const ProfileMeta& meta, bool has_experts,
+                              std::int64_t tp, const Floors& floors) {
   const std::string place = folder + "/tp" + std::to_string(tp) + "/";
   if (!is_folder(place)) {
     throw ConfigError(place + ": does not exist; allowed: a measured tensor parallel size");
@@ -487,7 +487,7 @@ ProfileTables read_profile_tables(const std::string& folder, const ProfileMeta& 
                                   const HardwareSpec& hardware) {
   METRONOME_CHECK(hardware.peak_flops > 0 && hardware.peak_bandwidth > 0, "the hardware has peaks");
   const Floors floors(model, hardware, tp);
-  if (!meta.is_vidur) return read_vllm(folder, meta, model.n_moe_layers() > 0, tp, floors);
+  if (!meta.is_vidur) return read_servingsim(folder, meta, model.n_moe_layers() > 0, tp, floors);
   ProfileTables tables;
   tables.dense = read_vidur_layers(folder + "/mlp.csv", tp, floors);
   tables.attention = read_vidur_attention(folder + "/attention.csv", meta, tp, floors);

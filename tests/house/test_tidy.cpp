@@ -129,6 +129,11 @@ TEST_CASE("core, engines and sim use nothing that varies between runs or librari
 
 TEST_CASE("a type has one definition", "[tidy]") { require_none(check_type_names(repository())); }
 
+TEST_CASE("a product's name stands in its folder alone", "[tidy]") {
+  require_clean(check_product_names, true);
+  require_none(check_product_list(repository()));
+}
+
 TEST_CASE("the engine sees no YAML", "[tidy]") {
   std::vector<std::string> closure = {"core/engine/kv/kv_cache.h", "core/engine/engine.h",
                                       "core/engine/scheduler.h"};
@@ -307,6 +312,27 @@ TEST_CASE("checker: packages by hash", "[tidy][checker]") {
   CHECK(requirements("a==1 \\\n    " + hash + "\nb==2\n") == 1);
   CHECK(requirements("a>=1 " + hash + "\n") == 1);
   CHECK(requirements("--index-url https://x\na==1 " + hash + "\n") == 1);
+}
+
+TEST_CASE("checker: names of products", "[tidy][checker]") {
+  const auto faults = [](const std::string& path, const std::string& text) {
+    return check_product_names({path, text}).size();
+  };
+  for (const char* code :
+       {"int vllm_minor;", "VllmConfig c;", "constexpr int kSglangKeys;", "f(\"vllm\");",
+        "#include \"core/scenario/sglang_memory.h\"", "bool is_trtllm;", "x = \"llama.cpp\";",
+        "NanoVllmConfig x;", "nano_vllm()", "kOrca", "enum E { TensorRtLlm };", "make_sarathi();",
+        "R\"(FastGen)\""}) {
+    INFO(code);
+    CHECK(faults("core/x.cpp", code) == 1);
+    CHECK(faults("sim/x.h", code) == 1);
+    CHECK(faults("engines/vllm/x.cpp", code) == 0);
+    CHECK(faults("core/README.md", code) == 0);
+    CHECK(faults("core/x.cpp", std::string("f(\"//\");  // ") + code) == 0);
+  }
+  CHECK(faults("core/x.cpp", "LlamaForCausalLM forCall; /* vLLM 0.33 */ llama; \"gguf\"") == 0);
+  CHECK(check_product_names({"core/x.cpp", "int a;\nint vllm, sglang;\n"})[0].line == 2);
+  CHECK(check_product_list({}).size() > 0);
 }
 
 TEST_CASE("checker: orphans", "[tidy][checker]") {

@@ -307,6 +307,19 @@ std::string_view inexact_call(std::string_view line) {
 
 }  // namespace
 
+std::string without_comments(std::string_view text) {
+  std::string code(text);
+  for (std::size_t at = 0; at < text.size();) {
+    const std::size_t end = end_of_blank(text, at);
+    const bool is_comment = text.substr(at).starts_with("//") || text.substr(at).starts_with("/*");
+    for (std::size_t i = at; is_comment && i < end; ++i) {
+      if (code[i] != '\n') code[i] = ' ';
+    }
+    at = std::max(end, at + 1);
+  }
+  return code;
+}
+
 std::string code_only(std::string_view text) {
   std::string code(text);
   std::size_t at = 0;

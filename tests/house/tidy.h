@@ -38,6 +38,8 @@ bool is_source(std::string_view path);            // C++ or CUDA
 // The text with comments, string and character literals and preprocessor lines blanked out.
 // Line breaks stay where they are.
 std::string code_only(std::string_view text);
+// The text with comments alone blanked out.
+std::string without_comments(std::string_view text);
 
 std::vector<Violation> check_function_lengths(const SourceFile& file);
 std::vector<Violation> check_file_length(const SourceFile& file);
@@ -62,6 +64,11 @@ std::vector<Violation> check_licence(const SourceFile& file);
 // Of all files together: a type that is defined at namespace scope is defined in one of them. Types
 // of anonymous namespaces are their file's own; specialisations are no new types.
 std::vector<Violation> check_type_names(const std::vector<SourceFile>& files);
+// Names of products in code of core/ and sim/: identifiers, texts and included files. Comments may
+// name a source. A file of the list in tidy_products.cpp has as many as it says there.
+std::vector<Violation> check_product_names(const SourceFile& file);
+// Files of that list that are gone, or have none.
+std::vector<Violation> check_product_list(const std::vector<SourceFile>& files);
 // A name at the top of the repository. Hidden names are not looked at.
 std::vector<Violation> check_top_level_name(std::string_view name);
 

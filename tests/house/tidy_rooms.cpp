@@ -44,7 +44,7 @@ constexpr Room kRooms[] = {
     {"sim/fitted", "core sim/cost sim/roofline"},
     {"sim/replay", "core sim/cost sim/fitted"},
     {"sim/corrected", "core sim/cost sim/roofline"},
-    {"sim", "core engines"},
+    {"sim", "core"},
     {"cpu", "core"},
     {"gpu/plan", "core"},
     {"gpu/kernels", "core/base core/model core/engine gpu/plan"},

@@ -151,13 +151,6 @@ void visit_settings(FieldVisitor& visitor, PolicySettings& settings) {
   }
 }
 
-std::int32_t receive_interval(const SchedulerConfig& config) {
-  const PolicyInfo* policy = find_policy(config.policy);
-  return policy == nullptr || policy->receive_interval == nullptr
-             ? 1
-             : policy->receive_interval(config);
-}
-
 const KernelRules& find_kernel_rules(std::string_view table_name) {
   static constexpr KernelRules kNone;
   for (const PolicyInfo& policy : all_policies()) {
@@ -185,6 +178,13 @@ std::int64_t watermark_blocks(const PolicyInfo& policy, std::optional<double> sh
                               std::int64_t num_blocks) {
   const double watermark = share.value_or(policy.default_watermark);
   return static_cast<std::int64_t>(watermark * static_cast<double>(num_blocks));
+}
+
+ReceiveInterval receive_interval(const SchedulerConfig& config) {
+  const PolicyInfo* policy = find_policy(config.policy);
+  return policy == nullptr || policy->receive_interval == nullptr
+             ? ReceiveInterval()
+             : policy->receive_interval(config);
 }
 
 bool caches_prefixes(const PolicyInfo& policy, const KvCacheConfig& config) {

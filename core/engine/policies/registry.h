@@ -8,6 +8,7 @@
 #include <string>
 #include <string_view>
 
+#include "core/engine/arrival_gate.h"
 #include "core/engine/engine_config.h"
 #include "core/engine/kv/kv_cache.h"
 #include "core/engine/scheduler_config.h"
@@ -114,8 +115,8 @@ struct PolicyInfo {
   // Applies rules that depend on settings to an otherwise complete layout.
   void (*adjust_cache)(const SchedulerConfig&, std::int32_t max_model_len,
                        KvCacheLayout& layout) = nullptr;
-  // Steps that decode from one receipt of requests to the next (ArrivalGate); absent: 1.
-  std::int32_t (*receive_interval)(const SchedulerConfig&) = nullptr;
+  // Before which plans it receives requests; nullptr: before each.
+  ReceiveInterval (*receive_interval)(const SchedulerConfig&) = nullptr;
   // What may happen to its server with these settings and so many drafts; empty: nothing.
   std::string (*warning)(const SchedulerConfig&, std::int64_t num_drafts) = nullptr;
   std::unique_ptr<Policy> (*make)(const PolicyContext&) = nullptr;
@@ -134,9 +135,9 @@ void arrange_cache(const PolicyInfo& policy, EngineSetup& setup);
 std::int64_t watermark_blocks(const PolicyInfo& policy, std::optional<double> share,
                               std::int64_t num_blocks);
 
-bool caches_prefixes(const PolicyInfo& policy, const KvCacheConfig& config);
+ReceiveInterval receive_interval(const SchedulerConfig& config);
 
-std::int32_t receive_interval(const SchedulerConfig& config);
+bool caches_prefixes(const PolicyInfo& policy, const KvCacheConfig& config);
 
 // Whether the policy reads that key of the `scheduler` section.
 bool reads_key(const PolicyInfo& policy, std::string_view key);

@@ -10,7 +10,6 @@
 #include "core/metrics/summary.h"
 #include "core/scenario/scenario.h"
 #include "engines/log/log_dialect.h"
-#include "engines/log/log_dialect.h"
 #include "reports/terminal/cache_pressure.h"
 #include "reports/terminal/diagnosis.h"
 #include "reports/terminal/log_gaps.h"
