@@ -22,21 +22,18 @@ namespace metronome {
 namespace {
 
 using Batch = std::vector<Request*>;
-
 enum class Verdict : std::uint8_t { Continue, NoToken, Other };
 
 // The tokens and requests that a prefill step may still take.
 struct PrefillBudget {
   double total_offset = 0;      // tokens taken by this step, or expected as output of all requests
   std::int64_t cur_offset = 0;  // tokens taken by this step
-  std::int64_t rem_input = 0;   // of max_prefill_tokens
-  std::int64_t rem_chunk = 0;   // of chunked_prefill_size
+  std::int64_t rem_input = 0, rem_chunk = 0;  // of max_prefill_tokens, of chunked_prefill_size
 };
 
 // A request's tokens, and those of its cached prefix, when it was last considered for a prefill.
 struct Try {
-  std::int32_t num_tokens = 0;
-  std::int32_t num_hit = 0;
+  std::int32_t num_tokens = 0, num_hit = 0;
 };
 
 // A request that this prefill step takes.
