@@ -115,12 +115,6 @@ std::int32_t Books::num_decodable() const {
                     [](const Request* request) { return request->is_decodable(); }));
 }
 
-std::int32_t Books::num_uncomputed_tokens(const Request& request) {
-  const std::int32_t num_tokens = request.num_uncomputed_tokens();
-  if (request.state != RequestState::Waiting) return num_tokens;
-  return num_tokens - kv_cache_.find_prefix(request).num_tokens;
-}
-
 const std::vector<Request*>& Books::unfinished_prefills() {
   ordered_prefills_.assign(prefilling_.begin(), prefilling_.end());
   if (order_ != QueueOrder::Fcfs) {
@@ -206,7 +200,7 @@ bool Books::admit(Request& request, std::int32_t num_tokens) {
   for (const Request* begun : prefilling_) num_kept += kv_cache_.num_missing_blocks(*begun);
   const PrefixHit& hit = kv_cache_.find_prefix(request);
   if (!kv_cache_.admit(request, hit, num_tokens, num_kept)) return false;
-  if (request.num_preemptions == 0) request.num_prefix_hit_tokens = hit.num_tokens;
+  note_hit(request, hit);
   join(request, order_ == QueueOrder::Priority);
   const bool planned = plan_prefill(request, num_tokens);
   METRONOME_CHECK(planned, "an admitted request has room for its first chunk");
@@ -214,9 +208,14 @@ bool Books::admit(Request& request, std::int32_t num_tokens) {
 }
 
 void Books::start(Request& request, const PrefixHit& hit, std::int32_t num_positions) {
-  if (request.num_preemptions == 0) request.num_prefix_hit_tokens = hit.num_tokens;
+  note_hit(request, hit);
   kv_cache_.take(request, hit, num_positions);
   join(request, false);
+}
+
+void Books::note_hit(Request& request, const PrefixHit& hit) {
+  if (request.num_preemptions > 0) return;
+  request.num_prefix_hit_tokens = kv_cache_.num_cached_tokens(hit);
 }
 
 // Moves a request that has its blocks from the queue to the running list.
@@ -296,6 +295,9 @@ void Books::preempt(Request& victim) {
   leave_running(victim);
   run_.leave(victim);
   release_encoded(victim);
+  // If this plan admitted it, it has lost nothing and just stays queued. Nor has it received yet.
+  const bool is_new = std::erase(plan_->admitted, victim.id) > 0;
+  if (is_new && victim.num_received_tokens > 0) kv_cache_.unplan(victim, 0);
   kv_cache_.release(victim);
   victim.computed_tokens = 0;
   victim.cached_tokens = 0;
@@ -304,8 +306,7 @@ void Books::preempt(Request& victim) {
   victim.transition_to(RequestState::Waiting);
   policy_.requeue(*this, victim);
   has_evicted_ = true;
-  // This plan admitted it, so it has lost nothing and just stays queued.
-  if (std::erase(plan_->admitted, victim.id) > 0) return;
+  if (is_new) return;
   ++victim.num_preemptions;
   plan_->preempted.push_back(victim.id);
 }
@@ -386,7 +387,7 @@ void Books::close(Request& request, RequestState state, EndReason reason) {
   run_.leave(request);
   policy_.on_end(*this, request, reason);
   release_encoded(request);
-  kv_cache_.release_ended(request);
+  if (reason != EndReason::HandedOver) kv_cache_.release_ended(request);
   ++request.generation;
   request.transition_to(state);
   request.end_reason = reason;

@@ -58,7 +58,11 @@ class Books {
     return static_cast<std::int32_t>(prefilling_.size());
   }
   // Tokens that a request has yet to compute; of a waiting one, without those of its cached prefix.
-  std::int32_t num_uncomputed_tokens(const Request& request);
+  std::int32_t num_uncomputed_tokens(const Request& request) {
+    const std::int32_t num_tokens = request.num_uncomputed_tokens();
+    if (request.state != RequestState::Waiting) return num_tokens;
+    return num_tokens - kv_cache_.find_prefix(request).num_tokens;
+  }
   WaitingQueue& waiting() { return waiting_; }  // a policy may change its order
   const WaitingQueue& waiting() const { return waiting_; }
   RequestTable& requests() { return requests_; }
@@ -160,6 +164,7 @@ class Books {
   std::int64_t num_blocks_behind(const Request& request) const;
   bool make_room(Request& request, std::int32_t num_positions);
   void unschedule(Request& request);
+  void note_hit(Request& request, const PrefixHit& hit);
   void join(Request& request, bool by_priority);
   void build_passes();
   void leave_running(Request& request);

@@ -49,6 +49,10 @@ EndReason Engine::refusal_for(const RequestSpec& spec, std::string& message) con
     message = needs() + "; max_model_len is " + std::to_string(setup_.max_model_len);
     return EndReason::NeverFits;
   }
+  if (spec.num_received_tokens > 0 || spec.hands_over) {
+    message = handover_refusal();
+    if (!message.empty()) return EndReason::NeverFits;
+  }
   if (const std::string reason = scheduler_->refusal(spec); !reason.empty()) {
     message = needs() + ", " + reason;
     return EndReason::NeverFits;
@@ -61,9 +65,21 @@ EndReason Engine::refusal_for(const RequestSpec& spec, std::string& message) con
   return EndReason::None;
 }
 
+std::string Engine::handover_refusal() const {
+  const std::string& policy = setup_.scheduler.policy;
+  if (!find_policy(policy)->allows_handover) {
+    return "policy " + policy + " neither hands requests over nor receives them";
+  }
+  if (!kv_cache_.has_further_groups()) return {};
+  return "requests with windows or states beside full attention are not handed over";
+}
+
 Submission Engine::submit(const RequestSpec& spec) {
   METRONOME_CHECK(spec.num_prompt_tokens >= 1 && spec.max_output_tokens >= 1,
                   "a request has a prompt and asks for output");
+  METRONOME_CHECK(
+      spec.num_received_tokens >= 0 && spec.num_received_tokens < spec.num_prompt_tokens,
+      "the last prompt token is computed");
   now_ = std::max(now_, spec.arrival);
   Submission submission;
   submission.refusal = refusal_for(spec, submission.message);
@@ -91,6 +107,14 @@ bool Engine::abort(RequestId id) {
   scheduler_->abort(request);
   emit_ended(request, "aborted by the client");
   return true;
+}
+
+void Engine::release(RequestId id) {
+  METRONOME_CHECK(index(id) < requests_.size() && requests_.has(id) &&
+                      requests_[id].end_reason == EndReason::HandedOver,
+                  "a request that was handed over is released");
+  kv_cache_.release_ended(requests_[id]);
+  is_idle_ = false;
 }
 
 TimeNs Engine::next_time() const {
@@ -237,7 +261,8 @@ void Engine::forget_ended() {
       const std::size_t begin = group * RequestTable::kGroupSize;
       bool is_over = true;
       for (std::size_t i = begin; is_over && i < begin + RequestTable::kGroupSize; ++i) {
-        is_over = requests_[static_cast<RequestId>(i)].has_ended();
+        const Request& request = requests_[static_cast<RequestId>(i)];
+        is_over = request.has_ended() && request.block_table.empty();
       }
       if (is_over) over_at = num_plans_;
     } else if (num_plans_ >= over_at + kPlansInFlight) {

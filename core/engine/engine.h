@@ -66,6 +66,9 @@ class Engine {
   // has already ended.
   bool abort(RequestId id);
 
+  // Frees the blocks of a request that ended as HandedOver: the other engine has its KV.
+  void release(RequestId id);
+
   // ---- Time is the caller's: the engine waits for nothing ----
 
   // The time of the last turn, or of the last step that was committed.
@@ -127,6 +130,7 @@ class Engine {
 
  private:
   EndReason refusal_for(const RequestSpec& spec, std::string& message) const;
+  std::string handover_refusal() const;
   void take_turn(TimeNs now, TimeNs horizon, std::int64_t max_steps);
   void receive_and_plan();
   // Frees the state of requests that ended long enough ago. Cost: O(requests kept).

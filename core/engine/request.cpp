@@ -27,6 +27,7 @@ std::string_view to_string(EndReason reason) {
     case EndReason::NeverFits: return "never_fits";
     case EndReason::StepFailed: return "step_failed";
     case EndReason::Errored: return "errored";
+    case EndReason::HandedOver: return "handed_over";
   }
   return "?";
 }
@@ -77,6 +78,8 @@ Request& RequestTable::add(const RequestSpec& spec) {
   request.priority = spec.priority;
   request.ignores_eos = spec.ignores_eos.value_or(false);
   request.arrival = spec.arrival;
+  request.num_received_tokens = spec.num_received_tokens;
+  request.hands_over = spec.hands_over;
   return request;
 }
 

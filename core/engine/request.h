@@ -22,6 +22,12 @@ struct RequestSpec {
   std::int32_t priority = 0;           // lower values are served first under `priority`
   // See Request::ignores_eos, which policy sglang looks at; nullopt: EngineSetup::ignores_eos.
   std::optional<bool> ignores_eos = {};
+  // The KV of so many first prompt tokens comes from another engine when the request is admitted:
+  // they take blocks and cost no compute. A preemption loses them. Less than num_prompt_tokens,
+  // because the last one gives the first output token.
+  std::int32_t num_received_tokens = 0;
+  // Having max_output_tokens, it ends as HandedOver.
+  bool hands_over = false;
 };
 
 // A label for users. The scheduler advances num_computed_tokens towards num_tokens.
@@ -36,8 +42,11 @@ enum class EndReason : std::uint8_t {
   NeverFits,   // Failed at submission: longer than max_model_len or the whole KV cache
   StepFailed,  // Failed: a step that computed it failed
   Errored,     // Failed: a server returned an error or stopped responding
+  // Finished: another engine goes on, and Engine::release() frees the blocks. There are none if the
+  // request was preempted while its last token was in flight.
+  HandedOver,
 };
-constexpr std::size_t kNumEndReasons = 8;
+constexpr std::size_t kNumEndReasons = 9;
 
 std::string_view to_string(RequestState state);
 std::string_view to_string(EndReason reason);
@@ -86,11 +95,13 @@ struct alignas(64) Request {
   TimeNs arrival = 0;
   // Prompt tokens found in the cache at the first admission (OpenAI's cached_tokens).
   std::int32_t num_prefix_hit_tokens = 0;
+  std::int32_t num_received_tokens = 0;  // see RequestSpec
   BlockTable block_table;
   // Of the further groups of a hybrid model's layers, each with blocks of its own: null blocks
   // where a group needs none. Empty for other models.
   std::vector<BlockTable> group_tables;
   std::vector<TokenId> output_token_ids;  // empty when the executor returns lengths only
+  bool hands_over = false;                // see RequestSpec
 
   // Tokens whose KV a launched step computes or has computed. It advances at planning, so a decode
   // can be planned while its input token is still in flight.

@@ -162,6 +162,7 @@ void Scheduler::finish(Request& request, EndReason reason, CommitReport& report)
   METRONOME_CHECK(request.state == RequestState::Waiting ||
                       request.num_cached_tokens() == request.num_tokens() - 1,
                   "a finished request has all tokens but its last one cached");
+  if (reason == EndReason::Length && request.hands_over) reason = EndReason::HandedOver;
   books_.end(request, RequestState::Finished, reason);
   report.ended.push_back(request.id);
 }

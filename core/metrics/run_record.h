@@ -62,7 +62,10 @@ struct RequestRecord {
   std::uint32_t first_run = 0;             // index into RunRecord::runs
   EndReason reason = EndReason::None;
 
-  bool completed() const { return reason == EndReason::Length || reason == EndReason::Stop; }
+  bool completed() const {
+    return reason == EndReason::Length || reason == EndReason::Stop ||
+           reason == EndReason::HandedOver;
+  }
   bool has_itl() const { return num_output_tokens >= 2; }
   TimeNs ttft_ns() const { return first_token - arrival; }
   TimeNs e2el_ns() const { return last_token - arrival; }

@@ -154,6 +154,7 @@ void count_request(const RequestRecord& request, Summary& summary) {
     case EndReason::None: ++summary.unfinished; return;
     case EndReason::Length:
     case EndReason::Stop:
+    case EndReason::HandedOver:
       ++summary.completed;
       summary.total_input_tokens += request.num_prompt_tokens;
       summary.total_output_tokens += request.num_output_tokens;

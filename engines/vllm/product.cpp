@@ -44,6 +44,7 @@ constexpr PolicyInfo kVllm = {
     .allows_sliding_window = true,
     .groups_states = true,
     .verifies_drafts = true,
+    .allows_handover = true,
     .host_gap = kVllmHostGap,
     .reserved_gib = vllm_reserved_gib,
     .must_hold_longest = true,  // check_enough_kv_cache_memory in kv_cache_utils.py

@@ -213,7 +213,10 @@ void KvCacheManager::settle(Request& request, std::int32_t num_positions) {
 
 bool KvCacheManager::admit(Request& request, const PrefixHit& hit, std::int32_t chunk_tokens,
                            std::int64_t num_kept) {
-  const std::int64_t num_needed = num_blocks_to_take(request, hit, request.num_tokens(), true);
+  const std::int64_t num_needed =
+      hit.blocks.empty() && num_further_ == 0
+          ? blocks_for(request.num_tokens())
+          : num_blocks_to_take(request, hit, request.num_tokens(), true);
   if (num_needed + num_kept > pool_.num_free()) return false;
   const bool is_eager = allocation_ == KvAllocation::Eager;
   take(request, hit, hit.num_tokens + chunk_tokens, is_eager ? request.num_tokens() : 0);
@@ -252,7 +255,7 @@ std::int64_t KvCacheManager::num_blocks_to_take(const Request& request, const Pr
 void KvCacheManager::take(Request& request, const PrefixHit& hit, std::int32_t num_positions,
                           std::int32_t num_reserved) {
   METRONOME_CHECK(request.block_table.empty(), "a request takes blocks when it owns none");
-  const bool is_partial = hit.num_tokens % block_size_ != 0;
+  const bool is_partial = std::ssize(hit.blocks) * block_size_ > hit.num_tokens;
   if (states_) states_->place_checkpoint(request, {hit.num_tokens, num_positions});
   const auto take_hit = [this](const BlockTable& blocks, BlockTable& table) {
     table = take_spare(spare_tables_);

@@ -149,9 +149,15 @@ class KvCacheManager {
   // The longest cached prefix of at most `max_tokens` tokens; empty without prefix caching. Valid
   // until the next call or any change of the cache.
   const PrefixHit& find_prefix(const Request& request, std::int32_t max_tokens);
-  // Leaves at least one token to compute, because its output is needed.
+  // Leaves at least one token to compute, because its output is needed. Covers the tokens that the
+  // request receives (RequestSpec), though no block has them yet.
   const PrefixHit& find_prefix(const Request& request) {
-    return find_prefix(request, request.num_tokens() - 1);
+    if (!caches_prefixes() && request.num_received_tokens == 0) return no_hit_;
+    return find_prefix_or_received(request);
+  }
+  // The tokens of a hit that were in the cache.
+  std::int32_t num_cached_tokens(const PrefixHit& hit) const {
+    return std::min(hit.num_tokens, static_cast<std::int32_t>(hit.blocks.size()) * block_size_);
   }
 
   // With a radix tree: as find_prefix(request, request.num_tokens()) for each of the requests, one
@@ -261,6 +267,7 @@ class KvCacheManager {
   std::int64_t num_used_blocks() const { return pool_.num_used() - num_evictable_blocks(); }
   std::int64_t watermark_blocks() const { return watermark_blocks_; }
   bool has_window() const { return sliding_window_ > 0; }
+  bool has_further_groups() const { return num_further_ > 0; }  // of layers: windows, states
   // Tables of Request::group_tables that come before the block_table.
   std::size_t num_groups_before_full() const { return num_groups_before_full_; }
   // Whether a request needs grow() and commit() only beyond its kv_ready_tokens.
@@ -291,6 +298,7 @@ class KvCacheManager {
     RadixTree::Node node = RadixTree::kRoot;  // that it keeps from eviction
   };
 
+  const PrefixHit& find_prefix_or_received(const Request& request);
   bool grow_slowly(Request& request, std::int32_t num_positions);
   void allocate(Request& request, std::int32_t num_positions, std::int64_t num_new,
                 bool copies_last = false);
@@ -364,6 +372,7 @@ class KvCacheManager {
 
   PrefixHit hit_;  // of find_prefix
   PrefixHit no_hit_;
+  PrefixHit received_;  // the last hit, and received tokens behind it
   ChunkedVector<PrefixState, RequestTable::kGroupSize>
       prefixes_;  // by request id, as far as needed
   std::optional<StateGroups> states_;

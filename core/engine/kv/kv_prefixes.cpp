@@ -251,6 +251,15 @@ const PrefixHit& KvCacheManager::find_prefix(const Request& request, std::int32_
   return hit_;
 }
 
+const PrefixHit& KvCacheManager::find_prefix_or_received(const Request& request) {
+  const PrefixHit& hit = find_prefix(request, request.num_tokens() - 1);
+  const std::int32_t num_received = request.num_received_tokens;
+  if (num_received <= hit.num_tokens || request.num_preemptions > 0) return hit;
+  received_ = hit;
+  received_.num_tokens = num_received;
+  return received_;
+}
+
 void KvCacheManager::find_prefix_ends(const std::vector<const Request*>& requests,
                                       const std::vector<RadixTree::Known*>& known) {
   METRONOME_CHECK(tree_.has_value(), "only a radix tree has nodes");

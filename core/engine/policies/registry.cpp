@@ -34,11 +34,6 @@ constexpr Keys kSloKeys[] = {"max_num_batched_tokens",
                              "late_share",
                              "max_held_steps"};
 
-// A request must not hit blocks that a victim of the same plan should have filled.
-void forget_unfilled(const SchedulerConfig&, std::int32_t, KvCacheLayout& layout) {
-  layout.forgets_unfilled_blocks = layout.enable_prefix_caching;
-}
-
 constexpr std::array kPolicies = {
     PolicyInfo{.name = "static",
                .summary = "forms a batch once; no request joins until all have finished",
@@ -47,7 +42,7 @@ constexpr std::array kPolicies = {
                .allows_allocation = true,
                .allows_watermark = true,
                .prefix_caching = PrefixCaching::OptionalOff,
-               .adjust_cache = forget_unfilled,
+               .allows_handover = true,
                .make = make_static},
     PolicyInfo{.name = "continuous",
                .summary = "decodes first, then the whole prompt of every request that fits",
@@ -57,7 +52,7 @@ constexpr std::array kPolicies = {
                .allows_allocation = true,
                .allows_watermark = true,
                .prefix_caching = PrefixCaching::OptionalOff,
-               .adjust_cache = forget_unfilled,
+               .allows_handover = true,
                .make = make_continuous},
     PolicyInfo{.name = "chunked",
                .summary = "every pending prompt advances by at most one chunk per step",
@@ -67,7 +62,7 @@ constexpr std::array kPolicies = {
                .allows_allocation = true,
                .allows_watermark = true,
                .prefix_caching = PrefixCaching::OptionalOff,
-               .adjust_cache = forget_unfilled,
+               .allows_handover = true,
                .make = make_chunked},
     PolicyInfo{.name = "token_budget",
                .summary = "decodes, then prompts in progress, then new ones, within a token budget",
@@ -77,7 +72,7 @@ constexpr std::array kPolicies = {
                .allows_allocation = true,
                .allows_watermark = true,
                .prefix_caching = PrefixCaching::OptionalOff,
-               .adjust_cache = forget_unfilled,
+               .allows_handover = true,
                .make = make_token_budget},
     PolicyInfo{.name = "single_prefill",
                .summary = "prefills one prompt at a time, with the tokens that the decodes leave",
@@ -87,9 +82,9 @@ constexpr std::array kPolicies = {
                .allows_allocation = true,
                .allows_watermark = true,
                .prefix_caching = PrefixCaching::OptionalOff,
+               .allows_handover = true,
                .natural_shape = StepShape::Separate,
                .requires_separate = true,
-               .adjust_cache = forget_unfilled,
                .make = make_single_prefill},
     PolicyInfo{.name = "slo",
                .summary = "the largest chunk whose predicted time keeps the ITL target",
@@ -97,6 +92,7 @@ constexpr std::array kPolicies = {
                .keys = kSloKeys,
                .allows_allocation = true,
                .allows_watermark = true,
+               .allows_handover = true,
                .predicts_steps = true,
                .default_token_budget = 8192,
                .make = make_slo},
@@ -169,6 +165,8 @@ void arrange_cache(const PolicyInfo& policy, EngineSetup& setup) {
   layout.uses_radix_tree = policy.cache.uses_radix_tree;
   layout.duplicates = policy.cache.duplicates;
   layout.reuses_unhashed_first = policy.cache.reuses_unhashed_first;
+  // Of our own policies no request hits blocks that a victim of the same plan should have filled.
+  if (policy.prefix_caching == PrefixCaching::OptionalOff) layout.forgets_unfilled_blocks = true;
   if (policy.adjust_cache != nullptr) {
     policy.adjust_cache(setup.scheduler, setup.max_model_len, layout);
   }

@@ -91,6 +91,7 @@ struct PolicyInfo {
   bool allows_sliding_window = false;          // kv_cache.sliding_window
   bool groups_states = false;                  // blocks of the cache hold states, too
   bool verifies_drafts = false;                // SchedulerConfig::drafts
+  bool allows_handover = false;                // RequestSpec::num_received_tokens, hands_over
   bool predicts_steps = false;                 // needs PolicyContext::predictor
   StepShape natural_shape = StepShape::Mixed;  // the meaning of step_shape `auto`
   bool requires_separate = false;              // step_shape mixed is impossible

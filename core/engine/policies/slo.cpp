@@ -200,11 +200,12 @@ class SloPolicy final : public Policy {
 
   TimeNs predict_with(const Request& request, std::int32_t num_tokens) {
     if (!is_timed()) return 0;
+    const std::int32_t num_left = books_->num_uncomputed_tokens(request);
     trial_.chunks.push_back({.request = request.id,
-                             .first_position = request.num_computed_tokens(),
+                             .first_position = request.num_tokens() - num_left,
                              .num_tokens = num_tokens,
                              .kind = ChunkKind::Prefill,
-                             .samples_token = num_tokens == request.num_uncomputed_tokens()});
+                             .samples_token = num_tokens == num_left});
     const TimeNs ns = predict_trial(books_->plan().num_prefill_tokens + num_tokens);
     trial_.chunks.pop_back();
     return ns;
@@ -240,7 +241,7 @@ class SloPolicy final : public Policy {
   void set_back_late_jobs() {
     const double ns_per_token = ns_per_prompt_token();
     for (PromptJob& job : jobs_) {
-      const std::int32_t num_tokens = job.request->num_uncomputed_tokens();
+      const std::int32_t num_tokens = books_->num_uncomputed_tokens(*job.request);
       job.work_ns = std::llround(ns_per_token * num_tokens);
       if (job.request->num_output_tokens() == 0) {
         job.deadline = job.request->arrival + *ttft_deadline_;
@@ -297,7 +298,7 @@ class SloPolicy final : public Policy {
 
   // The largest chunk within the limit; 0: none. `base_ns` is the step's time without it.
   std::int32_t largest_chunk(const Request& request, TimeNs base_ns) {
-    const std::int32_t remaining = request.num_uncomputed_tokens();
+    const std::int32_t remaining = books_->num_uncomputed_tokens(request);
     const std::int32_t most = std::min(remaining, tokens_left());
     if (most <= 0) return 0;
     const bool is_free = !is_timed() || books_->plan().chunks.empty();
@@ -329,7 +330,7 @@ class SloPolicy final : public Policy {
   // The chunk by which a prompt advances when nothing fits.
   std::int32_t least_chunk(const Request& request) const {
     const std::int32_t chunk = 2 * aligned(1) >= tile_ ? aligned(1) : aligned(2);
-    return std::min({chunk, request.num_uncomputed_tokens(), tokens_left()});
+    return std::min({chunk, books_->num_uncomputed_tokens(request), tokens_left()});
   }
 
   // ---- a step ----
@@ -354,7 +355,7 @@ class SloPolicy final : public Policy {
       const bool is_first = books_->plan().num_prefill_tokens == 0;
       if (num_tokens == 0 && is_first && must_advance) num_tokens = least_chunk(request);
       if (num_tokens <= 0) break;
-      const bool completes = num_tokens == request.num_uncomputed_tokens();
+      const bool completes = num_tokens == books_->num_uncomputed_tokens(request);
       if (!(waits ? take_in(request, num_tokens) : books_->plan_prefill(request, num_tokens))) {
         may_admit = may_admit && !waits;
         reset_trial();

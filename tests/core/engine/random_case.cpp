@@ -226,6 +226,19 @@ void draw_images(std::uint64_t seed, RandomCase& random) {
   workload.image_begin.push_back(static_cast<std::uint32_t>(workload.images.size()));
 }
 
+// Requests that come from another engine, or go to one.
+void draw_handovers(std::uint64_t seed, RandomCase& random) {
+  Rng rng(seed, "handovers");
+  const EngineSetup& setup = random.setup;
+  const bool is_plain = setup.kv_cache.sliding_window == 0;
+  if (!find_policy(setup.scheduler.policy)->allows_handover || !is_plain || !chance(rng, 0.4))
+    return;
+  for (RequestSpec& spec : random.workload.requests) {
+    if (chance(rng, 0.4)) spec.num_received_tokens = draw(rng, 0, spec.num_prompt_tokens - 1);
+    spec.hands_over = chance(rng, 0.3);
+  }
+}
+
 }  // namespace
 
 RandomCase draw_case(std::uint64_t seed) {
@@ -255,6 +268,7 @@ RandomCase draw_case(std::uint64_t seed) {
   if (setup.kv_cache.num_blocks != setup.max_num_seqs) draw_prefix_caching(rng, setup);
   draw_requests(rng, random);
   draw_images(seed, random);
+  draw_handovers(seed, random);
   random.abort_chance = chance(rng, 0.4) ? 0.05 : 0;
   random.failure_chance = chance(rng, 0.4) ? 0.03 : 0;
   random.stop_chance = chance(rng, 0.6) ? rng.uniform() * 0.3 : 0;
@@ -268,6 +282,10 @@ RandomCase draw_state_case(std::uint64_t seed) {
   while (random.setup.scheduler.policy != "vllm") random = draw_case(++of_policy);
   Rng rng(seed, "states");
   EngineSetup& setup = random.setup;
+  for (RequestSpec& spec : random.workload.requests) {
+    spec.num_received_tokens = 0;
+    spec.hands_over = false;
+  }
   const auto blocks_of_longest = [&] {
     return ceil_div(setup.max_model_len, setup.kv_cache.block_size);
   };
@@ -320,6 +338,7 @@ RandomCase draw_run(std::uint64_t seed) {
   TimeNs arrival = 0;
   const TimeNs longest_gap = workload.mode == ArrivalMode::Timed ? 8 * kNsPerMs : 8;
   for (RequestSpec& spec : workload.requests) {
+    spec.hands_over = false;  // nobody would release it
     arrival += rng.uniform_int(0, longest_gap);
     spec.arrival = arrival;
   }

@@ -427,4 +427,69 @@ TEST_CASE("a run that loses a request is an error", "[core][engine]") {
   CHECK_THROWS_AS(bench.engine.run(arrivals), InvariantError);
 }
 
+TEST_CASE("received tokens take blocks and are not computed", "[core][engine][handover]") {
+  // 60 of 100 prompt tokens come from elsewhere. The other 40 are two chunks, behind four blocks.
+  EngineSetup setup = make_setup("chunked");
+  setup.scheduler.prefill_chunk_size = 32;
+  Bench bench(setup);
+  const RequestId id =
+      bench.engine
+          .submit({.num_prompt_tokens = 100, .max_output_tokens = 3, .num_received_tokens = 60})
+          .id;
+  bench.engine.step();
+  CHECK(bench.engine.kv_cache().num_used_blocks() == 6);  // of 92 positions
+  CHECK(bench[id].num_computed_tokens() == 92);
+  CHECK(bench[id].num_prefix_hit_tokens == 0);
+  bench.engine.drain();
+  CHECK(bench.journal.prefill_chunks(id) == std::vector<int>{32, 8});
+  CHECK(bench[id].num_output_tokens() == 3);
+}
+
+TEST_CASE("policy vllm receives tokens, too", "[core][engine][handover]") {
+  // All but the last prompt token: one step gives the first token, and two decodes follow.
+  Bench bench(make_setup("vllm"));
+  const RequestId id =
+      bench.engine
+          .submit({.num_prompt_tokens = 100, .max_output_tokens = 3, .num_received_tokens = 99})
+          .id;
+  bench.engine.drain();
+  CHECK(bench.journal.prefill_chunks(id) == std::vector<int>{1});
+  CHECK(bench.journal.tokens_per_step() == std::vector<int>{1, 1, 1});
+}
+
+TEST_CASE("a request that is handed over keeps its blocks until it is released",
+          "[core][engine][handover]") {
+  // Four blocks of 16. The first request keeps three for its 40 tokens, so the second one waits.
+  EngineSetup setup = make_setup("chunked");
+  setup.kv_cache = {.num_blocks = 4, .block_size = 16};
+  Bench bench(setup);
+  const RequestId first =
+      bench.engine.submit({.num_prompt_tokens = 40, .max_output_tokens = 1, .hands_over = true}).id;
+  const RequestId second = bench.submit(32, 2);
+  bench.engine.step();
+  CHECK(bench[first].end_reason == EndReason::HandedOver);
+  CHECK(bench[first].state == RequestState::Finished);
+  CHECK(bench[first].block_table.size() == 3);
+  CHECK_FALSE(bench.engine.step());  // nothing can be planned
+  CHECK(bench.engine.next_time() == kNever);
+  CHECK(bench.engine.kv_cache().num_used_blocks() == 3);
+  bench.engine.check_integrity();
+  bench.engine.release(first);
+  CHECK(bench.engine.kv_cache().num_used_blocks() == 0);
+  bench.engine.drain();
+  CHECK(bench[second].end_reason == EndReason::Length);
+  CHECK_THROWS_AS(bench.engine.release(second), InvariantError);
+}
+
+TEST_CASE("other engines' policies refuse hand-overs", "[core][engine][handover]") {
+  Bench bench(make_setup("sarathi"));
+  for (const RequestSpec& spec :
+       {RequestSpec{.num_prompt_tokens = 40, .max_output_tokens = 1, .hands_over = true},
+        RequestSpec{.num_prompt_tokens = 40, .max_output_tokens = 1, .num_received_tokens = 8}}) {
+    const Submission submission = bench.engine.submit(spec);
+    CHECK(submission.refusal == EndReason::NeverFits);
+    CHECK(submission.message == "policy sarathi neither hands requests over nor receives them");
+  }
+}
+
 }  // namespace metronome::testing

@@ -95,6 +95,7 @@ class CaseRun {
       submit(specs[i]);
     }
     while (engine_.has_work()) step();
+    while (!kept_.empty()) release_one();
     check_end();
     for (const Event& event : journal_.events) {
       if (event.kind == EventKind::Preempted) ++coverage.counts["preempted"];
@@ -109,6 +110,8 @@ class CaseRun {
     coverage.counts["preempted in an image"] += num_preempted_in_image_;
     coverage.counts[policy_ + " reused"] += oracle_.num_tokens_reused() > 0 ? 1 : 0;
     coverage.counts["computed"] += num_computed();
+    coverage.counts["released"] += num_released_;
+    for (const RequestSpec& spec : specs) coverage.counts["received"] += spec.num_received_tokens;
     coverage.counts["states reused"] += oracle_.num_states_reused() > 0 ? 1 : 0;
     return {digest_.value(), recorder_.finish(), outputs()};
   }
@@ -166,13 +169,17 @@ class CaseRun {
       const auto id = static_cast<RequestId>(rng_.uniform_int(0, last));
       const bool had_ended = engine_.requests()[id].has_ended();
       require(engine_.abort(id) != had_ended, "abort of a live request, and only that, succeeds");
-      require(engine_.requests()[id].block_table.empty(), "an aborted request keeps blocks");
+      require(had_ended || engine_.requests()[id].block_table.empty(),
+              "an aborted request keeps blocks");
     }
+    if (!kept_.empty() && chance(rng_, 0.3)) release_one();
     const std::size_t num_plans = executor_.plans.size();
     const std::size_t num_events = journal_.events.size();
     const bool worked = engine_.step();
     for (std::size_t i = num_events; i < journal_.events.size(); ++i) {
-      if (journal_.events[i].kind == EventKind::Preempted) note_preempted(journal_.events[i]);
+      const Event& event = journal_.events[i];
+      if (event.kind == EventKind::Preempted) note_preempted(event);
+      if (event.reason == EndReason::HandedOver) kept_.push_back(event.request);
     }
     if (executor_.plans.size() > num_plans) check_plan(executor_.plans.back());
     engine_.check_integrity();
@@ -191,8 +198,20 @@ class CaseRun {
     }
   }
 
+  // The blocks of a request that was handed over stay its own until then.
+  void release_one() {
+    const RequestId id = kept_.front();
+    const Request& request = engine_.requests()[id];
+    require(request.block_table.empty() == (request.num_cached_tokens() == 0), "kept no blocks");
+    engine_.release(id);
+    require(engine_.requests()[id].block_table.empty(), "a released request keeps blocks");
+    kept_.erase(kept_.begin());
+    ++num_released_;
+  }
+
   void wait() {
     const TimeNs wake = engine_.wake_time();
+    if (wake == kNever && engine_.has_work() && !kept_.empty()) return release_one();
     require(!engine_.has_work() || wake != kNever, "work is left that can never be scheduled");
     if (wake != kNever) clock_.wait_until(wake);
   }
@@ -283,10 +302,12 @@ class CaseRun {
     require(emitted == request.num_output_tokens(), "tokens emitted and counted differ");
     const auto first = stays_.lower_bound({request.id, 0});
     if (first == stays_.end() || first->first.first != request.id) return;
-    require(first->second.begin == request.num_prefix_hit_tokens, "a hit is computed again");
+    require(
+        first->second.begin == std::max(request.num_prefix_hit_tokens, request.num_received_tokens),
+        "a hit or a received token is computed again");
     if (!is_seed_policy_ || request.state != RequestState::Finished) return;
     // A step in flight may compute more than the token that stopped the request.
-    const std::int32_t num_kept = request.num_tokens() - 1 - request.num_prefix_hit_tokens;
+    const std::int32_t num_kept = request.num_tokens() - 1 - first->second.begin;
     const std::int32_t num_in_vain = first->second.num_computed - num_kept;
     require(request.num_preemptions > 0 || num_in_vain == 0 ||
                 (num_in_vain > 0 && request.end_reason == EndReason::Stop),
@@ -315,7 +336,8 @@ class CaseRun {
       require(!is_stop(k), "a request outlived its stop token");
     }
     const bool was_stopped = is_stop(request.num_output_tokens() - 1);
-    require(request.end_reason == (was_stopped ? EndReason::Stop : EndReason::Length),
+    const EndReason last = request.hands_over ? EndReason::HandedOver : EndReason::Length;
+    require(request.end_reason == (was_stopped ? EndReason::Stop : last),
             "finished for another reason than its last token");
     require(was_stopped || request.num_output_tokens() == request.max_output_tokens,
             "finished with tokens missing");
@@ -399,6 +421,8 @@ class CaseRun {
   std::int64_t num_preempted_in_image_ = 0;
   std::int64_t num_steps_ = 0;
   std::int64_t num_spoiled_ = 0;
+  std::vector<RequestId> kept_;  // handed over, and not released
+  std::int64_t num_released_ = 0;
 };
 
 // Without tokens, a run of decodes gives the same events and steps as decodes one by one.
@@ -466,9 +490,9 @@ void check_states(Seeds seeds) {
 void check_invariants(Seeds seeds) {
   Coverage coverage;
   if (check_cases_or_replay(draw_case, seeds, coverage)) return;
-  for (const char* reached :
-       {"preempted", "length", "stop", "aborted", "queue_full", "never_fits", "step_failed",
-        "steps with runs", "images encoded", "images split", "preempted in a prompt"}) {
+  for (const char* reached : {"preempted", "length", "stop", "aborted", "queue_full", "never_fits",
+                              "step_failed", "steps with runs", "images encoded", "images split",
+                              "preempted in a prompt", "released", "received"}) {
     CAPTURE(reached);
     CHECK(coverage.counts[reached] > seeds.count() / 8);
   }

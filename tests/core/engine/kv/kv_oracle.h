@@ -38,11 +38,14 @@ class KvOracle {
     written_by(step_).clear();
     // A state is read before any is written: no request reads what the same step computes.
     for (const ScheduledChunk& chunk : plan.chunks) read_states(chunk, requests[chunk.request]);
+    for (const ScheduledChunk& chunk : plan.chunks) receive(chunk, requests[chunk.request]);
     for (const ScheduledChunk& chunk : plan.chunks) write(chunk, requests[chunk.request]);
     for (const ScheduledChunk& chunk : plan.chunks) {
       std::uint8_t& generation = generations_.try_emplace(chunk.request, 255).first->second;
       const bool is_new = std::exchange(generation, chunk.generation) != chunk.generation;
-      if (is_new) num_tokens_reused_ += chunk.first_position;
+      if (is_new && chunk.first_position != requests[chunk.request].num_received_tokens) {
+        num_tokens_reused_ += chunk.first_position;
+      }
       if (is_new || ++num_reads_ % 16 == 0) read(chunk, requests[chunk.request]);
     }
   }
@@ -159,6 +162,15 @@ class KvOracle {
         slots_.erase({place.first, kState});
         written_by(step_).push_back(place);
       }
+    }
+  }
+
+  // KV from another engine, before the first chunk. What was found in the cache is not sent.
+  void receive(const ScheduledChunk& chunk, const Request& request) {
+    if (generations_.contains(request.id) || request.num_preemptions > 0) return;
+    for (std::int32_t p = request.num_prefix_hit_tokens; p < request.num_received_tokens; ++p) {
+      METRONOME_CHECK(p < chunk.first_position, "a received token is computed");
+      slots_[slot_at(request.block_table, p)] = {prefix_of(request, p), -1};
     }
   }
 
