@@ -9,6 +9,7 @@
 #include <map>
 #include <vector>
 
+#include "core/config/config_reader.h"
 #include "core/engine/engine.h"
 #include "core/engine/policies/registry.h"
 
@@ -58,8 +59,11 @@ void step(Engine& engine) {
 int main() {
   register_policy(kAgedShortest);
   EngineSetup setup;
-  setup.scheduler.policy = "aged_shortest";
-  setup.scheduler.max_num_batched_tokens = 32;
+  const ConfigNode section = parse_config_text(
+      "{policy: aged_shortest, max_num_batched_tokens: 32, aging_steps: 4}", "scheduler");
+  ConfigReader reader(section, "scheduler");
+  visit_fields(reader, setup.scheduler);
+  reader.finish();
   setup.kv_cache = {.num_blocks = 100, .block_size = 16, .enable_prefix_caching = true};
   setup.max_num_seqs = 8;
   setup.max_model_len = 256;
