@@ -3,7 +3,6 @@
 
 #include "engines/fastgen/product.h"
 #include "engines/llama_cpp/product.h"
-#include "engines/log/log_dialect.h"
 #include "engines/nano_vllm/product.h"
 #include "engines/sarathi/product.h"
 #include "engines/sglang/product.h"
@@ -18,7 +17,6 @@ void register_engines() {
         &llama_cpp_product(), &nano_vllm_product(), &sarathi_product()}) {
     register_engine(*product);
   }
-  for (const LogDialect* log : {&vllm_log(), &sglang_log()}) register_log_dialect(*log);
 }
 
 }  // namespace metronome

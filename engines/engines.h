@@ -4,8 +4,7 @@
 
 namespace metronome {
 
-// Registers their policies and logs. Called once, at the start of a program, before any of them is
-// looked up.
+// Registers all of them. Called once, at the start of a program, before a policy is looked up.
 void register_engines();
 
 }  // namespace metronome

@@ -5,6 +5,7 @@
 #include <cstdint>
 #include <span>
 #include <string_view>
+#include <vector>
 
 namespace metronome {
 
@@ -33,5 +34,7 @@ struct KernelRules {
 
 // By the name in tables; one without rules if no product has it.
 const KernelRules& find_kernel_rules(std::string_view table_name);
+// Of the products that have rules.
+std::vector<std::string_view> kernel_table_names();
 
 }  // namespace metronome

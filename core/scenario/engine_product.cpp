@@ -18,6 +18,8 @@ void register_engine(const EngineProduct& product) {
   products().push_back(product);
 }
 
+std::span<const EngineProduct> all_engines() { return products(); }
+
 const EngineProduct& product_of(std::string_view policy) {
   for (const EngineProduct& product : products()) {
     const auto has_name = [policy](const PolicyInfo& info) { return info.name == policy; };

@@ -18,6 +18,10 @@
 
 namespace metronome {
 
+struct DecisionFormat;  // engines/decisions
+struct LogDialect;      // engines/log
+struct ServerFlags;     // engines/flags
+
 // Whether the user gave a value for a key ("engine.max_num_seqs"), not `auto` or null.
 using IsGiven = std::function<bool(std::string_view key)>;
 
@@ -39,10 +43,15 @@ struct EngineProduct {
   // The settings that its server chooses for a GPU, whether or not they were given.
   std::vector<ServeDefault> (*serve_defaults)(const Scenario&, const HardwareSpec&,
                                               const IsGiven&) = nullptr;
+
+  const ServerFlags* flags = nullptr;         // of its server; nullptr: they are not known
+  const LogDialect* log = nullptr;            // nullptr: its log is not read
+  const DecisionFormat* decisions = nullptr;  // recorded ones; nullptr: it has none
 };
 
 // Registers the policies, too. `product` and its policies are copied.
 void register_engine(const EngineProduct& product);
+std::span<const EngineProduct> all_engines();  // in the order of registration
 // The engine that has this policy. A policy of our own has one without a name and rules.
 const EngineProduct& product_of(std::string_view policy);
 

@@ -192,7 +192,7 @@ KvCacheLayout slotted_layout(const Scenario& scenario, std::int32_t max_model_le
 // Without a token budget a step can hold every prompt at once; the token count must not overflow.
 void check_step_size(const Scenario& scenario, const PolicyInfo& policy,
                      std::int64_t max_model_len) {
-  const bool has_budget = policy.has_token_budget || reads_key(policy, "max_num_batched_tokens");
+  const bool has_budget = !policy.budget_key.empty() || policy.chunk_is_of_step;
   const std::int64_t num_seqs = scenario.engine.max_num_seqs;
   if (has_budget || num_seqs * max_model_len <= INT32_MAX) return;
   throw UnplacedConfigError("engine.max_num_seqs",

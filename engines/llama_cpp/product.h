@@ -9,6 +9,7 @@
 namespace metronome {
 
 const EngineProduct& llama_cpp_product();
+extern const ServerFlags kLlamaCppFlags;
 
 std::unique_ptr<Policy> make_llama_cpp(const PolicyContext& context);
 

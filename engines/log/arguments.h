@@ -34,11 +34,15 @@ enum class ArgumentKind : std::uint8_t {
 
 struct ServerArgument {
   std::string_view argument;
-  std::string_view key;
+  std::string_view key = {};  // empty: that of `scheduler:` with the argument's name
   ArgumentKind kind = ArgumentKind::Count;
   std::string_view other_flag{};                  // a second name of the flag
   std::string_view usual{};                       // the engine's default, which needs no mention
   std::span<const std::string_view> simulated{};  // of a word; empty: all values
+
+  std::string scenario_key() const {
+    return key.empty() ? "scheduler." + std::string(argument) : std::string(key);
+  }
 };
 
 inline std::optional<std::int64_t> count_of(const EngineArguments& arguments,

@@ -11,16 +11,13 @@
 #include "core/base/error.h"
 #include "core/base/files.h"
 #include "core/base/names.h"
+#include "core/config/config_writer.h"
+#include "core/scenario/engine_product.h"
 #include "engines/log/log_dialect.h"
 #include "engines/log/log_text.h"
 
 namespace metronome {
 namespace {
-
-std::vector<const LogDialect*>& registered() {
-  static std::vector<const LogDialect*> dialects;
-  return dialects;
-}
 
 // "vLLM or SGLang".
 std::string titles() {
@@ -126,9 +123,39 @@ EngineLog& chosen(std::span<EngineLog> logs, bool is_named, const std::string& p
 
 }  // namespace
 
-void register_log_dialect(const LogDialect& dialect) { registered().push_back(&dialect); }
+std::vector<const LogDialect*> log_dialects() {
+  std::vector<const LogDialect*> dialects;
+  for (const EngineProduct& product : all_engines()) {
+    if (product.log != nullptr) dialects.push_back(product.log);
+  }
+  return dialects;
+}
 
-std::span<const LogDialect* const> log_dialects() { return registered(); }
+std::vector<ServerArgument> server_arguments(const LogDialect& dialect) {
+  std::vector<ServerArgument> all(dialect.arguments.begin(), dialect.arguments.end());
+  const auto is_listed = [&dialect, &all](const DocumentedKey& key) {
+    const auto& none = dialect.no_arguments;
+    return std::find(none.begin(), none.end(), key.key) != none.end() ||
+           std::any_of(all.begin(), all.end(),
+                       [&key](const ServerArgument& one) { return one.argument == key.key; });
+  };
+  for (const DocumentedKey& key : find_policy(dialect.name)->own_keys) {
+    if (is_listed(key)) continue;
+    ServerArgument argument = {.argument = key.key};
+    argument.kind = key.type == "boolean"   ? ArgumentKind::Switch
+                    : key.type == "integer" ? ArgumentKind::Count
+                    : key.type == "number"  ? ArgumentKind::Number
+                                            : ArgumentKind::Word;
+    if (argument.kind != ArgumentKind::Switch && key.default_value != "null") {
+      argument.usual = key.default_value;
+      if (argument.usual.starts_with('"')) {
+        argument.usual = argument.usual.substr(1, argument.usual.size() - 2);
+      }
+    }
+    all.push_back(argument);
+  }
+  return all;
+}
 
 const LogDialect* find_log_dialect(std::string_view name) {
   for (const LogDialect* dialect : log_dialects()) {

@@ -8,6 +8,7 @@
 #include <string>
 #include <string_view>
 #include <utility>
+#include <vector>
 
 #include "engines/log/arguments.h"
 #include "engines/log/engine_log.h"
@@ -54,7 +55,10 @@ struct LogDialect {
   std::string_view model_setting;
   std::string_view pool_setting;   // tokens of the KV cache, which the server chose
   std::string_view block_setting;  // tokens of a block
+  // In addition to the settings of the policy, whose names are those of the server's; an entry
+  // takes the place of the setting with its name.
   std::span<const ServerArgument> arguments;
+  std::span<const std::string_view> no_arguments{};  // settings that the server has not, so
   // Other names in the log, and the arguments that they mean.
   std::span<const std::pair<std::string_view, std::string_view>> renamed{};
   bool has_negations = false;                    // --no-x switches x off
@@ -68,9 +72,10 @@ struct LogDialect {
                                const EngineArguments& arguments) = nullptr;
 };
 
-// Called at the start of a program, once a product. The order is that of messages.
-void register_log_dialect(const LogDialect& dialect);
-std::span<const LogDialect* const> log_dialects();
+// Of all products that have one, in the order of registration, which is that of messages.
+std::vector<const LogDialect*> log_dialects();
+// All of them.
+std::vector<ServerArgument> server_arguments(const LogDialect& dialect);
 // nullptr: there is none of this name.
 const LogDialect* find_log_dialect(std::string_view name);
 // "vllm, sglang".

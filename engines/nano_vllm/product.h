@@ -9,6 +9,7 @@
 namespace metronome {
 
 const EngineProduct& nano_vllm_product();
+extern const DecisionFormat kNanoVllmDecisions;
 
 std::unique_ptr<Policy> make_nano_vllm(const PolicyContext& context);
 

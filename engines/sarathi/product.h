@@ -10,6 +10,7 @@
 namespace metronome {
 
 const EngineProduct& sarathi_product();
+extern const DecisionFormat kSarathiDecisions;
 
 std::unique_ptr<Policy> make_sarathi(const PolicyContext& context);
 std::unique_ptr<Policy> make_vllm_prefill_first(const PolicyContext& context);

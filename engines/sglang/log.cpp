@@ -3,6 +3,7 @@
 // pool_stats_observer.py, srt/managers/scheduler.py and srt/entrypoints/engine.py of 0.5.23. Older
 // versions end "Prefill batch" with a full stop and print the settings as ServerArgs(...).
 #include <algorithm>
+#include <array>
 #include <cmath>
 #include <span>
 #include <string>
@@ -10,6 +11,7 @@
 #include "engines/log/log_dialect.h"
 #include "engines/log/log_text.h"
 #include "engines/sglang/product.h"
+#include "engines/sglang/settings.h"
 
 namespace metronome {
 namespace {
@@ -190,26 +192,12 @@ LineOutcome read_part(const LogPart& part, EngineLog& log) {
   return read_settings(part, kArguments, log);
 }
 
-// Sources of the names and meanings: those of study/run/engine_flags.cpp.
+// Sources of the names and meanings: those of flags.cpp.
 constexpr std::string_view kQueueOrders[] = {"lpm", "fcfs"};
 constexpr ServerArgument kServerArguments[] = {
-    {"schedule_policy", "scheduler.schedule_policy", ArgumentKind::Word, "", "", kQueueOrders},
-    {"chunked_prefill_size", "scheduler.chunked_prefill_size"},
-    {"max_prefill_tokens", "scheduler.max_prefill_tokens"},
-    {"enable_mixed_chunk", "scheduler.enable_mixed_chunk", ArgumentKind::Switch},
-    {"schedule_conservativeness", "scheduler.schedule_conservativeness", ArgumentKind::Number},
-    {"scheduler_recv_interval", "scheduler.scheduler_recv_interval", ArgumentKind::Count, "", "1"},
-    {"prefill_decode_interval", "scheduler.prefill_decode_interval", ArgumentKind::Count, "", "0"},
-    {"prefill_decode_interval_min_bs", "scheduler.prefill_decode_interval_min_bs",
-     ArgumentKind::Count, "", "0"},
-    {"prefill_max_requests", "scheduler.prefill_max_requests"},
-    {"enable_priority_scheduling", "scheduler.enable_priority_scheduling", ArgumentKind::Switch},
-    {"schedule_low_priority_values_first", "scheduler.schedule_low_priority_values_first",
-     ArgumentKind::Switch},
-    {"priority_scheduling_preemption_threshold",
-     "scheduler.priority_scheduling_preemption_threshold", ArgumentKind::Count, "", "10"},
-    {"disable_priority_preemption", "scheduler.disable_priority_preemption", ArgumentKind::Switch},
-    {"retraction_policy", "scheduler.retraction_policy", ArgumentKind::Word, "", "length"},
+    {"schedule_policy", "", ArgumentKind::Word, "", "", kQueueOrders},
+    {"chunked_prefill_size"},
+    {"max_prefill_tokens"},
     {"max_running_requests", "engine.max_num_seqs"},
     {"context_length", "engine.max_model_len"},
     {"page_size", "kv_cache.block_size"},
@@ -224,6 +212,12 @@ constexpr ServerArgument kServerArguments[] = {
     {"disable_cuda_graph", "cost_model.max_graph_tokens", ArgumentKind::Off},
     {"cuda_graph_max_bs_prefill", "cost_model.max_prompt_graph_tokens"},
     {"disable_prefill_cuda_graph", "cost_model.max_prompt_graph_tokens", ArgumentKind::Off}};
+
+constexpr auto kNoArguments = [] {
+  std::array<std::string_view, std::size(kSglangVariables)> keys;
+  for (std::size_t i = 0; i < keys.size(); ++i) keys[i] = kSglangVariables[i].key;
+  return keys;
+}();
 
 constexpr std::pair<std::string_view, std::string_view> kRenamed[] = {
     {"context_len", "context_length"}};
@@ -242,7 +236,9 @@ std::string smaller_steps(std::int64_t num_tokens, std::int64_t /*num_decodes*/,
          "between the batches of prompts.";
 }
 
-constexpr LogDialect kDialect = {
+}  // namespace
+
+constexpr LogDialect kSglangLog = {
     .name = "sglang",
     .title = "SGLang",
     .log_name = "an SGLang log",
@@ -254,14 +250,11 @@ constexpr LogDialect kDialect = {
     .pool_setting = "max_total_num_tokens",
     .block_setting = "page_size",
     .arguments = kServerArguments,
+    .no_arguments = kNoArguments,
     .renamed = kRenamed,
     .more_memory =
         "A higher --schedule-conservativeness, more KV memory (--mem-fraction-static) or fewer "
         "requests at once (--max-running-requests) avoids it.",
     .smaller_steps = smaller_steps};
-
-}  // namespace
-
-const LogDialect& sglang_log() { return kDialect; }
 
 }  // namespace metronome

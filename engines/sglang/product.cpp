@@ -3,6 +3,7 @@
 
 #include <string_view>
 
+#include "core/engine/budget_terms.h"
 #include "core/engine/kernel_rules.h"
 #include "core/engine/policy.h"
 #include "core/model/model_config.h"
@@ -36,13 +37,36 @@ ReceiveInterval receive_interval(const SchedulerConfig& config) {
           .prompts_count = 1000};
 }
 
+BudgetTerms sglang_terms(const SchedulerConfig& config) {
+  const SglangConfig& own = config.settings<SglangConfig>();
+  const bool is_chunked = own.chunked_prefill_size > 0;
+  return {.budget = is_chunked ? own.chunked_prefill_size : own.max_prefill_tokens,
+          .takes_whole_prompts = !is_chunked,
+          .prefills_apart = !own.enable_mixed_chunk};
+}
+
+// Its size of a step is itself the switch from whole prompts to chunks.
+constexpr Remedy kRemedies[] = {
+    {.key = "enable_mixed_chunk", .value = "true", .only_from = "false"},
+    {.key = "prefill_decode_interval",  // a decode step behind each batch
+     .value = "1",
+     .only_from = "0",
+     .only_key = "enable_mixed_chunk",
+     .only_value = "false"},
+    {.kind = RemedyKind::Tokens, .key = "max_prefill_tokens"},
+    {.kind = RemedyKind::Count, .key = "prefill_max_requests"},
+    {.kind = RemedyKind::Reserve, .key = "schedule_conservativeness"}};
+constexpr std::string_view kAlternativeSettings[] = {"enable_mixed_chunk=true"};
+
 constexpr PolicyInfo kSglang = {
     .name = "sglang",
     .summary = "prompts while any can be taken, otherwise decodes; output estimated",
     .source = "SGLang 0.5.23",
     .product = "SGLang",
     .visit = visit_settings_of<SglangConfig>,
-    .has_token_budget = true,
+    .chunk_key = "chunked_prefill_size",
+    .chunk_is_of_step = true,
+    .chunks_fill_blocks = true,
     .prefix_caching = PrefixCaching::Optional,
     .requires_paged = true,
     .host_gap = kSglangHostGap,
@@ -54,6 +78,10 @@ constexpr PolicyInfo kSglang = {
     .eager = {.attention_us = 1050},
     .cache = {.uses_radix_tree = true},
     .receive_interval = receive_interval,
+    .budget_terms = sglang_terms,
+    .remedies = kRemedies,
+    .alternative_rank = 4,
+    .alternative_settings = kAlternativeSettings,
     .make = make_sglang};
 
 constexpr PolicyInfo kPolicies[] = {kSglang};
@@ -61,7 +89,10 @@ constexpr PolicyInfo kPolicies[] = {kSglang};
 constexpr EngineProduct kProduct = {.name = "sglang",
                                     .policies = kPolicies,
                                     .check_settings = check_sglang_settings,
-                                    .serve_defaults = sglang_serve_defaults};
+                                    .serve_defaults = sglang_serve_defaults,
+                                    .flags = &kSglangFlags,
+                                    .log = &kSglangLog,
+                                    .decisions = &kSglangDecisions};
 
 }  // namespace
 

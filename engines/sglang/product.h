@@ -9,10 +9,11 @@
 namespace metronome {
 
 struct KernelRules;
-struct LogDialect;
 
 const EngineProduct& sglang_product();
-const LogDialect& sglang_log();
+extern const DecisionFormat kSglangDecisions;
+extern const LogDialect kSglangLog;
+extern const ServerFlags kSglangFlags;
 extern const KernelRules kSglangKernels;
 
 // See PolicyInfo::reserved_gib.

@@ -13,6 +13,18 @@ class FieldVisitor;
 constexpr std::string_view kSglangPolicies[] = {  // by SglangConfig::SchedulePolicy
     "fcfs", "lpm", "lof", "dfs-weight", "hrrn", "shortest-prefill-first"};
 
+// Settings that are environment variables, not flags.
+struct SglangVariable {
+  std::string_view key;
+  std::string_view name;
+};
+constexpr SglangVariable kSglangVariables[] = {
+    {"init_new_token_ratio", "SGLANG_INIT_NEW_TOKEN_RATIO"},
+    {"min_new_token_ratio_factor", "SGLANG_MIN_NEW_TOKEN_RATIO_FACTOR"},
+    {"new_token_ratio_decay_steps", "SGLANG_NEW_TOKEN_RATIO_DECAY_STEPS"},
+    {"retract_decode_steps", "SGLANG_RETRACT_DECODE_STEPS"},
+    {"clip_max_new_tokens", "SGLANG_CLIP_MAX_NEW_TOKENS_ESTIMATION"}};
+
 struct SglangConfig {
   enum class SchedulePolicy : std::uint8_t {
     Fcfs,

@@ -3,6 +3,7 @@
 
 #include <string_view>
 
+#include "core/engine/budget_terms.h"
 #include "core/engine/kernel_rules.h"
 #include "core/engine/policy.h"
 #include "engines/tensorrt_llm/settings.h"
@@ -22,13 +23,21 @@ constexpr KernelRules kKernels = {.table_name = "trtllm",
                                   .has_quantised_inputs = true,
                                   .has_float32_routers = false};  // none are known
 
+BudgetTerms tensorrt_llm_terms(const SchedulerConfig& config) {
+  const TensorRtLlmConfig& own = config.settings<TensorRtLlmConfig>();
+  return {.budget = own.max_num_tokens, .takes_whole_prompts = !own.enable_chunked_context};
+}
+
+constexpr Remedy kRemedies[] = {
+    {.key = "enable_chunked_context", .value = "true", .only_from = "false"}};
+
 constexpr PolicyInfo kTensorrtLlm = {
     .name = "tensorrt_llm",
     .summary = "requests whose KV blocks fit, then chunks of prompts with the decodes",
     .source = "TensorRT-LLM: capacityScheduler 02a10fed, microBatchScheduler 0a949d31",
     .product = "TensorRT-LLM",
     .visit = visit_settings_of<TensorRtLlmConfig>,
-    .has_token_budget = true,
+    .budget_key = "max_num_tokens",
     .prefix_caching = PrefixCaching::Optional,
     .host_gap = kTensorRtLlmHostGap,
     .memory_share = MemoryShare::OfWhatIsLeft,
@@ -40,12 +49,16 @@ constexpr PolicyInfo kTensorrtLlm = {
     .default_graph_requests = 128,  // CudaGraphConfig.max_batch_size
     .eager = {.dense_us = 500, .experts_us = 700, .attention_us = 1600},
     .cache = {.hash_time = HashTime::Commit},
+    .budget_terms = tensorrt_llm_terms,
+    .remedies = kRemedies,
     .make = make_tensorrt_llm};
 
 constexpr PolicyInfo kPolicies[] = {kTensorrtLlm};
 
-constexpr EngineProduct kProduct = {
-    .name = "tensorrt_llm", .policies = kPolicies, .check_settings = check_tensorrt_llm_settings};
+constexpr EngineProduct kProduct = {.name = "tensorrt_llm",
+                                    .policies = kPolicies,
+                                    .check_settings = check_tensorrt_llm_settings,
+                                    .flags = &kTensorRtLlmFlags};
 
 }  // namespace
 

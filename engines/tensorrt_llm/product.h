@@ -9,6 +9,7 @@
 namespace metronome {
 
 const EngineProduct& tensorrt_llm_product();
+extern const ServerFlags kTensorRtLlmFlags;
 
 // See PolicyInfo::reserved_gib.
 double tensorrt_llm_reserved_gib(const MemoryFacts& facts, const ModelConfig& model);

@@ -111,8 +111,8 @@ void refuse_log_without_iterations(const std::string& path, const std::string& a
   }
   if (log->has(Observed::Iteration)) return;
   throw ConfigError(printable(path) + ": is " + std::string(log->dialect->log_name) +
-                    (log->dialect == &vllm_log() ? " without its iterations"
-                                                 : ", which does not log the time of each step") +
+                    (log->dialect == &kVllmLog ? " without its iterations"
+                                               : ", which does not log the time of each step") +
                     "; allowed: a vLLM log with --enable-logging-iteration-details" + also_allowed);
 }
 

@@ -13,6 +13,8 @@
 
 namespace metronome {
 
+constexpr const char* kIterationLogEngine = "vllm";
+
 struct LoggedIteration {
   std::int64_t number = 0;  // as logged; each engine counts separately
   std::int32_t engine = 0;  // data-parallel rank, from the logger's prefix; 0 if there is none

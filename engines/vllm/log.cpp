@@ -110,19 +110,9 @@ LineOutcome read_part(const LogPart& part, EngineLog& log) {
   return read_settings(part, kArguments, log);
 }
 
-// Sources of the names and meanings: those of study/run/engine_flags.cpp.
+// Sources of the names and meanings: those of flags.cpp.
 constexpr ServerArgument kServerArguments[] = {
-    {"max_num_batched_tokens", "scheduler.max_num_batched_tokens"},
-    {"enable_chunked_prefill", "scheduler.enable_chunked_prefill", ArgumentKind::Switch},
-    {"long_prefill_token_threshold", "scheduler.long_prefill_token_threshold", ArgumentKind::Count,
-     "", "0"},
-    {"scheduling_policy", "scheduler.scheduling_policy", ArgumentKind::Word, "", "fcfs"},
-    {"scheduler_reserve_full_isl", "scheduler.scheduler_reserve_full_isl", ArgumentKind::Switch},
-    {"max_num_active_seqs", "scheduler.max_num_active_seqs", ArgumentKind::Count, "", "0"},
-    {"long_prefill_token_threshold_adaptive", "scheduler.long_prefill_token_threshold_adaptive",
-     ArgumentKind::Switch},
-    {"prefill_schedule_interval", "scheduler.prefill_schedule_interval", ArgumentKind::Count, "",
-     "1"},
+    {"max_num_batched_tokens"},
     {"max_num_seqs", "engine.max_num_seqs"},
     {"max_model_len", "engine.max_model_len"},
     {"block_size", "kv_cache.block_size"},
@@ -133,6 +123,8 @@ constexpr ServerArgument kServerArguments[] = {
     {"max_cudagraph_capture_size", "cost_model.max_graph_tokens"},
     {"enforce_eager", "cost_model.max_graph_tokens", ArgumentKind::Off},
     {"tensor_parallel_size", "cost_model.tensor_parallel_size", ArgumentKind::Count, "-tp", "1"}};
+
+constexpr std::string_view kNoArguments[] = {"version"};
 
 // "0.33.1" is {0, 33}.
 std::pair<int, int> version_of(const EngineArguments& arguments) {
@@ -175,7 +167,9 @@ std::string smaller_steps(std::int64_t num_tokens, std::int64_t num_decodes,
          ".";
 }
 
-constexpr LogDialect kDialect = {
+}  // namespace
+
+constexpr LogDialect kVllmLog = {
     .name = "vllm",
     .title = "vLLM",
     .log_name = "a vLLM log",
@@ -189,6 +183,7 @@ constexpr LogDialect kDialect = {
     .pool_setting = "kv_cache_size_tokens",
     .block_setting = "block_size",
     .arguments = kServerArguments,
+    .no_arguments = kNoArguments,
     .has_negations = true,
     .versions = kVllmVersions,
     .complete = add_unprinted_budget,
@@ -196,10 +191,6 @@ constexpr LogDialect kDialect = {
         "More KV memory (--gpu-memory-utilization) or fewer requests at once (--max-num-seqs) "
         "avoids it.",
     .smaller_steps = smaller_steps};
-
-}  // namespace
-
-const LogDialect& vllm_log() { return kDialect; }
 
 bool read_vllm_iteration(std::string_view text, LoggedIteration& iteration) {
   // An upper limit: no step takes an hour.

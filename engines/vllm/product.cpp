@@ -4,6 +4,7 @@
 #include <string>
 #include <string_view>
 
+#include "core/engine/budget_terms.h"
 #include "core/engine/kernel_rules.h"
 #include "core/engine/policy.h"
 #include "engines/vllm/serve_defaults.h"
@@ -30,6 +31,18 @@ std::string warning(const SchedulerConfig& config, std::int64_t num_drafts) {
          std::to_string(limit) + " cuts the " + std::to_string(num_drafts) + " drafts of a decode";
 }
 
+BudgetTerms vllm_terms(const SchedulerConfig& config) {
+  const VllmConfig& own = config.settings<VllmConfig>();
+  return {.budget = token_budget(config),
+          .chunk = own.long_prefill_token_threshold,
+          .takes_whole_prompts = !own.enable_chunked_prefill,
+          .orders_by_priority = own.scheduling_policy == VllmConfig::Policy::Priority};
+}
+
+constexpr Remedy kRemedies[] = {
+    {.key = "enable_chunked_prefill", .value = "true", .only_from = "false"},
+    {.kind = RemedyKind::Tokens, .key = "long_prefill_token_threshold"}};
+
 constexpr PolicyInfo kVllm = {
     .name = "vllm",
     .summary =
@@ -40,6 +53,8 @@ constexpr PolicyInfo kVllm = {
     .visit = visit_settings_of<VllmConfig>,
     .keys = kVllmKeys,
     .allows_watermark = true,
+    .budget_key = "max_num_batched_tokens",
+    .chunk_key = "long_prefill_token_threshold",
     .prefix_caching = PrefixCaching::Optional,
     .allows_sliding_window = true,
     .groups_states = true,
@@ -52,6 +67,9 @@ constexpr PolicyInfo kVllm = {
     .cache = {.has_null_block = true},
     .adjust_cache = adjust_vllm_cache,
     .warning = warning,
+    .budget_terms = vllm_terms,
+    .remedies = kRemedies,
+    .alternative_rank = 1,
     .make = make_vllm};
 
 constexpr PolicyInfo kPolicies[] = {kVllm};
@@ -62,7 +80,10 @@ constexpr EngineProduct kProduct = {.name = "vllm",
                                     .check_model = check_vllm_model,
                                     .set_images = set_vllm_images,
                                     .longest_image = longest_vllm_image,
-                                    .serve_defaults = vllm_serve_defaults};
+                                    .serve_defaults = vllm_serve_defaults,
+                                    .flags = &kVllmFlags,
+                                    .log = &kVllmLog,
+                                    .decisions = &kVllmDecisions};
 
 }  // namespace
 

@@ -9,10 +9,11 @@
 namespace metronome {
 
 struct KernelRules;
-struct LogDialect;
 
 const EngineProduct& vllm_product();
-const LogDialect& vllm_log();
+extern const DecisionFormat kVllmDecisions;
+extern const LogDialect kVllmLog;
+extern const ServerFlags kVllmFlags;
 extern const KernelRules kVllmKernels;
 
 std::unique_ptr<Policy> make_vllm(const PolicyContext& context);

@@ -12,6 +12,7 @@
 #include "core/base/json.h"
 #include "core/base/json_lines.h"
 #include "core/base/json_text.h"
+#include "core/engine/policies/registry.h"
 #include "core/metrics/gap_analysis.h"
 #include "reports/files/gap_parts_json.h"
 #include "reports/files/request_slices.h"
@@ -72,14 +73,10 @@ Json token_budget_of(const std::string& config_json) {
   if (config_json.empty()) return nullptr;
   const Json config = Json::try_parse(config_json).value_or(Json());
   const Json scheduler = config.value("scheduler", Json());
-  const std::string policy = scheduler.value("policy", "").get<std::string>();
-  const bool is_sarathi = policy == "sarathi" || policy == "simple_chunking";
-  for (const char* key : {"max_num_batched_tokens", "max_num_tokens", "max_ragged_batch_size",
-                          "n_batch", is_sarathi ? "chunk_size" : ""}) {
-    if (const Json* limit = scheduler.find(key); limit != nullptr && limit->is_number())
-      return *limit;
-  }
-  return nullptr;
+  const PolicyInfo* policy = find_policy(scheduler.value("policy", "").get<std::string>());
+  if (policy == nullptr) return nullptr;
+  const Json* limit = scheduler.find(policy->budget_key);
+  return limit != nullptr && limit->is_number() ? *limit : Json();
 }
 
 // Writes events one after the other, each on its own line.

@@ -371,7 +371,7 @@ void StepReader::follow(const Scenario& scenario, const IterationLog& log) {
                               ? setup_.tensor_parallel_size
                               : std::int64_t{scenario.cost_model.tensor_parallel_size};
   begin_source(log.path, find_served_model(scenario.model, scenario.location_of("model")), hardware,
-               tp, "vllm");
+               tp, kIterationLogEngine);
   RecordedSteps steps(run.record, resolved_step_shape(scenario));
   StepPlan plan;
   while (steps.next(plan) && static_cast<std::int64_t>(steps.position()) < run.num_equal) {
@@ -415,7 +415,7 @@ void StepReader::add_iterations(const IterationLog& log) {
   check_model(setup_, log.path, compare_models(served_model(log.model), {model.name, model}),
               "--model");
   begin_source(log.path, model, setup_.hardware.empty() ? "unknown" : setup_.hardware,
-               std::max<std::int64_t>(1, setup_.tensor_parallel_size), "vllm");
+               std::max<std::int64_t>(1, setup_.tensor_parallel_size), kIterationLogEngine);
   all_.knows_contexts = false;
   for (std::size_t i = 0; i < log.iterations.size(); ++i) {
     const LoggedIteration& logged = log.iterations[i];

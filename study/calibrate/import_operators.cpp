@@ -18,6 +18,7 @@
 #include "core/base/json.h"
 #include "core/base/names.h"
 #include "core/base/number_text.h"
+#include "core/engine/kernel_rules.h"
 #include "core/hardware/hardware_catalogue.h"
 #include "core/scenario/simulated_model.h"
 #include "sim/cost/cost_model_file.h"
@@ -156,7 +157,8 @@ std::vector<std::string> tool_arguments(const OperatorImportOptions& options,
       if (("," + dtypes + ",").find("," + dtype + ",") == std::string::npos) dtypes += "," + dtype;
     }
   }
-  const std::string engine = options.engine.empty() ? "vllm" : options.engine;
+  const std::string engine =
+      options.engine.empty() ? std::string(kernel_table_names().front()) : options.engine;
   std::vector<std::string> arguments = {
       "--venv",   "operators", options.from, out,    "--system",   options.system,
       "--engine", engine,      "--dtypes",   dtypes, "--head-dim", std::to_string(model.head_dim)};

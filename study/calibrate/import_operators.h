@@ -12,7 +12,7 @@ struct OperatorImportOptions {
   // first; or a folder that it wrote.
   std::string from;
   std::string system;  // empty: that of the folder
-  std::string engine;  // vllm, sglang, trtllm; empty: that of the folder, else vllm
+  std::string engine;  // one of kernel_table_names(); empty: that of the folder, else the first
   std::string model;
   std::string quantization;    // none or a format, in a scenario's words; empty: the model's
   std::string kv_dtype;        // bf16 or fp8; empty: the model's

@@ -10,20 +10,19 @@
 
 #include <cstdint>
 #include <iosfwd>
-#include <span>
 #include <string>
 #include <string_view>
 #include <vector>
 
 namespace metronome {
 
-// The engines whose logs can be replayed, in list order: vllm, nano_vllm, sarathi.
-std::span<const std::string_view> decision_engines();
+// The engines whose logs can be replayed, in the order of their registration.
+std::vector<std::string_view> decision_engines();
 
 // Reads cases from `path` and writes them to `out` with Metronome's steps instead of the recorded
 // ones. Keys have the order of the recorded logs. Throws ConfigError ("file:line: case.key: what;
 // allowed") for an unreadable file, malformed JSON, an unknown engine or version, an unknown or
-// missing config key, or an invalid request. `version` is one of vLLM by whose rules all cases are
+// missing config key, or an invalid request. `version`: by whose rules all cases are
 // decided; empty: as the cases say.
 void write_decisions(std::string_view engine, const std::string& path, std::ostream& out,
                      std::string_view version = {});

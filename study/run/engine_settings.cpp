@@ -45,20 +45,20 @@ bool is_valid(const Row& row, const std::string& value) {
 
 std::string known_flags(const LogDialect& engine) {
   std::vector<std::string> flags;
-  for (const Row& row : engine.arguments) flags.push_back(flag_of(row));
+  for (const Row& row : server_arguments(engine)) flags.push_back(flag_of(row));
   return join_names(std::vector<std::string_view>(flags.begin(), flags.end()));
 }
 
 // The row of a flag, and the value that the flag has by itself.
-const Row* find_row(const LogDialect& engine, std::string_view flag, std::string& value) {
-  for (const Row& row : engine.arguments) {
+std::optional<Row> find_row(const LogDialect& engine, std::string_view flag, std::string& value) {
+  for (const Row& row : server_arguments(engine)) {
     const std::string name = flag_of(row);
     const bool is_off = engine.has_negations && is_switch(row) && flag == "--no-" + name.substr(2);
     if (flag != name && !is_off && (row.other_flag.empty() || flag != row.other_flag)) continue;
     if (is_switch(row)) value = is_off ? "False" : "True";
-    return &row;
+    return row;
   }
-  return nullptr;
+  return std::nullopt;
 }
 
 EngineArguments parse_flags(const LogDialect& engine, std::string_view flags) {
@@ -68,8 +68,8 @@ EngineArguments parse_flags(const LogDialect& engine, std::string_view flags) {
     const std::size_t equals = word.find('=');
     const std::string flag = word.substr(0, equals);
     std::string value;
-    const Row* row = find_row(engine, flag, value);
-    if (row == nullptr) {
+    const std::optional<Row> row = find_row(engine, flag, value);
+    if (!row) {
       throw UsageError("--flags: '" + printable(flag) + "' is no setting of " +
                        std::string(engine.title) +
                        " that a scenario has; allowed: " + known_flags(engine));
@@ -156,7 +156,7 @@ EngineArguments merged_arguments(const EngineLog& log, std::string_view flags) {
   const EngineArguments given = parse_flags(engine, flags);
   for (const auto& [name, value] : given) arguments[name] = value;
   // Another share of memory or another size is another pool than the log's.
-  for (const Row& row : engine.arguments) {
+  for (const Row& row : server_arguments(engine)) {
     const bool is_pool =
         row.key == "kv_cache.num_blocks" || row.key == "cost_model.gpu_memory_utilization";
     if (is_pool && given.contains(std::string(row.argument))) {
@@ -178,10 +178,10 @@ std::vector<std::string> EngineSettings::in_force() const {
   return all;
 }
 
-std::string_view key_of_flag(const LogDialect& engine, std::string_view flag) {
+std::string key_of_flag(const LogDialect& engine, std::string_view flag) {
   std::string value;
-  const Row* row = find_row(engine, flag.substr(0, flag.find(' ')), value);
-  return row == nullptr ? std::string_view() : row->key;
+  const std::optional<Row> row = find_row(engine, flag.substr(0, flag.find(' ')), value);
+  return row ? row->scenario_key() : std::string();
 }
 
 namespace {
@@ -237,12 +237,13 @@ EngineSettings scenario_settings(const LogDialect& engine, const EngineArguments
   }
   bool has_pool = arguments.contains(kChosen + std::string(kPool));
   bool is_chosen = false;
-  for (const Row& row : engine.arguments) {
+  const std::vector<Row> rows = server_arguments(engine);
+  for (const Row& row : rows) {
     if (row.key == "kv_cache.num_blocks") {
       has_pool = has_pool || value_of(row, arguments, is_chosen) != nullptr;
     }
   }
-  for (const Row& row : engine.arguments) {
+  for (const Row& row : rows) {
     const std::string* given = value_of(row, arguments, is_chosen);
     const bool is_pool = row.key == "kv_cache.num_blocks";
     if (is_pool && given == nullptr) add_pool(engine, arguments, settings);
@@ -259,7 +260,7 @@ EngineSettings scenario_settings(const LogDialect& engine, const EngineArguments
                                " is not simulated: the scenario's value stays.");
       continue;
     }
-    settings.assignments.push_back(std::string(row.key) + "=" + *value);
+    settings.assignments.push_back(row.scenario_key() + "=" + *value);
     if (is_chosen) {
       settings.chosen.push_back(std::string(row.argument) + " " + printable(*given));
     } else {

@@ -36,6 +36,6 @@ EngineArguments merged_arguments(const EngineLog& log, std::string_view flags);
 EngineSettings scenario_settings(const LogDialect& engine, const EngineArguments& arguments);
 
 // The key of a flag with its value, "--max-num-seqs 64"; empty: it has none.
-std::string_view key_of_flag(const LogDialect& engine, std::string_view flag);
+std::string key_of_flag(const LogDialect& engine, std::string_view flag);
 
 }  // namespace metronome

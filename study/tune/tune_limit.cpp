@@ -9,9 +9,9 @@
 
 #include "core/base/count_text.h"
 #include "core/base/number_text.h"
+#include "core/engine/budget_terms.h"
 #include "core/hardware/hardware_catalogue.h"
 #include "sim/simulation.h"
-#include "study/run/engine_flags.h"
 
 namespace metronome {
 namespace {

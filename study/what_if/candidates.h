@@ -9,6 +9,7 @@
 #include <vector>
 
 #include "core/base/json.h"
+#include "core/engine/policies/registry.h"
 #include "core/scenario/scenario.h"
 
 namespace metronome {
@@ -30,7 +31,10 @@ class Candidates {
  public:
   // Keeps a reference to the scenario.
   Candidates(const Scenario& scenario, double target_ms)
-      : scenario_(scenario), target_ms_(target_ms), config_(Json::parse(scenario.to_json())) {}
+      : scenario_(scenario),
+        policy_(*find_policy(scenario.scheduler.policy)),
+        target_ms_(target_ms),
+        config_(Json::parse(scenario.to_json())) {}
 
   // Tokens of a step, or of a chunk if the policy has no budget.
   std::vector<Family> sizes() const;
@@ -40,18 +44,16 @@ class Candidates {
   std::vector<Family> other_policies() const;
 
  private:
-  void add_chunking(std::vector<Family>& families) const;
+  void add_remedy(const Remedy& remedy, std::vector<Family>& families) const;
   void add_drafts(std::vector<Family>& families) const;
-  void add_sglang(std::vector<Family>& families) const;
-  bool is_token_budget() const { return scenario_.scheduler.policy == "token_budget"; }
-  bool reads(std::string_view key) const;
+  // The value of a key of `scheduler:` as YAML has it.
+  std::string text_of(std::string_view key) const;
+  // The run's limit; nullopt if it has none.
   std::optional<std::int64_t> current(std::string_view key) const;
-  Family falling_tokens(const std::string& key, std::optional<std::int64_t> from,
-                        std::vector<std::string> others = {}) const;
-  void add_policy(const std::string& name, const std::string& key,
-                  const std::vector<std::string>& others, std::vector<Family>& families) const;
+  Family smaller_sizes(std::vector<std::string> others) const;
 
   const Scenario& scenario_;
+  const PolicyInfo& policy_;
   double target_ms_;
   Json config_;
 };

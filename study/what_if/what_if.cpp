@@ -16,6 +16,7 @@
 #include "core/config/config_reader.h"
 #include "core/engine/policies/registry.h"
 #include "core/metrics/run_record.h"
+#include "core/scenario/engine_product.h"
 #include "reports/terminal/text.h"
 #include "study/run/engine_settings.h"
 #include "study/what_if/candidates.h"
@@ -121,8 +122,8 @@ std::string setting_loss(const Trial& trial, const WhatIf& what_if) {
   const std::string& own = what_if.baseline.scenario.scheduler.policy;
   if (policy == own) return {};
   if (find_policy(policy)->predicts_steps) return "no engine has this policy";
-  if (own_engine(own) == nullptr) return {};
-  return "it is no setting of " + std::string(own_engine(own)->engine);
+  const ServerFlags* server = product_of(own).flags;
+  return server == nullptr ? "" : "it is no setting of " + std::string(server->server);
 }
 
 std::string first_token_loss(const Trial& trial, const WhatIf& what_if) {

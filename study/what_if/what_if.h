@@ -12,8 +12,8 @@
 #include "core/metrics/summary.h"
 #include "core/run/run.h"
 #include "core/scenario/scenario.h"
+#include "engines/flags/server_flags.h"
 #include "reports/files/result_reader.h"
-#include "study/run/engine_flags.h"
 
 namespace metronome {
 

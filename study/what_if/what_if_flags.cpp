@@ -5,6 +5,7 @@
 
 #include "core/base/number_text.h"
 #include "core/engine/policies/registry.h"
+#include "core/scenario/engine_product.h"
 #include "engines/log/log_dialect.h"
 #include "study/run/engine_settings.h"
 #include "study/what_if/what_if.h"
@@ -34,20 +35,22 @@ namespace {
 
 // Takes out what the engine's server changes by itself, as nobody set it, and says so.
 void leave_to_server(const Scenario& before, const Scenario& after, FlagChanges& flags) {
+  const EngineProduct* product = find_server(flags.engine);
+  if (product == nullptr) return;
   if (before.cost_model.gpu_memory_utilization == after.cost_model.gpu_memory_utilization &&
-      own_engine(after.scheduler.policy) != engine_names(flags.engine)) {
-    std::erase_if(flags.changed, [](const FlagChanges::Change& change) {
-      return change.after.starts_with("--mem-fraction-static ");
+      product != &product_of(after.scheduler.policy)) {
+    const std::string memory = std::string(product->flags->memory) + " ";
+    std::erase_if(flags.changed, [&memory](const FlagChanges::Change& change) {
+      return change.after.starts_with(memory);
     });
   }
-  const FlagNames* names = engine_names(flags.engine);
-  const LogDialect* engine = names == nullptr ? nullptr : find_log_dialect(names->policy);
+  const LogDialect* engine = product->log;
   if (flags.is_comparison || engine == nullptr) return;
   std::erase_if(flags.changed, [&](const FlagChanges::Change& change) {
-    const std::string_view key = key_of_flag(*engine, change.after);
+    const std::string key = key_of_flag(*engine, change.after);
     const auto& defaults = after.serve_defaults;
     const auto found = std::find_if(defaults.begin(), defaults.end(),
-                                    [key](const ServeDefault& one) { return one.key == key; });
+                                    [&key](const ServeDefault& one) { return one.key == key; });
     if (found == defaults.end() || !is_default_of(before.serve_defaults, key)) return false;
     flags.notes.push_back("the server itself goes from " + change.before + " to " + change.after +
                           ", as neither is set (" + found->reason + ")");
@@ -58,7 +61,7 @@ void leave_to_server(const Scenario& before, const Scenario& after, FlagChanges&
 // Where more KV blocks come from; empty: there are no more. Memory gives `cache.default_blocks`
 // without a number of blocks, to the run's own engine.
 std::string blocks_note(const CacheSize& cache, std::int64_t blocks, bool is_own,
-                        const FlagNames& names) {
+                        const ServerFlags& names) {
   if (blocks <= cache.num_blocks) return {};
   const std::string pool(names.pool);
   const std::string memory =
@@ -96,10 +99,10 @@ std::vector<FlagChanges> flags_of(const Trial& trial, const WhatIf& what_if) {
   std::vector<FlagChanges> all = changed_flags(before, after);
   for (FlagChanges& flags : all) {
     leave_to_server(before, after, flags);
-    const FlagNames* names = engine_names(flags.engine);
-    if (names == nullptr) continue;
-    const bool is_own = own_engine(before.scheduler.policy) == names;
-    std::string note = blocks_note(what_if.cache, blocks, is_own, *names);
+    const EngineProduct* product = find_server(flags.engine);
+    if (product == nullptr) continue;
+    const bool is_own = &product_of(before.scheduler.policy) == product;
+    std::string note = blocks_note(what_if.cache, blocks, is_own, *product->flags);
     if (!note.empty()) flags.notes.push_back(std::move(note));
   }
   return all;

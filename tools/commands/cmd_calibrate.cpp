@@ -9,9 +9,11 @@
 
 #include "core/base/error.h"
 #include "core/base/json_place.h"
+#include "core/base/names.h"
 #include "core/base/progress.h"
 #include "core/config/catalogue.h"
 #include "core/config/config_reader.h"
+#include "core/engine/kernel_rules.h"
 #include "study/calibrate/calibrate_fit.h"
 #include "study/calibrate/calibrate_import.h"
 #include "study/calibrate/calibrate_measure.h"
@@ -232,9 +234,10 @@ void check_operators(CalibrateOptions& options, const BelongsTo& belongs_to) {
     belongs_to(option, "import of operator tables", has_none);
   }
   const std::string& engine = options.operators.engine;
-  if (!engine.empty() && engine != "vllm" && engine != "sglang" && engine != "trtllm") {
+  const std::vector<std::string_view> known = kernel_table_names();
+  if (!engine.empty() && std::find(known.begin(), known.end(), engine) == known.end()) {
     throw UsageError("--engine: '" + printable(engine) +
-                     "' is unknown; allowed: vllm, sglang, trtllm");
+                     "' is unknown; allowed: " + join_names(known));
   }
 }
 

@@ -6,7 +6,8 @@
 #include "core/base/count_text.h"
 #include "core/base/error.h"
 #include "core/base/number_text.h"
-#include "study/run/engine_flags.h"
+#include "core/scenario/engine_product.h"
+#include "engines/flags/server_flags.h"
 #include "study/what_if/replays.h"
 
 namespace metronome {
@@ -17,7 +18,7 @@ std::string preemption_note(const Diagnosis& diagnosis, const std::string& polic
       std::count_if(stalls.begin(), stalls.end(),
                     [](const DiagnosedStall& stall) { return stall.parts.preemption_ns > 0; });
   if (num_preempted == 0) return {};
-  const FlagNames* names = own_engine(policy);
+  const ServerFlags* names = product_of(policy).flags;
   const std::string memory =
       names != nullptr ? std::string(is_pool_set ? names->pool : names->memory) : kNumBlocksKey;
   const std::string num_seqs =
@@ -52,11 +53,11 @@ std::string budget_note(const Diagnosis& diagnosis, const LogDialect& engine,
   const auto num_tokens = static_cast<std::int64_t>(room_ms / token_ms);
   const std::string where = diagnosis.step_word + " " + std::to_string(stall.step);
   if (num_tokens < 1) {
-    const FlagNames* names = own_engine(engine.name);
+    const ServerFlags* names = product_of(engine.name).flags;
     METRONOME_CHECK(names != nullptr, "an engine whose log is read has flags");
     return "The decodes of " + where + " alone take longer than " + ms_text(limit_ms) +
            " ms: no token budget can avoid this, but fewer requests at once (" +
-           std::string(names->engine) + ": " + std::string(names->num_seqs) + ") may.";
+           std::string(names->server) + ": " + std::string(names->num_seqs) + ") may.";
   }
   return "In " + where + " a " + (engine.form == LogForm::Iterations ? "context" : "prompt") +
          " token cost " + grouped_text(1000 * token_ms, 1) + " us, so about " +

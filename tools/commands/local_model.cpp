@@ -12,6 +12,7 @@
 #include "core/base/json.h"
 #include "core/base/names.h"
 #include "core/base/number_text.h"
+#include "core/engine/budget_terms.h"
 #include "core/engine/policies/registry.h"
 #include "core/gguf/gguf_file.h"
 #include "core/image/image_processor.h"
@@ -22,7 +23,6 @@
 #include "core/text/folder_chat.h"
 #include "core/text/tokenizer.h"
 #include "core/text/utf8.h"
-#include "engines/vllm/settings.h"
 #include "reports/terminal/text.h"
 #include "study/run/variant_run.h"
 #include "tools/commands/run_choice.h"
@@ -165,9 +165,7 @@ ServedModel served_model(const LocalModelChoice& choice, const PreparedVariant& 
   model.max_model_len = variant.run->setup.max_model_len;
   model.computes = choice.backend != "sim";
   model.takes_penalties = variant.run->takes_penalties;
-  model.orders_by_priority =
-      scenario.scheduler.order == QueueOrder::Priority ||
-      scenario.scheduler.settings<VllmConfig>().scheduling_policy == VllmConfig::Policy::Priority;
+  model.orders_by_priority = budget_terms(scenario.scheduler).orders_by_priority;
   model.seed = scenario.seed;
   for (const RequestSpec& request : variant.workload->requests) {
     model.answer_lengths.push_back(request.max_output_tokens);

@@ -8,8 +8,8 @@
 #include "core/base/json.h"
 #include "core/base/wrapped_text.h"
 #include "core/config/config_reader.h"
+#include "engines/flags/server_flags.h"
 #include "reports/terminal/text.h"
-#include "study/run/engine_flags.h"
 
 namespace metronome {
 namespace {

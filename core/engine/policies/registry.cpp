@@ -9,6 +9,7 @@
 #include "core/base/error.h"
 #include "core/base/names.h"
 #include "core/config/config_writer.h"
+#include "core/engine/budget_terms.h"
 #include "core/engine/engine.h"
 #include "core/engine/kernel_rules.h"
 #include "core/engine/policies/policies.h"
@@ -34,6 +35,46 @@ constexpr Keys kSloKeys[] = {"max_num_batched_tokens",
                              "late_share",
                              "max_held_steps"};
 
+// Whole prompts, and how the policy differs from an engine that takes them.
+BudgetTerms whole_prompts(const char* note) { return {.takes_whole_prompts = true, .note = note}; }
+
+BudgetTerms static_terms(const SchedulerConfig& /*config*/) {
+  return whole_prompts("static adds no request to a running batch; no flag does this");
+}
+
+BudgetTerms continuous_terms(const SchedulerConfig& /*config*/) {
+  return whole_prompts(
+      "continuous has no token budget: it takes the whole prompt of every request that fits in a "
+      "step");
+}
+
+BudgetTerms chunked_terms(const SchedulerConfig& config) {
+  return {.chunk = config.prefill_chunk_size.value_or(512),
+          .note = "chunked has no token budget: every pending prompt advances in every step"};
+}
+
+BudgetTerms token_budget_terms(const SchedulerConfig& config) {
+  return {.budget = token_budget(config), .chunk = config.prefill_chunk_size.value_or(0)};
+}
+
+BudgetTerms single_prefill_terms(const SchedulerConfig& config) {
+  return {.budget = token_budget(config),
+          .note = "single_prefill prefills one request at a time, in a separate pass"};
+}
+
+BudgetTerms slo_terms(const SchedulerConfig& /*config*/) {
+  return {.has_no_size = true,
+          .note =
+              "no flag limits the time of a step, as slo does; `metronome tune` finds the "
+              "best budget"};
+}
+
+constexpr Remedy kChunkedRemedies[] = {
+    {.kind = RemedyKind::Count, .key = "max_prefill_chunks_per_step", .from = 8},
+    {.kind = RemedyKind::SmallerWith, .key = "max_prefill_chunks_per_step", .value = "1"}};
+constexpr Remedy kTokenBudgetRemedies[] = {
+    {.kind = RemedyKind::Tokens, .key = "prefill_chunk_size"}};
+
 constexpr std::array kPolicies = {
     PolicyInfo{.name = "static",
                .summary = "forms a batch once; no request joins until all have finished",
@@ -43,6 +84,7 @@ constexpr std::array kPolicies = {
                .allows_watermark = true,
                .prefix_caching = PrefixCaching::OptionalOff,
                .allows_handover = true,
+               .budget_terms = static_terms,
                .make = make_static},
     PolicyInfo{.name = "continuous",
                .summary = "decodes first, then the whole prompt of every request that fits",
@@ -53,6 +95,7 @@ constexpr std::array kPolicies = {
                .allows_watermark = true,
                .prefix_caching = PrefixCaching::OptionalOff,
                .allows_handover = true,
+               .budget_terms = continuous_terms,
                .make = make_continuous},
     PolicyInfo{.name = "chunked",
                .summary = "every pending prompt advances by at most one chunk per step",
@@ -61,8 +104,12 @@ constexpr std::array kPolicies = {
                .allows_order = true,
                .allows_allocation = true,
                .allows_watermark = true,
+               .chunk_key = "prefill_chunk_size",
                .prefix_caching = PrefixCaching::OptionalOff,
                .allows_handover = true,
+               .budget_terms = chunked_terms,
+               .remedies = kChunkedRemedies,
+               .alternative_rank = 3,
                .make = make_chunked},
     PolicyInfo{.name = "token_budget",
                .summary = "decodes, then prompts in progress, then new ones, within a token budget",
@@ -71,8 +118,13 @@ constexpr std::array kPolicies = {
                .allows_order = true,
                .allows_allocation = true,
                .allows_watermark = true,
+               .budget_key = "max_num_batched_tokens",
+               .chunk_key = "prefill_chunk_size",
                .prefix_caching = PrefixCaching::OptionalOff,
                .allows_handover = true,
+               .budget_terms = token_budget_terms,
+               .remedies = kTokenBudgetRemedies,
+               .alternative_rank = 2,
                .make = make_token_budget},
     PolicyInfo{.name = "single_prefill",
                .summary = "prefills one prompt at a time, with the tokens that the decodes leave",
@@ -81,10 +133,12 @@ constexpr std::array kPolicies = {
                .allows_order = true,
                .allows_allocation = true,
                .allows_watermark = true,
+               .budget_key = "max_num_batched_tokens",
                .prefix_caching = PrefixCaching::OptionalOff,
                .allows_handover = true,
                .natural_shape = StepShape::Separate,
                .requires_separate = true,
+               .budget_terms = single_prefill_terms,
                .make = make_single_prefill},
     PolicyInfo{.name = "slo",
                .summary = "the largest chunk whose predicted time keeps the ITL target",
@@ -92,9 +146,11 @@ constexpr std::array kPolicies = {
                .keys = kSloKeys,
                .allows_allocation = true,
                .allows_watermark = true,
+               .budget_key = "max_num_batched_tokens",
                .allows_handover = true,
                .predicts_steps = true,
                .default_token_budget = 8192,
+               .budget_terms = slo_terms,
                .make = make_slo},
 };
 
@@ -105,20 +161,20 @@ class Registry {
   }
 
   void add(PolicyInfo policy) {
-    if (policy.visit != nullptr) policy.keys = all_keys(policy);
+    if (policy.visit != nullptr) add_keys(policy);
     policies_.push_back(policy);
   }
   std::span<const PolicyInfo> policies() const { return policies_; }
 
  private:
-  std::span<const std::string_view> all_keys(const PolicyInfo& policy) {
+  void add_keys(PolicyInfo& policy) {
     PolicySettings defaults;
-    const auto& own = documented_.emplace_back(
+    policy.own_keys = documented_.emplace_back(
         document_fields([&](FieldVisitor& visitor) { policy.visit(visitor, defaults); }));
     std::vector<std::string_view>& keys =
         keys_.emplace_back(policy.keys.begin(), policy.keys.end());
-    for (const DocumentedKey& key : own) keys.push_back(key.key);
-    return keys;
+    for (const DocumentedKey& key : policy.own_keys) keys.push_back(key.key);
+    policy.keys = keys;
   }
 
   std::vector<PolicyInfo> policies_;
@@ -157,6 +213,14 @@ const KernelRules& find_kernel_rules(std::string_view table_name) {
   return kNone;
 }
 
+std::vector<std::string_view> kernel_table_names() {
+  std::vector<std::string_view> names;
+  for (const PolicyInfo& policy : all_policies()) {
+    if (policy.kernels != nullptr) names.push_back(policy.kernels->table_name);
+  }
+  return names;
+}
+
 void arrange_cache(const PolicyInfo& policy, EngineSetup& setup) {
   KvCacheLayout& layout = setup.kv_cache;
   layout.plans_ahead = setup.async_depth > 1;
@@ -176,6 +240,27 @@ std::int64_t watermark_blocks(const PolicyInfo& policy, std::optional<double> sh
                               std::int64_t num_blocks) {
   const double watermark = share.value_or(policy.default_watermark);
   return static_cast<std::int64_t>(watermark * static_cast<double>(num_blocks));
+}
+
+BudgetTerms budget_terms(const SchedulerConfig& config) {
+  const PolicyInfo* policy = find_policy(config.policy);
+  METRONOME_CHECK(policy != nullptr, "the policy was validated before");
+  BudgetTerms terms;
+  if (policy->budget_terms != nullptr) {
+    terms = policy->budget_terms(config);
+  } else {
+    terms.budget = token_budget(config);
+    terms.note =
+        config.policy + " has no counterpart in this engine; the budget is the nearest fixed one";
+  }
+  if (policy->allows_order && config.order == QueueOrder::Priority) terms.orders_by_priority = true;
+  return terms;
+}
+
+std::int64_t largest_prefill(const SchedulerConfig& config) {
+  const BudgetTerms terms = budget_terms(config);
+  if (terms.takes_whole_prompts || terms.has_no_size) return 0;
+  return terms.budget > 0 ? terms.budget : terms.chunk;
 }
 
 ReceiveInterval receive_interval(const SchedulerConfig& config) {

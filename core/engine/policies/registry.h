@@ -11,12 +11,15 @@
 #include "core/engine/arrival_gate.h"
 #include "core/engine/engine_config.h"
 #include "core/engine/kv/kv_cache.h"
+#include "core/engine/policies/remedy.h"
 #include "core/engine/scheduler_config.h"
 
 namespace metronome {
 
 class FieldVisitor;
 class Policy;
+struct BudgetTerms;
+struct DocumentedKey;
 struct PolicyContext;
 struct EngineSetup;
 struct KernelRules;
@@ -79,13 +82,18 @@ struct PolicyInfo {
   std::string_view product = {};  // its name in messages: "vLLM"
   // Settings of its own, of which it reads every key: visit_settings_of<T>.
   void (*visit)(FieldVisitor&, PolicySettings&) = nullptr;
+  // These, with their defaults. Registration sets it.
+  std::span<const DocumentedKey> own_keys = {};
   // Keys of `scheduler:` that it reads, in addition to `policy`. Registration adds those of
   // `visit`.
   std::span<const std::string_view> keys = {};
-  bool allows_order = false;       // `order` other than fcfs
-  bool allows_allocation = false;  // kv_cache.allocation; engines have fixed rules
-  bool allows_watermark = false;   // kv_cache.watermark
-  bool has_token_budget = false;   // per step, under a key of its own
+  bool allows_order = false;         // `order` other than fcfs
+  bool allows_allocation = false;    // kv_cache.allocation; engines have fixed rules
+  bool allows_watermark = false;     // kv_cache.watermark
+  std::string_view budget_key = {};  // limits the tokens of a step
+  std::string_view chunk_key = {};   // limits the prompt tokens of a request in a step
+  bool chunk_is_of_step = false;     // or those of all requests
+  bool chunks_fill_blocks = false;   // chunks are multiples of block_size
   PrefixCaching prefix_caching = PrefixCaching::Never;
   bool requires_paged = false;                 // kv_cache.backend slotted is impossible
   bool allows_sliding_window = false;          // kv_cache.sliding_window
@@ -120,7 +128,17 @@ struct PolicyInfo {
   ReceiveInterval (*receive_interval)(const SchedulerConfig&) = nullptr;
   // What may happen to its server with these settings and so many drafts; empty: nothing.
   std::string (*warning)(const SchedulerConfig&, std::int64_t num_drafts) = nullptr;
+  // See budget_terms(). nullptr: token_budget(), and a note that it is the nearest.
+  BudgetTerms (*budget_terms)(const SchedulerConfig&) = nullptr;
+  // What diagnosis tries, in this order, and whether it tries this policy in the place of others:
+  // the lowest rank first, 0 never. It is tried with `alternative_settings`.
+  std::span<const Remedy> remedies = {};
+  int alternative_rank = 0;
+  std::span<const std::string_view> alternative_settings = {};
   std::unique_ptr<Policy> (*make)(const PolicyContext&) = nullptr;
+
+  // The key for the size of a step; empty: it has none.
+  std::string_view size_key() const { return budget_key.empty() ? chunk_key : budget_key; }
 };
 
 template <class T>

@@ -335,9 +335,9 @@ TEST_CASE("a log of neither engine, or of both, is refused", "[engines][engine_l
   CHECK(refusal(both) ==
         "x.log: has lines of vLLM (line 1) and of SGLang (line 2); allowed: one of them with "
         "--engine: vllm, sglang");
-  CHECK(read_text(both, &sglang_log()).observations[0].kind == Observed::Decode);
-  CHECK(read_text(both, &vllm_log()).dialect == &vllm_log());
-  CHECK(refusal(kDecode + "\n", &vllm_log())
+  CHECK(read_text(both, &kSglangLog).observations[0].kind == Observed::Decode);
+  CHECK(read_text(both, &kVllmLog).dialect == &kVllmLog);
+  CHECK(refusal(kDecode + "\n", &kVllmLog)
             .starts_with("x.log: is not a vLLM log; allowed: a log with lines from vLLM: "));
   CHECK(refusal("server_args={'tp_size': 1}\n")
             .starts_with("x.log: has settings of SGLang, but none of its steps; allowed: "));
@@ -392,7 +392,7 @@ TEST_CASE("property: whole lines among any others are read", "[engines][engine_l
       }
       text += bad + "\n";
     }
-    const EngineLog log = read_text(text, &sglang_log());
+    const EngineLog log = read_text(text, &kSglangLog);
     CHECK(log.observations.size() >= num_whole);
     CHECK(log.observations.size() + static_cast<std::size_t>(log.num_broken) <= 40);
   }

@@ -5,11 +5,11 @@
 
 #include "core/base/command_errors.h"
 #include "core/base/rng.h"
+#include "engines/flags/server_flags.h"
 #include "engines/sglang/product.h"
 #include "engines/sglang/settings.h"
 #include "engines/vllm/product.h"
 #include "engines/vllm/settings.h"
-#include "study/run/engine_flags.h"
 #include "study/run/engine_settings.h"
 #include "tests/catch.h"
 #include "tests/command_line.h"
@@ -49,7 +49,7 @@ Scenario scenario_with(const Texts& assignments) {
 
 TEST_CASE("the settings of an SGLang log are keys of policy sglang", "[study][settings]") {
   const EngineSettings settings =
-      settings_of(sglang_log(),
+      settings_of(kSglangLog,
                   {{"model_path", "x"},
                    {"chunked_prefill_size", "4096"},
                    {"prefill_decode_interval", "2"},
@@ -85,11 +85,11 @@ TEST_CASE("the settings of an SGLang log are keys of policy sglang", "[study][se
   const Scenario scenario = scenario_with(settings.assignments);
   CHECK(scenario.scheduler.settings<SglangConfig>().prefill_max_requests == 4);
   CHECK(scenario.kv_cache.num_blocks == 2048);
-  CHECK(scenario_settings(sglang_log(), {}).assignments.empty());
+  CHECK(scenario_settings(kSglangLog, {}).assignments.empty());
 }
 
 TEST_CASE("the settings of a vLLM log are keys of policy vllm", "[study][settings]") {
-  const EngineSettings settings = settings_of(vllm_log(),
+  const EngineSettings settings = settings_of(kVllmLog,
                                               {{"model", "x"},
                                                {"version", "0.30.1"},
                                                {"max_num_batched_tokens", "4096"},
@@ -108,13 +108,13 @@ TEST_CASE("the settings of a vLLM log are keys of policy vllm", "[study][setting
                                 "--no-enable-prefix-caching", "--gpu-memory-utilization 0.9",
                                 "--no-async-scheduling", "--tensor-parallel-size 2"});
   CHECK(scenario_with(settings.assignments).scheduler.settings<VllmConfig>().minor() == 30);
-  CHECK(settings_of(vllm_log(), {{"version", "1.0"}}, "").notes ==
+  CHECK(settings_of(kVllmLog, {{"version", "1.0"}}, "").notes ==
         Texts{"vLLM 1.0 is simulated with the rules of the scenario's version."});
 }
 
 TEST_CASE("the token budget that vLLM does not print", "[study][settings]") {
   const auto budget = [](EngineArguments arguments, const std::string& flags = "") {
-    const EngineSettings settings = settings_of(vllm_log(), arguments, flags);
+    const EngineSettings settings = settings_of(kVllmLog, arguments, flags);
     for (const std::string& assignment : settings.assignments) {
       const std::string key = "scheduler.max_num_batched_tokens=";
       if (assignment.starts_with(key)) {
@@ -138,30 +138,30 @@ TEST_CASE("the token budget that vLLM does not print", "[study][settings]") {
 TEST_CASE("the pool of a log is no flag that anyone set", "[study][settings]") {
   const EngineArguments log = {{"kv_cache_size_tokens", "93184"},
                                {"gpu_memory_utilization", "0.5"}};
-  const EngineSettings unknown = settings_of(vllm_log(), log, "");
+  const EngineSettings unknown = settings_of(kVllmLog, log, "");
   CHECK(unknown.flags == Texts{"--gpu-memory-utilization 0.5"});
   CHECK(unknown.assignments == Texts{"scheduler.policy=vllm"});
   CHECK(unknown.pool_tokens == 93184);
   CHECK(unknown.pool == "KV cache 93,184 tokens (in the log; the block's size is not)");
-  const EngineSettings known = settings_of(vllm_log(), log, "--block-size 128");
+  const EngineSettings known = settings_of(kVllmLog, log, "--block-size 128");
   CHECK(known.flags == Texts{"--block-size 128", "--gpu-memory-utilization 0.5"});
   CHECK(known.assignments ==
         Texts{"scheduler.policy=vllm", "kv_cache.block_size=128", "kv_cache.num_blocks=728"});
   CHECK_FALSE(known.pool_tokens.has_value());
   // A setting of the user replaces the log's pool.
-  const EngineSettings set = settings_of(vllm_log(), log, "--num-gpu-blocks-override 500");
+  const EngineSettings set = settings_of(kVllmLog, log, "--num-gpu-blocks-override 500");
   CHECK((set.pool.empty() &&
          set.flags == Texts{"--num-gpu-blocks-override 500", "--gpu-memory-utilization 0.5"}));
-  const EngineSettings share = settings_of(vllm_log(), log, "--gpu-memory-utilization 0.6");
+  const EngineSettings share = settings_of(kVllmLog, log, "--gpu-memory-utilization 0.6");
   CHECK(share.pool.empty());
   CHECK(share.assignments ==
         Texts{"scheduler.policy=vllm", "cost_model.gpu_memory_utilization=0.6"});
   // A page size that the server chose, and the requests at once.
-  EngineLog sglang = log_of(sglang_log(), {{"max_running_requests", "64"},
-                                           {"max_total_num_tokens", "96000"},
-                                           {"chunked_prefill_size", "8192"}});
+  EngineLog sglang = log_of(kSglangLog, {{"max_running_requests", "64"},
+                                         {"max_total_num_tokens", "96000"},
+                                         {"chunked_prefill_size", "8192"}});
   sglang.chosen = {"max_running_requests", "max_total_num_tokens"};
-  const EngineSettings chosen = scenario_settings(sglang_log(), merged_arguments(sglang, ""));
+  const EngineSettings chosen = scenario_settings(kSglangLog, merged_arguments(sglang, ""));
   CHECK(chosen.flags == Texts{"--chunked-prefill-size 8192"});
   CHECK(chosen.chosen == Texts{"max_running_requests 64"});
   CHECK(chosen.pool_tokens == 96000);
@@ -175,34 +175,34 @@ TEST_CASE("servers without CUDA graphs", "[study][settings]") {
     return found;
   };
   const EngineArguments vllm = {{"max_cudagraph_capture_size", "512"}, {"enforce_eager", "False"}};
-  CHECK(assignments(vllm_log(), vllm, "") == Texts{"cost_model.max_graph_tokens=512"});
-  const Texts eager = assignments(vllm_log(), vllm, "--enforce-eager");
+  CHECK(assignments(kVllmLog, vllm, "") == Texts{"cost_model.max_graph_tokens=512"});
+  const Texts eager = assignments(kVllmLog, vllm, "--enforce-eager");
   CHECK(scenario_with(eager).cost_model.max_graph_tokens == 0);
-  CHECK(assignments(vllm_log(), {{"enforce_eager", "True"}}, "--no-enforce-eager").empty());
-  CHECK(settings_of(vllm_log(), {{"enforce_eager", "True"}}, "").flags == Texts{"--enforce-eager"});
-  CHECK(assignments(sglang_log(),
+  CHECK(assignments(kVllmLog, {{"enforce_eager", "True"}}, "--no-enforce-eager").empty());
+  CHECK(settings_of(kVllmLog, {{"enforce_eager", "True"}}, "").flags == Texts{"--enforce-eager"});
+  CHECK(assignments(kSglangLog,
                     {{"disable_cuda_graph", "True"}, {"disable_prefill_cuda_graph", "False"}},
                     "") == Texts{"cost_model.max_graph_tokens=0"});
-  CHECK(assignments(sglang_log(), {}, "--disable-prefill-cuda-graph") ==
+  CHECK(assignments(kSglangLog, {}, "--disable-prefill-cuda-graph") ==
         Texts{"cost_model.max_prompt_graph_tokens=0"});
-  CHECK(refusal(vllm_log(), "--enforce-eager=1").ends_with("is not valid; allowed: no value"));
+  CHECK(refusal(kVllmLog, "--enforce-eager=1").ends_with("is not valid; allowed: no value"));
 }
 
 TEST_CASE("a flag that says nothing to the simulator is refused", "[study][settings]") {
-  CHECK(refusal(sglang_log(), "--host 0.0.0.0")
+  CHECK(refusal(kSglangLog, "--host 0.0.0.0")
             .starts_with("--flags: '--host' is no setting of SGLang that a scenario has; allowed: "
                          "--schedule-policy, --chunked-prefill-size, "));
-  CHECK(refusal(vllm_log(), "--chunked-prefill-size 8")
+  CHECK(refusal(kVllmLog, "--chunked-prefill-size 8")
             .starts_with("--flags: '--chunked-prefill-size' is no setting of vLLM"));
-  CHECK(refusal(sglang_log(), "--chunked-prefill-size 8k") ==
+  CHECK(refusal(kSglangLog, "--chunked-prefill-size 8k") ==
         "--flags: '--chunked-prefill-size': '8k' is not valid; allowed: an integer");
-  CHECK(refusal(sglang_log(), "--chunked-prefill-size") ==
+  CHECK(refusal(kSglangLog, "--chunked-prefill-size") ==
         "--flags: '--chunked-prefill-size': '' is not valid; allowed: an integer");
-  CHECK(refusal(sglang_log(), "--schedule-conservativeness x") ==
+  CHECK(refusal(kSglangLog, "--schedule-conservativeness x") ==
         "--flags: '--schedule-conservativeness': 'x' is not valid; allowed: a number");
-  CHECK(refusal(sglang_log(), "--enable-mixed-chunk=1") ==
+  CHECK(refusal(kSglangLog, "--enable-mixed-chunk=1") ==
         "--flags: '--enable-mixed-chunk': 'True' is not valid; allowed: no value");
-  CHECK(refusal(sglang_log(), "--no-enable-mixed-chunk").starts_with("--flags: '--no-"));
+  CHECK(refusal(kSglangLog, "--no-enable-mixed-chunk").starts_with("--flags: '--no-"));
 }
 
 TEST_CASE("property: printed flags come back as their settings", "[study][settings]") {
@@ -245,8 +245,8 @@ TEST_CASE("property: printed flags come back as their settings", "[study][settin
     // Without its flag a switch of SGLang is off.
     const EngineArguments off = {{"disable_radix_cache", "False"},
                                  {"disable_overlap_schedule", "False"}};
-    const EngineSettings back = is_vllm ? settings_of(vllm_log(), {}, joined_flags(flags))
-                                        : settings_of(sglang_log(), off, joined_flags(flags));
+    const EngineSettings back = is_vllm ? settings_of(kVllmLog, {}, joined_flags(flags))
+                                        : settings_of(kSglangLog, off, joined_flags(flags));
     CHECK(joined_flags(engine_flags(scenario_with(back.assignments)).front()) ==
           joined_flags(flags));
   }

@@ -1,25 +1,12 @@
 // SPDX-License-Identifier: Apache-2.0
-// Flags of llama-server and keys of trtllm-serve. Sources of the names: llama.cpp's common/arg.cpp
-// (llama-server --help), and TorchLlmArgs, KvCacheConfig, SchedulerConfig and CudaGraphConfig of
-// TensorRT-LLM's tensorrt_llm/llmapi/llm_args.py, whose keys trtllm-serve reads from a YAML file.
-#include "core/engine/policies/registry.h"
-#include "engines/llama_cpp/settings.h"
+// Keys of trtllm-serve, which it reads from a YAML file: TorchLlmArgs, KvCacheConfig,
+// SchedulerConfig and CudaGraphConfig of TensorRT-LLM's tensorrt_llm/llmapi/llm_args.py.
+#include "engines/flags/flag_list.h"
+#include "engines/tensorrt_llm/product.h"
 #include "engines/tensorrt_llm/settings.h"
-#include "study/run/flag_list.h"
 
 namespace metronome {
 namespace {
-
-bool has_prefixes(const Scenario& scenario) {
-  return caches_prefixes(*find_policy(scenario.scheduler.policy), scenario.kv_cache);
-}
-
-// Tokens of the KV cache, if the scenario sets its size; 0: it does not.
-std::int64_t pool_tokens(const Scenario& scenario) {
-  const KvCacheConfig& cache = scenario.kv_cache;
-  if (cache.backend != KvBackend::Paged || !cache.num_blocks) return 0;
-  return *cache.num_blocks * cache.block_size;
-}
 
 constexpr const char* kCapacities[] = {"GUARANTEED_NO_EVICT", "MAX_UTILIZATION", "STATIC_BATCH"};
 constexpr const char* kChunkings[] = {"FIRST_COME_FIRST_SERVED", "EQUAL_PROGRESS"};
@@ -40,15 +27,6 @@ void add_trtllm_scheduler(const TensorRtLlmConfig& config, FlagList& list) {
   if (config.chunk_unit_size > 0) list.note("scheduler.chunk_unit_size has no key");
 }
 
-void note_formats(const Scenario& scenario, const char* checkpoint, FlagList& list) {
-  if (scenario.quantization != Quantization::Auto) {
-    list.note(std::string("quantization: serve ") + checkpoint + " in that format");
-  }
-  if (scenario.engine.max_waiting_requests > 0) {
-    list.note("engine.max_waiting_requests has no setting: put a limit in front of the server");
-  }
-}
-
 // The nearest power of two, which TensorRT-LLM asks of a block (KVBlockArray in kvCacheUtils.h).
 std::int64_t power_of_two(std::int64_t size) {
   std::int64_t power = 1;
@@ -56,40 +34,7 @@ std::int64_t power_of_two(std::int64_t size) {
   return size - power > power * 2 - size ? power * 2 : power;
 }
 
-}  // namespace
-
-EngineFlags llama_server_flags(const Scenario& scenario) {
-  const LlamaCppConfig& config = scenario.scheduler.settings<LlamaCppConfig>();
-  FlagList list("llama-server", "(llama-cpp-python 0.3.36)");
-  list.add("-b", std::int64_t{config.n_batch});
-  list.add("-np", scenario.engine.max_num_seqs);
-  constexpr std::int64_t kMostSlots = 256;  // LLAMA_MAX_SEQ
-  if (scenario.engine.max_num_seqs > kMostSlots) {
-    list.refuse("it refuses -np " + std::to_string(scenario.engine.max_num_seqs) + " above " +
-                std::to_string(kMostSlots));
-  }
-  list.add("-kvu");
-  if (const std::int64_t tokens = pool_tokens(scenario); tokens > 0) {
-    list.add("-c", tokens);
-  } else {
-    list.note("-c is as many tokens of context, of all slots together, as fit in memory");
-  }
-  if (!config.cont_batching) list.add("--no-cont-batching");
-  if (has_prefixes(scenario)) {
-    list.add("--slot-prompt-similarity", shortest_text(config.slot_prompt_similarity));
-    list.add("--cache-ram", std::int64_t{0});
-  } else {
-    list.add("--no-cache-prompt");
-  }
-  if (scenario.kv_dtype == KvDtype::Fp8) {
-    list.note("kv_cache.dtype fp8: -ctk q8_0 -ctv q8_0 are the nearest");
-  }
-  note_formats(scenario, "a GGUF file", list);
-  if (scenario.speculative.has_drafts()) list.note("options of drafts are not translated");
-  return list.take();
-}
-
-EngineFlags trtllm_serve_flags(const Scenario& scenario) {
+EngineFlags write_flags(const Scenario& scenario) {
   FlagList list("trtllm-serve", "1.1");
   list.is_yaml();
   add_trtllm_scheduler(scenario.scheduler.settings<TensorRtLlmConfig>(), list);
@@ -115,5 +60,13 @@ EngineFlags trtllm_serve_flags(const Scenario& scenario) {
   if (scenario.speculative.has_drafts()) list.note("options of drafts are not translated");
   return list.take();
 }
+
+}  // namespace
+
+constexpr ServerFlags kTensorRtLlmFlags = {.server = "trtllm-serve",
+                                           .memory = "kv_cache_config.free_gpu_memory_fraction",
+                                           .num_seqs = "max_batch_size",
+                                           .pool = "kv_cache_config.max_tokens",
+                                           .write = write_flags};
 
 }  // namespace metronome

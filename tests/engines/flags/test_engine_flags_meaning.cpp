@@ -2,7 +2,7 @@
 // The printed flags of vLLM and SGLang, read back with the engines' own meaning of them, decide as
 // the setting they were printed for.
 //
-// The table below is written from the engines' documents, not from study/run/engine_flags.cpp:
+// The table below is written from the engines' documents, not from engines/NAME/flags.cpp:
 // vLLM's docs/cli/serve and vllm/config/scheduler.py (0.22), SGLang's server_arguments.md and
 // environ.py.
 #include <algorithm>
@@ -14,9 +14,9 @@
 #include "core/base/rng.h"
 #include "core/metrics/digest.h"
 #include "core/workload/workload.h"
+#include "engines/flags/server_flags.h"
 #include "sim/simulation.h"
 #include "sim/virtual_clock.h"
-#include "study/run/engine_flags.h"
 #include "tests/catch.h"
 #include "tests/command_line.h"
 

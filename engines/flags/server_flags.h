@@ -1,5 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// Translates a scenario's settings into command line flags of real engines.
+// A scenario's settings as command line flags of real engines. engines/NAME/flags has the
+// translation to those of a product.
 #pragma once
 
 #include <string>
@@ -9,6 +10,8 @@
 #include "core/scenario/scenario.h"
 
 namespace metronome {
+
+struct EngineProduct;
 
 struct EngineFlags {
   std::string engine;              // "vLLM"
@@ -23,28 +26,24 @@ struct EngineFlags {
 };
 
 // The flags that make an engine decide as the scenario's policy does, or as nearly as possible.
-// First those of the policy's own engine, which match exactly, then those of vLLM and SGLang for
-// comparison. A policy without an engine has those of vLLM and SGLang alone. Flags are listed even
-// if they equal the engine's default, as defaults differ between versions.
+// First those of the policy's own engine, which match exactly, then, for comparison, those of the
+// engines that have flags for every policy. Flags are listed even if they equal the engine's
+// default, as defaults differ between versions.
 std::vector<EngineFlags> engine_flags(const Scenario& scenario);
 
-// An engine with flags, and its names for two settings.
-struct FlagNames {
-  std::string_view policy;
-  std::string_view engine;    // EngineFlags::engine
+// The server of a product: its names for settings, and the translation to them.
+struct ServerFlags {
+  std::string_view server;    // EngineFlags::engine
   std::string_view memory;    // more of it gives more KV blocks
   std::string_view num_seqs;  // engine.max_num_seqs
   std::string_view pool;      // the size of the KV cache
-  bool has_share;             // `memory` is a share of it, not the size
+  bool has_share = true;      // `memory` is a share of it, not the size
+  // Whether it has flags for every policy, the nearest ones; else for its own.
+  bool takes_other_policies = false;
+  EngineFlags (*write)(const Scenario&) = nullptr;
 };
-// The engine that a policy reproduces; nullptr: none whose flags are known.
-const FlagNames* own_engine(std::string_view policy);
 // By EngineFlags::engine; nullptr: unknown.
-const FlagNames* engine_names(std::string_view engine);
-
-// The most prompt tokens that the policy puts into one step: its budget, or the chunk of one
-// prompt. 0: whole prompts, or a step limited by its time.
-std::int64_t largest_prefill(const SchedulerConfig& config);
+const EngineProduct* find_server(std::string_view engine);
 
 // The flags in one line.
 std::string joined_flags(const EngineFlags& flags);

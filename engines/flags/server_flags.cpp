@@ -1,11 +1,33 @@
 // SPDX-License-Identifier: Apache-2.0
-// Flags as text, and the difference between two sets of them.
+#include "engines/flags/server_flags.h"
+
 #include <algorithm>
 #include <cstddef>
 
-#include "study/run/engine_flags.h"
+#include "core/scenario/engine_product.h"
 
 namespace metronome {
+
+const EngineProduct* find_server(std::string_view engine) {
+  const auto all = all_engines();
+  const auto found = std::find_if(all.begin(), all.end(), [engine](const EngineProduct& product) {
+    return product.flags != nullptr && product.flags->server == engine;
+  });
+  return found == all.end() ? nullptr : &*found;
+}
+
+std::vector<EngineFlags> engine_flags(const Scenario& scenario) {
+  const EngineProduct& own = product_of(scenario.scheduler.policy);
+  std::vector<EngineFlags> all;
+  if (own.flags != nullptr) all.push_back(own.flags->write(scenario));
+  for (const EngineProduct& product : all_engines()) {
+    if (&product == &own || product.flags == nullptr) continue;
+    if (!product.flags->takes_other_policies) continue;
+    all.push_back(product.flags->write(scenario));
+    all.back().is_comparison = own.flags != nullptr;
+  }
+  return all;
+}
 
 FlagChanges flag_changes(const EngineFlags& before, const EngineFlags& after) {
   const auto name = [](const std::string& flag) {

@@ -13,20 +13,18 @@
 #include "core/config/config_node.h"
 #include "core/engine/engine.h"
 #include "core/engine/request.h"
-#include "engines/vllm/settings.h"
 
 namespace metronome {
 
-enum class DecisionEngine : std::uint8_t { Vllm, NanoVllm, Sarathi, Sglang };
-constexpr std::string_view kDecisionEngines[] = {"vllm", "nano_vllm", "sarathi", "sglang"};
+struct DecisionFormat;
 
 struct DecisionRequest {
   std::string id;
   std::int64_t arrival_step = 0;
-  RequestSpec spec;             // arrival: index in the list, vLLM's tie-breaker
+  RequestSpec spec;             // arrival: index in the list, a tie-breaker
   std::vector<TokenId> prompt;  // empty if only lengths are recorded
-  std::int32_t output_len = 0;  // sglang: its last token ends the text; 0 = none does
-  // vllm with drafts: how many its 1st, 2nd, ... verification accepts, at most, and how many ngram
+  std::int32_t output_len = 0;  // its last token ends the text; 0 = none does
+  // With drafts: how many its 1st, 2nd, ... verification accepts, at most, and how many ngram
   // proposes after its 1st, 2nd, ... step. Each list starts again at its end.
   std::vector<std::int64_t> accepted;
   std::vector<std::int64_t> proposed;
@@ -34,7 +32,7 @@ struct DecisionRequest {
 };
 
 struct DecisionCase {
-  DecisionEngine engine = DecisionEngine::Vllm;
+  const DecisionFormat* format = nullptr;
   SourceLocation where;
   std::int64_t seed = 0;
   std::string kind;  // a label; may be empty
@@ -52,9 +50,9 @@ struct DecisionCase {
 constexpr std::int64_t kMaxArrivalStep = 100'000;
 
 struct DecisionSource {
-  DecisionEngine engine = DecisionEngine::Vllm;
+  const DecisionFormat* format = nullptr;
   std::string path;
-  std::optional<int> vllm_version = {};  // by kVllmVersions; overrides that of the cases
+  std::optional<int> version = {};  // in DecisionFormat::versions; overrides that of the cases
 };
 
 // Calls `visit` for each case, in the order of the file. Throws ConfigError for an unreadable file,

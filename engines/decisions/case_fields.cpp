@@ -1,7 +1,10 @@
 // SPDX-License-Identifier: Apache-2.0
-#include "study/decisions/case_fields.h"
+#include "engines/decisions/case_fields.h"
+
+#include <algorithm>
 
 #include "core/config/config_limits.h"
+#include "core/engine/policies/registry.h"
 #include "core/scenario/scenario_keys.h"
 
 namespace metronome {
@@ -27,6 +30,14 @@ ConfigReader open_mapping(const ConfigNode& node, const std::string& path, Names
   reader.finish();
   require_keys(node, path, required);
   return reader;
+}
+
+std::vector<std::string_view> optional_keys(std::string_view policy, Names required, Names own) {
+  std::vector<std::string_view> keys(own.begin(), own.end());
+  for (const std::string_view key : find_policy(policy)->keys) {
+    if (std::find(required.begin(), required.end(), key) == required.end()) keys.push_back(key);
+  }
+  return keys;
 }
 
 void read_cache(ConfigReader& reader, EngineSetup& setup) {

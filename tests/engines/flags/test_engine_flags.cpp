@@ -7,7 +7,8 @@
 
 #include "core/base/error.h"
 #include "core/engine/policies/registry.h"
-#include "study/run/engine_flags.h"
+#include "core/scenario/engine_product.h"
+#include "engines/flags/server_flags.h"
 #include "tests/catch.h"
 #include "tests/command_line.h"
 
@@ -209,8 +210,8 @@ TEST_CASE("every policy has flags, all of them known to the engine", "[tools][fl
     for (const EngineFlags& flags :
          engine_flags(scenario_with({"scheduler.policy=" + name, "slo.itl_ms=30"}))) {
       INFO(flags.engine);
-      const FlagNames* own = own_engine(name);
-      CHECK(flags.is_comparison == (own != nullptr && own->engine != flags.engine));
+      const ServerFlags* own = product_of(name).flags;
+      CHECK(flags.is_comparison == (own != nullptr && own->server != flags.engine));
       CHECK(flags.refusal.empty());
       if (flags.engine != "vLLM" && flags.engine != "SGLang") continue;
       CHECK(flags.flags.size() >= 6);

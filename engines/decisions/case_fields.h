@@ -7,6 +7,7 @@
 #include <span>
 #include <string>
 #include <string_view>
+#include <vector>
 
 #include "core/config/config_node.h"
 #include "core/config/config_reader.h"
@@ -29,6 +30,10 @@ void require_keys(const ConfigNode& section, const std::string& path, Names keys
 // misspelled key is reported as unknown, before any missing key.
 ConfigReader open_mapping(const ConfigNode& node, const std::string& path, Names required,
                           Names optional);
+
+// `own`, and the keys of the policy that are not `required`: logs have keys that came later where
+// their cases set them.
+std::vector<std::string_view> optional_keys(std::string_view policy, Names required, Names own);
 
 void read_cache(ConfigReader& reader, EngineSetup& setup);
 void read_budget(ConfigReader& reader, const char* key, std::optional<std::int64_t>& budget);

@@ -1,0 +1,42 @@
+// SPDX-License-Identifier: Apache-2.0
+// How the logs of one scheduler's decisions are written. engines/NAME/decisions has the row of a
+// product; docs/internals/architecture.md says how to record and to add one.
+#pragma once
+
+#include <optional>
+#include <string>
+
+#include "core/base/json.h"
+#include "core/config/config_node.h"
+#include "engines/decisions/case_fields.h"
+#include "engines/decisions/decision_case.h"
+
+namespace metronome {
+
+class DecisionReplay;
+
+// What a format reads a request from, and into.
+struct RequestFields {
+  ConfigReader& reader;
+  const ConfigNode& node;
+  const std::string& path;
+  DecisionCase& c;
+  DecisionRequest& request;
+};
+
+struct DecisionFormat {
+  Names versions = {};  // by which it can be told to decide; empty: it has one
+  // Reads a case's `config`. `version`: place in `versions`, overrides the case's. Returns the
+  // watermark as a fraction of the blocks, if the case has one.
+  std::optional<double> (*read_config)(const ConfigNode& section, std::optional<int> version,
+                                       EngineSetup& setup) = nullptr;
+  bool has_lengths = false;          // prompt_len in the place of a prompt's tokens
+  bool prompts_leave_room = false;   // for one token of output, in max_model_len
+  Names optional_request_keys = {};  // beside id, arrival_step, prompt and max_tokens
+  void (*read_request)(RequestFields fields) = nullptr;  // these keys; nullptr: there are none
+  void (*complete)(DecisionCase& c) = nullptr;           // what follows from the requests
+  // The fields of a step, in the log's order.
+  Json (*log_step)(const DecisionReplay& replay, const StepPlan& plan) = nullptr;
+};
+
+}  // namespace metronome
