@@ -23,8 +23,8 @@ constexpr std::string_view kCaseKeys[] = {"seed", "config", "requests"};
 // `kind` is a label, as `seed`.
 constexpr std::string_view kOptionalCaseKeys[] = {"kind", "steps"};
 constexpr std::string_view kRequestKeys[] = {"id", "arrival_step", "prompt", "max_tokens"};
-constexpr std::string_view kLengthRequestKeys[] = {"id", "arrival_step", "prompt_len",
-                                                   "max_tokens"};
+constexpr std::string_view kLengthRequestKeys[] = {"id", "arrival_step", "max_tokens",
+                                                   "prompt_len"};
 
 constexpr std::int64_t kMaxRequests = 1'000'000;  // output token ids grow with their number
 

@@ -132,11 +132,14 @@ std::vector<const LogDialect*> log_dialects() {
 }
 
 std::vector<ServerArgument> server_arguments(const LogDialect& dialect) {
-  std::vector<ServerArgument> all(dialect.arguments.begin(), dialect.arguments.end());
-  const auto is_listed = [&dialect, &all](const DocumentedKey& key) {
+  const std::span<const ServerArgument> listed = dialect.arguments;
+  const auto others = std::find_if(listed.begin(), listed.end(),
+                                   [](const ServerArgument& one) { return !one.key.empty(); });
+  std::vector<ServerArgument> all(listed.begin(), others);
+  const auto is_listed = [&dialect, listed](const DocumentedKey& key) {
     const auto& none = dialect.no_arguments;
     return std::find(none.begin(), none.end(), key.key) != none.end() ||
-           std::any_of(all.begin(), all.end(),
+           std::any_of(listed.begin(), listed.end(),
                        [&key](const ServerArgument& one) { return one.argument == key.key; });
   };
   for (const DocumentedKey& key : find_policy(dialect.name)->own_keys) {
@@ -154,6 +157,7 @@ std::vector<ServerArgument> server_arguments(const LogDialect& dialect) {
     }
     all.push_back(argument);
   }
+  all.insert(all.end(), others, listed.end());
   return all;
 }
 

@@ -55,8 +55,8 @@ struct LogDialect {
   std::string_view model_setting;
   std::string_view pool_setting;   // tokens of the KV cache, which the server chose
   std::string_view block_setting;  // tokens of a block
-  // In addition to the settings of the policy, whose names are those of the server's; an entry
-  // takes the place of the setting with its name.
+  // In addition to the settings of the policy, whose names are those of the server. An entry takes
+  // the place of the setting with its name; those without a key come first.
   std::span<const ServerArgument> arguments;
   std::span<const std::string_view> no_arguments{};  // settings that the server has not, so
   // Other names in the log, and the arguments that they mean.

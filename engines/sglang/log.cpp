@@ -198,6 +198,7 @@ constexpr ServerArgument kServerArguments[] = {
     {"schedule_policy", "", ArgumentKind::Word, "", "", kQueueOrders},
     {"chunked_prefill_size"},
     {"max_prefill_tokens"},
+    {"schedule_conservativeness", "", ArgumentKind::Number},
     {"max_running_requests", "engine.max_num_seqs"},
     {"context_length", "engine.max_model_len"},
     {"page_size", "kv_cache.block_size"},

@@ -225,7 +225,7 @@ TEST_CASE("another version's rules are found out", "[decisions]") {
         "version: unknown version '0.18'; allowed: 0.19, 0.20, 0.21, 0.22, 0.23, 0.24, 0.25, 0.26, "
         "0.27, 0.28, 0.29, 0.30, 0.31, 0.32, 0.33");
   CHECK(error_of([&] { check_decisions("nano_vllm", path, "0.33"); }) ==
-        "version: only vllm has versions; allowed: none");
+        "version: nano_vllm has one version; allowed: none");
 }
 
 TEST_CASE("nano-vllm's recorded decisions", "[decisions]") {

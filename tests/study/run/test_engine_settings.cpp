@@ -68,13 +68,13 @@ TEST_CASE("the settings of an SGLang log are keys of policy sglang", "[study][se
                   "--max-running-requests 128 --prefill-max-requests=4");
   CHECK(settings.assignments ==
         Texts{"scheduler.policy=sglang", "scheduler.chunked_prefill_size=4096",
-              "scheduler.enable_mixed_chunk=true", "scheduler.schedule_conservativeness=1.3",
+              "scheduler.schedule_conservativeness=1.3", "scheduler.enable_mixed_chunk=true",
               "scheduler.prefill_decode_interval=2", "scheduler.prefill_max_requests=4",
               "engine.max_num_seqs=128", "engine.max_model_len=8192", "kv_cache.block_size=16",
               "kv_cache.enable_prefix_caching=false", "kv_cache.num_blocks=2048",
               "engine.async_depth=2"});
-  CHECK(settings.flags == Texts{"--chunked-prefill-size 4096", "--enable-mixed-chunk",
-                                "--schedule-conservativeness 1.3", "--prefill-decode-interval 2",
+  CHECK(settings.flags == Texts{"--chunked-prefill-size 4096", "--schedule-conservativeness 1.3",
+                                "--enable-mixed-chunk", "--prefill-decode-interval 2",
                                 "--prefill-max-requests 4", "--max-running-requests 128",
                                 "--page-size 16", "--disable-radix-cache",
                                 "--mem-fraction-static 0.85"});
