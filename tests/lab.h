@@ -135,7 +135,7 @@ inline LabSettings with_drafts(LabSettings settings, std::int32_t num_tokens, Dr
   settings.policy = "vllm";
   settings.adjust = [num_tokens, method, adjust = settings.adjust](SchedulerConfig& config) {
     if (adjust) adjust(config);
-    config.edit<VllmConfig>().version = kDraftVllmMinor - kFirstVllmMinor;
+    config.edit<VllmConfig>().version = kFirstGroupsMinor - kFirstVllmMinor;
     config.drafts.num_tokens = num_tokens;
     config.drafts.method = method;
   };

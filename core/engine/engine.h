@@ -59,7 +59,8 @@ class Engine {
   void receive_from(RequestSource& source) { source_ = &source; }
 
   // Submits a request that has arrived, at now() or at spec.arrival if that is later. It is
-  // rejected when the queue is full or it can never fit. Then it ends at once, with the reason.
+  // rejected when the queue is full or it can never fit. Then it ends at once, with the reason. An
+  // engine that receives requests before some plans only (ArrivalGate) does so from a source.
   Submission submit(const RequestSpec& spec);
 
   // Ends a request in any state and frees its blocks before the next plan. Returns false when it

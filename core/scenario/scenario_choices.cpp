@@ -70,10 +70,8 @@ std::string_view equivalent_key(const PolicyInfo& policy, std::string_view key) 
 
 std::string policy_complaint(const PolicyInfo& policy, std::string_view key) {
   const std::string readers = policies_that_read(key);
-  if (policy.name == "static" && is_about_chunks(key)) {
-    return "static batching cannot prefill in chunks: it forms a batch once and prefills whole "
-           "prompts; allowed: policy " +
-           readers;
+  if (!policy.lacks_chunks.empty() && is_about_chunks(key)) {
+    return std::string(policy.lacks_chunks) + "; allowed: policy " + readers;
   }
   const std::string_view own = equivalent_key(policy, key);
   return "policy '" + std::string(policy.name) + "' does not use this key (it belongs to " +

@@ -32,10 +32,14 @@ ConfigReader open_mapping(const ConfigNode& node, const std::string& path, Names
   return reader;
 }
 
-std::vector<std::string_view> optional_keys(std::string_view policy, Names required, Names own) {
+std::vector<std::string_view> optional_keys(std::string_view policy, Names own,
+                                            std::initializer_list<Names> others) {
   std::vector<std::string_view> keys(own.begin(), own.end());
   for (const std::string_view key : find_policy(policy)->keys) {
-    if (std::find(required.begin(), required.end(), key) == required.end()) keys.push_back(key);
+    const bool is_other = std::any_of(others.begin(), others.end(), [key](Names names) {
+      return std::find(names.begin(), names.end(), key) != names.end();
+    });
+    if (!is_other) keys.push_back(key);
   }
   return keys;
 }

@@ -3,6 +3,7 @@
 #pragma once
 
 #include <cstdint>
+#include <initializer_list>
 #include <optional>
 #include <span>
 #include <string>
@@ -31,9 +32,10 @@ void require_keys(const ConfigNode& section, const std::string& path, Names keys
 ConfigReader open_mapping(const ConfigNode& node, const std::string& path, Names required,
                           Names optional);
 
-// `own`, and the keys of the policy that are not `required`: logs have keys that came later where
-// their cases set them.
-std::vector<std::string_view> optional_keys(std::string_view policy, Names required, Names own);
+// `own`, and the keys of the policy but for `others`: logs have keys that came later where their
+// cases set them.
+std::vector<std::string_view> optional_keys(std::string_view policy, Names own,
+                                            std::initializer_list<Names> others);
 
 void read_cache(ConfigReader& reader, EngineSetup& setup);
 void read_budget(ConfigReader& reader, const char* key, std::optional<std::int64_t>& budget);

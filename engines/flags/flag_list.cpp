@@ -15,6 +15,7 @@ bool is_paged(const Scenario& scenario) { return scenario.kv_cache.backend == Kv
 
 std::vector<std::pair<std::string, Json>> changed_settings(const SchedulerConfig& config) {
   const PolicyInfo& policy = *find_policy(config.policy);
+  if (policy.visit == nullptr) return {};
   PolicySettings settings = config.policies;
   const Json now = Json::parse(fields_to_json(
       [&policy, &settings](FieldVisitor& visitor) { policy.visit(visitor, settings); }));

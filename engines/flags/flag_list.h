@@ -47,7 +47,7 @@ class FlagList {
   void refuse(const std::string& reason) {
     if (flags_.refusal.empty()) flags_.refusal = reason;
   }
-  void is_yaml() { flags_.is_yaml = true; }
+  void use_yaml() { flags_.is_yaml = true; }
   EngineFlags take() {
     if (!flags_.refusal.empty()) flags_.flags.clear();
     return std::move(flags_);

@@ -24,7 +24,8 @@ constexpr PolicyInfo kLlamaCpp = {
     .eager = {0, 0, 0, 0},  // from C++: not measured
     .cache = {.hash_time = HashTime::Commit,
               .duplicates = DuplicateRule::Unlisted,
-              .reuses_unhashed_first = true},
+              .reuses_unhashed_first = true,
+              .hits_unfilled_blocks = true},
     .budget_terms = llama_cpp_terms,
     .make = make_llama_cpp};
 

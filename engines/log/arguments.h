@@ -6,7 +6,6 @@
 #include <cstdint>
 #include <map>
 #include <optional>
-#include <span>
 #include <string>
 #include <string_view>
 
@@ -34,11 +33,11 @@ enum class ArgumentKind : std::uint8_t {
 
 struct ServerArgument {
   std::string_view argument;
-  std::string_view key = {};  // empty: that of `scheduler:` with the argument's name
+  std::string_view key = {};  // empty: the policy's own with the argument's name
   ArgumentKind kind = ArgumentKind::Count;
-  std::string_view other_flag{};                  // a second name of the flag
-  std::string_view usual{};                       // the engine's default, which needs no mention
-  std::span<const std::string_view> simulated{};  // of a word; empty: all values
+  std::string_view other_flag{};  // a second name of the flag
+  std::string_view usual{};       // the engine's default, which needs no mention
+  std::string_view words{};       // that are simulated: "fcfs, lpm"; empty: all
 
   std::string scenario_key() const {
     return key.empty() ? "scheduler." + std::string(argument) : std::string(key);

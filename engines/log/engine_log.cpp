@@ -39,6 +39,20 @@ std::size_t find_marker(std::string_view line, std::size_t from, const LogDialec
   return first;
 }
 
+ArgumentKind kind_of(const DocumentedKey& key) {
+  return key.type == "boolean"   ? ArgumentKind::Switch
+         : key.type == "integer" ? ArgumentKind::Count
+         : key.type == "number"  ? ArgumentKind::Number
+                                 : ArgumentKind::Word;
+}
+
+// The default without quotes; empty: a switch has none to compare with, nor a limit that is absent.
+std::string_view default_word(const DocumentedKey& key) {
+  std::string_view word = key.default_value;
+  if (key.type == "boolean" || word == "null") return {};
+  return word.starts_with('"') ? word.substr(1, word.size() - 2) : word;
+}
+
 // A line may have several parts: processes that write to one file write into each other's lines.
 void read_parts(std::string_view line, std::int64_t number, bool is_last, const LogDialect& dialect,
                 EngineLog& log) {
@@ -132,33 +146,28 @@ std::vector<const LogDialect*> log_dialects() {
 }
 
 std::vector<ServerArgument> server_arguments(const LogDialect& dialect) {
-  const std::span<const ServerArgument> listed = dialect.arguments;
-  const auto others = std::find_if(listed.begin(), listed.end(),
-                                   [](const ServerArgument& one) { return !one.key.empty(); });
-  std::vector<ServerArgument> all(listed.begin(), others);
-  const auto is_listed = [&dialect, listed](const DocumentedKey& key) {
-    const auto& none = dialect.no_arguments;
-    return std::find(none.begin(), none.end(), key.key) != none.end() ||
-           std::any_of(listed.begin(), listed.end(),
-                       [&key](const ServerArgument& one) { return one.argument == key.key; });
-  };
-  for (const DocumentedKey& key : find_policy(dialect.name)->own_keys) {
-    if (is_listed(key)) continue;
-    ServerArgument argument = {.argument = key.key};
-    argument.kind = key.type == "boolean"   ? ArgumentKind::Switch
-                    : key.type == "integer" ? ArgumentKind::Count
-                    : key.type == "number"  ? ArgumentKind::Number
-                                            : ArgumentKind::Word;
-    if (argument.kind != ArgumentKind::Switch && key.default_value != "null") {
-      argument.usual = key.default_value;
-      if (argument.usual.starts_with('"')) {
-        argument.usual = argument.usual.substr(1, argument.usual.size() - 2);
-      }
-    }
-    all.push_back(argument);
+  const PolicyInfo* policy = find_policy(dialect.name);
+  METRONOME_CHECK(policy != nullptr, "a dialect has the name of its policy");
+  std::vector<ServerArgument> own;
+  std::vector<ServerArgument> others;
+  for (const ServerArgument& listed : dialect.arguments) {
+    (listed.key.empty() ? own : others).push_back(listed);
   }
-  all.insert(all.end(), others, listed.end());
-  return all;
+  const auto& none = dialect.no_arguments;
+  for (const DocumentedKey& key : policy->own_keys) {
+    if (std::find(none.begin(), none.end(), key.key) != none.end()) continue;
+    auto argument = std::find_if(own.begin(), own.end(), [&key](const ServerArgument& one) {
+      return one.argument == key.key;
+    });
+    if (argument == own.end()) {
+      own.push_back({.argument = key.key, .usual = default_word(key)});
+      argument = own.end() - 1;
+    }
+    argument->kind = kind_of(key);
+    if (argument->kind == ArgumentKind::Word) argument->words = key.allowed;
+  }
+  own.insert(own.end(), others.begin(), others.end());
+  return own;
 }
 
 const LogDialect* find_log_dialect(std::string_view name) {

@@ -43,6 +43,16 @@ enum class LogForm : std::uint8_t {
   Batches,     // each batch of prompts; some lines about the decodes
 };
 
+// The settings that shape the batches and lines of LogForm::Batches.
+struct BatchMode {
+  bool is_mixed = false;              // batches of prompts also decode
+  std::int64_t decode_interval = 40;  // decode steps between two lines of decodes
+  std::int64_t chunk = 0;             // prompt tokens of a full batch; 0: unknown
+  bool has_pending = false;           // batches say how many prompt tokens waited behind them
+  // From so many running requests on, a decode step is between two batches of prompts.
+  std::int64_t least_running_for_decode = INT64_MAX;
+};
+
 struct LogDialect {
   std::string_view name;      // of the policy, and of --engine
   std::string_view title;     // "vLLM"
@@ -50,13 +60,15 @@ struct LogDialect {
   LogForm form = LogForm::Iterations;
   std::span<const std::string_view> markers;
   LineOutcome (*read)(const LogPart& part, EngineLog& log) = nullptr;
-  std::string_view looks_for;  // for messages
+  std::string_view looks_for;                               // for messages
+  BatchMode (*batch_mode)(const EngineLog& log) = nullptr;  // of LogForm::Batches
+  std::string_view numbering;  // a sentence: how to have the log say which step is which
 
   std::string_view model_setting;
   std::string_view pool_setting;   // tokens of the KV cache, which the server chose
   std::string_view block_setting;  // tokens of a block
-  // In addition to the settings of the policy, whose names are those of the server. An entry takes
-  // the place of the setting with its name; those without a key come first.
+  // In addition to the policy's own keys, which have the names of the server's settings. An entry
+  // without a key is one of them, whose default is not the usual value.
   std::span<const ServerArgument> arguments;
   std::span<const std::string_view> no_arguments{};  // settings that the server has not, so
   // Other names in the log, and the arguments that they mean.

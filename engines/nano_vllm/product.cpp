@@ -24,7 +24,9 @@ constexpr PolicyInfo kNanoVllm = {
     .prefix_caching = PrefixCaching::Always,
     .default_token_budget = 16384,
     .prompt_graphs = PromptGraphs::None,
-    .cache = {.hash_time = HashTime::Commit, .duplicates = DuplicateRule::KeepLatest},
+    .cache = {.hash_time = HashTime::Commit,
+              .duplicates = DuplicateRule::KeepLatest,
+              .hits_unfilled_blocks = true},
     .budget_terms = nano_vllm_terms,
     .make = make_nano_vllm};
 

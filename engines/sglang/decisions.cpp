@@ -40,7 +40,7 @@ std::optional<double> read_config(const ConfigNode& section, std::optional<int> 
   setup.scheduler.policy = "sglang";
   SglangConfig& sglang = setup.scheduler.edit<SglangConfig>();
   ConfigReader reader = open_mapping(section, "config", kConfigKeys,
-                                     optional_keys(setup.scheduler.policy, kConfigKeys, {}));
+                                     optional_keys(setup.scheduler.policy, {}, {kConfigKeys}));
   KvCacheLayout& cache = setup.kv_cache;
   reader.integer("page_size", cache.block_size, 1, kMaxBlockSize, kNoDoc);
   std::int64_t num_tokens = 0;

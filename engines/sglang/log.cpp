@@ -193,12 +193,11 @@ LineOutcome read_part(const LogPart& part, EngineLog& log) {
 }
 
 // Sources of the names and meanings: those of flags.cpp.
-constexpr std::string_view kQueueOrders[] = {"lpm", "fcfs"};
 constexpr ServerArgument kServerArguments[] = {
-    {"schedule_policy", "", ArgumentKind::Word, "", "", kQueueOrders},
+    {"schedule_policy"},
     {"chunked_prefill_size"},
     {"max_prefill_tokens"},
-    {"schedule_conservativeness", "", ArgumentKind::Number},
+    {"schedule_conservativeness"},
     {"max_running_requests", "engine.max_num_seqs"},
     {"context_length", "engine.max_model_len"},
     {"page_size", "kv_cache.block_size"},
@@ -222,6 +221,28 @@ constexpr auto kNoArguments = [] {
 
 constexpr std::pair<std::string_view, std::string_view> kRenamed[] = {
     {"context_len", "context_length"}};
+
+// A setting that is a count; nullopt if the log has none.
+std::optional<std::int64_t> count_setting(const EngineLog& log, const char* setting) {
+  const auto found = log.settings.find(setting);
+  return found == log.settings.end() ? std::nullopt : number_in<std::int64_t>(found->second);
+}
+
+BatchMode batch_mode(const EngineLog& log) {
+  BatchMode mode;
+  const auto mixed = log.settings.find("enable_mixed_chunk");
+  mode.is_mixed = mixed != log.settings.end() && mixed->second == "True";
+  constexpr std::int64_t kMost = 1000;
+  const auto interval = count_setting(log, "decode_log_interval").value_or(0);
+  if (interval > 0 && interval <= kMost) mode.decode_interval = interval;
+  mode.chunk = count_setting(log, "chunked_prefill_size").value_or(0);
+  mode.has_pending = log.has_pending_tokens;
+  if (count_setting(log, "prefill_decode_interval").value_or(0) > 0) {
+    mode.least_running_for_decode =
+        std::max<std::int64_t>(count_setting(log, "prefill_decode_interval_min_bs").value_or(0), 1);
+  }
+  return mode;
+}
 
 std::string smaller_steps(std::int64_t num_tokens, std::int64_t /*num_decodes*/,
                           const EngineArguments& arguments) {
@@ -247,6 +268,8 @@ constexpr LogDialect kSglangLog = {
     .markers = kMarkers,
     .read = read_part,
     .looks_for = "SGLang: 'Prefill batch', 'Decode batch' or 'Retract requests'",
+    .batch_mode = batch_mode,
+    .numbering = "With SGLANG_LOG_FORWARD_ITERS=1 SGLang numbers its steps, and the log says it.",
     .model_setting = "model_path",
     .pool_setting = "max_total_num_tokens",
     .block_setting = "page_size",

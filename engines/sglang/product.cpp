@@ -76,7 +76,7 @@ constexpr PolicyInfo kSglang = {
     .prompt_graphs = PromptGraphs::All,
     .lacks_prompt_graphs = lacks_prompt_graphs,
     .eager = {.attention_us = 1050},
-    .cache = {.uses_radix_tree = true},
+    .cache = {.uses_radix_tree = true, .hits_unfilled_blocks = true},
     .receive_interval = receive_interval,
     .budget_terms = sglang_terms,
     .remedies = kRemedies,

@@ -36,7 +36,7 @@ std::int64_t power_of_two(std::int64_t size) {
 
 EngineFlags write_flags(const Scenario& scenario) {
   FlagList list("trtllm-serve", "1.1");
-  list.is_yaml();
+  list.use_yaml();
   add_trtllm_scheduler(scenario.scheduler.settings<TensorRtLlmConfig>(), list);
   list.add("max_batch_size:", scenario.engine.max_num_seqs);
   if (scenario.engine.max_model_len) list.add("max_seq_len:", *scenario.engine.max_model_len);

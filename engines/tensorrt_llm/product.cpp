@@ -48,7 +48,7 @@ constexpr PolicyInfo kTensorrtLlm = {
     .prompt_graphs = PromptGraphs::None,
     .default_graph_requests = 128,  // CudaGraphConfig.max_batch_size
     .eager = {.dense_us = 500, .experts_us = 700, .attention_us = 1600},
-    .cache = {.hash_time = HashTime::Commit},
+    .cache = {.hash_time = HashTime::Commit, .hits_unfilled_blocks = true},
     .budget_terms = tensorrt_llm_terms,
     .remedies = kRemedies,
     .make = make_tensorrt_llm};

@@ -39,6 +39,8 @@ constexpr std::string_view kOwnKeys[] = {"async_depth",
                                          "num_speculative_tokens_per_batch_size",
                                          "mamba",
                                          "images"};
+// Settings that cases have as `policy` and in `images`.
+constexpr std::string_view kElsewhere[] = {"scheduling_policy", "disable_chunked_mm_input"};
 constexpr std::string_view kRequestKeys[] = {"priority", "accepted", "proposed", "images"};
 constexpr std::string_view kImageKeys[] = {"id", "offset", "length"};
 constexpr std::string_view kImageOptionalKeys[] = {"embeddings"};
@@ -89,12 +91,12 @@ void read_retention(ConfigReader& reader, const ConfigNode& section, KvCacheLayo
                   std::to_string(layout.block_size));
 }
 
-// Drafts and states follow the rules of one version only.
 void require_version(const ConfigNode& section, const char* key, const VllmConfig& vllm) {
-  if (vllm.minor() == kDraftVllmMinor) return;
+  if (vllm.minor() >= kFirstGroupsMinor) return;
   fail_config(section.where, dotted("config", key),
-              "vLLM " + std::string(kVllmVersions[vllm.version]) +
-                  " has other rules; allowed: with version 0.33");
+              "the rules of vLLM " + std::string(kVllmVersions[vllm.version]) +
+                  " for it are not known; allowed: with version 0." +
+                  std::to_string(kFirstGroupsMinor) + " or later");
 }
 
 void read_drafts(ConfigReader& reader, const ConfigNode& section, std::int32_t max_num_seqs,
@@ -170,8 +172,9 @@ void read_encoder(const ConfigNode& section, const EngineSetup& setup, VllmConfi
 std::optional<double> read_config(const ConfigNode& section, std::optional<int> version,
                                   EngineSetup& setup) {
   setup.scheduler.policy = "vllm";
-  ConfigReader reader = open_mapping(section, "config", kConfigKeys,
-                                     optional_keys(setup.scheduler.policy, kConfigKeys, kOwnKeys));
+  ConfigReader reader =
+      open_mapping(section, "config", kConfigKeys,
+                   optional_keys(setup.scheduler.policy, kOwnKeys, {kConfigKeys, kElsewhere}));
   read_cache(reader, setup);
   read_budget(reader, "max_num_batched_tokens", setup.scheduler.max_num_batched_tokens);
   read_max_model_len(reader, setup);

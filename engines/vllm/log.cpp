@@ -179,6 +179,7 @@ constexpr LogDialect kVllmLog = {
     .looks_for =
         "vLLM: 'Iteration(N): ', which --enable-logging-iteration-details adds, or 'Avg prompt "
         "throughput: '",
+    .numbering = "Start vLLM with --enable-logging-iteration-details.",
     .model_setting = "model",
     .pool_setting = "kv_cache_size_tokens",
     .block_setting = "block_size",

@@ -64,7 +64,7 @@ constexpr PolicyInfo kVllm = {
     .reserved_gib = vllm_reserved_gib,
     .must_hold_longest = true,  // check_enough_kv_cache_memory in kv_cache_utils.py
     .kernels = &kVllmKernels,
-    .cache = {.has_null_block = true},
+    .cache = {.has_null_block = true, .hits_unfilled_blocks = true},
     .adjust_cache = adjust_vllm_cache,
     .warning = warning,
     .budget_terms = vllm_terms,

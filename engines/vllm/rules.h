@@ -1,7 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
 // How vLLM's scheduler changed from version to version, as one table. Policy `vllm` and its cache
-// read these rules; no other code asks for a version. Source: vllm/v1/core of the wheels on PyPI,
-// in which each rule was looked up, 0.19.0 to 0.33.0.
+// read these rules. By version differ, too: the settings that there are (start.cpp), its server's
+// defaults (serve_defaults.cpp) and memory (memory.cpp). Source: vllm/v1/core of the wheels on
+// PyPI, in which each rule was looked up, 0.19.0 to 0.33.0.
 #pragma once
 
 #include "core/engine/scheduler_config.h"

@@ -11,12 +11,13 @@ namespace metronome {
 class FieldVisitor;
 
 constexpr std::string_view kVllmPolicies[] = {"fcfs", "priority"};  // by VllmConfig::Policy
-// By VllmConfig::version. rules.h says how they differ.
+// By VllmConfig::version; the last one is the default. rules.h says how they differ.
 constexpr std::string_view kVllmVersions[] = {"0.19", "0.20", "0.21", "0.22", "0.23",
                                               "0.24", "0.25", "0.26", "0.27", "0.28",
                                               "0.29", "0.30", "0.31", "0.32", "0.33"};
 constexpr int kFirstVllmMinor = 19;
-constexpr int kDraftVllmMinor = 33;  // the version whose rules for drafts are known
+// The first version whose rules for drafts, recurrent states and images are known.
+constexpr int kFirstGroupsMinor = 33;
 
 struct VllmConfig {
   enum class Policy : std::uint8_t { Fcfs, Priority };

@@ -14,11 +14,11 @@ namespace {
 void check_state_groups(const Scenario& scenario, const ModelConfig& model) {
   const PolicyInfo& policy = *find_policy(scenario.scheduler.policy);
   const VllmConfig& vllm = scenario.scheduler.settings<VllmConfig>();
-  if (vllm.minor() != kDraftVllmMinor) {
-    throw UnplacedConfigError(
-        "scheduler.version",
-        "states are scheduled as by vLLM 0." + std::to_string(kDraftVllmMinor) + ", not by 0." +
-            std::to_string(vllm.minor()) + "; allowed: 0." + std::to_string(kDraftVllmMinor));
+  if (vllm.minor() < kFirstGroupsMinor) {
+    throw UnplacedConfigError("scheduler.version",
+                              "the rules of vLLM 0." + std::to_string(vllm.minor()) +
+                                  " for states are not known; allowed: 0." +
+                                  std::to_string(kFirstGroupsMinor) + " or later");
   }
   if (scenario.kv_cache.backend != KvBackend::Paged) {
     throw UnplacedConfigError("kv_cache.backend",
@@ -76,9 +76,11 @@ void check_whole_images(const Scenario& scenario, std::int64_t max_item) {
 }
 
 void check_image_version(const VllmConfig& vllm) {
-  if (vllm.minor() == kDraftVllmMinor) return;
+  if (vllm.minor() >= kFirstGroupsMinor) return;
   throw UnplacedConfigError("scheduler.version",
-                            "the rules for images are those of 0.33; allowed: 0.33");
+                            "the rules of vLLM 0." + std::to_string(vllm.minor()) +
+                                " for images are not known; allowed: 0." +
+                                std::to_string(kFirstGroupsMinor) + " or later");
 }
 
 }  // namespace
@@ -105,11 +107,11 @@ void check_vllm_settings(const Scenario& scenario, const ConfigNode& source) {
                  std::to_string(vllm.max_num_active_seqs) + " is more than engine.max_num_seqs " +
                      std::to_string(scenario.engine.max_num_seqs) + "; allowed: at most as many");
   }
-  if (scenario.speculative.is_on() && vllm.minor() < kDraftVllmMinor) {
+  if (scenario.speculative.is_on() && vllm.minor() < kFirstGroupsMinor) {
     fail_setting(source, "speculative.method",
-                 "drafts are scheduled as by vLLM 0." + std::to_string(kDraftVllmMinor) +
-                     ", not by 0." + std::to_string(vllm.minor()) +
-                     "; allowed: none, or scheduler.version 0." + std::to_string(kDraftVllmMinor));
+                 "the rules of vLLM 0." + std::to_string(vllm.minor()) +
+                     " for drafts are not known; allowed: none, or scheduler.version 0." +
+                     std::to_string(kFirstGroupsMinor) + " or later");
   }
 }
 

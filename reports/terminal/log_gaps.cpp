@@ -3,7 +3,6 @@
 
 #include <algorithm>
 #include <cmath>
-#include <limits>
 #include <map>
 #include <optional>
 
@@ -74,9 +73,8 @@ LogGaps gaps_of_iterations(const EngineLog& log) {
   std::copy_if(log.observations.begin(), log.observations.end(), std::back_inserter(steps),
                [](const LogObservation& seen) { return seen.kind == Observed::Iteration; });
   if (steps.empty()) {
-    result.notes = {
-        "The log has no iterations, so the gaps between tokens are unknown. Start vLLM with "
-        "--enable-logging-iteration-details."};
+    result.notes = {"The log has no iterations, so the gaps between tokens are unknown. " +
+                    std::string(log.dialect->numbering)};
     return result;
   }
   result.slow = slow_iterations(log);
@@ -104,41 +102,6 @@ LogGaps gaps_of_iterations(const EngineLog& log) {
 }
 
 // ---- Logs of batches ----
-
-// The value of a setting that is a count; nullopt if the log has none.
-std::optional<std::int64_t> count_setting(const EngineLog& log, const char* setting) {
-  const auto found = log.settings.find(setting);
-  std::int64_t count = 0;
-  if (found == log.settings.end()) return std::nullopt;
-  LineReader reader(found->second);
-  return reader.take_number(count) && reader.rest().empty() ? std::optional(count) : std::nullopt;
-}
-
-// The settings that shape SGLang's batches and log lines.
-struct SglangMode {
-  bool is_mixed = false;              // batches of prompts also decode
-  std::int64_t decode_interval = 40;  // decode steps between two "Decode batch" lines
-  std::int64_t chunk = 0;             // prompt tokens of a full batch; 0: unknown
-  bool has_pending = false;           // batches say how many prompt tokens waited behind them
-  // From so many running requests on, a decode step is between two batches of prompts.
-  std::int64_t least_running_for_decode = std::numeric_limits<std::int64_t>::max();
-};
-
-SglangMode mode_of(const EngineLog& log) {
-  SglangMode mode;
-  const auto mixed = log.settings.find("enable_mixed_chunk");
-  mode.is_mixed = mixed != log.settings.end() && mixed->second == "True";
-  constexpr std::int64_t kMost = 1000;
-  const auto interval = count_setting(log, "decode_log_interval").value_or(0);
-  if (interval > 0 && interval <= kMost) mode.decode_interval = interval;
-  mode.chunk = count_setting(log, "chunked_prefill_size").value_or(0);
-  mode.has_pending = log.has_pending_tokens;
-  if (count_setting(log, "prefill_decode_interval").value_or(0) > 0) {
-    mode.least_running_for_decode =
-        std::max<std::int64_t>(count_setting(log, "prefill_decode_interval_min_bs").value_or(0), 1);
-  }
-  return mode;
-}
 
 // Limits that no server reaches keep sums in their range.
 constexpr double kLongestNs = 3.6e12;
@@ -273,9 +236,9 @@ struct BatchRow {
 };
 
 // One scheduler: a data-parallel rank.
-class SglangRank {
+class BatchRank {
  public:
-  SglangRank(const Pace& pace, const SglangMode& mode, LogGaps& result)
+  BatchRank(const Pace& pace, const BatchMode& mode, LogGaps& result)
       : pace_(pace), mode_(mode), result_(result) {}
 
   void prefill(const LogObservation& seen) {
@@ -380,7 +343,7 @@ class SglangRank {
   }
 
   Pace pace_;
-  SglangMode mode_;
+  BatchMode mode_;
   LogGaps& result_;
   std::optional<LoggedGap> pause_;
   bool has_decodes_ = false;
@@ -397,8 +360,8 @@ class SglangRank {
 };
 
 // The facts that the log lacks, and their substitutes.
-std::vector<std::string> sglang_notes(const EngineLog& log, const Pace& pace, bool has_numbers,
-                                      std::int64_t num_idle) {
+std::vector<std::string> batch_notes(const EngineLog& log, const Pace& pace, bool has_numbers,
+                                     std::int64_t num_idle) {
   const std::string token = fixed_text(pace.prefill_ns_per_token / 1000, 1) + " us";
   const std::string requests =
       " The requests that run at a 'Prefill batch' line count as waiting for that batch.";
@@ -421,8 +384,7 @@ std::vector<std::string> sglang_notes(const EngineLog& log, const Pace& pace, bo
                     (pace.is_estimated ? "prompts waited behind the first, or are likely to have "
                                          "come during it."
                                        : "no decode fits between them.") +
-                    " With SGLANG_LOG_FORWARD_ITERS=1 SGLang numbers its steps, and the log says "
-                    "it.");
+                    " " + std::string(log.dialect->numbering));
   }
   if (log.has_speculation) {
     notes.push_back(
@@ -465,7 +427,7 @@ LogGaps gaps_of_batches(const EngineLog& log) {
         "tokens are unknown."};
     return result;
   }
-  const SglangMode mode = mode_of(log);
+  const BatchMode mode = log.dialect->batch_mode(log);
   pace.is_estimated = lacks_batch_times(log);
   const BatchTimes times = estimate_batch_times(log, pace.decode_ns, usual, mode.decode_interval);
   if (pace.is_estimated && times.ns_per_token == 0) {
@@ -479,10 +441,10 @@ LogGaps gaps_of_batches(const EngineLog& log) {
   result.slow = slow_lines(log, pure);
   pace.prefill_ns_per_token = pace.is_estimated ? times.ns_per_token : prefill_pace(log);
   pace.requests_per_s = pace.is_estimated ? times.requests_per_s : 0;
-  std::map<std::int32_t, SglangRank> ranks;
+  std::map<std::int32_t, BatchRank> ranks;
   bool has_numbers = false;
   for (const LogObservation& seen : pace.is_estimated ? times.observations : log.observations) {
-    SglangRank& rank = ranks.try_emplace(seen.rank, pace, mode, result).first->second;
+    BatchRank& rank = ranks.try_emplace(seen.rank, pace, mode, result).first->second;
     if (seen.kind == Observed::Prefill) rank.prefill(seen);
     if (seen.kind == Observed::Decode) rank.decode(seen);
     has_numbers = has_numbers || seen.number >= 0;
@@ -494,7 +456,7 @@ LogGaps gaps_of_batches(const EngineLog& log) {
     num_idle += rank.num_idle();
     row = std::max(row, rank.longest_row());
   }
-  result.notes = sglang_notes(log, pace, has_numbers, num_idle);
+  result.notes = batch_notes(log, pace, has_numbers, num_idle);
   const bool knows_pauses = has_numbers || mode.is_mixed;
   const bool lacks_pending = !knows_pauses && !mode.has_pending && log.has(Observed::Prefill);
   if ((pace.is_estimated || lacks_pending) && !result.gaps.empty()) {

@@ -11,6 +11,7 @@
 #include "core/base/count_text.h"
 #include "core/base/number_text.h"
 #include "core/base/wrapped_text.h"
+#include "core/engine/policies/registry.h"
 #include "core/metrics/steadiness.h"
 
 namespace metronome {
@@ -466,13 +467,11 @@ void add_notes(std::span<const RunResult> results, std::string_view incomparable
   } else if (results.size() > 1) {
     table.line("* best of its column; figures within 1 % are equal");
   }
-  const bool has_single_prefill =
-      std::any_of(results.begin(), results.end(),
-                  [](const RunResult& result) { return result.info.policy == "single_prefill"; });
-  if (has_single_prefill) {
-    table.line(
-        "single_prefill gives two tokens in the step that completes a prompt: the first gap of a "
-        "request is 0, so its jitter equals its longest gap");
+  for (const PolicyInfo& policy : all_policies()) {
+    const bool is_shown = std::any_of(
+        results.begin(), results.end(),
+        [&policy](const RunResult& result) { return result.info.policy == policy.name; });
+    if (is_shown && !policy.gap_note.empty()) table.line(std::string(policy.gap_note));
   }
 }
 

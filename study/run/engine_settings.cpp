@@ -120,9 +120,8 @@ std::optional<std::string> key_value(const LogDialect& engine, const Row& row,
     if (page <= 0) return std::nullopt;
     return std::to_string(number_in<std::int64_t>(value).value_or(0) / page);
   }
-  const auto& words = row.simulated;
-  const bool is_known =
-      words.empty() || std::find(words.begin(), words.end(), value) != words.end();
+  const std::string words = ", " + std::string(row.words) + ", ";
+  const bool is_known = row.words.empty() || words.find(", " + value + ", ") != std::string::npos;
   return is_known ? std::optional(value) : std::nullopt;
 }
 

@@ -326,12 +326,16 @@ TEST_CASE("checker: names of products", "[tidy][checker]") {
     INFO(code);
     CHECK(faults("core/x.cpp", code) == 1);
     CHECK(faults("sim/x.h", code) == 1);
+    CHECK(faults("tools/commands/x.cpp", code) == 1);
     CHECK(faults("engines/vllm/x.cpp", code) == 0);
     CHECK(faults("core/README.md", code) == 0);
     CHECK(faults("core/x.cpp", std::string("f(\"//\");  // ") + code) == 0);
   }
   CHECK(faults("core/x.cpp", "LlamaForCausalLM forCall; /* vLLM 0.33 */ llama; \"gguf\"") == 0);
   CHECK(check_product_names({"core/x.cpp", "int a;\nint vllm, sglang;\n"})[0].line == 2);
+  CHECK(faults("study/x.cpp", "if (config.policy == \"static\") return;") == 1);
+  CHECK(faults("study/x.cpp", "if (policy->name != \"slo\") return;") == 1);
+  CHECK(faults("study/x.cpp", "if (a.policy == b.policy) return \"static\";") == 0);
   CHECK(check_product_list({}).size() > 0);
 }
 

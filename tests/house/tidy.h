@@ -64,8 +64,9 @@ std::vector<Violation> check_licence(const SourceFile& file);
 // Of all files together: a type that is defined at namespace scope is defined in one of them. Types
 // of anonymous namespaces are their file's own; specialisations are no new types.
 std::vector<Violation> check_type_names(const std::vector<SourceFile>& files);
-// Names of products in code of core/ and sim/: identifiers, texts and included files. Comments may
-// name a source. A file of the list in tidy_products.cpp has as many as it says there.
+// Names of products in code outside engines/ and tests/: identifiers, texts and included files.
+// Comments may name a source. A file of the list in tidy_products.cpp has as many as it says there.
+// Comparisons of a policy's name with a text, too.
 std::vector<Violation> check_product_names(const SourceFile& file);
 // Files of that list that are gone, or have none.
 std::vector<Violation> check_product_list(const std::vector<SourceFile>& files);

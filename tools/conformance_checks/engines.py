@@ -2,6 +2,7 @@
 """The engines whose schedulers can be driven, by the name of their package."""
 
 import dataclasses
+import pathlib
 import re
 
 import sglang_cases
@@ -35,8 +36,13 @@ class Engine:
         return names
 
 
-ENGINES = (Engine("vllm", "vllm", "vllm_recorder", vllm_cases,
-                  tuple(f"0.{minor}" for minor in range(19, 34))),
+def vllm_versions():
+    text = (pathlib.Path(__file__).parents[2] / "engines/vllm/settings.h").read_text()
+    listed = re.search(r"kVllmVersions\[\] = \{(.*?)\}", text, re.DOTALL)
+    return tuple(re.findall(r'"([\d.]+)"', listed[1]))
+
+
+ENGINES = (Engine("vllm", "vllm", "vllm_recorder", vllm_cases, vllm_versions()),
            Engine("sglang", "sglang", "sglang_recorder", sglang_cases, ("0.5.23",)))
 
 

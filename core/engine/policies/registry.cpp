@@ -4,6 +4,7 @@
 #include <algorithm>
 #include <array>
 #include <list>
+#include <map>
 #include <vector>
 
 #include "core/base/error.h"
@@ -82,6 +83,8 @@ constexpr std::array kPolicies = {
                .keys = kStaticKeys,
                .allows_allocation = true,
                .allows_watermark = true,
+               .lacks_chunks = "static batching cannot prefill in chunks: it forms a batch once "
+                               "and prefills whole prompts",
                .prefix_caching = PrefixCaching::OptionalOff,
                .allows_handover = true,
                .budget_terms = static_terms,
@@ -136,6 +139,8 @@ constexpr std::array kPolicies = {
                .budget_key = "max_num_batched_tokens",
                .prefix_caching = PrefixCaching::OptionalOff,
                .allows_handover = true,
+               .gap_note = "single_prefill gives two tokens in the step that completes a prompt: "
+                           "the first gap of a request is 0, so its jitter equals its longest gap",
                .natural_shape = StepShape::Separate,
                .requires_separate = true,
                .budget_terms = single_prefill_terms,
@@ -171,6 +176,10 @@ class Registry {
     PolicySettings defaults;
     policy.own_keys = documented_.emplace_back(
         document_fields([&](FieldVisitor& visitor) { policy.visit(visitor, defaults); }));
+    for (const DocumentedKey& key : policy.own_keys) {
+      METRONOME_CHECK(owners_.try_emplace(key.key, policy.name).second,
+                      "two policies have a setting of their own with one name: " + key.key);
+    }
     std::vector<std::string_view>& keys =
         keys_.emplace_back(policy.keys.begin(), policy.keys.end());
     for (const DocumentedKey& key : policy.own_keys) keys.push_back(key.key);
@@ -181,6 +190,7 @@ class Registry {
   // Lists, as the policies refer to their entries.
   std::list<std::vector<DocumentedKey>> documented_;
   std::list<std::vector<std::string_view>> keys_;
+  std::map<std::string, std::string_view> owners_;  // of own keys
 };
 
 Registry& registry() {
@@ -229,8 +239,9 @@ void arrange_cache(const PolicyInfo& policy, EngineSetup& setup) {
   layout.uses_radix_tree = policy.cache.uses_radix_tree;
   layout.duplicates = policy.cache.duplicates;
   layout.reuses_unhashed_first = policy.cache.reuses_unhashed_first;
-  // Of our own policies no request hits blocks that a victim of the same plan should have filled.
-  if (policy.prefix_caching == PrefixCaching::OptionalOff) layout.forgets_unfilled_blocks = true;
+  if (layout.enable_prefix_caching && !policy.cache.hits_unfilled_blocks) {
+    layout.forgets_unfilled_blocks = true;
+  }
   if (policy.adjust_cache != nullptr) {
     policy.adjust_cache(setup.scheduler, setup.max_model_len, layout);
   }

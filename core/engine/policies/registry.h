@@ -40,6 +40,8 @@ struct CacheRules {
   bool uses_radix_tree = false;
   DuplicateRule duplicates = DuplicateRule::KeepAll;
   bool reuses_unhashed_first = false;
+  // A request may hit blocks that a victim of the same plan should have filled, as with engines.
+  bool hits_unfilled_blocks = false;
 };
 
 // Host time between dependent steps of an unmodified engine, and the source of the measurement.
@@ -87,19 +89,21 @@ struct PolicyInfo {
   // Keys of `scheduler:` that it reads, in addition to `policy`. Registration adds those of
   // `visit`.
   std::span<const std::string_view> keys = {};
-  bool allows_order = false;         // `order` other than fcfs
-  bool allows_allocation = false;    // kv_cache.allocation; engines have fixed rules
-  bool allows_watermark = false;     // kv_cache.watermark
-  std::string_view budget_key = {};  // limits the tokens of a step
-  std::string_view chunk_key = {};   // limits the prompt tokens of a request in a step
-  bool chunk_is_of_step = false;     // or those of all requests
-  bool chunks_fill_blocks = false;   // chunks are multiples of block_size
+  bool allows_order = false;           // `order` other than fcfs
+  bool allows_allocation = false;      // kv_cache.allocation; engines have fixed rules
+  bool allows_watermark = false;       // kv_cache.watermark
+  std::string_view budget_key = {};    // limits the tokens of a step
+  std::string_view chunk_key = {};     // limits the prompt tokens of a request in a step
+  bool chunk_is_of_step = false;       // or those of all requests
+  std::string_view lacks_chunks = {};  // why keys about chunks are refused; empty: as others
+  bool chunks_fill_blocks = false;     // chunks are multiples of block_size
   PrefixCaching prefix_caching = PrefixCaching::Never;
   bool requires_paged = false;                 // kv_cache.backend slotted is impossible
   bool allows_sliding_window = false;          // kv_cache.sliding_window
   bool groups_states = false;                  // blocks of the cache hold states, too
   bool verifies_drafts = false;                // SchedulerConfig::drafts
   bool allows_handover = false;                // RequestSpec::num_received_tokens, hands_over
+  std::string_view gap_note = {};              // a sentence below tables of latencies
   bool predicts_steps = false;                 // needs PolicyContext::predictor
   StepShape natural_shape = StepShape::Mixed;  // the meaning of step_shape `auto`
   bool requires_separate = false;              // step_shape mixed is impossible

@@ -226,9 +226,9 @@ TEST_CASE("settings that a model with states excludes", "[core][scenario][states
         "block that holds a state; allowed: a multiple");
   Scenario older = scenario_with("vllm");
   older.scheduler.edit<VllmConfig>().version = 0;
-  CHECK(error_of(older, model) ==
-        "scheduler.version: states are scheduled as by vLLM 0.33, not by 0." +
-            std::to_string(kFirstVllmMinor) + "; allowed: 0.33");
+  CHECK(error_of(older, model) == "scheduler.version: the rules of vLLM 0." +
+                                      std::to_string(kFirstVllmMinor) +
+                                      " for states are not known; allowed: 0.33 or later");
   Scenario unchunked = scenario_with("vllm");
   unchunked.scheduler.edit<VllmConfig>().enable_chunked_prefill = false;
   unchunked.scheduler.max_num_batched_tokens = 32768;

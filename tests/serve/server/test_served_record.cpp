@@ -144,7 +144,8 @@ TEST_CASE("a trace with images needs a model that takes them", "[serve][images]"
         "3: workload.trace: has images, and llama-3.1-8b takes text only; allowed: a model with a "
         "vision tower, or a trace without images");
   CHECK(refusal("model: qwen3-vl-4b\nhardware: h200\nscheduler: {policy: vllm, version: 0.25}\n") ==
-        "3: scheduler.version: the rules for images are those of 0.33; allowed: 0.33");
+        "3: scheduler.version: the rules of vLLM 0.25 for images are not known; allowed: 0.33 or "
+        "later");
   // An image that no step could compute would wait forever.
   const std::string vllm =
       "model: qwen3-vl-4b\nhardware: h200\nscheduler: {policy: vllm, max_num_batched_tokens: ";

@@ -58,7 +58,7 @@ TEST_CASE("the settings of an SGLang log are keys of policy sglang", "[study][se
                    {"disable_radix_cache", "True"},
                    {"disable_overlap_schedule", "False"},
                    {"schedule_conservativeness", "1.3"},
-                   {"schedule_policy", "lof"},
+                   {"schedule_policy", "random"},
                    {"mem_fraction_static", "0.85"},
                    {"page_size", "16"},
                    {"max_total_tokens", "None"},
@@ -81,11 +81,13 @@ TEST_CASE("the settings of an SGLang log are keys of policy sglang", "[study][se
   CHECK(settings.chosen == Texts{"context_length 8192"});
   CHECK(settings.pool == "KV cache 32,768 tokens (in the log)");
   CHECK(settings.notes ==
-        Texts{"--schedule-policy lof is not simulated: the scenario's value stays."});
+        Texts{"--schedule-policy random is not simulated: the scenario's value stays."});
   const Scenario scenario = scenario_with(settings.assignments);
   CHECK(scenario.scheduler.settings<SglangConfig>().prefill_max_requests == 4);
   CHECK(scenario.kv_cache.num_blocks == 2048);
   CHECK(scenario_settings(kSglangLog, {}).assignments.empty());
+  CHECK(settings_of(kSglangLog, {{"schedule_policy", "lof"}}, "").assignments ==
+        Texts{"scheduler.policy=sglang", "scheduler.schedule_policy=lof"});
 }
 
 TEST_CASE("the settings of a vLLM log are keys of policy vllm", "[study][settings]") {
