@@ -31,7 +31,7 @@ void add_own(const SchedulerConfig& config, FlagList& list) {
   for (const auto& [key, value] : changed_settings(config)) {
     const auto* const variable =
         std::find_if(std::begin(kSglangVariables), std::end(kSglangVariables),
-                     [&key](const SglangVariable& one) { return one.key == key; });
+                     [&key = key](const SglangVariable& one) { return one.key == key; });
     if (variable == std::end(kSglangVariables)) continue;
     list.note("set the environment variable " + std::string(variable->name) + "=" + value.dump());
   }
