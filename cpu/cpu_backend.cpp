@@ -11,11 +11,7 @@
 #include <utility>
 
 #include "core/base/error.h"
-#include "core/image/image_file.h"
-#include "core/image/image_processor.h"
 #include "core/model/model_catalogue.h"
-#include "core/model/model_weights.h"
-#include "core/model/quantised_blocks.h"
 #include "core/run/computed_run.h"
 #include "core/run/workload_input.h"
 #include "core/scenario/engine_setup.h"
@@ -29,6 +25,11 @@
 #include "cpu/thread_pool.h"
 #include "cpu/transformer.h"
 #include "cpu/vision_encoder.h"
+#include "models/image/image_file.h"
+#include "models/image/image_processor.h"
+#include "models/weights/model_source.h"
+#include "models/weights/model_weights.h"
+#include "models/weights/quantised_blocks.h"
 
 namespace metronome {
 

@@ -10,9 +10,9 @@
 #include <vector>
 
 #include "core/engine/request_input.h"
-#include "core/image/image_processor.h"
 #include "core/run/image_batch.h"
 #include "cpu/vision_encoder.h"
+#include "models/image/image_processor.h"
 
 namespace metronome {
 

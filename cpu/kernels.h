@@ -11,7 +11,7 @@
 
 #include <cstdint>
 
-#include "core/model/tensor_type.h"
+#include "models/weights/tensor_type.h"
 
 namespace metronome {
 

@@ -7,9 +7,9 @@
 #include <vector>
 
 #include "core/model/model_config.h"
-#include "core/model/model_weights.h"
 #include "cpu/packed_matrix.h"
 #include "cpu/thread_pool.h"
+#include "models/weights/model_weights.h"
 
 namespace metronome {
 

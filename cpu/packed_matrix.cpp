@@ -7,9 +7,9 @@
 
 #include "core/base/error.h"
 #include "core/base/types.h"
-#include "core/model/float16.h"
-#include "core/model/quantised_blocks.h"
 #include "cpu/quantised_panel.h"
+#include "models/weights/float16.h"
+#include "models/weights/quantised_blocks.h"
 
 namespace metronome {
 namespace {

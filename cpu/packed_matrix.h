@@ -6,10 +6,10 @@
 #include <cstdint>
 #include <vector>
 
-#include "core/model/model_weights.h"
 #include "cpu/kernels.h"
 #include "cpu/mapped_memory.h"
 #include "cpu/thread_pool.h"
+#include "models/weights/model_weights.h"
 
 namespace metronome {
 

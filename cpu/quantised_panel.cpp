@@ -6,7 +6,7 @@
 
 #include "core/base/error.h"
 #include "core/base/types.h"
-#include "core/model/quantised_blocks.h"
+#include "models/weights/quantised_blocks.h"
 
 namespace metronome {
 namespace {

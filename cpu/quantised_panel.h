@@ -24,8 +24,8 @@
 #include <cstddef>
 #include <cstdint>
 
-#include "core/model/tensor_type.h"
 #include "cpu/kernels.h"
+#include "models/weights/tensor_type.h"
 
 namespace metronome {
 

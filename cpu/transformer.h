@@ -8,7 +8,6 @@
 #include <vector>
 
 #include "core/model/model_config.h"
-#include "core/model/model_weights.h"
 #include "core/run/forward_batch.h"
 #include "cpu/attention_arrays.h"
 #include "cpu/kernels.h"
@@ -18,6 +17,7 @@
 #include "cpu/mixture.h"
 #include "cpu/rope_table.h"
 #include "cpu/thread_pool.h"
+#include "models/weights/model_weights.h"
 
 namespace metronome {
 

@@ -8,7 +8,7 @@
 #include "core/base/math.h"
 #include "core/base/types.h"
 #include "core/model/attention_mask.h"
-#include "core/model/vision_weights.h"
+#include "models/weights/vision_weights.h"
 
 namespace metronome {
 namespace {

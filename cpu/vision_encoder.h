@@ -10,12 +10,12 @@
 
 #include "core/model/image_grid.h"
 #include "core/model/model_config.h"
-#include "core/model/model_weights.h"
 #include "cpu/attention_arrays.h"
 #include "cpu/kernels.h"
 #include "cpu/layer_weights.h"
 #include "cpu/rope_table.h"
 #include "cpu/thread_pool.h"
+#include "models/weights/model_weights.h"
 
 namespace metronome {
 
@@ -34,7 +34,7 @@ class VisionEncoder {
   std::int64_t token_floats() const { return tower_.features_per_token() * tower_.out_dim; }
   std::int64_t weight_bytes() const;
 
-  // `patches` is [num_patches, patch_inputs], in the order of core/image's image_patches().
+  // `patches` is [num_patches, patch_inputs], in the order of models/image's image_patches().
   // Writes features: [num_tokens, 1 + number of deepstack layers, out_dim]; of each token the
   // embedding, then what the first layers of the language model add. Calls `poll` between layers;
   // an exception from it ends the call.

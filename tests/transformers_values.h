@@ -9,7 +9,7 @@
 #include <vector>
 
 #include "core/base/types.h"
-#include "core/model/safetensors.h"
+#include "models/weights/safetensors.h"
 #include "tests/catch.h"
 
 namespace metronome::testing {

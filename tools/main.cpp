@@ -13,6 +13,7 @@
 #include "core/config/config_reader.h"
 #include "core/model/model_catalogue.h"
 #include "engines/engines.h"
+#include "models/models.h"
 #include "tools/commands/cli.h"
 #include "tools/commands/run_choice.h"
 
@@ -103,6 +104,7 @@ int main(int argc, char** argv) {
     require_stack();
     std::signal(SIGXFSZ, SIG_IGN);  // a write beyond ulimit -f then fails as on a full disk
     register_engines();
+    register_models();
     register_backends();
     set_models_folder(fetched_models_folder());
     const int code = dispatch(Arguments(argv + 1, argv + argc));

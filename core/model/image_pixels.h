@@ -4,6 +4,7 @@
 
 #include <cstdint>
 #include <string>
+#include <string_view>
 #include <vector>
 
 namespace metronome {
@@ -21,5 +22,10 @@ struct ImageFile {
   std::string name;  // for messages
   std::string bytes;
 };
+
+// A number for pixels: equal pixels have equal numbers, others differ but for a chance of 2^-56.
+std::uint64_t image_content(const ImagePixels& pixels);
+// The same for the bytes of a file.
+std::uint64_t file_content(std::string_view bytes);
 
 }  // namespace metronome

@@ -5,9 +5,8 @@
 #include <optional>
 
 #include "core/config/catalogue.h"
-#include "core/gguf/gguf_file.h"
 #include "core/model/generation_config.h"
-#include "core/model/gguf_config.h"
+#include "core/model/model_file.h"
 
 namespace metronome {
 
@@ -81,6 +80,15 @@ std::string& models_folder() {
                            : path.has_parent_path() ? "no such file or repository: " + name
                                                     : "unknown name '" + name + "'";
   fail_config(where, "model", what + nearest + kAllowed);
+}
+
+// A program may be linked without what reads such files.
+[[noreturn]] void fail_without_reader(const std::string& file, const SourceLocation& where) {
+  fail_config(where, "model",
+              file +
+                  " is a GGUF file, and this program has no reader for such files "
+                  "(register_models() in models/models.h registers it); allowed: a name of the "
+                  "catalogue, or the path of a config.json or of its folder");
 }
 
 void visit_scaling(FieldVisitor& visitor, RopeScaling& scaling) {
@@ -306,7 +314,9 @@ std::string find_model_folder(const std::string& name_or_path) {
 ModelConfig find_model(const std::string& name_or_path, const SourceLocation& where) {
   if (const auto model = known_model(name_or_path)) return *model;
   if (const std::string file = find_gguf_file(name_or_path); !file.empty()) {
-    return read_gguf_config(GgufFile(file), printable(fs::path(file).stem().string()));
+    const ModelFileReader read = model_file_reader();
+    if (read == nullptr) fail_without_reader(file, where);
+    return read(file, printable(fs::path(file).stem().string()));
   }
   if (!path_exists(name_or_path)) {
     const auto model = known_model(catalogue_name(name_or_path));

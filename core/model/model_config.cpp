@@ -8,7 +8,7 @@
 
 #include "core/model/model_family.h"
 #include "core/model/shape_bounds.h"
-#include "core/model/vision_weights.h"
+#include "core/model/vision_shape.h"
 
 namespace metronome {
 namespace {

@@ -1,36 +1,17 @@
 // SPDX-License-Identifier: Apache-2.0
-// Preparation shared by the computing backends: where weights come from, how requests sample, and
-// whether the scenario's sizes fit the machine.
+// Preparation shared by the computing backends: how requests sample, and whether the scenario's
+// sizes fit the machine.
 #pragma once
 
 #include <cstdint>
-#include <memory>
 #include <string>
 
 #include "core/engine/sampling.h"
 #include "core/model/model_config.h"
-#include "core/model/model_weights.h"
 #include "core/scenario/scenario.h"
 #include "core/workload/workload.h"
 
 namespace metronome {
-
-struct ModelSource {
-  std::string key;  // equal keys mean equal models
-  ModelConfig config;
-  std::shared_ptr<const WeightSource> weights;
-  bool is_drawn = false;  // drawn from the scenario's seed: random_weights(config, seed)
-  std::uint64_t seed = 0;
-  std::string text;     // origin of the weights, for messages
-  std::string warning;  // for an allowed but probably unintended setting; or empty
-};
-
-// Throws ConfigError for a model that no executor computes, and for missing or malformed weights.
-ModelSource find_model_source(const Scenario& scenario);
-
-// The draft model of speculative decoding. Throws ConfigError as find_model_source() does, and for
-// a model that cannot draft for `model`: another vocabulary, or less than engine.max_model_len.
-ModelSource find_draft_source(const Scenario& scenario, const ModelConfig& model);
 
 // The sampling parameters of every request, before it gets its own seed. Throws ConfigError for
 // stop tokens outside of the vocabulary.

@@ -3,11 +3,10 @@
 // each with a `value`. Requests are selected as `vllm bench serve --dataset-name sharegpt` does
 // (vLLM 0.33, vllm/benchmarks/datasets/datasets.py: ShareGPTDataset, is_valid_sequence).
 #include <algorithm>
-#include <memory>
 #include <utility>
 
 #include "core/base/json.h"
-#include "core/text/tokenizer.h"
+#include "core/workload/file_readers.h"
 #include "core/workload/python_random.h"
 #include "core/workload/workload_trace_parse.h"
 
@@ -162,15 +161,16 @@ void oversample(std::size_t count, std::uint64_t seed, Workload& workload) {
 
 void parse_chats(std::string_view text, const TraceLines& lines, const TraceConfig& config,
                  std::uint64_t seed, Workload& workload) {
-  const std::unique_ptr<Tokenizer> tokenizer = read_tokenizer(config.tokenizer);
+  const TextEncoder encode =
+      workload_readers(config.where, "workload.trace.tokenizer").read_tokenizer(config.tokenizer);
   std::vector<Chat> chats = read_chats(text, lines);
   PythonRandom(seed).shuffle(chats);
   const auto limit = config.limit > 0 ? static_cast<std::size_t>(config.limit) : SIZE_MAX;
   for (const Chat& chat : chats) {
     if (workload.requests.size() == limit) break;
-    const std::vector<TokenId> prompt = tokenizer->encode(chat.prompt, true);
+    const std::vector<TokenId> prompt = encode(chat.prompt);
     const std::size_t output = config.output_len ? static_cast<std::size_t>(*config.output_len)
-                                                 : tokenizer->encode(chat.answer, true).size();
+                                                 : encode(chat.answer).size();
     const bool is_too_short =
         prompt.size() < kMinTokens || (!config.output_len && output < kMinTokens);
     const bool is_too_long =

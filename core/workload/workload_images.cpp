@@ -15,9 +15,9 @@
 #include "core/base/files.h"
 #include "core/base/names.h"
 #include "core/base/rng.h"
-#include "core/image/image_file.h"
-#include "core/image/image_processor.h"
 #include "core/model/image_grid.h"
+#include "core/model/image_pixels.h"
+#include "core/workload/file_readers.h"
 #include "core/workload/length_draws.h"
 #include "core/workload/workload.h"
 #include "core/workload/workload_sections.h"
@@ -111,8 +111,9 @@ class ImageDraws {
       : sizes_(config, seed), rng_(seed, "image") {
     for (std::int64_t i = 0; i < config.num_distinct; ++i) pool_.push_back(new_image());
     if (config.kind != ImageKind::Folder) return;
+    const WorkloadFileReaders& readers = workload_readers(config.where, "workload.images.folder");
     for (const std::shared_ptr<const ImageFile>& file : read_pictures(config)) {
-      const ImagePixels pixels = read_image(file->bytes, file->name);
+      const ImagePixels pixels = readers.read_image(file->bytes, file->name);
       if (const std::string error = image_size_error(pixels.height, pixels.width); !error.empty()) {
         throw ConfigError(printable(file->name + ": " + error + "; allowed: another picture"));
       }

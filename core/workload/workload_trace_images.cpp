@@ -7,7 +7,7 @@
 #include <utility>
 
 #include "core/base/base64.h"
-#include "core/image/image_processor.h"
+#include "core/model/image_pixels.h"
 #include "core/workload/workload_trace_parse.h"
 
 namespace metronome {

@@ -4,6 +4,7 @@
 #include <algorithm>
 
 #include "core/base/error.h"
+#include "core/run/computed_run.h"
 #include "gpu/bench/bench_timing.h"
 #include "gpu/engine/device_engine.h"
 #include "gpu/engine/gpu_info.h"

@@ -5,12 +5,12 @@
 
 #include "core/base/error.h"
 #include "core/base/types.h"
-#include "core/run/computed_run.h"
 #include "gpu/bench/bench_timing.h"
 #include "gpu/bench/product_kernels.h"
 #include "gpu/engine/model_loading.h"
 #include "gpu/kernels/launch.h"
 #include "gpu/plan/cuda_config.h"
+#include "models/weights/model_source.h"
 
 namespace metronome {
 namespace {

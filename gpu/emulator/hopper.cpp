@@ -7,9 +7,9 @@
 #include <cstring>
 #include <string>
 
-#include "core/model/float16.h"
 #include "gpu/emulator/fibers.h"
 #include "gpu/kernels/common/hopper_ptx.h"
+#include "models/weights/float16.h"
 
 namespace metronome::emulator {
 

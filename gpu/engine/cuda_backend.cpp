@@ -17,6 +17,7 @@
 #include "gpu/engine/gpu_info.h"
 #include "gpu/engine/model_loading.h"
 #include "gpu/plan/cuda_config.h"
+#include "models/weights/model_source.h"
 
 namespace metronome {
 namespace {

@@ -9,9 +9,9 @@
 #include <string>
 #include <vector>
 
-#include "core/run/computed_run.h"
 #include "gpu/engine/device_memory.h"
 #include "gpu/engine/linear.h"
+#include "models/weights/model_source.h"
 
 namespace metronome {
 

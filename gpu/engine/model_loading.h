@@ -7,12 +7,12 @@
 #include <memory>
 #include <vector>
 
-#include "core/run/computed_run.h"
 #include "core/scenario/scenario.h"
 #include "gpu/engine/device_engine.h"
 #include "gpu/engine/device_model.h"
 #include "gpu/engine/gpu_info.h"
 #include "gpu/plan/gemm_store.h"
+#include "models/weights/model_source.h"
 
 namespace metronome {
 

@@ -9,7 +9,8 @@
 
 namespace metronome {
 
-// out[i] = bf16(random_weight(key, first + i, scale)) of core/model/model_weights.h, to the bit.
+// out[i] = bf16(random_weight(key, first + i, scale)) of models/weights/model_weights.h, to the
+// bit.
 void launch_draw_weights(std::uint64_t key, std::uint64_t first, std::int64_t count, float scale,
                          __nv_bfloat16* out, cudaStream_t stream);
 

@@ -5,7 +5,7 @@
 #include <utility>
 
 #include "core/base/json.h"
-#include "core/text/tokenizer.h"
+#include "models/text/tokenizer.h"
 
 namespace metronome {
 namespace {

@@ -6,8 +6,8 @@
 #include <string>
 
 #include "core/base/types.h"
-#include "core/text/detokenizer.h"
-#include "core/text/stop_matcher.h"
+#include "models/text/detokenizer.h"
+#include "models/text/stop_matcher.h"
 #include "serve/server/api_request.h"
 
 namespace metronome {

@@ -15,7 +15,7 @@
 #include "core/engine/request_input.h"
 #include "core/engine/sampling.h"
 #include "core/model/generation_config.h"
-#include "core/text/stop_matcher.h"
+#include "models/text/stop_matcher.h"
 
 namespace metronome {
 
@@ -29,7 +29,7 @@ struct ServedModel {
   std::string root;  // its name in the scenario
   std::shared_ptr<const Tokenizer> tokenizer;
   // The chat template of the model's folder; null: that of the tokenizer's family
-  // (core/text/chat_template.h).
+  // (models/text/chat_template.h).
   std::shared_ptr<const FolderChat> chat;
   // Of a model with a vision tower; null: it takes text only.
   std::shared_ptr<const ImageProcessor> images;

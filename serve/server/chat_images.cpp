@@ -8,7 +8,7 @@
 #include "core/base/base64.h"
 #include "core/base/clip.h"
 #include "core/base/error.h"
-#include "core/image/image_file.h"
+#include "models/image/image_file.h"
 #include "serve/server/api_fields.h"
 #include "serve/server/api_request.h"
 

@@ -8,8 +8,8 @@
 #include <vector>
 
 #include "core/base/json.h"
-#include "core/image/image_processor.h"
-#include "core/text/tokenizer.h"
+#include "models/image/image_processor.h"
+#include "models/text/tokenizer.h"
 
 namespace metronome {
 

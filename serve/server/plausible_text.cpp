@@ -5,7 +5,7 @@
 #include <string_view>
 
 #include "core/base/error.h"
-#include "core/text/tokenizer.h"
+#include "models/text/tokenizer.h"
 
 namespace metronome {
 namespace {

@@ -7,7 +7,7 @@
 #include "core/base/base64.h"
 #include "core/base/error.h"
 #include "core/base/file_writer.h"
-#include "core/image/image_file.h"
+#include "models/image/image_file.h"
 #include "reports/files/result_files.h"
 #include "reports/files/result_names.h"
 #include "reports/files/variant_result.h"

@@ -10,8 +10,8 @@
 #include "core/base/names.h"
 #include "core/base/rng.h"
 #include "core/metrics/digest.h"
-#include "core/text/jinja/operators.h"
-#include "core/text/tokenizer.h"
+#include "models/text/jinja/operators.h"
+#include "models/text/tokenizer.h"
 
 namespace metronome {
 namespace {

@@ -4,7 +4,7 @@
 #include <optional>
 
 #include "core/base/json_text.h"
-#include "core/text/tokenizer.h"
+#include "models/text/tokenizer.h"
 #include "serve/server/request_reader.h"
 #include "serve/server/service.h"
 

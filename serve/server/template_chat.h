@@ -5,7 +5,7 @@
 #include <cstddef>
 #include <string>
 
-#include "core/text/folder_chat.h"
+#include "models/text/folder_chat.h"
 #include "serve/server/api_fields.h"
 #include "serve/server/chat_images.h"
 

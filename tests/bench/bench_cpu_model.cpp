@@ -16,8 +16,8 @@
 #include <vector>
 
 #include "core/model/model_catalogue.h"
-#include "core/model/model_weights.h"
 #include "cpu/transformer.h"
+#include "models/weights/model_weights.h"
 #include "tests/cpu/quantised_source.h"
 
 namespace metronome {

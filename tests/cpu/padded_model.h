@@ -13,7 +13,7 @@
 
 #include "core/base/types.h"
 #include "core/model/model_config.h"
-#include "core/model/model_weights.h"
+#include "models/weights/model_weights.h"
 
 namespace metronome {
 

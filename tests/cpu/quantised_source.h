@@ -8,8 +8,8 @@
 #include <vector>
 
 #include "core/base/rng.h"
-#include "core/model/model_weights.h"
-#include "core/model/quantised_blocks.h"
+#include "models/weights/model_weights.h"
+#include "models/weights/quantised_blocks.h"
 
 namespace metronome::testing {
 

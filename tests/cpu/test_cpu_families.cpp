@@ -7,8 +7,8 @@
 
 #include "core/base/rng.h"
 #include "core/model/model_family.h"
-#include "core/model/model_weights.h"
 #include "cpu/transformer.h"
+#include "models/weights/model_weights.h"
 #include "tests/catch.h"
 #include "tests/cpu/sequences.h"
 #include "tests/lab.h"

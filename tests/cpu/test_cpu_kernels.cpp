@@ -6,7 +6,7 @@
 #include <limits>
 #include <string>
 
-#include "core/model/float16.h"
+#include "models/weights/float16.h"
 #include "tests/catch.h"
 #include "tests/cpu/kernel_reference.h"
 

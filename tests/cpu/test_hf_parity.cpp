@@ -13,8 +13,8 @@
 #include <vector>
 
 #include "core/model/model_catalogue.h"
-#include "core/model/model_weights.h"
 #include "cpu/transformer.h"
+#include "models/weights/model_weights.h"
 #include "tests/catch.h"
 #include "tests/cpu/padded_model.h"
 #include "tests/cpu/sequences.h"

@@ -6,8 +6,8 @@
 #include <vector>
 
 #include "core/base/error.h"
-#include "core/model/float16.h"
 #include "cpu/packed_matrix.h"
+#include "models/weights/float16.h"
 #include "tests/catch.h"
 #include "tests/cpu/kernel_reference.h"
 

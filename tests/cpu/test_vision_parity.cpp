@@ -13,9 +13,9 @@
 #include <vector>
 
 #include "core/model/model_catalogue.h"
-#include "core/model/model_weights.h"
 #include "cpu/transformer.h"
 #include "cpu/vision_encoder.h"
+#include "models/weights/model_weights.h"
 #include "tests/catch.h"
 #include "tests/cpu/sequences.h"
 #include "tests/places.h"

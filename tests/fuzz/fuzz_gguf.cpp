@@ -7,8 +7,8 @@
 #include <vector>
 
 #include "core/base/error.h"
-#include "core/gguf/gguf_file.h"
-#include "core/model/gguf_config.h"
+#include "models/gguf/gguf_file.h"
+#include "models/weights/gguf_config.h"
 #include "tests/fuzz/refusal.h"
 
 namespace {

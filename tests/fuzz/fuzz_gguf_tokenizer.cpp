@@ -11,8 +11,8 @@
 #include <vector>
 
 #include "core/base/error.h"
-#include "core/gguf/gguf_file.h"
-#include "core/text/gguf_tokenizer.h"
+#include "models/gguf/gguf_file.h"
+#include "models/text/gguf_tokenizer.h"
 #include "tests/fuzz/refusal.h"
 
 namespace {

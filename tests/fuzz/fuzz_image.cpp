@@ -5,8 +5,8 @@
 #include <string_view>
 
 #include "core/base/error.h"
-#include "core/image/image_file.h"
-#include "core/image/image_resize.h"
+#include "models/image/image_file.h"
+#include "models/image/image_resize.h"
 #include "tests/fuzz/refusal.h"
 
 namespace {

@@ -8,8 +8,8 @@
 
 #include "core/base/error.h"
 #include "core/base/json.h"
-#include "core/text/jinja/template.h"
-#include "core/text/utf8.h"
+#include "models/text/jinja/template.h"
+#include "models/text/utf8.h"
 #include "tests/fuzz/refusal.h"
 
 namespace {

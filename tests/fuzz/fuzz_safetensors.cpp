@@ -10,9 +10,9 @@
 #include <vector>
 
 #include "core/base/error.h"
-#include "core/model/safetensors.h"
-#include "tests/core/model/safetensors_bytes.h"
+#include "models/weights/safetensors.h"
 #include "tests/fuzz/refusal.h"
+#include "tests/models/weights/safetensors_bytes.h"
 
 namespace {
 

@@ -9,9 +9,9 @@
 #include <vector>
 
 #include "core/base/error.h"
-#include "core/text/detokenizer.h"
-#include "core/text/tokenizer.h"
-#include "core/text/utf8.h"
+#include "models/text/detokenizer.h"
+#include "models/text/tokenizer.h"
+#include "models/text/utf8.h"
 #include "tests/fuzz/refusal.h"
 
 namespace {

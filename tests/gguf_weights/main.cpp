@@ -9,10 +9,11 @@
 #include <vector>
 
 #include "core/base/json.h"
-#include "core/model/gguf_weights.h"
 #include "core/model/model_catalogue.h"
-#include "core/model/model_weights.h"
-#include "core/model/quantised_blocks.h"
+#include "models/models.h"
+#include "models/weights/gguf_weights.h"
+#include "models/weights/model_weights.h"
+#include "models/weights/quantised_blocks.h"
 
 namespace {
 
@@ -128,6 +129,7 @@ int main(int argc, char** argv) {
     return 2;
   }
   try {
+    register_models();
     const ModelConfig model = find_model(argv[1], {});
     std::cout << described(model).dump() << '\n';
     if (model.unsupported.empty()) write_weights(argv[1], model, argv[2]);

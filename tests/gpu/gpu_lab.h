@@ -11,12 +11,12 @@
 #include <vector>
 
 #include "core/model/attention_mask.h"
-#include "core/model/float16.h"
-#include "core/run/computed_run.h"
 #include "core/run/workload_input.h"
 #include "gpu/engine/cuda_executor.h"
 #include "gpu/engine/device_engine.h"
 #include "gpu/engine/device_model.h"
+#include "models/weights/float16.h"
+#include "models/weights/model_source.h"
 #include "tests/catch.h"
 #include "tests/draft_counter.h"
 #include "tests/lab.h"

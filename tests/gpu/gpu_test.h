@@ -12,9 +12,9 @@
 #include <vector>
 
 #include "core/base/rng.h"
-#include "core/model/float16.h"
 #include "gpu/engine/device_memory.h"
 #include "gpu/kernels/kernels.h"
+#include "models/weights/float16.h"
 
 namespace metronome::testing {
 

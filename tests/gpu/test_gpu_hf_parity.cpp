@@ -12,7 +12,7 @@
 #include <vector>
 
 #include "core/model/model_catalogue.h"
-#include "core/model/model_weights.h"
+#include "models/weights/model_weights.h"
 #include "tests/catch.h"
 #include "tests/command_line.h"
 #include "tests/gpu/gpu_lab.h"

@@ -17,8 +17,9 @@ using namespace metronome::testing;
 
 namespace {
 
-constexpr const char* kFolders[] = {"core",      "engines", "sim",   "cpu",   "gpu",   "docs",
-                                    "scenarios", "reports", "study", "serve", "tools", "tests"};
+constexpr const char* kFolders[] = {"core",  "engines", "models",    "sim",     "cpu",
+                                    "gpu",   "docs",    "scenarios", "reports", "study",
+                                    "serve", "tools",   "tests"};
 
 std::string read_text(const fs::path& path) {
   std::ifstream in(path, std::ios::binary);
@@ -123,7 +124,8 @@ TEST_CASE("lines are at most 100 columns", "[tidy]") { require_clean(check_colum
 
 TEST_CASE("includes point inward", "[tidy]") { require_clean(check_includes, true); }
 
-TEST_CASE("core, engines and sim use nothing that varies between runs or libraries", "[tidy]") {
+TEST_CASE("core, engines, models and sim use nothing that varies between runs or libraries",
+          "[tidy]") {
   require_clean(check_determinism, true);
 }
 
@@ -227,6 +229,8 @@ TEST_CASE("checker: includes", "[tidy][checker]") {
   CHECK_FALSE(allows("core/engine/x.cpp", "core/scenario/scenario.h"));
   CHECK_FALSE(allows("core/base/x.cpp", "core/engine/request.h"));
   CHECK_FALSE(allows("core/run/x.cpp", "sim/cost/cost_model.h"));
+  CHECK_FALSE(allows("core/workload/x.cpp", "models/text/tokenizer.h"));
+  CHECK_FALSE(allows("sim/x.cpp", "models/weights/model_weights.h"));
   CHECK(allows("sim/x.cpp", "sim/replay/replay_file.h"));
   CHECK_FALSE(allows("sim/cost/x.cpp", "sim/replay/replay_file.h"));
   CHECK_FALSE(allows("sim/x.cpp", "reports/terminal/table.h"));
@@ -267,6 +271,7 @@ TEST_CASE("checker: includes", "[tidy][checker]") {
   CHECK(count_includes("core/x.h", "#include <vector>") == 0);
   CHECK(count_includes("core/x.h", "#include <Eigen/Dense>") == 1);
   CHECK(count_includes("core/x.h", "#include <unistd.h>") == 1);
+  CHECK(count_includes("models/text/x.h", "#include <pcre2.h>") == 1);
   CHECK(count_includes("sim/x.cpp", "#include <cuda_runtime.h>") == 1);
   CHECK(count_includes("gpu/x.cpp", "#include <cuda_runtime.h>") == 0);
   CHECK(count_includes("tests/x.cpp", "#include <cuda_runtime.h>") == 1);

@@ -191,7 +191,9 @@ std::string system_include_fault(std::string_view path, std::string_view target)
     if (target.starts_with(library)) return name + " in a header: keep it in a .cpp file";
   }
   const bool is_standard = target.find_first_of("./") == std::string_view::npos;
-  if (module == "core" && !is_standard) return name + ": core headers use only std and core";
+  if ((module == "core" || module == "models") && !is_standard) {
+    return name + ": headers of " + std::string(module) + " use no other library than std";
+  }
   return {};
 }
 
@@ -239,6 +241,7 @@ constexpr std::array<std::string_view, 5> kBannedWords = {
 
 constexpr std::string_view kTopLevel[] = {"core",
                                           "engines",
+                                          "models",
                                           "sim",
                                           "cpu",
                                           "gpu",
@@ -402,7 +405,8 @@ std::vector<Violation> check_includes(const SourceFile& file) {
 std::vector<Violation> check_determinism(const SourceFile& file) {
   std::vector<Violation> violations;
   const std::string_view module = module_of(file.path);
-  const bool decides = module == "core" || module == "engines" || module == "sim";
+  const bool decides =
+      module == "core" || module == "engines" || module == "models" || module == "sim";
   if (!is_source(file.path) || !decides) return violations;
   // Functions of our own for Boost's distributions, and output that only people see.
   if (file.path == "core/base/rng.cpp" || file.path.starts_with("core/base/progress.")) {

@@ -45,7 +45,7 @@ std::vector<Violation> check_function_lengths(const SourceFile& file);
 std::vector<Violation> check_file_length(const SourceFile& file);
 std::vector<Violation> check_columns(const SourceFile& file);
 std::vector<Violation> check_includes(const SourceFile& file);
-std::vector<Violation> check_determinism(const SourceFile& file);  // core/, engines/ and sim/ only
+std::vector<Violation> check_determinism(const SourceFile& file);  // core/, engines/, models/, sim/
 // The fault of including "target" in the file at `path`, by the table of rooms; or nothing.
 std::string include_fault(std::string_view path, std::string_view target);
 // Rooms that may include themselves by way of others: none.

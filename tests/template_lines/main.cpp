@@ -9,7 +9,7 @@
 
 #include "core/base/error.h"
 #include "core/base/json.h"
-#include "core/text/jinja/template.h"
+#include "models/text/jinja/template.h"
 
 namespace {
 

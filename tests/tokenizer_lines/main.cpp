@@ -14,7 +14,7 @@
 #include <vector>
 
 #include "core/base/json.h"
-#include "core/text/tokenizer.h"
+#include "models/text/tokenizer.h"
 
 namespace {
 

@@ -1,9 +1,11 @@
 // SPDX-License-Identifier: Apache-2.0
 // Two simulated servers on one time, outside of the tree: requests go to them in turn, or, with a
 // second argument, all to the first. Prints for each the requests, the steps and the mean TTFT.
+// This program has no reader of models/, so it refuses scenarios that need one.
 #include <algorithm>
 #include <cstdio>
 
+#include "core/base/error.h"
 #include "core/metrics/run_record.h"
 #include "core/metrics/summary.h"
 #include "core/scenario/scenario.h"
@@ -23,14 +25,12 @@ struct Server {
   Engine engine{simulation.setup, device, sinks};
 };
 
-int main(int argc, char** argv) {
-  register_engines();
-  const Scenario scenario = load_scenario(argv[1], {}, {}).variants.at(0);
+void serve(const Scenario& scenario, bool is_shared) {
   Server servers[] = {Server(scenario), Server(scenario)};
   std::size_t next = 0;
   for (const RequestSpec& request : make_workload(scenario).requests) {
     for (Server& server : servers) server.engine.advance(request.arrival);
-    servers[argc > 2 ? 0 : next++ % 2].engine.submit(request);
+    servers[is_shared ? next++ % 2 : 0].engine.submit(request);
   }
   for (TimeNs now = 0; now != kNever;) {
     for (Server& server : servers) server.engine.advance(now + 1);
@@ -40,5 +40,15 @@ int main(int argc, char** argv) {
     const Summary summary = summarize(server.recorder.finish(), {});
     std::printf("%lld %lld %.6f\n", static_cast<long long>(summary.completed),
                 static_cast<long long>(summary.num_steps), summary.ttft.mean_ms);
+  }
+}
+
+int main(int argc, char** argv) {
+  register_engines();
+  try {
+    serve(load_scenario(argv[1], {}, {}).variants.at(0), argc <= 2);
+  } catch (const ConfigError& error) {
+    std::printf("%s\n", error.what());
+    return 2;
   }
 }

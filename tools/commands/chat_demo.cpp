@@ -15,7 +15,7 @@
 #include "core/base/progress.h"
 #include "core/engine/event.h"
 #include "core/scenario/engine_setup.h"
-#include "core/text/tokenizer.h"
+#include "models/text/tokenizer.h"
 #include "reports/terminal/text.h"
 #include "serve/server/api_request.h"
 #include "serve/server/engine_thread.h"

@@ -5,7 +5,6 @@
 #include <vector>
 
 #include "core/model/model_catalogue.h"
-#include "core/run/computed_run.h"
 #include "core/scenario/scenario.h"
 #include "core/scenario/simulated_model.h"
 #include "tests/catch.h"
@@ -264,23 +263,6 @@ TEST_CASE("the bytes of a quantised model", "[sim][catalogue]") {
         2 * (plain.n_params() - projections - experts) + (projections + experts) * 9 / 16);
   CHECK(!plain.unsupported.empty());
   CHECK(!parse(false, R"({"quant_method": "fp8"})").unsupported.empty());
-}
-
-TEST_CASE("backends that compute refuse other formats than the model's", "[core][scenario]") {
-  const auto answer = [](const std::string& keys) {
-    const std::string text = "model: tiny-llama\n" + keys +
-                             "workload: {num_requests: 1, arrivals: {process: burst},\n"
-                             "  prompt_tokens: {distribution: fixed, value: 8},\n"
-                             "  output_tokens: {distribution: fixed, value: 8}}\n";
-    return error_of([&] { find_model_source(parse_scenario(text, "s.yaml", {}).variants[0]); });
-  };
-  CHECK(answer("quantization: auto\n").empty());
-  CHECK(answer("quantization: none\nkv_cache: {dtype: auto}\n").empty());
-  CHECK(answer("quantization: fp8\n") ==
-        "s.yaml:2: quantization: only the simulator quantises weights; allowed: auto, none");
-  CHECK(answer("kv_cache: {dtype: fp8}\n") ==
-        "s.yaml:2: kv_cache.dtype: only the simulator chooses the type of the KV cache; allowed: "
-        "auto");
 }
 
 TEST_CASE("malformed quantization_config", "[sim][catalogue]") {

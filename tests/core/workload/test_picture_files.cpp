@@ -8,10 +8,10 @@
 
 #include "core/base/base64.h"
 #include "core/base/files.h"
-#include "core/image/image_file.h"
-#include "core/image/image_processor.h"
-#include "core/image/image_resize.h"
 #include "core/run/workload_input.h"
+#include "models/image/image_file.h"
+#include "models/image/image_processor.h"
+#include "models/image/image_resize.h"
 #include "tests/catch.h"
 #include "tests/core/workload/workload_helpers.h"
 #include "tests/places.h"

@@ -7,10 +7,10 @@
 #include <vector>
 
 #include "core/base/rng.h"
-#include "core/model/float16.h"
 #include "gpu/engine/device_kv_cache.h"
 #include "gpu/kernels/common/hopper_ptx.h"
 #include "gpu/kernels/tensor_map.h"
+#include "models/weights/float16.h"
 #include "tests/catch.h"
 #include "tests/gpu/attention_reference.h"
 #include "tests/gpu/emulator/device_values.h"

@@ -14,9 +14,9 @@
 #include <vector>
 
 #include "core/base/rng.h"
-#include "core/model/float16.h"
 #include "gpu/emulator/cuda_emulator.h"
 #include "gpu/kernels/common/ptx.h"
+#include "models/weights/float16.h"
 #include "tests/catch.h"
 #include "tests/draws.h"
 #include "tests/gpu/emulator/device_values.h"

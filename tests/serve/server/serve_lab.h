@@ -14,7 +14,7 @@
 #include <utility>
 #include <vector>
 
-#include "core/text/tokenizer.h"
+#include "models/text/tokenizer.h"
 #include "serve/server/api_request.h"
 #include "serve/server/live_engine.h"
 #include "serve/server/service.h"

@@ -2,11 +2,11 @@
 #include <numeric>
 
 #include "core/base/json.h"
-#include "core/text/utf8.h"
+#include "models/text/utf8.h"
 #include "serve/server/answer.h"
 #include "tests/catch.h"
-#include "tests/core/text/tokenizer_fixtures.h"
 #include "tests/draws.h"
+#include "tests/models/text/tokenizer_fixtures.h"
 #include "tests/serve/server/serve_lab.h"
 
 using namespace metronome;

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "core/base/json.h"
-#include "core/text/folder_chat.h"
+#include "models/text/folder_chat.h"
 #include "tests/catch.h"
 #include "tests/error_of.h"
 #include "tests/expected.h"

@@ -1,8 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
 // Fields of a request that change its sampling, and those of messages that a template gets.
 #include "core/base/json.h"
-#include "core/image/image_processor.h"
-#include "core/text/folder_chat.h"
+#include "models/image/image_processor.h"
+#include "models/text/folder_chat.h"
 #include "tests/catch.h"
 #include "tests/error_of.h"
 #include "tests/serve/server/api_lab.h"

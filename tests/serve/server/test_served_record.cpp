@@ -6,9 +6,9 @@
 #include <vector>
 
 #include "core/base/files.h"
-#include "core/image/image_file.h"
-#include "core/image/image_processor.h"
 #include "core/metrics/digest.h"
+#include "models/image/image_file.h"
+#include "models/image/image_processor.h"
 #include "serve/server/served_record.h"
 #include "sim/simulation.h"
 #include "sim/virtual_clock.h"

@@ -5,7 +5,7 @@
 
 #include "tests/catch.h"
 #include "tests/command_line.h"
-#include "tests/core/model/gguf_models.h"
+#include "tests/models/weights/gguf_models.h"
 #include "tests/scratch_folder.h"
 
 namespace metronome::testing {

@@ -1,7 +1,0 @@
-// SPDX-License-Identifier: Apache-2.0
-// In programs of tests and benchmarks, as tools/main.cpp does in the command.
-#include "engines/engines.h"
-
-namespace {
-[[maybe_unused]] const bool kIsRegistered = (metronome::register_engines(), true);
-}  // namespace
