@@ -42,7 +42,7 @@ def restrict_to_file(numbers, architecture, keys):
     """Takes away what a file cannot say: llama.cpp has one value for every model of a family."""
     rope = keys.get("rope_parameters", {})
     for part in (rope, rope.get("full_attention", {})):
-        if part.get("rope_type") == "llama3":  # tests/core/model has known answers for it
+        if part.get("rope_type") == "llama3":  # tests/models/weights has known answers for it
             kept = {"rope_type": "linear", "factor": part["factor"],
                     "rope_theta": part["rope_theta"]}
             part.clear()
