@@ -65,7 +65,7 @@ struct CostModelConfig {
   std::int32_t noise_seeds = 8;         // noise draws for the bands of a run's figures; 1: none
   double gpu_memory_utilization = 0.9;  // share of device memory for the engine
   // The part of that share for activations, CUDA graphs and the runtime. Absent: as the policy's
-  // engine (PolicyInfo::kv_memory).
+  // engine (PolicyInfo::reserved_gib).
   std::optional<double> reserved_memory_gib;
   // Passes up to this many tokens run as captured CUDA graphs; composed step times are padded to a
   // captured size. Absent: PolicyInfo::default_graph_requests, else vLLM's

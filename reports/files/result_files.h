@@ -9,6 +9,7 @@
 #include <span>
 #include <string>
 
+#include "core/metrics/figures.h"
 #include "core/metrics/output_log.h"
 #include "core/metrics/run_record.h"
 #include "core/metrics/summary.h"
@@ -60,6 +61,8 @@ struct RunInfo {
   // Empty: left out.
   std::string server_json;
   std::string client_json;
+
+  RunFacts facts() const;
 };
 
 // The bytes of each file beside result.json that has no mark, by name. Absent: not written yet, or
@@ -72,9 +75,6 @@ struct RunResult {
   NoiseBands noise;
   FileSizes files;
 };
-
-// The price of a million tokens at `tokens_per_s` of the run's throughput. NaN without a price.
-double cost_per_million(const RunResult& result, double tokens_per_s);
 
 // result.json: vLLM's keys in vLLM's order, then Metronome's. An undefined figure (such as the
 // latency of a run without a completed request) is null. Ends with its content id (content_id.h).

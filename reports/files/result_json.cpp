@@ -16,85 +16,50 @@ namespace metronome {
 namespace {
 
 using Formula = std::pair<std::string_view, std::string_view>;
-constexpr std::array<Formula, 19> kFormulas = {{
-    {"ttft", "first token - arrival, of completed requests"},
-    {"tpot",
-     "(last token - first token) / (output tokens - 1), of completed requests with more "
-     "than one; AIPerf and guidellm call this inter-token latency"},
-    {"itl",
-     "inter-token latency: the time between two consecutive tokens of a request, pooled over "
-     "completed requests; AIPerf calls this inter-chunk latency"},
-    {"e2el", "last token - arrival, of completed requests"},
-    {"queue",
-     "first admission - arrival, of completed requests; behind a front end, first admission - "
-     "hand-over"},
-    {"itl_jitter",
-     "longest - shortest ITL of a request, of completed requests with two tokens or more"},
-    {"percentiles",
-     "linear interpolation at rank p * (n - 1), over all values; std is that of "
-     "the population"},
-    {"duration", "seconds from the clock's start to the end of the last request"},
-    {"failed",
-     "requests that ended without completing: refused + never_fits + aborted + "
-     "step_failed"},
-    {"request_goodput",
-     "completed requests within every limit of slo / duration; tpot counts as "
-     "0 for a single token, itl limits the longest ITL of a request"},
-    {"slo_attainment", "good requests / (completed + failed)"},
-    {"max_output_tokens_per_s", "most tokens in one second, counted from the first arrival"},
-    {"max_concurrent_requests", "most requests between arrival and last token, half-open"},
-    {"output_tokens_per_s_per_user", "1000 / mean_tpot_ms; InferenceMAX calls it interactivity"},
-    {"output_tokens_per_s_per_gpu", "output_throughput / tensor_parallel_size"},
-    {"gpu_hours", "duration / 3600 * tensor_parallel_size"},
-    {"cost_per_million_output_tokens",
-     "price_per_gpu_hour * gpu_hours / total_output_tokens * 1e6; cost_per_million_tokens counts "
-     "prompt tokens too"},
-    {"kv_use", "used blocks / blocks after planning, weighted by time over duration"},
-    {"busy_share", "sum of step durations / duration"},
-}};
 
-// For a run with drafts.
-constexpr std::array<Formula, 5> kDraftFormulas = {{
-    {"spec_decode_*",
-     "as vLLM counts: a draft is what one decode verified; acceptance length is 1 + accepted / "
-     "drafts, acceptance rate is percent of draft tokens"},
-    {"itl_per_token",
-     "every token has the gap before its step, divided by the tokens that came with it "
-     "(sglang's bench_serving); itl has each gap once, as vLLM"},
-    {"tokens_per_decode", "1 + draft tokens that requests received / decodes"},
-    {"wasted_draft_tokens",
-     "draft tokens that were computed and that no request received, padding among them"},
-    {"*_beside_prompts",
-     "of steps that left requests in the queue, or a prompt uncomputed: tokens of the budget that "
-     "prompts did not get"},
-}};
+constexpr Formula kPercentiles = {
+    "percentiles",
+    "linear interpolation at rank p * (n - 1), over all values; std is that of the population"};
 
 // For a run measured by a client.
-constexpr std::array<Formula, 4> kClientFormulas = {{
+constexpr std::array<Formula, 3> kClientFormulas = {{
     {"arrival",
      "when the client handed the request to its connection; requests.jsonl also has due_ns, its "
      "arrival time in the workload"},
     {"token",
      "an event of the stream with choices, at the time when its bytes had been read; "
      "output_tokens is the server's usage if it sends one, else the number of events"},
-    {"errored", "of failed: the server answered with an error or stopped answering"},
     {"steps", "a client sees no steps: figures that depend on steps are null"},
 }};
 
-void append_distribution(JsonText& json, std::string_view name, const Distribution& values) {
-  const std::array<std::pair<std::string_view, double>, 9> figures = {{
-      {"mean_", values.mean_ms},
-      {"median_", values.p50_ms},
-      {"std_", values.std_ms},
-      {"p50_", values.p50_ms},
-      {"p90_", values.p90_ms},
-      {"p95_", values.p95_ms},
-      {"p99_", values.p99_ms},
-      {"min_", values.min_ms},
-      {"max_", values.max_ms},
-  }};
-  for (const auto& [prefix, figure] : figures) {
-    json.field(std::string(prefix).append(name).append("_ms"), figure);
+void append_value(std::string_view key, const FigureValue& value, JsonText& json) {
+  if (value.kind == FigureValue::Kind::Absent) return;
+  json.key(key);
+  switch (value.kind) {
+    case FigureValue::Kind::Absent:
+    case FigureValue::Kind::Null: json.null(); break;
+    case FigureValue::Kind::Count: json.value(value.count); break;
+    case FigureValue::Kind::Number: json.value(value.number); break;
+    case FigureValue::Kind::Duration: json.ms(value.count); break;
+    case FigureValue::Kind::List:
+      json.begin_array();
+      for (const double one : value.list) {
+        if (value.has_counts) {
+          json.value(static_cast<std::int64_t>(one));
+        } else {
+          json.value(one);
+        }
+      }
+      json.end_array();
+      break;
+  }
+}
+
+// Those of vLLM's benchmark, or Metronome's own.
+void append_figures(const RunResult& result, bool is_benchmark, JsonText& json) {
+  for (const Figure& figure : all_figures()) {
+    if (figure.is_benchmark != is_benchmark || !figure.is_written) continue;
+    append_value(figure.key, figure.value(result.summary, result.info.facts()), json);
   }
 }
 
@@ -127,7 +92,7 @@ void append_or_inf(JsonText& json, std::string_view name, double number) {
   }
 }
 
-void append_benchmark_fields(const RunInfo& info, const Summary& summary, JsonText& json) {
+void append_benchmark_fields(const RunInfo& info, JsonText& json) {
   json.field("date", info.date);
   json.field("endpoint_type", info.endpoint_type);
   json.field("backend", info.backend);
@@ -139,22 +104,6 @@ void append_benchmark_fields(const RunInfo& info, const Summary& summary, JsonTe
                 info.request_rate.value_or(std::numeric_limits<double>::infinity()));
   append_or_inf(json, "burstiness", info.burstiness);
   append_optional(json, "max_concurrency", info.max_concurrency);
-  json.field("duration", to_seconds(summary.duration_ns));
-  json.field("completed", summary.completed);
-  json.field("failed", summary.failed);
-  json.field("total_input_tokens", summary.total_input_tokens);
-  json.field("total_output_tokens", summary.total_output_tokens);
-  json.field("request_throughput", summary.request_throughput);
-  append_optional(json, "request_goodput", summary.request_goodput);
-  json.field("output_throughput", summary.output_throughput);
-  json.field("total_token_throughput", summary.total_token_throughput);
-  json.field("max_output_tokens_per_s", summary.max_output_tokens_per_s);
-  json.field("max_concurrent_requests", summary.max_concurrent_requests);
-  json.field("rtfx", 0.0);  // vLLM's audio figure: 0 for text
-  append_distribution(json, "ttft", summary.ttft);
-  append_distribution(json, "tpot", summary.tpot);
-  append_distribution(json, "itl", summary.itl);
-  append_distribution(json, "e2el", summary.e2el);
 }
 
 std::string_view to_string(StallCause cause) {
@@ -215,35 +164,6 @@ void append_noise(const NoiseBands& noise, JsonText& json) {
   json.end_object();
 }
 
-// The keys of `vllm bench serve` for a server with drafts, then Metronome's own.
-void append_drafts(const DraftSummary& drafts, JsonText& json) {
-  const DraftCounts& counts = drafts.counts;
-  json.field("spec_decode_acceptance_rate", 100 * drafts.acceptance_rate);
-  json.field("spec_decode_acceptance_length", drafts.acceptance_length);
-  json.field("spec_decode_num_drafts", counts.num_drafts);
-  json.field("spec_decode_draft_tokens", counts.num_drafted());
-  json.field("spec_decode_accepted_tokens", counts.num_accepted());
-  json.key("spec_decode_per_position_acceptance_rates");
-  json.begin_array();
-  for (const std::int64_t count : counts.accepted) {
-    json.value(static_cast<double>(count) / static_cast<double>(counts.num_drafts));
-  }
-  json.end_array();
-  const auto append_counts = [&json](std::string_view name, const std::vector<std::int64_t>& list) {
-    json.key(name);
-    json.begin_array();
-    for (const std::int64_t count : list) json.value(count);
-    json.end_array();
-  };
-  append_counts("spec_decode_drafted_per_position", counts.drafted);
-  append_counts("spec_decode_accepted_per_position", counts.accepted);
-  json.field("wasted_draft_tokens", drafts.num_wasted);
-  json.field("draft_tokens_beside_prompts", drafts.beside_prompts.num_drafted);
-  json.field("wasted_draft_tokens_beside_prompts", drafts.beside_prompts.num_wasted);
-  json.field("tokens_per_decode", drafts.tokens_per_decode);
-  append_distribution(json, "itl_per_token", drafts.itl_per_token);
-}
-
 void append_slo(const SloConfig& slo, JsonText& json) {
   json.key("slo");
   json.begin_object();
@@ -254,17 +174,36 @@ void append_slo(const SloConfig& slo, JsonText& json) {
   json.end_object();
 }
 
+void append_formulas(const RunResult& result, JsonText& json) {
+  json.key("formulas");
+  json.begin_object();
+  json.field(kPercentiles.first, kPercentiles.second);
+  for (const Figure& figure : all_figures()) {
+    if (figure.formula.text.empty()) continue;
+    const FigureValue value = figure.value(result.summary, result.info.facts());
+    if (value.kind == FigureValue::Kind::Absent) continue;
+    json.field(figure.formula.name, figure.formula.text);
+  }
+  if (!result.summary.has_steps) {
+    for (const auto& [name, formula] : kClientFormulas) json.field(name, formula);
+  }
+  json.end_object();
+}
+
 }  // namespace
 
-double cost_per_million(const RunResult& result, double tokens_per_s) {
-  const double price = result.info.price_per_gpu_hour.value_or(std::nan(""));
-  return price / 3600 * result.info.tensor_parallel_size / tokens_per_s * 1e6;
+RunFacts RunInfo::facts() const {
+  return {.num_gpus = static_cast<double>(tensor_parallel_size),
+          .price_per_gpu_hour = price_per_gpu_hour,
+          .num_blocks = num_blocks,
+          .num_prompts = num_prompts,
+          .is_calibrated = is_calibrated};
 }
 
 void append_flat_fields(const RunResult& result, JsonText& json) {
   const RunInfo& info = result.info;
-  const Summary& summary = result.summary;
-  append_benchmark_fields(info, summary, json);
+  append_benchmark_fields(info, json);
+  append_figures(result, true, json);
   json.field(kResultSchemaKey, kResultSchema);
   json.field("run_number", 0);
   json.field("policy", info.policy);
@@ -274,51 +213,7 @@ void append_flat_fields(const RunResult& result, JsonText& json) {
   json.field("seed", info.seed);
   append_or_null(json, "digest", info.digest);
   append_or_null(json, "output_digest", info.output_digest);
-  json.field("refused", summary.refused);
-  json.field("never_fits", summary.never_fits);
-  json.field("aborted", summary.aborted);
-  json.field("step_failed", summary.step_failed);
-  if (!summary.has_steps) json.field("errored", summary.errored);
-  json.field("unfinished", summary.unfinished);
-  const std::int64_t num_unsent = info.num_prompts - summary.num_requests;
-  if (num_unsent > 0) json.field("unsent", num_unsent);
-  append_optional(json, "slo_attainment", summary.slo_attainment);
-  const double num_gpus = info.tensor_parallel_size;
-  json.field("output_tokens_per_s_per_user", 1e3 / summary.tpot.mean_ms);
-  json.field("output_tokens_per_s_per_gpu", summary.output_throughput / num_gpus);
-  json.field("gpu_hours", to_seconds(summary.duration_ns) / 3600 * num_gpus);
-  append_optional(json, "price_per_gpu_hour", info.price_per_gpu_hour);
-  json.field("cost_per_million_output_tokens", cost_per_million(result, summary.output_throughput));
-  json.field("cost_per_million_tokens", cost_per_million(result, summary.total_token_throughput));
-  append_distribution(json, "queue", summary.queue);
-  if (summary.front_end.count > 0) append_distribution(json, "front_end", summary.front_end);
-  append_distribution(json, "itl_jitter", summary.jitter);
-  json.key("longest_stall_ms");
-  if (summary.longest_stall.request == kNoRequest) {
-    json.null();
-  } else {
-    json.ms(summary.longest_stall.gap_ns);
-  }
-  const auto of_steps = [&](std::string_view name, std::int64_t count) {
-    append_optional(json, name, summary.has_steps ? std::optional(count) : std::nullopt);
-  };
-  of_steps("num_kv_blocks", info.num_blocks);
-  json.field("mean_kv_use", summary.mean_kv_use);
-  json.field("peak_kv_use", summary.peak_kv_use);
-  of_steps("num_preemptions", summary.num_preemptions);
-  json.field("prefix_hit_rate", summary.prefix_hit_rate);
-  json.field("mean_running", summary.mean_running);
-  of_steps("peak_running", summary.peak_running);
-  json.field("mean_waiting", summary.mean_waiting);
-  of_steps("peak_waiting", summary.peak_waiting);
-  of_steps("num_steps", summary.num_steps);
-  of_steps("num_failed_steps", summary.num_failed_steps);
-  json.field("mean_batch_tokens", summary.mean_batch_tokens);
-  json.field("busy_share", summary.busy_share);
-  if (summary.drafts) append_drafts(*summary.drafts, json);
-  if (info.is_calibrated) {
-    json.field("steps_outside_calibration", summary.num_extrapolated_steps);
-  }
+  append_figures(result, false, json);
 }
 
 std::string result_json(const RunResult& result) {
@@ -330,16 +225,7 @@ std::string result_json(const RunResult& result) {
   append_slo(result.info.slo, json);
   append_or_null(json, "scenario", result.info.scenario);
   append_or_null(json, "description", result.info.description);
-  json.key("formulas");
-  json.begin_object();
-  for (const auto& [name, formula] : kFormulas) json.field(name, formula);
-  if (result.summary.drafts) {
-    for (const auto& [name, formula] : kDraftFormulas) json.field(name, formula);
-  }
-  if (!result.summary.has_steps) {
-    for (const auto& [name, formula] : kClientFormulas) json.field(name, formula);
-  }
-  json.end_object();
+  append_formulas(result, json);
   const auto append_object = [&json](std::string_view name, const std::string& object) {
     if (object.empty()) return;
     json.key(name);

@@ -164,8 +164,12 @@ class Run {
   slo(metric) { return at(this.result, `slo.${metric}_ms`); }
 }
 
+// By figure. 1: more is better; -1: less; 0: neither.
+const kBetter = {};
+
 function readRuns() {
   const data = JSON.parse(document.getElementById('report-data').textContent);
+  Object.assign(kBetter, data.better);
   const runs = data.runs.map((run, i) => new Run(run, i));
   selectRuns(runs, runs.filter((run, i) => data.runs[i].is_selected));
   return runs;

@@ -8,7 +8,7 @@ const kHeatFigures = [
   ['request_goodput', 'goodput, req/s', 1], ['output_throughput', 'output tokens/s', 1],
   ['output_tokens_per_s_per_user', 'output tokens/s per user', 1],
   ['cost_per_million_output_tokens', 'cost of a million output tokens', 1]];
-const isLessBetter = (key) => key.endsWith('_ms') || key.startsWith('cost_');
+const isLessBetter = (key) => kBetter[key] < 0;
 
 // The cells of a pair of settings by "x y", each with its runs; those without a value are left out.
 function heatCells(runs, x, y) {

@@ -12,6 +12,7 @@
 #include "core/base/json.h"
 #include "core/base/names.h"
 #include "core/base/number_text.h"
+#include "core/metrics/figures.h"
 #include "reports/html/result_value.h"
 
 namespace metronome {
@@ -36,34 +37,6 @@ extern const std::string_view kReportMeasuredScript;
 extern const std::string_view kReportMainScript;
 
 namespace {
-
-// A column of the summary table: a key of result.json and how it is shown.
-struct Column {
-  const char* group;  // shown above neighbours that share it
-  const char* title;
-  const char* key;
-  int decimals;
-  double scale;
-};
-
-constexpr std::array<Column, 13> kColumns = {{
-    {"TTFT, ms", "p50", "p50_ttft_ms", 1, 1},
-    {"TTFT, ms", "p99", "p99_ttft_ms", 1, 1},
-    {"ITL, ms", "p50", "p50_itl_ms", 1, 1},
-    {"ITL, ms", "p99", "p99_itl_ms", 1, 1},
-    {"ITL, ms", "max", "max_itl_ms", 1, 1},
-    {"throughput", "req/s", "request_throughput", 2, 1},
-    {"throughput", "output tok/s", "output_throughput", 0, 1},
-    {"goodput", "req/s", "request_goodput", 2, 1},
-    {"goodput", "in SLO, %", "slo_attainment", 1, 100},
-    {"requests", "completed", "completed", 0, 1},
-    {"requests", "failed", "failed", 0, 1},
-    {"requests", "preempted", "num_preemptions", 0, 1},
-    {"device", "busy, %", "busy_share", 1, 100},
-}};
-// Shown where a run has a price.
-constexpr Column kCost = {"cost of a million", "output tokens", "cost_per_million_output_tokens", 4,
-                          1};
 
 // With more runs than this, details are collapsed.
 constexpr std::size_t kMaxListed = 12;
@@ -96,50 +69,53 @@ std::string script_json(const Json& json) {
   return safe;
 }
 
-std::vector<Column> table_columns(const std::vector<Json>& results) {
-  std::vector<Column> columns(kColumns.begin(), kColumns.end());
-  const bool has_price = std::any_of(results.begin(), results.end(), [](const Json& result) {
-    return std::isfinite(number_at(result, kCost.key));
-  });
-  if (has_price) columns.push_back(kCost);
+// Those that a run has.
+std::vector<const Figure*> table_columns(const std::vector<Json>& results) {
+  std::vector<const Figure*> columns;
+  for (const std::string_view key : report_columns()) {
+    const bool is_there = std::any_of(results.begin(), results.end(), [key](const Json& result) {
+      return std::isfinite(number_at(result, std::string(key).c_str()));
+    });
+    if (is_there) columns.push_back(&figure(key));
+  }
   return columns;
 }
 
-bool begins_group(std::span<const Column> columns, std::size_t i) {
-  return i == 0 || std::string_view(columns[i].group) != columns[i - 1].group;
+bool begins_group(std::span<const Figure* const> columns, std::size_t i) {
+  return i == 0 || columns[i]->shown.block != columns[i - 1]->shown.block;
 }
 
 // The class that keeps a group of columns apart from the one before.
-std::string group_class(std::span<const Column> columns, std::size_t i) {
+std::string group_class(std::span<const Figure* const> columns, std::size_t i) {
   return begins_group(columns, i) ? " class=\"first\"" : "";
 }
 
-std::string table_head(std::span<const Column> columns) {
+std::string table_head(std::span<const Figure* const> columns) {
   std::string groups = "<tr><th></th>";
   std::string titles = "<tr><th scope=\"col\">run</th>";
   for (std::size_t i = 0; i < columns.size();) {
     std::size_t end = i;
     while (end < columns.size() && !(end > i && begins_group(columns, end))) {
       titles += "<th scope=\"col\"" + group_class(columns, end) + ">" +
-                html_text(columns[end].title) + "</th>";
+                html_text(columns[end]->shown.name) + "</th>";
       ++end;
     }
     groups += "<th scope=\"colgroup\" colspan=\"" + std::to_string(end - i) + "\"" +
-              group_class(columns, i) + ">" + html_text(columns[i].group) + "</th>";
+              group_class(columns, i) + ">" + html_text(columns[i]->shown.block) + "</th>";
     i = end;
   }
   return "<thead>" + groups + "</tr>\n" + titles + "</tr></thead>\n";
 }
 
 // The minimum and maximum of a figure under noise, if the run was simulated with several seeds.
-std::string band_html(const Json& result, const Column& column) {
+std::string band_html(const Json& result, const Figure& column) {
   const Json* noise = result.find("noise");
   const Json* bands = noise == nullptr ? nullptr : noise->find("bands");
   const Json* band = bands == nullptr ? nullptr : bands->find(column.key);
   if (band == nullptr || !band->is_array() || band->size() != 2) return {};
   const auto end = [&](std::size_t i) {
     const double number = band->at(i).is_number() ? band->at(i).get<double>() : std::nan("");
-    return grouped_text(number * column.scale, column.decimals);
+    return grouped_text(number * column.shown.scale, column.shown.decimals);
   };
   return "<span class=\"band\">" + end(0) + " &ndash; " + end(1) + "</span>";
 }
@@ -156,16 +132,16 @@ std::string noise_note(const std::vector<Json>& results) {
 }
 
 std::string summary_table(std::span<const ReportRun> runs, const std::vector<Json>& results) {
-  const std::vector<Column> columns = table_columns(results);
+  const std::vector<const Figure*> columns = table_columns(results);
   std::string html = "<table class=\"summary\">\n" + table_head(columns) + "<tbody>\n";
   for (std::size_t i = 0; i < runs.size(); ++i) {
     html += "<tr><th scope=\"row\" data-run=\"" + std::to_string(i) + "\">" +
             html_text(runs[i].name) + "</th>";
     for (std::size_t c = 0; c < columns.size(); ++c) {
-      const Column& column = columns[c];
-      const double number = number_at(results[i], column.key) * column.scale;
-      html += "<td data-key=\"" + std::string(column.key) + "\"" + group_class(columns, c) + ">" +
-              grouped_text(number, column.decimals) + band_html(results[i], column) + "</td>";
+      const Figure& column = *columns[c];
+      const double number = number_at(results[i], column.key.c_str()) * column.shown.scale;
+      html += "<td data-key=\"" + column.key + "\"" + group_class(columns, c) + ">" +
+              grouped_text(number, column.shown.decimals) + band_html(results[i], column) + "</td>";
     }
     html += "</tr>\n";
   }
@@ -264,6 +240,17 @@ Json parsed_result(const ReportRun& run) {
   return result;
 }
 
+// 1: more is better; -1: less; 0: neither.
+Json preferences() {
+  Json all = Json::object();
+  for (const Figure& figure : all_figures()) {
+    all[figure.key] = figure.shown.better == Better::Higher  ? 1
+                      : figure.shown.better == Better::Lower ? -1
+                                                             : 0;
+  }
+  return all;
+}
+
 std::string report_data(const ReportText& text, std::span<const ReportRun> runs,
                         const std::vector<Json>& results) {
   Json data;
@@ -279,6 +266,7 @@ std::string report_data(const ReportText& text, std::span<const ReportRun> runs,
     list.push_back(std::move(run));
   }
   data["runs"] = std::move(list);
+  data["better"] = preferences();
   return script_json(data);
 }
 

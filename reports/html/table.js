@@ -89,10 +89,6 @@ function wordTest(word, runs) {
 
 // ---- The table ----
 
-const kMoreIsBetter = ['request_throughput', 'output_throughput', 'request_goodput',
-  'slo_attainment'];
-const kLessIsBetter = ['p50_ttft_ms', 'p99_ttft_ms', 'p50_itl_ms', 'p99_itl_ms', 'max_itl_ms',
-  'cost_per_million_output_tokens'];
 const kDrawnAtOnce = 8;  // by the button
 
 class SummaryTable {
@@ -143,7 +139,7 @@ class SummaryTable {
 
   // The best first; a second time the other way round.
   sort(key) {
-    this.isDown = this.key === key ? !this.isDown : kMoreIsBetter.includes(key);
+    this.isDown = this.key === key ? !this.isDown : kBetter[key] > 0;
     this.key = key;
     this.order();
   }
@@ -241,7 +237,7 @@ class SummaryTable {
 // Whether each run has the best of a figure, to a hundredth.
 function bestOf(runs, key) {
   const values = runs.map((run) => run.result[key]);
-  const best = kMoreIsBetter.includes(key) ? d3.max(values) : d3.min(values);
+  const best = kBetter[key] > 0 ? d3.max(values) : d3.min(values);
   return values.map((value) => isSameFigure(value, best));
 }
 
@@ -252,7 +248,9 @@ function markBest(runs) {
   document.getElementById('best-note').textContent = reason
     ? `No value is marked as the best: ${reason}.` : '';
   if (runs.length < 2 || reason) return;
-  for (const key of kMoreIsBetter.concat(kLessIsBetter)) {
+  const keys = [...document.querySelectorAll('.summary tbody tr:first-child td')]
+    .map((cell) => cell.dataset.key).filter((key) => kBetter[key]);
+  for (const key of keys) {
     const cells = runs.map((run) => document
       .querySelector(`.summary th[data-run="${run.index}"]`).parentNode
       .querySelector(`td[data-key="${key}"]`));

@@ -24,8 +24,6 @@ constexpr std::string_view kBold = "\x1b[1m";
 constexpr std::string_view kGreen = "\x1b[1;32m";
 constexpr std::string_view kPlain = "\x1b[0m";
 
-enum class Better { Neither, Lower, Higher };
-
 struct Cell {
   double value;  // NaN prints as "-"
   int decimals;
@@ -156,17 +154,6 @@ class TableText {
   std::string text_;
 };
 
-// One column with one figure of every run.
-template <class Get>
-TableColumn column(std::span<const RunResult> results, std::string_view title, Better better,
-                   int decimals, Get get) {
-  TableColumn filled{title, better};
-  for (const RunResult& result : results) {
-    filled.cells.push_back({static_cast<double>(get(result.summary)), decimals});
-  }
-  return filled;
-}
-
 // Adds the minimum and maximum under noise below a figure.
 void add_band(const RunResult& result, const std::string& key, double scale, TableColumn& column) {
   if (result.noise.num_seeds == 0) return;
@@ -191,219 +178,128 @@ std::vector<std::string> banded_names(std::span<const RunResult> results) {
   return names;
 }
 
-// column() with the noise band of each figure. The figure is `scale` times the value of result.json
-// at `key`.
-template <class Get>
-TableColumn banded_column(std::span<const RunResult> results, std::string_view title, Better better,
-                          int decimals, const std::string& key, double scale, Get get) {
-  TableColumn filled{title, better};
-  for (const RunResult& result : results) {
-    filled.cells.push_back({scale * get(result.summary), decimals});
-    add_band(result, key, scale, filled);
-  }
-  return filled;
-}
-
 // Enough decimals to distinguish values, but few enough to read.
 int decimals_for(double largest) { return largest >= 100'000 ? 0 : largest >= 100 ? 1 : 2; }
 
-double largest_ms(const Distribution& values) { return values.count > 0 ? values.max_ms : 0; }
+double value_of(const Figure& figure, const RunResult& result) {
+  return figure.value(result.summary, result.info.facts()).as_number();
+}
 
-struct Metric {
-  std::string_view title;
-  const char* key;  // "ttft" of "p99_ttft_ms"
-  Distribution Summary::*values;
-};
+// The figures of a row of latencies: "p99_ttft_ms".
+const Figure& latency(const LatencyRow& row, std::string_view statistic) {
+  return figure(std::string(statistic) + "_" + std::string(row.name) + "_ms");
+}
+
+std::vector<TableColumn> columns_of_latencies() {
+  std::vector<TableColumn> columns;
+  for (const std::string_view name : latency_columns()) columns.push_back({name, Better::Lower});
+  return columns;
+}
 
 // Adds the row of one distribution of a run, and the rows of its bands.
-void add_latency_row(const RunResult& result, const Metric& metric, int decimals,
+void add_latency_row(const RunResult& result, const LatencyRow& row, int decimals,
                      std::vector<TableColumn>& columns) {
-  const Distribution& values = result.summary.*metric.values;
-  const double figures[] = {values.mean_ms, values.p50_ms, values.p90_ms, values.p99_ms,
-                            values.max_ms};
-  for (std::size_t c = 0; c < columns.size(); ++c) {
-    columns[c].cells.push_back({figures[c], decimals});
-    add_band(result, std::string(columns[c].title) + "_" + metric.key + "_ms", 1, columns[c]);
+  for (TableColumn& column : columns) {
+    const Figure& figure = latency(row, column.title);
+    column.cells.push_back({value_of(figure, result), decimals});
+    add_band(result, figure.key, 1, column);
   }
 }
 
-std::vector<TableColumn> latency_columns() {
-  return {{"mean", Better::Lower},
-          {"p50", Better::Lower},
-          {"p90", Better::Lower},
-          {"p99", Better::Lower},
-          {"max", Better::Lower}};
+double largest_of(std::span<const RunResult> results, const LatencyRow& row) {
+  double largest = 0;
+  for (const RunResult& result : results) {
+    largest = std::fmax(largest, value_of(latency(row, "max"), result));
+  }
+  return largest;
 }
 
 void add_latencies(std::span<const RunResult> results, TableText& table) {
-  constexpr Metric kMetrics[] = {{"TTFT", "ttft", &Summary::ttft},
-                                 {"TPOT", "tpot", &Summary::tpot},
-                                 {"ITL", "itl", &Summary::itl},
-                                 {"E2EL", "e2el", &Summary::e2el}};
   if (results.size() == 1) {
     std::vector<std::string> names;
-    std::vector<TableColumn> columns = latency_columns();
-    for (const Metric& metric : kMetrics) {
-      const double largest = largest_ms(results[0].summary.*metric.values);
-      add_row_names(results[0], std::string(metric.title), names);
-      add_latency_row(results[0], metric, decimals_for(largest), columns);
+    std::vector<TableColumn> columns = columns_of_latencies();
+    for (const LatencyRow& row : latency_rows()) {
+      add_row_names(results[0], std::string(row.title), names);
+      add_latency_row(results[0], row, decimals_for(largest_of(results, row)), columns);
     }
     table.rows("latency, ms", names, columns);
     return;
   }
   const std::vector<std::string> names = banded_names(results);
-  for (const Metric& metric : kMetrics) {
-    double largest = 0;
-    for (const RunResult& result : results) {
-      largest = std::max(largest, largest_ms(result.summary.*metric.values));
-    }
-    std::vector<TableColumn> columns = latency_columns();
-    if (metric.values == &Summary::itl) columns[3].longest = 4;
-    for (const RunResult& result : results) {
-      add_latency_row(result, metric, decimals_for(largest), columns);
-    }
-    table.rows(std::string(metric.title) + ", ms", names, columns);
+  for (const LatencyRow& row : latency_rows()) {
+    std::vector<TableColumn> columns = columns_of_latencies();
+    if (row.name == "itl") columns[3].longest = 4;
+    const int decimals = decimals_for(largest_of(results, row));
+    for (const RunResult& result : results) add_latency_row(result, row, decimals, columns);
+    table.rows(std::string(row.title) + ", ms", names, columns);
   }
 }
 
-void add_cadence(std::span<const RunResult> results, TableText& table) {
-  double largest = 0;
-  for (const RunResult& result : results) {
-    largest = std::max(largest, largest_ms(result.summary.itl));
+bool is_known(const RunResult& result, std::string_view key) {
+  return !std::isnan(value_of(figure(key), result));
+}
+
+// The block's figures that a run has.
+std::vector<const Figure*> shown_figures(std::span<const RunResult> results,
+                                         const FigureBlock& block) {
+  std::vector<const Figure*> shown;
+  for (const std::string_view key : block.keys) {
+    const Figure& one = figure(key);
+    const bool is_there = std::any_of(results.begin(), results.end(), [&](const RunResult& result) {
+      const FigureValue value = one.value(result.summary, result.info.facts());
+      const bool is_hidden = one.hides_zero && !(value.as_number() > 0);
+      return value.kind != FigureValue::Kind::Absent && !is_hidden &&
+             (value.kind != FigureValue::Kind::Null || !one.has_band);
+    });
+    if (is_there) shown.push_back(&one);
   }
-  const int decimals = decimals_for(largest);
-  table.block("cadence, ms", {column(results, "jitter mean", Better::Lower, decimals,
-                                     [](const Summary& s) { return s.jitter.mean_ms; }),
-                              column(results, "jitter p99", Better::Lower, decimals,
-                                     [](const Summary& s) { return s.jitter.p99_ms; }),
-                              column(results, "longest gap", Better::Lower, decimals,
-                                     [](const Summary& s) { return s.itl.max_ms; })});
+  return shown;
+}
+
+// A statistic of a distribution has the distribution's name outside of its own block.
+std::string_view title_in(const FigureBlock& block, const Figure& figure) {
+  const bool is_elsewhere = !figure.distribution.empty() && figure.shown.block != block.title;
+  return is_elsewhere ? figure.name_elsewhere() : figure.shown.name;
+}
+
+void add_block(std::span<const RunResult> results, const FigureBlock& block, TableText& table) {
+  const auto has_it = [&block](const RunResult& result) { return is_known(result, block.needs); };
+  const bool is_shown = block.needs.empty() ||
+                        (block.needs_all ? std::all_of(results.begin(), results.end(), has_it)
+                                         : std::any_of(results.begin(), results.end(), has_it));
+  if (!is_shown) return;
+  const std::vector<const Figure*> figures = shown_figures(results, block);
+  double largest = 0;
+  for (const Figure* one : figures) {
+    for (const RunResult& result : results) {
+      largest = std::fmax(largest, value_of(*one, result));
+    }
+  }
+  bool has_bands = false;
+  std::vector<TableColumn> columns;
+  for (const Figure* one : figures) {
+    has_bands = has_bands || one->has_band;
+    TableColumn& column = columns.emplace_back(
+        TableColumn{.title = title_in(block, *one), .better = one->shown.better});
+    const int decimals =
+        one->shown.decimals == kByLargest ? decimals_for(largest) : one->shown.decimals;
+    for (const RunResult& result : results) {
+      column.cells.push_back({one->shown.scale * value_of(*one, result), decimals});
+      if (one->has_band) add_band(result, one->key, one->shown.scale, column);
+    }
+  }
+  if (has_bands) {
+    table.rows(block.title, banded_names(results), columns);
+  } else {
+    table.block(block.title, columns);
+  }
+}
+
+void add_stalls(std::span<const RunResult> results, TableText& table) {
   table.heading("longest stall");
   for (const RunResult& result : results) {
     table.sentence(result.info.label, describe_stall(result.summary.longest_stall));
   }
-}
-
-// For runs with a price.
-void add_cost(std::span<const RunResult> results, TableText& table) {
-  const bool has_price = std::any_of(results.begin(), results.end(), [](const RunResult& result) {
-    return result.info.price_per_gpu_hour.has_value();
-  });
-  if (!has_price) return;
-  std::vector<TableColumn> columns = {{"GPU-hours"},
-                                      {"tok/s/GPU", Better::Higher},
-                                      {"tok/s/user", Better::Higher},
-                                      {"per M out", Better::Lower},
-                                      {"per M tok", Better::Lower}};
-  for (const RunResult& result : results) {
-    const Summary& summary = result.summary;
-    const double num_gpus = result.info.tensor_parallel_size;
-    columns[0].cells.push_back({to_seconds(summary.duration_ns) / 3600 * num_gpus, 4});
-    columns[1].cells.push_back({summary.output_throughput / num_gpus, 1});
-    columns[2].cells.push_back({1e3 / summary.tpot.mean_ms, 1});
-    columns[3].cells.push_back({cost_per_million(result, summary.output_throughput), 4});
-    columns[4].cells.push_back({cost_per_million(result, summary.total_token_throughput), 4});
-  }
-  table.block("cost", columns);
-}
-
-void add_throughput(std::span<const RunResult> results, TableText& table) {
-  std::vector<TableColumn> columns = {
-      banded_column(results, "seconds", Better::Lower, 1, "duration", 1,
-                    [](const Summary& s) { return to_seconds(s.duration_ns); })};
-  const auto add = [&](std::string_view title, int decimals, const char* key, double scale,
-                       auto get) {
-    columns.push_back(banded_column(results, title, Better::Higher, decimals, key, scale, get));
-  };
-  add("req/s", 3, "request_throughput", 1, [](const Summary& s) { return s.request_throughput; });
-  add("out tok/s", 1, "output_throughput", 1, [](const Summary& s) { return s.output_throughput; });
-  add("total tok/s", 1, "total_token_throughput", 1,
-      [](const Summary& s) { return s.total_token_throughput; });
-  const bool has_slo = std::any_of(results.begin(), results.end(), [](const RunResult& result) {
-    return result.summary.slo_attainment.has_value();
-  });
-  if (has_slo) {
-    add("goodput/s", 3, "request_goodput", 1,
-        [](const Summary& s) { return s.request_goodput.value_or(std::nan("")); });
-    add("in SLO %", 2, "slo_attainment", 100,
-        [](const Summary& s) { return s.slo_attainment.value_or(std::nan("")); });
-  }
-  table.rows("throughput", banded_names(results), columns);
-}
-
-void add_device(std::span<const RunResult> results, TableText& table) {
-  std::vector<TableColumn> columns = {
-      column(results, "steps", Better::Neither, 0, [](const Summary& s) { return s.num_steps; }),
-      column(results, "tokens/step", Better::Neither, 1,
-             [](const Summary& s) { return s.mean_batch_tokens; }),
-      column(results, "busy %", Better::Neither, 1,
-             [](const Summary& s) { return 100 * s.busy_share; }),
-      column(results, "KV mean %", Better::Neither, 1,
-             [](const Summary& s) { return 100 * s.mean_kv_use; }),
-      column(results, "KV peak %", Better::Neither, 1,
-             [](const Summary& s) { return 100 * s.peak_kv_use; })};
-  const bool reuses = std::any_of(results.begin(), results.end(), [](const RunResult& result) {
-    return result.summary.prefix_hit_rate > 0;
-  });
-  if (reuses) {
-    columns.push_back(column(results, "prefix hit %", Better::Higher, 1,
-                             [](const Summary& s) { return 100 * s.prefix_hit_rate; }));
-  }
-  table.block("device", columns);
-}
-
-// For runs with drafts.
-void add_drafts(std::span<const RunResult> results, TableText& table) {
-  const bool has_drafts = std::any_of(results.begin(), results.end(), [](const RunResult& result) {
-    return result.summary.drafts.has_value();
-  });
-  if (!has_drafts) return;
-  const auto of_drafts = [&](std::string_view title, Better better, int decimals, auto get) {
-    return column(results, title, better, decimals, [&](const Summary& s) {
-      return s.drafts ? static_cast<double>(get(*s.drafts)) : std::nan("");
-    });
-  };
-  table.block("drafts", {of_drafts("length", Better::Higher, 2,
-                                   [](const DraftSummary& d) { return d.acceptance_length; }),
-                         of_drafts("accepted %", Better::Higher, 1,
-                                   [](const DraftSummary& d) { return 100 * d.acceptance_rate; }),
-                         of_drafts("tok/decode", Better::Higher, 2,
-                                   [](const DraftSummary& d) { return d.tokens_per_decode; }),
-                         of_drafts("wasted", Better::Lower, 0,
-                                   [](const DraftSummary& d) { return d.num_wasted; }),
-                         of_drafts("ITL/tok p50", Better::Lower, 2,
-                                   [](const DraftSummary& d) { return d.itl_per_token.p50_ms; }),
-                         of_drafts("ITL/tok p99", Better::Lower, 2,
-                                   [](const DraftSummary& d) { return d.itl_per_token.p99_ms; })});
-}
-
-void add_requests(std::span<const RunResult> results, bool has_steps, TableText& table) {
-  table.block(
-      "requests",
-      {column(results, "completed", Better::Neither, 0,
-              [](const Summary& s) { return s.completed; }),
-       column(results, "refused", Better::Neither, 0, [](const Summary& s) { return s.refused; }),
-       column(results, "never fit", Better::Neither, 0,
-              [](const Summary& s) { return s.never_fits; }),
-       column(results, "failed", Better::Neither, 0,
-              [](const Summary& s) { return s.failed - s.refused - s.never_fits; })});
-  if (!has_steps) return;
-  std::vector<TableColumn> columns = {column(results, "run mean", Better::Neither, 1,
-                                             [](const Summary& s) { return s.mean_running; }),
-                                      column(results, "wait mean", Better::Lower, 1,
-                                             [](const Summary& s) { return s.mean_waiting; }),
-                                      column(results, "wait peak", Better::Lower, 0,
-                                             [](const Summary& s) { return s.peak_waiting; }),
-                                      column(results, "preemptions", Better::Lower, 0,
-                                             [](const Summary& s) { return s.num_preemptions; })};
-  const bool has_front_end = std::any_of(results.begin(), results.end(), [](const RunResult& run) {
-    return run.summary.front_end.count > 0;
-  });
-  if (has_front_end) {
-    columns.push_back(column(results, "front end ms", Better::Neither, 1,
-                             [](const Summary& s) { return s.front_end.mean_ms; }));
-  }
-  table.block("queue", columns);
 }
 
 std::string slo_text(const SloConfig& slo) {
@@ -533,15 +429,10 @@ std::string render_table(std::span<const RunResult> results, const TableOptions&
   const std::string_view incomparable = reason_to_mark_nothing(results);
   TableText table(std::move(names), results.size() > 1 && incomparable.empty(), options);
   add_latencies(results, table);
-  add_cadence(results, table);
-  add_throughput(results, table);
-  add_cost(results, table);
-  const bool has_steps = std::all_of(results.begin(), results.end(), [](const RunResult& result) {
-    return result.summary.has_steps;
-  });
-  if (has_steps) add_device(results, table);
-  add_drafts(results, table);
-  add_requests(results, has_steps, table);
+  for (const FigureBlock& block : figure_blocks()) {
+    add_block(results, block, table);
+    if (block.title.starts_with("cadence")) add_stalls(results, table);
+  }
   table.line("");
   add_notes(results, incomparable, table);
   for (const RunResult& result : results) {

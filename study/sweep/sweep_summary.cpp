@@ -20,6 +20,7 @@
 #include "core/base/wrapped_text.h"
 #include "core/config/config_node.h"
 #include "core/config/config_reader.h"
+#include "core/metrics/figures.h"
 #include "core/metrics/steadiness.h"
 #include "reports/files/result_files.h"
 #include "reports/files/result_names.h"
@@ -32,26 +33,27 @@ namespace {
 // The first key of result.json after its flat keys.
 constexpr std::string_view kFirstDeepKey = "longest_stall";
 
-struct Metric {
-  std::string_view title;
-  std::string_view key;  // in the summary
-  int decimals;
-  bool is_higher_better;
-};
-constexpr Metric kMetrics[] = {{"TTFT p50", "p50_ttft_ms", 1, false},
-                               {"TTFT p99", "p99_ttft_ms", 1, false},
-                               {"ITL p50", "p50_itl_ms", 2, false},
-                               {"ITL p99", "p99_itl_ms", 2, false},
-                               {"longest", "max_itl_ms", 1, false},
-                               {"TPOT mean", "mean_tpot_ms", 2, false},
-                               {"out tok/s", "output_throughput", 1, true},
-                               {"goodput/s", "request_goodput", 3, true},
-                               {"per M out", "cost_per_million_output_tokens", 4, false}};
-constexpr std::size_t kItlP99 = 3;
-constexpr std::size_t kLongest = 4;
-constexpr std::size_t kTpot = 5;     // only with drafts, whose gaps bring several tokens
-constexpr std::size_t kGoodput = 7;  // only with limits
-constexpr std::size_t kCost = 8;     // only with a price
+const std::vector<const Figure*>& columns() {
+  static const std::vector<const Figure*> all = [] {
+    std::vector<const Figure*> figures;
+    for (const std::string_view key : sweep_columns()) figures.push_back(&figure(key));
+    return figures;
+  }();
+  return all;
+}
+int decimals_of(const Figure& figure) {
+  return figure.shown.decimals == kByLargest ? 1 : figure.shown.decimals;
+}
+std::size_t place_of(std::string_view key) {
+  const auto keys = sweep_columns();
+  return static_cast<std::size_t>(std::find(keys.begin(), keys.end(), key) - keys.begin());
+}
+// Figures by which rows are sorted, or that only some sweeps show.
+const std::size_t kItlP99 = place_of("p99_itl_ms");
+const std::size_t kLongest = place_of("longest_stall_ms");
+const std::size_t kTpot = place_of("mean_tpot_ms");  // only with drafts: gaps bring several tokens
+const std::size_t kGoodput = place_of("request_goodput");              // only with limits
+const std::size_t kCost = place_of("cost_per_million_output_tokens");  // only with a price
 
 Distribution itl_of(const Json& result) {
   const auto figure = [&result](const char* key) {
@@ -214,8 +216,8 @@ SweepSummary::Row SweepSummary::make_row(const SweepRow& row,
     }
   }
   added.fields.emplace_back("point", json_text(run.id));
-  for (const Metric& metric : kMetrics) {
-    const Json* found = result.find(metric.key);
+  for (const Figure* metric : columns()) {
+    const Json* found = result.find(metric->key);
     const bool is_number = found != nullptr && found->is_number();
     added.metrics.push_back(is_number ? found->get<double>()
                                       : std::numeric_limits<double>::quiet_NaN());
@@ -316,7 +318,7 @@ void SweepSummary::sort_group(const Order& order, Group& group) const {
     const double left = rows_[a].metrics[metric];
     const double right = rows_[b].metrics[metric];
     if (std::isnan(left) || std::isnan(right)) return !std::isnan(left) && std::isnan(right);
-    return kMetrics[metric].is_higher_better ? left > right : left < right;
+    return columns()[metric]->shown.better == Better::Higher ? left > right : left < right;
   });
   if (metric != kGoodput) return;
   const double most = rows_[group.front()].metrics[metric];
@@ -356,8 +358,9 @@ std::vector<char> SweepSummary::best_of(const Group& group, std::size_t metric) 
     for (const std::size_t i : group) values.push_back(rows_[i].metrics[m]);
     return values;
   };
-  return metric == kItlP99 ? marked_p99_itls(figures(kItlP99), figures(kLongest))
-                           : marked_leaders(figures(metric), kMetrics[metric].is_higher_better);
+  return metric == kItlP99
+             ? marked_p99_itls(figures(kItlP99), figures(kLongest))
+             : marked_leaders(figures(metric), columns()[metric]->shown.better == Better::Higher);
 }
 
 // Explains the marks and the order.
@@ -369,7 +372,7 @@ std::string SweepSummary::legend(const std::vector<Group>& groups, const Order& 
     kinds.push_back(rows_[group.front()].compared);
   }
   const std::string reason(incomparable_because(kinds));
-  const std::string sorted = "sorted by " + std::string(kMetrics[order.chief].title);
+  const std::string sorted = "sorted by " + columns()[order.chief]->name_elsewhere();
   const std::string all = num_rows == 1 ? "one row" : "all " + count_text(num_rows, "row");
   std::string text;
   if (groups.size() == 1) {
@@ -384,7 +387,7 @@ std::string SweepSummary::legend(const std::vector<Group>& groups, const Order& 
     text += "; figures within 1 % are equal";
     if (order.has_slo) {
       text +=
-          ", and the first of equals has the lowest " + std::string(kMetrics[order.steady].title);
+          ", and the first of equals has the lowest " + columns()[order.steady]->name_elsewhere();
     }
   }
   if (order.hides_stalls) {
@@ -409,7 +412,7 @@ std::string SweepSummary::table(std::size_t max_rows) const {
   const bool has_counts = differ([](const Row& row) { return row.compared.completed; });
   const Order order = this->order();
   std::vector<std::size_t> shown;
-  for (std::size_t m = 0; m < std::size(kMetrics); ++m) {
+  for (std::size_t m = 0; m < columns().size(); ++m) {
     const bool is_left_out = (m == kGoodput && !order.has_slo) ||
                              (m == kCost && !order.has_price) || (m == kTpot && !order.has_drafts);
     if (!is_left_out) shown.push_back(m);
@@ -420,7 +423,7 @@ std::string SweepSummary::table(std::size_t max_rows) const {
   for (const std::string& key : plan_.keys) lines[0].push_back(short_name(key, plan_.keys));
   if (has_variants) lines[0].emplace_back("variant");
   if (has_counts) lines[0].emplace_back("completed");
-  for (const std::size_t m : shown) lines[0].emplace_back(kMetrics[m].title);
+  for (const std::size_t m : shown) lines[0].push_back(columns()[m]->name_elsewhere());
   std::size_t num_rows = 0;
   for (const Group& group : groups) {
     std::map<std::size_t, std::vector<char>> best;
@@ -437,7 +440,7 @@ std::string SweepSummary::table(std::size_t max_rows) const {
       if (has_variants) cells.push_back(row.label);
       if (has_counts) cells.push_back(grouped_text(row.compared.completed));
       for (const std::size_t m : shown) {
-        cells.push_back(grouped_text(row.metrics[m], kMetrics[m].decimals) +
+        cells.push_back(grouped_text(row.metrics[m], decimals_of(*columns()[m])) +
                         (best.at(m)[place] != 0 ? "*" : ""));
       }
       lines.push_back(std::move(cells));

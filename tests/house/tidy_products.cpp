@@ -27,7 +27,7 @@ constexpr Rest kRest[] = {
     {"core/scenario/speculative_config.cpp", 5}, {"core/workload/session_config.cpp", 1},
     {"sim/drafts/acceptance_log.cpp", 1},        {"sim/profile/profile_folder.cpp", 2},
     {"reports/compare/observed_run.cpp", 5},     {"reports/compare/observed_run.h", 1},
-    {"reports/files/result_json.cpp", 3},        {"reports/files/result_names.h", 3},
+    {"core/metrics/figures.cpp", 4},             {"reports/files/result_names.h", 3},
     {"reports/terminal/log_gaps.cpp", 1},        {"serve/client/bench_serve.cpp", 2},
     {"serve/client/bench_serve.h", 1},           {"serve/server/api_known_fields.cpp", 1},
     {"serve/server/serve_metrics.cpp", 28},      {"study/calibrate/calibrate_steps.cpp", 2},

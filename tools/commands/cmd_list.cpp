@@ -10,6 +10,7 @@
 #include "core/config/config_reader.h"
 #include "core/engine/policies/registry.h"
 #include "core/hardware/hardware_catalogue.h"
+#include "core/metrics/figures.h"
 #include "core/model/model_catalogue.h"
 #include "core/scenario/built_in_scenarios.h"
 #include "core/scenario/scenario.h"
@@ -220,6 +221,19 @@ void list_keys(const Arguments& arguments) {
   }
 }
 
+void list_figures(const Arguments&) {
+  constexpr const char* kBetter[] = {"", "less is better", "more is better"};
+  std::size_t width = 0;
+  for (const Figure& figure : all_figures()) width = std::max(width, figure.key.size());
+  for (const Figure& figure : all_figures()) {
+    if (!figure.is_written) continue;
+    const std::string better = kBetter[static_cast<int>(figure.shown.better)];
+    std::cout << figure.key << std::string(width - figure.key.size() + 2, ' ')
+              << wrapped(std::string(figure.meaning) + (better.empty() ? "" : "; " + better),
+                         width + 2);
+  }
+}
+
 struct Topic {
   std::string_view name;
   std::string_view summary;
@@ -237,6 +251,7 @@ constexpr Topic kTopics[] = {
     {"scenarios", "built-in scenarios, or scenario files below a folder", "[FOLDER]",
      list_scenarios},
     {"keys", "scenario keys, all or those of a section", "[SECTION]", list_keys},
+    {"figures", "figures of a run: the keys of result.json", "", list_figures},
 };
 
 void print_help(std::ostream& out) {
