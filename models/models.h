@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// What core asks of the model library: readers of files that need its rooms.
+// Core asks the model library for readers of files that need its rooms.
 #pragma once
 
 namespace metronome {

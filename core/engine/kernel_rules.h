@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// What a product's kernels do that tables of measured operators do not say.
+// Facts of a product's kernels that tables of measured operators do not have.
 #pragma once
 
 #include <cstdint>

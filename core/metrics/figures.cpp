@@ -506,10 +506,6 @@ const Figure& figure(std::string_view key) {
   return *found;
 }
 
-double figure_value(std::string_view key, const Summary& summary, const RunFacts& facts) {
-  return figure(key).value(summary, facts).as_number();
-}
-
 std::span<const LatencyRow> latency_rows() { return kLatencies; }
 std::span<const std::string_view> latency_columns() { return kLatencyColumns; }
 std::span<const FigureBlock> figure_blocks() { return kBlocks; }

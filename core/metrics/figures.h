@@ -18,7 +18,7 @@ namespace metronome {
 
 enum class Better : std::uint8_t { Neither, Lower, Higher };
 
-// What figures need beside the summary.
+// Facts that figures need beside the summary.
 struct RunFacts {
   double num_gpus = 1;
   std::optional<double> price_per_gpu_hour;
@@ -92,7 +92,6 @@ struct Figure {
 std::span<const Figure> all_figures();
 // Requires that there is one.
 const Figure& figure(std::string_view key);
-double figure_value(std::string_view key, const Summary& summary, const RunFacts& facts = {});
 
 // A distribution as a row of latencies: "ttft", "TTFT". Its figures are STATISTIC_NAME_ms.
 struct LatencyRow {

@@ -15,7 +15,7 @@ namespace metronome {
 
 class DecisionReplay;
 
-// What a format reads a request from, and into.
+// The places that a format reads a request from, and into.
 struct RequestFields {
   ConfigReader& reader;
   const ConfigNode& node;

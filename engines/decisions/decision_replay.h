@@ -31,7 +31,7 @@ class DecisionReplay {
   // ConfigError if the engine keeps running without ending a request.
   Json step();
 
-  // What a format's log_step() writes.
+  // The parts that a format's log_step() writes.
   const DecisionCase& decision_case() const { return case_; }
   const Scheduler& scheduler() const { return *scheduler_; }
   const KvCacheManager& kv_cache() const { return kv_cache_; }

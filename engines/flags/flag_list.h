@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// What the translations from a scenario to flags of engines have in common.
+// The common parts of the translations from a scenario to flags of engines.
 #pragma once
 
 #include <cstdint>

@@ -102,7 +102,7 @@ std::string lack_of(const EngineLog& log) {
   return {};
 }
 
-// What the lines of these dialects begin with.
+// The beginnings of these dialects' lines.
 std::string all_lines(std::span<const EngineLog> logs) {
   std::string text;
   for (const EngineLog& log : logs) {

@@ -222,24 +222,18 @@ constexpr auto kNoArguments = [] {
 constexpr std::pair<std::string_view, std::string_view> kRenamed[] = {
     {"context_len", "context_length"}};
 
-// A setting that is a count; nullopt if the log has none.
-std::optional<std::int64_t> count_setting(const EngineLog& log, const char* setting) {
-  const auto found = log.settings.find(setting);
-  return found == log.settings.end() ? std::nullopt : number_in<std::int64_t>(found->second);
-}
-
 BatchMode batch_mode(const EngineLog& log) {
   BatchMode mode;
   const auto mixed = log.settings.find("enable_mixed_chunk");
   mode.is_mixed = mixed != log.settings.end() && mixed->second == "True";
   constexpr std::int64_t kMost = 1000;
-  const auto interval = count_setting(log, "decode_log_interval").value_or(0);
+  const auto interval = count_of(log.settings, "decode_log_interval").value_or(0);
   if (interval > 0 && interval <= kMost) mode.decode_interval = interval;
-  mode.chunk = count_setting(log, "chunked_prefill_size").value_or(0);
+  mode.chunk = count_of(log.settings, "chunked_prefill_size").value_or(0);
   mode.has_pending = log.has_pending_tokens;
-  if (count_setting(log, "prefill_decode_interval").value_or(0) > 0) {
-    mode.least_running_for_decode =
-        std::max<std::int64_t>(count_setting(log, "prefill_decode_interval_min_bs").value_or(0), 1);
+  if (count_of(log.settings, "prefill_decode_interval").value_or(0) > 0) {
+    mode.least_running_for_decode = std::max<std::int64_t>(
+        count_of(log.settings, "prefill_decode_interval_min_bs").value_or(0), 1);
   }
   return mode;
 }

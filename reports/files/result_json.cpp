@@ -57,9 +57,10 @@ void append_value(std::string_view key, const FigureValue& value, JsonText& json
 
 // Those of vLLM's benchmark, or Metronome's own.
 void append_figures(const RunResult& result, bool is_benchmark, JsonText& json) {
+  const RunFacts facts = result.info.facts();
   for (const Figure& figure : all_figures()) {
     if (figure.is_benchmark != is_benchmark || !figure.is_written) continue;
-    append_value(figure.key, figure.value(result.summary, result.info.facts()), json);
+    append_value(figure.key, figure.value(result.summary, facts), json);
   }
 }
 

@@ -50,26 +50,28 @@ std::string known_flags(const LogDialect& engine) {
 }
 
 // The row of a flag, and the value that the flag has by itself.
-std::optional<Row> find_row(const LogDialect& engine, std::string_view flag, std::string& value) {
-  for (const Row& row : server_arguments(engine)) {
+const Row* find_row(const LogDialect& engine, const std::vector<Row>& rows, std::string_view flag,
+                    std::string& value) {
+  for (const Row& row : rows) {
     const std::string name = flag_of(row);
     const bool is_off = engine.has_negations && is_switch(row) && flag == "--no-" + name.substr(2);
     if (flag != name && !is_off && (row.other_flag.empty() || flag != row.other_flag)) continue;
     if (is_switch(row)) value = is_off ? "False" : "True";
-    return row;
+    return &row;
   }
-  return std::nullopt;
+  return nullptr;
 }
 
 EngineArguments parse_flags(const LogDialect& engine, std::string_view flags) {
+  const std::vector<Row> rows = server_arguments(engine);
   EngineArguments arguments;
   std::istringstream words{std::string(flags)};
   for (std::string word; words >> word;) {
     const std::size_t equals = word.find('=');
     const std::string flag = word.substr(0, equals);
     std::string value;
-    const std::optional<Row> row = find_row(engine, flag, value);
-    if (!row) {
+    const Row* row = find_row(engine, rows, flag, value);
+    if (row == nullptr) {
       throw UsageError("--flags: '" + printable(flag) + "' is no setting of " +
                        std::string(engine.title) +
                        " that a scenario has; allowed: " + known_flags(engine));
@@ -179,8 +181,9 @@ std::vector<std::string> EngineSettings::in_force() const {
 
 std::string key_of_flag(const LogDialect& engine, std::string_view flag) {
   std::string value;
-  const std::optional<Row> row = find_row(engine, flag.substr(0, flag.find(' ')), value);
-  return row ? row->scenario_key() : std::string();
+  const std::vector<Row> rows = server_arguments(engine);
+  const Row* row = find_row(engine, rows, flag.substr(0, flag.find(' ')), value);
+  return row == nullptr ? std::string() : row->scenario_key();
 }
 
 namespace {

@@ -1,6 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// What engines kept from KV blocks, by their own logs, and that simulations
-// keep it.
+// The memory that engines kept from KV blocks, by their own logs. Simulations keep as much.
 #include <vector>
 
 #include "core/engine/memory_facts.h"

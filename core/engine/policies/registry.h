@@ -67,7 +67,7 @@ struct EagerLaunches {
   double attention_us = 550;    // what latent or linear attention adds
 };
 
-// What an engine's share of memory is a share of.
+// The whole of which an engine's share of memory is a part.
 enum class MemoryShare : std::uint8_t {
   OfAll,         // the whole memory; the share has room for weights and activations
   OfFree,        // what was free before the weights came
@@ -130,11 +130,11 @@ struct PolicyInfo {
                        KvCacheLayout& layout) = nullptr;
   // Before which plans it receives requests; nullptr: before each.
   ReceiveInterval (*receive_interval)(const SchedulerConfig&) = nullptr;
-  // What may happen to its server with these settings and so many drafts; empty: nothing.
+  // A fault that its server may have with these settings and so many drafts; empty: none.
   std::string (*warning)(const SchedulerConfig&, std::int64_t num_drafts) = nullptr;
   // See budget_terms(). nullptr: token_budget(), and a note that it is the nearest.
   BudgetTerms (*budget_terms)(const SchedulerConfig&) = nullptr;
-  // What diagnosis tries, in this order, and whether it tries this policy in the place of others:
+  // Diagnosis tries these, in this order. It also tries this policy in the place of others:
   // the lowest rank first, 0 never. It is tried with `alternative_settings`.
   std::span<const Remedy> remedies = {};
   int alternative_rank = 0;
