@@ -7,60 +7,13 @@
 #include <optional>
 
 #include "core/base/json_text.h"
-#include "core/base/names.h"
 #include "core/base/rng.h"
 #include "core/metrics/digest.h"
-#include "models/text/jinja/operators.h"
 #include "models/text/tokenizer.h"
+#include "serve/server/model_replies.h"
 
 namespace metronome {
 namespace {
-
-struct Endpoint {
-  std::string_view method;
-  std::string_view path;
-};
-constexpr Endpoint kEndpoints[] = {{"POST", "/v1/completions"},
-                                   {"POST", "/v1/chat/completions"},
-                                   {"POST", "/generate"},
-                                   {"POST", "/tokenize"},
-                                   {"POST", "/detokenize"},
-                                   {"POST", "/reset_prefix_cache"},
-                                   {"GET", "/"},
-                                   {"GET", "/v1/models"},
-                                   {"GET", "/health"},
-                                   {"GET", "/ping"},
-                                   {"GET", "/version"},
-                                   {"GET", "/metrics"}};
-
-constexpr std::string_view kModelPath = "/v1/models/";
-
-// The method of an existing path; empty if the path does not exist.
-std::string_view method_of(std::string_view path) {
-  for (const Endpoint& endpoint : kEndpoints) {
-    if (endpoint.path == path) return endpoint.method;
-  }
-  return path.starts_with(kModelPath) ? "GET" : "";
-}
-
-std::optional<ApiKind> generation_kind(std::string_view path) {
-  if (path == "/v1/completions") return ApiKind::Completion;
-  if (path == "/v1/chat/completions") return ApiKind::Chat;
-  if (path == "/generate") return ApiKind::Generate;
-  return std::nullopt;
-}
-
-// The answer to a browser's preflight request, sent before JSON for another host.
-Reply preflight_reply() {
-  return {.status = 204,
-          .body = "",
-          .content_type = "text/plain",
-          .extra_header =
-              "Access-Control-Allow-Methods: GET, POST\r\n"
-              "Access-Control-Allow-Headers: *, Authorization\r\n"
-              "Access-Control-Allow-Private-Network: true\r\n"
-              "Access-Control-Max-Age: 600"};
-}
 
 // A measure of how long a body takes to read. A small picture may have many pixels: it is long
 // work.
@@ -71,38 +24,19 @@ std::size_t work_bytes(std::string_view body) {
   return body.size() + (has_pictures ? kPicture : 0);
 }
 
-// A page for browsers: the endpoints, and links to those that a browser can open.
-Reply index_reply(const ServedModel& model) {
-  const std::string name = jinja::escaped_html(printable(model.name));
-  std::string page =
-      "<!doctype html>\n<html lang=\"en\"><meta charset=\"utf-8\">"
-      "<meta name=\"viewport\" content=\"width=device-width\"><title>Metronome: " +
-      name +
-      "</title>\n<h1>Metronome</h1>\n<p>This server answers clients of OpenAI's API for "
-      "the model <b>" +
-      name + "</b>.</p>\n<ul>\n";
-  for (const auto& [method, path] : kEndpoints) {
-    if (path == "/") continue;
-    const std::string text(path);
-    // Links are relative, so that they work behind a prefix.
-    page += method == "GET" ? "<li>GET <a href=\"" + text.substr(1) + "\">" + text + "</a></li>\n"
-                            : "<li>" + std::string(method) + " " + text + "</li>\n";
-  }
-  page += "</ul>\n</html>\n";
-  return {.body = std::move(page), .content_type = "text/html; charset=utf-8"};
+Reply empty_reply() { return {.body = "", .content_type = "text/plain"}; }
+
+Reply version_reply(const std::string& version) {
+  JsonText json;
+  json.begin_object();
+  json.field("version", version);
+  json.end_object();
+  return {.body = std::string(json.view())};
 }
 
 constexpr const char* kShuttingDown = "the server is shutting down";
-const std::atomic<bool> kNeverLeft = false;  // the client of a body that is read at once
 
 }  // namespace
-
-Reply error_reply(int status, std::string_view message, std::string_view param) {
-  Reply reply{.status = status, .body = error_json(status, message, param)};
-  if (status == 429 || status == 503) reply.extra_header = "Retry-After: 1";
-  if (status == 401) reply.extra_header = "WWW-Authenticate: Bearer";
-  return reply;
-}
 
 Service::Service(const ServedModel& model, LiveEngine& engine, ServeClock& clock,
                  const KvCacheLayout& cache, ServiceOptions options,
@@ -120,33 +54,46 @@ Service::Service(const ServedModel& model, LiveEngine& engine, ServeClock& clock
 
 void Service::handle(std::string_view method, std::string_view target, std::string body,
                      std::shared_ptr<Client> client) {
-  const std::string_view path = target.substr(0, target.find('?'));
-  if (method == "OPTIONS" && path == "*") return client->reply(preflight_reply());
-  const std::string_view allowed = method_of(path);
-  // HEAD gets the header of the response to GET; the connection omits the body.
-  const bool is_allowed =
-      method == allowed || method == "OPTIONS" || (method == "HEAD" && allowed == "GET");
-  if (allowed.empty() || !is_allowed) {
-    Reply reply = error_reply(allowed.empty() ? 404 : 405,
-                              std::string(method) + " " + std::string(path) +
-                                  (allowed.empty() ? " is not served here" : " is not allowed"));
-    if (!allowed.empty())
-      reply.extra_header = allowed == "GET" ? "Allow: GET, HEAD" : "Allow: POST";
-    return client->reply(std::move(reply));
+  Route route = route_of(method, target);
+  if (!route.endpoint) return client->reply(std::move(route.reply));
+  switch (*route.endpoint) {
+    case Endpoint::Completions:
+      return generate(ApiKind::Completion, std::move(body), std::move(client));
+    case Endpoint::ChatCompletions:
+      return generate(ApiKind::Chat, std::move(body), std::move(client));
+    case Endpoint::Generate: return generate(ApiKind::Generate, std::move(body), std::move(client));
+    // Tokenizing a long text takes time, so it may run in the background.
+    case Endpoint::Tokenize:
+      return read(std::move(body), std::move(client),
+                  [this](const std::string& text, const std::atomic<bool>& has_left) {
+                    Parsed parsed;
+                    parsed.reply = tokenize_reply(model_, text, has_left);
+                    return parsed;
+                  });
+    case Endpoint::Detokenize:
+      return read(std::move(body), std::move(client),
+                  [this](const std::string& text, const std::atomic<bool>&) {
+                    Parsed parsed;
+                    parsed.reply = detokenize_reply(model_, text);
+                    return parsed;
+                  });
+    case Endpoint::ResetPrefixCache:
+      engine_.reset_prefix_cache();
+      return client->reply(empty_reply());
+    case Endpoint::Index: return client->reply(index_reply(model_.name));
+    case Endpoint::Models: return client->reply(models_reply(model_, route.model));
+    case Endpoint::Health:
+      return client->reply(failure_.empty() ? empty_reply() : error_reply(503, failure_));
+    case Endpoint::Version: return client->reply(version_reply(options_.version));
+    case Endpoint::Metrics: return client->reply(metrics_reply());
   }
-  if (method == "OPTIONS") return client->reply(preflight_reply());
-  if (const std::optional<ApiKind> kind = generation_kind(path)) {
-    return generate(*kind, std::move(body), std::move(client));
-  }
-  // Tokenizing a long text takes time, so it may run in the background.
-  if (path == "/tokenize" || path == "/detokenize") {
-    return read(std::move(body), std::move(client),
-                [this, path = std::string(path)](const std::string& text,
-                                                 const std::atomic<bool>& has_left) {
-                  return Parsed{.reply = answer_now(path, text, has_left)};
-                });
-  }
-  client->reply(answer_now(path, body, kNeverLeft));
+}
+
+Reply Service::metrics_reply() {
+  metrics_.take(engine_.take_stats());
+  metrics_.max_lag_s = clock_.real_seconds(clock_.take_max_lag());
+  return {.body = metrics_.text(model_.name, cache_.num_blocks, cache_.block_size),
+          .content_type = "text/plain; version=0.0.4; charset=utf-8"};
 }
 
 // `parse` reads the body in the background.
@@ -156,6 +103,8 @@ void Service::read(std::string body, std::shared_ptr<Client> client, Parse parse
       Parsed parsed = parse(reading.body, reading.has_left);
       reading.body = {};
       return parsed;
+    } catch (const ApiError& error) {
+      return Parsed{.reply = error_reply(error.status, error.what(), error.param)};
     } catch (const EncodingCancelled&) {
       return Parsed{};
     } catch (const std::exception& error) {  // for example out of memory
@@ -185,33 +134,6 @@ void Service::take(Parsed parsed, const std::shared_ptr<Client>& client) {
   start(parsed.number, std::move(*parsed.request), client);
 }
 
-// /tokenize and /detokenize may run in the background, so they read only constant data.
-Reply Service::answer_now(std::string_view path, const std::string& body,
-                          const std::atomic<bool>& has_left) try {
-  if (path == "/tokenize") return tokenize_reply(body, has_left);
-  if (path == "/detokenize") return detokenize_reply(body);
-  if (path == "/") return index_reply(model_);
-  if (path == "/v1/models") return models_reply({});
-  if (path.starts_with(kModelPath)) return models_reply(path.substr(kModelPath.size()));
-  if (path == "/version") {
-    JsonText json;
-    json.begin_object();
-    json.field("version", options_.version);
-    json.end_object();
-    return {.body = std::string(json.view())};
-  }
-  if (path == "/metrics") return metrics_reply();
-  if (path == "/reset_prefix_cache") {
-    engine_.reset_prefix_cache();
-    return {.body = "", .content_type = "text/plain"};
-  }
-  // /health and /ping
-  if (!failure_.empty()) return error_reply(503, failure_);
-  return {.body = "", .content_type = "text/plain"};
-} catch (const ApiError& error) {
-  return error_reply(error.status, error.what(), error.param);
-}
-
 // ---- generation ----
 
 void Service::refuse(Client& client) {
@@ -227,11 +149,7 @@ void Service::generate(ApiKind kind, std::string body, std::shared_ptr<Client> c
   read(std::move(body), std::move(client),
        [this, kind, number](const std::string& text, const std::atomic<bool>& has_left) {
          Parsed parsed{.number = number};
-         try {
-           parsed.request = parse_generation(kind, text, model_, number, &has_left);
-         } catch (const ApiError& error) {
-           parsed.reply = error_reply(error.status, error.what(), error.param);
-         }
+         parsed.request = parse_generation(kind, text, model_, number, &has_left);
          return parsed;
        });
 }

@@ -18,40 +18,12 @@
 #include "serve/server/answer.h"
 #include "serve/server/api_request.h"
 #include "serve/server/live_engine.h"
+#include "serve/server/reply.h"
+#include "serve/server/routes.h"
 #include "serve/server/serve_metrics.h"
 #include "serve/server/work_queue.h"
 
 namespace metronome {
-
-// A complete response.
-struct Reply {
-  int status = 200;
-  std::string body = {};
-  std::string content_type = "application/json";
-  std::string extra_header = {};  // "Retry-After: 1"; empty: none
-};
-
-// An error of the API. 429 and 503 say when to try again.
-Reply error_reply(int status, std::string_view message, std::string_view param = {});
-
-// The connection of a request. It may close at any time; then the calls have no effect.
-class Client {
- public:
-  virtual ~Client() = default;
-  // Connections of one address are those of one client.
-  virtual const std::string& address() const = 0;
-  // The body was read and is no longer kept.
-  virtual void forget_body() {}
-  virtual void reply(Reply reply) = 0;
-  // Sends status 200 and starts an event stream, which ends with end_stream().
-  virtual void begin_stream() = 0;
-  // How many bytes of a stream may be written now. A slow reader has none: its tokens wait.
-  virtual std::size_t room() const = 0;
-  virtual void write(std::string_view bytes) = 0;  // kept until flush()
-  virtual void end_stream() = 0;
-  // `has_more`: Service::resume() is called when there is room again.
-  virtual void flush(bool has_more) = 0;
-};
 
 struct ServiceOptions {
   std::string version;
@@ -148,11 +120,6 @@ class Service {
 
   void read(std::string body, std::shared_ptr<Client> client, Parse parse);
   void take(Parsed parsed, const std::shared_ptr<Client>& client);
-  Reply answer_now(std::string_view path, const std::string& body,
-                   const std::atomic<bool>& has_left);
-  Reply models_reply(std::string_view name) const;
-  Reply tokenize_reply(const std::string& body, const std::atomic<bool>& has_left) const;
-  Reply detokenize_reply(const std::string& body) const;
   Reply metrics_reply();
   void generate(ApiKind kind, std::string body, std::shared_ptr<Client> client);
   void start(std::uint64_t number, ApiRequest request, const std::shared_ptr<Client>& client);
