@@ -3,26 +3,15 @@
 
 #include <algorithm>
 #include <ctime>
-#include <exception>
 #include <optional>
 
 #include "core/base/json_text.h"
 #include "core/base/rng.h"
 #include "core/metrics/digest.h"
-#include "models/text/tokenizer.h"
 #include "serve/server/model_replies.h"
 
 namespace metronome {
 namespace {
-
-// A measure of how long a body takes to read. A small picture may have many pixels: it is long
-// work.
-std::size_t work_bytes(std::string_view body) {
-  constexpr std::size_t kPicture = std::size_t{1} << 20;
-  const bool has_pictures =
-      body.size() <= WorkQueue::kMaxShortBytes && body.find("image_url") != std::string_view::npos;
-  return body.size() + (has_pictures ? kPicture : 0);
-}
 
 Reply empty_reply() { return {.body = "", .content_type = "text/plain"}; }
 
@@ -32,6 +21,11 @@ Reply version_reply(const std::string& version) {
   json.field("version", version);
   json.end_object();
   return {.body = std::string(json.view())};
+}
+
+void reply_with(BodyReads::Result result, const std::shared_ptr<Client>& client) {
+  client->forget_body();
+  client->reply(std::get<Reply>(std::move(result)));
 }
 
 constexpr const char* kShuttingDown = "the server is shutting down";
@@ -46,9 +40,8 @@ Service::Service(const ServedModel& model, LiveEngine& engine, ServeClock& clock
       clock_(clock),
       cache_(cache),
       options_(std::move(options)),
-      background_(std::move(background)),
-      foreground_(std::move(foreground)),
-      metrics_(options_.num_drafts) {}
+      metrics_(options_.num_drafts),
+      bodies_(std::move(background), std::move(foreground)) {}
 
 // ---- endpoints ----
 
@@ -64,19 +57,19 @@ void Service::handle(std::string_view method, std::string_view target, std::stri
     case Endpoint::Generate: return generate(ApiKind::Generate, std::move(body), std::move(client));
     // Tokenizing a long text takes time, so it may run in the background.
     case Endpoint::Tokenize:
-      return read(std::move(body), std::move(client),
-                  [this](const std::string& text, const std::atomic<bool>& has_left) {
-                    Parsed parsed;
-                    parsed.reply = tokenize_reply(model_, text, has_left);
-                    return parsed;
-                  });
+      return bodies_.read(
+          std::move(body), std::move(client),
+          [this](const std::string& text, const std::atomic<bool>& has_left) {
+            return tokenize_reply(model_, text, has_left);
+          },
+          reply_with);
     case Endpoint::Detokenize:
-      return read(std::move(body), std::move(client),
-                  [this](const std::string& text, const std::atomic<bool>&) {
-                    Parsed parsed;
-                    parsed.reply = detokenize_reply(model_, text);
-                    return parsed;
-                  });
+      return bodies_.read(
+          std::move(body), std::move(client),
+          [this](const std::string& text, const std::atomic<bool>&) {
+            return detokenize_reply(model_, text);
+          },
+          reply_with);
     case Endpoint::ResetPrefixCache:
       engine_.reset_prefix_cache();
       return client->reply(empty_reply());
@@ -96,44 +89,6 @@ Reply Service::metrics_reply() {
           .content_type = "text/plain; version=0.0.4; charset=utf-8"};
 }
 
-// `parse` reads the body in the background.
-void Service::read(std::string body, std::shared_ptr<Client> client, Parse parse) {
-  const auto parse_safely = [parse = std::move(parse)](Reading& reading) {
-    try {
-      Parsed parsed = parse(reading.body, reading.has_left);
-      reading.body = {};
-      return parsed;
-    } catch (const ApiError& error) {
-      return Parsed{.reply = error_reply(error.status, error.what(), error.param)};
-    } catch (const EncodingCancelled&) {
-      return Parsed{};
-    } catch (const std::exception& error) {  // for example out of memory
-      return Parsed{.reply = error_reply(500, error.what())};
-    }
-  };
-  const auto reading = std::make_shared<Reading>();
-  reading->body = std::move(body);
-  reading_.emplace(client.get(), reading);
-  std::string address = client->address();
-  background_({.client = std::move(address),
-               .num_bytes = work_bytes(reading->body),
-               .run = [this, reading, parse_safely, client = std::move(client)]() mutable {
-                 if (!reading->claim()) return;
-                 Parsed parsed = parse_safely(*reading);
-                 foreground_(
-                     [this, parsed = std::move(parsed), client = std::move(client)]() mutable {
-                       if (reading_.erase(client.get()) > 0) take(std::move(parsed), client);
-                     });
-               }});
-}
-
-void Service::take(Parsed parsed, const std::shared_ptr<Client>& client) {
-  client->forget_body();
-  if (!parsed.request) return client->reply(std::move(parsed.reply));
-  if (is_draining_ || !failure_.empty()) return refuse(*client);
-  start(parsed.number, std::move(*parsed.request), client);
-}
-
 // ---- generation ----
 
 void Service::refuse(Client& client) {
@@ -146,12 +101,18 @@ void Service::refuse(Client& client) {
 void Service::generate(ApiKind kind, std::string body, std::shared_ptr<Client> client) {
   if (is_draining_ || !failure_.empty()) return refuse(*client);
   const std::uint64_t number = next_number_++;
-  read(std::move(body), std::move(client),
-       [this, kind, number](const std::string& text, const std::atomic<bool>& has_left) {
-         Parsed parsed{.number = number};
-         parsed.request = parse_generation(kind, text, model_, number, &has_left);
-         return parsed;
-       });
+  bodies_.read(
+      std::move(body), std::move(client),
+      [this, kind, number](const std::string& text, const std::atomic<bool>& has_left) {
+        return parse_generation(kind, text, model_, number, &has_left);
+      },
+      [this, number](BodyReads::Result result, const std::shared_ptr<Client>& from) {
+        ApiRequest* request = std::get_if<ApiRequest>(&result);
+        if (request == nullptr) return reply_with(std::move(result), from);
+        from->forget_body();
+        if (is_draining_ || !failure_.empty()) return refuse(*from);
+        start(number, std::move(*request), from);
+      });
 }
 
 void Service::start(std::uint64_t number, ApiRequest request,
@@ -213,12 +174,7 @@ void Service::start(std::uint64_t number, ApiRequest request,
 }
 
 void Service::leave(const Client* client) {
-  if (const auto reading = reading_.find(client); reading != reading_.end()) {
-    reading->second->has_left = true;
-    if (reading->second->claim()) reading->second->body = {};
-    reading_.erase(reading);
-    ++metrics_.num_clients_left;
-  }
+  if (bodies_.leave(client)) ++metrics_.num_clients_left;
   const auto found = numbers_.find(client);
   if (found == numbers_.end()) return;
   ++metrics_.num_clients_left;

@@ -17,11 +17,11 @@
 
 #include "serve/server/answer.h"
 #include "serve/server/api_request.h"
+#include "serve/server/body_reads.h"
 #include "serve/server/live_engine.h"
 #include "serve/server/reply.h"
 #include "serve/server/routes.h"
 #include "serve/server/serve_metrics.h"
-#include "serve/server/work_queue.h"
 
 namespace metronome {
 
@@ -45,7 +45,7 @@ struct ServiceOptions {
 // Runs on one thread, that of the connections, except for `background` tasks.
 class Service {
  public:
-  using Task = std::function<void()>;
+  using Task = BodyReads::Task;
 
   // `background` does work on another thread, `foreground` a task on the service's thread. All
   // references outlive the service.
@@ -65,7 +65,7 @@ class Service {
 
   // After this call new requests are refused; running ones continue.
   void drain() { is_draining_ = true; }
-  bool is_idle() const { return running_.empty() && reading_.empty(); }
+  bool is_idle() const { return running_.empty() && bodies_.is_empty(); }
   // Ends all running requests.
   void abort_all();
   // The engine failed: ends running requests with this message and refuses all later ones.
@@ -99,27 +99,6 @@ class Service {
     std::size_t num_unrecorded = 0;  // parts that the engine has ended, and that are not yet
   };
 
-  // The result of reading a body: a request to the engine, or an answer.
-  struct Parsed {
-    std::uint64_t number = 0;
-    Reply reply = {};
-    std::optional<ApiRequest> request = {};
-  };
-  // `has_left` may become true: then the result does not matter.
-  using Parse = std::function<Parsed(const std::string& body, const std::atomic<bool>& has_left)>;
-
-  // A body that is read in the background.
-  struct Reading {
-    std::string body;
-    std::atomic<bool> has_left = false;  // the client
-    std::atomic_flag is_claimed;
-
-    // True once: for whoever reads the body, or forgets it.
-    bool claim() { return !is_claimed.test_and_set(); }
-  };
-
-  void read(std::string body, std::shared_ptr<Client> client, Parse parse);
-  void take(Parsed parsed, const std::shared_ptr<Client>& client);
   Reply metrics_reply();
   void generate(ApiKind kind, std::string body, std::shared_ptr<Client> client);
   void start(std::uint64_t number, ApiRequest request, const std::shared_ptr<Client>& client);
@@ -148,13 +127,11 @@ class Service {
   ServeClock& clock_;
   const KvCacheLayout& cache_;
   ServiceOptions options_;
-  std::function<void(Work)> background_;
-  std::function<void(Task)> foreground_;
   ServeMetrics metrics_;
+  BodyReads bodies_;
 
   std::unordered_map<std::uint64_t, std::unique_ptr<Running>> running_;  // by number
   std::unordered_map<const Client*, std::uint64_t> numbers_;             // of the client's request
-  std::unordered_map<const Client*, std::shared_ptr<Reading>> reading_;
   struct ClientLoad {
     std::int64_t num_answers = 0;  // that run
     std::int64_t num_tokens = 0;   // of their prompts, each counted once
