@@ -8,6 +8,7 @@
 #include "core/base/json_text.h"
 #include "core/base/rng.h"
 #include "core/metrics/digest.h"
+#include "serve/server/answer_ticket.h"
 #include "serve/server/model_replies.h"
 
 namespace metronome {
@@ -41,7 +42,11 @@ Service::Service(const ServedModel& model, LiveEngine& engine, ServeClock& clock
       cache_(cache),
       options_(std::move(options)),
       metrics_(options_.num_drafts),
-      bodies_(std::move(background), std::move(foreground)) {}
+      bodies_(std::move(background), std::move(foreground)),
+      loads_({.max_answers = options_.max_client_requests,
+              .max_tokens = options_.max_client_tokens,
+              .max_unsent_bytes = options_.max_unsent_bytes}),
+      ends_(options_.num_recorded) {}
 
 // ---- endpoints ----
 
@@ -117,23 +122,11 @@ void Service::generate(ApiKind kind, std::string body, std::shared_ptr<Client> c
 
 void Service::start(std::uint64_t number, ApiRequest request,
                     const std::shared_ptr<Client>& client) {
-  const auto found = loads_.find(client->address());
-  ClientLoad load = found == loads_.end() ? ClientLoad() : found->second;
-  const auto refuse_more = [&](std::int64_t count, const char* what, std::int64_t limit) {
+  ClientLoads::Share share{.num_answers = request.num_choices()};
+  for (const std::vector<TokenId>& prompt : request.prompts) share.num_tokens += std::ssize(prompt);
+  if (const std::string refusal = loads_.refusal(client->address(), share); !refusal.empty()) {
     ++metrics_.num_refused;
-    client->reply(error_reply(429, "this client waits for " + std::to_string(count) + what +
-                                       "; allowed: " + std::to_string(limit)));
-  };
-  std::int64_t num_tokens = 0;
-  for (const std::vector<TokenId>& prompt : request.prompts) num_tokens += std::ssize(prompt);
-  if (load.num_answers > 0) {
-    if (load.num_answers + request.num_choices() > options_.max_client_requests) {
-      return refuse_more(load.num_answers, " answers", options_.max_client_requests);
-    }
-    if (load.num_tokens + num_tokens > options_.max_client_tokens) {
-      return refuse_more(load.num_tokens, " tokens of prompts to be answered",
-                         options_.max_client_tokens);
-    }
+    return client->reply(error_reply(429, refusal));
   }
   // The answers to a prompt share it.
   std::vector<std::shared_ptr<const std::vector<TokenId>>> prompts;
@@ -166,10 +159,8 @@ void Service::start(std::uint64_t number, ApiRequest request,
   }
   if (!engine_.submit(std::move(parts))) return refuse(*client);
   numbers_[client.get()] = number;
-  running->num_prompt_tokens = num_tokens;
-  load.num_answers += std::ssize(running->parts);
-  load.num_tokens += num_tokens;
-  loads_[client->address()] = load;
+  running->share = share;
+  loads_.add(client->address(), share);
   running_.emplace(number, std::move(running));
 }
 
@@ -197,10 +188,7 @@ void Service::finish(std::uint64_t number) {
   const auto found = running_.find(number);
   Running& running = *found->second;
   count_unsent(running, 0);
-  const auto load = loads_.find(running.client->address());
-  load->second.num_answers -= std::ssize(running.parts);
-  load->second.num_tokens -= running.num_prompt_tokens;
-  if (load->second.num_answers == 0) loads_.erase(load);
+  loads_.remove(running.client->address(), running.share);
   numbers_.erase(running.client.get());
   running_.erase(found);
 }
@@ -214,7 +202,7 @@ void Service::fail_one(std::uint64_t number, int status, const std::string& mess
   bytes_.clear();
   if (has_begun) {
     // Tokens so far, as they fit.
-    if (!waits_for_record(running)) running.answer.write_events(bytes_, client->room());
+    if (!waits_for_record(number)) running.answer.write_events(bytes_, client->room());
     running.answer.write_error(status, message, bytes_);
   }
   abort_rest(number, !is_refused);
@@ -246,24 +234,7 @@ void Service::handle_events() {
   engine_.take_events(events_);
   metrics_.take(engine_.take_stats());  // also without scrapes, as the step counts accumulate
   const WallTime now = std::chrono::steady_clock::now();
-  const std::int64_t num_recorded = options_.num_recorded ? options_.num_recorded() : INT64_MAX;
-  for (; !unrecorded_.empty() && unrecorded_.front().first <= num_recorded;
-       unrecorded_.pop_front()) {
-    const LiveEvent& event = unrecorded_.front().second;
-    const auto found = running_.find(static_cast<std::uint64_t>(event.ticket) >> 16);
-    if (found != running_.end()) --found->second->num_unrecorded;
-    take_event(event, now);
-  }
-  for (LiveEvent& event : events_) {
-    const bool is_end = event.kind == LiveEventKind::Ended;
-    if (!is_end || ++num_ends_ <= num_recorded) {
-      take_event(event, now);
-      continue;
-    }
-    const auto found = running_.find(static_cast<std::uint64_t>(event.ticket) >> 16);
-    if (found != running_.end()) ++found->second->num_unrecorded;
-    unrecorded_.emplace_back(num_ends_, std::move(event));
-  }
+  ends_.pass(events_, [&](const LiveEvent& event) { take_event(event, now); });
   for (const std::uint64_t number : dirty_) write_news(number);
   dirty_.clear();
   limit_unsent();
@@ -271,44 +242,25 @@ void Service::handle_events() {
 
 void Service::count_unsent(Running& running, std::size_t num_bytes) {
   const std::size_t before = std::exchange(running.num_unsent_bytes, num_bytes);
-  for (std::size_t* sum :
-       {&num_unsent_bytes_, &loads_.at(running.client->address()).num_unsent_bytes}) {
-    *sum = *sum - before + num_bytes;
-  }
+  loads_.count_unsent(running.client->address(), before, num_bytes);
 }
 
-// Ends answers until both limits hold: each time the largest of the client that holds most.
+// Ends answers until the limits hold: each time the largest of the client that holds most.
 void Service::limit_unsent() {
-  const std::size_t clients_limit = options_.max_unsent_bytes / 2;
-  while (num_unsent_bytes_ > clients_limit) {
-    const auto most = std::max_element(loads_.begin(), loads_.end(), [](auto& a, auto& b) {
-      return a.second.num_unsent_bytes < b.second.num_unsent_bytes;
-    });
-    const bool is_too_much = most->second.num_unsent_bytes > clients_limit ||
-                             num_unsent_bytes_ > options_.max_unsent_bytes;
-    if (!is_too_much) return;
+  while (const std::optional<ClientLoads::Excess> excess = loads_.excess()) {
     std::pair<std::size_t, std::uint64_t> largest;
     for (const auto& [number, running] : running_) {
-      if (running->client->address() != most->first) continue;
+      if (running->client->address() != excess->client) continue;
       largest = std::max(largest, {running->num_unsent_bytes, number});
     }
     ++metrics_.num_answers_cut;
-    if (most->second.num_unsent_bytes > clients_limit) {
-      fail_one(largest.second, 429,
-               "tokens of this client's answers that are not sent yet hold more than " +
-                   std::to_string(clients_limit) + " bytes; this is its largest answer");
-    } else {
-      fail_one(largest.second, 503,
-               "tokens of all answers that are not sent yet hold too many bytes; this is the "
-               "largest answer; try again");
-    }
+    fail_one(largest.second, excess->status, excess->message);
   }
 }
 
 void Service::take_event(const LiveEvent& event, WallTime now) {
-  const auto ticket = static_cast<std::uint64_t>(event.ticket);
-  const std::uint64_t number = ticket >> 16;
-  const auto choice = static_cast<std::int32_t>(ticket & 0xffff);
+  const std::uint64_t number = number_of(event.ticket);
+  const std::int32_t choice = choice_of(event.ticket);
   const auto found = running_.find(number);
   if (found == running_.end()) return;  // the request is gone
   Running& running = *found->second;
@@ -388,12 +340,13 @@ void Service::count_end(const Running& running, std::int32_t choice, EndReason r
 // Whether the end of an answer may be written: a stop string may have ended it before the engine.
 bool Service::is_complete(const Running& running) const {
   return running.answer.is_done() &&
-         (!options_.num_recorded || running.num_ended == running.parts.size());
+         (!ends_.records() || running.num_ended == running.parts.size());
 }
 
 // The last token comes with the reason of the end, so it waits for the record.
-bool Service::waits_for_record(const Running& running) const {
-  return running.num_unrecorded > 0 || (running.answer.is_done() && !is_complete(running));
+bool Service::waits_for_record(std::uint64_t number) const {
+  const Running& running = *running_.at(number);
+  return ends_.holds(number) || (running.answer.is_done() && !is_complete(running));
 }
 
 void Service::write_news(std::uint64_t number) {
@@ -411,7 +364,7 @@ void Service::write_news(std::uint64_t number) {
         error_reply(400, "the answer has more than " + std::to_string(options_.max_body_bytes) +
                              " bytes; ask for fewer tokens or log probabilities, or for a stream"));
   }
-  if (!is_stream || waits_for_record(running)) {
+  if (!is_stream || waits_for_record(number)) {
     return count_unsent(running, running.answer.num_unsent_bytes());
   }
   if (!running.has_begun) running.client->begin_stream();

@@ -5,7 +5,6 @@
 #include <atomic>
 #include <chrono>
 #include <cstdint>
-#include <deque>
 #include <functional>
 #include <memory>
 #include <optional>
@@ -18,6 +17,8 @@
 #include "serve/server/answer.h"
 #include "serve/server/api_request.h"
 #include "serve/server/body_reads.h"
+#include "serve/server/client_loads.h"
+#include "serve/server/durable_ends.h"
 #include "serve/server/live_engine.h"
 #include "serve/server/reply.h"
 #include "serve/server/routes.h"
@@ -91,12 +92,11 @@ class Service {
     std::shared_ptr<Client> client;
     WallTime arrived;
     std::vector<Part> parts;
-    std::int64_t num_prompt_tokens = 0;
+    ClientLoads::Share share;
     std::size_t num_unsent_bytes = 0;
-    bool has_begun = false;          // the header of the stream was written
-    bool is_dirty = false;           // has unsent data for the client
-    std::size_t num_ended = 0;       // parts that the engine has ended, and that are recorded
-    std::size_t num_unrecorded = 0;  // parts that the engine has ended, and that are not yet
+    bool has_begun = false;     // the header of the stream was written
+    bool is_dirty = false;      // has unsent data for the client
+    std::size_t num_ended = 0;  // parts that the engine has ended, and that are recorded
   };
 
   Reply metrics_reply();
@@ -104,7 +104,7 @@ class Service {
   void start(std::uint64_t number, ApiRequest request, const std::shared_ptr<Client>& client);
   void refuse(Client& client);
   bool is_complete(const Running& running) const;
-  bool waits_for_record(const Running& running) const;
+  bool waits_for_record(std::uint64_t number) const;
   void take_event(const LiveEvent& event, WallTime now);
   void take_token(Running& running, std::int32_t choice, const LiveEvent& event, WallTime now);
   void count_end(const Running& running, std::int32_t choice, EndReason reason, WallTime now);
@@ -117,11 +117,6 @@ class Service {
                 bool is_refused = false);
   void abort_rest(std::uint64_t number, bool is_counted = true);
 
-  // The ticket of a choice: its request's number and the index of the choice.
-  static Ticket ticket_of(std::uint64_t number, std::int32_t choice) {
-    return Ticket{number << 16 | static_cast<std::uint64_t>(choice)};
-  }
-
   const ServedModel& model_;
   LiveEngine& engine_;
   ServeClock& clock_;
@@ -132,21 +127,14 @@ class Service {
 
   std::unordered_map<std::uint64_t, std::unique_ptr<Running>> running_;  // by number
   std::unordered_map<const Client*, std::uint64_t> numbers_;             // of the client's request
-  struct ClientLoad {
-    std::int64_t num_answers = 0;  // that run
-    std::int64_t num_tokens = 0;   // of their prompts, each counted once
-    std::size_t num_unsent_bytes = 0;
-  };
-  std::unordered_map<std::string, ClientLoad> loads_;  // by the client's address
-  std::size_t num_unsent_bytes_ = 0;                   // of all clients
+  ClientLoads loads_;
+  DurableEnds ends_;
   std::uint64_t next_number_ = 0;
   bool is_draining_ = false;
   std::string failure_;
-  std::int64_t num_ends_ = 0;                                  // that the engine has reported
-  std::deque<std::pair<std::int64_t, LiveEvent>> unrecorded_;  // the latest of them, counted from 1
-  std::vector<LiveEvent> events_;                              // scratch of handle_events()
-  std::vector<std::uint64_t> dirty_;                           // the same
-  std::string bytes_;                                          // scratch
+  std::vector<LiveEvent> events_;     // scratch of handle_events()
+  std::vector<std::uint64_t> dirty_;  // the same
+  std::string bytes_;                 // scratch
 };
 
 }  // namespace metronome
