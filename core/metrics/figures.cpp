@@ -506,6 +506,34 @@ const Figure& figure(std::string_view key) {
   return *found;
 }
 
+FigureValues::FigureValues(const Summary& summary, const RunFacts& facts) {
+  values_.reserve(all_figures().size());
+  for (const Figure& one : all_figures()) values_.push_back(one.value(summary, facts));
+}
+
+const FigureValue& FigureValues::operator[](std::size_t i) const {
+  static const FigureValue absent;
+  return values_.empty() ? absent : values_[i];
+}
+
+void FigureValues::set(std::size_t i, FigureValue value) {
+  values_.resize(all_figures().size());
+  values_[i] = std::move(value);
+}
+
+double FigureValues::number(std::string_view key) const {
+  return (*this)[static_cast<std::size_t>(&figure(key) - all_figures().data())].as_number();
+}
+
+Distribution FigureValues::distribution(std::string_view name) const {
+  Distribution found;
+  for (const Statistic& statistic : kStatistics) {
+    if (statistic.name == "median") continue;  // p50 again
+    found.*statistic.member = number(std::string(statistic.name) + "_" + std::string(name) + "_ms");
+  }
+  return found;
+}
+
 std::span<const LatencyRow> latency_rows() { return kLatencies; }
 std::span<const std::string_view> latency_columns() { return kLatencyColumns; }
 std::span<const FigureBlock> figure_blocks() { return kBlocks; }

@@ -93,6 +93,23 @@ std::span<const Figure> all_figures();
 // Requires that there is one.
 const Figure& figure(std::string_view key);
 
+// The value of each figure of one run, in the order of all_figures().
+class FigureValues {
+ public:
+  FigureValues() = default;  // all absent
+  FigureValues(const Summary& summary, const RunFacts& facts);
+
+  const FigureValue& operator[](std::size_t i) const;
+  void set(std::size_t i, FigureValue value);
+  // NaN without a value. Requires that there is such a figure.
+  double number(std::string_view key) const;
+  // Of a figure's name: "itl". NaN for what is not known.
+  Distribution distribution(std::string_view name) const;
+
+ private:
+  std::vector<FigureValue> values_;  // empty: all absent
+};
+
 // A distribution as a row of latencies: "ttft", "TTFT". Its figures are STATISTIC_NAME_ms.
 struct LatencyRow {
   std::string_view name;

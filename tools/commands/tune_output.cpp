@@ -366,7 +366,7 @@ Json to_json(const TuneFinding& finding, const TunedSettings& settings,
   for (const TuneTrial& trial : finding.trials) {
     entry["trials"].push_back(to_json(trial, scenario, most));
   }
-  entry["config"] = Json::parse(scenario.to_json());
+  entry["config"] = scenario.resolved();
   return entry;
 }
 
@@ -382,7 +382,7 @@ Json to_json(const TuneLoadFinding& finding, const TunedSettings& settings, std:
                                                                  settings.bounds[finding.setting]));
     entry["trial"] = to_json(finding.trial, scenario, most);
   }
-  entry["config"] = Json::parse(scenario.to_json());
+  entry["config"] = scenario.resolved();
   return entry;
 }
 

@@ -30,13 +30,13 @@ RunResult named(const std::string& label, const std::string& backend = "sim") {
   result.info.label = label;
   result.info.backend = backend;
   result.info.digest = "d1ge57";
-  result.info.config_json = Json{{"model", label}, {"seed", 7}}.dump();
+  result.info.config = {{"model", label}, {"seed", 7}};
   return result;
 }
 
 std::string report_of(const std::vector<RunResult>& results) {
   ReportBuilder report(results.size());
-  for (const RunResult& result : results) report.add(result.info, result_json(result), {});
+  for (const RunResult& result : results) report.add(ResultContent(result), {});
   return report.html();
 }
 
@@ -181,7 +181,7 @@ TEST_CASE("runs of one name that differ in many settings are told apart by those
     config["engine"] = {{"max_num_seqs", i / 2 % 2 == 0 ? 16 : 32}};
     config["idle"] = {{"same", 1}, {"again", i / 2 % 2}};
     config["workload"]["arrivals"] = {{"rate", i % 2 == 0 ? 4.0 : 8.5}};
-    result.info.config_json = config.dump();
+    result.info.config = config;
     results.push_back(result);
   }
   const Json data = data_of(report_of(results));

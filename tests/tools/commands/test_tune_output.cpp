@@ -77,10 +77,12 @@ TEST_CASE("the search that a report reads is checked, and errors name the file a
   };
   const TuneReport report = read(tuned_json());
   REQUIRE(report.runs.size() == 1);
-  CHECK(report.runs[0].info.label == "base at 4.50/s");
-  const Json result = Json::parse(report.runs[0].result_json);
-  CHECK(result["slo"].dump() == R"({"ttft_ms":500,"itl_ms":null})");
-  CHECK(result["tensor_parallel_size"] == 2);
+  CHECK(report.runs[0].name == "base at 4.50/s");
+  const RunInfo& info = report.runs[0].result.info;
+  CHECK(info.label == "base");
+  CHECK(info.slo.ttft_ms == 500);
+  CHECK_FALSE(info.slo.itl_ms);
+  CHECK(info.tensor_parallel_size == 2);
 
   const std::string file = scratch.path() + "/tune.json: ";
   const std::string config = file + "settings[0]: config: ";
@@ -108,7 +110,7 @@ TEST_CASE("the search that a report reads is checked, and errors name the file a
   // A limit beyond all whole numbers stays as it is.
   Json json = tuned_json();
   json["slo"]["itl_ms"] = 1e300;
-  CHECK(Json::parse(read(json).runs[0].result_json)["slo"]["itl_ms"].get<double>() == 1e300);
+  CHECK(read(json).runs[0].result.info.slo.itl_ms == 1e300);
 }
 
 TEST_CASE("when the search was cut short, the best is the best so far", "[tune]") {
@@ -153,7 +155,7 @@ TEST_CASE("figures of a shorter trial say of how many requests", "[tune]") {
   json["refused_points"] = Json::array({"--over x: at the point x=0: x: 0 is out of range"});
   scratch.write("tune.json", json.dump());
   const TuneReport report = read_tune_report(scratch.path());
-  CHECK(report.runs[0].info.label == "base at 4.50/s, of 60 requests");
+  CHECK(report.runs[0].name == "base at 4.50/s, of 60 requests");
   CHECK(report.refused.size() == 1);
 }
 
