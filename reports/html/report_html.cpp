@@ -43,7 +43,7 @@ constexpr std::size_t kMaxListed = 12;
 constexpr std::size_t kMaxNames = 3;  // in a sentence
 
 // As in result.json: 500, not 500.0.
-std::string number_text(double number) {
+std::string shortest_text(double number) {
   JsonText text;
   text.value(number);
   return std::string(text.view());
@@ -68,7 +68,7 @@ std::string script_json(std::string_view text) {
 // Those that a run has.
 std::vector<const Figure*> table_columns(std::span<const ReportRun> runs) {
   std::vector<const Figure*> columns;
-  for (const std::string_view key : report_columns()) {
+  for (const std::string_view key : figures_of(FigureList::Report)) {
     const bool is_there = std::any_of(runs.begin(), runs.end(), [key](const ReportRun& run) {
       return std::isfinite(run.result.figures.number(key));
     });
@@ -143,11 +143,11 @@ std::string summary_table(std::span<const ReportRun> runs) {
   return html + "</tbody></table>\n";
 }
 
-std::string slo_text(const SloConfig& slo) {
+std::string limits_text(const SloConfig& slo) {
   std::string text;
   const auto limit = [&text](const char* name, const std::optional<double>& ms) {
     if (!ms) return;
-    text += (text.empty() ? "" : ", ") + std::string(name) + " <= " + number_text(*ms) + " ms";
+    text += (text.empty() ? "" : ", ") + std::string(name) + " <= " + shortest_text(*ms) + " ms";
   };
   limit("TTFT", slo.ttft_ms);
   limit("TPOT", slo.tpot_ms);
@@ -173,7 +173,7 @@ std::string facts(std::span<const ReportRun> runs) {
   add("backend", [](const RunInfo& info) { return info.backend; });
   add("seed", [](const RunInfo& info) { return std::to_string(info.seed); });
   add("requests", [](const RunInfo& info) { return grouped_text(info.num_prompts); });
-  add("SLO", [](const RunInfo& info) { return slo_text(info.slo); });
+  add("SLO", [](const RunInfo& info) { return limits_text(info.slo); });
   html += "<div><dt>runs</dt><dd>" + std::to_string(runs.size()) + "</dd></div>";
   return html + "</dl>\n";
 }
@@ -226,12 +226,33 @@ std::string note_list(const std::vector<std::string>& notes) {
   return html + "</ul>\n";
 }
 
-// 1: more is better; -1: less; 0: neither.
-void append_preferences(JsonText& json) {
-  json.key("better").begin_object();
+// Of the table of figures, what scripts show of them. `better`: 1: more; -1: less; 0: neither.
+void append_figure_table(JsonText& json) {
+  json.key("figures").begin_object();
   for (const Figure& figure : all_figures()) {
-    const Better better = figure.shown.better;
-    json.field(figure.key, better == Better::Higher ? 1 : better == Better::Lower ? -1 : 0);
+    const ShownFigure& shown = figure.shown;
+    if (shown.name.empty()) continue;
+    json.key(figure.key).begin_object();
+    json.field("words", shown.words.empty() ? shown.name : shown.words);
+    json.field("unit", shown.unit);
+    json.field("block", shown.block);
+    json.field("decimals", shown.decimals == kByLargest ? 1 : shown.decimals);
+    json.field("scale", shown.scale);
+    json.field("better", shown.better == Better::Higher  ? 1
+                         : shown.better == Better::Lower ? -1
+                                                         : 0);
+    json.end_object();
+  }
+  json.end_object();
+  constexpr std::pair<std::string_view, FigureList> kLists[] = {{"map", FigureList::Map},
+                                                                {"point", FigureList::Point},
+                                                                {"pair", FigureList::Pair},
+                                                                {"rate", FigureList::Rate}};
+  json.key("lists").begin_object();
+  for (const auto& [name, list] : kLists) {
+    json.key(name).begin_array();
+    for (const std::string_view key : figures_of(list)) json.value(key);
+    json.end_array();
   }
   json.end_object();
 }
@@ -252,7 +273,7 @@ std::string report_data(const ReportText& text, std::span<const ReportRun> runs)
     json.end_object();
   }
   json.end_array();
-  append_preferences(json);
+  append_figure_table(json);
   json.end_object();
   return script_json(json.view());
 }
