@@ -22,10 +22,10 @@ TuneTrial trial_at(double load) {
   trial.attainment = 1;
   trial.goodput = load;
   trial.num_in_system = 5;
-  trial.output_throughput = 10 * load;
-  trial.p99_ttft_ms = 40;
-  trial.itl.p99_ms = 20;
-  trial.mean_tpot_ms = 10;
+  trial.summary.output_throughput = 10 * load;
+  trial.summary.ttft.p99_ms = 40;
+  trial.summary.itl.p99_ms = 20;
+  trial.summary.tpot.mean_ms = 10;
   return trial;
 }
 
@@ -173,7 +173,7 @@ TEST_CASE("tables have columns for drafts, prices and numbers of GPUs where sett
     print_at_load(out, at_load, pair.settings);
     return out.str();
   };
-  for (const char* column : {"TPOT ms", "per M out", "per hour", "GPUs"}) {
+  for (const char* column : {"TPOT mean ms", "per M out", "per hour", "GPUs"}) {
     INFO(column);
     CHECK(!contains(tables(), column));
   }
@@ -182,7 +182,7 @@ TEST_CASE("tables have columns for drafts, prices and numbers of GPUs where sett
   drafted.speculative.num_speculative_tokens = 3;
   drafted.cost_model.tensor_parallel_size = 2;
   pair.settings.scenarios[1] = &drafted;
-  CHECK(contains(tables(), "TPOT ms"));
+  CHECK(contains(tables(), "TPOT mean ms"));
   CHECK(contains(tables(), "GPUs"));
   CHECK(!contains(tables(), "per hour"));
   pair.scenario.price_per_gpu_hour = drafted.price_per_gpu_hour = 1.5;
