@@ -79,7 +79,7 @@ class JsonText {
   void us(TimeNs ns);
   // Appends JSON text; the indented style indents its lines to the current level.
   void raw(std::string_view json);
-  // The same of a value; bad UTF-8 in it is replaced.
+  // Appends a value in the same way; bad UTF-8 in it is replaced.
   void subtree(const Json& json);
 
   template <class T>

@@ -107,7 +107,7 @@ class FigureValues {
   void set(std::string_view key, double value);
   // NaN without a value.
   double number(std::string_view key) const;
-  // Of a figure's name: "itl". NaN for what is not known.
+  // The statistics of "itl", say; NaN for those that are not known.
   Distribution distribution(std::string_view name) const;
 
  private:

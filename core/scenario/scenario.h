@@ -143,7 +143,7 @@ struct Scenario {
   // (policy, KV backend, arrival process, ...) does not use.
   Json resolved() const;
 
-  // The same as JSON with two-space indent. JSON is YAML. Saved in the current folder, to which
+  // It as JSON text with two-space indent. JSON is YAML. Saved in the current folder, to which
   // paths are relative, it is a scenario that resolves to itself.
   std::string to_json() const;
 

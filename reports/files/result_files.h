@@ -60,8 +60,8 @@ struct RunInfo {
   Json config;  // the resolved scenario; null: unknown
   // Why it has values that no key gave: Scenario::serve_defaults, reasons by key. Null: left out.
   Json config_reasons;
-  // Of a run measured by a client: objects about the server and about the client itself. Null: left
-  // out.
+  // For a run measured by a client: objects about the server and about the client itself. Null:
+  // left out.
   Json server;
   Json client;
 
@@ -79,7 +79,7 @@ struct RunResult {
   FileSizes files;
 };
 
-// What a result.json tells of a run: of one that this program made, of a file, or of a trial.
+// The content of a result.json: of a run of this program, of a file, or of a trial of `tune`.
 struct ResultContent {
   RunInfo info;
   FigureValues figures;
@@ -95,7 +95,7 @@ struct ResultContent {
 // latency of a run without a completed request) is null. Ends with its content id (content_id.h).
 std::string result_json(const RunResult& result);
 
-// What its figures mean, in words.
+// A definition of a figure, in words.
 struct Formula {
   std::string_view name;
   std::string_view text;

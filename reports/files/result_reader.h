@@ -27,8 +27,8 @@ std::vector<std::string> result_folders(const std::string& path);
 // Reads RunInfo from result.json only. Throws ConfigError as read_result does.
 RunInfo read_result_info(const std::string& folder);
 
-// What result.json tells of a run, also where the run's other files are missing. Throws ConfigError
-// as read_result does.
+// Reads result.json alone, so that the run's other files may be missing. Throws ConfigError as
+// read_result does.
 ResultContent read_result_content(const std::string& folder);
 
 // The figures that an object has under their keys. Throws ConfigError for one that is no number,

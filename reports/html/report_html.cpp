@@ -226,7 +226,7 @@ std::string note_list(const std::vector<std::string>& notes) {
   return html + "</ul>\n";
 }
 
-// Of the table of figures, what scripts show of them. `better`: 1: more; -1: less; 0: neither.
+// The part of the table of figures that scripts show. `better`: 1: more; -1: less; 0: neither.
 void append_figure_table(JsonText& json) {
   json.key("figures").begin_object();
   for (const Figure& figure : all_figures()) {

@@ -50,8 +50,8 @@ struct TuneTrial {
 
   double attainment = 0;  // share of good requests
   double goodput = 0;     // attainment x load, requests/s
-  // Of the figures only those that a trial measures, over all runs: throughputs, the busy share,
-  // and TTFT, ITL and TPOT of the completed requests in `good`, NaN if there are none.
+  // Has only figures that a trial measures, over all runs: throughputs, the busy share, and TTFT,
+  // ITL and TPOT of the completed requests in `good`, NaN if there are none.
   Summary summary;
   std::vector<double> run_p99_ttft_ms;  // of each run
   std::vector<double> run_p99_itl_ms;
@@ -61,7 +61,7 @@ struct TuneTrial {
   WaitReasons waits;
 };
 
-// Of FigureList::Trial, for the setting that the scenario has.
+// The figures of the trial; the scenario has its setting. Known are those of FigureList::Trial.
 FigureValues figures_of(const TuneTrial& trial, const Scenario& scenario);
 
 // Whether two settings served the same requests alike, to the nanosecond: what they differ in had

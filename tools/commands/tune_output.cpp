@@ -63,7 +63,7 @@ Json to_json(const TuneTrial& trial, const Scenario& scenario, std::size_t most)
   return entry;
 }
 
-// Of the list, the figures that these settings have.
+// The figures of the list that these settings have.
 std::vector<const Figure*> columns_of(FigureList list, const TunedSettings& settings) {
   std::vector<const Figure*> columns;
   for (const std::string_view key : figures_of(list)) {
@@ -88,7 +88,7 @@ void append_figures(const std::vector<const Figure*>& columns, const TuneTrial* 
   }
 }
 
-// What an hour costs, or the number of GPUs.
+// The cost of an hour, or the number of GPUs.
 std::string size_text(const Scenario& scenario, bool has_price) {
   const std::int64_t num_gpus = scenario.cost_model.tensor_parallel_size;
   if (!has_price) return std::to_string(num_gpus);
