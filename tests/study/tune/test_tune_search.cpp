@@ -39,7 +39,7 @@ struct Synthetic {
     trial.attainment = static_cast<double>(num_good) / static_cast<double>(num_requests);
     trial.goodput = load * trial.attainment;
     trial.num_simulated = num_requests;
-    trial.itl.p99_ms = itl_ms.empty() ? 10 : itl_ms[setting];
+    trial.summary.itl.p99_ms = itl_ms.empty() ? 10 : itl_ms[setting];
     return trial;
   }
 };
@@ -293,8 +293,8 @@ TEST_CASE("the front keeps what no other beats", "[tune]") {
     TuneTrial trial;
     trial.load = goodput;
     trial.goodput = goodput;
-    trial.itl.p99_ms = itl_ms;
-    trial.mean_tpot_ms = tpot_ms;
+    trial.summary.itl.p99_ms = itl_ms;
+    trial.summary.tpot.mean_ms = tpot_ms;
     f.trials = {trial};
     return f;
   };
@@ -332,8 +332,8 @@ TEST_CASE("a search that ends after it has measured all finalists keeps what it 
     std::size_t num_begun = 0;
     options.is_over = [&] { return num_begun++ == most; };
     const std::vector<TuneFinding> found = tune(3, options, model).findings;
-    const bool is_cut_short = std::any_of(found.begin(), found.end(),
-                                          [](const auto& one) { return one.is_cut_short; });
+    const bool is_cut_short =
+        std::any_of(found.begin(), found.end(), [](const auto& one) { return one.is_cut_short; });
     if (!is_cut_short) ++num_measured;
     CHECK((is_cut_short || found[0].is_equal_to_best));
     CHECK((is_cut_short == (num_measured == 0)));
