@@ -2,11 +2,11 @@
 #include "sim/profile/profile_folder.h"
 
 #include <algorithm>
-#include <charconv>
 #include <map>
 #include <utility>
 
 #include "core/base/error.h"
+#include "core/base/number_chars.h"
 #include "core/base/real.h"
 #include "core/config/catalogue.h"
 #include "core/config/config_node.h"
@@ -34,7 +34,7 @@ std::optional<double> number_at(const ConfigNode& root, const char* path) {
   if (text.empty()) return std::nullopt;
   double number = 0;
   const char* end = text.data() + text.size();
-  const auto [rest, error] = std::from_chars(text.data(), end, number);
+  const auto [rest, error] = read_number(text.data(), end, number);
   if (rest == end && error == std::errc() && number > 1) return number;
   fail_config(root.find_path(path)->where, path,
               "'" + text + "' is not a factor; allowed: a number above 1");
@@ -46,7 +46,7 @@ std::optional<double> step_factor(const std::string& grid) {
   double factor = 0;
   if (x == std::string::npos) return std::nullopt;
   const char* end = grid.data() + grid.size();
-  const auto [rest, error] = std::from_chars(grid.data() + x + 2, end, factor);
+  const auto [rest, error] = read_number(grid.data() + x + 2, end, factor);
   if (rest != end || error != std::errc() || factor <= 1) return std::nullopt;
   return factor;
 }

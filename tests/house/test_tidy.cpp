@@ -379,6 +379,9 @@ TEST_CASE("checker: determinism", "[tidy][checker]") {
   CHECK(count_determinism("sim/x.cpp", "auto t = time(nullptr);") == 1);
   CHECK(count_determinism("sim/x.cpp", "auto h = std::hash<int>{}(1);") == 1);
   CHECK(count_determinism("sim/x.cpp", "// rand() would be wrong here") == 0);
+  CHECK(count_determinism("sim/x.cpp", "std::from_chars(begin, end, x);") == 1);
+  CHECK(count_determinism("core/x.cpp", "const auto x = std::bit_cast<int>(y);") == 1);
+  CHECK(count_determinism("core/base/number_chars.h", "std::to_chars(begin, end, x);") == 0);
   CHECK(count_determinism("tools/x.cpp", "auto t = std::chrono::steady_clock::now();") == 0);
 }
 
