@@ -8,6 +8,8 @@
 #include "tests/catch.h"
 #include "tests/command_line.h"
 
+namespace TEST_FILE {
+
 namespace fs = std::filesystem;
 using namespace metronome;
 using namespace metronome::testing;
@@ -54,3 +56,5 @@ TEST_CASE("a folder is made with its parents", "[system][files]") {
   scratch.write("file", "");
   CHECK_THROWS_AS(make_folders(scratch.path() + "/file/sub"), fs::filesystem_error);
 }
+
+}  // namespace TEST_FILE

@@ -14,6 +14,7 @@
 #include "core/base/rng.h"
 #include "tests/catch.h"
 
+namespace TEST_FILE {
 using namespace metronome;
 
 namespace {
@@ -110,3 +111,5 @@ TEST_CASE("real numbers are read as the standard library reads them", "[core][ba
     check_read<double>(text);
   }
 }
+
+}  // namespace TEST_FILE

@@ -3,7 +3,7 @@
 #include "sim/operators/operator_rows.h"
 #include "tests/catch.h"
 
-namespace metronome {
+namespace metronome::TEST_FILE {
 namespace {
 
 TEST_CASE("times of launches are told from times of kernels", "[operators]") {
@@ -72,4 +72,4 @@ TEST_CASE("half of the heads take no longer than all", "[operators]") {
 }
 
 }  // namespace
-}  // namespace metronome
+}  // namespace metronome::TEST_FILE

@@ -11,6 +11,7 @@
 #include "study/tune/tune_search.h"
 #include "tests/catch.h"
 
+namespace TEST_FILE {
 using namespace metronome;
 
 namespace {
@@ -503,3 +504,5 @@ TEST_CASE("the requests that a search expects to simulate are right within a fac
     }
   }
 }
+
+}  // namespace TEST_FILE
