@@ -64,7 +64,7 @@ std::int64_t panel_bytes_of(TensorType packed, std::int64_t num_inputs) {
   return stored_bytes(packed, num_inputs * kPanelOutputs);
 }
 
-bool has_finite_scales(const WeightSource& source, const WeightSpec& spec, ThreadPool& pool) {
+bool are_scales_finite(const WeightSource& source, const WeightSpec& spec, ThreadPool& pool) {
   const StripFormat& format = *strip_format(source.type(spec));
   std::atomic<bool> is_finite = true;
   pool.for_range(ceil_div(spec.rows, kPanelOutputs), [&](std::int64_t begin, std::int64_t end) {
@@ -116,7 +116,7 @@ PackedMatrix::PackedMatrix(const WeightSource& source, const std::vector<WeightS
     TensorType type = packed_type(source.type(spec), spec.cols);
     // The kernels' arithmetic is dequantise()'s for finite scales only.
     const bool is_quantised = strip_format(type) != nullptr;
-    if (is_quantised && !has_finite_scales(source, spec, pool)) type = TensorType::Float32;
+    if (is_quantised && !are_scales_finite(source, spec, pool)) type = TensorType::Float32;
     add_part(type, spec.rows);
   }
   std::int64_t num_bytes = 0;

@@ -203,8 +203,8 @@ std::unique_ptr<CostModel> with_drafts(std::unique_ptr<CostModel> target, const 
                                             config);
 }
 
-std::unique_ptr<CostModel> make_cost_model(const StepTimeSource& times, const Scenario& scenario,
-                                           const ModelConfig& model) {
+std::unique_ptr<CostModel> cost_model_of(const StepTimeSource& times, const Scenario& scenario,
+                                         const ModelConfig& model) {
   CostModelConfig config = resolved_config(scenario, model, times.hardware);
   HardwareSpec hardware = times.hardware;
   if (!config.host_gap_us && !hardware.host_gap_us) {
@@ -223,7 +223,7 @@ std::unique_ptr<CostModel> make_cost_model(const StepTimeSource& times, const Sc
 // Sets up the simulated device. Only the device has noise; policies and comparisons predict
 // without.
 void make_device(const StepTimeSource& times, const Scenario& scenario, Simulation& simulation) {
-  simulation.cost_model = make_cost_model(times, scenario, simulation.model);
+  simulation.cost_model = cost_model_of(times, scenario, simulation.model);
   if (scenario.cost_model.noise == StepNoise::None) return;
   if (!times.file || times.file->kind != "fitted") {
     throw UnplacedConfigError("cost_model.noise",
@@ -328,7 +328,7 @@ std::optional<EncoderCost> make_encoder_cost(const Scenario& scenario, const Mod
 std::unique_ptr<StepTimePredictor> make_step_predictor(const Scenario& scenario,
                                                        const ModelConfig& model) try {
   return std::make_unique<CostModelPredictor>(
-      make_cost_model(find_step_times(scenario), scenario, model));
+      cost_model_of(find_step_times(scenario), scenario, model));
 } catch (const UnplacedConfigError& error) {
   fail_config(scenario.location_of(error.key()), error.key(), error.message());
 }
@@ -343,6 +343,15 @@ TimeNs image_encode_ns(const Scenario& scenario, const ModelConfig& model,
   fail_config(scenario.location_of(error.key()), error.key(), error.message());
 }
 
+namespace {
+
+// Rounded, as people read it.
+Setting in_micros(std::string key, double us) {
+  return setting_of(std::move(key), fixed_text(us, 3));
+}
+
+}  // namespace
+
 HostSettings host_settings(const Scenario& scenario) try {
   const StepTimeSource times = find_step_times(scenario);
   const CostModelConfig& config = scenario.cost_model;
@@ -352,19 +361,16 @@ HostSettings host_settings(const Scenario& scenario) try {
       times.file && (times.file->kind == "fitted" || times.file->kind == "replay");
   if (!config.host_gap_us && !times.hardware.host_gap_us && !has_measured_gap) {
     const HostGap gap = engine_host_gap(scenario);
-    settings.times.push_back("cost_model.host_gap_us=" + fixed_text(gap.us, 3));
-    settings.times.push_back("cost_model.host_gap_us_per_request=" +
-                             fixed_text(gap.us_per_request, 3));
+    settings.times.push_back(in_micros("cost_model.host_gap_us", gap.us));
+    settings.times.push_back(in_micros("cost_model.host_gap_us_per_request", gap.us_per_request));
   }
   const CostModelConfig resolved =
       resolved_config(scenario, simulated_model(scenario), times.hardware);
-  settings.times.push_back("cost_model.eager_us_per_layer=" +
-                           fixed_text(*resolved.eager_us_per_layer, 3));
-  settings.times.push_back(std::string("cost_model.fuses_conversions=") +
-                           (*resolved.fuses_conversions ? "true" : "false"));
-  settings.graphs = {
-      "cost_model.max_graph_tokens=" + std::to_string(*resolved.max_graph_tokens),
-      "cost_model.max_prompt_graph_tokens=" + std::to_string(*resolved.max_prompt_graph_tokens)};
+  settings.times.push_back(
+      in_micros("cost_model.eager_us_per_layer", *resolved.eager_us_per_layer));
+  settings.times.push_back({"cost_model.fuses_conversions", *resolved.fuses_conversions});
+  settings.graphs = {{"cost_model.max_graph_tokens", *resolved.max_graph_tokens},
+                     {"cost_model.max_prompt_graph_tokens", *resolved.max_prompt_graph_tokens}};
   return settings;
 } catch (const UnplacedConfigError& error) {
   fail_config(scenario.location_of(error.key()), error.key(), error.message());
@@ -393,7 +399,7 @@ Simulation prepare_simulation(const Scenario& scenario) try {
     // A separate cost model, as predictions also ask about steps that never run. A model that
     // counts its calls would count them.
     simulation.predict_with(
-        std::make_unique<CostModelPredictor>(make_cost_model(times, scenario, simulation.model)));
+        std::make_unique<CostModelPredictor>(cost_model_of(times, scenario, simulation.model)));
   }
   if (scenario.speculative.has_drafts()) {
     simulation.acceptance.emplace(scenario.speculative, scenario.seed);

@@ -43,10 +43,10 @@ std::unique_ptr<StepTimePredictor> make_step_predictor(const Scenario& scenario,
 TimeNs image_encode_ns(const Scenario& scenario, const ModelConfig& model,
                        std::int32_t num_embeddings);
 
-// A scenario's host as assignments of `cost_model` keys, to replay another policy on it.
+// A scenario's host as settings of `cost_model`, to replay another policy on it.
 struct HostSettings {
-  std::vector<std::string> times;   // without the gap between steps, if that was measured
-  std::vector<std::string> graphs;  // which passes run as CUDA graphs
+  std::vector<Setting> times;   // without the gap between steps, if that was measured
+  std::vector<Setting> graphs;  // which passes run as CUDA graphs
 };
 // Throws ConfigError.
 HostSettings host_settings(const Scenario& scenario);

@@ -52,9 +52,9 @@ struct MeasuredRun {
     seen = read_observed_run(out, true);
   }
   // With the step times of a GPU that was not measured.
-  Scenario scenario_with(std::vector<std::string> changes) const {
-    changes.push_back("hardware=" + folder.path() + "/slower.yaml");
-    return scenario_of(*seen.stored, changes);
+  Scenario scenario_with(std::vector<Setting> changes) const {
+    changes.push_back({"hardware", folder.path() + "/slower.yaml"});
+    return scenario_of(*seen.stored).with(changes);
   }
   // The run as the request log of a server whose clock began somewhere.
   std::string request_log() const {

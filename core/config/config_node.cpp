@@ -357,11 +357,33 @@ std::string_view assignment_key(std::string_view assignment) {
   return key;
 }
 
+ConfigNode config_node(const Json& value, const SourceLocation& where) {
+  ConfigNode node;
+  node.where = where;
+  if (value.is_array()) {
+    node.kind = ConfigNode::Kind::Sequence;
+    for (const Json& item : value) node.items.push_back(config_node(item, where));
+  } else if (value.is_object()) {
+    node.kind = ConfigNode::Kind::Map;
+    for (const auto& [key, member] : value.items()) {
+      node.entries.emplace_back(key, config_node(member, where));
+    }
+  } else if (!value.is_null()) {
+    node.kind = ConfigNode::Kind::Scalar;
+    node.is_quoted = value.is_string();
+    node.scalar = node.is_quoted ? value.string() : value.dump();
+  }
+  return node;
+}
+
 void assign_value(ConfigNode& root, std::string_view path, std::string_view value,
                   std::string_view key) {
+  assign_node(root, path, parse_config_text(value, *assignment_location(key).file), key);
+}
+
+void assign_node(ConfigNode& root, std::string_view path, ConfigNode value, std::string_view key) {
   const SourceLocation where = assignment_location(key);
-  ConfigNode parsed = parse_config_text(value, *where.file);
-  relocate(parsed, where);
+  relocate(value, where);
   ConfigNode* node = &root;
   std::size_t begin = 0;
   while (begin <= path.size()) {
@@ -370,7 +392,7 @@ void assign_value(ConfigNode& root, std::string_view path, std::string_view valu
     node = &step_into(*node, std::string(path.substr(begin, end - begin)), above, where);
     begin = end + 1;
   }
-  *node = std::move(parsed);
+  *node = std::move(value);
 }
 
 void apply_assignment(ConfigNode& root, std::string_view assignment) {

@@ -9,6 +9,8 @@
 #include <utility>
 #include <vector>
 
+#include "core/base/json.h"
+
 namespace metronome {
 
 struct SourceLocation {
@@ -68,6 +70,12 @@ void apply_assignment(ConfigNode& root, std::string_view assignment);
 // The same, with separate path below `root` and key as the user wrote it (`--set KEY`).
 void assign_value(ConfigNode& root, std::string_view path, std::string_view value,
                   std::string_view key);
+
+// The same with a value that is a tree; it gets the location `--set KEY`.
+void assign_node(ConfigNode& root, std::string_view path, ConfigNode value, std::string_view key);
+
+// A tree of this value, as a reader of its text would have it. Its nodes have this location.
+ConfigNode config_node(const Json& value, const SourceLocation& where);
 
 // The `a.b.c` of an assignment. Throws ConfigError when it is malformed.
 std::string_view assignment_key(std::string_view assignment);

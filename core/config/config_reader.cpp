@@ -49,8 +49,8 @@ std::int64_t read_integer(const ConfigNode& node, std::string_view key, std::int
   return value;
 }
 
-double read_number(const ConfigNode& node, std::string_view key, double min, double max,
-                   const std::string& also_allowed = "") {
+double number_in(const ConfigNode& node, std::string_view key, double min, double max,
+                 const std::string& also_allowed = "") {
   const std::string allowed = describe_range(min, max) + also_allowed;
   double value = 0;
   Parse parse = parse_plain(node, value);
@@ -155,7 +155,7 @@ void ConfigReader::integer(const char* key, std::int64_t& value, std::int64_t mi
 }
 
 void ConfigReader::number(const char* key, double& value, double min, double max, const char*) {
-  if (const ConfigNode* node = lookup(key)) value = read_number(*node, dotted(key), min, max);
+  if (const ConfigNode* node = lookup(key)) value = number_in(*node, dotted(key), min, max);
 }
 
 void ConfigReader::boolean(const char* key, bool& value, const char*) {
@@ -212,7 +212,7 @@ void ConfigReader::numbers(const char* key, std::vector<double>& value, double m
   const std::string path = dotted(key);
   value.clear();
   for (const ConfigNode& item : read_list(*node, path, "numbers", describe_range(min, max))) {
-    value.push_back(read_number(item, item_key(path, value.size()), min, max));
+    value.push_back(number_in(item, item_key(path, value.size()), min, max));
   }
 }
 
@@ -265,7 +265,7 @@ void ConfigReader::optional_number(const char* key, std::optional<double>& value
   if (node == nullptr) return;
   value.reset();
   if (node->kind == ConfigNode::Kind::Null) return;
-  value = read_number(*node, dotted(key), min, max, ", or null");
+  value = number_in(*node, dotted(key), min, max, ", or null");
 }
 
 void ConfigReader::optional_integer(const char* key, std::optional<std::int64_t>& value,

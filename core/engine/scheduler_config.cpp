@@ -15,7 +15,7 @@ namespace {
 
 constexpr std::string_view kOrders[] = {"fcfs", "priority", "shortest_prefill_first"};
 
-void visit_fields(FieldVisitor& visitor, SloPolicyConfig& config) {
+void visit_slo(FieldVisitor& visitor, SloPolicyConfig& config) {
   visitor.optional_number(
       "itl_target_ms", config.itl_target_ms, kShortestLimitMs, kHourMs,
       "slo: upper limit of every inter-token latency (ITL), milliseconds; null: "
@@ -66,7 +66,7 @@ void visit_fields(FieldVisitor& visitor, SchedulerConfig& config) {
                   "fewest tokens of a chunk that does not complete its prompt");
   visitor.number("batch_wait_ms", config.batch_wait_ms, 0, kHourMs,
                  "wait this long for the batch to fill");
-  visit_fields(visitor, config.slo);
+  visit_slo(visitor, config.slo);
   visit_settings(visitor, config.policies);
 }
 

@@ -84,8 +84,8 @@ class CompletedTokens {
   std::vector<Correction> corrections_;  // empty: none
 };
 
-std::vector<WeightedTime> pooled_gaps(const RunRecord& record, const CompletedTokens& tokens,
-                                      std::size_t first = 0) {
+std::vector<WeightedTime> gaps_of(const RunRecord& record, const CompletedTokens& tokens,
+                                  std::size_t first = 0) {
   std::vector<WeightedTime> gaps;
   gaps.reserve(record.steps.size());
   TimeNs before = 0;
@@ -145,7 +145,7 @@ void summarize_latencies(const RunRecord& record, const CompletedTokens& tokens,
       return record.front_end_ns(index_of(r));
     });
   }
-  std::vector<WeightedTime> gaps = pooled_gaps(record, tokens);
+  std::vector<WeightedTime> gaps = gaps_of(record, tokens);
   summary.itl = describe(gaps);
 }
 
@@ -416,7 +416,7 @@ Stall longest_stall_of(const RunRecord& record, std::size_t i) {
 }
 
 std::vector<WeightedTime> pooled_gaps(const RunRecord& record, std::size_t first) {
-  return pooled_gaps(record, CompletedTokens(record, first), first);
+  return gaps_of(record, CompletedTokens(record, first), first);
 }
 
 // Ends when the last request ends; for a run cut short, not before its last step.

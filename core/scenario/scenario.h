@@ -5,6 +5,7 @@
 #include <cstdint>
 #include <memory>
 #include <optional>
+#include <span>
 #include <string>
 #include <string_view>
 #include <vector>
@@ -16,6 +17,7 @@
 #include "core/metrics/slo_config.h"
 #include "core/scenario/backend_sections.h"
 #include "core/scenario/serve_defaults.h"
+#include "core/scenario/setting.h"
 #include "core/scenario/speculative_config.h"
 #include "core/workload/workload_config.h"
 
@@ -150,6 +152,13 @@ struct Scenario {
   // The same for people: a comment gives the reason of each of `serve_defaults`. This is YAML.
   std::string to_yaml() const;
 
+  // The value of a key of resolved(); null: this scenario has no use for the key.
+  Json value(std::string_view key) const;
+
+  // This scenario read again with other values; what its choices do not use any more is dropped, as
+  // for `--set`. Its name stays. Throws ConfigError.
+  Scenario with(std::span<const Setting> settings) const;
+
   // Whether it names a source of step times, so that it can be simulated.
   bool names_step_times() const { return !hardware.empty() || !cost_model.file.empty(); }
 };
@@ -225,5 +234,10 @@ ScenarioFile load_scenario(const std::string& path, const std::vector<std::strin
 // The same from a text; error messages call it `path`. Relative paths are the current folder's.
 ScenarioFile parse_scenario(std::string_view text, const std::string& path,
                             const std::vector<std::string>& assignments);
+
+// A scenario of one variant from its resolved config, with other values. Errors name `where`, or
+// `--set KEY` for a setting.
+Scenario resolved_scenario(const Json& config, const std::string& where,
+                           std::span<const Setting> settings = {});
 
 }  // namespace metronome

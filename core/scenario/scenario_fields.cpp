@@ -216,6 +216,18 @@ Json Scenario::resolved() const {
   return fields_to_value(visit, unused_keys(fields_to_node(visit), scenario_choices()));
 }
 
+Json Scenario::value(std::string_view key) const {
+  Json found = resolved();
+  while (true) {
+    const std::size_t end = std::min(key.find('.'), key.size());
+    const Json* const member = found.is_object() ? found.find(key.substr(0, end)) : nullptr;
+    if (member == nullptr) return {};
+    found = Json(*member);
+    if (end == key.size()) return found;
+    key.remove_prefix(end + 1);
+  }
+}
+
 std::string Scenario::to_json() const { return resolved().dump(2); }
 
 std::string Scenario::to_yaml() const {

@@ -56,7 +56,7 @@ constexpr Remedy kRemedies[] = {
     {.kind = RemedyKind::Tokens, .key = "max_prefill_tokens"},
     {.kind = RemedyKind::Count, .key = "prefill_max_requests"},
     {.kind = RemedyKind::Reserve, .key = "schedule_conservativeness"}};
-constexpr std::string_view kAlternativeSettings[] = {"enable_mixed_chunk=true"};
+constexpr PolicySetting kAlternativeSettings[] = {{"enable_mixed_chunk", "true"}};
 
 constexpr PolicyInfo kSglang = {
     .name = "sglang",

@@ -117,7 +117,7 @@ Json to_json(const GemmKey& key, const GemmChoice& choice) {
           {"name", choice.name}};
 }
 
-Json parse_json(const std::string& path, const std::string& text) {
+Json parse_store(const std::string& path, const std::string& text) {
   // The parser treats a NUL byte as the end of its input.
   if (text.find('\0') != std::string::npos) fail(path, "is not JSON");
   try {
@@ -134,7 +134,7 @@ Json read_machines(const std::string& path) {
   if (path.empty() || !path_exists(path)) return Json::object();
   const std::optional<std::string> text = read_file(path);
   if (!text) fail(path, input_problem());
-  const Json document = parse_json(path, *text);
+  const Json document = parse_store(path, *text);
   const Place place{path, ""};
   if (!document.is_object()) fail(path, "must be an object");
   const Json& version = member(document, "version", place);

@@ -38,7 +38,7 @@ std::string_view without_trailing_breaks(std::string_view text) {
   return text.substr(0, text.find_last_not_of('\n') + 1);
 }
 
-std::string shown(std::string_view role) {
+std::string shown_role(std::string_view role) {
   constexpr std::size_t kMaxShown = 40;
   std::string text;
   append_replaced(role.substr(0, kMaxShown), text);
@@ -53,8 +53,8 @@ void check_roles(std::span<const ChatMessage> messages,
     std::string names;
     for (const std::string_view role : roles) names.append(names.empty() ? "" : ", ").append(role);
     throw std::invalid_argument("messages[" + std::to_string(i) + "].role is " +
-                                shown(messages[i].role) + "; this model's chat template supports " +
-                                names);
+                                shown_role(messages[i].role) +
+                                "; this model's chat template supports " + names);
   }
 }
 

@@ -509,20 +509,18 @@ void require_steps(const StoredRun& run) {
                     "`metronome run` or `metronome sweep` wrote");
 }
 
-Scenario scenario_of(const StoredRun& run, const std::vector<std::string>& assignments) {
-  return scenario_of(run, run.result.info.config, assignments);
+Scenario scenario_of(const StoredRun& run) {
+  return scenario_of_config(run, run.result.info.config, {});
 }
 
-Scenario scenario_of(const StoredRun& run, const Json& config,
-                     const std::vector<std::string>& assignments) {
+Scenario scenario_of_config(const StoredRun& run, const Json& config,
+                            std::span<const Setting> settings) {
   const std::string where = run.folder + "/" + std::string(kResultFile) + ": config";
-  const RunInfo& info = run.result.info;
   if (config.is_null()) {
     throw ConfigError(where + ": is null; allowed: a run of a scenario");
   }
-  Scenario scenario =
-      std::move(parse_scenario(config.dump(2), where, assignments).variants.front());
-  scenario.name = info.label;
+  Scenario scenario = resolved_scenario(config, where, settings);
+  scenario.name = run.result.info.label;
   return scenario;
 }
 

@@ -47,12 +47,12 @@ StoredRun read_result(const std::string& folder);
 // Throws ConfigError for a run measured by a client, whose steps are unknown.
 void require_steps(const StoredRun& run);
 
-// The scenario of the run, with `assignments` ("key=value") applied. Relative paths in it are
-// relative to the current folder, as the run left them. Throws ConfigError if the run has no
-// scenario, or for invalid assignments.
-Scenario scenario_of(const StoredRun& run, const std::vector<std::string>& assignments = {});
-// The same of another configuration in the form of the run's.
-Scenario scenario_of(const StoredRun& run, const Json& config,
-                     const std::vector<std::string>& assignments);
+// The scenario of the run. Relative paths in it are relative to the current folder, as the run left
+// them. Throws ConfigError if the run has no scenario.
+Scenario scenario_of(const StoredRun& run);
+// The scenario of `config`, which has the form of the run's, with other values. Throws ConfigError
+// for null and for invalid settings.
+Scenario scenario_of_config(const StoredRun& run, const Json& config,
+                            std::span<const Setting> settings);
 
 }  // namespace metronome

@@ -48,7 +48,7 @@ Json delay_json(const Distribution& delay) {
 }
 
 std::string in_ms(double ms) { return grouped_text(ms, ms < 10 ? 2 : 1) + " ms"; }
-std::string percent_text(double share) { return grouped_text(100 * share, 1) + " %"; }
+std::string share_text(double share) { return grouped_text(100 * share, 1) + " %"; }
 
 std::string of_text(std::int64_t part, std::size_t whole) {
   return grouped_text(part) + " of " + count_text(whole, "request");
@@ -188,8 +188,8 @@ std::vector<std::string> client_warnings(const ClientHealth& health) {
   }
   if (health.busiest_second > kBusy) {
     warnings.push_back(
-        "the client was busy for " + percent_text(health.busiest_second) + " of a second (" +
-        percent_text(health.cpu_share) +
+        "the client was busy for " + share_text(health.busiest_second) + " of a second (" +
+        share_text(health.cpu_share) +
         " of the whole time) and may have added to the latencies; run it on a separate "
         "machine, or with a smaller load");
   }

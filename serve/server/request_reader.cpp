@@ -36,7 +36,7 @@ bool lists(std::string_view value, std::string_view word) {
 }
 
 // A whole number without sign or blanks; nullopt: anything else, or too large.
-std::optional<std::uint64_t> number_of(std::string_view text, int base) {
+std::optional<std::uint64_t> whole_number(std::string_view text, int base) {
   std::uint64_t number = 0;
   const char* end = text.data() + text.size();
   const auto [rest, error] = std::from_chars(text.data(), end, number, base);
@@ -69,7 +69,7 @@ std::optional<std::string> percent_decoded(std::string_view text) {
     const bool is_encoded = text.front() == '%';
     const std::size_t size = is_encoded ? 3 : 1;
     if (text.size() < size) return std::nullopt;
-    const auto code = is_encoded ? number_of(text.substr(1, 2), 16) : std::nullopt;
+    const auto code = is_encoded ? whole_number(text.substr(1, 2), 16) : std::nullopt;
     if (is_encoded && !code) return std::nullopt;
     decoded += is_encoded ? static_cast<char>(*code) : text.front();
     text.remove_prefix(size);
@@ -241,7 +241,7 @@ void RequestReader::read_framing() {
   }
   const bool has_digits =
       std::all_of(length.begin(), length.end(), [](char c) { return c >= '0' && c <= '9'; });
-  const std::optional<std::uint64_t> number = number_of(length, 10);
+  const std::optional<std::uint64_t> number = whole_number(length, 10);
   if (num_lengths > 1 || !has_digits || !number) return refuse(400, "the body has no valid length");
   if (*number > limits_.body_bytes) return refuse_body();
   num_left_ = *number;
@@ -324,7 +324,7 @@ void RequestReader::begin_chunk() {
   std::string_view size = line.substr(0, end);
   if (end < line.size()) size = size.substr(0, size.find_last_not_of(" \t") + 1);
   num_extra_bytes_ += line.size() - size.size();
-  const std::optional<std::uint64_t> number = number_of(size, 16);
+  const std::optional<std::uint64_t> number = whole_number(size, 16);
   if (!number) return refuse(400, "a chunk of the body has no valid size");
   if (num_extra_bytes_ > limits_.header_bytes) {
     return refuse(400, "the extensions of the body's chunks are too long");

@@ -51,9 +51,9 @@ Family falling_tokens(const PolicyInfo& policy, const KvCacheConfig& cache, std:
 
 }  // namespace
 
-std::vector<std::string> Family::assignments(std::int64_t value) const {
-  std::vector<std::string> all = others;
-  if (!key.empty()) all.push_back(assignment(key, value));
+std::vector<Setting> Family::settings(std::int64_t value) const {
+  std::vector<Setting> all = others;
+  if (!key.empty()) all.push_back({key, value});
   return all;
 }
 
@@ -80,9 +80,10 @@ std::vector<Family> Candidates::reserves() const {
   std::vector<Family> families;
   for (const Remedy& remedy : policy_.remedies) {
     if (remedy.kind != RemedyKind::Reserve) continue;
-    for (const char* more : {"1.3", "1.7", "2.5"}) {
-      if (std::stod(more) <= std::stod(text_of(remedy.key))) continue;
-      families.push_back({{scheduler_key(remedy.key) + "=" + more}, "", {0}, std::nullopt});
+    const std::string key = scheduler_key(remedy.key);
+    for (const double more : {1.3, 1.7, 2.5}) {
+      if (more <= scenario_.value(key).get<double>()) continue;
+      families.push_back({{{key, more}}, "", {0}, std::nullopt});
     }
   }
   return families;
@@ -101,18 +102,16 @@ std::vector<Family> Candidates::other_policies() const {
     constexpr std::int64_t kLargest = 8192;
     Family family = falling_tokens(*policy, scenario_.kv_cache, policy->size_key(), kLargest + 1);
     family.failing.reset();
-    family.others = {scheduler_key("policy") + "=" + std::string(policy->name)};
-    for (const std::string_view setting : policy->alternative_settings) {
-      family.others.push_back(scheduler_key(setting));
+    family.others = {{kPolicyKey, policy->name}};
+    for (const PolicySetting& setting : policy->alternative_settings) {
+      family.others.push_back(setting_of(scheduler_key(setting.key), setting.value));
     }
     families.push_back(std::move(family));
   }
   // Shown, but never chosen: only Metronome has such policies.
   for (const PolicyInfo& policy : all_policies()) {
     if (!policy.predicts_steps || policy.name == policy_.name) continue;
-    const std::string target = Json(target_ms_).dump();  // shortest digits
-    families.push_back({{scheduler_key("policy") + "=" + std::string(policy.name),
-                         scheduler_key("itl_target_ms") + "=" + target},
+    families.push_back({{{kPolicyKey, policy.name}, {scheduler_key("itl_target_ms"), target_ms_}},
                         "",
                         {0},
                         std::nullopt});
@@ -122,12 +121,12 @@ std::vector<Family> Candidates::other_policies() const {
 
 void Candidates::add_remedy(const Remedy& remedy, std::vector<Family>& families) const {
   const std::string key = scheduler_key(remedy.key);
-  const std::vector<std::string> with = {key + "=" + std::string(remedy.value)};
+  const std::vector<Setting> with = {setting_of(key, remedy.value)};
   const std::optional<std::int64_t> now = current(remedy.key);
   switch (remedy.kind) {
     case RemedyKind::Switch:
-      if (text_of(remedy.key) != remedy.only_from) return;
-      if (!remedy.only_key.empty() && text_of(remedy.only_key) != remedy.only_value) return;
+      if (!has(remedy.key, remedy.only_from)) return;
+      if (!remedy.only_key.empty() && !has(remedy.only_key, remedy.only_value)) return;
       families.push_back({with, "", {0}, std::nullopt});
       families.push_back(smaller_sizes(with));
       return;
@@ -154,26 +153,22 @@ void Candidates::add_drafts(std::vector<Family>& families) const {
   const AcceptanceConfig& acceptance = drafts.acceptance;
   if (acceptance.kind == AcceptanceKind::Length && !acceptance.mean_length_tokens) {
     family.others.push_back(
-        assignment("speculative.acceptance.mean_length_tokens", drafts.num_speculative_tokens));
+        {"speculative.acceptance.mean_length_tokens", drafts.num_speculative_tokens});
   }
   families.push_back(std::move(family));
 }
 
-std::string Candidates::text_of(std::string_view key) const {
-  const Json* found = config_.at("scheduler").find(key);
-  METRONOME_CHECK(found != nullptr, "a policy's remedies are keys that it reads");
-  return found->dump();
+bool Candidates::has(std::string_view key, std::string_view yaml) const {
+  return scenario_.value(scheduler_key(key)) == setting_of("", yaml).value;
 }
 
 std::optional<std::int64_t> Candidates::current(std::string_view key) const {
-  const Json* found = config_.at("scheduler").find(key);
-  if (found != nullptr && found->is_number_integer() && found->get<std::int64_t>() > 0) {
-    return found->get<std::int64_t>();
-  }
-  return std::nullopt;
+  const Json found = scenario_.value(scheduler_key(key));
+  if (!found.is_number_integer() || found.get<std::int64_t>() <= 0) return std::nullopt;
+  return found.get<std::int64_t>();
 }
 
-Family Candidates::smaller_sizes(std::vector<std::string> others) const {
+Family Candidates::smaller_sizes(std::vector<Setting> others) const {
   const std::string_view key = policy_.size_key();
   std::optional<std::int64_t> from = current(key);
   const BudgetTerms terms = budget_terms(scenario_.scheduler);

@@ -8,7 +8,6 @@
 #include <string_view>
 #include <vector>
 
-#include "core/base/json.h"
 #include "core/engine/policies/registry.h"
 #include "core/scenario/scenario.h"
 
@@ -16,7 +15,7 @@ namespace metronome {
 
 // Values of one setting to try, nearest to the run's first, together with fixed `others`.
 struct Family {
-  std::vector<std::string> others;
+  std::vector<Setting> others;
   std::string key;                   // empty: only `others`, once
   std::vector<std::int64_t> values;  // for an empty key, one unused value
   // A value nearer to the run's than the first one; the run's own, if `others` is empty. nullopt:
@@ -24,7 +23,7 @@ struct Family {
   std::optional<std::int64_t> failing;
   std::int64_t grain = 1;  // values between two powers of two are multiples of this
 
-  std::vector<std::string> assignments(std::int64_t value) const;
+  std::vector<Setting> settings(std::int64_t value) const;
 };
 
 class Candidates {
@@ -33,8 +32,7 @@ class Candidates {
   Candidates(const Scenario& scenario, double target_ms)
       : scenario_(scenario),
         policy_(*find_policy(scenario.scheduler.policy)),
-        target_ms_(target_ms),
-        config_(scenario.resolved()) {}
+        target_ms_(target_ms) {}
 
   // Tokens of a step, or of a chunk if the policy has no budget.
   std::vector<Family> sizes() const;
@@ -46,16 +44,15 @@ class Candidates {
  private:
   void add_remedy(const Remedy& remedy, std::vector<Family>& families) const;
   void add_drafts(std::vector<Family>& families) const;
-  // The value of a key of `scheduler:` as YAML has it.
-  std::string text_of(std::string_view key) const;
+  // Whether a key of `scheduler:` has this value, written as in YAML.
+  bool has(std::string_view key, std::string_view yaml) const;
   // The run's limit; nullopt if it has none.
   std::optional<std::int64_t> current(std::string_view key) const;
-  Family smaller_sizes(std::vector<std::string> others) const;
+  Family smaller_sizes(std::vector<Setting> others) const;
 
   const Scenario& scenario_;
   const PolicyInfo& policy_;
   double target_ms_;
-  Json config_;
 };
 
 }  // namespace metronome

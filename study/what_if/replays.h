@@ -13,9 +13,7 @@
 namespace metronome {
 
 inline const std::string kNumBlocksKey = "kv_cache.num_blocks";
-
-// "key=value".
-std::string assignment(const std::string& key, std::int64_t value);
+inline const std::string kPolicyKey = "scheduler.policy";
 
 class Replays {
  public:
@@ -25,7 +23,7 @@ class Replays {
           const std::function<void(const std::string&)>& start, const ProgressFn& progress);
 
   // The run's scenario with `changes`, and what follows from them. Throws ConfigError.
-  Scenario scenario_with(const std::vector<std::string>& changes) const;
+  Scenario scenario_with(const std::vector<Setting>& changes) const;
   // From here on the cache has as many blocks as the run's, unless the run was simulated here and
   // chose them: then a change may change them, as it does for the engine.
   void keep_cache_size(const Scenario& scenario);
@@ -35,21 +33,21 @@ class Replays {
   std::int64_t blocks_of_share(double share) const;
   // The blocks of the run's settings without a number of blocks; 0: unknown.
   std::int64_t blocks_without_size() const;
-  // The assignments of every replay.
-  const std::vector<std::string>& fixed() const { return fixed_; }
+  // The settings of every replay.
+  const std::vector<Setting>& fixed() const { return fixed_; }
   void take_workload(Workload workload) { workload_ = std::move(workload); }
 
   // One replay; sets `digest`, if there is one, to that of its decisions. Throws ConfigError.
-  Trial replay(const std::vector<std::string>& changes, std::string* digest);
+  Trial replay(const std::vector<Setting>& changes, std::string* digest);
   // nullopt if the settings are invalid.
-  std::optional<Trial> try_out(const std::vector<std::string>& changes);
+  std::optional<Trial> try_out(const std::vector<Setting>& changes);
   std::int64_t num_replays() const { return num_replays_; }
 
  private:
-  std::vector<std::string> assignments_of(const std::vector<std::string>& changes) const;
-  std::int64_t blocks_of(std::vector<std::string> changes) const;
+  std::vector<Setting> settings_of(const std::vector<Setting>& changes) const;
+  std::int64_t blocks_of(std::vector<Setting> changes) const;
   bool has_chosen(const std::string& key) const;
-  std::optional<std::int64_t> capped_seqs(const std::vector<std::string>& changes) const;
+  std::optional<std::int64_t> capped_seqs(const std::vector<Setting>& changes) const;
 
   const StoredRun& run_;
   double target_ms_;
@@ -58,8 +56,8 @@ class Replays {
   // The run's scenario is read without what its server chose, which then follows the changes.
   bool follows_server_ = false;
   Json config_;  // of the scenario that is changed
-  std::vector<std::string> fixed_;
-  std::vector<std::string> policy_fixed_;  // the run's host and graphs, for other policies
+  std::vector<Setting> fixed_;
+  std::vector<Setting> policy_fixed_;  // the run's host and graphs, for other policies
   Workload workload_;
   std::int64_t num_replays_ = 0;
 };

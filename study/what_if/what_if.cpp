@@ -220,7 +220,7 @@ class Search {
   void run();
 
  private:
-  std::optional<Trial> try_out(const std::vector<std::string>& changes);
+  std::optional<Trial> try_out(const std::vector<Setting>& changes);
   void note_nearest(const Trial& trial);
   bool is_better(const Trial& trial, const std::optional<Trial>& best) const;
   template <class FailingOf>
@@ -233,7 +233,7 @@ class Search {
   const Walked* nearest() const;
   void refine(const Walked& chosen);
   std::optional<std::int64_t> enough_blocks();
-  bool is_found(std::vector<Family> families, const std::vector<std::string>& others);
+  bool is_found(std::vector<Family> families, const std::vector<Setting>& others);
 
   Replays& replays_;
   WhatIf& what_if_;
@@ -251,7 +251,7 @@ void Search::note_nearest(const Trial& trial) {
 }
 
 // nullopt if the settings are invalid.
-std::optional<Trial> Search::try_out(const std::vector<std::string>& changes) {
+std::optional<Trial> Search::try_out(const std::vector<Setting>& changes) {
   std::optional<Trial> trial = replays_.try_out(changes);
   if (!trial) return trial;
   judge(*trial, what_if_);
@@ -293,7 +293,7 @@ Edge Search::edge_of(const Family& family, std::int64_t works, std::int64_t fail
     const std::int64_t most = (std::max(edge.works, edge.fails) - 1) / family.grain;
     if (least > most) return edge;
     const std::int64_t value = (least + most + 1) / 2 * family.grain;
-    std::optional<Trial> trial = try_out(family.assignments(value));
+    std::optional<Trial> trial = try_out(family.settings(value));
     std::string failing = failing_of(tried_of(trial));
     if (failing.empty()) {
       edge.works = value;
@@ -327,7 +327,7 @@ std::optional<Trial> Search::between(const Family& family, Walked& walked) {
 std::optional<Trial> Search::walk_family(const Family& family, Walked& walked) {
   std::optional<Trial> best;
   for (std::size_t i = 0; i < family.values.size(); ++i) {
-    std::optional<Trial> trial = try_out(family.assignments(family.values[i]));
+    std::optional<Trial> trial = try_out(family.settings(family.values[i]));
     walked.tried.push_back(tried_of(trial));
     if (!trial) continue;
     const bool loses = trial->loss == Loss::Service || trial->loss == Loss::FirstTokens;
@@ -409,7 +409,7 @@ void Search::refine(const Walked& chosen) {
     edge = edge_of(family, family.values[chosen.position], family.values[chosen.position - 1],
                    failing_of(chosen.tried[chosen.position - 1]), failing_of);
   } else if (family.failing) {
-    present = try_out(family.assignments(*family.failing));
+    present = try_out(family.settings(*family.failing));
     std::string why = failing_of(tried_of(present));
     if (!why.empty()) {
       edge = edge_of(family, family.values[0], *family.failing, std::move(why), failing_of);
@@ -440,13 +440,13 @@ std::optional<std::int64_t> Search::enough_blocks() {
   what_if_.cache.most_blocks = most;
   for (std::int64_t blocks = what_if_.cache.num_blocks; blocks < most;) {
     blocks = std::min(2 * blocks, most);
-    const std::optional<Trial> trial = try_out({assignment(kNumBlocksKey, blocks)});
+    const std::optional<Trial> trial = try_out({{kNumBlocksKey, blocks}});
     if (!trial || trial->summary.num_preemptions == 0 || blocks == most) return blocks;
   }
   return std::nullopt;
 }
 
-bool Search::is_found(std::vector<Family> families, const std::vector<std::string>& others) {
+bool Search::is_found(std::vector<Family> families, const std::vector<Setting>& others) {
   for (Family& family : families) {
     family.others.insert(family.others.end(), others.begin(), others.end());
   }
@@ -460,7 +460,7 @@ bool Search::is_found(std::vector<Family> families, const std::vector<std::strin
 
 void Search::run() {
   const Candidates candidates(what_if_.baseline.scenario, what_if_.target_ms);
-  const auto is_found_with = [&](const std::vector<std::string>& others) {
+  const auto is_found_with = [&](const std::vector<Setting>& others) {
     return is_found(candidates.sizes(), others) || is_found(candidates.other_settings(), others) ||
            (what_if_.engine.empty() && is_found(candidates.other_policies(), others));
   };
@@ -475,7 +475,7 @@ void Search::run() {
     }
     if (is_found(std::move(families), {})) return;
   }
-  if (is_found_with({}) || (blocks && is_found_with({assignment(kNumBlocksKey, *blocks)}))) return;
+  if (is_found_with({}) || (blocks && is_found_with({{kNumBlocksKey, *blocks}}))) return;
   if (const Walked* best = nearest(); best != nullptr) refine(*best);
 }
 

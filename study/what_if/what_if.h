@@ -6,6 +6,7 @@
 #include <cstdint>
 #include <functional>
 #include <optional>
+#include <span>
 #include <string>
 #include <vector>
 
@@ -27,12 +28,17 @@ enum class Loss : std::uint8_t {
   NoSetting,    // it is no setting of the run's engine
 };
 
+// Whether changes begin with another policy.
+inline bool is_other_policy(std::span<const Setting> changes) {
+  return !changes.empty() && changes.front().key == "scheduler.policy";
+}
+
 // One replay.
 struct Trial {
-  std::vector<std::string> changes;  // in the form of `--set`; empty: the run's own settings
+  std::vector<Setting> changes;  // empty: the run's own settings
   // All that is set in the run's scenario, or, with another policy, in what it resolved to: the
   // limits that the run's server chose, its host and its graphs stay then.
-  std::vector<std::string> assignments;
+  std::vector<Setting> settings;
   Scenario scenario;
   Summary summary;
   bool keeps_p99 = false;  // p99 ITL within the target
@@ -88,8 +94,8 @@ struct WhatIf {
   // none, as it breaks one that the run keeps.
   std::optional<Trial> nearest;
   CacheSize cache;
-  std::vector<std::string> fixed;  // assignments of every replay
-  std::int64_t num_replays = 0;    // including the baseline
+  std::vector<Setting> fixed;    // of every replay
+  std::int64_t num_replays = 0;  // including the baseline
 
   bool keeps_ttft(const Trial& trial) const { return !(trial.summary.ttft.p99_ms > ttft_limit_ms); }
 };

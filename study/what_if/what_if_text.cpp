@@ -16,9 +16,9 @@
 namespace metronome {
 namespace {
 
-std::string joined(const std::vector<std::string>& changes) {
+std::string joined(const std::vector<Setting>& changes) {
   std::string text;
-  for (const std::string& change : changes) text += (text.empty() ? "" : " ") + change;
+  for (const Setting& change : changes) text += (text.empty() ? "" : " ") + change.text();
   return text;
 }
 
@@ -195,10 +195,9 @@ std::string conclusion(const WhatIf& what_if) {
 std::string blocks_text(const WhatIf& what_if) {
   std::string text;
   for (const Trial& trial : what_if.trials) {
-    if (trial.changes.size() != 1 || !trial.changes[0].starts_with("kv_cache.num_blocks="))
-      continue;
+    if (trial.changes.size() != 1 || trial.changes[0].key != "kv_cache.num_blocks") continue;
     const std::int64_t preemptions = trial.summary.num_preemptions;
-    text += trial.changes[0] +
+    text += trial.changes[0].text() +
             (preemptions == 0 ? " ends preemption"
                               : " leaves " + grouped_text(preemptions) +
                                     (preemptions == 1 ? " preemption" : " preemptions")) +
@@ -221,14 +220,12 @@ std::string legend_text(const WhatIf& what_if) {
   if (std::any_of(what_if.trials.begin(), what_if.trials.end(), is_out)) {
     text += "Changes with a reason in parentheses do not count. ";
   }
-  const auto has_policy = [](const Trial& trial) {
-    return trial.changes[0].starts_with("scheduler.policy=");
-  };
+  const auto has_policy = [](const Trial& trial) { return is_other_policy(trial.changes); };
   if (std::any_of(what_if.trials.begin(), what_if.trials.end(), has_policy)) {
     text += "Other policies run with the host times, CUDA graphs and server limits of this run. ";
   }
-  for (const std::string& fixed : what_if.fixed) {
-    if (fixed.starts_with("kv_cache.num_blocks=")) text += "Every replay has " + fixed + ". ";
+  for (const Setting& fixed : what_if.fixed) {
+    if (fixed.key == "kv_cache.num_blocks") text += "Every replay has " + fixed.text() + ". ";
   }
   text.pop_back();
   return text;
@@ -240,7 +237,7 @@ std::string change_text(const char* name, double before, double after, const cha
 }
 
 // "+0.2", "0.0", "-1.5".
-std::string percent_text(double percent) {
+std::string change_percent(double percent) {
   const std::string text = fixed_text(std::abs(percent), 1);
   if (text == "0.0") return text;
   return (percent > 0 ? "+" : "-") + text;
@@ -257,12 +254,18 @@ std::string cost_text(const WhatIf& what_if, const Trial& chosen) {
          (before.drafts ? change_text("TPOT", before.tpot.mean_ms, after.tpot.mean_ms, " ms, ")
                         : std::string()) +
          change_text("output tokens/s", before.output_throughput, after.output_throughput, " (") +
-         percent_text(percent) + " %)";
+         change_percent(percent) + " %)";
 }
 
 void append_texts(const char* key, const std::vector<std::string>& texts, JsonText& json) {
   json.key(key).begin_array();
   for (const std::string& text : texts) json.value(text);
+  json.end_array();
+}
+
+void append_settings(const char* key, const std::vector<Setting>& settings, JsonText& json) {
+  json.key(key).begin_array();
+  for (const Setting& setting : settings) json.value(setting.text());
   json.end_array();
 }
 
@@ -273,8 +276,8 @@ void append_text(const char* key, const std::string& text, JsonText& json) {
 
 void append_trial(const Trial& trial, JsonText& json) {
   json.begin_object();
-  append_texts("set", trial.changes, json);
-  append_texts("replayed_with", trial.assignments, json);
+  append_settings("set", trial.changes, json);
+  append_settings("replayed_with", trial.settings, json);
   const Summary& summary = trial.summary;
   json.field("p50_itl_ms", summary.itl.p50_ms);
   json.field("p99_itl_ms", summary.itl.p99_ms);
@@ -400,7 +403,7 @@ void append_what_if(const WhatIf& what_if, JsonText& json) {
   for (const Trial& trial : what_if.trials) append_trial(trial, json);
   json.end_array();
   append_texts("notes", what_if.notes, json);
-  append_texts("fixed", what_if.fixed, json);
+  append_settings("fixed", what_if.fixed, json);
   json.end_object();
 }
 

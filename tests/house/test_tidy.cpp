@@ -21,7 +21,7 @@ namespace {
 
 constexpr const char* kFolders[] = {"core",  "engines", "models",    "sim",     "cpu",
                                     "gpu",   "docs",    "scenarios", "reports", "study",
-                                    "serve", "tools",   "tests"};
+                                    "serve", "system",  "tools",     "tests"};
 
 std::string read_text(const fs::path& path) {
   std::ifstream in(path, std::ios::binary);
@@ -169,6 +169,12 @@ TEST_CASE("a source file is in a room, and a header is included", "[tidy]") {
 TEST_CASE("nothing is left unfinished", "[tidy]") { require_clean(check_words, false); }
 
 TEST_CASE("every source names its licence", "[tidy]") { require_clean(check_licence, true); }
+
+TEST_CASE("no function hides one of a header", "[tidy]") {
+  require_none(check_hidden_functions(repository()));
+}
+
+TEST_CASE("a file of tests is a namespace", "[tidy]") { require_clean(check_test_namespace, true); }
 
 TEST_CASE("the top level holds what the layout names", "[tidy]") {
   for (const auto& entry : fs::directory_iterator(source_dir())) {
@@ -420,6 +426,26 @@ TEST_CASE("checker: licence", "[tidy][checker]") {
   CHECK(check_licence({"a", "#!/bin/sh\n" + line}).empty());
   CHECK(check_licence({"a.cpp", "int a;\n\n" + line}).size() == 1);
   CHECK(check_licence({"a.cpp", ""}).size() == 1);
+}
+
+TEST_CASE("checker: hidden functions", "[tidy][checker]") {
+  const auto count = [](const std::string& header, const std::string& anonymous) {
+    return check_hidden_functions(
+               {{header, "std::string shown(int a);\nint other(int a);\n"},
+                {"sim/x/a.cpp", "namespace {\n\n" + anonymous + "\n}  // namespace\n"}})
+        .size();
+  };
+  CHECK(count("sim/x/b.h", "std::string shown(double a) {") == 1);
+  CHECK(count("core/base/b.h", "std::string shown(double a) {") == 1);
+  CHECK(count("sim/y/b.h", "std::string shown(double a) {") == 0);
+  CHECK(count("sim/x/b.h", "std::string is_shown(double a) {") == 0);
+  CHECK(count("sim/x/b.h", "  shown(1);") == 0);
+}
+
+TEST_CASE("checker: namespaces of tests", "[tidy][checker]") {
+  CHECK(check_test_namespace({"tests/a/test_b.cpp", "namespace x::TEST_FILE {\n"}).empty());
+  CHECK(check_test_namespace({"tests/a/test_b.cpp", "namespace {\n"}).size() == 1);
+  CHECK(check_test_namespace({"tests/a/lab.cpp", "namespace {\n"}).empty());
 }
 
 TEST_CASE("checker: words and layout", "[tidy][checker]") {

@@ -474,6 +474,14 @@ std::vector<Violation> check_licence(const SourceFile& file) {
   return {{file.path, 1, "no line \"" + std::string(kLicenceLine) + '"'}};
 }
 
+std::vector<Violation> check_test_namespace(const SourceFile& file) {
+  const std::string name = file.path.substr(file.path.rfind('/') + 1);
+  const bool is_test = file.path.starts_with("tests/") && name.starts_with("test_");
+  if (!is_test || !file.path.ends_with(".cpp")) return {};
+  if (file.text.find("TEST_FILE {\n") != std::string::npos) return {};
+  return {{file.path, 1, "its helpers are not in a namespace TEST_FILE"}};
+}
+
 std::vector<Violation> check_top_level_name(std::string_view name) {
   if (name.starts_with('.')) return {};
   if (std::find(std::begin(kTopLevel), std::end(kTopLevel), name) != std::end(kTopLevel)) return {};

@@ -62,6 +62,12 @@ std::vector<Violation> check_pip(const SourceFile& file);
 std::vector<Violation> check_requirements(const SourceFile& file);
 // A source says its licence in its first two lines.
 std::vector<Violation> check_licence(const SourceFile& file);
+// Of all files together: a function of an anonymous namespace is not named as one of a header of
+// its folder or of core/base. Where files are compiled together, it would hide that one from
+// others.
+std::vector<Violation> check_hidden_functions(const std::vector<SourceFile>& files);
+// A file of tests is a namespace TEST_FILE, as it may be compiled together with others.
+std::vector<Violation> check_test_namespace(const SourceFile& file);
 // Of all files together: a type that is defined at namespace scope is defined in one of them. Types
 // of anonymous namespaces are their file's own; specialisations are no new types.
 std::vector<Violation> check_type_names(const std::vector<SourceFile>& files);

@@ -2,6 +2,7 @@
 // The rule that a type has one definition, over all files together.
 #include <algorithm>
 #include <map>
+#include <set>
 
 #include "tests/house/tidy.h"
 
@@ -128,6 +129,57 @@ std::vector<Violation> check_type_names(const std::vector<SourceFile>& files) {
       violations.push_back(
           {file.path, type.line, type.name + " is also defined in " + known->second});
     }
+  }
+  return violations;
+}
+
+namespace {
+
+// The function whose declaration begins in this line; empty: none does.
+std::string_view function_in(std::string_view line) {
+  const std::size_t open = line.find('(');
+  if (line.empty() || open == line.npos || !is_identifier_char(line[0])) return {};
+  std::size_t begin = open;
+  while (begin > 0 && is_identifier_char(line[begin - 1])) --begin;
+  const bool has_type = begin > 0 && (line[begin - 1] == ' ' || line[begin - 1] == '&');
+  return has_type && line.find('=') > open ? line.substr(begin, open - begin) : std::string_view();
+}
+
+std::string folder_of(const std::string& path) { return path.substr(0, path.rfind('/')); }
+
+template <class Visit>
+void for_each_line(std::string_view text, const Visit& visit) {
+  for (std::size_t number = 1; !text.empty(); ++number) {
+    const std::size_t end = std::min(text.find('\n'), text.size());
+    visit(text.substr(0, end), number);
+    text.remove_prefix(std::min(end + 1, text.size()));
+  }
+}
+
+}  // namespace
+
+std::vector<Violation> check_hidden_functions(const std::vector<SourceFile>& files) {
+  std::map<std::string, std::set<std::string, std::less<>>> declared;  // by folder
+  for (const SourceFile& file : files) {
+    if (!file.path.ends_with(".h")) continue;
+    for_each_line(file.text, [&](std::string_view line, std::size_t) {
+      declared[folder_of(file.path)].emplace(function_in(line));
+    });
+  }
+  std::vector<Violation> violations;
+  for (const SourceFile& file : files) {
+    const bool is_alone = file.path.starts_with("tests/") || file.path.starts_with("tools/") ||
+                          (file.path.starts_with("gpu/") && !file.path.starts_with("gpu/plan/"));
+    if (!file.path.ends_with(".cpp") || is_alone) continue;
+    const auto& own = declared[folder_of(file.path)];
+    bool is_anonymous = false;
+    for_each_line(file.text, [&](std::string_view line, std::size_t number) {
+      if (line == "namespace {") is_anonymous = true;
+      if (line == "}  // namespace") is_anonymous = false;
+      const std::string_view name = is_anonymous ? function_in(line) : std::string_view();
+      if (name.empty() || (!own.contains(name) && !declared["core/base"].contains(name))) return;
+      violations.push_back({file.path, number, std::string(name) + ": a header has this name"});
+    });
   }
   return violations;
 }

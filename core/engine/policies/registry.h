@@ -138,7 +138,7 @@ struct PolicyInfo {
   // the lowest rank first, 0 never. It is tried with `alternative_settings`.
   std::span<const Remedy> remedies = {};
   int alternative_rank = 0;
-  std::span<const std::string_view> alternative_settings = {};
+  std::span<const PolicySetting> alternative_settings = {};
   std::unique_ptr<Policy> (*make)(const PolicyContext&) = nullptr;
 
   // The key for the size of a step; empty: it has none.

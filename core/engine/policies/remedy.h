@@ -15,6 +15,12 @@ enum class RemedyKind : std::uint8_t {
   Reserve,      // larger shares; for runs that lose KV blocks
 };
 
+// A key of `scheduler:` with a value as YAML has it.
+struct PolicySetting {
+  std::string_view key;
+  std::string_view value;
+};
+
 struct Remedy {
   RemedyKind kind = RemedyKind::Switch;
   std::string_view key;  // of `scheduler:`

@@ -47,7 +47,7 @@ std::optional<TimeNs> ns_of(const std::optional<double>& ms) {
   return std::llround(*ms * static_cast<double>(kNsPerMs));
 }
 
-std::string ms_text(TimeNs ns) {
+std::string tenths_text(TimeNs ns) {
   const TimeNs tenths = (ns + kNsPerMs / 20) / (kNsPerMs / 10);
   return std::to_string(tenths / 10) + "." + std::to_string(tenths % 10) + " ms";
 }
@@ -72,7 +72,7 @@ class SloPolicy final : public Policy {
            std::to_string(num_mixed_steps_) +
            " steps with prompts and decodes took longer than predicted and missed their target, "
            "by up to " +
-           ms_text(worst_miss_ns_);
+           tenths_text(worst_miss_ns_);
   }
 
   bool takes_runs() const override { return false; }  // it needs all chunks of the plan it tries

@@ -204,7 +204,7 @@ Value find(Runtime& runtime, const Value& self, Arguments& arguments) {
 Value rfind(Runtime& runtime, const Value& self, Arguments& arguments) {
   return Value(found_at(runtime, self, arguments, "rfind", false));
 }
-Value index(Runtime& runtime, const Value& self, Arguments& arguments) {
+Value index_method(Runtime& runtime, const Value& self, Arguments& arguments) {
   const std::int64_t at = found_at(runtime, self, arguments, "index", true);
   if (at < 0) fail("substring not found");
   return Value(at);
@@ -436,7 +436,7 @@ constexpr auto kTextMethods = std::to_array<Method>({
     {"endswith", endswith},
     {"find", find},
     {"format", format_method},
-    {"index", index},
+    {"index", index_method},
     {"isalnum", is_each<is_alphanumeric>},
     {"isalpha", is_each<is_letter>},
     {"isascii", is_ascii},

@@ -205,16 +205,17 @@ TEST_CASE("another policy keeps the host and its graphs", "[eager]") {
   const HostSettings host =
       host_settings(scenario_of("scheduler: {policy: token_budget}\nengine: {max_num_seqs: 64}\n"
                                 "variants: [{name: one, model: qwen3-30b-a3b}]\n"));
-  using Settings = std::vector<std::string>;
-  CHECK(host.times ==
-        Settings{"cost_model.host_gap_us=400.000", "cost_model.host_gap_us_per_request=0.000",
-                 "cost_model.eager_us_per_layer=1150.000", "cost_model.fuses_conversions=false"});
-  CHECK(host.graphs ==
-        Settings{"cost_model.max_graph_tokens=128", "cost_model.max_prompt_graph_tokens=128"});
+  using Settings = std::vector<Setting>;
+  CHECK(host.times == Settings{{"cost_model.host_gap_us", 400.0},
+                               {"cost_model.host_gap_us_per_request", 0.0},
+                               {"cost_model.eager_us_per_layer", 1150.0},
+                               {"cost_model.fuses_conversions", false}});
+  CHECK(host.graphs == Settings{{"cost_model.max_graph_tokens", 128},
+                                {"cost_model.max_prompt_graph_tokens", 128}});
   const HostSettings tensorrt_llm =
       host_settings(scenario_of("scheduler: {policy: tensorrt_llm}\n"));
-  CHECK(tensorrt_llm.times.back() == "cost_model.fuses_conversions=true");
-  CHECK(tensorrt_llm.graphs.front() == "cost_model.max_graph_tokens=128");
+  CHECK(tensorrt_llm.times.back() == Setting{"cost_model.fuses_conversions", true});
+  CHECK(tensorrt_llm.graphs.front() == Setting{"cost_model.max_graph_tokens", 128});
 }
 
 }  // namespace metronome::testing::TEST_FILE

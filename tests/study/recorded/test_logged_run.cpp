@@ -162,10 +162,14 @@ TEST_CASE("the first iteration that is decided otherwise is named", "[tools][log
 
 TEST_CASE("a log under other settings is found out", "[tools][logged]") {
   const Logged logged(2, 1);
-  for (const char* change : {"scheduler.max_num_batched_tokens=448", "engine.max_num_seqs=6",
-                             "kv_cache.num_blocks=400", "kv_cache.enable_prefix_caching=false"}) {
-    INFO(change);
-    CHECK(run_logged(scenario_of(logged.run, {change}), logged.log()).first_difference);
+  const Setting changes[] = {{"scheduler.max_num_batched_tokens", 448},
+                             {"engine.max_num_seqs", 6},
+                             {"kv_cache.num_blocks", 400},
+                             {"kv_cache.enable_prefix_caching", false}};
+  for (const Setting& change : changes) {
+    INFO(change.text());
+    const Scenario changed = scenario_of(logged.run).with({&change, 1});
+    CHECK(run_logged(changed, logged.log()).first_difference);
   }
 }
 

@@ -87,10 +87,12 @@ TEST_CASE("the first seconds of a request log pin down their steps", "[tools][pi
 
 TEST_CASE("a scheduler that decides otherwise contradicts the log", "[tools][pinned]") {
   const MeasuredRun measured(1, 2);
-  for (const char* change :
-       {"scheduler.max_num_batched_tokens=384", "engine.max_num_seqs=10", "engine.async_depth=1",
-        "scheduler.long_prefill_token_threshold=256"}) {
-    INFO(change);
+  const Setting changes[] = {{"scheduler.max_num_batched_tokens", 384},
+                             {"engine.max_num_seqs", 10},
+                             {"engine.async_depth", 1},
+                             {"scheduler.long_prefill_token_threshold", 256}};
+  for (const Setting& change : changes) {
+    INFO(change.text());
     const PinnedRun pinned = run_pinned(measured.scenario_with({change}), measured.seen);
     CHECK_FALSE(pinned.contradictions.empty());
   }
@@ -98,9 +100,10 @@ TEST_CASE("a scheduler that decides otherwise contradicts the log", "[tools][pin
 
 TEST_CASE("a host that needs longer than its log allows contradicts it", "[tools][pinned]") {
   const MeasuredRun measured(71, 1);
-  for (const char* gap : {"cost_model.host_gap_us=8000", "cost_model.host_gap_us=30000"}) {
-    INFO(gap);
-    CHECK_FALSE(run_pinned(measured.scenario_with({gap}), measured.seen).contradictions.empty());
+  for (const int gap_us : {8000, 30000}) {
+    INFO(gap_us);
+    const Scenario changed = measured.scenario_with({{"cost_model.host_gap_us", gap_us}});
+    CHECK_FALSE(run_pinned(changed, measured.seen).contradictions.empty());
   }
 }
 

@@ -86,7 +86,7 @@ TEST_CASE("a change that makes first tokens late does not count", "[cli][whatif]
   if (search.chosen) CHECK(search.trials[*search.chosen].summary.ttft.p99_ms <= 1.05 * ttft);
   CHECK(contains(text, "No tried change"));
   CHECK(contains(text, "keeps every gap within 3 ms and the p99 TTFT within "));
-  CHECK(contains(text, "The nearest change is not advised: " + nearest.changes[0]));
+  CHECK(contains(text, "The nearest change is not advised: " + nearest.changes[0].text()));
   CHECK(nearest.scenario.scheduler.policy == "vllm");
   // Nothing is printed that the loader refuses: a budget below the number of sequences is.
   for (const Trial& trial : search.trials) {
@@ -119,7 +119,7 @@ TEST_CASE("chunking that is off is tried on", "[cli][whatif]") {
     const WhatIf what_if = find(run, 11);
     INFO(what_if_text(what_if, 1000));
     CHECK(std::any_of(what_if.trials.begin(), what_if.trials.end(), [&one](const Trial& trial) {
-      return trial.changes[0] == one.change && trial.changes.size() == 2 && trial.keeps_all;
+      return trial.changes[0].text() == one.change && trial.changes.size() == 2 && trial.keeps_all;
     }));
     CHECK(contains(what_if_text(what_if, 1000), one.flag));
   }
@@ -189,16 +189,16 @@ TEST_CASE("sentences about KV blocks are those of their replays", "[cli][whatif]
   WhatIf what_if = find(run, 1e-3);
   int num_sizes = 0;
   for (const Trial& trial : what_if.trials) {
-    if (trial.changes.size() != 1 || !trial.changes[0].starts_with(kNumBlocksKey)) continue;
+    if (trial.changes.size() != 1 || !trial.changes[0].text().starts_with(kNumBlocksKey)) continue;
     ++num_sizes;
     CHECK(trial.summary.num_preemptions == 0);
     CHECK(*trial.scenario.kv_cache.num_blocks <= what_if.cache.most_blocks);
-    CHECK(contains(what_if_text(what_if, 1000), trial.changes[0] + " ends preemption. "));
+    CHECK(contains(what_if_text(what_if, 1000), trial.changes[0].text() + " ends preemption. "));
   }
   CHECK(num_sizes == 1);
   // The sentence follows the figures, whatever was intended.
   for (Trial& trial : what_if.trials) {
-    if (!trial.changes[0].starts_with(kNumBlocksKey)) continue;
+    if (!trial.changes[0].text().starts_with(kNumBlocksKey)) continue;
     trial.summary.num_preemptions = 1140;
     what_if.cache.most_blocks = *trial.scenario.kv_cache.num_blocks;
   }

@@ -38,8 +38,7 @@ TEST_CASE("the smallest change is what runs of the scenario itself show", "[tool
   CHECK_FALSE(what_if.baseline.keeps_all);
   REQUIRE(what_if.chosen.has_value());
   const Trial& chosen = what_if.trials[*what_if.chosen];
-  CHECK(chosen.changes ==
-        std::vector<std::string>{"scheduler.max_num_batched_tokens=" + std::to_string(budget)});
+  CHECK(chosen.changes == std::vector<Setting>{{"scheduler.max_num_batched_tokens", budget}});
   CHECK((budget & (budget - 1)) != 0);  // no power of two, which is tried first
   CHECK(what_if.next_failing == budget + 64);
   // As recorded, four powers of two, and five halvings of what lies between two of them.
@@ -58,7 +57,7 @@ TEST_CASE("the smallest change is what runs of the scenario itself show", "[tool
   }
   const std::string text = what_if_text(what_if, 1000);
   CHECK(contains(text, "The simulator repeats the recorded run exactly.\n"));
-  CHECK(contains(text, "keeps every gap within 12 ms: " + chosen.changes[0]));
+  CHECK(contains(text, "keeps every gap within 12 ms: " + chosen.changes[0].text()));
   CHECK(contains(text, "(with " + std::to_string(budget + 64) + " it does not)"));
   CHECK(contains(text, "tried in " + std::to_string(what_if.num_replays) + " replays. "));
 }
@@ -142,8 +141,7 @@ TEST_CASE("against preemption more KV blocks are named", "[cli][whatif]") {
   CHECK(chosen.keeps_all);
   REQUIRE(what_if.next_failing.has_value());
   const std::int64_t blocks = *what_if.next_failing / 64 * 64 + 64;
-  CHECK(chosen.changes ==
-        std::vector<std::string>{"kv_cache.num_blocks=" + std::to_string(blocks)});
+  CHECK(chosen.changes == std::vector<Setting>{{"kv_cache.num_blocks", blocks}});
   const auto longest_ms = [&](std::int64_t num_blocks) {
     return place
         .run(kLongAnswers + ("--set kv_cache.num_blocks=" + std::to_string(num_blocks)), "b")
@@ -173,7 +171,7 @@ TEST_CASE("a smaller budget takes fewer of the sequences that vLLM's server chos
   REQUIRE(what_if.chosen.has_value());
   const Trial& chosen = what_if.trials[*what_if.chosen];
   REQUIRE(chosen.changes.size() == 1);
-  CHECK(chosen.changes[0].starts_with("scheduler.max_num_batched_tokens="));
+  CHECK(chosen.changes[0].text().starts_with("scheduler.max_num_batched_tokens="));
   const std::int64_t budget = *chosen.scenario.scheduler.max_num_batched_tokens;
   CHECK(budget < 1024);
   CHECK(chosen.scenario.engine.max_num_seqs == budget);
@@ -183,7 +181,8 @@ TEST_CASE("a smaller budget takes fewer of the sequences that vLLM's server chos
                               std::to_string(budget) + ", as neither is set (";
   CHECK(std::any_of(flags.notes.begin(), flags.notes.end(),
                     [&](const std::string& note) { return note.starts_with(lowered); }));
-  const Summary again = place.run(options + "--set " + chosen.changes[0], "again").result.summary;
+  const Summary again =
+      place.run(options + "--set " + chosen.changes[0].text(), "again").result.summary;
   CHECK(again.itl.max_ms == chosen.summary.itl.max_ms);
   CHECK(again.output_throughput == chosen.summary.output_throughput);
 }
@@ -205,12 +204,12 @@ TEST_CASE("SGLang's own settings are tried, and cost what runs with them do", "[
         "scheduler.enable_mixed_chunk=true",
         "scheduler.max_prefill_tokens=", "scheduler.prefill_max_requests="}) {
     INFO(setting);
-    const auto trial =
-        std::find_if(what_if.trials.begin(), what_if.trials.end(),
-                     [setting](const Trial& one) { return one.changes[0].starts_with(setting); });
+    const auto trial = std::find_if(
+        what_if.trials.begin(), what_if.trials.end(),
+        [setting](const Trial& one) { return one.changes[0].text().starts_with(setting); });
     REQUIRE(trial != what_if.trials.end());
     std::string sets;
-    for (const std::string& change : trial->changes) sets += "--set " + change + " ";
+    for (const Setting& change : trial->changes) sets += "--set " + change.text() + " ";
     const Summary again = place.run(options + sets, "again").result.summary;
     CHECK(again.itl.max_ms == trial->summary.itl.max_ms);
     CHECK(again.output_throughput == trial->summary.output_throughput);
@@ -239,9 +238,10 @@ TEST_CASE("fewer drafts are tried, at the acceptance of the run", "[tools][whati
       [](const Trial& one) { return one.scenario.speculative.num_speculative_tokens < 3; });
   REQUIRE(trial != what_if.trials.end());
   REQUIRE(trial->changes.size() == 2);
-  CHECK(trial->changes[0] == "speculative.acceptance.mean_length_tokens=3");
-  CHECK(trial->changes[1].starts_with("speculative.num_speculative_tokens="));
-  const std::string again = "--set " + trial->changes[0] + " --set " + trial->changes[1];
+  CHECK(trial->changes[0].text() == "speculative.acceptance.mean_length_tokens=3");
+  CHECK(trial->changes[1].text().starts_with("speculative.num_speculative_tokens="));
+  const std::string again =
+      "--set " + trial->changes[0].text() + " --set " + trial->changes[1].text();
   const Summary direct = place.run(options + again, "again").result.summary;
   CHECK(direct.itl.max_ms == trial->summary.itl.max_ms);
   CHECK(direct.tpot.mean_ms == trial->summary.tpot.mean_ms);
@@ -267,7 +267,7 @@ TEST_CASE("a p99 that the run keeps is no merit of the change", "[cli][whatif]")
   CHECK(chosen.summary.itl.max_ms < itl.max_ms);
   CHECK(
       contains(text, "The p99 is already within it. This change shortens the longest stall most: " +
-                         chosen.changes[0]));
+                         chosen.changes[0].text()));
   CHECK_FALSE(contains(text, "The smallest change that keeps the p99"));
 }
 
@@ -279,7 +279,7 @@ TEST_CASE("where the policy has no chunks, another policy is named", "[tools][wh
   const Trial& chosen = what_if.trials[*what_if.chosen];
   CHECK(chosen.keeps_all);
   REQUIRE(chosen.changes.size() == 2);
-  CHECK(chosen.changes[0].starts_with("scheduler.policy="));
+  CHECK(chosen.changes[0].text().starts_with("scheduler.policy="));
   for (const Trial& trial : what_if.trials) {  // none that keeps it has fewer keys
     if (trial.keeps_all) CHECK(trial.changes.size() >= 2);
   }
@@ -309,20 +309,19 @@ TEST_CASE("a count between two powers of two is found, too", "[tools][whatif]") 
   const Trial& chosen = what_if.trials[*what_if.chosen];
   INFO(what_if_text(what_if, 100));
   for (const Trial& trial : what_if.trials) {
-    INFO(trial.changes.back());
+    INFO(trial.changes.back().text());
     // Each is what a run with its settings shows.
     std::string sets;
-    for (const std::string& change : trial.changes) sets += "--set " + change + " ";
+    for (const Setting& change : trial.changes) sets += "--set " + change.text() + " ";
     const Summary summary = place.run(options + sets, "again").result.summary;
     CHECK(summary.itl.max_ms == trial.summary.itl.max_ms);
     CHECK(summary.output_throughput == trial.summary.output_throughput);
   }
   REQUIRE(what_if.next_failing.has_value());
-  CHECK(chosen.changes == std::vector<std::string>{"engine.max_num_seqs=" +
-                                                   std::to_string(*what_if.next_failing - 1)});
-  const std::string key = chosen.changes.back().substr(0, chosen.changes.back().find('='));
+  CHECK(chosen.changes == std::vector<Setting>{{"engine.max_num_seqs", *what_if.next_failing - 1}});
+  const std::string key = chosen.changes.back().key;
   std::string sets;
-  for (const std::string& change : chosen.changes) sets += "--set " + change + " ";
+  for (const Setting& change : chosen.changes) sets += "--set " + change.text() + " ";
   sets += "--set " + key + "=" + std::to_string(*what_if.next_failing);
   CHECK(place.run(options + sets, "next").result.summary.itl.max_ms > target);
 }
@@ -452,7 +451,7 @@ TEST_CASE("a log is replayed by the scenario that describes it", "[cli][whatif]"
   CHECK(what_if.at("recorded_p99_itl_ms") == 40.0);
   CHECK(what_if.at("baseline").at("max_itl_ms") == of_run.baseline.summary.itl.max_ms);
   REQUIRE(of_run.chosen.has_value());
-  CHECK(what_if.at("change").at("set").at(0) == of_run.trials[*of_run.chosen].changes.at(0));
+  CHECK(what_if.at("change").at("set").at(0) == of_run.trials[*of_run.chosen].changes.at(0).text());
   CHECK_FALSE(contains(text.out, "from the record"));
   // Nothing is too long, or the scenario does not have the log's stalls.
   CHECK(contains(run_metronome(diagnose + "--target-itl 50").out, "there is nothing to change"));
