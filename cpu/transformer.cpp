@@ -6,6 +6,7 @@
 #include <string>
 
 #include "core/base/error.h"
+#include "core/base/math.h"
 #include "core/model/attention_mask.h"
 #include "core/model/mrope.h"
 #include "core/model/rope.h"
@@ -28,8 +29,6 @@ float query_scale(const ModelConfig& model) {
                                                         : static_cast<double>(model.head_dim);
   return static_cast<float>(1.0 / std::sqrt(scalar));
 }
-
-std::size_t count(std::int64_t a, std::int64_t b) { return static_cast<std::size_t>(a * b); }
 
 }  // namespace
 
@@ -73,7 +72,7 @@ void Transformer::forward(const ForwardBatch& batch, KvStore& kv, std::vector<fl
 }
 
 void Transformer::embed(const ForwardBatch& batch) {
-  residual_.resize(count(batch.num_tokens(), model_.hidden_dim));
+  residual_.resize(num_elements(batch.num_tokens(), model_.hidden_dim));
   const float scale =
       (model_.scales_embeddings ? std::sqrt(static_cast<float>(model_.hidden_dim)) : 1.0f) *
       static_cast<float>(model_.embedding_multiplier);
@@ -119,7 +118,7 @@ void Transformer::add_image_features(const ForwardBatch& batch, std::int64_t lay
 void Transformer::mix_angles(const ForwardBatch& batch) {
   const auto num_pairs = static_cast<std::int64_t>(mrope_axes_.size());
   METRONOME_CHECK(num_pairs > 0, "only models with M-RoPE have positions of their own");
-  mixed_angles_.resize(count(batch.num_tokens(), 2 * num_pairs));
+  mixed_angles_.resize(num_elements(batch.num_tokens(), 2 * num_pairs));
   pool_.for_rows(batch.num_tokens(), [&](std::int64_t token) {
     const RopePosition& position = batch.rope_positions[static_cast<std::size_t>(token)];
     const std::int32_t axes[] = {position.time, position.height, position.width};
@@ -156,8 +155,8 @@ void Transformer::run_layer(const LayerWeights& layer, const ForwardBatch& batch
 void Transformer::run_attention(const LayerWeights& layer, const ForwardBatch& batch, Tile tile,
                                 KvStore& kv) {
   const std::int64_t num_rows = tile.num_tokens();
-  qkv_.resize(count(num_rows, qkv_dim()));
-  attended_.resize(count(num_rows, model_.query_dim()));
+  qkv_.resize(num_elements(num_rows, qkv_dim()));
+  attended_.resize(num_elements(num_rows, model_.query_dim()));
   layer.qkv.multiply(normalise(layer.attention_norm, tile), model_.hidden_dim, num_rows, qkv_,
                      pool_);
   place_heads(layer, batch, tile, kv);
@@ -170,7 +169,7 @@ void Transformer::run_linear_attention(const LayerWeights& layer, const ForwardB
                                        Tile tile, KvStore& kv) {
   const std::int64_t num_rows = tile.num_tokens();
   const std::int64_t width = model_.linear_attention.value_dim();
-  attended_.resize(count(num_rows, width));
+  attended_.resize(num_elements(num_rows, width));
   layer.linear.input.multiply(normalise(layer.attention_norm, tile), model_.hidden_dim, num_rows,
                               qkv_, pool_);
   linear_attention_.run(layer.linear, layer.number, batch, {tile.begin, tile.end}, qkv_.data(), kv,
@@ -188,8 +187,8 @@ void Transformer::gate_attended(std::int64_t num_rows) {
 }
 
 void Transformer::make_room(std::int64_t num_rows) {
-  hidden_.resize(count(num_rows, model_.hidden_dim));
-  added_.resize(count(num_rows, model_.hidden_dim));
+  hidden_.resize(num_elements(num_rows, model_.hidden_dim));
+  added_.resize(num_elements(num_rows, model_.hidden_dim));
 }
 
 void Transformer::apply_norm(const NormWeights& norm, const float* x, std::int64_t n,
@@ -360,7 +359,7 @@ void Transformer::run_experts(const LayerWeights& layer, const float* x, std::in
                               std::vector<float>& out) {
   const std::int64_t width = model_.hidden_dim;
   mixture_.choose(model_, layer.router, x, num_rows, pool_);
-  out.assign(count(num_rows, width), 0.0f);
+  out.assign(num_elements(num_rows, width), 0.0f);
   for (std::int64_t e = 0; e < model_.n_experts; ++e) {
     const std::vector<ExpertRow>& rows = mixture_.rows_of(e);
     if (rows.empty()) continue;
@@ -429,9 +428,9 @@ void Transformer::add_to_residual(const NormWeights& post_norm, Tile tile) {
 
 void Transformer::project_logits(const ForwardBatch& batch, std::vector<float>& logits) {
   const auto num_rows = static_cast<std::int64_t>(batch.logit_tokens.size());
-  logits.resize(count(num_rows, model_.vocab_size));
+  logits.resize(num_elements(num_rows, model_.vocab_size));
   if (num_rows == 0) return;
-  hidden_.resize(count(num_rows, model_.hidden_dim));
+  hidden_.resize(num_elements(num_rows, model_.hidden_dim));
   pool_.for_rows(num_rows, [&](std::int64_t row) {
     const std::int32_t token = batch.logit_tokens[static_cast<std::size_t>(row)];
     apply_norm(weights_.final_norm, residual(token), model_.hidden_dim,

@@ -20,8 +20,6 @@ constexpr std::int64_t kAttentionPatches = 16;
 constexpr double kRopeTheta = 10000;
 constexpr float kNormEps = 1e-6f;
 
-std::size_t count(std::int64_t a, std::int64_t b) { return static_cast<std::size_t>(a * b); }
-
 class TowerLoader {
  public:
   TowerLoader(const VisionTower& tower, const WeightSource& source, ThreadPool& pool)
@@ -136,10 +134,10 @@ void VisionEncoder::encode(std::span<const float> patches, const ImageGrid& grid
   METRONOME_CHECK(num_patches > 0 && grid.n_patch_rows % tower_.merge_size == 0 &&
                       grid.n_patch_columns % tower_.merge_size == 0,
                   "a grid of whole groups of patches");
-  METRONOME_CHECK(patches.size() == count(num_patches, tower_.patch_inputs()),
+  METRONOME_CHECK(patches.size() == num_elements(num_patches, tower_.patch_inputs()),
                   "as many patches as the grid has");
   const std::int64_t num_tokens = num_patches / (tower_.merge_size * tower_.merge_size);
-  features.resize(count(num_tokens, token_floats()));
+  features.resize(num_elements(num_tokens, token_floats()));
   embed(patches, grid);
   set_angles(grid);
   std::size_t num_deepstack = 0;
@@ -184,7 +182,7 @@ void VisionEncoder::add_positions(std::int64_t patch, const ImageGrid& grid) {
 void VisionEncoder::set_angles(const ImageGrid& grid) {
   const std::int64_t num_frequencies = head_dim() / 4;
   rope_.extend(static_cast<std::int32_t>(std::max(grid.n_patch_rows, grid.n_patch_columns)));
-  cos_.resize(count(grid.num_patches(), 2 * num_frequencies));
+  cos_.resize(num_elements(grid.num_patches(), 2 * num_frequencies));
   sin_.resize(cos_.size());
   pool_.for_rows(grid.num_patches(), [&](std::int64_t patch) {
     const PatchPlace place = patch_place(tower_, grid, patch);
@@ -214,7 +212,7 @@ void VisionEncoder::place_heads(std::int64_t num_patches) {
   const std::int64_t dim = head_dim();
   const std::int64_t num_tiles = ceil_div(num_patches, kLanes);
   const float scale = 1.0f / std::sqrt(static_cast<float>(dim));
-  keys_.resize(count(tower_.n_heads * num_tiles, dim * kLanes));
+  keys_.resize(num_elements(tower_.n_heads * num_tiles, dim * kLanes));
   values_.resize(keys_.size());
   pool_.for_rows(num_patches, [&](std::int64_t patch) {
     const float* const cos = cos_.data() + patch * dim / 2;
@@ -243,7 +241,7 @@ void VisionEncoder::attend(std::int64_t num_patches) {
     tiles_.push_back(static_cast<std::int32_t>(first));
   }
   tiles_.push_back(static_cast<std::int32_t>(num_patches));
-  attended_.resize(count(num_patches, tower_.hidden_dim));
+  attended_.resize(num_elements(num_patches, tower_.hidden_dim));
   const std::int64_t num_groups = ceil_div(num_patches, kAttentionPatches);
   const std::int64_t num_items = num_groups * tower_.n_heads;
   const int num_parts = pool_.num_threads();
@@ -319,7 +317,7 @@ void VisionEncoder::multiply(const LinearWeights& weights, const float* x, std::
 // Writes the normalised rows of x to hidden_. A row is as wide as the norm.
 void VisionEncoder::normalise(const NormWeights& norm, const float* x, std::int64_t num_rows) {
   const auto width = static_cast<std::int64_t>(norm.scale.size());
-  hidden_.resize(count(num_rows, width));
+  hidden_.resize(num_elements(num_rows, width));
   pool_.for_rows(num_rows, [&](std::int64_t row) {
     kernels_.layer_norm(x + row * width, norm.scale.data(), norm.bias.data(), width, kNormEps,
                         hidden_.data() + row * width);

@@ -12,6 +12,7 @@
 #include <new>
 #include <utility>
 
+#include "core/base/descriptor.h"
 #include "core/base/error.h"
 #include "core/base/names.h"
 
@@ -33,22 +34,6 @@ int kind_error(const std::string& path) {
   if (!status) return errno;
   return S_ISDIR(status->st_mode) ? EISDIR : is_pipe_or_device(path) ? ENOTSUP : 0;
 }
-
-class Descriptor {
- public:
-  explicit Descriptor(int descriptor) : descriptor_(descriptor) {}
-  Descriptor(const Descriptor&) = delete;
-  Descriptor& operator=(const Descriptor&) = delete;
-  ~Descriptor() {
-    const int error = errno;
-    if (descriptor_ >= 0) ::close(descriptor_);
-    errno = error;
-  }
-  int get() const { return descriptor_; }
-
- private:
-  int descriptor_;
-};
 
 // Of one call: resize() zeroes it first, and a pipe gives no more.
 constexpr std::size_t kReadBytes = 1 << 16;

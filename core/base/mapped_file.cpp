@@ -9,28 +9,11 @@
 #include <cerrno>
 #include <cstring>
 
+#include "core/base/descriptor.h"
 #include "core/base/error.h"
 #include "core/base/names.h"
 
 namespace metronome {
-namespace {
-
-// A file descriptor that closes itself.
-class Descriptor {
- public:
-  explicit Descriptor(int fd) : fd_(fd) {}
-  Descriptor(const Descriptor&) = delete;
-  Descriptor& operator=(const Descriptor&) = delete;
-  ~Descriptor() {
-    if (fd_ >= 0) ::close(fd_);
-  }
-  int get() const { return fd_; }
-
- private:
-  int fd_;
-};
-
-}  // namespace
 
 void MappedFile::Unmap::operator()(const std::byte* begin) const {
   ::munmap(const_cast<std::byte*>(begin), size);

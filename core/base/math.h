@@ -6,6 +6,7 @@
 #pragma once
 
 #include <bit>
+#include <cstddef>
 #include <cstdint>
 
 namespace metronome {
@@ -58,6 +59,11 @@ constexpr double exp_of_negative(double x) {
 // exp(x) for any x, to about one unit in the last place. Infinity above 709.782..., 0 far below
 // -745, NaN for NaN.
 double exp_of(double x);
+
+// Of a tensor with this many rows and columns.
+constexpr std::size_t num_elements(std::int64_t rows, std::int64_t columns) {
+  return static_cast<std::size_t>(rows * columns);
+}
 
 // The natural logarithm, to about one unit in the last place. -infinity for 0, NaN for NaN and for
 // negative x, infinity for infinity.

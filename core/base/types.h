@@ -18,6 +18,7 @@ enum class TokenId : std::int32_t {};
 
 constexpr std::size_t index(RequestId id) { return static_cast<std::size_t>(id); }
 constexpr std::size_t index(BlockId id) { return static_cast<std::size_t>(id); }
+constexpr std::size_t index(TokenId id) { return static_cast<std::size_t>(id); }
 constexpr std::int32_t value(TokenId id) { return static_cast<std::int32_t>(id); }
 
 constexpr RequestId kNoRequest{0xffffffffu};

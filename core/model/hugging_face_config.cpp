@@ -24,7 +24,7 @@
 namespace metronome {
 namespace {
 
-const ModelFamily& find_family(const JsonSection& root) {
+const ModelFamily& family_of(const JsonSection& root) {
   const Json* names = root.find("architectures");
   if (names == nullptr) {
     const std::string type = root.text_or("model_type", "");
@@ -38,7 +38,7 @@ const ModelFamily& find_family(const JsonSection& root) {
                                    "; allowed: " + known_architectures());
   }
   const std::string name = names->front().get<std::string>();
-  const ModelFamily* const family = metronome::find_family(name);
+  const ModelFamily* const family = find_family(name);
   if (family != nullptr) return *family;
   root.fail("architectures", JsonSection::excerpt(names->front()) +
                                  " is not supported; allowed: " + known_architectures());
@@ -493,7 +493,7 @@ ModelConfig parse_hugging_face_config(std::string_view json, const std::string& 
                                       const std::optional<PublishedFile>& quantization) {
   const Json document = parse_object(json, path, "the config.json of a model");
   const JsonSection root(document, path, "");
-  const ModelFamily& family = find_family(root);
+  const ModelFamily& family = family_of(root);
   ModelConfig model = read_model(root, family);
   model.name = name;
   const auto check_shape = [&] {

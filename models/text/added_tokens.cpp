@@ -8,8 +8,6 @@
 namespace metronome {
 namespace {
 
-std::size_t byte_of(char c) { return static_cast<unsigned char>(c); }
-
 // The last character of a text that is not empty.
 Utf8Char last_character(std::string_view text) {
   std::size_t begin = text.size() - 1;

@@ -13,10 +13,6 @@ namespace {
 // Up to this many symbols, a scan of all pairs is faster than a heap.
 constexpr std::size_t kMaxFew = 40;
 
-std::size_t index_of(TokenId id) { return static_cast<std::size_t>(value(id)); }
-
-std::size_t byte_of(char c) { return static_cast<unsigned char>(c); }
-
 }  // namespace
 
 Bpe::Bpe(BpeTables tables, const std::vector<std::pair<std::string, TokenId>>& words)
@@ -32,8 +28,8 @@ Bpe::Bpe(BpeTables tables, const std::vector<std::pair<std::string, TokenId>>& w
     ids.clear();
     add_symbols(bytes, ids);
     merge(ids, 0);
-    is_own_word_.resize(std::max(is_own_word_.size(), index_of(id) + 1));
-    is_own_word_[index_of(id)] = ids.size() == 1 && ids[0] == id;
+    is_own_word_.resize(std::max(is_own_word_.size(), index(id) + 1));
+    is_own_word_[index(id)] = ids.size() == 1 && ids[0] == id;
   }
 }
 
@@ -41,7 +37,7 @@ void Bpe::encode(std::string_view word, std::vector<TokenId>& ids) const {
   if (looks_for_words_) {
     const std::optional<TokenId> whole = tables_.tokens.find(word);
     if (whole && (tables_.ignore_merges ||
-                  (index_of(*whole) < is_own_word_.size() && is_own_word_[index_of(*whole)]))) {
+                  (index(*whole) < is_own_word_.size() && is_own_word_[index(*whole)]))) {
       ids.push_back(*whole);
       return;
     }

@@ -14,8 +14,6 @@
 namespace metronome {
 namespace {
 
-std::size_t index_of(TokenId id) { return static_cast<std::size_t>(value(id)); }
-
 // The characters by which ByteLevel writes bytes: printable Latin-1 bytes as themselves, the others
 // in order from U+0100 on.
 class ByteAlphabet {
@@ -103,20 +101,20 @@ class TokenPieces {
   // `tokens` is sorted by id; ids may be missing.
   TokenPieces(const std::vector<std::pair<TokenId, std::string>>& tokens, const TokenizerFile& file,
               const std::vector<TokenDecoderStep>& steps) {
-    const std::size_t size = tokens.empty() ? 0 : index_of(tokens.back().first) + 1;
+    const std::size_t size = tokens.empty() ? 0 : index(tokens.back().first) + 1;
     begins_.reserve(size + 1);
     kinds_.resize(size, TokenKind::None);
     for (const auto& [id, content] : tokens) {
-      begins_.resize(index_of(id) + 1, bytes_.size());
+      begins_.resize(index(id) + 1, bytes_.size());
       std::string piece = content;
-      kinds_[index_of(id)] = TokenKind::Text;
+      kinds_[index(id)] = TokenKind::Text;
       if (file.decodes_byte_level) {
         if (auto bytes = byte_alphabet().bytes_of(content)) piece = std::move(*bytes);
       } else {
         for (const TokenDecoderStep& step : steps) apply(step, piece);
         if (const std::optional<char> byte = fallback_byte(piece);
             byte && file.decode_rule.has_byte_runs) {
-          kinds_[index_of(id)] = TokenKind::Byte;
+          kinds_[index(id)] = TokenKind::Byte;
           piece.assign(1, *byte);
         }
       }
@@ -125,13 +123,13 @@ class TokenPieces {
     begins_.resize(size + 1, bytes_.size());
   }
 
-  bool has(TokenId id) const { return value(id) >= 0 && index_of(id) < kinds_.size(); }
+  bool has(TokenId id) const { return value(id) >= 0 && index(id) < kinds_.size(); }
   std::size_t size() const { return kinds_.size(); }
-  TokenKind kind(TokenId id) const { return has(id) ? kinds_[index_of(id)] : TokenKind::None; }
+  TokenKind kind(TokenId id) const { return has(id) ? kinds_[index(id)] : TokenKind::None; }
   std::string_view operator[](TokenId id) const {
     if (!has(id)) return {};
-    const std::size_t begin = begins_[index_of(id)];
-    return std::string_view(bytes_).substr(begin, begins_[index_of(id) + 1] - begin);
+    const std::size_t begin = begins_[index(id)];
+    return std::string_view(bytes_).substr(begin, begins_[index(id) + 1] - begin);
   }
 
  private:
@@ -260,7 +258,7 @@ class Builder {
   // A token with a score. Such files have the tokens in the order of their ids.
   std::optional<TokenId> scored(std::string_view token) const {
     const std::optional<TokenId> id = ids_.find(token);
-    return id && file_.scores[index_of(*id)] ? id : std::nullopt;
+    return id && file_.scores[index(*id)] ? id : std::nullopt;
   }
 
   // Every pair of such tokens that makes a token with a score. Equal scores have equal ranks.
@@ -350,7 +348,7 @@ class BpeTokenizer final : public Tokenizer {
     }
     is_special_.resize(pieces_.size());
     for (const AddedToken& token : file_.added_tokens) {
-      if (token.is_special) is_special_[index_of(token.id)] = true;
+      if (token.is_special) is_special_[index(token.id)] = true;
     }
     check_affixes(name);
     family_ = find_family();
@@ -393,9 +391,7 @@ class BpeTokenizer final : public Tokenizer {
     return file_.decode_rule.has_first_token ? first_pieces_[id] : pieces_[id];
   }
   TokenKind kind(TokenId id) const override { return pieces_.kind(id); }
-  bool is_special(TokenId id) const override {
-    return pieces_.has(id) && is_special_[index_of(id)];
-  }
+  bool is_special(TokenId id) const override { return pieces_.has(id) && is_special_[index(id)]; }
   std::int64_t vocab_size() const override { return static_cast<std::int64_t>(pieces_.size()); }
   std::optional<TokenId> find(std::string_view token) const override { return ids_.find(token); }
   ChatFamily chat_family() const override { return family_; }

@@ -12,9 +12,9 @@ constexpr std::size_t kMaxDepth = 32;
 constexpr const char* kMergesAllowed = "; allowed: \"left right\", or [\"left\", \"right\"]";
 
 // Builds the JSON tree without vocabulary and merges.
-class Reader final : public JsonEvents {
+class TokenizerReader final : public JsonEvents {
  public:
-  Reader(const std::string& name, TokenizerJson& result) : name_(name), result_(result) {}
+  TokenizerReader(const std::string& name, TokenizerJson& result) : name_(name), result_(result) {}
 
   void null() override { add(nullptr); }
   void boolean(bool value) override { add(value); }
@@ -163,7 +163,7 @@ TokenizerJson parse_tokenizer_json(std::string_view text, const std::string& nam
                       " is NUL; allowed: a tokenizer.json");
   }
   TokenizerJson result;
-  Reader reader(name, result);
+  TokenizerReader reader(name, result);
   try {
     parse_json(text, reader);
   } catch (const JsonError& error) {

@@ -11,6 +11,9 @@ namespace metronome {
 // The replacement for malformed bytes: U+FFFD.
 constexpr std::string_view kReplacementCharacter = "\xef\xbf\xbd";
 
+// The byte as an index of a table.
+constexpr std::size_t byte_of(char c) { return static_cast<unsigned char>(c); }
+
 // The first character of a text. Malformed bytes count as one character per maximal subpart
 // (Unicode Standard, section 3.9, "U+FFFD Substitution of Maximal Subparts"). Python's
 // errors="replace" and the WHATWG decoder do the same.

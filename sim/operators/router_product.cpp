@@ -29,7 +29,7 @@ constexpr Measured kMeasured[] = {
 constexpr double kLeastUs = 5.4;
 constexpr double kCastUs = 1.9;  // a small kernel
 constexpr double kCastBytes = 2 + 4;
-constexpr double kMicros = 1e6;
+constexpr double kUsPerSecond = 1e6;
 
 }  // namespace
 
@@ -50,7 +50,7 @@ Curve router_product(RouterDtype dtype, double n, double k, double bandwidth) {
   for (const Measured& measured : kMeasured) {
     const double us = dtype == RouterDtype::Tf32 ? measured.tf32_us : measured.float32_us;
     const double product_us = std::max(scale * us, kLeastUs);
-    const double cast_us = kCastUs + kMicros * kCastBytes * k * measured.tokens / bandwidth;
+    const double cast_us = kCastUs + kUsPerSecond * kCastBytes * k * measured.tokens / bandwidth;
     curve.x.push_back(measured.tokens);
     curve.us.push_back(product_us + cast_us);
   }

@@ -11,6 +11,7 @@
 #define METRONOME_KERNELS kernels_of_attention_test
 #include "cpu/lanes.h"
 
+namespace TEST_FILE {
 using namespace metronome;
 using namespace metronome::testing;
 
@@ -293,3 +294,5 @@ TEST_CASE("scores far apart leave one position, or the mean of equals", "[cpu_at
     CHECK(attended(*set, attention, Tiles(attention, 7, 0), 1)[0] == Approx(299.5).epsilon(1e-6));
   }
 }
+
+}  // namespace TEST_FILE

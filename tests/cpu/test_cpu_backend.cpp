@@ -16,6 +16,8 @@
 #include "tests/expected.h"
 #include "tests/places.h"
 
+namespace TEST_FILE {
+
 namespace fs = std::filesystem;
 using metronome::Json;
 using namespace metronome::testing;
@@ -441,3 +443,5 @@ TEST_CASE("a model with recurrent states says the same under every policy", "[cp
                                              " --set speculative.method=ngram"),
                 "speculative.method: drafts are not computed with the states of");
 }
+
+}  // namespace TEST_FILE

@@ -6,7 +6,7 @@
 #include "tests/catch.h"
 #include "tests/cpu/cpu_lab.h"
 
-namespace metronome::testing {
+namespace metronome::testing::TEST_FILE {
 TEST_CASE("a batched decode gives what each request decodes alone", "[cpu][batching]") {
   for_all_caches("continuous", [](Lab& lab, const LabSettings& settings) {
     // Decodes at positions 10 and 20 in one pass.
@@ -344,4 +344,4 @@ TEST_CASE("penalties and a bias look at a request's own text", "[cpu][batching]"
   }
 }
 
-}  // namespace metronome::testing
+}  // namespace metronome::testing::TEST_FILE

@@ -5,7 +5,7 @@
 #include "tests/catch.h"
 #include "tests/cpu/cpu_lab.h"
 
-namespace metronome::testing {
+namespace metronome::testing::TEST_FILE {
 namespace {
 
 LabSettings with_chunk(LabSettings settings, std::int64_t chunk) {
@@ -224,4 +224,4 @@ TEST_CASE("prefills at different progress share a step", "[cpu][chunking]") {
   });
 }
 
-}  // namespace metronome::testing
+}  // namespace metronome::testing::TEST_FILE

@@ -6,7 +6,7 @@
 #include "tests/catch.h"
 #include "tests/cpu/cpu_lab.h"
 
-namespace metronome::testing {
+namespace metronome::testing::TEST_FILE {
 namespace {
 
 constexpr std::int64_t kVocab = 5;
@@ -95,4 +95,4 @@ TEST_CASE("drafts leave the distribution of tokens as it is", "[cpu][drafts][dis
   CHECK(chi_square(lab.run(settings, prompts), expected) > limit);
 }
 
-}  // namespace metronome::testing
+}  // namespace metronome::testing::TEST_FILE

@@ -8,7 +8,7 @@
 #include "tests/draws.h"
 #include "tests/random_serving.h"
 
-namespace metronome::testing {
+namespace metronome::testing::TEST_FILE {
 namespace {
 
 // Few tokens, so that texts repeat themselves and models agree by chance.
@@ -233,4 +233,4 @@ TEST_CASE("drafts end at max_model_len", "[cpu][drafts]") {
   }
 }
 
-}  // namespace metronome::testing
+}  // namespace metronome::testing::TEST_FILE

@@ -13,7 +13,7 @@
 #include "tests/cpu/sequences.h"
 #include "tests/lab.h"
 
-namespace metronome {
+namespace metronome::TEST_FILE {
 namespace {
 
 using testing::Sequences;
@@ -129,4 +129,4 @@ TEST_CASE("chunks, neighbours and threads change no bit in any family", "[cpu][f
 }
 
 }  // namespace
-}  // namespace metronome
+}  // namespace metronome::TEST_FILE

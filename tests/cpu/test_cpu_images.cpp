@@ -11,7 +11,7 @@
 #include "tests/draws.h"
 #include "tests/random_serving.h"
 
-namespace metronome {
+namespace metronome::TEST_FILE {
 namespace {
 
 using namespace testing;
@@ -274,4 +274,4 @@ TEST_CASE("much more random serving with images gives every request what it gets
 }
 
 }  // namespace
-}  // namespace metronome
+}  // namespace metronome::TEST_FILE

@@ -13,6 +13,7 @@
 #define METRONOME_KERNELS kernels_of_test
 #include "cpu/lanes.h"
 
+namespace TEST_FILE {
 using namespace metronome;
 using namespace metronome::testing;
 
@@ -308,3 +309,5 @@ TEST_CASE("add and rotate round as floats do, and stay within their arrays", "[c
     }
   }
 }
+
+}  // namespace TEST_FILE

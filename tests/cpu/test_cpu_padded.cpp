@@ -8,7 +8,7 @@
 #include "tests/cpu/cpu_lab.h"
 #include "tests/cpu/padded_model.h"
 
-namespace metronome::testing {
+namespace metronome::testing::TEST_FILE {
 namespace {
 
 constexpr float kTolerance = 1e-4f;
@@ -259,4 +259,4 @@ TEST_CASE("models of random shapes give the logits and KV of padded batches", "[
   check_seen(seen);
 }
 
-}  // namespace metronome::testing
+}  // namespace metronome::testing::TEST_FILE

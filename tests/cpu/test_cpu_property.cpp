@@ -8,7 +8,7 @@
 #include "tests/cpu/cpu_lab.h"
 #include "tests/random_serving.h"
 
-namespace metronome::testing {
+namespace metronome::testing::TEST_FILE {
 namespace {
 
 // About half of what was seen when this was written, in 100 cases.
@@ -128,4 +128,4 @@ TEST_CASE("requests with the same prompt sample with seeds of their own", "[cpu]
   });
 }
 
-}  // namespace metronome::testing
+}  // namespace metronome::testing::TEST_FILE

@@ -11,7 +11,7 @@
 
 namespace fs = std::filesystem;
 
-namespace metronome::testing {
+namespace metronome::testing::TEST_FILE {
 namespace {
 
 constexpr const char* kScenario = R"(seed: 3
@@ -98,4 +98,4 @@ TEST_CASE("drafts that the CPU does not compute", "[cpu][cli][drafts]") {
   }
 }
 
-}  // namespace metronome::testing
+}  // namespace metronome::testing::TEST_FILE

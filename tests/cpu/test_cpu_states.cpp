@@ -11,7 +11,7 @@
 #include "tests/cpu/cpu_lab.h"
 #include "tests/random_serving.h"
 
-namespace metronome::testing {
+namespace metronome::testing::TEST_FILE {
 namespace {
 
 LabSettings vllm_settings(std::int32_t num_groups, bool caches_prefixes) {
@@ -207,4 +207,4 @@ TEST_CASE("random serving of a model with states gives every request what it get
   });
 }
 
-}  // namespace metronome::testing
+}  // namespace metronome::testing::TEST_FILE

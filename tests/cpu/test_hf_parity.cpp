@@ -21,7 +21,7 @@
 #include "tests/places.h"
 #include "tests/transformers_values.h"
 
-namespace metronome {
+namespace metronome::TEST_FILE {
 namespace {
 
 namespace fs = std::filesystem;
@@ -135,4 +135,4 @@ TEST_CASE("logits and greedy tokens are those of transformers", "[cpu][hf_parity
 }
 
 }  // namespace
-}  // namespace metronome
+}  // namespace metronome::TEST_FILE

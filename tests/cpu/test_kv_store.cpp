@@ -9,6 +9,7 @@
 #include "cpu/kv_store.h"
 #include "tests/catch.h"
 
+namespace TEST_FILE {
 using namespace metronome;
 
 namespace {
@@ -117,3 +118,5 @@ TEST_CASE("a token outside the store is an error", "[kv_store]") {
   CHECK_THROWS_AS(write(1, 4, -1, 2), InvariantError);
   CHECK_THROWS_AS(write(1, 4, 6, 3), InvariantError);
 }
+
+}  // namespace TEST_FILE

@@ -10,7 +10,7 @@
 #include "tests/catch.h"
 #include "tests/cpu/kernel_reference.h"
 
-namespace metronome::testing {
+namespace metronome::testing::TEST_FILE {
 namespace {
 
 // One value head of a sequence.
@@ -253,4 +253,4 @@ TEST_CASE("the convolution and the gate of attention, by their definitions",
   }
 }
 
-}  // namespace metronome::testing
+}  // namespace metronome::testing::TEST_FILE

@@ -11,6 +11,7 @@
 #include "tests/catch.h"
 #include "tests/cpu/kernel_reference.h"
 
+namespace TEST_FILE {
 using namespace metronome;
 using namespace metronome::testing;
 
@@ -116,3 +117,5 @@ TEST_CASE("what cannot be packed is an error", "[packed_matrix]") {
   CHECK_THROWS_AS(PackedMatrix(source, {}, pool), InvariantError);
   CHECK(PackedMatrix().num_bytes() == 0);
 }
+
+}  // namespace TEST_FILE

@@ -13,6 +13,7 @@
 #include "tests/catch.h"
 #include "tests/cpu/padded_model.h"
 
+namespace TEST_FILE {
 using namespace metronome;
 
 namespace {
@@ -429,3 +430,5 @@ TEST_CASE("a model that cannot be computed is refused", "[cpu][padded]") {
   model.unsupported = "attention_bias: is true; allowed: false";
   CHECK_THROWS_AS(PaddedModel(model, WrittenWeights({})), InvariantError);
 }
+
+}  // namespace TEST_FILE

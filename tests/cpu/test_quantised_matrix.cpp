@@ -15,6 +15,7 @@
 #include "tests/cpu/kernel_reference.h"
 #include "tests/cpu/quantised_source.h"
 
+namespace TEST_FILE {
 using namespace metronome;
 using namespace metronome::testing;
 
@@ -268,3 +269,5 @@ TEST_CASE("a forward pass over quantised weights has the logits of their floats"
     REQUIRE(first_difference(logits[0], logits[1]) == -1);
   }
 }
+
+}  // namespace TEST_FILE

@@ -15,6 +15,7 @@
 #include "cpu/thread_pool.h"
 #include "tests/catch.h"
 
+namespace TEST_FILE {
 using namespace metronome;
 
 namespace {
@@ -192,3 +193,5 @@ TEST_CASE("the usable processors are counted", "[thread_pool]") {
   CHECK(num_usable_processors() >= 1);
   CHECK(num_usable_processors() <= static_cast<int>(std::thread::hardware_concurrency()));
 }
+
+}  // namespace TEST_FILE

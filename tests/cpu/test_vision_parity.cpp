@@ -21,7 +21,7 @@
 #include "tests/places.h"
 #include "tests/transformers_values.h"
 
-namespace metronome {
+namespace metronome::TEST_FILE {
 namespace {
 
 namespace fs = std::filesystem;
@@ -201,4 +201,4 @@ TEST_CASE("features, logits and greedy tokens of vision models are those of tran
 }
 
 }  // namespace
-}  // namespace metronome
+}  // namespace metronome::TEST_FILE

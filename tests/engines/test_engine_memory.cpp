@@ -13,7 +13,7 @@
 #include "tests/catch.h"
 #include "tests/scratch_folder.h"
 
-namespace metronome::testing {
+namespace metronome::testing::TEST_FILE {
 namespace {
 
 // vLLM on an H100 of 80 GB with its defaults there: 1,024 sequences, 8,192 tokens a step.
@@ -239,4 +239,4 @@ TEST_CASE("simulations keep their engine's memory", "[engines][memory]") {
                    "gpu_memory_utilization: 0.92}\n"));
 }
 
-}  // namespace metronome::testing
+}  // namespace metronome::testing::TEST_FILE

@@ -14,7 +14,7 @@
 #include "tests/error_of.h"
 #include "tests/expected.h"
 
-namespace metronome {
+namespace metronome::TEST_FILE {
 namespace {
 
 constexpr double kGib = 1024.0 * 1024.0 * 1024.0;
@@ -421,4 +421,4 @@ TEST_CASE("a run shows and writes a server's defaults", "[cli]") {
 }
 
 }  // namespace
-}  // namespace metronome
+}  // namespace metronome::TEST_FILE

@@ -4,7 +4,7 @@
 #include "tests/catch.h"
 #include "tests/gpu/gpu_lab.h"
 
-namespace metronome::testing {
+namespace metronome::testing::TEST_FILE {
 namespace {
 
 constexpr std::int32_t kOutput = 9;
@@ -241,4 +241,4 @@ TEST_CASE("a cached prefix gives the same bits as computing it on the GPU", "[gp
   }
 }
 
-}  // namespace metronome::testing
+}  // namespace metronome::testing::TEST_FILE

@@ -17,7 +17,7 @@
 #include "tests/command_line.h"
 #include "tests/error_of.h"
 
-namespace metronome::testing {
+namespace metronome::testing::TEST_FILE {
 namespace {
 
 // Two layers of 130 positions, one of them with a window.
@@ -282,4 +282,4 @@ TEST_CASE("metronome bench says what is wrong, and ends with 2", "[gpu][bench]")
 }
 
 }  // namespace
-}  // namespace metronome::testing
+}  // namespace metronome::testing::TEST_FILE

@@ -9,7 +9,7 @@
 #include "tests/draws.h"
 #include "tests/gpu/gpu_lab.h"
 
-namespace metronome::testing {
+namespace metronome::testing::TEST_FILE {
 namespace {
 
 constexpr std::int32_t kLongPrompt = 300;
@@ -284,4 +284,4 @@ TEST_CASE("the self-test finds no fault, however little room there is", "[gpu][c
   check_self_test(lab, hybrid, {.invariance = Invariance::Chunk});
 }
 
-}  // namespace metronome::testing
+}  // namespace metronome::testing::TEST_FILE

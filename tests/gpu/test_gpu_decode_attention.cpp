@@ -7,6 +7,7 @@
 #include "tests/gpu/attention_reference.h"
 #include "tests/gpu/gpu_test.h"
 
+namespace TEST_FILE {
 using namespace metronome;
 using namespace metronome::testing;
 
@@ -408,3 +409,5 @@ TEST_CASE("how many CTAs and how much scratch the decode kernel wants", "[gpu]")
     }
   }
 }
+
+}  // namespace TEST_FILE

@@ -9,6 +9,7 @@
 #include "tests/draws.h"
 #include "tests/gpu/gpu_test.h"
 
+namespace TEST_FILE {
 using namespace metronome;
 using namespace metronome::testing;
 
@@ -372,3 +373,5 @@ TEST_CASE("what does not fit is said, and refused", "[gpu_decode_gemm]") {
   launch_decode_gemm(shape_args(problem, 1), nullptr);
   check_cuda(cudaDeviceSynchronize(), "cudaDeviceSynchronize");
 }
+
+}  // namespace TEST_FILE

@@ -11,7 +11,7 @@
 #include "tests/gpu/gpu_lab.h"
 #include "tests/random_serving.h"
 
-namespace metronome::testing {
+namespace metronome::testing::TEST_FILE {
 namespace {
 
 // Few tokens, so that texts repeat themselves.
@@ -121,4 +121,4 @@ TEST_CASE("drafts on the GPU change nothing of more random serving",
   check_random_drafts(6, 24);
 }
 
-}  // namespace metronome::testing
+}  // namespace metronome::testing::TEST_FILE

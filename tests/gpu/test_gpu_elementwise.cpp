@@ -4,6 +4,7 @@
 #include "tests/draws.h"
 #include "tests/gpu/gpu_test.h"
 
+namespace TEST_FILE {
 using namespace metronome;
 using namespace metronome::testing;
 
@@ -205,3 +206,5 @@ TEST_CASE("no tokens are no work for the elementwise kernels", "[gpu_elementwise
   activation.dim = 64;
   CHECK_NOTHROW(launch_gated_activation(activation, nullptr));
 }
+
+}  // namespace TEST_FILE

@@ -15,6 +15,7 @@
 #include "tests/gpu/gpu_test.h"
 #include "tests/scratch_folder.h"
 
+namespace TEST_FILE {
 using namespace metronome;
 using namespace metronome::testing;
 
@@ -338,3 +339,5 @@ TEST_CASE("products that were not prepared are refused", "[gpu][gemm]") {
   gemm.prepare(shape, 16);
   CHECK(error_of<InvariantError>([&] { run_rows(17); }).find("more rows") != std::string::npos);
 }
+
+}  // namespace TEST_FILE

@@ -9,6 +9,7 @@
 #include "tests/draws.h"
 #include "tests/gpu/gpu_test.h"
 
+namespace TEST_FILE {
 using namespace metronome;
 using namespace metronome::testing;
 
@@ -356,3 +357,5 @@ TEST_CASE("no tokens, and heads of a size there is no kernel for", "[gpu_heads]"
   args.head_dim = 96;
   CHECK_THROWS_AS(launch_heads(args, nullptr), CudaError);
 }
+
+}  // namespace TEST_FILE

@@ -18,7 +18,7 @@
 #include "tests/gpu/gpu_lab.h"
 #include "tests/transformers_values.h"
 
-namespace metronome::testing {
+namespace metronome::testing::TEST_FILE {
 namespace {
 
 namespace fs = std::filesystem;
@@ -266,4 +266,4 @@ TEST_CASE("logits are as near to the exact ones as transformers' in bfloat16",
 }
 
 }  // namespace
-}  // namespace metronome::testing
+}  // namespace metronome::testing::TEST_FILE

@@ -14,7 +14,7 @@
 #include "tests/gpu/gpu_lab.h"
 #include "tests/gpu/gpu_test.h"
 
-namespace metronome::testing {
+namespace metronome::testing::TEST_FILE {
 namespace {
 
 using Kind = ProductKernel::Kind;
@@ -213,4 +213,4 @@ TEST_CASE("the residual stream is the same with norms inside of products", "[gpu
   }
 }
 
-}  // namespace metronome::testing
+}  // namespace metronome::testing::TEST_FILE

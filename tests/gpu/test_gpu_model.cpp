@@ -10,7 +10,7 @@
 #include "tests/catch.h"
 #include "tests/gpu/gpu_lab.h"
 
-namespace metronome::testing {
+namespace metronome::testing::TEST_FILE {
 namespace {
 
 // bfloat16 has 8 bits: every value that is stored in between is off by up to 2^-9 of itself. The
@@ -224,4 +224,4 @@ TEST_CASE("logits and KV are those of the reference on the CPU: Gemma 3", "[gpu]
   check_model(small_gpu_model(Family::Gemma3));
 }
 
-}  // namespace metronome::testing
+}  // namespace metronome::testing::TEST_FILE

@@ -4,6 +4,7 @@
 #include "tests/draws.h"
 #include "tests/gpu/gpu_test.h"
 
+namespace TEST_FILE {
 using namespace metronome;
 using namespace metronome::testing;
 
@@ -245,3 +246,5 @@ TEST_CASE("a NaN or an infinity in a row is not lost", "[gpu_norm]") {
   problem.residual[1100] = bf16_nan();
   for (const bf16 x : row_of(run(problem).out, 0, 1152)) REQUIRE(std::isnan(to_double(x)));
 }
+
+}  // namespace TEST_FILE

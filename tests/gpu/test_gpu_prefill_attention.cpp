@@ -12,6 +12,7 @@
 #include "tests/catch.h"
 #include "tests/gpu/attention_reference.h"
 
+namespace TEST_FILE {
 using namespace metronome;
 using namespace metronome::testing;
 
@@ -471,3 +472,5 @@ TEST_CASE("Prefill attention refuses head sizes it was not compiled for", "[gpu]
   CHECK_THROWS_AS(launch_prefill_attention(args, nullptr), InvariantError);
   CHECK_THROWS_AS(launch_wgmma_attention(args, {}, {}, nullptr), InvariantError);
 }
+
+}  // namespace TEST_FILE

@@ -10,6 +10,7 @@
 #include "tests/draws.h"
 #include "tests/gpu/gpu_test.h"
 
+namespace TEST_FILE {
 using namespace metronome;
 using namespace metronome::testing;
 
@@ -444,3 +445,5 @@ TEST_CASE("a product of no tokens is nothing", "[gpu_prefill_gemm]") {
   launch_prefill_gemm({.n = 64, .k = 64, .tile = {64, 1}, .num_ctas = 1}, nullptr);
   check_cuda(cudaDeviceSynchronize(), "cudaDeviceSynchronize");
 }
+
+}  // namespace TEST_FILE

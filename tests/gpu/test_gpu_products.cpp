@@ -18,7 +18,7 @@
 #include "tests/gpu/gpu_test.h"
 #include "tests/gpu/product_model.h"
 
-namespace metronome::testing {
+namespace metronome::testing::TEST_FILE {
 namespace {
 
 using Kind = ProductKernel::Kind;
@@ -267,4 +267,4 @@ TEST_CASE("metronome bench --products writes a table and a report", "[gpu][bench
 }
 
 }  // namespace
-}  // namespace metronome::testing
+}  // namespace metronome::testing::TEST_FILE

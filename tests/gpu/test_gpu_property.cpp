@@ -10,7 +10,7 @@
 #include "tests/gpu/gpu_lab.h"
 #include "tests/random_serving.h"
 
-namespace metronome::testing {
+namespace metronome::testing::TEST_FILE {
 namespace {
 
 // About half of what was seen when this was written, in 100 cases.
@@ -160,4 +160,4 @@ TEST_CASE("ten thousand requests under memory pressure: no block lost, no token 
   }
 }
 
-}  // namespace metronome::testing
+}  // namespace metronome::testing::TEST_FILE

@@ -12,6 +12,7 @@
 #include "tests/draws.h"
 #include "tests/gpu/gpu_test.h"
 
+namespace TEST_FILE {
 using namespace metronome;
 using namespace metronome::testing;
 
@@ -481,3 +482,5 @@ TEST_CASE("random rows draw as Sampler does", "[gpu][sampling]") {
   }
   CHECK(num_ties == 0);
 }
+
+}  // namespace TEST_FILE

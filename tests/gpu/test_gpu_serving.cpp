@@ -19,7 +19,7 @@
 #include "tests/command_line.h"
 #include "tests/gpu/gpu_lab.h"
 
-namespace metronome::testing {
+namespace metronome::testing::TEST_FILE {
 namespace {
 
 // Weights whose embedding of one token is not a number.
@@ -344,4 +344,4 @@ TEST_CASE("aborts between steps hurt nobody else", "[gpu][serving]") {
   }
 }
 
-}  // namespace metronome::testing
+}  // namespace metronome::testing::TEST_FILE

@@ -10,7 +10,7 @@
 #include "tests/catch.h"
 #include "tests/draws.h"
 
-namespace metronome::testing {
+namespace metronome::testing::TEST_FILE {
 namespace {
 
 constexpr TimeNs kResolution = 1'000;  // of events: half a microsecond each
@@ -77,4 +77,4 @@ TEST_CASE("steps are timed one after another, between launch and wait", "[gpu][t
   }
 }
 
-}  // namespace metronome::testing
+}  // namespace metronome::testing::TEST_FILE

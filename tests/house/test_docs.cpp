@@ -12,6 +12,8 @@
 #include "tests/catch.h"
 #include "tests/command_line.h"
 
+namespace TEST_FILE {
+
 namespace fs = std::filesystem;
 using namespace metronome;
 
@@ -299,3 +301,5 @@ TEST_CASE("the changes begin with this version, and say what it does to results"
   }
   CHECK(num_releases >= 1);
 }
+
+}  // namespace TEST_FILE

@@ -9,6 +9,8 @@
 #include "tests/places.h"
 #include "tests/scratch_folder.h"
 
+namespace TEST_FILE {
+
 namespace fs = std::filesystem;
 using namespace metronome::testing;
 
@@ -43,3 +45,5 @@ TEST_CASE("every expected text is named by a test", "[expected]") {
     CHECK(is_named);
   }
 }
+
+}  // namespace TEST_FILE

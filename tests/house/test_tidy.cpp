@@ -12,6 +12,8 @@
 #include "tests/house/tidy.h"
 #include "tests/places.h"
 
+namespace TEST_FILE {
+
 namespace fs = std::filesystem;
 using namespace metronome::testing;
 
@@ -424,3 +426,5 @@ TEST_CASE("checker: words and layout", "[tidy][checker]") {
   CHECK(check_top_level_name(".git").empty());
   CHECK(check_top_level_name("src").size() == 1);
 }
+
+}  // namespace TEST_FILE

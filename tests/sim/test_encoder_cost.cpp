@@ -15,7 +15,7 @@
 #include "tests/command_line.h"
 #include "tests/error_of.h"
 
-namespace metronome::testing {
+namespace metronome::testing::TEST_FILE {
 namespace {
 
 VisionTower small_tower() {
@@ -174,4 +174,4 @@ TEST_CASE("images and drafts on a GPU without known peaks are refused", "[sim][i
 }
 
 }  // namespace
-}  // namespace metronome::testing
+}  // namespace metronome::testing::TEST_FILE

@@ -13,7 +13,7 @@
 #include "tests/error_of.h"
 #include "tests/scratch_folder.h"
 
-namespace metronome::testing {
+namespace metronome::testing::TEST_FILE {
 namespace {
 
 Scenario hybrid_scenario(const std::string& model, const std::string& rest) {
@@ -146,4 +146,4 @@ TEST_CASE("a hybrid's decodes cost nearly the same at any context", "[sim][state
 }
 
 }  // namespace
-}  // namespace metronome::testing
+}  // namespace metronome::testing::TEST_FILE

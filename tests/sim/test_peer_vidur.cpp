@@ -16,7 +16,7 @@
 #include "tests/command_line.h"
 #include "tests/shared_data.h"
 
-namespace metronome::testing {
+namespace metronome::testing::TEST_FILE {
 namespace {
 
 struct PeerStep {
@@ -158,4 +158,4 @@ TEST_CASE("the latencies of a peer simulator, with its profile", "[cli][peer]") 
   CHECK(summary.itl.p99_ms == Approx(65.308).epsilon(0.05));
 }
 
-}  // namespace metronome::testing
+}  // namespace metronome::testing::TEST_FILE

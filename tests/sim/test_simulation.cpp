@@ -12,7 +12,7 @@
 #include "tests/places.h"
 #include "tests/scratch_folder.h"
 
-namespace metronome::testing {
+namespace metronome::testing::TEST_FILE {
 namespace {
 
 // Steps of 10 ms for every prefill and 4 ms for decodes alone, a host that needs `gap`.
@@ -309,4 +309,4 @@ TEST_CASE("a tight cache does not make chunked prefill thrash", "[sim][policies]
   }
 }
 
-}  // namespace metronome::testing
+}  // namespace metronome::testing::TEST_FILE

@@ -17,7 +17,7 @@
 #include "tests/draws.h"
 #include "tests/engine_harness.h"
 
-namespace metronome::testing {
+namespace metronome::testing::TEST_FILE {
 namespace {
 
 // Arrivals and ends often fall on the same moment.
@@ -276,4 +276,4 @@ TEST_CASE("steps taken together are those one by one: 100,000 cases", "[sim][pro
   compare_cases(0, 100'000);
 }
 
-}  // namespace metronome::testing
+}  // namespace metronome::testing::TEST_FILE

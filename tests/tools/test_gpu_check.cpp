@@ -9,6 +9,7 @@
 #include "tests/error_of.h"
 #include "tests/tools/fake_gpu_build.h"
 
+namespace TEST_FILE {
 using namespace metronome::testing;
 using Place = FakeGpuBuild;
 
@@ -314,3 +315,5 @@ TEST_CASE("gpu_check publishes measured beside simulated, call by call",
   // Stages that passed are not run again.
   CHECK(place.check("published", "baseline", models + " --resume").exit_code == 0);
 }
+
+}  // namespace TEST_FILE

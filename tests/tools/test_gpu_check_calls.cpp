@@ -10,6 +10,7 @@
 #include "tests/error_of.h"
 #include "tests/tools/fake_gpu_build.h"
 
+namespace TEST_FILE {
 using namespace metronome::testing;
 namespace fs = std::filesystem;
 
@@ -224,3 +225,5 @@ TEST_CASE("an archive is carried in the place of a build", "[tools][gpu_check][s
   check_refusal("--build x --only nothing", "--only: 'nothing' is not a stage; allowed: machine, ");
   CHECK(!fs::exists(place.out + "2"));
 }
+
+}  // namespace TEST_FILE

@@ -8,6 +8,7 @@
 #include "tests/error_of.h"
 #include "tests/tools/fake_gpu_build.h"
 
+namespace TEST_FILE {
 using namespace metronome::testing;
 namespace fs = std::filesystem;
 
@@ -246,3 +247,5 @@ TEST_CASE("an archive that cannot be replaced stays", "[tools][gpu_check][slow]"
   INFO(result.err);
   CHECK(result.out == "no room\nno room\nfirst\n 2\n");
 }
+
+}  // namespace TEST_FILE

@@ -5,6 +5,7 @@
 #include "reports/terminal/text.h"
 #include "tests/catch.h"
 
+namespace TEST_FILE {
 using namespace metronome;
 
 TEST_CASE("progress is a bar, a share and a count", "[tools]") {
@@ -43,3 +44,5 @@ TEST_CASE("text is broken at spaces", "[tools]") {
   CHECK(wrapped("a " + wide, 2) == "a\n  " + wide + "\n");
   CHECK(wrapped("aa bb cc", 4, 9) == "aa bb\n    cc\n");
 }
+
+}  // namespace TEST_FILE

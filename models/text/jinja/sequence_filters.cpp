@@ -292,12 +292,12 @@ Value slice(Runtime& runtime, const Value& value, Arguments& arguments) {
   return runtime.iterator(std::move(result));
 }
 
-struct Filter {
+struct SequenceFilter {
   std::string_view name;
   Callable call;
 };
 
-constexpr auto kFilters = std::to_array<Filter>({
+constexpr auto kSequenceFilters = std::to_array<SequenceFilter>({
     {"batch", batch},
     {"count", length},
     {"dictsort", dictsort},
@@ -337,9 +337,10 @@ Value looked_up(Runtime& runtime, Value value, const Value& attribute) {
 }
 
 Callable find_sequence_filter(std::string_view name) {
-  const auto* const found = std::find_if(
-      kFilters.begin(), kFilters.end(), [name](const Filter& entry) { return entry.name == name; });
-  return found == kFilters.end() ? nullptr : found->call;
+  const auto* const found =
+      std::find_if(kSequenceFilters.begin(), kSequenceFilters.end(),
+                   [name](const SequenceFilter& entry) { return entry.name == name; });
+  return found == kSequenceFilters.end() ? nullptr : found->call;
 }
 
 }  // namespace metronome::jinja

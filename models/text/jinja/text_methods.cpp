@@ -232,13 +232,13 @@ Value count(Runtime& runtime, const Value& self, Arguments& arguments) {
   return Value(number);
 }
 
-Value replace(Runtime& runtime, const Value& self, Arguments& arguments) {
+Value replace_method(Runtime& runtime, const Value& self, Arguments& arguments) {
   arguments.bind("replace", {"old", "new", "count"}, 2);
   return runtime.text(replaced(runtime, self.text(), arguments.text(0), arguments.text(1),
                                arguments.integer(2, -1)));
 }
 
-Value join(Runtime& runtime, const Value& self, Arguments& arguments) {
+Value join_method(Runtime& runtime, const Value& self, Arguments& arguments) {
   arguments.bind("join", {"iterable"}, 1);
   std::vector<std::string> texts;
   for (const Value& entry : entries_of(runtime, arguments.at(0))) {
@@ -361,7 +361,7 @@ Value ljust(Runtime& runtime, const Value& self, Arguments& arguments) {
 Value rjust(Runtime& runtime, const Value& self, Arguments& arguments) {
   return padded(runtime, self, arguments, true, false);
 }
-Value center(Runtime& runtime, const Value& self, Arguments& arguments) {
+Value center_method(Runtime& runtime, const Value& self, Arguments& arguments) {
   return padded(runtime, self, arguments, true, true);
 }
 
@@ -400,7 +400,7 @@ const Value& format_field(std::string_view field, const Arguments& arguments, st
   fail("format: there is no argument '" + std::string(field) + "'");
 }
 
-Value format(Runtime& runtime, const Value& self, Arguments& arguments) {
+Value format_method(Runtime& runtime, const Value& self, Arguments& arguments) {
   const std::string& text = self.text();
   std::string result;
   std::size_t next = 0;
@@ -431,11 +431,11 @@ struct Method {
 
 constexpr auto kTextMethods = std::to_array<Method>({
     {"capitalize", changed_case<capitalized>},
-    {"center", center},
+    {"center", center_method},
     {"count", count},
     {"endswith", endswith},
     {"find", find},
-    {"format", format},
+    {"format", format_method},
     {"index", index},
     {"isalnum", is_each<is_alphanumeric>},
     {"isalpha", is_each<is_letter>},
@@ -446,14 +446,14 @@ constexpr auto kTextMethods = std::to_array<Method>({
     {"isnumeric", is_each<is_numeric>},
     {"isspace", is_each<is_space>},
     {"isupper", is_cased_as<is_upper, is_lower>},
-    {"join", join},
+    {"join", join_method},
     {"ljust", ljust},
     {"lower", changed_case<to_lower>},
     {"lstrip", lstrip},
     {"partition", partition},
     {"removeprefix", removeprefix},
     {"removesuffix", removesuffix},
-    {"replace", replace},
+    {"replace", replace_method},
     {"rfind", rfind},
     {"rindex", rindex},
     {"rjust", rjust},

@@ -31,7 +31,7 @@ bool is_text(const Value& value) { return value.is_string(); }
 bool is_mapping(const Value& value) { return value.is(Kind::Dict); }
 bool is_any_number(const Value& value) { return value.is_number(); }
 bool is_escaped(const Value& value) { return value.is_string() && value.as<Text>().is_safe; }
-bool is_sequence(const Value& value) {
+bool is_iterable(const Value& value) {
   return value.is_undefined() || value.is_string() || value.is(Kind::List) ||
          value.is(Kind::Tuple) || value.is(Kind::Dict) || value.is(Kind::Range);
 }
@@ -131,7 +131,7 @@ constexpr auto kTests = std::to_array<NamedTest>({
     {"number", is_kind<is_any_number>},
     {"odd", is_odd},
     {"sameas", is_same},
-    {"sequence", is_kind<is_sequence>},
+    {"sequence", is_kind<is_iterable>},
     {"string", is_kind<is_text>},
     {"test", is_name_of_test},
     {"true", is_kind<is_literal_true>},

@@ -6,7 +6,7 @@
 #include "core/base/base64.h"
 #include "tests/catch.h"
 
-namespace metronome {
+namespace metronome::TEST_FILE {
 namespace {
 
 TEST_CASE("base64 is as in RFC 4648", "[core][base]") {
@@ -47,4 +47,4 @@ TEST_CASE("what is not base64 is not decoded", "[core][base]") {
 }
 
 }  // namespace
-}  // namespace metronome
+}  // namespace metronome::TEST_FILE

@@ -6,6 +6,7 @@
 #include "tests/catch.h"
 #include "tests/command_line.h"
 
+namespace TEST_FILE {
 using namespace metronome;
 using namespace metronome::testing;
 
@@ -86,3 +87,5 @@ TEST_CASE("no message repeats a user's text at any length", "[core][base][clip][
     CHECK(result.err.find(std::string(200, 'w')) == std::string::npos);
   }
 }
+
+}  // namespace TEST_FILE

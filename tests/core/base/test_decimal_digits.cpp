@@ -11,7 +11,7 @@
 #include "tests/catch.h"
 #include "tests/draws.h"
 
-namespace metronome {
+namespace metronome::TEST_FILE {
 namespace {
 
 template <class Int>
@@ -82,4 +82,4 @@ TEST_CASE("times are written exactly, in milliseconds and microseconds", "[decim
 }
 
 }  // namespace
-}  // namespace metronome
+}  // namespace metronome::TEST_FILE

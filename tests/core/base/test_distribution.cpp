@@ -10,7 +10,7 @@
 #include "core/base/rng.h"
 #include "tests/catch.h"
 
-namespace metronome {
+namespace metronome::TEST_FILE {
 namespace {
 
 // The last bits of a sum depend on its order. Large samples have always had one by value and count,
@@ -49,4 +49,4 @@ TEST_CASE("sums over a weighted sample have a fixed order", "[base][distribution
 }
 
 }  // namespace
-}  // namespace metronome
+}  // namespace metronome::TEST_FILE

@@ -15,6 +15,8 @@
 #include "tests/command_line.h"
 #include "tests/error_of.h"
 
+namespace TEST_FILE {
+
 namespace fs = std::filesystem;
 using namespace metronome;
 using namespace metronome::testing;
@@ -111,3 +113,5 @@ TEST_CASE("controls that reorder text are shown as bytes", "[core][base][names]"
   CHECK(bidi_control_length("") == 0);
   CHECK(bidi_control_length("\xe2\x80") == 0);
 }
+
+}  // namespace TEST_FILE

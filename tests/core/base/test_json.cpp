@@ -11,7 +11,7 @@
 #include "tests/draws.h"
 #include "tests/error_of.h"
 
-namespace metronome {
+namespace metronome::TEST_FILE {
 namespace {
 
 using Ordered = nlohmann::ordered_json;
@@ -432,4 +432,4 @@ TEST_CASE("JSON numbers and bytes are written as nlohmann/json does it", "[core]
   }
 }
 
-}  // namespace metronome
+}  // namespace metronome::TEST_FILE

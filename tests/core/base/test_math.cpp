@@ -10,6 +10,7 @@
 #include "core/base/rng.h"
 #include "tests/catch.h"
 
+namespace TEST_FILE {
 using namespace metronome;
 
 namespace {
@@ -149,3 +150,5 @@ TEST_CASE("whole numbers are drawn evenly, from any range", "[math]") {
   CHECK(negative == Approx(10000).epsilon(0.05));
   CHECK(below_quarter == Approx(5000).epsilon(0.05));
 }
+
+}  // namespace TEST_FILE

@@ -8,7 +8,7 @@
 #include "tests/catch.h"
 #include "tests/draws.h"
 
-namespace metronome::testing {
+namespace metronome::testing::TEST_FILE {
 namespace {
 
 void check_values(const PackedColumn& column, const std::vector<std::int64_t>& values) {
@@ -67,4 +67,4 @@ TEST_CASE("a column of one value takes no bits", "[base][packed]") {
   CHECK(8 * counted.num_bytes() < 11 * kNumValues);
 }
 
-}  // namespace metronome::testing
+}  // namespace metronome::testing::TEST_FILE

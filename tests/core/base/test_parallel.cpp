@@ -9,6 +9,7 @@
 #include "tests/catch.h"
 #include "tests/error_of.h"
 
+namespace TEST_FILE {
 using namespace metronome;
 using namespace metronome::testing;
 
@@ -35,3 +36,5 @@ TEST_CASE("of several failures the first in order is the one that is said", "[to
     CHECK(num_below == 100);
   }
 }
+
+}  // namespace TEST_FILE

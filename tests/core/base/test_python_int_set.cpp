@@ -9,7 +9,7 @@
 #include "tests/catch.h"
 #include "tests/draws.h"
 
-namespace metronome {
+namespace metronome::TEST_FILE {
 namespace {
 
 std::string text_of(const PythonIntSet& set) {
@@ -83,4 +83,4 @@ TEST_CASE("a set of integers has what was added and not removed", "[core]") {
 }
 
 }  // namespace
-}  // namespace metronome
+}  // namespace metronome::TEST_FILE

@@ -6,7 +6,7 @@
 #include "tests/catch.h"
 #include "tests/error_of.h"
 
-namespace metronome::testing {
+namespace metronome::testing::TEST_FILE {
 namespace {
 
 TEST_CASE("Python's words for numbers are read and written", "[json]") {
@@ -53,4 +53,4 @@ TEST_CASE("files of Python clients may have such numbers where none is asked for
 }
 
 }  // namespace
-}  // namespace metronome::testing
+}  // namespace metronome::testing::TEST_FILE

@@ -19,7 +19,7 @@
 #include "tests/expected.h"
 #include "tests/scratch_folder.h"
 
-namespace metronome {
+namespace metronome::TEST_FILE {
 namespace {
 
 using testing::Answers;
@@ -578,4 +578,4 @@ TEST_CASE("catalogue files", "[sim][catalogue]") {
 }
 
 }  // namespace
-}  // namespace metronome
+}  // namespace metronome::TEST_FILE

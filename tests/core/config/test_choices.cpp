@@ -11,7 +11,7 @@
 #include "tests/places.h"
 #include "tests/scratch_folder.h"
 
-namespace metronome {
+namespace metronome::TEST_FILE {
 namespace {
 
 namespace fs = std::filesystem;
@@ -449,4 +449,4 @@ TEST_CASE("an assignment that every variant's choice drops is a mistake", "[core
 }
 
 }  // namespace
-}  // namespace metronome
+}  // namespace metronome::TEST_FILE

@@ -12,7 +12,7 @@
 #include "tests/expected.h"
 #include "tests/scratch_folder.h"
 
-namespace metronome {
+namespace metronome::TEST_FILE {
 namespace {
 
 using testing::Answers;
@@ -532,4 +532,4 @@ TEST_CASE("a broken invariant names its condition and place", "[core][config]") 
 }
 
 }  // namespace
-}  // namespace metronome
+}  // namespace metronome::TEST_FILE

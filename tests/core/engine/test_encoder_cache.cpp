@@ -6,7 +6,7 @@
 #include "core/engine/encoder_cache.h"
 #include "tests/catch.h"
 
-namespace metronome {
+namespace metronome::TEST_FILE {
 namespace {
 
 constexpr RequestId kA{0};
@@ -207,4 +207,4 @@ TEST_CASE("policies without limits get what they ask for", "[core][engine][encod
   CHECK(cache.num_free() >= 0);  // what nobody needs is dropped
 }
 
-}  // namespace metronome
+}  // namespace metronome::TEST_FILE

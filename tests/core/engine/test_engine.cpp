@@ -7,7 +7,7 @@
 #include "tests/catch.h"
 #include "tests/engine_harness.h"
 
-namespace metronome::testing {
+namespace metronome::testing::TEST_FILE {
 namespace {
 
 EngineSetup chunked_setup(std::int64_t chunk) {
@@ -492,4 +492,4 @@ TEST_CASE("other engines' policies refuse hand-overs", "[core][engine][handover]
   }
 }
 
-}  // namespace metronome::testing
+}  // namespace metronome::testing::TEST_FILE

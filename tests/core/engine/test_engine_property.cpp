@@ -17,7 +17,7 @@
 #include "tests/draws.h"
 #include "tests/engine_harness.h"
 
-namespace metronome::testing {
+namespace metronome::testing::TEST_FILE {
 namespace {
 
 void require(bool condition, const std::string& what) {
@@ -592,4 +592,4 @@ TEST_CASE("invariants hold over random runs", "[core][engine][property]") {
   }
 }
 
-}  // namespace metronome::testing
+}  // namespace metronome::testing::TEST_FILE

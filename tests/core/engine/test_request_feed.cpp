@@ -9,6 +9,7 @@
 #include "tests/draws.h"
 #include "tests/engine_harness.h"
 
+namespace TEST_FILE {
 using namespace metronome;
 using namespace metronome::testing;
 
@@ -223,3 +224,5 @@ TEST_CASE("resetting the prefix cache makes later prompts miss it", "[feed]") {
   serve_requests(setup, executor, clock, feed, {});
   CHECK(hits == std::vector<std::int32_t>{0, 64, 0, 64});
 }
+
+}  // namespace TEST_FILE

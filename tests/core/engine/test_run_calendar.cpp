@@ -8,7 +8,7 @@
 #include "core/engine/request.h"
 #include "tests/catch.h"
 
-namespace metronome {
+namespace metronome::TEST_FILE {
 namespace {
 
 constexpr std::int32_t kHorizon = RunCalendar::kHorizon;
@@ -51,4 +51,4 @@ TEST_CASE("entries of a step come in service order", "[engine][calendar]") {
 }
 
 }  // namespace
-}  // namespace metronome
+}  // namespace metronome::TEST_FILE

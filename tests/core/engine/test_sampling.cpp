@@ -14,7 +14,7 @@
 #include "tests/catch.h"
 #include "tests/error_of.h"
 
-namespace metronome {
+namespace metronome::TEST_FILE {
 namespace {
 
 using Logits = std::vector<float>;
@@ -588,4 +588,4 @@ TEST_CASE("random biases and penalties give the reference's tokens", "[core][sam
   CHECK(num_changed > 100);
 }
 
-}  // namespace metronome
+}  // namespace metronome::TEST_FILE

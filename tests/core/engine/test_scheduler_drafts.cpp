@@ -6,7 +6,7 @@
 #include "core/engine/scheduler.h"
 #include "tests/catch.h"
 
-namespace metronome {
+namespace metronome::TEST_FILE {
 namespace {
 
 // One request of 8 prompt tokens under policy vllm with three drafts a decode.
@@ -116,4 +116,4 @@ TEST_CASE("a result that does not fit its step is a bug", "[core][drafts]") {
   CHECK_THROWS_AS(DraftBench(20).step({1}, {0}), InvariantError);    // one mark for two tokens
 }
 
-}  // namespace metronome
+}  // namespace metronome::TEST_FILE

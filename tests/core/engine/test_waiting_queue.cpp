@@ -5,7 +5,7 @@
 #include "core/engine/waiting_queue.h"
 #include "tests/catch.h"
 
-namespace metronome {
+namespace metronome::TEST_FILE {
 namespace {
 
 using Ints = std::vector<int>;
@@ -263,4 +263,4 @@ TEST_CASE("a queue does what a sorted list does", "[core][queue][property]") {
   }
 }
 
-}  // namespace metronome
+}  // namespace metronome::TEST_FILE

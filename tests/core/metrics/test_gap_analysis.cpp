@@ -11,6 +11,7 @@
 #include "tests/catch.h"
 #include "tests/fake_run.h"
 
+namespace TEST_FILE {
 using namespace metronome;
 using namespace metronome::testing;
 
@@ -359,3 +360,5 @@ TEST_CASE("the sums agree with a walk over every gap", "[core][gaps][property]")
   }
   CHECK(num_preempted_gaps > 100);
 }
+
+}  // namespace TEST_FILE

@@ -10,7 +10,7 @@
 #include "tests/draws.h"
 #include "tests/engine_harness.h"
 
-namespace metronome::testing {
+namespace metronome::testing::TEST_FILE {
 namespace {
 
 using Row = std::tuple<RequestId, std::int32_t, std::int32_t, ChunkKind, bool>;
@@ -96,4 +96,4 @@ TEST_CASE("plans are rebuilt from a record", "[core][record]") {
   CHECK(counts.missing > 20);
 }
 
-}  // namespace metronome::testing
+}  // namespace metronome::testing::TEST_FILE

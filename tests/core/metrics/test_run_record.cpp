@@ -10,6 +10,7 @@
 #include "tests/catch.h"
 #include "tests/fake_run.h"
 
+namespace TEST_FILE {
 using namespace metronome;
 using metronome::testing::decode;
 using metronome::testing::FakeChunk;
@@ -324,3 +325,5 @@ TEST_CASE("the digest scatters: chunks that differ in one small number never col
   }
   CHECK(seen.size() == num_stories);
 }
+
+}  // namespace TEST_FILE

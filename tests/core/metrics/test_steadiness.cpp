@@ -7,6 +7,7 @@
 #include "core/metrics/steadiness.h"
 #include "tests/catch.h"
 
+namespace TEST_FILE {
 using namespace metronome;
 
 namespace {
@@ -74,3 +75,5 @@ TEST_CASE("of figures that are the same the first is the steadiest", "[metrics]"
   CHECK_FALSE(is_same_figure(100, 98.9));
   CHECK(is_same_figure(0, 0));
 }
+
+}  // namespace TEST_FILE

@@ -6,7 +6,7 @@
 #include "tests/catch.h"
 #include "tests/draws.h"
 
-namespace metronome::testing {
+namespace metronome::testing::TEST_FILE {
 namespace {
 
 // Steps of a server that idles now and then, plans ahead, and fails at times.
@@ -177,4 +177,4 @@ TEST_CASE("decodes that go on take a few bytes a step", "[metrics][steps]") {
   CHECK(history.num_bytes() < 11 * kNumSteps);
 }
 
-}  // namespace metronome::testing
+}  // namespace metronome::testing::TEST_FILE

@@ -12,6 +12,7 @@
 #include "tests/catch.h"
 #include "tests/fake_run.h"
 
+namespace TEST_FILE {
 using namespace metronome;
 using metronome::testing::decode;
 using metronome::testing::FakeChunk;
@@ -442,3 +443,5 @@ TEST_CASE("summaries of random runs equal a token by token reference",
     if (!gaps.empty()) REQUIRE(to_ms(summary.longest_stall.gap_ns) == summary.itl.max_ms);
   }
 }
+
+}  // namespace TEST_FILE

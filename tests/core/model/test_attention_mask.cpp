@@ -6,6 +6,7 @@
 #include "core/model/attention_mask.h"
 #include "tests/catch.h"
 
+namespace TEST_FILE {
 using namespace metronome;
 
 namespace {
@@ -108,3 +109,5 @@ TEST_CASE("the largest positions do not overflow", "[model][mask]") {
   static_assert(first_attended(kLast, 4) == kLast - 3);
   SUCCEED("checked by the compiler");
 }
+
+}  // namespace TEST_FILE

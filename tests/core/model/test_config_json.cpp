@@ -7,7 +7,7 @@
 #include "tests/catch.h"
 #include "tests/error_of.h"
 
-namespace metronome {
+namespace metronome::TEST_FILE {
 namespace {
 
 // A model of two layers and 40,960 positions. `more` are further keys.
@@ -98,4 +98,4 @@ TEST_CASE("which families read a list of windows, and when", "[core][model]") {
   CHECK(parsed("Qwen3MoeForCausalLM", list + "true").n_window_layers() == 2);
 }
 
-}  // namespace metronome
+}  // namespace metronome::TEST_FILE

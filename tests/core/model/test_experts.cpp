@@ -12,7 +12,7 @@
 #include "tests/error_of.h"
 #include "tests/expected.h"
 
-namespace metronome::testing {
+namespace metronome::testing::TEST_FILE {
 namespace {
 
 // As published.
@@ -217,4 +217,4 @@ TEST_CASE("experts are split over devices", "[sim][roofline][experts]") {
         std::string::npos);
 }
 
-}  // namespace metronome::testing
+}  // namespace metronome::testing::TEST_FILE

@@ -13,6 +13,7 @@
 #include "tests/places.h"
 #include "tests/scratch_folder.h"
 
+namespace TEST_FILE {
 using namespace metronome;
 using namespace metronome::testing;
 
@@ -82,3 +83,5 @@ TEST_CASE("a generation config has sampling defaults", "[model]") {
   folder.write("generation_config.json", R"({"min_p": 0.1})");
   CHECK(read_sampling_defaults(folder.path()).min_p == 0.1);
 }
+
+}  // namespace TEST_FILE

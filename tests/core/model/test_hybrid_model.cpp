@@ -8,7 +8,7 @@
 #include "tests/catch.h"
 #include "tests/error_of.h"
 
-namespace metronome {
+namespace metronome::TEST_FILE {
 namespace {
 
 constexpr const char* kShape =
@@ -109,4 +109,4 @@ TEST_CASE("mistakes in the keys of linear attention", "[core][model][states]") {
         "allowed: an even number");
 }
 
-}  // namespace metronome
+}  // namespace metronome::TEST_FILE

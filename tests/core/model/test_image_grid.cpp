@@ -4,6 +4,7 @@
 #include "core/model/image_grid.h"
 #include "tests/catch.h"
 
+namespace TEST_FILE {
 using namespace metronome;
 
 namespace {
@@ -88,3 +89,5 @@ TEST_CASE("images that the processor refuses have an error", "[model][images]") 
         "an image of 2001 x 10 pixels; one side may be at most 200 times the other");
   CHECK(image_size_error(0, 640) == "an image of 640 x 0 pixels; a side has 1 to 1048576");
 }
+
+}  // namespace TEST_FILE

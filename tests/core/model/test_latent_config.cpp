@@ -11,7 +11,7 @@
 #include "tests/error_of.h"
 #include "tests/expected.h"
 
-namespace metronome {
+namespace metronome::TEST_FILE {
 namespace {
 
 using testing::change_text;
@@ -228,4 +228,4 @@ TEST_CASE("malformed config.json of DeepSeek-V3 and gpt-oss", "[sim][catalogue][
 }
 
 }  // namespace
-}  // namespace metronome
+}  // namespace metronome::TEST_FILE

@@ -6,7 +6,7 @@
 #include "core/model/model_config.h"
 #include "tests/catch.h"
 
-namespace metronome {
+namespace metronome::TEST_FILE {
 namespace {
 
 struct Known {
@@ -124,4 +124,4 @@ TEST_CASE("impossible shapes name the key", "[core][model]") {
 }
 
 }  // namespace
-}  // namespace metronome
+}  // namespace metronome::TEST_FILE

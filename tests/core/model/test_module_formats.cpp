@@ -11,7 +11,7 @@
 #include "tests/error_of.h"
 #include "tests/scratch_folder.h"
 
-namespace metronome::testing {
+namespace metronome::testing::TEST_FILE {
 namespace {
 
 // In the shape of Llama-3.1-8B. Weights: 3.758 G of gate and up, 1.879 G of down, 1.342 G of
@@ -350,4 +350,4 @@ TEST_CASE("null counts as an absent key of a module", "[catalogue]") {
 }
 
 }  // namespace
-}  // namespace metronome::testing
+}  // namespace metronome::testing::TEST_FILE

@@ -12,7 +12,7 @@
 #include "tests/expected.h"
 #include "tests/scratch_folder.h"
 
-namespace metronome::testing {
+namespace metronome::testing::TEST_FILE {
 namespace {
 
 std::string config_json(bool has_experts, const std::string& quantization) {
@@ -292,4 +292,4 @@ TEST_CASE("malformed quantization_config", "[sim][catalogue]") {
 }
 
 }  // namespace
-}  // namespace metronome::testing
+}  // namespace metronome::testing::TEST_FILE

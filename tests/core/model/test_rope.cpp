@@ -10,7 +10,7 @@
 #include "core/model/rope.h"
 #include "tests/catch.h"
 
-namespace metronome {
+namespace metronome::TEST_FILE {
 namespace {
 
 ModelConfig with_rope(std::int64_t head_dim, double theta, const RopeScaling& scaling = {}) {
@@ -96,4 +96,4 @@ TEST_CASE("rotary frequencies are the powers of the base", "[core][rope]") {
 }
 
 }  // namespace
-}  // namespace metronome
+}  // namespace metronome::TEST_FILE

@@ -11,7 +11,7 @@
 #include "tests/error_of.h"
 #include "tests/places.h"
 
-namespace metronome {
+namespace metronome::TEST_FILE {
 namespace {
 
 std::string fixture_json() {
@@ -98,4 +98,4 @@ TEST_CASE("pairs turn by time, height and width in turn", "[model][images]") {
 }
 
 }  // namespace
-}  // namespace metronome
+}  // namespace metronome::TEST_FILE

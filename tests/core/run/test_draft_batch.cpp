@@ -5,6 +5,7 @@
 #include "core/run/draft_batch.h"
 #include "tests/catch.h"
 
+namespace TEST_FILE {
 using namespace metronome;
 
 namespace {
@@ -91,3 +92,5 @@ TEST_CASE("a batch has the blocks of its lookahead, as far as there are any", "[
   step.place(100);
   CHECK(step.batch.table_start == Ints{0, 4, 8, 12, 16});
 }
+
+}  // namespace TEST_FILE

@@ -6,6 +6,7 @@
 #include "core/run/forward_batch.h"
 #include "tests/catch.h"
 
+namespace TEST_FILE {
 using namespace metronome;
 
 namespace {
@@ -164,3 +165,5 @@ TEST_CASE("all requests of a pass have window tables, or none", "[forward_batch]
   CHECK_THROWS_AS(step.flatten(1, 3), InvariantError);
   CHECK_NOTHROW(step.flatten(1, 2));
 }
+
+}  // namespace TEST_FILE

@@ -7,7 +7,7 @@
 #include "tests/catch.h"
 #include "tests/draws.h"
 
-namespace metronome::testing {
+namespace metronome::testing::TEST_FILE {
 namespace {
 
 using Ids = std::vector<TokenId>;
@@ -114,4 +114,4 @@ TEST_CASE("a lookup drafts as vLLM's", "[ngram]") {
   }
 }
 
-}  // namespace metronome::testing
+}  // namespace metronome::testing::TEST_FILE

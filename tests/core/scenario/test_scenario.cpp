@@ -21,7 +21,7 @@
 #include "tests/error_of.h"
 #include "tests/scratch_folder.h"
 
-namespace metronome {
+namespace metronome::TEST_FILE {
 namespace {
 
 using testing::ScratchFolder;
@@ -588,4 +588,4 @@ TEST_CASE("model paths are relative to the scenario's folder", "[core][scenario]
 }
 
 }  // namespace
-}  // namespace metronome
+}  // namespace metronome::TEST_FILE

@@ -8,7 +8,7 @@
 #include "tests/expected.h"
 #include "tests/scratch_folder.h"
 
-namespace metronome {
+namespace metronome::TEST_FILE {
 namespace {
 
 using testing::Answers;
@@ -335,4 +335,4 @@ TEST_CASE("damaged scenarios load or are refused in one line", "[core][scenario]
 }
 
 }  // namespace
-}  // namespace metronome
+}  // namespace metronome::TEST_FILE

@@ -15,6 +15,8 @@
 #include "tests/catch.h"
 #include "tests/command_line.h"
 
+namespace TEST_FILE {
+
 namespace fs = std::filesystem;
 using namespace metronome;
 
@@ -297,3 +299,5 @@ TEST_CASE("the scenario in docs/guide/run.md is valid and runs", "[scenarios]") 
     CHECK(simulate(scenario).completed == 512);
   }
 }
+
+}  // namespace TEST_FILE

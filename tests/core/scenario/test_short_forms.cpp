@@ -8,7 +8,7 @@
 #include "tests/command_line.h"
 #include "tests/error_of.h"
 
-namespace metronome::testing {
+namespace metronome::testing::TEST_FILE {
 namespace {
 
 TEST_CASE("a number is short for a fixed length", "[core][config]") {
@@ -22,10 +22,11 @@ TEST_CASE("a number is short for a fixed length", "[core][config]") {
   CHECK(config.output_tokens.value == 7);
   const auto error = [](const std::string& length) {
     return error_of([&length] {
-      parse_scenario("model: tiny-llama\nhardware: h200\n"
-                     "workload: {num_requests: 4, arrivals: {rate: 1}, prompt_tokens: " +
-                         length + ", output_tokens: 7}\n",
-                     "s.yaml", {});
+      parse_scenario(
+          "model: tiny-llama\nhardware: h200\n"
+          "workload: {num_requests: 4, arrivals: {rate: 1}, prompt_tokens: " +
+              length + ", output_tokens: 7}\n",
+          "s.yaml", {});
     });
   };
   const std::string where = "s.yaml:3: workload.prompt_tokens.value: ";
@@ -48,8 +49,7 @@ TEST_CASE("every built-in scenario is one, and needs no file", "[core][scenario]
   }
 }
 
-TEST_CASE("a file hides the built-in scenario of its name, a folder does not",
-          "[core][scenario]") {
+TEST_CASE("a file hides the built-in scenario of its name, a folder does not", "[core][scenario]") {
   const ScratchFolder scratch;
   const auto described = [&] {
     return run_metronome("workload quickstart", "cd '" + scratch.path() + "' &&");
@@ -65,4 +65,4 @@ TEST_CASE("a file hides the built-in scenario of its name, a folder does not",
 }
 
 }  // namespace
-}  // namespace metronome::testing
+}  // namespace metronome::testing::TEST_FILE

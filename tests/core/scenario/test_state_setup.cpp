@@ -9,7 +9,7 @@
 #include "engines/vllm/settings.h"
 #include "tests/catch.h"
 
-namespace metronome {
+namespace metronome::TEST_FILE {
 namespace {
 
 // Qwen3-Next-80B-A3B's layers. A layer's state takes 32 * 128 * 128 numbers and 3 * 8192 inputs of
@@ -238,4 +238,4 @@ TEST_CASE("settings that a model with states excludes", "[core][scenario][states
 }
 
 }  // namespace
-}  // namespace metronome
+}  // namespace metronome::TEST_FILE

@@ -10,7 +10,7 @@
 #include "tests/command_line.h"
 #include "tests/core/workload/workload_helpers.h"
 
-namespace metronome::testing {
+namespace metronome::testing::TEST_FILE {
 namespace {
 
 std::string fixture(const std::string& name) { return source_dir() + "/tests/fixtures/" + name; }
@@ -116,4 +116,4 @@ TEST_CASE("conversations that cannot be read", "[core][workload]") {
 }
 
 }  // namespace
-}  // namespace metronome::testing
+}  // namespace metronome::testing::TEST_FILE

@@ -16,7 +16,7 @@
 #include "tests/engine_harness.h"
 #include "tests/scratch_folder.h"
 
-namespace metronome::testing {
+namespace metronome::testing::TEST_FILE {
 namespace {
 
 // 2 ms a request and 1 ms a prompt token.
@@ -169,4 +169,4 @@ TEST_CASE("every request by step is served behind a front end", "[workload][fron
   CHECK(outcome.result.summary.front_end.count == 5);
 }
 
-}  // namespace metronome::testing
+}  // namespace metronome::testing::TEST_FILE

@@ -8,7 +8,7 @@
 #include "tests/catch.h"
 #include "tests/core/workload/workload_helpers.h"
 
-namespace metronome::testing {
+namespace metronome::testing::TEST_FILE {
 namespace {
 
 constexpr const char* kText =
@@ -170,4 +170,4 @@ TEST_CASE("a block's hash has the images in it, and their places", "[core][engin
 }
 
 }  // namespace
-}  // namespace metronome::testing
+}  // namespace metronome::testing::TEST_FILE

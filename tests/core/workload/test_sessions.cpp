@@ -16,7 +16,7 @@
 #include "tests/catch.h"
 #include "tests/core/workload/workload_helpers.h"
 
-namespace metronome::testing {
+namespace metronome::testing::TEST_FILE {
 namespace {
 
 constexpr const char* kChat =
@@ -239,4 +239,4 @@ TEST_CASE("turns after a failed one are counted", "[core][workload]") {
 }
 
 }  // namespace
-}  // namespace metronome::testing
+}  // namespace metronome::testing::TEST_FILE

@@ -13,7 +13,7 @@
 #include "tests/scratch_folder.h"
 #include "tests/shared_data.h"
 
-namespace metronome::testing {
+namespace metronome::testing::TEST_FILE {
 namespace {
 
 const std::string kAzure =
@@ -464,4 +464,4 @@ TEST_CASE("the published traces' prompts add up", "[core][trace][shared]") {
 }
 
 }  // namespace
-}  // namespace metronome::testing
+}  // namespace metronome::testing::TEST_FILE

@@ -14,7 +14,7 @@
 #include "tests/catch.h"
 #include "tests/core/workload/workload_helpers.h"
 
-namespace metronome::testing {
+namespace metronome::testing::TEST_FILE {
 namespace {
 
 struct Moments {
@@ -478,4 +478,4 @@ TEST_CASE("a million requests are 32 bytes each", "[core][workload]") {
 }
 
 }  // namespace
-}  // namespace metronome::testing
+}  // namespace metronome::testing::TEST_FILE

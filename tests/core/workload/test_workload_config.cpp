@@ -12,7 +12,7 @@
 #include "tests/core/workload/workload_helpers.h"
 #include "tests/expected.h"
 
-namespace metronome::testing {
+namespace metronome::testing::TEST_FILE {
 namespace {
 
 const std::string kLengths = "prompt_tokens: {value: 10}, output_tokens: {value: 5}";
@@ -324,4 +324,4 @@ TEST_CASE("combinations that cannot be", "[core][config]") {
 }
 
 }  // namespace
-}  // namespace metronome::testing
+}  // namespace metronome::testing::TEST_FILE

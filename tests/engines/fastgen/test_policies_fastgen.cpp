@@ -4,7 +4,7 @@
 #include "tests/catch.h"
 #include "tests/planned.h"
 
-namespace metronome::testing {
+namespace metronome::testing::TEST_FILE {
 namespace {
 
 using Ints = std::vector<int>;
@@ -173,4 +173,4 @@ TEST_CASE("fastgen: a request longer than the cache is refused", "[policies]") {
   bench.engine.drain();
 }
 
-}  // namespace metronome::testing
+}  // namespace metronome::testing::TEST_FILE

@@ -12,6 +12,7 @@
 #include "tests/catch.h"
 #include "tests/command_line.h"
 
+namespace TEST_FILE {
 using namespace metronome;
 using namespace metronome::testing;
 
@@ -386,3 +387,5 @@ TEST_CASE("one set of flags becomes another by adding, changing and removing", "
   CHECK(flag_changes(after, after).empty());
   CHECK_FALSE(changes.empty());
 }
+
+}  // namespace TEST_FILE

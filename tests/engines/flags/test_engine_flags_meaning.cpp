@@ -20,6 +20,7 @@
 #include "tests/catch.h"
 #include "tests/command_line.h"
 
+namespace TEST_FILE {
 using namespace metronome;
 using namespace metronome::testing;
 
@@ -282,3 +283,5 @@ TEST_CASE("vLLM's flags decide as other budgets of a step while nobody is preemp
   const Outcome flagged = simulate(scenario_of(read_back(flags_of("vLLM", scenario))));
   CHECK((flagged.decisions == own.decisions));
 }
+
+}  // namespace TEST_FILE

@@ -6,7 +6,7 @@
 #include "tests/catch.h"
 #include "tests/planned.h"
 
-namespace metronome::testing {
+namespace metronome::testing::TEST_FILE {
 namespace {
 
 EngineSetup llama_cpp(std::int32_t num_slots, std::int64_t n_ctx, std::int32_t n_batch = 2048) {
@@ -280,4 +280,4 @@ TEST_CASE("llama_cpp: a full cache fails all slots, and those that wait go on", 
   }
 }
 
-}  // namespace metronome::testing
+}  // namespace metronome::testing::TEST_FILE

@@ -19,6 +19,7 @@
 #include "tests/places.h"
 #include "tests/scratch_folder.h"
 
+namespace TEST_FILE {
 using namespace metronome;
 using namespace metronome::testing;
 
@@ -412,3 +413,5 @@ TEST_CASE("parts of log lines", "[engines][engine_log]") {
   CHECK(python_arguments("{}")->empty());
   CHECK(python_arguments("f(a='x\\'y', b=[1, 2])")->at("b") == "[1, 2]");
 }
+
+}  // namespace TEST_FILE

@@ -4,7 +4,7 @@
 #include "tests/catch.h"
 #include "tests/planned.h"
 
-namespace metronome::testing {
+namespace metronome::testing::TEST_FILE {
 namespace {
 
 using Steps = std::vector<Planned>;
@@ -107,4 +107,4 @@ TEST_CASE("nano_vllm: prefixes are found once their step is over, the latest cop
   CHECK(bench.engine.kv_cache().num_free_blocks() == 5);
 }
 
-}  // namespace metronome::testing
+}  // namespace metronome::testing::TEST_FILE

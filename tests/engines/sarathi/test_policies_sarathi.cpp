@@ -5,7 +5,7 @@
 #include "tests/catch.h"
 #include "tests/planned.h"
 
-namespace metronome::testing {
+namespace metronome::testing::TEST_FILE {
 namespace {
 
 using Steps = std::vector<Planned>;
@@ -357,4 +357,4 @@ TEST_CASE("vllm_prefill_first: nobody decodes in a step that ignores a request",
   CHECK(step(bench) == Planned{{0, 1}});
 }
 
-}  // namespace metronome::testing
+}  // namespace metronome::testing::TEST_FILE

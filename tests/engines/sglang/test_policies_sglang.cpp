@@ -11,7 +11,7 @@
 #include "engines/sglang/settings.h"
 #include "tests/engines/sglang/sglang_bench.h"
 
-namespace metronome::testing {
+namespace metronome::testing::TEST_FILE {
 
 TEST_CASE("sglang: a prompt goes before every decode", "[core][policies]") {
   CHECK(run(sglang(), {{10, 4}}, {{20, 3}}) == Steps{"p0:10", "p1:20", "d0 d1", "d0 d1", "d0"});
@@ -428,4 +428,4 @@ TEST_CASE("sglang: with a step in flight only what is known counts", "[core][pol
   CHECK(run(setup, {{10, 2}, {10, 4}}) == Steps{"p0:10 p1:10", "d0 d1", "d1", "d1"});
 }
 
-}  // namespace metronome::testing
+}  // namespace metronome::testing::TEST_FILE

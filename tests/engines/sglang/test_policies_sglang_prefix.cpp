@@ -5,7 +5,7 @@
 #include "engines/sglang/settings.h"
 #include "tests/engines/sglang/sglang_bench.h"
 
-namespace metronome::testing {
+namespace metronome::testing::TEST_FILE {
 
 TEST_CASE("sglang: prefixes are found once computed, in whole pages", "[core][policies]") {
   SECTION("of a running request") {
@@ -228,4 +228,4 @@ TEST_CASE("sglang: random settings", "[core][policies]") {
   CHECK(num_preempted > 1'000);
 }
 
-}  // namespace metronome::testing
+}  // namespace metronome::testing::TEST_FILE

@@ -6,7 +6,7 @@
 #include "tests/catch.h"
 #include "tests/planned.h"
 
-namespace metronome::testing {
+namespace metronome::testing::TEST_FILE {
 namespace {
 
 using Ints = std::vector<int>;
@@ -435,4 +435,4 @@ TEST_CASE("tensorrt_llm: what can never be served is refused", "[policies]") {
   }
 }
 
-}  // namespace metronome::testing
+}  // namespace metronome::testing::TEST_FILE

@@ -4,7 +4,7 @@
 #include "engines/vllm/settings.h"
 #include "tests/core/engine/kv/cache_bench.h"
 
-namespace metronome::testing {
+namespace metronome::testing::TEST_FILE {
 namespace {
 
 using Steps = std::vector<Planned>;
@@ -475,4 +475,4 @@ TEST_CASE("vllm: equal priorities do not evict each other for ever", "[core][pol
   CHECK_FALSE(bench.engine.has_work());
 }
 
-}  // namespace metronome::testing
+}  // namespace metronome::testing::TEST_FILE

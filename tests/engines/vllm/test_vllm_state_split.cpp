@@ -3,7 +3,7 @@
 #include "engines/vllm/state_split.h"
 #include "tests/catch.h"
 
-namespace metronome {
+namespace metronome::TEST_FILE {
 namespace {
 
 StateSplit split_of(std::int32_t block_size, std::int32_t budget, std::int32_t hash_unit = 0,
@@ -70,4 +70,4 @@ TEST_CASE("a decode is not split", "[core][vllm][states]") {
   CHECK(split_of(4, 16).tokens_of_chunk(0, 13, 4, 13, 0) == 12);
 }
 
-}  // namespace metronome
+}  // namespace metronome::TEST_FILE

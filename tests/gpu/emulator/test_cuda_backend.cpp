@@ -21,7 +21,7 @@
 #include "tests/error_of.h"
 #include "tests/scratch_folder.h"
 
-namespace metronome {
+namespace metronome::TEST_FILE {
 namespace {
 
 using namespace testing;
@@ -374,4 +374,4 @@ TEST_CASE("all shipped workloads end to end, with the simulation's decisions",
 }
 
 }  // namespace
-}  // namespace metronome
+}  // namespace metronome::TEST_FILE

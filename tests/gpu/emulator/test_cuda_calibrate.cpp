@@ -7,7 +7,7 @@
 #include "tests/command_line.h"
 #include "tests/error_of.h"
 
-namespace metronome::testing {
+namespace metronome::testing::TEST_FILE {
 namespace {
 
 constexpr const char* kModel = R"({"architectures": ["LlamaForCausalLM"], "model_type": "llama",
@@ -64,4 +64,4 @@ TEST_CASE("bench times the same steps with each option that is off by default, a
 }
 
 }  // namespace
-}  // namespace metronome::testing
+}  // namespace metronome::testing::TEST_FILE

@@ -14,6 +14,7 @@
 #include "tests/catch.h"
 #include "tests/gpu/emulator/device_values.h"
 
+namespace TEST_FILE {
 using namespace metronome;
 using namespace metronome::testing;
 
@@ -468,3 +469,5 @@ TEST_CASE("clusters have the limits of a GPU") {
   CHECK_THROWS_AS(launch(nothing_kernel, {2, 32, 0, 2}, nullptr), CudaError);
   CHECK(emulator::num_launches_of(nothing_kernel) == 2);
 }
+
+}  // namespace TEST_FILE

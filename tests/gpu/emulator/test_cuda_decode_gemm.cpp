@@ -11,6 +11,7 @@
 #include "tests/gpu/emulator/device_values.h"
 #include "tests/gpu/gpu_lab.h"
 
+namespace TEST_FILE {
 using namespace metronome;
 using namespace metronome::testing;
 
@@ -169,3 +170,5 @@ TEST_CASE("what does not fit is computed apart, beside what is fused") {
     }
   }
 }
+
+}  // namespace TEST_FILE

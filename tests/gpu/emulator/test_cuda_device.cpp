@@ -14,6 +14,7 @@
 #include "tests/error_of.h"
 #include "tests/gpu/emulator/device_values.h"
 
+namespace TEST_FILE {
 using namespace metronome;
 using namespace metronome::testing;
 
@@ -275,3 +276,5 @@ TEST_CASE("no GPU before compute capability 9.0 launches early") {
   const EarlyLaunches early(true);
   CHECK_THROWS_AS(launch(joining_kernel, {dim3(1), dim3(64)}, nullptr, out.data()), CudaError);
 }
+
+}  // namespace TEST_FILE

@@ -16,6 +16,7 @@
 #include "tests/draws.h"
 #include "tests/gpu/emulator/device_values.h"
 
+namespace TEST_FILE {
 using namespace metronome;
 using namespace metronome::testing;
 
@@ -288,3 +289,5 @@ TEST_CASE("the order of blocks, warps and lanes follows from the seed") {
   std::reverse(reversed.begin(), reversed.end());
   CHECK(lane_orders.count(reversed) == 1);
 }
+
+}  // namespace TEST_FILE

@@ -12,6 +12,7 @@
 #include "tests/error_of.h"
 #include "tests/gpu/emulator/device_values.h"
 
+namespace TEST_FILE {
 using namespace metronome;
 using namespace metronome::testing;
 
@@ -242,3 +243,5 @@ TEST_CASE("launches and executions fail when a test asks for it") {
   CHECK(cudaDeviceSynchronize() == cudaErrorIllegalAddress);
   CHECK(launch_status(1, 1) == cudaErrorIllegalAddress);
 }
+
+}  // namespace TEST_FILE

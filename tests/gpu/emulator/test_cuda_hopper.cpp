@@ -15,6 +15,7 @@
 #include "tests/gpu/attention_reference.h"
 #include "tests/gpu/emulator/device_values.h"
 
+namespace TEST_FILE {
 using namespace metronome;
 using namespace metronome::testing;
 
@@ -475,3 +476,5 @@ TEST_CASE("Attention by wgmma has the same bits under every schedule") {
     CHECK(first_difference(rows, first) == -1);
   }
 }
+
+}  // namespace TEST_FILE

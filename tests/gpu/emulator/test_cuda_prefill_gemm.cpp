@@ -13,6 +13,7 @@
 #include "tests/gpu/emulator/device_values.h"
 #include "tests/gpu/gpu_lab.h"
 
+namespace TEST_FILE {
 using namespace metronome;
 using namespace metronome::testing;
 
@@ -258,3 +259,5 @@ TEST_CASE("prompts, and all passes that depend on no batch, have their layers' p
     }
   }
 }
+
+}  // namespace TEST_FILE

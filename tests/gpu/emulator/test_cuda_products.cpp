@@ -20,7 +20,7 @@
 #include "tests/error_of.h"
 #include "tests/gpu/product_model.h"
 
-namespace metronome::testing {
+namespace metronome::testing::TEST_FILE {
 namespace {
 
 using Kind = ProductKernel::Kind;
@@ -202,4 +202,4 @@ TEST_CASE("what was measured before the GPU broke is printed and written", "[gpu
 }
 
 }  // namespace
-}  // namespace metronome::testing
+}  // namespace metronome::testing::TEST_FILE

@@ -21,6 +21,7 @@
 #include "tests/draws.h"
 #include "tests/gpu/emulator/device_values.h"
 
+namespace TEST_FILE {
 using namespace metronome;
 using namespace metronome::testing;
 
@@ -348,3 +349,5 @@ TEST_CASE("bfloat16 is rounded to nearest even, and NaN stays NaN") {
   CHECK(__high2float(pair) == -2.25f);
   CHECK(__bfloat1622float2(pair).y == -2.25f);
 }
+
+}  // namespace TEST_FILE

@@ -14,6 +14,7 @@
 #include "tests/catch.h"
 #include "tests/gpu/emulator/device_values.h"
 
+namespace TEST_FILE {
 using namespace metronome;
 using namespace metronome::testing;
 
@@ -481,3 +482,5 @@ TEST_CASE("events and streams that do not exist are refused") {
   CHECK(cudaGraphDestroy(nullptr) == cudaErrorInvalidValue);
   CHECK(cudaGraphExecDestroy(nullptr) == cudaErrorInvalidValue);
 }
+
+}  // namespace TEST_FILE

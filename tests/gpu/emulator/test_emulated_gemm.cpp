@@ -15,6 +15,7 @@
 #include "tests/catch.h"
 #include "tests/error_of.h"
 
+namespace TEST_FILE {
 using namespace metronome;
 using namespace metronome::emulator;
 using namespace metronome::testing;
@@ -333,3 +334,5 @@ TEST_CASE("stored algorithms that are none are replaced", "[gemm]") {
     CHECK(names.size() == 8);
   }
 }
+
+}  // namespace TEST_FILE

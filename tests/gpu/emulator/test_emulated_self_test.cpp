@@ -8,7 +8,7 @@
 #include "tests/catch.h"
 #include "tests/gpu/gpu_lab.h"
 
-namespace metronome::testing {
+namespace metronome::testing::TEST_FILE {
 namespace {
 
 using namespace emulator;
@@ -66,4 +66,4 @@ TEST_CASE("the self-test sees logits where keys and values agree", "[self_test]"
                                  "logits differ for 67 tokens in chunks of 1"});
 }
 
-}  // namespace metronome::testing
+}  // namespace metronome::testing::TEST_FILE

@@ -9,6 +9,7 @@
 #include "gpu/plan/bit_digest.h"
 #include "tests/catch.h"
 
+namespace TEST_FILE {
 using namespace metronome;
 
 namespace {
@@ -80,3 +81,5 @@ TEST_CASE("a digest of pieces changes with each of them", "[digest]") {
   a.add({});
   CHECK(a.value() != before);
 }
+
+}  // namespace TEST_FILE

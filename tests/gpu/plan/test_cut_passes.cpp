@@ -5,7 +5,7 @@
 #include "tests/catch.h"
 #include "tests/draws.h"
 
-namespace metronome::testing {
+namespace metronome::testing::TEST_FILE {
 namespace {
 
 ScheduledChunk chunk(std::uint32_t request, std::int32_t first, std::int32_t num_tokens,
@@ -157,4 +157,4 @@ TEST_CASE("cut passes put together are the plan, whatever the sizes", "[gpu][pla
   CHECK_THROWS_AS(cut_passes(StepPlan(), 0, cut), InvariantError);
 }
 
-}  // namespace metronome::testing
+}  // namespace metronome::testing::TEST_FILE

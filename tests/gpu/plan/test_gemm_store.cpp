@@ -15,6 +15,7 @@
 #include "tests/error_of.h"
 #include "tests/scratch_folder.h"
 
+namespace TEST_FILE {
 using namespace metronome;
 using namespace metronome::testing;
 
@@ -296,3 +297,5 @@ TEST_CASE("choices for people", "[gemm]") {
         "      32 rows invariant      12.3 us  algo 66, tile 1\n");
   CHECK(describe_gemm_choices(GemmStore("gpu")).empty());
 }
+
+}  // namespace TEST_FILE

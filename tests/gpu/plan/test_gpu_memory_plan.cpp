@@ -12,6 +12,7 @@
 #include "gpu/plan/memory_plan.h"
 #include "tests/catch.h"
 
+namespace TEST_FILE {
 using namespace metronome;
 
 namespace {
@@ -207,3 +208,5 @@ TEST_CASE("a step takes the smallest bucket that holds it", "[graph_buckets]") {
   }
   CHECK_THROWS_AS(find_bucket({1, 2}, 0), InvariantError);
 }
+
+}  // namespace TEST_FILE

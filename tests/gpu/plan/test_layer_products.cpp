@@ -5,7 +5,7 @@
 #include "gpu/plan/layer_products.h"
 #include "tests/catch.h"
 
-namespace metronome::testing {
+namespace metronome::testing::TEST_FILE {
 namespace {
 
 ModelConfig model(const std::string& name) { return find_model(name, {}); }
@@ -64,4 +64,4 @@ TEST_CASE("what a product moves and computes, by hand", "[bench]") {
 }
 
 }  // namespace
-}  // namespace metronome::testing
+}  // namespace metronome::testing::TEST_FILE

@@ -11,7 +11,7 @@
 #include "tests/catch.h"
 #include "tests/draws.h"
 
-namespace metronome::testing {
+namespace metronome::testing::TEST_FILE {
 namespace {
 
 std::vector<PrefillGemmTile> all_tiles() {
@@ -224,4 +224,4 @@ TEST_CASE("there is no tile for a product of nothing, or by nobody", "[gpu_plan]
 }
 
 }  // namespace
-}  // namespace metronome::testing
+}  // namespace metronome::testing::TEST_FILE

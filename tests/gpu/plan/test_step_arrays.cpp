@@ -22,7 +22,7 @@
 #include "tests/engine_harness.h"
 #include "tests/planned.h"
 
-namespace metronome::testing {
+namespace metronome::testing::TEST_FILE {
 namespace {
 
 BlockTable draw_table(Rng& rng, std::int64_t num_blocks, std::int32_t block_size,
@@ -511,4 +511,4 @@ TEST_CASE("batches that are not what they say break an invariant", "[step_arrays
 }
 
 }  // namespace
-}  // namespace metronome::testing
+}  // namespace metronome::testing::TEST_FILE

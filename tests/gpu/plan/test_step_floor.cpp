@@ -12,7 +12,7 @@
 #include "gpu/plan/step_floor.h"
 #include "tests/catch.h"
 
-namespace metronome::testing {
+namespace metronome::testing::TEST_FILE {
 namespace {
 
 ScheduledChunk chunk_at(std::int32_t begin, std::int32_t count, bool samples = true) {
@@ -188,4 +188,4 @@ TEST_CASE("prefill floors of an H200 are those computed elsewhere", "[gpu_plan]"
 }
 
 }  // namespace
-}  // namespace metronome::testing
+}  // namespace metronome::testing::TEST_FILE

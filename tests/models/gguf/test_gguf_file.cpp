@@ -14,7 +14,7 @@
 #include "tests/models/gguf/gguf_bytes.h"
 #include "tests/scratch_folder.h"
 
-namespace metronome {
+namespace metronome::TEST_FILE {
 namespace {
 
 using namespace metronome::testing;
@@ -323,4 +323,4 @@ TEST_CASE("a GGUF file is known by its ending or its first bytes", "[core][gguf]
 }
 
 }  // namespace
-}  // namespace metronome
+}  // namespace metronome::TEST_FILE

@@ -11,7 +11,7 @@
 #include "tests/catch.h"
 #include "tests/places.h"
 
-namespace metronome {
+namespace metronome::TEST_FILE {
 namespace {
 
 std::string number(std::uint32_t value, int size, bool is_big_endian) {
@@ -130,4 +130,4 @@ TEST_CASE("files with EXIF data are read upright", "[image]") {
 }
 
 }  // namespace
-}  // namespace metronome
+}  // namespace metronome::TEST_FILE

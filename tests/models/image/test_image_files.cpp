@@ -20,7 +20,7 @@
 #include "tests/error_of.h"
 #include "tests/places.h"
 
-namespace metronome {
+namespace metronome::TEST_FILE {
 namespace {
 
 const char* const kPictures[] = {"colours.png",     "shrunk.png", "alpha.png", "grey.png",
@@ -220,4 +220,4 @@ TEST_CASE("each image token of a prompt becomes as many as its image has", "[ima
 }
 
 }  // namespace
-}  // namespace metronome
+}  // namespace metronome::TEST_FILE

@@ -10,6 +10,7 @@
 #include "tests/error_of.h"
 #include "tests/models/text/tokenizer_fixtures.h"
 
+namespace TEST_FILE {
 using namespace metronome;
 using namespace metronome::testing;
 
@@ -89,3 +90,5 @@ TEST_CASE("messages that a template cannot write are refused", "[chat_template]"
   // A role is shown as text, whatever it is.
   CHECK(contains(refusal(ChatFamily::None, {{"\xff", "a"}}), "\"\ufffd\""));
 }
+
+}  // namespace TEST_FILE

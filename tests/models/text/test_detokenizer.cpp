@@ -5,6 +5,7 @@
 #include "tests/catch.h"
 #include "tests/models/text/tokenizer_fixtures.h"
 
+namespace TEST_FILE {
 using namespace metronome;
 using namespace metronome::testing;
 
@@ -136,3 +137,5 @@ TEST_CASE("Metaspace leaves the spaces of a text's first token out", "[detokeniz
     CHECK(text == "the the");
   }
 }
+
+}  // namespace TEST_FILE

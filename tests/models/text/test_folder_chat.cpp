@@ -13,6 +13,7 @@
 #include "tests/models/gguf/gguf_bytes.h"
 #include "tests/scratch_folder.h"
 
+namespace TEST_FILE {
 using namespace metronome;
 using namespace metronome::testing;
 
@@ -210,3 +211,5 @@ TEST_CASE("a template that loops over contents takes parts", "[folder_chat]") {
   CHECK(takes("{{ m.content | selectattr('type', 'equalto', 'text') | map(attribute='text') }}"));
   CHECK_FALSE(takes("{{ m.content | trim }}"));
 }
+
+}  // namespace TEST_FILE

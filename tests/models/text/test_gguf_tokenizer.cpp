@@ -15,7 +15,7 @@
 #include "tests/models/text/tokenizer_fixtures.h"
 #include "tests/scratch_folder.h"
 
-namespace metronome {
+namespace metronome::TEST_FILE {
 namespace {
 
 using namespace metronome::testing;
@@ -369,4 +369,4 @@ TEST_CASE("what is wrong with a GGUF tokenizer is one line", "[core][gguf]") {
 }
 
 }  // namespace
-}  // namespace metronome
+}  // namespace metronome::TEST_FILE

@@ -14,6 +14,7 @@
 #include "tests/error_of.h"
 #include "tests/places.h"
 
+namespace TEST_FILE {
 using namespace metronome;
 using namespace metronome::testing;
 
@@ -240,3 +241,5 @@ TEST_CASE("steps, outputs and values have limits", "[jinja]") {
 TEST_CASE("a namespace that contains itself does not stay in memory", "[jinja]") {
   CHECK(render("{% set n = namespace(x=1) %}{% set n.x = n %}{% set n.y = [n] %}a") == "a");
 }
+
+}  // namespace TEST_FILE

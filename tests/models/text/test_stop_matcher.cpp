@@ -8,6 +8,7 @@
 #include "tests/draws.h"
 #include "tests/error_of.h"
 
+namespace TEST_FILE {
 using namespace metronome;
 using namespace metronome::testing;
 
@@ -136,3 +137,5 @@ TEST_CASE("no stop string, no delay; an empty one is refused", "[stop_matcher]")
   CHECK_FALSE(none.is_stopped());
   CHECK_FALSE(error_of<std::invalid_argument>([] { StopStrings({"a", ""}); }).empty());
 }
+
+}  // namespace TEST_FILE

@@ -15,6 +15,7 @@
 #include "tests/error_of.h"
 #include "tests/models/text/tokenizer_fixtures.h"
 
+namespace TEST_FILE {
 using namespace metronome;
 using namespace metronome::testing;
 
@@ -508,3 +509,5 @@ TEST_CASE("what is no tokenizer.json is refused", "[tokenizer][refusal]") {
   CHECK(tiny->vocab_size() == 4);
   CHECK(tiny->kind(TokenId{1}) == TokenKind::None);
 }
+
+}  // namespace TEST_FILE

@@ -17,7 +17,7 @@
 #include "tests/models/weights/gguf_models.h"
 #include "tests/scratch_folder.h"
 
-namespace metronome {
+namespace metronome::TEST_FILE {
 namespace {
 
 using namespace metronome::testing;
@@ -474,4 +474,4 @@ TEST_CASE("a bias of a GGUF file has its own length and is not quantised", "[cor
 }
 
 }  // namespace
-}  // namespace metronome
+}  // namespace metronome::TEST_FILE

@@ -17,7 +17,7 @@
 #include "tests/models/weights/gguf_models.h"
 #include "tests/scratch_folder.h"
 
-namespace metronome {
+namespace metronome::TEST_FILE {
 namespace {
 
 using namespace metronome::testing;
@@ -428,4 +428,4 @@ TEST_CASE("a wrong tensor of a GGUF file is named", "[core][gguf]") {
 }
 
 }  // namespace
-}  // namespace metronome
+}  // namespace metronome::TEST_FILE

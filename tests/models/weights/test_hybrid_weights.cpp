@@ -8,7 +8,7 @@
 #include "models/weights/stored_tensor.h"
 #include "tests/catch.h"
 
-namespace metronome {
+namespace metronome::TEST_FILE {
 namespace {
 
 constexpr const char* kShape =
@@ -91,4 +91,4 @@ TEST_CASE("where the parts of fused tensors are", "[core][model][states]") {
   CHECK(down[1].stored_row(0) == 24);
 }
 
-}  // namespace metronome
+}  // namespace metronome::TEST_FILE

@@ -7,7 +7,7 @@
 #include "tests/catch.h"
 #include "tests/error_of.h"
 
-namespace metronome {
+namespace metronome::TEST_FILE {
 namespace {
 
 using testing::error_of;
@@ -30,4 +30,4 @@ TEST_CASE("backends that compute refuse other formats than the model's", "[core]
 }
 
 }  // namespace
-}  // namespace metronome
+}  // namespace metronome::TEST_FILE

@@ -18,7 +18,7 @@
 #include "tests/models/weights/safetensors_bytes.h"
 #include "tests/scratch_folder.h"
 
-namespace metronome {
+namespace metronome::TEST_FILE {
 namespace {
 
 using namespace metronome::testing;
@@ -554,4 +554,4 @@ TEST_CASE("random weights are uniform with variance 1 / inputs", "[core][weights
 }
 
 }  // namespace
-}  // namespace metronome
+}  // namespace metronome::TEST_FILE

@@ -14,7 +14,7 @@
 #include "tests/catch.h"
 #include "tests/places.h"
 
-namespace metronome {
+namespace metronome::TEST_FILE {
 namespace {
 
 const Tensor& tensor_of(const SafetensorsFile& file, const std::string& name) {
@@ -81,4 +81,4 @@ TEST_CASE("a source without quantised tensors has no blocks", "[core][quantised_
 }
 
 }  // namespace
-}  // namespace metronome
+}  // namespace metronome::TEST_FILE

@@ -13,7 +13,7 @@
 #include "tests/models/weights/safetensors_bytes.h"
 #include "tests/scratch_folder.h"
 
-namespace metronome {
+namespace metronome::TEST_FILE {
 namespace {
 
 using namespace metronome::testing;
@@ -400,4 +400,4 @@ TEST_CASE("bfloat16 rounds to nearest, ties to even", "[core][float16]") {
 }
 
 }  // namespace
-}  // namespace metronome
+}  // namespace metronome::TEST_FILE

@@ -13,7 +13,7 @@
 #include "tests/places.h"
 #include "tests/scratch_folder.h"
 
-namespace metronome {
+namespace metronome::TEST_FILE {
 namespace {
 
 std::string folder_of(const std::string& name) {
@@ -87,4 +87,4 @@ TEST_CASE("experts are read in both of the layouts that are published", "[model]
 }
 
 }  // namespace
-}  // namespace metronome
+}  // namespace metronome::TEST_FILE

@@ -17,7 +17,7 @@
 #include "tests/command_line.h"
 #include "tests/error_of.h"
 
-namespace metronome::testing {
+namespace metronome::testing::TEST_FILE {
 namespace {
 
 // Requests of `gaps_ms`, each after a first token at `ttft_ms`.
@@ -434,4 +434,4 @@ TEST_CASE("the validate command", "[cli][validation]") {
   CHECK(contains(run_metronome("validate " + whole).err, "got 1 runs; allowed: MEASURED and "));
 }
 
-}  // namespace metronome::testing
+}  // namespace metronome::testing::TEST_FILE

@@ -14,7 +14,7 @@
 #include "tests/error_of.h"
 #include "tests/sim/fitted/fitted_lab.h"
 
-namespace metronome::testing {
+namespace metronome::testing::TEST_FILE {
 namespace {
 
 // The scenario, its cost model beside it, and the folder of the results.
@@ -222,4 +222,4 @@ TEST_CASE("sweeps take the first noise seed alone", "[noise]") {
   CHECK_FALSE(points[0].contains("noise"));
 }
 
-}  // namespace metronome::testing
+}  // namespace metronome::testing::TEST_FILE

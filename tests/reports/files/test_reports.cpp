@@ -25,6 +25,7 @@
 #include "tests/fake_run.h"
 #include "tests/scratch_folder.h"
 
+namespace TEST_FILE {
 using namespace metronome;
 using metronome::testing::decode;
 using metronome::testing::error_of;
@@ -595,3 +596,5 @@ TEST_CASE("the step log reads like a story", "[reports][steps]") {
         "    r0 ended (step_failed) after 3 tokens, at 0.062 s\n"
         "    r1 ended (length) after 5 tokens, at 0.062 s\n");
 }
+
+}  // namespace TEST_FILE

@@ -4,6 +4,7 @@
 #include "reports/files/result_files.h"
 #include "tests/catch.h"
 
+namespace TEST_FILE {
 using namespace metronome;
 
 TEST_CASE("result.json gives tokens per second of a user and of a GPU", "[reports][result]") {
@@ -27,3 +28,5 @@ TEST_CASE("result.json gives tokens per second of a user and of a GPU", "[report
   CHECK(priced["cost_per_million_output_tokens"] == 5);
   CHECK(priced["cost_per_million_tokens"] == 2.5);
 }
+
+}  // namespace TEST_FILE

@@ -14,6 +14,8 @@
 #include "tests/command_line.h"
 #include "tests/error_of.h"
 
+namespace TEST_FILE {
+
 namespace fs = std::filesystem;
 using namespace metronome;
 using namespace metronome::testing;
@@ -258,3 +260,5 @@ TEST_CASE("writing a file can be stopped", "[reports][folder]") {
   file.close();
   CHECK(read_text_file(scratch.path() + "/lines") == "a\nb\n");
 }
+
+}  // namespace TEST_FILE

@@ -10,6 +10,7 @@
 #include "tests/command_line.h"
 #include "tests/error_of.h"
 
+namespace TEST_FILE {
 using namespace metronome;
 using namespace metronome::testing;
 
@@ -222,3 +223,5 @@ TEST_CASE("what is no result is refused by file, line and key", "[reports][reade
   CHECK(contains(error_of([&] { (void)read_result(run.out); }),
                  "steps.jsonl: missing; allowed: a run with --set results.steps=true"));
 }
+
+}  // namespace TEST_FILE

@@ -21,7 +21,7 @@
 #include "tests/fake_run.h"
 #include "tests/scratch_folder.h"
 
-namespace metronome::testing {
+namespace metronome::testing::TEST_FILE {
 namespace {
 
 // A run of so many steps, half of them repeated ones.
@@ -147,4 +147,4 @@ TEST_CASE("files of a run with drafts are written after it", "[reports][stream]"
 }
 
 }  // namespace
-}  // namespace metronome::testing
+}  // namespace metronome::testing::TEST_FILE

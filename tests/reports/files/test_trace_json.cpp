@@ -17,6 +17,7 @@
 #include "tests/command_line.h"
 #include "tests/fake_run.h"
 
+namespace TEST_FILE {
 using namespace metronome;
 using namespace metronome::testing;
 namespace {
@@ -449,3 +450,5 @@ TEST_CASE("times in microseconds lose nothing", "[reports][trace]") {
   json.end_array();
   CHECK(json.view() == "[0,0.001,1.5,2,9223372036854775.807]");
 }
+
+}  // namespace TEST_FILE

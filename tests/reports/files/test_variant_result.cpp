@@ -10,7 +10,7 @@
 #include "tests/command_line.h"
 #include "tests/scratch_folder.h"
 
-namespace metronome::testing {
+namespace metronome::testing::TEST_FILE {
 namespace {
 
 namespace fs = std::filesystem;
@@ -44,4 +44,4 @@ TEST_CASE("large files are left out unless they are asked for", "[reports][resul
 }
 
 }  // namespace
-}  // namespace metronome::testing
+}  // namespace metronome::testing::TEST_FILE

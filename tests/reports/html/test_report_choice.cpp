@@ -13,6 +13,7 @@
 #include "tests/draws.h"
 #include "tests/error_of.h"
 
+namespace TEST_FILE {
 using namespace metronome;
 using namespace metronome::testing;
 
@@ -288,3 +289,5 @@ TEST_CASE("run and report draw the same runs in detail, and say why", "[cli][htm
     }
   }
 }
+
+}  // namespace TEST_FILE

@@ -15,6 +15,7 @@
 #include "tests/fake_run.h"
 #include "tests/reports/files/vlq_reader.h"
 
+namespace TEST_FILE {
 using namespace metronome;
 using namespace metronome::testing;
 using Numbers = std::vector<std::int64_t>;
@@ -359,3 +360,5 @@ TEST_CASE("a run without tokens has a report", "[reports][html]") {
         Numbers{static_cast<std::int64_t>(EndReason::NeverFits)});
   CHECK(detail["stalls"].empty());
 }
+
+}  // namespace TEST_FILE

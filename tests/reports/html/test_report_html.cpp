@@ -10,6 +10,7 @@
 #include "tests/error_of.h"
 #include "tests/reports/files/vlq_reader.h"
 
+namespace TEST_FILE {
 using namespace metronome;
 using namespace metronome::testing;
 
@@ -340,3 +341,5 @@ TEST_CASE("report says what is wrong in one line", "[cli][html]") {
   run.scratch.write("out/whole/steps.jsonl", "{\n");
   CHECK(contains(message("'" + run.out + "'"), "steps.jsonl:1: is not JSON"));
 }
+
+}  // namespace TEST_FILE

@@ -19,6 +19,7 @@
 #include "tests/error_of.h"
 #include "tests/fake_run.h"
 
+namespace TEST_FILE {
 using namespace metronome;
 using namespace metronome::testing;
 namespace {
@@ -576,3 +577,5 @@ TEST_CASE("what diagnose cannot take is one line and exit code 2", "[cli][diagno
   }
   CHECK(contains(run_metronome("diagnose --help").out, "usage: metronome diagnose RUN"));
 }
+
+}  // namespace TEST_FILE

@@ -21,6 +21,7 @@
 #include "tests/error_of.h"
 #include "tests/expected.h"
 
+namespace TEST_FILE {
 using namespace metronome;
 using namespace metronome::testing;
 
@@ -451,3 +452,5 @@ TEST_CASE("what diagnose cannot take of a log is one line and exit code 2",
   refused(log + "--scenario scenarios/diagnose_sglang.yaml",
           "has several variants; allowed: one of them with --variant: stalls, full");
 }
+
+}  // namespace TEST_FILE

@@ -10,6 +10,7 @@
 #include "tests/catch.h"
 #include "tests/error_of.h"
 
+namespace TEST_FILE {
 using namespace metronome;
 using namespace metronome::testing;
 
@@ -175,3 +176,5 @@ TEST_CASE("a log of SGLang without pending tokens says that its longest gap is r
   CHECK_FALSE(
       notes_have(gaps(1, false, "server_args=ServerArgs(enable_mixed_chunk=True)\n"), lacks));
 }
+
+}  // namespace TEST_FILE

@@ -21,7 +21,7 @@
 #include "tests/serve/client/scripted_server.h"
 #include "tools/commands/cli.h"
 
-namespace metronome {
+namespace metronome::TEST_FILE {
 namespace {
 
 using namespace metronome::testing;
@@ -539,4 +539,4 @@ TEST_CASE("bench-serve says what is wrong before it sends anything", "[bench_ser
   fails(url + one, 1, "cannot connect");
 }
 
-}  // namespace metronome
+}  // namespace metronome::TEST_FILE

@@ -14,7 +14,7 @@
 #include "tests/serve/client/load_lab.h"
 #include "tools/commands/cli.h"
 
-namespace metronome {
+namespace metronome::TEST_FILE {
 namespace {
 
 using namespace metronome::testing;
@@ -229,4 +229,4 @@ TEST_CASE("the client says when it was the bottleneck", "[bench_serve]") {
   CHECK(json["warnings"].size() == 1);
 }
 
-}  // namespace metronome
+}  // namespace metronome::TEST_FILE

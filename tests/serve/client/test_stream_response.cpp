@@ -5,7 +5,7 @@
 #include "tests/draws.h"
 #include "tests/serve/client/scripted_server.h"
 
-namespace metronome {
+namespace metronome::TEST_FILE {
 namespace {
 
 using namespace metronome::testing;
@@ -221,4 +221,4 @@ TEST_CASE("a line without end is given up", "[bench_serve]") {
   CHECK_FALSE(response.keeps_alive());
 }
 
-}  // namespace metronome
+}  // namespace metronome::TEST_FILE

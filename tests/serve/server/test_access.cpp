@@ -2,6 +2,7 @@
 #include "serve/server/access.h"
 #include "tests/catch.h"
 
+namespace TEST_FILE {
 using namespace metronome;
 namespace {
 
@@ -141,3 +142,5 @@ TEST_CASE("web pages may call if their origin is allowed", "[serve][access]") {
   CHECK(status_of(all, of("null")) == 200);
   CHECK(all.cors_lines(of("null")) == "Access-Control-Allow-Origin: *\r\n");
 }
+
+}  // namespace TEST_FILE

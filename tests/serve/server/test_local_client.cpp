@@ -9,7 +9,7 @@
 #include "tests/catch.h"
 #include "tests/serve/server/serve_lab.h"
 
-namespace metronome::testing {
+namespace metronome::testing::TEST_FILE {
 namespace {
 
 Json question(const std::string& text) {
@@ -92,4 +92,4 @@ TEST_CASE("events of a forgotten answer are passed over", "[serve]") {
 }
 
 }  // namespace
-}  // namespace metronome::testing
+}  // namespace metronome::testing::TEST_FILE

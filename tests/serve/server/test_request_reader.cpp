@@ -3,6 +3,7 @@
 #include "tests/catch.h"
 #include "tests/draws.h"
 
+namespace TEST_FILE {
 using namespace metronome;
 using namespace metronome::testing;
 namespace {
@@ -208,3 +209,5 @@ TEST_CASE("the network may split requests anywhere", "[serve][http]") {
     CHECK(whole == read_all(bytes, [&] { return static_cast<std::size_t>(draw(rng, 1, 20)); }));
   }
 }
+
+}  // namespace TEST_FILE

@@ -9,6 +9,7 @@
 #include "tests/models/text/tokenizer_fixtures.h"
 #include "tests/serve/server/serve_lab.h"
 
+namespace TEST_FILE {
 using namespace metronome;
 using namespace metronome::testing;
 namespace {
@@ -314,3 +315,5 @@ TEST_CASE("streams are their bodies, whatever the tokens and stop strings", "[se
     CHECK(num_events[i] <= num_tokens[i] + 1);
   }
 }
+
+}  // namespace TEST_FILE

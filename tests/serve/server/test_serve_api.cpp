@@ -6,6 +6,7 @@
 #include "tests/expected.h"
 #include "tests/serve/server/api_lab.h"
 
+namespace TEST_FILE {
 using namespace metronome;
 using namespace metronome::testing;
 
@@ -523,3 +524,5 @@ TEST_CASE("errors have the shape of OpenAI's, as vLLM writes them", "[serve]") {
       "type": "NotFoundError", "param": "model", "code": 404}})"));
   CHECK(Json::parse(error_json(503, "x"))["error"]["param"].is_null());
 }
+
+}  // namespace TEST_FILE

@@ -16,6 +16,7 @@
 #include "tests/scratch_folder.h"
 #include "tests/serve/server/serve_lab.h"
 
+namespace TEST_FILE {
 using namespace metronome;
 using namespace metronome::testing;
 
@@ -344,3 +345,5 @@ TEST_CASE("simulated time shows what was waited for, not how late it was", "[ser
   real.wait_until(2 * kNsPerMs);
   CHECK(real.now() >= 2 * kNsPerMs);
 }
+
+}  // namespace TEST_FILE

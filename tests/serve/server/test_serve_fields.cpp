@@ -7,6 +7,7 @@
 #include "tests/error_of.h"
 #include "tests/serve/server/api_lab.h"
 
+namespace TEST_FILE {
 using namespace metronome;
 using namespace metronome::testing;
 
@@ -175,3 +176,5 @@ TEST_CASE("an image without a template is refused with the reason", "[serve]") {
                 model)
             .ends_with("parts of type x are not supported; allowed: text"));
 }
+
+}  // namespace TEST_FILE

@@ -7,6 +7,7 @@
 #include "tests/draws.h"
 #include "tests/serve/server/http_lab.h"
 
+namespace TEST_FILE {
 using namespace metronome;
 using namespace metronome::testing;
 
@@ -485,3 +486,5 @@ TEST_CASE("mutated requests are answered or dropped, and the server goes on", "[
   wire.close();
   CHECK(bench.wait_until([&] { return !bench.server.has_connections(); }));
 }
+
+}  // namespace TEST_FILE

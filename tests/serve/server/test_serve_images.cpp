@@ -14,7 +14,7 @@
 #include "tests/places.h"
 #include "tests/serve/server/serve_lab.h"
 
-namespace metronome {
+namespace metronome::TEST_FILE {
 namespace {
 
 using namespace testing;
@@ -126,4 +126,4 @@ TEST_CASE("what is no image is refused in one line", "[serve][images]") {
 }
 
 }  // namespace
-}  // namespace metronome
+}  // namespace metronome::TEST_FILE

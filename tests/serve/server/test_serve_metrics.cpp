@@ -8,6 +8,7 @@
 #include "tests/error_of.h"
 #include "tests/serve/server/service_desk.h"
 
+namespace TEST_FILE {
 using namespace metronome;
 using namespace metronome::testing;
 
@@ -116,3 +117,5 @@ TEST_CASE("a histogram counts what is at most each bound", "[serve]") {
         "h_bucket{a=\"b\",le=\"2.0\"} 5\nh_bucket{a=\"b\",le=\"+Inf\"} 6\n"
         "h_sum{a=\"b\"} 6.6\nh_count{a=\"b\"} 6\n");
 }
+
+}  // namespace TEST_FILE

@@ -7,6 +7,7 @@
 #include "tests/error_of.h"
 #include "tests/serve/server/service_desk.h"
 
+namespace TEST_FILE {
 using namespace metronome;
 using namespace metronome::testing;
 namespace {
@@ -461,3 +462,5 @@ TEST_CASE("browsers may ask from anywhere", "[serve]") {
   CHECK(desk.ask("OPTIONS", "*")->last.status == 204);  // of the whole server
   CHECK(desk.ask("GET", "*")->last.status == 404);
 }
+
+}  // namespace TEST_FILE

@@ -14,6 +14,7 @@
 #include "tests/error_of.h"
 #include "tests/serve/server/http_lab.h"
 
+namespace TEST_FILE {
 using namespace metronome;
 using namespace metronome::testing;
 namespace {
@@ -296,3 +297,5 @@ TEST_CASE("files that are no certificate with its key are refused by their optio
   CHECK(foreign.find("allowed: a PEM file with the private key of --ssl-certfile") !=
         std::string::npos);
 }
+
+}  // namespace TEST_FILE

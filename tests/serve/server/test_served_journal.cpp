@@ -16,6 +16,7 @@
 #include "tests/error_of.h"
 #include "tests/scratch_folder.h"
 
+namespace TEST_FILE {
 using namespace metronome;
 using namespace metronome::testing;
 namespace {
@@ -102,3 +103,5 @@ TEST_CASE("when there is no space left, a journal keeps the lines before", "[ser
   journal.append("next\n");
   CHECK(content_of(path) == "0123456789\nnext\n");
 }
+
+}  // namespace TEST_FILE

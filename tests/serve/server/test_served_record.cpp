@@ -18,7 +18,7 @@
 #include "tests/scratch_folder.h"
 #include "tests/serve/server/serve_lab.h"
 
-namespace metronome {
+namespace metronome::TEST_FILE {
 namespace {
 
 using namespace testing;
@@ -160,4 +160,4 @@ TEST_CASE("a trace with images needs a model that takes them", "[serve][images]"
 }
 
 }  // namespace
-}  // namespace metronome
+}  // namespace metronome::TEST_FILE

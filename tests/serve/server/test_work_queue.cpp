@@ -4,6 +4,7 @@
 #include "serve/server/work_queue.h"
 #include "tests/catch.h"
 
+namespace TEST_FILE {
 using namespace metronome;
 namespace {
 
@@ -92,3 +93,5 @@ TEST_CASE("a queue that is stopped forgets what has not begun", "[serve][work_qu
   SUCCEED("it ends");
   (void)was_run;
 }
+
+}  // namespace TEST_FILE

@@ -20,7 +20,7 @@
 #include "tests/catch.h"
 #include "tests/error_of.h"
 
-namespace metronome::testing {
+namespace metronome::testing::TEST_FILE {
 namespace {
 
 int draw(Rng& rng, int min, int max) { return static_cast<int>(rng.uniform_int(min, max)); }
@@ -278,4 +278,4 @@ TEST_CASE("a factor of collectives holds for the link that it was fitted with", 
         "cost_model.link_factor: 1.500 is not what own.json was fitted with; allowed: 1.000");
 }
 
-}  // namespace metronome::testing
+}  // namespace metronome::testing::TEST_FILE

@@ -5,7 +5,7 @@
 #include "sim/cost/checked.h"
 #include "tests/catch.h"
 
-namespace metronome::testing {
+namespace metronome::testing::TEST_FILE {
 namespace {
 
 std::string warning(const char* cost_model, const char* hardware, const char* model,
@@ -42,4 +42,4 @@ TEST_CASE("times far from compared ones say what is far", "[sim][checked]") {
         "(docs/accuracy.md)");
 }
 
-}  // namespace metronome::testing
+}  // namespace metronome::testing::TEST_FILE

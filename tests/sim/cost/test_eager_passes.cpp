@@ -14,7 +14,7 @@
 #include "tests/pass_plans.h"
 #include "tests/scratch_folder.h"
 
-namespace metronome::testing {
+namespace metronome::testing::TEST_FILE {
 namespace {
 
 // Kernels of 10 us a token and 1 us for each decode alone.
@@ -217,4 +217,4 @@ TEST_CASE("another policy keeps the host and its graphs", "[eager]") {
   CHECK(tensorrt_llm.graphs.front() == "cost_model.max_graph_tokens=128");
 }
 
-}  // namespace metronome::testing
+}  // namespace metronome::testing::TEST_FILE

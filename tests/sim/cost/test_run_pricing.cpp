@@ -23,7 +23,7 @@
 #include "tests/sim/operators/operator_lab.h"
 #include "tests/sim/profile/profile_lab.h"
 
-namespace metronome::testing {
+namespace metronome::testing::TEST_FILE {
 namespace {
 
 // A step of both kinds. `with_run` refers to `members`.
@@ -187,4 +187,4 @@ TEST_CASE("a replay finds a step by its run", "[sim][run]") {
   }
 }
 
-}  // namespace metronome::testing
+}  // namespace metronome::testing::TEST_FILE

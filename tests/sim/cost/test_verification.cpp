@@ -22,7 +22,7 @@
 #include "tests/sim/operators/operator_lab.h"
 #include "tests/sim/profile/profile_lab.h"
 
-namespace metronome::testing {
+namespace metronome::testing::TEST_FILE {
 namespace {
 
 ModelConfig model(const std::string& name) { return find_model(name, {}); }
@@ -181,4 +181,4 @@ TEST_CASE("graphs of decodes with drafts have sizes of their own", "[sim][drafts
 }
 
 }  // namespace
-}  // namespace metronome::testing
+}  // namespace metronome::testing::TEST_FILE

@@ -8,7 +8,7 @@
 #include "tests/catch.h"
 #include "tests/scratch_folder.h"
 
-namespace metronome::testing {
+namespace metronome::testing::TEST_FILE {
 namespace {
 
 constexpr std::int32_t kDrafts = 4;
@@ -210,4 +210,4 @@ TEST_CASE("a log without acceptance is refused", "[sim][drafts]") {
                     Catch::Contains("/no/such/file does not exist"));
 }
 
-}  // namespace metronome::testing
+}  // namespace metronome::testing::TEST_FILE

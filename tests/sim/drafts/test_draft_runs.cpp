@@ -14,7 +14,7 @@
 #include "tests/error_of.h"
 #include "tests/scratch_folder.h"
 
-namespace metronome::testing {
+namespace metronome::testing::TEST_FILE {
 namespace {
 
 constexpr const char* kScenario = R"(seed: 11
@@ -174,4 +174,4 @@ TEST_CASE("the drafts of a decode follow the size of the batch before", "[sim][d
   CHECK(run.summary.completed == 60);
 }
 
-}  // namespace metronome::testing
+}  // namespace metronome::testing::TEST_FILE

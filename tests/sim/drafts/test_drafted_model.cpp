@@ -16,7 +16,7 @@
 #include "tests/catch.h"
 #include "tests/scratch_folder.h"
 
-namespace metronome::testing {
+namespace metronome::testing::TEST_FILE {
 namespace {
 
 // Costs 1 us a token, 10 us a row of logits and 1 ns a position of context, and keeps the plans.
@@ -350,4 +350,4 @@ TEST_CASE("a simulation prices its drafter", "[sim][drafts]") {
 }
 
 }  // namespace
-}  // namespace metronome::testing
+}  // namespace metronome::testing::TEST_FILE

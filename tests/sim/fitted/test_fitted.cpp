@@ -11,7 +11,7 @@
 #include "tests/catch.h"
 #include "tests/draws.h"
 
-namespace metronome::testing {
+namespace metronome::testing::TEST_FILE {
 namespace {
 
 ScheduledChunk prefill(std::int32_t first, std::int32_t count, bool samples) {
@@ -235,4 +235,4 @@ TEST_CASE("a hiccup has no weight, and a slow step has less than its share", "[f
   CHECK(fitted(0.09, 1.08) > clean);
 }
 
-}  // namespace metronome::testing
+}  // namespace metronome::testing::TEST_FILE

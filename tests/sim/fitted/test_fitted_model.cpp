@@ -14,7 +14,7 @@
 #include "tests/draws.h"
 #include "tests/error_of.h"
 
-namespace metronome::testing {
+namespace metronome::testing::TEST_FILE {
 namespace {
 
 constexpr std::int64_t kMaxGraph = 160;
@@ -386,4 +386,4 @@ TEST_CASE("what a fit cannot know is refused", "[fitted]") {
         }).find("cost_model.file: test.json was fitted to steps without prompts") == 0);
 }
 
-}  // namespace metronome::testing
+}  // namespace metronome::testing::TEST_FILE

@@ -9,7 +9,7 @@
 #include "tests/catch.h"
 #include "tests/command_line.h"
 
-namespace metronome::testing {
+namespace metronome::testing::TEST_FILE {
 namespace {
 
 // 1 ms of projections, 0.3 of attention and 0.2 of launches a step; decodes alone 0.5.
@@ -136,4 +136,4 @@ TEST_CASE("noise needs a file that says how steps scatter", "[fitted]") {
   CHECK(result.err.find("cost_model.noise: calibrated needs") != std::string::npos);
 }
 
-}  // namespace metronome::testing
+}  // namespace metronome::testing::TEST_FILE

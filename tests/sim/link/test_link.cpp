@@ -11,7 +11,7 @@
 #include "tests/error_of.h"
 #include "tests/scratch_folder.h"
 
-namespace metronome::testing {
+namespace metronome::testing::TEST_FILE {
 namespace {
 
 constexpr double kMiB = 1 << 20;
@@ -191,4 +191,4 @@ TEST_CASE("a link says what it refuses", "[sim][link]") {
   CHECK(error_of_table("all_reduce,1,1000,10\n").ends_with("devices: allowed: 2 to 1024"));
 }
 
-}  // namespace metronome::testing
+}  // namespace metronome::testing::TEST_FILE

@@ -3,7 +3,7 @@
 #include "sim/operators/attention_grid.h"
 #include "tests/catch.h"
 
-namespace metronome {
+namespace metronome::TEST_FILE {
 namespace {
 
 AttentionCells cells_of(const std::string& engine, std::int64_t heads, std::int64_t kv_heads,
@@ -107,4 +107,4 @@ TEST_CASE("prompts are computed in bfloat16 where that was measured", "[operator
 }
 
 }  // namespace
-}  // namespace metronome
+}  // namespace metronome::TEST_FILE

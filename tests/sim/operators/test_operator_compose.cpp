@@ -6,7 +6,7 @@
 #include "tests/error_of.h"
 #include "tests/sim/operators/operator_lab.h"
 
-namespace metronome::testing {
+namespace metronome::testing::TEST_FILE {
 namespace {
 
 using Lab = OperatorTimesLab;
@@ -301,4 +301,4 @@ TEST_CASE("a corrupt table is refused with file and line", "[operators]") {
   CHECK(contains(error_with("operators.json", "{\"package\": 1}"), "operators.json: package"));
 }
 
-}  // namespace metronome::testing
+}  // namespace metronome::testing::TEST_FILE

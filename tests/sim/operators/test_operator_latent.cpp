@@ -13,7 +13,7 @@
 #include "tests/error_of.h"
 #include "tests/sim/operators/operator_lab.h"
 
-namespace metronome::testing {
+namespace metronome::testing::TEST_FILE {
 namespace {
 
 using Lab = OperatorTimesLab;
@@ -253,4 +253,4 @@ TEST_CASE("latent attention that was not measured", "[operators][latent]") {
                  "has no latent attention of 512/128/64/128; allowed: none was measured"));
 }
 
-}  // namespace metronome::testing
+}  // namespace metronome::testing::TEST_FILE

@@ -14,7 +14,7 @@
 #include "tests/pass_plans.h"
 #include "tests/sim/operators/operator_lab.h"
 
-namespace metronome::testing {
+namespace metronome::testing::TEST_FILE {
 namespace {
 
 using Lab = OperatorTimesLab;
@@ -336,4 +336,4 @@ TEST_CASE("a file of operators with something wrong in it is refused", "[operato
                  "collective: allowed: all_reduce, all_gather"));
 }
 
-}  // namespace metronome::testing
+}  // namespace metronome::testing::TEST_FILE

@@ -3,7 +3,7 @@
 #include "sim/operators/operator_rows.h"
 #include "tests/catch.h"
 
-namespace metronome {
+namespace metronome::TEST_FILE {
 namespace {
 
 using Cells = std::map<std::pair<double, double>, double>;
@@ -74,4 +74,4 @@ TEST_CASE("half of the heads take no longer than all", "[operators]") {
 }
 
 }  // namespace
-}  // namespace metronome
+}  // namespace metronome::TEST_FILE

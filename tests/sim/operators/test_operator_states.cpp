@@ -12,7 +12,7 @@
 #include "tests/error_of.h"
 #include "tests/sim/operators/operator_lab.h"
 
-namespace metronome::testing {
+namespace metronome::testing::TEST_FILE {
 namespace {
 
 using StateLab = OperatorTimesLab;
@@ -195,4 +195,4 @@ TEST_CASE("linear attention that was not measured", "[operators][states]") {
   CHECK(times.remarks.front() == "linear attention: of sglang 1.0");
 }
 
-}  // namespace metronome::testing
+}  // namespace metronome::testing::TEST_FILE

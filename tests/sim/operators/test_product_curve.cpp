@@ -5,7 +5,7 @@
 #include "sim/operators/product_curve.h"
 #include "tests/catch.h"
 
-namespace metronome {
+namespace metronome::TEST_FILE {
 namespace {
 
 // A GPU whose bound is easy to compute: 1 TFLOP/s, and bytes that cost nothing.
@@ -73,4 +73,4 @@ TEST_CASE("quantisation is linear in both sizes", "[operators]") {
 }
 
 }  // namespace
-}  // namespace metronome
+}  // namespace metronome::TEST_FILE

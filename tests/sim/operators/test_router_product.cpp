@@ -6,7 +6,7 @@
 #include "tests/catch.h"
 #include "tests/sim/operators/operator_lab.h"
 
-namespace metronome::testing {
+namespace metronome::testing::TEST_FILE {
 
 TEST_CASE("float32 routers take the published times, scaled with their shape", "[operators]") {
   constexpr double kBandwidth = 8e12;
@@ -46,4 +46,4 @@ TEST_CASE("experts include the router as the engine computes it", "[operators]")
   CHECK(default_router_dtype(mixtral, "trtllm") == RouterDtype::Bfloat16);
 }
 
-}  // namespace metronome::testing
+}  // namespace metronome::testing::TEST_FILE

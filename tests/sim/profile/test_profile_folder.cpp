@@ -11,7 +11,7 @@
 #include "tests/scratch_folder.h"
 #include "tests/sim/profile/profile_lab.h"
 
-namespace metronome {
+namespace metronome::TEST_FILE {
 namespace {
 
 using testing::draw;
@@ -260,4 +260,4 @@ TEST_CASE("a folder without a profile is refused", "[profile]") {
         }).find("/tp4/: does not exist") != std::string::npos);
 }
 
-}  // namespace metronome
+}  // namespace metronome::TEST_FILE

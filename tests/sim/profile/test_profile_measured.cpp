@@ -14,7 +14,7 @@
 #include "tests/error_of.h"
 #include "tests/shared_data.h"
 
-namespace metronome {
+namespace metronome::TEST_FILE {
 namespace {
 
 using testing::ScratchFolder;
@@ -136,4 +136,4 @@ TEST_CASE("a request log gives a trace its arrivals", "[traces]") {
   CHECK(refused("{\"arrival_time\": 3}\n").find("input_toks: missing") != std::string::npos);
 }
 
-}  // namespace metronome
+}  // namespace metronome::TEST_FILE

@@ -21,7 +21,7 @@
 #include "tests/pass_plans.h"
 #include "tests/sim/profile/profile_lab.h"
 
-namespace metronome {
+namespace metronome::TEST_FILE {
 namespace {
 
 using testing::decode;
@@ -445,4 +445,4 @@ TEST_CASE("what a folder leaves out is said, or refused", "[profile][cli]") {
   CHECK_FALSE(std::filesystem::exists(out));
 }
 
-}  // namespace metronome
+}  // namespace metronome::TEST_FILE

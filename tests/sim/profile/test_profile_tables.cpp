@@ -10,7 +10,7 @@
 #include "tests/catch.h"
 #include "tests/draws.h"
 
-namespace metronome {
+namespace metronome::TEST_FILE {
 namespace {
 
 using testing::draw;
@@ -202,4 +202,4 @@ TEST_CASE("equal blocks are the same in closed form", "[profile]") {
   }
 }
 
-}  // namespace metronome
+}  // namespace metronome::TEST_FILE

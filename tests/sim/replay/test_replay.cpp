@@ -17,7 +17,7 @@
 #include "tests/error_of.h"
 #include "tests/sim/fitted/fitted_lab.h"
 
-namespace metronome::testing {
+namespace metronome::testing::TEST_FILE {
 namespace {
 
 ModelConfig model() { return find_model("llama-3.2-1b", {}); }
@@ -441,4 +441,4 @@ TEST_CASE("what cannot be replayed is refused", "[replay]") {
                  "cost_model.noise: calibrated needs"));
 }
 
-}  // namespace metronome::testing
+}  // namespace metronome::testing::TEST_FILE

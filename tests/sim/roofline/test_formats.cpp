@@ -11,7 +11,7 @@
 #include "sim/virtual_clock.h"
 #include "tests/catch.h"
 
-namespace metronome::testing {
+namespace metronome::testing::TEST_FILE {
 namespace {
 
 // Round figures: 100 TFLOP/s and 1 TB/s, all of them reachable, and nothing else in the way.
@@ -286,4 +286,4 @@ TEST_CASE("no decode beats its memory, no prompt its peak", "[sim][roofline]") {
 }
 
 }  // namespace
-}  // namespace metronome::testing
+}  // namespace metronome::testing::TEST_FILE

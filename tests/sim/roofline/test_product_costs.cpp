@@ -10,7 +10,7 @@
 #include "tests/catch.h"
 #include "tests/draws.h"
 
-namespace metronome {
+namespace metronome::TEST_FILE {
 namespace {
 
 using testing::chance;
@@ -64,4 +64,4 @@ TEST_CASE("costs do not depend on the steps before", "[sim][roofline]") {
   }
 }
 
-}  // namespace metronome
+}  // namespace metronome::TEST_FILE

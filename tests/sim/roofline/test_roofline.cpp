@@ -12,7 +12,7 @@
 #include "sim/virtual_clock.h"
 #include "tests/catch.h"
 
-namespace metronome {
+namespace metronome::TEST_FILE {
 namespace {
 
 // An H200 whose peak is the throughput that was measured on one, with nothing else in the way.
@@ -551,4 +551,4 @@ TEST_CASE("virtual clock", "[sim][clock]") {
 }
 
 }  // namespace
-}  // namespace metronome
+}  // namespace metronome::TEST_FILE

@@ -13,7 +13,7 @@
 #include "tests/catch.h"
 #include "tests/error_of.h"
 
-namespace metronome::testing {
+namespace metronome::testing::TEST_FILE {
 namespace {
 
 // 100 TFLOP/s and 1 TB/s, all of them reachable, and nothing else in the way.
@@ -323,4 +323,4 @@ TEST_CASE("states take as long as measured on an H100", "[sim][roofline][states]
 }
 
 }  // namespace
-}  // namespace metronome::testing
+}  // namespace metronome::testing::TEST_FILE

@@ -9,7 +9,7 @@
 #include "tests/command_line.h"
 #include "tests/error_of.h"
 
-namespace metronome::testing {
+namespace metronome::testing::TEST_FILE {
 namespace {
 
 constexpr MachineRates kMeasuredRates = {.copy_bytes_per_s = 4.3e12, .matrix_flops_per_s = 790e12};
@@ -156,4 +156,4 @@ TEST_CASE("bench --predict says what it cannot read", "[bench][cli]") {
 }
 
 }  // namespace
-}  // namespace metronome::testing
+}  // namespace metronome::testing::TEST_FILE

@@ -12,7 +12,7 @@
 #include "tests/error_of.h"
 #include "tools/commands/cli.h"
 
-namespace metronome::testing {
+namespace metronome::testing::TEST_FILE {
 namespace {
 
 using Kind = ProductKernel::Kind;
@@ -153,4 +153,4 @@ TEST_CASE("bench --products takes its own options, and then needs CUDA", "[cli][
 }
 
 }  // namespace
-}  // namespace metronome::testing
+}  // namespace metronome::testing::TEST_FILE

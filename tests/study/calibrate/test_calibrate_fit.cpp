@@ -15,7 +15,7 @@
 #include "tests/error_of.h"
 #include "tests/sim/fitted/fitted_lab.h"
 
-namespace metronome::testing {
+namespace metronome::testing::TEST_FILE {
 namespace {
 
 ModelConfig model() { return find_model("llama-3.2-1b", {}); }
@@ -395,4 +395,4 @@ TEST_CASE("runs of different models are not fitted together", "[calibrate]") {
   CHECK(contains(result.err, "model: is llama-3.2-3b, not llama-3.2-1b as in"));
 }
 
-}  // namespace metronome::testing
+}  // namespace metronome::testing::TEST_FILE

@@ -19,7 +19,7 @@
 #include "tests/sim/fitted/fitted_lab.h"
 #include "tools/commands/cli.h"
 
-namespace metronome::testing {
+namespace metronome::testing::TEST_FILE {
 namespace {
 
 class Captured {
@@ -289,4 +289,4 @@ TEST_CASE("calibrate --backend says what it lacks", "[calibrate][cli]") {
 }
 
 }  // namespace
-}  // namespace metronome::testing
+}  // namespace metronome::testing::TEST_FILE

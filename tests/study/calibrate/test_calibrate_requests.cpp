@@ -9,7 +9,7 @@
 #include "tests/expected.h"
 #include "tests/measured_run.h"
 
-namespace metronome::testing {
+namespace metronome::testing::TEST_FILE {
 namespace {
 
 // The other GPU's scenario, as one file.
@@ -178,4 +178,4 @@ TEST_CASE("what a request log cannot be calibrated with is said", "[calibrate][r
   CHECK(contains(floor, "but slower needs at least"));
 }
 
-}  // namespace metronome::testing
+}  // namespace metronome::testing::TEST_FILE

@@ -10,7 +10,7 @@
 #include "tests/catch.h"
 #include "tests/draws.h"
 
-namespace metronome::testing {
+namespace metronome::testing::TEST_FILE {
 namespace {
 
 StepSizes draw_sizes(Rng& rng) {
@@ -235,4 +235,4 @@ TEST_CASE("contexts reach from a few tokens to nearly the longest", "[calibrate]
 }
 
 }  // namespace
-}  // namespace metronome::testing
+}  // namespace metronome::testing::TEST_FILE

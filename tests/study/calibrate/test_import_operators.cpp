@@ -8,7 +8,7 @@
 #include "tests/error_of.h"
 #include "tests/sim/operators/operator_lab.h"
 
-namespace metronome::testing {
+namespace metronome::testing::TEST_FILE {
 namespace {
 
 CommandResult import_from(const std::string& folder, const std::string& options,
@@ -192,4 +192,4 @@ TEST_CASE("the tool reads what the program cannot", "[operators][cli]") {
         "folder that tools/import_tables wrote elsewhere\n");
 }
 
-}  // namespace metronome::testing
+}  // namespace metronome::testing::TEST_FILE

@@ -9,7 +9,7 @@
 #include "study/calibrate/scripted_policy.h"
 #include "tests/catch.h"
 
-namespace metronome::testing {
+namespace metronome::testing::TEST_FILE {
 namespace {
 
 // Counts who has ended.
@@ -105,4 +105,4 @@ TEST_CASE("what is left of a script that ends early is refused", "[calibrate]") 
 }
 
 }  // namespace
-}  // namespace metronome::testing
+}  // namespace metronome::testing::TEST_FILE

@@ -8,6 +8,7 @@
 #include "tests/scratch_folder.h"
 #include "tests/study/decisions/small_case.h"
 
+namespace TEST_FILE {
 using namespace metronome;
 using namespace metronome::testing;
 namespace {
@@ -175,3 +176,5 @@ TEST_CASE("a log that cannot be read is refused", "[decisions]") {
   add("vllm", path);
   add("vlm", path);
 }
+
+}  // namespace TEST_FILE

@@ -15,6 +15,7 @@
 #include "tests/shared_data.h"
 #include "tests/study/decisions/small_case.h"
 
+namespace TEST_FILE {
 using namespace metronome;
 using namespace metronome::testing;
 namespace {
@@ -449,3 +450,5 @@ TEST_CASE("metronome decisions refuses what it cannot understand", "[decisions][
   CHECK(full.exit_code == 1);
   CHECK(full.err == "metronome: error: cannot write to standard output\n");
 }
+
+}  // namespace TEST_FILE

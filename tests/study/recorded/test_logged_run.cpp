@@ -15,7 +15,7 @@
 #include "tests/command_line.h"
 #include "tests/error_of.h"
 
-namespace metronome::testing {
+namespace metronome::testing::TEST_FILE {
 namespace {
 
 // Prompts that share prefixes, a cache that is too small for all that run, and a queue.
@@ -502,4 +502,4 @@ TEST_CASE("validate follows a log of iterations", "[cli][logged]") {
   CHECK(run_metronome(both + " --same-decisions").exit_code == 1);
 }
 
-}  // namespace metronome::testing
+}  // namespace metronome::testing::TEST_FILE

@@ -8,7 +8,7 @@
 #include "tests/error_of.h"
 #include "tests/measured_run.h"
 
-namespace metronome::testing {
+namespace metronome::testing::TEST_FILE {
 
 TEST_CASE("a request log pins down every step", "[tools][pinned]") {
   const std::uint64_t seed = GENERATE(range<std::uint64_t>(1, 7));
@@ -121,4 +121,4 @@ TEST_CASE("a request log of other requests is refused", "[tools][pinned]") {
         "requests of the simulated run, in its order");
 }
 
-}  // namespace metronome::testing
+}  // namespace metronome::testing::TEST_FILE

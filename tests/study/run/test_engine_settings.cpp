@@ -16,6 +16,7 @@
 #include "tests/draws.h"
 #include "tests/error_of.h"
 
+namespace TEST_FILE {
 using namespace metronome;
 using namespace metronome::testing;
 
@@ -253,3 +254,5 @@ TEST_CASE("property: printed flags come back as their settings", "[study][settin
           joined_flags(flags));
   }
 }
+
+}  // namespace TEST_FILE

@@ -11,7 +11,7 @@
 #include "study/run/variant_run.h"
 #include "tests/catch.h"
 
-namespace metronome::testing {
+namespace metronome::testing::TEST_FILE {
 namespace {
 
 PreparedVariant variant_of(const std::string& workload) {
@@ -115,4 +115,4 @@ TEST_CASE("requests that cannot be served are no part of the capacity", "[study]
 }
 
 }  // namespace
-}  // namespace metronome::testing
+}  // namespace metronome::testing::TEST_FILE

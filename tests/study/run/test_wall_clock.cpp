@@ -5,7 +5,7 @@
 #include "study/run/wall_clock.h"
 #include "tests/catch.h"
 
-namespace metronome {
+namespace metronome::TEST_FILE {
 
 TEST_CASE("a wall clock starts at 0 and runs", "[tools]") {
   WallClock clock;
@@ -35,4 +35,4 @@ TEST_CASE("dates are written as vLLM writes them", "[tools]") {
   CHECK(date >= "20260101-000000");
 }
 
-}  // namespace metronome
+}  // namespace metronome::TEST_FILE

@@ -13,6 +13,8 @@
 #include "tests/catch.h"
 #include "tests/study/sweep/sweep_place.h"
 
+namespace TEST_FILE {
+
 namespace fs = std::filesystem;
 using namespace metronome;
 using namespace metronome::testing;
@@ -467,3 +469,5 @@ TEST_CASE("--json prints the summary and nothing else", "[sweep]") {
   require_done(result);
   CHECK(result.out == read_text_file(place.out + "/summary.json"));
 }
+
+}  // namespace TEST_FILE

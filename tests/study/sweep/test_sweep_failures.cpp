@@ -11,6 +11,8 @@
 #include "tests/catch.h"
 #include "tests/study/sweep/sweep_place.h"
 
+namespace TEST_FILE {
+
 namespace fs = std::filesystem;
 using namespace metronome;
 using namespace metronome::testing;
@@ -306,3 +308,5 @@ TEST_CASE("what reads a sweep's folder goes by its summary, and says what it nee
   require_done(result);
   CHECK(contains(result.out, "20 requests"));
 }
+
+}  // namespace TEST_FILE

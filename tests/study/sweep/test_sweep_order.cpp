@@ -9,6 +9,7 @@
 #include "tests/catch.h"
 #include "tests/study/sweep/sweep_place.h"
 
+namespace TEST_FILE {
 using namespace metronome::testing;
 
 namespace {
@@ -139,3 +140,5 @@ TEST_CASE("a sweep runs again what another content of any file changes", "[sweep
   scratch.write("log.txt", acceptance + "0.500, 0.100\n");
   CHECK(contains(run_metronome(command).out, "2 runs done now, 0 before"));
 }
+
+}  // namespace TEST_FILE

@@ -9,6 +9,7 @@
 #include "tests/error_of.h"
 #include "tools/commands/cli.h"
 
+namespace TEST_FILE {
 using namespace metronome;
 using namespace metronome::testing;
 
@@ -154,3 +155,5 @@ TEST_CASE("a scenario with a section `sweep` is a scenario as before", "[sweep]"
   CHECK(contains(error_of([&] { load_scenario(plain, {"sweep.over=3"}, std::nullopt); }),
                  "--set sweep.over: the points of a sweep can only be set in the file"));
 }
+
+}  // namespace TEST_FILE

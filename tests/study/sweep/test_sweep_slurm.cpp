@@ -9,6 +9,8 @@
 #include "tests/command_line.h"
 #include "tests/error_of.h"
 
+namespace TEST_FILE {
+
 namespace fs = std::filesystem;
 using namespace metronome;
 using namespace metronome::testing;
@@ -173,3 +175,5 @@ TEST_CASE("options of a sweep for Slurm that make no sense are refused", "[sweep
   require_done(place.sweep("--over seed=1:2000:1 --slurm " + place.script));
   CHECK(contains(read_text_file(place.script), "\nnum_tasks=1000\n"));
 }
+
+}  // namespace TEST_FILE

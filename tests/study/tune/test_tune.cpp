@@ -12,6 +12,8 @@
 #include "tests/error_of.h"
 #include "tests/expected.h"
 
+namespace TEST_FILE {
+
 namespace fs = std::filesystem;
 using metronome::Json;
 using namespace metronome::testing;
@@ -410,3 +412,5 @@ TEST_CASE("variants that differ only in their names are one candidate of tune", 
   REQUIRE(json["settings"].size() == 1);
   CHECK(json["settings"][0]["setting"] == "a, b");
 }
+
+}  // namespace TEST_FILE

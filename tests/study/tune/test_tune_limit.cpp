@@ -10,6 +10,7 @@
 #include "tests/catch.h"
 #include "tests/places.h"
 
+namespace TEST_FILE {
 using namespace metronome;
 
 TEST_CASE("the binding limit is what most bad requests broke, and why they waited", "[tune]") {
@@ -149,3 +150,5 @@ TEST_CASE("the capacity in closed form is about what a full engine carries", "[t
   }
   CHECK(num_variants > 15);
 }
+
+}  // namespace TEST_FILE

@@ -9,6 +9,7 @@
 #include "study/tune/tune_load.h"
 #include "tests/catch.h"
 
+namespace TEST_FILE {
 using namespace metronome;
 
 namespace {
@@ -183,3 +184,5 @@ TEST_CASE("the requests that a race at a load expects are right within a factor 
     }
   }
 }
+
+}  // namespace TEST_FILE

@@ -13,6 +13,7 @@
 #include "tests/command_line.h"
 #include "tests/error_of.h"
 
+namespace TEST_FILE {
 using namespace metronome;
 using namespace metronome::testing;
 
@@ -122,3 +123,5 @@ TEST_CASE("the limits that hold are the lowest that enough requests keep togethe
   // Too few have completed.
   CHECK_FALSE(limits_that_hold(requests, 12, slo, 0.9));
 }
+
+}  // namespace TEST_FILE

@@ -11,6 +11,7 @@
 #include "study/tune/tune_search.h"
 #include "tests/catch.h"
 
+namespace TEST_FILE {
 using namespace metronome;
 
 namespace {
@@ -332,8 +333,8 @@ TEST_CASE("a search that ends after it has measured all finalists keeps what it 
     std::size_t num_begun = 0;
     options.is_over = [&] { return num_begun++ == most; };
     const std::vector<TuneFinding> found = tune(3, options, model).findings;
-    const bool is_cut_short = std::any_of(found.begin(), found.end(),
-                                          [](const auto& one) { return one.is_cut_short; });
+    const bool is_cut_short =
+        std::any_of(found.begin(), found.end(), [](const auto& one) { return one.is_cut_short; });
     if (!is_cut_short) ++num_measured;
     CHECK((is_cut_short || found[0].is_equal_to_best));
     CHECK((is_cut_short == (num_measured == 0)));
@@ -503,3 +504,5 @@ TEST_CASE("the requests that a search expects to simulate are right within a fac
     }
   }
 }
+
+}  // namespace TEST_FILE

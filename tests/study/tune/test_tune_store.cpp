@@ -7,6 +7,7 @@
 #include "tests/catch.h"
 #include "tests/scratch_folder.h"
 
+namespace TEST_FILE {
 using namespace metronome;
 using namespace metronome::testing;
 
@@ -57,3 +58,5 @@ TEST_CASE("a kept trial is the trial", "[tune]") {
   CHECK(kept->waits.kv_cache == 0.7);
   CHECK(store.text(false) == store.text(true));
 }
+
+}  // namespace TEST_FILE

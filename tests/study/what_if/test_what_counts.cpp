@@ -12,6 +12,7 @@
 #include "tests/expected.h"
 #include "tests/study/what_if/what_if_place.h"
 
+namespace TEST_FILE {
 using namespace metronome;
 using namespace metronome::testing;
 
@@ -222,3 +223,5 @@ TEST_CASE("a pool that nobody set is changed by its share of memory", "[cli][wha
     }
   }
 }
+
+}  // namespace TEST_FILE

@@ -12,6 +12,7 @@
 #include "tests/expected.h"
 #include "tests/study/what_if/what_if_place.h"
 
+namespace TEST_FILE {
 using namespace metronome;
 using namespace metronome::testing;
 
@@ -507,3 +508,5 @@ TEST_CASE("a scenario goes with a log, and is one", "[cli][whatif]") {
                                           "' --variant pieces --target-itl 10");
   CHECK(one.exit_code == 0);
 }
+
+}  // namespace TEST_FILE

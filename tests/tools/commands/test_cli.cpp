@@ -9,6 +9,8 @@
 #include "tests/command_line.h"
 #include "tests/error_of.h"
 
+namespace TEST_FILE {
+
 namespace fs = std::filesystem;
 using metronome::Json;
 using namespace metronome::testing;
@@ -379,3 +381,5 @@ TEST_CASE("nothing half-written is left behind", "[cli]") {
   CHECK(contains(full.err, "metronome: error: "));
   CHECK(folder_content(place.folder.path()).size() == 1);
 }
+
+}  // namespace TEST_FILE

@@ -8,6 +8,8 @@
 #include "tests/command_line.h"
 #include "tests/error_of.h"
 
+namespace TEST_FILE {
+
 namespace fs = std::filesystem;
 using metronome::Json;
 using namespace metronome::testing;
@@ -198,3 +200,5 @@ TEST_CASE("a file that may not grow ends a run in order", "[cli]") {
   CHECK(contains(full.err, "cannot write: File too large"));
   CHECK(place.is_clean());
 }
+
+}  // namespace TEST_FILE

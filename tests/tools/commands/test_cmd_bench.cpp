@@ -6,7 +6,7 @@
 #include "tests/catch.h"
 #include "tests/command_line.h"
 
-namespace metronome::testing {
+namespace metronome::testing::TEST_FILE {
 namespace {
 
 TEST_CASE("metronome bench needs a build with CUDA, and says so", "[cli]") {
@@ -39,4 +39,4 @@ TEST_CASE("metronome bench reads its options first", "[cli]") {
 }
 
 }  // namespace
-}  // namespace metronome::testing
+}  // namespace metronome::testing::TEST_FILE

@@ -8,7 +8,7 @@
 #include "tests/models/weights/gguf_models.h"
 #include "tests/scratch_folder.h"
 
-namespace metronome::testing {
+namespace metronome::testing::TEST_FILE {
 namespace {
 
 bool has(const std::string& text, const std::string& part) {
@@ -312,4 +312,4 @@ TEST_CASE("errors of chat and serve name the model", "[cli][chat]") {
 }
 
 }  // namespace
-}  // namespace metronome::testing
+}  // namespace metronome::testing::TEST_FILE

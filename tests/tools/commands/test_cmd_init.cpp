@@ -8,6 +8,8 @@
 #include "tests/catch.h"
 #include "tests/command_line.h"
 
+namespace TEST_FILE {
+
 namespace fs = std::filesystem;
 using namespace metronome;
 using namespace metronome::testing;
@@ -88,3 +90,5 @@ TEST_CASE("init says what run refuses", "[tools]") {
   CHECK(run.err == "metronome: error: " + large.err.substr(start.size()));
   CHECK(init(folder, "b.yaml").err.empty());
 }
+
+}  // namespace TEST_FILE

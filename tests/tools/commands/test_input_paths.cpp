@@ -9,6 +9,7 @@
 #include "tests/catch.h"
 #include "tests/command_line.h"
 
+namespace TEST_FILE {
 using namespace metronome;
 using namespace metronome::testing;
 
@@ -209,3 +210,5 @@ TEST_CASE("an option whose value cannot be read says what is allowed", "[cli]") 
   CHECK(contains(error("bench tiny-llama --predict h200 --measured '" + place.path("s.yaml") + "'"),
                  "; allowed: JSON"));
 }
+
+}  // namespace TEST_FILE

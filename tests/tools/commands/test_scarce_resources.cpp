@@ -17,6 +17,7 @@
 #include "tests/catch.h"
 #include "tests/command_line.h"
 
+namespace TEST_FILE {
 using namespace metronome;
 using namespace metronome::testing;
 
@@ -226,3 +227,5 @@ TEST_CASE("every answer ends when the disk of the record is full", "[cli][serve]
   CHECK(contains(read_text_file(folder.path() + "/serve.err"),
                  "out.served.jsonl: cannot write: File too large\n"));
 }
+
+}  // namespace TEST_FILE

@@ -9,6 +9,7 @@
 #include "tests/places.h"
 #include "tests/scratch_folder.h"
 
+namespace TEST_FILE {
 using namespace metronome;
 using namespace metronome::testing;
 
@@ -90,3 +91,5 @@ TEST_CASE("serve says which template it uses", "[serve][slow]") {
   folder.write("chat_template.jinja", "{{ messages[0].content }}");
   CHECK(contains(banner(), "\ntemplate    " + folder.path() + "/chat_template.jinja\n"));
 }
+
+}  // namespace TEST_FILE

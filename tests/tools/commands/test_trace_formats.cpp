@@ -14,6 +14,8 @@
 #include "tests/command_line.h"
 #include "tests/error_of.h"
 
+namespace TEST_FILE {
+
 namespace fs = std::filesystem;
 using namespace metronome;
 using namespace metronome::testing;
@@ -180,3 +182,5 @@ TEST_CASE("every path of a scenario is made absolute, and no name", "[scenario]"
     CHECK(speaks <= std::any_of(fields.begin(), fields.end(), is_key));
   }
 }
+
+}  // namespace TEST_FILE

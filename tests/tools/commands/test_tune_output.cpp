@@ -10,6 +10,7 @@
 #include "tools/commands/tune_output.h"
 #include "tools/commands/tune_report.h"
 
+namespace TEST_FILE {
 using namespace metronome;
 using namespace metronome::testing;
 
@@ -222,3 +223,5 @@ TEST_CASE("the figure that orders settings at one load is said", "[tune]") {
   CHECK(printed().starts_with("setting"));
   CHECK(!contains(printed(), hidden));
 }
+
+}  // namespace TEST_FILE

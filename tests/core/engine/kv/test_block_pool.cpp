@@ -8,7 +8,7 @@
 #include "core/engine/kv/block_pool.h"
 #include "tests/core/engine/kv/cache_bench.h"
 
-namespace metronome {
+namespace metronome::TEST_FILE {
 namespace {
 
 using testing::table_of;
@@ -476,4 +476,4 @@ TEST_CASE("a pool does what a plain list does", "[core][kv][property]") {
   CHECK(num_revived > 1'000);
 }
 
-}  // namespace metronome
+}  // namespace metronome::TEST_FILE

@@ -5,7 +5,7 @@
 #include "engines/vllm/settings.h"
 #include "tests/core/engine/kv/cache_bench.h"
 
-namespace metronome::testing {
+namespace metronome::testing::TEST_FILE {
 
 TEST_CASE("grow takes blocks only at their borders", "[core][kv]") {
   KvCacheManager kv({.num_blocks = 4, .block_size = 16});
@@ -439,4 +439,4 @@ TEST_CASE("a failed step makes free blocks unfindable", "[core][kv][prefix][engi
   bench.engine.drain();
 }
 
-}  // namespace metronome::testing
+}  // namespace metronome::testing::TEST_FILE

@@ -7,7 +7,7 @@
 #include "core/base/rng.h"
 #include "tests/core/engine/kv/cache_bench.h"
 
-namespace metronome::testing {
+namespace metronome::testing::TEST_FILE {
 namespace {
 
 // A hybrid model: a window of 8 tokens, blocks of 4; block 0 is the null block.
@@ -323,4 +323,4 @@ TEST_CASE("asking the cache only when it has something to do changes nothing",
   CHECK(num_hits > 1'000);
 }
 
-}  // namespace metronome::testing
+}  // namespace metronome::testing::TEST_FILE

@@ -13,7 +13,7 @@
 #include "core/workload/workload.h"
 #include "tests/catch.h"
 
-namespace metronome {
+namespace metronome::TEST_FILE {
 namespace {
 
 constexpr std::uint64_t kX = content_id(ContentKind::Group, 1);
@@ -402,4 +402,4 @@ TEST_CASE("different prefixes do not collide", "[core][kv][prefix]") {
   CHECK(std::adjacent_find(hashes.begin(), hashes.end()) == hashes.end());
 }
 
-}  // namespace metronome
+}  // namespace metronome::TEST_FILE

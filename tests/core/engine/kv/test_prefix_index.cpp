@@ -11,7 +11,7 @@
 #include "core/engine/kv/prefix_index.h"
 #include "tests/catch.h"
 
-namespace metronome {
+namespace metronome::TEST_FILE {
 namespace {
 
 constexpr DuplicateRule kRules[] = {DuplicateRule::KeepAll, DuplicateRule::KeepLatest};
@@ -330,4 +330,4 @@ TEST_CASE("a full index of many blocks", "[core][kv][prefix]") {
   CHECK(index.size() == kNumBlocks / 2);
 }
 
-}  // namespace metronome
+}  // namespace metronome::TEST_FILE

@@ -12,7 +12,7 @@
 #include "tests/catch.h"
 #include "tests/draws.h"
 
-namespace metronome::testing {
+namespace metronome::testing::TEST_FILE {
 namespace {
 
 // The chain of a text, a block for each letter.
@@ -237,4 +237,4 @@ TEST_CASE("a pass over known chains is one match after the other", "[core][kv][p
   CHECK(num_held > 10'000);
 }
 
-}  // namespace metronome::testing
+}  // namespace metronome::testing::TEST_FILE

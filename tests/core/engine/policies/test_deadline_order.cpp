@@ -7,7 +7,7 @@
 #include "tests/catch.h"
 #include "tests/draws.h"
 
-namespace metronome::testing {
+namespace metronome::testing::TEST_FILE {
 namespace {
 
 struct Jobs {
@@ -168,4 +168,4 @@ TEST_CASE("a line keeps the order of submission, and the lost apart", "[core][de
   CHECK(jobs[10].request->id == RequestId{3});
 }
 
-}  // namespace metronome::testing
+}  // namespace metronome::testing::TEST_FILE

@@ -7,7 +7,7 @@
 #include "tests/catch.h"
 #include "tests/engine_harness.h"
 
-namespace metronome::testing {
+namespace metronome::testing::TEST_FILE {
 namespace {
 
 // The remark after a run of 20 requests with these prompts, and a budget of 64 tokens a step.
@@ -60,4 +60,4 @@ TEST_CASE("steps between two plans were like the first", "[core][policies]") {
         "decodes, as in the engine; set scheduler.chunks: true, or scheduler.budget to 43 or more");
 }
 
-}  // namespace metronome::testing
+}  // namespace metronome::testing::TEST_FILE

@@ -4,7 +4,7 @@
 #include "tests/catch.h"
 #include "tests/engine_harness.h"
 
-namespace metronome::testing {
+namespace metronome::testing::TEST_FILE {
 namespace {
 
 using Ints = std::vector<int>;
@@ -532,4 +532,4 @@ TEST_CASE("the watermark keeps blocks free beside running requests only", "[core
   CHECK(bench[b].state == RequestState::Finished);
 }
 
-}  // namespace metronome::testing
+}  // namespace metronome::testing::TEST_FILE

@@ -16,7 +16,7 @@
 #include "tests/draws.h"
 #include "tests/engine_harness.h"
 
-namespace metronome::testing {
+namespace metronome::testing::TEST_FILE {
 namespace {
 
 void require(bool condition, const std::string& what) {
@@ -572,4 +572,4 @@ TEST_CASE("slo: without a prediction steps are bound by their tokens", "[core][p
   CHECK(bench.journal.tokens_per_step() == std::vector<int>{448, 262, 2, 1});
 }
 
-}  // namespace metronome::testing
+}  // namespace metronome::testing::TEST_FILE

@@ -6,7 +6,7 @@
 #include "tests/catch.h"
 #include "tests/draws.h"
 
-namespace metronome::testing {
+namespace metronome::testing::TEST_FILE {
 
 TEST_CASE("exact predictions are not corrected", "[core][step_correction]") {
   StepCorrection correction;
@@ -88,4 +88,4 @@ TEST_CASE("times that mean nothing teach nothing", "[core][step_correction]") {
   CHECK(correction.corrected_ns(1'000, 100) == 1'000);
 }
 
-}  // namespace metronome::testing
+}  // namespace metronome::testing::TEST_FILE
