@@ -31,21 +31,6 @@ struct PassCost {
   }
 };
 
-// Of a step without prefill chunks.
-inline StepCost step_cost_of(const PassCost& decodes) {
-  StepCost cost;
-  cost.linear_ns = round_ns(decodes.linear_ns);
-  cost.attention_ns = round_ns(decodes.attention_ns);
-  cost.comm_ns = round_ns(decodes.comm_ns);
-  cost.overhead_ns = round_ns(decodes.overhead_ns);
-  cost.total_ns = cost.linear_ns + cost.attention_ns + cost.comm_ns + cost.overhead_ns;
-  cost.decode_only_ns = cost.total_ns;
-  cost.decode_only_attention_ns = cost.attention_ns;
-  cost.decode_only_comm_ns = cost.comm_ns;
-  cost.is_extrapolated = decodes.is_extrapolated;
-  return cost;
-}
-
 // `all` is the sum of a step's passes; `decodes` is the same sum without their prefill chunks.
 // Empty passes cost nothing.
 inline StepCost step_cost_of(const PassCost& all, const PassCost& decodes) {
@@ -67,5 +52,8 @@ inline StepCost step_cost_of(const PassCost& all, const PassCost& decodes) {
   cost.is_extrapolated = all.is_extrapolated;
   return cost;
 }
+
+// Of a step without prefill chunks.
+inline StepCost step_cost_of(const PassCost& decodes) { return step_cost_of(decodes, decodes); }
 
 }  // namespace metronome

@@ -3,7 +3,6 @@
 
 #include <algorithm>
 #include <cmath>
-#include <map>
 #include <set>
 #include <utility>
 
@@ -19,7 +18,6 @@ namespace {
 constexpr double kOddShare = 0.2;  // of cells; above, the rule of more heads is worth a remark
 
 using Heads = std::pair<std::int64_t, std::int64_t>;  // query heads, KV heads
-using Cells = std::map<std::pair<double, double>, double>;
 using Table = std::vector<const AttentionCells*>;
 
 std::string heads_text(const Heads& heads) {
@@ -66,10 +64,7 @@ Cells cells_of(const Table& table, const Heads& heads) {
   Cells least;
   for (const AttentionCells* cells : table) {
     if (Heads(cells->heads, cells->kv_heads) != heads) continue;
-    for (const auto& [place, us] : cells->us) {
-      const auto [found, is_new] = least.emplace(place, us);
-      if (!is_new) found->second = std::min(found->second, us);
-    }
+    for (const auto& [place, us] : cells->us) keep_least(us, least[place]);
   }
   return least;
 }

@@ -49,17 +49,17 @@ double total_ratio(const Places& a, const Places& b) {
 // The fastest of an origin's products on one side, by tokens.
 Curve fastest(const std::vector<LatentProducts>& all, const TableOrigin& origin, bool is_entry,
               std::int64_t heads, bool allows_fp8) {
-  Points least;
+  Curve least;
   for (const LatentProducts& products : all) {
     const bool fits = products.origin == origin && products.is_entry == is_entry &&
                       products.heads == heads &&
                       (products.dtype == "bfloat16" || (allows_fp8 && products.dtype == "fp8"));
     if (!fits) continue;
     for (std::size_t i = 0; i < products.us.x.size(); ++i) {
-      keep_least(products.us.us[i], least[products.us.x[i]]);
+      keep_least(products.us.x[i], products.us.us[i], least);
     }
   }
-  return curve_of(least);
+  return least;
 }
 
 }  // namespace

@@ -68,27 +68,24 @@ class Composer {
  private:
   // To nanoseconds, which no measurement resolves: files are half as long.
   void round_times() {
-    const auto round = [](std::vector<double>& times) {
-      for (double& us : times) us = std::max(std::round(us * 1e3) / 1e3, 1e-3);
+    std::vector<std::vector<double>*> all = {&times_.projections.us,
+                                             &times_.mlp.us,
+                                             &times_.experts.us,
+                                             &times_.shared_experts.us,
+                                             &times_.head.us,
+                                             &times_.linear_projections.us,
+                                             &times_.attention.prompts.us,
+                                             &times_.attention.decodes.us};
+    const auto add = [&all](auto& first, auto& second) {
+      all.insert(all.end(), {&first.us, &second.us});
     };
-    for (Curve* curve : {&times_.projections, &times_.mlp, &times_.experts, &times_.shared_experts,
-                         &times_.linear_projections, &times_.head}) {
-      round(curve->us);
+    if (times_.latent) add(times_.latent->expansion, times_.latent->absorption);
+    if (times_.states) add(times_.states->prompts, times_.states->decodes);
+    if (times_.windowed) add(times_.windowed->prompts, times_.windowed->decodes);
+    for (CollectiveTimes& times : times_.collectives) all.push_back(&times.us.us);
+    for (std::vector<double>* times : all) {
+      for (double& us : *times) us = std::max(std::round(us * 1e3) / 1e3, 1e-3);
     }
-    if (times_.latent) {
-      round(times_.latent->expansion.us);
-      round(times_.latent->absorption.us);
-    }
-    if (times_.states) {
-      round(times_.states->prompts.us);
-      round(times_.states->decodes.us);
-    }
-    for (CollectiveTimes& times : times_.collectives) round(times.us.us);
-    round(times_.attention.prompts.us);
-    round(times_.attention.decodes.us);
-    if (!times_.windowed) return;
-    round(times_.windowed->prompts.us);
-    round(times_.windowed->decodes.us);
   }
 
   void say(std::string remark) {
@@ -306,30 +303,20 @@ class Composer {
 
   // ---- Experts ----
 
-  // The first table that all conditions hold for, and its scale; nullptr if there is none.
+  // Of the first data type and origin, whatever its law; nullptr if there is none.
   const ExpertsTable* find_experts(const std::vector<std::string>& dtypes, std::int64_t tp) const {
     for (const std::string& dtype : dtypes) {
-      const ExpertsTable* best = nullptr;
-      for (const char* law : {"power_law_1.2", "power_law_1.01", "balanced"}) {
-        for (const ExpertsTable& table : tables_.experts) {
-          const bool fits =
-              table.dtype == dtype && table.tensor_parallel_size == tp && table.distribution == law;
-          // The origin counts before the law.
-          if (fits && (best == nullptr || comes_before(table.origin, best->origin))) best = &table;
+      for (const ExpertsTable& first : tables_.experts) {
+        for (const char* law : {"power_law_1.2", "power_law_1.01", "balanced"}) {
+          for (const ExpertsTable& table : tables_.experts) {
+            const bool fits = table.origin == first.origin && table.dtype == dtype &&
+                              table.tensor_parallel_size == tp && table.distribution == law;
+            if (fits) return &table;
+          }
         }
       }
-      if (best != nullptr) return best;
     }
     return nullptr;
-  }
-
-  bool comes_before(const TableOrigin& a, const TableOrigin& b) const {
-    if (a == b) return false;
-    for (const ExpertsTable& table : tables_.experts) {
-      if (table.origin == a) return true;
-      if (table.origin == b) return false;
-    }
-    return false;
   }
 
   void check_experts() const {

@@ -59,18 +59,11 @@ std::string modules_text(const ModelConfig& model) {
 }
 
 // The formats of weights that the model has, by their keys in a model catalogue.
-std::vector<std::pair<const char*, std::string>> formats_of(const ModelConfig& model) {
-  std::vector<std::pair<const char*, std::string>> formats = {
-      {kLinear, std::string(to_string(model.linear_format))}};
-  if (model.mlp_format) {
-    formats.emplace_back(kMlp, std::string(to_string(*model.mlp_format)));
-  }
-  if (model.n_experts > 0) {
-    formats.emplace_back(kExperts, std::string(to_string(model.expert_format)));
-  }
-  if (const std::string modules = modules_text(model); !modules.empty()) {
-    formats.emplace_back(kModules, modules);
-  }
+Json formats_json(const ModelConfig& model) {
+  Json formats = {{kLinear, std::string(to_string(model.linear_format))}};
+  if (model.mlp_format) formats[kMlp] = std::string(to_string(*model.mlp_format));
+  if (model.n_experts > 0) formats[kExperts] = std::string(to_string(model.expert_format));
+  if (const std::string text = modules_text(model); !text.empty()) formats[kModules] = text;
   return formats;
 }
 
@@ -178,9 +171,7 @@ std::vector<CollectiveTimes> read_collective_times(const JsonPlace& place, std::
 Json operator_body(const OperatorTimes& times, const ModelConfig& model) {
   Json body;
   body["shape"] = shape_json(measured_shape(model));
-  Json formats = Json::object();
-  for (const auto& [key, format] : formats_of(model)) formats[key] = format;
-  body["formats"] = std::move(formats);
+  body["formats"] = formats_json(model);
   body["remarks"] = Json(times.remarks);
   body["memory_bandwidth"] = times.memory_bandwidth;
   body["fuses_norms"] = times.fuses_norms;

@@ -8,9 +8,7 @@
 
 #include "core/base/error.h"
 #include "core/base/real.h"
-#include "core/engine/decode_run.h"
 #include "sim/cost/device_share.h"
-#include "sim/cost/graph_size.h"
 
 namespace metronome {
 namespace {
@@ -36,24 +34,19 @@ void require_parts(const OperatorTimes& times, const ModelConfig& model) {
   if (!model.latent_attention.is_empty() && !times.latent) fail("latent attention");
 }
 
-// (query, key) pairs of a chunk whose queries see at most `window` keys, times two. Continuous, as
-// the areas of the tables are: a query at position p sees p + 1/2 keys.
-std::int64_t twice_cut_pairs(std::int64_t first, std::int64_t num_tokens, std::int64_t window) {
-  const std::int64_t full = std::clamp<std::int64_t>(window - first, 0, num_tokens);
-  return full * (2 * first + full) + 2 * (num_tokens - full) * window;
+// Of so many sequences that are as long as their mean; 0 of none.
+double us_of_means(const Grid& times, std::int64_t count, double sum, bool& is_outside) {
+  return count > 0 ? times.at(real(count), sum / real(count), is_outside) : 0;
 }
 
 }  // namespace
 
 OperatorCostModel::OperatorCostModel(OperatorTimes times, const ModelConfig& model,
                                      const HardwareSpec& hardware, const CostModelConfig& config)
-    : times_(std::move(times)),
-      model_(model),
-      hardware_(hardware),
-      config_(config),
+    : KernelCostModel(model, hardware, config),
+      times_(std::move(times)),
       link_(make_link(config, hardware, times_.collectives)) {
   const std::int64_t tp = config.tensor_parallel_size;
-  check_tensor_parallel(model, tp);
   require_parts(times_, model);
   const double layers = real(model.n_layers);
   const double moe_layers = real(model.n_moe_layers());
@@ -77,90 +70,34 @@ OperatorCostModel::OperatorCostModel(OperatorTimes times, const ModelConfig& mod
   state_elements_ = real(model.linear_attention.value_dim() / tp);
   shared_elements_ = real(model.shared_expert_ffn_dim / tp);
   launch_us_ = layers * kKernelsPerLayer * kKernelLaunchUs + kPassUs;
-  cuts_lengths_ = model.n_window_layers() > 0 && !times_.windowed;
-}
-
-OperatorCostModel::PassSums OperatorCostModel::sum_pass(const PassChunks& pass,
-                                                        PassPart part) const {
-  PassSums sums;
-  const std::int64_t window = model_.sliding_window;
-  if (const RunMembers* run = pass.run) {
-    sums.num_decodes = sums.num_rows = run->size();
-    sums.context = run->sum_of_contexts();
-    if (cuts_lengths_) sums.cut_context = run->sum_of_contexts(window);
-  }
-  sums.tokens_of_each = tokens_of_each_decode(pass, part);
-  for (const ScheduledChunk& chunk : pass.chunks) {
-    const bool is_decode = chunk.kind == ChunkKind::Decode;
-    if (part == PassPart::Decodes && !is_decode) continue;
-    const std::int64_t first = chunk.first_position;
-    const std::int64_t n = chunk.num_tokens;
-    // vLLM computes logits for every sequence of a step, including those in the middle of a prompt.
-    sums.num_rows += std::max(pass.num_rows(chunk), 1);
-    if (is_decode || n == 1) {  // for the kernels the last token of a prompt is a decode
-      sums.num_decodes += 1;
-      sums.num_drafts += n - 1;
-      sums.context += first + n;
-      if (cuts_lengths_) sums.cut_context += std::min(first, window - 1) + n;
-      sums.max_decode_tokens = std::max(sums.max_decode_tokens, n);
-      continue;
-    }
-    sums.num_prompts += 1;
-    sums.prompt_tokens += n;
-    sums.prompt_context += first + n;
-    sums.twice_pairs += n * (2 * first + n);
-    if (cuts_lengths_) {
-      sums.cut_prompt_context += std::min(first, window - 1) + n;
-      sums.twice_cut_pairs += twice_cut_pairs(first, n, window);
-    }
-  }
-  return sums;
+  if (model.n_window_layers() > 0 && !times_.windowed) cut_window_ = model.sliding_window;
 }
 
 double OperatorCostModel::attention_us(const PassSums& sums, bool& is_outside) const {
-  double us = 0;
-  if (sums.num_prompts > 0) {
-    const double n = real(sums.num_prompts);
-    const double pairs_us =
-        times_.attention.prompts.at(n, real(sums.twice_pairs) / (2 * n), is_outside);
-    us += std::max(pairs_us, least_prompts_us(sums));
-  }
-  if (sums.num_decodes > 0) {
-    const double n = real(sums.num_decodes);
-    us += times_.attention.decodes.at(n, real(sums.context) / n, is_outside);
-  }
-  return us;
+  const LayerAttention& times = times_.attention;
+  double us = us_of_means(times.prompts, sums.num_prompts, real(sums.twice_pairs) / 2, is_outside);
+  if (sums.num_prompts > 0) us = std::max(us, least_prompts_us(sums));
+  return us + us_of_means(times.decodes, sums.num_decodes, real(sums.context), is_outside);
 }
 
 double OperatorCostModel::states_us(const PassSums& sums, bool& is_outside) const {
-  double us = 0;
-  if (sums.num_prompts > 0) {
-    const double n = real(sums.num_prompts);
-    us += times_.states->prompts.at(n, real(sums.prompt_tokens) / n, is_outside);
-  }
-  const std::int64_t num_decoded = sums.num_decodes + sums.num_drafts;
-  if (num_decoded > 0) us += times_.states->decodes.at(real(num_decoded), is_outside);
+  double us =
+      us_of_means(times_.states->prompts, sums.num_prompts, real(sums.prompt_tokens), is_outside);
+  if (sums.num_decodes > 0) us += times_.states->decodes.at(real(sums.num_decoded()), is_outside);
   return us;
 }
 
 double OperatorCostModel::windowed_attention_us(const PassSums& sums, bool& is_outside) const {
-  if (cuts_lengths_) {
+  if (cut_window_ > 0) {
     PassSums cut = sums;
     cut.context = sums.cut_context;
     cut.prompt_context = sums.cut_prompt_context;
     cut.twice_pairs = sums.twice_cut_pairs;
     return attention_us(cut, is_outside);
   }
-  double us = 0;
-  if (sums.num_prompts > 0) {
-    const double n = real(sums.num_prompts);
-    us += times_.windowed->prompts.at(n, real(sums.prompt_tokens) / n, is_outside);
-  }
-  if (sums.num_decodes > 0) {
-    const double n = real(sums.num_decodes);
-    us += times_.windowed->decodes.at(n, real(sums.context) / n, is_outside);
-  }
-  return us;
+  const LayerAttention& times = *times_.windowed;
+  return us_of_means(times.prompts, sums.num_prompts, real(sums.prompt_tokens), is_outside) +
+         us_of_means(times.decodes, sums.num_decodes, real(sums.context), is_outside);
 }
 
 // Prompts read their keys, which takes at least as long as in decodes with the same keys. Latent
@@ -186,8 +123,9 @@ double OperatorCostModel::latent_us(const PassSums& sums, bool& is_outside) cons
     us += times_.latent->expansion.at(positions, is_outside) +
           elementwise_bytes_us(4 * positions * keys);
   }
-  const std::int64_t num_decoded = sums.num_decodes + sums.num_drafts;
-  if (num_decoded > 0) us += times_.latent->absorption.at(real(num_decoded), is_outside);
+  if (sums.num_decodes > 0) {
+    us += times_.latent->absorption.at(real(sums.num_decoded()), is_outside);
+  }
   return us;
 }
 
@@ -239,10 +177,9 @@ double OperatorCostModel::comm_us(double tokens, double num_rows, bool& is_outsi
   return us;
 }
 
-PassCost OperatorCostModel::pass_cost(const PassSums& sums, bool& is_outside) const {
-  const std::optional<std::int64_t>& largest = config_.max_graph_tokens;
-  const double tokens = graph_tokens(real(sums.num_decodes + sums.num_drafts + sums.prompt_tokens),
-                                     largest, sums.tokens_of_each);
+PassCost OperatorCostModel::pass_cost(const PassChunks& pass, PassPart part, bool& is_outside) {
+  const PassSums sums = sum_pass(pass, part, cut_window_);
+  const double tokens = graph_tokens(sums.num_tokens(), sums);
   const double num_rows = real(sums.num_rows);
   constexpr std::int64_t kKnownQueries = 128;  // of a KV head
   // All heads of a device share the latent vector.
@@ -251,10 +188,9 @@ PassCost OperatorCostModel::pass_cost(const PassSums& sums, bool& is_outside) co
   if (sums.max_decode_tokens > 1 && sums.max_decode_tokens * heads_per_kv > kKnownQueries) {
     is_outside = true;
   }
-  const double linear_us =
-      layers_.at(tokens, is_outside) +
-      times_.head.at(graph_tokens(num_rows, largest, sums.tokens_of_each), is_outside) +
-      elementwise_us(tokens);
+  const double linear_us = layers_.at(tokens, is_outside) +
+                           times_.head.at(graph_tokens(sums.num_rows, sums), is_outside) +
+                           elementwise_us(tokens);
   double attention = 0;
   const double window_layers = real(model_.n_window_layers());
   const double global_layers = real(model_.n_global_layers());
@@ -269,20 +205,6 @@ PassCost OperatorCostModel::pass_cost(const PassSums& sums, bool& is_outside) co
   const double logit_bytes = num_rows * real(model_.vocab_size) * kSamplerBytesPerLogit;
   cost.overhead_ns = (launch_us_ + kSamplerUs + logit_bytes * us_per_byte_) * kNsPerMicro;
   return cost;
-}
-
-StepCost OperatorCostModel::step_cost(const StepPlan& plan) {
-  return measured_step_cost(plan, [this](const PassChunks& pass, PassPart part, bool& is_outside) {
-    return pass_cost(sum_pass(pass, part), is_outside);
-  });
-}
-
-TimeNs OperatorCostModel::host_gap_ns(const StepPlan& plan) const {
-  return metronome::host_gap_ns(hardware_, config_, plan.num_chunks());
-}
-
-std::int64_t OperatorCostModel::kv_capacity_blocks(std::int64_t block_tokens) const {
-  return metronome::kv_capacity_blocks(model_, hardware_, config_, block_tokens);
 }
 
 }  // namespace metronome

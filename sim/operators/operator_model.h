@@ -60,7 +60,7 @@
 
 namespace metronome {
 
-class OperatorCostModel final : public CostModel {
+class OperatorCostModel final : public KernelCostModel {
  public:
   // `times` are those of a model like `model` on `config.tensor_parallel_size` devices; the number
   // of layers may differ. Throws UnplacedConfigError if `times` lacks a part of the model, or if a
@@ -68,30 +68,8 @@ class OperatorCostModel final : public CostModel {
   OperatorCostModel(OperatorTimes times, const ModelConfig& model, const HardwareSpec& hardware,
                     const CostModelConfig& config);
 
-  StepCost step_cost(const StepPlan& plan) override;
-  TimeNs host_gap_ns(const StepPlan& plan) const override;
-  std::int64_t kv_capacity_blocks(std::int64_t block_tokens) const override;
-
  private:
-  // Integer sums over the chunks of a pass. They determine its time.
-  struct PassSums {
-    std::int64_t num_decodes = 0;
-    std::int64_t num_drafts = 0;
-    std::int64_t num_rows = 0;  // of logits
-    std::int64_t context = 0;   // with the decoded tokens
-    std::int64_t cut_context = 0;
-    std::int64_t num_prompts = 0;
-    std::int64_t prompt_tokens = 0;
-    std::int64_t prompt_context = 0;  // with the computed tokens
-    std::int64_t cut_prompt_context = 0;
-    std::int64_t twice_pairs = 0;
-    std::int64_t twice_cut_pairs = 0;
-    std::int64_t max_decode_tokens = 1;
-    std::int64_t tokens_of_each = 1;  // tokens_of_each_decode()
-  };
-
-  PassSums sum_pass(const PassChunks& pass, PassPart part) const;
-  PassCost pass_cost(const PassSums& sums, bool& is_outside) const;
+  PassCost pass_cost(const PassChunks& pass, PassPart part, bool& is_outside) override;
   double attention_us(const PassSums& sums, bool& is_outside) const;
   double least_prompts_us(const PassSums& sums) const;
   double states_us(const PassSums& sums, bool& is_outside) const;
@@ -103,9 +81,6 @@ class OperatorCostModel final : public CostModel {
   double comm_us(double tokens, double num_rows, bool& is_outside) const;
 
   OperatorTimes times_;
-  ModelConfig model_;
-  HardwareSpec hardware_;
-  CostModelConfig config_;
   Link link_;
 
   // Derived once by the constructor.
@@ -115,11 +90,11 @@ class OperatorCostModel final : public CostModel {
   double qk_elements_ = 0;
   double exchange_bytes_ = 0;  // of norms over the heads of all devices, a token and layer
   double ffn_elements_ = 0;
-  double gate_elements_ = 0;    // of attention's output gates
-  double state_elements_ = 0;   // of linear attention's outputs
-  double shared_elements_ = 0;  // of shared experts
-  double launch_us_ = 0;        // per pass
-  bool cuts_lengths_ = false;   // windows without a table of their own
+  double gate_elements_ = 0;     // of attention's output gates
+  double state_elements_ = 0;    // of linear attention's outputs
+  double shared_elements_ = 0;   // of shared experts
+  double launch_us_ = 0;         // per pass
+  std::int64_t cut_window_ = 0;  // of windows without a table of their own; 0: none
 };
 
 }  // namespace metronome

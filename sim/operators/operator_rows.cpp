@@ -16,13 +16,15 @@ constexpr double kOutlier = 1.5;      // times the neighbours that should take l
 
 }  // namespace
 
-Curve curve_of(const Points& points) {
-  Curve curve;
-  for (const auto& [x, us] : points) {
-    curve.x.push_back(x);
-    curve.us.push_back(us);
+void keep_least(double x, double us, Curve& curve) {
+  const auto at = std::lower_bound(curve.x.begin(), curve.x.end(), x);
+  const auto place = curve.us.begin() + (at - curve.x.begin());
+  if (at != curve.x.end() && *at == x) {
+    *place = std::min(*place, us);
+  } else {
+    curve.x.insert(at, x);
+    curve.us.insert(place, us);
   }
-  return curve;
 }
 
 double smallest_products_us(const ProductTable& table) {
@@ -64,7 +66,7 @@ std::size_t raise_to_earlier(Curve& curve) {
   return num_raised;
 }
 
-Grid grid_of(const std::map<std::pair<double, double>, double>& cells, bool is_square) {
+Grid grid_of(const Cells& cells, bool is_square) {
   METRONOME_CHECK(!cells.empty(), "a grid has cells");
   Grid grid;
   for (const auto& [place, us] : cells) {

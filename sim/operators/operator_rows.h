@@ -5,8 +5,6 @@
 #pragma once
 
 #include <cstddef>
-#include <map>
-#include <utility>
 #include <vector>
 
 #include "sim/cost/curve.h"
@@ -20,10 +18,8 @@ inline void keep_least(double us, double& least) {
   if (least == 0 || us < least) least = us;
 }
 
-// Points in any order, with the least time of equal ones.
-using Points = std::map<double, double>;
-
-Curve curve_of(const Points& points);
+// Adds a point of a curve, in its place.
+void keep_least(double x, double us, Curve& curve);
 
 // A weight of a million elements is read in a few microseconds. If products with such weights and
 // up to 16 tokens take longer than this, eager launches were timed instead of kernels: Hopper's
@@ -48,7 +44,7 @@ std::size_t raise_to_earlier(Curve& curve);
 // A grid of cells, some of which may lack. A missing cell is the one with the next lower row, times
 // the ratio of rows; in the first row, the one with the next lower column, times the ratio of
 // columns, squared if `is_square`; the very first, the first that was measured. Requires cells.
-Grid grid_of(const std::map<std::pair<double, double>, double>& cells, bool is_square);
+Grid grid_of(const Cells& cells, bool is_square);
 
 // A cell that takes more than half as long again as its neighbours in the next row and in the next
 // column was disturbed: it takes as long as the longer of them. Returns how many did.

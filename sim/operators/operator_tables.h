@@ -70,6 +70,9 @@ struct QuantizeTable {
   std::map<double, Curve> by_width;  // k: by m
 };
 
+// The times of so many sequences of some length each.
+using Cells = std::map<std::pair<double, double>, double>;
+
 // Prompts of equal length without history, or decodes of equal context.
 struct AttentionCells {
   TableOrigin origin;
@@ -78,8 +81,8 @@ struct AttentionCells {
   std::string kv_dtype;
   std::int64_t heads = 0;
   std::int64_t kv_heads = 0;
-  std::int64_t window = 0;                         // 0: none
-  std::map<std::pair<double, double>, double> us;  // (sequences, tokens or context)
+  std::int64_t window = 0;  // 0: none
+  Cells us;                 // by sequences, and tokens or context
 };
 
 // Queries to the latent space, or values from it.
@@ -97,7 +100,7 @@ struct StateCells {
   bool is_convolution = false;
   std::int64_t key_heads = 0;
   std::int64_t value_heads = 0;
-  std::map<std::pair<double, double>, double> us;  // (sequences, tokens of each)
+  Cells us;  // by sequences, and tokens of each
 };
 
 struct ExpertsTable {

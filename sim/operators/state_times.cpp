@@ -1,37 +1,28 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "sim/operators/state_times.h"
 
-#include <algorithm>
-#include <map>
-#include <utility>
-
 #include "sim/operators/operator_rows.h"
 
 namespace metronome {
 namespace {
 
-using StatePlaces = std::map<std::pair<double, double>, double>;  // (sequences, tokens)
-
 // The least of an engine's kernels.
-StatePlaces places_of(const std::vector<StateCells>& all, const TableOrigin& origin,
-                      std::int64_t key_heads, std::int64_t value_heads, bool is_convolution) {
-  StatePlaces least;
+Cells places_of(const std::vector<StateCells>& all, const TableOrigin& origin,
+                std::int64_t key_heads, std::int64_t value_heads, bool is_convolution) {
+  Cells least;
   for (const StateCells& cells : all) {
     if (cells.origin != origin || cells.key_heads != key_heads ||
         cells.value_heads != value_heads || cells.is_convolution != is_convolution) {
       continue;
     }
-    for (const auto& [place, us] : cells.us) {
-      const auto [found, is_new] = least.emplace(place, us);
-      if (!is_new) found->second = std::min(found->second, us);
-    }
+    for (const auto& [place, us] : cells.us) keep_least(us, least[place]);
   }
   return least;
 }
 
 // Where both were measured.
-StatePlaces sum_of_both(const StatePlaces& a, const StatePlaces& b) {
-  StatePlaces sums;
+Cells sum_of_both(const Cells& a, const Cells& b) {
+  Cells sums;
   for (const auto& [place, us] : a) {
     if (const auto other = b.find(place); other != b.end()) sums[place] = us + other->second;
   }
@@ -47,8 +38,8 @@ std::optional<StateTimes> state_times(const OperatorTables& tables, std::int64_t
                        places_of(all, origin, key_heads, value_heads, false));
   };
   for (const StateCells& first : tables.context_states) {
-    const StatePlaces prompts = sums_of(tables.context_states, first.origin);
-    const StatePlaces decodes = sums_of(tables.decode_states, first.origin);
+    const Cells prompts = sums_of(tables.context_states, first.origin);
+    const Cells decodes = sums_of(tables.decode_states, first.origin);
     if (prompts.empty() || decodes.empty()) continue;
     StateTimes times;
     times.prompts = grid_of(prompts, false);

@@ -26,30 +26,30 @@ Json layers_json(const char* key, const std::vector<LayerTimes>& layers) {
   return json;
 }
 
-Json family_json(const char* first, const char* second, const CurveFamily& family) {
+// `write(part)` gives what an entry has beside its `key`.
+template <class Part, class Write>
+Json family_json(const char* key, const TimeFamily<Part>& family, const Write& write) {
   Json json = Json::array();
   for (std::size_t i = 0; i < family.x.size(); ++i) {
-    Json entry = {{first, numbers_json({family.x[i]}).front()}};
-    entry.update(curve_json(second, family.curves[i]));
+    Json entry = {{key, numbers_json({family.x[i]}).front()}};
+    entry.update(write(family.parts[i]));
     json.push_back(std::move(entry));
   }
   return json;
 }
 
+Json curves_json(const char* first, const char* second, const TimeFamily<Curve>& curves) {
+  return family_json(first, curves, [&](const Curve& curve) { return curve_json(second, curve); });
+}
+
 Json attention_json(const AttentionTable& table) {
-  Json mixed = Json::array();
-  for (const AttentionTable::Chunk& chunk : table.mixed) {
-    Json cells = Json::array();
-    for (const AttentionTable::Cell& cell : chunk.cells) {
-      Json entry = {{"history", numbers_json({cell.history}).front()}};
-      entry.update(grid_json(kRows, kColumns, cell.beside));
-      cells.push_back(std::move(entry));
-    }
-    mixed.push_back({{"tokens", numbers_json({chunk.tokens}).front()}, {"histories", cells}});
-  }
-  return {{"decode", grid_json(kRows, kColumns, table.decode)},
-          {"prefill", family_json("tokens", "history", table.prefill)},
-          {"mixed", mixed}};
+  const auto grid = [](const Grid& beside) { return grid_json(kRows, kColumns, beside); };
+  const auto histories = [&](const TimeFamily<Grid>& of_tokens) {
+    return Json{{"histories", family_json("history", of_tokens, grid)}};
+  };
+  return {{"decode", grid(table.decode)},
+          {"prefill", curves_json("tokens", "history", table.prefill)},
+          {"mixed", family_json("tokens", table.mixed, histories)}};
 }
 
 Json block_times_json(const BlockTimes& times) {
@@ -71,40 +71,40 @@ std::vector<LayerTimes> read_layers(const JsonPlace& place, const char* key) {
   return layers;
 }
 
-void append_ascending(const JsonPlace& place, std::vector<double>& values) {
-  const double value = place.number(0, 1e15);
-  if (!values.empty() && value <= values.back()) {
-    place.fail("is not above the previous number; allowed: ascending numbers");
-  }
-  values.push_back(value);
-}
-
-CurveFamily read_family(const JsonPlace& place, const char* first, const char* second) {
-  CurveFamily family;
+// `read(entry)` gives a part.
+template <class Read>
+auto read_family(const JsonPlace& place, const char* key, const Read& read) {
+  TimeFamily<decltype(read(place))> family;
   place.for_each([&](const JsonPlace& entry) {
-    append_ascending(entry.at(first), family.x);
-    family.curves.push_back(read_curve(entry, second));
+    const JsonPlace x = entry.at(key);
+    const double value = x.number(0, 1e15);
+    if (!family.empty() && value <= family.x.back()) {
+      x.fail("is not above the previous number; allowed: ascending numbers");
+    }
+    family.x.push_back(value);
+    family.parts.push_back(read(entry));
   });
   return family;
 }
 
+TimeFamily<Curve> read_curves(const JsonPlace& place, const char* first, const char* second) {
+  return read_family(place, first,
+                     [&](const JsonPlace& entry) { return read_curve(entry, second); });
+}
+
 AttentionTable read_attention(const JsonPlace& place) {
+  const auto grid = [](const JsonPlace& at) { return read_grid(at, kRows, kColumns); };
+  const auto histories = [&](const JsonPlace& entry) {
+    const JsonPlace list = entry.at("histories");
+    TimeFamily<Grid> of_tokens = read_family(list, "history", grid);
+    if (of_tokens.empty()) list.fail("is empty; allowed: a list of grids");
+    return of_tokens;
+  };
   AttentionTable table;
-  table.decode = read_grid(place.at("decode"), kRows, kColumns);
-  table.prefill = read_family(place.at("prefill"), "tokens", "history");
+  table.decode = grid(place.at("decode"));
+  table.prefill = read_curves(place.at("prefill"), "tokens", "history");
   if (table.prefill.empty()) place.at("prefill").fail("is empty; allowed: times of chunks");
-  std::vector<double> all_tokens;
-  place.at("mixed").for_each([&](const JsonPlace& entry) {
-    append_ascending(entry.at("tokens"), all_tokens);
-    AttentionTable::Chunk chunk{all_tokens.back(), {}};
-    std::vector<double> histories;
-    entry.at("histories").for_each([&](const JsonPlace& cell) {
-      append_ascending(cell.at("history"), histories);
-      chunk.cells.push_back({histories.back(), read_grid(cell, kRows, kColumns)});
-    });
-    if (chunk.cells.empty()) entry.at("histories").fail("is empty; allowed: a list of grids");
-    table.mixed.push_back(std::move(chunk));
-  });
+  table.mixed = read_family(place.at("mixed"), "tokens", histories);
   return table;
 }
 
@@ -133,7 +133,7 @@ Json profile_body(const Profile& profile, const ModelConfig& model) {
   const ProfileTables& tables = profile.tables;
   body["dense"] = layers_json("tokens", tables.dense);
   body["per_sequence"] = layers_json("sequences", tables.per_sequence);
-  body["experts"] = family_json("tokens", "activated", tables.experts);
+  body["experts"] = curves_json("tokens", "activated", tables.experts);
   body["allreduce"] = nullptr;
   if (!tables.allreduce.empty()) body["allreduce"] = curve_json("bytes", tables.allreduce);
   body["attention"] = attention_json(tables.attention);
@@ -152,7 +152,7 @@ Profile read_profile(const CostModelFile& file) {
   ProfileTables& tables = profile.tables;
   tables.dense = read_layers(body.at("dense"), "tokens");
   tables.per_sequence = read_layers(body.at("per_sequence"), "sequences");
-  tables.experts = read_family(body.at("experts"), "tokens", "activated");
+  tables.experts = read_curves(body.at("experts"), "tokens", "activated");
   if (const JsonPlace allreduce = body.at("allreduce"); !allreduce.is_null()) {
     tables.allreduce = read_curve(allreduce, "bytes");
   }

@@ -127,14 +127,15 @@ struct MixedRow {
 
 std::vector<MixedRow> some_mixed_rows(const AttentionTable& table) {
   std::vector<MixedRow> rows;
-  for (const AttentionTable::Chunk& chunk : table.mixed) {
-    for (const AttentionTable::Cell& cell : chunk.cells) {
-      const Grid& grid = cell.beside;
+  for (std::size_t c = 0; c < table.mixed.x.size(); ++c) {
+    const TimeFamily<Grid>& of_tokens = table.mixed.parts[c];
+    for (std::size_t h = 0; h < of_tokens.x.size(); ++h) {
+      const Grid& grid = of_tokens.parts[h];
       for (std::size_t i = 0; i < grid.rows.size(); ++i) {
         for (std::size_t k = 0; k < grid.columns.size(); ++k) {
           if (grid.columns[k] < kTileKeys) continue;
           rows.push_back(
-              {chunk.tokens, cell.history, grid.rows[i], grid.columns[k], grid.cell(i, k)});
+              {table.mixed.x[c], of_tokens.x[h], grid.rows[i], grid.columns[k], grid.cell(i, k)});
         }
       }
     }

@@ -24,18 +24,28 @@ constexpr const char* kAllowed =
 constexpr double kMicrosPerMilli = 1e3;
 constexpr double kBytesPerWeight = 2;
 
+std::string place_of(const std::string& folder, std::int64_t tp) {
+  return folder + "/tp" + std::to_string(tp) + "/";
+}
+
 std::string text_at(const ConfigNode& root, const char* path) {
   const ConfigNode* node = root.find_path(path);
   return node != nullptr && node->kind == ConfigNode::Kind::Scalar ? node->scalar : std::string();
 }
 
-std::optional<double> number_at(const ConfigNode& root, const char* path) {
-  const std::string text = text_at(root, path);
-  if (text.empty()) return std::nullopt;
-  double number = 0;
+// Of a grid's steps.
+std::optional<double> factor_of(std::string_view text) {
+  double factor = 0;
   const char* end = text.data() + text.size();
-  const auto [rest, error] = std::from_chars(text.data(), end, number);
-  if (rest == end && error == std::errc() && number > 1) return number;
+  const auto [rest, error] = std::from_chars(text.data(), end, factor);
+  const bool is_factor = rest == end && error == std::errc() && factor > 1;
+  return is_factor ? std::optional(factor) : std::nullopt;
+}
+
+std::optional<double> factor_at(const ConfigNode& root, const char* path) {
+  const std::string text = text_at(root, path);
+  const std::optional<double> factor = factor_of(text);
+  if (factor || text.empty()) return factor;
   fail_config(root.find_path(path)->where, path,
               "'" + text + "' is not a factor; allowed: a number above 1");
 }
@@ -43,12 +53,7 @@ std::optional<double> number_at(const ConfigNode& root, const char* path) {
 // The 2 of "0, 1-256 x2".
 std::optional<double> step_factor(const std::string& grid) {
   const std::size_t x = grid.rfind(" x");
-  double factor = 0;
-  if (x == std::string::npos) return std::nullopt;
-  const char* end = grid.data() + grid.size();
-  const auto [rest, error] = std::from_chars(grid.data() + x + 2, end, factor);
-  if (rest != end || error != std::errc() || factor <= 1) return std::nullopt;
-  return factor;
+  return x == std::string::npos ? std::nullopt : factor_of(std::string_view(grid).substr(x + 2));
 }
 
 // The least that one device must compute and move.
@@ -96,6 +101,16 @@ class Floors {
   std::int64_t kv_heads_;
 };
 
+LayerTimes layer_times(MeasuredRows& table, bool averages, const Floors& floors) {
+  const double weights = floors.weights(table.what);
+  RowFloor floor_of;
+  if (weights > 0) {
+    floor_of = [&](const MeasuredRow& row) { return floors.product(row.keys[0], weights); };
+  }
+  check_rows(table, averages, floor_of);
+  return {table.what, curve_of(table)};
+}
+
 // Times by layer and one key; every layer has the same keys.
 std::vector<LayerTimes> read_layers(const std::string& file, const std::string& key,
                                     const Floors& floors) {
@@ -114,15 +129,8 @@ std::vector<LayerTimes> read_layers(const std::string& file, const std::string& 
     table.file = file;
     table.what = name;
     table.names = {key};
-    sort_rows(table, false);
-    check_jumps(table);
-    const double weights = floors.weights(name);
-    if (weights > 0) {
-      check_floor(table,
-                  [&](const MeasuredRow& row) { return floors.product(row.keys[0], weights); });
-    }
+    times.push_back(layer_times(table, false, floors));
     if (longest == nullptr || table.rows.size() > longest->rows.size()) longest = &table;
-    times.push_back({name, curve_of(table)});
   }
   for (const auto& [name, table] : layers) {
     for (std::size_t i = 0; i < longest->rows.size(); ++i) {
@@ -143,14 +151,10 @@ std::vector<LayerTimes> read_layers(const std::string& file, const std::string& 
 void add_whole_layers(const std::string& file_of_one, const std::string& key, const Floors& floors,
                       std::vector<LayerTimes>& layers) {
   if (!path_exists(file_of_one)) return;
-  const auto has = [&](const std::string& name) {
-    return std::any_of(layers.begin(), layers.end(),
-                       [&](const LayerTimes& layer) { return layer.name == name; });
-  };
   for (LayerTimes& layer : read_layers(file_of_one, key, floors)) {
     const bool is_whole = layer.name == "layernorm" || layer.name == "final_layernorm" ||
                           layer.name == "qk_norm" || layer.name == "sampler";
-    if (is_whole && !has(layer.name)) layers.push_back(std::move(layer));
+    if (is_whole && find_entry(layers, layer.name) == nullptr) layers.push_back(std::move(layer));
   }
 }
 
@@ -180,9 +184,7 @@ class AttentionBuilder {
 
   AttentionTable build(const ProfileMeta& meta, const Floors& floors) {
     for (MeasuredRows* table : {&decode_, &prefill_, &mixed_}) {
-      sort_rows(*table, averages_);
-      check_jumps(*table);
-      check_floor(*table, [&](const MeasuredRow& row) {
+      check_rows(*table, averages_, [&](const MeasuredRow& row) {
         return floors.attention(row.keys[0], row.keys[1], row.keys[2], row.keys[3]);
       });
     }
@@ -193,7 +195,7 @@ class AttentionBuilder {
     table.prefill = family_of(prefill_);
     if (meta.chunk_factor) check_steps(prefill_, 0, table.prefill.x, *meta.chunk_factor);
     if (meta.kv_factor) {
-      for (const Curve& curve : table.prefill.curves) {
+      for (const Curve& curve : table.prefill.parts) {
         check_steps(prefill_, 1, curve.x, *meta.kv_factor);
       }
     }
@@ -228,10 +230,12 @@ class AttentionBuilder {
                     "a gap in the grid: " + mixed_.place(alone) +
                         " is missing; allowed: every chunk also without decodes");
       }
-      if (table.mixed.empty() || table.mixed.back().tokens != first.keys[0]) {
-        table.mixed.push_back({first.keys[0], {}});
+      if (table.mixed.empty() || table.mixed.x.back() != first.keys[0]) {
+        table.mixed.x.push_back(first.keys[0]);
+        table.mixed.parts.emplace_back();
       }
-      table.mixed.back().cells.push_back({first.keys[1], checked_grid(mixed_, begin, end, meta)});
+      table.mixed.parts.back().x.push_back(first.keys[1]);
+      table.mixed.parts.back().parts.push_back(checked_grid(mixed_, begin, end, meta));
       begin = end;
     }
   }
@@ -277,14 +281,14 @@ AttentionTable read_attention(const std::string& file, const ProfileMeta& meta,
 }
 
 // A token count has the same expert counts as its neighbours, up to what it can activate.
-void check_experts(const MeasuredRows& table, const CurveFamily& family) {
+void check_experts(const MeasuredRows& table, const TimeFamily<Curve>& family) {
   for (std::size_t i = 1; i + 1 < family.x.size(); ++i) {
-    const std::vector<double>& own = family.curves[i].x;
+    const std::vector<double>& own = family.parts[i].x;
     const auto has = [&](std::size_t k, double activated) {
-      const std::vector<double>& x = family.curves[k].x;
+      const std::vector<double>& x = family.parts[k].x;
       return std::binary_search(x.begin(), x.end(), activated);
     };
-    for (const double activated : family.curves[i - 1].x) {
+    for (const double activated : family.parts[i - 1].x) {
       if (!has(i + 1, activated) || has(i, activated) || activated > own.back()) continue;
       const auto row = std::find_if(table.rows.begin(), table.rows.end(),
                                     [&](const MeasuredRow& r) { return r.keys[0] == family.x[i]; });
@@ -297,52 +301,51 @@ void check_experts(const MeasuredRows& table, const CurveFamily& family) {
   }
 }
 
-CurveFamily read_experts(const std::string& file, const Floors& floors) {
-  CsvTable csv(file, {"tokens", "activated_experts", "time_us"});
-  MeasuredRows table{file, "", {"tokens", "activated_experts"}, {}};
+// Without those of experts that are distributed over devices. `lacks` says what is wrong if there
+// are none.
+MeasuredRows read_rows(const std::string& file, const std::vector<std::string_view>& keys,
+                       const char* lacks) {
+  std::vector<std::string> columns(keys.begin(), keys.end());
+  columns.emplace_back("time_us");
+  CsvTable csv(file, std::move(columns));
+  MeasuredRows table{file, "", keys, {}};
   while (csv.next()) {
-    if (csv.has("ep") && csv.amount("ep") != 1) continue;  // experts distributed over devices
-    table.rows.push_back({{csv.amount("tokens"), csv.amount("activated_experts")},
-                          csv.time_us("time_us"),
-                          csv.line()});
+    if (csv.has("ep") && csv.amount("ep") != 1) continue;
+    MeasuredRow row;
+    for (std::size_t i = 0; i < keys.size(); ++i) row.keys[i] = csv.amount(keys[i]);
+    row.us = csv.time_us("time_us");
+    row.line = csv.line();
+    table.rows.push_back(row);
   }
-  if (table.rows.empty()) {
-    throw ConfigError(file + ": has no rows of one device; allowed: rows with ep 1 or without ep");
-  }
-  sort_rows(table, false);
-  check_jumps(table);
-  check_floor(table,
-              [&](const MeasuredRow& row) { return floors.experts(row.keys[0], row.keys[1]); });
-  CurveFamily family = family_of(table);
+  if (table.rows.empty()) throw ConfigError(file + lacks);
+  return table;
+}
+
+TimeFamily<Curve> read_experts(const std::string& file, const Floors& floors) {
+  MeasuredRows table = read_rows(file, {"tokens", "activated_experts"},
+                                 ": has no rows of one device; allowed: rows with ep 1 or without "
+                                 "ep");
+  check_rows(table, false,
+             [&](const MeasuredRow& row) { return floors.experts(row.keys[0], row.keys[1]); });
+  TimeFamily<Curve> family = family_of(table);
   check_experts(table, family);
   return family;
 }
 
-CurveFamily read_shared_experts(const std::string& folder, std::int64_t tp, const Floors& floors) {
-  const std::string own = folder + "/tp" + std::to_string(tp) + "/moe.csv";
-  if (!has_whole_experts(folder, tp)) return read_experts(own, floors);
-  CurveFamily family = read_experts(folder + "/tp1/moe.csv", floors);
-  for (Curve& curve : family.curves) {
+TimeFamily<Curve> read_shared_experts(const std::string& folder, std::int64_t tp,
+                                      const Floors& floors) {
+  const bool is_whole = has_whole_experts(folder, tp);
+  TimeFamily<Curve> family = read_experts(place_of(folder, is_whole ? 1 : tp) + "moe.csv", floors);
+  if (!is_whole) return family;
+  for (Curve& curve : family.parts) {
     for (double& us : curve.us) us /= static_cast<double>(tp);
   }
   return family;
 }
 
-Curve read_allreduce(const std::string& file) {
-  CsvTable csv(file, {"bytes", "time_us"});
-  MeasuredRows table{file, "", {"bytes"}, {}};
-  while (csv.next()) {
-    table.rows.push_back({{csv.amount("bytes")}, csv.time_us("time_us"), csv.line()});
-  }
-  if (table.rows.empty()) throw ConfigError(file + ": has no rows; allowed: times by bytes");
-  sort_rows(table, false);
-  check_jumps(table);
-  return curve_of(table);
-}
-
 ProfileTables read_servingsim(const std::string& folder, const ProfileMeta& meta, bool has_experts,
                               std::int64_t tp, const Floors& floors) {
-  const std::string place = folder + "/tp" + std::to_string(tp) + "/";
+  const std::string place = place_of(folder, tp);
   if (!is_folder(place)) {
     throw ConfigError(place + ": does not exist; allowed: a measured tensor parallel size");
   }
@@ -355,8 +358,10 @@ ProfileTables read_servingsim(const std::string& folder, const ProfileMeta& meta
   }
   tables.attention = read_attention(place + "attention.csv", meta, floors);
   if (has_experts) tables.experts = read_shared_experts(folder, tp, floors);
-  if (path_exists(place + "allreduce.csv")) {
-    tables.allreduce = read_allreduce(place + "allreduce.csv");
+  if (const std::string file = place + "allreduce.csv"; path_exists(file)) {
+    MeasuredRows table = read_rows(file, {"bytes"}, ": has no rows; allowed: times by bytes");
+    check_rows(table, false);
+    tables.allreduce = curve_of(table);
   }
   return tables;
 }
@@ -405,14 +410,7 @@ std::vector<LayerTimes> read_vidur_layers(const std::string& file, std::int64_t 
       throw ConfigError(file + ": num_tensor_parallel_workers: has no rows of " +
                         std::to_string(tp) + "; allowed: a measured size");
     }
-    sort_rows(table, true);
-    check_jumps(table);
-    const double weights = floors.weights(table.what);
-    if (weights > 0) {
-      check_floor(table,
-                  [&](const MeasuredRow& row) { return floors.product(row.keys[0], weights); });
-    }
-    times.push_back({table.what, curve_of(table)});
+    times.push_back(layer_times(table, true, floors));
   }
   return times;
 }
@@ -461,8 +459,8 @@ ProfileMeta read_profile_meta(const std::string& folder) {
     if (!version.empty()) meta.engine = "vllm " + version;
     const std::string enabled = text_at(root, "skew_fit.enabled");
     if (!enabled.empty()) meta.corrects_lengths = enabled == "true";
-    meta.chunk_factor = number_at(root, "attention_grid.chunk_factor");
-    meta.kv_factor = number_at(root, "attention_grid.kv_factor");
+    meta.chunk_factor = factor_at(root, "attention_grid.chunk_factor");
+    meta.kv_factor = factor_at(root, "attention_grid.kv_factor");
     meta.decodes_factor = step_factor(text_at(root, "attention_grid.n_decode"));
     return meta;
   }
@@ -472,14 +470,14 @@ ProfileMeta read_profile_meta(const std::string& folder) {
     return meta;
   }
   for (int tp = 1; tp <= 64; ++tp) {
-    if (path_exists(folder + "/tp" + std::to_string(tp) + "/dense.csv")) return meta;
+    if (path_exists(place_of(folder, tp) + "dense.csv")) return meta;
   }
   throw ConfigError(folder + ": contains no profile; allowed: " + std::string(kAllowed));
 }
 
 bool has_whole_experts(const std::string& folder, std::int64_t tp) {
-  return tp > 1 && !path_exists(folder + "/tp" + std::to_string(tp) + "/moe.csv") &&
-         path_exists(folder + "/tp1/moe.csv");
+  return tp > 1 && !path_exists(place_of(folder, tp) + "moe.csv") &&
+         path_exists(place_of(folder, 1) + "moe.csv");
 }
 
 ProfileTables read_profile_tables(const std::string& folder, const ProfileMeta& meta,
@@ -495,7 +493,7 @@ ProfileTables read_profile_tables(const std::string& folder, const ProfileMeta& 
 }
 
 std::vector<UnequalStep> read_unequal_steps(const std::string& folder, std::int64_t tp) {
-  const std::string file = folder + "/tp" + std::to_string(tp) + "/skew.csv";
+  const std::string file = place_of(folder, tp) + "skew.csv";
   std::vector<UnequalStep> steps;
   if (!path_exists(file)) return steps;
   CsvTable csv(file, {"n", "nb", "pc", "kp", "kvs", "kv_big", "t_mean_us", "t_skew_us"});

@@ -2,6 +2,7 @@
 #include "sim/profile/profile_model.h"
 
 #include <algorithm>
+#include <numeric>
 #include <string>
 #include <utility>
 
@@ -10,7 +11,7 @@
 #include "core/base/real.h"
 #include "core/engine/decode_run.h"
 #include "sim/cost/device_share.h"
-#include "sim/cost/graph_size.h"
+#include "sim/cost/interpolation.h"
 
 namespace metronome {
 namespace {
@@ -52,13 +53,10 @@ std::vector<CollectiveTimes> collectives_of(const Profile& profile, std::int64_t
 
 ProfileCostModel::ProfileCostModel(Profile profile, const ModelConfig& model,
                                    const HardwareSpec& hardware, const CostModelConfig& config)
-    : profile_(std::move(profile)),
-      model_(model),
-      hardware_(hardware),
-      config_(config),
+    : KernelCostModel(model, hardware, config),
+      profile_(std::move(profile)),
       link_(make_link(config, hardware, collectives_of(profile_, config.tensor_parallel_size))) {
   const std::int64_t tp = config.tensor_parallel_size;
-  check_tensor_parallel(model, tp);
   const ProfileTables& tables = profile_.tables;
   require_layers(tables, model);
   std::vector<WeightedCurve> dense;
@@ -94,39 +92,30 @@ double ProfileCostModel::activated_experts(std::int64_t num_tokens) const {
 void ProfileCostModel::sort_chunks(const PassChunks& pass, PassPart part, bool drafts_are_chunks) {
   prompts_.clear();
   contexts_.clear();
-  num_tokens_ = num_rows_ = 0;
-  has_drafts_ = false;
-  double sum = 0;
   if (const RunMembers* run = pass.run) {
     // How unequal decodes fill the multiprocessors depends on each context.
     for (const RunMembers::Member& member : run->all()) {
       contexts_.push_back(real(run->position_of(member)));
     }
-    sum = real(run->sum_of_contexts() - run->size());
-    num_tokens_ = num_rows_ = real(run->size());
   }
   for (const ScheduledChunk& chunk : pass.chunks) {
     const bool is_decode = chunk.kind == ChunkKind::Decode;
     if (part == PassPart::Decodes && !is_decode) continue;
-    num_tokens_ += real(chunk.num_tokens);
-    num_rows_ += real(std::max(pass.num_rows(chunk), 1));
-    has_drafts_ = has_drafts_ || chunk.num_drafts() > 0;
     // For the kernels the last token of a prompt is a decode.
     if (chunk.num_tokens > 1 && (drafts_are_chunks || !is_decode)) {
       prompts_.push_back({real(chunk.num_tokens), real(chunk.first_position)});
     } else {
       contexts_.push_back(real(chunk.end_position() - 1));
-      sum += contexts_.back();
     }
   }
   has_equal_contexts_ = std::all_of(contexts_.begin(), contexts_.end(),
                                     [this](double c) { return c == contexts_.front(); });
-  mean_context_ = contexts_.empty() ? 0 : sum / real(static_cast<std::int64_t>(contexts_.size()));
+  const double sum = std::accumulate(contexts_.begin(), contexts_.end(), 0.0);
+  mean_context_ = contexts_.empty() ? 0 : sum / real(contexts_.size());
 }
 
 double ProfileCostModel::decode_attention_us(double graph_sequences, bool& is_outside) {
   const AttentionTable& table = profile_.tables.attention;
-  const auto num_sequences = static_cast<std::int64_t>(contexts_.size());
   const std::size_t num_rows = table.decode.rows.size();
   const bool is_split = graph_sequences * real(kv_heads_) < max_split_blocks_;
   std::size_t begin = is_split ? 0 : num_split_rows_;
@@ -135,7 +124,7 @@ double ProfileCostModel::decode_attention_us(double graph_sequences, bool& is_ou
     begin = 0;
     end = num_rows;
   }
-  const double us = table.decode_us(real(num_sequences), mean_context_, begin, end, is_outside);
+  const double us = table.decode_us(real(contexts_.size()), mean_context_, begin, end, is_outside);
   const bool needs_blocks = launch_ && !is_split && profile_.corrects_lengths;
   return needs_blocks ? unsplit_attention_us(begin, end) : us;
 }
@@ -151,19 +140,15 @@ double ProfileCostModel::unsplit_attention_us(std::size_t begin, std::size_t end
     return equal_blocks_us(static_cast<std::int64_t>(num_sequences) * kv_heads_, mean_context_,
                            num_multiprocessors, times);
   };
+  bool ignored = false;
   const auto level = [&](std::size_t row) {
-    bool ignored = false;
     return table.row_at(row, mean_context_, ignored) / equal_us(table.rows[row]);
   };
-  const double num_sequences = real(static_cast<std::int64_t>(contexts_.size()));
-  std::size_t above = begin;
-  while (above < end && table.rows[above] < num_sequences) ++above;
-  double factor = level(std::min(above, end - 1));
-  if (above > begin && above < end) {
-    const double below = table.rows[above - 1];
-    const double share = (num_sequences - below) / (table.rows[above] - below);
-    factor = level(above - 1) * (1 - share) + factor * share;
-  }
+  const double num_sequences = real(contexts_.size());
+  const Bracket rows = find_bracket(
+      end - begin, [&](std::size_t i) { return table.rows[begin + i]; },
+      std::min(num_sequences, table.rows[end - 1]), ignored);
+  const double factor = interpolate(rows, [&](std::size_t i) { return level(begin + i); });
   if (has_equal_contexts_) return factor * equal_us(num_sequences);
   launch_->clear();
   for (const double context : contexts_) launch_->add_decode(context);
@@ -200,8 +185,7 @@ double ProfileCostModel::mixed_attention_us(bool& is_outside) {
   const AttentionTable& table = profile_.tables.attention;
   const double us = contexts_.empty()
                         ? table.prefill_us(merged.tokens, merged.history, is_outside)
-                        : table.mixed_us(merged.tokens, merged.history,
-                                         real(static_cast<std::int64_t>(contexts_.size())),
+                        : table.mixed_us(merged.tokens, merged.history, real(contexts_.size()),
                                          mean_context_, is_outside);
   if (launch_) return us * filling_ratio(merged);
   if (area >= triangle) return us;
@@ -210,13 +194,12 @@ double ProfileCostModel::mixed_attention_us(bool& is_outside) {
   return us - std::min(us, alone_us) * (1 - area / triangle);
 }
 
-// `tokens` are those of the pass, padded to a graph.
-double ProfileCostModel::attention_us(const PassChunks& pass, PassPart part, double tokens,
-                                      bool& is_outside) {
-  const double sequences = tokens / real(tokens_of_each_decode(pass, part));
-  double us = prompts_.empty() ? decode_attention_us(sequences, is_outside)
+double ProfileCostModel::attention_us(const PassChunks& pass, PassPart part, double graph_sequences,
+                                      bool has_drafts, bool& is_outside) {
+  sort_chunks(pass, part, false);
+  double us = prompts_.empty() ? decode_attention_us(graph_sequences, is_outside)
                                : mixed_attention_us(is_outside);
-  if (launch_ && has_drafts_) {
+  if (launch_ && has_drafts) {
     sort_chunks(pass, part, true);
     us = std::max(us, mixed_attention_us(is_outside));
   }
@@ -234,39 +217,26 @@ double ProfileCostModel::comm_us(double num_tokens, double num_rows, bool& is_ou
 }
 
 PassCost ProfileCostModel::pass_cost(const PassChunks& pass, PassPart part, bool& is_outside) {
-  sort_chunks(pass, part, false);
-  const double num_rows = num_rows_;
-  const double tokens =
-      graph_tokens(num_tokens_, config_.max_graph_tokens, tokens_of_each_decode(pass, part));
+  const PassSums sums = sum_pass(pass, part);
+  const double num_rows = real(sums.num_rows);
+  const double tokens = graph_tokens(sums.num_tokens(), sums);
   const ProfileTables& tables = profile_.tables;
   double linear_us = dense_.at(tokens, is_outside);
   if (!head_.empty()) linear_us += head_.at(num_rows, is_outside);
   if (model_.n_moe_layers() > 0) {
-    const double activated = activated_experts(static_cast<std::int64_t>(num_tokens_));
+    const double activated = activated_experts(sums.num_tokens());
     linear_us += real(model_.n_moe_layers()) * tables.experts_us(tokens, activated, is_outside);
   }
   PassCost cost;
   cost.linear_ns = linear_us * kNsPerMicro;
-  cost.attention_ns = layers_ * attention_us(pass, part, tokens, is_outside) * kNsPerMicro;
+  const double attention =
+      attention_us(pass, part, tokens / real(sums.tokens_of_each), sums.num_drafts > 0, is_outside);
+  cost.attention_ns = layers_ * attention * kNsPerMicro;
   cost.comm_ns = comm_us(tokens, num_rows, is_outside) * kNsPerMicro;
   if (const Curve* sampler = tables.find_per_sequence("sampler")) {
     cost.overhead_ns = sampler->at(num_rows, is_outside) * kNsPerMicro;
   }
   return cost;
-}
-
-StepCost ProfileCostModel::step_cost(const StepPlan& plan) {
-  return measured_step_cost(plan, [this](const PassChunks& pass, PassPart part, bool& is_outside) {
-    return pass_cost(pass, part, is_outside);
-  });
-}
-
-TimeNs ProfileCostModel::host_gap_ns(const StepPlan& plan) const {
-  return metronome::host_gap_ns(hardware_, config_, plan.num_chunks());
-}
-
-std::int64_t ProfileCostModel::kv_capacity_blocks(std::int64_t block_tokens) const {
-  return metronome::kv_capacity_blocks(model_, hardware_, config_, block_tokens);
 }
 
 }  // namespace metronome

@@ -60,37 +60,31 @@ struct Profile {
   bool corrects_lengths = false;        // decodes of unequal contexts
 };
 
-class ProfileCostModel final : public CostModel {
+class ProfileCostModel final : public KernelCostModel {
  public:
   // Throws UnplacedConfigError if the profile lacks a part of the model, or if several devices have
   // no link.
   ProfileCostModel(Profile profile, const ModelConfig& model, const HardwareSpec& hardware,
                    const CostModelConfig& config);
 
-  StepCost step_cost(const StepPlan& plan) override;
-  TimeNs host_gap_ns(const StepPlan& plan) const override;
-  std::int64_t kv_capacity_blocks(std::int64_t block_tokens) const override;
-
  private:
   struct Prompt {
     double tokens;
     double history;
   };
-  PassCost pass_cost(const PassChunks& pass, PassPart part, bool& is_outside);
+  PassCost pass_cost(const PassChunks& pass, PassPart part, bool& is_outside) override;
   // Fills prompts_ and contexts_. Decodes with drafts are decodes, or chunks as prompts are.
   void sort_chunks(const PassChunks& pass, PassPart part, bool drafts_are_chunks);
   double activated_experts(std::int64_t num_tokens) const;
   double decode_attention_us(double graph_sequences, bool& is_outside);
   double unsplit_attention_us(std::size_t begin, std::size_t end);
   double mixed_attention_us(bool& is_outside);
-  double attention_us(const PassChunks& pass, PassPart part, double tokens, bool& is_outside);
+  double attention_us(const PassChunks& pass, PassPart part, double graph_sequences,
+                      bool has_drafts, bool& is_outside);
   double filling_ratio(const Prompt& merged);
   double comm_us(double num_tokens, double num_rows, bool& is_outside) const;
 
   Profile profile_;
-  ModelConfig model_;
-  HardwareSpec hardware_;
-  CostModelConfig config_;
   Link link_;
 
   // Derived once by the constructor.
@@ -105,9 +99,6 @@ class ProfileCostModel final : public CostModel {
   // State of the current pass.
   std::vector<Prompt> prompts_;
   std::vector<double> contexts_;
-  double num_tokens_ = 0;
-  double num_rows_ = 0;  // of logits
-  bool has_drafts_ = false;
   double mean_context_ = 0;
   bool has_equal_contexts_ = true;
   std::optional<BlockLaunch> launch_;

@@ -30,21 +30,7 @@ std::string short_text(double value) {
 
 double ratio(double a, double b) { return std::max(a, b) / std::min(a, b); }
 
-}  // namespace
-
-void MeasuredRows::fail(const MeasuredRow& row, std::string_view column,
-                        const std::string& message) const {
-  fail_config({std::make_shared<const std::string>(file), row.line}, column, message);
-}
-
-std::string MeasuredRows::place(const MeasuredRow& row) const {
-  std::string text = what;
-  for (std::size_t i = 0; i < names.size(); ++i) {
-    text += (text.empty() ? "" : ", ") + std::string(names[i]) + ' ' + short_text(row.keys[i]);
-  }
-  return text;
-}
-
+// Rows with equal keys become one.
 void sort_rows(MeasuredRows& table, bool averages) {
   std::vector<MeasuredRow>& rows = table.rows;
   std::stable_sort(rows.begin(), rows.end(),
@@ -66,6 +52,7 @@ void sort_rows(MeasuredRows& table, bool averages) {
   rows = std::move(merged);
 }
 
+// Of neighbours that differ only in the last key.
 void check_jumps(const MeasuredRows& table) {
   const std::size_t last = table.names.size() - 1;
   for (std::size_t i = 1; i < table.rows.size(); ++i) {
@@ -101,6 +88,27 @@ void check_floor(const MeasuredRows& table, const RowFloor& floor_of) {
   }
 }
 
+}  // namespace
+
+void MeasuredRows::fail(const MeasuredRow& row, std::string_view column,
+                        const std::string& message) const {
+  fail_config({std::make_shared<const std::string>(file), row.line}, column, message);
+}
+
+std::string MeasuredRows::place(const MeasuredRow& row) const {
+  std::string text = what;
+  for (std::size_t i = 0; i < names.size(); ++i) {
+    text += (text.empty() ? "" : ", ") + std::string(names[i]) + ' ' + short_text(row.keys[i]);
+  }
+  return text;
+}
+
+void check_rows(MeasuredRows& table, bool averages, const RowFloor& floor_of) {
+  sort_rows(table, averages);
+  check_jumps(table);
+  if (floor_of) check_floor(table, floor_of);
+}
+
 void check_steps(const MeasuredRows& table, std::size_t key, const std::vector<double>& values,
                  double factor) {
   for (std::size_t i = 1; i < values.size(); ++i) {
@@ -123,15 +131,15 @@ Curve curve_of(const MeasuredRows& table) {
   return curve;
 }
 
-CurveFamily family_of(const MeasuredRows& table) {
-  CurveFamily family;
+TimeFamily<Curve> family_of(const MeasuredRows& table) {
+  TimeFamily<Curve> family;
   for (const MeasuredRow& row : table.rows) {
     if (family.x.empty() || family.x.back() != row.keys[0]) {
       family.x.push_back(row.keys[0]);
-      family.curves.emplace_back();
+      family.parts.emplace_back();
     }
-    family.curves.back().x.push_back(row.keys[1]);
-    family.curves.back().us.push_back(row.us);
+    family.parts.back().x.push_back(row.keys[1]);
+    family.parts.back().us.push_back(row.us);
   }
   return family;
 }

@@ -32,13 +32,6 @@ struct MeasuredRows {
   std::string place(const MeasuredRow& row) const;
 };
 
-// Sorts by keys. Duplicate keys throw ConfigError, or are replaced by their mean if `averages`.
-void sort_rows(MeasuredRows& table, bool averages);
-
-// Compares neighbours in a sorted table that differ only in the last key. Throws ConfigError if
-// their times differ far more than that key: a row in another unit, or a digit too many.
-void check_jumps(const MeasuredRows& table);
-
 // The least microseconds that a row's work takes: to compute, and to move through memory.
 struct FloorUs {
   double compute = 0;
@@ -46,8 +39,11 @@ struct FloorUs {
 };
 using RowFloor = std::function<FloorUs(const MeasuredRow&)>;
 
-// Throws ConfigError for a row that is far below its floor or absurdly far above.
-void check_floor(const MeasuredRows& table, const RowFloor& floor_of);
+// Sorts by keys. Rows with equal keys become their mean if `averages`. Throws ConfigError for such
+// rows otherwise; for neighbours that differ in the last key alone, and in their times far more
+// than in it: a row in another unit, or a digit too many; and, where there is a floor, for a row
+// that is far below it or absurdly far above.
+void check_rows(MeasuredRows& table, bool averages, const RowFloor& floor_of = nullptr);
 
 // Throws ConfigError if a key's values skip a grid value, that is, a value is more than `factor`
 // times the previous one.
@@ -57,7 +53,7 @@ void check_steps(const MeasuredRows& table, std::size_t key, const std::vector<d
 // Require sorted rows. The first two use key 0; the others use the last two keys of [begin, end).
 // Throw ConfigError for a missing combination.
 Curve curve_of(const MeasuredRows& table);
-CurveFamily family_of(const MeasuredRows& table);
+TimeFamily<Curve> family_of(const MeasuredRows& table);
 Grid grid_of(const MeasuredRows& table, std::size_t begin, std::size_t end);
 
 }  // namespace metronome

@@ -4,23 +4,17 @@
 #include <algorithm>
 
 #include "core/base/error.h"
-#include "sim/cost/interpolation.h"
+#include "core/config/catalogue.h"
 
 namespace metronome {
 namespace {
 
 const Curve* find_layer(const std::vector<LayerTimes>& layers, const std::string& name) {
-  const auto found = std::find_if(layers.begin(), layers.end(),
-                                  [&](const LayerTimes& layer) { return layer.name == name; });
-  return found == layers.end() ? nullptr : &found->us;
+  const LayerTimes* layer = find_entry(layers, name);
+  return layer == nullptr ? nullptr : &layer->us;
 }
 
 }  // namespace
-
-double CurveFamily::at(double first, double second, bool& is_outside) const {
-  return interpolate(find_bracket(x, first, is_outside),
-                     [&](std::size_t i) { return curves[i].at(second, is_outside); });
-}
 
 double AttentionTable::decode_us(double sequences, double context, std::size_t begin,
                                  std::size_t end, bool& is_outside) const {
@@ -45,10 +39,13 @@ double AttentionTable::decode_us(double sequences, double context, std::size_t b
 
 double AttentionTable::prefill_us(double tokens, double history, bool& is_outside) const {
   const double largest = prefill.x.back();
-  if (tokens <= largest) return prefill.at(tokens, history, is_outside);
+  const double us = prefill.at(std::min(tokens, largest), is_outside, [&](const Curve& of_tokens) {
+    return of_tokens.at(history, is_outside);
+  });
+  if (tokens <= largest) return us;
   is_outside = true;
   const auto pairs = [history](double n) { return n * (history + n / 2); };
-  return prefill.at(largest, history, is_outside) * (pairs(tokens) / pairs(largest));
+  return us * (pairs(tokens) / pairs(largest));
 }
 
 double AttentionTable::mixed_us(double tokens, double history, double sequences, double context,
@@ -57,32 +54,26 @@ double AttentionTable::mixed_us(double tokens, double history, double sequences,
     return prefill_us(tokens, history, is_outside) +
            decode_us(sequences, context, 0, decode.rows.size(), is_outside);
   }
-  const double largest = mixed.back().tokens;
+  const double largest = mixed.x.back();
   if (tokens > largest) {
     is_outside = true;
     const double more =
         prefill_us(tokens, history, is_outside) - prefill_us(largest, history, is_outside);
     return mixed_us(largest, history, sequences, context, is_outside) + std::max(more, 0.0);
   }
-  const Bracket of_tokens = find_bracket(
-      mixed.size(), [this](std::size_t i) { return mixed[i].tokens; }, tokens, is_outside);
-  return interpolate(of_tokens, [&](std::size_t i) {
-    const std::vector<Cell>& cells = mixed[i].cells;
-    const Bracket of_history = find_bracket(
-        cells.size(), [&cells](std::size_t k) { return cells[k].history; }, history, is_outside);
-    return interpolate(of_history, [&](std::size_t k) {
-      return cells[k].beside.at(sequences, context, is_outside);
+  return mixed.at(tokens, is_outside, [&](const TimeFamily<Grid>& of_tokens) {
+    return of_tokens.at(history, is_outside, [&](const Grid& beside) {
+      return beside.at(sequences, context, is_outside);
     });
   });
 }
 
 double ProfileTables::experts_us(double tokens, double activated, bool& is_outside) const {
   double most = 0;
-  for (const Curve& curve : experts.curves) most = std::max(most, curve.x.back());
+  for (const Curve& curve : experts.parts) most = std::max(most, curve.x.back());
   if (activated > most) is_outside = true;
-  return interpolate(find_bracket(experts.x, tokens, is_outside), [&](std::size_t i) {
-    const Curve& curve = experts.curves[i];
-    return curve.at(std::min(activated, curve.x.back()), is_outside);
+  return experts.at(tokens, is_outside, [&](const Curve& of_tokens) {
+    return of_tokens.at(std::min(activated, of_tokens.x.back()), is_outside);
   });
 }
 

@@ -8,34 +8,35 @@
 
 #include "sim/cost/curve.h"
 #include "sim/cost/grid.h"
+#include "sim/cost/interpolation.h"
 
 namespace metronome {
 
-// Curves over one quantity, each at one value of another quantity and with its own points.
-struct CurveFamily {
-  std::vector<double> x;
-  std::vector<Curve> curves;  // one per x
+// Times by one quantity more than those of its parts: curves, grids, or families again. Each part
+// has its own points.
+template <class Part>
+struct TimeFamily {
+  std::vector<double> x;    // ascending
+  std::vector<Part> parts;  // one per x
 
   bool empty() const { return x.empty(); }
-  double at(double first, double second, bool& is_outside) const;
+  // `at_part(part)` is the time of a part.
+  template <class At>
+  double at(double value, bool& is_outside, const At& at_part) const {
+    return interpolate(find_bracket(x, value, is_outside),
+                       [&](std::size_t i) { return at_part(parts[i]); });
+  }
 };
 
 // One layer's attention. A chunk is the prompt tokens computed in this step; its history is what
 // was computed before. Contexts are those of decodes. The grids of several measurements may be
 // combined: every chunk has its own histories, and every history its own grid.
 struct AttentionTable {
-  struct Cell {
-    double history = 0;
-    Grid beside;  // the chunk with that many decodes (rows) at a context (columns), in one launch
-  };
-  struct Chunk {
-    double tokens = 0;
-    std::vector<Cell> cells;  // by history
-  };
-
-  Grid decode;               // decodes only: their number (rows), context (columns)
-  CurveFamily prefill;       // a chunk only: its tokens, then its history
-  std::vector<Chunk> mixed;  // empty: chunks and decodes were measured separately and are added
+  Grid decode;                // decodes only: their number (rows), context (columns)
+  TimeFamily<Curve> prefill;  // a chunk only: its tokens, then its history
+  // A chunk's tokens and history, then the decodes in one launch with it. Empty: chunks and decodes
+  // were measured separately and are added.
+  TimeFamily<TimeFamily<Grid>> mixed;
 
   // Decodes only. Kernels split a context over several blocks below a number of sequences. So
   // look-ups use only rows [begin, end), which are on one side of that number.
@@ -57,8 +58,8 @@ struct ProfileTables {
   std::vector<LayerTimes> dense;         // by tokens; one call
   std::vector<LayerTimes> per_sequence;  // by sequences; one call
   AttentionTable attention;
-  CurveFamily experts;  // router and experts of a layer: by tokens, then by activated experts
-  Curve allreduce;      // by bytes of the result; empty: from the hardware's link
+  TimeFamily<Curve> experts;  // router and experts of a layer: by tokens, then by activated experts
+  Curve allreduce;            // by bytes of the result; empty: from the hardware's link
 
   // A token count cannot activate more experts than were measured for it. Only more experts than
   // were measured for any token count are outside.

@@ -90,7 +90,7 @@ void print_layers(const char* name, const std::vector<LayerTimes>& layers, const
 
 void print_attention(const AttentionTable& table) {
   double longest_history = 0;
-  for (const Curve& curve : table.prefill.curves) {
+  for (const Curve& curve : table.prefill.parts) {
     longest_history = std::max(longest_history, curve.x.back());
   }
   std::cout << "attention     decodes: " << range_text(table.decode.rows) << " at contexts of "
@@ -98,15 +98,15 @@ void print_attention(const AttentionTable& table) {
             << "\n              prompts: " << range_text(table.prefill.x) << " tokens, up to "
             << whole_text(longest_history) << " before them";
   std::size_t num_mixed = 0;
-  for (const AttentionTable::Chunk& chunk : table.mixed) {
-    for (const AttentionTable::Cell& cell : chunk.cells) num_mixed += cell.beside.us.size();
+  for (const TimeFamily<Grid>& of_tokens : table.mixed.parts) {
+    for (const Grid& beside : of_tokens.parts) num_mixed += beside.us.size();
   }
   if (num_mixed == 0) {
     std::cout << "\n              both at once: not measured; their times are added\n";
   } else {
     std::cout << "\n              both at once: " << whole_text(static_cast<double>(num_mixed))
               << " points, up to "
-              << whole_text(table.mixed.front().cells.front().beside.rows.back()) << " decodes\n";
+              << whole_text(table.mixed.parts.front().parts.front().rows.back()) << " decodes\n";
   }
 }
 

@@ -172,12 +172,12 @@ TEST_CASE("graphs of decodes with drafts have sizes of their own", "[sim][drafts
   CHECK(graph_tokens(600, 512, 3) == 600);
   const StepPlan mixed = step({5, 9}, 2, 30);
   const PassChunks pass = chunks_of(mixed, mixed.passes.front());
-  CHECK(tokens_of_each_decode(pass, PassPart::All) == 1);
-  CHECK(tokens_of_each_decode(pass, PassPart::Decodes) == 3);
+  CHECK(sum_pass(pass, PassPart::All).tokens_of_each == 1);
+  CHECK(sum_pass(pass, PassPart::Decodes).tokens_of_each == 3);
   StepPlan uneven = step({5, 9}, 2, 0);
-  CHECK(tokens_of_each_decode(chunks_of(uneven, uneven.passes.front()), PassPart::All) == 3);
+  CHECK(sum_pass(chunks_of(uneven, uneven.passes.front()), PassPart::All).tokens_of_each == 3);
   uneven.chunks.back().num_tokens = 2;
-  CHECK(tokens_of_each_decode(chunks_of(uneven, uneven.passes.front()), PassPart::All) == 1);
+  CHECK(sum_pass(chunks_of(uneven, uneven.passes.front()), PassPart::All).tokens_of_each == 1);
 }
 
 }  // namespace

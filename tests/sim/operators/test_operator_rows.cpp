@@ -6,8 +6,6 @@
 namespace metronome::TEST_FILE {
 namespace {
 
-using Cells = std::map<std::pair<double, double>, double>;
-
 TEST_CASE("times of launches are told from times of kernels", "[operators]") {
   ProductTable table;
   // Of weights up to 2^20 elements and 16 tokens: 4, 5, 6 and 60 us.

@@ -241,9 +241,9 @@ TEST_CASE("steps hold together, whatever is planned", "[profile]") {
   profile.filling = kFilling;
   profile.corrects_lengths = true;
   // Measured apart and on another day: beside a chunk decodes may seem to take less than alone.
-  for (AttentionTable::Chunk& chunk : profile.tables.attention.mixed) {
-    for (AttentionTable::Cell& cell : chunk.cells) {
-      for (double& us : cell.beside.us) us *= 0.2;
+  for (TimeFamily<Grid>& of_tokens : profile.tables.attention.mixed.parts) {
+    for (Grid& beside : of_tokens.parts) {
+      for (double& us : beside.us) us *= 0.2;
     }
   }
   ProfileCostModel model = model_of(synthetic, std::move(profile));
@@ -355,7 +355,8 @@ TEST_CASE("how blocks fill a device is found again", "[profile][slow]") {
     }
   }
   for (const double tokens : {16., 128., 1024.}) {
-    table.mixed.push_back({tokens, {}});
+    table.mixed.x.push_back(tokens);
+    TimeFamily<Grid>& of_tokens = table.mixed.parts.emplace_back();
     for (const double history : {0., 1024., 4096.}) {
       Grid grid{testing::powers(1, 64), testing::powers(128, 4096), {}};
       for (const double decodes : grid.rows) {
@@ -366,7 +367,8 @@ TEST_CASE("how blocks fill a device is found again", "[profile][slow]") {
           add(grid, launch.time_us(32, kFilling.mixed));
         }
       }
-      table.mixed.back().cells.push_back({history, grid});
+      of_tokens.x.push_back(history);
+      of_tokens.parts.push_back(grid);
     }
   }
   const auto fit = fit_filling(table, {32, 8}, 128);

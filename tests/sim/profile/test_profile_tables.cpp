@@ -81,7 +81,7 @@ TEST_CASE("sums of curves are exact at the points of each", "[profile]") {
 TEST_CASE("a chunk longer than measured takes as much longer as it has pairs", "[profile]") {
   AttentionTable table;
   table.prefill.x = {100, 200};
-  table.prefill.curves = {{{0, 1000}, {5, 105}}, {{0, 1000}, {20, 220}}};
+  table.prefill.parts = {{{0, 1000}, {5, 105}}, {{0, 1000}, {20, 220}}};
   bool is_outside = false;
   CHECK(table.prefill_us(200, 1000, is_outside) == 220);
   CHECK_FALSE(is_outside);
@@ -94,9 +94,7 @@ TEST_CASE("a chunk longer than measured takes as much longer as it has pairs", "
   beside.rows = {1, 2};
   beside.columns = {10, 20};
   beside.us = {30, 31, 32, 33};
-  table.mixed.resize(1);
-  table.mixed[0].tokens = 200;
-  table.mixed[0].cells.push_back({0, beside});
+  table.mixed = {{200}, {{{0}, {beside}}}};
   CHECK(table.mixed_us(400, 0, 2, 20, is_outside) == 33 + 80 - 20);
   table.prefill = {{200, 400}, {{{0}, {20}}, {{0}, {18}}}};  // longer than the mixed table
   is_outside = false;
@@ -119,11 +117,10 @@ TEST_CASE("every history of a chunk has a grid of its own", "[profile]") {
     }
     return made;
   };
-  table.mixed = {{16, {{0, grid(16, 0, {16, 64})}, {64, grid(16, 64, {16, 24, 64})}}},
-                 {24,
-                  {{0, grid(24, 0, {16, 32, 64})},
-                   {32, grid(24, 32, {16, 64})},
-                   {64, grid(24, 64, {16, 64})}}}};
+  table.mixed = {
+      {16, 24},
+      {{{0, 64}, {grid(16, 0, {16, 64}), grid(16, 64, {16, 24, 64})}},
+       {{0, 32, 64}, {grid(24, 0, {16, 32, 64}), grid(24, 32, {16, 64}), grid(24, 64, {16, 64})}}}};
   bool outside = false;
   Rng rng(7, "tables");
   for (int i = 0; i < 200; ++i) {
