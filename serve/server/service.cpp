@@ -1,108 +1,35 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "serve/server/service.h"
 
-#include <algorithm>
-#include <ctime>
-#include <exception>
-#include <optional>
+#include <atomic>
+#include <utility>
+#include <variant>
 
 #include "core/base/json_text.h"
-#include "core/base/names.h"
-#include "core/base/rng.h"
-#include "core/metrics/digest.h"
-#include "models/text/jinja/operators.h"
-#include "models/text/tokenizer.h"
+#include "serve/server/model_replies.h"
+#include "serve/server/routes.h"
 
 namespace metronome {
 namespace {
 
-struct Endpoint {
-  std::string_view method;
-  std::string_view path;
-};
-constexpr Endpoint kEndpoints[] = {{"POST", "/v1/completions"},
-                                   {"POST", "/v1/chat/completions"},
-                                   {"POST", "/generate"},
-                                   {"POST", "/tokenize"},
-                                   {"POST", "/detokenize"},
-                                   {"POST", "/reset_prefix_cache"},
-                                   {"GET", "/"},
-                                   {"GET", "/v1/models"},
-                                   {"GET", "/health"},
-                                   {"GET", "/ping"},
-                                   {"GET", "/version"},
-                                   {"GET", "/metrics"}};
+Reply empty_reply() { return {.body = "", .content_type = "text/plain"}; }
 
-constexpr std::string_view kModelPath = "/v1/models/";
-
-// The method of an existing path; empty if the path does not exist.
-std::string_view method_of(std::string_view path) {
-  for (const Endpoint& endpoint : kEndpoints) {
-    if (endpoint.path == path) return endpoint.method;
-  }
-  return path.starts_with(kModelPath) ? "GET" : "";
+Reply version_reply(const std::string& version) {
+  JsonText json;
+  json.begin_object();
+  json.field("version", version);
+  json.end_object();
+  return {.body = std::string(json.view())};
 }
 
-std::optional<ApiKind> generation_kind(std::string_view path) {
-  if (path == "/v1/completions") return ApiKind::Completion;
-  if (path == "/v1/chat/completions") return ApiKind::Chat;
-  if (path == "/generate") return ApiKind::Generate;
-  return std::nullopt;
-}
-
-// The answer to a browser's preflight request, sent before JSON for another host.
-Reply preflight_reply() {
-  return {.status = 204,
-          .body = "",
-          .content_type = "text/plain",
-          .extra_header =
-              "Access-Control-Allow-Methods: GET, POST\r\n"
-              "Access-Control-Allow-Headers: *, Authorization\r\n"
-              "Access-Control-Allow-Private-Network: true\r\n"
-              "Access-Control-Max-Age: 600"};
-}
-
-// A measure of how long a body takes to read. A small picture may have many pixels: it is long
-// work.
-std::size_t work_bytes(std::string_view body) {
-  constexpr std::size_t kPicture = std::size_t{1} << 20;
-  const bool has_pictures =
-      body.size() <= WorkQueue::kMaxShortBytes && body.find("image_url") != std::string_view::npos;
-  return body.size() + (has_pictures ? kPicture : 0);
-}
-
-// A page for browsers: the endpoints, and links to those that a browser can open.
-Reply index_reply(const ServedModel& model) {
-  const std::string name = jinja::escaped_html(printable(model.name));
-  std::string page =
-      "<!doctype html>\n<html lang=\"en\"><meta charset=\"utf-8\">"
-      "<meta name=\"viewport\" content=\"width=device-width\"><title>Metronome: " +
-      name +
-      "</title>\n<h1>Metronome</h1>\n<p>This server answers clients of OpenAI's API for "
-      "the model <b>" +
-      name + "</b>.</p>\n<ul>\n";
-  for (const auto& [method, path] : kEndpoints) {
-    if (path == "/") continue;
-    const std::string text(path);
-    // Links are relative, so that they work behind a prefix.
-    page += method == "GET" ? "<li>GET <a href=\"" + text.substr(1) + "\">" + text + "</a></li>\n"
-                            : "<li>" + std::string(method) + " " + text + "</li>\n";
-  }
-  page += "</ul>\n</html>\n";
-  return {.body = std::move(page), .content_type = "text/html; charset=utf-8"};
+void reply_with(BodyReads::Result result, const std::shared_ptr<Client>& client) {
+  client->forget_body();
+  client->reply(std::get<Reply>(std::move(result)));
 }
 
 constexpr const char* kShuttingDown = "the server is shutting down";
-const std::atomic<bool> kNeverLeft = false;  // the client of a body that is read at once
 
 }  // namespace
-
-Reply error_reply(int status, std::string_view message, std::string_view param) {
-  Reply reply{.status = status, .body = error_json(status, message, param)};
-  if (status == 429 || status == 503) reply.extra_header = "Retry-After: 1";
-  if (status == 401) reply.extra_header = "WWW-Authenticate: Bearer";
-  return reply;
-}
 
 Service::Service(const ServedModel& model, LiveEngine& engine, ServeClock& clock,
                  const KvCacheLayout& cache, ServiceOptions options,
@@ -112,453 +39,103 @@ Service::Service(const ServedModel& model, LiveEngine& engine, ServeClock& clock
       clock_(clock),
       cache_(cache),
       options_(std::move(options)),
-      background_(std::move(background)),
-      foreground_(std::move(foreground)),
-      metrics_(options_.num_drafts) {}
+      metrics_(options_.num_drafts),
+      bodies_(std::move(background), std::move(foreground)),
+      answers_(model, engine, clock, metrics_,
+               {.id_salt = options_.id_salt,
+                .limits = {.max_answers = options_.max_client_requests,
+                           .max_tokens = options_.max_client_tokens,
+                           .max_unsent_bytes = options_.max_unsent_bytes},
+                .max_body_bytes = options_.max_body_bytes,
+                .num_recorded = options_.num_recorded}) {}
 
 // ---- endpoints ----
 
 void Service::handle(std::string_view method, std::string_view target, std::string body,
                      std::shared_ptr<Client> client) {
-  const std::string_view path = target.substr(0, target.find('?'));
-  if (method == "OPTIONS" && path == "*") return client->reply(preflight_reply());
-  const std::string_view allowed = method_of(path);
-  // HEAD gets the header of the response to GET; the connection omits the body.
-  const bool is_allowed =
-      method == allowed || method == "OPTIONS" || (method == "HEAD" && allowed == "GET");
-  if (allowed.empty() || !is_allowed) {
-    Reply reply = error_reply(allowed.empty() ? 404 : 405,
-                              std::string(method) + " " + std::string(path) +
-                                  (allowed.empty() ? " is not served here" : " is not allowed"));
-    if (!allowed.empty())
-      reply.extra_header = allowed == "GET" ? "Allow: GET, HEAD" : "Allow: POST";
-    return client->reply(std::move(reply));
+  Route route = route_of(method, target);
+  if (!route.endpoint) return client->reply(std::move(route.reply));
+  switch (*route.endpoint) {
+    case Endpoint::Completions:
+      return generate(ApiKind::Completion, std::move(body), std::move(client));
+    case Endpoint::ChatCompletions:
+      return generate(ApiKind::Chat, std::move(body), std::move(client));
+    case Endpoint::Generate: return generate(ApiKind::Generate, std::move(body), std::move(client));
+    // Tokenizing a long text takes time, so it may run in the background.
+    case Endpoint::Tokenize:
+      return bodies_.read(
+          std::move(body), std::move(client),
+          [this](const std::string& text, const std::atomic<bool>& has_left) {
+            return tokenize_reply(model_, text, has_left);
+          },
+          reply_with);
+    case Endpoint::Detokenize:
+      return bodies_.read(
+          std::move(body), std::move(client),
+          [this](const std::string& text, const std::atomic<bool>&) {
+            return detokenize_reply(model_, text);
+          },
+          reply_with);
+    case Endpoint::ResetPrefixCache:
+      engine_.reset_prefix_cache();
+      return client->reply(empty_reply());
+    case Endpoint::Index: return client->reply(index_reply(model_.name));
+    case Endpoint::Models: return client->reply(models_reply(model_, route.model));
+    case Endpoint::Health:
+      return client->reply(failure_.empty() ? empty_reply() : error_reply(503, failure_));
+    case Endpoint::Version: return client->reply(version_reply(options_.version));
+    case Endpoint::Metrics: return client->reply(metrics_reply());
   }
-  if (method == "OPTIONS") return client->reply(preflight_reply());
-  if (const std::optional<ApiKind> kind = generation_kind(path)) {
-    return generate(*kind, std::move(body), std::move(client));
-  }
-  // Tokenizing a long text takes time, so it may run in the background.
-  if (path == "/tokenize" || path == "/detokenize") {
-    return read(std::move(body), std::move(client),
-                [this, path = std::string(path)](const std::string& text,
-                                                 const std::atomic<bool>& has_left) {
-                  return Parsed{.reply = answer_now(path, text, has_left)};
-                });
-  }
-  client->reply(answer_now(path, body, kNeverLeft));
 }
 
-// `parse` reads the body in the background.
-void Service::read(std::string body, std::shared_ptr<Client> client, Parse parse) {
-  const auto parse_safely = [parse = std::move(parse)](Reading& reading) {
-    try {
-      Parsed parsed = parse(reading.body, reading.has_left);
-      reading.body = {};
-      return parsed;
-    } catch (const EncodingCancelled&) {
-      return Parsed{};
-    } catch (const std::exception& error) {  // for example out of memory
-      return Parsed{.reply = error_reply(500, error.what())};
-    }
-  };
-  const auto reading = std::make_shared<Reading>();
-  reading->body = std::move(body);
-  reading_.emplace(client.get(), reading);
-  std::string address = client->address();
-  background_({.client = std::move(address),
-               .num_bytes = work_bytes(reading->body),
-               .run = [this, reading, parse_safely, client = std::move(client)]() mutable {
-                 if (!reading->claim()) return;
-                 Parsed parsed = parse_safely(*reading);
-                 foreground_(
-                     [this, parsed = std::move(parsed), client = std::move(client)]() mutable {
-                       if (reading_.erase(client.get()) > 0) take(std::move(parsed), client);
-                     });
-               }});
-}
-
-void Service::take(Parsed parsed, const std::shared_ptr<Client>& client) {
-  client->forget_body();
-  if (!parsed.request) return client->reply(std::move(parsed.reply));
-  if (is_draining_ || !failure_.empty()) return refuse(*client);
-  start(parsed.number, std::move(*parsed.request), client);
-}
-
-// /tokenize and /detokenize may run in the background, so they read only constant data.
-Reply Service::answer_now(std::string_view path, const std::string& body,
-                          const std::atomic<bool>& has_left) try {
-  if (path == "/tokenize") return tokenize_reply(body, has_left);
-  if (path == "/detokenize") return detokenize_reply(body);
-  if (path == "/") return index_reply(model_);
-  if (path == "/v1/models") return models_reply({});
-  if (path.starts_with(kModelPath)) return models_reply(path.substr(kModelPath.size()));
-  if (path == "/version") {
-    JsonText json;
-    json.begin_object();
-    json.field("version", options_.version);
-    json.end_object();
-    return {.body = std::string(json.view())};
-  }
-  if (path == "/metrics") return metrics_reply();
-  if (path == "/reset_prefix_cache") {
-    engine_.reset_prefix_cache();
-    return {.body = "", .content_type = "text/plain"};
-  }
-  // /health and /ping
-  if (!failure_.empty()) return error_reply(503, failure_);
-  return {.body = "", .content_type = "text/plain"};
-} catch (const ApiError& error) {
-  return error_reply(error.status, error.what(), error.param);
+Reply Service::metrics_reply() {
+  metrics_.take(engine_.take_stats());
+  metrics_.max_lag_s = clock_.real_seconds(clock_.take_max_lag());
+  return {.body = metrics_.text(model_.name, cache_.num_blocks, cache_.block_size),
+          .content_type = "text/plain; version=0.0.4; charset=utf-8"};
 }
 
 // ---- generation ----
 
 void Service::refuse(Client& client) {
   ++metrics_.num_refused;
-  if (!failure_.empty()) return client.reply(error_reply(503, failure_));
-  client.reply(
-      error_reply(503, is_draining_ ? kShuttingDown : "too many requests are waiting; try again"));
+  client.reply(error_reply(503, failure_.empty() ? kShuttingDown : failure_));
 }
 
 void Service::generate(ApiKind kind, std::string body, std::shared_ptr<Client> client) {
   if (is_draining_ || !failure_.empty()) return refuse(*client);
   const std::uint64_t number = next_number_++;
-  read(std::move(body), std::move(client),
-       [this, kind, number](const std::string& text, const std::atomic<bool>& has_left) {
-         Parsed parsed{.number = number};
-         try {
-           parsed.request = parse_generation(kind, text, model_, number, &has_left);
-         } catch (const ApiError& error) {
-           parsed.reply = error_reply(error.status, error.what(), error.param);
-         }
-         return parsed;
-       });
-}
-
-void Service::start(std::uint64_t number, ApiRequest request,
-                    const std::shared_ptr<Client>& client) {
-  const auto found = loads_.find(client->address());
-  ClientLoad load = found == loads_.end() ? ClientLoad() : found->second;
-  const auto refuse_more = [&](std::int64_t count, const char* what, std::int64_t limit) {
-    ++metrics_.num_refused;
-    client->reply(error_reply(429, "this client waits for " + std::to_string(count) + what +
-                                       "; allowed: " + std::to_string(limit)));
-  };
-  std::int64_t num_tokens = 0;
-  for (const std::vector<TokenId>& prompt : request.prompts) num_tokens += std::ssize(prompt);
-  if (load.num_answers > 0) {
-    if (load.num_answers + request.num_choices() > options_.max_client_requests) {
-      return refuse_more(load.num_answers, " answers", options_.max_client_requests);
-    }
-    if (load.num_tokens + num_tokens > options_.max_client_tokens) {
-      return refuse_more(load.num_tokens, " tokens of prompts to be answered",
-                         options_.max_client_tokens);
-    }
-  }
-  // The answers to a prompt share it.
-  std::vector<std::shared_ptr<const std::vector<TokenId>>> prompts;
-  for (std::vector<TokenId>& prompt : request.prompts) {
-    prompts.push_back(std::make_shared<const std::vector<TokenId>>(std::move(prompt)));
-  }
-  std::shared_ptr<const std::vector<PromptImage>> images;
-  if (!request.images.empty()) {
-    images = std::make_shared<const std::vector<PromptImage>>(std::move(request.images));
-  }
-  std::vector<LiveRequest> parts;
-  for (std::int32_t i = 0; i < request.num_choices(); ++i) {
-    LiveRequest& part = parts.emplace_back();
-    part.ticket = ticket_of(number, i);
-    part.prompt = prompts[static_cast<std::size_t>(i / request.n)];
-    part.images = images;
-    part.sampling = request.sampling;
-    part.sampling.seed += static_cast<std::uint64_t>(i);
-    part.max_output_tokens = request.max_tokens;
-    part.priority = request.priority;
-    part.answer_tokens = request.answer_tokens[static_cast<std::size_t>(i)];
-    part.min_tokens = request.min_tokens;
-  }
-  auto running = std::make_unique<Running>(
-      Answer(std::move(request), model_, hex_digits(mix64(mix64(options_.id_salt) ^ number)),
-             static_cast<std::int64_t>(std::time(nullptr))),
-      client, std::chrono::steady_clock::now());
-  for (const LiveRequest& part : parts) {
-    running->parts.push_back({.prompt_tokens = static_cast<std::int32_t>(part.prompt->size())});
-  }
-  if (!engine_.submit(std::move(parts))) return refuse(*client);
-  numbers_[client.get()] = number;
-  running->num_prompt_tokens = num_tokens;
-  load.num_answers += std::ssize(running->parts);
-  load.num_tokens += num_tokens;
-  loads_[client->address()] = load;
-  running_.emplace(number, std::move(running));
+  bodies_.read(
+      std::move(body), std::move(client),
+      [this, kind, number](const std::string& text, const std::atomic<bool>& has_left) {
+        return parse_generation(kind, text, model_, number, &has_left);
+      },
+      [this, number](BodyReads::Result result, const std::shared_ptr<Client>& from) {
+        ApiRequest* request = std::get_if<ApiRequest>(&result);
+        if (request == nullptr) return reply_with(std::move(result), from);
+        from->forget_body();
+        if (is_draining_ || !failure_.empty()) return refuse(*from);
+        answers_.start(number, std::move(*request), from);
+      });
 }
 
 void Service::leave(const Client* client) {
-  if (const auto reading = reading_.find(client); reading != reading_.end()) {
-    reading->second->has_left = true;
-    if (reading->second->claim()) reading->second->body = {};
-    reading_.erase(reading);
-    ++metrics_.num_clients_left;
-  }
-  const auto found = numbers_.find(client);
-  if (found == numbers_.end()) return;
-  ++metrics_.num_clients_left;
-  const std::uint64_t number = found->second;
-  abort_rest(number);
-  finish(number);
+  if (bodies_.leave(client)) ++metrics_.num_clients_left;
+  if (answers_.leave(client)) ++metrics_.num_clients_left;
 }
-
-void Service::abort_rest(std::uint64_t number, bool is_counted) {
-  const Running& running = *running_.at(number);
-  for (std::int32_t i = 0; i < static_cast<std::int32_t>(running.parts.size()); ++i) {
-    if (!running.answer.has_ended(i)) {
-      engine_.abort(ticket_of(number, i));
-      if (is_counted) metrics_.count_end(EndReason::Aborted);
-    }
-  }
-}
-
-void Service::finish(std::uint64_t number) {
-  const auto found = running_.find(number);
-  Running& running = *found->second;
-  count_unsent(running, 0);
-  const auto load = loads_.find(running.client->address());
-  load->second.num_answers -= std::ssize(running.parts);
-  load->second.num_tokens -= running.num_prompt_tokens;
-  if (load->second.num_answers == 0) loads_.erase(load);
-  numbers_.erase(running.client.get());
-  running_.erase(found);
-}
-
-// Writing may close the connection, and with it the request, so it comes last.
-void Service::fail_one(std::uint64_t number, int status, const std::string& message,
-                       bool is_refused) {
-  Running& running = *running_.at(number);
-  const std::shared_ptr<Client> client = running.client;
-  const bool has_begun = running.has_begun;
-  bytes_.clear();
-  if (has_begun) {
-    // Tokens so far, as they fit.
-    if (!waits_for_record(running)) running.answer.write_events(bytes_, client->room());
-    running.answer.write_error(status, message, bytes_);
-  }
-  abort_rest(number, !is_refused);
-  finish(number);
-  if (!has_begun) {
-    if (status == 429 || status == 503) ++metrics_.num_refused;
-    return client->reply(error_reply(status, message));
-  }
-  client->write(bytes_);
-  client->end_stream();
-  client->flush(false);
-}
-
-void Service::abort_all() {
-  while (!running_.empty()) {
-    fail_one(running_.begin()->first, 503, kShuttingDown);
-  }
-}
-
-void Service::fail(const std::string& message) {
-  failure_ = message;
-  while (!running_.empty()) fail_one(running_.begin()->first, 500, message);
-}
-
-// ---- events of the engine ----
 
 void Service::handle_events() {
   events_.clear();
   engine_.take_events(events_);
   metrics_.take(engine_.take_stats());  // also without scrapes, as the step counts accumulate
-  const WallTime now = std::chrono::steady_clock::now();
-  const std::int64_t num_recorded = options_.num_recorded ? options_.num_recorded() : INT64_MAX;
-  for (; !unrecorded_.empty() && unrecorded_.front().first <= num_recorded;
-       unrecorded_.pop_front()) {
-    const LiveEvent& event = unrecorded_.front().second;
-    const auto found = running_.find(static_cast<std::uint64_t>(event.ticket) >> 16);
-    if (found != running_.end()) --found->second->num_unrecorded;
-    take_event(event, now);
-  }
-  for (LiveEvent& event : events_) {
-    const bool is_end = event.kind == LiveEventKind::Ended;
-    if (!is_end || ++num_ends_ <= num_recorded) {
-      take_event(event, now);
-      continue;
-    }
-    const auto found = running_.find(static_cast<std::uint64_t>(event.ticket) >> 16);
-    if (found != running_.end()) ++found->second->num_unrecorded;
-    unrecorded_.emplace_back(num_ends_, std::move(event));
-  }
-  for (const std::uint64_t number : dirty_) write_news(number);
-  dirty_.clear();
-  limit_unsent();
+  answers_.take_events(events_);
 }
 
-void Service::count_unsent(Running& running, std::size_t num_bytes) {
-  const std::size_t before = std::exchange(running.num_unsent_bytes, num_bytes);
-  for (std::size_t* sum :
-       {&num_unsent_bytes_, &loads_.at(running.client->address()).num_unsent_bytes}) {
-    *sum = *sum - before + num_bytes;
-  }
-}
+void Service::abort_all() { answers_.fail_all(503, kShuttingDown); }
 
-// Ends answers until both limits hold: each time the largest of the client that holds most.
-void Service::limit_unsent() {
-  const std::size_t clients_limit = options_.max_unsent_bytes / 2;
-  while (num_unsent_bytes_ > clients_limit) {
-    const auto most = std::max_element(loads_.begin(), loads_.end(), [](auto& a, auto& b) {
-      return a.second.num_unsent_bytes < b.second.num_unsent_bytes;
-    });
-    const bool is_too_much = most->second.num_unsent_bytes > clients_limit ||
-                             num_unsent_bytes_ > options_.max_unsent_bytes;
-    if (!is_too_much) return;
-    std::pair<std::size_t, std::uint64_t> largest;
-    for (const auto& [number, running] : running_) {
-      if (running->client->address() != most->first) continue;
-      largest = std::max(largest, {running->num_unsent_bytes, number});
-    }
-    ++metrics_.num_answers_cut;
-    if (most->second.num_unsent_bytes > clients_limit) {
-      fail_one(largest.second, 429,
-               "tokens of this client's answers that are not sent yet hold more than " +
-                   std::to_string(clients_limit) + " bytes; this is its largest answer");
-    } else {
-      fail_one(largest.second, 503,
-               "tokens of all answers that are not sent yet hold too many bytes; this is the "
-               "largest answer; try again");
-    }
-  }
-}
-
-void Service::take_event(const LiveEvent& event, WallTime now) {
-  const auto ticket = static_cast<std::uint64_t>(event.ticket);
-  const std::uint64_t number = ticket >> 16;
-  const auto choice = static_cast<std::int32_t>(ticket & 0xffff);
-  const auto found = running_.find(number);
-  if (found == running_.end()) return;  // the request is gone
-  Running& running = *found->second;
-  Part& part = running.parts[static_cast<std::size_t>(choice)];
-  switch (event.kind) {
-    case LiveEventKind::Accepted:
-      part.arrived = event.time;
-      metrics_.max_tokens.add(running.answer.request().max_tokens);
-      break;
-    case LiveEventKind::Admitted:
-      part.admitted = event.time;
-      metrics_.queue.add(clock_.real_seconds(event.time - part.arrived));
-      return;
-    case LiveEventKind::Token: take_token(running, choice, event, now); break;
-    case LiveEventKind::Ended:
-      ++running.num_ended;
-      if (event.reason == EndReason::QueueFull) return fail_one(number, 503, event.message, true);
-      if (event.reason == EndReason::NeverFits) return fail_one(number, 400, event.message, true);
-      if (event.reason == EndReason::StepFailed) {
-        metrics_.count_end(event.reason);
-        running.answer.on_end(choice, event.reason);
-        return fail_one(number, 500, "the step that computed the request failed: " + event.message);
-      }
-      if (running.answer.has_ended(choice)) break;  // a stop string ended it before
-      running.answer.on_end(choice, event.reason);
-      count_end(running, choice, event.reason, now);
-      break;
-  }
-  if (!running.is_dirty) dirty_.push_back(number);
-  running.is_dirty = true;
-}
-
-void Service::take_token(Running& running, std::int32_t choice, const LiveEvent& event,
-                         WallTime now) {
-  if (running.answer.has_ended(choice)) return;
-  Part& part = running.parts[static_cast<std::size_t>(choice)];
-  const auto seconds = [](auto duration) {
-    return std::chrono::duration<double>(duration).count();
-  };
-  if (part.num_tokens++ == 0) {
-    part.first_token = event.time;
-    metrics_.ttft.add(seconds(now - running.arrived));
-    metrics_.num_prompt_tokens += part.prompt_tokens;
-    metrics_.prefill.add(clock_.real_seconds(event.time - part.admitted));
-  } else if (event.time != part.latest_token) {  // once for the tokens of a step, as vLLM
-    metrics_.itl.add(seconds(now - part.last_token));
-  }
-  part.last_token = now;
-  part.latest_token = event.time;
-  ++metrics_.num_generation_tokens;
-  const bool is_stopped = running.answer.on_token(choice, event.token, event.logprobs,
-                                                  event.num_prefix_hit_tokens, event.is_stop);
-  if (!is_stopped) return;
-  engine_.abort(event.ticket);
-  count_end(running, choice, EndReason::Stop, now);
-}
-
-void Service::count_end(const Running& running, std::int32_t choice, EndReason reason,
-                        WallTime now) {
-  metrics_.count_end(reason);
-  const Part& part = running.parts[static_cast<std::size_t>(choice)];
-  if (part.num_tokens == 0) return;
-  metrics_.e2e.add(std::chrono::duration<double>(now - running.arrived).count());
-  const double decode_s = clock_.real_seconds(part.latest_token - part.first_token);
-  metrics_.decode.add(decode_s);
-  metrics_.inference.add(clock_.real_seconds(part.latest_token - part.admitted));
-  metrics_.prompt_tokens.add(part.prompt_tokens);
-  metrics_.generation_tokens.add(part.num_tokens);
-  if (part.num_tokens > 1) metrics_.time_per_token.add(decode_s / (part.num_tokens - 1));
-  if (!running.answer.is_done()) return;
-  std::int32_t longest = 0;
-  for (const Part& each : running.parts) longest = std::max(longest, each.num_tokens);
-  metrics_.longest_generation.add(longest);
-  metrics_.num_choices.add(running.answer.request().n);
-}
-
-// Whether the end of an answer may be written: a stop string may have ended it before the engine.
-bool Service::is_complete(const Running& running) const {
-  return running.answer.is_done() &&
-         (!options_.num_recorded || running.num_ended == running.parts.size());
-}
-
-// The last token comes with the reason of the end, so it waits for the record.
-bool Service::waits_for_record(const Running& running) const {
-  return running.num_unrecorded > 0 || (running.answer.is_done() && !is_complete(running));
-}
-
-void Service::write_news(std::uint64_t number) {
-  const auto found = running_.find(number);
-  if (found == running_.end()) return;  // the request failed
-  Running& running = *found->second;
-  running.is_dirty = false;
-  const bool is_stream = running.answer.request().is_stream;
-  if (!is_stream && is_complete(running)) {
-    const std::shared_ptr<Client> client = running.client;
-    std::optional<std::string> body = running.answer.body(options_.max_body_bytes);
-    finish(number);
-    if (body) return client->reply({.body = std::move(*body)});
-    return client->reply(
-        error_reply(400, "the answer has more than " + std::to_string(options_.max_body_bytes) +
-                             " bytes; ask for fewer tokens or log probabilities, or for a stream"));
-  }
-  if (!is_stream || waits_for_record(running)) {
-    return count_unsent(running, running.answer.num_unsent_bytes());
-  }
-  if (!running.has_begun) running.client->begin_stream();
-  running.has_begun = true;
-  bytes_.clear();
-  const std::shared_ptr<Client> client = running.client;
-  running.answer.write_events(bytes_, client->room());
-  const bool is_done = running.answer.is_closed();
-  const bool has_more = !is_done && running.answer.has_events();
-  count_unsent(running, running.answer.num_unsent_bytes());
-  client->write(bytes_);
-  if (is_done) {
-    client->end_stream();
-    finish(number);
-  }
-  client->flush(has_more);  // may detect that the client disconnected
-}
-
-void Service::resume(const Client* client) {
-  const auto found = numbers_.find(client);
-  if (found != numbers_.end()) write_news(found->second);
+void Service::fail(const std::string& message) {
+  failure_ = message;
+  answers_.fail_all(500, message);
 }
 
 }  // namespace metronome

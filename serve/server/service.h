@@ -1,57 +1,23 @@
 // SPDX-License-Identifier: Apache-2.0
-// The server without its sockets: endpoints, running answers, and clients' view of the engine.
+// The server without its sockets: gives every request to the part that answers it.
 #pragma once
 
-#include <atomic>
-#include <chrono>
+#include <cstddef>
 #include <cstdint>
-#include <deque>
 #include <functional>
 #include <memory>
-#include <optional>
 #include <string>
 #include <string_view>
-#include <unordered_map>
-#include <utility>
 #include <vector>
 
-#include "serve/server/answer.h"
 #include "serve/server/api_request.h"
+#include "serve/server/body_reads.h"
 #include "serve/server/live_engine.h"
+#include "serve/server/reply.h"
+#include "serve/server/running_answers.h"
 #include "serve/server/serve_metrics.h"
-#include "serve/server/work_queue.h"
 
 namespace metronome {
-
-// A complete response.
-struct Reply {
-  int status = 200;
-  std::string body = {};
-  std::string content_type = "application/json";
-  std::string extra_header = {};  // "Retry-After: 1"; empty: none
-};
-
-// An error of the API. 429 and 503 say when to try again.
-Reply error_reply(int status, std::string_view message, std::string_view param = {});
-
-// The connection of a request. It may close at any time; then the calls have no effect.
-class Client {
- public:
-  virtual ~Client() = default;
-  // Connections of one address are those of one client.
-  virtual const std::string& address() const = 0;
-  // The body was read and is no longer kept.
-  virtual void forget_body() {}
-  virtual void reply(Reply reply) = 0;
-  // Sends status 200 and starts an event stream, which ends with end_stream().
-  virtual void begin_stream() = 0;
-  // How many bytes of a stream may be written now. A slow reader has none: its tokens wait.
-  virtual std::size_t room() const = 0;
-  virtual void write(std::string_view bytes) = 0;  // kept until flush()
-  virtual void end_stream() = 0;
-  // `has_more`: Service::resume() is called when there is room again.
-  virtual void flush(bool has_more) = 0;
-};
 
 struct ServiceOptions {
   std::string version;
@@ -73,7 +39,7 @@ struct ServiceOptions {
 // Runs on one thread, that of the connections, except for `background` tasks.
 class Service {
  public:
-  using Task = std::function<void()>;
+  using Task = BodyReads::Task;
 
   // `background` does work on another thread, `foreground` a task on the service's thread. All
   // references outlive the service.
@@ -89,11 +55,11 @@ class Service {
   // Sends the engine's events since the last call to the clients.
   void handle_events();
   // There is room again for the stream of this client.
-  void resume(const Client* client);
+  void resume(const Client* client) { answers_.resume(client); }
 
   // After this call new requests are refused; running ones continue.
   void drain() { is_draining_ = true; }
-  bool is_idle() const { return running_.empty() && reading_.empty(); }
+  bool is_idle() const { return answers_.is_empty() && bodies_.is_empty(); }
   // Ends all running requests.
   void abort_all();
   // The engine failed: ends running requests with this message and refuses all later ones.
@@ -102,107 +68,22 @@ class Service {
   ServeMetrics& metrics() { return metrics_; }
 
  private:
-  using WallTime = std::chrono::steady_clock::time_point;
-
-  // One choice of an answer: a request to the engine.
-  struct Part {
-    WallTime last_token{};
-    TimeNs arrived = 0, admitted = kNoTime, first_token = kNoTime, latest_token = kNoTime;
-    std::int32_t num_tokens = 0;
-    std::int32_t prompt_tokens = 0;
-  };
-  struct Running {
-    Running(Answer made, std::shared_ptr<Client> to, WallTime now)
-        : answer(std::move(made)), client(std::move(to)), arrived(now) {}
-
-    Answer answer;
-    std::shared_ptr<Client> client;
-    WallTime arrived;
-    std::vector<Part> parts;
-    std::int64_t num_prompt_tokens = 0;
-    std::size_t num_unsent_bytes = 0;
-    bool has_begun = false;          // the header of the stream was written
-    bool is_dirty = false;           // has unsent data for the client
-    std::size_t num_ended = 0;       // parts that the engine has ended, and that are recorded
-    std::size_t num_unrecorded = 0;  // parts that the engine has ended, and that are not yet
-  };
-
-  // The result of reading a body: a request to the engine, or an answer.
-  struct Parsed {
-    std::uint64_t number = 0;
-    Reply reply = {};
-    std::optional<ApiRequest> request = {};
-  };
-  // `has_left` may become true: then the result does not matter.
-  using Parse = std::function<Parsed(const std::string& body, const std::atomic<bool>& has_left)>;
-
-  // A body that is read in the background.
-  struct Reading {
-    std::string body;
-    std::atomic<bool> has_left = false;  // the client
-    std::atomic_flag is_claimed;
-
-    // True once: for whoever reads the body, or forgets it.
-    bool claim() { return !is_claimed.test_and_set(); }
-  };
-
-  void read(std::string body, std::shared_ptr<Client> client, Parse parse);
-  void take(Parsed parsed, const std::shared_ptr<Client>& client);
-  Reply answer_now(std::string_view path, const std::string& body,
-                   const std::atomic<bool>& has_left);
-  Reply models_reply(std::string_view name) const;
-  Reply tokenize_reply(const std::string& body, const std::atomic<bool>& has_left) const;
-  Reply detokenize_reply(const std::string& body) const;
   Reply metrics_reply();
   void generate(ApiKind kind, std::string body, std::shared_ptr<Client> client);
-  void start(std::uint64_t number, ApiRequest request, const std::shared_ptr<Client>& client);
   void refuse(Client& client);
-  bool is_complete(const Running& running) const;
-  bool waits_for_record(const Running& running) const;
-  void take_event(const LiveEvent& event, WallTime now);
-  void take_token(Running& running, std::int32_t choice, const LiveEvent& event, WallTime now);
-  void count_end(const Running& running, std::int32_t choice, EndReason reason, WallTime now);
-  void write_news(std::uint64_t number);
-  void count_unsent(Running& running, std::size_t num_bytes);
-  void limit_unsent();
-  void finish(std::uint64_t number);
-  // `is_refused`: the engine has not begun the request, so its end is not counted.
-  void fail_one(std::uint64_t number, int status, const std::string& message,
-                bool is_refused = false);
-  void abort_rest(std::uint64_t number, bool is_counted = true);
-
-  // The ticket of a choice: its request's number and the index of the choice.
-  static Ticket ticket_of(std::uint64_t number, std::int32_t choice) {
-    return Ticket{number << 16 | static_cast<std::uint64_t>(choice)};
-  }
 
   const ServedModel& model_;
   LiveEngine& engine_;
   ServeClock& clock_;
   const KvCacheLayout& cache_;
   ServiceOptions options_;
-  std::function<void(Work)> background_;
-  std::function<void(Task)> foreground_;
   ServeMetrics metrics_;
-
-  std::unordered_map<std::uint64_t, std::unique_ptr<Running>> running_;  // by number
-  std::unordered_map<const Client*, std::uint64_t> numbers_;             // of the client's request
-  std::unordered_map<const Client*, std::shared_ptr<Reading>> reading_;
-  struct ClientLoad {
-    std::int64_t num_answers = 0;  // that run
-    std::int64_t num_tokens = 0;   // of their prompts, each counted once
-    std::size_t num_unsent_bytes = 0;
-  };
-  std::unordered_map<std::string, ClientLoad> loads_;  // by the client's address
-  std::size_t num_unsent_bytes_ = 0;                   // of all clients
+  BodyReads bodies_;
+  RunningAnswers answers_;
   std::uint64_t next_number_ = 0;
   bool is_draining_ = false;
   std::string failure_;
-  std::int64_t num_ends_ = 0;                                  // that the engine has reported
-  std::deque<std::pair<std::int64_t, LiveEvent>> unrecorded_;  // the latest of them, counted from 1
-  std::vector<LiveEvent> events_;                              // scratch of handle_events()
-  std::vector<std::uint64_t> dirty_;                           // the same
-  std::string bytes_;                                          // scratch
+  std::vector<LiveEvent> events_;  // scratch of handle_events()
 };
 
 }  // namespace metronome

@@ -296,18 +296,6 @@ TEST_CASE("long bodies are read aside", "[serve]") {
   CHECK(desk.background.size() == 3);
 }
 
-TEST_CASE("a small body with a picture is long work", "[serve]") {
-  Desk desk;
-  const std::string chat =
-      R"({"messages": [{"role": "user", "content": [{"type": "image_url"}]}], "user": ")" +
-      std::string(9000, 'x') + R"("})";
-  desk.ask("POST", "/v1/chat/completions", chat);
-  REQUIRE(desk.background.size() == 1);
-  CHECK(desk.background[0].num_bytes > WorkQueue::kMaxShortBytes);
-  desk.background[0].run();
-  desk.foreground[0]();
-}
-
 TEST_CASE("the body of a client that leaves is forgotten before it is read", "[serve]") {
   Desk desk;
   const std::string body = R"({"prompt": ")" + std::string(1 << 20, 'x') + R"("})";

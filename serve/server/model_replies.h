@@ -1,0 +1,23 @@
+// SPDX-License-Identifier: Apache-2.0
+// The replies that need the served model alone: what it is, and its tokens.
+#pragma once
+
+#include <atomic>
+#include <string>
+#include <string_view>
+
+#include "serve/server/api_request.h"
+#include "serve/server/reply.h"
+
+namespace metronome {
+
+// `name` as in a path; empty: all models.
+Reply models_reply(const ServedModel& model, std::string_view name);
+
+// Replies to these bodies. Both throw ApiError. They are thread-safe, as they read constant data.
+// EncodingCancelled is thrown soon after `has_left` has become true.
+Reply tokenize_reply(const ServedModel& model, std::string_view body,
+                     const std::atomic<bool>& has_left);
+Reply detokenize_reply(const ServedModel& model, std::string_view body);
+
+}  // namespace metronome
