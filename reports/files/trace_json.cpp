@@ -29,7 +29,7 @@ constexpr int kStallTrack = 2;
 constexpr std::int64_t kBeforeRequests = 1000;
 constexpr std::size_t kMaxStalls = 50;
 
-std::size_t at(std::int32_t position) { return static_cast<std::size_t>(position); }
+std::size_t to_index(std::int32_t position) { return static_cast<std::size_t>(position); }
 
 // The drawn steps [begin, end) and their time range.
 struct Window {
@@ -49,10 +49,10 @@ Window choose_window(const RunRecord& record, const RequestSlices& slices, std::
   constexpr std::size_t kChunkBytes = 700;
   constexpr std::size_t kRunBytes = 220;
   std::vector<std::int32_t> num_runs(record.steps.size());
-  for (const TokenRun& run : record.runs) ++num_runs[at(run.first_step)];
+  for (const TokenRun& run : record.runs) ++num_runs[to_index(run.first_step)];
   const auto bytes_of = [&](std::int32_t step) {
-    return kStepBytes + kRunBytes * at(num_runs[at(step)]) +
-           kChunkBytes * at(record.steps.num_prefill_chunks(at(step)));
+    return kStepBytes + kRunBytes * to_index(num_runs[to_index(step)]) +
+           kChunkBytes * to_index(record.steps.num_prefill_chunks(to_index(step)));
   };
   const auto num_steps = static_cast<std::int32_t>(record.steps.size());
   Window window{centre, centre};
@@ -64,7 +64,7 @@ Window choose_window(const RunRecord& record, const RequestSlices& slices, std::
   window.is_cut = window.begin > 0 || window.end < num_steps;
   if (!window.is_cut) return window;
   window.from = slices.began_at(window.begin);
-  window.until = record.steps.finished_at(at(window.end - 1));
+  window.until = record.steps.finished_at(to_index(window.end - 1));
   return window;
 }
 
@@ -307,7 +307,7 @@ void TraceWriter::write_idle(TimeNs time, TimeNs until) {
 
 void TraceWriter::write_steps() {
   for (std::int32_t s = window_.begin; s < window_.end; ++s) {
-    const StepEntry& step = record_.steps[at(s)];
+    const StepEntry& step = record_.steps[to_index(s)];
     write_counts(step.planned_at, step.num_running, step.num_waiting, step.num_used_blocks);
     const char* name = step.failed != 0               ? "failed"
                        : step.num_prefill_tokens == 0 ? "decode"
@@ -325,7 +325,7 @@ void TraceWriter::write_steps() {
       json.key("decodes_alone_ms").ms(gaps_.decode_ns(s));
       json.key("chunks").begin_array();
       for (std::int32_t c = 0; c < step.num_prefill_chunks; ++c) {
-        const PrefillChunk& chunk = record_.prefills[at(step.first_prefill_chunk + c)];
+        const PrefillChunk& chunk = record_.prefills[to_index(step.first_prefill_chunk + c)];
         json.value("r" + std::to_string(index(chunk.request)) + " " +
                    std::to_string(chunk.first_position) + ".." +
                    std::to_string(chunk.end_position()));
@@ -335,7 +335,7 @@ void TraceWriter::write_steps() {
     events_.end();
     const bool is_last = s + 1 == window_.end;
     if (is_last && window_.is_cut) continue;
-    write_idle(step.finished_at, is_last ? kNever : record_.steps.planned_at(at(s) + 1));
+    write_idle(step.finished_at, is_last ? kNever : record_.steps.planned_at(to_index(s) + 1));
   }
 }
 
@@ -343,7 +343,7 @@ void TraceWriter::write_stalls() {
   for (const TokenGap& gap : stalls_) {
     if (!has(gap.step_before) || !has(gap.step_after)) continue;
     JsonText& json = events_.begin("i", "stall", kGpuProcess, kStallTrack);
-    json.key("ts").us(record_.steps.finished_at(at(gap.step_before)));
+    json.key("ts").us(record_.steps.finished_at(to_index(gap.step_before)));
     json.field("s", "t");
     json.key("args").begin_object();
     json.field("request", index(gap.request));
@@ -353,7 +353,7 @@ void TraceWriter::write_stalls() {
     const GapParts parts = gaps_.parts(gap);
     append_gap_parts(parts, json);
     if (const Culprit culprit = gaps_.worst_chunk(gap); culprit.chunk >= 0) {
-      const PrefillChunk& chunk = record_.prefills[at(culprit.chunk)];
+      const PrefillChunk& chunk = record_.prefills[to_index(culprit.chunk)];
       json.field("culprit", "request " + std::to_string(index(chunk.request)) + ", tokens " +
                                 std::to_string(chunk.first_position) + ".." +
                                 std::to_string(chunk.end_position()) + " in step " +
@@ -397,7 +397,7 @@ void TraceWriter::write_slice(const RequestSlice& slice, const DrawnRequest& dra
     json.field("output_tokens", slice.num_tokens);
   }
   if (slice.chunk >= 0) {
-    const PrefillChunk& chunk = record_.prefills[at(slice.chunk)];
+    const PrefillChunk& chunk = record_.prefills[to_index(slice.chunk)];
     json.field("first_position", chunk.first_position);
     json.field("prefill_tokens", chunk.num_tokens);
   }

@@ -6,6 +6,7 @@
 #include "tests/catch.h"
 #include "tests/error_of.h"
 
+namespace TEST_FILE {
 using namespace metronome;
 using namespace metronome::testing;
 
@@ -48,3 +49,5 @@ TEST_CASE("an answer is measured by two clocks, and counted once in all", "[serv
   CHECK(metrics.num_prompt_tokens == 14);
   CHECK(metrics.num_generation_tokens == 4);
 }
+
+}  // namespace TEST_FILE

@@ -7,6 +7,7 @@
 #include "tests/error_of.h"
 #include "tests/serve/server/serve_lab.h"
 
+namespace TEST_FILE {
 using namespace metronome;
 using namespace metronome::testing;
 namespace {
@@ -79,3 +80,5 @@ TEST_CASE("a small body with a picture counts as long work", "[serve]") {
   CHECK(reader.background[1].num_bytes == 3);
   CHECK(reader.background[1].client == "127.0.0.1");
 }
+
+}  // namespace TEST_FILE

@@ -2,6 +2,7 @@
 #include "serve/server/client_loads.h"
 #include "tests/catch.h"
 
+namespace TEST_FILE {
 using namespace metronome;
 namespace {
 
@@ -47,3 +48,5 @@ TEST_CASE("a client has half of the unsent bytes, and all clients have all", "[s
   CHECK(loads.excess()->client == "b");
   CHECK(loads.excess()->status == 503);
 }
+
+}  // namespace TEST_FILE

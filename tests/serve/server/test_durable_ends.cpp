@@ -5,6 +5,7 @@
 #include "serve/server/durable_ends.h"
 #include "tests/catch.h"
 
+namespace TEST_FILE {
 using namespace metronome;
 namespace {
 
@@ -59,3 +60,5 @@ TEST_CASE("without a record no end waits", "[serve]") {
   CHECK_FALSE(ends.records());
   CHECK(seen(ends, {end(1), token(2), end(2)}) == "e1 t2 e2");
 }
+
+}  // namespace TEST_FILE

@@ -3,6 +3,7 @@
 #include "tests/catch.h"
 #include "tests/error_of.h"
 
+namespace TEST_FILE {
 using namespace metronome;
 using namespace metronome::testing;
 
@@ -38,3 +39,5 @@ TEST_CASE("what has no endpoint has its reply", "[serve]") {
 TEST_CASE("the page of endpoints escapes the model's name", "[serve]") {
   CHECK(contains(index_reply("<b>\n").body, "&lt;b&gt;"));
 }
+
+}  // namespace TEST_FILE
