@@ -4,6 +4,8 @@
 #include <algorithm>
 #include <utility>
 
+#include "core/base/json.h"
+
 namespace metronome {
 namespace {
 
@@ -110,6 +112,10 @@ void JsonText::raw(std::string_view json) {
     }
   }
   follows_value_ = true;
+}
+
+void JsonText::subtree(const Json& json) {
+  raw(json.dump({.indent = is_indented_ ? 2 : -1, .replaces_bad_utf8 = true}));
 }
 
 }  // namespace metronome

@@ -18,6 +18,8 @@
 
 namespace metronome {
 
+class Json;
+
 class JsonText {
  public:
   enum class Style : std::uint8_t { Compact, Indented };  // Indented: two spaces per level
@@ -77,6 +79,8 @@ class JsonText {
   void us(TimeNs ns);
   // Appends JSON text; the indented style indents its lines to the current level.
   void raw(std::string_view json);
+  // Appends a value in the same way; bad UTF-8 in it is replaced.
+  void subtree(const Json& json);
 
   template <class T>
   void field(std::string_view name, const T& content) {

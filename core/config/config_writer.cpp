@@ -15,6 +15,13 @@ std::string dump(const Json& json, int indent = -1) {
   return json.dump({.indent = indent, .replaces_bad_utf8 = true});
 }
 
+// Replaces the bytes that are not UTF-8.
+Json valid_text(const std::string& text) {
+  const auto is_ascii = [](char c) { return static_cast<unsigned char>(c) < 0x80; };
+  if (std::all_of(text.begin(), text.end(), is_ascii)) return text;
+  return Json::parse(dump(text));
+}
+
 Json to_json(double value) {
   if (std::isinf(value)) return value > 0 ? "inf" : "-inf";
   return value;
@@ -62,13 +69,16 @@ std::string dotted_key(const std::vector<std::string>& sections, const char* key
 
 class JsonWriter final : public FieldVisitor {
  public:
-  explicit JsonWriter(const std::vector<std::string>& omitted) : omitted_(omitted) {
+  enum class Bytes : std::uint8_t { All, Utf8 };  // of texts: kept, or replaced
+
+  JsonWriter(const std::vector<std::string>& omitted, Bytes bytes)
+      : omitted_(omitted), bytes_(bytes) {
     objects_.push_back(Json::object());
   }
 
-  const Json& finish() const {
+  Json finish() {
     METRONOME_CHECK(objects_.size() == 1, "a section is still open");
-    return objects_.front();
+    return std::move(objects_.front());
   }
 
   void integer(const char* key, std::int64_t& value, std::int64_t, std::int64_t,
@@ -79,7 +89,9 @@ class JsonWriter final : public FieldVisitor {
     put(key, to_json(value));
   }
   void boolean(const char* key, bool& value, const char*) override { put(key, value); }
-  void text(const char* key, std::string& value, const char*) override { put(key, value); }
+  void text(const char* key, std::string& value, const char*) override {
+    put(key, bytes_ == Bytes::Utf8 ? valid_text(value) : Json(value));
+  }
   void choice(const char* key, int& value, std::span<const std::string_view> names,
               const char*) override {
     put(key, names[static_cast<std::size_t>(value)]);
@@ -131,6 +143,7 @@ class JsonWriter final : public FieldVisitor {
   }
 
   const std::vector<std::string>& omitted_;
+  Bytes bytes_;
   std::vector<std::string> sections_;
   std::vector<Json> objects_;  // the root, then one per open section
 };
@@ -266,15 +279,19 @@ class PathFinder final : public FieldVisitor {
 
 }  // namespace
 
-std::string fields_to_json(const FieldVisit& visit, const std::vector<std::string>& omitted) {
-  JsonWriter writer(omitted);
+Json fields_to_value(const FieldVisit& visit, const std::vector<std::string>& omitted) {
+  JsonWriter writer(omitted, JsonWriter::Bytes::Utf8);
   visit(writer);
-  return dump(writer.finish(), 2);
+  return writer.finish();
+}
+
+std::string fields_to_json(const FieldVisit& visit, const std::vector<std::string>& omitted) {
+  return dump(fields_to_value(visit, omitted), 2);
 }
 
 ConfigNode fields_to_node(const FieldVisit& visit) {
   const std::vector<std::string> nothing_omitted;
-  JsonWriter writer(nothing_omitted);
+  JsonWriter writer(nothing_omitted, JsonWriter::Bytes::All);
   visit(writer);
   return to_node(writer.finish());
 }

@@ -7,6 +7,7 @@
 #include <string>
 #include <vector>
 
+#include "core/base/json.h"
 #include "core/config/config_reader.h"
 
 namespace metronome {
@@ -18,7 +19,10 @@ using FieldVisit = std::function<void(FieldVisitor&)>;
 // no number for it). Dotted keys in `omitted` are left out.
 std::string fields_to_json(const FieldVisit& visit, const std::vector<std::string>& omitted = {});
 
-// The same as a tree parsed from that JSON, with no key omitted. Its nodes have no location.
+// These fields as a value. Bytes of texts that are not UTF-8 (a path may hold any) are replaced.
+Json fields_to_value(const FieldVisit& visit, const std::vector<std::string>& omitted = {});
+
+// These fields as a tree; no key is omitted, all bytes are kept. Its nodes have no location.
 ConfigNode fields_to_node(const FieldVisit& visit);
 
 struct DocumentedKey {

@@ -3,7 +3,6 @@
 
 #include <algorithm>
 #include <cmath>
-#include <limits>
 
 #include "core/base/error.h"
 
@@ -54,11 +53,6 @@ double cost_per_million(const RunFacts& facts, double tokens_per_s) {
   return price / 3600 * facts.num_gpus / tokens_per_s * 1e6;
 }
 
-struct Statistic {
-  std::string_view name;
-  double Distribution::*member;
-  bool has_band;
-};
 // In the order of result.json; vLLM's files have the median under two names.
 constexpr Statistic kStatistics[] = {
     {"mean", &Distribution::mean_ms, true}, {"median", &Distribution::p50_ms, false},
@@ -77,6 +71,7 @@ struct DistributionRow {
   std::string_view meaning;
   std::string_view formula;
   int decimals = 1;
+  std::string_view longest = {};  // its maximum in words; empty: "max" and the title
   bool is_benchmark = false;
   // nullptr: runs of this kind have none.
   const Distribution* (*get)(const Summary&) = nullptr;
@@ -113,14 +108,18 @@ class Table {
         return values == nullptr ? FigureValue{} : number(values->*member);
       };
       const std::string name(statistic.name);
+      const std::string title(row.title);
+      const bool is_longest = statistic.name == "max" && !row.longest.empty();
       figures_.push_back(
           {.key = name + "_" + std::string(row.name) + "_ms",
            .meaning = row.meaning,
-           .shown = {.block = std::string(row.title) + ", ms",
+           .shown = {.block = title + ", ms",
                      .name = name,
                      .better = Better::Lower,
                      .decimals = row.decimals,
-                     .elsewhere = std::string(row.title) + " " + name},
+                     .elsewhere = is_longest ? "longest" : title + " " + name,
+                     .unit = "ms",
+                     .words = is_longest ? std::string(row.longest) : name + " " + title},
            .value = value,
            .formula = FormulaText(row.name, &statistic == kStatistics ? row.formula : ""),
            .is_benchmark = row.is_benchmark,
@@ -135,13 +134,28 @@ class Table {
   std::vector<Figure> figures_;
 };
 
+// A throughput.
+ShownFigure per_second(const char* block, const char* name, int decimals, const char* of_what) {
+  return {.block = block,
+          .name = name,
+          .better = Better::Higher,
+          .decimals = decimals,
+          .unit = "/s",
+          .words = of_what};
+}
+
 void add_rates(Table& table) {
   constexpr const char* kBlock = "throughput";
   table
       .add(
           "duration", "seconds from the start of the clock to the end of the last request",
           [](const Summary& s, const RunFacts&) { return number(to_seconds(s.duration_ns)); },
-          {kBlock, "seconds", Better::Lower, 1},
+          {.block = kBlock,
+           .name = "seconds",
+           .better = Better::Lower,
+           .decimals = 1,
+           .unit = "s",
+           .words = "duration"},
           "seconds from the clock's start to the end of the last request", kBenchmark | kBand)
       .add("completed", "requests that got every token", of(&Summary::completed),
            {"requests", "completed"}, {}, kBenchmark)
@@ -155,18 +169,18 @@ void add_rates(Table& table) {
       .add("total_output_tokens", "output tokens of completed requests",
            of(&Summary::total_output_tokens), {}, {}, kBenchmark)
       .add("request_throughput", "completed requests per second", of(&Summary::request_throughput),
-           {kBlock, "req/s", Better::Higher, 3}, {}, kBenchmark | kBand)
+           per_second(kBlock, "req/s", 3, "requests"), {}, kBenchmark | kBand)
       .add("request_goodput",
            "completed requests within every limit of `slo`, per second; null without",
-           of(&Summary::request_goodput), {kBlock, "goodput/s", Better::Higher, 3},
+           of(&Summary::request_goodput), per_second(kBlock, "goodput/s", 3, "good requests"),
            "completed requests within every limit of slo / duration; tpot counts as "
            "0 for a single token, itl limits the longest ITL of a request",
            kBenchmark | kBand)
       .add("output_throughput", "output tokens per second", of(&Summary::output_throughput),
-           {kBlock, "out tok/s", Better::Higher, 1}, {}, kBenchmark | kBand)
+           per_second(kBlock, "out tok/s", 1, "output tokens"), {}, kBenchmark | kBand)
       .add("total_token_throughput", "prompt and output tokens per second",
-           of(&Summary::total_token_throughput), {kBlock, "total tok/s", Better::Higher, 1}, {},
-           kBenchmark | kBand)
+           of(&Summary::total_token_throughput),
+           per_second(kBlock, "total tok/s", 1, "input and output tokens"), {}, kBenchmark | kBand)
       .add("max_output_tokens_per_s", "most tokens in one second, counted from the first arrival",
            of(&Summary::max_output_tokens_per_s), {},
            "most tokens in one second, counted from the first arrival", kBenchmark)
@@ -202,6 +216,7 @@ void add_latencies(Table& table) {
                        "request, pooled over completed requests; AIPerf calls this inter-chunk "
                        "latency",
             .decimals = 2,
+            .longest = "longest gap",
             .is_benchmark = true,
             .get = [](const Summary& s) { return &s.itl; }})
       .add({.name = "e2el",
@@ -246,7 +261,8 @@ void add_ends(Table& table) {
            })
       .add("slo_attainment",
            "share of completed and failed requests within every limit; null without",
-           of(&Summary::slo_attainment), {"throughput", "in SLO %", Better::Higher, 2, 100},
+           of(&Summary::slo_attainment),
+           {"throughput", "in SLO %", Better::Higher, 2, 100, {}, "%", "requests within the SLO"},
            "good requests / (completed + failed)", kBand);
 }
 
@@ -257,14 +273,15 @@ void add_costs(Table& table) {
           "output_tokens_per_s_per_user",
           "output tokens per second that one user sees: 1000 / mean TPOT",
           [](const Summary& s, const RunFacts&) { return number(1e3 / s.tpot.mean_ms); },
-          {kBlock, "tok/s/user", Better::Higher, 1},
+          {kBlock, "tok/s/user", Better::Higher, 1, 1, {}, {}, "output tokens/s per user"},
           "1000 / mean_tpot_ms; InferenceMAX calls it interactivity")
       .add(
           "output_tokens_per_s_per_gpu", "output tokens per second and GPU",
           [](const Summary& s, const RunFacts& facts) {
             return number(s.output_throughput / facts.num_gpus);
           },
-          {kBlock, "tok/s/GPU", Better::Higher, 1}, "output_throughput / tensor_parallel_size")
+          {kBlock, "tok/s/GPU", Better::Higher, 1, 1, {}, {}, "output tokens/s per GPU"},
+          "output_throughput / tensor_parallel_size")
       .add(
           "gpu_hours", "hours of the run, times its GPUs",
           [](const Summary& s, const RunFacts& facts) {
@@ -279,7 +296,7 @@ void add_costs(Table& table) {
           [](const Summary& s, const RunFacts& facts) {
             return number(cost_per_million(facts, s.output_throughput));
           },
-          {kBlock, "per M out", Better::Lower, 4},
+          {kBlock, "per M out", Better::Lower, 4, 1, {}, {}, "cost of a million output tokens"},
           "price_per_gpu_hour * gpu_hours / total_output_tokens * 1e6; "
           "cost_per_million_tokens counts prompt tokens too")
       .add("cost_per_million_tokens", "the same, over prompt and output tokens",
@@ -315,7 +332,7 @@ void add_waits(Table& table) {
                         ? FigureValue{.kind = Kind::Null}
                         : FigureValue{.kind = Kind::Duration, .count = s.longest_stall.gap_ns};
            },
-           {"cadence, ms", "longest gap", Better::Lower, kByLargest, 1, "longest"});
+           {"cadence, ms", "longest gap", Better::Lower, kByLargest, 1, "longest", "ms"});
 }
 
 void add_engine(Table& table) {
@@ -365,7 +382,7 @@ void add_draft_counts(Table& table) {
             "is 1 + accepted / drafts, acceptance rate is percent of draft tokens"})
       .add("spec_decode_acceptance_length", "1 + accepted tokens / drafts",
            of_drafts([](const DraftSummary& d) { return number(d.acceptance_length); }),
-           {kBlock, "length", Better::Higher, 2})
+           {kBlock, "length", Better::Higher, 2, 1, {}, {}, "acceptance length"})
       .add("spec_decode_num_drafts", "decodes that verified draft tokens",
            of_drafts([](const DraftSummary& d) { return count(d.counts.num_drafts); }))
       .add("spec_decode_draft_tokens", "their draft tokens",
@@ -460,38 +477,75 @@ constexpr FigureBlock kBlocks[] = {
     {.title = "requests", .keys = kRequests},
     {.title = "queue", .keys = kQueue, .needs = "num_steps", .needs_all = true}};
 
-constexpr std::string_view kSweepColumns[] = {
+constexpr std::string_view kSweep[] = {
     "p50_ttft_ms",       "p99_ttft_ms",      "p50_itl_ms",
     "p99_itl_ms",        "longest_stall_ms", "mean_tpot_ms",
     "output_throughput", "request_goodput",  "cost_per_million_output_tokens"};
-constexpr std::string_view kReportColumns[] = {"p50_ttft_ms",
-                                               "p99_ttft_ms",
-                                               "p50_itl_ms",
-                                               "p99_itl_ms",
-                                               "max_itl_ms",
-                                               "request_throughput",
-                                               "output_throughput",
-                                               "request_goodput",
-                                               "slo_attainment",
-                                               "completed",
-                                               "failed",
-                                               "num_preemptions",
-                                               "busy_share",
-                                               "cost_per_million_output_tokens"};
+constexpr std::string_view kReport[] = {"p50_ttft_ms",
+                                        "p99_ttft_ms",
+                                        "p50_itl_ms",
+                                        "p99_itl_ms",
+                                        "max_itl_ms",
+                                        "request_throughput",
+                                        "output_throughput",
+                                        "request_goodput",
+                                        "slo_attainment",
+                                        "completed",
+                                        "failed",
+                                        "num_preemptions",
+                                        "busy_share",
+                                        "cost_per_million_output_tokens"};
+constexpr std::string_view kMap[] = {"p99_itl_ms",
+                                     "max_itl_ms",
+                                     "p50_itl_ms",
+                                     "p99_ttft_ms",
+                                     "slo_attainment",
+                                     "request_goodput",
+                                     "output_throughput",
+                                     "output_tokens_per_s_per_user",
+                                     "cost_per_million_output_tokens"};
+constexpr std::string_view kPoint[] = {
+    "p50_ttft_ms",     "p99_ttft_ms",    "p50_itl_ms",
+    "p99_itl_ms",      "max_itl_ms",     "output_throughput",
+    "request_goodput", "slo_attainment", "spec_decode_acceptance_length"};
+constexpr std::string_view kPair[] = {"mean_ttft_ms",      "p99_ttft_ms", "p50_itl_ms",
+                                      "p99_itl_ms",        "max_itl_ms",  "p99_e2el_ms",
+                                      "output_throughput", "duration"};
+constexpr std::string_view kRate[] = {"output_throughput", "total_token_throughput",
+                                      "request_throughput", "request_goodput"};
+constexpr std::string_view kTrial[] = {"slo_attainment",
+                                       "request_goodput",
+                                       "output_throughput",
+                                       "total_token_throughput",
+                                       "output_tokens_per_s_per_user",
+                                       "output_tokens_per_s_per_gpu",
+                                       "cost_per_million_output_tokens",
+                                       "p99_ttft_ms",
+                                       "mean_itl_ms",
+                                       "p50_itl_ms",
+                                       "p90_itl_ms",
+                                       "p95_itl_ms",
+                                       "p99_itl_ms",
+                                       "max_itl_ms",
+                                       "mean_tpot_ms"};
+constexpr std::string_view kCapacity[] = {"output_throughput", "p99_ttft_ms",
+                                          "p99_itl_ms",        "max_itl_ms",
+                                          "mean_tpot_ms",      "cost_per_million_output_tokens"};
+constexpr std::string_view kLoad[] = {"slo_attainment",
+                                      "p99_ttft_ms",
+                                      "p99_itl_ms",
+                                      "max_itl_ms",
+                                      "output_throughput",
+                                      "output_tokens_per_s_per_user",
+                                      "output_tokens_per_s_per_gpu",
+                                      "mean_tpot_ms",
+                                      "cost_per_million_output_tokens"};
+constexpr std::string_view kWhatIf[] = {"p99_itl_ms",  "max_itl_ms",        "p50_ttft_ms",
+                                        "p99_ttft_ms", "output_throughput", "num_preemptions"};
+constexpr std::string_view kValidation[] = {"request_throughput", "output_throughput",
+                                            "total_token_throughput"};
 
 }  // namespace
-
-double FigureValue::as_number() const {
-  switch (kind) {
-    case Kind::Count: return static_cast<double>(count);
-    case Kind::Number: return number;
-    case Kind::Duration: return to_ms(count);
-    case Kind::Absent:
-    case Kind::Null:
-    case Kind::List: break;
-  }
-  return std::numeric_limits<double>::quiet_NaN();
-}
 
 std::span<const Figure> all_figures() {
   static const std::vector<Figure> all = make_figures();
@@ -506,10 +560,25 @@ const Figure& figure(std::string_view key) {
   return *found;
 }
 
+std::span<const Statistic> statistics() { return kStatistics; }
 std::span<const LatencyRow> latency_rows() { return kLatencies; }
 std::span<const std::string_view> latency_columns() { return kLatencyColumns; }
 std::span<const FigureBlock> figure_blocks() { return kBlocks; }
-std::span<const std::string_view> sweep_columns() { return kSweepColumns; }
-std::span<const std::string_view> report_columns() { return kReportColumns; }
+std::span<const std::string_view> figures_of(FigureList list) {
+  switch (list) {
+    case FigureList::Sweep: return kSweep;
+    case FigureList::Report: return kReport;
+    case FigureList::Map: return kMap;
+    case FigureList::Point: return kPoint;
+    case FigureList::Pair: return kPair;
+    case FigureList::Rate: return kRate;
+    case FigureList::Trial: return kTrial;
+    case FigureList::Capacity: return kCapacity;
+    case FigureList::Load: return kLoad;
+    case FigureList::WhatIf: return kWhatIf;
+    case FigureList::Validation: return kValidation;
+  }
+  return {};
+}
 
 }  // namespace metronome

@@ -58,6 +58,8 @@ struct ShownFigure {
   int decimals = 0;
   double scale = 1;            // 100: in percent
   std::string elsewhere = {};  // its name outside of the block: "TTFT p99"; empty: `name`
+  std::string unit = {};       // "ms", "%", "/s"; empty: none, or said by the name
+  std::string words = {};      // its name in a sentence: "p99 TTFT"; empty: `name`
 };
 
 // Its definition in words, in every result.json.
@@ -93,6 +95,33 @@ std::span<const Figure> all_figures();
 // Requires that there is one.
 const Figure& figure(std::string_view key);
 
+// The value of each figure of one run, in the order of all_figures().
+class FigureValues {
+ public:
+  FigureValues() = default;  // all absent
+  FigureValues(const Summary& summary, const RunFacts& facts);
+
+  const FigureValue& operator[](std::size_t i) const;
+  void set(std::size_t i, FigureValue value);
+  // Requires that there is such a figure, as number() does.
+  void set(std::string_view key, double value);
+  // NaN without a value.
+  double number(std::string_view key) const;
+  // The statistics of "itl", say; NaN for those that are not known.
+  Distribution distribution(std::string_view name) const;
+
+ private:
+  std::vector<FigureValue> values_;  // empty: all absent
+};
+
+// A statistic of a distribution, in the order of result.json.
+struct Statistic {
+  std::string_view name;  // "p99"
+  double Distribution::*member;
+  bool has_band;  // of the benchmark's distributions
+};
+std::span<const Statistic> statistics();
+
 // A distribution as a row of latencies: "ttft", "TTFT". Its figures are STATISTIC_NAME_ms.
 struct LatencyRow {
   std::string_view name;
@@ -110,8 +139,21 @@ struct FigureBlock {
   bool needs_all = false;       // unless all have it
 };
 std::span<const FigureBlock> figure_blocks();
-// The columns of a sweep's table, and of the report's.
-std::span<const std::string_view> sweep_columns();
-std::span<const std::string_view> report_columns();
+
+// A few figures for one purpose. Each is a figure of the table.
+enum class FigureList : std::uint8_t {
+  Sweep,       // columns of a sweep's table
+  Report,      // columns of the report's table
+  Map,         // of the report's heat map
+  Point,       // beside the pointer on a run in the report
+  Pair,        // of a simulated run beside a measured one, in the report
+  Rate,        // throughputs of the report, over p99 ITL
+  Trial,       // what a trial of `tune` measures
+  Capacity,    // of these, columns of its table of highest loads
+  Load,        // and of its table of one load
+  WhatIf,      // of a replay with other settings
+  Validation,  // of `validate`, beside the latencies
+};
+std::span<const std::string_view> figures_of(FigureList list);
 
 }  // namespace metronome

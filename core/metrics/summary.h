@@ -7,6 +7,7 @@
 #include <cstdint>
 #include <limits>
 #include <optional>
+#include <string_view>
 #include <vector>
 
 #include "core/base/distribution.h"
@@ -23,6 +24,9 @@ enum class StallCause : std::uint8_t {
   Preemption,  // the waiting request itself was preempted and recomputed
   Unseen,      // unknown: a client observed the run from outside
 };
+// In the order of StallCause.
+constexpr std::string_view kStallCauses[] = {"unknown", "prefill", "encoding", "preemption",
+                                             "unseen"};
 
 // A gap between two tokens of one request, and its cause.
 struct Stall {

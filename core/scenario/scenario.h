@@ -139,10 +139,12 @@ struct Scenario {
   // Location of a key ("engine.max_num_seqs"), or of the section or file that lacks it.
   SourceLocation location_of(std::string_view key) const;
 
-  // The resolved config as JSON: every key that applies, defaults included, two-space indent. It
-  // omits keys that a choice (policy, KV backend, arrival process, ...) does not use. JSON is YAML.
-  // Saved in the current folder, to which paths are relative, it is a scenario that resolves to
-  // itself.
+  // The resolved config: every key that applies, defaults included. It omits keys that a choice
+  // (policy, KV backend, arrival process, ...) does not use.
+  Json resolved() const;
+
+  // It as JSON text with two-space indent. JSON is YAML. Saved in the current folder, to which
+  // paths are relative, it is a scenario that resolves to itself.
   std::string to_json() const;
 
   // The same for people: a comment gives the reason of each of `serve_defaults`. This is YAML.

@@ -210,11 +210,13 @@ const ConfigNode& scenario_defaults() {
   return defaults;
 }
 
-std::string Scenario::to_json() const {
+Json Scenario::resolved() const {
   Scenario shown = *this;
   const FieldVisit visit = [&shown](FieldVisitor& visitor) { visit_fields(visitor, shown); };
-  return fields_to_json(visit, unused_keys(fields_to_node(visit), scenario_choices()));
+  return fields_to_value(visit, unused_keys(fields_to_node(visit), scenario_choices()));
 }
+
+std::string Scenario::to_json() const { return resolved().dump(2); }
 
 std::string Scenario::to_yaml() const {
   std::string text = to_json();

@@ -17,8 +17,8 @@ std::vector<std::pair<std::string, Json>> changed_settings(const SchedulerConfig
   const PolicyInfo& policy = *find_policy(config.policy);
   if (policy.visit == nullptr) return {};
   PolicySettings settings = config.policies;
-  const Json now = Json::parse(fields_to_json(
-      [&policy, &settings](FieldVisitor& visitor) { policy.visit(visitor, settings); }));
+  const Json now = fields_to_value(
+      [&policy, &settings](FieldVisitor& visitor) { policy.visit(visitor, settings); });
   std::vector<std::pair<std::string, Json>> changed;
   for (const DocumentedKey& key : policy.own_keys) {
     const Json& value = now.at(key.key);

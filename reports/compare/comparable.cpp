@@ -124,7 +124,7 @@ NamedModel scenario_model(const Scenario& scenario) {
 NamedModel model_of(const ObservedRun& run) {
   if (!run.stored) return served_model(run.model);
   const RunInfo& info = run.stored->result.info;
-  const bool is_served = info.config_json.empty() || !run.stored->record.has_steps();
+  const bool is_served = info.config.is_null() || !run.stored->record.has_steps();
   return is_served ? served_model(info.model) : scenario_model(scenario_of(*run.stored));
 }
 

@@ -170,41 +170,50 @@ void compare_metric(const Metric& metric, const ObservedRun& measured, const Obs
   }
   constexpr auto kNsPerMsDouble = static_cast<double>(kNsPerMs);
   for (std::size_t s = 0; s < kNumStatistics; ++s) {
-    FigureError figure{metric.name,
-                       kStatistics[s],
-                       measured_ns[s] / kNsPerMsDouble,
-                       simulated_ns[s] / kNsPerMsDouble,
-                       simulated_ns[s] / measured_ns[s] - 1,
-                       std::nullopt,
-                       std::nullopt};
+    const std::string key = std::string(kStatistics[s]) + "_" + metric.name + "_ms";
+    FigureError error{.figure = &figure(key),
+                      .measured = measured_ns[s] / kNsPerMsDouble,
+                      .simulated = simulated_ns[s] / kNsPerMsDouble,
+                      .error = simulated_ns[s] / measured_ns[s] - 1};
     if (!errors[s].empty()) {
-      figure.low = quantile(errors[s], 0.025);
-      figure.high = quantile(errors[s], 0.975);
+      error.low = quantile(errors[s], 0.025);
+      error.high = quantile(errors[s], 0.975);
     }
-    comparison.latencies.push_back(std::move(figure));
+    comparison.latencies.push_back(error);
   }
 }
 
-void compare_throughputs(const ObservedRun& measured, const ObservedRun& simulated,
-                         FigureComparison& comparison) {
-  const auto per_second = [](const ObservedRun& run, auto count) {
-    double sum = 0;
-    for (const ObservedRequest& request : run.requests) sum += static_cast<double>(count(request));
-    return sum / (static_cast<double>(run.duration_ns) / static_cast<double>(kNsPerSecond));
-  };
-  const auto add = [&](const char* name, auto count) {
-    FigureError figure;
-    figure.metric = name;
-    figure.measured = per_second(measured, count);
-    figure.simulated = per_second(simulated, count);
-    figure.error = figure.simulated / figure.measured - 1;
-    comparison.throughputs.push_back(figure);
-  };
-  add("request_throughput", [](const ObservedRequest&) { return 1; });
-  add("output_throughput", [](const ObservedRequest& r) { return r.num_output_tokens; });
-  add("total_token_throughput", [](const ObservedRequest& r) {
-    return std::int64_t{r.num_output_tokens} + r.num_prompt_tokens;
-  });
+// Those of a result folder, but for throughputs: they count as a log of requests does. Of other
+// runs only these are known.
+FigureValues values_of(const ObservedRun& run) {
+  FigureValues values;
+  if (run.stored) values = ResultContent(run.stored->result).figures;
+  double num_prompt = 0;
+  double num_output = 0;
+  for (const ObservedRequest& request : run.requests) {
+    num_prompt += request.num_prompt_tokens;
+    num_output += request.num_output_tokens;
+  }
+  const double seconds = static_cast<double>(run.duration_ns) / static_cast<double>(kNsPerSecond);
+  values.set("request_throughput", static_cast<double>(run.requests.size()) / seconds);
+  values.set("output_throughput", num_output / seconds);
+  values.set("total_token_throughput", (num_prompt + num_output) / seconds);
+  return values;
+}
+
+void compare_others(const ObservedRun& measured, const ObservedRun& simulated,
+                    FigureComparison& comparison) {
+  const FigureValues a = values_of(measured);
+  const FigureValues b = values_of(simulated);
+  for (const std::string_view key : figures_of(FigureList::Validation)) {
+    const double measured_value = a.number(key);
+    const double simulated_value = b.number(key);
+    if (std::isnan(measured_value) || std::isnan(simulated_value)) continue;
+    comparison.others.push_back({.figure = &figure(key),
+                                 .measured = measured_value,
+                                 .simulated = simulated_value,
+                                 .error = simulated_value / measured_value - 1});
+  }
 }
 
 }  // namespace
@@ -213,7 +222,7 @@ double FigureComparison::mean_abs_error() const {
   double sum = 0;
   int count = 0;
   for (const FigureError& figure : latencies) {
-    if (figure.metric == "itl") continue;
+    if (figure.metric() == "itl") continue;
     sum += std::abs(figure.error);
     ++count;
   }
@@ -245,7 +254,7 @@ FigureComparison compare_figures(const ObservedRun& measured, const ObservedRun&
   for (const Metric& metric : kMetrics) {
     compare_metric(metric, measured, simulated, num_resamples, comparison);
   }
-  compare_throughputs(measured, simulated, comparison);
+  compare_others(measured, simulated, comparison);
   return comparison;
 }
 
@@ -266,7 +275,7 @@ FigureComparison compare_later_figures(const ObservedRun& measured, const Observ
   }
   if (later_measured.requests.empty()) fail("has no later first token to compare with");
   FigureComparison comparison = compare_figures(later_measured, later_simulated);
-  comparison.throughputs.clear();
+  comparison.others.clear();
   return comparison;
 }
 

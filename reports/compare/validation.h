@@ -8,9 +8,11 @@
 #include <cstdint>
 #include <optional>
 #include <string>
+#include <string_view>
 #include <vector>
 
 #include "core/engine/step_predictor.h"
+#include "core/metrics/figures.h"
 #include "core/metrics/step_regime.h"
 #include "core/scenario/scenario.h"
 #include "reports/compare/observed_run.h"
@@ -20,13 +22,21 @@ namespace metronome {
 // One figure of both runs. `error` is simulated / measured - 1. `low` and `high` bound it in 95 of
 // 100 resamples of the requests.
 struct FigureError {
-  std::string metric;     // "ttft", "tpot", "itl", "e2el"; "output_throughput", ...
-  std::string statistic;  // "mean", "p50", "p90", "p95", "p99"; empty for throughput
-  double measured = 0;    // milliseconds, or per second
+  const Figure* figure = nullptr;  // of the table
+  double measured = 0;
   double simulated = 0;
   double error = 0;
-  std::optional<double> low;
-  std::optional<double> high;
+  std::optional<double> low = std::nullopt;
+  std::optional<double> high = std::nullopt;
+
+  // "ttft", "tpot", "itl", "e2el"; "output_throughput", ...
+  std::string_view metric() const {
+    return figure->distribution.empty() ? std::string_view(figure->key) : figure->distribution;
+  }
+  // "mean", "p50", "p90", "p95", "p99"; empty: the metric has none.
+  std::string_view statistic() const {
+    return figure->distribution.empty() ? std::string_view() : figure->shown.name;
+  }
 };
 
 // The distance between two distributions: the largest difference of their cumulative shares
@@ -37,9 +47,9 @@ struct MetricDistance {
 };
 
 struct FigureComparison {
-  bool is_paired = false;                // same requests in both, by their token counts in order
-  std::vector<FigureError> latencies;    // metric by metric, each with all statistics
-  std::vector<FigureError> throughputs;  // request, output, total
+  bool is_paired = false;              // same requests in both, by their token counts in order
+  std::vector<FigureError> latencies;  // metric by metric, each with all statistics
+  std::vector<FigureError> others;     // FigureList::Validation, of those that both runs have
   std::vector<MetricDistance> distances;
 
   // Mean of |error| over the figures of TTFT, TPOT and E2EL, the measure that simulators of serving
@@ -54,8 +64,8 @@ struct FigureComparison {
 FigureComparison compare_figures(const ObservedRun& measured, const ObservedRun& simulated,
                                  int num_resamples = 0);
 
-// The same for requests whose first token came after `after_ns` in the measured run, without
-// throughputs. Throws ConfigError if the two runs have different requests or no first token came
+// The same for requests whose first token came after `after_ns` in the measured run, latencies
+// alone. Throws ConfigError if the two runs have different requests or no first token came
 // later.
 FigureComparison compare_later_figures(const ObservedRun& measured, const ObservedRun& simulated,
                                        TimeNs after_ns);

@@ -8,7 +8,10 @@
 #include <optional>
 #include <span>
 #include <string>
+#include <string_view>
+#include <vector>
 
+#include "core/base/json.h"
 #include "core/metrics/figures.h"
 #include "core/metrics/output_log.h"
 #include "core/metrics/run_record.h"
@@ -54,13 +57,13 @@ struct RunInfo {
   std::int64_t num_blocks = 0;  // of the KV cache
   bool is_calibrated = false;   // step times come from a measured cost model
   SloConfig slo;
-  std::string config_json;  // the resolved scenario; empty: null
-  // Why it has values that no key gave: Scenario::serve_defaults, reasons by key. Empty: left out.
-  std::string config_reasons_json;
-  // Of a run measured by a client: JSON objects about the server and about the client itself.
-  // Empty: left out.
-  std::string server_json;
-  std::string client_json;
+  Json config;  // the resolved scenario; null: unknown
+  // Why it has values that no key gave: Scenario::serve_defaults, reasons by key. Null: left out.
+  Json config_reasons;
+  // For a run measured by a client: objects about the server and about the client itself. Null:
+  // left out.
+  Json server;
+  Json client;
 
   RunFacts facts() const;
 };
@@ -76,9 +79,31 @@ struct RunResult {
   FileSizes files;
 };
 
+// The content of a result.json: of a run of this program, of a file, or of a trial of `tune`.
+struct ResultContent {
+  RunInfo info;
+  FigureValues figures;
+  NoiseBands noise;
+  std::optional<Stall> longest_stall;  // absent: unknown, left out
+  FileSizes files;
+
+  ResultContent() = default;
+  explicit ResultContent(const RunResult& result);
+};
+
 // result.json: vLLM's keys in vLLM's order, then Metronome's. An undefined figure (such as the
 // latency of a run without a completed request) is null. Ends with its content id (content_id.h).
 std::string result_json(const RunResult& result);
+
+// A definition of a figure, in words.
+struct Formula {
+  std::string_view name;
+  std::string_view text;
+};
+std::vector<Formula> formulas_of(const ResultContent& content);
+
+// Appends the keys of result.json to an open object, without its formulas and its id.
+void append_result_fields(const ResultContent& content, JsonText& json);
 
 // summary.json: a list of flat runs, in the format of `vllm bench sweep plot`.
 std::string summary_json(std::span<const RunResult> results);
@@ -112,6 +137,6 @@ void write_trace_json(const RunRecord& record, const RunInfo& info, FileWriter& 
 void write_outputs_jsonl(const OutputLog& outputs, FileWriter& file);
 
 // Appends the keys shared by result.json and summary.json to an open object.
-void append_flat_fields(const RunResult& result, JsonText& json);
+void append_flat_fields(const ResultContent& content, JsonText& json);
 
 }  // namespace metronome

@@ -15,8 +15,6 @@
 namespace metronome {
 namespace {
 
-using Formula = std::pair<std::string_view, std::string_view>;
-
 constexpr Formula kPercentiles = {
     "percentiles",
     "linear interpolation at rank p * (n - 1), over all values; std is that of the population"};
@@ -56,11 +54,11 @@ void append_value(std::string_view key, const FigureValue& value, JsonText& json
 }
 
 // Those of vLLM's benchmark, or Metronome's own.
-void append_figures(const RunResult& result, bool is_benchmark, JsonText& json) {
-  const RunFacts facts = result.info.facts();
-  for (const Figure& figure : all_figures()) {
-    if (figure.is_benchmark != is_benchmark || !figure.is_written) continue;
-    append_value(figure.key, figure.value(result.summary, facts), json);
+void append_figures(const FigureValues& values, bool is_benchmark, JsonText& json) {
+  const auto figures = all_figures();
+  for (std::size_t i = 0; i < figures.size(); ++i) {
+    if (figures[i].is_benchmark != is_benchmark || !figures[i].is_written) continue;
+    append_value(figures[i].key, values[i], json);
   }
 }
 
@@ -107,17 +105,6 @@ void append_benchmark_fields(const RunInfo& info, JsonText& json) {
   append_optional(json, "max_concurrency", info.max_concurrency);
 }
 
-std::string_view to_string(StallCause cause) {
-  switch (cause) {
-    case StallCause::Unknown: return "unknown";
-    case StallCause::Prefill: return "prefill";
-    case StallCause::Encoding: return "encoding";
-    case StallCause::Preemption: return "preemption";
-    case StallCause::Unseen: return "unseen";
-  }
-  return "?";
-}
-
 void append_stall(const Stall& stall, JsonText& json) {
   json.key("longest_stall");
   if (stall.request == kNoRequest) return json.null();
@@ -129,7 +116,7 @@ void append_stall(const Stall& stall, JsonText& json) {
   const bool is_seen = stall.cause != StallCause::Unseen;
   append_optional(json, "step_before", is_seen ? std::optional(stall.step_before) : std::nullopt);
   append_optional(json, "step_after", is_seen ? std::optional(stall.step_after) : std::nullopt);
-  json.field("cause", to_string(stall.cause));
+  json.field("cause", kStallCauses[static_cast<std::size_t>(stall.cause)]);
   json.key("largest_prefill");
   if (stall.prefill_request == kNoRequest) {
     json.null();
@@ -175,19 +162,36 @@ void append_slo(const SloConfig& slo, JsonText& json) {
   json.end_object();
 }
 
-void append_formulas(const RunResult& result, JsonText& json) {
+void append_formulas(const ResultContent& content, JsonText& json) {
   json.key("formulas");
   json.begin_object();
-  json.field(kPercentiles.first, kPercentiles.second);
-  for (const Figure& figure : all_figures()) {
-    if (figure.formula.text.empty()) continue;
-    const FigureValue value = figure.value(result.summary, result.info.facts());
-    if (value.kind == FigureValue::Kind::Absent) continue;
-    json.field(figure.formula.name, figure.formula.text);
-  }
-  if (!result.summary.has_steps) {
-    for (const auto& [name, formula] : kClientFormulas) json.field(name, formula);
-  }
+  for (const Formula& formula : formulas_of(content)) json.field(formula.name, formula.text);
+  json.end_object();
+}
+
+void append_or_left_out(std::string_view name, const Json& object, JsonText& json) {
+  if (!object.is_null()) json.key(name).subtree(object);
+}
+
+// The parts of result.json before and after its formulas.
+void append_run(const ResultContent& content, JsonText& json) {
+  append_flat_fields(content, json);
+  append_noise(content.noise, json);
+  if (content.longest_stall) append_stall(*content.longest_stall, json);
+  append_slo(content.info.slo, json);
+  append_or_null(json, "scenario", content.info.scenario);
+  append_or_null(json, "description", content.info.description);
+}
+void append_settings(const ResultContent& content, JsonText& json) {
+  const RunInfo& info = content.info;
+  append_or_left_out("server", info.server, json);
+  append_or_left_out("client", info.client, json);
+  json.key("config").subtree(info.config);
+  append_or_left_out("config_reasons", info.config_reasons, json);
+  if (!content.files) return;
+  json.key("files");
+  json.begin_object();
+  for (const auto& [name, num_bytes] : *content.files) json.field(name, num_bytes);
   json.end_object();
 }
 
@@ -201,10 +205,17 @@ RunFacts RunInfo::facts() const {
           .is_calibrated = is_calibrated};
 }
 
-void append_flat_fields(const RunResult& result, JsonText& json) {
-  const RunInfo& info = result.info;
+ResultContent::ResultContent(const RunResult& result)
+    : info(result.info),
+      figures(result.summary, result.info.facts()),
+      noise(result.noise),
+      longest_stall(result.summary.longest_stall),
+      files(result.files) {}
+
+void append_flat_fields(const ResultContent& content, JsonText& json) {
+  const RunInfo& info = content.info;
   append_benchmark_fields(info, json);
-  append_figures(result, true, json);
+  append_figures(content.figures, true, json);
   json.field(kResultSchemaKey, kResultSchema);
   json.field("run_number", 0);
   json.field("policy", info.policy);
@@ -214,39 +225,35 @@ void append_flat_fields(const RunResult& result, JsonText& json) {
   json.field("seed", info.seed);
   append_or_null(json, "digest", info.digest);
   append_or_null(json, "output_digest", info.output_digest);
-  append_figures(result, false, json);
+  append_figures(content.figures, false, json);
+}
+
+std::vector<Formula> formulas_of(const ResultContent& content) {
+  std::vector<Formula> formulas = {kPercentiles};
+  const auto figures = all_figures();
+  for (std::size_t i = 0; i < figures.size(); ++i) {
+    const FormulaText& formula = figures[i].formula;
+    if (formula.text.empty() || content.figures[i].kind == FigureValue::Kind::Absent) continue;
+    formulas.push_back({formula.name, formula.text});
+  }
+  if (content.info.backend == kHttpBackend) {
+    formulas.insert(formulas.end(), kClientFormulas.begin(), kClientFormulas.end());
+  }
+  return formulas;
+}
+
+void append_result_fields(const ResultContent& content, JsonText& json) {
+  append_run(content, json);
+  append_settings(content, json);
 }
 
 std::string result_json(const RunResult& result) {
+  const ResultContent content(result);
   JsonText json(JsonText::Style::Indented);
   json.begin_object();
-  append_flat_fields(result, json);
-  append_noise(result.noise, json);
-  append_stall(result.summary.longest_stall, json);
-  append_slo(result.info.slo, json);
-  append_or_null(json, "scenario", result.info.scenario);
-  append_or_null(json, "description", result.info.description);
-  append_formulas(result, json);
-  const auto append_object = [&json](std::string_view name, const std::string& object) {
-    if (object.empty()) return;
-    json.key(name);
-    json.raw(object);
-  };
-  append_object("server", result.info.server_json);
-  append_object("client", result.info.client_json);
-  json.key("config");
-  if (result.info.config_json.empty()) {
-    json.null();
-  } else {
-    json.raw(result.info.config_json);
-  }
-  append_object("config_reasons", result.info.config_reasons_json);
-  if (result.files) {
-    json.key("files");
-    json.begin_object();
-    for (const auto& [name, num_bytes] : *result.files) json.field(name, num_bytes);
-    json.end_object();
-  }
+  append_run(content, json);
+  append_formulas(content, json);
+  append_settings(content, json);
   json.field(kContentIdKey, content_id_text(json.view()));
   json.end_object();
   json.end_line();

@@ -4,6 +4,7 @@
 #include <algorithm>
 #include <cmath>
 #include <filesystem>
+#include <iterator>
 #include <limits>
 #include <map>
 #include <tuple>
@@ -13,6 +14,7 @@
 #include "core/base/files.h"
 #include "core/base/json.h"
 #include "core/base/json_place.h"
+#include "core/base/names.h"
 #include "core/metrics/client_record.h"
 #include "reports/files/requests_reader.h"
 #include "reports/files/result_names.h"
@@ -69,14 +71,12 @@ RunInfo read_info(const JsonPlace& result) {
   info.slo.itl_ms = number_or_none(slo.at("itl_ms"));
   info.slo.e2el_ms = number_or_none(slo.at("e2el_ms"));
   if (const JsonPlace config = result.at("config"); !config.is_null()) {
-    info.config_json = config.json().dump(2);
+    info.config = config.json();
   }
-  if (result.has("config_reasons")) {
-    info.config_reasons_json = result.at("config_reasons").json().dump(2);
-  }
+  if (result.has("config_reasons")) info.config_reasons = result.at("config_reasons").json();
   if (result.has("endpoint_type")) info.endpoint_type = result.at("endpoint_type").text();
-  if (result.has("server")) info.server_json = result.at("server").json().dump(2);
-  if (result.has("client")) info.client_json = result.at("client").json().dump(2);
+  if (result.has("server")) info.server = result.at("server").json();
+  if (result.has("client")) info.client = result.at("client").json();
   return info;
 }
 
@@ -129,6 +129,62 @@ FileSizes read_files(const JsonPlace& result) {
   return files;
 }
 
+FigureValue read_figure(const JsonPlace& place) {
+  const Json& json = place.json();
+  if (json.is_array()) {
+    FigureValue figure = {.kind = FigureValue::Kind::List, .has_counts = true};
+    place.for_each([&figure](const JsonPlace& entry) {
+      figure.list.push_back(entry.number());
+      figure.has_counts = figure.has_counts && entry.json().is_number_integer();
+    });
+    return figure;
+  }
+  if (json.is_number_integer()) {
+    return {.kind = FigureValue::Kind::Count, .count = place.integer(-kNever, kNever)};
+  }
+  const std::optional<double> number = number_or_none(place);
+  if (!number) return {.kind = FigureValue::Kind::Null};
+  return {.kind = FigureValue::Kind::Number, .number = *number};
+}
+
+StallCause read_cause(const JsonPlace& place) {
+  const auto found = std::find(std::begin(kStallCauses), std::end(kStallCauses), place.text());
+  if (found == std::end(kStallCauses)) {
+    place.fail("is no cause of a stall; allowed: " + join_names(kStallCauses));
+  }
+  return static_cast<StallCause>(found - std::begin(kStallCauses));
+}
+
+std::int32_t count_or(const JsonPlace& place, std::int32_t otherwise) {
+  return place.is_null() ? otherwise : place.count();
+}
+
+// A duration that a file has in milliseconds.
+TimeNs read_ms(const JsonPlace& place) {
+  return std::llround(place.number(0, kMaxSeconds * 1e3) * static_cast<double>(kNsPerMs));
+}
+
+Stall read_stall(const JsonPlace& place) {
+  Stall stall;
+  if (place.is_null()) return stall;
+  stall.gap_ns = read_ms(place.at("gap_ms"));
+  stall.request = static_cast<RequestId>(place.at("request").count());
+  stall.began_at = place.at("began_ns").time();
+  stall.step_before = count_or(place.at("step_before"), stall.step_before);
+  stall.step_after = count_or(place.at("step_after"), stall.step_after);
+  stall.cause = read_cause(place.at("cause"));
+  if (const JsonPlace largest = place.at("largest_prefill"); !largest.is_null()) {
+    stall.prefill_request = static_cast<RequestId>(largest.at("request").count());
+    stall.prefill_position = largest.at("first_position").count();
+    stall.prefill_tokens = largest.at("num_tokens").count();
+    stall.prefill_step = largest.at("step").count();
+  }
+  const JsonPlace tokens = place.at("prefill_tokens");
+  if (!tokens.is_null()) stall.num_prefill_tokens = tokens.integer(0, kNever - 1);
+  if (place.has("encode_ms")) stall.encode_ns = read_ms(place.at("encode_ms"));
+  return stall;
+}
+
 // The part of a run that result.json alone has.
 struct ResultHead {
   RunInfo info;
@@ -138,10 +194,23 @@ struct ResultHead {
   std::int64_t num_completed = 0;  // requests
 };
 
+// A folder's result.json.
+struct ResultFile {
+  std::string path;
+  Json json;
+  JsonPlace place;
+
+  explicit ResultFile(const std::string& folder)
+      : path(folder + "/" + std::string(kResultFile)),
+        json(read_json_file(path, "a folder that metronome wrote")),
+        place(path, json) {}
+  ResultFile(const ResultFile&) = delete;
+  ResultFile& operator=(const ResultFile&) = delete;
+};
+
 ResultHead read_head(const std::string& folder) {
-  const std::string path = folder + "/" + std::string(kResultFile);
-  const Json json = read_json_file(path, "a folder that metronome wrote");
-  const JsonPlace result(path, json);
+  const ResultFile file(folder);
+  const JsonPlace& result = file.place;
   return {read_info(result), read_noise(result), read_files(result), read_drafts(result),
           result.at("completed").integer(0, kNever - 1)};
 }
@@ -391,6 +460,28 @@ bool has_record(const std::string& folder) {
 
 RunInfo read_result_info(const std::string& folder) { return read_head(folder).info; }
 
+FigureValues read_figures(const JsonPlace& object) {
+  FigureValues values;
+  const auto figures = all_figures();
+  for (std::size_t i = 0; i < figures.size(); ++i) {
+    if (object.has(figures[i].key)) values.set(i, read_figure(object.at(figures[i].key)));
+  }
+  return values;
+}
+
+ResultContent read_result_content(const std::string& folder) {
+  const ResultFile file(folder);
+  ResultContent content;
+  content.info = read_info(file.place);
+  content.figures = read_figures(file.place);
+  content.noise = read_noise(file.place);
+  content.files = read_files(file.place);
+  if (file.place.has("longest_stall")) {
+    content.longest_stall = read_stall(file.place.at("longest_stall"));
+  }
+  return content;
+}
+
 StoredRun read_result(const std::string& folder) {
   StoredRun run;
   run.folder = folder;
@@ -419,17 +510,18 @@ void require_steps(const StoredRun& run) {
 }
 
 Scenario scenario_of(const StoredRun& run, const std::vector<std::string>& assignments) {
-  return scenario_of(run, run.result.info.config_json, assignments);
+  return scenario_of(run, run.result.info.config, assignments);
 }
 
-Scenario scenario_of(const StoredRun& run, const std::string& config,
+Scenario scenario_of(const StoredRun& run, const Json& config,
                      const std::vector<std::string>& assignments) {
   const std::string where = run.folder + "/" + std::string(kResultFile) + ": config";
   const RunInfo& info = run.result.info;
-  if (config.empty()) {
+  if (config.is_null()) {
     throw ConfigError(where + ": is null; allowed: a run of a scenario");
   }
-  Scenario scenario = std::move(parse_scenario(config, where, assignments).variants.front());
+  Scenario scenario =
+      std::move(parse_scenario(config.dump(2), where, assignments).variants.front());
   scenario.name = info.label;
   return scenario;
 }

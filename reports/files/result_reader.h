@@ -6,6 +6,7 @@
 #include <string_view>
 #include <vector>
 
+#include "core/base/json_place.h"
 #include "core/metrics/run_record.h"
 #include "core/scenario/scenario.h"
 #include "reports/files/result_files.h"
@@ -26,6 +27,14 @@ std::vector<std::string> result_folders(const std::string& path);
 // Reads RunInfo from result.json only. Throws ConfigError as read_result does.
 RunInfo read_result_info(const std::string& folder);
 
+// Reads result.json alone, so that the run's other files may be missing. Throws ConfigError as
+// read_result does.
+ResultContent read_result_content(const std::string& folder);
+
+// The figures that an object has under their keys. Throws ConfigError for one that is no number,
+// null or a list of numbers.
+FigureValues read_figures(const JsonPlace& object);
+
 // Whether a folder has the files that read_result() needs beside result.json.
 bool has_record(const std::string& folder);
 
@@ -43,7 +52,7 @@ void require_steps(const StoredRun& run);
 // scenario, or for invalid assignments.
 Scenario scenario_of(const StoredRun& run, const std::vector<std::string>& assignments = {});
 // The same of another configuration in the form of the run's.
-Scenario scenario_of(const StoredRun& run, const std::string& config,
+Scenario scenario_of(const StoredRun& run, const Json& config,
                      const std::vector<std::string>& assignments);
 
 }  // namespace metronome

@@ -9,7 +9,7 @@ std::string summary_json(std::span<const RunResult> results) {
   json.begin_array();
   for (const RunResult& result : results) {
     json.begin_object();
-    append_flat_fields(result, json);
+    append_flat_fields(ResultContent(result), json);
     json.end_object();
   }
   json.end_array();

@@ -69,9 +69,7 @@ Window choose_window(const RunRecord& record, const RequestSlices& slices, std::
 }
 
 // The most tokens of a step according to the scenario; nullptr: no limit, or unknown.
-Json token_budget_of(const std::string& config_json) {
-  if (config_json.empty()) return nullptr;
-  const Json config = Json::try_parse(config_json).value_or(Json());
+Json token_budget_of(const Json& config) {
   const Json scheduler = config.value("scheduler", Json());
   const PolicyInfo* policy = find_policy(scheduler.value("policy", "").get<std::string>());
   if (policy == nullptr) return nullptr;
@@ -140,7 +138,7 @@ class TraceWriter {
     stalls_ = gaps_.longest_gaps(kMaxStalls, 1);
     window_ =
         choose_window(record, slices_, stalls_.empty() ? 0 : stalls_.front().step_after, max_bytes);
-    budget_ = token_budget_of(info.config_json);
+    budget_ = token_budget_of(info.config);
     choose_tracks();
   }
 

@@ -83,11 +83,11 @@ std::int64_t limit_of(std::optional<bool> is_wanted, std::int64_t max_unasked_by
   return is_wanted ? INT64_MAX : max_unasked_bytes;
 }
 
-std::string reasons_json(const std::vector<ServeDefault>& defaults) {
-  if (defaults.empty()) return {};
-  Json reasons = Json::object();
+// Null without any.
+Json reasons_of(const std::vector<ServeDefault>& defaults) {
+  Json reasons;
   for (const ServeDefault& added : defaults) reasons[added.key] = added.reason;
-  return reasons.dump(2);
+  return reasons;
 }
 
 }  // namespace
@@ -122,8 +122,8 @@ RunInfo scenario_info(const Scenario& scenario, const Workload& workload) {
   if (workload.mode == ArrivalMode::ClosedLoop) info.max_concurrency = workload.concurrency;
   info.slo = scenario.slo;
   info.price_per_gpu_hour = scenario.price_per_gpu_hour;
-  info.config_json = scenario.to_json();
-  info.config_reasons_json = reasons_json(scenario.serve_defaults);
+  info.config = scenario.resolved();
+  info.config_reasons = reasons_of(scenario.serve_defaults);
   return info;
 }
 

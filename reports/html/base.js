@@ -164,12 +164,30 @@ class Run {
   slo(metric) { return at(this.result, `slo.${metric}_ms`); }
 }
 
-// By figure. 1: more is better; -1: less; 0: neither.
-const kBetter = {};
+// The program's table of figures by key, and its lists of keys.
+const kTable = {figures: {}, lists: {}};
+const wordsOf = (key) => kTable.figures[key].words;
+const blockOf = (key) => kTable.figures[key].block;  // "ITL, ms"
+// 1: more is better; -1: less; 0: neither.
+const betterOf = (key) => (kTable.figures[key] ? kTable.figures[key].better : 0);
+
+// The name of a figure on an axis, with its unit.
+function axisName(key) {
+  const {words, unit} = kTable.figures[key];
+  return unit.startsWith('/') ? words + unit : unit ? `${words}, ${unit}` : words;
+}
+
+// A value of a figure with its unit.
+function figureText(key, value) {
+  const {unit, scale, decimals} = kTable.figures[key];
+  if (unit === 'ms') return formatMs(value);
+  const text = formatNumber(value * scale, decimals);
+  return text === '-' || !unit ? text : unit.startsWith('/') ? text + unit : `${text} ${unit}`;
+}
 
 function readRuns() {
   const data = JSON.parse(document.getElementById('report-data').textContent);
-  Object.assign(kBetter, data.better);
+  Object.assign(kTable, {figures: data.figures, lists: data.lists});
   const runs = data.runs.map((run, i) => new Run(run, i));
   selectRuns(runs, runs.filter((run, i) => data.runs[i].is_selected));
   return runs;
@@ -250,9 +268,8 @@ function hidesStalls({result: r}) {
   return stalled > 0.001 * r.mean_itl_ms && stalled > 2 * seen;
 }
 
-// The figure that says how steady runs are, and its name.
+// The figure that says how steady runs are.
 const steadyKey = (runs) => (runs.some(hidesStalls) ? 'max_itl_ms' : 'p99_itl_ms');
-const kSteadyNames = {p99_itl_ms: 'p99 ITL', max_itl_ms: 'longest gap'};
 
 // The best as `metronome sweep` orders them: of those with the most goodput, if there is an SLO,
 // the steadiest.

@@ -164,16 +164,8 @@ function paintGroupLines(figure, panel, groups, valueOf, style = {}) {
 }
 
 function runLines(run) {
-  const r = run.result;
-  return [
-    ['TTFT p50 / p99', `${formatMs(r.p50_ttft_ms)} / ${formatMs(r.p99_ttft_ms)}`],
-    ['ITL p50 / p99', `${formatMs(r.p50_itl_ms)} / ${formatMs(r.p99_itl_ms)}`],
-    ['longest gap', formatMs(r.max_itl_ms)],
-    ['output', `${formatNumber(r.output_throughput)} tok/s`],
-    ['goodput', r.request_goodput == null ? '-' : `${formatNumber(r.request_goodput, 2)} req/s`],
-    ['in SLO', r.slo_attainment == null ? '-' : `${formatNumber(100 * r.slo_attainment, 1)} %`],
-    ...(r.spec_decode_num_drafts > 0 ? [['acceptance length',
-      formatNumber(r.spec_decode_acceptance_length, 2)]] : [])];
+  return kTable.lists.point.filter((key) => Number.isFinite(run.result[key]))
+    .map((key) => [wordsOf(key), figureText(key, run.result[key])]);
 }
 
 function hoverPoints(panel, x, y) {
@@ -254,7 +246,8 @@ function paintChunks(runs, {keys, others: all}, figure, colors) {
       label: keys.length > 1 ? 'tokens of a step or chunk' : `${keys[0]}, tokens`}, colors);
     axisLeft(figure, panel, {ticks: isLog ? logTicks(scale, fitted(260)) : null,
       format: (v) => grouped(+v.toPrecision(3)),
-      label: `${kMetrics[metric].short}, ms${groups.length > 1 ? ' (p99 solid, p50 hollow)' : ''}`},
+      label: blockOf(`p99_${metric}_ms`) +
+        (groups.length > 1 ? ' (p99 solid, p50 hollow)' : '')},
       colors);
     const inColor = groups.filter(({isGrey}) => !isGrey);
     noteGroupLines(panel, inColor, get('p50'));
@@ -438,10 +431,6 @@ function loadFigure(runs) {
 
 // ---- Throughput against p99 ITL ----
 
-const kRates = {
-  output_throughput: 'output tokens/s', total_token_throughput: 'input and output tokens/s',
-  request_throughput: 'requests/s', request_goodput: 'good requests/s'};
-
 // Of runs that compare, those that no other beats in both; lowest latency first. A thousandth more
 // is no more.
 function paretoFront(runs, x, y) {
@@ -495,11 +484,11 @@ function paintPareto(runs, state, figure, colors) {
     x: d3.scaleLog().domain(figure.view.now).range([place.left, place.right]),
     y: rateScale(shown.map(y), [place.bottom, place.top])});
   axisBottom(figure, panel, {ticks: logTicks(panel.x, place.right - place.left),
-    format: (ms) => grouped(+ms.toPrecision(3)), label: 'p99 ITL, ms (further left is steadier)'},
-    colors);
+    format: (ms) => grouped(+ms.toPrecision(3)),
+    label: `${axisName('p99_itl_ms')} (further left is steadier)`}, colors);
   axisLeft(figure, panel, {ticks: panel.y.base ? logTicks(panel.y, place.bottom - place.top) : null,
     format: (v) => grouped(+v.toPrecision(5)),
-    label: `${kRates[state.rate]} (higher is more)`}, colors);
+    label: `${axisName(state.rate)} (higher is more)`}, colors);
   const limit = sharedSlo(runs, 'itl');
   if (limit != null) {
     const p = panel.x(limit);
@@ -554,8 +543,9 @@ function paretoFigure(runs) {
       paint: (self, context, colors) => paintPareto(runs, state, self, colors)},
     hover: (self, panel, x, y) => hoverPoints(panel, x, y), picks: true,
   });
-  const rates = Object.entries(kRates)
-    .filter(([key]) => usable.every((run) => Number.isFinite(run.result[key])));
-  figure.addChoice('throughput in', rates, (value) => { state.rate = value; });
+  const rates = kTable.lists.rate
+    .filter((key) => usable.every((run) => Number.isFinite(run.result[key])));
+  figure.addChoice('throughput in', rates.map((key) => [key, axisName(key)]),
+    (value) => { state.rate = value; });
   return figure;
 }

@@ -51,7 +51,7 @@ function capacityText(all) {
     (best.some(({isOpen}) => isOpen) ? ', the highest load that was run'
       : best.length === all.length ? '' : ', more than any other setting') + '.';
   if (best.length > 1) {
-    text += ` ${marked(best[0].name)} is the steadiest of them there: ${kSteadyNames[key]} ` +
+    text += ` ${marked(best[0].name)} is the steadiest of them there: ${wordsOf(key)} ` +
       `${formatMs(run.result[key])}.`;
   }
   if (isShortRun(run)) {
@@ -109,7 +109,7 @@ function findingText(runs) {
   const change = 100 * (best.result.output_throughput / worst.result.output_throughput - 1);
   const changeText = Math.abs(change) < 0.05 ? 'the same throughput'
     : `${formatNumber(Math.abs(change), 1)} % ${change > 0 ? 'more' : 'less'} throughput`;
-  let text = `${marked(best.name)} has a ${kSteadyNames[key]} of ${formatMs(best.result[key])}, ` +
+  let text = `${marked(best.name)} has a ${wordsOf(key)} of ${formatMs(best.result[key])}, ` +
     `${formatNumber(factor, 1)} times less than ${marked(worst.name)} ` +
     `(${formatMs(worst.result[key])}), at ${changeText} and a p99 TTFT of ` +
     `${formatMs(best.result.p99_ttft_ms)} against ${formatMs(worst.result.p99_ttft_ms)}.`;

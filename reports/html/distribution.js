@@ -2,9 +2,9 @@
 // How latencies are distributed: the cumulative curve, and its tail on a logarithmic axis.
 
 const kMetrics = {
-  itl: {name: 'inter-token latency', short: 'ITL', of: 'latencies'},
-  ttft: {name: 'time to first token', short: 'TTFT', of: 'requests'},
-  e2el: {name: 'end-to-end latency', short: 'E2EL', of: 'requests'},
+  itl: {name: 'inter-token latency', of: 'latencies'},
+  ttft: {name: 'time to first token', of: 'requests'},
+  e2el: {name: 'end-to-end latency', of: 'requests'},
 };
 
 function curveOf(run, metric) {
@@ -154,7 +154,7 @@ function distributionFigure(runs) {
   figure.onRuns = fit;
   const options = Object.entries(kMetrics)
     .filter(([key]) => drawn.some((run) => curveOf(run, key)))
-    .map(([key, metric]) => [key, `${metric.short}, ${metric.name}`]);
+    .map(([key, metric]) => [key, `${blockOf(`p99_${key}_ms`).split(',')[0]}, ${metric.name}`]);
   figure.addChoice('of', options, (value) => {
     state.metric = value;
     fit();

@@ -7,7 +7,7 @@ const perSecond = (key) => (run) => (hasDrafts(run) && run.result.duration > 0
 const kDraftPanels = [
   {label: 'draft tokens/s (accepted solid, wasted hollow)',
     of: perSecond('spec_decode_accepted_tokens'), hollow: perSecond('wasted_draft_tokens')},
-  {label: 'mean TPOT, ms', of: (run) => run.result.mean_tpot_ms}];
+  {get label() { return axisName('mean_tpot_ms'); }, of: (run) => run.result.mean_tpot_ms}];
 
 // Lines over load; those without drafts show what drafts are compared with.
 const draftGroups = (runs) => groupRuns(runs.filter((run) => run.result.completed > 0),

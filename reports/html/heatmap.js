@@ -1,14 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 // A heat map of two swept settings: one cell for each pair of their values.
 
-const kHeatFigures = [
-  ['p99_itl_ms', 'p99 ITL, ms', 1], ['max_itl_ms', 'longest gap, ms', 1],
-  ['p50_itl_ms', 'p50 ITL, ms', 1], ['p99_ttft_ms', 'p99 TTFT, ms', 1],
-  ['slo_attainment', 'requests within the SLO, %', 100],
-  ['request_goodput', 'goodput, req/s', 1], ['output_throughput', 'output tokens/s', 1],
-  ['output_tokens_per_s_per_user', 'output tokens/s per user', 1],
-  ['cost_per_million_output_tokens', 'cost of a million output tokens', 1]];
-const isLessBetter = (key) => kBetter[key] < 0;
+const isLessBetter = (key) => betterOf(key) < 0;
 
 // The cells of a pair of settings by "x y", each with its runs; those without a value are left out.
 function heatCells(runs, x, y) {
@@ -66,16 +59,17 @@ function heatShare(values, key) {
   return {scale, isLog, low, high};
 }
 
-const heatText = (value, scale) => {
-  const shown = value * scale;
+const heatText = (value, key) => {
+  const shown = value * kTable.figures[key].scale;
   return shown >= 100000 ? d3.format('.3~s')(shown)
     : formatNumber(shown, shown < 10 ? 2 : shown < 100 ? 1 : 0);
 };
 
 // The colours from the worst to the best, with the values at their ends.
-function paintHeatLegend(figure, {scale, low, high}, [key, name, factor], colors) {
+function paintHeatLegend(figure, {scale, low, high}, key, colors) {
   const left = 12, width = Math.min(180, figure.width - 150), top = 26;
-  figure.svg.append('text').attr('x', left).attr('y', 18).attr('fill', colors.text).text(name);
+  figure.svg.append('text').attr('x', left).attr('y', 18).attr('fill', colors.text)
+    .text(axisName(key));
   for (let i = 0; i < 60; ++i) {
     figure.svg.append('rect').attr('x', left + i * width / 60).attr('y', top)
       .attr('width', width / 60 + 0.5).attr('height', 10)
@@ -83,10 +77,10 @@ function paintHeatLegend(figure, {scale, low, high}, [key, name, factor], colors
   }
   const ends = isLessBetter(key) ? [high, low] : [low, high];
   figure.svg.append('text').attr('x', left).attr('y', top + 24).attr('fill', colors.muted)
-    .attr('font-size', 11).text(heatText(ends[0], factor));
+    .attr('font-size', 11).text(heatText(ends[0], key));
   figure.svg.append('text').attr('x', left + width).attr('y', top + 24).attr('font-size', 11)
     .attr('text-anchor', 'end').attr('fill', colors.muted)
-    .text(`${heatText(ends[1], factor)} (best)`);
+    .text(`${heatText(ends[1], key)} (best)`);
   return scale;
 }
 
@@ -125,7 +119,7 @@ function paintHeatAxes(figure, panel, {x, y}, colors) {
 }
 
 function paintHeat(runs, state, figure, colors) {
-  const [key, , factor] = state.figure;
+  const {key} = state;
   const place = heatPlace(state, figure.width);
   const cells = heatCells(listed(runs), state.x, state.y);
   const best = new Map([...cells].map(([at, members]) => [at, bestOfCell(members, key)])
@@ -136,7 +130,7 @@ function paintHeat(runs, state, figure, colors) {
   const panel = addPanel(figure, {...place, cells, best, pitch, row, points});
   const values = [...best.values()].map((run) => run.result[key]);
   const share = heatShare(values.length > 0 ? values : [0], key);
-  paintHeatLegend(figure, share, state.figure, colors);
+  paintHeatLegend(figure, share, key, colors);
   paintHeatAxes(figure, panel, state, colors);
   figure.svg.append('rect').attr('x', place.left).attr('y', place.top).attr('fill', colors.grid)
     .attr('width', place.right - place.left).attr('height', place.bottom - place.top);
@@ -147,7 +141,7 @@ function paintHeat(runs, state, figure, colors) {
     const value = run.result[key], t = share.scale(value);
     figure.svg.append('rect').attr('x', left + 1).attr('y', y + 1).attr('width', pitch - 2)
       .attr('height', Math.max(1, row - 2)).attr('rx', 2).attr('fill', d3.interpolateCividis(t));
-    const content = heatText(value, factor);
+    const content = heatText(value, key);
     if (textWidth(content, `bold 12px ${kFont}`) + 8 > pitch || row < 15) continue;
     figure.svg.append('text').attr('x', left + pitch / 2).attr('y', y + row / 2 + 4)
       .attr('text-anchor', 'middle').attr('fill', t > 0.55 ? '#101418' : '#f5f7fa')
@@ -175,9 +169,9 @@ function hoverHeat(state, panel, x, y) {
   const run = panel.best.get(`${i} ${k}`);
   if (!run) return null;
   const others = panel.cells.get(`${i} ${k}`).length - 1;
-  const [key, name, factor] = state.figure;
+  const {key} = state;
   return {title: run.name, run,
-    lines: [[name, heatText(run.result[key], factor)], ...runLines(run)],
+    lines: [[axisName(key), heatText(run.result[key], key)], ...runLines(run)],
     note: others > 0 ? `the best of ${others + 1} runs in this cell` : ''};
 }
 
@@ -194,10 +188,10 @@ function heatFigure(runs) {
   const keys = heatKeys(runs);
   const pair = widestPair(runs, keys);
   if (!pair) return null;
-  const figures = kHeatFigures.filter(([key]) =>
+  const known = kTable.lists.map.filter((key) =>
     runs.some((run) => Number.isFinite(run.result[key])));
-  if (figures.length === 0) return null;
-  const state = {...pair, figure: figures[0]};
+  if (known.length === 0) return null;
+  const state = {...pair, key: known[0]};
   const figure = new Figure({
     id: 'heat', title: 'Two settings at once', view: null,
     lead: 'Each cell is a pair of values. The brighter, the better.',
@@ -205,8 +199,8 @@ function heatFigure(runs) {
       paint: (self, context, colors) => paintHeat(runs, state, self, colors)},
     hover: (self, panel, x, y) => hoverHeat(state, panel, x, y), picks: true,
   });
-  figure.addChoice('of', figures.map(([key, name]) => [key, name]), (value) => {
-    state.figure = figures.find(([key]) => key === value);
+  figure.addChoice('of', known.map((key) => [key, axisName(key)]), (value) => {
+    state.key = value;
   });
   for (const axis of ['x', 'y']) {
     const other = axis === 'x' ? 'y' : 'x';

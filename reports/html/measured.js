@@ -90,16 +90,12 @@ function paintMeasured(state, figure, context, colors) {
     y: d3.scaleLog().domain(domain).range([places[1].bottom, places[1].top])}), colors);
 }
 
-const kRatioRows = [['mean_ttft_ms', 'TTFT mean'], ['p99_ttft_ms', 'TTFT p99'],
-  ['p50_itl_ms', 'ITL p50'], ['p99_itl_ms', 'ITL p99'], ['max_itl_ms', 'ITL max'],
-  ['p99_e2el_ms', 'E2EL p99'], ['output_throughput', 'output tokens/s'],
-  ['duration', 'duration, s']];
-
 function ratioTable({simulated, measured}) {
   const body = element('tbody');
-  for (const [key, name] of kRatioRows) {
-    const s = simulated.result[key], m = measured.result[key];
-    body.append(element('tr', {}, element('th', {scope: 'row'}, name),
+  for (const key of kTable.lists.pair) {
+    const {scale} = kTable.figures[key];
+    const s = simulated.result[key] * scale, m = measured.result[key] * scale;
+    body.append(element('tr', {}, element('th', {scope: 'row'}, axisName(key)),
       element('td', {}, formatNumber(s, 2)), element('td', {}, formatNumber(m, 2)),
       element('td', {}, formatNumber(s / m, 3))));
   }

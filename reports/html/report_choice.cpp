@@ -8,7 +8,6 @@
 #include <utility>
 
 #include "core/base/json.h"
-#include "reports/html/result_value.h"
 
 namespace metronome {
 namespace {
@@ -81,27 +80,20 @@ SteadyBy other_figure(SteadyBy by) {
 
 }  // namespace
 
-DetailCandidate detail_candidate(std::string_view result_json) {
-  const Json result = Json::try_parse(result_json).value_or(Json());
-  DetailCandidate candidate;
-  if (!result.is_object()) return candidate;
-  Json engine = Json::array({result.value("backend", Json())});
-  if (const Json* config = result.find("config"); config != nullptr && config->is_object()) {
+DetailCandidate detail_candidate(const ResultContent& result) {
+  Json engine = Json::array({result.info.backend});
+  if (const Json& config = result.info.config; config.is_object()) {
     for (const char* key : {"model", "hardware", "engine", "cost_model"}) {
-      engine.push_back(config->value(key, Json()));
+      engine.push_back(config.value(key, Json()));
     }
   }
+  const Distribution itl = result.figures.distribution("itl");
+  DetailCandidate candidate;
   candidate.engine = engine.dump({.replaces_bad_utf8 = true, .sorts_keys = true});
-  candidate.p99_itl_ms = number_at(result, "p99_itl_ms");
-  candidate.max_itl_ms = number_at(result, "max_itl_ms");
-  candidate.output_throughput = number_at(result, "output_throughput");
-  candidate.slo_attainment = number_at(result, "slo_attainment");
-  Distribution itl;
-  itl.mean_ms = number_at(result, "mean_itl_ms");
-  itl.p50_ms = number_at(result, "p50_itl_ms");
-  itl.p90_ms = number_at(result, "p90_itl_ms");
-  itl.p95_ms = number_at(result, "p95_itl_ms");
-  itl.p99_ms = candidate.p99_itl_ms;
+  candidate.p99_itl_ms = itl.p99_ms;
+  candidate.max_itl_ms = itl.max_ms;
+  candidate.output_throughput = result.figures.number("output_throughput");
+  candidate.slo_attainment = result.figures.number("slo_attainment");
   candidate.hides_stalls = hides_stalls(itl);
   return candidate;
 }

@@ -8,14 +8,14 @@
 #include <optional>
 #include <span>
 #include <string>
-#include <string_view>
 #include <vector>
 
 #include "core/metrics/steadiness.h"
+#include "reports/files/result_files.h"
 
 namespace metronome {
 
-// A run that could be drawn in detail, with figures from its result.json. A missing figure is NaN.
+// A run that could be drawn in detail, with its figures. A missing one is NaN.
 struct DetailCandidate {
   std::string engine;  // backend, model, hardware, engine and cost_model; equal for comparable runs
   double p99_itl_ms = 0;
@@ -24,7 +24,7 @@ struct DetailCandidate {
   double slo_attainment = 0;
   bool hides_stalls = false;  // as core/metrics/steadiness.h says it of the p99 ITL
 };
-DetailCandidate detail_candidate(std::string_view result_json);
+DetailCandidate detail_candidate(const ResultContent& result);
 
 // The steadiest run has the lowest p99 ITL, or the shortest longest gap where the p99 of a run on
 // the engine hides its stalls, as in `sweep` and `tune` (core/metrics/steadiness.h).

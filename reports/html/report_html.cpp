@@ -10,10 +10,10 @@
 
 #include "core/base/error.h"
 #include "core/base/json.h"
+#include "core/base/json_text.h"
 #include "core/base/names.h"
 #include "core/base/number_text.h"
 #include "core/metrics/figures.h"
-#include "reports/html/result_value.h"
 
 namespace metronome {
 
@@ -42,24 +42,20 @@ namespace {
 constexpr std::size_t kMaxListed = 12;
 constexpr std::size_t kMaxNames = 3;  // in a sentence
 
-std::string text_at(const Json& result, const char* key) {
-  const Json* found = result.find(key);
-  if (found == nullptr || found->is_null()) return {};
-  return found->is_string() ? found->get<std::string>() : found->dump();
-}
-
-std::string dump(const Json& json, int indent) {
-  return json.dump({.indent = indent, .replaces_bad_utf8 = true});
+// As in result.json: 500, not 500.0.
+std::string shortest_text(double number) {
+  JsonText text;
+  text.value(number);
+  return std::string(text.view());
 }
 
 // JSON inside a script element: no '<' that could end it, and no control that reorders its texts.
-std::string script_json(const Json& json) {
-  const std::string text = dump(json, -1);
+std::string script_json(std::string_view text) {
   std::string safe;
   for (std::size_t i = 0; i < text.size(); ++i) {
     if (text[i] == '<') {
       safe += "\\u003c";
-    } else if (const std::size_t length = bidi_control_length(std::string_view(text).substr(i))) {
+    } else if (const std::size_t length = bidi_control_length(text.substr(i))) {
       safe += "\xef\xbf\xbd";  // U+FFFD, the replacement character
       i += length - 1;
     } else {
@@ -70,11 +66,11 @@ std::string script_json(const Json& json) {
 }
 
 // Those that a run has.
-std::vector<const Figure*> table_columns(const std::vector<Json>& results) {
+std::vector<const Figure*> table_columns(std::span<const ReportRun> runs) {
   std::vector<const Figure*> columns;
-  for (const std::string_view key : report_columns()) {
-    const bool is_there = std::any_of(results.begin(), results.end(), [key](const Json& result) {
-      return std::isfinite(number_at(result, std::string(key).c_str()));
+  for (const std::string_view key : figures_of(FigureList::Report)) {
+    const bool is_there = std::any_of(runs.begin(), runs.end(), [key](const ReportRun& run) {
+      return std::isfinite(run.result.figures.number(key));
     });
     if (is_there) columns.push_back(&figure(key));
   }
@@ -108,95 +104,89 @@ std::string table_head(std::span<const Figure* const> columns) {
 }
 
 // The minimum and maximum of a figure under noise, if the run was simulated with several seeds.
-std::string band_html(const Json& result, const Figure& column) {
-  const Json* noise = result.find("noise");
-  const Json* bands = noise == nullptr ? nullptr : noise->find("bands");
-  const Json* band = bands == nullptr ? nullptr : bands->find(column.key);
-  if (band == nullptr || !band->is_array() || band->size() != 2) return {};
-  const auto end = [&](std::size_t i) {
-    const double number = band->at(i).is_number() ? band->at(i).get<double>() : std::nan("");
+std::string band_html(const NoiseBands& noise, const Figure& column) {
+  const FigureBand* band = noise.find(column.key);
+  if (band == nullptr) return {};
+  const auto end = [&](double number) {
     return grouped_text(number * column.shown.scale, column.shown.decimals);
   };
-  return "<span class=\"band\">" + end(0) + " &ndash; " + end(1) + "</span>";
+  return "<span class=\"band\">" + end(band->low) + " &ndash; " + end(band->high) + "</span>";
 }
 
-std::string noise_note(const std::vector<Json>& results) {
-  for (const Json& result : results) {
-    const Json* noise = result.find("noise");
-    if (noise == nullptr || !noise->is_object()) continue;
+std::string noise_note(std::span<const ReportRun> runs) {
+  for (const ReportRun& run : runs) {
+    const std::int64_t num_seeds = run.result.noise.num_seeds;
+    if (num_seeds == 0) continue;
     return "<p class=\"lead\">Below a figure: the lowest and the highest of " +
-           text_at(*noise, "seeds") +
+           std::to_string(num_seeds) +
            " noise seeds. All other figures are from the first seed.</p>\n";
   }
   return {};
 }
 
-std::string summary_table(std::span<const ReportRun> runs, const std::vector<Json>& results) {
-  const std::vector<const Figure*> columns = table_columns(results);
+std::string summary_table(std::span<const ReportRun> runs) {
+  const std::vector<const Figure*> columns = table_columns(runs);
   std::string html = "<table class=\"summary\">\n" + table_head(columns) + "<tbody>\n";
   for (std::size_t i = 0; i < runs.size(); ++i) {
+    const ResultContent& result = runs[i].result;
     html += "<tr><th scope=\"row\" data-run=\"" + std::to_string(i) + "\">" +
             html_text(runs[i].name) + "</th>";
     for (std::size_t c = 0; c < columns.size(); ++c) {
       const Figure& column = *columns[c];
-      const double number = number_at(results[i], column.key.c_str()) * column.shown.scale;
+      const double number = result.figures.number(column.key) * column.shown.scale;
       html += "<td data-key=\"" + column.key + "\"" + group_class(columns, c) + ">" +
-              grouped_text(number, column.shown.decimals) + band_html(results[i], column) + "</td>";
+              grouped_text(number, column.shown.decimals) + band_html(result.noise, column) +
+              "</td>";
     }
     html += "</tr>\n";
   }
   return html + "</tbody></table>\n";
 }
 
-std::string slo_text(const Json& result) {
-  const Json* slo = result.find("slo");
+std::string limits_text(const SloConfig& slo) {
   std::string text;
-  if (slo == nullptr) return text;
-  constexpr std::array<std::pair<const char*, const char*>, 4> kLimits = {
-      {{"ttft_ms", "TTFT"}, {"tpot_ms", "TPOT"}, {"itl_ms", "every ITL"}, {"e2el_ms", "E2EL"}}};
-  for (const auto& [key, name] : kLimits) {
-    const Json* limit = slo->find(key);
-    if (limit == nullptr || !limit->is_number()) continue;
-    text += (text.empty() ? "" : ", ") + std::string(name) + " <= " + limit->dump() + " ms";
-  }
+  const auto limit = [&text](const char* name, const std::optional<double>& ms) {
+    if (!ms) return;
+    text += (text.empty() ? "" : ", ") + std::string(name) + " <= " + shortest_text(*ms) + " ms";
+  };
+  limit("TTFT", slo.ttft_ms);
+  limit("TPOT", slo.tpot_ms);
+  limit("every ITL", slo.itl_ms);
+  limit("E2EL", slo.e2el_ms);
   return text;
 }
 
 // One line of facts; facts common to all runs appear once.
-std::string facts(std::span<const ReportRun> runs, const std::vector<Json>& results) {
-  constexpr std::array<std::pair<const char*, const char*>, 4> kFacts = {
-      {{"model_id", "model"}, {"hardware", "hardware"}, {"backend", "backend"}, {"seed", "seed"}}};
+std::string facts(std::span<const ReportRun> runs) {
   std::string html = "<dl class=\"facts\">";
   const auto add = [&](const char* name, auto text_of) {
-    std::string value = text_of(results.front());
-    const bool is_shared = std::all_of(results.begin(), results.end(),
-                                       [&](const Json& other) { return text_of(other) == value; });
+    std::string value = text_of(runs.front().result.info);
+    const bool is_shared = std::all_of(runs.begin(), runs.end(), [&](const ReportRun& other) {
+      return text_of(other.result.info) == value;
+    });
     if (!is_shared) value = "differs by run";
     if (value.empty()) return;
     html += "<div><dt>" + std::string(name) + "</dt><dd>" + html_text(value) + "</dd></div>";
   };
-  for (const auto& [key, name] : kFacts) {
-    add(name, [key = key](const Json& result) { return text_at(result, key); });
-  }
-  add("requests",
-      [](const Json& result) { return grouped_text(number_at(result, "num_prompts"), 0); });
-  add("SLO", slo_text);
+  add("model", [](const RunInfo& info) { return info.model; });
+  add("hardware", [](const RunInfo& info) { return info.hardware; });
+  add("backend", [](const RunInfo& info) { return info.backend; });
+  add("seed", [](const RunInfo& info) { return std::to_string(info.seed); });
+  add("requests", [](const RunInfo& info) { return grouped_text(info.num_prompts); });
+  add("SLO", [](const RunInfo& info) { return limits_text(info.slo); });
   html += "<div><dt>runs</dt><dd>" + std::to_string(runs.size()) + "</dd></div>";
   return html + "</dl>\n";
 }
 
-std::string formula_list(const Json& formulas) {
+std::string formula_list(const ResultContent& result) {
   std::string html = "<dl class=\"formulas\">\n";
-  if (!formulas.is_object()) return "";
-  for (const auto& [name, formula] : formulas.items()) {
-    html += "<dt>" + html_text(name) + "</dt><dd>" +
-            html_text(formula.is_string() ? formula.get<std::string>() : formula.dump()) +
-            "</dd>\n";
+  for (const Formula& formula : formulas_of(result)) {
+    html += "<dt>" + html_text(formula.name) + "</dt><dd>" + html_text(formula.text) + "</dd>\n";
   }
   return html + "</dl>\n";
 }
 
-std::string run_details(std::span<const ReportRun> runs, const std::vector<Json>& results) {
+std::string run_details(std::span<const ReportRun> runs) {
   const bool is_long = runs.size() > kMaxListed;
   std::string html = is_long ? "<details><summary>seeds, digests and configurations of " +
                                    std::to_string(runs.size()) + " runs</summary>\n"
@@ -206,22 +196,24 @@ std::string run_details(std::span<const ReportRun> runs, const std::vector<Json>
       "<table class=\"digests\"><thead><tr><th scope=\"col\">run</th>"
       "<th scope=\"col\">backend</th><th scope=\"col\">policy</th><th scope=\"col\">seed</th>"
       "<th scope=\"col\">digest</th><th scope=\"col\">output digest</th></tr></thead>\n<tbody>\n";
-  for (std::size_t i = 0; i < runs.size(); ++i) {
-    html += "<tr><th scope=\"row\">" + html_text(runs[i].name) + "</th>";
-    for (const char* key : {"backend", "policy", "seed"}) {
-      html += "<td>" + html_text(text_at(results[i], key)) + "</td>";
+  for (const ReportRun& run : runs) {
+    const RunInfo& info = run.result.info;
+    html += "<tr><th scope=\"row\">" + html_text(run.name) + "</th>";
+    for (const std::string& text : {info.backend, info.policy, std::to_string(info.seed)}) {
+      html += "<td>" + html_text(text) + "</td>";
     }
-    for (const char* key : {"digest", "output_digest"}) {
-      html += "<td><code>" + html_text(text_at(results[i], key)) + "</code></td>";
+    for (const std::string* text : {&info.digest, &info.output_digest}) {
+      html += "<td><code>" + html_text(*text) + "</code></td>";
     }
     html += "</tr>\n";
   }
   html += "</tbody></table>\n</div>\n";
-  for (std::size_t i = 0; i < runs.size(); ++i) {
-    const Json* config = results[i].find("config");
-    if (config == nullptr || config->is_null()) continue;
-    html += "<details><summary>resolved configuration of " + html_text(runs[i].name) +
-            "</summary><pre>" + html_text(dump(*config, 2)) + "</pre></details>\n";
+  for (const ReportRun& run : runs) {
+    const Json& config = run.result.info.config;
+    if (config.is_null()) continue;
+    html += "<details><summary>resolved configuration of " + html_text(run.name) +
+            "</summary><pre>" + html_text(config.dump({.indent = 2, .replaces_bad_utf8 = true})) +
+            "</pre></details>\n";
   }
   if (is_long) html += "</details>\n";
   return html;
@@ -234,40 +226,56 @@ std::string note_list(const std::vector<std::string>& notes) {
   return html + "</ul>\n";
 }
 
-Json parsed_result(const ReportRun& run) {
-  Json result = Json::try_parse(run.result_json).value_or(Json());
-  if (!result.is_object()) throw ConfigError(run.name + ": result.json is not a JSON object");
-  return result;
-}
-
-// 1: more is better; -1: less; 0: neither.
-Json preferences() {
-  Json all = Json::object();
+// The part of the table of figures that scripts show. `better`: 1: more; -1: less; 0: neither.
+void append_figure_table(JsonText& json) {
+  json.key("figures").begin_object();
   for (const Figure& figure : all_figures()) {
-    all[figure.key] = figure.shown.better == Better::Higher  ? 1
-                      : figure.shown.better == Better::Lower ? -1
-                                                             : 0;
+    const ShownFigure& shown = figure.shown;
+    if (shown.name.empty()) continue;
+    json.key(figure.key).begin_object();
+    json.field("words", shown.words.empty() ? shown.name : shown.words);
+    json.field("unit", shown.unit);
+    json.field("block", shown.block);
+    json.field("decimals", shown.decimals == kByLargest ? 1 : shown.decimals);
+    json.field("scale", shown.scale);
+    json.field("better", shown.better == Better::Higher  ? 1
+                         : shown.better == Better::Lower ? -1
+                                                         : 0);
+    json.end_object();
   }
-  return all;
+  json.end_object();
+  constexpr std::pair<std::string_view, FigureList> kLists[] = {{"map", FigureList::Map},
+                                                                {"point", FigureList::Point},
+                                                                {"pair", FigureList::Pair},
+                                                                {"rate", FigureList::Rate}};
+  json.key("lists").begin_object();
+  for (const auto& [name, list] : kLists) {
+    json.key(name).begin_array();
+    for (const std::string_view key : figures_of(list)) json.value(key);
+    json.end_array();
+  }
+  json.end_object();
 }
 
-std::string report_data(const ReportText& text, std::span<const ReportRun> runs,
-                        const std::vector<Json>& results) {
-  Json data;
-  data["title"] = text.title;
-  Json list = Json::array();
-  for (std::size_t i = 0; i < runs.size(); ++i) {
-    Json run;
-    run["name"] = runs[i].name;
-    run["result"] = results[i];
-    run["result"].erase("formulas");
-    run["is_selected"] = runs[i].is_selected;
-    run["detail"] = runs[i].detail_json.empty() ? Json() : Json::parse(runs[i].detail_json);
-    list.push_back(std::move(run));
+std::string report_data(const ReportText& text, std::span<const ReportRun> runs) {
+  JsonText json;
+  json.begin_object();
+  json.field("title", text.title);
+  json.key("runs").begin_array();
+  for (const ReportRun& run : runs) {
+    json.begin_object();
+    json.field("name", run.name);
+    json.key("result").begin_object();
+    append_result_fields(run.result, json);
+    json.end_object();
+    json.field("is_selected", run.is_selected);
+    json.key("detail").raw(run.detail_json.empty() ? "null" : run.detail_json);
+    json.end_object();
   }
-  data["runs"] = std::move(list);
-  data["better"] = preferences();
-  return script_json(data);
+  json.end_array();
+  append_figure_table(json);
+  json.end_object();
+  return script_json(json.view());
 }
 
 // Replaces each {{name}} of the template.
@@ -323,8 +331,8 @@ void add_settings(const std::string& path, const Json& value, Json& settings) {
 }
 
 // Paths and values of a run's configuration.
-Json flat_settings(const Json& result) {
-  Json config = result.value("config", Json());
+Json flat_settings(const RunInfo& info) {
+  Json config = info.config;
   config.erase("results");  // which files it wrote
   Json settings = Json::object();
   if (config.is_object()) add_settings("", config, settings);
@@ -332,18 +340,18 @@ Json flat_settings(const Json& result) {
 }
 
 // Whether the setting at `path` is a default that follows from others in every run.
-bool is_derived(const std::vector<Json>& results, const std::string& path) {
+bool is_derived(const std::vector<const RunInfo*>& infos, const std::string& path) {
   std::string key = path.substr(1);
   std::replace(key.begin(), key.end(), '/', '.');
-  return std::all_of(results.begin(), results.end(), [&key](const Json& result) {
-    const auto reasons = result.find("config_reasons");
-    return reasons != result.end() && reasons->contains(key);
-  });
+  return std::all_of(infos.begin(), infos.end(),
+                     [&key](const RunInfo* info) { return info->config_reasons.contains(key); });
 }
 
 // " seed=2": the setting as a suffix of a name; empty if it is absent.
 std::string setting_text(const Json& settings, const std::string& key) {
-  std::string text = text_at(settings, key.c_str());
+  const Json* found = settings.find(key);
+  if (found == nullptr || found->is_null()) return {};
+  std::string text = found->is_string() ? found->string() : found->dump();
   if (text.empty()) return {};
   if (text.ends_with(".0")) text.resize(text.size() - 2);
   return " " + key.substr(key.rfind('/') + 1) + "=" + text;
@@ -379,15 +387,16 @@ void add_differing_settings(const std::vector<ReportRun>& runs, std::vector<std:
   for (std::size_t i = 0; i < names.size(); ++i) groups[names[i]].push_back(i);
   for (const auto& [name, members] : groups) {
     if (members.size() == 1) continue;
-    std::vector<Json> results, settings;
+    std::vector<const RunInfo*> infos;
+    std::vector<Json> settings;
     for (const std::size_t i : members) {
-      results.push_back(parsed_result(runs[i]));
-      settings.push_back(flat_settings(results.back()));
+      infos.push_back(&runs[i].result.info);
+      settings.push_back(flat_settings(*infos.back()));
     }
     std::vector<std::string> texts(members.size());
     std::size_t num_added = 0;
     for (const std::string& key : differing_keys(settings)) {
-      if (is_derived(results, key)) continue;
+      if (is_derived(infos, key)) continue;
       std::vector<std::string> longer = texts;
       for (std::size_t m = 0; m < members.size(); ++m) longer[m] += setting_text(settings[m], key);
       if (num_added >= kFew && num_different(longer) == num_different(texts)) continue;
@@ -402,15 +411,11 @@ void add_differing_settings(const std::vector<ReportRun>& runs, std::vector<std:
 
 void make_names_differ(std::vector<ReportRun>& runs) {
   std::map<std::string, std::set<std::string>> backends;
-  std::vector<std::string> own;
-  for (const ReportRun& run : runs) {
-    own.push_back(text_at(parsed_result(run), "backend"));
-    backends[run.name].insert(own.back());
-  }
+  for (const ReportRun& run : runs) backends[run.name].insert(run.result.info.backend);
   std::vector<std::string> names;
-  for (std::size_t i = 0; i < runs.size(); ++i) {
-    names.push_back(runs[i].name);
-    if (backends[runs[i].name].size() > 1) names.back() += " (" + own[i] + ")";
+  for (const ReportRun& run : runs) {
+    names.push_back(run.name);
+    if (backends[run.name].size() > 1) names.back() += " (" + run.result.info.backend + ")";
   }
   add_differing_settings(runs, names);
   std::map<std::string_view, std::size_t> num_same, num_named;
@@ -424,8 +429,6 @@ void make_names_differ(std::vector<ReportRun>& runs) {
 
 std::string report_html(const ReportText& text, std::span<const ReportRun> runs) {
   METRONOME_CHECK(!runs.empty(), "a report has a run");
-  std::vector<Json> results;
-  for (const ReportRun& run : runs) results.push_back(parsed_result(run));
   std::string scripts;
   for (const std::string_view script :
        {kReportBaseScript, kReportPlotScript, kReportTableScript, kReportTimelineScript,
@@ -434,44 +437,44 @@ std::string report_html(const ReportText& text, std::span<const ReportRun> runs)
         kReportMeasuredScript, kReportConclusionScript, kReportMainScript}) {
     scripts += script;
   }
-  const Json* formulas = results.front().find("formulas");
   const std::map<std::string_view, std::string> parts = {
       {"title", html_text(text.title)},
       {"description", html_text(text.description)},
-      {"facts", facts(runs, results)},
+      {"facts", facts(runs)},
       {"notes", note_list(text.notes)},
-      {"summary", summary_table(runs, results) + noise_note(results)},
-      {"formulas", formulas == nullptr ? "" : formula_list(*formulas)},
-      {"runs", run_details(runs, results)},
+      {"summary", summary_table(runs) + noise_note(runs)},
+      {"formulas", formula_list(runs.front().result)},
+      {"runs", run_details(runs)},
       {"style", std::string(kReportStyle)},
       {"d3", std::string(kD3Script)},
-      {"data", report_data(text, runs, results)},
+      {"data", report_data(text, runs)},
       {"scripts", std::move(scripts)},
   };
   return fill(kReportTemplate, parts);
 }
 
-void ReportBuilder::add(const RunInfo& info, std::string result_json, const GetRecord& record) {
+void ReportBuilder::add(ResultContent result, const GetRecord& record, const std::string& name) {
+  const RunInfo& info = result.info;
   const std::string scenario = info.scenario.empty() ? info.label : info.scenario;
   if (known_scenarios_.insert(scenario).second) scenarios_.push_back(scenario);
   if (runs_.empty()) description_ = info.description;
   if (info.description != description_) description_.clear();
-  ReportRun run{info.label, std::move(result_json), {}, false};
   if (record) {
     recorded_.push_back(runs_.size());
-    ranking_.add(detail_candidate(run.result_json));
+    ranking_.add(detail_candidate(result));
   }
-  runs_.push_back(std::move(run));
+  const SloConfig slo = info.slo;
+  runs_.push_back({name.empty() ? info.label : name, std::move(result), {}, false});
   details_.emplace_back();
   if (!record) return;
   const RunRecord& recorded = record();
   if (sketch_limits_) {
-    runs_.back().detail_json = report_detail(recorded, info.slo, *sketch_limits_);
+    runs_.back().detail_json = report_detail(recorded, slo, *sketch_limits_);
   }
   // A run that may not be drawn now never may, so only a few details are kept.
   const std::size_t added = recorded_.size() - 1;
   if (!may_be_drawn(added)) return;
-  details_.back() = report_detail(recorded, info.slo, limits_);
+  details_.back() = report_detail(recorded, slo, limits_);
   held_.push_back(added);
   if (held_.size() < 2 * num_held_last_) return;
   std::erase_if(held_, [this](std::size_t held) {
@@ -525,7 +528,7 @@ std::vector<DetailChoice> ReportBuilder::select() {
   // Runs without records are drawn by their figures.
   std::vector<DetailCandidate> others;
   if (recorded_.empty()) {
-    for (const ReportRun& run : runs_) others.push_back(detail_candidate(run.result_json));
+    for (const ReportRun& run : runs_) others.push_back(detail_candidate(run.result));
   }
   const std::vector<DetailChoice> by_figures = ranked_for_detail(others);
   for (std::size_t i = 0; i < std::min(kMaxDetailed, by_figures.size()); ++i) {

@@ -22,8 +22,8 @@
 namespace metronome {
 
 struct ReportRun {
-  std::string name;         // displayed; should be unique in the report
-  std::string result_json;  // the text of its result.json
+  std::string name;  // displayed; should be unique in the report
+  ResultContent result;
   std::string detail_json;  // report_detail(); empty: no detailed figures
   bool is_selected = true;  // drawn when the page opens; a reader may select others
 };
@@ -39,7 +39,7 @@ struct ReportText {
 // the runs differ. Appends a number if names are still equal.
 void make_names_differ(std::vector<ReportRun>& runs);
 
-// The HTML file. Texts of the runs are escaped. Throws ConfigError for an invalid result_json.
+// The HTML file. Texts of the runs are escaped.
 std::string report_html(const ReportText& text, std::span<const ReportRun> runs);
 
 // Collects the runs of a report one by one, so that records need not be kept.
@@ -56,7 +56,8 @@ class ReportBuilder {
   bool empty() const { return runs_.empty(); }
   // `record` returns the run's record. An empty function means that there is no record.
   using GetRecord = std::function<const RunRecord&()>;
-  void add(const RunInfo& info, std::string result_json, const GetRecord& record);
+  // `name`: of the run in the report; empty: its label.
+  void add(ResultContent result, const GetRecord& record, const std::string& name = {});
   // A sentence at the start of the report.
   void add_note(std::string note) { notes_.push_back(std::move(note)); }
   std::string html();

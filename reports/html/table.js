@@ -139,7 +139,7 @@ class SummaryTable {
 
   // The best first; a second time the other way round.
   sort(key) {
-    this.isDown = this.key === key ? !this.isDown : kBetter[key] > 0;
+    this.isDown = this.key === key ? !this.isDown : betterOf(key) > 0;
     this.key = key;
     this.order();
   }
@@ -237,7 +237,7 @@ class SummaryTable {
 // Whether each run has the best of a figure, to a hundredth.
 function bestOf(runs, key) {
   const values = runs.map((run) => run.result[key]);
-  const best = kBetter[key] > 0 ? d3.max(values) : d3.min(values);
+  const best = betterOf(key) > 0 ? d3.max(values) : d3.min(values);
   return values.map((value) => isSameFigure(value, best));
 }
 
@@ -249,7 +249,7 @@ function markBest(runs) {
     ? `No value is marked as the best: ${reason}.` : '';
   if (runs.length < 2 || reason) return;
   const keys = [...document.querySelectorAll('.summary tbody tr:first-child td')]
-    .map((cell) => cell.dataset.key).filter((key) => kBetter[key]);
+    .map((cell) => cell.dataset.key).filter(betterOf);
   for (const key of keys) {
     const cells = runs.map((run) => document
       .querySelector(`.summary th[data-run="${run.index}"]`).parentNode

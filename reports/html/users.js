@@ -3,8 +3,9 @@
 // settings.
 
 const kPerGpu = {
-  output: ['output tokens/s per GPU', (run) => run.result.output_tokens_per_s_per_gpu],
-  total: ['input and output tokens/s per GPU',
+  output: [() => axisName('output_tokens_per_s_per_gpu'),
+    (run) => run.result.output_tokens_per_s_per_gpu],
+  total: [() => `${axisName('total_token_throughput')} per GPU`,
     ({result}) => result.total_token_throughput / result.tensor_parallel_size]};
 const userSpeed = (run) => run.result.output_tokens_per_s_per_user;
 
@@ -31,9 +32,9 @@ function paintUsers(runs, state, figure, colors) {
   const panel = addPanel(figure, {...place, points: [], boxes: [],
     x: rateScale(shown.map(userSpeed), [place.left, place.right]),
     y: rateScale(shown.map(y), [place.bottom, place.top])});
-  axisBottom(figure, panel, {format: axisNumber, label: 'output tokens/s per user',
+  axisBottom(figure, panel, {format: axisNumber, label: axisName('output_tokens_per_s_per_user'),
     ticks: panel.x.base ? logTicks(panel.x, place.right - place.left) : null}, colors);
-  axisLeft(figure, panel, {format: axisNumber, label: kPerGpu[state.of][0],
+  axisLeft(figure, panel, {format: axisNumber, label: kPerGpu[state.of][0](),
     ticks: panel.y.base ? logTicks(panel.y, place.bottom - place.top) : null}, colors);
   const fronts = modelSets(shown).map((set) => paretoFront(set, (run) => -userSpeed(run), y));
   const line = d3.line().x((run) => panel.x(userSpeed(run))).y((run) => panel.y(y(run)));
@@ -82,12 +83,13 @@ function usersFigure(runs) {
     hover: (self, panel, x, y) => {
       const found = hoverPoints(panel, x, y);
       if (!found) return null;
-      found.lines.unshift(['tokens/s per user', formatNumber(userSpeed(found.run), 1)],
-        ...Object.values(kPerGpu).map(([name, of]) => [name, formatNumber(of(found.run))]));
+      const user = 'output_tokens_per_s_per_user';
+      found.lines.unshift([axisName(user), figureText(user, userSpeed(found.run))],
+        ...Object.values(kPerGpu).map(([name, of]) => [name(), formatNumber(of(found.run))]));
       return found;
     }, picks: true,
   });
-  figure.addChoice('per GPU', Object.entries(kPerGpu).map(([key, [name]]) => [key, name]),
+  figure.addChoice('per GPU', Object.entries(kPerGpu).map(([key, [name]]) => [key, name()]),
     (value) => { state.of = value; });
   return figure;
 }

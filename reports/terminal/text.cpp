@@ -48,6 +48,16 @@ void say(const std::string& name, const std::string& text) {
   std::cout << name << std::string(12 - name.size(), ' ') << wrapped(text, 12, output_columns());
 }
 
+std::string column_title(const Figure& figure) {
+  return figure.name_elsewhere() + (figure.shown.unit == "ms" ? " ms" : "");
+}
+
+std::string value_text(const Figure& figure, double value) {
+  return figure.shown.unit == "ms"
+             ? ms_text(value)
+             : grouped_text(figure.shown.scale * value, figure.shown.decimals);
+}
+
 std::string signed_percent(double share) {
   const std::string text = percent_text(share, 2);
   return share > 0 ? "+" + text : text;

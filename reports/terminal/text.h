@@ -8,6 +8,7 @@
 #include <vector>
 
 #include "core/base/json_text.h"
+#include "core/metrics/figures.h"
 #include "core/metrics/step_regime.h"
 
 namespace metronome {
@@ -23,6 +24,11 @@ std::string aligned_rows(const std::vector<std::vector<std::string>>& rows);
 
 // Prints a name of up to eleven characters, and wrapped text beside it.
 void say(const std::string& name, const std::string& text);
+
+// A figure as a column: "TTFT p99 ms", and a value of it. Milliseconds have as many digits as
+// people read.
+std::string column_title(const Figure& figure);
+std::string value_text(const Figure& figure, double value);
 
 // "+1.25 %", "-0.10 %", "0.00 %".
 std::string signed_percent(double share);

@@ -43,13 +43,8 @@ Distribution over_sent(const LoadResult& load, Get get) {
   return describe(sample);
 }
 
-void append_delay(const char* name, const Distribution& delay, JsonText& json) {
-  json.key(name);
-  json.begin_object();
-  json.field("p50", delay.p50_ms);
-  json.field("p99", delay.p99_ms);
-  json.field("max", delay.max_ms);
-  json.end_object();
+Json delay_json(const Distribution& delay) {
+  return {{"p50", delay.p50_ms}, {"p99", delay.p99_ms}, {"max", delay.max_ms}};
 }
 
 std::string in_ms(double ms) { return grouped_text(ms, ms < 10 ? 2 : 1) + " ms"; }
@@ -165,25 +160,18 @@ ClientHealth client_health(const LoadResult& load, const Summary& summary) {
   return health;
 }
 
-std::string client_json(const ClientHealth& health) {
-  JsonText json(JsonText::Style::Indented);
-  json.begin_object();
-  append_delay("send_delay_ms", health.send_delay, json);
-  append_delay("send_late_ms", health.send_late, json);
-  append_delay("loop_lag_ms", health.loop_lag, json);
-  json.field("cpu_share", health.cpu_share);
-  json.field("busiest_second_cpu_share", health.busiest_second);
-  json.field("num_reads", health.num_reads);
-  json.field("num_token_events", health.num_events);
-  json.field("num_merged_token_events", health.num_merged);
-  json.field("num_connections", health.num_connections);
-  json.field("num_retries", health.num_retries);
-  json.key("warnings");
-  json.begin_array();
-  for (const std::string& warning : client_warnings(health)) json.value(warning);
-  json.end_array();
-  json.end_object();
-  return std::string(json.view());
+Json client_json(const ClientHealth& health) {
+  return {{"send_delay_ms", delay_json(health.send_delay)},
+          {"send_late_ms", delay_json(health.send_late)},
+          {"loop_lag_ms", delay_json(health.loop_lag)},
+          {"cpu_share", health.cpu_share},
+          {"busiest_second_cpu_share", health.busiest_second},
+          {"num_reads", health.num_reads},
+          {"num_token_events", health.num_events},
+          {"num_merged_token_events", health.num_merged},
+          {"num_connections", health.num_connections},
+          {"num_retries", health.num_retries},
+          {"warnings", Json(client_warnings(health))}};
 }
 
 std::vector<std::string> client_warnings(const ClientHealth& health) {
@@ -245,16 +233,13 @@ std::vector<std::string> load_warnings(const Workload& workload, const LoadResul
   return warnings;
 }
 
-std::string vllm_detailed_json(const std::string& flat_json, const RunRecord& record,
-                               const LoadResult& load) {
-  JsonText json;
+void append_vllm_detail(const RunRecord& record, const LoadResult& load, JsonText& json) {
   const auto list = [&](const char* name, auto append) {
     json.key(name);
     json.begin_array();
     for (std::size_t i = 0; i < record.requests.size(); ++i) append(i, record.requests[i]);
     json.end_array();
   };
-  json.begin_object();
   list("input_lens", [&](std::size_t, const RequestRecord& r) { json.value(r.num_prompt_tokens); });
   list("output_lens", [&](std::size_t, const RequestRecord& r) {
     json.value(r.completed() ? r.num_output_tokens : 0);
@@ -275,14 +260,6 @@ std::string vllm_detailed_json(const std::string& flat_json, const RunRecord& re
     const std::string& error = load.requests[i].error;
     json.value(r.completed() ? "" : error.empty() ? "failed" : error.c_str());
   });
-  json.end_object();
-  // Joins two objects: the flat one without its closing bracket, this one without its opening
-  // bracket.
-  const std::size_t close = flat_json.rfind('}');
-  METRONOME_CHECK(close != std::string::npos, "the flat keys are an object");
-  std::string text = flat_json.substr(0, close);
-  while (text.ends_with('\n') || text.ends_with(' ')) text.pop_back();
-  return text + "," + std::string(json.view().substr(1)) + "\n";
 }
 
 }  // namespace metronome

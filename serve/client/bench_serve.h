@@ -7,6 +7,8 @@
 #include <vector>
 
 #include "core/base/distribution.h"
+#include "core/base/json.h"
+#include "core/base/json_text.h"
 #include "core/metrics/run_record.h"
 #include "core/metrics/summary.h"
 #include "core/workload/workload.h"
@@ -37,7 +39,7 @@ struct ClientHealth {
 ClientHealth client_health(const LoadResult& load, const Summary& summary);
 
 // The object "client" of result.json.
-std::string client_json(const ClientHealth& health);
+Json client_json(const ClientHealth& health);
 
 // One sentence each, with figures; empty if the client kept up.
 std::vector<std::string> client_warnings(const ClientHealth& health);
@@ -47,9 +49,8 @@ std::vector<std::string> client_warnings(const ClientHealth& health);
 std::vector<std::string> load_warnings(const Workload& workload, const LoadResult& load,
                                        LoadEndpoint endpoint);
 
-// The JSON of `vllm bench serve --save-result --save-detailed`, made from the keys of result.json.
-// Raw times are in seconds.
-std::string vllm_detailed_json(const std::string& flat_json, const RunRecord& record,
-                               const LoadResult& load);
+// Appends the keys that `vllm bench serve --save-detailed` adds to those of result.json. Times are
+// in seconds.
+void append_vllm_detail(const RunRecord& record, const LoadResult& load, JsonText& json);
 
 }  // namespace metronome

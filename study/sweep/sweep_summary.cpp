@@ -24,6 +24,7 @@
 #include "core/metrics/steadiness.h"
 #include "reports/files/result_files.h"
 #include "reports/files/result_names.h"
+#include "reports/files/result_reader.h"
 #include "reports/terminal/text.h"
 #include "study/sweep/sweep_points.h"
 
@@ -36,7 +37,8 @@ constexpr std::string_view kFirstDeepKey = "longest_stall";
 const std::vector<const Figure*>& columns() {
   static const std::vector<const Figure*> all = [] {
     std::vector<const Figure*> figures;
-    for (const std::string_view key : sweep_columns()) figures.push_back(&figure(key));
+    for (const std::string_view key : figures_of(FigureList::Sweep))
+      figures.push_back(&figure(key));
     return figures;
   }();
   return all;
@@ -45,7 +47,7 @@ int decimals_of(const Figure& figure) {
   return figure.shown.decimals == kByLargest ? 1 : figure.shown.decimals;
 }
 std::size_t place_of(std::string_view key) {
-  const auto keys = sweep_columns();
+  const auto keys = figures_of(FigureList::Sweep);
   return static_cast<std::size_t>(std::find(keys.begin(), keys.end(), key) - keys.begin());
 }
 // Figures by which rows are sorted, or that only some sweeps show.
@@ -54,20 +56,6 @@ const std::size_t kLongest = place_of("longest_stall_ms");
 const std::size_t kTpot = place_of("mean_tpot_ms");  // only with drafts: gaps bring several tokens
 const std::size_t kGoodput = place_of("request_goodput");              // only with limits
 const std::size_t kCost = place_of("cost_per_million_output_tokens");  // only with a price
-
-Distribution itl_of(const Json& result) {
-  const auto figure = [&result](const char* key) {
-    const Json* found = result.find(key);
-    return found != nullptr && found->is_number() ? found->get<double>()
-                                                  : std::numeric_limits<double>::quiet_NaN();
-  };
-  return {.mean_ms = figure("mean_itl_ms"),
-          .p50_ms = figure("p50_itl_ms"),
-          .p90_ms = figure("p90_itl_ms"),
-          .p95_ms = figure("p95_itl_ms"),
-          .p99_ms = figure("p99_itl_ms"),
-          .max_ms = figure("max_itl_ms")};
-}
 
 // A scalar as JSON text, with numbers formatted as in result.json. A nested value becomes text.
 std::string json_text(const Json& value) {
@@ -176,7 +164,7 @@ SweepSummary::SweepSummary(const SweepPlan& plan, const SweepFolder& folder, int
     const SweepRun& run = plan.runs[plan.rows[i].run];
     if (folder.state_of(run) != SweepFolder::State::Done) return;
     const std::string file = folder.run_path(run) + "/" + std::string(kResultFile);
-    rows[i] = make_row(plan.rows[i], read_file(file).value_or(""));
+    rows[i] = make_row(plan.rows[i], file);
   });
   std::vector<char> is_missing(plan.runs.size(), 0);
   for (std::size_t i = 0; i < rows.size(); ++i) {
@@ -191,10 +179,10 @@ SweepSummary::SweepSummary(const SweepPlan& plan, const SweepFolder& folder, int
   }
 }
 
-SweepSummary::Row SweepSummary::make_row(const SweepRow& row,
-                                         const std::string& result_text) const {
+SweepSummary::Row SweepSummary::make_row(const SweepRow& row, const std::string& file) const {
   const SweepRun& run = plan_.runs[row.run];
-  const Json result = Json::parse(result_text);
+  const Json result = Json::parse(read_file(file).value_or(""));
+  const FigureValues figures = read_figures(JsonPlace(file, result));
   Row added;
   added.run = row.run;
   added.label = run.scenario.name;
@@ -216,16 +204,12 @@ SweepSummary::Row SweepSummary::make_row(const SweepRow& row,
     }
   }
   added.fields.emplace_back("point", json_text(run.id));
-  for (const Figure* metric : columns()) {
-    const Json* found = result.find(metric->key);
-    const bool is_number = found != nullptr && found->is_number();
-    added.metrics.push_back(is_number ? found->get<double>()
-                                      : std::numeric_limits<double>::quiet_NaN());
-  }
-  added.itl = itl_of(result);
-  const Json* num_drafts = result.find("spec_decode_num_drafts");
-  added.has_drafts = num_drafts != nullptr && num_drafts->is_number() && *num_drafts != 0;
-  const auto count = [&result](const char* key) { return result.at(key).get<std::int64_t>(); };
+  for (const Figure* metric : columns()) added.metrics.push_back(figures.number(metric->key));
+  added.itl = figures.distribution("itl");
+  added.has_drafts = figures.number("spec_decode_num_drafts") > 0;
+  const auto count = [&figures](const char* key) {
+    return static_cast<std::int64_t>(figures.number(key));
+  };
   added.compared = {run.workload_key, slo_limits_ms(run.scenario.slo), count("completed"),
                     count("total_input_tokens"), count("total_output_tokens")};
   return added;

@@ -60,7 +60,7 @@ class SweepSummary {
   using Group = std::vector<std::size_t>;
 
   static std::vector<std::string> columns_of(const std::vector<Row>& rows);
-  Row make_row(const SweepRow& row, const std::string& result_text) const;
+  Row make_row(const SweepRow& row, const std::string& file) const;
   std::vector<std::size_t> distinct_rows() const;
   struct Order {
     std::size_t chief = 0;   // the metric that rows are sorted by

@@ -294,11 +294,11 @@ TuneLimit binding_limit(const TuneTrial& failing, const SloConfig& slo, const St
   if (longest > 0 && waits.kv_cache == longest) return TuneLimit::KvCache;
   if (longest > 0 && waits.max_num_seqs == longest) return TuneLimit::MaxNumSeqs;
   if (misses.ttft == most && slo.ttft_ms && bounds.longest_prompt_ms > *slo.ttft_ms &&
-      failing.busy_share < kBusy) {
+      failing.summary.busy_share < kBusy) {
     return TuneLimit::PromptAlone;
   }
-  return misses.ttft == most || failing.busy_share >= kBusy ? TuneLimit::Throughput
-                                                            : TuneLimit::E2el;
+  return misses.ttft == most || failing.summary.busy_share >= kBusy ? TuneLimit::Throughput
+                                                                    : TuneLimit::E2el;
 }
 
 ComparedRemedies compared_remedies(const Scenario& from, const std::vector<ComparedSetting>& others,
@@ -378,7 +378,7 @@ std::string overload_advice(const TuneTrial& trial, TuneLimit limit, const StepB
   const bool has_waited = limit == TuneLimit::Throughput || limit == TuneLimit::KvCache ||
                           limit == TuneLimit::MaxNumSeqs;
   const double load = trial.load;
-  if (!has_waited || trial.busy_share < kBusy) return "";
+  if (!has_waited || trial.summary.busy_share < kBusy) return "";
   if (!(bounds.capacity > 0) || load < kClear * bounds.capacity) return "";
   return "At " + rate_text(load) + " requests/s the load is " +
          fixed_text(load / bounds.capacity, 1) + " times the capacity (about " +

@@ -115,7 +115,7 @@ class LoadRace {
   void find_steady_figure() {
     std::vector<Distribution> itls;
     for (const TuneLoadFinding& finding : result_.findings) {
-      if (finding.is_within) itls.push_back(finding.trial.itl);
+      if (finding.is_within) itls.push_back(finding.trial.summary.itl);
     }
     result_.by = steady_by(itls);
   }
@@ -142,16 +142,16 @@ class LoadRace {
 
   double figure(const TuneLoadFinding& finding) const {
     switch (result_.goal) {
-      case TuneGoal::P99Itl: return steady_figure_ms(finding.trial.itl, result_.by);
-      case TuneGoal::P99Ttft: return finding.trial.p99_ttft_ms;
-      case TuneGoal::MeanTpot: return finding.trial.mean_tpot_ms;
+      case TuneGoal::P99Itl: return steady_figure_ms(finding.trial.summary.itl, result_.by);
+      case TuneGoal::P99Ttft: return finding.trial.summary.ttft.p99_ms;
+      case TuneGoal::MeanTpot: return finding.trial.summary.tpot.mean_ms;
       case TuneGoal::Cost: break;
     }
     return costs_[finding.setting];
   }
   double second_figure(const TuneLoadFinding& finding) const {
     return result_.goal == TuneGoal::P99Itl || result_.goal == TuneGoal::MeanTpot
-               ? finding.trial.p99_ttft_ms
+               ? finding.trial.summary.ttft.p99_ms
                : cadence_ms(finding.trial, options_.has_drafts);
   }
 
@@ -191,8 +191,9 @@ class LoadRace {
       if (a.is_cut_short != b.is_cut_short) return b.is_cut_short;
       if (a.is_dropped != b.is_dropped) return b.is_dropped;
       if (!a.is_within) {
-        return a.trial.attainment != b.trial.attainment ? a.trial.attainment > b.trial.attainment
-                                                        : a.trial.p99_ttft_ms < b.trial.p99_ttft_ms;
+        return a.trial.attainment != b.trial.attainment
+                   ? a.trial.attainment > b.trial.attainment
+                   : a.trial.summary.ttft.p99_ms < b.trial.summary.ttft.p99_ms;
       }
       const double figure_a = figure(a);
       const double figure_b = figure(b);

@@ -281,12 +281,12 @@ TuneTrial TuneSetting::run(double load, std::size_t num_requests) {
   const auto num_good = std::count(trial.good.begin(), trial.good.end(), std::uint8_t{1});
   trial.attainment = static_cast<double>(num_good) / static_cast<double>(trial.good.size());
   trial.goodput = trial.attainment * load;
-  trial.output_throughput = sums.output_tokens / sums.duration_s;
-  trial.total_token_throughput = (sums.input_tokens + sums.output_tokens) / sums.duration_s;
-  trial.busy_share = sums.busy_s / sums.duration_s;
-  trial.p99_ttft_ms = describe(sums.ttft_ns).p99_ms;
-  trial.itl = describe(sums.gaps);
-  trial.mean_tpot_ms = describe(sums.tpot_ns).mean_ms;
+  trial.summary.output_throughput = sums.output_tokens / sums.duration_s;
+  trial.summary.total_token_throughput = (sums.input_tokens + sums.output_tokens) / sums.duration_s;
+  trial.summary.busy_share = sums.busy_s / sums.duration_s;
+  trial.summary.ttft = describe(sums.ttft_ns);
+  trial.summary.itl = describe(sums.gaps);
+  trial.summary.tpot = describe(sums.tpot_ns);
   return trial;
 }
 

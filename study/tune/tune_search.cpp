@@ -287,12 +287,13 @@ class Race {
     });
     std::vector<Distribution> itls;
     for (const std::size_t i : left_) {
-      if (searches_[i]->finding().is_equal_to_best) itls.push_back(trials[i].itl);
+      if (searches_[i]->finding().is_equal_to_best) itls.push_back(trials[i].summary.itl);
     }
     const SteadyBy by = steady_by(itls);
     for (const std::size_t i : left_) {
       searches_[i]->finding().cadence_at_best_ms =
-          options_.has_drafts ? trials[i].mean_tpot_ms : steady_figure_ms(trials[i].itl, by);
+          options_.has_drafts ? trials[i].summary.tpot.mean_ms
+                              : steady_figure_ms(trials[i].summary.itl, by);
     }
   }
 
@@ -429,7 +430,7 @@ TuneResult tune(std::size_t num_settings, const TuneOptions& options, const Tune
 }
 
 double cadence_ms(const TuneTrial& trial, bool has_drafts) {
-  return has_drafts ? trial.mean_tpot_ms : trial.itl.p99_ms;
+  return has_drafts ? trial.summary.tpot.mean_ms : trial.summary.itl.p99_ms;
 }
 
 std::vector<std::size_t> pareto_front(const std::vector<TuneFinding>& findings, bool has_drafts) {

@@ -18,18 +18,18 @@ namespace {
 template <class Trial, class Visit>
 void visit_numbers(Trial& trial, const Visit& visit) {
   visit("num_in_system", trial.num_in_system);
-  visit("output_throughput", trial.output_throughput);
-  visit("total_token_throughput", trial.total_token_throughput);
-  visit("busy_share", trial.busy_share);
-  visit("p99_ttft_ms", trial.p99_ttft_ms);
-  visit("mean_itl_ms", trial.itl.mean_ms);
-  visit("std_itl_ms", trial.itl.std_ms);
-  visit("p50_itl_ms", trial.itl.p50_ms);
-  visit("p90_itl_ms", trial.itl.p90_ms);
-  visit("p95_itl_ms", trial.itl.p95_ms);
-  visit("p99_itl_ms", trial.itl.p99_ms);
-  visit("max_itl_ms", trial.itl.max_ms);
-  visit("mean_tpot_ms", trial.mean_tpot_ms);
+  visit("output_throughput", trial.summary.output_throughput);
+  visit("total_token_throughput", trial.summary.total_token_throughput);
+  visit("busy_share", trial.summary.busy_share);
+  visit("p99_ttft_ms", trial.summary.ttft.p99_ms);
+  visit("mean_itl_ms", trial.summary.itl.mean_ms);
+  visit("std_itl_ms", trial.summary.itl.std_ms);
+  visit("p50_itl_ms", trial.summary.itl.p50_ms);
+  visit("p90_itl_ms", trial.summary.itl.p90_ms);
+  visit("p95_itl_ms", trial.summary.itl.p95_ms);
+  visit("p99_itl_ms", trial.summary.itl.p99_ms);
+  visit("max_itl_ms", trial.summary.itl.max_ms);
+  visit("mean_tpot_ms", trial.summary.tpot.mean_ms);
   visit("waits_kv_cache", trial.waits.kv_cache);
   visit("waits_max_num_seqs", trial.waits.max_num_seqs);
   visit("waits_steps", trial.waits.steps);

@@ -78,10 +78,20 @@ Clustering clustering_of(const TuneTrial& trial) {
 
 }  // namespace
 
+FigureValues figures_of(const TuneTrial& trial, const Scenario& scenario) {
+  Summary summary = trial.summary;
+  summary.slo_attainment = trial.attainment;
+  summary.request_goodput = trial.goodput;
+  return {summary,
+          {.num_gpus = static_cast<double>(scenario.cost_model.tensor_parallel_size),
+           .price_per_gpu_hour = scenario.price_per_gpu_hour}};
+}
+
 bool served_alike(const TuneTrial& a, const TuneTrial& b) {
   const auto times = [](const TuneTrial& trial) {
-    std::vector<double> all = {trial.load,        trial.output_throughput, trial.num_in_system,
-                               trial.itl.mean_ms, trial.itl.std_ms,        trial.itl.max_ms};
+    const Summary& summary = trial.summary;
+    std::vector<double> all = {trial.load,          summary.output_throughput, trial.num_in_system,
+                               summary.itl.mean_ms, summary.itl.std_ms,        summary.itl.max_ms};
     for (const auto* runs :
          {&trial.run_p99_ttft_ms, &trial.run_p99_itl_ms, &trial.run_mean_tpot_ms}) {
       all.insert(all.end(), runs->begin(), runs->end());

@@ -15,7 +15,8 @@
 #include <cstdint>
 #include <vector>
 
-#include "core/base/distribution.h"
+#include "core/metrics/figures.h"
+#include "core/scenario/scenario.h"
 
 namespace metronome {
 
@@ -47,15 +48,11 @@ struct TuneTrial {
   bool can_be_longer = false;      // whether more requests are available
   std::size_t num_simulated = 0;   // requests of all runs
 
-  double attainment = 0;         // share of good requests
-  double goodput = 0;            // attainment x load, requests/s
-  double output_throughput = 0;  // 1/s
-  // Of the completed requests in `good`; NaN if there are none.
-  double p99_ttft_ms = 0;
-  Distribution itl;  // of each gap
-  double mean_tpot_ms = 0;
-  double total_token_throughput = 0;    // prompt and output tokens, 1/s
-  double busy_share = 0;                // of the time, the device computed
+  double attainment = 0;  // share of good requests
+  double goodput = 0;     // attainment x load, requests/s
+  // Has only figures that a trial measures, over all runs: throughputs, the busy share, and TTFT,
+  // ITL and TPOT of the completed requests in `good`, NaN if there are none.
+  Summary summary;
   std::vector<double> run_p99_ttft_ms;  // of each run
   std::vector<double> run_p99_itl_ms;
   std::vector<double> run_max_itl_ms;
@@ -63,6 +60,9 @@ struct TuneTrial {
   SloMisses misses;
   WaitReasons waits;
 };
+
+// The figures of the trial; the scenario has its setting. Known are those of FigureList::Trial.
+FigureValues figures_of(const TuneTrial& trial, const Scenario& scenario);
 
 // Whether two settings served the same requests alike, to the nanosecond: what they differ in had
 // no effect.

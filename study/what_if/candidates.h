@@ -34,7 +34,7 @@ class Candidates {
       : scenario_(scenario),
         policy_(*find_policy(scenario.scheduler.policy)),
         target_ms_(target_ms),
-        config_(Json::parse(scenario.to_json())) {}
+        config_(scenario.resolved()) {}
 
   // Tokens of a step, or of a chunk if the policy has no budget.
   std::vector<Family> sizes() const;

@@ -36,16 +36,12 @@ Replays::Replays(const StoredRun& run, double target_ms, const std::string& hard
   if (!hardware.empty()) fixed_.push_back("hardware=" + hardware);
   const RunInfo& info = run.result.info;
   follows_server_ = hardware.empty() && info.backend == kBackendNames[0];
-  Json config = Json::parse(info.config_json);
-  if (follows_server_ && !info.config_reasons_json.empty()) {
-    const Json reasons = Json::parse(info.config_reasons_json);
-    for (const auto& [key, reason] : reasons.items()) {
-      const std::size_t dot = key.find('.');
-      Json& section = config.at(key.substr(0, dot));
-      section.erase(key.substr(dot + 1));
-    }
+  config_ = info.config;
+  if (!follows_server_) return;
+  for (const auto& [key, reason] : info.config_reasons.items()) {
+    const std::size_t dot = key.find('.');
+    config_.at(key.substr(0, dot)).erase(key.substr(dot + 1));
   }
-  config_ = config.dump();
 }
 
 std::vector<std::string> Replays::assignments_of(const std::vector<std::string>& changes) const {
@@ -61,7 +57,7 @@ std::vector<std::string> Replays::assignments_of(const std::vector<std::string>&
 
 Scenario Replays::scenario_with(const std::vector<std::string>& changes) const {
   // With another policy, what the run's server chose stays.
-  const std::string& config = is_other_policy(changes) ? run_.result.info.config_json : config_;
+  const Json& config = is_other_policy(changes) ? run_.result.info.config : config_;
   return scenario_of(run_, config, assignments_of(changes));
 }
 
@@ -131,14 +127,13 @@ Trial Replays::replay(const std::vector<std::string>& changes, std::string* dige
 
 // Whether the run's server chose this setting by itself.
 bool Replays::has_chosen(const std::string& key) const {
-  const std::string& reasons = run_.result.info.config_reasons_json;
-  return !reasons.empty() && Json::parse(reasons).contains(key);
+  return run_.result.info.config_reasons.contains(key);
 }
 
 // vLLM's server lowers the number of sequences that it chose by itself to a smaller token budget.
 std::optional<std::int64_t> Replays::capped_seqs(const std::vector<std::string>& changes) const {
   if (!has_chosen(kMaxNumSeqs)) return std::nullopt;
-  const Json config = Json::parse(run_.result.info.config_json);
+  const Json& config = run_.result.info.config;
   const auto seqs = config.at("engine").at("max_num_seqs").get<std::int64_t>();
   const std::string prefix = "scheduler.max_num_batched_tokens=";
   for (const std::string& change : changes) {

@@ -57,7 +57,7 @@ class Replays {
   const ProgressFn& progress_;
   // The run's scenario is read without what its server chose, which then follows the changes.
   bool follows_server_ = false;
-  std::string config_;  // of the scenario that is changed
+  Json config_;  // of the scenario that is changed
   std::vector<std::string> fixed_;
   std::vector<std::string> policy_fixed_;  // the run's host and graphs, for other policies
   Workload workload_;

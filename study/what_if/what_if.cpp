@@ -512,7 +512,7 @@ WhatIf find_smallest_change(const StoredRun& run, double target_ms, const std::s
   what_if.target_ms = target_ms;
   what_if.engine = engine;
   what_if.recorded_itl = run.result.summary.itl;
-  if (run.result.info.config_json.empty()) {
+  if (run.result.info.config.is_null()) {
     what_if.obstacle = "result.json has no config, so the settings to simulate are unknown";
     return what_if;
   }

@@ -9,6 +9,7 @@
 #include "core/base/number_text.h"
 #include "core/base/wrapped_text.h"
 #include "core/config/config_reader.h"
+#include "core/metrics/figures.h"
 #include "reports/terminal/text.h"
 #include "study/what_if/what_if.h"
 
@@ -52,16 +53,14 @@ std::string trust_text(const WhatIf& what_if) {
          "figures are, the more reliable the results.";
 }
 
-using Figures = std::vector<std::pair<const char*, std::string>>;
-Figures figures(const Trial& trial, bool has_preemptions) {
-  const Summary& summary = trial.summary;
-  Figures all = {{"ITL p99 ms", ms_text(summary.itl.p99_ms)},
-                 {"longest ms", ms_text(summary.itl.max_ms)},
-                 {"TTFT p50 ms", ms_text(summary.ttft.p50_ms)},
-                 {"TTFT p99 ms", ms_text(summary.ttft.p99_ms)},
-                 {"output tok/s", grouped_text(summary.output_throughput, 1)}};
-  if (has_preemptions) all.emplace_back("preemptions", grouped_text(summary.num_preemptions));
-  return all;
+// The columns of the list.
+std::vector<const Figure*> columns_of(const WhatIf& what_if) {
+  std::vector<const Figure*> columns;
+  for (const std::string_view key : figures_of(FigureList::WhatIf)) {
+    if (key == "num_preemptions" && what_if.baseline.summary.num_preemptions == 0) continue;
+    columns.push_back(&figure(key));
+  }
+  return columns;
 }
 
 std::string pad(const std::string& text, std::size_t width) {
@@ -70,15 +69,14 @@ std::string pad(const std::string& text, std::size_t width) {
 
 std::string trials_text(const WhatIf& what_if) {
   constexpr std::size_t kWidth = 12;
-  const bool has_preemptions = what_if.baseline.summary.num_preemptions > 0;
+  const std::vector<const Figure*> columns = columns_of(what_if);
   std::string text;
-  for (const auto& [name, figure] : figures(what_if.baseline, has_preemptions)) {
-    text += pad(name, kWidth) + "  ";
-  }
+  for (const Figure* column : columns) text += pad(column_title(*column), kWidth) + "  ";
   text += " settings\n";
   const auto row = [&](const Trial& trial, const std::string& name, const char* mark) {
-    for (const auto& [title, figure] : figures(trial, has_preemptions)) {
-      text += pad(figure, kWidth) + "  ";
+    for (const Figure* column : columns) {
+      const double value = column->value(trial.summary, {}).as_number();
+      text += pad(value_text(*column, value), kWidth) + "  ";
     }
     text += mark + name + (trial.counts() ? "" : " (" + trial.loss_text + ")") + '\n';
   };

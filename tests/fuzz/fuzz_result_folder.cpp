@@ -57,7 +57,7 @@ extern "C" int LLVMFuzzerTestOneInput(const std::uint8_t* data, std::size_t size
     const StoredRun run = read_result(folder.path());
     METRONOME_CHECK(run.record.requests.size() <= size, "a request takes a line");
     ReportBuilder report(1);
-    report.add(run.result.info, std::string(result),
+    report.add(read_result_content(folder.path()),
                [&run]() -> const RunRecord& { return run.record; });
     METRONOME_CHECK(!report.empty(), "a result that can be read has a report");
   } catch (const ConfigError& error) {

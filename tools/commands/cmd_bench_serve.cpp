@@ -243,19 +243,11 @@ Target find_target(const ServeOptions& options) {
   return target;
 }
 
-std::string server_json(const ServeOptions& options, const Target& target) {
-  JsonText json(JsonText::Style::Indented);
-  const auto or_null = [&json](const char* name, const std::string& text) {
-    json.key(name);
-    text.empty() ? json.null() : json.value(text);
-  };
-  json.begin_object();
-  json.field("url", options.url.text());
-  json.field("endpoint", path_of(options.endpoint));
-  json.field("model", target.model);
-  or_null("version", target.version);
-  json.end_object();
-  return std::string(json.view());
+Json server_json(const ServeOptions& options, const Target& target) {
+  return {{"url", options.url.text()},
+          {"endpoint", path_of(options.endpoint)},
+          {"model", target.model},
+          {"version", target.version.empty() ? Json() : Json(target.version)}};
 }
 
 RunInfo info_of(const ServeOptions& options, const Target& target, const ScenarioFile& file,
@@ -270,7 +262,7 @@ RunInfo info_of(const ServeOptions& options, const Target& target, const Scenari
   info.hardware = options.url.text();
   info.policy = "server";  // unknown; the scenario's policy is in `config`
   if (options.max_concurrency > 0) info.max_concurrency = options.max_concurrency;
-  info.server_json = server_json(options, target);
+  info.server = server_json(options, target);
   return info;
 }
 
@@ -356,7 +348,7 @@ Loaded run_scenario(const ServeOptions& options, const Target& target, const Sce
   loaded.outcome.record = record_of_load(workload, loaded.load, options.endpoint);
   loaded.outcome.result.summary = summarize(loaded.outcome.record, {scenario.slo, 0});
   loaded.health = client_health(loaded.load, loaded.outcome.result.summary);
-  info.client_json = client_json(loaded.health);
+  info.client = client_json(loaded.health);
   loaded.outcome.result.info = std::move(info);
   loaded.outcome.warnings = load_warnings(workload, loaded.load, options.endpoint);
   for (std::string& warning : client_warnings(loaded.health)) {
@@ -369,20 +361,20 @@ void write_files(Loaded& loaded, const Scenario& scenario, const ServeOptions& o
                  const std::string& summary, ResultFolder& folder) {
   VariantOutcome& outcome = loaded.outcome;
   if (options.wants_detail) {
-    JsonText flat;
-    flat.begin_object();
-    append_flat_fields(outcome.result, flat);
-    flat.end_object();
-    folder.write(kVllmFile,
-                 vllm_detailed_json(std::string(flat.view()), outcome.record, loaded.load));
+    JsonText json;
+    json.begin_object();
+    append_flat_fields(ResultContent(outcome.result), json);
+    append_vllm_detail(outcome.record, loaded.load, json);
+    json.end_object();
+    json.end_line();
+    folder.write(kVllmFile, std::string(json.view()));
   }
   ResultsConfig wanted = scenario.results;
   wanted.steps = wanted.trace = wanted.outputs = false;  // a client sees none of them
   write_variant(outcome, wanted, folder, {});
   if (wanted.report) {
     ReportBuilder report(1);
-    report.add(outcome.result.info, result_json(outcome.result),
-               [&]() -> const RunRecord& { return outcome.record; });
+    report.add(ResultContent(outcome.result), [&]() -> const RunRecord& { return outcome.record; });
     folder.write(kReportFile, report.html());
   }
   folder.write(kSummaryFile, summary);

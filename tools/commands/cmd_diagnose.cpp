@@ -211,9 +211,7 @@ void replay(const StoredRun& run, const DiagnoseOptions& options, const std::str
 
 // Whether the run's scenario has the number of KV blocks.
 bool sets_pool(const RunInfo& info) {
-  if (info.config_json.empty()) return false;
-  const Json config = Json::parse(info.config_json);
-  const Json* cache = config.find("kv_cache");
+  const Json* cache = info.config.find("kv_cache");
   const Json* blocks = cache == nullptr ? nullptr : cache->find("num_blocks");
   return blocks != nullptr && blocks->is_number_integer();
 }

@@ -132,14 +132,13 @@ int report_command(const Arguments& arguments) {
     if (has_record(folder)) {
       record = [&]() -> const RunRecord& { return run.emplace(read_result(folder)).record; };
     }
-    const std::string result = (fs::path(folder) / kResultFile).string();
-    const RunInfo info = read_result_info(folder);
-    models.insert(info.model);
-    request_counts.insert(info.num_prompts);
-    report.add(info, read_file(result).value_or(""), record);
+    ResultContent result = read_result_content(folder);
+    models.insert(result.info.model);
+    request_counts.insert(result.info.num_prompts);
+    report.add(std::move(result), record);
   }
   for (TuneReport& search : tuned) {
-    for (TuneReportRun& run : search.runs) report.add(run.info, std::move(run.result_json), {});
+    for (TuneReportRun& run : search.runs) report.add(std::move(run.result), {}, run.name);
     if (!search.unfinished.empty()) {
       report.add_note(
           "The search was ended early. Not finished, and perhaps better or worse than "

@@ -123,7 +123,7 @@ ResultFolder open_result_folder(const std::string& path) {
 
 // "policy=chunked order=fcfs prefill_chunk_size=512", and of drafts "method=eagle ...".
 std::string scheduler_text(const Scenario& scenario) {
-  const auto config = Json::parse(scenario.to_json());
+  const Json config = scenario.resolved();
   std::string text;
   const auto add = [&text](const Json& section) {
     for (const auto& [key, value] : section.items()) {
@@ -292,7 +292,7 @@ std::vector<RunResult> run_all(const Backend& backend, std::vector<PreparedVaria
     const std::vector<std::string> left_out = write_variant(
         outcome, variant.scenario.results, folder, subfolder, kMaxUnaskedBytes, steps.get());
     if (variant.scenario.results.report) {
-      report.add(outcome.result.info, result_json(outcome.result),
+      report.add(ResultContent(outcome.result),
                  [&outcome]() -> const RunRecord& { return outcome.record; });
     }
     bar.clear();

@@ -226,7 +226,7 @@ TuneCandidates find_candidates(const CommandOptions& options, const ScenarioFile
 // Requests and limits must be the same for all candidates.
 void check_alike(const SweepPlan& plan) {
   const auto text = [](const Scenario& scenario) {
-    const Json config = Json::parse(scenario.to_json());
+    const Json config = scenario.resolved();
     return config.at("workload").dump() + config.at("slo").dump() + config.at("seed").dump();
   };
   const Scenario& first = plan.runs.front().scenario;

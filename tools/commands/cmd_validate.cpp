@@ -307,22 +307,29 @@ std::string band_text(const FigureError& figure) {
 
 void print_figures(const FigureComparison& figures) {
   Rows rows = {{"figure", "", "measured", "simulated", "error", "95 % band"}};
-  std::string last;
-  for (const FigureError& figure : figures.latencies) {
-    rows.push_back({figure.metric == last ? "" : figure.metric + " ms", figure.statistic,
-                    fixed_text(figure.measured, 3), fixed_text(figure.simulated, 3),
-                    signed_percent(figure.error), band_text(figure)});
-    last = figure.metric;
+  const auto add = [&rows](const FigureError& error, std::string name, std::string of) {
+    const double scale = error.figure->shown.scale;
+    rows.push_back({std::move(name), std::move(of), fixed_text(scale * error.measured, 3),
+                    fixed_text(scale * error.simulated, 3), signed_percent(error.error)});
+  };
+  std::string_view last;
+  for (const FigureError& error : figures.latencies) {
+    const bool is_next = error.metric() == last;
+    add(error, is_next ? "" : std::string(error.metric()) + " " + error.figure->shown.unit,
+        std::string(error.statistic()));
+    rows.back().push_back(band_text(error));
+    last = error.metric();
   }
-  for (const FigureError& figure : figures.throughputs) {
-    rows.push_back({figure.metric, "1/s", fixed_text(figure.measured, 3),
-                    fixed_text(figure.simulated, 3), signed_percent(figure.error), ""});
+  for (const FigureError& error : figures.others) {
+    const std::string& unit = error.figure->shown.unit;
+    add(error, std::string(error.metric()), (unit.starts_with('/') ? "1" : "") + unit);
+    rows.back().emplace_back();
   }
   std::cout << '\n' << aligned_rows(rows) << '\n';
   const FigureError& worst = figures.worst();
   std::cout << "mean |error| of TTFT, TPOT and E2EL "
-            << fixed_text(100 * figures.mean_abs_error(), 2) << " %; worst: " << worst.metric << ' '
-            << worst.statistic << ' ' << signed_percent(worst.error)
+            << fixed_text(100 * figures.mean_abs_error(), 2) << " %; worst: " << worst.metric()
+            << ' ' << worst.statistic() << ' ' << signed_percent(worst.error)
             << "\ndistance of distributions (Kolmogorov-Smirnov):";
   for (const MetricDistance& distance : figures.distances) {
     std::cout << ' ' << distance.metric << ' ' << fixed_text(distance.distance, 3);
@@ -362,8 +369,8 @@ void append_figures(const char* key, const std::vector<FigureError>& figures, Js
   json.key(key).begin_array();
   for (const FigureError& figure : figures) {
     json.begin_object();
-    json.field("metric", figure.metric);
-    if (!figure.statistic.empty()) json.field("statistic", figure.statistic);
+    json.field("metric", figure.metric());
+    if (!figure.statistic().empty()) json.field("statistic", figure.statistic());
     json.field("measured", figure.measured);
     json.field("simulated", figure.simulated);
     json.field("error", figure.error);
@@ -440,7 +447,7 @@ std::string json_of(const Validation& validation, const ObservedRun& measured,
   if (validation.after_s) json.field("after_s", *validation.after_s);
   json.field("mean_abs_error", validation.figures.mean_abs_error());
   append_figures("latencies", validation.figures.latencies, json);
-  append_figures("throughputs", validation.figures.throughputs, json);
+  append_figures("throughputs", validation.figures.others, json);
   json.key("distances").begin_object();
   for (const MetricDistance& distance : validation.figures.distances) {
     json.field(distance.metric, distance.distance);

@@ -51,32 +51,49 @@ std::string band_text(const TuneFinding& finding) {
 
 Json or_null(double number) { return std::isfinite(number) ? Json(number) : Json(nullptr); }
 
-double per_user(const TuneTrial& trial) { return 1e3 / trial.mean_tpot_ms; }
-
-double per_gpu(const TuneTrial& trial, const Scenario& scenario) {
-  return trial.output_throughput / scenario.cost_model.tensor_parallel_size;
+Json to_json(const TuneTrial& trial, const Scenario& scenario, std::size_t most) {
+  Json entry = {{"request_rate", trial.load},
+                {"is_short", trial.num_requests < most},
+                {"num_judged", trial.good.size()},
+                {"num_simulated", trial.num_simulated}};
+  const FigureValues values = figures_of(trial, scenario);
+  for (const std::string_view key : figures_of(FigureList::Trial)) {
+    entry[key] = or_null(values.number(key));
+  }
+  return entry;
 }
 
-Json to_json(const TuneTrial& trial, const Scenario& scenario, std::size_t most) {
-  return {{"request_rate", trial.load},
-          {"is_short", trial.num_requests < most},
-          {"num_judged", trial.good.size()},
-          {"num_simulated", trial.num_simulated},
-          {"slo_attainment", trial.attainment},
-          {"request_goodput", trial.goodput},
-          {"output_throughput", or_null(trial.output_throughput)},
-          {"total_token_throughput", or_null(trial.total_token_throughput)},
-          {"output_tokens_per_s_per_user", or_null(per_user(trial))},
-          {"output_tokens_per_s_per_gpu", or_null(per_gpu(trial, scenario))},
-          {"cost_per_million_output_tokens", or_null(trial_cost(trial, scenario))},
-          {"p99_ttft_ms", or_null(trial.p99_ttft_ms)},
-          {"mean_itl_ms", or_null(trial.itl.mean_ms)},
-          {"p50_itl_ms", or_null(trial.itl.p50_ms)},
-          {"p90_itl_ms", or_null(trial.itl.p90_ms)},
-          {"p95_itl_ms", or_null(trial.itl.p95_ms)},
-          {"p99_itl_ms", or_null(trial.itl.p99_ms)},
-          {"max_itl_ms", or_null(trial.itl.max_ms)},
-          {"mean_tpot_ms", or_null(trial.mean_tpot_ms)}};
+// The figures of the list that these settings have.
+std::vector<const Figure*> columns_of(FigureList list, const TunedSettings& settings) {
+  std::vector<const Figure*> columns;
+  for (const std::string_view key : figures_of(list)) {
+    if (key == "mean_tpot_ms" && !settings.has_drafts()) continue;
+    if (key == "cost_per_million_output_tokens" && !settings.has_price()) continue;
+    columns.push_back(&figure(key));
+  }
+  return columns;
+}
+
+void append_titles(const std::vector<const Figure*>& columns, std::vector<std::string>& row) {
+  for (const Figure* column : columns) row.push_back(column_title(*column));
+}
+
+// `trial`: nullptr or without requests: nothing is known.
+void append_figures(const std::vector<const Figure*>& columns, const TuneTrial* trial,
+                    const Scenario& scenario, std::vector<std::string>& row) {
+  const bool is_known = trial != nullptr && !trial->good.empty();
+  const FigureValues values = is_known ? figures_of(*trial, scenario) : FigureValues();
+  for (const Figure* column : columns) {
+    row.push_back(is_known ? value_text(*column, values.number(column->key)) : "-");
+  }
+}
+
+// The cost of an hour, or the number of GPUs.
+std::string size_text(const Scenario& scenario, bool has_price) {
+  const std::int64_t num_gpus = scenario.cost_model.tensor_parallel_size;
+  if (!has_price) return std::to_string(num_gpus);
+  const double price = scenario.price_per_gpu_hour.value_or(std::nan(""));
+  return fixed_text(price * static_cast<double>(num_gpus), 2);
 }
 
 std::string load_note(const TuneLoadResult& result, std::size_t place) {
@@ -110,49 +127,27 @@ std::string_view goal_text(TuneGoal goal) {
 }
 
 void print_loads(std::ostream& out, const TuneLoadResult& result, const TunedSettings& settings) {
-  const bool has_price = settings.has_price();
-  const bool has_drafts = settings.has_drafts();
-  const bool has_costs = settings.has_price() || settings.has_different_sizes();
-  Rows rows = {{"setting", "in SLO %", "p99 TTFT ms", "p99 ITL ms", "longest ms", "output tok/s",
-                "tok/s/user", "tok/s/GPU"}};
-  if (has_drafts) rows[0].emplace_back("TPOT ms");
-  if (has_costs) rows[0].emplace_back(has_price ? "per hour" : "GPUs");
-  if (has_price) rows[0].emplace_back("per M out");
+  const bool has_sizes = settings.has_price() || settings.has_different_sizes();
+  const std::vector<const Figure*> columns = columns_of(FigureList::Load, settings);
+  Rows rows = {{"setting"}};
+  append_titles(columns, rows[0]);
+  if (has_sizes) rows[0].emplace_back(settings.has_price() ? "per hour" : "GPUs");
   rows[0].insert(rows[0].end(), {"breaks", ""});
   const std::size_t most = most_requests(result.findings);
   for (std::size_t i = 0; i < result.findings.size(); ++i) {
     const TuneLoadFinding& finding = result.findings[i];
     const TuneTrial& trial = finding.trial;
     const Scenario& scenario = *settings.scenarios[finding.setting];
-    std::vector<std::string> row = {printable(settings.names[finding.setting])};
-    if (trial.good.empty()) {
-      row.insert(row.end(), {"-", "-", "-", "-", "-", "-", "-"});
-      if (has_drafts) row.emplace_back("-");
-      if (has_costs) row.emplace_back("-");
-      if (has_price) row.emplace_back("-");
-      row.insert(row.end(), {"-", "not finished"});
-      rows.push_back(std::move(row));
-      continue;
-    }
-    row.insert(row.end(), {fixed_text(100 * trial.attainment, 2), ms_text(trial.p99_ttft_ms),
-                           ms_text(trial.itl.p99_ms), ms_text(trial.itl.max_ms),
-                           fixed_text(trial.output_throughput, 0), fixed_text(per_user(trial), 1),
-                           fixed_text(per_gpu(trial, scenario), 1)});
-    if (has_drafts) row.push_back(ms_text(trial.mean_tpot_ms));
-    const std::int64_t num_gpus = scenario.cost_model.tensor_parallel_size;
-    if (has_price) {
-      const double price = scenario.price_per_gpu_hour.value_or(std::nan(""));
-      row.push_back(fixed_text(price * static_cast<double>(num_gpus), 2));
-      row.push_back(fixed_text(trial_cost(trial, scenario), 4));
-    } else if (has_costs) {
-      row.push_back(std::to_string(num_gpus));
-    }
+    const bool is_tried = !trial.good.empty();
+    std::vector<std::string>& row = rows.emplace_back();
+    row.push_back(printable(settings.names[finding.setting]));
+    append_figures(columns, &trial, scenario, row);
+    if (has_sizes) row.push_back(is_tried ? size_text(scenario, settings.has_price()) : "-");
+    const bool is_outside = is_tried && !finding.is_within;
     row.emplace_back(
-        finding.is_within
-            ? "-"
-            : to_string(binding_limit(trial, scenario.slo, settings.bounds[finding.setting])));
-    row.push_back(load_note(result, i) + short_text(&trial, most));
-    rows.push_back(std::move(row));
+        is_outside ? to_string(binding_limit(trial, scenario.slo, settings.bounds[finding.setting]))
+                   : "-");
+    row.push_back(is_tried ? load_note(result, i) + short_text(&trial, most) : "not finished");
   }
   out << aligned_rows(rows);
 }
@@ -194,19 +189,11 @@ TuneLimit limit_of(const TuneFinding& finding, const TunedSettings& settings) {
                        settings.bounds[finding.setting]);
 }
 
-double trial_cost(const TuneTrial& trial, const Scenario& scenario) {
-  const double price = scenario.price_per_gpu_hour.value_or(std::nan(""));
-  return price / 3600 / per_gpu(trial, scenario) * 1e6;
-}
-
 void print_capacities(std::ostream& out, const TuneResult& result, const TunedSettings& settings) {
   const std::vector<std::size_t> front = pareto_front(result.findings, settings.has_drafts());
-  const bool has_price = settings.has_price();
-  const bool has_drafts = settings.has_drafts();
-  Rows rows = {{"setting", "highest req/s", "90 % band", "output tok/s", "p99 TTFT ms",
-                "p99 ITL ms", "longest ms"}};
-  if (has_drafts) rows[0].emplace_back("TPOT ms");
-  if (has_price) rows[0].emplace_back("per M out");
+  const std::vector<const Figure*> columns = columns_of(FigureList::Capacity, settings);
+  Rows rows = {{"setting", "highest req/s", "90 % band"}};
+  append_titles(columns, rows[0]);
   rows[0].insert(rows[0].end(), {"limit", ""});
   const std::size_t most = most_requests(result.findings);
   for (std::size_t i = 0; i < result.findings.size(); ++i) {
@@ -219,19 +206,12 @@ void print_capacities(std::ostream& out, const TuneResult& result, const TunedSe
     std::vector<std::string> row = {printable(settings.names[finding.setting])};
     const TuneTrial* trial = finding.best_trial();
     if (trial == nullptr) {
-      row.insert(row.end(), {finding.is_cut_short ? "-" : "0", "-", "-", "-", "-", "-"});
-      if (has_drafts) row.emplace_back("-");
-      if (has_price) row.emplace_back("-");
+      row.insert(row.end(), {finding.is_cut_short ? "-" : "0", "-"});
     } else {
       row.insert(row.end(), {(finding.is_unbounded ? "over " : "") + rate_text(finding.capacity),
-                             band_text(finding), fixed_text(trial->output_throughput, 0),
-                             ms_text(trial->p99_ttft_ms), ms_text(trial->itl.p99_ms),
-                             ms_text(trial->itl.max_ms)});
-      if (has_drafts) row.push_back(ms_text(trial->mean_tpot_ms));
-      if (has_price) {
-        row.push_back(fixed_text(trial_cost(*trial, *settings.scenarios[finding.setting]), 4));
-      }
+                             band_text(finding)});
     }
+    append_figures(columns, trial, *settings.scenarios[finding.setting], row);
     row.emplace_back(to_string(limit_of(finding, settings)));
     row.push_back(note);
     rows.push_back(std::move(row));
@@ -366,7 +346,7 @@ Json to_json(const TuneFinding& finding, const TunedSettings& settings,
   for (const TuneTrial& trial : finding.trials) {
     entry["trials"].push_back(to_json(trial, scenario, most));
   }
-  entry["config"] = Json::parse(scenario.to_json());
+  entry["config"] = scenario.resolved();
   return entry;
 }
 
@@ -382,7 +362,7 @@ Json to_json(const TuneLoadFinding& finding, const TunedSettings& settings, std:
                                                                  settings.bounds[finding.setting]));
     entry["trial"] = to_json(finding.trial, scenario, most);
   }
-  entry["config"] = Json::parse(scenario.to_json());
+  entry["config"] = scenario.resolved();
   return entry;
 }
 

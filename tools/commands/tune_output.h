@@ -59,9 +59,6 @@ std::size_t most_requests(const std::vector<Finding>& findings) {
 bool is_only_near_idle(const TuneFinding& finding, const TunedSettings& settings);
 TuneLimit limit_of(const TuneFinding& finding, const TunedSettings& settings);
 
-// The price of a million output tokens in a trial; NaN without a price.
-double trial_cost(const TuneTrial& trial, const Scenario& scenario);
-
 // Limits that hold at a load, by setting; nullopt: none do (TuneSetting::nearest_limits()).
 using NearestLimits = std::map<std::size_t, std::optional<SloConfig>>;
 

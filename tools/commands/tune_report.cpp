@@ -4,6 +4,7 @@
 #include <cmath>
 #include <cstdint>
 #include <filesystem>
+#include <optional>
 
 #include "core/base/count_text.h"
 #include "core/base/error.h"
@@ -11,6 +12,7 @@
 #include "core/base/json.h"
 #include "core/base/json_place.h"
 #include "reports/files/result_names.h"
+#include "reports/files/result_reader.h"
 
 namespace metronome {
 namespace {
@@ -23,63 +25,48 @@ void check_object(const JsonPlace& place) {
   if (!place.json().is_object()) place.fail("is not an object; allowed: an object");
 }
 
-// As the limits of a run are written: 500, not 500.0.
-Json whole_limits(const JsonPlace& slo) {
+SloConfig read_limits(const JsonPlace& slo) {
   check_object(slo);
-  constexpr double kMostExact = 1LL << 53;
-  Json limits = slo.json();
-  for (const auto& [key, limit] : slo.json().items()) {
-    if (limit.is_null()) continue;
-    const double value = slo.at(key).number();
-    if (value == std::floor(value) && std::abs(value) <= kMostExact) {
-      limits[key] = static_cast<std::int64_t>(value);
-    }
-  }
+  const auto limit = [&slo](const char* key) -> std::optional<double> {
+    if (!slo.has(key) || slo.at(key).is_null()) return std::nullopt;
+    return slo.at(key).number();
+  };
+  SloConfig limits;
+  limits.ttft_ms = limit("ttft_ms");
+  limits.tpot_ms = limit("tpot_ms");
+  limits.itl_ms = limit("itl_ms");
+  limits.e2el_ms = limit("e2el_ms");
   return limits;
 }
 
 // The seed of a scenario: any whole number of 64 bits.
-Json seed_of(const JsonPlace& config) {
+std::uint64_t seed_of(const JsonPlace& config) {
   const JsonPlace seed = config.at("seed");
   if (!seed.json().is_number_integer()) seed.fail("is not a whole number; allowed: a whole number");
-  return seed.json();
+  return seed.json().get<std::uint64_t>();
 }
 
 // The configuration is the setting's; the load, which scales its arrivals, is the trial's.
-TuneReportRun run_of(const std::string& name, const JsonPlace& config, const Json& slo,
+TuneReportRun run_of(const std::string& setting, const JsonPlace& config, const SloConfig& slo,
                      const JsonPlace& trial) {
-  const double load = trial.at("request_rate").number();
   TuneReportRun run;
-  RunInfo& info = run.info;
-  info.label = name + " at " + rate_text(load) + "/s";
-  const std::int64_t num_simulated = trial.at("num_simulated").integer(0, kNever);
-  if (trial.has("is_short") && trial.at("is_short").truth()) {
-    info.label += ", of " + count_text(num_simulated, "request");
-  }
+  RunInfo& info = run.result.info;
+  info.label = setting;
   info.model = config.at("model").text();
   info.hardware = config.at("hardware").text();
   info.policy = config.at("scheduler").at("policy").text();
-  Json result = {
-      {std::string(kResultSchemaKey), kResultSchema},
-      {"label", name},
-      {"backend", info.backend},
-      {"endpoint_type", info.endpoint_type},
-      {"model_id", info.model},
-      {"hardware", info.hardware},
-      {"policy", info.policy},
-      {"seed", seed_of(config)},
-      {"tensor_parallel_size", config.at("cost_model").at("tensor_parallel_size").count()},
-      {"num_prompts", num_simulated},
-      {"burstiness", nullptr},
-      {"max_concurrency", nullptr},
-      {"slo", slo},
-      {"config", config.json()}};
-  for (const auto& [key, value] : trial.json().items()) {
-    if (key == "is_short") continue;
-    if (!value.is_null()) trial.at(key).number();
-    result[key] = value;
+  info.seed = seed_of(config);
+  info.tensor_parallel_size = config.at("cost_model").at("tensor_parallel_size").count();
+  info.num_prompts = trial.at("num_simulated").integer(0, kNever);
+  info.request_rate = trial.at("request_rate").number();
+  info.burstiness = std::nan("");  // unknown
+  info.slo = slo;
+  info.config = config.json();
+  run.result.figures = read_figures(trial);
+  run.name = setting + " at " + rate_text(*info.request_rate) + "/s";
+  if (trial.has("is_short") && trial.at("is_short").truth()) {
+    run.name += ", of " + count_text(info.num_prompts, "request");
   }
-  run.result_json = result.dump({.replaces_bad_utf8 = true});
   return run;
 }
 
@@ -93,7 +80,7 @@ TuneReport read_tune_report(const std::string& path) {
   const std::string file = tune_path(path);
   const Json json = read_json_file(file, "a folder that `metronome tune` wrote");
   const JsonPlace tuned(file, json);
-  const Json slo = whole_limits(tuned.at("slo"));
+  const SloConfig slo = read_limits(tuned.at("slo"));
   TuneReport report;
   const std::string scenario = std::filesystem::path(tuned.at("scenario").text()).stem().string();
   tuned.at("settings").for_each([&](const JsonPlace& setting) {
@@ -104,7 +91,7 @@ TuneReport read_tune_report(const std::string& path) {
     }
     const auto add = [&](const JsonPlace& trial) {
       report.runs.push_back(run_of(name, setting.at("config"), slo, trial));
-      report.runs.back().info.scenario = scenario;
+      report.runs.back().result.info.scenario = scenario;
     };
     if (setting.has("trials")) setting.at("trials").for_each(add);
     if (setting.has("trial")) add(setting.at("trial"));

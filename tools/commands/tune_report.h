@@ -11,8 +11,8 @@ namespace metronome {
 
 // A trial with its figures alone: there are no records of its requests and steps.
 struct TuneReportRun {
-  RunInfo info;
-  std::string result_json;
+  std::string name;      // of setting and load
+  ResultContent result;  // its label is the setting's name
 };
 
 struct TuneReport {

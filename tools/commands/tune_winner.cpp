@@ -42,8 +42,8 @@ void print_flags(std::ostream& out, const Scenario& scenario, const std::string&
 }
 
 void print_yaml(std::ostream& out, const Scenario& winner) {
-  Json config = Json::parse(winner.to_json());
-  const Json defaults = Json::parse(Scenario().to_json());
+  Json config = winner.resolved();
+  const Json defaults = Scenario().resolved();
   out << "\nas YAML:\n";
   if (winner.quantization != Quantization::Auto) {
     out << "  quantization: " << config.at("quantization").get<std::string>() << '\n';

@@ -44,7 +44,7 @@ ObservedRun run_of(std::vector<ObservedRequest> requests) {
 const FigureError& figure(const FigureComparison& comparison, const std::string& metric,
                           const std::string& statistic) {
   for (const FigureError& figure : comparison.latencies) {
-    if (figure.metric == metric && figure.statistic == statistic) return figure;
+    if (figure.metric() == metric && figure.statistic() == statistic) return figure;
   }
   throw std::runtime_error("no " + metric + " " + statistic);
 }
@@ -146,15 +146,15 @@ TEST_CASE("figures of two runs, by hand", "[reports][validation]") {
   // Cumulative shares differ most below 11: one of four against none.
   CHECK(distance(comparison, "ttft") == Approx(0.25));
   CHECK(distance(comparison, "itl") == 0);
-  CHECK(comparison.worst().metric == "ttft");
+  CHECK(comparison.worst().metric() == "ttft");
   double sum = 0;
   for (const char* statistic : {"mean", "p50", "p90", "p95", "p99"}) {
     sum += 0.1 + std::abs(figure(comparison, "e2el", statistic).error);
   }
   CHECK(comparison.mean_abs_error() == Approx(sum / 15));
-  CHECK(comparison.throughputs[0].measured == Approx(0.4));
-  CHECK(comparison.throughputs[1].measured == Approx(1.0));  // 3 + 2 + 1 + 4 tokens in 10 s
-  CHECK(comparison.throughputs[2].measured == Approx(5.0));
+  CHECK(comparison.others[0].measured == Approx(0.4));
+  CHECK(comparison.others[1].measured == Approx(1.0));  // 3 + 2 + 1 + 4 tokens in 10 s
+  CHECK(comparison.others[2].measured == Approx(5.0));
 }
 
 TEST_CASE("the band of an error has the width that theory gives it", "[reports][validation]") {

@@ -81,7 +81,7 @@ RunResult small_result(const std::string& label) {
   result.info.num_blocks = 1000;
   result.info.slo.ttft_ms = 500;
   result.info.slo.itl_ms = 30;
-  result.info.config_json = "{\n  \"seed\": 7,\n  \"engine\": {\n    \"max_num_seqs\": 4\n  }\n}\n";
+  result.info.config = {{"seed", 7}, {"engine", {{"max_num_seqs", 4}}}};
   SummaryOptions options;
   options.slo = result.info.slo;
   options.num_blocks = 1000;

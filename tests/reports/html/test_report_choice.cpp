@@ -111,12 +111,12 @@ TEST_CASE("where a p99 hides stalls, the longest gap says which run is steady", 
   runs[0].hides_stalls = true;
   CHECK(steadiest() == 1);
 
-  const Json result = {{"p50_itl_ms", 10.0}, {"p90_itl_ms", 11.0},  {"p95_itl_ms", 11.0},
-                       {"p99_itl_ms", 12.0}, {"mean_itl_ms", 40.0}, {"max_itl_ms", 6000.0}};
-  CHECK(detail_candidate(result.dump()).hides_stalls);
-  Json plain = result;
-  plain["mean_itl_ms"] = 10.2;
-  CHECK_FALSE(detail_candidate(plain.dump()).hides_stalls);
+  RunResult result;
+  result.summary.itl = {
+      .mean_ms = 40, .p50_ms = 10, .p90_ms = 11, .p95_ms = 11, .p99_ms = 12, .max_ms = 6000};
+  CHECK(detail_candidate(ResultContent(result)).hides_stalls);
+  result.summary.itl.mean_ms = 10.2;
+  CHECK_FALSE(detail_candidate(ResultContent(result)).hides_stalls);
 }
 
 TEST_CASE("of runs within the SLO alike, the one at the most load is drawn", "[reports]") {
@@ -237,7 +237,7 @@ TEST_CASE("the choice and the names of very many runs take time in proportion", 
   CHECK(num_kept == kMany);
   CHECK(equal.ranked()[kMany - 1].reason == Reason::Unbeaten);
   CHECK(better.ranked()[kMany - 1].reason == Reason::OtherFigure);  // all have one longest gap
-  std::vector<ReportRun> runs(kMany, {"a", "{}", {}, false});
+  std::vector<ReportRun> runs(kMany, {"a", {}, {}, false});
   make_names_differ(runs);
   CHECK(runs.front().name == "a #1");
   CHECK(runs.back().name == "a #" + std::to_string(kMany));

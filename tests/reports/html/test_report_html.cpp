@@ -31,13 +31,13 @@ RunResult named(const std::string& label, const std::string& backend = "sim") {
   result.info.label = label;
   result.info.backend = backend;
   result.info.digest = "d1ge57";
-  result.info.config_json = Json{{"model", label}, {"seed", 7}}.dump();
+  result.info.config = {{"model", label}, {"seed", 7}};
   return result;
 }
 
 std::string report_of(const std::vector<RunResult>& results) {
   ReportBuilder report(results.size());
-  for (const RunResult& result : results) report.add(result.info, result_json(result), {});
+  for (const RunResult& result : results) report.add(ResultContent(result), {});
   return report.html();
 }
 
@@ -128,6 +128,34 @@ TEST_CASE("no two scripts of a report define the same name", "[reports][html]") 
   CHECK((twice == names.end() ? "" : *twice) == "");
 }
 
+TEST_CASE("scripts take names, units and lists of figures from the program's table",
+          "[reports][html]") {
+  const std::string html = report_of({named("a")});
+  const Json data = data_of(html);
+  const Json& itl = data["figures"]["p99_itl_ms"];
+  CHECK(itl["words"] == "p99 ITL");
+  CHECK(itl["unit"] == "ms");
+  CHECK(itl["better"] == -1);
+  CHECK(data["figures"]["slo_attainment"]["scale"] == 100);
+  for (const auto& [name, keys] : data["lists"].items()) {
+    INFO(name);
+    CHECK(keys.size() > 3);
+    for (const Json& key : keys) CHECK(data["figures"].contains(key.string()));
+  }
+  // Keys in the scripts are those of the table.
+  int num_named = 0;
+  for (const std::string call : {"axisName('", "wordsOf('", "figureText('"}) {
+    for (std::size_t at = html.find(call); at != std::string::npos; at = html.find(call, at + 1)) {
+      const std::size_t begin = at + call.size();
+      const std::string key = html.substr(begin, html.find('\'', begin) - begin);
+      INFO(key);
+      CHECK(data["figures"].contains(key));
+      ++num_named;
+    }
+  }
+  CHECK(num_named > 3);
+}
+
 TEST_CASE("a report is text and numbers without scripts", "[reports][html]") {
   RunResult result = named("chunked-512");
   result.summary.itl.p99_ms = 22.75;
@@ -182,7 +210,7 @@ TEST_CASE("runs of one name that differ in many settings are told apart by those
     config["engine"] = {{"max_num_seqs", i / 2 % 2 == 0 ? 16 : 32}};
     config["idle"] = {{"same", 1}, {"again", i / 2 % 2}};
     config["workload"]["arrivals"] = {{"rate", i % 2 == 0 ? 4.0 : 8.5}};
-    result.info.config_json = config.dump();
+    result.info.config = config;
     results.push_back(result);
   }
   const Json data = data_of(report_of(results));
@@ -200,7 +228,13 @@ TEST_CASE("run writes a report, and report writes the same again", "[cli][html]"
   REQUIRE(data["runs"].size() == 2);
   CHECK(data["runs"][0]["name"] == "whole");
   CHECK(data["runs"][1]["detail"]["stalls"].size() > 0);
-  CHECK_FALSE(data["runs"][0]["result"].contains("formulas"));
+  const Json& result = data["runs"][0]["result"];
+  CHECK_FALSE(result.contains("formulas"));
+  // Else it is the run's result.json, without the id of that file.
+  Json file = Json::parse(read_text_file(run.out + "/whole/result.json"));
+  file.erase("formulas");
+  file.erase("content_id");
+  CHECK(result.dump() == file.dump());
 
   const std::string again = run.scratch.path() + "/again.html";
   const CommandResult report = run_metronome("report '" + run.out + "' --out '" + again + "'");

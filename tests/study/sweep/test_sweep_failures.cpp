@@ -246,7 +246,7 @@ TEST_CASE("every file that a run should have written is looked for", "[sweep]") 
   CHECK(folder.state_of(run) == SweepFolder::State::Missing);
   Json result = {{"label", run.scenario.name},
                  {"output_digest", "0123456789abcdef"},
-                 {"config", Json::parse(run.scenario.to_json())}};
+                 {"config", run.scenario.resolved()}};
   // As result.json ends.
   const auto text_of = [](const Json& json) {
     std::string text = json.dump(2);

@@ -21,7 +21,7 @@ TEST_CASE("the binding limit is what most bad requests broke, and why they waite
   bounds.full_step_ms = 20;
   bounds.longest_prompt_ms = 100;
   TuneTrial trial;
-  trial.busy_share = 0.9;
+  trial.summary.busy_share = 0.9;
   CHECK(binding_limit(trial, slo, bounds) == TuneLimit::None);
 
   trial.misses.itl = 5;
@@ -37,7 +37,7 @@ TEST_CASE("the binding limit is what most bad requests broke, and why they waite
   CHECK(binding_limit(trial, slo, bounds) == TuneLimit::MaxNumSeqs);
   trial.waits.steps = 5;
   CHECK(binding_limit(trial, slo, bounds) == TuneLimit::Throughput);
-  trial.busy_share = 0.1;
+  trial.summary.busy_share = 0.1;
   CHECK(binding_limit(trial, slo, bounds) == TuneLimit::Throughput);
   bounds.longest_prompt_ms = 600;  // on an idle device
   CHECK(binding_limit(trial, slo, bounds) == TuneLimit::PromptAlone);
@@ -52,7 +52,7 @@ TEST_CASE("a load far beyond what steps carry is said to be", "[tune]") {
   StepBounds bounds;
   TuneTrial trial;
   trial.load = 20;
-  trial.busy_share = 1;
+  trial.summary.busy_share = 1;
   CHECK(overload_advice(trial, TuneLimit::Throughput, bounds).empty());  // unknown
   bounds.capacity = 8.1;  // may be enough, as far as the closed form tells
   CHECK(overload_advice(trial, TuneLimit::Throughput, bounds).empty());
@@ -61,7 +61,7 @@ TEST_CASE("a load far beyond what steps carry is said to be", "[tune]") {
   CHECK(overload_advice(trial, TuneLimit::Throughput, bounds) ==
         "At 20.00 requests/s the load is 5.0 times the capacity (about 4.00 requests/s). "
         "A lower load, a faster GPU or more GPUs may help.");
-  trial.busy_share = 0.2;
+  trial.summary.busy_share = 0.2;
   CHECK(overload_advice(trial, TuneLimit::Throughput, bounds).empty());
 }
 

@@ -26,10 +26,10 @@ struct Machine {
     trial.good.assign(num_requests, is_good[setting] ? 1 : 0);
     trial.attainment = is_good[setting] ? 1 : 0;
     trial.num_simulated = num_requests;
-    trial.itl.p99_ms = itl_ms[setting];
+    trial.summary.itl.p99_ms = itl_ms[setting];
     trial.run_p99_itl_ms = {itl_ms[setting], itl_ms[setting] + 0.1, itl_ms[setting] + 0.2};
     if (tpot_ms.empty()) return trial;
-    trial.mean_tpot_ms = tpot_ms[setting];
+    trial.summary.tpot.mean_ms = tpot_ms[setting];
     trial.run_mean_tpot_ms = {tpot_ms[setting], tpot_ms[setting] + 0.1, tpot_ms[setting] + 0.2};
     return trial;
   }
@@ -86,19 +86,19 @@ struct Scattered {
     trial.good.assign(num_requests, 1);
     trial.attainment = 1;
     trial.num_simulated = num_requests;
-    trial.p99_ttft_ms = ttft_ms[setting];
-    trial.itl.p99_ms = itl_ms[setting];
+    trial.summary.ttft.p99_ms = ttft_ms[setting];
+    trial.summary.itl.p99_ms = itl_ms[setting];
     const double wide = setting % 2 == 0 ? 90 : -90;
     trial.run_p99_itl_ms = {itl_ms[setting] - wide, itl_ms[setting], itl_ms[setting] + wide};
     trial.run_p99_ttft_ms = trial.run_mean_tpot_ms = trial.run_p99_itl_ms;
     if (longest_ms.empty()) return trial;
-    trial.itl = {.count = 1000,
-                 .mean_ms = 40,
-                 .p50_ms = 20,
-                 .p90_ms = 20,
-                 .p95_ms = 20,
-                 .p99_ms = itl_ms[setting],
-                 .max_ms = longest_ms[setting]};
+    trial.summary.itl = {.count = 1000,
+                         .mean_ms = 40,
+                         .p50_ms = 20,
+                         .p90_ms = 20,
+                         .p95_ms = 20,
+                         .p99_ms = itl_ms[setting],
+                         .max_ms = longest_ms[setting]};
     trial.run_max_itl_ms = {longest_ms[setting], longest_ms[setting] + 1, longest_ms[setting] + 2};
     return trial;
   }

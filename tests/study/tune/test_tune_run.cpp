@@ -79,8 +79,8 @@ TEST_CASE("share, goodput and percentiles of a trial are of the same requests", 
       const double attainment = static_cast<double>(num_good) / static_cast<double>(num_judged);
       CHECK(trial.attainment == attainment);
       CHECK(trial.goodput == Approx(attainment * load));
-      CHECK(trial.p99_ttft_ms == Approx(percentile(ttft_ms, 0.99)));
-      CHECK(trial.itl.p99_ms == Approx(percentile(gaps_ms, 0.99)));
+      CHECK(trial.summary.ttft.p99_ms == Approx(percentile(ttft_ms, 0.99)));
+      CHECK(trial.summary.itl.p99_ms == Approx(percentile(gaps_ms, 0.99)));
     }
   }
 }

@@ -40,7 +40,7 @@ struct Synthetic {
     trial.attainment = static_cast<double>(num_good) / static_cast<double>(num_requests);
     trial.goodput = load * trial.attainment;
     trial.num_simulated = num_requests;
-    trial.itl.p99_ms = itl_ms.empty() ? 10 : itl_ms[setting];
+    trial.summary.itl.p99_ms = itl_ms.empty() ? 10 : itl_ms[setting];
     return trial;
   }
 };
@@ -294,8 +294,8 @@ TEST_CASE("the front keeps what no other beats", "[tune]") {
     TuneTrial trial;
     trial.load = goodput;
     trial.goodput = goodput;
-    trial.itl.p99_ms = itl_ms;
-    trial.mean_tpot_ms = tpot_ms;
+    trial.summary.itl.p99_ms = itl_ms;
+    trial.summary.tpot.mean_ms = tpot_ms;
     f.trials = {trial};
     return f;
   };

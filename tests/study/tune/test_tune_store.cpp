@@ -23,8 +23,8 @@ TEST_CASE("a kept trial is the trial", "[tune]") {
   trial.good = {1, 0, 0, 1, 1, 0, 1};
   trial.attainment = 4.0 / 7;
   trial.goodput = trial.attainment * trial.load;
-  trial.p99_ttft_ms = 0.1 + 0.2;
-  trial.itl.p99_ms = std::nan("");
+  trial.summary.ttft.p99_ms = 0.1 + 0.2;
+  trial.summary.itl.p99_ms = std::nan("");
   trial.run_p99_itl_ms = {1.5, std::nan(""), 2.5};
   trial.run_mean_tpot_ms = {1.25, 3.5, 4};
   trial.misses.itl = 3;
@@ -49,8 +49,8 @@ TEST_CASE("a kept trial is the trial", "[tune]") {
   CHECK(kept->num_runs == 3);
   CHECK(kept->num_simulated == 500);
   CHECK(kept->can_be_longer);
-  CHECK(kept->p99_ttft_ms == trial.p99_ttft_ms);
-  CHECK(std::isnan(kept->itl.p99_ms));
+  CHECK(kept->summary.ttft.p99_ms == trial.summary.ttft.p99_ms);
+  CHECK(std::isnan(kept->summary.itl.p99_ms));
   CHECK(kept->run_p99_itl_ms[0] == 1.5);
   CHECK(kept->run_mean_tpot_ms == trial.run_mean_tpot_ms);
   CHECK(std::isnan(kept->run_p99_itl_ms[1]));

@@ -23,10 +23,10 @@ TuneTrial trial_at(double load) {
   trial.attainment = 1;
   trial.goodput = load;
   trial.num_in_system = 5;
-  trial.output_throughput = 10 * load;
-  trial.p99_ttft_ms = 40;
-  trial.itl.p99_ms = 20;
-  trial.mean_tpot_ms = 10;
+  trial.summary.output_throughput = 10 * load;
+  trial.summary.ttft.p99_ms = 40;
+  trial.summary.itl.p99_ms = 20;
+  trial.summary.tpot.mean_ms = 10;
   return trial;
 }
 
@@ -78,10 +78,12 @@ TEST_CASE("the search that a report reads is checked, and errors name the file a
   };
   const TuneReport report = read(tuned_json());
   REQUIRE(report.runs.size() == 1);
-  CHECK(report.runs[0].info.label == "base at 4.50/s");
-  const Json result = Json::parse(report.runs[0].result_json);
-  CHECK(result["slo"].dump() == R"({"ttft_ms":500,"itl_ms":null})");
-  CHECK(result["tensor_parallel_size"] == 2);
+  CHECK(report.runs[0].name == "base at 4.50/s");
+  const RunInfo& info = report.runs[0].result.info;
+  CHECK(info.label == "base");
+  CHECK(info.slo.ttft_ms == 500);
+  CHECK_FALSE(info.slo.itl_ms);
+  CHECK(info.tensor_parallel_size == 2);
 
   const std::string file = scratch.path() + "/tune.json: ";
   const std::string config = file + "settings[0]: config: ";
@@ -109,7 +111,7 @@ TEST_CASE("the search that a report reads is checked, and errors name the file a
   // A limit beyond all whole numbers stays as it is.
   Json json = tuned_json();
   json["slo"]["itl_ms"] = 1e300;
-  CHECK(Json::parse(read(json).runs[0].result_json)["slo"]["itl_ms"].get<double>() == 1e300);
+  CHECK(read(json).runs[0].result.info.slo.itl_ms == 1e300);
 }
 
 TEST_CASE("when the search was cut short, the best is the best so far", "[tune]") {
@@ -154,7 +156,7 @@ TEST_CASE("figures of a shorter trial say of how many requests", "[tune]") {
   json["refused_points"] = Json::array({"--over x: at the point x=0: x: 0 is out of range"});
   scratch.write("tune.json", json.dump());
   const TuneReport report = read_tune_report(scratch.path());
-  CHECK(report.runs[0].info.label == "base at 4.50/s, of 60 requests");
+  CHECK(report.runs[0].name == "base at 4.50/s, of 60 requests");
   CHECK(report.refused.size() == 1);
 }
 
@@ -172,7 +174,7 @@ TEST_CASE("tables have columns for drafts, prices and numbers of GPUs where sett
     print_at_load(out, at_load, pair.settings);
     return out.str();
   };
-  for (const char* column : {"TPOT ms", "per M out", "per hour", "GPUs"}) {
+  for (const char* column : {"TPOT mean ms", "per M out", "per hour", "GPUs"}) {
     INFO(column);
     CHECK(!contains(tables(), column));
   }
@@ -181,7 +183,7 @@ TEST_CASE("tables have columns for drafts, prices and numbers of GPUs where sett
   drafted.speculative.num_speculative_tokens = 3;
   drafted.cost_model.tensor_parallel_size = 2;
   pair.settings.scenarios[1] = &drafted;
-  CHECK(contains(tables(), "TPOT ms"));
+  CHECK(contains(tables(), "TPOT mean ms"));
   CHECK(contains(tables(), "GPUs"));
   CHECK(!contains(tables(), "per hour"));
   pair.scenario.price_per_gpu_hour = drafted.price_per_gpu_hour = 1.5;
