@@ -25,6 +25,7 @@
 #include "sim/profile/profile_file.h"
 #include "sim/profile/profile_fit.h"
 #include "sim/profile/profile_folder.h"
+#include "study/calibrate/import_text.h"
 
 namespace metronome {
 namespace {
@@ -70,22 +71,12 @@ std::string chosen_name(const std::vector<Entry>& entries, const std::string& gi
                    (option == "--model" ? "s`, or a config.json" : "`, or a YAML file"));
 }
 
-SourceLocation option_location(const char* option) {
-  return {std::make_shared<const std::string>(option), 0};
-}
-
 // ---- Text ----
-
-std::string whole_text(double value) { return grouped_text(static_cast<std::int64_t>(value)); }
-
-std::string range_text(const std::vector<double>& values) {
-  return whole_text(values.front()) + " to " + whole_text(values.back());
-}
 
 void print_layers(const char* name, const std::vector<LayerTimes>& layers, const char* unit) {
   if (layers.empty()) return;
   std::cout << name << layers.size() << " layers at " << layers.front().us.x.size() << " points, "
-            << range_text(layers.front().us.x) << ' ' << unit << '\n';
+            << points_text(layers.front().us.x) << ' ' << unit << '\n';
 }
 
 void print_attention(const AttentionTable& table) {
@@ -93,9 +84,9 @@ void print_attention(const AttentionTable& table) {
   for (const Curve& curve : table.prefill.parts) {
     longest_history = std::max(longest_history, curve.x.back());
   }
-  std::cout << "attention     decodes: " << range_text(table.decode.rows) << " at contexts of "
-            << range_text(table.decode.columns)
-            << "\n              prompts: " << range_text(table.prefill.x) << " tokens, up to "
+  std::cout << "attention     decodes: " << points_text(table.decode.rows) << " at contexts of "
+            << points_text(table.decode.columns)
+            << "\n              prompts: " << points_text(table.prefill.x) << " tokens, up to "
             << whole_text(longest_history) << " before them";
   std::size_t num_mixed = 0;
   for (const TimeFamily<Grid>& of_tokens : table.mixed.parts) {
@@ -246,14 +237,14 @@ void import_profile(const ImportOptions& options) {
   print_layers("dense         ", profile.tables.dense, "tokens");
   print_layers("per sequence  ", profile.tables.per_sequence, "sequences");
   if (!profile.tables.experts.empty()) {
-    std::cout << "experts       " << range_text(profile.tables.experts.x) << " tokens\n";
+    std::cout << "experts       " << points_text(profile.tables.experts.x) << " tokens\n";
     if (has_whole_experts(options.folder, tp)) {
       std::cout << "remark        experts were measured on one device; each of " << tp
                 << " counts as taking its share of that time\n";
     }
   }
   if (!profile.tables.allreduce.empty()) {
-    std::cout << "all-reduces   " << range_text(profile.tables.allreduce.x) << " bytes\n";
+    std::cout << "all-reduces   " << points_text(profile.tables.allreduce.x) << " bytes\n";
   } else if (tp > 1) {
     std::cout << "all-reduces   from the hardware's link\n";
   }

@@ -25,6 +25,7 @@
 #include "sim/cost/device_share.h"
 #include "sim/operators/operator_compose.h"
 #include "sim/operators/operator_file.h"
+#include "study/calibrate/import_text.h"
 #include "study/calibrate/table_tool.h"
 
 namespace metronome {
@@ -43,10 +44,6 @@ constexpr SystemName kSystems[] = {
     {"h200_sxm", "h200"},      {"l4", "l4"},
     {"l40s", "l40s"},          {"rtx_pro_6000_server", "rtx-pro-6000"},
 };
-
-SourceLocation option_location(const char* option) {
-  return {std::make_shared<const std::string>(option), 0};
-}
 
 // Our name of the system's GPU; empty: not known.
 std::string_view name_of(const std::string& system) {
@@ -216,36 +213,30 @@ OperatorTables read_tables(const OperatorImportOptions& options, const ModelConf
   return read_operator_tables(folder.path());
 }
 
-std::string points_text(double value) { return grouped_text(static_cast<std::int64_t>(value)); }
-
-std::string range_text(const std::vector<double>& values) {
-  return points_text(values.front()) + " to " + points_text(values.back());
-}
-
 void print_times(const OperatorTimes& times) {
   const Grid& prompts = times.attention.prompts;
   const Grid& decodes = times.attention.decodes;
-  std::cout << "products      " << range_text(times.projections.x) << " tokens\n";
+  std::cout << "products      " << points_text(times.projections.x) << " tokens\n";
   if (!times.experts.empty()) {
-    std::cout << "experts       " << range_text(times.experts.x) << " tokens\n";
+    std::cout << "experts       " << points_text(times.experts.x) << " tokens\n";
   }
   // As many tokens as have so many (query, key) pairs.
   const auto tokens_text = [](double pairs) {
-    return points_text(std::round(std::sqrt(2 * pairs)));
+    return whole_text(std::round(std::sqrt(2 * pairs)));
   };
-  std::cout << "attention     " << range_text(prompts.rows) << " prompts of "
+  std::cout << "attention     " << points_text(prompts.rows) << " prompts of "
             << tokens_text(prompts.columns.front()) << " to " << tokens_text(prompts.columns.back())
-            << " tokens\n              " << range_text(decodes.rows) << " decodes at contexts of "
-            << range_text(decodes.columns) << '\n';
+            << " tokens\n              " << points_text(decodes.rows) << " decodes at contexts of "
+            << points_text(decodes.columns) << '\n';
   if (times.states) {
-    std::cout << "states        " << range_text(times.states->prompts.rows) << " prompts of "
-              << range_text(times.states->prompts.columns) << " tokens, "
-              << range_text(times.states->decodes.x) << " decodes\n";
+    std::cout << "states        " << points_text(times.states->prompts.rows) << " prompts of "
+              << points_text(times.states->prompts.columns) << " tokens, "
+              << points_text(times.states->decodes.x) << " decodes\n";
   }
   for (const CollectiveTimes& collective : times.collectives) {
     std::string name(to_string(collective.collective));
     name.resize(14, ' ');
-    std::cout << name << range_text(collective.us.x) << " bytes\n";
+    std::cout << name << points_text(collective.us.x) << " bytes\n";
   }
   for (const std::string& remark : times.remarks) std::cout << "remark        " << remark << '\n';
 }
@@ -300,7 +291,7 @@ void import_operators(const OperatorImportOptions& options) {
   const std::string text = file.to_json();
   replace_file(options.out, text);
   std::cout << "wrote         " << printable(options.out) << ", "
-            << points_text(static_cast<double>(text.size())) << " bytes\n";
+            << whole_text(static_cast<double>(text.size())) << " bytes\n";
 }
 
 }  // namespace metronome

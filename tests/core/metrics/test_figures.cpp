@@ -7,6 +7,7 @@
 #include "core/metrics/figures.h"
 #include "tests/catch.h"
 
+namespace TEST_FILE {
 using namespace metronome;
 
 namespace {
@@ -55,3 +56,5 @@ TEST_CASE("values of figures are found by key, and those of a distribution toget
   values.set("output_throughput", 7);
   CHECK(values.number("output_throughput") == 7);
 }
+
+}  // namespace TEST_FILE
