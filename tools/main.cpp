@@ -8,12 +8,12 @@
 
 #include "core/base/clip.h"
 #include "core/base/error.h"
-#include "core/base/parallel.h"
-#include "core/base/progress.h"
 #include "core/config/config_reader.h"
 #include "core/model/model_catalogue.h"
 #include "engines/engines.h"
 #include "models/models.h"
+#include "system/parallel.h"
+#include "system/progress.h"
 #include "tools/commands/cli.h"
 #include "tools/commands/run_choice.h"
 

@@ -3,7 +3,6 @@
 // grow. This is fast enough for a line per step and per request.
 #pragma once
 
-#include <charconv>
 #include <cmath>
 #include <concepts>
 #include <cstddef>
@@ -14,6 +13,7 @@
 #include <string_view>
 
 #include "core/base/decimal_digits.h"
+#include "core/base/number_chars.h"
 #include "core/base/types.h"
 
 namespace metronome {
@@ -66,7 +66,7 @@ class JsonText {
     if (!std::isfinite(number)) return null();
     separate();
     char* out = reserve(32);
-    advance_to(std::to_chars(out, out + 32, number).ptr);
+    advance_to(write_number(out, out + 32, number).ptr);
     follows_value_ = true;
   }
   void value(std::string_view text);

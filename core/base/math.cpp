@@ -5,6 +5,8 @@
 #include <limits>
 #include <stdexcept>
 
+#include "core/base/bits.h"
+
 namespace metronome {
 namespace {
 
@@ -87,7 +89,7 @@ double exp_of(double x) {
   const ReducedExponent reduced = reduce_exponent(x);
   // The low 32 bits of `shifted` are n in two's complement.
   const auto n = static_cast<std::int32_t>(
-      static_cast<std::uint32_t>(std::bit_cast<std::uint64_t>(reduced.shifted)));
+      static_cast<std::uint32_t>(bits_as<std::uint64_t>(reduced.shifted)));
   return std::ldexp(exp_series(reduced.r), n);
 }
 

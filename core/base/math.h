@@ -5,9 +5,10 @@
 // integer powers of two. Everything is compiled without contraction into fused multiply-adds.
 #pragma once
 
-#include <bit>
 #include <cstddef>
 #include <cstdint>
+
+#include "core/base/bits.h"
 
 namespace metronome {
 
@@ -51,8 +52,8 @@ constexpr double exp_series(double r) {
 constexpr double exp_of_negative(double x) {
   constexpr double kLowest = -708;
   const ReducedExponent reduced = reduce_exponent(x < kLowest ? kLowest : x);
-  const auto bits = std::bit_cast<std::uint64_t>(reduced.shifted);
-  const double power = std::bit_cast<double>((bits + 1023) << 52);
+  const auto bits = bits_as<std::uint64_t>(reduced.shifted);
+  const double power = bits_as<double>((bits + 1023) << 52);
   return x < kLowest ? 0.0 : exp_series(reduced.r) * power;
 }
 

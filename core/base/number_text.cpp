@@ -3,9 +3,10 @@
 
 #include <algorithm>
 #include <array>
-#include <charconv>
 #include <cmath>
 #include <cstddef>
+
+#include "core/base/number_chars.h"
 
 namespace metronome {
 namespace {
@@ -34,8 +35,7 @@ std::size_t num_significant(std::string digits) {
 std::string fixed_text(double number, int decimals) {
   if (!std::isfinite(number)) return "-";
   std::array<char, 400> buffer;  // the largest double has 309 digits before the point
-  const auto end = std::to_chars(buffer.data(), buffer.data() + buffer.size(), number,
-                                 std::chars_format::fixed, decimals);
+  const auto end = write_fixed(buffer.data(), buffer.data() + buffer.size(), number, decimals);
   return std::string(buffer.data(), end.ptr);
 }
 
@@ -52,9 +52,9 @@ std::string percent_text(double share, int decimals) {
 std::string ms_text(double milliseconds) {
   if (!std::isfinite(milliseconds)) return "-";
   std::array<char, 400> buffer;
-  const auto end = std::to_chars(buffer.data(), buffer.data() + buffer.size(), milliseconds,
-                                 std::chars_format::fixed);  // the fewest digits that read back as
-                                                             // the same value
+  const auto end = write_number(buffer.data(), buffer.data() + buffer.size(), milliseconds,
+                                std::chars_format::fixed);  // the fewest digits that read back as
+                                                            // the same value
   const std::string exact(buffer.data(), end.ptr);
   if (num_significant(exact) <= 4) return group(exact);
   int decimals = 1;

@@ -77,7 +77,7 @@ std::byte* PackedColumn::append(std::int64_t first, std::size_t num_bytes) {
   const std::size_t num_needed = kBlock * num_bytes;
   if (num_needed > num_left_) {
     pages_.push_back(
-        std::make_shared_for_overwrite<std::byte[]>(kPageBytes + sizeof(std::uint64_t) - 1));
+        std::shared_ptr<std::byte[]>(new std::byte[kPageBytes + sizeof(std::uint64_t) - 1]));
     num_left_ = kPageBytes;
   }
   const std::size_t place = pages_.size() * kPageBytes - num_left_;
@@ -99,11 +99,12 @@ PackedColumn PackedColumn::share_blocks(std::size_t first, std::size_t last) con
   const auto begins = std::find_if(shared.blocks_.begin(), shared.blocks_.end(), has_bytes);
   if (begins == shared.blocks_.end()) return shared;
   const auto ends = std::find_if(shared.blocks_.rbegin(), shared.blocks_.rend(), has_bytes);
-  const std::uint32_t first_page = begins->place / kPageBytes;
-  shared.pages_.assign(pages_.begin() + first_page,
-                       pages_.begin() + ends->place / std::ptrdiff_t{kPageBytes} + 1);
+  const std::size_t first_page = begins->place / kPageBytes;
+  const std::size_t last_page = ends->place / kPageBytes;
+  shared.pages_.assign(pages_.begin() + static_cast<std::ptrdiff_t>(first_page),
+                       pages_.begin() + static_cast<std::ptrdiff_t>(last_page) + 1);
   for (Block& block : shared.blocks_) {
-    if (has_bytes(block)) block.place -= first_page * std::uint32_t{kPageBytes};
+    if (has_bytes(block)) block.place -= static_cast<std::uint32_t>(first_page * kPageBytes);
   }
   return shared;
 }

@@ -8,13 +8,13 @@
 
 #include <algorithm>
 #include <cerrno>
-#include <charconv>
 #include <optional>
 #include <sstream>
 
 #include "core/base/clip.h"
 #include "core/base/error.h"
 #include "core/base/files.h"
+#include "core/base/number_chars.h"
 #include "core/config/config_reader.h"
 
 namespace metronome {
@@ -226,7 +226,7 @@ ConfigNode& step_into(ConfigNode& node, const std::string& segment, const std::s
   }
   std::size_t position = 0;
   const char* end = segment.data() + segment.size();
-  const auto [rest, error] = std::from_chars(segment.data(), end, position);
+  const auto [rest, error] = read_number(segment.data(), end, position);
   if (error != std::errc() || rest != end || position >= node.items.size()) {
     const std::string allowed = node.items.empty()
                                     ? "none, the list is empty"

@@ -2,12 +2,12 @@
 #include "core/config/config_reader.h"
 
 #include <algorithm>
-#include <charconv>
 #include <cmath>
 #include <limits>
 
 #include "core/base/clip.h"
 #include "core/base/error.h"
+#include "core/base/number_chars.h"
 
 namespace metronome {
 namespace {
@@ -19,7 +19,7 @@ Parse parse_plain(const ConfigNode& node, Number& value) {
   if (node.kind != ConfigNode::Kind::Scalar || node.is_quoted) return Parse::WrongType;
   const char* begin = node.scalar.data();
   const char* end = begin + node.scalar.size();
-  const auto [rest, error] = std::from_chars(begin, end, value);
+  const auto [rest, error] = read_number(begin, end, value);
   if (rest != end || begin == end) return Parse::WrongType;
   if (error == std::errc::result_out_of_range) return Parse::OutOfRange;
   return error == std::errc() ? Parse::Ok : Parse::WrongType;
@@ -128,7 +128,7 @@ std::string format_double(double value) {
     return std::to_string(static_cast<std::int64_t>(value));
   }
   char buffer[32];
-  const auto [end, error] = std::to_chars(buffer, buffer + sizeof buffer, value);
+  const auto [end, error] = write_number(buffer, buffer + sizeof buffer, value);
   METRONOME_CHECK(error == std::errc(), "a double fits in 32 characters");
   return std::string(buffer, end);
 }

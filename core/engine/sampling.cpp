@@ -3,7 +3,6 @@
 
 #include <algorithm>
 #include <array>
-#include <bit>
 #include <cmath>
 #include <functional>
 #include <limits>
@@ -11,6 +10,7 @@
 #include <stdexcept>
 #include <string>
 
+#include "core/base/bits.h"
 #include "core/base/error.h"
 #include "core/engine/sampling_math.h"
 
@@ -42,7 +42,7 @@ void select_likeliest(std::span<const float> logits, std::size_t count,
 void check_finite(std::span<const float> logits, std::int64_t position) {
   std::uint32_t carries = 0;  // carries into the sign bit, from an exponent of all ones
   for (const float logit : logits) {
-    carries |= (std::bit_cast<std::uint32_t>(logit) & 0x7fffffffu) + 0x00800000u;
+    carries |= (bits_as<std::uint32_t>(logit) & 0x7fffffffu) + 0x00800000u;
   }
   if ((carries >> 31) == 0) return;
   const auto bad = std::find_if_not(logits.begin(), logits.end(),

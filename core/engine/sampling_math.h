@@ -4,10 +4,10 @@
 // sides are compiled without contraction into fused multiply-adds.
 #pragma once
 
-#include <bit>
 #include <cstddef>
 #include <cstdint>
 
+#include "core/base/bits.h"
 #include "core/base/math.h"
 #include "core/base/rng.h"
 
@@ -16,7 +16,7 @@ namespace metronome {
 // Larger for larger logits, equal for 0 and -0. Between 0x00800000 and 0xff7fffff for finite
 // logits.
 constexpr std::uint32_t ordered_of(float logit) {
-  const auto bits = std::bit_cast<std::uint32_t>(logit + 0.0f);
+  const auto bits = bits_as<std::uint32_t>(logit + 0.0f);
   return (bits >> 31) != 0 ? ~bits : bits | 0x80000000u;
 }
 

@@ -4,6 +4,7 @@
 #include <bit>
 #include <type_traits>
 
+#include "core/base/bits.h"
 #include "core/base/rng.h"
 #include "core/engine/decode_run.h"
 
@@ -38,7 +39,7 @@ static_assert(sizeof(ScheduledChunk) == 2 * sizeof(std::uint64_t) &&
 
 using ChunkWords = std::array<std::uint64_t, 2>;
 
-ChunkWords words_of(const ScheduledChunk& chunk) { return std::bit_cast<ChunkWords>(chunk); }
+ChunkWords words_of(const ScheduledChunk& chunk) { return bits_as<ChunkWords>(chunk); }
 
 inline std::uint64_t absorb_chunk(std::uint64_t state, const ChunkWords& words) {
   return std::rotl((state ^ words[0]) * kFirst + words[1] * kSecond, 32);
@@ -122,12 +123,12 @@ void EventDigest::absorb_step(const StepRecord& step, std::int32_t num_steps,
     if (run->has_one_generation()) {
       const std::uint64_t second = words_of(decode)[1];
       absorb_chunks(lanes_, num_decodes, 0, [&](std::size_t i) {
-        return ChunkWords{std::bit_cast<std::uint64_t>(members[i]) + steps, second};
+        return ChunkWords{bits_as<std::uint64_t>(members[i]) + steps, second};
       });
     } else {
       absorb_chunks(lanes_, num_decodes, 0, [&](std::size_t i) {
         decode.generation = generations[i];
-        return ChunkWords{std::bit_cast<std::uint64_t>(members[i]) + steps, words_of(decode)[1]};
+        return ChunkWords{bits_as<std::uint64_t>(members[i]) + steps, words_of(decode)[1]};
       });
     }
   }

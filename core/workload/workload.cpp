@@ -15,7 +15,8 @@ template <class T, class Begin>
 std::span<const T> row_of(const std::vector<T>& items, const std::vector<Begin>& begins,
                           std::size_t i) {
   if (i + 1 >= begins.size()) return {};
-  return std::span<const T>(items).subspan(begins[i], begins[i + 1] - begins[i]);
+  const auto begin = static_cast<std::size_t>(begins[i]);
+  return std::span<const T>(items).subspan(begin, static_cast<std::size_t>(begins[i + 1]) - begin);
 }
 
 void append_drawn_ids(const PromptSegment& segment, std::uint64_t seed, std::int64_t vocab_size,
@@ -63,9 +64,9 @@ void Workload::prompt_token_ids(std::size_t i, std::uint64_t seed, std::int64_t 
   out.clear();
   out.reserve(static_cast<std::size_t>(requests[i].num_prompt_tokens));
   if (!token_begin.empty()) {
-    for (std::uint64_t k = token_begin[i]; k < token_begin[i + 1]; ++k) {
-      METRONOME_CHECK(value(token_ids[k]) < vocab_size, "given ids were checked before");
-      out.push_back(token_ids[k]);
+    for (const TokenId id : row_of(token_ids, token_begin, i)) {
+      METRONOME_CHECK(value(id) < vocab_size, "given ids were checked before");
+      out.push_back(id);
     }
   } else if (!segment_begin.empty()) {
     for (std::size_t s = segment_begin[i]; s < segment_begin[i + 1]; ++s) {

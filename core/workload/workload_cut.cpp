@@ -14,7 +14,7 @@ template <class Item, class Offset>
 void cut_ranges(std::size_t count, std::vector<Item>& items, std::vector<Offset>& begin) {
   if (begin.empty()) return;
   begin.resize(count + 1);
-  items.resize(begin.back());
+  items.resize(static_cast<std::size_t>(begin.back()));
 }
 
 }  // namespace

@@ -300,8 +300,9 @@ void draw_images(const ImageConfig& config, std::uint64_t seed, std::int32_t num
     RequestSpec& request = workload.requests[i];
     std::vector<PromptSegment> prefix;
     if (!old_begin.empty()) {  // the last segment is the request's text
-      prefix.assign(old_segments.begin() + old_begin[i],
-                    old_segments.begin() + (old_begin[i + 1] - 1));
+      const auto begin = old_segments.begin();
+      prefix.assign(begin + static_cast<std::ptrdiff_t>(old_begin[i]),
+                    begin + static_cast<std::ptrdiff_t>(old_begin[i + 1]) - 1);
     }
     const bool has_images = chooser.uniform() < config.share;
     const std::int64_t count = std::min(counts.next(), kMaxImagesOfRequest);

@@ -2,13 +2,13 @@
 #include "core/workload/workload_trace.h"
 
 #include <algorithm>
-#include <charconv>
 #include <cmath>
 #include <numeric>
 #include <optional>
 
 #include "core/base/error.h"
 #include "core/base/files.h"
+#include "core/base/number_chars.h"
 #include "core/base/rng.h"
 #include "core/workload/workload_cut.h"
 #include "core/workload/workload_trace_parse.h"
@@ -76,7 +76,9 @@ void reorder_ranges(const std::vector<std::size_t>& order, std::vector<Item>& it
   sorted_begin.reserve(begin.size());
   for (const std::size_t i : order) {
     sorted_begin.push_back(static_cast<Offset>(sorted.size()));
-    for (std::size_t k = begin[i]; k < begin[i + 1]; ++k) sorted.push_back(items[k]);
+    for (Offset k = begin[i]; k < begin[i + 1]; ++k) {
+      sorted.push_back(items[static_cast<std::size_t>(k)]);
+    }
   }
   sorted_begin.push_back(static_cast<Offset>(sorted.size()));
   items = std::move(sorted);
@@ -169,7 +171,7 @@ std::int64_t parse_trace_integer(const TraceLines& lines, std::string_view text,
                                  std::string_view field, std::int64_t min, std::int64_t max) {
   std::int64_t number = 0;
   const char* end = text.data() + text.size();
-  const auto [rest, error] = std::from_chars(text.data(), end, number);
+  const auto [rest, error] = read_number(text.data(), end, number);
   const bool is_malformed = rest != end || error == std::errc::invalid_argument;
   if (is_malformed) {
     lines.fail(field, quote_for_message(text) +
@@ -186,7 +188,7 @@ TimeNs parse_trace_time(const TraceLines& lines, std::string_view text, std::str
                         std::int64_t max_value, TimeNs ns_per_unit) {
   double number = 0;
   const char* end = text.data() + text.size();
-  const auto [rest, error] = std::from_chars(text.data(), end, number);
+  const auto [rest, error] = read_number(text.data(), end, number);
   if (rest != end || error == std::errc::invalid_argument) {
     lines.fail(field, quote_for_message(text) +
                           " is not a number; allowed: " + describe_range(0, max_value));

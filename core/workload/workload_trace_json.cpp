@@ -2,11 +2,11 @@
 // Mooncake and ShareGPT traces: one JSON object per line. These files are mostly long lists of
 // numbers, so a scanner reads the text in one pass without building a tree.
 #include <algorithm>
-#include <charconv>
 #include <iterator>
 #include <span>
 #include <utility>
 
+#include "core/base/number_chars.h"
 #include "core/workload/workload_trace_parse.h"
 
 namespace metronome {
@@ -182,7 +182,7 @@ class JsonLine {
     double number = 0;
     const char* end = text.data() + text.size();
     const bool starts_well = text.front() == '-' || (text.front() >= '0' && text.front() <= '9');
-    return starts_well && std::from_chars(text.data(), end, number).ptr == end;
+    return starts_well && read_number(text.data(), end, number).ptr == end;
   }
 
   const TraceLines& lines_;

@@ -2,12 +2,13 @@
 // Reads parts of log lines: numbers, times, "name: value" lists and Python's arguments.
 #pragma once
 
-#include <charconv>
 #include <cstdint>
 #include <map>
 #include <optional>
 #include <string>
 #include <string_view>
+
+#include "core/base/number_chars.h"
 
 namespace metronome {
 
@@ -24,7 +25,7 @@ class LineReader {
   // A number that is not negative.
   template <class Number>
   bool take_number(Number& number) {
-    const auto [end, error] = std::from_chars(rest_.data(), rest_.data() + rest_.size(), number);
+    const auto [end, error] = read_number(rest_.data(), rest_.data() + rest_.size(), number);
     if (error != std::errc() || !(number >= 0)) return false;
     rest_.remove_prefix(static_cast<std::size_t>(end - rest_.data()));
     return true;
@@ -39,7 +40,7 @@ class LineReader {
 template <class Number>
 std::optional<Number> number_in(std::string_view text) {
   Number number = 0;
-  const auto [end, error] = std::from_chars(text.data(), text.data() + text.size(), number);
+  const auto [end, error] = read_number(text.data(), text.data() + text.size(), number);
   if (error != std::errc() || end != text.data() + text.size()) return std::nullopt;
   return number;
 }

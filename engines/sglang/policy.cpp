@@ -191,7 +191,8 @@ class SglangPolicy final : public Policy, public SglangDecisions {
   std::int64_t num_allocatable(std::int64_t num_held) const {
     const std::int64_t num_rows =
         books_->max_num_seqs() - static_cast<std::int64_t>(books_->num_running());
-    return std::min(books_->max_num_seqs() - std::ssize(running_batch_), num_rows + num_held);
+    const std::int64_t num_left = books_->max_num_seqs() - std::ssize(running_batch_);
+    return std::min(num_left, num_rows + num_held);
   }
 
   // ---- Prefill ----

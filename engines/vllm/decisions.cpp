@@ -311,7 +311,7 @@ void add_images(const DecisionReplay& replay, const StepPlan& plan, Json& log) {
   log["encoded"] = std::move(encoded);
   Json freed = Json::array();
   for (const std::uint64_t content : plan.freed_contents) {
-    freed.push_back(replay.decision_case().image_names[content]);
+    freed.push_back(replay.decision_case().image_names[static_cast<std::size_t>(content)]);
   }
   log["freed"] = std::move(freed);
 }

@@ -13,7 +13,7 @@
 #include <utility>
 #include <vector>
 
-#include "core/base/mapped_file.h"
+#include "system/mapped_file.h"
 
 namespace metronome {
 

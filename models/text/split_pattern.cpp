@@ -12,8 +12,8 @@
 #include <vector>
 
 #include "core/base/error.h"
-#include "core/base/progress.h"
 #include "models/text/utf8.h"
+#include "system/progress.h"
 
 namespace metronome {
 namespace {

@@ -1,9 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "models/weights/gguf_family.h"
 
-#include <charconv>
-
 #include "core/base/names.h"
+#include "core/base/number_chars.h"
 
 namespace metronome {
 namespace {
@@ -123,7 +122,7 @@ void add_expert_places(const ModelConfig& model, std::string_view part, const We
   part.remove_prefix(std::string_view("mlp.experts.").size());
   std::int64_t expert = 0;
   const char* const end = part.data() + part.size();
-  const char* const dot = std::from_chars(part.data(), end, expert).ptr;
+  const char* const dot = read_number(part.data(), end, expert).ptr;
   const std::string_view name(dot, static_cast<std::size_t>(end - dot));
   const auto add = [&](std::string_view tensor, std::int64_t rows, std::int64_t first) {
     places.add_of_expert(tensor, model.n_experts, expert, rows, first);

@@ -2,17 +2,18 @@
 #include "models/weights/gguf_keys.h"
 
 #include <algorithm>
-#include <charconv>
 #include <cmath>
 #include <vector>
+
+#include "core/base/number_chars.h"
 
 namespace metronome {
 
 double as_written(double number) {
   char text[32];
-  const auto end = std::to_chars(text, text + sizeof text, static_cast<float>(number)).ptr;
+  const auto end = write_number(text, text + sizeof text, static_cast<float>(number)).ptr;
   double written = 0;
-  return std::from_chars(text, end, written).ec == std::errc() ? written : number;
+  return read_number(text, end, written).ec == std::errc() ? written : number;
 }
 
 void GgufKeys::fail(std::string_view key, const std::string& message) const {

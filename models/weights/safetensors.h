@@ -12,8 +12,8 @@
 #include <string_view>
 #include <vector>
 
-#include "core/base/mapped_file.h"
 #include "models/weights/tensor_type.h"
+#include "system/mapped_file.h"
 
 namespace metronome {
 

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-#include "core/base/json_lines.h"
+#include "reports/files/json_lines.h"
 #include "reports/files/result_files.h"
 
 namespace metronome {

@@ -3,8 +3,8 @@
 #include <span>
 #include <vector>
 
-#include "core/base/json_lines.h"
 #include "core/metrics/client_record.h"
+#include "reports/files/json_lines.h"
 #include "reports/files/result_files.h"
 
 namespace metronome {

@@ -22,12 +22,12 @@
 #include <utility>
 
 #include "core/base/error.h"
-#include "core/base/file_writer.h"
 #include "core/base/files.h"
 #include "core/base/json.h"
 #include "core/scenario/scenario.h"
 #include "reports/files/result_files.h"
 #include "reports/files/result_names.h"
+#include "system/file_writer.h"
 
 namespace fs = std::filesystem;
 

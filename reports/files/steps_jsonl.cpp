@@ -3,7 +3,7 @@
 
 #include <vector>
 
-#include "core/base/json_lines.h"
+#include "reports/files/json_lines.h"
 #include "reports/files/result_files.h"
 
 namespace metronome {

@@ -4,10 +4,10 @@
 #include <span>
 #include <utility>
 
-#include "core/base/json_lines.h"
 #include "core/base/json_text.h"
-#include "core/base/progress.h"
+#include "reports/files/json_lines.h"
 #include "reports/files/steps_jsonl.h"
+#include "system/progress.h"
 
 namespace metronome {
 

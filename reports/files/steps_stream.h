@@ -12,8 +12,8 @@
 #include <thread>
 #include <vector>
 
-#include "core/base/file_writer.h"
 #include "core/metrics/run_record.h"
+#include "system/file_writer.h"
 
 namespace metronome {
 

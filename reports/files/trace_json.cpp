@@ -8,15 +8,15 @@
 #include <utility>
 #include <vector>
 
-#include "core/base/file_writer.h"
 #include "core/base/json.h"
-#include "core/base/json_lines.h"
 #include "core/base/json_text.h"
 #include "core/engine/policies/registry.h"
 #include "core/metrics/gap_analysis.h"
 #include "reports/files/gap_parts_json.h"
+#include "reports/files/json_lines.h"
 #include "reports/files/request_slices.h"
 #include "reports/files/result_files.h"
+#include "system/file_writer.h"
 
 namespace metronome {
 namespace {

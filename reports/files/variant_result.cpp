@@ -8,12 +8,12 @@
 #include <string_view>
 #include <system_error>
 
-#include "core/base/file_writer.h"
 #include "core/base/json.h"
-#include "core/base/progress.h"
 #include "reports/files/result_names.h"
 #include "reports/files/steps_jsonl.h"
 #include "reports/files/steps_stream.h"
+#include "system/file_writer.h"
+#include "system/progress.h"
 
 namespace metronome {
 namespace {

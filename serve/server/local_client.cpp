@@ -7,7 +7,7 @@
 #include <utility>
 
 #include "core/base/number_text.h"
-#include "core/base/progress.h"
+#include "system/progress.h"
 
 namespace metronome {
 

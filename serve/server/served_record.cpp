@@ -6,11 +6,11 @@
 
 #include "core/base/base64.h"
 #include "core/base/error.h"
-#include "core/base/file_writer.h"
 #include "models/image/image_file.h"
 #include "reports/files/result_files.h"
 #include "reports/files/result_names.h"
 #include "reports/files/variant_result.h"
+#include "system/file_writer.h"
 
 namespace metronome {
 

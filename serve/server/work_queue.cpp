@@ -8,7 +8,7 @@
 #include <new>
 #include <utility>
 
-#include "core/base/parallel.h"
+#include "system/parallel.h"
 
 namespace metronome {
 

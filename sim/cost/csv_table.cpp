@@ -2,11 +2,11 @@
 #include "sim/cost/csv_table.h"
 
 #include <algorithm>
-#include <charconv>
 #include <cmath>
 #include <memory>
 
 #include "core/base/error.h"
+#include "core/base/number_chars.h"
 #include "core/config/catalogue.h"
 
 namespace metronome {
@@ -80,7 +80,7 @@ double CsvTable::number(std::string_view column) const {
   const std::string_view field = text(column);
   double value = 0;
   const char* end = field.data() + field.size();
-  const auto [rest, error] = std::from_chars(field.data(), end, value);
+  const auto [rest, error] = read_number(field.data(), end, value);
   if (field.empty() || rest != end || error != std::errc() || !std::isfinite(value)) {
     fail(column, quote_for_message(field) + " is not a number; allowed: a finite number");
   }

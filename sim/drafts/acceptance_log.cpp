@@ -2,13 +2,13 @@
 #include "sim/drafts/acceptance_log.h"
 
 #include <algorithm>
-#include <charconv>
 #include <optional>
 #include <string_view>
 
 #include "core/base/error.h"
 #include "core/base/files.h"
 #include "core/base/names.h"
+#include "core/base/number_chars.h"
 
 namespace metronome {
 namespace {
@@ -26,7 +26,7 @@ struct LoggedLine {
 
 std::optional<double> number_at(std::string_view text, std::size_t& at) {
   double value = 0;
-  const auto [end, error] = std::from_chars(text.data() + at, text.data() + text.size(), value);
+  const auto [end, error] = read_number(text.data() + at, text.data() + text.size(), value);
   if (error != std::errc()) return std::nullopt;
   at = static_cast<std::size_t>(end - text.data());
   return value;

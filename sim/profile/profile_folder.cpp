@@ -2,11 +2,11 @@
 #include "sim/profile/profile_folder.h"
 
 #include <algorithm>
-#include <charconv>
 #include <map>
 #include <utility>
 
 #include "core/base/error.h"
+#include "core/base/number_chars.h"
 #include "core/base/real.h"
 #include "core/config/catalogue.h"
 #include "core/config/config_node.h"
@@ -37,7 +37,7 @@ std::string text_at(const ConfigNode& root, const char* path) {
 std::optional<double> factor_of(std::string_view text) {
   double factor = 0;
   const char* end = text.data() + text.size();
-  const auto [rest, error] = std::from_chars(text.data(), end, factor);
+  const auto [rest, error] = read_number(text.data(), end, factor);
   const bool is_factor = rest == end && error == std::errc() && factor > 1;
   return is_factor ? std::optional(factor) : std::nullopt;
 }

@@ -2,13 +2,13 @@
 #include "sim/replay/replay_file.h"
 
 #include <algorithm>
-#include <charconv>
 #include <cstdint>
 #include <string>
 #include <utility>
 
 #include "core/base/json.h"
 #include "core/base/json_place.h"
+#include "core/base/number_chars.h"
 #include "core/metrics/digest.h"
 #include "core/metrics/recorded_steps.h"
 #include "sim/cost/pass_cost.h"
@@ -68,7 +68,7 @@ class HostClock {
 std::uint64_t read_hex(const JsonPlace& place) {
   const std::string text = place.text();
   std::uint64_t number = 0;
-  const auto [end, error] = std::from_chars(text.data(), text.data() + text.size(), number, 16);
+  const auto [end, error] = read_number(text.data(), text.data() + text.size(), number, 16);
   if (text.size() != kHexDigits || error != std::errc() || end != text.data() + text.size()) {
     place.fail("is not a number of 16 hexadecimal digits");
   }

@@ -7,14 +7,14 @@
 
 #include "core/base/command_errors.h"
 #include "core/base/error.h"
-#include "core/base/file_writer.h"
 #include "core/base/json.h"
 #include "core/base/number_text.h"
-#include "core/base/progress.h"
 #include "core/config/config_reader.h"
 #include "gpu/plan/cuda_config.h"
 #include "reports/terminal/text.h"
 #include "study/bench/bench_cases.h"
+#include "system/file_writer.h"
+#include "system/progress.h"
 
 namespace metronome {
 namespace {

@@ -12,7 +12,6 @@
 
 #include "core/base/command_errors.h"
 #include "core/base/error.h"
-#include "core/base/file_writer.h"
 #include "core/base/json.h"
 #include "core/base/number_text.h"
 #include "core/config/catalogue.h"
@@ -26,6 +25,7 @@
 #include "sim/profile/profile_fit.h"
 #include "sim/profile/profile_folder.h"
 #include "study/calibrate/import_text.h"
+#include "system/file_writer.h"
 
 namespace metronome {
 namespace {

@@ -14,7 +14,6 @@
 #include "core/base/error.h"
 #include "core/base/json.h"
 #include "core/base/number_text.h"
-#include "core/base/progress.h"
 #include "core/base/wrapped_text.h"
 #include "core/model/model_catalogue.h"
 #include "core/scenario/scenario.h"
@@ -26,6 +25,7 @@
 #include "study/calibrate/calibrate_text.h"
 #include "study/calibrate/scripted_policy.h"
 #include "study/run/variant_run.h"
+#include "system/progress.h"
 
 namespace metronome {
 namespace {

@@ -13,7 +13,6 @@
 #include "core/base/command_errors.h"
 #include "core/base/count_text.h"
 #include "core/base/error.h"
-#include "core/base/file_writer.h"
 #include "core/base/files.h"
 #include "core/base/json.h"
 #include "core/base/number_text.h"
@@ -25,6 +24,7 @@
 #include "sim/corrected/corrected_fit.h"
 #include "sim/roofline/roofline.h"
 #include "sim/simulation.h"
+#include "system/file_writer.h"
 
 namespace metronome {
 namespace {

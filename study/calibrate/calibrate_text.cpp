@@ -8,11 +8,11 @@
 
 #include "core/base/count_text.h"
 #include "core/base/error.h"
-#include "core/base/file_writer.h"
 #include "core/base/number_text.h"
 #include "core/base/wrapped_text.h"
 #include "reports/terminal/text.h"
 #include "study/calibrate/calibrate_fit.h"
+#include "system/file_writer.h"
 
 namespace metronome {
 namespace {

@@ -13,7 +13,6 @@
 
 #include "core/base/command_errors.h"
 #include "core/base/error.h"
-#include "core/base/file_writer.h"
 #include "core/base/files.h"
 #include "core/base/json.h"
 #include "core/base/names.h"
@@ -27,6 +26,7 @@
 #include "sim/operators/operator_file.h"
 #include "study/calibrate/import_text.h"
 #include "study/calibrate/table_tool.h"
+#include "system/file_writer.h"
 
 namespace metronome {
 namespace {

@@ -19,7 +19,7 @@
 #include "core/base/error.h"
 #include "core/base/files.h"
 #include "core/base/names.h"
-#include "core/base/progress.h"
+#include "system/progress.h"
 
 extern char** environ;
 

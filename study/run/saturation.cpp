@@ -8,9 +8,9 @@
 #include <vector>
 
 #include "core/base/command_errors.h"
-#include "core/base/progress.h"
 #include "core/workload/workload_cut.h"
 #include "sim/virtual_clock.h"
+#include "system/progress.h"
 
 namespace metronome {
 namespace {

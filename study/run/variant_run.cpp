@@ -9,9 +9,7 @@
 #include "core/base/command_errors.h"
 #include "core/base/count_text.h"
 #include "core/base/error.h"
-#include "core/base/file_writer.h"
 #include "core/base/number_text.h"
-#include "core/base/progress.h"
 #include "core/config/config_reader.h"
 #include "core/engine/policies/registry.h"
 #include "core/metrics/digest.h"
@@ -21,6 +19,8 @@
 #include "sim/simulation.h"
 #include "sim/virtual_clock.h"
 #include "study/run/wall_clock.h"
+#include "system/file_writer.h"
+#include "system/progress.h"
 
 namespace metronome {
 namespace {

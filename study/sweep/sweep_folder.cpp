@@ -15,15 +15,15 @@
 
 #include "core/base/command_errors.h"
 #include "core/base/error.h"
-#include "core/base/file_writer.h"
 #include "core/base/files.h"
 #include "core/base/json.h"
-#include "core/base/progress.h"
 #include "core/config/config_reader.h"
 #include "reports/files/content_id.h"
 #include "reports/files/result_files.h"
 #include "reports/files/result_folder.h"
 #include "reports/files/result_names.h"
+#include "system/file_writer.h"
+#include "system/progress.h"
 
 namespace metronome {
 namespace {

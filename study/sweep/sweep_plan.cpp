@@ -12,7 +12,6 @@
 
 #include "core/base/error.h"
 #include "core/base/files.h"
-#include "core/base/parallel.h"
 #include "core/config/config_writer.h"
 #include "core/hardware/hardware_catalogue.h"
 #include "core/model/model_catalogue.h"
@@ -21,6 +20,7 @@
 #include "reports/files/result_files.h"
 #include "sim/cost/cost_model_file.h"
 #include "study/run/variant_run.h"
+#include "system/parallel.h"
 
 namespace metronome {
 namespace {

@@ -23,11 +23,11 @@
 #include "core/base/command_errors.h"
 #include "core/base/error.h"
 #include "core/base/files.h"
-#include "core/base/parallel.h"
-#include "core/base/progress.h"
 #include "core/config/config_reader.h"
 #include "study/run/variant_run.h"
 #include "study/sweep/sweep_folder.h"
+#include "system/parallel.h"
+#include "system/progress.h"
 
 namespace metronome {
 namespace {

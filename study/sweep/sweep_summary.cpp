@@ -16,7 +16,6 @@
 #include "core/base/json.h"
 #include "core/base/json_text.h"
 #include "core/base/number_text.h"
-#include "core/base/parallel.h"
 #include "core/base/wrapped_text.h"
 #include "core/config/config_node.h"
 #include "core/config/config_reader.h"
@@ -27,6 +26,7 @@
 #include "reports/files/result_reader.h"
 #include "reports/terminal/text.h"
 #include "study/sweep/sweep_points.h"
+#include "system/parallel.h"
 
 namespace metronome {
 namespace {

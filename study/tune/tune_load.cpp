@@ -7,7 +7,7 @@
 #include <optional>
 
 #include "core/base/command_errors.h"
-#include "core/base/parallel.h"
+#include "system/parallel.h"
 
 namespace metronome {
 namespace {

@@ -5,13 +5,13 @@
 #include <cmath>
 
 #include "core/base/error.h"
-#include "core/base/progress.h"
 #include "core/config/config_node.h"
 #include "core/metrics/run_record.h"
 #include "core/metrics/summary.h"
 #include "core/workload/workload_cut.h"
 #include "sim/simulation.h"
 #include "sim/virtual_clock.h"
+#include "system/progress.h"
 
 namespace metronome {
 namespace {

@@ -10,9 +10,9 @@
 
 #include "core/base/command_errors.h"
 #include "core/base/error.h"
-#include "core/base/parallel.h"
 #include "core/metrics/steadiness.h"
 #include "study/tune/tune_capacity.h"
+#include "system/parallel.h"
 
 namespace metronome {
 namespace {

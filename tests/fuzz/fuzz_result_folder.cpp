@@ -11,12 +11,12 @@
 #include <string_view>
 
 #include "core/base/error.h"
-#include "core/base/file_writer.h"
 #include "core/base/names.h"
 #include "reports/files/content_id.h"
 #include "reports/files/result_names.h"
 #include "reports/files/result_reader.h"
 #include "reports/html/report_html.h"
+#include "system/file_writer.h"
 
 namespace {
 

@@ -274,6 +274,14 @@ TEST_CASE("checker: includes", "[tidy][checker]") {
   CHECK(count_includes("core/x.h", "#include <Eigen/Dense>") == 1);
   CHECK(count_includes("core/x.h", "#include <unistd.h>") == 1);
   CHECK(count_includes("models/text/x.h", "#include <pcre2.h>") == 1);
+  for (const char* header : {"thread", "mutex", "csignal", "sys/mman.h", "signal.h"}) {
+    const std::string line = std::string("#include <") + header + ">";
+    CHECK(count_includes("core/base/x.cpp", line) == 1);
+    CHECK(count_includes("engines/vllm/x.cpp", line) == 1);
+    CHECK(count_includes("sim/x.h", line) == 1);
+    CHECK(count_includes("system/x.cpp", line) == 0);
+    CHECK(count_includes("models/text/x.cpp", line) == 0);
+  }
   CHECK(count_includes("sim/x.cpp", "#include <cuda_runtime.h>") == 1);
   CHECK(count_includes("gpu/x.cpp", "#include <cuda_runtime.h>") == 0);
   CHECK(count_includes("tests/x.cpp", "#include <cuda_runtime.h>") == 1);
@@ -373,6 +381,9 @@ TEST_CASE("checker: determinism", "[tidy][checker]") {
   CHECK(count_determinism("sim/x.cpp", "auto t = time(nullptr);") == 1);
   CHECK(count_determinism("sim/x.cpp", "auto h = std::hash<int>{}(1);") == 1);
   CHECK(count_determinism("sim/x.cpp", "// rand() would be wrong here") == 0);
+  CHECK(count_determinism("sim/x.cpp", "std::from_chars(begin, end, x);") == 1);
+  CHECK(count_determinism("core/x.cpp", "const auto x = std::bit_cast<int>(y);") == 1);
+  CHECK(count_determinism("core/base/number_chars.h", "std::to_chars(begin, end, x);") == 0);
   CHECK(count_determinism("tools/x.cpp", "auto t = std::chrono::steady_clock::now();") == 0);
 }
 

@@ -169,6 +169,19 @@ struct Facade {
 
 constexpr Facade kFacades[] = {{"boost/program_options", "tools/commands/command_options.cpp"}};
 
+// Headers of what a browser does not have: threads, signals, and the calls of an operating system,
+// whose headers end in ".h" and are in no folder but sys/.
+constexpr std::string_view kSystemHeaders[] = {
+    "thread", "mutex",     "shared_mutex", "condition_variable", "atomic", "future",
+    "latch",  "semaphore", "barrier",      "stop_token",         "csignal"};
+
+bool is_system_header(std::string_view target) {
+  const bool is_named = std::find(std::begin(kSystemHeaders), std::end(kSystemHeaders), target) !=
+                        std::end(kSystemHeaders);
+  const bool is_in_library = target.find('/') != target.npos && !target.starts_with("sys/");
+  return is_named || (target.ends_with(".h") && !is_in_library);
+}
+
 std::string system_include_fault(std::string_view path, std::string_view target) {
   const std::string name = "<" + std::string(target) + ">";
   const std::string_view module = module_of(path);
@@ -185,6 +198,10 @@ std::string system_include_fault(std::string_view path, std::string_view target)
   for (const Facade& facade : kFacades) {
     if (!target.starts_with(facade.prefix) || path == facade.path) continue;
     return name + " outside " + std::string(facade.path);
+  }
+  const bool runs_anywhere = module == "core" || module == "engines" || module == "sim";
+  if (runs_anywhere && is_system_header(target) && path != "core/base/files.cpp") {
+    return name + ": core, engines and sim run without threads and system calls";
   }
   if (!path.ends_with(".h") || module == "tests") return {};
   for (const std::string_view library : {"yaml-cpp/", "boost/"}) {
@@ -224,6 +241,11 @@ constexpr Ban kDeterminismBans[] = {
     {"std::mt19937", "core/base/rng.h"},
     {"std::hash", "mix64: std::hash differs between libraries"},
     {"boost::random", "core/base/rng.h: Boost's distributions call the C library's functions"},
+    // Not every standard library has these, or those for real numbers.
+    {"std::from_chars", "core/base/number_chars.h"},
+    {"std::to_chars", "core/base/number_chars.h"},
+    {"std::bit_cast", "core/base/bits.h"},
+    {"std::make_shared_for_overwrite", "a shared_ptr of new T[n]"},
 };
 
 // Written in halves, so that the rule does not find itself.
@@ -250,6 +272,7 @@ constexpr std::string_view kTopLevel[] = {"core",
                                           "study",
                                           "serve",
                                           "reports",
+                                          "system",
                                           "tools",
                                           "tests",
                                           "build",
@@ -408,8 +431,8 @@ std::vector<Violation> check_determinism(const SourceFile& file) {
   const bool decides =
       module == "core" || module == "engines" || module == "models" || module == "sim";
   if (!is_source(file.path) || !decides) return violations;
-  // Functions of our own for Boost's distributions, and output that only people see.
-  if (file.path == "core/base/rng.cpp" || file.path.starts_with("core/base/progress.")) {
+  // Functions of our own for those of Boost and of the standard library.
+  if (file.path == "core/base/rng.cpp" || file.path.starts_with("core/base/number_chars.")) {
     return violations;
   }
   const std::string code = code_only(file.text);

@@ -45,7 +45,8 @@ std::vector<Violation> check_function_lengths(const SourceFile& file);
 std::vector<Violation> check_file_length(const SourceFile& file);
 std::vector<Violation> check_columns(const SourceFile& file);
 std::vector<Violation> check_includes(const SourceFile& file);
-std::vector<Violation> check_determinism(const SourceFile& file);  // core/, engines/, models/, sim/
+// In core/, engines/, models/ and sim/: what differs between runs, machines or standard libraries.
+std::vector<Violation> check_determinism(const SourceFile& file);
 // The fault of including "target" in the file at `path`, by the table of rooms; or nothing.
 std::string include_fault(std::string_view path, std::string_view target);
 // Rooms that may include themselves by way of others: none.

@@ -1,8 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
 // The pieces of the command line that need no running program.
-#include "core/base/progress.h"
 #include "core/base/wrapped_text.h"
 #include "reports/terminal/text.h"
+#include "system/progress.h"
 #include "tests/catch.h"
 
 namespace TEST_FILE {

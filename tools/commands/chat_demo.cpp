@@ -12,7 +12,6 @@
 
 #include "core/base/json.h"
 #include "core/base/number_text.h"
-#include "core/base/progress.h"
 #include "core/engine/event.h"
 #include "core/scenario/engine_setup.h"
 #include "models/text/tokenizer.h"
@@ -21,6 +20,7 @@
 #include "serve/server/engine_thread.h"
 #include "serve/server/local_client.h"
 #include "study/run/variant_run.h"
+#include "system/progress.h"
 #include "tools/commands/cli.h"
 #include "tools/commands/local_engine.h"
 

@@ -9,12 +9,10 @@
 #include <vector>
 
 #include "core/base/error.h"
-#include "core/base/file_writer.h"
 #include "core/base/files.h"
 #include "core/base/json.h"
 #include "core/base/names.h"
 #include "core/base/number_text.h"
-#include "core/base/progress.h"
 #include "gpu/bench/bench.h"
 #include "gpu/bench/product_bench.h"
 #include "gpu/plan/cuda_config.h"
@@ -22,6 +20,8 @@
 #include "study/bench/bench_cases.h"
 #include "study/bench/bench_predict.h"
 #include "study/bench/bench_products.h"
+#include "system/file_writer.h"
+#include "system/progress.h"
 #include "tools/commands/cli.h"
 #include "tools/commands/command_options.h"
 

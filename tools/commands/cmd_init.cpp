@@ -11,7 +11,6 @@
 
 #include "core/base/clip.h"
 #include "core/base/error.h"
-#include "core/base/file_writer.h"
 #include "core/base/files.h"
 #include "core/base/json.h"
 #include "core/config/config_reader.h"
@@ -20,6 +19,7 @@
 #include "core/scenario/built_in_scenarios.h"
 #include "core/scenario/scenario.h"
 #include "sim/simulation.h"
+#include "system/file_writer.h"
 #include "tools/commands/cli.h"
 #include "tools/commands/command_options.h"
 

@@ -10,7 +10,6 @@
 
 #include "core/base/clip.h"
 #include "core/base/number_text.h"
-#include "core/base/progress.h"
 #include "reports/terminal/text.h"
 #include "serve/client/load_client.h"
 #include "serve/server/engine_thread.h"
@@ -19,6 +18,7 @@
 #include "serve/server/service.h"
 #include "study/run/variant_run.h"
 #include "study/run/wall_clock.h"
+#include "system/progress.h"
 #include "tools/commands/cli.h"
 #include "tools/commands/command_options.h"
 #include "tools/commands/local_model.h"

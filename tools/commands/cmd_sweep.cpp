@@ -11,9 +11,7 @@
 
 #include "core/base/count_text.h"
 #include "core/base/error.h"
-#include "core/base/file_writer.h"
 #include "core/base/files.h"
-#include "core/base/progress.h"
 #include "core/base/wrapped_text.h"
 #include "reports/terminal/text.h"
 #include "study/run/variant_run.h"
@@ -23,6 +21,8 @@
 #include "study/sweep/sweep_run.h"
 #include "study/sweep/sweep_slurm.h"
 #include "study/sweep/sweep_summary.h"
+#include "system/file_writer.h"
+#include "system/progress.h"
 #include "tools/commands/cli.h"
 #include "tools/commands/command_options.h"
 #include "tools/commands/refused_points.h"

@@ -7,9 +7,9 @@
 #include "core/base/command_errors.h"
 #include "core/base/count_text.h"
 #include "core/base/number_text.h"
-#include "core/base/parallel.h"
 #include "core/config/config_reader.h"
 #include "study/tune/tune_limit.h"
+#include "system/parallel.h"
 
 namespace metronome {
 

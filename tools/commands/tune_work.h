@@ -11,11 +11,11 @@
 #include <string>
 #include <vector>
 
-#include "core/base/progress.h"
 #include "study/sweep/sweep_plan.h"
 #include "study/tune/tune_run.h"
 #include "study/tune/tune_search.h"
 #include "study/tune/tune_store.h"
+#include "system/progress.h"
 #include "tools/commands/tune_output.h"
 
 namespace metronome {

@@ -43,8 +43,8 @@ BlockPool::BlockPool(const BlockPoolOptions& options)
 void BlockPool::touch(std::int64_t num_touched) {
   num_touched_ = num_touched;
   if (!shares_blocks_ || num_touched <= std::ssize(blocks_)) return;
-  const std::int64_t room =
-      std::min(num_blocks_, std::max({num_touched, kFirstBlocks, 2 * std::ssize(blocks_)}));
+  const std::int64_t doubled = 2 * std::ssize(blocks_);
+  const std::int64_t room = std::min(num_blocks_, std::max({num_touched, kFirstBlocks, doubled}));
   blocks_.resize(static_cast<std::size_t>(room));
   if (contents_) contents_->grow_to(room);
 }

@@ -136,8 +136,10 @@ void KvCacheManager::slide_window(Request& request, BlockTable& table) {
   // A step in flight may not have filled them. If it fails, no table names them any more.
   if (forgets_unfilled_blocks_) forget_unfilled(request, table, first, num_skipped);
   // Releases them in one call, because the pool keeps the order of blocks released together.
-  BlockTable skipped(table.begin() + first, table.begin() + num_skipped);
-  std::fill(table.begin() + first, table.begin() + num_skipped, kNullBlock);
+  const auto begin = table.begin() + static_cast<std::ptrdiff_t>(first);
+  const auto end = table.begin() + static_cast<std::ptrdiff_t>(num_skipped);
+  BlockTable skipped(begin, end);
+  std::fill(begin, end, kNullBlock);
   pool_.release(skipped, reuses_unhashed_windows_first_);
 }
 

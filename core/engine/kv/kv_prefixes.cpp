@@ -140,7 +140,7 @@ void KvCacheManager::commit(Request& request, bool has_token) {
 std::int64_t KvCacheManager::find_full(const HashChain& chain, std::int64_t num_blocks) {
   constexpr std::int64_t kLookahead = 24;
   const PrefixIndex& contents = pool_.contents();
-  const std::int64_t num_before = std::min(std::ssize(hit_.blocks), num_blocks);
+  const std::int64_t num_before = std::min<std::int64_t>(std::ssize(hit_.blocks), num_blocks);
   std::int64_t i = 0;
   while (i < num_before &&
          contents.finds(hash_of_block(chain, i), hit_.blocks[static_cast<std::size_t>(i)])) {

@@ -108,7 +108,8 @@ void RadixTree::append_blocks(Node node, BlockTable& blocks) const {
   for (; node != kRoot; node = entries_[node].parent) {
     const Entry& entry = entries_[node];
     std::copy(entry.blocks.begin(), entry.blocks.end(),
-              blocks.begin() + static_cast<std::ptrdiff_t>(begin) + entry.begin);
+              blocks.begin() + static_cast<std::ptrdiff_t>(begin) +
+                  static_cast<std::ptrdiff_t>(entry.begin));
   }
 }
 

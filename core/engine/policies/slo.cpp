@@ -21,7 +21,9 @@
 #include <algorithm>
 #include <array>
 #include <cmath>
+#include <cstddef>
 #include <optional>
+#include <span>
 #include <string>
 #include <utility>
 #include <vector>
@@ -252,7 +254,9 @@ class SloPolicy final : public Policy {
     const auto late = std::stable_partition(jobs_.begin(), jobs_.end(), is_on_time);
     const auto answers = [](const PromptJob& job) { return job.request->num_output_tokens() > 0; };
     const auto unanswered = std::find_if_not(jobs_.begin(), late, answers);
-    let_short_jobs_pass({unanswered, late}, start_);
+    const auto first = static_cast<std::size_t>(unanswered - jobs_.begin());
+    const auto count = static_cast<std::size_t>(late - unanswered);
+    let_short_jobs_pass(std::span(jobs_).subspan(first, count), start_);
     if (late == jobs_.end() || late == jobs_.begin()) return;
     late_credit_ = std::min(late_credit_ + late_share_, 2.0);
     if (late_credit_ < 1) return;

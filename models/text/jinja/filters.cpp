@@ -3,10 +3,10 @@
 
 #include <algorithm>
 #include <array>
-#include <charconv>
 #include <cmath>
 #include <optional>
 
+#include "core/base/number_chars.h"
 #include "models/text/jinja/characters.h"
 #include "models/text/jinja/methods.h"
 #include "models/text/jinja/operators.h"
@@ -229,7 +229,7 @@ std::optional<std::int64_t> parsed_integer(std::string_view text, std::int64_t b
   if (digits.size() > 1 && is_negative && digits[1] == '-') return std::nullopt;
   std::int64_t number = 0;
   const auto [end, error] =
-      std::from_chars(digits.data(), digits.data() + digits.size(), number, static_cast<int>(base));
+      read_number(digits.data(), digits.data() + digits.size(), number, static_cast<int>(base));
   if (error == std::errc::result_out_of_range) fail("an integer does not fit into 64 bits");
   if (error != std::errc() || end != digits.data() + digits.size()) return std::nullopt;
   return number;
@@ -246,7 +246,7 @@ std::optional<double> parsed_float(std::string_view text) {
     if (text[i] != '_' || i == 0 || !is_digit_at(i - 1) || !is_digit_at(i + 1)) digits += text[i];
   }
   double number = 0;
-  const auto [end, error] = std::from_chars(digits.data(), digits.data() + digits.size(), number);
+  const auto [end, error] = read_number(digits.data(), digits.data() + digits.size(), number);
   if (end != digits.data() + digits.size() || digits.find('(') != digits.npos) return std::nullopt;
   if (error == std::errc::result_out_of_range) {
     // Too large or too small.
@@ -300,15 +300,15 @@ double rounded(double number, std::int64_t precision) {
   if (precision < -310) return std::copysign(0.0, number);
   char buffer[800];
   if (precision >= 0) {
-    const auto end = std::to_chars(buffer, buffer + sizeof buffer, number, std::chars_format::fixed,
-                                   static_cast<int>(precision));
+    const auto end =
+        write_fixed(buffer, buffer + sizeof buffer, number, static_cast<int>(precision));
     double result = 0;
-    std::from_chars(buffer, end.ptr, result);
+    read_number(buffer, end.ptr, result);
     return result;
   }
   // Digits before the point: as many significant ones as stand before the rounded place.
-  const auto whole = std::to_chars(buffer, buffer + sizeof buffer, std::abs(number),
-                                   std::chars_format::scientific);
+  const auto whole =
+      write_number(buffer, buffer + sizeof buffer, std::abs(number), std::chars_format::scientific);
   const std::string text(buffer, whole.ptr);
   const int digits = std::stoi(text.substr(text.find('e') + 1)) + static_cast<int>(precision);
   if (digits < -1) return std::copysign(0.0, number);

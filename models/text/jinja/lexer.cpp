@@ -2,9 +2,9 @@
 #include "models/text/jinja/lexer.h"
 
 #include <algorithm>
-#include <charconv>
 #include <cmath>
 
+#include "core/base/number_chars.h"
 #include "models/text/jinja/characters.h"
 #include "models/text/utf8.h"
 
@@ -344,12 +344,12 @@ class Lexer {
     Token& token = tokens_.back();
     if (token.type == TokenType::Float) {
       const auto [last, error] =
-          std::from_chars(digits.data(), digits.data() + digits.size(), token.real);
+          metronome::read_number(digits.data(), digits.data() + digits.size(), token.real);
       if (error != std::errc()) fail_here("a number is out of range");
       return;
     }
     const auto [last, error] =
-        std::from_chars(digits.data(), digits.data() + digits.size(), token.integer, base);
+        metronome::read_number(digits.data(), digits.data() + digits.size(), token.integer, base);
     if (error != std::errc()) fail_here("an integer does not fit into 64 bits");
   }
 

@@ -1,9 +1,9 @@
 // SPDX-License-Identifier: Apache-2.0
 // Python's printf-style format of texts.
 #include <algorithm>
-#include <charconv>
 #include <cmath>
 
+#include "core/base/number_chars.h"
 #include "models/text/jinja/characters.h"
 #include "models/text/jinja/operators.h"
 
@@ -159,7 +159,7 @@ class Printf {
       number = static_cast<std::int64_t>(value.real());
     }
     char buffer[80];
-    const auto end = std::to_chars(buffer, buffer + sizeof buffer, number, base);
+    const auto end = write_number(buffer, buffer + sizeof buffer, number, base);
     std::string text(buffer, end.ptr);
     if (how.type == 'X') {
       std::transform(text.begin(), text.end(), text.begin(),
@@ -178,8 +178,8 @@ class Printf {
     if (!value.is_number()) fail("must be real number, not " + std::string(type_name(value)));
     if (!std::isfinite(value.real())) return float_text(value.real());
     std::string buffer(static_cast<std::size_t>(400 + precision), '\0');
-    const auto end = std::to_chars(buffer.data(), buffer.data() + buffer.size(), value.real(),
-                                   std::chars_format::fixed, static_cast<int>(precision));
+    const auto end = write_fixed(buffer.data(), buffer.data() + buffer.size(), value.real(),
+                                 static_cast<int>(precision));
     return std::string(buffer.data(), end.ptr);
   }
 

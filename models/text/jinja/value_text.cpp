@@ -1,9 +1,9 @@
 // SPDX-License-Identifier: Apache-2.0
 // Values as texts, and their equality and order.
 #include <algorithm>
-#include <charconv>
 #include <cmath>
 
+#include "core/base/number_chars.h"
 #include "models/text/jinja/characters.h"
 #include "models/text/jinja/value.h"
 
@@ -112,12 +112,11 @@ std::string float_text(double number) {
   if (std::isinf(number)) return number > 0 ? "inf" : "-inf";
   char buffer[64];
   const auto scientific =
-      std::to_chars(buffer, buffer + sizeof buffer, number, std::chars_format::scientific);
+      write_number(buffer, buffer + sizeof buffer, number, std::chars_format::scientific);
   const std::string text(buffer, scientific.ptr);
   const int exponent = std::stoi(text.substr(text.find('e') + 1));
   if (exponent < -4 || exponent >= 16) return text;
-  const auto fixed =
-      std::to_chars(buffer, buffer + sizeof buffer, number, std::chars_format::fixed);
+  const auto fixed = write_number(buffer, buffer + sizeof buffer, number, std::chars_format::fixed);
   std::string digits(buffer, fixed.ptr);
   return digits.find('.') == digits.npos ? digits + ".0" : digits;
 }

@@ -10,7 +10,6 @@
 #include <vector>
 
 #include "core/base/error.h"
-#include "core/base/file_writer.h"
 #include "core/base/json.h"
 #include "core/base/json_text.h"
 #include "core/base/number_text.h"
@@ -20,6 +19,7 @@
 #include "reports/files/result_folder.h"
 #include "reports/files/step_log.h"
 #include "reports/terminal/table.h"
+#include "system/file_writer.h"
 #include "tests/catch.h"
 #include "tests/error_of.h"
 #include "tests/fake_run.h"

@@ -8,8 +8,8 @@
 #include <thread>
 
 #include "core/base/error.h"
-#include "core/base/file_writer.h"
 #include "reports/files/result_folder.h"
+#include "system/file_writer.h"
 #include "tests/catch.h"
 #include "tests/command_line.h"
 #include "tests/error_of.h"

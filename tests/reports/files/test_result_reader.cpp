@@ -3,9 +3,9 @@
 #include <regex>
 #include <string>
 
-#include "core/base/file_writer.h"
 #include "reports/files/result_files.h"
 #include "reports/files/result_reader.h"
+#include "system/file_writer.h"
 #include "tests/catch.h"
 #include "tests/command_line.h"
 #include "tests/error_of.h"

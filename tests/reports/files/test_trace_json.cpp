@@ -7,12 +7,12 @@
 #include <set>
 #include <string>
 
-#include "core/base/file_writer.h"
 #include "core/base/json.h"
 #include "core/base/json_text.h"
 #include "reports/files/request_slices.h"
 #include "reports/files/result_files.h"
 #include "reports/files/result_reader.h"
+#include "system/file_writer.h"
 #include "tests/catch.h"
 #include "tests/command_line.h"
 #include "tests/fake_run.h"

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-#include "core/base/mapped_file.h"
+#include "system/mapped_file.h"
 
 #include <fcntl.h>
 #include <sys/mman.h>

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-#include "core/base/file_writer.h"
+#include "system/file_writer.h"
 
 #include <fcntl.h>
 #include <sys/random.h>

@@ -4,8 +4,8 @@
 
 #include <cstddef>
 
-#include "core/base/file_writer.h"
 #include "core/base/json_text.h"
+#include "system/file_writer.h"
 
 namespace metronome {
 

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-#include "core/base/parallel.h"
+#include "system/parallel.h"
 
 #include <pthread.h>
 #include <sys/resource.h>

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-#include "core/base/heap.h"
+#include "system/heap.h"
 
 #include <malloc.h>
 #include <sys/mman.h>

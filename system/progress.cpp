@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-#include "core/base/progress.h"
+#include "system/progress.h"
 
 #include <poll.h>
 #include <unistd.h>

@@ -5,7 +5,7 @@
 #include <string>
 #include <vector>
 
-#include "core/base/parallel.h"
+#include "system/parallel.h"
 #include "tests/catch.h"
 #include "tests/error_of.h"
 
