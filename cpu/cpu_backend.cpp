@@ -87,7 +87,7 @@ const char* kv_size_key(const Scenario& scenario) {
   return scenario.kv_cache.num_blocks ? "kv_cache.num_blocks" : "cpu.kv_cache_gib";
 }
 
-// Of all models: a draft model has as many blocks as the model.
+// The KV bytes of all models: a draft model has as many blocks as the model.
 std::int64_t kv_bytes(const RunModels& models, const KvCacheLayout& layout,
                       std::int64_t num_state_slots) {
   std::size_t bytes = KvStore::num_bytes(kv_shape(models.model.config, layout, num_state_slots));

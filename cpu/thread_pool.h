@@ -26,8 +26,9 @@ class ThreadPool {
   // short time after a call, then sleep.
   void run(const std::function<void(int part)>& work);
 
-  // The same with contiguous, nearly equal parts of [0, num_items), at most `num_parts` of them.
-  // More parts than threads balance threads of different speed; each costs about 0.1 us.
+  // Calls `work` once for each of at most `num_parts` contiguous, nearly equal parts of [0,
+  // num_items), and waits as run() does. More parts than threads balance threads of different
+  // speed; each costs about 0.1 us.
   void for_range(std::int64_t num_items, int num_parts,
                  const std::function<void(std::int64_t begin, std::int64_t end)>& work);
   // With at most a part for each thread.

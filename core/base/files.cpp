@@ -35,7 +35,7 @@ int kind_error(const std::string& path) {
   return S_ISDIR(status->st_mode) ? EISDIR : is_pipe_or_device(path) ? ENOTSUP : 0;
 }
 
-// Of one call: resize() zeroes it first, and a pipe gives no more.
+// The bytes of one call: resize() zeroes them first, and a pipe gives no more.
 constexpr std::size_t kReadBytes = 1 << 16;
 
 // Appends all bytes of a file. False: errno says why.

@@ -65,7 +65,8 @@ void merge_into(ConfigNode& base, const ConfigNode& over);
 // ConfigError when the assignment is malformed, crosses a scalar or leaves a list.
 void apply_assignment(ConfigNode& root, std::string_view assignment);
 
-// The same, with separate path below `root` and key as the user wrote it (`--set KEY`).
+// Sets the value at `path` below `root`, as apply_assignment() does. `key` is as the user wrote it
+// (`--set KEY`).
 void assign_value(ConfigNode& root, std::string_view path, std::string_view value,
                   std::string_view key);
 

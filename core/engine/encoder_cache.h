@@ -115,8 +115,7 @@ class EncoderCache {
   std::int64_t num_free_;
   std::int64_t num_reclaimable_;  // free, or of entries without references
   std::int64_t next_order_ = 0;
-  // Of this step.
-  std::int64_t budget_left_ = 0;
+  std::int64_t budget_left_ = 0;  // of the step that is being planned
   // Of the last fit().
   RequestId fitted_ = kNoRequest;
   std::int64_t num_returned_ = 0;  // of the budget since then, by victims

@@ -64,7 +64,7 @@ class LogFields {
   // Whether the field is there and begins with a number in [0, 1e15], with nothing but `unit`
   // and no letter behind it.
   bool read(std::string_view name, double& number, std::string_view unit = {}) const;
-  // The same for a count: an integer below 2^31.
+  // Whether the field is there and is a count: an integer below 2^31.
   bool read(std::string_view name, std::int64_t& count) const;
   const std::map<std::string, std::string, std::less<>>& all() const { return fields_; }
 

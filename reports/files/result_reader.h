@@ -51,7 +51,7 @@ void require_steps(const StoredRun& run);
 // relative to the current folder, as the run left them. Throws ConfigError if the run has no
 // scenario, or for invalid assignments.
 Scenario scenario_of(const StoredRun& run, const std::vector<std::string>& assignments = {});
-// The same of another configuration in the form of the run's.
+// The scenario of another configuration in the form of the run's.
 Scenario scenario_of(const StoredRun& run, const Json& config,
                      const std::vector<std::string>& assignments);
 

@@ -162,7 +162,7 @@ class LiveEngine final : public RequestFeed, private EventSink {
   std::unordered_map<std::uint64_t, RequestId> open_;   // unfinished requests, by ticket
   std::size_t first_group_ = 0;                         // the first group that is not forgotten
   std::vector<Arrival> arrived_;                        // scratch of exchange()
-  std::vector<Ticket> left_;                            // the same
+  std::vector<Ticket> left_;                            // scratch of exchange()
   std::vector<LiveEvent> fresh_;                        // since the last publish()
   LiveStats fresh_stats_;
   std::int64_t num_no_longer_waiting_ = 0;

@@ -349,7 +349,7 @@ class Composer {
     times_.experts = sum_of_measured(terms);
   }
 
-  // Of all experts in this type.
+  // The times of all experts in this type.
   Curve experts_curve(const std::string& dtype) {
     std::vector<std::string> dtypes = {dtype};
     if (dtype == "fp8") dtypes.emplace_back("fp8_block");

@@ -71,7 +71,7 @@ class BlockPool {
   void release(BlockTable& table) { release(table, reuses_unhashed_first_); }
   // With a rule of their own in place of BlockPoolOptions::reuses_unhashed_first.
   void release(BlockTable& table, bool reuses_unhashed_first);
-  // The same for one block.
+  // Drops one reference of one block.
   void release(BlockId id);
 
   // Removes a free block's content, as if it were overwritten. Requires caches_prefixes and a

@@ -182,7 +182,7 @@ TEST_CASE("a request that nobody waits for ends and gives its blocks back", "[se
       served.engine.abort(Ticket{i});  // twice is once
     }
     served.engine.abort(Ticket{12345});  // nobody's
-    // Those that were taken back before the engine saw them never were.
+    // Requests that were taken back before the engine saw them never were.
     REQUIRE(served.engine.submit(one(request_of(1000, 10, 5))));
     while (served.events.empty() || served.events.back().ticket != Ticket{1000} ||
            served.events.back().kind != LiveEventKind::Ended) {

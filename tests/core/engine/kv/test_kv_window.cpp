@@ -91,7 +91,7 @@ TEST_CASE("a window that slides over several blocks gives back the last of them 
 }
 
 TEST_CASE("blocks behind the window that nobody can find are reused first", "[core][kv][window]") {
-  // As above without hashes: 10 9 8 7, given back together, stand before 13 and 14.
+  // Blocks 10 9 8 7 have no hashes. Given back together, they stand before 13 and 14.
   KvCacheLayout layout = hybrid(14);
   layout.enable_prefix_caching = false;
   layout.reuses_unhashed_first = true;
