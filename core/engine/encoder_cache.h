@@ -73,7 +73,7 @@ class EncoderCache {
   bool holds_any(RequestId request, std::span<const PlannedEncoding> encodings) const;
 
   // Appends the contents dropped since the last call; with forgets_unfilled also those made anew.
-  void take_freed(std::vector<std::uint64_t>& out);
+  void drain_freed(std::vector<std::uint64_t>& out);
 
   std::int64_t num_free() const { return num_free_; }  // negative if a chunk needed more
   std::int64_t num_held() const { return setup_.cache_size - num_reclaimable_; }

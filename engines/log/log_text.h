@@ -24,8 +24,9 @@ class LineReader {
   }
   // A number that is not negative.
   template <class Number>
-  bool take_number(Number& number) {
-    const auto [end, error] = read_number(rest_.data(), rest_.data() + rest_.size(), number);
+  bool read_number(Number& number) {
+    const auto [end, error] =
+        metronome::read_number(rest_.data(), rest_.data() + rest_.size(), number);
     if (error != std::errc() || !(number >= 0)) return false;
     rest_.remove_prefix(static_cast<std::size_t>(end - rest_.data()));
     return true;

@@ -45,8 +45,8 @@ struct ResidualStream {
   // Sets the inputs of a decode GEMM that adds the waiting update and normalises. Call it before
   // the launch.
   void give_inputs(const InputNorm& norm, DecodeGemmArgs& args) const;
-  // Takes the new rows, which that kernel left in `spare`.
-  void take_rows();
+  // Accepts the new rows, which that kernel left in `spare`.
+  void accept_rows();
 
  private:
   void add_and_norm(const bf16* added, const InputNorm& norm, cudaStream_t stream) const;

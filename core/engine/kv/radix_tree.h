@@ -93,7 +93,7 @@ class RadixTree {
     std::int64_t end() const { return begin + static_cast<std::int64_t>(key.size()); }
   };
 
-  Node take_entry();
+  Node allocate_entry();
   Match find(const HashChain& chain, std::int64_t num_blocks);
   Node child_at(const HashChain& chain, std::int64_t position) const;
   std::int64_t num_equal(const Entry& entry, const HashChain& chain, std::int64_t num_blocks) const;

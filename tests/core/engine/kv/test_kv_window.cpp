@@ -200,7 +200,7 @@ class Twins {
       lazy_->release(i);
       eager_->release(i);
     } else if (action < 5) {
-      take_token(i);
+      append_token(i);
     } else {
       advance(i);
     }
@@ -281,7 +281,7 @@ class Twins {
     request.computed_tokens = (*eager_)[i].computed_tokens = end;
   }
 
-  void take_token(std::uint32_t i) {
+  void append_token(std::uint32_t i) {
     for (CacheBench* bench : {&*lazy_, &*eager_}) {
       Request& request = (*bench)[i];
       if (request.num_tokens() <= request.num_computed_tokens()) ++request.output_tokens;
