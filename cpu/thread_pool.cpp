@@ -120,7 +120,9 @@ ThreadPool::~ThreadPool() = default;
 
 int ThreadPool::num_threads() const { return state_->num_threads; }
 
-void ThreadPool::run(const std::function<void(int part)>& work) { run_parts(num_threads(), work); }
+void ThreadPool::for_each_part(const std::function<void(int part)>& work) {
+  run_parts(num_threads(), work);
+}
 
 void ThreadPool::run_parts(int num_parts, const std::function<void(int part)>& work) {
   METRONOME_CHECK(!state_->is_running, "a loop inside a loop of the same thread pool");

@@ -157,7 +157,7 @@ std::unique_ptr<PreparedRun> CudaBackend::prepare(const Scenario& scenario) try 
   check_cache_window(scenario, model);
   const PassLimits limits = pass_limits(scenario, model);
   check_hopper_options(gpu, scenario, engine_options(scenario, model, limits));
-  const MemoryPlan plan = plan_run(scenario, model, limits);
+  const MemoryPlan plan = plan_memory(scenario, model, limits);
   const std::int64_t usable = usable_bytes(gpu, scenario);
   check_memory(scenario, "model", "weights and activations of " + model.name + " take", gpu.name,
                plan.total(), usable);
