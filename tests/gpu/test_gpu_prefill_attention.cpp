@@ -166,6 +166,8 @@ struct Collected {
   }
 };
 
+using testing::first_difference;  // of outputs of kernels
+
 // The first position whose bits differ, or -1.
 std::int32_t first_difference(const Collected& a, const Collected& b) {
   for (std::size_t i = 0; i < a.out.size(); ++i) {

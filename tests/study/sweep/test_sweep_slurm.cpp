@@ -8,6 +8,7 @@
 #include "tests/catch.h"
 #include "tests/command_line.h"
 #include "tests/error_of.h"
+#include "tests/study/sweep/sweep_place.h"
 
 namespace TEST_FILE {
 
@@ -58,11 +59,6 @@ struct Workplace {
     return std::system(command.c_str()) == 0;
   }
 };
-
-void require_done(const CommandResult& result) {
-  INFO("stderr: " << result.err);
-  REQUIRE(result.exit_code == 0);
-}
 
 }  // namespace
 
