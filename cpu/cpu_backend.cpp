@@ -87,7 +87,7 @@ const char* kv_size_key(const Scenario& scenario) {
   return scenario.kv_cache.num_blocks ? "kv_cache.num_blocks" : "cpu.kv_cache_gib";
 }
 
-// Of all models: a draft model has as many blocks as the model.
+// The KV bytes of all models: a draft model has as many blocks as the model.
 std::int64_t kv_bytes(const RunModels& models, const KvCacheLayout& layout,
                       std::int64_t num_state_slots) {
   std::size_t bytes = KvStore::num_bytes(kv_shape(models.model.config, layout, num_state_slots));
@@ -318,7 +318,7 @@ std::unique_ptr<PreparedRun> CpuBackend::prepare(const Scenario& scenario) try {
   const ModelConfig& model = run->model;
   check_cache_window(scenario, model);
   std::int64_t spare_bytes = available_memory_bytes_;
-  const auto take_weights = [&](const ModelSource& source, const char* key) {
+  const auto reserve_weights = [&](const ModelSource& source, const char* key) {
     const std::int64_t bytes = weight_bytes(source);
     check_memory(scenario, key,
                  "the weights of " + source.config.name + formats_text(source) + " take",
@@ -326,11 +326,11 @@ std::unique_ptr<PreparedRun> CpuBackend::prepare(const Scenario& scenario) try {
     spare_bytes -= bytes;
     return bytes_text(bytes) + formats_text(source);
   };
-  run->weights_text += ", " + take_weights(models.model, "model");
+  run->weights_text += ", " + reserve_weights(models.model, "model");
   if (models.drafter) {
     run->weights_text += "; drafts by " + models.drafter->config.name + ", " +
                          models.drafter->text + ", " +
-                         take_weights(*models.drafter, "speculative.model");
+                         reserve_weights(*models.drafter, "speculative.model");
   }
   run->device =
       processor_name() + ", " + std::to_string(run->num_threads()) + " threads, " + kernels().name;

@@ -131,7 +131,7 @@ void CpuExecutor::run_pass(Pass& pass, StepResult& result) {
         [this](RequestId request) { return images_->place(input_.images(request)); }, batch);
   }
   model_.forward(batch, kv_, logits_, poll_);
-  take_tokens(
+  accept_tokens(
       batch, *requests_, drafts_.drafter != nullptr,
       [&](std::size_t sequence, std::size_t row) { return sample(batch, sequence, row, result); },
       result);

@@ -59,7 +59,7 @@ class CpuExecutor final : public Executor {
     std::vector<Pass> passes;  // the first num_passes of them
     std::size_t num_passes = 0;
     std::vector<std::uint64_t> freed_contents;  // as planned
-    std::vector<PlannedEncoding> encodings;     // the same
+    std::vector<PlannedEncoding> encodings;     // as planned
     StepResult result;
   };
   void encode_images(const Step& step);

@@ -60,7 +60,7 @@ struct DeltaTask {
   const float* values = nullptr;   // [num_tokens, value_dim]
   std::int64_t stride = 0;
   const float* decays = nullptr;  // [num_tokens], token t's at t * gate_stride
-  const float* betas = nullptr;   // the same
+  const float* betas = nullptr;   // [num_tokens], laid out as decays
   std::int64_t gate_stride = 0;
   float* outputs = nullptr;  // [num_tokens, value_dim], token t's at t * output_stride
   std::int64_t output_stride = 0;
@@ -82,7 +82,7 @@ struct Kernels {
                         const std::uint16_t* panel, std::int64_t num_inputs,
                         std::int64_t num_outputs, float* out, std::int64_t out_stride);
 
-  // The same for quantised weights: a panel of quantised_panel.h. A weight is what dequantise() of
+  // Multiplies by quantised weights: a panel of quantised_panel.h. A weight is what dequantise() of
   // quantised_blocks.h computes, so the bits are those of multiply_f32 on these floats. Requires
   // finite scales.
   void (*multiply_quantised)(TensorType type, const float* x, std::int64_t x_stride,

@@ -55,7 +55,7 @@ void LinearAttentionLayer::run(const LinearAttentionWeights& weights, std::int64
 
   const auto num_items = static_cast<std::int64_t>(parts_.size()) * linear_.n_value_heads;
   const int num_threads = pool_.num_threads();
-  pool_.run([&](int thread) {
+  pool_.for_each_part([&](int thread) {
     for (std::int64_t i = thread; i < num_items; i += num_threads) {
       apply_rule(parts_[static_cast<std::size_t>(i / linear_.n_value_heads)], tokens.begin,
                  i % linear_.n_value_heads, out);

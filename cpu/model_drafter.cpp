@@ -12,7 +12,7 @@ void ModelDrafter::propose(const ForwardBatch& batch, std::span<const std::int32
   follow(batch, num_wanted, texts);
   while (batch_.num_tokens() > 0) {
     model_.forward(batch_, kv_, logits_, poll);
-    take_drafts(batch, texts);
+    sample_drafts(batch, texts);
     batch_.clear();
     for (const Pending& pending : pending_) {
       const RequestTexts::Text& text = texts[batch.requests[pending.sequence]];
@@ -62,7 +62,7 @@ void ModelDrafter::add_tokens(const ForwardBatch& batch, std::size_t sequence, s
 }
 
 // The likeliest token of each row becomes a draft. Requests with all their drafts leave.
-void ModelDrafter::take_drafts(const ForwardBatch& batch, RequestTexts& texts) {
+void ModelDrafter::sample_drafts(const ForwardBatch& batch, RequestTexts& texts) {
   const auto vocab_size = static_cast<std::size_t>(model_.model().vocab_size);
   std::size_t row = 0;
   std::erase_if(pending_, [&](const Pending& pending) {

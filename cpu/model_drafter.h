@@ -39,7 +39,7 @@ class ModelDrafter final : public Drafter {
               RequestTexts& texts);
   void add_tokens(const ForwardBatch& batch, std::size_t sequence, std::int32_t begin,
                   std::int32_t end, std::int32_t num_logits, const RequestTexts::Text& text);
-  void take_drafts(const ForwardBatch& batch, RequestTexts& texts);
+  void sample_drafts(const ForwardBatch& batch, RequestTexts& texts);
 
   Transformer& model_;
   KvStore& kv_;

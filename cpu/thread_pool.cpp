@@ -62,9 +62,9 @@ struct ThreadPool::State {
     ticket.notify_all();
   }
 
-  // Takes parts until none is left. A loop cannot end while a thread has one of its parts, so
+  // Calls parts until none is left. A loop cannot end while a thread has one of its parts, so
   // `work` and `num_parts` belong to the same loop.
-  void take_parts() {
+  void call_parts() {
     std::uint64_t seen = ticket.load();
     while (static_cast<std::uint32_t>(seen) > 0) {
       if (!ticket.compare_exchange_weak(seen, seen - 1)) continue;
@@ -86,7 +86,7 @@ struct ThreadPool::State {
     while (true) {
       const std::uint64_t seen = ticket.load();
       if (is_over) return;
-      take_parts();
+      call_parts();
       wait_for_change(ticket, seen, spins);
     }
   }
@@ -120,7 +120,9 @@ ThreadPool::~ThreadPool() = default;
 
 int ThreadPool::num_threads() const { return state_->num_threads; }
 
-void ThreadPool::run(const std::function<void(int part)>& work) { run_parts(num_threads(), work); }
+void ThreadPool::for_each_part(const std::function<void(int part)>& work) {
+  run_parts(num_threads(), work);
+}
 
 void ThreadPool::run_parts(int num_parts, const std::function<void(int part)>& work) {
   METRONOME_CHECK(!state_->is_running, "a loop inside a loop of the same thread pool");
@@ -130,7 +132,7 @@ void ThreadPool::run_parts(int num_parts, const std::function<void(int part)>& w
   state_->num_parts = num_parts;
   state_->num_left.store(num_parts);
   state_->open_parts(num_parts);
-  state_->take_parts();
+  state_->call_parts();
   for (int left = state_->num_left.load(); left > 0; left = state_->num_left.load()) {
     wait_for_change(state_->num_left, left, state_->spins);
   }

@@ -24,10 +24,11 @@ class ThreadPool {
   // Calls work(part) once for every part in [0, num_threads()) and waits for all. After all have
   // ended it rethrows an exception (the one of the lowest part). Not reentrant. Threads spin for a
   // short time after a call, then sleep.
-  void run(const std::function<void(int part)>& work);
+  void for_each_part(const std::function<void(int part)>& work);
 
-  // The same with contiguous, nearly equal parts of [0, num_items), at most `num_parts` of them.
-  // More parts than threads balance threads of different speed; each costs about 0.1 us.
+  // Calls `work` once for each of at most `num_parts` contiguous, nearly equal parts of [0,
+  // num_items), and waits as for_each_part() does. More parts than threads balance threads of
+  // different speed; each costs about 0.1 us.
   void for_range(std::int64_t num_items, int num_parts,
                  const std::function<void(std::int64_t begin, std::int64_t end)>& work);
   // With at most a part for each thread.

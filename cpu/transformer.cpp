@@ -284,7 +284,7 @@ void Transformer::attend(const LayerWeights& layer, const ForwardBatch& batch, T
   const int num_parts = pool_.num_threads();
   split_items(num_parts);
   const auto num_items = static_cast<std::int64_t>(items_.size());
-  pool_.run([&](int part) {
+  pool_.for_each_part([&](int part) {
     for (std::int64_t i = part; i < num_items; i += num_parts) {
       attend_item(layer, batch, tile, kv, items_[static_cast<std::size_t>(i)],
                   arrays_[static_cast<std::size_t>(part)]);

@@ -245,7 +245,7 @@ void VisionEncoder::attend(std::int64_t num_patches) {
   const std::int64_t num_groups = ceil_div(num_patches, kAttentionPatches);
   const std::int64_t num_items = num_groups * tower_.n_heads;
   const int num_parts = pool_.num_threads();
-  pool_.run([&](int part) {
+  pool_.for_each_part([&](int part) {
     for (std::int64_t item = part; item < num_items; item += num_parts) {
       const std::int64_t begin = item % num_groups * kAttentionPatches;
       attend_rows(item / num_groups, begin, std::min(begin + kAttentionPatches, num_patches),

@@ -24,7 +24,7 @@ class ProgressBar {
   void start(std::string label);
   void update(std::size_t done, std::size_t total);
   void show(const std::string& text);  // with what the caller knows of the remaining time
-  // The same at once, in a terminal, before work without updates. Not in the first second.
+  // Shows a text at once, in a terminal, before work without updates. Not in the first second.
   void announce(const std::string& text);
   void clear();  // wipes the line
 
@@ -67,7 +67,7 @@ std::string progress_text(const std::string& label, std::size_t done, std::size_
 // ", 12 s left", ", 3 min left": how long the rest takes at the speed so far. Empty in the first
 // two seconds and where nothing is done.
 std::string remaining_text(double elapsed_s, std::size_t done, std::size_t total);
-// The same as progress_text() without the unit at the end.
+// The text of progress_text() without the unit at the end.
 std::string progress_bar_text(const std::string& label, std::size_t done, std::size_t total);
 
 // After this call SIGINT (Ctrl-C), SIGTERM and SIGHUP are only recorded. A write to a pipe without

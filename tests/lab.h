@@ -26,7 +26,7 @@
 namespace metronome::testing {
 
 enum class Family : std::uint8_t { Llama, Qwen3, Gemma3, Qwen3Next };
-// Those that the GPU computes, too; Qwen3Next is apart.
+// The families that the GPU computes, too; Qwen3Next is apart.
 constexpr Family kFamilies[] = {Family::Llama, Family::Qwen3, Family::Gemma3};
 
 inline std::string name_of(Family family) {
@@ -238,7 +238,7 @@ inline bool has_same_bits(const std::vector<float>& a, const std::vector<float>&
   return a.size() == b.size() && std::memcmp(a.data(), b.data(), a.size() * sizeof(float)) == 0;
 }
 
-// Of one request, by position.
+// The logits of one request, by position.
 inline std::map<std::int32_t, const std::vector<float>*> logits_of(const LabRun& run,
                                                                    std::uint32_t request) {
   std::map<std::int32_t, const std::vector<float>*> logits;

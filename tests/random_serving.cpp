@@ -212,7 +212,8 @@ class ServingCheck {
     coverage_["said more"] += has_said_more(i) ? 1 : 0;
   }
 
-  // Those of the tokens it was given; with two steps in flight one more may have been computed.
+  // A request has the logits of the tokens it was given; with two steps in flight one more may have
+  // been computed.
   void check_logits(std::uint32_t i) {
     const auto num_positions =
         static_cast<std::int32_t>(random_.prompts[i].ids.size() + run_.tokens[i].size());

@@ -87,7 +87,7 @@ int report_failure(std::string_view message, ExitCode code) {
 
 // A stack that has to grow where memory has ended is a segmentation fault. So its pages are taken
 // before.
-[[gnu::noinline]] void take_pages_of_stack() {
+[[gnu::noinline]] void touch_stack_pages() {
   constexpr std::size_t kTaken = 160 * 1024;
   constexpr std::size_t kPage = 4096;
   [[maybe_unused]] volatile char pages[kTaken];
@@ -98,7 +98,7 @@ int report_failure(std::string_view message, ExitCode code) {
 void require_stack() {
   constexpr std::size_t kLeast = 256 * 1024;
   const std::size_t size = prepare_stacks();
-  if (size >= kLeast) return take_pages_of_stack();
+  if (size >= kLeast) return touch_stack_pages();
   throw UsageError("the stack is limited to " + std::to_string(size / 1024) +
                    " KiB; allowed: at least 256 KiB (ulimit -s)");
 }

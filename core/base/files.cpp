@@ -50,7 +50,7 @@ class Descriptor {
   int descriptor_;
 };
 
-// Of one call: resize() zeroes it first, and a pipe gives no more.
+// The bytes of one call: resize() zeroes them first, and a pipe gives no more.
 constexpr std::size_t kReadBytes = 1 << 16;
 
 // Appends all bytes of a file. False: errno says why.

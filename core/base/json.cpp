@@ -113,7 +113,7 @@ void Json::destroy() noexcept {
     return;
   }
   std::vector<Json> open;  // containers whose entries are not yet visited
-  const auto take_entries = [&open](Json& json) {
+  const auto move_entries = [&open](Json& json) {
     const auto take = [&open](Json& entry) {
       if (entry.is_structured() && !entry.empty()) open.push_back(std::move(entry));
     };
@@ -121,11 +121,11 @@ void Json::destroy() noexcept {
     if (!json.is_object()) return;
     for (Member& member : json.content_.object->members) take(member.value);
   };
-  take_entries(*this);
+  move_entries(*this);
   while (!open.empty()) {
     Json last = std::move(open.back());
     open.pop_back();
-    take_entries(last);
+    move_entries(last);
   }
   if (is_array()) {
     delete content_.array;

@@ -44,8 +44,7 @@ bool strip(ConfigNode& node, const Predicate& is_kept) {
   return !is_kept(node) && std::none_of(node.items.begin(), node.items.end(), is_kept);
 }
 
-// The same for the node at a dotted path. Returns true when the node existed and nothing of it is
-// left.
+// Strips the node at a dotted path. Returns true when the node existed and nothing of it is left.
 template <class Predicate>
 bool strip_path(ConfigNode& section, std::string_view path, const Predicate& is_kept) {
   const std::size_t dot = path.rfind('.');

@@ -50,8 +50,8 @@ void refuse_unused_keys(const ConfigNode& given, const ConfigNode& chosen,
 void drop_inherited_keys(ConfigNode& inherited, const ConfigNode& over,
                          std::span<const Choice> choices);
 
-// The same within one tree: a choice made by `--set` drops the file's keys for the old value. Keys
-// also set by `--set` stay.
+// Drops unused keys within one tree: a choice made by `--set` drops the file's keys for the old
+// value. Keys also set by `--set` stay.
 void drop_superseded_keys(ConfigNode& root, std::span<const Choice> choices);
 
 }  // namespace metronome

@@ -36,7 +36,7 @@ class TreeBuilder final : public YAML::EventHandler {
     }
   }
 
-  ConfigNode take_root() { return std::move(root_); }
+  ConfigNode release_root() { return std::move(root_); }
 
   void OnDocumentStart(const YAML::Mark&) override {}
   void OnDocumentEnd() override {}
@@ -297,11 +297,11 @@ ConfigNode parse_config_text(std::string_view text, const std::string& name) {
   try {
     YAML::Parser parser(stream);
     parser.HandleNextDocument(builder);
-    ConfigNode root = builder.take_root();
+    ConfigNode root = builder.release_root();
     if (root.where.file == nullptr) root.where = {file, is_file ? 1 : 0};
     TreeBuilder rest(file, is_file, text);
     if (parser.HandleNextDocument(rest)) {
-      fail_config(rest.take_root().where, "",
+      fail_config(rest.release_root().where, "",
                   "more text after the end of the document; allowed: one document");
     }
     return root;

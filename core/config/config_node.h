@@ -67,11 +67,12 @@ void merge_into(ConfigNode& base, const ConfigNode& over);
 // ConfigError when the assignment is malformed, crosses a scalar or leaves a list.
 void apply_assignment(ConfigNode& root, std::string_view assignment);
 
-// The same, with separate path below `root` and key as the user wrote it (`--set KEY`).
+// Sets the value at `path` below `root`, as apply_assignment() does. `key` is as the user wrote it
+// (`--set KEY`).
 void assign_value(ConfigNode& root, std::string_view path, std::string_view value,
                   std::string_view key);
 
-// The same with a value that is a tree; it gets the location `--set KEY`.
+// assign_value() with a tree as value, which gets the location `--set KEY`.
 void assign_node(ConfigNode& root, std::string_view path, ConfigNode value, std::string_view key);
 
 // A tree of this value, as a reader of its text would have it. Its nodes have this location.

@@ -28,8 +28,8 @@ class FieldVisitor {
   virtual void text(const char* key, std::string& value, const char* doc) = 0;
   // Text that names a file or a folder; empty: none.
   virtual void path(const char* key, std::string& value, const char* doc) { text(key, value, doc); }
-  // The same, or a name of a catalogue, which looks_like_path()
-  // (core/config/catalogue.h) tells apart.
+  // Text that names a file or a folder, or an entry of a catalogue; looks_like_path()
+  // (core/config/catalogue.h) tells them apart. Empty: none.
   virtual void name_or_path(const char* key, std::string& value, const char* doc) {
     text(key, value, doc);
   }
@@ -136,7 +136,7 @@ class ConfigReader final : public FieldVisitor {
 [[noreturn]] void fail_config(const SourceLocation& where, std::string_view key,
                               std::string_view message);
 
-// The same as UnknownKeyError.
+// Throws what fail_config() throws, as an UnknownKeyError.
 [[noreturn]] void fail_unknown_key(const SourceLocation& where, std::string_view key,
                                    std::string_view message);
 

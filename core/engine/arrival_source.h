@@ -15,7 +15,7 @@ class ArrivalSource {
   virtual ~ArrivalSource() = default;
 
   // The next request due at time `now`, before step `step`. Its arrival is set to a time.
-  virtual std::optional<RequestSpec> take_due(TimeNs now, std::int64_t step) = 0;
+  virtual std::optional<RequestSpec> pop_due(TimeNs now, std::int64_t step) = 0;
 
   // The time of the next arrival, as known now; kNever if no arrival is due by time alone.
   virtual TimeNs next_time() const = 0;

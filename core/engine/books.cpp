@@ -51,7 +51,7 @@ void Books::begin(StepPlan& plan, std::int64_t step_index, TimeNs now) {
 void Books::finish() {
   StepPlan& plan = *plan_;
   kv_cache_.end_plan();
-  if (encoder_) encoder_->take_freed(plan.freed_contents);
+  if (encoder_) encoder_->drain_freed(plan.freed_contents);
   build_passes();
   run_.end_plan(plan, encoder_ ? &*encoder_ : nullptr);
   plan.num_running = static_cast<std::int32_t>(running_.size());

@@ -42,7 +42,7 @@ class RunMembers {
   std::int64_t sum_of_contexts() const {
     return sum_of_starts_ + std::int64_t{size()} * (std::int64_t{num_steps_} + 1);
   }
-  // The same, at most `window` for each. O(members) when members change or reach the window.
+  // The sum of contexts, each at most `window`. O(members) when members change or reach the window.
   std::int64_t sum_of_contexts(std::int64_t window) const;
   ScheduledChunk chunk(std::size_t i) const {
     return {.request = members_[i].request,

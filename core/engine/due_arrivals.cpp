@@ -29,7 +29,7 @@ void DueArrivals::exchange(Engine& engine, TimeNs now, bool receives) {
   do {
     for (; has_news(engine); ++num_reported_) arrivals_.on_ended(now);
     while (receives) {
-      const auto spec = arrivals_.take_due(now, engine.num_plans() + num_skipped_);
+      const auto spec = arrivals_.pop_due(now, engine.num_plans() + num_skipped_);
       if (!spec) break;
       engine.submit(*spec);
     }

@@ -189,7 +189,7 @@ void EncoderCache::forget(std::span<const PlannedEncoding> encodings) {
   }
 }
 
-void EncoderCache::take_freed(std::vector<std::uint64_t>& out) {
+void EncoderCache::drain_freed(std::vector<std::uint64_t>& out) {
   for (const std::uint64_t content : freed_) {
     if (setup_.forgets_unfilled || !entries_.contains(content)) out.push_back(content);
   }

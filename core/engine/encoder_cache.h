@@ -73,7 +73,7 @@ class EncoderCache {
   bool holds_any(RequestId request, std::span<const PlannedEncoding> encodings) const;
 
   // Appends the contents dropped since the last call; with forgets_unfilled also those made anew.
-  void take_freed(std::vector<std::uint64_t>& out);
+  void drain_freed(std::vector<std::uint64_t>& out);
 
   std::int64_t num_free() const { return num_free_; }  // negative if a chunk needed more
   std::int64_t num_held() const { return setup_.cache_size - num_reclaimable_; }
@@ -115,8 +115,7 @@ class EncoderCache {
   std::int64_t num_free_;
   std::int64_t num_reclaimable_;  // free, or of entries without references
   std::int64_t next_order_ = 0;
-  // Of this step.
-  std::int64_t budget_left_ = 0;
+  std::int64_t budget_left_ = 0;  // of the step that is being planned
   // Of the last fit().
   RequestId fitted_ = kNoRequest;
   std::int64_t num_returned_ = 0;  // of the budget since then, by victims

@@ -62,10 +62,10 @@ void Scheduler::commit_tokens(StepPlan& plan, const StepResult& result, CommitRe
   METRONOME_CHECK(next == tokens.size(), "the executor returned too many tokens");
 }
 
-// Calls `take_token` for every token that counts; it returns whether the token ends the request.
+// Calls `accept_token` for every token that counts; it returns whether the token ends the request.
 // Calls `drop_token` for every other token.
-template <class TakeToken, class DropToken>
-void Scheduler::commit_chunks(StepPlan& plan, const TakeToken& take_token,
+template <class AcceptToken, class DropToken>
+void Scheduler::commit_chunks(StepPlan& plan, const AcceptToken& accept_token,
                               const DropToken& drop_token, std::int32_t run_step,
                               CommitReport& report) {
   const bool hashes_at_commit = books_.kv_cache_.hashes_at_commit();
@@ -97,7 +97,7 @@ void Scheduler::commit_chunks(StepPlan& plan, const TakeToken& take_token,
     chunk.num_emitted = 1;
     if (!is_counted) [[likely]]
       ++request.output_tokens;
-    const bool is_stop = take_token(request);
+    const bool is_stop = accept_token(request);
     const bool is_first = request.num_output_tokens() == 1;
     const bool is_last = request.num_output_tokens() == request.max_output_tokens;
     if (is_first) [[unlikely]]

@@ -75,8 +75,8 @@ class Scheduler final {
   void commit_drafts(StepPlan& plan, const StepResult& result, CommitReport& report);
   void commit_output(Request& request, ScheduledChunk& chunk, const ChunkOutput& output,
                      CommitReport& report);
-  template <class TakeToken, class DropToken>
-  void commit_chunks(StepPlan& plan, const TakeToken& take_token, const DropToken& drop_token,
+  template <class AcceptToken, class DropToken>
+  void commit_chunks(StepPlan& plan, const AcceptToken& accept_token, const DropToken& drop_token,
                      std::int32_t run_step, CommitReport& report);
   void release_computed_items(const Request& request);
   void fail(const StepPlan& plan, CommitReport& report);

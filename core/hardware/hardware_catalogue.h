@@ -19,7 +19,7 @@ namespace metronome {
 // for an unknown name (with the nearest name and the list) and for an unreadable or malformed file.
 HardwareSpec find_hardware(const std::string& name_or_path, const SourceLocation& where);
 
-// The same, or nullopt where find_hardware() throws and for an empty name.
+// The hardware that find_hardware() finds; nullopt where it throws and for an empty name.
 std::optional<HardwareSpec> known_hardware(const std::string& name_or_path);
 
 // In the order of the file, which is read once.

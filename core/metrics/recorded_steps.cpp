@@ -80,9 +80,9 @@ void RecordedSteps::add_decodes(std::int32_t step, StepPlan& plan) {
           return chunk.request == run.request && chunk.samples_token && chunk.num_emitted == 0;
         });
     if (prefill != prefills_.end()) {
-      prefill->num_emitted = take_count(i);
+      prefill->num_emitted = next_count(i);
     } else {
-      num_tokens = take_count(i);
+      num_tokens = next_count(i);
       plan.chunks.push_back(
           {.request = run.request,
            .first_position = record_.requests[i].num_prompt_tokens + num_outputs_[i] - 1,
@@ -95,7 +95,7 @@ void RecordedSteps::add_decodes(std::int32_t step, StepPlan& plan) {
   }
 }
 
-std::uint8_t RecordedSteps::take_count(std::size_t request) {
+std::uint8_t RecordedSteps::next_count(std::size_t request) {
   const std::span<const std::uint8_t> counts = record_.counts_of(request);
   return counts.empty() ? 1 : counts[num_counts_[request]++];
 }

@@ -40,7 +40,7 @@ class RecordedSteps {
   void find_prefills(const StepEntry& step);
   void add_decodes(std::int32_t step, StepPlan& plan);
   static void add_drafts(std::int32_t num_drafts, std::int32_t num_decodes, StepPlan& plan);
-  std::uint8_t take_count(std::size_t request);
+  std::uint8_t next_count(std::size_t request);
 
   const RunRecord& record_;
   StepShape shape_;

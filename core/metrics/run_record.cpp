@@ -99,7 +99,7 @@ void derive_request_facts(const RunRecord& record, const StepGaps& gaps, std::si
   if (!counts.empty()) request.num_output_tokens = std::accumulate(counts.begin(), counts.end(), 0);
 }
 
-void take_counts(const StepRecord& step, StepEntry& entry) {
+void copy_counts(const StepRecord& step, StepEntry& entry) {
   entry.num_prefill_tokens = step.num_prefill_tokens;
   entry.num_decode_tokens = step.num_decode_tokens;
   entry.num_running = step.num_running;
@@ -282,7 +282,7 @@ void RunRecorder::follow_run(const CommittedRun& run, std::int32_t step) {
 
 void RunRecorder::on_repeats(const StepRecord& last, std::span<const StepTimes> times) {
   StepEntry entry;
-  take_counts(last, entry);
+  copy_counts(last, entry);
   entry.num_emitted = last.num_decode_tokens;
   entry.first_prefill_chunk = static_cast<std::int32_t>(prefills_.size());
   steps_.push_back(entry, times);
@@ -344,7 +344,7 @@ void RunRecorder::on_step(const StepRecord& step, std::span<const ScheduledChunk
   entry.planned_at = step.planned_at;
   entry.started_at = step.started_at;
   entry.finished_at = step.finished_at;
-  take_counts(step, entry);
+  copy_counts(step, entry);
   members_.insert(members_.end(), step.run.joined.begin(), step.run.joined.end());
   const std::int32_t num_decodes = step.run.members != nullptr ? step.run.members->size() : 0;
   entry.num_emitted = num_decodes + static_cast<std::int32_t>(chunks.size()) - num_silent;

@@ -39,8 +39,8 @@ std::size_t steadiest(std::span<const double> figures_ms);
 std::vector<char> leaders(std::span<const double> figures, bool is_higher_better);
 // The leaders that a table marks: none if all figures are the best.
 std::vector<char> marked_leaders(std::span<const double> figures, bool is_higher_better);
-// The same of p99 ITLs: the lowest is no best where the longest gap of its run is longer than that
-// of others.
+// The marked leaders of p99 ITLs: the lowest is no best where the longest gap of its run is longer
+// than that of others.
 std::vector<char> marked_p99_itls(std::span<const double> p99_ms, std::span<const double> max_ms);
 
 }  // namespace metronome

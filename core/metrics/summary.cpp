@@ -26,10 +26,10 @@ class CompletedTokens {
       } else {
         std::span<const std::uint8_t> counts = record.counts_of(i);
         for (const TokenRun& run : runs) {
-          take_out(run);
+          subtract(run);
           if (counts.empty()) continue;
           const auto num_steps = static_cast<std::size_t>(run.num_steps);
-          take_out_more(run, counts.first(num_steps));
+          subtract_further_tokens(run, counts.first(num_steps));
           counts = counts.subspan(num_steps);
         }
       }
@@ -60,7 +60,7 @@ class CompletedTokens {
   };
 
   // Stores differences between consecutive steps, so removing a run has constant cost.
-  void take_out(const TokenRun& run) {
+  void subtract(const TokenRun& run) {
     corrections_.resize(steps_.size() + 1);
     const auto begin = static_cast<std::size_t>(run.first_step);
     const auto end = begin + static_cast<std::size_t>(run.num_steps);
@@ -71,7 +71,7 @@ class CompletedTokens {
   }
 
   // The tokens beyond one in each step.
-  void take_out_more(const TokenRun& run, std::span<const std::uint8_t> counts) {
+  void subtract_further_tokens(const TokenRun& run, std::span<const std::uint8_t> counts) {
     for (std::size_t k = 0; k < counts.size(); ++k) {
       const std::size_t step = static_cast<std::size_t>(run.first_step) + k;
       corrections_[step].emitted -= counts[k] - 1;

@@ -17,7 +17,7 @@ namespace metronome {
 // ConfigError for a file that cannot be read, is not JSON, or has other than token ids.
 void apply_generation_config(const std::string& folder, ModelConfig& model);
 
-// The same for the text of the file; `path` is shown in messages.
+// Applies the text of such a file; `path` is shown in messages.
 void apply_generation_config_text(std::string_view json, const std::string& path,
                                   ModelConfig& model);
 

@@ -25,7 +25,7 @@ struct ImageFile {
 
 // A number for pixels: equal pixels have equal numbers, others differ but for a chance of 2^-56.
 std::uint64_t image_content(const ImagePixels& pixels);
-// The same for the bytes of a file.
+// A number for the bytes of a file, as image_content() gives one for pixels.
 std::uint64_t file_content(std::string_view bytes);
 
 }  // namespace metronome

@@ -8,7 +8,7 @@
 
 namespace metronome {
 
-// Of one token. The three are equal for text.
+// The place of one token. The three numbers are equal for text.
 struct RopePosition {
   std::int32_t time = 0;
   std::int32_t height = 0;

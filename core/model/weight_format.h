@@ -25,7 +25,7 @@ enum class WeightFormat : std::uint8_t {
 // As written in files, in the order of the enumerators.
 constexpr std::string_view kWeightFormatNames[] = {
     "plain", "fp8", "fp8_block", "nvfp4", "mxfp4", "int4", "mxfp8", "int8", "w4a8", "weight_only"};
-// Those that a catalogue of models or a scenario may ask for.
+// The formats that a catalogue of models or a scenario may ask for.
 constexpr std::span<const std::string_view> kChosenFormatNames =
     std::span(kWeightFormatNames).first<6>();
 

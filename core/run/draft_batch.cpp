@@ -67,8 +67,8 @@ void place_drafts(const ForwardBatch& planned, std::span<const DraftChunk> chunk
   }
 }
 
-void take_tokens(const ForwardBatch& batch, const RequestTable& requests, bool has_drafts,
-                 const TakeRow& take, StepResult& result) {
+void accept_tokens(const ForwardBatch& batch, const RequestTable& requests, bool has_drafts,
+                   const AcceptRow& accept, StepResult& result) {
   const std::vector<std::int32_t>& rows = batch.logit_tokens;
   for (std::size_t row = 0; row < rows.size();) {
     const auto sequence = static_cast<std::size_t>(batch.sequence_of(rows[row]));
@@ -78,7 +78,7 @@ void take_tokens(const ForwardBatch& batch, const RequestTable& requests, bool h
     std::int32_t num_taken = 0;
     for (bool goes_on = true; goes_on; ++num_taken) {
       const std::size_t at = row + static_cast<std::size_t>(num_taken);
-      const TokenId taken = take(sequence, at);
+      const TokenId taken = accept(sequence, at);
       if (result.failed) return;
       goes_on = at + 1 < end && !has_ended &&
                 batch.token_ids[static_cast<std::size_t>(rows[at]) + 1] == taken;

@@ -47,13 +47,13 @@ void note_drafts(const StepPlan& plan, const ForwardPass& pass, const RequestTab
 void place_drafts(const ForwardBatch& planned, std::span<const DraftChunk> chunks,
                   RequestTexts& texts, ForwardBatch& batch, std::int32_t block_size = 0);
 
-// Takes the tokens of a pass. Calls `take` with a sequence and its first row of logits, and with
-// its next row as long as the token taken is the draft there. `take` adds to
+// Accepts the tokens of a pass. Calls `accept` with a sequence and its first row of logits, and
+// with its next row as long as the token taken is the draft there. `accept` adds to
 // StepResult::sampled_tokens. A request that has ended takes one token, which nobody reads. Ends
-// where `take` fails the step. With drafts adds to num_accepted and num_verified.
-using TakeRow = std::function<TokenId(std::size_t sequence, std::size_t row)>;
-void take_tokens(const ForwardBatch& batch, const RequestTable& requests, bool has_drafts,
-                 const TakeRow& take, StepResult& result);
+// where `accept` fails the step. With drafts adds to num_accepted and num_verified.
+using AcceptRow = std::function<TokenId(std::size_t sequence, std::size_t row)>;
+void accept_tokens(const ForwardBatch& batch, const RequestTable& requests, bool has_drafts,
+                   const AcceptRow& accept, StepResult& result);
 
 // After the tokens of a pass are taken: replaces the drafts of its requests by those for their
 // next decodes. Adds to StepResult::num_proposed where the drafter may find fewer. `batch` is as of

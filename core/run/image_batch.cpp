@@ -11,7 +11,7 @@
 namespace metronome {
 namespace {
 
-// Of one sequence, whose tokens are at consecutive positions.
+// Places the tokens of one sequence, which are at consecutive positions.
 void place_tokens(const VisionTower& tower, std::span<const PlacedImage> images,
                   std::int32_t first_token, std::int32_t num_tokens, ForwardBatch& batch) {
   const std::int32_t begin = batch.positions[static_cast<std::size_t>(first_token)];

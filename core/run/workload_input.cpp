@@ -9,7 +9,7 @@
 namespace metronome {
 namespace {
 
-// Of all grids with so many embeddings the squarest.
+// The squarest of all grids with so many embeddings.
 ImageGrid squarest_grid(const VisionTower& tower, std::int64_t num_tokens) {
   std::int64_t num_rows = 1;
   for (std::int64_t i = 2; i * i <= num_tokens; ++i) {

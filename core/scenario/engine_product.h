@@ -32,7 +32,7 @@ struct EngineProduct {
 
   // Settings that its start refuses, before anything is known of the model: calls fail_setting().
   void (*check_settings)(const Scenario&, const ConfigNode& source) = nullptr;
-  // Those that it refuses with this model: throws UnplacedConfigError.
+  // Settings that its start refuses with this model: throws UnplacedConfigError.
   void (*check_model)(const Scenario&, const ModelConfig&, std::int64_t max_model_len) = nullptr;
   // Its rules for the images of a model that takes some. `max_item_tokens` is those of the largest
   // image. Throws UnplacedConfigError.

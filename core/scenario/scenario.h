@@ -73,7 +73,8 @@ struct CostModelConfig {
   // captured size. Absent: PolicyInfo::default_graph_requests, else vLLM's
   // min(2 max_num_seqs (1 + drafts), 512).
   std::optional<std::int64_t> max_graph_tokens;
-  // The same of passes with prompts. Absent: as the policy's engine (PolicyInfo::prompt_graphs).
+  // Passes with prompts up to this many tokens run as captured CUDA graphs. Absent: as the policy's
+  // engine (PolicyInfo::prompt_graphs).
   std::optional<std::int64_t> max_prompt_graph_tokens;
   // Host time for the launches of a layer that no graph has; a pass takes no less. Absent: that of
   // the policy's engine (PolicyInfo::eager). Files of kind fitted and replay have it already.
@@ -149,7 +150,7 @@ struct Scenario {
   // paths are relative, it is a scenario that resolves to itself.
   std::string to_json() const;
 
-  // The same for people: a comment gives the reason of each of `serve_defaults`. This is YAML.
+  // It as YAML for people: a comment gives the reason of each of `serve_defaults`.
   std::string to_yaml() const;
 
   // The value of a key of resolved(); null: this scenario has no use for the key.
@@ -231,7 +232,7 @@ ScenarioFile load_scenario(const std::string& path, const std::vector<std::strin
                            std::string_view backend = kBackendNames[0],
                            WorkloadUse use = WorkloadUse::Requests);
 
-// The same from a text; error messages call it `path`. Relative paths are the current folder's.
+// Reads a scenario from a text; messages call it `path`. Relative paths are the current folder's.
 ScenarioFile parse_scenario(std::string_view text, const std::string& path,
                             const std::vector<std::string>& assignments);
 

@@ -16,7 +16,7 @@ namespace metronome {
 // with assignments of `--set`. Throws ConfigError.
 ConfigNode with_overrides(ConfigNode root, const std::vector<std::string>& assignments,
                           std::string_view backend);
-// The same with settings, for a file without `backends`.
+// A resolved config with settings, as `--set` would apply them.
 ConfigNode with_settings(ConfigNode root, std::span<const Setting> settings);
 
 // scenario_variants.cpp.

@@ -23,7 +23,7 @@ struct ServeDefault {
 // Whether one of them is for `key`.
 bool is_default_of(std::span<const ServeDefault> defaults, std::string_view key);
 
-// Those of one engine, for whoever lists them.
+// The defaults of one engine, for whoever lists them.
 class ServeDefaultList {
  public:
   explicit ServeDefaultList(std::string origin) : origin_(std::move(origin)) {}

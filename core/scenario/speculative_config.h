@@ -27,7 +27,7 @@ enum class AcceptanceKind : std::uint8_t { Rate, Length, Positions, Log };
 struct AcceptanceConfig {
   AcceptanceKind kind = AcceptanceKind::Rate;
   std::vector<double> rate = {0.7};                // one for each type of requests
-  std::vector<double> mean_length;                 // the same
+  std::vector<double> mean_length;                 // one for each type of requests
   std::optional<std::int64_t> mean_length_tokens;  // null = num_speculative_tokens
   std::vector<double> weights;                     // of the types; empty = equal
   std::vector<double> positions;

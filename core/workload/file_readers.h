@@ -26,7 +26,7 @@ struct WorkloadFileReaders {
 // Called once, at the start of a program, before a workload is made.
 void register_workload_readers(const WorkloadFileReaders& readers);
 
-// Those registered. Throws ConfigError at `key`, which names the file, if there are none.
+// The registered readers. Throws ConfigError at `key`, which names the file, if there are none.
 const WorkloadFileReaders& workload_readers(const SourceLocation& where, const std::string& key);
 
 }  // namespace metronome

@@ -5,8 +5,8 @@
 
 namespace metronome {
 
-std::optional<RequestSpec> FrontEndArrivals::take_due(TimeNs now, std::int64_t step) {
-  while (const auto spec = clients_.take_due(now, step)) {
+std::optional<RequestSpec> FrontEndArrivals::pop_due(TimeNs now, std::int64_t step) {
+  while (const auto spec = clients_.pop_due(now, step)) {
     sent_.push_back({hand_over_.time_of(spec->arrival, spec->num_prompt_tokens), *spec});
   }
   if (sent_.empty() || sent_.front().handed_over > now) return std::nullopt;

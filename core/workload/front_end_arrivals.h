@@ -18,7 +18,7 @@ class FrontEndArrivals final : public ArrivalSource {
   FrontEndArrivals(ArrivalSource& clients, const FrontEnd& front_end)
       : clients_(clients), hand_over_(front_end) {}
 
-  std::optional<RequestSpec> take_due(TimeNs now, std::int64_t step) override;
+  std::optional<RequestSpec> pop_due(TimeNs now, std::int64_t step) override;
   // Also the next send, whose hand-over is not known yet.
   TimeNs next_time() const override;
   std::optional<std::int64_t> next_step() const override { return clients_.next_step(); }

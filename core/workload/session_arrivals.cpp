@@ -33,7 +33,7 @@ void SessionArrivals::start_session(TimeNs at) {
   due_.push({at, workload_.session_begin[next_session_++]});
 }
 
-std::optional<RequestSpec> SessionArrivals::take_due(TimeNs now, std::int64_t) {
+std::optional<RequestSpec> SessionArrivals::pop_due(TimeNs now, std::int64_t) {
   if (due_.empty() || due_.top().at > now) return std::nullopt;
   const Due next = due_.top();
   due_.pop();

@@ -25,7 +25,7 @@ class SessionArrivals final : public ArrivalSource, public EventSink, public Pro
   // `workload` has sessions and must outlive this.
   explicit SessionArrivals(const Workload& workload);
 
-  std::optional<RequestSpec> take_due(TimeNs now, std::int64_t step) override;
+  std::optional<RequestSpec> pop_due(TimeNs now, std::int64_t step) override;
   TimeNs next_time() const override { return due_.empty() ? kNever : due_.top().at; }
   std::optional<std::int64_t> next_step() const override { return std::nullopt; }
   void on_ended(TimeNs) override {}  // on_event() says more

@@ -11,7 +11,7 @@ WorkloadArrivals::WorkloadArrivals(const Workload& workload) : workload_(workloa
   free_clients_.assign(static_cast<std::size_t>(workload.concurrency), TimeNs{0});
 }
 
-std::optional<RequestSpec> WorkloadArrivals::take_due(TimeNs now, std::int64_t step) {
+std::optional<RequestSpec> WorkloadArrivals::pop_due(TimeNs now, std::int64_t step) {
   if (next_ == num_total()) return std::nullopt;
   RequestSpec spec = workload_.requests[next_];
   switch (workload_.mode) {

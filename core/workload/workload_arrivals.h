@@ -17,7 +17,7 @@ class WorkloadArrivals final : public ArrivalSource {
   // `workload` must outlive this.
   explicit WorkloadArrivals(const Workload& workload);
 
-  std::optional<RequestSpec> take_due(TimeNs now, std::int64_t step) override;
+  std::optional<RequestSpec> pop_due(TimeNs now, std::int64_t step) override;
   TimeNs next_time() const override;
   std::optional<std::int64_t> next_step() const override;
   void on_ended(TimeNs now) override;  // a closed-loop client becomes idle

@@ -91,10 +91,11 @@ struct PrefixConfig {
 //   sonnet  every prompt has input_len tokens, of which the first prefix_len are shared.
 struct DatasetConfig {
   DatasetName name = DatasetName::None;
-  std::optional<std::int64_t> input_len;   // after reading never absent, if there is a dataset
-  std::optional<std::int64_t> output_len;  // the same
-  std::optional<std::int64_t> prefix_len;  // the same
-  double range_ratio = 0;                  // random
+  // After reading these lengths are never absent, if there is a dataset.
+  std::optional<std::int64_t> input_len;
+  std::optional<std::int64_t> output_len;
+  std::optional<std::int64_t> prefix_len;
+  double range_ratio = 0;  // random
 };
 
 // Sessions: requests that continue earlier ones. The prompt of a request is the prompt of the one
@@ -138,7 +139,7 @@ struct ImageConfig {
   SourceLocation where;  // of `folder`, for messages; not a key
 
   bool is_on() const { return kind != ImageKind::None; }
-  // Of one image.
+  // The most embeddings of one image.
   std::int64_t max_tokens() const { return max_pixels / (pixels_per_token * pixels_per_token); }
 };
 
@@ -198,7 +199,7 @@ std::vector<std::shared_ptr<const ImageFile>> read_pictures(const ImageConfig& i
 
 // Expands a short form of `trace` in a `workload` mapping, so that it merges like the long form.
 void expand_trace_shorthand(ConfigNode& workload);
-// The same of lengths, for `prompt_tokens: 512`: {distribution: fixed, value: 512}.
+// Expands short forms of lengths: `prompt_tokens: 512` is {distribution: fixed, value: 512}.
 void expand_length_shorthands(ConfigNode& workload);
 
 // Sentences about allowed values that are rarely meant, such as a largest length below the median.

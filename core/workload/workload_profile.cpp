@@ -29,7 +29,7 @@ class SeenPrompts {
     return num_shared;
   }
 
-  // The same for ids; each is a segment. Tokens of images differ by their content.
+  // Adds a prompt of ids; each is a segment. Tokens of images differ by their content.
   std::int64_t add(std::span<const TokenId> ids, std::span<const EncoderItem> images) {
     segments_.clear();
     for (const TokenId id : ids) {

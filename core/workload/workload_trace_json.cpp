@@ -27,11 +27,11 @@ class JsonLine {
   }
 
   std::int64_t read_integer(std::string_view field, std::int64_t min, std::int64_t max) {
-    return parse_trace_integer(lines_, take_scalar(), field, min, max);
+    return parse_trace_integer(lines_, read_scalar(), field, min, max);
   }
 
   TimeNs read_time(std::string_view field, std::int64_t max_value, TimeNs ns_per_unit) {
-    return parse_trace_time(lines_, take_scalar(), field, max_value, ns_per_unit);
+    return parse_trace_time(lines_, read_scalar(), field, max_value, ns_per_unit);
   }
 
   // Calls append(number) for each number of a list.
@@ -61,7 +61,7 @@ class JsonLine {
   }
 
   bool read_truth(std::string_view field) {
-    const std::string_view text = take_scalar();
+    const std::string_view text = read_scalar();
     if (text != "true" && text != "false") {
       lines_.fail(field, "is " + quote_for_message(text) + "; allowed: true, false");
     }
@@ -71,7 +71,7 @@ class JsonLine {
   // Text without escapes but for "\/".
   std::string read_text(std::string_view field) {
     skip_space();
-    const std::string_view raw = take_string();
+    const std::string_view raw = read_string();
     std::string text;
     text.reserve(raw.size());
     for (std::size_t i = 0; i < raw.size(); ++i) {
@@ -91,7 +91,7 @@ class JsonLine {
     if (depth > kMaxDepth) fail_syntax();
     skip_space();
     if (rest_.starts_with('"')) {
-      take_string();
+      read_string();
     } else if (rest_.starts_with('{')) {
       walk_fields([this, depth](std::string_view) { skip_value(depth + 1); });
     } else if (accept('[')) {
@@ -100,7 +100,7 @@ class JsonLine {
         skip_value(depth + 1);
       } while (accept(','));
       expect(']');
-    } else if (!is_literal(take_scalar())) {
+    } else if (!is_literal(read_scalar())) {
       fail_syntax();
     }
   }
@@ -137,7 +137,7 @@ class JsonLine {
     if (accept('}')) return;
     do {
       skip_space();
-      const std::string_view name = take_string();
+      const std::string_view name = read_string();
       expect(':');
       visit(name);
     } while (accept(','));
@@ -145,7 +145,7 @@ class JsonLine {
   }
 
   // The raw text between quotes. A name with escapes matches no requested name.
-  std::string_view take_string() {
+  std::string_view read_string() {
     if (!rest_.starts_with('"')) fail_syntax();
     std::size_t end = 1;
     while (end < rest_.size() && rest_[end] != '"') end += rest_[end] == '\\' ? 2 : 1;
@@ -159,7 +159,7 @@ class JsonLine {
   }
 
   // A number or a word, up to the next delimiter. For other text its beginning, for messages.
-  std::string_view take_scalar() {
+  std::string_view read_scalar() {
     skip_space();
     std::size_t end = 0;
     while (end < rest_.size() && !is_delimiter(rest_[end])) ++end;

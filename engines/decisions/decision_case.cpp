@@ -135,7 +135,7 @@ void read_requests(const ConfigNode& list, DecisionCase& result) {
   }
 }
 
-void take_steps(const Json& steps, DecisionCase& result) {
+void read_steps(const Json& steps, DecisionCase& result) {
   result.has_steps = true;
   if (!steps.is_array()) {
     fail_config(result.where, "steps", "must be a list; allowed: one object per step");
@@ -167,7 +167,7 @@ DecisionCase read_case(const DecisionSource& source, const std::string& line,
   result.where = where;
   Json json = parse_line(line, where);
   if (const Json* steps = json.find("steps")) {
-    take_steps(*steps, result);
+    read_steps(*steps, result);
     json.erase("steps");  // most of the text, and ConfigReader does not read them
   }
   const ConfigNode root = to_node(json, where);

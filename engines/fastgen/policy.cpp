@@ -101,7 +101,7 @@ class FastGenPolicy final : public Policy {
   Books* books_ = nullptr;  // while it fills a plan
   FastGenConfig config_;
   std::vector<Request*> served_;    // scratch of plan_generation()
-  std::vector<Request*> left_out_;  // the same
+  std::vector<Request*> left_out_;  // scratch of plan_generation()
 };
 
 }  // namespace

@@ -71,7 +71,7 @@ void read_parts(std::string_view line, std::int64_t number, bool is_last, const 
 }
 
 // In a log with rates, batches without one are cut lines.
-void take_out_cut_batches(EngineLog& log) {
+void remove_cut_batches(EngineLog& log) {
   if (!log.has_batch_rates) return;
   std::erase_if(log.observations, [&log](const LogObservation& seen) {
     if (!seen.lacks_rate) return false;
@@ -219,8 +219,8 @@ IterationRange parse_iteration_range(const std::string& text) {
   LineReader first(std::string_view(text).substr(0, colon));
   LineReader last(colon == std::string::npos ? std::string_view()
                                              : std::string_view(text).substr(colon + 1));
-  const bool has_first = first.take_number(range.first);
-  const bool has_last = last.take_number(range.last);
+  const bool has_first = first.read_number(range.first);
+  const bool has_last = last.read_number(range.last);
   const bool is_whole = colon != std::string::npos && first.rest().empty() && last.rest().empty();
   if (is_whole && (has_first || has_last) && range.first <= range.last) return range;
   throw UsageError("--iterations: '" + printable(text) +
@@ -285,7 +285,7 @@ void EngineLogReader::read_line(std::string_view text, bool is_last) {
 
 EngineLog EngineLogReader::finish() {
   if (!line_.empty()) read_line(line_, true);
-  for (EngineLog& log : logs_) take_out_cut_batches(log);
+  for (EngineLog& log : logs_) remove_cut_batches(log);
   EngineLog log = std::move(chosen(logs_, only_ != nullptr, path_));
   log.path = path_;
   *this = EngineLogReader(path_, only_);

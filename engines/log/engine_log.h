@@ -119,7 +119,7 @@ class EngineLogReader {
   // long.
   void add(std::string_view bytes);
 
-  // Those of a dialect, from whole lines so far.
+  // The observations of a dialect, from whole lines so far.
   const std::vector<LogObservation>& observations(const LogDialect& dialect) const;
 
   // The log, after all of its bytes. Lines that are cut or written into each other are counted; a
@@ -139,7 +139,7 @@ class EngineLogReader {
 
 // Reads a whole file. Throws as EngineLogReader does, and if the file cannot be read.
 EngineLog read_engine_log(const std::string& path, const LogDialect* only = nullptr);
-// The same from a stream; `path` is for messages.
+// Reads a log from a stream; `path` is for messages.
 EngineLog read_engine_log(std::istream& in, const std::string& path,
                           const LogDialect* only = nullptr);
 

@@ -84,9 +84,10 @@ struct LogDialect {
                                const EngineArguments& arguments) = nullptr;
 };
 
-// Of all products that have one, in the order of registration, which is that of messages.
+// The dialects of all products that have one, in the order of registration, which is that of
+// messages.
 std::vector<const LogDialect*> log_dialects();
-// All of them.
+// All arguments of a dialect's server.
 std::vector<ServerArgument> server_arguments(const LogDialect& dialect);
 // nullptr: there is none of this name.
 const LogDialect* find_log_dialect(std::string_view name);

@@ -109,9 +109,9 @@ std::optional<double> seconds_of(std::string_view time) {
   int hours = 0;
   int minutes = 0;
   double seconds = 0;
-  const bool is_time = reader.take_number(hours) && reader.take(":") &&
-                       reader.take_number(minutes) && reader.take(":") &&
-                       reader.take_number(seconds);
+  const bool is_time = reader.read_number(hours) && reader.take(":") &&
+                       reader.read_number(minutes) && reader.take(":") &&
+                       reader.read_number(seconds);
   if (!is_time) return std::nullopt;
   return hours * 3600 + minutes * 60 + seconds;
 }
@@ -140,7 +140,7 @@ bool LogFields::read(std::string_view name, double& number, std::string_view uni
   if (field == fields_.end()) return false;
   LineReader reader(field->second);
   double value = 0;
-  if (!reader.take_number(value) || !(value <= kLargest) || !reader.take(unit)) return false;
+  if (!reader.read_number(value) || !(value <= kLargest) || !reader.take(unit)) return false;
   const std::string_view rest = reader.rest();
   if (!rest.empty() && std::isalnum(static_cast<unsigned char>(rest.front())) != 0) return false;
   number = value;

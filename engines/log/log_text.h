@@ -24,8 +24,9 @@ class LineReader {
   }
   // A number that is not negative.
   template <class Number>
-  bool take_number(Number& number) {
-    const auto [end, error] = read_number(rest_.data(), rest_.data() + rest_.size(), number);
+  bool read_number(Number& number) {
+    const auto [end, error] =
+        metronome::read_number(rest_.data(), rest_.data() + rest_.size(), number);
     if (error != std::errc() || !(number >= 0)) return false;
     rest_.remove_prefix(static_cast<std::size_t>(end - rest_.data()));
     return true;
@@ -64,7 +65,7 @@ class LogFields {
   // Whether the field is there and begins with a number in [0, 1e15], with nothing but `unit`
   // and no letter behind it.
   bool read(std::string_view name, double& number, std::string_view unit = {}) const;
-  // The same for a count: an integer below 2^31.
+  // Whether the field is there and is a count: an integer below 2^31.
   bool read(std::string_view name, std::int64_t& count) const;
   const std::map<std::string, std::string, std::less<>>& all() const { return fields_; }
 

@@ -32,13 +32,13 @@ std::int32_t rank_of(std::string_view prefix, std::string_view word) {
   std::int32_t rank = 0;
   if (found == std::string_view::npos) return 0;
   LineReader line(prefix.substr(found + word.size()));
-  return line.take_number(rank) ? rank : 0;
+  return line.read_number(rank) ? rank : 0;
 }
 
 // Reads the text behind "Prefill batch" or "Decode batch": " [12], " with the step's number, ", ",
 // or ". " in old versions. False for other texts.
-bool take_start(LineReader& line, LogObservation& seen) {
-  if (line.take(" [")) return line.take_number(seen.number) && line.take("], ");
+bool read_start(LineReader& line, LogObservation& seen) {
+  if (line.take(" [")) return line.read_number(seen.number) && line.take("], ");
   return line.take(", ") || line.take(". ");
 }
 
@@ -85,7 +85,7 @@ LineOutcome broken(const LogPart& part, const LogFields& fields,
 LineOutcome read_prefill(const LogPart& part, EngineLog& log) {
   LogObservation seen = observation(Observed::Prefill, part, rank_of(part.prefix, " DP"));
   LineReader line(part.text.substr(kPrefill.size()));
-  if (!take_start(line, seen)) return LineOutcome::Foreign;
+  if (!read_start(line, seen)) return LineOutcome::Foreign;
   const LogFields fields(line.rest());
   seen.cache_usage = cache_usage(fields);
   const bool is_whole = fields.read("#new-seq", seen.num_prefill_requests) &&
@@ -122,7 +122,7 @@ LineOutcome read_prefill(const LogPart& part, EngineLog& log) {
 LineOutcome read_decode(const LogPart& part, EngineLog& log) {
   LogObservation seen = observation(Observed::Decode, part, rank_of(part.prefix, " DP"));
   LineReader line(part.text.substr(kDecode.size()));
-  if (!take_start(line, seen)) return LineOutcome::Foreign;
+  if (!read_start(line, seen)) return LineOutcome::Foreign;
   const LogFields fields(line.rest());
   seen.cache_usage = cache_usage(fields);
   const bool is_whole = fields.read("#running-req", seen.num_running) && seen.cache_usage &&
@@ -141,8 +141,8 @@ bool read_ratios(const LogFields& fields, LogObservation& seen) {
   const auto field = fields.all().find("#new_token_ratio");
   if (field == fields.all().end()) return true;
   LineReader line(field->second);
-  return line.take_number(seen.old_reserve_ratio) && line.take(" -> ") &&
-         line.take_number(seen.new_reserve_ratio);
+  return line.read_number(seen.old_reserve_ratio) && line.take(" -> ") &&
+         line.read_number(seen.new_reserve_ratio);
 }
 
 LineOutcome read_retraction(const LogPart& part, std::string_view marker, EngineLog& log) {

@@ -21,7 +21,7 @@ struct SglangServeOptions {
 // Of a pool's size it only knows that max_running_requests is at least 2048.
 std::vector<ServeDefault> sglang_serve_defaults(const HardwareSpec& gpu,
                                                 const SglangServeOptions& chosen);
-// The same for a scenario; see EngineProduct.
+// The defaults for a scenario; see EngineProduct.
 std::vector<ServeDefault> sglang_serve_defaults(const Scenario& scenario, const HardwareSpec& gpu,
                                                 const IsGiven& is_given);
 

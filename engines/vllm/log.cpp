@@ -96,7 +96,7 @@ LineOutcome read_part(const LogPart& part, EngineLog& log) {
   if (part.text.starts_with(kBudget)) {
     LineReader line(part.text.substr(kBudget.size()));
     std::int64_t tokens = 0;
-    if (!line.take_number(tokens) || !line.take(".")) return LineOutcome::Broken;
+    if (!line.read_number(tokens) || !line.take(".")) return LineOutcome::Broken;
     const auto [set, is_new] = log.settings.try_emplace("max_num_batched_tokens");
     if (is_new) log.chosen.insert(set->first);
     set->second = std::to_string(tokens);
@@ -199,12 +199,12 @@ bool read_vllm_iteration(std::string_view text, LoggedIteration& iteration) {
   LineReader line(text);
   double elapsed_ms = 0;
   const bool is_whole =
-      line.take(kIteration) && line.take_number(iteration.number) && line.take("): ") &&
-      line.take_number(iteration.num_context_requests) && line.take(" context requests, ") &&
-      line.take_number(iteration.num_context_tokens) && line.take(" context tokens, ") &&
-      line.take_number(iteration.num_generation_requests) && line.take(" generation requests, ") &&
-      line.take_number(iteration.num_generation_tokens) && line.take(" generation tokens, ") &&
-      line.take("iteration elapsed time: ") && line.take_number(elapsed_ms) && line.take(" ms");
+      line.take(kIteration) && line.read_number(iteration.number) && line.take("): ") &&
+      line.read_number(iteration.num_context_requests) && line.take(" context requests, ") &&
+      line.read_number(iteration.num_context_tokens) && line.take(" context tokens, ") &&
+      line.read_number(iteration.num_generation_requests) && line.take(" generation requests, ") &&
+      line.read_number(iteration.num_generation_tokens) && line.take(" generation tokens, ") &&
+      line.take("iteration elapsed time: ") && line.read_number(elapsed_ms) && line.take(" ms");
   if (!is_whole || !(elapsed_ms <= kMaxMs)) return false;
   iteration.elapsed_ns = std::llround(elapsed_ms * static_cast<double>(kNsPerMs));
   return true;
@@ -216,7 +216,7 @@ std::int32_t vllm_rank(std::string_view prefix) {
     std::int32_t rank = 0;
     if (found == std::string_view::npos) continue;
     LineReader line(prefix.substr(found + before.size()));
-    if (line.take_number(rank)) return rank;
+    if (line.read_number(rank)) return rank;
   }
   return 0;
 }

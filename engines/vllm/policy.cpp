@@ -348,7 +348,7 @@ class VllmPolicy final : public Policy {
   std::int32_t max_num_seqs_;
   bool by_priority_;
   HeldPrompts held_prompts_;
-  // Of this plan.
+  // The state of the plan that fill() makes.
   std::int32_t left_ = 0;  // tokens that one more request may compute
   std::int32_t threshold_ = 0;
   bool holds_prefills_ = false;

@@ -23,7 +23,7 @@ struct VllmServeOptions {
 // In version 0.`minor`, 19 to 33.
 std::vector<ServeDefault> vllm_serve_defaults(int minor, const HardwareSpec& gpu,
                                               const VllmServeOptions& chosen);
-// The same for a scenario; see EngineProduct.
+// The defaults for a scenario; see EngineProduct.
 std::vector<ServeDefault> vllm_serve_defaults(const Scenario& scenario, const HardwareSpec& gpu,
                                               const IsGiven& is_given);
 

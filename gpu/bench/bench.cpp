@@ -110,7 +110,7 @@ Room find_room(const Scenario& scenario, const ModelConfig& model, const GpuInfo
   Room room;
   room.limits = pass_limits(scenario, model);
   room.max_num_seqs = scenario.engine.max_num_seqs;
-  const MemoryPlan plan = plan_run(scenario, model, room.limits);
+  const MemoryPlan plan = plan_memory(scenario, model, room.limits);
   const std::int64_t usable = usable_bytes(gpu, scenario);
   check_memory(scenario, "model", "weights and activations of " + model.name + " take", gpu.name,
                plan.total(), usable);

@@ -131,12 +131,12 @@ inline void copy_box_to(std::uint16_t ranks, void* shared, const CUtensorMap& te
 }
 
 template <int kRegisters>
-void give_registers(emulator::Where where = emulator::Where::current()) {
+void decrease_registers(emulator::Where where = emulator::Where::current()) {
   static_assert(24 <= kRegisters && kRegisters <= 256 && kRegisters % 8 == 0);
   emulator::warp_rendezvous(emulator::kRegisters, 0xffffffffu, nullptr, where);
 }
 template <int kRegisters>
-void take_registers(emulator::Where where = emulator::Where::current()) {
+void increase_registers(emulator::Where where = emulator::Where::current()) {
   static_assert(24 <= kRegisters && kRegisters <= 256 && kRegisters % 8 == 0);
   emulator::warp_rendezvous(emulator::kRegisters, 0xffffffffu, nullptr, where);
 }

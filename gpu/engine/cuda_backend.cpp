@@ -80,20 +80,20 @@ class CudaRun final : public PreparedRun {
 
   RunOutcome run(const Workload& workload, Clock& clock, std::span<EventSink* const> sinks,
                  const ProgressFn& progress) override {
-    const std::unique_ptr<DeviceEngine> engine = take_engine();
+    const std::unique_ptr<DeviceEngine> engine = release_engine();
     const WorkloadInput input(workload, scenario_.seed, model.vocab_size, sampling_);
     CudaExecutor executor(*engine, input, clock, draft_source());
     return run_workload(setup, executor, clock, workload, sinks, progress, 1);
   }
 
   void serve(RequestFeed& feed, Clock& clock, std::span<EventSink* const> sinks) override {
-    const std::unique_ptr<DeviceEngine> engine = take_engine();
+    const std::unique_ptr<DeviceEngine> engine = release_engine();
     CudaExecutor executor(*engine, feed, clock, draft_source());
     serve_requests(setup, executor, clock, feed, sinks);
   }
 
  private:
-  std::unique_ptr<DeviceEngine> take_engine() {
+  std::unique_ptr<DeviceEngine> release_engine() {
     METRONOME_CHECK(engine_ != nullptr, "a run is loaded before it begins");
     check_cuda(cudaSetDevice(scenario_.backends.get<CudaConfig>().device), "cudaSetDevice");
     return std::move(engine_);
@@ -157,7 +157,7 @@ std::unique_ptr<PreparedRun> CudaBackend::prepare(const Scenario& scenario) try 
   check_cache_window(scenario, model);
   const PassLimits limits = pass_limits(scenario, model);
   check_hopper_options(gpu, scenario, engine_options(scenario, model, limits));
-  const MemoryPlan plan = plan_run(scenario, model, limits);
+  const MemoryPlan plan = plan_memory(scenario, model, limits);
   const std::int64_t usable = usable_bytes(gpu, scenario);
   check_memory(scenario, "model", "weights and activations of " + model.name + " take", gpu.name,
                plan.total(), usable);

@@ -200,21 +200,21 @@ const StepResult& CudaExecutor::collect() {
   const StepTimer::Times times = timer_.wait();
   result.started_at = times.started_at;
   result.finished_at = times.finished_at;
-  if (!result.failed) take_step(step);
+  if (!result.failed) accept_step(step);
   if (result.failed) result.clear_tokens();
   return result;
 }
 
-void CudaExecutor::take_step(Step& step) {
+void CudaExecutor::accept_step(Step& step) {
   StepResult& result = step.result;
   const bool has_drafts = drafts_.drafter != nullptr;
   const auto* tokens = reinterpret_cast<const std::int32_t*>(tokens_.data()) + step.first_row;
   for (std::size_t p = 0; p < step.num_passes && !result.failed; ++p) {
     const Pass& pass = step.passes[p];
-    take_tokens(
+    accept_tokens(
         pass.batch, *requests_, has_drafts,
         [&](std::size_t sequence, std::size_t row) {
-          return take_token(pass, sequence, row, tokens[row], result);
+          return accept_token(pass, sequence, row, tokens[row], result);
         },
         result);
     tokens += pass.batch.logit_tokens.size();
@@ -224,8 +224,8 @@ void CudaExecutor::take_step(Step& step) {
   }
 }
 
-TokenId CudaExecutor::take_token(const Pass& pass, std::size_t sequence, std::size_t row,
-                                 std::int32_t token, StepResult& result) {
+TokenId CudaExecutor::accept_token(const Pass& pass, std::size_t sequence, std::size_t row,
+                                   std::int32_t token, StepResult& result) {
   const RequestId request = pass.batch.requests[sequence];
   const auto row_token = static_cast<std::size_t>(pass.batch.logit_tokens[row]);
   const std::int32_t position = pass.batch.positions[row_token] + 1;

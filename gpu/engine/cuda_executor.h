@@ -81,9 +81,9 @@ class CudaExecutor final : public Executor {
   bool has_failed_in_flight() const;
   void fill_sample_rows(Step& step, Pass& pass);
   void copy_logits(Pass& pass);
-  void take_step(Step& step);
-  TokenId take_token(const Pass& pass, std::size_t sequence, std::size_t row, std::int32_t token,
-                     StepResult& result);
+  void accept_step(Step& step);
+  TokenId accept_token(const Pass& pass, std::size_t sequence, std::size_t row, std::int32_t token,
+                       StepResult& result);
   bool wants_logits(const ForwardBatch& batch);
   bool has_ended(RequestId request) const { return (*requests_)[request].has_ended(); }
 

@@ -62,7 +62,7 @@ class DeviceModel {
   // Runs every product once with each chosen algorithm, on the current activations. The driver
   // loads a kernel at its first launch, which takes milliseconds. Waits.
   void warm_up(const std::function<void()>& poll);
-  // The same for every tile of launch_prefill_gemm. Enqueues, does not wait.
+  // Runs every tile of launch_prefill_gemm once. Enqueues, does not wait.
   void warm_up_wgmma(cudaStream_t stream);
 
   // [num_rows, vocab_size] of the latest pass.

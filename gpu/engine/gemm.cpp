@@ -53,7 +53,7 @@ struct Prepared {
 
 // Takes the store's algorithms of a mode. Returns false if one is missing, or if the mode or this
 // library does not allow it.
-bool take_stored(const GemmStore& store, const GemmLibrary& library, Prepared& prepared,
+bool read_stored(const GemmStore& store, const GemmLibrary& library, Prepared& prepared,
                  GemmMode mode) {
   std::vector<GemmAlgorithm> taken;
   std::int32_t id = -1;
@@ -121,7 +121,7 @@ void Gemm::prepare(const GemmShape& shape, std::int64_t max_rows) {
   if (slot && slot->problem.max_rows() >= max_rows) return;
   auto prepared = std::make_unique<Prepared>(shape, max_rows);
   const bool has_all = std::all_of(kModes.begin(), kModes.end(), [&](GemmMode mode) {
-    return take_stored(impl_->store, impl_->library, *prepared, mode);
+    return read_stored(impl_->store, impl_->library, *prepared, mode);
   });
   if (!has_all) {
     const GemmChoices choices = choose_gemms(impl_->library, prepared->problem, prepared->buckets);

@@ -103,7 +103,7 @@ void Linear::multiply_normed(const LinearPass& pass, ResidualStream& residual,
     DecodeGemmArgs args = decode_args(epilogue_of(product_), rows, pass.resources.num_processors);
     residual.give_inputs(norm, args);
     launch_decode_gemm(args, pass.stream);
-    residual.take_rows();
+    residual.accept_rows();
   } else {
     residual.normalise(norm, pass.stream);
     rows.x = residual.spare;

@@ -79,13 +79,13 @@ class Linear {
   Linear() = default;
   // `weights` are [n, k]; with gates, the gates come first.
   Linear(const LayerProduct& product, DeviceArray<__nv_bfloat16> weights);
-  // The same with borrowed weights, which must outlive this.
+  // Borrows its weights, which must outlive this.
   Linear(const LayerProduct& product, const __nv_bfloat16* weights);
 
   // y = x w^T, or y += x w^T if the product adds. With gates, y is the activation of that product.
   // x is [num_tokens, k], y [num_tokens, num_outputs()].
   void multiply(const LinearPass& pass, const __nv_bfloat16* x, void* y) const;
-  // The same for the normalised rows of the stream: y is [num_rows(norm), num_outputs()].
+  // Multiplies the normalised rows of the stream: y is [num_rows(norm), num_outputs()].
   void multiply_normed(const LinearPass& pass, ResidualStream& residual, const InputNorm& norm,
                        void* y) const;
   // Adds x w^T to the stream. With post norms, the norm of post_weight is applied before the sum;

@@ -125,7 +125,8 @@ DeviceEngineOptions engine_options(const Scenario& scenario, const ModelConfig& 
   return options;
 }
 
-MemoryPlan plan_run(const Scenario& scenario, const ModelConfig& model, const PassLimits& limits) {
+MemoryPlan plan_memory(const Scenario& scenario, const ModelConfig& model,
+                       const PassLimits& limits) {
   MemoryDemand demand = memory_demand(model, limits);
   demand.max_sequences = limits.max_rows;
   demand.step_bytes = step_block_bytes(model, limits, engine_options(scenario, model, limits));

@@ -24,7 +24,8 @@ DeviceEngineOptions engine_options(const Scenario& scenario, const ModelConfig& 
                                    const PassLimits& limits);
 
 // Bytes of everything except KV blocks.
-MemoryPlan plan_run(const Scenario& scenario, const ModelConfig& model, const PassLimits& limits);
+MemoryPlan plan_memory(const Scenario& scenario, const ModelConfig& model,
+                       const PassLimits& limits);
 
 // `options` are engine_options() of the scenario. Throws UnplacedConfigError if the GPU or the
 // cache does not support the Hopper options.

@@ -43,7 +43,7 @@ void ResidualStream::give_inputs(const InputNorm& norm, DecodeGemmArgs& args) co
   args.updated = spare;
 }
 
-void ResidualStream::take_rows() {
+void ResidualStream::accept_rows() {
   if (std::exchange(post_weight, nullptr) != nullptr) std::swap(rows, spare);
 }
 

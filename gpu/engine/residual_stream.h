@@ -42,10 +42,11 @@ struct ResidualStream {
   // Adds the waiting update. Then `spare` has normalised rows: [num_rows(norm), hidden_dim].
   void normalise(const InputNorm& norm, cudaStream_t stream);
 
-  // The same for a decode GEMM that fuses the norm. Sets its inputs, before the launch.
+  // Sets the inputs of a decode GEMM that adds the waiting update and normalises. Call it before
+  // the launch.
   void give_inputs(const InputNorm& norm, DecodeGemmArgs& args) const;
-  // Takes the new rows, which that kernel left in `spare`.
-  void take_rows();
+  // Accepts the new rows, which that kernel left in `spare`.
+  void accept_rows();
 
  private:
   void add_and_norm(const bf16* added, const InputNorm& norm, cudaStream_t stream) const;

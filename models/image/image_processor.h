@@ -31,7 +31,7 @@ struct ImageProcessor {
 // A processor for the tower, by the preprocessor_config.json of the model folder if there is one.
 // Throws ConfigError for a malformed file.
 ImageProcessor read_image_processor(const std::string& folder, const VisionTower& tower);
-// The same for the text of the file; `path` is shown in messages.
+// A processor by the text of the file; `path` is shown in messages.
 ImageProcessor parse_image_processor(std::string_view json, const std::string& path,
                                      const VisionTower& tower);
 

@@ -28,7 +28,7 @@ struct PngInput {
   char message[200] = {};
 };
 
-void take_bytes(png_structp png, png_bytep out, std::size_t count) {
+void read_bytes(png_structp png, png_bytep out, std::size_t count) {
   auto* const input = static_cast<PngInput*>(png_get_io_ptr(png));
   if (count > input->size - input->position) png_error(png, "the file ends too early");
   std::memcpy(out, input->bytes + input->position, count);
@@ -50,7 +50,7 @@ class PngReader {
         png_(png_create_read_struct(PNG_LIBPNG_VER_STRING, &input_, leave_png, ignore_warning)),
         info_(png_ == nullptr ? nullptr : png_create_info_struct(png_)) {
     METRONOME_CHECK(info_ != nullptr, "libpng of the version that this program was built with");
-    png_set_read_fn(png_, &input_, take_bytes);
+    png_set_read_fn(png_, &input_, read_bytes);
   }
   PngReader(const PngReader&) = delete;
   PngReader& operator=(const PngReader&) = delete;

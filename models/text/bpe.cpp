@@ -110,8 +110,8 @@ void Bpe::merge_few(std::vector<TokenId>& ids, std::size_t first) const {
   ids.resize(first + num);
 }
 
-// The same with a heap of candidates over a linked list. The symbols of a candidate may have merged
-// since it was pushed; such a candidate is dropped.
+// Merges with a heap of candidates over a linked list, to the same end. The symbols of a candidate
+// may have merged since it was pushed; such a candidate is dropped.
 void Bpe::merge_many(std::vector<TokenId>& ids, std::size_t first) const {
   struct Symbol {
     TokenId id;

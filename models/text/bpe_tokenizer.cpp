@@ -230,7 +230,7 @@ class Builder {
   }
 
   const std::vector<std::pair<TokenId, std::string>>& tokens() const { return tokens_; }
-  TokenTable take_ids() { return std::move(ids_); }
+  TokenTable release_ids() { return std::move(ids_); }
 
  private:
   [[noreturn]] void fail(const std::string& place, const std::string& what,
@@ -341,7 +341,7 @@ class BpeTokenizer final : public Tokenizer {
     if (file_.decode_rule.has_first_token) {
       first_pieces_ = TokenPieces(builder.tokens(), file_, file_.first_token_decoder);
     }
-    ids_ = builder.take_ids();
+    ids_ = builder.release_ids();
     for (std::size_t id = 0; id < pieces_.size(); ++id) {
       longest_token_bytes_ =
           std::max(longest_token_bytes_, pieces_[TokenId{static_cast<std::int32_t>(id)}].size());

@@ -95,14 +95,14 @@ class Translator {
   }
 
   // The braces that begin at `begin`, and what is before; `otherwise` where they do not end.
-  std::string_view take_braces(std::size_t begin, std::size_t otherwise) {
+  std::string_view read_braces(std::size_t begin, std::size_t otherwise) {
     const std::size_t end = rest_.find('}', begin);
     return take(end == rest_.npos ? otherwise : end + 1);
   }
 
   // A property of characters. PCRE2's \p{Han} has the characters that are used with a script, too.
   std::string read_property() {
-    std::string property(take_braces(2, 2));
+    std::string property(read_braces(2, 2));
     const std::size_t begin =
         property.starts_with("\\p{^") || property.starts_with("\\P{^") ? 4 : 3;
     if (property.size() < begin + 2) return property;
@@ -134,7 +134,7 @@ class Translator {
   std::string read_escape() {
     if (is_at_property()) return read_property();
     for (const std::string_view braced : {"\\x{", "\\o{", "\\k{", "\\g{"}) {
-      if (rest_.starts_with(braced)) return std::string(take_braces(braced.size(), 2));
+      if (rest_.starts_with(braced)) return std::string(read_braces(braced.size(), 2));
     }
     const std::string_view escape = take(2);
     if (escape.size() < 2 || escape == "\\V") return std::string(escape);

@@ -64,16 +64,16 @@ class Tokenizer {
   std::vector<TokenId> encode(std::string_view text, bool add_special_tokens) const {
     return encode_within({}, text, add_special_tokens);
   }
-  // The same. Throws TextTooLong soon after the tokens have become too many, and EncodingCancelled
-  // soon after the encoding was cancelled. A text of more bytes than max_tokens times those of the
-  // longest token is too long, and is not looked at.
+  // Encodes within limits. Throws TextTooLong soon after the tokens have become too many, and
+  // EncodingCancelled soon after the encoding was cancelled. A text of more bytes than max_tokens
+  // times those of the longest token is too long, and is not looked at.
   virtual std::vector<TokenId> encode_within(const EncodingLimits& limits, std::string_view text,
                                              bool add_special_tokens) const = 0;
 
   // The bytes that a token adds to a text. Gemma's U+2581 becomes a space, and <0xNN> that byte.
   // Empty for an unknown id. Valid as long as the tokenizer.
   virtual std::string_view bytes_of(TokenId id) const = 0;
-  // The same for a token that begins a text. Metaspace leaves out its spaces.
+  // The bytes that a token adds where it begins a text. Metaspace leaves out its spaces.
   virtual std::string_view first_bytes_of(TokenId id) const { return bytes_of(id); }
   virtual TokenKind kind(TokenId id) const = 0;
 

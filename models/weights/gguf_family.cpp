@@ -99,7 +99,7 @@ class PlaceList {
     places_.push_back({layer_ + std::string(name) + ending_, std::move(shape), first});
   }
 
-  // The same for a tensor of so many rows of each expert.
+  // Adds a tensor with so many rows of each expert.
   void add_of_expert(std::string_view name, std::int64_t experts, std::int64_t expert,
                      std::int64_t rows, std::int64_t first) {
     places_.push_back(

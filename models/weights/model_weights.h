@@ -51,9 +51,9 @@ void for_each_weight(const ModelConfig& model,
 // One tensor of weight_specs(model). `name` is the part after "model.layers.LAYER."
 // ("mlp.up_proj"). For layer -1 it is the whole name without ".weight" ("model.norm", "lm_head").
 WeightSpec weight_spec(const ModelConfig& model, std::int64_t layer, const std::string& name);
-// The same for the bias of that layer or norm.
+// The bias of the layer or norm of that name.
 WeightSpec bias_spec(const ModelConfig& model, std::int64_t layer, const std::string& name);
-// The same for a tensor without such an ending: "linear_attn.A_log", "linear_attn.dt_bias".
+// A tensor whose name ends in neither of both: "linear_attn.A_log", "linear_attn.dt_bias".
 WeightSpec plain_spec(const ModelConfig& model, std::int64_t layer, const std::string& name);
 
 class WeightSource {

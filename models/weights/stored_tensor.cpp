@@ -185,8 +185,8 @@ StoredTensor in_all_experts(const ModelConfig& model, const WeightSpec& spec,
           .shape = {model.n_experts, rows, spec.cols}};
 }
 
-// The same, as Qwen3-VL publishes it: [n_experts, hidden_dim, 2 * width] and [n_experts, width,
-// hidden_dim].
+// An expert's matrix in a tensor of all experts as Qwen3-VL publishes it: [n_experts, hidden_dim, 2
+// * width] and [n_experts, width, hidden_dim].
 StoredTensor with_transposed_experts(const ModelConfig& model, const WeightSpec& spec,
                                      StoredTensor stored) {
   const std::int64_t rows = stored.shape[1];

@@ -183,8 +183,8 @@ void compare_metric(const Metric& metric, const ObservedRun& measured, const Obs
   }
 }
 
-// Those of a result folder, but for throughputs: they count as a log of requests does. Of other
-// runs only these are known.
+// The figures of a result folder, but for throughputs: they count as a log of requests does. Of
+// other runs only these are known.
 FigureValues values_of(const ObservedRun& run) {
   FigureValues values;
   if (run.stored) values = ResultContent(run.stored->result).figures;

@@ -64,9 +64,8 @@ struct FigureComparison {
 FigureComparison compare_figures(const ObservedRun& measured, const ObservedRun& simulated,
                                  int num_resamples = 0);
 
-// The same for requests whose first token came after `after_ns` in the measured run, latencies
-// alone. Throws ConfigError if the two runs have different requests or no first token came
-// later.
+// Compares requests whose first token came after `after_ns` in the measured run, by latencies
+// alone. Throws ConfigError if the two runs have different requests or no first token came later.
 FigureComparison compare_later_figures(const ObservedRun& measured, const ObservedRun& simulated,
                                        TimeNs after_ns);
 

@@ -139,7 +139,7 @@ std::vector<RequestSlice> RequestSlices::of(std::size_t i) const {
     return position < end_chunk ? step_of_chunk_[at(chunks_[position])] : INT32_MAX;
   };
   std::span<const std::uint8_t> counts = record_.counts_of(i);
-  const auto take_tokens = [&counts](std::int32_t num_steps) {
+  const auto read_tokens = [&counts](std::int32_t num_steps) {
     if (counts.empty()) return num_steps;
     const auto taken = counts.first(static_cast<std::size_t>(num_steps));
     counts = counts.subspan(taken.size());
@@ -150,11 +150,11 @@ std::vector<RequestSlice> RequestSlices::of(std::size_t i) const {
       while (chunk_step(c) < s) chain.add_chunk(chunks_[c], chunk_step(c), false), ++c;
       if (chunk_step(c) == s) {
         chain.add_chunk(chunks_[c++], s++, true);
-        take_tokens(1);
+        read_tokens(1);
         continue;
       }
       const std::int32_t until = std::min(run.last_step(), chunk_step(c) - 1);
-      chain.add_decodes(s, until, take_tokens(until - s + 1));
+      chain.add_decodes(s, until, read_tokens(until - s + 1));
       s = until + 1;
     }
   }

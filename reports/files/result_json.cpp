@@ -53,7 +53,7 @@ void append_value(std::string_view key, const FigureValue& value, JsonText& json
   }
 }
 
-// Those of vLLM's benchmark, or Metronome's own.
+// Appends the figures of vLLM's benchmark, or Metronome's own.
 void append_figures(const FigureValues& values, bool is_benchmark, JsonText& json) {
   const auto figures = all_figures();
   for (std::size_t i = 0; i < figures.size(); ++i) {

@@ -19,7 +19,7 @@ constexpr std::string_view kVllmFile = "vllm.json";  // of `metronome bench-serv
 constexpr std::string_view kTuneFile = "tune.json";
 constexpr std::string_view kBestFile = "best.yaml";
 constexpr std::string_view kTrialsFile = "trials.jsonl";
-// Those without a mark of their own. result.json has their sizes.
+// Names of files that have no mark of their own. result.json has their sizes.
 constexpr bool is_companion_name(std::string_view name) {
   return name == kRequestsFile || name == kStepsFile || name == kOutputsFile ||
          name == kTraceFile || name == kVllmFile;

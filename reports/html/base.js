@@ -218,7 +218,7 @@ const lowerBound = (sorted, value) => d3.bisector((x) => x).left(sorted, value);
 
 const listed = (runs) => runs.filter((run) => run.isListed);
 function detailed(runs) { return runs.filter((run) => run.detail && !run.isHidden); }
-// Those whose steps are known.
+// Detailed runs whose steps are known.
 function stepped(runs) { return detailed(runs).filter((run) => run.detail.hasSteps); }
 
 // The run with the longest gap, which has most to show.

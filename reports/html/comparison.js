@@ -476,7 +476,7 @@ function nameParetoPoints(figure, panel, named, colors, textOf = (run) => run.na
 
 function paintPareto(runs, state, figure, colors) {
   const x = (run) => run.result.p99_itl_ms, y = (run) => run.result[state.rate];
-  // Those in colour last, so that they lie above.
+  // Runs in colour come last, so that they lie above.
   const shown = listed(runs).filter((run) => x(run) > 0 && Number.isFinite(y(run)))
     .sort((a, b) => a.isSelected - b.isSelected);
   const place = {left: 70, right: figure.width - 18, top: 34, bottom: figure.height - 48};

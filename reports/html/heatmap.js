@@ -206,7 +206,7 @@ function heatFigure(runs) {
     const other = axis === 'x' ? 'y' : 'x';
     const select = figure.addChoice(axis === 'x' ? 'across' : 'up',
       keys.map(({name}, i) => [i, name]), (value) => {
-        // The same on both axes: they change places.
+        // Axes with equal keys change places.
         if (state[other] === keys[value]) state[other] = state[axis];
         state[axis] = keys[value];
         figure.prepare();

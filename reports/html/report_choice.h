@@ -95,7 +95,7 @@ class DetailRanking {
   std::optional<std::size_t> least_in_slo_;
 };
 
-// The same of candidates that are all there.
+// The ranking of candidates that are all there.
 std::vector<DetailChoice> ranked_for_detail(std::span<const DetailCandidate> candidates);
 
 // "a, b (the first run); c (...)": the names of the drawn runs, by reason. `names` has one name per

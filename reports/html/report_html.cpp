@@ -65,7 +65,7 @@ std::string script_json(std::string_view text) {
   return safe;
 }
 
-// Those that a run has.
+// The figures that at least one run has.
 std::vector<const Figure*> table_columns(std::span<const ReportRun> runs) {
   std::vector<const Figure*> columns;
   for (const std::string_view key : figures_of(FigureList::Report)) {

@@ -78,7 +78,7 @@ class ReportBuilder {
   std::vector<std::size_t> held_;             // of recorded_: those with details
   std::size_t num_held_last_ = kMaxDetailed;  // after details were last dropped
   std::vector<std::string> scenarios_;
-  std::set<std::string> known_scenarios_;  // the same
+  std::set<std::string> known_scenarios_;  // those of scenarios_
   std::string description_;                // common to all runs; empty if they differ
   std::vector<std::string> notes_;
 };

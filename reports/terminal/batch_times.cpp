@@ -139,7 +139,7 @@ class IntervalReader {
   std::vector<double> running_;  // requests, at the lines of the interval
 };
 
-// Of all batches: each takes as long as a decode step at least, as both read the weights.
+// The time of all batches: each takes as long as a decode step at least, as both read the weights.
 double batch_seconds(const Interval& interval, double token_s, double decode_s) {
   double sum = 0;
   for (const double tokens : interval.tokens) sum += std::max(decode_s, token_s * tokens);
@@ -176,7 +176,8 @@ bool is_too_long(const Interval& interval, double token_s, double decode_s) {
   return interval.is_known && interval.least_s - interval.decode_s > kMostOfUsual * usual_s;
 }
 
-// As above, without intervals that take far longer than the median of the log's tokens explains.
+// The time of a prompt token by intervals that do not take far longer than the median of the log's
+// tokens explains.
 double usual_seconds_per_token(const std::vector<Interval>& intervals, double decode_s) {
   std::vector<std::pair<double, double>> costs;  // per token, tokens
   double half = 0;

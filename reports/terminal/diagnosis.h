@@ -72,7 +72,7 @@ struct Diagnosis {
 Diagnosis diagnose(const RunRecord& record, const Distribution& itl,
                    std::optional<double> itl_limit_ms, std::size_t max_entries);
 
-// The same for the gaps of a log. Sets `itl` to their distribution.
+// Diagnoses the gaps of a log. Sets `itl` to their distribution.
 Diagnosis diagnose(const LogGaps& gaps, std::optional<double> itl_limit_ms, std::size_t max_entries,
                    Distribution& itl);
 

@@ -36,7 +36,7 @@ std::string signed_percent(double share);
 // A table of predicted step times' errors, one row per regime. `title` is the first column's
 // heading.
 std::string step_error_table(const std::string& title, const std::vector<RegimeError>& regimes);
-// The same as a list of objects.
+// Appends the errors of step_error_table() as a list of objects.
 void append_step_errors(const char* key, const std::vector<RegimeError>& regimes, JsonText& json);
 
 }  // namespace metronome

@@ -180,7 +180,7 @@ class LoadRun {
   // Sends the requests that are due and sets the timer for the next.
   void send_due() {
     if (is_over_) return;
-    while (const auto spec = arrivals_.take_due(now(), 0)) {
+    while (const auto spec = arrivals_.pop_due(now(), 0)) {
       const std::size_t i = num_arrived_++;
       at(i).due = spec->arrival;
       waiting_.push_back(i);

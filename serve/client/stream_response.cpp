@@ -129,7 +129,7 @@ std::string error_body_text(std::string_view body) {
   return shortened(text.empty() ? body : text);
 }
 
-bool SseSplitter::take_line() {
+bool SseSplitter::read_line() {
   constexpr std::string_view kMark = "\xef\xbb\xbf";  // UTF-8's; a stream may begin with it
   std::string_view line = line_;
   if (std::exchange(is_first_line_, false) && line.starts_with(kMark)) line.remove_prefix(3);
@@ -170,20 +170,20 @@ struct StreamResponse::Impl final : http::basic_parser<false> {
   }
   void on_body_init_impl(const boost::optional<std::uint64_t>&, beast::error_code&) override {}
   std::size_t on_body_impl(beast::string_view bytes, beast::error_code& error) override {
-    return take_body(bytes, error);
+    return read_body(bytes, error);
   }
   void on_chunk_header_impl(std::uint64_t, beast::string_view, beast::error_code&) override {}
   std::size_t on_chunk_body_impl(std::uint64_t, beast::string_view bytes,
                                  beast::error_code& error) override {
-    return take_body(bytes, error);
+    return read_body(bytes, error);
   }
   void on_finish_impl(beast::error_code&) override {}
 
-  std::size_t take_body(beast::string_view bytes, beast::error_code& error) {
+  std::size_t read_body(beast::string_view bytes, beast::error_code& error) {
     const std::string_view text(bytes.data(), bytes.size());
     if (!is_stream) {
       kept_body += text.substr(0, kMaxKeptBody - std::min(kMaxKeptBody, kept_body.size()));
-    } else if (!splitter.read(text, [this](std::string_view data) { take_event(data); })) {
+    } else if (!splitter.read(text, [this](std::string_view data) { read_event(data); })) {
       fail("the server sent an event of more than " +
            std::to_string(SseSplitter::kMaxLineBytes >> 20) + " MiB");
       error = http::make_error_code(http::error::body_limit);
@@ -191,7 +191,7 @@ struct StreamResponse::Impl final : http::basic_parser<false> {
     return bytes.size();
   }
 
-  void take_event(std::string_view data) {
+  void read_event(std::string_view data) {
     if (is_done) return;  // events after [DONE] do not count
     if (data == "[DONE]") {
       is_done = true;
@@ -206,12 +206,12 @@ struct StreamResponse::Impl final : http::basic_parser<false> {
   }
 
   // An event without its final empty line may be incomplete.
-  void take_last_event(std::string_view data) {
+  void read_last_event(std::string_view data) {
     if (data != "[DONE]" && !Json::try_parse(data)) {
       if (!is_done) fail("the stream ended in the middle of an event");
       return;
     }
-    take_event(data);
+    read_event(data);
   }
 
   void fail(std::string text) {  // the first reason is reported
@@ -242,7 +242,7 @@ struct StreamResponse::Impl final : http::basic_parser<false> {
 
   // Decides the outcome of the complete response.
   void judge() {
-    if (is_stream) splitter.finish([this](std::string_view data) { take_last_event(data); });
+    if (is_stream) splitter.finish([this](std::string_view data) { read_last_event(data); });
     if (status != 0 && status != 200) {
       const std::string body = error_body_text(kept_body);
       fail("HTTP " + std::to_string(status) + (body.empty() ? "" : ": " + body));

@@ -50,7 +50,7 @@ class SseSplitter {
       if (line_.empty()) {
         flush(visit);
       } else {
-        if (!take_line()) return false;
+        if (!read_line()) return false;
         line_.clear();
       }
     }
@@ -60,7 +60,7 @@ class SseSplitter {
   // At the end of the stream: an event without its final empty line also counts.
   template <class Visit>
   void finish(Visit visit) {
-    if (!line_.empty()) take_line();
+    if (!line_.empty()) read_line();
     line_.clear();
     flush(visit);
   }
@@ -74,7 +74,7 @@ class SseSplitter {
     data_.clear();
     has_data_ = false;
   }
-  bool take_line();
+  bool read_line();
 
   std::string line_;
   std::string data_;

@@ -203,7 +203,7 @@ bool Answer::has_event(const Choice& choice) {
 bool Answer::has_events() const { return std::any_of(choices_.begin(), choices_.end(), has_event); }
 
 // The next token. Valid until tokens come or are forgotten.
-Answer::TokenView Answer::take_token(Choice& choice) {
+Answer::TokenView Answer::read_token(Choice& choice) {
   const std::size_t at = choice.next_token++;
   const Token token = choice.tokens[at];
   TokenView view{
@@ -285,7 +285,7 @@ bool Answer::write_next(std::int32_t index, std::string& out) {
   if (!has_event(choice)) return false;
   forget_written(choice);
   if (choice.tokens.empty()) choice.tokens.push_back({});  // to say why the answer ends
-  const TokenView token = take_token(choice);
+  const TokenView token = read_token(choice);
   choice.is_written = choice.finish_reason != nullptr && choice.next_token == choice.tokens.size();
   write_event(index, token, choice.is_written ? choice.finish_reason : nullptr, out);
   return true;
@@ -354,7 +354,7 @@ std::optional<std::string> Answer::body(std::size_t most_bytes) {
     std::vector<TokenView> tokens;
     const bool has_logprobs = request_.sampling.num_logprobs >= 0;
     while (has_logprobs && choice.next_token < choice.tokens.size()) {
-      tokens.push_back(take_token(choice));
+      tokens.push_back(read_token(choice));
     }
     add_logprobs(choice, tokens);
     json_.field("finish_reason", choice.finish_reason);

@@ -86,7 +86,7 @@ class Answer {
 
   void end(Choice& choice, const char* reason);
   static bool has_event(const Choice& choice);
-  static TokenView take_token(Choice& choice);
+  static TokenView read_token(Choice& choice);
   static void forget_written(Choice& choice);
   bool write_next(std::int32_t index, std::string& out);
   void write_event(std::int32_t index, const TokenView& token, const char* finish_reason,

@@ -55,7 +55,7 @@ std::span<const std::string_view> honoured_only_by(ApiKind kind) {
   return kOfGenerate;
 }
 
-// Those of a chat by the template of a model's folder.
+// The fields of a chat that the template of a model's folder reads.
 constexpr std::string_view kOfTemplates[] = {"tools", "tool_choice", "documents",
                                              "continue_final_message"};
 

@@ -23,8 +23,9 @@ namespace metronome {
 // tools, tool_choice, documents and continue_final_message.
 void refuse_ignored_fields(ApiKind kind, const Json& body, bool has_template = false);
 
-// The same for an object with few fields: throws ApiError for the first that is not honoured,
-// unless it is a hint, null, false or empty. Its name in the message begins with `prefix`.
+// Refuses fields of an object that has few of them: throws ApiError for the first that is not
+// honoured, unless it is a hint, null, false or empty. Its name in the message begins with
+// `prefix`.
 void refuse_fields_beside(const Json& object, std::span<const std::string_view> honoured,
                           bool has_template = false, const std::string& prefix = {});
 

@@ -40,7 +40,7 @@ class ChatImages {
   std::vector<PromptImage> images_;
 };
 
-// The same for a chat without a template. `has_images`: the model takes images.
+// The refusal of a part in a chat without a template. `has_images`: the model takes images.
 std::string plain_part_refusal(const std::string& type, bool has_images);
 
 // The bytes of a data: URL with base64. Throws ApiError for another URL; `name` is the field.

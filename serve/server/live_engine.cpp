@@ -86,7 +86,7 @@ void LiveEngine::close() {
   has_room_.notify_one();
 }
 
-void LiveEngine::take_events(std::vector<LiveEvent>& events) {
+void LiveEngine::drain_events(std::vector<LiveEvent>& events) {
   const std::lock_guard lock(mutex_);
   has_room_.notify_one();
   if (events.empty()) {
@@ -97,7 +97,7 @@ void LiveEngine::take_events(std::vector<LiveEvent>& events) {
   outbox_.clear();
 }
 
-LiveStats LiveEngine::take_stats() {
+LiveStats LiveEngine::drain_stats() {
   const std::lock_guard lock(mutex_);
   LiveStats taken;
   append_stats(stats_, taken);

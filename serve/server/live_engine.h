@@ -101,10 +101,12 @@ class LiveEngine final : public RequestFeed, private EventSink {
   void reset_prefix_cache();
   // Accepts no more requests.
   void close();
-  // Appends events in order. Events of one step come together. While kMaxEvents and more are not
-  // taken, the engine waits: nobody else can take memory for them.
-  void take_events(std::vector<LiveEvent>& events);
-  LiveStats take_stats();
+  // Moves out the events since the last call: appends them in order. Events of one step come
+  // together. While kMaxEvents and more are not taken, the engine waits: nobody else can take
+  // memory for them.
+  void drain_events(std::vector<LiveEvent>& events);
+  // The counts since the last call, and the present numbers of requests.
+  LiveStats drain_stats();
 
  private:
   static constexpr std::size_t kMaxEvents = 16384;
@@ -162,7 +164,7 @@ class LiveEngine final : public RequestFeed, private EventSink {
   std::unordered_map<std::uint64_t, RequestId> open_;   // unfinished requests, by ticket
   std::size_t first_group_ = 0;                         // the first group that is not forgotten
   std::vector<Arrival> arrived_;                        // scratch of exchange()
-  std::vector<Ticket> left_;                            // the same
+  std::vector<Ticket> left_;                            // scratch of exchange()
   std::vector<LiveEvent> fresh_;                        // since the last publish()
   LiveStats fresh_stats_;
   std::int64_t num_no_longer_waiting_ = 0;

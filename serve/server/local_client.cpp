@@ -67,7 +67,7 @@ void LocalClient::wait(const OnText& on_text) {
     if (!failure_.empty()) throw std::runtime_error("the engine failed: " + failure_);
   }
   events_.clear();
-  engine_.take_events(events_);
+  engine_.drain_events(events_);
   for (const LiveEvent& event : events_) take(event, on_text);
   if (interrupting_signal() == 0) return;
   for (const auto& [number, open] : open_) {

@@ -137,9 +137,9 @@ void RunningAnswers::fail_all(int status, const std::string& message) {
 
 // ---- events of the engine ----
 
-void RunningAnswers::take_events(std::vector<LiveEvent>& events) {
+void RunningAnswers::handle_events(std::vector<LiveEvent>& events) {
   const AnswerTimes::WallTime now = std::chrono::steady_clock::now();
-  ends_.pass(events, [&](const LiveEvent& event) { take_event(event, now); });
+  ends_.pass(events, [&](const LiveEvent& event) { handle_event(event, now); });
   for (const std::uint64_t number : dirty_) write_news(number);
   dirty_.clear();
   limit_unsent();
@@ -163,7 +163,7 @@ void RunningAnswers::limit_unsent() {
   }
 }
 
-void RunningAnswers::take_event(const LiveEvent& event, AnswerTimes::WallTime now) {
+void RunningAnswers::handle_event(const LiveEvent& event, AnswerTimes::WallTime now) {
   const std::uint64_t number = number_of(event.ticket);
   const std::int32_t choice = choice_of(event.ticket);
   const auto found = running_.find(number);
@@ -175,7 +175,7 @@ void RunningAnswers::take_event(const LiveEvent& event, AnswerTimes::WallTime no
       metrics_.max_tokens.add(running.answer.request().max_tokens);
       break;
     case LiveEventKind::Admitted: return running.times.on_admission(choice, event.time);
-    case LiveEventKind::Token: take_token(running, event, now); break;
+    case LiveEventKind::Token: handle_token(running, event, now); break;
     case LiveEventKind::Ended:
       ++running.num_ended;
       if (event.reason == EndReason::QueueFull) return fail_one(number, 503, event.message, true);
@@ -194,8 +194,8 @@ void RunningAnswers::take_event(const LiveEvent& event, AnswerTimes::WallTime no
   running.is_dirty = true;
 }
 
-void RunningAnswers::take_token(Running& running, const LiveEvent& event,
-                                AnswerTimes::WallTime now) {
+void RunningAnswers::handle_token(Running& running, const LiveEvent& event,
+                                  AnswerTimes::WallTime now) {
   const std::int32_t choice = choice_of(event.ticket);
   if (running.answer.has_ended(choice)) return;
   running.times.on_token(choice, event.time, now);

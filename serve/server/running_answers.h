@@ -39,9 +39,9 @@ class RunningAnswers {
   void start(std::uint64_t number, ApiRequest request, const std::shared_ptr<Client>& client);
   // The client disconnected: its answer ends. Returns whether there was one.
   bool leave(const Client* client);
-  // Takes events that follow those of the last call, and writes what clients have room for. A
+  // Handles events that follow those of the last call, and writes what clients have room for. A
   // client that has none keeps its tokens waiting; beyond the limits the largest answers end.
-  void take_events(std::vector<LiveEvent>& events);
+  void handle_events(std::vector<LiveEvent>& events);
   // There is room again for the stream of this client.
   void resume(const Client* client);
   // Ends all answers with an error.
@@ -63,8 +63,8 @@ class RunningAnswers {
   void refuse(Client& client, int status, const std::string& message);
   bool is_complete(const Running& running) const;
   bool waits_for_record(std::uint64_t number) const;
-  void take_event(const LiveEvent& event, AnswerTimes::WallTime now);
-  void take_token(Running& running, const LiveEvent& event, AnswerTimes::WallTime now);
+  void handle_event(const LiveEvent& event, AnswerTimes::WallTime now);
+  void handle_token(Running& running, const LiveEvent& event, AnswerTimes::WallTime now);
   void write_news(std::uint64_t number);
   void write_body(std::uint64_t number);
   void count_unsent(Running& running, std::size_t num_bytes);
@@ -85,8 +85,8 @@ class RunningAnswers {
   DurableEnds ends_;
   std::unordered_map<std::uint64_t, std::unique_ptr<Running>> running_;  // by number
   std::unordered_map<const Client*, std::uint64_t> numbers_;             // of the client's request
-  std::vector<std::uint64_t> dirty_;                                     // scratch of take_events()
-  std::string bytes_;                                                    // scratch
+  std::vector<std::uint64_t> dirty_;  // scratch of handle_events()
+  std::string bytes_;                 // scratch
 };
 
 }  // namespace metronome

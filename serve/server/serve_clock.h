@@ -45,7 +45,7 @@ class ServeClock final : public Clock {
 
   // The maximum delay of a simulated wait since the last call, in simulated time. If it is large,
   // the simulator cannot keep pace.
-  TimeNs take_max_lag() { return max_lag_.exchange(0); }
+  TimeNs drain_max_lag() { return max_lag_.exchange(0); }
 
  private:
   using Steady = std::chrono::steady_clock;

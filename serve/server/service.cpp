@@ -89,8 +89,8 @@ void Service::handle(std::string_view method, std::string_view target, std::stri
 }
 
 Reply Service::metrics_reply() {
-  metrics_.take(engine_.take_stats());
-  metrics_.max_lag_s = clock_.real_seconds(clock_.take_max_lag());
+  metrics_.take(engine_.drain_stats());
+  metrics_.max_lag_s = clock_.real_seconds(clock_.drain_max_lag());
   return {.body = metrics_.text(model_.name, cache_.num_blocks, cache_.block_size),
           .content_type = "text/plain; version=0.0.4; charset=utf-8"};
 }
@@ -126,9 +126,9 @@ void Service::leave(const Client* client) {
 
 void Service::handle_events() {
   events_.clear();
-  engine_.take_events(events_);
-  metrics_.take(engine_.take_stats());  // also without scrapes, as the step counts accumulate
-  answers_.take_events(events_);
+  engine_.drain_events(events_);
+  metrics_.take(engine_.drain_stats());  // also without scrapes, as the step counts accumulate
+  answers_.handle_events(events_);
 }
 
 void Service::abort_all() { answers_.fail_all(503, kShuttingDown); }

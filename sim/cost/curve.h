@@ -27,8 +27,8 @@ struct WeightedCurve {
 };
 Curve sum_of(std::span<const WeightedCurve> terms);
 
-// The same up to the last point that all of them have measured, so that look-ups beyond are
-// outside. Requires terms with points.
+// The sum up to the last point that all terms have measured, so that look-ups beyond are outside.
+// Requires terms with points.
 Curve sum_of_measured(std::span<const WeightedCurve> terms);
 
 }  // namespace metronome

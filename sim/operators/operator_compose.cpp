@@ -142,7 +142,7 @@ class Composer {
   }
 
   // Its own quantisation of the input, which the engine's layer does elsewhere.
-  void take_off_quantisation(const ProductTable& table, const ProductPeaks& peaks, double n,
+  void subtract_quantisation(const ProductTable& table, const ProductPeaks& peaks, double n,
                              double k, Curve& curve) {
     const std::string& engine = table.origin.engine;
     if (!find_kernel_rules(engine).has_quantised_inputs) return;
@@ -175,7 +175,7 @@ class Composer {
       say("product " + name +
           ": times beyond the GPU's peaks count as the peaks: " + std::to_string(num_clamped));
     }
-    take_off_quantisation(table, peaks, real(n), real(k), curve);
+    subtract_quantisation(table, peaks, real(n), real(k), curve);
     if (const double share = falling_share(curve); share > worst_falls_) {
       worst_falls_ = share;
       worst_product_ = name;
@@ -349,7 +349,7 @@ class Composer {
     times_.experts = sum_of_measured(terms);
   }
 
-  // Of all experts in this type.
+  // The times of all experts in this type.
   Curve experts_curve(const std::string& dtype) {
     std::vector<std::string> dtypes = {dtype};
     if (dtype == "fp8") dtypes.emplace_back("fp8_block");

@@ -88,7 +88,7 @@ double BlockLaunch::filled_us(std::int64_t heads, const BlockTimes& times) {
       if (++next_length == lengths_.size()) next_length = 0;
     }
   };
-  const auto take_ended = [&] {
+  const auto pop_ended = [&] {
     ++now;
     return std::size_t{std::exchange(num_ends_[now % kRing], std::uint16_t{0})};
   };
@@ -104,7 +104,7 @@ double BlockLaunch::filled_us(std::int64_t heads, const BlockTimes& times) {
   start_blocks(num_running);
   num_waiting -= num_running;
   while (num_waiting > 0) {
-    const std::size_t num_ended = take_ended();
+    const std::size_t num_ended = pop_ended();
     const std::size_t num_new = std::min(num_ended, num_waiting);
     start_blocks(num_new);
     num_waiting -= num_new;
@@ -115,7 +115,7 @@ double BlockLaunch::filled_us(std::int64_t heads, const BlockTimes& times) {
               tile_us(num_multiprocessors_, num_multiprocessors_, times);
   while (num_running > 0) {
     us += tile_us(static_cast<std::int64_t>(num_running), num_multiprocessors_, times);
-    num_running -= take_ended();
+    num_running -= pop_ended();
   }
   return us * unit;
 }

@@ -34,7 +34,7 @@ TimeNs loop_time(const ObservedRun& log) {
   return static_cast<TimeNs>(shortest);
 }
 
-void take_arrivals(const ObservedRun& log, Workload& workload) {
+void set_arrivals(const ObservedRun& log, Workload& workload) {
   const TimeNs lag = loop_time(log);
   const auto fail = [&](const std::string& what) {
     throw ConfigError(log.path + ": " + what +
@@ -105,7 +105,7 @@ class PinSearch {
       fail_config(scenario.location_of("workload"), "workload",
                   "has images, whose encoding no step of the log tells apart; allowed: text alone");
     }
-    take_arrivals(log, workload_);
+    set_arrivals(log, workload_);
     for (const ObservedRequest& request : log.requests) {
       instants_.push_back({request.first_token, request.last_token});
     }

@@ -98,7 +98,7 @@ EngineArguments parse_flags(const LogDialect& engine, std::string_view flags) {
 constexpr std::string_view kPool = "KV cache";  // its tokens, among the chosen ones
 
 // The engine's own choice, under the setting's usual name.
-void take_chosen(EngineArguments& arguments, const std::string& name, const std::string& argument) {
+void move_chosen(EngineArguments& arguments, const std::string& name, const std::string& argument) {
   const auto found = arguments.find(name);
   if (found == arguments.end()) return;
   const std::string value = found->second;
@@ -147,12 +147,12 @@ void add_version(const LogDialect& engine, const EngineArguments& arguments,
 EngineArguments merged_arguments(const EngineLog& log, std::string_view flags) {
   const LogDialect& engine = *log.dialect;
   EngineArguments arguments = log.settings;
-  for (const std::string& name : log.chosen) take_chosen(arguments, name, name);
+  for (const std::string& name : log.chosen) move_chosen(arguments, name, name);
   for (const std::string& prefix : {std::string(), kChosen}) {
     for (const auto& [name, argument] : engine.renamed) {
-      take_chosen(arguments, prefix + std::string(name), std::string(argument));
+      move_chosen(arguments, prefix + std::string(name), std::string(argument));
     }
-    take_chosen(arguments, prefix + std::string(engine.pool_setting), std::string(kPool));
+    move_chosen(arguments, prefix + std::string(engine.pool_setting), std::string(kPool));
   }
   const EngineArguments given = parse_flags(engine, flags);
   for (const auto& [name, value] : given) arguments[name] = value;

@@ -27,7 +27,7 @@ class SweepSummary {
   // configuration if the point does not set it or the row's variant overrides it (null if the key
   // does not apply). `variants.NAME.KEY` has the point's value in the rows of all variants.
   std::string json() const;
-  // The same as RFC 4180 CSV, with a header line. Null is an empty field, and so is a key that a
+  // The rows as RFC 4180 CSV, with a header line. Null is an empty field, and so is a key that a
   // row does not have, such as those of drafts.
   std::string csv() const;
   // Comparable rows (ComparedRun) form a group, in order of the plan. In a group the best row is

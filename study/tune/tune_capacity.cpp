@@ -160,11 +160,11 @@ void CapacitySearch::narrow(double tolerance) {
 void CapacitySearch::settle() {
   if (!finding_.trials.empty() || trials_.empty()) return;
   size_ = trials_.rbegin()->first.first;
-  take_trials();
+  update_finding();
   finding_.is_unbounded = false;
 }
 
-void CapacitySearch::take_trials() {
+void CapacitySearch::update_finding() {
   finding_.num_requests = size_;
   finding_.trials.clear();
   for (const auto& [size_and_load, trial] : trials_) {
@@ -178,7 +178,7 @@ void CapacitySearch::find(std::size_t num_requests, double step, double toleranc
   size_ = std::max(size_, num_requests);
   while (!find_bracket(start_, step)) step = 2;
   narrow(tolerance);
-  take_trials();
+  update_finding();
   if (finding_.capacity > 0) start_ = finding_.capacity;
 }
 
@@ -197,7 +197,7 @@ bool CapacitySearch::serves_like(CapacitySearch& other) {
   for (const double load : loads) {
     if (!served_alike(at(load, size_), other.at(load, size_))) return false;
   }
-  for (CapacitySearch* search : {this, &other}) search->take_trials();
+  for (CapacitySearch* search : {this, &other}) search->update_finding();
   return true;
 }
 
@@ -224,14 +224,14 @@ void CapacitySearch::add_band(double reach) {
   for (double step = reach; sure_high == 0 && !finding_.is_unbounded; step *= kAroundGrowth) {
     load *= 1 + step;
     const TuneTrial trial = at(load, size_);
-    take_trials();
+    update_finding();
     if (bounds(trial).high < options_.attainment || load > most_) sure_high = load;
   }
   load = middle;
   for (double step = kMoreBelow * reach; sure_low == 0 && load > least_; step *= kAroundGrowth) {
     load /= 1 + step;
     const TuneTrial trial = at(load, size_);
-    take_trials();
+    update_finding();
     if (bounds(trial).low >= options_.attainment) sure_low = load;
   }
   read_band(sure_low, sure_high);

@@ -44,7 +44,7 @@ class CapacitySearch {
   bool grow_for(const TuneTrial& trial);
   bool find_bracket(double load, double step);
   void narrow(double tolerance);
-  void take_trials();
+  void update_finding();
   AttainmentBounds bounds(const TuneTrial& trial) const;
   void read_band(double sure_low, double sure_high);
 

@@ -89,7 +89,7 @@ ComparedRemedies compared_remedies(const Scenario& from, const std::vector<Compa
 std::string limit_advice(TuneLimit limit, const SloConfig& slo, const StepBounds& bounds,
                          const ComparedRemedies& compared = {});
 
-// The same for a trial whose requests waited for a busy device, at 2.5 times or more what the
+// Advice for a trial whose requests waited for a busy device, at 2.5 times or more what the
 // setting's steps carry (StepBounds::capacity): no budget a step helps. Else empty. `limit` is the
 // trial's binding_limit().
 std::string overload_advice(const TuneTrial& trial, TuneLimit limit, const StepBounds& bounds,

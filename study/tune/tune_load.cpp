@@ -131,7 +131,7 @@ class LoadRace {
     return is_lower(run_figures(a), run_figures(b));
   }
 
-  // Of each run.
+  // The goal's figure of each run of a trial.
   const std::vector<double>& run_figures(const TuneLoadFinding& finding) const {
     const TuneTrial& trial = finding.trial;
     if (result_.goal == TuneGoal::P99Itl) {

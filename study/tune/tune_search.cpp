@@ -23,7 +23,7 @@ constexpr std::size_t kMinRequests = 60;   // of a trial; fewer say nothing
 constexpr double kCoarseTolerance = 0.05;  // until the last phase
 // Relative width of a capacity's band; a wider band asks for longer trials.
 constexpr double kWideBand = 0.3;
-// The same while the capacity is only known roughly, so that its band may still become wider.
+// Its width while the capacity is only known roughly, so that the band may still become wider.
 constexpr double kLooseWidth = 0.24;
 constexpr double kLooseTolerance = 0.15;
 constexpr double kFirstReach = 0.2;  // the first half width that is tried

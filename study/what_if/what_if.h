@@ -134,10 +134,10 @@ void append_what_if(const WhatIf& what_if, JsonText& json);
 // The changes of each engine's flags. If the number of KV blocks stays, so does the cache size,
 // although vLLM counts its null block and other policies have none.
 std::vector<FlagChanges> changed_flags(const Scenario& before, const Scenario& after);
-// Those of a change, without flags that the run's scenario leaves to its server, and with the
-// source of its KV blocks.
+// The changed flags of a trial, without flags that the run's scenario leaves to its server, and
+// with the source of its KV blocks.
 std::vector<FlagChanges> flags_of(const Trial& trial, const WhatIf& what_if);
-// Those of the chosen change. Requires `chosen`.
+// The changed flags of the chosen trial. Requires `chosen`.
 inline std::vector<FlagChanges> chosen_flags(const WhatIf& what_if) {
   return flags_of(what_if.trials[*what_if.chosen], what_if);
 }

@@ -177,7 +177,7 @@ void cpu_fork_join(benchmark::State& state) {
   ThreadPool pool(static_cast<int>(state.range(0)));
   std::vector<std::int64_t> counts(16 * static_cast<std::size_t>(pool.num_threads()));
   for (auto _ : state) {
-    pool.run([&](int thread) { ++counts[16 * static_cast<std::size_t>(thread)]; });
+    pool.for_each_part([&](int thread) { ++counts[16 * static_cast<std::size_t>(thread)]; });
   }
   benchmark::DoNotOptimize(counts.data());
 }

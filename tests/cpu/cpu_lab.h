@@ -87,7 +87,7 @@ class Lab {
     return compute(settings, prompts, {}, none);
   }
 
-  // The same with drafts, under policy vllm. Adds to `counts`.
+  // Serves the prompts with drafts, under policy vllm. Adds to `counts`.
   LabRun run_drafting(const LabSettings& settings, const std::vector<LabPrompt>& prompts,
                       const LabDrafts& drafts, DraftTally& counts) {
     const auto method = drafts.drafter != nullptr ? DraftMethod::DraftModel : DraftMethod::Ngram;

@@ -192,7 +192,7 @@ struct CacheView {
   Index layer;
   Index max_kv_len;
 
-  // Of one head: [capacity, head_dim].
+  // The slot of one head: [capacity, head_dim].
   MatrixMap slot(std::size_t b, std::vector<float> PaddedCache::*what, Index kv_head) const {
     PaddedCache& cache = *batch[b].cache;
     const Index size = cache.capacity * model.head_dim;

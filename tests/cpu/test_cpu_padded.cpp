@@ -91,7 +91,7 @@ class Comparison {
       free.push_back(BlockId{static_cast<std::int32_t>(b)});
     }
     std::shuffle(free.begin(), free.end(), rng_);
-    const auto take_blocks = [&] {
+    const auto pop_blocks = [&] {
       std::vector<BlockId> blocks(free.end() - static_cast<long>(blocks_each), free.end());
       free.resize(free.size() - blocks_each);
       return blocks;
@@ -102,8 +102,8 @@ class Comparison {
                         .num_blocks = static_cast<std::int64_t>(free.size()),
                         .block_size = block_size_});
     for (std::size_t s = 0; s < num_sequences; ++s) {
-      sequences_.push_back({random_ids(seed * 8 + s, kCapacity, model.vocab_size), 0, take_blocks(),
-                            take_blocks(), PaddedCache(model, kCapacity)});
+      sequences_.push_back({random_ids(seed * 8 + s, kCapacity, model.vocab_size), 0, pop_blocks(),
+                            pop_blocks(), PaddedCache(model, kCapacity)});
     }
   }
 

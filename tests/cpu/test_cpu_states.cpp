@@ -131,7 +131,7 @@ TEST_CASE("a preempted request computes its state again", "[cpu][states]") {
       for (std::uint32_t i = 0; i < 4; ++i) CHECK(is_same(run, whole, i));
     }
   }
-  // The same where states are beside the blocks.
+  // Here the states are beside the blocks.
   LabSettings settings = {.policy = "chunked", .chunk = 7, .num_blocks = 34, .max_num_seqs = 4};
   const LabRun run = lab.run(settings, prompts);
   CHECK(run.num_preemptions > 0);

@@ -23,7 +23,7 @@ namespace {
 // The error that run() rethrows when each of `failing` parts throws its number.
 std::string error_of_run(ThreadPool& pool, const std::vector<int>& failing) {
   try {
-    pool.run([&](int part) {
+    pool.for_each_part([&](int part) {
       for (const int number : failing) {
         if (number == part) throw std::runtime_error(std::to_string(part));
       }
@@ -43,7 +43,7 @@ TEST_CASE("run calls every part once and waits for all", "[thread_pool]") {
     // Plain integers: run() alone orders the parts' writes before the caller's reads.
     std::vector<int> calls(static_cast<std::size_t>(num_threads), 0);
     for (int round = 1; round <= 200; ++round) {
-      pool.run([&](int part) { ++calls[static_cast<std::size_t>(part)]; });
+      pool.for_each_part([&](int part) { ++calls[static_cast<std::size_t>(part)]; });
       REQUIRE(calls == std::vector<int>(calls.size(), round));
     }
   }
@@ -56,7 +56,7 @@ TEST_CASE("every thread takes part", "[thread_pool]") {
       // Each part waits for all others to have begun: fewer threads than parts would never end.
       std::atomic<int> num_begun{0};
       std::vector<std::thread::id> ids(static_cast<std::size_t>(num_threads));
-      pool.run([&](int part) {
+      pool.for_each_part([&](int part) {
         ids[static_cast<std::size_t>(part)] = std::this_thread::get_id();
         ++num_begun;
         while (num_begun < num_threads) std::this_thread::yield();
@@ -145,7 +145,7 @@ TEST_CASE("the lowest part's error comes out when all have ended", "[thread_pool
   CHECK(error_of_run(pool, {}) == "none");
 
   int num_ended = 0;
-  CHECK_THROWS_AS(pool.run([&](int part) {
+  CHECK_THROWS_AS(pool.for_each_part([&](int part) {
     if (part == 0) throw std::runtime_error("early");
     if (part == 3) {
       std::this_thread::sleep_for(std::chrono::milliseconds(5));
@@ -158,8 +158,8 @@ TEST_CASE("the lowest part's error comes out when all have ended", "[thread_pool
 
 TEST_CASE("a loop inside a loop is refused, and the pool lives on", "[thread_pool]") {
   ThreadPool pool(2);
-  CHECK_THROWS_AS(pool.run([&](int part) {
-    if (part == 0) pool.run([](int) {});
+  CHECK_THROWS_AS(pool.for_each_part([&](int part) {
+    if (part == 0) pool.for_each_part([](int) {});
   }),
                   InvariantError);
   CHECK(error_of_run(pool, {1}) == "1");
@@ -170,7 +170,7 @@ TEST_CASE("threads that went to sleep wake up", "[thread_pool]") {
   ThreadPool pool(3);
   for (int round = 0; round < 5; ++round) {
     std::vector<int> calls(3, 0);
-    pool.run([&](int part) {
+    pool.for_each_part([&](int part) {
       // The caller sleeps too, where it waits for the others.
       if (part == round % 3) std::this_thread::sleep_for(std::chrono::milliseconds(2));
       calls[static_cast<std::size_t>(part)] = 1;
@@ -184,7 +184,7 @@ TEST_CASE("many short loops on more threads than processors", "[thread_pool]") {
   ThreadPool pool(2 * num_usable_processors() + 1);
   std::vector<std::int64_t> sums(static_cast<std::size_t>(pool.num_threads()), 0);
   for (int round = 0; round < 2000; ++round) {
-    pool.run([&](int part) { sums[static_cast<std::size_t>(part)] += round; });
+    pool.for_each_part([&](int part) { sums[static_cast<std::size_t>(part)] += round; });
   }
   CHECK(sums == std::vector<std::int64_t>(sums.size(), 1999 * 1000));
 }

@@ -39,7 +39,7 @@ struct SequenceContent {
   std::int32_t num_positions = 0;
   std::vector<bf16> queries;  // [num_positions][n_heads][head_dim]
   std::vector<bf16> keys;     // [num_positions][n_kv_heads][head_dim]
-  std::vector<bf16> values;   // the same
+  std::vector<bf16> values;   // [num_positions][n_kv_heads][head_dim]
 };
 
 inline std::vector<bf16> uniform_bf16(Rng& rng, std::int64_t count, double stddev) {
@@ -85,7 +85,7 @@ struct PagedProblem {
   std::int32_t num_blocks = 0;
   std::vector<bf16> queries;  // [num_tokens][n_heads][head_dim]
   std::vector<bf16> keys;     // [num_blocks][n_kv_heads][block_size][head_dim]
-  std::vector<bf16> values;   // the same
+  std::vector<bf16> values;   // [num_blocks][n_kv_heads][block_size][head_dim]
   std::vector<std::int32_t> block_tables;
   std::vector<std::int32_t> table_start;   // [num_sequences]
   std::vector<std::int32_t> query_start;   // [num_sequences + 1]

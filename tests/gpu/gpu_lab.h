@@ -184,7 +184,7 @@ class GpuLab {
     return compute(settings, prompts, options, {}, none);
   }
 
-  // The same with drafts, under policy vllm. Adds to `counts`.
+  // Serves the prompts with drafts, under policy vllm. Adds to `counts`.
   LabRun run_drafting(const LabSettings& settings, const std::vector<LabPrompt>& prompts,
                       const GpuDrafts& drafts, DraftTally& counts, const GpuOptions& options = {}) {
     return compute(with_drafts(settings, drafts.num_tokens, DraftMethod::Ngram), prompts, options,

@@ -36,7 +36,7 @@ constexpr std::int32_t kDecodes = 16;  // the last tokens of a prompt, once more
 struct Expected {
   std::vector<TokenId> prompt;
   std::vector<float> logits;  // [prompt, vocab_size]
-  std::vector<float> exact;   // the same
+  std::vector<float> exact;   // [prompt, vocab_size]
 };
 
 Expected read_expected(const std::string& path) {

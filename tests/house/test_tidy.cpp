@@ -168,6 +168,10 @@ TEST_CASE("a source file is in a room, and a header is included", "[tidy]") {
 
 TEST_CASE("nothing is left unfinished", "[tidy]") { require_clean(check_words, false); }
 
+TEST_CASE("a comment says something when it is read alone", "[tidy]") {
+  require_clean(check_comments, true);
+}
+
 TEST_CASE("every source names its licence", "[tidy]") { require_clean(check_licence, true); }
 
 TEST_CASE("no function hides one of a header", "[tidy]") {
@@ -446,6 +450,34 @@ TEST_CASE("checker: namespaces of tests", "[tidy][checker]") {
   CHECK(check_test_namespace({"tests/a/test_b.cpp", "namespace x::TEST_FILE {\n"}).empty());
   CHECK(check_test_namespace({"tests/a/test_b.cpp", "namespace {\n"}).size() == 1);
   CHECK(check_test_namespace({"tests/a/lab.cpp", "namespace {\n"}).empty());
+}
+
+TEST_CASE("checker: comments", "[tidy][checker]") {
+  const auto faults = [](const std::string& text) {
+    return check_comments({"core/x.h", text}).size();
+  };
+  for (const char* comment :
+       {"The same.", "The same", "The same, but later.", "The same for a text.",
+        "The same as f() does.", "Of this plan.", "Of one request.", "Of the same step.",
+        "Those of a run.", "As above.", "Both.", "the same", "Likewise."}) {
+    INFO(comment);
+    const std::string line = "// " + std::string(comment);
+    CHECK(faults(line + "\nint a;\n") == 1);
+    CHECK(faults("int a;  " + line + "\n") == 1);
+    CHECK(faults("int a;\n  //< " + std::string(comment) + "\n") == 1);
+    CHECK(faults("// A sentence that goes on:\n" + line + "\n") == 0);
+    CHECK(faults("f(\"" + line + "\");\n") == 0);
+    CHECK(check_comments({"docs/x.md", line}).empty());
+    CHECK(check_comments({"reports/x.js", "let a; " + line}).size() == 1);
+  }
+  for (const char* comment :
+       {"The same seed gives the same digest.", "The same steps, in two passes.", "Both are read.",
+        "Of equal matches the first one counts.", "the same shape", "of this plan", "Thosely"}) {
+    INFO(comment);
+    CHECK(faults("// " + std::string(comment) + "\n") == 0);
+  }
+  CHECK(check_comments({"core/x.h", "int a;  // fine\n\n// Of it.\n"}).at(0).line == 3);
+  CHECK(faults("int a;  // fine\n// Of it.\n") == 1);  // a comment of its own
 }
 
 TEST_CASE("checker: words and layout", "[tidy][checker]") {

@@ -53,23 +53,25 @@ std::string include_fault(std::string_view path, std::string_view target);
 std::vector<std::string> room_cycles();
 // An error in the README of a room: it must name what the room may include. Empty: nothing.
 std::string readme_fault(const SourceFile& readme);
-// Of all files together: sources outside every room, and headers that nobody includes.
+// Sources outside every room, and headers that nobody includes.
 std::vector<Violation> check_orphans(const std::vector<SourceFile>& files);
 std::vector<Violation> check_words(const SourceFile& file);
+// Comments that say nothing when they are read alone: their first words stand for others ("The same
+// for ...").
+std::vector<Violation> check_comments(const SourceFile& file);
 // Calls of pip in a tool without --require-hashes or --no-index in the same statement.
 std::vector<Violation> check_pip(const SourceFile& file);
 // Lines of tools/requirements that are not "NAME==VERSION" and its hashes.
 std::vector<Violation> check_requirements(const SourceFile& file);
 // A source says its licence in its first two lines.
 std::vector<Violation> check_licence(const SourceFile& file);
-// Of all files together: a function of an anonymous namespace is not named as one of a header of
-// its folder or of core/base. Where files are compiled together, it would hide that one from
-// others.
+// A function of an anonymous namespace is not named as one of a header of its folder or of
+// core/base. Where files are compiled together, it would hide that one from others.
 std::vector<Violation> check_hidden_functions(const std::vector<SourceFile>& files);
 // A file of tests is a namespace TEST_FILE, as it may be compiled together with others.
 std::vector<Violation> check_test_namespace(const SourceFile& file);
-// Of all files together: a type that is defined at namespace scope is defined in one of them. Types
-// of anonymous namespaces are their file's own; specialisations are no new types.
+// A type that is defined at namespace scope is defined in one file. Types of anonymous namespaces
+// are their file's own; specialisations are no new types.
 std::vector<Violation> check_type_names(const std::vector<SourceFile>& files);
 // Names of products in code outside engines/ and tests/: identifiers, texts and included files.
 // Comments may name a source. A file of the list in tidy_products.cpp has as many as it says there.

@@ -176,7 +176,7 @@ struct Finding {
   std::optional<double> limit_ms;
   std::optional<WhatIf> what_if;
   std::optional<CachePressure> pressure;  // of a log
-  std::string engine_json;                // likewise
+  std::string engine_json;                // of a log
 };
 
 // Searches for better settings, or states why it cannot.

@@ -84,7 +84,7 @@ struct Validation {
   RunDifferences differences;
   std::optional<DecisionComparison> decisions;
   std::optional<TimestampComparison> timestamps;
-  // The same under the step times of a request log, if both runs have the same requests.
+  // The timestamps under the step times of a request log, if both runs have the same requests.
   std::optional<PinnedRun> pinned;
   std::optional<TimestampComparison> pinned_timestamps;
   std::string why_not_pinned;  // empty if pinned or not applicable

@@ -41,7 +41,7 @@ std::unique_ptr<Backend> make_backend(const std::string& name);
 // all.
 std::string default_folder(const std::string& scenario, const Backend& backend,
                            const std::vector<Scenario>& variants, bool has_all);
-// The same for a measurement without a Backend; `measured_by` is empty for a simulation.
+// The folder of a measurement without a Backend; `measured_by` is empty for a simulation.
 std::string default_folder(const std::string& scenario, std::string_view measured_by,
                            const std::vector<Scenario>& variants, bool has_all);
 

@@ -78,7 +78,7 @@ void print_at_load(std::ostream& out, const TuneLoadResult& result, const TunedS
 
 // Why the best setting meets the SLO only near idle, and which changes may help; wrapped.
 std::string near_idle_text(const TuneResult& result, const TunedSettings& settings);
-// The same where no setting keeps the SLO at a load.
+// Why no setting keeps the SLO at a load, and which changes may help; wrapped.
 std::string outside_text(const TuneLoadResult& result, const TunedSettings& settings,
                          const NearestLimits& nearest);
 

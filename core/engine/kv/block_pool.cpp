@@ -50,12 +50,12 @@ void BlockPool::touch(std::int64_t num_touched) {
 }
 
 // Takes blocks from the begin of the list up to the last untouched block. Returns their number.
-std::int64_t BlockPool::take_untouched(std::int64_t count, BlockTable& table) {
+std::int64_t BlockPool::allocate_untouched(std::int64_t count, BlockTable& table) {
   const std::size_t num_before = table.size();
   const auto num_left = [&] {
     return count - static_cast<std::int64_t>(table.size() - num_before);
   };
-  if (!contents_) take_plain(std::min(count, untouched_ - begin_), table);
+  if (!contents_) allocate_plain(std::min(count, untouched_ - begin_), table);
   for (; begin_ < untouched_ && num_left() > 0; ++begin_) {
     if (is_stale(begin_)) continue;
     const BlockId id = entry(begin_);
@@ -72,7 +72,7 @@ std::int64_t BlockPool::take_untouched(std::int64_t count, BlockTable& table) {
   return count - num_left();
 }
 
-void BlockPool::take_plain(std::int64_t count, BlockTable& table) {
+void BlockPool::allocate_plain(std::int64_t count, BlockTable& table) {
   while (count > 0) {  // one range, or two around the end of the ring
     const std::size_t first = static_cast<std::size_t>(begin_) & mask_;
     const auto num_taken = std::min(count, static_cast<std::int64_t>(ring_.size() - first));
@@ -88,7 +88,7 @@ void BlockPool::take_plain(std::int64_t count, BlockTable& table) {
 
 // Each block's data and its hash's slot in the index are random accesses, so the loop prefetches
 // those of later blocks.
-void BlockPool::take_cached(std::int64_t count, BlockTable& table) {
+void BlockPool::allocate_cached(std::int64_t count, BlockTable& table) {
   PrefixIndex& contents = *contents_;
   const BlockId* const ring = ring_.data();
   Block* const blocks = blocks_.data();

@@ -49,15 +49,15 @@ class BlockPool {
     if (count > num_free_) return false;
     num_free_ -= count;
     if (num_touched_ < num_blocks_) {
-      count -= take_untouched(count, table);
+      count -= allocate_untouched(count, table);
       if (count == 0) return true;
     }
     if (contents_) {
-      take_cached(count, table);
+      allocate_cached(count, table);
     } else if (count == 1) {  // a decode takes one
-      take_next(table);
+      allocate_next(table);
     } else {
-      take_plain(count, table);
+      allocate_plain(count, table);
     }
     return true;
   }
@@ -71,7 +71,7 @@ class BlockPool {
   void release(BlockTable& table) { release(table, reuses_unhashed_first_); }
   // With a rule of their own in place of BlockPoolOptions::reuses_unhashed_first.
   void release(BlockTable& table, bool reuses_unhashed_first);
-  // The same for one block.
+  // Drops one reference of one block.
   void release(BlockId id);
 
   // Removes a free block's content, as if it were overwritten. Requires caches_prefixes and a
@@ -129,15 +129,15 @@ class BlockPool {
     entry(position) = id;
     if (shares_blocks_) blocks_[index(id)].place = static_cast<std::uint32_t>(position);
   }
-  void take_next(BlockTable& table) {
+  void allocate_next(BlockTable& table) {
     const BlockId id = entry(begin_++);
     table.push_back(id);
     if (shares_blocks_) blocks_[index(id)].ref_count = 1;
   }
-  std::int64_t take_untouched(std::int64_t count, BlockTable& table);
+  std::int64_t allocate_untouched(std::int64_t count, BlockTable& table);
   void touch(std::int64_t num_touched);
-  void take_plain(std::int64_t count, BlockTable& table);
-  void take_cached(std::int64_t count, BlockTable& table);
+  void allocate_plain(std::int64_t count, BlockTable& table);
+  void allocate_cached(std::int64_t count, BlockTable& table);
   void release_unshared(const BlockTable& table, bool at_front);
   void make_room(std::int64_t num_entries) {
     if (end_ - begin_ + num_entries > std::ssize(ring_)) [[unlikely]]

@@ -11,7 +11,7 @@ namespace metronome {
 namespace {
 
 template <class Container>
-Container take_spare(std::vector<Container>& spares) {
+Container pop_spare(std::vector<Container>& spares) {
   if (spares.empty()) return {};
   Container spare = std::move(spares.back());
   spares.pop_back();
@@ -259,19 +259,19 @@ void KvCacheManager::take(Request& request, const PrefixHit& hit, std::int32_t n
   METRONOME_CHECK(request.block_table.empty(), "a request takes blocks when it owns none");
   const bool is_partial = std::ssize(hit.blocks) * block_size_ > hit.num_tokens;
   if (states_) states_->place_checkpoint(request, {hit.num_tokens, num_positions});
-  const auto take_hit = [this](const BlockTable& blocks, BlockTable& table) {
-    table = take_spare(spare_tables_);
+  const auto adopt_hit = [this](const BlockTable& blocks, BlockTable& table) {
+    table = pop_spare(spare_tables_);
     table.assign(blocks.begin(), blocks.end());
     for (const BlockId id : blocks) {
       if (!pool_.is_null(id)) pool_.retain(id);
     }
   };
-  take_hit(hit.blocks, request.block_table);
+  adopt_hit(hit.blocks, request.block_table);
   request.group_tables.resize(num_further_);
-  if (states_) states_->take_hit(request, {hit.group_blocks, hit.num_tokens});
+  if (states_) states_->adopt_hit(request, {hit.group_blocks, hit.num_tokens});
   if (!hit.group_blocks.empty()) {
     for (std::size_t g = first_window_; g < first_window_ + num_window_groups_; ++g) {
-      take_hit(hit.group_blocks[g], request.group_tables[g]);
+      adopt_hit(hit.group_blocks[g], request.group_tables[g]);
     }
   }
   if (caches_prefixes()) {
@@ -305,10 +305,10 @@ void KvCacheManager::end_plan() {
   const std::size_t num_before =
       std::clamp(num_groups_before_full_, first_state_, first_state_ + states_->num_groups()) -
       first_state_;
-  states_->take_copies(0, num_before, copies_);
+  states_->move_copies(0, num_before, copies_);
   copies_.insert(copies_.end(), full_copies_.begin(), full_copies_.end());
   full_copies_.clear();
-  states_->take_copies(num_before, states_->num_groups(), copies_);
+  states_->move_copies(num_before, states_->num_groups(), copies_);
   std::reverse(copies_.begin(), copies_.end());  // the pool frees the last one first
   pool_.release(copies_);
 }

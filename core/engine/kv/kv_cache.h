@@ -101,7 +101,7 @@ struct PrefixHit {
   // Whole blocks, but for states with a hash_unit. The last block is then copied when it is taken.
   std::int32_t num_tokens = 0;
   BlockTable blocks;
-  // Of each further group, in the order of Request::group_tables; null where unneeded.
+  // The blocks of each further group, in the order of Request::group_tables; null where unneeded.
   std::vector<BlockTable> group_blocks;
   // Tokens that full attention has cached, where the further groups lack blocks for them; otherwise
   // 0.
@@ -211,7 +211,7 @@ class KvCacheManager {
 
   // Returns every block of a preempted request to the pool.
   void release(Request& request);
-  // The same for an ended request; forgets its hash chain too.
+  // Returns every block of an ended request to the pool, and forgets its hash chain.
   void release_ended(Request& request);
 
   // With a radix tree. Caches the blocks of a running request's first `num_tokens` tokens, as far

@@ -50,7 +50,7 @@ class PrefixIndex {
   // it. Requires that it has no other hash at a position that ends at the same unit of a block. The
   // first one inserted is the block's primary hash.
   void insert(BlockId block, BlockHash hash, std::int64_t position);
-  // The same for a prefix that ends inside the block. If the primary hash is of an earlier
+  // Inserts the hash of a prefix that ends inside the block. If the primary hash is of an earlier
   // position, the block loses its hashes before (vLLM's BlockPool.cache_partial_block).
   void insert_inside(BlockId block, BlockHash hash, std::int64_t position) {
     if (!has(block, hash, position) && position_of(block) < position) erase(block);

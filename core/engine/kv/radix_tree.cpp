@@ -135,7 +135,7 @@ RadixTree::Node RadixTree::insert(const HashChain& chain, std::int64_t num_block
   return position == num_blocks ? node : add(node, chain, num_blocks, table);
 }
 
-RadixTree::Node RadixTree::take_entry() {
+RadixTree::Node RadixTree::allocate_entry() {
   if (spare_.empty()) {
     entries_.emplace_back();
     return static_cast<Node>(entries_.size() - 1);
@@ -147,7 +147,7 @@ RadixTree::Node RadixTree::take_entry() {
 
 // Makes the first blocks of a node a node of their own, its parent. Returns it.
 RadixTree::Node RadixTree::split(Node node, std::int64_t num_blocks) {
-  const Node upper = take_entry();
+  const Node upper = allocate_entry();
   Entry& above = entries_[upper];
   Entry& below = entries_[node];
   const auto middle = static_cast<std::ptrdiff_t>(num_blocks);
@@ -172,7 +172,7 @@ RadixTree::Node RadixTree::split(Node node, std::int64_t num_blocks) {
 // A leaf below `parent` with the rest of the chain's first `num_blocks` blocks.
 RadixTree::Node RadixTree::add(Node parent, const HashChain& chain, std::int64_t num_blocks,
                                const BlockTable& table) {
-  const Node node = take_entry();
+  const Node node = allocate_entry();
   Entry& entry = entries_[node];
   const auto begin = static_cast<std::ptrdiff_t>(entries_[parent].end());
   const auto end = static_cast<std::ptrdiff_t>(num_blocks);

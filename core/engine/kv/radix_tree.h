@@ -62,7 +62,7 @@ class RadixTree {
   void unlock(Node node);
   // Blocks of unlocked nodes: all that evict() can return to the pool.
   std::int64_t num_evictable_blocks() const { return num_evictable_; }
-  // Those that lock(node) would take from them.
+  // The evictable blocks that lock(node) would keep from eviction.
   std::int64_t num_lockable_blocks(Node node) const;
 
   // The places of `ends` in the order in which a depth-first walk leaves these nodes. Of siblings
@@ -93,7 +93,7 @@ class RadixTree {
     std::int64_t end() const { return begin + static_cast<std::int64_t>(key.size()); }
   };
 
-  Node take_entry();
+  Node allocate_entry();
   Match find(const HashChain& chain, std::int64_t num_blocks);
   Node child_at(const HashChain& chain, std::int64_t position) const;
   std::int64_t num_equal(const Entry& entry, const HashChain& chain, std::int64_t num_blocks) const;

@@ -176,7 +176,7 @@ void StateGroups::retire_blocks(Track& track, BlockTable& table, std::int32_t nu
   }
 }
 
-void StateGroups::take_hit(Request& request, const Hit& hit) {
+void StateGroups::adopt_hit(Request& request, const Hit& hit) {
   if (!caches_states()) return;
   Tracks& tracks = tracks_of(request);
   if (hit.tables.empty()) return;
@@ -219,7 +219,7 @@ void StateGroups::allocate(Request& request, std::size_t group, std::int32_t end
   METRONOME_CHECK(has_blocks, "free blocks were counted before");
 }
 
-void StateGroups::take_copies(std::size_t begin, std::size_t end, BlockTable& blocks) {
+void StateGroups::move_copies(std::size_t begin, std::size_t end, BlockTable& blocks) {
   for (std::size_t g = begin; g < end; ++g) {
     blocks.insert(blocks.end(), copies_[g].begin(), copies_[g].end());
     copies_[g].clear();

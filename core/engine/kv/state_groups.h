@@ -92,14 +92,14 @@ class StateGroups {
   // Returns the states that no step reads any more to the pool.
   void retire(Request& request);
   // Begins the states' tables of the request with the blocks of a hit. Requires empty tables.
-  void take_hit(Request& request, const Hit& hit);
-  // Decides where the step's checkpoint goes. Before take_hit() and allocate().
+  void adopt_hit(Request& request, const Hit& hit);
+  // Decides where the step's checkpoint goes. Before adopt_hit() and allocate().
   void place_checkpoint(const Request& request, Span span);
   // Takes the blocks of a group that were counted. Where a block must be copied before the step,
-  // source and copy have one reference more until take_copies().
+  // source and copy have one reference more until move_copies().
   void allocate(Request& request, std::size_t group, std::int32_t end);
   // Appends the blocks to copy of the groups [begin, end) to `blocks`, each source before its copy.
-  void take_copies(std::size_t begin, std::size_t end, BlockTable& blocks);
+  void move_copies(std::size_t begin, std::size_t end, BlockTable& blocks);
   // Makes the states at or before `num_tokens` visible to others, as far as they are retained.
   // `shared_prefix_end` as in PrefixHit.
   void cache(const Request& request, std::int32_t num_tokens, const HashChain& chain,

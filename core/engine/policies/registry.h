@@ -84,7 +84,7 @@ struct PolicyInfo {
   std::string_view product = {};  // its name in messages: "vLLM"
   // Settings of its own, of which it reads every key: visit_settings_of<T>.
   void (*visit)(FieldVisitor&, PolicySettings&) = nullptr;
-  // These, with their defaults. Registration sets it.
+  // The settings of its own, with their defaults. Registration sets them.
   std::span<const DocumentedKey> own_keys = {};
   // Keys of `scheduler:` that it reads, in addition to `policy`. Registration adds those of
   // `visit`.

@@ -360,7 +360,7 @@ class SloPolicy final : public Policy {
       if (num_tokens == 0 && is_first && must_advance) num_tokens = least_chunk(request);
       if (num_tokens <= 0) break;
       const bool completes = num_tokens == books_->num_uncomputed_tokens(request);
-      if (!(waits ? take_in(request, num_tokens) : books_->plan_prefill(request, num_tokens))) {
+      if (!(waits ? admit(request, num_tokens) : books_->plan_prefill(request, num_tokens))) {
         may_admit = may_admit && !waits;
         reset_trial();
         continue;
@@ -375,7 +375,7 @@ class SloPolicy final : public Policy {
     num_held_steps_ = has_advanced || !has_decodes ? 0 : num_held_steps_ + 1;
   }
 
-  bool take_in(Request& request, std::int32_t num_tokens) {
+  bool admit(Request& request, std::int32_t num_tokens) {
     if (books_->next_waiting() == nullptr || !has_time_for(request)) return false;
     if (!books_->admit(request, num_tokens)) return false;
     line_.remove(request);

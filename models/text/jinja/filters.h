@@ -12,7 +12,7 @@ namespace metronome::jinja {
 
 // nullptr: no such filter, or one that is not supported.
 Callable find_filter(std::string_view name);
-// Those of texts and numbers, and those of sequences.
+// The filters of texts and numbers, and the filters of sequences.
 Callable find_scalar_filter(std::string_view name);
 Callable find_sequence_filter(std::string_view name);
 std::string filter_names();

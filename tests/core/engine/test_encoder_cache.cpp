@@ -86,7 +86,7 @@ TEST_CASE("a chunk ends before an image that has no room", "[core][engine][encod
   CHECK(f.step(cache, kB, 8, 8) == 0);  // 6 of 10 can be had
   cache.release_computed(kB, 4);
   CHECK(f.step(cache, kB, 8, 8) == 8);
-  cache.take_freed(f.freed);
+  cache.drain_freed(f.freed);
   CHECK(f.freed == std::vector<std::uint64_t>{1, 3});  // oldest first
 }
 
@@ -191,7 +191,7 @@ TEST_CASE("images of a failed step are forgotten, with their references",
   cache.check_integrity();
   CHECK(cache.num_holders() == 0);
   CHECK(cache.num_free() == 10);
-  cache.take_freed(f.freed);
+  cache.drain_freed(f.freed);
   CHECK(f.freed == std::vector<std::uint64_t>{1});
 }
 

@@ -408,8 +408,8 @@ TEST_CASE("a run that loses a request is an error", "[core][engine]") {
   class LosesRequests final : public ArrivalSource {
    public:
     explicit LosesRequests(const Workload& workload) : all_(workload) {}
-    std::optional<RequestSpec> take_due(TimeNs now, std::int64_t step) override {
-      return std::exchange(has_given_, true) ? std::nullopt : all_.take_due(now, step);
+    std::optional<RequestSpec> pop_due(TimeNs now, std::int64_t step) override {
+      return std::exchange(has_given_, true) ? std::nullopt : all_.pop_due(now, step);
     }
     TimeNs next_time() const override { return has_given_ ? kNever : all_.next_time(); }
     std::optional<std::int64_t> next_step() const override { return std::nullopt; }

@@ -216,7 +216,7 @@ class CaseRun {
     if (wake != kNever) clock_.wait_until(wake);
   }
 
-  // Those who used an image of a failed step fail with it, unless they lost their KV.
+  // Requests that used an image of a failed step fail with it, unless they lost their KV.
   void check_spoiled() {
     for (const auto& [id, generation] : executor_.spoiled) {
       const Request& request = engine_.requests()[id];
@@ -391,7 +391,7 @@ class CaseRun {
     }
   }
 
-  // Of one admission: where its first chunk began, and how many tokens were computed.
+  // One admission: where its first chunk began, and how many tokens were computed.
   struct Stay {
     explicit Stay(std::int32_t first_position) : begin(first_position) {}
     std::int32_t begin;

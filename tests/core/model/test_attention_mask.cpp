@@ -44,7 +44,7 @@ TEST_CASE("a later chunk sees all that is cached and itself causally", "[model][
 }
 
 TEST_CASE("chunks with different starts have their own causal boundaries", "[model][mask]") {
-  // Both over the longest context of the batch.
+  // The rows of both chunks cover the longest context of the batch.
   CHECK(mask({0, 1, 2}, 7) == Rows{"#......",  //
                                    "##.....",  //
                                    "###...."});

@@ -134,7 +134,7 @@ constexpr const char* kMiniMaxJson = R"({"architectures": ["MiniMaxM2ForCausalLM
   "quantization_config": {"quant_method": "fp8", "weight_block_size": [128, 128],
     "modules_to_not_convert": ["gate", "e_score_correction_bias", "lm_head"]}})";
 
-// Those of moonshotai/Kimi-K2.5: a DeepSeek-V3 whose experts are stored in four bits.
+// The config of moonshotai/Kimi-K2.5: a DeepSeek-V3 whose experts are stored in four bits.
 constexpr const char* kKimiJson = R"({"architectures": ["KimiK25ForConditionalGeneration"],
   "model_type": "kimi_k25", "eos_token_id": 163585, "vision_config": {},
   "text_config": {"model_type": "kimi_k2", "hidden_size": 7168, "num_hidden_layers": 61,

@@ -278,7 +278,7 @@ std::vector<std::string> draft_settings(const std::string& key) {
   return settings;
 }
 
-// The same through a whole scenario, where other keys may have to make room for the one in hand.
+// A key is set in a whole scenario, where other keys may have to make room for it.
 TEST_CASE("every documented key works in a scenario", "[core][scenario]") {
   for (const DocumentedKey& key : documented_scenario_keys()) {
     if (key.example.empty() || key.key.starts_with("workload.")) continue;

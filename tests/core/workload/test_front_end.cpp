@@ -30,7 +30,7 @@ Workload timed(std::vector<RequestSpec> requests) {
 
 // The first request due by then, in ms; -1 if none is.
 double taken_at(FrontEndArrivals& arrivals, TimeNs now) {
-  const auto spec = arrivals.take_due(now, 0);
+  const auto spec = arrivals.pop_due(now, 0);
   return spec ? to_ms(spec->arrival) : -1;
 }
 
@@ -140,10 +140,10 @@ TEST_CASE("arrivals by step stand still while a front end works", "[workload][fr
   WorkloadArrivals clients(workload);
   FrontEndArrivals arrivals(clients, kFrontEnd);
   CHECK(arrivals.next_step() == 0);
-  CHECK_FALSE(arrivals.take_due(0, 0));
+  CHECK_FALSE(arrivals.pop_due(0, 0));
   CHECK(arrivals.next_step() == 3);
   CHECK(arrivals.next_time() == 6 * kNsPerMs);
-  CHECK_FALSE(arrivals.take_due(5 * kNsPerMs, 3));
+  CHECK_FALSE(arrivals.pop_due(5 * kNsPerMs, 3));
   CHECK(arrivals.next_step() == std::nullopt);
   CHECK(taken_at(arrivals, 6 * kNsPerMs) == 0);
   CHECK(arrivals.next_time() == 13 * kNsPerMs);

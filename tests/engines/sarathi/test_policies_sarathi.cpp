@@ -343,7 +343,8 @@ TEST_CASE("vllm_prefill_first: a preempted request comes back before anyone deco
 
 TEST_CASE("vllm_prefill_first: nobody decodes in a step that ignores a request",
           "[core][policies]") {
-  // As above with a budget of 8: when 1 is to come back with 9 tokens, that is too long a prompt.
+  // The requests of the case before, with a budget of 8: when 1 is to come back with 9 tokens, that
+  // is too long a prompt.
   EngineSetup setup = sarathi_setup("vllm_prefill_first", 4, 1);
   setup.scheduler.max_num_batched_tokens = 8;
   setup.max_num_seqs = 8;

@@ -169,7 +169,7 @@ TEST_CASE("vllm: the tail is preempted, comes back with its own prefix and goes 
 
 TEST_CASE("vllm: a preempted request still gets the token of its step in flight",
           "[core][policies]") {
-  // As above with two steps in flight: 1 is preempted by step 2 while step 1 computes its decode.
+  // Two steps are in flight: 1 is preempted by step 2 while step 1 computes its decode.
   EngineSetup setup = vllm(4, 64);
   setup.async_depth = 2;
   setup.kv_cache.plans_ahead = true;

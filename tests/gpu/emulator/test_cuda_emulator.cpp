@@ -161,7 +161,7 @@ TEST_CASE("a barrier makes a block's writes visible to all of it, in every order
       std::reverse(out.begin() + block * 256, out.begin() + (block + 1) * 256);
     }
     CHECK(out == in);
-    // The same without the barrier reads what an earlier block wrote, or nobody.
+    // Without the barrier a thread reads what an earlier block wrote, or nobody.
     launch(reverse_kernel, {3, 256}, nullptr, device_in.data(), device_out.data(), false);
     out = device_out.download();
     for (int block = 0; block < 3; ++block) {

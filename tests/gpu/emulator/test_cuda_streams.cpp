@@ -48,7 +48,7 @@ cudaError_t copy(void* to, const void* from, cudaStream_t stream) {
   return cudaMemcpyAsync(to, from, sizeof(int), cudaMemcpyDefault, stream);
 }
 
-// Of one int after all work is done.
+// The value of one int after all work is done.
 int value_of(const DeviceArray<int>& array) {
   check_cuda(cudaDeviceSynchronize(), "cudaDeviceSynchronize");
   return array.download().front();

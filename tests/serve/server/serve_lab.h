@@ -90,7 +90,7 @@ class Served {
         has_news_ = false;
       }
       std::vector<LiveEvent> fresh;
-      engine.take_events(fresh);
+      engine.drain_events(fresh);
       for (LiveEvent& event : fresh) {
         num_ended_ += event.kind == LiveEventKind::Ended ? 1 : 0;
         events.push_back(std::move(event));

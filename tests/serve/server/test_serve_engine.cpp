@@ -182,19 +182,19 @@ TEST_CASE("a request that nobody waits for ends and gives its blocks back", "[se
       served.engine.abort(Ticket{i});  // twice is once
     }
     served.engine.abort(Ticket{12345});  // nobody's
-    // Those that were taken back before the engine saw them never were.
+    // Requests that were taken back before the engine saw them never were.
     REQUIRE(served.engine.submit(one(request_of(1000, 10, 5))));
     while (served.events.empty() || served.events.back().ticket != Ticket{1000} ||
            served.events.back().kind != LiveEventKind::Ended) {
       std::vector<LiveEvent> fresh;
-      served.engine.take_events(fresh);
+      served.engine.drain_events(fresh);
       std::move(fresh.begin(), fresh.end(), std::back_inserter(served.events));
       std::this_thread::sleep_for(std::chrono::milliseconds(1));
     }
-    for (int tries = 0; served.engine.take_stats().kv_use > 0 && tries < 5000; ++tries) {
+    for (int tries = 0; served.engine.drain_stats().kv_use > 0 && tries < 5000; ++tries) {
       std::this_thread::sleep_for(std::chrono::milliseconds(1));
     }
-    const LiveStats stats = served.engine.take_stats();
+    const LiveStats stats = served.engine.drain_stats();
     CHECK(stats.kv_use == 0);
     CHECK(stats.num_running == 0);
     CHECK(stats.num_waiting == 0);
@@ -216,9 +216,9 @@ TEST_CASE("a hurried engine ends the requests that were aborted", "[serve]") {
     for (std::uint64_t i = 0; i < 20; ++i) {
       REQUIRE(served.engine.submit(one(request_of(i, 100, 1000))));
     }
-    while (served.engine.take_stats().num_running == 0) {
+    while (served.engine.drain_stats().num_running == 0) {
       std::vector<LiveEvent> fresh;
-      served.engine.take_events(fresh);
+      served.engine.drain_events(fresh);
       const bool is_admitted = std::any_of(fresh.begin(), fresh.end(), [](const LiveEvent& event) {
         return event.kind == LiveEventKind::Admitted;
       });
@@ -324,8 +324,8 @@ TEST_CASE("simulated time shows what was waited for, not how late it was", "[ser
   std::this_thread::sleep_for(std::chrono::milliseconds(20));
   clock.wait_until(6 * kNsPerSecond);  // long ago in real time
   CHECK(clock.now() == 6 * kNsPerSecond);
-  CHECK(clock.take_max_lag() > kNsPerSecond);
-  CHECK(clock.take_max_lag() == 0);
+  CHECK(clock.drain_max_lag() > kNsPerSecond);
+  CHECK(clock.drain_max_lag() == 0);
   clock.hurry();
   clock.wait_until(3'600'000 * kNsPerSecond);  // an hour
   CHECK(clock.now() == 3'600'000 * kNsPerSecond);

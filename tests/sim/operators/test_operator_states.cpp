@@ -162,7 +162,7 @@ TEST_CASE("a file of a hybrid's operators", "[operators][states]") {
   CHECK(refusal(other) ==
         "operators.json: was measured with hybrid, whose linear_value_heads is 32; that of hybrid "
         "is 48; allowed: a model of the same shape");
-  // Those of a model that attends in all layers.
+  // The operators of a model that attends in all layers.
   const ModelConfig plain = find_model("llama-3.1-8b", {});
   file.model = plain.name;
   file.body = std::make_shared<const Json>(operator_body(operators_of("llama-3.1-8b"), plain));

@@ -223,7 +223,7 @@ TEST_CASE("between measured numbers of decodes their blocks decide", "[profile]"
     Rng rng(seed, "contexts");
     std::vector<ScheduledChunk> decodes;
     launch.clear();
-    // Those that fill more than 1.6 blocks a multiprocessor are not split.
+    // Launches that fill more than 1.6 blocks a multiprocessor are not split.
     for (int left = draw(rng, 32, 140); left > 0; --left) {
       decodes.push_back(decode(draw(rng, 64, 8000)));
       launch.add_decode(decodes.back().first_position);

@@ -31,7 +31,7 @@ std::string write_known(const ScratchFolder& folder, double host_gap_chunk_ns = 
   return folder.write("known.json", file.to_json());
 }
 
-// Both variants of the small scenario under a cost model, with requests close to each other.
+// Runs both variants of the small scenario under a cost model, with requests close to each other.
 CommandResult run_under(const ScratchFolder& folder, const std::string& file,
                         const std::string& out, const std::string& more = "") {
   const std::string scenario =

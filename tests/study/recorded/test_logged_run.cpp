@@ -86,7 +86,8 @@ struct Logged {
     return text;
   }
   IterationLog log() const { return read_iteration_log(folder.write("iterations.log", text())); }
-  // The same behind an engine's first iterations with other requests, and before others.
+  // The text of this log behind an engine's first iterations with other requests, and before
+  // others.
   std::string text_between(const Logged& others) const {
     std::string text;
     std::size_t number = 0;

@@ -117,7 +117,7 @@ TEST_CASE("the limits that hold are the lowest that enough requests keep togethe
   CHECK(held->ttft_ms == 151.0);
   CHECK(held->itl_ms == 20.0);
   CHECK_FALSE(held->tpot_ms);
-  // All of them; the limit on ITL rounded up.
+  // All requests count; the limit on ITL is rounded up.
   CHECK(limits_that_hold(requests, 10, slo, 1)->itl_ms == 900.0);
   CHECK(limits_that_hold(requests, 10, slo, 0.5)->ttft_ms == 100.0);
   // Too few have completed.

@@ -214,7 +214,7 @@ TEST_CASE("SGLang's own settings are tried, and cost what runs with them do", "[
     CHECK(again.itl.max_ms == trial->summary.itl.max_ms);
     CHECK(again.output_throughput == trial->summary.output_throughput);
   }
-  // Of one engine alone, no other policy is tried and no other engine's flags are shown.
+  // For one engine alone, no other policy is tried and no other engine's flags are shown.
   const WhatIf own = find_smallest_change(
       run, 1, "", "SGLang", [](const std::string&) {}, [](const RunProgress&) { return true; });
   REQUIRE(own.chosen.has_value());

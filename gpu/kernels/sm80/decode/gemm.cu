@@ -43,7 +43,7 @@ struct Layout {
   int stride = 0;         // of a row of inputs
   int update = 0;         // rows like the inputs, if there is an update
   int norm_weight = 0;    // [k] bf16, if there is one
-  int post_weight = 0;    // likewise
+  int post_weight = 0;    // [k] bf16, if there is one
   int row_sums = 0;       // float [2, kMaxTokens, kWarps]
   int partials = 0;       // float [2, kWarps, kTiles, 8 or 16 tokens, kTileRows]
   int batches = 0;        // [kWarps, stages, kTiles, kUnits, kWarpSize] vectors

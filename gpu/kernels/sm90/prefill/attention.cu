@@ -462,14 +462,14 @@ __device__ __forceinline__ void attend_tile(const PrefillAttentionArgs& args,
   if (threadIdx.x == 0) init_barriers(shared);
   __syncthreads();
   if (threadIdx.x < kGroupThreads) {
-    give_registers<kLoaderRegisters>();
+    decrease_registers<kLoaderRegisters>();
     if (threadIdx.x < 32) {
       load_tiles<false>(args, tensors, rows, shared);
     } else if (threadIdx.x < 64) {
       load_tiles<true>(args, tensors, rows, shared);
     }
   } else {
-    take_registers<kComputeRegisters>();
+    increase_registers<kComputeRegisters>();
     float4* const part =
         part_of<kHeadDim>(args, parts, has_one_span ? tile.part : tile_of_cta(args), rows.kv_head);
     attend(args, rows, parts, has_one_span, part, shared);

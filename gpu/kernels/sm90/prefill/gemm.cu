@@ -521,7 +521,7 @@ __device__ __forceinline__ void multiply(const PrefillGemmArgs& args, const Tens
     __syncthreads();
   }
   if (threadIdx.x < kGroupThreads) {
-    if constexpr (L::kGroups > 1) give_registers<kLoaderRegisters>();
+    if constexpr (L::kGroups > 1) decrease_registers<kLoaderRegisters>();
     if (threadIdx.x == 0) {
       load_tiles(args, tensors, shared, rank);
     } else {
@@ -529,7 +529,7 @@ __device__ __forceinline__ void multiply(const PrefillGemmArgs& args, const Tens
     }
     __syncwarp();
   } else {
-    if constexpr (L::kGroups > 1) take_registers<kComputeRegisters>();
+    if constexpr (L::kGroups > 1) increase_registers<kComputeRegisters>();
     wait_for_kernels();
     compute_tiles(args, tensors, shared, rank, static_cast<int>(threadIdx.x) - kGroupThreads);
   }

@@ -91,7 +91,7 @@ TEST_CASE("a window that slides over several blocks gives back the last of them 
 }
 
 TEST_CASE("blocks behind the window that nobody can find are reused first", "[core][kv][window]") {
-  // As above without hashes: 10 9 8 7, given back together, stand before 13 and 14.
+  // Blocks 10 9 8 7 have no hashes. Given back together, they stand before 13 and 14.
   KvCacheLayout layout = hybrid(14);
   layout.enable_prefix_caching = false;
   layout.reuses_unhashed_first = true;
@@ -200,7 +200,7 @@ class Twins {
       lazy_->release(i);
       eager_->release(i);
     } else if (action < 5) {
-      take_token(i);
+      append_token(i);
     } else {
       advance(i);
     }
@@ -281,7 +281,7 @@ class Twins {
     request.computed_tokens = (*eager_)[i].computed_tokens = end;
   }
 
-  void take_token(std::uint32_t i) {
+  void append_token(std::uint32_t i) {
     for (CacheBench* bench : {&*lazy_, &*eager_}) {
       Request& request = (*bench)[i];
       if (request.num_tokens() <= request.num_computed_tokens()) ++request.output_tokens;
