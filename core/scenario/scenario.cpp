@@ -11,7 +11,6 @@
 #include "core/base/files.h"
 #include "core/config/catalogue.h"
 #include "core/config/config_limits.h"
-#include "core/engine/policies/registry.h"
 #include "core/model/model_catalogue.h"
 #include "core/scenario/built_in_scenarios.h"
 #include "core/scenario/scenario_keys.h"

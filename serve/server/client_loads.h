@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// What running answers take of the server, client by client, and how much that may be.
+// Counts the answers, tokens and unsent bytes of each client, and holds them to limits.
 #pragma once
 
 #include <cstddef>
@@ -18,7 +18,7 @@ class ClientLoads {
     // Of tokens that are not sent yet. A client has half of it.
     std::size_t max_unsent_bytes = 0;
   };
-  // What a request adds. The answers to a prompt share its tokens.
+  // A request adds its answers and tokens. The answers to a prompt share its tokens.
   struct Share {
     std::int64_t num_answers = 0;
     std::int64_t num_tokens = 0;
@@ -36,7 +36,7 @@ class ClientLoads {
   // its only one may have more than the limits.
   std::string refusal(const std::string& client, const Share& share) const;
   void add(const std::string& client, const Share& share);
-  // What add() added. Its unsent bytes were set to 0 before.
+  // Takes back an add(). The unsent bytes of the share were set to 0 before.
   void remove(const std::string& client, const Share& share);
   // An answer of a client with a load has now `after` unsent bytes in the place of `before`.
   void count_unsent(const std::string& client, std::size_t before, std::size_t after);

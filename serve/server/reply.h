@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// What a request of a client gets: a reply, or a stream.
+// The server answers a request of a client with a reply or a stream.
 #pragma once
 
 #include <cstddef>

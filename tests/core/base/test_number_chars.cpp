@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// What stands in for a standard library without real numbers in <charconv>, beside this one.
+// Compares the substitute for a <charconv> without real numbers with this library's.
 #include <charconv>
 #include <cmath>
 #include <cstdint>

@@ -18,7 +18,7 @@ LiveEvent event_of(std::uint64_t number, LiveEventKind kind) {
 LiveEvent token(std::uint64_t number) { return event_of(number, LiveEventKind::Token); }
 LiveEvent end(std::uint64_t number) { return event_of(number, LiveEventKind::Ended); }
 
-// What may be seen of these events, such as "t7 e8": a token of 7, the end of 8.
+// The events that a client may see, such as "t7 e8": a token of 7, the end of 8.
 std::string seen(DurableEnds& ends, std::vector<LiveEvent> events) {
   std::string text;
   ends.pass(events, [&](const LiveEvent& event) {
