@@ -1,12 +1,12 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "core/hardware/hardware_catalogue.h"
 
-#include <algorithm>
 #include <utility>
 
+#include "core/base/clip.h"
 #include "core/base/error.h"
-#include "core/base/names.h"
 #include "core/config/catalogue.h"
+#include "core/hardware/hardware_names.h"
 
 namespace metronome {
 
@@ -28,12 +28,37 @@ std::string hardware_error(const HardwareSpec& hardware) {
   return {};
 }
 
-// Other spellings of the names: with underscores, or without the kind of an H100 or A100.
-std::string catalogue_name(std::string name) {
-  std::replace(name.begin(), name.end(), '_', '-');
-  if (name == "h100") return "h100-sxm";
-  if (name == "a100") return "a100-80gb";
-  return name;
+bool is_figure(std::string_view key) {
+  return key.find("_efficiency") != std::string_view::npos || key.ends_with("_overhead_us") ||
+         key == "crossover_loss";
+}
+
+// Shares of the peaks and overheads are those of kernels, which relatives have in common. Those of
+// a format that the GPU has no units for mean nothing.
+bool is_share_or_overhead(const ConfigNode& entry, std::string_view key) {
+  const bool has_fp8 = entry.find("peak_flops_fp8") != nullptr;
+  const bool has_fp4 = entry.find("peak_flops_fp4") != nullptr;
+  if (key.ends_with("_fp8") || key == "quantised_overhead_us") return has_fp8 && is_figure(key);
+  if (key.ends_with("_fp4")) return has_fp4 && is_figure(key);
+  return is_figure(key);
+}
+
+Relatives relatives() {
+  return {kHardwareYaml, "hardware.yaml", "a name of `metronome list hardware`", hardware_name,
+          is_share_or_overhead};
+}
+
+// For a name that is neither a GPU nor a path. A wrong neighbour is worse than none, and the list
+// is too long for a message.
+[[noreturn]] void fail_unknown_gpu(const std::string& name, const SourceLocation& where) {
+  const std::string nearest = nearest_hardware(name);
+  const std::string what =
+      looks_like_path(name) ? "no such file: " + name : "unknown name '" + clipped(name) + "'";
+  fail_config(where, "hardware",
+              what + (nearest.empty() ? "" : ", did you mean '" + nearest + "'?") +
+                  "; allowed: a name of `metronome list hardware`, or the path of a YAML file with "
+                  "four numbers: peak_flops, peak_bandwidth, memory_bytes and, if the GPU computes "
+                  "in fp8, peak_flops_fp8 (docs/guide/gpu_file.md)");
 }
 
 }  // namespace
@@ -100,7 +125,8 @@ void visit_fields(FieldVisitor& visitor, HardwareSpec& hardware) {
 }
 
 std::vector<HardwareSpec> parse_hardware(std::string_view yaml, const std::string& file) {
-  return parse_entries<HardwareSpec>(parse_config_text(yaml, file), "hardware", hardware_error);
+  return parse_entries<HardwareSpec>(parse_config_text(yaml, file), "hardware", hardware_error,
+                                     relatives());
 }
 
 const std::vector<HardwareSpec>& all_hardware() {
@@ -109,21 +135,18 @@ const std::vector<HardwareSpec>& all_hardware() {
 }
 
 HardwareSpec find_hardware(const std::string& name_or_path, const SourceLocation& where) {
-  const std::string_view entry =
-      entry_text(kHardwareYaml, catalogue_name(lower_ascii(name_or_path)));
+  std::string_view entry = entry_text(kHardwareYaml, name_or_path);
+  if (entry.empty()) entry = entry_text(kHardwareYaml, hardware_name(name_or_path));
   if (!entry.empty()) return parse_hardware(entry, "hardware.yaml").front();
-  if (!path_exists(name_or_path)) {
-    fail_unknown(all_hardware(), name_or_path, "hardware", "the path of a YAML file with one entry",
-                 where);
-  }
+  if (!path_exists(name_or_path)) fail_unknown_gpu(name_or_path, where);
   if (is_folder(name_or_path)) {
     fail_config(where, "hardware",
                 name_or_path +
                     " is a folder; allowed: a name of the catalogue, or the path of a "
                     "YAML file with one entry");
   }
-  const std::vector<HardwareSpec> entries =
-      parse_entries<HardwareSpec>(load_config_file(name_or_path), "hardware", hardware_error);
+  const std::vector<HardwareSpec> entries = parse_entries<HardwareSpec>(
+      load_config_file(name_or_path), "hardware", hardware_error, relatives());
   if (entries.size() != 1) {
     fail_config(where, "hardware",
                 name_or_path + " has " + std::to_string(entries.size()) +

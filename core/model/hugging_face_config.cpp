@@ -11,6 +11,7 @@
 #include "core/base/error.h"
 #include "core/base/json.h"
 #include "core/base/json_place.h"
+#include "core/base/names.h"
 #include "core/base/python_json.h"
 #include "core/model/config_keys.h"
 #include "core/model/hugging_face_latent.h"
@@ -20,28 +21,39 @@
 #include "core/model/model_catalogue.h"
 #include "core/model/model_family.h"
 #include "core/model/quantization_config.h"
+#include "core/model/unknown_architecture.h"
 
 namespace metronome {
 namespace {
 
-const ModelFamily& family_of(const JsonSection& root) {
+// The file's architecture; its "model_type" if that is missing.
+std::string architecture_of(const JsonSection& root) {
   const Json* names = root.find("architectures");
   if (names == nullptr) {
     const std::string type = root.text_or("model_type", "");
+    if (type.empty()) root.fail_absent("architectures", known_architectures());
     for (const ModelFamily& family : model_families()) {
-      if (family.model_type == type) return family;
+      if (family.model_type == type) return std::string(family.architecture);
     }
-    root.fail_absent("architectures", known_architectures());
+    return printable(type);
   }
   if (!names->is_array() || names->empty() || !names->front().is_string()) {
     root.fail("architectures", "must be a list of names, got " + JsonSection::excerpt(*names) +
                                    "; allowed: " + known_architectures());
   }
-  const std::string name = names->front().get<std::string>();
-  const ModelFamily* const family = find_family(name);
+  return printable(names->front().get<std::string>());
+}
+
+ModelFamily family_of(const JsonSection& root, const std::string& architecture) {
+  const ModelFamily* const family = find_family(architecture);
   if (family != nullptr) return *family;
-  root.fail("architectures", JsonSection::excerpt(names->front()) +
-                                 " is not supported; allowed: " + known_architectures());
+  const std::string stranger = key_without_reading(root);
+  if (!stranger.empty()) {
+    root.fail("architectures", JsonSection::excerpt(Json(architecture)) + " with the key " +
+                                   stranger +
+                                   " is not supported; allowed: " + known_architectures());
+  }
+  return nearest_family(root);
 }
 
 std::int64_t bytes_per_weight(const JsonSection& root, const JsonSection& text) {
@@ -229,6 +241,8 @@ void read_unrotated_layers(const JsonSection& text, const ModelFamily& family, M
 void read_arithmetic(const JsonSection& root, const JsonSection& text, const ModelFamily& family,
                      ModelConfig& model) {
   apply_architecture(model);
+  // Cost models read no more, and an unknown file may say the rest in words of its own.
+  if (family.keys == ConfigKeys::Any) return;
   const bool is_gpt2 = family.keys == ConfigKeys::Gpt2;
   model.norm_eps =
       text.number_or(is_gpt2 ? "layer_norm_epsilon" : "rms_norm_eps", family.defaults.norm_eps);
@@ -284,7 +298,9 @@ void read_shape(const JsonSection& text, const ModelFamily& family, ModelConfig&
   model.vocab_size = integer_of(text, "vocab_size", defaults.vocab_size);
   model.max_position_embeddings =
       integer_of(text, "max_position_embeddings", defaults.max_position_embeddings);
-  if (family.keys == ConfigKeys::DeepSeek) {
+  const bool is_any = family.keys == ConfigKeys::Any;
+  if (family.keys == ConfigKeys::DeepSeek || (is_any && text.find("kv_lora_rank") != nullptr)) {
+    if (is_any) model.n_kv_heads = model.n_heads;
     read_latent_attention(text, model);
   } else if (const std::optional<std::int64_t> head_dim = text.integer("head_dim")) {
     model.head_dim = *head_dim;
@@ -331,6 +347,7 @@ void read_dense_layers(const JsonSection& text, ModelConfig& model) {
 
 void read_experts(const JsonSection& text, const ModelFamily& family, ModelConfig& model) {
   if (!family.has_experts) return;
+  if (family.keys == ConfigKeys::Any) return read_any_experts(text, model);
   if (family.keys == ConfigKeys::DeepSeek) return read_routed_experts(text, model);
   if (family.keys == ConfigKeys::GptOss) return read_gpt_oss_experts(text, model);
   if (family.tensors == TensorNames::Mixtral) {
@@ -493,9 +510,16 @@ ModelConfig parse_hugging_face_config(std::string_view json, const std::string& 
                                       const std::optional<PublishedFile>& quantization) {
   const Json document = parse_object(json, path, "the config.json of a model");
   const JsonSection root(document, path, "");
-  const ModelFamily& family = family_of(root);
+  const std::string architecture = architecture_of(root);
+  const ModelFamily family = family_of(root, architecture);
   ModelConfig model = read_model(root, family);
   model.name = name;
+  if (family.keys == ConfigKeys::Any) {
+    model.approximation = approximation_of(architecture, text_section(root, family), model);
+    model.architecture = architecture;
+    model.unsupported = "architectures: " + JsonSection::excerpt(Json(architecture)) +
+                        " is only simulated; allowed: " + computed_architectures();
+  }
   const auto check_shape = [&] {
     const std::string error = model.shape_error();
     if (!error.empty()) throw ConfigError(path + ": " + in_keys_of(document, error));

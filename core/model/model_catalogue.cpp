@@ -7,11 +7,11 @@
 #include "core/config/catalogue.h"
 #include "core/model/generation_config.h"
 #include "core/model/model_file.h"
+#include "core/model/model_names.h"
 
 namespace metronome {
 
-extern const std::string_view kModelsYaml;             // core/model/models.yaml
-extern const std::string_view kModelRepositoriesYaml;  // core/model/model_repositories.yaml
+extern const std::string_view kModelsYaml;  // core/model/models.yaml
 
 namespace {
 
@@ -30,10 +30,9 @@ std::string model_name_of(const std::string& path) {
                                                                : name);
 }
 
-const ConfigNode& repositories() {
-  static const ConfigNode root =
-      parse_config_text(kModelRepositoriesYaml, "model_repositories.yaml");
-  return root;
+Relatives relatives() {
+  return {kModelsYaml, "models.yaml", "a name of `metronome list models`",
+          [](std::string_view name) { return std::string(name); }, nullptr};
 }
 
 // The names of tools/model.
@@ -52,34 +51,24 @@ std::string& models_folder() {
 }
 
 // For a name that is no catalogue model and no path. The catalogue is too long for a message.
-[[noreturn]] void fail_unknown_model(const std::vector<ModelConfig>& models,
-                                     const std::string& name, const SourceLocation& where) {
-  constexpr const char* kAllowed =
-      "; allowed: a name of `metronome list models` or of `tools/model`, or the path of a GGUF "
-      "file, of a config.json or of its folder";
+[[noreturn]] void fail_unknown_model(const std::string& name, const SourceLocation& where) {
   for (const std::string_view fetched : kFetchedModels) {
     if (name != fetched) continue;
     fail_config(where, "model",
                 "'" + name + "' is not on this machine; `tools/model " + name +
                     "` fetches it (METRONOME_MODELS, if set, must be the same)");
   }
-  std::vector<std::string_view> known;
-  for (const ModelConfig& model : models) known.push_back(model.name);
-  const std::string hint = did_you_mean(name, known);
-  if (!hint.empty()) fail_config(where, "model", "unknown name '" + name + "'" + hint + kAllowed);
-  known.clear();
-  for (const ConfigNode::Entry& entry : repositories().entries) {
-    for (const ConfigNode& repository : entry.value.items) known.push_back(repository.scalar);
-  }
-  // A scenario's folder may precede the repository.
-  const fs::path path = name;
-  const std::string last_two = (path.parent_path().filename() / path.filename()).string();
-  const std::string nearest = path.has_parent_path() ? did_you_mean(last_two, known) : "";
   const bool is_file = name.ends_with(".gguf") || name.ends_with(".json");
-  const std::string what = is_file                  ? "'" + name + "' does not exist"
-                           : path.has_parent_path() ? "no such file or repository: " + name
-                                                    : "unknown name '" + name + "'";
-  fail_config(where, "model", what + nearest + kAllowed);
+  const bool is_path = fs::path(name).has_parent_path();
+  const std::string nearest = is_file ? "" : nearest_model(name);
+  const std::string what = is_file   ? "'" + name + "' does not exist"
+                           : is_path ? "no such file or repository: " + name
+                                     : "unknown name '" + name + "'";
+  fail_config(
+      where, "model",
+      what + (nearest.empty() ? "" : ", did you mean '" + nearest + "'?") +
+          "; allowed: a name of `metronome list models` or of `tools/model`, or the path of "
+          "a GGUF file, of a config.json or of its folder");
 }
 
 // A program may be linked without what reads such files.
@@ -263,7 +252,7 @@ void visit_fields(FieldVisitor& visitor, ModelConfig& model) {
 
 std::vector<ModelConfig> parse_models(std::string_view yaml, const std::string& file) {
   std::vector<ModelConfig> models =
-      parse_entries<ModelConfig>(parse_config_text(yaml, file), "models", model_error);
+      parse_entries<ModelConfig>(parse_config_text(yaml, file), "models", model_error, relatives());
   for (ModelConfig& model : models) apply_architecture(model);
   return models;
 }
@@ -273,22 +262,22 @@ const std::vector<ModelConfig>& all_models() {
   return known;
 }
 
-std::string catalogue_name(std::string_view repository) {
-  const std::string wanted = lower_ascii(repository);
-  for (const ConfigNode::Entry& entry : repositories().entries) {
-    for (const ConfigNode& known : entry.value.items) {
-      if (lower_ascii(known.scalar) == wanted) return entry.key;
-    }
-  }
-  return {};
-}
+std::string catalogue_name(std::string_view name) { return named_model(name).model; }
 
-std::vector<std::string> repositories_of(std::string_view model) {
-  std::vector<std::string> names;
-  const ConfigNode* found = repositories().find(model);
-  if (found == nullptr) return names;
-  for (const ConfigNode& repository : found->items) names.push_back(repository.scalar);
-  return names;
+std::optional<WeightFormat> named_format(std::string_view name) {
+  const FoundModel named = named_model(name);
+  const std::optional<ModelConfig> model = known_model(named.model);
+  if (!named.format || !model) return std::nullopt;
+  const bool has_experts = model->n_experts > 0;
+  const WeightFormat own = has_experts ? model->expert_format : model->linear_format;
+  const auto is_fp8 = [](WeightFormat format) {
+    return format == WeightFormat::Fp8 || format == WeightFormat::Fp8Block;
+  };
+  // A file that is published in blocks of fp8 is "FP8", too.
+  if (*named.format == own || (is_fp8(*named.format) && is_fp8(own))) return std::nullopt;
+  // mxfp4 stores experts alone. Nvfp4 is nearest in size and speed.
+  const bool has_none = *named.format == WeightFormat::Mxfp4 && !has_experts;
+  return has_none ? WeightFormat::Nvfp4 : *named.format;
 }
 
 void set_models_folder(const std::string& folder) { models_folder() = folder; }
@@ -319,8 +308,10 @@ ModelConfig find_model(const std::string& name_or_path, const SourceLocation& wh
     return read(file, printable(fs::path(file).stem().string()));
   }
   if (!path_exists(name_or_path)) {
-    const auto model = known_model(catalogue_name(name_or_path));
-    if (!model) fail_unknown_model(all_models(), name_or_path, where);
+    std::optional<ModelConfig> model = known_model(catalogue_name(name_or_path));
+    if (!model) fail_unknown_model(name_or_path, where);
+    if (const auto format = named_format(name_or_path)) model->store_as(*format);
+    apply_architecture(*model);
     return *model;
   }
   std::string path = name_or_path;

@@ -11,6 +11,7 @@
 #include "core/config/config_node.h"
 #include "core/config/config_reader.h"
 #include "core/model/model_config.h"
+#include "core/model/model_names.h"
 
 namespace metronome {
 
@@ -20,22 +21,21 @@ namespace metronome {
 // ("./qwen3-4b" means a folder), and paths over repositories. `where` is the location of the name
 // in the user's input.
 //
-// A config.json may be of the families of model_family.h, written by transformers 4 or 5. Missing
+// A config.json may be of the families of model_family.h, written by transformers 4 or 5. Of
+// another architecture, it is read as the nearest family's (ModelConfig::approximation). Missing
 // keys get the defaults of transformers' classes. The weights keep their stored type. Features that
 // no executor computes (biases, other RoPE scalings, ...) go into `unsupported` and are ignored in
 // the counts.
 //
-// Throws ConfigError for an unknown name (with the nearest one and the list), an unreadable or
-// malformed file, and a missing or ill-typed key. Also for an unsupported architecture and an
-// impossible shape.
+// Throws ConfigError for an unknown name (with the model that was meant, if one is near), an
+// unreadable or malformed file, a missing or ill-typed key, and an impossible shape.
 ModelConfig find_model(const std::string& name_or_path, const SourceLocation& where);
 
-// The catalogue's name of a repository of Hugging Face ("meta-llama/Llama-3.1-8B"), in any case of
-// letters; empty: none.
-std::string catalogue_name(std::string_view repository);
+// The catalogue's name of the model that a name means: named_model(). Empty: none.
+std::string catalogue_name(std::string_view name);
 
-// The repositories whose models have the shape of this catalogue model.
-std::vector<std::string> repositories_of(std::string_view model);
+// The format of weights that such a name says; nothing where it is that of the model's own file.
+std::optional<WeightFormat> named_format(std::string_view name);
 
 // The folder with the files of such a model; empty for a catalogue model, which has none, and for a
 // GGUF file, which has all in one.

@@ -103,6 +103,9 @@ struct ModelConfig : ModelTraits {
   double residual_multiplier = 1;  // of what attention and MLP add
   double logit_divisor = 1;
   std::vector<std::int32_t> eos_token_ids;  // end of text; empty = unknown
+  // One line about an unknown architecture: what a simulation takes it for, by which keys. Empty:
+  // it is known.
+  std::string approximation;
   // The settings that no executor can compute, as "key: what; what is allowed"; empty: nothing.
   std::string unsupported;
 

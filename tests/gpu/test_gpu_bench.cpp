@@ -11,6 +11,7 @@
 #include "core/base/error.h"
 #include "core/base/json.h"
 #include "core/model/model_catalogue.h"
+#include "core/scenario/scenario.h"
 #include "gpu/bench/bench.h"
 #include "gpu/plan/cuda_config.h"
 #include "tests/catch.h"

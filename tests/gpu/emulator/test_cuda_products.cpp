@@ -8,6 +8,7 @@
 #include <sstream>
 
 #include "core/base/json.h"
+#include "core/scenario/scenario.h"
 #include "gpu/bench/product_bench.h"
 #include "gpu/bench/product_kernels.h"
 #include "gpu/emulator/cuda_emulator.h"

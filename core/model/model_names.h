@@ -1,0 +1,33 @@
+// SPDX-License-Identifier: Apache-2.0
+// Models under the names that people type: core/model/model_repositories.yaml has repositories, and
+// core/model/model_names.yaml what names have beside the model.
+#pragma once
+
+#include <optional>
+#include <string>
+#include <string_view>
+#include <vector>
+
+#include "core/model/weight_format.h"
+
+namespace metronome {
+
+// The model of the catalogue that a name means, and the format of weights that the name says.
+struct FoundModel {
+  std::string model;                   // empty: none
+  std::optional<WeightFormat> format;  // nothing: that of the model's own file
+};
+
+// "Qwen/Qwen3-8B", "qwen3_8b" and "Qwen3-8B-Instruct" are qwen3-8b, and
+// "nvidia/Llama-3.3-70B-Instruct-FP8" is llama-3.1-70b in fp8. An organisation that is not known
+// may be the folder of a path, so that it needs a format behind it.
+FoundModel named_model(std::string_view name);
+
+// The catalogue's name of the model that was meant, if only letters are wrong: another number is
+// another version or size. Empty: none is near.
+std::string nearest_model(std::string_view name);
+
+// The repositories and other names whose models have the shape of this catalogue model.
+std::vector<std::string> repositories_of(std::string_view model);
+
+}  // namespace metronome

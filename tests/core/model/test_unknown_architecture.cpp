@@ -1,0 +1,95 @@
+// SPDX-License-Identifier: Apache-2.0
+// A config.json of an architecture that no family is: simulated by the shapes that it names.
+#include <string>
+
+#include "core/model/model_catalogue.h"
+#include "tests/catch.h"
+#include "tests/error_of.h"
+#include "tests/expected.h"
+
+namespace metronome::TEST_FILE {
+namespace {
+
+using testing::Answers;
+using testing::contains;
+using testing::error_of;
+
+ModelConfig parse(const std::string& keys) {
+  return parse_hugging_face_config(
+      "{\"architectures\": [\"OtherForCausalLM\"], \"hidden_size\": 2048, \"num_hidden_layers\": "
+      "8, "
+      "\"num_attention_heads\": 16, \"vocab_size\": 32000, \"max_position_embeddings\": 8192, " +
+          keys + "}",
+      "config.json", "parsed");
+}
+
+constexpr const char* kDense = R"("intermediate_size": 8192, "num_key_value_heads": 4)";
+constexpr const char* kExperts =
+    R"("num_key_value_heads": 4, "n_routed_experts": 64, "num_experts_per_tok": 6,
+       "moe_intermediate_size": 1024, "n_shared_experts": 2, "first_k_dense_replace": 1,
+       "intermediate_size": 8192)";
+constexpr const char* kLatent =
+    R"("num_key_value_heads": 16, "intermediate_size": 8192, "kv_lora_rank": 256,
+       "q_lora_rank": null, "qk_nope_head_dim": 64, "qk_rope_head_dim": 32, "v_head_dim": 64)";
+constexpr const char* kStates =
+    R"("num_key_value_heads": 4, "intermediate_size": 8192, "linear_num_value_heads": 16,
+       "linear_num_key_heads": 16, "linear_key_head_dim": 128, "linear_value_head_dim": 128)";
+constexpr const char* kWindows =
+    R"("num_key_value_heads": 4, "intermediate_size": 8192, "sliding_window": 512,
+       "layer_types": ["sliding_attention", "full_attention", "sliding_attention",
+       "full_attention", "sliding_attention", "full_attention", "sliding_attention",
+       "full_attention"])";
+
+TEST_CASE("an unknown architecture has the shapes that its file names", "[core][model]") {
+  const ModelConfig dense = parse(kDense);
+  CHECK(dense.n_kv_heads == 4);
+  CHECK(dense.head_dim == 128);
+  CHECK(dense.ffn_dim == 8192);
+  CHECK(dense.n_experts == 0);
+  CHECK(dense.architecture == "OtherForCausalLM");
+
+  const ModelConfig experts = parse(kExperts);
+  CHECK(experts.n_experts == 64);
+  CHECK(experts.n_experts_per_token == 6);
+  CHECK(experts.expert_ffn_dim == 1024);
+  CHECK(experts.shared_expert_ffn_dim == 2048);
+  CHECK(experts.n_dense_layers == 1);
+
+  const ModelConfig latent = parse(kLatent);
+  CHECK(latent.latent_attention.kv_rank == 256);
+  CHECK(latent.kv_bytes_per_token() == 8 * (256 + 32) * 2);
+  CHECK(latent.n_experts == 0);
+
+  const ModelConfig states = parse(kStates);
+  CHECK(states.n_linear_layers() == 6);
+  CHECK(states.state_bytes() > 0);
+
+  const ModelConfig windows = parse(kWindows);
+  CHECK(windows.n_window_layers() == 4);
+
+  // Keys that only executors read may be in any words.
+  CHECK(parse(std::string(kDense) +
+              R"(, "use_bidirectional_attention": "vision", "rope_scaling": {"type": "new"})") ==
+        dense);
+
+  // Where the width of an MLP is missing, all layers have experts.
+  CHECK(parse(R"("num_local_experts": 8, "moe_intermediate_size": 512, "top_k_experts": 2)")
+            .expert_ffn_dim == 512);
+}
+
+TEST_CASE("a simulation says what it takes an unknown architecture for", "[core][model]") {
+  Answers answers("catalogue/unknown_architectures.txt");
+  for (const char* keys : {kDense, kExperts, kLatent, kStates, kWindows}) {
+    const ModelConfig model = parse(keys);
+    answers.add(keys, model.approximation);
+    CHECK(contains(model.unsupported, "architectures: \"OtherForCausalLM\" is only simulated"));
+  }
+  answers.add("no width", error_of([] { parse("\"num_key_value_heads\": 4"); }));
+  answers.add("an encoder and a decoder",
+              error_of([] { parse("\"is_encoder_decoder\": true"); }).substr(0, 100));
+  answers.add("state space layers",
+              error_of([] { parse("\"hybrid_override_pattern\": \"M-M*\""); }).substr(0, 100));
+}
+
+}  // namespace
+}  // namespace metronome::TEST_FILE
