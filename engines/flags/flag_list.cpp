@@ -7,6 +7,7 @@
 #include "core/base/json.h"
 #include "core/config/config_writer.h"
 #include "core/engine/policies/registry.h"
+#include "core/scenario/scenario.h"
 #include "core/scenario/simulated_model.h"
 
 namespace metronome {

@@ -11,10 +11,13 @@
 
 #include "core/base/json.h"
 #include "core/base/number_text.h"
-#include "core/scenario/scenario.h"
+#include "core/scenario/serve_defaults.h"
 #include "engines/flags/server_flags.h"
 
 namespace metronome {
+
+struct Scenario;
+struct SchedulerConfig;
 
 // Without zeros at the end.
 inline std::string shortest_text(double number) {

@@ -5,6 +5,7 @@
 #include <cstddef>
 
 #include "core/scenario/engine_product.h"
+#include "core/scenario/scenario.h"
 
 namespace metronome {
 

@@ -7,11 +7,10 @@
 #include <string_view>
 #include <vector>
 
-#include "core/scenario/scenario.h"
-
 namespace metronome {
 
 struct EngineProduct;
+struct Scenario;
 
 struct EngineFlags {
   std::string engine;              // "vLLM"
@@ -41,6 +40,7 @@ struct ServerFlags {
   // Whether it has flags for every policy, the nearest ones; else for its own.
   bool takes_other_policies = false;
   EngineFlags (*write)(const Scenario&) = nullptr;
+  const std::string_view* known = nullptr;  // its flags.yaml; see known_flags.h
 };
 // By EngineFlags::engine; nullptr: unknown.
 const EngineProduct* find_server(std::string_view engine);

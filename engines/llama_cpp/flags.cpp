@@ -1,10 +1,16 @@
 // SPDX-License-Identifier: Apache-2.0
 // Flags of llama-server: llama.cpp's common/arg.cpp (llama-server --help).
+#include <string_view>
+
+#include "core/scenario/scenario.h"
 #include "engines/flags/flag_list.h"
 #include "engines/llama_cpp/product.h"
 #include "engines/llama_cpp/settings.h"
 
 namespace metronome {
+
+extern const std::string_view kLlamaCppFlagsYaml;  // engines/llama_cpp/flags.yaml
+
 namespace {
 
 EngineFlags write_flags(const Scenario& scenario) {
@@ -45,6 +51,7 @@ constexpr ServerFlags kLlamaCppFlags = {.server = "llama-server",
                                         .num_seqs = "-np",
                                         .pool = "-c",
                                         .has_share = false,
-                                        .write = write_flags};
+                                        .write = write_flags,
+                                        .known = &kLlamaCppFlagsYaml};
 
 }  // namespace metronome

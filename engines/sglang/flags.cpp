@@ -9,12 +9,16 @@
 #include "core/engine/budget_terms.h"
 #include "core/engine/policies/registry.h"
 #include "core/hardware/hardware_catalogue.h"
+#include "core/scenario/scenario.h"
 #include "engines/flags/flag_list.h"
 #include "engines/sglang/product.h"
 #include "engines/sglang/serve_defaults.h"
 #include "engines/sglang/settings.h"
 
 namespace metronome {
+
+extern const std::string_view kSglangFlagsYaml;  // engines/sglang/flags.yaml
+
 namespace {
 
 void add_own(const SchedulerConfig& config, FlagList& list) {
@@ -154,6 +158,7 @@ constexpr ServerFlags kSglangFlags = {.server = "SGLang",
                                       .num_seqs = "--max-running-requests",
                                       .pool = "--max-total-tokens",
                                       .takes_other_policies = true,
-                                      .write = write_flags};
+                                      .write = write_flags,
+                                      .known = &kSglangFlagsYaml};
 
 }  // namespace metronome

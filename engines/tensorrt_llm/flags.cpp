@@ -1,11 +1,17 @@
 // SPDX-License-Identifier: Apache-2.0
 // Keys of trtllm-serve, which it reads from a YAML file: TorchLlmArgs, KvCacheConfig,
 // SchedulerConfig and CudaGraphConfig of TensorRT-LLM's tensorrt_llm/llmapi/llm_args.py.
+#include <string_view>
+
+#include "core/scenario/scenario.h"
 #include "engines/flags/flag_list.h"
 #include "engines/tensorrt_llm/product.h"
 #include "engines/tensorrt_llm/settings.h"
 
 namespace metronome {
+
+extern const std::string_view kTensorRtLlmFlagsYaml;  // engines/tensorrt_llm/flags.yaml
+
 namespace {
 
 constexpr const char* kCapacities[] = {"GUARANTEED_NO_EVICT", "MAX_UTILIZATION", "STATIC_BATCH"};
@@ -67,6 +73,7 @@ constexpr ServerFlags kTensorRtLlmFlags = {.server = "trtllm-serve",
                                            .memory = "kv_cache_config.free_gpu_memory_fraction",
                                            .num_seqs = "max_batch_size",
                                            .pool = "kv_cache_config.max_tokens",
-                                           .write = write_flags};
+                                           .write = write_flags,
+                                           .known = &kTensorRtLlmFlagsYaml};
 
 }  // namespace metronome

@@ -9,6 +9,7 @@
 #include "core/base/json.h"
 #include "core/engine/budget_terms.h"
 #include "core/engine/policies/registry.h"
+#include "core/scenario/scenario.h"
 #include "core/scenario/simulated_model.h"
 #include "engines/flags/flag_list.h"
 #include "engines/vllm/product.h"
@@ -16,6 +17,9 @@
 #include "engines/vllm/settings.h"
 
 namespace metronome {
+
+extern const std::string_view kVllmFlagsYaml;  // engines/vllm/flags.yaml
+
 namespace {
 
 // Engines mean different things by their share of memory: vLLM's has room for activations, those of
@@ -205,6 +209,7 @@ constexpr ServerFlags kVllmFlags = {.server = "vLLM",
                                     .num_seqs = "--max-num-seqs",
                                     .pool = "--num-gpu-blocks-override",
                                     .takes_other_policies = true,
-                                    .write = write_flags};
+                                    .write = write_flags,
+                                    .known = &kVllmFlagsYaml};
 
 }  // namespace metronome

@@ -18,18 +18,23 @@ class FetchError(Exception):
     pass
 
 
-def download(package, version, folder):
+def requirement(package, version, folder):
+    """The file that asks pip for this version, by its hash."""
     lines = HASHES.read_text().splitlines()
     versions = [line for line in lines if line.startswith(f"{package}=={version} ")]
     if not versions:
         known = ", ".join(line.partition(" ")[0] for line in lines if line.startswith(package))
         raise FetchError(f"{package}=={version}: tools/requirements/engines.txt has no hash of it; "
                          f"allowed: {known}")
-    requirement = folder / "requirements.txt"
-    requirement.write_text(versions[0] + "\n")
+    path = folder / "requirements.txt"
+    path.write_text(versions[0] + "\n")
+    return path
+
+
+def download(package, version, folder):
     command = [sys.executable, "-m", "pip", "download", "--quiet", "--no-deps", "--dest", folder,
                "--only-binary=:all:", "--python-version", "3.12", "--require-hashes", "-r",
-               requirement]
+               requirement(package, version, folder)]
     for platform in PLATFORMS:
         command += ["--platform", platform]
     for abi in ABIS:

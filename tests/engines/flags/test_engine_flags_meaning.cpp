@@ -13,6 +13,7 @@
 
 #include "core/base/rng.h"
 #include "core/metrics/digest.h"
+#include "core/scenario/scenario.h"
 #include "core/workload/workload.h"
 #include "engines/flags/server_flags.h"
 #include "sim/simulation.h"

@@ -70,10 +70,11 @@ inline Steps run(const EngineSetup& setup, const Requests& requests, const Reque
 }
 
 // Prompts made of segments (content, tokens), in order of submission.
-class Prompts {
+class OrderedPrompts {
  public:
   using Segments = std::vector<PromptSegment>;
-  explicit Prompts(const std::vector<Segments>& prompts) : prompts_(prompts), shared_(prompts) {}
+  explicit OrderedPrompts(const std::vector<Segments>& prompts)
+      : prompts_(prompts), shared_(prompts) {}
 
   RequestId submit(Bench& bench, std::int32_t output) {
     std::int32_t num_tokens = 0;
@@ -89,9 +90,9 @@ class Prompts {
 };
 
 // One output token for each. The rest come when the first few have ended.
-inline Steps run(const EngineSetup& setup, const std::vector<Prompts::Segments>& segments,
+inline Steps run(const EngineSetup& setup, const std::vector<OrderedPrompts::Segments>& segments,
                  int num_first) {
-  Prompts prompts(segments);
+  OrderedPrompts prompts(segments);
   Bench bench(setup, prompts.hasher());
   for (int i = 0; i < num_first; ++i) prompts.submit(bench, 1);
   bench.engine.drain();
@@ -102,7 +103,7 @@ inline Steps run(const EngineSetup& setup, const std::vector<Prompts::Segments>&
   return steps_of(bench);
 }
 
-inline constexpr std::uint64_t kA = content_id(ContentKind::Group, 1);
+inline constexpr std::uint64_t kGroup = content_id(ContentKind::Group, 1);
 inline PromptSegment own(std::int32_t num_tokens) {  // shared by nobody
   static std::uint64_t next = 0;
   return {content_id(ContentKind::TraceBlock, next++), num_tokens};

@@ -9,7 +9,10 @@ namespace metronome::testing::TEST_FILE {
 
 TEST_CASE("sglang: prefixes are found once computed, in whole pages", "[core][policies]") {
   SECTION("of a running request") {
-    Prompts prompts({{{kA, 64}, own(16)}, {{kA, 64}, own(16)}, {{kA, 64}}, {{kA, 40}, own(10)}});
+    OrderedPrompts prompts({{{kGroup, 64}, own(16)},
+                            {{kGroup, 64}, own(16)},
+                            {{kGroup, 64}},
+                            {{kGroup, 40}, own(10)}});
     Bench bench(sglang(1000, 16), prompts.hasher());
     const RequestId a = prompts.submit(bench, 9);
     CHECK(next_step(bench) == "p0:80");
@@ -23,7 +26,7 @@ TEST_CASE("sglang: prefixes are found once computed, in whole pages", "[core][po
     bench.engine.drain();
   }
   SECTION("computed twice in one step: one copy stays") {
-    Prompts prompts({{{kA, 64}, own(16)}, {{kA, 64}, own(16)}});
+    OrderedPrompts prompts({{{kGroup, 64}, own(16)}, {{kGroup, 64}, own(16)}});
     Bench bench(sglang(1000, 16), prompts.hasher());
     const RequestId a = prompts.submit(bench, 9);
     const RequestId b = prompts.submit(bench, 9);
@@ -36,7 +39,7 @@ TEST_CASE("sglang: prefixes are found once computed, in whole pages", "[core][po
     // Ten pages. Request 0 leaves five cached ones. Beside request 1 (a page, one output to come)
     // nine are free; request 2 hits four: 144 - 0.7 - 64 = 79.3 > 16 + 47 + 16.
     for (const int output : {47, 48}) {
-      Prompts prompts({{{kA, 64}, own(16)}, {own(16)}, {{kA, 64}, own(16)}});
+      OrderedPrompts prompts({{{kGroup, 64}, own(16)}, {own(16)}, {{kGroup, 64}, own(16)}});
       Bench bench(sglang(10, 16), prompts.hasher());
       prompts.submit(bench, 1);
       CHECK(next_step(bench) == "p0:80");
@@ -53,7 +56,7 @@ TEST_CASE("sglang: prefixes are found once computed, in whole pages", "[core][po
 // Request 2 is taken to need five: four for its tokens and one for their last page. These are the
 // four never used and that one, and no cached one.
 TEST_CASE("sglang: free pages are used before cached ones are evicted", "[core][policies]") {
-  Prompts prompts({{{kA, 64}}, {own(40)}, {own(64)}, {{kA, 64}, own(16)}});
+  OrderedPrompts prompts({{{kGroup, 64}}, {own(40)}, {own(64)}, {{kGroup, 64}, own(16)}});
   Bench bench(sglang(11, 16), prompts.hasher());
   for (const char* expected : {"p0:64", "p1:40", "p2:64", "p3:16"}) {
     prompts.submit(bench, 1);
@@ -68,8 +71,8 @@ TEST_CASE("sglang: lpm admits the longest cached prefix first", "[core][policies
   setup.max_num_seqs = 1;
   const auto steps = [&](Policy policy) {
     setup.scheduler.edit<SglangConfig>().schedule_policy = policy;
-    const PromptSegment a32 = {kA, 32};
-    const PromptSegment a64 = {kA, 64};
+    const PromptSegment a32 = {kGroup, 32};
+    const PromptSegment a64 = {kGroup, 64};
     return run(setup, {{a64}, {own(20)}, {a32, own(48)}, {a64}, {a64, own(16)}}, 1);
   };
   CHECK(steps(Policy::Fcfs) == Steps{"p0:64", "p1:20", "p2:48", "p3:16", "p4:16"});
@@ -85,7 +88,7 @@ TEST_CASE("sglang: lpm takes one of those that begin alike", "[core][policies]")
   setup.scheduler.edit<SglangConfig>().chunked_prefill_size = 128;
   // Three prompts of 60, charged as 64 each: two a step. Requests 0 and 1 begin alike.
   const auto steps = [&](std::int32_t num_shared) {
-    const PromptSegment shared = {kA, num_shared};
+    const PromptSegment shared = {kGroup, num_shared};
     const std::int32_t rest = 60 - num_shared;
     return run(setup, {{shared, own(rest)}, {shared, own(rest)}, {own(60)}}, 3);
   };
@@ -96,7 +99,7 @@ TEST_CASE("sglang: lpm takes one of those that begin alike", "[core][policies]")
   // With a prefix cached they begin alike all the same, up to 32 tokens; from 33 on it is enough
   // that it is cached.
   const auto cached_steps = [&](std::int32_t num_cached) {
-    const PromptSegment cached = {kA, num_cached};
+    const PromptSegment cached = {kGroup, num_cached};
     return run(setup, {{cached}, {cached, own(60)}, {cached, own(60)}, {own(60)}}, 1);
   };
   CHECK(cached_steps(32) == Steps{"p0:32", "p1:60 p3:60", "p2:60"});
@@ -108,11 +111,11 @@ TEST_CASE("sglang: lpm leaves a queue of more than 128 as it is", "[core][polici
   setup.scheduler.edit<SglangConfig>().schedule_policy = SglangConfig::SchedulePolicy::Lpm;
   setup.scheduler.edit<SglangConfig>().max_prefill_tokens = 16;  // a request a step
   setup.max_num_seqs = 512;
-  const PromptSegment a32 = {kA, 32};
-  const PromptSegment a48 = {kA, 48};
+  const PromptSegment a32 = {kGroup, 32};
+  const PromptSegment a48 = {kGroup, 48};
   SECTION("first come first served") {
     for (const int num_others : {127, 128}) {
-      std::vector<Prompts::Segments> segments = {{a48}};
+      std::vector<OrderedPrompts::Segments> segments = {{a48}};
       for (int i = 0; i < num_others; ++i) segments.push_back({own(16)});
       segments.push_back({a48, own(16)});
       CHECK(run(setup, segments, 1)[1] == (num_others == 127 ? "p128:16" : "p1:16"));
@@ -120,9 +123,10 @@ TEST_CASE("sglang: lpm leaves a queue of more than 128 as it is", "[core][polici
   }
   SECTION("in the order of the last sort, newcomers behind") {
     // Sorted 3, 2, 1 by what they hit, and 3 is taken; then 127 more come.
-    std::vector<Prompts::Segments> segments = {{a48}, {own(16)}, {a32, own(16)}, {a48, own(16)}};
+    std::vector<OrderedPrompts::Segments> segments = {
+        {a48}, {own(16)}, {a32, own(16)}, {a48, own(16)}};
     for (int i = 0; i < 127; ++i) segments.push_back({own(16)});
-    Prompts prompts(segments);
+    OrderedPrompts prompts(segments);
     Bench bench(setup, prompts.hasher());
     const auto submit_next = [&](int count) {
       for (int i = 0; i < count; ++i) prompts.submit(bench, 1);
@@ -142,7 +146,7 @@ TEST_CASE("sglang: the orders by output, tree, wait and tokens left", "[core][po
   using Policy = SglangConfig::SchedulePolicy;
   EngineSetup setup = sglang(1000, 16);
   setup.max_num_seqs = 1;
-  const auto steps = [&](Policy policy, const std::vector<Prompts::Segments>& segments,
+  const auto steps = [&](Policy policy, const std::vector<OrderedPrompts::Segments>& segments,
                          int num_first) {
     setup.scheduler.edit<SglangConfig>().schedule_policy = policy;
     return run(setup, segments, num_first);
@@ -153,7 +157,7 @@ TEST_CASE("sglang: the orders by output, tree, wait and tokens left", "[core][po
           Steps{"p1:10", "d1", "d1", "p2:10", "d2", "p0:10"});
   }
   SECTION("the heaviest part of the tree first") {
-    const PromptSegment a32 = {kA, 32};
+    const PromptSegment a32 = {kGroup, 32};
     CHECK(steps(Policy::DfsWeight, {{a32}, {own(20)}, {a32, own(16)}, {a32, own(17)}}, 1) ==
           Steps{"p0:32", "p2:16", "p3:17", "p1:20"});
   }
@@ -175,7 +179,7 @@ TEST_CASE("sglang: shortest-prefill-first shortens a chunk for a shorter prompt"
     EngineSetup setup = sglang(1000, 16);
     setup.scheduler.edit<SglangConfig>().schedule_policy = policy;
     setup.scheduler.edit<SglangConfig>().chunked_prefill_size = 64;
-    Prompts prompts({{own(100)}, {own(20)}});
+    OrderedPrompts prompts({{own(100)}, {own(20)}});
     Bench bench(setup, prompts.hasher());
     prompts.submit(bench, 1);
     CHECK(next_step(bench) == "p0:64");
@@ -206,12 +210,12 @@ TEST_CASE("sglang: random settings", "[core][policies]") {
     setup.async_depth = draw(1, 2);
     const double failure_chance = 0.02 * draw(0, 1);
     const double abort_chance = 0.05 * draw(0, 1);
-    std::vector<Prompts::Segments> segments;
+    std::vector<OrderedPrompts::Segments> segments;
     for (int i = 0; i < 20; ++i) {
-      segments.push_back({{kA, draw(1, 40)}, own(draw(1, 30))});
+      segments.push_back({{kGroup, draw(1, 40)}, own(draw(1, 30))});
     }
     CAPTURE(seed);
-    Prompts prompts(segments);
+    OrderedPrompts prompts(segments);
     Bench bench(setup, prompts.hasher());
     bench.executor.fails = [&](std::int64_t) { return rng.uniform() < failure_chance; };
     for (int i = 0; i < 20; ++i) {
