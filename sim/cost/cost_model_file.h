@@ -14,7 +14,6 @@
 #include "core/config/config_node.h"
 #include "core/hardware/hardware.h"
 #include "core/model/model_config.h"
-#include "core/scenario/scenario.h"
 
 namespace metronome {
 

@@ -7,6 +7,7 @@
 
 #include "core/base/error.h"
 #include "core/base/real.h"
+#include "core/scenario/cost_model_config.h"
 #include "sim/cost/pass_cost.h"
 
 namespace metronome {

@@ -8,9 +8,10 @@
 #include "core/base/types.h"
 #include "core/hardware/hardware.h"
 #include "core/model/model_config.h"
-#include "core/scenario/scenario.h"
 
 namespace metronome {
+
+struct CostModelConfig;
 
 constexpr std::int64_t kMaxTensorParallel = 64;
 // Memory for activations and the runtime where no engine is known, 2 GB.

@@ -7,14 +7,16 @@
 #include <utility>
 
 #include "core/model/model_config.h"
-#include "core/scenario/scenario.h"
 #include "sim/cost/cost_model.h"
 
 namespace metronome {
 
+struct CostModelConfig;
+
 // A cost model that composes steps of kernels, with the host's part: a pass that no CUDA graph has
 // takes no less than its launches. While the device is slower than the host, launches do not show.
-// The added time counts as overhead.
+// Steps take `step_factor` times their kernels, and prompts `prompt_factor` times that. The added
+// time counts as overhead.
 class EagerPasses final : public CostModel {
  public:
   struct Launches {
@@ -22,6 +24,8 @@ class EagerPasses final : public CostModel {
     // The largest passes that run as graphs, in tokens: of decodes alone, and with prompts.
     std::int64_t max_graph_tokens = 0;
     std::int64_t max_prompt_graph_tokens = 0;
+    double step_factor = 1;
+    double prompt_factor = 1;
   };
 
   EagerPasses(std::unique_ptr<CostModel> kernels, const Launches& launches, std::int64_t n_layers);
@@ -33,6 +37,7 @@ class EagerPasses final : public CostModel {
   }
 
  private:
+  void scale(const StepPlan& plan, StepCost& cost) const;
   TimeNs missing_ns(std::int64_t num_tokens, std::int64_t max_graph_tokens,
                     TimeNs kernels_ns) const;
 

@@ -13,8 +13,7 @@ import statistics
 from points import Point
 
 FOLDER = "data/measured/distserve_opt-13b"
-HOST = {"host_gap_us": 5500, "host_gap_us_per_request": 700,
-        "frontend": {"fixed_ms": 24.4, "us_per_prompt_token": 4.9}}
+HOST = {"host_gap_us": 5500, "host_gap_us_per_request": 700}
 
 
 def read(shared, scratch):
@@ -41,6 +40,7 @@ def read(shared, scratch):
             base={"model": "opt-13b", "hardware": "a100-80gb",
                   "scheduler": {"policy": "vllm_prefill_first", "max_num_batched_tokens": 16384},
                   "engine": {"max_num_seqs": 1024, "max_model_len": 2048},
+                  "client": {"preset": "ray"},
                   "cost_model": {**HOST, "gpu_memory_utilization": 0.95}},
             scenario={"workload": {"trace": {"format": "vidur", "file": str(trace)}}}))
     return points

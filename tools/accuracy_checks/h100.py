@@ -3,7 +3,7 @@
 
 import csv
 
-from points import FRONT_END, Point, closed_loop, lengths
+from points import Point, closed_loop, lengths
 
 FILE = "data/measured/h100_qwen3-8b/points.csv"
 # Our name of a figure in result.json, and theirs.
@@ -23,7 +23,7 @@ def read(shared):
     base = {"model": "qwen3-8b", "hardware": "h100-sxm",
             "scheduler": {"policy": "vllm", "version": "0.30"},
             "engine": {"max_model_len": 16384},
-            "cost_model": {"frontend": FRONT_END, "gpu_memory_utilization": 0.9}}
+            "client": {"preset": "bench"}, "cost_model": {"gpu_memory_utilization": 0.9}}
     points = []
     for row in csv.DictReader(open(shared / FILE, newline="")):
         if reuses_prompts(row):

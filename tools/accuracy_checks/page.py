@@ -163,7 +163,7 @@ SILYBENCH = """## Qwen3-8B on an H100
 
 Points of vLLM 0.30 in bf16 (silybench-data, CC BY 4.0), clients in a closed loop. Points whose
 prompts were cached from the run before are left out. The front end has 4.4 ms and 4.9 us a prompt
-token (`cost_model.frontend`), as these clients saw it. Two constants of `operators` were fitted to
+token (`client.preset: bench`), as these clients saw it. Two constants of `operators` were fitted to
 these points: the time between two kernels, and that between two passes. Of the roofline's constants
 for H100 one was, the overhead of a layer, by the points of one client.
 """
@@ -183,11 +183,20 @@ SILICON = """## NVIDIA's serving points
 The aggregated points of `silicon_sample.csv` in aiconfigurator-core 0.12.0 (Apache-2.0). The
 host's time for launches was fitted to first tokens of 1 to 4 clients with prompts of up to 1,024
 tokens ([cost models](internals/cost_models.md#passes-without-a-cuda-graph)). These rows do
-not count. Nothing else is fitted to the points, but eleven choices were made with them known:
+not count. How releases and served prompts differ from kernels (`cost_model.step_factor`,
+`prompt_factor`, two overheads, and vLLM's host time before 0.14) was fitted for the roofline to
+every third to fifth point of an engine, and tried on the others: engines/NAME/recipe.cpp has each.
+Nothing else is fitted to the points, but fourteen choices were made with them known:
 
 - KV of Llama-3.1-70B counts as 16-bit on the H100.
 - KV of MiniMax-M2.5 counts as 8-bit on later GPUs.
-- Outputs of sweeps whose client was not published scatter by a tenth, but for SGLang's on an H100.
+- Outputs of sweeps whose client was not published scatter by a tenth, or by less for fewer than 64
+  clients, but for SGLang's on an H100, which are equal, and those of experts on TensorRT-LLM, which
+  scatter by a fiftieth.
+- Llama-3.1-8B on TensorRT-LLM 1.0.0rc3 held one request less than there were clients: at every
+  length and number of GPUs first tokens come as if one client waited for another's whole answer.
+- Clients of Llama-3.1-8B in fp8 on vLLM 0.12 sent 100 prompts again and again, which were cached.
+- vLLM before 0.14 took 30 us of host time between steps for each request.
 - Operator tables whose products were timed with their launches are refused.
 - TensorRT-LLM's products count without quantising their input.
 - MiniMax-M2.5 on a B200 with vLLM 0.19 was started on April 3 as published for April 8.
@@ -213,21 +222,19 @@ TTFT over 723 points. That set of points is another one.
 
 CAUSES = """### Why the worst families are off
 
-The causes below come from the points themselves. They changed nothing in the models.
+The causes below come from the points themselves.
 
-- Llama-3.1-8B in fp8 on an H200, vLLM 0.12: the time between tokens is that of decodes alone
-  (64 clients of 8000/1000 take 18.8 ms). The prompts were cached, it seems.
+- Llama-3.1-8B in fp8 on an H200, vLLM 0.12: with more than 80 clients the first prompts were cached
+  from an earlier run, too, it seems.
 - Qwen3-32B on a GB200, TensorRT-LLM 1.3.0rc1: several engines behind one client. With one client
   the error is 7 %; with two the measured time is 3 to 5 times as long, with 32 up to 16 times.
 - gpt-oss-120b on an H100, TensorRT-LLM 1.3.0rc1: several engines behind one client, too.
 - Qwen3-235B on an H200, vLLM 0.12: 52 ms a token on two GPUs, whether 4 or 20 clients. The tables
   have experts of vLLM 0.19 and later.
 - Llama-3.1-8B and Qwen3-32B, TensorRT-LLM 1.0.0rc3: the more requests a second, the later are first
-  tokens and the longer are steps. TP 8 with 128 clients waits 2 s. A queue in the server's front
-  end would look so. The operators do not have it.
+  tokens and the longer are steps. TP 8 with 128 clients waits 2 s. The front end sends some 9,000
+  tokens a second, and the rest wait. SGLang 0.5.6 sends some 19,000. No simulation has that.
 - Kimi-K2.5 on an H200, 16 clients of 1024/8192: 64 ms a token in one run, 16 ms in its rerun.
-- DeepSeek-R1 on a B300, SGLang 0.5.10: prompts of 8,192 tokens took 1 to 3 s. On a B200 with 0.5.9
-  they took 0.3 s.
 - DeepSeek-R1 on a B200, SGLang of November 2025: with 32 clients and more, first tokens took 7 to
   9 s, whatever the prompt. These runs had no warm-up.
 - Qwen3.5-397B on SGLang 0.5.9 and builds before it: 15 to 25 % slower than operators of 0.5.14 say.
@@ -235,8 +242,7 @@ The causes below come from the points themselves. They changed nothing in the mo
 - DeepSeek-R1 on H200, TensorRT-LLM and SGLang: prompts of 1,024 tokens take 3.4 ms a layer,
   whatever the chunk. These hosts launch more slowly than those with B200, it seems.
 - Qwen3-235B on an H100, TensorRT-LLM 1.0.0rc3: first tokens take 0.16 to 0.25 s, for prompts of 128
-  as of 1,024 tokens and for 8 as for 64 clients. Steps with prompts are not so long: the front end
-  of that version is slow.
+  as of 1,024 tokens and for 8 as for 64 clients.
 """
 
 

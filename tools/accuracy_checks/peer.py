@@ -98,7 +98,7 @@ def arguments_of(point, name):
         arguments["moe_quant_mode"] = "w4a8_mxfp4_mxfp8"  # as its sweep sets it (sdk/task_v2.py)
     if point.has_experts:
         arguments |= {"moe_tp_size": point.degree // experts, "moe_ep_size": experts}
-    kv_dtype = point.base["kv_cache"]["dtype"]
+    kv_dtype = point.base.get("kv_cache", {}).get("dtype", "auto")
     if kv_dtype != "auto":
         arguments["kvcache_quant_mode"] = KV_DTYPES[kv_dtype]
     return arguments
@@ -142,7 +142,7 @@ The mode is its `cli estimate` of one aggregated configuration (`cli_estimate` i
   it extends itself (mode `HYBRID`).
 
 Nothing was tuned on either side for this comparison. Our simulation knows more of a row: the drawn
-lengths, the recipe's limits, and the eleven choices above. The estimator has no place for most of
+lengths, the recipe's limits, and what the section above names. The estimator has no place for most of
 these. Each row of the table is about the points that all four have times for:
 
 """

@@ -10,9 +10,6 @@ import tempfile
 ROOT = pathlib.Path(__file__).resolve().parent.parent.parent
 METRONOME = ROOT / "build/release/metronome"
 
-# HTTP, tokenising and hand-over, as a client of vLLM 0.30 saw them on an H100.
-FRONT_END = {"fixed_ms": 4.4, "us_per_prompt_token": 4.9}
-
 
 @dataclasses.dataclass
 class Point:
@@ -31,6 +28,7 @@ class Point:
     tables: dict | None = None  # options of `calibrate --import`, if tables cover the point
     lacks_limit: bool = False   # the server's limit of requests is not on record
     row: dict | None = None     # of the source's table
+    line: tuple = ()            # options of `metronome scenario` that say all of it
     simulated: dict = dataclasses.field(default_factory=dict)  # cost model -> figures or a reason
 
     def error(self, cost_model, figure):

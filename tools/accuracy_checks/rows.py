@@ -33,9 +33,13 @@ def clients_of(row):
     return batch if 0 < batch < clients else clients
 
 
-def prompt_graphs_of(engine):
-    """Part of `cost_model`: SGLang had no CUDA graphs for prompts up to 0.5.10, the latest here."""
-    return {"max_prompt_graph_tokens": 0} if engine == "sglang" else {}
+def version_of(row):
+    """Of the engine. Rows of 2025 may lack it; then the release of their date."""
+    date, version = measured_on(row), row["backend_version"]
+    if row["backend"] == "trtllm" and version.startswith("1.1.0") and date >= "2026-01":
+        return "1.2.0"  # the scripts of that year, with an image of the year before
+    released = {"vllm": "0.11.0", "sglang": "0.5.5", "trtllm": "1.1.0"}[row["backend"]]
+    return version or (released if date < "2026" else "")
 
 
 def engine_of(row):

@@ -2,24 +2,21 @@
 """NVIDIA's serving points: silicon_sample.csv of aiconfigurator-core (Apache-2.0). They validate;
 nothing is fitted to them.
 
-Two kinds of rows are told apart by their source. Most are runs of the public InferenceX sweep: a
-closed loop of N clients, 10 N prompts, lengths drawn from 0.8 of the named length to all of it,
-inputs and outputs alike, and no prefix caching. Others come from sweeps whose client was not
-published: lengths count as named there. Outputs scatter by a tenth: with equal outputs the clients
-would stay in lock step for ever, and first tokens would come twice as late as measured. Those of
-SGLang on an H100 do stay so. TTFT and TPOT are means over the requests, the first burst
-included."""
+Most rows are runs of the public InferenceX sweep, others come from NVIDIA's own sweeps, whose client
+was not published. The program composes a scenario from the fields of a row: how such servers were
+started and how their clients ask is its knowledge. TTFT and TPOT are means over the requests, the
+first burst included."""
 
 import collections
 import copy
 import csv
 import math
-import re
 
 import large_models
-from points import FRONT_END, Point, closed_loop, lengths
+from composed import point_scenario
+from points import Point
 from rows import (ENGINES, HARDWARE, NotCovered, clients_of, engine_of, identity, is_public_sweep,
-                  measured_of, measured_on, number, prompt_graphs_of)
+                  measured_of, measured_on, number)
 
 MODELS = {
     "meta-llama/Llama-3.1-70B": "llama-3.1-70b",
@@ -75,30 +72,9 @@ def formats_of(row, model):
     return "fp8"
 
 
-def kv_dtype_of(row, model, quantization):
-    """As recipes and checkpoints say, but for two: queueing at 64 clients on an H100 shows that
-    Llama-3.1-70B had 16-bit KV there, and its absence that MiniMax had 8-bit KV on GPUs newer than
-    that."""
-    blackwell = row["system"][0] in "bg"
-    if row["model_path"] == "nvidia/Llama-3.1-8B-Instruct-FP8":
-        return "fp8"  # hf_quant_config.json
-    if not is_public_sweep(row):
-        is_quantised = quantization not in ("none", "mxfp4")
-        return "fp8" if model == "qwen3-32b" and row["backend"] == "trtllm" and is_quantised \
-            else "bf16"
-    if model == "llama-3.1-70b":
-        return "bf16" if row["system"] == "h100_sxm" and row["backend"] == "vllm" else "fp8"
-    if model == "gpt-oss-120b":
-        return "fp8" if blackwell else "bf16"
-    if model == "minimax-m2.5":
-        return "bf16" if row["system"] == "h100_sxm" else "fp8"
-    return "bf16"
-
-
 def is_tuned_minimax(row, model):
-    """The public sweep's recipes of MiniMax on Blackwell with vLLM 0.19: --max-num-batched-tokens
-    of two prompts, --max-cudagraph-capture-size 2048 (its pull requests 996 and 1010 of April 8;
-    first tokens of the runs of April 3 fit that, too)."""
+    """The public sweep's recipes of MiniMax on Blackwell with vLLM 0.19 (its pull requests 996 and
+    1010 of April 8; first tokens of the runs of April 3 fit that, too)."""
     return model == "minimax-m2.5" and row["system"] in ("b200_sxm", "b300_sxm") and \
         row["backend_version"] == "0.19.0"
 
@@ -124,43 +100,6 @@ def lacks_limit(row, model, clients):
         row["backend"] == "vllm" and clients == 512
 
 
-def tensorrt_llm_of(row, model, prompt, output):
-    """As the public sweep's recipes start trtllm-serve, which does not chunk prompts by default."""
-    if not is_public_sweep(row):
-        return {"policy": "tensorrt_llm", "max_num_tokens": max(8192, prompt)}
-    settings = {"policy": "tensorrt_llm", "enable_chunked_context": False}
-    if model == "gpt-oss-120b":
-        return {**settings, "max_num_tokens": 20000}
-    # As of commit a267b4b, October 2025.
-    settings["max_num_tokens"] = 16384
-    if (prompt, output) == (1024, 1024) and number(row["tp_size"]) < 8:
-        settings |= {"batch_wait_max_tokens_ratio": 0.9, "batch_wait_timeout_iters": 20}
-    return settings
-
-
-def scheduler_of(row, model, clients, prompt, output):
-    backend = row["backend"]
-    if backend == "sglang":
-        return {"policy": "sglang", "chunked_prefill_size": 8192}
-    if backend == "trtllm":
-        return tensorrt_llm_of(row, model, prompt, output)
-    budget = 8192
-    if is_tuned_minimax(row, model):
-        budget = 2 * prompt
-    if model == "minimax-m2.5" and row["system"] == "h200_sxm" and \
-            row["backend_version"] in ("0.18.0", "0.19.0"):
-        budget = 16384 if clients <= 32 else 32768
-    return {"policy": "vllm", "version": "0.22", "max_num_batched_tokens": max(budget, clients)}
-
-
-def steps_in_flight(row):
-    """vLLM plans a step while another runs by default since 0.14 (its release notes); recipes of
-    the public sweep ask for that (async-scheduling)."""
-    version = re.match(r"(\d+)\.(\d+)", row["backend_version"])
-    is_older = version is not None and (int(version[1]), int(version[2])) < (0, 14)
-    return 1 if row["backend"] == "vllm" and is_older and not is_public_sweep(row) else 2
-
-
 def point_of(row, systems):
     for name, why in NOT_COVERED:
         if name in row["model_path"]:
@@ -183,40 +122,13 @@ def point_of(row, systems):
         raise NotCovered("a layout of experts that does not fit the number of GPUs")
     if row["system"] not in HARDWARE:
         raise NotCovered(f"the GPU {row['system']}")
-    clients, prompt, output = clients_of(row), number(row["isl"]), number(row["osl"])
-    share = 0.8 if is_public_sweep(row) else 1
+    clients = clients_of(row)
     quantization = formats_of(row, model)
-    kv_dtype = kv_dtype_of(row, model, quantization)
     gpu = HARDWARE[row["system"]]
-    base = {
-        "model": model, "hardware": gpu, "quantization": quantization,
-        "kv_cache": {"dtype": kv_dtype, "enable_prefix_caching": False},
-        "cost_model": {
-            "tensor_parallel_size": tp, "frontend": FRONT_END,
-            "gpu_memory_utilization": 0.85 if row["backend"] == "sglang" else 0.9,
-        },
-    }
-    has_large_graphs = model == "gpt-oss-120b" or is_tuned_minimax(row, model)
-    graph_tokens = {"vllm": 2048 if has_large_graphs else 512, "trtllm": 1024,
-                    "sglang": max(160, clients)}[row["backend"]]
-    outputs = lengths(output, share)
-    stays_in_step = row["backend"] == "sglang" and row["system"] == "h100_sxm"
-    if not is_public_sweep(row) and not stays_in_step:
-        outputs = {"distribution": "uniform", "min": max(1, round(0.9 * output)),
-                   "max": round(1.1 * output)}
-    is_served_alone = is_public_sweep(row) and row["backend"] == "vllm"
-    scenario = {
-        "scheduler": scheduler_of(row, model, clients, prompt, output),
-        "engine": {"max_num_seqs": clients if is_served_alone else max(1024, clients),
-                   "max_model_len": prompt + 2 * output + 256, "async_depth": steps_in_flight(row)},
-        "cost_model": {"max_graph_tokens": graph_tokens, **prompt_graphs_of(row["backend"])},
-        "workload": closed_loop(clients, lengths(prompt, share), outputs,
-                                max(10 * clients, 20)),
-    }
-    if row["backend"] == "sglang" and not is_public_sweep(row):
-        # With its cache on, as by default, SGLang does not count with whole outputs
-        # (PrefillAdder.add_one_req). These prompts share nothing, so that is all the cache does.
-        scenario["sampling"] = {"ignore_eos": False}
+    # hf_quant_config.json of this checkpoint asks for it.
+    known = {"kv_cache": {"dtype": "fp8"}} \
+        if row["model_path"] == "nvidia/Llama-3.1-8B-Instruct-FP8" else {}
+    base, scenario = point_scenario(row, gpu, model, quantization, tp, known)
     return Point(
         source="aiconfigurator", name=row["id"], gpu=gpu, model=model,
         precision={"none": "plain"}.get(quantization, quantization),
