@@ -23,6 +23,7 @@ namespace {
 constexpr Command kCommands[] = {
     {"run", "run a scenario, simulated or for real, and write its results", run_command},
     {"init", "write a commented scenario to start from", init_command},
+    {"scenario", "print the scenario that a server's command means", scenario_command},
     {"workload", "describe a scenario's workload and its load on the engine", workload_command},
     {"sweep", "run a scenario at every point of a grid or a list of settings", sweep_command},
     {"tune", "find the settings that carry the highest load within an SLO", tune_command},

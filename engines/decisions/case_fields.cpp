@@ -4,6 +4,7 @@
 #include <algorithm>
 
 #include "core/config/config_limits.h"
+#include "core/engine/engine_config.h"
 #include "core/engine/policies/registry.h"
 #include "core/scenario/scenario_keys.h"
 

@@ -31,8 +31,11 @@ constexpr PolicyInfo kLlamaCpp = {
 
 constexpr PolicyInfo kPolicies[] = {kLlamaCpp};
 
-constexpr EngineProduct kProduct = {
-    .name = "llama_cpp", .policies = kPolicies, .flags = &kLlamaCppFlags};
+constexpr EngineProduct kProduct = {.name = "llama_cpp",
+                                    .policies = kPolicies,
+                                    .recipe = llama_cpp_recipe,
+                                    .arguments = &kLlamaCppArguments,
+                                    .flags = &kLlamaCppFlags};
 
 }  // namespace
 

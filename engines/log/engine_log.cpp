@@ -11,7 +11,6 @@
 #include "core/base/error.h"
 #include "core/base/files.h"
 #include "core/base/names.h"
-#include "core/config/config_writer.h"
 #include "core/scenario/engine_product.h"
 #include "engines/log/log_dialect.h"
 #include "engines/log/log_text.h"
@@ -23,7 +22,7 @@ namespace {
 std::string titles() {
   std::string text;
   for (const LogDialect* dialect : log_dialects()) {
-    text += (text.empty() ? "" : " or ") + std::string(dialect->title);
+    text += (text.empty() ? "" : " or ") + std::string(dialect->title());
   }
   return text;
 }
@@ -37,20 +36,6 @@ std::size_t find_marker(std::string_view line, std::size_t from, const LogDialec
     first = std::min(first, line.find(marker, from));
   }
   return first;
-}
-
-ArgumentKind kind_of(const DocumentedKey& key) {
-  return key.type == "boolean"   ? ArgumentKind::Switch
-         : key.type == "integer" ? ArgumentKind::Count
-         : key.type == "number"  ? ArgumentKind::Number
-                                 : ArgumentKind::Word;
-}
-
-// The default without quotes; empty: a switch has none to compare with, nor a limit that is absent.
-std::string_view default_word(const DocumentedKey& key) {
-  std::string_view word = key.default_value;
-  if (key.type == "boolean" || word == "null") return {};
-  return word.starts_with('"') ? word.substr(1, word.size() - 2) : word;
 }
 
 // A line may have several parts: processes that write to one file write into each other's lines.
@@ -145,41 +130,16 @@ std::vector<const LogDialect*> log_dialects() {
   return dialects;
 }
 
-std::vector<ServerArgument> server_arguments(const LogDialect& dialect) {
-  const PolicyInfo* policy = find_policy(dialect.name);
-  METRONOME_CHECK(policy != nullptr, "a dialect has the name of its policy");
-  std::vector<ServerArgument> own;
-  std::vector<ServerArgument> others;
-  for (const ServerArgument& listed : dialect.arguments) {
-    (listed.key.empty() ? own : others).push_back(listed);
-  }
-  const auto& none = dialect.no_arguments;
-  for (const DocumentedKey& key : policy->own_keys) {
-    if (std::find(none.begin(), none.end(), key.key) != none.end()) continue;
-    auto argument = std::find_if(own.begin(), own.end(), [&key](const ServerArgument& one) {
-      return one.argument == key.key;
-    });
-    if (argument == own.end()) {
-      own.push_back({.argument = key.key, .usual = default_word(key)});
-      argument = own.end() - 1;
-    }
-    argument->kind = kind_of(key);
-    if (argument->kind == ArgumentKind::Word) argument->words = key.allowed;
-  }
-  own.insert(own.end(), others.begin(), others.end());
-  return own;
-}
-
 const LogDialect* find_log_dialect(std::string_view name) {
   for (const LogDialect* dialect : log_dialects()) {
-    if (name == dialect->name) return dialect;
+    if (name == dialect->name()) return dialect;
   }
   return nullptr;
 }
 
 std::string log_dialect_names() {
   std::vector<std::string_view> names;
-  for (const LogDialect* dialect : log_dialects()) names.push_back(dialect->name);
+  for (const LogDialect* dialect : log_dialects()) names.push_back(dialect->name());
   return join_names(names);
 }
 
@@ -206,7 +166,7 @@ LineOutcome note(LogObservation seen, EngineLog& log) {
   return LineOutcome::Read;
 }
 
-std::string_view EngineLog::engine_name() const { return dialect->title; }
+std::string_view EngineLog::engine_name() const { return dialect->title(); }
 
 bool EngineLog::has(Observed kind) const {
   return std::any_of(observations.begin(), observations.end(),

@@ -1,16 +1,14 @@
 // SPDX-License-Identifier: Apache-2.0
-// How one product writes its log, and the names that its server has for settings. engines/NAME/log
-// has the row of a product.
+// How one product writes its log. engines/NAME/log has the row of a product.
 #pragma once
 
 #include <cstdint>
 #include <span>
 #include <string>
 #include <string_view>
-#include <utility>
 #include <vector>
 
-#include "engines/log/arguments.h"
+#include "engines/arguments/server_arguments.h"
 #include "engines/log/engine_log.h"
 
 namespace metronome {
@@ -54,8 +52,7 @@ struct BatchMode {
 };
 
 struct LogDialect {
-  std::string_view name;      // of the policy, and of --engine
-  std::string_view title;     // "vLLM"
+  const ServerArguments* server = nullptr;
   std::string_view log_name;  // "a vLLM log"
   LogForm form = LogForm::Iterations;
   std::span<const std::string_view> markers;
@@ -64,31 +61,18 @@ struct LogDialect {
   BatchMode (*batch_mode)(const EngineLog& log) = nullptr;  // of LogForm::Batches
   std::string_view numbering;  // a sentence: how to have the log say which step is which
 
-  std::string_view model_setting;
-  std::string_view pool_setting;   // tokens of the KV cache, which the server chose
-  std::string_view block_setting;  // tokens of a block
-  // In addition to the policy's own keys, which have the names of the server's settings. An entry
-  // without a key is one of them, whose default is not the usual value.
-  std::span<const ServerArgument> arguments;
-  std::span<const std::string_view> no_arguments{};  // settings that the server has not, so
-  // Other names in the log, and the arguments that they mean.
-  std::span<const std::pair<std::string_view, std::string_view>> renamed{};
-  bool has_negations = false;                    // --no-x switches x off
-  std::span<const std::string_view> versions{};  // with rules; empty: the log's does not matter
-  // Adds what follows from lines that are not there.
-  void (*complete)(EngineArguments& arguments) = nullptr;
-
   std::string_view more_memory;  // a sentence: what avoids a full KV cache
   // One that gives steps with at most so many tokens of prompts, while so many requests decode.
   std::string (*smaller_steps)(std::int64_t num_tokens, std::int64_t num_decodes,
                                const EngineArguments& arguments) = nullptr;
+
+  std::string_view name() const { return server->policy; }  // of --engine
+  std::string_view title() const { return server->title; }
 };
 
 // The dialects of all products that have one, in the order of registration, which is that of
 // messages.
 std::vector<const LogDialect*> log_dialects();
-// All arguments of a dialect's server.
-std::vector<ServerArgument> server_arguments(const LogDialect& dialect);
 // nullptr: there is none of this name.
 const LogDialect* find_log_dialect(std::string_view name);
 // "vllm, sglang".

@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 #include <string>
 
+#include "core/scenario/scenario.h"
 #include "engines/sarathi/product.h"
 #include "engines/sarathi/settings.h"
 

@@ -3,7 +3,6 @@
 // pool_stats_observer.py, srt/managers/scheduler.py and srt/entrypoints/engine.py of 0.5.23. Older
 // versions end "Prefill batch" with a full stop and print the settings as ServerArgs(...).
 #include <algorithm>
-#include <array>
 #include <cmath>
 #include <span>
 #include <string>
@@ -11,7 +10,6 @@
 #include "engines/log/log_dialect.h"
 #include "engines/log/log_text.h"
 #include "engines/sglang/product.h"
-#include "engines/sglang/settings.h"
 
 namespace metronome {
 namespace {
@@ -192,36 +190,6 @@ LineOutcome read_part(const LogPart& part, EngineLog& log) {
   return read_settings(part, kArguments, log);
 }
 
-// Sources of the names and meanings: those of flags.cpp.
-constexpr ServerArgument kServerArguments[] = {
-    {"schedule_policy"},
-    {"chunked_prefill_size"},
-    {"max_prefill_tokens"},
-    {"schedule_conservativeness"},
-    {"max_running_requests", "engine.max_num_seqs"},
-    {"context_length", "engine.max_model_len"},
-    {"page_size", "kv_cache.block_size"},
-    {"disable_radix_cache", "kv_cache.enable_prefix_caching", ArgumentKind::Negation},
-    {"max_total_tokens", "kv_cache.num_blocks", ArgumentKind::Tokens},
-    {"mem_fraction_static", "cost_model.gpu_memory_utilization", ArgumentKind::Number},
-    {"disable_overlap_schedule", "engine.async_depth", ArgumentKind::Negation},
-    {"tp_size", "cost_model.tensor_parallel_size", ArgumentKind::Count, "--tensor-parallel-size",
-     "1"},
-    {"max_queued_requests", "engine.max_waiting_requests"},
-    {"cuda_graph_max_bs_decode", "cost_model.max_graph_tokens"},
-    {"disable_cuda_graph", "cost_model.max_graph_tokens", ArgumentKind::Off},
-    {"cuda_graph_max_bs_prefill", "cost_model.max_prompt_graph_tokens"},
-    {"disable_prefill_cuda_graph", "cost_model.max_prompt_graph_tokens", ArgumentKind::Off}};
-
-constexpr auto kNoArguments = [] {
-  std::array<std::string_view, std::size(kSglangVariables)> keys;
-  for (std::size_t i = 0; i < keys.size(); ++i) keys[i] = kSglangVariables[i].key;
-  return keys;
-}();
-
-constexpr std::pair<std::string_view, std::string_view> kRenamed[] = {
-    {"context_len", "context_length"}};
-
 BatchMode batch_mode(const EngineLog& log) {
   BatchMode mode;
   const auto mixed = log.settings.find("enable_mixed_chunk");
@@ -255,8 +223,7 @@ std::string smaller_steps(std::int64_t num_tokens, std::int64_t /*num_decodes*/,
 }  // namespace
 
 constexpr LogDialect kSglangLog = {
-    .name = "sglang",
-    .title = "SGLang",
+    .server = &kSglangArguments,
     .log_name = "an SGLang log",
     .form = LogForm::Batches,
     .markers = kMarkers,
@@ -264,12 +231,6 @@ constexpr LogDialect kSglangLog = {
     .looks_for = "SGLang: 'Prefill batch', 'Decode batch' or 'Retract requests'",
     .batch_mode = batch_mode,
     .numbering = "With SGLANG_LOG_FORWARD_ITERS=1 SGLang numbers its steps, and the log says it.",
-    .model_setting = "model_path",
-    .pool_setting = "max_total_num_tokens",
-    .block_setting = "page_size",
-    .arguments = kServerArguments,
-    .no_arguments = kNoArguments,
-    .renamed = kRenamed,
     .more_memory =
         "A higher --schedule-conservativeness, more KV memory (--mem-fraction-static) or fewer "
         "requests at once (--max-running-requests) avoids it.",

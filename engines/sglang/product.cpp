@@ -7,6 +7,7 @@
 #include "core/engine/kernel_rules.h"
 #include "core/engine/policy.h"
 #include "core/model/model_config.h"
+#include "engines/sglang/recipe.h"
 #include "engines/sglang/serve_defaults.h"
 #include "engines/sglang/settings.h"
 
@@ -90,6 +91,8 @@ constexpr EngineProduct kProduct = {.name = "sglang",
                                     .policies = kPolicies,
                                     .check_settings = check_sglang_settings,
                                     .serve_defaults = sglang_serve_defaults,
+                                    .recipe = sglang_recipe,
+                                    .arguments = &kSglangArguments,
                                     .flags = &kSglangFlags,
                                     .log = &kSglangLog,
                                     .decisions = &kSglangDecisions};

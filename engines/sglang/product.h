@@ -13,6 +13,7 @@ struct KernelRules;
 const EngineProduct& sglang_product();
 extern const DecisionFormat kSglangDecisions;
 extern const LogDialect kSglangLog;
+extern const ServerArguments kSglangArguments;
 extern const ServerFlags kSglangFlags;
 extern const KernelRules kSglangKernels;
 

@@ -9,6 +9,7 @@
 
 #include "core/base/error.h"
 #include "core/base/number_text.h"
+#include "core/scenario/scenario.h"
 #include "engines/sglang/settings.h"
 
 namespace metronome {

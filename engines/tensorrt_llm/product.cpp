@@ -6,6 +6,7 @@
 #include "core/engine/budget_terms.h"
 #include "core/engine/kernel_rules.h"
 #include "core/engine/policy.h"
+#include "engines/tensorrt_llm/recipe.h"
 #include "engines/tensorrt_llm/settings.h"
 
 namespace metronome {
@@ -58,6 +59,8 @@ constexpr PolicyInfo kPolicies[] = {kTensorrtLlm};
 constexpr EngineProduct kProduct = {.name = "tensorrt_llm",
                                     .policies = kPolicies,
                                     .check_settings = check_tensorrt_llm_settings,
+                                    .recipe = tensorrt_llm_recipe,
+                                    .arguments = &kTensorRtLlmArguments,
                                     .flags = &kTensorRtLlmFlags};
 
 }  // namespace

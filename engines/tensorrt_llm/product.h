@@ -9,6 +9,7 @@
 namespace metronome {
 
 const EngineProduct& tensorrt_llm_product();
+extern const ServerArguments kTensorRtLlmArguments;
 extern const ServerFlags kTensorRtLlmFlags;
 
 // See PolicyInfo::reserved_gib.

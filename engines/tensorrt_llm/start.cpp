@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 #include <string>
 
+#include "core/scenario/scenario.h"
 #include "engines/tensorrt_llm/product.h"
 #include "engines/tensorrt_llm/settings.h"
 

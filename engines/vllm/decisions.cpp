@@ -5,6 +5,7 @@
 
 #include "core/base/error.h"
 #include "core/config/config_limits.h"
+#include "core/engine/engine_config.h"
 #include "core/engine/step_plan.h"
 #include "core/scenario/engine_setup.h"
 #include "engines/decisions/decision_format.h"

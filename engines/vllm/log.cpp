@@ -1,7 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 // vLLM's lines, from v1/metrics/loggers.py, entrypoints/common/startup.py and config/scheduler.py
 // of 0.33, and v1/engine/core.py of 0.22, which wrote iterations with another prefix.
-#include <algorithm>
 #include <cmath>
 #include <string>
 
@@ -9,7 +8,6 @@
 #include "engines/log/log_text.h"
 #include "engines/vllm/iteration_log.h"
 #include "engines/vllm/product.h"
-#include "engines/vllm/settings.h"
 
 namespace metronome {
 namespace {
@@ -110,52 +108,6 @@ LineOutcome read_part(const LogPart& part, EngineLog& log) {
   return read_settings(part, kArguments, log);
 }
 
-// Sources of the names and meanings: those of flags.cpp.
-constexpr ServerArgument kServerArguments[] = {
-    {"max_num_batched_tokens"},
-    {"max_num_seqs", "engine.max_num_seqs"},
-    {"max_model_len", "engine.max_model_len"},
-    {"block_size", "kv_cache.block_size"},
-    {"enable_prefix_caching", "kv_cache.enable_prefix_caching", ArgumentKind::Switch},
-    {"num_gpu_blocks_override", "kv_cache.num_blocks"},
-    {"gpu_memory_utilization", "cost_model.gpu_memory_utilization", ArgumentKind::Number},
-    {"async_scheduling", "engine.async_depth", ArgumentKind::Switch},
-    {"max_cudagraph_capture_size", "cost_model.max_graph_tokens"},
-    {"enforce_eager", "cost_model.max_graph_tokens", ArgumentKind::Off},
-    {"tensor_parallel_size", "cost_model.tensor_parallel_size", ArgumentKind::Count, "-tp", "1"}};
-
-constexpr std::string_view kNoArguments[] = {"version"};
-
-// "0.33.1" is {0, 33}.
-std::pair<int, int> version_of(const EngineArguments& arguments) {
-  const auto found = arguments.find("version");
-  if (found == arguments.end()) return {};
-  const std::string_view text = found->second;
-  const std::size_t dot = std::min(text.find('.'), text.size());
-  const std::string_view rest = text.substr(std::min(dot + 1, text.size()));
-  return {number_in<int>(text.substr(0, dot)).value_or(0),
-          number_in<int>(rest.substr(0, rest.find('.'))).value_or(0)};
-}
-
-// vLLM says its token budget at its start, "Chunked prefill is enabled with ...". From 0.32 on it
-// leaves out this line where the budget is 2,048: seen in real logs, in 3 of 3 without the line and
-// in none of 6 with it.
-constexpr const char* kUnprintedBudget = "2048";
-
-void add_unprinted_budget(EngineArguments& arguments) {
-  constexpr std::pair kFirstVersion(0, 32);
-  const auto chunks = arguments.find("enable_chunked_prefill");
-  const bool has_start = arguments.contains("model") || arguments.contains("model_tag");
-  const bool is_chunked = chunks == arguments.end() || chunks->second != "False";
-  if (!has_start || !is_chunked || version_of(arguments) < kFirstVersion) return;
-  const std::string name = "max_num_batched_tokens";
-  if (arguments.contains(name) || arguments.contains(kChosen + name)) return;
-  arguments[kChosen + name] = kUnprintedBudget;
-  arguments[kOriginNote] =
-      "The log does not say --max-num-batched-tokens, and lacks the line \"Chunked prefill is "
-      "enabled with\", which vLLM from 0.32 on leaves out where the value is 2048.";
-}
-
 std::string smaller_steps(std::int64_t num_tokens, std::int64_t num_decodes,
                           const EngineArguments& arguments) {
   const std::int64_t budget = num_tokens + num_decodes;
@@ -170,8 +122,7 @@ std::string smaller_steps(std::int64_t num_tokens, std::int64_t num_decodes,
 }  // namespace
 
 constexpr LogDialect kVllmLog = {
-    .name = "vllm",
-    .title = "vLLM",
+    .server = &kVllmArguments,
     .log_name = "a vLLM log",
     .form = LogForm::Iterations,
     .markers = kMarkers,
@@ -180,14 +131,6 @@ constexpr LogDialect kVllmLog = {
         "vLLM: 'Iteration(N): ', which --enable-logging-iteration-details adds, or 'Avg prompt "
         "throughput: '",
     .numbering = "Start vLLM with --enable-logging-iteration-details.",
-    .model_setting = "model",
-    .pool_setting = "kv_cache_size_tokens",
-    .block_setting = "block_size",
-    .arguments = kServerArguments,
-    .no_arguments = kNoArguments,
-    .has_negations = true,
-    .versions = kVllmVersions,
-    .complete = add_unprinted_budget,
     .more_memory =
         "More KV memory (--gpu-memory-utilization) or fewer requests at once (--max-num-seqs) "
         "avoids it.",

@@ -7,6 +7,7 @@
 #include "core/engine/budget_terms.h"
 #include "core/engine/kernel_rules.h"
 #include "core/engine/policy.h"
+#include "engines/vllm/recipe.h"
 #include "engines/vllm/serve_defaults.h"
 #include "engines/vllm/settings.h"
 
@@ -81,6 +82,8 @@ constexpr EngineProduct kProduct = {.name = "vllm",
                                     .set_images = set_vllm_images,
                                     .longest_image = longest_vllm_image,
                                     .serve_defaults = vllm_serve_defaults,
+                                    .recipe = vllm_recipe,
+                                    .arguments = &kVllmArguments,
                                     .flags = &kVllmFlags,
                                     .log = &kVllmLog,
                                     .decisions = &kVllmDecisions};

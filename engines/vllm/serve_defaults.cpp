@@ -9,6 +9,7 @@
 
 #include "core/base/error.h"
 #include "core/model/model_catalogue.h"
+#include "core/scenario/scenario.h"
 #include "engines/vllm/settings.h"
 
 namespace metronome {

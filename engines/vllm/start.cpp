@@ -4,6 +4,7 @@
 #include <string>
 
 #include "core/base/error.h"
+#include "core/scenario/scenario.h"
 #include "engines/vllm/product.h"
 #include "engines/vllm/settings.h"
 

@@ -13,7 +13,7 @@
 #include "core/base/distribution.h"
 #include "core/metrics/gap_analysis.h"
 #include "core/metrics/run_record.h"
-#include "core/scenario/scenario.h"
+#include "core/metrics/slo_config.h"
 #include "reports/terminal/slow_decodes.h"
 
 namespace metronome {

@@ -82,15 +82,15 @@ std::vector<std::string> left_out_notes(const EngineLog& log) {
 void append_engine(const EngineLog& log, std::span<const std::string> flags, JsonText& json) {
   const LogDialect& engine = *log.dialect;
   json.begin_object();
-  json.field("name", engine.name);
+  json.field("name", engine.name());
   const std::string version = setting(log, "version");  // "0.32.0" has the rules of 0.32
   append_text("version", version.substr(0, version.find('.', version.find('.') + 1)), json);
-  append_text("model", setting(log, engine.model_setting), json);
+  append_text("model", setting(log, engine.server->model), json);
   json.key("settings").begin_object();
   for (const std::string& flag : flags) append_flag(flag, json);
   json.end_object();
   json.key("kv_cache_tokens");
-  const auto tokens = number_in<std::int64_t>(setting(log, engine.pool_setting));
+  const auto tokens = number_in<std::int64_t>(setting(log, engine.server->pool));
   if (tokens) {
     json.value(*tokens);
   } else {

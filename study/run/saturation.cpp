@@ -8,6 +8,7 @@
 #include <vector>
 
 #include "core/base/command_errors.h"
+#include "core/run/prepared_variant.h"
 #include "core/workload/workload_cut.h"
 #include "sim/virtual_clock.h"
 #include "system/progress.h"

@@ -4,9 +4,9 @@
 
 #include <cstdint>
 
-#include "core/run/run.h"
-
 namespace metronome {
+
+struct PreparedVariant;
 
 struct Saturation {
   double requests_per_s = 0;                    // 0: no request can be served

@@ -9,10 +9,13 @@
 
 #include "core/engine/event.h"
 #include "core/run/run.h"
-#include "core/scenario/scenario.h"
 #include "reports/files/variant_result.h"
 
 namespace metronome {
+
+struct PreparedVariant;
+struct Scenario;
+struct ScenarioFile;
 
 // The scenarios to run: all variants or the named ones, in the file's order. Throws UsageError for
 // a name that the file does not contain.

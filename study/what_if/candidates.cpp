@@ -7,6 +7,7 @@
 #include "core/base/error.h"
 #include "core/base/math.h"
 #include "core/engine/budget_terms.h"
+#include "core/scenario/scenario.h"
 #include "study/what_if/replays.h"
 
 namespace metronome {
@@ -56,6 +57,11 @@ std::vector<Setting> Family::settings(std::int64_t value) const {
   if (!key.empty()) all.push_back({key, value});
   return all;
 }
+
+Candidates::Candidates(const Scenario& scenario, double target_ms)
+    : scenario_(scenario),
+      policy_(*find_policy(scenario.scheduler.policy)),
+      target_ms_(target_ms) {}
 
 std::vector<Family> Candidates::sizes() const {
   if (policy_.size_key().empty()) return {};

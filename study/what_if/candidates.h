@@ -9,9 +9,11 @@
 #include <vector>
 
 #include "core/engine/policies/registry.h"
-#include "core/scenario/scenario.h"
+#include "core/scenario/setting.h"
 
 namespace metronome {
+
+struct Scenario;
 
 // Values of one setting to try, nearest to the run's first, together with fixed `others`.
 struct Family {
@@ -29,10 +31,7 @@ struct Family {
 class Candidates {
  public:
   // Keeps a reference to the scenario.
-  Candidates(const Scenario& scenario, double target_ms)
-      : scenario_(scenario),
-        policy_(*find_policy(scenario.scheduler.policy)),
-        target_ms_(target_ms) {}
+  Candidates(const Scenario& scenario, double target_ms);
 
   // Tokens of a step, or of a chunk if the policy has no budget.
   std::vector<Family> sizes() const;

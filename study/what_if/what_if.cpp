@@ -17,8 +17,8 @@
 #include "core/engine/policies/registry.h"
 #include "core/metrics/run_record.h"
 #include "core/scenario/engine_product.h"
+#include "engines/arguments/engine_settings.h"
 #include "reports/terminal/text.h"
-#include "study/run/engine_settings.h"
 #include "study/what_if/candidates.h"
 #include "study/what_if/replays.h"
 

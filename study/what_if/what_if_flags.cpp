@@ -6,8 +6,7 @@
 #include "core/base/number_text.h"
 #include "core/engine/policies/registry.h"
 #include "core/scenario/engine_product.h"
-#include "engines/log/log_dialect.h"
-#include "study/run/engine_settings.h"
+#include "engines/arguments/engine_settings.h"
 #include "study/what_if/what_if.h"
 
 namespace metronome {
@@ -44,7 +43,7 @@ void leave_to_server(const Scenario& before, const Scenario& after, FlagChanges&
       return change.after.starts_with(memory);
     });
   }
-  const LogDialect* engine = product->log;
+  const ServerArguments* engine = product->arguments;
   if (flags.is_comparison || engine == nullptr) return;
   std::erase_if(flags.changed, [&](const FlagChanges::Change& change) {
     const std::string key = key_of_flag(*engine, change.after);

@@ -6,6 +6,7 @@
 #include "core/engine/policies/registry.h"
 #include "core/hardware/hardware_catalogue.h"
 #include "core/model/model_catalogue.h"
+#include "core/scenario/scenario.h"
 #include "engines/tensorrt_llm/settings.h"
 #include "engines/vllm/settings.h"
 #include "sim/cost/device_share.h"

@@ -281,9 +281,18 @@ TEST_CASE("the pages about SLOs and capacity do what they show", "[docs][slow]")
   follow("docs/guide/capacity.md", 6);
 }
 
+// [slow]: it tunes.
+TEST_CASE("the questions of one line have the answers that their page shows", "[docs][slow]") {
+  follow("docs/guide/one_line.md", 6);
+}
+
 TEST_CASE("the pages about engines' logs do what they show", "[docs]") {
   follow("docs/guide/diagnose_vllm.md", 4);
   follow("docs/guide/diagnose_sglang.md", 4);
+}
+
+TEST_CASE("the page about GPU files does what it shows", "[docs]") {
+  follow("docs/guide/gpu_file.md", 1);
 }
 
 TEST_CASE("the changes begin with this version, and say what it does to results", "[docs]") {

@@ -25,7 +25,7 @@ constexpr Rest kRest[] = {
     {"core/engine/engine_config.cpp", 10},
     {"core/engine/policies/registry.cpp", 2},
     {"core/engine/scheduler_config.cpp", 3},
-    {"core/scenario/scenario_fields.cpp", 14},
+    {"core/scenario/scenario_fields.cpp", 13},
     {"core/scenario/speculative_config.cpp", 5},
     {"core/workload/session_config.cpp", 1},
     {"sim/drafts/acceptance_log.cpp", 1},

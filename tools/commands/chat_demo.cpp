@@ -167,7 +167,7 @@ struct DemoRun {
 };
 
 DemoRun run_once(LocalModel& local, const std::string& document) {
-  local.variant().run->load([] { throw_if_interrupted(); });
+  local.run().load([] { throw_if_interrupted(); });
   LocalEngine here(local);
   LocalClient& client = here.client;
   catch_signals();

@@ -27,6 +27,7 @@ struct Command {
 
 int run_command(const Arguments& arguments);
 int init_command(const Arguments& arguments);
+int scenario_command(const Arguments& arguments);
 int workload_command(const Arguments& arguments);
 int sweep_command(const Arguments& arguments);
 int tune_command(const Arguments& arguments);

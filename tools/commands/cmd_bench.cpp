@@ -13,6 +13,7 @@
 #include "core/base/json.h"
 #include "core/base/names.h"
 #include "core/base/number_text.h"
+#include "core/scenario/scenario.h"
 #include "gpu/bench/bench.h"
 #include "gpu/bench/product_bench.h"
 #include "gpu/plan/cuda_config.h"

@@ -13,6 +13,7 @@
 #include "core/config/catalogue.h"
 #include "core/config/config_reader.h"
 #include "core/engine/kernel_rules.h"
+#include "core/scenario/backend_sections.h"
 #include "study/calibrate/calibrate_fit.h"
 #include "study/calibrate/calibrate_import.h"
 #include "study/calibrate/calibrate_measure.h"

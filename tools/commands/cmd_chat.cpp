@@ -12,6 +12,7 @@
 #include "core/base/count_text.h"
 #include "core/base/error.h"
 #include "core/base/json.h"
+#include "core/base/names.h"
 #include "core/base/number_text.h"
 #include "models/text/tokenizer.h"
 #include "models/text/utf8.h"
@@ -255,7 +256,7 @@ int chat(const ChatOptions& options) {
   }
   LocalModel local(options.model, options.assignments, options.choice);
   if (options.runs_demo) return run_chat_demo(local);
-  local.variant().run->load([] { throw_if_interrupted(); });
+  local.run().load([] { throw_if_interrupted(); });
   LocalEngine here(local);
   LocalClient& client = here.client;
   if (options.prompt) {

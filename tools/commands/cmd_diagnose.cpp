@@ -14,6 +14,9 @@
 #include "core/base/number_text.h"
 #include "core/base/wrapped_text.h"
 #include "core/hardware/hardware_catalogue.h"
+#include "core/run/prepared_variant.h"
+#include "engines/arguments/engine_settings.h"
+#include "engines/command/pasted_command.h"
 #include "engines/log/log_dialect.h"
 #include "engines/log/log_text.h"
 #include "engines/vllm/iteration_log.h"
@@ -24,7 +27,6 @@
 #include "reports/terminal/log_facts.h"
 #include "reports/terminal/log_gaps.h"
 #include "reports/terminal/text.h"
-#include "study/run/engine_settings.h"
 #include "study/run/variant_run.h"
 #include "study/what_if/what_if.h"
 #include "system/progress.h"
@@ -32,12 +34,14 @@
 #include "tools/commands/command_options.h"
 #include "tools/commands/diagnose_notes.h"
 #include "tools/commands/run_choice.h"
+#include "tools/commands/scenario_choice.h"
 
 namespace metronome {
 namespace {
 
 struct DiagnoseOptions {
-  std::string run;
+  std::string run;                 // folder or log; empty: the scenario is run first
+  std::vector<std::string> notes;  // of a composed scenario
   std::size_t max_entries = 5;
   std::optional<double> target_itl_ms;
   std::string hardware;  // to simulate; empty: the run's
@@ -90,17 +94,18 @@ constexpr const char* kExamples =
 
 constexpr CommandText kText = {
     .name = "diagnose",
-    .arguments = "RUN [OPTION...]",
+    .arguments = "RUN [OPTION...] | --command TEXT --gpu NAME [OPTION...]",
     .summary =
         "Splits every inter-token latency (ITL) of a run into its causes, lists the longest\n"
         "stalls, ranks prefill chunks by their head-of-line blocking, and finds the smallest\n"
         "change of settings that avoids these stalls.\n",
     .examples = kExamples,
     .file_name = "RUN",
-    .file_kind = "result folder or log"};
+    .file_kind = "result folder or log",
+    .files = FileCount::AtMostOne};
 
-OptionList option_list(DiagnoseOptions& options) {
-  return {
+OptionList option_list(DiagnoseOptions& options, ScenarioOptions& scenario) {
+  OptionList list = {
       {"top N", &options.max_entries, "stalls, chunks and requests to list (default: 5)",
        EmptyText::Refused, WholeRange{1, 10'000}},
       {"target-itl MS", &options.target_itl_ms,
@@ -121,14 +126,43 @@ OptionList option_list(DiagnoseOptions& options) {
       {"no-replay", &options.has_no_replay, "do not search for settings without the stall"},
       {"json", &options.wants_json, "print JSON: a list with one object per run"},
   };
+  add_scenario_options(scenario, list, false);
+  return list;
+}
+
+// A scenario without a file: the one to run, or the one of a log, whose arguments it has.
+void choose_scenario_of(const CommandLine& line, ScenarioOptions& scenario,
+                        DiagnoseOptions& options) {
+  CommandLine none = line;
+  none.files.clear();
+  const bool is_asked = scenario.request.is_given() || scenario.is_chat || scenario.is_rag;
+  if (!line.files.empty() && !is_asked) return;
+  if (!options.scenario.empty()) {
+    throw UsageError("--scenario: contradicts the options that describe one; allowed: one of them");
+  }
+  if (!line.files.empty()) {
+    check_input(options.run, "a result folder, or the log of a server");
+    if (is_folder(options.run)) {
+      throw UsageError("diagnose: " + printable(options.run) +
+                       " has its own scenario; allowed: options that describe one without a "
+                       "folder, or with a log");
+    }
+    std::string& command = scenario.request.command;
+    if (command.empty() && scenario.request.model.empty()) command = "@" + options.run;
+  }
+  scenario.request.engine = options.engine;
+  ChosenScenario chosen = choose_scenario(kText, none, scenario, "");
+  options.scenario = std::move(chosen.path);
+  options.notes = std::move(chosen.notes);
 }
 
 // nullopt if help was requested and printed.
 std::optional<DiagnoseOptions> parse(const Arguments& arguments) {
   DiagnoseOptions options;
-  const auto line = parse_command(kText, option_list(options), arguments);
+  ScenarioOptions scenario;
+  const auto line = parse_command(kText, option_list(options, scenario), arguments);
   if (!line) return std::nullopt;
-  options.run = line->file();
+  if (!line->files.empty()) options.run = line->file();
   if (options.scenario.empty() && !options.variant.empty()) {
     throw UsageError("--variant: has no effect; allowed: with --scenario");
   }
@@ -136,6 +170,7 @@ std::optional<DiagnoseOptions> parse(const Arguments& arguments) {
     throw UsageError("--engine: '" + printable(options.engine) +
                      "' is not valid; allowed: " + log_dialect_names());
   }
+  choose_scenario_of(*line, scenario, options);
   return options;
 }
 
@@ -272,7 +307,8 @@ Scenario chosen_variant(const DiagnoseOptions& options, const EngineSettings& se
     return std::pair(file.has_variants, std::move(variants.front()));
   };
   auto [has_variants, scenario] = choose(fixed);
-  if (settings.pool_tokens) {
+  if (settings.pool_tokens) {  // a scenario with a pool keeps its blocks' size by itself
+    assignments.push_back("kv_cache.block_size=" + std::to_string(scenario.kv_cache.block_size));
     assignments.push_back("kv_cache.num_blocks=" +
                           std::to_string(*settings.pool_tokens / scenario.kv_cache.block_size));
   }
@@ -290,7 +326,7 @@ Scenario chosen_variant(const DiagnoseOptions& options, const EngineSettings& se
 
 // Requests of another model say nothing about those of the log.
 void note_other_model(const EngineLog& log, const Scenario& scenario, Finding& finding) {
-  const auto found = log.settings.find(std::string(log.dialect->model_setting));
+  const auto found = log.settings.find(std::string(log.dialect->server->model));
   if (found == log.settings.end()) return;
   const ModelComparison models =
       compare_models(served_model(found->second), scenario_model(scenario));
@@ -325,7 +361,7 @@ std::string joined_settings(const EngineSettings& settings) {
 // is the log's, which nobody set.
 void replay_scenario(const EngineLog& log, const StoredRun& run, const DiagnoseOptions& options,
                      bool has_pool, Finding& finding) {
-  const std::string policy(log.dialect->name);
+  const std::string policy(log.dialect->name());
   const bool is_same_engine = run.result.info.policy == policy;
   if (!is_same_engine) {
     finding.notes.push_back("The scenario has the policy " + run.result.info.policy +
@@ -351,8 +387,13 @@ Finding examine_log(const EngineLog& log, const DiagnoseOptions& options) {
                        "--scenario as well");
     }
   }
-  const EngineArguments arguments = merged_arguments(log, options.flags);
-  const EngineSettings settings = scenario_settings(*log.dialect, arguments);
+  const GivenFlags given = read_flags(*log.dialect->server, options.flags, "--flags");
+  const EngineArguments arguments = merged_arguments(log, given.arguments);
+  EngineSettings settings = scenario_settings(*log.dialect->server, arguments);
+  GivenFlags logged = logged_flags(log);
+  logged.ignored.clear();  // a log has dozens
+  add_notes(logged, settings.notes);
+  add_notes(given, settings.notes);
   Finding finding;
   finding.title = log.path;
   finding.limit_ms = options.target_itl_ms;
@@ -388,6 +429,7 @@ Finding examine_log(const EngineLog& log, const DiagnoseOptions& options) {
     for (const std::string& one : settings.chosen) chosen += (chosen.empty() ? "" : ", ") + one;
     finding.facts.push_back("chosen by the server: " + chosen);
   }
+  for (const std::string& note : options.notes) finding.notes.push_back(note);
   for (const std::string& note : settings.notes) finding.notes.push_back(note);
   if (!options.scenario.empty()) return finding;
   if (finding.limit_ms) {
@@ -462,8 +504,11 @@ void append_finding(const Finding& finding, JsonText& json) {
 int diagnose_command(const Arguments& arguments) {
   const std::optional<DiagnoseOptions> options = parse(arguments);
   if (!options) return kExitDone;
-  check_input(options->run, "a result folder, or the log of a vLLM or SGLang server");
-  const bool is_log = !is_folder(options->run);
+  const bool is_scenario = options->run.empty();
+  if (!is_scenario) {
+    check_input(options->run, "a result folder, or the log of a vLLM or SGLang server");
+  }
+  const bool is_log = !is_scenario && !is_folder(options->run);
   if (!is_log && options->has_no_replay && !options->hardware.empty()) {
     throw UsageError("--hardware: has no effect with --no-replay; allowed: one of them");
   }
@@ -478,7 +523,14 @@ int diagnose_command(const Arguments& arguments) {
     std::cout << (is_first ? "" : "\n\n") << finding_text(finding) << std::flush;
     is_first = false;
   };
-  if (is_log) {
+  if (is_scenario) {
+    DiagnoseOptions own = *options;
+    own.notes.clear();
+    const StoredRun run = run_scenario(own, chosen_variant(own, {}));
+    Finding finding = examine_run(run, own);
+    finding.notes.insert(finding.notes.begin(), options->notes.begin(), options->notes.end());
+    report(finding);
+  } else if (is_log) {
     EngineLog log = read_engine_log(options->run, find_log_dialect(options->engine));
     if (options->iterations) keep_iterations(parse_iteration_range(*options->iterations), log);
     report(examine_log(log, *options));

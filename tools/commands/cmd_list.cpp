@@ -13,10 +13,14 @@
 #include "core/metrics/figures.h"
 #include "core/model/model_catalogue.h"
 #include "core/scenario/built_in_scenarios.h"
+#include "core/scenario/engine_product.h"
 #include "core/scenario/scenario.h"
+#include "engines/flags/known_flags.h"
+#include "engines/flags/server_flags.h"
 #include "reports/terminal/text.h"
 #include "sim/cost/cost_model_file.h"
 #include "sim/link/link.h"
+#include "study/compose/scenario_request.h"
 #include "tools/commands/cli.h"
 
 namespace metronome {
@@ -234,6 +238,84 @@ void list_figures(const Arguments&) {
   }
 }
 
+std::string fate_text(const KnownFlag& flag) {
+  switch (flag.fate) {
+    case FlagFate::Acts: return "acts";
+    case FlagFate::Ignored: return "ignored";
+    case FlagFate::Changes: break;
+  }
+  return "changes: " + flag.changes;
+}
+
+// "--max-num-seqs VALUE".
+std::string flag_text(const KnownFlag& flag) {
+  constexpr const char* kTakes[] = {"", " VALUE", " [VALUE]", " VALUE...", " JSON"};
+  std::string text = flag.name;
+  for (const std::string& alias : flag.aliases) text += ", " + alias;
+  if (flag.has_negation) text += ", --no-" + flag.name.substr(2);
+  for (const std::string& word : flag.negations) text += ", " + word;
+  return text + kTakes[static_cast<std::size_t>(flag.takes)];
+}
+
+// "0.22.0 to 0.29.0", "from 0.22.0", "all".
+std::string versions_text(const KnownFlag& flag) {
+  if (flag.first_version.empty() && flag.last_version.empty()) return "all";
+  if (flag.last_version.empty()) return "from " + flag.first_version;
+  const std::string to = "to " + flag.last_version;
+  return flag.first_version.empty() ? to : flag.first_version + " " + to;
+}
+
+void list_servers() {
+  std::vector<Row> rows = {{"engine", "server", "flags", "act", "change times", "of versions"}};
+  for (const EngineProduct& product : all_engines()) {
+    const std::vector<KnownFlag>& flags = known_flags(product.name);
+    if (flags.empty()) continue;
+    const auto num_of = [&flags](FlagFate fate) {
+      return std::to_string(std::count_if(
+          flags.begin(), flags.end(), [fate](const KnownFlag& one) { return one.fate == fate; }));
+    };
+    const std::vector<std::string>& versions = flag_versions(product.name);
+    const bool is_one = versions.size() == 1;
+    rows.push_back({std::string(product.name), std::string(product.flags->server),
+                    std::to_string(flags.size()), num_of(FlagFate::Acts), num_of(FlagFate::Changes),
+                    versions.front() + (is_one ? "" : " to " + versions.back())});
+  }
+  std::cout << aligned_rows(rows) << "\n`metronome list flags ENGINE` lists all flags of one.\n";
+}
+
+void list_flags(const Arguments& arguments) {
+  if (arguments.empty()) return list_servers();
+  const std::vector<KnownFlag>& flags = known_flags(arguments.front());
+  if (flags.empty()) {
+    std::vector<std::string_view> names;
+    for (const EngineProduct& product : all_engines()) {
+      if (!known_flags(product.name).empty()) names.push_back(product.name);
+    }
+    throw UsageError("list flags: no list of '" + arguments.front() + "'" +
+                     did_you_mean(arguments.front(), names) + "; allowed: " + join_names(names));
+  }
+  std::vector<Row> rows;
+  for (const KnownFlag& flag : flags) {
+    rows.push_back({flag_text(flag), versions_text(flag), fate_text(flag)});
+  }
+  std::cout << aligned_rows(rows);
+}
+
+void list_workloads(const Arguments&) {
+  std::vector<Row> rows = {{"preset", "prompt", "output", "shared", "TTFT ms", "ITL ms"}};
+  for (const WorkloadPreset& preset : workload_presets()) {
+    rows.push_back({std::string(preset.name), std::string(preset.prompt),
+                    std::string(preset.output), std::to_string(preset.shared_tokens),
+                    fixed_text(preset.ttft_ms, 0), fixed_text(preset.itl_ms, 0)});
+  }
+  std::cout << aligned_rows(rows) << "\nLengths are median and p99 in tokens, of a lognormal.\n\n";
+  for (const WorkloadPreset& preset : workload_presets()) {
+    std::cout << wrapped(std::string(preset.name) + ": " + std::string(preset.summary) + "; " +
+                             std::string(preset.source) + ".",
+                         2);
+  }
+}
+
 struct Topic {
   std::string_view name;
   std::string_view summary;
@@ -251,7 +333,9 @@ constexpr Topic kTopics[] = {
     {"scenarios", "built-in scenarios, or scenario files below a folder", "[FOLDER]",
      list_scenarios},
     {"keys", "scenario keys, all or those of a section", "[SECTION]", list_keys},
+    {"workloads", "presets of requests for a command without a scenario file", "", list_workloads},
     {"figures", "figures of a run: the keys of result.json", "", list_figures},
+    {"flags", "flags of an engine's server, and what becomes of each here", "[ENGINE]", list_flags},
 };
 
 void print_help(std::ostream& out) {

@@ -1,10 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 // `metronome report`: writes report.html again from result folders, also of several runs at once.
-#include <algorithm>
 #include <filesystem>
 #include <iostream>
-#include <optional>
-#include <set>
 #include <string>
 #include <string_view>
 #include <system_error>
@@ -14,17 +11,14 @@
 #include "core/base/error.h"
 #include "core/base/files.h"
 #include "core/base/names.h"
-#include "core/base/number_text.h"
 #include "core/config/config_reader.h"
+#include "reports/files/result_files.h"
 #include "reports/files/result_names.h"
-#include "reports/files/result_reader.h"
-#include "reports/html/report_html.h"
 #include "reports/terminal/text.h"
-#include "system/file_writer.h"
 #include "system/progress.h"
 #include "tools/commands/cli.h"
 #include "tools/commands/command_options.h"
-#include "tools/commands/tune_report.h"
+#include "tools/commands/report_page.h"
 
 namespace metronome {
 namespace {
@@ -76,22 +70,6 @@ void check_replaceable(const std::string& path, bool is_detailed) {
   }
 }
 
-// Why the figures of runs cannot be compared, whatever their settings; empty: nothing is known.
-std::string incomparable(const std::set<std::string>& models,
-                         const std::set<std::int64_t>& request_counts) {
-  std::string text;
-  if (models.size() > 1) {
-    text = "different models (" +
-           join_names(std::vector<std::string_view>(models.begin(), models.end())) + ")";
-  }
-  if (request_counts.size() > 1) {
-    text += (text.empty() ? "" : " and ") + std::string("different numbers of requests (") +
-            grouped_text(*request_counts.begin()) + " to " +
-            grouped_text(*request_counts.rbegin()) + ")";
-  }
-  return text;
-}
-
 }  // namespace
 
 int report_command(const Arguments& arguments) {
@@ -107,57 +85,16 @@ int report_command(const Arguments& arguments) {
     const std::string name(kReportFile);
     out = line->files.size() == 1 ? (fs::path(line->file()) / name).string() : name;
   }
-  std::vector<std::string> folders;
-  std::vector<TuneReport> tuned;
-  std::size_t num_runs = 0;
-  for (const std::string& path : line->files) {
-    if (is_tune_folder(path)) {
-      tuned.push_back(read_tune_report(path));
-      num_runs += tuned.back().runs.size();
-    } else {
-      for (std::string& folder : result_folders(path)) folders.push_back(std::move(folder));
-    }
-  }
-  num_runs += folders.size();
-  const auto num_recorded = std::count_if(folders.begin(), folders.end(), has_record);
-  check_replaceable(out, num_recorded > 0);
   catch_signals();
-  ReportBuilder report(num_runs);
-  std::set<std::string> models;
-  std::set<std::int64_t> request_counts;
-  for (const std::string& folder : folders) {
-    throw_if_interrupted();
-    std::optional<StoredRun> run;
-    ReportBuilder::GetRecord record;
-    if (has_record(folder)) {
-      record = [&]() -> const RunRecord& { return run.emplace(read_result(folder)).record; };
-    }
-    ResultContent result = read_result_content(folder);
-    models.insert(result.info.model);
-    request_counts.insert(result.info.num_prompts);
-    report.add(std::move(result), record);
-  }
-  for (TuneReport& search : tuned) {
-    for (TuneReportRun& run : search.runs) report.add(std::move(run.result), {}, run.name);
-    if (!search.unfinished.empty()) {
-      report.add_note(
-          "The search was ended early. Not finished, and perhaps better or worse than "
-          "their rows say: " +
-          search.unfinished + ".");
-    }
-    for (const std::string& point : search.refused) {
-      report.add_note("Not a valid scenario, and not compared: " + point + ".");
-    }
-  }
-  replace_file(out, report.html());
-  std::cout << "report: " << printable(out) << ", " << count_text(num_runs, "run");
-  if (num_recorded == 0) {
+  const ReportPage page = write_report_page(line->files, out, check_replaceable);
+  std::cout << "report: " << printable(out) << ", " << count_text(page.num_runs, "run");
+  if (page.num_recorded == 0) {
     std::cout << "; figures of single steps and requests are left out (no " << kStepsFile << " and "
               << kRequestsFile << ')';
   }
   std::cout << '\n';
-  if (const std::string text = incomparable(models, request_counts); !text.empty()) {
-    std::cout << "remark: the runs have " << printable(text)
+  if (!page.incomparable.empty()) {
+    std::cout << "remark: the runs have " << printable(page.incomparable)
               << ": their figures cannot be compared with each other\n";
   }
   return kExitDone;

@@ -18,6 +18,7 @@
 #include "core/base/json.h"
 #include "core/base/number_text.h"
 #include "core/base/wrapped_text.h"
+#include "core/run/prepared_variant.h"
 #include "core/scenario/scenario.h"
 #include "reports/files/result_folder.h"
 #include "reports/files/result_names.h"
@@ -32,12 +33,13 @@
 #include "tools/commands/cli.h"
 #include "tools/commands/command_options.h"
 #include "tools/commands/run_choice.h"
+#include "tools/commands/scenario_choice.h"
 
 namespace metronome {
 namespace {
 
 struct RunOptions {
-  std::string scenario;
+  ChosenScenario scenario;
   std::vector<std::string> assignments;
   std::vector<std::string> variants;  // names; empty = all
   std::string out;                    // empty = default_folder()
@@ -58,13 +60,14 @@ constexpr const char* kExamples =
     "  metronome run scenarios/policies.yaml --set variants.static.scheduler.batch_wait_ms=200\n"
     "  metronome run scenarios/policies.yaml --json | python3 -m json.tool\n"
     "  metronome run scenarios/quickstart.yaml --backend=cpu\n"
+    "  metronome run --command @start_server.sh --gpu h100 --rate 4 --chat\n"
     "\n"
     "exit codes: 0 done, 1 the run failed or a variant completed no request, 2 bad input, 130\n"
     "interrupted (129 by SIGHUP, 143 by SIGTERM); results are complete or absent, and a variant\n"
     "without a completed request has results, too\n";
 
-OptionList option_list(RunOptions& options) {
-  return {
+OptionList option_list(RunOptions& options, ScenarioOptions& scenario) {
+  OptionList list = {
       {"set KEY=VALUE", &options.assignments,
        "override a key (see `metronome list keys`); variants.NAME.KEY for one variant; repeatable"},
       {"backend NAME", &options.backend,
@@ -81,24 +84,27 @@ OptionList option_list(RunOptions& options) {
       {"quiet,q", &options.is_quiet, "print only errors"},
       {"verbose,v", &options.is_verbose, "print the resolved configuration"},
   };
+  add_scenario_options(scenario, list);
+  return list;
 }
 
 constexpr CommandText kText = {
     .name = "run",
-    .arguments = "SCENARIO [OPTION...]",
+    .arguments = "SCENARIO [OPTION...] | --command TEXT --gpu NAME [OPTION...]",
     .summary =
         "Runs every variant of a scenario file, simulated or for real, prints a table that\n"
         "compares them, and writes their results.\n",
     .examples = kExamples,
     .file_name = "SCENARIO",
-    .file_kind = "scenario file"};
+    .file_kind = "scenario file",
+    .files = FileCount::AtMostOne};
 
 // nullopt if help was requested and printed.
 std::optional<RunOptions> parse(const Arguments& arguments) {
   RunOptions options;
-  const auto line = parse_command(kText, option_list(options), arguments);
+  ScenarioOptions scenario;
+  const auto line = parse_command(kText, option_list(options, scenario), arguments);
   if (!line) return std::nullopt;
-  options.scenario = line->file();
   check_backend(options.backend);
   if (options.wants_step_log && options.is_quiet) {
     throw UsageError("--trace-steps: has no effect with --quiet; allowed: one of them");
@@ -107,6 +113,7 @@ std::optional<RunOptions> parse(const Arguments& arguments) {
     throw UsageError("--verbose: has no effect with --quiet; allowed: one of them");
   }
   if (options.seed_text) options.seed = parse_seed(*options.seed_text);
+  options.scenario = choose_scenario(kText, *line, scenario, options.out);
   return options;
 }
 
@@ -321,19 +328,20 @@ int run_command(const Arguments& arguments) {
   if (!parsed) return kExitDone;
   const RunOptions& options = *parsed;
   const ScenarioFile file =
-      load_scenario(options.scenario, options.assignments, options.seed, options.backend);
+      load_scenario(options.scenario.path, options.assignments, options.seed, options.backend);
   std::vector<Scenario> chosen = chosen_variants(file, options.variants);
   const std::unique_ptr<Backend> backend = make_backend(options.backend);
   if (!backend->is_measured()) use_huge_pages();
   const std::string out = !options.out.empty() ? options.out
-                                               : default_folder(options.scenario, *backend, chosen,
-                                                                options.variants.empty());
+                                               : default_folder(options.scenario.path, *backend,
+                                                                chosen, options.variants.empty());
   std::vector<PreparedVariant> variants = prepare_variants(*backend, std::move(chosen));
   // After this there are files to remove.
   catch_signals();
   ResultFolder folder = open_result_folder(out);
 
   std::ostream& text = text_stream(options.is_quiet, options.wants_json);
+  print_choice(text, options.scenario);
   print_header(text, file, variants, options.is_verbose);
   throw_if_output_failed();
   const std::vector<RunResult> results = run_all(*backend, variants, file, folder, options);

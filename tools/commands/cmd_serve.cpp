@@ -9,6 +9,7 @@
 #include <utility>
 
 #include "core/base/clip.h"
+#include "core/base/names.h"
 #include "core/base/number_text.h"
 #include "reports/terminal/text.h"
 #include "serve/client/load_client.h"
@@ -301,31 +302,32 @@ HttpLimits fitting_limits(HttpLimits limits) {
 
 int serve(const ServeOptions& options) {
   LocalModel local(options.scenario, options.assignments, options.choice);
-  PreparedVariant& variant = local.variant();
+  PreparedRun& run = local.run();
   const ServedModel& model = local.served();
   HttpServer server(fitting_limits(options.limits), options.access);
   std::optional<ServedRecord> record;  // its thread posts to the server
-  if (!options.out.empty()) record.emplace(options.out, local.backend(), variant, date_text());
+  if (!options.out.empty())
+    record.emplace(options.out, local.backend(), local.variant(), date_text());
   if (!options.certificate_file.empty()) server.use_tls(options.certificate_file, options.key_file);
   server.listen(options.host, static_cast<std::uint16_t>(options.port));
-  variant.run->load([] {});
+  run.load([] {});
 
   ServeClock clock = local.is_simulated() ? ServeClock(options.speed) : ServeClock();
   const PlausibleText text(*model.tokenizer);
   Service* events_to = nullptr;
   std::function<std::int64_t()> num_recorded;
   if (record) num_recorded = [&] { return record->journal().num_durable(); };
-  LiveEngine engine(*variant.run, clock, text, options.max_waiting,
+  LiveEngine engine(run, clock, text, options.max_waiting,
                     [&] { server.post([&] { events_to->handle_events(); }); });
   Service service(
-      model, engine, clock, variant.run->setup.kv_cache,
+      model, engine, clock, run.setup.kv_cache,
       {.version = METRONOME_VERSION,
        .id_salt = random_salt(),
        .max_client_requests = options.max_client_requests,
        .max_client_tokens = options.max_client_tokens,
        .max_unsent_bytes = static_cast<std::size_t>(options.max_unsent_bytes),
        .max_body_bytes = options.limits.max_held_bytes / 2,
-       .num_drafts = variant.scenario.speculative.num_drafts(),
+       .num_drafts = run.setup.scheduler.drafts.num_tokens,
        .num_recorded = num_recorded},
       [&](Work work) { server.post_background(std::move(work)); },
       [&](Service::Task task) { server.post(std::move(task)); });

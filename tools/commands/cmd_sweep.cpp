@@ -27,11 +27,13 @@
 #include "tools/commands/command_options.h"
 #include "tools/commands/refused_points.h"
 #include "tools/commands/run_choice.h"
+#include "tools/commands/scenario_choice.h"
 
 namespace metronome {
 namespace {
 
 struct SweepOptions {
+  ChosenScenario scenario;
   SweepRequest request;
   std::optional<std::string> seed_text;
   std::vector<std::string> over;
@@ -73,16 +75,17 @@ constexpr const char* kExamples =
 
 constexpr CommandText kText = {
     .name = "sweep",
-    .arguments = "SCENARIO [OPTION...]",
+    .arguments = "SCENARIO [OPTION...] | --command TEXT --gpu NAME [OPTION...]",
     .summary =
         "Runs every variant of a scenario file at every point of a grid or a list of settings.\n"
         "Writes a folder for each point and a summary of all, with the keys of vLLM's sweeps.\n",
     .examples = kExamples,
     .file_name = "SCENARIO",
-    .file_kind = "scenario file"};
+    .file_kind = "scenario file",
+    .files = FileCount::AtMostOne};
 
-OptionList option_list(SweepOptions& options) {
-  return {
+OptionList option_list(SweepOptions& options, ScenarioOptions& scenario) {
+  OptionList list = {
       {"over KEY=A,B,C", &options.over,
        "vary a key (see `metronome list keys`; variants.NAME.KEY for one variant) over values, "
        "START:STOP:STEP or START:STOP:xFACTOR; several options make a grid; repeatable"},
@@ -118,6 +121,8 @@ OptionList option_list(SweepOptions& options) {
       {"json", &options.wants_json, "print only summary.json on standard output"},
       {"quiet,q", &options.is_quiet, "print only errors"},
   };
+  add_scenario_options(scenario, list);
+  return list;
 }
 
 // Allows at most one of the options that replace the sweep by another operation.
@@ -169,12 +174,14 @@ std::pair<std::size_t, std::size_t> chosen_share(const std::string& only, std::s
 std::optional<SweepOptions> parse(const Arguments& arguments) {
   SweepOptions options;
   options.request.backend = kBackendNames[0];
-  const auto line = parse_command(kText, option_list(options), arguments);
+  ScenarioOptions scenario;
+  const auto line = parse_command(kText, option_list(options, scenario), arguments);
   if (!line) return std::nullopt;
-  options.request.scenario = line->file();
   if (options.seed_text) options.request.seed = parse_seed(*options.seed_text);
   check_options(options);
   if (options.num_jobs == 0) options.num_jobs = is_simulated(options) ? default_jobs() : 1;
+  options.scenario = choose_scenario(kText, *line, scenario, options.out);
+  options.request.scenario = options.scenario.path;
   return options;
 }
 
@@ -357,6 +364,7 @@ int sweep_command(const Arguments& arguments) {
   if (options.expected.empty()) {
     for (const std::string& remark : plan.remarks) std::cerr << "warning: " << remark << '\n';
   }
+  print_choice(text_stream(options.is_quiet, options.wants_json), options.scenario);
   if (options.is_dry_run) {
     print_plan(options, plan);
     print_refused(plan, "error");

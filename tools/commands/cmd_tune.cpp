@@ -4,6 +4,7 @@
 #include <iostream>
 #include <map>
 #include <optional>
+#include <set>
 #include <sstream>
 #include <string_view>
 
@@ -13,6 +14,7 @@
 #include "core/base/number_text.h"
 #include "core/base/wrapped_text.h"
 #include "core/config/config_reader.h"
+#include "core/engine/policies/registry.h"
 #include "reports/files/result_files.h"
 #include "reports/files/result_folder.h"
 #include "reports/files/result_names.h"
@@ -27,7 +29,9 @@
 #include "tools/commands/cli.h"
 #include "tools/commands/command_options.h"
 #include "tools/commands/refused_points.h"
+#include "tools/commands/report_page.h"
 #include "tools/commands/run_choice.h"
+#include "tools/commands/scenario_choice.h"
 #include "tools/commands/tune_output.h"
 #include "tools/commands/tune_winner.h"
 #include "tools/commands/tune_work.h"
@@ -38,6 +42,7 @@ namespace {
 constexpr std::string_view kGoals[] = {"p99_itl", "ttft", "tpot", "cost"};  // as TuneGoal
 
 struct CommandOptions {
+  ChosenScenario scenario;
   SweepRequest request;
   std::optional<std::string> seed_text;
   std::vector<std::string> over;
@@ -86,17 +91,18 @@ constexpr const char* kExamples =
 
 constexpr CommandText kText = {
     .name = "tune",
-    .arguments = "SCENARIO [OPTION...]",
+    .arguments = "SCENARIO [OPTION...] | --command TEXT --gpu NAME [OPTION...]",
     .summary =
         "Finds the settings that carry the highest load within the scenario's SLO, or serve one\n"
         "load best, among its variants and the values of --over. Prints the vLLM and SGLang\n"
         "flags for them.\n",
     .examples = kExamples,
     .file_name = "SCENARIO",
-    .file_kind = "scenario file"};
+    .file_kind = "scenario file",
+    .files = FileCount::AtMostOne};
 
-OptionList option_list(CommandOptions& options) {
-  return {
+OptionList option_list(CommandOptions& options, ScenarioOptions& scenario) {
+  OptionList list = {
       {"over KEY=A,B,C", &options.over,
        "settings to choose from, as in `metronome sweep`; several options make a grid; repeatable"},
       {"set KEY=VALUE", &options.request.assignments,
@@ -129,6 +135,8 @@ OptionList option_list(CommandOptions& options) {
       {"json", &options.wants_json, "print only tune.json on standard output"},
       {"quiet,q", &options.is_quiet, "print only errors"},
   };
+  add_scenario_options(scenario, list);
+  return list;
 }
 
 // Rejects "none", which the key allows, as it would leave no limit.
@@ -151,12 +159,42 @@ void check_goal(const CommandOptions& options, bool has_goal) {
   }
 }
 
+// Nobody who asks without a file names settings: sizes of a step in powers of two and the command's
+// own, and switches of the engine that decode between prompts.
+void add_usual_settings(const Scenario& first, CommandOptions& options) {
+  constexpr std::int64_t kSmallest = 512;
+  constexpr std::int64_t kLargest = 16384;
+  const PolicyInfo& policy = *find_policy(first.scheduler.policy);
+  const std::string_view size_key =
+      policy.budget_key.empty() ? policy.chunk_key : policy.budget_key;
+  if (!size_key.empty()) {
+    const std::string key = "scheduler." + std::string(size_key);
+    std::set<std::int64_t> sizes;
+    for (std::int64_t size = kSmallest; size <= kLargest; size *= 2) sizes.insert(size);
+    const Json own = first.value(key);
+    if (own.is_number_integer() && own.get<std::int64_t>() > 0) {
+      sizes.insert(own.get<std::int64_t>());
+    }
+    std::string over = key + "=";
+    for (const std::int64_t size : sizes) {
+      over += (over.ends_with('=') ? "" : ",") + std::to_string(size);
+    }
+    options.over.push_back(std::move(over));
+  }
+  for (const Remedy& remedy : policy.remedies) {
+    const std::string key = "scheduler." + std::string(remedy.key);
+    const bool is_switch = remedy.value == "true" && remedy.only_from == "false";
+    if (!is_switch || !remedy.only_key.empty() || first.value(key).dump() != "false") continue;
+    options.over.push_back(key + "=false,true");
+  }
+}
+
 // nullopt if help was requested and printed.
 std::optional<CommandOptions> parse(const Arguments& arguments) {
   CommandOptions options;
-  const auto line = parse_command(kText, option_list(options), arguments);
+  ScenarioOptions scenario;
+  const auto line = parse_command(kText, option_list(options, scenario), arguments);
   if (!line) return std::nullopt;
-  options.request.scenario = line->file();
   options.request.backend = kBackendNames[0];
   if (options.seed_text) options.request.seed = parse_seed(*options.seed_text);
   if (line->has("slo")) {  // replaces the scenario's limits; --set may add to them
@@ -164,8 +202,15 @@ std::optional<CommandOptions> parse(const Arguments& arguments) {
     options.request.assignments.insert(options.request.assignments.begin(),
                                        "slo={preset: " + options.slo + "}");
   }
+  // The rate of a request without a file is the load to serve.
+  if (scenario.request.rate && options.load) {
+    throw UsageError("--rate: contradicts --load; allowed: one of them");
+  }
+  if (scenario.request.rate) options.load = scenario.request.rate;
   check_goal(options, line->has("minimise"));
   if (!line->has("jobs")) options.num_jobs = default_jobs();
+  options.scenario = choose_scenario(kText, *line, scenario, options.out);
+  options.request.scenario = options.scenario.path;
   return options;
 }
 
@@ -296,7 +341,7 @@ Answer best_capacity(TuneWork& search) {
   if (lowest.size() < result.findings.size()) print_capacities(table, result, settings);
   if (!lowest.empty() && !table.view().empty()) table << '\n';
   print_never_within(table, result, settings, nearest);
-  answer.table = table.str();
+  answer.table = table.str() + cheapest_text(result, settings);
   for (std::size_t i = 0; i < result.findings.size(); ++i) {
     Json entry = to_json(result.findings[i], settings, nearest, most_requests(result.findings));
     entry["is_on_front"] = std::find(front.begin(), front.end(), i) != front.end();
@@ -419,6 +464,14 @@ std::vector<double> hourly_costs(const TuneCandidates& candidates, const TunedSe
   return costs;
 }
 
+void print_places(std::ostream& text, const CommandOptions& options, const std::string& out) {
+  if (options.scenario.is_composed) {
+    text << "\nscenario: " << printable(options.scenario.path) << "\npage: " << printable(out)
+         << '/' << kReportFile;
+  }
+  text << "\nresults: " << printable(out) << '\n';
+}
+
 }  // namespace
 
 int tune_command(const Arguments& arguments) {
@@ -429,6 +482,9 @@ int tune_command(const Arguments& arguments) {
   const ScenarioFile file =
       load_scenario(request.scenario, request.assignments, request.seed, request.backend);
   const std::vector<Scenario> chosen = chosen_variants(file, request.variants);
+  if (options.scenario.is_composed && options.over.empty()) {
+    add_usual_settings(chosen.front(), options);
+  }
   const TuneCandidates candidates = find_candidates(options, file);
   if (options.goal.empty()) options.goal = default_goal(candidates);
   const Scenario& first = candidates.plan.runs.front().scenario;
@@ -444,6 +500,7 @@ int tune_command(const Arguments& arguments) {
   catch_signals();
   ResultFolder folder(out);
   std::ostream& text = text_stream(options.is_quiet, options.wants_json);
+  print_choice(text, options.scenario);
   print_head(text, options, file, first.slo, candidates, workloads);
   print_refused(candidates.plan, "warning");
   for (const std::string& remark : candidates.plan.remarks)
@@ -466,6 +523,7 @@ int tune_command(const Arguments& arguments) {
     folder.write(kBestFile, with_absolute_paths(winner).to_json() + "\n");  // is YAML
   folder.write(kTrialsFile, search.trials_text());
   folder.commit();
+  if (search.num_trials() > 0) write_report_page({out}, out + "/" + std::string(kReportFile));
   if (options.wants_json) std::cout << json_text;
   text << answer.table;
   print_work(text, options, search);
@@ -476,7 +534,7 @@ int tune_command(const Arguments& arguments) {
          << printable(candidates.names[answer.best]) << '\n';
     print_yaml(text, fitting);
     print_flags(text, fitting, length_note);
-    text << "\nresults: " << printable(out) << '\n';
+    print_places(text, options, out);
   } else if (!is_interrupted) {
     throw std::runtime_error(answer.error + "; see " + printable(out));
   }

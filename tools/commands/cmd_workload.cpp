@@ -12,6 +12,7 @@
 #include "core/base/count_text.h"
 #include "core/base/json.h"
 #include "core/base/number_text.h"
+#include "core/run/prepared_variant.h"
 #include "core/scenario/scenario.h"
 #include "core/workload/workload_profile.h"
 #include "reports/terminal/text.h"
@@ -21,12 +22,13 @@
 #include "tools/commands/cli.h"
 #include "tools/commands/command_options.h"
 #include "tools/commands/run_choice.h"
+#include "tools/commands/scenario_choice.h"
 
 namespace metronome {
 namespace {
 
 struct WorkloadOptions {
-  std::string scenario;
+  ChosenScenario scenario;
   std::vector<std::string> assignments;
   std::vector<std::string> variants;
   std::optional<std::string> seed_text;
@@ -41,19 +43,21 @@ constexpr const char* kExamples =
     "\n"
     "exit codes: 0 done, 1 no request can be served, 2 bad input, 130 interrupted\n";
 
-OptionList option_list(WorkloadOptions& options) {
-  return {
+OptionList option_list(WorkloadOptions& options, ScenarioOptions& scenario) {
+  OptionList list = {
       {"set KEY=VALUE", &options.assignments,
        "override a key (see `metronome list keys`); repeatable"},
       {"variant NAME", &options.variants, "only this variant; repeatable"},
       {"seed N", &options.seed_text, "override the scenario's seed"},
       {"json", &options.wants_json, "print the same as JSON, on standard output"},
   };
+  add_scenario_options(scenario, list);
+  return list;
 }
 
 constexpr CommandText kText = {
     .name = "workload",
-    .arguments = "SCENARIO [OPTION...]",
+    .arguments = "SCENARIO [OPTION...] | --command TEXT --gpu NAME [OPTION...]",
     .summary =
         "Describes the workload of a scenario: requests and their rate, lengths, and the\n"
         "tokens that prompts share. Compares the load with the capacity of the simulated\n"
@@ -61,7 +65,8 @@ constexpr CommandText kText = {
         "requests, or eight times as many as may run at once.\n",
     .examples = kExamples,
     .file_name = "SCENARIO",
-    .file_kind = "scenario file"};
+    .file_kind = "scenario file",
+    .files = FileCount::AtMostOne};
 
 std::string arrivals_text(const ArrivalConfig& arrivals, const Workload& workload,
                           const WorkloadProfile& profile) {
@@ -229,16 +234,18 @@ bool print_loads(std::span<PreparedVariant> variants, const WorkloadProfile& pro
 
 int workload_command(const Arguments& arguments) {
   WorkloadOptions options;
-  const auto line = parse_command(kText, option_list(options), arguments);
+  ScenarioOptions scenario;
+  const auto line = parse_command(kText, option_list(options, scenario), arguments);
   if (!line) return kExitDone;
-  options.scenario = line->file();
+  options.scenario = choose_scenario(kText, *line, scenario, "");
   std::optional<std::uint64_t> seed;
   if (options.seed_text) seed = parse_seed(*options.seed_text);
-  const ScenarioFile file = load_scenario(options.scenario, options.assignments, seed);
+  const ScenarioFile file = load_scenario(options.scenario.path, options.assignments, seed);
   const std::unique_ptr<Backend> backend = make_backend("sim");
   std::vector<PreparedVariant> variants =
       prepare_variants(*backend, chosen_variants(file, options.variants));
   catch_signals();
+  print_choice(text_stream(false, options.wants_json), options.scenario);
   bool serves_any = false;
   Json all = Json::array();
   // Variants mostly share a workload.

@@ -53,7 +53,7 @@ std::string budget_note(const Diagnosis& diagnosis, const LogDialect& engine,
   const auto num_tokens = static_cast<std::int64_t>(room_ms / token_ms);
   const std::string where = diagnosis.step_word + " " + std::to_string(stall.step);
   if (num_tokens < 1) {
-    const ServerFlags* names = product_of(engine.name).flags;
+    const ServerFlags* names = product_of(engine.name()).flags;
     METRONOME_CHECK(names != nullptr, "an engine whose log is read has flags");
     return "The decodes of " + where + " alone take longer than " + ms_text(limit_ms) +
            " ms: no token budget can avoid this, but fewer requests at once (" +

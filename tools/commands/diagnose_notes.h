@@ -5,8 +5,9 @@
 #include <string>
 
 #include "core/metrics/summary.h"
+#include "engines/arguments/engine_settings.h"
+#include "engines/log/log_dialect.h"
 #include "reports/terminal/diagnosis.h"
-#include "study/run/engine_settings.h"
 
 namespace metronome {
 

@@ -18,7 +18,7 @@ struct LocalEngine {
   explicit LocalEngine(LocalModel& local)
       : clock(local.is_simulated() ? ServeClock(1) : ServeClock()),
         text(*local.served().tokenizer),
-        engine(*local.variant().run, clock, text, kMaxWaiting, [this] { client.on_events(); }),
+        engine(local.run(), clock, text, kMaxWaiting, [this] { client.on_events(); }),
         client(local.served(), engine) {}
 
   static constexpr std::int64_t kMaxWaiting = 16;  // the client asks a few requests at once

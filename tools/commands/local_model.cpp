@@ -17,6 +17,7 @@
 #include "core/model/generation_config.h"
 #include "core/model/model_catalogue.h"
 #include "core/model/model_file.h"
+#include "core/run/prepared_variant.h"
 #include "core/scenario/built_in_scenarios.h"
 #include "core/scenario/unplaced_scenario.h"
 #include "models/image/image_processor.h"
@@ -200,6 +201,12 @@ LocalModel::LocalModel(const std::string& name, const std::vector<std::string>& 
   backend_ = make_backend(choice.backend);
   use({});
 }
+
+LocalModel::~LocalModel() = default;
+
+const PreparedVariant& LocalModel::variant() const { return variants_.front(); }
+
+PreparedRun& LocalModel::run() { return *variants_.front().run; }
 
 void LocalModel::use(const std::vector<std::string>& settings) {
   std::vector<std::string> all = assignments_;

@@ -12,6 +12,8 @@
 
 namespace metronome {
 
+struct PreparedVariant;
+
 struct LocalModelChoice {
   std::string backend = "sim";
   std::string variant = {};        // required if a scenario has several
@@ -34,8 +36,10 @@ class LocalModel {
   // Throws ConfigError and UsageError.
   LocalModel(const std::string& name, const std::vector<std::string>& assignments,
              const LocalModelChoice& choice);
+  ~LocalModel();
 
-  PreparedVariant& variant() { return variants_.front(); }
+  const PreparedVariant& variant() const;
+  PreparedRun& run();
   // Prepares the scenario anew, with these KEY=VALUE as well.
   void use(const std::vector<std::string>& settings);
   Backend& backend() { return *backend_; }

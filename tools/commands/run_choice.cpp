@@ -10,6 +10,7 @@
 #include <thread>
 
 #include "core/config/config_reader.h"
+#include "core/scenario/scenario.h"
 #include "cpu/cpu_backend.h"
 #include "cpu/cpu_config.h"
 #include "gpu/engine/cuda_backend.h"

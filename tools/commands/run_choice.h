@@ -10,9 +10,10 @@
 #include <vector>
 
 #include "core/run/run.h"
-#include "core/scenario/scenario.h"
 
 namespace metronome {
+
+struct Scenario;
 
 // The stream for human-readable text: none if quiet, and never mixed into JSON.
 std::ostream& text_stream(bool is_quiet, bool wants_json);

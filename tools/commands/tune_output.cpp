@@ -8,6 +8,7 @@
 #include "core/base/number_text.h"
 #include "core/base/wrapped_text.h"
 #include "core/config/config_reader.h"
+#include "core/scenario/scenario.h"
 #include "reports/terminal/text.h"
 
 namespace metronome {
@@ -270,6 +271,23 @@ Json to_json(const SloConfig& slo) {
           {"tpot_ms", or_null(slo.tpot_ms)},
           {"itl_ms", or_null(slo.itl_ms)},
           {"e2el_ms", or_null(slo.e2el_ms)}};
+}
+
+std::string cheapest_text(const TuneResult& result, const TunedSettings& settings) {
+  if (!settings.has_price() || result.findings.size() < 2) return {};
+  const Figure& cost = figure("cost_per_million_output_tokens");
+  std::string text;
+  double lowest = 0;
+  for (const TuneFinding& finding : result.findings) {
+    const TuneTrial* const trial = finding.best_trial();
+    if (trial == nullptr || trial->good.empty()) continue;
+    const double price = figures_of(*trial, *settings.scenarios[finding.setting]).number(cost.key);
+    if (std::isnan(price) || (!text.empty() && price >= lowest)) continue;
+    lowest = price;
+    text = "\ncheapest a token: " + printable(settings.names[finding.setting]) + ", " +
+           value_text(cost, price) + " per million output tokens at its highest load\n";
+  }
+  return text;
 }
 
 std::string near_idle_text(const TuneResult& result, const TunedSettings& settings) {

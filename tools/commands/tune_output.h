@@ -11,12 +11,13 @@
 #include <vector>
 
 #include "core/base/json.h"
-#include "core/scenario/scenario.h"
 #include "study/tune/tune_limit.h"
 #include "study/tune/tune_load.h"
 #include "study/tune/tune_search.h"
 
 namespace metronome {
+
+struct Scenario;
 
 // The settings of a search, in its order.
 struct TunedSettings {
@@ -75,6 +76,10 @@ void print_capacities(std::ostream& out, const TuneResult& result, const TunedSe
 void print_never_within(std::ostream& out, const TuneResult& result, const TunedSettings& settings,
                         const NearestLimits& nearest);
 void print_at_load(std::ostream& out, const TuneLoadResult& result, const TunedSettings& settings);
+
+// The setting whose output tokens cost least at its highest load; empty without prices, or with one
+// setting.
+std::string cheapest_text(const TuneResult& result, const TunedSettings& settings);
 
 // Why the best setting meets the SLO only near idle, and which changes may help; wrapped.
 std::string near_idle_text(const TuneResult& result, const TunedSettings& settings);

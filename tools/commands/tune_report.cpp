@@ -11,6 +11,7 @@
 #include "core/base/files.h"
 #include "core/base/json.h"
 #include "core/base/json_place.h"
+#include "core/base/names.h"
 #include "reports/files/result_names.h"
 #include "reports/files/result_reader.h"
 

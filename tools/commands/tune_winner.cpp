@@ -8,6 +8,7 @@
 #include "core/base/json.h"
 #include "core/base/wrapped_text.h"
 #include "core/config/config_reader.h"
+#include "core/scenario/scenario.h"
 #include "engines/flags/server_flags.h"
 #include "reports/terminal/text.h"
 
@@ -35,7 +36,8 @@ void print_flags(std::ostream& out, const Scenario& scenario, const std::string&
     }
     if (!length_note.empty()) flags.notes.insert(flags.notes.begin(), length_note);
     for (const std::string& line : flag_lines(flags)) {
-      out << "  " << wrapped(line, 2, output_columns());
+      // Lines of YAML keep their indentation.
+      out << "  " << (flags.is_yaml ? line + "\n" : wrapped(line, 2, output_columns()));
     }
     for (const std::string& note : flags.notes) out << "  - " << wrapped(note, 4, output_columns());
   }

@@ -5,9 +5,9 @@
 #include <ostream>
 #include <string>
 
-#include "core/scenario/scenario.h"
-
 namespace metronome {
+
+struct Scenario;
 
 // As flags of engines. `length_note`: why the length of requests is not the scenario's; may be
 // empty.

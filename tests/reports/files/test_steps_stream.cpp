@@ -11,6 +11,7 @@
 #include <thread>
 #include <vector>
 
+#include "core/scenario/scenario.h"
 #include "reports/files/result_files.h"
 #include "reports/files/steps_stream.h"
 #include "reports/files/variant_result.h"

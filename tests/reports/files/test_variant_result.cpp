@@ -5,6 +5,7 @@
 #include <vector>
 
 #include "core/base/json.h"
+#include "core/scenario/scenario.h"
 #include "reports/files/variant_result.h"
 #include "tests/catch.h"
 #include "tests/command_line.h"

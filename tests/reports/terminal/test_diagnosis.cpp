@@ -568,7 +568,7 @@ TEST_CASE("what diagnose cannot take is one line and exit code 2", "[cli][diagno
     CHECK(contains(result.err, message));
     CHECK(std::count(result.err.begin(), result.err.end(), '\n') == 1);
   };
-  refused("", "give one result folder or log, not 0");
+  refused("", "diagnose: no RUN given; allowed: a result folder or log, --command with ");
   refused("/nowhere", "/nowhere: does not exist; allowed: ");
   refused("'" + empty + "'", "is not a vLLM or SGLang log; allowed: ");
   refused("'" + empty + "' --top 0", "--top: 0 is out of range; allowed: 1 to 10000");

@@ -444,7 +444,7 @@ TEST_CASE("what diagnose cannot take of a log is one line and exit code 2",
   refused(log + "--engine vllm", "sglang.log: is not a vLLM log; allowed: ");
   refused(log + "--flags '--tp-size 2'", "--flags: the replay of a log needs its scenario");
   refused(log + scenario + "--flags '--max-num-seqs 2'",
-          "'--max-num-seqs' is no setting of SGLang that a scenario has; allowed: ");
+          "'--max-num-seqs' is no flag of SGLang; allowed: ");
   refused(log + scenario + "--flags '--max-running-requests 0'",
           "a setting of tests/expected/logs/sglang.log or of --flags: --set "
           "variants.stalls.engine.max_num_seqs: 0 is out of range; allowed: ");

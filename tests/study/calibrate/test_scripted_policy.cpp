@@ -4,6 +4,7 @@
 #include <vector>
 
 #include "core/metrics/run_record.h"
+#include "core/scenario/scenario.h"
 #include "sim/simulation.h"
 #include "sim/virtual_clock.h"
 #include "study/calibrate/scripted_policy.h"

@@ -9,6 +9,7 @@
 
 #include "core/base/json.h"
 #include "core/metrics/recorded_steps.h"
+#include "core/scenario/scenario.h"
 #include "reports/compare/validation.h"
 #include "study/recorded/logged_run.h"
 #include "tests/catch.h"

@@ -4,6 +4,7 @@
 #include <string>
 #include <vector>
 
+#include "core/run/prepared_variant.h"
 #include "core/scenario/scenario.h"
 #include "sim/simulation.h"
 #include "sim/virtual_clock.h"

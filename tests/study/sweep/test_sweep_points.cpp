@@ -3,6 +3,7 @@
 #include <algorithm>
 #include <stdexcept>
 
+#include "core/scenario/scenario.h"
 #include "study/sweep/sweep_points.h"
 #include "tests/catch.h"
 #include "tests/command_line.h"

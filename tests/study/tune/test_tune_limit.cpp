@@ -2,6 +2,7 @@
 // The limits that keep a setting from carrying more load.
 #include <string>
 
+#include "core/run/prepared_variant.h"
 #include "core/scenario/scenario.h"
 #include "sim/simulation.h"
 #include "study/run/saturation.h"

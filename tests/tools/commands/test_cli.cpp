@@ -4,6 +4,7 @@
 #include <filesystem>
 #include <fstream>
 
+#include "core/base/files.h"
 #include "core/base/json.h"
 #include "tests/catch.h"
 #include "tests/command_line.h"
@@ -80,7 +81,8 @@ TEST_CASE("help, version and unknown commands", "[cli]") {
                  "http://127.0.0.1:1"));
   check_error(run_metronome("list modles"), 2, "did you mean 'models'?");
   check_error(run_metronome("list"), 2, "list: no topic; allowed: models, hardware, ");
-  check_error(run_metronome("run"), 2, "give one scenario file");
+  check_error(run_metronome("run"), 2,
+              "run: no SCENARIO given; allowed: a scenario file, --command ");
   check_error(run_metronome("run a.yaml b.yaml"), 2, "give one scenario file");
   check_error(run_metronome("run a.yaml --sett x=1"), 2, "--sett");
   check_error(run_metronome("run a.yaml --seed -1"), 2, "--seed");
@@ -380,6 +382,27 @@ TEST_CASE("nothing half-written is left behind", "[cli]") {
   CHECK(full.exit_code == 1);
   CHECK(contains(full.err, "metronome: error: "));
   CHECK(folder_content(place.folder.path()).size() == 1);
+}
+
+TEST_CASE("run takes a server's command, and writes the scenario that it used", "[cli]") {
+  const ScratchFolder folder;
+  const std::string in_folder = "cd '" + folder.path() + "' && ";
+  const std::string command =
+      "run --command 'vllm serve Qwen/Qwen3-8B --port 80 --max-num-batched-tokens 2K' --gpu h100 "
+      "--rate 2 --prompt 500 --output 50 --requests 20";
+  const CommandResult done = run_metronome(command, in_folder);
+  INFO(done.err);
+  CHECK(done.exit_code == 0);
+  CHECK(contains(done.out, "passed over: --port."));
+  const std::string yaml = folder.path() + "/results/qwen3-8b_h100_vllm.yaml";
+  CHECK(contains(metronome::read_file(yaml).value_or(""), "  max_num_batched_tokens: 2048\n"));
+  CHECK(run_metronome("run results/qwen3-8b_h100_vllm.yaml", in_folder).exit_code == 0);
+  CHECK(run_metronome(command, in_folder).exit_code == 0);  // a composed file may be replaced
+  folder.write("mine.yaml", "model: x\n");
+  check_error(run_metronome(command + " --out mine", in_folder), 2,
+              "--out: mine.yaml exists and is not a composed scenario");
+  check_error(run_metronome(command + " small.yaml", in_folder), 2,
+              "run: has both SCENARIO 'small.yaml' and options that describe one");
 }
 
 }  // namespace TEST_FILE

@@ -4,6 +4,7 @@
 #include <string>
 
 #include "core/base/json.h"
+#include "core/scenario/scenario.h"
 #include "tests/catch.h"
 #include "tests/error_of.h"
 #include "tests/scratch_folder.h"

@@ -1,17 +1,16 @@
 // SPDX-License-Identifier: Apache-2.0
-#include "study/run/engine_settings.h"
+#include "engines/arguments/engine_settings.h"
 
 #include <algorithm>
 #include <optional>
-#include <span>
-#include <sstream>
+#include <set>
 #include <utility>
 
 #include "core/base/command_errors.h"
 #include "core/base/count_text.h"
 #include "core/base/names.h"
 #include "core/base/number_text.h"
-#include "engines/log/log_text.h"
+#include "engines/log/log_dialect.h"
 
 namespace metronome {
 namespace {
@@ -25,74 +24,15 @@ std::string flag_of(const Row& row) {
   return flag;
 }
 
-bool is_switch(const Row& row) {
-  return row.kind == Kind::Switch || row.kind == Kind::Negation || row.kind == Kind::Off;
-}
-
-// Whether the value has the form that its row asks for.
-bool is_valid(const Row& row, const std::string& value) {
-  switch (row.kind) {
-    case Kind::Count:
-    case Kind::Tokens: return number_in<std::int64_t>(value).has_value();
-    case Kind::Number: return number_in<double>(value).has_value();
-    case Kind::Word: return !value.empty();
-    case Kind::Switch:
-    case Kind::Negation:
-    case Kind::Off: return value == "True" || value == "False";
-  }
-  return false;
-}
-
-std::string known_flags(const LogDialect& engine) {
-  std::vector<std::string> flags;
-  for (const Row& row : server_arguments(engine)) flags.push_back(flag_of(row));
-  return join_names(std::vector<std::string_view>(flags.begin(), flags.end()));
-}
-
-// The row of a flag, and the value that the flag has by itself.
-const Row* find_row(const LogDialect& engine, const std::vector<Row>& rows, std::string_view flag,
-                    std::string& value) {
+// Rows of the argument of a flag with its value.
+const Row* find_row(const ServerArguments& server, const std::vector<Row>& rows,
+                    std::string_view flag) {
   for (const Row& row : rows) {
     const std::string name = flag_of(row);
-    const bool is_off = engine.has_negations && is_switch(row) && flag == "--no-" + name.substr(2);
-    if (flag != name && !is_off && (row.other_flag.empty() || flag != row.other_flag)) continue;
-    if (is_switch(row)) value = is_off ? "False" : "True";
-    return &row;
+    const bool is_off = server.has_negations && is_switch(row) && flag == "--no-" + name.substr(2);
+    if (flag == name || is_off) return &row;
   }
   return nullptr;
-}
-
-EngineArguments parse_flags(const LogDialect& engine, std::string_view flags) {
-  const std::vector<Row> rows = server_arguments(engine);
-  EngineArguments arguments;
-  std::istringstream words{std::string(flags)};
-  for (std::string word; words >> word;) {
-    const std::size_t equals = word.find('=');
-    const std::string flag = word.substr(0, equals);
-    std::string value;
-    const Row* row = find_row(engine, rows, flag, value);
-    if (row == nullptr) {
-      throw UsageError("--flags: '" + printable(flag) + "' is no setting of " +
-                       std::string(engine.title) +
-                       " that a scenario has; allowed: " + known_flags(engine));
-    }
-    if (!is_switch(*row)) {
-      if (equals != std::string::npos) {
-        value = word.substr(equals + 1);
-      } else if (!(words >> value)) {
-        value.clear();
-      }
-    }
-    const bool has_extra = is_switch(*row) && equals != std::string::npos;
-    if (has_extra || !is_valid(*row, value)) {
-      constexpr const char* kAllowed[] = {"an integer", "a number", "a word",    "no value",
-                                          "no value",   "no value", "an integer"};
-      throw UsageError("--flags: '" + flag + "': '" + printable(value) +
-                       "' is not valid; allowed: " + kAllowed[static_cast<int>(row->kind)]);
-    }
-    arguments[std::string(row->argument)] = value;
-  }
-  return arguments;
 }
 
 constexpr std::string_view kPool = "KV cache";  // its tokens, among the chosen ones
@@ -108,8 +48,23 @@ void move_chosen(EngineArguments& arguments, const std::string& name, const std:
 
 std::string lower(const std::string& value) { return value == "True" ? "true" : "false"; }
 
-// The value of a key in a scenario; nullopt: there is none for the setting.
-std::optional<std::string> key_value(const LogDialect& engine, const Row& row,
+// The key's value for a word of the server's; nullopt: `words` does not have it.
+std::optional<std::string> word_value(std::string_view words, std::string_view value) {
+  constexpr std::string_view kBetween = ", ";
+  while (!words.empty()) {
+    const std::string_view entry = words.substr(0, words.find(kBetween));
+    const std::size_t equals = std::min(entry.find('='), entry.size());
+    if (entry.substr(0, equals) == value) {
+      return std::string(equals == entry.size() ? entry : entry.substr(equals + 1));
+    }
+    words.remove_prefix(std::min(entry.size() + kBetween.size(), words.size()));
+  }
+  return std::nullopt;
+}
+
+// The value of a key in a scenario, empty where it stays as it is; nullopt: the setting is not
+// simulated.
+std::optional<std::string> key_value(const ServerArguments& engine, const Row& row,
                                      const std::string& value, const EngineArguments& arguments) {
   if (row.key == "engine.async_depth") {
     return (value == "True") == (row.kind == Kind::Switch) ? "2" : "1";
@@ -118,46 +73,84 @@ std::optional<std::string> key_value(const LogDialect& engine, const Row& row,
   if (row.kind == Kind::Switch) return lower(value);
   if (row.kind == Kind::Off) return "0";
   if (row.kind == Kind::Tokens) {
-    const std::int64_t page = count_of(arguments, std::string(engine.block_setting)).value_or(1);
+    const std::int64_t page = count_of(arguments, std::string(engine.block)).value_or(0);
     if (page <= 0) return std::nullopt;
     return std::to_string(number_in<std::int64_t>(value).value_or(0) / page);
   }
-  const std::string words = ", " + std::string(row.words) + ", ";
-  const bool is_known = row.words.empty() || words.find(", " + value + ", ") != std::string::npos;
-  return is_known ? std::optional(value) : std::nullopt;
+  if (row.kind == Kind::Largest) return std::to_string(largest_count(value).value_or(0));
+  return row.words.empty() ? std::optional(value) : word_value(row.words, value);
 }
 
-// "0.33.1" is 0.33.
-void add_version(const LogDialect& engine, const EngineArguments& arguments,
+// Numbers of a version: {0, 33, 1} of "0.33.1".
+std::vector<int> numbers_of(std::string_view version) {
+  std::vector<int> numbers;
+  while (!version.empty()) {
+    const std::string_view part = version.substr(0, version.find('.'));
+    const std::size_t digits = std::min(part.find_first_not_of("0123456789"), part.size());
+    if (digits == 0) break;
+    numbers.push_back(number_in<int>(part.substr(0, digits)).value_or(0));
+    version.remove_prefix(std::min(part.size() + 1, version.size()));
+  }
+  return numbers;
+}
+
+// "0.33.1" is 0.33; a version without rules of its own has those of the next one that has some.
+void add_version(const ServerArguments& engine, const EngineArguments& arguments,
                  EngineSettings& settings) {
   const auto found = arguments.find("version");
   if (engine.versions.empty() || found == arguments.end()) return;
-  const std::size_t minor = found->second.find('.');
-  const std::string version = found->second.substr(0, found->second.find('.', minor + 1));
-  if (std::find(engine.versions.begin(), engine.versions.end(), version) != engine.versions.end()) {
-    settings.assignments.push_back("scheduler.version=" + version);
-  } else {
-    settings.notes.push_back(std::string(engine.title) + " " + printable(found->second) +
-                             " is simulated with the rules of the scenario's version.");
-  }
+  const std::vector<std::string_view> known = versions_from(engine, found->second);
+  settings.assignments.push_back("scheduler.version=" + std::string(known.front()));
+  std::vector<int> numbers = numbers_of(found->second);
+  numbers.resize(2);
+  if (numbers == numbers_of(known.front())) return;
+  settings.notes.push_back(std::string(engine.title) + " " + printable(found->second) +
+                           " is simulated with the rules of " + std::string(known.front()) +
+                           ", the nearest that are known.");
 }
 
 }  // namespace
 
-EngineArguments merged_arguments(const EngineLog& log, std::string_view flags) {
-  const LogDialect& engine = *log.dialect;
+std::vector<std::string_view> versions_from(const ServerArguments& server,
+                                            std::string_view version) {
+  std::vector<int> wanted = numbers_of(version);
+  std::vector<std::string_view> from;
+  if (wanted.empty()) return {server.versions.back()};  // a nightly build
+  wanted.resize(2);
+  for (const std::string_view one : server.versions) {
+    if (numbers_of(one) >= wanted) from.push_back(one);
+  }
+  if (from.empty()) from.push_back(server.versions.back());
+  return from;
+}
+
+GivenFlags logged_flags(const EngineLog& log) {
+  const ServerArguments& server = *log.dialect->server;
+  EngineArguments made;
+  for (const auto& [name, value] : log.settings) {
+    const bool is_renamed =
+        std::any_of(server.renamed.begin(), server.renamed.end(),
+                    [&name = name](const auto& one) { return one.first == name; });
+    const bool is_said = name == "version" || name == server.pool || is_renamed;
+    if (!is_said && !log.chosen.contains(name)) made[name] = value;
+  }
+  return read_logged_arguments(server, made);
+}
+
+EngineArguments merged_arguments(const EngineLog& log, const EngineArguments& given) {
+  const ServerArguments& engine = *log.dialect->server;
   EngineArguments arguments = log.settings;
+  for (auto& [name, value] : logged_flags(log).arguments) arguments.try_emplace(name, value);
   for (const std::string& name : log.chosen) move_chosen(arguments, name, name);
   for (const std::string& prefix : {std::string(), kChosen}) {
     for (const auto& [name, argument] : engine.renamed) {
       move_chosen(arguments, prefix + std::string(name), std::string(argument));
     }
-    move_chosen(arguments, prefix + std::string(engine.pool_setting), std::string(kPool));
+    move_chosen(arguments, prefix + std::string(engine.pool), std::string(kPool));
   }
-  const EngineArguments given = parse_flags(engine, flags);
   for (const auto& [name, value] : given) arguments[name] = value;
   // Another share of memory or another size is another pool than the log's.
-  for (const Row& row : server_arguments(engine)) {
+  for (const Row& row : engine.all()) {
     const bool is_pool =
         row.key == "kv_cache.num_blocks" || row.key == "cost_model.gpu_memory_utilization";
     if (is_pool && given.contains(std::string(row.argument))) {
@@ -179,22 +172,21 @@ std::vector<std::string> EngineSettings::in_force() const {
   return all;
 }
 
-std::string key_of_flag(const LogDialect& engine, std::string_view flag) {
-  std::string value;
-  const std::vector<Row> rows = server_arguments(engine);
-  const Row* row = find_row(engine, rows, flag.substr(0, flag.find(' ')), value);
+std::string key_of_flag(const ServerArguments& engine, std::string_view flag) {
+  const std::vector<Row> rows = engine.all();
+  const Row* row = find_row(engine, rows, flag.substr(0, flag.find(' ')));
   return row == nullptr ? std::string() : row->scenario_key();
 }
 
 namespace {
 
 // The log's KV cache, in blocks if their size is known.
-void add_pool(const LogDialect& engine, const EngineArguments& arguments,
+void add_pool(const ServerArguments& engine, const EngineArguments& arguments,
               EngineSettings& settings) {
   const auto tokens = count_of(arguments, kChosen + std::string(kPool));
   if (!tokens) return;
   settings.pool = std::string(kPool) + " " + count_text(*tokens, "token") + " (in the log";
-  const auto block = count_of(arguments, std::string(engine.block_setting));
+  const auto block = count_of(arguments, std::string(engine.block));
   settings.pool += block ? ")" : "; the block's size is not)";
   if (!block || *block <= 0) {
     settings.pool_tokens = tokens;
@@ -215,7 +207,7 @@ const std::string* value_of(const Row& row, const EngineArguments& arguments, bo
   return &chosen->second;
 }
 
-void add_flag(const LogDialect& engine, const Row& row, const std::string& value,
+void add_flag(const ServerArguments& engine, const Row& row, const std::string& value,
               std::vector<std::string>& flags) {
   if (!row.usual.empty() && value == row.usual) return;
   if (!is_switch(row)) {
@@ -229,22 +221,26 @@ void add_flag(const LogDialect& engine, const Row& row, const std::string& value
 
 }  // namespace
 
-EngineSettings scenario_settings(const LogDialect& engine, const EngineArguments& arguments) {
+EngineSettings scenario_settings(const ServerArguments& engine, const EngineArguments& given_ones) {
   EngineSettings settings;
-  if (arguments.empty()) return settings;
-  settings.assignments.push_back("scheduler.policy=" + std::string(engine.name));
+  if (given_ones.empty()) return settings;
+  EngineArguments arguments = given_ones;
+  if (engine.derive != nullptr) engine.derive(arguments, settings.notes);
+  settings.assignments.push_back("scheduler.policy=" + std::string(engine.policy));
   add_version(engine, arguments, settings);
   if (const auto note = arguments.find(kOriginNote); note != arguments.end()) {
     settings.notes.push_back(note->second);
   }
   bool has_pool = arguments.contains(kChosen + std::string(kPool));
   bool is_chosen = false;
-  const std::vector<Row> rows = server_arguments(engine);
+  const std::vector<Row> rows = engine.all();
   for (const Row& row : rows) {
     if (row.key == "kv_cache.num_blocks") {
       has_pool = has_pool || value_of(row, arguments, is_chosen) != nullptr;
     }
   }
+  std::set<std::string_view> simulated;
+  std::vector<std::pair<const Row*, std::string>> others;
   for (const Row& row : rows) {
     const std::string* given = value_of(row, arguments, is_chosen);
     const bool is_pool = row.key == "kv_cache.num_blocks";
@@ -257,17 +253,28 @@ EngineSettings scenario_settings(const LogDialect& engine, const EngineArguments
     }
     if (row.kind == Kind::Off && *given == "False") continue;
     const std::optional<std::string> value = key_value(engine, row, *given, arguments);
-    if (!value) {
-      settings.notes.push_back(flag_of(row) + " " + printable(*given) +
-                               " is not simulated: the scenario's value stays.");
+    if (!value && row.kind == Kind::Tokens && !is_chosen) {  // blocks of the scenario's size
+      settings.pool_tokens = number_in<std::int64_t>(*given);
+      add_flag(engine, row, *given, settings.flags);
       continue;
     }
-    settings.assignments.push_back(row.scenario_key() + "=" + *value);
+    if (!value) {
+      others.emplace_back(&row, *given);
+      continue;
+    }
+    const bool is_first = simulated.insert(row.argument).second;
+    if (!value->empty()) settings.assignments.push_back(row.scenario_key() + "=" + *value);
+    if (!is_first) continue;
     if (is_chosen) {
       settings.chosen.push_back(std::string(row.argument) + " " + printable(*given));
     } else {
       add_flag(engine, row, *given, settings.flags);
     }
+  }
+  for (const auto& [row, given] : others) {
+    if (!simulated.insert(row->argument).second) continue;
+    settings.notes.push_back(flag_of(*row) + " " + printable(given) +
+                             " is not simulated: the scenario's value stays.");
   }
   return settings;
 }

@@ -5,12 +5,15 @@
 
 #include "core/base/command_errors.h"
 #include "core/base/rng.h"
+#include "core/scenario/scenario.h"
+#include "engines/arguments/engine_settings.h"
+#include "engines/command/pasted_command.h"
 #include "engines/flags/server_flags.h"
+#include "engines/log/log_dialect.h"
 #include "engines/sglang/product.h"
 #include "engines/sglang/settings.h"
 #include "engines/vllm/product.h"
 #include "engines/vllm/settings.h"
-#include "study/run/engine_settings.h"
 #include "tests/catch.h"
 #include "tests/command_line.h"
 #include "tests/draws.h"
@@ -24,20 +27,29 @@ namespace {
 
 using Texts = std::vector<std::string>;
 
-EngineLog log_of(const LogDialect& engine, const EngineArguments& settings) {
+const LogDialect* dialect_of(const ServerArguments& server) {
+  for (const LogDialect* dialect : log_dialects()) {
+    if (dialect->server == &server) return dialect;
+  }
+  return nullptr;
+}
+
+EngineLog log_of(const ServerArguments& server, const EngineArguments& settings) {
   EngineLog log;
-  log.dialect = &engine;
+  log.dialect = dialect_of(server);
   log.settings = settings;
   return log;
 }
 
-EngineSettings settings_of(const LogDialect& engine, const EngineArguments& settings,
+EngineSettings settings_of(const ServerArguments& server, const EngineArguments& settings,
                            const std::string& flags) {
-  return scenario_settings(engine, merged_arguments(log_of(engine, settings), flags));
+  return scenario_settings(
+      server,
+      merged_arguments(log_of(server, settings), read_flags(server, flags, "--flags").arguments));
 }
 
-std::string refusal(const LogDialect& engine, const std::string& flags) {
-  return error_of<UsageError>([&] { (void)merged_arguments(log_of(engine, {}), flags); });
+std::string refusal(const ServerArguments& server, const std::string& flags) {
+  return error_of<UsageError>([&] { (void)read_flags(server, flags, "--flags"); });
 }
 
 Scenario scenario_with(const Texts& assignments) {
@@ -48,9 +60,9 @@ Scenario scenario_with(const Texts& assignments) {
 
 }  // namespace
 
-TEST_CASE("the settings of an SGLang log are keys of policy sglang", "[study][settings]") {
+TEST_CASE("the settings of an SGLang log are keys of policy sglang", "[engines][settings]") {
   const EngineSettings settings =
-      settings_of(kSglangLog,
+      settings_of(kSglangArguments,
                   {{"model_path", "x"},
                    {"chunked_prefill_size", "4096"},
                    {"prefill_decode_interval", "2"},
@@ -86,13 +98,13 @@ TEST_CASE("the settings of an SGLang log are keys of policy sglang", "[study][se
   const Scenario scenario = scenario_with(settings.assignments);
   CHECK(scenario.scheduler.settings<SglangConfig>().prefill_max_requests == 4);
   CHECK(scenario.kv_cache.num_blocks == 2048);
-  CHECK(scenario_settings(kSglangLog, {}).assignments.empty());
-  CHECK(settings_of(kSglangLog, {{"schedule_policy", "lof"}}, "").assignments ==
+  CHECK(scenario_settings(kSglangArguments, {}).assignments.empty());
+  CHECK(settings_of(kSglangArguments, {{"schedule_policy", "lof"}}, "").assignments ==
         Texts{"scheduler.policy=sglang", "scheduler.schedule_policy=lof"});
 }
 
-TEST_CASE("the settings of a vLLM log are keys of policy vllm", "[study][settings]") {
-  const EngineSettings settings = settings_of(kVllmLog,
+TEST_CASE("the settings of a vLLM log are keys of policy vllm", "[engines][settings]") {
+  const EngineSettings settings = settings_of(kVllmArguments,
                                               {{"model", "x"},
                                                {"version", "0.30.1"},
                                                {"max_num_batched_tokens", "4096"},
@@ -111,13 +123,16 @@ TEST_CASE("the settings of a vLLM log are keys of policy vllm", "[study][setting
                                 "--no-enable-prefix-caching", "--gpu-memory-utilization 0.9",
                                 "--no-async-scheduling", "--tensor-parallel-size 2"});
   CHECK(scenario_with(settings.assignments).scheduler.settings<VllmConfig>().minor() == 30);
-  CHECK(settings_of(kVllmLog, {{"version", "1.0"}}, "").notes ==
-        Texts{"vLLM 1.0 is simulated with the rules of the scenario's version."});
+  CHECK(settings_of(kVllmArguments, {{"version", "1.0"}}, "").notes ==
+        Texts{"vLLM 1.0 is simulated with the rules of 0.33, the nearest that are known."});
+  CHECK(settings_of(kVllmArguments, {{"version", "0.10.1.1"}}, "").assignments[1] ==
+        "scheduler.version=0.19");
+  CHECK(settings_of(kVllmArguments, {{"version", "0.33.0rc1"}}, "").notes.empty());
 }
 
-TEST_CASE("the token budget that vLLM does not print", "[study][settings]") {
+TEST_CASE("the token budget that vLLM does not print", "[engines][settings]") {
   const auto budget = [](EngineArguments arguments, const std::string& flags = "") {
-    const EngineSettings settings = settings_of(kVllmLog, arguments, flags);
+    const EngineSettings settings = settings_of(kVllmArguments, arguments, flags);
     for (const std::string& assignment : settings.assignments) {
       const std::string key = "scheduler.max_num_batched_tokens=";
       if (assignment.starts_with(key)) {
@@ -138,77 +153,89 @@ TEST_CASE("the token budget that vLLM does not print", "[study][settings]") {
         "the scenario's");
 }
 
-TEST_CASE("the pool of a log is no flag that anyone set", "[study][settings]") {
+TEST_CASE("the pool of a log is no flag that anyone set", "[engines][settings]") {
   const EngineArguments log = {{"kv_cache_size_tokens", "93184"},
                                {"gpu_memory_utilization", "0.5"}};
-  const EngineSettings unknown = settings_of(kVllmLog, log, "");
+  const EngineSettings unknown = settings_of(kVllmArguments, log, "");
   CHECK(unknown.flags == Texts{"--gpu-memory-utilization 0.5"});
   CHECK(unknown.assignments == Texts{"scheduler.policy=vllm"});
   CHECK(unknown.pool_tokens == 93184);
   CHECK(unknown.pool == "KV cache 93,184 tokens (in the log; the block's size is not)");
-  const EngineSettings known = settings_of(kVllmLog, log, "--block-size 128");
+  const EngineSettings known = settings_of(kVllmArguments, log, "--block-size 128");
   CHECK(known.flags == Texts{"--block-size 128", "--gpu-memory-utilization 0.5"});
   CHECK(known.assignments ==
         Texts{"scheduler.policy=vllm", "kv_cache.block_size=128", "kv_cache.num_blocks=728"});
   CHECK_FALSE(known.pool_tokens.has_value());
   // A setting of the user replaces the log's pool.
-  const EngineSettings set = settings_of(kVllmLog, log, "--num-gpu-blocks-override 500");
+  const EngineSettings set = settings_of(kVllmArguments, log, "--num-gpu-blocks-override 500");
   CHECK((set.pool.empty() &&
          set.flags == Texts{"--num-gpu-blocks-override 500", "--gpu-memory-utilization 0.5"}));
-  const EngineSettings share = settings_of(kVllmLog, log, "--gpu-memory-utilization 0.6");
+  const EngineSettings share = settings_of(kVllmArguments, log, "--gpu-memory-utilization 0.6");
   CHECK(share.pool.empty());
   CHECK(share.assignments ==
         Texts{"scheduler.policy=vllm", "cost_model.gpu_memory_utilization=0.6"});
   // A page size that the server chose, and the requests at once.
-  EngineLog sglang = log_of(kSglangLog, {{"max_running_requests", "64"},
-                                         {"max_total_num_tokens", "96000"},
-                                         {"chunked_prefill_size", "8192"}});
+  EngineLog sglang = log_of(kSglangArguments, {{"max_running_requests", "64"},
+                                               {"max_total_num_tokens", "96000"},
+                                               {"chunked_prefill_size", "8192"}});
   sglang.chosen = {"max_running_requests", "max_total_num_tokens"};
-  const EngineSettings chosen = scenario_settings(kSglangLog, merged_arguments(sglang, ""));
+  const EngineSettings chosen = scenario_settings(kSglangArguments, merged_arguments(sglang, {}));
   CHECK(chosen.flags == Texts{"--chunked-prefill-size 8192"});
   CHECK(chosen.chosen == Texts{"max_running_requests 64"});
   CHECK(chosen.pool_tokens == 96000);
 }
 
-TEST_CASE("servers without CUDA graphs", "[study][settings]") {
-  const auto assignments = [](const LogDialect& engine, const EngineArguments& settings,
+TEST_CASE("servers without CUDA graphs", "[engines][settings]") {
+  const auto assignments = [](const ServerArguments& server, const EngineArguments& settings,
                               const std::string& flags) {
-    Texts found = settings_of(engine, settings, flags).assignments;
+    Texts found = settings_of(server, settings, flags).assignments;
     found.erase(found.begin());  // the policy
     return found;
   };
   const EngineArguments vllm = {{"max_cudagraph_capture_size", "512"}, {"enforce_eager", "False"}};
-  CHECK(assignments(kVllmLog, vllm, "") == Texts{"cost_model.max_graph_tokens=512"});
-  const Texts eager = assignments(kVllmLog, vllm, "--enforce-eager");
+  CHECK(assignments(kVllmArguments, vllm, "") == Texts{"cost_model.max_graph_tokens=512"});
+  const Texts eager = assignments(kVllmArguments, vllm, "--enforce-eager");
   CHECK(scenario_with(eager).cost_model.max_graph_tokens == 0);
-  CHECK(assignments(kVllmLog, {{"enforce_eager", "True"}}, "--no-enforce-eager").empty());
-  CHECK(settings_of(kVllmLog, {{"enforce_eager", "True"}}, "").flags == Texts{"--enforce-eager"});
-  CHECK(assignments(kSglangLog,
+  CHECK(assignments(kVllmArguments, {{"enforce_eager", "True"}}, "--no-enforce-eager").empty());
+  CHECK(settings_of(kVllmArguments, {{"enforce_eager", "True"}}, "").flags ==
+        Texts{"--enforce-eager"});
+  CHECK(assignments(kSglangArguments,
                     {{"disable_cuda_graph", "True"}, {"disable_prefill_cuda_graph", "False"}},
                     "") == Texts{"cost_model.max_graph_tokens=0"});
-  CHECK(assignments(kSglangLog, {}, "--disable-prefill-cuda-graph") ==
+  CHECK(assignments(kSglangArguments, {}, "--disable-prefill-cuda-graph") ==
         Texts{"cost_model.max_prompt_graph_tokens=0"});
-  CHECK(refusal(kVllmLog, "--enforce-eager=1").ends_with("is not valid; allowed: no value"));
+  CHECK(refusal(kVllmArguments, "--enforce-eager=1")
+            .ends_with("has the value '1'; allowed: no value"));
 }
 
-TEST_CASE("a flag that says nothing to the simulator is refused", "[study][settings]") {
-  CHECK(refusal(kSglangLog, "--host 0.0.0.0")
-            .starts_with("--flags: '--host' is no setting of SGLang that a scenario has; allowed: "
-                         "--schedule-policy, --chunked-prefill-size, "));
-  CHECK(refusal(kVllmLog, "--chunked-prefill-size 8")
-            .starts_with("--flags: '--chunked-prefill-size' is no setting of vLLM"));
-  CHECK(refusal(kSglangLog, "--chunked-prefill-size 8k") ==
-        "--flags: '--chunked-prefill-size': '8k' is not valid; allowed: an integer");
-  CHECK(refusal(kSglangLog, "--chunked-prefill-size") ==
-        "--flags: '--chunked-prefill-size': '' is not valid; allowed: an integer");
-  CHECK(refusal(kSglangLog, "--schedule-conservativeness x") ==
-        "--flags: '--schedule-conservativeness': 'x' is not valid; allowed: a number");
-  CHECK(refusal(kSglangLog, "--enable-mixed-chunk=1") ==
-        "--flags: '--enable-mixed-chunk': 'True' is not valid; allowed: no value");
-  CHECK(refusal(kSglangLog, "--no-enable-mixed-chunk").starts_with("--flags: '--no-"));
+TEST_CASE("flags without a key are told, and no flags are refused", "[engines][settings]") {
+  const GivenFlags sglang =
+      read_flags(kSglangArguments, "--host 0.0.0.0 --port 30000 --dp 8 --chunked-prefill-size 2048",
+                 "--flags");
+  CHECK(sglang.arguments == EngineArguments{{"chunked_prefill_size", "2048"}});
+  CHECK(sglang.ignored == Texts{"--host", "--port"});
+  REQUIRE(sglang.not_modelled.size() == 1);
+  CHECK(sglang.not_modelled[0].first == "--dp 8");
+  Texts notes;
+  add_notes(sglang, notes);
+  CHECK(notes[0] == "Without influence on times, and passed over: --host, --port.");
+  CHECK(notes[1].starts_with("Not simulated: --dp 8: "));
+  CHECK(refusal(kVllmArguments, "--chunked-prefill-size 8")
+            .starts_with("--flags: '--chunked-prefill-size' is no flag of vLLM"));
+  CHECK(refusal(kSglangArguments, "--chunked-prefill-size 8k") ==
+        "--flags: '--chunked-prefill-size' has the value '8k'; allowed: an integer");
+  CHECK(refusal(kSglangArguments, "--chunked-prefill-size") ==
+        "--flags: '--chunked-prefill-size' has no value; allowed: one");
+  CHECK(refusal(kSglangArguments, "--schedule-conservativeness x") ==
+        "--flags: '--schedule-conservativeness' has the value 'x'; allowed: a number");
+  CHECK(refusal(kSglangArguments, "--enable-mixed-chunk=1") ==
+        "--flags: '--enable-mixed-chunk' has the value '1'; allowed: no value");
+  CHECK(refusal(kSglangArguments, "--no-enable-mixed-chunk").starts_with("--flags: '--no-"));
+  CHECK(refusal(kSglangArguments, "vllm serve x") ==
+        "--flags: is a command of vLLM; allowed: flags of SGLang");
 }
 
-TEST_CASE("property: printed flags come back as their settings", "[study][settings]") {
+TEST_CASE("property: printed flags come back as their settings", "[engines][settings]") {
   const std::uint64_t seed = 11;
   Rng rng(seed, "settings");
   for (int round = 0; round < 100; ++round) {
@@ -248,8 +275,8 @@ TEST_CASE("property: printed flags come back as their settings", "[study][settin
     // Without its flag a switch of SGLang is off.
     const EngineArguments off = {{"disable_radix_cache", "False"},
                                  {"disable_overlap_schedule", "False"}};
-    const EngineSettings back = is_vllm ? settings_of(kVllmLog, {}, joined_flags(flags))
-                                        : settings_of(kSglangLog, off, joined_flags(flags));
+    const EngineSettings back = is_vllm ? settings_of(kVllmArguments, {}, joined_flags(flags))
+                                        : settings_of(kSglangArguments, off, joined_flags(flags));
     CHECK(joined_flags(engine_flags(scenario_with(back.assignments)).front()) ==
           joined_flags(flags));
   }

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// The reverse of engine_flags.h: an engine's settings, from its log or from its command line, as
+// The reverse of engines/flags: an engine's settings, from its log or from its command line, as
 // keys of a scenario.
 #pragma once
 
@@ -9,7 +9,9 @@
 #include <string_view>
 #include <vector>
 
-#include "engines/log/log_dialect.h"
+#include "engines/arguments/given_flags.h"
+#include "engines/arguments/server_arguments.h"
+#include "engines/log/engine_log.h"
 
 namespace metronome {
 
@@ -26,16 +28,22 @@ struct EngineSettings {
   std::vector<std::string> in_force() const;
 };
 
-// The settings of a log, with those of `flags` in place of its own. `flags` is a part of the
-// engine's command line: "--chunked-prefill-size 4096 --enable-mixed-chunk". Throws UsageError for
-// a flag that has no key, or a value that its flag cannot have.
-EngineArguments merged_arguments(const EngineLog& log, std::string_view flags);
+// The settings of a log that its user made, in the names of flags.
+GivenFlags logged_flags(const EngineLog& log);
+
+// The settings of a log, with the given ones in place of its own.
+EngineArguments merged_arguments(const EngineLog& log, const EngineArguments& given);
 
 // The keys that say the same, beginning with `scheduler.policy`; empty if there are no arguments.
 // Arguments without a key are left out.
-EngineSettings scenario_settings(const LogDialect& engine, const EngineArguments& arguments);
+EngineSettings scenario_settings(const ServerArguments& server, const EngineArguments& arguments);
+
+// The versions of a server that have rules, from the first that is not older than this one on; the
+// newest where all are older. `server` has such versions.
+std::vector<std::string_view> versions_from(const ServerArguments& server,
+                                            std::string_view version);
 
 // The key of a flag with its value, "--max-num-seqs 64"; empty: it has none.
-std::string key_of_flag(const LogDialect& engine, std::string_view flag);
+std::string key_of_flag(const ServerArguments& server, std::string_view flag);
 
 }  // namespace metronome

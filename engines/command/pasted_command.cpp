@@ -1,0 +1,470 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "engines/command/pasted_command.h"
+
+#include <algorithm>
+#include <cctype>
+#include <utility>
+
+#include "core/base/command_errors.h"
+#include "core/base/error.h"
+#include "core/base/json.h"
+#include "core/base/names.h"
+#include "core/config/config_node.h"
+#include "core/scenario/engine_product.h"
+#include "engines/command/shell_words.h"
+#include "engines/log/log_text.h"
+
+namespace metronome {
+namespace {
+
+using Words = std::vector<std::string>;
+
+std::vector<const ServerArguments*> servers() {
+  std::vector<const ServerArguments*> all;
+  for (const EngineProduct& product : all_engines()) {
+    if (product.arguments != nullptr) all.push_back(product.arguments);
+  }
+  return all;
+}
+
+// "0.11.0" of a text that begins with it or with "v" and it; empty: it begins otherwise.
+std::string leading_version(std::string_view text) {
+  if (text.starts_with('v')) text.remove_prefix(1);
+  const auto is_digit = [&text](std::size_t at) {
+    return at < text.size() && std::isdigit(static_cast<unsigned char>(text[at])) != 0;
+  };
+  std::size_t end = 0;
+  while (is_digit(end)) ++end;
+  if (end == 0 || end >= text.size() || text[end] != '.' || !is_digit(end + 1)) return {};
+  while (end < text.size() &&
+         (std::isalnum(static_cast<unsigned char>(text[end])) != 0 || text[end] == '.')) {
+    ++end;
+  }
+  return std::string(text.substr(0, end));
+}
+
+// How many words from `at` on are this start; 0: they are not.
+std::size_t matched_words(const Words& words, std::size_t at, std::string_view start) {
+  std::size_t count = 0;
+  while (!start.empty()) {
+    const std::string_view part = start.substr(0, start.find(' '));
+    start.remove_prefix(std::min(part.size() + 1, start.size()));
+    if (at + count >= words.size()) return 0;
+    const std::string& word = words[at + count];
+    const bool is_path = word.size() > part.size() && word.ends_with(part) &&
+                         word[word.size() - part.size() - 1] == '/';
+    if (word != part && !is_path) return 0;
+    ++count;
+  }
+  return count;
+}
+
+// Whether a word is this image: "docker.io/vllm/vllm-openai:v0.11.0",
+// "vllm/vllm-openai@sha256:...".
+bool is_image(std::string_view word, std::string_view image, std::string& version) {
+  const std::size_t found = word.find(image);
+  if (found == std::string_view::npos) return false;
+  if (found > 0 && word[found - 1] != '/') return false;
+  std::string_view rest = word.substr(found + image.size());
+  if (!rest.empty() && rest.front() != ':' && rest.front() != '@' && rest.front() != '-') {
+    return false;
+  }
+  if (rest.starts_with(':')) version = leading_version(rest.substr(1));
+  return true;
+}
+
+struct Match {
+  const ServerArguments* server = nullptr;
+  std::size_t end = 0;  // of the start's words
+};
+
+// The first program among the words, or else the first image.
+Match find_start(const Words& words, bool wants_image, std::string& version) {
+  for (std::size_t i = 0; i < words.size(); ++i) {
+    for (const ServerArguments* server : servers()) {
+      for (const ServerStart& start : server->starts) {
+        if (start.is_image != wants_image) continue;
+        if (wants_image) {
+          if (is_image(words[i], start.words, version)) return {server, i + 1};
+        } else if (const std::size_t count = matched_words(words, i, start.words); count > 0) {
+          return {server, i + count};
+        }
+      }
+    }
+  }
+  return {};
+}
+
+// Words that hold a command of their own, as behind `bash -c` and `ssh HOST`, come apart.
+Words without_shells(const Words& words, const std::string& origin) {
+  Words flat;
+  std::string no_version;
+  for (std::size_t i = 0; i < words.size(); ++i) {
+    const bool is_script =
+        i > 0 && words[i].find_first_of(" \n") != std::string::npos && words[i].front() != '{';
+    ShellText shell;
+    if (is_script) shell = split_shell(words[i], origin);
+    Words inner;
+    for (Words& command : shell.commands) {
+      if (find_start(command, false, no_version).server == nullptr) continue;
+      inner = std::move(command);
+      break;
+    }
+    if (inner.empty()) {
+      flat.push_back(words[i]);
+    } else {
+      flat.insert(flat.end(), inner.begin(), inner.end());
+    }
+  }
+  return flat;
+}
+
+// Variables of `docker run -e NAME=value` and of `env NAME=value`, before the server.
+void add_variables(const Words& words, std::size_t end, PastedCommand& command) {
+  for (std::size_t i = 0; i < end && i < words.size(); ++i) {
+    const std::size_t equals = words[i].find('=');
+    if (equals == std::string::npos || words[i].front() == '-') continue;
+    command.variables.emplace(words[i].substr(0, equals), words[i].substr(equals + 1));
+  }
+}
+
+// The server's command among these words; nullopt: there is none.
+std::optional<PastedCommand> command_in(const Words& given, const std::string& origin) {
+  const Words words = without_shells(given, origin);
+  PastedCommand command;
+  const Match image = find_start(words, true, command.version);
+  std::string no_version;
+  Match match = find_start(words, false, no_version);
+  if (match.server == nullptr) match = image;
+  if (match.server == nullptr) return std::nullopt;
+  command.server = match.server;
+  command.words.assign(words.begin() + static_cast<std::ptrdiff_t>(match.end), words.end());
+  if (image.server != nullptr && image.server != match.server) command.version.clear();
+  add_variables(words, match.end, command);
+  return command;
+}
+
+// The image's name may stand alone, with its command elsewhere.
+bool is_only_image(const PastedCommand& command) { return command.words.empty(); }
+
+// Scripts, lines of a shell, and the shell forms of a Dockerfile.
+std::vector<PastedCommand> commands_of_shell(std::string_view text, const std::string& origin,
+                                             ShellText& shell) {
+  shell = split_shell(text, origin);
+  std::vector<PastedCommand> commands;
+  for (const Words& words : shell.commands) {
+    if (std::optional<PastedCommand> command = command_in(words, origin)) {
+      commands.push_back(std::move(*command));
+    }
+  }
+  return commands;
+}
+
+Words words_of_json(std::string_view text) {
+  Words words;
+  try {
+    const Json list = Json::parse(text);
+    if (!list.is_array()) return {};
+    for (const Json& item : list) {
+      words.push_back(item.is_string() ? item.get<std::string>() : item.dump());
+    }
+  } catch (const JsonError&) {
+    return {};
+  }
+  return words;
+}
+
+// The lines of a text, those that end in a backslash joined with the next.
+std::vector<std::string> joined_lines(std::string_view text) {
+  std::vector<std::string> lines(1);
+  for (std::size_t i = 0; i < text.size(); ++i) {
+    if (text[i] == '\r') continue;
+    if (text[i] == '\\' && i + 1 < text.size() && text[i + 1] == '\n') {
+      lines.back() += ' ';
+      ++i;
+    } else if (text[i] == '\n') {
+      lines.emplace_back();
+    } else {
+      lines.back() += text[i];
+    }
+  }
+  return lines;
+}
+
+std::string_view without_blanks(std::string_view text) {
+  while (!text.empty() && std::isspace(static_cast<unsigned char>(text.front())) != 0) {
+    text.remove_prefix(1);
+  }
+  while (!text.empty() && std::isspace(static_cast<unsigned char>(text.back())) != 0) {
+    text.remove_suffix(1);
+  }
+  return text;
+}
+
+// FROM, ENTRYPOINT and CMD of a Dockerfile in that order; nullopt: it is none.
+std::optional<PastedCommand> command_of_dockerfile(std::string_view text,
+                                                   const std::string& origin) {
+  Words image;
+  Words entry;
+  Words arguments;
+  bool is_dockerfile = false;
+  for (const std::string& whole : joined_lines(text)) {
+    const std::string_view line = without_blanks(whole);
+    const std::string_view keyword = line.substr(0, line.find(' '));
+    const std::string name = lower_ascii(keyword);
+    const std::string_view rest = without_blanks(line.substr(keyword.size()));
+    if (name != "from" && name != "entrypoint" && name != "cmd") continue;
+    if (keyword == name) continue;  // Dockerfiles write them in capitals
+    is_dockerfile = true;
+    Words words = words_of_json(rest);
+    if (words.empty()) {
+      for (Words& part : split_shell(rest, origin).commands) {
+        words.insert(words.end(), part.begin(), part.end());
+      }
+    }
+    (name == "from" ? image : name == "cmd" ? arguments : entry) = std::move(words);
+  }
+  if (!is_dockerfile) return std::nullopt;
+  if (image.size() > 1) image.resize(1);  // AS NAME
+  image.insert(image.end(), entry.begin(), entry.end());
+  image.insert(image.end(), arguments.begin(), arguments.end());
+  return command_in(image, origin);
+}
+
+Words words_of_node(const ConfigNode* node, const std::string& origin) {
+  if (node == nullptr) return {};
+  Words words;
+  if (node->kind == ConfigNode::Kind::Sequence) {
+    for (const ConfigNode& item : node->items) words.push_back(item.scalar);
+    return words;
+  }
+  for (Words& part : split_shell(node->scalar, origin).commands) {
+    words.insert(words.end(), part.begin(), part.end());
+  }
+  return words;
+}
+
+// "$(NAME)" of Kubernetes.
+void fill_references(const std::map<std::string, std::string>& variables, std::string& word) {
+  for (const auto& [name, value] : variables) {
+    const std::string reference = "$(" + name + ")";
+    for (std::size_t at = word.find(reference); at != std::string::npos;
+         at = word.find(reference, at + value.size())) {
+      word.replace(at, reference.size(), value);
+    }
+  }
+}
+
+// The containers of a compose or Kubernetes file, at any depth.
+void add_containers(const ConfigNode& node, const std::string& origin,
+                    std::vector<PastedCommand>& commands) {
+  for (const ConfigNode& item : node.items) add_containers(item, origin, commands);
+  if (node.kind != ConfigNode::Kind::Map) return;
+  // A list of one word with blanks is a line for a shell.
+  Words words;
+  if (const ConfigNode* image = node.find("image")) words.push_back(image->scalar);
+  for (const char* const key : {"entrypoint", "command", "args"}) {
+    for (std::string& word : words_of_node(node.find(key), origin))
+      words.push_back(std::move(word));
+  }
+  std::optional<PastedCommand> command = command_in(words, origin);
+  if (command) {
+    for (const char* const key : {"environment", "env"}) {
+      const ConfigNode* variables = node.find(key);
+      if (variables == nullptr) continue;
+      for (const ConfigNode::Entry& entry : variables->entries) {
+        command->variables[entry.key] = entry.value.scalar;
+      }
+      for (const ConfigNode& item : variables->items) {
+        const ConfigNode* name = item.find("name");
+        const ConfigNode* value = item.find("value");
+        const std::size_t equals = item.scalar.find('=');
+        if (name != nullptr && value != nullptr) command->variables[name->scalar] = value->scalar;
+        if (name != nullptr || equals == std::string::npos) continue;
+        command->variables[item.scalar.substr(0, equals)] = item.scalar.substr(equals + 1);
+      }
+    }
+    for (std::string& word : command->words) fill_references(command->variables, word);
+    commands.push_back(std::move(*command));
+    return;
+  }
+  for (const ConfigNode::Entry& entry : node.entries) add_containers(entry.value, origin, commands);
+}
+
+bool looks_like_yaml(std::string_view text) {
+  for (const std::string& whole : joined_lines(text)) {
+    std::string_view line = without_blanks(whole);
+    if (line.starts_with("- ")) line = without_blanks(line.substr(2));
+    for (const std::string_view key : {"command:", "args:", "entrypoint:", "image:"}) {
+      if (line.starts_with(key)) return true;
+    }
+  }
+  return false;
+}
+
+// The documents of a YAML file, which `---` divides.
+std::vector<std::string> documents_of(std::string_view text) {
+  std::vector<std::string> documents(1);
+  while (!text.empty()) {
+    const std::size_t end = std::min(text.find('\n'), text.size());
+    const std::string_view line = text.substr(0, end);
+    if (without_blanks(line) == "---") {
+      documents.emplace_back();
+    } else {
+      documents.back() += std::string(line) + "\n";
+    }
+    text.remove_prefix(std::min(end + 1, text.size()));
+  }
+  return documents;
+}
+
+std::vector<PastedCommand> commands_of_yaml(std::string_view text, const std::string& origin) {
+  std::vector<PastedCommand> commands;
+  for (const std::string& document : documents_of(text)) {
+    try {
+      add_containers(parse_config_text(document, origin), origin, commands);
+    } catch (const ConfigError& error) {
+      throw UsageError(error.what());
+    }
+  }
+  return commands;
+}
+
+// The arguments that a log says at the server's start.
+std::optional<PastedCommand> command_of_log(std::string_view text) {
+  for (const ServerArguments* server : servers()) {
+    for (const std::string_view marker : server->log_markers) {
+      const std::size_t found = text.find(marker);
+      if (found == std::string_view::npos) continue;
+      const std::string_view rest = text.substr(found + marker.size());
+      const bool is_python = rest.starts_with('{') || rest.starts_with("Namespace(") ||
+                             rest.starts_with("ServerArgs(");
+      if (!is_python) continue;
+      const std::string_view line = rest.substr(0, rest.find('\n'));
+      auto logged = python_arguments(line);
+      if (!logged) {  // cut at its end: what is whole counts
+        const std::size_t last = line.rfind(", ");
+        if (last != std::string_view::npos) {
+          logged = python_arguments(std::string(line.substr(0, last)) +
+                                    (line.front() == '{' ? "}" : ")"));
+        }
+      }
+      if (!logged) continue;
+      PastedCommand command;
+      command.server = server;
+      command.logged = std::move(*logged);
+      for (const std::string_view before : {"LLM engine (v", "API server version "}) {
+        const std::size_t at = text.find(before);
+        if (at != std::string_view::npos && command.version.empty()) {
+          command.version = leading_version(text.substr(at + before.size()));
+        }
+      }
+      return command;
+    }
+  }
+  return std::nullopt;
+}
+
+// Equal commands are one: people paste a command with its log.
+PastedCommand only_one(std::vector<PastedCommand> commands, const ServerArguments* expected,
+                       const std::string& origin) {
+  const bool has_expected =
+      std::any_of(commands.begin(), commands.end(),
+                  [expected](const PastedCommand& one) { return one.server == expected; });
+  if (has_expected) {
+    std::erase_if(commands,
+                  [expected](const PastedCommand& one) { return one.server != expected; });
+  }
+  const bool has_whole = std::any_of(commands.begin(), commands.end(),
+                                     [](const PastedCommand& one) { return !is_only_image(one); });
+  if (has_whole) std::erase_if(commands, is_only_image);
+  const bool differ =
+      std::any_of(commands.begin(), commands.end(), [&commands](const PastedCommand& one) {
+        return one.server != commands.front().server || one.words != commands.front().words;
+      });
+  if (differ) {
+    std::string names;
+    for (const PastedCommand& one : commands) {
+      names += (names.empty() ? "" : ", ") + std::string(one.server->title);
+    }
+    throw UsageError(origin + ": starts " + std::to_string(commands.size()) + " servers (" + names +
+                     "); allowed: the command of one, or --engine where they differ");
+  }
+  return std::move(commands.front());
+}
+
+}  // namespace
+
+std::string known_starts() {
+  std::string text;
+  for (const ServerArguments* server : servers()) {
+    text += (text.empty() ? "" : ", ") + std::string(server->starts.front().words);
+  }
+  return text;
+}
+
+PastedCommand find_command(std::string_view text, const ServerArguments* expected,
+                           const std::string& origin) {
+  if (std::optional<PastedCommand> logged = command_of_log(text)) return std::move(*logged);
+  if (looks_like_yaml(text)) {
+    std::vector<PastedCommand> commands = commands_of_yaml(text, origin);
+    if (!commands.empty()) return only_one(std::move(commands), expected, origin);
+  }
+  if (std::optional<PastedCommand> docker = command_of_dockerfile(text, origin)) {
+    return std::move(*docker);
+  }
+  ShellText shell;
+  std::vector<PastedCommand> commands = commands_of_shell(text, origin, shell);
+  if (commands.empty() && without_blanks(text).starts_with('#')) {  // a prompt of root
+    std::string_view rest = without_blanks(text);
+    rest.remove_prefix(1);
+    commands = commands_of_shell(rest, origin, shell);
+  }
+  PastedCommand command;
+  if (!commands.empty()) {
+    command = only_one(std::move(commands), expected, origin);
+  } else if (expected != nullptr && shell.commands.size() <= 1) {
+    command.server = expected;
+    if (!shell.commands.empty()) command.words = std::move(shell.commands.front());
+  } else {
+    throw UsageError(origin + ": starts no server that is known; allowed: a text with " +
+                     known_starts() + ", or with the arguments in the log of one");
+  }
+  command.variables.insert(shell.variables.begin(), shell.variables.end());
+  command.files = std::move(shell.files);
+  return command;
+}
+
+GivenFlags read_flags(const ServerArguments& server, std::string_view text,
+                      const std::string& origin) {
+  const PastedCommand command = find_command(text, &server, origin);
+  if (command.server != &server) {
+    throw UsageError(origin + ": is a command of " + std::string(command.server->title) +
+                     "; allowed: flags of " + std::string(server.title));
+  }
+  return flags_of(command, origin);
+}
+
+GivenFlags flags_of(const PastedCommand& command, const std::string& origin) {
+  const ServerArguments& server = *command.server;
+  GivenFlags given = command.logged ? read_logged_arguments(server, *command.logged)
+                                    : read_flags(server, command.words, origin, command.files);
+  for (const auto& [name, key] : server.variables) {
+    const auto found = command.variables.find(std::string(name));
+    if (found != command.variables.end()) {
+      given.keys.emplace_back("scheduler." + std::string(key), found->second);
+    }
+  }
+  for (const auto& [name, value] : command.variables) {
+    const bool is_setting =
+        std::any_of(server.variables.begin(), server.variables.end(),
+                    [&name = name](const auto& variable) { return variable.first == name; });
+    if (is_setting || server.variable_prefix.empty() || !name.starts_with(server.variable_prefix)) {
+      continue;
+    }
+    given.not_modelled.emplace_back(name, "it is an environment variable that is not followed");
+  }
+  return given;
+}
+
+}  // namespace metronome

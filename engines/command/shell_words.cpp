@@ -1,0 +1,262 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "engines/command/shell_words.h"
+
+#include <algorithm>
+#include <cctype>
+#include <utility>
+
+#include "core/base/command_errors.h"
+
+namespace metronome {
+namespace {
+
+bool is_name_char(char c) { return std::isalnum(static_cast<unsigned char>(c)) != 0 || c == '_'; }
+
+// "NAME" of "NAME=value"; empty: the word is no assignment.
+std::string_view assigned_name(std::string_view word) {
+  const std::size_t equals = word.find('=');
+  if (equals == std::string_view::npos || equals == 0) return {};
+  if (std::isdigit(static_cast<unsigned char>(word.front())) != 0) return {};
+  for (const char c : word.substr(0, equals)) {
+    if (!is_name_char(c)) return {};
+  }
+  return word.substr(0, equals);
+}
+
+class ShellReader {
+ public:
+  ShellReader(std::string_view text, const std::string& origin) : text_(text), origin_(origin) {}
+
+  ShellText read() {
+    while (at_ < text_.size()) read_next();
+    end_command();
+    return std::move(shell_);
+  }
+
+ private:
+  struct HereDocument {
+    std::string delimiter;
+    bool strips_tabs = false;
+  };
+
+  bool is_at(std::string_view part) const { return text_.substr(at_).starts_with(part); }
+
+  void read_next() {
+    const char c = text_[at_];
+    if (c == '\n') {
+      end_command();
+      ++at_;
+      read_documents();
+    } else if (std::isspace(static_cast<unsigned char>(c)) != 0) {
+      ++at_;
+    } else if (skip_continuation()) {
+      return;
+    } else if (c == '#') {
+      // A comment between continued lines ends the command in a shell. People mean it not to.
+      at_ = std::min(text_.find('\n', at_), text_.size());
+      if (is_continued_ && at_ < text_.size()) ++at_;
+    } else if (is_at("<<") && !is_at("<<<")) {
+      begin_document();
+    } else if (c == '>' || c == '<' || is_at("&>") || is_file_number()) {
+      read_redirection();
+    } else if (c == ';' || c == '|' || c == '&') {
+      end_command();
+      ++at_;
+    } else {
+      is_continued_ = false;
+      words_.push_back(read_word());
+    }
+  }
+
+  // A backslash at the end of a line, as shells write it, or `^` and a backtick of other ones.
+  bool skip_continuation() {
+    for (const std::string_view end : {"\\\n", "\\\r\n", "\\ \n", "^\n", "^\r\n", "`\n", "`\r\n"}) {
+      if (!is_at(end)) continue;
+      at_ += end.size();
+      is_continued_ = true;
+      return true;
+    }
+    return false;
+  }
+
+  // "2>".
+  bool is_file_number() const {
+    return std::isdigit(static_cast<unsigned char>(text_[at_])) != 0 && at_ + 1 < text_.size() &&
+           (text_[at_ + 1] == '>' || text_[at_ + 1] == '<');
+  }
+
+  void read_redirection() {
+    const auto skip_digits = [this] {
+      while (at_ < text_.size() && std::isdigit(static_cast<unsigned char>(text_[at_])) != 0) ++at_;
+    };
+    skip_digits();
+    const std::size_t begin = at_;
+    while (at_ < text_.size() && (text_[at_] == '>' || text_[at_] == '<' || text_[at_] == '&'))
+      ++at_;
+    if (at_ > begin && text_[at_ - 1] == '&') return skip_digits();  // "2>&1"
+    while (at_ < text_.size() && (text_[at_] == ' ' || text_[at_] == '\t')) ++at_;
+    if (at_ < text_.size() && text_[at_] != '\n') written_ = read_word();
+  }
+
+  void begin_document() {
+    at_ += 2;
+    HereDocument document;
+    if (at_ < text_.size() && text_[at_] == '-') {
+      document.strips_tabs = true;
+      ++at_;
+    }
+    while (at_ < text_.size() && (text_[at_] == ' ' || text_[at_] == '\t')) ++at_;
+    document.delimiter = read_word();
+    documents_.push_back(std::move(document));
+  }
+
+  // The lines behind the command's own, up to each delimiter. Their file is that of `> FILE`, or
+  // the last word of `tee FILE`.
+  void read_documents() {
+    for (const HereDocument& document : std::exchange(documents_, {})) {
+      std::string content;
+      while (at_ < text_.size()) {
+        const std::size_t end = std::min(text_.find('\n', at_), text_.size());
+        std::string_view line = text_.substr(at_, end - at_);
+        at_ = std::min(end + 1, text_.size());
+        while (document.strips_tabs && line.starts_with('\t')) line.remove_prefix(1);
+        std::string_view shown = line;
+        while (shown.ends_with('\r') || shown.ends_with(' ')) shown.remove_suffix(1);
+        while (shown.starts_with(' ')) shown.remove_prefix(1);
+        if (shown == document.delimiter) break;
+        content += std::string(line) + "\n";
+      }
+      if (!document_file_.empty()) shell_.files[document_file_] = content;
+    }
+    document_file_.clear();
+  }
+
+  void end_command() {
+    if (!documents_.empty()) {
+      const bool is_tee = words_.size() > 1 && words_.front() == "tee";
+      document_file_ = !written_.empty() ? written_ : is_tee ? words_.back() : std::string();
+    }
+    written_.clear();
+    std::vector<std::string> words = std::exchange(words_, {});
+    constexpr std::string_view kUnit = "ExecStart=";  // of systemd
+    if (!words.empty() && words.front().starts_with(kUnit)) words.front().erase(0, kUnit.size());
+    std::size_t first = 0;
+    if (!words.empty() && words.front() == "export") first = 1;
+    std::size_t at = first;
+    for (; at < words.size() && !assigned_name(words[at]).empty(); ++at) {
+      const std::string_view name = assigned_name(words[at]);
+      shell_.variables[std::string(name)] = words[at].substr(name.size() + 1);
+    }
+    if (at == words.size()) return;
+    words.erase(words.begin(), words.begin() + static_cast<std::ptrdiff_t>(at));
+    shell_.commands.push_back(std::move(words));
+  }
+
+  std::string read_word() {
+    std::string word;
+    while (at_ < text_.size()) {
+      const char c = text_[at_];
+      if (c == '\'' || c == '"') {
+        read_quoted(c, word);
+      } else if (skip_continuation()) {
+        break;
+      } else if (c == '\\' && at_ + 1 < text_.size()) {
+        word += text_[at_ + 1];
+        at_ += 2;
+      } else if (c == '$') {
+        read_variable(word);
+      } else if (std::isspace(static_cast<unsigned char>(c)) != 0 || c == ';' || c == '|' ||
+                 c == '&' || c == '>' || c == '<') {
+        break;
+      } else {
+        word += c;
+        ++at_;
+        if (c == '{' && !word.ends_with("${")) read_braces(word);
+      }
+    }
+    return word;
+  }
+
+  // JSON that nobody quoted, {"method": "mtp"}: one word up to the closing brace.
+  void read_braces(std::string& word) {
+    int depth = 1;
+    std::size_t end = at_;
+    for (; end < text_.size() && depth > 0 && text_[end] != '\n'; ++end) {
+      if (text_[end] == '{') ++depth;
+      if (text_[end] == '}') --depth;
+    }
+    if (depth > 0) return;
+    word += text_.substr(at_, end - at_);
+    at_ = end;
+  }
+
+  void read_quoted(char quote, std::string& word) {
+    const std::size_t begin = at_++;
+    while (at_ < text_.size() && text_[at_] != quote) {
+      const char c = text_[at_];
+      if (quote == '"' && c == '$') {
+        read_variable(word);
+        continue;
+      }
+      if (quote == '"' && c == '\\' && at_ + 1 < text_.size()) {
+        const char next = text_[at_ + 1];
+        at_ += 2;
+        if (next == '\n') continue;
+        if (next != '"' && next != '\\' && next != '$' && next != '`') word += c;
+        word += next;
+        continue;
+      }
+      word += c;
+      ++at_;
+    }
+    if (at_ == text_.size()) {
+      throw UsageError(origin_ + ": the quote " + std::string(1, quote) + " in '" +
+                       std::string(text_.substr(begin, 20)) +
+                       "' does not end; allowed: a closed one");
+    }
+    ++at_;
+  }
+
+  // $NAME, ${NAME} or ${NAME:-default}; as it stands if the text does not set it.
+  void read_variable(std::string& word) {
+    const std::size_t begin = at_++;
+    const bool has_brace = at_ < text_.size() && text_[at_] == '{';
+    if (has_brace) ++at_;
+    const std::size_t name_begin = at_;
+    while (at_ < text_.size() && is_name_char(text_[at_])) ++at_;
+    const std::string name(text_.substr(name_begin, at_ - name_begin));
+    std::string fallback;
+    bool has_fallback = false;
+    if (has_brace) {
+      const std::size_t close = std::min(text_.find('}', at_), text_.size());
+      const std::string_view rest = text_.substr(at_, close - at_);
+      has_fallback = rest.starts_with(":-");
+      if (has_fallback) fallback = rest.substr(2);
+      at_ = std::min(close + 1, text_.size());
+    }
+    const auto found = shell_.variables.find(name);
+    if (found != shell_.variables.end()) {
+      word += found->second;
+    } else {
+      word += has_fallback ? fallback : std::string(text_.substr(begin, at_ - begin));
+    }
+  }
+
+  std::string_view text_;
+  const std::string& origin_;
+  std::size_t at_ = 0;
+  bool is_continued_ = false;  // the last word was before a backslash at the end of a line
+  std::vector<std::string> words_;
+  std::string written_;  // the file that the command writes
+  std::vector<HereDocument> documents_;
+  std::string document_file_;
+  ShellText shell_;
+};
+
+}  // namespace
+
+ShellText split_shell(std::string_view text, const std::string& origin) {
+  return ShellReader(text, origin).read();
+}
+
+}  // namespace metronome

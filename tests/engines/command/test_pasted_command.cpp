@@ -1,0 +1,177 @@
+// SPDX-License-Identifier: Apache-2.0
+// Servers' starts in the forms in which people paste them: which server, of which version, with
+// which words.
+#include <string>
+#include <vector>
+
+#include "core/base/command_errors.h"
+#include "engines/command/pasted_command.h"
+#include "engines/command/shell_words.h"
+#include "engines/sglang/product.h"
+#include "engines/tensorrt_llm/product.h"
+#include "engines/vllm/product.h"
+#include "tests/catch.h"
+#include "tests/error_of.h"
+
+namespace TEST_FILE {
+using namespace metronome;
+using namespace metronome::testing;
+
+namespace {
+
+using Words = std::vector<std::string>;
+
+PastedCommand found(const std::string& text) { return find_command(text, nullptr, "--command"); }
+
+struct Case {
+  const char* text;
+  const char* policy;
+  const char* version;
+  Words words;
+};
+
+const Words kTwo = {"Qwen/Qwen3-8B", "--max-num-seqs", "8"};
+const Words kModelTwo = {"--model", "Qwen/Qwen3-8B", "--max-num-seqs", "8"};
+
+const Case kCases[] = {
+    {"vllm serve Qwen/Qwen3-8B --max-num-seqs 8", "vllm", "", kTwo},
+    {"$ vllm serve Qwen/Qwen3-8B --max-num-seqs 8 > log.txt 2>&1 &", "vllm", "", kTwo},
+    {"# vllm serve Qwen/Qwen3-8B --max-num-seqs 8", "vllm", "", kTwo},
+    {"root@gpu-7:/# CUDA_VISIBLE_DEVICES=0,1 vllm serve Qwen/Qwen3-8B --max-num-seqs 8", "vllm", "",
+     kTwo},
+    {"  512  source .venv/bin/activate && nohup vllm serve Qwen/Qwen3-8B --max-num-seqs 8 | tee l",
+     "vllm", "", kTwo},
+    {"vllm serve \\\n  Qwen/Qwen3-8B \\\n  # as advised\n  --max-num-seqs 8\n", "vllm", "", kTwo},
+    {"vllm serve \\\r\n  'Qwen/Qwen3-8B' \\ \n  --max-num-seqs \"8\"", "vllm", "", kTwo},
+    {"/opt/venv/bin/python3 -m vllm.entrypoints.openai.api_server --model Qwen/Qwen3-8B "
+     "--max-num-seqs 8",
+     "vllm", "", kModelTwo},
+    {"uv run --with vllm vllm serve Qwen/Qwen3-8B --max-num-seqs 8; echo done", "vllm", "", kTwo},
+    {"export MODEL=Qwen/Qwen3-8B\nN=8\nvllm serve $MODEL --max-num-seqs ${N}", "vllm", "", kTwo},
+    {"vllm serve ${MODEL:-Qwen/Qwen3-8B} --max-num-seqs 8", "vllm", "", kTwo},
+    {"docker run --gpus all -v ~/.cache:/root/.cache -p 8000:8000 --ipc=host "
+     "vllm/vllm-openai:v0.11.0 --model Qwen/Qwen3-8B --max-num-seqs 8",
+     "vllm", "0.11.0", kModelTwo},
+    {"docker run --rm ghcr.io/x/vllm/vllm-openai:latest vllm serve Qwen/Qwen3-8B --max-num-seqs 8",
+     "vllm", "", kTwo},
+    {"FROM vllm/vllm-openai:v0.10.2\nENV A=1\nENTRYPOINT [\"vllm\", \"serve\"]\n"
+     "CMD [\"Qwen/Qwen3-8B\", \"--max-num-seqs\", \"8\"]\n",
+     "vllm", "0.10.2", kTwo},
+    {"FROM ubuntu:22.04\nRUN pip install vllm\nCMD vllm serve Qwen/Qwen3-8B \\\n  --max-num-seqs 8",
+     "vllm", "", kTwo},
+    {"services:\n  llm:\n    image: vllm/vllm-openai:v0.9.1\n    command: >\n"
+     "      --model Qwen/Qwen3-8B\n      --max-num-seqs 8\n    ports: [\"8000:8000\"]\n",
+     "vllm", "0.9.1", kModelTwo},
+    {"services:\n  llm:\n    image: vllm/vllm-openai\n    command:\n      - --model\n"
+     "      - Qwen/Qwen3-8B\n      - --max-num-seqs\n      - \"8\"\n",
+     "vllm", "", kModelTwo},
+    {"apiVersion: apps/v1\nkind: Deployment\nspec:\n  template:\n    spec:\n      containers:\n"
+     "      - name: vllm\n        image: vllm/vllm-openai:v0.11.0\n"
+     "        command: [\"/bin/sh\", \"-c\"]\n"
+     "        args: [\"vllm serve Qwen/Qwen3-8B --max-num-seqs 8\"]\n---\nkind: Service\n",
+     "vllm", "0.11.0", kTwo},
+    {"command: [\"vllm\", \"serve\"]\nargs:\n- Qwen/Qwen3-8B\n- --max-num-seqs\n- 8\n", "vllm", "",
+     kTwo},
+    {"python -m sglang.launch_server --model-path Qwen/Qwen3-8B --max-running-requests 8",
+     "sglang",
+     "",
+     {"--model-path", "Qwen/Qwen3-8B", "--max-running-requests", "8"}},
+    {"docker run lmsysorg/sglang:v0.5.3-cu129 python3 -m sglang.launch_server --tp 8",
+     "sglang",
+     "0.5.3",
+     {"--tp", "8"}},
+    {"mpirun -n 1 trtllm-serve serve nvidia/X --tp_size 4",
+     "tensorrt_llm",
+     "",
+     {"nvidia/X", "--tp_size", "4"}},
+    {"trtllm-serve nvidia/X --tp_size 4", "tensorrt_llm", "", {"nvidia/X", "--tp_size", "4"}},
+    {"./build/bin/llama-server -m a.gguf -np 4", "llama_cpp", "", {"-m", "a.gguf", "-np", "4"}},
+};
+
+}  // namespace
+
+TEST_CASE("pasted commands are found in every form", "[engines][command]") {
+  for (const Case& one : kCases) {
+    INFO(one.text);
+    const PastedCommand command = found(one.text);
+    CHECK(command.server->policy == one.policy);
+    CHECK(command.version == one.version);
+    CHECK(command.words == one.words);
+  }
+}
+
+TEST_CASE("a text without one server is refused", "[engines][command]") {
+  const auto refusal = [](const std::string& text) {
+    return error_of<UsageError>([&] { (void)found(text); });
+  };
+  CHECK(refusal("--max-num-seqs 8").starts_with("--command: starts no server that is known; "));
+  CHECK(refusal("").starts_with("--command: starts no server that is known; "));
+  CHECK(refusal("vllm bench serve --model x").starts_with("--command: starts no server"));
+  CHECK(refusal("vllm serve a & vllm serve b") ==
+        "--command: starts 2 servers (vLLM, vLLM); allowed: the command of one, or --engine where "
+        "they differ");
+  CHECK(refusal("vllm serve 'a --tp 2").starts_with("--command: the quote ' in "));
+  // Flags alone are those of a server that is known from elsewhere.
+  CHECK(find_command("--max-num-seqs 8", &kVllmArguments, "--flags").words ==
+        Words{"--max-num-seqs", "8"});
+}
+
+TEST_CASE("environment variables of a server are told", "[engines][command]") {
+  const auto told = [](const std::string& text) {
+    const GivenFlags given = flags_of(found(text), "--command");
+    return given.not_modelled.empty() ? std::string() : given.not_modelled.front().first;
+  };
+  CHECK(told("VLLM_USE_V1=0 HF_TOKEN=x vllm serve Qwen/Qwen3-8B") == "VLLM_USE_V1");
+  CHECK(told("docker run -e VLLM_USE_V1=0 vllm/vllm-openai --model Qwen/Qwen3-8B") ==
+        "VLLM_USE_V1");
+  CHECK(told("image: vllm/vllm-openai\nargs: [--model, $(MODEL)]\nenv:\n- {name: MODEL, value: "
+             "Qwen/Qwen3-8B}\n") == "");
+  CHECK(flags_of(found("image: vllm/vllm-openai\nargs: [--model, $(MODEL)]\nenv:\n- {name: MODEL, "
+                       "value: Qwen/Qwen3-8B}\n"),
+                 "--command")
+            .arguments.at("model") == "Qwen/Qwen3-8B");
+}
+
+TEST_CASE("texts that no shell could read end", "[engines][command]") {
+  CHECK(found("vllm serve Qwen/Qwen3-8B\f --max-num-seqs 8\v").words == kTwo);
+  CHECK(found("ssh gpu7 'vllm serve Qwen/Qwen3-8B --max-num-seqs 8'").words == kTwo);
+}
+
+TEST_CASE("the arguments in a log are a command", "[engines][command]") {
+  const PastedCommand vllm = found(
+      "INFO 07-01 12:00:00 [api_server.py:1] vLLM API server version 0.11.0\n"
+      "(APIServer pid=9) INFO 07-01 12:00:03 [utils.py:2] non-default args: {'model_tag': "
+      "'Qwen/Qwen3-8B', 'max_num_seqs': 8, 'compilation_config': {'cudagraph_mode': 'NONE'}}\n"
+      "INFO more\n");
+  CHECK((vllm.server == &kVllmArguments && vllm.version == "0.11.0" && vllm.logged.has_value()));
+  CHECK(vllm.logged->at("max_num_seqs") == "8");
+  const PastedCommand sglang = found(
+      "[2026-01-02 03:04:05] server_args=ServerArgs(model_path='Qwen/Qwen3-8B', tp_size=2, "
+      "dtype='auto')\n");
+  CHECK(sglang.server == &kSglangArguments);
+  CHECK(sglang.logged->at("tp_size") == "2");
+}
+
+TEST_CASE("a here-document is the server's file", "[engines][command]") {
+  const PastedCommand command = found(
+      "cat > /tmp/extra.yml <<EOF\nmax_batch_size: 64\nkv_cache_config:\n  dtype: fp8\nEOF\n"
+      "trtllm-serve nvidia/X --extra_llm_api_options /tmp/extra.yml\n");
+  CHECK(command.server == &kTensorRtLlmArguments);
+  CHECK(command.files.at("/tmp/extra.yml") ==
+        "max_batch_size: 64\nkv_cache_config:\n  dtype: fp8\n");
+  CHECK(command.words == Words{"nvidia/X", "--extra_llm_api_options", "/tmp/extra.yml"});
+}
+
+TEST_CASE("words of a pasted shell text", "[engines][command]") {
+  const auto words = [](const std::string& text) {
+    return split_shell(text, "--command").commands.at(0);
+  };
+  CHECK(words(R"(a "b c" 'd "e' f\ g)") == Words{"a", "b c", "d \"e", "f g"});
+  CHECK(words(R"(a --x {"m":"n", "k": 2} b)") == Words{"a", "--x", R"({"m":"n", "k": 2})", "b"});
+  CHECK(words(R"(a --x '{"m":"n"}')") == Words{"a", "--x", R"({"m":"n"})"});
+  CHECK(words(R"(a "{\"m\": 1}")") == Words{"a", R"({"m": 1})"});
+  CHECK(words("a 2>&1 --b 1>file c") == Words{"a", "--b", "c"});
+  CHECK(words("a $X ${Y}") == Words{"a", "$X", "${Y}"});
+}
+
+}  // namespace TEST_FILE
