@@ -15,6 +15,7 @@
 #include "core/run/computed_run.h"
 #include "core/run/workload_input.h"
 #include "core/scenario/engine_setup.h"
+#include "core/scenario/scenario.h"
 #include "cpu/cpu_config.h"
 #include "cpu/cpu_executor.h"
 #include "cpu/image_store.h"

@@ -74,7 +74,10 @@ std::unique_ptr<CostModel> make_cost_model(const CostModelFile& file, const Mode
   check_tensor_parallel(model, file.tensor_parallel_size);
   std::unique_ptr<CostModel> made = maker_of(file.kind)(file, model, hardware, config);
   const bool is_composed = file.kind == "operators" || file.kind == "profile";  // of kernels
-  return is_composed ? with_eager_passes(std::move(made), model, config) : std::move(made);
+  if (!is_composed) return made;
+  CostModelConfig launches = config;
+  launches.step_factor = launches.prompt_factor = 1;  // of the roofline
+  return with_eager_passes(std::move(made), model, launches);
 }
 
 }  // namespace metronome

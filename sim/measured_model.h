@@ -6,11 +6,12 @@
 
 #include "core/hardware/hardware.h"
 #include "core/model/model_config.h"
-#include "core/scenario/scenario.h"
 #include "sim/cost/cost_model.h"
 #include "sim/cost/cost_model_file.h"
 
 namespace metronome {
+
+struct CostModelConfig;
 
 // Step times come from the file. KV capacity comes from the hardware, as does the host gap if the
 // file has none. Throws ConfigError with the file's name if it was measured with a model of another

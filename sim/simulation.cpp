@@ -14,6 +14,7 @@
 #include "core/engine/policies/registry.h"
 #include "core/hardware/hardware_catalogue.h"
 #include "core/scenario/engine_setup.h"
+#include "core/scenario/scenario.h"
 #include "core/scenario/simulated_model.h"
 #include "sim/cold_start.h"
 #include "sim/cost/checked.h"
@@ -22,10 +23,10 @@
 #include "sim/cost/eager_passes.h"
 #include "sim/cost_model_predictor.h"
 #include "sim/drafts/drafted_model.h"
-#include "sim/drafts/drafter.h"
 #include "sim/fitted/fitted_file.h"
 #include "sim/measured_model.h"
 #include "sim/roofline/roofline.h"
+#include "sim/scenario_drafter.h"
 #include "sim/sim_executor.h"
 #include "sim/token_executor.h"
 
@@ -207,6 +208,8 @@ std::unique_ptr<CostModel> cost_model_of(const StepTimeSource& times, const Scen
                                          const ModelConfig& model) {
   CostModelConfig config = resolved_config(scenario, model, times.hardware);
   HardwareSpec hardware = times.hardware;
+  hardware.expert_overhead_us = config.expert_overhead_us.value_or(hardware.expert_overhead_us);
+  hardware.tp_overhead_us = config.tp_overhead_us.value_or(hardware.tp_overhead_us);
   if (!config.host_gap_us && !hardware.host_gap_us) {
     const HostGap gap = engine_host_gap(scenario);
     hardware.host_gap_us = gap.us;
@@ -408,17 +411,17 @@ Simulation prepare_simulation(const Scenario& scenario) try {
     simulation.encoder_cost = make_encoder_cost(scenario, simulation.model, simulation.hardware);
   }
   simulation.cold_start_ns = std::llround(scenario.cost_model.cold_start_ms * 1e6);
-  const FrontEndConfig& front_end = scenario.cost_model.frontend;
-  simulation.front_end = {std::llround(front_end.fixed_ms * 1e6),
-                          front_end.us_per_prompt_token * 1e3};
+  simulation.front_end = front_end_of(scenario);
   if (policy.warning != nullptr) {
     simulation.warning = policy.warning(scenario.scheduler, scenario.speculative.num_drafts());
   }
-  const std::string unchecked =
-      unchecked_warning(times.file ? times.file->kind : "roofline", simulation.hardware,
-                        simulation.model, scenario.cost_model.tensor_parallel_size);
-  if (!simulation.warning.empty() && !unchecked.empty()) simulation.warning += "; ";
-  simulation.warning += unchecked;
+  const auto warn = [&simulation](const std::string& warning) {
+    if (!simulation.warning.empty() && !warning.empty()) simulation.warning += "; ";
+    simulation.warning += warning;
+  };
+  warn(simulation.model.approximation);
+  warn(unchecked_warning(times.file ? times.file->kind : "roofline", simulation.hardware,
+                         simulation.model, scenario.cost_model.tensor_parallel_size));
   return simulation;
 } catch (const UnplacedConfigError& error) {
   fail_config(scenario.location_of(error.key()), error.key(), error.message());

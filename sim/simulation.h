@@ -10,13 +10,15 @@
 
 #include "core/hardware/hardware.h"
 #include "core/run/run.h"
-#include "core/scenario/scenario.h"
+#include "core/scenario/setting.h"
 #include "sim/cost/cost_model.h"
 #include "sim/drafts/acceptance.h"
 #include "sim/encoder_cost.h"
 #include "sim/step_noise.h"
 
 namespace metronome {
+
+struct Scenario;
 
 struct Simulation final : PreparedRun {
   HardwareSpec hardware;

@@ -16,6 +16,7 @@
 #include "core/engine/drive.h"
 #include "core/engine/due_arrivals.h"
 #include "core/engine/engine.h"
+#include "core/engine/engine_config.h"
 #include "core/engine/policies/registry.h"
 #include "tests/core/engine/kv/kv_oracle.h"
 #include "tests/encoder_oracle.h"

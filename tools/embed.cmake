@@ -19,6 +19,9 @@ get_filename_component(input_name "${INPUT}" NAME)
 file(WRITE "${OUTPUT}" "// Generated from ${input_name} by embed.cmake.
 #include <string_view>
 
+// Compilers need not support literals as long as this; all of ours do.
+#pragma GCC diagnostic ignored \"-Woverlength-strings\"
+
 namespace metronome {
 
 extern const std::string_view ${SYMBOL};

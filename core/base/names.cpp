@@ -43,6 +43,26 @@ std::size_t edit_distance(std::string_view a, std::string_view b) {
   return last[b.size()];
 }
 
+bool is_digit(char c) { return c >= '0' && c <= '9'; }
+
+// The numbers of a name, each behind a space: "llama-3.2-3b" gives " 3 2 3".
+std::string numbers_of(std::string_view name) {
+  std::string numbers;
+  for (std::size_t i = 0; i < name.size(); ++i) {
+    if (!is_digit(name[i])) continue;
+    if (i == 0 || !is_digit(name[i - 1])) numbers += ' ';
+    numbers += name[i];
+  }
+  return numbers;
+}
+
+// The letters of a name, in lower case.
+std::string letters_of(std::string_view name) {
+  std::string letters = lower_ascii(name);
+  std::erase_if(letters, [](char c) { return c < 'a' || c > 'z'; });
+  return letters;
+}
+
 // The byte length of the printable UTF-8 character at the start of `text`; 0 if there is none. The
 // ranges of the second byte exclude overlong forms, surrogates, and U+0080 to U+009F, which are
 // control characters (Unicode 15, table 3-7).
@@ -154,6 +174,25 @@ std::string_view nearest_name(std::string_view word, std::span<const std::string
     const bool is_of_name = word.size() > name.size() && lower.starts_with(lower_ascii(name)) &&
                             (word[name.size()] == '_' || word[name.size()] == '-');
     if (name.size() >= 3 && is_of_name && name.size() > best.size()) best = name;
+  }
+  return best;
+}
+
+std::string_view nearest_numbered_name(std::string_view word,
+                                       std::span<const std::string_view> names) {
+  const std::string numbers = numbers_of(word);
+  const std::string letters = letters_of(word);
+  std::string_view best;
+  std::size_t best_distance = letters.size();
+  for (const std::string_view name : names) {
+    if (numbers_of(name) != numbers) continue;
+    const std::string other = letters_of(name);
+    const std::size_t distance = edit_distance(letters, other);
+    // One of three letters may be wrong, and two of twelve: "qwen2.5-vl-7b" is no "qwen2.5-7b".
+    const bool is_near = 3 * distance * distance <= std::max(letters.size(), other.size());
+    if (!is_near || (distance >= best_distance && !best.empty())) continue;
+    best_distance = distance;
+    best = name;
   }
   return best;
 }

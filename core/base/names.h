@@ -28,6 +28,12 @@ std::string join_names(std::span<const std::string_view> names);
 // `_` or `-`; empty when none is close. Capitals do not count; another program's word goes first.
 std::string_view nearest_name(std::string_view word, std::span<const std::string_view> names);
 
+// The nearest of the names that have the numbers of `word`, in the same order: versions, sizes and
+// numbers of models tell things apart, so that one with other numbers was not meant. At most a
+// third of the letters may be wrong. Empty: none.
+std::string_view nearest_numbered_name(std::string_view word,
+                                       std::span<const std::string_view> names);
+
 // `, did you mean 'x'?` for the known word nearest to `word`, or nothing.
 std::string did_you_mean(std::string_view word, std::span<const std::string_view> known);
 

@@ -4,8 +4,28 @@
 #include <algorithm>
 
 #include "core/base/clip.h"
+#include "core/base/error.h"
 
 namespace metronome {
+
+ConfigNode with_relative(ConfigNode entry, const Relatives& relatives) {
+  const ConfigNode* const like = entry.find("like");
+  if (like == nullptr) return entry;
+  const std::string name = relatives.name_of(like->scalar);
+  const std::string_view text = entry_text(relatives.catalogue, name);
+  if (text.empty()) {
+    fail_config(like->where, "like",
+                "is " + like->describe() + "; allowed: " + std::string(relatives.allowed));
+  }
+  entry.erase("like");
+  const ConfigNode other =
+      with_relative(parse_config_text(text, relatives.file).entries.front().value, relatives);
+  for (const auto& [key, value] : other.entries) {
+    const bool is_taken = relatives.takes == nullptr || relatives.takes(entry, key);
+    if (is_taken && entry.find(key) == nullptr) entry.entries.emplace_back(key, value);
+  }
+  return entry;
+}
 
 std::string_view entry_text(std::string_view catalogue, std::string_view name) {
   if (name.empty() || name.find_first_of(": \n") != std::string_view::npos) return {};
@@ -18,6 +38,17 @@ std::string_view entry_text(std::string_view catalogue, std::string_view name) {
     end = std::min(catalogue.find('\n', end), catalogue.size() - 1) + 1;
   } while (end < catalogue.size() && (catalogue[end] == ' ' || catalogue[end] == '\n'));
   return catalogue.substr(begin, end - begin);
+}
+
+std::vector<std::string_view> entry_names(std::string_view catalogue) {
+  std::vector<std::string_view> names;
+  while (!catalogue.empty()) {
+    const std::string_view line = catalogue.substr(0, catalogue.find('\n'));
+    const bool is_entry = !line.empty() && line.front() != ' ' && line.front() != '#';
+    if (is_entry) names.push_back(line.substr(0, line.find(':')));
+    catalogue.remove_prefix(std::min(line.size() + 1, catalogue.size()));
+  }
+  return names;
 }
 
 bool looks_like_path(std::string_view name) {

@@ -13,16 +13,33 @@
 
 namespace metronome {
 
+// How an entry of a catalogue takes keys from another: one with `like: NAME` has the keys of the
+// entry NAME that it lacks itself.
+struct Relatives {
+  std::string_view catalogue;                     // the program's own, where NAME is
+  const char* file;                               // for messages
+  const char* allowed;                            // the names
+  std::string (*name_of)(std::string_view name);  // that of the catalogue, of any other; or empty
+  // Whether an entry takes a key. Null: it takes all.
+  bool (*takes)(const ConfigNode& entry, std::string_view key);
+};
+
+// The entry without the key `like`, and with what it takes. Throws ConfigError for a name that the
+// catalogue lacks.
+ConfigNode with_relative(ConfigNode entry, const Relatives& relatives);
+
 // The entries of a catalogue, in the order of the file. `entry_error` describes the error of an
 // entry as "key: what; what is allowed", or returns nothing. Throws ConfigError.
 template <class Entry>
 std::vector<Entry> parse_entries(const ConfigNode& root, const char* what,
-                                 std::string (*entry_error)(const Entry&)) {
+                                 std::string (*entry_error)(const Entry&),
+                                 const Relatives& relatives) {
   if (root.kind != ConfigNode::Kind::Map || root.entries.empty()) {
     fail_config(root.where, "", std::string("no ") + what + "; allowed: NAME: {KEY: VALUE}");
   }
   std::vector<Entry> entries;
-  for (const auto& [name, node] : root.entries) {
+  for (const auto& [name, given] : root.entries) {
+    const ConfigNode node = with_relative(given, relatives);
     Entry entry;
     entry.name = name;
     ConfigReader reader(node, name);
@@ -39,6 +56,9 @@ std::vector<Entry> parse_entries(const ConfigNode& root, const char* what,
 // of the time that the whole catalogue takes. Lines of an entry are indented, comments, too; the
 // catalogue does not begin with an entry.
 std::string_view entry_text(std::string_view catalogue, std::string_view name);
+
+// The names of the entries of such a catalogue, in the order of the file.
+std::vector<std::string_view> entry_names(std::string_view catalogue);
 
 template <class Entry>
 const Entry* find_entry(const std::vector<Entry>& entries, std::string_view name) {
@@ -61,14 +81,5 @@ std::string unknown_entry_message(const std::vector<std::string_view>& names,
 [[noreturn]] void fail_unknown_entry(const std::vector<std::string_view>& names,
                                      const std::string& name, const char* key,
                                      const char* file_kind, const SourceLocation& where);
-
-template <class Entry>
-[[noreturn]] void fail_unknown(const std::vector<Entry>& entries, const std::string& name,
-                               const char* key, const char* file_kind,
-                               const SourceLocation& where) {
-  std::vector<std::string_view> names;
-  for (const Entry& entry : entries) names.push_back(entry.name);
-  fail_unknown_entry(names, name, key, file_kind, where);
-}
 
 }  // namespace metronome

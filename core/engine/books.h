@@ -16,7 +16,7 @@
 
 #include "core/engine/decode_set.h"
 #include "core/engine/encoder_cache.h"
-#include "core/engine/engine_config.h"
+#include "core/engine/engine_choices.h"
 #include "core/engine/kv/kv_cache.h"
 #include "core/engine/request.h"
 #include "core/engine/scheduler_config.h"

@@ -5,13 +5,11 @@
 #include <cstdint>
 #include <optional>
 
+#include "core/engine/engine_choices.h"
+
 namespace metronome {
 
 class FieldVisitor;
-
-enum class StepShape : std::uint8_t { Auto, Mixed, Separate };
-enum class KvBackend : std::uint8_t { Paged, Slotted };
-enum class KvAllocation : std::uint8_t { Incremental, Eager };
 
 struct EngineConfig {
   std::int32_t max_num_seqs = 256;            // requests running at once

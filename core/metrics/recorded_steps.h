@@ -7,7 +7,7 @@
 #include <cstdint>
 #include <vector>
 
-#include "core/engine/engine_config.h"
+#include "core/engine/engine_choices.h"
 #include "core/engine/step_plan.h"
 #include "core/metrics/run_record.h"
 

@@ -7,6 +7,7 @@
 
 #include "core/base/error.h"
 #include "core/scenario/engine_setup.h"
+#include "core/scenario/scenario.h"
 
 namespace metronome {
 

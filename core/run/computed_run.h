@@ -8,10 +8,11 @@
 
 #include "core/engine/sampling.h"
 #include "core/model/model_config.h"
-#include "core/scenario/scenario.h"
 #include "core/workload/workload.h"
 
 namespace metronome {
+
+struct Scenario;
 
 // The sampling parameters of every request, before it gets its own seed. Throws ConfigError for
 // stop tokens outside of the vocabulary.

@@ -18,10 +18,11 @@
 #include "core/engine/request_feed.h"
 #include "core/engine/step_predictor.h"
 #include "core/model/model_config.h"
-#include "core/scenario/scenario.h"
 #include "core/workload/workload.h"
 
 namespace metronome {
+
+struct Scenario;
 
 // The first request that failed or was rejected for one reason, and why.
 struct FailureMessage {
@@ -102,12 +103,5 @@ RunOutcome run_workload(const EngineSetup& setup, Executor& executor, Clock& clo
                         const Workload& workload, std::span<EventSink* const> sinks,
                         const ProgressFn& progress, std::int64_t steps_per_progress,
                         const FrontEnd& front_end = {});
-
-// Everything a run needs. All errors in it have been reported before.
-struct PreparedVariant {
-  Scenario scenario;
-  std::unique_ptr<PreparedRun> run;
-  std::shared_ptr<const Workload> workload;  // shared by all variants with the same workload
-};
 
 }  // namespace metronome

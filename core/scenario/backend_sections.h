@@ -11,6 +11,9 @@ namespace metronome {
 
 class FieldVisitor;
 
+// Allowed names in `backends` and --backend.
+constexpr std::string_view kBackendNames[] = {"sim", "cpu", "cuda"};
+
 // The settings of a backend. A new section has the default values.
 class BackendSection {
  public:

@@ -3,6 +3,9 @@
 
 #include <algorithm>
 
+#include "core/config/config_node.h"
+#include "core/config/config_reader.h"
+
 namespace metronome {
 namespace {
 

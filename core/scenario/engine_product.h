@@ -14,16 +14,30 @@
 #include "core/engine/policies/registry.h"
 #include "core/hardware/hardware.h"
 #include "core/model/model_config.h"
-#include "core/scenario/scenario.h"
+#include "core/scenario/serve_defaults.h"
 
 namespace metronome {
 
+class ConfigNode;
 struct DecisionFormat;  // engines/decisions
 struct LogDialect;      // engines/log
-struct ServerFlags;     // engines/flags
+struct Scenario;
+struct ServerArguments;  // engines/arguments
+struct ServerFlags;      // engines/flags
 
 // Whether the user gave a value for a key ("engine.max_num_seqs"), not `auto` or null.
 using IsGiven = std::function<bool(std::string_view key)>;
+
+// A recipe follows this beside the scenario.
+struct RecipeContext {
+  IsGiven is_given;
+  std::string model;         // as the user wrote it: a repository tells how weights are stored
+  std::string version;       // of the engine, as the user wrote it: "1.2.0rc6"; empty: the newest
+  bool is_benchmark = true;  // a closed loop of clients, as public sweeps run
+  // The user's own command says how the server was started: nobody's script counts, only what the
+  // release does by default.
+  bool has_own_flags = false;
+};
 
 // A rule that is absent does nothing.
 struct EngineProduct {
@@ -43,10 +57,14 @@ struct EngineProduct {
   // The settings that its server chooses for a GPU, whether or not they were given.
   std::vector<ServeDefault> (*serve_defaults)(const Scenario&, const HardwareSpec&,
                                               const IsGiven&) = nullptr;
+  // How people start it: core/scenario/serving_recipe.h. The scenario has a model.
+  std::vector<ServeDefault> (*recipe)(const Scenario&, const HardwareSpec&,
+                                      const RecipeContext&) = nullptr;
 
-  const ServerFlags* flags = nullptr;         // of its server; nullptr: they are not known
-  const LogDialect* log = nullptr;            // nullptr: its log is not read
-  const DecisionFormat* decisions = nullptr;  // recorded ones; nullptr: it has none
+  const ServerArguments* arguments = nullptr;  // of its server; nullptr: they are not known
+  const ServerFlags* flags = nullptr;          // of its server; nullptr: they are not known
+  const LogDialect* log = nullptr;             // nullptr: its log is not read
+  const DecisionFormat* decisions = nullptr;   // recorded ones; nullptr: it has none
 };
 
 // Registers the policies, too. `product` and its policies are copied.

@@ -9,6 +9,7 @@
 #include "core/engine/policies/registry.h"
 #include "core/model/image_grid.h"
 #include "core/scenario/engine_product.h"
+#include "core/scenario/scenario.h"
 #include "core/scenario/scenario_keys.h"
 
 namespace metronome {

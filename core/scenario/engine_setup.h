@@ -8,10 +8,12 @@
 #include <vector>
 
 #include "core/engine/engine.h"
+#include "core/engine/engine_choices.h"
 #include "core/model/model_config.h"
-#include "core/scenario/scenario.h"
 
 namespace metronome {
+
+struct Scenario;
 
 // The number of blocks of `block_tokens` tokens of all layers that attend that fit the executor's
 // memory.

@@ -161,7 +161,7 @@ Scenario with_absolute_paths(Scenario scenario) {
 }
 
 Workload make_workload(const Scenario& scenario) try {
-  return make_workload(scenario.workload, scenario.seed);
+  return make_workload(as_sent(scenario.workload, scenario.client), scenario.seed);
 } catch (const UnplacedConfigError& error) {
   fail_config(scenario.location_of(error.key()), error.key(), error.message());
 }

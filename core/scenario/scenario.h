@@ -16,21 +16,14 @@
 #include "core/engine/scheduler_config.h"
 #include "core/metrics/slo_config.h"
 #include "core/scenario/backend_sections.h"
+#include "core/scenario/client_config.h"
+#include "core/scenario/cost_model_config.h"
 #include "core/scenario/serve_defaults.h"
 #include "core/scenario/setting.h"
 #include "core/scenario/speculative_config.h"
 #include "core/workload/workload_config.h"
 
 namespace metronome {
-
-enum class Batching : std::uint8_t { Ragged, Padded };
-enum class StepNoise : std::uint8_t { None, Calibrated };
-
-// The simulated time between a client's send and the engine's view of a request.
-struct FrontEndConfig {
-  double fixed_ms = 0;
-  double us_per_prompt_token = 0;
-};
 
 // How the simulator takes weights to be stored, in the words of vLLM's --quantization.
 enum class Quantization : std::uint8_t {
@@ -43,47 +36,6 @@ enum class Quantization : std::uint8_t {
   Int4,
 };
 enum class KvDtype : std::uint8_t { Auto, Bf16, Fp8 };  // auto: as the model's file says
-
-// A limit of graphs that covers every prompt.
-constexpr std::int64_t kAllPromptsInGraphs = 1 << 20;
-
-struct CostModelConfig {
-  // A file written by `metronome calibrate`, or the name of a built-in one; empty: the roofline of
-  // the hardware.
-  std::string file;
-  Batching batching = Batching::Ragged;
-  bool gather_kv = false;  // KV is copied out of its blocks before attention
-  std::int32_t tensor_parallel_size = 1;
-  // The link between the devices of a host: a built-in one or the path of a table
-  // (sim/link/link.h); empty: the hardware's.
-  std::string link;
-  double link_factor = 1;  // times collectives; a link is a fact of the host
-  std::string network;     // between hosts, as `link`; empty: all devices are in one host
-  std::optional<double> host_gap_us;   // overrides the values of file and hardware
-  double host_gap_us_per_request = 0;  // in addition to host_gap_us, for each request of the step
-  double cold_start_ms = 0;            // host time of the engine's first launch
-  FrontEndConfig frontend;
-  StepNoise noise = StepNoise::None;    // scatter of step times as measured in the file
-  std::int32_t noise_seeds = 8;         // noise draws for the bands of a run's figures; 1: none
-  double gpu_memory_utilization = 0.9;  // share of device memory for the engine
-  // The part of that share for activations, CUDA graphs and the runtime. Absent: as the policy's
-  // engine (PolicyInfo::reserved_gib).
-  std::optional<double> reserved_memory_gib;
-  // Passes up to this many tokens run as captured CUDA graphs; composed step times are padded to a
-  // captured size. Absent: PolicyInfo::default_graph_requests, else vLLM's
-  // min(2 max_num_seqs (1 + drafts), 512).
-  std::optional<std::int64_t> max_graph_tokens;
-  // Passes with prompts up to this many tokens run as captured CUDA graphs. Absent: as the policy's
-  // engine (PolicyInfo::prompt_graphs).
-  std::optional<std::int64_t> max_prompt_graph_tokens;
-  // Host time for the launches of a layer that no graph has; a pass takes no less. Absent: that of
-  // the policy's engine (PolicyInfo::eager). Files of kind fitted and replay have it already.
-  std::optional<double> eager_us_per_layer;
-  // Norms and all-reduces write activations in fp8 and nvfp4, so that no kernel converts them for
-  // dense projections, but for blocks of fp8. Read by the roofline. Absent: as the policy's engine
-  // (PolicyInfo::fuses_conversions).
-  std::optional<bool> fuses_conversions;
-};
 
 // The source of the weights of a computing backend.
 enum class Weights : std::uint8_t {
@@ -128,13 +80,15 @@ struct Scenario {
   SchedulerConfig scheduler;
   SpeculativeConfig speculative;
   CostModelConfig cost_model;
+  ClientConfig client;
   SamplingConfig sampling;
   BackendSections backends;  // `cpu`, `cuda`: sections that backends registered
   WorkloadConfig workload;
   SloConfig slo;
   ResultsConfig results;
 
-  // The values above that no key gives, because the policy's engine sets them for the hardware.
+  // The values above that no key gives, because the policy's engine sets them for the hardware, or
+  // the model's name says them.
   std::vector<ServeDefault> serve_defaults;
 
   // The tree it was parsed from, with variants merged; null for a scenario built in code.
@@ -165,7 +119,6 @@ struct Scenario {
 };
 
 // Keys, ranges and meaning of each section. An unknown policy breaks an invariant.
-void visit_fields(FieldVisitor& visitor, CostModelConfig& config);
 void visit_fields(FieldVisitor& visitor, SamplingConfig& config);
 void visit_fields(FieldVisitor& visitor, ResultsConfig& config);
 void visit_fields(FieldVisitor& visitor, Scenario& scenario);
@@ -204,9 +157,6 @@ struct ScenarioFile {
 
 // A variant's name becomes a folder name: at most this long, without an ending of a result file.
 constexpr std::size_t kMaxVariantNameLength = 64;
-
-// Allowed names in `backends` and --backend.
-constexpr std::string_view kBackendNames[] = {"sim", "cpu", "cuda"};
 
 // The part of `workload` that a command reads.
 enum class WorkloadUse : std::uint8_t {

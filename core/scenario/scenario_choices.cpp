@@ -3,7 +3,11 @@
 #include <algorithm>
 #include <iterator>
 
+#include "core/base/names.h"
+#include "core/config/config_reader.h"
 #include "core/scenario/scenario_keys.h"
+#include "core/scenario/speculative_config.h"
+#include "core/workload/workload_config.h"
 
 namespace metronome {
 namespace {

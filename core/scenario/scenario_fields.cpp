@@ -37,6 +37,42 @@ void visit_kv_cache(FieldVisitor& visitor, Scenario& scenario) {
   visitor.close_section();
 }
 
+// Times of an engine's kernels and launches, where a scenario knows them better.
+void visit_engine_times(FieldVisitor& visitor, CostModelConfig& config) {
+  visitor.integer_or_auto(
+      "max_graph_tokens", config.max_graph_tokens, 0, 65536,
+      "tokens of the largest pass that the host launches as one CUDA graph; auto: "
+      "min(2 max_num_seqs (1 + drafts), 512); vllm, sglang: by hardware; tensorrt_llm: "
+      "min(max_num_seqs, 128)");
+  visitor.integer_or_auto(
+      "max_prompt_graph_tokens", config.max_prompt_graph_tokens, 0, kAllPromptsInGraphs,
+      "the same of passes with prompts; auto: max_graph_tokens; sglang: all, but none without "
+      "graphs of decodes, and for some models (docs/guide/engines.md); tensorrt_llm, nano_vllm, "
+      "vllm_prefill_first: 0");
+  visitor.optional_number(
+      "eager_us_per_layer", config.eager_us_per_layer, 0, 1e6,
+      "host time for the launches of a layer where no CUDA graph has them, microseconds; a pass "
+      "takes no less; null: by the engine and the kind of layer (docs/guide/engines.md)");
+  visitor.number(
+      "step_factor", config.step_factor, 1, 100,
+      "roofline: times the device time of a step; a release of an engine may be slower than "
+      "the one whose kernels are known");
+  visitor.number(
+      "prompt_factor", config.prompt_factor, 1, 100,
+      "roofline: times the device time that prompts add to a step; serving may take longer "
+      "for them than kernels alone");
+  visitor.optional_number("expert_overhead_us", config.expert_overhead_us, 0, 1e6,
+                          "roofline: starts of the kernels of a layer of experts, microseconds; "
+                          "null: the hardware's");
+  visitor.optional_number("tp_overhead_us", config.tp_overhead_us, 0, 1e6,
+                          "roofline: what a layer of several GPUs takes beside its all-reduces, "
+                          "microseconds; null: the hardware's");
+  visitor.boolean_or_auto(
+      "fuses_conversions", config.fuses_conversions,
+      "roofline: norms write activations in fp8 and nvfp4, no kernel converts them for dense "
+      "projections, but for fp8_block; auto: true for tensorrt_llm");
+}
+
 }  // namespace
 
 void visit_fields(FieldVisitor& visitor, FrontEndConfig& config) {
@@ -77,7 +113,7 @@ void visit_fields(FieldVisitor& visitor, CostModelConfig& config) {
       "simulated host time of the engine's first launch; the engine takes no arrivals in it");
   visit_section(visitor, "frontend", config.frontend,
                 "HTTP, tokenising and hand-over before the engine sees a request; 0: as in an "
-                "engine's own log; a client of vLLM 0.30 saw 4.4 ms and 4.9 us a token");
+                "engine's own log; or client.frontend instead");
   visitor.choice(
       "noise", config.noise, kNoises,
       "none: exact step times; calibrated: scattered like the measured steps of a file of "
@@ -93,24 +129,7 @@ void visit_fields(FieldVisitor& visitor, CostModelConfig& config) {
       "reserved_memory_gib", config.reserved_memory_gib, 0, 1e6,
       "what neither weights nor KV blocks get of that share, GiB: activations, "
       "CUDA graphs, the runtime; null: by the engine (docs/internals/cost_models.md)");
-  visitor.integer_or_auto(
-      "max_graph_tokens", config.max_graph_tokens, 0, 65536,
-      "tokens of the largest pass that the host launches as one CUDA graph; auto: "
-      "min(2 max_num_seqs (1 + drafts), 512); vllm, sglang: by hardware; tensorrt_llm: "
-      "min(max_num_seqs, 128)");
-  visitor.integer_or_auto(
-      "max_prompt_graph_tokens", config.max_prompt_graph_tokens, 0, kAllPromptsInGraphs,
-      "the same of passes with prompts; auto: max_graph_tokens; sglang: all, but none without "
-      "graphs of decodes, and for some models (docs/guide/engines.md); tensorrt_llm, nano_vllm, "
-      "vllm_prefill_first: 0");
-  visitor.optional_number(
-      "eager_us_per_layer", config.eager_us_per_layer, 0, 1e6,
-      "host time for the launches of a layer where no CUDA graph has them, microseconds; a pass "
-      "takes no less; null: by the engine and the kind of layer (docs/guide/engines.md)");
-  visitor.boolean_or_auto(
-      "fuses_conversions", config.fuses_conversions,
-      "roofline: norms write activations in fp8 and nvfp4, no kernel converts them for dense "
-      "projections, but for fp8_block; auto: true for tensorrt_llm");
+  visit_engine_times(visitor, config);
 }
 
 void visit_fields(FieldVisitor& visitor, SamplingConfig& config) {
@@ -158,7 +177,7 @@ void visit_before_workload(FieldVisitor& visitor, Scenario& scenario) {
       "from the seed; auto: files if the model is a folder");
   visitor.choice("quantization", scenario.quantization, kQuantizations,
                  "for simulation: how attention, MLPs and experts are stored; mxfp4: experts only; "
-                 "auto: as the model's file says");
+                 "auto: as the model's file or name says");
   visitor.name_or_path(
       "hardware", scenario.hardware,
       "for simulation, policy slo and the defaults of vllm and sglang: catalogue name, or "
@@ -171,6 +190,7 @@ void visit_before_workload(FieldVisitor& visitor, Scenario& scenario) {
   visit_section(visitor, "scheduler", scenario.scheduler, "the policy and its settings");
   visit_section(visitor, "speculative", scenario.speculative, "speculative decoding: drafts");
   visit_section(visitor, "cost_model", scenario.cost_model, "step times in simulation");
+  visit_section(visitor, "client", scenario.client, "in simulation: who sends the requests");
   visit_section(visitor, "sampling", scenario.sampling, "how backends that compute choose tokens");
   scenario.backends.visit(visitor);
 }
@@ -234,9 +254,11 @@ std::string Scenario::to_yaml() const {
   std::string text = to_json();
   for (const ServeDefault& given : serve_defaults) {
     const std::size_t dot = given.key.find('.');
-    const std::size_t section = text.find("\n  \"" + given.key.substr(0, dot) + "\": {");
-    METRONOME_CHECK(section != std::string::npos, "a default has a section");
-    const std::size_t line = text.find("\n    \"" + given.key.substr(dot + 1) + "\": ", section);
+    const bool has_section = dot != std::string::npos;
+    const std::string section = has_section ? "\n  \"" + given.key.substr(0, dot) + "\": {" : "";
+    const std::string key = has_section ? "\n    \"" + given.key.substr(dot + 1) + "\": "
+                                        : "\n  \"" + given.key + "\": ";
+    const std::size_t line = text.find(key, text.find(section));
     METRONOME_CHECK(line != std::string::npos, "a default is a key of the resolved config");
     text.insert(std::min(text.find('\n', line + 1), text.size()), "  # " + given.reason);
   }

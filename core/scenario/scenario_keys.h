@@ -8,10 +8,15 @@
 #include <string>
 #include <string_view>
 
+#include "core/config/config_choice.h"
 #include "core/engine/policies/registry.h"
-#include "core/scenario/scenario.h"
+#include "core/scenario/serve_defaults.h"
 
 namespace metronome {
+
+class ConfigNode;
+class FieldVisitor;
+struct Scenario;
 
 // Every choice of a scenario with the keys that each of its values does not use: policy, KV
 // backend, and workload_choices().

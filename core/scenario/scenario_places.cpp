@@ -2,6 +2,8 @@
 // Where a key belongs that stands in the wrong section, or has an engine's name.
 #include <algorithm>
 
+#include "core/config/config_writer.h"
+#include "core/scenario/scenario.h"
 #include "core/scenario/scenario_keys.h"
 
 namespace metronome {

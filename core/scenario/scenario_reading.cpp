@@ -1,10 +1,12 @@
 // SPDX-License-Identifier: Apache-2.0
 #include <filesystem>
 #include <memory>
-#include <utility>
+#include <optional>
+#include <string>
 
 #include "core/base/error.h"
 #include "core/base/files.h"
+#include "core/base/names.h"
 #include "core/config/catalogue.h"
 #include "core/engine/policies/registry.h"
 #include "core/model/model_catalogue.h"
@@ -31,6 +33,27 @@ void resolve_paths(const FieldVisit& visit, const Scenario& scenario, const std:
 std::string known_or_path(const std::string& given, const std::string& path) {
   const std::string known = catalogue_name(given);
   return known.empty() || path_exists(path) ? path : known;
+}
+
+Quantization quantization_of(WeightFormat format) {
+  switch (format) {
+    case WeightFormat::Fp8: return Quantization::Fp8;
+    case WeightFormat::Fp8Block: return Quantization::Fp8Block;
+    case WeightFormat::Nvfp4: return Quantization::Nvfp4;
+    case WeightFormat::Mxfp4: return Quantization::Mxfp4;
+    case WeightFormat::Int4: return Quantization::Int4;
+    default: return Quantization::None;
+  }
+}
+
+// A name that says how weights are stored says it for a scenario that does not.
+void apply_named_format(const std::string& name, Scenario& scenario) {
+  const std::optional<WeightFormat> format = named_format(name);
+  if (!format || scenario.quantization != Quantization::Auto) return;
+  scenario.quantization = quantization_of(*format);
+  scenario.serve_defaults.push_back(
+      {"quantization", *format == WeightFormat::Plain ? "none" : std::string(to_string(*format)),
+       "as the model's name says: " + printable(name)});
 }
 
 // Fills in values that depend on the policy, so that the resolved config shows them.
@@ -68,7 +91,10 @@ Scenario read_sections(const ConfigNode& tree, const std::shared_ptr<const Confi
     visit_after_workload(visitor, scenario);
   };
   resolve_paths(visit, scenario, base_dir);
-  scenario.model = known_or_path(model, scenario.model);
+  if (const std::string known = known_or_path(model, scenario.model); known != scenario.model) {
+    scenario.model = known;
+    apply_named_format(model, scenario);
+  }
   scenario.speculative.model = known_or_path(drafter, scenario.speculative.model);
   return scenario;
 }
@@ -82,7 +108,7 @@ Scenario read_scenario(const ConfigNode& given, const std::string& base_dir) {
   std::vector<ServeDefault> defaults = unset_serve_defaults(scenario);
   if (!defaults.empty()) {
     scenario = read_sections(with_serve_defaults(given, defaults), source, base_dir);
-    scenario.serve_defaults = std::move(defaults);
+    scenario.serve_defaults.insert(scenario.serve_defaults.end(), defaults.begin(), defaults.end());
   }
   resolve_policy_defaults(scenario);
   validate_scenario(scenario, given);

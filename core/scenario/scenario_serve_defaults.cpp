@@ -3,8 +3,10 @@
 #include <algorithm>
 #include <optional>
 
+#include "core/config/config_writer.h"
 #include "core/hardware/hardware_catalogue.h"
 #include "core/scenario/engine_product.h"
+#include "core/scenario/scenario.h"
 #include "core/scenario/scenario_keys.h"
 
 namespace metronome {

@@ -136,6 +136,14 @@ void check_host_gap(const Scenario& scenario, const ConfigNode& source) {
       "is added to cost_model.host_gap_us, which is not given; allowed: 0, or with that key");
 }
 
+void check_front_end(const Scenario& scenario, const ConfigNode& source) {
+  const FrontEndConfig& other = scenario.cost_model.frontend;
+  const bool has_other = other.fixed_ms > 0 || other.us_per_prompt_token > 0;
+  if (!has_other || !scenario.client.has_front_end()) return;
+  fail_setting(source, "cost_model.frontend",
+               "client has a front end, too; allowed: one of the two, or client.preset none");
+}
+
 void check_targets(const Scenario& scenario, const ConfigNode& source, const PolicyInfo& policy) {
   const SloPolicyConfig& targets = scenario.scheduler.slo;
   if (!policy.predicts_steps || targets.itl_target_ms || targets.tpot_target_ms) return;
@@ -178,6 +186,7 @@ void validate_scenario(const Scenario& scenario, const ConfigNode& source) {
   check_targets(scenario, source, *policy);
   check_drafts(scenario, source, *policy);
   check_host_gap(scenario, source);
+  check_front_end(scenario, source);
 }
 
 }  // namespace metronome

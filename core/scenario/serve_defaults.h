@@ -18,7 +18,7 @@ namespace metronome {
 struct ServeDefault {
   std::string key;     // of a scenario: "engine.max_num_seqs"
   std::string value;   // as YAML
-  std::string reason;  // one line: which engine, and for which GPUs
+  std::string reason;  // one line: which engine, and for which GPUs; or the model's name
 };
 // Whether one of them is for `key`.
 bool is_default_of(std::span<const ServeDefault> defaults, std::string_view key);

@@ -6,6 +6,7 @@
 
 #include "core/base/error.h"
 #include "core/model/model_catalogue.h"
+#include "core/scenario/scenario.h"
 
 namespace metronome {
 namespace {
@@ -58,8 +59,10 @@ bool is_stored_in_fp8(const Scenario& scenario) {
 
 void refuse_other_formats(const Scenario& scenario) {
   if (scenario.quantization != Quantization::Auto && scenario.quantization != Quantization::None) {
-    fail_config(scenario.location_of("quantization"), "quantization",
-                "only the simulator quantises weights; allowed: auto, none");
+    const bool is_named = is_default_of(scenario.serve_defaults, "quantization");
+    fail_config(scenario.location_of(is_named ? "model" : "quantization"), "quantization",
+                std::string(is_named ? "the model's name says a format, and " : "") +
+                    "only the simulator quantises weights; allowed: auto, none");
   }
   if (scenario.kv_dtype != KvDtype::Auto) {
     fail_config(scenario.location_of("kv_cache.dtype"), "kv_cache.dtype",

@@ -6,9 +6,10 @@
 
 #include "core/config/config_node.h"
 #include "core/model/model_config.h"
-#include "core/scenario/scenario.h"
 
 namespace metronome {
+
+struct Scenario;
 
 // find_model(), as engines load it: weights that a config.json declares float32 take 16 bits (dtype
 // auto of vLLM, _resolve_auto_dtype, and of SGLang).

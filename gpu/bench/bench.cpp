@@ -5,6 +5,7 @@
 
 #include "core/base/error.h"
 #include "core/run/computed_run.h"
+#include "core/scenario/scenario.h"
 #include "gpu/bench/bench_timing.h"
 #include "gpu/engine/device_engine.h"
 #include "gpu/engine/gpu_info.h"

@@ -6,10 +6,11 @@
 #include <functional>
 #include <vector>
 
-#include "core/scenario/scenario.h"
 #include "gpu/plan/bench_report.h"
 
 namespace metronome {
+
+struct Scenario;
 
 // Loads scenario.model with the scenario's weights and fills the KV cache with noise. Times every
 // case `repeats` times after two warm-up steps, in order. Each case becomes a point or is skipped,

@@ -5,6 +5,7 @@
 
 #include "core/base/error.h"
 #include "core/base/types.h"
+#include "core/scenario/scenario.h"
 #include "gpu/bench/bench_timing.h"
 #include "gpu/bench/product_kernels.h"
 #include "gpu/engine/model_loading.h"

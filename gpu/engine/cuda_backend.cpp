@@ -11,6 +11,7 @@
 #include "core/run/drafter.h"
 #include "core/run/workload_input.h"
 #include "core/scenario/engine_setup.h"
+#include "core/scenario/scenario.h"
 #include "gpu/engine/cuda_executor.h"
 #include "gpu/engine/device_engine.h"
 #include "gpu/engine/device_model.h"

@@ -10,7 +10,6 @@
 #include <span>
 #include <vector>
 
-#include "core/scenario/scenario.h"
 #include "gpu/engine/device_kv_cache.h"
 #include "gpu/engine/device_memory.h"
 #include "gpu/engine/device_model.h"

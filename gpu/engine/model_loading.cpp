@@ -10,6 +10,7 @@
 #include <vector>
 
 #include "core/base/error.h"
+#include "core/scenario/scenario.h"
 #include "gpu/engine/gemm.h"
 #include "gpu/engine/self_test.h"
 #include "gpu/plan/cuda_config.h"

@@ -7,7 +7,6 @@
 #include <memory>
 #include <vector>
 
-#include "core/scenario/scenario.h"
 #include "gpu/engine/device_engine.h"
 #include "gpu/engine/device_model.h"
 #include "gpu/engine/gpu_info.h"
@@ -15,6 +14,8 @@
 #include "models/weights/model_source.h"
 
 namespace metronome {
+
+struct Scenario;
 
 // The largest pass that the scenario's settings allow.
 PassLimits pass_limits(const Scenario& scenario, const ModelConfig& model);

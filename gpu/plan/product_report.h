@@ -9,11 +9,12 @@
 #include <vector>
 
 #include "core/model/model_config.h"
-#include "core/scenario/scenario.h"
 #include "gpu/plan/layer_products.h"
 #include "gpu/plan/step_floor.h"
 
 namespace metronome {
+
+struct Scenario;
 
 constexpr std::array<std::int32_t, 10> kProductTokens = {1,   8,   16,   64,   128,
                                                          256, 512, 1024, 2048, 4096};

@@ -6,6 +6,7 @@
 #include "core/base/names.h"
 #include "core/config/config_reader.h"
 #include "core/model/model_catalogue.h"
+#include "core/scenario/scenario.h"
 #include "core/scenario/simulated_model.h"
 #include "models/weights/gguf_weights.h"
 

@@ -7,10 +7,11 @@
 #include <string>
 
 #include "core/model/model_config.h"
-#include "core/scenario/scenario.h"
 #include "models/weights/model_weights.h"
 
 namespace metronome {
+
+struct Scenario;
 
 struct ModelSource {
   std::string key;  // equal keys mean equal models

@@ -8,22 +8,11 @@
 #include <tuple>
 #include <utility>
 
-#include "core/base/error.h"
 #include "core/base/names.h"
 #include "core/base/number_text.h"
-#include "core/config/catalogue.h"
-#include "core/model/model_catalogue.h"
-#include "core/scenario/simulated_model.h"
 
 namespace metronome {
 namespace {
-
-const ModelConfig* catalogue_model(const std::string& name) {
-  if (const std::string known = catalogue_name(name); !known.empty()) {
-    return find_entry(all_models(), known);
-  }
-  return find_entry(all_models(), lower_ascii(name));
-}
 
 // The fields in which models differ. Formats of weights are settings of one model.
 auto shape_of(const ModelConfig& model) {
@@ -95,37 +84,11 @@ std::optional<double> arrival_rate(const ObservedRun& run) {
 
 }  // namespace
 
-NamedModel served_model(const std::string& name) {
-  NamedModel model{name, std::nullopt};
-  std::string rest = name;
-  while (rest.ends_with('/')) rest.pop_back();
-  if (const std::size_t slash = rest.rfind('/'); slash != std::string::npos) {
-    rest = rest.substr(slash + 1);
-  }
-  // "Llama-3.1-8B-Instruct": parts behind the name say how the model was trained or stored.
-  while (!rest.empty()) {
-    if (const ModelConfig* found = catalogue_model(rest)) return {name, *found};
-    const std::size_t dash = rest.rfind('-');
-    rest = dash == std::string::npos ? std::string() : rest.substr(0, dash);
-  }
-  return model;
-}
-
-NamedModel scenario_model(const Scenario& scenario) {
-  NamedModel model{scenario.model, std::nullopt};
-  try {
-    model.config = simulated_model(scenario);
-    model.name = model.config->name;
-  } catch (const ConfigError&) {  // its file is not here
-  }
-  return model;
-}
-
 NamedModel model_of(const ObservedRun& run) {
   if (!run.stored) return served_model(run.model);
   const RunInfo& info = run.stored->result.info;
   const bool is_served = info.config.is_null() || !run.stored->record.has_steps();
-  return is_served ? served_model(info.model) : scenario_model(scenario_of(*run.stored));
+  return is_served ? served_model(info.model) : stored_model(*run.stored);
 }
 
 ModelComparison compare_models(const NamedModel& measured, const NamedModel& simulated) {

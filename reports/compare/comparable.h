@@ -2,28 +2,14 @@
 // Whether the figures of two runs can be compared: the same model and the same requests.
 #pragma once
 
-#include <optional>
 #include <string>
-#include <string_view>
 #include <vector>
 
-#include "core/model/model_config.h"
-#include "core/scenario/scenario.h"
 #include "reports/compare/observed_run.h"
+#include "reports/files/named_model.h"
 
 namespace metronome {
 
-// A model by the name that a run or a log has for it, and its shape if that is known.
-struct NamedModel {
-  std::string name;  // empty: the run does not say
-  std::optional<ModelConfig> config;
-};
-
-// The catalogue's model of a name that a server was given: a repository of Hugging Face, a folder,
-// or the name of a model with parts behind it ("/models/Llama-3.1-8B-Instruct"). Looks at no file.
-NamedModel served_model(const std::string& name);
-// The scenario's model. Its file may be missing here; then the shape is unknown.
-NamedModel scenario_model(const Scenario& scenario);
 // The model of a run, as its file says.
 NamedModel model_of(const ObservedRun& run);
 

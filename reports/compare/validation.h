@@ -11,10 +11,10 @@
 #include <string_view>
 #include <vector>
 
+#include "core/engine/engine_choices.h"
 #include "core/engine/step_predictor.h"
 #include "core/metrics/figures.h"
 #include "core/metrics/step_regime.h"
-#include "core/scenario/scenario.h"
 #include "reports/compare/observed_run.h"
 
 namespace metronome {

@@ -15,8 +15,8 @@
 #include "core/metrics/figures.h"
 #include "core/metrics/output_log.h"
 #include "core/metrics/run_record.h"
+#include "core/metrics/slo_config.h"
 #include "core/metrics/summary.h"
-#include "core/scenario/scenario.h"
 #include "reports/files/noise_bands.h"
 
 namespace metronome {

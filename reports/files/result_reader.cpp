@@ -15,7 +15,9 @@
 #include "core/base/json.h"
 #include "core/base/json_place.h"
 #include "core/base/names.h"
+#include "core/engine/engine_config.h"
 #include "core/metrics/client_record.h"
+#include "core/scenario/scenario.h"
 #include "reports/files/requests_reader.h"
 #include "reports/files/result_names.h"
 

@@ -8,10 +8,12 @@
 
 #include "core/base/json_place.h"
 #include "core/metrics/run_record.h"
-#include "core/scenario/scenario.h"
+#include "core/scenario/setting.h"
 #include "reports/files/result_files.h"
 
 namespace metronome {
+
+struct Scenario;
 
 struct StoredRun {
   std::string folder;

@@ -9,6 +9,8 @@
 #include <system_error>
 
 #include "core/base/json.h"
+#include "core/run/prepared_variant.h"
+#include "core/workload/workload_config.h"
 #include "reports/files/result_names.h"
 #include "reports/files/steps_jsonl.h"
 #include "reports/files/steps_stream.h"
@@ -180,6 +182,10 @@ std::vector<std::string> write_variant(VariantOutcome& outcome, const ResultsCon
   }
   folder.write(name_in(subfolder, kResultFile), result_json(outcome.result));
   return left_out;
+}
+
+void write_variant(VariantOutcome& outcome, const PreparedVariant& variant, ResultFolder& folder) {
+  write_variant(outcome, variant.scenario.results, folder, {});
 }
 
 }  // namespace metronome

@@ -11,12 +11,15 @@
 #include "core/metrics/run_record.h"
 #include "core/metrics/summary.h"
 #include "core/run/run.h"
-#include "core/scenario/scenario.h"
 #include "core/workload/workload.h"
 #include "reports/files/result_files.h"
 #include "reports/files/result_folder.h"
 
 namespace metronome {
+
+struct PreparedVariant;
+struct ResultsConfig;
+struct Scenario;
 
 // The parts of a result that are not figures. `date` is used if the backend measures.
 RunInfo run_info(const Backend& backend, const PreparedVariant& variant, const std::string& date);
@@ -55,5 +58,7 @@ std::vector<std::string> write_variant(VariantOutcome& outcome, const ResultsCon
                                        ResultFolder& folder, const std::string& subfolder,
                                        std::int64_t max_unasked_bytes = INT64_MAX,
                                        StepsStream* steps = nullptr);
+// Writes those that its scenario asks for, whatever their size, into the folder itself.
+void write_variant(VariantOutcome& outcome, const PreparedVariant& variant, ResultFolder& folder);
 
 }  // namespace metronome

@@ -6,7 +6,7 @@
 #include "core/base/json_text.h"
 #include "core/metrics/gap_analysis.h"
 #include "core/metrics/run_record.h"
-#include "core/scenario/scenario.h"
+#include "core/metrics/slo_config.h"
 #include "reports/html/report_data.h"
 
 namespace metronome {

@@ -13,7 +13,7 @@
 #include "core/base/distribution.h"
 #include "core/base/types.h"
 #include "core/metrics/run_record.h"
-#include "core/scenario/scenario.h"
+#include "core/metrics/slo_config.h"
 
 namespace metronome {
 

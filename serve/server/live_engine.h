@@ -83,7 +83,8 @@ class LiveEngine final : public RequestFeed, private EventSink {
 
   // ---- for the engine's thread ----
 
-  // The request of an event or step; for sinks.
+  // For sinks: the model, and the request of an event or step.
+  const ModelConfig& model() const { return run_.model; }
   const LiveRequest& request(RequestId id) const { return live_[index(id)].request; }
 
   // Serves until close() was called and all requests have ended. `sinks` receive every event.

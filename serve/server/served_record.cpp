@@ -78,8 +78,8 @@ void ServedRecord::write_images(const LiveRequest& request) {
   for (const PromptImage& image : *request.images) {
     line_.begin_object();
     line_.field("first_token", std::int64_t{image.first_token});
-    line_.field("rows", image.grid.n_token_rows(variant_.run->model.vision));
-    line_.field("columns", image.grid.n_token_columns(variant_.run->model.vision));
+    line_.field("rows", image.grid.n_token_rows(engine_->model().vision));
+    line_.field("columns", image.grid.n_token_columns(engine_->model().vision));
     line_.field("content", static_cast<std::int64_t>(image.content));
     if (image.file && recorded_images_.insert(image.content).second) {
       const std::string& bytes = image.file->bytes;
@@ -113,7 +113,7 @@ void ServedRecord::write() {
   info.burstiness = 1;
   info.max_concurrency.reset();
   outcome.result.summary = summary_of(variant_, outcome.record);
-  write_variant(outcome, variant_.scenario.results, folder_, {});
+  write_variant(outcome, variant_, folder_);
   const RunResult results[] = {outcome.result};
   folder_.write(kSummaryFile, summary_json(results));
   write_trace();

@@ -20,6 +20,8 @@
 
 namespace metronome {
 
+struct PreparedVariant;
+
 // The served requests with their prompts are also written, as kServedTraceFile, a trace of format
 // sharegpt. Until then they are in a file beside the folder, FOLDER.served.jsonl, in the order of
 // their ends. It is written as requests end, so it survives the process. With that trace as its

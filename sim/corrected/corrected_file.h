@@ -10,12 +10,13 @@
 #include "core/base/json.h"
 #include "core/hardware/hardware.h"
 #include "core/model/model_config.h"
-#include "core/scenario/scenario.h"
 #include "sim/corrected/corrected_fit.h"
 #include "sim/cost/cost_model.h"
 #include "sim/cost/cost_model_file.h"
 
 namespace metronome {
+
+struct CostModelConfig;
 
 struct CorrectedModel {
   std::optional<CostModelFile> base;  // absent: the roofline of the hardware

@@ -2,10 +2,6 @@
 #include "sim/drafts/drafter.h"
 
 #include <algorithm>
-#include <string>
-
-#include "core/base/error.h"
-#include "core/scenario/simulated_model.h"
 
 namespace metronome {
 namespace {
@@ -42,19 +38,6 @@ ModelConfig eagle_layer(const ModelConfig& target) {
   return layer;
 }
 
-ModelConfig draft_model(const Scenario& scenario, const ModelConfig& target) {
-  const std::string key = "speculative.model";
-  ModelConfig model = find_served_model(scenario.speculative.model, scenario.location_of(key));
-  if (model.vocab_size != target.vocab_size) {
-    throw UnplacedConfigError(
-        key, model.name + " has a vocabulary of " + std::to_string(model.vocab_size) +
-                 " tokens, and " + target.name + " one of " + std::to_string(target.vocab_size) +
-                 "; allowed: a model with the same vocabulary");
-  }
-  if (scenario.kv_dtype != KvDtype::Auto) model.bytes_per_kv_element = target.bytes_per_kv_element;
-  return model;
-}
-
 }  // namespace
 
 DraftMemory DrafterModel::memory() const {
@@ -67,23 +50,10 @@ DraftMemory DrafterModel::memory() const {
               device_kv_bytes(model, tensor_parallel_size)};
 }
 
-std::optional<DrafterModel> find_drafter(const Scenario& scenario, const ModelConfig& target) {
-  const SpeculativeConfig& config = scenario.speculative;
-  if (config.num_speculative_tokens == 0) return std::nullopt;
+DrafterModel layer_drafter(SpeculativeMethod method, const ModelConfig& target) {
   DrafterModel drafter;
-  drafter.tensor_parallel_size = static_cast<std::int32_t>(
-      config.draft_tensor_parallel_size.value_or(scenario.cost_model.tensor_parallel_size));
-  switch (config.method) {
-    case SpeculativeMethod::None:
-    case SpeculativeMethod::Ngram: return std::nullopt;
-    case SpeculativeMethod::DraftModel:
-      drafter.model = draft_model(scenario, target);
-      drafter.has_own_tables = true;
-      drafter.num_more_tokens = 1;
-      return drafter;
-    case SpeculativeMethod::Eagle: drafter.model = eagle_layer(target); break;
-    case SpeculativeMethod::Mtp: drafter.model = one_layer(target, "mtp"); break;
-  }
+  drafter.model =
+      method == SpeculativeMethod::Eagle ? eagle_layer(target) : one_layer(target, "mtp");
   drafter.input_params = 2 * target.hidden_dim * target.hidden_dim;
   return drafter;
 }

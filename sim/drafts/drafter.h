@@ -15,10 +15,9 @@
 #pragma once
 
 #include <cstdint>
-#include <optional>
 
 #include "core/model/model_config.h"
-#include "core/scenario/scenario.h"
+#include "core/scenario/speculative_config.h"
 #include "sim/cost/device_share.h"
 
 namespace metronome {
@@ -36,8 +35,7 @@ struct DrafterModel {
   DraftMemory memory() const;
 };
 
-// The drafter of `speculative`; nullopt: none is needed. Throws UnplacedConfigError for a draft
-// model with another vocabulary than the target's, as vLLM does, or one that is unknown.
-std::optional<DrafterModel> find_drafter(const Scenario& scenario, const ModelConfig& target);
+// The layer that eagle or mtp adds to the target, on one device.
+DrafterModel layer_drafter(SpeculativeMethod method, const ModelConfig& target);
 
 }  // namespace metronome

@@ -17,7 +17,7 @@
 #include "core/hardware/hardware.h"
 #include "core/metrics/step_regime.h"
 #include "core/model/model_config.h"
-#include "core/scenario/scenario.h"
+#include "core/scenario/cost_model_config.h"
 #include "sim/cost/cost_model.h"
 #include "sim/fitted/step_features.h"
 

@@ -9,6 +9,7 @@
 #include "core/base/error.h"
 #include "core/base/real.h"
 #include "core/config/catalogue.h"
+#include "core/scenario/cost_model_config.h"
 #include "sim/cost/csv_table.h"
 
 namespace metronome {

@@ -10,11 +10,11 @@
 #include <vector>
 
 #include "core/hardware/hardware.h"
-#include "core/scenario/scenario.h"
 #include "sim/cost/curve.h"
 
 namespace metronome {
 
+struct CostModelConfig;
 class CsvTable;
 
 enum class Collective : std::uint8_t { AllReduce, AllGather, ReduceScatter, AllToAll };

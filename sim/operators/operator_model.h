@@ -51,7 +51,6 @@
 
 #include "core/hardware/hardware.h"
 #include "core/model/model_config.h"
-#include "core/scenario/scenario.h"
 #include "sim/cost/cost_model.h"
 #include "sim/cost/measured_steps.h"
 #include "sim/cost/pass_cost.h"

@@ -7,13 +7,15 @@
 #include <vector>
 
 #include "core/base/json.h"
+#include "core/engine/engine_choices.h"
 #include "core/metrics/run_record.h"
-#include "core/scenario/scenario.h"
 #include "sim/cost/cost_model_file.h"
 #include "sim/fitted/fitted_model.h"
 #include "sim/replay/replay_model.h"
 
 namespace metronome {
+
+struct CostModelConfig;
 
 // Other facts of the run that a replay needs.
 struct RecordedSetup {

@@ -61,7 +61,7 @@
 #include "core/engine/step_plan.h"
 #include "core/hardware/hardware.h"
 #include "core/model/model_config.h"
-#include "core/scenario/scenario.h"
+#include "core/scenario/cost_model_config.h"
 #include "sim/cost/cost_model.h"
 #include "sim/cost/pass_cost.h"
 #include "sim/link/link.h"

@@ -13,6 +13,7 @@
 #include "core/base/number_text.h"
 #include "core/hardware/hardware_catalogue.h"
 #include "core/model/model_catalogue.h"
+#include "core/scenario/scenario.h"
 #include "reports/terminal/text.h"
 #include "sim/simulation.h"
 #include "study/bench/bench_cases.h"

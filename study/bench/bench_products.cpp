@@ -10,6 +10,7 @@
 #include "core/base/json.h"
 #include "core/base/number_text.h"
 #include "core/config/config_reader.h"
+#include "core/scenario/scenario.h"
 #include "gpu/plan/cuda_config.h"
 #include "reports/terminal/text.h"
 #include "study/bench/bench_cases.h"

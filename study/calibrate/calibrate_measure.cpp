@@ -16,6 +16,7 @@
 #include "core/base/number_text.h"
 #include "core/base/wrapped_text.h"
 #include "core/model/model_catalogue.h"
+#include "core/run/prepared_variant.h"
 #include "core/scenario/scenario.h"
 #include "reports/files/result_folder.h"
 #include "reports/files/result_names.h"

@@ -24,6 +24,7 @@
 #include "sim/corrected/corrected_fit.h"
 #include "sim/roofline/roofline.h"
 #include "sim/simulation.h"
+#include "study/calibrate/request_log_run.h"
 #include "system/file_writer.h"
 
 namespace metronome {
@@ -129,27 +130,6 @@ void print_check(const CorrectionOptions& options, const RequestLogRun& beginnin
       "(--until) may improve them");
 }
 
-// A server that is not warm takes longer for its first step, and more requests arrive meanwhile. If
-// the simulated engine has no such pause, none of its later steps is that of the log. Takes the
-// shortest pause with which most steps fit.
-void find_cold_start(RequestLogRun& run) {
-  constexpr double kTriedMs[] = {20, 40, 60, 80, 110, 150, 200, 280, 400, 560, 800, 1100, 1600};
-  const auto num_steps = [](const PinnedRun& pinned) {
-    const std::span<const PinnedInterval> telling = telling_intervals(pinned);
-    return telling.empty() ? 0 : telling.back().end;
-  };
-  if (telling_intervals(run.pinned).size() >= kMinIntervals) return;
-  for (const double ms : kTriedMs) {
-    Scenario tried = run.scenario;
-    tried.cost_model.cold_start_ms = ms;
-    PinnedRun pinned = run_pinned(tried, run.log);
-    if (num_steps(pinned) <= num_steps(run.pinned)) continue;
-    run.scenario.cost_model.cold_start_ms = ms;
-    run.found_cold_start_ms = ms;
-    run.pinned = std::move(pinned);
-  }
-}
-
 void print_link(const RequestLogRun& run, const StepFactors& factors) {
   constexpr double kMentioned = 0.01;
   if (std::abs(factors.link - 1) < kMentioned) return;
@@ -171,15 +151,6 @@ void require_enough(const RequestLogRun& run, std::size_t num_intervals) {
 
 // If step times differ by more than a few per cent, the settings or the log are wrong.
 constexpr double kPlausibleError = 0.04;
-
-void require_base(const Scenario& scenario) {
-  const std::string& base = scenario.cost_model.file;
-  if (base.empty()) return;
-  const SourceLocation where = scenario.location_of("cost_model.file");
-  if (find_cost_model_file(base, where).kind != "corrected") return;
-  fail_config(where, "cost_model.file",
-              base + " is a correction itself; allowed: the cost model that it corrects, or none");
-}
 
 // Reports the longer first step of a server that was not warm.
 std::string first_step_text(const RequestLogRun& run, const StepFactors& factors) {
@@ -268,47 +239,6 @@ bool is_request_log(const std::string& path) {
   std::ifstream file = open_input(path);
   char first = 0;
   return file >> first && first == '{';
-}
-
-RequestLogRun follow_request_log(const std::string& path, const std::string& scenario,
-                                 const std::vector<std::string>& assignments,
-                                 std::optional<double> until_s) {
-  if (scenario.empty()) {
-    throw UsageError(
-        "calibrate: " + path +
-        " has the times of tokens, but not the computed steps; allowed: --scenario FILE "
-        "in addition, with the engine, the policy and the requests of the log");
-  }
-  ScenarioFile file = load_scenario(scenario, assignments, std::nullopt);
-  if (file.variants.size() != 1) {
-    throw UsageError("--scenario: " + scenario + " has " + std::to_string(file.variants.size()) +
-                     " variants; allowed: one");
-  }
-  RequestLogRun run;
-  run.log = read_observed_run(path);
-  if (run.log.format != RunFormat::RequestLog) {
-    throw ConfigError(path + ": is not a request log; allowed: JSON Lines with queued_ts, " +
-                      "scheduled_ts, first_token_ts and last_token_ts");
-  }
-  if (until_s) forget_after(static_cast<TimeNs>(*until_s * 1e9), run.log);
-  run.until_s = until_s;
-  run.scenario = std::move(file.variants.front());
-  require_base(run.scenario);
-  const Simulation simulation = prepare_simulation(run.scenario);
-  run.model = simulation.model;
-  run.hardware = simulation.hardware;
-  run.pinned = run_pinned(run.scenario, run.log);
-  if (run.scenario.source->find_path("cost_model.cold_start_ms") == nullptr) find_cold_start(run);
-  return run;
-}
-
-std::string contradiction_remark(const RequestLogRun& run) {
-  if (run.pinned.contradictions.empty()) return "";
-  const Contradiction& first = run.pinned.contradictions.front();
-  const TimeNs at = run.pinned.steps[static_cast<std::size_t>(first.step)].earliest;
-  return "the simulated steps differ from the measured ones from " + fixed_text(seconds(at), 1) +
-         " s on: step " + std::to_string(first.step) + " " + first.what +
-         "; later steps are left out";
 }
 
 void calibrate_from_requests(const CorrectionOptions& options) {

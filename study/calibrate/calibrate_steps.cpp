@@ -27,6 +27,7 @@
 #include "sim/replay/replay_file.h"
 #include "sim/roofline/roofline.h"
 #include "study/calibrate/calibrate_requests.h"
+#include "study/calibrate/request_log_run.h"
 #include "study/recorded/logged_run.h"
 
 namespace metronome {

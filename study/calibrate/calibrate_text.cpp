@@ -8,6 +8,7 @@
 
 #include "core/base/count_text.h"
 #include "core/base/error.h"
+#include "core/base/names.h"
 #include "core/base/number_text.h"
 #include "core/base/wrapped_text.h"
 #include "reports/terminal/text.h"

@@ -16,6 +16,7 @@
 #include "core/engine/kv/prefix_hash.h"
 #include "core/engine/policies/registry.h"
 #include "core/scenario/engine_setup.h"
+#include "core/scenario/scenario.h"
 #include "core/scenario/simulated_model.h"
 #include "core/workload/workload.h"
 #include "core/workload/workload_config.h"

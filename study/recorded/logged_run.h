@@ -9,10 +9,11 @@
 #include <string>
 
 #include "core/metrics/run_record.h"
-#include "core/scenario/scenario.h"
 #include "engines/vllm/iteration_log.h"
 
 namespace metronome {
+
+struct Scenario;
 
 struct LoggedRun {
   // Each step takes its logged time, and the next step begins at its end. A request arrives when

@@ -11,6 +11,7 @@
 
 #include "core/base/error.h"
 #include "core/run/run.h"
+#include "core/scenario/scenario.h"
 #include "core/workload/workload.h"
 #include "core/workload/workload_config.h"
 #include "sim/cold_start.h"

@@ -9,12 +9,13 @@
 #include <vector>
 
 #include "core/metrics/run_record.h"
-#include "core/scenario/scenario.h"
 #include "reports/compare/observed_run.h"
 #include "study/recorded/pinned_executor.h"
 #include "study/recorded/pinned_steps.h"
 
 namespace metronome {
+
+struct Scenario;
 
 // A step that cannot have ended when its first and last tokens came: the measured run has different
 // steps (study/recorded/pinned_steps.h).

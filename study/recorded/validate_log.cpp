@@ -10,6 +10,7 @@
 #include "core/base/number_text.h"
 #include "core/base/wrapped_text.h"
 #include "core/scenario/engine_setup.h"
+#include "core/scenario/scenario.h"
 #include "core/scenario/simulated_model.h"
 #include "reports/compare/comparable.h"
 #include "reports/terminal/text.h"

@@ -6,11 +6,12 @@
 #include <string>
 #include <vector>
 
-#include "core/scenario/scenario.h"
 #include "reports/compare/validation.h"
 #include "study/recorded/logged_run.h"
 
 namespace metronome {
+
+struct Scenario;
 
 // The scenario's requests scheduled along the log, and the cost model's predictions for the steps
 // on which they agree.

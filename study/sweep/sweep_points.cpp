@@ -15,7 +15,9 @@
 #include "core/base/json.h"
 #include "core/config/catalogue.h"
 #include "core/config/config_reader.h"
+#include "core/config/config_writer.h"
 #include "core/model/model_catalogue.h"
+#include "core/scenario/scenario.h"
 
 namespace metronome {
 namespace {

@@ -9,9 +9,10 @@
 #include <vector>
 
 #include "core/config/config_node.h"
-#include "core/scenario/scenario.h"
 
 namespace metronome {
+
+struct ScenarioFile;
 
 // A key of the scenario as `--set` takes it, and a value as YAML text.
 using Assignment = std::pair<std::string, std::string>;

@@ -24,6 +24,7 @@
 #include "core/base/error.h"
 #include "core/base/files.h"
 #include "core/config/config_reader.h"
+#include "core/run/prepared_variant.h"
 #include "study/run/variant_run.h"
 #include "study/sweep/sweep_folder.h"
 #include "system/parallel.h"
@@ -191,7 +192,7 @@ class SweepWork {
       throw_if_interrupted();
       return !is_stopped_.load(std::memory_order_relaxed);
     });
-    write_variant(outcome, run.scenario.results, result, "");
+    write_variant(outcome, variant, result);
     throw_if_interrupted();
     folder_.remove_failure(run);  // before the result, so that none remains beside it
     result.commit();

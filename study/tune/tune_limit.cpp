@@ -11,6 +11,7 @@
 #include "core/base/number_text.h"
 #include "core/engine/budget_terms.h"
 #include "core/hardware/hardware_catalogue.h"
+#include "core/scenario/scenario.h"
 #include "sim/simulation.h"
 
 namespace metronome {

@@ -12,11 +12,12 @@
 
 #include "core/engine/step_predictor.h"
 #include "core/run/run.h"
-#include "core/scenario/scenario.h"
 #include "core/workload/workload.h"
 #include "study/tune/tune_trial.h"
 
 namespace metronome {
+
+struct Scenario;
 
 enum class TuneLimit : std::uint8_t {
   None,          // nothing failed

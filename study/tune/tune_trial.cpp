@@ -9,6 +9,7 @@
 #include <numeric>
 
 #include "core/base/error.h"
+#include "core/scenario/scenario.h"
 
 namespace metronome {
 namespace {

@@ -16,9 +16,10 @@
 #include <vector>
 
 #include "core/metrics/figures.h"
-#include "core/scenario/scenario.h"
 
 namespace metronome {
+
+struct Scenario;
 
 // Trials have about this many requests at most: beyond it, more are not drawn.
 constexpr std::size_t kMaxTrialRequests = 50'000;

@@ -15,6 +15,7 @@
 #include "core/base/error.h"
 #include "core/base/rng.h"
 #include "core/run/run.h"
+#include "core/scenario/scenario.h"
 #include "cpu/cpu_backend.h"
 
 namespace metronome {

@@ -13,6 +13,7 @@
 #include "core/metrics/run_record.h"
 #include "core/metrics/summary.h"
 #include "core/run/run.h"
+#include "core/scenario/scenario.h"
 #include "core/workload/workload_config.h"
 #include "sim/sim_executor.h"
 #include "sim/simulation.h"

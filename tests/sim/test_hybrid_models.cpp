@@ -7,6 +7,7 @@
 #include "core/hardware/hardware_catalogue.h"
 #include "core/metrics/run_record.h"
 #include "core/model/model_catalogue.h"
+#include "core/scenario/scenario.h"
 #include "sim/simulation.h"
 #include "sim/virtual_clock.h"
 #include "tests/catch.h"

@@ -8,6 +8,7 @@
 
 #include "core/engine/engine.h"
 #include "core/run/run.h"
+#include "core/scenario/scenario.h"
 #include "core/workload/workload_config.h"
 #include "reports/files/result_reader.h"
 #include "sim/simulation.h"

@@ -4,6 +4,7 @@
 #include "core/hardware/hardware_catalogue.h"
 #include "core/metrics/run_record.h"
 #include "core/model/model_catalogue.h"
+#include "core/scenario/scenario.h"
 #include "sim/sim_executor.h"
 #include "sim/simulation.h"
 #include "sim/virtual_clock.h"

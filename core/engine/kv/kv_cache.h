@@ -14,7 +14,7 @@
 #include <vector>
 
 #include "core/base/chunked_vector.h"
-#include "core/engine/engine_config.h"
+#include "core/engine/engine_choices.h"
 #include "core/engine/kv/block_pool.h"
 #include "core/engine/kv/prefix_hash.h"
 #include "core/engine/kv/radix_tree.h"

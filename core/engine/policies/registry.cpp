@@ -12,6 +12,7 @@
 #include "core/config/config_writer.h"
 #include "core/engine/budget_terms.h"
 #include "core/engine/engine.h"
+#include "core/engine/engine_config.h"
 #include "core/engine/kernel_rules.h"
 #include "core/engine/policies/policies.h"
 #include "core/engine/policy.h"

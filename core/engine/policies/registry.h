@@ -9,7 +9,7 @@
 #include <string_view>
 
 #include "core/engine/arrival_gate.h"
-#include "core/engine/engine_config.h"
+#include "core/engine/engine_choices.h"
 #include "core/engine/kv/kv_cache.h"
 #include "core/engine/policies/remedy.h"
 #include "core/engine/scheduler_config.h"
@@ -23,6 +23,7 @@ struct DocumentedKey;
 struct PolicyContext;
 struct EngineSetup;
 struct KernelRules;
+struct KvCacheConfig;
 struct MemoryFacts;
 struct ModelConfig;
 

@@ -90,10 +90,12 @@ TEST_CASE("a minimal scenario takes the defaults", "[core][scenario]") {
                    "tensor_parallel_size": 1, "link": "", "link_factor": 1.0, "network": "",
                    "host_gap_us": null, "host_gap_us_per_request": 0.0, "cold_start_ms": 0.0,
                    "frontend": {"fixed_ms": 0.0, "us_per_prompt_token": 0.0},
-                   "noise": "none", "gpu_memory_utilization": 0.9,
-                   "reserved_memory_gib": null, "max_graph_tokens": "auto",
-                   "max_prompt_graph_tokens": "auto", "eager_us_per_layer": null,
-                   "fuses_conversions": "auto"},
+                   "noise": "none", "gpu_memory_utilization": 0.9, "reserved_memory_gib": null,
+                   "max_graph_tokens": "auto", "max_prompt_graph_tokens": "auto",
+                   "eager_us_per_layer": null, "step_factor": 1.0, "prompt_factor": 1.0,
+                   "expert_overhead_us": null, "tp_overhead_us": null, "fuses_conversions": "auto"},
+    "client": {"preset": "none", "frontend": {"fixed_ms": null, "us_per_prompt_token": null},
+               "shortest_share": null, "output_scatter": null, "distinct_prompts": 0},
     "sampling": {"temperature": 0.0, "top_k": 0, "top_p": 1.0, "min_p": 0.0, "seed": null,
                  "stop_token_ids": [], "ignore_eos": true, "logprobs": null},
     "cpu": {"threads": "auto", "kv_cache_gib": null},
@@ -168,7 +170,8 @@ std::vector<std::pair<std::string, std::size_t>> fields_per_section() {
   [[maybe_unused]] const auto& [f1, f2, f3] = FastGenConfig{};
   [[maybe_unused]] const auto& [m1, m2, m3] = LlamaCppConfig{};
   [[maybe_unused]] const auto& [c1, c2, c3, c4, c5, c6, c7, c8, c9, c10, h, c12, c13, c14, c15, c16,
-                                c17, c18, c19] = CostModelConfig{};
+                                c17, c18, c19, c20, c21, c22, c23] = CostModelConfig{};
+  [[maybe_unused]] const auto& [n1, n2, n3, n4, n5, n6] = ClientConfig{};
   [[maybe_unused]] const auto& [h1, h2] = h;
   [[maybe_unused]] const auto& [d01, d02, d03, d04, d05, d06, d07, d08, d09, d010, a] =
       SpeculativeConfig{};
@@ -178,11 +181,17 @@ std::vector<std::pair<std::string, std::size_t>> fields_per_section() {
   [[maybe_unused]] const auto& [u1, u2] = CpuConfig{};
   [[maybe_unused]] const auto& [d1, d2, d3, d4, d5, d6, d7, d8, d9, d10] = CudaConfig{};
   [[maybe_unused]] const auto& [r1, r2, r3, r4, r5] = ResultsConfig{};
-  return {
-      {"engine.", 5},   {"kv_cache.", 10},        {"scheduler.", 8 + 7 + 9 + 6 + 19 + 7 + 3 + 3},
-      {"slo.", 5},      {"results.", 5},          {"cost_model.", 18 + 2},
-      {"sampling.", 8}, {"speculative.", 10 + 8}, {"cpu.", 2},
-      {"cuda.", 10}};
+  return {{"engine.", 5},
+          {"kv_cache.", 10},
+          {"scheduler.", 8 + 7 + 9 + 6 + 19 + 7 + 3 + 3},
+          {"slo.", 5},
+          {"results.", 5},
+          {"cost_model.", 22 + 2},
+          {"sampling.", 8},
+          {"speculative.", 10 + 8},
+          {"cpu.", 2},
+          {"cuda.", 10},
+          {"client.", 6}};
 }
 
 TEST_CASE("every field of every section has a documented key", "[core][scenario]") {

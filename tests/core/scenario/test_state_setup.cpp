@@ -6,6 +6,7 @@
 
 #include "core/base/error.h"
 #include "core/scenario/engine_setup.h"
+#include "core/scenario/scenario.h"
 #include "engines/vllm/settings.h"
 #include "tests/catch.h"
 

@@ -4,7 +4,9 @@
 #include <map>
 
 #include "core/metrics/summary.h"
+#include "core/run/prepared_variant.h"
 #include "core/run/run.h"
+#include "core/scenario/scenario.h"
 #include "core/workload/front_end_arrivals.h"
 #include "core/workload/workload_arrivals.h"
 #include "reports/files/result_reader.h"

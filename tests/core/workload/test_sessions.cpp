@@ -6,6 +6,7 @@
 
 #include "core/metrics/run_record.h"
 #include "core/metrics/summary.h"
+#include "core/run/prepared_variant.h"
 #include "core/scenario/scenario.h"
 #include "core/workload/session_arrivals.h"
 #include "core/workload/workload_profile.h"

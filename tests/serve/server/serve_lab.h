@@ -14,6 +14,7 @@
 #include <utility>
 #include <vector>
 
+#include "core/scenario/scenario.h"
 #include "models/text/tokenizer.h"
 #include "serve/server/api_request.h"
 #include "serve/server/live_engine.h"

@@ -6,6 +6,7 @@
 #include "core/metrics/output_log.h"
 #include "core/metrics/run_record.h"
 #include "core/run/workload_input.h"
+#include "core/scenario/scenario.h"
 #include "cpu/cpu_backend.h"
 #include "serve/server/live_engine.h"
 #include "sim/simulation.h"

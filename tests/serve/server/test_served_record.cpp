@@ -7,6 +7,8 @@
 
 #include "core/base/files.h"
 #include "core/metrics/digest.h"
+#include "core/run/prepared_variant.h"
+#include "core/scenario/scenario.h"
 #include "models/image/image_file.h"
 #include "models/image/image_processor.h"
 #include "serve/server/served_record.h"

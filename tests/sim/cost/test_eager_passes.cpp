@@ -110,6 +110,19 @@ TEST_CASE("each pass of a step has launches of its own", "[eager]") {
   check_cost(model.step_cost(two_passes(300, 9)), 5'000'000, 1'991'000, 2'000'000);
 }
 
+TEST_CASE("factors multiply decodes and prompts before launches count", "[eager]") {
+  const EagerPasses::Launches launches = {.us_per_layer = 100,
+                                          .max_graph_tokens = 8,
+                                          .max_prompt_graph_tokens = 16,
+                                          .step_factor = 2,
+                                          .prompt_factor = 3};
+  EagerPasses model(std::make_unique<TokenCosts>(), launches, 20);
+  check_cost(model.step_cost(step_of(0, 8)), 16'000, 8'000, 16'000);
+  check_cost(model.step_cost(step_of(10, 6)), 612'000, 506'000, 12'000);
+  check_cost(model.step_cost(step_of(17, 0)), 2'000'000, 1'830'000, 0);
+  check_cost(model.step_cost(step_of(200, 0)), 12'000'000, 10'000'000, 0);
+}
+
 TEST_CASE("gaps and capacity are those of the kernels' model", "[eager]") {
   const EagerPasses model = eager();
   CHECK(model.host_gap_ns({}) == 7);

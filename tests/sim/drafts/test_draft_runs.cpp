@@ -8,6 +8,7 @@
 #include "core/metrics/gap_analysis.h"
 #include "core/metrics/run_record.h"
 #include "core/metrics/summary.h"
+#include "core/scenario/scenario.h"
 #include "sim/simulation.h"
 #include "sim/virtual_clock.h"
 #include "tests/catch.h"

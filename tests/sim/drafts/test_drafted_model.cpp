@@ -12,6 +12,7 @@
 #include "sim/drafts/drafted_model.h"
 #include "sim/drafts/drafter.h"
 #include "sim/roofline/roofline.h"
+#include "sim/scenario_drafter.h"
 #include "sim/simulation.h"
 #include "tests/catch.h"
 #include "tests/scratch_folder.h"

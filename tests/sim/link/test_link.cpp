@@ -6,6 +6,7 @@
 
 #include "core/base/error.h"
 #include "core/hardware/hardware_catalogue.h"
+#include "core/scenario/cost_model_config.h"
 #include "sim/link/link.h"
 #include "tests/catch.h"
 #include "tests/error_of.h"
