@@ -6,6 +6,7 @@
 #include <utility>
 
 #include "core/base/command_errors.h"
+#include "core/base/names.h"
 
 namespace metronome {
 namespace {
@@ -211,7 +212,7 @@ class ShellReader {
     }
     if (at_ == text_.size()) {
       throw UsageError(origin_ + ": the quote " + std::string(1, quote) + " in '" +
-                       std::string(text_.substr(begin, 20)) +
+                       printable(text_.substr(begin, 20)) +
                        "' does not end; allowed: a closed one");
     }
     ++at_;
