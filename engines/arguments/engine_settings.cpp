@@ -10,6 +10,8 @@
 #include "core/base/count_text.h"
 #include "core/base/names.h"
 #include "core/base/number_text.h"
+#include "core/scenario/serving_recipe.h"
+#include "engines/flags/known_flags.h"
 #include "engines/log/log_dialect.h"
 
 namespace metronome {
@@ -18,22 +20,7 @@ namespace {
 using Row = ServerArgument;
 using Kind = ArgumentKind;
 
-std::string flag_of(const Row& row) {
-  std::string flag = "--" + std::string(row.argument);
-  std::replace(flag.begin(), flag.end(), '_', '-');
-  return flag;
-}
-
-// Rows of the argument of a flag with its value.
-const Row* find_row(const ServerArguments& server, const std::vector<Row>& rows,
-                    std::string_view flag) {
-  for (const Row& row : rows) {
-    const std::string name = flag_of(row);
-    const bool is_off = server.has_negations && is_switch(row) && flag == "--no-" + name.substr(2);
-    if (flag == name || is_off) return &row;
-  }
-  return nullptr;
-}
+std::string flag_of(const Row& row) { return flag_word(row.argument); }
 
 constexpr std::string_view kPool = "KV cache";  // its tokens, among the chosen ones
 
@@ -81,17 +68,10 @@ std::optional<std::string> key_value(const ServerArguments& engine, const Row& r
   return row.words.empty() ? std::optional(value) : word_value(row.words, value);
 }
 
-// Numbers of a version: {0, 33, 1} of "0.33.1".
-std::vector<int> numbers_of(std::string_view version) {
-  std::vector<int> numbers;
-  while (!version.empty()) {
-    const std::string_view part = version.substr(0, version.find('.'));
-    const std::size_t digits = std::min(part.find_first_not_of("0123456789"), part.size());
-    if (digits == 0) break;
-    numbers.push_back(number_in<int>(part.substr(0, digits)).value_or(0));
-    version.remove_prefix(std::min(part.size() + 1, version.size()));
-  }
-  return numbers;
+// {0, 33} of "0.33.1": rules change with the second number. nullopt: it names no release.
+std::optional<std::pair<int, int>> minor_of(std::string_view version) {
+  const std::optional<EngineVersion> named = engine_version(version);
+  return named ? std::optional(std::pair((*named)[0], (*named)[1])) : std::nullopt;
 }
 
 // "0.33.1" is 0.33; a version without rules of its own has those of the next one that has some.
@@ -101,9 +81,7 @@ void add_version(const ServerArguments& engine, const EngineArguments& arguments
   if (engine.versions.empty() || found == arguments.end()) return;
   const std::vector<std::string_view> known = versions_from(engine, found->second);
   settings.assignments.push_back("scheduler.version=" + std::string(known.front()));
-  std::vector<int> numbers = numbers_of(found->second);
-  numbers.resize(2);
-  if (numbers == numbers_of(known.front())) return;
+  if (minor_of(found->second) == minor_of(known.front())) return;
   settings.notes.push_back(std::string(engine.title) + " " + printable(found->second) +
                            " is simulated with the rules of " + std::string(known.front()) +
                            ", the nearest that are known.");
@@ -113,12 +91,11 @@ void add_version(const ServerArguments& engine, const EngineArguments& arguments
 
 std::vector<std::string_view> versions_from(const ServerArguments& server,
                                             std::string_view version) {
-  std::vector<int> wanted = numbers_of(version);
+  const std::optional<std::pair<int, int>> wanted = minor_of(version);
+  if (!wanted) return {server.versions.back()};  // a nightly build
   std::vector<std::string_view> from;
-  if (wanted.empty()) return {server.versions.back()};  // a nightly build
-  wanted.resize(2);
   for (const std::string_view one : server.versions) {
-    if (numbers_of(one) >= wanted) from.push_back(one);
+    if (minor_of(one) >= wanted) from.push_back(one);
   }
   if (from.empty()) from.push_back(server.versions.back());
   return from;
@@ -164,18 +141,19 @@ EngineArguments merged_arguments(const EngineLog& log, const EngineArguments& gi
 std::vector<std::string> EngineSettings::in_force() const {
   std::vector<std::string> all = flags;
   for (const std::string& one : chosen) {
-    std::string flag = "--" + one;
-    const auto name_end = flag.begin() + static_cast<std::ptrdiff_t>(flag.find(' '));
-    std::replace(flag.begin(), name_end, '_', '-');
-    all.push_back(std::move(flag));
+    const std::size_t name_end = one.find(' ');
+    all.push_back(flag_word(one.substr(0, name_end)) + one.substr(name_end));
   }
   return all;
 }
 
 std::string key_of_flag(const ServerArguments& engine, std::string_view flag) {
-  const std::vector<Row> rows = engine.all();
-  const Row* row = find_row(engine, rows, flag.substr(0, flag.find(' ')));
-  return row == nullptr ? std::string() : row->scenario_key();
+  const KnownFlag* const known = find_flag(engine.policy, flag.substr(0, flag.find(' ')));
+  if (known == nullptr) return {};
+  for (const Row& row : engine.all()) {
+    if (row.argument == known->argument) return row.scenario_key();
+  }
+  return {};
 }
 
 namespace {

@@ -78,8 +78,7 @@ class FlagReader {
     }
     const KnownFlag* flag = flag_of_argument(argument);
     if (flag == nullptr) {  // a name of other versions
-      std::string name = "--" + argument;
-      std::replace(name.begin(), name.end(), '_', '-');
+      const std::string name = flag_word(argument);
       flag = find_flag(server_.policy, name);
       if (flag != nullptr && !is_word_of(*flag, name)) flag = nullptr;
     }
@@ -335,9 +334,7 @@ class FlagReader {
     const KnownFlag* flag = flag_of_argument(argument);
     if (flag == nullptr) flag = find_flag(server_.policy, argument);
     if (flag == nullptr && argument.find('.') == std::string::npos) {
-      std::string name = "--" + argument;
-      std::replace(name.begin(), name.end(), '_', '-');
-      flag = find_flag(server_.policy, name);
+      flag = find_flag(server_.policy, flag_word(argument));
     }
     if (flag != nullptr && !is_simulated(argument)) return add_flag(*flag, flag->name, "", value);
     if (is_simulated(argument)) {

@@ -26,6 +26,12 @@ std::string_view default_word(const DocumentedKey& key) {
 
 }  // namespace
 
+std::string flag_word(std::string_view argument) {
+  std::string flag = "--" + std::string(argument);
+  std::replace(flag.begin(), flag.end(), '_', '-');
+  return flag;
+}
+
 bool is_switch(const ServerArgument& row) {
   return row.kind == ArgumentKind::Switch || row.kind == ArgumentKind::Negation ||
          row.kind == ArgumentKind::Off;

@@ -52,6 +52,8 @@ struct ServerArgument {
   }
 };
 
+// "--max-num-seqs" of "max_num_seqs".
+std::string flag_word(std::string_view argument);
 // Whether its value is True or False.
 bool is_switch(const ServerArgument& row);
 // Whether a value has the form that its row asks for; None has none.
@@ -86,7 +88,7 @@ struct ServerArguments {
   std::string_view block{};                      // tokens of a block
   std::span<const ServerStart> starts{};
   std::string_view variable_prefix{};  // of the names of its environment variables
-  // What is before the arguments in a line of its log, as Python writes them.
+  // Its log has them before the arguments, as Python writes those.
   std::span<const std::string_view> log_markers{};
   // Arguments that name a file with more of them, as YAML; which of two values counts.
   std::span<const std::string_view> files{};

@@ -9,6 +9,7 @@
 #include "core/engine/policies/registry.h"
 #include "core/scenario/scenario.h"
 #include "core/scenario/simulated_model.h"
+#include "engines/arguments/server_arguments.h"
 
 namespace metronome {
 
@@ -32,8 +33,7 @@ void add_settings(const SchedulerConfig& config, std::span<const std::string_vie
                   FlagList& list) {
   for (const auto& [key, value] : changed_settings(config)) {
     if (std::find(skipped.begin(), skipped.end(), key) != skipped.end()) continue;
-    std::string name = key;
-    std::replace(name.begin(), name.end(), '_', '-');
+    const std::string name = flag_word(key).substr(2);
     if (value.is_boolean()) {
       list.add((value.get<bool>() ? "--" : "--no-") + name);
     } else {

@@ -6,7 +6,9 @@
 #include <iterator>
 
 #include "core/scenario/scenario.h"
+#include "engines/arguments/engine_settings.h"
 #include "engines/recipes/public_sweep.h"
+#include "engines/vllm/product.h"
 #include "engines/vllm/settings.h"
 
 namespace metronome {
@@ -110,11 +112,7 @@ void add_planning(const RecipeContext& context, RecipeSteps& steps) {
 }  // namespace
 
 std::string nearest_vllm_rules(std::string_view version) {
-  const std::optional<EngineVersion> named = engine_version(version);
-  const int last = static_cast<int>(std::size(kVllmVersions)) - 1;
-  if (!named) return std::string(kVllmVersions[last]);
-  const int minor = (*named)[0] > 0 ? kFirstVllmMinor + last : (*named)[1];
-  return std::string(kVllmVersions[std::clamp(minor - kFirstVllmMinor, 0, last)]);
+  return std::string(versions_from(kVllmArguments, version).front());
 }
 
 std::vector<ServeDefault> vllm_recipe(const Scenario& scenario, const HardwareSpec& gpu,

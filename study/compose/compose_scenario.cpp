@@ -46,13 +46,6 @@ struct Server {
   std::vector<std::string> notes;
 };
 
-const EngineProduct* product_with(const ServerArguments* server) {
-  for (const EngineProduct& product : all_engines()) {
-    if (product.arguments == server) return &product;
-  }
-  return nullptr;
-}
-
 // An engine by the name of its policy or of its server.
 const EngineProduct* named_engine(const std::string& name) {
   if (name.empty()) return nullptr;
@@ -96,7 +89,7 @@ Server read_server(const ScenarioRequest& request) {
     throw UsageError("--engine: the command starts " + std::string(command.server->title) +
                      "; allowed: no --engine, or its own");
   }
-  server.product = product_with(command.server);
+  server.product = &product_of(command.server->policy);
   if (server.version.empty()) server.version = command.version;
   GivenFlags given = flags_of(command, kOrigin);
   add_notes(given, server.notes);
@@ -288,6 +281,11 @@ bool has_one_length(const WorkloadConfig& workload) {
          workload.trace.file.empty();
 }
 
+// Clients in a closed loop that ask as a benchmark's do.
+bool is_benchmark(const ScenarioRequest& request, const Scenario& scenario) {
+  return request.clients.has_value() && has_one_length(scenario.workload);
+}
+
 // The settings with which people start this release on the scenario's GPU, where the user gave
 // none.
 std::vector<ServeDefault> recipe_of(const ScenarioRequest& request, const Server& server,
@@ -297,7 +295,7 @@ std::vector<ServeDefault> recipe_of(const ScenarioRequest& request, const Server
   context.model = request.model.empty() ? model_of(*server.product->arguments, server.arguments)
                                         : request.model;
   context.version = server.version;
-  context.is_benchmark = request.clients.has_value() && has_one_length(scenario.workload);
+  context.is_benchmark = is_benchmark(request, scenario);
   context.has_own_flags = !request.command.empty();
   return serving_recipe(scenario, context);
 }
@@ -431,9 +429,8 @@ ComposedScenario compose_scenario(const ScenarioRequest& request) {
   set_limits(request, workload.preset, draft);
   const ServerArguments& names = *server.product->arguments;
   choose_rules(names, server.version, draft, composed.notes);
-  const bool is_benchmark = request.clients && has_one_length(parsed(draft).workload);
   const bool has_length = draft.has("engine.max_model_len") || workload.longest == 0;
-  if (request.command.empty() && !is_benchmark && !has_length) {
+  if (request.command.empty() && !has_length && !is_benchmark(request, parsed(draft))) {
     draft.set("engine.max_model_len", std::to_string(std::min(workload.longest, context)),
               "the longest request");
   }

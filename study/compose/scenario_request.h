@@ -51,7 +51,7 @@ constexpr std::string_view kComposedHead = "Composed by `metronome scenario`.";
 struct ComposedScenario {
   std::string name;  // "qwen3-32b_h100-sxm_vllm": of a file
   std::string yaml;  // with the reason of each value that the user did not give
-  // What the answer must say: flags that are passed over, settings that are not simulated, values
+  // The answer must say them: flags that are passed over, settings that are not simulated, values
   // that were chosen. One sentence each.
   std::vector<std::string> notes;
 };

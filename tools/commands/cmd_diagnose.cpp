@@ -135,8 +135,7 @@ void choose_scenario_of(const CommandLine& line, ScenarioOptions& scenario,
                         DiagnoseOptions& options) {
   CommandLine none = line;
   none.files.clear();
-  const bool is_asked = scenario.request.is_given() || scenario.is_chat || scenario.is_rag;
-  if (!line.files.empty() && !is_asked) return;
+  if (!line.files.empty() && !scenario.is_given()) return;
   if (!options.scenario.empty()) {
     throw UsageError("--scenario: contradicts the options that describe one; allowed: one of them");
   }

@@ -19,7 +19,7 @@ constexpr CommandText kText = {
     .summary =
         "Prints the scenario that a server's command, or a model on a GPU, means: YAML for\n"
         "`metronome run`, `tune`, `sweep` and `diagnose`, which take these options themselves.\n"
-        "What is passed over or not simulated is said on standard error.\n",
+        "Standard error names flags that are passed over, and settings that are not simulated.\n",
     .examples =
         "examples:\n"
         "  metronome scenario --command @start_server.sh --gpu h100 > mine.yaml\n"

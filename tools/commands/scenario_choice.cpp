@@ -97,7 +97,7 @@ void add_scenario_options(ScenarioOptions& scenario, OptionList& options, bool h
 }
 
 bool is_composed(const CommandText& text, const CommandLine& line, ScenarioOptions& scenario) {
-  const bool is_given = scenario.request.is_given() || scenario.is_chat || scenario.is_rag;
+  const bool is_given = scenario.is_given();
   if (is_given && !line.files.empty()) {
     throw UsageError(std::string(text.name) + ": has both " + std::string(text.file_name) + " '" +
                      printable(line.file()) +

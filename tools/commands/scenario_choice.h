@@ -15,6 +15,9 @@ struct ScenarioOptions {
   ScenarioRequest request;
   bool is_chat = false;  // --chat, short for --workload chat
   bool is_rag = false;
+
+  // Whether any of the options is.
+  bool is_given() const { return request.is_given() || is_chat || is_rag; }
 };
 
 // Appends the options that describe a scenario. A command with an option --engine of its own leaves
