@@ -112,6 +112,24 @@ static void gelu_multiply(const float* gate, const float* up, std::int64_t n, fl
   });
 }
 
+static void squared_relu_multiply(const float* gate, const float* up, std::int64_t n, float* out) {
+  multiply_activated(gate, up, n, out, [](const Floats& x) {
+    const Floats positive = x < 0.0f ? Floats{} : x;  // NaN stays NaN
+    return positive * positive;
+  });
+}
+
+static void xielu(float* x, const Xielu& coefficients, std::int64_t n) {
+  const float positive = coefficients.positive;
+  const float negative = coefficients.negative;
+  for_vectors(n, [=](std::int64_t i, std::int64_t count) {
+    const Floats value = load_upto(x + i, count);
+    const Floats above = value * value * positive;
+    const Floats below = (exp(value) - 1.0f - value) * negative;
+    store_upto(x + i, (value > 0.0f ? above : below) + value * Xielu::kLinear, count);
+  });
+}
+
 static void softmax(float* x, std::int64_t n) {
   float maximum = x[0];
   for (std::int64_t i = 1; i < n; ++i) maximum = x[i] > maximum ? x[i] : maximum;
@@ -152,6 +170,23 @@ static void rotate(float* x, const float* cos, const float* sin, std::int64_t n)
     const Floats s = load_upto(sin + i, count);
     store_upto(x + i, a * c - b * s, count);
     store_upto(upper + i, b * c + a * s, count);
+  });
+}
+
+static void rotate_neighbours(float* x, const float* cos, const float* sin, std::int64_t n) {
+  for (std::int64_t i = 0; i < n / 2; ++i) {
+    const float a = x[2 * i];
+    const float b = x[2 * i + 1];
+    x[2 * i] = a * cos[i] - b * sin[i];
+    x[2 * i + 1] = b * cos[i] + a * sin[i];
+  }
+}
+
+static void clip(float* x, float bound, std::int64_t n) {
+  for_vectors(n, [=](std::int64_t i, std::int64_t count) {
+    const Floats value = load_upto(x + i, count);
+    const Floats capped = value > bound ? broadcast(bound) : value;
+    store_upto(x + i, capped < -bound ? broadcast(-bound) : capped, count);
   });
 }
 

@@ -296,6 +296,8 @@ constexpr Kernels kKernels = {.name = METRONOME_KERNELS_NAME,
                               .silu_multiply = silu_multiply,
                               .gelu_tanh_multiply = gelu_tanh_multiply,
                               .gelu_multiply = gelu_multiply,
+                              .squared_relu_multiply = squared_relu_multiply,
+                              .xielu = xielu,
                               .sigmoid_multiply = sigmoid_multiply,
                               .convolve = convolve,
                               .delta_rule = delta_rule,
@@ -303,6 +305,8 @@ constexpr Kernels kKernels = {.name = METRONOME_KERNELS_NAME,
                               .softcap = softcap,
                               .add = add,
                               .rotate = rotate,
+                              .rotate_neighbours = rotate_neighbours,
+                              .clip = clip,
                               .attend = attend};
 
 }  // namespace METRONOME_KERNELS

@@ -1,6 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "cpu/layer_weights.h"
 
+#include <algorithm>
+#include <cmath>
 #include <initializer_list>
 #include <string>
 #include <utility>
@@ -37,6 +39,10 @@ class WeightLoader {
   }
 
   NormWeights norm(std::int64_t layer, const std::string& name) const {
+    if (!model_.has_norm_weights) {
+      return {.scale = std::vector<float>(static_cast<std::size_t>(model_.hidden_dim), 1.0f),
+              .bias = {}};
+    }
     NormWeights weights = {.scale = row(weight_spec(model_, layer, name)), .bias = {}};
     if (model_.has_unit_offset_norms) {
       for (float& scale : weights.scale) scale += 1.0f;
@@ -50,7 +56,8 @@ class WeightLoader {
     if (model_.has_gated_mlp) inputs.push_back(prefix + "gate_proj");
     inputs.push_back(prefix + "up_proj");
     return {.input = linear(layer, inputs, has_bias),
-            .down = linear(layer, {prefix + "down_proj"}, has_bias)};
+            .down = linear(layer, {prefix + "down_proj"}, has_bias),
+            .xielu = {}};
   }
 
   LayerWeights layer(std::int64_t i) const {
@@ -79,12 +86,24 @@ class WeightLoader {
       }
     } else {
       weights.mlps.push_back(mlp(i, "mlp.", model_.has_mlp_biases));
+      if (model_.activation == Activation::Xielu) weights.mlps.front().xielu = xielu(i);
     }
     load_norms(i, weights);
     return weights;
   }
 
  private:
+  // xIELU's coefficients are the softplus of the numbers in a file.
+  Xielu xielu(std::int64_t i) const {
+    const auto softplus = [&](const char* name) {
+      const auto x = static_cast<double>(row(plain_spec(model_, i, name)).front());
+      return std::max(x, 0.0) + log_of(1 + exp_of(-std::abs(x)));
+    };
+    return {
+        .positive = static_cast<float>(softplus("mlp.act_fn.alpha_p")),
+        .negative = static_cast<float>(softplus("mlp.act_fn.alpha_n") + double{Xielu::kLinear})};
+  }
+
   LinearAttentionWeights linear_attention(std::int64_t i) const {
     const LinearAttention& shape = model_.linear_attention;
     const std::string prefix = "linear_attn.";
@@ -121,7 +140,7 @@ class WeightLoader {
     // Without norms of outputs, this name is the norm of the MLP's input; otherwise it is that of
     // attention's output.
     if (!model_.has_post_norms) {
-      weights.mlp_norm = norm(i, "post_attention_layernorm");
+      if (model_.has_mlp_norm()) weights.mlp_norm = norm(i, "post_attention_layernorm");
       return;
     }
     weights.attention_post_norm = norm(i, "post_attention_layernorm");
@@ -188,6 +207,7 @@ ModelWeights load_model_weights(const ModelConfig& model, const WeightSource& so
   }
   weights.final_norm = loader.norm(-1, "model.norm");
   if (!model.has_tied_embeddings) weights.head = loader.matrix(-1, "lm_head");
+  if (model.has_head_bias) weights.head_bias = read_row(source, bias_spec(model, -1, "lm_head"));
   return weights;
 }
 

@@ -7,6 +7,7 @@
 #include <vector>
 
 #include "core/model/model_config.h"
+#include "cpu/kernels.h"
 #include "cpu/packed_matrix.h"
 #include "cpu/thread_pool.h"
 #include "models/weights/model_weights.h"
@@ -32,6 +33,7 @@ struct LinearWeights {
 struct MlpWeights {
   LinearWeights input;  // [2 * width, hidden_dim], gates first; [width, hidden_dim] without gates
   LinearWeights down;   // [hidden_dim, width]
+  Xielu xielu;          // of the layer, if that is the activation
 };
 
 // Empty: the layer attends.
@@ -61,7 +63,7 @@ struct LayerWeights {
   MlpWeights shared_expert;         // for all tokens; empty without
   PackedMatrix shared_expert_gate;  // [1, hidden_dim]; empty without
   NormWeights attention_norm;       // [hidden_dim]
-  NormWeights query_norm;           // [head_dim], or [query_dim] over all heads together
+  NormWeights query_norm;           // [head_dim], or [query_dim] over all heads or for each
   NormWeights key_norm;             // [head_dim], or [kv_dim]
   NormWeights attention_post_norm;  // [hidden_dim]
   NormWeights mlp_norm;             // [hidden_dim]
@@ -72,9 +74,10 @@ struct LayerWeights {
 };
 
 struct ModelWeights {
-  PackedMatrix embedding;  // [vocab_size, hidden_dim]
-  PackedMatrix positions;  // [max_position_embeddings, hidden_dim]; empty with RoPE
-  PackedMatrix head;       // [vocab_size, hidden_dim]; empty with tied embeddings
+  PackedMatrix embedding;        // [vocab_size, hidden_dim]
+  PackedMatrix positions;        // [max_position_embeddings, hidden_dim]; empty with RoPE
+  PackedMatrix head;             // [vocab_size, hidden_dim]; empty with tied embeddings
+  std::vector<float> head_bias;  // [vocab_size]; empty = none
   std::vector<LayerWeights> layers;
   NormWeights final_norm;  // [hidden_dim]
 

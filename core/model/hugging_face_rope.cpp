@@ -53,6 +53,21 @@ double long_attention_factor(double factor, std::int64_t original_positions) {
 
 constexpr const char* kOriginalPositions = "original_max_position_embeddings";
 
+// Hunyuan's "dynamic" scaling: a factor of the base, whatever the length of the text.
+void stretch_base(const JsonSection& rope, ModelConfig& model) {
+  const double alpha = rope.required_number("alpha");
+  const auto dim = static_cast<double>(model.num_rotated());
+  if (!(alpha > 0) || dim <= 2) rope.fail("alpha", "must be above 0; allowed: a number above 0");
+  model.rope_theta *= pow_of(alpha, dim / (dim - 2));
+}
+
+// Queries that grow with their position, as in Llama 4.
+void read_query_scale(const JsonSection& rope, ModelConfig& model) {
+  model.query_scale_beta = rope.number_or("llama_4_scaling_beta", 0);
+  if (model.query_scale_beta == 0) return;
+  model.query_scale_positions = rope.integer_or(kOriginalPositions, model.max_position_embeddings);
+}
+
 // The RoPE scaling of some layers, from `rope_scaling` or an entry of `rope_parameters`. The object
 // may hold the base too.
 RopeScaling read_scaling(const JsonSection& rope, const ModelFamily& family,
@@ -92,6 +107,9 @@ RopeScaling read_scaling(const JsonSection& rope, const ModelFamily& family,
     scaling.attention_factor = rope.number_or(
         "attention_factor",
         long_attention_factor(rope.number_or("factor", stretch), scaling.original_max_positions));
+  } else if (type == "dynamic" && rope.find("alpha") != nullptr) {
+    stretch_base(rope, model);
+    return {};
   } else {
     model.refuse(rope.dotted(key),
                  JsonSection::excerpt(Json(type)) +
@@ -159,14 +177,16 @@ void read_rope(const JsonSection& text, const ModelFamily& family, ModelConfig& 
     read_partial_rotation(text, family, model, 1);
     return read_rope_by_layer(text, family, model);
   }
-  model.rope_theta = text.number_or("rope_theta", family.defaults.rope_theta);
+  // GPT-NeoX's old files have other words.
+  model.rope_theta =
+      text.number_or("rope_theta", text.number_or("rotary_emb_base", family.defaults.rope_theta));
   // If a file has both forms, the transformers 4 form wins, as in transformers 5.
   const Json* const old = text.find("rope_scaling");
   const bool is_old = old != nullptr && !old->empty();
   const std::optional<JsonSection> rope = text.section(is_old ? "rope_scaling" : "rope_parameters");
   const bool says_share = rope && rope->find("partial_rotary_factor") != nullptr;
   read_partial_rotation(says_share ? *rope : text, family, model,
-                        family.defaults.partial_rotary_factor);
+                        text.number_or("rotary_pct", family.defaults.partial_rotary_factor));
   if (!rope) return;
   for (const char* key : {"full_attention", "sliding_attention"}) {
     if (rope->find(key) != nullptr) {
@@ -179,6 +199,7 @@ void read_rope(const JsonSection& text, const ModelFamily& family, ModelConfig& 
   const std::int64_t original = text.integer_or(
       kOriginalPositions, rope->integer_or(kOriginalPositions, model.max_position_embeddings));
   model.rope_scaling = read_scaling(*rope, family, original, model);
+  read_query_scale(*rope, model);
 }
 
 }  // namespace metronome

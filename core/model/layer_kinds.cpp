@@ -20,10 +20,12 @@ std::int64_t norm_params(const ModelConfig& model, bool has_state) {
   if (has_state) {
     scales += model.linear_attention.value_head_dim;
   } else {
+    const bool is_each = model.has_whole_qk_norm || model.has_qk_norm_per_head;
     const std::int64_t of_heads =
-        model.has_whole_qk_norm ? model.query_dim() + model.kv_dim() : 2 * model.head_dim;
+        is_each ? model.query_dim() + model.kv_dim() : 2 * model.head_dim;
     scales += (model.has_qk_norm ? of_heads : 0) + latent.kv_rank + latent.q_rank;
   }
+  if (!model.has_norm_weights) return 0;
   return model.has_norm_biases ? 2 * scales : scales;
 }
 

@@ -65,7 +65,8 @@ std::int64_t ModelConfig::n_small_params() const {
   const auto of_kind = [](const LayerKind& kind) {
     return kind.other_params + kind.state.other_params;
   };
-  return sum_of(*this, of_kind) + (has_norm_biases ? 2 : 1) * hidden_dim;
+  const std::int64_t last_norm = has_norm_weights ? (has_norm_biases ? 2 : 1) * hidden_dim : 0;
+  return sum_of(*this, of_kind) + last_norm + (has_head_bias ? vocab_size : 0);
 }
 
 std::int64_t ModelConfig::n_params() const {

@@ -1,6 +1,10 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "core/model/model_family.h"
 
+#include <vector>
+
+#include "core/model/dense_families.h"
+
 namespace metronome {
 namespace {
 
@@ -76,6 +80,7 @@ constexpr ModelFamily kFamilies[] = {
      .model_type = "qwen2",
      .traits = {.has_qkv_biases = true},
      .defaults = {.n_kv_heads = 32},
+     .biases = {.qkv = nullptr},
      .windows = WindowRule::OnRequest,
      .window_default = 4096},
     {.architecture = "Qwen3ForCausalLM",
@@ -129,6 +134,7 @@ constexpr ModelFamily kFamilies[] = {
                   .attention_softcap = 50,
                   .logit_softcap = 30},
      .tensors = TensorNames::Gemma,
+     .activation_key = "hidden_activation",
      .windows = WindowRule::Alternate,
      .window_default = 4096,
      .window_interval = 2},
@@ -137,6 +143,7 @@ constexpr ModelFamily kFamilies[] = {
      .traits = kGemma3Traits,
      .defaults = kGemma3Defaults,
      .tensors = TensorNames::Gemma,
+     .activation_key = "hidden_activation",
      .windows = WindowRule::Alternate,
      .window_default = 4096,
      .window_interval = 6,
@@ -146,6 +153,7 @@ constexpr ModelFamily kFamilies[] = {
      .traits = kGemma3Traits,
      .defaults = kGemma3Defaults,
      .tensors = TensorNames::Gemma,
+     .activation_key = "hidden_activation",
      .windows = WindowRule::Alternate,
      .window_default = 4096,
      .window_interval = 6,
@@ -244,7 +252,10 @@ constexpr ModelFamily kFamilies[] = {
                   .max_position_embeddings = 1024,
                   .norm_eps = 1e-5},
      .tensors = TensorNames::Gpt2,
-     .keys = ConfigKeys::Gpt2},
+     .keys = ConfigKeys::Gpt2,
+     .norm_eps_key = "layer_norm_epsilon",
+     .activation_key = "activation_function",
+     .biases = {.qkv = nullptr, .attention_output = nullptr, .mlp = nullptr}},
     {.architecture = "DeepseekV3ForCausalLM",
      .model_type = "deepseek_v3",
      .traits = {.has_sigmoid_router = true},
@@ -292,7 +303,7 @@ constexpr ModelFamily kFamilies[] = {
 
 std::string names_of(bool includes_simulated) {
   std::string list;
-  for (const ModelFamily& family : kFamilies) {
+  for (const ModelFamily& family : model_families()) {
     if (family.is_simulated_only && !includes_simulated) continue;
     if (!list.empty()) list += ", ";
     list += family.architecture;
@@ -302,10 +313,17 @@ std::string names_of(bool includes_simulated) {
 
 }  // namespace
 
-std::span<const ModelFamily> model_families() { return kFamilies; }
+std::span<const ModelFamily> model_families() {
+  static const std::vector<ModelFamily> all = [] {
+    std::vector<ModelFamily> families(std::begin(kFamilies), std::end(kFamilies));
+    families.insert(families.end(), dense_families().begin(), dense_families().end());
+    return families;
+  }();
+  return all;
+}
 
 const ModelFamily* find_family(std::string_view architecture) {
-  for (const ModelFamily& family : kFamilies) {
+  for (const ModelFamily& family : model_families()) {
     if (family.architecture == architecture) return &family;
   }
   return nullptr;
