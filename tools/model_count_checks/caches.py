@@ -85,7 +85,8 @@ def describe_layer(layer):
     for name, value in vars(layer).items():
         tensors = [tensor for tensor in tensors_in(value) if tensor.numel() > 1]
         if name in TOKEN_TENSORS and tensors:
-            row[TOKEN_TENSORS[name]] = tensors[0].numel() // NUM_TOKENS
+            # A model may put tokens of its own before those of the request.
+            row[TOKEN_TENSORS[name]] = tensors[0].numel() // tensors[0].shape[-2]
         elif name == "sliding_window" and isinstance(value, int):
             row["window"] = value
         elif tensors and name not in PASSING:

@@ -14,7 +14,9 @@ def describe(family):
     decoder, _ = parts.decoder_of(model)
     text = model.config.get_text_config(decoder=True)
     return model, {"key": family.key, "class": type(model).__name__,
-                   "model_type": model.config.model_type, **parts.count(model),
+                   "model_type": model.config.model_type,
+                   "has_fp8_cache": family.has_fp8_cache,
+                   "describes_towers": family.describes_towers, **parts.count(model),
                    **caches.layers_by_kind(text), **caches.describe(model, decoder)}
 
 

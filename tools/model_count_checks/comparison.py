@@ -15,7 +15,7 @@ NUMBERS = {
     "kv_bytes": r"^  KV: ([\d,]+) bytes a token",
     "state_bytes": r"^  states: ([\d,]+) bytes a request",
 }
-BYTES_OF_CACHE = 2  # bf16
+BYTES_OF_CACHE = 2  # bf16; 1 where a file asks for fp8
 BYTES_OF_STATES = (2, 4)  # engines choose
 INDEX_BLOCK = 128  # engines keep an index in fp8, with a scale of four bytes for so many
 
@@ -36,10 +36,11 @@ def read(program, path):
 
 def allowed_kv_bytes(row):
     """Keys and values of all layers, with what an index keeps of a token."""
-    keys = BYTES_OF_CACHE * row["kv_elements"]
     index = row["index_elements"]
     scales = 4 * row["index_layers"] * -(-index // max(1, row["index_layers"]) // INDEX_BLOCK)
-    return {keys, keys + BYTES_OF_CACHE * index, keys + index + scales}
+    return {width * row["kv_elements"] + of_index
+            for width in range(1 if row["has_fp8_cache"] else BYTES_OF_CACHE, BYTES_OF_CACHE + 1)
+            for of_index in (0, BYTES_OF_CACHE * index, index + scales)}
 
 
 def allowed_state_bytes(row):
@@ -53,7 +54,7 @@ def faults(row, found):
     result = []
     for name, expected, number in (
             ("weights of text", row["text"], found["total"] - found["towers"]),
-            ("weights", row["total"], found["total"]),
+            ("weights", row["total"] if row["describes_towers"] else None, found["total"]),
             ("active weights", row.get("active"), found["active"])):
         if expected is not None and abs(number / expected - 1) > TOLERANCE:
             result.append(f"{name} {number:,} for {expected:,} ({number / expected - 1:+.1%})")
@@ -66,20 +67,28 @@ def faults(row, found):
     return result
 
 
+def share(name, rows, wrong):
+    """Prints and returns how many of these rows are not among the wrong ones."""
+    equal = sum(row["key"] not in wrong for row in rows)
+    print(f"{name}: {equal} of {len(rows)} equal ({equal / max(1, len(rows)):.1%})")
+    return equal / max(1, len(rows))
+
+
 def compare(rows, program):
     """Prints a line a family, those that differ last. Returns the share of equal ones."""
-    different = []
+    different, of_text = {}, set()
     for row in rows:
         found, refusal = read(program, row["path"])
         wrong = faults(row, found) if found else [f"refused: {refusal}"]
         if wrong:
-            different.append((row["key"], wrong))
+            different[row["key"]] = wrong
+            of_text |= {row["key"]} if any(not text.startswith("weights ") or "of text" in text
+                                           for text in wrong) else set()
         else:
-            error = found["total"] / row["total"] - 1
-            print(f"{row['key']}: {row['total']:,} weights ({error:+.2%}), "
+            error = (found["total"] - found["towers"]) / row["text"] - 1
+            print(f"{row['key']}: {row['text']:,} weights of text ({error:+.2%}), "
                   f"{found['kv_bytes']:,} bytes of KV a token")
-    for key, wrong in different:
+    for key, wrong in different.items():
         print(f"{key}: DIFFERENT: {'; '.join(wrong)}")
-    equal = len(rows) - len(different)
-    print(f"{equal} of {len(rows)} equal ({equal / max(1, len(rows)):.1%})")
-    return equal / max(1, len(rows))
+    share("without towers of images and sounds", rows, of_text)
+    return share("all", rows, different)

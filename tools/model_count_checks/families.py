@@ -28,6 +28,7 @@ LEFT_OUT = {
     "blt": "reads bytes by patches: three transformers, of which the largest skips",
     "evolla/images": "reads proteins",
     "idefics/images": "runs with an image alone",
+    "inkling_mm_model/images": "by default its tower of images has layers 614,400 wide",
     "pi0/images": "writes the motions of a robot",
 }
 
@@ -57,12 +58,18 @@ COMPLETED = {
     "hunyuan_vl/images": {"text_config": {"head_dim": 128}},
     "lfm2_moe": {"num_hidden_layers": 24, "layer_types": [
         "full_attention" if layer in LFM2_MOE_ATTENTION else "conv" for layer in range(24)]},
+    # transformers gives these experts weights, although they give back what they get.
+    "longcat_flash": {"zero_expert_num": 0},
     "ministral": {"head_dim": 128},
     "nemotron": {"num_key_value_heads": 8},
     "perception_lm/images": {"vision_config": {
         "architecture": "vit_pe_core_large_patch14_336", "model_args": {"embed_dim": 1024}}},
+    # By default images are as wide as another model's tokens.
+    "qwen3_vl/images": {"vision_config": {"out_hidden_size": 4096}},
+    "qwen3_vl_moe/images": {"vision_config": {"out_hidden_size": 2048}},
     "step3p7/images": {"text_config": {"sliding_window": 512}},
 }
+SECTIONS = ("vision_config", "audio_config", "text_config")
 QSA = {"indexer_n_heads": 4, "indexer_kv_heads": 1, "indexer_head_dim": 256, "indexer_budget": 2048,
        "indexer_compress_ratio": 16}
 COMPLETED["qwen4_exp_text"] = QSA
@@ -74,6 +81,8 @@ class Family:
     key: str  # the model_type; with "/images" for a class that reads images, too
     model_class: type
     config: object
+    has_fp8_cache: bool = False  # its file may ask for one
+    describes_towers: bool = True
 
 
 def lists_of_classes():
@@ -135,7 +144,8 @@ def family_of_file(path):
     import torch
     from transformers.models.auto.configuration_auto import CONFIG_MAPPING
     settings = json.loads(path.read_text())
-    settings.pop("quantization_config", None)  # of weights that are not read here
+    quantization = settings.pop("quantization_config", None)  # of weights that are not read here
+    sidecar = path.with_name(path.name.replace("config.json", "hf_quant_config.json"))
     model_class = class_of_file(settings)
     config_class = model_class.config_class
     if config_class.model_type != settings["model_type"] and (
@@ -143,7 +153,8 @@ def family_of_file(path):
         config_class = CONFIG_MAPPING[settings["model_type"]]
     config = config_class.from_dict(settings)
     config.dtype = torch.bfloat16
-    return Family(str(path), model_class, config)
+    return Family(str(path), model_class, config, quantization is not None or sidecar.exists(),
+                  any(section in settings for section in SECTIONS))
 
 
 def build(family):

@@ -99,7 +99,10 @@ def part_of(modules, name, num_dims):
 
 
 def first_integer(config, keys):
-    """Of the first key that has one, in the configuration or in its part about experts."""
+    """Of the first key that has one, in the configuration or in its part about experts. None where
+    a token of text and one of an image have experts of their own."""
+    if isinstance(getattr(config, "moe_intermediate_size", None), list):
+        return None
     configs = (config, getattr(config, "ffn_config", None))
     return next((getattr(one, key) for one in configs for key in keys
                  if type(getattr(one, key, None)) is int), None)
@@ -117,8 +120,9 @@ def count(model):
             part = "embeddings"
         elif name in heads or name.split(".")[-2] in ("lm_head", "output_head"):
             part = "head"
-        elif (not name.startswith(prefix + ".") if decoder is not None
-              else TOWER.search(name.lower())):
+        elif "embed_tokens_extend" in name or (
+                not name.startswith(prefix + ".") if decoder is not None
+                else TOWER.search(name.lower())):
             part = "towers"
         else:
             part = part_of(modules, name, weight.dim())
