@@ -81,7 +81,7 @@ HostGap engine_host_gap(const Scenario& scenario) {
 double eager_us_per_layer(const EagerLaunches& launches, const ModelConfig& model,
                           std::int64_t tensor_parallel_size) {
   const double dense_us = tensor_parallel_size > 1 ? launches.dense_us : launches.dense_alone_us;
-  const bool is_plain = model.latent_attention.is_empty() && model.linear_attention.is_empty();
+  const bool is_plain = !model.has_latent_attention() && !model.has_states();
   return (model.n_experts > 0 ? launches.experts_us : dense_us) +
          (is_plain ? 0 : launches.attention_us);
 }

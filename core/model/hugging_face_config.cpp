@@ -13,6 +13,8 @@
 #include "core/base/json_place.h"
 #include "core/base/names.h"
 #include "core/base/python_json.h"
+#include "core/model/any_config.h"
+#include "core/model/any_towers.h"
 #include "core/model/config_keys.h"
 #include "core/model/hugging_face_latent.h"
 #include "core/model/hugging_face_rope.h"
@@ -21,7 +23,6 @@
 #include "core/model/model_catalogue.h"
 #include "core/model/model_family.h"
 #include "core/model/quantization_config.h"
-#include "core/model/unknown_architecture.h"
 
 namespace metronome {
 namespace {
@@ -31,6 +32,7 @@ std::string architecture_of(const JsonSection& root) {
   const Json* names = root.find("architectures");
   if (names == nullptr) {
     const std::string type = root.text_or("model_type", "");
+    if (type.empty() && root.find("name") != nullptr) return kShapeArchitecture;
     if (type.empty()) root.fail_absent("architectures", known_architectures());
     for (const ModelFamily& family : model_families()) {
       if (family.model_type == type) return std::string(family.architecture);
@@ -42,18 +44,6 @@ std::string architecture_of(const JsonSection& root) {
                                    "; allowed: " + known_architectures());
   }
   return printable(names->front().get<std::string>());
-}
-
-ModelFamily family_of(const JsonSection& root, const std::string& architecture) {
-  const ModelFamily* const family = find_family(architecture);
-  if (family != nullptr) return *family;
-  const std::string stranger = key_without_reading(root);
-  if (!stranger.empty()) {
-    root.fail("architectures", JsonSection::excerpt(Json(architecture)) + " with the key " +
-                                   stranger +
-                                   " is not supported; allowed: " + known_architectures());
-  }
-  return nearest_family(root);
 }
 
 std::int64_t bytes_per_weight(const JsonSection& root, const JsonSection& text) {
@@ -241,8 +231,6 @@ void read_unrotated_layers(const JsonSection& text, const ModelFamily& family, M
 void read_arithmetic(const JsonSection& root, const JsonSection& text, const ModelFamily& family,
                      ModelConfig& model) {
   apply_architecture(model);
-  // Cost models read no more, and an unknown file may say the rest in words of its own.
-  if (family.keys == ConfigKeys::Any) return;
   const bool is_gpt2 = family.keys == ConfigKeys::Gpt2;
   model.norm_eps =
       text.number_or(is_gpt2 ? "layer_norm_epsilon" : "rms_norm_eps", family.defaults.norm_eps);
@@ -298,9 +286,7 @@ void read_shape(const JsonSection& text, const ModelFamily& family, ModelConfig&
   model.vocab_size = integer_of(text, "vocab_size", defaults.vocab_size);
   model.max_position_embeddings =
       integer_of(text, "max_position_embeddings", defaults.max_position_embeddings);
-  const bool is_any = family.keys == ConfigKeys::Any;
-  if (family.keys == ConfigKeys::DeepSeek || (is_any && text.find("kv_lora_rank") != nullptr)) {
-    if (is_any) model.n_kv_heads = model.n_heads;
+  if (family.keys == ConfigKeys::DeepSeek) {
     read_latent_attention(text, model);
   } else if (const std::optional<std::int64_t> head_dim = text.integer("head_dim")) {
     model.head_dim = *head_dim;
@@ -347,7 +333,6 @@ void read_dense_layers(const JsonSection& text, ModelConfig& model) {
 
 void read_experts(const JsonSection& text, const ModelFamily& family, ModelConfig& model) {
   if (!family.has_experts) return;
-  if (family.keys == ConfigKeys::Any) return read_any_experts(text, model);
   if (family.keys == ConfigKeys::DeepSeek) return read_routed_experts(text, model);
   if (family.keys == ConfigKeys::GptOss) return read_gpt_oss_experts(text, model);
   if (family.tensors == TensorNames::Mixtral) {
@@ -452,9 +437,8 @@ JsonSection text_section(const JsonSection& root, const ModelFamily& family) {
 }
 
 // `more`: ModelOpt's file, for a model whose config.json says nothing.
-void read_weight_formats(const JsonSection& root, const ModelFamily& family,
+void read_weight_formats(const JsonSection& root, const JsonSection& text,
                          const std::optional<PublishedFile>& more, ModelConfig& model) {
-  const JsonSection text = text_section(root, family);
   if (const auto of_file = root.section("quantization_config")) {
     read_quantization(*of_file, model);
   } else if (const auto of_text = text.section("quantization_config")) {
@@ -483,7 +467,11 @@ ModelConfig read_model(const JsonSection& root, const ModelFamily& family) {
   read_unrotated_layers(text, family, model);
   read_window(text, family, model);
   read_arithmetic(root, text, family, model);
-  if (family.has_vision) read_vision(root, text, model);
+  if (family.has_vision) {
+    read_vision(root, text, model);
+  } else if (family.is_nested) {
+    model.tower_params = tower_params(root, model.hidden_dim);
+  }
   if (family.has_experts && family.tensors != TensorNames::Mixtral) {
     // Qwen3.5 and Qwen3-VL do not ask.
     const bool otherwise = family.defaults.has_normalised_expert_weights;
@@ -511,12 +499,13 @@ ModelConfig parse_hugging_face_config(std::string_view json, const std::string& 
   const Json document = parse_object(json, path, "the config.json of a model");
   const JsonSection root(document, path, "");
   const std::string architecture = architecture_of(root);
-  const ModelFamily family = family_of(root, architecture);
-  ModelConfig model = read_model(root, family);
+  const ModelFamily* const family = find_family(architecture);
+  const JsonSection text = family == nullptr ? any_text_section(root) : text_section(root, *family);
+  ModelConfig model =
+      family == nullptr ? read_any_model(root, architecture) : read_model(root, *family);
   model.name = name;
-  if (family.keys == ConfigKeys::Any) {
-    model.approximation = approximation_of(architecture, text_section(root, family), model);
-    model.architecture = architecture;
+  if (family == nullptr) {
+    model.bytes_per_weight = bytes_per_weight(root, text);
     model.unsupported = "architectures: " + JsonSection::excerpt(Json(architecture)) +
                         " is only simulated; allowed: " + computed_architectures();
   }
@@ -525,7 +514,11 @@ ModelConfig parse_hugging_face_config(std::string_view json, const std::string& 
     if (!error.empty()) throw ConfigError(path + ": " + in_keys_of(document, error));
   };
   check_shape();
-  read_weight_formats(root, family, quantization, model);
+  read_weight_formats(root, text, quantization, model);
+  // DeepSeek-V4 says it beside the format of the other weights.
+  if (text.text_or("expert_dtype", "") == "fp4" && model.n_experts > 0) {
+    model.expert_format = WeightFormat::Mxfp4;
+  }
   check_shape();
   if (model.is_quantised()) {
     model.refuse("quantization_config", "quantised weights are only simulated; allowed: plain");

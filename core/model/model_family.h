@@ -30,7 +30,6 @@ enum class ConfigKeys : std::uint8_t {
   Gpt2,      // n_embd, n_layer, ...
   DeepSeek,  // those of Llama, kv_lora_rank, n_routed_experts, ...
   GptOss,    // those of Llama, num_local_experts
-  Any,       // an unknown architecture: those of Llama, and whichever experts and latents have
 };
 
 // Values that transformers' configuration classes supply where a file is silent. -1 = the file must

@@ -27,7 +27,7 @@ constexpr double kVisionGib = 0.3;  // a vision tower's pass, beside the peak
 bool runs_v2(const MemoryFacts& facts, int minor, const ModelConfig& model) {
   if (facts.looks_up_drafts) return false;
   if (minor >= kFirstOnlyV2Minor) return true;
-  if (model.n_experts > 0 || !model.linear_attention.is_empty()) return false;
+  if (model.n_experts > 0 || model.has_states()) return false;
   if (minor >= 25) return true;
   const bool is_qwen3 = model.architecture == "Qwen3ForCausalLM";
   const bool is_early = is_qwen3 || model.architecture == "LlamaForCausalLM" ||
