@@ -293,6 +293,38 @@ void compress(AnyKeys& keys, const ModelConfig& model, std::int64_t layer, Layer
   attention.whole_params += index;
 }
 
+// MiniMax-M3: some layers read the blocks that an index chose.
+void choose_blocks(AnyKeys& keys, const ModelConfig& model, std::int64_t layer, LayerKind& kind) {
+  AttentionPart& attention = kind.attention;
+  attention = grouped_attention(model.hidden_dim, attention.n_heads, attention.n_kv_heads,
+                                attention.head_dim, attention.value_dim, false);
+  const auto at = static_cast<std::size_t>(layer);
+  const auto of_words = keys.words("layer_types");
+  bool is_sparse = of_words.size() > at && of_words[at] == "minimax_m3_sparse";
+  std::int64_t blocks = keys.number("index_topk_blocks", 16);
+  std::int64_t block = keys.number("index_block_size", 128);
+  std::int64_t heads = keys.number("index_n_heads", 4);
+  std::int64_t dim = keys.number("index_head_dim", 128);
+  if (const auto nested = keys.section().section("sparse_attention_config")) {
+    AnyKeys inner(*nested);
+    const auto flags = inner.per_layer("sparse_attention_freq", model.n_layers);
+    is_sparse = flags.size() > at && flags[at] == 1;
+    blocks = inner.number("sparse_topk_blocks", blocks);
+    block = inner.number("sparse_block_size", block);
+    heads = inner.number("sparse_num_index_heads", heads);
+    dim = inner.number("sparse_index_dim", dim);
+    keys.remember("sparse_attention_config");
+  }
+  if (!is_sparse) return;
+  attention.is_sparse = true;
+  attention.window = blocks * block;
+  attention.index_heads = heads;
+  attention.index_dim = dim;
+  const std::int64_t index = model.hidden_dim * (heads * dim + dim);
+  attention.in_params += index;
+  attention.whole_params += index;
+}
+
 // ---- The model ----
 
 void add_tables(AnyKeys& keys, ModelConfig& model) {
@@ -415,6 +447,7 @@ constexpr AnyFamily kAnyFamilies[] = {
     {.model_type = "hrm", .gates_attention = true, .fit_model = repeat_stacks},
     {.model_type = "hunyuan_v1_moe", .fit_model = share_mlp},
     {.model_type = "hy_v4", .gates_attention = true},
+    {.model_type = "hy_v4_vl", .gates_attention = true},
     {.model_type = "inkling", .fit_layer = add_distances},
     {.model_type = "inkling2", .gates_attention = true, .fit_layer = add_distances},
     {.model_type = "jetmoe", .fit_layer = mix_attention, .fit_model = add_idle_attention},
@@ -427,6 +460,8 @@ constexpr AnyFamily kAnyFamilies[] = {
     {.model_type = "mamba", .has_states_alone = true},
     {.model_type = "mamba2", .has_states_alone = true, .state = StateKind::Mamba2},
     {.model_type = "mimo_v2_flash", .fit_layer = double_window_heads},
+    {.model_type = "minimax_m3", .fit_layer = choose_blocks},
+    {.model_type = "minimax_m3_vl", .fit_layer = choose_blocks},
     {.model_type = "moshi", .fit_layer = halve_width},
     {.model_type = "mpt", .has_gated_mlp = false, .has_tied_tables = true},
     {.model_type = "muse_glimmer", .gates_attention = true},

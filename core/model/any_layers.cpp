@@ -61,7 +61,9 @@ Word word_of(std::string_view name) {
   for (const NamedWord& named : kNamedWords) {
     if (named.name == name) return named.word;
   }
-  return Word::Unknown;
+  // New kinds of attention have new names.
+  const bool attends = name.ends_with("attention") || name.ends_with("sparse");
+  return attends ? Word::Attention : Word::Unknown;
 }
 
 // Which of the layers a rule is for.
