@@ -117,6 +117,7 @@ double reserved_memory_gib(const PolicyInfo& policy, const Scenario& scenario,
       // A step has a token for each sequence.
       .num_seqs = std::min<std::int64_t>(scenario.engine.max_num_seqs, num_tokens),
       .max_graph_tokens = max_graph_tokens,
+      .image_tokens = max_image_tokens(scenario, model),
       .gpu_memory_utilization = scenario.cost_model.gpu_memory_utilization,
       .weight_bytes = device_weight_bytes(model, tp)};
   return policy.reserved_gib(facts, model);

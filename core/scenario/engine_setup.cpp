@@ -246,8 +246,7 @@ void set_encoder(const Scenario& scenario, const ModelConfig& model, const Polic
                               std::to_string(images.pixels_per_token) + " differs from " +
                                   model.name + "; allowed: " + std::to_string(side));
   }
-  const std::int64_t max_item =
-      images.is_on() ? images.max_tokens() : kDefaultMaxPixels / (side * side);
+  const std::int64_t max_item = max_image_tokens(scenario, model);
   setup.encoder.set_sizes(token_budget(scenario.scheduler), max_item);
   setup.encoder.plans_ahead = scenario.engine.async_depth > 1;
   const EngineProduct& product = product_of(policy.name);
@@ -255,6 +254,13 @@ void set_encoder(const Scenario& scenario, const ModelConfig& model, const Polic
 }
 
 }  // namespace
+
+std::int64_t max_image_tokens(const Scenario& scenario, const ModelConfig& model) {
+  if (model.vision.is_empty()) return 0;
+  const std::int64_t side = model.vision.patch_size * model.vision.merge_size;
+  const ImageConfig& images = scenario.workload.images;
+  return images.is_on() ? images.max_tokens() : kDefaultMaxPixels / (side * side);
+}
 
 std::vector<std::int32_t> drafts_by_batch_size(const std::vector<std::vector<std::int64_t>>& rows,
                                                std::int32_t num_drafts, std::int32_t max_num_seqs) {

@@ -22,6 +22,9 @@ using KvCapacityFn = std::function<std::int64_t(std::int64_t block_tokens)>;
 // Resolves `auto` to the step shape of the policy's engine.
 StepShape resolved_step_shape(const Scenario& scenario);
 
+// Embeddings of the largest image of the scenario, or that the model takes; 0: it takes text only.
+std::int64_t max_image_tokens(const Scenario& scenario, const ModelConfig& model);
+
 // Blocks of the scenario's paged KV cache that fit the executor's memory; kMaxBlocks at most.
 //
 // Models with recurrent states (LinearAttention): under policy vllm a state takes a block, in a
