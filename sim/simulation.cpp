@@ -13,6 +13,7 @@
 #include "core/engine/memory_facts.h"
 #include "core/engine/policies/registry.h"
 #include "core/hardware/hardware_catalogue.h"
+#include "core/scenario/engine_product.h"
 #include "core/scenario/engine_setup.h"
 #include "core/scenario/scenario.h"
 #include "core/scenario/simulated_model.h"
@@ -281,41 +282,12 @@ void check_pool(const Scenario& scenario, const Simulation& simulation) {
                                 "; allowed: " + allowed);
 }
 
-// Of servers that do not start if the longest request does not fit in the whole cache. A layer with
-// a window keeps the window and a step's tokens, one of linear attention the request's state.
-void check_longest_request(const Scenario& scenario, const Simulation& simulation,
-                           const KvCapacityFn& kv_capacity) {
-  const PolicyInfo& policy = *find_policy(scenario.scheduler.policy);
-  if (!policy.must_hold_longest || scenario.kv_cache.num_blocks) return;
-  const ModelConfig& model = simulation.model;
-  const std::int64_t length = simulation.setup.max_model_len;
-  const std::int64_t num_attending = model.n_attention_layers();
-  if (num_attending == 0) return;
-  const std::int64_t tp = scenario.cost_model.tensor_parallel_size;
-  const auto states = static_cast<std::int64_t>(
-      std::ceil(device_state_bytes(model, tp) / device_kv_bytes(model, tp)));
-  // Positions of single layers.
-  const std::int64_t capacity = kv_capacity(1) * num_attending - states;
-  const std::int64_t window = scenario.kv_cache.sliding_window;
-  const std::int64_t num_window = window > 0 ? model.n_window_layers() : 0;
-  const std::int64_t kept = std::min(length, window + token_budget(scenario.scheduler));
-  const std::int64_t room = capacity - num_window * kept;
-  const std::int64_t fitting = room / std::max<std::int64_t>(num_attending - num_window, 1);
-  if (length <= fitting || num_window == num_attending) return;
-  throw UnplacedConfigError(
-      "engine.max_model_len",
-      std::to_string(length) + " tokens of a request are more than the KV cache of " +
-          simulation.hardware.name + " holds, with which " + std::string(policy.product) +
-          " does not start; allowed: at most " +
-          std::to_string(std::max<std::int64_t>(fitting, 0)) +
-          ", a higher cost_model.gpu_memory_utilization, or kv_cache.dtype fp8");
-}
-
-void check_memory(const Scenario& scenario, const Simulation& simulation,
-                  const KvCapacityFn& kv_capacity) {
+void check_memory(const Scenario& scenario, const Simulation& simulation) {
   if (simulation.hardware.memory_bytes == 0) return;
   check_pool(scenario, simulation);
-  check_longest_request(scenario, simulation, kv_capacity);
+  const EngineProduct& product = product_of(scenario.scheduler.policy);
+  if (product.check_pool == nullptr) return;
+  product.check_pool(scenario, simulation.model, simulation.setup, simulation.hardware.name);
 }
 
 // Of the vision tower. Only the roofline knows it, whatever the other step times come from.
@@ -397,7 +369,7 @@ Simulation prepare_simulation(const Scenario& scenario) try {
   };
   simulation.setup = make_engine_setup(scenario, simulation.model, kv_capacity,
                                        state_export_unit(simulation.model, simulation.hardware));
-  check_memory(scenario, simulation, kv_capacity);
+  check_memory(scenario, simulation);
   const PolicyInfo& policy = *find_policy(scenario.scheduler.policy);
   if (policy.predicts_steps) {
     // A separate cost model, as predictions also ask about steps that never run. A model that

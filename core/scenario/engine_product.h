@@ -20,7 +20,8 @@ namespace metronome {
 
 class ConfigNode;
 struct DecisionFormat;  // engines/decisions
-struct LogDialect;      // engines/log
+struct EngineSetup;
+struct LogDialect;  // engines/log
 struct Scenario;
 struct ServerArguments;  // engines/arguments
 struct ServerFlags;      // engines/flags
@@ -48,6 +49,10 @@ struct EngineProduct {
   void (*check_settings)(const Scenario&, const ConfigNode& source) = nullptr;
   // Settings that its start refuses with this model: throws UnplacedConfigError.
   void (*check_model)(const Scenario&, const ModelConfig&, std::int64_t max_model_len) = nullptr;
+  // Pools with which its start ends: throws UnplacedConfigError. Simulations ask, for the memory of
+  // `device`.
+  void (*check_pool)(const Scenario&, const ModelConfig&, const EngineSetup&,
+                     const std::string& device) = nullptr;
   // Its rules for the images of a model that takes some. `max_item_tokens` is those of the largest
   // image. Throws UnplacedConfigError.
   void (*set_images)(const Scenario&, std::int64_t max_item_tokens, EncoderSetup&) = nullptr;

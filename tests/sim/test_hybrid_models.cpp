@@ -121,6 +121,42 @@ TEST_CASE("vLLM's kernels on Hopper and Blackwell export states from inside a pr
   CHECK(prefill_steps("h200", "kv_cache: {enable_prefix_caching: false}\n") == Steps{528, 0, 5000});
 }
 
+// The refusal of a scenario, or "accepted".
+std::string refusal_of(const std::string& model, const std::string& rest) {
+  const std::string error =
+      error_of([&] { prepare_simulation(hybrid_scenario(model, rest + workload_of(1, 100))); });
+  return error.empty() ? "accepted" : error;
+}
+
+TEST_CASE("vLLM does not start with more sequences than states", "[sim][states]") {
+  const auto answer = [](const std::string& engine, const std::string& more = "") {
+    return refusal_of("qwen3.5-27b",
+                      "hardware: rtx-pro-6000\nscheduler: {policy: vllm}\nengine: {max_model_len: "
+                      "32768" +
+                          engine + "}\ncost_model: {gpu_memory_utilization: 0.95" + more + "}\n");
+  };
+  // 0.95 of 102,005,473,280 bytes, less weights and the reserve; a block has 832 tokens of 65,536
+  // bytes.
+  const double room = 0.95 * 102'005'473'280. -
+                      static_cast<double>(find_model("qwen3.5-27b", {}).weight_bytes()) -
+                      (0.25 + 1 + 0.18) * kGib - 18. * 1024 * 248'320 - 2. * 16'384 * 5120;
+  const std::string most = std::to_string(static_cast<std::int64_t>(room / (832 * 65'536)));
+  CHECK(contains(answer(""), "engine.max_num_seqs: 1024 sequences are more than the " + most +
+                                 " blocks of states on rtx-pro-6000, with which vLLM does not "
+                                 "start: CUDA graphs need a state for each; allowed: at most " +
+                                 most +
+                                 ", a higher cost_model.gpu_memory_utilization, or "
+                                 "cost_model.max_graph_tokens 0"));
+  CHECK(answer(", max_num_seqs: 512") == "accepted");
+  CHECK(answer("", ", max_graph_tokens: 0") == "accepted");
+  // A pool that the user counted is one, too.
+  const std::string counted =
+      "hardware: h200\nscheduler: {policy: vllm}\nkv_cache: {num_blocks: 100}\n";
+  CHECK(refusal_of("qwen3.5-27b", counted + "engine: {max_num_seqs: 100}\n") == "accepted");
+  CHECK(contains(refusal_of("qwen3.5-27b", counted + "engine: {max_num_seqs: 101}\n"),
+                 "allowed: at most 100,"));
+}
+
 TEST_CASE("a request that a hybrid's cache cannot hold", "[sim][states]") {
   const std::string error = error_of([] {
     prepare_simulation(
