@@ -81,6 +81,8 @@ class Reader {
     model_.has_learned_positions = family_.has_learned_positions;
     model_.has_tied_embeddings = root_.boolean_or(
         "tie_word_embeddings", text_.boolean_or("tie_word_embeddings", family_.has_tied_tables));
+    model_.eos_token_ids =
+        (root_.find("eos_token_id") != nullptr ? root_ : text_).token_ids("eos_token_id");
     read_experts();
     read_layers();
     refuse_overflow();

@@ -132,6 +132,11 @@ class LayerPlans {
   void plan_mixers() {
     const auto numbered = [&](const char* name) { return keys_.per_layer(name, size()); };
     if (apply_words()) return;
+    // Every n-th layer attends to the whole context.
+    constexpr const char* kInterval[] = {"sliding_window_pattern", "_sliding_window_pattern"};
+    if (const std::int64_t every = keys_.number(kInterval); every > 1) {
+      return set(&LayerPlan::has_window, [&](std::int64_t i) { return (i + 1) % every != 0; });
+    }
     // MiMo: 1 = a window. MiniMax-01: 1 = attends.
     if (const auto flags = numbered("hybrid_layer_pattern"); !flags.empty()) {
       return set(&LayerPlan::has_window,

@@ -267,9 +267,25 @@ void visit_fields(FieldVisitor& visitor, ModelConfig& model) {
 }
 
 std::vector<ModelConfig> parse_models(std::string_view yaml, const std::string& file) {
-  std::vector<ModelConfig> models =
-      parse_entries<ModelConfig>(parse_config_text(yaml, file), "models", model_error, relatives());
-  for (ModelConfig& model : models) apply_architecture(model);
+  std::vector<ModelConfig> models;
+  ConfigNode root = parse_config_text(yaml, file);
+  // One by one, to keep the order of the file.
+  for (ConfigNode::Entry& entry : root.entries) {
+    if (const ConfigNode* const shape = entry.value.find("shape")) {
+      models.push_back(parse_hugging_face_config(json_of(*shape).dump(),
+                                                 shape->where.to_string(), entry.key));
+      models.back().approximation.clear();  // the entry was written for this reader
+      models.back().keys_read.clear();
+      continue;
+    }
+    ConfigNode one;
+    one.kind = ConfigNode::Kind::Map;
+    one.where = root.where;
+    one.entries = {entry};
+    models.push_back(parse_entries<ModelConfig>(one, "models", model_error, relatives()).front());
+    apply_architecture(models.back());
+  }
+  if (models.empty()) parse_entries<ModelConfig>(root, "models", model_error, relatives());
   return models;
 }
 

@@ -351,6 +351,7 @@ std::string ModelConfig::shape_error() const {
 }
 
 void apply_architecture(ModelConfig& model) {
+  if (!model.given_kinds.empty()) return;  // read with what its file says
   const ModelFamily* const family = find_family(model.architecture);
   ModelTraits traits = family == nullptr ? ModelTraits{} : family->traits;
   traits.has_qk_norm = model.has_qk_norm;

@@ -3,9 +3,13 @@
 
 #include <cstdint>
 #include <iostream>
+#include <optional>
 #include <string>
 #include <vector>
 
+#include "core/base/error.h"
+#include "core/base/files.h"
+#include "core/base/json.h"
 #include "core/base/number_text.h"
 #include "core/base/real.h"
 #include "core/base/wrapped_text.h"
@@ -75,6 +79,25 @@ void print_formats(const ModelConfig& model) {
   }
 }
 
+// The bytes of a folder's safetensors files, as their index says; nothing without one.
+std::optional<std::int64_t> indexed_bytes(const std::string& name_or_path) {
+  const std::string folder = find_model_folder(name_or_path);
+  if (folder.empty()) return std::nullopt;
+  const std::string path = folder + "/model.safetensors.index.json";
+  const std::optional<std::string> text = read_file(path);
+  if (!text) return std::nullopt;
+  try {
+    const Json index = Json::parse(*text);
+    const Json* const metadata = index.is_object() ? index.find("metadata") : nullptr;
+    const Json* const size =
+        metadata == nullptr || !metadata->is_object() ? nullptr : metadata->find("total_size");
+    if (size == nullptr || !size->is_number() || size->get<double>() < 1) return std::nullopt;
+    return static_cast<std::int64_t>(size->get<double>());
+  } catch (const JsonError&) {
+    throw ConfigError(path + ": is not JSON; allowed: an index of safetensors files");
+  }
+}
+
 }  // namespace
 
 void list_model(const std::string& name_or_path) {
@@ -96,6 +119,11 @@ void list_model(const std::string& name_or_path) {
     std::cout << '\n';
   }
   std::cout << "  weights: " << grouped_text(model.weight_bytes()) << " bytes\n";
+  if (const auto bytes = indexed_bytes(name_or_path)) {
+    const double share = real(model.weight_bytes()) / real(*bytes) - 1;
+    std::cout << "  its safetensors files: " << grouped_text(*bytes) << " bytes; counted here "
+              << (share < 0 ? "" : "+") << percent_text(share, 2) << '\n';
+  }
   print_formats(model);
   std::cout << "  KV: " << grouped_text(model.kv_bytes_per_token()) << " bytes a token\n"
             << "  states: " << grouped_text(model.state_bytes()) << " bytes a request\n"
