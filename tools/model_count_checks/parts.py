@@ -12,7 +12,7 @@ CLASSES = (
     ("experts", r"experts?$|parallelexperts"),
     ("indexer", r"indexer|compressor"),
     ("state", r"mamba|ssm|gateddelta|deltanet|deltaattention|textlinearattention|"
-              r"lightningattention|shortconv|rglru|recurrentblock|rwkv|lstm|mlstm|kimidelta|convolution"),
+              r"lightningattention|shortconv|rglru|recurrentblock|rwkv|lstm|convolution"),
     ("attention", r"attention|attn"),
     ("mlp", r"mlp|feedforward|ffn|intermediate|glu"),
     ("embeddings", r"embedding"),
