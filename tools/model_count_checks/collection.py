@@ -13,7 +13,7 @@ def describe(family):
     model = families.build(family)
     decoder, _ = parts.decoder_of(model)
     text = model.config.get_text_config(decoder=True)
-    return model, {"key": family.key, "class": type(model).__name__,
+    return model, {"class": type(model).__name__,
                    "model_type": model.config.model_type,
                    "has_fp8_cache": family.has_fp8_cache,
                    "describes_towers": family.describes_towers, **parts.count(model),
@@ -21,14 +21,15 @@ def describe(family):
 
 
 def sources(files, only):
-    """(key, a function that gives the family) of each family that is asked for."""
+    """(key, its file if it has one, a function that gives it) of each family that is asked for."""
     if files:
-        return [(str(path), lambda path=path: families.family_of_file(path)) for path in files]
-    return [(key, lambda found=(key, *names): families.make_family(*found))
+        return [(path.parent.name if path.name == "config.json" else path.name, path,
+                 lambda path=path: families.family_of_file(path)) for path in files]
+    return [(key, None, lambda found=(key, *names): families.make_family(*found))
             for key, *names in families.lists_of_classes() if not only or key in only]
 
 
-def write(folder, model, row):
+def write(folder, model):
     """Two forms of config.json: all keys, and as transformers saves a checkpoint's."""
     (folder / "saved").mkdir(parents=True, exist_ok=True)
     model.config.to_json_file(folder / "config.json", use_diff=False)
@@ -41,7 +42,7 @@ def collect(files, only, keep):
     out = keep or pathlib.Path(tempfile.mkdtemp(prefix="model_counts"))
     out.mkdir(parents=True, exist_ok=True)
     rows, left_out = [], []
-    for key, make in sources(files, only):
+    for key, path, make in sources(files, only):
         if key in families.LEFT_OUT and key not in only:
             left_out.append({"key": key, "reason": families.LEFT_OUT[key]})
             continue
@@ -52,9 +53,10 @@ def collect(files, only, keep):
             reason = f"{type(error).__name__}: {error}".replace("\n", " ")
             left_out.append({"key": key, "reason": reason[:300], "is_failure": True})
             continue
-        row["path"] = key if files else f"{out}/configs/{key.replace('/', '__')}/config.json"
-        if not files:
-            write(pathlib.Path(row["path"]).parent, model, row)
+        row["key"] = key
+        row["path"] = str(path or f"{out}/configs/{key.replace('/', '__')}/config.json")
+        if path is None:
+            write(pathlib.Path(row["path"]).parent, model)
         rows.append(row)
     for name, lines in (("counts", rows), ("left_out", left_out)):
         (out / f"{name}.jsonl").write_text("".join(json.dumps(line) + "\n" for line in lines))

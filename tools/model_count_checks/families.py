@@ -78,7 +78,6 @@ COMPLETED["qwen4_exp"] = COMPLETED["qwen4_exp/images"] = {"text_config": QSA}
 
 @dataclasses.dataclass
 class Family:
-    key: str  # the model_type; with "/images" for a class that reads images, too
     model_class: type
     config: object
     has_fp8_cache: bool = False  # its file may ask for one
@@ -86,7 +85,8 @@ class Family:
 
 
 def lists_of_classes():
-    """(key, model_type, class's name) of every class, once."""
+    """(key, model_type, class's name) of every class, once. The key is the model_type, with
+    "/images" for a class that reads images, too."""
     from transformers.models.auto import modeling_auto as auto
     causal = auto.MODEL_FOR_CAUSAL_LM_MAPPING_NAMES
     images = auto.MODEL_FOR_IMAGE_TEXT_TO_TEXT_MAPPING_NAMES
@@ -121,7 +121,7 @@ def make_family(key, model_type, name):
     complete_by_code(key, config)
     config.architectures = [name]
     config.dtype = torch.bfloat16
-    return Family(key, model_class, config)
+    return Family(model_class, config)
 
 
 def class_of_file(settings):
@@ -153,7 +153,7 @@ def family_of_file(path):
         config_class = CONFIG_MAPPING[settings["model_type"]]
     config = config_class.from_dict(settings)
     config.dtype = torch.bfloat16
-    return Family(str(path), model_class, config, quantization is not None or sidecar.exists(),
+    return Family(model_class, config, quantization is not None or sidecar.exists(),
                   any(section in settings for section in SECTIONS))
 
 

@@ -11,8 +11,8 @@ CLASSES = (
     ("router", r"router|topkgate|moegate(?!d)"),
     ("experts", r"experts?$|parallelexperts"),
     ("indexer", r"indexer|compressor"),
-    ("state", r"mamba|ssm|gateddelta|deltanet|deltaattention|textlinearattention|lightningattention|"
-              r"shortconv|rglru|recurrentblock|rwkv|lstm|mlstm|kimidelta|convolution"),
+    ("state", r"mamba|ssm|gateddelta|deltanet|deltaattention|textlinearattention|"
+              r"lightningattention|shortconv|rglru|recurrentblock|rwkv|lstm|convolution"),
     ("attention", r"attention|attn"),
     ("mlp", r"mlp|feedforward|ffn|intermediate|glu"),
     ("embeddings", r"embedding"),
