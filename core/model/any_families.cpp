@@ -145,6 +145,7 @@ void set_matrix_memory(AnyKeys& keys, const ModelConfig& model, std::int64_t, La
                 .n_heads = heads,
                 .key_dim = keys_dim / heads,
                 .value_dim = values / heads,
+                .more_elements = keys_dim + heads,
                 .bytes_per_element = 4,
                 .n_groups = heads,
                 .moved_elements = 7 * values,
@@ -176,18 +177,35 @@ void mix_streams(AnyKeys& keys, const ModelConfig& model, std::int64_t, LayerKin
   kind.side_params = 4 * streams * model.hidden_dim * keys.number("hc_lowrank");
 }
 
-// A bias of scores by distance, projected for each head.
+// A bias of scores by distance, projected for each head; short convolutions of keys, of values, and
+// of what attention and MLP return.
 void add_distances(AnyKeys& keys, const ModelConfig& model, std::int64_t, LayerKind& kind) {
+  const AttentionPart& attention = kind.attention;
+  StatePart& state = kind.state;
+  state.kind = StateKind::ShortConv;
+  state.n_heads = state.n_groups = attention.n_kv_heads;
+  state.conv_width = std::max<std::int64_t>(keys.number("conv_kernel_size", 4), 1);
+  state.conv_channels =
+      attention.n_kv_heads * (attention.head_dim + attention.value_dim) + 2 * model.hidden_dim;
+  state.other_params = state.conv_channels * state.conv_width;
   kind.side_params = model.hidden_dim * kind.attention.n_heads * keys.number("d_rel");
 }
 
 // Queries and keys go through a convolution of groups of channels; the router is an MLP.
 void convolve(AnyKeys& keys, const ModelConfig& model, std::int64_t, LayerKind& kind) {
+  const std::int64_t columns = keys.number("cca_time0", 2) + keys.number("cca_time1", 2) - 1;
   const AttentionPart& attention = kind.attention;
   const std::int64_t channels = (attention.n_heads + attention.n_kv_heads) * attention.head_dim;
   const std::int64_t router = keys.number("router_hidden_size");
   kind.side_params = channels * attention.head_dim * keys.number("cca_time1", 2) +
                      router * (model.hidden_dim + 2 * router);
+  // What it carries to the next token, and half of the values, which come a token late.
+  kind.state = {.kind = StateKind::ShortConv,
+                .n_heads = 1,
+                .more_elements = attention.n_kv_heads * attention.value_dim / 2,
+                .conv_width = std::max<std::int64_t>(columns, 1),
+                .conv_channels = channels,
+                .n_groups = attention.n_kv_heads};
 }
 
 // Layers with a window have twice the KV heads, unless the file says so itself.
@@ -293,6 +311,12 @@ void compress(AnyKeys& keys, const ModelConfig& model, std::int64_t layer, Layer
   attention.whole_params += index;
 }
 
+// Layers that attend to an image, whose KV no token of text adds to.
+void attend_to_images(AnyKeys& keys, const ModelConfig&, std::int64_t layer, LayerKind& kind) {
+  const auto listed = keys.layers("cross_attention_layers");
+  kind.attention.shares_kv = std::binary_search(listed.begin(), listed.end(), layer);
+}
+
 // MiniMax-M3: some layers read the blocks that an index chose.
 void choose_blocks(AnyKeys& keys, const ModelConfig& model, std::int64_t layer, LayerKind& kind) {
   AttentionPart& attention = kind.attention;
@@ -354,8 +378,8 @@ void share_mlp(AnyKeys& keys, ModelConfig& model) {
 void add_idle_attention(AnyKeys&, ModelConfig& model) {
   for (const LayerKind& kind : model.given_kinds) {
     const AttentionPart& attention = kind.attention;
-    model.tower_params += kind.count() * (model.n_experts - model.n_experts_per_token) * 2 *
-                          model.hidden_dim * attention.n_kv_heads * attention.head_dim;
+    model.idle_params += kind.count() * (model.n_experts - model.n_experts_per_token) * 2 *
+                         model.hidden_dim * attention.n_kv_heads * attention.head_dim;
   }
 }
 
@@ -462,6 +486,8 @@ constexpr AnyFamily kAnyFamilies[] = {
     {.model_type = "mimo_v2_flash", .fit_layer = double_window_heads},
     {.model_type = "minimax_m3", .fit_layer = choose_blocks},
     {.model_type = "minimax_m3_vl", .fit_layer = choose_blocks},
+    {.model_type = "mllama", .fit_layer = attend_to_images},
+    {.model_type = "mllama_text_model", .fit_layer = attend_to_images},
     {.model_type = "moshi", .fit_layer = halve_width},
     {.model_type = "mpt", .has_gated_mlp = false, .has_tied_tables = true},
     {.model_type = "muse_glimmer", .gates_attention = true},

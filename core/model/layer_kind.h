@@ -71,6 +71,7 @@ struct StatePart {
   std::int64_t n_heads = 0;
   std::int64_t key_dim = 0;  // of a head's state, which is key_dim x value_dim
   std::int64_t value_dim = 0;
+  std::int64_t more_elements = 0;  // of all heads, beside their matrices
   std::int64_t conv_width = 0;
   std::int64_t conv_channels = 0;
   std::int64_t bytes_per_element = 2;
@@ -84,7 +85,7 @@ struct StatePart {
   std::int64_t other_params = 0;  // convolutions, decays, norms and their biases
 
   bool is_empty() const { return kind == StateKind::None; }
-  std::int64_t elements() const { return n_heads * key_dim * value_dim; }
+  std::int64_t elements() const { return n_heads * key_dim * value_dim + more_elements; }
   std::int64_t conv_elements() const {
     return conv_channels > 0 ? (conv_width - 1) * conv_channels : 0;
   }

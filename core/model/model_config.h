@@ -91,6 +91,8 @@ struct ModelConfig : ModelTraits {
   // others that only some models have.
   std::int64_t tower_params = 0;
   std::int64_t extra_params = 0;
+  // Weights of experts of attention that a token does not pick.
+  std::int64_t idle_params = 0;
   // Weights of layers that use those of another one: they compute, but take no memory.
   std::int64_t repeated_params = 0;
   VisionTower vision;

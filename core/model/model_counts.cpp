@@ -73,11 +73,11 @@ std::int64_t ModelConfig::n_params() const {
   const std::int64_t tables = has_tied_embeddings ? 1 : 2;
   return n_linear_params() + n_moe_layers() * n_experts * n_expert_params() +
          tables * n_embedding_params() + n_position_params() + n_small_params() +
-         vision.n_params() + tower_params + extra_params - repeated_params;
+         vision.n_params() + tower_params + extra_params + idle_params - repeated_params;
 }
 
 std::int64_t ModelConfig::n_active_params() const {
-  return n_params() - vision.n_params() - tower_params -
+  return n_params() - vision.n_params() - tower_params - idle_params -
          n_moe_layers() * (n_experts - n_experts_per_token) * n_expert_params();
 }
 

@@ -81,7 +81,8 @@ void apply_override(ConfigNode& root, const std::string& assignment) {
   assign_value(root, key, value, key);
 }
 
-// `shape` has the keys of a config.json; `model` is then the model's name.
+// `shape` has the keys of a config.json; `model` is then the model's name. Keys that --set gives
+// replace those of the file.
 void expand_shape(ConfigNode& root) {
   const ConfigNode* const shape = root.find("shape");
   if (shape == nullptr) return;
@@ -91,9 +92,13 @@ void expand_shape(ConfigNode& root) {
                     "; allowed: the keys of a model's config.json, such as hidden_size");
   }
   ConfigNode* const model = root.find("model");
-  Json config = json_of(*shape);
-  const bool is_named = model != nullptr && model->kind == ConfigNode::Kind::Scalar;
-  if (config.find("name") == nullptr) config["name"] = is_named ? model->scalar : "shape";
+  Json config = Json::object();
+  if (model != nullptr && model->scalar.starts_with('{')) {
+    config = Json::parse(model->scalar);  // made here before
+  } else {
+    config["name"] = model != nullptr && !model->scalar.empty() ? model->scalar : "shape";
+  }
+  for (const ConfigNode::Entry& entry : shape->entries) config[entry.key] = json_of(entry.value);
   ConfigNode value;
   value.kind = ConfigNode::Kind::Scalar;
   value.is_quoted = true;

@@ -23,7 +23,7 @@ ModelConfig one_layer(const ModelConfig& target, const char* name) {
   layer.dense_layers.clear();
   layer.linear_attention = {};  // it attends, as the module for more tokens of Qwen3-Next
   layer.given_kinds.clear();
-  layer.tower_params = layer.extra_params = layer.repeated_params = 0;
+  layer.tower_params = layer.extra_params = layer.idle_params = layer.repeated_params = 0;
   layer.vision = {};
   return layer;
 }

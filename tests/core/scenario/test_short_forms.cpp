@@ -4,6 +4,7 @@
 
 #include "core/scenario/built_in_scenarios.h"
 #include "core/scenario/scenario.h"
+#include "core/scenario/simulated_model.h"
 #include "tests/catch.h"
 #include "tests/command_line.h"
 #include "tests/error_of.h"
@@ -36,6 +37,41 @@ TEST_CASE("a number is short for a fixed length", "[core][config]") {
     INFO(length);
     CHECK(error(length).starts_with(where + "must be an integer, got "));
   }
+}
+
+TEST_CASE("a shape stands in the place of a model's file", "[core][config]") {
+  const std::string workload =
+      "hardware: h200\nworkload: {num_requests: 4, arrivals: {rate: 1}, prompt_tokens: 512,\n"
+      "  output_tokens: 7}\n";
+  const std::string shape =
+      "shape: {hidden_size: 256, num_hidden_layers: 4, num_attention_heads: 4, vocab_size: 1000,\n"
+      "  num_key_value_heads: 2, intermediate_size: 512, max_position_embeddings: 4096}\n";
+  const auto model_of = [&](const std::string& text, const std::vector<std::string>& settings) {
+    const ScenarioFile file = parse_scenario(text + workload, "s.yaml", settings);
+    return simulated_model(file.variants.front());
+  };
+  const ModelConfig named = model_of("model: mine\n" + shape, {});
+  CHECK(named.name == "mine");
+  CHECK(named.approximation.empty());
+  CHECK(named.kv_bytes_per_token() == 4 * 2 * 2 * 64 * 2);
+  // Q and O of 256 x 256, K and V of 256 x 128, three matrices of an MLP, two norms; two tables and
+  // the last norm.
+  CHECK(named.n_params() ==
+        4 * (2 * 256 * 256 + 2 * 256 * 128 + 3 * 256 * 512 + 2 * 256) + 2 * 256 * 1000 + 256);
+  CHECK(model_of(shape, {}).name == "shape");
+  CHECK(model_of(shape, {"shape.num_hidden_layers=8"}).n_layers == 8);
+
+  // The resolved scenario is one.
+  const ScenarioFile file = parse_scenario(shape + workload, "s.yaml", {});
+  const ScenarioFile again = parse_scenario(file.variants.front().to_yaml(), "again.yaml", {});
+  CHECK(again.variants.front().model == file.variants.front().model);
+
+  CHECK(error_of([&] { model_of("shape: big\n", {}); }) ==
+        "s.yaml:1: shape: must be a mapping, not 'big'; allowed: the keys of a model's "
+        "config.json, such as hidden_size");
+  CHECK(error_of([&] {
+          model_of("shape: {hidden_size: 256}\n", {});
+        }).starts_with("s.yaml:1: shape: num_hidden_layers: "));
 }
 
 TEST_CASE("every built-in scenario is one, and needs no file", "[core][scenario]") {
