@@ -22,11 +22,6 @@ constexpr const char* kEmbedding = "token_embd.weight";
 
 const GgufFamily& family_of(const GgufFile& file) {
   constexpr const char* kKey = "general.architecture";
-  if (file.integer("split.count").value_or(1) > 1) {
-    file.fail("split.count", "is " + std::to_string(*file.integer("split.count")) +
-                                 ": a file in parts is not supported; allowed: one file, which "
-                                 "llama-gguf-split --merge makes");
-  }
   const std::optional<std::string_view> name = file.text(kKey);
   if (!name) file.fail(kKey, "is missing; allowed: " + gguf_family_names());
   const GgufFamily* family = find_gguf_family(*name);

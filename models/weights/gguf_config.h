@@ -24,7 +24,7 @@ namespace metronome {
 // - gguf_rope.h says how RoPE is scaled.
 //
 // `unsupported` gets the features that no executor can compute. Throws ConfigError for an unknown
-// architecture, a file in parts, a missing or ill-typed key, and an impossible shape.
+// architecture, a missing or ill-typed key, and an impossible shape.
 ModelConfig read_gguf_config(const GgufFile& file, const std::string& name);
 
 // The tokens that end a text: those of eos_token_id, eot_token_id and eom_token_id, and those that
