@@ -5,6 +5,7 @@
 #include <cmath>
 #include <cstdint>
 
+#include "core/base/bits.h"
 #include "models/weights/block_bytes.h"
 #include "models/weights/codebook_grids.h"
 
@@ -56,7 +57,7 @@ constexpr float kIq1Delta = 0.125f;
 // Half of e8m0.
 float half_of_e8m0(int exponent) {
   const auto number = static_cast<std::uint32_t>(exponent);
-  return std::bit_cast<float>(number < 2 ? 0x00200000U << number : (number - 1) << 23);
+  return bits_as<float>(number < 2 ? 0x00200000U << number : (number - 1) << 23);
 }
 
 // Half of e4m3 without its sign; the largest code stands for 0.

@@ -189,13 +189,13 @@ TEST_CASE("a model in parts has the configuration and the weights of the whole",
     bytes.floats32(in + "ffn_down.weight", {6, 5}, zeros(30));
   };
   const ScratchFolder folder;
-  GgufBytes whole = keys_of("qwen2");
+  GgufBytes whole = keys_of("llama");
   add_first(whole);
   add_layer(whole, 0);
   add_layer(whole, 1);
   const std::string one = folder.write("x.gguf", whole.bytes());
   constexpr std::uint32_t kTensors = 2 + 2 * 9;
-  GgufBytes parts[3] = {keys_of("qwen2"), {}, {}};
+  GgufBytes parts[3] = {keys_of("llama"), {}, {}};
   add_first(parts[0]);
   add_layer(parts[1], 1);
   add_layer(parts[2], 0);

@@ -421,7 +421,8 @@ TEST_CASE("a wrong tensor of a GGUF file is named", "[core][gguf]") {
   GgufBytes other = keys_of("llama");
   CHECK(error(other.tensor("token_embd.weight", 24, {6, 7}, std::string(42, 'x'))) ==
         ": tensor 'token_embd.weight': has type I8; allowed: F32, F16, BF16, Q4_0, Q4_1, Q5_0, "
-        "Q5_1, Q8_0, Q4_K, Q5_K, Q6_K");
+        "Q5_1, Q8_0, Q4_K, Q5_K, Q6_K, Q1_0, Q2_0, Q2_K, Q3_K, IQ1_S, IQ1_M, IQ2_XXS, IQ2_XS, "
+        "IQ2_S, IQ3_XXS, IQ3_S, IQ4_NL, IQ4_XS, TQ1_0, TQ2_0, MXFP4, NVFP4");
 }
 
 }  // namespace
