@@ -47,6 +47,8 @@ struct AttentionTask {
   const float* const* value_tiles = nullptr;     // [num_tiles] -> [16, head_dim]
   const std::int32_t* tile_positions = nullptr;  // [num_tiles + 1]
   std::int32_t num_tiles = 0;
+  // [num_rows]: a score of each row that takes part in its softmax and has no value; null = none.
+  const float* sinks = nullptr;
 };
 
 // The gated delta rule (arXiv 2412.06464) of consecutive tokens of one sequence and one value head,
@@ -101,6 +103,9 @@ struct Kernels {
   void (*silu_multiply)(const float* gate, const float* up, std::int64_t n, float* out);
   void (*gelu_tanh_multiply)(const float* gate, const float* up, std::int64_t n, float* out);
   void (*gelu_multiply)(const float* gate, const float* up, std::int64_t n, float* out);
+  // out = gate * sigmoid(1.702 gate) * (up + 1), [n] each; the gate is at most 7, `up` within 7 of
+  // 0. out may be gate.
+  void (*clamped_swiglu)(const float* gate, const float* up, std::int64_t n, float* out);
   // out = sigmoid(gate) * x, [n] each; out may be gate or x.
   void (*sigmoid_multiply)(const float* gate, const float* x, std::int64_t n, float* out);
   // out = silu(sum over j < width of taps[j] * inputs[j]), [n] each: a convolution of n channels.
@@ -117,6 +122,8 @@ struct Kernels {
   // Rotates pairs (x[i], x[i + n/2]) by angles given as cos[i], sin[i]. x is [n], the others are
   // [n/2].
   void (*rotate)(float* x, const float* cos, const float* sin, std::int64_t n);
+  // The same with pairs (x[2i], x[2i + 1]).
+  void (*rotate_neighbours)(float* x, const float* cos, const float* sin, std::int64_t n);
 
   // `scratch` is [attention_scratch_floats(task)].
   void (*attend)(const AttentionTask& task, float* scratch);

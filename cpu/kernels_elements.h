@@ -112,6 +112,18 @@ static void gelu_multiply(const float* gate, const float* up, std::int64_t n, fl
   });
 }
 
+static void clamped_swiglu(const float* gate, const float* up, std::int64_t n, float* out) {
+  constexpr float kLimit = 7;
+  for_vectors(n, [=](std::int64_t i, std::int64_t count) {
+    const Floats x = load_upto(gate + i, count);
+    const Floats y = load_upto(up + i, count);
+    const Floats least = broadcast(-kLimit);
+    const Floats capped = -larger(-x, least);
+    const Floats clamped = -larger(-larger(y, least), least);
+    store_upto(out + i, capped / (exp(-capped * 1.702f) + 1.0f) * (clamped + 1.0f), count);
+  });
+}
+
 static void softmax(float* x, std::int64_t n) {
   float maximum = x[0];
   for (std::int64_t i = 1; i < n; ++i) maximum = x[i] > maximum ? x[i] : maximum;
@@ -153,6 +165,15 @@ static void rotate(float* x, const float* cos, const float* sin, std::int64_t n)
     store_upto(x + i, a * c - b * s, count);
     store_upto(upper + i, b * c + a * s, count);
   });
+}
+
+static void rotate_neighbours(float* x, const float* cos, const float* sin, std::int64_t n) {
+  for (std::int64_t i = 0; i < n / 2; ++i) {
+    const float a = x[2 * i];
+    const float b = x[2 * i + 1];
+    x[2 * i] = a * cos[i] - b * sin[i];
+    x[2 * i + 1] = b * cos[i] + a * sin[i];
+  }
 }
 
 }  // namespace metronome::METRONOME_KERNELS

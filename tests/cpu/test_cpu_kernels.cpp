@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 // The CPU kernels but for attention: to the bit against their definitions written plainly, on every
 // instruction set, and within bounds against double precision.
+#include <algorithm>
 #include <bit>
 #include <cmath>
 #include <limits>
@@ -283,6 +284,27 @@ TEST_CASE("silu and gelu are accurate and the same on every set", "[cpu_kernels]
   }
 }
 
+TEST_CASE("clamped SwiGLU is accurate and the same on every set", "[cpu_kernels]") {
+  Rng rng(9, "clamped");
+  Floats1d gate = random_floats(rng, 500, 12.0);
+  for (const float extreme : {0.0f, 7.0f, 7.5f, -60.0f, 1e18f, kInfinity}) gate.push_back(extreme);
+  const auto n = static_cast<std::int64_t>(gate.size());
+  const Floats1d up = random_floats(rng, n, 12.0);
+  Floats1d first(gate.size());
+  kernel_sets().back()->clamped_swiglu(gate.data(), up.data(), n, first.data());
+  for (std::size_t i = 0; i < gate.size(); ++i) {
+    const double x = std::min(double{gate[i]}, 7.0);
+    const double y = std::clamp(double{up[i]}, -7.0, 7.0);
+    const double expected = x / (1 + std::exp(-1.702 * x)) * (y + 1);
+    CHECK(std::abs(first[i] - expected) <= 2e-6 * std::abs(expected) + 1e-30);
+  }
+  for (const Kernels* set : kernel_sets()) {
+    Floats1d all = gate;
+    set->clamped_swiglu(all.data(), up.data(), n, all.data());
+    CHECK(first_difference(all, first) == -1);
+  }
+}
+
 TEST_CASE("add and rotate round as floats do, and stay within their arrays", "[cpu_kernels]") {
   Rng rng(6, "rotate");
   for (const std::int64_t n : {2, 6, 16, 30, 32, 64, 80, 128, 256}) {
@@ -293,10 +315,13 @@ TEST_CASE("add and rotate round as floats do, and stay within their arrays", "[c
     const Floats1d x = random_floats(rng, n + 1);
     Floats1d added = x;
     Floats1d rotated = x;
+    Floats1d of_neighbours = x;
     for (std::size_t i = 0; i < 2 * half; ++i) added[i] = x[i] + y[i];
     for (std::size_t i = 0; i < half; ++i) {
       rotated[i] = x[i] * cos[i] - x[i + half] * sin[i];
       rotated[i + half] = x[i + half] * cos[i] + x[i] * sin[i];
+      of_neighbours[2 * i] = x[2 * i] * cos[i] - x[2 * i + 1] * sin[i];
+      of_neighbours[2 * i + 1] = x[2 * i + 1] * cos[i] + x[2 * i] * sin[i];
     }
     for (const Kernels* set : kernel_sets()) {
       INFO(set->name << " n " << n);
@@ -306,6 +331,9 @@ TEST_CASE("add and rotate round as floats do, and stay within their arrays", "[c
       actual = x;
       set->rotate(actual.data(), cos.data(), sin.data(), n);
       CHECK(first_difference(actual, rotated) == -1);
+      actual = x;
+      set->rotate_neighbours(actual.data(), cos.data(), sin.data(), n);
+      CHECK(first_difference(actual, of_neighbours) == -1);
     }
   }
 }
