@@ -3,7 +3,6 @@
 #include <algorithm>
 #include <cstdint>
 #include <optional>
-#include <set>
 #include <string>
 #include <string_view>
 #include <vector>
@@ -14,6 +13,7 @@
 #include "core/base/names.h"
 #include "core/base/python_json.h"
 #include "core/model/config_keys.h"
+#include "core/model/hugging_face_experts.h"
 #include "core/model/hugging_face_latent.h"
 #include "core/model/hugging_face_rope.h"
 #include "core/model/hugging_face_vision.h"
@@ -121,6 +121,13 @@ std::vector<std::int64_t> requested_window_layers(const JsonSection& text,
   return layers;
 }
 
+// Where only a list says which layers have a window.
+void refuse_window(const JsonSection& text, ModelConfig& model) {
+  if (!text.boolean_or("use_sliding_window", false)) return;
+  model.refuse(text.dotted("use_sliding_window"),
+               "true without layer_types is not supported; allowed: false");
+}
+
 void read_window(const JsonSection& text, const ModelFamily& family, ModelConfig& model) {
   const Json* types = text.find("layer_types");
   switch (family.windows) {
@@ -137,6 +144,12 @@ void read_window(const JsonSection& text, const ModelFamily& family, ModelConfig
           text.integer_or("sliding_window_pattern",
                           text.integer_or("_sliding_window_pattern", family.window_interval));
       if (types == nullptr) return;
+      return set_window_layers(listed_window_layers(text, *types, model.n_layers), model);
+    case WindowRule::ByList:
+      if (types == nullptr) return refuse_window(text, model);
+      model.sliding_window =
+          text.integer_or("sliding_window", text.has("sliding_window") ? 0 : family.window_default);
+      if (model.sliding_window == 0) return;
       return set_window_layers(listed_window_layers(text, *types, model.n_layers), model);
     case WindowRule::OnRequest:
       // Qwen's mixtures have windows in all layers or in none. SmolLM 3's list needs no switch.
@@ -181,10 +194,12 @@ void read_activation(const JsonSection& text, const ModelFamily& family, ModelCo
 
 // Biases, multipliers and caps that a file may set in any family.
 void read_parts(const JsonSection& text, const ModelFamily& family, ModelConfig& model) {
-  if (text.boolean_or("attention_bias", false)) {
-    model.has_qkv_biases = model.has_attention_output_bias = true;
-  }
-  if (text.boolean_or("mlp_bias", false)) model.has_mlp_biases = true;
+  const auto read_bias = [&text](std::string_view key, bool& has_bias) {
+    if (!key.empty()) has_bias = text.boolean_or(std::string(key).c_str(), has_bias);
+  };
+  read_bias(family.biases.qkv, model.has_qkv_biases);
+  read_bias(family.biases.attention_output, model.has_attention_output_bias);
+  read_bias(family.biases.mlp, model.has_mlp_biases);
   const auto cap = [&text](const char* key, double otherwise) {
     return text.number_or(key, text.has(key) ? 0 : otherwise);
   };
@@ -287,10 +302,9 @@ void read_shape(const JsonSection& text, const ModelFamily& family, ModelConfig&
   const ConfigDefaults& defaults = family.defaults;
   model.hidden_dim = text.required_integer("hidden_size");
   model.n_layers = text.required_integer("num_hidden_layers");
-  // Qwen3.5's mixtures have no other MLPs.
-  const bool has_mlps = !family.has_experts || family.tensors != TensorNames::Qwen35;
-  model.ffn_dim = has_mlps ? text.required_integer("intermediate_size")
-                           : text.integer_or("moe_intermediate_size", defaults.expert_ffn_dim);
+  model.ffn_dim = has_dense_mlps(family)
+                      ? text.required_integer("intermediate_size")
+                      : text.integer_or("moe_intermediate_size", defaults.expert_ffn_dim);
   model.n_heads = integer_of(text, "num_attention_heads", defaults.n_heads);
   const bool is_silent = defaults.n_kv_heads != 0 && !text.has("num_key_value_heads");
   model.n_kv_heads =
@@ -308,64 +322,11 @@ void read_shape(const JsonSection& text, const ModelFamily& family, ModelConfig&
     model.head_dim = defaults.head_dim;
   } else if (model.n_heads == 0) {
     model.head_dim = 1;  // shape_error() names the heads
-  } else if (model.hidden_dim % model.n_heads == 0) {
+  } else if (model.hidden_dim % model.n_heads == 0 || family.floors_head_dim) {
     model.head_dim = model.hidden_dim / model.n_heads;
   } else {
     text.fail("num_attention_heads", "does not divide hidden_size; allowed: a divisor of it");
   }
-}
-
-// Layers of a Qwen 3 mixture without experts: the listed layers, and all but every
-// `decoder_sparse_step`-th.
-void read_dense_layers(const JsonSection& text, ModelConfig& model) {
-  const std::int64_t step = text.integer_or("decoder_sparse_step", 1);
-  if (step < 1) text.fail("decoder_sparse_step", "is 0; allowed: at least 1");
-  std::set<std::int64_t> dense;
-  for (std::int64_t i = 0; i < model.n_layers; ++i) {
-    if ((i + 1) % step != 0) dense.insert(i);
-  }
-  if (const Json* layers = text.find("mlp_only_layers")) {
-    const auto is_layer = [&](const Json& layer) {
-      return layer.is_number_unsigned() &&
-             layer.get<std::uint64_t>() < static_cast<std::uint64_t>(model.n_layers);
-    };
-    if (!layers->is_array() || !std::all_of(layers->begin(), layers->end(), is_layer)) {
-      text.fail("mlp_only_layers", "must be a list of layers, got " +
-                                       JsonSection::excerpt(*layers) + "; allowed: 0 to " +
-                                       std::to_string(model.n_layers - 1));
-    }
-    for (const Json& layer : *layers) dense.insert(layer.get<std::int64_t>());
-  }
-  model.n_dense_layers = static_cast<std::int64_t>(dense.size());
-  if (model.n_dense_layers == model.n_layers) {  // no layer has experts
-    model.n_experts = model.n_experts_per_token = model.expert_ffn_dim = model.n_dense_layers = 0;
-    return;
-  }
-  const bool are_first = dense.empty() || *dense.rbegin() + 1 == model.n_dense_layers;
-  if (!are_first) model.dense_layers.assign(dense.begin(), dense.end());
-}
-
-void read_experts(const JsonSection& text, const ModelFamily& family, ModelConfig& model) {
-  if (!family.has_experts) return;
-  if (family.keys == ConfigKeys::Any) return read_any_experts(text, model);
-  if (family.keys == ConfigKeys::DeepSeek) return read_routed_experts(text, model);
-  if (family.keys == ConfigKeys::GptOss) return read_gpt_oss_experts(text, model);
-  if (family.tensors == TensorNames::Mixtral) {
-    model.n_experts = text.integer_or("num_local_experts", 8);
-    model.n_experts_per_token = text.integer_or("num_experts_per_tok", 2);
-    model.expert_ffn_dim = model.ffn_dim;
-    return;
-  }
-  const ConfigDefaults& defaults = family.defaults;
-  model.n_experts =
-      text.integer_or("num_experts", text.integer_or("num_local_experts", defaults.n_experts));
-  if (model.n_experts == 0) return;
-  model.n_experts_per_token = text.integer_or("num_experts_per_tok", defaults.n_experts_per_token);
-  model.expert_ffn_dim = text.integer_or("moe_intermediate_size", defaults.expert_ffn_dim);
-  if (family.tensors != TensorNames::Qwen35) read_dense_layers(text, model);
-  if (model.n_experts == 0 || !family.traits.has_shared_expert_gate) return;
-  model.shared_expert_ffn_dim =
-      text.integer_or("shared_expert_intermediate_size", defaults.shared_expert_ffn_dim);
 }
 
 // Fills `states`, the layers that keep a state, and `windows`: those listed, or all but every n-th
@@ -473,6 +434,9 @@ ModelConfig read_model(const JsonSection& root, const ModelFamily& family) {
   ModelConfig model;
   model.architecture = family.architecture;
   model.has_qk_norm = family.traits.has_qk_norm;
+  if (!family.qk_norm_key.empty()) {
+    model.has_qk_norm = text.boolean_or(std::string(family.qk_norm_key).c_str(), model.has_qk_norm);
+  }
   model.has_post_norms = family.traits.has_post_norms;
   read_shape(text, family, model);
   read_experts(text, family, model);
@@ -484,14 +448,7 @@ ModelConfig read_model(const JsonSection& root, const ModelFamily& family) {
   read_window(text, family, model);
   read_arithmetic(root, text, family, model);
   if (family.has_vision) read_vision(root, text, model);
-  if (family.has_experts && family.tensors != TensorNames::Mixtral) {
-    // Qwen3.5 and Qwen3-VL do not ask.
-    const bool otherwise = family.defaults.has_normalised_expert_weights;
-    model.has_normalised_expert_weights = family.tensors == TensorNames::Qwen35 ||
-                                          family.tensors == TensorNames::QwenVl ||
-                                          text.boolean_or("norm_topk_prob", otherwise);
-  }
-  if (model.shared_expert_ffn_dim == 0) model.has_shared_expert_gate = false;
+  read_expert_traits(text, family, model);
   if (model.has_gated_attention && !text.boolean_or("attn_output_gate", true)) {
     model.refuse(text.dotted("attn_output_gate"), "false is not supported; allowed: true");
   }

@@ -23,19 +23,26 @@ struct ModelTraits {
   bool has_unit_offset_norms = false;  // Gemma: norms scale by 1 + weight
   bool has_qk_norm = false;            // of queries and keys, before the rotation
   bool has_whole_qk_norm = false;      // OLMo 2: over all heads together, not over each head
+  bool has_late_qk_norm = false;       // Hunyuan: after the rotation
   bool has_qkv_biases = false;
   bool has_attention_output_bias = false;
   bool has_mlp_biases = false;
+  bool has_head_bias = false;           // of the output head
   bool has_gated_mlp = true;            // activation(gate) * up; otherwise activation(up)
   bool has_learned_positions = false;   // GPT-2: a table that is added to embeddings; no RoPE
+  bool has_interleaved_rope = false;    // RoPE's pairs are neighbours, not halves of a head
   bool scales_embeddings = false;       // Gemma: embeddings times sqrt(hidden_dim)
   bool has_gated_attention = false;     // what a head attends to, times sigmoid of a projection
   bool has_attention_sinks = false;     // gpt-oss: a learned score per head that takes no value
   bool has_shared_expert_gate = false;  // the shared expert's output, times sigmoid of a projection
   bool has_router_biases = false;       // added to a router's scores
   bool has_expert_biases = false;
-  // DeepSeek-V3: sigmoid instead of softmax; a bias takes part in the choice, not in the weights.
-  bool has_sigmoid_router = false;
+  bool has_sigmoid_router = false;  // DeepSeek-V3: scores are sigmoids instead of a softmax
+  bool has_choice_bias = false;     // it takes part in the choice of experts, not in their weights
+  // DeepSeek-V3: a group of experts ranks by the sum of its two best; otherwise by its best.
+  bool has_paired_groups = false;
+  // Phi MoE's SparseMixer: each of two experts has its softmax among those with close scores.
+  bool has_sparse_mixer = false;
   // The weights of a token's experts add up to one.
   bool has_normalised_expert_weights = true;
   Activation activation = Activation::Silu;
