@@ -126,7 +126,7 @@ TEST_CASE("logits and greedy tokens are those of transformers", "[cpu][hf_parity
   }
   std::sort(folders.begin(), folders.end());
   REQUIRE(!folders.empty());
-  if (other == nullptr) CHECK(folders.size() == 31);
+  if (other == nullptr) CHECK(folders.size() == 52);
   ThreadPool pool(2);
   for (const std::string& folder : folders) {
     INFO(folder);
