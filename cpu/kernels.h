@@ -72,6 +72,14 @@ struct DeltaTask {
   std::int64_t value_dim = 0;
 };
 
+// xIELU (arXiv 2411.13010): positive x^2 + kLinear x above 0, negative (e^x - 1 - x) + kLinear x
+// below.
+struct Xielu {
+  static constexpr float kLinear = 0.5f;
+  float positive = 0;
+  float negative = 0;
+};
+
 struct Kernels {
   const char* name;  // "avx512", "avx2", "baseline"
 
@@ -106,6 +114,10 @@ struct Kernels {
   // out = gate * sigmoid(1.702 gate) * (up + 1), [n] each; the gate is at most 7, `up` within 7 of
   // 0. out may be gate.
   void (*clamped_swiglu)(const float* gate, const float* up, std::int64_t n, float* out);
+  // out = max(gate, 0)^2 * up, [n] each. A null `up` counts as ones; out may be gate.
+  void (*squared_relu_multiply)(const float* gate, const float* up, std::int64_t n, float* out);
+  // x becomes xIELU of it, [n].
+  void (*xielu)(float* x, const Xielu& coefficients, std::int64_t n);
   // out = sigmoid(gate) * x, [n] each; out may be gate or x.
   void (*sigmoid_multiply)(const float* gate, const float* x, std::int64_t n, float* out);
   // out = silu(sum over j < width of taps[j] * inputs[j]), [n] each: a convolution of n channels.
@@ -122,8 +134,10 @@ struct Kernels {
   // Rotates pairs (x[i], x[i + n/2]) by angles given as cos[i], sin[i]. x is [n], the others are
   // [n/2].
   void (*rotate)(float* x, const float* cos, const float* sin, std::int64_t n);
-  // The same with pairs (x[2i], x[2i + 1]).
+  // Rotates pairs (x[2i], x[2i + 1]) by such angles.
   void (*rotate_neighbours)(float* x, const float* cos, const float* sin, std::int64_t n);
+  // Elements of x beyond `bound` of 0 become it, [n].
+  void (*clip)(float* x, float bound, std::int64_t n);
 
   // `scratch` is [attention_scratch_floats(task)].
   void (*attend)(const AttentionTask& task, float* scratch);

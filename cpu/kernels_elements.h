@@ -124,6 +124,24 @@ static void clamped_swiglu(const float* gate, const float* up, std::int64_t n, f
   });
 }
 
+static void squared_relu_multiply(const float* gate, const float* up, std::int64_t n, float* out) {
+  multiply_activated(gate, up, n, out, [](const Floats& x) {
+    const Floats positive = x < 0.0f ? Floats{} : x;  // NaN stays NaN
+    return positive * positive;
+  });
+}
+
+static void xielu(float* x, const Xielu& coefficients, std::int64_t n) {
+  const float positive = coefficients.positive;
+  const float negative = coefficients.negative;
+  for_vectors(n, [=](std::int64_t i, std::int64_t count) {
+    const Floats value = load_upto(x + i, count);
+    const Floats above = value * value * positive;
+    const Floats below = (exp(value) - 1.0f - value) * negative;
+    store_upto(x + i, (value > 0.0f ? above : below) + value * Xielu::kLinear, count);
+  });
+}
+
 static void softmax(float* x, std::int64_t n) {
   float maximum = x[0];
   for (std::int64_t i = 1; i < n; ++i) maximum = x[i] > maximum ? x[i] : maximum;
@@ -174,6 +192,14 @@ static void rotate_neighbours(float* x, const float* cos, const float* sin, std:
     x[2 * i] = a * cos[i] - b * sin[i];
     x[2 * i + 1] = b * cos[i] + a * sin[i];
   }
+}
+
+static void clip(float* x, float bound, std::int64_t n) {
+  for_vectors(n, [=](std::int64_t i, std::int64_t count) {
+    const Floats value = load_upto(x + i, count);
+    const Floats capped = value > bound ? broadcast(bound) : value;
+    store_upto(x + i, capped < -bound ? broadcast(-bound) : capped, count);
+  });
 }
 
 }  // namespace metronome::METRONOME_KERNELS

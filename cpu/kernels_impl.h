@@ -298,6 +298,8 @@ constexpr Kernels kKernels = {.name = METRONOME_KERNELS_NAME,
                               .gelu_tanh_multiply = gelu_tanh_multiply,
                               .gelu_multiply = gelu_multiply,
                               .clamped_swiglu = clamped_swiglu,
+                              .squared_relu_multiply = squared_relu_multiply,
+                              .xielu = xielu,
                               .sigmoid_multiply = sigmoid_multiply,
                               .convolve = convolve,
                               .delta_rule = delta_rule,
@@ -306,6 +308,7 @@ constexpr Kernels kKernels = {.name = METRONOME_KERNELS_NAME,
                               .add = add,
                               .rotate = rotate,
                               .rotate_neighbours = rotate_neighbours,
+                              .clip = clip,
                               .attend = attend};
 
 }  // namespace METRONOME_KERNELS

@@ -1,6 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "cpu/layer_weights.h"
 
+#include <algorithm>
+#include <cmath>
 #include <initializer_list>
 #include <string>
 #include <utility>
@@ -37,6 +39,10 @@ class WeightLoader {
   }
 
   NormWeights norm(std::int64_t layer, const std::string& name) const {
+    if (!model_.has_norm_weights) {
+      return {.scale = std::vector<float>(static_cast<std::size_t>(model_.hidden_dim), 1.0f),
+              .bias = {}};
+    }
     NormWeights weights = {.scale = row(weight_spec(model_, layer, name)), .bias = {}};
     if (model_.has_unit_offset_norms) {
       for (float& scale : weights.scale) scale += 1.0f;
@@ -50,7 +56,8 @@ class WeightLoader {
     if (model_.has_gated_mlp) inputs.push_back(prefix + "gate_proj");
     inputs.push_back(prefix + "up_proj");
     return {.input = linear(layer, inputs, has_bias),
-            .down = linear(layer, {prefix + "down_proj"}, has_bias)};
+            .down = linear(layer, {prefix + "down_proj"}, has_bias),
+            .xielu = {}};
   }
 
   LayerWeights layer(std::int64_t i) const {
@@ -66,6 +73,7 @@ class WeightLoader {
       load_experts(i, weights);
     } else {
       weights.mlps.push_back(mlp(i, "mlp.", model_.has_mlp_biases));
+      if (model_.activation == Activation::Xielu) weights.mlps.front().xielu = xielu(i);
     }
     load_norms(i, weights);
     return weights;
@@ -99,6 +107,17 @@ class WeightLoader {
     if (model_.has_shared_expert_gate) {
       weights.shared_expert_gate = matrix(i, "mlp.shared_expert_gate");
     }
+  }
+
+  // xIELU's coefficients are the softplus of the numbers in a file.
+  Xielu xielu(std::int64_t i) const {
+    const auto softplus = [&](const char* name) {
+      const auto x = static_cast<double>(row(plain_spec(model_, i, name)).front());
+      return std::max(x, 0.0) + log_of(1 + exp_of(-std::abs(x)));
+    };
+    return {
+        .positive = static_cast<float>(softplus("mlp.act_fn.alpha_p")),
+        .negative = static_cast<float>(softplus("mlp.act_fn.alpha_n") + double{Xielu::kLinear})};
   }
 
   LinearAttentionWeights linear_attention(std::int64_t i) const {
@@ -137,7 +156,7 @@ class WeightLoader {
     // Without norms of outputs, this name is the norm of the MLP's input; otherwise it is that of
     // attention's output.
     if (!model_.has_post_norms) {
-      weights.mlp_norm = norm(i, "post_attention_layernorm");
+      if (model_.has_mlp_norm()) weights.mlp_norm = norm(i, "post_attention_layernorm");
       return;
     }
     weights.attention_post_norm = norm(i, "post_attention_layernorm");

@@ -7,6 +7,7 @@
 #include <vector>
 
 #include "core/model/model_config.h"
+#include "cpu/kernels.h"
 #include "cpu/latent_attention.h"
 #include "cpu/mixture.h"
 #include "cpu/packed_matrix.h"
@@ -34,6 +35,7 @@ struct LinearWeights {
 struct MlpWeights {
   LinearWeights input;  // [2 * width, hidden_dim], gates first; [width, hidden_dim] without gates
   LinearWeights down;   // [hidden_dim, width]
+  Xielu xielu;          // of the layer, if that is the activation
 };
 
 // Empty: the layer attends.
@@ -65,7 +67,7 @@ struct LayerWeights {
   MlpWeights shared_expert;         // for all tokens; empty without
   PackedMatrix shared_expert_gate;  // [1, hidden_dim]; empty without
   NormWeights attention_norm;       // [hidden_dim]
-  NormWeights query_norm;           // [head_dim], or [query_dim] over all heads together
+  NormWeights query_norm;           // [head_dim], or [query_dim] over all heads or for each
   NormWeights key_norm;             // [head_dim], or [kv_dim]
   NormWeights attention_post_norm;  // [hidden_dim]
   NormWeights mlp_norm;             // [hidden_dim]

@@ -142,7 +142,8 @@ void Transformer::mix_angles(const ForwardBatch& batch) {
   });
 }
 
-// Adds o(attention(norm(stream))) to the stream, then mlp(norm(stream)).
+// Adds o(attention(norm(stream))) to the stream, then mlp(norm(stream)). A parallel MLP takes the
+// stream as attention found it.
 void Transformer::run_layer(const LayerWeights& layer, const ForwardBatch& batch, Tile tile,
                             KvStore& kv) {
   const std::int64_t num_rows = tile.num_tokens();
@@ -154,9 +155,11 @@ void Transformer::run_layer(const LayerWeights& layer, const ForwardBatch& batch
   } else {
     run_attention(layer, batch, tile, kv);
   }
-  add_to_residual(layer.attention_post_norm, tile);
-
-  const float* const input = normalise(layer.mlp_norm, tile);
+  if (!model_.has_parallel_mlp) add_to_residual(layer.attention_post_norm, tile);
+  // hidden_ has what attention read.
+  const float* const input =
+      model_.has_mlp_norm() ? normalise(layer.mlp_norm, tile) : hidden_.data();
+  if (model_.has_parallel_mlp) add_to_residual(layer.attention_post_norm, tile);
   if (layer.has_experts()) {
     run_experts(layer, input, num_rows, added_);
   } else {
@@ -238,14 +241,15 @@ void Transformer::make_room(std::int64_t num_rows) {
   added_.resize(num_elements(num_rows, model_.hidden_dim));
 }
 
-void Transformer::apply_norm(const NormWeights& norm, const float* x, std::int64_t n,
-                             float* out) const {
+void Transformer::apply_norm(const NormWeights& norm, const float* x, std::int64_t n, float* out,
+                             std::int64_t first) const {
   const auto eps = static_cast<float>(model_.norm_eps);
+  const float* const scale = norm.scale.data() + first;
   if (model_.has_layer_norms) {
-    const float* const bias = norm.bias.empty() ? nullptr : norm.bias.data();
-    kernels_.layer_norm(x, norm.scale.data(), bias, n, eps, out);
+    const float* const bias = norm.bias.empty() ? nullptr : norm.bias.data() + first;
+    kernels_.layer_norm(x, scale, bias, n, eps, out);
   } else {
-    kernels_.rms_norm(x, norm.scale.data(), n, eps, out);
+    kernels_.rms_norm(x, scale, n, eps, out);
   }
 }
 
@@ -259,44 +263,60 @@ const float* Transformer::normalise(const NormWeights& norm, Tile tile) {
   return hidden_.data();
 }
 
+// Normalises a token's queries, or its keys.
+void Transformer::normalise_heads(const NormWeights& norm, std::int64_t num_heads,
+                                  float* heads) const {
+  if (norm.scale.empty()) return;
+  const std::int64_t head_dim = model_.head_dim;
+  if (model_.has_whole_qk_norm) return apply_norm(norm, heads, num_heads * head_dim, heads);
+  for (std::int64_t head = 0; head < num_heads; ++head) {
+    const std::int64_t first = head * head_dim;
+    apply_norm(norm, heads + first, head_dim, heads + first,
+               model_.has_qk_norm_per_head ? first : 0);
+  }
+}
+
+// Normalises and rotates a token's queries and keys, which follow them.
+void Transformer::turn_heads(const LayerWeights& layer, const float* cos, const float* sin,
+                             float* query) const {
+  float* const key = query + model_.query_dim();
+  const auto normalise_both = [&] {
+    normalise_heads(layer.query_norm, model_.n_heads, query);
+    normalise_heads(layer.key_norm, model_.n_kv_heads, key);
+  };
+  if (!model_.has_late_qk_norm) normalise_both();
+  if (layer.is_rotated) {
+    const auto rotate = model_.has_interleaved_rope ? kernels_.rotate_neighbours : kernels_.rotate;
+    for (std::int64_t head = 0; head < model_.n_heads + model_.n_kv_heads; ++head) {
+      rotate(query + head * model_.head_dim, cos, sin, model_.num_rotated());
+    }
+  }
+  if (model_.has_late_qk_norm) normalise_both();
+}
+
 // Normalises and rotates queries and keys; writes keys and values into the cache.
 void Transformer::place_heads(const LayerWeights& layer, const ForwardBatch& batch, Tile tile,
                               KvStore& kv) {
   const std::int64_t head_dim = model_.head_dim;
   const RopeTable& rope = layer.is_window ? window_rope_ : global_rope_;
   const std::int32_t block_size = kv.shape().block_size;
-  const auto norm_heads = [&](float* heads, std::int64_t num_heads, const NormWeights& norm) {
-    if (norm.scale.empty()) return;
-    if (model_.has_whole_qk_norm) return apply_norm(norm, heads, num_heads * head_dim, heads);
-    for (std::int64_t head = 0; head < num_heads; ++head) {
-      apply_norm(norm, heads + head * head_dim, head_dim, heads + head * head_dim);
-    }
-  };
-  const auto rotate = model_.has_interleaved_rope ? kernels_.rotate_neighbours : kernels_.rotate;
+  const auto bound = static_cast<float>(model_.qkv_clip);
   pool_.for_rows(tile.num_tokens(), [&](std::int64_t row) {
     const auto token = static_cast<std::int32_t>(tile.begin + row);
     const std::int32_t position = batch.positions[static_cast<std::size_t>(token)];
     float* const query = qkv_.data() + row * qkv_dim();
     float* const key = query + model_.query_dim();
     const float* const value = key + model_.kv_dim();
-    const auto norm_all = [&] {
-      norm_heads(query, model_.n_heads, layer.query_norm);
-      norm_heads(key, model_.n_kv_heads, layer.key_norm);
-    };
-    if (!model_.has_late_qk_norm) norm_all();
+    if (bound > 0) kernels_.clip(query, bound, model_.query_dim() + 2 * model_.kv_dim());
     const float* cos = rope.cos(position);
     const float* sin = rope.sin(position);
     if (!batch.rope_positions.empty()) {
       cos = mixed_angles_.data() + token * model_.num_rotated();
       sin = cos + model_.num_rotated() / 2;
     }
-    // Keys follow queries.
-    for (std::int64_t head = 0; layer.is_rotated && head < model_.n_heads + model_.n_kv_heads;
-         ++head) {
-      rotate(query + head * head_dim, cos, sin, model_.num_rotated());
-    }
-    if (model_.has_late_qk_norm) norm_all();
-    for (std::int64_t k = 0; k < model_.query_dim(); ++k) query[k] *= query_scale_;
+    turn_heads(layer, cos, sin, query);
+    const float scale = query_scale_ * query_scale_at(model_, position);
+    for (std::int64_t k = 0; k < model_.query_dim(); ++k) query[k] *= scale;
     const BlockId* blocks = blocks_of(batch, batch.sequence_of(token), layer.is_window);
     for (std::int64_t head = 0; head < model_.n_kv_heads; ++head) {
       kv.write(layer.number, blocks[position / block_size], position % block_size, head,
@@ -391,7 +411,7 @@ void Transformer::attend_item(const LayerWeights& layer, const HeadRows& heads,
 void Transformer::run_mlp(const MlpWeights& mlp, const float* x, std::int64_t num_rows,
                           std::vector<float>& out) {
   mlp.input.multiply(x, model_.hidden_dim, num_rows, gate_up_, pool_);
-  activate(num_rows, mlp.down.matrix.num_inputs());
+  activate(mlp, num_rows);
   mlp.down.multiply(gate_up_.data(), mlp.input.matrix.num_outputs(), num_rows, out, pool_);
 }
 
@@ -443,18 +463,21 @@ void Transformer::add_shared_expert(const LayerWeights& layer, const float* x,
 
 // Replaces the first half of each row by activation(gates) * ups, or a row without gates by
 // activation(ups).
-void Transformer::activate(std::int64_t num_rows, std::int64_t width) {
+void Transformer::activate(const MlpWeights& mlp, std::int64_t num_rows) {
   const auto activate_row = [this] {
     switch (model_.activation) {
       case Activation::GeluTanh: return kernels_.gelu_tanh_multiply;
       case Activation::Gelu: return kernels_.gelu_multiply;
       case Activation::ClampedSwiglu: return kernels_.clamped_swiglu;
+      case Activation::SquaredRelu: return kernels_.squared_relu_multiply;
       default: return kernels_.silu_multiply;
     }
   }();
+  const std::int64_t width = mlp.down.matrix.num_inputs();
   const std::int64_t stride = model_.has_gated_mlp ? 2 * width : width;
   pool_.for_rows(num_rows, [&](std::int64_t row) {
     float* const gates = gate_up_.data() + row * stride;
+    if (model_.activation == Activation::Xielu) return kernels_.xielu(gates, mlp.xielu, width);
     activate_row(gates, model_.has_gated_mlp ? gates + width : nullptr, width, gates);
   });
 }

@@ -83,7 +83,12 @@ class Transformer {
   void gate_attended(std::int64_t num_rows);
   void make_room(std::int64_t num_rows);
   const float* normalise(const NormWeights& norm, Tile tile);
-  void apply_norm(const NormWeights& norm, const float* x, std::int64_t n, float* out) const;
+  // By the norm's scales and biases from `first` on.
+  void apply_norm(const NormWeights& norm, const float* x, std::int64_t n, float* out,
+                  std::int64_t first = 0) const;
+  void normalise_heads(const NormWeights& norm, std::int64_t num_heads, float* heads) const;
+  void turn_heads(const LayerWeights& layer, const float* cos, const float* sin,
+                  float* query) const;
   void place_heads(const LayerWeights& layer, const ForwardBatch& batch, Tile tile, KvStore& kv);
   void attend(const LayerWeights& layer, const ForwardBatch& batch, Tile tile, const KvStore& kv);
   void split_items(int num_threads);
@@ -96,7 +101,7 @@ class Transformer {
                    std::vector<float>& out);
   void add_shared_expert(const LayerWeights& layer, const float* x, std::int64_t num_rows,
                          std::vector<float>& out);
-  void activate(std::int64_t num_rows, std::int64_t width);
+  void activate(const MlpWeights& mlp, std::int64_t num_rows);
   void add_to_residual(const NormWeights& post_norm, Tile tile);
   void project_logits(const ForwardBatch& batch, std::vector<float>& logits);
 

@@ -5,8 +5,8 @@ namespace metronome {
 namespace {
 
 constexpr const char* kNormalises = "norm_topk_prob";
-constexpr BiasKeys kQkvBiases = {.attention_output = "", .mlp = ""};
-constexpr BiasKeys kNoBiases = {.qkv = "", .attention_output = "", .mlp = ""};
+constexpr BiasKeys kQkvBiases = {.attention_output = nullptr, .mlp = nullptr};
+constexpr BiasKeys kNoBiases = {.qkv = nullptr, .attention_output = nullptr, .mlp = nullptr};
 // Experts as wide as an MLP.
 constexpr ExpertKeys kLocalExperts = {.count = "num_local_experts", .width = nullptr};
 constexpr ExpertKeys kRoutedExperts = {.count = "n_routed_experts",
@@ -139,7 +139,7 @@ constexpr ModelFamily kExpertFamilies[] = {
      .expert_keys = {.shared_width = "shared_expert_intermediate_size",
                      .normalises = kNormalises,
                      .dense = DenseLayers::Qwen},
-     .biases = {.qkv = "qkv_bias", .attention_output = "", .mlp = ""},
+     .biases = {.qkv = "qkv_bias", .attention_output = nullptr, .mlp = nullptr},
      .windows = WindowRule::ByList,
      .has_experts = true},
     {.architecture = "OlmoeForCausalLM",
@@ -262,7 +262,7 @@ constexpr ModelFamily kExpertFamilies[] = {
                   .norm_eps = 1e-5,
                   .n_experts = 1,
                   .n_experts_per_token = 1},
-     .tensors = TensorNames::Hunyuan,
+     .tensors = TensorNames::HunYuanMoe,
      .expert_keys = {.per_token = "moe_topk", .width = nullptr, .has_wide_shared_expert = true},
      .has_experts = true},
     {.architecture = "SolarOpenForCausalLM",

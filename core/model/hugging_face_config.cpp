@@ -15,7 +15,8 @@
 #include "core/model/config_keys.h"
 #include "core/model/hugging_face_experts.h"
 #include "core/model/hugging_face_latent.h"
-#include "core/model/hugging_face_rope.h"
+#include "core/model/hugging_face_layers.h"
+#include "core/model/hugging_face_parts.h"
 #include "core/model/hugging_face_vision.h"
 #include "core/model/json_section.h"
 #include "core/model/model_catalogue.h"
@@ -44,9 +45,23 @@ std::string architecture_of(const JsonSection& root) {
   return printable(names->front().get<std::string>());
 }
 
+// The row of a file around the language model of another family.
+ModelFamily wrapped_family(const JsonSection& root, const ModelFamily& wrapper) {
+  const std::string type = root.required_section("text_config").text_or("model_type", "");
+  for (const ModelFamily& family : model_families()) {
+    if (family.model_type != type || family.traits != wrapper.traits) continue;
+    ModelFamily wrapped = family;
+    wrapped.architecture = wrapper.architecture;
+    wrapped.tensors = wrapper.tensors;
+    wrapped.is_nested = true;
+    return wrapped;
+  }
+  return wrapper;
+}
+
 ModelFamily family_of(const JsonSection& root, const std::string& architecture) {
   const ModelFamily* const family = find_family(architecture);
-  if (family != nullptr) return *family;
+  if (family != nullptr) return family->is_wrapper ? wrapped_family(root, *family) : *family;
   const std::string stranger = key_without_reading(root);
   if (!stranger.empty()) {
     root.fail("architectures", JsonSection::excerpt(Json(architecture)) + " with the key " +
@@ -65,216 +80,6 @@ std::int64_t bytes_per_weight(const JsonSection& root, const JsonSection& text) 
   if (dtype == "float32") return 4;
   root.fail("torch_dtype", JsonSection::excerpt(Json(dtype)) +
                                " is not supported; allowed: bfloat16, float16, float32");
-}
-
-// Layers with a window, from the layer list of newer files.
-std::vector<std::int64_t> listed_window_layers(const JsonSection& text, const Json& types,
-                                               std::int64_t n_layers) {
-  const std::string allowed =
-      "; allowed: " + std::to_string(n_layers) + " times sliding_attention or full_attention";
-  if (!types.is_array() || static_cast<std::int64_t>(types.size()) != n_layers) {
-    text.fail("layer_types", "is not a list with one entry per layer" + allowed);
-  }
-  std::vector<std::int64_t> layers;
-  for (std::int64_t i = 0; i < n_layers; ++i) {
-    const Json& type = types[static_cast<std::size_t>(i)];
-    if (type == "sliding_attention") {
-      layers.push_back(i);
-    } else if (type != "full_attention") {
-      text.fail("layer_types",
-                "entry " + std::to_string(i) + " is " + JsonSection::excerpt(type) + allowed);
-    }
-  }
-  return layers;
-}
-
-// Stores which layers have the window: as an interval if one describes them.
-void set_window_layers(const std::vector<std::int64_t>& layers, ModelConfig& model) {
-  if (layers.empty()) model.sliding_window = 0;
-  std::int64_t first_full = 0;
-  while (first_full < static_cast<std::int64_t>(layers.size()) &&
-         layers[static_cast<std::size_t>(first_full)] == first_full) {
-    ++first_full;
-  }
-  model.global_layer_interval = first_full < model.n_layers ? first_full + 1 : 0;
-  if (model.sliding_window == 0) model.global_layer_interval = 0;
-  std::vector<std::int64_t> by_interval;
-  for (std::int64_t i = 0; i < model.n_layers; ++i) {
-    if (model.is_window_layer(i)) by_interval.push_back(i);
-  }
-  if (by_interval == layers) return;
-  model.global_layer_interval = 0;
-  model.window_layers = layers;
-}
-
-// The layers with a window where the file has no list, if it asks for windows.
-std::vector<std::int64_t> requested_window_layers(const JsonSection& text,
-                                                  const ModelFamily& family,
-                                                  const ModelConfig& model) {
-  std::vector<std::int64_t> layers;
-  const std::int64_t first = family.has_experts ? 0 : text.integer_or("max_window_layers", 28);
-  for (std::int64_t i = 0; i < model.n_layers; ++i) {
-    // SmolLM 3 has windows in the layers that it does not rotate.
-    const bool has_window = family.unrotated_interval > 0 ? !model.is_rotated_layer(i) : i >= first;
-    if (has_window) layers.push_back(i);
-  }
-  return layers;
-}
-
-// Where only a list says which layers have a window.
-void refuse_window(const JsonSection& text, ModelConfig& model) {
-  if (!text.boolean_or("use_sliding_window", false)) return;
-  model.refuse(text.dotted("use_sliding_window"),
-               "true without layer_types is not supported; allowed: false");
-}
-
-void read_window(const JsonSection& text, const ModelFamily& family, ModelConfig& model) {
-  const Json* types = text.find("layer_types");
-  switch (family.windows) {
-    case WindowRule::None: return;
-    case WindowRule::Always:
-      // Only null turns the window off.
-      model.sliding_window =
-          text.integer_or("sliding_window", text.has("sliding_window") ? 0 : family.window_default);
-      return;
-    case WindowRule::Alternate:
-      model.sliding_window = text.integer_or("sliding_window", family.window_default);
-      if (model.sliding_window == 0) return;
-      model.global_layer_interval =
-          text.integer_or("sliding_window_pattern",
-                          text.integer_or("_sliding_window_pattern", family.window_interval));
-      if (types == nullptr) return;
-      return set_window_layers(listed_window_layers(text, *types, model.n_layers), model);
-    case WindowRule::ByList:
-      if (types == nullptr) return refuse_window(text, model);
-      model.sliding_window =
-          text.integer_or("sliding_window", text.has("sliding_window") ? 0 : family.window_default);
-      if (model.sliding_window == 0) return;
-      return set_window_layers(listed_window_layers(text, *types, model.n_layers), model);
-    case WindowRule::OnRequest:
-      // Qwen's mixtures have windows in all layers or in none. SmolLM 3's list needs no switch.
-      if (family.has_experts) types = nullptr;
-      if (!text.boolean_or("use_sliding_window", false) &&
-          (family.unrotated_interval == 0 || types == nullptr)) {
-        return;
-      }
-      model.sliding_window =
-          text.integer_or("sliding_window", text.has("sliding_window") ? 0 : family.window_default);
-      if (model.sliding_window == 0) return;
-      return set_window_layers(types == nullptr
-                                   ? requested_window_layers(text, family, model)
-                                   : listed_window_layers(text, *types, model.n_layers),
-                               model);
-  }
-}
-
-void read_activation(const JsonSection& text, const ModelFamily& family, ModelConfig& model) {
-  // Its files say silu, which is a part of it.
-  if (model.activation == Activation::ClampedSwiglu) return;
-  const bool is_gemma = family.tensors == TensorNames::Gemma;
-  const char* const key = family.keys == ConfigKeys::Gpt2 ? "activation_function"
-                          : is_gemma                      ? "hidden_activation"
-                                                          : "hidden_act";
-  if (text.find(key) == nullptr) return;  // the family's own
-  const std::string name = text.text_or(key, "");
-  // transformers' activations.py has several names for one function.
-  if (name == "silu" || name == "swish") {
-    model.activation = Activation::Silu;
-  } else if (name == "gelu_pytorch_tanh" || name == "gelu_python_tanh" || name == "gelu_new") {
-    model.activation = Activation::GeluTanh;
-  } else if (name == "gelu" || name == "gelu_python") {
-    model.activation = Activation::Gelu;
-  } else {
-    model.refuse(text.dotted(key),
-                 JsonSection::excerpt(Json(name)) +
-                     " is not supported; allowed: silu, swish, gelu, gelu_pytorch_tanh, "
-                     "gelu_new");
-  }
-}
-
-// Biases, multipliers and caps that a file may set in any family.
-void read_parts(const JsonSection& text, const ModelFamily& family, ModelConfig& model) {
-  const auto read_bias = [&text](std::string_view key, bool& has_bias) {
-    if (!key.empty()) has_bias = text.boolean_or(std::string(key).c_str(), has_bias);
-  };
-  read_bias(family.biases.qkv, model.has_qkv_biases);
-  read_bias(family.biases.attention_output, model.has_attention_output_bias);
-  read_bias(family.biases.mlp, model.has_mlp_biases);
-  const auto cap = [&text](const char* key, double otherwise) {
-    return text.number_or(key, text.has(key) ? 0 : otherwise);
-  };
-  model.attention_softcap = cap("attn_logit_softcapping", family.defaults.attention_softcap);
-  model.logit_softcap = cap("final_logit_softcapping", family.defaults.logit_softcap);
-  if (family.has_multipliers) {
-    model.embedding_multiplier = text.number_or("embedding_multiplier", 1);
-    model.residual_multiplier = text.number_or("residual_multiplier", 1);
-    model.attention_multiplier = text.number_or("attention_multiplier", 1);
-    model.logit_divisor = text.number_or("logits_scaling", 1);
-  }
-  if (text.boolean_or("use_bidirectional_attention", false)) {
-    model.refuse(text.dotted("use_bidirectional_attention"),
-                 "only causal attention is supported; allowed: false");
-  }
-}
-
-// GPT-2's own switches, and nanoGPT's `bias`.
-void read_gpt2_parts(const JsonSection& text, ModelConfig& model) {
-  if (!text.boolean_or("bias", true)) {
-    model.has_norm_biases = model.has_qkv_biases = false;
-    model.has_attention_output_bias = model.has_mlp_biases = false;
-  }
-  const auto refuse = [&](const char* key, bool allowed) {
-    if (text.boolean_or(key, allowed) == allowed) return;
-    model.refuse(text.dotted(key),
-                 std::string(allowed ? "false" : "true") +
-                     " is not supported; allowed: " + (allowed ? "true" : "false"));
-  };
-  refuse("scale_attn_weights", true);
-  refuse("scale_attn_by_inverse_layer_idx", false);
-  refuse("add_cross_attention", false);
-}
-
-// Layers without RoPE: a list of 0 and 1, or every n-th.
-void read_unrotated_layers(const JsonSection& text, const ModelFamily& family, ModelConfig& model) {
-  if (family.unrotated_interval == 0) return;
-  const Json* const flags = text.find("no_rope_layers");
-  const std::int64_t interval =
-      text.integer_or("no_rope_layer_interval", family.unrotated_interval);
-  if (interval == 0) text.fail("no_rope_layer_interval", "is 0; allowed: at least 1");
-  if (flags != nullptr &&
-      (!flags->is_array() || static_cast<std::int64_t>(flags->size()) != model.n_layers)) {
-    text.fail("no_rope_layers", "is not a list with one entry per layer; allowed: " +
-                                    std::to_string(model.n_layers) + " times 0 or 1");
-  }
-  for (std::int64_t i = 0; i < model.n_layers; ++i) {
-    const bool is_unrotated = flags == nullptr ? (i + 1) % interval == 0
-                                               : (*flags)[static_cast<std::size_t>(i)] == Json(0);
-    if (is_unrotated) model.unrotated_layers.push_back(i);
-  }
-}
-
-void read_arithmetic(const JsonSection& root, const JsonSection& text, const ModelFamily& family,
-                     ModelConfig& model) {
-  apply_architecture(model);
-  // Cost models read no more, and an unknown file may say the rest in words of its own.
-  if (family.keys == ConfigKeys::Any) return;
-  const bool is_gpt2 = family.keys == ConfigKeys::Gpt2;
-  model.norm_eps =
-      text.number_or(is_gpt2 ? "layer_norm_epsilon" : "rms_norm_eps", family.defaults.norm_eps);
-  if (family.defaults.query_pre_attn_scalar > 0) {
-    model.query_pre_attn_scalar =
-        text.number_or("query_pre_attn_scalar", family.defaults.query_pre_attn_scalar);
-  }
-  if (!model.has_learned_positions) read_rope(text, family, model);
-  read_activation(text, family, model);
-  if (root.find("eos_token_id") != nullptr || text.has("eos_token_id")) {
-    model.eos_token_ids =
-        (root.find("eos_token_id") != nullptr ? root : text).token_ids("eos_token_id");
-  } else if (family.defaults.eos_token_id >= 0) {
-    model.eos_token_ids = {family.defaults.eos_token_id};
-  }
-  read_parts(text, family, model);
-  if (is_gpt2) read_gpt2_parts(text, model);
 }
 
 // A number that transformers' class may supply; -1 = it does not.
@@ -434,9 +239,6 @@ ModelConfig read_model(const JsonSection& root, const ModelFamily& family) {
   ModelConfig model;
   model.architecture = family.architecture;
   model.has_qk_norm = family.traits.has_qk_norm;
-  if (!family.qk_norm_key.empty()) {
-    model.has_qk_norm = text.boolean_or(std::string(family.qk_norm_key).c_str(), model.has_qk_norm);
-  }
   model.has_post_norms = family.traits.has_post_norms;
   read_shape(text, family, model);
   read_experts(text, family, model);
@@ -444,9 +246,8 @@ ModelConfig read_model(const JsonSection& root, const ModelFamily& family) {
   const bool is_tied = text.boolean_or("tie_word_embeddings", family.defaults.has_tied_embeddings);
   model.has_tied_embeddings = root.boolean_or("tie_word_embeddings", is_tied);
   model.bytes_per_weight = bytes_per_weight(root, text);
-  read_unrotated_layers(text, family, model);
-  read_window(text, family, model);
-  read_arithmetic(root, text, family, model);
+  read_layer_kinds(text, family, model);
+  read_parts(root, text, family, model);
   if (family.has_vision) read_vision(root, text, model);
   read_expert_traits(text, family, model);
   if (model.has_gated_attention && !text.boolean_or("attn_output_gate", true)) {

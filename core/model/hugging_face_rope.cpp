@@ -61,6 +61,21 @@ void read_magnitudes(const JsonSection& rope, RopeScaling& scaling, ModelConfig&
 
 constexpr const char* kOriginalPositions = "original_max_position_embeddings";
 
+// Hunyuan's "dynamic" scaling: a factor of the base, whatever the length of the text.
+void stretch_base(const JsonSection& rope, ModelConfig& model) {
+  const double alpha = rope.required_number("alpha");
+  const auto dim = static_cast<double>(model.num_rotated());
+  if (!(alpha > 0) || dim <= 2) rope.fail("alpha", "must be above 0; allowed: a number above 0");
+  model.rope_theta *= pow_of(alpha, dim / (dim - 2));
+}
+
+// Queries that grow with their position, as in Llama 4.
+void read_query_scale(const JsonSection& rope, ModelConfig& model) {
+  model.query_scale_beta = rope.number_or("llama_4_scaling_beta", 0);
+  if (model.query_scale_beta == 0) return;
+  model.query_scale_positions = rope.integer_or(kOriginalPositions, model.max_position_embeddings);
+}
+
 // The RoPE scaling of some layers, from `rope_scaling` or an entry of `rope_parameters`. The object
 // may hold the base too.
 RopeScaling read_scaling(const JsonSection& rope, const ModelFamily& family,
@@ -101,6 +116,9 @@ RopeScaling read_scaling(const JsonSection& rope, const ModelFamily& family,
         "attention_factor",
         long_attention_factor(rope.number_or("factor", stretch), scaling.original_max_positions));
     read_magnitudes(rope, scaling, model);
+  } else if (type == "dynamic" && rope.find("alpha") != nullptr) {
+    stretch_base(rope, model);
+    return {};
   } else {
     model.refuse(rope.dotted(key),
                  JsonSection::excerpt(Json(type)) +
@@ -168,13 +186,15 @@ void read_rope(const JsonSection& text, const ModelFamily& family, ModelConfig& 
     read_partial_rotation(text, family, model, 1);
     return read_rope_by_layer(text, family, model);
   }
-  model.rope_theta = text.number_or("rope_theta", family.defaults.rope_theta);
+  // GPT-NeoX's old files have other words.
+  model.rope_theta =
+      text.number_or("rope_theta", text.number_or("rotary_emb_base", family.defaults.rope_theta));
   // If a file has both forms, the transformers 4 form wins, as in transformers 5.
   const Json* const old = text.find("rope_scaling");
   const bool is_old = old != nullptr && !old->empty();
   const std::optional<JsonSection> rope = text.section(is_old ? "rope_scaling" : "rope_parameters");
   const bool says_share = rope && rope->find("partial_rotary_factor") != nullptr;
-  double share = family.defaults.partial_rotary_factor;
+  double share = text.number_or("rotary_pct", family.defaults.partial_rotary_factor);
   // MiniMax says the elements.
   if (family.has_partial_rotation && text.find("rotary_dim") != nullptr) {
     share = static_cast<double>(text.required_integer("rotary_dim")) /
@@ -193,6 +213,7 @@ void read_rope(const JsonSection& text, const ModelFamily& family, ModelConfig& 
   const std::int64_t original = text.integer_or(
       kOriginalPositions, rope->integer_or(kOriginalPositions, model.max_position_embeddings));
   model.rope_scaling = read_scaling(*rope, family, original, model);
+  read_query_scale(*rope, model);
 }
 
 }  // namespace metronome

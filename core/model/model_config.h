@@ -102,6 +102,10 @@ struct ModelConfig : ModelTraits {
   double embedding_multiplier = 1;
   double residual_multiplier = 1;  // of what attention and MLP add
   double logit_divisor = 1;
+  double qkv_clip = 0;  // queries, keys and values stay within it of 0; 0 = no bounds
+  // A query at position p is multiplied by 1 + beta * ln(1 + floor(p / positions)); 0 = it is not.
+  double query_scale_beta = 0;
+  std::int64_t query_scale_positions = 0;
   std::vector<std::int32_t> eos_token_ids;  // end of text; empty = unknown
   // One line about an unknown architecture: what a simulation takes it for, by which keys. Empty:
   // it is known.
@@ -143,7 +147,9 @@ struct ModelConfig : ModelTraits {
   std::int64_t query_dim() const { return n_heads * head_dim; }
   std::int64_t kv_dim() const { return n_kv_heads * head_dim; }
   // Norms of a layer, those of queries and keys apart.
-  std::int64_t n_layer_norms() const { return (has_pre_norms ? 2 : 0) + (has_post_norms ? 2 : 0); }
+  std::int64_t n_layer_norms() const {
+    return (has_pre_norms ? (has_mlp_norm() ? 2 : 1) : 0) + (has_post_norms ? 2 : 0);
+  }
   // Matrices of an MLP: gate, up and down, or up and down.
   std::int64_t n_mlp_matrices() const { return has_gated_mlp ? 3 : 2; }
   // Weights multiplied with every token: projections of attention and states, MLPs, shared experts

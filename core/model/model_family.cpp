@@ -4,6 +4,7 @@
 #include <iterator>
 #include <vector>
 
+#include "core/model/dense_families.h"
 #include "core/model/expert_families.h"
 
 namespace metronome {
@@ -82,7 +83,7 @@ constexpr ModelFamily kFamilies[] = {
      .model_type = "qwen2",
      .traits = {.has_qkv_biases = true},
      .defaults = {.n_kv_heads = 32},
-     .biases = {.qkv = ""},
+     .biases = {.qkv = nullptr},
      .windows = WindowRule::OnRequest,
      .window_default = 4096},
     {.architecture = "Qwen3ForCausalLM",
@@ -138,6 +139,7 @@ constexpr ModelFamily kFamilies[] = {
                   .attention_softcap = 50,
                   .logit_softcap = 30},
      .tensors = TensorNames::Gemma,
+     .activation_key = "hidden_activation",
      .windows = WindowRule::Alternate,
      .window_default = 4096,
      .window_interval = 2},
@@ -146,6 +148,7 @@ constexpr ModelFamily kFamilies[] = {
      .traits = kGemma3Traits,
      .defaults = kGemma3Defaults,
      .tensors = TensorNames::Gemma,
+     .activation_key = "hidden_activation",
      .windows = WindowRule::Alternate,
      .window_default = 4096,
      .window_interval = 6,
@@ -155,6 +158,7 @@ constexpr ModelFamily kFamilies[] = {
      .traits = kGemma3Traits,
      .defaults = kGemma3Defaults,
      .tensors = TensorNames::Gemma,
+     .activation_key = "hidden_activation",
      .windows = WindowRule::Alternate,
      .window_default = 4096,
      .window_interval = 6,
@@ -259,7 +263,9 @@ constexpr ModelFamily kFamilies[] = {
                   .norm_eps = 1e-5},
      .tensors = TensorNames::Gpt2,
      .keys = ConfigKeys::Gpt2,
-     .biases = {.qkv = "", .attention_output = "", .mlp = ""}},
+     .norm_eps_key = "layer_norm_epsilon",
+     .activation_key = "activation_function",
+     .biases = {.qkv = nullptr, .attention_output = nullptr, .mlp = nullptr}},
 };
 
 std::string names_of(bool includes_simulated) {
@@ -278,6 +284,7 @@ std::span<const ModelFamily> model_families() {
   static const std::vector<ModelFamily> all = [] {
     std::vector<ModelFamily> families(std::begin(kFamilies), std::end(kFamilies));
     families.insert(families.end(), expert_families().begin(), expert_families().end());
+    families.insert(families.end(), dense_families().begin(), dense_families().end());
     return families;
   }();
   return all;

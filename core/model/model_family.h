@@ -14,19 +14,26 @@ namespace metronome {
 
 // How the files of a family name their tensors (stored_tensor.h).
 enum class TensorNames : std::uint8_t {
-  Llama,      // the names of WeightSpec
-  Gemma,      // the same, perhaps with the prefix of a multimodal file
-  Phi3,       // qkv_proj and gate_up_proj hold several matrices
-  Gpt2,       // GPT-2's own names; matrices are stored transposed
-  Mixtral,    // block_sparse_moe, experts w1, w3 and w2
-  Qwen3Next,  // projections of linear attention are fused by key head; gates are beside queries
-  QwenVl,     // the same names, with the prefix; experts may be in one tensor
-  Qwen35,     // the same gates; queries, keys and values of linear attention are fused
-  DeepSeek,   // shared_experts; the language model may have a prefix
-  Ernie,      // the same, and a bias of the choice in moe_statics
-  Hunyuan,    // shared_mlp, a router wg, query_layernorm and key_layernorm
-  Granite,    // each matrix of all experts in one tensor, a shared_mlp beside them
-  GptOss,     // the same, transposed, gates and ups alternating; biases beside them
+  Llama,       // the names of WeightSpec
+  Gemma,       // the same, perhaps with the prefix of a multimodal file
+  Phi3,        // qkv_proj and gate_up_proj hold several matrices
+  Glm,         // gate_up_proj holds two matrices
+  Glm4,        // the same, and norms have names of their own
+  HunYuan,     // norms of queries and keys have names of their own
+  Apertus,     // norms of attention and MLP have names of their own
+  Starcoder2,  // matrices of an MLP have names of their own
+  Phi,         // and so have attention's output and the last norm
+  GptNeox,     // GPT-NeoX's own names; queries, keys and values of a head follow each other
+  Gpt2,        // GPT-2's own names; matrices are stored transposed
+  Mixtral,     // block_sparse_moe, experts w1, w3 and w2
+  Qwen3Next,   // projections of linear attention are fused by key head; gates are beside queries
+  QwenVl,      // the same names, with the prefix; experts may be in one tensor
+  Qwen35,      // the same gates; queries, keys and values of linear attention are fused
+  DeepSeek,    // shared_experts; the language model may have a prefix
+  Ernie,       // the same, and a bias of the choice in moe_statics
+  HunYuanMoe,  // as HunYuan, and a shared_mlp and a router wg
+  Granite,     // each matrix of all experts in one tensor, a shared_mlp beside them
+  GptOss,      // the same, transposed, gates and ups alternating; biases beside them
 };
 
 // Keys of config.json, where families have different ones.
@@ -85,14 +92,15 @@ struct ConfigDefaults {
   double query_pre_attn_scalar = 0;
   double attention_softcap = 0;
   double logit_softcap = 0;
+  double logit_scale = 0;  // multiplies logits; 0 = there is no key for it
 };
 
-// The keys that say whether projections have biases. Where a file is silent, and where there is no
-// key (""), the family's traits say it.
+// The keys that say whether projections have biases; null = there is none. Where a file is silent,
+// the family's traits say it.
 struct BiasKeys {
-  std::string_view qkv = "attention_bias";
-  std::string_view attention_output = "attention_bias";
-  std::string_view mlp = "mlp_bias";
+  const char* qkv = "attention_bias";
+  const char* attention_output = "attention_bias";
+  const char* mlp = "mlp_bias";
 };
 
 // How config.json says which layers have a window.
@@ -100,6 +108,7 @@ enum class WindowRule : std::uint8_t {
   None,       // no layer; a window is refused
   Always,     // every layer has `sliding_window`, if it is not null
   Alternate,  // layer_types, or every n-th layer has none
+  Listed,     // the same, if `sliding_window` is not null
   OnRequest,  // use_sliding_window, and layer_types or max_window_layers
   ByList,     // layer_types alone
 };
@@ -111,18 +120,26 @@ struct ModelFamily {
   ConfigDefaults defaults = {};
   TensorNames tensors = TensorNames::Llama;
   ConfigKeys keys = ConfigKeys::Llama;
+  // Keys of config.json whose names differ; null = there is none.
+  const char* norm_eps_key = "rms_norm_eps";
+  const char* activation_key = "hidden_act";
   ExpertKeys expert_keys = {};
   BiasKeys biases = {};
-  std::string_view qk_norm_key = "";  // whether queries and keys are normalised
+  const char* qk_norm_key = nullptr;   // whether queries and keys are normalised
+  const char* parallel_key = nullptr;  // whether a layer's MLP is parallel to attention
   WindowRule windows = WindowRule::None;
   std::int64_t window_default = 0;      // if the file has no sliding_window; 0 = none
-  std::int64_t window_interval = 0;     // WindowRule::Alternate: n, if the file does not say it
+  std::int64_t window_interval = 0;     // Alternate, Listed: n, if the file does not say it; 0 =
+                                        // every layer has the window
   double local_rope_theta = 0;          // window layers have a base of their own; 0 = they do not
   std::int64_t unrotated_interval = 0;  // every n-th layer has no RoPE; 0 = all have it
   bool floors_head_dim = false;         // heads need not divide hidden_size
+  bool rotates_windows_only = false;    // with windows, the other layers have no RoPE
   bool has_partial_rotation = false;    // partial_rotary_factor may be below 1
   bool has_multipliers = false;         // Granite's, of embeddings, residuals, scores and logits
   bool is_nested = false;               // the language model is under text_config
+  // Its language model is of the family that text_config.model_type names, with the same traits.
+  bool is_wrapper = false;
   bool has_experts = false;
   bool has_vision = false;            // a tower under vision_config, and M-RoPE
   bool is_simulated_only = false;     // cost models know it, no executor computes it

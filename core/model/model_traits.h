@@ -3,6 +3,7 @@
 #pragma once
 
 #include <cstdint>
+#include <string>
 
 namespace metronome {
 
@@ -11,6 +12,8 @@ enum class Activation : std::uint8_t {
   GeluTanh,       // the tanh approximation
   Gelu,           // with the error function
   ClampedSwiglu,  // gpt-oss: gate * sigmoid(1.702 gate) * (up + 1), both clamped to 7
+  SquaredRelu,    // max(x, 0)^2
+  Xielu,          // Apertus: arXiv 2411.13010, with two learned numbers a layer
 };
 
 // The forward pass asks for these, never for a family's name. The families are in model_family.h.
@@ -19,11 +22,17 @@ struct ModelTraits {
   bool has_pre_norms = true;
   bool has_post_norms = false;
   bool has_layer_norms = false;        // mean and variance (LayerNorm) instead of RMSNorm
+  bool has_norm_weights = true;        // OLMo: norms have none
   bool has_norm_biases = false;        // LayerNorm only
   bool has_unit_offset_norms = false;  // Gemma: norms scale by 1 + weight
-  bool has_qk_norm = false;            // of queries and keys, before the rotation
-  bool has_whole_qk_norm = false;      // OLMo 2: over all heads together, not over each head
-  bool has_late_qk_norm = false;       // Hunyuan: after the rotation
+  // Attention and MLP read the layer's input, and both join the residual. Otherwise the MLP reads
+  // what attention has joined.
+  bool has_parallel_mlp = false;
+  bool shares_layer_norm = false;     // of a parallel layer: its MLP has no norm of its own
+  bool has_qk_norm = false;           // of queries and keys, before the rotation
+  bool has_whole_qk_norm = false;     // OLMo 2: over all heads together, not over each head
+  bool has_qk_norm_per_head = false;  // Cohere: over each head, by weights of its own
+  bool has_late_qk_norm = false;      // Hunyuan: after the rotation
   bool has_qkv_biases = false;
   bool has_attention_output_bias = false;
   bool has_mlp_biases = false;
@@ -47,7 +56,14 @@ struct ModelTraits {
   bool has_normalised_expert_weights = true;
   Activation activation = Activation::Silu;
 
+  // Whether a layer normalises the input of its MLP apart from that of attention.
+  bool has_mlp_norm() const { return !has_parallel_mlp || !shares_layer_norm; }
+
   bool operator==(const ModelTraits&) const = default;
 };
+
+// The first trait in which a model is unlike another, "has_qk_norm" or "has_pre_norms: false" as
+// the model has it; empty if there is none.
+std::string first_unlike(const ModelTraits& model, const ModelTraits& other);
 
 }  // namespace metronome

@@ -96,4 +96,10 @@ float rope_magnitude(const ModelConfig& model, bool is_window_layer) {
   return static_cast<float>(model.rope_scaling.attention_factor);
 }
 
+float query_scale_at(const ModelConfig& model, std::int64_t position) {
+  if (model.query_scale_beta == 0) return 1;
+  const auto num_stretches = static_cast<double>(position / model.query_scale_positions);
+  return static_cast<float>(1 + model.query_scale_beta * log_of(1 + num_stretches));
+}
+
 }  // namespace metronome

@@ -65,36 +65,27 @@ std::int64_t kv_blocks_that_fit(const ModelConfig& model, const MemoryPlan& plan
 
 namespace {
 
-// The kernels compute layers of Llama, Qwen 3 and Gemma 3.
-std::string unsupported_parts(const ModelConfig& model) {
-  const ModelTraits defaults;
+// The first part that the kernels do not compute: they compute layers of Llama, Qwen 3 and Gemma 3.
+std::string unsupported_part(const ModelConfig& model) {
+  ModelTraits traits = model;
+  if (traits.activation == Activation::GeluTanh) traits.activation = Activation::Silu;
+  traits.has_post_norms = traits.has_unit_offset_norms = traits.has_qk_norm = false;
+  traits.scales_embeddings = false;
+  traits.has_normalised_expert_weights = true;
+  if (const std::string trait = first_unlike(traits, {}); !trait.empty()) return trait;
   const RopeScaling::Kind scaling = model.rope_scaling.kind;
   const struct {
     const char* key;
     bool is_used;
   } parts[] = {
-      {"linear_attention", !model.linear_attention.is_empty()},
-      {"has_gated_attention", model.has_gated_attention},
-      {"n_experts", model.n_experts > 0},
-      {"has_pre_norms: false", !model.has_pre_norms},
-      {"has_layer_norms", model.has_layer_norms},
-      {"has_whole_qk_norm", model.has_whole_qk_norm},
-      {"has_late_qk_norm", model.has_late_qk_norm},
-      {"has_interleaved_rope", model.has_interleaved_rope},
-      {"has_head_bias", model.has_head_bias},
       {"has_post_norms without has_qk_norm", model.has_post_norms && !model.has_qk_norm},
-      {"has_qkv_biases", model.has_qkv_biases},
-      {"has_attention_output_bias", model.has_attention_output_bias},
-      {"has_mlp_biases", model.has_mlp_biases},
-      {"has_gated_mlp: false", model.has_gated_mlp != defaults.has_gated_mlp},
-      {"has_learned_positions", model.has_learned_positions},
+      {"linear_attention", !model.linear_attention.is_empty()},
+      {"n_experts", model.n_experts > 0},
       {"vision", !model.vision.is_empty()},
-      {"activation: gelu", model.activation == Activation::Gelu},
       {"rope_scaling",
        scaling == RopeScaling::Kind::Yarn || scaling == RopeScaling::Kind::LongRope},
       {"rotary_dim", model.num_rotated() != model.head_dim},
       {"latent_attention", !model.latent_attention.is_empty()},
-      {"has_attention_sinks", model.has_attention_sinks},
       {"unrotated_layers", !model.unrotated_layers.empty()},
       {"window_layers", !model.window_layers.empty()},
       {"attention_softcap", model.attention_softcap > 0},
@@ -103,11 +94,11 @@ std::string unsupported_parts(const ModelConfig& model) {
       {"embedding_multiplier", model.embedding_multiplier != 1},
       {"residual_multiplier", model.residual_multiplier != 1},
       {"logit_divisor", model.logit_divisor != 1},
+      {"qkv_clip", model.qkv_clip > 0},
+      {"query_scale_beta", model.query_scale_beta != 0},
   };
   for (const auto& part : parts) {
-    if (!part.is_used) continue;
-    return std::string(part.key) + ": is not computed on the GPU; allowed: models made like " +
-           "Llama, Qwen 3 or Gemma 3, or --backend=cpu";
+    if (part.is_used) return part.key;
   }
   return {};
 }
@@ -115,7 +106,11 @@ std::string unsupported_parts(const ModelConfig& model) {
 }  // namespace
 
 std::string unsupported_on_gpu(const ModelConfig& model) {
-  if (const std::string error = unsupported_parts(model); !error.empty()) return error;
+  if (const std::string part = unsupported_part(model); !part.empty()) {
+    return part +
+           ": is not computed on the GPU; allowed: models made like Llama, Qwen 3 or Gemma " +
+           "3, or --backend=cpu";
+  }
   if (model.head_dim != 64 && model.head_dim != 128 && model.head_dim != 256) {
     return "head_dim: is " + std::to_string(model.head_dim) + "; allowed: 64, 128 or 256";
   }

@@ -60,16 +60,20 @@ void read_elements(const Tensor& tensor, std::int64_t first_element, std::int64_
 }
 
 // Tensors beside a language model that say nothing about it: frequencies and masks that old files
-// store with each layer, tied heads, parts for pictures, layers that draft tokens.
+// store with each layer, constants of xIELU, tied heads, parts for pictures, layers that draft
+// tokens.
 bool is_harmless(std::string_view name) {
-  for (const std::string_view end : {"rotary_emb.inv_freq", ".attn.bias", ".attn.masked_bias"}) {
+  for (const std::string_view end :
+       {"rotary_emb.inv_freq", ".attn.bias", ".attn.masked_bias", ".attention.bias",
+        ".attention.masked_bias", ".act_fn.beta", ".act_fn.eps"}) {
     if (name.ends_with(end)) return true;
   }
   for (const std::string_view part :
        {"vision", "visual.", "multi_modal_projector.", "mm_projector."}) {
     if (name.find(part) != name.npos) return true;
   }
-  return name.starts_with("mtp.") || name.ends_with("lm_head.weight");
+  return name.starts_with("mtp.") || name.starts_with("model.mtp_layers.") ||
+         name.ends_with("lm_head.weight");
 }
 
 class FolderWeights final : public WeightSource {

@@ -33,6 +33,7 @@ class SpecList {
   explicit SpecList(const ModelConfig& model) : model_(model) {}
 
   void add_norm(const std::string& name, std::int64_t cols) {
+    if (!model_.has_norm_weights) return;
     specs_.push_back(norm(name, cols));
     if (model_.has_norm_biases) specs_.push_back(bias(name, cols));
   }
@@ -100,7 +101,7 @@ void add_attention(const ModelConfig& model, const std::string& attention, SpecL
     specs.add_linear(attention + "gate_proj", model.query_dim(), hidden, model.has_qkv_biases);
   }
   if (model.has_qk_norm) {
-    const bool is_whole = model.has_whole_qk_norm;
+    const bool is_whole = model.has_whole_qk_norm || model.has_qk_norm_per_head;
     specs.add_norm(attention + "q_norm", is_whole ? model.query_dim() : model.head_dim);
     specs.add_norm(attention + "k_norm", is_whole ? model.kv_dim() : model.head_dim);
   }
@@ -153,7 +154,7 @@ std::vector<WeightSpec> layer_specs(const ModelConfig& model, std::int64_t layer
   } else {
     add_attention(model, prefix + "self_attn.", specs);
   }
-  specs.add_norm(prefix + "post_attention_layernorm", hidden);
+  if (model.has_mlp_norm()) specs.add_norm(prefix + "post_attention_layernorm", hidden);
   if (model.has_pre_norms && model.has_post_norms) {
     specs.add_norm(prefix + "pre_feedforward_layernorm", hidden);
   }
@@ -161,6 +162,10 @@ std::vector<WeightSpec> layer_specs(const ModelConfig& model, std::int64_t layer
     add_experts(model, prefix + "mlp.", specs);
   } else {
     specs.add_mlp(prefix + "mlp.", model.ffn_dim, model.has_mlp_biases);
+    if (model.activation == Activation::Xielu) {
+      specs.add_row(prefix + "mlp.act_fn.alpha_p", WeightRole::Bias, 1);
+      specs.add_row(prefix + "mlp.act_fn.alpha_n", WeightRole::Bias, 1);
+    }
   }
   if (model.has_post_norms) specs.add_norm(prefix + "post_feedforward_layernorm", hidden);
   return specs.take();

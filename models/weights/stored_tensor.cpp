@@ -21,6 +21,7 @@ constexpr Fused kPhi3Fused[] = {
     {{"self_attn.q_proj", "self_attn.k_proj", "self_attn.v_proj"}, "self_attn.qkv_proj"},
     {{"mlp.gate_proj", "mlp.up_proj", ""}, "mlp.gate_up_proj"},
 };
+constexpr Fused kGlmFused[] = {{{"mlp.gate_proj", "mlp.up_proj", ""}, "mlp.gate_up_proj"}};
 constexpr Fused kGpt2Fused[] = {
     {{"self_attn.q_proj", "self_attn.k_proj", "self_attn.v_proj"}, "attn.c_attn"},
 };
@@ -33,6 +34,36 @@ constexpr Renames kGpt2Names[] = {
     {"mlp.down_proj", "mlp.c_proj"},      {"model.embed_tokens", "wte"},
     {"model.embed_positions", "wpe"},     {"model.norm", "ln_f"},
 };
+constexpr Renames kGlm4Names[] = {
+    {"post_attention_layernorm", "post_self_attn_layernorm"},
+    {"pre_feedforward_layernorm", "post_attention_layernorm"},
+    {"post_feedforward_layernorm", "post_mlp_layernorm"},
+};
+constexpr Renames kHunYuanNames[] = {
+    {"self_attn.q_norm", "self_attn.query_layernorm"},
+    {"self_attn.k_norm", "self_attn.key_layernorm"},
+};
+constexpr Renames kApertusNames[] = {
+    {"input_layernorm", "attention_layernorm"},
+    {"post_attention_layernorm", "feedforward_layernorm"},
+};
+constexpr Renames kStarcoder2Names[] = {
+    {"mlp.up_proj", "mlp.c_fc"},
+    {"mlp.down_proj", "mlp.c_proj"},
+};
+constexpr Renames kPhiNames[] = {
+    {"self_attn.o_proj", "self_attn.dense"},
+    {"self_attn.q_norm", "self_attn.q_layernorm"},
+    {"self_attn.k_norm", "self_attn.k_layernorm"},
+    {"mlp.up_proj", "mlp.fc1"},
+    {"mlp.down_proj", "mlp.fc2"},
+    {"model.norm", "model.final_layernorm"},
+};
+constexpr Renames kGptNeoxNames[] = {
+    {"self_attn.o_proj", "attention.dense"},     {"mlp.up_proj", "mlp.dense_h_to_4h"},
+    {"mlp.down_proj", "mlp.dense_4h_to_h"},      {"model.embed_tokens", "gpt_neox.embed_in"},
+    {"model.norm", "gpt_neox.final_layer_norm"},
+};
 constexpr Renames kMixtralNames[] = {
     {"mlp.gate", "block_sparse_moe.gate"},
     {"gate_proj", "w1"},
@@ -42,7 +73,7 @@ constexpr Renames kMixtralNames[] = {
 
 // Whole names, or what they begin with.
 constexpr Renames kDeepSeekNames[] = {{"mlp.shared_expert", "mlp.shared_experts"}};
-constexpr Renames kHunyuanNames[] = {
+constexpr Renames kHunYuanMoeNames[] = {
     {"mlp.gate", "mlp.gate.wg"},
     {"mlp.shared_expert", "mlp.shared_mlp"},
     {"self_attn.q_norm", "self_attn.query_layernorm"},
@@ -74,8 +105,7 @@ NameParts split(const std::string& name) {
   return {name.substr(0, begin), name.substr(begin, end - begin), name.substr(end)};
 }
 
-template <std::size_t N>
-std::string renamed(const std::string& name, const Renames (&renames)[N]) {
+std::string renamed(const std::string& name, std::span<const Renames> renames) {
   for (const auto& [from, to] : renames) {
     if (name == from) return std::string(to);
   }
@@ -98,8 +128,7 @@ std::int64_t rows_of(const ModelConfig& model, std::string_view part) {
 }
 
 // Places a part within the fused tensor, and takes its name.
-template <std::size_t N>
-void place_in_fused(const ModelConfig& model, const Fused (&all)[N], std::string& name,
+void place_in_fused(const ModelConfig& model, std::span<const Fused> all, std::string& name,
                     StoredTensor& stored) {
   for (const Fused& fused : all) {
     bool is_part = false;
@@ -119,13 +148,16 @@ void place_in_fused(const ModelConfig& model, const Fused (&all)[N], std::string
 }
 
 // A bias is one row of `rows` elements: here it counts like the matrix beside it.
-StoredTensor as_stored(const WeightSpec& spec) {
+StoredTensor as_stored(const ModelConfig& model, const WeightSpec& spec) {
   StoredTensor stored;
   const bool is_row = spec.role == WeightRole::Bias;
   stored.rows = is_row ? spec.cols : spec.rows;
   stored.cols = is_row ? 1 : spec.cols;
   const bool is_norm = spec.role == WeightRole::Norm || spec.role == WeightRole::GatedNorm;
   if (is_norm) stored.shape = {spec.cols};
+  if (is_norm && model.has_qk_norm_per_head && spec.name.find("self_attn.") != std::string::npos) {
+    stored.shape = {spec.cols / model.head_dim, model.head_dim};
+  }
   if (spec.role == WeightRole::Convolution) stored.shape = {spec.rows, 1, spec.cols};
   return stored;
 }
@@ -238,7 +270,7 @@ StoredTensor granite_tensor(const ModelConfig& model, const WeightSpec& spec,
                           parts.prefix + "block_sparse_moe." +
                               (part.is_down() ? "output_linear" : "input_linear") + parts.suffix);
   }
-  StoredTensor stored = as_stored(spec);
+  StoredTensor stored = as_stored(model, spec);
   const std::string name = renamed_below(parts.name, kGraniteNames);
   stored.names = {parts.prefix + name + parts.suffix};
   if (name == "shared_mlp.input_linear") {
@@ -252,7 +284,7 @@ StoredTensor granite_tensor(const ModelConfig& model, const WeightSpec& spec,
 // [n_experts, 2 * width].
 StoredTensor gpt_oss_tensor(const ModelConfig& model, const WeightSpec& spec,
                             const NameParts& parts) {
-  StoredTensor stored = as_stored(spec);
+  StoredTensor stored = as_stored(model, spec);
   stored.names = {parts.prefix + renamed_below(parts.name, kGptOssNames) + parts.suffix};
   if (!parts.name.starts_with(kExperts)) return stored;
   const ExpertPart part = expert_part(parts.name);
@@ -299,6 +331,29 @@ StoredTensor with_transposed_experts(const ModelConfig& model, const WeightSpec&
   return stored;
 }
 
+// GPT-NeoX: the query, the key and the value of a head follow each other.
+void set_gpt_neox_place(const ModelConfig& model, NameParts parts, StoredTensor& stored) {
+  constexpr std::string_view kWhole = "attention.query_key_value";
+  const std::int64_t dim = model.head_dim;
+  const Interleaved all[] = {
+      {"self_attn.q_proj", kWhole, model.n_heads, 0, dim, 3 * dim},
+      {"self_attn.k_proj", kWhole, model.n_heads, dim, dim, 3 * dim},
+      {"self_attn.v_proj", kWhole, model.n_heads, 2 * dim, dim, 3 * dim},
+  };
+  place_interleaved(all, parts.name, stored);
+  if (!parts.prefix.empty()) parts.prefix.replace(0, std::string_view("model").size(), "gpt_neox");
+  stored.names = {parts.prefix + renamed(parts.name, kGptNeoxNames) + parts.suffix};
+  // The head has another name in checkpoints of transformers before 5.
+  if (parts.name == "lm_head") stored.names.push_back("embed_out" + parts.suffix);
+}
+
+// The tensor of a family whose files rename some and fuse some.
+void set_place(const ModelConfig& model, NameParts parts, std::span<const Fused> fused,
+               std::span<const Renames> names, StoredTensor& stored) {
+  place_in_fused(model, fused, parts.name, stored);
+  stored.names = {parts.prefix + renamed(parts.name, names) + parts.suffix};
+}
+
 void add_multimodal_names(const std::string& name, std::vector<std::string>& names) {
   constexpr std::string_view kBase = "model.";
   names.push_back("language_model." + name);
@@ -317,7 +372,7 @@ void set_gpt2_names(const NameParts& parts, StoredTensor& stored) {
 
 std::vector<StoredTensor> qwen_tensors(const ModelConfig& model, const WeightSpec& spec,
                                        TensorNames names) {
-  std::vector<StoredTensor> found = {as_stored(spec)};
+  std::vector<StoredTensor> found = {as_stored(model, spec)};
   NameParts parts = split(spec.name);
   if (parts.name.starts_with(kExperts)) {
     found.push_back(qwen_expert(model, spec, parts));
@@ -341,7 +396,7 @@ std::vector<StoredTensor> qwen_tensors(const ModelConfig& model, const WeightSpe
 }  // namespace
 
 std::vector<StoredTensor> stored_tensors(const ModelConfig& model, const WeightSpec& spec) {
-  StoredTensor stored = as_stored(spec);
+  StoredTensor stored = as_stored(model, spec);
   stored.names = {spec.name};
   if (spec.name.starts_with(kVisionPrefix)) {
     if (std::vector<std::int64_t> shape = stored_vision_shape(model.vision, spec); !shape.empty()) {
@@ -357,10 +412,14 @@ std::vector<StoredTensor> stored_tensors(const ModelConfig& model, const WeightS
   switch (family->tensors) {
     case TensorNames::Llama: break;
     case TensorNames::Gemma: add_multimodal_names(spec.name, stored.names); break;
-    case TensorNames::Phi3:
-      place_in_fused(model, kPhi3Fused, parts.name, stored);
-      stored.names = {parts.prefix + parts.name + parts.suffix};
-      break;
+    case TensorNames::Phi3: set_place(model, parts, kPhi3Fused, {}, stored); break;
+    case TensorNames::Glm: set_place(model, parts, kGlmFused, {}, stored); break;
+    case TensorNames::Glm4: set_place(model, parts, kGlmFused, kGlm4Names, stored); break;
+    case TensorNames::HunYuan: set_place(model, parts, {}, kHunYuanNames, stored); break;
+    case TensorNames::Apertus: set_place(model, parts, {}, kApertusNames, stored); break;
+    case TensorNames::Starcoder2: set_place(model, parts, {}, kStarcoder2Names, stored); break;
+    case TensorNames::Phi: set_place(model, parts, {}, kPhiNames, stored); break;
+    case TensorNames::GptNeox: set_gpt_neox_place(model, parts, stored); break;
     case TensorNames::QwenVl:
     case TensorNames::Qwen3Next:
     case TensorNames::Qwen35: return qwen_tensors(model, spec, family->tensors);
@@ -383,8 +442,8 @@ std::vector<StoredTensor> stored_tensors(const ModelConfig& model, const WeightS
       stored.names = {parts.prefix + parts.name + parts.suffix};
       add_multimodal_names(std::string(stored.names.front()), stored.names);
       break;
-    case TensorNames::Hunyuan:
-      stored.names = {parts.prefix + renamed_below(parts.name, kHunyuanNames) + parts.suffix};
+    case TensorNames::HunYuanMoe:
+      stored.names = {parts.prefix + renamed_below(parts.name, kHunYuanMoeNames) + parts.suffix};
       break;
     case TensorNames::Granite: return {granite_tensor(model, spec, parts)};
     case TensorNames::GptOss: return {gpt_oss_tensor(model, spec, parts)};

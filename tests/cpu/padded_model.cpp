@@ -305,8 +305,8 @@ bool PaddedModel::computes(const ModelConfig& model) {
          model.unrotated_layers.empty() && model.attention_multiplier == 0 &&
          model.attention_softcap == 0 && model.logit_softcap == 0 &&
          model.embedding_multiplier == 1 && model.residual_multiplier == 1 &&
-         model.logit_divisor == 1 && scaling != RopeScaling::Kind::Yarn &&
-         scaling != RopeScaling::Kind::LongRope;
+         model.logit_divisor == 1 && model.qkv_clip == 0 && model.query_scale_beta == 0 &&
+         scaling != RopeScaling::Kind::Yarn && scaling != RopeScaling::Kind::LongRope;
 }
 
 PaddedModel::PaddedModel(const ModelConfig& model, const WeightSource& source)

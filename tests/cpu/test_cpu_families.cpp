@@ -91,7 +91,7 @@ ModelConfig random_model(const ModelFamily& family, Rng& rng) {
     model.sliding_window = draw(3, 40);
     model.global_layer_interval = draw(0, 2);
   }
-  if (family.unrotated_interval > 0) model.unrotated_layers = {0};
+  if (family.unrotated_interval > 0 || family.rotates_windows_only) model.unrotated_layers = {0};
   if (family.has_partial_rotation && model.latent_attention.is_empty())
     model.rotary_dim = 2 * draw(1, model.head_dim / 2);
   model.attention_softcap = family.defaults.attention_softcap / 20;
@@ -102,7 +102,16 @@ ModelConfig random_model(const ModelFamily& family, Rng& rng) {
     model.attention_multiplier = 0.2;
     model.logit_divisor = 4;
   }
+  if (family.qk_norm_key != nullptr) model.has_qk_norm = draw(0, 1) == 1;
   apply_architecture(model);
+  if (family.parallel_key != nullptr) model.has_parallel_mlp = draw(0, 1) == 1;
+  if (family.biases.qkv != nullptr && draw(0, 1) == 1) model.has_qkv_biases = true;
+  if (family.biases.mlp != nullptr && draw(0, 1) == 1) model.has_mlp_biases = true;
+  if (draw(0, 2) == 0) model.qkv_clip = 0.5;
+  if (draw(0, 2) == 0) {
+    model.query_scale_beta = 0.3;
+    model.query_scale_positions = draw(5, 40);
+  }
   REQUIRE(model.shape_error().empty());
   REQUIRE(model.unsupported.empty());
   return model;

@@ -305,6 +305,41 @@ TEST_CASE("clamped SwiGLU is accurate and the same on every set", "[cpu_kernels]
   }
 }
 
+TEST_CASE("squares of ReLU, xIELU and bounds are those of their formulas", "[cpu_kernels]") {
+  Rng rng(7, "other activations");
+  Floats1d x = random_floats(rng, 300, 6.0);
+  for (const float extreme : {0.0f, -0.0f, 1e-20f, -1e-20f, -87.0f, -100.0f, 1e15f, -1e15f, kNan}) {
+    x.push_back(extreme);
+  }
+  const auto n = static_cast<std::int64_t>(x.size());
+  const Floats1d up = random_floats(rng, n);
+  const Xielu xielu = {.positive = 0.8f, .negative = 1.3f};
+  Floats1d first_xielu;
+  for (const Kernels* set : kernel_sets()) {
+    INFO(set->name);
+    Floats1d squared(x.size());
+    set->squared_relu_multiply(x.data(), up.data(), n, squared.data());
+    Floats1d bent = x;
+    set->xielu(bent.data(), xielu, n);
+    Floats1d clipped = x;
+    set->clip(clipped.data(), 2.5f, n);
+    for (std::size_t i = 0; i < x.size(); ++i) {
+      INFO("x " << x[i]);
+      if (std::isnan(x[i])) {
+        CHECK((std::isnan(squared[i]) && std::isnan(bent[i]) && std::isnan(clipped[i])));
+        continue;
+      }
+      CHECK(squared[i] == std::max(x[i], 0.0f) * std::max(x[i], 0.0f) * up[i]);
+      CHECK(clipped[i] == std::clamp(x[i], -2.5f, 2.5f));
+      const double y = x[i];
+      const double curve = y > 0 ? 0.8 * y * y : 1.3 * (std::expm1(y) - y);
+      CHECK(std::abs(bent[i] - (curve + y / 2)) <= 5e-7 * std::abs(curve) + 5e-7);
+    }
+    if (first_xielu.empty()) first_xielu = bent;
+    CHECK(first_difference(bent, first_xielu) == -1);
+  }
+}
+
 TEST_CASE("add and rotate round as floats do, and stay within their arrays", "[cpu_kernels]") {
   Rng rng(6, "rotate");
   for (const std::int64_t n : {2, 6, 16, 30, 32, 64, 80, 128, 256}) {
@@ -315,13 +350,13 @@ TEST_CASE("add and rotate round as floats do, and stay within their arrays", "[c
     const Floats1d x = random_floats(rng, n + 1);
     Floats1d added = x;
     Floats1d rotated = x;
-    Floats1d of_neighbours = x;
+    Floats1d neighbours = x;
     for (std::size_t i = 0; i < 2 * half; ++i) added[i] = x[i] + y[i];
     for (std::size_t i = 0; i < half; ++i) {
       rotated[i] = x[i] * cos[i] - x[i + half] * sin[i];
       rotated[i + half] = x[i + half] * cos[i] + x[i] * sin[i];
-      of_neighbours[2 * i] = x[2 * i] * cos[i] - x[2 * i + 1] * sin[i];
-      of_neighbours[2 * i + 1] = x[2 * i + 1] * cos[i] + x[2 * i] * sin[i];
+      neighbours[2 * i] = x[2 * i] * cos[i] - x[2 * i + 1] * sin[i];
+      neighbours[2 * i + 1] = x[2 * i + 1] * cos[i] + x[2 * i] * sin[i];
     }
     for (const Kernels* set : kernel_sets()) {
       INFO(set->name << " n " << n);
@@ -333,7 +368,7 @@ TEST_CASE("add and rotate round as floats do, and stay within their arrays", "[c
       CHECK(first_difference(actual, rotated) == -1);
       actual = x;
       set->rotate_neighbours(actual.data(), cos.data(), sin.data(), n);
-      CHECK(first_difference(actual, of_neighbours) == -1);
+      CHECK(first_difference(actual, neighbours) == -1);
     }
   }
 }

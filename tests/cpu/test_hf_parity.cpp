@@ -82,6 +82,7 @@ void check_fixture(const std::string& folder, ThreadPool& pool) {
   scaling.uses_long_factors =
       static_cast<std::int64_t>(expected.prompt.size()) > scaling.original_max_positions;
   const auto weights = open_model_folder(folder, model);
+  CHECK(weights->unused_tensors().empty());
   Transformer transformer(model, *weights, pool);
   const std::size_t num_tokens = expected.prompt.size() + expected.greedy.size();
   Sequences sequence(transformer, 1, static_cast<std::int32_t>(num_tokens));
@@ -126,7 +127,7 @@ TEST_CASE("logits and greedy tokens are those of transformers", "[cpu][hf_parity
   }
   std::sort(folders.begin(), folders.end());
   REQUIRE(!folders.empty());
-  if (other == nullptr) CHECK(folders.size() == 52);
+  if (other == nullptr) CHECK(folders.size() == 76);
   ThreadPool pool(2);
   for (const std::string& folder : folders) {
     INFO(folder);

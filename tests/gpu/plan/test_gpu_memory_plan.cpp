@@ -165,6 +165,12 @@ TEST_CASE("what kernels do not compute is named", "[gpu_memory_plan]") {
                              .value_head_dim = 64,
                              .conv_width = 4};
   CHECK(unsupported_on_gpu(hybrid).starts_with("linear_attention: is not computed on the GPU"));
+  ModelConfig parallel = model("qwen3-4b");
+  parallel.has_parallel_mlp = true;
+  CHECK(unsupported_on_gpu(parallel).starts_with("has_parallel_mlp: is not computed on the GPU"));
+  ModelConfig clipped = model("qwen3-4b");
+  clipped.qkv_clip = 8;
+  CHECK(unsupported_on_gpu(clipped).starts_with("qkv_clip: is not computed on the GPU"));
 
   const auto with = [](auto member, std::int64_t value) {
     ModelConfig changed = model("qwen3-4b");

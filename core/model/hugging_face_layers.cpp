@@ -1,0 +1,158 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "core/model/hugging_face_layers.h"
+
+#include <cstdint>
+#include <string>
+#include <vector>
+
+#include "core/base/json.h"
+
+namespace metronome {
+namespace {
+
+// Layers with a window, from the layer list of newer files.
+std::vector<std::int64_t> listed_window_layers(const JsonSection& text, const Json& types,
+                                               std::int64_t n_layers) {
+  const std::string allowed =
+      "; allowed: " + std::to_string(n_layers) + " times sliding_attention or full_attention";
+  if (!types.is_array() || static_cast<std::int64_t>(types.size()) != n_layers) {
+    text.fail("layer_types", "is not a list with one entry per layer" + allowed);
+  }
+  std::vector<std::int64_t> layers;
+  for (std::int64_t i = 0; i < n_layers; ++i) {
+    const Json& type = types[static_cast<std::size_t>(i)];
+    if (type == "sliding_attention") {
+      layers.push_back(i);
+    } else if (type != "full_attention") {
+      text.fail("layer_types",
+                "entry " + std::to_string(i) + " is " + JsonSection::excerpt(type) + allowed);
+    }
+  }
+  return layers;
+}
+
+// Stores which layers have the window: as an interval if one describes them.
+void set_window_layers(const std::vector<std::int64_t>& layers, ModelConfig& model) {
+  if (layers.empty()) model.sliding_window = 0;
+  std::int64_t first_full = 0;
+  while (first_full < static_cast<std::int64_t>(layers.size()) &&
+         layers[static_cast<std::size_t>(first_full)] == first_full) {
+    ++first_full;
+  }
+  model.global_layer_interval = first_full < model.n_layers ? first_full + 1 : 0;
+  if (model.sliding_window == 0) model.global_layer_interval = 0;
+  std::vector<std::int64_t> by_interval;
+  for (std::int64_t i = 0; i < model.n_layers; ++i) {
+    if (model.is_window_layer(i)) by_interval.push_back(i);
+  }
+  if (by_interval == layers) return;
+  model.global_layer_interval = 0;
+  model.window_layers = layers;
+}
+
+// The layers with a window where the file has no list, if it asks for windows.
+std::vector<std::int64_t> requested_window_layers(const JsonSection& text,
+                                                  const ModelFamily& family,
+                                                  const ModelConfig& model) {
+  std::vector<std::int64_t> layers;
+  const std::int64_t first = family.has_experts ? 0 : text.integer_or("max_window_layers", 28);
+  for (std::int64_t i = 0; i < model.n_layers; ++i) {
+    // SmolLM 3 has windows in the layers that it does not rotate.
+    const bool has_window = family.unrotated_interval > 0 ? !model.is_rotated_layer(i) : i >= first;
+    if (has_window) layers.push_back(i);
+  }
+  return layers;
+}
+
+// Where only a list says which layers have a window.
+void refuse_window(const JsonSection& text, ModelConfig& model) {
+  if (!text.boolean_or("use_sliding_window", false)) return;
+  model.refuse(text.dotted("use_sliding_window"),
+               "true without layer_types is not supported; allowed: false");
+}
+
+void read_window(const JsonSection& text, const ModelFamily& family, ModelConfig& model) {
+  const Json* types = text.find("layer_types");
+  switch (family.windows) {
+    case WindowRule::None: return;
+    case WindowRule::Always:
+      // Only null turns the window off.
+      model.sliding_window =
+          text.integer_or("sliding_window", text.has("sliding_window") ? 0 : family.window_default);
+      return;
+    case WindowRule::Alternate:
+    case WindowRule::Listed: {
+      const bool is_off = family.windows == WindowRule::Listed && text.has("sliding_window");
+      model.sliding_window = text.integer_or("sliding_window", is_off ? 0 : family.window_default);
+      if (model.sliding_window == 0) return;
+      // Beside a list, the pattern may be a word.
+      if (types != nullptr) {
+        return set_window_layers(listed_window_layers(text, *types, model.n_layers), model);
+      }
+      model.global_layer_interval =
+          text.integer_or("sliding_window_pattern",
+                          text.integer_or("_sliding_window_pattern", family.window_interval));
+      return;
+    }
+    case WindowRule::ByList:
+      if (types == nullptr) return refuse_window(text, model);
+      model.sliding_window =
+          text.integer_or("sliding_window", text.has("sliding_window") ? 0 : family.window_default);
+      if (model.sliding_window == 0) return;
+      return set_window_layers(listed_window_layers(text, *types, model.n_layers), model);
+    case WindowRule::OnRequest:
+      // Qwen's mixtures have windows in all layers or in none. SmolLM 3's list needs no switch.
+      if (family.has_experts) types = nullptr;
+      if (!text.boolean_or("use_sliding_window", false) &&
+          (family.unrotated_interval == 0 || types == nullptr)) {
+        return;
+      }
+      model.sliding_window =
+          text.integer_or("sliding_window", text.has("sliding_window") ? 0 : family.window_default);
+      if (model.sliding_window == 0) return;
+      return set_window_layers(types == nullptr
+                                   ? requested_window_layers(text, family, model)
+                                   : listed_window_layers(text, *types, model.n_layers),
+                               model);
+  }
+}
+
+// Layers without RoPE: a list of 0 and 1, or every n-th.
+void read_unrotated_layers(const JsonSection& text, const ModelFamily& family, ModelConfig& model) {
+  if (family.unrotated_interval == 0) return;
+  const Json* const flags = text.find("no_rope_layers");
+  const std::int64_t interval =
+      text.integer_or("no_rope_layer_interval", family.unrotated_interval);
+  if (interval == 0) text.fail("no_rope_layer_interval", "is 0; allowed: at least 1");
+  if (flags != nullptr &&
+      (!flags->is_array() || static_cast<std::int64_t>(flags->size()) != model.n_layers)) {
+    text.fail("no_rope_layers", "is not a list with one entry per layer; allowed: " +
+                                    std::to_string(model.n_layers) + " times 0 or 1");
+  }
+  for (std::int64_t i = 0; i < model.n_layers; ++i) {
+    const bool is_unrotated = flags == nullptr ? (i + 1) % interval == 0
+                                               : (*flags)[static_cast<std::size_t>(i)] == Json(0);
+    if (is_unrotated) model.unrotated_layers.push_back(i);
+  }
+}
+
+// Where layers have windows, the others may have no RoPE.
+void unrotate_global_layers(const ModelFamily& family, std::int64_t window, ModelConfig& model) {
+  if (!family.rotates_windows_only || window == 0) return;
+  for (std::int64_t i = 0; i < model.n_layers; ++i) {
+    if (!model.is_window_layer(i)) model.unrotated_layers.push_back(i);
+  }
+}
+
+}  // namespace
+
+void read_layer_kinds(const JsonSection& text, const ModelFamily& family, ModelConfig& model) {
+  read_unrotated_layers(text, family, model);
+  read_window(text, family, model);
+  // A list may leave no layer with the window that the file has.
+  const std::int64_t window =
+      text.integer_or("sliding_window", text.has("sliding_window") ? 0 : family.window_default);
+  unrotate_global_layers(family, window, model);
+}
+
+}  // namespace metronome
