@@ -97,6 +97,7 @@ void pack_rows(const float* rows, std::int64_t num_rows, std::int64_t num_inputs
 }  // namespace
 
 TensorType packed_type(TensorType stored, std::int64_t cols) {
+  if (stored == TensorType::MXFP4 || stored == TensorType::NVFP4) return TensorType::BFloat16;
   const StripFormat* format = strip_format(stored);
   const bool stays =
       stored == TensorType::BFloat16 || (format != nullptr && cols % format->block_inputs == 0);

@@ -14,8 +14,9 @@
 namespace metronome {
 
 // The type in which a PackedMatrix keeps a tensor of `stored` type with `cols` inputs: bfloat16 and
-// quantised weights stay what they are, anything else becomes float32. So do quantised tensors with
-// an infinite or NaN scale, but only the blocks tell.
+// quantised weights of the formats in quantised_panel.h stay what they are, MXFP4 and NVFP4 become
+// bfloat16, which has all of their numbers, and anything else becomes float32. So do quantised
+// tensors with an infinite or NaN scale, but only the blocks tell.
 TensorType packed_type(TensorType stored, std::int64_t cols);
 
 // The bytes of a matrix of this packed type, padding included.

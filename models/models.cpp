@@ -6,6 +6,7 @@
 #include "core/model/model_file.h"
 #include "core/workload/file_readers.h"
 #include "models/gguf/gguf_file.h"
+#include "models/gguf/gguf_parts.h"
 #include "models/image/image_file.h"
 #include "models/text/tokenizer.h"
 #include "models/weights/gguf_config.h"
@@ -14,7 +15,7 @@ namespace metronome {
 namespace {
 
 ModelConfig read_model_file(const std::string& path, const std::string& name) {
-  return read_gguf_config(GgufFile(path), name);
+  return read_gguf_config(GgufFile(path), gguf_model_name(name));
 }
 
 TextEncoder read_text_encoder(const std::string& path) {

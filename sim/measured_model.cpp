@@ -34,13 +34,15 @@ MakeFn maker_of(std::string_view kind) {
   };
 }
 
-// Tables of kernels have attention, MLPs and experts only.
+// Tables of kernels have attention, MLPs and experts only; those of operators, one shape of each.
 void check_parts(const CostModelFile& file, const ModelConfig& model) {
-  if (file.kind != "profile") return;
+  const bool is_profile = file.kind == "profile";
+  if (!is_profile && file.kind != "operators") return;
   const char* part = nullptr;
-  if (!model.linear_attention.is_empty()) part = "linear attention";
-  if (model.shared_expert_ffn_dim > 0) part = "shared experts";
-  if (!model.latent_attention.is_empty()) part = "latent attention";
+  if (is_profile && model.has_states()) part = "linear attention";
+  if (is_profile && model.shared_expert_ffn_dim > 0) part = "shared experts";
+  if (is_profile && model.has_latent_attention()) part = "latent attention";
+  if (!model.given_kinds.empty()) part = "layers of several shapes";
   if (part == nullptr) return;
   throw UnplacedConfigError("cost_model.file",
                             file.name + " is of kind " + file.kind + ", which has no times of " +

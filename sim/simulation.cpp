@@ -13,6 +13,7 @@
 #include "core/engine/memory_facts.h"
 #include "core/engine/policies/registry.h"
 #include "core/hardware/hardware_catalogue.h"
+#include "core/scenario/engine_product.h"
 #include "core/scenario/engine_setup.h"
 #include "core/scenario/scenario.h"
 #include "core/scenario/simulated_model.h"
@@ -81,7 +82,7 @@ HostGap engine_host_gap(const Scenario& scenario) {
 double eager_us_per_layer(const EagerLaunches& launches, const ModelConfig& model,
                           std::int64_t tensor_parallel_size) {
   const double dense_us = tensor_parallel_size > 1 ? launches.dense_us : launches.dense_alone_us;
-  const bool is_plain = model.latent_attention.is_empty() && model.linear_attention.is_empty();
+  const bool is_plain = !model.has_latent_attention() && !model.has_states();
   return (model.n_experts > 0 ? launches.experts_us : dense_us) +
          (is_plain ? 0 : launches.attention_us);
 }
@@ -117,6 +118,7 @@ double reserved_memory_gib(const PolicyInfo& policy, const Scenario& scenario,
       // A step has a token for each sequence.
       .num_seqs = std::min<std::int64_t>(scenario.engine.max_num_seqs, num_tokens),
       .max_graph_tokens = max_graph_tokens,
+      .image_tokens = max_image_tokens(scenario, model),
       .gpu_memory_utilization = scenario.cost_model.gpu_memory_utilization,
       .weight_bytes = device_weight_bytes(model, tp)};
   return policy.reserved_gib(facts, model);
@@ -255,6 +257,10 @@ std::int64_t state_export_unit(const ModelConfig& model, const HardwareSpec& har
   return is_hopper || is_blackwell ? kFlashInferUnit : 0;
 }
 
+StateRules state_rules(const ModelConfig& model, const HardwareSpec& hardware) {
+  return {.export_unit = state_export_unit(model, hardware), .divides_memory = true};
+}
+
 // A pool that the user counted in blocks may take more than the engine's share of memory, but not
 // more than there is beside the weights.
 void check_pool(const Scenario& scenario, const Simulation& simulation) {
@@ -268,9 +274,8 @@ void check_pool(const Scenario& scenario, const Simulation& simulation) {
     return most_kv_blocks(simulation.model, simulation.hardware,
                           scenario.cost_model.tensor_parallel_size, block_tokens, drafter);
   };
-  const std::int64_t most =
-      blocks_of_memory(scenario, simulation.model, most_blocks,
-                       state_export_unit(simulation.model, simulation.hardware));
+  const std::int64_t most = blocks_of_memory(scenario, simulation.model, most_blocks,
+                                             state_rules(simulation.model, simulation.hardware));
   if (*cache.num_blocks <= most) return;
   const std::string allowed =
       most == 0 ? "a smaller model, or more memory" : "auto, or 1 to " + std::to_string(most);
@@ -280,41 +285,30 @@ void check_pool(const Scenario& scenario, const Simulation& simulation) {
                                 "; allowed: " + allowed);
 }
 
-// Of servers that do not start if the longest request does not fit in the whole cache. A layer with
-// a window keeps the window and a step's tokens, one of linear attention the request's state.
-void check_longest_request(const Scenario& scenario, const Simulation& simulation,
-                           const KvCapacityFn& kv_capacity) {
+// States beside the blocks that limit requests, and prefix hits that need none here.
+std::string state_warning(const Scenario& scenario, const Simulation& simulation) {
   const PolicyInfo& policy = *find_policy(scenario.scheduler.policy);
-  if (!policy.must_hold_longest || scenario.kv_cache.num_blocks) return;
-  const ModelConfig& model = simulation.model;
-  const std::int64_t length = simulation.setup.max_model_len;
-  const std::int64_t num_attending = model.n_attention_layers();
-  if (num_attending == 0) return;
-  const std::int64_t tp = scenario.cost_model.tensor_parallel_size;
-  const auto states = static_cast<std::int64_t>(
-      std::ceil(device_state_bytes(model, tp) / device_kv_bytes(model, tp)));
-  // Positions of single layers.
-  const std::int64_t capacity = kv_capacity(1) * num_attending - states;
-  const std::int64_t window = scenario.kv_cache.sliding_window;
-  const std::int64_t num_window = window > 0 ? model.n_window_layers() : 0;
-  const std::int64_t kept = std::min(length, window + token_budget(scenario.scheduler));
-  const std::int64_t room = capacity - num_window * kept;
-  const std::int64_t fitting = room / std::max<std::int64_t>(num_attending - num_window, 1);
-  if (length <= fitting || num_window == num_attending) return;
-  throw UnplacedConfigError(
-      "engine.max_model_len",
-      std::to_string(length) + " tokens of a request are more than the KV cache of " +
-          simulation.hardware.name + " holds, with which " + std::string(policy.product) +
-          " does not start; allowed: at most " +
-          std::to_string(std::max<std::int64_t>(fitting, 0)) +
-          ", a higher cost_model.gpu_memory_utilization, or kv_cache.dtype fp8");
+  if (simulation.model.n_linear_layers() == 0 || policy.groups_states) return "";
+  std::string warning;
+  const EngineSetup& setup = simulation.setup;
+  if (setup.max_num_seqs < scenario.engine.max_num_seqs) {
+    warning = "engine.max_num_seqs is lowered from " +
+              std::to_string(scenario.engine.max_num_seqs) + " to " +
+              std::to_string(setup.max_num_seqs) + ": there is memory for their states";
+  }
+  if (setup.kv_cache.enable_prefix_caching) {
+    warning += std::string(warning.empty() ? "" : "; ") +
+               "prefix hits count as if the states of all cached prefixes were kept";
+  }
+  return warning;
 }
 
-void check_memory(const Scenario& scenario, const Simulation& simulation,
-                  const KvCapacityFn& kv_capacity) {
+void check_memory(const Scenario& scenario, const Simulation& simulation) {
   if (simulation.hardware.memory_bytes == 0) return;
   check_pool(scenario, simulation);
-  check_longest_request(scenario, simulation, kv_capacity);
+  const EngineProduct& product = product_of(scenario.scheduler.policy);
+  if (product.check_pool == nullptr) return;
+  product.check_pool(scenario, simulation.model, simulation.setup, simulation.hardware.name);
 }
 
 // Of the vision tower. Only the roofline knows it, whatever the other step times come from.
@@ -395,8 +389,8 @@ Simulation prepare_simulation(const Scenario& scenario) try {
     return simulation.cost_model->kv_capacity_blocks(block_tokens);
   };
   simulation.setup = make_engine_setup(scenario, simulation.model, kv_capacity,
-                                       state_export_unit(simulation.model, simulation.hardware));
-  check_memory(scenario, simulation, kv_capacity);
+                                       state_rules(simulation.model, simulation.hardware));
+  check_memory(scenario, simulation);
   const PolicyInfo& policy = *find_policy(scenario.scheduler.policy);
   if (policy.predicts_steps) {
     // A separate cost model, as predictions also ask about steps that never run. A model that
@@ -419,6 +413,7 @@ Simulation prepare_simulation(const Scenario& scenario) try {
     if (!simulation.warning.empty() && !warning.empty()) simulation.warning += "; ";
     simulation.warning += warning;
   };
+  warn(state_warning(scenario, simulation));
   warn(simulation.model.approximation);
   warn(unchecked_warning(times.file ? times.file->kind : "roofline", simulation.hardware,
                          simulation.model, scenario.cost_model.tensor_parallel_size));

@@ -53,6 +53,7 @@ std::vector<std::string_view> entry_names(std::string_view catalogue) {
 
 bool looks_like_path(std::string_view name) {
   constexpr std::string_view kEndings[] = {".json", ".yaml", ".csv", ".gguf"};
+  if (name.starts_with('{')) return false;  // a value in JSON
   return name.find('/') != std::string_view::npos ||
          std::any_of(std::begin(kEndings), std::end(kEndings),
                      [name](std::string_view ending) { return name.ends_with(ending); });

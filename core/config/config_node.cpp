@@ -376,6 +376,31 @@ ConfigNode config_node(const Json& value, const SourceLocation& where) {
   return node;
 }
 
+Json json_of(const ConfigNode& node) {
+  switch (node.kind) {
+    case ConfigNode::Kind::Null: return nullptr;
+    case ConfigNode::Kind::Sequence: {
+      Json list = Json::array();
+      for (const ConfigNode& item : node.items) list.push_back(json_of(item));
+      return list;
+    }
+    case ConfigNode::Kind::Map: {
+      Json object = Json::object();
+      for (const ConfigNode::Entry& entry : node.entries) object[entry.key] = json_of(entry.value);
+      return object;
+    }
+    case ConfigNode::Kind::Scalar: break;
+  }
+  if (node.is_quoted) return node.scalar;
+  try {
+    Json value = Json::parse(node.scalar);
+    if (value.is_number() || value.is_boolean() || value.is_null()) return value;
+  } catch (const JsonError&) {
+    // Any other word is a text.
+  }
+  return node.scalar;
+}
+
 void assign_value(ConfigNode& root, std::string_view path, std::string_view value,
                   std::string_view key) {
   assign_node(root, path, parse_config_text(value, *assignment_location(key).file), key);

@@ -78,6 +78,9 @@ void assign_node(ConfigNode& root, std::string_view path, ConfigNode value, std:
 // A tree of this value, as a reader of its text would have it. Its nodes have this location.
 ConfigNode config_node(const Json& value, const SourceLocation& where);
 
+// The other way. A scalar that is not quoted and reads as null, true, false or a number is one.
+Json json_of(const ConfigNode& node);
+
 // The `a.b.c` of an assignment. Throws ConfigError when it is malformed.
 std::string_view assignment_key(std::string_view assignment);
 

@@ -21,6 +21,13 @@ double forward_bytes(const MemoryFacts& facts, const ModelConfig& model) {
   return real(facts.num_tokens) * (mlp + 8 * real(model.hidden_dim));
 }
 
+double vision_bytes(const MemoryFacts& facts, const ModelConfig& model, std::int64_t num_tokens) {
+  const VisionTower& tower = model.vision;
+  const std::int64_t num_patches = num_tokens * tower.merge_size * tower.merge_size;
+  const double mlp = 2 * real(tower.ffn_dim) / real(facts.tensor_parallel_size);
+  return 2 * real(num_patches) * (real(tower.patch_inputs() + 3 * tower.hidden_dim) + mlp);
+}
+
 // The larger of gate and up and of the result, and the product of the former, for each expert of
 // each token.
 double expert_bytes(const MemoryFacts& facts, const ModelConfig& model) {

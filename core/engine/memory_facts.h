@@ -18,6 +18,7 @@ struct MemoryFacts {
   std::int64_t num_tokens = 0;        // of the largest step
   std::int64_t num_seqs = 0;          // of the largest step
   std::int64_t max_graph_tokens = 0;  // 0: no CUDA graphs
+  std::int64_t image_tokens = 0;      // of the largest image, where the model takes some
   double gpu_memory_utilization = 0.9;
   double weight_bytes = 0;  // of one device
 };
@@ -28,6 +29,9 @@ struct MemoryFacts {
 double runtime_gib(const MemoryFacts& facts);
 // Peak of the largest step's pass without routed experts.
 double forward_bytes(const MemoryFacts& facts, const ModelConfig& model);
+// Peak of a vision tower's pass over images of so many tokens: pixels, embeddings of positions, and
+// of a block the residual stream, its norm, and the MLP before and after its activation.
+double vision_bytes(const MemoryFacts& facts, const ModelConfig& model, std::int64_t num_tokens);
 // Buffers of the kernels of routed experts, which stay.
 double expert_bytes(const MemoryFacts& facts, const ModelConfig& model);
 

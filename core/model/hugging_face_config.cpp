@@ -12,6 +12,8 @@
 #include "core/base/json_place.h"
 #include "core/base/names.h"
 #include "core/base/python_json.h"
+#include "core/model/any_config.h"
+#include "core/model/any_towers.h"
 #include "core/model/config_keys.h"
 #include "core/model/hugging_face_experts.h"
 #include "core/model/hugging_face_latent.h"
@@ -22,7 +24,6 @@
 #include "core/model/model_catalogue.h"
 #include "core/model/model_family.h"
 #include "core/model/quantization_config.h"
-#include "core/model/unknown_architecture.h"
 
 namespace metronome {
 namespace {
@@ -32,6 +33,7 @@ std::string architecture_of(const JsonSection& root) {
   const Json* names = root.find("architectures");
   if (names == nullptr) {
     const std::string type = root.text_or("model_type", "");
+    if (type.empty() && root.find("name") != nullptr) return kShapeArchitecture;
     if (type.empty()) root.fail_absent("architectures", known_architectures());
     for (const ModelFamily& family : model_families()) {
       if (family.model_type == type) return std::string(family.architecture);
@@ -45,8 +47,8 @@ std::string architecture_of(const JsonSection& root) {
   return printable(names->front().get<std::string>());
 }
 
-// The row of a file around the language model of another family.
-ModelFamily wrapped_family(const JsonSection& root, const ModelFamily& wrapper) {
+// The row of a file around the language model of another family; nothing if that has no row.
+std::optional<ModelFamily> wrapped_family(const JsonSection& root, const ModelFamily& wrapper) {
   const std::string type = root.required_section("text_config").text_or("model_type", "");
   for (const ModelFamily& family : model_families()) {
     if (family.model_type != type || family.traits != wrapper.traits) continue;
@@ -56,19 +58,13 @@ ModelFamily wrapped_family(const JsonSection& root, const ModelFamily& wrapper) 
     wrapped.is_nested = true;
     return wrapped;
   }
-  return wrapper;
+  return std::nullopt;
 }
 
-ModelFamily family_of(const JsonSection& root, const std::string& architecture) {
+std::optional<ModelFamily> family_of(const JsonSection& root, const std::string& architecture) {
   const ModelFamily* const family = find_family(architecture);
-  if (family != nullptr) return family->is_wrapper ? wrapped_family(root, *family) : *family;
-  const std::string stranger = key_without_reading(root);
-  if (!stranger.empty()) {
-    root.fail("architectures", JsonSection::excerpt(Json(architecture)) + " with the key " +
-                                   stranger +
-                                   " is not supported; allowed: " + known_architectures());
-  }
-  return nearest_family(root);
+  if (family == nullptr) return std::nullopt;
+  return family->is_wrapper ? wrapped_family(root, *family) : *family;
 }
 
 std::int64_t bytes_per_weight(const JsonSection& root, const JsonSection& text) {
@@ -117,9 +113,7 @@ void read_shape(const JsonSection& text, const ModelFamily& family, ModelConfig&
   model.vocab_size = integer_of(text, "vocab_size", defaults.vocab_size);
   model.max_position_embeddings =
       integer_of(text, "max_position_embeddings", defaults.max_position_embeddings);
-  const bool is_any = family.keys == ConfigKeys::Any;
-  if (family.keys == ConfigKeys::DeepSeek || (is_any && text.find("kv_lora_rank") != nullptr)) {
-    if (is_any) model.n_kv_heads = model.n_heads;
+  if (family.keys == ConfigKeys::DeepSeek) {
     read_latent_attention(text, model);
   } else if (const std::optional<std::int64_t> head_dim = text.integer("head_dim")) {
     model.head_dim = *head_dim;
@@ -218,9 +212,8 @@ JsonSection text_section(const JsonSection& root, const ModelFamily& family) {
 }
 
 // `more`: ModelOpt's file, for a model whose config.json says nothing.
-void read_weight_formats(const JsonSection& root, const ModelFamily& family,
+void read_weight_formats(const JsonSection& root, const JsonSection& text,
                          const std::optional<PublishedFile>& more, ModelConfig& model) {
-  const JsonSection text = text_section(root, family);
   if (const auto of_file = root.section("quantization_config")) {
     read_quantization(*of_file, model);
   } else if (const auto of_text = text.section("quantization_config")) {
@@ -248,7 +241,11 @@ ModelConfig read_model(const JsonSection& root, const ModelFamily& family) {
   model.bytes_per_weight = bytes_per_weight(root, text);
   read_layer_kinds(text, family, model);
   read_parts(root, text, family, model);
-  if (family.has_vision) read_vision(root, text, model);
+  if (family.has_vision) {
+    read_vision(root, text, model);
+  } else if (family.is_nested) {
+    model.tower_params = tower_params(root, model.hidden_dim);
+  }
   read_expert_traits(text, family, model);
   if (model.has_gated_attention && !text.boolean_or("attn_output_gate", true)) {
     model.refuse(text.dotted("attn_output_gate"), "false is not supported; allowed: true");
@@ -269,12 +266,12 @@ ModelConfig parse_hugging_face_config(std::string_view json, const std::string& 
   const Json document = parse_object(json, path, "the config.json of a model");
   const JsonSection root(document, path, "");
   const std::string architecture = architecture_of(root);
-  const ModelFamily family = family_of(root, architecture);
-  ModelConfig model = read_model(root, family);
+  const std::optional<ModelFamily> family = family_of(root, architecture);
+  const JsonSection text = family ? text_section(root, *family) : any_text_section(root);
+  ModelConfig model = family ? read_model(root, *family) : read_any_model(root, architecture);
   model.name = name;
-  if (family.keys == ConfigKeys::Any) {
-    model.approximation = approximation_of(architecture, text_section(root, family), model);
-    model.architecture = architecture;
+  if (!family) {
+    model.bytes_per_weight = bytes_per_weight(root, text);
     model.unsupported = "architectures: " + JsonSection::excerpt(Json(architecture)) +
                         " is only simulated; allowed: " + computed_architectures();
   }
@@ -283,7 +280,11 @@ ModelConfig parse_hugging_face_config(std::string_view json, const std::string& 
     if (!error.empty()) throw ConfigError(path + ": " + in_keys_of(document, error));
   };
   check_shape();
-  read_weight_formats(root, family, quantization, model);
+  read_weight_formats(root, text, quantization, model);
+  // DeepSeek-V4 says it beside the format of the other weights.
+  if (text.text_or("expert_dtype", "") == "fp4" && model.n_experts > 0) {
+    model.expert_format = WeightFormat::Mxfp4;
+  }
   check_shape();
   if (model.is_quantised()) {
     model.refuse("quantization_config", "quantised weights are only simulated; allowed: plain");

@@ -7,7 +7,6 @@
 #include <string>
 
 #include "core/base/json.h"
-#include "core/model/unknown_architecture.h"
 
 namespace metronome {
 namespace {
@@ -145,16 +144,13 @@ void refuse_true(const JsonSection& text, const char* key, ModelConfig& model) {
 }  // namespace
 
 bool has_dense_mlps(const ModelFamily& family) {
-  if (!family.has_experts || family.keys == ConfigKeys::Any) {
-    return !family.has_experts || family.tensors != TensorNames::Qwen35;
-  }
+  if (!family.has_experts) return true;
   const ExpertKeys& keys = family.expert_keys;
   return keys.dense != DenseLayers::None || keys.width == nullptr || keys.has_wide_shared_expert;
 }
 
 void read_experts(const JsonSection& text, const ModelFamily& family, ModelConfig& model) {
   if (!family.has_experts) return;
-  if (family.keys == ConfigKeys::Any) return read_any_experts(text, model);
   const ExpertKeys& keys = family.expert_keys;
   const ConfigDefaults& defaults = family.defaults;
   // transformers knows the second name in every family.
@@ -185,7 +181,7 @@ void read_expert_traits(const JsonSection& text, const ModelFamily& family, Mode
   if (family.keys == ConfigKeys::DeepSeek) {
     model.has_interleaved_rope = text.boolean_or("rope_interleave", model.has_interleaved_rope);
   }
-  if (!family.has_experts || family.keys == ConfigKeys::Any) return;
+  if (!family.has_experts) return;
   const ExpertKeys& keys = family.expert_keys;
   if (keys.normalises != nullptr) {
     model.has_normalised_expert_weights =

@@ -100,8 +100,6 @@ void read_parts(const JsonSection& root, const JsonSection& text, const ModelFam
     model.has_qk_norm = text.boolean_or(family.qk_norm_key, model.has_qk_norm);
   }
   apply_architecture(model);
-  // Cost models read no more, and an unknown file may say the rest in words of its own.
-  if (family.keys == ConfigKeys::Any) return;
   if (family.parallel_key != nullptr) {
     model.has_parallel_mlp = text.boolean_or(family.parallel_key, model.has_parallel_mlp);
   }

@@ -50,6 +50,20 @@ std::string& models_folder() {
   return folder;
 }
 
+// Keys of a config.json in the place of a name; `name` is the model's.
+ModelConfig parse_inline_model(const std::string& json, const std::string& where) {
+  const std::string place = where.empty() ? "shape" : where + ": shape";
+  std::string name = "shape";
+  try {
+    const Json config = Json::parse(json);
+    const Json* const given = config.is_object() ? config.find("name") : nullptr;
+    if (given != nullptr && given->is_string()) name = printable(given->get<std::string>());
+  } catch (const JsonError&) {
+    // parse_hugging_face_config() says where.
+  }
+  return parse_hugging_face_config(json, place, name);
+}
+
 // For a name that is no catalogue model and no path. The catalogue is too long for a message.
 [[noreturn]] void fail_unknown_model(const std::string& name, const SourceLocation& where) {
   for (const std::string_view fetched : kFetchedModels) {
@@ -213,6 +227,8 @@ void visit_fields(FieldVisitor& visitor, ModelConfig& model) {
   visitor.integers("dense_layers", model.dense_layers, 0, kMaxDim,
                    "layers without experts, where they are not the first ones");
   visit_parts(visitor, model);
+  visitor.integer("tower_params", model.tower_params, 0, std::int64_t{1} << 40,
+                  "weights of encoders of images that take memory");
   visitor.number("norm_eps", model.norm_eps, 0, 1, "added to the mean square under the root");
   visitor.number("rope_theta", model.rope_theta, 0, kMaxNumber, "base of the rotary frequencies");
   visitor.number("rope_local_theta", model.rope_local_theta, 0, kMaxNumber,
@@ -251,9 +267,25 @@ void visit_fields(FieldVisitor& visitor, ModelConfig& model) {
 }
 
 std::vector<ModelConfig> parse_models(std::string_view yaml, const std::string& file) {
-  std::vector<ModelConfig> models =
-      parse_entries<ModelConfig>(parse_config_text(yaml, file), "models", model_error, relatives());
-  for (ModelConfig& model : models) apply_architecture(model);
+  std::vector<ModelConfig> models;
+  ConfigNode root = parse_config_text(yaml, file);
+  // One by one, to keep the order of the file.
+  for (ConfigNode::Entry& entry : root.entries) {
+    if (const ConfigNode* const shape = entry.value.find("shape")) {
+      models.push_back(
+          parse_hugging_face_config(json_of(*shape).dump(), shape->where.to_string(), entry.key));
+      models.back().approximation.clear();  // the entry was written for this reader
+      models.back().keys_read.clear();
+      continue;
+    }
+    ConfigNode one;
+    one.kind = ConfigNode::Kind::Map;
+    one.where = root.where;
+    one.entries = {entry};
+    models.push_back(parse_entries<ModelConfig>(one, "models", model_error, relatives()).front());
+    apply_architecture(models.back());
+  }
+  if (models.empty()) parse_entries<ModelConfig>(root, "models", model_error, relatives());
   return models;
 }
 
@@ -301,6 +333,7 @@ std::string find_model_folder(const std::string& name_or_path) {
 }
 
 ModelConfig find_model(const std::string& name_or_path, const SourceLocation& where) {
+  if (name_or_path.starts_with('{')) return parse_inline_model(name_or_path, where.to_string());
   if (const auto model = known_model(name_or_path)) return *model;
   if (const std::string file = find_gguf_file(name_or_path); !file.empty()) {
     const ModelFileReader read = model_file_reader();

@@ -53,7 +53,8 @@ const std::vector<ModelConfig>& all_models();
 // The keys of an entry.
 void visit_fields(FieldVisitor& visitor, ModelConfig& model);
 
-// Reads a catalogue, a mapping from names to entries. `file` is shown in messages.
+// Reads a catalogue, a mapping from names to entries. An entry has the keys of visit_fields(), or
+// `shape` with those of a config.json. `file` is shown in messages.
 std::vector<ModelConfig> parse_models(std::string_view yaml, const std::string& file);
 
 // A file that lies beside a config.json. `path` is shown in messages.

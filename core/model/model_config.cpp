@@ -123,14 +123,15 @@ std::string experts_error(const ModelConfig& model) {
 
 // A list of layers: ascending, each of the model.
 std::string layers_error(const ModelConfig& model) {
-  struct Layers {
+  struct NamedLayers {
     const char* key;
     const std::vector<std::int64_t>& listed;
   };
-  for (const Layers& layers :
-       {Layers{"window_layers", model.window_layers}, Layers{"dense_layers", model.dense_layers},
-        Layers{"unrotated_layers", model.unrotated_layers},
-        Layers{"linear_attention.layers", model.linear_attention.layers}}) {
+  for (const NamedLayers& layers :
+       {NamedLayers{"window_layers", model.window_layers},
+        NamedLayers{"dense_layers", model.dense_layers},
+        NamedLayers{"unrotated_layers", model.unrotated_layers},
+        NamedLayers{"linear_attention.layers", model.linear_attention.layers}}) {
     const std::string error = ascending_error(layers.key, layers.listed, model.n_layers);
     if (!error.empty()) return error;
   }
@@ -142,6 +143,34 @@ std::string layers_error(const ModelConfig& model) {
 
 bool contains(const std::vector<std::int64_t>& layers, std::int64_t layer) {
   return std::binary_search(layers.begin(), layers.end(), layer);
+}
+
+// Keeps the KV of a few tokens only.
+bool is_window_kind(const LayerKind& kind) {
+  const AttentionPart& attention = kind.attention;
+  return attention.window > 0 && !attention.is_sparse && attention.stride == 1 &&
+         !attention.shares_kv;
+}
+
+bool keeps_kv(const LayerKind& kind) {
+  return !kind.attention.is_empty() && !kind.attention.shares_kv;
+}
+
+bool has_state(const LayerKind& kind) { return !kind.state.is_empty(); }
+
+template <class Is>
+std::int64_t count_layers(const ModelConfig& model, Is is) {
+  std::int64_t count = 0;
+  for (const LayerKind& kind : model.given_kinds) count += is(kind) ? kind.count() : 0;
+  return count;
+}
+
+// Whether the layer's kind is such.
+template <class Is>
+bool any_kind_of(const ModelConfig& model, std::int64_t layer, Is is) {
+  return std::any_of(
+      model.given_kinds.begin(), model.given_kinds.end(),
+      [&](const LayerKind& kind) { return is(kind) && contains(kind.layers, layer); });
 }
 
 std::string parts_error(const ModelConfig& model) {
@@ -212,16 +241,29 @@ std::string router_refusal(const ModelConfig& model) {
 }  // namespace
 
 bool ModelConfig::is_window_layer(std::int64_t layer) const {
+  if (!given_kinds.empty()) return any_kind_of(*this, layer, is_window_kind);
   if (sliding_window == 0) return false;
   if (!window_layers.empty()) return contains(window_layers, layer);
   return global_layer_interval == 0 || (layer + 1) % global_layer_interval != 0;
 }
 
 bool ModelConfig::is_linear_layer(std::int64_t layer) const {
+  if (!given_kinds.empty()) return any_kind_of(*this, layer, has_state);
   return contains(linear_attention.layers, layer);
 }
 
+std::int64_t ModelConfig::n_linear_layers() const {
+  if (!given_kinds.empty()) return count_layers(*this, has_state);
+  return static_cast<std::int64_t>(linear_attention.layers.size());
+}
+
+std::int64_t ModelConfig::n_attention_layers() const {
+  if (!given_kinds.empty()) return count_layers(*this, keeps_kv);
+  return n_layers - n_linear_layers();
+}
+
 std::int64_t ModelConfig::n_global_layers() const {
+  if (!given_kinds.empty()) return n_attention_layers() - count_layers(*this, is_window_kind);
   const std::int64_t num_layers = n_attention_layers();
   if (sliding_window == 0) return num_layers;
   if (!window_layers.empty()) return num_layers - static_cast<std::int64_t>(window_layers.size());
@@ -230,6 +272,27 @@ std::int64_t ModelConfig::n_global_layers() const {
 
 std::int64_t ModelConfig::n_window_layers() const {
   return n_attention_layers() - n_global_layers();
+}
+
+std::int64_t ModelConfig::n_moe_layers() const {
+  if (n_experts == 0) return 0;
+  if (given_kinds.empty()) return n_layers - n_dense_layers;
+  return count_layers(*this, [](const LayerKind& kind) { return kind.has_experts; });
+}
+
+bool ModelConfig::has_latent_attention() const {
+  const auto is_latent = [](const LayerKind& kind) { return !kind.attention.latent.is_empty(); };
+  return !latent_attention.is_empty() ||
+         std::any_of(given_kinds.begin(), given_kinds.end(), is_latent);
+}
+
+double ModelConfig::n_whole_layers() const {
+  if (given_kinds.empty()) return static_cast<double>(n_layers);
+  std::int64_t halves = 0;
+  for (const LayerKind& kind : given_kinds) {
+    halves += kind.count() * ((kind.has_mixer() ? 1 : 0) + (kind.has_mlp() ? 1 : 0));
+  }
+  return 0.5 * static_cast<double>(halves);
 }
 
 std::int64_t ModelConfig::default_max_model_len() const {
@@ -250,6 +313,9 @@ std::int64_t ModelConfig::max_context() const {
 
 bool ModelConfig::is_moe_layer(std::int64_t layer) const {
   if (n_experts == 0) return false;
+  if (!given_kinds.empty()) {
+    return any_kind_of(*this, layer, [](const LayerKind& kind) { return kind.has_experts; });
+  }
   return dense_layers.empty() ? layer >= n_dense_layers : !contains(dense_layers, layer);
 }
 
@@ -310,6 +376,7 @@ std::string ModelConfig::shape_error() const {
 }
 
 void apply_architecture(ModelConfig& model) {
+  if (!model.given_kinds.empty()) return;  // read with what its file says
   const ModelFamily* const family = find_family(model.architecture);
   ModelTraits traits = family == nullptr ? ModelTraits{} : family->traits;
   traits.has_qk_norm = model.has_qk_norm;

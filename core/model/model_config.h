@@ -8,6 +8,7 @@
 #include <string>
 #include <vector>
 
+#include "core/model/layer_kind.h"
 #include "core/model/layer_parts.h"
 #include "core/model/model_traits.h"
 #include "core/model/weight_format.h"
@@ -81,6 +82,17 @@ struct ModelConfig : ModelTraits {
 
   LinearAttention linear_attention;
   LatentAttention latent_attention;  // of every layer, instead of n_kv_heads and head_dim
+  // The kinds of layers where the numbers above cannot describe them: no executor computes such a
+  // model. The numbers are then those of the first layer that attends, of the widest MLP and of the
+  // widest window. Empty: layer_kinds() derives them.
+  std::vector<LayerKind> given_kinds;
+  std::int64_t expert_hidden_dim = 0;  // that experts read and write; 0 = hidden_dim
+  // Weights that steps of text do not read, beside those of `vision`: of towers, and of tables and
+  // others that only some models have.
+  std::int64_t tower_params = 0;
+  std::int64_t extra_params = 0;
+  // Weights of layers that use those of another one: they compute, but take no memory.
+  std::int64_t repeated_params = 0;
   VisionTower vision;
   // Qwen's M-RoPE: pairs that turn by time, height and width; empty = all by one position. They
   // alternate while they last.
@@ -107,9 +119,9 @@ struct ModelConfig : ModelTraits {
   double query_scale_beta = 0;
   std::int64_t query_scale_positions = 0;
   std::vector<std::int32_t> eos_token_ids;  // end of text; empty = unknown
-  // One line about an unknown architecture: what a simulation takes it for, by which keys. Empty:
-  // it is known.
+  // About an unknown architecture: its kinds of layers, and what was assumed. Empty: it is known.
   std::string approximation;
+  std::string keys_read;  // of its file, with commas between
   // The settings that no executor can compute, as "key: what; what is allowed"; empty: nothing.
   std::string unsupported;
 
@@ -126,14 +138,16 @@ struct ModelConfig : ModelTraits {
 
   // Whether a layer (from 0) attends to sliding_window tokens only.
   bool is_window_layer(std::int64_t layer) const;
-  bool is_linear_layer(std::int64_t layer) const;  // keeps a state (linear_attention)
-  std::int64_t n_linear_layers() const {
-    return static_cast<std::int64_t>(linear_attention.layers.size());
-  }
-  std::int64_t n_attention_layers() const { return n_layers - n_linear_layers(); }
-  std::int64_t n_global_layers() const;  // layers that attend to the whole context
-  std::int64_t n_window_layers() const;  // n_attention_layers() - n_global_layers()
-  std::int64_t n_moe_layers() const { return n_experts > 0 ? n_layers - n_dense_layers : 0; }
+  bool is_linear_layer(std::int64_t layer) const;  // keeps a state
+  std::int64_t n_linear_layers() const;            // that keep a state
+  std::int64_t n_attention_layers() const;         // that attend
+  std::int64_t n_global_layers() const;            // of these, to the whole context
+  std::int64_t n_window_layers() const;            // n_attention_layers() - n_global_layers()
+  std::int64_t n_moe_layers() const;
+  bool has_states() const { return n_linear_layers() > 0; }
+  bool has_latent_attention() const;
+  // Layers, where one without a mixer or without an MLP counts half.
+  double n_whole_layers() const;
   // The longest request where nothing else is said, in tokens, as in vLLM (config/model.py). Linear
   // scaling and YaRN stretch the positions that the model was trained with; files with scaling in
   // the layers without a window only (rope_local_theta) say the stretched length. LongRoPE: the
@@ -156,21 +170,20 @@ struct ModelConfig : ModelTraits {
   // and routers of all layers, without experts.
   std::int64_t n_linear_params() const { return n_projection_params() + n_router_params(); }
   std::int64_t n_projection_params() const;  // of these, all but routers
-  std::int64_t n_mlp_params() const;         // of these, dense MLPs and shared experts
+  // Projections of dense MLPs and shared experts, and those that lead to experts and back.
+  std::int64_t n_mlp_params() const;
   // Routers, and the gates of shared experts.
   std::int64_t n_router_params() const {
     return n_moe_layers() * hidden_dim * (n_experts + (has_shared_expert_gate ? 1 : 0));
   }
-  std::int64_t n_attention_params() const;         // the projections of one layer that attends
-  std::int64_t n_linear_attention_params() const;  // those of one layer with a state
-  std::int64_t n_expert_params() const;            // the matrices of one expert of one layer
-  std::int64_t n_embedding_params() const;         // one table; the output head has as many
-  std::int64_t n_position_params() const;          // the table of learned positions
-  std::int64_t n_norm_params() const;              // scales and biases of all normalisations
-  std::int64_t n_bias_params() const;              // biases of all projections
-  // Of layers with a state: convolutions, decays and their biases.
-  std::int64_t n_state_params() const;
+  std::int64_t n_expert_params() const;     // the matrices of one expert of one layer
+  std::int64_t n_embedding_params() const;  // one table; the output head has as many
+  std::int64_t n_position_params() const;   // the table of learned positions
+  // Norms, biases, convolutions and decays of all layers, and the last norm.
+  std::int64_t n_small_params() const;
   std::int64_t n_params() const;  // everything, norms and the vision tower included
+  // Parameters that a token of text is computed with: no towers, and the experts that it picks.
+  std::int64_t n_active_params() const;
   // Means of attention and states, of dense MLPs and shared experts, of experts.
   double bytes_per_linear_weight() const { return mean_bytes(kAttentionModules); }
   double bytes_per_mlp_weight() const { return mean_bytes(kMlpModules); }
@@ -185,10 +198,9 @@ struct ModelConfig : ModelTraits {
   // Stores projections and experts in one format; mxfp4 in those of experts alone.
   void store_as(WeightFormat format);
   std::int64_t weight_bytes() const;
-  std::int64_t table_bytes() const;            // of embeddings and a head of its own
-  std::int64_t kv_bytes_per_token() const;     // all layers that attend, K and V
-  std::int64_t kv_elements_per_layer() const;  // of one token in one layer that attends
-  std::int64_t state_bytes() const;            // of one request, all layers
+  std::int64_t table_bytes() const;         // of embeddings and a head of its own
+  std::int64_t kv_bytes_per_token() const;  // all layers that attend: K and V, and an index
+  std::int64_t state_bytes() const;         // of one request, all layers
 
   // Records in `unsupported` what no executor computes, unless something else is there.
   void refuse(const std::string& key, const std::string& message) {
@@ -206,5 +218,8 @@ struct ModelConfig : ModelTraits {
 // has_post_norms, which an entry of the catalogue says. Sets `unsupported` if no executor computes
 // the architecture or shape.
 void apply_architecture(ModelConfig& model);
+
+// The kinds of the model's layers, by their first layer.
+std::vector<LayerKind> layer_kinds(const ModelConfig& model);
 
 }  // namespace metronome

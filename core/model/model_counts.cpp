@@ -21,39 +21,38 @@ ModuleKind head_table(const ModelConfig& model) {
   return model.has_tied_embeddings ? ModuleKind::Embedding : ModuleKind::Head;
 }
 
-std::int64_t ModelConfig::n_attention_params() const {
-  const LatentAttention& latent = latent_attention;
-  if (!latent.is_empty()) {
-    const std::int64_t queries = n_heads * (latent.nope_dim + latent.rope_dim);
-    const std::int64_t from_queries =
-        latent.q_rank == 0 ? hidden_dim * queries : latent.q_rank * (hidden_dim + queries);
-    return from_queries + hidden_dim * latent.cached_dim() +
-           latent.kv_rank * n_heads * (latent.nope_dim + latent.value_dim) +
-           n_heads * latent.value_dim * hidden_dim;
-  }
-  const std::int64_t gate = has_gated_attention ? query_dim() : 0;
-  return hidden_dim * (2 * query_dim() + gate + 2 * kv_dim());
+namespace {
+
+// The sum of a number over all layers.
+template <class Number>
+std::int64_t sum_of(const ModelConfig& model, Number number) {
+  std::int64_t sum = 0;
+  for (const LayerKind& kind : layer_kinds(model)) sum += kind.count() * number(kind);
+  return sum;
 }
 
-std::int64_t ModelConfig::n_linear_attention_params() const {
-  const LinearAttention& linear = linear_attention;
-  // Queries, keys, values and the output's gate; write strengths and decays; the output.
-  return hidden_dim * (linear.conv_channels() + linear.value_dim() + 2 * linear.n_value_heads +
-                       linear.value_dim());
-}
+}  // namespace
 
 std::int64_t ModelConfig::n_mlp_params() const {
   const std::int64_t mlp = n_mlp_matrices() * hidden_dim;
-  return (n_layers - n_moe_layers()) * mlp * ffn_dim + n_moe_layers() * mlp * shared_expert_ffn_dim;
+  return sum_of(*this, [&](const LayerKind& kind) {
+    const std::int64_t of_experts =
+        mlp * shared_expert_ffn_dim + 2 * hidden_dim * expert_hidden_dim;
+    return mlp * kind.ffn_dim + kind.side_params + (kind.has_experts ? of_experts : 0);
+  });
 }
 
 std::int64_t ModelConfig::n_projection_params() const {
-  return n_attention_layers() * n_attention_params() +
-         n_linear_layers() * n_linear_attention_params() + n_mlp_params();
+  const auto mixers = [](const LayerKind& kind) {
+    return kind.attention.in_params + kind.attention.out_params + kind.state.in_params +
+           kind.state.out_params;
+  };
+  return sum_of(*this, mixers) + n_mlp_params();
 }
 
 std::int64_t ModelConfig::n_expert_params() const {
-  return n_mlp_matrices() * hidden_dim * expert_ffn_dim;
+  const std::int64_t width = expert_hidden_dim > 0 ? expert_hidden_dim : hidden_dim;
+  return n_mlp_matrices() * width * expert_ffn_dim;
 }
 
 std::int64_t ModelConfig::n_embedding_params() const { return vocab_size * hidden_dim; }
@@ -62,39 +61,24 @@ std::int64_t ModelConfig::n_position_params() const {
   return has_learned_positions ? max_position_embeddings * hidden_dim : 0;
 }
 
-std::int64_t ModelConfig::n_norm_params() const {
-  const std::int64_t head_norms = has_whole_qk_norm ? query_dim() + kv_dim() : 2 * head_dim;
-  const std::int64_t latent_norms = latent_attention.kv_rank + latent_attention.q_rank;
-  const std::int64_t scales =
-      n_layers * n_layer_norms() * hidden_dim +
-      n_attention_layers() * ((has_qk_norm ? head_norms : 0) + latent_norms) +
-      n_linear_layers() * linear_attention.value_head_dim + hidden_dim;
-  return has_norm_biases ? 2 * scales : scales;
-}
-
-std::int64_t ModelConfig::n_bias_params() const {
-  const std::int64_t num_query_rows = has_gated_attention ? 2 * query_dim() : query_dim();
-  const std::int64_t qkv = has_qkv_biases ? num_query_rows + 2 * kv_dim() : 0;
-  const std::int64_t output = has_attention_output_bias ? hidden_dim : 0;
-  const std::int64_t mlp = has_mlp_biases ? (n_mlp_matrices() - 1) * ffn_dim + hidden_dim : 0;
-  const std::int64_t experts =
-      has_expert_biases ? n_experts * ((n_mlp_matrices() - 1) * expert_ffn_dim + hidden_dim) : 0;
-  const std::int64_t routers = has_router_biases || has_sigmoid_router ? n_experts : 0;
-  const std::int64_t sinks = has_attention_sinks ? n_heads : 0;
-  return n_attention_layers() * (qkv + output + sinks) + (n_layers - n_moe_layers()) * mlp +
-         n_moe_layers() * (experts + routers);
-}
-
-std::int64_t ModelConfig::n_state_params() const {
-  return n_linear_layers() * (linear_attention.conv_channels() * linear_attention.conv_width +
-                              2 * linear_attention.n_value_heads);
+std::int64_t ModelConfig::n_small_params() const {
+  const auto of_kind = [](const LayerKind& kind) {
+    return kind.other_params + kind.state.other_params;
+  };
+  const std::int64_t last_norm = has_norm_weights ? (has_norm_biases ? 2 : 1) * hidden_dim : 0;
+  return sum_of(*this, of_kind) + last_norm + (has_head_bias ? vocab_size : 0);
 }
 
 std::int64_t ModelConfig::n_params() const {
   const std::int64_t tables = has_tied_embeddings ? 1 : 2;
   return n_linear_params() + n_moe_layers() * n_experts * n_expert_params() +
-         tables * n_embedding_params() + n_position_params() + n_norm_params() + n_bias_params() +
-         n_state_params() + vision.n_params();
+         tables * n_embedding_params() + n_position_params() + n_small_params() +
+         vision.n_params() + tower_params + extra_params - repeated_params;
+}
+
+std::int64_t ModelConfig::n_active_params() const {
+  return n_params() - vision.n_params() - tower_params -
+         n_moe_layers() * (n_experts - n_experts_per_token) * n_expert_params();
 }
 
 std::vector<FormatShare> ModelConfig::formats_of(std::span<const ModuleKind> kinds) const {
@@ -156,27 +140,30 @@ std::int64_t ModelConfig::weight_bytes() const {
   const std::int64_t projections = n_projection_params();
   const std::int64_t experts = n_moe_layers() * n_experts * n_expert_params();
   const std::int64_t tables = (has_tied_embeddings ? 1 : 2) * n_embedding_params();
-  const std::int64_t plain = (n_params() - projections - experts - tables) * bytes_per_weight;
+  const std::int64_t plain =
+      (n_params() + repeated_params - projections - experts - tables) * bytes_per_weight;
   const auto bytes = [](std::int64_t params, double of_one) {
     return std::llround(static_cast<double>(params) * of_one);
   };
   const std::int64_t mlps = has_mlp_formats() ? n_mlp_params() : 0;
-  return plain + table_bytes() + bytes(projections - mlps, bytes_per_linear_weight()) +
+  return plain + table_bytes() - bytes(repeated_params, bytes_per_linear_weight()) +
+         bytes(projections - mlps, bytes_per_linear_weight()) +
          bytes(mlps, bytes_per_mlp_weight()) + bytes(experts, bytes_per_expert_weight());
 }
 
 std::int64_t ModelConfig::kv_bytes_per_token() const {
-  return n_attention_layers() * kv_elements_per_layer() * bytes_per_kv_element;
-}
-
-std::int64_t ModelConfig::kv_elements_per_layer() const {
-  return latent_attention.is_empty() ? 2 * kv_dim() : latent_attention.cached_dim();
+  double bytes = 0;  // an integer where no layer has strides
+  for (const LayerKind& kind : layer_kinds(*this)) {
+    const AttentionPart& attention = kind.attention;
+    const std::int64_t of_entry = attention.cached_elements() * bytes_per_kv_element +
+                                  (attention.has_index() ? attention.index_bytes() : 0);
+    bytes += static_cast<double>(kind.count() * of_entry) / static_cast<double>(attention.stride);
+  }
+  return std::llround(bytes);
 }
 
 std::int64_t ModelConfig::state_bytes() const {
-  const LinearAttention& linear = linear_attention;
-  return n_linear_layers() * (linear.delta_floats() * linear.bytes_per_delta_element +
-                              linear.conv_floats() * linear.bytes_per_conv_element);
+  return sum_of(*this, [](const LayerKind& kind) { return kind.state.bytes(); });
 }
 
 std::int64_t VisionTower::n_params() const {

@@ -2,6 +2,7 @@
 #include "core/model/model_modules.h"
 
 #include <algorithm>
+#include <initializer_list>
 #include <utility>
 
 #include "core/base/names.h"
@@ -46,10 +47,21 @@ class Modules {
   }
 
   std::vector<ModelModule> all() {
-    for (std::int64_t layer = 0; layer < model_.n_layers; ++layer) {
-      begin_layer(layer);
-      model_.is_linear_layer(layer) ? add_states() : add_attention();
-      model_.is_moe_layer(layer) ? add_experts() : add_mlp(ModuleKind::MlpIn, "mlp.");
+    const std::vector<LayerKind> kinds = layer_kinds(model_);
+    std::vector<const LayerKind*> of_layers(static_cast<std::size_t>(model_.n_layers));
+    for (const LayerKind& kind : kinds) {
+      for (const std::int64_t layer : kind.layers) {
+        of_layers[static_cast<std::size_t>(layer)] = &kind;
+      }
+    }
+    for (std::size_t layer = 0; layer < of_layers.size(); ++layer) {
+      begin_layer(static_cast<std::int64_t>(layer));
+      const LayerKind& kind = *of_layers[layer];
+      if (!kind.attention.is_empty()) add_attention(kind.attention);
+      if (!kind.state.is_empty()) add_state(kind.state);
+      if (kind.has_experts) add_experts();
+      if (kind.ffn_dim > 0) add_mlp(ModuleKind::MlpIn, {"mlp."}, kind.ffn_dim);
+      if (kind.side_params > 0) add(ModuleKind::MlpIn, {"side"}, kind.side_params);
     }
     const std::int64_t tables = model_.n_embedding_params();
     roots_ = {"model.", "model.language_model.", "language_model.model.", "transformer.", ""};
@@ -63,6 +75,8 @@ class Modules {
   void begin_layer(std::int64_t layer) {
     roots_ = {"model.layers.", "model.language_model.layers.", "language_model.model.layers."};
     if (tensors_ == TensorNames::Gpt2) roots_ = {"transformer.h.", "h."};
+    if (is_unknown())
+      roots_.insert(roots_.end(), {"backbone.layers.", "layers.", "transformer.h."});
     for (std::string& root : roots_) root += std::to_string(layer) + ".";
   }
 
@@ -74,41 +88,62 @@ class Modules {
     modules_.push_back(std::move(module));
   }
 
-  void add_attention() {
-    const std::int64_t hidden = model_.hidden_dim;
-    const std::int64_t query = model_.query_dim();
-    const std::int64_t kv = model_.kv_dim();
-    if (!model_.latent_attention.is_empty()) return add_latent_attention();
+  // A model of no family, whose file may call a part of a layer by several names.
+  bool is_unknown() const { return !model_.given_kinds.empty(); }
+
+  void add_mixer(ModuleKind kind, const std::string& name, std::int64_t num_params) {
+    std::vector<std::string> names = {"self_attn." + name};
+    if (is_unknown()) {
+      for (const char* part : {"mixer.", "attn.", "attention.", "linear_attn.", "mamba."}) {
+        names.push_back(part + name);
+      }
+    }
+    add(kind, names, num_params);
+  }
+
+  void add_attention(const AttentionPart& attention) {
+    if (!attention.latent.is_empty()) return add_latent_attention(attention);
     const bool is_fused = tensors_ == TensorNames::Phi3 || tensors_ == TensorNames::Gpt2;
     if (is_fused) {
-      add(ModuleKind::AttentionIn, {"self_attn.qkv_proj", "attn.c_attn"},
-          hidden * (query + 2 * kv));
-      return add(ModuleKind::AttentionOut, {"self_attn.o_proj", "attn.c_proj"}, query * hidden);
+      add(ModuleKind::AttentionIn, {"self_attn.qkv_proj", "attn.c_attn"}, attention.in_params);
+      return add(ModuleKind::AttentionOut, {"self_attn.o_proj", "attn.c_proj"},
+                 attention.out_params);
     }
-    const std::int64_t gate = model_.has_gated_attention ? query : 0;
-    add(ModuleKind::AttentionIn, {"self_attn.q_proj"}, hidden * (query + gate));
-    add(ModuleKind::AttentionIn, {"self_attn.k_proj"}, hidden * kv);
-    add(ModuleKind::AttentionIn, {"self_attn.v_proj"}, hidden * kv);
-    add(ModuleKind::AttentionOut, {"self_attn.o_proj"}, query * hidden);
+    const std::int64_t heads = attention.shares_kv ? 0 : model_.hidden_dim * attention.n_kv_heads;
+    const std::int64_t keys = heads * attention.head_dim;
+    const std::int64_t values = attention.keys_are_values ? 0
+                                                          : std::min(heads * attention.value_dim,
+                                                                     attention.in_params - keys);
+    add_mixer(ModuleKind::AttentionIn, "q_proj", attention.in_params - keys - values);
+    if (keys > 0) add_mixer(ModuleKind::AttentionIn, "k_proj", keys);
+    if (values > 0) add_mixer(ModuleKind::AttentionIn, "v_proj", values);
+    add_mixer(ModuleKind::AttentionOut, "o_proj", attention.out_params);
   }
 
-  void add_latent_attention() {
-    const LatentAttention& latent = model_.latent_attention;
+  void add_latent_attention(const AttentionPart& attention) {
+    const LatentAttention& latent = attention.latent;
     const std::int64_t hidden = model_.hidden_dim;
-    const std::int64_t queries = model_.n_heads * (latent.nope_dim + latent.rope_dim);
+    const std::int64_t from_latent =
+        latent.kv_rank * attention.n_heads * (latent.nope_dim + latent.value_dim);
+    const std::int64_t to_latent = hidden * latent.cached_dim();
+    // An index and a gate, where there are any, count with the queries.
+    const std::int64_t of_queries = attention.in_params - to_latent - from_latent;
     if (latent.q_rank > 0) {
-      add(ModuleKind::AttentionIn, {"self_attn.q_a_proj"}, hidden * latent.q_rank);
-      add(ModuleKind::AttentionIn, {"self_attn.q_b_proj"}, latent.q_rank * queries);
+      add_mixer(ModuleKind::AttentionIn, "q_a_proj", hidden * latent.q_rank);
+      add_mixer(ModuleKind::AttentionIn, "q_b_proj", of_queries - hidden * latent.q_rank);
     } else {
-      add(ModuleKind::AttentionIn, {"self_attn.q_proj"}, hidden * queries);
+      add_mixer(ModuleKind::AttentionIn, "q_proj", of_queries);
     }
-    add(ModuleKind::AttentionIn, {"self_attn.kv_a_proj_with_mqa"}, hidden * latent.cached_dim());
-    add(ModuleKind::AttentionIn, {"self_attn.kv_b_proj"},
-        latent.kv_rank * model_.n_heads * (latent.nope_dim + latent.value_dim));
-    add(ModuleKind::AttentionOut, {"self_attn.o_proj"}, model_.n_heads * latent.value_dim * hidden);
+    add_mixer(ModuleKind::AttentionIn, "kv_a_proj_with_mqa", to_latent);
+    add_mixer(ModuleKind::AttentionIn, "kv_b_proj", from_latent);
+    add_mixer(ModuleKind::AttentionOut, "o_proj", attention.out_params);
   }
 
-  void add_states() {
+  void add_state(const StatePart& state) {
+    if (is_unknown()) {
+      add_mixer(ModuleKind::StateIn, "in_proj", state.in_params);
+      return add_mixer(ModuleKind::StateOut, "out_proj", state.out_params);
+    }
     const LinearAttention& linear = model_.linear_attention;
     const std::int64_t hidden = model_.hidden_dim;
     const std::int64_t inputs = hidden * linear.conv_channels();
@@ -126,31 +161,44 @@ class Modules {
     add(ModuleKind::StateOut, {"linear_attn.out_proj"}, values);
   }
 
-  // A dense MLP or a shared expert, below this prefix.
-  void add_mlp(ModuleKind in, const std::string& below) {
-    const bool is_dense = in == ModuleKind::MlpIn;
-    const ModuleKind out = is_dense ? ModuleKind::MlpOut : ModuleKind::SharedOut;
-    const std::int64_t matrix =
-        model_.hidden_dim * (is_dense ? model_.ffn_dim : model_.shared_expert_ffn_dim);
-    if (tensors_ == TensorNames::Phi3) {
-      add(in, {below + "gate_up_proj"}, 2 * matrix);
-    } else {
-      if (model_.has_gated_mlp) add(in, {below + "gate_proj"}, matrix);
-      add(in, {below + "up_proj", below + "c_fc"}, matrix);
+  // A dense MLP or a shared expert, below any of these prefixes.
+  void add_mlp(ModuleKind in, std::vector<std::string> below, std::int64_t width) {
+    const ModuleKind out = in == ModuleKind::MlpIn ? ModuleKind::MlpOut : ModuleKind::SharedOut;
+    const std::int64_t matrix = model_.hidden_dim * width;
+    if (is_unknown() && in == ModuleKind::MlpIn) {
+      below.insert(below.end(), {"mixer.", "feed_forward."});
     }
-    add(out, {below + "down_proj", below + "c_proj"}, matrix);
+    const auto names = [&below](std::initializer_list<const char*> of_part) {
+      std::vector<std::string> all;
+      for (const std::string& prefix : below) {
+        for (const char* name : of_part) all.push_back(prefix + name);
+      }
+      return all;
+    };
+    if (tensors_ == TensorNames::Phi3) {
+      add(in, names({"gate_up_proj"}), 2 * matrix);
+    } else {
+      if (model_.has_gated_mlp) add(in, names({"gate_proj"}), matrix);
+      add(in, names({"up_proj", "c_fc"}), matrix);
+    }
+    add(out, names({"down_proj", "c_proj"}), matrix);
   }
 
   void add_experts() {
-    const std::int64_t matrix = model_.n_experts * model_.hidden_dim * model_.expert_ffn_dim;
+    const std::int64_t matrix =
+        model_.n_experts * (model_.n_expert_params() / model_.n_mlp_matrices());
     // A matrix of the first expert, that of all, and the module of all.
     const auto names = [this](const std::string& one, const std::string& all,
                               const std::string& of_mixtral) {
       std::vector<std::string> found = {"block_sparse_moe.experts.0." + of_mixtral,
                                         "block_sparse_moe.experts"};
       if (tensors_ == TensorNames::Mixtral) return found;
-      for (const std::string& name : {"0." + one, all}) found.push_back("mlp.experts." + name);
-      found.emplace_back("mlp.experts");
+      if (!is_unknown()) found.clear();
+      for (const char* part : {"mlp.", "mixer.", "moe.", "ffn.", "feed_forward."}) {
+        const std::string experts = std::string(part) + "experts";
+        found.insert(found.end(), {experts + ".0." + one, experts + "." + all, experts});
+        if (!is_unknown()) break;
+      }
       return found;
     };
     if (model_.has_gated_mlp) {
@@ -158,9 +206,21 @@ class Modules {
     }
     add(ModuleKind::ExpertIn, names("up_proj", "gate_up_proj", "w3"), matrix);
     add(ModuleKind::ExpertOut, names("down_proj", "down_proj", "w2"), matrix);
+    if (model_.expert_hidden_dim > 0) {
+      const std::int64_t projection = model_.hidden_dim * model_.expert_hidden_dim;
+      add(ModuleKind::SharedIn, {"mixer.fc1_latent_proj", "mlp.fc1_latent_proj"}, projection);
+      add(ModuleKind::SharedOut, {"mixer.fc2_latent_proj", "mlp.fc2_latent_proj"}, projection);
+    }
     if (model_.shared_expert_ffn_dim == 0) return;
-    const bool is_one = model_.has_shared_expert_gate;  // Qwen; DeepSeek has several, joined
-    add_mlp(ModuleKind::SharedIn, is_one ? "mlp.shared_expert." : "mlp.shared_experts.");
+    std::vector<std::string> below = {"mlp.shared_experts."};  // DeepSeek has several, joined
+    if (model_.has_shared_expert_gate) below = {"mlp.shared_expert."};  // Qwen
+    if (is_unknown()) {
+      below.insert(below.end(),
+                   {"mlp.shared_expert.", "mixer.shared_experts.", "shared_mlp.", "share_expert.",
+                    "ffn.shared_experts.", "feed_forward.shared_expert.",
+                    "block_sparse_moe.shared_experts."});
+    }
+    add_mlp(ModuleKind::SharedIn, below, model_.shared_expert_ffn_dim);
   }
 
   const ModelConfig& model_;

@@ -81,8 +81,32 @@ void apply_override(ConfigNode& root, const std::string& assignment) {
   assign_value(root, key, value, key);
 }
 
+// `shape` has the keys of a config.json; `model` is then the model's name.
+void expand_shape(ConfigNode& root) {
+  const ConfigNode* const shape = root.find("shape");
+  if (shape == nullptr) return;
+  if (shape->kind != ConfigNode::Kind::Map || shape->entries.empty()) {
+    fail_config(shape->where, "shape",
+                "must be a mapping, not " + shape->describe() +
+                    "; allowed: the keys of a model's config.json, such as hidden_size");
+  }
+  ConfigNode* const model = root.find("model");
+  Json config = json_of(*shape);
+  const bool is_named = model != nullptr && model->kind == ConfigNode::Kind::Scalar;
+  if (config.find("name") == nullptr) config["name"] = is_named ? model->scalar : "shape";
+  ConfigNode value;
+  value.kind = ConfigNode::Kind::Scalar;
+  value.is_quoted = true;
+  value.scalar = config.dump();
+  value.where = shape->where;
+  root.erase("shape");
+  root.erase("model");
+  root.entries.emplace_back("model", std::move(value));
+}
+
 // Expands short forms, which cannot be merged key by key or assigned into.
 void expand_shorthands(ConfigNode& root) {
+  expand_shape(root);
   if (ConfigNode* workload = root.find("workload")) {
     expand_trace_shorthand(*workload);
     expand_length_shorthands(*workload);

@@ -28,7 +28,7 @@ constexpr HostGap kSglangHostGap = {
 bool lacks_prompt_graphs(const ModelConfig& model, bool is_data_centre_blackwell) {
   const bool is_eager_deepseek =
       model.architecture == "DeepseekV3ForCausalLM" && is_data_centre_blackwell;
-  const bool has_eager_vision = !model.vision.is_empty() && model.linear_attention.is_empty();
+  const bool has_eager_vision = !model.vision.is_empty() && !model.has_states();
   return is_eager_deepseek || has_eager_vision;
 }
 
@@ -90,6 +90,7 @@ constexpr PolicyInfo kPolicies[] = {kSglang};
 constexpr EngineProduct kProduct = {.name = "sglang",
                                     .policies = kPolicies,
                                     .check_settings = check_sglang_settings,
+                                    .divide_memory = sglang_divide_memory,
                                     .serve_defaults = sglang_serve_defaults,
                                     .recipe = sglang_recipe,
                                     .arguments = &kSglangArguments,

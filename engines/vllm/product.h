@@ -3,6 +3,7 @@
 #pragma once
 
 #include <memory>
+#include <string>
 
 #include "core/scenario/engine_product.h"
 
@@ -31,6 +32,8 @@ void adjust_vllm_cache(const SchedulerConfig& config, std::int32_t max_model_len
 void check_vllm_settings(const Scenario& scenario, const ConfigNode& source);
 void check_vllm_model(const Scenario& scenario, const ModelConfig& model,
                       std::int64_t max_model_len);
+void check_vllm_pool(const Scenario& scenario, const ModelConfig& model, const EngineSetup& setup,
+                     const std::string& device);
 void set_vllm_images(const Scenario& scenario, std::int64_t max_item_tokens, EncoderSetup& encoder);
 std::int64_t longest_vllm_image(const Scenario& scenario, std::int64_t cache_tokens);
 

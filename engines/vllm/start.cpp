@@ -4,12 +4,15 @@
 #include <string>
 
 #include "core/base/error.h"
+#include "core/engine/engine.h"
 #include "core/scenario/scenario.h"
 #include "engines/vllm/product.h"
 #include "engines/vllm/settings.h"
 
 namespace metronome {
 namespace {
+
+constexpr int kFirstNullBlockMinor = 30;
 
 // Settings that states exclude.
 void check_state_groups(const Scenario& scenario, const ModelConfig& model) {
@@ -84,6 +87,78 @@ void check_image_version(const VllmConfig& vllm) {
                                 std::to_string(kFirstGroupsMinor) + " or later");
 }
 
+// Blocks for the states of one request (MambaSpec::max_memory_usage_bytes in
+// vllm/v1/kv_cache_interface.py). With cached prefixes it has the running state, the one before,
+// and one that a chunk exports.
+std::int64_t state_blocks(const KvCacheLayout& layout) {
+  const std::int64_t cached = layout.states.checkpoint_alignment > 0 ? 3 : 2;
+  const std::int64_t each = layout.states.caches_states ? cached : 1;
+  return layout.states.num_groups * (each + layout.states.num_drafts);
+}
+
+// Blocks that a group with a window has for one request
+// (SlidingWindowSpec::max_memory_usage_bytes).
+std::int64_t window_blocks(const EngineSetup& setup) {
+  const KvCacheLayout& layout = setup.kv_cache;
+  if (layout.max_window_blocks < INT64_MAX) return layout.max_window_blocks;
+  const std::int64_t num_tokens = layout.sliding_window - 1 + token_budget(setup.scheduler);
+  return ceil_div(num_tokens, layout.block_size) + 1;
+}
+
+// vLLM must hold one request of max_model_len (_check_enough_kv_cache_memory in
+// vllm/v1/core/kv_cache_planning.py), from 0.30 on beside the null block. The most tokens that it
+// holds.
+std::int64_t longest_request(const EngineSetup& setup) {
+  const KvCacheLayout& layout = setup.kv_cache;
+  const VllmConfig& vllm = setup.scheduler.settings<VllmConfig>();
+  const bool counts_null_block = vllm.minor() >= kFirstNullBlockMinor;
+  const std::int64_t usable =
+      layout.num_blocks - (counts_null_block ? 1 : 0) - state_blocks(layout);
+  if (layout.sliding_window == 0) return usable * layout.block_size;
+  const std::int64_t groups = layout.num_window_groups;
+  const std::int64_t most = window_blocks(setup);
+  // Short requests have one block more in each window than in full attention.
+  const std::int64_t in_windows = (usable - groups) / (1 + groups);
+  const std::int64_t full = in_windows < most ? in_windows : usable - groups * most;
+  return full * layout.block_size;
+}
+
+void check_longest_request(const Scenario& scenario, const ModelConfig& model,
+                           const EngineSetup& setup, const std::string& device) {
+  // Layers with windows alone hold any length.
+  const bool has_full = setup.kv_cache.sliding_window == 0 || model.n_global_layers() > 0;
+  if (scenario.kv_cache.num_blocks || model.n_attention_layers() == 0 || !has_full) return;
+  if (scenario.kv_cache.backend != KvBackend::Paged) return;
+  const std::int64_t length = setup.max_model_len;
+  const std::int64_t longest = std::max<std::int64_t>(longest_request(setup), 0);
+  if (length <= longest) return;
+  throw UnplacedConfigError(
+      "engine.max_model_len",
+      std::to_string(length) + " tokens of a request are more than the KV cache of " + device +
+          " holds, with which vLLM does not start; allowed: at most " + std::to_string(longest) +
+          ", a higher cost_model.gpu_memory_utilization, fewer tokens or sequences in a step, or "
+          "kv_cache.dtype fp8");
+}
+
+// Graphs of decodes are captured with a state for each sequence
+// (resolve_cudagraph_mode_and_sizes in vllm/config/compilation.py of 0.20 and later; 0.19 captures
+// no graphs larger than the pool).
+void check_states_of_graphs(const Scenario& scenario, const EngineSetup& setup,
+                            const std::string& device) {
+  const bool has_graphs = scenario.cost_model.max_graph_tokens.value_or(1) > 0;
+  const std::int64_t num_blocks = setup.kv_cache.num_blocks;
+  const std::int64_t num_seqs = setup.max_num_seqs;
+  if (!has_graphs || setup.kv_cache.states.num_groups == 0 || num_seqs <= num_blocks) return;
+  throw UnplacedConfigError(
+      "engine.max_num_seqs",
+      std::to_string(num_seqs) + " sequences are more than the " + std::to_string(num_blocks) +
+          " blocks of states on " + device +
+          ", with which vLLM does not start: CUDA graphs need a state for each; allowed: at most " +
+          std::to_string(num_blocks) +
+          ", a higher cost_model.gpu_memory_utilization, or "
+          "cost_model.max_graph_tokens 0");
+}
+
 }  // namespace
 
 void check_vllm_settings(const Scenario& scenario, const ConfigNode& source) {
@@ -120,6 +195,12 @@ void check_vllm_model(const Scenario& scenario, const ModelConfig& model,
                       std::int64_t max_model_len) {
   check_whole_prompts(scenario, max_model_len);
   if (model.n_linear_layers() > 0) check_state_groups(scenario, model);
+}
+
+void check_vllm_pool(const Scenario& scenario, const ModelConfig& model, const EngineSetup& setup,
+                     const std::string& device) {
+  check_longest_request(scenario, model, setup, device);
+  check_states_of_graphs(scenario, setup, device);
 }
 
 void set_vllm_images(const Scenario& scenario, std::int64_t max_item_tokens,

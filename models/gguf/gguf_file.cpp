@@ -3,10 +3,12 @@
 
 #include <algorithm>
 #include <cstring>
+#include <iterator>
 
 #include "core/base/error.h"
 #include "core/base/names.h"
 #include "models/gguf/gguf_parse.h"
+#include "models/gguf/gguf_parts.h"
 
 namespace metronome {
 namespace {
@@ -14,6 +16,11 @@ namespace {
 constexpr std::string_view kTypeNames[] = {"UINT8",  "INT8",    "UINT16", "INT16",  "UINT32",
                                            "INT32",  "FLOAT32", "BOOL",   "STRING", "ARRAY",
                                            "UINT64", "INT64",   "FLOAT64"};
+
+// Keys of models in parts.
+constexpr const char* kSplitNumber = "split.no";
+constexpr const char* kSplitCount = "split.count";
+constexpr const char* kSplitTensors = "split.tensors.count";
 
 std::string_view name_of(GgufType type) { return kTypeNames[static_cast<std::size_t>(type)]; }
 
@@ -69,17 +76,74 @@ std::string gguf_type_text(const GgufValue& value) {
   return "a " + std::string(name_of(value.type));
 }
 
-GgufFile::GgufFile(const std::string& path)
-    : path_(path), file_(std::in_place, path, "a readable file in the GGUF format") {
-  GgufContents contents = parse_gguf(file_->bytes(), path_);
+GgufFile::GgufFile(const std::string& path) : path_(path) {
+  files_.emplace_back(path, "a readable file in the GGUF format");
+  read(files_.front().bytes());
+  add_other_parts();
+}
+
+GgufFile::GgufFile(std::span<const std::byte> bytes, std::string path) : path_(std::move(path)) {
+  read(bytes);
+  add_other_parts();
+}
+
+void GgufFile::read(std::span<const std::byte> bytes) {
+  GgufContents contents = parse_gguf(bytes, path_);
   values_ = std::move(contents.values);
   tensors_ = std::move(contents.tensors);
 }
 
-GgufFile::GgufFile(std::span<const std::byte> bytes, std::string path) : path_(std::move(path)) {
-  GgufContents contents = parse_gguf(bytes, path_);
-  values_ = std::move(contents.values);
-  tensors_ = std::move(contents.tensors);
+// As llama_model_loader() of llama.cpp does.
+void GgufFile::add_other_parts() {
+  const std::int64_t count = integer(kSplitCount).value_or(1);
+  if (count <= 1) return;
+  const std::string of_count = " of " + std::to_string(count);
+  const std::optional<std::int64_t> number = integer(kSplitNumber);
+  if (!number) fail(kSplitNumber, "is missing; allowed: 0 in the first part" + of_count);
+  const bool is_part = *number >= 0 && *number < count;
+  const std::string first = is_part ? gguf_part_path(path_, *number, count, 0) : "";
+  if (*number != 0) {
+    fail(kSplitNumber, "is " + std::to_string(*number) + ", that of part " +
+                           (is_part ? std::to_string(*number + 1) + of_count : "none") +
+                           "; allowed: the first part" + (first.empty() ? "" : ", " + first));
+  }
+  if (first.empty()) {
+    fail(kSplitCount, "is " + std::to_string(count) +
+                          ", and the file's name is not that of the first part" + of_count +
+                          "; allowed: names as llama-gguf-split gives them, NAME-00001-of-00003");
+  }
+  for (std::int64_t i = 1; i < count; ++i) add_part(i, count);
+  const auto num_tensors = static_cast<std::int64_t>(tensors_.size());
+  if (integer(kSplitTensors) == num_tensors) return;
+  fail(kSplitTensors, "is not " + std::to_string(num_tensors) +
+                          ", the number of tensors in all parts; allowed: the parts of one model");
+}
+
+void GgufFile::add_part(std::int64_t number, std::int64_t count) {
+  const std::string role =
+      "part " + std::to_string(number + 1) + " of the model whose first part is " + path_;
+  GgufFile part;
+  part.path_ = gguf_part_path(path_, 0, count, number);
+  files_.emplace_back(part.path_, role);
+  part.read(files_.back().bytes());
+  const auto require = [&](const char* key, std::optional<std::int64_t> wanted) {
+    const std::optional<std::int64_t> found = part.integer(key);
+    if (found == wanted) return;
+    part.fail(key, (found ? "is " + std::to_string(*found) : std::string("is missing")) +
+                       "; allowed: " + (wanted ? std::to_string(*wanted) + ", that of " : "") +
+                       role);
+  };
+  require(kSplitNumber, number);
+  require(kSplitCount, count);
+  require(kSplitTensors, integer(kSplitTensors));
+  for (const GgufTensor& tensor : part.tensors_) {
+    if (find_tensor(tensor.name) == nullptr) continue;
+    part.fail("tensor " + gguf_shown(tensor.name), "is in an earlier part, too; allowed: " + role);
+  }
+  const auto middle = static_cast<std::ptrdiff_t>(tensors_.size());
+  std::move(part.tensors_.begin(), part.tensors_.end(), std::back_inserter(tensors_));
+  std::inplace_merge(tensors_.begin(), tensors_.begin() + middle, tensors_.end(),
+                     [](const GgufTensor& a, const GgufTensor& b) { return a.name < b.name; });
 }
 
 void GgufFile::fail(std::string_view key, const std::string& message) const {

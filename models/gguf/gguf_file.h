@@ -63,12 +63,16 @@ struct GgufTensor {
 // - Every tensor has a known type, 1 to 4 dimensions of at least 1 (or none), and rows of whole
 //   blocks. It begins at a multiple of general.alignment, lies within the file, and shares no byte.
 // Memory grows with what has been read, so no number in the file sets its size.
+//
+// A file that llama-gguf-split made is the first part of a model (split.no is 0). Its other parts
+// are read from beside it, and have tensors alone. Throws ConfigError that names the part if one is
+// missing or belongs to another model, and that names the first part for any other.
 class GgufFile {
  public:
   explicit GgufFile(const std::string& path);  // maps the file; it must not shrink
   GgufFile(std::span<const std::byte> bytes, std::string path);  // `bytes` must outlive the object
 
-  const std::string& path() const { return path_; }
+  const std::string& path() const { return path_; }                    // of the first part
   const std::vector<GgufTensor>& tensors() const { return tensors_; }  // by name
   const GgufTensor* find_tensor(std::string_view name) const;          // nullptr if none
 
@@ -89,13 +93,17 @@ class GgufFile {
   [[noreturn]] void fail(std::string_view key, const std::string& message) const;
 
  private:
+  GgufFile() = default;
+  void read(std::span<const std::byte> bytes);
+  void add_other_parts();
+  void add_part(std::int64_t number, std::int64_t count);
   const GgufValue* find_array(std::string_view key, const char* allowed,
                               bool (*is_allowed)(GgufType)) const;
   [[noreturn]] void fail_type(std::string_view key, const GgufValue& value,
                               const char* allowed) const;
 
   std::string path_;
-  std::optional<MappedFile> file_;
+  std::vector<MappedFile> files_;                          // the first part, then the others
   std::vector<std::pair<std::string, GgufValue>> values_;  // by key
   std::vector<GgufTensor> tensors_;
 };

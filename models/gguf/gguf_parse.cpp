@@ -26,7 +26,7 @@ constexpr std::int64_t kDefaultAlignment = 32;
 constexpr std::int64_t kMaxAlignment = 1 << 20;
 
 // Every type with a number in ggml.h (enum ggml_type) that is in use. Sizes: GGML_QUANT_SIZES of
-// the `gguf` package.
+// the `gguf` package; Q2_0's: ggml-common.h.
 constexpr GgmlType kGgmlTypes[] = {
     {0, "F32", 1, 4},         {1, "F16", 1, 2},         {2, "Q4_0", 32, 18},
     {3, "Q4_1", 32, 20},      {6, "Q5_0", 32, 22},      {7, "Q5_1", 32, 24},
@@ -39,6 +39,7 @@ constexpr GgmlType kGgmlTypes[] = {
     {26, "I32", 1, 4},        {27, "I64", 1, 8},        {28, "F64", 1, 8},
     {29, "IQ1_M", 256, 56},   {30, "BF16", 1, 2},       {34, "TQ1_0", 256, 54},
     {35, "TQ2_0", 256, 66},   {39, "MXFP4", 32, 17},    {40, "NVFP4", 64, 36},
+    {41, "Q1_0", 128, 18},    {42, "Q2_0", 64, 18},
 };
 
 const GgmlType* find_ggml_type(std::uint32_t id) {

@@ -12,58 +12,20 @@
 #include "core/base/names.h"
 #include "core/model/model_family.h"
 #include "models/weights/gguf_family.h"
+#include "models/weights/gguf_formats.h"
 #include "models/weights/gguf_keys.h"
 #include "models/weights/gguf_rope.h"
+#include "models/weights/gguf_shape.h"
 
 namespace metronome {
 namespace {
 
-constexpr const char* kEmbedding = "token_embd.weight";
+constexpr const char* kArchitecture = "general.architecture";
 
-const GgufFamily& family_of(const GgufFile& file) {
-  constexpr const char* kKey = "general.architecture";
-  if (file.integer("split.count").value_or(1) > 1) {
-    file.fail("split.count", "is " + std::to_string(*file.integer("split.count")) +
-                                 ": a file in parts is not supported; allowed: one file, which "
-                                 "llama-gguf-split --merge makes");
-  }
-  const std::optional<std::string_view> name = file.text(kKey);
-  if (!name) file.fail(kKey, "is missing; allowed: " + gguf_family_names());
-  const GgufFamily* family = find_gguf_family(*name);
-  if (family == nullptr) {
-    file.fail(kKey, gguf_shown(*name) + " is not supported" + gguf_family_hint(*name) +
-                        "; allowed: " + gguf_family_names());
-  }
-  return *family;
-}
-
-std::int64_t vocab_size_of(const GgufFile& file, const GgufKeys& keys) {
-  if (const GgufTensor* table = file.find_tensor(kEmbedding)) {
-    if (table->shape.size() != 2) {
-      file.fail(kEmbedding, "is not a matrix; allowed: a row for each token");
-    }
-    return table->shape.front();
-  }
-  if (const GgufValue* tokens = file.find("tokenizer.ggml.tokens")) {
-    constexpr std::uint64_t kMax = std::uint64_t{1} << 40;
-    return static_cast<std::int64_t>(std::min(tokens->count, kMax));
-  }
-  return keys.required("vocab_size");
-}
-
-// Bytes of a weight in the file's matrices, at least 1.
-std::int64_t bytes_per_weight(const GgufFile& file) {
-  double num_bytes = 0;
-  double num_weights = 0;
-  for (const GgufTensor& tensor : file.tensors()) {
-    if (tensor.shape.size() < 2) continue;
-    double count = 1;
-    for (const std::int64_t dim : tensor.shape) count *= static_cast<double>(dim);
-    num_weights += count;
-    num_bytes += static_cast<double>(tensor.bytes.size());
-  }
-  if (num_weights == 0) return 2;
-  return std::clamp<std::int64_t>(std::llround(num_bytes / num_weights), 1, 4);
+std::string_view architecture_of(const GgufFile& file) {
+  const std::optional<std::string_view> name = file.text(kArchitecture);
+  if (!name) file.fail(kArchitecture, "is missing; allowed: " + gguf_family_names());
+  return *name;
 }
 
 void read_shape(const GgufFile& file, const GgufKeys& keys, ModelConfig& model) {
@@ -80,9 +42,8 @@ void read_shape(const GgufFile& file, const GgufKeys& keys, ModelConfig& model) 
   } else {
     keys.fail("attention.head_count", "does not divide embedding_length; allowed: a divisor of it");
   }
-  model.vocab_size = vocab_size_of(file, keys);
+  model.vocab_size = gguf_vocab_size(file, keys);
   model.has_tied_embeddings = file.find_tensor("output.weight") == nullptr;
-  model.bytes_per_weight = bytes_per_weight(file);
 }
 
 // Experts of one width in every layer, chosen by softmax.
@@ -257,6 +218,27 @@ void check_shape(const GgufFile& file, const ModelConfig& model) {
   if (!error.empty()) throw ConfigError(printable(file.path() + ": " + error));
 }
 
+// All but the tokens that end a text, and the formats of weights.
+ModelConfig read_family(const GgufFile& file, const GgufFamily& family, const std::string& name) {
+  const GgufKeys keys(file, family.name);
+  ModelConfig model;
+  model.name = name;
+  model.architecture = family.architecture;
+  read_shape(file, keys, model);
+  read_experts(family, keys, model);
+  const ModelTraits& traits = find_family(model.architecture)->traits;
+  model.has_qk_norm = traits.has_qk_norm;
+  model.has_post_norms = traits.has_post_norms;
+  apply_architecture(model);
+  read_expert_weights(file, keys, model);
+  read_window(file, family, keys, model);
+  check_shape(file, model);  // the number of layers among others
+  read_arithmetic(file, family, keys, model);
+  read_biases(file, model);
+  find_unsupported(file, keys, model);
+  return model;
+}
+
 // Tokens that end an answer, by their texts.
 constexpr std::string_view kEndTexts[] = {"<|eot_id|>",
                                           "<|im_end|>",
@@ -331,25 +313,18 @@ std::vector<std::int32_t> gguf_eos_token_ids(const GgufFile& file) {
 }
 
 ModelConfig read_gguf_config(const GgufFile& file, const std::string& name) {
-  const GgufFamily& family = family_of(file);
-  const GgufKeys keys(file, family.name);
-  ModelConfig model;
-  model.name = name;
-  model.architecture = family.architecture;
-  read_shape(file, keys, model);
-  read_experts(family, keys, model);
-  const ModelTraits& traits = find_family(model.architecture)->traits;
-  model.has_qk_norm = traits.has_qk_norm;
-  model.has_post_norms = traits.has_post_norms;
-  apply_architecture(model);
-  read_expert_weights(file, keys, model);
-  read_window(file, family, keys, model);
-  check_shape(file, model);  // the number of layers among others
-  read_arithmetic(file, family, keys, model);
-  read_biases(file, model);
-  find_unsupported(file, keys, model);
+  const std::string_view architecture = architecture_of(file);
+  const GgufFamily* const family = find_gguf_family(architecture);
+  if (family == nullptr && !has_gguf_shape(file, architecture)) {
+    file.fail(kArchitecture, gguf_shown(architecture) + " is not supported" +
+                                 gguf_family_hint(architecture) +
+                                 "; allowed: " + gguf_family_names());
+  }
+  ModelConfig model = family == nullptr ? read_gguf_shape(file, architecture, name)
+                                        : read_family(file, *family, name);
   model.eos_token_ids = gguf_eos_token_ids(file);
   check_shape(file, model);
+  read_gguf_formats(file, model);
   return model;
 }
 

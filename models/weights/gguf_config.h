@@ -13,7 +13,7 @@ namespace metronome {
 
 // The same configuration as from the config.json of the folder that the file was made of, but:
 // - vocab_size is the number of rows of the embedding table, has_tied_embeddings says that the file
-//   has no head, and bytes_per_weight is the mean of the file's matrices, in whole bytes.
+//   has no head, and the formats of weights are those of the tensors (gguf_formats.h).
 // - Missing keys get the defaults of llama.cpp: head_count_kv is head_count, key_length is
 //   embedding_length / head_count, rope.freq_base is 1e4. Gemma 3: rope.freq_base_swa is 1e4, and
 //   every 6th layer is global. Gemma 2: the window is 4096, every 2nd layer is global, and the caps
@@ -23,8 +23,9 @@ namespace metronome {
 // - Biases of attention and MLP are those that the file has.
 // - gguf_rope.h says how RoPE is scaled.
 //
-// `unsupported` gets the features that no executor can compute. Throws ConfigError for an unknown
-// architecture, a file in parts, a missing or ill-typed key, and an impossible shape.
+// `unsupported` gets the features that no executor can compute. A model of another architecture is
+// read by its shape (gguf_shape.h). Throws ConfigError for one that has none, a missing or
+// ill-typed key, and an impossible shape.
 ModelConfig read_gguf_config(const GgufFile& file, const std::string& name);
 
 // The tokens that end a text: those of eos_token_id, eot_token_id and eom_token_id, and those that

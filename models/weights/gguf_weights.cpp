@@ -18,14 +18,15 @@
 namespace metronome {
 namespace {
 
-constexpr TensorType kReadTypes[] = {
-    TensorType::Float32, TensorType::Float16, TensorType::BFloat16, TensorType::Q4_0,
-    TensorType::Q4_1,    TensorType::Q5_0,    TensorType::Q5_1,     TensorType::Q8_0,
-    TensorType::Q4_K,    TensorType::Q5_K,    TensorType::Q6_K,
-};
+// Every type that is read, the plain ones first.
+std::vector<TensorType> read_types() {
+  std::vector<TensorType> types = {TensorType::Float32, TensorType::Float16, TensorType::BFloat16};
+  for (std::int64_t i = 0; i < kNumBlockFormats; ++i) types.push_back(block_format_at(i).type);
+  return types;
+}
 
 TensorType type_of(const GgmlType& stored) {
-  for (const TensorType type : kReadTypes) {
+  for (const TensorType type : read_types()) {
     if (to_string(type) == stored.name) return type;
   }
   return TensorType::Other;
@@ -33,7 +34,7 @@ TensorType type_of(const GgmlType& stored) {
 
 std::string read_type_names() {
   std::vector<std::string_view> names;
-  for (const TensorType type : kReadTypes) names.push_back(to_string(type));
+  for (const TensorType type : read_types()) names.push_back(to_string(type));
   return join_names(names);
 }
 

@@ -13,9 +13,9 @@ namespace metronome {
 // The weights of `model`, which read_gguf_config() made of the same file, as a Hugging Face folder
 // has them (gguf_family.h says where a file keeps a tensor). Rows and biases of Q and K are put
 // back into the folder's order, and 1 is taken off Gemma's norms: 1 + the weight is the stored
-// number again, to the bit, if that was computed as a float 1 + w. Types: F32, F16, BF16, Q4_0,
-// Q4_1, Q5_0, Q5_1, Q8_0, Q4_K, Q5_K, Q6_K; of biases the first three. Throws ConfigError naming
-// file and tensor if one is missing, or has another shape or type. Other tensors are ignored.
+// number again, to the bit, if that was computed as a float 1 + w. Types: F32, F16, BF16 and every
+// block format; of biases the first three. Throws ConfigError naming file and tensor if one is
+// missing, or has another shape or type. Other tensors are ignored.
 std::unique_ptr<WeightSource> open_gguf_weights(const std::string& path, const ModelConfig& model);
 
 }  // namespace metronome

@@ -6,7 +6,7 @@
 
 namespace metronome {
 
-// Q4_0 to Q6_K are quantised: a row consists of blocks with common scales (quantised_blocks.h).
+// Q4_0 to NVFP4 are quantised: a row consists of blocks with common scales (quantised_blocks.h).
 enum class TensorType : std::uint8_t {
   Float32,
   Float16,
@@ -19,6 +19,23 @@ enum class TensorType : std::uint8_t {
   Q4_K,
   Q5_K,
   Q6_K,
+  Q1_0,
+  Q2_0,
+  Q2_K,
+  Q3_K,
+  IQ1_S,
+  IQ1_M,
+  IQ2_XXS,
+  IQ2_XS,
+  IQ2_S,
+  IQ3_XXS,
+  IQ3_S,
+  IQ4_NL,
+  IQ4_XS,
+  TQ1_0,
+  TQ2_0,
+  MXFP4,
+  NVFP4,
   Other,
 };
 

@@ -14,16 +14,20 @@ namespace metronome {
 namespace {
 
 // A device has whole query heads. Its KV heads are whole, or replicated if there are more devices
-// than KV heads.
+// than KV heads. Heads with a state stay with those that share keys.
+bool can_split(const LayerKind& kind, std::int64_t tp) {
+  const AttentionPart& attention = kind.attention;
+  const std::int64_t kv = attention.n_kv_heads;
+  const bool splits_kv = attention.is_empty() || (tp <= kv ? kv % tp == 0 : tp % kv == 0);
+  const bool splits_states = kind.state.is_empty() || kind.state.n_groups % tp == 0;
+  return attention.n_heads % tp == 0 && splits_kv && splits_states && kind.ffn_dim % tp == 0;
+}
+
 bool can_split(const ModelConfig& model, std::int64_t tp) {
-  const bool splits_kv =
-      tp <= model.n_kv_heads ? model.n_kv_heads % tp == 0 : tp % model.n_kv_heads == 0;
-  const bool splits_mlp = model.ffn_dim % tp == 0 && model.expert_ffn_dim % tp == 0 &&
-                          model.shared_expert_ffn_dim % tp == 0;
-  // A value head stays with its key head.
-  const bool splits_states =
-      model.linear_attention.is_empty() || model.linear_attention.n_key_heads % tp == 0;
-  return splits_kv && splits_mlp && splits_states && model.n_heads % tp == 0;
+  const std::vector<LayerKind> kinds = layer_kinds(model);
+  return model.expert_ffn_dim % tp == 0 && model.shared_expert_ffn_dim % tp == 0 &&
+         std::all_of(kinds.begin(), kinds.end(),
+                     [tp](const LayerKind& kind) { return can_split(kind, tp); });
 }
 
 std::string gigabytes(double bytes) {
@@ -34,8 +38,7 @@ std::string gigabytes(double bytes) {
 
 double block_bytes(const ModelConfig& model, std::int64_t tp, std::int64_t block_tokens,
                    const DraftMemory& drafter) {
-  const double token =
-      real(model.n_attention_layers()) * device_kv_bytes(model, tp) + drafter.kv_bytes_per_token;
+  const double token = device_token_bytes(model, tp) + drafter.kv_bytes_per_token;
   return std::max(token, 1.0) * real(block_tokens);  // a model may have states alone
 }
 
@@ -66,16 +69,16 @@ std::int64_t device_kv_heads(const ModelConfig& model, std::int64_t tp) {
 }
 
 double device_projection_params(const ModelConfig& model, std::int64_t tp) {
-  const LatentAttention& latent = model.latent_attention;
-  std::int64_t whole = 0;  // that every device has
-  std::int64_t heads = 0;  // of all devices' keys and values, in addition to the model's
-  if (!latent.is_empty()) {
-    whole = model.n_attention_layers() * model.hidden_dim * (latent.q_rank + latent.cached_dim());
-  } else if (tp > model.n_kv_heads) {
-    heads = tp - model.n_kv_heads;
+  std::int64_t whole = 0;   // that every device has
+  std::int64_t copies = 0;  // of all devices' keys and values, in addition to the model's
+  for (const LayerKind& kind : layer_kinds(model)) {
+    const AttentionPart& attention = kind.attention;
+    whole += kind.count() * attention.whole_params;
+    const bool has_heads = attention.latent.is_empty() && attention.cached_elements() > 0;
+    if (!has_heads || tp <= attention.n_kv_heads) continue;
+    const std::int64_t heads = tp - attention.n_kv_heads;
+    copies += kind.count() * model.hidden_dim * heads * attention.cached_head_dim();
   }
-  const std::int64_t copies =
-      model.n_attention_layers() * model.hidden_dim * 2 * heads * model.head_dim;
   return real(model.n_projection_params() - whole + copies) / real(tp) + real(whole);
 }
 
@@ -96,11 +99,29 @@ double device_state_bytes(const ModelConfig& model, std::int64_t tp) {
   return real(model.state_bytes()) / real(tp);
 }
 
-double device_kv_bytes(const ModelConfig& model, std::int64_t tp) {
-  if (!model.latent_attention.is_empty()) {
-    return real(model.kv_elements_per_layer() * model.bytes_per_kv_element);
+double device_entry_bytes(const ModelConfig& model, const AttentionPart& attention,
+                          std::int64_t tp) {
+  if (attention.shares_kv || attention.is_empty()) return 0;
+  const std::int64_t index = attention.has_index() ? attention.index_bytes() : 0;
+  std::int64_t elements = attention.cached_elements();
+  if (attention.latent.is_empty()) {
+    elements = std::max<std::int64_t>(attention.n_kv_heads / tp, 1) * attention.cached_head_dim();
   }
-  return 2 * real(device_kv_heads(model, tp) * model.head_dim * model.bytes_per_kv_element);
+  return real(elements * model.bytes_per_kv_element + index);
+}
+
+double device_token_bytes(const ModelConfig& model, std::int64_t tp) {
+  double bytes = 0;
+  for (const LayerKind& kind : layer_kinds(model)) {
+    bytes += real(kind.count()) * device_entry_bytes(model, kind.attention, tp) /
+             real(kind.attention.stride);
+  }
+  return bytes;
+}
+
+double device_kv_bytes(const ModelConfig& model, std::int64_t tp) {
+  return device_token_bytes(model, tp) /
+         real(std::max<std::int64_t>(model.n_attention_layers(), 1));
 }
 
 double qk_norm_exchange_bytes(const ModelConfig& model) {

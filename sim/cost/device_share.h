@@ -39,8 +39,14 @@ double device_weight_bytes(const ModelConfig& model, std::int64_t tensor_paralle
 // The states of one request on one device: all layers of linear attention, their heads divided.
 double device_state_bytes(const ModelConfig& model, std::int64_t tensor_parallel_size);
 
-// Bytes of one position in one layer that attends: keys and values, or the cached vector of latent
-// attention, which serves all heads, so that every device has it.
+// Bytes of one entry of the cache in one layer: keys and values of the device's heads, or the
+// cached vector of latent attention, which serves all heads, so that every device has it, and so
+// the key of an index. 0 in layers without a cache of their own.
+double device_entry_bytes(const ModelConfig& model, const AttentionPart& attention,
+                          std::int64_t tensor_parallel_size);
+
+// Bytes of one token in all layers, and the mean of one in a layer that attends.
+double device_token_bytes(const ModelConfig& model, std::int64_t tensor_parallel_size);
 double device_kv_bytes(const ModelConfig& model, std::int64_t tensor_parallel_size);
 
 // Sums that devices exchange for each token in each layer, in addition to activations: MiniMax-M2

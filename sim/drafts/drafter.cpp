@@ -22,6 +22,8 @@ ModelConfig one_layer(const ModelConfig& target, const char* name) {
   layer.window_layers.clear();
   layer.dense_layers.clear();
   layer.linear_attention = {};  // it attends, as the module for more tokens of Qwen3-Next
+  layer.given_kinds.clear();
+  layer.tower_params = layer.extra_params = layer.repeated_params = 0;
   layer.vision = {};
   return layer;
 }
@@ -45,9 +47,7 @@ DraftMemory DrafterModel::memory() const {
   const std::int64_t shared = has_own_tables ? 0 : model.table_bytes();
   const auto split = static_cast<double>(model.weight_bytes() - shared);
   const auto whole = static_cast<double>(input_params * model.bytes_per_weight);
-  return {model.name, split / devices + whole,
-          static_cast<double>(model.n_attention_layers()) *
-              device_kv_bytes(model, tensor_parallel_size)};
+  return {model.name, split / devices + whole, device_token_bytes(model, tensor_parallel_size)};
 }
 
 DrafterModel layer_drafter(SpeculativeMethod method, const ModelConfig& target) {

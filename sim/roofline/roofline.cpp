@@ -80,52 +80,6 @@ MeanUnits mean_units(const std::vector<FormatShare>& shares, const HardwareSpec&
   return mean;
 }
 
-// FLOPs of a token in one value head of linear attention: one by one, and in blocks.
-double recurrence_flops(const LinearAttention& linear) {
-  return 7 * real(linear.key_head_dim * linear.value_head_dim);
-}
-
-double scan_flops(const LinearAttention& linear) {
-  constexpr double kBlock = 64;  // tokens; as fla's and FlashInfer's kernels
-  const double dk = real(linear.key_head_dim);
-  const double dv = real(linear.value_head_dim);
-  return 2 * (3 * dk * dv + kBlock * (3 * dk + 2 * dv) + kBlock * kBlock / 3);
-}
-
-// Elements that the kernels around the state move for a token in one layer of linear attention: the
-// convolution reads and writes its channels, the gated norm reads two vectors and writes one.
-std::int64_t linear_elements(const LinearAttention& linear) {
-  return 2 * linear.conv_channels() + 3 * linear.value_dim();
-}
-
-// Bytes that the kernels between the products of all layers move for a token on one device. A
-// norm reads two vectors and writes two, rotary embeddings (and norms of heads) read and write QKV,
-// an output gate reads two vectors and writes one, an activation function reads gate and up and
-// writes one. Experts copy each vector to those that were picked, and add up what they return: a
-// vector read and written, and one read.
-double activation_bytes(const ModelConfig& model, std::int64_t tp) {
-  const double hidden = real(model.hidden_dim);
-  const double query = real(model.n_heads / tp * model.head_dim);
-  const LatentAttention& latent = model.latent_attention;
-  const double qkv =
-      query + real(latent.is_empty() ? 2 * device_kv_heads(model, tp) * model.head_dim
-                                     : latent.cached_dim());
-  const double norms = real(model.n_layer_norms()) * 4 * hidden;
-  const double heads =
-      (model.has_qk_norm ? 2 : 1) * 2 * qkv + (model.has_gated_attention ? 3 * query : 0);
-  const double states = real(linear_elements(model.linear_attention)) / real(tp);
-  // As many vectors as the MLP has matrices: gate, up and the result, or up and the result.
-  const std::int64_t widths = (model.n_layers - model.n_moe_layers()) * model.ffn_dim +
-                              model.n_moe_layers() * model.shared_expert_ffn_dim;
-  const double mlps = real(model.n_mlp_matrices() * widths) / real(tp);
-  const double experts =
-      real(model.n_moe_layers() * model.n_experts_per_token) *
-      (3 * hidden + real(model.n_mlp_matrices() * model.expert_ffn_dim) / real(tp));
-  return kBytesPerActivation *
-         (experts + real(model.n_layers) * norms + real(model.n_attention_layers()) * heads +
-          real(model.n_linear_layers()) * states + mlps);
-}
-
 }  // namespace
 
 std::int64_t attention_pairs(std::int64_t first_position, std::int64_t num_tokens,
@@ -155,21 +109,22 @@ double StepWork::total_bytes() const {
          gather_bytes;
 }
 
+// What queries of a reach attend to in a layer.
+struct Reached {
+  std::int64_t pairs = 0;
+  std::int64_t context = 0;   // positions whose KV moves
+  std::int64_t gathered = 0;  // positions that gather_kv copies; it does not copy padding
+};
+
 // Integer sums over the chunks of a pass of one kind.
 struct RooflineCostModel::PassGroup {
   std::int64_t num_chunks = 0;
   std::int64_t num_tokens = 0;
-  std::int64_t pairs = 0;         // in a layer with full attention
-  std::int64_t context = 0;       // positions whose KV moves, in such a layer
-  std::int64_t window_pairs = 0;  // in a layer with a window
-  std::int64_t window_context = 0;
-  std::int64_t longest = 0;  // chunk
+  std::array<Reached, kMaxReaches> reached;  // of reaches_
+  std::int64_t longest = 0;                  // chunk
   std::int64_t max_tokens = 0;
   std::int64_t max_context = 0;
   std::int64_t num_rows = 0;  // logits
-  // Positions that gather_kv copies; it does not copy padding.
-  std::int64_t gathered = 0;
-  std::int64_t window_gathered = 0;
 };
 
 // They determine the pass's time.
@@ -183,12 +138,14 @@ struct RooflineCostModel::PassSums {
 
 RooflineCostModel::RooflineCostModel(const ModelConfig& model, const HardwareSpec& hardware,
                                      const CostModelConfig& config, std::int64_t input_params)
-    : model_(model), hardware_(hardware), config_(config), link_(make_link(config, hardware)) {
+    : model_(model),
+      hardware_(hardware),
+      config_(config),
+      link_(make_link(config, hardware)),
+      layers_(layer_costs(model, config.tensor_parallel_size)) {
   const std::int64_t tp = config.tensor_parallel_size;
   check_tensor_parallel(model, tp);
   const double shards = real(tp);
-  window_layers_ = real(model.n_window_layers());
-  global_layers_ = real(model.n_global_layers());
   const double projections = device_projection_params(model, tp);
   const std::int64_t plain_params = model.n_router_params() + input_params;
   projection_params_ = projections + real(plain_params);
@@ -200,9 +157,6 @@ RooflineCostModel::RooflineCostModel(const ModelConfig& model, const HardwareSpe
     expert_bias_params_ = real(model.n_moe_layers() * (width + model.hidden_dim));
   }
   head_params_ = real(model.n_embedding_params()) / shards;
-  set_attention(tp);
-
-  activation_bytes_ = activation_bytes(model, tp);
 
   // The share of a layer's projections that convert. expert_overhead_us has those of experts. A
   // layer of experts counts whole, too: it is rather too fast already.
@@ -241,55 +195,41 @@ RooflineCostModel::RooflineCostModel(const ModelConfig& model, const HardwareSpe
   if (hardware.activation_bandwidth_efficiency > 0) {
     ns_per_activation_byte_ = ns_per_byte(hardware.activation_bandwidth_efficiency);
   }
-  ns_per_decode_ = real(model.n_attention_layers()) * hardware.sequence_overhead_us * kNsPerMicro;
-  const double layer_kernels = model.latent_attention.is_empty() ? 1 : kLatentKernels;
+  set_overheads(converted);
+}
+
+// `converted`: the share of layers' projections that convert activations.
+void RooflineCostModel::set_overheads(double converted) {
+  const HardwareSpec& hardware = hardware_;
+  ns_per_decode_ = layers_.num_attending * hardware.sequence_overhead_us * kNsPerMicro;
+  if (hardware.num_sms > 0) {
+    const double flops_of_one =
+        hardware.peak_flops * hardware.attention_efficiency / real(hardware.num_sms);
+    ns_per_scanned_token_ = layers_.scan_flops_in_order * kNsPerSec / flops_of_one;
+  }
+  num_layers_ = model_.n_whole_layers();
+  const double latent_share = layers_.num_latent / num_layers_;
+  const double layer_kernels = (1 - latent_share) + latent_share * kLatentKernels;
   const double layer_us = layer_kernels * hardware.kernel_overhead_us +
                           converted * hardware.quantised_overhead_us +
-                          (tp > 1 ? hardware.tp_overhead_us : 0);
-  launch_ns_ = (hardware.launch_overhead_us + real(model.n_layers) * layer_us +
-                real(model.n_moe_layers()) * hardware.expert_overhead_us) *
+                          (config_.tensor_parallel_size > 1 ? hardware.tp_overhead_us : 0);
+  launch_ns_ = (hardware.launch_overhead_us + num_layers_ * layer_us +
+                real(model_.n_moe_layers()) * hardware.expert_overhead_us) *
                kNsPerMicro;
 }
 
-void RooflineCostModel::set_attention(std::int64_t tp) {
-  const double shards = real(tp);
-  // Query times key, and weight times value: a multiply and an add per element of each.
-  chunk_flops_per_pair_ = 4 * real(model_.n_heads * model_.head_dim) / shards;
-  decode_flops_per_pair_ = chunk_flops_per_pair_;
-  kv_bytes_per_position_ = device_kv_bytes(model_, tp);
-  const LatentAttention& latent = model_.latent_attention;
-  if (!latent.is_empty()) {
-    const double heads = real(model_.n_heads) / shards;
-    const std::int64_t key_dim = latent.nope_dim + latent.rope_dim;
-    chunk_flops_per_pair_ = 2 * heads * real(key_dim + latent.value_dim);
-    decode_flops_per_pair_ = 2 * heads * real(latent.cached_dim() + latent.kv_rank);
-    expansion_flops_ = 2 * heads * real(latent.kv_rank * (latent.nope_dim + latent.value_dim));
-    // Written once and read once.
-    expansion_bytes_ = 2 * heads * real(key_dim + latent.value_dim) * kBytesPerActivation;
-  }
-  const LinearAttention& linear = model_.linear_attention;
-  const double linear_layers = real(model_.n_linear_layers());
-  const double value_heads = linear_layers * real(linear.n_value_heads) / shards;
-  state_bytes_ = device_state_bytes(model_, tp);
-  recurrence_flops_ = value_heads * recurrence_flops(linear);
-  scan_flops_ = linear.is_empty() ? 0 : value_heads * scan_flops(linear);
-  if (hardware_.num_sms > 0 && !linear.is_empty()) {
-    const double flops_of_one =
-        hardware_.peak_flops * hardware_.attention_efficiency / real(hardware_.num_sms);
-    ns_per_scanned_token_ = linear_layers * scan_flops(linear) * kNsPerSec / flops_of_one;
-  }
-}
-
-template <bool kHasWindow, bool kIsPadded>
+template <std::size_t kNumWindows, bool kIsPadded>
 void RooflineCostModel::add_chunks(const PassChunks& pass, PassSums& sums) const {
-  const std::int64_t window = model_.sliding_window;
+  constexpr std::size_t kNumReaches = 1 + kNumWindows;
+  const auto& reaches = layers_.reaches;
   PassGroup& prefill = sums.prefill;
   PassGroup& decode = sums.decode;
   if (const RunMembers* run = pass.run) {
     decode.num_chunks = decode.num_rows = decode.num_tokens = run->size();
-    decode.pairs = decode.context = run->sum_of_contexts();
-    if constexpr (kHasWindow) {
-      decode.window_pairs = decode.window_context = run->sum_of_contexts(window);
+    decode.reached[0].pairs = decode.reached[0].context = run->sum_of_contexts();
+    for (std::size_t r = 1; r < kNumReaches; ++r) {
+      decode.reached[r].pairs = run->sum_of_contexts(reaches[r].window);
+      decode.reached[r].context = decode.reached[r].pairs;
     }
     if constexpr (kIsPadded) {  // depends on each context
       for (const RunMembers::Member& member : run->all()) {
@@ -308,15 +248,14 @@ void RooflineCostModel::add_chunks(const PassChunks& pass, PassSums& sums) const
     group.num_chunks += 1;
     group.num_tokens += n;
     group.num_rows += pass.num_rows(chunk);
-    group.pairs += attention_pairs(first, n, 0);
-    group.context += first + n;
-    if (is_gathered) group.gathered += first + n;
     group.longest = std::max(group.longest, n);
-    if constexpr (kHasWindow) {
+    for (std::size_t r = 0; r < kNumReaches; ++r) {
+      const std::int64_t window = r == 0 ? 0 : reaches[r].window;
       const std::int64_t attended = attended_positions(first, n, window);
-      group.window_pairs += attention_pairs(first, n, window);
-      group.window_context += attended;
-      if (is_gathered) group.window_gathered += attended;
+      Reached& reached = group.reached[r];
+      reached.pairs += attention_pairs(first, n, window);
+      reached.context += attended;
+      if (is_gathered) reached.gathered += attended;
     }
     if constexpr (kIsPadded) {
       group.max_tokens = std::max(group.max_tokens, n);
@@ -324,8 +263,9 @@ void RooflineCostModel::add_chunks(const PassChunks& pass, PassSums& sums) const
     }
   }
   decode.max_tokens = std::max<std::int64_t>(decode.max_tokens, 1);  // of the run
-  decode.gathered = decode.context;                                  // even at position 0
-  decode.window_gathered = decode.window_context;
+  for (std::size_t r = 0; r < kNumReaches; ++r) {
+    decode.reached[r].gathered = decode.reached[r].context;  // even at position 0
+  }
 }
 
 // Chunks and decodes form two batches. In each batch every sequence costs as much as the longest
@@ -335,24 +275,30 @@ void RooflineCostModel::pad(PassSums& sums) const {
     const std::int64_t n = group->num_chunks;
     if (n == 0) continue;
     const std::int64_t first = group->max_context - group->max_tokens;
-    const std::int64_t window = model_.sliding_window;
     group->num_tokens = n * group->max_tokens;
-    group->pairs = n * attention_pairs(first, group->max_tokens, 0);
-    group->context = n * group->max_context;
-    if (window == 0) continue;
-    group->window_pairs = n * attention_pairs(first, group->max_tokens, window);
-    group->window_context = n * attended_positions(first, group->max_tokens, window);
+    for (std::size_t r = 0; r < layers_.num_reaches(); ++r) {
+      const std::int64_t window = layers_.reaches[r].window;
+      group->reached[r].pairs = n * attention_pairs(first, group->max_tokens, window);
+      group->reached[r].context = n * attended_positions(first, group->max_tokens, window);
+    }
   }
 }
 
 RooflineCostModel::PassSums RooflineCostModel::sum_pass(const PassChunks& pass) const {
   PassSums sums;
-  const bool has_window = model_.sliding_window > 0;
   if (config_.batching == Batching::Padded) {
-    has_window ? add_chunks<true, true>(pass, sums) : add_chunks<false, true>(pass, sums);
+    switch (layers_.num_windows) {
+      case 0: add_chunks<0, true>(pass, sums); break;
+      case 1: add_chunks<1, true>(pass, sums); break;
+      default: add_chunks<kMaxWindows, true>(pass, sums);
+    }
     pad(sums);
   } else {
-    has_window ? add_chunks<true, false>(pass, sums) : add_chunks<false, false>(pass, sums);
+    switch (layers_.num_windows) {
+      case 0: add_chunks<0, false>(pass, sums); break;
+      case 1: add_chunks<1, false>(pass, sums); break;
+      default: add_chunks<kMaxWindows, false>(pass, sums);
+    }
   }
   return sums;
 }
@@ -370,24 +316,31 @@ void RooflineCostModel::add_experts(double num_tokens, StepWork& work) const {
 }
 
 OperationWork RooflineCostModel::attention_work(const PassGroup& group, bool is_decode) const {
-  const double pairs =
-      global_layers_ * real(group.pairs) + window_layers_ * real(group.window_pairs);
-  const double positions =
-      global_layers_ * real(group.context) + window_layers_ * real(group.window_context);
-  if (is_decode) return {pairs * decode_flops_per_pair_, positions * kv_bytes_per_position_};
-  // Latent attention has no windows.
-  const double earlier = global_layers_ * real(group.context - group.num_tokens);
-  return {pairs * chunk_flops_per_pair_ + earlier * expansion_flops_,
-          positions * (kv_bytes_per_position_ + expansion_bytes_)};
+  double pairs = 0;
+  double positions = 0;
+  for (std::size_t r = 0; r < layers_.num_reaches(); ++r) {
+    const Reach& reach = layers_.reaches[r];
+    const Reached& reached = group.reached[r];
+    pairs += (is_decode ? reach.decode_pairs : reach.chunk_pairs) * real(reached.pairs);
+    positions +=
+        (is_decode ? reach.decode_positions : reach.chunk_positions) * real(reached.context);
+  }
+  if (is_decode) {
+    return {pairs * layers_.decode_flops_per_pair, positions * layers_.kv_bytes_per_position};
+  }
+  const double earlier = layers_.num_expanding * real(group.reached[0].context - group.num_tokens);
+  return {pairs * layers_.chunk_flops_per_pair + earlier * layers_.expansion_flops,
+          positions * layers_.chunk_bytes_per_position};
 }
 
 // A draft may be rejected: the state behind each token of a decode is written.
 OperationWork RooflineCostModel::state_work(const PassGroup& group, bool is_decode) const {
   const double tokens = real(group.num_tokens);
   if (is_decode) {
-    return {tokens * recurrence_flops_, (real(group.num_chunks) + tokens) * state_bytes_};
+    return {tokens * layers_.recurrence_flops,
+            (real(group.num_chunks) + tokens) * layers_.state_bytes};
   }
-  return {tokens * scan_flops_, 2 * real(group.num_chunks) * state_bytes_};
+  return {tokens * layers_.scan_flops, 2 * real(group.num_chunks) * layers_.state_bytes};
 }
 
 // All but attention, states and copies.
@@ -402,15 +355,12 @@ StepWork RooflineCostModel::product_work(std::int64_t num_tokens, std::int64_t n
   // Embeddings of tokens, and of positions where the model learned them.
   const double embedded = (model_.has_learned_positions ? 2 : 1) * tokens * real(model_.hidden_dim);
   // Biases of experts count where their expert is read.
-  const double small =
-      real(model_.n_norm_params() + model_.n_bias_params() + model_.n_state_params()) -
-      real(model_.n_experts) * expert_bias_params_;
+  const double small = real(model_.n_small_params()) - real(model_.n_experts) * expert_bias_params_;
   work.other_bytes = (small + embedded) * weight;
   const double tp = real(config_.tensor_parallel_size);
   if (config_.tensor_parallel_size > 1) {
     const double activations = tokens * real(model_.hidden_dim) * kBytesPerActivation;
-    work.allreduce_bytes =
-        kAllreducesPerLayer * real(model_.n_layers) * activations * 2 * (tp - 1) / tp;
+    work.allreduce_bytes = kAllreducesPerLayer * num_layers_ * activations * 2 * (tp - 1) / tp;
   }
   return work;
 }
@@ -418,10 +368,12 @@ StepWork RooflineCostModel::product_work(std::int64_t num_tokens, std::int64_t n
 // Of copies of gather_kv.
 double RooflineCostModel::gather_bytes(const PassSums& sums) const {
   if (!config_.gather_kv) return 0;
-  const double positions =
-      global_layers_ * real(sums.prefill.gathered + sums.decode.gathered) +
-      window_layers_ * real(sums.prefill.window_gathered + sums.decode.window_gathered);
-  return 2 * positions * kv_bytes_per_position_;
+  double positions = 0;
+  for (std::size_t r = 0; r < layers_.num_reaches(); ++r) {
+    positions += layers_.reaches[r].decode_positions *
+                 real(sums.prefill.reached[r].gathered + sums.decode.reached[r].gathered);
+  }
+  return 2 * positions * layers_.kv_bytes_per_position;
 }
 
 StepWork RooflineCostModel::pass_work(const PassSums& sums) const {
@@ -443,7 +395,7 @@ double RooflineCostModel::allreduce_ns(double num_tokens, bool& is_outside) cons
   if (const double exchanged = num_tokens * qk_norm_exchange_bytes(model_); exchanged > 0) {
     us += link_.us(Collective::AllReduce, exchanged, is_graph, is_outside);
   }
-  return real(model_.n_layers) * us * kNsPerMicro;
+  return num_layers_ * us * kNsPerMicro;
 }
 
 // A product whose arithmetic takes `flop_ns` and which reads `bytes` of weights.
@@ -485,7 +437,7 @@ const PassCost& RooflineCostModel::product_cost(std::int64_t num_tokens, std::in
       product_ns((work.experts.flops + work.padding_flops) * ns_per_expert_flop_,
                  work.experts.bytes) +
       product_ns(work.head.flops * ns_per_head_flop_, work.head.bytes) +
-      work.other_bytes * ns_per_byte_ + tokens * activation_bytes_ * ns_per_activation_byte_;
+      work.other_bytes * ns_per_byte_ + tokens * layers_.activation_bytes * ns_per_activation_byte_;
   cost.comm_ns = allreduce_ns(tokens, cost.is_extrapolated);
   cost.overhead_ns = launch_ns_;
   kept = {num_tokens, num_rows, cost};
@@ -504,10 +456,10 @@ StepCost RooflineCostModel::run_cost(const RunMembers& run) {
   PassSums sums;
   PassGroup& decodes = sums.decode;
   decodes.num_chunks = decodes.num_rows = decodes.num_tokens = run.size();
-  decodes.pairs = decodes.context = decodes.gathered = run.sum_of_contexts();
-  if (model_.sliding_window > 0) {
-    decodes.window_context = run.sum_of_contexts(model_.sliding_window);
-    decodes.window_pairs = decodes.window_gathered = decodes.window_context;
+  for (std::size_t r = 0; r < layers_.num_reaches(); ++r) {
+    const std::int64_t sum =
+        r == 0 ? run.sum_of_contexts() : run.sum_of_contexts(layers_.reaches[r].window);
+    decodes.reached[r] = {sum, sum, sum};
   }
   PassCost cost;
   add_pass(sums, decode_attention_ns(decodes), cost);

@@ -29,6 +29,8 @@
 //                the projections. Chunks expand keys and values of all their positions: those of
 //                earlier chunks are projected again by every chunk, and written and read back.
 //                Sinks cost nothing.
+//                Of several kinds of layers each counts by itself (layer_costs.h). Entries that an
+//                index chose count as a window of as many tokens.
 //   states       of linear attention (Gated DeltaNet, arXiv 2412.06464). A decode reads and writes
 //                the state of its request, and computes 7 dk dv a value head and token: decay, what
 //                the key recalls, the update and the output. A chunk moves the state once, too, and
@@ -65,6 +67,7 @@
 #include "sim/cost/cost_model.h"
 #include "sim/cost/pass_cost.h"
 #include "sim/link/link.h"
+#include "sim/roofline/layer_costs.h"
 
 namespace metronome {
 
@@ -122,7 +125,7 @@ class RooflineCostModel final : public CostModel {
  private:
   struct PassGroup;
   struct PassSums;
-  template <bool kHasWindow, bool kIsPadded>
+  template <std::size_t kNumWindows, bool kIsPadded>
   void add_chunks(const PassChunks& pass, PassSums& sums) const;
   PassSums sum_pass(const PassChunks& pass) const;
   void pad(PassSums& sums) const;
@@ -136,7 +139,7 @@ class RooflineCostModel final : public CostModel {
   void add_pass(const PassSums& sums, double attention_ns, PassCost& cost);
   StepCost run_cost(const RunMembers& run);
   StepCost listed_cost(const StepPlan& plan);
-  void set_attention(std::int64_t tensor_parallel_size);
+  void set_overheads(double converted);
   void add_experts(double num_tokens, StepWork& work) const;
   double product_ns(double flop_ns, double bytes) const;
   double decode_attention_ns(const PassGroup& decodes) const;
@@ -150,24 +153,14 @@ class RooflineCostModel final : public CostModel {
   Link link_;
 
   // Constants per device, derived once by the constructor.
-  double window_layers_ = 0;
-  double global_layers_ = 0;
+  LayerCosts layers_;
+  double num_layers_ = 0;  // ModelConfig::n_whole_layers()
   double projection_params_ = 0;
   double projection_bytes_ = 0;
   double expert_params_ = 0;  // one expert in every layer with experts
   double head_params_ = 0;
-  double expert_bias_params_ = 0;  // one expert in every layer with experts
-  // One layer that attends. Chunks and decodes differ in latent attention only.
-  double chunk_flops_per_pair_ = 0;
-  double decode_flops_per_pair_ = 0;
-  double kv_bytes_per_position_ = 0;
-  double expansion_flops_ = 0;       // of a position of an earlier chunk
-  double expansion_bytes_ = 0;       // of a position of a chunk's context
-  double state_bytes_ = 0;           // of a request in all layers
-  double recurrence_flops_ = 0;      // of a token in all layers
-  double scan_flops_ = 0;            // the same in chunk-parallel form
+  double expert_bias_params_ = 0;    // one expert in every layer with experts
   double ns_per_scanned_token_ = 0;  // of one sequence
-  double activation_bytes_ = 0;      // of a token in all layers
   double linear_peak_flops_ = 0;     // of projections, a mean where they have several formats
   double expert_peak_flops_ = 0;
   double bytes_per_expert_weight_ = 0;

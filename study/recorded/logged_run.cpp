@@ -166,7 +166,7 @@ EngineSetup setup_without_device(const Scenario& scenario) try {
                                               "; allowed: a name of the catalogue, or the path of "
                                               "a YAML file with one entry");
   };
-  if (!model.linear_attention.is_empty()) fail("blocks of " + model.name + " depend on it");
+  if (model.has_states()) fail("blocks of " + model.name + " depend on it");
   const KvCapacityFn no_memory = [&fail](std::int64_t) -> std::int64_t {
     fail("kv_cache.num_blocks is not given, and its memory has to say it");
     return 0;

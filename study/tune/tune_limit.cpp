@@ -394,8 +394,9 @@ Scenario with_fitting_length(const Scenario& scenario, const PreparedRun& run,
                              const Workload& workload, std::string& note) {
   constexpr std::int64_t kRound = 256;
   Scenario fitting = scenario;
-  const std::int64_t capacity =
-      std::int64_t{run.setup.kv_cache.num_blocks} * run.setup.kv_cache.block_size;
+  const KvCacheLayout& cache = run.setup.kv_cache;
+  const std::int64_t num_usable = cache.num_blocks - (cache.has_null_block ? 1 : 0);
+  const std::int64_t capacity = std::max<std::int64_t>(num_usable, 0) * cache.block_size;
   if (capacity == 0 || run.setup.max_model_len <= capacity) return fitting;
   const std::int64_t needed = (longest_request(workload) + kRound - 1) / kRound * kRound;
   const std::int64_t length = std::min({needed, capacity, std::int64_t{run.setup.max_model_len}});

@@ -148,13 +148,13 @@ Inputs padded(std::span<const PaddedSequence> batch, TokenId padding) {
 
 // The masks that layers of one kind, window or global, share in a pass. The padding mask hides from
 // a real token only positions that the causal rule hides already: padding lies behind it.
-struct LayerKind {
+struct PaddedKind {
   std::vector<Matrix> masks;  // [batch] of [max_chunk_len, max_kv_len]: 0 or -infinity
   std::vector<Row> cos, sin;  // [batch * max_chunk_len] of [head_dim / 2]
 };
 
-LayerKind prepare(const ModelConfig& model, const Inputs& in, bool is_window) {
-  LayerKind kind;
+PaddedKind prepare(const ModelConfig& model, const Inputs& in, bool is_window) {
+  PaddedKind kind;
   const auto window = is_window ? static_cast<std::int32_t>(model.sliding_window) : kNoWindow;
   for (std::size_t b = 0; b < in.kv_lens.size(); ++b) {
     Matrix mask(in.max_chunk_len, in.max_kv_len);
@@ -215,7 +215,7 @@ struct CacheView {
 };
 
 // Normalises and turns every head of [batch * max_chunk_len, heads * head_dim].
-void place_heads(const ModelConfig& model, const LayerKind& kind, const Row& norm, Matrix& x) {
+void place_heads(const ModelConfig& model, const PaddedKind& kind, const Row& norm, Matrix& x) {
   for (Index i = 0; i < x.rows(); ++i) {
     for (Index begin = 0; begin < x.cols(); begin += model.head_dim) {
       RowRef head = x.row(i).segment(begin, model.head_dim);
@@ -228,7 +228,7 @@ void place_heads(const ModelConfig& model, const LayerKind& kind, const Row& nor
 
 // softmax(q * k^T / sqrt(scalar) + mask) * v, head by head; then the output projection. From and to
 // [batch * max_chunk_len, hidden_dim].
-Matrix attention(const ModelConfig& model, const PaddedLayer& weights, const LayerKind& kind,
+Matrix attention(const ModelConfig& model, const PaddedLayer& weights, const PaddedKind& kind,
                  const CacheView& cache, const Inputs& in, const Matrix& x) {
   Matrix q = x * weights.query.transpose();        // [batch * max_chunk_len, n_heads * head_dim]
   Matrix k = x * weights.key.transpose();          // [batch * max_chunk_len, n_kv_heads * head_dim]
@@ -328,8 +328,8 @@ PaddedLogits PaddedModel::forward(std::span<const PaddedSequence> batch, TokenId
   const ModelConfig& model = weights_->model;
   const auto eps = static_cast<float>(model.norm_eps);
   const Inputs in = padded(batch, padding);
-  const LayerKind global = prepare(model, in, false);
-  const LayerKind window = model.n_window_layers() > 0 ? prepare(model, in, true) : LayerKind{};
+  const PaddedKind global = prepare(model, in, false);
+  const PaddedKind window = model.n_window_layers() > 0 ? prepare(model, in, true) : PaddedKind{};
 
   Matrix x(in.rows(), model.hidden_dim);  // [batch * max_chunk_len, hidden_dim]
   for (Index i = 0; i < x.rows(); ++i) {
@@ -340,7 +340,7 @@ PaddedLogits PaddedModel::forward(std::span<const PaddedSequence> batch, TokenId
   }
   for (std::size_t l = 0; l < weights_->layers.size(); ++l) {
     const PaddedLayer& layer = weights_->layers[l];
-    const LayerKind& kind = layer.is_window ? window : global;
+    const PaddedKind& kind = layer.is_window ? window : global;
     const CacheView cache{model, batch, static_cast<Index>(l), in.max_kv_len};
     const Matrix attended =
         attention(model, layer, kind, cache, in, normalized(x, layer.input_norm, eps));

@@ -25,11 +25,33 @@ inline std::vector<std::byte> random_blocks(Rng& rng, TensorType type, std::int6
     blocks[static_cast<std::size_t>(at)] = static_cast<std::byte>(bits & 255);
     blocks[static_cast<std::size_t>(at + 1)] = static_cast<std::byte>(bits >> 8);
   };
-  const bool has_minimum = type == TensorType::Q4_1 || type == TensorType::Q5_1 ||
-                           type == TensorType::Q4_K || type == TensorType::Q5_K;
+  const auto set_byte = [&](std::int64_t at, int clear, int set) {
+    std::byte& byte = blocks[static_cast<std::size_t>(at)];
+    byte = (byte & static_cast<std::byte>(~clear)) | static_cast<std::byte>(set);
+  };
   for (std::int64_t b = 0; b < num_blocks; ++b) {
-    put_scale(b * format.num_bytes + (type == TensorType::Q6_K ? 208 : 0));
-    if (has_minimum) put_scale(b * format.num_bytes + 2);
+    const std::int64_t begin = b * format.num_bytes;
+    switch (type) {
+      case TensorType::Q4_1:
+      case TensorType::Q5_1:
+      case TensorType::Q4_K:
+      case TensorType::Q5_K:
+        put_scale(begin);
+        put_scale(begin + 2);
+        break;
+      case TensorType::Q2_K:
+        put_scale(begin + 80);
+        put_scale(begin + 82);
+        break;
+      case TensorType::Q3_K:
+      case TensorType::Q6_K:
+      case TensorType::TQ1_0:
+      case TensorType::TQ2_0: put_scale(begin + format.num_bytes - 2); break;
+      case TensorType::IQ1_M: set_byte(begin + 55, 0x70, 0x20); break;  // of the exponent
+      case TensorType::MXFP4: set_byte(begin, 0xfe, 118); break;
+      case TensorType::NVFP4: break;  // every scale is finite
+      default: put_scale(begin); break;
+    }
   }
   return blocks;
 }

@@ -175,6 +175,9 @@ TEST_CASE("neighbours of one type share a part, and 256 must divide a row of Q4_
   CHECK(packed_type(TensorType::Q4_K, 288) == TensorType::Float32);
   CHECK(packed_type(TensorType::Q8_0, 288) == TensorType::Q8_0);
   CHECK(packed_type(TensorType::Float16, 32) == TensorType::Float32);
+  CHECK(packed_type(TensorType::Q2_K, 256) == TensorType::Float32);
+  CHECK(packed_type(TensorType::MXFP4, 32) == TensorType::BFloat16);
+  CHECK(packed_type(TensorType::NVFP4, 64) == TensorType::BFloat16);
 }
 
 namespace {
@@ -210,7 +213,7 @@ TEST_CASE("a tensor with an infinite scale is kept as floats", "[quantised_matri
 TEST_CASE("a forward pass over quantised weights has the logits of their floats",
           "[quantised_matrix]") {
   const std::uint64_t seed = GENERATE(as<std::uint64_t>{}, 1, 2);
-  for (int f = 0; f < kNumBlockFormats + 2; ++f) {
+  for (int f = 0; f < kNumStripFormats + 2; ++f) {
     ModelConfig model;
     model.name = "random";
     model.n_layers = 2;
@@ -227,8 +230,9 @@ TEST_CASE("a forward pass over quantised weights has the logits of their floats"
     const QuantisedSource source(
         [f, seed](const WeightSpec& spec) {
           Rng rng(seed, spec.name);
-          return block_format_at(
-                     f < kNumBlockFormats ? f : static_cast<std::int64_t>(rng() % kNumBlockFormats))
+          return kStripFormats[static_cast<std::size_t>(f) < kNumStripFormats
+                                   ? static_cast<std::size_t>(f)
+                                   : rng() % kNumStripFormats]
               .type;
         },
         seed);

@@ -98,10 +98,54 @@ TEST_CASE("vLLM's largest step takes what its logs say", "[engines][memory]") {
   for (const std::int64_t tp : {2, 4}) {
     CHECK(reserved(vllm_settings(19, tp), "llama-3.1-8b") == Approx(2.1 + 1.89).margin(0.7));
   }
-  ModelConfig seeing = find_model("gemma-3-1b", {});  // as gemma-3-27b: 3.99, its vocabulary 3.68
-  const double blind = reserved_memory_gib(vllm_settings(19), seeing);
-  seeing.vision = find_model("qwen3-vl-4b", {}).vision;
-  CHECK(reserved_memory_gib(vllm_settings(19), seeing) - blind == Approx(0.3));
+}
+
+// A model that takes images is profiled with as many of the largest as the encoder's budget holds.
+TEST_CASE("vLLM's profiling encodes images first", "[engines][memory]") {
+  // Gemma-3-27B: 32 images of 64 x 64 patches, each 256 embeddings of 5,376 dimensions. Its log has
+  // 3.99 GiB, and its vocabulary takes 3.68 without images.
+  ModelConfig gemma = find_model("gemma-3-1b", {});
+  MemoryFacts facts = vllm_settings(19);
+  const double blind = reserved_memory_gib(facts, gemma);
+  gemma.vision.depth = 27;
+  gemma.vision.hidden_dim = 1152;
+  gemma.vision.ffn_dim = 4304;
+  gemma.vision.patch_size = 14;
+  gemma.vision.temporal_patch_size = 1;
+  gemma.vision.merge_size = 4;
+  gemma.vision.out_dim = 5376;
+  facts.image_tokens = 256;
+  const double pixels = 32. * 896 * 896 * 3 * 2;
+  const double embeddings = 32. * 256 * 5376 * 2;
+  CHECK(reserved_memory_gib(facts, gemma) - blind == Approx((pixels + embeddings) / kGib));
+  CHECK(reserved_memory_gib(facts, gemma) - 0.25 == Approx(3.99).margin(0.1));
+
+  // Qwen3.5-27B with eight sequences: one image of 16,384 embeddings, 65,536 patches of 1,536
+  // values. Of each there is the embedding of its position, the residual stream, its norm, and the
+  // MLP before and after GELU. A log of its successor in four bits has 2.21 GiB (RTX 5090, 2,048
+  // tokens; vLLM issue 52872).
+  const ModelConfig qwen = find_model("qwen3.5-27b", {});
+  MemoryFacts few = vllm_settings(33);
+  few.num_tokens = 2048;
+  few.num_seqs = 8;
+  few.max_graph_tokens = 0;
+  few.image_tokens = 16384;
+  const double counts = 4. * 8 * 248'320;
+  const double encoder = 2. * 65'536 * (1536 + 3 * 1152 + 2 * 4304);
+  CHECK(reserved_memory_gib(few, qwen) == Approx(0.25 + (encoder + counts) / kGib));
+  few.tensor_parallel_size = 2;
+  CHECK(reserved_memory_gib(few, qwen) ==
+        Approx(1.5 + (2. * 65'536 * (1536 + 3 * 1152 + 4304) + counts) / kGib));
+  // With 1,024 sequences sampling takes more, beside the embeddings.
+  MemoryFacts many = vllm_settings(33);
+  many.image_tokens = 16384;
+  const double logits = 1024. * 248'320;
+  CHECK(reserved_memory_gib(many, qwen) ==
+        Approx(0.25 + 1 + 0.18 + (18 * logits + 2. * 16'384 * 5120) / kGib));
+  // The first runner also holds the pixels.
+  many.looks_up_drafts = true;
+  CHECK(reserved_memory_gib(many, qwen) ==
+        Approx(0.25 + 1 + 0.18 + (14 * logits + 2. * 16'384 * 5120 + 2. * 65'536 * 1536) / kGib));
 }
 
 // vLLM 0.31 on an A100 with its defaults there took 72.91 - 15.00 - 56.21 GiB, CUDA graphs
@@ -174,6 +218,9 @@ TEST_CASE("SGLang takes its share of free memory", "[engines][memory]") {
   const double total = 79.19;
   const double one = reserved(settings, "llama-3.1-8b", "sglang");
   CHECK(0.88 * total - one - (78.81 - 63.72) == Approx(54.26).margin(0.2));
+  ModelConfig seeing = find_model("llama-3.1-8b", {});
+  seeing.vision = find_model("qwen3-vl-4b", {}).vision;  // embeddings of images: 100 MiB
+  CHECK(reserved_memory_gib(settings, seeing, "sglang") == Approx(one + 100. / 1024));
   settings.tensor_parallel_size = 8;  // 77.43 were free
   CHECK(reserved(settings, "llama-3.1-8b", "sglang") ==
         Approx(0.88 * (total - 77.43)).margin(0.25));

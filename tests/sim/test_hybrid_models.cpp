@@ -121,6 +121,83 @@ TEST_CASE("vLLM's kernels on Hopper and Blackwell export states from inside a pr
   CHECK(prefill_steps("h200", "kv_cache: {enable_prefix_caching: false}\n") == Steps{528, 0, 5000});
 }
 
+// The refusal of a scenario, or "accepted".
+std::string refusal_of(const std::string& model, const std::string& rest) {
+  const std::string error =
+      error_of([&] { prepare_simulation(hybrid_scenario(model, rest + workload_of(1, 100))); });
+  return error.empty() ? "accepted" : error;
+}
+
+TEST_CASE("vLLM does not start with more sequences than states", "[sim][states]") {
+  const auto answer = [](const std::string& engine, const std::string& more = "") {
+    return refusal_of("qwen3.5-27b",
+                      "hardware: rtx-pro-6000\nscheduler: {policy: vllm}\nengine: {max_model_len: "
+                      "32768" +
+                          engine + "}\ncost_model: {gpu_memory_utilization: 0.95" + more + "}\n");
+  };
+  // 0.95 of 102,005,473,280 bytes, less weights and the reserve; a block has 832 tokens of 65,536
+  // bytes.
+  const double room = 0.95 * 102'005'473'280. -
+                      static_cast<double>(find_model("qwen3.5-27b", {}).weight_bytes()) -
+                      (0.25 + 1 + 0.18) * kGib - 18. * 1024 * 248'320 - 2. * 16'384 * 5120;
+  const std::string most = std::to_string(static_cast<std::int64_t>(room / (832 * 65'536)));
+  CHECK(contains(answer(""), "engine.max_num_seqs: 1024 sequences are more than the " + most +
+                                 " blocks of states on rtx-pro-6000, with which vLLM does not "
+                                 "start: CUDA graphs need a state for each; allowed: at most " +
+                                 most +
+                                 ", a higher cost_model.gpu_memory_utilization, or "
+                                 "cost_model.max_graph_tokens 0"));
+  CHECK(answer(", max_num_seqs: 512") == "accepted");
+  CHECK(answer("", ", max_graph_tokens: 0") == "accepted");
+  // A pool that the user counted is one, too.
+  const std::string counted =
+      "hardware: h200\nscheduler: {policy: vllm}\nkv_cache: {num_blocks: 100}\n";
+  CHECK(refusal_of("qwen3.5-27b", counted + "engine: {max_num_seqs: 100}\n") == "accepted");
+  CHECK(contains(refusal_of("qwen3.5-27b", counted + "engine: {max_num_seqs: 101}\n"),
+                 "allowed: at most 100,"));
+}
+
+// _handle_max_mamba_cache() and resolve_max_num_reqs() of SGLang 0.5.23.
+TEST_CASE("SGLang divides memory between states and KV", "[sim][states]") {
+  // 48 layers of 3,207,168 bytes, and 65,536 bytes a token in 16 layers.
+  const double state = 48. * 3'207'168;
+  const ModelConfig model = find_model("qwen3.5-27b", {});
+  REQUIRE(static_cast<double>(model.state_bytes()) == state);
+  const auto setup_of = [](const std::string& rest) {
+    return prepare_simulation(hybrid_scenario(
+        "qwen3.5-27b", "scheduler: {policy: sglang}\n" + rest + workload_of(1, 100)));
+  };
+  const auto room = [&model](double memory, double share) {
+    return memory * share - static_cast<double>(model.weight_bytes()) -
+           (share * 0.6 + 100. / 1024) * kGib;
+  };
+  const double memory = static_cast<double>(find_hardware("h100-sxm", {}).memory_bytes);
+  const double room_80 = room(memory, 0.8);
+  const double states = std::floor(room_80 * 0.9 / 1.9 / state) - 1;
+  const double tokens = (room_80 - (states + 1) * state) / 65'536;
+  REQUIRE(states == 38);
+  const std::string h100 = "hardware: h100-sxm\ncost_model: {gpu_memory_utilization: 0.8}\n";
+  // Five states a request: three, and two for prefixes.
+  const Simulation simulation = setup_of(h100);
+  CHECK(simulation.setup.max_num_seqs == 7);
+  CHECK(simulation.setup.kv_cache.num_blocks == static_cast<std::int64_t>(tokens));
+  CHECK(contains(simulation.warning,
+                 "engine.max_num_seqs is lowered from 2048 to 7: there is memory for their states; "
+                 "prefix hits count as if the states of all cached prefixes were kept"));
+  CHECK(setup_of(h100 + "engine: {async_depth: 1}\n").setup.max_num_seqs == 38 / 3);
+  CHECK(setup_of(h100 + "engine: {max_num_seqs: 4}\n").setup.max_num_seqs == 4);
+  // Without cached prefixes, one; as many as the user allows.
+  const std::string bare = h100 + "kv_cache: {enable_prefix_caching: false}\n";
+  CHECK(setup_of(bare).setup.max_num_seqs == 38);
+  const Simulation given = setup_of(bare + "engine: {max_num_seqs: 40}\n");
+  CHECK(given.setup.max_num_seqs == 40);
+  CHECK(given.setup.kv_cache.num_blocks ==
+        static_cast<std::int64_t>((room_80 - 41 * state) / 65'536));
+  // The defaults start.
+  CHECK(setup_of("hardware: h100-sxm\n").setup.max_num_seqs == 5);
+  CHECK(setup_of("hardware: b200\n").setup.max_num_seqs > 50);
+}
+
 TEST_CASE("a request that a hybrid's cache cannot hold", "[sim][states]") {
   const std::string error = error_of([] {
     prepare_simulation(

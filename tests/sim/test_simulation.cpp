@@ -245,13 +245,18 @@ TEST_CASE("vllm does not start if its longest request does not fit", "[sim][conf
                       "1.862645149230957}\n" +
                       more);
   };
-  // 0.92 of 25,250,627,584 bytes, less 16,060,522,496 of weights and 2e9; a token has 131,072.
+  // 0.92 of 25,250,627,584 bytes, less 16,060,522,496 of weights and 2e9, are 2,465 blocks of 16
+  // tokens of 131,072 bytes. From 0.30 on one of them is the null block.
   CHECK(answer("vllm", "") ==
         "s.yaml:1: engine.max_model_len: 131072 tokens of a request are more than the KV cache of "
-        "rtx-4090 holds, with which vLLM does not start; allowed: at most 39444, a higher "
-        "cost_model.gpu_memory_utilization, or kv_cache.dtype fp8");
-  CHECK(answer("vllm", "engine: {max_model_len: 39444}\n") == "accepted");
-  CHECK(answer("vllm", "engine: {max_model_len: 39445}\n").starts_with("s.yaml:8: engine.max"));
+        "rtx-4090 holds, with which vLLM does not start; allowed: at most 39424, a higher "
+        "cost_model.gpu_memory_utilization, fewer tokens or sequences in a step, or kv_cache.dtype "
+        "fp8");
+  CHECK(answer("vllm", "engine: {max_model_len: 39424}\n") == "accepted");
+  CHECK(answer("vllm", "engine: {max_model_len: 39425}\n").starts_with("s.yaml:8: engine.max"));
+  CHECK(answer("vllm, version: '0.29'", "engine: {max_model_len: 39440}\n") == "accepted");
+  CHECK(answer("vllm, version: '0.29'", "engine: {max_model_len: 39441}\n")
+            .starts_with("s.yaml:8: engine.max"));
   CHECK(answer("vllm", "engine: {max_model_len: 39445}\nkv_cache: {dtype: fp8}\n") == "accepted");
   CHECK(answer("vllm", "engine: {max_model_len: 39445}\nquantization: fp8\n") == "accepted");
   // Other engines start, and refuse the request.

@@ -22,6 +22,7 @@
 #include "sim/link/link.h"
 #include "study/compose/scenario_request.h"
 #include "tools/commands/cli.h"
+#include "tools/commands/list_model.h"
 
 namespace metronome {
 namespace {
@@ -34,7 +35,8 @@ std::string scaled_text(std::int64_t number, const char* giga, const char* mega)
   return value >= 1e9 ? fixed_text(value / 1e9, 2) + giga : fixed_text(value / 1e6, 1) + mega;
 }
 
-void list_models(const Arguments&) {
+void list_models(const Arguments& arguments) {
+  if (!arguments.empty()) return list_model(arguments.front());
   std::vector<Row> rows = {{"model", "parameters", "layers", "heads/kv", "weights", "KV kB/token",
                             "state MB", "context", "also found as"}};
   for (const ModelConfig& model : all_models()) {
@@ -324,7 +326,7 @@ struct Topic {
 };
 
 constexpr Topic kTopics[] = {
-    {"models", "models by name", "", list_models},
+    {"models", "models by name, or the shape of one, as it is read", "[MODEL]", list_models},
     {"hardware", "GPUs by name", "", list_hardware},
     {"links", "links between GPUs by name", "", list_links},
     {"costs", "measured cost models by name", "", list_cost_models},

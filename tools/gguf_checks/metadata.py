@@ -6,10 +6,15 @@ import numpy
 
 
 def read_file(path):
-    """The metadata and the tensors (by name) of a file."""
+    """The metadata and the tensors (by name) of a file, or of a model by its first part."""
     reader = gguf.GGUFReader(path)
     fields = {key: field.contents() for key, field in reader.fields.items()}
-    return fields, {tensor.name: tensor for tensor in reader.tensors}
+    tensors = {tensor.name: tensor for tensor in reader.tensors}
+    count = int(fields.get("split.count", 1))
+    for part in range(2, count + 1):
+        name = path.name.replace(f"-00001-of-{count:05}", f"-{part:05}-of-{count:05}")
+        tensors.update((one.name, one) for one in gguf.GGUFReader(path.with_name(name)).tensors)
+    return fields, tensors
 
 
 def dequantised(tensor):

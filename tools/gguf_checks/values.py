@@ -13,7 +13,12 @@ import numpy
 
 from gguf_checks import metadata
 
-TYPES = ["F32", "F16", "BF16", "Q4_0", "Q4_1", "Q5_0", "Q5_1", "Q8_0", "Q4_K", "Q5_K", "Q6_K"]
+# Where the float16 scales of a block are. The package reads no Q1_0 and no Q2_0.
+SCALES_AT = {"Q4_0": [0], "Q4_1": [0, 2], "Q5_0": [0], "Q5_1": [0, 2], "Q8_0": [0], "Q4_K": [0, 2],
+             "Q5_K": [0, 2], "Q6_K": [208], "Q2_K": [80, 82], "Q3_K": [108], "IQ1_S": [0],
+             "IQ2_XXS": [0], "IQ2_XS": [0], "IQ2_S": [0], "IQ3_XXS": [0], "IQ3_S": [0],
+             "IQ4_NL": [0], "IQ4_XS": [0], "TQ1_0": [52], "TQ2_0": [64]}
+TYPES = ["F32", "F16", "BF16", *SCALES_AT, "IQ1_M", "MXFP4", "NVFP4"]
 ARCHITECTURES = ["llama", "qwen3", "gemma3"]
 
 
@@ -26,15 +31,16 @@ def random_blocks(numbers, kind, rows, columns):
     if kind == gguf.GGMLQuantizationType.F16:
         return numbers.standard_normal((rows, columns)).astype(numpy.float16)
     data = numbers.integers(0, 256, (count, size), dtype=numpy.uint8)
-    halves = numbers.standard_normal((count, 2)).astype(numpy.float16).view(numpy.uint8)
     if kind == gguf.GGMLQuantizationType.BF16:
         floats = numbers.standard_normal((count, 1)).astype(numpy.float32).view(numpy.uint8)
         data = floats[:, 2:4]
-    elif kind == gguf.GGMLQuantizationType.Q6_K:
-        data[:, size - 2:] = halves[:, :2]
-    else:
-        two_scales = kind.name in ("Q4_1", "Q5_1", "Q4_K", "Q5_K")
-        data[:, :4 if two_scales else 2] = halves[:, :4 if two_scales else 2]
+    for place in SCALES_AT.get(kind.name, []):
+        halves = numbers.standard_normal((count, 1)).astype(numpy.float16)
+        data[:, place:place + 2] = halves.view(numpy.uint8)
+    if kind == gguf.GGMLQuantizationType.IQ1_M:
+        data[:, 55] &= 0xBF  # the exponent's highest bit
+    if kind == gguf.GGMLQuantizationType.MXFP4:
+        data[:, 0] = numbers.integers(100, 140, count)
     return numpy.ascontiguousarray(data).reshape(rows, columns // block * size)
 
 
@@ -66,7 +72,7 @@ def specs_of(architecture, shape):
 
 
 def write_model(path, architecture, kind, seed):
-    """A random model whose matrices are of one type."""
+    """A random model whose matrices are of one type, in one file or in parts; the first one's path."""
     draw = random.Random(seed)
     numbers = numpy.random.default_rng(seed)
     block = max(gguf.GGML_QUANT_SIZES[kind][0], 2)
@@ -75,7 +81,10 @@ def write_model(path, architecture, kind, seed):
     dim = block * draw.choice([1, 2]) if block < 256 else block
     shape = (block * draw.choice([1, 2, 3]), heads, kv_heads, dim, block * draw.choice([1, 2]),
              draw.choice([5, 33]), draw.choice([1, 2]), draw.random() < 0.5)
-    writer = gguf.GGUFWriter(path, architecture)
+    # A part but the first has no metadata, and would lack its alignment.
+    alignment = draw.choice([64, 128]) if draw.random() < 0.3 else None
+    limit = draw.choice([0, 1, 4]) if alignment is None else 0
+    writer = gguf.GGUFWriter(path, architecture, split_max_tensors=limit)
     writer.add_block_count(shape[6])
     writer.add_context_length(128)
     writer.add_embedding_length(shape[0])
@@ -86,8 +95,8 @@ def write_model(path, architecture, kind, seed):
     writer.add_value_length(dim)
     writer.add_layer_norm_rms_eps(1e-5)
     writer.add_rope_freq_base(10000.0)
-    if draw.random() < 0.3:
-        writer.add_custom_alignment(draw.choice([64, 128]))
+    if alignment is not None:
+        writer.add_custom_alignment(alignment)
     for name, rows, columns in specs_of(architecture, shape):
         if rows == 0:
             data = numbers.standard_normal(columns).astype(numpy.float32)
@@ -101,6 +110,8 @@ def write_model(path, architecture, kind, seed):
     writer.write_kv_data_to_file()
     writer.write_tensors_to_file()
     writer.close()
+    count = len(writer.tensors)
+    return path if count == 1 else path.with_name(f"{path.stem}-00001-of-{count:05}.gguf")
 
 
 def read_ours(program, path, folder):
@@ -148,7 +159,7 @@ def check(program, count, seed, paths):
                 architecture = ARCHITECTURES[i % len(ARCHITECTURES)]
                 case = f"{seed} {kind} {i}"
                 number = struct.unpack("<Q", random.Random(case).randbytes(8))[0]
-                write_model(path, architecture, gguf.GGMLQuantizationType[kind], number)
+                path = write_model(path, architecture, gguf.GGMLQuantizationType[kind], number)
                 names = differing(program, path, folder)
                 if names:
                     bad += 1

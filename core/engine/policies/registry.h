@@ -115,8 +115,6 @@ struct PolicyInfo {
   // GiB of one device, so that KV blocks get `gpu_memory_utilization` times its memory less the
   // weights and this. nullptr: 2 GB.
   double (*reserved_gib)(const MemoryFacts&, const ModelConfig&) = nullptr;
-  // Its server does not start unless the cache holds a request of max_model_len.
-  bool must_hold_longest = false;
   const KernelRules* kernels = nullptr;
   bool fuses_conversions = false;  // cost_model.fuses_conversions: auto
   PromptGraphs prompt_graphs = PromptGraphs::AsDecodes;

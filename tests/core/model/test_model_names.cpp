@@ -49,7 +49,7 @@ constexpr Named kKnown[] = {
     {"Kimi-K2.7", "kimi-k2.5"},
     {"moonshotai/Kimi-K2-Thinking", "kimi-k2.5"},
     {"MiniMax-M2.7", "minimax-m2.7"},
-    {"GLM-5.3", "glm-5.2"},
+    {"GLM-5.3", "glm-5.3"},
     {"gemma-4-26b-a4b", "gemma-4-26b-a4b"},
     {"deepseek-r1", "deepseek-v3"},
     {"deepseek-ai/DeepSeek-R1-0528", "deepseek-v3"},

@@ -83,9 +83,6 @@ TEST_CASE("what a GGUF file lacks is one line", "[core][gguf]") {
             .starts_with("m.gguf: general.architecture: 'qwen33' is not supported, did you mean "
                          "'qwen3'?; allowed: "
                          "llama, qwen2, qwen3, "));
-  CHECK(config_error(GgufBytes().text("general.architecture", "clip").u32("split.count", 3)) ==
-        "m.gguf: split.count: is 3: a file in parts is not supported; allowed: one file, which "
-        "llama-gguf-split --merge makes");
   CHECK(config_error(GgufBytes().text("general.architecture", "llama")) ==
         "m.gguf: llama.block_count: is missing; allowed: an integer");
   CHECK(config_error(

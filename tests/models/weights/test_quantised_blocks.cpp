@@ -29,6 +29,7 @@ TEST_CASE("blocks become the floats of the gguf package", "[core][quantised_bloc
   for (std::int64_t f = 0; f < kNumBlockFormats; ++f) {
     const BlockFormat& format = block_format_at(f);
     const std::string name(format.name);
+    if (name == "Q1_0" || name == "Q2_0") continue;  // the package does not read them
     const Tensor& blocks = tensor_of(file, name + ".blocks");
     const Tensor& weights = tensor_of(file, name + ".weights");
     REQUIRE(blocks.shape.size() == 2);
@@ -51,9 +52,30 @@ TEST_CASE("blocks become the floats of the gguf package", "[core][quantised_bloc
       REQUIRE(is_same);
       num_nan += std::isnan(expected[i]) ? 1 : 0;
     }
-    CHECK(num_nan > 0);
+    const bool has_halves = name != "MXFP4" && name != "NVFP4";
+    CHECK((num_nan > 0) == has_halves);
     CHECK(num_nan < static_cast<std::int64_t>(count) / 2);
   }
+}
+
+// dequantize_row_q1_0 and dequantize_row_q2_0 of ggml-quants.c, by hand.
+TEST_CASE("blocks of one and two bits a weight", "[core][quantised_blocks]") {
+  std::vector<std::byte> block(18);
+  block[1] = std::byte{0x40};  // d is 2
+  block[2] = std::byte{0b10010110};
+  block[17] = std::byte{0b01000000};
+  std::vector<float> bits(128, -7.0f);
+  dequantise(TensorType::Q1_0, block.data(), 1, bits.data());
+  CHECK(std::vector<float>(bits.begin(), bits.begin() + 9) ==
+        std::vector<float>{-2, 2, 2, -2, 2, -2, -2, 2, -2});
+  CHECK(std::vector<float>(bits.end() - 3, bits.end()) == std::vector<float>{-2, 2, -2});
+  std::vector<float> pairs(64, -7.0f);
+  dequantise(TensorType::Q2_0, block.data(), 1, pairs.data());
+  CHECK(std::vector<float>(pairs.begin(), pairs.begin() + 5) == std::vector<float>{2, 0, 0, 2, -2});
+  block[2] = std::byte{0b11000000};
+  dequantise(TensorType::Q2_0, block.data(), 1, pairs.data());
+  CHECK(pairs[3] == 4);
+  CHECK(pairs[63] == 0);
 }
 
 TEST_CASE("a block format has GGML's name and size", "[core][quantised_blocks]") {
@@ -62,6 +84,11 @@ TEST_CASE("a block format has GGML's name and size", "[core][quantised_blocks]")
   REQUIRE(block_format(TensorType::Q4_K) != nullptr);
   CHECK(block_format(TensorType::Q4_K)->num_bytes == 144);
   CHECK(to_string(TensorType::Q6_K) == "Q6_K");
+  CHECK(to_string(TensorType::IQ2_XXS) == "IQ2_XXS");
+  for (std::int64_t i = 0; i < kNumBlockFormats; ++i) {
+    CHECK(static_cast<std::int64_t>(block_format_at(i).type) ==
+          static_cast<std::int64_t>(TensorType::Q4_0) + i);
+  }
   CHECK(to_string(TensorType::BFloat16) == "BF16");
   CHECK(stored_bytes(TensorType::Q8_0, 64) == 68);
   CHECK(stored_bytes(TensorType::Float32, 3) == 12);
