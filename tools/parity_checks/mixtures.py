@@ -1,6 +1,12 @@
 # SPDX-License-Identifier: Apache-2.0
 """Configurations of mixtures of experts and of latent attention, for hf_parity."""
 
+import json
+import struct
+
+# A class of transformers, and the name that published files have for it.
+PUBLISHED = {"Kimi_K25ForConditionalGeneration": "KimiK25ForConditionalGeneration"}
+
 
 def shape(layers, hidden, heads, kv_heads, ffn, vocab, **more):
     """Without a head_dim, which is hidden / heads."""
@@ -112,6 +118,23 @@ FIXTURES = {
     "youtu": ("YoutuForCausalLM", "bfloat16", 40, shape(
         2, 32, 4, 4, 40, 110, **latent(16, 12, 8, 6, 10), **plain_rope(10000.0))),
 }
+
+
+
+def name_as_published(folder, architecture):
+    """Names a stored model and its layers as published files do: transformers 5.24 writes the layers
+    of Kimi's language model as blocks."""
+    path = folder / "config.json"
+    config = json.loads(path.read_text())
+    config["architectures"] = [PUBLISHED[architecture]]
+    path.write_text(json.dumps(config, indent=2) + "\n")
+    path = folder / "model.safetensors"
+    content = path.read_bytes()
+    size = struct.unpack("<Q", content[:8])[0]
+    header = content[8:8 + size].replace(b"language_model.model.blocks.",
+                                         b"language_model.model.layers.")
+    path.write_bytes(content[:8] + header + content[8 + size:])
+
 
 WITH_LOCAL_EXPERTS = ["GraniteMoeForCausalLM", "GraniteMoeSharedForCausalLM", "PhimoeForCausalLM",
                       "MiniMaxM2ForCausalLM", "GptOssForCausalLM"]
