@@ -16,7 +16,7 @@
 namespace metronome {
 namespace {
 
-constexpr const char* kArchitectureKey = "general.architecture";
+constexpr const char* kShapeArchitectureKey = "general.architecture";
 constexpr std::int64_t kMaxLayers = 4096;  // shape_error() has the same limit
 
 // Hugging Face's classes that are simulated, by llama.cpp's names.
@@ -97,10 +97,10 @@ class ShapeReader {
   }
 
   [[noreturn]] void fail_layer(std::int64_t layer, const std::string& what) const {
-    file_.fail(kArchitectureKey, gguf_shown(name_) + ": layer " + std::to_string(layer) + " has " +
-                                     what +
-                                     "; allowed: layers of attention or of Gated DeltaNet, "
-                                     "each with an MLP or experts");
+    file_.fail(kShapeArchitectureKey, gguf_shown(name_) + ": layer " + std::to_string(layer) +
+                                          " has " + what +
+                                          "; allowed: layers of attention or of Gated DeltaNet, "
+                                          "each with an MLP or experts");
   }
 
   void check_shape() const {
@@ -335,12 +335,12 @@ class ShapeReader {
       const auto shown = [](std::int64_t params) {
         return fixed_text(static_cast<double>(params) / 1e6, 1) + " M";
       };
-      file_.fail(kArchitectureKey,
+      file_.fail(kShapeArchitectureKey,
                  gguf_shown(name_) + " has parts of another shape: attention, MLPs and experts " +
                      "would have " + shown(counted) + " parameters, and the file's tensors have " +
                      shown(in_file) + "; allowed: a model of which they are 99 %");
     }
-    model_.unsupported = std::string(kArchitectureKey) + ": " + gguf_shown(name_) +
+    model_.unsupported = std::string(kShapeArchitectureKey) + ": " + gguf_shown(name_) +
                          " is only simulated; allowed: " + gguf_family_names();
     if (find_family(model_.architecture) != nullptr) return;
     model_.approximation =
