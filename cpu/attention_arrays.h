@@ -14,6 +14,7 @@ struct AttentionArrays {
   std::vector<const float*> queries;         // [num_rows] -> [head_dim]
   std::vector<float*> outputs;               // [num_rows] -> [head_dim]
   std::vector<std::int32_t> positions;       // [num_rows]
+  std::vector<float> sinks;                  // [num_rows]; empty = none
   std::vector<const float*> key_tiles;       // [num_tiles] -> [head_dim, 16]
   std::vector<const float*> value_tiles;     // [num_tiles] -> [16, head_dim]
   std::vector<std::int32_t> tile_positions;  // [num_tiles + 1]
@@ -23,6 +24,7 @@ struct AttentionArrays {
     queries.clear();
     outputs.clear();
     positions.clear();
+    sinks.clear();
     key_tiles.clear();
     value_tiles.clear();
     tile_positions.clear();
@@ -42,6 +44,7 @@ struct AttentionArrays {
         .value_tiles = value_tiles.data(),
         .tile_positions = tile_positions.data(),
         .num_tiles = static_cast<std::int32_t>(key_tiles.size()),
+        .sinks = sinks.empty() ? nullptr : sinks.data(),
     };
     scratch.resize(static_cast<std::size_t>(attention_scratch_floats(task)));
     kernels.attend(task, scratch.data());

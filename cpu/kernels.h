@@ -47,6 +47,8 @@ struct AttentionTask {
   const float* const* value_tiles = nullptr;     // [num_tiles] -> [16, head_dim]
   const std::int32_t* tile_positions = nullptr;  // [num_tiles + 1]
   std::int32_t num_tiles = 0;
+  // [num_rows]: a score of each row that takes part in its softmax and has no value; null = none.
+  const float* sinks = nullptr;
 };
 
 // The gated delta rule (arXiv 2412.06464) of consecutive tokens of one sequence and one value head,
@@ -109,6 +111,9 @@ struct Kernels {
   void (*silu_multiply)(const float* gate, const float* up, std::int64_t n, float* out);
   void (*gelu_tanh_multiply)(const float* gate, const float* up, std::int64_t n, float* out);
   void (*gelu_multiply)(const float* gate, const float* up, std::int64_t n, float* out);
+  // out = gate * sigmoid(1.702 gate) * (up + 1), [n] each; the gate is at most 7, `up` within 7 of
+  // 0. out may be gate.
+  void (*clamped_swiglu)(const float* gate, const float* up, std::int64_t n, float* out);
   // out = max(gate, 0)^2 * up, [n] each. A null `up` counts as ones; out may be gate.
   void (*squared_relu_multiply)(const float* gate, const float* up, std::int64_t n, float* out);
   // x becomes xIELU of it, [n].

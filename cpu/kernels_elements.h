@@ -112,6 +112,18 @@ static void gelu_multiply(const float* gate, const float* up, std::int64_t n, fl
   });
 }
 
+static void clamped_swiglu(const float* gate, const float* up, std::int64_t n, float* out) {
+  constexpr float kLimit = 7;
+  for_vectors(n, [=](std::int64_t i, std::int64_t count) {
+    const Floats x = load_upto(gate + i, count);
+    const Floats y = load_upto(up + i, count);
+    const Floats least = broadcast(-kLimit);
+    const Floats capped = -larger(-x, least);
+    const Floats clamped = -larger(-larger(y, least), least);
+    store_upto(out + i, capped / (exp(-capped * 1.702f) + 1.0f) * (clamped + 1.0f), count);
+  });
+}
+
 static void squared_relu_multiply(const float* gate, const float* up, std::int64_t n, float* out) {
   multiply_activated(gate, up, n, out, [](const Floats& x) {
     const Floats positive = x < 0.0f ? Floats{} : x;  // NaN stays NaN

@@ -280,7 +280,8 @@ static void attend(const AttentionTask& task, float* scratch) {
   }
   for (std::int32_t row = 0; row < task.num_rows; ++row) {
     float* const out = task.outputs[row];
-    const float sum = sums[row];
+    float sum = sums[row];
+    if (task.sinks != nullptr) sum += exp(broadcast(task.sinks[row] - maxima[row]))[0];
     for_vectors(task.head_dim, [=](std::int64_t i, std::int64_t count) {
       store_upto(out + i, load_upto(out + i, count) / sum, count);
     });
@@ -296,6 +297,7 @@ constexpr Kernels kKernels = {.name = METRONOME_KERNELS_NAME,
                               .silu_multiply = silu_multiply,
                               .gelu_tanh_multiply = gelu_tanh_multiply,
                               .gelu_multiply = gelu_multiply,
+                              .clamped_swiglu = clamped_swiglu,
                               .squared_relu_multiply = squared_relu_multiply,
                               .xielu = xielu,
                               .sigmoid_multiply = sigmoid_multiply,

@@ -52,9 +52,10 @@ std::size_t slot_bytes(const KvShape& shape) {
 KvShape kv_shape(const ModelConfig& model, const KvCacheLayout& layout,
                  std::int64_t num_state_slots) {
   const LinearAttention& linear = model.linear_attention;
+  const LatentAttention& latent = model.latent_attention;
   KvShape shape = {.n_layers = model.n_attention_layers(),
-                   .n_kv_heads = model.n_kv_heads,
-                   .head_dim = model.head_dim,
+                   .n_kv_heads = latent.is_empty() ? model.n_kv_heads : 1,
+                   .head_dim = latent.is_empty() ? model.head_dim : latent.cached_dim(),
                    .num_blocks = layout.num_blocks,
                    .block_size = layout.block_size,
                    .n_state_layers = model.n_linear_layers(),

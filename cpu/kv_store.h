@@ -33,7 +33,8 @@ struct KvShape {
   }
 };
 
-// The shape of a model's blocks and states.
+// The shape of a model's blocks and states. With latent attention, one head has the cached vector
+// as its key and as its value: in the order that scores need, and in that of weighted sums.
 KvShape kv_shape(const ModelConfig& model, const KvCacheLayout& layout,
                  std::int64_t num_state_slots);
 

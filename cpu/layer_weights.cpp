@@ -67,23 +67,10 @@ class WeightLoader {
     if (model_.is_linear_layer(i)) {
       weights.linear = linear_attention(i);
     } else {
-      std::vector<std::string> inputs = {"self_attn.q_proj", "self_attn.k_proj",
-                                         "self_attn.v_proj"};
-      if (model_.has_gated_attention) inputs.push_back("self_attn.gate_proj");
-      weights.qkv = linear(i, inputs, model_.has_qkv_biases);
-      weights.attention_output = linear(i, {"self_attn.o_proj"}, model_.has_attention_output_bias);
+      load_attention(i, weights);
     }
     if (model_.is_moe_layer(i)) {
-      weights.router = matrix(i, "mlp.gate");
-      for (std::int64_t e = 0; e < model_.n_experts; ++e) {
-        weights.mlps.push_back(mlp(i, "mlp.experts." + std::to_string(e) + ".", false));
-      }
-      if (model_.shared_expert_ffn_dim > 0) {
-        weights.shared_expert = mlp(i, "mlp.shared_expert.", false);
-        if (model_.has_shared_expert_gate) {
-          weights.shared_expert_gate = matrix(i, "mlp.shared_expert_gate");
-        }
-      }
+      load_experts(i, weights);
     } else {
       weights.mlps.push_back(mlp(i, "mlp.", model_.has_mlp_biases));
       if (model_.activation == Activation::Xielu) weights.mlps.front().xielu = xielu(i);
@@ -93,6 +80,35 @@ class WeightLoader {
   }
 
  private:
+  void load_attention(std::int64_t i, LayerWeights& weights) const {
+    weights.attention_output = linear(i, {"self_attn.o_proj"}, model_.has_attention_output_bias);
+    if (!model_.latent_attention.is_empty()) {
+      weights.latent = load_latent_weights(model_, source_, i, pool_);
+      return;
+    }
+    std::vector<std::string> inputs = {"self_attn.q_proj", "self_attn.k_proj", "self_attn.v_proj"};
+    if (model_.has_gated_attention) inputs.push_back("self_attn.gate_proj");
+    weights.qkv = linear(i, inputs, model_.has_qkv_biases);
+    if (model_.has_attention_sinks) weights.sinks = row(plain_spec(model_, i, "self_attn.sinks"));
+  }
+
+  void load_experts(std::int64_t i, LayerWeights& weights) const {
+    weights.router.matrix = matrix(i, "mlp.gate");
+    if (model_.has_router_biases) weights.router.bias = row(bias_spec(model_, i, "mlp.gate"));
+    if (model_.has_choice_bias) {
+      weights.router.choice_bias = row(plain_spec(model_, i, "mlp.gate.e_score_correction_bias"));
+    }
+    for (std::int64_t e = 0; e < model_.n_experts; ++e) {
+      const std::string name = "mlp.experts." + std::to_string(e) + ".";
+      weights.mlps.push_back(mlp(i, name, model_.has_expert_biases));
+    }
+    if (model_.shared_expert_ffn_dim == 0) return;
+    weights.shared_expert = mlp(i, "mlp.shared_expert.", false);
+    if (model_.has_shared_expert_gate) {
+      weights.shared_expert_gate = matrix(i, "mlp.shared_expert_gate");
+    }
+  }
+
   // xIELU's coefficients are the softplus of the numbers in a file.
   Xielu xielu(std::int64_t i) const {
     const auto softplus = [&](const char* name) {
@@ -183,9 +199,9 @@ std::int64_t ModelWeights::num_bytes() const {
   std::int64_t bytes = embedding.num_bytes() + positions.num_bytes() + head.num_bytes();
   for (const LayerWeights& layer : layers) {
     bytes += layer.qkv.matrix.num_bytes() + layer.attention_output.matrix.num_bytes() +
-             layer.router.num_bytes() + layer.linear.input.matrix.num_bytes() +
-             layer.linear.output.matrix.num_bytes() + bytes_of(layer.shared_expert) +
-             layer.shared_expert_gate.num_bytes();
+             layer.latent.num_bytes() + layer.router.matrix.num_bytes() +
+             layer.linear.input.matrix.num_bytes() + layer.linear.output.matrix.num_bytes() +
+             bytes_of(layer.shared_expert) + layer.shared_expert_gate.num_bytes();
     for (const MlpWeights& mlp : layer.mlps) bytes += bytes_of(mlp);
   }
   return bytes;

@@ -8,6 +8,8 @@
 
 #include "core/model/model_config.h"
 #include "cpu/kernels.h"
+#include "cpu/latent_attention.h"
+#include "cpu/mixture.h"
 #include "cpu/packed_matrix.h"
 #include "cpu/thread_pool.h"
 #include "models/weights/model_weights.h"
@@ -56,9 +58,11 @@ struct LayerWeights {
   // Of its kind: layers that attend, or layers with a state.
   std::int64_t number = 0;
   LinearAttentionWeights linear;
-  LinearWeights qkv;  // [query_dim + 2 * kv_dim, hidden_dim]; behind it the gate's [query_dim]
-  LinearWeights attention_output;   // [hidden_dim, query_dim]
-  PackedMatrix router;              // [n_experts, hidden_dim]; empty in a dense layer
+  LinearWeights qkv;     // [query_dim + 2 * kv_dim, hidden_dim]; behind it the gate's [query_dim]
+  LatentWeights latent;  // in place of qkv
+  std::vector<float> sinks;         // [n_heads]; empty = none
+  LinearWeights attention_output;   // [hidden_dim, query_dim], or of the values of all heads
+  RouterWeights router;             // empty in a dense layer
   std::vector<MlpWeights> mlps;     // one, or one for each expert
   MlpWeights shared_expert;         // for all tokens; empty without
   PackedMatrix shared_expert_gate;  // [1, hidden_dim]; empty without
@@ -69,7 +73,7 @@ struct LayerWeights {
   NormWeights mlp_norm;             // [hidden_dim]
   NormWeights mlp_post_norm;        // [hidden_dim]
 
-  bool has_experts() const { return router.num_outputs() > 0; }
+  bool has_experts() const { return router.matrix.num_outputs() > 0; }
   bool has_shared_expert() const { return shared_expert.down.matrix.num_outputs() > 0; }
 };
 

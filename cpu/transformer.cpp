@@ -30,6 +30,16 @@ float query_scale(const ModelConfig& model) {
   return static_cast<float>(1.0 / std::sqrt(scalar));
 }
 
+// The block table of a sequence for a kind of layer. Window layers of a hybrid model may have a
+// separate table.
+const BlockId* blocks_of(const ForwardBatch& batch, std::int32_t sequence, bool is_window) {
+  const auto s = static_cast<std::size_t>(sequence);
+  if (is_window && !batch.window_block_tables.empty()) {
+    return batch.window_block_tables.data() + batch.window_table_start[s];
+  }
+  return batch.block_tables.data() + batch.table_start[s];
+}
+
 }  // namespace
 
 Transformer::Transformer(const ModelConfig& model, const WeightSource& weights, ThreadPool& pool,
@@ -42,6 +52,7 @@ Transformer::Transformer(const ModelConfig& model, const WeightSource& weights, 
       global_rope_(rope_frequencies(model, false), rope_magnitude(model, false)),
       window_rope_(rope_frequencies(model, true), rope_magnitude(model, true)),
       linear_attention_(model_, pool),
+      latent_attention_(model_, pool),
       arrays_(static_cast<std::size_t>(pool.num_threads())) {
   if (!model.mrope_sections.empty()) {
     mrope_axes_ = mrope_axes(model.mrope_sections, model.num_rotated() / 2);
@@ -137,10 +148,12 @@ void Transformer::run_layer(const LayerWeights& layer, const ForwardBatch& batch
                             KvStore& kv) {
   const std::int64_t num_rows = tile.num_tokens();
   make_room(num_rows);
-  if (layer.linear.is_empty()) {
-    run_attention(layer, batch, tile, kv);
-  } else {
+  if (!layer.linear.is_empty()) {
     run_linear_attention(layer, batch, tile, kv);
+  } else if (!layer.latent.is_empty()) {
+    run_latent_attention(layer, batch, tile, kv);
+  } else {
+    run_attention(layer, batch, tile, kv);
   }
   if (!model_.has_parallel_mlp) add_to_residual(layer.attention_post_norm, tile);
   // hidden_ has what attention read.
@@ -180,6 +193,40 @@ void Transformer::run_linear_attention(const LayerWeights& layer, const ForwardB
   layer.linear.output.multiply(attended_.data(), width, num_rows, added_, pool_);
 }
 
+// Keys and values of a token are the same vector, the latent and the rotated key: the latter adds
+// to what a head attends to, where nothing reads it.
+void Transformer::run_latent_attention(const LayerWeights& layer, const ForwardBatch& batch,
+                                       Tile tile, KvStore& kv) {
+  const std::int64_t num_rows = tile.num_tokens();
+  const std::int32_t block_size = kv.shape().block_size;
+  const auto position_of = [&](std::int64_t row) {
+    return batch.positions[static_cast<std::size_t>(tile.begin + row)];
+  };
+  latent_attention_.prepare(layer.latent, normalise(layer.attention_norm, tile), num_rows,
+                            global_rope_, position_of, query_scale_);
+  pool_.for_rows(num_rows, [&](std::int64_t row) {
+    const auto token = static_cast<std::int32_t>(tile.begin + row);
+    const std::int32_t position = position_of(row);
+    const BlockId* blocks = blocks_of(batch, batch.sequence_of(token), layer.is_window);
+    const float* const cached = latent_attention_.cached(row);
+    kv.write(layer.number, blocks[position / block_size], position % block_size, 0, cached, cached);
+  });
+  attend(layer, batch, tile, kv);
+  layer.attention_output.multiply(latent_attention_.project_values(layer.latent, num_rows),
+                                  model_.n_heads * model_.latent_attention.value_dim, num_rows,
+                                  added_, pool_);
+}
+
+Transformer::HeadRows Transformer::head_rows(const LayerWeights& layer) {
+  if (layer.latent.is_empty()) {
+    return {qkv_.data(),        qkv_dim(),       attended_.data(),
+            model_.query_dim(), model_.head_dim, model_.n_kv_heads};
+  }
+  const std::int64_t head_dim = model_.latent_attention.cached_dim();
+  const std::int64_t width = model_.n_heads * head_dim;
+  return {latent_attention_.queries(0), width, latent_attention_.attended(0), width, head_dim, 1};
+}
+
 // Multiplies the outputs of all heads by the sigmoids of their gates.
 void Transformer::gate_attended(std::int64_t num_rows) {
   pool_.for_rows(num_rows, [&](std::int64_t row) {
@@ -215,20 +262,6 @@ const float* Transformer::normalise(const NormWeights& norm, Tile tile) {
   });
   return hidden_.data();
 }
-
-namespace {
-
-// The block table of a sequence for a kind of layer. Window layers of a hybrid model may have a
-// separate table.
-const BlockId* blocks_of(const ForwardBatch& batch, std::int32_t sequence, bool is_window) {
-  const auto s = static_cast<std::size_t>(sequence);
-  if (is_window && !batch.window_block_tables.empty()) {
-    return batch.window_block_tables.data() + batch.window_table_start[s];
-  }
-  return batch.block_tables.data() + batch.table_start[s];
-}
-
-}  // namespace
 
 // Normalises a token's queries, or its keys.
 void Transformer::normalise_heads(const NormWeights& norm, std::int64_t num_heads,
@@ -294,14 +327,15 @@ void Transformer::place_heads(const LayerWeights& layer, const ForwardBatch& bat
 
 void Transformer::attend(const LayerWeights& layer, const ForwardBatch& batch, Tile tile,
                          const KvStore& kv) {
-  const auto group = static_cast<std::int32_t>(model_.n_heads / model_.n_kv_heads);
+  const HeadRows heads = head_rows(layer);
+  const auto group = static_cast<std::int32_t>(model_.n_heads / heads.n_kv_heads);
   items_.clear();
   for (std::int32_t begin = tile.begin; begin < tile.end;) {
     const std::int32_t sequence = batch.sequence_of(begin);
     const std::int32_t end =
         std::min({tile.end, batch.query_start[static_cast<std::size_t>(sequence) + 1],
                   begin + kAttentionTokens});
-    for (std::int32_t head = 0; head < model_.n_kv_heads; ++head) {
+    for (std::int32_t head = 0; head < heads.n_kv_heads; ++head) {
       items_.push_back({sequence, head, head * group, (head + 1) * group, begin, end});
     }
     begin = end;
@@ -311,7 +345,7 @@ void Transformer::attend(const LayerWeights& layer, const ForwardBatch& batch, T
   const auto num_items = static_cast<std::int64_t>(items_.size());
   pool_.for_each_part([&](int part) {
     for (std::int64_t i = part; i < num_items; i += num_parts) {
-      attend_item(layer, batch, tile, kv, items_[static_cast<std::size_t>(i)],
+      attend_item(layer, heads, batch, tile, kv, items_[static_cast<std::size_t>(i)],
                   arrays_[static_cast<std::size_t>(part)]);
     }
   });
@@ -336,17 +370,20 @@ void Transformer::split_items(int num_threads) {
   }
 }
 
-void Transformer::attend_item(const LayerWeights& layer, const ForwardBatch& batch, Tile tile,
-                              const KvStore& kv, const AttentionItem& item,
-                              AttentionArrays& arrays) {
-  const std::int64_t head_dim = model_.head_dim;
+void Transformer::attend_item(const LayerWeights& layer, const HeadRows& heads,
+                              const ForwardBatch& batch, Tile tile, const KvStore& kv,
+                              const AttentionItem& item, AttentionArrays& arrays) {
   arrays.clear();
   for (std::int32_t token = item.begin; token < item.end; ++token) {
     const std::int64_t row = token - tile.begin;
     for (std::int64_t head = item.first_head; head < item.end_head; ++head) {
-      arrays.queries.push_back(qkv_.data() + row * qkv_dim() + head * head_dim);
-      arrays.outputs.push_back(attended_.data() + row * model_.query_dim() + head * head_dim);
+      const std::int64_t first = head * heads.head_dim;
+      arrays.queries.push_back(heads.queries + row * heads.query_stride + first);
+      arrays.outputs.push_back(heads.outputs + row * heads.output_stride + first);
       arrays.positions.push_back(batch.positions[static_cast<std::size_t>(token)]);
+      if (!layer.sinks.empty()) {
+        arrays.sinks.push_back(layer.sinks[static_cast<std::size_t>(head)]);
+      }
     }
   }
 
@@ -367,7 +404,7 @@ void Transformer::attend_item(const LayerWeights& layer, const ForwardBatch& bat
     position += std::min(static_cast<std::int32_t>(kLanes), block_size - offset);
   }
   arrays.tile_positions.push_back(std::min(position, end));
-  arrays.attend(kernels_, head_dim, window, static_cast<float>(model_.attention_softcap));
+  arrays.attend(kernels_, heads.head_dim, window, static_cast<float>(model_.attention_softcap));
 }
 
 // out = down(activation(input(x))). x is [num_rows, hidden_dim].
@@ -431,6 +468,7 @@ void Transformer::activate(const MlpWeights& mlp, std::int64_t num_rows) {
     switch (model_.activation) {
       case Activation::GeluTanh: return kernels_.gelu_tanh_multiply;
       case Activation::Gelu: return kernels_.gelu_multiply;
+      case Activation::ClampedSwiglu: return kernels_.clamped_swiglu;
       case Activation::SquaredRelu: return kernels_.squared_relu_multiply;
       default: return kernels_.silu_multiply;
     }

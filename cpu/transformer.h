@@ -12,6 +12,7 @@
 #include "cpu/attention_arrays.h"
 #include "cpu/kernels.h"
 #include "cpu/kv_store.h"
+#include "cpu/latent_attention.h"
 #include "cpu/layer_weights.h"
 #include "cpu/linear_attention.h"
 #include "cpu/mixture.h"
@@ -59,6 +60,15 @@ class Transformer {
     std::int32_t begin;
     std::int32_t end;
   };
+  // Heads of a tile's rows, as attention reads and writes them.
+  struct HeadRows {
+    const float* queries;  // [tile_tokens, n_heads, head_dim]
+    std::int64_t query_stride;
+    float* outputs;  // the same
+    std::int64_t output_stride;
+    std::int64_t head_dim;
+    std::int64_t n_kv_heads;
+  };
   void embed(const ForwardBatch& batch);
   void embed_images(const ForwardBatch& batch);
   void add_image_features(const ForwardBatch& batch, std::int64_t layer);
@@ -67,6 +77,9 @@ class Transformer {
   void run_attention(const LayerWeights& layer, const ForwardBatch& batch, Tile tile, KvStore& kv);
   void run_linear_attention(const LayerWeights& layer, const ForwardBatch& batch, Tile tile,
                             KvStore& kv);
+  void run_latent_attention(const LayerWeights& layer, const ForwardBatch& batch, Tile tile,
+                            KvStore& kv);
+  HeadRows head_rows(const LayerWeights& layer);
   void gate_attended(std::int64_t num_rows);
   void make_room(std::int64_t num_rows);
   const float* normalise(const NormWeights& norm, Tile tile);
@@ -79,8 +92,9 @@ class Transformer {
   void place_heads(const LayerWeights& layer, const ForwardBatch& batch, Tile tile, KvStore& kv);
   void attend(const LayerWeights& layer, const ForwardBatch& batch, Tile tile, const KvStore& kv);
   void split_items(int num_threads);
-  void attend_item(const LayerWeights& layer, const ForwardBatch& batch, Tile tile,
-                   const KvStore& kv, const AttentionItem& item, AttentionArrays& arrays);
+  void attend_item(const LayerWeights& layer, const HeadRows& heads, const ForwardBatch& batch,
+                   Tile tile, const KvStore& kv, const AttentionItem& item,
+                   AttentionArrays& arrays);
   void run_mlp(const MlpWeights& mlp, const float* x, std::int64_t num_rows,
                std::vector<float>& out);
   void run_experts(const LayerWeights& layer, const float* x, std::int64_t num_rows,
@@ -114,6 +128,7 @@ class Transformer {
   Mixture mixture_;                  // of the tile's tokens
   std::vector<float> shared_gates_;  // [tile_tokens], of the shared expert
   LinearAttentionLayer linear_attention_;
+  LatentAttentionLayer latent_attention_;
   // Cosines and sines by M-RoPE of a batch with images, [num_tokens, 2, pairs].
   std::vector<float> mixed_angles_;
   std::vector<std::uint8_t> mrope_axes_;  // [pairs]; empty without M-RoPE

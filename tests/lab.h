@@ -25,8 +25,8 @@
 
 namespace metronome::testing {
 
-enum class Family : std::uint8_t { Llama, Qwen3, Gemma3, Qwen3Next };
-// The families that the GPU computes, too; Qwen3Next is apart.
+enum class Family : std::uint8_t { Llama, Qwen3, Gemma3, Qwen3Next, DeepSeek };
+// The families that the GPU computes, too; the others are apart.
 constexpr Family kFamilies[] = {Family::Llama, Family::Qwen3, Family::Gemma3};
 
 inline std::string name_of(Family family) {
@@ -35,6 +35,7 @@ inline std::string name_of(Family family) {
     case Family::Qwen3: return "qwen3";
     case Family::Gemma3: return "gemma3";
     case Family::Qwen3Next: return "qwen3-next";
+    case Family::DeepSeek: return "deepseek-v3";
   }
   return "?";
 }
@@ -71,6 +72,10 @@ inline void set_architecture(Family family, ModelConfig& model) {
     case Family::Qwen3Next:
       model.architecture = "Qwen3NextForCausalLM";
       model.has_qk_norm = true;
+      apply_architecture(model);
+      break;
+    case Family::DeepSeek:
+      model.architecture = "DeepseekV3ForCausalLM";
       apply_architecture(model);
       break;
   }

@@ -3,7 +3,6 @@
 #include <algorithm>
 #include <cstdint>
 #include <optional>
-#include <set>
 #include <string>
 #include <string_view>
 #include <vector>
@@ -16,6 +15,7 @@
 #include "core/model/any_config.h"
 #include "core/model/any_towers.h"
 #include "core/model/config_keys.h"
+#include "core/model/hugging_face_experts.h"
 #include "core/model/hugging_face_latent.h"
 #include "core/model/hugging_face_layers.h"
 #include "core/model/hugging_face_parts.h"
@@ -103,10 +103,9 @@ void read_shape(const JsonSection& text, const ModelFamily& family, ModelConfig&
   const ConfigDefaults& defaults = family.defaults;
   model.hidden_dim = text.required_integer("hidden_size");
   model.n_layers = text.required_integer("num_hidden_layers");
-  // Qwen3.5's mixtures have no other MLPs.
-  const bool has_mlps = !family.has_experts || family.tensors != TensorNames::Qwen35;
-  model.ffn_dim = has_mlps ? text.required_integer("intermediate_size")
-                           : text.integer_or("moe_intermediate_size", defaults.expert_ffn_dim);
+  model.ffn_dim = has_dense_mlps(family)
+                      ? text.required_integer("intermediate_size")
+                      : text.integer_or("moe_intermediate_size", defaults.expert_ffn_dim);
   model.n_heads = integer_of(text, "num_attention_heads", defaults.n_heads);
   const bool is_silent = defaults.n_kv_heads != 0 && !text.has("num_key_value_heads");
   model.n_kv_heads =
@@ -122,63 +121,11 @@ void read_shape(const JsonSection& text, const ModelFamily& family, ModelConfig&
     model.head_dim = defaults.head_dim;
   } else if (model.n_heads == 0) {
     model.head_dim = 1;  // shape_error() names the heads
-  } else if (model.hidden_dim % model.n_heads == 0) {
+  } else if (model.hidden_dim % model.n_heads == 0 || family.floors_head_dim) {
     model.head_dim = model.hidden_dim / model.n_heads;
   } else {
     text.fail("num_attention_heads", "does not divide hidden_size; allowed: a divisor of it");
   }
-}
-
-// Layers of a Qwen 3 mixture without experts: the listed layers, and all but every
-// `decoder_sparse_step`-th.
-void read_dense_layers(const JsonSection& text, ModelConfig& model) {
-  const std::int64_t step = text.integer_or("decoder_sparse_step", 1);
-  if (step < 1) text.fail("decoder_sparse_step", "is 0; allowed: at least 1");
-  std::set<std::int64_t> dense;
-  for (std::int64_t i = 0; i < model.n_layers; ++i) {
-    if ((i + 1) % step != 0) dense.insert(i);
-  }
-  if (const Json* layers = text.find("mlp_only_layers")) {
-    const auto is_layer = [&](const Json& layer) {
-      return layer.is_number_unsigned() &&
-             layer.get<std::uint64_t>() < static_cast<std::uint64_t>(model.n_layers);
-    };
-    if (!layers->is_array() || !std::all_of(layers->begin(), layers->end(), is_layer)) {
-      text.fail("mlp_only_layers", "must be a list of layers, got " +
-                                       JsonSection::excerpt(*layers) + "; allowed: 0 to " +
-                                       std::to_string(model.n_layers - 1));
-    }
-    for (const Json& layer : *layers) dense.insert(layer.get<std::int64_t>());
-  }
-  model.n_dense_layers = static_cast<std::int64_t>(dense.size());
-  if (model.n_dense_layers == model.n_layers) {  // no layer has experts
-    model.n_experts = model.n_experts_per_token = model.expert_ffn_dim = model.n_dense_layers = 0;
-    return;
-  }
-  const bool are_first = dense.empty() || *dense.rbegin() + 1 == model.n_dense_layers;
-  if (!are_first) model.dense_layers.assign(dense.begin(), dense.end());
-}
-
-void read_experts(const JsonSection& text, const ModelFamily& family, ModelConfig& model) {
-  if (!family.has_experts) return;
-  if (family.keys == ConfigKeys::DeepSeek) return read_routed_experts(text, model);
-  if (family.keys == ConfigKeys::GptOss) return read_gpt_oss_experts(text, model);
-  if (family.tensors == TensorNames::Mixtral) {
-    model.n_experts = text.integer_or("num_local_experts", 8);
-    model.n_experts_per_token = text.integer_or("num_experts_per_tok", 2);
-    model.expert_ffn_dim = model.ffn_dim;
-    return;
-  }
-  const ConfigDefaults& defaults = family.defaults;
-  model.n_experts =
-      text.integer_or("num_experts", text.integer_or("num_local_experts", defaults.n_experts));
-  if (model.n_experts == 0) return;
-  model.n_experts_per_token = text.integer_or("num_experts_per_tok", defaults.n_experts_per_token);
-  model.expert_ffn_dim = text.integer_or("moe_intermediate_size", defaults.expert_ffn_dim);
-  if (family.tensors != TensorNames::Qwen35) read_dense_layers(text, model);
-  if (model.n_experts == 0 || !family.traits.has_shared_expert_gate) return;
-  model.shared_expert_ffn_dim =
-      text.integer_or("shared_expert_intermediate_size", defaults.shared_expert_ffn_dim);
 }
 
 // Fills `states`, the layers that keep a state, and `windows`: those listed, or all but every n-th
@@ -299,14 +246,7 @@ ModelConfig read_model(const JsonSection& root, const ModelFamily& family) {
   } else if (family.is_nested) {
     model.tower_params = tower_params(root, model.hidden_dim);
   }
-  if (family.has_experts && family.tensors != TensorNames::Mixtral) {
-    // Qwen3.5 and Qwen3-VL do not ask.
-    const bool otherwise = family.defaults.has_normalised_expert_weights;
-    model.has_normalised_expert_weights = family.tensors == TensorNames::Qwen35 ||
-                                          family.tensors == TensorNames::QwenVl ||
-                                          text.boolean_or("norm_topk_prob", otherwise);
-  }
-  if (model.shared_expert_ffn_dim == 0) model.has_shared_expert_gate = false;
+  read_expert_traits(text, family, model);
   if (model.has_gated_attention && !text.boolean_or("attn_output_gate", true)) {
     model.refuse(text.dotted("attn_output_gate"), "false is not supported; allowed: true");
   }

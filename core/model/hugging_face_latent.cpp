@@ -1,7 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "core/model/hugging_face_latent.h"
 
-#include <algorithm>
 #include <cmath>
 #include <optional>
 #include <string>
@@ -50,39 +49,6 @@ void read_latent_attention(const JsonSection& text, ModelConfig& model) {
   if (text.boolean_or("attention_bias", false)) {
     text.fail("attention_bias", "is not supported beside kv_lora_rank; allowed: false");
   }
-}
-
-void read_routed_experts(const JsonSection& text, ModelConfig& model) {
-  const std::int64_t step = text.integer_or("moe_layer_freq", 1);
-  if (step != 1) {
-    text.fail("moe_layer_freq", "is " + std::to_string(step) + "; allowed: 1");
-  }
-  model.n_experts = text.integer_or("n_routed_experts", 256);
-  model.n_dense_layers = std::min(text.integer_or("first_k_dense_replace", 3), model.n_layers);
-  if (model.n_experts == 0 || model.n_dense_layers == model.n_layers) {
-    model.n_experts = model.n_dense_layers = 0;
-    return;
-  }
-  model.n_experts_per_token = text.integer_or("num_experts_per_tok", 8);
-  model.expert_ffn_dim = text.integer_or("moe_intermediate_size", 2048);
-  const std::int64_t num_shared = text.integer_or("n_shared_experts", 1);
-  constexpr std::int64_t kMaxShared = 1 << 10;
-  if (num_shared > kMaxShared) {
-    text.fail("n_shared_experts",
-              "is " + std::to_string(num_shared) + "; allowed: 0 to " + std::to_string(kMaxShared));
-  }
-  model.shared_expert_ffn_dim = num_shared * std::min<std::int64_t>(model.expert_ffn_dim, 1 << 24);
-  model.n_expert_groups = text.integer_or("n_group", 8);
-  model.n_groups_per_token = text.integer_or("topk_group", 4);
-  model.expert_scale = text.number_or("routed_scaling_factor", 2.5);
-}
-
-void read_gpt_oss_experts(const JsonSection& text, ModelConfig& model) {
-  model.n_experts = text.integer_or("num_local_experts", 128);
-  if (model.n_experts == 0) text.fail("num_local_experts", "is 0; allowed: at least 1");
-  model.n_experts_per_token =
-      text.integer_or("num_experts_per_tok", text.integer_or("experts_per_token", 4));
-  model.expert_ffn_dim = model.ffn_dim;
 }
 
 }  // namespace metronome

@@ -64,6 +64,13 @@ std::vector<std::int64_t> requested_window_layers(const JsonSection& text,
   return layers;
 }
 
+// Where only a list says which layers have a window.
+void refuse_window(const JsonSection& text, ModelConfig& model) {
+  if (!text.boolean_or("use_sliding_window", false)) return;
+  model.refuse(text.dotted("use_sliding_window"),
+               "true without layer_types is not supported; allowed: false");
+}
+
 void read_window(const JsonSection& text, const ModelFamily& family, ModelConfig& model) {
   const Json* types = text.find("layer_types");
   switch (family.windows) {
@@ -87,6 +94,12 @@ void read_window(const JsonSection& text, const ModelFamily& family, ModelConfig
                           text.integer_or("_sliding_window_pattern", family.window_interval));
       return;
     }
+    case WindowRule::ByList:
+      if (types == nullptr) return refuse_window(text, model);
+      model.sliding_window =
+          text.integer_or("sliding_window", text.has("sliding_window") ? 0 : family.window_default);
+      if (model.sliding_window == 0) return;
+      return set_window_layers(listed_window_layers(text, *types, model.n_layers), model);
     case WindowRule::OnRequest:
       // Qwen's mixtures have windows in all layers or in none. SmolLM 3's list needs no switch.
       if (family.has_experts) types = nullptr;

@@ -51,6 +51,14 @@ double long_attention_factor(double factor, std::int64_t original_positions) {
   return std::sqrt(1 + log_of(factor) / log_of(static_cast<double>(original_positions)));
 }
 
+// Phi MoE's files say the magnitudes of both sets of factors.
+void read_magnitudes(const JsonSection& rope, RopeScaling& scaling, ModelConfig& model) {
+  if (rope.find("short_mscale") == nullptr) return;
+  scaling.attention_factor = rope.required_number("short_mscale");
+  if (rope.number_or("long_mscale", scaling.attention_factor) == scaling.attention_factor) return;
+  model.refuse(rope.dotted("long_mscale"), "is not short_mscale; allowed: the same number");
+}
+
 constexpr const char* kOriginalPositions = "original_max_position_embeddings";
 
 // Hunyuan's "dynamic" scaling: a factor of the base, whatever the length of the text.
@@ -107,6 +115,7 @@ RopeScaling read_scaling(const JsonSection& rope, const ModelFamily& family,
     scaling.attention_factor = rope.number_or(
         "attention_factor",
         long_attention_factor(rope.number_or("factor", stretch), scaling.original_max_positions));
+    read_magnitudes(rope, scaling, model);
   } else if (type == "dynamic" && rope.find("alpha") != nullptr) {
     stretch_base(rope, model);
     return {};
@@ -185,8 +194,13 @@ void read_rope(const JsonSection& text, const ModelFamily& family, ModelConfig& 
   const bool is_old = old != nullptr && !old->empty();
   const std::optional<JsonSection> rope = text.section(is_old ? "rope_scaling" : "rope_parameters");
   const bool says_share = rope && rope->find("partial_rotary_factor") != nullptr;
-  read_partial_rotation(says_share ? *rope : text, family, model,
-                        text.number_or("rotary_pct", family.defaults.partial_rotary_factor));
+  double share = text.number_or("rotary_pct", family.defaults.partial_rotary_factor);
+  // MiniMax says the elements.
+  if (family.has_partial_rotation && text.find("rotary_dim") != nullptr) {
+    share = static_cast<double>(text.required_integer("rotary_dim")) /
+            static_cast<double>(std::max<std::int64_t>(model.head_dim, 1));
+  }
+  read_partial_rotation(says_share ? *rope : text, family, model, share);
   if (!rope) return;
   for (const char* key : {"full_attention", "sliding_attention"}) {
     if (rope->find(key) != nullptr) {

@@ -21,8 +21,7 @@ std::int64_t norm_params(const ModelConfig& model, bool has_state) {
     scales += model.linear_attention.value_head_dim;
   } else {
     const bool is_each = model.has_whole_qk_norm || model.has_qk_norm_per_head;
-    const std::int64_t of_heads =
-        is_each ? model.query_dim() + model.kv_dim() : 2 * model.head_dim;
+    const std::int64_t of_heads = is_each ? model.query_dim() + model.kv_dim() : 2 * model.head_dim;
     scales += (model.has_qk_norm ? of_heads : 0) + latent.kv_rank + latent.q_rank;
   }
   if (!model.has_norm_weights) return 0;
@@ -43,7 +42,7 @@ std::int64_t mlp_bias_params(const ModelConfig& model, bool has_experts) {
   };
   if (!has_experts) return model.has_mlp_biases ? of_width(model.ffn_dim) : 0;
   return (model.has_expert_biases ? model.n_experts * of_width(model.expert_ffn_dim) : 0) +
-         (model.has_router_biases || model.has_sigmoid_router ? model.n_experts : 0);
+         (model.has_router_biases || model.has_choice_bias ? model.n_experts : 0);
 }
 
 AttentionPart attention_of(const ModelConfig& model) {

@@ -272,8 +272,8 @@ std::vector<ModelConfig> parse_models(std::string_view yaml, const std::string& 
   // One by one, to keep the order of the file.
   for (ConfigNode::Entry& entry : root.entries) {
     if (const ConfigNode* const shape = entry.value.find("shape")) {
-      models.push_back(parse_hugging_face_config(json_of(*shape).dump(),
-                                                 shape->where.to_string(), entry.key));
+      models.push_back(
+          parse_hugging_face_config(json_of(*shape).dump(), shape->where.to_string(), entry.key));
       models.back().approximation.clear();  // the entry was written for this reader
       models.back().keys_read.clear();
       continue;

@@ -216,6 +216,28 @@ std::string parts_error(const ModelConfig& model) {
   return {};
 }
 
+// What routers do not choose, as "key: what; what is allowed"; empty: they choose.
+std::string router_refusal(const ModelConfig& model) {
+  if (model.n_experts == 0) return {};
+  if (model.has_sparse_mixer && model.n_experts_per_token != 2) {
+    return "n_experts_per_token: is " + std::to_string(model.n_experts_per_token) +
+           ", but SparseMixer chooses two; allowed: 2";
+  }
+  const std::int64_t num_groups = model.n_expert_groups;
+  if (num_groups == 1) return {};
+  const std::int64_t size = model.n_experts / num_groups;
+  if (model.n_experts % num_groups != 0 || (model.has_paired_groups && size < 2)) {
+    return "n_expert_groups: " + std::to_string(num_groups) + " groups of " +
+           std::to_string(model.n_experts) + " experts are only simulated; allowed: groups of " +
+           "equally many experts, at least two";
+  }
+  if (model.n_experts_per_token > model.n_groups_per_token * size) {
+    return "n_groups_per_token: have fewer experts than compute a token; allowed: enough for " +
+           std::to_string(model.n_experts_per_token) + " experts";
+  }
+  return {};
+}
+
 }  // namespace
 
 bool ModelConfig::is_window_layer(std::int64_t layer) const {
@@ -370,6 +392,12 @@ void apply_architecture(ModelConfig& model) {
                         std::to_string(model.num_rotated()) +
                         " is odd, but RoPE rotates pairs; allowed: an even number";
   }
+  const LatentAttention& latent = model.latent_attention;
+  if (!latent.is_empty() && (latent.nope_dim == 0 || latent.rope_dim == 0)) {
+    model.refuse(latent.nope_dim == 0 ? "latent_attention.nope_dim" : "latent_attention.rope_dim",
+                 "is 0, which is only simulated; allowed: at least 1");
+  }
+  if (model.unsupported.empty()) model.unsupported = router_refusal(model);
   if (model.is_quantised()) {
     model.refuse("linear_format, expert_format",
                  "quantised weights are not supported; allowed: plain");

@@ -1,9 +1,11 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "core/model/model_family.h"
 
+#include <iterator>
 #include <vector>
 
 #include "core/model/dense_families.h"
+#include "core/model/expert_families.h"
 
 namespace metronome {
 namespace {
@@ -50,12 +52,7 @@ constexpr ConfigDefaults kQwen35MoeDefaults = {.n_heads = 16,
                                                .shared_expert_ffn_dim = 512,
                                                .has_normalised_expert_weights = true};
 
-constexpr ConfigDefaults kDeepSeekDefaults = {.eos_token_id = 1,
-                                              .n_heads = 128,
-                                              .n_kv_heads = 128,
-                                              .vocab_size = 129280,
-                                              .max_position_embeddings = 4096,
-                                              .has_normalised_expert_weights = true};
+constexpr ExpertKeys kQwen35Experts = {.shared_width = "shared_expert_intermediate_size"};
 
 // Source of traits and defaults: transformers 5's modeling and configuration of each family.
 constexpr ModelFamily kFamilies[] = {
@@ -72,8 +69,14 @@ constexpr ModelFamily kFamilies[] = {
     {.architecture = "MixtralForCausalLM",
      .model_type = "mixtral",
      .traits = {},
-     .defaults = {.eos_token_id = 2, .n_kv_heads = 8, .norm_eps = 1e-5, .rope_theta = 1e6},
+     .defaults = {.eos_token_id = 2,
+                  .n_kv_heads = 8,
+                  .norm_eps = 1e-5,
+                  .rope_theta = 1e6,
+                  .n_experts = 8,
+                  .n_experts_per_token = 2},
      .tensors = TensorNames::Mixtral,
+     .expert_keys = {.count = "num_local_experts", .width = nullptr},
      .windows = WindowRule::Always,
      .has_experts = true},
     {.architecture = "Qwen2ForCausalLM",
@@ -93,6 +96,7 @@ constexpr ModelFamily kFamilies[] = {
      .model_type = "qwen3_moe",
      .traits = {.has_qk_norm = true},
      .defaults = {.n_kv_heads = 4},
+     .expert_keys = {.normalises = "norm_topk_prob", .dense = DenseLayers::Qwen},
      .windows = WindowRule::OnRequest,
      .window_default = 4096,
      .has_experts = true},
@@ -117,6 +121,7 @@ constexpr ModelFamily kFamilies[] = {
                   .max_position_embeddings = 128000,
                   .rope_theta = 5e5},
      .tensors = TensorNames::QwenVl,
+     .expert_keys = {.dense = DenseLayers::Qwen},
      .is_nested = true,
      .has_experts = true,
      .has_vision = true},
@@ -200,6 +205,9 @@ constexpr ModelFamily kFamilies[] = {
                   .shared_expert_ffn_dim = 512,
                   .has_normalised_expert_weights = true},
      .tensors = TensorNames::Qwen3Next,
+     .expert_keys = {.shared_width = "shared_expert_intermediate_size",
+                     .normalises = "norm_topk_prob",
+                     .dense = DenseLayers::Qwen},
      .has_partial_rotation = true,
      .has_experts = true,
      .has_linear_attention = true},
@@ -223,6 +231,7 @@ constexpr ModelFamily kFamilies[] = {
      .traits = kQwen35MoeTraits,
      .defaults = kQwen35MoeDefaults,
      .tensors = TensorNames::Qwen35,
+     .expert_keys = kQwen35Experts,
      .has_partial_rotation = true,
      .has_experts = true,
      .has_linear_attention = true},
@@ -231,6 +240,7 @@ constexpr ModelFamily kFamilies[] = {
      .traits = kQwen35MoeTraits,
      .defaults = kQwen35MoeDefaults,
      .tensors = TensorNames::Qwen35,
+     .expert_keys = kQwen35Experts,
      .has_partial_rotation = true,
      .is_nested = true,
      .has_experts = true,
@@ -256,49 +266,6 @@ constexpr ModelFamily kFamilies[] = {
      .norm_eps_key = "layer_norm_epsilon",
      .activation_key = "activation_function",
      .biases = {.qkv = nullptr, .attention_output = nullptr, .mlp = nullptr}},
-    {.architecture = "DeepseekV3ForCausalLM",
-     .model_type = "deepseek_v3",
-     .traits = {.has_sigmoid_router = true},
-     .defaults = kDeepSeekDefaults,
-     .keys = ConfigKeys::DeepSeek,
-     .has_experts = true,
-     .is_simulated_only = true},
-    {.architecture = "KimiK25ForConditionalGeneration",  // around a DeepSeek-V3
-     .model_type = "kimi_k25",
-     .traits = {.has_sigmoid_router = true},
-     .defaults = kDeepSeekDefaults,
-     .keys = ConfigKeys::DeepSeek,
-     .is_nested = true,
-     .has_experts = true,
-     .is_simulated_only = true},
-    {.architecture = "MiniMaxM2ForCausalLM",
-     .model_type = "minimax_m2",
-     .traits = {.has_qk_norm = true, .has_sigmoid_router = true},
-     .tensors = TensorNames::Mixtral,  // its file has Mixtral's keys
-     .has_experts = true,
-     .is_simulated_only = true},
-    {.architecture = "GptOssForCausalLM",
-     .model_type = "gpt_oss",
-     .traits = {.has_qkv_biases = true,
-                .has_attention_output_bias = true,
-                .has_attention_sinks = true,
-                .has_router_biases = true,
-                .has_expert_biases = true,
-                .activation = Activation::ClampedSwiglu},
-     .defaults = {.n_heads = 64,
-                  .n_kv_heads = 8,
-                  .head_dim = 64,
-                  .vocab_size = 201088,
-                  .max_position_embeddings = 131072,
-                  .norm_eps = 1e-5,
-                  .rope_theta = 150000,
-                  .has_normalised_expert_weights = true},
-     .keys = ConfigKeys::GptOss,
-     .windows = WindowRule::Alternate,
-     .window_default = 128,
-     .window_interval = 2,
-     .has_experts = true,
-     .is_simulated_only = true},
 };
 
 std::string names_of(bool includes_simulated) {
@@ -316,6 +283,7 @@ std::string names_of(bool includes_simulated) {
 std::span<const ModelFamily> model_families() {
   static const std::vector<ModelFamily> all = [] {
     std::vector<ModelFamily> families(std::begin(kFamilies), std::end(kFamilies));
+    families.insert(families.end(), expert_families().begin(), expert_families().end());
     families.insert(families.end(), dense_families().begin(), dense_families().end());
     return families;
   }();

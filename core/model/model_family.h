@@ -29,14 +29,40 @@ enum class TensorNames : std::uint8_t {
   Qwen3Next,   // projections of linear attention are fused by key head; gates are beside queries
   QwenVl,      // the same names, with the prefix; experts may be in one tensor
   Qwen35,      // the same gates; queries, keys and values of linear attention are fused
+  DeepSeek,    // shared_experts; the language model may have a prefix
+  Ernie,       // the same, and a bias of the choice in moe_statics
+  HunYuanMoe,  // as HunYuan, and a shared_mlp and a router wg
+  Granite,     // each matrix of all experts in one tensor, a shared_mlp beside them
+  GptOss,      // the same, transposed, gates and ups alternating; biases beside them
 };
 
 // Keys of config.json, where families have different ones.
 enum class ConfigKeys : std::uint8_t {
   Llama,     // hidden_size, num_hidden_layers, ...
   Gpt2,      // n_embd, n_layer, ...
-  DeepSeek,  // those of Llama, kv_lora_rank, n_routed_experts, ...
-  GptOss,    // those of Llama, num_local_experts
+  DeepSeek,  // those of Llama, kv_lora_rank, ...
+};
+
+// Which layers of a mixture have no experts.
+enum class DenseLayers : std::uint8_t {
+  None,
+  Qwen,   // mlp_only_layers, and all but every decoder_sparse_step-th
+  First,  // the first first_k_dense_replace, or mlp_layer_types
+  Ernie,  // all outside of moe_layer_start_index to moe_layer_end_index, every n-th
+};
+
+// Keys of config.json for experts, and what transformers' classes supply; null: there is no such
+// key.
+struct ExpertKeys {
+  const char* count = "num_experts";
+  const char* per_token = "num_experts_per_tok";
+  const char* width = "moe_intermediate_size";  // of an expert; null: it is as wide as an MLP
+  const char* num_shared = nullptr;             // experts for all tokens, each as wide as any other
+  const char* shared_width = nullptr;           // of the one expert for all tokens
+  const char* normalises = nullptr;     // a switch: the weights of a token's experts add up to one
+  bool has_wide_shared_expert = false;  // one more expert, for all tokens, as wide as an MLP
+  bool has_groups = false;              // n_group, topk_group and routed_scaling_factor
+  DenseLayers dense = DenseLayers::None;
 };
 
 // Values that transformers' configuration classes supply where a file is silent. -1 = the file must
@@ -56,6 +82,11 @@ struct ConfigDefaults {
   std::int64_t n_experts_per_token = 8;
   std::int64_t expert_ffn_dim = 768;
   std::int64_t shared_expert_ffn_dim = 0;
+  std::int64_t n_shared_experts = 0;
+  std::int64_t n_dense_layers = 0;
+  std::int64_t n_expert_groups = 1;
+  std::int64_t n_groups_per_token = 1;
+  double expert_scale = 1;
   bool has_normalised_expert_weights = false;
   double query_pre_attn_scalar = 0;
   double attention_softcap = 0;
@@ -78,6 +109,7 @@ enum class WindowRule : std::uint8_t {
   Alternate,  // layer_types, or every n-th layer has none
   Listed,     // the same, if `sliding_window` is not null
   OnRequest,  // use_sliding_window, and layer_types or max_window_layers
+  ByList,     // layer_types alone
 };
 
 struct ModelFamily {
@@ -90,6 +122,7 @@ struct ModelFamily {
   // Keys of config.json whose names differ; null = there is none.
   const char* norm_eps_key = "rms_norm_eps";
   const char* activation_key = "hidden_act";
+  ExpertKeys expert_keys = {};
   BiasKeys biases = {};
   const char* qk_norm_key = nullptr;   // whether queries and keys are normalised
   const char* parallel_key = nullptr;  // whether a layer's MLP is parallel to attention
@@ -99,6 +132,7 @@ struct ModelFamily {
                                         // every layer has the window
   double local_rope_theta = 0;          // window layers have a base of their own; 0 = they do not
   std::int64_t unrotated_interval = 0;  // every n-th layer has no RoPE; 0 = all have it
+  bool floors_head_dim = false;         // heads need not divide hidden_size
   bool rotates_windows_only = false;    // with windows, the other layers have no RoPE
   bool has_partial_rotation = false;    // partial_rotary_factor may be below 1
   bool has_multipliers = false;         // Granite's, of embeddings, residuals, scores and logits

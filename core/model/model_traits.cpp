@@ -35,6 +35,9 @@ std::string first_unlike(const ModelTraits& model, const ModelTraits& other) {
       {"has_router_biases", &Traits::has_router_biases},
       {"has_expert_biases", &Traits::has_expert_biases},
       {"has_sigmoid_router", &Traits::has_sigmoid_router},
+      {"has_choice_bias", &Traits::has_choice_bias},
+      {"has_paired_groups", &Traits::has_paired_groups},
+      {"has_sparse_mixer", &Traits::has_sparse_mixer},
       {"has_normalised_expert_weights", &Traits::has_normalised_expert_weights},
   };
   for (const auto& [name, trait] : kTraits) {

@@ -46,8 +46,12 @@ struct ModelTraits {
   bool has_shared_expert_gate = false;  // the shared expert's output, times sigmoid of a projection
   bool has_router_biases = false;       // added to a router's scores
   bool has_expert_biases = false;
-  // DeepSeek-V3: sigmoid instead of softmax; a bias takes part in the choice, not in the weights.
-  bool has_sigmoid_router = false;
+  bool has_sigmoid_router = false;  // DeepSeek-V3: scores are sigmoids instead of a softmax
+  bool has_choice_bias = false;     // it takes part in the choice of experts, not in their weights
+  // DeepSeek-V3: a group of experts ranks by the sum of its two best; otherwise by its best.
+  bool has_paired_groups = false;
+  // Phi MoE's SparseMixer: each of two experts has its softmax among those with close scores.
+  bool has_sparse_mixer = false;
   // The weights of a token's experts add up to one.
   bool has_normalised_expert_weights = true;
   Activation activation = Activation::Silu;

@@ -68,7 +68,8 @@ bool is_harmless(std::string_view name) {
         ".attention.masked_bias", ".act_fn.beta", ".act_fn.eps"}) {
     if (name.ends_with(end)) return true;
   }
-  for (const std::string_view part : {"vision", "visual.", "multi_modal_projector."}) {
+  for (const std::string_view part :
+       {"vision", "visual.", "multi_modal_projector.", "mm_projector."}) {
     if (name.find(part) != name.npos) return true;
   }
   return name.starts_with("mtp.") || name.starts_with("model.mtp_layers.") ||
@@ -122,16 +123,19 @@ class FolderWeights final : public WeightSource {
   }
 
  private:
-  // Transposed parts of a fused tensor follow each other.
+  // Reads the columns from the first of the rows to the last, with what may lie between them.
   static void read_transposed(const Tensor& tensor, const StoredTensor& place,
                               std::int64_t num_cols, std::int64_t row_begin, std::int64_t row_end,
                               float* out) {
-    std::vector<float> column(static_cast<std::size_t>(row_end - row_begin));
-    const std::int64_t first = place.first_element + place.stored_row(row_begin);
+    if (row_begin == row_end) return;
+    const std::int64_t first = place.stored_row(row_begin);
+    std::vector<float> column(static_cast<std::size_t>(place.stored_row(row_end - 1) + 1 - first));
     for (std::int64_t col = 0; col < num_cols; ++col) {
-      read_elements(tensor, first + col * place.rows, row_end - row_begin, column.data());
-      for (std::size_t i = 0; i < column.size(); ++i) {
-        out[static_cast<std::int64_t>(i) * num_cols + col] = column[i];
+      read_elements(tensor, place.first_element + first + col * place.rows,
+                    static_cast<std::int64_t>(column.size()), column.data());
+      for (std::int64_t row = row_begin; row < row_end; ++row) {
+        out[(row - row_begin) * num_cols + col] =
+            column[static_cast<std::size_t>(place.stored_row(row) - first)];
       }
     }
   }

@@ -74,7 +74,25 @@ std::vector<WeightSpec> input_specs(const ModelConfig& model) {
   return specs.take();
 }
 
+void add_latent_attention(const ModelConfig& model, const std::string& attention, SpecList& specs) {
+  const LatentAttention& latent = model.latent_attention;
+  const std::int64_t hidden = model.hidden_dim;
+  if (latent.q_rank > 0) {
+    specs.add_linear(attention + "q_a_proj", latent.q_rank, hidden, false);
+    specs.add_norm(attention + "q_a_layernorm", latent.q_rank);
+    specs.add_linear(attention + "q_b_proj", model.query_dim(), latent.q_rank, false);
+  } else {
+    specs.add_linear(attention + "q_proj", model.query_dim(), hidden, false);
+  }
+  specs.add_linear(attention + "kv_a_proj_with_mqa", latent.cached_dim(), hidden, false);
+  specs.add_norm(attention + "kv_a_layernorm", latent.kv_rank);
+  specs.add_linear(attention + "kv_b_proj", model.n_heads * (latent.nope_dim + latent.value_dim),
+                   latent.kv_rank, false);
+  specs.add_linear(attention + "o_proj", hidden, model.n_heads * latent.value_dim, false);
+}
+
 void add_attention(const ModelConfig& model, const std::string& attention, SpecList& specs) {
+  if (!model.latent_attention.is_empty()) return add_latent_attention(model, attention, specs);
   const std::int64_t hidden = model.hidden_dim;
   specs.add_linear(attention + "q_proj", model.query_dim(), hidden, model.has_qkv_biases);
   specs.add_linear(attention + "k_proj", model.kv_dim(), hidden, model.has_qkv_biases);
@@ -89,6 +107,25 @@ void add_attention(const ModelConfig& model, const std::string& attention, SpecL
   }
   specs.add_linear(attention + "o_proj", hidden, model.query_dim(),
                    model.has_attention_output_bias);
+  if (model.has_attention_sinks) {
+    specs.add_row(attention + "sinks", WeightRole::Bias, model.n_heads);
+  }
+}
+
+void add_experts(const ModelConfig& model, const std::string& mlp, SpecList& specs) {
+  specs.add_linear(mlp + "gate", model.n_experts, model.hidden_dim, model.has_router_biases);
+  if (model.has_choice_bias) {
+    specs.add_row(mlp + "gate.e_score_correction_bias", WeightRole::Bias, model.n_experts);
+  }
+  for (std::int64_t i = 0; i < model.n_experts; ++i) {
+    specs.add_mlp(mlp + "experts." + std::to_string(i) + ".", model.expert_ffn_dim,
+                  model.has_expert_biases);
+  }
+  if (model.shared_expert_ffn_dim == 0) return;
+  specs.add_mlp(mlp + "shared_expert.", model.shared_expert_ffn_dim, false);
+  if (model.has_shared_expert_gate) {
+    specs.add_linear(mlp + "shared_expert_gate", 1, model.hidden_dim, false);
+  }
 }
 
 void add_linear_attention(const ModelConfig& model, const std::string& attention, SpecList& specs) {
@@ -122,16 +159,7 @@ std::vector<WeightSpec> layer_specs(const ModelConfig& model, std::int64_t layer
     specs.add_norm(prefix + "pre_feedforward_layernorm", hidden);
   }
   if (model.is_moe_layer(layer)) {
-    specs.add_linear(prefix + "mlp.gate", model.n_experts, hidden, false);
-    for (std::int64_t i = 0; i < model.n_experts; ++i) {
-      specs.add_mlp(prefix + "mlp.experts." + std::to_string(i) + ".", model.expert_ffn_dim, false);
-    }
-    if (model.shared_expert_ffn_dim > 0) {
-      specs.add_mlp(prefix + "mlp.shared_expert.", model.shared_expert_ffn_dim, false);
-      if (model.has_shared_expert_gate) {
-        specs.add_linear(prefix + "mlp.shared_expert_gate", 1, hidden, false);
-      }
-    }
+    add_experts(model, prefix + "mlp.", specs);
   } else {
     specs.add_mlp(prefix + "mlp.", model.ffn_dim, model.has_mlp_biases);
     if (model.activation == Activation::Xielu) {

@@ -37,11 +37,12 @@ struct WeightSpec {
 };
 
 // Every tensor of a model, in order of use. Names are those of Llama's checkpoints in every family;
-// experts are "mlp.experts.E.up_proj", their router is "mlp.gate", an expert for all tokens is
-// "mlp.shared_expert.up_proj". With gated attention there is a "self_attn.gate_proj". A layer with
-// linear attention has "linear_attn." in_proj_q, _k, _v, _z (the output's gate), _b (write
-// strengths) and _a (decays), conv1d, A_log, dt_bias, norm and out_proj. With tied embeddings there
-// is no "lm_head.weight".
+// experts are "mlp.experts.E.up_proj", their router is "mlp.gate", the bias of its choice is
+// "mlp.gate.e_score_correction_bias", an expert for all tokens is "mlp.shared_expert.up_proj".
+// Latent attention has DeepSeek's names, attention sinks are "self_attn.sinks". With gated
+// attention there is a "self_attn.gate_proj". A layer with linear attention has "linear_attn."
+// in_proj_q, _k, _v, _z (the output's gate), _b (write strengths) and _a (decays), conv1d, A_log,
+// dt_bias, norm and out_proj. With tied embeddings there is no "lm_head.weight".
 std::vector<WeightSpec> weight_specs(const ModelConfig& model);
 // Calls visit(spec) for each of these, in the same order, without a list of them: a hostile
 // configuration may have millions.
@@ -53,7 +54,7 @@ void for_each_weight(const ModelConfig& model,
 WeightSpec weight_spec(const ModelConfig& model, std::int64_t layer, const std::string& name);
 // The bias of the layer or norm of that name.
 WeightSpec bias_spec(const ModelConfig& model, std::int64_t layer, const std::string& name);
-// A tensor whose name ends in neither of both: "linear_attn.A_log", "linear_attn.dt_bias".
+// A tensor whose name ends in neither of both: "linear_attn.A_log", "self_attn.sinks".
 WeightSpec plain_spec(const ModelConfig& model, std::int64_t layer, const std::string& name);
 
 class WeightSource {

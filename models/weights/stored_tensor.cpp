@@ -71,6 +71,25 @@ constexpr Renames kMixtralNames[] = {
     {"down_proj", "w2"},
 };
 
+// Whole names, or what they begin with.
+constexpr Renames kDeepSeekNames[] = {{"mlp.shared_expert", "mlp.shared_experts"}};
+constexpr Renames kHunYuanMoeNames[] = {
+    {"mlp.gate", "mlp.gate.wg"},
+    {"mlp.shared_expert", "mlp.shared_mlp"},
+    {"self_attn.q_norm", "self_attn.query_layernorm"},
+    {"self_attn.k_norm", "self_attn.key_layernorm"},
+};
+constexpr Renames kGraniteNames[] = {
+    {"mlp.gate", "block_sparse_moe.router.layer"},
+    {"mlp.shared_expert.gate_proj", "shared_mlp.input_linear"},
+    {"mlp.shared_expert.up_proj", "shared_mlp.input_linear"},
+    {"mlp.shared_expert.down_proj", "shared_mlp.output_linear"},
+};
+constexpr Renames kGptOssNames[] = {{"mlp.gate", "mlp.router"}};
+
+constexpr std::string_view kExperts = "mlp.experts.";
+constexpr std::string_view kChoiceBias = ".e_score_correction_bias";
+
 // "model.layers.3.mlp.up_proj.weight" as "model.layers.3.", "mlp.up_proj" and ".weight".
 struct NameParts {
   std::string prefix;
@@ -89,6 +108,15 @@ NameParts split(const std::string& name) {
 std::string renamed(const std::string& name, std::span<const Renames> renames) {
   for (const auto& [from, to] : renames) {
     if (name == from) return std::string(to);
+  }
+  return name;
+}
+
+template <std::size_t N>
+std::string renamed_below(const std::string& name, const Renames (&renames)[N]) {
+  for (const auto& [from, to] : renames) {
+    const bool is_below = name.starts_with(from) && name.substr(from.size()).starts_with('.');
+    if (name == from || is_below) return std::string(to) + name.substr(from.size());
   }
   return name;
 }
@@ -198,23 +226,95 @@ void place_by_part(const LinearAttention& linear, std::string& name, StoredTenso
   place_interleaved(all, name, stored);
 }
 
-// An expert's matrix in a tensor of all experts: gate_up_proj [n_experts, 2 * width, hidden_dim] or
-// down_proj [n_experts, hidden_dim, width].
-StoredTensor in_all_experts(const ModelConfig& model, const WeightSpec& spec,
-                            const NameParts& parts) {
-  constexpr std::string_view kExperts = "mlp.experts.";
-  const std::string of_expert = parts.name.substr(kExperts.size());
+// "mlp.experts.3.up_proj" as 3 and "up_proj".
+struct ExpertPart {
+  std::int64_t expert = 0;
+  std::string matrix;
+
+  bool is_down() const { return matrix == "down_proj"; }
+  // Gates come before ups in the tensor that holds both.
+  std::int64_t num_parts() const { return is_down() ? 1 : 2; }
+  std::int64_t place() const { return matrix == "up_proj" ? 1 : 0; }
+};
+
+ExpertPart expert_part(const std::string& name) {
+  const std::string of_expert = name.substr(kExperts.size());
   const std::size_t dot = of_expert.find('.');
-  const std::int64_t expert = std::stoll(of_expert.substr(0, dot));
-  const std::string matrix = of_expert.substr(dot + 1);
-  const std::int64_t num_parts = matrix == "down_proj" ? 1 : 2;
-  const std::int64_t rows = num_parts * spec.rows;
-  return {.names = {parts.prefix + std::string(kExperts) +
-                    (num_parts == 1 ? "down_proj" : "gate_up_proj")},
+  return {std::stoll(of_expert.substr(0, dot)), of_expert.substr(dot + 1)};
+}
+
+// An expert's matrix in a tensor of all experts: of gates and ups [n_experts, 2 * width,
+// hidden_dim], or [n_experts, hidden_dim, width].
+StoredTensor in_all_experts(const ModelConfig& model, const WeightSpec& spec,
+                            const ExpertPart& part, const std::string& name) {
+  const std::int64_t rows = part.num_parts() * spec.rows;
+  return {.names = {name},
           .rows = model.n_experts * rows,
           .cols = spec.cols,
-          .first_row = expert * rows + (matrix == "up_proj" ? spec.rows : 0),
+          .first_row = part.expert * rows + part.place() * spec.rows,
           .shape = {model.n_experts, rows, spec.cols}};
+}
+
+StoredTensor qwen_expert(const ModelConfig& model, const WeightSpec& spec, const NameParts& parts) {
+  const ExpertPart part = expert_part(parts.name);
+  return in_all_experts(
+      model, spec, part,
+      parts.prefix + std::string(kExperts) + (part.is_down() ? "down_proj" : "gate_up_proj"));
+}
+
+StoredTensor granite_tensor(const ModelConfig& model, const WeightSpec& spec,
+                            const NameParts& parts) {
+  if (parts.name.starts_with(kExperts)) {
+    const ExpertPart part = expert_part(parts.name);
+    return in_all_experts(model, spec, part,
+                          parts.prefix + "block_sparse_moe." +
+                              (part.is_down() ? "output_linear" : "input_linear") + parts.suffix);
+  }
+  StoredTensor stored = as_stored(model, spec);
+  const std::string name = renamed_below(parts.name, kGraniteNames);
+  stored.names = {parts.prefix + name + parts.suffix};
+  if (name == "shared_mlp.input_linear") {
+    stored.rows = 2 * spec.rows;
+    if (parts.name.ends_with("up_proj")) stored.first_row = spec.rows;
+  }
+  return stored;
+}
+
+// gate_up_proj [n_experts, hidden_dim, 2 * width] has gates and ups by turns, and so has its bias
+// [n_experts, 2 * width].
+StoredTensor gpt_oss_tensor(const ModelConfig& model, const WeightSpec& spec,
+                            const NameParts& parts) {
+  StoredTensor stored = as_stored(model, spec);
+  stored.names = {parts.prefix + renamed_below(parts.name, kGptOssNames) + parts.suffix};
+  if (!parts.name.starts_with(kExperts)) return stored;
+  const ExpertPart part = expert_part(parts.name);
+  const bool is_bias = spec.role == WeightRole::Bias;
+  stored.names = {parts.prefix + std::string(kExperts) +
+                  (part.is_down() ? "down_proj" : "gate_up_proj") + (is_bias ? "_bias" : "")};
+  const std::int64_t rows = part.num_parts() * stored.rows;
+  stored.first_row = part.place();
+  stored.row_group = part.is_down() ? 0 : 1;
+  stored.row_stride = 2;
+  if (is_bias) {
+    stored.first_row += part.expert * rows;
+    stored.rows = model.n_experts * rows;
+    stored.shape = {model.n_experts, rows};
+  } else {
+    stored.rows = rows;
+    stored.is_transposed = true;
+    stored.first_element = part.expert * rows * spec.cols;
+    stored.shape = {model.n_experts, spec.cols, rows};
+  }
+  return stored;
+}
+
+std::string mixtral_name(const NameParts& parts) {
+  if (parts.suffix == kChoiceBias) return "block_sparse_moe";
+  if (!parts.name.starts_with(kExperts)) return renamed(parts.name, kMixtralNames);
+  const std::size_t dot = parts.name.rfind('.');
+  return "block_sparse_moe.experts." +
+         parts.name.substr(kExperts.size(), dot + 1 - kExperts.size()) +
+         renamed(parts.name.substr(dot + 1), kMixtralNames);
 }
 
 // An expert's matrix in a tensor of all experts as Qwen3-VL publishes it: [n_experts, hidden_dim, 2
@@ -274,8 +374,8 @@ std::vector<StoredTensor> qwen_tensors(const ModelConfig& model, const WeightSpe
                                        TensorNames names) {
   std::vector<StoredTensor> found = {as_stored(model, spec)};
   NameParts parts = split(spec.name);
-  if (parts.name.starts_with("mlp.experts.")) {
-    found.push_back(in_all_experts(model, spec, parts));
+  if (parts.name.starts_with(kExperts)) {
+    found.push_back(qwen_expert(model, spec, parts));
     if (names == TensorNames::QwenVl) {
       found.push_back(with_transposed_experts(model, spec, found.back()));
     }
@@ -329,19 +429,24 @@ std::vector<StoredTensor> stored_tensors(const ModelConfig& model, const WeightS
       parts.name = renamed(parts.name, kGpt2Names);
       set_gpt2_names(parts, stored);
       break;
-    case TensorNames::Mixtral: {
-      constexpr std::string_view kExperts = "mlp.experts.";
-      if (parts.name.starts_with(kExperts)) {
-        const std::size_t dot = parts.name.rfind('.');
-        parts.name = "block_sparse_moe.experts." +
-                     parts.name.substr(kExperts.size(), dot + 1 - kExperts.size()) +
-                     renamed(parts.name.substr(dot + 1), kMixtralNames);
-      } else {
-        parts.name = renamed(parts.name, kMixtralNames);
+    case TensorNames::Mixtral:
+      stored.names = {parts.prefix + mixtral_name(parts) + parts.suffix};
+      break;
+    case TensorNames::DeepSeek:
+    case TensorNames::Ernie:
+      parts.name = renamed_below(parts.name, kDeepSeekNames);
+      if (family->tensors == TensorNames::Ernie && parts.suffix == kChoiceBias) {
+        parts.name = "mlp.moe_statics";
+        stored.shape = {1, spec.cols};
       }
       stored.names = {parts.prefix + parts.name + parts.suffix};
+      add_multimodal_names(std::string(stored.names.front()), stored.names);
       break;
-    }
+    case TensorNames::HunYuanMoe:
+      stored.names = {parts.prefix + renamed_below(parts.name, kHunYuanMoeNames) + parts.suffix};
+      break;
+    case TensorNames::Granite: return {granite_tensor(model, spec, parts)};
+    case TensorNames::GptOss: return {gpt_oss_tensor(model, spec, parts)};
   }
   return {stored};
 }

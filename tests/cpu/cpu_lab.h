@@ -51,6 +51,21 @@ inline ModelConfig small_model(Family family) {
                               .value_head_dim = 21,
                               .conv_width = 4};
   }
+  if (family == Family::DeepSeek) {
+    model.n_layers = 3;
+    model.n_kv_heads = 4;
+    model.n_experts = 6;
+    model.n_experts_per_token = 3;
+    model.expert_ffn_dim = 11;
+    model.n_dense_layers = 1;
+    model.shared_expert_ffn_dim = 17;
+    model.n_expert_groups = 3;
+    model.n_groups_per_token = 2;
+    model.expert_scale = 1.5;
+    model.latent_attention = {
+        .kv_rank = 18, .q_rank = 13, .nope_dim = 6, .rope_dim = 6, .value_dim = 9};
+    model.rotary_dim = 6;
+  }
   return model;
 }
 
@@ -168,7 +183,7 @@ class Lab {
 
   std::vector<float> kv_of(const ForwardBatch& batch, std::size_t s, std::int32_t num_positions,
                            const KvStore& kv) const {
-    const auto head_dim = static_cast<std::size_t>(model().head_dim);
+    const auto head_dim = static_cast<std::size_t>(kv.shape().head_dim);
     std::vector<float> all;
     std::vector<float> key(head_dim);
     std::vector<float> value(head_dim);
@@ -176,7 +191,7 @@ class Lab {
     const std::int32_t block_size = kv.shape().block_size;
     for (std::int64_t layer = 0; layer < model().n_attention_layers(); ++layer) {
       for (std::int32_t p = 0; p < num_positions; ++p) {
-        for (std::int64_t head = 0; head < model().n_kv_heads; ++head) {
+        for (std::int64_t head = 0; head < kv.shape().n_kv_heads; ++head) {
           kv.read(layer, blocks[p / block_size], p % block_size, head, key.data(), value.data());
           all.insert(all.end(), key.begin(), key.end());
           all.insert(all.end(), value.begin(), value.end());

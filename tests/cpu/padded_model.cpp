@@ -300,13 +300,13 @@ bool PaddedModel::computes(const ModelConfig& model) {
   traits.has_post_norms = traits.has_qk_norm = traits.has_unit_offset_norms = false;
   traits.scales_embeddings = false;
   const RopeScaling::Kind scaling = model.rope_scaling.kind;
-  return traits == ModelTraits{} && model.linear_attention.is_empty() && model.n_experts == 0 &&
-         model.rotary_dim == 0 && model.unrotated_layers.empty() &&
-         model.attention_multiplier == 0 && model.attention_softcap == 0 &&
-         model.logit_softcap == 0 && model.embedding_multiplier == 1 &&
-         model.residual_multiplier == 1 && model.logit_divisor == 1 && model.qkv_clip == 0 &&
-         model.query_scale_beta == 0 && scaling != RopeScaling::Kind::Yarn &&
-         scaling != RopeScaling::Kind::LongRope;
+  return traits == ModelTraits{} && model.linear_attention.is_empty() &&
+         model.latent_attention.is_empty() && model.n_experts == 0 && model.rotary_dim == 0 &&
+         model.unrotated_layers.empty() && model.attention_multiplier == 0 &&
+         model.attention_softcap == 0 && model.logit_softcap == 0 &&
+         model.embedding_multiplier == 1 && model.residual_multiplier == 1 &&
+         model.logit_divisor == 1 && model.qkv_clip == 0 && model.query_scale_beta == 0 &&
+         scaling != RopeScaling::Kind::Yarn && scaling != RopeScaling::Kind::LongRope;
 }
 
 PaddedModel::PaddedModel(const ModelConfig& model, const WeightSource& source)

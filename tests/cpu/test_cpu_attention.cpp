@@ -32,6 +32,7 @@ struct Case {
   Floats1d queries;
   Floats1d keys;
   Floats1d values;
+  Floats1d sinks;  // of each row; empty = none
 
   Case(Rng& rng, std::int32_t dim, std::int32_t mask_window, std::vector<std::int32_t> rows,
        std::int32_t num_positions)
@@ -91,6 +92,7 @@ Floats1d reference_row(const Case& attention, std::size_t row) {
     }
     maximum = new_maximum;
   }
+  if (!attention.sinks.empty()) total += exp_of(attention.sinks[row] - maximum);
   for (float& element : out) element /= total;
   return out;
 }
@@ -163,6 +165,7 @@ Floats1d attended(const Kernels& set, const Case& attention, const Tiles& tiles,
     task.value_tiles = tiles.values.data();
     task.tile_positions = tiles.positions.data();
     task.num_tiles = static_cast<std::int32_t>(tiles.keys.size());
+    if (!attention.sinks.empty()) task.sinks = attention.sinks.data() + begin;
     Floats1d scratch(static_cast<std::size_t>(attention_scratch_floats(task)), kInfinity);
     set.attend(task, scratch.data());
   }
@@ -206,6 +209,26 @@ TEST_CASE("attention has the bits of its definition in any layout", "[cpu_attent
       check_layouts(Case(rng, head_dim, window, rows(511, 1, 4), 512), seed);
       // Rows far apart, and tiles with positions nobody attends to.
       check_layouts(Case(rng, head_dim, window, {3, 3, 254, 256, 530, 531, 600}, 607), seed);
+    }
+  }
+}
+
+TEST_CASE("a sink takes its share of a row's softmax", "[cpu_attention]") {
+  Rng rng(8, "attention");
+  for (const std::int32_t window : {kNoWindow, 5, 300}) {
+    Case attention(rng, 24, window, rows(250, 40, 3), 290);
+    attention.sinks = random_floats(rng, 120, 6.0);
+    check_layouts(attention, 8);
+  }
+  // Far below the scores it changes nothing, and far above it leaves nothing.
+  Case attention(rng, 6, kNoWindow, {40, 41}, 42);
+  const Floats1d without = reference(attention);
+  attention.sinks = {-1e30f, 1e30f};
+  for (const Kernels* set : kernel_sets()) {
+    const Floats1d out = attended(*set, attention, Tiles(attention, 16, 0), 2);
+    for (std::size_t i = 0; i < 6; ++i) {
+      CHECK(out[i] == without[i]);
+      CHECK(out[6 + i] == 0.0f);
     }
   }
 }

@@ -20,6 +20,35 @@ using testing::Sequences;
 
 constexpr std::uint64_t kSeed = 29;
 
+void draw_experts(const ModelFamily& family, Rng& rng, ModelConfig& model) {
+  const ExpertKeys& keys = family.expert_keys;
+  model.n_expert_groups = keys.has_groups ? rng.uniform_int(1, 3) : 1;
+  model.n_groups_per_token = rng.uniform_int(1, model.n_expert_groups);
+  const std::int64_t size = rng.uniform_int(2, 6);
+  model.n_experts = model.n_expert_groups * size;
+  model.n_experts_per_token =
+      family.traits.has_sparse_mixer ? 2 : rng.uniform_int(1, model.n_groups_per_token * size);
+  model.expert_ffn_dim = rng.uniform_int(10, 40);
+  if (keys.num_shared != nullptr || keys.has_wide_shared_expert) {
+    model.shared_expert_ffn_dim = rng.uniform_int(10, 40);
+  }
+  if (keys.has_groups) model.expert_scale = 1.7;
+  if (keys.dense != DenseLayers::None)
+    model.n_dense_layers = rng.uniform_int(0, model.n_layers - 1);
+}
+
+void draw_latent_attention(Rng& rng, ModelConfig& model) {
+  LatentAttention& latent = model.latent_attention;
+  latent = {.kv_rank = rng.uniform_int(4, 40),
+            .q_rank = rng.uniform_int(0, 1) * rng.uniform_int(4, 40),
+            .nope_dim = rng.uniform_int(2, 20),
+            .rope_dim = 2 * rng.uniform_int(1, 10),
+            .value_dim = rng.uniform_int(2, 70)};
+  model.n_kv_heads = model.n_heads;
+  model.head_dim = latent.nope_dim + latent.rope_dim;
+  model.rotary_dim = latent.rope_dim;
+}
+
 // A random model made as the family is.
 ModelConfig random_model(const ModelFamily& family, Rng& rng) {
   const auto draw = [&rng](std::int64_t min, std::int64_t max) {
@@ -41,11 +70,10 @@ ModelConfig random_model(const ModelFamily& family, Rng& rng) {
   model.has_tied_embeddings = draw(0, 1) == 1;
   model.bytes_per_weight = 2 * draw(1, 2);
   if (family.has_experts) {
-    model.n_experts = draw(2, 6);
-    model.n_experts_per_token = draw(1, model.n_experts);
-    model.expert_ffn_dim = draw(10, 40);
+    draw_experts(family, rng, model);
   }
   if (family.traits.has_shared_expert_gate) model.shared_expert_ffn_dim = draw(10, 40);
+  if (family.keys == ConfigKeys::DeepSeek) draw_latent_attention(rng, model);
   if (family.has_linear_attention) {
     const std::int64_t num_key_heads = draw(1, 3);
     model.n_layers = draw(2, 4);
@@ -64,7 +92,8 @@ ModelConfig random_model(const ModelFamily& family, Rng& rng) {
     model.global_layer_interval = draw(0, 2);
   }
   if (family.unrotated_interval > 0 || family.rotates_windows_only) model.unrotated_layers = {0};
-  if (family.has_partial_rotation) model.rotary_dim = 2 * draw(1, model.head_dim / 2);
+  if (family.has_partial_rotation && model.latent_attention.is_empty())
+    model.rotary_dim = 2 * draw(1, model.head_dim / 2);
   model.attention_softcap = family.defaults.attention_softcap / 20;
   model.logit_softcap = family.defaults.logit_softcap / 20;
   if (family.has_multipliers) {

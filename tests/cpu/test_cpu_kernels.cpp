@@ -284,6 +284,27 @@ TEST_CASE("silu and gelu are accurate and the same on every set", "[cpu_kernels]
   }
 }
 
+TEST_CASE("clamped SwiGLU is accurate and the same on every set", "[cpu_kernels]") {
+  Rng rng(9, "clamped");
+  Floats1d gate = random_floats(rng, 500, 12.0);
+  for (const float extreme : {0.0f, 7.0f, 7.5f, -60.0f, 1e18f, kInfinity}) gate.push_back(extreme);
+  const auto n = static_cast<std::int64_t>(gate.size());
+  const Floats1d up = random_floats(rng, n, 12.0);
+  Floats1d first(gate.size());
+  kernel_sets().back()->clamped_swiglu(gate.data(), up.data(), n, first.data());
+  for (std::size_t i = 0; i < gate.size(); ++i) {
+    const double x = std::min(double{gate[i]}, 7.0);
+    const double y = std::clamp(double{up[i]}, -7.0, 7.0);
+    const double expected = x / (1 + std::exp(-1.702 * x)) * (y + 1);
+    CHECK(std::abs(first[i] - expected) <= 2e-6 * std::abs(expected) + 1e-30);
+  }
+  for (const Kernels* set : kernel_sets()) {
+    Floats1d all = gate;
+    set->clamped_swiglu(all.data(), up.data(), n, all.data());
+    CHECK(first_difference(all, first) == -1);
+  }
+}
+
 TEST_CASE("squares of ReLU, xIELU and bounds are those of their formulas", "[cpu_kernels]") {
   Rng rng(7, "other activations");
   Floats1d x = random_floats(rng, 300, 6.0);

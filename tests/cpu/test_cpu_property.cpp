@@ -49,6 +49,20 @@ TEST_CASE("much more random serving gives every request what it gets alone",
   check_random_cases(300, 6'300);
 }
 
+TEST_CASE("random serving of latent attention and a mixture of experts", "[cpu][property]") {
+  Lab lab(Family::DeepSeek);
+  check_random_servings(0, 60, {}, [&](std::uint64_t seed, Coverage& coverage) {
+    Rng rng(seed, "cpu property");
+    const RandomServing random =
+        draw_serving(rng, Family::DeepSeek, small_model(Family::DeepSeek).vocab_size);
+    INFO("METRONOME_PROPERTY_SEED=" << seed << ": " << describe(random));
+    const ServeFn serve = [&](const LabSettings& settings, const std::vector<LabPrompt>& prompts) {
+      return lab.run(settings, prompts);
+    };
+    check_serving(random, ServingLimits{}, serve, serve, coverage);
+  });
+}
+
 TEST_CASE("prompts of 32 to 512 tokens complete together in order", "[cpu][property]") {
   for (const Family family : kFamilies) {
     INFO(name_of(family));

@@ -127,7 +127,7 @@ TEST_CASE("logits and greedy tokens are those of transformers", "[cpu][hf_parity
   }
   std::sort(folders.begin(), folders.end());
   REQUIRE(!folders.empty());
-  if (other == nullptr) CHECK(folders.size() == 55);
+  if (other == nullptr) CHECK(folders.size() == 76);
   ThreadPool pool(2);
   for (const std::string& folder : folders) {
     INFO(folder);
