@@ -92,7 +92,8 @@ std::size_t Answer::num_unsent_bytes() const {
 }
 
 std::int32_t Answer::num_reasoning(const Choice& choice) const {
-  return request_->reasoning_tokens[static_cast<std::size_t>(&choice - choices_.data())];
+  const auto index = static_cast<std::size_t>(&choice - choices_.data());
+  return index < request_->reasoning_tokens.size() ? request_->reasoning_tokens[index] : 0;
 }
 
 AnswerUsage Answer::usage(std::int32_t num_tokens) const {

@@ -301,7 +301,7 @@ std::vector<TokenId> parse_tokenize(std::string_view body, const ServedModel& mo
   const ApiFields fields(json);
   check_model(fields, model);
   if (fields.has("messages")) {
-    refuse_fields_beside(json, kTokenizedChat, model.chat != nullptr);
+    refuse_fields_beside(json, kTokenizedChat, model.chat != nullptr || !model.computes);
     std::vector<PromptImage> images;
     return chat_prompt(fields, model, limits, images);
   }

@@ -10,9 +10,9 @@
 
 namespace metronome {
 
-// Those of a token at `position` of its text, as SampledToken::logprobs with `num_logprobs` has
-// them: the token is the likeliest, and other tokens of the model follow. Depends on `seed`,
-// `position` and the token alone.
+// A token at `position` of its text has these, in the form of SampledToken::logprobs: the token is
+// the likeliest, and other tokens of the model follow. They depend on `seed`, `position` and the
+// token alone.
 std::vector<TokenLogprob> simulated_logprobs(const ServedModel& model, std::uint64_t seed,
                                              std::int64_t position, TokenId token,
                                              std::int32_t num_logprobs);
