@@ -29,6 +29,8 @@ struct AnswerShape {
 
 // Their tokens are kept until the answer ends.
 constexpr std::int64_t kMaxScriptTokens = std::int64_t{1} << 20;
+// A schema is read for each answer.
+constexpr std::size_t kMaxSchemaBytesOfAll = 128 * 1024;
 constexpr std::size_t kMaxTexts = 1024;
 constexpr std::size_t kMaxTextBytes = 256 * 1024;
 
@@ -292,6 +294,12 @@ void plan_answers(const ApiFields& fields, const ServedModel& model, ApiRequest&
     return mix64(mix64(model.seed) ^ (request.sampling.seed + static_cast<std::uint64_t>(i)));
   };
   const AnswerShape shape = read_shape(fields, model, request, drawn_of(0));
+  if (shape.schema && shape.schema->dump(JsonStyle{.replaces_bad_utf8 = true}).size() *
+                              static_cast<std::size_t>(request.num_choices()) >
+                          kMaxSchemaBytesOfAll) {
+    fields.fail(shape.field, "the schema, once for each answer, has more than " +
+                                 std::to_string(kMaxSchemaBytesOfAll) + " bytes; allowed: fewer");
+  }
   request.function = shape.function;
   request.is_function_named = shape.is_function_named;
   const double share = model.computes ? 0 : reasoning_share(fields);

@@ -16,14 +16,16 @@ namespace {
 // The pieces of a text, those that are not free as tokens.
 class Draft {
  public:
-  Draft(const Tokenizer& tokenizer, const Json& schema, const SchemaChoices& choices)
+  // Needed letters beyond `most_tokens` are left out: the answer is cut before them.
+  Draft(const Tokenizer& tokenizer, const Json& schema, const SchemaChoices& choices,
+        std::int64_t most_tokens)
       : tokenizer_(&tokenizer), pieces_(schema_pieces(schema, choices)), seed_(choices.seed) {
     for (const SchemaPiece& piece : pieces_) {
       std::vector<TokenId>& tokens = tokens_.emplace_back();
       if (!piece.is_free) {
         tokens = tokenizer.encode(piece.text, false);
       } else if (piece.min_chars > 0) {
-        fill(piece, piece.min_chars, INT32_MAX, tokens);
+        fill(piece, piece.min_chars, most_tokens + 1 - num_tokens_, tokens);
       }
       num_tokens_ += static_cast<std::int64_t>(tokens.size());
     }
@@ -72,9 +74,7 @@ class Draft {
     };
     for (const TokenId id : tokens) num_chars += chars_of(id);
     const std::vector<TokenId> letter = tokenizer_->encode("a", false);
-    // A schema may ask for more letters than any answer has.
-    constexpr std::size_t kMost = std::size_t{1} << 20;
-    while (static_cast<std::int64_t>(tokens.size()) < max_tokens && tokens.size() < kMost) {
+    while (static_cast<std::int64_t>(tokens.size()) < max_tokens) {
       if (min_chars > 0 && num_chars >= min_chars) return;
       const TokenId next = text_->token(seed_, static_cast<std::int64_t>(next_++));
       if (num_chars + chars_of(next) <= piece.max_chars) {
@@ -120,15 +120,15 @@ std::vector<TokenId> schema_tokens(const Tokenizer& tokenizer, const Json& schem
   std::int64_t num_items = 1;
   for (const auto& [has_optional, items] :
        {std::pair{true, 1}, std::pair{false, 1}, std::pair{false, 0}}) {
-    Draft other(tokenizer, schema,
-                {.seed = seed, .has_optional = has_optional, .num_items = items});
+    Draft other(tokenizer, schema, {.seed = seed, .has_optional = has_optional, .num_items = items},
+                most_tokens);
     if (!draft || distance(other) < distance(*draft)) draft.emplace(std::move(other));
     if (distance(*draft) == 0) break;
   }
   // Lists grow where no text can.
   while (draft->num_tokens() < num_tokens && !draft->can_grow() && num_items < 64) {
     num_items *= 2;
-    Draft longer(tokenizer, schema, {.seed = seed, .num_items = num_items});
+    Draft longer(tokenizer, schema, {.seed = seed, .num_items = num_items}, most_tokens);
     if (distance(longer) >= distance(*draft)) break;
     draft.emplace(std::move(longer));
   }

@@ -13,11 +13,11 @@ Reply error_reply(int status, std::string_view message, std::string_view param) 
   return reply;
 }
 
-Reply messages_error_reply(int status, std::string_view message) {
-  const Json generic = Json::parse(error_json(status, message));
-  const char* type = status == 404 ? "not_found_error" : "invalid_request_error";
-  const Json error = Json{{"type", type}, {"message", generic["error"]["message"]}};
-  return {.status = status, .body = Json{{"type", "error"}, {"error", error}}.dump()};
+Reply messages_error_reply(int status, std::string_view message, std::string_view param) {
+  Json body = Json::parse(error_json(status, message, param));
+  body["type"] = "error";
+  body["error"]["type"] = status == 404 ? "not_found_error" : "invalid_request_error";
+  return {.status = status, .body = body.dump()};
 }
 
 }  // namespace metronome

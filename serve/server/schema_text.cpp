@@ -17,8 +17,8 @@ namespace {
 
 constexpr int kMaxDepth = 24;             // of schemas in schemas, $ref included
 constexpr std::size_t kMaxPieces = 4096;  // also how many schemas are looked at
-constexpr int kMaxMerged = 512;           // schemas that are copied into others
-constexpr std::size_t kMaxSchemaBytes = 128 * 1024;
+constexpr int kMaxMerged = 256;           // schemas that are copied into others
+constexpr std::size_t kMaxSchemaBytes = 64 * 1024;
 
 // Keywords that restrict a value and that the writer does not know.
 constexpr std::string_view kUnknown[] = {

@@ -34,7 +34,7 @@ BodyReads::Result parse_request(ApiKind kind, const std::string& body, const Ser
     return parse_generation(kind, body, model, number, &has_left);
   } catch (const ApiError& error) {
     if (kind != ApiKind::Messages) throw;
-    return messages_error_reply(error.status, error.what());
+    return messages_error_reply(error.status, error.what(), error.param);
   }
 }
 
@@ -97,7 +97,7 @@ void Service::handle(std::string_view method, std::string_view target, std::stri
       return client->reply({.body = "Cache flushed.\n", .content_type = "text/plain"});
     case Endpoint::Embeddings:
       return client->reply(error_reply(
-          501,
+          404,
           "/v1/embeddings: this server's model generates text; allowed: /v1/completions, "
           "/v1/chat/completions, /v1/responses, /v1/messages"));
   }
