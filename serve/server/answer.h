@@ -3,15 +3,15 @@
 #pragma once
 
 #include <cstdint>
+#include <memory>
 #include <optional>
-#include <span>
 #include <string>
 #include <string_view>
 #include <vector>
 
-#include "core/base/json_text.h"
 #include "core/engine/event.h"
 #include "core/engine/sampling.h"
+#include "serve/server/answer_form.h"
 #include "serve/server/answer_text.h"
 #include "serve/server/api_request.h"
 
@@ -22,7 +22,7 @@ class Answer {
   // `id` is unique. `created` is in seconds since 1970. `model` outlives the answer.
   Answer(ApiRequest request, const ServedModel& model, const std::string& id, std::int64_t created);
 
-  const ApiRequest& request() const { return request_; }
+  const ApiRequest& request() const { return *request_; }
 
   // Adds a token to a choice. Returns true if a stop string is complete: the choice takes no more
   // tokens, and the engine may stop it. `is_stop`: see AnswerText::push().
@@ -33,8 +33,8 @@ class Answer {
 
   // For a stream: appends one event "data: ...\n\n" for each token that is not written yet, one of
   // each choice in turn, until `out` has `most_bytes` or somewhat more. After the last token of the
-  // last choice, appends usage and [DONE]. Write tokens of one step together, so that the last
-  // event carries the finish reason.
+  // last choice, appends what its API has at the end. Write tokens of one step together, so that
+  // the last event carries the finish reason.
   void write_events(std::string& out, std::size_t most_bytes = SIZE_MAX);
   // Whether there is something to write: the reader is slower than the engine.
   bool has_events() const;
@@ -45,10 +45,10 @@ class Answer {
   std::optional<std::string> body(std::size_t most_bytes = SIZE_MAX);
 
   bool is_done() const { return num_open_ == 0; }
-  // Whether [DONE] was written.
+  // Whether the end of the stream was written.
   bool is_closed() const { return is_closed_; }
   bool has_ended(std::int32_t choice) const {
-    return choices_[static_cast<std::size_t>(choice)].finish_reason != nullptr;
+    return !choices_[static_cast<std::size_t>(choice)].end.reason.empty();
   }
   std::int32_t num_completion_tokens() const;
   // Bytes of the buffers of tokens that are not written yet.
@@ -57,14 +57,8 @@ class Answer {
  private:
   // A token, without what it has only while it is written. A slow reader may leave many.
   struct Token {
-    TokenId id = kRest;
+    TokenId id = AnswerToken::kRest;
     std::uint32_t num_bytes = 0;  // of the text that the token completed
-  };
-  static constexpr TokenId kRest{-1};  // no token: an event with only the rest of the text
-  struct TokenView {
-    TokenId id{};
-    std::string_view text;
-    std::span<const TokenLogprob> logprobs;
   };
   struct Choice {
     Choice(const Tokenizer& tokenizer, const ApiRequest& request) : source(tokenizer, request) {}
@@ -78,35 +72,28 @@ class Answer {
     std::size_t logprob_bytes = 0;                    // of their elements
     std::size_t next_token = 0, next_byte = 0;        // the first that are not written
     std::int32_t num_cached_tokens = 0;
-    std::int64_t num_characters = 0;  // written
-    const char* finish_reason = nullptr;
-    bool has_begun = false;   // the first event was written
+    std::int32_t num_read = 0;        // tokens
+    std::size_t reasoning_bytes = 0;  // of the text, at its begin
+    AnswerEnd end;
     bool is_written = false;  // the last event was written
   };
 
-  void end(Choice& choice, const char* reason);
+  void end(Choice& choice, std::string_view reason);
+  static bool has_ended(const Choice& choice) { return !choice.end.reason.empty(); }
   static bool has_event(const Choice& choice);
-  static TokenView read_token(Choice& choice);
+  AnswerToken read_token(Choice& choice) const;
+  std::int32_t num_reasoning(const Choice& choice) const;
   static void forget_written(Choice& choice);
   bool write_next(std::int32_t index, std::string& out);
-  void write_event(std::int32_t index, const TokenView& token, const char* finish_reason,
-                   std::string& out);
-  void add_logprobs(Choice& choice, std::span<const TokenView> tokens);
-  void add_chat_logprob(TokenId id, float logprob, std::span<const TokenLogprob> top);
-  void add_usage(std::int32_t num_tokens);
-  void add_header(const char* object);
-  std::string token_text(TokenId id) const;
+  AnswerUsage usage(std::int32_t num_tokens) const;
 
-  ApiRequest request_;
-  const ServedModel& model_;
-  std::string id_;
-  std::int64_t created_;
+  std::shared_ptr<const ApiRequest> request_;
   std::vector<Choice> choices_;
   std::int32_t num_open_;
   std::int32_t num_written_tokens_ = 0;  // of all choices
-  bool is_closed_ = false;               // [DONE] was written
-  JsonText json_;                        // scratch
-  std::size_t most_body_bytes_ = SIZE_MAX;
+  bool is_closed_ = false;
+  const ServedModel& model_;
+  std::unique_ptr<AnswerForm> form_;
 };
 
 }  // namespace metronome

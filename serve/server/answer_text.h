@@ -3,6 +3,8 @@
 #pragma once
 
 #include <cstdint>
+#include <memory>
+#include <optional>
 #include <string>
 
 #include "core/base/types.h"
@@ -17,6 +19,7 @@ class AnswerText {
   // `tokenizer` outlives the text.
   AnswerText(const Tokenizer& tokenizer, const ApiRequest& request)
       : detokenizer_(tokenizer, request.skips_special_tokens),
+        stop_strings_(request.stops),
         stops_(request.stops, request.includes_stop),
         includes_stop_(request.includes_stop),
         min_tokens_(request.min_tokens) {}
@@ -30,6 +33,11 @@ class AnswerText {
 
   // Whether a stop string is complete: nothing follows it.
   bool is_stopped() const { return stops_.is_stopped(); }
+  // The complete stop string.
+  std::optional<std::string> stop() const {
+    if (!stops_.is_stopped()) return std::nullopt;
+    return stop_strings_->all()[*stops_.found()];
+  }
   std::int32_t num_tokens() const { return num_tokens_; }
 
  private:
@@ -37,6 +45,7 @@ class AnswerText {
   bool may_stop() const { return num_tokens_ > min_tokens_; }
 
   Detokenizer detokenizer_;
+  std::shared_ptr<const StopStrings> stop_strings_;
   StopMatcher stops_;
   bool includes_stop_;
   std::int32_t min_tokens_;

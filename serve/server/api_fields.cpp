@@ -66,6 +66,8 @@ std::size_t num_parts(std::string_view text) {
 
 }  // namespace
 
+std::string shown_text(std::string_view text) { return clipped(printable(std::string(text))); }
+
 Json parse_body(std::string_view body) {
   // Limits the depth, as later printing and comparing are recursive and clients may send anything.
   constexpr std::size_t kMaxDepth = 64;

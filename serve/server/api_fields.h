@@ -23,6 +23,9 @@ constexpr std::size_t kMaxBodyParts = 256 * 1024;
 // Throws ApiError if `body` is not JSON, not UTF-8 or not an object, or has a key twice.
 Json parse_body(std::string_view body);
 
+// A client's text, shortened for a message.
+std::string shown_text(std::string_view text);
+
 // A null field counts as absent.
 class ApiFields {
  public:

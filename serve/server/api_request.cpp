@@ -8,14 +8,13 @@
 #include "core/base/json.h"
 #include "core/base/json_text.h"
 #include "core/base/rng.h"
-#include "models/text/chat_template.h"
-#include "models/text/folder_chat.h"
 #include "models/text/tokenizer.h"
 #include "models/text/utf8.h"
+#include "serve/server/answer_plan.h"
 #include "serve/server/api_fields.h"
 #include "serve/server/api_known_fields.h"
-#include "serve/server/chat_images.h"
-#include "serve/server/template_chat.h"
+#include "serve/server/request_prompts.h"
+#include "serve/server/translated_body.h"
 
 namespace metronome {
 namespace {
@@ -28,7 +27,6 @@ constexpr std::string_view kTokenizedPrompt[] = {"prompt", "model", "add_special
 constexpr std::string_view kTokenizedChat[] = {"messages", "model", "add_special_tokens",
                                                "add_generation_prompt", "chat_template_kwargs"};
 constexpr std::string_view kDetokenized[] = {"tokens", "model"};
-constexpr std::string_view kPlainMessage[] = {"role", "content"};
 
 std::string_view error_type(int status) {
   switch (status) {
@@ -46,152 +44,6 @@ std::string_view error_type(int status) {
     default: return "InternalServerError";
   }
 }
-
-// The most tokens of a prompt that are read. If they are more than the context, the client is told
-// how many. Also the most messages of a chat, and parts of a message, of which each has tokens.
-std::size_t max_prompt_tokens(const ServedModel& model) {
-  return 2 * static_cast<std::size_t>(model.max_model_len);
-}
-
-std::size_t max_tokenized(const ServedModel& model) {
-  return kTokenizedContexts * static_cast<std::size_t>(model.max_model_len);
-}
-
-EncodingLimits prompt_limits(const ServedModel& model, const std::atomic<bool>* has_left) {
-  return {.max_tokens = max_prompt_tokens(model), .is_cancelled = has_left};
-}
-
-std::vector<TokenId> encode(const ServedModel& model, const EncodingLimits& limits,
-                            const char* field, std::string_view text, bool adds_special) {
-  std::vector<TokenId> ids;
-  try {
-    ids = model.tokenizer->encode_within(limits, text, adds_special);
-  } catch (const TextTooLong&) {
-    throw ApiError(400,
-                   "the model's context is " + std::to_string(model.max_model_len) +
-                       " tokens; the text has more than " + std::to_string(limits.max_tokens) +
-                       "; allowed: a shorter text",
-                   field);
-  } catch (const std::runtime_error& error) {
-    throw ApiError(400, std::string("the text cannot be tokenized: ") + error.what());
-  }
-  // A tokenizer may have more tokens than the model.
-  for (const TokenId id : ids) {
-    if (value(id) >= model.vocab_size) {
-      throw ApiError(400, "the text has token id " + std::to_string(value(id)) +
-                              "; the model has " + std::to_string(model.vocab_size) + " tokens");
-    }
-  }
-  return ids;
-}
-
-// ---- prompts ----
-
-std::vector<std::vector<TokenId>> completion_prompts(const ApiFields& fields,
-                                                     const ServedModel& model,
-                                                     const EncodingLimits& limits) {
-  const Json* prompt = fields.find("prompt");
-  constexpr const char* kAllowed =
-      "allowed: a string, a list of strings, a list of token ids, or a list of such lists";
-  if (prompt == nullptr) fields.fail("prompt", std::string("is missing; ") + kAllowed);
-  const bool adds_special = fields.truth("add_special_tokens", true);
-  if (prompt->is_string()) {
-    return {encode(model, limits, "prompt", prompt->string(), adds_special)};
-  }
-  if (!prompt->is_array() || prompt->empty()) fields.fail("prompt", std::string(kAllowed));
-  const auto read_ids = [&model](const Json& ids) {
-    return read_token_ids(ids, model.vocab_size, max_prompt_tokens(model), "prompt");
-  };
-  if (prompt->front().is_number()) return {read_ids(*prompt)};
-  std::vector<std::vector<TokenId>> prompts;
-  if (static_cast<std::int64_t>(prompt->size()) > model.max_choices) {
-    fields.fail("prompt", std::to_string(prompt->size()) + " prompts are too many; allowed: " +
-                              std::to_string(model.max_choices));
-  }
-  for (const Json& entry : *prompt) {
-    if (entry.is_string()) {
-      prompts.push_back(encode(model, limits, "prompt", entry.string(), adds_special));
-    } else if (entry.is_array()) {
-      prompts.push_back(read_ids(entry));
-    } else {
-      fields.fail("prompt", std::string(kAllowed));
-    }
-  }
-  return prompts;
-}
-
-// A text, or a list of parts of type text.
-std::string message_content(const Json& message, const std::string& name,
-                            const ServedModel& model) {
-  const ApiFields fields(message, name + ".");
-  const Json* content = fields.find("content");
-  if (content == nullptr) return {};
-  if (content->is_string()) return content->get<std::string>();
-  constexpr const char* kAllowed =
-      "allowed: a string, or a list of {\"type\": \"text\", \"text\": ...}";
-  if (!content->is_array()) fields.fail("content", kAllowed);
-  fields.list("content", max_prompt_tokens(model));
-  std::string text;
-  for (const Json& part : *content) {
-    if (!part.is_object()) fields.fail("content", kAllowed);
-    const ApiFields part_fields(part, name + ".content.");
-    const std::string type = part_fields.name("type").value_or("text");
-    if (type != "text") {
-      part_fields.fail("type", plain_part_refusal(type, model.images != nullptr));
-    }
-    const std::optional<std::string> part_text = part_fields.text("text");
-    if (!part_text) part_fields.fail("text", "is missing");
-    if (!text.empty()) text += '\n';
-    text += *part_text;
-  }
-  return text;
-}
-
-std::vector<TokenId> chat_prompt(const ApiFields& fields, const ServedModel& model,
-                                 const EncodingLimits& limits, std::vector<PromptImage>& images) {
-  if (model.chat) {
-    ChatImages taken(model.images.get(), limits.max_tokens);
-    const std::string prompt =
-        template_prompt(fields, *model.chat, max_prompt_tokens(model), taken);
-    std::vector<TokenId> tokens =
-        encode(model, limits, "messages", prompt, fields.truth("add_special_tokens", false));
-    images = taken.place(tokens, *model.tokenizer);
-    return tokens;
-  }
-  const Json* messages = fields.find("messages");
-  if (messages == nullptr || !messages->is_array() || messages->empty()) {
-    fields.fail("messages", "allowed: a list of at least one {\"role\": ..., \"content\": ...}");
-  }
-  fields.list("messages", max_prompt_tokens(model));
-  std::vector<ChatMessage> chat;
-  for (std::size_t i = 0; i < messages->size(); ++i) {
-    const std::string name = "messages[" + std::to_string(i) + "]";
-    const Json& message = (*messages)[i];
-    if (!message.is_object()) throw ApiError(400, name + ": is not an object", name);
-    const std::optional<std::string> role = ApiFields(message, name + ".").name("role");
-    if (!role) throw ApiError(400, name + ".role: is missing", name + ".role");
-    refuse_fields_beside(message, kPlainMessage, false, name + ".");
-    // "developer" is OpenAI's newer name for the templates' role "system".
-    chat.push_back(
-        {*role == "developer" ? "system" : *role, message_content(message, name, model)});
-  }
-  ChatOptions options;
-  options.add_generation_prompt = fields.truth("add_generation_prompt", true);
-  if (const std::optional<ApiFields> kwargs = fields.fields("chat_template_kwargs")) {
-    kwargs->allow_names({"enable_thinking", "date_string"});
-    options.enable_thinking = kwargs->truth("enable_thinking", true);
-    options.date = kwargs->name("date_string").value_or(options.date);
-  }
-  const ChatFamily family = model.tokenizer->chat_family();
-  const bool adds_special = fields.truth("add_special_tokens", family == ChatFamily::None);
-  try {
-    return encode(model, limits, "messages", render_chat(family, chat, options), adds_special);
-  } catch (const std::invalid_argument& error) {
-    throw ApiError(400, std::string("messages: ") + error.what(), "messages");
-  }
-}
-
-// ---- the rest ----
 
 void check_model(const ApiFields& fields, const ServedModel& model) {
   const std::optional<std::string> asked = fields.name("model");
@@ -212,15 +64,20 @@ void refuse_unsupported(const ApiFields& fields, const ServedModel& model) {
   }
   fields.allow_only("length_penalty", 1);
   fields.allow_only("best_of", 1);
+  if (!model.computes) return;
   if (const std::optional<ApiFields> format = fields.fields("response_format")) {
     const std::string type = format->name("type").value_or("text");
     if (type != "text") format->fail("type", clipped(type) + " is not supported; allowed: text");
   }
 }
 
-std::int32_t num_logprobs(ApiKind kind, const ApiFields& fields, const ServedModel& model) {
+std::size_t max_tokenized(const ServedModel& model) {
+  return kTokenizedContexts * static_cast<std::size_t>(model.max_model_len);
+}
+
+std::int32_t num_logprobs(ApiKind kind, const ApiFields& fields) {
   std::optional<std::int64_t> count;
-  if (kind == ApiKind::Chat) {
+  if (is_chat(kind)) {
     const bool wanted = fields.truth("logprobs", false);
     count = fields.integer("top_logprobs", 0, kMaxLogprobs);
     if (count.value_or(0) > 0 && !wanted) fields.fail("top_logprobs", "needs logprobs: true");
@@ -230,7 +87,6 @@ std::int32_t num_logprobs(ApiKind kind, const ApiFields& fields, const ServedMod
     count = fields.integer("logprobs", 0, kMaxLogprobs);
   }
   if (!count) return -1;
-  if (!model.computes) fields.fail("logprobs", "a simulated model has no logits");
   return static_cast<std::int32_t>(*count);
 }
 
@@ -269,19 +125,20 @@ SamplingParams sampling_of(ApiKind kind, const ApiFields& fields, const ServedMo
       seed ? static_cast<std::uint64_t>(*seed) : mix64(mix64(model.seed) ^ mix64(number));
   sampling.stop_token_ids = fields.token_ids("stop_token_ids", model.vocab_size, kMaxStopTokenIds);
   sampling.ignore_eos = fields.truth("ignore_eos", false);
-  sampling.num_logprobs = num_logprobs(kind, fields, model);
+  sampling.num_logprobs = num_logprobs(kind, fields);
   return sampling;
 }
 
-// The requested number of tokens; 0: as many as fit.
+// The requested number of tokens; 0: as many as fit, or none with `echo`.
 std::int32_t asked_tokens(ApiKind kind, const ApiFields& fields) {
-  std::optional<std::int64_t> asked = fields.integer("max_tokens", 1, INT32_MAX);
-  if (kind == ApiKind::Chat) {
+  const bool may_be_none = kind == ApiKind::Completion && fields.truth("echo", false);
+  std::optional<std::int64_t> asked = fields.integer("max_tokens", may_be_none ? 0 : 1, INT32_MAX);
+  if (is_chat(kind)) {
     const auto newer = fields.integer("max_completion_tokens", 1, INT32_MAX);
     if (newer) asked = newer;
   }
   if (asked) return static_cast<std::int32_t>(*asked);
-  return kind == ApiKind::Chat ? 0 : kDefaultCompletionTokens;
+  return is_chat(kind) ? 0 : kDefaultCompletionTokens;
 }
 
 void check_lengths(ApiRequest& request, const ServedModel& model) {
@@ -290,6 +147,7 @@ void check_lengths(ApiRequest& request, const ServedModel& model) {
     if (prompt.empty())
       throw ApiError(400, "prompt: is empty; allowed: at least one token", "prompt");
     longest = std::max(longest, prompt.size());
+    request.prompt_tokens.push_back(static_cast<std::int32_t>(prompt.size()));
     request.num_prompt_tokens += static_cast<std::int32_t>(prompt.size());
   }
   const std::int64_t room = model.max_model_len - static_cast<std::int64_t>(longest);
@@ -305,7 +163,7 @@ void check_lengths(ApiRequest& request, const ServedModel& model) {
                                               : ", max_tokens asks for " +
                                                     std::to_string(request.max_tokens) + " more") +
                      "; allowed: a shorter prompt, or fewer tokens",
-                 request.kind == ApiKind::Chat ? "messages" : "prompt");
+                 is_chat(request.kind) ? "messages" : "prompt");
 }
 
 void read_stream_options(const ApiFields& fields, ApiRequest& request) {
@@ -332,26 +190,67 @@ std::shared_ptr<const StopStrings> stop_strings(const ApiFields& fields) {
   return stops.empty() ? nullptr : std::make_shared<const StopStrings>(std::move(stops));
 }
 
-// Chooses the lengths of simulated answers; at least `min_tokens`.
-void choose_answer_tokens(const ApiFields& fields, const ServedModel& model, ApiRequest& request) {
-  const std::int64_t least = fields.integer("min_tokens", 0, INT32_MAX).value_or(0);
-  if (least > request.max_tokens) {
-    fields.fail("min_tokens", std::to_string(least) + " is more than max_tokens, " +
-                                  std::to_string(request.max_tokens));
+// Of a body whose fields are known.
+ApiRequest read_request(ApiKind kind, const Json& json, const ServedModel& model,
+                        std::uint64_t number, const std::atomic<bool>* has_left) {
+  const EncodingLimits limits = prompt_limits(model, has_left);
+  const ApiFields fields(json);
+  refuse_unsupported(fields, model);
+  ApiRequest request;
+  request.kind = kind;
+  request.sampling = sampling_of(kind, fields, model, number);
+  request.max_tokens = asked_tokens(kind, fields);
+  request.echoes = kind == ApiKind::Completion && fields.truth("echo", false);
+  request.hides_answer = request.echoes && request.max_tokens == 0;
+  if (request.hides_answer) request.max_tokens = 1;  // of the engine
+  request.returns_token_ids = fields.truth("return_token_ids", false);
+  request.stops = stop_strings(fields);
+  request.includes_stop = fields.truth("include_stop_str_in_output", false);
+  request.skips_special_tokens = fields.truth("skip_special_tokens", true);
+  read_stream_options(fields, request);
+  const auto priority = fields.integer("priority", INT32_MIN, INT32_MAX);
+  if (priority.value_or(0) != 0 && !model.orders_by_priority) {
+    fields.fail("priority", "the scheduler does not order by priority; allowed: 0");
   }
-  // The sampler cannot pass over the tokens that would end the answer.
-  const bool may_stop = !request.sampling.ignore_eos || !request.sampling.stop_token_ids.empty();
-  if (model.computes && least > 0 && may_stop) {
-    fields.fail("min_tokens",
-                "is not supported; allowed: 0, or with ignore_eos and without stop_token_ids");
+  request.priority = static_cast<std::int32_t>(priority.value_or(0));
+  request.n = static_cast<std::int32_t>(fields.integer("n", 1, model.max_choices).value_or(1));
+  if (is_chat(kind)) {
+    request.prompts.push_back(chat_prompt(fields, model, limits, request.images));
+  } else {
+    request.prompts = completion_prompts(fields, model, limits);
+    const Json& prompt = *fields.find("prompt");
+    request.is_list = prompt.is_array() && !prompt.front().is_number();
   }
-  request.min_tokens = static_cast<std::int32_t>(least);
-  const bool ends = !model.computes && !request.sampling.ignore_eos;
-  for (std::int32_t i = 0; i < request.num_choices(); ++i) {
-    const std::uint64_t seed = request.sampling.seed + static_cast<std::uint64_t>(i);
-    const std::uint64_t drawn = mix64(mix64(model.seed) ^ seed);
-    const std::int32_t length = model.answer_lengths[drawn % model.answer_lengths.size()];
-    request.answer_tokens.push_back(ends ? std::max(length, static_cast<std::int32_t>(least)) : 0);
+  if (static_cast<std::int64_t>(request.prompts.size()) * request.n > model.max_choices) {
+    fields.fail("n",
+                "the number of prompts times n is more than " + std::to_string(model.max_choices));
+  }
+  if (kind == ApiKind::Generate && !request.is_stream && request.num_choices() > 1) {
+    fields.fail(request.n > 1 ? "n" : "prompt",
+                "/generate has one answer; allowed: 1, or with stream: true");
+  }
+  if (request.echoes || request.returns_token_ids) request.shown_prompts = request.prompts;
+  check_lengths(request, model);
+  plan_answers(fields, model, request);
+  return request;
+}
+
+// An error has the client's names.
+ApiRequest read_translated(ApiKind kind, const TranslatedBody& translated, const ServedModel& model,
+                           std::uint64_t number, const std::atomic<bool>* has_left) {
+  try {
+    ApiRequest request = read_request(kind, translated.body, model, number, has_left);
+    request.repeated = translated.repeated;
+    return request;
+  } catch (const ApiError& error) {
+    for (const auto& [ours, theirs] : translated.names) {
+      if (!error.param.starts_with(ours)) continue;
+      const auto renamed = [&, from = ours, to = theirs](const std::string& text) {
+        return text.starts_with(from) ? std::string(to) + text.substr(from.size()) : text;
+      };
+      throw ApiError(error.status, renamed(error.what()), renamed(error.param));
+    }
+    throw;
   }
 }
 
@@ -376,42 +275,22 @@ std::string error_json(int status, std::string_view message, std::string_view pa
 
 ApiRequest parse_generation(ApiKind kind, std::string_view body, const ServedModel& model,
                             std::uint64_t number, const std::atomic<bool>* has_left) {
-  const EncodingLimits limits = prompt_limits(model, has_left);
   const Json json = parse_body(body);
-  const ApiFields fields(json);
-  check_model(fields, model);
-  refuse_ignored_fields(kind, json, kind == ApiKind::Chat && model.chat != nullptr);
-  refuse_unsupported(fields, model);
-  ApiRequest request;
-  request.kind = kind;
-  request.sampling = sampling_of(kind, fields, model, number);
-  request.max_tokens = asked_tokens(kind, fields);
-  request.stops = stop_strings(fields);
-  request.includes_stop = fields.truth("include_stop_str_in_output", false);
-  request.skips_special_tokens = fields.truth("skip_special_tokens", true);
-  read_stream_options(fields, request);
-  const auto priority = fields.integer("priority", INT32_MIN, INT32_MAX);
-  if (priority.value_or(0) != 0 && !model.orders_by_priority) {
-    fields.fail("priority", "the scheduler does not order by priority; allowed: 0");
+  check_model(ApiFields(json), model);
+  if (kind == ApiKind::Generate && is_native_generate(json)) kind = ApiKind::Native;
+  if (kind == ApiKind::Native) {
+    return read_translated(kind, completion_of_generate(json, model), model, number, has_left);
   }
-  request.priority = static_cast<std::int32_t>(priority.value_or(0));
-  request.n = static_cast<std::int32_t>(fields.integer("n", 1, model.max_choices).value_or(1));
-  if (kind == ApiKind::Chat) {
-    request.prompts.push_back(chat_prompt(fields, model, limits, request.images));
-  } else {
-    request.prompts = completion_prompts(fields, model, limits);
+  if (kind == ApiKind::Responses) {
+    return read_translated(kind, chat_of_response(json, model), model, number, has_left);
   }
-  if (static_cast<std::int64_t>(request.prompts.size()) * request.n > model.max_choices) {
-    fields.fail("n",
-                "the number of prompts times n is more than " + std::to_string(model.max_choices));
+  if (kind == ApiKind::Messages) {
+    return read_translated(kind, chat_of_messages(json, model), model, number, has_left);
   }
-  if (kind == ApiKind::Generate && !request.is_stream && request.num_choices() > 1) {
-    fields.fail(request.n > 1 ? "n" : "prompt",
-                "/generate has one answer; allowed: 1, or with stream: true");
-  }
-  check_lengths(request, model);
-  choose_answer_tokens(fields, model, request);
-  return request;
+  refuse_ignored_fields(
+      kind, json,
+      {.has_template = is_chat(kind) && model.chat != nullptr, .computes = model.computes});
+  return read_request(kind, json, model, number, has_left);
 }
 
 std::vector<TokenId> parse_tokenize(std::string_view body, const ServedModel& model,
@@ -422,14 +301,25 @@ std::vector<TokenId> parse_tokenize(std::string_view body, const ServedModel& mo
   const ApiFields fields(json);
   check_model(fields, model);
   if (fields.has("messages")) {
-    refuse_fields_beside(json, kTokenizedChat, model.chat != nullptr);
+    refuse_fields_beside(json, kTokenizedChat, model.chat != nullptr || !model.computes);
     std::vector<PromptImage> images;
     return chat_prompt(fields, model, limits, images);
   }
   refuse_fields_beside(json, kTokenizedPrompt);
   const std::optional<std::string> prompt = fields.text("prompt");
   if (!prompt) fields.fail("prompt", "is missing; allowed: a string, or messages");
-  return encode(model, limits, "prompt", *prompt, fields.truth("add_special_tokens", true));
+  return encode_text(model, limits, "prompt", *prompt, fields.truth("add_special_tokens", true));
+}
+
+std::vector<TokenId> parse_counted(std::string_view body, const ServedModel& model,
+                                   const std::atomic<bool>* has_left) {
+  EncodingLimits limits = prompt_limits(model, has_left);
+  limits.max_tokens = max_tokenized(model);
+  const Json json = parse_body(body);
+  check_model(ApiFields(json), model);
+  const TranslatedBody chat = chat_of_messages(json, model, true);
+  std::vector<PromptImage> images;
+  return chat_prompt(ApiFields(chat.body), model, limits, images);
 }
 
 std::vector<TokenId> parse_detokenize(std::string_view body, const ServedModel& model) {

@@ -20,6 +20,7 @@
 namespace metronome {
 
 class FolderChat;
+class Json;
 struct ImageProcessor;
 class Tokenizer;
 
@@ -63,7 +64,20 @@ constexpr std::size_t kMaxStopBytes = 4096;  // of all stop strings
 constexpr std::size_t kMaxStopTokenIds = 128;
 constexpr std::size_t kMaxLogitBiases = 1024;  // as in vLLM
 
-enum class ApiKind : std::uint8_t { Completion, Chat, Generate };
+// Whose form a request and its answer have. NativeSampling is an object in requests of Native.
+enum class ApiKind : std::uint8_t {
+  Completion,
+  Chat,
+  Generate,
+  Native,  // SGLang's /generate
+  NativeSampling,
+  Responses,
+  Messages
+};
+// Has messages.
+constexpr bool is_chat(ApiKind kind) {
+  return kind == ApiKind::Chat || kind == ApiKind::Responses || kind == ApiKind::Messages;
+}
 
 struct ApiRequest {
   ApiKind kind = ApiKind::Completion;
@@ -73,7 +87,14 @@ struct ApiRequest {
   std::int32_t max_tokens = 1;
   SamplingParams sampling;  // answer i uses the seed + i
   std::int32_t priority = 0;
-  std::int32_t num_prompt_tokens = 0;        // of all prompts
+  std::int32_t num_prompt_tokens = 0;       // of all prompts
+  std::vector<std::int32_t> prompt_tokens;  // of each
+  bool is_list = false;                     // the prompts came as a list, which may have one
+  // Shown with the answers (`echo`, `return_token_ids`); else empty.
+  std::vector<std::vector<TokenId>> shown_prompts;
+  bool echoes = false;        // a completion begins with its prompt
+  bool hides_answer = false;  // max_tokens is 0, and the answer's one token is not shown
+  bool returns_token_ids = false;
   std::shared_ptr<const StopStrings> stops;  // null: none
   bool includes_stop = false;
   bool skips_special_tokens = true;
@@ -82,7 +103,20 @@ struct ApiRequest {
   bool wants_continuous_usage = false;      // and usage with every event
   std::int32_t min_tokens = 0;              // before them nothing ends an answer
   std::vector<std::int32_t> answer_tokens;  // per answer, see LiveRequest
+  // Per answer: its tokens, if it is simulated and has a form. Null: plausible text.
+  std::vector<std::shared_ptr<const std::vector<TokenId>>> scripts;
+  // Per answer: so many of its first tokens are reasoning.
+  std::vector<std::int32_t> reasoning_tokens;
+  bool shows_reasoning = true;
+  std::shared_ptr<const Json> repeated;  // fields of a request that its answer has; null: none
+  // The answer is a call of this function, and its text the arguments; empty: it is a text.
+  std::string function;
+  bool is_function_named = false;  // by the request, which left no choice of tools
 
+  // Whether an answer that is sent whole has something of each token.
+  bool shows_tokens() const {
+    return sampling.num_logprobs >= 0 || returns_token_ids || kind == ApiKind::Native;
+  }
   std::int32_t num_choices() const { return static_cast<std::int32_t>(prompts.size()) * n; }
 };
 
@@ -97,6 +131,9 @@ ApiRequest parse_generation(ApiKind kind, std::string_view body, const ServedMod
 constexpr std::int32_t kTokenizedContexts = 16;
 std::vector<TokenId> parse_tokenize(std::string_view body, const ServedModel& model,
                                     const std::atomic<bool>* has_left = nullptr);
+// A body of /v1/messages, which may lack max_tokens; as many as of /tokenize.
+std::vector<TokenId> parse_counted(std::string_view body, const ServedModel& model,
+                                   const std::atomic<bool>* has_left = nullptr);
 // {"tokens": [ids]}; as many as /tokenize may give.
 std::vector<TokenId> parse_detokenize(std::string_view body, const ServedModel& model);
 

@@ -208,7 +208,9 @@ std::optional<TimeNs> LiveEngine::wait_for_input(TimeNs wake) {
 
 RequestFeed::OutputToken LiveEngine::output_token(RequestId request, std::int32_t i) const {
   const LiveRequest& live = live_[index(request)].request;
-  const TokenId token = text_.token(live.sampling.seed, i);
+  const auto place = static_cast<std::size_t>(i);
+  const bool has_script = live.script && place < live.script->size();
+  const TokenId token = has_script ? (*live.script)[place] : text_.token(live.sampling.seed, i);
   const bool is_stop = i >= live.min_tokens && is_stop_token(live, token);
   return {token, is_stop || i + 1 == live.answer_tokens};
 }

@@ -38,6 +38,8 @@ struct LiveRequest {
   std::int32_t priority = 0;
   // The number of tokens after which a simulated answer ends by itself; 0: never.
   std::int32_t answer_tokens = 0;
+  // The tokens of a simulated answer; null: plausible text. Its length is answer_tokens.
+  std::shared_ptr<const std::vector<TokenId>> script;
   // So many tokens of a simulated answer are not compared with the stop tokens.
   std::int32_t min_tokens = 0;
 };

@@ -44,6 +44,7 @@ LiveRequest LocalClient::prepare(const Json& body) {
   live.sampling = request.sampling;
   live.max_output_tokens = request.max_tokens;
   live.answer_tokens = request.answer_tokens.front();
+  live.script = request.scripts.front();
   live.min_tokens = request.min_tokens;
   Open& open = open_.try_emplace(number, model_, request).first->second;
   open.answer.num_prompt_tokens = request.num_prompt_tokens;

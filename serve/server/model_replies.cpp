@@ -7,6 +7,7 @@
 #include <vector>
 
 #include "core/base/json_text.h"
+#include "core/engine/kv/kv_cache.h"
 #include "models/text/tokenizer.h"
 #include "serve/server/request_reader.h"
 
@@ -43,6 +44,39 @@ Reply models_reply(const ServedModel& model, std::string_view name) {
   return {.body = std::string(json.view())};
 }
 
+Reply model_info_reply(const ServedModel& model) {
+  JsonText json;
+  json.begin_object();
+  json.field("model_path", model.root);
+  json.field("tokenizer_path", model.root);
+  json.field("is_generation", true);
+  json.key("preferred_sampling_params").null();
+  json.field("weight_version", "default");
+  json.field("has_image_understanding", model.images != nullptr);
+  json.end_object();
+  return {.body = std::string(json.view())};
+}
+
+Reply server_info_reply(const ServedModel& model, const KvCacheLayout& cache,
+                        const std::string& version) {
+  JsonText json;
+  json.begin_object();
+  json.field("model_path", model.root);
+  json.field("tokenizer_path", model.root);
+  json.field("served_model_name", model.name);
+  json.field("context_length", model.max_model_len);
+  json.field("page_size", cache.block_size);
+  json.field("max_total_num_tokens", std::int64_t{cache.num_blocks} * cache.block_size);
+  json.field("random_seed", static_cast<std::int64_t>(model.seed));
+  json.key("internal_states").begin_array();
+  json.begin_object();
+  json.end_object();
+  json.end_array();
+  json.field("version", version);
+  json.end_object();
+  return {.body = std::string(json.view())};
+}
+
 Reply tokenize_reply(const ServedModel& model, std::string_view body,
                      const std::atomic<bool>& has_left) {
   const std::vector<TokenId> ids = parse_tokenize(body, model, &has_left);
@@ -57,7 +91,17 @@ Reply tokenize_reply(const ServedModel& model, std::string_view body,
   return {.body = std::string(json.view())};
 }
 
-Reply detokenize_reply(const ServedModel& model, std::string_view body) {
+Reply count_tokens_reply(const ServedModel& model, std::string_view body,
+                         const std::atomic<bool>& has_left) {
+  JsonText json;
+  json.begin_object();
+  json.field("input_tokens",
+             static_cast<std::int64_t>(parse_counted(body, model, &has_left).size()));
+  json.end_object();
+  return {.body = std::string(json.view())};
+}
+
+Reply detokenize_reply(const ServedModel& model, std::string_view body, const std::atomic<bool>&) {
   const std::vector<TokenId> ids = parse_detokenize(body, model);
   JsonText json;
   json.begin_object();

@@ -11,13 +11,23 @@
 
 namespace metronome {
 
+struct KvCacheLayout;
+
 // `name` as in a path; empty: all models.
 Reply models_reply(const ServedModel& model, std::string_view name);
 
-// Replies to these bodies. Both throw ApiError. They are thread-safe, as they read constant data.
+// What SGLang's clients ask about: the model, and the server with its cache.
+Reply model_info_reply(const ServedModel& model);
+Reply server_info_reply(const ServedModel& model, const KvCacheLayout& cache,
+                        const std::string& version);
+
+// Replies to these bodies. All throw ApiError. They are thread-safe, as they read constant data.
 // EncodingCancelled is thrown soon after `has_left` has become true.
 Reply tokenize_reply(const ServedModel& model, std::string_view body,
                      const std::atomic<bool>& has_left);
-Reply detokenize_reply(const ServedModel& model, std::string_view body);
+Reply count_tokens_reply(const ServedModel& model, std::string_view body,
+                         const std::atomic<bool>& has_left);
+Reply detokenize_reply(const ServedModel& model, std::string_view body,
+                       const std::atomic<bool>& has_left);
 
 }  // namespace metronome

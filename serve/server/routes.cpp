@@ -15,6 +15,9 @@ struct Row {
 // In the order of the page.
 constexpr Row kRows[] = {{"POST", "/v1/completions", Endpoint::Completions},
                          {"POST", "/v1/chat/completions", Endpoint::ChatCompletions},
+                         {"POST", "/v1/responses", Endpoint::Responses},
+                         {"POST", "/v1/messages", Endpoint::Messages},
+                         {"POST", "/v1/messages/count_tokens", Endpoint::CountTokens},
                          {"POST", "/generate", Endpoint::Generate},
                          {"POST", "/tokenize", Endpoint::Tokenize},
                          {"POST", "/detokenize", Endpoint::Detokenize},
@@ -24,14 +27,26 @@ constexpr Row kRows[] = {{"POST", "/v1/completions", Endpoint::Completions},
                          {"GET", "/health", Endpoint::Health},
                          {"GET", "/ping", Endpoint::Health},
                          {"GET", "/version", Endpoint::Version},
-                         {"GET", "/metrics", Endpoint::Metrics}};
+                         {"GET", "/metrics", Endpoint::Metrics},
+                         {"POST", "/v1/embeddings", Endpoint::Embeddings},
+                         {"GET", "/model_info", Endpoint::ModelInfo},
+                         {"GET", "/get_model_info", Endpoint::ModelInfo},
+                         {"GET", "/server_info", Endpoint::ServerInfo},
+                         {"GET", "/get_server_info", Endpoint::ServerInfo},
+                         {"GET", "/health_generate", Endpoint::Health},
+                         {"POST", "/flush_cache", Endpoint::FlushCache},
+                         {"GET", "/flush_cache", Endpoint::FlushCache}};
 constexpr Row kModelRow = {"GET", "/v1/models/", Endpoint::Models};  // and a name
 
-// nullptr: the path does not exist.
-const Row* row_of(std::string_view path) {
+// nullptr: the path does not exist. A path with several methods has the row of the request's.
+const Row* row_of(std::string_view method, std::string_view path) {
+  const Row* found = nullptr;
   for (const Row& row : kRows) {
-    if (row.path == path) return &row;
+    if (row.path != path) continue;
+    if (row.method == method) return &row;
+    if (found == nullptr) found = &row;
   }
+  if (found != nullptr) return found;
   return path.starts_with(kModelRow.path) ? &kModelRow : nullptr;
 }
 
@@ -53,7 +68,7 @@ Route route_of(std::string_view method, std::string_view target) {
   const std::string_view path = target.substr(0, target.find('?'));
   if (method == "OPTIONS" && path == "*") return {.reply = preflight_reply()};
   const std::string what = std::string(method) + " " + std::string(path);
-  const Row* row = row_of(path);
+  const Row* row = row_of(method == "HEAD" ? "GET" : method, path);
   if (row == nullptr) return {.reply = error_reply(404, what + " is not served here")};
   if (method == "OPTIONS") return {.reply = preflight_reply()};
   const bool is_get = row->method == "GET";

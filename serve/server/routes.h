@@ -15,6 +15,9 @@ enum class Endpoint : std::uint8_t {
   Completions,
   ChatCompletions,
   Generate,
+  Responses,
+  Messages,
+  CountTokens,
   Tokenize,
   Detokenize,
   ResetPrefixCache,
@@ -22,7 +25,11 @@ enum class Endpoint : std::uint8_t {
   Models,
   Health,
   Version,
-  Metrics
+  Metrics,
+  ModelInfo,
+  ServerInfo,
+  FlushCache,
+  Embeddings
 };
 
 struct Route {

@@ -36,6 +36,7 @@ std::vector<LiveRequest> engine_requests(std::uint64_t number, ApiRequest& reque
     part.max_output_tokens = request.max_tokens;
     part.priority = request.priority;
     part.answer_tokens = request.answer_tokens[static_cast<std::size_t>(i)];
+    part.script = request.scripts[static_cast<std::size_t>(i)];
     part.min_tokens = request.min_tokens;
   }
   return parts;

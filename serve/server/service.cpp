@@ -27,6 +27,17 @@ void reply_with(BodyReads::Result result, const std::shared_ptr<Client>& client)
   client->reply(std::get<Reply>(std::move(result)));
 }
 
+// A refusal has the form of the API.
+BodyReads::Result parse_request(ApiKind kind, const std::string& body, const ServedModel& model,
+                                std::uint64_t number, const std::atomic<bool>& has_left) {
+  try {
+    return parse_generation(kind, body, model, number, &has_left);
+  } catch (const ApiError& error) {
+    if (kind != ApiKind::Messages) throw;
+    return messages_error_reply(error.status, error.what(), error.param);
+  }
+}
+
 constexpr const char* kShuttingDown = "the server is shutting down";
 
 }  // namespace
@@ -61,21 +72,14 @@ void Service::handle(std::string_view method, std::string_view target, std::stri
     case Endpoint::ChatCompletions:
       return generate(ApiKind::Chat, std::move(body), std::move(client));
     case Endpoint::Generate: return generate(ApiKind::Generate, std::move(body), std::move(client));
-    // Tokenizing a long text takes time, so it may run in the background.
-    case Endpoint::Tokenize:
-      return bodies_.read(
-          std::move(body), std::move(client),
-          [this](const std::string& text, const std::atomic<bool>& has_left) {
-            return tokenize_reply(model_, text, has_left);
-          },
-          reply_with);
+    case Endpoint::Responses:
+      return generate(ApiKind::Responses, std::move(body), std::move(client));
+    case Endpoint::Messages: return generate(ApiKind::Messages, std::move(body), std::move(client));
+    case Endpoint::Tokenize: return read_with(tokenize_reply, std::move(body), std::move(client));
+    case Endpoint::CountTokens:
+      return read_with(count_tokens_reply, std::move(body), std::move(client));
     case Endpoint::Detokenize:
-      return bodies_.read(
-          std::move(body), std::move(client),
-          [this](const std::string& text, const std::atomic<bool>&) {
-            return detokenize_reply(model_, text);
-          },
-          reply_with);
+      return read_with(detokenize_reply, std::move(body), std::move(client));
     case Endpoint::ResetPrefixCache:
       engine_.reset_prefix_cache();
       return client->reply(empty_reply());
@@ -85,7 +89,30 @@ void Service::handle(std::string_view method, std::string_view target, std::stri
       return client->reply(failure_.empty() ? empty_reply() : error_reply(503, failure_));
     case Endpoint::Version: return client->reply(version_reply(options_.version));
     case Endpoint::Metrics: return client->reply(metrics_reply());
+    case Endpoint::ModelInfo: return client->reply(model_info_reply(model_));
+    case Endpoint::ServerInfo:
+      return client->reply(server_info_reply(model_, cache_, options_.version));
+    case Endpoint::FlushCache:
+      engine_.reset_prefix_cache();
+      return client->reply({.body = "Cache flushed.\n", .content_type = "text/plain"});
+    case Endpoint::Embeddings:
+      return client->reply(error_reply(
+          404,
+          "/v1/embeddings: this server's model generates text; allowed: /v1/completions, "
+          "/v1/chat/completions, /v1/responses, /v1/messages"));
   }
+}
+
+// Tokenizing a long text takes time, so it may run in the background.
+void Service::read_with(Reply (*read)(const ServedModel&, std::string_view,
+                                      const std::atomic<bool>&),
+                        std::string body, std::shared_ptr<Client> client) {
+  bodies_.read(
+      std::move(body), std::move(client),
+      [this, read](const std::string& text, const std::atomic<bool>& has_left) {
+        return read(model_, text, has_left);
+      },
+      reply_with);
 }
 
 Reply Service::metrics_reply() {
@@ -108,7 +135,7 @@ void Service::generate(ApiKind kind, std::string body, std::shared_ptr<Client> c
   bodies_.read(
       std::move(body), std::move(client),
       [this, kind, number](const std::string& text, const std::atomic<bool>& has_left) {
-        return parse_generation(kind, text, model_, number, &has_left);
+        return parse_request(kind, text, model_, number, has_left);
       },
       [this, number](BodyReads::Result result, const std::shared_ptr<Client>& from) {
         ApiRequest* request = std::get_if<ApiRequest>(&result);

@@ -2,6 +2,7 @@
 // The server without its sockets: gives every request to the part that answers it.
 #pragma once
 
+#include <atomic>
 #include <cstddef>
 #include <cstdint>
 #include <functional>
@@ -68,6 +69,8 @@ class Service {
   ServeMetrics& metrics() { return metrics_; }
 
  private:
+  void read_with(Reply (*read)(const ServedModel&, std::string_view, const std::atomic<bool>&),
+                 std::string body, std::shared_ptr<Client> client);
   Reply metrics_reply();
   void generate(ApiKind kind, std::string body, std::shared_ptr<Client> client);
   void refuse(Client& client);

@@ -181,12 +181,13 @@ std::tm local_time() {
 }  // namespace
 
 std::string template_prompt(const ApiFields& fields, const FolderChat& chat,
-                            std::size_t max_entries, ChatImages& images) {
+                            std::size_t max_entries, ChatImages& images, bool reads) {
   Conversation conversation;
-  conversation.tools = read_for_template(fields, chat, "tools", true, max_entries);
+  conversation.tools = reads ? read_for_template(fields, chat, "tools", true, max_entries)
+                             : read_objects(fields, "tools", max_entries);
   const bool has_tools = !conversation.tools.is_null();
   conversation.messages = read_messages(fields, chat, has_tools, max_entries, images);
-  check_tool_choice(fields, has_tools);
+  if (reads) check_tool_choice(fields, has_tools);
   conversation.documents = read_for_template(fields, chat, "documents", has_tools, max_entries);
   conversation.arguments = read_arguments(fields);
   conversation.continue_final_message = fields.truth("continue_final_message", false);

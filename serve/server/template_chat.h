@@ -15,8 +15,10 @@ namespace metronome {
 // chat_template_kwargs. Contents that are lists of texts become one text, with line breaks between,
 // unless the template takes lists. Arguments of tool calls become values, as in vLLM. At most
 // `max_entries` messages, and parts of each. `images` takes the images, if the model does; a
-// content with one stays a list. Throws ApiError, also for what the template refuses.
+// content with one stays a list. If nobody `reads` the prompt but for its length, the template may
+// leave tools out, and any tool_choice is allowed. Throws ApiError, also for what the template
+// refuses.
 std::string template_prompt(const ApiFields& fields, const FolderChat& chat,
-                            std::size_t max_entries, ChatImages& images);
+                            std::size_t max_entries, ChatImages& images, bool reads = true);
 
 }  // namespace metronome

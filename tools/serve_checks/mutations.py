@@ -22,6 +22,12 @@ STATUSES = {200, 400, 403, 404, 405, 408, 413, 429, 431, 501, 503}
 PATIENCE_S = 0.5
 LIMIT_S = 30
 
+SCHEMA = {"type": "object", "required": ["a", "b"], "properties": {
+    "a": {"type": "string", "minLength": 2, "maxLength": 9},
+    "b": {"type": "array", "items": {"$ref": "#/$defs/n"}, "minItems": 1},
+    "c": {"anyOf": [{"type": "integer", "minimum": 3}, {"enum": ["x", None]}]}},
+    "$defs": {"n": {"type": "number", "multipleOf": 0.5}}}
+
 REQUESTS = [
     ("/v1/completions", {"model": "llama-3.2-3b", "prompt": "Once upon a time", "max_tokens": 5,
                          "temperature": 0.7, "top_p": 0.9, "seed": 17, "stop": ["\n\n", "END"]}),
@@ -36,6 +42,25 @@ REQUESTS = [
     ("/v1/chat/completions", {"messages": [{"role": "user", "content": "Hi"}], "max_tokens": 3,
                               "logprobs": False, "priority": 0}),
     ("/generate", {"prompt": "Once", "max_tokens": 5, "stream": True}),
+    ("/generate", {"text": "Once", "stream": True, "return_logprob": True, "top_logprobs_num": 2,
+                   "sampling_params": {"max_new_tokens": 4, "temperature": 0}}),
+    ("/v1/chat/completions", {
+        "messages": [{"role": "user", "content": "Hi"}], "tool_choice": "required",
+        "tools": [{"type": "function", "function": {"name": "f", "parameters": SCHEMA}}],
+        "reasoning_effort": "low", "max_tokens": 60}),
+    ("/v1/chat/completions", {
+        "messages": [{"role": "user", "content": "Hi"}], "max_tokens": 60,
+        "response_format": {"type": "json_schema",
+                            "json_schema": {"name": "s", "schema": SCHEMA}}}),
+    ("/v1/responses", {"input": [{"role": "user", "content": "Hi"},
+                                 {"type": "function_call", "call_id": "c", "name": "f",
+                                  "arguments": "{}"},
+                                 {"type": "function_call_output", "call_id": "c", "output": "x"}],
+                       "tools": [{"type": "function", "name": "f", "parameters": SCHEMA}],
+                       "text": {"format": {"type": "json_object"}}, "max_output_tokens": 20}),
+    ("/v1/messages", {"max_tokens": 20, "system": "s", "tool_choice": {"type": "any"},
+                      "messages": [{"role": "user", "content": [{"type": "text", "text": "x"}]}],
+                      "tools": [{"name": "f", "input_schema": SCHEMA}]}),
     ("/tokenize", {"prompt": "Once \u00e9\U0001f600", "add_special_tokens": False}),
     ("/detokenize", {"tokens": [79, 110, 99, 101, 195, 169]})]
 VALUES = [None, True, False, 0, 1, -1, 2, 3.5, -0.0, 1e308, 5e-324, 1 << 31, 1 << 63, 1 << 64,

@@ -33,8 +33,9 @@ inline std::string refusal(ApiKind kind, const std::string& body,
   }
   return "accepted";
 }
-inline std::string refusal_of_field(const std::string& field) {
-  return refusal(ApiKind::Completion, R"({"prompt": "a", )" + field + "}");
+inline std::string refusal_of_field(const std::string& field,
+                                    const ServedModel& model = byte_model()) {
+  return refusal(ApiKind::Completion, R"({"prompt": "a", )" + field + "}", model);
 }
 
 }  // namespace metronome::testing

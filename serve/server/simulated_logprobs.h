@@ -1,0 +1,20 @@
+// SPDX-License-Identifier: Apache-2.0
+// Log probabilities for tokens of a simulated model, which has none: of the form of real ones.
+#pragma once
+
+#include <cstdint>
+#include <vector>
+
+#include "core/engine/sampling.h"
+#include "serve/server/api_request.h"
+
+namespace metronome {
+
+// A token at `position` of its text has these, in the form of SampledToken::logprobs: the token is
+// the likeliest, and other tokens of the model follow. They depend on `seed`, `position` and the
+// token alone.
+std::vector<TokenLogprob> simulated_logprobs(const ServedModel& model, std::uint64_t seed,
+                                             std::int64_t position, TokenId token,
+                                             std::int32_t num_logprobs);
+
+}  // namespace metronome
