@@ -10,6 +10,7 @@
 #include "core/base/files.h"
 #include "core/base/number_chars.h"
 #include "core/base/rng.h"
+#include "core/workload/trace_rows.h"
 #include "core/workload/workload_cut.h"
 #include "core/workload/workload_trace_parse.h"
 
@@ -29,40 +30,31 @@ std::string read_whole_file(const TraceConfig& config, const std::string& path) 
   return std::move(*text);
 }
 
-TraceFormat detect_format(TraceLines lines) {
-  if (!lines.next()) return TraceFormat::Auto;
-  const std::string_view first = lines.line();
-  const auto has = [first](std::string_view field) {
-    return first.find(field) != std::string_view::npos;
-  };
-  if (!first.starts_with('{')) return detect_csv_format(first);
-  if (has("\"hash_ids\"") || has("\"input_length\"")) return TraceFormat::Mooncake;
-  if (has("\"input_toks\"") || has("\"input_tok_ids\"")) return TraceFormat::ShareGpt;
-  return TraceFormat::Auto;
-}
-
 [[noreturn]] void fail_unknown_format(TraceLines lines) {
   lines.next();
-  lines.fail("unknown trace format",
-             quote_for_message(lines.line()) +
-                 "; allowed: CSV with a header of azure (TIMESTAMP, ContextTokens, "
-                 "GeneratedTokens), vidur (arrived_at, num_prefill_tokens, num_decode_tokens or "
-                 "arrival_s, prompt_tokens, output_tokens) or burstgpt (Timestamp, Request tokens, "
-                 "Response tokens); JSON lines of mooncake (timestamp, input_length, "
-                 "output_length, hash_ids) or sharegpt (input_toks, output_toks, arrival_time_ns, "
-                 "input_tok_ids); a JSON array of sharegpt conversations");
+  lines.fail("unknown trace format", quote_for_message(lines.line()) +
+                                         "; allowed: CSV with a header of " +
+                                         describe_formats(TraceShape::Csv) + "; JSON lines of " +
+                                         describe_formats(TraceShape::JsonLines) +
+                                         "; a JSON array of sharegpt conversations");
 }
 
-void parse_trace(TraceLines& lines, TraceFormat format, Workload& workload) {
-  switch (format) {
-    case TraceFormat::Mooncake: return parse_mooncake_trace(lines, workload);
-    case TraceFormat::ShareGpt: return parse_sharegpt_trace(lines, workload);
-    case TraceFormat::Azure:
-    case TraceFormat::Vidur:
-    case TraceFormat::BurstGpt: return parse_csv_trace(lines, format, workload);
-    case TraceFormat::Auto: break;
+TraceMapping mapping_of(TraceLines lines, TraceFormat format) {
+  lines.next();
+  const bool is_json = lines.line().starts_with('{');
+  std::optional<TraceMapping> mapping = find_mapping(format, lines.line(), is_json);
+  if (!mapping) fail_unknown_format(lines);
+  return std::move(*mapping);
+}
+
+void read_rows(TraceLines& lines, const TraceMapping& mapping, Workload& workload) {
+  TraceRequests requests(mapping, workload);
+  if (mapping.shape == TraceShape::Csv) {
+    read_csv_rows(lines, mapping, requests);
+  } else {
+    read_json_rows(lines, mapping, requests);
   }
-  METRONOME_CHECK(false, "the format is known by now");
+  requests.finish();
 }
 
 // Puts the ranges items[begin[i] .. begin[i + 1]) into `order`.
@@ -137,6 +129,12 @@ void spread_buckets(std::uint64_t seed, std::vector<RequestSpec>& requests) {
 std::string_view without_byte_order_mark(std::string_view text) {
   constexpr std::string_view kMark = "\xef\xbb\xbf";
   if (text.starts_with(kMark)) text.remove_prefix(kMark.size());
+  return text;
+}
+
+std::string_view trim_spaces(std::string_view text) {
+  while (!text.empty() && text.front() == ' ') text.remove_prefix(1);
+  while (!text.empty() && text.back() == ' ') text.remove_suffix(1);
   return text;
 }
 
@@ -242,20 +240,21 @@ Workload read_trace(const TraceConfig& config, std::uint64_t seed) {
       config.format == TraceFormat::Auto || config.format == TraceFormat::ShareGpt;
   const bool has_chats = may_be_chats && body[first] == '[';
   check_chat_keys(config, has_chats);
-  TraceFormat format = config.format == TraceFormat::Auto ? detect_format(lines) : config.format;
-  if (has_chats) format = TraceFormat::ShareGpt;
-  if (format == TraceFormat::Auto) fail_unknown_format(lines);
-  if (config.jitter && format != TraceFormat::Mooncake) {
+  const auto check_jitter = [&](TraceFormat format) {
+    if (!config.jitter || format == TraceFormat::Mooncake) return;
     fail_config(config.where, "workload.trace.jitter",
                 "'" + path + "' is not a mooncake trace; it belongs to mooncake");
-  }
+  };
   Workload workload;
   if (has_chats) {
+    check_jitter(TraceFormat::ShareGpt);
     parse_chats(body, lines, config, seed, workload);
     workload.has_arrivals = false;
     return workload;
   }
-  parse_trace(lines, format, workload);
+  const TraceMapping mapping = mapping_of(lines, config.format);
+  check_jitter(mapping.format);
+  read_rows(lines, mapping, workload);
   if (workload.requests.empty()) fail_file(config, "'" + path + "' contains no request");
   if (!config.request_log.empty()) read_logged_arrivals(config, workload);
   sort_by_arrival(workload);

@@ -1,13 +1,13 @@
 // SPDX-License-Identifier: Apache-2.0
-// Mooncake and ShareGPT traces: one JSON object per line. These files are mostly long lists of
-// numbers, so a scanner reads the text in one pass without building a tree.
+// Traces as JSON, one object per line. These files are mostly long lists of numbers, so a scanner
+// reads the text in one pass without building a tree.
 #include <algorithm>
 #include <iterator>
 #include <span>
 #include <utility>
 
 #include "core/base/number_chars.h"
-#include "core/workload/workload_trace_parse.h"
+#include "core/workload/trace_rows.h"
 
 namespace metronome {
 
@@ -60,12 +60,19 @@ class JsonLine {
     expect(']');
   }
 
-  bool read_truth(std::string_view field) {
-    const std::string_view text = read_scalar();
-    if (text != "true" && text != "false") {
-      lines_.fail(field, "is " + quote_for_message(text) + "; allowed: true, false");
+  // A number or a word, up to the next delimiter. For other text its beginning, for messages.
+  std::string_view read_scalar() {
+    skip_space();
+    std::size_t end = 0;
+    while (end < rest_.size() && !is_delimiter(rest_[end])) ++end;
+    if (end == rest_.size()) {
+      rest_ = {};
+      fail_syntax();
     }
-    return text == "true";
+    if (end == 0) fail_syntax();
+    const std::string_view text = rest_.substr(0, end);
+    rest_.remove_prefix(end);
+    return text;
   }
 
   // Text without escapes but for "\/".
@@ -158,21 +165,6 @@ class JsonLine {
     return text;
   }
 
-  // A number or a word, up to the next delimiter. For other text its beginning, for messages.
-  std::string_view read_scalar() {
-    skip_space();
-    std::size_t end = 0;
-    while (end < rest_.size() && !is_delimiter(rest_[end])) ++end;
-    if (end == rest_.size()) {
-      rest_ = {};
-      fail_syntax();
-    }
-    if (end == 0) fail_syntax();
-    const std::string_view text = rest_.substr(0, end);
-    rest_.remove_prefix(end);
-    return text;
-  }
-
   static bool is_delimiter(char c) {
     return c == ',' || c == ']' || c == '}' || c == ' ' || c == '\t';
   }
@@ -193,11 +185,11 @@ void mark_seen(const TraceLines& lines, std::string_view field, bool& seen) {
   if (std::exchange(seen, true)) lines.fail(field, "appears twice; allowed: once");
 }
 
-// Dispatches the fields of a line to handlers[i] by names[i]; each must appear exactly once, but
-// the last `num_optional` at most once. Other fields are skipped.
+// Dispatches the fields of a line to handlers[i] by names[i]; each must appear exactly once. Other
+// fields are skipped.
 template <std::size_t N, class Handle>
 void read_object(const TraceLines& lines, const std::string_view (&names)[N],
-                 std::string_view article_and_name, Handle handle, std::size_t num_optional = 0) {
+                 std::string_view article_and_name, Handle handle) {
   JsonLine json(lines);
   bool seen[N] = {};
   json.for_each_field([&](std::string_view name) {
@@ -206,11 +198,10 @@ void read_object(const TraceLines& lines, const std::string_view (&names)[N],
     mark_seen(lines, name, seen[found]);
     handle(found, json);
   });
-  const std::span<const std::string_view> needed = std::span(names).first(N - num_optional);
-  for (std::size_t i = 0; i < needed.size(); ++i) {
+  for (std::size_t i = 0; i < N; ++i) {
     if (seen[i]) continue;
     lines.fail(names[i], "missing; a line of " + std::string(article_and_name) + " trace has " +
-                             join_names(needed));
+                             join_names(names));
   }
 }
 
@@ -245,90 +236,59 @@ void read_image_field(std::string_view name, const TraceLines& lines, JsonLine& 
   if (field == 4) image.url = json.read_text(place);
 }
 
+// Reads the value of a field into the row.
+void read_value(const TraceLines& lines, const TraceMapping& mapping, const MappedField& mapped,
+                JsonLine& json, TraceRow& row) {
+  constexpr std::int64_t kMaxHashId = (std::int64_t{1} << 56) - 1;  // the limit of a content id
+  switch (mapped.field) {
+    case TraceField::Hashes:
+      return json.read_integers(mapped.name, 0, kMaxHashId, [&](std::int64_t id) {
+        row.hashes.push_back(static_cast<std::uint64_t>(id));
+      });
+    case TraceField::Tokens:
+      return json.read_integers(mapped.name, 0, INT32_MAX, [&](std::int64_t id) {
+        row.ids.push_back(TokenId(static_cast<std::int32_t>(id)));
+      });
+    case TraceField::Images: {
+      ImageFields fields;
+      return json.read_objects(
+          mapped.name, [&](std::string_view name) { read_image_field(name, lines, json, fields); },
+          [&] { row.images.push_back(std::exchange(fields, {}).image); });
+    }
+    default:
+      return set_trace_value(lines, mapping, mapped.field, mapped.name, json.read_scalar(), row);
+  }
+}
+
 std::int32_t read_tokens(JsonLine& json, std::string_view field) {
   return static_cast<std::int32_t>(json.read_integer(field, 1, kMaxLengthTokens));
 }
 
 }  // namespace
 
-void parse_mooncake_trace(TraceLines& lines, Workload& workload) {
-  static constexpr std::string_view kNames[] = {"timestamp", "input_length", "output_length",
-                                                "hash_ids"};
-  constexpr std::int64_t kMaxHashId = (std::int64_t{1} << 56) - 1;  // the limit of a content id
-  std::vector<PromptSegment>& segments = workload.segments;
+void read_json_rows(TraceLines& lines, const TraceMapping& mapping, TraceRequests& requests) {
+  TraceRow row;
+  std::vector<bool> seen(mapping.fields.size());
   while (lines.next()) {
-    RequestSpec request;
-    const std::size_t begin = segments.size();
-    read_object(lines, kNames, "a mooncake", [&](std::size_t field, JsonLine& json) {
-      if (field == 0) {
-        request.arrival = json.read_time(kNames[0], kMaxTraceSeconds * 1000, kNsPerMs);
-      }
-      if (field == 1) request.num_prompt_tokens = read_tokens(json, kNames[1]);
-      if (field == 2) request.max_output_tokens = read_tokens(json, kNames[2]);
-      if (field == 3) {
-        json.read_integers(kNames[3], 0, kMaxHashId, [&](std::int64_t id) {
-          segments.push_back({content_id(ContentKind::TraceBlock, static_cast<std::uint64_t>(id)),
-                              kTraceBlockTokens});
-        });
-      }
+    row.clear();
+    seen.assign(seen.size(), false);
+    JsonLine json(lines);
+    json.for_each_field([&](std::string_view name) {
+      const auto mapped = std::find_if(mapping.fields.begin(), mapping.fields.end(),
+                                       [&](const MappedField& m) { return m.name == name; });
+      if (mapped == mapping.fields.end()) return json.skip_value();
+      const auto i = static_cast<std::size_t>(mapped - mapping.fields.begin());
+      if (seen[i]) lines.fail(name, "appears twice; allowed: once");
+      seen[i] = true;
+      read_value(lines, mapping, *mapped, json, row);
     });
-    const auto num_ids = static_cast<std::int64_t>(segments.size() - begin);
-    const std::int64_t num_blocks = ceil_div(request.num_prompt_tokens, kTraceBlockTokens);
-    if (num_ids != num_blocks) {
-      lines.fail("hash_ids",
-                 std::to_string(num_ids) + " ids for " + std::to_string(request.num_prompt_tokens) +
-                     " prompt tokens; allowed: one per 512 tokens, " + std::to_string(num_blocks));
+    for (std::size_t i = 0; i < seen.size(); ++i) {
+      if (seen[i] || !mapping.fields[i].is_needed) continue;
+      lines.fail(mapping.fields[i].name, "missing; a line of " + mapping.article_and_name() +
+                                             " trace has " + mapping.needed_names());
     }
-    segments.back().num_tokens -=
-        static_cast<std::int32_t>(num_blocks * kTraceBlockTokens - request.num_prompt_tokens);
-    workload.segment_begin.push_back(static_cast<std::uint32_t>(begin));
-    workload.requests.push_back(request);
+    requests.add(row, lines);
   }
-  workload.segment_begin.push_back(static_cast<std::uint32_t>(segments.size()));
-}
-
-void parse_sharegpt_trace(TraceLines& lines, Workload& workload) {
-  static constexpr std::string_view kNames[] = {"input_toks",    "output_toks", "arrival_time_ns",
-                                                "input_tok_ids", "images",      "ignore_eos"};
-  std::vector<TokenId>& ids = workload.token_ids;
-  while (lines.next()) {
-    RequestSpec request;
-    const std::size_t begin = ids.size();
-    std::vector<TraceImage> images;
-    const auto read_field = [&](std::size_t field, JsonLine& json) {
-      if (field == 0) request.num_prompt_tokens = read_tokens(json, kNames[0]);
-      if (field == 1) request.max_output_tokens = read_tokens(json, kNames[1]);
-      if (field == 2) {
-        request.arrival = json.read_integer(kNames[2], 0, kMaxTraceSeconds * kNsPerSecond);
-      }
-      if (field == 3) {
-        json.read_integers(kNames[3], 0, INT32_MAX, [&](std::int64_t id) {
-          ids.push_back(TokenId(static_cast<std::int32_t>(id)));
-        });
-      }
-      if (field == 4) {
-        ImageFields fields;
-        json.read_objects(
-            kNames[4], [&](std::string_view name) { read_image_field(name, lines, json, fields); },
-            [&] { images.push_back(std::exchange(fields, {}).image); });
-      }
-      if (field == 5) request.ignores_eos = json.read_truth(kNames[5]);
-    };
-    read_object(lines, kNames, "a sharegpt", read_field, 2);
-    const auto num_ids = static_cast<std::int64_t>(ids.size() - begin);
-    if (num_ids != request.num_prompt_tokens) {
-      lines.fail("input_tok_ids", std::to_string(num_ids) + " ids for " +
-                                      std::to_string(request.num_prompt_tokens) +
-                                      " prompt tokens; allowed: one per token");
-    }
-    workload.token_begin.push_back(begin);
-    workload.image_begin.push_back(static_cast<std::uint32_t>(workload.images.size()));
-    add_trace_images(images, request.num_prompt_tokens, lines, workload);
-    workload.requests.push_back(request);
-  }
-  workload.token_begin.push_back(ids.size());
-  workload.image_begin.push_back(static_cast<std::uint32_t>(workload.images.size()));
-  if (workload.images.empty()) workload.image_begin.clear();
 }
 
 void parse_logged_arrivals(TraceLines& lines, Workload& workload) {

@@ -17,7 +17,6 @@ namespace metronome {
 
 // Recorded times may be epochs. Later ones would leave no room for arithmetic in nanoseconds.
 constexpr std::int64_t kMaxTraceSeconds = 4'000'000'000;
-constexpr std::int32_t kTraceBlockTokens = 512;  // Mooncake: prompt tokens per hash id
 
 // The text behind the mark with which some editors and spreadsheets begin a file in UTF-8.
 std::string_view without_byte_order_mark(std::string_view text);
@@ -55,13 +54,24 @@ std::int64_t parse_trace_integer(const TraceLines& lines, std::string_view text,
 TimeNs parse_trace_time(const TraceLines& lines, std::string_view text, std::string_view field,
                         std::int64_t max_value, TimeNs ns_per_unit);
 
-// The format whose column names are in the first line of a CSV; Auto when there is none.
-TraceFormat detect_csv_format(std::string_view header);
+// Parses YYYY-MM-DD HH:MM:SS with any number of decimals and an optional Z or +HH:MM. Digits beyond
+// nanoseconds are dropped.
+TimeNs parse_trace_date(const TraceLines& lines, std::string_view text, std::string_view field);
 
-// Append every request of the text. `lines` must be before the first line.
-void parse_csv_trace(TraceLines& lines, TraceFormat format, Workload& workload);
-void parse_mooncake_trace(TraceLines& lines, Workload& workload);
-void parse_sharegpt_trace(TraceLines& lines, Workload& workload);
+std::string_view trim_spaces(std::string_view text);
+
+// Calls visit(position, field) for each field of a line, without the spaces around it; returns
+// their number. No format quotes its fields.
+template <class Visit>
+std::size_t for_each_csv_field(std::string_view line, Visit visit) {
+  std::size_t position = 0;
+  while (true) {
+    const std::size_t comma = line.find(',');
+    visit(position++, trim_spaces(line.substr(0, comma)));
+    if (comma == std::string_view::npos) return position;
+    line.remove_prefix(comma + 1);
+  }
+}
 
 // Selects requests from a JSON array of conversations; sets no arrivals. `lines` is for messages.
 void parse_chats(std::string_view text, const TraceLines& lines, const TraceConfig& config,
