@@ -3,8 +3,9 @@
 // reads the text in one pass without building a tree.
 #include <algorithm>
 #include <iterator>
-#include <span>
+#include <string>
 #include <utility>
+#include <vector>
 
 #include "core/base/number_chars.h"
 #include "core/workload/trace_rows.h"
@@ -34,17 +35,38 @@ class JsonLine {
     return parse_trace_time(lines_, read_scalar(), field, max_value, ns_per_unit);
   }
 
-  // Calls append(number) for each number of a list.
-  template <class Append>
-  void read_integers(std::string_view field, std::int64_t min, std::int64_t max, Append append) {
+  // Calls read() for each item of a list; it must consume the item.
+  template <class Read>
+  void read_items(std::string_view field, const char* allowed, Read read) {
     skip_space();
     if (rest_.empty()) fail_syntax();
-    if (!accept('[')) lines_.fail(field, "not a list; allowed: whole numbers in [ ]");
+    if (!accept('[')) lines_.fail(field, std::string("not a list; allowed: ") + allowed);
     if (accept(']')) return;
     do {
-      append(read_integer(field, min, max));
+      read();
     } while (accept(','));
     expect(']');
+  }
+
+  bool is_at_object() {
+    skip_space();
+    return rest_.starts_with('{');
+  }
+
+  // Calls visit(name) for each field of an object in the line.
+  template <class Visit>
+  void read_object(Visit visit) {
+    walk_fields(visit);
+  }
+
+  // Consumes a null.
+  bool accept_null() {
+    skip_space();
+    if (!rest_.starts_with("null")) return false;
+    const std::string_view after = rest_.substr(4);
+    if (!after.empty() && !is_delimiter(after.front())) return false;
+    rest_ = after;
+    return true;
   }
 
   // Calls visit(name) for each field of an object, as for_each_field(), and end() behind it, for
@@ -60,9 +82,15 @@ class JsonLine {
     expect(']');
   }
 
-  // A number or a word, up to the next delimiter. For other text its beginning, for messages.
+  // A text with its quotes, or a number or a word, up to the next delimiter. For other values their
+  // beginning, for messages.
   std::string_view read_scalar() {
     skip_space();
+    if (rest_.starts_with('"')) {
+      const char* const begin = rest_.data();
+      const std::size_t size = read_string().size() + 2;
+      return {begin, size};
+    }
     std::size_t end = 0;
     while (end < rest_.size() && !is_delimiter(rest_[end])) ++end;
     if (end == rest_.size()) {
@@ -122,9 +150,7 @@ class JsonLine {
   }
 
   void skip_space() {
-    while (!rest_.empty() && (rest_.front() == ' ' || rest_.front() == '\t')) {
-      rest_.remove_prefix(1);
-    }
+    rest_.remove_prefix(std::min(rest_.find_first_not_of(" \t\r\n"), rest_.size()));
   }
 
   bool accept(char c) {
@@ -166,7 +192,7 @@ class JsonLine {
   }
 
   static bool is_delimiter(char c) {
-    return c == ',' || c == ']' || c == '}' || c == ' ' || c == '\t';
+    return std::string_view(",]} \t\r\n").find(c) != std::string_view::npos;
   }
 
   static bool is_literal(std::string_view text) {
@@ -236,29 +262,93 @@ void read_image_field(std::string_view name, const TraceLines& lines, JsonLine& 
   if (field == 4) image.url = json.read_text(place);
 }
 
-// Reads the value of a field into the row.
-void read_value(const TraceLines& lines, const TraceMapping& mapping, const MappedField& mapped,
-                JsonLine& json, TraceRow& row) {
-  constexpr std::int64_t kMaxHashId = (std::int64_t{1} << 56) - 1;  // the limit of a content id
-  switch (mapped.field) {
-    case TraceField::Hashes:
-      return json.read_integers(mapped.name, 0, kMaxHashId, [&](std::int64_t id) {
-        row.hashes.push_back(static_cast<std::uint64_t>(id));
-      });
-    case TraceField::Tokens:
-      return json.read_integers(mapped.name, 0, INT32_MAX, [&](std::int64_t id) {
-        row.ids.push_back(TokenId(static_cast<std::int32_t>(id)));
-      });
-    case TraceField::Images: {
-      ImageFields fields;
-      return json.read_objects(
-          mapped.name, [&](std::string_view name) { read_image_field(name, lines, json, fields); },
-          [&] { row.images.push_back(std::exchange(fields, {}).image); });
+// Reads the rows of one mapping.
+class JsonRowReader {
+ public:
+  // All must outlive this.
+  JsonRowReader(const TraceLines& lines, const TraceMapping& mapping, TraceRequests& requests)
+      : lines_(lines),
+        mapping_(mapping),
+        requests_(requests),
+        seen_(mapping.fields.size()),
+        seen_ever_(mapping.fields.size()) {}
+
+  // The row of the current line.
+  const TraceRow& read() {
+    row_.clear();
+    seen_.assign(seen_.size(), false);
+    JsonLine json(lines_);
+    json.for_each_field([&](std::string_view name) { read_field({}, name, json); });
+    if (!row_.is_request) return row_;
+    for (std::size_t i = 0; i < seen_.size(); ++i) {
+      if (seen_[i] || !mapping_.fields[i].is_needed) continue;
+      lines_.fail(mapping_.fields[i].name, "missing; a line of " + mapping_.article_and_name() +
+                                               " trace has " + mapping_.needed_names());
     }
-    default:
-      return set_trace_value(lines, mapping, mapped.field, mapped.name, json.read_scalar(), row);
+    return row_;
   }
-}
+
+  // Refuses a name of the scenario that no row has.
+  void check_given() const {
+    for (std::size_t i = 0; i < seen_ever_.size(); ++i) {
+      if (seen_ever_[i] || !mapping_.fields[i].is_given) continue;
+      lines_.fail(mapping_.fields[i].name,
+                  "is in no row; allowed in workload.trace.columns: a field of the trace");
+    }
+  }
+
+ private:
+  // `prefix` is the path of the object that has the field, with a dot.
+  void read_field(const std::string& prefix, std::string_view name, JsonLine& json) {
+    const std::string path = prefix + std::string(name);
+    const auto mapped = std::find_if(mapping_.fields.begin(), mapping_.fields.end(),
+                                     [&](const MappedField& m) { return m.name == path; });
+    if (mapped != mapping_.fields.end()) {
+      const auto i = static_cast<std::size_t>(mapped - mapping_.fields.begin());
+      if (seen_[i]) lines_.fail(path, "appears twice; allowed: once");
+      if (!mapped->is_needed && json.accept_null()) return;
+      seen_[i] = seen_ever_[i] = true;
+      return read_value(*mapped, json);
+    }
+    const std::string inside = path + ".";
+    const bool has_mapped =
+        std::any_of(mapping_.fields.begin(), mapping_.fields.end(),
+                    [&](const MappedField& m) { return m.name.starts_with(inside); });
+    if (has_mapped && json.is_at_object()) {
+      json.read_object([&](std::string_view inner) { read_field(inside, inner, json); });
+      return;
+    }
+    requests_.note_unused(path);
+    json.skip_value();
+  }
+
+  void read_value(const MappedField& mapped, JsonLine& json) {
+    const std::string& name = mapped.name;
+    const auto set = [&] {
+      set_trace_value(lines_, mapping_, mapped.field, name, json.read_scalar(), row_);
+    };
+    switch (mapped.field) {
+      case TraceField::Hashes:
+        row_.has_hashes = true;
+        return json.read_items(name, "whole numbers in [ ]", set);
+      case TraceField::Tokens: return json.read_items(name, "whole numbers in [ ]", set);
+      case TraceField::Images: {
+        ImageFields fields;
+        return json.read_objects(
+            name, [&](std::string_view field) { read_image_field(field, lines_, json, fields); },
+            [&] { row_.images.push_back(std::exchange(fields, {}).image); });
+      }
+      default: return set();
+    }
+  }
+
+  const TraceLines& lines_;
+  const TraceMapping& mapping_;
+  TraceRequests& requests_;
+  TraceRow row_;
+  std::vector<bool> seen_;       // in this row, by field of the mapping
+  std::vector<bool> seen_ever_;  // in any row
+};
 
 std::int32_t read_tokens(JsonLine& json, std::string_view field) {
   return static_cast<std::int32_t>(json.read_integer(field, 1, kMaxLengthTokens));
@@ -267,28 +357,9 @@ std::int32_t read_tokens(JsonLine& json, std::string_view field) {
 }  // namespace
 
 void read_json_rows(TraceLines& lines, const TraceMapping& mapping, TraceRequests& requests) {
-  TraceRow row;
-  std::vector<bool> seen(mapping.fields.size());
-  while (lines.next()) {
-    row.clear();
-    seen.assign(seen.size(), false);
-    JsonLine json(lines);
-    json.for_each_field([&](std::string_view name) {
-      const auto mapped = std::find_if(mapping.fields.begin(), mapping.fields.end(),
-                                       [&](const MappedField& m) { return m.name == name; });
-      if (mapped == mapping.fields.end()) return json.skip_value();
-      const auto i = static_cast<std::size_t>(mapped - mapping.fields.begin());
-      if (seen[i]) lines.fail(name, "appears twice; allowed: once");
-      seen[i] = true;
-      read_value(lines, mapping, *mapped, json, row);
-    });
-    for (std::size_t i = 0; i < seen.size(); ++i) {
-      if (seen[i] || !mapping.fields[i].is_needed) continue;
-      lines.fail(mapping.fields[i].name, "missing; a line of " + mapping.article_and_name() +
-                                             " trace has " + mapping.needed_names());
-    }
-    requests.add(row, lines);
-  }
+  JsonRowReader reader(lines, mapping, requests);
+  while (lines.next()) requests.add(reader.read(), lines);
+  reader.check_given();
 }
 
 void parse_logged_arrivals(TraceLines& lines, Workload& workload) {
