@@ -28,6 +28,10 @@ struct RequestSpec {
   std::int32_t num_received_tokens = 0;
   // Having max_output_tokens, it ends as HandedOver.
   bool hands_over = false;
+  // The client's max_tokens, which the engine knows in advance, unlike where the answer ends. 0:
+  // equals max_output_tokens.
+  std::int32_t output_limit = 0;
+  std::uint16_t class_number = 0;  // of Workload::class_names, from 1; 0: none
 };
 
 // A label for users. The scheduler advances num_computed_tokens towards num_tokens.

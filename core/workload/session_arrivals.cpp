@@ -48,17 +48,21 @@ std::optional<RequestSpec> SessionArrivals::pop_due(TimeNs now, std::int64_t) {
 
 void SessionArrivals::append_segments(std::uint32_t request, std::uint32_t session) {
   std::vector<PromptSegment>& segments = segments_[session];
-  if (request == workload_.session_begin[session]) {
-    const std::span<const PromptSegment> first = workload_.prompt_segments(RequestId{request});
-    segments.assign(first.begin(), first.end());
+  const std::span<const PromptSegment> own = workload_.prompt_segments(RequestId{request});
+  if (!workload_.continues_session(request, session)) {
+    segments.assign(own.begin(), own.end());
     return;
   }
   const RequestSpec& before = workload_.requests[request - 1];
   const std::int32_t history = before.num_prompt_tokens + before.max_output_tokens;
   segments.push_back(
       {content_id(ContentKind::Output, last_id_[session]), before.max_output_tokens});
-  segments.push_back({content_id(ContentKind::Request, request),
-                      workload_.requests[request].num_prompt_tokens - history});
+  if (own.empty()) {
+    segments.push_back({content_id(ContentKind::Request, request),
+                        workload_.requests[request].num_prompt_tokens - history});
+  } else {
+    segments.insert(segments.end(), own.begin(), own.end());
+  }
 }
 
 void SessionArrivals::on_event(const Event& event, const Request& request) {

@@ -32,6 +32,10 @@ class Workload final : public PromptSource {
   std::vector<RequestSpec> requests;  // by arrival; RequestId i is requests[i]
   bool has_arrivals = true;           // false: a file of conversations, which has none
   std::int64_t num_skipped = 0;       // trace rows with failed requests, left out
+  // Columns and fields of the trace that nothing is made of.
+  std::vector<std::string> unused_fields;
+  // Classes of requests by name: RequestSpec::class_number counts them from 1.
+  std::vector<std::string> class_names;
 
   // Sessions: that of number s has the requests [session_begin[s], session_begin[s + 1]). The first
   // one comes as `mode` says; each later one is sent delays[i] after the end of the one before, and
@@ -41,12 +45,21 @@ class Workload final : public PromptSource {
   std::vector<TimeNs> delays;
   bool has_sessions() const { return !session_begin.empty(); }
   std::size_t num_sessions() const { return has_sessions() ? session_begin.size() - 1 : 0; }
+  // Whether the prompt of this request of the session is that of the one before, its output, and
+  // more.
+  bool continues_session(std::size_t request, std::size_t session) const {
+    return request != session_begin[session] &&
+           (has_whole_prompt.empty() || !has_whole_prompt[request]);
+  }
 
   // Prompts with shared prefixes: request i has segments[segment_begin[i] .. segment_begin[i + 1]).
   // Empty: every prompt is unique.
   std::vector<PromptSegment> segments;
   std::vector<std::uint32_t> segment_begin;
-  // With sessions only their first requests have segments.
+  // With sessions the segments of a later request are its new tokens, unless has_whole_prompt says
+  // that its prompt does not go on from the one before. A later request may have none, if its new
+  // tokens are unique; that vector may be empty.
+  std::vector<bool> has_whole_prompt;
   // Prompts given as token ids (ShareGPT), same indexing; empty: none.
   std::vector<TokenId> token_ids;
   std::vector<std::uint64_t> token_begin;

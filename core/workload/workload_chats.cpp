@@ -1,8 +1,11 @@
 // SPDX-License-Identifier: Apache-2.0
-// Conversations as ShareGPT publishes them: a JSON array of objects with a list of `conversations`,
-// each with a `value`. Requests are selected as `vllm bench serve --dataset-name sharegpt` does
-// (vLLM 0.33, vllm/benchmarks/datasets/datasets.py: ShareGPTDataset, is_valid_sequence).
+// Conversations as ShareGPT and others publish them: objects in a JSON array or in JSON lines, each
+// with a list of turns; and prompts with a number of output tokens. Requests are selected as `vllm
+// bench serve --dataset-name sharegpt` does (vLLM 0.33, vllm/benchmarks/datasets/datasets.py:
+// ShareGPTDataset, is_valid_sequence).
 #include <algorithm>
+#include <optional>
+#include <string>
 #include <utility>
 
 #include "core/base/json.h"
@@ -21,86 +24,142 @@ constexpr std::size_t kMaxTotalTokens = 2048;
 struct Chat {
   std::string prompt;
   std::string answer;
+  std::optional<std::int64_t> output_tokens;  // instead of an answer
 };
 
-// Collects the first two texts of each conversation that has at least two.
+struct ChatTexts {
+  std::vector<Chat> chats;
+  std::size_t num_conversations = 0;  // also those without a prompt and an answer
+};
+
+// Collects the first prompt and answer of each entry. An entry is a conversation, with a list of
+// turns, or has a prompt itself:
+//   {"conversations": [{"from": ..., "value": TEXT}, ...]}  its first two turns
+//   {"conversation": [...]}, {"conversations": [{"role": ..., "content": TEXT}, ...]}  alike
+//   {"messages": [{"role": ..., "content": TEXT or parts}, ...]}  all texts before the first answer
+//   {"prompt": TEXT, "output_tokens": N}  without an answer
 class ChatReader final : public JsonEvents {
  public:
-  explicit ChatReader(const TraceLines& lines) : lines_(lines) {}
+  // `entries_depth` is the depth inside of which entries begin: 1 in an array.
+  ChatReader(const TraceLines& lines, int entries_depth) : lines_(lines), entries_(entries_depth) {}
 
-  std::vector<Chat> take() { return std::move(chats_); }
+  ChatTexts take() { return {std::move(chats_), num_conversations_}; }
 
   void null() override { scalar(); }
   void boolean(bool) override { scalar(); }
   void integer(std::int64_t) override { scalar(); }
-  void unsigned_integer(std::uint64_t) override { scalar(); }
+  void unsigned_integer(std::uint64_t value) override {
+    if (depth_ == entry() && is_output_key_ && value <= std::uint64_t{kMaxLengthTokens}) {
+      chat_.output_tokens = static_cast<std::int64_t>(value);
+    } else {
+      scalar();
+    }
+  }
   void number(double) override { scalar(); }
   void string(std::string_view value) override {
-    if (is_at_value()) {
-      if (num_turns_ == 1) chat_.prompt = value;
-      if (num_turns_ == 2) chat_.answer = value;
-      has_value_ = true;
+    const bool is_part = parts_depth_ > 0 && depth_ == parts_depth_ + 1 && is_part_text_;
+    if (is_at_value() || is_part) {
+      add_text(value);
+    } else if (depth_ == turn() && is_in_turns_ && is_role_) {
+      is_answer_ = value == "assistant" || value == "gpt";
+    } else if (depth_ == entry() && is_prompt_key_) {
+      chat_.prompt = value;
+      has_prompt_ = true;
     } else {
       scalar();
     }
   }
   void key(std::string_view name) override {
-    if (depth_ == kEntry) {
-      is_in_turns_ = name == "conversations";
+    if (depth_ == entry()) {
+      is_messages_ = name == "messages";
+      is_in_turns_ = name == "conversations" || name == "conversation" || is_messages_;
+      is_prompt_key_ = name == "prompt";
+      is_output_key_ = name == "output_tokens" || name == "max_tokens";
       if (is_in_turns_ && std::exchange(has_turns_, true)) {
-        fail("conversations appears twice; allowed: once");
+        fail(std::string(name) + " appears twice; allowed: once");
       }
     }
-    if (depth_ == kTurn) {
-      is_value_ = name == "value";
+    if (depth_ == turn()) {
+      is_value_ = name == "value" || name == "content";
+      is_role_ = is_messages_ && name == "role";
       if (is_at_value() && has_value_) {
         fail("the value of turn " + std::to_string(num_turns_) + " appears twice; allowed: once");
       }
     }
+    if (parts_depth_ > 0 && depth_ == parts_depth_ + 1) is_part_text_ = name == "text";
   }
   void begin_object() override {
-    if (depth_ == kTurns && is_in_turns_) {
+    if (depth_ == turns() && is_in_turns_) {
       ++num_turns_;
-      has_value_ = is_value_ = false;
-    } else {
+      has_value_ = is_value_ = is_role_ = is_answer_ = false;
+      text_.clear();
+    } else if (depth_ != parts_depth_ || parts_depth_ == 0) {
       scalar();
     }
-    if (depth_ == kArray) {
+    if (depth_ == entries_) {
       num_turns_ = 0;
-      has_turns_ = false;
-      is_in_turns_ = false;
+      has_turns_ = is_in_turns_ = is_messages_ = is_prompt_key_ = is_output_key_ = false;
+      has_prompt_ = has_answer_ = false;
+      chat_ = {};
     }
     ++depth_;
   }
   void end_object() override {
     --depth_;
-    const bool is_turn = depth_ == kTurns && is_in_turns_;
-    if (is_turn && num_turns_ <= 2 && !has_value_) {
-      fail("turn " + std::to_string(num_turns_) + " has no value; allowed: {\"value\": TEXT}");
-    }
-    if (depth_ != kArray) return;
-    if (num_turns_ >= 2) chats_.push_back(std::exchange(chat_, {}));
+    if (depth_ == turns() && is_in_turns_) end_turn();
+    if (depth_ != entries_) return;
+    num_conversations_ += has_turns_ || has_prompt_ ? 1 : 0;
+    const bool is_whole = has_answer_ || (has_prompt_ && chat_.output_tokens);
+    if (is_whole || has_prompt_) chats_.push_back(std::exchange(chat_, {}));
     ++num_entries_;
   }
   void begin_array() override {
-    if (depth_ != kEntry || !is_in_turns_) scalar();
+    if (is_at_value()) {
+      parts_depth_ = depth_ + 1;
+      has_value_ = true;
+    } else if (depth_ != entry() || !is_in_turns_) {
+      scalar();
+    }
     ++depth_;
   }
-  void end_array() override { --depth_; }
+  void end_array() override {
+    if (depth_ == parts_depth_) parts_depth_ = 0;
+    --depth_;
+  }
 
  private:
-  // Depths inside of which something begins: the file's array, an entry, its turns, one turn.
-  static constexpr int kArray = 1;
-  static constexpr int kEntry = 2;
-  static constexpr int kTurns = 3;
-  static constexpr int kTurn = 4;
+  // Depths inside of which something begins: an entry's keys, its turns, one turn.
+  int entry() const { return entries_ + 1; }
+  int turns() const { return entries_ + 2; }
+  int turn() const { return entries_ + 3; }
 
+  bool is_wanted_turn() const { return is_messages_ ? !has_answer_ : num_turns_ <= 2; }
   bool is_at_value() const {
-    return depth_ == kTurn && is_in_turns_ && is_value_ && num_turns_ <= 2;
+    return depth_ == turn() && is_in_turns_ && is_value_ && is_wanted_turn();
+  }
+  void add_text(std::string_view value) {
+    text_ += value;
+    has_value_ = true;
+  }
+  void end_turn() {
+    if (!is_wanted_turn()) return;
+    if (!has_value_ && !is_messages_) {
+      fail("turn " + std::to_string(num_turns_) +
+           " has no value; allowed: {\"value\": TEXT} or {\"content\": TEXT}");
+    }
+    // Messages: what comes before the first answer is the prompt, as with a system's text.
+    const bool is_answer = is_messages_ ? is_answer_ && !chat_.prompt.empty() : num_turns_ == 2;
+    if (is_answer) {
+      chat_.answer = text_;
+      has_answer_ = true;
+    } else {
+      chat_.prompt += (chat_.prompt.empty() ? "" : "\n") + text_;
+      has_prompt_ = has_prompt_ || is_messages_;
+    }
   }
   // A value that is not the expected text or structure.
   void scalar() {
-    if (is_at_value()) {
+    if (is_at_value() && !is_messages_) {
       fail("the value of turn " + std::to_string(num_turns_) + " is not a text; allowed: a string");
     }
   }
@@ -109,25 +168,47 @@ class ChatReader final : public JsonEvents {
   }
 
   const TraceLines& lines_;
+  const int entries_;
   std::vector<Chat> chats_;
+  std::size_t num_conversations_ = 0;  // with an answer or not
   Chat chat_;
+  std::string text_;             // of the current turn
   std::size_t num_entries_ = 0;  // complete ones
   int depth_ = 0;
+  int parts_depth_ = 0;        // inside of which the parts of a content begin; 0: no parts
   std::size_t num_turns_ = 0;  // of the current entry
-  bool has_turns_ = false;     // of the current entry: the key `conversations` has come
-  bool is_in_turns_ = false;   // after the key `conversations`
-  bool is_value_ = false;      // after the key `value` of a turn
+  bool has_turns_ = false;     // of the current entry: the key of its turns has come
+  bool is_in_turns_ = false;   // after that key
+  bool is_messages_ = false;   // the key is `messages`
+  bool has_prompt_ = false;    // the entry has a prompt that needs no answer
+  bool has_answer_ = false;
+  bool is_prompt_key_ = false, is_output_key_ = false;  // after these keys of the entry
+  bool is_value_ = false;   // after the key `value` or `content` of a turn
+  bool is_role_ = false;    // after the key `role`
+  bool is_answer_ = false;  // the turn is one of the assistant
+  bool is_part_text_ = false;
   bool has_value_ = false;
 };
 
-std::vector<Chat> read_chats(std::string_view text, const TraceLines& lines) {
-  ChatReader reader(lines);
+void parse_entries(std::string_view text, const TraceLines& lines, ChatReader& reader) {
   try {
     parse_json(text, reader);
   } catch (const JsonError& error) {
     lines.fail("conversations", std::string("not JSON: ") + error.what() +
-                                    "; allowed: an array of {\"conversations\": [{\"value\": "
+                                    "; allowed: objects with {\"conversations\": [{\"value\": "
                                     "TEXT}, ...]}");
+  }
+}
+
+// Reads an array of entries, or entries one after the other.
+ChatTexts read_chats(std::string_view text, TraceLines lines) {
+  const bool is_array = text.starts_with('[');
+  ChatReader reader(lines, is_array ? 1 : 0);
+  if (is_array) {
+    parse_entries(text, lines, reader);
+  } else {
+    lines = lines.with_objects();
+    while (lines.next()) parse_entries(lines.line(), lines, reader);
   }
   return reader.take();
 }
@@ -163,19 +244,27 @@ void parse_chats(std::string_view text, const TraceLines& lines, const TraceConf
                  std::uint64_t seed, Workload& workload) {
   const TextEncoder encode =
       workload_readers(config.where, "workload.trace.tokenizer").read_tokenizer(config.tokenizer);
-  std::vector<Chat> chats = read_chats(text, lines);
-  PythonRandom(seed).shuffle(chats);
+  ChatTexts texts = read_chats(text, lines);
+  if (texts.num_conversations == 0) {
+    lines.fail("conversations",
+               "there are none; allowed: objects with a list called conversations, conversation or "
+               "messages, or with a prompt");
+  }
+  PythonRandom(seed).shuffle(texts.chats);
   const auto limit = config.limit > 0 ? static_cast<std::size_t>(config.limit) : SIZE_MAX;
-  for (const Chat& chat : chats) {
+  for (const Chat& chat : texts.chats) {
     if (workload.requests.size() == limit) break;
     const std::vector<TokenId> prompt = encode(chat.prompt);
-    const std::size_t output = config.output_len ? static_cast<std::size_t>(*config.output_len)
-                                                 : encode(chat.answer).size();
-    const bool is_too_short =
-        prompt.size() < kMinTokens || (!config.output_len && output < kMinTokens);
+    const std::optional<std::int64_t> given =
+        config.output_len ? config.output_len : chat.output_tokens;
+    const std::size_t output =
+        given ? static_cast<std::size_t>(*given) : encode(chat.answer).size();
+    const bool is_own_set = chat.answer.empty() && given;  // whose lengths are as they are
+    const bool is_too_short = prompt.size() < kMinTokens || (!given && output < kMinTokens);
     const bool is_too_long =
         prompt.size() > kMaxPromptTokens || prompt.size() + output > kMaxTotalTokens;
-    if (!is_too_short && !is_too_long) append_request(prompt, output, workload);
+    const bool fits = is_own_set ? !prompt.empty() && output > 0 : !is_too_short && !is_too_long;
+    if (fits) append_request(prompt, output, workload);
   }
   if (workload.requests.empty()) {
     lines.fail("conversations",

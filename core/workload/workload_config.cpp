@@ -18,8 +18,12 @@ constexpr double kInfinity = std::numeric_limits<double>::infinity();
 constexpr std::string_view kProcessNames[] = {"poisson",     "gamma", "constant", "burst",
                                               "closed_loop", "steps", "trace"};
 constexpr std::string_view kPrefixNames[] = {"none", "groups", "tree"};
-constexpr std::string_view kFormatNames[] = {"auto",  "azure",    "mooncake",
-                                             "vidur", "burstgpt", "sharegpt"};
+constexpr std::string_view kFormatNames[] = {
+    "auto",          "azure",   "mooncake", "vidur",     "burstgpt", "sharegpt",
+    "aiperf",        "bailian", "servegen", "splitwise", "guidellm", "weka",
+    "opentelemetry", "dynamo",  "gateway",  "custom",    "plain"};
+constexpr std::string_view kUnitNames[] = {"auto", "s", "ms", "us", "ns", "date"};
+constexpr std::string_view kPromptNames[] = {"auto", "whole", "new"};
 
 // ---- Fields ----
 
@@ -66,6 +70,27 @@ void visit_prefix(FieldVisitor& v, PrefixConfig& c) {
   v.close_section();
 }
 
+void visit_columns(FieldVisitor& v, TraceColumns& c) {
+  if (!v.open_section("columns",
+                      "which column of a CSV, or path of a JSON field (a.b), says what; empty = "
+                      "that of the format")) {
+    return;
+  }
+  v.text("arrival", c.arrival, "time of the request");
+  v.text("prompt", c.prompt, "prompt tokens");
+  v.text("output", c.output, "output tokens");
+  v.text("limit", c.limit, "tokens that the request may have at most (max_tokens)");
+  v.text("hash_ids", c.hash_ids, "list of ids, one for each block of the prompt");
+  v.text("tokens", c.tokens, "list of the prompt's token ids");
+  v.text("session", c.session, "what the requests of a session have in common");
+  v.text("parent", c.parent, "the session that this one goes on from");
+  v.text("turn", c.turn, "place of the request in its session");
+  v.text("delay", c.delay, "time from the end of the session's request before");
+  v.text("class", c.class_name, "class of the request");
+  v.text("priority", c.priority, "priority, lower is served first");
+  v.close_section();
+}
+
 void visit_trace(FieldVisitor& v, TraceConfig& c) {
   if (!v.open_section("trace", "recorded requests instead of random ones")) return;
   v.path("file", c.file,
@@ -85,6 +110,14 @@ void visit_trace(FieldVisitor& v, TraceConfig& c) {
   v.optional_integer("output_len", c.output_len, 1, kMaxLengthTokens,
                      "sharegpt, conversations: --sharegpt-output-len, output tokens of every "
                      "request; null: those of the recorded answer");
+  visit_columns(v, c.columns);
+  v.choice("time_unit", c.time_unit, kUnitNames,
+           "unit of arrivals and delays; date = YYYY-MM-DD HH:MM:SS; auto = that of the format");
+  v.optional_integer("block_size", c.block_size, 1, kMaxLengthTokens,
+                     "prompt tokens of a hash id; null: that of the format");
+  v.choice("prompts", c.prompts, kPromptNames,
+           "what the prompt tokens of a session's later turns count: the whole prompt, or what the "
+           "turn adds to it; auto = as the format does");
   v.close_section();
 }
 
@@ -125,8 +158,9 @@ Unused unused_by_burst_size(std::string_view size) {
 // `file` is empty when requests are drawn.
 Unused unused_by_trace(std::string_view file) {
   static constexpr std::string_view kRecorded[] = {
-      "trace.format",      "trace.limit",     "trace.rate_scale", "trace.jitter",
-      "trace.request_log", "trace.tokenizer", "trace.output_len"};
+      "trace.format",      "trace.limit",      "trace.rate_scale", "trace.jitter",
+      "trace.request_log", "trace.tokenizer",  "trace.output_len", "trace.columns",
+      "trace.time_unit",   "trace.block_size", "trace.prompts"};
   static constexpr std::string_view kDrawn[] = {
       "num_requests", "prompt_tokens", "output_tokens", "prefix", "dataset", "sessions", "images"};
   if (file.empty()) {
@@ -163,6 +197,7 @@ Unused unused_by_format(std::string_view name) {
                                     std::string(kFormatNames[static_cast<std::size_t>(owner)])});
   };
   belongs_to("jitter", TraceFormat::Mooncake);
+  if (format == TraceFormat::Custom) return unused;
   belongs_to("tokenizer", TraceFormat::ShareGpt);
   belongs_to("output_len", TraceFormat::ShareGpt);
   return unused;
@@ -311,8 +346,50 @@ std::vector<std::string> workload_warnings(const WorkloadConfig& config) {
   return warnings;
 }
 
+namespace {
+
+// Moves columns that stand in the trace's mapping itself into its `columns`.
+void move_columns(ConfigNode& trace) {
+  constexpr std::string_view kColumns[] = {"hash_ids", "session", "parent",  "turn",
+                                           "delay",    "class",   "priority"};
+  for (const std::string_view key : kColumns) {
+    ConfigNode* const found = trace.find(key);
+    if (found == nullptr) continue;
+    ConfigNode value = std::move(*found);
+    trace.erase(key);
+    ConfigNode* columns = trace.find("columns");
+    if (columns == nullptr) {
+      ConfigNode section;
+      section.kind = ConfigNode::Kind::Map;
+      section.where = value.where;
+      trace.entries.emplace_back("columns", std::move(section));
+      columns = &trace.entries.back().value;
+    }
+    if (columns->kind != ConfigNode::Kind::Map) return;  // the reader refuses it
+    columns->erase(key);
+    columns->entries.emplace_back(std::string(key), std::move(value));
+  }
+}
+
+}  // namespace
+
+std::span<const std::string_view> trace_format_names() { return kFormatNames; }
+
+std::optional<TraceFormat> trace_format_of(std::string_view name) {
+  const std::optional<std::size_t> found = position_of(name, kFormatNames);
+  return found ? std::optional(static_cast<TraceFormat>(*found)) : std::nullopt;
+}
+
+bool TraceColumns::any() const {
+  const std::string* all[] = {&arrival, &prompt, &output, &limit, &hash_ids,   &tokens,
+                              &session, &parent, &turn,   &delay, &class_name, &priority};
+  return std::any_of(std::begin(all), std::end(all),
+                     [](const std::string* name) { return !name->empty(); });
+}
+
 void expand_trace_shorthand(ConfigNode& workload) {
   ConfigNode* trace = workload.find("trace");
+  if (trace != nullptr && trace->kind == ConfigNode::Kind::Map) move_columns(*trace);
   const bool is_null = trace != nullptr && trace->kind == ConfigNode::Kind::Null;
   if (trace == nullptr || (trace->kind != ConfigNode::Kind::Scalar && !is_null)) return;
   ConfigNode section;

@@ -7,6 +7,7 @@
 #include <optional>
 #include <span>
 #include <string>
+#include <string_view>
 #include <vector>
 
 #include "core/config/config_choice.h"
@@ -32,11 +33,39 @@ enum class SessionKind : std::uint8_t { None, Chat, Agent };
 enum class PrefixKind : std::uint8_t { None, Groups, Tree };
 enum class ImageKind : std::uint8_t { None, Tokens, Pixels, Folder };
 enum class ImagePlace : std::uint8_t { Start, End, Spread };
-enum class TraceFormat : std::uint8_t { Auto, Azure, Mooncake, Vidur, BurstGpt, ShareGpt };
+enum class TraceFormat : std::uint8_t {
+  Auto,
+  Azure,
+  Mooncake,
+  Vidur,
+  BurstGpt,
+  ShareGpt,
+  AiPerf,
+  Bailian,
+  ServeGen,
+  Splitwise,
+  GuideLlm,
+  Weka,
+  OpenTelemetry,
+  Dynamo,
+  Gateway,
+  Custom,
+  Plain
+};
+enum class TraceTimeUnit : std::uint8_t {
+  Auto,
+  Seconds,
+  Milliseconds,
+  Microseconds,
+  Nanoseconds,
+  Date
+};
+enum class TracePrompts : std::uint8_t { Auto, Whole, New };
 
 // Upper limits of arrival times and lengths; error messages name them.
 constexpr std::int64_t kMaxRequests = 100'000'000;
 constexpr std::int64_t kMaxLengthTokens = 100'000'000;  // a prompt, a shared prefix, an output
+constexpr std::size_t kMaxClasses = 1000;
 constexpr std::int64_t kMaxArrivalSeconds = 1'000'000'000;
 
 // Poisson, gamma and constant arrivals follow vLLM's serving benchmark. n gaps are drawn: gamma
@@ -143,12 +172,21 @@ struct ImageConfig {
   std::int64_t max_tokens() const { return max_pixels / (pixels_per_token * pixels_per_token); }
 };
 
+// Columns of a trace, or paths of its JSON fields ("data.input_tokens"). Empty: that of the format.
+struct TraceColumns {
+  std::string arrival, prompt, output, limit, hash_ids, tokens, session, parent, turn, delay,
+      class_name, priority;
+
+  bool any() const;
+};
+
 // Recorded requests. A trace has its own lengths and arrival times (shifted so that the first
 // request arrives at 0). An `arrivals` section replaces its times by a synthetic process over its
 // requests in order. core/workload/workload_trace.h describes the formats.
 //
 // `trace: FILE` is short for `trace: {file: FILE}`, and `trace: null` for `trace: {file: ""}`. The
-// latter means no trace; a variant uses it to remove an inherited one.
+// latter means no trace; a variant uses it to remove an inherited one. `session: NAME` and other
+// columns may stand in `trace` itself.
 struct TraceConfig {
   std::string file;  // absolute, or relative to the current folder; empty = synthetic
   TraceFormat format = TraceFormat::Auto;
@@ -162,6 +200,11 @@ struct TraceConfig {
   // output tokens of every request; nullopt = those of the recorded answer.
   std::string tokenizer;
   std::optional<std::int64_t> output_len;
+  TraceColumns columns;
+  TraceTimeUnit time_unit = TraceTimeUnit::Auto;  // auto: that of the format
+  std::optional<std::int64_t> block_size;         // prompt tokens of a hash id; as above
+  // What the prompt tokens of a session's later turns count; auto: as the format does.
+  TracePrompts prompts = TracePrompts::Auto;
   SourceLocation where;  // of `file`, for messages; not a key
 };
 
@@ -177,6 +220,10 @@ struct WorkloadConfig {
   SessionConfig sessions;
   TraceConfig trace;
 };
+
+// The names of formats; Auto is "auto". nullopt: no such format.
+std::span<const std::string_view> trace_format_names();
+std::optional<TraceFormat> trace_format_of(std::string_view name);
 
 class Workload;
 

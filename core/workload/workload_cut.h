@@ -3,10 +3,14 @@
 #pragma once
 
 #include <cstddef>
+#include <vector>
 
 #include "core/workload/workload.h"
 
 namespace metronome {
+
+// Puts the requests into this order, with their prompts and images. Requires no sessions.
+void reorder_requests(const std::vector<std::size_t>& order, Workload& workload);
 
 // Keeps the first `count` requests, with their prompts and images, or all if there are fewer. The
 // caller cuts the sessions, if there are any.

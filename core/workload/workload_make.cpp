@@ -365,6 +365,10 @@ Workload make_workload(const WorkloadConfig& config, std::uint64_t seed) {
                 "missing; '" + config.trace.file +
                     "' has no arrival times; allowed: a process, such as {rate: 4}");
   }
+  if (config.arrivals.process == ArrivalProcess::Steps && workload.has_sessions()) {
+    fail_config(config.arrivals.where, "workload.arrivals.process",
+                "steps cannot start sessions; allowed: arrivals by time");
+  }
   if (config.arrivals.process == ArrivalProcess::Trace) {
     place_recorded_arrivals(config.trace, seed, workload);
   } else if (workload.has_sessions()) {

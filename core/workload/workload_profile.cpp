@@ -5,6 +5,7 @@
 #include <map>
 #include <numeric>
 
+#include "core/base/names.h"
 #include "core/base/rng.h"
 
 namespace metronome {
@@ -87,7 +88,7 @@ WorkloadProfile profile_of(const Workload& workload) {
   for (std::size_t i = 0; i < workload.requests.size(); ++i) {
     const RequestSpec& request = workload.requests[i];
     if (workload.has_sessions() && i == workload.session_begin[session + 1]) ++session;
-    const bool is_continued = workload.has_sessions() && i != workload.session_begin[session];
+    const bool is_continued = workload.has_sessions() && workload.continues_session(i, session);
     const std::int64_t history = is_continued ? prompts[i - 1] + outputs[i - 1] : 0;
     prompts.push_back(request.num_prompt_tokens);
     outputs.push_back(request.max_output_tokens);
@@ -107,6 +108,17 @@ WorkloadProfile profile_of(const Workload& workload) {
   profile.session_requests = figures_of(std::move(lengths));
   profile_times(workload, profile);
   return profile;
+}
+
+std::string unused_fields_text(const Workload& workload) {
+  constexpr std::size_t kMaxNames = 8;
+  const std::vector<std::string>& names = workload.unused_fields;
+  std::string text;
+  for (std::size_t i = 0; i < std::min(names.size(), kMaxNames); ++i) {
+    text += (i == 0 ? "" : ", ") + printable(names[i]);
+  }
+  if (names.size() <= kMaxNames) return text;
+  return text + " and " + std::to_string(names.size() - kMaxNames) + " more";
 }
 
 }  // namespace metronome

@@ -4,6 +4,7 @@
 
 #include <cstdint>
 #include <optional>
+#include <string>
 #include <vector>
 
 #include "core/workload/workload.h"
@@ -34,5 +35,8 @@ struct WorkloadProfile {
   std::optional<double> requests_per_s;
 };
 WorkloadProfile profile_of(const Workload& workload);
+
+// "Model, Log Type and 3 more": what of the trace nothing is made of; empty: all is used.
+std::string unused_fields_text(const Workload& workload);
 
 }  // namespace metronome

@@ -10,6 +10,9 @@
 #include "core/base/files.h"
 #include "core/base/number_chars.h"
 #include "core/base/rng.h"
+#include "core/workload/trace_agents.h"
+#include "core/workload/trace_rows.h"
+#include "core/workload/trace_sessions.h"
 #include "core/workload/workload_cut.h"
 #include "core/workload/workload_trace_parse.h"
 
@@ -29,63 +32,43 @@ std::string read_whole_file(const TraceConfig& config, const std::string& path) 
   return std::move(*text);
 }
 
-TraceFormat detect_format(TraceLines lines) {
-  if (!lines.next()) return TraceFormat::Auto;
-  const std::string_view first = lines.line();
-  const auto has = [first](std::string_view field) {
-    return first.find(field) != std::string_view::npos;
-  };
-  if (!first.starts_with('{')) return detect_csv_format(first);
-  if (has("\"hash_ids\"") || has("\"input_length\"")) return TraceFormat::Mooncake;
-  if (has("\"input_toks\"") || has("\"input_tok_ids\"")) return TraceFormat::ShareGpt;
-  return TraceFormat::Auto;
+// `lines` is at the first one.
+[[noreturn]] void fail_unknown_format(const TraceLines& lines) {
+  lines.fail("unknown trace format", quote_for_message(lines.line()) +
+                                         "; allowed: CSV with a header of " +
+                                         describe_formats(TraceShape::Csv) + "; JSON lines of " +
+                                         describe_formats(TraceShape::JsonLines) +
+                                         "; a JSON array of sharegpt conversations");
 }
 
-[[noreturn]] void fail_unknown_format(TraceLines lines) {
-  lines.next();
-  lines.fail("unknown trace format",
-             quote_for_message(lines.line()) +
-                 "; allowed: CSV with a header of azure (TIMESTAMP, ContextTokens, "
-                 "GeneratedTokens), vidur (arrived_at, num_prefill_tokens, num_decode_tokens or "
-                 "arrival_s, prompt_tokens, output_tokens) or burstgpt (Timestamp, Request tokens, "
-                 "Response tokens); JSON lines of mooncake (timestamp, input_length, "
-                 "output_length, hash_ids) or sharegpt (input_toks, output_toks, arrival_time_ns, "
-                 "input_tok_ids); a JSON array of sharegpt conversations");
-}
-
-void parse_trace(TraceLines& lines, TraceFormat format, Workload& workload) {
-  switch (format) {
-    case TraceFormat::Mooncake: return parse_mooncake_trace(lines, workload);
-    case TraceFormat::ShareGpt: return parse_sharegpt_trace(lines, workload);
-    case TraceFormat::Azure:
-    case TraceFormat::Vidur:
-    case TraceFormat::BurstGpt: return parse_csv_trace(lines, format, workload);
-    case TraceFormat::Auto: break;
+TraceMapping mapping_of(TraceLines lines, const TraceConfig& config) {
+  if (!lines.next()) fail_file(config, "'" + config.file + "' contains no request");
+  const bool is_json = lines.line().starts_with('{');
+  std::optional<TraceMapping> mapping = find_mapping(config, lines.line(), is_json);
+  if (!mapping) fail_unknown_format(lines);
+  for (const auto& [field, key] :
+       {std::pair(TraceField::Prompt, "prompt"), std::pair(TraceField::Output, "output")}) {
+    if (mapping->find(field) != nullptr) continue;
+    fail_config(
+        config.where, std::string("workload.trace.columns.") + key,
+        "missing; allowed: the name of a column or field, which a trace of no known format needs");
   }
-  METRONOME_CHECK(false, "the format is known by now");
+  return std::move(*mapping);
 }
 
-// Puts the ranges items[begin[i] .. begin[i + 1]) into `order`.
-template <class Item, class Offset>
-void reorder_ranges(const std::vector<std::size_t>& order, std::vector<Item>& items,
-                    std::vector<Offset>& begin) {
-  if (begin.empty()) return;
-  std::vector<Item> sorted;
-  std::vector<Offset> sorted_begin;
-  sorted.reserve(items.size());
-  sorted_begin.reserve(begin.size());
-  for (const std::size_t i : order) {
-    sorted_begin.push_back(static_cast<Offset>(sorted.size()));
-    for (Offset k = begin[i]; k < begin[i + 1]; ++k) {
-      sorted.push_back(items[static_cast<std::size_t>(k)]);
-    }
+// Reads the rows, and what they say about sessions: a turn for each request, or none.
+std::vector<TraceTurn> read_rows(TraceLines& lines, const TraceMapping& mapping,
+                                 Workload& workload) {
+  TraceRequests requests(mapping, workload);
+  if (mapping.shape == TraceShape::Csv) {
+    read_csv_rows(lines, mapping, requests);
+  } else {
+    read_json_rows(lines, mapping, requests);
   }
-  sorted_begin.push_back(static_cast<Offset>(sorted.size()));
-  items = std::move(sorted);
-  begin = std::move(sorted_begin);
+  return requests.finish(lines);
 }
 
-void sort_by_arrival(Workload& workload) {
+void sort_by_arrival(std::vector<TraceTurn>& turns, Workload& workload) {
   std::vector<RequestSpec>& requests = workload.requests;
   const auto earlier = [](const RequestSpec& a, const RequestSpec& b) {
     return a.arrival < b.arrival;
@@ -95,13 +78,45 @@ void sort_by_arrival(Workload& workload) {
   std::iota(order.begin(), order.end(), std::size_t{0});
   std::stable_sort(order.begin(), order.end(),
                    [&](std::size_t a, std::size_t b) { return earlier(requests[a], requests[b]); });
-  std::vector<RequestSpec> sorted;
-  sorted.reserve(requests.size());
-  for (const std::size_t i : order) sorted.push_back(requests[i]);
-  requests = std::move(sorted);
-  reorder_ranges(order, workload.segments, workload.segment_begin);
-  reorder_ranges(order, workload.token_ids, workload.token_begin);
-  reorder_ranges(order, workload.images, workload.image_begin);
+  if (!turns.empty()) {
+    std::vector<TraceTurn> sorted;
+    for (const std::size_t i : order) sorted.push_back(turns[i]);
+    turns = std::move(sorted);
+  }
+  reorder_requests(order, workload);
+}
+
+// Orders the requests by arrival, or by sessions whose later requests wait for the ones before.
+void order_requests(const TraceConfig& config, const TraceMapping& mapping,
+                    std::vector<TraceTurn>& turns, Workload& workload) {
+  if (!waits_for_others(turns)) {
+    sort_by_arrival(turns, workload);
+    const bool has_prompts = !workload.token_begin.empty() || !workload.segment_begin.empty();
+    if (!turns.empty() && (!has_prompts || mapping.counts_new_tokens)) {
+      share_prompts_of_sessions(turns, mapping.counts_new_tokens, workload);
+    }
+    return;
+  }
+  if (!workload.token_begin.empty() || !config.request_log.empty()) {
+    fail_config(
+        config.where, "workload.trace.file",
+        "its requests wait for each other in sessions; allowed: such traces without token ids and "
+        "request_log");
+  }
+  make_sessions(turns, mapping.counts_new_tokens, workload);
+}
+
+// Keeps the first requests; the last session may lose its end.
+void limit_requests(std::int64_t limit, Workload& workload) {
+  const auto count = static_cast<std::size_t>(limit);
+  if (limit == 0 || count >= workload.requests.size()) return;
+  keep_first(count, workload);
+  if (!workload.has_sessions()) return;
+  const auto end = std::lower_bound(workload.session_begin.begin(), workload.session_begin.end(),
+                                    static_cast<std::uint32_t>(count));
+  workload.session_begin.erase(end, workload.session_begin.end());
+  workload.session_begin.push_back(static_cast<std::uint32_t>(count));
+  workload.delays.resize(count);
 }
 
 void read_logged_arrivals(const TraceConfig& config, Workload& workload) {
@@ -132,79 +147,35 @@ void spread_buckets(std::uint64_t seed, std::vector<RequestSpec>& requests) {
   }
 }
 
-}  // namespace
-
-std::string_view without_byte_order_mark(std::string_view text) {
-  constexpr std::string_view kMark = "\xef\xbb\xbf";
-  if (text.starts_with(kMark)) text.remove_prefix(kMark.size());
-  return text;
-}
-
-bool TraceLines::next() {
-  while (!rest_.empty()) {
-    const std::size_t end = rest_.find('\n');
-    line_ = rest_.substr(0, end);
-    rest_.remove_prefix(end == std::string_view::npos ? rest_.size() : end + 1);
-    ++number_;
-    if (line_.ends_with('\r')) line_.remove_suffix(1);
-    if (line_.find_first_not_of(" \t") != std::string_view::npos) return true;
-  }
-  return false;
-}
-
-void TraceLines::fail(std::string_view field, std::string_view message) const {
-  fail_config({file_, number_}, field, message);
-}
-
-std::string TraceLines::place(std::string_view field) const {
-  return *file_ + ":" + std::to_string(number_) + ": " + std::string(field);
-}
-
-std::string quote_for_message(std::string_view text) {
-  constexpr std::size_t kMaxChars = 40;
-  std::string quoted = "'";
-  quoted.append(text.substr(0, kMaxChars));
-  return quoted += text.size() > kMaxChars ? "...'" : "'";
-}
-
-std::int64_t parse_trace_integer(const TraceLines& lines, std::string_view text,
-                                 std::string_view field, std::int64_t min, std::int64_t max) {
-  std::int64_t number = 0;
-  const char* end = text.data() + text.size();
-  const auto [rest, error] = read_number(text.data(), end, number);
-  const bool is_malformed = rest != end || error == std::errc::invalid_argument;
-  if (is_malformed) {
-    lines.fail(field, quote_for_message(text) +
-                          " is not a whole number; allowed: " + describe_range(min, max));
-  }
-  if (error != std::errc() || number < min || number > max) {
-    lines.fail(field,
-               quote_for_message(text) + " is out of range; allowed: " + describe_range(min, max));
-  }
-  return number;
-}
-
-TimeNs parse_trace_time(const TraceLines& lines, std::string_view text, std::string_view field,
-                        std::int64_t max_value, TimeNs ns_per_unit) {
-  double number = 0;
-  const char* end = text.data() + text.size();
-  const auto [rest, error] = read_number(text.data(), end, number);
-  if (rest != end || error == std::errc::invalid_argument) {
-    lines.fail(field, quote_for_message(text) +
-                          " is not a number; allowed: " + describe_range(0, max_value));
-  }
-  // This form makes NaN fail.
-  const bool is_in_range = number >= 0 && number <= static_cast<double>(max_value);
-  if (error != std::errc() || !is_in_range) {
-    lines.fail(field, quote_for_message(text) +
-                          " is out of range; allowed: " + describe_range(0, max_value));
-  }
-  return std::llround(number * static_cast<double>(ns_per_unit));
-}
-
-namespace {
-
 constexpr const char* kFormatOfChats = "it belongs to a JSON array of sharegpt conversations";
+
+bool is_json(std::string_view body) { return body.starts_with('{') || body.starts_with('['); }
+
+// The records of a trace: lines, or the JSON objects of another layout.
+TraceLines records_of(const TraceLines& lines, std::string_view body, TraceFormat format) {
+  if (!is_json(body)) return lines;
+  const std::string_view first = first_json(body);
+  const bool is_one_line = first.find('\n') == std::string_view::npos;
+  const bool is_weka = format == TraceFormat::Auto ? is_weka_trace(first)  //
+                                                   : format == TraceFormat::Weka;
+  const bool is_telemetry = format == TraceFormat::Auto ? is_opentelemetry_trace(first)
+                                                        : format == TraceFormat::OpenTelemetry;
+  const TraceLines records = body.starts_with('{') && is_one_line ? lines : lines.with_objects();
+  if (is_weka) return unfold_weka(records);
+  return is_telemetry ? unfold_opentelemetry(records) : records;
+}
+
+// Whether the file has texts, which a tokenizer measures, and not numbers of tokens.
+bool has_texts(std::string_view body, const TraceConfig& config) {
+  if (config.format == TraceFormat::Custom) return true;
+  if (!is_json(body)) return false;
+  const bool is_array = body.starts_with('[');
+  if (config.format == TraceFormat::ShareGpt && is_array) return true;
+  if (config.format != TraceFormat::Auto && config.format != TraceFormat::ShareGpt) return false;
+  const std::string_view first = first_json(body);
+  if (is_weka_trace(first) || is_opentelemetry_trace(first)) return false;
+  return !has_counts(config, first) && (is_array || has_text(first));
+}
 
 // Checks the keys that only conversations use, or must have.
 void check_chat_keys(const TraceConfig& config, bool has_chats) {
@@ -231,35 +202,38 @@ void check_chat_keys(const TraceConfig& config, bool has_chats) {
 }  // namespace
 
 Workload read_trace(const TraceConfig& config, std::uint64_t seed) {
+  return parse_trace(read_whole_file(config, config.file), config, seed);
+}
+
+Workload parse_trace(std::string_view text, const TraceConfig& config, std::uint64_t seed) {
   const std::string& path = config.file;
-  const std::string text = read_whole_file(config, path);
   const std::string_view body = without_byte_order_mark(text);
   const std::size_t first = body.find_first_not_of(" \t\r\n");
   if (first == std::string_view::npos) fail_file(config, "'" + path + "' is empty");
 
   TraceLines lines(body, std::make_shared<const std::string>(path));
-  const bool may_be_chats =
-      config.format == TraceFormat::Auto || config.format == TraceFormat::ShareGpt;
-  const bool has_chats = may_be_chats && body[first] == '[';
+  const bool has_chats = has_texts(body.substr(first), config);
   check_chat_keys(config, has_chats);
-  TraceFormat format = config.format == TraceFormat::Auto ? detect_format(lines) : config.format;
-  if (has_chats) format = TraceFormat::ShareGpt;
-  if (format == TraceFormat::Auto) fail_unknown_format(lines);
-  if (config.jitter && format != TraceFormat::Mooncake) {
+  const auto check_jitter = [&](TraceFormat format) {
+    if (!config.jitter || format == TraceFormat::Mooncake) return;
     fail_config(config.where, "workload.trace.jitter",
                 "'" + path + "' is not a mooncake trace; it belongs to mooncake");
-  }
+  };
   Workload workload;
   if (has_chats) {
-    parse_chats(body, lines, config, seed, workload);
+    check_jitter(TraceFormat::ShareGpt);
+    parse_chats(body.substr(first), lines, config, seed, workload);
     workload.has_arrivals = false;
     return workload;
   }
-  parse_trace(lines, format, workload);
+  lines = records_of(lines, body.substr(first), config.format);
+  const TraceMapping mapping = mapping_of(lines, config);
+  check_jitter(mapping.format);
+  std::vector<TraceTurn> turns = read_rows(lines, mapping, workload);
   if (workload.requests.empty()) fail_file(config, "'" + path + "' contains no request");
   if (!config.request_log.empty()) read_logged_arrivals(config, workload);
-  sort_by_arrival(workload);
-  if (config.limit > 0) keep_first(static_cast<std::size_t>(config.limit), workload);
+  order_requests(config, mapping, turns, workload);
+  limit_requests(config.limit, workload);
   return workload;
 }
 
@@ -267,14 +241,24 @@ void place_recorded_arrivals(const TraceConfig& config, std::uint64_t seed, Work
   std::vector<RequestSpec>& requests = workload.requests;
   METRONOME_CHECK(!requests.empty(), "a trace has at least one request");
   if (config.jitter) spread_buckets(seed, requests);
+  // Later requests of sessions have no arrival.
+  const std::size_t last = workload.has_sessions()
+                               ? workload.session_begin[workload.num_sessions() - 1]
+                               : requests.size() - 1;
   const TimeNs first = requests.front().arrival;
-  const double last_s = to_seconds(requests.back().arrival - first) / config.rate_scale;
+  const double last_s = to_seconds(requests[last].arrival - first) / config.rate_scale;
   if (last_s > static_cast<double>(kMaxArrivalSeconds)) {
     fail_config(config.where, "workload.trace.rate_scale",
                 "the last request would arrive after " + std::to_string(last_s) + " s; at most " +
                     std::to_string(kMaxArrivalSeconds) + " s");
   }
-  for (RequestSpec& request : requests) {
+  std::size_t session = 0;
+  for (std::size_t i = 0; i < requests.size(); ++i) {
+    RequestSpec& request = requests[i];
+    if (workload.has_sessions()) {
+      if (i != workload.session_begin[session]) continue;
+      ++session;
+    }
     request.arrival -= first;
     if (config.rate_scale != 1.0) {
       request.arrival = std::llround(static_cast<double>(request.arrival) / config.rate_scale);

@@ -1,13 +1,14 @@
 // SPDX-License-Identifier: Apache-2.0
-// Mooncake and ShareGPT traces: one JSON object per line. These files are mostly long lists of
-// numbers, so a scanner reads the text in one pass without building a tree.
+// Traces as JSON, one object per line. These files are mostly long lists of numbers, so a scanner
+// reads the text in one pass without building a tree.
 #include <algorithm>
 #include <iterator>
-#include <span>
+#include <string>
 #include <utility>
+#include <vector>
 
 #include "core/base/number_chars.h"
-#include "core/workload/workload_trace_parse.h"
+#include "core/workload/trace_rows.h"
 
 namespace metronome {
 
@@ -34,17 +35,38 @@ class JsonLine {
     return parse_trace_time(lines_, read_scalar(), field, max_value, ns_per_unit);
   }
 
-  // Calls append(number) for each number of a list.
-  template <class Append>
-  void read_integers(std::string_view field, std::int64_t min, std::int64_t max, Append append) {
+  // Calls read() for each item of a list; it must consume the item.
+  template <class Read>
+  void read_items(std::string_view field, const char* allowed, Read read) {
     skip_space();
     if (rest_.empty()) fail_syntax();
-    if (!accept('[')) lines_.fail(field, "not a list; allowed: whole numbers in [ ]");
+    if (!accept('[')) lines_.fail(field, std::string("not a list; allowed: ") + allowed);
     if (accept(']')) return;
     do {
-      append(read_integer(field, min, max));
+      read();
     } while (accept(','));
     expect(']');
+  }
+
+  bool is_at_object() {
+    skip_space();
+    return rest_.starts_with('{');
+  }
+
+  // Calls visit(name) for each field of an object in the line.
+  template <class Visit>
+  void read_object(Visit visit) {
+    walk_fields(visit);
+  }
+
+  // Consumes a null.
+  bool accept_null() {
+    skip_space();
+    if (!rest_.starts_with("null")) return false;
+    const std::string_view after = rest_.substr(4);
+    if (!after.empty() && !is_delimiter(after.front())) return false;
+    rest_ = after;
+    return true;
   }
 
   // Calls visit(name) for each field of an object, as for_each_field(), and end() behind it, for
@@ -60,12 +82,25 @@ class JsonLine {
     expect(']');
   }
 
-  bool read_truth(std::string_view field) {
-    const std::string_view text = read_scalar();
-    if (text != "true" && text != "false") {
-      lines_.fail(field, "is " + quote_for_message(text) + "; allowed: true, false");
+  // A text with its quotes, or a number or a word, up to the next delimiter. For other values their
+  // beginning, for messages.
+  std::string_view read_scalar() {
+    skip_space();
+    if (rest_.starts_with('"')) {
+      const char* const begin = rest_.data();
+      const std::size_t size = read_string().size() + 2;
+      return {begin, size};
     }
-    return text == "true";
+    std::size_t end = 0;
+    while (end < rest_.size() && !is_delimiter(rest_[end])) ++end;
+    if (end == rest_.size()) {
+      rest_ = {};
+      fail_syntax();
+    }
+    if (end == 0) fail_syntax();
+    const std::string_view text = rest_.substr(0, end);
+    rest_.remove_prefix(end);
+    return text;
   }
 
   // Text without escapes but for "\/".
@@ -115,9 +150,7 @@ class JsonLine {
   }
 
   void skip_space() {
-    while (!rest_.empty() && (rest_.front() == ' ' || rest_.front() == '\t')) {
-      rest_.remove_prefix(1);
-    }
+    rest_.remove_prefix(std::min(rest_.find_first_not_of(" \t\r\n"), rest_.size()));
   }
 
   bool accept(char c) {
@@ -158,23 +191,8 @@ class JsonLine {
     return text;
   }
 
-  // A number or a word, up to the next delimiter. For other text its beginning, for messages.
-  std::string_view read_scalar() {
-    skip_space();
-    std::size_t end = 0;
-    while (end < rest_.size() && !is_delimiter(rest_[end])) ++end;
-    if (end == rest_.size()) {
-      rest_ = {};
-      fail_syntax();
-    }
-    if (end == 0) fail_syntax();
-    const std::string_view text = rest_.substr(0, end);
-    rest_.remove_prefix(end);
-    return text;
-  }
-
   static bool is_delimiter(char c) {
-    return c == ',' || c == ']' || c == '}' || c == ' ' || c == '\t';
+    return std::string_view(",]} \t\r\n").find(c) != std::string_view::npos;
   }
 
   static bool is_literal(std::string_view text) {
@@ -193,11 +211,11 @@ void mark_seen(const TraceLines& lines, std::string_view field, bool& seen) {
   if (std::exchange(seen, true)) lines.fail(field, "appears twice; allowed: once");
 }
 
-// Dispatches the fields of a line to handlers[i] by names[i]; each must appear exactly once, but
-// the last `num_optional` at most once. Other fields are skipped.
+// Dispatches the fields of a line to handlers[i] by names[i]; each must appear exactly once. Other
+// fields are skipped.
 template <std::size_t N, class Handle>
 void read_object(const TraceLines& lines, const std::string_view (&names)[N],
-                 std::string_view article_and_name, Handle handle, std::size_t num_optional = 0) {
+                 std::string_view article_and_name, Handle handle) {
   JsonLine json(lines);
   bool seen[N] = {};
   json.for_each_field([&](std::string_view name) {
@@ -206,11 +224,10 @@ void read_object(const TraceLines& lines, const std::string_view (&names)[N],
     mark_seen(lines, name, seen[found]);
     handle(found, json);
   });
-  const std::span<const std::string_view> needed = std::span(names).first(N - num_optional);
-  for (std::size_t i = 0; i < needed.size(); ++i) {
+  for (std::size_t i = 0; i < N; ++i) {
     if (seen[i]) continue;
     lines.fail(names[i], "missing; a line of " + std::string(article_and_name) + " trace has " +
-                             join_names(needed));
+                             join_names(names));
   }
 }
 
@@ -245,90 +262,104 @@ void read_image_field(std::string_view name, const TraceLines& lines, JsonLine& 
   if (field == 4) image.url = json.read_text(place);
 }
 
+// Reads the rows of one mapping.
+class JsonRowReader {
+ public:
+  // All must outlive this.
+  JsonRowReader(const TraceLines& lines, const TraceMapping& mapping, TraceRequests& requests)
+      : lines_(lines),
+        mapping_(mapping),
+        requests_(requests),
+        seen_(mapping.fields.size()),
+        seen_ever_(mapping.fields.size()) {}
+
+  // The row of the current line.
+  const TraceRow& read() {
+    row_.clear();
+    seen_.assign(seen_.size(), false);
+    JsonLine json(lines_);
+    json.for_each_field([&](std::string_view name) { read_field({}, name, json); });
+    if (!row_.is_request) return row_;
+    for (std::size_t i = 0; i < seen_.size(); ++i) {
+      if (seen_[i] || !mapping_.fields[i].is_needed) continue;
+      lines_.fail(mapping_.fields[i].name, "missing; a line of " + mapping_.article_and_name() +
+                                               " trace has " + mapping_.needed_names());
+    }
+    return row_;
+  }
+
+  // Refuses a name of the scenario that no row has.
+  void check_given() const {
+    for (std::size_t i = 0; i < seen_ever_.size(); ++i) {
+      if (seen_ever_[i] || !mapping_.fields[i].is_given) continue;
+      lines_.fail(mapping_.fields[i].name,
+                  "is in no row; allowed in workload.trace.columns: a field of the trace");
+    }
+  }
+
+ private:
+  // `prefix` is the path of the object that has the field, with a dot.
+  void read_field(const std::string& prefix, std::string_view name, JsonLine& json) {
+    const std::string path = prefix + std::string(name);
+    const auto mapped = std::find_if(mapping_.fields.begin(), mapping_.fields.end(),
+                                     [&](const MappedField& m) { return m.name == path; });
+    if (mapped != mapping_.fields.end()) {
+      const auto i = static_cast<std::size_t>(mapped - mapping_.fields.begin());
+      if (seen_[i]) lines_.fail(path, "appears twice; allowed: once");
+      if (!mapped->is_needed && json.accept_null()) return;
+      seen_[i] = seen_ever_[i] = true;
+      return read_value(*mapped, json);
+    }
+    const std::string inside = path + ".";
+    const bool has_mapped =
+        std::any_of(mapping_.fields.begin(), mapping_.fields.end(),
+                    [&](const MappedField& m) { return m.name.starts_with(inside); });
+    if (has_mapped && json.is_at_object()) {
+      json.read_object([&](std::string_view inner) { read_field(inside, inner, json); });
+      return;
+    }
+    requests_.note_unused(path);
+    json.skip_value();
+  }
+
+  void read_value(const MappedField& mapped, JsonLine& json) {
+    const std::string& name = mapped.name;
+    const auto set = [&] {
+      set_trace_value(lines_, mapping_, mapped.field, name, json.read_scalar(), row_);
+    };
+    switch (mapped.field) {
+      case TraceField::Hashes:
+        row_.has_hashes = true;
+        return json.read_items(name, "whole numbers in [ ]", set);
+      case TraceField::Tokens: return json.read_items(name, "whole numbers in [ ]", set);
+      case TraceField::Images: {
+        ImageFields fields;
+        return json.read_objects(
+            name, [&](std::string_view field) { read_image_field(field, lines_, json, fields); },
+            [&] { row_.images.push_back(std::exchange(fields, {}).image); });
+      }
+      default: return set();
+    }
+  }
+
+  const TraceLines& lines_;
+  const TraceMapping& mapping_;
+  TraceRequests& requests_;
+  TraceRow row_;
+  std::vector<bool> seen_;       // in this row, by field of the mapping
+  std::vector<bool> seen_ever_;  // in any row
+};
+
 std::int32_t read_tokens(JsonLine& json, std::string_view field) {
   return static_cast<std::int32_t>(json.read_integer(field, 1, kMaxLengthTokens));
 }
 
 }  // namespace
 
-void parse_mooncake_trace(TraceLines& lines, Workload& workload) {
-  static constexpr std::string_view kNames[] = {"timestamp", "input_length", "output_length",
-                                                "hash_ids"};
-  constexpr std::int64_t kMaxHashId = (std::int64_t{1} << 56) - 1;  // the limit of a content id
-  std::vector<PromptSegment>& segments = workload.segments;
-  while (lines.next()) {
-    RequestSpec request;
-    const std::size_t begin = segments.size();
-    read_object(lines, kNames, "a mooncake", [&](std::size_t field, JsonLine& json) {
-      if (field == 0) {
-        request.arrival = json.read_time(kNames[0], kMaxTraceSeconds * 1000, kNsPerMs);
-      }
-      if (field == 1) request.num_prompt_tokens = read_tokens(json, kNames[1]);
-      if (field == 2) request.max_output_tokens = read_tokens(json, kNames[2]);
-      if (field == 3) {
-        json.read_integers(kNames[3], 0, kMaxHashId, [&](std::int64_t id) {
-          segments.push_back({content_id(ContentKind::TraceBlock, static_cast<std::uint64_t>(id)),
-                              kTraceBlockTokens});
-        });
-      }
-    });
-    const auto num_ids = static_cast<std::int64_t>(segments.size() - begin);
-    const std::int64_t num_blocks = ceil_div(request.num_prompt_tokens, kTraceBlockTokens);
-    if (num_ids != num_blocks) {
-      lines.fail("hash_ids",
-                 std::to_string(num_ids) + " ids for " + std::to_string(request.num_prompt_tokens) +
-                     " prompt tokens; allowed: one per 512 tokens, " + std::to_string(num_blocks));
-    }
-    segments.back().num_tokens -=
-        static_cast<std::int32_t>(num_blocks * kTraceBlockTokens - request.num_prompt_tokens);
-    workload.segment_begin.push_back(static_cast<std::uint32_t>(begin));
-    workload.requests.push_back(request);
-  }
-  workload.segment_begin.push_back(static_cast<std::uint32_t>(segments.size()));
-}
-
-void parse_sharegpt_trace(TraceLines& lines, Workload& workload) {
-  static constexpr std::string_view kNames[] = {"input_toks",    "output_toks", "arrival_time_ns",
-                                                "input_tok_ids", "images",      "ignore_eos"};
-  std::vector<TokenId>& ids = workload.token_ids;
-  while (lines.next()) {
-    RequestSpec request;
-    const std::size_t begin = ids.size();
-    std::vector<TraceImage> images;
-    const auto read_field = [&](std::size_t field, JsonLine& json) {
-      if (field == 0) request.num_prompt_tokens = read_tokens(json, kNames[0]);
-      if (field == 1) request.max_output_tokens = read_tokens(json, kNames[1]);
-      if (field == 2) {
-        request.arrival = json.read_integer(kNames[2], 0, kMaxTraceSeconds * kNsPerSecond);
-      }
-      if (field == 3) {
-        json.read_integers(kNames[3], 0, INT32_MAX, [&](std::int64_t id) {
-          ids.push_back(TokenId(static_cast<std::int32_t>(id)));
-        });
-      }
-      if (field == 4) {
-        ImageFields fields;
-        json.read_objects(
-            kNames[4], [&](std::string_view name) { read_image_field(name, lines, json, fields); },
-            [&] { images.push_back(std::exchange(fields, {}).image); });
-      }
-      if (field == 5) request.ignores_eos = json.read_truth(kNames[5]);
-    };
-    read_object(lines, kNames, "a sharegpt", read_field, 2);
-    const auto num_ids = static_cast<std::int64_t>(ids.size() - begin);
-    if (num_ids != request.num_prompt_tokens) {
-      lines.fail("input_tok_ids", std::to_string(num_ids) + " ids for " +
-                                      std::to_string(request.num_prompt_tokens) +
-                                      " prompt tokens; allowed: one per token");
-    }
-    workload.token_begin.push_back(begin);
-    workload.image_begin.push_back(static_cast<std::uint32_t>(workload.images.size()));
-    add_trace_images(images, request.num_prompt_tokens, lines, workload);
-    workload.requests.push_back(request);
-  }
-  workload.token_begin.push_back(ids.size());
-  workload.image_begin.push_back(static_cast<std::uint32_t>(workload.images.size()));
-  if (workload.images.empty()) workload.image_begin.clear();
+void read_json_rows(TraceLines& lines, const TraceMapping& mapping, TraceRequests& requests) {
+  JsonRowReader reader(lines, mapping, requests);
+  while (lines.next()) requests.add(reader.read(), lines);
+  reader.check_given();
 }
 
 void parse_logged_arrivals(TraceLines& lines, Workload& workload) {

@@ -20,6 +20,7 @@
 #include "core/base/wrapped_text.h"
 #include "core/run/prepared_variant.h"
 #include "core/scenario/scenario.h"
+#include "core/workload/workload_profile.h"
 #include "reports/files/result_folder.h"
 #include "reports/files/result_names.h"
 #include "reports/files/step_log.h"
@@ -171,6 +172,9 @@ std::string workload_text(const PreparedVariant& variant) {
   if (workload.num_skipped > 0) {
     text += "; " + count_text(workload.num_skipped, "row") +
             " of the trace are failed requests and are left out";
+  }
+  if (!workload.unused_fields.empty()) {
+    text += "; of the trace not used: " + unused_fields_text(workload);
   }
   return text;
 }

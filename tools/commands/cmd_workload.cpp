@@ -9,15 +9,20 @@
 #include <utility>
 #include <vector>
 
+#include "core/base/command_errors.h"
 #include "core/base/count_text.h"
+#include "core/base/error.h"
 #include "core/base/json.h"
+#include "core/base/names.h"
 #include "core/base/number_text.h"
 #include "core/run/prepared_variant.h"
 #include "core/scenario/scenario.h"
+#include "core/workload/trace_writer.h"
 #include "core/workload/workload_profile.h"
 #include "reports/terminal/text.h"
 #include "study/run/saturation.h"
 #include "study/run/variant_run.h"
+#include "system/file_writer.h"
 #include "system/progress.h"
 #include "tools/commands/cli.h"
 #include "tools/commands/command_options.h"
@@ -33,6 +38,8 @@ struct WorkloadOptions {
   std::vector<std::string> variants;
   std::optional<std::string> seed_text;
   bool wants_json = false;
+  std::string trace_path;  // empty: no trace is written
+  std::string trace_format = "plain";
 };
 
 constexpr const char* kExamples =
@@ -40,6 +47,7 @@ constexpr const char* kExamples =
     "  metronome workload scenarios/quickstart.yaml\n"
     "  metronome workload scenarios/sessions.yaml --set workload.arrivals.rate=2\n"
     "  metronome workload scenarios/quickstart.yaml --json\n"
+    "  metronome workload scenarios/sessions.yaml --write-trace sessions.jsonl\n"
     "\n"
     "exit codes: 0 done, 1 no request can be served, 2 bad input, 130 interrupted\n";
 
@@ -49,6 +57,10 @@ OptionList option_list(WorkloadOptions& options, ScenarioOptions& scenario) {
        "override a key (see `metronome list keys`); repeatable"},
       {"variant NAME", &options.variants, "only this variant; repeatable"},
       {"seed N", &options.seed_text, "override the scenario's seed"},
+      {"write-trace FILE", &options.trace_path,
+       "write the requests as a trace, which workload.trace reads"},
+      {"trace-format NAME", &options.trace_format,
+       "format of that trace (see docs/guide/traces.md)"},
       {"json", &options.wants_json, "print the same as JSON, on standard output"},
   };
   add_scenario_options(scenario, list);
@@ -106,6 +118,7 @@ void print_workload(const PreparedVariant& variant, const WorkloadProfile& profi
       static_cast<double>(profile.shared_tokens) / static_cast<double>(profile.prompt_tokens.total);
   say("shared",
       percent_text(share, 1) + " of the prompt tokens, the upper bound of prefix cache hits");
+  if (!workload.unused_fields.empty()) say("not used", unused_fields_text(workload));
   for (const std::string& warning : workload_warnings(variant.scenario.workload)) {
     say("warning", warning);
   }
@@ -154,6 +167,7 @@ Json json_of(const PreparedVariant& variant, const WorkloadProfile& profile) {
     json["new_tokens"] = json_of(profile.new_tokens);
     json["session_requests"] = json_of(profile.session_requests);
   }
+  if (!workload.unused_fields.empty()) json["unused_fields"] = Json(workload.unused_fields);
   json["warnings"] = Json::array();
   for (const std::string& warning : workload_warnings(variant.scenario.workload)) {
     json["warnings"].push_back(warning);
@@ -230,6 +244,20 @@ bool print_loads(std::span<PreparedVariant> variants, const WorkloadProfile& pro
   return serves_any;
 }
 
+// Writes the requests as a trace.
+void write_trace(const WorkloadOptions& options, const Workload& workload) {
+  const std::optional<TraceFormat> format = trace_format_of(options.trace_format);
+  if (!format) {
+    throw UsageError("--trace-format: '" + printable(options.trace_format) +
+                     "' is none; allowed: " + writable_formats());
+  }
+  try {
+    write_file(options.trace_path, trace_text(workload, *format));
+  } catch (const UnplacedConfigError& error) {
+    throw UsageError("--trace-format: " + error.message());
+  }
+}
+
 }  // namespace
 
 int workload_command(const Arguments& arguments) {
@@ -245,6 +273,7 @@ int workload_command(const Arguments& arguments) {
   std::vector<PreparedVariant> variants =
       prepare_variants(*backend, chosen_variants(file, options.variants));
   catch_signals();
+  if (!options.trace_path.empty()) write_trace(options, *variants.front().workload);
   print_choice(text_stream(false, options.wants_json), options.scenario);
   bool serves_any = false;
   Json all = Json::array();

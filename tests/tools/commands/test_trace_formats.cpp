@@ -31,6 +31,7 @@ struct Format {
   std::string head;
   std::string (*line)(int i);
   std::string keys = {};
+  bool is_simulated_only = false;  // only `run` and `workload` are tried
 };
 
 std::string tokens(int i) { return std::to_string(30 + 7 * i % 90); }
@@ -52,6 +53,56 @@ std::string served_line(int i) {
          ", \"arrival_time_ns\": " + std::to_string(250'000'000L * i) + ", \"input_tok_ids\": [" +
          ids + "]}\n";
 }
+std::string session_line(int i) {
+  return "{\"session_id\": \"s" + std::to_string(i / 2) + "\", " +
+         (i % 2 == 0 ? "\"timestamp\": " + std::to_string(250 * i) : "\"delay\": 100") +
+         ", \"input_length\": " + tokens(i) + ", \"output_length\": " + answer(i) + "}\n";
+}
+std::string chat_line(int i) {
+  std::string hashes;
+  for (int k = 0; k < (30 + 7 * i % 90 + 15) / 16; ++k) {
+    hashes += (k == 0 ? "" : ", ") + std::to_string(k);
+  }
+  return "{\"chat_id\": " + std::to_string(i) + ", \"timestamp\": " + seconds(i) +
+         ", \"input_length\": " + tokens(i) + ", \"output_length\": " + answer(i) +
+         ", \"hash_ids\": [" + hashes + "]}\n";
+}
+std::string data_line(int i) {
+  return "{\"timestamp\": " + seconds(i) + ", \"data\": {\"input_tokens\": " + tokens(i) +
+         ", \"output_tokens\": " + answer(i) + "}}\n";
+}
+std::string table_line(int i) {
+  return "{\"timestamp\": " + seconds(i) + ", \"prompt_tokens\": " + tokens(i) +
+         ", \"output_tokens\": " + answer(i) + "}\n";
+}
+std::string log_line(int i) {
+  return "{\"time\": \"2026-01-01T00:00:0" + seconds(i) + "Z\", \"prompt_tokens\": " + tokens(i) +
+         ", \"completion_tokens\": " + answer(i) + "}\n";
+}
+std::string agent_line(int i) {
+  return "{\"id\": \"c" + std::to_string(i) +
+         "\", \"block_size\": 64, \"requests\": [{\"t\": " + seconds(i) +
+         ", \"type\": \"n\", \"in\": " + tokens(i) + ", \"out\": " + answer(i) + "}]}\n";
+}
+std::string span_line(int i) {
+  return "{\"spans\": [{\"trace_id\": \"t" + std::to_string(i) +
+         "\", \"start_time\": \"2026-01-01T00:00:0" + seconds(i) +
+         "Z\", \"attributes\": {\"gen_ai.usage.input_tokens\": " + tokens(i) +
+         ", \"gen_ai.usage.output_tokens\": " + answer(i) + "}}]}\n";
+}
+std::string router_line(int i) {
+  return "{\"event_type\": \"request_end\", \"request\": {\"request_received_ms\": " +
+         std::to_string(250 * i) + ", \"input_tokens\": " + tokens(i) +
+         ", \"output_tokens\": " + answer(i) + "}}\n";
+}
+std::string prompt_line(int i) {
+  return "{\"prompt\": \"Count to " + tokens(i) +
+         " and say why.\", \"output_tokens\": " + answer(i) + "}\n";
+}
+std::string plain_line(int i) {
+  return "{\"arrival_ns\": " + std::to_string(250'000'000L * i) +
+         ", \"prompt_tokens\": " + tokens(i) + ", \"output_tokens\": " + answer(i) + "}\n";
+}
 std::string conversation(int i) {
   return std::string(i == 0 ? "" : ",\n") +
          R"({"id": "a", "conversations": [{"from": "human", "value": "Count to )" + tokens(i) +
@@ -68,7 +119,19 @@ const std::vector<Format>& formats() {
       {"burstgpt", "t.csv", "Timestamp,Request tokens,Response tokens\n", csv_line},
       {"sharegpt", "t.jsonl", "", served_line},
       {"sharegpt", "t.json", "[", conversation,
-       ", tokenizer: llama3.json}, arrivals: {process: poisson, rate: 4}"}};
+       ", tokenizer: llama3.json}, arrivals: {process: poisson, rate: 4}"},
+      {"aiperf", "t.jsonl", "", session_line, {}, true},
+      {"bailian", "t.jsonl", "", chat_line, {}, true},
+      {"servegen", "t.jsonl", "", data_line, {}, true},
+      {"splitwise", "t.csv", "arrival_timestamp,prompt_size,token_size\n", csv_line, {}, true},
+      {"guidellm", "t.jsonl", "", table_line, {}, true},
+      {"weka", "t.jsonl", "", agent_line, {}, true},
+      {"opentelemetry", "t.jsonl", "", span_line, {}, true},
+      {"dynamo", "t.jsonl", "", router_line, {}, true},
+      {"gateway", "t.jsonl", "", log_line, {}, true},
+      {"custom", "t.jsonl", "", prompt_line,
+       ", tokenizer: llama3.json}, arrivals: {process: poisson, rate: 4}", true},
+      {"plain", "t.jsonl", "", plain_line, {}, true}};
   return all;
 }
 
@@ -110,6 +173,10 @@ TEST_CASE("every command takes a trace of every format", "[cli][trace][tune][swe
     const std::string& out = place.scratch.path();
     const std::string over = " --over scheduler.max_num_batched_tokens=64,2048 --jobs 1 -q";
     place.check("run '" + place.scenario + "' --out '" + out + "/run' -q");
+    if (format.is_simulated_only) {
+      place.check("workload '" + place.scenario + "'");
+      continue;
+    }
     place.check("sweep '" + place.scenario + "' --out '" + out + "/sweep'" + over);
     place.check("tune '" + place.scenario + "' --out '" + out + "/tune'" + over);
     place.check("tune '" + place.scenario + "' --load 3 --out '" + out + "/load'" + over);

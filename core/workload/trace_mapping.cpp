@@ -1,0 +1,392 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "core/workload/trace_mapping.h"
+
+#include <algorithm>
+#include <span>
+#include <utility>
+
+#include "core/base/names.h"
+#include "core/workload/workload_trace_parse.h"
+
+namespace metronome {
+
+namespace {
+
+using enum TraceField;
+
+// The rows that unfold_agent_trace() makes of one.
+TraceMapping agent_trace(TraceFormat format, const char* name) {
+  return {.format = format,
+          .name = name,
+          .fields = {{Arrival, "arrival_ns", false},
+                     {Delay, "delay_ns", false},
+                     {Prompt, "prompt_tokens"},
+                     {Output, "output_tokens"},
+                     {Session, "session"},
+                     {Hashes, "hash_ids", false},
+                     {BlockTokens, "block_size", false}},
+          .unit = TraceTimeUnit::Nanoseconds,
+          .has_loose_hashes = true};
+}
+
+// Formats of one shape with the same names come in the order in which they are preferred. `a|b` is
+// whichever of the names the first line has.
+std::vector<TraceMapping> csv_traces() {
+  return {
+      {.format = TraceFormat::Azure,
+       .name = "azure",
+       .fields = {{Arrival, "TIMESTAMP"}, {Prompt, "ContextTokens"}, {Output, "GeneratedTokens"}},
+       .unit = TraceTimeUnit::Date},
+      {.format = TraceFormat::Vidur,
+       .name = "vidur",
+       .fields = {{Arrival, "arrived_at"},
+                  {Prompt, "num_prefill_tokens"},
+                  {Output, "num_decode_tokens"}}},
+      {.format = TraceFormat::Vidur,
+       .name = "vidur",
+       .fields = {{Arrival, "arrival_s"}, {Prompt, "prompt_tokens"}, {Output, "output_tokens"}}},
+      {.format = TraceFormat::BurstGpt,
+       .name = "burstgpt",
+       .fields = {{Arrival, "Timestamp"}, {Prompt, "Request tokens"}, {Output, "Response tokens"}},
+       .skips_failed = true},
+      {.format = TraceFormat::Splitwise,
+       .name = "splitwise",
+       .fields = {{Arrival, "arrival_timestamp"}, {Prompt, "prompt_size"}, {Output, "token_size"}}},
+      {.format = TraceFormat::ServeGen,
+       .name = "servegen",
+       .fields = {{Arrival, "timestamp"}, {Prompt, "input_tokens"}, {Output, "output_tokens"}}},
+      {.format = TraceFormat::GuideLlm,
+       .name = "guidellm",
+       .fields = {{Arrival, "timestamp"}, {Prompt, "prompt_tokens"}, {Output, "output_tokens"}}},
+      {.format = TraceFormat::Gateway,
+       .name = "gateway",
+       .fields = {{Arrival, "time|timestamp|created_at|start_time|startTime|ts"},
+                  {Prompt, "prompt_tokens|input_tokens"},
+                  {Output, "completion_tokens|output_tokens"},
+                  {Status, "status|status_code", false},
+                  {Session, "session_id", false}},
+       .unit = TraceTimeUnit::Auto,
+       .skips_failed = true},
+  };
+}
+
+std::vector<TraceMapping> json_traces() {
+  return {
+      {.format = TraceFormat::AiPerf,
+       .name = "aiperf",
+       .fields = {{Session, "session_id"},
+                  {Arrival, "timestamp", false},
+                  {Delay, "delay|delay_ms", false},
+                  {Prompt, "input_length"},
+                  {Output, "output_length"},
+                  {Hashes, "hash_ids", false}},
+       .unit = TraceTimeUnit::Milliseconds,
+       .counts_new_tokens = true},
+      {.format = TraceFormat::Mooncake,
+       .name = "mooncake",
+       .fields = {{Arrival, "timestamp"},
+                  {Prompt, "input_length"},
+                  {Output, "output_length"},
+                  {Hashes, "hash_ids", false}},
+       .unit = TraceTimeUnit::Milliseconds},
+      {.format = TraceFormat::Bailian,
+       .name = "bailian",
+       .fields = {{Arrival, "timestamp"},
+                  {Prompt, "input_length"},
+                  {Output, "output_length"},
+                  {Session, "chat_id"},
+                  {Parent, "parent_chat_id", false},
+                  {Turn, "turn", false},
+                  {Class, "type", false},
+                  {Hashes, "hash_ids", false}},
+       .block_tokens = 16},
+      {.format = TraceFormat::ShareGpt,
+       .name = "sharegpt",
+       .fields = {{Prompt, "input_toks"},
+                  {Output, "output_toks"},
+                  {Arrival, "arrival_time_ns"},
+                  {Tokens, "input_tok_ids"},
+                  {Images, "images", false},
+                  {IgnoresEos, "ignore_eos", false}},
+       .unit = TraceTimeUnit::Nanoseconds},
+      {.format = TraceFormat::ServeGen,
+       .name = "servegen",
+       .fields = {{Arrival, "timestamp"},
+                  {Prompt, "data.input_tokens"},
+                  {Output, "data.output_tokens"}}},
+      {.format = TraceFormat::ServeGen,
+       .name = "servegen",
+       .fields = {{Arrival, "timestamp"}, {Prompt, "input_tokens"}, {Output, "output_tokens"}}},
+      {.format = TraceFormat::GuideLlm,
+       .name = "guidellm",
+       .fields = {{Arrival, "timestamp"}, {Prompt, "prompt_tokens"}, {Output, "output_tokens"}}},
+      {.format = TraceFormat::Dynamo,
+       .name = "dynamo",
+       .fields = {{Arrival, "request.request_received_ms|event_time_unix_ms"},
+                  {Prompt, "request.input_tokens|request.replay.input_length"},
+                  {Output, "request.output_tokens"},
+                  {Hashes, "request.replay.input_sequence_hashes", false},
+                  {BlockTokens, "request.replay.trace_block_size", false},
+                  {Session, "agent_context.trajectory_id|agent_context.session_id", false},
+                  {Kind, "event_type", false}},
+       .unit = TraceTimeUnit::Milliseconds,
+       .skips_failed = true,
+       .has_loose_hashes = true,
+       .kind = "request_end"},
+      {.format = TraceFormat::Gateway,
+       .name = "gateway",
+       .fields = {{Arrival, "time|timestamp|created_at|created|start_time|startTime|ts"},
+                  {Prompt, "usage.prompt_tokens|prompt_tokens|usage.input_tokens|input_tokens"},
+                  {Output,
+                   "usage.completion_tokens|completion_tokens|usage.output_tokens|output_tokens"},
+                  {Status, "status|status_code", false},
+                  {Session, "session_id", false}},
+       .unit = TraceTimeUnit::Auto,
+       .skips_failed = true},
+      agent_trace(TraceFormat::Weka, "weka"),
+      agent_trace(TraceFormat::OpenTelemetry, "opentelemetry"),
+      {.format = TraceFormat::Plain,
+       .name = "plain",
+       .fields = {{Arrival, "arrival_ns", false},
+                  {Delay, "delay_ns", false},
+                  {Prompt, "prompt_tokens"},
+                  {Output, "output_tokens"},
+                  {Session, "session", false},
+                  {BlockTokens, "block_size", false}},
+       .unit = TraceTimeUnit::Nanoseconds},
+  };
+}
+
+const std::vector<TraceMapping>& known_traces() {
+  static const std::vector<TraceMapping> all = [] {
+    std::vector<TraceMapping> traces = csv_traces();
+    for (TraceMapping& trace : json_traces()) {
+      trace.shape = TraceShape::JsonLines;
+      traces.push_back(std::move(trace));
+    }
+    return traces;
+  }();
+  return all;
+}
+
+// Whether the name is one of the columns, or its parts are keys in the JSON object. The latter
+// needs no valid object: whoever reads it says what is wrong.
+bool has_name(std::string_view line, TraceShape shape, std::string_view name) {
+  if (shape == TraceShape::Csv) {
+    bool found = false;
+    for_each_csv_field(
+        line, [&](std::size_t, std::string_view column) { found = found || column == name; });
+    return found;
+  }
+  while (!name.empty()) {
+    const std::string_view part = name.substr(0, name.find('.'));
+    if (line.find("\"" + std::string(part) + "\"") == std::string_view::npos) return false;
+    name.remove_prefix(std::min(name.size(), part.size() + 1));
+  }
+  return true;
+}
+
+// Each `a|b` becomes the name that the line has, or else the first.
+TraceMapping with_names(TraceMapping mapping, std::string_view line) {
+  for (MappedField& field : mapping.fields) {
+    std::string_view rest = field.name;
+    std::string chosen(rest.substr(0, rest.find('|')));
+    while (!rest.empty()) {
+      const std::string_view name = rest.substr(0, rest.find('|'));
+      if (has_name(line, mapping.shape, name)) {
+        chosen = name;
+        break;
+      }
+      rest.remove_prefix(std::min(rest.size(), name.size() + 1));
+    }
+    field.name = chosen;
+  }
+  return mapping;
+}
+
+struct Score {
+  std::ptrdiff_t num_needed = 0;
+  std::ptrdiff_t num_found = 0;
+
+  std::ptrdiff_t value() const { return 2 * num_found - num_needed; }
+};
+
+Score score_of(const TraceMapping& mapping, std::string_view line) {
+  Score score;
+  for (const MappedField& field : mapping.fields) {
+    if (!field.is_needed) continue;
+    ++score.num_needed;
+    score.num_found += has_name(line, mapping.shape, field.name) ? 1 : 0;
+  }
+  return score;
+}
+
+// The known trace that the file is, before what the scenario says about its columns.
+std::optional<TraceMapping> find_known(const TraceConfig& config, std::string_view line,
+                                       bool is_json) {
+  const bool is_auto = config.format == TraceFormat::Auto;
+  std::optional<TraceMapping> best;
+  std::ptrdiff_t best_score = 0;
+  for (const TraceMapping& known : known_traces()) {
+    const bool is_wanted =
+        is_auto ? is_json == (known.shape == TraceShape::JsonLines) : config.format == known.format;
+    if (!is_wanted) continue;
+    TraceMapping named = with_names(known, line);
+    const Score score = score_of(named, line);
+    // With columns of its own, a trace is not taken for one that merely shares a name.
+    const bool may_be =
+        config.columns.any() ? score.num_found == score.num_needed : score.num_found > 1;
+    if (is_auto && !may_be) continue;
+    if (best && score.value() <= best_score) continue;
+    best_score = score.value();
+    best = std::move(named);
+  }
+  return best;
+}
+
+void map_field(TraceField field, const std::string& name, TraceMapping& mapping) {
+  if (name.empty()) return;
+  const bool is_needed = field == Prompt || field == Output;
+  const MappedField given = {field, name, is_needed, true};
+  for (MappedField& mapped : mapping.fields) {
+    if (mapped.field != field) continue;
+    mapped = given;
+    return;
+  }
+  mapping.fields.push_back(given);
+}
+
+// Adds what the scenario says.
+void add_given(const TraceConfig& config, TraceMapping& mapping) {
+  const TraceColumns& columns = config.columns;
+  map_field(Arrival, columns.arrival, mapping);
+  map_field(Prompt, columns.prompt, mapping);
+  map_field(Output, columns.output, mapping);
+  map_field(Limit, columns.limit, mapping);
+  map_field(Hashes, columns.hash_ids, mapping);
+  map_field(Tokens, columns.tokens, mapping);
+  map_field(Session, columns.session, mapping);
+  map_field(Parent, columns.parent, mapping);
+  map_field(Turn, columns.turn, mapping);
+  map_field(Delay, columns.delay, mapping);
+  map_field(Class, columns.class_name, mapping);
+  map_field(Priority, columns.priority, mapping);
+  if (config.time_unit != TraceTimeUnit::Auto) {
+    mapping.unit = config.time_unit;
+  }
+  if (config.block_size) mapping.block_tokens = static_cast<std::int32_t>(*config.block_size);
+  if (config.prompts != TracePrompts::Auto) {
+    mapping.counts_new_tokens = config.prompts == TracePrompts::New;
+  }
+}
+
+// Fields that any trace may have.
+const MappedField kCommon[] = {{Priority, "priority", false},
+                               {Class, "class", false},
+                               {Limit, "max_tokens", false},
+                               {IgnoresEos, "ignore_eos", false},
+                               {Hashes, "hash_ids", false}};
+
+void add_common(std::string_view line, TraceMapping& mapping) {
+  for (const MappedField& common : kCommon) {
+    const bool is_mapped =
+        std::any_of(mapping.fields.begin(), mapping.fields.end(),
+                    [&common](const MappedField& m) { return m.name == common.name; });
+    if (is_mapped || mapping.find(common.field) != nullptr) continue;
+    const bool may_come_later = mapping.shape == TraceShape::JsonLines;
+    if (may_come_later || has_name(line, mapping.shape, common.name)) {
+      mapping.fields.push_back(common);
+    }
+  }
+}
+
+}  // namespace
+
+const MappedField* TraceMapping::find(TraceField field) const {
+  const auto found = std::find_if(fields.begin(), fields.end(), [field](const MappedField& mapped) {
+    return mapped.field == field;
+  });
+  return found != fields.end() ? &*found : nullptr;
+}
+
+std::string TraceMapping::article_and_name() const {
+  const bool begins_with_vowel = std::string_view("aeiou").find(name.front()) != std::string::npos;
+  return (begins_with_vowel ? "an " : "a ") + name;
+}
+
+std::string TraceMapping::needed_names() const {
+  std::vector<std::string_view> needed;
+  for (const MappedField& field : fields) {
+    if (field.is_needed) needed.push_back(field.name);
+  }
+  return join_names(needed);
+}
+
+std::optional<TraceMapping> find_mapping(const TraceConfig& config, std::string_view first_line,
+                                         bool is_json) {
+  std::optional<TraceMapping> mapping = find_known(config, first_line, is_json);
+  if (!mapping) {
+    if (!config.columns.any()) return std::nullopt;
+    mapping = TraceMapping{.format = TraceFormat::Auto,
+                           .name = "mapped",
+                           .shape = is_json ? TraceShape::JsonLines : TraceShape::Csv,
+                           .unit = TraceTimeUnit::Auto,
+                           .has_loose_hashes = true};
+  }
+  add_given(config, *mapping);
+  add_common(first_line, *mapping);
+  return mapping;
+}
+
+std::optional<TraceMapping> written_mapping(TraceFormat format) {
+  for (const TraceMapping& known : known_traces()) {
+    if (known.format != format) continue;
+    TraceMapping mapping = with_names(known, {});
+    for (const MappedField& common : kCommon) {
+      const bool is_list_in_csv = common.field == Hashes && mapping.shape == TraceShape::Csv;
+      if (mapping.find(common.field) == nullptr && !is_list_in_csv) {
+        mapping.fields.push_back(common);
+      }
+    }
+    return mapping;
+  }
+  return std::nullopt;
+}
+
+bool has_counts(const TraceConfig& config, std::string_view object) {
+  if (config.columns.any()) return true;
+  const auto fits = [&](const TraceMapping& known) {
+    if (known.shape != TraceShape::JsonLines) return false;
+    const Score score = score_of(with_names(known, object), object);
+    return score.num_found == score.num_needed;
+  };
+  return std::any_of(known_traces().begin(), known_traces().end(), fits);
+}
+
+bool has_text(std::string_view object) {
+  constexpr const char* kNames[] = {"conversations", "conversation", "messages", "prompt"};
+  return std::any_of(std::begin(kNames), std::end(kNames), [object](const char* name) {
+    return has_name(object, TraceShape::JsonLines, name);
+  });
+}
+
+std::string describe_formats(TraceShape shape) {
+  std::string text;
+  std::string_view before;
+  for (const TraceMapping& known : known_traces()) {
+    if (known.shape != shape) continue;
+    if (known.name == before) {
+      text.pop_back();
+      text += " or " + known.needed_names() + ")";
+      continue;
+    }
+    before = known.name;
+    text += (text.empty() ? "" : ", ") + known.name;
+    const bool is_document =  // its rows are made of it
+        known.format == TraceFormat::Weka || known.format == TraceFormat::OpenTelemetry;
+    if (!is_document) text += " (" + known.needed_names() + ")";
+  }
+  return text;
+}
+
+}  // namespace metronome

@@ -1,0 +1,355 @@
+// SPDX-License-Identifier: Apache-2.0
+// Traces by mapping: the layouts of public traces, columns that a scenario names, sessions, and
+// what is written is read.
+#include <string>
+#include <vector>
+
+#include "core/workload/trace_writer.h"
+#include "core/workload/workload.h"
+#include "core/workload/workload_config.h"
+#include "tests/catch.h"
+#include "tests/core/workload/workload_helpers.h"
+#include "tests/places.h"
+#include "tests/scratch_folder.h"
+
+namespace metronome::testing::TEST_FILE {
+namespace {
+
+// Requests as text: "arrival/prompt/output ...", with `+delay` instead of the arrival of a turn
+// that waits for the one before; times in ms.
+std::string summary(const Workload& workload) {
+  std::string text;
+  std::size_t session = 0;
+  for (std::size_t i = 0; i < workload.requests.size(); ++i) {
+    const RequestSpec& r = workload.requests[i];
+    const bool is_first = !workload.has_sessions() || i == workload.session_begin[session];
+    session += is_first ? 1 : 0;
+    text += is_first ? std::to_string(r.arrival / kNsPerMs)
+                     : "+" + std::to_string(workload.delays[i] / kNsPerMs);
+    text +=
+        "/" + std::to_string(r.num_prompt_tokens) + "/" + std::to_string(r.max_output_tokens) + " ";
+  }
+  return text;
+}
+
+struct TraceFile {
+  ScratchFolder folder;
+
+  // `keys` go beside `file`, `beside` beside the trace.
+  Workload load(const std::string& text, const std::string& keys = "",
+                const std::string& beside = "") {
+    folder.write("t", text);
+    return make_workload(read_config("{trace: {file: t" + keys + "}" + beside + "}", folder.path()),
+                         7);
+  }
+  std::string error(const std::string& text, const std::string& keys = "") {
+    const std::string message = error_of([&] { load(text, keys); });
+    const std::size_t at = message.find("/t:");
+    return at == std::string::npos ? message : message.substr(at + 1);
+  }
+};
+
+std::string ids(int count) {
+  std::string text = "[";
+  for (int i = 0; i < count; ++i) text += (i == 0 ? "" : ", ") + std::to_string(i);
+  return text + "]";
+}
+
+TEST_CASE("mooncake's layout without hash ids has no shared prefixes", "[core][trace]") {
+  TraceFile trace;
+  const Workload workload = trace.load(
+      "{\"timestamp\": 0, \"input_length\": 1000, \"output_length\": 50}\n"
+      "{\"timestamp\": 100, \"input_length\": 1200, \"output_length\": 50}\n");
+  CHECK(summary(workload) == "0/1000/50 100/1200/50 ");
+  CHECK(workload.segments.empty());
+}
+
+TEST_CASE("bailian: seconds, blocks of 16 tokens, classes", "[core][trace]") {
+  TraceFile trace;
+  const Workload workload = trace.load(
+      "{\"chat_id\": 159, \"parent_chat_id\": -1, \"timestamp\": 61.114, \"input_length\": 521, "
+      "\"output_length\": 132, \"type\": \"text\", \"turn\": 1, \"hash_ids\": " +
+      ids(33) +
+      "}\n{\"chat_id\": 160, \"parent_chat_id\": 159, \"timestamp\": 65.0, \"input_length\": 700, "
+      "\"output_length\": 100, \"type\": \"file\", \"turn\": 2, \"hash_ids\": " +
+      ids(44) + "}\n");
+  CHECK(summary(workload) == "0/521/132 3886/700/100 ");
+  CHECK(workload.segment_begin == std::vector<std::uint32_t>{0, 33, 77});
+  CHECK(workload.segments[0].num_tokens == 16);
+  CHECK(workload.segments[32].num_tokens == 9);
+  CHECK(workload.class_names == std::vector<std::string>{"text", "file"});
+  CHECK(workload.requests[1].class_number == 2);
+  CHECK(workload.unused_fields.empty());
+}
+
+TEST_CASE("aiperf: a turn waits for the one before and carries its tokens", "[core][trace]") {
+  TraceFile trace;
+  const Workload workload = trace.load(
+      "{\"session_id\":\"s1\",\"timestamp\":0,\"input_length\":512,\"output_length\":8,"
+      "\"hash_ids\":[0]}\n"
+      "{\"session_id\":\"s1\",\"delay\":200,\"input_length\":512,\"output_length\":8,"
+      "\"hash_ids\":[1]}\n"
+      "{\"session_id\":\"s2\",\"timestamp\":500,\"input_length\":1024,\"output_length\":8,"
+      "\"hash_ids\":[0,7]}\n");
+  CHECK(summary(workload) == "0/512/8 +200/1032/8 500/1024/8 ");
+  CHECK(workload.num_sessions() == 2);
+  CHECK(workload.segments[0].content == workload.segments[2].content);
+  CHECK(trace.error("{\"session_id\":\"a\",\"timestamp\":0,\"input_length\":5,"
+                    "\"output_length\":8}\n{\"session_id\":\"b\",\"input_length\":5,"
+                    "\"output_length\":8}\n") ==
+        "t:2: timestamp: missing; allowed: an arrival in the first row of each session, or in "
+        "none");
+}
+
+TEST_CASE("tables and logs of other tools", "[core][trace]") {
+  TraceFile trace;
+  CHECK(summary(trace.load(
+            "[{\"request_id\": 0, \"timestamp\": 0.12, \"data\": {\"input_tokens\": 300, "
+            "\"output_tokens\": 20}}, {\"request_id\": 1, \"timestamp\": 0.5, \"data\": "
+            "{\"input_tokens\": 400, \"output_tokens\": 30}}]")) == "0/300/20 380/400/30 ");
+  CHECK(summary(
+            trace.load("{\"timestamp\": 0.5, \"prompt_tokens\": 300, \"output_tokens\": 20}\n"
+                       "{\"timestamp\": 0.9, \"prompt_tokens\": 301, \"output_tokens\": 20}\n")) ==
+        "0/300/20 400/301/20 ");
+  CHECK(summary(trace.load("request_id,request_type,application_id,arrival_timestamp,batch_size,"
+                           "prompt_size,token_size\n0,2,0,0.5,1,155,694\n1,2,0,1,1,66,9\n")) ==
+        "0/155/694 500/66/9 ");
+  // A gateway's log; the second request failed.
+  const Workload log = trace.load(
+      "{\"time\": \"2026-03-01T10:00:00Z\", \"status\": 200, \"usage\": {\"prompt_tokens\": 10, "
+      "\"completion_tokens\": 5}}\n{\"time\": \"2026-03-01T10:00:01Z\", \"status\": 429, "
+      "\"usage\": {\"prompt_tokens\": 0, \"completion_tokens\": 0}}\n{\"time\": "
+      "\"2026-03-01T10:00:02.5Z\", \"status\": 200, \"usage\": {\"prompt_tokens\": 12, "
+      "\"completion_tokens\": 6}, \"path\": \"/v1\"}\n");
+  CHECK(summary(log) == "0/10/5 2500/12/6 ");
+  CHECK(log.num_skipped == 1);
+  CHECK(log.unused_fields == std::vector<std::string>{"path"});
+  CHECK(summary(trace.load("time,prompt_tokens,completion_tokens,model\n"
+                           "1772359200123,7,3,\"a, b\"\n1772359200223,8,4,c\n")) ==
+        "0/7/3 100/8/4 ");
+}
+
+TEST_CASE("the router's request traces", "[core][trace]") {
+  TraceFile trace;
+  const auto row = [](const char* kind, int ms, const std::string& hashes) {
+    return std::string("{\"schema\": \"x\", \"event_type\": \"") + kind +
+           "\", \"event_time_unix_ms\": " + std::to_string(1'000'000 + ms) +
+           ", \"agent_context\": {\"session_id\": \"P\"}, \"request\": {\"input_tokens\": 37, "
+           "\"output_tokens\": 3, \"request_received_ms\": " +
+           std::to_string(999'000 + ms) +
+           ", \"replay\": {\"trace_block_size\": 16, \"input_length\": 37, "
+           "\"input_sequence_hashes\": " +
+           hashes + "}}}\n";
+  };
+  const Workload workload =
+      trace.load(row("request_end", 0, "[101, 102, 900001]") + row("tool_end", 3, "[]") +
+                 row("request_end", 250, "[101, 18446744073709551615]"));
+  CHECK(summary(workload) == "0/37/3 250/37/3 ");
+  REQUIRE(workload.segments.size() == 6);
+  CHECK(workload.segments[0].content == workload.segments[3].content);
+  CHECK(workload.segments[5].num_tokens == 5);  // the last block has no id
+}
+
+TEST_CASE("agents: recorded sessions of coding", "[core][trace]") {
+  TraceFile trace;
+  const std::string text = R"({
+  "id": "c1", "models": ["m"], "block_size": 64, "hash_id_scope": "local",
+  "requests": [
+    {"t": 1.0, "type": "n", "model": "m", "in": 100, "out": 20, "hash_ids": [1, 2],
+     "api_time": 2.0},
+    {"t": 3.5, "type": "subagent", "agent_id": "a1", "subagent_type": "Explore",
+     "status": "completed", "models": [], "requests": [
+       {"t": 0.5, "type": "s", "model": "m", "in": 64, "out": 4, "hash_ids": [9], "api_time": 1}]},
+    {"t": 9.0, "type": "s", "model": "m", "in": 150, "out": 0, "hash_ids": [1, 2, 3],
+     "api_time": 1.0, "think_time": 0.25}
+  ]})";
+  const Workload workload = trace.load(text);
+  CHECK(summary(workload) == "0/100/20 +250/150/1 3000/64/4 ");
+  CHECK(workload.segments[0].content == workload.segments[2].content);
+  CHECK(workload.has_whole_prompt == std::vector<bool>{false, true, false});
+  CHECK(
+      trace.error("{\"id\": \"a\", \"block_size\": 0, \"requests\": [{\"in\": 1, \"out\": 1}]}") ==
+      "t:1: block_size: is 0; allowed: at least 1");
+}
+
+TEST_CASE("agents: spans of OpenTelemetry", "[core][trace]") {
+  TraceFile trace;
+  const auto span = [](const char* start, const char* end, int prompt) {
+    return std::string("{\"traceId\": \"t1\", \"name\": \"chat\", \"startTimeUnixNano\": \"") +
+           start + "\", \"endTimeUnixNano\": \"" + end +
+           "\", \"attributes\": [{\"key\": \"gen_ai.usage.input_tokens\", \"value\": "
+           "{\"intValue\": \"" +
+           std::to_string(prompt) +
+           "\"}}, {\"key\": \"gen_ai.usage.output_tokens\", \"value\": {\"intValue\": 9}}]}";
+  };
+  const std::string text = "{\"resourceSpans\": [{\"scopeSpans\": [{\"spans\": [" +
+                           span("1711600000000000000", "1711600001000000000", 50) + ", " +
+                           span("1711600001500000000", "1711600002000000000", 80) + ", " +
+                           span("1711600001600000000", "1711600003000000000", 30) +
+                           ", {\"traceId\": \"t1\", \"name\": \"tool\"}]}]}]}";
+  CHECK(summary(trace.load(text)) == "0/50/9 +500/80/9 1600/30/9 ");
+  CHECK(summary(trace.load(
+            "{\"spans\": [{\"trace_id\": \"a\", \"start_time\": \"2026-01-01T00:00:00Z\", "
+            "\"end_time\": \"2026-01-01T00:00:01Z\", \"attributes\": "
+            "{\"gen_ai.usage.prompt_tokens\": 7, \"gen_ai.usage.completion_tokens\": 2}}]}")) ==
+        "0/7/2 ");
+}
+
+TEST_CASE("columns of a scenario", "[core][trace]") {
+  TraceFile trace;
+  const std::string own = "when,in,out,who,urgency\n10,5,6,rag,3\n11.5,7,8,chat,-1\n";
+  const std::string keys =
+      ", columns: {arrival: when, prompt: in, output: out}, time_unit: ms, "
+      "class: who, priority: urgency";
+  const Workload workload = trace.load(own, keys);
+  CHECK(summary(workload) == "0/5/6 1/7/8 ");
+  CHECK(workload.requests[0].priority == 3);
+  CHECK(workload.class_names == std::vector<std::string>{"rag", "chat"});
+  CHECK(trace.load(own, ", columns: {arrival: when, prompt: in, output: out}").unused_fields ==
+        std::vector<std::string>{"who", "urgency"});
+  CHECK(trace.error(own, ", columns: {arrival: then, prompt: in, output: out}") ==
+        "t:1: then: missing column; a mapped trace has in, out");
+  CHECK(trace.error(own, ", columns: {arrival: when, prompt: in}")
+            .ends_with("workload.trace.columns.output: missing; a trace of no known format needs "
+                       "the names of prompt and output tokens"));
+  // JSON by paths, sessions by blocks.
+  const std::string rows =
+      "{\"at\": 1, \"n\": {\"in\": 33, \"out\": 4}, \"chat\": 1, \"hash_ids\": [1, 2, 3]}\n"
+      "{\"at\": 2, \"n\": {\"in\": 40, \"out\": 4}, \"chat\": 1, \"hash_ids\": [1, 2, 4]}\n";
+  const Workload blocks =
+      trace.load(rows,
+                 ", columns: {arrival: at, prompt: n.in, output: n.out}, time_unit: s, "
+                 "block_size: 16, session: chat");
+  CHECK(summary(blocks) == "0/33/4 1000/40/4 ");
+  CHECK(blocks.segments[0].content == blocks.segments[3].content);
+  const std::string unseen =
+      trace.error(rows,
+                  ", columns: {arrival: at, prompt: n.in, output: n.out}, turn: none, "
+                  "block_size: 16");
+  INFO(unseen);
+  CHECK(unseen.ends_with(
+      "none: is in no row; allowed in workload.trace.columns: a field of the trace"));
+  CHECK(trace.error("{\"timestamp\": 0, \"input_length\": 521, \"output_length\": 2, "
+                    "\"hash_ids\": " +
+                    ids(33) + "}") ==
+        "t:1: hash_ids: 33 ids for 521 prompt tokens; allowed: one per 512 tokens, 2; "
+        "workload.trace.block_size: 16 fits");
+}
+
+TEST_CASE("timed turns of a session share its prompts", "[core][trace]") {
+  TraceFile trace;
+  const Workload workload = trace.load(
+      "arrival_s,prompt_tokens,output_tokens,chat\n0,100,10,a\n1,130,10,a\n2,50,5,b\n3,120,9,a\n",
+      ", session: chat");
+  CHECK(summary(workload) == "0/100/10 1000/130/10 2000/50/5 3000/120/9 ");
+  // The last prompt of `a` is shorter than its session: it begins anew.
+  CHECK(workload.segment_begin == std::vector<std::uint32_t>{0, 1, 4, 5, 6});
+  CHECK(workload.segments[1].content == workload.segments[0].content);
+  CHECK(workload.segments[2].content == content_id(ContentKind::Output, 0));
+  CHECK(workload.segments[3].num_tokens == 20);
+}
+
+TEST_CASE("a priority of a trace is used", "[core][trace]") {
+  TraceFile trace;
+  const Workload workload = trace.load(
+      "arrival_s,prompt_tokens,output_tokens,priority,max_tokens\n0,100,400,10,512\n3,200,8,0,\n");
+  CHECK(workload.requests[0].priority == 10);
+  CHECK(workload.requests[0].output_limit == 512);
+  CHECK(workload.requests[1].priority == 0);
+  CHECK(trace.error("arrival_s,prompt_tokens,output_tokens,max_tokens\n0,100,400,300\n") ==
+        "t:2: max_tokens: 300, below the 400 output tokens; allowed: as many or more");
+}
+
+// The workload as it is written and read.
+Workload round_trip(const Workload& workload, TraceFormat format, const std::string& name) {
+  TraceFile trace;
+  const bool has_arrivals = workload.has_arrivals;
+  return trace.load(trace_text(workload, format), ", format: " + name,
+                    has_arrivals ? "" : ", arrivals: {rate: 1}");
+}
+
+TEST_CASE("a trace of each format that is written is read", "[core][trace]") {
+  const Workload single = make(
+      "{num_requests: 40, arrivals: {rate: 3}, prompt_tokens: {distribution: uniform, min: 1, "
+      "max: 3000}, output_tokens: {distribution: uniform, min: 1, max: 300}}");
+  const Workload sessions = make(
+      "{arrivals: {rate: 3}, prompt_tokens: {distribution: uniform, min: 1, max: 300}, "
+      "output_tokens: {value: 9}, sessions: {kind: chat, num_sessions: 9, turns: {distribution: "
+      "uniform, min: 1, max: 4}, think_time_ms: {value: 1500}}}");
+  int num_formats = 0;
+  for (const std::string_view format_name : trace_format_names()) {
+    const std::string name(format_name);
+    const TraceFormat format = *trace_format_of(name);
+    if (name == "auto" || name == "custom" || name == "sharegpt") continue;
+    INFO(name);
+    ++num_formats;
+    Workload expected = single;
+    const TimeNs first = expected.requests.front().arrival;
+    for (RequestSpec& request : expected.requests) request.arrival -= first;
+    CHECK(summary(round_trip(single, format, name)) == summary(expected));
+    const std::string error = error_of([&] { trace_text(sessions, format); });
+    if (!error.empty()) continue;
+    expected = sessions;
+    for (std::size_t s = expected.num_sessions(); s-- > 0;) {
+      expected.requests[expected.session_begin[s]].arrival -= expected.requests[0].arrival;
+    }
+    CHECK(summary(round_trip(sessions, format, name)) == summary(expected));
+  }
+  CHECK(num_formats == 14);
+}
+
+TEST_CASE("what a format cannot say is refused, and plain says it", "[core][trace]") {
+  const Workload shared = make(
+      "{num_requests: 6, arrivals: {rate: 3}, prompt_tokens: {distribution: uniform, min: 1, "
+      "max: 90}, output_tokens: {value: 4}, priority: {values: [1, 5]}, prefix: {kind: groups, "
+      "num_groups: 2, prefix_tokens: 96}}");
+  CHECK(error_of([&] { trace_text(shared, TraceFormat::Azure); }) ==
+        "format: azure cannot say that prompts share parts; allowed: a workload without, or format "
+        "plain");
+  const Workload read = round_trip(shared, TraceFormat::Plain, "plain");
+  for (std::size_t i = 0; i < shared.requests.size(); ++i) {
+    CHECK(read.requests[i].priority == shared.requests[i].priority);
+    const RequestId id{static_cast<std::uint32_t>(i)};
+    for (std::size_t k = 0; k < i; ++k) {
+      const RequestId other{static_cast<std::uint32_t>(k)};
+      CHECK((read.prompt_segments(id)[0].content == read.prompt_segments(other)[0].content) ==
+            (shared.prompt_segments(id)[0].content == shared.prompt_segments(other)[0].content));
+    }
+  }
+}
+
+TEST_CASE("conversations in all their layouts", "[core][trace]") {
+  TraceFile trace;
+  const std::string question = "why is the sky blue in the morning";
+  const std::string answer = "because the air scatters blue light most";
+  const auto load = [&](const std::string& text, const std::string& keys = "") {
+    return trace.load(
+        text, ", tokenizer: " + source_dir() + "/tests/fixtures/tokenizers/llama3.json" + keys,
+        ", arrivals: {rate: 1}");
+  };
+  const std::string turns = "[{\"from\": \"human\", \"value\": \"" + question +
+                            "\"}, {\"from\": \"gpt\", \"value\": \"" + answer + "\"}]";
+  const std::string roles = "[{\"role\": \"user\", \"content\": \"" + question +
+                            "\"}, {\"role\": \"assistant\", \"content\": \"" + answer + "\"}]";
+  const std::string lengths = summary(load("[{\"id\": 1, \"conversations\": " + turns + "}]"));
+  CHECK(lengths.size() > 8);
+  for (const std::string& text :
+       {"{\"id\": 1, \"conversations\": " + turns + "}\n{\"conversations\": []}\n",
+        "[{\"conversation\": " + turns + "}]", "[{\"conversations\": " + roles + "}]",
+        "{\"messages\": " + roles + "}\n", "[{\"messages\": " + roles + "}]",
+        "{\n \"messages\": [{\"role\": \"user\", \"content\": [{\"type\": \"text\", \"text\": \"" +
+            question + "\"}]},\n {\"role\": \"assistant\", \"content\": \"" + answer + "\"}]\n}"}) {
+    INFO(text);
+    CHECK(summary(load(text)) == lengths);
+  }
+  const Workload custom =
+      load("{\"prompt\": \"" + question + "\", \"output_tokens\": 3}\n", ", format: custom");
+  CHECK(custom.requests[0].max_output_tokens == 3);
+  CHECK(trace
+            .error("[{\"text\": 1}]",
+                   ", tokenizer: " + source_dir() + "/tests/fixtures/tokenizers/llama3.json")
+            .find("there are none; allowed: objects with a list") != std::string::npos);
+}
+
+}  // namespace
+}  // namespace metronome::testing::TEST_FILE
