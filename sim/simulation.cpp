@@ -257,6 +257,10 @@ std::int64_t state_export_unit(const ModelConfig& model, const HardwareSpec& har
   return is_hopper || is_blackwell ? kFlashInferUnit : 0;
 }
 
+StateRules state_rules(const ModelConfig& model, const HardwareSpec& hardware) {
+  return {.export_unit = state_export_unit(model, hardware), .divides_memory = true};
+}
+
 // A pool that the user counted in blocks may take more than the engine's share of memory, but not
 // more than there is beside the weights.
 void check_pool(const Scenario& scenario, const Simulation& simulation) {
@@ -270,9 +274,8 @@ void check_pool(const Scenario& scenario, const Simulation& simulation) {
     return most_kv_blocks(simulation.model, simulation.hardware,
                           scenario.cost_model.tensor_parallel_size, block_tokens, drafter);
   };
-  const std::int64_t most =
-      blocks_of_memory(scenario, simulation.model, most_blocks,
-                       state_export_unit(simulation.model, simulation.hardware));
+  const std::int64_t most = blocks_of_memory(scenario, simulation.model, most_blocks,
+                                             state_rules(simulation.model, simulation.hardware));
   if (*cache.num_blocks <= most) return;
   const std::string allowed =
       most == 0 ? "a smaller model, or more memory" : "auto, or 1 to " + std::to_string(most);
@@ -280,6 +283,24 @@ void check_pool(const Scenario& scenario, const Simulation& simulation) {
                             std::to_string(*cache.num_blocks) + " blocks do not fit beside the " +
                                 "weights into the memory of " + simulation.hardware.name +
                                 "; allowed: " + allowed);
+}
+
+// States beside the blocks that limit requests, and prefix hits that need none here.
+std::string state_warning(const Scenario& scenario, const Simulation& simulation) {
+  const PolicyInfo& policy = *find_policy(scenario.scheduler.policy);
+  if (simulation.model.n_linear_layers() == 0 || policy.groups_states) return "";
+  std::string warning;
+  const EngineSetup& setup = simulation.setup;
+  if (setup.max_num_seqs < scenario.engine.max_num_seqs) {
+    warning = "engine.max_num_seqs is lowered from " +
+              std::to_string(scenario.engine.max_num_seqs) + " to " +
+              std::to_string(setup.max_num_seqs) + ": there is memory for their states";
+  }
+  if (setup.kv_cache.enable_prefix_caching) {
+    warning += std::string(warning.empty() ? "" : "; ") +
+               "prefix hits count as if the states of all cached prefixes were kept";
+  }
+  return warning;
 }
 
 void check_memory(const Scenario& scenario, const Simulation& simulation) {
@@ -368,7 +389,7 @@ Simulation prepare_simulation(const Scenario& scenario) try {
     return simulation.cost_model->kv_capacity_blocks(block_tokens);
   };
   simulation.setup = make_engine_setup(scenario, simulation.model, kv_capacity,
-                                       state_export_unit(simulation.model, simulation.hardware));
+                                       state_rules(simulation.model, simulation.hardware));
   check_memory(scenario, simulation);
   const PolicyInfo& policy = *find_policy(scenario.scheduler.policy);
   if (policy.predicts_steps) {
@@ -392,6 +413,7 @@ Simulation prepare_simulation(const Scenario& scenario) try {
     if (!simulation.warning.empty() && !warning.empty()) simulation.warning += "; ";
     simulation.warning += warning;
   };
+  warn(state_warning(scenario, simulation));
   warn(simulation.model.approximation);
   warn(unchecked_warning(times.file ? times.file->kind : "roofline", simulation.hardware,
                          simulation.model, scenario.cost_model.tensor_parallel_size));

@@ -40,6 +40,18 @@ struct RecipeContext {
   bool has_own_flags = false;
 };
 
+// Memory of one device that states and KV share.
+struct StateMemory {
+  double free_bytes = 0;
+  double request_bytes = 0;  // the states of a request
+  double token_bytes = 0;    // KV
+};
+
+struct StatePool {
+  double bytes = 0;
+  std::int64_t max_requests = 0;  // that can run at once
+};
+
 // A rule that is absent does nothing.
 struct EngineProduct {
   std::string_view name;                      // of its folder: "nano_vllm"
@@ -53,6 +65,9 @@ struct EngineProduct {
   // `device`.
   void (*check_pool)(const Scenario&, const ModelConfig&, const EngineSetup&,
                      const std::string& device) = nullptr;
+  // How it divides memory where recurrent states lie beside the KV blocks. nullptr: each of
+  // engine.max_num_seqs requests has states.
+  StatePool (*divide_memory)(const Scenario&, const StateMemory&) = nullptr;
   // Its rules for the images of a model that takes some. `max_item_tokens` is those of the largest
   // image. Throws UnplacedConfigError.
   void (*set_images)(const Scenario&, std::int64_t max_item_tokens, EncoderSetup&) = nullptr;

@@ -6,6 +6,7 @@
 #include <string>
 
 #include "core/base/error.h"
+#include "core/base/real.h"
 #include "core/engine/policies/registry.h"
 #include "core/model/image_grid.h"
 #include "core/scenario/engine_product.h"
@@ -78,8 +79,8 @@ LayerGroups layer_groups(const KvCacheConfig& config, const ModelConfig& model,
 
 // Whether cached states are exported from inside a chunk.
 bool exports_states(const Scenario& scenario, const ModelConfig& model, const PolicyInfo& policy,
-                    std::int64_t export_unit) {
-  return export_unit > 0 && has_state_groups(policy, model) &&
+                    const StateRules& rules) {
+  return rules.export_unit > 0 && has_state_groups(policy, model) &&
          caches_prefixes(policy, scenario.kv_cache);
 }
 
@@ -87,15 +88,28 @@ bool exports_states(const Scenario& scenario, const ModelConfig& model, const Po
 // (and of the unit of exports) whose KV in one layer takes as many bytes on a device as a layer's
 // state (_align_hybrid_block_size in vllm/platforms/interface.py).
 std::int32_t block_tokens(const Scenario& scenario, const ModelConfig& model,
-                          const PolicyInfo& policy, std::int64_t export_unit) {
+                          const PolicyInfo& policy, const StateRules& rules) {
   std::int64_t size = scenario.kv_cache.block_size;
   if (!has_state_groups(policy, model)) return static_cast<std::int32_t>(size);
-  if (exports_states(scenario, model, policy, export_unit)) size = std::lcm(size, export_unit);
+  if (exports_states(scenario, model, policy, rules)) size = std::lcm(size, rules.export_unit);
   const std::int64_t tp = scenario.cost_model.tensor_parallel_size;
   const std::int64_t num_heads = std::max<std::int64_t>(model.n_kv_heads / tp, 1);
   const std::int64_t token_bytes = 2 * num_heads * model.head_dim * model.bytes_per_kv_element;
   const std::int64_t state_bytes = model.state_bytes() / model.n_linear_layers() / tp;
   return static_cast<std::int32_t>(size * ceil_div(state_bytes, token_bytes * size));
+}
+
+StateMemory state_memory(const Scenario& scenario, const ModelConfig& model,
+                         const KvCapacityFn& kv_capacity) {
+  const std::int64_t tp = scenario.cost_model.tensor_parallel_size;
+  const std::int64_t num_heads = std::max<std::int64_t>(model.n_kv_heads / tp, 1);
+  const std::int64_t heads_bytes =
+      model.n_attention_layers() * 2 * num_heads * model.head_dim * model.bytes_per_kv_element;
+  const std::int64_t token_bytes =
+      model.latent_attention.is_empty() ? heads_bytes : model.kv_bytes_per_token();
+  return {.free_bytes = real(kv_capacity(1) * token_bytes),
+          .request_bytes = real(model.state_bytes()) / real(tp),
+          .token_bytes = real(token_bytes)};
 }
 
 void check_windows_beside_states(const Scenario& scenario, const ModelConfig& model) {
@@ -117,11 +131,21 @@ void check_windows_beside_states(const Scenario& scenario, const ModelConfig& mo
   }
 }
 
+// Whether the policy's engine divides memory between KV and the states beside it.
+bool divides_memory(const ModelConfig& model, const PolicyInfo& policy, const StateRules& rules) {
+  const bool has_states_beside = model.n_linear_layers() > 0 && model.n_attention_layers() > 0 &&
+                                 !has_state_groups(policy, model);
+  return has_states_beside && rules.divides_memory &&
+         product_of(policy.name).divide_memory != nullptr;
+}
+
 // Settings that a model with states excludes.
-void check_states(const Scenario& scenario, const ModelConfig& model, const PolicyInfo& policy) {
+void check_states(const Scenario& scenario, const ModelConfig& model, const PolicyInfo& policy,
+                  const StateRules& rules) {
   if (model.n_linear_layers() == 0) return;
   if (scenario.kv_cache.sliding_window > 0) check_windows_beside_states(scenario, model);
   if (has_state_groups(policy, model) || !caches_prefixes(policy, scenario.kv_cache)) return;
+  if (divides_memory(model, policy, rules)) return;
   throw UnplacedConfigError("kv_cache.enable_prefix_caching",
                             "policy " + std::string(policy.name) + " caches no states, which " +
                                 model.name + " has; allowed: false, or policy " +
@@ -140,17 +164,17 @@ void check_retention(const KvCacheConfig& config, std::int64_t block_size) {
 
 KvCacheLayout paged_layout(const Scenario& scenario, const ModelConfig& model,
                            const PolicyInfo& policy, const KvCapacityFn& kv_capacity,
-                           std::int64_t export_unit) {
+                           const StateRules& rules) {
   const KvCacheConfig& config = scenario.kv_cache;
   const LayerGroups groups = layer_groups(config, model, policy);
-  const std::int32_t block_size = block_tokens(scenario, model, policy, export_unit);
-  const bool exports = exports_states(scenario, model, policy, export_unit);
+  const std::int32_t block_size = block_tokens(scenario, model, policy, rules);
+  const bool exports = exports_states(scenario, model, policy, rules);
   check_retention(config, block_size);
   std::int64_t num_blocks = 0;
   if (config.num_blocks) {
     num_blocks = *config.num_blocks;
   } else {
-    num_blocks = blocks_of_memory(scenario, model, kv_capacity, export_unit);
+    num_blocks = blocks_of_memory(scenario, model, kv_capacity, rules);
     if (num_blocks < 1) {
       throw UnplacedConfigError(
           "kv_cache.num_blocks",
@@ -209,6 +233,18 @@ void check_usable_blocks(const PolicyInfo& policy, const KvCacheLayout& layout) 
       "kv_cache.num_blocks",
       std::to_string(layout.num_blocks) + " leaves no block for requests: " + "policy " +
           std::string(policy.name) + " keeps one as its null block; allowed: auto, or at least 2");
+}
+
+// The states and the tokens of the pool limit the requests that run.
+void limit_requests(const StatePool& pool, EngineSetup& setup) {
+  if (pool.max_requests < 1) {
+    throw UnplacedConfigError(
+        "cost_model.gpu_memory_utilization",
+        "leaves no memory for the states of a request; allowed: a higher one, a smaller model, "
+        "more memory");
+  }
+  setup.max_num_seqs =
+      static_cast<std::int32_t>(std::min<std::int64_t>(setup.max_num_seqs, pool.max_requests));
 }
 
 DraftMethod draft_method(SpeculativeMethod method) {
@@ -277,11 +313,11 @@ std::vector<std::int32_t> drafts_by_batch_size(const std::vector<std::vector<std
 }
 
 std::int64_t blocks_of_memory(const Scenario& scenario, const ModelConfig& model,
-                              const KvCapacityFn& kv_capacity, std::int64_t export_unit) {
+                              const KvCapacityFn& kv_capacity, const StateRules& rules) {
   const KvCacheConfig& config = scenario.kv_cache;
   const PolicyInfo& policy = *find_policy(scenario.scheduler.policy);
   const LayerGroups groups = layer_groups(config, model, policy);
-  const std::int64_t block_size = block_tokens(scenario, model, policy, export_unit);
+  const std::int64_t block_size = block_tokens(scenario, model, policy, rules);
   std::int64_t capacity = 0;
   if (groups.num_states > 0) {
     // A block has room for the KV or the states of a group's layers.
@@ -289,6 +325,11 @@ std::int64_t blocks_of_memory(const Scenario& scenario, const ModelConfig& model
     capacity = kv_capacity(block_size) * num_attending / groups.num_layers;
   } else if (groups.num_layers > 0) {
     capacity = kv_capacity(1) * model.n_layers / (groups.num_layers * block_size);
+  } else if (divides_memory(model, policy, rules)) {
+    const StateMemory memory = state_memory(scenario, model, kv_capacity);
+    const StatePool pool = product_of(policy.name).divide_memory(scenario, memory);
+    capacity = static_cast<std::int64_t>((memory.free_bytes - pool.bytes) /
+                                         (memory.token_bytes * real(block_size)));
   } else {
     capacity = kv_capacity(block_size) - blocks_of_states(scenario, model);
   }
@@ -307,7 +348,7 @@ StepShape resolved_step_shape(const Scenario& scenario) {
 }
 
 EngineSetup make_engine_setup(const Scenario& scenario, const ModelConfig& model,
-                              const KvCapacityFn& kv_capacity, std::int64_t export_unit) {
+                              const KvCapacityFn& kv_capacity, const StateRules& rules) {
   const std::int64_t max_model_len =
       scenario.engine.max_model_len.value_or(model.default_max_model_len());
   if (max_model_len > model.max_context()) {
@@ -321,7 +362,7 @@ EngineSetup make_engine_setup(const Scenario& scenario, const ModelConfig& model
   check_step_size(scenario, *policy, max_model_len);
   const EngineProduct& product = product_of(policy->name);
   if (product.check_model != nullptr) product.check_model(scenario, model, max_model_len);
-  check_states(scenario, model, *policy);
+  check_states(scenario, model, *policy, rules);
 
   EngineSetup setup;
   setup.scheduler = scenario.scheduler;
@@ -337,7 +378,11 @@ EngineSetup make_engine_setup(const Scenario& scenario, const ModelConfig& model
     setup.kv_cache = slotted_layout(scenario, setup.max_model_len, kv_capacity);
     return setup;
   }
-  setup.kv_cache = paged_layout(scenario, model, *policy, kv_capacity, export_unit);
+  setup.kv_cache = paged_layout(scenario, model, *policy, kv_capacity, rules);
+  if (!scenario.kv_cache.num_blocks && divides_memory(model, *policy, rules)) {
+    limit_requests(product.divide_memory(scenario, state_memory(scenario, model, kv_capacity)),
+                   setup);
+  }
   arrange_cache(*policy, setup);
   check_usable_blocks(*policy, setup.kv_cache);
   return setup;

@@ -98,6 +98,7 @@ void add_sglang_memory(const Scenario& scenario, FlagList& list) {
   SglangServeOptions chosen;
   chosen.tensor_parallel_size = scenario.cost_model.tensor_parallel_size;
   chosen.max_num_seqs = scenario.engine.max_num_seqs;
+  chosen.vision_dim = vision_dim_of(scenario);
   const std::int64_t chunk = largest_prefill(scenario.scheduler);
   chosen.chunked_prefill_size = chunk > 0 ? whole_pages(scenario, chunk) : -1;
   const std::vector<ServeDefault> defaults = sglang_serve_defaults(*gpu, chosen);

@@ -90,6 +90,7 @@ constexpr PolicyInfo kPolicies[] = {kSglang};
 constexpr EngineProduct kProduct = {.name = "sglang",
                                     .policies = kPolicies,
                                     .check_settings = check_sglang_settings,
+                                    .divide_memory = sglang_divide_memory,
                                     .serve_defaults = sglang_serve_defaults,
                                     .recipe = sglang_recipe,
                                     .arguments = &kSglangArguments,

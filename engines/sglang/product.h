@@ -19,6 +19,8 @@ extern const KernelRules kSglangKernels;
 
 // See PolicyInfo::reserved_gib.
 double sglang_reserved_gib(const MemoryFacts& facts, const ModelConfig& model);
+// See EngineProduct::divide_memory.
+StatePool sglang_divide_memory(const Scenario& scenario, const StateMemory& memory);
 
 std::unique_ptr<Policy> make_sglang(const PolicyContext& context);
 

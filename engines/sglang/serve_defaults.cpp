@@ -4,11 +4,13 @@
 #include "engines/sglang/serve_defaults.h"
 
 #include <algorithm>
+#include <cmath>
 #include <iterator>
 #include <string>
 
 #include "core/base/error.h"
 #include "core/base/number_text.h"
+#include "core/model/model_catalogue.h"
 #include "core/scenario/scenario.h"
 #include "engines/sglang/settings.h"
 
@@ -65,6 +67,15 @@ std::int64_t sglang_graph_batch(const SglangTier& tier, const SglangServeOptions
       chosen.max_num_seqs.value_or(INT64_MAX));
 }
 
+// What images leave of a share, by the size of the vision tower (adjust_mem_fraction_for_vlm of
+// memory_hook.py). Its layers do not count: they are not where SGLang looks for them.
+double share_beside_images(double share, std::int64_t vision_dim) {
+  if (vision_dim == 0) return share;
+  const double width = static_cast<double>(vision_dim) / 1024;
+  const double rounded = std::round(share * 1000) / 1000;
+  return rounded * 0.95 * std::clamp(1 - 0.1 * (width * width - 1), 0.8, 1.05);
+}
+
 constexpr double kLeastShare = 0.01;  // of the key's range
 
 // The share of memory that is left for weights and KV; negative: the reserve is larger.
@@ -80,10 +91,15 @@ double sglang_memory_share(const HardwareSpec& gpu, const SglangServeOptions& ch
   reserved_mib += 2 * static_cast<double>(graph_batch);
   reserved_mib += 8 * static_cast<double>(num_prefill_graphs(chunk));
   if (memory_mib > 60 * 1024) reserved_mib = std::max(reserved_mib, 10.0 * 1024);
-  return (memory_mib - reserved_mib) / memory_mib;
+  return share_beside_images((memory_mib - reserved_mib) / memory_mib, chosen.vision_dim);
 }
 
 }  // namespace
+
+std::int64_t vision_dim_of(const Scenario& scenario) {
+  if (scenario.model.empty()) return 0;  // which is reported later
+  return find_model(scenario.model, scenario.location_of("model")).vision.hidden_dim;
+}
 
 bool sglang_leaves_memory(const HardwareSpec& gpu, const SglangServeOptions& chosen) {
   return sglang_memory_share(gpu, chosen) >= kLeastShare;
@@ -109,7 +125,8 @@ std::vector<ServeDefault> sglang_serve_defaults(const HardwareSpec& gpu,
            has_pages ? ": pages of the attention kernels of B200 and B300" : "");
   list.add("cost_model.gpu_memory_utilization",
            fixed_text(std::max(kLeastShare, sglang_memory_share(gpu, chosen)), 3),
-           ": mem_fraction_static, what chunks and graphs leave of the memory");
+           std::string(": mem_fraction_static, what chunks and graphs") +
+               (chosen.vision_dim > 0 ? ", and images," : "") + " leave of the memory");
   list.add("cost_model.max_graph_tokens", sglang_graph_batch(tier, chosen),
            for_gpu + ": requests of the largest decode graph");
   return list.take();
@@ -125,6 +142,7 @@ std::vector<ServeDefault> sglang_serve_defaults(const Scenario& scenario, const 
     chosen.chunked_prefill_size = config.chunked_prefill_size;
   }
   chosen.max_prefill_tokens = config.max_prefill_tokens;
+  chosen.vision_dim = vision_dim_of(scenario);
   return sglang_serve_defaults(gpu, chosen);
 }
 

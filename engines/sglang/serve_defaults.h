@@ -16,7 +16,11 @@ struct SglangServeOptions {
   std::optional<std::int64_t> max_num_seqs = {};
   std::optional<std::int64_t> chunked_prefill_size = {};
   std::int64_t max_prefill_tokens = 16384;
+  std::int64_t vision_dim = 0;  // hidden dimension of the model's vision tower; 0: it has none
 };
+
+// SglangServeOptions::vision_dim of the scenario's model; 0 if it names none.
+std::int64_t vision_dim_of(const Scenario& scenario);
 
 // Of a pool's size it only knows that max_running_requests is at least 2048.
 std::vector<ServeDefault> sglang_serve_defaults(const HardwareSpec& gpu,

@@ -218,6 +218,9 @@ TEST_CASE("SGLang takes its share of free memory", "[engines][memory]") {
   const double total = 79.19;
   const double one = reserved(settings, "llama-3.1-8b", "sglang");
   CHECK(0.88 * total - one - (78.81 - 63.72) == Approx(54.26).margin(0.2));
+  ModelConfig seeing = find_model("llama-3.1-8b", {});
+  seeing.vision = find_model("qwen3-vl-4b", {}).vision;  // embeddings of images: 100 MiB
+  CHECK(reserved_memory_gib(settings, seeing, "sglang") == Approx(one + 100. / 1024));
   settings.tensor_parallel_size = 8;  // 77.43 were free
   CHECK(reserved(settings, "llama-3.1-8b", "sglang") ==
         Approx(0.88 * (total - 77.43)).margin(0.25));

@@ -192,6 +192,8 @@ TEST_CASE("SGLang's defaults follow what the user chose", "[core][scenario]") {
   CHECK(sglang(h100, {.tensor_parallel_size = 4}) == "8192 512 0.817");
   CHECK(sglang(known("rtx-4090"), {.tensor_parallel_size = 4}) == "4096 160 0.672");
   CHECK(sglang(h100, {.max_num_seqs = 64}) == "8192 64 0.833");
+  // A tower of 1,152 dimensions: 0.95 * (1 - 0.1 * (1.2656 - 1)) of the share.
+  CHECK(sglang(h100, {.vision_dim = 1152}) == "8192 256 0.767");
   const auto share = [&h100](const SglangServeOptions& chosen) {
     return value(sglang_serve_defaults(h100, chosen), "cost_model.gpu_memory_utilization");
   };

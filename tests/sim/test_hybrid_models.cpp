@@ -157,6 +157,47 @@ TEST_CASE("vLLM does not start with more sequences than states", "[sim][states]"
                  "allowed: at most 100,"));
 }
 
+// _handle_max_mamba_cache() and resolve_max_num_reqs() of SGLang 0.5.23.
+TEST_CASE("SGLang divides memory between states and KV", "[sim][states]") {
+  // 48 layers of 3,207,168 bytes, and 65,536 bytes a token in 16 layers.
+  const double state = 48. * 3'207'168;
+  const ModelConfig model = find_model("qwen3.5-27b", {});
+  REQUIRE(static_cast<double>(model.state_bytes()) == state);
+  const auto setup_of = [](const std::string& rest) {
+    return prepare_simulation(hybrid_scenario(
+        "qwen3.5-27b", "scheduler: {policy: sglang}\n" + rest + workload_of(1, 100)));
+  };
+  const auto room = [&model](double memory, double share) {
+    return memory * share - static_cast<double>(model.weight_bytes()) -
+           (share * 0.6 + 100. / 1024) * kGib;
+  };
+  const double memory = static_cast<double>(find_hardware("h100-sxm", {}).memory_bytes);
+  const double room_80 = room(memory, 0.8);
+  const double states = std::floor(room_80 * 0.9 / 1.9 / state) - 1;
+  const double tokens = (room_80 - (states + 1) * state) / 65'536;
+  REQUIRE(states == 38);
+  const std::string h100 = "hardware: h100-sxm\ncost_model: {gpu_memory_utilization: 0.8}\n";
+  // Five states a request: three, and two for prefixes.
+  const Simulation simulation = setup_of(h100);
+  CHECK(simulation.setup.max_num_seqs == 7);
+  CHECK(simulation.setup.kv_cache.num_blocks == static_cast<std::int64_t>(tokens));
+  CHECK(contains(simulation.warning,
+                 "engine.max_num_seqs is lowered from 2048 to 7: there is memory for their states; "
+                 "prefix hits count as if the states of all cached prefixes were kept"));
+  CHECK(setup_of(h100 + "engine: {async_depth: 1}\n").setup.max_num_seqs == 38 / 3);
+  CHECK(setup_of(h100 + "engine: {max_num_seqs: 4}\n").setup.max_num_seqs == 4);
+  // Without cached prefixes, one; as many as the user allows.
+  const std::string bare = h100 + "kv_cache: {enable_prefix_caching: false}\n";
+  CHECK(setup_of(bare).setup.max_num_seqs == 38);
+  const Simulation given = setup_of(bare + "engine: {max_num_seqs: 40}\n");
+  CHECK(given.setup.max_num_seqs == 40);
+  CHECK(given.setup.kv_cache.num_blocks ==
+        static_cast<std::int64_t>((room_80 - 41 * state) / 65'536));
+  // The defaults start.
+  CHECK(setup_of("hardware: h100-sxm\n").setup.max_num_seqs == 5);
+  CHECK(setup_of("hardware: b200\n").setup.max_num_seqs > 50);
+}
+
 TEST_CASE("a request that a hybrid's cache cannot hold", "[sim][states]") {
   const std::string error = error_of([] {
     prepare_simulation(
