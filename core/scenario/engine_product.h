@@ -40,9 +40,9 @@ struct RecipeContext {
   bool has_own_flags = false;
 };
 
-// Of one device.
+// Memory of one device that states and KV share.
 struct StateMemory {
-  double free_bytes = 0;     // for states and KV
+  double free_bytes = 0;
   double request_bytes = 0;  // the states of a request
   double token_bytes = 0;    // KV
 };

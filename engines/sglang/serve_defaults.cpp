@@ -4,6 +4,7 @@
 #include "engines/sglang/serve_defaults.h"
 
 #include <algorithm>
+#include <cmath>
 #include <iterator>
 #include <string>
 
@@ -66,12 +67,13 @@ std::int64_t sglang_graph_batch(const SglangTier& tier, const SglangServeOptions
       chosen.max_num_seqs.value_or(INT64_MAX));
 }
 
-// What images leave of the share, by the size of the vision tower (adjust_mem_fraction_for_vlm of
+// What images leave of a share, by the size of the vision tower (adjust_mem_fraction_for_vlm of
 // memory_hook.py). Its layers do not count: they are not where SGLang looks for them.
-double share_beside_images(std::int64_t vision_dim) {
-  if (vision_dim == 0) return 1;
+double share_beside_images(double share, std::int64_t vision_dim) {
+  if (vision_dim == 0) return share;
   const double width = static_cast<double>(vision_dim) / 1024;
-  return 0.95 * std::clamp(1 - 0.1 * (width * width - 1), 0.8, 1.05);
+  const double rounded = std::round(share * 1000) / 1000;
+  return rounded * 0.95 * std::clamp(1 - 0.1 * (width * width - 1), 0.8, 1.05);
 }
 
 constexpr double kLeastShare = 0.01;  // of the key's range
@@ -89,7 +91,7 @@ double sglang_memory_share(const HardwareSpec& gpu, const SglangServeOptions& ch
   reserved_mib += 2 * static_cast<double>(graph_batch);
   reserved_mib += 8 * static_cast<double>(num_prefill_graphs(chunk));
   if (memory_mib > 60 * 1024) reserved_mib = std::max(reserved_mib, 10.0 * 1024);
-  return (memory_mib - reserved_mib) / memory_mib * share_beside_images(chosen.vision_dim);
+  return share_beside_images((memory_mib - reserved_mib) / memory_mib, chosen.vision_dim);
 }
 
 }  // namespace
