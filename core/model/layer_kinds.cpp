@@ -40,7 +40,10 @@ std::int64_t mlp_bias_params(const ModelConfig& model, bool has_experts) {
   const auto of_width = [&model](std::int64_t width) {
     return (model.n_mlp_matrices() - 1) * width + model.hidden_dim;
   };
-  if (!has_experts) return model.has_mlp_biases ? of_width(model.ffn_dim) : 0;
+  const std::int64_t of_activation = model.activation == Activation::Xielu ? 2 : 0;
+  if (!has_experts) {
+    return of_activation + (model.has_mlp_biases ? of_width(model.ffn_dim) : 0);
+  }
   return (model.has_expert_biases ? model.n_experts * of_width(model.expert_ffn_dim) : 0) +
          (model.has_router_biases || model.has_choice_bias ? model.n_experts : 0);
 }

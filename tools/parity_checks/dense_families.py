@@ -139,7 +139,10 @@ SWITCHES = {
     "StableLmForCausalLM": ["use_qkv_bias", "use_parallel_residual"],
     "OlmoForCausalLM": ["attention_bias"],
 }
-ACTIVATIONS = ["silu", "gelu", "gelu_pytorch_tanh", "relu2"]
+ACTIVATIONS = ["silu", "gelu", "gelu_pytorch_tanh"]
+# Beside a gate, squares would amplify roundings beyond the tolerance.
+UNGATED = {"ArceeForCausalLM", "NemotronForCausalLM", "Jais2ForCausalLM", "GPTNeoXForCausalLM",
+           "PhiForCausalLM", "Starcoder2ForCausalLM"}
 
 
 def rename(folder, architecture):
@@ -199,7 +202,7 @@ def add_rope(numbers, architecture, keys, rope, theta):
             "sliding_attention": {"rope_type": "default", "rope_theta": theta}}
     elif architecture == "Ministral3ForCausalLM":
         keys["rope_parameters"] = {
-            **rope, "llama_4_scaling_beta": numbers.uniform(0.05, 0.5),
+            **rope, "llama_4_scaling_beta": numbers.uniform(0.05, 0.2),
             "original_max_position_embeddings": rope.get("original_max_position_embeddings",
                                                          numbers.randint(10, 100))}
     elif architecture == "HunYuanDenseV1ForCausalLM" and numbers.random() < 0.5:
@@ -219,7 +222,8 @@ def add_keys(numbers, architecture, keys, rope, theta):
     for switch in SWITCHES.get(architecture, []):
         keys[switch] = numbers.random() < 0.5
     if architecture not in ("GemmaForCausalLM", "ApertusForCausalLM"):
-        keys["hidden_act"] = numbers.choice(ACTIVATIONS)
+        squares = ["relu2"] if architecture in UNGATED else []
+        keys["hidden_act"] = numbers.choice(ACTIVATIONS + squares)
     if architecture in ("CohereForCausalLM", "Cohere2ForCausalLM"):
         keys["logit_scale"] = numbers.uniform(0.05, 2)
     if architecture == "OlmoForCausalLM":

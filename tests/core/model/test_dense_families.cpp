@@ -20,7 +20,8 @@ ModelConfig parsed(const std::string& architecture, const std::string& more = R"
   return parse_hugging_face_config(
       R"({"architectures": [")" + architecture +
           R"("], "hidden_size": 64, "intermediate_size": 128, "num_hidden_layers": 4,)"
-          R"("num_attention_heads": 4, "vocab_size": 100, "max_position_embeddings": 4096, )" +
+          R"("num_attention_heads": 4, "num_key_value_heads": 4, "vocab_size": 100,)"
+          R"("max_position_embeddings": 4096, )" +
           more + "}",
       "config.json", "parsed");
 }
@@ -123,10 +124,12 @@ TEST_CASE("RoPE of Hunyuan, Ministral 3 and GPT-NeoX", "[core][rope]") {
 TEST_CASE("Mistral 3 is read as the language model that it holds", "[core][model]") {
   const auto mistral = [](const std::string& type, const std::string& more) {
     return parse_hugging_face_config(
-        R"({"architectures": ["Mistral3ForConditionalGeneration"], "text_config": {"model_type": ")" +
+        R"({"architectures": ["Mistral3ForConditionalGeneration"], "text_config": {)"
+        R"("model_type": ")" +
             type +
             R"(", "hidden_size": 64, "intermediate_size": 128, "num_hidden_layers": 2,
-               "num_attention_heads": 4, "vocab_size": 100, "max_position_embeddings": 4096)" +
+               "num_attention_heads": 4, "num_key_value_heads": 4, "vocab_size": 100,
+               "max_position_embeddings": 4096)" +
             more + "}}",
         "config.json", "parsed");
   };
