@@ -210,8 +210,9 @@ TEST_CASE("columns of a scenario", "[core][trace]") {
   CHECK(trace.error(own, ", columns: {arrival: then, prompt: in, output: out}") ==
         "t:1: then: missing column; a mapped trace has in, out");
   CHECK(trace.error(own, ", columns: {arrival: when, prompt: in}")
-            .ends_with("workload.trace.columns.output: missing; a trace of no known format needs "
-                       "the names of prompt and output tokens"));
+            .ends_with(
+                "workload.trace.columns.output: missing; allowed: the name of a column or field, "
+                "which a trace of no known format needs"));
   // JSON by paths, sessions by blocks.
   const std::string rows =
       "{\"at\": 1, \"n\": {\"in\": 33, \"out\": 4}, \"chat\": 1, \"hash_ids\": [1, 2, 3]}\n"
