@@ -39,7 +39,7 @@ struct SloConfig {                     // a request is good when it meets every 
   std::string class_name;  // of one of those; not a key
 
   bool has_limit() const { return ttft_ms || tpot_ms || itl_ms || e2el_ms; }
-  // Those for a class; 0: of no class.
+  // The limits for a class; 0: of no class.
   const SloConfig& of_class(std::size_t number) const {
     return number == 0 || number > by_class.size() ? *this : by_class[number - 1];
   }

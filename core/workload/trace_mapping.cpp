@@ -109,6 +109,12 @@ std::vector<TraceMapping> json_traces() {
                   {Images, "images", false},
                   {IgnoresEos, "ignore_eos", false}},
        .unit = TraceTimeUnit::Nanoseconds},
+  };
+}
+
+// Of logs and other tools' requests.
+std::vector<TraceMapping> log_traces() {
+  return {
       {.format = TraceFormat::ServeGen,
        .name = "servegen",
        .fields = {{Arrival, "timestamp"},
@@ -160,9 +166,11 @@ std::vector<TraceMapping> json_traces() {
 const std::vector<TraceMapping>& known_traces() {
   static const std::vector<TraceMapping> all = [] {
     std::vector<TraceMapping> traces = csv_traces();
-    for (TraceMapping& trace : json_traces()) {
-      trace.shape = TraceShape::JsonLines;
-      traces.push_back(std::move(trace));
+    for (std::vector<TraceMapping> more : {json_traces(), log_traces()}) {
+      for (TraceMapping& trace : more) {
+        trace.shape = TraceShape::JsonLines;
+        traces.push_back(std::move(trace));
+      }
     }
     return traces;
   }();

@@ -75,7 +75,7 @@ void set_trace_value(const TraceLines& lines, const TraceMapping& mapping, Trace
   switch (field) {
     case Arrival: row.arrival = parse_time(lines, text, name, mapping.unit); return;
     case Delay: row.delay = parse_time(lines, text, name, mapping.unit); return;
-    // That of a failed request may be 0.
+    // A failed request may have none.
     case Prompt: row.num_prompt_tokens = tokens(mapping.skips_failed ? 0 : 1); return;
     case Output: row.num_output_tokens = tokens(mapping.skips_failed ? 0 : 1); return;
     case Limit: row.limit = tokens(0); return;
