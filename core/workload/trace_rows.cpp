@@ -39,6 +39,7 @@ TimeNs parse_epoch(const TraceLines& lines, std::string_view text, std::string_v
 
 TimeNs parse_time(const TraceLines& lines, std::string_view text, std::string_view name,
                   TraceTimeUnit unit) {
+  text = without_quotes(text);
   switch (unit) {
     case TraceTimeUnit::Seconds:
       return parse_trace_time(lines, text, name, kMaxTraceSeconds, kNsPerSecond);
@@ -48,10 +49,9 @@ TimeNs parse_time(const TraceLines& lines, std::string_view text, std::string_vi
       return parse_trace_time(lines, text, name, kMaxTraceSeconds * 1'000'000, kNsPerMs / 1000);
     case TraceTimeUnit::Nanoseconds:  // exact, also where a double is not
       return parse_trace_integer(lines, text, name, 0, kMaxTraceSeconds * kNsPerSecond);
-    case TraceTimeUnit::Date: return parse_trace_date(lines, without_quotes(text), name);
+    case TraceTimeUnit::Date: return parse_trace_date(lines, text, name);
     case TraceTimeUnit::Auto: break;
   }
-  text = without_quotes(text);
   const bool is_date = text.find(':') != std::string_view::npos;
   return is_date ? parse_trace_date(lines, text, name) : parse_epoch(lines, text, name);
 }
