@@ -62,27 +62,27 @@ class ClassDraws {
   PrefixDraws prefixes_;
 };
 
-struct Arrival {
+struct ClassArrival {
   TimeNs at = 0;
   std::size_t class_index = 0;
 };
 
 // Classes by their shares, at arrivals that are set later.
-std::vector<Arrival> by_shares(const WorkloadConfig& config, std::uint64_t seed) {
+std::vector<ClassArrival> by_shares(const WorkloadConfig& config, std::uint64_t seed) {
   std::vector<double> shares;
   for (const ClassConfig& one : config.classes) shares.push_back(one.share);
   Rng rng(seed, "class");
   const WeightedIndex draws(shares.size(), shares);
-  std::vector<Arrival> arrivals(static_cast<std::size_t>(config.num_requests));
-  for (Arrival& arrival : arrivals) arrival.class_index = draws.draw(rng);
+  std::vector<ClassArrival> arrivals(static_cast<std::size_t>(config.num_requests));
+  for (ClassArrival& arrival : arrivals) arrival.class_index = draws.draw(rng);
   return arrivals;
 }
 
 // Each class at its own rate; of the requests it has as many as its rate is of all rates.
-std::vector<Arrival> by_rates(const WorkloadConfig& config, std::uint64_t seed) {
+std::vector<ClassArrival> by_rates(const WorkloadConfig& config, std::uint64_t seed) {
   double total = 0;
   for (const ClassConfig& one : config.classes) total += *one.rate;
-  std::vector<Arrival> arrivals;
+  std::vector<ClassArrival> arrivals;
   for (std::size_t i = 0; i < config.classes.size(); ++i) {
     const ClassConfig& one = config.classes[i];
     const double count = static_cast<double>(config.num_requests) * *one.rate / total;
@@ -96,7 +96,7 @@ std::vector<Arrival> by_rates(const WorkloadConfig& config, std::uint64_t seed) 
     for (const RequestSpec& request : own.requests) arrivals.push_back({request.arrival, i});
   }
   std::stable_sort(arrivals.begin(), arrivals.end(),
-                   [](const Arrival& a, const Arrival& b) { return a.at < b.at; });
+                   [](const ClassArrival& a, const ClassArrival& b) { return a.at < b.at; });
   return arrivals;
 }
 
@@ -110,7 +110,7 @@ Workload draw_classes(const WorkloadConfig& config, std::uint64_t seed) {
   Workload workload;
   workload.class_names = config.trace.class_names;
   const bool has_rates = config.classes[0].rate.has_value();
-  for (const Arrival& arrival : has_rates ? by_rates(config, seed) : by_shares(config, seed)) {
+  for (const ClassArrival& arrival : has_rates ? by_rates(config, seed) : by_shares(config, seed)) {
     draws[arrival.class_index].add(arrival.at, workload);
   }
   workload.segment_begin.push_back(static_cast<std::uint32_t>(workload.segments.size()));
