@@ -158,9 +158,9 @@ void read_class(const JsonPlace& line, RequestRecord& request, RunRecord& record
   const auto found = std::find(names.begin(), names.end(), name);
   request.class_number = static_cast<std::uint16_t>(found - names.begin() + 1);
   if (found != names.end()) return;
-  constexpr std::size_t kMaxClasses = 1000;
-  if (names.size() == kMaxClasses) {
-    line.at("class").fail("is one of too many classes; allowed: at most 1000");
+  constexpr std::size_t kMostNames = UINT16_MAX - 1;
+  if (names.size() == kMostNames) {
+    line.at("class").fail("is one of too many classes; allowed: at most 65534");
   }
   names.push_back(name);
 }

@@ -287,7 +287,8 @@ void check_alike(const SweepPlan& plan) {
 void check_slo(const Scenario& scenario, bool has_load) {
   const SloConfig& slo = scenario.slo;
   const auto grows = [](const SloConfig& one) { return one.ttft_ms || one.e2el_ms; };
-  if (grows(slo) || has_load || std::any_of(slo.by_class.begin(), slo.by_class.end(), grows)) return;
+  const bool has_class = std::any_of(slo.by_class.begin(), slo.by_class.end(), grows);
+  if (grows(slo) || has_class || has_load) return;
   throw UsageError("tune: " + printable(scenario.name) +
                    " has no limit that a growing queue exceeds; allowed: --slo PRESET, or --set "
                    "slo.ttft_ms=500 or slo.e2el_ms=20000");
