@@ -67,7 +67,10 @@ void drop_unused(ConfigNode& root, const Choice& choice, std::string_view value,
   for (const UnusedKey& key : unused.keys) {
     has_dropped = strip_path(*section, key.key, is_kept) || has_dropped;
   }
-  if (has_dropped && !unused.companion.empty()) strip_path(*section, unused.companion, is_kept);
+  if (!has_dropped) return;
+  for (const std::string_view companion : unused.companions) {
+    strip_path(*section, companion, is_kept);
+  }
 }
 
 }  // namespace

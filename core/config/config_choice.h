@@ -21,9 +21,9 @@ struct UnusedKey {
 // The keys that one value of a choice does not use.
 struct Unused {
   std::vector<UnusedKey> keys;
-  // A key that the value does use, but that was set for the keys above. It is dropped with them
-  // when inherited, and accepted when given together with the choice. Empty when there is none.
-  std::string_view companion;
+  // Keys that the value does use, but that were set for the keys above. They are dropped with them
+  // when inherited, and accepted when given together with the choice.
+  std::vector<std::string_view> companions;
 };
 
 struct Choice {

@@ -125,9 +125,13 @@ void apply_classes_and_limit(const WorkloadConfig& config, Workload& workload) {
       if (own.max_tokens) limit = own.max_tokens;
       if (own.priority) request.priority = static_cast<std::int32_t>(*own.priority);
     }
-    if (!limit) continue;
-    request.output_limit = static_cast<std::int32_t>(*limit);
-    request.max_output_tokens = std::min(request.max_output_tokens, request.output_limit);
+    if (limit) {
+      request.output_limit = static_cast<std::int32_t>(*limit);
+      request.max_output_tokens = std::min(request.max_output_tokens, request.output_limit);
+    }
+    // An answer that is shorter than its limit ends by itself.
+    const bool ends_early = request.output_limit > request.max_output_tokens;
+    if (ends_early && !request.ignores_eos) request.ignores_eos = false;
   }
 }
 

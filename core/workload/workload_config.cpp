@@ -156,7 +156,7 @@ Unused unused_by_trace(std::string_view file) {
       kDrawn,
       "not used with a trace, which brings its own requests; it belongs to workloads without a "
       "trace");
-  unused.companion = "arrivals";
+  unused.companions = {"arrivals", "prefix", "classes"};
   return unused;
 }
 

@@ -88,7 +88,7 @@ class SglangPolicy final : public Policy, public SglangDecisions {
 
   void on_enqueue(Books&, Request& request) override {
     request.limit_output(static_cast<std::int32_t>(
-        max_new_tokens(request.num_prompt_tokens, request.max_output_tokens)));
+        max_new_tokens(request.num_prompt_tokens, request.limit_tokens())));
     order_.note_entry(request);
   }
 

@@ -192,6 +192,8 @@ void append_run(const ResultContent& content, JsonText& json) {
   append_flat_fields(content, json);
   append_noise(content.noise, json);
   if (content.longest_stall) append_stall(*content.longest_stall, json);
+  append_or_left_out("classes", content.classes, json);
+  append_or_left_out("priorities", content.priorities, json);
   append_slo(content.info.slo, json);
   append_or_null(json, "scenario", content.info.scenario);
   append_or_null(json, "description", content.info.description);
@@ -268,8 +270,6 @@ void append_flat_fields(const ResultContent& content, JsonText& json) {
   append_or_null(json, "digest", info.digest);
   append_or_null(json, "output_digest", info.output_digest);
   append_figures(content.figures, false, json);
-  append_or_left_out("classes", content.classes, json);
-  append_or_left_out("priorities", content.priorities, json);
 }
 
 std::vector<Formula> formulas_of(const ResultContent& content) {

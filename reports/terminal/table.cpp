@@ -298,31 +298,32 @@ void add_block(std::span<const RunResult> results, const FigureBlock& block, Tab
   }
 }
 
-// A table of the groups of each run, by class or by priority.
-void add_groups(std::span<const RunResult> results, std::string_view title,
+// Tables of the groups of each run, by class or by priority.
+void add_groups(std::span<const RunResult> results, const std::string& title,
                 std::vector<GroupSummary> Summary::*groups, TableText& table) {
-  std::vector<std::string> names;
-  std::vector<TableColumn> columns = {{"requests"}, {"TTFT p50"}, {"p99"},      {"TPOT p50"},
-                                      {"p99"},      {"SLO %"},    {"goodput/s"}};
   for (const RunResult& result : results) {
-    for (const GroupSummary& group : result.summary.*groups) {
-      const std::string prefix = results.size() > 1 ? result.info.label + ": " : "";
-      names.push_back(prefix + printable(group.name));
+    const std::vector<GroupSummary>& shown = result.summary.*groups;
+    if (shown.empty()) continue;
+    std::vector<std::string> names;
+    std::vector<TableColumn> columns = {{"requests"}, {"TTFT p50"}, {"p99"},
+                                        {"TPOT p50"}, {"in SLO %"}, {"goodput/s"}};
+    for (const GroupSummary& group : shown) {
+      names.push_back(printable(group.name));
+      table.make_room(names.back());
       const double kNone = std::nan("");
       const double attainment = group.slo_attainment ? 100 * *group.slo_attainment : kNone;
       const Cell cells[] = {{static_cast<double>(group.num_requests), 0},
                             {group.ttft.p50_ms, 1},
                             {group.ttft.p99_ms, 1},
                             {group.tpot.p50_ms, 2},
-                            {group.tpot.p99_ms, 2},
                             {attainment, 1},
                             {group.request_goodput.value_or(kNone), 3}};
       for (std::size_t c = 0; c < columns.size(); ++c) columns[c].cells.push_back(cells[c]);
     }
+    const std::string label = results.size() > 1 ? printable(result.info.label) + ", " : "";
+    table.heading(label + title);
+    table.rows("", names, columns);
   }
-  if (names.empty()) return;
-  for (const std::string& name : names) table.make_room(name);
-  table.rows(title, names, columns);
 }
 
 void add_stalls(std::span<const RunResult> results, TableText& table) {

@@ -23,7 +23,7 @@ using testing::ScratchFolder;
 Unused unused_by_drink(std::string_view drink) {
   if (drink == "coffee") return {{{"leaves", "no leaves in coffee"}}, {}};
   if (drink != "tea") return {};
-  return {{{"filter.size", "no filter in tea"}, {"beans", "no beans in tea"}}, "cream"};
+  return {{{"filter.size", "no filter in tea"}, {"beans", "no beans in tea"}}, {"cream"}};
 }
 
 const Choice kDrinks[] = {{"cup", "drink.name", unused_by_drink}};
@@ -201,7 +201,7 @@ TEST_CASE("the resolved config shows the keys of the chosen workload only", "[co
   CHECK(workload_of(with_workload("num_requests: 4, arrivals: {rate: 2}, "
                                   "prompt_tokens: {value: 9}, output_tokens: {value: 8}")) ==
         Json::parse(R"({
-          "num_requests": 4,
+          "num_requests": 4, "max_tokens": null,
           "arrivals": {"process": "poisson", "rate": 2.0},
           "prompt_tokens": {"distribution": "fixed", "value": 9},
           "output_tokens": {"distribution": "fixed", "value": 8},
@@ -212,15 +212,23 @@ TEST_CASE("the resolved config shows the keys of the chosen workload only", "[co
           "sessions": {"kind": "none"},
           "trace": {"file": ""}})"));
   CHECK(workload_of(with_workload("trace: {file: a.csv, format: azure}")) == Json::parse(R"({
-          "arrivals": {"process": "trace"},
-          "priority": {"values": [], "weights": []},
+          "max_tokens": null, "arrivals": {"process": "trace"},
+          "priority": {"values": [], "weights": []}, "prefix": {"kind": "none"},
           "trace": {"file": "a.csv", "format": "azure", "limit": 0, "rate_scale": 1.0,
-                    "request_log": ""}})"));
+                    "request_log": "",
+                    "columns": {"arrival": "", "prompt": "", "output": "", "limit": "",
+                                "hash_ids": "", "tokens": "", "session": "", "parent": "",
+                                "turn": "", "delay": "", "class": "", "priority": ""},
+                    "time_unit": "auto", "block_size": null, "prompts": "auto"}})"));
   CHECK(workload_of(with_workload("trace: a.csv, arrivals: {process: burst}")) == Json::parse(R"({
-          "arrivals": {"process": "burst", "burst_size": 0},
-          "priority": {"values": [], "weights": []},
+          "max_tokens": null, "arrivals": {"process": "burst", "burst_size": 0},
+          "priority": {"values": [], "weights": []}, "prefix": {"kind": "none"},
           "trace": {"file": "a.csv", "format": "auto", "limit": 0, "tokenizer": "",
-                    "output_len": null}})"));
+                    "output_len": null,
+                    "columns": {"arrival": "", "prompt": "", "output": "", "limit": "",
+                                "hash_ids": "", "tokens": "", "session": "", "parent": "",
+                                "turn": "", "delay": "", "class": "", "priority": ""},
+                    "time_unit": "auto", "block_size": null, "prompts": "auto"}})"));
 }
 
 TEST_CASE("every workload's resolved config reads back as itself", "[core][scenario]") {

@@ -176,7 +176,7 @@ std::vector<std::pair<std::string, std::size_t>> fields_per_section() {
   [[maybe_unused]] const auto& [d01, d02, d03, d04, d05, d06, d07, d08, d09, d010, a] =
       SpeculativeConfig{};
   [[maybe_unused]] const auto& [a1, a2, a3, a4, a5, a6, a7, a8] = a;
-  [[maybe_unused]] const auto& [l1, l2, l3, l4, l5] = SloConfig{};
+  [[maybe_unused]] const auto& [l1, l2, l3, l4, l5, by_class, class_name] = SloConfig{};
   [[maybe_unused]] const auto& [p1, p2, p3, p4, p5, p6, p7, p8] = SamplingConfig{};
   [[maybe_unused]] const auto& [u1, u2] = CpuConfig{};
   [[maybe_unused]] const auto& [d1, d2, d3, d4, d5, d6, d7, d8, d9, d10] = CudaConfig{};
