@@ -250,6 +250,43 @@ void ConfigReader::close_section() {
   levels_.pop_back();
 }
 
+namespace {
+
+// A tree as a value; numbers and truths are those that a reader takes for such.
+Json value_of(const ConfigNode& node) {
+  switch (node.kind) {
+    case ConfigNode::Kind::Null: return {};
+    case ConfigNode::Kind::Map: {
+      Json object = Json::object();
+      for (const ConfigNode::Entry& entry : node.entries) object[entry.key] = value_of(entry.value);
+      return object;
+    }
+    case ConfigNode::Kind::Sequence: {
+      Json list = Json::array();
+      for (const ConfigNode& item : node.items) list.push_back(value_of(item));
+      return list;
+    }
+    case ConfigNode::Kind::Scalar: break;
+  }
+  std::optional<Json> number = node.is_quoted ? std::nullopt : Json::try_parse(node.scalar);
+  return number ? std::move(*number) : Json(node.scalar);
+}
+
+}  // namespace
+
+void ConfigReader::mappings(const char* key, std::vector<Json>& values, const char*) {
+  const ConfigNode* node = lookup(key);
+  if (node == nullptr) return;
+  const std::string path = dotted(key);
+  values.clear();
+  for (const ConfigNode& item : read_list(*node, path, "mappings", "a list of mappings")) {
+    if (item.kind != ConfigNode::Kind::Map) {
+      fail_type(item, item_key(path, values.size()), "a mapping", "KEY: VALUE");
+    }
+    values.push_back(value_of(item));
+  }
+}
+
 void ConfigReader::integer_or_auto(const char* key, std::optional<std::int64_t>& value,
                                    std::int64_t min, std::int64_t max, const char*) {
   const ConfigNode* node = lookup(key);

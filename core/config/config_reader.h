@@ -49,6 +49,8 @@ class FieldVisitor {
   // neither its fields are visited nor close_section() is called.
   virtual bool open_section(const char* key, const char* doc) = 0;
   virtual void close_section() = 0;
+  // A list of mappings, which whoever visits reads by itself; empty: not written.
+  virtual void mappings(const char*, std::vector<Json>&, const char*) {}
   // An integer that may also be the word `auto`, stored as nullopt.
   virtual void integer_or_auto(const char* key, std::optional<std::int64_t>& value,
                                std::int64_t min, std::int64_t max, const char* doc) = 0;
@@ -104,6 +106,7 @@ class ConfigReader final : public FieldVisitor {
                     std::int64_t, const char*) override;
   bool open_section(const char*, const char*) override;
   void close_section() override;
+  void mappings(const char*, std::vector<Json>&, const char*) override;
   void integer_or_auto(const char*, std::optional<std::int64_t>&, std::int64_t, std::int64_t,
                        const char*) override;
   void boolean_or_auto(const char*, std::optional<bool>&, const char*) override;

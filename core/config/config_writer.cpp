@@ -112,6 +112,9 @@ class JsonWriter final : public FieldVisitor {
     objects_.push_back(Json::object());
     return true;
   }
+  void mappings(const char* key, std::vector<Json>& values, const char*) override {
+    if (!values.empty()) put(key, Json(values));
+  }
   void close_section() override {
     Json closed = std::move(objects_.back());
     objects_.pop_back();

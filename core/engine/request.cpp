@@ -49,6 +49,7 @@ bool may_follow(RequestState from, RequestState to) {
 void Request::limit_output(std::int32_t num_tokens) {
   METRONOME_CHECK(output_tokens == 0, "the output is limited before it begins");
   max_output_tokens = std::min(max_output_tokens, num_tokens);
+  output_limit = std::min(output_limit, num_tokens);
   num_final_tokens = num_prompt_tokens + max_output_tokens - 1;
 }
 
@@ -80,6 +81,8 @@ Request& RequestTable::add(const RequestSpec& spec) {
   request.arrival = spec.arrival;
   request.num_received_tokens = spec.num_received_tokens;
   request.hands_over = spec.hands_over;
+  request.output_limit = spec.output_limit;
+  request.class_number = spec.class_number;
   return request;
 }
 

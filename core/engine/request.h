@@ -32,6 +32,8 @@ struct RequestSpec {
   // equals max_output_tokens.
   std::int32_t output_limit = 0;
   std::uint16_t class_number = 0;  // of Workload::class_names, from 1; 0: none
+
+  std::int32_t limit_tokens() const { return std::max(output_limit, max_output_tokens); }
 };
 
 // A label for users. The scheduler advances num_computed_tokens towards num_tokens.
@@ -106,7 +108,11 @@ struct alignas(64) Request {
   std::vector<BlockTable> group_tables;
   std::vector<TokenId> output_token_ids;  // empty when the executor returns lengths only
   bool hands_over = false;                // see RequestSpec
+  std::uint16_t class_number = 0;         // see RequestSpec
+  std::int32_t output_limit = 0;          // see limit_tokens()
 
+  // The most output tokens that an engine must expect: the client's limit.
+  std::int32_t limit_tokens() const { return std::max(output_limit, max_output_tokens); }
   // Tokens whose KV a launched step computes or has computed. It advances at planning, so a decode
   // can be planned while its input token is still in flight.
   std::int32_t num_computed_tokens() const {

@@ -204,6 +204,7 @@ RequestRecord& RunRecorder::mention(const Request& request) {
     record.num_prompt_tokens = request.num_prompt_tokens;
     record.max_output_tokens = request.max_output_tokens;
     record.priority = request.priority;
+    record.class_number = request.class_number;
   }
   return record;
 }

@@ -10,6 +10,7 @@
 #include <cstdint>
 #include <memory>
 #include <span>
+#include <string>
 #include <vector>
 
 #include "core/base/chunked_vector.h"
@@ -61,6 +62,7 @@ struct RequestRecord {
   std::int32_t num_prefix_hit_tokens = 0;  // prompt tokens cached at the first admission
   std::uint32_t first_run = 0;             // index into RunRecord::runs
   EndReason reason = EndReason::None;
+  std::uint16_t class_number = 0;  // of Workload::class_names, from 1; 0: none
 
   bool completed() const {
     return reason == EndReason::Length || reason == EndReason::Stop ||
@@ -115,6 +117,7 @@ struct RunRecord {
   StepHistory steps;
   ChunkedVector<PrefillChunk> prefills;       // by step, in plan order
   std::vector<RequestRecord> requests;        // by RequestId
+  std::vector<std::string> class_names;       // of RequestRecord::class_number, from 1
   std::vector<TokenRun> runs;                 // by request, in time order
   std::vector<PreemptionRecord> preemptions;  // in time order
   std::vector<ClientView> client;             // by RequestId; empty: recorded by the engine

@@ -2,6 +2,8 @@
 // The keys of the `slo` section: names, ranges and meaning.
 #include "core/metrics/slo_config.h"
 
+#include <algorithm>
+
 #include "core/config/config_limits.h"
 #include "core/config/config_reader.h"
 
@@ -49,6 +51,11 @@ std::vector<std::string_view> slo_preset_names() {
   std::vector<std::string_view> names;
   for (const PresetLimits& preset : kPresets) names.push_back(preset.name);
   return names;
+}
+
+bool SloConfig::limits_any() const {
+  const auto has_one = [](const SloConfig& slo) { return slo.has_limit(); };
+  return has_limit() || std::any_of(by_class.begin(), by_class.end(), has_one);
 }
 
 void visit_fields(FieldVisitor& visitor, SloConfig& config) {

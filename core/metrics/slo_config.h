@@ -4,6 +4,7 @@
 
 #include <cstdint>
 #include <optional>
+#include <string>
 #include <string_view>
 #include <vector>
 
@@ -33,6 +34,17 @@ struct SloConfig {                     // a request is good when it meets every 
   std::optional<double> tpot_ms;
   std::optional<double> itl_ms;  // every inter-token gap of the request
   std::optional<double> e2el_ms;
+  // The limits of the classes of requests, by number from 1; not a key. Empty: these are for all.
+  std::vector<SloConfig> by_class;
+  std::string class_name;  // of one of those; not a key
+
+  bool has_limit() const { return ttft_ms || tpot_ms || itl_ms || e2el_ms; }
+  // The limits for a class; 0: of no class.
+  const SloConfig& of_class(std::size_t number) const {
+    return number == 0 || number > by_class.size() ? *this : by_class[number - 1];
+  }
+  // Whether they limit any request.
+  bool limits_any() const;
 };
 
 // In the order of SloPreset; the first is "none".

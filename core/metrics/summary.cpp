@@ -169,7 +169,7 @@ void count_request(const RequestRecord& request, Summary& summary) {
 }
 
 void summarize_requests(const RunRecord& record, const SloConfig& slo, Summary& summary) {
-  const bool has_slo = slo.ttft_ms || slo.tpot_ms || slo.itl_ms || slo.e2el_ms;
+  const bool has_slo = slo.limits_any();
   std::int64_t good = 0;
   std::int64_t num_admitted_tokens = 0;
   std::int64_t num_hit_tokens = 0;
@@ -375,7 +375,8 @@ std::int32_t step_before_longest_gap(const RunRecord& record, std::size_t i) {
 
 }  // namespace
 
-bool meets_slo(const RequestRecord& request, const SloConfig& slo) {
+bool meets_slo(const RequestRecord& request, const SloConfig& given) {
+  const SloConfig& slo = given.of_class(request.class_number);
   if (!request.completed() || request.first_token == kNoTime) return false;
   const double tpot_ms = request.has_itl() ? request.tpot_ns() / 1e6 : 0.0;
   const double itl_ms = request.has_itl() ? to_ms(request.max_itl_ns) : 0.0;
@@ -442,6 +443,8 @@ Summary summarize(const RunRecord& record, const SummaryOptions& options) {
   summarize_drafts(record, summary);
   summarize_requests(record, options.slo, summary);
   summarize_peaks(record, tokens, summary);
+  summary.classes = summarize_classes(record, options.slo);
+  summary.priorities = summarize_priorities(record, options.slo);
   if (!record.has_steps()) leave_out_steps(summary);
   std::optional<std::size_t> longest;
   for (std::size_t i = 0; i < record.requests.size(); ++i) {

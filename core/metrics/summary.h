@@ -7,6 +7,7 @@
 #include <cstdint>
 #include <limits>
 #include <optional>
+#include <string>
 #include <string_view>
 #include <vector>
 
@@ -74,6 +75,17 @@ struct SummaryOptions {
   std::int64_t num_blocks = 0;  // of the KV cache; 0 = unknown, then KV use is NaN
 };
 
+// The figures of the requests of one class or of one priority.
+struct GroupSummary {
+  std::string name;  // of the class; "priority 3"
+  std::int64_t num_requests = 0;
+  std::int64_t completed = 0;
+  Distribution ttft, tpot, e2el;
+  std::optional<std::int64_t> good;  // as in Summary, also the two below
+  std::optional<double> request_goodput;
+  std::optional<double> slo_attainment;
+};
+
 // Latencies and token totals are over completed requests, as in vLLM.
 struct Summary {
   // TTFT: first token - arrival. TPOT: (last - first token) / (tokens - 1), for requests with at
@@ -130,6 +142,9 @@ struct Summary {
 
   std::optional<DraftSummary> drafts;  // of runs with drafts
 
+  // See summarize_classes() and summarize_priorities().
+  std::vector<GroupSummary> classes, priorities;
+
   Stall longest_stall;  // over completed requests, so its gap is itl.max; the first of equals
 };
 
@@ -145,7 +160,12 @@ std::vector<WeightedTime> pooled_gaps(const RunRecord& record, std::size_t first
 // The longest gap of request i. Stall::request is kNoRequest when it has fewer than two tokens.
 Stall longest_stall_of(const RunRecord& record, std::size_t i);
 
-// Whether request i is good under `slo` (see Summary::good).
+// Whether the request is good under `slo`, or the limits there of its class (see Summary::good).
 bool meets_slo(const RequestRecord& request, const SloConfig& slo);
+
+// By class, in the order of their numbers, then "none" for requests without one; empty if no
+// request has one. By priority, the lowest number first; empty if all have the same.
+std::vector<GroupSummary> summarize_classes(const RunRecord& record, const SloConfig& slo);
+std::vector<GroupSummary> summarize_priorities(const RunRecord& record, const SloConfig& slo);
 
 }  // namespace metronome

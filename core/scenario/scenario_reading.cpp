@@ -74,6 +74,21 @@ void resolve_policy_defaults(Scenario& scenario) {
   cache.enable_prefix_caching = caches_prefixes(*policy, cache);
 }
 
+// The limits of the workload's classes, which are those of the scenario where they say nothing.
+void set_class_limits(Scenario& scenario) {
+  SloConfig common = scenario.slo;
+  common.by_class.clear();
+  scenario.slo.by_class.clear();
+  for (const ClassConfig& one : scenario.workload.classes) {
+    SloConfig& own = scenario.slo.by_class.emplace_back(common);
+    own.class_name = one.name;
+    if (one.slo.ttft_ms) own.ttft_ms = one.slo.ttft_ms;
+    if (one.slo.tpot_ms) own.tpot_ms = one.slo.tpot_ms;
+    if (one.slo.itl_ms) own.itl_ms = one.slo.itl_ms;
+    if (one.slo.e2el_ms) own.e2el_ms = one.slo.e2el_ms;
+  }
+}
+
 // Reads every section but the workload. `source` has the locations of what is read.
 Scenario read_sections(const ConfigNode& tree, const std::shared_ptr<const ConfigNode>& source,
                        const std::string& base_dir) {
@@ -118,6 +133,7 @@ Scenario read_scenario(const ConfigNode& given, const std::string& base_dir) {
                 "required key is missing; allowed: arrivals and lengths, or a trace");
   }
   scenario.workload = read_workload_config(*workload, "workload", base_dir, place_of_key);
+  set_class_limits(scenario);
   return scenario;
 }
 

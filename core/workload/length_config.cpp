@@ -84,6 +84,9 @@ void visit_length(FieldVisitor& v, const char* key, LengthConfig& c, const char*
 }
 
 void expand_length_shorthands(ConfigNode& workload) {
+  if (ConfigNode* const classes = workload.find("classes")) {
+    for (ConfigNode& one : classes->items) expand_length_shorthands(one);
+  }
   for (const char* path : {"prompt_tokens", "output_tokens", "sessions.turns",
                            "sessions.think_time_ms", "sessions.tool_calls", "sessions.call_tokens",
                            "sessions.tool_tokens", "sessions.tool_time_ms", "images.count",

@@ -54,10 +54,12 @@ std::vector<TraceMapping> csv_traces() {
        .fields = {{Arrival, "arrival_timestamp"}, {Prompt, "prompt_size"}, {Output, "token_size"}}},
       {.format = TraceFormat::ServeGen,
        .name = "servegen",
-       .fields = {{Arrival, "timestamp"}, {Prompt, "input_tokens"}, {Output, "output_tokens"}}},
+       .fields = {{Arrival, "timestamp"}, {Prompt, "input_tokens"}, {Output, "output_tokens"}},
+       .unit = TraceTimeUnit::Auto},
       {.format = TraceFormat::GuideLlm,
        .name = "guidellm",
-       .fields = {{Arrival, "timestamp"}, {Prompt, "prompt_tokens"}, {Output, "output_tokens"}}},
+       .fields = {{Arrival, "timestamp"}, {Prompt, "prompt_tokens"}, {Output, "output_tokens"}},
+       .unit = TraceTimeUnit::Auto},
       {.format = TraceFormat::Gateway,
        .name = "gateway",
        .fields = {{Arrival, "time|timestamp|created_at|start_time|startTime|ts"},
@@ -109,17 +111,26 @@ std::vector<TraceMapping> json_traces() {
                   {Images, "images", false},
                   {IgnoresEos, "ignore_eos", false}},
        .unit = TraceTimeUnit::Nanoseconds},
+  };
+}
+
+// Of logs and other tools' requests.
+std::vector<TraceMapping> log_traces() {
+  return {
       {.format = TraceFormat::ServeGen,
        .name = "servegen",
        .fields = {{Arrival, "timestamp"},
                   {Prompt, "data.input_tokens"},
-                  {Output, "data.output_tokens"}}},
+                  {Output, "data.output_tokens"}},
+       .unit = TraceTimeUnit::Auto},
       {.format = TraceFormat::ServeGen,
        .name = "servegen",
-       .fields = {{Arrival, "timestamp"}, {Prompt, "input_tokens"}, {Output, "output_tokens"}}},
+       .fields = {{Arrival, "timestamp"}, {Prompt, "input_tokens"}, {Output, "output_tokens"}},
+       .unit = TraceTimeUnit::Auto},
       {.format = TraceFormat::GuideLlm,
        .name = "guidellm",
-       .fields = {{Arrival, "timestamp"}, {Prompt, "prompt_tokens"}, {Output, "output_tokens"}}},
+       .fields = {{Arrival, "timestamp"}, {Prompt, "prompt_tokens"}, {Output, "output_tokens"}},
+       .unit = TraceTimeUnit::Auto},
       {.format = TraceFormat::Dynamo,
        .name = "dynamo",
        .fields = {{Arrival, "request.request_received_ms|event_time_unix_ms"},
@@ -160,9 +171,11 @@ std::vector<TraceMapping> json_traces() {
 const std::vector<TraceMapping>& known_traces() {
   static const std::vector<TraceMapping> all = [] {
     std::vector<TraceMapping> traces = csv_traces();
-    for (TraceMapping& trace : json_traces()) {
-      trace.shape = TraceShape::JsonLines;
-      traces.push_back(std::move(trace));
+    for (std::vector<TraceMapping> more : {json_traces(), log_traces()}) {
+      for (TraceMapping& trace : more) {
+        trace.shape = TraceShape::JsonLines;
+        traces.push_back(std::move(trace));
+      }
     }
     return traces;
   }();

@@ -39,6 +39,7 @@ TimeNs parse_epoch(const TraceLines& lines, std::string_view text, std::string_v
 
 TimeNs parse_time(const TraceLines& lines, std::string_view text, std::string_view name,
                   TraceTimeUnit unit) {
+  text = without_quotes(text);
   switch (unit) {
     case TraceTimeUnit::Seconds:
       return parse_trace_time(lines, text, name, kMaxTraceSeconds, kNsPerSecond);
@@ -48,10 +49,9 @@ TimeNs parse_time(const TraceLines& lines, std::string_view text, std::string_vi
       return parse_trace_time(lines, text, name, kMaxTraceSeconds * 1'000'000, kNsPerMs / 1000);
     case TraceTimeUnit::Nanoseconds:  // exact, also where a double is not
       return parse_trace_integer(lines, text, name, 0, kMaxTraceSeconds * kNsPerSecond);
-    case TraceTimeUnit::Date: return parse_trace_date(lines, without_quotes(text), name);
+    case TraceTimeUnit::Date: return parse_trace_date(lines, text, name);
     case TraceTimeUnit::Auto: break;
   }
-  text = without_quotes(text);
   const bool is_date = text.find(':') != std::string_view::npos;
   return is_date ? parse_trace_date(lines, text, name) : parse_epoch(lines, text, name);
 }
@@ -75,7 +75,7 @@ void set_trace_value(const TraceLines& lines, const TraceMapping& mapping, Trace
   switch (field) {
     case Arrival: row.arrival = parse_time(lines, text, name, mapping.unit); return;
     case Delay: row.delay = parse_time(lines, text, name, mapping.unit); return;
-    // That of a failed request may be 0.
+    // A failed request may have none.
     case Prompt: row.num_prompt_tokens = tokens(mapping.skips_failed ? 0 : 1); return;
     case Output: row.num_output_tokens = tokens(mapping.skips_failed ? 0 : 1); return;
     case Limit: row.limit = tokens(0); return;

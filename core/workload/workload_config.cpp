@@ -56,20 +56,6 @@ void visit_priority(FieldVisitor& v, PriorityConfig& c) {
   v.close_section();
 }
 
-void visit_prefix(FieldVisitor& v, PrefixConfig& c) {
-  if (!v.open_section("prefix", "prefixes that requests share, prepended to their prompts")) {
-    return;
-  }
-  v.choice("kind", c.kind, kPrefixNames, "how prefixes are shared");
-  v.integer("num_groups", c.num_groups, 1, 1'000'000'000,
-            "groups: number of prefixes; each request draws one");
-  v.integer("prefix_tokens", c.prefix_tokens, 1, kMaxLengthTokens,
-            "groups: tokens of a prefix; tree: tokens of each level");
-  v.integer("depth", c.depth, 1, 64, "tree: levels, the first shared by every request");
-  v.integer("branching", c.branching, 1, 1'000'000, "tree: children of a node");
-  v.close_section();
-}
-
 void visit_columns(FieldVisitor& v, TraceColumns& c) {
   if (!v.open_section("columns",
                       "which column of a CSV, or path of a JSON field (a.b), says what; empty = "
@@ -161,8 +147,8 @@ Unused unused_by_trace(std::string_view file) {
       "trace.format",      "trace.limit",      "trace.rate_scale", "trace.jitter",
       "trace.request_log", "trace.tokenizer",  "trace.output_len", "trace.columns",
       "trace.time_unit",   "trace.block_size", "trace.prompts"};
-  static constexpr std::string_view kDrawn[] = {
-      "num_requests", "prompt_tokens", "output_tokens", "prefix", "dataset", "sessions", "images"};
+  static constexpr std::string_view kDrawn[] = {"num_requests", "prompt_tokens", "output_tokens",
+                                                "dataset",      "sessions",      "images"};
   if (file.empty()) {
     return unused_with_complaint(kRecorded, "not used without a trace; it needs trace.file");
   }
@@ -234,24 +220,6 @@ bool has_too_many_nodes(const PrefixConfig& c) {
   return false;
 }
 
-void check_prefix(const Section& section, const PrefixConfig& c, std::int64_t num_requests) {
-  check_needed(section, kPrefixes, static_cast<std::size_t>(c.kind));
-  if (c.kind != Tree) return;
-  if (c.depth * c.prefix_tokens > kMaxLengthTokens) {
-    section.fail("depth", std::to_string(c.depth) + " levels of " +
-                              std::to_string(c.prefix_tokens) + " tokens are too long; at most " +
-                              std::to_string(kMaxLengthTokens) + " tokens together");
-  }
-  if (has_too_many_nodes(c)) {
-    section.fail("branching", "too many nodes; branching^(depth - 1) must be at most 2^40");
-  }
-  constexpr std::int64_t kMaxSegments = 4'000'000'000;  // offsets are 32 bits wide
-  if (num_requests * (c.depth + 1) > kMaxSegments) {
-    section.fail("depth", "too many shared segments; num_requests * (depth + 1) must be at most " +
-                              std::to_string(kMaxSegments));
-  }
-}
-
 // How many arrivals there are: requests, or sessions. `key` names what says so.
 void check_count(const ConfigNode& node, const std::string& path, WorkloadConfig& config) {
   const bool has_sessions = config.sessions.kind != SessionKind::None;
@@ -288,8 +256,13 @@ void check_synthetic(const ConfigNode& node, const std::string& path, WorkloadCo
     Section(node, path, "images").fail("kind", "images in sessions are not drawn; allowed: none");
   }
   if (config.dataset.name != DatasetName::None) return;
-  check_length(Section(node, path, "prompt_tokens"), config.prompt_tokens);
-  check_length(Section(node, path, "output_tokens"), config.output_tokens);
+  const Section prompts(node, path, "prompt_tokens"), outputs(node, path, "output_tokens");
+  if (prompts.node != nullptr || classes_need(config, &ClassConfig::has_prompt_tokens)) {
+    check_length(prompts, config.prompt_tokens);
+  }
+  if (outputs.node != nullptr || classes_need(config, &ClassConfig::has_output_tokens)) {
+    check_length(outputs, config.output_tokens);
+  }
   check_prefix(Section(node, path, "prefix"), config.prefix,
                std::max(config.num_requests, config.sessions.num_sessions));
 }
@@ -302,9 +275,47 @@ std::string resolve_path(const std::string& file, const std::string& base_dir) {
 
 }  // namespace
 
+void visit_prefix(FieldVisitor& v, PrefixConfig& c) {
+  if (!v.open_section("prefix", "prefixes that requests share, prepended to their prompts")) {
+    return;
+  }
+  v.choice("kind", c.kind, kPrefixNames, "how prefixes are shared");
+  v.integer("num_groups", c.num_groups, 1, 1'000'000'000,
+            "groups: number of prefixes; each request draws one");
+  v.integer("prefix_tokens", c.prefix_tokens, 1, kMaxLengthTokens,
+            "groups: tokens of a prefix; tree: tokens of each level");
+  v.integer("depth", c.depth, 1, 64, "tree: levels, the first shared by every request");
+  v.integer("branching", c.branching, 1, 1'000'000, "tree: children of a node");
+  v.close_section();
+}
+
+void check_prefix(const Section& section, const PrefixConfig& c, std::int64_t num_requests) {
+  check_needed(section, kPrefixes, static_cast<std::size_t>(c.kind));
+  if (c.kind != Tree) return;
+  if (c.depth * c.prefix_tokens > kMaxLengthTokens) {
+    section.fail("depth", std::to_string(c.depth) + " levels of " +
+                              std::to_string(c.prefix_tokens) + " tokens are too long; at most " +
+                              std::to_string(kMaxLengthTokens) + " tokens together");
+  }
+  if (has_too_many_nodes(c)) {
+    section.fail("branching", "too many nodes; branching^(depth - 1) must be at most 2^40");
+  }
+  constexpr std::int64_t kMaxSegments = 4'000'000'000;  // offsets are 32 bits wide
+  if (num_requests * (c.depth + 1) > kMaxSegments) {
+    section.fail("depth", "too many shared segments; num_requests * (depth + 1) must be at most " +
+                              std::to_string(kMaxSegments));
+  }
+}
+
 void visit_fields(FieldVisitor& visitor, WorkloadConfig& config) {
   visitor.integer("num_requests", config.num_requests, 1, kMaxRequests,
                   "number of requests; not with a trace");
+  visitor.optional_integer("max_tokens", config.max_tokens, 1, kMaxLengthTokens,
+                           "limit of output tokens that requests have, which engines may reserve; "
+                           "answers end there; null: equals the answer");
+  visitor.mappings("classes", config.given_classes,
+                   "classes of requests, each with a name, lengths, share or rate, prefix, "
+                   "priority, slo");
   visit_arrivals(visitor, config.arrivals);
   visit_length(visitor, "prompt_tokens", config.prompt_tokens, "prompt lengths; not with a trace");
   visit_length(visitor, "output_tokens", config.output_tokens, "output lengths; not with a trace");
@@ -424,7 +435,9 @@ WorkloadConfig read_workload_config(const ConfigNode& node, const std::string& p
   const ConfigNode defaults =
       fields_to_node([&plain](FieldVisitor& visitor) { visit_fields(visitor, plain); });
   refuse_unused_keys(expanded, chosen, workload_choices(), defaults, path);
-  check_arrivals(arrivals, config.arrivals);
+  read_classes(expanded, path, config);
+  const bool has_class_rates = !has_trace && !config.classes.empty() && config.classes[0].rate;
+  if (!has_class_rates) check_arrivals(arrivals, config.arrivals);
   check_priority(Section(expanded, path, "priority"), config.priority);
   for (const PathField& field :
        path_fields([&config](FieldVisitor& visitor) { visit_fields(visitor, config); })) {
@@ -434,6 +447,7 @@ WorkloadConfig read_workload_config(const ConfigNode& node, const std::string& p
   }
   if (has_trace) {
     config.trace.where = trace.get("file")->where;
+    check_prefix(Section(expanded, path, "prefix"), config.prefix, kMaxRequests);
   } else {
     const Section images(expanded, path, "images");
     if (const ConfigNode* folder = images.get("folder")) config.images.where = folder->where;

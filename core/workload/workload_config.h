@@ -10,6 +10,7 @@
 #include <string_view>
 #include <vector>
 
+#include "core/base/json.h"
 #include "core/config/config_choice.h"
 #include "core/config/config_reader.h"
 #include "core/model/image_grid.h"
@@ -205,11 +206,37 @@ struct TraceConfig {
   std::optional<std::int64_t> block_size;         // prompt tokens of a hash id; as above
   // What the prompt tokens of a session's later turns count; auto: as the format does.
   TracePrompts prompts = TracePrompts::Auto;
-  SourceLocation where;  // of `file`, for messages; not a key
+  std::vector<std::string> class_names;  // of the workload's classes; not a key
+  SourceLocation where;                  // of `file`, for messages; not a key
+};
+
+// Limits of a good request of a class; one that is not set is that of the scenario.
+struct ClassSlo {
+  std::optional<double> ttft_ms, tpot_ms, itl_ms, e2el_ms;
+};
+
+// Requests of one kind beside others, such as chat beside batch. All or no classes have a rate:
+// then their requests come by themselves, else each request of the workload draws its class.
+struct ClassConfig {
+  std::string name;
+  double share = 1;
+  std::optional<double> rate;  // requests/s
+  double burstiness = 1;
+  LengthConfig prompt_tokens, output_tokens;  // not given: those of the workload
+  bool has_prompt_tokens = false, has_output_tokens = false;
+  std::vector<std::vector<std::int64_t>> lengths;  // pairs of both, drawn together; empty: none
+  PrefixConfig prefix;                             // which no other class has
+  std::optional<std::int64_t> priority;
+  std::optional<std::int64_t> max_tokens;
+  ClassSlo slo;
 };
 
 struct WorkloadConfig {
   std::int64_t num_requests = 0;  // synthetic workloads
+  // The limit of output tokens that requests have; answers end there. nullopt: equals the answer.
+  std::optional<std::int64_t> max_tokens;
+  std::vector<ClassConfig> classes;  // empty: all requests are alike
+  std::vector<Json> given_classes;   // as the scenario has them
   ArrivalConfig arrivals;
   LengthConfig prompt_tokens;
   LengthConfig output_tokens;

@@ -8,8 +8,10 @@
 #include "core/base/math.h"
 #include "core/base/rng.h"
 #include "core/workload/length_draws.h"
+#include "core/workload/prefix_draws.h"
 #include "core/workload/workload.h"
 #include "core/workload/workload_config.h"
+#include "core/workload/workload_draws.h"
 #include "core/workload/workload_sections.h"
 #include "core/workload/workload_trace.h"
 
@@ -41,8 +43,8 @@ void set_constant_arrivals(const ArrivalConfig& config, std::span<RequestSpec> r
 }
 
 void set_gamma_arrivals(const ArrivalConfig& config, double burstiness, std::uint64_t seed,
-                        std::span<RequestSpec> requests) {
-  Rng rng(seed, "arrivals");
+                        std::string_view purpose, std::span<RequestSpec> requests) {
+  Rng rng(seed, purpose);
   const double scale_s = 1.0 / (config.rate * burstiness);
   std::vector<double> times_s(requests.size());
   double time_s = 0;
@@ -59,7 +61,7 @@ void set_gamma_arrivals(const ArrivalConfig& config, double burstiness, std::uin
   }
 }
 
-void set_rate_arrivals(const ArrivalConfig& config, std::uint64_t seed,
+void set_rate_arrivals(const ArrivalConfig& config, std::uint64_t seed, std::string_view purpose,
                        std::span<RequestSpec> requests) {
   if (std::isinf(config.rate)) return;  // all at 0
   check_last_arrival(config, "rate", static_cast<double>(requests.size()) / config.rate);
@@ -68,7 +70,7 @@ void set_rate_arrivals(const ArrivalConfig& config, std::uint64_t seed,
   if (config.process == ArrivalProcess::Constant || std::isinf(burstiness)) {
     set_constant_arrivals(config, requests);
   } else {
-    set_gamma_arrivals(config, burstiness, seed, requests);
+    set_gamma_arrivals(config, burstiness, seed, purpose, requests);
   }
 }
 
@@ -93,13 +95,16 @@ void set_step_arrivals(const ArrivalConfig& config, std::span<RequestSpec> reque
   for (std::size_t i = 0; i < requests.size(); ++i) requests[i].arrival = config.steps[i];
 }
 
-// Sets mode and arrivals. Requires at least one request.
-void set_arrivals(const ArrivalConfig& config, std::uint64_t seed, Workload& workload) {
+}  // namespace
+
+void set_arrivals(const ArrivalConfig& config, std::uint64_t seed, Workload& workload,
+                  std::string_view purpose) {
   for (RequestSpec& request : workload.requests) request.arrival = 0;
   switch (config.process) {
     case ArrivalProcess::Poisson:
     case ArrivalProcess::Gamma:
-    case ArrivalProcess::Constant: return set_rate_arrivals(config, seed, workload.requests);
+    case ArrivalProcess::Constant:
+      return set_rate_arrivals(config, seed, purpose, workload.requests);
     case ArrivalProcess::Burst: return set_burst_arrivals(config, workload.requests);
     case ArrivalProcess::ClosedLoop:
       workload.mode = ArrivalMode::ClosedLoop;
@@ -119,6 +124,8 @@ void set_arrivals(const ArrivalConfig& config, std::uint64_t seed, Workload& wor
   METRONOME_CHECK(false, "arrivals of a trace are read, not drawn");
 }
 
+namespace {
+
 // ---- Priorities ----
 
 void draw_priorities(const PriorityConfig& config, std::uint64_t seed,
@@ -133,48 +140,6 @@ void draw_priorities(const PriorityConfig& config, std::uint64_t seed,
 
 // ---- Shared prefixes ----
 
-// Draws the shared prefix of one prompt after the other.
-class PrefixDraws {
- public:
-  PrefixDraws(const PrefixConfig& config, std::uint64_t seed)
-      : config_(config), rng_(seed, "prefix") {}
-
-  std::int32_t num_tokens() const {
-    if (config_.kind == PrefixKind::None) return 0;
-    const std::int64_t num_levels = config_.kind == PrefixKind::Tree ? config_.depth : 1;
-    return static_cast<std::int32_t>(num_levels * config_.prefix_tokens);
-  }
-
-  // Appends the segments of the next prefix.
-  void append(std::vector<PromptSegment>& segments) {
-    if (config_.kind == PrefixKind::Groups) {
-      const auto group = static_cast<std::uint64_t>(rng_.uniform_int(0, config_.num_groups - 1));
-      segments.push_back({content_id(ContentKind::Group, group), num_tokens()});
-    } else if (config_.kind == PrefixKind::Tree) {
-      append_tree_path(segments);
-    }
-  }
-
- private:
-  // The segments of one tree path, root first.
-  void append_tree_path(std::vector<PromptSegment>& segments) {
-    // Children of node n are n * branching + 1 .. n * branching + branching.
-    std::uint64_t node = 0;
-    for (std::int64_t level = 0; level < config_.depth; ++level) {
-      if (level > 0) {
-        const std::int64_t child = rng_.uniform_int(1, config_.branching);
-        node = node * static_cast<std::uint64_t>(config_.branching) +
-               static_cast<std::uint64_t>(child);
-      }
-      segments.push_back({content_id(ContentKind::TreeNode, node),
-                          static_cast<std::int32_t>(config_.prefix_tokens)});
-    }
-  }
-
-  const PrefixConfig& config_;
-  Rng rng_;
-};
-
 // Prepends a prefix to every drawn prompt; the rest is the request's own segment.
 void prepend_prefixes(const PrefixConfig& config, std::uint64_t seed, Workload& workload) {
   if (config.kind == PrefixKind::None) return;
@@ -188,6 +153,47 @@ void prepend_prefixes(const PrefixConfig& config, std::uint64_t seed, Workload& 
     request.num_prompt_tokens += prefixes.num_tokens();
   }
   workload.segment_begin.push_back(static_cast<std::uint32_t>(workload.segments.size()));
+}
+
+// Prepends a prefix to the prompts of a trace, one to all of a session.
+void join_prefixes(const TraceConfig& trace, const PrefixConfig& config, std::uint64_t seed,
+                   Workload& workload) {
+  if (config.kind == PrefixKind::None) return;
+  if (!workload.token_begin.empty()) {
+    fail_config(trace.where, "workload.prefix",
+                "'" + trace.file + "' has the tokens of its prompts; allowed: kind none");
+  }
+  PrefixDraws prefixes(config, seed);
+  std::vector<PromptSegment> segments, prefix;
+  std::vector<std::uint32_t> begins;
+  std::size_t session = 0;
+  for (std::size_t i = 0; i < workload.requests.size(); ++i) {
+    const bool is_first = !workload.has_sessions() || i == workload.session_begin[session];
+    if (is_first) {
+      prefix.clear();
+      prefixes.append(prefix);
+    }
+    const bool continues =
+        workload.has_sessions() && workload.continues_session(i, is_first ? session : session - 1);
+    session += is_first ? 1 : 0;
+    RequestSpec& request = workload.requests[i];
+    begins.push_back(static_cast<std::uint32_t>(segments.size()));
+    if (!continues) segments.insert(segments.end(), prefix.begin(), prefix.end());
+    const auto own = workload.prompt_segments(RequestId{static_cast<std::uint32_t>(i)});
+    segments.insert(segments.end(), own.begin(), own.end());
+    if (own.empty()) {
+      segments.push_back({content_id(ContentKind::Request, i), request.num_prompt_tokens});
+    }
+    if (request.num_prompt_tokens + std::int64_t{prefixes.num_tokens()} > kMaxLengthTokens) {
+      fail_config(trace.where, "workload.prefix",
+                  "makes a prompt too long; allowed: at most " + std::to_string(kMaxLengthTokens) +
+                      " tokens");
+    }
+    request.num_prompt_tokens += prefixes.num_tokens();
+  }
+  begins.push_back(static_cast<std::uint32_t>(segments.size()));
+  workload.segments = std::move(segments);
+  workload.segment_begin = std::move(begins);
 }
 
 // ---- Requests ----
@@ -355,6 +361,9 @@ Workload make_workload(const WorkloadConfig& config, std::uint64_t seed) {
   Workload workload;
   if (!config.trace.file.empty()) {
     workload = read_trace(config.trace, seed);
+    join_prefixes(config.trace, config.prefix, seed, workload);
+  } else if (!config.classes.empty()) {
+    workload = draw_classes(config, seed);
   } else if (config.sessions.kind != SessionKind::None) {
     workload = draw_sessions(with_dataset(config), seed);
   } else {
@@ -374,10 +383,11 @@ Workload make_workload(const WorkloadConfig& config, std::uint64_t seed) {
   } else if (workload.has_sessions()) {
     set_session_arrivals(config.arrivals, seed, workload);
     check_session_times(workload);
-  } else {
+  } else if (config.classes.empty() || !config.classes[0].rate || !config.trace.file.empty()) {
     set_arrivals(config.arrivals, seed, workload);
   }
   draw_priorities(config.priority, seed, workload.requests);
+  apply_classes_and_limit(config, workload);
   return workload;
 }
 

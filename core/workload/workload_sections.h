@@ -8,6 +8,7 @@
 #include <span>
 #include <string>
 #include <string_view>
+#include <utility>
 
 #include "core/workload/workload_config.h"
 
@@ -56,6 +57,10 @@ struct Section {
         where(node != nullptr ? node->where : parent.where),
         path(parent_path + "." + std::string(key)) {}
 
+  // Of a mapping that is there.
+  Section(const ConfigNode& self, std::string own_path)
+      : node(&self), where(self.where), path(std::move(own_path)) {}
+
   const ConfigNode* get(std::string_view key) const { return given(node, key); }
   [[noreturn]] void fail(std::string_view key, const std::string& message) const;
 };
@@ -71,6 +76,15 @@ void check_length(const Section& section, const LengthConfig& config);
 void append_length_choices(const std::string& path, std::vector<Choice>& choices);
 // A sentence about a value that is rarely meant; empty: there is none.
 std::string length_warning(const std::string& path, const LengthConfig& config);
+
+// Prefixes: workload_config.cpp.
+void visit_prefix(FieldVisitor& visitor, PrefixConfig& config);
+void check_prefix(const Section& section, const PrefixConfig& config, std::int64_t num_requests);
+
+// Classes: class_config.cpp. Reads them from the `workload` mapping, after its other keys.
+void read_classes(const ConfigNode& workload, const std::string& path, WorkloadConfig& config);
+// Whether a class, or a workload without any, uses the workload's own lengths.
+bool classes_need(const WorkloadConfig& config, bool ClassConfig::*has_own);
 
 // Datasets and sessions: session_config.cpp.
 void visit_dataset(FieldVisitor& visitor, DatasetConfig& config);

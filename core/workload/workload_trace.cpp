@@ -226,6 +226,7 @@ Workload parse_trace(std::string_view text, const TraceConfig& config, std::uint
     workload.has_arrivals = false;
     return workload;
   }
+  workload.class_names = config.class_names;
   lines = records_of(lines, body.substr(first), config.format);
   const TraceMapping mapping = mapping_of(lines, config);
   check_jitter(mapping.format);

@@ -45,7 +45,7 @@ namespace metronome {
 // that of conversations. Throws ConfigError: for the file, at config.where; for a line,
 // "file:line: column: what is wrong; what is allowed".
 Workload read_trace(const TraceConfig& config, std::uint64_t seed = 0);
-// The same of a file's text; config.file is its name in messages.
+// Reads a file's text in that way; config.file is its name in messages.
 Workload parse_trace(std::string_view text, const TraceConfig& config, std::uint64_t seed = 0);
 
 // Applies jitter, shifts arrivals so that the first request comes at 0, and applies rate_scale.

@@ -58,7 +58,7 @@ class SglangLengths {
   };
   static Left left_of(const Request& request, double new_token_ratio) {
     const double share = request.ignores_eos ? 1.0 : new_token_ratio;
-    return {request.max_output_tokens * share - request.num_output_tokens(), request.num_tokens()};
+    return {request.limit_tokens() * share - request.num_output_tokens(), request.num_tokens()};
   }
 
   std::optional<std::vector<Left>> lefts_;

@@ -31,7 +31,7 @@ class SglangNewTokenRatio {
     std::int64_t max_new = 0;
     for (const Request* request : requests) {
       num_decoded += request->num_output_tokens() + retract_decode_steps_;
-      max_new += request->max_output_tokens;
+      max_new += request->limit_tokens();
     }
     value_ = std::min(1.0, static_cast<double>(num_decoded) / static_cast<double>(max_new + 1));
   }

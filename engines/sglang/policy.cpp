@@ -233,7 +233,7 @@ class SglangPolicy final : public Policy, public SglangDecisions {
 
   // Output that a running request is expected to add.
   double expected_tokens(const Request& request) const {
-    const std::int64_t left = request.max_output_tokens - request.num_output_tokens();
+    const std::int64_t left = request.limit_tokens() - request.num_output_tokens();
     return static_cast<double>(clipped(left)) *
            (request.ignores_eos ? 1.0 : new_token_ratio_.value());
   }
@@ -271,7 +271,7 @@ class SglangPolicy final : public Policy, public SglangDecisions {
                  order_.chunk_limit(extend, budget_.rem_chunk));
     const std::int64_t num_tokens = std::min(extend, limit);
     candidates_.push_back({&request, {}, static_cast<std::int32_t>(num_tokens), false});
-    reserve(num_tokens, num_tokens == extend ? clipped(request.max_output_tokens) : 0);
+    reserve(num_tokens, num_tokens == extend ? clipped(request.limit_tokens()) : 0);
     return extend > limit ? &request : nullptr;
   }
 
@@ -298,7 +298,7 @@ class SglangPolicy final : public Policy, public SglangDecisions {
 
   Verdict add_one(Request& request, const PrefixHit& hit, Request*& next_chunked) {
     const std::int64_t extend = request.num_tokens() - hit.num_tokens;
-    const std::int64_t left = request.max_output_tokens - request.num_output_tokens();
+    const std::int64_t left = request.limit_tokens() - request.num_output_tokens();
     const auto total =
         static_cast<double>(extend + clipped(std::max<std::int64_t>(left, 0)) + page_size_);
     books_->kv_cache().lock(hit);
@@ -357,7 +357,7 @@ class SglangPolicy final : public Policy, public SglangDecisions {
   void add_candidate(Request& request, const PrefixHit& hit, std::int64_t num_tokens,
                      bool is_chunk) {
     candidates_.push_back({&request, hit, static_cast<std::int32_t>(num_tokens), true});
-    reserve(num_tokens, is_chunk ? 0 : clipped(request.max_output_tokens));
+    reserve(num_tokens, is_chunk ? 0 : clipped(request.limit_tokens()));
   }
 
   // Starts the candidates. First as much is evicted as they can need at most.
@@ -417,7 +417,7 @@ class SglangPolicy final : public Policy, public SglangDecisions {
     // By the tokens of its last try; none when it was never tried.
     const Try last = tries_.contains(request.id) ? tries_.at(request.id) : Try{};
     double need =
-        static_cast<double>(last.num_tokens - last.num_hit + clipped(request.max_output_tokens)) -
+        static_cast<double>(last.num_tokens - last.num_hit + clipped(request.limit_tokens())) -
         rem_total();
     std::set<const Request*> victims;
     for (const Request* running : order_.worst_first(running_batch_)) {

@@ -72,7 +72,7 @@ void SglangQueueOrder::sort_by_priority() {
 void SglangQueueOrder::sort_by_output() {
   const auto key = [this](const Request* request) {
     const std::int64_t first = settings_.enable_priority_scheduling ? rank(*request) : 0;
-    return std::pair(first, -request->max_output_tokens);
+    return std::pair(first, -request->limit_tokens());
   };
   std::vector<Request*> order = books_->waiting().in_order();
   std::stable_sort(order.begin(), order.end(),

@@ -43,7 +43,7 @@ class TensorRtLlmPolicy final : public Policy {
     }
     if (capacity_ == Capacity::MaxUtilization) return Policy::refusal(books, spec);
     const std::int64_t num_blocks =
-        books.kv_cache().blocks_for(std::int64_t{spec.num_prompt_tokens} + spec.max_output_tokens);
+        books.kv_cache().blocks_for(std::int64_t{spec.num_prompt_tokens} + spec.limit_tokens());
     if (num_blocks <= books.kv_cache().num_blocks()) return {};
     return "that is " + std::to_string(num_blocks) + " KV blocks to completion; the cache has " +
            std::to_string(books.kv_cache().num_blocks());
@@ -126,7 +126,7 @@ class TensorRtLlmPolicy final : public Policy {
 
   std::int64_t num_blocks_to_completion(const Request& request) const {
     return books_->kv_cache().num_missing_blocks(
-        request, std::int64_t{request.num_prompt_tokens} + request.max_output_tokens);
+        request, std::int64_t{request.num_prompt_tokens} + request.limit_tokens());
   }
 
   // GUARANTEED_NO_EVICT and STATIC_BATCH: started requests continue. Blocks for their completion

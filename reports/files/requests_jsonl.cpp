@@ -60,6 +60,9 @@ void append_request(const RunRecord& record, std::size_t i, std::span<const Time
   json.field("request", i);
   json.field("end", to_string(request.reason));
   json.field("priority", request.priority);
+  if (request.class_number != 0) {
+    json.field("class", record.class_names[request.class_number - std::size_t{1}]);
+  }
   json.field("prompt_tokens", request.num_prompt_tokens);
   json.field("cached_tokens", request.num_prefix_hit_tokens);
   json.field("max_tokens", request.max_output_tokens);

@@ -1,9 +1,11 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "reports/files/requests_reader.h"
 
+#include <algorithm>
 #include <cmath>
 #include <initializer_list>
 #include <string>
+#include <vector>
 
 namespace metronome {
 namespace {
@@ -147,6 +149,20 @@ RequestRecord read_request(const JsonPlace& line, std::size_t position, Requests
   check_counts(line, request, source);
   check_times(line, request, source);
   return request;
+}
+
+void read_class(const JsonPlace& line, RequestRecord& request, RunRecord& record) {
+  if (!line.has("class")) return;
+  const std::string name = line.at("class").text();
+  std::vector<std::string>& names = record.class_names;
+  const auto found = std::find(names.begin(), names.end(), name);
+  request.class_number = static_cast<std::uint16_t>(found - names.begin() + 1);
+  if (found != names.end()) return;
+  constexpr std::size_t kMostNames = UINT16_MAX - 1;
+  if (names.size() == kMostNames) {
+    line.at("class").fail("is one of too many classes; allowed: at most 65534");
+  }
+  names.push_back(name);
 }
 
 void read_preemptions(const JsonPlace& line, std::size_t position, RunRecord& record) {

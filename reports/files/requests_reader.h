@@ -17,6 +17,9 @@ enum class RequestsSource : std::uint8_t { Engine, Client };
 RequestRecord read_request(const JsonPlace& line, std::size_t position, RequestsSource source);
 
 // Adds the times of preemptions that the line lists for the request `position`.
+// Numbers the class of the line, if it has one, among those of the record.
+void read_class(const JsonPlace& line, RequestRecord& request, RunRecord& record);
+
 void read_preemptions(const JsonPlace& line, std::size_t position, RunRecord& record);
 
 // Throws ConfigError if the first and the last token of the line came at other times than these,

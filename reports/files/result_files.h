@@ -85,11 +85,15 @@ struct ResultContent {
   FigureValues figures;
   NoiseBands noise;
   std::optional<Stall> longest_stall;  // absent: unknown, left out
+  Json classes, priorities;            // lists of groups_json(); null: left out
   FileSizes files;
 
   ResultContent() = default;
   explicit ResultContent(const RunResult& result);
 };
+
+// The figures of groups of requests, an object each; null if there are none.
+Json groups_json(const std::vector<GroupSummary>& groups);
 
 // result.json: vLLM's keys in vLLM's order, then Metronome's. An undefined figure (such as the
 // latency of a run without a completed request) is null. Ends with its content id (content_id.h).

@@ -159,6 +159,20 @@ void append_slo(const SloConfig& slo, JsonText& json) {
   append_optional(json, "tpot_ms", slo.tpot_ms);
   append_optional(json, "itl_ms", slo.itl_ms);
   append_optional(json, "e2el_ms", slo.e2el_ms);
+  if (!slo.by_class.empty()) {
+    json.key("classes");
+    json.begin_array();
+    for (const SloConfig& own : slo.by_class) {
+      json.begin_object();
+      json.field("name", own.class_name);
+      append_optional(json, "ttft_ms", own.ttft_ms);
+      append_optional(json, "tpot_ms", own.tpot_ms);
+      append_optional(json, "itl_ms", own.itl_ms);
+      append_optional(json, "e2el_ms", own.e2el_ms);
+      json.end_object();
+    }
+    json.end_array();
+  }
   json.end_object();
 }
 
@@ -205,11 +219,39 @@ RunFacts RunInfo::facts() const {
           .is_calibrated = is_calibrated};
 }
 
+Json groups_json(const std::vector<GroupSummary>& groups) {
+  Json list;
+  for (const GroupSummary& group : groups) {
+    Json one = Json::object();
+    one["name"] = group.name;
+    one["num_requests"] = group.num_requests;
+    one["completed"] = group.completed;
+    const auto number = [](double value) { return std::isfinite(value) ? Json(value) : Json(); };
+    const auto add = [&](const std::string& name, const Distribution& figures) {
+      one["mean_" + name + "_ms"] = number(figures.mean_ms);
+      one["median_" + name + "_ms"] = number(figures.p50_ms);
+      one["p99_" + name + "_ms"] = number(figures.p99_ms);
+    };
+    add("ttft", group.ttft);
+    add("tpot", group.tpot);
+    add("e2el", group.e2el);
+    if (group.good) {
+      one["good"] = *group.good;
+      one["request_goodput"] = number(*group.request_goodput);
+      one["slo_attainment"] = number(*group.slo_attainment);
+    }
+    list.push_back(std::move(one));
+  }
+  return list;
+}
+
 ResultContent::ResultContent(const RunResult& result)
     : info(result.info),
       figures(result.summary, result.info.facts()),
       noise(result.noise),
       longest_stall(result.summary.longest_stall),
+      classes(groups_json(result.summary.classes)),
+      priorities(groups_json(result.summary.priorities)),
       files(result.files) {}
 
 void append_flat_fields(const ResultContent& content, JsonText& json) {
@@ -226,6 +268,8 @@ void append_flat_fields(const ResultContent& content, JsonText& json) {
   append_or_null(json, "digest", info.digest);
   append_or_null(json, "output_digest", info.output_digest);
   append_figures(content.figures, false, json);
+  append_or_left_out("classes", content.classes, json);
+  append_or_left_out("priorities", content.priorities, json);
 }
 
 std::vector<Formula> formulas_of(const ResultContent& content) {

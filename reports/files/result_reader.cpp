@@ -72,6 +72,16 @@ RunInfo read_info(const JsonPlace& result) {
   info.slo.tpot_ms = number_or_none(slo.at("tpot_ms"));
   info.slo.itl_ms = number_or_none(slo.at("itl_ms"));
   info.slo.e2el_ms = number_or_none(slo.at("e2el_ms"));
+  if (slo.has("classes")) {
+    slo.at("classes").for_each([&info](const JsonPlace& given) {
+      SloConfig& own = info.slo.by_class.emplace_back();
+      own.class_name = given.at("name").text();
+      own.ttft_ms = number_or_none(given.at("ttft_ms"));
+      own.tpot_ms = number_or_none(given.at("tpot_ms"));
+      own.itl_ms = number_or_none(given.at("itl_ms"));
+      own.e2el_ms = number_or_none(given.at("e2el_ms"));
+    });
+  }
   if (const JsonPlace config = result.at("config"); !config.is_null()) {
     info.config = config.json();
   }
@@ -382,6 +392,7 @@ RunRecord read_record(const std::string& folder, DraftCounts drafts) {
   for_each_json_line(requests, kReadable, [&](const JsonPlace& line, std::size_t i) {
     RequestRecord& request =
         record.requests.emplace_back(read_request(line, i, RequestsSource::Engine));
+    read_class(line, request, record);
     read_runs(line, record, request);
     if (!record.first_count.empty() && record.first_count.size() != record.requests.size()) {
       line.fail("has no step_tokens, which other lines have");
@@ -481,8 +492,29 @@ ResultContent read_result_content(const std::string& folder) {
   if (file.place.has("longest_stall")) {
     content.longest_stall = read_stall(file.place.at("longest_stall"));
   }
+  if (file.place.has("classes")) content.classes = file.place.at("classes").json();
+  if (file.place.has("priorities")) content.priorities = file.place.at("priorities").json();
   return content;
 }
+
+namespace {
+
+// Numbers the classes of the limits as the record does.
+void number_limits(const RunRecord& record, SloConfig& slo) {
+  if (slo.by_class.empty()) return;
+  SloConfig common = slo;
+  common.by_class.clear();
+  std::vector<SloConfig> numbered;
+  for (const std::string& name : record.class_names) {
+    const auto own = std::find_if(slo.by_class.begin(), slo.by_class.end(),
+                                  [&name](const SloConfig& one) { return one.class_name == name; });
+    numbered.push_back(own != slo.by_class.end() ? *own : common);
+    numbered.back().class_name = name;
+  }
+  slo.by_class = std::move(numbered);
+}
+
+}  // namespace
 
 StoredRun read_result(const std::string& folder) {
   StoredRun run;
@@ -494,6 +526,7 @@ StoredRun read_result(const std::string& folder) {
   const bool is_watched = run.result.info.backend == kHttpBackend;
   run.record =
       is_watched ? read_client_record(folder) : read_record(folder, std::move(head.drafts));
+  number_limits(run.record, run.result.info.slo);
   run.result.summary = summarize(run.record, {run.result.info.slo, run.result.info.num_blocks});
   if (run.result.summary.completed != head.num_completed) {
     throw ConfigError(folder + "/" + std::string(kRequestsFile) + ": has " +

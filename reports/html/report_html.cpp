@@ -14,6 +14,7 @@
 #include "core/base/names.h"
 #include "core/base/number_text.h"
 #include "core/metrics/figures.h"
+#include "reports/html/report_groups.h"
 
 namespace metronome {
 
@@ -441,7 +442,7 @@ std::string report_html(const ReportText& text, std::span<const ReportRun> runs)
       {"title", html_text(text.title)},
       {"description", html_text(text.description)},
       {"facts", facts(runs)},
-      {"notes", note_list(text.notes)},
+      {"notes", group_tables(runs) + note_list(text.notes)},
       {"summary", summary_table(runs) + noise_note(runs)},
       {"formulas", formula_list(runs.front().result)},
       {"runs", run_details(runs)},

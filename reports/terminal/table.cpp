@@ -9,6 +9,7 @@
 #include <vector>
 
 #include "core/base/count_text.h"
+#include "core/base/names.h"
 #include "core/base/number_text.h"
 #include "core/base/wrapped_text.h"
 #include "core/engine/policies/registry.h"
@@ -72,6 +73,8 @@ class TableText {
       text_ += '\n';
     }
   }
+  // The rows from here on have room for the name.
+  void make_room(const std::string& name) { name_width_ = std::max(name_width_, name.size() + 1); }
   void sentence(std::string_view name, std::string_view words) {
     text_ += left(name);
     text_ += wrapped(std::string(words), name_width_, std::max(kLineWidth, 2 * name_width_));
@@ -295,6 +298,33 @@ void add_block(std::span<const RunResult> results, const FigureBlock& block, Tab
   }
 }
 
+// A table of the groups of each run, by class or by priority.
+void add_groups(std::span<const RunResult> results, std::string_view title,
+                std::vector<GroupSummary> Summary::*groups, TableText& table) {
+  std::vector<std::string> names;
+  std::vector<TableColumn> columns = {{"requests"}, {"TTFT p50"}, {"p99"},      {"TPOT p50"},
+                                      {"p99"},      {"SLO %"},    {"goodput/s"}};
+  for (const RunResult& result : results) {
+    for (const GroupSummary& group : result.summary.*groups) {
+      const std::string prefix = results.size() > 1 ? result.info.label + ": " : "";
+      names.push_back(prefix + printable(group.name));
+      const double kNone = std::nan("");
+      const double attainment = group.slo_attainment ? 100 * *group.slo_attainment : kNone;
+      const Cell cells[] = {{static_cast<double>(group.num_requests), 0},
+                            {group.ttft.p50_ms, 1},
+                            {group.ttft.p99_ms, 1},
+                            {group.tpot.p50_ms, 2},
+                            {group.tpot.p99_ms, 2},
+                            {attainment, 1},
+                            {group.request_goodput.value_or(kNone), 3}};
+      for (std::size_t c = 0; c < columns.size(); ++c) columns[c].cells.push_back(cells[c]);
+    }
+  }
+  if (names.empty()) return;
+  for (const std::string& name : names) table.make_room(name);
+  table.rows(title, names, columns);
+}
+
 void add_stalls(std::span<const RunResult> results, TableText& table) {
   table.heading("longest stall");
   for (const RunResult& result : results) {
@@ -350,6 +380,10 @@ void add_notes(std::span<const RunResult> results, std::string_view incomparable
     for (const RunResult& result : results) {
       table.sentence(result.info.label, slo_text(result.info.slo));
     }
+  }
+  for (const SloConfig& own : results.front().info.slo.by_class) {
+    table.line(printable(own.class_name) + ", " +
+               (own.has_limit() ? slo_text(own) : std::string("no SLO")));
   }
   const auto noisy = std::find_if(results.begin(), results.end(), [](const RunResult& result) {
     return result.noise.num_seeds > 0;
@@ -433,6 +467,8 @@ std::string render_table(std::span<const RunResult> results, const TableOptions&
     add_block(results, block, table);
     if (block.title.starts_with("cadence")) add_stalls(results, table);
   }
+  add_groups(results, "by class, ms", &Summary::classes, table);
+  add_groups(results, "by priority, ms", &Summary::priorities, table);
   table.line("");
   add_notes(results, incomparable, table);
   for (const RunResult& result : results) {

@@ -123,6 +123,7 @@ RunRecord record_of_load(const Workload& workload, const LoadResult& load, LoadE
     request.ended = loaded.ended;
     request.reason = loaded.reason;
     request.priority = workload.requests[i].priority;
+    request.class_number = workload.requests[i].class_number;
     request.num_prompt_tokens = workload.requests[i].num_prompt_tokens;
     if (endpoint == LoadEndpoint::Chat && loaded.prompt_tokens) {
       request.num_prompt_tokens = as_count(*loaded.prompt_tokens);

@@ -134,6 +134,8 @@ Access::Access(AccessRules rules) : rules_(std::move(rules)) {
 }
 
 bool Access::has_key(const HttpRequest& request) const {
+  // Anthropic's clients have a header of their own.
+  if (are_equal(request.field("x-api-key"), rules_.api_key)) return true;
   const std::string_view sent = request.field("authorization");
   const std::size_t blank = std::min(sent.find(' '), sent.size());
   return lower_ascii(sent.substr(0, blank)) == "bearer" && blank < sent.size() &&

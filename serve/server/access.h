@@ -38,8 +38,9 @@ class Access {
 
   // nullopt: the request may go on.
   //
-  // 401: paths below /v1, and /generate, need "Authorization: Bearer KEY". As in vLLM other paths
-  // do not, nor do the questions that browsers ask first (OPTIONS).
+  // 401: paths below /v1, and /generate, need "Authorization: Bearer KEY", or Anthropic's
+  // "X-Api-Key: KEY". As in vLLM other paths do not, nor do the questions that browsers ask first
+  // (OPTIONS).
   //
   // 403: a Host that is no name of the server. A web page whose own name leads to this machine (DNS
   // rebinding) would read answers as if they were its own.

@@ -62,6 +62,7 @@ std::unique_ptr<AnswerForm> make_answer_form(AnswerFacts facts) {
     case ApiKind::Native: return make_native_form(std::move(facts));
     case ApiKind::Responses: return make_responses_form(std::move(facts));
     case ApiKind::Messages: return make_messages_form(std::move(facts));
+    case ApiKind::Embeddings: return make_embeddings_form(std::move(facts));
     case ApiKind::NativeSampling: break;  // no request
   }
   return nullptr;

@@ -101,6 +101,7 @@ std::unique_ptr<AnswerForm> make_generate_form(AnswerFacts facts);  // /generate
 std::unique_ptr<AnswerForm> make_native_form(AnswerFacts facts);    // /generate, as SGLang has it
 std::unique_ptr<AnswerForm> make_responses_form(AnswerFacts facts);
 std::unique_ptr<AnswerForm> make_messages_form(AnswerFacts facts);
+std::unique_ptr<AnswerForm> make_embeddings_form(AnswerFacts facts);
 // The form of the request's API.
 std::unique_ptr<AnswerForm> make_answer_form(AnswerFacts facts);
 

@@ -82,6 +82,7 @@ const Tool& find_tool(const std::vector<Tool>& tools, const ApiFields& place,
 }
 
 void set_call(const Tool& tool, AnswerShape& shape) {
+  shape.texts.clear();
   shape.function = tool.name;
   shape.schema = tool.parameters;
   if (!shape.schema->contains("type") && !shape.schema->contains("$ref")) {

@@ -13,6 +13,21 @@
 namespace metronome {
 namespace {
 
+// The tokens of a part of a text that is not its beginning. Tokenizers that begin every text with a
+// blank leave it out after a line break, which no token of theirs has beside other characters.
+std::vector<TokenId> inner_tokens(const Tokenizer& tokenizer, const std::string& text) {
+  std::vector<TokenId> tokens = tokenizer.encode(text, false);
+  const bool adds_blank = !tokens.empty() && !text.starts_with(' ') &&
+                          tokenizer.bytes_of(tokens.front()).starts_with(' ');
+  if (!adds_blank) return tokens;
+  std::vector<TokenId> behind = tokenizer.encode("\n" + text, false);
+  const auto line_break = std::find_if(behind.begin(), behind.end(),
+                                       [&](TokenId id) { return tokenizer.bytes_of(id) == "\n"; });
+  if (line_break == behind.end()) return tokens;
+  behind.erase(behind.begin(), line_break + 1);
+  return behind;
+}
+
 // The pieces of a text, those that are not free as tokens.
 class Draft {
  public:
@@ -23,7 +38,8 @@ class Draft {
     for (const SchemaPiece& piece : pieces_) {
       std::vector<TokenId>& tokens = tokens_.emplace_back();
       if (!piece.is_free) {
-        tokens = tokenizer.encode(piece.text, false);
+        tokens = tokens_.size() == 1 ? tokenizer.encode(piece.text, false)
+                                     : inner_tokens(tokenizer, piece.text);
       } else if (piece.min_chars > 0) {
         fill(piece, piece.min_chars, most_tokens + 1 - num_tokens_, tokens);
       }
@@ -73,7 +89,7 @@ class Draft {
       return static_cast<std::int64_t>(tokenizer_->bytes_of(id).size());
     };
     for (const TokenId id : tokens) num_chars += chars_of(id);
-    const std::vector<TokenId> letter = tokenizer_->encode("a", false);
+    const std::vector<TokenId> letter = inner_tokens(*tokenizer_, "a");
     while (static_cast<std::int64_t>(tokens.size()) < max_tokens) {
       if (min_chars > 0 && num_chars >= min_chars) return;
       const TokenId next = text_->token(seed_, static_cast<std::int64_t>(next_++));
@@ -82,8 +98,9 @@ class Draft {
         num_chars += chars_of(next);
         continue;
       }
-      const auto size = static_cast<std::int64_t>(letter.size());
-      if (num_chars + size > piece.max_chars) return;
+      std::int64_t size = 0;
+      for (const TokenId id : letter) size += chars_of(id);
+      if (size == 0 || num_chars + size > piece.max_chars) return;
       tokens.insert(tokens.end(), letter.begin(), letter.end());
       num_chars += size;
     }

@@ -24,6 +24,7 @@ constexpr std::uint8_t kNative = 1 << static_cast<int>(ApiKind::Native);
 constexpr std::uint8_t kSampling = 1 << static_cast<int>(ApiKind::NativeSampling);
 constexpr std::uint8_t kResponses = 1 << static_cast<int>(ApiKind::Responses);
 constexpr std::uint8_t kMessages = 1 << static_cast<int>(ApiKind::Messages);
+constexpr std::uint8_t kEmbeddings = 1 << static_cast<int>(ApiKind::Embeddings);
 constexpr std::uint8_t kAny = 0xff;
 constexpr std::uint8_t kOpenAi = kCompletion | kChat | kGenerate;
 
@@ -72,7 +73,9 @@ constexpr FieldRow kFieldRows[] = {
     {"best_of"},
     {"response_format"},
     {"text", Fate::Acts, kNative | kResponses},
-    {"input", Fate::Acts, kResponses},
+    {"input", Fate::Acts, kResponses | kEmbeddings},
+    {"encoding_format", Fate::Acts, kEmbeddings},
+    {"dimensions", Fate::Acts, kEmbeddings},
     {"instructions", Fate::Acts, kResponses},
     {"max_output_tokens", Fate::Acts, kResponses},
     {"include", Fate::Acts, kResponses},

@@ -201,7 +201,7 @@ ApiRequest read_request(ApiKind kind, const Json& json, const ServedModel& model
   request.sampling = sampling_of(kind, fields, model, number);
   request.max_tokens = asked_tokens(kind, fields);
   request.echoes = kind == ApiKind::Completion && fields.truth("echo", false);
-  request.hides_answer = request.echoes && request.max_tokens == 0;
+  request.hides_answer = (request.echoes && request.max_tokens == 0) || kind == ApiKind::Embeddings;
   if (request.hides_answer) request.max_tokens = 1;  // of the engine
   request.returns_token_ids = fields.truth("return_token_ids", false);
   request.stops = stop_strings(fields);
@@ -229,7 +229,8 @@ ApiRequest read_request(ApiKind kind, const Json& json, const ServedModel& model
     fields.fail(request.n > 1 ? "n" : "prompt",
                 "/generate has one answer; allowed: 1, or with stream: true");
   }
-  if (request.echoes || request.returns_token_ids) request.shown_prompts = request.prompts;
+  if (request.echoes || request.returns_token_ids || kind == ApiKind::Embeddings)
+    request.shown_prompts = request.prompts;
   check_lengths(request, model);
   plan_answers(fields, model, request);
   return request;
@@ -241,6 +242,8 @@ ApiRequest read_translated(ApiKind kind, const TranslatedBody& translated, const
   try {
     ApiRequest request = read_request(kind, translated.body, model, number, has_left);
     request.repeated = translated.repeated;
+    request.num_dimensions = translated.num_dimensions;
+    request.is_base64 = translated.is_base64;
     return request;
   } catch (const ApiError& error) {
     for (const auto& [ours, theirs] : translated.names) {
@@ -283,6 +286,9 @@ ApiRequest parse_generation(ApiKind kind, std::string_view body, const ServedMod
   }
   if (kind == ApiKind::Responses) {
     return read_translated(kind, chat_of_response(json, model), model, number, has_left);
+  }
+  if (kind == ApiKind::Embeddings) {
+    return read_translated(kind, completion_of_embeddings(json, model), model, number, has_left);
   }
   if (kind == ApiKind::Messages) {
     return read_translated(kind, chat_of_messages(json, model), model, number, has_left);

@@ -36,6 +36,7 @@ struct ServedModel {
   std::shared_ptr<const ImageProcessor> images;
   std::int64_t vocab_size = 0;
   std::int32_t max_model_len = 0;
+  std::int64_t hidden_dim = 1024;  // of embeddings
   bool computes = true;            // false: simulated, without logits
   bool takes_penalties = true;     // and logit_bias
   SamplingDefaults sampling;       // of requests that say nothing else
@@ -72,7 +73,8 @@ enum class ApiKind : std::uint8_t {
   Native,  // SGLang's /generate
   NativeSampling,
   Responses,
-  Messages
+  Messages,
+  Embeddings
 };
 // Has messages.
 constexpr bool is_chat(ApiKind kind) {
@@ -95,6 +97,8 @@ struct ApiRequest {
   bool echoes = false;        // a completion begins with its prompt
   bool hides_answer = false;  // max_tokens is 0, and the answer's one token is not shown
   bool returns_token_ids = false;
+  std::int32_t num_dimensions = 0;           // of embeddings
+  bool is_base64 = false;                    // embeddings are not written as numbers
   std::shared_ptr<const StopStrings> stops;  // null: none
   bool includes_stop = false;
   bool skips_special_tokens = true;

@@ -24,6 +24,9 @@ class ResponsesForm final : public AnswerForm {
  private:
   enum class Part : std::uint8_t { None, Reasoning, Text, Call };
 
+  static const char* status_of(const AnswerEnd& end) {
+    return end.reason == "stop" ? "completed" : "incomplete";
+  }
   std::string item_id(Part part) const;
   Json item(Part part, const std::string& text, const char* status) const;
   Json content_part(Part part, const std::string& text) const;
@@ -34,7 +37,7 @@ class ResponsesForm final : public AnswerForm {
   void write(const char* type, Json event, std::string& out);
   Json place() const;  // of the open part
   void open(Part part, std::string& out);
-  void close(std::string& out);
+  void close(const AnswerEnd* end, std::string& out);
   void finish(const AnswerEnd& end, const AnswerUsage& usage, Json& made) const;
 
   std::int64_t num_events_ = 0;
@@ -61,7 +64,7 @@ Json ResponsesForm::content_part(Part part, const std::string& text) const {
               {"logprobs", logprobs_}};
 }
 
-// `text` empty: an item that begins.
+// `status` is "in_progress" for an item that begins.
 Json ResponsesForm::item(Part part, const std::string& text, const char* status) const {
   Json made = Json{{"id", item_id(part)}};
   if (part == Part::Call) {
@@ -71,7 +74,8 @@ Json ResponsesForm::item(Part part, const std::string& text, const char* status)
     made["arguments"] = text;
   } else {
     Json content = Json::array();
-    if (!text.empty()) content.push_back(content_part(part, text));
+    const bool begins = std::string_view(status) == "in_progress";
+    if (!begins) content.push_back(content_part(part, text));
     made["type"] = part == Part::Text ? "message" : "reasoning";
     if (part == Part::Text) made["role"] = "assistant";
     if (part == Part::Reasoning) made["summary"] = Json::array();
@@ -106,9 +110,8 @@ Json ResponsesForm::logprobs(const AnswerToken& token) const {
 }
 
 void ResponsesForm::finish(const AnswerEnd& end, const AnswerUsage& usage, Json& made) const {
-  const bool is_complete = end.reason == "stop";
-  made["status"] = is_complete ? "completed" : "incomplete";
-  if (!is_complete) {
+  made["status"] = status_of(end);
+  if (end.reason != "stop") {
     const char* reason = end.reason == "length" ? "max_output_tokens" : "content_filter";
     made["incomplete_details"] = Json{{"reason", reason}};
   }
@@ -139,7 +142,7 @@ Json ResponsesForm::place() const {
 
 void ResponsesForm::open(Part part, std::string& out) {
   if (part_ == part) return;
-  if (part_ != Part::None) close(out);
+  if (part_ != Part::None) close(nullptr, out);
   part_ = part;
   write("response.output_item.added",
         Json{{"output_index", static_cast<std::int64_t>(items_.size())},
@@ -151,7 +154,7 @@ void ResponsesForm::open(Part part, std::string& out) {
   write("response.content_part.added", event, out);
 }
 
-void ResponsesForm::close(std::string& out) {
+void ResponsesForm::close(const AnswerEnd* end, std::string& out) {
   Json done = place();
   if (part_ == Part::Call) {
     done["name"] = request_.function;
@@ -166,7 +169,7 @@ void ResponsesForm::close(std::string& out) {
     event["part"] = content_part(part_, text_);
     write("response.content_part.done", event, out);
   }
-  const Json complete = item(part_, text_, "completed");
+  const Json complete = item(part_, text_, end == nullptr ? "completed" : status_of(*end));
   write("response.output_item.done",
         Json{{"output_index", static_cast<std::int64_t>(items_.size())}, {"item", complete}}, out);
   items_.push_back(complete);
@@ -197,7 +200,7 @@ void ResponsesForm::write_token(std::int32_t, const AnswerToken& token, const An
           event, out);
   }
   if (end == nullptr) return;
-  if (part_ != Part::None) close(out);
+  if (part_ != Part::None) close(end, out);
   end_ = *end;
 }
 
@@ -227,7 +230,7 @@ std::optional<std::string> ResponsesForm::body(std::span<const AnswerChoice> cho
     if (token.is_reasoning) continue;
     for (const Json& entry : logprobs(token)) logprobs_.push_back(entry);
   }
-  items.push_back(item(last_part(), std::string(choice.text), "completed"));
+  items.push_back(item(last_part(), std::string(choice.text), status_of(choice.end)));
   Json made = response("completed");
   made["output"] = items;
   finish(choice.end, usage, made);

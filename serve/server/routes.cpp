@@ -91,7 +91,8 @@ Reply index_reply(const std::string& model_name) {
       "the model <b>" +
       name + "</b>.</p>\n<ul>\n";
   for (const auto& [method, path, endpoint] : kRows) {
-    if (endpoint == Endpoint::Index) continue;
+    // A link that empties the cache is none to click on.
+    if (endpoint == Endpoint::Index || endpoint == Endpoint::FlushCache) continue;
     const std::string text(path);
     // Links are relative, so that they work behind a prefix.
     page += method == "GET" ? "<li>GET <a href=\"" + text.substr(1) + "\">" + text + "</a></li>\n"

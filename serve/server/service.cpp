@@ -96,10 +96,7 @@ void Service::handle(std::string_view method, std::string_view target, std::stri
       engine_.reset_prefix_cache();
       return client->reply({.body = "Cache flushed.\n", .content_type = "text/plain"});
     case Endpoint::Embeddings:
-      return client->reply(error_reply(
-          404,
-          "/v1/embeddings: this server's model generates text; allowed: /v1/completions, "
-          "/v1/chat/completions, /v1/responses, /v1/messages"));
+      return generate(ApiKind::Embeddings, std::move(body), std::move(client));
   }
 }
 

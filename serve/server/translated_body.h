@@ -2,6 +2,7 @@
 // Requests of APIs beside OpenAI's completions and chats, as bodies of those: one reader reads all.
 #pragma once
 
+#include <cstdint>
 #include <memory>
 #include <string_view>
 #include <utility>
@@ -17,7 +18,10 @@ struct TranslatedBody {
   Json body;
   // The beginning of a field's name in `body`, and that in the client's body. The first that fits.
   std::vector<std::pair<std::string_view, std::string_view>> names;
-  std::shared_ptr<const Json> repeated = {};  // see ApiRequest
+  // See ApiRequest.
+  std::shared_ptr<const Json> repeated = {};
+  std::int32_t num_dimensions = 0;
+  bool is_base64 = false;
 };
 
 // {"text" or "input_ids", "sampling_params"}, as SGLang's /generate takes it, as a completion.
@@ -30,6 +34,10 @@ TranslatedBody chat_of_response(const Json& body, const ServedModel& model);
 // max_tokens. Throws ApiError.
 TranslatedBody chat_of_messages(const Json& body, const ServedModel& model,
                                 bool is_counted = false);
+
+// OpenAI's /v1/embeddings as completions of one token, which nobody sees. A model that computes
+// has none. Throws ApiError.
+TranslatedBody completion_of_embeddings(const Json& body, const ServedModel& model);
 
 // Whether a body of /generate has that form.
 bool is_native_generate(const Json& body);

@@ -126,6 +126,7 @@ VariantOutcome run_variant(const Backend& backend, PreparedVariant& variant, Eve
   if (!run.completed) throw Interrupted();
 
   outcome.record = recorder.finish();
+  outcome.record.class_names = variant.workload->class_names;
   outcome.elapsed_ms = elapsed.count();
   outcome.result.info.digest = digest.hex();
   outcome.result.info.output_digest = outcome.outputs.digest();

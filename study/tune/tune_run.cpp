@@ -75,6 +75,7 @@ std::optional<SloConfig> limits_that_hold(std::vector<RequestRecord> requests,
   const auto num_needed =
       static_cast<std::size_t>(std::ceil(attainment * static_cast<double>(num_judged)));
   if (num_needed == 0 || requests.size() < num_needed) return std::nullopt;
+  if (!slo.by_class.empty()) return std::nullopt;  // each class would have its own
   std::sort(requests.begin(), requests.end(),
             [&slo](const RequestRecord& a, const RequestRecord& b) {
               return excess(a, slo) < excess(b, slo);
@@ -107,8 +108,10 @@ TuneWorkloads::TuneWorkloads(const Scenario& scenario, int num_seeds)
   }
   num_given_ = given->requests.size();
   given_load_ = requests_per_second(*given);
-  const double limit_ms =
-      std::max(scenario.slo.ttft_ms.value_or(0), scenario.slo.e2el_ms.value_or(0));
+  double limit_ms = std::max(scenario.slo.ttft_ms.value_or(0), scenario.slo.e2el_ms.value_or(0));
+  for (const SloConfig& own : scenario.slo.by_class) {
+    limit_ms = std::max({limit_ms, own.ttft_ms.value_or(0), own.e2el_ms.value_or(0)});
+  }
   window_s_ = kWindowLimits * limit_ms / 1e3;
 }
 
@@ -184,12 +187,12 @@ struct TuneSetting::Sums {
 // latencies.
 void TuneSetting::judge(const RunRecord& record, std::size_t first, TuneTrial& trial,
                         Sums& sums) const {
-  const SloConfig& slo = scenario_.slo;
   const auto num_ttft = static_cast<std::ptrdiff_t>(sums.ttft_ns.size());
   const auto num_tpot = static_cast<std::ptrdiff_t>(sums.tpot_ns.size());
   for (std::size_t i = first; i < record.requests.size(); ++i) {
     const RequestRecord& request = record.requests[i];
-    const bool is_good = meets_slo(request, slo);
+    const SloConfig& slo = scenario_.slo.of_class(request.class_number);
+    const bool is_good = meets_slo(request, scenario_.slo);
     trial.good.push_back(is_good ? 1 : 0);
     if (!has_tokens(request)) {
       ++trial.misses.not_completed;

@@ -68,6 +68,7 @@ Workload recorded_workload(const Scenario& scenario, const RunRecord& record,
     for (const RequestRecord& request : record.requests) {
       workload.requests.push_back({request.arrival, std::max(1, request.num_prompt_tokens),
                                    std::max(1, request.max_output_tokens), request.priority});
+      workload.requests.back().class_number = request.class_number;
       has_hits = has_hits || request.num_prefix_hit_tokens > 0;
     }
     std::stable_sort(workload.requests.begin(), workload.requests.end(),

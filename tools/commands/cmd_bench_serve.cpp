@@ -346,6 +346,7 @@ Loaded run_scenario(const ServeOptions& options, const Target& target, const Sce
   bar.clear();
   throw_if_interrupted();
   loaded.outcome.record = record_of_load(workload, loaded.load, options.endpoint);
+  loaded.outcome.record.class_names = workload.class_names;
   loaded.outcome.result.summary = summarize(loaded.outcome.record, {scenario.slo, 0});
   loaded.health = client_health(loaded.load, loaded.outcome.result.summary);
   info.client = client_json(loaded.health);

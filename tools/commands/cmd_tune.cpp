@@ -286,7 +286,9 @@ void check_alike(const SweepPlan& plan) {
 // At a given load, a limit need not be one that a queue exceeds.
 void check_slo(const Scenario& scenario, bool has_load) {
   const SloConfig& slo = scenario.slo;
-  if (slo.ttft_ms || slo.e2el_ms || has_load) return;
+  const auto grows = [](const SloConfig& one) { return one.ttft_ms || one.e2el_ms; };
+  const bool has_class = std::any_of(slo.by_class.begin(), slo.by_class.end(), grows);
+  if (grows(slo) || has_class || has_load) return;
   throw UsageError("tune: " + printable(scenario.name) +
                    " has no limit that a growing queue exceeds; allowed: --slo PRESET, or --set "
                    "slo.ttft_ms=500 or slo.e2el_ms=20000");

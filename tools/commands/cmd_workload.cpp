@@ -57,10 +57,8 @@ OptionList option_list(WorkloadOptions& options, ScenarioOptions& scenario) {
        "override a key (see `metronome list keys`); repeatable"},
       {"variant NAME", &options.variants, "only this variant; repeatable"},
       {"seed N", &options.seed_text, "override the scenario's seed"},
-      {"write-trace FILE", &options.trace_path,
-       "write the requests as a trace, which workload.trace reads"},
-      {"trace-format NAME", &options.trace_format,
-       "format of that trace (see docs/guide/traces.md)"},
+      {"write-trace FILE", &options.trace_path, "write the requests as a trace"},
+      {"trace-format NAME", &options.trace_format, "format of that trace; plain by default"},
       {"json", &options.wants_json, "print the same as JSON, on standard output"},
   };
   add_scenario_options(scenario, list);

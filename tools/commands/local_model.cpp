@@ -163,6 +163,7 @@ ServedModel served_model(const LocalModelChoice& choice, const PreparedVariant& 
         read_image_processor(find_model_folder(scenario.model), tower));
   }
   model.vocab_size = variant.run->model.vocab_size;
+  model.hidden_dim = variant.run->model.hidden_dim;
   model.max_model_len = variant.run->setup.max_model_len;
   model.computes = choice.backend != "sim";
   model.takes_penalties = variant.run->takes_penalties;

@@ -214,6 +214,9 @@ def check_completions(client, calls):
         else "wrong count")
     calls.run("completion suffix",
               lambda: None if create(suffix="end", max_tokens=2).usage.prompt_tokens == 12 else "")
+    for text in ("Once", ["Once", "upon"], [1, 2], [[1], [2, 3]]):
+        calls.run(f"embeddings {text}", lambda: None if 0.99 < sum(x * x for x in client.embeddings
+                  .create(model=MODEL, input=text, dimensions=64).data[0].embedding) < 1.01 else "")
     calls.run("completion logit_bias", lambda: None if create(logit_bias={"5": 1}) else "")
 
 
@@ -443,7 +446,7 @@ def check_refusals(server, calls):
     """Each is one clear line."""
     chat = {"messages": HI}
     for path, body in (
-            ("/v1/embeddings", {"input": "a"}),
+            ("/v1/embeddings", {"input": "a", "encoding_format": "text"}), ("/v1/embeddings", {}),
             ("/v1/chat/completions", {**chat, "tool_choice": "required"}),
             ("/v1/chat/completions", {**chat, "tools": TOOLS, "tool_choice": "always"}),
             ("/v1/chat/completions", {**chat, "tools": [{"type": "web"}]}),

@@ -1,7 +1,9 @@
 // SPDX-License-Identifier: Apache-2.0
 // Traces by mapping: the layouts of public traces, columns that a scenario names, sessions, and
 // what is written is read.
+#include <optional>
 #include <string>
+#include <utility>
 #include <vector>
 
 #include "core/workload/trace_writer.h"
@@ -210,8 +212,9 @@ TEST_CASE("columns of a scenario", "[core][trace]") {
   CHECK(trace.error(own, ", columns: {arrival: then, prompt: in, output: out}") ==
         "t:1: then: missing column; a mapped trace has in, out");
   CHECK(trace.error(own, ", columns: {arrival: when, prompt: in}")
-            .ends_with("workload.trace.columns.output: missing; a trace of no known format needs "
-                       "the names of prompt and output tokens"));
+            .ends_with(
+                "workload.trace.columns.output: missing; allowed: the name of a column or field, "
+                "which a trace of no known format needs"));
   // JSON by paths, sessions by blocks.
   const std::string rows =
       "{\"at\": 1, \"n\": {\"in\": 33, \"out\": 4}, \"chat\": 1, \"hash_ids\": [1, 2, 3]}\n"
@@ -296,6 +299,31 @@ TEST_CASE("a trace of each format that is written is read", "[core][trace]") {
     CHECK(summary(round_trip(sessions, format, name)) == summary(expected));
   }
   CHECK(num_formats == 14);
+}
+
+TEST_CASE("token ids and hash ids are written and read", "[core][trace]") {
+  TraceFile trace;
+  const Workload served = trace.load(
+      "{\"input_toks\": 3, \"output_toks\": 2, \"arrival_time_ns\": 0, \"input_tok_ids\": [5, 6, "
+      "7], \"ignore_eos\": true}\n{\"input_toks\": 1, \"output_toks\": 8, \"arrival_time_ns\": "
+      "1500, \"input_tok_ids\": [9]}\n");
+  const Workload again = round_trip(served, TraceFormat::ShareGpt, "sharegpt");
+  CHECK(summary(again) == summary(served));
+  CHECK(again.token_ids == served.token_ids);
+  CHECK(again.requests[0].ignores_eos == std::optional(true));
+  const Workload blocks = trace.load(
+      "{\"timestamp\": 0, \"input_length\": 1000, \"output_length\": 3, \"hash_ids\": [7, 8]}\n"
+      "{\"timestamp\": 3000, \"input_length\": 1024, \"output_length\": 4, \"hash_ids\": [7, "
+      "9]}\n");
+  for (const auto& [format, name] :
+       {std::pair(TraceFormat::Mooncake, "mooncake"), std::pair(TraceFormat::Plain, "plain")}) {
+    const Workload read = round_trip(blocks, format, name);
+    REQUIRE(read.segments.size() == blocks.segments.size());
+    for (std::size_t i = 0; i < read.segments.size(); ++i) {
+      CHECK(read.segments[i].content == blocks.segments[i].content);
+      CHECK(read.segments[i].num_tokens == blocks.segments[i].num_tokens);
+    }
+  }
 }
 
 TEST_CASE("what a format cannot say is refused, and plain says it", "[core][trace]") {

@@ -468,8 +468,8 @@ TEST_CASE("prompt token ids come from content and seed", "[core][workload]") {
   }
 }
 
-TEST_CASE("a million requests are 32 bytes each", "[core][workload]") {
-  STATIC_REQUIRE(sizeof(RequestSpec) == 32);
+TEST_CASE("a million requests are 40 bytes each", "[core][workload]") {
+  STATIC_REQUIRE(sizeof(RequestSpec) == 40);
   const Workload workload =
       make(with_prompts("{distribution: uniform, min: 1, max: 9}", 1'000'000));
   CHECK(workload.requests.capacity() == 1'000'000);

@@ -165,6 +165,18 @@ TEST_CASE("events of responses and of messages have their order", "[serve]") {
             .starts_with("400 [max_output_tokens] max_output_tokens: 0 is out of range"));
 }
 
+TEST_CASE("a simulated embedding is a prompt that is read", "[serve]") {
+  const ServedModel model = byte_model();
+  Answer answer(parse(ApiKind::Embeddings, R"({"input": "ab", "dimensions": 3})"), model, "1", 0);
+  say(answer, "x");
+  const Json body = Json::parse(answer.body().value());
+  CHECK(body["data"][0]["embedding"].size() == 3);
+  CHECK(body["usage"]["total_tokens"] == 2);
+  CHECK(refusal(ApiKind::Embeddings, R"({"input": ""})") ==
+        "400 [input] input: is empty; allowed: at least one token");
+  CHECK(refusal(ApiKind::Embeddings, R"({"input": "a"})", byte_model(true)).starts_with("404 []"));
+}
+
 TEST_CASE("conversations of agents become prompts", "[serve]") {
   const auto prompt = [](ApiKind kind, const std::string& body) {
     return parse(kind, body).prompts.front();

@@ -7,6 +7,7 @@
 #include "serve/server/simulated_logprobs.h"
 #include "tests/catch.h"
 #include "tests/error_of.h"
+#include "tests/places.h"
 #include "tests/serve/server/api_lab.h"
 
 namespace TEST_FILE {
@@ -62,6 +63,20 @@ TEST_CASE("JSON of a schema has the tokens that it should", "[serve]") {
   CHECK(two["a"].string().size() > 60);
   const Json list = Json::parse(json_of(R"({"type": "array", "items": {"const": 1}})", 40));
   CHECK(list.size() > 4);
+}
+
+TEST_CASE("JSON of a schema has its tokens with tokenizers of models", "[serve]") {
+  const Json schema = Json::parse(R"({"type": "object", "required": ["a", "b"], "properties": {
+      "a": {"type": "string"}, "b": {"type": "string", "minLength": 3, "maxLength": 3}}})");
+  // The last two begin every text with a blank.
+  for (const char* name : {"llama3", "gemma3", "llama2"}) {
+    INFO(name);
+    const auto tokenizer =
+        read_tokenizer(source_dir() + "/tests/fixtures/tokenizers/" + name + ".json");
+    const std::vector<TokenId> tokens = schema_tokens(*tokenizer, schema, 2, 60, 100);
+    CHECK(tokens.size() == 60);
+    CHECK(Json::parse(decode(*tokenizer, tokens, true))["b"].string().size() == 3);
+  }
 }
 
 TEST_CASE("JSON of a schema keeps its limits", "[serve]") {

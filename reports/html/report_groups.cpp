@@ -1,0 +1,64 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "reports/html/report_groups.h"
+
+#include <limits>
+
+#include "core/base/number_text.h"
+#include "reports/html/report_html.h"
+
+namespace metronome {
+
+namespace {
+
+struct GroupColumn {
+  const char* title;
+  const char* key;
+  int decimals;
+  double scale = 1;
+};
+constexpr GroupColumn kColumns[] = {
+    {"requests", "num_requests", 0},       {"TTFT p50, ms", "median_ttft_ms", 1},
+    {"TTFT p99, ms", "p99_ttft_ms", 1},    {"TPOT p50, ms", "median_tpot_ms", 2},
+    {"TPOT p99, ms", "p99_tpot_ms", 2},    {"good, %", "slo_attainment", 1, 100},
+    {"goodput, 1/s", "request_goodput", 3}};
+
+// A row for each group of a run.
+std::string rows_of(const ReportRun& run, const Json& groups) {
+  std::string html;
+  for (const Json& group : groups) {
+    html += "<tr><th scope=\"row\">" + html_text(run.name) + "</th><td>" +
+            html_text(group.value("name", "").string()) + "</td>";
+    for (const GroupColumn& column : kColumns) {
+      const Json* const found = group.find(column.key);
+      const bool is_known = found != nullptr && found->is_number();
+      const double number =
+          is_known ? column.scale * found->get<double>() : std::numeric_limits<double>::quiet_NaN();
+      html += "<td>" + grouped_text(number, column.decimals) + "</td>";
+    }
+    html += "</tr>\n";
+  }
+  return html;
+}
+
+std::string table_of(std::span<const ReportRun> runs, const char* title,
+                     Json ResultContent::*groups) {
+  std::string rows;
+  for (const ReportRun& run : runs) rows += rows_of(run, run.result.*groups);
+  if (rows.empty()) return {};
+  std::string head =
+      "<tr><th scope=\"col\">run</th><th scope=\"col\">" + std::string(title) + "</th>";
+  for (const GroupColumn& column : kColumns) {
+    head += "<th scope=\"col\">" + std::string(column.title) + "</th>";
+  }
+  return "<h2>By " + std::string(title) + "</h2>\n<div class=\"scroll\"><table>\n<thead>" + head +
+         "</tr></thead>\n<tbody>" + rows + "</tbody></table></div>\n";
+}
+
+}  // namespace
+
+std::string group_tables(std::span<const ReportRun> runs) {
+  return table_of(runs, "class", &ResultContent::classes) +
+         table_of(runs, "priority", &ResultContent::priorities);
+}
+
+}  // namespace metronome
