@@ -34,7 +34,7 @@ std::string architecture_of(const JsonSection& root) {
   if (names == nullptr) {
     const std::string type = root.text_or("model_type", "");
     if (type.empty() && root.find("name") != nullptr) return kShapeArchitecture;
-    if (type.empty()) root.fail_absent("architectures", known_architectures());
+    if (type.empty()) root.fail_absent("architectures", computed_architectures());
     for (const ModelFamily& family : model_families()) {
       if (family.model_type == type) return std::string(family.architecture);
     }
@@ -42,7 +42,7 @@ std::string architecture_of(const JsonSection& root) {
   }
   if (!names->is_array() || names->empty() || !names->front().is_string()) {
     root.fail("architectures", "must be a list of names, got " + JsonSection::excerpt(*names) +
-                                   "; allowed: " + known_architectures());
+                                   "; allowed: " + computed_architectures());
   }
   return printable(names->front().get<std::string>());
 }

@@ -382,7 +382,7 @@ void apply_architecture(ModelConfig& model) {
   traits.has_qk_norm = model.has_qk_norm;
   traits.has_post_norms = model.has_post_norms;
   static_cast<ModelTraits&>(model) = traits;
-  if (family == nullptr || family->is_simulated_only) {
+  if (family == nullptr) {
     model.unsupported = "architecture: '" + model.architecture +
                         "' is not supported; allowed: " + computed_architectures();
   } else if (model.sliding_window > 0 && family->has_linear_attention) {

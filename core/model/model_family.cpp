@@ -268,16 +268,6 @@ constexpr ModelFamily kFamilies[] = {
      .biases = {.qkv = nullptr, .attention_output = nullptr, .mlp = nullptr}},
 };
 
-std::string names_of(bool includes_simulated) {
-  std::string list;
-  for (const ModelFamily& family : model_families()) {
-    if (family.is_simulated_only && !includes_simulated) continue;
-    if (!list.empty()) list += ", ";
-    list += family.architecture;
-  }
-  return list;
-}
-
 }  // namespace
 
 std::span<const ModelFamily> model_families() {
@@ -297,8 +287,13 @@ const ModelFamily* find_family(std::string_view architecture) {
   return nullptr;
 }
 
-std::string computed_architectures() { return names_of(false); }
-
-std::string known_architectures() { return names_of(true); }
+std::string computed_architectures() {
+  std::string list;
+  for (const ModelFamily& family : model_families()) {
+    if (!list.empty()) list += ", ";
+    list += family.architecture;
+  }
+  return list;
+}
 
 }  // namespace metronome

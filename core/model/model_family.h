@@ -141,7 +141,6 @@ struct ModelFamily {
   bool is_wrapper = false;
   bool has_experts = false;
   bool has_vision = false;            // a tower under vision_config, and M-RoPE
-  bool is_simulated_only = false;     // cost models know it, no executor computes it
   bool has_linear_attention = false;  // layer_types or full_attention_interval, and linear_* keys
 };
 
@@ -149,9 +148,7 @@ struct ModelFamily {
 std::span<const ModelFamily> model_families();
 // Null: no family has that class name.
 const ModelFamily* find_family(std::string_view architecture);
-// "LlamaForCausalLM, MistralForCausalLM, ...": those that executors compute.
+// "LlamaForCausalLM, MistralForCausalLM, ..."
 std::string computed_architectures();
-// And those whose files only cost models read.
-std::string known_architectures();
 
 }  // namespace metronome

@@ -142,7 +142,6 @@ std::vector<float> in_random_chunks(Transformer& transformer, const std::vector<
 
 TEST_CASE("chunks, neighbours and threads change no bit in any family", "[cpu][families]") {
   for (const ModelFamily& family : model_families()) {
-    if (family.is_simulated_only) continue;
     for (std::uint64_t repeat = 0; repeat < 4; ++repeat) {
       Rng rng(kSeed + repeat, std::string(family.architecture));
       INFO(family.architecture << ", seed " << kSeed + repeat);

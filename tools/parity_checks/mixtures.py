@@ -111,8 +111,8 @@ FIXTURES = {
         "vision_config": {"hidden_size": 16, "intermediate_size": 16, "num_hidden_layers": 1,
                           "num_attention_heads": 2, "patch_size": 4, "pos_emb_height": 4,
                           "pos_emb_width": 4, "pos_emb_time": 1},
-        "projection_hidden_size": 16, "image_token_id": 119, "video_token_id": 118,
-        "vision_start_token_id": 117, "vision_end_token_id": 116, "tie_word_embeddings": False}),
+        "projection_hidden_size": 16, "image_token_id": 123, "video_token_id": 122,
+        "vision_start_token_id": 121, "vision_end_token_id": 120, "tie_word_embeddings": False}),
     "flex-olmo": ("FlexOlmoForCausalLM", "bfloat16", 40, shape(
         2, 32, 4, 2, 24, 110, num_experts=4, num_experts_per_tok=2, **plain_rope(10000.0))),
     "youtu": ("YoutuForCausalLM", "bfloat16", 40, shape(
