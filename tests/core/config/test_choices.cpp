@@ -374,7 +374,11 @@ TEST_CASE("another trace keeps the arrivals that replace recorded ones", "[core]
   CHECK(workload_of(timed, {"workload.arrivals.process=burst"})["arrivals"]["process"] == "burst");
   CHECK(workload_of(timed, {"workload.trace.format=azure"})["trace"] ==
         Json::parse(R"({"file": "m.jsonl", "format": "azure", "limit": 0, "rate_scale": 2.0,
-                        "request_log": ""})"));
+                        "request_log": "",
+                        "columns": {"arrival": "", "prompt": "", "output": "", "limit": "",
+                                    "hash_ids": "", "tokens": "", "session": "", "parent": "",
+                                    "turn": "", "delay": "", "class": "", "priority": ""},
+                        "time_unit": "auto", "block_size": null, "prompts": "auto"})"));
 }
 
 TEST_CASE("null removes an inherited trace", "[core][scenario]") {
