@@ -64,7 +64,7 @@ class Transformer {
   struct HeadRows {
     const float* queries;  // [tile_tokens, n_heads, head_dim]
     std::int64_t query_stride;
-    float* outputs;  // the same
+    float* outputs;  // [tile_tokens, n_heads, head_dim]
     std::int64_t output_stride;
     std::int64_t head_dim;
     std::int64_t n_kv_heads;

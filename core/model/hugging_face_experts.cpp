@@ -37,7 +37,7 @@ LayerSet dense_layers_of_qwen(const JsonSection& text, std::int64_t n_layers) {
   return dense;
 }
 
-// Those that GLM's list calls dense; without it, the first ones.
+// Layers that GLM's list calls dense; without it, the first ones.
 LayerSet first_dense_layers(const JsonSection& text, std::int64_t otherwise,
                             std::int64_t n_layers) {
   const std::int64_t step = text.integer_or("moe_layer_freq", 1);

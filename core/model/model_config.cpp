@@ -224,7 +224,7 @@ std::string router_refusal(const ModelConfig& model) {
            ", but SparseMixer chooses two; allowed: 2";
   }
   const std::int64_t num_groups = model.n_expert_groups;
-  if (num_groups == 1) return {};
+  if (num_groups <= 1) return {};  // shape_error() names a number below 1
   const std::int64_t size = model.n_experts / num_groups;
   if (model.n_experts % num_groups != 0 || (model.has_paired_groups && size < 2)) {
     return "n_expert_groups: " + std::to_string(num_groups) + " groups of " +

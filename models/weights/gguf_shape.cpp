@@ -305,7 +305,7 @@ class ShapeReader {
     model_.has_mlp_biases = has("ffn_down", "bias");
     model_.has_expert_biases = has("ffn_down_exps", "bias");
     model_.has_router_biases = has("ffn_gate_inp", "bias");
-    model_.has_sigmoid_router = has("exp_probs_b", "bias");
+    model_.has_sigmoid_router = model_.has_choice_bias = has("exp_probs_b", "bias");
     model_.has_attention_sinks = has("attn_sinks");
     model_.has_shared_expert_gate = has("ffn_gate_inp_shexp");
     model_.has_learned_positions = file_.find_tensor("position_embd.weight") != nullptr;

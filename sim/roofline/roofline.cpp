@@ -138,13 +138,11 @@ struct RooflineCostModel::PassSums {
 
 RooflineCostModel::RooflineCostModel(const ModelConfig& model, const HardwareSpec& hardware,
                                      const CostModelConfig& config, std::int64_t input_params)
-    : model_(model),
-      hardware_(hardware),
-      config_(config),
-      link_(make_link(config, hardware)),
-      layers_(layer_costs(model, config.tensor_parallel_size)) {
+    : model_(model), hardware_(hardware), config_(config), link_(make_link(config, hardware)) {
   const std::int64_t tp = config.tensor_parallel_size;
   check_tensor_parallel(model, tp);
+  layers_ = layer_costs(model, tp);
+  small_params_ = real(model.n_small_params());
   const double shards = real(tp);
   const double projections = device_projection_params(model, tp);
   const std::int64_t plain_params = model.n_router_params() + input_params;
@@ -355,7 +353,7 @@ StepWork RooflineCostModel::product_work(std::int64_t num_tokens, std::int64_t n
   // Embeddings of tokens, and of positions where the model learned them.
   const double embedded = (model_.has_learned_positions ? 2 : 1) * tokens * real(model_.hidden_dim);
   // Biases of experts count where their expert is read.
-  const double small = real(model_.n_small_params()) - real(model_.n_experts) * expert_bias_params_;
+  const double small = small_params_ - real(model_.n_experts) * expert_bias_params_;
   work.other_bytes = (small + embedded) * weight;
   const double tp = real(config_.tensor_parallel_size);
   if (config_.tensor_parallel_size > 1) {

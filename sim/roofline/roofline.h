@@ -154,7 +154,8 @@ class RooflineCostModel final : public CostModel {
 
   // Constants per device, derived once by the constructor.
   LayerCosts layers_;
-  double num_layers_ = 0;  // ModelConfig::n_whole_layers()
+  double num_layers_ = 0;    // ModelConfig::n_whole_layers()
+  double small_params_ = 0;  // ModelConfig::n_small_params()
   double projection_params_ = 0;
   double projection_bytes_ = 0;
   double expert_params_ = 0;  // one expert in every layer with experts

@@ -166,7 +166,7 @@ TEST_CASE("what mixtures do not compute", "[core][model][experts]") {
           parse("HunYuanMoEV1ForCausalLM",
                 std::string(kSmall) + R"("num_experts": 4, "moe_topk": [2, 1])");
         }) ==
-        "config.json: moe_topk: is [2, 1]; allowed: a number, or a list that has the same "
+        "config.json: moe_topk: is [2,1]; allowed: a number, or a list that has the same "
         "for every layer");
 }
 

@@ -77,7 +77,7 @@ TEST_CASE("a run on an unknown architecture warns", "[cli]") {
       "run '" + scenario + "'" + model + " --out '" + folder.path() + "/out'");
   INFO(simulated.out << simulated.err);
   CHECK(simulated.exit_code == 0);
-  CHECK(contains(simulated.out, "OtherForCausalLM is an unknown architecture"));
+  CHECK(contains(simulated.out, "OtherForCausalLM has no row in the list of families"));
   const testing::CommandResult computed =
       testing::run_metronome("run '" + scenario + "' --backend=cpu" + model);
   CHECK(computed.exit_code == 2);
