@@ -78,6 +78,7 @@ std::string unsupported_part(const ModelConfig& model) {
     const char* key;
     bool is_used;
   } parts[] = {
+      {"architecture", !model.given_kinds.empty()},
       {"has_post_norms without has_qk_norm", model.has_post_norms && !model.has_qk_norm},
       {"linear_attention", !model.linear_attention.is_empty()},
       {"n_experts", model.n_experts > 0},
