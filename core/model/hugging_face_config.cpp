@@ -31,7 +31,10 @@ namespace {
 // The file's architecture; its "model_type" if that is missing.
 std::string architecture_of(const JsonSection& root) {
   const Json* names = root.find("architectures");
-  if (names == nullptr) {
+  // A configuration without a model saves [null].
+  const bool is_unnamed =
+      names == nullptr || (names->is_array() && !names->empty() && names->front().is_null());
+  if (is_unnamed) {
     const std::string type = root.text_or("model_type", "");
     if (type.empty() && root.find("name") != nullptr) return kShapeArchitecture;
     if (type.empty()) root.fail_absent("architectures", computed_architectures());
