@@ -49,7 +49,7 @@ std::vector<std::string_view> split_row(const TraceLines& lines, const TraceMapp
   if (num_fields == header.num_columns) return fields;
   const std::string counts = "the line has " + std::to_string(num_fields) +
                              " fields; the first line names " + std::to_string(header.num_columns) +
-                             " columns";
+                             " columns; allowed: as many";
   for (std::size_t i = 0; i < fields.size(); ++i) {
     if (header.position[i] != CsvHeader::kMissing && header.position[i] >= num_fields) {
       lines.fail(mapping.fields[i].name, "missing, " + counts);

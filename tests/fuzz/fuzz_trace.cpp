@@ -16,7 +16,9 @@ extern "C" int LLVMFuzzerTestOneInput(const std::uint8_t* data, std::size_t size
   // Conversations need a tokenizer, and a file without requests is not refused by its line.
   const auto is_about_the_file = [](const ConfigError& error) {
     const std::string message = error.what();
-    return message.find("workload.trace.") != message.npos;
+    // A message about a missing name lists those that the format has.
+    return message.find("workload.trace.") != message.npos ||
+           message.find("missing") != message.npos;
   };
   testing::parse_or_refuse([&] {
     try {
