@@ -10,6 +10,7 @@
 #include <vector>
 
 #include "core/base/number_text.h"
+#include "core/base/real.h"
 #include "core/model/any_families.h"
 #include "core/model/any_keys.h"
 #include "core/model/any_layers.h"
@@ -56,7 +57,7 @@ constexpr const char* kNumSharedKeys[] = {"n_shared_experts", "num_shared_expert
 constexpr const char* kContextKeys[] = {
     "max_position_embeddings", "n_positions", "max_seq_len",   "model_max_length", "n_ctx",
     "max_sequence_length",     "seq_length",  "context_length"};
-// Where files of several models keep the one of text.
+// The section of the language model, in files of several models.
 constexpr const char* kSectionsKeys[] = {"text_config",      "llm_config", "language_config",
                                          "thinker_config",   "decoder",    "language_model_config",
                                          "text_model_config"};
@@ -131,7 +132,6 @@ class Reader {
     const std::int64_t num_shared = std::min<std::int64_t>(keys_.number(kNumSharedKeys), 64);
     model_.shared_expert_ffn_dim = keys_.has(kSharedWidthKeys) ? keys_.number(kSharedWidthKeys)
                                                                : num_shared * model_.expert_ffn_dim;
-    model_.has_shared_expert_gate = false;
   }
 
   std::int64_t plain_width() {
@@ -144,8 +144,8 @@ class Reader {
     return ratio * model_.hidden_dim;
   }
 
-  LayerKind read_layer(const LayerPlan& plan, std::int64_t layer) {
-    LayerKind kind;
+  LayerParts read_layer(const LayerPlan& plan, std::int64_t layer) {
+    LayerParts kind;
     keys_.set_overlay(overlay_of(layer));
     if (plan.attends) {
       kind.attention = any_attention(keys_, model_.hidden_dim, plan);
@@ -179,11 +179,11 @@ class Reader {
     }
     if (family_.fit_plans != nullptr) family_.fit_plans(keys_, plans);
     model_.n_layers = static_cast<std::int64_t>(plans.size());
-    std::vector<LayerKind> layers;
+    std::vector<LayerParts> layers;
     for (std::size_t i = 0; i < plans.size(); ++i) {
       layers.push_back(read_layer(plans[i], static_cast<std::int64_t>(i)));
     }
-    model_.given_kinds = group_layers(std::move(layers));
+    model_.given_kinds = group_layers(layers);
   }
 
   // Files of delta rules that do not list layers: as in Qwen3-Next.
@@ -217,20 +217,17 @@ class Reader {
   // Products of three numbers fit into 64 bits; sums over layers may not.
   void refuse_overflow() const {
     constexpr double kMost = 1e15;
-    const auto real = [](std::int64_t number) { return static_cast<double>(number); };
     double params = 0;
     double bytes = 0;
     for (const LayerKind& kind : model_.given_kinds) {
-      const AttentionPart& attention = kind.attention;
-      const StatePart& state = kind.state;
       const double width = real(kind.ffn_dim) + real(model_.shared_expert_ffn_dim) +
                            real(model_.expert_hidden_dim) +
                            real(model_.n_experts) * real(model_.expert_ffn_dim);
-      params += real(kind.count()) *
-                (real(attention.in_params) + real(attention.out_params) + real(state.in_params) +
-                 real(state.out_params) + real(state.other_params) + real(kind.other_params) +
-                 real(kind.side_params) + 3 * width * real(model_.hidden_dim));
-      bytes += real(kind.count()) * (real(state.bytes()) + 4 * real(attention.cached_elements()));
+      params += real(kind.count()) * (real(kind.mixer_params()) + real(kind.state.other_params) +
+                                      real(kind.other_params) + real(kind.side_params) +
+                                      3 * width * real(model_.hidden_dim));
+      bytes += real(kind.count()) *
+               (real(kind.state.bytes()) + 4 * real(kind.attention.cached_elements()));
     }
     if (params < kMost && bytes < kMost) return;
     text_.fail(kHiddenKeys[0],

@@ -72,7 +72,7 @@ void drop_parts(AnyKeys& keys, std::vector<LayerPlan>& plans) {
 
 // Heads that share keys, and a width by its share of the model's, rounded up (_ffn_mult_to_
 // intermediate_size in vLLM 0.33, models/nemotron_nas.py).
-void fit_block(AnyKeys& keys, const ModelConfig& model, std::int64_t layer, LayerKind& kind) {
+void fit_block(AnyKeys& keys, const ModelConfig& model, std::int64_t layer, LayerParts& kind) {
   const std::int64_t hidden = model.hidden_dim;
   if (const auto part = block_part(keys, layer, "attention"); part && !kind.attention.is_empty()) {
     const std::int64_t heads = kind.attention.n_heads;
@@ -91,7 +91,7 @@ void fit_block(AnyKeys& keys, const ModelConfig& model, std::int64_t layer, Laye
 }
 
 // Attention over the hidden vector and the embedding beside it, and a projection of the result.
-void join_embeddings(AnyKeys& keys, const ModelConfig& model, std::int64_t, LayerKind& kind) {
+void join_embeddings(AnyKeys& keys, const ModelConfig& model, std::int64_t, LayerParts& kind) {
   if (kind.attention.is_empty()) return;
   const std::int64_t head_dim = keys.number("attention_head_dim", 64);
   kind.attention = grouped_attention(model.hidden_dim, kind.attention.n_heads,
@@ -103,16 +103,18 @@ void join_embeddings(AnyKeys& keys, const ModelConfig& model, std::int64_t, Laye
 }
 
 // Two thirds of the width, rounded up.
-void adjust_width(AnyKeys& keys, const ModelConfig&, std::int64_t, LayerKind& kind) {
+void adjust_width(AnyKeys& keys, const ModelConfig&, std::int64_t, LayerParts& kind) {
   if (!keys.is_true("block_auto_adjust_ff_dim") || kind.ffn_dim == 0) return;
   const std::int64_t unit = std::max<std::int64_t>(keys.number("block_multiple_of", 256), 1);
   kind.ffn_dim = ceil_div(2 * kind.ffn_dim / 3, unit) * unit;
 }
 
-void halve_width(AnyKeys&, const ModelConfig&, std::int64_t, LayerKind& kind) { kind.ffn_dim /= 2; }
+void halve_width(AnyKeys&, const ModelConfig&, std::int64_t, LayerParts& kind) {
+  kind.ffn_dim /= 2;
+}
 
 // A linear recurrence of the width, gates by blocks of it.
-void set_recurrence(AnyKeys& keys, const ModelConfig& model, std::int64_t layer, LayerKind& kind) {
+void set_recurrence(AnyKeys& keys, const ModelConfig& model, std::int64_t layer, LayerParts& kind) {
   halve_width(keys, model, layer, kind);
   if (kind.state.is_empty()) return;
   const std::int64_t width = keys.number("lru_width", model.hidden_dim);
@@ -132,7 +134,7 @@ void set_recurrence(AnyKeys& keys, const ModelConfig& model, std::int64_t layer,
 }
 
 // A matrix for each head, of keys and values whose widths are shares of the model's.
-void set_matrix_memory(AnyKeys& keys, const ModelConfig& model, std::int64_t, LayerKind& kind) {
+void set_matrix_memory(AnyKeys& keys, const ModelConfig& model, std::int64_t, LayerParts& kind) {
   const std::int64_t hidden = model.hidden_dim;
   const auto part = [&](const char* name, double otherwise) {
     const double share = std::clamp(keys.section().number_or(name, otherwise), 0.0, 64.0);
@@ -157,7 +159,7 @@ void set_matrix_memory(AnyKeys& keys, const ModelConfig& model, std::int64_t, La
 }
 
 // RWKV 4: five numbers for each channel; the MLP has a gate as wide as the model.
-void set_channel_states(AnyKeys&, const ModelConfig& model, std::int64_t, LayerKind& kind) {
+void set_channel_states(AnyKeys&, const ModelConfig& model, std::int64_t, LayerParts& kind) {
   const std::int64_t hidden = model.hidden_dim;
   kind.state = {.kind = StateKind::ShortConv,
                 .n_heads = 1,
@@ -172,14 +174,14 @@ void set_channel_states(AnyKeys&, const ModelConfig& model, std::int64_t, LayerK
 }
 
 // Streams of the residual, mixed by products of low rank in front of attention and MLP.
-void mix_streams(AnyKeys& keys, const ModelConfig& model, std::int64_t, LayerKind& kind) {
+void mix_streams(AnyKeys& keys, const ModelConfig& model, std::int64_t, LayerParts& kind) {
   const std::int64_t streams = std::min<std::int64_t>(keys.number("hc_count", 1), 64);
   kind.side_params = 4 * streams * model.hidden_dim * keys.number("hc_lowrank");
 }
 
 // A bias of scores by distance, projected for each head; short convolutions of keys, of values, and
 // of what attention and MLP return.
-void add_distances(AnyKeys& keys, const ModelConfig& model, std::int64_t, LayerKind& kind) {
+void add_distances(AnyKeys& keys, const ModelConfig& model, std::int64_t, LayerParts& kind) {
   const AttentionPart& attention = kind.attention;
   StatePart& state = kind.state;
   state.kind = StateKind::ShortConv;
@@ -192,14 +194,14 @@ void add_distances(AnyKeys& keys, const ModelConfig& model, std::int64_t, LayerK
 }
 
 // Queries and keys go through a convolution of groups of channels; the router is an MLP.
-void convolve(AnyKeys& keys, const ModelConfig& model, std::int64_t, LayerKind& kind) {
+void convolve(AnyKeys& keys, const ModelConfig& model, std::int64_t, LayerParts& kind) {
   const std::int64_t columns = keys.number("cca_time0", 2) + keys.number("cca_time1", 2) - 1;
   const AttentionPart& attention = kind.attention;
   const std::int64_t channels = (attention.n_heads + attention.n_kv_heads) * attention.head_dim;
   const std::int64_t router = keys.number("router_hidden_size");
   kind.side_params = channels * attention.head_dim * keys.number("cca_time1", 2) +
                      router * (model.hidden_dim + 2 * router);
-  // What it carries to the next token, and half of the values, which come a token late.
+  // A request carries its last inputs, and half of the values, which come a token late.
   kind.state = {.kind = StateKind::ShortConv,
                 .n_heads = 1,
                 .more_elements = attention.n_kv_heads * attention.value_dim / 2,
@@ -209,7 +211,7 @@ void convolve(AnyKeys& keys, const ModelConfig& model, std::int64_t, LayerKind& 
 }
 
 // Layers with a window have twice the KV heads, unless the file says so itself.
-void double_window_heads(AnyKeys& keys, const ModelConfig& model, std::int64_t, LayerKind& kind) {
+void double_window_heads(AnyKeys& keys, const ModelConfig& model, std::int64_t, LayerParts& kind) {
   AttentionPart& attention = kind.attention;
   if (attention.window == 0 || keys.section().find("swa_num_key_value_heads") != nullptr) return;
   const std::int64_t window = attention.window;
@@ -220,7 +222,7 @@ void double_window_heads(AnyKeys& keys, const ModelConfig& model, std::int64_t, 
 
 // Layers that read the KV of earlier ones, and what each token brings to every layer.
 void add_inputs_of_layers(AnyKeys& keys, const ModelConfig& model, std::int64_t layer,
-                          LayerKind& kind) {
+                          LayerParts& kind) {
   const std::int64_t shared = std::min(keys.number("num_kv_shared_layers"), model.n_layers);
   AttentionPart& attention = kind.attention;
   if (layer >= model.n_layers - shared && !attention.is_empty()) {
@@ -236,7 +238,7 @@ void add_inputs_of_layers(AnyKeys& keys, const ModelConfig& model, std::int64_t 
 }
 
 // Every head gets a query and an output of each expert.
-void mix_attention(AnyKeys&, const ModelConfig& model, std::int64_t, LayerKind& kind) {
+void mix_attention(AnyKeys&, const ModelConfig& model, std::int64_t, LayerParts& kind) {
   AttentionPart& attention = kind.attention;
   const std::int64_t of_one = model.hidden_dim * attention.n_kv_heads * attention.head_dim;
   attention.in_params = 2 * of_one + model.n_experts_per_token * of_one;
@@ -244,7 +246,7 @@ void mix_attention(AnyKeys&, const ModelConfig& model, std::int64_t, LayerKind& 
 }
 
 // Decays and gates of full rank.
-void widen_gates(AnyKeys&, const ModelConfig& model, std::int64_t, LayerKind& kind) {
+void widen_gates(AnyKeys&, const ModelConfig& model, std::int64_t, LayerParts& kind) {
   StatePart& state = kind.state;
   if (state.is_empty()) return;
   const std::int64_t inner = state.n_heads * state.value_dim;
@@ -252,7 +254,7 @@ void widen_gates(AnyKeys&, const ModelConfig& model, std::int64_t, LayerKind& ki
 }
 
 // The gate is projected from the latent queries, which are twice as wide.
-void gate_latent(AnyKeys&, const ModelConfig&, std::int64_t, LayerKind& kind) {
+void gate_latent(AnyKeys&, const ModelConfig&, std::int64_t, LayerParts& kind) {
   AttentionPart& attention = kind.attention;
   const std::int64_t rank = attention.latent.q_rank;
   attention.in_params += rank * attention.n_heads * (attention.head_dim + 2 * attention.value_dim);
@@ -261,7 +263,7 @@ void gate_latent(AnyKeys&, const ModelConfig&, std::int64_t, LayerKind& kind) {
 // Attention of a key that is its value, low-rank queries and outputs, and entries that stand for
 // several tokens: of 4, an index chooses; of 128, all are read. The nearest tokens have entries of
 // their own (vLLM 0.33, models/deepseek_v4.py).
-void compress(AnyKeys& keys, const ModelConfig& model, std::int64_t layer, LayerKind& kind) {
+void compress(AnyKeys& keys, const ModelConfig& model, std::int64_t layer, LayerParts& kind) {
   const std::int64_t hidden = model.hidden_dim;
   AttentionPart& attention = kind.attention;
   const std::int64_t dim = attention.head_dim;
@@ -312,13 +314,13 @@ void compress(AnyKeys& keys, const ModelConfig& model, std::int64_t layer, Layer
 }
 
 // Layers that attend to an image, whose KV no token of text adds to.
-void attend_to_images(AnyKeys& keys, const ModelConfig&, std::int64_t layer, LayerKind& kind) {
+void attend_to_images(AnyKeys& keys, const ModelConfig&, std::int64_t layer, LayerParts& kind) {
   const auto listed = keys.layers("cross_attention_layers");
   kind.attention.shares_kv = std::binary_search(listed.begin(), listed.end(), layer);
 }
 
 // MiniMax-M3: some layers read the blocks that an index chose.
-void choose_blocks(AnyKeys& keys, const ModelConfig& model, std::int64_t layer, LayerKind& kind) {
+void choose_blocks(AnyKeys& keys, const ModelConfig& model, std::int64_t layer, LayerParts& kind) {
   AttentionPart& attention = kind.attention;
   attention = grouped_attention(model.hidden_dim, attention.n_heads, attention.n_kv_heads,
                                 attention.head_dim, attention.value_dim, false);
@@ -391,28 +393,28 @@ void skip_zero_experts(AnyKeys& keys, ModelConfig& model) {
       model.n_experts_per_token * model.n_experts / (model.n_experts + zero), 1);
 }
 
-std::int64_t mixer_and_mlp_params(const ModelConfig& model, const LayerKind& kind) {
+std::int64_t attention_and_mlp_params(const ModelConfig& model, const LayerKind& kind) {
   return kind.attention.in_params + kind.attention.out_params +
          model.n_mlp_matrices() * model.hidden_dim * kind.ffn_dim;
 }
 
-// All transformer blocks have the weights of the first few.
-void share_blocks(AnyKeys& keys, ModelConfig& model) {
-  const std::int64_t distinct = std::max<std::int64_t>(keys.number("num_mem_blocks", 1), 1);
+// Layers that attend have the attention and the MLP of the first few of them; a state beside is of
+// each.
+void share_weights(std::int64_t num_distinct, ModelConfig& model) {
   for (const LayerKind& kind : model.given_kinds) {
     if (kind.attention.is_empty()) continue;
-    model.repeated_params +=
-        std::max<std::int64_t>(kind.count() - distinct, 0) * mixer_and_mlp_params(model, kind);
+    model.repeated_params += std::max<std::int64_t>(kind.count() - num_distinct, 0) *
+                             attention_and_mlp_params(model, kind);
   }
+}
+
+void share_blocks(AnyKeys& keys, ModelConfig& model) {
+  share_weights(std::max<std::int64_t>(keys.number("num_mem_blocks", 1), 1), model);
 }
 
 // Two stacks of layers that run in cycles.
 void repeat_stacks(AnyKeys& keys, ModelConfig& model) {
-  const std::int64_t distinct = 2 * keys.number("num_layers_per_stack", model.n_layers);
-  for (const LayerKind& kind : model.given_kinds) {
-    model.repeated_params +=
-        std::max<std::int64_t>(kind.count() - distinct, 0) * mixer_and_mlp_params(model, kind);
-  }
+  share_weights(2 * keys.number("num_layers_per_stack", model.n_layers), model);
 }
 
 // Sources: the modeling files of transformers 5 of each model type, unless another is named.

@@ -30,7 +30,7 @@ struct AnyFamily {
   // Changes what the keys say of the layers, of one of them, and of the model.
   void (*fit_plans)(AnyKeys& keys, std::vector<LayerPlan>& plans) = nullptr;
   void (*fit_layer)(AnyKeys& keys, const ModelConfig& model, std::int64_t layer,
-                    LayerKind& kind) = nullptr;
+                    LayerParts& kind) = nullptr;
   void (*fit_model)(AnyKeys& keys, ModelConfig& model) = nullptr;
 };
 

@@ -66,7 +66,7 @@ Word word_of(std::string_view name) {
   return attends ? Word::Attention : Word::Unknown;
 }
 
-// Which of the layers a rule is for.
+// The layers that a rule is for.
 class LayerPlans {
  public:
   LayerPlans(AnyKeys& keys, std::vector<LayerPlan>& plans) : keys_(keys), plans_(plans) {}

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// Which layers of a model attend, which keep a state, and which have experts, by the keys that
+// Finds the layers of a model that attend, keep a state, or have experts, by the keys that
 // files use for it.
 #pragma once
 

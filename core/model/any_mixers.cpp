@@ -23,12 +23,11 @@ constexpr const char* kWindowKeys[] = {"sliding_window",        "sliding_window_
                                        "attention_window_size", "window_size"};
 constexpr const char* kWindowHeadsKeys[] = {"swa_num_attention_heads",
                                             "num_sliding_attention_heads"};
-constexpr const char* kStateWidthKeys = "mamba_d_ssm";
 
-// The first of `special` that the file has, else the first of `usual`.
-std::int64_t special_or(AnyKeys& keys, bool is_special, AnyKeys::Names special,
-                        AnyKeys::Names usual, std::int64_t otherwise) {
-  return is_special && keys.has(special) ? keys.number(special) : keys.number(usual, otherwise);
+// By the first key of `special` that the file has, else of `usual`.
+std::int64_t first_number(AnyKeys& keys, AnyKeys::Names special, AnyKeys::Names usual,
+                          std::int64_t otherwise) {
+  return keys.number(keys.has(special) ? special : usual, otherwise);
 }
 
 bool has_gate(const AnyKeys& keys) {
@@ -83,9 +82,8 @@ StatePart mamba2(AnyKeys& keys, std::int64_t hidden_dim) {
   constexpr const char* kGroups[] = {"n_groups", "mamba_n_groups", "mamba_ngroups"};
   constexpr const char* kConv[] = {"conv_kernel", "mamba_d_conv"};
   constexpr const char* kExpand[] = {"expand", "mamba_expand"};
-  const std::int64_t width = keys.has({&kStateWidthKeys, 1})
-                                 ? keys.number(kStateWidthKeys)
-                                 : std::min(keys.number(kExpand, 2), std::int64_t{64}) * hidden_dim;
+  const std::int64_t width =
+      keys.number("mamba_d_ssm", std::min(keys.number(kExpand, 2), std::int64_t{64}) * hidden_dim);
   StatePart state{.kind = StateKind::Mamba2};
   state.value_dim = keys.number(kDim, 64);
   state.n_heads = keys.number(kNumHeads, state.value_dim > 0 ? width / state.value_dim : 0);
@@ -211,26 +209,23 @@ StateKind state_kind(const AnyKeys& keys) {
 }
 
 AttentionPart any_attention(AnyKeys& keys, std::int64_t hidden_dim, const LayerPlan& plan) {
-  constexpr const char* kWindowKvHeads[] = {"swa_num_key_value_heads"};
-  constexpr const char* kWindowHeadDim[] = {"swa_head_dim"};
-  constexpr const char* kWindowValueDim[] = {"swa_v_head_dim"};
-  constexpr const char* kGlobalHeadDim[] = {"global_head_dim"};
-  constexpr const char* kGlobalKvHeads[] = {"num_global_key_value_heads"};
   const bool is_window = plan.has_window;
+  // Keys of layers with a window, or of those without, go before those of all.
+  const char* const own_kv_heads[] = {is_window ? "swa_num_key_value_heads"
+                                                : "num_global_key_value_heads"};
+  const char* const own_head_dim[] = {is_window ? "swa_head_dim" : "global_head_dim"};
   const std::int64_t heads = is_window && keys.has(kWindowHeadsKeys) ? keys.number(kWindowHeadsKeys)
                                                                      : keys.required(kHeadsKeys);
   if (heads < 1) keys.section().fail(keys.find(kWindowHeadsKeys), "is 0; allowed: at least 1");
   if (keys.number("kv_lora_rank") > 0) return any_latent(keys, hidden_dim, heads, plan);
-  std::int64_t kv_heads = is_window ? special_or(keys, true, kWindowKvHeads, kKvHeadsKeys, heads)
-                                    : special_or(keys, true, kGlobalKvHeads, kKvHeadsKeys, heads);
+  std::int64_t kv_heads = first_number(keys, own_kv_heads, kKvHeadsKeys, heads);
   if (keys.is_true("multi_query")) kv_heads = 1;
   kv_heads = std::clamp<std::int64_t>(kv_heads, 1, heads);
   const std::int64_t plain = std::max<std::int64_t>(hidden_dim / heads, 1);
-  std::int64_t head_dim = is_window ? special_or(keys, true, kWindowHeadDim, kHeadDimKeys, plain)
-                                    : special_or(keys, true, kGlobalHeadDim, kHeadDimKeys, plain);
+  std::int64_t head_dim = first_number(keys, own_head_dim, kHeadDimKeys, plain);
   if (head_dim == 0) head_dim = plain;
-  const std::int64_t value_dim =
-      special_or(keys, is_window, kWindowValueDim, kValueDimKeys, head_dim);
+  const char* const own_value_dim[] = {is_window ? "swa_v_head_dim" : kValueDimKeys[0]};
+  const std::int64_t value_dim = first_number(keys, own_value_dim, kValueDimKeys, head_dim);
   AttentionPart shape =
       grouped_attention(hidden_dim, heads, kv_heads, head_dim, value_dim, has_gate(keys));
   if (is_window) {

@@ -24,12 +24,10 @@ std::int64_t encoder_params(const JsonSection& root, const JsonSection& section,
   const std::int64_t hidden = std::min<std::int64_t>(keys.number(kTowerHidden), 1 << 16);
   const std::int64_t layers = std::min<std::int64_t>(keys.number(kTowerLayers), 1024);
   if (hidden == 0 || layers == 0) return 0;
-  const auto ratio = section.find("mlp_ratio");
-  const std::int64_t usual =
-      ratio != nullptr && ratio->is_number() && section.number_or("mlp_ratio", 4) < 64
-          ? static_cast<std::int64_t>(section.number_or("mlp_ratio", 4) *
-                                      static_cast<double>(hidden))
-          : 4 * hidden;
+  const Json* const given = section.find("mlp_ratio");
+  const double ratio = given != nullptr && given->is_number() ? given->get<double>() : 4;
+  const auto usual = static_cast<std::int64_t>((ratio > 0 && ratio < 64 ? ratio : 4) *
+                                               static_cast<double>(hidden));
   const std::int64_t width = keys.number(kTowerWidth, usual);
   const std::int64_t patch = std::min<std::int64_t>(keys.number("patch_size", 14), 256);
   const std::int64_t frames = std::min<std::int64_t>(keys.number("temporal_patch_size", 1), 16);

@@ -135,15 +135,10 @@ void read_shape(const JsonSection& text, const ModelFamily& family, ModelConfig&
 // have a state.
 void read_hybrid_layers(const JsonSection& text, std::int64_t n_layers,
                         std::vector<std::int64_t>& states, std::vector<std::int64_t>& windows) {
-  const Json* const types = text.find("layer_types");
   const std::int64_t interval = text.integer_or("full_attention_interval", 4);
   if (interval == 0) text.fail("full_attention_interval", "is 0; allowed: at least 1");
-  const std::string allowed = "; allowed: " + std::to_string(n_layers) +
-                              " times linear_attention, sliding_attention or full_attention";
-  if (types != nullptr &&
-      (!types->is_array() || static_cast<std::int64_t>(types->size()) != n_layers)) {
-    text.fail("layer_types", "is not a list with one entry per layer" + allowed);
-  }
+  constexpr const char* kAllowed = "linear_attention, sliding_attention or full_attention";
+  const Json* const types = text.layer_list("layer_types", n_layers, kAllowed);
   for (std::int64_t i = 0; i < n_layers; ++i) {
     if (types == nullptr) {
       if ((i + 1) % interval != 0) states.push_back(i);
@@ -155,8 +150,8 @@ void read_hybrid_layers(const JsonSection& text, std::int64_t n_layers,
     } else if (type == "sliding_attention") {
       windows.push_back(i);
     } else if (type != "full_attention") {
-      text.fail("layer_types",
-                "entry " + std::to_string(i) + " is " + JsonSection::excerpt(type) + allowed);
+      text.fail("layer_types", "entry " + std::to_string(i) + " is " + JsonSection::excerpt(type) +
+                                   "; allowed: " + std::to_string(n_layers) + " times " + kAllowed);
     }
   }
 }

@@ -45,12 +45,7 @@ LayerSet first_dense_layers(const JsonSection& text, std::int64_t otherwise,
   const std::int64_t num_first =
       std::min(text.integer_or("first_k_dense_replace", otherwise), n_layers);
   LayerSet dense;
-  const Json* const kinds = text.find("mlp_layer_types");
-  if (kinds != nullptr &&
-      (!kinds->is_array() || static_cast<std::int64_t>(kinds->size()) != n_layers)) {
-    text.fail("mlp_layer_types", "is not a list with one entry per layer; allowed: " +
-                                     std::to_string(n_layers) + " times dense or sparse");
-  }
+  const Json* const kinds = text.layer_list("mlp_layer_types", n_layers, "dense or sparse");
   for (std::int64_t i = 0; i < n_layers; ++i) {
     const bool is_dense =
         kinds == nullptr ? i < num_first : (*kinds)[static_cast<std::size_t>(i)] == Json("dense");

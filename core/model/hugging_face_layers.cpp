@@ -11,21 +11,17 @@ namespace metronome {
 namespace {
 
 // Layers with a window, from the layer list of newer files.
-std::vector<std::int64_t> listed_window_layers(const JsonSection& text, const Json& types,
-                                               std::int64_t n_layers) {
-  const std::string allowed =
-      "; allowed: " + std::to_string(n_layers) + " times sliding_attention or full_attention";
-  if (!types.is_array() || static_cast<std::int64_t>(types.size()) != n_layers) {
-    text.fail("layer_types", "is not a list with one entry per layer" + allowed);
-  }
+std::vector<std::int64_t> listed_window_layers(const JsonSection& text, std::int64_t n_layers) {
+  constexpr const char* kAllowed = "sliding_attention or full_attention";
+  const Json& types = *text.layer_list("layer_types", n_layers, kAllowed);
   std::vector<std::int64_t> layers;
   for (std::int64_t i = 0; i < n_layers; ++i) {
     const Json& type = types[static_cast<std::size_t>(i)];
     if (type == "sliding_attention") {
       layers.push_back(i);
     } else if (type != "full_attention") {
-      text.fail("layer_types",
-                "entry " + std::to_string(i) + " is " + JsonSection::excerpt(type) + allowed);
+      text.fail("layer_types", "entry " + std::to_string(i) + " is " + JsonSection::excerpt(type) +
+                                   "; allowed: " + std::to_string(n_layers) + " times " + kAllowed);
     }
   }
   return layers;
@@ -64,55 +60,51 @@ std::vector<std::int64_t> requested_window_layers(const JsonSection& text,
   return layers;
 }
 
-// Where only a list says which layers have a window.
+// A window whose layers only a list can say.
 void refuse_window(const JsonSection& text, ModelConfig& model) {
   if (!text.boolean_or("use_sliding_window", false)) return;
   model.refuse(text.dotted("use_sliding_window"),
                "true without layer_types is not supported; allowed: false");
 }
 
+// Only null turns the window off.
+std::int64_t window_of(const JsonSection& text, const ModelFamily& family) {
+  return text.integer_or("sliding_window", text.has("sliding_window") ? 0 : family.window_default);
+}
+
 void read_window(const JsonSection& text, const ModelFamily& family, ModelConfig& model) {
-  const Json* types = text.find("layer_types");
+  bool has_list = text.find("layer_types") != nullptr;
   switch (family.windows) {
     case WindowRule::None: return;
-    case WindowRule::Always:
-      // Only null turns the window off.
-      model.sliding_window =
-          text.integer_or("sliding_window", text.has("sliding_window") ? 0 : family.window_default);
-      return;
+    case WindowRule::Always: model.sliding_window = window_of(text, family); return;
     case WindowRule::Alternate:
-    case WindowRule::Listed: {
-      const bool is_off = family.windows == WindowRule::Listed && text.has("sliding_window");
-      model.sliding_window = text.integer_or("sliding_window", is_off ? 0 : family.window_default);
+    case WindowRule::Listed:
+      model.sliding_window = family.windows == WindowRule::Listed
+                                 ? window_of(text, family)
+                                 : text.integer_or("sliding_window", family.window_default);
       if (model.sliding_window == 0) return;
       // Beside a list, the pattern may be a word.
-      if (types != nullptr) {
-        return set_window_layers(listed_window_layers(text, *types, model.n_layers), model);
-      }
+      if (has_list) return set_window_layers(listed_window_layers(text, model.n_layers), model);
       model.global_layer_interval =
           text.integer_or("sliding_window_pattern",
                           text.integer_or("_sliding_window_pattern", family.window_interval));
       return;
-    }
     case WindowRule::ByList:
-      if (types == nullptr) return refuse_window(text, model);
-      model.sliding_window =
-          text.integer_or("sliding_window", text.has("sliding_window") ? 0 : family.window_default);
+      if (!has_list) return refuse_window(text, model);
+      model.sliding_window = window_of(text, family);
       if (model.sliding_window == 0) return;
-      return set_window_layers(listed_window_layers(text, *types, model.n_layers), model);
+      return set_window_layers(listed_window_layers(text, model.n_layers), model);
     case WindowRule::OnRequest:
       // Qwen's mixtures have windows in all layers or in none. SmolLM 3's list needs no switch.
-      if (family.has_experts) types = nullptr;
+      if (family.has_experts) has_list = false;
       if (!text.boolean_or("use_sliding_window", false) &&
-          (family.unrotated_interval == 0 || types == nullptr)) {
+          (family.unrotated_interval == 0 || !has_list)) {
         return;
       }
-      model.sliding_window =
-          text.integer_or("sliding_window", text.has("sliding_window") ? 0 : family.window_default);
+      model.sliding_window = window_of(text, family);
       if (model.sliding_window == 0) return;
-      return set_window_layers(types == nullptr
-                                   ? requested_window_layers(text, family, model)
-                                   : listed_window_layers(text, *types, model.n_layers),
+      return set_window_layers(has_list ? listed_window_layers(text, model.n_layers)
+                                        : requested_window_layers(text, family, model),
                                model);
   }
 }
@@ -120,15 +112,10 @@ void read_window(const JsonSection& text, const ModelFamily& family, ModelConfig
 // Layers without RoPE: a list of 0 and 1, or every n-th.
 void read_unrotated_layers(const JsonSection& text, const ModelFamily& family, ModelConfig& model) {
   if (family.unrotated_interval == 0) return;
-  const Json* const flags = text.find("no_rope_layers");
   const std::int64_t interval =
       text.integer_or("no_rope_layer_interval", family.unrotated_interval);
   if (interval == 0) text.fail("no_rope_layer_interval", "is 0; allowed: at least 1");
-  if (flags != nullptr &&
-      (!flags->is_array() || static_cast<std::int64_t>(flags->size()) != model.n_layers)) {
-    text.fail("no_rope_layers", "is not a list with one entry per layer; allowed: " +
-                                    std::to_string(model.n_layers) + " times 0 or 1");
-  }
+  const Json* const flags = text.layer_list("no_rope_layers", model.n_layers, "0 or 1");
   for (std::int64_t i = 0; i < model.n_layers; ++i) {
     const bool is_unrotated = flags == nullptr ? (i + 1) % interval == 0
                                                : (*flags)[static_cast<std::size_t>(i)] == Json(0);
@@ -136,7 +123,7 @@ void read_unrotated_layers(const JsonSection& text, const ModelFamily& family, M
   }
 }
 
-// Where layers have windows, the others may have no RoPE.
+// The layers without a window have no RoPE.
 void unrotate_global_layers(const ModelFamily& family, std::int64_t window, ModelConfig& model) {
   if (!family.rotates_windows_only || window == 0) return;
   for (std::int64_t i = 0; i < model.n_layers; ++i) {
@@ -150,9 +137,7 @@ void read_layer_kinds(const JsonSection& text, const ModelFamily& family, ModelC
   read_unrotated_layers(text, family, model);
   read_window(text, family, model);
   // A list may leave no layer with the window that the file has.
-  const std::int64_t window =
-      text.integer_or("sliding_window", text.has("sliding_window") ? 0 : family.window_default);
-  unrotate_global_layers(family, window, model);
+  unrotate_global_layers(family, window_of(text, family), model);
 }
 
 }  // namespace metronome

@@ -101,6 +101,18 @@ class JsonSection {
     return value->get<std::string>();
   }
 
+  // The list under a key with an entry for each layer; null if there is none. `allowed` says the
+  // values of an entry.
+  const Json* layer_list(const char* key, std::int64_t n_layers, const char* allowed) const {
+    const Json* const list = find(key);
+    if (list != nullptr &&
+        (!list->is_array() || static_cast<std::int64_t>(list->size()) != n_layers)) {
+      fail(key, "is not a list with one entry per layer; allowed: " + std::to_string(n_layers) +
+                    " times " + allowed);
+    }
+    return list;
+  }
+
   // A token id or a list of them; empty if there is none.
   std::vector<std::int32_t> token_ids(const char* key) const {
     const Json* value = find(key);

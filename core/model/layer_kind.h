@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// What decoder layers are made of, counted. Sizes of weights, KV and states and the arithmetic of a
+// Decoder layers by their parts, counted. Sizes of weights, KV and states and the arithmetic of a
 // step follow from the kinds of a model's layers, whatever its family.
 #pragma once
 
@@ -42,10 +42,13 @@ struct AttentionPart {
   bool is_empty() const { return n_heads == 0; }
   bool has_index() const { return index_heads > 0; }
   std::int64_t cached_head_dim() const { return head_dim + (keys_are_values ? 0 : value_dim); }
-  // Elements of an entry: keys and values of all heads, or the latent vector. Without the index.
-  std::int64_t cached_elements() const;
-  // Bytes that the index keeps of an entry: fp8, with a scale of four bytes for each 128 (vLLM
-  // 0.33, DeepseekV32IndexerCache; SGLang's NSATokenToKVPool).
+  // Elements of an entry that is read: keys and values of all heads, or the latent vector. Without
+  // the index.
+  std::int64_t entry_elements() const;
+  // Of an entry that the layer adds to the cache.
+  std::int64_t cached_elements() const { return shares_kv ? 0 : entry_elements(); }
+  // Bytes that the index, if there is one, keeps of an entry: fp8, with a scale of four bytes for
+  // each 128 (vLLM 0.33, DeepseekV32IndexerCache; SGLang's NSATokenToKVPool).
   std::int64_t index_bytes() const;
 
   bool operator==(const AttentionPart&) const = default;
@@ -96,29 +99,39 @@ struct StatePart {
   bool operator==(const StatePart&) const = default;
 };
 
-// Layers that are alike. A layer may attend, have a state, or both; it may have a dense MLP, or
-// experts, or neither.
-struct LayerKind {
-  std::vector<std::int64_t> layers;  // from 0, ascending
+// A layer may attend, have a state, or both; it may have a dense MLP, or experts, or neither.
+struct LayerParts {
   AttentionPart attention;
   StatePart state;
   std::int64_t ffn_dim = 0;  // of the dense MLP; 0 = none
   bool has_experts = false;  // those of the model (ModelConfig::n_experts)
   // Weights of further products with every token.
   std::int64_t side_params = 0;
-  std::int64_t other_params = 0;  // of a layer: norms, biases, and parts that only some models have
+  std::int64_t other_params = 0;  // norms, biases, and parts that only some models have
 
-  std::int64_t count() const { return static_cast<std::int64_t>(layers.size()); }
   bool has_mixer() const { return !attention.is_empty() || !state.is_empty(); }
   bool has_mlp() const { return ffn_dim > 0 || has_experts; }
-  // "window of 1,024, experts"
+  // Projections of attention and of the state.
+  std::int64_t mixer_params() const {
+    return attention.in_params + attention.out_params + state.in_params + state.out_params;
+  }
+  // "attention to the last 1024, experts"
   std::string name() const;
+
+  bool operator==(const LayerParts&) const = default;
+};
+
+// Layers that are alike.
+struct LayerKind : LayerParts {
+  std::vector<std::int64_t> layers;  // from 0, ascending
+
+  std::int64_t count() const { return static_cast<std::int64_t>(layers.size()); }
 
   bool operator==(const LayerKind&) const = default;
 };
 
-// Layers one by one, joined to kinds; `layers` of each is set here.
-std::vector<LayerKind> group_layers(std::vector<LayerKind> of_layers);
+// The kinds of layers that are given one by one.
+std::vector<LayerKind> group_layers(const std::vector<LayerParts>& layers);
 
 // Attention of grouped queries in a layer of that width. `has_gate`: queries bring as many gates.
 AttentionPart grouped_attention(std::int64_t hidden_dim, std::int64_t n_heads,

@@ -3,7 +3,6 @@
 #include <algorithm>
 #include <cstdint>
 #include <string>
-#include <utility>
 #include <vector>
 
 #include "core/base/types.h"
@@ -56,8 +55,8 @@ AttentionPart attention_of(const ModelConfig& model) {
                            model.head_dim, model.has_gated_attention);
 }
 
-LayerKind kind_of_layer(const ModelConfig& model, std::int64_t layer) {
-  LayerKind kind;
+LayerParts parts_of_layer(const ModelConfig& model, std::int64_t layer) {
+  LayerParts kind;
   const bool has_state = model.is_linear_layer(layer);
   if (has_state) {
     kind.state = gated_delta(model.hidden_dim, model.linear_attention);
@@ -75,8 +74,7 @@ LayerKind kind_of_layer(const ModelConfig& model, std::int64_t layer) {
 
 }  // namespace
 
-std::int64_t AttentionPart::cached_elements() const {
-  if (shares_kv) return 0;
+std::int64_t AttentionPart::entry_elements() const {
   return latent.is_empty() ? n_kv_heads * cached_head_dim() : latent.cached_dim();
 }
 
@@ -86,7 +84,7 @@ std::int64_t AttentionPart::index_bytes() const {
   return index_dim + ceil_div(index_dim, kScaled) * kScaleBytes;
 }
 
-std::string LayerKind::name() const {
+std::string LayerParts::name() const {
   std::string name;
   const auto add = [&name](const std::string& part) { name += (name.empty() ? "" : ", ") + part; };
   if (!attention.is_empty()) {
@@ -159,17 +157,13 @@ StatePart gated_delta(std::int64_t hidden_dim, const LinearAttention& linear) {
           .other_params = linear.conv_channels() * linear.conv_width + 2 * linear.n_value_heads};
 }
 
-std::vector<LayerKind> group_layers(std::vector<LayerKind> of_layers) {
+std::vector<LayerKind> group_layers(const std::vector<LayerParts>& layers) {
   std::vector<LayerKind> kinds;
-  for (std::size_t layer = 0; layer < of_layers.size(); ++layer) {
-    of_layers[layer].layers.clear();
-    const auto is_alike = [&](const LayerKind& kind) {
-      LayerKind bare = of_layers[layer];
-      bare.layers = kind.layers;
-      return bare == kind;
-    };
-    auto found = std::find_if(kinds.begin(), kinds.end(), is_alike);
-    if (found == kinds.end()) found = kinds.insert(kinds.end(), std::move(of_layers[layer]));
+  for (std::size_t layer = 0; layer < layers.size(); ++layer) {
+    const LayerParts& parts = layers[layer];
+    auto found = std::find_if(kinds.begin(), kinds.end(),
+                              [&parts](const LayerParts& kind) { return kind == parts; });
+    if (found == kinds.end()) found = kinds.insert(kinds.end(), LayerKind{parts, {}});
     found->layers.push_back(static_cast<std::int64_t>(layer));
   }
   return kinds;
@@ -177,21 +171,22 @@ std::vector<LayerKind> group_layers(std::vector<LayerKind> of_layers) {
 
 std::vector<LayerKind> layer_kinds(const ModelConfig& model) {
   if (!model.given_kinds.empty()) return model.given_kinds;
-  // Layers of a model of one family differ in three things.
-  std::vector<LayerKind> kinds;
-  for (std::int64_t layer = 0; layer < model.n_layers; ++layer) {
-    const bool has_state = model.is_linear_layer(layer);
-    const bool has_window = !has_state && model.is_window_layer(layer);
-    const bool has_experts = model.is_moe_layer(layer);
-    const auto is_alike = [&](const LayerKind& kind) {
-      return kind.has_experts == has_experts && kind.state.is_empty() != has_state &&
-             (kind.attention.window > 0) == has_window;
-    };
-    auto found = std::find_if(kinds.begin(), kinds.end(), is_alike);
-    if (found == kinds.end()) found = kinds.insert(kinds.end(), kind_of_layer(model, layer));
-    found->layers.push_back(layer);
-  }
-  return kinds;
+  std::vector<LayerParts> layers;
+  for (std::int64_t i = 0; i < model.n_layers; ++i) layers.push_back(parts_of_layer(model, i));
+  return group_layers(layers);
+}
+
+std::int64_t mlp_params(const ModelConfig& model, const LayerParts& layer) {
+  const std::int64_t mlp = model.n_mlp_matrices() * model.hidden_dim;
+  const std::int64_t of_experts =
+      mlp * model.shared_expert_ffn_dim + 2 * model.hidden_dim * model.expert_hidden_dim;
+  return mlp * layer.ffn_dim + layer.side_params + (layer.has_experts ? of_experts : 0);
+}
+
+double kv_bytes(const ModelConfig& model, const AttentionPart& attention) {
+  const std::int64_t of_entry =
+      attention.cached_elements() * model.bytes_per_kv_element + attention.index_bytes();
+  return static_cast<double>(of_entry) / static_cast<double>(attention.stride);
 }
 
 }  // namespace metronome

@@ -216,7 +216,7 @@ std::string parts_error(const ModelConfig& model) {
   return {};
 }
 
-// What routers do not choose, as "key: what; what is allowed"; empty: they choose.
+// The fault of experts that routers do not choose, "key: fault; what is allowed"; empty: none.
 std::string router_refusal(const ModelConfig& model) {
   if (model.n_experts == 0) return {};
   if (model.has_sparse_mixer && model.n_experts_per_token != 2) {

@@ -223,5 +223,11 @@ void apply_architecture(ModelConfig& model);
 
 // The kinds of the model's layers, by their first layer.
 std::vector<LayerKind> layer_kinds(const ModelConfig& model);
+// Weights of a layer of the model: its dense MLP and shared expert, what leads to experts and back,
+// and further products.
+std::int64_t mlp_params(const ModelConfig& model, const LayerParts& layer);
+// Bytes that such a layer of the model caches of a token, the index among them: a mean where an
+// entry stands for several tokens.
+double kv_bytes(const ModelConfig& model, const AttentionPart& attention);
 
 }  // namespace metronome

@@ -34,20 +34,11 @@ std::int64_t sum_of(const ModelConfig& model, Number number) {
 }  // namespace
 
 std::int64_t ModelConfig::n_mlp_params() const {
-  const std::int64_t mlp = n_mlp_matrices() * hidden_dim;
-  return sum_of(*this, [&](const LayerKind& kind) {
-    const std::int64_t of_experts =
-        mlp * shared_expert_ffn_dim + 2 * hidden_dim * expert_hidden_dim;
-    return mlp * kind.ffn_dim + kind.side_params + (kind.has_experts ? of_experts : 0);
-  });
+  return sum_of(*this, [this](const LayerKind& kind) { return mlp_params(*this, kind); });
 }
 
 std::int64_t ModelConfig::n_projection_params() const {
-  const auto mixers = [](const LayerKind& kind) {
-    return kind.attention.in_params + kind.attention.out_params + kind.state.in_params +
-           kind.state.out_params;
-  };
-  return sum_of(*this, mixers) + n_mlp_params();
+  return sum_of(*this, [](const LayerKind& kind) { return kind.mixer_params(); }) + n_mlp_params();
 }
 
 std::int64_t ModelConfig::n_expert_params() const {
@@ -154,10 +145,7 @@ std::int64_t ModelConfig::weight_bytes() const {
 std::int64_t ModelConfig::kv_bytes_per_token() const {
   double bytes = 0;  // an integer where no layer has strides
   for (const LayerKind& kind : layer_kinds(*this)) {
-    const AttentionPart& attention = kind.attention;
-    const std::int64_t of_entry = attention.cached_elements() * bytes_per_kv_element +
-                                  (attention.has_index() ? attention.index_bytes() : 0);
-    bytes += static_cast<double>(kind.count() * of_entry) / static_cast<double>(attention.stride);
+    bytes += static_cast<double>(kind.count()) * kv_bytes(*this, kind.attention);
   }
   return std::llround(bytes);
 }

@@ -43,7 +43,7 @@ enum class ConfigKeys : std::uint8_t {
   DeepSeek,  // those of Llama, kv_lora_rank, ...
 };
 
-// Which layers of a mixture have no experts.
+// The layers of a mixture that have no experts.
 enum class DenseLayers : std::uint8_t {
   None,
   Qwen,   // mlp_only_layers, and all but every decoder_sparse_step-th

@@ -84,6 +84,13 @@ bool exports_states(const Scenario& scenario, const ModelConfig& model, const Po
          caches_prefixes(policy, scenario.kv_cache);
 }
 
+// Bytes of KV that a device's heads of one layer have for a token.
+std::int64_t heads_bytes_per_token(const Scenario& scenario, const ModelConfig& model) {
+  const std::int64_t num_heads =
+      std::max<std::int64_t>(model.n_kv_heads / scenario.cost_model.tensor_parallel_size, 1);
+  return 2 * num_heads * model.head_dim * model.bytes_per_kv_element;
+}
+
 // Tokens of a KV block. Where blocks hold states, too, the smallest multiple of kv_cache.block_size
 // (and of the unit of exports) whose KV in one layer takes as many bytes on a device as a layer's
 // state (_align_hybrid_block_size in vllm/platforms/interface.py).
@@ -92,24 +99,22 @@ std::int32_t block_tokens(const Scenario& scenario, const ModelConfig& model,
   std::int64_t size = scenario.kv_cache.block_size;
   if (!has_state_groups(policy, model)) return static_cast<std::int32_t>(size);
   if (exports_states(scenario, model, policy, rules)) size = std::lcm(size, rules.export_unit);
-  const std::int64_t tp = scenario.cost_model.tensor_parallel_size;
-  const std::int64_t num_heads = std::max<std::int64_t>(model.n_kv_heads / tp, 1);
-  const std::int64_t token_bytes = 2 * num_heads * model.head_dim * model.bytes_per_kv_element;
-  const std::int64_t state_bytes = model.state_bytes() / model.n_linear_layers() / tp;
-  return static_cast<std::int32_t>(size * ceil_div(state_bytes, token_bytes * size));
+  const std::int64_t state_bytes =
+      model.state_bytes() / model.n_linear_layers() / scenario.cost_model.tensor_parallel_size;
+  return static_cast<std::int32_t>(
+      size * ceil_div(state_bytes, heads_bytes_per_token(scenario, model) * size));
 }
 
 StateMemory state_memory(const Scenario& scenario, const ModelConfig& model,
                          const KvCapacityFn& kv_capacity) {
-  const std::int64_t tp = scenario.cost_model.tensor_parallel_size;
-  const std::int64_t num_heads = std::max<std::int64_t>(model.n_kv_heads / tp, 1);
-  const std::int64_t heads_bytes =
-      model.n_attention_layers() * 2 * num_heads * model.head_dim * model.bytes_per_kv_element;
   const std::int64_t token_bytes =
-      model.latent_attention.is_empty() ? heads_bytes : model.kv_bytes_per_token();
-  return {.free_bytes = real(kv_capacity(1) * token_bytes),
-          .request_bytes = real(model.state_bytes()) / real(tp),
-          .token_bytes = real(token_bytes)};
+      model.latent_attention.is_empty()
+          ? model.n_attention_layers() * heads_bytes_per_token(scenario, model)
+          : model.kv_bytes_per_token();
+  return {
+      .free_bytes = real(kv_capacity(1) * token_bytes),
+      .request_bytes = real(model.state_bytes()) / real(scenario.cost_model.tensor_parallel_size),
+      .token_bytes = real(token_bytes)};
 }
 
 void check_windows_beside_states(const Scenario& scenario, const ModelConfig& model) {

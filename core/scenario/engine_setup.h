@@ -25,7 +25,7 @@ StepShape resolved_step_shape(const Scenario& scenario);
 // Embeddings of the largest image of the scenario, or that the model takes; 0: it takes text only.
 std::int64_t max_image_tokens(const Scenario& scenario, const ModelConfig& model);
 
-// What a backend does with recurrent states.
+// Rules by which a backend stores recurrent states.
 struct StateRules {
   // The model's kernels export a state from inside a chunk, at multiples of so many tokens
   // (get_prefill_checkpoint_alignment in vllm/model_executor/layers/mamba/abstract.py); 0 = they do

@@ -144,7 +144,7 @@ class ShapeReader {
                           .value_or(model_.hidden_dim / std::max<std::int64_t>(model_.n_heads, 1));
   }
 
-  // Which layers attend, and which keep a state.
+  // Layers that attend, and layers that keep a state.
   void read_layer_kinds() {
     LinearAttention& linear = model_.linear_attention;
     for (std::int64_t i = 0; i < model_.n_layers; ++i) {

@@ -101,18 +101,18 @@ double device_state_bytes(const ModelConfig& model, std::int64_t tp) {
 
 double device_entry_bytes(const ModelConfig& model, const AttentionPart& attention,
                           std::int64_t tp) {
-  if (attention.shares_kv || attention.is_empty()) return 0;
-  const std::int64_t index = attention.has_index() ? attention.index_bytes() : 0;
-  std::int64_t elements = attention.cached_elements();
+  if (attention.is_empty()) return 0;
+  std::int64_t elements = attention.entry_elements();
   if (attention.latent.is_empty()) {
     elements = std::max<std::int64_t>(attention.n_kv_heads / tp, 1) * attention.cached_head_dim();
   }
-  return real(elements * model.bytes_per_kv_element + index);
+  return real(elements * model.bytes_per_kv_element + attention.index_bytes());
 }
 
 double device_token_bytes(const ModelConfig& model, std::int64_t tp) {
   double bytes = 0;
   for (const LayerKind& kind : layer_kinds(model)) {
+    if (kind.attention.shares_kv) continue;
     bytes += real(kind.count()) * device_entry_bytes(model, kind.attention, tp) /
              real(kind.attention.stride);
   }

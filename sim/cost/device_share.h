@@ -39,9 +39,9 @@ double device_weight_bytes(const ModelConfig& model, std::int64_t tensor_paralle
 // The states of one request on one device: all layers of linear attention, their heads divided.
 double device_state_bytes(const ModelConfig& model, std::int64_t tensor_parallel_size);
 
-// Bytes of one entry of the cache in one layer: keys and values of the device's heads, or the
+// Bytes of one entry of the cache that a layer reads: keys and values of the device's heads, or the
 // cached vector of latent attention, which serves all heads, so that every device has it, and so
-// the key of an index. 0 in layers without a cache of their own.
+// the key of an index. 0 in layers that do not attend.
 double device_entry_bytes(const ModelConfig& model, const AttentionPart& attention,
                           std::int64_t tensor_parallel_size);
 

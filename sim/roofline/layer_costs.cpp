@@ -94,14 +94,7 @@ PairCosts pair_costs(const ModelConfig& model, const AttentionPart& attention, s
   PairCosts costs;
   const double heads = real(attention.n_heads) / real(tp);
   const LatentAttention& latent = attention.latent;
-  costs.entry_bytes = device_entry_bytes(model, attention, tp);
-  if (attention.shares_kv) {
-    // It reads what another layer wrote.
-    AttentionPart of_other = attention;
-    of_other.shares_kv = false;
-    costs.entry_bytes = device_entry_bytes(model, of_other, tp);
-  }
-  if (attention.has_index()) costs.entry_bytes -= real(attention.index_bytes());
+  costs.entry_bytes = device_entry_bytes(model, attention, tp) - real(attention.index_bytes());
   if (latent.is_empty()) {
     // Query times key, and weight times value: a multiply and an add per element of each.
     costs.chunk_flops =

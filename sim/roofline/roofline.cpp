@@ -109,7 +109,7 @@ double StepWork::total_bytes() const {
          gather_bytes;
 }
 
-// What queries of a reach attend to in a layer.
+// Pairs and positions of the queries of a reach, in a layer.
 struct Reached {
   std::int64_t pairs = 0;
   std::int64_t context = 0;   // positions whose KV moves

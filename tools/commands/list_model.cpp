@@ -22,29 +22,14 @@ namespace {
 
 using Row = std::vector<std::string>;
 
-// Bytes that a layer keeps of a token, a mean where an entry stands for several tokens.
-double kv_bytes(const ModelConfig& model, const AttentionPart& attention) {
-  const std::int64_t index = attention.index_heads > 0 ? attention.index_bytes() : 0;
-  return real(attention.cached_elements() * model.bytes_per_kv_element + index) /
-         real(attention.stride);
-}
-
-std::int64_t mlp_params(const ModelConfig& model, const LayerKind& kind) {
-  const std::int64_t matrices = model.n_mlp_matrices() * model.hidden_dim;
-  std::int64_t params = matrices * kind.ffn_dim + kind.side_params;
-  if (kind.has_experts) {
-    params += matrices * model.shared_expert_ffn_dim +
-              2 * model.hidden_dim * model.expert_hidden_dim +
-              model.n_experts * model.n_expert_params() + model.hidden_dim * model.n_experts;
-  }
-  return params;
+// Weights of a layer behind its mixer, with experts and their router.
+std::int64_t all_mlp_params(const ModelConfig& model, const LayerKind& kind) {
+  const std::int64_t of_experts = model.n_experts * (model.n_expert_params() + model.hidden_dim);
+  return mlp_params(model, kind) + (kind.has_experts ? of_experts : 0);
 }
 
 Row row_of(const ModelConfig& model, const LayerKind& kind) {
   const AttentionPart& attention = kind.attention;
-  const StatePart& state = kind.state;
-  const std::int64_t mixer =
-      attention.in_params + attention.out_params + state.in_params + state.out_params;
   const std::string heads = attention.is_empty() ? ""
                                                  : std::to_string(attention.n_heads) + "/" +
                                                        std::to_string(attention.n_kv_heads) +
@@ -52,10 +37,10 @@ Row row_of(const ModelConfig& model, const LayerKind& kind) {
   return {std::to_string(kind.count()),
           kind.name(),
           heads,
-          fixed_text(real(mixer) / 1e6, 1),
-          fixed_text(real(mlp_params(model, kind)) / 1e6, 1),
+          fixed_text(real(kind.mixer_params()) / 1e6, 1),
+          fixed_text(real(all_mlp_params(model, kind)) / 1e6, 1),
           fixed_text(kv_bytes(model, attention), 0),
-          grouped_text(state.bytes())};
+          grouped_text(kind.state.bytes())};
 }
 
 void print_formats(const ModelConfig& model) {

@@ -13,7 +13,7 @@ import numpy
 
 from gguf_checks import metadata
 
-# Where the float16 scales of a block are. The package reads no Q1_0 and no Q2_0.
+# Offsets of the float16 scales of a block. The package reads no Q1_0 and no Q2_0.
 SCALES_AT = {"Q4_0": [0], "Q4_1": [0, 2], "Q5_0": [0], "Q5_1": [0, 2], "Q8_0": [0], "Q4_K": [0, 2],
              "Q5_K": [0, 2], "Q6_K": [208], "Q2_K": [80, 82], "Q3_K": [108], "IQ1_S": [0],
              "IQ2_XXS": [0], "IQ2_XS": [0], "IQ2_S": [0], "IQ3_XXS": [0], "IQ3_S": [0],

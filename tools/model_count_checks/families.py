@@ -36,7 +36,7 @@ LFM2_MOE_ATTENTION = (2, 6, 10, 14, 18, 21)
 SIGLIP = {"model_type": "siglip_vision_model", "hidden_size": 1152, "num_attention_heads": 16,
           "num_hidden_layers": 27, "intermediate_size": 4304, "image_size": 364, "patch_size": 14}
 AXES = {"rope_type": "default", "rope_theta": 10000.0, "partial_rotary_factor": 1.0}
-# What defaults lack without which the class cannot be built. Numbers as the family's first
+# Values that defaults lack and that the class needs. Numbers as the family's first
 # published model has them; ours where none is known.
 COMPLETED = {
     "aya_vision/images": {"vision_config": SIGLIP},

@@ -23,7 +23,7 @@ GIB = 2**30
 class Checkpoint:
     size: float  # metadata.total_size of the index, or the sum of the files
     rounding: float = 0  # of the source
-    # What the files hold beside the model: MTP layers, by the arithmetic of their shape.
+    # The files hold more than the model: MTP layers, by the arithmetic of their shape.
     beside: float = 0
     quantization: dict = dataclasses.field(default_factory=dict)  # instead of the file's
 

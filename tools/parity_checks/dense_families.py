@@ -102,7 +102,7 @@ COUNTED = [
     ("GPTNeoXForCausalLM", {"attention_bias": False}),
     ("Cohere2ForCausalLM", {"attention_bias": True, "num_key_value_heads": 8}),
 ]
-# Where a class's own defaults make no model.
+# Types whose class's own defaults make no model.
 NEEDED = {"MinistralForCausalLM": {"head_dim": 128}, "HunYuanDenseV1ForCausalLM": {"head_dim": 128},
           "NemotronForCausalLM": {"num_key_value_heads": 8}}
 

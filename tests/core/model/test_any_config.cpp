@@ -88,7 +88,7 @@ TEST_CASE("an unknown architecture has the shapes that its file names", "[core][
   CHECK(blocks.n_whole_layers() == 4);
   CHECK(blocks.kv_bytes_per_token() == 2 * 2 * 4 * 128 * 2);
 
-  // Where the width of an MLP is missing, all layers have experts.
+  // Without the width of an MLP all layers have experts.
   CHECK(parse(R"("num_local_experts": 8, "moe_intermediate_size": 512, "top_k_experts": 2)")
             .expert_ffn_dim == 512);
 }
