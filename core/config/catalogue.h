@@ -13,7 +13,7 @@
 
 namespace metronome {
 
-// How an entry of a catalogue takes keys from another: one with `like: NAME` has the keys of the
+// An entry of a catalogue may take keys from another: one with `like: NAME` has the keys of the
 // entry NAME that it lacks itself.
 struct Relatives {
   std::string_view catalogue;                     // the program's own, where NAME is

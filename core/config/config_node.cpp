@@ -376,6 +376,14 @@ ConfigNode config_node(const Json& value, const SourceLocation& where) {
   return node;
 }
 
+ConfigNode& section_of(ConfigNode& mapping, const char* key, const SourceLocation& where) {
+  if (ConfigNode* const found = mapping.find(key)) return *found;
+  ConfigNode section;
+  section.kind = ConfigNode::Kind::Map;
+  section.where = where;
+  return mapping.entries.emplace_back(key, std::move(section)).value;
+}
+
 Json json_of(const ConfigNode& node) {
   switch (node.kind) {
     case ConfigNode::Kind::Null: return nullptr;
@@ -392,13 +400,9 @@ Json json_of(const ConfigNode& node) {
     case ConfigNode::Kind::Scalar: break;
   }
   if (node.is_quoted) return node.scalar;
-  try {
-    Json value = Json::parse(node.scalar);
-    if (value.is_number() || value.is_boolean() || value.is_null()) return value;
-  } catch (const JsonError&) {
-    // Any other word is a text.
-  }
-  return node.scalar;
+  std::optional<Json> value = Json::try_parse(node.scalar);
+  const bool is_word = !value || value->is_string() || value->is_structured();
+  return is_word ? Json(node.scalar) : std::move(*value);
 }
 
 void assign_value(ConfigNode& root, std::string_view path, std::string_view value,

@@ -59,6 +59,9 @@ struct ConfigNode::Entry {
 ConfigNode load_config_file(const std::string& path);
 ConfigNode parse_config_text(std::string_view text, const std::string& name);
 
+// The value of the key of a mapping, to which an empty mapping is added if it has none.
+ConfigNode& section_of(ConfigNode& mapping, const char* key, const SourceLocation& where);
+
 // Merges `over` into `base`: maps merge key by key, other values replace.
 void merge_into(ConfigNode& base, const ConfigNode& over);
 

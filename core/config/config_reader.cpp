@@ -250,30 +250,6 @@ void ConfigReader::close_section() {
   levels_.pop_back();
 }
 
-namespace {
-
-// A tree as a value; numbers and truths are those that a reader takes for such.
-Json value_of(const ConfigNode& node) {
-  switch (node.kind) {
-    case ConfigNode::Kind::Null: return {};
-    case ConfigNode::Kind::Map: {
-      Json object = Json::object();
-      for (const ConfigNode::Entry& entry : node.entries) object[entry.key] = value_of(entry.value);
-      return object;
-    }
-    case ConfigNode::Kind::Sequence: {
-      Json list = Json::array();
-      for (const ConfigNode& item : node.items) list.push_back(value_of(item));
-      return list;
-    }
-    case ConfigNode::Kind::Scalar: break;
-  }
-  std::optional<Json> number = node.is_quoted ? std::nullopt : Json::try_parse(node.scalar);
-  return number ? std::move(*number) : Json(node.scalar);
-}
-
-}  // namespace
-
 void ConfigReader::mappings(const char* key, std::vector<Json>& values, const char*) {
   const ConfigNode* node = lookup(key);
   if (node == nullptr) return;
@@ -283,7 +259,7 @@ void ConfigReader::mappings(const char* key, std::vector<Json>& values, const ch
     if (item.kind != ConfigNode::Kind::Map) {
       fail_type(item, item_key(path, values.size()), "a mapping", "KEY: VALUE");
     }
-    values.push_back(value_of(item));
+    values.push_back(json_of(item));
   }
 }
 

@@ -49,7 +49,7 @@ class FieldVisitor {
   // neither its fields are visited nor close_section() is called.
   virtual bool open_section(const char* key, const char* doc) = 0;
   virtual void close_section() = 0;
-  // A list of mappings, which whoever visits reads by itself; empty: not written.
+  // A list of mappings, whose keys the visitor's caller reads; empty: not written.
   virtual void mappings(const char*, std::vector<Json>&, const char*) {}
   // An integer that may also be the word `auto`, stored as nullopt.
   virtual void integer_or_auto(const char* key, std::optional<std::int64_t>& value,

@@ -1,7 +1,9 @@
 // SPDX-License-Identifier: Apache-2.0
 // Figures by class and by priority.
+#include <algorithm>
 #include <limits>
 #include <map>
+#include <optional>
 
 #include "core/metrics/summary.h"
 
@@ -44,12 +46,15 @@ struct Group {
   }
 };
 
+// Whether the request reached the engine.
+bool was_served(const RequestRecord& request) { return request.num_prompt_tokens != 0; }
+
 template <class Key, class KeyOf, class NameOf>
 std::vector<GroupSummary> group_by(const RunRecord& record, const SloConfig& slo, KeyOf key_of,
                                    NameOf name_of) {
   std::map<Key, Group> groups;
   for (const RequestRecord& request : record.requests) {
-    if (request.num_prompt_tokens == 0) continue;  // never reached the engine
+    if (!was_served(request)) continue;
     groups[key_of(request)].add(request, slo);
   }
   const double duration_s = to_seconds(run_duration(record));
@@ -76,11 +81,17 @@ std::vector<GroupSummary> summarize_classes(const RunRecord& record, const SloCo
 }
 
 std::vector<GroupSummary> summarize_priorities(const RunRecord& record, const SloConfig& slo) {
-  std::vector<GroupSummary> groups = group_by<std::int32_t>(
+  std::optional<std::int32_t> first;
+  const bool differ = std::any_of(record.requests.begin(), record.requests.end(),
+                                  [&first](const RequestRecord& request) {
+                                    if (!was_served(request)) return false;
+                                    if (!first) first = request.priority;
+                                    return request.priority != *first;
+                                  });
+  if (!differ) return {};
+  return group_by<std::int32_t>(
       record, slo, [](const RequestRecord& request) { return request.priority; },
       [](std::int32_t priority) { return "priority " + std::to_string(priority); });
-  if (groups.size() < 2) groups.clear();
-  return groups;
 }
 
 }  // namespace metronome

@@ -54,7 +54,7 @@ const ClientPreset& preset_of(const ClientConfig& client) {
   return kPresets[static_cast<std::size_t>(client.preset)];
 }
 
-// How far fixed outputs of a workload scatter.
+// The scatter of a workload's fixed outputs.
 double output_scatter(const ClientConfig& client, const ArrivalConfig& arrivals) {
   if (client.output_scatter) return *client.output_scatter;
   const ClientPreset& known = preset_of(client);

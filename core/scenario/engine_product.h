@@ -65,7 +65,7 @@ struct EngineProduct {
   // `device`.
   void (*check_pool)(const Scenario&, const ModelConfig&, const EngineSetup&,
                      const std::string& device) = nullptr;
-  // How it divides memory where recurrent states lie beside the KV blocks. nullptr: each of
+  // It divides memory where recurrent states lie beside the KV blocks. nullptr: each of
   // engine.max_num_seqs requests has states.
   StatePool (*divide_memory)(const Scenario&, const StateMemory&) = nullptr;
   // Its rules for the images of a model that takes some. `max_item_tokens` is those of the largest
@@ -77,7 +77,8 @@ struct EngineProduct {
   // The settings that its server chooses for a GPU, whether or not they were given.
   std::vector<ServeDefault> (*serve_defaults)(const Scenario&, const HardwareSpec&,
                                               const IsGiven&) = nullptr;
-  // How people start it: core/scenario/serving_recipe.h. The scenario has a model.
+  // The settings with which people start it: core/scenario/serving_recipe.h. The scenario has a
+  // model.
   std::vector<ServeDefault> (*recipe)(const Scenario&, const HardwareSpec&,
                                       const RecipeContext&) = nullptr;
 

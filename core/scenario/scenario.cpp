@@ -63,14 +63,7 @@ void add_unread_workload(ConfigNode& root, WorkloadUse use) {
       "output_tokens: {value: 64}}",
       "workload");
   if (use == WorkloadUse::AnswerLengths) unread.erase("output_tokens");
-  ConfigNode* workload = root.find("workload");
-  if (workload == nullptr) {
-    ConfigNode empty;
-    empty.kind = ConfigNode::Kind::Map;
-    empty.where = root.where;
-    root.entries.emplace_back("workload", std::move(empty));
-    workload = &root.entries.back().value;
-  }
+  ConfigNode* const workload = &section_of(root, "workload", root.where);
   if (workload->kind != ConfigNode::Kind::Map) return;
   for (const char* complete : {"trace", "dataset", "sessions"}) {
     if (workload->find(complete) != nullptr) return;

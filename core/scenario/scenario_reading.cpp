@@ -76,9 +76,7 @@ void resolve_policy_defaults(Scenario& scenario) {
 
 // The limits of the workload's classes, which are those of the scenario where they say nothing.
 void set_class_limits(Scenario& scenario) {
-  SloConfig common = scenario.slo;
-  common.by_class.clear();
-  scenario.slo.by_class.clear();
+  const SloConfig common = scenario.slo;
   for (const ClassConfig& one : scenario.workload.classes) {
     SloConfig& own = scenario.slo.by_class.emplace_back(common);
     own.class_name = one.name;

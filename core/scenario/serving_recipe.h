@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// How people start a version of an engine: the settings that belong into a scenario made from one
-// line. A scenario file says all of this itself, and recipes do not touch it.
+// The settings with which people start a version of an engine, for a scenario made from one line. A
+// scenario file says all of this itself, and recipes do not touch it.
 #pragma once
 
 #include <array>

@@ -104,7 +104,7 @@ void read_classes(const ConfigNode& workload, const std::string& path, WorkloadC
   config.trace.class_names.clear();
   for (const ClassConfig& one : config.classes) config.trace.class_names.push_back(one.name);
   if (has_trace || config.classes.empty()) return;
-  if (config.classes[0].rate && given(&workload, "arrivals") != nullptr) {
+  if (config.has_class_rates() && given(&workload, "arrivals") != nullptr) {
     fail_config(list->where, path + ".arrivals",
                 "not used where classes have rates of their own; allowed: shares of the classes, "
                 "or no arrivals");

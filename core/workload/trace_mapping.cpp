@@ -2,7 +2,6 @@
 #include "core/workload/trace_mapping.h"
 
 #include <algorithm>
-#include <span>
 #include <utility>
 
 #include "core/base/names.h"
@@ -14,7 +13,7 @@ namespace {
 
 using enum TraceField;
 
-// The rows that unfold_agent_trace() makes of one.
+// The rows that unfold_weka() and unfold_opentelemetry() make.
 TraceMapping agent_trace(TraceFormat format, const char* name) {
   return {.format = format,
           .name = name,
@@ -183,7 +182,7 @@ const std::vector<TraceMapping>& known_traces() {
 }
 
 // Whether the name is one of the columns, or its parts are keys in the JSON object. The latter
-// needs no valid object: whoever reads it says what is wrong.
+// needs no valid object: its reader reports errors.
 bool has_name(std::string_view line, TraceShape shape, std::string_view name) {
   if (shape == TraceShape::Csv) {
     bool found = false;
@@ -315,6 +314,10 @@ void add_common(std::string_view line, TraceMapping& mapping) {
 
 }  // namespace
 
+bool TraceMapping::is_document() const {
+  return format == TraceFormat::Weka || format == TraceFormat::OpenTelemetry;
+}
+
 const MappedField* TraceMapping::find(TraceField field) const {
   const auto found = std::find_if(fields.begin(), fields.end(), [field](const MappedField& mapped) {
     return mapped.field == field;
@@ -355,6 +358,7 @@ std::optional<TraceMapping> written_mapping(TraceFormat format) {
   for (const TraceMapping& known : known_traces()) {
     if (known.format != format) continue;
     TraceMapping mapping = with_names(known, {});
+    if (mapping.is_document()) return mapping;
     for (const MappedField& common : kCommon) {
       const bool is_list_in_csv = common.field == Hashes && mapping.shape == TraceShape::Csv;
       if (mapping.find(common.field) == nullptr && !is_list_in_csv) {
@@ -395,9 +399,7 @@ std::string describe_formats(TraceShape shape) {
     }
     before = known.name;
     text += (text.empty() ? "" : ", ") + known.name;
-    const bool is_document =  // its rows are made of it
-        known.format == TraceFormat::Weka || known.format == TraceFormat::OpenTelemetry;
-    if (!is_document) text += " (" + known.needed_names() + ")";
+    if (!known.is_document()) text += " (" + known.needed_names() + ")";
   }
   return text;
 }

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// Which column or JSON field of a trace says what about a request. Every known format is such a
+// Maps the columns or JSON fields of a trace to parts of a request. Every known format is such a
 // mapping, in the table of trace_mapping.cpp.
 #pragma once
 
@@ -13,7 +13,7 @@
 
 namespace metronome {
 
-// What a field says about its request.
+// The part of a request that a field gives.
 enum class TraceField : std::uint8_t {
   Arrival,
   Delay,        // from the end of the session's request before
@@ -57,6 +57,8 @@ struct TraceMapping {
   bool counts_new_tokens = false;  // `Prompt` is what a turn adds to its session
   std::string kind = {};           // of the rows that are requests
 
+  // The rows are made of documents, which have other fields.
+  bool is_document() const;
   // nullptr: the trace does not say it.
   const MappedField* find(TraceField field) const;
   // "an azure"

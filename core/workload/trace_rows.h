@@ -16,7 +16,7 @@
 
 namespace metronome {
 
-// What a row says about its request.
+// The values that a row of a trace gives for its request.
 struct TraceRow {
   std::optional<TimeNs> arrival;
   std::optional<TimeNs> delay;

@@ -10,7 +10,7 @@
 
 namespace metronome {
 
-// What a trace says about the place of a request in its session.
+// The place of a request in its session, as the trace gives it.
 struct TraceTurn {
   std::uint32_t session = 0;  // a number from 0; that of the first of those that go on from others
   std::int64_t turn = 0;      // equal ones are in the order of the rows

@@ -98,7 +98,11 @@ std::int64_t common_block(const Workload& workload) {
 class TraceText {
  public:
   TraceText(const Workload& workload, const TraceMapping& mapping)
-      : workload_(workload), mapping_(mapping) {}
+      : workload_(workload), mapping_(mapping) {
+    for (const MappedField& field : mapping.fields) {
+      if (field.is_needed || is_used(field.field)) fields_.push_back(&field);
+    }
+  }
 
   // Refuses what the format cannot say.
   void check() const {
@@ -114,7 +118,7 @@ class TraceText {
     }
   }
 
-  // Whoever cannot say that prompts share parts must not lose it.
+  // Refuses prompts that share parts, which the format would lose.
   void check_unique() const {
     for (std::size_t i = 0; i < workload_.requests.size(); ++i) {
       if (!is_unique(i)) refuse(mapping_, "that prompts share parts");
@@ -138,16 +142,8 @@ class TraceText {
 
   std::string header() const {
     std::string text;
-    for (const MappedField& field : fields()) text += (text.empty() ? "" : ",") + field.name;
+    for (const MappedField* field : fields_) text += (text.empty() ? "" : ",") + field->name;
     return text + '\n';
-  }
-
-  std::vector<MappedField> fields() const {
-    std::vector<MappedField> used;
-    for (const MappedField& field : mapping_.fields) {
-      if (field.is_needed || is_used(field.field)) used.push_back(field);
-    }
-    return used;
   }
 
   bool is_used(TraceField field) const {
@@ -176,7 +172,7 @@ class TraceText {
     return !workload_.has_sessions() || workload_.session_begin[session_of(i)] == i;
   }
 
-  // What the row says of the prompt: with sessions a turn may count what it adds.
+  // The prompt tokens that the row counts: those of the whole prompt, or those that a turn adds.
   std::int64_t prompt_tokens(std::size_t i) const {
     const std::int64_t all = workload_.requests[i].num_prompt_tokens;
     if (is_first(i) || !mapping_.counts_new_tokens) return all;
@@ -202,6 +198,7 @@ class TraceText {
 
   const Workload& workload_;
   const TraceMapping& mapping_;
+  std::vector<const MappedField*> fields_;  // that the workload uses
 };
 
 std::optional<Json> TraceText::value(TraceField field, std::size_t i) {
@@ -227,7 +224,7 @@ std::optional<Json> TraceText::value(TraceField field, std::size_t i) {
       return request.output_limit == 0 ? std::nullopt : std::optional(Json(request.output_limit));
     case TraceField::Hashes: return hashes(i);
     case TraceField::BlockTokens:
-      return hashes(i) ? std::optional(Json(mapping_.block_tokens)) : std::nullopt;
+      return is_unique(i) ? std::nullopt : std::optional(Json(mapping_.block_tokens));
     case TraceField::Tokens: {
       Json ids = Json::array();
       for (const TokenId id : workload_.prompt_ids(RequestId{static_cast<std::uint32_t>(i)})) {
@@ -259,31 +256,26 @@ std::string TraceText::row(std::size_t i) {
   if (mapping_.shape == TraceShape::Csv) {
     std::string text;
     bool is_first_field = true;
-    for (const MappedField& field : fields()) {
-      const std::optional<Json> found = value(field.field, i);
+    for (const MappedField* field : fields_) {
+      const std::optional<Json> found = value(field->field, i);
       if (!std::exchange(is_first_field, false)) text += ',';
       if (found) text += found->is_string() ? found->string() : found->dump();
     }
     return text + '\n';
   }
   Json object = Json::object();
-  for (const MappedField& field : fields()) {
-    std::optional<Json> found = value(field.field, i);
+  for (const MappedField* field : fields_) {
+    std::optional<Json> found = value(field->field, i);
     if (!found) continue;
-    const bool is_time = field.field == TraceField::Arrival || field.field == TraceField::Delay;
+    const bool is_time = field->field == TraceField::Arrival || field->field == TraceField::Delay;
     const bool is_number = is_time && mapping_.unit != TraceTimeUnit::Date;
-    member_at(object, field.name) = is_number ? Json::parse(found->string()) : std::move(*found);
+    member_at(object, field->name) = is_number ? Json::parse(found->string()) : std::move(*found);
   }
   return object.dump({.replaces_bad_utf8 = true}) + '\n';
 }
 
-}  // namespace
-
-namespace {
-
 // A document for each session, whose requests come one after the other.
-std::string weka_text(const Workload& workload, const TraceMapping& mapping) {
-  if (!workload.segments.empty()) TraceText(workload, mapping).check_unique();
+std::string weka_text(const Workload& workload) {
   std::string text;
   std::size_t session = 0;
   for (std::size_t i = 0; i < workload.requests.size();) {
@@ -323,8 +315,7 @@ Json attribute(const char* key, std::int64_t count) {
 }
 
 // Spans without length, as far apart as the client waited.
-std::string opentelemetry_text(const Workload& workload, const TraceMapping& mapping) {
-  if (!workload.segments.empty()) TraceText(workload, mapping).check_unique();
+std::string opentelemetry_text(const Workload& workload) {
   Json spans = Json::array();
   TimeNs time = 0;
   std::size_t session = 0;
@@ -368,14 +359,14 @@ std::string trace_text(const Workload& workload, TraceFormat format) {
     throw UnplacedConfigError("format",
                               "is none that can be written; allowed: " + writable_formats());
   }
-  if (format == TraceFormat::Weka) return weka_text(workload, *mapping);
-  if (format == TraceFormat::OpenTelemetry) return opentelemetry_text(workload, *mapping);
   if (mapping->find(TraceField::BlockTokens) != nullptr) {
     mapping->block_tokens = static_cast<std::int32_t>(common_block(workload));
   }
   TraceText text(workload, *mapping);
   text.check();
-  return text.text();
+  if (!mapping->is_document()) return text.text();
+  text.check_unique();
+  return format == TraceFormat::Weka ? weka_text(workload) : opentelemetry_text(workload);
 }
 
 }  // namespace metronome

@@ -32,15 +32,16 @@ class Workload final : public PromptSource {
   std::vector<RequestSpec> requests;  // by arrival; RequestId i is requests[i]
   bool has_arrivals = true;           // false: a file of conversations, which has none
   std::int64_t num_skipped = 0;       // trace rows with failed requests, left out
-  // Columns and fields of the trace that nothing is made of.
+  // Columns and fields of the trace that are not used.
   std::vector<std::string> unused_fields;
   // Classes of requests by name: RequestSpec::class_number counts them from 1.
   std::vector<std::string> class_names;
 
   // Sessions: that of number s has the requests [session_begin[s], session_begin[s + 1]). The first
   // one comes as `mode` says; each later one is sent delays[i] after the end of the one before, and
-  // its prompt is that one's prompt, its output, and new tokens. Then `requests` are by session,
-  // and RequestId counts them as they are sent: session_arrivals.h. Empty: no sessions.
+  // its prompt is that one's prompt, its output, and new tokens, unless has_whole_prompt says
+  // otherwise. Then `requests` are by session, and RequestId counts them as they are sent:
+  // session_arrivals.h. Empty: no sessions.
   std::vector<std::uint32_t> session_begin;
   std::vector<TimeNs> delays;
   bool has_sessions() const { return !session_begin.empty(); }

@@ -109,8 +109,7 @@ class ChatReader final : public JsonEvents {
     if (depth_ == turns() && is_in_turns_) end_turn();
     if (depth_ != entries_) return;
     num_conversations_ += has_turns_ || has_prompt_ ? 1 : 0;
-    const bool is_whole = has_answer_ || (has_prompt_ && chat_.output_tokens);
-    if (is_whole || has_prompt_) chats_.push_back(std::exchange(chat_, {}));
+    if (has_answer_ || has_prompt_) chats_.push_back(std::exchange(chat_, {}));
     ++num_entries_;
   }
   void begin_array() override {

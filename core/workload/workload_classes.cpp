@@ -3,7 +3,6 @@
 // change of one keeps the others' draws.
 #include <algorithm>
 #include <cmath>
-#include <numeric>
 #include <optional>
 #include <vector>
 
@@ -109,8 +108,8 @@ Workload draw_classes(const WorkloadConfig& config, std::uint64_t seed) {
   for (std::size_t i = 0; i < config.classes.size(); ++i) draws.emplace_back(config, i, seed);
   Workload workload;
   workload.class_names = config.trace.class_names;
-  const bool has_rates = config.classes[0].rate.has_value();
-  for (const ClassArrival& arrival : has_rates ? by_rates(config, seed) : by_shares(config, seed)) {
+  for (const ClassArrival& arrival :
+       config.has_class_rates() ? by_rates(config, seed) : by_shares(config, seed)) {
     draws[arrival.class_index].add(arrival.at, workload);
   }
   workload.segment_begin.push_back(static_cast<std::uint32_t>(workload.segments.size()));

@@ -368,17 +368,10 @@ void move_columns(ConfigNode& trace) {
     if (found == nullptr) continue;
     ConfigNode value = std::move(*found);
     trace.erase(key);
-    ConfigNode* columns = trace.find("columns");
-    if (columns == nullptr) {
-      ConfigNode section;
-      section.kind = ConfigNode::Kind::Map;
-      section.where = value.where;
-      trace.entries.emplace_back("columns", std::move(section));
-      columns = &trace.entries.back().value;
-    }
-    if (columns->kind != ConfigNode::Kind::Map) return;  // the reader refuses it
-    columns->erase(key);
-    columns->entries.emplace_back(std::string(key), std::move(value));
+    ConfigNode& columns = section_of(trace, "columns", value.where);
+    if (columns.kind != ConfigNode::Kind::Map) return;  // the reader refuses it
+    columns.erase(key);
+    columns.entries.emplace_back(std::string(key), std::move(value));
   }
 }
 
@@ -436,8 +429,7 @@ WorkloadConfig read_workload_config(const ConfigNode& node, const std::string& p
       fields_to_node([&plain](FieldVisitor& visitor) { visit_fields(visitor, plain); });
   refuse_unused_keys(expanded, chosen, workload_choices(), defaults, path);
   read_classes(expanded, path, config);
-  const bool has_class_rates = !has_trace && !config.classes.empty() && config.classes[0].rate;
-  if (!has_class_rates) check_arrivals(arrivals, config.arrivals);
+  if (!config.has_class_rates()) check_arrivals(arrivals, config.arrivals);
   check_priority(Section(expanded, path, "priority"), config.priority);
   for (const PathField& field :
        path_fields([&config](FieldVisitor& visitor) { visit_fields(visitor, config); })) {

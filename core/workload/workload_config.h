@@ -204,7 +204,8 @@ struct TraceConfig {
   TraceColumns columns;
   TraceTimeUnit time_unit = TraceTimeUnit::Auto;  // auto: that of the format
   std::optional<std::int64_t> block_size;         // prompt tokens of a hash id; as above
-  // What the prompt tokens of a session's later turns count; auto: as the format does.
+  // Says if the prompt tokens of later turns count the whole prompt or the turn's own part; auto:
+  // as the format does.
   TracePrompts prompts = TracePrompts::Auto;
   std::vector<std::string> class_names;  // of the workload's classes; not a key
   SourceLocation where;                  // of `file`, for messages; not a key
@@ -246,6 +247,11 @@ struct WorkloadConfig {
   DatasetConfig dataset;
   SessionConfig sessions;
   TraceConfig trace;
+
+  // Whether the classes' own rates say when requests are sent.
+  bool has_class_rates() const {
+    return trace.file.empty() && !classes.empty() && classes.front().rate.has_value();
+  }
 };
 
 // The names of formats; Auto is "auto". nullopt: no such format.

@@ -168,14 +168,12 @@ void join_prefixes(const TraceConfig& trace, const PrefixConfig& config, std::ui
   std::vector<std::uint32_t> begins;
   std::size_t session = 0;
   for (std::size_t i = 0; i < workload.requests.size(); ++i) {
-    const bool is_first = !workload.has_sessions() || i == workload.session_begin[session];
-    if (is_first) {
+    if (workload.has_sessions() && i == workload.session_begin[session + 1]) ++session;
+    if (!workload.has_sessions() || i == workload.session_begin[session]) {
       prefix.clear();
       prefixes.append(prefix);
     }
-    const bool continues =
-        workload.has_sessions() && workload.continues_session(i, is_first ? session : session - 1);
-    session += is_first ? 1 : 0;
+    const bool continues = workload.has_sessions() && workload.continues_session(i, session);
     RequestSpec& request = workload.requests[i];
     begins.push_back(static_cast<std::uint32_t>(segments.size()));
     if (!continues) segments.insert(segments.end(), prefix.begin(), prefix.end());
@@ -383,7 +381,7 @@ Workload make_workload(const WorkloadConfig& config, std::uint64_t seed) {
   } else if (workload.has_sessions()) {
     set_session_arrivals(config.arrivals, seed, workload);
     check_session_times(workload);
-  } else if (config.classes.empty() || !config.classes[0].rate || !config.trace.file.empty()) {
+  } else if (!config.has_class_rates()) {
     set_arrivals(config.arrivals, seed, workload);
   }
   draw_priorities(config.priority, seed, workload.requests);

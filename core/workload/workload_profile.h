@@ -36,7 +36,7 @@ struct WorkloadProfile {
 };
 WorkloadProfile profile_of(const Workload& workload);
 
-// "Model, Log Type and 3 more": what of the trace nothing is made of; empty: all is used.
+// "Model, Log Type and 3 more": columns and fields of the trace that are not used; empty: none.
 std::string unused_fields_text(const Workload& workload);
 
 }  // namespace metronome

@@ -3,14 +3,13 @@
 // format (trace_mapping.cpp has the table), of the scenario, or both. Files are CSV, JSON lines or
 // JSON arrays of objects; agents' files are documents with requests inside (trace_agents.h).
 //
-//   azure     A time is YYYY-MM-DD HH:MM:SS with any number of decimals and an optional Z or
-//   +HH:MM;
-//             digits beyond nanoseconds are dropped.
+//   azure     A time is YYYY-MM-DD HH:MM:SS with any number of decimals and an optional Z or an
+//             offset such as +01:00; digits beyond nanoseconds are dropped.
 //   burstgpt  A response of 0 tokens records a failed request: it is left out and counted in
 //             Workload::num_skipped.
-//   mooncake, bailian  Hash ids stand for 512 and 16 prompt tokens each. Equal ids mean equal
-//   tokens,
-//             so each becomes a PromptSegment. Mooncake's arrivals were recorded in buckets of 3 s.
+//   mooncake, bailian
+//             Hash ids stand for 512 and 16 prompt tokens each. Equal ids mean equal tokens, so
+//             each becomes a PromptSegment. Mooncake's arrivals were recorded in buckets of 3 s.
 //   sharegpt  One JSON object per line with the ids of the prompt (LLMServingSim's files). Lines of
 //             served requests may also have images, a list of objects with first_token, rows and
 //             columns (of tokens), and content (a number), url (data: with a PNG or JPEG file) or

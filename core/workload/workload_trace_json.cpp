@@ -27,6 +27,20 @@ class JsonLine {
     if (!rest_.empty()) fail_syntax();
   }
 
+  // Calls visit(name) for each field of an object inside of the line.
+  template <class Visit>
+  void walk_fields(Visit visit) {
+    expect('{');
+    if (accept('}')) return;
+    do {
+      skip_space();
+      const std::string_view name = read_string();
+      expect(':');
+      visit(name);
+    } while (accept(','));
+    expect('}');
+  }
+
   std::int64_t read_integer(std::string_view field, std::int64_t min, std::int64_t max) {
     return parse_trace_integer(lines_, read_scalar(), field, min, max);
   }
@@ -51,12 +65,6 @@ class JsonLine {
   bool is_at_object() {
     skip_space();
     return rest_.starts_with('{');
-  }
-
-  // Calls visit(name) for each field of an object in the line.
-  template <class Visit>
-  void read_object(Visit visit) {
-    walk_fields(visit);
   }
 
   // Consumes a null.
@@ -162,19 +170,6 @@ class JsonLine {
 
   void expect(char c) {
     if (!accept(c)) fail_syntax();
-  }
-
-  template <class Visit>
-  void walk_fields(Visit visit) {
-    expect('{');
-    if (accept('}')) return;
-    do {
-      skip_space();
-      const std::string_view name = read_string();
-      expect(':');
-      visit(name);
-    } while (accept(','));
-    expect('}');
   }
 
   // The raw text between quotes. A name with escapes matches no requested name.
@@ -315,7 +310,7 @@ class JsonRowReader {
         std::any_of(mapping_.fields.begin(), mapping_.fields.end(),
                     [&](const MappedField& m) { return m.name.starts_with(inside); });
     if (has_mapped && json.is_at_object()) {
-      json.read_object([&](std::string_view inner) { read_field(inside, inner, json); });
+      json.walk_fields([&](std::string_view inner) { read_field(inside, inner, json); });
       return;
     }
     requests_.note_unused(path);

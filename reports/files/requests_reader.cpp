@@ -151,18 +151,18 @@ RequestRecord read_request(const JsonPlace& line, std::size_t position, Requests
   return request;
 }
 
-void read_class(const JsonPlace& line, RequestRecord& request, RunRecord& record) {
-  if (!line.has("class")) return;
+std::uint16_t read_class(const JsonPlace& line, std::vector<std::string>& names) {
+  if (!line.has("class")) return 0;
   const std::string name = line.at("class").text();
-  std::vector<std::string>& names = record.class_names;
   const auto found = std::find(names.begin(), names.end(), name);
-  request.class_number = static_cast<std::uint16_t>(found - names.begin() + 1);
-  if (found != names.end()) return;
+  const auto number = static_cast<std::uint16_t>(found - names.begin() + 1);
+  if (found != names.end()) return number;
   constexpr std::size_t kMostNames = UINT16_MAX - 1;
   if (names.size() == kMostNames) {
     line.at("class").fail("is one of too many classes; allowed: at most 65534");
   }
   names.push_back(name);
+  return number;
 }
 
 void read_preemptions(const JsonPlace& line, std::size_t position, RunRecord& record) {

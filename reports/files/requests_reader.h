@@ -4,6 +4,8 @@
 
 #include <cstddef>
 #include <cstdint>
+#include <string>
+#include <vector>
 
 #include "core/base/json_place.h"
 #include "core/metrics/run_record.h"
@@ -16,10 +18,11 @@ enum class RequestsSource : std::uint8_t { Engine, Client };
 // request's number, times that are out of order, or counts that no request can have.
 RequestRecord read_request(const JsonPlace& line, std::size_t position, RequestsSource source);
 
-// Adds the times of preemptions that the line lists for the request `position`.
-// Numbers the class of the line, if it has one, among those of the record.
-void read_class(const JsonPlace& line, RequestRecord& request, RunRecord& record);
+// The number of the line's class among the names, from 1, which are extended by a new one; 0: the
+// line has none.
+std::uint16_t read_class(const JsonPlace& line, std::vector<std::string>& names);
 
+// Adds the times of preemptions that the line lists for the request `position`.
 void read_preemptions(const JsonPlace& line, std::size_t position, RunRecord& record);
 
 // Throws ConfigError if the first and the last token of the line came at other times than these,

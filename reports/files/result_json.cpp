@@ -152,23 +152,24 @@ void append_noise(const NoiseBands& noise, JsonText& json) {
   json.end_object();
 }
 
-void append_slo(const SloConfig& slo, JsonText& json) {
-  json.key("slo");
-  json.begin_object();
+void append_limits(const SloConfig& slo, JsonText& json) {
   append_optional(json, "ttft_ms", slo.ttft_ms);
   append_optional(json, "tpot_ms", slo.tpot_ms);
   append_optional(json, "itl_ms", slo.itl_ms);
   append_optional(json, "e2el_ms", slo.e2el_ms);
+}
+
+void append_slo(const SloConfig& slo, JsonText& json) {
+  json.key("slo");
+  json.begin_object();
+  append_limits(slo, json);
   if (!slo.by_class.empty()) {
     json.key("classes");
     json.begin_array();
     for (const SloConfig& own : slo.by_class) {
       json.begin_object();
       json.field("name", own.class_name);
-      append_optional(json, "ttft_ms", own.ttft_ms);
-      append_optional(json, "tpot_ms", own.tpot_ms);
-      append_optional(json, "itl_ms", own.itl_ms);
-      append_optional(json, "e2el_ms", own.e2el_ms);
+      append_limits(own, json);
       json.end_object();
     }
     json.end_array();

@@ -34,6 +34,13 @@ std::optional<double> number_or_none(const JsonPlace& place) {
   return place.number();
 }
 
+void read_limits(const JsonPlace& place, SloConfig& slo) {
+  slo.ttft_ms = number_or_none(place.at("ttft_ms"));
+  slo.tpot_ms = number_or_none(place.at("tpot_ms"));
+  slo.itl_ms = number_or_none(place.at("itl_ms"));
+  slo.e2el_ms = number_or_none(place.at("e2el_ms"));
+}
+
 RunInfo read_info(const JsonPlace& result) {
   if (result.at(std::string(kResultSchemaKey)).integer(0, INT32_MAX) != kResultSchema) {
     result.at(std::string(kResultSchemaKey))
@@ -68,18 +75,12 @@ RunInfo read_info(const JsonPlace& result) {
   if (!blocks.is_null()) info.num_blocks = blocks.integer(0, kMaxBlocks);
   info.is_calibrated = result.has("steps_outside_calibration");
   const JsonPlace slo = result.at("slo");
-  info.slo.ttft_ms = number_or_none(slo.at("ttft_ms"));
-  info.slo.tpot_ms = number_or_none(slo.at("tpot_ms"));
-  info.slo.itl_ms = number_or_none(slo.at("itl_ms"));
-  info.slo.e2el_ms = number_or_none(slo.at("e2el_ms"));
+  read_limits(slo, info.slo);
   if (slo.has("classes")) {
     slo.at("classes").for_each([&info](const JsonPlace& given) {
       SloConfig& own = info.slo.by_class.emplace_back();
       own.class_name = given.at("name").text();
-      own.ttft_ms = number_or_none(given.at("ttft_ms"));
-      own.tpot_ms = number_or_none(given.at("tpot_ms"));
-      own.itl_ms = number_or_none(given.at("itl_ms"));
-      own.e2el_ms = number_or_none(given.at("e2el_ms"));
+      read_limits(given, own);
     });
   }
   if (const JsonPlace config = result.at("config"); !config.is_null()) {
@@ -359,13 +360,14 @@ void require_record(const std::string& steps, const std::string& requests) {
                     "results.requests=true (a sweep does not write them by default)");
 }
 
-// For a run measured by a client.
-RunRecord read_client_record(const std::string& folder) {
+// For a run measured by a client. `class_names` are those of its limits, if there are any.
+RunRecord read_client_record(const std::string& folder, std::vector<std::string> class_names) {
   std::vector<WatchedRequest> requests;
   const std::string path = folder + "/" + std::string(kRequestsFile);
   for_each_json_line(path, kReadable, [&](const JsonPlace& line, std::size_t i) {
     WatchedRequest& watched = requests.emplace_back();
     watched.request = read_request(line, i, RequestsSource::Client);
+    watched.request.class_number = read_class(line, class_names);
     watched.view = {line.at("due_ns").time(), line.at("output_tokens").count()};
     line.at("token_ns").for_each([&](const JsonPlace& time) {
       const TimeNs earliest =
@@ -377,11 +379,15 @@ RunRecord read_client_record(const std::string& folder) {
                       has_token ? watched.token_times.back() : kNoTime);
   });
   if (requests.empty()) throw ConfigError(path + ": is empty; allowed: one line per request");
-  return make_client_record(requests);
+  RunRecord record = make_client_record(requests);
+  record.class_names = std::move(class_names);
+  return record;
 }
 
-RunRecord read_record(const std::string& folder, DraftCounts drafts) {
+RunRecord read_record(const std::string& folder, std::vector<std::string> class_names,
+                      DraftCounts drafts) {
   RunRecord record;
+  record.class_names = std::move(class_names);
   const std::string steps = folder + "/" + std::string(kStepsFile);
   const std::string requests = folder + "/" + std::string(kRequestsFile);
   require_record(steps, requests);
@@ -392,7 +398,7 @@ RunRecord read_record(const std::string& folder, DraftCounts drafts) {
   for_each_json_line(requests, kReadable, [&](const JsonPlace& line, std::size_t i) {
     RequestRecord& request =
         record.requests.emplace_back(read_request(line, i, RequestsSource::Engine));
-    read_class(line, request, record);
+    request.class_number = read_class(line, record.class_names);
     read_runs(line, record, request);
     if (!record.first_count.empty() && record.first_count.size() != record.requests.size()) {
       line.fail("has no step_tokens, which other lines have");
@@ -499,19 +505,11 @@ ResultContent read_result_content(const std::string& folder) {
 
 namespace {
 
-// Numbers the classes of the limits as the record does.
-void number_limits(const RunRecord& record, SloConfig& slo) {
-  if (slo.by_class.empty()) return;
-  SloConfig common = slo;
-  common.by_class.clear();
-  std::vector<SloConfig> numbered;
-  for (const std::string& name : record.class_names) {
-    const auto own = std::find_if(slo.by_class.begin(), slo.by_class.end(),
-                                  [&name](const SloConfig& one) { return one.class_name == name; });
-    numbered.push_back(own != slo.by_class.end() ? *own : common);
-    numbered.back().class_name = name;
-  }
-  slo.by_class = std::move(numbered);
+// Limits belong to classes by number.
+std::vector<std::string> class_names(const SloConfig& slo) {
+  std::vector<std::string> names;
+  for (const SloConfig& own : slo.by_class) names.push_back(own.class_name);
+  return names;
 }
 
 }  // namespace
@@ -524,9 +522,9 @@ StoredRun read_result(const std::string& folder) {
   run.result.noise = std::move(head.noise);
   run.result.files = std::move(head.files);
   const bool is_watched = run.result.info.backend == kHttpBackend;
-  run.record =
-      is_watched ? read_client_record(folder) : read_record(folder, std::move(head.drafts));
-  number_limits(run.record, run.result.info.slo);
+  std::vector<std::string> names = class_names(run.result.info.slo);
+  run.record = is_watched ? read_client_record(folder, std::move(names))
+                          : read_record(folder, std::move(names), std::move(head.drafts));
   run.result.summary = summarize(run.record, {run.result.info.slo, run.result.info.num_blocks});
   if (run.result.summary.completed != head.num_completed) {
     throw ConfigError(folder + "/" + std::string(kRequestsFile) + ": has " +

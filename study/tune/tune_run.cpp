@@ -99,6 +99,12 @@ TuneWorkloads::TuneWorkloads(const Scenario& scenario, int num_seeds)
       is_trace_(!scenario.workload.trace.file.empty()),
       num_seeds_(is_trace_ ? 1 : static_cast<std::size_t>(num_seeds)) {
   const std::shared_ptr<const Workload> given = drawn(0, 0);
+  if (given->has_sessions()) {  // a trial changes the number of requests and their arrivals
+    const char* const key = is_trace_ ? "workload.trace.file" : "workload.sessions";
+    fail_config(scenario.location_of(key), key,
+                "tune has no load of sessions; allowed: single requests, or `metronome sweep "
+                "--over workload.arrivals.rate=VALUES`");
+  }
   const bool has_span = given->mode == ArrivalMode::Timed && !given->requests.empty() &&
                         given->requests.back().arrival > 0;
   if (!has_span) {

@@ -29,8 +29,8 @@ namespace metronome {
 class TuneWorkloads {
  public:
   // Draws lists for seeds scenario.seed, scenario.seed + 1, ...; a trace does not depend on the
-  // seed and has one list. Throws ConfigError if requests do not arrive at given times, or all
-  // arrive at once.
+  // seed and has one list. Throws ConfigError if requests do not arrive at given times, all arrive
+  // at once, or are those of sessions.
   TuneWorkloads(const Scenario& scenario, int num_seeds);
 
   std::size_t num_seeds() const { return num_seeds_; }

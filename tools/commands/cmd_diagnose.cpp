@@ -523,10 +523,8 @@ int diagnose_command(const Arguments& arguments) {
     is_first = false;
   };
   if (is_scenario) {
-    DiagnoseOptions own = *options;
-    own.notes.clear();
-    const StoredRun run = run_scenario(own, chosen_variant(own, {}));
-    Finding finding = examine_run(run, own);
+    const StoredRun run = run_scenario(*options, chosen_variant(*options, {}));
+    Finding finding = examine_run(run, *options);
     finding.notes.insert(finding.notes.begin(), options->notes.begin(), options->notes.end());
     report(finding);
   } else if (is_log) {

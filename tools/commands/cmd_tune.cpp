@@ -159,8 +159,8 @@ void check_goal(const CommandOptions& options, bool has_goal) {
   }
 }
 
-// Nobody who asks without a file names settings: sizes of a step in powers of two and the command's
-// own, and switches of the engine that decode between prompts.
+// The settings to compare where no file names them: sizes of a step in powers of two and the
+// command's own, and switches of the engine that decode between prompts.
 void add_usual_settings(const Scenario& first, CommandOptions& options) {
   constexpr std::int64_t kSmallest = 512;
   constexpr std::int64_t kLargest = 16384;
@@ -299,14 +299,6 @@ std::string_view default_goal(const TuneCandidates& candidates) {
       std::any_of(candidates.plan.runs.begin(), candidates.plan.runs.end(),
                   [](const SweepRun& run) { return run.scenario.speculative.has_drafts(); });
   return has_drafts ? "tpot" : "p99_itl";
-}
-
-// A trial changes the number of requests and their arrivals.
-void check_no_sessions(const Scenario& scenario) {
-  if (scenario.workload.sessions.kind == SessionKind::None) return;
-  fail_config(scenario.location_of("workload.sessions"), "workload.sessions",
-              "tune has no load of sessions; allowed: single requests, or `metronome sweep --over "
-              "workload.arrivals.rate=VALUES`");
 }
 
 // The answer of a search, ready to print and write.
@@ -491,7 +483,6 @@ int tune_command(const Arguments& arguments) {
   if (options.goal.empty()) options.goal = default_goal(candidates);
   const Scenario& first = candidates.plan.runs.front().scenario;
   check_slo(first, options.load.has_value());
-  check_no_sessions(first);
   check_alike(candidates.plan);
   const TuneWorkloads workloads(first, options.num_seeds);
   const std::string out = !options.out.empty()

@@ -19,7 +19,8 @@
 namespace metronome {
 namespace {
 
-// Why the figures of runs cannot be compared, whatever their settings; empty: nothing is known.
+// The reason for which figures of runs cannot be compared, whatever their settings; empty: none is
+// known.
 std::string incomparable(const std::set<std::string>& models,
                          const std::set<std::int64_t>& request_counts) {
   std::string text;

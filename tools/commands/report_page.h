@@ -11,7 +11,7 @@ namespace metronome {
 struct ReportPage {
   std::size_t num_runs = 0;
   std::size_t num_recorded = 0;  // with files of steps and requests
-  // Why the figures of the runs cannot be compared; empty: nothing is known.
+  // The reason for which figures of the runs cannot be compared; empty: none is known.
   std::string incomparable;
 };
 

@@ -39,7 +39,7 @@ struct ChosenScenario {
 ChosenScenario choose_scenario(const CommandText& text, const CommandLine& line,
                                ScenarioOptions& scenario, const std::string& out);
 
-// The path of a composed file and the notes; nothing for a file of the user's.
+// Prints the notes of a composed scenario; nothing for a file of the user's.
 void print_choice(std::ostream& out, const ChosenScenario& chosen);
 
 }  // namespace metronome
