@@ -63,7 +63,7 @@ std::optional<std::int64_t> largest_count(std::string_view value);
 // "an integer": what is_valid() allows.
 std::string_view allowed_values(const ServerArgument& row);
 
-// How one writes a server's start: its words ("vllm serve"), a module of Python, or an image of
+// The form of a server's start: its words ("vllm serve"), a module of Python, or an image of
 // Docker.
 struct ServerStart {
   std::string_view words;

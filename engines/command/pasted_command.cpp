@@ -43,7 +43,7 @@ std::string leading_version(std::string_view text) {
   return std::string(text.substr(0, end));
 }
 
-// How many words from `at` on are this start; 0: they are not.
+// The number of words from `at` on that are this start; 0: they are not.
 std::size_t matched_words(const Words& words, std::size_t at, std::string_view start) {
   std::size_t count = 0;
   while (!start.empty()) {

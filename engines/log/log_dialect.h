@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// How one product writes its log. engines/NAME/log has the row of a product.
+// The form of one product's log. engines/NAME/log has the row of a product.
 #pragma once
 
 #include <cstdint>

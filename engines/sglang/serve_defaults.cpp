@@ -67,8 +67,9 @@ std::int64_t sglang_graph_batch(const SglangTier& tier, const SglangServeOptions
       chosen.max_num_seqs.value_or(INT64_MAX));
 }
 
-// What images leave of a share, by the size of the vision tower (adjust_mem_fraction_for_vlm of
-// memory_hook.py). Its layers do not count: they are not where SGLang looks for them.
+// The part of a share that images leave, by the size of the vision tower
+// (adjust_mem_fraction_for_vlm of memory_hook.py). Its layers do not count: they are not where
+// SGLang looks for them.
 double share_beside_images(double share, std::int64_t vision_dim) {
   if (vision_dim == 0) return share;
   const double width = static_cast<double>(vision_dim) / 1024;

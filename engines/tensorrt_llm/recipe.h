@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// How a version of TensorRT-LLM is started, and how the public sweep starts it.
+// Starts of a version of TensorRT-LLM, also those of the public sweep.
 #pragma once
 
 #include <vector>

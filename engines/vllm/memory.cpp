@@ -45,7 +45,8 @@ std::int64_t profiled_image_tokens(const MemoryFacts& facts, const ModelConfig& 
   return std::max<std::int64_t>(facts.num_tokens / facts.image_tokens, 1) * facts.image_tokens;
 }
 
-// What the pass over images leaves for that over text: embeddings, and pixels in the first runner,
+// Bytes that the pass over images leaves for that over text: embeddings, and pixels in the first
+// runner,
 // which holds its inputs (profile_run in vllm/v1/worker/gpu_model_runner.py and in gpu/).
 double kept_image_bytes(const ModelConfig& model, std::int64_t num_tokens, bool is_v2) {
   const VisionTower& tower = model.vision;

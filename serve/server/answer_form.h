@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// How an API writes an answer: the events of its stream, and its complete body. One class for each
-// API; Answer keeps the tokens.
+// Writes an answer in the form of its API: the events of its stream, and its complete body. One
+// class for each API; Answer keeps the tokens.
 #pragma once
 
 #include <cstddef>
@@ -30,7 +30,7 @@ struct AnswerToken {
   std::int32_t num_cached_tokens = 0;  // of the prompt
 };
 
-// Why a choice ended.
+// The end of a choice, and its reason.
 struct AnswerEnd {
   std::string_view reason;               // "stop", "length" or "abort"
   std::optional<std::string> stop = {};  // the stop string that ended it

@@ -17,7 +17,7 @@
 namespace metronome {
 namespace {
 
-// What all answers of a request have to be.
+// The shape of all answers of a request.
 struct AnswerShape {
   std::optional<Json> schema;      // JSON
   std::string field;               // that has the schema

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// What a request asks of its answers beside a text: their lengths, a call of a tool, JSON of a
+// Plans the answers of a request beside their text: their lengths, a call of a tool, JSON of a
 // schema, reasoning. A simulated answer that has a form gets its tokens here.
 #pragma once
 

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// What becomes of each field of a request: it acts, is ignored, or is refused. One table has the
+// Each field of a request acts, is ignored, or is refused. One table has the
 // fields of all APIs.
 #pragma once
 
@@ -13,7 +13,7 @@
 
 namespace metronome {
 
-// What a field depends on beside its API.
+// The facts, beside its API, on which the fate of a field depends.
 struct FieldUse {
   // The request is a chat for a model whose folder has a chat template, which honours tools,
   // tool_choice, documents and continue_final_message.

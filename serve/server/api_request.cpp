@@ -190,7 +190,7 @@ std::shared_ptr<const StopStrings> stop_strings(const ApiFields& fields) {
   return stops.empty() ? nullptr : std::make_shared<const StopStrings>(std::move(stops));
 }
 
-// Of a body whose fields are known.
+// Reads a body whose fields were checked.
 ApiRequest read_request(ApiKind kind, const Json& json, const ServedModel& model,
                         std::uint64_t number, const std::atomic<bool>* has_left) {
   const EncodingLimits limits = prompt_limits(model, has_left);

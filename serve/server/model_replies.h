@@ -16,7 +16,7 @@ struct KvCacheLayout;
 // `name` as in a path; empty: all models.
 Reply models_reply(const ServedModel& model, std::string_view name);
 
-// What SGLang's clients ask about: the model, and the server with its cache.
+// Replies to what SGLang's clients ask: facts of the model, and of the server with its cache.
 Reply model_info_reply(const ServedModel& model);
 Reply server_info_reply(const ServedModel& model, const KvCacheLayout& cache,
                         const std::string& version);

@@ -21,7 +21,7 @@ class NativeForm final : public AnswerForm {
   std::size_t num_held_bytes() const override { return num_held_bytes_; }
 
  private:
-  // What a choice has so far.
+  // A choice so far.
   struct Written {
     std::string text;
     std::vector<TokenId> ids;

@@ -20,7 +20,7 @@ namespace {
 
 // The fields of a message without a template. As in vLLM a name is not written.
 constexpr std::string_view kPlainMessage[] = {"role", "content", "name"};
-// Where the prompt is not read, those of calls have their length, and the others none.
+// A simulated model reads no prompt: calls count by their length, other fields not at all.
 constexpr std::string_view kSimulatedMessage[] = {"role",       "content",      "name",
                                                   "tool_calls", "tool_call_id", "reasoning_content",
                                                   "reasoning",  "refusal",      "function_call"};
@@ -52,7 +52,7 @@ std::string message_content(const Json& message, const std::string& name,
   return text;
 }
 
-// What stands in a prompt for a list of tools or calls, whose template is not known.
+// The text of tools or calls in a prompt whose template is not known.
 std::string written(const Json* list) {
   if (list == nullptr || !list->is_array() || list->empty()) return {};
   return "\n" + python_json_line(*list);

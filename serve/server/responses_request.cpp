@@ -142,7 +142,7 @@ void set_format(const ApiFields& fields, Json& made) {
   made["response_format"] = response_format;
 }
 
-// What the answer repeats of its request.
+// The fields of its request that an answer repeats, with defaults for absent ones.
 Json repeated(const Json& body) {
   Json fields = Json{{"instructions", nullptr},
                      {"max_output_tokens", nullptr},

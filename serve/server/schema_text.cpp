@@ -56,7 +56,7 @@ class Writer {
   }
 
  private:
-  // Where in the schema, how deep, and which item of a list whose items differ.
+  // `place` says where the schema is, `depth` how deep; `item` numbers items that differ, from 1.
   void value(const Json& schema, const std::string& place, int depth, std::uint64_t item);
   void object(const Json& schema, const std::string& place, int depth);
   void array(const Json& schema, const std::string& place, int depth);

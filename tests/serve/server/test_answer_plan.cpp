@@ -15,7 +15,7 @@ using namespace metronome;
 using namespace metronome::testing;
 namespace {
 
-// What a simulated answer of so many byte tokens has.
+// The parts of a simulated answer of so many byte tokens.
 std::string json_of(const std::string& schema, std::int32_t num_tokens, std::uint64_t seed = 1) {
   const auto tokenizer = byte_tokenizer();
   const std::vector<TokenId> tokens =
@@ -53,7 +53,7 @@ TEST_CASE("JSON of a schema has the tokens that it should", "[serve]") {
     CHECK(text == json_of(kText, length));
   }
   CHECK(json_of(kText, 3) == R"({"a": ""})");
-  // What is not required goes first.
+  // Members that are not required go first.
   CHECK(json_of(R"({"properties": {"long_name": {"type": "string"}}})", 3) == "{}");
   // Two texts share what there is; one that is short leaves it to the other.
   const Json two = Json::parse(json_of(
