@@ -24,6 +24,7 @@ constexpr std::size_t kMaxTotalTokens = 2048;
 struct Chat {
   std::string prompt;
   std::string answer;
+  bool has_answer = false;                    // an empty one, too
   std::optional<std::int64_t> output_tokens;  // instead of an answer
 };
 
@@ -109,6 +110,7 @@ class ChatReader final : public JsonEvents {
     if (depth_ == turns() && is_in_turns_) end_turn();
     if (depth_ != entries_) return;
     num_conversations_ += has_turns_ || has_prompt_ ? 1 : 0;
+    chat_.has_answer = has_answer_;
     if (has_answer_ || has_prompt_) chats_.push_back(std::exchange(chat_, {}));
     ++num_entries_;
   }
@@ -258,7 +260,7 @@ void parse_chats(std::string_view text, const TraceLines& lines, const TraceConf
         config.output_len ? config.output_len : chat.output_tokens;
     const std::size_t output =
         given ? static_cast<std::size_t>(*given) : encode(chat.answer).size();
-    const bool is_own_set = chat.answer.empty() && given;  // whose lengths are as they are
+    const bool is_own_set = !chat.has_answer && given;  // whose lengths are as they are
     const bool is_too_short = prompt.size() < kMinTokens || (!given && output < kMinTokens);
     const bool is_too_long =
         prompt.size() > kMaxPromptTokens || prompt.size() + output > kMaxTotalTokens;

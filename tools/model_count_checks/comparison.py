@@ -75,7 +75,8 @@ def share(name, rows, wrong):
 
 
 def compare(rows, program):
-    """Prints a line a family, those that differ last. Returns the share of equal ones."""
+    """Prints a line a family, those that differ last. Returns the share of families whose counts
+    are equal without their towers, and that of all."""
     different, of_text = {}, set()
     for row in rows:
         found, refusal = read(program, row["path"])
@@ -90,5 +91,5 @@ def compare(rows, program):
                   f"{found['kv_bytes']:,} bytes of KV a token")
     for key, wrong in different.items():
         print(f"{key}: DIFFERENT: {'; '.join(wrong)}")
-    share("without towers of images and sounds", rows, of_text)
-    return share("all", rows, different)
+    of_text_share = share("without towers of images and sounds", rows, of_text)
+    return of_text_share, share("all", rows, different)

@@ -48,6 +48,22 @@ TEST_CASE("Python's random numbers, shuffles and choices", "[core][workload]") {
         std::vector<int>{4, 5, 2, 0, 7, 6, 3, 1, 0, 1, 362, 960307});
 }
 
+TEST_CASE("a conversation with an empty answer keeps to the limits of prompts",
+          "[core][workload]") {
+  const ScratchFolder folder;
+  const auto num_requests = [&](const std::string& text) {
+    TraceConfig config = config_of(folder.write("chats.json", text));
+    config.output_len = 1;
+    return read_trace(config, 0).requests.size();
+  };
+  const std::string whole =
+      R"({"conversations": [{"value": "one two three four five"}, {"value": ""}]})";
+  const std::string shorter = R"({"conversations": [{"value": "a"}, {"value": ""}]})";
+  CHECK(num_requests("[" + whole + ", " + shorter + "]") == 1);
+  // A set of prompts alone has the lengths that it has.
+  CHECK(num_requests(R"([{"prompt": "a"}, {"prompt": "one two three four five"}])") == 2);
+}
+
 // tests/fixtures/workloads/README.md says where the expected values come from.
 TEST_CASE("conversations are those that vLLM's benchmark selects", "[core][workload]") {
   const Json cases = Json::parse(read_text_file(fixture("workloads/chats.golden.json")));
