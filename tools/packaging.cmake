@@ -17,7 +17,7 @@ install(FILES LICENSE NOTICE sim/catalogue/LICENSE.aiconfigurator
   sim/catalogue/LICENSE.llmservingsim DESTINATION ${licence_folder})
 
 # Packages whose code the program contains: D3 and headers always, libraries if they are static.
-set(contained node-d3 libboost-dev libeigen3-dev nlohmann-json3-dev)
+set(contained node-d3 libboost-dev libeigen3-dev libfmt-dev nlohmann-json3-dev)
 if(METRONOME_STATIC)
   list(APPEND contained libssl-dev libyaml-cpp-dev libpcre2-dev libutf8proc-dev libpng-dev
     libjpeg62-turbo-dev libjpeg-turbo8-dev zlib1g-dev libgcc-s1)
