@@ -2,6 +2,7 @@
 #include "core/base/json.h"
 
 #include <algorithm>
+#include <fmt/core.h>
 #include <ostream>
 #include <set>
 
@@ -237,7 +238,7 @@ Json& Json::at(std::string_view key) {
 
 const Json& Json::at(std::size_t index) const {
   if (!is_array()) fail_kind("array");
-  if (index >= size()) fail("array index " + std::to_string(index) + " is out of range");
+  if (index >= size()) fail(fmt::format("array index {} is out of range", index));
   return (*content_.array)[index];
 }
 

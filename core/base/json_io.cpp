@@ -2,6 +2,7 @@
 // Reads and writes JSON text with nlohmann/json.
 #include <array>
 #include <cmath>
+#include <fmt/core.h>
 #include <limits>
 #include <nlohmann/json.hpp>
 
@@ -137,15 +138,16 @@ class Builder : public JsonEvents {
     for (std::size_t i = 0; i + 1 < open_.size(); ++i) {
       const Json& container = *open_[i];
       path += container.is_object() ? (path.empty() ? "" : ".") + container.items().back().key
-                                    : "[" + std::to_string(container.size() - 1) + "]";
+                                    : fmt::format("[{}]", container.size() - 1);
     }
     return path.append(path.empty() ? "" : ".").append(name);
   }
 
   void open(Json container) {
     if (open_.size() == limits_.max_depth) {
-      throw JsonError(Reason::TooDeep, "arrays and objects are nested more than " +
-                                           std::to_string(limits_.max_depth) + " levels deep");
+      throw JsonError(
+          Reason::TooDeep,
+          fmt::format("arrays and objects are nested more than {} levels deep", limits_.max_depth));
     }
     open_.push_back(&put(std::move(container)));
   }

@@ -2,6 +2,7 @@
 #include "core/base/json_place.h"
 
 #include <cmath>
+#include <fmt/core.h>
 #include <fstream>
 #include <limits>
 
@@ -32,12 +33,11 @@ bool JsonPlace::is_null() const { return json_->is_null(); }
 
 std::int64_t JsonPlace::integer(std::int64_t min, std::int64_t max) const {
   if (!json_->is_number_integer()) {
-    fail("is not a whole number; allowed: " + std::to_string(min) + " to " + std::to_string(max));
+    fail(fmt::format("is not a whole number; allowed: {} to {}", min, max));
   }
   const auto number = json_->get<std::int64_t>();
   if (number < min || number > max) {
-    fail(std::to_string(number) + " is out of range; allowed: " + std::to_string(min) + " to " +
-         std::to_string(max));
+    fail(fmt::format("{} is out of range; allowed: {} to {}", number, min, max));
   }
   return number;
 }
@@ -82,7 +82,7 @@ void JsonPlace::for_each(const std::function<void(const JsonPlace&)>& visit) con
   if (!json_->is_array()) fail("is not a list; allowed: a list");
   std::size_t i = 0;
   for (const Json& entry : *json_) {
-    visit(JsonPlace(where_ + "[" + std::to_string(i++) + "]", entry));
+    visit(JsonPlace(fmt::format("{}[{}]", where_, i++), entry));
   }
 }
 
@@ -90,7 +90,7 @@ std::vector<std::int32_t> JsonPlace::counts(std::size_t size) const {
   std::vector<std::int32_t> numbers;
   for_each([&](const JsonPlace& entry) { numbers.push_back(entry.count()); });
   if (numbers.size() != size) {
-    fail("has " + std::to_string(numbers.size()) + " numbers; allowed: " + std::to_string(size));
+    fail(fmt::format("has {} numbers; allowed: {}", numbers.size(), size));
   }
   return numbers;
 }
@@ -119,7 +119,7 @@ void for_each_json_line(const std::string& path, const std::string& allowed,
   std::ifstream file = open_input(path, allowed);
   std::string line;
   for (std::size_t i = 0; next_line(file, line); ++i) {
-    const std::string where = path + ":" + std::to_string(i + 1);
+    const std::string where = fmt::format("{}:{}", path, i + 1);
     const Json json = parse_json(line, where);
     visit(JsonPlace(where, json), i);
   }

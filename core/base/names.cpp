@@ -3,6 +3,7 @@
 
 #include <algorithm>
 #include <cstddef>
+#include <fmt/core.h>
 #include <utility>
 #include <vector>
 
@@ -111,9 +112,7 @@ std::string printable(std::string_view text) {
     } else if (byte == '\t') {
       out += "\\t";
     } else {
-      out += "\\x";
-      out += kHex[byte >> 4];
-      out += kHex[byte & 15];
+      out += fmt::format("\\x{}{}", kHex[byte >> 4], kHex[byte & 15]);
     }
     text.remove_prefix(std::max<std::size_t>(length, 1));
   }

@@ -7,6 +7,7 @@
 #include <cstddef>
 #include <cstdio>
 #include <cstdlib>
+#include <fmt/core.h>
 #include <limits>
 #include <string>
 #include <string_view>
@@ -102,7 +103,7 @@ Decimal above(Decimal decimal) {
 template <class Real>
 bool reads_back(const Decimal& decimal, Real number) {
   Real read = 0;
-  parse(decimal.digits + 'e' + std::to_string(decimal.exponent), read);
+  parse(fmt::format("{}e{}", decimal.digits, decimal.exponent), read);
   return read == number;
 }
 
@@ -130,8 +131,7 @@ Decimal shortest(Real number) {
 std::string scientific(Decimal decimal) {
   const int exponent = decimal.exponent + static_cast<int>(decimal.digits.size()) - 1;
   if (decimal.digits.size() > 1) decimal.digits.insert(1, 1, '.');
-  return decimal.digits + (exponent < 0 ? "e-" : "e+") + (std::abs(exponent) < 10 ? "0" : "") +
-         std::to_string(std::abs(exponent));
+  return fmt::format("{}e{}{:02}", decimal.digits, exponent < 0 ? '-' : '+', std::abs(exponent));
 }
 
 // Whole numbers are written to their last digit.

@@ -8,6 +8,7 @@
 
 #include <algorithm>
 #include <cerrno>
+#include <fmt/core.h>
 #include <optional>
 #include <sstream>
 
@@ -166,7 +167,7 @@ class TreeBuilder final : public YAML::EventHandler {
     if (node.kind != ConfigNode::Kind::Scalar || node.scalar.empty()) refuse_key(mark);
     if (const ConfigNode* first = parent.node.find(node.scalar)) {
       const std::string at_line =
-          has_lines_ ? ", first given at line " + std::to_string(first->where.line) : "";
+          has_lines_ ? fmt::format(", first given at line {}", first->where.line) : "";
       fail_config(node.where, dotted_path(node.scalar),
                   "duplicate key" + at_line + "; allowed: each key once");
     }
@@ -228,9 +229,8 @@ ConfigNode& step_into(ConfigNode& node, const std::string& segment, const std::s
   const char* end = segment.data() + segment.size();
   const auto [rest, error] = read_number(segment.data(), end, position);
   if (error != std::errc() || rest != end || position >= node.items.size()) {
-    const std::string allowed = node.items.empty()
-                                    ? "none, the list is empty"
-                                    : "0 to " + std::to_string(node.items.size() - 1);
+    const std::string allowed = node.items.empty() ? "none, the list is empty"
+                                                   : fmt::format("0 to {}", node.items.size() - 1);
     fail_config(where, "",
                 "'" + clipped(segment) + "' is not a position in the list '" + clipped(above) +
                     "'; allowed: " + allowed);
@@ -242,7 +242,7 @@ ConfigNode& step_into(ConfigNode& node, const std::string& segment, const std::s
 
 std::string SourceLocation::to_string() const {
   if (file == nullptr) return "";
-  return line > 0 ? *file + ":" + std::to_string(line) : *file;
+  return line > 0 ? fmt::format("{}:{}", *file, line) : *file;
 }
 
 bool SourceLocation::is_assignment() const {

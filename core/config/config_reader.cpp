@@ -3,6 +3,7 @@
 
 #include <algorithm>
 #include <cmath>
+#include <fmt/core.h>
 #include <limits>
 
 #include "core/base/clip.h"
@@ -44,7 +45,7 @@ std::int64_t read_integer(const ConfigNode& node, std::string_view key, std::int
   if (parse == Parse::WrongType) fail_type(node, key, "an integer", allowed);
   if (parse == Parse::OutOfRange || value < min || value > max) {
     // describe_range() may omit the maximum; this error shows both limits.
-    fail_range(node, key, std::to_string(min) + " to " + std::to_string(max) + also_allowed);
+    fail_range(node, key, fmt::format("{} to {}{}", min, max, also_allowed));
   }
   return value;
 }
@@ -77,7 +78,7 @@ const std::vector<ConfigNode>& read_list(const ConfigNode& node, std::string_vie
 }
 
 std::string item_key(const std::string& key, std::size_t position) {
-  return key + "." + std::to_string(position);
+  return fmt::format("{}.{}", key, position);
 }
 
 std::vector<std::int64_t> read_integers(const ConfigNode& node, const std::string& key,
@@ -223,15 +224,15 @@ void ConfigReader::integer_rows(const char* key, std::vector<std::vector<std::in
   if (node == nullptr) return;
   const std::string path = dotted(key);
   const std::string allowed =
-      "lists of " + std::to_string(num_columns) + " integers, " + describe_range(min, max);
+      fmt::format("lists of {} integers, {}", num_columns, describe_range(min, max));
   value.clear();
   for (const ConfigNode& row : read_list(*node, path, "lists", allowed)) {
     const std::string row_path = item_key(path, value.size());
     value.push_back(read_integers(row, row_path, min, max));
     if (value.back().size() == num_columns) continue;
     fail_config(row.where, row_path,
-                "has " + std::to_string(value.back().size()) + " numbers; allowed: " +
-                    std::to_string(num_columns) + " integers, " + describe_range(min, max));
+                fmt::format("has {} numbers; allowed: {} integers, {}", value.back().size(),
+                            num_columns, describe_range(min, max)));
   }
 }
 
@@ -338,8 +339,8 @@ void fail_unknown_key(const SourceLocation& where, std::string_view key, std::st
 }
 
 std::string describe_range(std::int64_t min, std::int64_t max) {
-  if (max == std::numeric_limits<std::int64_t>::max()) return "at least " + std::to_string(min);
-  return std::to_string(min) + " to " + std::to_string(max);
+  if (max == std::numeric_limits<std::int64_t>::max()) return fmt::format("at least {}", min);
+  return fmt::format("{} to {}", min, max);
 }
 
 std::string describe_range(double min, double max) {

@@ -3,6 +3,7 @@
 
 #include <algorithm>
 #include <cmath>
+#include <fmt/core.h>
 
 #include "core/base/error.h"
 #include "core/base/json.h"
@@ -192,7 +193,7 @@ class KeyDocumenter final : public FieldVisitor {
     for (std::size_t i = 0; i < num_columns; ++i)
       row.push_back(std::clamp<std::int64_t>(1, min, max));
     add(key, "list of lists",
-        std::to_string(num_columns) + " integers each, " + describe_range(min, max), to_json(value),
+        fmt::format("{} integers each, {}", num_columns, describe_range(min, max)), to_json(value),
         Json::array({row}), doc);
   }
   bool open_section(const char* key, const char*) override {

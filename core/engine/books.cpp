@@ -2,6 +2,7 @@
 #include "core/engine/books.h"
 
 #include <algorithm>
+#include <fmt/core.h>
 #include <string>
 
 #include "core/base/erase.h"
@@ -65,9 +66,8 @@ std::string Books::refusal(const RequestSpec& spec) const {
   const std::int64_t num_tokens = std::int64_t{spec.num_prompt_tokens} + spec.max_output_tokens - 1;
   const std::int64_t num_blocks = kv_cache_.max_blocks_of(num_tokens);
   if (num_blocks <= kv_cache_.num_blocks()) return {};
-  return "that is " + std::to_string(num_blocks) + " KV blocks; the cache has " +
-         std::to_string(kv_cache_.num_blocks()) +
-         (kv_cache_.has_null_block() ? " besides the null block" : "");
+  return fmt::format("that is {} KV blocks; the cache has {}{}", num_blocks, kv_cache_.num_blocks(),
+                     kv_cache_.has_null_block() ? " besides the null block" : "");
 }
 
 void Books::retire() {

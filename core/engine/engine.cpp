@@ -2,6 +2,7 @@
 #include "core/engine/engine.h"
 
 #include <algorithm>
+#include <fmt/core.h>
 #include <utility>
 
 #include "core/base/error.h"
@@ -42,11 +43,11 @@ EndReason Engine::refusal_for(const RequestSpec& spec, std::string& message) con
   const std::int64_t num_tokens =
       std::int64_t{spec.num_prompt_tokens} + std::int64_t{spec.max_output_tokens};
   const auto needs = [&] {
-    return "needs " + std::to_string(spec.num_prompt_tokens) + " prompt + " +
-           std::to_string(spec.max_output_tokens) + " output tokens";
+    return fmt::format("needs {} prompt + {} output tokens", spec.num_prompt_tokens,
+                       spec.max_output_tokens);
   };
   if (num_tokens > setup_.max_model_len) {
-    message = needs() + "; max_model_len is " + std::to_string(setup_.max_model_len);
+    message = fmt::format("{}; max_model_len is {}", needs(), setup_.max_model_len);
     return EndReason::NeverFits;
   }
   if (spec.num_received_tokens > 0 || spec.hands_over) {
@@ -59,7 +60,7 @@ EndReason Engine::refusal_for(const RequestSpec& spec, std::string& message) con
   }
   const auto limit = static_cast<std::size_t>(setup_.max_waiting_requests);
   if (limit > 0 && scheduler_->num_waiting() >= limit) {
-    message = "the waiting queue holds max_waiting_requests = " + std::to_string(limit);
+    message = fmt::format("the waiting queue holds max_waiting_requests = {}", limit);
     return EndReason::QueueFull;
   }
   return EndReason::None;
@@ -282,7 +283,7 @@ void Engine::emit_ended(const Request& request, const std::string& message) {
   ++num_ended_;
   std::string& first = first_messages_[static_cast<std::size_t>(request.end_reason)];
   if (first.empty() && !message.empty()) {
-    first = "request " + std::to_string(index(request.id)) + ": " + message;
+    first = fmt::format("request {}: {}", index(request.id), message);
   }
   emit(EventKind::Ended, request, request.end_reason);
 }

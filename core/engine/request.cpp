@@ -2,6 +2,7 @@
 #include "core/engine/request.h"
 
 #include <array>
+#include <fmt/core.h>
 #include <string>
 
 namespace metronome {
@@ -63,9 +64,8 @@ void Request::leave_run() {
 }
 
 void Request::transition_to(RequestState next) {
-  METRONOME_CHECK(may_follow(state, next), "request " + std::to_string(index(id)) + ": " +
-                                               std::string(to_string(state)) + " -> " +
-                                               std::string(to_string(next)));
+  METRONOME_CHECK(may_follow(state, next), fmt::format("request {}: {} -> {}", index(id),
+                                                       to_string(state), to_string(next)));
   state = next;
 }
 

@@ -4,6 +4,7 @@
 #include <algorithm>
 #include <array>
 #include <cmath>
+#include <fmt/core.h>
 #include <functional>
 #include <limits>
 #include <numeric>
@@ -47,9 +48,8 @@ void check_finite(std::span<const float> logits, std::int64_t position) {
   if ((carries >> 31) == 0) return;
   const auto bad = std::find_if_not(logits.begin(), logits.end(),
                                     [](float logit) { return std::isfinite(logit); });
-  throw std::runtime_error("the logit of token " + std::to_string(bad - logits.begin()) +
-                           " at position " + std::to_string(position) + " is " +
-                           std::to_string(*bad));
+  throw std::runtime_error(fmt::format("the logit of token {} at position {} is {}",
+                                       bad - logits.begin(), position, std::to_string(*bad)));
 }
 
 // The largest of some logits. Compares in strides, of which compilers make vectors.

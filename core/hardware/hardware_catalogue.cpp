@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "core/hardware/hardware_catalogue.h"
 
+#include <fmt/core.h>
 #include <utility>
 
 #include "core/base/clip.h"
@@ -148,9 +149,9 @@ HardwareSpec find_hardware(const std::string& name_or_path, const SourceLocation
   const std::vector<HardwareSpec> entries = parse_entries<HardwareSpec>(
       load_config_file(name_or_path), "hardware", hardware_error, relatives());
   if (entries.size() != 1) {
-    fail_config(where, "hardware",
-                name_or_path + " has " + std::to_string(entries.size()) +
-                    " entries; allowed: a file with one");
+    fail_config(
+        where, "hardware",
+        fmt::format("{} has {} entries; allowed: a file with one", name_or_path, entries.size()));
   }
   return entries.front();
 }

@@ -3,6 +3,7 @@
 
 #include <algorithm>
 #include <cmath>
+#include <fmt/core.h>
 
 namespace metronome {
 
@@ -28,7 +29,7 @@ StepRegime step_regime_of_order(std::int32_t order) {
   if (order == kPrefill) return {order, "prefill"};
   if (order == kMixed) return {order, "mixed"};
   const std::int32_t first = order == kSmallestBatch ? 1 : order / 2 + 1;
-  return {order, "decode " + std::to_string(first) + "-" + std::to_string(order)};
+  return {order, fmt::format("decode {}-{}", first, order)};
 }
 
 StepRegime step_regime(const StepTokens& tokens) {

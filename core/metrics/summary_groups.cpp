@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 // Figures by class and by priority.
 #include <algorithm>
+#include <fmt/core.h>
 #include <limits>
 #include <map>
 #include <optional>
@@ -91,7 +92,7 @@ std::vector<GroupSummary> summarize_priorities(const RunRecord& record, const Sl
   if (!differ) return {};
   return group_by<std::int32_t>(
       record, slo, [](const RequestRecord& request) { return request.priority; },
-      [](std::int32_t priority) { return "priority " + std::to_string(priority); });
+      [](std::int32_t priority) { return fmt::format("priority {}", priority); });
 }
 
 }  // namespace metronome

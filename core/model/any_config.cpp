@@ -3,6 +3,7 @@
 
 #include <algorithm>
 #include <cstdint>
+#include <fmt/core.h>
 #include <optional>
 #include <string>
 #include <string_view>
@@ -140,7 +141,7 @@ class Reader {
     if (model_.n_experts > 0) return 0;
     constexpr const char* kRatio[] = {"mlp_ratio", "expansion_ratio", "ffn_mult"};
     const std::int64_t ratio = keys_.number(kRatio, family_.ffn_ratio);
-    if (!keys_.has(kRatio)) assume("MLPs " + std::to_string(ratio) + " times as wide as the model");
+    if (!keys_.has(kRatio)) assume(fmt::format("MLPs {} times as wide as the model", ratio));
     return ratio * model_.hidden_dim;
   }
 
@@ -269,7 +270,7 @@ class Reader {
   std::string approximation() const {
     std::string kinds;
     for (const LayerKind& kind : model_.given_kinds) {
-      kinds += (kinds.empty() ? "" : "; ") + std::to_string(kind.count()) + " x " + kind.name();
+      kinds += fmt::format("{}{} x {}", kinds.empty() ? "" : "; ", kind.count(), kind.name());
     }
     return model_.architecture +
            " has no row in the list of families and is read by its keys: " + kinds + ". " +

@@ -2,6 +2,7 @@
 #include "core/model/any_keys.h"
 
 #include <algorithm>
+#include <fmt/core.h>
 
 #include "core/base/names.h"
 
@@ -49,17 +50,16 @@ std::int64_t AnyKeys::number(Names names, std::int64_t otherwise) {
                     found.front().get<std::uint64_t>(), std::uint64_t{kMaxDim} + 1))
               : *section.integer(name);
   if (value > kMaxDim) {
-    section.fail(
-        name, std::to_string(value) + " is out of range; allowed: 0 to " + std::to_string(kMaxDim));
+    section.fail(name, fmt::format("{} is out of range; allowed: 0 to {}", value, kMaxDim));
   }
   return value;
 }
 
 std::int64_t AnyKeys::required(Names names) {
-  if (!has(names)) text_.fail_absent(names.front(), "1 to " + std::to_string(kMaxDim));
+  if (!has(names)) text_.fail_absent(names.front(), fmt::format("1 to {}", kMaxDim));
   const std::int64_t value = number(names);
   if (value < 1) {
-    text_.fail(find(names), "is 0; allowed: 1 to " + std::to_string(kMaxDim));
+    text_.fail(find(names), fmt::format("is 0; allowed: 1 to {}", kMaxDim));
   }
   return value;
 }

@@ -2,6 +2,7 @@
 #include "core/model/any_layers.h"
 
 #include <algorithm>
+#include <fmt/core.h>
 #include <string>
 #include <string_view>
 
@@ -261,7 +262,7 @@ std::int64_t num_layers(AnyKeys& keys) {
     }
   }
   if (layers < 1 || layers > kMost) {
-    keys.section().fail_absent("num_hidden_layers", "1 to " + std::to_string(kMost));
+    keys.section().fail_absent("num_hidden_layers", fmt::format("1 to {}", kMost));
   }
   return layers;
 }

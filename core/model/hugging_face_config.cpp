@@ -2,6 +2,7 @@
 // Reads a model from its published config.json, as written by transformers 4 or 5.
 #include <algorithm>
 #include <cstdint>
+#include <fmt/core.h>
 #include <optional>
 #include <string>
 #include <string_view>
@@ -150,8 +151,8 @@ void read_hybrid_layers(const JsonSection& text, std::int64_t n_layers,
     } else if (type == "sliding_attention") {
       windows.push_back(i);
     } else if (type != "full_attention") {
-      text.fail("layer_types", "entry " + std::to_string(i) + " is " + JsonSection::excerpt(type) +
-                                   "; allowed: " + std::to_string(n_layers) + " times " + kAllowed);
+      text.fail("layer_types", fmt::format("entry {} is {}; allowed: {} times {}", i,
+                                           JsonSection::excerpt(type), n_layers, kAllowed));
     }
   }
 }
@@ -172,9 +173,9 @@ void read_linear_attention(const JsonSection& text, const ModelFamily& family, M
   if (!model.window_layers.empty()) {
     model.sliding_window = text.required_integer("sliding_window");
     if (model.sliding_window < 1) {
-      text.fail("sliding_window", "is " + std::to_string(model.sliding_window) +
-                                      ", but layer_types has sliding_attention; allowed: at "
-                                      "least 1");
+      text.fail("sliding_window",
+                fmt::format("is {}, but layer_types has sliding_attention; allowed: at least 1",
+                            model.sliding_window));
     }
   }
   if (linear.layers.empty()) return;
@@ -201,7 +202,7 @@ Json parse_object(std::string_view text, const std::string& path, const std::str
     }
     std::size_t line = 1;
     for (std::size_t i = 0; i + 1 < error.byte() && i < text.size(); ++i) line += text[i] == '\n';
-    throw ConfigError(path + ":" + std::to_string(line) + ": is not JSON" + allowed);
+    throw ConfigError(fmt::format("{}:{}: is not JSON{}", path, line, allowed));
   }
 }
 

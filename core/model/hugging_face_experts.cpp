@@ -3,6 +3,7 @@
 
 #include <algorithm>
 #include <cstdint>
+#include <fmt/core.h>
 #include <set>
 #include <string>
 
@@ -28,9 +29,8 @@ LayerSet dense_layers_of_qwen(const JsonSection& text, std::int64_t n_layers) {
              layer.get<std::uint64_t>() < static_cast<std::uint64_t>(n_layers);
     };
     if (!layers->is_array() || !std::all_of(layers->begin(), layers->end(), is_layer)) {
-      text.fail("mlp_only_layers", "must be a list of layers, got " +
-                                       JsonSection::excerpt(*layers) + "; allowed: 0 to " +
-                                       std::to_string(n_layers - 1));
+      text.fail("mlp_only_layers", fmt::format("must be a list of layers, got {}; allowed: 0 to {}",
+                                               JsonSection::excerpt(*layers), n_layers - 1));
     }
     for (const Json& layer : *layers) dense.insert(layer.get<std::int64_t>());
   }
@@ -41,7 +41,7 @@ LayerSet dense_layers_of_qwen(const JsonSection& text, std::int64_t n_layers) {
 LayerSet first_dense_layers(const JsonSection& text, std::int64_t otherwise,
                             std::int64_t n_layers) {
   const std::int64_t step = text.integer_or("moe_layer_freq", 1);
-  if (step != 1) text.fail("moe_layer_freq", "is " + std::to_string(step) + "; allowed: 1");
+  if (step != 1) text.fail("moe_layer_freq", fmt::format("is {}; allowed: 1", step));
   const std::int64_t num_first =
       std::min(text.integer_or("first_k_dense_replace", otherwise), n_layers);
   LayerSet dense;
@@ -108,8 +108,7 @@ std::int64_t shared_width(const JsonSection& text, const ModelFamily& family,
   const std::int64_t count = text.integer_or(keys.num_shared, family.defaults.n_shared_experts);
   constexpr std::int64_t kMaxShared = 1 << 10;
   if (count > kMaxShared) {
-    text.fail(keys.num_shared,
-              "is " + std::to_string(count) + "; allowed: 0 to " + std::to_string(kMaxShared));
+    text.fail(keys.num_shared, fmt::format("is {}; allowed: 0 to {}", count, kMaxShared));
   }
   return count * std::min<std::int64_t>(model.expert_ffn_dim, 1 << 24);
 }

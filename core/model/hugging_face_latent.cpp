@@ -2,6 +2,7 @@
 #include "core/model/hugging_face_latent.h"
 
 #include <cmath>
+#include <fmt/core.h>
 #include <optional>
 #include <string>
 
@@ -43,8 +44,9 @@ void read_latent_attention(const JsonSection& text, ModelConfig& model) {
   read_score_scale(text, model);
   if (model.n_kv_heads != model.n_heads) {
     text.fail("num_key_value_heads",
-              "is " + std::to_string(model.n_kv_heads) + "; allowed: num_attention_heads, " +
-                  std::to_string(model.n_heads) + ", as one latent vector serves all heads");
+              fmt::format(
+                  "is {}; allowed: num_attention_heads, {}, as one latent vector serves all heads",
+                  model.n_kv_heads, model.n_heads));
   }
   if (text.boolean_or("attention_bias", false)) {
     text.fail("attention_bias", "is not supported beside kv_lora_rank; allowed: false");

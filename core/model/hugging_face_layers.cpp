@@ -2,6 +2,7 @@
 #include "core/model/hugging_face_layers.h"
 
 #include <cstdint>
+#include <fmt/core.h>
 #include <string>
 #include <vector>
 
@@ -20,8 +21,8 @@ std::vector<std::int64_t> listed_window_layers(const JsonSection& text, std::int
     if (type == "sliding_attention") {
       layers.push_back(i);
     } else if (type != "full_attention") {
-      text.fail("layer_types", "entry " + std::to_string(i) + " is " + JsonSection::excerpt(type) +
-                                   "; allowed: " + std::to_string(n_layers) + " times " + kAllowed);
+      text.fail("layer_types", fmt::format("entry {} is {}; allowed: {} times {}", i,
+                                           JsonSection::excerpt(type), n_layers, kAllowed));
     }
   }
   return layers;

@@ -3,6 +3,7 @@
 
 #include <algorithm>
 #include <cmath>
+#include <fmt/core.h>
 #include <optional>
 #include <string>
 #include <vector>
@@ -141,10 +142,11 @@ void read_partial_rotation(const JsonSection& section, const ModelFamily& family
   // As Python's int() of the product.
   model.rotary_dim = static_cast<std::int64_t>(static_cast<double>(model.head_dim) * share);
   if (model.rotary_dim == 0 || model.rotary_dim % 2 != 0) {
-    model.refuse(section.dotted("partial_rotary_factor"),
-                 "rotates " + std::to_string(model.rotary_dim) + " of " +
-                     std::to_string(model.head_dim) +
-                     " elements of a head, but RoPE rotates pairs; allowed: an even number");
+    model.refuse(
+        section.dotted("partial_rotary_factor"),
+        fmt::format(
+            "rotates {} of {} elements of a head, but RoPE rotates pairs; allowed: an even number",
+            model.rotary_dim, model.head_dim));
   }
 }
 

@@ -2,6 +2,7 @@
 #include "core/model/hugging_face_vision.h"
 
 #include <cstdint>
+#include <fmt/core.h>
 #include <limits>
 #include <optional>
 #include <string>
@@ -33,7 +34,7 @@ std::vector<std::int64_t> read_integers(const JsonSection& section, const char* 
 std::int32_t read_token(const JsonSection& root, const char* key, std::int64_t otherwise) {
   constexpr std::int64_t kMax = std::numeric_limits<std::int32_t>::max();
   const std::int64_t id = root.integer_or(key, otherwise);
-  if (id > kMax) root.fail(key, "is " + std::to_string(id) + "; allowed: 0 to 2^31 - 1");
+  if (id > kMax) root.fail(key, fmt::format("is {}; allowed: 0 to 2^31 - 1", id));
   return static_cast<std::int32_t>(id);
 }
 

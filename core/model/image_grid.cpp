@@ -3,6 +3,7 @@
 
 #include <algorithm>
 #include <cmath>
+#include <fmt/core.h>
 
 #include "core/base/error.h"
 
@@ -33,13 +34,13 @@ ImageGrid grid_of_tokens(const VisionTower& tower, std::int64_t num_rows,
 }
 
 std::string image_size_error(std::int64_t height, std::int64_t width) {
-  const auto size = [&] { return std::to_string(width) + " x " + std::to_string(height); };
+  const auto size = [&] { return fmt::format("{} x {}", width, height); };
   if (height < 1 || width < 1 || height > kMaxImageSide || width > kMaxImageSide) {
-    return "an image of " + size() + " pixels; a side has 1 to " + std::to_string(kMaxImageSide);
+    return fmt::format("an image of {} pixels; a side has 1 to {}", size(), kMaxImageSide);
   }
   if (std::max(height, width) > kMaxAspectRatio * std::min(height, width)) {
-    return "an image of " + size() + " pixels; one side may be at most " +
-           std::to_string(kMaxAspectRatio) + " times the other";
+    return fmt::format("an image of {} pixels; one side may be at most {} times the other", size(),
+                       kMaxAspectRatio);
   }
   return {};
 }

@@ -2,6 +2,7 @@
 // The kinds of layers of a model, and the sizes of their parts; a part of model_config.h.
 #include <algorithm>
 #include <cstdint>
+#include <fmt/core.h>
 #include <string>
 #include <vector>
 
@@ -90,10 +91,10 @@ std::string LayerParts::name() const {
   if (!attention.is_empty()) {
     std::string part = attention.latent.is_empty() ? "attention" : "latent attention";
     if (attention.window > 0) {
-      part += (attention.is_sparse ? " to " : " to the last ") + std::to_string(attention.window) +
-              (attention.is_sparse ? " chosen" : "");
+      part += fmt::format("{}{}{}", attention.is_sparse ? " to " : " to the last ",
+                          attention.window, attention.is_sparse ? " chosen" : "");
     }
-    if (attention.stride > 1) part += ", 1 entry of " + std::to_string(attention.stride);
+    if (attention.stride > 1) part += fmt::format(", 1 entry of {}", attention.stride);
     if (attention.shares_kv) part += ", KV of another layer";
     add(part);
   }
@@ -101,7 +102,7 @@ std::string LayerParts::name() const {
     add("state: " + std::string(kStateKindNames[static_cast<std::size_t>(state.kind)]));
   }
   if (has_experts) add("experts");
-  if (ffn_dim > 0) add("MLP of " + std::to_string(ffn_dim));
+  if (ffn_dim > 0) add(fmt::format("MLP of {}", ffn_dim));
   return name.empty() ? "nothing" : name;
 }
 

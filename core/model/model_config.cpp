@@ -4,6 +4,7 @@
 #include <algorithm>
 #include <cmath>
 #include <cstdio>
+#include <fmt/core.h>
 #include <vector>
 
 #include "core/model/model_family.h"
@@ -63,13 +64,12 @@ std::string factors_error(const char* key, const std::vector<double>& factors,
                           std::int64_t num_pairs) {
   const std::string name = std::string("rope_scaling.") + key;
   if (static_cast<std::int64_t>(factors.size()) != num_pairs) {
-    return name + ": has " + std::to_string(factors.size()) +
-           " entries; allowed: " + std::to_string(num_pairs) +
-           ", one for each pair that RoPE rotates";
+    return fmt::format("{}: has {} entries; allowed: {}, one for each pair that RoPE rotates", name,
+                       factors.size(), num_pairs);
   }
   for (const double factor : factors) {
     if (!(factor >= 1e-6 && factor <= 1e6)) {
-      return name + ": contains " + std::to_string(factor) + "; allowed: 1e-6 to 1e6";
+      return fmt::format("{}: contains {}; allowed: 1e-6 to 1e6", name, std::to_string(factor));
     }
   }
   return {};
@@ -99,24 +99,23 @@ std::string experts_error(const ModelConfig& model) {
     return has_none ? "" : "n_experts: is 0, but other keys set experts; allowed: at least 1";
   }
   if (model.n_experts_per_token < 1 || model.n_experts_per_token > model.n_experts) {
-    return "n_experts_per_token: is " + std::to_string(model.n_experts_per_token) +
-           "; allowed: 1 to n_experts, " + std::to_string(model.n_experts);
+    return fmt::format("n_experts_per_token: is {}; allowed: 1 to n_experts, {}",
+                       model.n_experts_per_token, model.n_experts);
   }
   // Together with the bounds of the other dimensions this prevents overflow of every count.
   constexpr std::int64_t kMaxWidth = 1 << 24;
   if (model.expert_ffn_dim < 1 || model.expert_ffn_dim > kMaxWidth / model.n_experts) {
-    return "expert_ffn_dim: is " + std::to_string(model.expert_ffn_dim) + "; allowed: 1 to " +
-           std::to_string(kMaxWidth / model.n_experts) + " with " +
-           std::to_string(model.n_experts) + " experts";
+    return fmt::format("expert_ffn_dim: is {}; allowed: 1 to {} with {} experts",
+                       model.expert_ffn_dim, kMaxWidth / model.n_experts, model.n_experts);
   }
   if (model.n_dense_layers >= model.n_layers) {
-    return "n_dense_layers: is " + std::to_string(model.n_dense_layers) +
-           "; allowed: fewer than n_layers, " + std::to_string(model.n_layers);
+    return fmt::format("n_dense_layers: is {}; allowed: fewer than n_layers, {}",
+                       model.n_dense_layers, model.n_layers);
   }
   const auto num_listed = static_cast<std::int64_t>(model.dense_layers.size());
   if (num_listed != 0 && num_listed != model.n_dense_layers) {
-    return "dense_layers: lists " + std::to_string(num_listed) +
-           " layers; allowed: n_dense_layers of them, " + std::to_string(model.n_dense_layers);
+    return fmt::format("dense_layers: lists {} layers; allowed: n_dense_layers of them, {}",
+                       num_listed, model.n_dense_layers);
   }
   return {};
 }
@@ -185,8 +184,9 @@ std::string parts_error(const ModelConfig& model) {
     };
     if (const std::string error = bounds_error(bounds); !error.empty()) return error;
     if (linear.n_value_heads % linear.n_key_heads != 0) {
-      return "linear_attention.n_value_heads: is " + std::to_string(linear.n_value_heads) +
-             "; allowed: a multiple of n_key_heads, " + std::to_string(linear.n_key_heads);
+      return fmt::format(
+          "linear_attention.n_value_heads: is {}; allowed: a multiple of n_key_heads, {}",
+          linear.n_value_heads, linear.n_key_heads);
     }
     const auto is_shared = [&linear](std::int64_t layer) { return contains(linear.layers, layer); };
     if (model.sliding_window > 0 &&
@@ -209,9 +209,8 @@ std::string parts_error(const ModelConfig& model) {
   for (const std::int64_t pairs : model.mrope_sections) num_pairs += pairs;
   if (!model.mrope_sections.empty() &&
       (model.mrope_sections.size() != 3 || num_pairs != model.num_rotated() / 2)) {
-    return "mrope_sections: add up to " + std::to_string(num_pairs) + " in " +
-           std::to_string(model.mrope_sections.size()) + " parts; allowed: 3 parts of " +
-           std::to_string(model.num_rotated() / 2) + " pairs";
+    return fmt::format("mrope_sections: add up to {} in {} parts; allowed: 3 parts of {} pairs",
+                       num_pairs, model.mrope_sections.size(), model.num_rotated() / 2);
   }
   return {};
 }
@@ -220,20 +219,23 @@ std::string parts_error(const ModelConfig& model) {
 std::string router_refusal(const ModelConfig& model) {
   if (model.n_experts == 0) return {};
   if (model.has_sparse_mixer && model.n_experts_per_token != 2) {
-    return "n_experts_per_token: is " + std::to_string(model.n_experts_per_token) +
-           ", but SparseMixer chooses two; allowed: 2";
+    return fmt::format("n_experts_per_token: is {}, but SparseMixer chooses two; allowed: 2",
+                       model.n_experts_per_token);
   }
   const std::int64_t num_groups = model.n_expert_groups;
   if (num_groups <= 1) return {};  // shape_error() names a number below 1
   const std::int64_t size = model.n_experts / num_groups;
   if (model.n_experts % num_groups != 0 || (model.has_paired_groups && size < 2)) {
-    return "n_expert_groups: " + std::to_string(num_groups) + " groups of " +
-           std::to_string(model.n_experts) + " experts are only simulated; allowed: groups of " +
-           "equally many experts, at least two";
+    return fmt::format(
+        "n_expert_groups: {} groups of {} experts are only simulated; allowed: groups of equally "
+        "many experts, at least two",
+        num_groups, model.n_experts);
   }
   if (model.n_experts_per_token > model.n_groups_per_token * size) {
-    return "n_groups_per_token: have fewer experts than compute a token; allowed: enough for " +
-           std::to_string(model.n_experts_per_token) + " experts";
+    return fmt::format(
+        "n_groups_per_token: have fewer experts than compute a token; allowed: enough for {} "
+        "experts",
+        model.n_experts_per_token);
   }
   return {};
 }
@@ -353,8 +355,8 @@ std::string ModelConfig::shape_error() const {
   std::string error = bounds_error(bounds);
   if (!error.empty()) return error;
   if (n_heads % n_kv_heads != 0) {
-    return "n_kv_heads: " + std::to_string(n_kv_heads) + " does not divide n_heads " +
-           std::to_string(n_heads) + "; allowed: a divisor of n_heads";
+    return fmt::format("n_kv_heads: {} does not divide n_heads {}; allowed: a divisor of n_heads",
+                       n_kv_heads, n_heads);
   }
   if (n_experts == 0 && expert_format != WeightFormat::Plain) {
     return "expert_format: has no meaning without experts; allowed: plain";
@@ -364,7 +366,7 @@ std::string ModelConfig::shape_error() const {
   }
   for (const std::int32_t id : eos_token_ids) {
     if (id < 0) {
-      return "eos_token_ids: contains " + std::to_string(id) + "; allowed: token ids, at least 0";
+      return fmt::format("eos_token_ids: contains {}; allowed: token ids, at least 0", id);
     }
   }
   error = experts_error(*this);
@@ -388,9 +390,9 @@ void apply_architecture(ModelConfig& model) {
   } else if (model.sliding_window > 0 && family->has_linear_attention) {
     model.unsupported = "sliding_window: is only simulated beside linear attention; allowed: 0";
   } else if (!model.has_learned_positions && model.num_rotated() % 2 != 0) {
-    model.unsupported = std::string(model.rotary_dim > 0 ? "rotary_dim" : "head_dim") + ": " +
-                        std::to_string(model.num_rotated()) +
-                        " is odd, but RoPE rotates pairs; allowed: an even number";
+    model.unsupported =
+        fmt::format("{}: {} is odd, but RoPE rotates pairs; allowed: an even number",
+                    model.rotary_dim > 0 ? "rotary_dim" : "head_dim", model.num_rotated());
   }
   const LatentAttention& latent = model.latent_attention;
   if (!latent.is_empty() && (latent.nope_dim == 0 || latent.rope_dim == 0)) {

@@ -2,6 +2,7 @@
 #include "core/model/model_modules.h"
 
 #include <algorithm>
+#include <fmt/core.h>
 #include <initializer_list>
 #include <utility>
 
@@ -77,7 +78,7 @@ class Modules {
     if (tensors_ == TensorNames::Gpt2) roots_ = {"transformer.h.", "h."};
     if (is_unknown())
       roots_.insert(roots_.end(), {"backbone.layers.", "layers.", "transformer.h."});
-    for (std::string& root : roots_) root += std::to_string(layer) + ".";
+    for (std::string& root : roots_) root += fmt::format("{}.", layer);
   }
 
   void add(ModuleKind kind, const std::vector<std::string>& names, std::int64_t num_params) {

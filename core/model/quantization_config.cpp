@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "core/model/quantization_config.h"
 
+#include <fmt/core.h>
 #include <optional>
 #include <string>
 
@@ -38,7 +39,7 @@ void read_kv_cache(const JsonSection& section, ModelConfig& model) {
   if (scheme->is_string()) return read_kv_algorithm(section, kScheme, model);  // of ModelOpt
   const std::optional<JsonSection> numbers = section.section(kScheme);
   const std::int64_t bits = numbers->integer_or("num_bits", 8);
-  if (bits != 8) numbers->fail("num_bits", "is " + std::to_string(bits) + "; allowed: 8");
+  if (bits != 8) numbers->fail("num_bits", fmt::format("is {}; allowed: 8", bits));
   model.bytes_per_kv_element = 1;
 }
 

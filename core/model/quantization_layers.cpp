@@ -2,6 +2,7 @@
 // The readers of methods whose files name formats by module: compressed-tensors, ModelOpt, Quark
 // and torchao.
 #include <algorithm>
+#include <fmt/core.h>
 #include <optional>
 #include <string>
 #include <string_view>
@@ -40,9 +41,11 @@ StoredFormat read_group(const JsonSection& group, const std::string& packing) {
     return {.format = is_mx ? WeightFormat::Mxfp4 : WeightFormat::Nvfp4};
   }
   if (type != "int" || bits < 1 || bits > 8) {
-    weights.fail("num_bits", std::to_string(bits) + " bits of type " + type +
-                                 " are not supported; allowed: float of 8 or 4 bits, int of 1 to "
-                                 "8");
+    weights.fail(
+        "num_bits",
+        fmt::format(
+            "{} bits of type {} are not supported; allowed: float of 8 or 4 bits, int of 1 to 8",
+            bits, type));
   }
   const WeightFormat products = integer_products(group);
   const bool is_of_channel =

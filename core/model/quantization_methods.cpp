@@ -3,6 +3,7 @@
 
 #include <algorithm>
 #include <cstddef>
+#include <fmt/core.h>
 #include <optional>
 #include <span>
 #include <string>
@@ -57,7 +58,7 @@ std::int64_t read_bits(const JsonSection& section, const IntegerMethod& method,
   const char* const key = present_key(section, method.bits_keys);
   std::string allowed;
   for (const std::int64_t width : method.widths) {
-    allowed += (allowed.empty() ? "" : ", ") + std::to_string(width);
+    allowed += fmt::format("{}{}", allowed.empty() ? "" : ", ", width);
   }
   const std::optional<std::int64_t> given = section.integer(key);
   if (!given && !otherwise) section.fail_absent(key, allowed);
@@ -65,7 +66,7 @@ std::int64_t read_bits(const JsonSection& section, const IntegerMethod& method,
   if (std::find(method.widths.begin(), method.widths.end(), bits) != method.widths.end()) {
     return bits;
   }
-  section.fail(key, "is " + std::to_string(bits) + "; allowed: " + allowed);
+  section.fail(key, fmt::format("is {}; allowed: {}", bits, allowed));
 }
 
 StoredFormat read_integers(const JsonSection& section, const IntegerMethod& method,

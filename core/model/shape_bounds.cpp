@@ -1,6 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "core/model/shape_bounds.h"
 
+#include <fmt/core.h>
+
 #include "core/base/error.h"
 
 namespace metronome {
@@ -72,8 +74,8 @@ IntegerBound within_range(const char* key, std::int64_t value) {
 std::string bounds_error(std::span<const IntegerBound> bounds, std::string_view prefix) {
   for (const IntegerBound& bound : bounds) {
     if (bound.value >= bound.min && bound.value <= bound.max) continue;
-    return std::string(prefix) + bound.key + ": is " + std::to_string(bound.value) +
-           "; allowed: " + std::to_string(bound.min) + " to " + std::to_string(bound.max);
+    return fmt::format("{}{}: is {}; allowed: {} to {}", prefix, bound.key, bound.value, bound.min,
+                       bound.max);
   }
   return {};
 }
@@ -83,8 +85,7 @@ std::string ascending_error(std::string_view key, const std::vector<std::int64_t
   std::int64_t last = -1;
   for (const std::int64_t number : numbers) {
     if (number <= last || number >= end) {
-      return std::string(key) + ": contains " + std::to_string(number) + "; allowed: 0 to " +
-             std::to_string(end - 1) + ", ascending";
+      return fmt::format("{}: contains {}; allowed: 0 to {}, ascending", key, number, end - 1);
     }
     last = number;
   }

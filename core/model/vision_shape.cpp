@@ -1,6 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "core/model/vision_shape.h"
 
+#include <fmt/core.h>
+
 #include "core/model/shape_bounds.h"
 
 namespace metronome {
@@ -24,14 +26,15 @@ std::string vision_error(const VisionTower& tower, std::int64_t hidden_dim, std:
   std::string error = bounds_error(bounds);
   if (!error.empty()) return error;
   if (tower.hidden_dim % (4 * tower.n_heads) != 0) {
-    return "vision.hidden_dim: is " + std::to_string(tower.hidden_dim) +
-           "; allowed: a multiple of 4 times n_heads, " + std::to_string(4 * tower.n_heads);
+    return fmt::format("vision.hidden_dim: is {}; allowed: a multiple of 4 times n_heads, {}",
+                       tower.hidden_dim, 4 * tower.n_heads);
   }
   error = ascending_error("vision.deepstack_layers", tower.deepstack_layers, tower.depth);
   if (!error.empty()) return error;
   if (static_cast<std::int64_t>(tower.deepstack_layers.size()) > n_layers) {
-    return "vision.deepstack_layers: has more layers than the language model; allowed: at most " +
-           std::to_string(n_layers);
+    return fmt::format(
+        "vision.deepstack_layers: has more layers than the language model; allowed: at most {}",
+        n_layers);
   }
   return {};
 }

@@ -2,6 +2,7 @@
 #include "core/run/computed_run.h"
 
 #include <algorithm>
+#include <fmt/core.h>
 #include <iomanip>
 #include <sstream>
 
@@ -21,9 +22,9 @@ SamplingParams sampling_params(const Scenario& scenario, std::int64_t vocab_size
   params.seed = config.seed ? static_cast<std::uint64_t>(*config.seed) : scenario.seed;
   for (const std::int64_t id : config.stop_token_ids) {
     if (id >= vocab_size) {
-      fail_config(scenario.location_of("sampling.stop_token_ids"), "sampling.stop_token_ids",
-                  std::to_string(id) + " is not a token of the model; allowed: 0 to " +
-                      std::to_string(vocab_size - 1));
+      fail_config(
+          scenario.location_of("sampling.stop_token_ids"), "sampling.stop_token_ids",
+          fmt::format("{} is not a token of the model; allowed: 0 to {}", id, vocab_size - 1));
     }
     params.stop_token_ids.push_back(static_cast<TokenId>(id));
   }
@@ -52,9 +53,9 @@ void check_cache_window(const Scenario& scenario, const ModelConfig& model) {
   if (window == 0 || window == model.sliding_window) return;
   const std::string own = std::to_string(model.sliding_window);
   fail_config(scenario.location_of("kv_cache.sliding_window"), "kv_cache.sliding_window",
-              std::to_string(window) + " is not the window of " + model.name +
-                  (model.sliding_window == 0 ? ", which has none; allowed: 0"
-                                             : ", " + own + "; allowed: 0 or " + own));
+              fmt::format("{} is not the window of {}{}", window, model.name,
+                          model.sliding_window == 0 ? ", which has none; allowed: 0"
+                                                    : ", " + own + "; allowed: 0 or " + own));
 }
 
 std::int64_t full_kv_blocks(const Scenario& scenario, const ModelConfig& model,

@@ -1,5 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 // Whether a run can take a workload.
+#include <fmt/core.h>
 #include <string>
 
 #include "core/base/error.h"
@@ -30,8 +31,9 @@ void check_images(const Scenario& scenario, const PreparedRun& run, const Worklo
     if (image.num_tokens <= longest) continue;
     throw UnplacedConfigError(
         scenario.workload.trace.file.empty() ? "workload.images" : "workload.trace",
-        "an image has " + std::to_string(image.num_tokens) + " tokens; allowed: at most " +
-            std::to_string(longest) + ", which the encoder's cache and a step can hold");
+        fmt::format("an image has {} tokens; allowed: at most {}, which the encoder's cache and a "
+                    "step can hold",
+                    image.num_tokens, longest));
   }
 }
 

@@ -2,6 +2,7 @@
 #include "core/scenario/engine_setup.h"
 
 #include <algorithm>
+#include <fmt/core.h>
 #include <numeric>
 #include <string>
 
@@ -162,9 +163,9 @@ void check_retention(const KvCacheConfig& config, std::int64_t block_size) {
   const std::int64_t interval = config.prefix_cache_retention_interval.value_or(0);
   if (interval <= 0 || interval % block_size == 0) return;
   throw UnplacedConfigError("kv_cache.prefix_cache_retention_interval",
-                            std::to_string(interval) + " is not a multiple of " +
-                                std::to_string(block_size) +
-                                ", the tokens of a block that holds a state; allowed: a multiple");
+                            fmt::format("{} is not a multiple of {}, the tokens of a block that "
+                                        "holds a state; allowed: a multiple",
+                                        interval, block_size));
 }
 
 KvCacheLayout paged_layout(const Scenario& scenario, const ModelConfig& model,
@@ -183,10 +184,12 @@ KvCacheLayout paged_layout(const Scenario& scenario, const ModelConfig& model,
     if (num_blocks < 1) {
       throw UnplacedConfigError(
           "kv_cache.num_blocks",
-          "auto finds no memory for a block of " + std::to_string(block_size) + " tokens" +
-              (model.n_linear_layers() > 0 ? " beside the states of engine.max_num_seqs requests"
-                                           : "") +
-              "; allowed: smaller blocks, a smaller model");
+          fmt::format("auto finds no memory for a block of {} tokens{}; allowed: smaller blocks, a "
+                      "smaller model",
+                      block_size,
+                      model.n_linear_layers() > 0
+                          ? " beside the states of engine.max_num_seqs requests"
+                          : ""));
     }
   }
   return {.num_blocks = num_blocks,
@@ -211,10 +214,10 @@ KvCacheLayout slotted_layout(const Scenario& scenario, std::int32_t max_model_le
   if (num_slots > capacity) {
     throw UnplacedConfigError(
         "kv_cache.backend",
-        "slotted needs engine.max_num_seqs = " + std::to_string(num_slots) +
-            " slots of engine.max_model_len = " + std::to_string(max_model_len) +
-            " tokens; the memory holds " + std::to_string(capacity) +
-            "; allowed: fewer slots, a smaller max_model_len, or paged");
+        fmt::format(
+            "slotted needs engine.max_num_seqs = {} slots of engine.max_model_len = {} tokens; the "
+            "memory holds {}; allowed: fewer slots, a smaller max_model_len, or paged",
+            num_slots, max_model_len, capacity));
   }
   return {.num_blocks = num_slots, .block_size = max_model_len};
 }
@@ -226,18 +229,18 @@ void check_step_size(const Scenario& scenario, const PolicyInfo& policy,
   const std::int64_t num_seqs = scenario.engine.max_num_seqs;
   if (has_budget || num_seqs * max_model_len <= INT32_MAX) return;
   throw UnplacedConfigError("engine.max_num_seqs",
-                            std::to_string(num_seqs) + " prompts of engine.max_model_len = " +
-                                std::to_string(max_model_len) + " tokens do not fit in a step of " +
-                                std::string(policy.name) + "; allowed: a product below 2^31");
+                            fmt::format("{} prompts of engine.max_model_len = {} tokens do not fit "
+                                        "in a step of {}; allowed: a product below 2^31",
+                                        num_seqs, max_model_len, policy.name));
 }
 
 // vLLM's pool gives its first block to no request.
 void check_usable_blocks(const PolicyInfo& policy, const KvCacheLayout& layout) {
   if (!layout.has_null_block || layout.num_blocks > 1) return;
-  throw UnplacedConfigError(
-      "kv_cache.num_blocks",
-      std::to_string(layout.num_blocks) + " leaves no block for requests: " + "policy " +
-          std::string(policy.name) + " keeps one as its null block; allowed: auto, or at least 2");
+  throw UnplacedConfigError("kv_cache.num_blocks",
+                            fmt::format("{} leaves no block for requests: policy {} keeps one as "
+                                        "its null block; allowed: auto, or at least 2",
+                                        layout.num_blocks, policy.name));
 }
 
 // The states and the tokens of the pool limit the requests that run.
@@ -283,9 +286,9 @@ void set_encoder(const Scenario& scenario, const ModelConfig& model, const Polic
   }
   const std::int64_t side = tower.patch_size * tower.merge_size;
   if (images.is_on() && images.pixels_per_token != side) {
-    throw UnplacedConfigError("workload.images.pixels_per_token",
-                              std::to_string(images.pixels_per_token) + " differs from " +
-                                  model.name + "; allowed: " + std::to_string(side));
+    throw UnplacedConfigError(
+        "workload.images.pixels_per_token",
+        fmt::format("{} differs from {}; allowed: {}", images.pixels_per_token, model.name, side));
   }
   const std::int64_t max_item = max_image_tokens(scenario, model);
   setup.encoder.set_sizes(token_budget(scenario.scheduler), max_item);
@@ -357,10 +360,9 @@ EngineSetup make_engine_setup(const Scenario& scenario, const ModelConfig& model
   const std::int64_t max_model_len =
       scenario.engine.max_model_len.value_or(model.default_max_model_len());
   if (max_model_len > model.max_context()) {
-    throw UnplacedConfigError("engine.max_model_len", std::to_string(max_model_len) +
-                                                          " is more than " + model.name +
-                                                          " supports; allowed: at most " +
-                                                          std::to_string(model.max_context()));
+    throw UnplacedConfigError("engine.max_model_len",
+                              fmt::format("{} is more than {} supports; allowed: at most {}",
+                                          max_model_len, model.name, model.max_context()));
   }
   const PolicyInfo* policy = find_policy(scenario.scheduler.policy);
   METRONOME_CHECK(policy != nullptr, "the policy was validated before");

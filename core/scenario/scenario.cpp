@@ -5,6 +5,7 @@
 
 #include <algorithm>
 #include <filesystem>
+#include <fmt/core.h>
 #include <utility>
 
 #include "core/base/error.h"
@@ -49,8 +50,7 @@ std::string read_description(const ConfigNode& root) {
 
 void override_seed(ScenarioFile& file, std::uint64_t seed) {
   if (seed > static_cast<std::uint64_t>(kMaxSeed)) {
-    throw ConfigError("--seed: " + std::to_string(seed) + " is out of range; allowed: 0 to " +
-                      std::to_string(kMaxSeed));
+    throw ConfigError(fmt::format("--seed: {} is out of range; allowed: 0 to {}", seed, kMaxSeed));
   }
   for (Scenario& scenario : file.variants) scenario.seed = seed;
 }

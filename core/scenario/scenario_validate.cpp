@@ -1,5 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 // Checks rules that span several fields of a scenario.
+#include <fmt/core.h>
+
 #include "core/base/error.h"
 #include "core/engine/policies/registry.h"
 #include "core/scenario/engine_product.h"
@@ -76,13 +78,13 @@ void check_token_budget(const Scenario& scenario, const ConfigNode& source,
   const std::string reason = ", but each running request needs one token in each step";
   if (source.find_path("scheduler.max_num_batched_tokens") != nullptr) {
     fail_setting(source, "scheduler.max_num_batched_tokens",
-                 std::to_string(budget) + " is less than engine.max_num_seqs " +
-                     std::to_string(seqs) + reason + "; allowed: at least " + std::to_string(seqs));
+                 fmt::format("{} is less than engine.max_num_seqs {}{}; allowed: at least {}",
+                             budget, seqs, reason, seqs));
   }
-  fail_setting(source, "engine.max_num_seqs",
-               std::to_string(seqs) + " is more than scheduler.max_num_batched_tokens " +
-                   std::to_string(budget) + reason + "; allowed: at most " +
-                   std::to_string(budget));
+  fail_setting(
+      source, "engine.max_num_seqs",
+      fmt::format("{} is more than scheduler.max_num_batched_tokens {}{}; allowed: at most {}",
+                  seqs, budget, reason, budget));
 }
 
 void check_retention(const Scenario& scenario, const ConfigNode& source) {
@@ -92,9 +94,9 @@ void check_retention(const Scenario& scenario, const ConfigNode& source) {
   const std::string key = "kv_cache.prefix_cache_retention_interval";
   if (interval % cache.block_size == 0) return;
   fail_setting(source, key,
-               std::to_string(interval) + " is not a multiple of kv_cache.block_size " +
-                   std::to_string(cache.block_size) +
-                   "; allowed: auto, -1, 0, or a multiple of it");
+               fmt::format("{} is not a multiple of kv_cache.block_size {}; allowed: auto, -1, 0, "
+                           "or a multiple of it",
+                           interval, cache.block_size));
 }
 
 void check_drafts(const Scenario& scenario, const ConfigNode& source, const PolicyInfo& policy) {
@@ -102,9 +104,8 @@ void check_drafts(const Scenario& scenario, const ConfigNode& source, const Poli
   if (!drafts.is_on()) return;
   if (!policy.verifies_drafts) {
     fail_setting(source, "speculative.method",
-                 "policy '" + std::string(policy.name) +
-                     "' does not verify drafts; allowed: none, or policy " +
-                     policies_with(&PolicyInfo::verifies_drafts));
+                 fmt::format("policy '{}' does not verify drafts; allowed: none, or policy {}",
+                             policy.name, policies_with(&PolicyInfo::verifies_drafts)));
   }
   if (drafts.method == SpeculativeMethod::Ngram && scenario.engine.async_depth > 1) {
     fail_setting(
@@ -118,10 +119,10 @@ void check_drafts(const Scenario& scenario, const ConfigNode& source, const Poli
   const std::int64_t degree = scenario.cost_model.tensor_parallel_size;
   const std::int64_t draft_degree = drafts.draft_tensor_parallel_size.value_or(degree);
   if (draft_degree != 1 && draft_degree != degree) {
-    fail_setting(source, "speculative.draft_tensor_parallel_size",
-                 std::to_string(draft_degree) +
-                     " is neither 1 nor cost_model.tensor_parallel_size; allowed: 1, " +
-                     (degree > 1 ? std::to_string(degree) + ", " : std::string()) + "or null");
+    fail_setting(
+        source, "speculative.draft_tensor_parallel_size",
+        fmt::format("{} is neither 1 nor cost_model.tensor_parallel_size; allowed: 1, {}or null",
+                    draft_degree, degree > 1 ? fmt::format("{}, ", degree) : std::string()));
   }
   if (const auto error = find_error(drafts)) {
     fail_setting(source, "speculative." + error->key, error->message);
@@ -160,8 +161,8 @@ void check_chunk_sizes(const Scenario& scenario, const ConfigNode& source,
   const auto require_at_most = [&](std::int64_t limit, const std::string& limit_key) {
     if (config.min_chunk_size <= limit) return;
     fail_setting(source, "scheduler.min_chunk_size",
-                 std::to_string(config.min_chunk_size) + " is more than scheduler." + limit_key +
-                     " " + std::to_string(limit) + "; allowed: 1 to " + std::to_string(limit));
+                 fmt::format("{} is more than scheduler.{} {}; allowed: 1 to {}",
+                             config.min_chunk_size, limit_key, limit, limit));
   };
   if (config.prefill_chunk_size.has_value()) {
     require_at_most(*config.prefill_chunk_size, "prefill_chunk_size");

@@ -1,5 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 #include <algorithm>
+#include <fmt/core.h>
 #include <map>
 #include <utility>
 
@@ -18,7 +19,7 @@ void check_single_keys(const ConfigNode& overlay, const std::string& path, Confi
 
 namespace {
 
-std::string variant_path(std::size_t position) { return "variants." + std::to_string(position); }
+std::string variant_path(std::size_t position) { return fmt::format("variants.{}", position); }
 
 std::string read_variant_name(const ConfigNode& variant, const std::string& path) {
   constexpr const char* kAllowed = "; allowed: letters, digits, '.', '_' and '-'";
@@ -48,8 +49,8 @@ std::string read_variant_name(const ConfigNode& variant, const std::string& path
   }
   if (name.size() > kMaxVariantNameLength) {
     fail_config(given->where, key,
-                given->describe() + " is too long; allowed: at most " +
-                    std::to_string(kMaxVariantNameLength) + " characters");
+                fmt::format("{} is too long; allowed: at most {} characters", given->describe(),
+                            kMaxVariantNameLength));
   }
   return name;
 }

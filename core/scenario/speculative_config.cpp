@@ -3,6 +3,7 @@
 
 #include <algorithm>
 #include <cmath>
+#include <fmt/core.h>
 
 #include "core/engine/step_plan.h"
 #include "core/workload/workload_sections.h"
@@ -76,13 +77,12 @@ std::optional<SpeculativeError> find_schedule_error(const SpeculativeConfig& con
   std::int64_t last = 0;
   for (std::size_t i = 0; i < config.num_speculative_tokens_per_batch_size.size(); ++i) {
     const std::vector<std::int64_t>& row = config.num_speculative_tokens_per_batch_size[i];
-    const std::string key = "num_speculative_tokens_per_batch_size." + std::to_string(i);
+    const std::string key = fmt::format("num_speculative_tokens_per_batch_size.{}", i);
     if (i == 0 && row[0] != 1) return SpeculativeError{key, "must begin with 1 request"};
     if (row[0] <= last) {
-      return SpeculativeError{key, "begins at " + std::to_string(row[0]) +
-                                       " requests, which the row before covers; "
-                                       "allowed: above " +
-                                       std::to_string(last)};
+      return SpeculativeError{
+          key, fmt::format("begins at {} requests, which the row before covers; allowed: above {}",
+                           row[0], last)};
     }
     if (row[1] < row[0]) {
       return SpeculativeError{key, "ends before it begins; allowed: [first, last, drafts]"};
@@ -97,11 +97,10 @@ std::optional<SpeculativeError> find_acceptance_error(const SpeculativeConfig& c
   const auto num_tokens = static_cast<std::size_t>(config.num_speculative_tokens);
   if (acceptance.kind == Positions) {
     if (acceptance.positions.size() < num_tokens) {
-      return SpeculativeError{"acceptance.positions",
-                              "has " + std::to_string(acceptance.positions.size()) +
-                                  " entries; allowed: one for each of "
-                                  "num_speculative_tokens = " +
-                                  std::to_string(num_tokens)};
+      return SpeculativeError{
+          "acceptance.positions",
+          fmt::format("has {} entries; allowed: one for each of num_speculative_tokens = {}",
+                      acceptance.positions.size(), num_tokens)};
     }
     if (!std::is_sorted(acceptance.positions.rbegin(), acceptance.positions.rend())) {
       return SpeculativeError{"acceptance.positions",
@@ -123,10 +122,10 @@ std::optional<SpeculativeError> find_acceptance_error(const SpeculativeConfig& c
                             "the list is empty; allowed: a number for each type of requests"};
   }
   if (!acceptance.weights.empty() && acceptance.weights.size() != types.size()) {
-    return SpeculativeError{"acceptance.weights",
-                            "has " + std::to_string(acceptance.weights.size()) +
-                                " entries; allowed: " + std::to_string(types.size()) +
-                                ", one for each type of requests"};
+    return SpeculativeError{
+        "acceptance.weights",
+        fmt::format("has {} entries; allowed: {}, one for each type of requests",
+                    acceptance.weights.size(), types.size())};
   }
   const std::vector<double>& weights = acceptance.weights;
   if (!weights.empty() &&
@@ -138,9 +137,9 @@ std::optional<SpeculativeError> find_acceptance_error(const SpeculativeConfig& c
       acceptance.mean_length_tokens.value_or(config.num_speculative_tokens);
   const double longest = *std::max_element(types.begin(), types.end());
   if (longest <= static_cast<double>(measured + 1)) return std::nullopt;
-  return SpeculativeError{"acceptance.mean_length", "is more than " + std::to_string(measured) +
-                                                        " draft tokens and one; allowed: 1 to " +
-                                                        std::to_string(measured + 1)};
+  return SpeculativeError{"acceptance.mean_length",
+                          fmt::format("is more than {} draft tokens and one; allowed: 1 to {}",
+                                      measured, measured + 1)};
 }
 
 }  // namespace
@@ -188,8 +187,9 @@ std::optional<SpeculativeError> find_error(const SpeculativeConfig& config) {
                             "folder"};
   }
   if (config.method == Ngram && config.prompt_lookup_min > config.prompt_lookup_max) {
-    return SpeculativeError{"prompt_lookup_min", "is more than prompt_lookup_max; allowed: 1 to " +
-                                                     std::to_string(config.prompt_lookup_max)};
+    return SpeculativeError{
+        "prompt_lookup_min",
+        fmt::format("is more than prompt_lookup_max; allowed: 1 to {}", config.prompt_lookup_max)};
   }
   if (auto error = find_schedule_error(config)) return error;
   if (config.num_speculative_tokens == 0) return std::nullopt;

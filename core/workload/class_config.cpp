@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 // Classes of requests: keys and checks.
 #include <algorithm>
+#include <fmt/core.h>
 #include <limits>
 
 #include "core/workload/workload_sections.h"
@@ -76,11 +77,11 @@ void read_classes(const ConfigNode& workload, const std::string& path, WorkloadC
   const bool has_trace = !config.trace.file.empty();
   if (list->items.size() > kMaxClasses) {
     fail_config(list->where, path + ".classes",
-                "too many; allowed: at most " + std::to_string(kMaxClasses));
+                fmt::format("too many; allowed: at most {}", kMaxClasses));
   }
   for (std::size_t i = 0; i < list->items.size(); ++i) {
     const ConfigNode& node = list->items[i];
-    const std::string item_path = path + ".classes." + std::to_string(i);
+    const std::string item_path = fmt::format("{}.classes.{}", path, i);
     ClassConfig one;
     ConfigReader reader(node, item_path);
     visit_class(reader, one);
@@ -91,9 +92,8 @@ void read_classes(const ConfigNode& workload, const std::string& path, WorkloadC
     const auto has_name = [&one](const ClassConfig& other) { return other.name == one.name; };
     if (one.name.empty()) section.fail("name", "missing; allowed: a name for the class");
     if (std::any_of(config.classes.begin(), config.classes.end(), has_name)) {
-      section.fail("name", "'" + one.name +
-                               "' is another class already; allowed: a name of its "
-                               "own");
+      section.fail("name", fmt::format("'{}' is another class already; allowed: a name of its own",
+                                       one.name));
     }
     has_trace ? check_trace_class(section) : check_drawn_class(section, config, one);
     if (!config.classes.empty() && one.rate.has_value() != config.classes[0].rate.has_value()) {

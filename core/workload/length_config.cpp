@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 // The distributions of lengths: keys, checks and warnings.
 #include <cmath>
+#include <fmt/core.h>
 #include <string>
 #include <utility>
 
@@ -115,8 +116,7 @@ void check_length(const Section& section, const LengthConfig& c) {
   check_needed(section, kLengths, static_cast<std::size_t>(c.distribution));
   if (c.distribution != Fixed && c.distribution != Empirical && c.min > c.max) {
     section.fail(section.get("min") != nullptr ? "min" : "max",
-                 "min " + std::to_string(c.min) + " is above max " + std::to_string(c.max) +
-                     "; min must be at most max");
+                 fmt::format("min {} is above max {}; min must be at most max", c.min, c.max));
   }
   if (c.distribution == Lognormal) check_lognormal(section, c);
   if (c.distribution == Empirical && c.values.empty()) {
@@ -140,9 +140,8 @@ std::string length_warning(const std::string& path, const LengthConfig& c) {
                         : c.distribution == Lognormal ? c.mean / std::sqrt(1 + ratio * ratio)
                                                       : c.mean;
   const auto warn = [&](const char* key, std::int64_t limit, const char* side) {
-    return path + "." + key + " " + std::to_string(limit) + " is " + side + " the median, " +
-           std::to_string(std::llround(median)) + ": more than half of the values become " +
-           std::to_string(limit);
+    return fmt::format("{}.{} {} is {} the median, {}: more than half of the values become {}",
+                       path, key, limit, side, std::llround(median), limit);
   };
   if (static_cast<double>(c.max) < median) return warn("max", c.max, "below");
   if (static_cast<double>(c.min) > median) return warn("min", c.min, "above");

@@ -1,5 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 // Datasets and sessions: keys and checks.
+#include <fmt/core.h>
+
 #include "core/workload/workload_sections.h"
 
 namespace metronome {
@@ -112,9 +114,9 @@ void check_dataset(const Section& section, DatasetConfig& c) {
   if (!c.output_len) c.output_len = is_random ? 128 : 150;
   if (!c.prefix_len) c.prefix_len = is_random ? 0 : 200;
   if (!is_random && *c.prefix_len >= *c.input_len) {
-    section.fail("prefix_len", std::to_string(*c.prefix_len) + " is not below input_len " +
-                                   std::to_string(*c.input_len) +
-                                   ", which it is part of; allowed: less");
+    section.fail("prefix_len",
+                 fmt::format("{} is not below input_len {}, which it is part of; allowed: less",
+                             *c.prefix_len, *c.input_len));
   }
 }
 

@@ -6,6 +6,7 @@
 
 #include <algorithm>
 #include <cmath>
+#include <fmt/core.h>
 #include <map>
 #include <optional>
 #include <string>
@@ -70,7 +71,7 @@ class Conversations {
       }
       Json row = Json::object();
       if (before == nullptr) {
-        const std::string number = chains.empty() ? "" : "#" + std::to_string(chains.size());
+        const std::string number = chains.empty() ? "" : fmt::format("#{}", chains.size());
         before = &chains.emplace_back(Chain{name + number});
         row["arrival_ns"] = call.start;
       } else {
@@ -98,8 +99,7 @@ Json document_of(const TraceLines& lines) {
   try {
     return Json::parse(lines.line(), {.max_depth = 64});
   } catch (const JsonError& error) {
-    lines.fail("document",
-               std::string("not JSON: ") + error.what() + "; allowed: one object a trace");
+    lines.fail("document", fmt::format("not JSON: {}; allowed: one object a trace", error.what()));
   }
 }
 
@@ -110,7 +110,7 @@ double number_of(const TraceLines& lines, const Json& object, const char* key, d
   if (!value->is_number()) lines.fail(key, "not a number; allowed: a number");
   const double number = value->get<double>();
   if (!(number >= 0 && number <= max)) {
-    lines.fail(key, "is out of range; allowed: 0 to " + std::to_string(std::llround(max)));
+    lines.fail(key, fmt::format("is out of range; allowed: 0 to {}", std::llround(max)));
   }
   return number;
 }

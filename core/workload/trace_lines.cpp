@@ -2,6 +2,7 @@
 // The lines, objects and numbers of traces.
 #include <algorithm>
 #include <cmath>
+#include <fmt/core.h>
 
 #include "core/base/number_chars.h"
 #include "core/workload/workload_trace_parse.h"
@@ -129,7 +130,7 @@ void TraceLines::fail_at(int line, std::string_view field, std::string_view mess
 }
 
 std::string TraceLines::place(std::string_view field) const {
-  return *file_ + ":" + std::to_string(number_) + ": " + std::string(field);
+  return fmt::format("{}:{}: {}", *file_, number_, field);
 }
 
 std::string quote_for_message(std::string_view text) {

@@ -2,6 +2,7 @@
 #include "core/workload/trace_rows.h"
 
 #include <algorithm>
+#include <fmt/core.h>
 #include <string>
 #include <utility>
 
@@ -147,8 +148,8 @@ void TraceRequests::add(const TraceRow& row, const TraceLines& lines) {
   request.class_number = class_of(row.class_name, lines);
   if (row.limit != 0 && row.limit < row.num_output_tokens) {
     lines.fail(mapping_.find(TraceField::Limit)->name,
-               std::to_string(row.limit) + ", below the " + std::to_string(row.num_output_tokens) +
-                   " output tokens; allowed: as many or more");
+               fmt::format("{}, below the {} output tokens; allowed: as many or more", row.limit,
+                           row.num_output_tokens));
   }
   workload_.requests.push_back(request);
 }
@@ -159,7 +160,7 @@ namespace {
 std::string fitting_block(std::int64_t num_ids, std::int64_t num_tokens, std::int64_t block) {
   for (std::int64_t size = 8; size < block; size *= 2) {
     if (ceil_div(num_tokens, size) != num_ids) continue;
-    return "; workload.trace.block_size: " + std::to_string(size) + " fits";
+    return fmt::format("; workload.trace.block_size: {} fits", size);
   }
   return {};
 }
@@ -176,10 +177,10 @@ void TraceRequests::add_hashes(const TraceRow& row, const TraceLines& lines) {
       num_ids == num_blocks || num_ids == 0 || (mapping_.has_loose_hashes && num_ids < num_blocks);
   const bool is_empty = num_ids == 0 && row.has_hashes && !mapping_.has_loose_hashes;
   if (!fits || is_empty) {
-    lines.fail(mapping_.find(TraceField::Hashes)->name,
-               std::to_string(num_ids) + " ids for " + std::to_string(num_tokens) +
-                   " prompt tokens; allowed: one per " + std::to_string(block) + " tokens, " +
-                   std::to_string(num_blocks) + fitting_block(num_ids, num_tokens, block));
+    lines.fail(
+        mapping_.find(TraceField::Hashes)->name,
+        fmt::format("{} ids for {} prompt tokens; allowed: one per {} tokens, {}{}", num_ids,
+                    num_tokens, block, num_blocks, fitting_block(num_ids, num_tokens, block)));
   }
   workload_.segment_begin.push_back(static_cast<std::uint32_t>(segments.size()));
   has_hashes_ = has_hashes_ || num_ids > 0;
@@ -198,9 +199,8 @@ void TraceRequests::add_hashes(const TraceRow& row, const TraceLines& lines) {
 void TraceRequests::add_ids(const TraceRow& row, const TraceLines& lines) {
   if (row.ids.size() != static_cast<std::size_t>(row.num_prompt_tokens)) {
     lines.fail(mapping_.find(TraceField::Tokens)->name,
-               std::to_string(row.ids.size()) + " ids for " +
-                   std::to_string(row.num_prompt_tokens) +
-                   " prompt tokens; allowed: one per token");
+               fmt::format("{} ids for {} prompt tokens; allowed: one per token", row.ids.size(),
+                           row.num_prompt_tokens));
   }
   workload_.token_begin.push_back(workload_.token_ids.size());
   workload_.token_ids.insert(workload_.token_ids.end(), row.ids.begin(), row.ids.end());
@@ -236,7 +236,7 @@ std::uint16_t TraceRequests::class_of(const std::string& name, const TraceLines&
   if (found != names.end()) return static_cast<std::uint16_t>(number);
   if (number > kMaxClasses) {
     lines.fail(mapping_.find(TraceField::Class)->name,
-               "more than " + std::to_string(kMaxClasses) + " classes; allowed: fewer");
+               fmt::format("more than {} classes; allowed: fewer", kMaxClasses));
   }
   names.push_back(name);
   return static_cast<std::uint16_t>(number);

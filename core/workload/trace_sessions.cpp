@@ -2,6 +2,7 @@
 #include "core/workload/trace_sessions.h"
 
 #include <algorithm>
+#include <fmt/core.h>
 #include <map>
 #include <optional>
 #include <span>
@@ -26,9 +27,10 @@ std::int64_t history_of(const RequestSpec& request) {
 
 void set_prompt(std::int64_t num_tokens, RequestSpec& request) {
   if (num_tokens > kMaxLengthTokens) {
-    throw UnplacedConfigError("workload.trace.file",
-                              "a session is too long; allowed: prompts of at most " +
-                                  std::to_string(kMaxLengthTokens) + " tokens");
+    throw UnplacedConfigError(
+        "workload.trace.file",
+        fmt::format("a session is too long; allowed: prompts of at most {} tokens",
+                    kMaxLengthTokens));
   }
   request.num_prompt_tokens = static_cast<std::int32_t>(num_tokens);
 }

@@ -2,6 +2,7 @@
 #include "core/workload/trace_writer.h"
 
 #include <algorithm>
+#include <fmt/core.h>
 #include <numeric>
 #include <optional>
 #include <span>
@@ -25,16 +26,11 @@ namespace {
 
 // "2000-01-01 00:00:SS.NNNNNNNNN": a date for a time of a run.
 std::string date_text(TimeNs time) {
-  const auto padded = [](std::int64_t number, std::size_t width) {
-    const std::string digits = std::to_string(number);
-    return std::string(width - std::min(width, digits.size()), '0') + digits;
-  };
   const std::int64_t seconds = time / kNsPerSecond;
   const std::int64_t days = seconds / 86400;
   if (days >= 31) throw UnplacedConfigError("format", "arrivals after 31 days have no date here");
-  return "2000-01-" + padded(1 + days, 2) + " " + padded(seconds / 3600 % 24, 2) + ":" +
-         padded(seconds / 60 % 60, 2) + ":" + padded(seconds % 60, 2) + "." +
-         padded(time % kNsPerSecond, 9);
+  return fmt::format("2000-01-{:02} {:02}:{:02}:{:02}.{:09}", 1 + days, seconds / 3600 % 24,
+                     seconds / 60 % 60, seconds % 60, time % kNsPerSecond);
 }
 
 // The time as a decimal number of units, exactly.
@@ -186,8 +182,8 @@ class TraceText {
         workload_.prompt_segments(RequestId{static_cast<std::uint32_t>(i)});
     const std::vector<std::uint64_t> ids = block_ids(segments, mapping_.block_tokens);
     if (ids.empty()) {
-      refuse(mapping_, "prompts with parts that are not blocks of " +
-                           std::to_string(mapping_.block_tokens) + " tokens");
+      refuse(mapping_, fmt::format("prompts with parts that are not blocks of {} tokens",
+                                   mapping_.block_tokens));
     }
     const bool continues = !is_first(i) && workload_.continues_session(i, session_of(i));
     if (!is_first(i) && continues != mapping_.counts_new_tokens) {
@@ -215,7 +211,7 @@ std::optional<Json> TraceText::value(TraceField field, std::size_t i) {
     case TraceField::Output: return Json(request.max_output_tokens);
     case TraceField::Session:
       if (!workload_.has_sessions() && !mapping_.find(field)->is_needed) return std::nullopt;
-      return Json("s" + std::to_string(workload_.has_sessions() ? session_of(i) : i));
+      return Json(fmt::format("s{}", workload_.has_sessions() ? session_of(i) : i));
     case TraceField::Priority: return Json(request.priority);
     case TraceField::Class:
       return Json(request.class_number == 0 ? std::string()
@@ -294,7 +290,7 @@ std::string weka_text(const Workload& workload) {
       list.push_back(std::move(request));
     }
     Json document = Json::object();
-    document["id"] = "s" + std::to_string(session++);
+    document["id"] = fmt::format("s{}", session++);
     document["models"] = Json::array();
     document["block_size"] = 64;
     document["hash_id_scope"] = "local";
@@ -324,7 +320,7 @@ std::string opentelemetry_text(const Workload& workload) {
     session += is_first ? 1 : 0;
     time = is_first ? workload.requests[i].arrival : time + workload.delays[i];
     Json span = Json::object();
-    span["traceId"] = "s" + std::to_string(session);
+    span["traceId"] = fmt::format("s{}", session);
     span["name"] = "chat";
     span["startTimeUnixNano"] = std::to_string(time);
     span["endTimeUnixNano"] = std::to_string(time);

@@ -2,6 +2,7 @@
 #include "core/workload/workload.h"
 
 #include <algorithm>
+#include <fmt/core.h>
 
 #include "core/base/error.h"
 #include "core/base/rng.h"
@@ -51,14 +52,13 @@ std::string Workload::token_id_error(std::int64_t vocab_size) const {
   if (bad == token_ids.end()) return {};
   const auto position = static_cast<std::uint64_t>(bad - token_ids.begin());
   const auto next = std::upper_bound(token_begin.begin(), token_begin.end(), position);
-  return "request " + std::to_string(next - token_begin.begin() - 1) + " has token id " +
-         std::to_string(value(*bad)) + "; allowed: the model's ids, 0 to " +
-         std::to_string(vocab_size - 1);
+  return fmt::format("request {} has token id {}; allowed: the model's ids, 0 to {}",
+                     next - token_begin.begin() - 1, value(*bad), vocab_size - 1);
 }
 
 void Workload::prompt_token_ids(std::size_t i, std::uint64_t seed, std::int64_t vocab_size,
                                 std::vector<TokenId>& out) const {
-  METRONOME_CHECK(i < requests.size(), "request " + std::to_string(i) + " is not in the workload");
+  METRONOME_CHECK(i < requests.size(), fmt::format("request {} is not in the workload", i));
   METRONOME_CHECK(!has_sessions(), "prompts of sessions depend on answers");
   METRONOME_CHECK(vocab_size >= 1 && vocab_size <= INT32_MAX, "vocabulary size out of range");
   out.clear();
@@ -78,7 +78,7 @@ void Workload::prompt_token_ids(std::size_t i, std::uint64_t seed, std::int64_t 
   }
   METRONOME_CHECK(
       out.size() == static_cast<std::size_t>(requests[i].num_prompt_tokens),
-      "segments or token ids of request " + std::to_string(i) + " do not add up to its prompt");
+      fmt::format("segments or token ids of request {} do not add up to its prompt", i));
 }
 
 std::int64_t Workload::total_prompt_tokens() const {

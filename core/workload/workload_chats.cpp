@@ -4,6 +4,7 @@
 // bench serve --dataset-name sharegpt` does (vLLM 0.33, vllm/benchmarks/datasets/datasets.py:
 // ShareGPTDataset, is_valid_sequence).
 #include <algorithm>
+#include <fmt/core.h>
 #include <optional>
 #include <string>
 #include <utility>
@@ -84,7 +85,7 @@ class ChatReader final : public JsonEvents {
       is_value_ = name == "value" || name == "content";
       is_role_ = is_messages_ && name == "role";
       if (is_at_value() && has_value_) {
-        fail("the value of turn " + std::to_string(num_turns_) + " appears twice; allowed: once");
+        fail(fmt::format("the value of turn {} appears twice; allowed: once", num_turns_));
       }
     }
     if (parts_depth_ > 0 && depth_ == parts_depth_ + 1) is_part_text_ = name == "text";
@@ -145,8 +146,9 @@ class ChatReader final : public JsonEvents {
   void end_turn() {
     if (!is_wanted_turn()) return;
     if (!has_value_ && !is_messages_) {
-      fail("turn " + std::to_string(num_turns_) +
-           " has no value; allowed: {\"value\": TEXT} or {\"content\": TEXT}");
+      fail(
+          fmt::format("turn {} has no value; allowed: {{\"value\": TEXT}} or {{\"content\": TEXT}}",
+                      num_turns_));
     }
     // Messages: what comes before the first answer is the prompt, as with a system's text.
     const bool is_answer = is_messages_ ? is_answer_ && !chat_.prompt.empty() : num_turns_ == 2;
@@ -161,11 +163,11 @@ class ChatReader final : public JsonEvents {
   // A value that is not the expected text or structure.
   void scalar() {
     if (is_at_value() && !is_messages_) {
-      fail("the value of turn " + std::to_string(num_turns_) + " is not a text; allowed: a string");
+      fail(fmt::format("the value of turn {} is not a text; allowed: a string", num_turns_));
     }
   }
   [[noreturn]] void fail(const std::string& problem) const {
-    lines_.fail("conversation " + std::to_string(num_entries_), problem);
+    lines_.fail(fmt::format("conversation {}", num_entries_), problem);
   }
 
   const TraceLines& lines_;

@@ -4,6 +4,7 @@
 #include <algorithm>
 #include <cmath>
 #include <filesystem>
+#include <fmt/core.h>
 #include <limits>
 
 #include "core/config/config_writer.h"
@@ -200,8 +201,8 @@ void check_arrivals(const Section& section, const ArrivalConfig& c) {
     if (c.steps.empty()) section.fail("steps", "the list is empty; one step per request");
     for (std::size_t i = 1; i < c.steps.size(); ++i) {
       if (c.steps[i] >= c.steps[i - 1]) continue;
-      section.fail("steps", "step " + std::to_string(c.steps[i]) + " comes after step " +
-                                std::to_string(c.steps[i - 1]) + "; steps must not decrease");
+      section.fail("steps", fmt::format("step {} comes after step {}; steps must not decrease",
+                                        c.steps[i], c.steps[i - 1]));
     }
   }
 }
@@ -234,9 +235,10 @@ void check_count(const ConfigNode& node, const std::string& path, WorkloadConfig
     if (count == nullptr) config.num_requests = num_steps;
     if (config.num_requests != num_steps) {
       Section(node, path, "arrivals")
-          .fail("steps", std::to_string(num_steps) + " steps for " +
-                             std::to_string(config.num_requests) +
-                             " requests; as many as num_requests, or leave num_requests out");
+          .fail("steps",
+                fmt::format(
+                    "{} steps for {} requests; as many as num_requests, or leave num_requests out",
+                    num_steps, config.num_requests));
     }
   } else if (count == nullptr && !has_sessions) {
     fail_config(node.where, path + ".num_requests",
@@ -293,17 +295,19 @@ void check_prefix(const Section& section, const PrefixConfig& c, std::int64_t nu
   check_needed(section, kPrefixes, static_cast<std::size_t>(c.kind));
   if (c.kind != Tree) return;
   if (c.depth * c.prefix_tokens > kMaxLengthTokens) {
-    section.fail("depth", std::to_string(c.depth) + " levels of " +
-                              std::to_string(c.prefix_tokens) + " tokens are too long; at most " +
-                              std::to_string(kMaxLengthTokens) + " tokens together");
+    section.fail("depth",
+                 fmt::format("{} levels of {} tokens are too long; at most {} tokens together",
+                             c.depth, c.prefix_tokens, kMaxLengthTokens));
   }
   if (has_too_many_nodes(c)) {
     section.fail("branching", "too many nodes; branching^(depth - 1) must be at most 2^40");
   }
   constexpr std::int64_t kMaxSegments = 4'000'000'000;  // offsets are 32 bits wide
   if (num_requests * (c.depth + 1) > kMaxSegments) {
-    section.fail("depth", "too many shared segments; num_requests * (depth + 1) must be at most " +
-                              std::to_string(kMaxSegments));
+    section.fail(
+        "depth",
+        fmt::format("too many shared segments; num_requests * (depth + 1) must be at most {}",
+                    kMaxSegments));
   }
 }
 

@@ -3,6 +3,7 @@
 #include <algorithm>
 #include <cctype>
 #include <filesystem>
+#include <fmt/core.h>
 #include <map>
 #include <memory>
 #include <optional>
@@ -61,10 +62,9 @@ ImageGrid token_grid(const ImageConfig& config, std::int64_t height, std::int64_
 void check_fits(const ImageConfig& config, std::int64_t num_tokens) {
   if (num_tokens <= config.max_tokens()) return;
   throw UnplacedConfigError("workload.images.max_pixels",
-                            "an image of " + std::to_string(num_tokens) +
-                                " tokens is drawn, and max_pixels has room for " +
-                                std::to_string(config.max_tokens()) +
-                                "; allowed: smaller images, or more pixels");
+                            fmt::format("an image of {} tokens is drawn, and max_pixels has room "
+                                        "for {}; allowed: smaller images, or more pixels",
+                                        num_tokens, config.max_tokens()));
 }
 
 // The tokens of one image after the other.
@@ -171,9 +171,10 @@ class ImagePrompt {
  private:
   void add(const PromptSegment& segment) {
     if (std::int64_t{position_} + segment.num_tokens > kMaxLengthTokens) {
-      throw UnplacedConfigError("workload.images", "a prompt is too long; allowed: at most " +
-                                                       std::to_string(kMaxLengthTokens) +
-                                                       " tokens with its images");
+      throw UnplacedConfigError(
+          "workload.images",
+          fmt::format("a prompt is too long; allowed: at most {} tokens with its images",
+                      kMaxLengthTokens));
     }
     workload_.segments.push_back(segment);
     position_ += segment.num_tokens;
@@ -280,9 +281,9 @@ void check_images(const Section& section, const ImageConfig& c) {
     }
   }
   if (c.max_pixels < c.min_pixels || c.max_tokens() < 1) {
-    section.fail("max_pixels", std::to_string(c.max_pixels) +
-                                   " has no room for one image; allowed: at least min_pixels and "
-                                   "pixels_per_token squared");
+    section.fail("max_pixels", fmt::format("{} has no room for one image; allowed: at least "
+                                           "min_pixels and pixels_per_token squared",
+                                           c.max_pixels));
   }
 }
 

@@ -3,6 +3,7 @@
 // request. So changing one distribution keeps the others' draws.
 #include <algorithm>
 #include <cmath>
+#include <fmt/core.h>
 
 #include "core/base/error.h"
 #include "core/base/math.h"
@@ -26,8 +27,8 @@ constexpr double kNsPerSecondF = 1e9;
 // Empty: it is not too late.
 std::string last_arrival_error(double last_s) {
   if (last_s <= static_cast<double>(kMaxArrivalSeconds)) return {};
-  return "the last request would arrive after " + std::to_string(last_s) + " s; at most " +
-         std::to_string(kMaxArrivalSeconds) + " s";
+  return fmt::format("the last request would arrive after {} s; at most {} s",
+                     std::to_string(last_s), kMaxArrivalSeconds);
 }
 
 void check_last_arrival(const ArrivalConfig& config, const char* key, double last_s) {
@@ -89,8 +90,8 @@ void set_burst_arrivals(const ArrivalConfig& config, std::span<RequestSpec> requ
 void set_step_arrivals(const ArrivalConfig& config, std::span<RequestSpec> requests) {
   if (config.steps.size() != requests.size()) {
     fail_config(config.where, "workload.arrivals.steps",
-                std::to_string(config.steps.size()) + " steps for " +
-                    std::to_string(requests.size()) + " requests; one step per request");
+                fmt::format("{} steps for {} requests; one step per request", config.steps.size(),
+                            requests.size()));
   }
   for (std::size_t i = 0; i < requests.size(); ++i) requests[i].arrival = config.steps[i];
 }
@@ -183,9 +184,9 @@ void join_prefixes(const TraceConfig& trace, const PrefixConfig& config, std::ui
       segments.push_back({content_id(ContentKind::Request, i), request.num_prompt_tokens});
     }
     if (request.num_prompt_tokens + std::int64_t{prefixes.num_tokens()} > kMaxLengthTokens) {
-      fail_config(trace.where, "workload.prefix",
-                  "makes a prompt too long; allowed: at most " + std::to_string(kMaxLengthTokens) +
-                      " tokens");
+      fail_config(
+          trace.where, "workload.prefix",
+          fmt::format("makes a prompt too long; allowed: at most {} tokens", kMaxLengthTokens));
     }
     request.num_prompt_tokens += prefixes.num_tokens();
   }
@@ -291,9 +292,9 @@ class SessionDraws {
     const std::int64_t prompt_tokens = history_ + new_tokens;
     if (prompt_tokens > kMaxLengthTokens || i >= static_cast<std::size_t>(kMaxRequests)) {
       throw UnplacedConfigError("workload.sessions",
-                                "the sessions are too long; allowed: prompts of at most " +
-                                    std::to_string(kMaxLengthTokens) + " tokens, and at most " +
-                                    std::to_string(kMaxRequests) + " requests");
+                                fmt::format("the sessions are too long; allowed: prompts of at "
+                                            "most {} tokens, and at most {} requests",
+                                            kMaxLengthTokens, kMaxRequests));
     }
     history_ = prompt_tokens + output_tokens;
     workload_.delays.push_back(delay);

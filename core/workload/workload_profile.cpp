@@ -2,6 +2,7 @@
 #include "core/workload/workload_profile.h"
 
 #include <algorithm>
+#include <fmt/core.h>
 #include <map>
 #include <numeric>
 
@@ -118,7 +119,7 @@ std::string unused_fields_text(const Workload& workload) {
     text += (i == 0 ? "" : ", ") + printable(names[i]);
   }
   if (names.size() <= kMaxNames) return text;
-  return text + " and " + std::to_string(names.size() - kMaxNames) + " more";
+  return fmt::format("{} and {} more", text, names.size() - kMaxNames);
 }
 
 }  // namespace metronome

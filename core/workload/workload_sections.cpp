@@ -2,6 +2,7 @@
 #include "core/workload/workload_sections.h"
 
 #include <algorithm>
+#include <fmt/core.h>
 #include <numeric>
 
 namespace metronome {
@@ -23,9 +24,8 @@ Unused unused_in_table(const UseTable& table, std::string_view value) {
     for (std::size_t i = 0; i < table.names.size(); ++i) {
       if ((use.used_by >> i & 1u) != 0) users.push_back(table.names[i]);
     }
-    unused.keys.push_back({use.key, "not used by " + std::string(table.selector) + " " +
-                                        std::string(value) + "; it belongs to " +
-                                        join_names(users)});
+    unused.keys.push_back({use.key, fmt::format("not used by {} {}; it belongs to {}",
+                                                table.selector, value, join_names(users))});
   }
   return unused;
 }
@@ -59,8 +59,8 @@ void check_weights(const Section& section, std::size_t num_values,
                    const std::vector<double>& weights) {
   if (weights.empty()) return;  // equal weights
   if (weights.size() != num_values) {
-    section.fail("weights", std::to_string(weights.size()) + " weights for " +
-                                std::to_string(num_values) + " values; one weight per value");
+    section.fail("weights", fmt::format("{} weights for {} values; one weight per value",
+                                        weights.size(), num_values));
   }
   if (!(std::accumulate(weights.begin(), weights.end(), 0.0) > 0)) {
     section.fail("weights", "all weights are 0; at least one must be positive");

@@ -3,6 +3,7 @@
 
 #include <algorithm>
 #include <cmath>
+#include <fmt/core.h>
 #include <numeric>
 #include <optional>
 
@@ -250,8 +251,8 @@ void place_recorded_arrivals(const TraceConfig& config, std::uint64_t seed, Work
   const double last_s = to_seconds(requests[last].arrival - first) / config.rate_scale;
   if (last_s > static_cast<double>(kMaxArrivalSeconds)) {
     fail_config(config.where, "workload.trace.rate_scale",
-                "the last request would arrive after " + std::to_string(last_s) + " s; at most " +
-                    std::to_string(kMaxArrivalSeconds) + " s");
+                fmt::format("the last request would arrive after {} s; at most {} s",
+                            std::to_string(last_s), kMaxArrivalSeconds));
   }
   std::size_t session = 0;
   for (std::size_t i = 0; i < requests.size(); ++i) {

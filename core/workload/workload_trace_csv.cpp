@@ -2,6 +2,7 @@
 // Traces as CSV: a line with the names of the columns, then a line for each request.
 #include <algorithm>
 #include <cstdint>
+#include <fmt/core.h>
 #include <string>
 #include <vector>
 
@@ -47,9 +48,9 @@ std::vector<std::string_view> split_row(const TraceLines& lines, const TraceMapp
         }
       });
   if (num_fields == header.num_columns) return fields;
-  const std::string counts = "the line has " + std::to_string(num_fields) +
-                             " fields; the first line names " + std::to_string(header.num_columns) +
-                             " columns; allowed: as many";
+  const std::string counts =
+      fmt::format("the line has {} fields; the first line names {} columns; allowed: as many",
+                  num_fields, header.num_columns);
   for (std::size_t i = 0; i < fields.size(); ++i) {
     if (header.position[i] != CsvHeader::kMissing && header.position[i] >= num_fields) {
       lines.fail(mapping.fields[i].name, "missing, " + counts);

@@ -1,5 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 // Images in traces.
+#include <fmt/core.h>
 #include <map>
 #include <memory>
 #include <optional>
@@ -36,11 +37,10 @@ void add_trace_images(std::span<const TraceImage> images, std::int32_t num_promp
     }
     const std::int64_t num_tokens = std::int64_t{image.rows} * image.columns;
     if (image.first_token < end || image.first_token + num_tokens > num_prompt_tokens) {
-      lines.fail("images", "tokens " + std::to_string(image.first_token) + " to " +
-                               std::to_string(image.first_token + num_tokens - 1) +
-                               " are not an image's; allowed: from " + std::to_string(end) +
-                               " to " + std::to_string(num_prompt_tokens - 1) +
-                               ", in order, inside the prompt");
+      lines.fail("images", fmt::format("tokens {} to {} are not an image's; allowed: from {} to "
+                                       "{}, in order, inside the prompt",
+                                       image.first_token, image.first_token + num_tokens - 1, end,
+                                       num_prompt_tokens - 1));
     }
     end = image.first_token + num_tokens;
 
@@ -57,10 +57,11 @@ void add_trace_images(std::span<const TraceImage> images, std::int32_t num_promp
         content, Workload::Picture{.rows = image.rows, .columns = image.columns, .file = file});
     Workload::Picture& picture = found->second;
     if (picture.rows != image.rows || picture.columns != image.columns) {
-      lines.fail("images", std::to_string(image.rows) + " x " + std::to_string(image.columns) +
-                               " tokens, but the same content had " + std::to_string(picture.rows) +
-                               " x " + std::to_string(picture.columns) +
-                               " before; allowed: equal sizes");
+      lines.fail(
+          "images",
+          fmt::format(
+              "{} x {} tokens, but the same content had {} x {} before; allowed: equal sizes",
+              image.rows, image.columns, picture.rows, picture.columns));
     }
     if (!picture.file) picture.file = file;
     workload.images.push_back({.content = content,

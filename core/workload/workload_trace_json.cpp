@@ -2,6 +2,7 @@
 // Traces as JSON, one object per line. These files are mostly long lists of numbers, so a scanner
 // reads the text in one pass without building a tree.
 #include <algorithm>
+#include <fmt/core.h>
 #include <iterator>
 #include <string>
 #include <utility>
@@ -151,7 +152,7 @@ class JsonLine {
  private:
   [[noreturn]] void fail_syntax() const {
     const std::size_t position = lines_.line().size() - rest_.size() + 1;
-    lines_.fail("character " + std::to_string(position),
+    lines_.fail(fmt::format("character {}", position),
                 rest_.empty() ? "the line ends inside its JSON object; allowed: one whole object "
                                 "per line"
                               : "not JSON; allowed: one object per line");
@@ -363,7 +364,7 @@ void parse_logged_arrivals(TraceLines& lines, Workload& workload) {
   while (lines.next()) {
     if (num_read == workload.requests.size()) {
       lines.fail("requests",
-                 "more than the " + std::to_string(num_read) + " of the trace; allowed: as many");
+                 fmt::format("more than the {} of the trace; allowed: as many", num_read));
     }
     RequestSpec& request = workload.requests[num_read++];
     RequestSpec logged;
@@ -374,15 +375,18 @@ void parse_logged_arrivals(TraceLines& lines, Workload& workload) {
     });
     const auto require_same = [&](std::string_view name, std::int64_t in_log, std::int64_t traced) {
       if (in_log == traced) return;
-      lines.fail(name, std::to_string(in_log) + ", but the trace has " + std::to_string(traced) +
-                           "; allowed: a log of the same requests in the same order");
+      lines.fail(
+          name,
+          fmt::format(
+              "{}, but the trace has {}; allowed: a log of the same requests in the same order",
+              in_log, traced));
     };
     require_same(kNames[1], logged.num_prompt_tokens, request.num_prompt_tokens);
     require_same(kNames[2], logged.max_output_tokens, request.max_output_tokens);
   }
   if (num_read == workload.requests.size()) return;
-  lines.fail("requests", std::to_string(num_read) + ", but the trace has " +
-                             std::to_string(workload.requests.size()) + "; allowed: as many");
+  lines.fail("requests", fmt::format("{}, but the trace has {}; allowed: as many", num_read,
+                                     workload.requests.size()));
 }
 
 }  // namespace metronome

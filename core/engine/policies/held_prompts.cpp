@@ -2,6 +2,7 @@
 #include "core/engine/policies/held_prompts.h"
 
 #include <algorithm>
+#include <fmt/core.h>
 
 #include "core/base/number_text.h"
 
@@ -21,11 +22,11 @@ void HeldPrompts::note(std::int32_t num_prompt_tokens) {
 std::string HeldPrompts::remark(std::string_view budget_key, std::string_view chunks_key,
                                 std::int64_t max_num_seqs) const {
   if (num_held_ == 0 || num_held_ < last_step_ / 100) return {};
-  return "in " + grouped_text(num_held_) + " of " + grouped_text(last_step_) +
-         " steps a prompt waited only because whole prompts must fit beside the decodes, as in the "
-         "engine; set scheduler." +
-         std::string(chunks_key) + ": true, or scheduler." + std::string(budget_key) + " to " +
-         std::to_string(longest_ + max_num_seqs - 1) + " or more";
+  return fmt::format(
+      "in {} of {} steps a prompt waited only because whole prompts must fit beside the decodes, "
+      "as in the engine; set scheduler.{}: true, or scheduler.{} to {} or more",
+      grouped_text(num_held_), grouped_text(last_step_), chunks_key, budget_key,
+      longest_ + max_num_seqs - 1);
 }
 
 }  // namespace metronome

@@ -22,6 +22,7 @@
 #include <array>
 #include <cmath>
 #include <cstddef>
+#include <fmt/core.h>
 #include <optional>
 #include <span>
 #include <string>
@@ -49,7 +50,7 @@ std::optional<TimeNs> ns_of(const std::optional<double>& ms) {
 
 std::string tenths_text(TimeNs ns) {
   const TimeNs tenths = (ns + kNsPerMs / 20) / (kNsPerMs / 10);
-  return std::to_string(tenths / 10) + "." + std::to_string(tenths % 10) + " ms";
+  return fmt::format("{}.{} ms", tenths / 10, tenths % 10);
 }
 
 class SloPolicy final : public Policy {
@@ -68,11 +69,10 @@ class SloPolicy final : public Policy {
 
   std::string remark() const override {
     if (num_missed_ == 0) return {};
-    return "policy slo: " + std::to_string(num_missed_) + " of " +
-           std::to_string(num_mixed_steps_) +
-           " steps with prompts and decodes took longer than predicted and missed their target, "
-           "by up to " +
-           tenths_text(worst_miss_ns_);
+    return fmt::format(
+        "policy slo: {} of {} steps with prompts and decodes took longer than predicted and missed "
+        "their target, by up to {}",
+        num_missed_, num_mixed_steps_, tenths_text(worst_miss_ns_));
   }
 
   bool takes_runs() const override { return false; }  // it needs all chunks of the plan it tries
