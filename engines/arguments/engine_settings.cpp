@@ -2,6 +2,7 @@
 #include "engines/arguments/engine_settings.h"
 
 #include <algorithm>
+#include <fmt/core.h>
 #include <optional>
 #include <set>
 #include <utility>
@@ -169,7 +170,7 @@ void add_pool(const ServerArguments& engine, const EngineArguments& arguments,
   if (!block || *block <= 0) {
     settings.pool_tokens = tokens;
   } else {
-    settings.assignments.push_back("kv_cache.num_blocks=" + std::to_string(*tokens / *block));
+    settings.assignments.push_back(fmt::format("kv_cache.num_blocks={}", *tokens / *block));
   }
 }
 

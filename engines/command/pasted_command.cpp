@@ -3,6 +3,7 @@
 
 #include <algorithm>
 #include <cctype>
+#include <fmt/core.h>
 #include <utility>
 
 #include "core/base/command_errors.h"
@@ -387,8 +388,9 @@ PastedCommand only_one(std::vector<PastedCommand> commands, const ServerArgument
     for (const PastedCommand& one : commands) {
       names += (names.empty() ? "" : ", ") + std::string(one.server->title);
     }
-    throw UsageError(origin + ": starts " + std::to_string(commands.size()) + " servers (" + names +
-                     "); allowed: the command of one, or --engine where they differ");
+    throw UsageError(fmt::format(
+        "{}: starts {} servers ({}); allowed: the command of one, or --engine where they differ",
+        origin, commands.size(), names));
   }
   return std::move(commands.front());
 }

@@ -2,6 +2,7 @@
 #include "engines/decisions/decision_case.h"
 
 #include <algorithm>
+#include <fmt/core.h>
 #include <fstream>
 #include <memory>
 #include <set>
@@ -59,7 +60,7 @@ Json parse_line(const std::string& line, const SourceLocation& where) {
       fail_config(where, error.key(), "appears twice; allowed: once");
     }
     const bool is_cut = error.byte() > line.size();
-    fail_config(where, "character " + std::to_string(error.byte()),
+    fail_config(where, fmt::format("character {}", error.byte()),
                 is_cut ? "the line ends inside its JSON object; allowed: one whole object per line"
                        : "not JSON; allowed: one object per line");
   }
@@ -74,9 +75,8 @@ void read_prompt(ConfigReader& reader, const DecisionCase& c, const SourceLocati
       c.format->prompts_leave_room ? c.setup.max_model_len - 1 : kMaxTokens;
   const auto num_tokens = static_cast<std::int64_t>(ids.size());
   if (num_tokens < 1 || num_tokens > max_len) {
-    fail_config(
-        where, dotted(path, "prompt"),
-        "has " + std::to_string(num_tokens) + " tokens; allowed: " + describe_range(1, max_len));
+    fail_config(where, dotted(path, "prompt"),
+                fmt::format("has {} tokens; allowed: {}", num_tokens, describe_range(1, max_len)));
   }
   request.spec.num_prompt_tokens = static_cast<std::int32_t>(num_tokens);
   for (const std::int64_t id : ids) request.prompt.push_back(TokenId(static_cast<int>(id)));
@@ -123,14 +123,14 @@ void read_requests(const ConfigNode& list, DecisionCase& result) {
   }
   const auto num_requests = static_cast<std::int64_t>(list.items.size());
   if (num_requests < 1 || num_requests > kMaxRequests) {
-    fail_config(list.where, path,
-                "has " + std::to_string(num_requests) +
-                    " requests; allowed: " + describe_range(1, kMaxRequests));
+    fail_config(
+        list.where, path,
+        fmt::format("has {} requests; allowed: {}", num_requests, describe_range(1, kMaxRequests)));
   }
   std::set<std::string> taken;
   for (const ConfigNode& item : list.items) {
     const std::size_t i = result.requests.size();
-    result.requests.push_back(read_request(item, path + "." + std::to_string(i), result, taken));
+    result.requests.push_back(read_request(item, fmt::format("{}.{}", path, i), result, taken));
     result.requests.back().spec.arrival = static_cast<TimeNs>(i);
   }
 }
@@ -142,7 +142,7 @@ void read_steps(const Json& steps, DecisionCase& result) {
   }
   for (const Json& step : steps) {
     if (!step.is_object()) {
-      fail_config(result.where, "steps." + std::to_string(result.steps_json.size()),
+      fail_config(result.where, fmt::format("steps.{}", result.steps_json.size()),
                   "must be an object; allowed: the fields of a step");
     }
     result.steps_json.push_back(step.dump());

@@ -2,6 +2,7 @@
 #include "engines/decisions/decision_replay.h"
 
 #include <algorithm>
+#include <fmt/core.h>
 #include <numeric>
 
 #include "core/base/error.h"
@@ -171,10 +172,11 @@ bool DecisionReplay::is_waiting_for_nothing(const StepPlan& plan) const {
 void DecisionReplay::check_progress(bool has_progressed) {
   if (has_progressed) last_progress_ = step_;
   if (step_ - last_progress_ <= kMaxStepsWithoutEnd) return;
-  fail_config(case_.where, "requests",
-              "no request of seed " + std::to_string(case_.seed) + " ends in " +
-                  std::to_string(kMaxStepsWithoutEnd) +
-                  " steps; allowed: requests that the engine can finish");
+  fail_config(
+      case_.where, "requests",
+      fmt::format(
+          "no request of seed {} ends in {} steps; allowed: requests that the engine can finish",
+          case_.seed, kMaxStepsWithoutEnd));
 }
 
 // The order that the logs use for sets.

@@ -1,5 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 // Flags of llama-server: llama.cpp's common/arg.cpp (llama-server --help).
+#include <fmt/core.h>
 #include <string_view>
 
 #include "core/scenario/scenario.h"
@@ -20,8 +21,8 @@ EngineFlags write_flags(const Scenario& scenario) {
   list.add("-np", scenario.engine.max_num_seqs);
   constexpr std::int64_t kMostSlots = 256;  // LLAMA_MAX_SEQ
   if (scenario.engine.max_num_seqs > kMostSlots) {
-    list.refuse("it refuses -np " + std::to_string(scenario.engine.max_num_seqs) + " above " +
-                std::to_string(kMostSlots));
+    list.refuse(
+        fmt::format("it refuses -np {} above {}", scenario.engine.max_num_seqs, kMostSlots));
   }
   list.add("-kvu");
   if (const std::int64_t tokens = pool_tokens(scenario); tokens > 0) {

@@ -3,6 +3,7 @@
 
 #include <algorithm>
 #include <cerrno>
+#include <fmt/core.h>
 #include <fstream>
 #include <istream>
 #include <utility>
@@ -74,12 +75,12 @@ void remove_cut_batches(EngineLog& log) {
 // Why a log without observations is none of the engine's.
 std::string lack_of(const EngineLog& log) {
   if (log.num_lacking > 0) {
-    return "line " + std::to_string(log.first_lacking) + " of " + std::string(log.engine_name()) +
-           " has no '" + log.lacking_field + "'";
+    return fmt::format("line {} of {} has no '{}'", log.first_lacking, log.engine_name(),
+                       log.lacking_field);
   }
   if (log.num_broken > 0) {
-    return "line " + std::to_string(log.first_broken) + " begins like a line of " +
-           std::string(log.engine_name()) + " and goes on in another format";
+    return fmt::format("line {} begins like a line of {} and goes on in another format",
+                       log.first_broken, log.engine_name());
   }
   if (!log.settings.empty()) {
     return "has settings of " + std::string(log.engine_name()) + ", but none of its steps";
@@ -107,8 +108,8 @@ EngineLog& chosen(std::span<EngineLog> logs, bool is_named, const std::string& p
       if (lack.empty()) lack = lack_of(log);
       continue;
     }
-    lines += (found == nullptr ? "has lines of " : " and of ") + std::string(log.engine_name()) +
-             " (line " + std::to_string(log.observations.front().line) + ")";
+    lines += fmt::format("{}{} (line {})", found == nullptr ? "has lines of " : " and of ",
+                         log.engine_name(), log.observations.front().line);
     if (found != nullptr) refuse(path, lines, "one of them with --engine: " + log_dialect_names());
     found = &log;
   }

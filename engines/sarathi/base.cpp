@@ -1,21 +1,22 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "engines/sarathi/base.h"
 
+#include <fmt/core.h>
+
 #include "core/base/error.h"
 
 namespace metronome {
 
 std::string SarathiBase::refusal(const Books& books, const RequestSpec& spec) const {
   if (spec.num_prompt_tokens > prompt_limit_) {
-    return "a prompt may have at most " + std::to_string(prompt_limit_) + " tokens";
+    return fmt::format("a prompt may have at most {} tokens", prompt_limit_);
   }
   const KvCacheManager& kv_cache = books.kv_cache();
   const std::int64_t num_blocks = kv_cache.num_blocks();
   if (!fits(kv_cache, spec.num_prompt_tokens, num_blocks)) {
-    return "admission takes " +
-           std::to_string(kv_cache.blocks_for(num_reserved(spec.num_prompt_tokens))) +
-           " KV blocks at once and leaves " + std::to_string(kv_cache.watermark_blocks()) +
-           " free; the cache has " + std::to_string(num_blocks);
+    return fmt::format("admission takes {} KV blocks at once and leaves {} free; the cache has {}",
+                       kv_cache.blocks_for(num_reserved(spec.num_prompt_tokens)),
+                       kv_cache.watermark_blocks(), num_blocks);
   }
   // A request that holds every block is preempted at each decode. max_output_tokens restarts each
   // time, so it would never end. If its decodes take no blocks, this cannot happen.
@@ -23,8 +24,7 @@ std::string SarathiBase::refusal(const Books& books, const RequestSpec& spec) co
   const std::int64_t num_before_last =
       std::int64_t{spec.num_prompt_tokens} + spec.max_output_tokens - 2;
   if (grows && spec.max_output_tokens > 1 && kv_cache.blocks_for(num_before_last) >= num_blocks) {
-    return "that leaves none of " + std::to_string(num_blocks) +
-           " KV blocks free; a decode needs one";
+    return fmt::format("that leaves none of {} KV blocks free; a decode needs one", num_blocks);
   }
   return Policy::refusal(books, spec);
 }

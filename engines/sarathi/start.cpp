@@ -1,4 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
+#include <fmt/core.h>
 #include <string>
 
 #include "core/scenario/scenario.h"
@@ -15,10 +16,9 @@ void check_sarathi_settings(const Scenario& scenario, const ConfigNode& source) 
     const std::int64_t seqs = scenario.engine.max_num_seqs;
     if (chunk >= seqs) return;
     fail_setting(source, "scheduler." + key,
-                 std::to_string(chunk) + " is less than engine.max_num_seqs " +
-                     std::to_string(seqs) +
-                     ", but every decode takes one token of the chunk; allowed: at least " +
-                     std::to_string(seqs));
+                 fmt::format("{} is less than engine.max_num_seqs {}, but every decode takes one "
+                             "token of the chunk; allowed: at least {}",
+                             chunk, seqs, seqs));
   };
   if (!config.enable_dynamic_chunking_schedule) {
     return require_room("chunk_size", config.chunk_size);
@@ -26,15 +26,15 @@ void check_sarathi_settings(const Scenario& scenario, const ConfigNode& source) 
   const auto require_multiple = [&](const std::string& key, std::int64_t chunk) {
     if (chunk % 32 == 0) return;
     fail_setting(source, "scheduler." + key,
-                 std::to_string(chunk) + " is not a multiple of 32; allowed: 32, 64, 96, ...");
+                 fmt::format("{} is not a multiple of 32; allowed: 32, 64, 96, ...", chunk));
   };
   require_multiple("low_chunk_size", config.low_chunk_size);
   require_multiple("high_chunk_size", config.high_chunk_size);
   require_room("low_chunk_size", config.low_chunk_size);
   if (config.high_chunk_size >= config.low_chunk_size) return;
   fail_setting(source, "scheduler.high_chunk_size",
-               std::to_string(config.high_chunk_size) + " is less than scheduler.low_chunk_size " +
-                   std::to_string(config.low_chunk_size) + "; allowed: at least as much");
+               fmt::format("{} is less than scheduler.low_chunk_size {}; allowed: at least as much",
+                           config.high_chunk_size, config.low_chunk_size));
 }
 
 }  // namespace metronome

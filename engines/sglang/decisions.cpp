@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 // Recorded decisions of SGLang.
 #include <algorithm>
+#include <fmt/core.h>
 
 #include "core/base/error.h"
 #include "core/config/config_limits.h"
@@ -56,19 +57,20 @@ std::optional<double> read_config(const ConfigNode& section, std::optional<int> 
   std::int32_t num_rows = 0;
   reader.integer("req_pool_size", num_rows, 1, kMaxSeqs, kNoDoc);
   if (num_rows != setup.max_num_seqs) {
-    fail_config(section.where, "config.req_pool_size",
-                std::to_string(num_rows) +
-                    " is not max_running_requests; allowed: " + std::to_string(setup.max_num_seqs));
+    fail_config(
+        section.where, "config.req_pool_size",
+        fmt::format("{} is not max_running_requests; allowed: {}", num_rows, setup.max_num_seqs));
   }
   reader.integer("context_length", setup.max_model_len, 2, kMaxTokens, kNoDoc);
   visit_fields(reader, sglang);
   sglang.waits_forever = true;
   const std::int64_t chunk = sglang.chunked_prefill_size;
   if (chunk > 0 && chunk % cache.block_size != 0) {
-    fail_config(section.where, "config.chunked_prefill_size",
-                std::to_string(chunk) + " is not a multiple of page_size " +
-                    std::to_string(cache.block_size) +
-                    "; allowed: 0 or -1 (off), or a multiple of it");
+    fail_config(
+        section.where, "config.chunked_prefill_size",
+        fmt::format(
+            "{} is not a multiple of page_size {}; allowed: 0 or -1 (off), or a multiple of it",
+            chunk, cache.block_size));
   }
   if (sglang.schedule_policy == SglangConfig::SchedulePolicy::ShortestPrefillFirst && has_no_tree) {
     fail_config(section.where, "config.schedule_policy",

@@ -4,6 +4,7 @@
 // versions end "Prefill batch" with a full stop and print the settings as ServerArgs(...).
 #include <algorithm>
 #include <cmath>
+#include <fmt/core.h>
 #include <span>
 #include <string>
 
@@ -215,9 +216,10 @@ std::string smaller_steps(std::int64_t num_tokens, std::int64_t /*num_decodes*/,
   if (num_tokens < unit) {
     return "That is less than a page of SGLang's KV cache, so no chunk keeps it.";
   }
-  return "In SGLang: --chunked-prefill-size " + std::to_string(num_tokens / unit * unit) +
-         ", and --enable-mixed-chunk or --prefill-decode-interval 1, so that requests decode "
-         "between the batches of prompts.";
+  return fmt::format(
+      "In SGLang: --chunked-prefill-size {}, and --enable-mixed-chunk or --prefill-decode-interval "
+      "1, so that requests decode between the batches of prompts.",
+      num_tokens / unit * unit);
 }
 
 }  // namespace

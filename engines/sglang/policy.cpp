@@ -6,6 +6,7 @@
 #include "engines/sglang/policy.h"
 
 #include <algorithm>
+#include <fmt/core.h>
 #include <map>
 #include <set>
 #include <tuple>
@@ -60,8 +61,8 @@ class SglangPolicy final : public Policy, public SglangDecisions {
   // SGLang clips the output to what an empty pool can reserve (init_req_max_new_tokens).
   std::string refusal(const Books&, const RequestSpec& spec) const override {
     if (max_new_tokens(spec.num_prompt_tokens, spec.max_output_tokens) > 0) return {};
-    return "for which sglang finds no room for output in " + std::to_string(capacity_) +
-           " tokens of the KV cache";
+    return fmt::format("for which sglang finds no room for output in {} tokens of the KV cache",
+                       capacity_);
   }
 
   // Deferred prefills come without a new event.

@@ -5,6 +5,7 @@
 
 #include <algorithm>
 #include <cmath>
+#include <fmt/core.h>
 #include <iterator>
 #include <string>
 
@@ -32,10 +33,10 @@ constexpr std::int64_t kLeastRunningRequests = 2048;
 // " for a GPU of 60 to 90 GiB".
 std::string sglang_tier_text(const SglangTier& tier) {
   const bool is_first = &tier == std::begin(kSglangTiers);
-  if (is_first) return " for a GPU below " + std::to_string(tier.below_gib) + " GiB";
-  const std::string from = " for a GPU of " + std::to_string((&tier - 1)->below_gib);
+  if (is_first) return fmt::format(" for a GPU below {} GiB", tier.below_gib);
+  const std::string from = fmt::format(" for a GPU of {}", (&tier - 1)->below_gib);
   if (tier.below_gib == INT64_MAX) return from + " GiB or more";
-  return from + " to " + std::to_string(tier.below_gib) + " GiB";
+  return fmt::format("{} to {} GiB", from, tier.below_gib);
 }
 
 // Sizes of the prefill graphs up to `largest` tokens, which it captures one by one.

@@ -1,4 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
+#include <fmt/core.h>
 #include <string>
 
 #include "core/scenario/scenario.h"
@@ -15,8 +16,9 @@ void check_sglang_settings(const Scenario& scenario, const ConfigNode& source) {
   const std::int64_t block = scenario.kv_cache.block_size;
   if (scenario.kv_cache.backend == KvBackend::Paged && chunk > 0 && chunk % block != 0) {
     fail_setting(source, "scheduler.chunked_prefill_size",
-                 std::to_string(chunk) + " is not a multiple of kv_cache.block_size " +
-                     std::to_string(block) + "; allowed: 0 or -1 (off), or a multiple of it");
+                 fmt::format("{} is not a multiple of kv_cache.block_size {}; allowed: 0 or -1 "
+                             "(off), or a multiple of it",
+                             chunk, block));
   }
   const Order order = config.schedule_policy;
   if (config.enable_priority_scheduling && order != Order::Fcfs && order != Order::Lof) {

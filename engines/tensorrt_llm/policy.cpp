@@ -8,6 +8,7 @@
 #include "core/engine/policy.h"
 
 #include <algorithm>
+#include <fmt/core.h>
 
 #include "core/base/error.h"
 #include "core/engine/policies/held_prompts.h"
@@ -37,16 +38,16 @@ class TensorRtLlmPolicy final : public Policy {
 
   std::string refusal(const Books& books, const RequestSpec& spec) const override {
     if (!can_compute(spec.num_prompt_tokens)) {
-      const std::string limit = "max_num_tokens = " + std::to_string(max_num_tokens_);
+      const std::string limit = fmt::format("max_num_tokens = {}", max_num_tokens_);
       if (!chunks_) return "and a prompt is computed in one step; " + limit;
-      return "and a chunk of " + std::to_string(unit_) + " does not fit in a step; " + limit;
+      return fmt::format("and a chunk of {} does not fit in a step; {}", unit_, limit);
     }
     if (capacity_ == Capacity::MaxUtilization) return Policy::refusal(books, spec);
     const std::int64_t num_blocks =
         books.kv_cache().blocks_for(std::int64_t{spec.num_prompt_tokens} + spec.limit_tokens());
     if (num_blocks <= books.kv_cache().num_blocks()) return {};
-    return "that is " + std::to_string(num_blocks) + " KV blocks to completion; the cache has " +
-           std::to_string(books.kv_cache().num_blocks());
+    return fmt::format("that is {} KV blocks to completion; the cache has {}", num_blocks,
+                       books.kv_cache().num_blocks());
   }
 
   std::string remark() const override {

@@ -1,4 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
+#include <fmt/core.h>
 #include <string>
 
 #include "core/scenario/scenario.h"
@@ -13,8 +14,9 @@ void check_tensorrt_llm_settings(const Scenario& scenario, const ConfigNode& sou
   const std::int64_t block = scenario.kv_cache.block_size;
   if (scenario.kv_cache.backend == KvBackend::Slotted || unit % block == 0) return;
   fail_setting(source, "scheduler.chunk_unit_size",
-               std::to_string(unit) + " is not a multiple of kv_cache.block_size " +
-                   std::to_string(block) + "; allowed: 0 (a block), or a multiple of it");
+               fmt::format("{} is not a multiple of kv_cache.block_size {}; allowed: 0 (a block), "
+                           "or a multiple of it",
+                           unit, block));
 }
 
 }  // namespace metronome

@@ -2,6 +2,7 @@
 // Recorded decisions of vLLM.
 
 #include <algorithm>
+#include <fmt/core.h>
 
 #include "core/base/error.h"
 #include "core/config/config_limits.h"
@@ -86,18 +87,17 @@ void read_retention(ConfigReader& reader, const ConfigNode& section, KvCacheLayo
                                     *interval % layout.block_size == 0);
   if (is_possible) return;
   fail_config(section.where, dotted("config", key),
-              std::to_string(*interval) +
-                  " is not possible; allowed: null, 0, and with a sliding_window or mamba "
-                  "multiples of block_size " +
-                  std::to_string(layout.block_size));
+              fmt::format("{} is not possible; allowed: null, 0, and with a sliding_window or "
+                          "mamba multiples of block_size {}",
+                          *interval, layout.block_size));
 }
 
 void require_version(const ConfigNode& section, const char* key, const VllmConfig& vllm) {
   if (vllm.minor() >= kFirstGroupsMinor) return;
-  fail_config(section.where, dotted("config", key),
-              "the rules of vLLM " + std::string(kVllmVersions[vllm.version]) +
-                  " for it are not known; allowed: with version 0." +
-                  std::to_string(kFirstGroupsMinor) + " or later");
+  fail_config(
+      section.where, dotted("config", key),
+      fmt::format("the rules of vLLM {} for it are not known; allowed: with version 0.{} or later",
+                  kVllmVersions[vllm.version], kFirstGroupsMinor));
 }
 
 void read_drafts(ConfigReader& reader, const ConfigNode& section, std::int32_t max_num_seqs,
@@ -140,9 +140,8 @@ void read_states(const ConfigNode& section, const VllmConfig& vllm, KvCacheLayou
   layout.states.checkpoint_alignment = static_cast<std::int32_t>(alignment.value_or(0));
   if (layout.block_size % layout.states.hash_unit != 0) {
     fail_config(section.where, path + ".prefix_match_unit",
-                std::to_string(layout.states.hash_unit) +
-                    " does not divide the block; allowed: divisors of block_size " +
-                    std::to_string(layout.block_size));
+                fmt::format("{} does not divide the block; allowed: divisors of block_size {}",
+                            layout.states.hash_unit, layout.block_size));
   }
 }
 
@@ -234,9 +233,9 @@ EncoderItem read_image(const ConfigNode& node, const std::string& path, std::int
       embeddings[0] + embeddings[1] > image.num_tokens ||
       embeddings[1] > c.setup.encoder.compute_budget) {
     fail_config(node.where, dotted(path, "embeddings"),
-                "must be the place of the first one and their number; allowed: 1 to length and "
-                "to the encoder's budget " +
-                    std::to_string(c.setup.encoder.compute_budget));
+                fmt::format("must be the place of the first one and their number; allowed: 1 to "
+                            "length and to the encoder's budget {}",
+                            c.setup.encoder.compute_budget));
   }
   image.first_embedding = static_cast<std::int32_t>(embeddings[0]);
   image.num_embeddings = static_cast<std::int32_t>(embeddings[1]);
@@ -257,7 +256,7 @@ void read_images(const ConfigNode& node, const std::string& path, DecisionReques
   }
   std::int32_t begin = 0;
   for (const ConfigNode& item : list->items) {
-    const std::string place = key + "." + std::to_string(request.images.size());
+    const std::string place = fmt::format("{}.{}", key, request.images.size());
     const EncoderItem image = read_image(item, place, begin, request, c);
     begin = image.end();
     const auto differs = [&](const EncoderItem& other) {

@@ -2,6 +2,7 @@
 // vLLM's flags. Sources of their names and meanings: docs/cli/serve, vllm/config/scheduler.py and
 // vllm/engine/arg_utils.py of 0.22 (4ff865c38) and 0.33.0.
 #include <algorithm>
+#include <fmt/core.h>
 #include <optional>
 #include <string>
 
@@ -56,15 +57,16 @@ void add_vllm_budget(const Scenario& scenario, const BudgetTerms& terms, FlagLis
   }
   list.add("--max-num-batched-tokens", budget);
   if (budget < num_seqs) {
-    list.refuse("it refuses --max-num-batched-tokens " + std::to_string(budget) +
-                " below --max-num-seqs " + std::to_string(num_seqs));
+    list.refuse(fmt::format("it refuses --max-num-batched-tokens {} below --max-num-seqs {}",
+                            budget, num_seqs));
   }
   if (terms.takes_whole_prompts) {
     list.add("--no-enable-chunked-prefill");
     const std::int64_t model_len = longest_request_of(scenario);
     if (budget < model_len) {
-      list.refuse("it refuses whole prompts with --max-num-batched-tokens " +
-                  std::to_string(budget) + " below --max-model-len " + std::to_string(model_len));
+      list.refuse(fmt::format(
+          "it refuses whole prompts with --max-num-batched-tokens {} below --max-model-len {}",
+          budget, model_len));
     }
   } else {
     list.add("--enable-chunked-prefill");
@@ -91,9 +93,8 @@ void add_vllm_policy(const Scenario& scenario, FlagList& list) {
   }
   if (!terms.note.empty()) list.note(terms.note);
   if (terms.prefills_apart) {
-    list.note(config.policy +
-              " computes prompts in separate steps; vLLM V1 mixes them with "
-              "decodes");
+    list.note(fmt::format("{} computes prompts in separate steps; vLLM V1 mixes them with decodes",
+                          config.policy));
   }
   list.note("vLLM serves running requests in order of admission, both decodes and prompts");
 }

@@ -2,6 +2,7 @@
 #include "engines/vllm/iteration_log.h"
 
 #include <algorithm>
+#include <fmt/core.h>
 #include <fstream>
 #include <optional>
 #include <string_view>
@@ -40,7 +41,7 @@ std::string numbers_text(const IterationLog& log) {
   const auto [first, last] = std::minmax_element(
       log.iterations.begin(), log.iterations.end(),
       [](const LoggedIteration& a, const LoggedIteration& b) { return a.number < b.number; });
-  return std::to_string(first->number) + " to " + std::to_string(last->number);
+  return fmt::format("{} to {}", first->number, last->number);
 }
 
 }  // namespace
@@ -61,8 +62,8 @@ IterationLog read_iteration_log(const std::string& path) {
     LoggedIteration iteration;
     if (!read_vllm_iteration(std::string_view(text).substr(start), iteration)) {
       if (file.eof()) break;
-      throw ConfigError(path + ":" + std::to_string(number) +
-                        ": is not an iteration in vLLM's format; allowed: " + std::string(kForm));
+      throw ConfigError(fmt::format("{}:{}: is not an iteration in vLLM's format; allowed: {}",
+                                    path, number, kForm));
     }
     iteration.engine = vllm_rank(std::string_view(text).substr(0, start));
     iteration.line = number;

@@ -2,6 +2,7 @@
 // vLLM's lines, from v1/metrics/loggers.py, entrypoints/common/startup.py and config/scheduler.py
 // of 0.33, and v1/engine/core.py of 0.22, which wrote iterations with another prefix.
 #include <cmath>
+#include <fmt/core.h>
 #include <string>
 
 #include "engines/log/log_dialect.h"
@@ -112,11 +113,13 @@ std::string smaller_steps(std::int64_t num_tokens, std::int64_t num_decodes,
                           const EngineArguments& arguments) {
   const std::int64_t budget = num_tokens + num_decodes;
   const std::int64_t num_seqs = count_in_force(arguments, "max_num_seqs").value_or(0);
-  return "In vLLM: --max-num-batched-tokens " + std::to_string(budget) +
-         (budget < num_seqs ? " with --max-num-seqs " + std::to_string(budget) +
-                                  " at most, as vLLM refuses more sequences than tokens"
-                            : std::string()) +
-         ".";
+  return fmt::format(
+      "In vLLM: --max-num-batched-tokens {}{}.", budget,
+      budget < num_seqs
+          ? fmt::format(
+                " with --max-num-seqs {} at most, as vLLM refuses more sequences than tokens",
+                budget)
+          : std::string());
 }
 
 }  // namespace

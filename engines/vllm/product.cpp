@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "engines/vllm/product.h"
 
+#include <fmt/core.h>
 #include <string>
 #include <string_view>
 
@@ -27,9 +28,10 @@ constexpr HostGap kVllmHostGap = {
 std::string warning(const SchedulerConfig& config, std::int64_t num_drafts) {
   const std::int64_t limit = config.settings<VllmConfig>().long_prefill_token_threshold;
   if (num_drafts == 0 || limit == 0 || limit > num_drafts) return "";
-  return "vLLM may stop with a failed assertion when it admits a request: "
-         "long_prefill_token_threshold " +
-         std::to_string(limit) + " cuts the " + std::to_string(num_drafts) + " drafts of a decode";
+  return fmt::format(
+      "vLLM may stop with a failed assertion when it admits a request: "
+      "long_prefill_token_threshold {} cuts the {} drafts of a decode",
+      limit, num_drafts);
 }
 
 BudgetTerms vllm_terms(const SchedulerConfig& config) {

@@ -4,6 +4,7 @@
 #include "engines/vllm/serve_defaults.h"
 
 #include <algorithm>
+#include <fmt/core.h>
 #include <iterator>
 #include <string>
 
@@ -54,7 +55,7 @@ const VllmTier& vllm_tier(int minor, const HardwareSpec& gpu) {
 
 // " for a GPU of 70 GiB or more".
 std::string vllm_tier_text(int minor, const HardwareSpec& gpu, const VllmTier& tier) {
-  if (tier.min_gib > 0) return " for a GPU of " + std::to_string(tier.min_gib) + " GiB or more";
+  if (tier.min_gib > 0) return fmt::format(" for a GPU of {} GiB or more", tier.min_gib);
   const std::string slow = slow_gpu(minor, gpu);
   const bool is_large = memory_gib(gpu) >= static_cast<double>(kVllmTiers[1].min_gib);
   return is_large ? " for " + slow + ", whatever its memory" : " for a GPU below 70 GiB";
@@ -97,7 +98,7 @@ std::vector<ServeDefault> vllm_serve_defaults(int minor, const HardwareSpec& gpu
   const std::int64_t graph_tokens =
       std::min({2 * seqs.value * (1 + num_drafts), largest_graph, budget.value});
 
-  ServeDefaultList list("vLLM 0." + std::to_string(minor) + " serve default");
+  ServeDefaultList list(fmt::format("vLLM 0.{} serve default", minor));
   list.add("scheduler.max_num_batched_tokens", budget.value, budget.reason);
   list.add("engine.max_num_seqs", seqs.value, seqs.reason);
   if (chosen.looks_up_drafts) {
@@ -110,10 +111,9 @@ std::vector<ServeDefault> vllm_serve_defaults(int minor, const HardwareSpec& gpu
   list.add("kv_cache.block_size", 16);
   list.add("cost_model.gpu_memory_utilization", minor >= kFirstHigherMemoryMinor ? "0.92" : "0.9");
   list.add("cost_model.max_graph_tokens", graph_tokens,
-           std::string(": 2 x max_num_seqs") +
-               (num_drafts > 0 ? " x (1 + num_speculative_tokens)" : "") + ", at most " +
-               std::to_string(largest_graph) + (has_large_graphs ? " on B200 and B300" : "") +
-               " and max_num_batched_tokens");
+           fmt::format(": 2 x max_num_seqs{}, at most {}{} and max_num_batched_tokens",
+                       num_drafts > 0 ? " x (1 + num_speculative_tokens)" : "", largest_graph,
+                       has_large_graphs ? " on B200 and B300" : ""));
   return list.take();
 }
 

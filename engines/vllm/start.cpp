@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 // The settings with which vLLM does not start, and its rules for images.
 #include <algorithm>
+#include <fmt/core.h>
 #include <string>
 
 #include "core/base/error.h"
@@ -19,10 +20,10 @@ void check_state_groups(const Scenario& scenario, const ModelConfig& model) {
   const PolicyInfo& policy = *find_policy(scenario.scheduler.policy);
   const VllmConfig& vllm = scenario.scheduler.settings<VllmConfig>();
   if (vllm.minor() < kFirstGroupsMinor) {
-    throw UnplacedConfigError("scheduler.version",
-                              "the rules of vLLM 0." + std::to_string(vllm.minor()) +
-                                  " for states are not known; allowed: 0." +
-                                  std::to_string(kFirstGroupsMinor) + " or later");
+    throw UnplacedConfigError(
+        "scheduler.version",
+        fmt::format("the rules of vLLM 0.{} for states are not known; allowed: 0.{} or later",
+                    vllm.minor(), kFirstGroupsMinor));
   }
   if (scenario.kv_cache.backend != KvBackend::Paged) {
     throw UnplacedConfigError("kv_cache.backend",
@@ -48,12 +49,11 @@ void check_whole_prompts(const Scenario& scenario, std::int64_t max_model_len) {
   if (scenario.scheduler.settings<VllmConfig>().enable_chunked_prefill) return;
   const std::int64_t budget = token_budget(scenario.scheduler);
   if (budget >= max_model_len) return;
-  throw UnplacedConfigError("scheduler.max_num_batched_tokens",
-                            std::to_string(budget) + " is less than engine.max_model_len " +
-                                std::to_string(max_model_len) +
-                                ", but without enable_chunked_prefill a prompt is computed in "
-                                "one step; allowed: at least " +
-                                std::to_string(max_model_len));
+  throw UnplacedConfigError(
+      "scheduler.max_num_batched_tokens",
+      fmt::format("{} is less than engine.max_model_len {}, but without enable_chunked_prefill a "
+                  "prompt is computed in one step; allowed: at least {}",
+                  budget, max_model_len, max_model_len));
 }
 
 // An image that no step could compute would wait forever. vLLM refuses to start in the first case
@@ -61,30 +61,30 @@ void check_whole_prompts(const Scenario& scenario, std::int64_t max_model_len) {
 void check_whole_images(const Scenario& scenario, std::int64_t max_item) {
   const VllmConfig& vllm = scenario.scheduler.settings<VllmConfig>();
   if (!vllm.disable_chunked_mm_input) return;
-  const std::string need =
-      ", the tokens of the largest image, which disable_chunked_mm_input "
-      "computes in one step; allowed: at least " +
-      std::to_string(max_item);
+  const std::string need = fmt::format(
+      ", the tokens of the largest image, which disable_chunked_mm_input computes in one step; "
+      "allowed: at least {}",
+      max_item);
   const std::int64_t budget = token_budget(scenario.scheduler);
   if (budget < max_item) {
-    throw UnplacedConfigError("scheduler.max_num_batched_tokens",
-                              std::to_string(budget) + " is less than " + std::to_string(max_item) +
-                                  need + ", or a smaller workload.images.max_pixels");
+    throw UnplacedConfigError(
+        "scheduler.max_num_batched_tokens",
+        fmt::format("{} is less than {}{}, or a smaller workload.images.max_pixels", budget,
+                    max_item, need));
   }
   const std::int64_t threshold = vllm.long_prefill_token_threshold;
   if (threshold > 0 && threshold < max_item) {
-    throw UnplacedConfigError(
-        "scheduler.long_prefill_token_threshold",
-        std::to_string(threshold) + " is less than " + std::to_string(max_item) + need + ", or 0");
+    throw UnplacedConfigError("scheduler.long_prefill_token_threshold",
+                              fmt::format("{} is less than {}{}, or 0", threshold, max_item, need));
   }
 }
 
 void check_image_version(const VllmConfig& vllm) {
   if (vllm.minor() >= kFirstGroupsMinor) return;
-  throw UnplacedConfigError("scheduler.version",
-                            "the rules of vLLM 0." + std::to_string(vllm.minor()) +
-                                " for images are not known; allowed: 0." +
-                                std::to_string(kFirstGroupsMinor) + " or later");
+  throw UnplacedConfigError(
+      "scheduler.version",
+      fmt::format("the rules of vLLM 0.{} for images are not known; allowed: 0.{} or later",
+                  vllm.minor(), kFirstGroupsMinor));
 }
 
 // Blocks for the states of one request (MambaSpec::max_memory_usage_bytes in
@@ -134,10 +134,11 @@ void check_longest_request(const Scenario& scenario, const ModelConfig& model,
   if (length <= longest) return;
   throw UnplacedConfigError(
       "engine.max_model_len",
-      std::to_string(length) + " tokens of a request are more than the KV cache of " + device +
-          " holds, with which vLLM does not start; allowed: at most " + std::to_string(longest) +
-          ", a higher cost_model.gpu_memory_utilization, fewer tokens or sequences in a step, or "
-          "kv_cache.dtype fp8");
+      fmt::format(
+          "{} tokens of a request are more than the KV cache of {} holds, with which vLLM does not "
+          "start; allowed: at most {}, a higher cost_model.gpu_memory_utilization, fewer tokens or "
+          "sequences in a step, or kv_cache.dtype fp8",
+          length, device, longest));
 }
 
 // Graphs of decodes are captured with a state for each sequence
@@ -151,12 +152,10 @@ void check_states_of_graphs(const Scenario& scenario, const EngineSetup& setup,
   if (!has_graphs || setup.kv_cache.states.num_groups == 0 || num_seqs <= num_blocks) return;
   throw UnplacedConfigError(
       "engine.max_num_seqs",
-      std::to_string(num_seqs) + " sequences are more than the " + std::to_string(num_blocks) +
-          " blocks of states on " + device +
-          ", with which vLLM does not start: CUDA graphs need a state for each; allowed: at most " +
-          std::to_string(num_blocks) +
-          ", a higher cost_model.gpu_memory_utilization, or "
-          "cost_model.max_graph_tokens 0");
+      fmt::format("{} sequences are more than the {} blocks of states on {}, with which vLLM does "
+                  "not start: CUDA graphs need a state for each; allowed: at most {}, a higher "
+                  "cost_model.gpu_memory_utilization, or cost_model.max_graph_tokens 0",
+                  num_seqs, num_blocks, device, num_blocks));
 }
 
 }  // namespace
@@ -166,10 +165,10 @@ void check_vllm_settings(const Scenario& scenario, const ConfigNode& source) {
   const auto require_version = [&](bool is_used, const std::string& key, int minor,
                                    const std::string& unused) {
     if (!is_used || vllm.minor() >= minor) return;
-    fail_setting(source, key,
-                 "vLLM " + std::string(kVllmVersions[vllm.version]) +
-                     " does not have it; allowed: " + unused + ", or scheduler.version 0." +
-                     std::to_string(minor) + " or later");
+    fail_setting(
+        source, key,
+        fmt::format("vLLM {} does not have it; allowed: {}, or scheduler.version 0.{} or later",
+                    kVllmVersions[vllm.version], unused, minor));
   };
   require_version(vllm.max_num_active_seqs > 0, "scheduler.max_num_active_seqs", 31, "0");
   require_version(vllm.long_prefill_token_threshold_adaptive,
@@ -180,14 +179,14 @@ void check_vllm_settings(const Scenario& scenario, const ConfigNode& source) {
                   "kv_cache.prefix_cache_retention_interval", 23, "auto, -1");
   if (vllm.max_num_active_seqs > scenario.engine.max_num_seqs) {
     fail_setting(source, "scheduler.max_num_active_seqs",
-                 std::to_string(vllm.max_num_active_seqs) + " is more than engine.max_num_seqs " +
-                     std::to_string(scenario.engine.max_num_seqs) + "; allowed: at most as many");
+                 fmt::format("{} is more than engine.max_num_seqs {}; allowed: at most as many",
+                             vllm.max_num_active_seqs, scenario.engine.max_num_seqs));
   }
   if (scenario.speculative.is_on() && vllm.minor() < kFirstGroupsMinor) {
     fail_setting(source, "speculative.method",
-                 "the rules of vLLM 0." + std::to_string(vllm.minor()) +
-                     " for drafts are not known; allowed: none, or scheduler.version 0." +
-                     std::to_string(kFirstGroupsMinor) + " or later");
+                 fmt::format("the rules of vLLM 0.{} for drafts are not known; allowed: none, or "
+                             "scheduler.version 0.{} or later",
+                             vllm.minor(), kFirstGroupsMinor));
   }
 }
 

@@ -3,6 +3,7 @@
 
 #include <algorithm>
 #include <cstring>
+#include <fmt/core.h>
 #include <iterator>
 
 #include "core/base/error.h"
@@ -70,8 +71,7 @@ std::string gguf_shown(std::string_view text) {
 
 std::string gguf_type_text(const GgufValue& value) {
   if (value.type == GgufType::Array) {
-    return "an array of " + std::to_string(value.count) + " " +
-           std::string(name_of(value.element_type));
+    return fmt::format("an array of {} {}", value.count, name_of(value.element_type));
   }
   return "a " + std::string(name_of(value.type));
 }
@@ -97,31 +97,33 @@ void GgufFile::read(std::span<const std::byte> bytes) {
 void GgufFile::add_other_parts() {
   const std::int64_t count = integer(kSplitCount).value_or(1);
   if (count <= 1) return;
-  const std::string of_count = " of " + std::to_string(count);
+  const std::string of_count = fmt::format(" of {}", count);
   const std::optional<std::int64_t> number = integer(kSplitNumber);
   if (!number) fail(kSplitNumber, "is missing; allowed: 0 in the first part" + of_count);
   const bool is_part = *number >= 0 && *number < count;
   const std::string first = is_part ? gguf_part_path(path_, *number, count, 0) : "";
   if (*number != 0) {
-    fail(kSplitNumber, "is " + std::to_string(*number) + ", that of part " +
-                           (is_part ? std::to_string(*number + 1) + of_count : "none") +
-                           "; allowed: the first part" + (first.empty() ? "" : ", " + first));
+    fail(kSplitNumber, fmt::format("is {}, that of part {}; allowed: the first part{}", *number,
+                                   is_part ? fmt::format("{}{}", *number + 1, of_count) : "none",
+                                   first.empty() ? "" : ", " + first));
   }
   if (first.empty()) {
-    fail(kSplitCount, "is " + std::to_string(count) +
-                          ", and the file's name is not that of the first part" + of_count +
-                          "; allowed: names as llama-gguf-split gives them, NAME-00001-of-00003");
+    fail(kSplitCount,
+         fmt::format("is {}, and the file's name is not that of the first part{}; allowed: names "
+                     "as llama-gguf-split gives them, NAME-00001-of-00003",
+                     count, of_count));
   }
   for (std::int64_t i = 1; i < count; ++i) add_part(i, count);
   const auto num_tensors = static_cast<std::int64_t>(tensors_.size());
   if (integer(kSplitTensors) == num_tensors) return;
-  fail(kSplitTensors, "is not " + std::to_string(num_tensors) +
-                          ", the number of tensors in all parts; allowed: the parts of one model");
+  fail(kSplitTensors,
+       fmt::format("is not {}, the number of tensors in all parts; allowed: the parts of one model",
+                   num_tensors));
 }
 
 void GgufFile::add_part(std::int64_t number, std::int64_t count) {
   const std::string role =
-      "part " + std::to_string(number + 1) + " of the model whose first part is " + path_;
+      fmt::format("part {} of the model whose first part is {}", number + 1, path_);
   GgufFile part;
   part.path_ = gguf_part_path(path_, 0, count, number);
   files_.emplace_back(part.path_, role);
@@ -129,9 +131,8 @@ void GgufFile::add_part(std::int64_t number, std::int64_t count) {
   const auto require = [&](const char* key, std::optional<std::int64_t> wanted) {
     const std::optional<std::int64_t> found = part.integer(key);
     if (found == wanted) return;
-    part.fail(key, (found ? "is " + std::to_string(*found) : std::string("is missing")) +
-                       "; allowed: " + (wanted ? std::to_string(*wanted) + ", that of " : "") +
-                       role);
+    part.fail(key, (found ? fmt::format("is {}", *found) : std::string("is missing")) +
+                       "; allowed: " + (wanted ? fmt::format("{}, that of ", *wanted) : "") + role);
   };
   require(kSplitNumber, number);
   require(kSplitCount, count);

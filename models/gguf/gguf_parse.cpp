@@ -5,6 +5,7 @@
 #include <bit>
 #include <cstdint>
 #include <cstring>
+#include <fmt/core.h>
 #include <optional>
 
 #include "core/base/error.h"
@@ -71,8 +72,8 @@ class Cursor {
 
   std::span<const std::byte> take(std::uint64_t num_bytes, const std::string& what) {
     if (num_bytes > left()) {
-      fail(what, "needs " + std::to_string(num_bytes) + " bytes at byte " + std::to_string(place_) +
-                     " of " + std::to_string(file_.size()) + kWholeFile);
+      fail(what, fmt::format("needs {} bytes at byte {} of {}{}", num_bytes, place_, file_.size(),
+                             kWholeFile));
     }
     const auto bytes = file_.subspan(place_, num_bytes);
     place_ += num_bytes;
@@ -94,8 +95,8 @@ class Cursor {
   std::string name(const std::string& what) {
     const auto bytes = string(what);
     if (bytes.empty() || bytes.size() > kMaxNameBytes) {
-      fail(what, "has a name of " + std::to_string(bytes.size()) + " bytes; allowed: 1 to " +
-                     std::to_string(kMaxNameBytes));
+      fail(what,
+           fmt::format("has a name of {} bytes; allowed: 1 to {}", bytes.size(), kMaxNameBytes));
     }
     return {reinterpret_cast<const char*>(bytes.data()), bytes.size()};
   }
@@ -109,8 +110,8 @@ class Cursor {
 GgufType read_type(Cursor& cursor, const std::string& what) {
   const auto type = cursor.number<std::uint32_t>(what);
   if (type > static_cast<std::uint32_t>(GgufType::Float64)) {
-    cursor.fail(what, "has a value of type " + std::to_string(type) +
-                          ", which is not known; allowed: 0 to 12");
+    cursor.fail(what,
+                fmt::format("has a value of type {}, which is not known; allowed: 0 to 12", type));
   }
   return static_cast<GgufType>(type);
 }
@@ -118,8 +119,7 @@ GgufType read_type(Cursor& cursor, const std::string& what) {
 void check_truths(const Cursor& cursor, std::span<const std::byte> bytes, const std::string& what) {
   for (const std::byte byte : bytes) {
     if (std::to_integer<int>(byte) > 1) {
-      cursor.fail(
-          what, "has a BOOL of " + std::to_string(std::to_integer<int>(byte)) + "; allowed: 0, 1");
+      cursor.fail(what, fmt::format("has a BOOL of {}; allowed: 0, 1", std::to_integer<int>(byte)));
     }
   }
 }
@@ -131,8 +131,8 @@ void skip_elements(Cursor& cursor, GgufType type, std::uint64_t count, int depth
   if (const std::size_t size = size_of(type); size > 0) {
     const std::uint64_t most = cursor.left() / size;
     if (count > most) {
-      cursor.fail(what, "has " + std::to_string(count) + " elements, and the file has room for " +
-                            std::to_string(most) + kWholeFile);
+      cursor.fail(what, fmt::format("has {} elements, and the file has room for {}{}", count, most,
+                                    kWholeFile));
     }
     const auto bytes = cursor.take(count * size, what);
     if (type == GgufType::Bool) check_truths(cursor, bytes, what);
@@ -140,8 +140,8 @@ void skip_elements(Cursor& cursor, GgufType type, std::uint64_t count, int depth
   }
   constexpr std::uint64_t kLengthBytes = 8;  // of the length before a string
   if (count > cursor.left() / kLengthBytes) {
-    cursor.fail(what, "has " + std::to_string(count) + " elements, and the file has room for " +
-                          std::to_string(cursor.left() / kLengthBytes) + kWholeFile);
+    cursor.fail(what, fmt::format("has {} elements, and the file has room for {}{}", count,
+                                  cursor.left() / kLengthBytes, kWholeFile));
   }
   for (std::uint64_t i = 0; i < count; ++i) {
     if (type == GgufType::String) {
@@ -149,8 +149,7 @@ void skip_elements(Cursor& cursor, GgufType type, std::uint64_t count, int depth
       continue;
     }
     if (depth == kMaxDepth) {
-      cursor.fail(what,
-                  "nests arrays too deeply; allowed: " + std::to_string(kMaxDepth) + " levels");
+      cursor.fail(what, fmt::format("nests arrays too deeply; allowed: {} levels", kMaxDepth));
     }
     const GgufType inner = read_type(cursor, what);
     skip_elements(cursor, inner, cursor.number<std::uint64_t>(what), depth + 1, what);
@@ -185,15 +184,16 @@ struct Placed {
 std::uint64_t read_shape(Cursor& cursor, GgufTensor& tensor, const std::string& what) {
   const auto num_dims = cursor.number<std::uint32_t>(what);
   if (num_dims > kMaxDims) {
-    cursor.fail(what, "has " + std::to_string(num_dims) + " dimensions; allowed: at most " +
-                          std::to_string(kMaxDims));
+    cursor.fail(what, fmt::format("has {} dimensions; allowed: at most {}", num_dims, kMaxDims));
   }
   std::int64_t num_elements = 1;
   for (std::uint32_t i = 0; i < num_dims; ++i) {
     const auto dim = cursor.number<std::uint64_t>(what);
     if (dim < 1 || dim > INT64_MAX || __builtin_mul_overflow(num_elements, dim, &num_elements)) {
-      cursor.fail(what, "has a dimension of " + std::to_string(dim) +
-                            "; allowed: at least 1, and 2^63 - 1 elements in all");
+      cursor.fail(
+          what,
+          fmt::format("has a dimension of {}; allowed: at least 1, and 2^63 - 1 elements in all",
+                      dim));
     }
     tensor.shape.push_back(static_cast<std::int64_t>(dim));
   }
@@ -204,21 +204,20 @@ std::uint64_t read_shape(Cursor& cursor, GgufTensor& tensor, const std::string& 
 Placed read_tensor(Cursor& cursor, std::uint64_t index) {
   Placed placed;
   GgufTensor& tensor = placed.tensor;
-  tensor.name = cursor.name("tensor " + std::to_string(index));
+  tensor.name = cursor.name(fmt::format("tensor {}", index));
   const std::string what = tensor_text(tensor.name);
   const std::uint64_t num_elements = read_shape(cursor, tensor, what);
   const auto type = cursor.number<std::uint32_t>(what);
   tensor.type = find_ggml_type(type);
   if (tensor.type == nullptr) {
-    cursor.fail(what, "has type " + std::to_string(type) +
-                          ", which is not known; allowed: " + ggml_type_names());
+    cursor.fail(
+        what, fmt::format("has type {}, which is not known; allowed: {}", type, ggml_type_names()));
   }
   const std::int64_t row = tensor.shape.empty() ? 1 : tensor.shape.back();
   const auto block = static_cast<std::uint64_t>(tensor.type->block_elements);
   if (row % tensor.type->block_elements != 0) {
-    cursor.fail(what, "has rows of " + std::to_string(row) + " elements of " +
-                          std::string(tensor.type->name) + "; allowed: multiples of " +
-                          std::to_string(block));
+    cursor.fail(what, fmt::format("has rows of {} elements of {}; allowed: multiples of {}", row,
+                                  tensor.type->name, block));
   }
   placed.begin = cursor.number<std::uint64_t>(what);
   if (__builtin_mul_overflow(num_elements / block, tensor.type->block_bytes, &placed.num_bytes)) {
@@ -244,12 +243,12 @@ std::uint64_t alignment_of(const GgufContents& contents, const Cursor& cursor) {
   for (const auto& [name, value] : contents.values) {
     if (name != key) continue;
     const std::string allowed =
-        "; allowed: a UINT32 that is a power of two, at most " + std::to_string(kMaxAlignment);
+        fmt::format("; allowed: a UINT32 that is a power of two, at most {}", kMaxAlignment);
     if (value.type != GgufType::Uint32) cursor.fail(key, "is " + gguf_type_text(value) + allowed);
     std::uint32_t alignment = 0;
     std::memcpy(&alignment, value.bytes.data(), sizeof alignment);
     if (!std::has_single_bit(alignment) || alignment > kMaxAlignment) {
-      cursor.fail(key, "is " + std::to_string(alignment) + allowed);
+      cursor.fail(key, fmt::format("is {}{}", alignment, allowed));
     }
     return alignment;
   }
@@ -266,17 +265,18 @@ void place_tensors(std::vector<Placed>& placed, std::span<const std::byte> data,
   std::uint64_t end = 0;
   for (Placed* entry : by_place) {
     const std::string what = tensor_text(entry->tensor.name);
-    const std::string begins = "begins at byte " + std::to_string(entry->begin) + " of the data";
+    const std::string begins = fmt::format("begins at byte {} of the data", entry->begin);
     if (entry->begin % alignment != 0) {
-      cursor.fail(what, begins + "; allowed: multiples of " + std::to_string(alignment));
+      cursor.fail(what, fmt::format("{}; allowed: multiples of {}", begins, alignment));
     }
     if (entry->begin < end) {
-      cursor.fail(what, begins + ", inside the previous tensor, which ends at " +
-                            std::to_string(end) + "; allowed: tensors that share no byte");
+      cursor.fail(what, fmt::format("{}, inside the previous tensor, which ends at {}; allowed: "
+                                    "tensors that share no byte",
+                                    begins, end));
     }
     if (entry->begin > data.size() || entry->num_bytes > data.size() - entry->begin) {
-      cursor.fail(what, begins + " and has " + std::to_string(entry->num_bytes) + " of " +
-                            std::to_string(data.size()) + kWholeFile);
+      cursor.fail(what, fmt::format("{} and has {} of {}{}", begins, entry->num_bytes, data.size(),
+                                    kWholeFile));
     }
     entry->tensor.bytes = data.subspan(entry->begin, entry->num_bytes);
     end = entry->begin + entry->num_bytes;
@@ -297,7 +297,7 @@ void check_header(Cursor& cursor, std::span<const std::byte> file) {
   if (version != 0 && (version & 0xffffU) == 0) {
     cursor.fail("version", "is big-endian; allowed: a little-endian file of version 2 or 3");
   }
-  cursor.fail("version", "is " + std::to_string(version) + "; allowed: 2, 3");
+  cursor.fail("version", fmt::format("is {}; allowed: 2, 3", version));
 }
 
 std::uint64_t read_count(Cursor& cursor, const std::string& what) {
@@ -307,8 +307,8 @@ std::uint64_t read_count(Cursor& cursor, const std::string& what) {
 void check_count(const Cursor& cursor, std::uint64_t count, std::uint64_t min_bytes,
                  const std::string& what) {
   if (count <= cursor.left() / min_bytes) return;
-  cursor.fail(what, "is " + std::to_string(count) + ", and the file has room for " +
-                        std::to_string(cursor.left() / min_bytes) + kWholeFile);
+  cursor.fail(what, fmt::format("is {}, and the file has room for {}{}", count,
+                                cursor.left() / min_bytes, kWholeFile));
 }
 
 }  // namespace
@@ -341,7 +341,7 @@ GgufContents parse_gguf(std::span<const std::byte> file, const std::string& path
   check_count(cursor, num_values, kMinValueBytes, "metadata count");
   GgufContents contents;
   for (std::uint64_t i = 0; i < num_values; ++i) {
-    std::string key = cursor.name("key " + std::to_string(i));
+    std::string key = cursor.name(fmt::format("key {}", i));
     const GgufValue value = read_value(cursor, file, gguf_shown(key));
     contents.values.emplace_back(std::move(key), value);
   }

@@ -1,20 +1,14 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "models/gguf/gguf_parts.h"
 
-#include <algorithm>
+#include <fmt/core.h>
 
 namespace metronome {
 namespace {
 
-// With five digits at least, as llama_split_path() of llama.cpp writes it.
-std::string five_digits(std::int64_t number) {
-  constexpr std::size_t kDigits = 5;
-  const std::string digits = std::to_string(number);
-  return std::string(kDigits - std::min(kDigits, digits.size()), '0') + digits;
-}
-
+// As llama_split_path() of llama.cpp writes it.
 std::string ending_of(std::int64_t part, std::int64_t count) {
-  return "-" + five_digits(part + 1) + "-of-" + five_digits(count);
+  return fmt::format("-{:05}-of-{:05}", part + 1, count);
 }
 
 }  // namespace

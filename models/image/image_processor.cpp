@@ -5,6 +5,7 @@
 #include <cmath>
 #include <cstring>
 #include <filesystem>
+#include <fmt/core.h>
 #include <memory>
 #include <optional>
 #include <utility>
@@ -40,8 +41,8 @@ void read_colours(const JsonSection& root, const char* key, double (&colours)[3]
 void require_equal(const JsonSection& root, const char* key, std::int64_t of_model) {
   const std::int64_t value = root.integer_or(key, of_model);
   if (value == of_model) return;
-  root.fail(key, "is " + std::to_string(value) + "; allowed: " + std::to_string(of_model) +
-                     ", as the vision_config of config.json says");
+  root.fail(key, fmt::format("is {}; allowed: {}, as the vision_config of config.json says", value,
+                             of_model));
 }
 
 void require_true(const JsonSection& root, const char* key) {
@@ -103,10 +104,11 @@ ImageProcessor parse_image_processor(std::string_view json, const std::string& p
   processor.min_pixels = root.integer_or("min_pixels", processor.min_pixels);
   processor.max_pixels = root.integer_or("max_pixels", processor.max_pixels);
   if (processor.min_pixels < 1 || processor.min_pixels > processor.max_pixels) {
-    root.fail("size", "has " + std::to_string(processor.min_pixels) + " to " +
-                          std::to_string(processor.max_pixels) +
-                          " pixels; allowed: a shortest_edge of at least 1, and at most "
-                          "longest_edge");
+    root.fail(
+        "size",
+        fmt::format(
+            "has {} to {} pixels; allowed: a shortest_edge of at least 1, and at most longest_edge",
+            processor.min_pixels, processor.max_pixels));
   }
   read_colours(root, "image_mean", processor.range.mean);
   read_colours(root, "image_std", processor.range.std);
@@ -119,7 +121,7 @@ ImageProcessor parse_image_processor(std::string_view json, const std::string& p
   for (const char* key : {"do_resize", "do_rescale", "do_normalize"}) require_true(root, key);
   constexpr std::int64_t kBicubic = 3;  // of Pillow's filters
   if (const std::int64_t filter = root.integer_or("resample", kBicubic); filter != kBicubic) {
-    root.fail("resample", "is " + std::to_string(filter) + "; allowed: 3 (bicubic)");
+    root.fail("resample", fmt::format("is {}; allowed: 3 (bicubic)", filter));
   }
   constexpr double kRescaling = 1.0 / 255;
   if (std::abs(root.number_or("rescale_factor", kRescaling) - kRescaling) > 1e-9) {
@@ -154,9 +156,9 @@ void place_prompt_images(std::int32_t image_token, const std::string& name,
     placed.insert(placed.end(), static_cast<std::size_t>(image.grid.num_tokens), token);
   }
   if (num_images != images.size()) {
-    throw ConfigError(printable(name + ": has " + std::to_string(num_images) +
-                                " image tokens for " + std::to_string(images.size()) +
-                                " images; allowed: one for each image"));
+    throw ConfigError(
+        printable(fmt::format("{}: has {} image tokens for {} images; allowed: one for each image",
+                              name, num_images, images.size())));
   }
   tokens = std::move(placed);
 }

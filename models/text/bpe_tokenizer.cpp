@@ -3,6 +3,7 @@
 
 #include <algorithm>
 #include <array>
+#include <fmt/core.h>
 #include <functional>
 #include <utility>
 
@@ -196,7 +197,7 @@ class Builder {
     auto next = static_cast<std::int32_t>(tokens_.size());
     for (std::size_t i = 0; i < file_.added_tokens.size(); ++i) {
       const AddedToken& token = file_.added_tokens[i];
-      const std::string place = "added_tokens[" + std::to_string(i) + "]: " + shown(token.content);
+      const std::string place = fmt::format("added_tokens[{}]: {}", i, shown(token.content));
       const std::optional<TokenId> known = ids_.find(token.content);
       if (known && *known != token.id) {
         fail(place, "has a different id than an earlier entry of the same token",
@@ -303,8 +304,8 @@ class Builder {
   TokenId id_in_merge(std::size_t rank, const std::string& token) const {
     const std::optional<TokenId> id = ids_.find(token);
     if (!id) {
-      fail("model: merges[" + std::to_string(rank) + "]",
-           shown(token) + " is not in the vocabulary", "tokens of the vocabulary");
+      fail(fmt::format("model: merges[{}]", rank), shown(token) + " is not in the vocabulary",
+           "tokens of the vocabulary");
     }
     return *id;
   }
@@ -434,8 +435,9 @@ class BpeTokenizer final : public Tokenizer {
     for (const auto* affix : {&file_.prefix, &file_.suffix}) {
       for (const TokenId id : *affix) {
         if (pieces_.kind(id) != TokenKind::None) continue;
-        throw ConfigError(name + ": post_processor: special_tokens: " + std::to_string(value(id)) +
-                          " is not a token; allowed: ids of tokens");
+        throw ConfigError(fmt::format(
+            "{}: post_processor: special_tokens: {} is not a token; allowed: ids of tokens", name,
+            value(id)));
       }
     }
   }

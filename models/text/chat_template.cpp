@@ -2,6 +2,7 @@
 #include "models/text/chat_template.h"
 
 #include <algorithm>
+#include <fmt/core.h>
 #include <initializer_list>
 #include <stdexcept>
 #include <string_view>
@@ -52,9 +53,9 @@ void check_roles(std::span<const ChatMessage> messages,
     if (std::find(roles.begin(), roles.end(), messages[i].role) != roles.end()) continue;
     std::string names;
     for (const std::string_view role : roles) names.append(names.empty() ? "" : ", ").append(role);
-    throw std::invalid_argument("messages[" + std::to_string(i) + "].role is " +
-                                shown_role(messages[i].role) +
-                                "; this model's chat template supports " + names);
+    throw std::invalid_argument(
+        fmt::format("messages[{}].role is {}; this model's chat template supports {}", i,
+                    shown_role(messages[i].role), names));
   }
 }
 

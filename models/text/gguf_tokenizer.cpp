@@ -3,6 +3,7 @@
 
 #include <algorithm>
 #include <cmath>
+#include <fmt/core.h>
 #include <optional>
 #include <utility>
 #include <vector>
@@ -32,8 +33,7 @@ class Reader {
       : file_(file), tokens_(file.texts(key_of("tokens"))), types_(file.integers(kTypes)) {
     if (tokens_.empty()) fail("tokens", "are missing; allowed: an array of STRING");
     if (tokens_.size() >= std::size_t{kMaxVocabSize}) {
-      fail("tokens", "are " + std::to_string(tokens_.size()) + "; allowed: fewer than " +
-                         std::to_string(kMaxVocabSize));
+      fail("tokens", fmt::format("are {}; allowed: fewer than {}", tokens_.size(), kMaxVocabSize));
     }
     if (!types_.empty()) check_length("token_type", types_.size());
   }
@@ -66,8 +66,8 @@ class Reader {
 
   void check_length(std::string_view name, std::size_t count) const {
     if (count == tokens_.size()) return;
-    fail(name, "has " + std::to_string(count) + " elements; allowed: " +
-                   std::to_string(tokens_.size()) + ", one for each token");
+    fail(name,
+         fmt::format("has {} elements; allowed: {}, one for each token", count, tokens_.size()));
   }
 
   static TokenId id_of(std::size_t i) { return TokenId{static_cast<std::int32_t>(i)}; }
@@ -79,11 +79,11 @@ class Reader {
   // A vocabulary is UTF-8 in `tokenizers`, too.
   std::string text_of(std::size_t i) const {
     if (!is_utf8(tokens_[i])) {
-      fail("tokens", "has at " + std::to_string(i) + " " + gguf_shown(tokens_[i]) +
-                         ", which is not UTF-8; allowed: UTF-8");
+      fail("tokens", fmt::format("has at {} {}, which is not UTF-8; allowed: UTF-8", i,
+                                 gguf_shown(tokens_[i])));
     }
     // llama.cpp gives empty ones a name, so that several can be there.
-    if (tokens_[i].empty()) return "[EMPTY_" + std::to_string(i) + "]";
+    if (tokens_[i].empty()) return fmt::format("[EMPTY_{}]", i);
     return std::string(tokens_[i]);
   }
 
@@ -91,8 +91,7 @@ class Reader {
     const std::optional<std::int64_t> id = file_.integer(key_of(name));
     if (!id) return std::nullopt;
     if (*id < 0 || *id >= static_cast<std::int64_t>(tokens_.size())) {
-      fail(name,
-           "is " + std::to_string(*id) + "; allowed: 0 to " + std::to_string(tokens_.size() - 1));
+      fail(name, fmt::format("is {}; allowed: 0 to {}", *id, tokens_.size() - 1));
     }
     return id_of(static_cast<std::size_t>(*id));
   }
@@ -172,8 +171,8 @@ class Reader {
     for (std::size_t i = 0; i < merges.size(); ++i) {
       const std::size_t space = merges[i].find(' ', 1);
       if (space == merges[i].npos || space + 1 == merges[i].size()) {
-        fail("merges", "has at " + std::to_string(i) + " " + gguf_shown(merges[i]) +
-                           ", which is not a pair; allowed: \"left right\"");
+        fail("merges", fmt::format("has at {} {}, which is not a pair; allowed: \"left right\"", i,
+                                   gguf_shown(merges[i])));
       }
       result_.merges.emplace_back(merges[i].substr(0, space), merges[i].substr(space + 1));
     }
@@ -222,12 +221,11 @@ class Reader {
       const bool is_made = !is_of(i, TokenType::Control) && !is_of(i, TokenType::Unknown) &&
                            !is_of(i, TokenType::UserDefined) && !is_of(i, TokenType::Byte);
       if (std::isnan(scores[i])) {
-        fail("scores", "has at " + std::to_string(i) + " NaN; allowed: numbers");
+        fail("scores", fmt::format("has at {} NaN; allowed: numbers", i));
       }
       if (is_made && tokens_[i].size() > kMaxTokenBytes) {
-        fail("tokens", "has at " + std::to_string(i) + " one of " +
-                           std::to_string(tokens_[i].size()) + " bytes; allowed: at most " +
-                           std::to_string(kMaxTokenBytes));
+        fail("tokens", fmt::format("has at {} one of {} bytes; allowed: at most {}", i,
+                                   tokens_[i].size(), kMaxTokenBytes));
       }
       result_.scores.push_back(is_made ? std::optional(scores[i]) : std::nullopt);
     }

@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "models/text/tokenizer_file.h"
 
+#include <fmt/core.h>
 #include <functional>
 #include <optional>
 #include <stdexcept>
@@ -34,7 +35,7 @@ bool truth_of(const JsonPlace& place) {
 }
 
 std::int64_t number_of(const JsonPlace& place, std::int64_t max) {
-  const std::string allowed = "a whole number from 0 to " + std::to_string(max);
+  const std::string allowed = fmt::format("a whole number from 0 to {}", max);
   if (!place.json().is_number_integer()) refuse(place, "is not a whole number", allowed);
   const auto number = place.json().get<std::int64_t>();
   if (number < 0 || number > max) refuse(place, "is out of range", allowed);
@@ -236,7 +237,7 @@ void read_template_token(const JsonPlace& processor, const JsonPlace& token,
   for (const Json& id : *list) {
     if (!id.is_number_integer() || id.get<std::uint64_t>() >= std::uint64_t{kMaxVocabSize}) {
       refuse(tokens, shown(name) + ": ids: contains a value that is not an id",
-             "whole numbers from 0 to " + std::to_string(kMaxVocabSize - 1));
+             fmt::format("whole numbers from 0 to {}", kMaxVocabSize - 1));
     }
     ids.push_back(TokenId{id.get<std::int32_t>()});
   }

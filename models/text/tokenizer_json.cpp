@@ -1,6 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "models/text/tokenizer_json.h"
 
+#include <fmt/core.h>
+
 #include "core/base/error.h"
 #include "core/base/json.h"
 #include "core/base/names.h"
@@ -91,8 +93,7 @@ class TokenizerReader final : public JsonEvents {
   }
 
   [[noreturn]] void fail_merge(const std::string& message) const {
-    fail("model: merges[" + std::to_string(result_.merges.size()) + "]: " + message +
-         kMergesAllowed);
+    fail(fmt::format("model: merges[{}]: {}{}", result_.merges.size(), message, kMergesAllowed));
   }
 
   bool is_in_model() const { return open_.size() == 2 && is_model_; }
@@ -113,8 +114,8 @@ class TokenizerReader final : public JsonEvents {
 
   void add(Json value) {
     if (part_ == Part::Vocab) {
-      fail("model: vocab: " + shown(key_) + ": is not an id; allowed: whole numbers from 0 to " +
-           std::to_string(kMaxVocabSize - 1));
+      fail(fmt::format("model: vocab: {}: is not an id; allowed: whole numbers from 0 to {}",
+                       shown(key_), kMaxVocabSize - 1));
     }
     if (part_ != Part::None) fail_merge("is not a string");
     put(std::move(value));
@@ -123,7 +124,7 @@ class TokenizerReader final : public JsonEvents {
   void open(Json value) {
     if (part_ != Part::None) add(nullptr);  // throws
     if (open_.size() == kMaxDepth) {
-      fail("is nested too deeply; allowed: " + std::to_string(kMaxDepth) + " levels");
+      fail(fmt::format("is nested too deeply; allowed: {} levels", kMaxDepth));
     }
     if (open_.size() == 1) is_model_ = key_ == "model";
     open_.push_back(&put(std::move(value)));
@@ -159,16 +160,16 @@ class TokenizerReader final : public JsonEvents {
 TokenizerJson parse_tokenizer_json(std::string_view text, const std::string& name) {
   // The parser treats a NUL byte as the end of its input.
   if (const std::size_t nul = text.find('\0'); nul != text.npos) {
-    throw ConfigError(name + ": is not JSON, byte " + std::to_string(nul) +
-                      " is NUL; allowed: a tokenizer.json");
+    throw ConfigError(
+        fmt::format("{}: is not JSON, byte {} is NUL; allowed: a tokenizer.json", name, nul));
   }
   TokenizerJson result;
   TokenizerReader reader(name, result);
   try {
     parse_json(text, reader);
   } catch (const JsonError& error) {
-    throw ConfigError(name + ": is not JSON at byte " + std::to_string(error.byte()) +
-                      "; allowed: a tokenizer.json");
+    throw ConfigError(
+        fmt::format("{}: is not JSON at byte {}; allowed: a tokenizer.json", name, error.byte()));
   }
   if (!result.rest.is_object()) {
     throw ConfigError(name + ": is not an object; allowed: a tokenizer.json");

@@ -3,6 +3,7 @@
 
 #include <algorithm>
 #include <cmath>
+#include <fmt/core.h>
 #include <limits>
 #include <optional>
 #include <set>
@@ -131,9 +132,10 @@ void read_rotated_part(const GgufKeys& keys, ModelConfig& model) {
     model.rotary_dim = num_rotated;
     return;
   }
-  model.refuse(keys.full(kKey), "rotation of such a part of each head is not supported; allowed: " +
-                                    std::to_string(model.head_dim) +
-                                    (computed.has_partial_rotation ? ", even numbers below" : ""));
+  model.refuse(
+      keys.full(kKey),
+      fmt::format("rotation of such a part of each head is not supported; allowed: {}{}",
+                  model.head_dim, computed.has_partial_rotation ? ", even numbers below" : ""));
 }
 
 // Factors of embeddings, residuals, scores and logits; 0 is none, as in llama.cpp.
@@ -198,8 +200,8 @@ void read_biases(const GgufFile& file, ModelConfig& model) {
 void find_unsupported(const GgufFile& file, const GgufKeys& keys, ModelConfig& model) {
   if (keys.integer("attention.value_length").value_or(model.head_dim) != model.head_dim) {
     model.refuse(keys.full("attention.value_length"),
-                 "values of another length than keys are not supported; allowed: " +
-                     std::to_string(model.head_dim));
+                 fmt::format("values of another length than keys are not supported; allowed: {}",
+                             model.head_dim));
   }
   if (!file.boolean(keys.full("attention.causal")).value_or(true)) {
     model.refuse(keys.full("attention.causal"),
@@ -285,7 +287,7 @@ std::vector<std::int32_t> gguf_eos_token_ids(const GgufFile& file) {
     if (!id) continue;
     if (*id < 0 || *id > std::numeric_limits<std::int32_t>::max() ||
         (!tokens.empty() && *id >= static_cast<std::int64_t>(tokens.size()))) {
-      file.fail(full, "is " + std::to_string(*id) + "; allowed: the id of a token");
+      file.fail(full, fmt::format("is {}; allowed: the id of a token", *id));
     }
     if (!first) first = *id;
     ids.insert(*id);

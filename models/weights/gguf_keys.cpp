@@ -3,6 +3,7 @@
 
 #include <algorithm>
 #include <cmath>
+#include <fmt/core.h>
 #include <vector>
 
 #include "core/base/number_chars.h"
@@ -59,7 +60,7 @@ std::string GgufKeys::text_or(std::string_view key, std::string_view otherwise) 
 std::int64_t GgufKeys::in_range(std::string_view key, std::int64_t value) const {
   constexpr std::int64_t kMax = std::int64_t{1} << 40;  // shape_error() checks the real limits
   if (value < 0 || value > kMax) {
-    fail(key, "is " + std::to_string(value) + "; allowed: 0 to 2^40");
+    fail(key, fmt::format("is {}; allowed: 0 to 2^40", value));
   }
   return value;
 }

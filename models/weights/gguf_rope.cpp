@@ -4,6 +4,7 @@
 #include <algorithm>
 #include <cmath>
 #include <cstring>
+#include <fmt/core.h>
 #include <numbers>
 #include <string>
 #include <vector>
@@ -44,8 +45,9 @@ std::vector<float> divisors_of(const GgufFile& file, const GgufTensor& tensor,
   const auto num_pairs = static_cast<std::size_t>(num_rotated / 2);
   if (tensor.type->name != "F32" || tensor.shape.size() != 1 ||
       tensor.bytes.size() != num_pairs * sizeof(float)) {
-    file.fail(tensor.name, "has another type or shape; allowed: F32, one for each of " +
-                               std::to_string(num_pairs) + " pairs");
+    file.fail(tensor.name,
+              fmt::format("has another type or shape; allowed: F32, one for each of {} pairs",
+                          num_pairs));
   }
   std::vector<float> divisors(num_pairs);
   if (num_pairs > 0) std::memcpy(divisors.data(), tensor.bytes.data(), tensor.bytes.size());
@@ -104,8 +106,7 @@ void read_yarn(const GgufKeys& keys, double factor, ModelConfig& model) {
                              keys.number("rope.scaling.attn_factor").value_or(1);
   const auto refuse_other = [&](const char* key, double usual) {
     if (keys.number(key).value_or(usual) == usual) return;
-    model.refuse(keys.full(key),
-                 "is not supported; allowed: " + std::to_string(std::llround(usual)));
+    model.refuse(keys.full(key), fmt::format("is not supported; allowed: {}", std::llround(usual)));
   };
   refuse_other("rope.scaling.yarn_ext_factor", 1);
   refuse_other("rope.scaling.yarn_log_multiplier", 0);

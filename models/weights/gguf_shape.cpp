@@ -3,6 +3,7 @@
 
 #include <algorithm>
 #include <cstdlib>
+#include <fmt/core.h>
 #include <optional>
 #include <vector>
 
@@ -81,8 +82,7 @@ class ShapeReader {
   using Tensor = const GgufTensor*;
 
   Tensor find(std::int64_t layer, std::string_view part, std::string_view ending = "weight") const {
-    return file_.find_tensor("blk." + std::to_string(layer) + "." + std::string(part) + "." +
-                             std::string(ending));
+    return file_.find_tensor(fmt::format("blk.{}.{}.{}", layer, part, ending));
   }
 
   // In the first layer that has it.
@@ -97,10 +97,9 @@ class ShapeReader {
   }
 
   [[noreturn]] void fail_layer(std::int64_t layer, const std::string& what) const {
-    file_.fail(kArchitectureKey, gguf_shown(name_) + ": layer " + std::to_string(layer) + " has " +
-                                     what +
-                                     "; allowed: layers of attention or of Gated DeltaNet, "
-                                     "each with an MLP or experts");
+    file_.fail(kArchitectureKey, fmt::format("{}: layer {} has {}; allowed: layers of attention or "
+                                             "of Gated DeltaNet, each with an MLP or experts",
+                                             gguf_shown(name_), layer, what));
   }
 
   void check_shape() const {
@@ -129,9 +128,10 @@ class ShapeReader {
     const std::int64_t predicting = keys_.integer("nextn_predict_layers").value_or(0);
     model_.n_layers = all - predicting;
     if (model_.n_layers < 1 || model_.n_layers > kMaxLayers) {
-      keys_.fail(kCount, "is " + std::to_string(all) + " with " + std::to_string(predicting) +
-                             " layers that predict further tokens; allowed: 1 to " +
-                             std::to_string(kMaxLayers) + " others");
+      keys_.fail(
+          kCount,
+          fmt::format("is {} with {} layers that predict further tokens; allowed: 1 to {} others",
+                      all, predicting, kMaxLayers));
     }
     model_.hidden_dim = keys_.required("embedding_length");
     model_.max_position_embeddings = keys_.required("context_length");

@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "models/weights/model_source.h"
 
+#include <fmt/core.h>
 #include <vector>
 
 #include "core/base/names.h"
@@ -52,10 +53,10 @@ ModelSource find_source(const Scenario& scenario, const std::string& name, const
   source.key = (source.is_drawn ? "seed " + seed : "files") + ", " + name;
   const std::vector<std::string> unused = source.weights->unused_tensors();
   if (!unused.empty()) {
-    source.warning = std::to_string(unused.size()) + " tensors are not used by " +
-                     (gguf.empty() ? "config.json" : "the file's configuration") +
-                     "; the first is " + printable(unused.front()) +
-                     ". Do they belong to another model?";
+    source.warning = fmt::format(
+        "{} tensors are not used by {}; the first is {}. Do they belong to another model?",
+        unused.size(), gguf.empty() ? "config.json" : "the file's configuration",
+        printable(unused.front()));
   }
   return source;
 }
@@ -73,17 +74,17 @@ ModelSource find_draft_source(const Scenario& scenario, const ModelConfig& model
   const ModelConfig& drafter = source.config;
   if (drafter.vocab_size != model.vocab_size) {
     fail_config(scenario.location_of(kKey), kKey,
-                "the vocabulary of " + drafter.name + " has " + std::to_string(drafter.vocab_size) +
-                    " tokens and that of " + model.name + " " + std::to_string(model.vocab_size) +
-                    "; allowed: a model of the same vocabulary");
+                fmt::format("the vocabulary of {} has {} tokens and that of {} {}; allowed: a "
+                            "model of the same vocabulary",
+                            drafter.name, drafter.vocab_size, model.name, model.vocab_size));
   }
   const std::int64_t longest =
       scenario.engine.max_model_len.value_or(model.default_max_model_len());
   if (drafter.max_context() < longest) {
     fail_config(scenario.location_of(kKey), kKey,
-                drafter.name + " supports " + std::to_string(drafter.max_context()) +
-                    " tokens, and requests may have " + std::to_string(longest) +
-                    "; allowed: a model that supports as many, or a smaller engine.max_model_len");
+                fmt::format("{} supports {} tokens, and requests may have {}; allowed: a model "
+                            "that supports as many, or a smaller engine.max_model_len",
+                            drafter.name, drafter.max_context(), longest));
   }
   return source;
 }

@@ -3,6 +3,7 @@
 #include "models/weights/model_weights.h"
 
 #include <algorithm>
+#include <fmt/core.h>
 #include <utility>
 
 #include "core/base/error.h"
@@ -23,9 +24,7 @@ WeightSpec bias(const std::string& name, std::int64_t cols) {
   return {name + ".bias", 1, cols, WeightRole::Bias};
 }
 
-std::string layer_prefix(std::int64_t layer) {
-  return "model.layers." + std::to_string(layer) + ".";
-}
+std::string layer_prefix(std::int64_t layer) { return fmt::format("model.layers.{}.", layer); }
 
 // Collects the tensors of a part of the model.
 class SpecList {
@@ -118,7 +117,7 @@ void add_experts(const ModelConfig& model, const std::string& mlp, SpecList& spe
     specs.add_row(mlp + "gate.e_score_correction_bias", WeightRole::Bias, model.n_experts);
   }
   for (std::int64_t i = 0; i < model.n_experts; ++i) {
-    specs.add_mlp(mlp + "experts." + std::to_string(i) + ".", model.expert_ffn_dim,
+    specs.add_mlp(fmt::format("{}experts.{}.", mlp, i), model.expert_ffn_dim,
                   model.has_expert_biases);
   }
   if (model.shared_expert_ffn_dim == 0) return;

@@ -2,6 +2,7 @@
 #include "models/weights/safetensors.h"
 
 #include <algorithm>
+#include <fmt/core.h>
 #include <optional>
 
 #include "core/base/error.h"
@@ -48,7 +49,7 @@ std::string shortened(std::string_view text) {
 std::string excerpt(const Json& value) {
   // A value may be as long as the file, so only short ones are dumped.
   if (value.is_object()) return "an object";
-  if (value.is_array() && value.size() > 16) return std::to_string(value.size()) + " entries";
+  if (value.is_array() && value.size() > 16) return fmt::format("{} entries", value.size());
   return shortened(value.dump({.sorts_keys = true}));
 }
 
@@ -58,15 +59,15 @@ Json parse_strict_json(std::string_view text, std::size_t max_depth, const std::
                        const std::string& what) {
   // The parser treats a NUL byte as the end of its input.
   if (const std::size_t nul = text.find('\0'); nul != text.npos) {
-    fail(path, what + ": is not JSON, byte " + std::to_string(nul) + " is NUL; allowed: JSON");
+    fail(path, fmt::format("{}: is not JSON, byte {} is NUL; allowed: JSON", what, nul));
   }
   using Reason = JsonError::Reason;
   try {
     return Json::parse(text, {.max_depth = max_depth + 1, .keys_once = true});
   } catch (const JsonError& error) {
     if (error.reason() == Reason::TooDeep) {
-      fail(path, what + ": is nested too deeply; allowed: " + std::to_string(max_depth) +
-                     " levels below the outermost");
+      fail(path, fmt::format("{}: is nested too deeply; allowed: {} levels below the outermost",
+                             what, max_depth));
     }
     if (error.reason() == Reason::KeyTwice) {
       fail(path,
@@ -75,7 +76,7 @@ Json parse_strict_json(std::string_view text, std::size_t max_depth, const std::
     if (error.reason() == Reason::NumberTooLarge) {
       fail(path, what + ": contains a number that is too large for JSON; allowed: JSON");
     }
-    fail(path, what + ": is not JSON at byte " + std::to_string(error.byte()) + "; allowed: JSON");
+    fail(path, fmt::format("{}: is not JSON at byte {}; allowed: JSON", what, error.byte()));
   }
 }
 
@@ -116,9 +117,9 @@ class EntryReader {
     read_offsets(value["data_offsets"], entry);
     const std::uint64_t num_bytes = bytes_of(entry.tensor.shape, type);
     if (entry.end - entry.begin != num_bytes) {
-      fail("data_offsets span " + std::to_string(entry.end - entry.begin) +
-           " bytes; allowed: " + std::to_string(num_bytes) + ", as " + entry.tensor.type_name +
-           " of shape " + shape_text(entry.tensor.shape) + " needs");
+      fail(fmt::format("data_offsets span {} bytes; allowed: {}, as {} of shape {} needs",
+                       entry.end - entry.begin, num_bytes, entry.tensor.type_name,
+                       shape_text(entry.tensor.shape)));
     }
     return entry;
   }
@@ -205,19 +206,21 @@ void check_coverage(const std::vector<Entry>& entries, std::uint64_t num_bytes,
   for (const Entry* entry : stored) {
     const std::string label = tensor_label(entry->tensor.name);
     if (entry->end > num_bytes) {
-      fail(path, label + ": data_offsets end at byte " + std::to_string(entry->end) + " of " +
-                     std::to_string(num_bytes) + kWholeFile);
+      fail(path, fmt::format("{}: data_offsets end at byte {} of {}{}", label, entry->end,
+                             num_bytes, kWholeFile));
     }
     if (entry->begin != covered) {
-      fail(path, label + ": data_offsets begin at byte " + std::to_string(entry->begin) +
-                     (entry->begin < covered ? ", inside" : ", after a gap behind") +
-                     " the previous tensor, which ends at " + std::to_string(covered) + kAllowed);
+      fail(path,
+           fmt::format(
+               "{}: data_offsets begin at byte {}{} the previous tensor, which ends at {}{}", label,
+               entry->begin, entry->begin < covered ? ", inside" : ", after a gap behind", covered,
+               kAllowed));
     }
     covered = entry->end;
   }
   if (covered != num_bytes) {
-    fail(path, "its tensors end at byte " + std::to_string(covered) + " of " +
-                   std::to_string(num_bytes) + " after the header" + kAllowed);
+    fail(path, fmt::format("its tensors end at byte {} of {} after the header{}", covered,
+                           num_bytes, kAllowed));
   }
 }
 
@@ -236,13 +239,13 @@ std::string_view header_of(std::span<const std::byte> file, const std::string& p
     length |= std::to_integer<std::uint64_t>(file[i]) << (8 * i);
   }
   if (length > kMaxHeaderBytes) {
-    fail(path, "its header is " + std::to_string(length) +
-                   " bytes long, or this is another format; allowed: at most " +
-                   std::to_string(kMaxHeaderBytes));
+    fail(path,
+         fmt::format("its header is {} bytes long, or this is another format; allowed: at most {}",
+                     length, kMaxHeaderBytes));
   }
   if (length > file.size() - kLengthBytes) {
-    fail(path, "its header is " + std::to_string(length) + " bytes long, but the file only " +
-                   size + kWholeFile);
+    fail(path, fmt::format("its header is {} bytes long, but the file only {}{}", length, size,
+                           kWholeFile));
   }
   const std::string_view header = text.substr(kLengthBytes, length);
   if (!header.starts_with('{')) {
@@ -270,7 +273,7 @@ std::string tensor_label(std::string_view name) {
 
 std::string shape_text(std::span<const std::int64_t> shape) {
   std::string text;
-  for (const std::int64_t dim : shape) text += (text.empty() ? "" : ", ") + std::to_string(dim);
+  for (const std::int64_t dim : shape) text += fmt::format("{}{}", text.empty() ? "" : ", ", dim);
   return "[" + shortened(text) + "]";
 }
 

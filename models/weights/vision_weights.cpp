@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "models/weights/vision_weights.h"
 
+#include <fmt/core.h>
 #include <utility>
 
 #include "core/base/error.h"
@@ -45,7 +46,7 @@ std::vector<WeightSpec> vision_weight_specs(const VisionTower& tower) {
   specs.add_linear("patch_embed.proj", hidden, tower.patch_inputs());
   specs.add_table("pos_embed", tower.num_positions, hidden);
   for (std::int64_t i = 0; i < tower.depth; ++i) {
-    const std::string block = "blocks." + std::to_string(i) + ".";
+    const std::string block = fmt::format("blocks.{}.", i);
     specs.add_norm(block + "norm1", hidden);
     specs.add_linear(block + "attn.qkv", 3 * hidden, hidden);
     specs.add_linear(block + "attn.proj", hidden, hidden);
@@ -55,7 +56,7 @@ std::vector<WeightSpec> vision_weight_specs(const VisionTower& tower) {
   }
   specs.add_merger(tower, "merger", hidden);
   for (std::size_t i = 0; i < tower.deepstack_layers.size(); ++i) {
-    specs.add_merger(tower, "deepstack_merger_list." + std::to_string(i),
+    specs.add_merger(tower, fmt::format("deepstack_merger_list.{}", i),
                      tower.merge_size * tower.merge_size * hidden);
   }
   return specs.take();

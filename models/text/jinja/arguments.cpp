@@ -2,6 +2,7 @@
 #include "models/text/jinja/arguments.h"
 
 #include <algorithm>
+#include <fmt/core.h>
 
 namespace metronome::jinja {
 
@@ -10,8 +11,8 @@ void Arguments::bind(std::string_view function, std::initializer_list<std::strin
   const std::string name(function);
   function_ = function;
   if (positional.size() > parameters.size()) {
-    fail(name + "() takes at most " + std::to_string(parameters.size()) + " arguments, not " +
-         std::to_string(positional.size()));
+    fail(fmt::format("{}() takes at most {} arguments, not {}", name, parameters.size(),
+                     positional.size()));
   }
   bound_.assign(parameters.size(), std::nullopt);
   std::copy(positional.begin(), positional.end(), bound_.begin());
@@ -39,8 +40,7 @@ std::int64_t Arguments::integer(std::size_t parameter, std::int64_t otherwise) c
   if (value == nullptr) return otherwise;
   require_defined(*value);
   if (!value->is_integral()) {
-    fail(std::string(function_) + "() needs an integer, not '" + std::string(type_name(*value)) +
-         "'");
+    fail(fmt::format("{}() needs an integer, not '{}'", function_, type_name(*value)));
   }
   return value->integer();
 }

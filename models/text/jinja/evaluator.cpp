@@ -2,6 +2,7 @@
 #include "models/text/jinja/evaluator.h"
 
 #include <algorithm>
+#include <fmt/core.h>
 #include <utility>
 
 #include "models/text/jinja/filters.h"
@@ -112,8 +113,8 @@ std::string Evaluator::render(const Body& body) {
 void Evaluator::write(std::string_view text) {
   num_output_bytes_ += text.size();
   if (num_output_bytes_ > runtime_.meter().limits().max_output_bytes) {
-    fail("the template's output is too long; allowed: " +
-         std::to_string(runtime_.meter().limits().max_output_bytes) + " bytes");
+    fail(fmt::format("the template's output is too long; allowed: {} bytes",
+                     runtime_.meter().limits().max_output_bytes));
   }
   output_->append(text);
 }
@@ -233,8 +234,9 @@ Value Evaluator::slice(const Expression& expression) {
 Value Evaluator::conditional(const Expression& expression) {
   if (is_true(evaluate(*expression.parts[1]))) return evaluate(*expression.parts[0]);
   if (expression.parts[2]) return evaluate(*expression.parts[2]);
-  return runtime_.undefined("the inline if-expression on line " + std::to_string(expression.line) +
-                            " evaluated to false and no else section was defined.");
+  return runtime_.undefined(fmt::format(
+      "the inline if-expression on line {} evaluated to false and no else section was defined.",
+      expression.line));
 }
 
 bool Evaluator::comparison(const Expression& expression) {
@@ -303,7 +305,7 @@ void Evaluator::bind(const Macro& macro, Arguments& given, Scope& scope) {
   const std::vector<std::string>& parameters = macro.signature.parameters;
   const std::string shown = "macro '" + macro.signature.name + "'";
   if (given.positional.size() > parameters.size()) {
-    fail(shown + " takes not more than " + std::to_string(parameters.size()) + " argument(s)");
+    fail(fmt::format("{} takes not more than {} argument(s)", shown, parameters.size()));
   }
   const std::size_t num_required = parameters.size() - macro.signature.defaults.size();
   scope.set("caller", runtime_.undefined("No caller defined"));
@@ -471,10 +473,9 @@ void Evaluator::unpack(const Target& target, const Value& value) {
   const std::vector<Value> entries = entries_of(runtime_, value);
   if (entries.size() != target.targets.size()) {
     fail(entries.size() < target.targets.size()
-             ? "not enough values to unpack (expected " + std::to_string(target.targets.size()) +
-                   ", got " + std::to_string(entries.size()) + ")"
-             : "too many values to unpack (expected " + std::to_string(target.targets.size()) +
-                   ")");
+             ? fmt::format("not enough values to unpack (expected {}, got {})",
+                           target.targets.size(), entries.size())
+             : fmt::format("too many values to unpack (expected {})", target.targets.size()));
   }
   for (std::size_t i = 0; i < entries.size(); ++i) assign(target.targets[i], entries[i]);
 }

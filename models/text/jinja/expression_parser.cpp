@@ -3,6 +3,7 @@
 
 #include <algorithm>
 #include <array>
+#include <fmt/core.h>
 #include <utility>
 
 #include "models/text/jinja/filters.h"
@@ -39,8 +40,8 @@ void ExpressionParser::finish(Expression& made) {
   look_at(made.starred);
   look_at(made.double_starred);
   if (made.depth > kMaxSyntaxDepth) {
-    tokens_.fail_at(made.line, "an expression is nested too deeply; allowed: " +
-                                   std::to_string(kMaxSyntaxDepth) + " levels");
+    tokens_.fail_at(made.line, fmt::format("an expression is nested too deeply; allowed: {} levels",
+                                           kMaxSyntaxDepth));
   }
 }
 

@@ -3,6 +3,7 @@
 
 #include <algorithm>
 #include <array>
+#include <fmt/core.h>
 #include <string>
 
 namespace metronome::jinja {
@@ -37,7 +38,7 @@ Value call_range(Runtime& runtime, const Value&, Arguments& arguments) {
   std::array<std::int64_t, 3> numbers{0, 0, 1};
   const std::vector<Value>& given = arguments.positional;
   if (given.empty() || given.size() > 3 || !arguments.named.empty()) {
-    fail("range expected 1 to 3 arguments, got " + std::to_string(given.size()));
+    fail(fmt::format("range expected 1 to 3 arguments, got {}", given.size()));
   }
   for (std::size_t i = 0; i < given.size(); ++i) {
     require_defined(given[i]);
@@ -52,8 +53,8 @@ Value call_range(Runtime& runtime, const Value&, Arguments& arguments) {
   if (numbers[2] == 0) fail("range() arg 3 must not be zero");
   const auto made = std::make_shared<Range>(&runtime.meter(), numbers[0], numbers[1], numbers[2]);
   if (made->size() > kMaxRange) {
-    fail("Range too big. The sandbox blocks ranges larger than MAX_RANGE (" +
-         std::to_string(kMaxRange) + ").");
+    fail(fmt::format("Range too big. The sandbox blocks ranges larger than MAX_RANGE ({}).",
+                     kMaxRange));
   }
   return Value(Kind::Range, made);
 }

@@ -2,6 +2,7 @@
 // Python's printf-style format of texts.
 #include <algorithm>
 #include <cmath>
+#include <fmt/core.h>
 
 #include "core/base/number_chars.h"
 #include "models/text/jinja/characters.h"
@@ -57,7 +58,7 @@ class Printf {
       result = std::min(result * 10 + (format_[at_++] - '0'), kMaxWidth + 1);
     }
     if (result > kMaxWidth) {
-      fail("a width of a format is too large; allowed: up to " + std::to_string(kMaxWidth));
+      fail(fmt::format("a width of a format is too large; allowed: up to {}", kMaxWidth));
     }
     return result;
   }

@@ -2,6 +2,7 @@
 #include "models/text/jinja/template.h"
 
 #include <algorithm>
+#include <fmt/core.h>
 
 #include "core/base/error.h"
 #include "core/base/names.h"
@@ -82,8 +83,8 @@ JinjaTemplate::~JinjaTemplate() = default;
 
 JinjaTemplate JinjaTemplate::parse(std::string_view source, const std::string& name) {
   if (source.size() > kMaxTemplateBytes) {
-    throw ConfigError(name + ": has " + std::to_string(source.size()) + " bytes; allowed: up to " +
-                      std::to_string(kMaxTemplateBytes));
+    throw ConfigError(
+        fmt::format("{}: has {} bytes; allowed: up to {}", name, source.size(), kMaxTemplateBytes));
   }
   if (!is_utf8(source)) throw ConfigError(name + ": is not UTF-8; allowed: a Jinja template");
   auto parsed = std::make_unique<Parsed>();
@@ -93,7 +94,7 @@ JinjaTemplate JinjaTemplate::parse(std::string_view source, const std::string& n
   } catch (const jinja::SyntaxError& error) {
     std::string message = printable(error.what());
     if (message.find("; allowed: ") == message.npos) message += "; allowed: what jinja2 takes";
-    throw ConfigError(name + ": line " + std::to_string(error.line()) + ": " + message);
+    throw ConfigError(fmt::format("{}: line {}: {}", name, error.line(), message));
   }
   return JinjaTemplate(std::move(parsed));
 }
@@ -109,7 +110,7 @@ std::string JinjaTemplate::render(const Json& variables, const std::tm& now,
     return evaluator.render(parsed_->body);
   } catch (const jinja::RenderError& error) {
     if (error.is_raised()) throw JinjaError(error.what(), true);
-    std::string message = "the chat template, line " + std::to_string(evaluator.line()) + ": ";
+    std::string message = fmt::format("the chat template, line {}: ", evaluator.line());
     append_replaced(error.what(), message);  // it may quote a part of a character
     throw JinjaError(message, false);
   }

@@ -2,6 +2,7 @@
 // The methods of Python's str.
 #include <algorithm>
 #include <array>
+#include <fmt/core.h>
 
 #include "models/text/jinja/characters.h"
 #include "models/text/jinja/methods.h"
@@ -243,8 +244,8 @@ Value join_method(Runtime& runtime, const Value& self, Arguments& arguments) {
   std::vector<std::string> texts;
   for (const Value& entry : entries_of(runtime, arguments.at(0))) {
     if (!entry.is_string()) {
-      fail("sequence item " + std::to_string(texts.size()) + ": expected str instance, " +
-           std::string(type_name(entry)) + " found");
+      fail(fmt::format("sequence item {}: expected str instance, {} found", texts.size(),
+                       type_name(entry)));
     }
     texts.push_back(to_text(runtime, entry));
   }
@@ -389,8 +390,7 @@ const Value& format_field(std::string_view field, const Arguments& arguments, st
     if (field.size() > 6) fail("Replacement index is out of range for positional args tuple");
     const std::size_t index = field.empty() ? next++ : std::stoul(std::string(field));
     if (index >= arguments.positional.size()) {
-      fail("Replacement index " + std::to_string(index) +
-           " out of range for positional args tuple");
+      fail(fmt::format("Replacement index {} out of range for positional args tuple", index));
     }
     return arguments.positional[index];
   }

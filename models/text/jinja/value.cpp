@@ -2,6 +2,7 @@
 #include "models/text/jinja/value.h"
 
 #include <algorithm>
+#include <fmt/core.h>
 #include <optional>
 
 #include "models/text/jinja/characters.h"
@@ -27,8 +28,8 @@ int depth_of(const Value& value) {
 
 int checked_depth(int depth) {
   if (depth > kMaxValueDepth) {
-    fail("lists and dictionaries are nested too deeply; allowed: " +
-         std::to_string(kMaxValueDepth) + " levels");
+    fail(fmt::format("lists and dictionaries are nested too deeply; allowed: {} levels",
+                     kMaxValueDepth));
   }
   return depth;
 }
@@ -68,14 +69,14 @@ void require_defined(const Value& value) {
 void Meter::step(std::int64_t count) {
   num_steps_ += count;
   if (num_steps_ > limits_.max_steps) {
-    fail("the template takes too many steps; allowed: " + std::to_string(limits_.max_steps));
+    fail(fmt::format("the template takes too many steps; allowed: {}", limits_.max_steps));
   }
 }
 
 void Meter::expect(std::size_t num_bytes) const {
   if (num_bytes > limits_.max_live_bytes || live_bytes_ + num_bytes > limits_.max_live_bytes) {
-    fail("the template's values take too much memory; allowed: " +
-         std::to_string(limits_.max_live_bytes) + " bytes");
+    fail(fmt::format("the template's values take too much memory; allowed: {} bytes",
+                     limits_.max_live_bytes));
   }
 }
 
@@ -158,8 +159,8 @@ Runtime::~Runtime() {
 
 CallGuard::CallGuard(Runtime& runtime) : runtime_(runtime) {
   if (runtime.call_depth_ >= kMaxCallDepth) {
-    fail("the template calls itself too often; allowed: " + std::to_string(kMaxCallDepth) +
-         " evaluations in each other");
+    fail(fmt::format("the template calls itself too often; allowed: {} evaluations in each other",
+                     kMaxCallDepth));
   }
   ++runtime.call_depth_;
 }

@@ -2,6 +2,7 @@
 // Values as texts, and their equality and order.
 #include <algorithm>
 #include <cmath>
+#include <fmt/core.h>
 
 #include "core/base/number_chars.h"
 #include "models/text/jinja/characters.h"
@@ -80,8 +81,8 @@ class ReprWriter {
   }
 
   void write_range(const Range& range) {
-    out_ += "range(" + std::to_string(range.start) + ", " + std::to_string(range.stop);
-    if (range.step != 1) out_ += ", " + std::to_string(range.step);
+    out_ += fmt::format("range({}, {}", range.start, range.stop);
+    if (range.step != 1) out_ += fmt::format(", {}", range.step);
     out_ += ')';
   }
 
