@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "sim/measured_model.h"
 
+#include <fmt/core.h>
 #include <optional>
 #include <string>
 #include <string_view>
@@ -64,8 +65,8 @@ std::unique_ptr<CostModel> make_cost_model(const CostModelFile& file, const Mode
   if (file.tensor_parallel_size != config.tensor_parallel_size) {
     throw UnplacedConfigError(
         "cost_model.tensor_parallel_size",
-        std::to_string(config.tensor_parallel_size) + " is not the size that " + file.name +
-            " was measured with; allowed: " + std::to_string(file.tensor_parallel_size));
+        fmt::format("{} is not the size that {} was measured with; allowed: {}",
+                    config.tensor_parallel_size, file.name, file.tensor_parallel_size));
   }
   if (file.hardware != hardware.name) {
     throw UnplacedConfigError("hardware", hardware.name + " is not the hardware that " + file.name +

@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "sim/scenario_drafter.h"
 
+#include <fmt/core.h>
 #include <string>
 
 #include "core/base/error.h"
@@ -15,9 +16,9 @@ ModelConfig draft_model(const Scenario& scenario, const ModelConfig& target) {
   ModelConfig model = find_served_model(scenario.speculative.model, scenario.location_of(key));
   if (model.vocab_size != target.vocab_size) {
     throw UnplacedConfigError(
-        key, model.name + " has a vocabulary of " + std::to_string(model.vocab_size) +
-                 " tokens, and " + target.name + " one of " + std::to_string(target.vocab_size) +
-                 "; allowed: a model with the same vocabulary");
+        key, fmt::format("{} has a vocabulary of {} tokens, and {} one of {}; allowed: a model "
+                         "with the same vocabulary",
+                         model.name, model.vocab_size, target.name, target.vocab_size));
   }
   if (scenario.kv_dtype != KvDtype::Auto) model.bytes_per_kv_element = target.bytes_per_kv_element;
   return model;

@@ -4,6 +4,7 @@
 #include <algorithm>
 #include <cmath>
 #include <cstdint>
+#include <fmt/core.h>
 #include <optional>
 #include <string>
 #include <utility>
@@ -66,10 +67,9 @@ StepTimeSource find_step_times(const Scenario& scenario) {
                                       "' predicts step times"
                                 : "required key is missing";
     throw UnplacedConfigError(
-        "hardware",
-        why +
-            "; allowed: a name of the catalogue, or the path of a YAML file with one entry; or "
-            "cost_model.file in its place");
+        "hardware", fmt::format("{}; allowed: a name of the catalogue, or the path of a YAML file "
+                                "with one entry; or cost_model.file in its place",
+                                why));
   }
   return times;
 }
@@ -278,11 +278,11 @@ void check_pool(const Scenario& scenario, const Simulation& simulation) {
                                              state_rules(simulation.model, simulation.hardware));
   if (*cache.num_blocks <= most) return;
   const std::string allowed =
-      most == 0 ? "a smaller model, or more memory" : "auto, or 1 to " + std::to_string(most);
-  throw UnplacedConfigError("kv_cache.num_blocks",
-                            std::to_string(*cache.num_blocks) + " blocks do not fit beside the " +
-                                "weights into the memory of " + simulation.hardware.name +
-                                "; allowed: " + allowed);
+      most == 0 ? "a smaller model, or more memory" : fmt::format("auto, or 1 to {}", most);
+  throw UnplacedConfigError(
+      "kv_cache.num_blocks",
+      fmt::format("{} blocks do not fit beside the weights into the memory of {}; allowed: {}",
+                  *cache.num_blocks, simulation.hardware.name, allowed));
 }
 
 // States beside the blocks that limit requests, and prefix hits that need none here.
@@ -292,9 +292,9 @@ std::string state_warning(const Scenario& scenario, const Simulation& simulation
   std::string warning;
   const EngineSetup& setup = simulation.setup;
   if (setup.max_num_seqs < scenario.engine.max_num_seqs) {
-    warning = "engine.max_num_seqs is lowered from " +
-              std::to_string(scenario.engine.max_num_seqs) + " to " +
-              std::to_string(setup.max_num_seqs) + ": there is memory for their states";
+    warning = fmt::format(
+        "engine.max_num_seqs is lowered from {} to {}: there is memory for their states",
+        scenario.engine.max_num_seqs, setup.max_num_seqs);
   }
   if (setup.kv_cache.enable_prefix_caching) {
     warning += std::string(warning.empty() ? "" : "; ") +

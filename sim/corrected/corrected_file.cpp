@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "sim/corrected/corrected_file.h"
 
+#include <fmt/core.h>
 #include <utility>
 #include <vector>
 
@@ -35,8 +36,8 @@ std::vector<StepFactors::Range> read_ranges(const JsonPlace& place) {
                                    values[1].number(1 / kMaxFactor, kMaxFactor),
                                    values[2].integer(0, kMaxCount)};
     if (!ranges.empty() && range.max_tokens <= ranges.back().max_tokens) {
-      entry.fail("ends at " + std::to_string(range.max_tokens) +
-                 "; allowed: more than the previous range");
+      entry.fail(
+          fmt::format("ends at {}; allowed: more than the previous range", range.max_tokens));
     }
     ranges.push_back(range);
   });

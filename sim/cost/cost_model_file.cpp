@@ -2,6 +2,7 @@
 #include "sim/cost/cost_model_file.h"
 
 #include <algorithm>
+#include <fmt/core.h>
 #include <iterator>
 #include <utility>
 
@@ -78,8 +79,8 @@ CostModelFile parse_cost_model_file(std::string_view text, const std::string& na
   }
   if (json.at(kFormatKey) != kCostModelFormat) {
     root.at(kFormatKey)
-        .fail("is " + json.at(kFormatKey).dump() +
-              ", the format of another version; allowed: " + std::to_string(kCostModelFormat));
+        .fail(fmt::format("is {}, the format of another version; allowed: {}",
+                          json.at(kFormatKey).dump(), kCostModelFormat));
   }
   CostModelFile file;
   file.name = name;

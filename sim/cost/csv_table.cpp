@@ -3,6 +3,7 @@
 
 #include <algorithm>
 #include <cmath>
+#include <fmt/core.h>
 #include <memory>
 
 #include "core/base/error.h"
@@ -70,8 +71,8 @@ bool CsvTable::next() {
   if (!lines_.next()) return false;
   split(lines_.line());
   if (fields_.size() == header_.size()) return true;
-  lines_.fail("columns", "the line has " + std::to_string(fields_.size()) + " fields; allowed: " +
-                             std::to_string(header_.size()) + ", as the first line has");
+  lines_.fail("columns", fmt::format("the line has {} fields; allowed: {}, as the first line has",
+                                     fields_.size(), header_.size()));
 }
 
 std::string_view CsvTable::text(std::string_view column) const { return fields_[position(column)]; }

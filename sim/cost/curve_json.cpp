@@ -2,6 +2,7 @@
 #include "sim/cost/curve_json.h"
 
 #include <cstdint>
+#include <fmt/core.h>
 #include <limits>
 #include <string>
 
@@ -25,8 +26,7 @@ std::vector<double> read_numbers(const JsonPlace& place, double least, bool asce
 std::vector<double> read_times(const JsonPlace& place, std::size_t count) {
   std::vector<double> values = read_numbers(place, std::numeric_limits<double>::min(), false);
   if (values.size() != count) {
-    place.fail("has " + std::to_string(values.size()) +
-               " times; allowed: " + std::to_string(count));
+    place.fail(fmt::format("has {} times; allowed: {}", values.size(), count));
   }
   return values;
 }

@@ -3,6 +3,7 @@
 
 #include <algorithm>
 #include <cstdio>
+#include <fmt/core.h>
 #include <string>
 
 #include "core/base/error.h"
@@ -48,20 +49,18 @@ void check_tensor_parallel(const ModelConfig& model, std::int64_t tp) {
   if (tp >= 1 && can_split(model, tp)) return;
   std::string allowed;
   for (std::int64_t size = 1; size <= kMaxTensorParallel; ++size) {
-    if (can_split(model, size)) allowed += (size == 1 ? "" : ", ") + std::to_string(size);
+    if (can_split(model, size)) allowed += fmt::format("{}{}", size == 1 ? "" : ", ", size);
   }
   std::string experts =
-      model.n_experts == 0 ? "" : ", expert_ffn_dim " + std::to_string(model.expert_ffn_dim);
+      model.n_experts == 0 ? "" : fmt::format(", expert_ffn_dim {}", model.expert_ffn_dim);
   if (!model.linear_attention.is_empty()) {
-    experts +=
-        ", linear_attention.n_key_heads " + std::to_string(model.linear_attention.n_key_heads);
+    experts += fmt::format(", linear_attention.n_key_heads {}", model.linear_attention.n_key_heads);
   }
   throw UnplacedConfigError("cost_model.tensor_parallel_size",
-                            std::to_string(tp) + " cannot be used with " + model.name +
-                                ", which it does not split evenly (n_heads " +
-                                std::to_string(model.n_heads) + ", n_kv_heads " +
-                                std::to_string(model.n_kv_heads) + ", ffn_dim " +
-                                std::to_string(model.ffn_dim) + experts + "); allowed: " + allowed);
+                            fmt::format("{} cannot be used with {}, which it does not split evenly "
+                                        "(n_heads {}, n_kv_heads {}, ffn_dim {}{}); allowed: {}",
+                                        tp, model.name, model.n_heads, model.n_kv_heads,
+                                        model.ffn_dim, experts, allowed));
 }
 
 std::int64_t device_kv_heads(const ModelConfig& model, std::int64_t tp) {

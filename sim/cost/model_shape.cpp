@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "sim/cost/model_shape.h"
 
+#include <fmt/core.h>
 #include <limits>
 #include <string>
 
@@ -31,17 +32,18 @@ void require_shape(const CostModelFile& file, const ModelShape& shape, const Mod
   const JsonPlace measured_shape = JsonPlace(file.name + ": body", *file.body).at("shape");
   for (const auto& [key, value] : shape) {
     if (!measured_shape.has(key)) {
-      throw ConfigError(file.name + ": was measured with " + file.model + ", which has no " +
-                        std::string(key) + "; that of " + model.name + " is " +
-                        std::to_string(value) + "; allowed: a model of the same shape");
+      throw ConfigError(
+          fmt::format("{}: was measured with {}, which has no {}; that of {} is {}; allowed: a "
+                      "model of the same shape",
+                      file.name, file.model, key, model.name, value));
     }
     const std::int64_t measured =
         measured_shape.at(key).integer(0, std::numeric_limits<std::int64_t>::max());
     if (measured == value) continue;
-    throw ConfigError(file.name + ": was measured with " + file.model + ", whose " +
-                      std::string(key) + " is " + std::to_string(measured) + "; that of " +
-                      model.name + " is " + std::to_string(value) +
-                      "; allowed: a model of the same shape");
+    throw ConfigError(
+        fmt::format("{}: was measured with {}, whose {} is {}; that of {} is {}; allowed: a model "
+                    "of the same shape",
+                    file.name, file.model, key, measured, model.name, value));
   }
 }
 

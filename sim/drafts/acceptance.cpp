@@ -2,6 +2,7 @@
 #include "sim/drafts/acceptance.h"
 
 #include <algorithm>
+#include <fmt/core.h>
 
 #include "core/base/error.h"
 #include "core/base/rng.h"
@@ -33,10 +34,10 @@ Acceptance::Acceptance(const SpeculativeConfig& config, std::uint64_t seed)
       log_ = read_acceptance_log(acceptance.log, key);
       const std::size_t num_logged = log_.front().positions.size();
       if (num_logged >= num_tokens) return;
-      throw UnplacedConfigError(key, "has " + std::to_string(num_logged) +
-                                         " positions; speculative.num_speculative_tokens is " +
-                                         std::to_string(num_tokens) +
-                                         "; allowed: a log with at least as many");
+      throw UnplacedConfigError(key,
+                                fmt::format("has {} positions; speculative.num_speculative_tokens "
+                                            "is {}; allowed: a log with at least as many",
+                                            num_logged, num_tokens));
     }
   }
   double sum = 0;

@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "sim/fitted/fitted_file.h"
 
+#include <fmt/core.h>
 #include <iterator>
 #include <utility>
 
@@ -160,8 +161,8 @@ std::vector<StepScatter> read_scatter(const JsonPlace& place) {
       regime.ratios.push_back(value);
     });
     if (regime.ratios.size() != std::size(StepScatter::kShares)) {
-      entry.at("ratios").fail("is not a list of " +
-                              std::to_string(std::size(StepScatter::kShares)) + " numbers");
+      entry.at("ratios").fail(
+          fmt::format("is not a list of {} numbers", std::size(StepScatter::kShares)));
     }
     if (!scatter.empty() && !(scatter.back().regime < regime.regime)) {
       entry.at("order").fail("is out of order");
@@ -176,9 +177,8 @@ void check_shape(const CostModelFile& file, const ModelConfig& model) {
   for (const auto& [key, value] : kShape) {
     const std::int64_t measured = shape.at(key).integer(0, kMaxCount);
     if (measured == model.*value) continue;
-    shape.at(key).fail("is " + std::to_string(measured) + ", but " + model.name + " has " +
-                       std::to_string(model.*value) + "; allowed: the measured model, " +
-                       file.model);
+    shape.at(key).fail(fmt::format("is {}, but {} has {}; allowed: the measured model, {}",
+                                   measured, model.name, model.*value, file.model));
   }
 }
 

@@ -3,6 +3,7 @@
 
 #include <algorithm>
 #include <cmath>
+#include <fmt/core.h>
 #include <map>
 #include <utility>
 
@@ -31,7 +32,7 @@ struct TokenShape {
   std::string name() const {
     if (is_line) return "a line";
     const std::string growth = is_stairs ? "steps" : "ramps";
-    return growth + (tile == 0 ? " at powers of two" : " of " + std::to_string(tile) + " tokens");
+    return growth + (tile == 0 ? " at powers of two" : fmt::format(" of {} tokens", tile));
   }
 };
 

@@ -2,6 +2,7 @@
 #include "sim/link/link.h"
 
 #include <algorithm>
+#include <fmt/core.h>
 #include <optional>
 #include <tuple>
 #include <utility>
@@ -67,8 +68,7 @@ std::vector<CollectiveTimes> times_of(CsvTable& csv) {
     if (!goes_on) times.push_back({collective, devices, graph, {}});
     Curve& curve = times.back().us;
     const auto row = [&, devices_ = devices, bytes_ = bytes] {
-      return std::to_string(devices_) + " devices, " +
-             std::to_string(static_cast<std::int64_t>(bytes_)) + " bytes";
+      return fmt::format("{} devices, {} bytes", devices_, static_cast<std::int64_t>(bytes_));
     };
     if (!curve.empty() && curve.x.back() == bytes) csv.fail("bytes", "twice: " + row());
     if (!curve.empty() && us < curve.us.back()) {
@@ -157,7 +157,7 @@ Link::Link(const LinkSpec& link, const LinkSpec* network, std::int64_t num_devic
   const auto fail = [&](const std::string& what, const std::string& allowed) {
     throw UnplacedConfigError(
         "cost_model.tensor_parallel_size",
-        std::to_string(num_devices) + " cannot be used: " + what + "; allowed: " + allowed);
+        fmt::format("{} cannot be used: {}; allowed: {}", num_devices, what, allowed));
   };
   if (link.times.empty() && link.bandwidth <= 0) {
     fail(link.name + " has no link between devices", "1, or a cost_model.link");
@@ -170,7 +170,7 @@ Link::Link(const LinkSpec& link, const LinkSpec* network, std::int64_t num_devic
     inner_.resolve();
     return;
   }
-  const std::string joins = link.name + " joins " + std::to_string(link.max_devices) + " devices";
+  const std::string joins = fmt::format("{} joins {} devices", link.name, link.max_devices);
   if (network == nullptr) {
     fail(joins, "at most that, or a cost_model.network between hosts");
   }
@@ -180,8 +180,8 @@ Link::Link(const LinkSpec& link, const LinkSpec* network, std::int64_t num_devic
   outer_ = {*network, num_devices / link.max_devices};
   inner_.num_devices = link.max_devices;
   if (network->max_devices > 0 && outer_.num_devices > network->max_devices) {
-    fail(network->name + " joins " + std::to_string(network->max_devices) + " hosts",
-         "at most " + std::to_string(network->max_devices * link.max_devices));
+    fail(fmt::format("{} joins {} hosts", network->name, network->max_devices),
+         fmt::format("at most {}", network->max_devices * link.max_devices));
   }
   inner_.resolve();
   outer_.resolve();

@@ -3,6 +3,7 @@
 
 #include <algorithm>
 #include <cmath>
+#include <fmt/core.h>
 #include <set>
 #include <utility>
 
@@ -21,7 +22,7 @@ using Heads = std::pair<std::int64_t, std::int64_t>;  // query heads, KV heads
 using Table = std::vector<const AttentionCells*>;
 
 std::string heads_text(const Heads& heads) {
-  return std::to_string(heads.first) + "/" + std::to_string(heads.second) + " heads";
+  return fmt::format("{}/{} heads", heads.first, heads.second);
 }
 
 // The tables of one origin, window and KV type. Of prompts, those computed in bfloat16 if any.
@@ -120,7 +121,7 @@ std::optional<Grid> attention_grid(const OperatorTables& tables, AttentionPhase 
   const Heads heads(wanted.heads, wanted.kv_heads);
   const std::string name =
       std::string("attention of ") + (is_prompts ? "prompts" : "decodes") +
-      (wanted.window > 0 ? " with window " + std::to_string(wanted.window) : "") + ": ";
+      (wanted.window > 0 ? fmt::format(" with window {}", wanted.window) : "") + ": ";
   std::vector<TableOrigin> origins;
   for (const AttentionCells& cells : all) {
     if (std::find(origins.begin(), origins.end(), cells.origin) == origins.end()) {
@@ -140,8 +141,9 @@ std::optional<Grid> attention_grid(const OperatorTables& tables, AttentionPhase 
       std::size_t num_outliers = 0;
       Grid grid = cleaned_grid(cells_of(table, *nearest), phase, num_outliers);
       if (num_outliers > 0) {
-        remarks.push_back(name + "cells that took half as long again as larger ones count as " +
-                          "those: " + std::to_string(num_outliers));
+        remarks.push_back(
+            fmt::format("{}cells that took half as long again as larger ones count as those: {}",
+                        name, num_outliers));
       }
       if (*nearest != heads) {
         const double factor = real(heads.first) / real(nearest->first);

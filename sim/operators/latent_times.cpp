@@ -3,6 +3,7 @@
 
 #include <algorithm>
 #include <cmath>
+#include <fmt/core.h>
 #include <map>
 #include <set>
 #include <tuple>
@@ -112,9 +113,9 @@ Curve latent_products(const OperatorTables& tables, std::int64_t heads, WeightFo
   }
   const double scale = real(heads) / real(nearest);
   if (nearest != heads) {
-    remarks.push_back("products into and out of the latent space: " + std::to_string(heads) +
-                      " heads are " + std::to_string(nearest) + " heads times " +
-                      fixed_text(scale, 2));
+    remarks.push_back(
+        fmt::format("products into and out of the latent space: {} heads are {} heads times {}",
+                    heads, nearest, fixed_text(scale, 2)));
   }
   const WeightedCurve terms[] = {{&entry, scale}, {&exit, scale}};
   Curve both = sum_of_measured(terms);

@@ -3,6 +3,7 @@
 
 #include <algorithm>
 #include <cmath>
+#include <fmt/core.h>
 #include <initializer_list>
 #include <iterator>
 #include <set>
@@ -96,16 +97,14 @@ class Composer {
   void check_model() const {
     check_tensor_parallel(model_, tp_);
     if (model_.head_dim != meta_.head_dim) {
-      fail_missing(meta_, "attention of head_dim " + std::to_string(model_.head_dim),
+      fail_missing(meta_, fmt::format("attention of head_dim {}", model_.head_dim),
                    {std::to_string(meta_.head_dim)});
     }
     if (model_.bytes_per_weight != 2) {
-      fail_missing(meta_, "plain weights of " + std::to_string(model_.bytes_per_weight) + " bytes",
-                   {"2"});
+      fail_missing(meta_, fmt::format("plain weights of {} bytes", model_.bytes_per_weight), {"2"});
     }
     if (model_.bytes_per_kv_element > 2) {
-      fail_missing(meta_, "KV of " + std::to_string(model_.bytes_per_kv_element) + " bytes",
-                   {"1", "2"});
+      fail_missing(meta_, fmt::format("KV of {} bytes", model_.bytes_per_kv_element), {"1", "2"});
     }
   }
 
@@ -170,10 +169,10 @@ class Composer {
     const ProductPeaks peaks = peaks_of(table.dtype, meta_);
     std::size_t num_clamped = 0;
     Curve curve = product_curve(table, peaks, real(n), real(k), num_clamped);
-    const std::string name = std::to_string(n) + " x " + std::to_string(k) + " in " + table.dtype;
+    const std::string name = fmt::format("{} x {} in {}", n, k, table.dtype);
     if (num_clamped > 0) {
-      say("product " + name +
-          ": times beyond the GPU's peaks count as the peaks: " + std::to_string(num_clamped));
+      say(fmt::format("product {}: times beyond the GPU's peaks count as the peaks: {}", name,
+                      num_clamped));
     }
     subtract_quantisation(table, peaks, real(n), real(k), curve);
     if (const double share = falling_share(curve); share > worst_falls_) {
@@ -266,7 +265,8 @@ class Composer {
 
   static std::string sizes_text(const std::vector<std::int64_t>& sizes) {
     std::string text;
-    for (const std::int64_t size : sizes) text += (text.empty() ? "" : "/") + std::to_string(size);
+    for (const std::int64_t size : sizes)
+      text += fmt::format("{}{}", text.empty() ? "" : "/", size);
     return text;
   }
 
@@ -284,15 +284,15 @@ class Composer {
     if (!times_.states) {
       std::set<std::string> found;
       for (const StateCells& cells : tables_.context_states) {
-        found.insert(std::to_string(cells.key_heads) + "/" + std::to_string(cells.value_heads));
+        found.insert(fmt::format("{}/{}", cells.key_heads, cells.value_heads));
       }
-      fail_missing(meta_,
-                   "linear attention of " + std::to_string(key_heads) + "/" +
-                       std::to_string(value_heads) + " key and value heads of " +
-                       std::to_string(linear.key_head_dim) + " x " +
-                       std::to_string(linear.value_head_dim) + " and a convolution of " +
-                       std::to_string(linear.conv_width),
-                   found);
+      fail_missing(
+          meta_,
+          fmt::format(
+              "linear attention of {}/{} key and value heads of {} x {} and a convolution of {}",
+              key_heads, value_heads, linear.key_head_dim, linear.value_head_dim,
+              linear.conv_width),
+          found);
     }
     // Queries, keys, values and their gate; a write strength and a decay of each value head.
     const std::int64_t inputs = (linear.conv_channels() + linear.value_dim()) / tp_;
@@ -324,8 +324,7 @@ class Composer {
                                               model_.n_experts_per_token, model_.n_experts};
     if (meta_.experts == wanted) return;
     const auto text = [](const std::vector<std::int64_t>& shape) {
-      return std::to_string(shape[2]) + " of " + std::to_string(shape[3]) + " experts of " +
-             std::to_string(shape[0]) + " x " + std::to_string(shape[1]);
+      return fmt::format("{} of {} experts of {} x {}", shape[2], shape[3], shape[0], shape[1]);
     };
     std::set<std::string> found;
     if (!meta_.experts.empty()) found.insert(text(meta_.experts));
@@ -367,11 +366,11 @@ class Composer {
       for (const ExpertsTable& other : tables_.experts) {
         const std::string_view word = word_of_dtype(other.dtype);
         if (word.empty()) continue;
-        found.insert(std::string(word) + " by " + std::to_string(other.tensor_parallel_size));
+        found.insert(fmt::format("{} by {}", word, other.tensor_parallel_size));
       }
       fail_missing(meta_,
-                   "experts of this shape of --quantization " + std::string(word_of_dtype(dtype)) +
-                       ", each divided by " + std::to_string(tp) + of_kernel,
+                   fmt::format("experts of this shape of --quantization {}, each divided by {}{}",
+                               word_of_dtype(dtype), tp, of_kernel),
                    found);
     }
     say_experts(*table, dtype);
@@ -397,8 +396,8 @@ class Composer {
       say("experts in " + dtype + ": those in " + table.dtype + " of " + table.origin.text());
     }
     if (table.tensor_parallel_size != experts_tp()) {
-      say("experts: measured on " + std::to_string(table.tensor_parallel_size) + " devices, " +
-          "scaled to " + std::to_string(experts_tp()));
+      say(fmt::format("experts: measured on {} devices, scaled to {}", table.tensor_parallel_size,
+                      experts_tp()));
     }
     if (table.distribution != "power_law_1.2") say("experts: routed by " + table.distribution);
   }
@@ -439,19 +438,21 @@ class Composer {
     if (!full) {
       std::set<std::string> found;
       for (const AttentionCells& cells : tables_.decode) {
-        found.insert(std::to_string(cells.heads) + "/" + std::to_string(cells.kv_heads));
+        found.insert(fmt::format("{}/{}", cells.heads, cells.kv_heads));
       }
       fail_missing(meta_,
-                   "attention of " + std::to_string(model_.n_heads / tp_) + "/" +
-                       std::to_string(device_kv_heads(model_, tp_)) + " heads",
+                   fmt::format("attention of {}/{} heads", model_.n_heads / tp_,
+                               device_kv_heads(model_, tp_)),
                    found);
     }
     times_.attention = *full;
     if (model_.n_window_layers() == 0) return;
     times_.windowed = attention(model_.sliding_window);
     if (times_.windowed) return;
-    say("attention with window " + std::to_string(model_.sliding_window) +
-        ": not measured; full attention with its lengths cut to the window counts");
+    say(
+        fmt::format("attention with window {}: not measured; full attention with its lengths cut "
+                    "to the window counts",
+                    model_.sliding_window));
   }
 
   // ---- Collectives ----
@@ -506,7 +507,7 @@ class Composer {
       }
       const std::string name(to_string(collective));
       if (chosen == nullptr) {
-        fail_missing(meta_, name + " among " + std::to_string(tp_) + " devices", found);
+        fail_missing(meta_, fmt::format("{} among {} devices", name, tp_), found);
       }
       if (chosen->origin.engine != meta_.engine && chosen->origin.engine != "nccl") {
         say(name + ": of " + chosen->origin.text());
@@ -518,8 +519,8 @@ class Composer {
         replace_fused_reduces(times.us);
       }
       if (const std::size_t num_raised = raise_to_earlier(times.us); num_raised > 0) {
-        say(name + ": " + std::to_string(num_raised) + " times fall as bytes grow; " +
-            "the largest at or below counts");
+        say(fmt::format("{}: {} times fall as bytes grow; the largest at or below counts", name,
+                        num_raised));
       }
       times_.collectives.push_back(std::move(times));
     }

@@ -2,6 +2,7 @@
 #include "sim/operators/operator_file.h"
 
 #include <algorithm>
+#include <fmt/core.h>
 #include <iterator>
 #include <string>
 #include <utility>
@@ -52,8 +53,8 @@ constexpr const char* kModules = "module_formats";
 std::string modules_text(const ModelConfig& model) {
   std::string text;
   for (const ModuleFormat& module : model.module_formats) {
-    text += (text.empty() ? "" : ", ") + std::to_string(static_cast<int>(module.kind)) + " " +
-            std::string(to_string(module.format)) + " " + std::to_string(module.num_params);
+    text += fmt::format("{}{} {} {}", text.empty() ? "" : ", ", static_cast<int>(module.kind),
+                        to_string(module.format), module.num_params);
   }
   return text;
 }
@@ -113,9 +114,8 @@ Curve read_rising_curve(const JsonPlace& place, const char* key) {
   Curve curve = read_curve(place, key);
   for (std::size_t i = 1; i < curve.us.size(); ++i) {
     if (curve.us[i] >= curve.us[i - 1]) continue;
-    place.at("us").fail("falls at " + std::string(key) + " " +
-                        std::to_string(static_cast<std::int64_t>(curve.x[i])) +
-                        "; allowed: times that do not fall");
+    place.at("us").fail(fmt::format("falls at {} {}; allowed: times that do not fall", key,
+                                    static_cast<std::int64_t>(curve.x[i])));
   }
   return curve;
 }
@@ -127,8 +127,7 @@ Grid read_rising_grid(const JsonPlace& place, const char* rows, const char* colu
     const bool falls = (i >= width && grid.us[i] < grid.us[i - width]) ||
                        (i % width > 0 && grid.us[i] < grid.us[i - 1]);
     if (!falls) continue;
-    place.at("us").fail("falls at entry " + std::to_string(i) +
-                        "; allowed: times that do not fall");
+    place.at("us").fail(fmt::format("falls at entry {}; allowed: times that do not fall", i));
   }
   return grid;
 }
@@ -161,7 +160,7 @@ std::vector<CollectiveTimes> read_collective_times(const JsonPlace& place, std::
     return times.collective == Collective::AllReduce;
   };
   if (devices > 1 && std::none_of(all.begin(), all.end(), is_all_reduce)) {
-    place.fail("has no all_reduce; allowed: times among " + std::to_string(devices) + " devices");
+    place.fail(fmt::format("has no all_reduce; allowed: times among {} devices", devices));
   }
   return all;
 }

@@ -2,6 +2,7 @@
 #include "sim/profile/profile_folder.h"
 
 #include <algorithm>
+#include <fmt/core.h>
 #include <map>
 #include <utility>
 
@@ -25,7 +26,7 @@ constexpr double kMicrosPerMilli = 1e3;
 constexpr double kBytesPerWeight = 2;
 
 std::string place_of(const std::string& folder, std::int64_t tp) {
-  return folder + "/tp" + std::to_string(tp) + "/";
+  return fmt::format("{}/tp{}/", folder, tp);
 }
 
 std::string text_at(const ConfigNode& root, const char* path) {
@@ -407,8 +408,9 @@ std::vector<LayerTimes> read_vidur_layers(const std::string& file, std::int64_t 
   std::vector<LayerTimes> times;
   for (MeasuredRows& table : layers) {
     if (table.rows.empty()) {
-      throw ConfigError(file + ": num_tensor_parallel_workers: has no rows of " +
-                        std::to_string(tp) + "; allowed: a measured size");
+      throw ConfigError(fmt::format(
+          "{}: num_tensor_parallel_workers: has no rows of {}; allowed: a measured size", file,
+          tp));
     }
     times.push_back(layer_times(table, true, floors));
   }

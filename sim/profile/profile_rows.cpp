@@ -3,6 +3,7 @@
 
 #include <algorithm>
 #include <cstdio>
+#include <fmt/core.h>
 #include <memory>
 
 #include "core/base/error.h"
@@ -41,9 +42,8 @@ void sort_rows(MeasuredRows& table, bool averages) {
     std::size_t end = i + 1;
     for (; end < rows.size() && rows[end].keys == row.keys; ++end) row.us += rows[end].us;
     if (end > i + 1 && !averages) {
-      table.fail(
-          rows[i + 1], table.names.front(),
-          table.place(row) + " is also in line " + std::to_string(row.line) + "; allowed: once");
+      table.fail(rows[i + 1], table.names.front(),
+                 fmt::format("{} is also in line {}; allowed: once", table.place(row), row.line));
     }
     row.us /= static_cast<double>(end - i);
     merged.push_back(row);

@@ -3,6 +3,7 @@
 
 #include <algorithm>
 #include <cstdint>
+#include <fmt/core.h>
 #include <string>
 #include <utility>
 
@@ -157,7 +158,7 @@ std::vector<RecordedStep> read_replay(const CostModelFile& file) {
         default: break;
       }
     });
-    if (column != 5) row.fail("has " + std::to_string(column) + " columns; allowed: 5");
+    if (column != 5) row.fail(fmt::format("has {} columns; allowed: 5", column));
     steps.push_back(step);
   });
   return steps;

@@ -1,6 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "study/bench/bench_cases.h"
 
+#include <fmt/core.h>
+
 #include "core/base/json.h"
 #include "core/base/number_text.h"
 
@@ -31,12 +33,12 @@ std::vector<BenchCase> standard_cases() {
 std::string case_text(const BenchCase& what) {
   std::string text;
   if (what.num_decodes > 0) {
-    text = std::to_string(what.num_decodes) + (what.num_decodes == 1 ? " decode" : " decodes") +
-           " at " + grouped_text(what.context);
+    text = fmt::format("{}{} at {}", what.num_decodes,
+                       what.num_decodes == 1 ? " decode" : " decodes", grouped_text(what.context));
   }
   if (what.chunk_size == 0) return text;
-  return text + (text.empty() ? "" : ", ") + "chunk " + std::to_string(what.chunk_size) +
-         " after " + grouped_text(what.prefix);
+  return fmt::format("{}{}chunk {} after {}", text, text.empty() ? "" : ", ", what.chunk_size,
+                     grouped_text(what.prefix));
 }
 
 StepPlan plan_of(const BenchCase& what) {

@@ -3,6 +3,7 @@
 
 #include <algorithm>
 #include <charconv>
+#include <fmt/core.h>
 #include <iostream>
 
 #include "core/base/command_errors.h"
@@ -121,9 +122,10 @@ std::vector<std::int32_t> parse_tokens(const std::string& text) {
                          count > (counts.empty() ? 0 : counts.back()) &&
                          count <= kMostProductTokens;
     if (!is_good) {
-      throw UsageError("--tokens: '" + printable(text) +
-                       "' is not a list of token counts; allowed: ascending counts from 1 to " +
-                       std::to_string(kMostProductTokens) + ", such as 64,512");
+      throw UsageError(
+          fmt::format("--tokens: '{}' is not a list of token counts; allowed: ascending counts "
+                      "from 1 to {}, such as 64,512",
+                      printable(text), kMostProductTokens));
     }
     counts.push_back(count);
     if (!is_last) begin = behind + 1;

@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "study/calibrate/calibrate_fit.h"
 
+#include <fmt/core.h>
 #include <memory>
 #include <utility>
 
@@ -40,9 +41,9 @@ void check_replay(const CalibrationSteps& measured) {
   constexpr const char* kAllowedRun =
       "; allowed: the result folder of one run, or one log of iterations with --scenario FILE";
   if (measured.sources.size() > 1) {
-    throw UsageError("--kind: replay stores the steps of one run, not of " +
-                     std::to_string(measured.sources.size()) + " (" +
-                     joined_names(measured.sources) + ")" + kAllowedRun);
+    throw UsageError(fmt::format("--kind: replay stores the steps of one run, not of {} ({}){}",
+                                 measured.sources.size(), joined_names(measured.sources),
+                                 kAllowedRun));
   }
   if (measured.recorded.empty()) {
     throw UsageError("--kind: replay cannot distinguish the steps of " + measured.sources.front() +

@@ -3,6 +3,7 @@
 
 #include <algorithm>
 #include <chrono>
+#include <fmt/core.h>
 #include <iostream>
 #include <memory>
 #include <optional>
@@ -126,19 +127,18 @@ StepSizes sizes_of(const Scenario& scenario, const EngineSetup& setup) {
   const auto fail_unless = [](bool is_good, const char* key, std::int64_t value,
                               const std::string& allowed) {
     if (is_good) return;
-    throw ConfigError(std::string(kOption) + ": " + key + ": is " + std::to_string(value) +
-                      "; allowed: " + allowed);
+    throw ConfigError(fmt::format("{}: {}: is {}; allowed: {}", kOption, key, value, allowed));
   };
   fail_unless(sizes.max_context >= kMinScriptContext, "engine.max_model_len", sizes.max_context,
-              std::to_string(kMinScriptContext) + " or more");
+              fmt::format("{} or more", kMinScriptContext));
   fail_unless(sizes.max_tokens >= kMinScriptTokens, "scheduler.max_num_batched_tokens",
-              sizes.max_tokens, std::to_string(kMinScriptTokens) + " or more");
+              sizes.max_tokens, fmt::format("{} or more", kMinScriptTokens));
   const std::int64_t needed = ceil_div(min_script_kv(sizes), block_size);
   fail_unless(needed <= sizes.kv_tokens / block_size, "kv_cache.num_blocks",
               sizes.kv_tokens / block_size,
-              std::to_string(needed) +
-                  " or more for steps of these sizes, or smaller engine.max_num_seqs, "
-                  "engine.max_model_len and scheduler.max_num_batched_tokens");
+              fmt::format("{} or more for steps of these sizes, or smaller engine.max_num_seqs, "
+                          "engine.max_model_len and scheduler.max_num_batched_tokens",
+                          needed));
   return sizes;
 }
 
@@ -230,9 +230,9 @@ Measurement measure(const Backend& backend, PreparedVariant variant, StepScript 
 
 std::string rounds_text(const Measurement& measured, const StepScript& script) {
   const std::string all = std::to_string(kNumRounds);
-  std::string text = count_text(measured.outcome.result.summary.num_steps, "step") + " in " +
-                     std::to_string(measured.num_rounds) + " of " + all + " rounds, each " +
-                     "with every kind of step in a different order";
+  std::string text = fmt::format(
+      "{} in {} of {} rounds, each with every kind of step in a different order",
+      count_text(measured.outcome.result.summary.num_steps, "step"), measured.num_rounds, all);
   if (measured.num_rounds == script.num_rounds()) return text;
   return text + "; no time was left for the other rounds";
 }
@@ -269,10 +269,10 @@ void calibrate_by_measuring(Backend& backend, const MeasureOptions& options) {
   say("model", run->model.name + " on " + printable(run->device));
   if (!run->weights_text.empty()) say("weights", run->weights_text);
   say("seed", std::to_string(options.seed));
-  say("sizes", "up to " + count_text(sizes.max_tokens, "token") + " and " +
-                   count_text(sizes.max_seqs, "sequence") + " per step, contexts of " +
-                   grouped_text(sizes.max_context) + ", " + count_text(sizes.kv_tokens, "token") +
-                   " of KV, " + std::to_string(scenario.engine.async_depth) + " in flight");
+  say("sizes", fmt::format("up to {} and {} per step, contexts of {}, {} of KV, {} in flight",
+                           count_text(sizes.max_tokens, "token"),
+                           count_text(sizes.max_seqs, "sequence"), grouped_text(sizes.max_context),
+                           count_text(sizes.kv_tokens, "token"), scenario.engine.async_depth));
   const StepScript script = make_step_script(sizes, kNumRounds, options.seed);
   Measurement steps = measure(backend, {scenario, std::move(run), nullptr}, script, budget, true);
   say("rounds", rounds_text(steps, script));

@@ -3,6 +3,7 @@
 
 #include <algorithm>
 #include <cmath>
+#include <fmt/core.h>
 #include <fstream>
 #include <iostream>
 #include <memory>
@@ -142,11 +143,11 @@ void print_link(const RequestLogRun& run, const StepFactors& factors) {
 void require_enough(const RequestLogRun& run, std::size_t num_intervals) {
   if (num_intervals >= kMinIntervals) return;
   const std::string why = contradiction_remark(run);
-  throw ConfigError(run.log.path + ": gives the times of " + std::to_string(num_intervals) +
-                    " intervals of steps" + (why.empty() ? "" : " (" + why + ")") +
-                    "; allowed: at least " + std::to_string(kMinIntervals) +
-                    ", with the settings, requests and first step of the measured run (for a cold "
-                    "server whose pause was not found: --set cost_model.cold_start_ms=...)");
+  throw ConfigError(
+      fmt::format("{}: gives the times of {} intervals of steps{}; allowed: at least {}, with the "
+                  "settings, requests and first step of the measured run (for a cold server whose "
+                  "pause was not found: --set cost_model.cold_start_ms=...)",
+                  run.log.path, num_intervals, why.empty() ? "" : " (" + why + ")", kMinIntervals));
 }
 
 // If step times differ by more than a few per cent, the settings or the log are wrong.
@@ -174,7 +175,7 @@ void print_ranges(const StepFactors& factors) {
     for (const StepFactors::Range& range : ranges) {
       if (range.num_steps > 0) {
         rows.push_back({fixed_text(range.factor, 3), what,
-                        std::to_string(from) + "-" + std::to_string(range.max_tokens),
+                        fmt::format("{}-{}", from, range.max_tokens),
                         grouped_text(range.num_steps)});
       }
       from = range.max_tokens + 1;
@@ -201,11 +202,11 @@ void check_floor(const RequestLogRun& run, const StepFactors& factors) {
     const double ns = corrected_ns(factors, step);
     const auto floor = static_cast<double>(roofline.floor_ns(roofline.step_work(plan)));
     if (ns + 1 >= floor) continue;
-    throw ConfigError(run.log.path + ": after the correction step " + std::to_string(at) + " (" +
-                      std::to_string(step.num_prefill_tokens + step.num_decode_tokens) +
-                      " tokens) takes " + fixed_text(ns / 1e3, 1) + " us, but " +
-                      run.hardware.name + " needs at least " + fixed_text(floor / 1e3, 1) +
-                      " us; allowed: a log, a model and hardware that match");
+    throw ConfigError(
+        fmt::format("{}: after the correction step {} ({} tokens) takes {} us, but {} needs at "
+                    "least {} us; allowed: a log, a model and hardware that match",
+                    run.log.path, at, step.num_prefill_tokens + step.num_decode_tokens,
+                    fixed_text(ns / 1e3, 1), run.hardware.name, fixed_text(floor / 1e3, 1)));
   }
 }
 

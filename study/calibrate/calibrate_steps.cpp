@@ -5,6 +5,7 @@
 #include <array>
 #include <charconv>
 #include <cmath>
+#include <fmt/core.h>
 #include <memory>
 #include <optional>
 #include <string_view>
@@ -178,9 +179,8 @@ void StepReader::read_folder(const std::string& path, const FolderUse& use) {
                "metronome " + info.backend);
   if (use.has_gaps) add_gaps(run.record, scenario.engine.async_depth);
   if (!use.has_steps) {
-    all_.remarks.push_back(path +
-                           ": ran with fewer steps in flight than the others; only its host " +
-                           "gaps are used");
+    all_.remarks.push_back(fmt::format(
+        "{}: ran with fewer steps in flight than the others; only its host gaps are used", path));
     return;
   }
   const std::vector<TimeNs> times = device_times(run.record);
@@ -193,7 +193,7 @@ void StepReader::read_folder(const std::string& path, const FolderUse& use) {
       ++all_.num_left_out;
       continue;
     }
-    add_plan(plan, times[at], path + ", step " + std::to_string(at), at);
+    add_plan(plan, times[at], fmt::format("{}, step {}", path, at), at);
   }
   const RecordedSetup setup{
       .step_shape = resolved_step_shape(scenario),
@@ -239,8 +239,7 @@ void StepReader::read_requests(const std::string& path) {
     }
     if (roofline_) all_.floors_ns.push_back(floor_ns);
     all_.steps.push_back(std::move(together));
-    all_.names.push_back(path + ", steps " + std::to_string(interval.begin) + " to " +
-                         std::to_string(interval.last()));
+    all_.names.push_back(fmt::format("{}, steps {} to {}", path, interval.begin, interval.last()));
     all_.is_early.push_back(interval.begin < kNumEarly);
   }
   const std::string remark = contradiction_remark(run);
@@ -283,8 +282,8 @@ double parse_number(const TraceLines& lines, std::string_view text, std::string_
   const auto [end, error] = std::from_chars(text.data(), text.data() + text.size(), value);
   const bool is_number = error == std::errc() && end == text.data() + text.size();
   if (!is_number || !(value >= 0 && value <= max)) {
-    lines.fail(field, quote_for_message(text) + " is not a number from 0 to " +
-                          std::to_string(std::llround(max)));
+    lines.fail(field, fmt::format("{} is not a number from 0 to {}", quote_for_message(text),
+                                  std::llround(max)));
   }
   return value;
 }
@@ -341,7 +340,7 @@ StepPlan plan_like(const StepFeatures& pass) {
 // ---- vLLM's log of iterations ----
 
 std::string iteration_name(const IterationLog& log, const LoggedIteration& iteration) {
-  return log.path + ":" + std::to_string(iteration.line);
+  return fmt::format("{}:{}", log.path, iteration.line);
 }
 
 void StepReader::read_log(const std::string& path) {
@@ -350,8 +349,8 @@ void StepReader::read_log(const std::string& path) {
   if (setup_.scenario.empty()) return add_iterations(log);
   ScenarioFile file = load_scenario(setup_.scenario, setup_.assignments, std::nullopt);
   if (file.variants.size() != 1) {
-    throw UsageError("--scenario: " + setup_.scenario + " has " +
-                     std::to_string(file.variants.size()) + " variants; allowed: one");
+    throw UsageError(fmt::format("--scenario: {} has {} variants; allowed: one", setup_.scenario,
+                                 file.variants.size()));
   }
   Scenario& scenario = file.variants.front();
   if (!setup_.hardware.empty()) scenario.hardware = setup_.hardware;
@@ -461,8 +460,8 @@ void StepReader::read_csv(const std::string& path) {
   for (std::size_t row = 0; lines.next(); ++row) {
     const std::vector<std::string_view> fields = split(lines.line());
     if (fields.size() != header.size()) {
-      lines.fail(header.back(), "the line has " + std::to_string(fields.size()) + " fields, not " +
-                                    std::to_string(header.size()));
+      lines.fail(header.back(),
+                 fmt::format("the line has {} fields, not {}", fields.size(), header.size()));
     }
     const auto number = [&](StepColumn column, double max) {
       return parse_number(lines, fields[places[column]], names[column], max);
@@ -481,7 +480,7 @@ void StepReader::read_csv(const std::string& path) {
                             .is_graph = count(kIsGraph, 1) > 0};
     const double seconds = number(kSeconds, 3600);
     check_pass(lines, pass, seconds);
-    add_step({{pass}, seconds * 1e9}, path + ":" + std::to_string(lines.number()), row,
+    add_step({{pass}, seconds * 1e9}, fmt::format("{}:{}", path, lines.number()), row,
              plan_like(pass));
   }
 }
@@ -525,13 +524,13 @@ void refuse_other_logs(const std::vector<Source>& sources) {
 }
 
 [[noreturn]] void fail_few_steps(const CalibrationSteps& all) {
-  std::string text = "calibrate: got " + std::to_string(all.steps.size()) + " steps";
+  std::string text = fmt::format("calibrate: got {} steps", all.steps.size());
   if (all.num_left_out > 0) {
-    text += " and left out " + std::to_string(all.num_left_out) +
-            " that failed or took an implausible time";
+    text +=
+        fmt::format(" and left out {} that failed or took an implausible time", all.num_left_out);
   }
   for (const std::string& remark : all.remarks) text += "; " + printable(remark);
-  throw UsageError(text + "; allowed: at least " + std::to_string(kMinSteps));
+  throw UsageError(fmt::format("{}; allowed: at least {}", text, kMinSteps));
 }
 
 }  // namespace

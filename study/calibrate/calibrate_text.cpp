@@ -3,6 +3,7 @@
 
 #include <algorithm>
 #include <cmath>
+#include <fmt/core.h>
 #include <iostream>
 #include <optional>
 
@@ -23,10 +24,11 @@ std::string hiccup_text(const CalibrationSteps& measured, const StepFit& fit) {
   for (std::size_t i = 0; i < fit.is_hiccup.size(); ++i) {
     num_early += fit.is_hiccup[i] && measured.is_early[i] ? 1 : 0;
   }
-  return count_text(fit.model.num_hiccups, "step") + " " + was_or_were(fit.model.num_hiccups) +
-         " left out of the fit, off by more than six deviations of their kind; " +
-         grouped_text(num_early) + " of them among the first " + std::to_string(kNumEarly) +
-         " of a run";
+  return fmt::format(
+      "{} {} left out of the fit, off by more than six deviations of their kind; {} of them among "
+      "the first {} of a run",
+      count_text(fit.model.num_hiccups, "step"), was_or_were(fit.model.num_hiccups),
+      grouped_text(num_early), kNumEarly);
 }
 
 std::string gap_text(const std::optional<GapFit>& gap) {
@@ -47,9 +49,9 @@ std::string shape_text(const StepFit& fit) {
   const auto taken = std::find_if(fit.shapes.begin(), fit.shapes.end(), [&](const auto& shape) {
     return shape.first == fit.model.tokens_shape;
   });
-  return fit.model.tokens_shape + ", off by " + percent_text(taken->second, 2) +
-         " on validation steps; of " + std::to_string(fit.shapes.size()) + " forms " + best->first +
-         " fits best, with " + percent_text(best->second, 2);
+  return fmt::format("{}, off by {} on validation steps; of {} forms {} fits best, with {}",
+                     fit.model.tokens_shape, percent_text(taken->second, 2), fit.shapes.size(),
+                     best->first, percent_text(best->second, 2));
 }
 
 bool is_near(double a, double b) {
@@ -154,8 +156,8 @@ void report_calibration(const Calibration& calibration, const std::string& out) 
              " more failed or have decodes that were not recorded";
   }
   say("steps", steps);
-  say("measured", measured.model.name + " on " + printable(measured.hardware) +
-                      ", tensor parallel size " + std::to_string(measured.tensor_parallel_size));
+  say("measured", fmt::format("{} on {}, tensor parallel size {}", measured.model.name,
+                              printable(measured.hardware), measured.tensor_parallel_size));
   if (calibration.kind == FitKind::Replay) say("replay", replay_text(measured.recorded));
   for (const std::string& remark : measured.remarks) say("remark", printable(remark));
   say("hiccups", hiccup_text(measured, calibration.fit));

@@ -3,6 +3,7 @@
 
 #include <algorithm>
 #include <cmath>
+#include <fmt/core.h>
 #include <iostream>
 #include <iterator>
 #include <memory>
@@ -121,9 +122,10 @@ ModelConfig model_of(const OperatorImportOptions& options) {
   }
   const std::int64_t ep = options.expert_parallel_size;
   if (ep < 1 || (ep > 1 && (model.n_experts % ep != 0 || options.tensor_parallel_size % ep != 0))) {
-    throw UsageError("--expert-parallel: " + std::to_string(ep) + " does not divide the " +
-                     std::to_string(model.n_experts) + " experts of " + model.name +
-                     " and --tp evenly; allowed: a divisor of both, or 1");
+    throw UsageError(
+        fmt::format("--expert-parallel: {} does not divide the {} experts of {} and --tp evenly; "
+                    "allowed: a divisor of both, or 1",
+                    ep, model.n_experts, model.name));
   }
   return model;
 }
@@ -164,18 +166,16 @@ std::vector<std::string> tool_arguments(const OperatorImportOptions& options,
   };
   if (model.n_window_layers() > 0) add("--window", std::to_string(model.sliding_window));
   if (const LatentAttention& latent = model.latent_attention; !latent.is_empty()) {
-    add("--latent", std::to_string(latent.kv_rank) + "," + std::to_string(latent.nope_dim) + "," +
-                        std::to_string(latent.rope_dim) + "," + std::to_string(latent.value_dim));
+    add("--latent", fmt::format("{},{},{},{}", latent.kv_rank, latent.nope_dim, latent.rope_dim,
+                                latent.value_dim));
   }
   if (const LinearAttention& linear = model.linear_attention; !linear.is_empty()) {
-    add("--states", std::to_string(linear.key_head_dim) + "," +
-                        std::to_string(linear.value_head_dim) + "," +
-                        std::to_string(linear.conv_width));
+    add("--states",
+        fmt::format("{},{},{}", linear.key_head_dim, linear.value_head_dim, linear.conv_width));
   }
   if (model.n_experts > 0) {
-    add("--experts", std::to_string(model.hidden_dim) + "," + std::to_string(model.expert_ffn_dim) +
-                         "," + std::to_string(model.n_experts_per_token) + "," +
-                         std::to_string(model.n_experts));
+    add("--experts", fmt::format("{},{},{},{}", model.hidden_dim, model.expert_ffn_dim,
+                                 model.n_experts_per_token, model.n_experts));
     add("--expert-parallel", std::to_string(options.expert_parallel_size));
     if (!options.experts_kernel.empty()) add("--experts-kernel", options.experts_kernel);
   }
@@ -274,7 +274,7 @@ void import_operators(const OperatorImportOptions& options) {
   std::cout << "operators     " << printable(source) << ": " << model.name << " on "
             << hardware.name << ", tensor_parallel_size " << tp
             << (meta.expert_parallel_size > 1
-                    ? ", experts on " + std::to_string(meta.expert_parallel_size)
+                    ? fmt::format(", experts on {}", meta.expert_parallel_size)
                     : "")
             << ", " << printable(engine) << '\n';
   print_times(times);

@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "study/calibrate/request_log_run.h"
 
+#include <fmt/core.h>
 #include <span>
 #include <utility>
 
@@ -57,8 +58,8 @@ RequestLogRun follow_request_log(const std::string& path, const std::string& sce
   }
   ScenarioFile file = load_scenario(scenario, assignments, std::nullopt);
   if (file.variants.size() != 1) {
-    throw UsageError("--scenario: " + scenario + " has " + std::to_string(file.variants.size()) +
-                     " variants; allowed: one");
+    throw UsageError(fmt::format("--scenario: {} has {} variants; allowed: one", scenario,
+                                 file.variants.size()));
   }
   RequestLogRun run;
   run.log = read_observed_run(path);
@@ -82,9 +83,10 @@ std::string contradiction_remark(const RequestLogRun& run) {
   if (run.pinned.contradictions.empty()) return "";
   const Contradiction& first = run.pinned.contradictions.front();
   const TimeNs at = run.pinned.steps[static_cast<std::size_t>(first.step)].earliest;
-  return "the simulated steps differ from the measured ones from " + fixed_text(to_seconds(at), 1) +
-         " s on: step " + std::to_string(first.step) + " " + first.what +
-         "; later steps are left out";
+  return fmt::format(
+      "the simulated steps differ from the measured ones from {} s on: step {} {}; later steps are "
+      "left out",
+      fixed_text(to_seconds(at), 1), first.step, first.what);
 }
 
 }  // namespace metronome

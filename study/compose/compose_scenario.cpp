@@ -2,6 +2,7 @@
 #include <algorithm>
 #include <cctype>
 #include <filesystem>
+#include <fmt/core.h>
 #include <memory>
 #include <optional>
 #include <utility>
@@ -440,7 +441,7 @@ ComposedScenario compose_scenario(const ScenarioRequest& request) {
       draft.set("kv_cache.block_size", std::to_string(block), "the server's default");
     }
     draft.set("kv_cache.num_blocks", std::to_string(*pool_tokens / block),
-              count_text(*pool_tokens, "token") + " in blocks of " + std::to_string(block));
+              fmt::format("{} in blocks of {}", count_text(*pool_tokens, "token"), block));
   }
   set_gpus(request, server, gpus, draft, composed.notes);
   const Scenario scenario = parsed(draft);

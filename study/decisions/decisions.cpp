@@ -2,6 +2,7 @@
 #include "study/decisions/decisions.h"
 
 #include <algorithm>
+#include <fmt/core.h>
 #include <optional>
 #include <ostream>
 
@@ -99,7 +100,7 @@ std::optional<DecisionDifference> check_case(const DecisionCase& c) {
 }
 
 std::string with_own_steps(const DecisionCase& c) {
-  std::string text = "{\"seed\":" + std::to_string(c.seed);
+  std::string text = fmt::format("{{\"seed\":{}", c.seed);
   if (!c.kind.empty()) text += ",\"kind\":" + Json(c.kind).dump();
   text += ",\"config\":" + c.config_json + ",\"requests\":" + c.requests_json + ",\"steps\":[";
   DecisionReplay replay(c);

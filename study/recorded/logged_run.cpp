@@ -3,6 +3,7 @@
 
 #include <algorithm>
 #include <cstddef>
+#include <fmt/core.h>
 #include <map>
 #include <span>
 #include <utility>
@@ -152,9 +153,9 @@ void check_log(const IterationLog& log) {
   for (const LoggedIteration& iteration : log.iterations) {
     if (iteration.engine == log.iterations.front().engine) continue;
     throw ConfigError(
-        log.path + ":" + std::to_string(iteration.line) +
-        ": is from another engine than the first iteration; allowed: the iterations of "
-        "one engine");
+        fmt::format("{}:{}: is from another engine than the first iteration; allowed: the "
+                    "iterations of one engine",
+                    log.path, iteration.line));
   }
 }
 
@@ -279,10 +280,9 @@ LoggedRun Follower::follow_as(std::size_t first, ModelRunner runner) {
 std::string composition_text(std::int64_t num_context_requests, std::int64_t num_context_tokens,
                              std::int64_t num_generation_requests,
                              std::int64_t num_generation_tokens) {
-  return std::to_string(num_context_requests) + " context requests, " +
-         std::to_string(num_context_tokens) + " context tokens, " +
-         std::to_string(num_generation_requests) + " generation requests, " +
-         std::to_string(num_generation_tokens) + " generation tokens";
+  return fmt::format(
+      "{} context requests, {} context tokens, {} generation requests, {} generation tokens",
+      num_context_requests, num_context_tokens, num_generation_requests, num_generation_tokens);
 }
 
 std::string composition_text(const LoggedIteration& logged) {
@@ -295,15 +295,13 @@ std::string simulated_text(const LoggedRun::Difference& difference) {
 }
 
 std::string difference_text(const LoggedRun::Difference& difference, const std::string& name) {
-  return "iteration " + std::to_string(difference.logged.number) + " has " +
-         composition_text(difference.logged) + ", but " + name + " gives " +
-         simulated_text(difference);
+  return fmt::format("iteration {} has {}, but {} gives {}", difference.logged.number,
+                     composition_text(difference.logged), name, simulated_text(difference));
 }
 
 std::string left_out_text(const LoggedRun& run, const IterationLog& log) {
   const auto place = [&log](std::size_t i) {
-    return "iteration " + std::to_string(log.iterations[i].number) + " (line " +
-           std::to_string(log.iterations[i].line) + ")";
+    return fmt::format("iteration {} (line {})", log.iterations[i].number, log.iterations[i].line);
   };
   std::string text;
   if (run.first > 0) {

@@ -3,6 +3,7 @@
 
 #include <algorithm>
 #include <cstddef>
+#include <fmt/core.h>
 #include <iterator>
 #include <limits>
 #include <span>
@@ -42,8 +43,8 @@ void set_arrivals(const ObservedRun& log, Workload& workload) {
                       "; allowed: the requests of the simulated run, in its order");
   };
   if (workload.requests.size() != log.requests.size()) {
-    fail("has " + std::to_string(log.requests.size()) + " requests, but the simulated run has " +
-         std::to_string(workload.requests.size()));
+    fail(fmt::format("has {} requests, but the simulated run has {}", log.requests.size(),
+                     workload.requests.size()));
   }
   workload.mode = ArrivalMode::Timed;
   TimeNs last = 0;
@@ -52,7 +53,7 @@ void set_arrivals(const ObservedRun& log, Workload& workload) {
     const ObservedRequest& seen = log.requests[i];
     if (request.num_prompt_tokens != seen.num_prompt_tokens ||
         request.max_output_tokens != seen.num_output_tokens) {
-      fail("request " + std::to_string(i) + " has different token counts in the simulated run");
+      fail(fmt::format("request {} has different token counts in the simulated run", i));
     }
     request.arrival = std::max<TimeNs>(seen.begin - lag, last);
     last = request.arrival;

@@ -4,6 +4,7 @@
 #include <algorithm>
 #include <cmath>
 #include <cstdio>
+#include <fmt/core.h>
 
 #include "core/engine/request.h"
 #include "core/engine/step_kind.h"
@@ -160,11 +161,11 @@ std::string contradiction_in(const std::vector<PinnedStep>& steps,
   if (is_beside_late_tokens(steps, intervals, i)) return "";
   const std::size_t num_steps = interval.end - interval.begin;
   const auto took = static_cast<double>(interval.took);
-  return "has a token of request " + std::to_string(index(step.request)) + " " +
-         span_text(std::abs(took)) + (took < 0 ? " before" : " after") +
-         " the previous known instant; " +
-         (num_steps == 1 ? "it takes " : std::to_string(num_steps) + " steps take ") +
-         span_text(interval.expected);
+  return fmt::format("has a token of request {} {}{} the previous known instant; {}{}",
+                     index(step.request), span_text(std::abs(took)),
+                     took < 0 ? " before" : " after",
+                     num_steps == 1 ? "it takes " : fmt::format("{} steps take ", num_steps),
+                     span_text(interval.expected));
 }
 
 }  // namespace metronome

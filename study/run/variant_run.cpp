@@ -3,6 +3,7 @@
 
 #include <algorithm>
 #include <chrono>
+#include <fmt/core.h>
 #include <map>
 #include <utility>
 
@@ -39,8 +40,9 @@ std::string source_of_times(const Scenario& scenario) {
 // Equal for scenarios that have the same requests.
 std::string workload_key(const Scenario& scenario) {
   WorkloadConfig config = scenario.workload;
-  return std::to_string(scenario.seed) + ' ' +
-         fields_to_json([&config](FieldVisitor& visitor) { visit_fields(visitor, config); });
+  return fmt::format("{} {}", scenario.seed, fields_to_json([&config](FieldVisitor& visitor) {
+                       visit_fields(visitor, config);
+                     }));
 }
 
 std::string warning_text(const FailureMessage& message, const Summary& summary) {

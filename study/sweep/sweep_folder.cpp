@@ -8,6 +8,7 @@
 #include <charconv>
 #include <chrono>
 #include <filesystem>
+#include <fmt/core.h>
 #include <set>
 #include <stdexcept>
 #include <system_error>
@@ -179,7 +180,7 @@ void SweepFolder::set_damaged_aside(const SweepRun& run) {
   if (is_earlier_result(run_path(run))) return;
   std::string kept = run_path(run) + ".damaged";
   for (int i = 2; fs::exists(fs::symlink_status(kept)); ++i) {
-    kept = run_path(run) + ".damaged-" + std::to_string(i);
+    kept = fmt::format("{}.damaged-{}", run_path(run), i);
   }
   fs::rename(run_path(run), kept);
 }

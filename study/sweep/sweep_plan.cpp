@@ -3,6 +3,7 @@
 
 #include <algorithm>
 #include <filesystem>
+#include <fmt/core.h>
 #include <map>
 #include <memory>
 #include <mutex>
@@ -116,7 +117,7 @@ class Contents {
   // Weight files are too large to read for this; their names and sizes stand for their content.
   static std::string weight_file(const fs::path& file) {
     std::error_code ignored;
-    return file.filename().string() + " " + std::to_string(fs::file_size(file, ignored)) + "\n";
+    return fmt::format("{} {}\n", file.filename().string(), fs::file_size(file, ignored));
   }
 
   static std::string weight_files(const std::string& folder) {
@@ -125,8 +126,8 @@ class Contents {
     for (fs::directory_iterator it(folder, ignored), end; !ignored && it != end;
          it.increment(ignored)) {
       if (!it->is_regular_file(ignored)) continue;
-      files.push_back(it->path().filename().string() + " " +
-                      std::to_string(it->file_size(ignored)) + "\n");
+      files.push_back(
+          fmt::format("{} {}\n", it->path().filename().string(), it->file_size(ignored)));
     }
     std::sort(files.begin(), files.end());
     std::string text;
@@ -144,8 +145,9 @@ class Contents {
 
 std::string workload_text(const Scenario& scenario) {
   WorkloadConfig copy = scenario.workload;
-  return fields_to_json([&copy](FieldVisitor& visitor) { visit_fields(visitor, copy); }) + "\n" +
-         std::to_string(scenario.seed);
+  return fmt::format(
+      "{}\n{}", fields_to_json([&copy](FieldVisitor& visitor) { visit_fields(visitor, copy); }),
+      scenario.seed);
 }
 
 std::int64_t estimated_cost(const Scenario& scenario) {
@@ -175,7 +177,7 @@ SweepRun resolve_run(Scenario scenario, int run_number, const SweepRequest& requ
         scenario.to_json(), contents.models_text(scenario, is_measured),
         contents.hardware_text(scenario), contents.cost_model_text(scenario),
         contents.files_id(scenario), contents.pictures_id(scenario.workload.images)}) {
-    everything += std::to_string(part.size()) + "\n" + part + "\n";
+    everything += fmt::format("{}\n{}\n", part.size(), part);
   }
   run.id = content_id_text(everything);
   run.scenario = std::move(scenario);
@@ -284,7 +286,7 @@ void find_idle_keys(const std::vector<std::vector<std::size_t>>& runs_of, const 
 std::string run_text(const SweepPlan& plan, const SweepRun& run) {
   std::string text = run.scenario.name;
   for (const auto& [key, value] : plan.rows[run.first_row].values) text += " " + key + "=" + value;
-  if (run.run_number > 0) text += " run " + std::to_string(run.run_number);
+  if (run.run_number > 0) text += fmt::format(" run {}", run.run_number);
   return printable(text);
 }
 

@@ -6,6 +6,7 @@
 #include <cmath>
 #include <cstdint>
 #include <filesystem>
+#include <fmt/core.h>
 #include <optional>
 #include <set>
 
@@ -114,11 +115,10 @@ std::string decimal_text(Decimal number) {
 }
 
 [[noreturn]] void refuse_range(const std::string& where, std::string_view text) {
-  throw UsageError(
-      where + ": '" + std::string(text) +
-      "' is not a range; allowed: START:STOP:STEP with STEP > 0, or START:STOP:xFACTOR "
-      "with START > 0 and FACTOR > 1, and at most " +
-      std::to_string(kMaxPoints) + " values from START up to STOP");
+  throw UsageError(fmt::format(
+      "{}: '{}' is not a range; allowed: START:STOP:STEP with STEP > 0, or START:STOP:xFACTOR with "
+      "START > 0 and FACTOR > 1, and at most {} values from START up to STOP",
+      where, text, kMaxPoints));
 }
 
 std::vector<std::string> geometric_range(Decimal start, Decimal stop, Decimal factor,
@@ -242,7 +242,7 @@ void read_points(const ConfigNode& node, const std::string& base_dir, SweepSpec&
   }
   for (std::size_t i = 0; i < node.items.size(); ++i) {
     const ConfigNode& item = node.items[i];
-    require_map(item, "sweep.points." + std::to_string(i), "{KEY: VALUE, ...}");
+    require_map(item, fmt::format("sweep.points.{}", i), "{KEY: VALUE, ...}");
     std::vector<Assignment>& point = spec.points.emplace_back();
     for (const ConfigNode::Entry& entry : item.entries) {
       point.emplace_back(entry.key, placed_value(entry.key, entry.value, base_dir));
@@ -331,8 +331,8 @@ void check_spec(const SweepSpec& spec) {
     }
     num_points *= std::min(swept.values.size(), kMaxPoints + 1);
     if (num_points > kMaxPoints) {
-      throw UsageError("sweep: more than " + std::to_string(kMaxPoints) +
-                       " points; allowed: at most that many");
+      throw UsageError(
+          fmt::format("sweep: more than {} points; allowed: at most that many", kMaxPoints));
     }
   }
 }

@@ -10,6 +10,7 @@
 #include <chrono>
 #include <deque>
 #include <exception>
+#include <fmt/core.h>
 #include <fstream>
 #include <iostream>
 #include <map>
@@ -245,8 +246,7 @@ SweepLog::~SweepLog() {
 
 void SweepLog::write(const char* what, const SweepRun& run) {
   if (file_ < 0) return;
-  const std::string line =
-      std::string(what) + " " + run.id + " " + std::to_string(::getpid()) + "\n";
+  const std::string line = fmt::format("{} {} {}\n", what, run.id, ::getpid());
   if (::write(file_, line.data(), line.size()) != static_cast<ssize_t>(line.size())) {
     throw std::runtime_error(path_ + ": cannot write: " + std::generic_category().message(errno));
   }

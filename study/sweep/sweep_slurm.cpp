@@ -2,6 +2,7 @@
 #include "study/sweep/sweep_slurm.h"
 
 #include <algorithm>
+#include <fmt/core.h>
 
 namespace metronome {
 namespace {
@@ -51,19 +52,19 @@ std::string shell_quoted(std::string_view text) {
 }
 
 std::string slurm_script(const SlurmSweep& sweep) {
-  std::string text =
-      "#!/bin/bash\n" + std::string(kSlurmScriptMark) +
-      "\n"
-      "#   bash FILE [SBATCH OPTION...]   submits " +
-      std::to_string(sweep.num_tasks) + " tasks over " + std::to_string(sweep.num_runs) +
-      " runs, and a job that merges them.\n"
-      "# Every node must see the folders and the program at these paths. To continue "
-      "after a failure,\n# submit again.\n"
+  std::string text = fmt::format(
+      "#!/bin/bash\n"
+      "{}\n"
+      "#   bash FILE [SBATCH OPTION...]   submits {} tasks over {} runs, and a job that merges "
+      "them.\n"
+      "# Every node must see the folders and the program at these paths. To continue after a "
+      "failure,\n"
+      "# submit again.\n"
       "set -euo pipefail\n"
       "script=$(readlink -f \"$0\")\n"
-      "cd " +
-      shell_quoted(sweep.folder) + "\nname=" + shell_quoted(sweep.name) +
-      "\nnum_tasks=" + std::to_string(sweep.num_tasks) + "\nsweep=(" + shell_quoted(sweep.program);
+      "cd {}\nname={}\nnum_tasks={}\nsweep=({}",
+      kSlurmScriptMark, sweep.num_tasks, sweep.num_runs, shell_quoted(sweep.folder),
+      shell_quoted(sweep.name), sweep.num_tasks, shell_quoted(sweep.program));
   for (const std::string& argument : sweep.arguments) text += " \\\n  " + shell_quoted(argument);
   text += " \\\n  --expect " + shell_quoted(sweep.expected) + ")\n\n";
   return text += kSubmit;

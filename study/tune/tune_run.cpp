@@ -3,6 +3,7 @@
 
 #include <algorithm>
 #include <cmath>
+#include <fmt/core.h>
 
 #include "core/base/error.h"
 #include "core/config/config_node.h"
@@ -154,8 +155,8 @@ std::shared_ptr<const Workload> TuneWorkloads::at_load(std::size_t seed, double 
   const double last_s = to_seconds(workload->requests.back().arrival) * stretch;
   if (last_s > static_cast<double>(kMaxArrivalSeconds)) {
     fail_config(scenario_.location_of("workload"), "workload",
-                "at this load the last request would arrive after " + std::to_string(last_s) +
-                    " s; at most " + std::to_string(kMaxArrivalSeconds) + " s");
+                fmt::format("at this load the last request would arrive after {} s; at most {} s",
+                            std::to_string(last_s), kMaxArrivalSeconds));
   }
   for (RequestSpec& request : workload->requests) {
     request.arrival = std::llround(static_cast<double>(request.arrival) * stretch);

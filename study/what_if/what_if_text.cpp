@@ -2,6 +2,7 @@
 // The result of a replay under other settings, as text and as JSON.
 #include <algorithm>
 #include <cmath>
+#include <fmt/core.h>
 #include <optional>
 #include <utility>
 
@@ -155,8 +156,8 @@ std::string smallest_text(const WhatIf& what_if, const Trial& chosen) {
   if (!what_if.next_failing) return text;
   const bool is_plain =
       what_if.failing_text == "it does not" || what_if.failing_text == "it is refused";
-  return text + " (with " + std::to_string(*what_if.next_failing) + (is_plain ? " " : ", ") +
-         what_if.failing_text + ")";
+  return fmt::format("{} (with {}{}{})", text, *what_if.next_failing, is_plain ? " " : ", ",
+                     what_if.failing_text);
 }
 
 std::string conclusion(const WhatIf& what_if) {
@@ -177,12 +178,11 @@ std::string conclusion(const WhatIf& what_if) {
            smallest_text(what_if, chosen);
   }
   if (what_if.has_ttft_slo) {
-    return none +
-           (what_if.nearest ? "The nearest change that keeps these limits: "
-                            : "The nearest change: ") +
-           joined(chosen.changes) + ", with a longest gap of " +
-           ms_text(chosen.summary.itl.max_ms) + " ms and a p99 TTFT of " +
-           ms_text(chosen.summary.ttft.p99_ms) + " ms";
+    return fmt::format(
+        "{}{}{}, with a longest gap of {} ms and a p99 TTFT of {} ms", none,
+        what_if.nearest ? "The nearest change that keeps these limits: " : "The nearest change: ",
+        joined(chosen.changes), ms_text(chosen.summary.itl.max_ms),
+        ms_text(chosen.summary.ttft.p99_ms));
   }
   if (!what_if.baseline.keeps_p99) {
     return none + "The nearest change: " + joined(chosen.changes);
