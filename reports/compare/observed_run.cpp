@@ -2,6 +2,7 @@
 #include "reports/compare/observed_run.h"
 
 #include <algorithm>
+#include <fmt/core.h>
 #include <fstream>
 #include <map>
 
@@ -45,8 +46,9 @@ std::vector<TimeNs> gaps_of(const RunRecord& record, std::size_t request) {
 ObservedRun read_folder(const std::string& path, bool from_queue) {
   const std::vector<std::string> folders = result_folders(path);
   if (folders.size() != 1) {
-    throw ConfigError(path + ": has the results of " + std::to_string(folders.size()) +
-                      " runs; allowed: one of them, such as " + folders.front());
+    throw ConfigError(
+        fmt::format("{}: has the results of {} runs; allowed: one of them, such as {}", path,
+                    folders.size(), folders.front()));
   }
   ObservedRun run;
   run.counts_from_queue = from_queue;
@@ -79,8 +81,8 @@ void check_id(const JsonPlace& line, std::size_t i, std::map<std::string, std::s
   const std::string text = id.json().dump();
   const auto [first, is_new] = lines.try_emplace(text, i + 1);
   if (is_new) return;
-  id.fail("is " + printable(text) + ", which line " + std::to_string(first->second) +
-          " has already; allowed: every request once");
+  id.fail(fmt::format("is {}, which line {} has already; allowed: every request once",
+                      printable(text), first->second));
 }
 
 ObservedRun read_request_log(const std::string& path) {
@@ -138,8 +140,8 @@ ObservedRun read_vllm_bench(const JsonPlace& root) {
       ++i;
     });
     if (i != num_requests) {
-      root.at(key).fail("has " + std::to_string(i) + " entries; allowed: as many as ttfts, " +
-                        std::to_string(num_requests));
+      root.at(key).fail(
+          fmt::format("has {} entries; allowed: as many as ttfts, {}", i, num_requests));
     }
   };
   for_each_request("input_lens", [](const JsonPlace& place, ObservedRequest& seen) {

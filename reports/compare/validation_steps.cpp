@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 // Compares the decisions and step times of two runs.
 #include <algorithm>
+#include <fmt/core.h>
 #include <iterator>
 #include <tuple>
 
@@ -30,15 +31,14 @@ std::string text_of(const std::vector<Row>& own, const std::vector<Row>& other) 
   for (std::size_t i = 0; i < std::min(rows.size(), kMaxShown); ++i) {
     const auto& [kind, request, position, num_tokens] = rows[i];
     text += text.empty() ? "" : ", ";
-    text += "request " + std::to_string(index(request));
-    text += kind == ChunkKind::Decode
-                ? " decodes at " + std::to_string(position)
-                : " prefills " + std::to_string(num_tokens) + " from " + std::to_string(position);
+    text += fmt::format("request {}", index(request));
+    text += kind == ChunkKind::Decode ? fmt::format(" decodes at {}", position)
+                                      : fmt::format(" prefills {} from {}", num_tokens, position);
   }
-  if (rows.size() > kMaxShown) text += ", " + std::to_string(rows.size() - kMaxShown) + " more";
+  if (rows.size() > kMaxShown) text += fmt::format(", {} more", rows.size() - kMaxShown);
   const std::size_t num_shared = own.size() - rows.size();
-  if (text.empty()) return std::to_string(num_shared) + " chunks, all also in the other run";
-  if (num_shared > 0) text += ", and " + std::to_string(num_shared) + " chunks as in the other run";
+  if (text.empty()) return fmt::format("{} chunks, all also in the other run", num_shared);
+  if (num_shared > 0) text += fmt::format(", and {} chunks as in the other run", num_shared);
   return text;
 }
 
@@ -50,8 +50,7 @@ struct TokenEvent {
 };
 
 std::string event_text(const TokenEvent& event) {
-  return std::string(event.what) + " token of request " + std::to_string(event.request) +
-         " (step " + std::to_string(event.step) + ")";
+  return fmt::format("{} token of request {} (step {})", event.what, event.request, event.step);
 }
 
 }  // namespace

@@ -3,6 +3,7 @@
 
 #include <algorithm>
 #include <cmath>
+#include <fmt/core.h>
 #include <initializer_list>
 #include <string>
 #include <vector>
@@ -26,11 +27,9 @@ void check_number(const JsonPlace& line, std::size_t position) {
   const auto next = static_cast<std::int64_t>(position);
   if (number == next) return;
   if (number < next) {
-    place.fail("is " + std::to_string(number) + ", which line " + std::to_string(number + 1) +
-               " has already" + kAllowed);
+    place.fail(fmt::format("is {}, which line {} has already{}", number, number + 1, kAllowed));
   }
-  place.fail("is " + std::to_string(number) + ", not " + std::to_string(next) +
-             ", the next request" + kAllowed);
+  place.fail(fmt::format("is {}, not {}, the next request{}", number, next, kAllowed));
 }
 
 struct Instant {
@@ -44,8 +43,8 @@ void check_order(const JsonPlace& line, std::initializer_list<Instant> instants)
     if (instant.time == kNoTime) continue;
     if (before != nullptr && instant.time < before->time) {
       line.at(instant.key)
-          .fail("is " + std::to_string(instant.time) + ", before " + before->key +
-                "; allowed: " + std::to_string(before->time) + " or later");
+          .fail(fmt::format("is {}, before {}; allowed: {} or later", instant.time, before->key,
+                            before->time));
     }
     before = &instant;
   }
@@ -54,8 +53,7 @@ void check_order(const JsonPlace& line, std::initializer_list<Instant> instants)
 void check_most(const JsonPlace& line, const char* key, std::int64_t count, const char* limit_key,
                 std::int64_t limit) {
   if (count <= limit) return;
-  line.at(key).fail("is " + std::to_string(count) + ", more than " + limit_key +
-                    "; allowed: 0 to " + std::to_string(limit));
+  line.at(key).fail(fmt::format("is {}, more than {}; allowed: 0 to {}", count, limit_key, limit));
 }
 
 void check_exists(const JsonPlace& line, const char* key, TimeNs time, bool has_to,
@@ -180,8 +178,7 @@ void read_preemptions(const JsonPlace& line, std::size_t position, RunRecord& re
     record.preemptions.push_back({time, static_cast<RequestId>(position)});
   });
   if (count != request.num_preemptions) {
-    times.fail("has " + std::to_string(count) + " times, but preemptions is " +
-               std::to_string(request.num_preemptions));
+    times.fail(fmt::format("has {} times, but preemptions is {}", count, request.num_preemptions));
   }
 }
 

@@ -14,6 +14,7 @@
 #include <charconv>
 #include <cstdint>
 #include <filesystem>
+#include <fmt/core.h>
 #include <fstream>
 #include <optional>
 #include <sstream>
@@ -274,9 +275,9 @@ void ResultFolder::make_partial() {
   const fs::path target(target_);
   const std::string stem = "." + target.filename().string() + ".partial-" + machine_name() + "-";
   remove_abandoned(target.parent_path(), stem);
-  const std::string own = (target.parent_path() / stem).string() + std::to_string(::getpid()) + "-";
+  const std::string own = fmt::format("{}{}-", (target.parent_path() / stem).string(), ::getpid());
   for (int attempt = 0;; ++attempt) {
-    const std::string candidate = own + std::to_string(attempt);
+    const std::string candidate = fmt::format("{}{}", own, attempt);
     if (::mkdir(candidate.c_str(), 0777) == 0) {
       partial_ = candidate;
       write(kTemporaryMark, "");
@@ -356,7 +357,7 @@ void ResultFolder::remove_earlier() {
   }
   std::string kept = target_ + kEarlier;
   for (int i = 2; fs::exists(fs::symlink_status(kept)); ++i) {
-    kept = target_ + kEarlier + "-" + std::to_string(i);
+    kept = fmt::format("{}{}-{}", target_, kEarlier, i);
   }
   if (::rename(earlier.c_str(), kept.c_str()) != 0) kept = earlier;
   throw std::runtime_error(target_ + ": other files were put into it while the results were " +

@@ -4,6 +4,7 @@
 #include <algorithm>
 #include <cmath>
 #include <filesystem>
+#include <fmt/core.h>
 #include <iterator>
 #include <limits>
 #include <map>
@@ -44,7 +45,7 @@ void read_limits(const JsonPlace& place, SloConfig& slo) {
 RunInfo read_info(const JsonPlace& result) {
   if (result.at(std::string(kResultSchemaKey)).integer(0, INT32_MAX) != kResultSchema) {
     result.at(std::string(kResultSchemaKey))
-        .fail("is the schema of another version; allowed: " + std::to_string(kResultSchema));
+        .fail(fmt::format("is the schema of another version; allowed: {}", kResultSchema));
   }
   RunInfo info;
   info.label = result.at("label").text();
@@ -126,8 +127,8 @@ DraftCounts read_drafts(const JsonPlace& result) {
   if (num_positions == 0 || num_positions > static_cast<std::size_t>(kMaxDrafts) ||
       drafts.accepted.size() != num_positions) {
     result.at("spec_decode_accepted_per_position")
-        .fail("has not as many entries as spec_decode_drafted_per_position, 1 to " +
-              std::to_string(kMaxDrafts));
+        .fail(fmt::format("has not as many entries as spec_decode_drafted_per_position, 1 to {}",
+                          kMaxDrafts));
   }
   return drafts;
 }
@@ -232,8 +233,8 @@ StepEntry read_step(const JsonPlace& line, RunRecord& record) {
   StepEntry step;
   const auto position = static_cast<std::int64_t>(record.steps.size());
   if (line.at("step").integer(0, kNever - 1) != position) {
-    line.at("step").fail("is not " + std::to_string(position) +
-                         ", the next step; allowed: every step, in order");
+    line.at("step").fail(
+        fmt::format("is not {}, the next step; allowed: every step, in order", position));
   }
   step.planned_at = line.at("planned_ns").time();
   step.started_at = line.at("started_ns").integer(step.planned_at, kNever - 1);
@@ -270,8 +271,8 @@ StepEntry read_step(const JsonPlace& line, RunRecord& record) {
   });
   if (num_prefill_tokens != step.num_prefill_tokens) {
     line.at("prefills")
-        .fail("has " + std::to_string(num_prefill_tokens) + " tokens, but prefill_tokens is " +
-              std::to_string(step.num_prefill_tokens));
+        .fail(fmt::format("has {} tokens, but prefill_tokens is {}", num_prefill_tokens,
+                          step.num_prefill_tokens));
   }
   return step;
 }
@@ -286,8 +287,8 @@ std::int64_t read_step_tokens(const JsonPlace& place, std::int64_t num_steps, Ru
   });
   const std::size_t num_counts = record.token_counts.size() - record.first_count.back();
   if (num_counts != static_cast<std::size_t>(num_steps)) {
-    place.fail("has " + std::to_string(num_counts) + " entries; allowed: one for each of the " +
-               std::to_string(num_steps) + " steps of runs");
+    place.fail(fmt::format("has {} entries; allowed: one for each of the {} steps of runs",
+                           num_counts, num_steps));
   }
   return num_tokens;
 }
@@ -312,8 +313,8 @@ void read_runs(const JsonPlace& line, RunRecord& record, RequestRecord& request)
     num_tokens = read_step_tokens(line.at("step_tokens"), num_tokens, record);
   }
   if (num_tokens != request.num_output_tokens) {
-    runs.fail("has " + std::to_string(num_tokens) + " tokens, but output_tokens is " +
-              std::to_string(request.num_output_tokens));
+    runs.fail(fmt::format("has {} tokens, but output_tokens is {}", num_tokens,
+                          request.num_output_tokens));
   }
   if (num_tokens == 0) return check_token_times(line, request, kNoTime, kNoTime);
   const auto finished_at = [&record](std::int32_t step) {
@@ -335,16 +336,15 @@ void check_chunks(const RunRecord& record, const std::string& steps, const std::
         ++num_chunks[request];
         continue;
       }
-      throw ConfigError(steps + ":" + std::to_string(s + 1) +
-                        ": prefills: has a request that is not in requests.jsonl");
+      throw ConfigError(fmt::format("{}:{}: prefills: has a request that is not in requests.jsonl",
+                                    steps, s + 1));
     }
   }
   for (std::size_t i = 0; i < num_chunks.size(); ++i) {
     if (num_chunks[i] == record.requests[i].num_prefill_chunks) continue;
-    throw ConfigError(requests + ":" + std::to_string(i + 1) + ": prefill_chunks: is " +
-                      std::to_string(record.requests[i].num_prefill_chunks) + ", but " +
-                      std::string(kStepsFile) + " has " + std::to_string(num_chunks[i]) +
-                      " chunks of the request");
+    throw ConfigError(
+        fmt::format("{}:{}: prefill_chunks: is {}, but {} has {} chunks of the request", requests,
+                    i + 1, record.requests[i].num_prefill_chunks, kStepsFile, num_chunks[i]));
   }
 }
 
@@ -527,10 +527,9 @@ StoredRun read_result(const std::string& folder) {
                           : read_record(folder, std::move(names), std::move(head.drafts));
   run.result.summary = summarize(run.record, {run.result.info.slo, run.result.info.num_blocks});
   if (run.result.summary.completed != head.num_completed) {
-    throw ConfigError(folder + "/" + std::string(kRequestsFile) + ": has " +
-                      std::to_string(run.result.summary.completed) +
-                      " completed requests; allowed: " + std::to_string(head.num_completed) +
-                      ", as " + std::string(kResultFile) + " says");
+    throw ConfigError(fmt::format("{}/{}: has {} completed requests; allowed: {}, as {} says",
+                                  folder, kRequestsFile, run.result.summary.completed,
+                                  head.num_completed, kResultFile));
   }
   return run;
 }

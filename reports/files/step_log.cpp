@@ -2,6 +2,7 @@
 #include "reports/files/step_log.h"
 
 #include <algorithm>
+#include <fmt/core.h>
 #include <ostream>
 #include <string>
 
@@ -10,19 +11,18 @@
 namespace metronome {
 namespace {
 
-std::string name_of(RequestId request) { return "r" + std::to_string(index(request)); }
+std::string name_of(RequestId request) { return fmt::format("r{}", index(request)); }
 
 std::string chunk_text(const ScheduledChunk& chunk, std::int32_t num_tokens) {
   std::string text = " [" + name_of(chunk.request);
   if (chunk.kind == ChunkKind::Decode) {
     text += " D";
-    if (chunk.num_drafts() > 0) text += "+" + std::to_string(chunk.num_drafts());
-    if (chunk.num_emitted > 1) text += " -> " + std::to_string(chunk.num_emitted) + " tokens";
+    if (chunk.num_drafts() > 0) text += fmt::format("+{}", chunk.num_drafts());
+    if (chunk.num_emitted > 1) text += fmt::format(" -> {} tokens", chunk.num_emitted);
     return text + (chunk.num_emitted > 0 ? "]" : ", no token]");
   }
-  text += " prefill " + std::to_string(chunk.first_position) + ".." +
-          std::to_string(chunk.end_position());
-  if (chunk.num_emitted > 0) text += " -> token " + std::to_string(num_tokens);
+  text += fmt::format(" prefill {}..{}", chunk.first_position, chunk.end_position());
+  if (chunk.num_emitted > 0) text += fmt::format(" -> token {}", num_tokens);
   return text + "]";
 }
 
@@ -54,10 +54,10 @@ void StepLog::on_event(const Event& event, const Request& request) {
 
 void StepLog::on_step(const StepRecord& step, std::span<const ScheduledChunk> chunks,
                       const RequestTable&) {
-  std::string line = "step " + std::to_string(step.step_index) +
-                     "  t=" + fixed_text(to_seconds(step.started_at), 3) + " s  " +
-                     fixed_text(to_ms(step.finished_at - step.started_at), 3) + " ms  " +
-                     std::to_string(step.num_prefill_tokens + step.num_decode_tokens) + " tokens ";
+  std::string line = fmt::format("step {}  t={} s  {} ms  {} tokens ", step.step_index,
+                                 fixed_text(to_seconds(step.started_at), 3),
+                                 fixed_text(to_ms(step.finished_at - step.started_at), 3),
+                                 step.num_prefill_tokens + step.num_decode_tokens);
   if (step.failed) line += " FAILED";
   std::int32_t num_decodes = 0;
   for (const ScheduledChunk& chunk : chunks) {
@@ -68,7 +68,7 @@ void StepLog::on_step(const StepRecord& step, std::span<const ScheduledChunk> ch
     line += chunk_text(chunk, num_tokens_[request]);
   }
   if (num_decodes > max_decodes_) {
-    line += " ... +" + std::to_string(num_decodes - max_decodes_) + " D";
+    line += fmt::format(" ... +{} D", num_decodes - max_decodes_);
   }
   out_ << line << '\n';
 }

@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 // trace.json: a run in Chrome's trace event format.
 #include <algorithm>
+#include <fmt/core.h>
 #include <functional>
 #include <limits>
 #include <queue>
@@ -246,8 +247,8 @@ void TraceWriter::write_head() {
 void TraceWriter::write_names() {
   std::string steps = "GPU: " + info_.label;
   if (window_.is_cut) {
-    steps += ", steps " + std::to_string(window_.begin) + " to " + std::to_string(window_.end - 1) +
-             " of " + std::to_string(record_.steps.size());
+    steps +=
+        fmt::format(", steps {} to {} of {}", window_.begin, window_.end - 1, record_.steps.size());
   }
   events_.name("process_name", kGpuProcess, kStepTrack, steps);
   events_.order("process_sort_index", kGpuProcess, kStepTrack);
@@ -258,14 +259,14 @@ void TraceWriter::write_names() {
   if (has_lanes_) {
     for (std::int64_t lane = 1; lane <= num_lanes_; ++lane) {
       const std::int64_t track = kBeforeRequests + lane;
-      events_.name("thread_name", kRequestProcess, track, "lane " + std::to_string(lane));
+      events_.name("thread_name", kRequestProcess, track, fmt::format("lane {}", lane));
       events_.order("thread_sort_index", kRequestProcess, track);
     }
     return;
   }
   for (const DrawnRequest& drawn : drawn_) {
     events_.name("thread_name", kRequestProcess, drawn.track,
-                 "request " + std::to_string(drawn.request));
+                 fmt::format("request {}", drawn.request));
     events_.order("thread_sort_index", kRequestProcess, drawn.track);
   }
 }
@@ -324,9 +325,8 @@ void TraceWriter::write_steps() {
       json.key("chunks").begin_array();
       for (std::int32_t c = 0; c < step.num_prefill_chunks; ++c) {
         const PrefillChunk& chunk = record_.prefills[to_index(step.first_prefill_chunk + c)];
-        json.value("r" + std::to_string(index(chunk.request)) + " " +
-                   std::to_string(chunk.first_position) + ".." +
-                   std::to_string(chunk.end_position()));
+        json.value(fmt::format("r{} {}..{}", index(chunk.request), chunk.first_position,
+                               chunk.end_position()));
       }
       json.end_array();
     }
@@ -352,10 +352,9 @@ void TraceWriter::write_stalls() {
     append_gap_parts(parts, json);
     if (const Culprit culprit = gaps_.worst_chunk(gap); culprit.chunk >= 0) {
       const PrefillChunk& chunk = record_.prefills[to_index(culprit.chunk)];
-      json.field("culprit", "request " + std::to_string(index(chunk.request)) + ", tokens " +
-                                std::to_string(chunk.first_position) + ".." +
-                                std::to_string(chunk.end_position()) + " in step " +
-                                std::to_string(culprit.step));
+      json.field("culprit",
+                 fmt::format("request {}, tokens {}..{} in step {}", index(chunk.request),
+                             chunk.first_position, chunk.end_position(), culprit.step));
       json.key("culprit_ms").ms(culprit.added_ns);
     } else if (parts.preemption_ns > 0) {
       json.field("culprit", "the request itself was preempted");
@@ -387,7 +386,7 @@ void TraceWriter::write_slice(const RequestSlice& slice, const DrawnRequest& dra
   if (slice.chunk >= 0 && !has(slice.first_step)) return;
   if (slice.kind == SliceKind::Queue && slice.begin == slice.end) return;  // it did not wait
   std::string name(to_string(slice.kind));
-  if (slice.kind == SliceKind::Prefill) name += " chunk " + std::to_string(slice.number);
+  if (slice.kind == SliceKind::Prefill) name += fmt::format(" chunk {}", slice.number);
   JsonText& json = events_.begin_slice(name, kRequestProcess, drawn.track, from, until);
   if (slice.first_step >= 0) {
     json.field("step", slice.first_step);
@@ -405,7 +404,7 @@ void TraceWriter::write_slice(const RequestSlice& slice, const DrawnRequest& dra
 
 void TraceWriter::write_request(const DrawnRequest& drawn) {
   const RequestRecord& request = record_.requests[drawn.request];
-  JsonText& json = events_.begin_slice("request " + std::to_string(drawn.request), kRequestProcess,
+  JsonText& json = events_.begin_slice(fmt::format("request {}", drawn.request), kRequestProcess,
                                        drawn.track, drawn.from, drawn.until);
   json.field("prompt_tokens", request.num_prompt_tokens);
   json.field("cached_tokens", request.num_prefix_hit_tokens);

@@ -4,6 +4,7 @@
 #include <algorithm>
 #include <array>
 #include <cmath>
+#include <fmt/core.h>
 #include <map>
 #include <set>
 #include <utility>
@@ -97,8 +98,8 @@ std::string table_head(std::span<const Figure* const> columns) {
                 html_text(columns[end]->shown.name) + "</th>";
       ++end;
     }
-    groups += "<th scope=\"colgroup\" colspan=\"" + std::to_string(end - i) + "\"" +
-              group_class(columns, i) + ">" + html_text(columns[i]->shown.block) + "</th>";
+    groups += fmt::format("<th scope=\"colgroup\" colspan=\"{}\"{}>{}</th>", end - i,
+                          group_class(columns, i), html_text(columns[i]->shown.block));
     i = end;
   }
   return "<thead>" + groups + "</tr>\n" + titles + "</tr></thead>\n";
@@ -118,9 +119,10 @@ std::string noise_note(std::span<const ReportRun> runs) {
   for (const ReportRun& run : runs) {
     const std::int64_t num_seeds = run.result.noise.num_seeds;
     if (num_seeds == 0) continue;
-    return "<p class=\"lead\">Below a figure: the lowest and the highest of " +
-           std::to_string(num_seeds) +
-           " noise seeds. All other figures are from the first seed.</p>\n";
+    return fmt::format(
+        "<p class=\"lead\">Below a figure: the lowest and the highest of {} noise seeds. All other "
+        "figures are from the first seed.</p>\n",
+        num_seeds);
   }
   return {};
 }
@@ -130,8 +132,8 @@ std::string summary_table(std::span<const ReportRun> runs) {
   std::string html = "<table class=\"summary\">\n" + table_head(columns) + "<tbody>\n";
   for (std::size_t i = 0; i < runs.size(); ++i) {
     const ResultContent& result = runs[i].result;
-    html += "<tr><th scope=\"row\" data-run=\"" + std::to_string(i) + "\">" +
-            html_text(runs[i].name) + "</th>";
+    html +=
+        fmt::format("<tr><th scope=\"row\" data-run=\"{}\">{}</th>", i, html_text(runs[i].name));
     for (std::size_t c = 0; c < columns.size(); ++c) {
       const Figure& column = *columns[c];
       const double number = result.figures.number(column.key) * column.shown.scale;
@@ -175,7 +177,7 @@ std::string facts(std::span<const ReportRun> runs) {
   add("seed", [](const RunInfo& info) { return std::to_string(info.seed); });
   add("requests", [](const RunInfo& info) { return grouped_text(info.num_prompts); });
   add("SLO", [](const RunInfo& info) { return limits_text(info.slo); });
-  html += "<div><dt>runs</dt><dd>" + std::to_string(runs.size()) + "</dd></div>";
+  html += fmt::format("<div><dt>runs</dt><dd>{}</dd></div>", runs.size());
   return html + "</dl>\n";
 }
 
@@ -189,9 +191,11 @@ std::string formula_list(const ResultContent& result) {
 
 std::string run_details(std::span<const ReportRun> runs) {
   const bool is_long = runs.size() > kMaxListed;
-  std::string html = is_long ? "<details><summary>seeds, digests and configurations of " +
-                                   std::to_string(runs.size()) + " runs</summary>\n"
-                             : "";
+  std::string html;
+  if (is_long) {
+    html = fmt::format("<details><summary>seeds, digests and configurations of {} runs</summary>\n",
+                       runs.size());
+  }
   html +=
       "<div class=\"scroll\" tabindex=\"0\" role=\"region\" aria-label=\"Seeds and digests\">\n"
       "<table class=\"digests\"><thead><tr><th scope=\"col\">run</th>"
@@ -327,7 +331,7 @@ void add_settings(const std::string& path, const Json& value, Json& settings) {
     add_settings(path + "/" + key, member, settings);
   }
   for (std::size_t i = 0; value.is_array() && i < value.size(); ++i) {
-    add_settings(path + "/" + std::to_string(i), value[i], settings);
+    add_settings(fmt::format("{}/{}", path, i), value[i], settings);
   }
 }
 
@@ -424,7 +428,7 @@ void make_names_differ(std::vector<ReportRun>& runs) {
   for (std::size_t i = 0; i < runs.size(); ++i) {
     const std::size_t position = ++num_named[names[i]];
     runs[i].name = names[i];
-    if (num_same[names[i]] > 1) runs[i].name += " #" + std::to_string(position);
+    if (num_same[names[i]] > 1) runs[i].name += fmt::format(" #{}", position);
   }
 }
 
@@ -550,7 +554,7 @@ std::string ReportBuilder::html() {
     text.title += (i == 0 ? "" : ", ") + scenarios_[i];
   }
   if (scenarios_.size() > kMaxNames) {
-    text.title += " and " + std::to_string(scenarios_.size() - kMaxNames) + " more";
+    text.title += fmt::format(" and {} more", scenarios_.size() - kMaxNames);
   }
   text.notes = notes_;
   for (std::string& note : detail_notes(ranked)) text.notes.push_back(std::move(note));

@@ -3,6 +3,7 @@
 
 #include <algorithm>
 #include <cmath>
+#include <fmt/core.h>
 #include <map>
 #include <utility>
 
@@ -149,11 +150,12 @@ void count_recomputed(const EngineLog& log, CachePressure& pressure) {
 // "in lines 12 to 99, 03:04:05 to 03:05:00".
 std::string span_text(const LogSpan& span) {
   if (span.first_line == span.last_line) {
-    return "in line " + std::to_string(span.first_line) +
-           (span.first_time.empty() ? "" : ", at " + span.first_time);
+    return fmt::format("in line {}{}", span.first_line,
+                       span.first_time.empty() ? "" : ", at " + span.first_time);
   }
-  return "in lines " + std::to_string(span.first_line) + " to " + std::to_string(span.last_line) +
-         (span.first_time.empty() ? "" : ", " + span.first_time + " to " + span.last_time);
+  return fmt::format(
+      "in lines {} to {}{}", span.first_line, span.last_line,
+      span.first_time.empty() ? "" : ", " + span.first_time + " to " + span.last_time);
 }
 
 std::string preemptions(const CachePressure& pressure, const EngineLog& log) {
@@ -179,11 +181,10 @@ std::string preemptions(const CachePressure& pressure, const EngineLog& log) {
 }
 
 std::string retractions(const CachePressure& pressure, const EngineLog& log) {
-  std::string text = std::string(log.engine_name()) + " retracted requests " +
-                     grouped_text(pressure.num_preempted) + " times, in " +
-                     grouped_text(pressure.num_lines) +
-                     (pressure.num_lines == 1 ? " step (" : " steps (") + span_text(pressure.span) +
-                     "): the KV cache was full. ";
+  std::string text = fmt::format(
+      "{} retracted requests {} times, in {}{}{}): the KV cache was full. ", log.engine_name(),
+      grouped_text(pressure.num_preempted), grouped_text(pressure.num_lines),
+      pressure.num_lines == 1 ? " step (" : " steps (", span_text(pressure.span));
   if (pressure.num_freed_tokens > 0) {
     text += "They freed " + count_text(pressure.num_freed_tokens, "token") +
             " of KV cache, which are computed again, but for prefixes that stay cached. ";
@@ -233,12 +234,11 @@ std::vector<std::string> pressure_notes(const CachePressure& pressure, const Eng
                                                               : retractions(pressure, log)) +
                     "How long they waited is not in the gaps of the log. " + more_memory);
   } else if (pressure.num_recomputed_tokens.value_or(0) > 0) {
-    notes.push_back("At least " + count_text(*pressure.num_recomputed_tokens, "token") + " " +
-                    was_or_were(*pressure.num_recomputed_tokens) +
-                    " computed again after preemptions: iterations with more "
-                    "generation tokens than requests. Lines with 'Preemptions: ' are not in the "
-                    "log. " +
-                    more_memory);
+    notes.push_back(fmt::format(
+        "At least {} {} computed again after preemptions: iterations with more generation tokens "
+        "than requests. Lines with 'Preemptions: ' are not in the log. {}",
+        count_text(*pressure.num_recomputed_tokens, "token"),
+        was_or_were(*pressure.num_recomputed_tokens), more_memory));
   }
   if (log.num_aborted > 0) {
     notes.push_back(std::string(log.engine_name()) + " aborted " +

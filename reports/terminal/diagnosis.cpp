@@ -2,6 +2,7 @@
 #include "reports/terminal/diagnosis.h"
 
 #include <algorithm>
+#include <fmt/core.h>
 #include <numeric>
 #include <utility>
 
@@ -189,10 +190,10 @@ std::string ms(TimeNs ns) { return ms_text(to_ms(ns)); }
 std::string blame_text(const Blame& blame) {
   const std::string tokens = count_text(std::int64_t{blame.num_tokens}, "token");
   if (!blame.request && blame.num_batches > 1) {
-    return tokens + " in " + std::to_string(blame.num_batches) + " batches";
+    return fmt::format("{} in {} batches", tokens, blame.num_batches);
   }
   if (!blame.request) return tokens;
-  const std::string who = "request " + std::to_string(*blame.request) + ", ";
+  const std::string who = fmt::format("request {}, ", *blame.request);
   return who + tokens + " from " + grouped_text(std::int64_t{blame.first_position});
 }
 
@@ -259,7 +260,7 @@ std::string stalls_text(const Diagnosis& diagnosis) {
     const GapParts& parts = stall.parts;
     std::string cause = "no prefill";
     if (const SlowDecodes* span = span_at(diagnosis.slow, {stall.step, stall.line, stall.rank})) {
-      cause = "slow decodes since " + diagnosis.step_word + " " + std::to_string(span->first_where);
+      cause = fmt::format("slow decodes since {} {}", diagnosis.step_word, span->first_where);
     }
     if (stall.worst) cause = blame_text(*stall.worst) + " (" + ms(stall.worst->added_ns) + ")";
     if (parts.is_of_images()) {
@@ -268,7 +269,7 @@ std::string stalls_text(const Diagnosis& diagnosis) {
       cause += ", encoding of images (" + ms(parts.encode_ns) + ")";
     }
     if (parts.preemption_ns > 0) {
-      cause = "request " + std::to_string(*stall.request) + " was preempted";
+      cause = fmt::format("request {} was preempted", *stall.request);
     }
     std::vector<std::string> cells = {
         ms(stall.gap_ns),
@@ -309,7 +310,7 @@ std::string chunks_text(const Diagnosis& diagnosis) {
   for (const CulpritRequest& request : diagnosis.requests) {
     requests.row({ms(request.stall_ns), grouped_text(std::int64_t{request.num_chunks}),
                   grouped_text(std::int64_t{request.max_delayed}),
-                  "request " + std::to_string(index(request.request))});
+                  fmt::format("request {}", index(request.request))});
   }
   return text + "\n" + requests.text();
 }

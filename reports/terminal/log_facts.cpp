@@ -2,6 +2,7 @@
 #include "reports/terminal/log_facts.h"
 
 #include <algorithm>
+#include <fmt/core.h>
 #include <string_view>
 
 #include "core/base/count_text.h"
@@ -66,15 +67,15 @@ std::string log_text(const EngineLog& log) {
 std::vector<std::string> left_out_notes(const EngineLog& log) {
   std::vector<std::string> notes;
   if (log.num_lacking > 0) {
-    notes.push_back(count_text(log.num_lacking, "line") + " without a field that " +
-                    std::string(log.engine_name()) + " logs " + was_or_were(log.num_lacking) +
-                    " left out: line " + std::to_string(log.first_lacking) +
-                    ", the first, has no '" + log.lacking_field + "'.");
+    notes.push_back(
+        fmt::format("{} without a field that {} logs {} left out: line {}, the first, has no '{}'.",
+                    count_text(log.num_lacking, "line"), log.engine_name(),
+                    was_or_were(log.num_lacking), log.first_lacking, log.lacking_field));
   }
   if (log.num_broken > 0) {
-    notes.push_back(count_text(log.num_broken, "line") + ", cut or written into each other, " +
-                    was_or_were(log.num_broken) + " left out: the first is line " +
-                    std::to_string(log.first_broken) + ".");
+    notes.push_back(fmt::format(
+        "{}, cut or written into each other, {} left out: the first is line {}.",
+        count_text(log.num_broken, "line"), was_or_were(log.num_broken), log.first_broken));
   }
   return notes;
 }

@@ -3,6 +3,7 @@
 
 #include <algorithm>
 #include <cmath>
+#include <fmt/core.h>
 #include <map>
 #include <optional>
 
@@ -408,9 +409,10 @@ std::string rough_note(const std::vector<LoggedGap>& gaps, const BatchRow& row, 
   const std::string text = "The longest gap, " + ms_text(to_ms(longest)) + " ms, is an estimate";
   const TimeNs most = row.ns + decode_ns;
   if (knows_pauses || most <= longest) return text + ".";
-  return text + ": it may be shorter, or about " + ms_text(to_ms(most)) +
-         " ms if no decode ran between the batches of lines " + std::to_string(row.first_line) +
-         " to " + std::to_string(row.last_line) + ".";
+  return fmt::format(
+      "{}: it may be shorter, or about {} ms if no decode ran between the batches of lines {} to "
+      "{}.",
+      text, ms_text(to_ms(most)), row.first_line, row.last_line);
 }
 
 LogGaps gaps_of_batches(const EngineLog& log) {

@@ -5,6 +5,7 @@
 #include <cmath>
 #include <cstddef>
 #include <deque>
+#include <fmt/core.h>
 #include <iterator>
 #include <optional>
 #include <utility>
@@ -188,7 +189,7 @@ std::vector<std::string> slow_decode_notes(const std::vector<SlowDecodes>& spans
   std::vector<std::string> notes;
   for (const SlowDecodes& span : spans) {
     const auto at = [](std::int64_t line, const std::string& time) {
-      const std::string place = line > 0 ? "line " + std::to_string(line) : std::string();
+      const std::string place = line > 0 ? fmt::format("line {}", line) : std::string();
       const std::string both = place + (place.empty() || time.empty() ? "" : ", ") + time;
       return both.empty() ? both : " (" + both + ")";
     };
@@ -196,26 +197,25 @@ std::vector<std::string> slow_decode_notes(const std::vector<SlowDecodes>& spans
         span.least_requests == span.most_requests
             ? grouped_text(span.most_requests)
             : grouped_text(span.least_requests) + " to " + grouped_text(span.most_requests);
-    notes.push_back(
-        "From " + where_word + " " + std::to_string(span.first_where) +
-        at(span.first_line, span.first_time) + " on, a decode step of " + requests +
-        (requests == "1" ? " request" : " requests") +
-        (has_ranks ? " of rank " + std::to_string(span.rank) : std::string()) + " takes " +
-        (span.is_least ? "at least " : "") + ms_text(to_ms(span.step_ns)) +
-        (span.is_least ? " ms without the time of prompts, " : " ms without a prompt, ") +
-        fixed_text(span.ratio(), 1) +
-        (span.is_scaled
-             ? " times as long as the steps before explain, even in proportion to requests and "
-               "cache ("
-             : " times as long as steps of at least as many did before (") +
-        ms_text(to_ms(span.before_ns)) + " ms)" +
-        (span.is_to_the_end ? std::string()
-         : span.first == span.last
-             ? ", in this " + where_word + " alone"
-             : ", up to " + where_word + " " + std::to_string(span.last_where) +
-                   at(span.last_line, span.last_time)) +
-        ". No scheduler setting explains it: look for passes that no CUDA graph launches any more, "
-        "a lower clock of the GPU, or another process on it.");
+    notes.push_back(fmt::format(
+        "From {} {}{} on, a decode step of {}{}{} takes {}{}{}{}{}{} ms){}. No scheduler setting "
+        "explains it: look for passes that no CUDA graph launches any more, a lower clock of the "
+        "GPU, or another process on it.",
+        where_word, span.first_where, at(span.first_line, span.first_time), requests,
+        requests == "1" ? " request" : " requests",
+        has_ranks ? fmt::format(" of rank {}", span.rank) : std::string(),
+        span.is_least ? "at least " : "", ms_text(to_ms(span.step_ns)),
+        span.is_least ? " ms without the time of prompts, " : " ms without a prompt, ",
+        fixed_text(span.ratio(), 1),
+        span.is_scaled
+            ? " times as long as the steps before explain, even in proportion to requests and "
+              "cache ("
+            : " times as long as steps of at least as many did before (",
+        ms_text(to_ms(span.before_ns)),
+        span.is_to_the_end        ? std::string()
+        : span.first == span.last ? ", in this " + where_word + " alone"
+                                  : fmt::format(", up to {} {}{}", where_word, span.last_where,
+                                                at(span.last_line, span.last_time))));
   }
   return notes;
 }

@@ -3,6 +3,7 @@
 
 #include <algorithm>
 #include <cmath>
+#include <fmt/core.h>
 #include <limits>
 #include <string_view>
 #include <utility>
@@ -353,8 +354,8 @@ ComparedRun compared(const RunResult& result) {
   const auto or_none = [](const auto& number) {
     return number ? std::to_string(*number) : std::string("none");
   };
-  return {std::to_string(info.num_prompts) + " " + or_none(info.request_rate) + " " +
-              std::to_string(info.burstiness) + " " + or_none(info.max_concurrency),
+  return {fmt::format("{} {} {} {}", info.num_prompts, or_none(info.request_rate),
+                      std::to_string(info.burstiness), or_none(info.max_concurrency)),
           slo_limits_ms(info.slo), summary.completed, summary.total_input_tokens,
           summary.total_output_tokens};
 }
@@ -430,7 +431,7 @@ std::string_view incomparable_because(std::span<const ComparedRun> runs) {
 
 std::string describe_stall(const Stall& stall) {
   if (stall.request == kNoRequest) return "none: no request got a second token";
-  const std::string who = "request " + std::to_string(index(stall.request));
+  const std::string who = fmt::format("request {}", index(stall.request));
   const std::string what = grouped_text(to_ms(stall.gap_ns), 1) + " ms at " +
                            grouped_text(to_seconds(stall.began_at), 2) + " s: " + who;
   switch (stall.cause) {
@@ -445,7 +446,7 @@ std::string describe_stall(const Stall& stall) {
           ? "images were encoded (" + grouped_text(to_ms(stall.encode_ns), 1) + " ms)"
           : "";
   const std::string chunk = grouped_text(std::int64_t{stall.prefill_tokens});
-  const std::string request = "request " + std::to_string(index(stall.prefill_request));
+  const std::string request = fmt::format("request {}", index(stall.prefill_request));
   const std::string prefilled = stall.num_prefill_tokens > stall.prefill_tokens
                                     ? count_text(stall.num_prefill_tokens, "token") +
                                           " were prefilled, " + chunk +

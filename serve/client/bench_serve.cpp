@@ -2,6 +2,7 @@
 #include "serve/client/bench_serve.h"
 
 #include <algorithm>
+#include <fmt/core.h>
 #include <map>
 #include <utility>
 
@@ -73,8 +74,9 @@ void add_failures(const LoadResult& load, std::vector<std::string>& warnings) {
     const char* const what = key.first == EndReason::QueueFull ? " were refused"
                              : key.first == EndReason::Aborted ? " timed out"
                                                                : " failed";
-    warnings.push_back(of_text(kind.count, load.requests.size()) + what + "; first: request " +
-                       std::to_string(kind.first) + ": " + load.requests[kind.first].error);
+    warnings.push_back(fmt::format("{}{}; first: request {}: {}",
+                                   of_text(kind.count, load.requests.size()), what, kind.first,
+                                   load.requests[kind.first].error));
   }
 }
 
@@ -189,10 +191,9 @@ std::vector<std::string> client_warnings(const ClientHealth& health) {
   }
   if (health.busiest_second > kBusy) {
     warnings.push_back(
-        "the client was busy for " + share_text(health.busiest_second) + " of a second (" +
-        share_text(health.cpu_share) +
-        " of the whole time) and may have added to the latencies; run it on a separate "
-        "machine, or with a smaller load");
+        fmt::format("the client was busy for {} of a second ({} of the whole time) and may have "
+                    "added to the latencies; run it on a separate machine, or with a smaller load",
+                    share_text(health.busiest_second), share_text(health.cpu_share)));
   }
   const auto num_events = static_cast<double>(health.num_events);
   if (static_cast<double>(health.num_merged) > kMergedShare * num_events) {

@@ -4,6 +4,7 @@
 #include <algorithm>
 #include <array>
 #include <charconv>
+#include <fmt/core.h>
 #include <utility>
 
 #include "core/base/error.h"
@@ -81,7 +82,7 @@ std::string load_request_text(const Workload& workload, std::size_t i,
                      " HTTP/1.1\r\nHost: " + options.url.authority() +
                      "\r\nContent-Type: application/json\r\nAccept: text/event-stream\r\n";
   for (const std::string& header : options.headers) text += header + "\r\n";
-  text += "Content-Length: " + std::to_string(body.size()) + "\r\n\r\n";
+  text += fmt::format("Content-Length: {}\r\n\r\n", body.size());
   return text + body;
 }
 

@@ -3,6 +3,7 @@
 
 #include <algorithm>
 #include <charconv>
+#include <fmt/core.h>
 
 #include "core/base/command_errors.h"
 #include "core/base/names.h"
@@ -55,7 +56,7 @@ void parse_authority(std::string_view url, std::string_view text, ServerUrl& ser
 
 std::string ServerUrl::authority() const {
   const bool is_v6 = host.find(':') != host.npos;
-  return (is_v6 ? "[" + host + "]" : host) + ":" + std::to_string(port);
+  return fmt::format("{}:{}", is_v6 ? "[" + host + "]" : host, port);
 }
 
 std::string ServerUrl::text() const { return "http://" + authority() + prefix; }

@@ -5,6 +5,7 @@
 #include <boost/asio/buffer.hpp>
 #include <boost/beast/http/basic_parser.hpp>
 #include <boost/beast/http/error.hpp>
+#include <fmt/core.h>
 #include <utility>
 #include <vector>
 
@@ -184,8 +185,8 @@ struct StreamResponse::Impl final : http::basic_parser<false> {
     if (!is_stream) {
       kept_body += text.substr(0, kMaxKeptBody - std::min(kMaxKeptBody, kept_body.size()));
     } else if (!splitter.read(text, [this](std::string_view data) { read_event(data); })) {
-      fail("the server sent an event of more than " +
-           std::to_string(SseSplitter::kMaxLineBytes >> 20) + " MiB");
+      fail(fmt::format("the server sent an event of more than {} MiB",
+                       SseSplitter::kMaxLineBytes >> 20));
       error = http::make_error_code(http::error::body_limit);
     }
     return bytes.size();
@@ -245,7 +246,7 @@ struct StreamResponse::Impl final : http::basic_parser<false> {
     if (is_stream) splitter.finish([this](std::string_view data) { read_last_event(data); });
     if (status != 0 && status != 200) {
       const std::string body = error_body_text(kept_body);
-      fail("HTTP " + std::to_string(status) + (body.empty() ? "" : ": " + body));
+      fail(fmt::format("HTTP {}{}", status, body.empty() ? "" : ": " + body));
     } else if (!is_stream) {
       fail("the server answered with " +
            (content_type.empty() ? "no content type" : shortened(content_type)) +

@@ -2,6 +2,7 @@
 #include "serve/server/answer_form.h"
 
 #include <algorithm>
+#include <fmt/core.h>
 #include <utility>
 
 #include "models/text/tokenizer.h"
@@ -44,9 +45,7 @@ void AnswerForm::add_usage(const AnswerUsage& usage) {
 }
 
 void AnswerForm::write_data(std::string& out) const {
-  out += "data: ";
-  out += json_.view();
-  out += "\n\n";
+  out += fmt::format("data: {}\n\n", json_.view());
 }
 
 std::string AnswerForm::token_text(TokenId id) const {

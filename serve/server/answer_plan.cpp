@@ -2,6 +2,7 @@
 #include "serve/server/answer_plan.h"
 
 #include <algorithm>
+#include <fmt/core.h>
 #include <optional>
 #include <string>
 #include <utility>
@@ -55,7 +56,7 @@ std::vector<Tool> read_tools(const ApiFields& fields, const ServedModel& model) 
   }
   std::vector<Tool> tools;
   for (std::size_t i = 0; i < list->size(); ++i) {
-    const std::string place = "tools[" + std::to_string(i) + "]";
+    const std::string place = fmt::format("tools[{}]", i);
     const Json& entry = (*list)[i];
     if (!entry.is_object()) fields.fail("tools", "allowed: a list of objects");
     const ApiFields tool(entry, place + ".");
@@ -275,8 +276,8 @@ std::int32_t read_min_tokens(const ApiFields& fields, const ServedModel& model,
                              const ApiRequest& request) {
   const std::int64_t least = fields.integer("min_tokens", 0, INT32_MAX).value_or(0);
   if (least > request.max_tokens) {
-    fields.fail("min_tokens", std::to_string(least) + " is more than max_tokens, " +
-                                  std::to_string(request.max_tokens));
+    fields.fail("min_tokens",
+                fmt::format("{} is more than max_tokens, {}", least, request.max_tokens));
   }
   // The sampler cannot pass over the tokens that would end the answer.
   const bool may_stop = !request.sampling.ignore_eos || !request.sampling.stop_token_ids.empty();
@@ -298,8 +299,10 @@ void plan_answers(const ApiFields& fields, const ServedModel& model, ApiRequest&
   if (shape.schema && shape.schema->dump(JsonStyle{.replaces_bad_utf8 = true}).size() *
                               static_cast<std::size_t>(request.num_choices()) >
                           kMaxSchemaBytesOfAll) {
-    fields.fail(shape.field, "the schema, once for each answer, has more than " +
-                                 std::to_string(kMaxSchemaBytesOfAll) + " bytes; allowed: fewer");
+    fields.fail(
+        shape.field,
+        fmt::format("the schema, once for each answer, has more than {} bytes; allowed: fewer",
+                    kMaxSchemaBytesOfAll));
   }
   request.function = shape.function;
   request.is_function_named = shape.is_function_named;
@@ -318,9 +321,10 @@ void plan_answers(const ApiFields& fields, const ServedModel& model, ApiRequest&
     request.scripts.emplace_back();
     if (shape.is_free()) continue;
     if (std::int64_t{drawn} * request.num_choices() > kMaxScriptTokens) {
-      fields.fail(fields.has("n") ? "n" : "max_tokens", "answers with a form have more than " +
-                                                            std::to_string(kMaxScriptTokens) +
-                                                            " tokens together; allowed: fewer");
+      fields.fail(
+          fields.has("n") ? "n" : "max_tokens",
+          fmt::format("answers with a form have more than {} tokens together; allowed: fewer",
+                      kMaxScriptTokens));
     }
     write_script(shape, fields, model, drawn_of(i), drawn, request);
   }

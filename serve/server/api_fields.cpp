@@ -4,6 +4,7 @@
 #include <algorithm>
 #include <charconv>
 #include <cmath>
+#include <fmt/core.h>
 #include <set>
 #include <span>
 #include <sstream>
@@ -42,8 +43,7 @@ std::optional<std::int64_t> integer_of(const Json& value) {
 std::string shown(const Json& value) { return clipped(python_json_line(value)); }
 
 std::string too_many(std::size_t count, const char* things, std::size_t most) {
-  return std::to_string(count) + " " + things + " are too many; allowed: up to " +
-         std::to_string(most);
+  return fmt::format("{} {} are too many; allowed: up to {}", count, things, most);
 }
 
 // How many strings, lists and objects a JSON text has. Each takes far more memory than a number.
@@ -72,8 +72,8 @@ Json parse_body(std::string_view body) {
   // Limits the depth, as later printing and comparing are recursive and clients may send anything.
   constexpr std::size_t kMaxDepth = 64;
   if (num_parts(body) > kMaxBodyParts) {
-    throw ApiError(400, "the body has more than " + std::to_string(kMaxBodyParts) +
-                            " strings, lists and objects");
+    throw ApiError(
+        400, fmt::format("the body has more than {} strings, lists and objects", kMaxBodyParts));
   }
   Json json;
   try {
@@ -84,8 +84,7 @@ Json parse_body(std::string_view body) {
       throw ApiError(400, field + ": appears twice; allowed: every key once", field);
     }
     if (error.reason() == JsonError::Reason::TooDeep) {
-      throw ApiError(400,
-                     "the body is nested more than " + std::to_string(kMaxDepth) + " levels deep");
+      throw ApiError(400, fmt::format("the body is nested more than {} levels deep", kMaxDepth));
     }
     throw ApiError(400, std::string("the body is not JSON: ") + error.what());
   }
@@ -109,8 +108,7 @@ std::optional<std::int64_t> ApiFields::integer(const char* name, std::int64_t mi
                                                std::int64_t max) const {
   const Json* value = find(name);
   if (value == nullptr) return std::nullopt;
-  const std::string allowed =
-      "; allowed: an integer from " + std::to_string(min) + " to " + std::to_string(max);
+  const std::string allowed = fmt::format("; allowed: an integer from {} to {}", min, max);
   const std::optional<std::int64_t> number = integer_of(*value);
   if (!number) fail(name, shown(*value) + " is not allowed" + allowed);
   if (*number < min || *number > max) fail(name, shown(*value) + " is out of range" + allowed);
@@ -168,7 +166,7 @@ std::vector<std::string> ApiFields::texts(const char* name, std::size_t max_coun
   const auto add = [&](const std::string& text) {
     num_bytes += text.size();
     if (num_bytes > max_bytes) {
-      fail(name, "has more than " + std::to_string(max_bytes) + " bytes; allowed: up to these");
+      fail(name, fmt::format("has more than {} bytes; allowed: up to these", max_bytes));
     }
     texts.push_back(text);
   };
@@ -205,7 +203,7 @@ std::vector<std::pair<TokenId, double>> ApiFields::token_numbers(const char* nam
                                                                  std::size_t max_count) const {
   const std::optional<ApiFields> numbers = fields(name);
   if (!numbers) return {};
-  const std::string allowed = "; allowed: integers from 0 to " + std::to_string(vocab_size - 1);
+  const std::string allowed = fmt::format("; allowed: integers from 0 to {}", vocab_size - 1);
   std::vector<std::pair<TokenId, double>> result;
   std::set<std::int32_t> seen;
   if (numbers->object_->size() > max_count) {
@@ -257,8 +255,8 @@ std::vector<TokenId> read_token_ids(const Json& list, std::int64_t vocab_size,
                                     std::size_t max_count, const std::string& name) {
   const auto refuse = [&name, vocab_size](const Json& value) {
     throw ApiError(400,
-                   name + ": " + shown(value) + " is not a token id; allowed: integers from 0 to " +
-                       std::to_string(vocab_size - 1),
+                   fmt::format("{}: {} is not a token id; allowed: integers from 0 to {}", name,
+                               shown(value), vocab_size - 1),
                    name);
   };
   if (!list.is_array()) refuse(list);

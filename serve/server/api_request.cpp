@@ -2,6 +2,7 @@
 #include "serve/server/api_request.h"
 
 #include <algorithm>
+#include <fmt/core.h>
 #include <utility>
 
 #include "core/base/clip.h"
@@ -157,12 +158,12 @@ void check_lengths(ApiRequest& request, const ServedModel& model) {
   }
   if (request.max_tokens >= 1 && request.max_tokens <= room) return;
   throw ApiError(400,
-                 "the model's context is " + std::to_string(model.max_model_len) +
-                     " tokens; the prompt has " + std::to_string(longest) +
-                     (request.max_tokens == 0 ? ""
-                                              : ", max_tokens asks for " +
-                                                    std::to_string(request.max_tokens) + " more") +
-                     "; allowed: a shorter prompt, or fewer tokens",
+                 fmt::format("the model's context is {} tokens; the prompt has {}{}; allowed: a "
+                             "shorter prompt, or fewer tokens",
+                             model.max_model_len, longest,
+                             request.max_tokens == 0 ? ""
+                                                     : fmt::format(", max_tokens asks for {} more",
+                                                                   request.max_tokens)),
                  is_chat(request.kind) ? "messages" : "prompt");
 }
 
@@ -223,7 +224,7 @@ ApiRequest read_request(ApiKind kind, const Json& json, const ServedModel& model
   }
   if (static_cast<std::int64_t>(request.prompts.size()) * request.n > model.max_choices) {
     fields.fail("n",
-                "the number of prompts times n is more than " + std::to_string(model.max_choices));
+                fmt::format("the number of prompts times n is more than {}", model.max_choices));
   }
   if (kind == ApiKind::Generate && !request.is_stream && request.num_choices() > 1) {
     fields.fail(request.n > 1 ? "n" : "prompt",

@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "serve/server/chat_images.h"
 
+#include <fmt/core.h>
 #include <memory>
 #include <optional>
 #include <utility>
@@ -65,9 +66,9 @@ void ChatImages::take(const Json& part, const std::string& name) {
   const std::optional<std::string> url = image_url->text("url");
   if (!url) image_url->fail("url", "is missing; allowed: a data: URL");
   if (images_.size() >= kMaxImages) {
-    throw ApiError(
-        400, "messages: have more than " + std::to_string(kMaxImages) + " images; allowed: fewer",
-        "messages");
+    throw ApiError(400,
+                   fmt::format("messages: have more than {} images; allowed: fewer", kMaxImages),
+                   "messages");
   }
   try {
     std::string bytes = decode_data_url(*url, place);
@@ -92,12 +93,12 @@ std::vector<PromptImage> ChatImages::place(std::vector<TokenId>& prompt,
   if (!are_taken()) return {};
   const std::int32_t image_token = processor_->tower.image_token;
   if (!images_.empty() && image_token >= tokenizer.vocab_size()) {
-    throw ApiError(400,
-                   "messages: have images, and the tokenizer has " +
-                       std::to_string(tokenizer.vocab_size()) +
-                       " tokens, without the model's image token " + std::to_string(image_token) +
-                       "; allowed: text, or the model's own tokenizer (--tokenizer)",
-                   "messages");
+    throw ApiError(
+        400,
+        fmt::format("messages: have images, and the tokenizer has {} tokens, without the model's "
+                    "image token {}; allowed: text, or the model's own tokenizer (--tokenizer)",
+                    tokenizer.vocab_size(), image_token),
+        "messages");
   }
   try {
     place_prompt_images(image_token, "messages", images_, prompt);

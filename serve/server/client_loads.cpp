@@ -2,6 +2,7 @@
 #include "serve/server/client_loads.h"
 
 #include <algorithm>
+#include <fmt/core.h>
 
 namespace metronome {
 
@@ -9,8 +10,7 @@ std::string ClientLoads::refusal(const std::string& client, const Share& share) 
   const auto found = loads_.find(client);
   if (found == loads_.end()) return {};
   const auto text = [](std::int64_t count, const char* what, std::int64_t limit) {
-    return "this client waits for " + std::to_string(count) + what +
-           "; allowed: " + std::to_string(limit);
+    return fmt::format("this client waits for {}{}; allowed: {}", count, what, limit);
   };
   const Share& held = found->second.share;
   if (held.num_answers + share.num_answers > limits_.max_answers) {
@@ -50,8 +50,9 @@ std::optional<ClientLoads::Excess> ClientLoads::excess() const {
   });
   if (most->second.num_unsent_bytes > clients_limit) {
     return Excess{most->first, 429,
-                  "tokens of this client's answers that are not sent yet hold more than " +
-                      std::to_string(clients_limit) + " bytes; this is its largest answer"};
+                  fmt::format("tokens of this client's answers that are not sent yet hold more "
+                              "than {} bytes; this is its largest answer",
+                              clients_limit)};
   }
   if (num_unsent_bytes_ <= limits_.max_unsent_bytes) return std::nullopt;
   return Excess{most->first, 503,

@@ -6,6 +6,7 @@
 #include <charconv>
 #include <cstdio>
 #include <ctime>
+#include <fmt/core.h>
 #include <utility>
 
 namespace metronome {
@@ -50,13 +51,13 @@ void append_common_fields(std::string& out) {
 std::string http_head(const Reply& reply, std::string_view cors_lines, bool keeps_alive,
                       bool is_http10) {
   std::string head = is_http10 ? "HTTP/1.0 " : "HTTP/1.1 ";
-  head += std::to_string(reply.status) + " " + std::string(reason_phrase(reply.status)) + "\r\n";
+  head += fmt::format("{} {}\r\n", reply.status, reason_phrase(reply.status));
   append_common_fields(head);
   head += reply.content_type + "\r\n" + std::string(cors_lines);
   if (!reply.extra_header.empty()) head += reply.extra_header + "\r\n";
   constexpr int kNoContent = 204;  // never has a length (RFC 9110, 8.6)
   if (reply.status != kNoContent) {
-    head += "Content-Length: " + std::to_string(reply.body.size()) + "\r\n";
+    head += fmt::format("Content-Length: {}\r\n", reply.body.size());
   }
   head += keeps_alive ? "Connection: keep-alive\r\n\r\n" : "Connection: close\r\n\r\n";
   return head;

@@ -8,6 +8,7 @@
 #include <boost/asio.hpp>
 #include <cerrno>
 #include <csignal>
+#include <fmt/core.h>
 #include <vector>
 
 #include "core/base/command_errors.h"
@@ -97,9 +98,9 @@ void HttpServer::Impl::listen(const std::string& host, std::uint16_t port) try {
   acceptor_.non_blocking(true);
   is_accepting = true;
 } catch (const boost::system::system_error& error) {
-  throw UsageError("cannot listen on " + host + ":" + std::to_string(port) + " (" +
-                   error.code().message() +
-                   "); allowed: an address of this machine and a free port");
+  throw UsageError(fmt::format(
+      "cannot listen on {}:{} ({}); allowed: an address of this machine and a free port", host,
+      port, error.code().message()));
 }
 
 // Takes the connections that wait, several at a time. A client that opens them without end makes

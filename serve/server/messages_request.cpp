@@ -1,5 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 // Anthropic's /v1/messages as a chat.
+#include <fmt/core.h>
 #include <string>
 #include <utility>
 
@@ -114,7 +115,7 @@ Json chat_of_turns(const ApiFields& fields, std::size_t most) {
     fields.fail("messages", "allowed: a list of at least one {\"role\": ..., \"content\": ...}");
   }
   for (std::size_t i = 0; i < list->size(); ++i) {
-    add_turn((*list)[i], "messages[" + std::to_string(i) + "]", most, messages);
+    add_turn((*list)[i], fmt::format("messages[{}]", i), most, messages);
   }
   return messages;
 }
@@ -125,7 +126,7 @@ Json custom_tools_of(const ApiFields& fields, std::size_t most) {
   if (list == nullptr) fields.fail("tools", "allowed: a list of objects");
   for (std::size_t i = 0; i < list->size(); ++i) {
     if (!(*list)[i].is_object()) fields.fail("tools", "allowed: a list of objects");
-    const ApiFields tool((*list)[i], "tools[" + std::to_string(i) + "].");
+    const ApiFields tool((*list)[i], fmt::format("tools[{}].", i));
     const std::string type = tool.name("type").value_or("custom");
     if (type != "custom")
       tool.fail("type", shown_text(type) + " is not supported; allowed: custom");

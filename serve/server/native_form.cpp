@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 // Answers of SGLang's /generate. As there, each event of a stream has the whole text so far.
 #include <algorithm>
+#include <fmt/core.h>
 #include <utility>
 
 #include "serve/server/answer_form.h"
@@ -90,7 +91,7 @@ void NativeForm::add_output(std::int32_t index, const Written& choice, const Ans
   for (const TokenId id : choice.ids) json_.value(value(id));
   json_.end_array();
   json_.key("meta_info").begin_object();
-  json_.field("id", is_list() ? facts_.id + "-" + std::to_string(index) : facts_.id);
+  json_.field("id", is_list() ? fmt::format("{}-{}", facts_.id, index) : facts_.id);
   add_finish_reason(end, choice.ids.size());
   json_.field("prompt_tokens",
               request_.prompt_tokens[static_cast<std::size_t>(index / request_.n)]);

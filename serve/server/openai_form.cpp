@@ -1,5 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 // Answers of OpenAI's completions and chat completions, with the fields that vLLM adds.
+#include <fmt/core.h>
 #include <utility>
 
 #include "core/base/json.h"
@@ -172,7 +173,7 @@ void OpenAiForm::add_call(std::int32_t index, std::string_view arguments, bool i
   json_.begin_object();
   if (is_stream) json_.field("index", 0);
   if (is_first) {
-    json_.field("id", "call_" + facts_.id + "-" + std::to_string(index));
+    json_.field("id", fmt::format("call_{}-{}", facts_.id, index));
     json_.field("type", "function");
   }
   json_.key("function").begin_object();

@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "serve/server/request_prompts.h"
 
+#include <fmt/core.h>
 #include <optional>
 #include <span>
 #include <stdexcept>
@@ -74,19 +75,20 @@ std::vector<TokenId> encode_text(const ServedModel& model, const EncodingLimits&
   try {
     ids = model.tokenizer->encode_within(limits, text, adds_special);
   } catch (const TextTooLong&) {
-    throw ApiError(400,
-                   "the model's context is " + std::to_string(model.max_model_len) +
-                       " tokens; the text has more than " + std::to_string(limits.max_tokens) +
-                       "; allowed: a shorter text",
-                   field);
+    throw ApiError(
+        400,
+        fmt::format(
+            "the model's context is {} tokens; the text has more than {}; allowed: a shorter text",
+            model.max_model_len, limits.max_tokens),
+        field);
   } catch (const std::runtime_error& error) {
     throw ApiError(400, std::string("the text cannot be tokenized: ") + error.what());
   }
   // A tokenizer may have more tokens than the model.
   for (const TokenId id : ids) {
     if (value(id) >= model.vocab_size) {
-      throw ApiError(400, "the text has token id " + std::to_string(value(id)) +
-                              "; the model has " + std::to_string(model.vocab_size) + " tokens");
+      throw ApiError(400, fmt::format("the text has token id {}; the model has {} tokens",
+                                      value(id), model.vocab_size));
     }
   }
   return ids;
@@ -113,8 +115,8 @@ std::vector<std::vector<TokenId>> completion_prompts(const ApiFields& fields,
   if (prompt->front().is_number()) return {read_ids(*prompt)};
   std::vector<std::vector<TokenId>> prompts;
   if (static_cast<std::int64_t>(prompt->size()) > model.max_choices) {
-    fields.fail("prompt", std::to_string(prompt->size()) + " prompts are too many; allowed: " +
-                              std::to_string(model.max_choices));
+    fields.fail("prompt", fmt::format("{} prompts are too many; allowed: {}", prompt->size(),
+                                      model.max_choices));
   }
   for (const Json& entry : *prompt) {
     if (entry.is_string()) {
@@ -146,7 +148,7 @@ std::vector<TokenId> chat_prompt(const ApiFields& fields, const ServedModel& mod
   fields.list("messages", max_prompt_tokens(model));
   std::vector<ChatMessage> chat;
   for (std::size_t i = 0; i < messages->size(); ++i) {
-    const std::string name = "messages[" + std::to_string(i) + "]";
+    const std::string name = fmt::format("messages[{}]", i);
     const Json& message = (*messages)[i];
     if (!message.is_object()) throw ApiError(400, name + ": is not an object", name);
     const std::optional<std::string> role = ApiFields(message, name + ".").name("role");

@@ -3,6 +3,7 @@
 
 #include <algorithm>
 #include <charconv>
+#include <fmt/core.h>
 #include <utility>
 
 #include "core/base/names.h"
@@ -83,8 +84,8 @@ void RequestReader::refuse(int status, std::string message) {
 }
 
 void RequestReader::refuse_body() {
-  refuse(413, "the body is too large; allowed: " + std::to_string(limits_.body_bytes) +
-                  " bytes, the server's --max-body-bytes");
+  refuse(413, fmt::format("the body is too large; allowed: {} bytes, the server's --max-body-bytes",
+                          limits_.body_bytes));
 }
 
 std::size_t RequestReader::put(std::string_view bytes) {
@@ -122,8 +123,7 @@ std::size_t RequestReader::put_header(std::string_view bytes) {
     is_in_method_ = is_in_method_ && !ends_method;
     text_ += bytes[i];
     if (text_.size() > limits_.header_bytes) {
-      refuse(431, "the header is too large; allowed: " + std::to_string(limits_.header_bytes) +
-                      " bytes");
+      refuse(431, fmt::format("the header is too large; allowed: {} bytes", limits_.header_bytes));
       return i + 1;
     }
     if (text_.ends_with(kEnd)) {

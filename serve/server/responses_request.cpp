@@ -1,5 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 // OpenAI's /v1/responses as a chat.
+#include <fmt/core.h>
 #include <memory>
 #include <string>
 #include <utility>
@@ -93,7 +94,7 @@ Json chat_of_items(const ApiFields& fields, std::size_t max_items) {
     fields.fail("input", "allowed: a string, or a list of at least one item");
   }
   for (std::size_t i = 0; i < input->size(); ++i) {
-    add_item((*input)[i], "input[" + std::to_string(i) + "]", max_items, messages);
+    add_item((*input)[i], fmt::format("input[{}]", i), max_items, messages);
   }
   if (messages.empty()) fields.fail("input", "has no message; allowed: at least one");
   return messages;
@@ -105,7 +106,7 @@ Json chat_tools_of(const Json& list, const ApiFields& fields, std::size_t max_to
   Json tools = Json::array();
   for (std::size_t i = 0; i < list.size(); ++i) {
     if (!list[i].is_object()) fields.fail("tools", "allowed: a list of objects");
-    const ApiFields tool(list[i], "tools[" + std::to_string(i) + "].");
+    const ApiFields tool(list[i], fmt::format("tools[{}].", i));
     const std::string type = tool.name("type").value_or("function");
     if (type != "function")
       tool.fail("type", shown_text(type) + " is not supported; allowed: function");

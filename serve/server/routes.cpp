@@ -1,6 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "serve/server/routes.h"
 
+#include <fmt/core.h>
+
 #include "core/base/names.h"
 #include "models/text/jinja/operators.h"
 
@@ -83,13 +85,12 @@ Route route_of(std::string_view method, std::string_view target) {
 
 Reply index_reply(const std::string& model_name) {
   const std::string name = jinja::escaped_html(printable(model_name));
-  std::string page =
+  std::string page = fmt::format(
       "<!doctype html>\n<html lang=\"en\"><meta charset=\"utf-8\">"
-      "<meta name=\"viewport\" content=\"width=device-width\"><title>Metronome: " +
-      name +
-      "</title>\n<h1>Metronome</h1>\n<p>This server answers clients of OpenAI's API for "
-      "the model <b>" +
-      name + "</b>.</p>\n<ul>\n";
+      "<meta name=\"viewport\" content=\"width=device-width\"><title>Metronome: {0}</title>\n"
+      "<h1>Metronome</h1>\n<p>This server answers clients of OpenAI's API for the model "
+      "<b>{0}</b>.</p>\n<ul>\n",
+      name);
   for (const auto& [method, path, endpoint] : kRows) {
     // A link that empties the cache is none to click on.
     if (endpoint == Endpoint::Index || endpoint == Endpoint::FlushCache) continue;

@@ -4,6 +4,7 @@
 #include <algorithm>
 #include <chrono>
 #include <ctime>
+#include <fmt/core.h>
 #include <optional>
 #include <utility>
 
@@ -226,8 +227,9 @@ void RunningAnswers::write_body(std::uint64_t number) {
   finish(number);
   if (body) return client->reply({.body = std::move(*body)});
   refuse(*client, 400,
-         "the answer has more than " + std::to_string(max_body_bytes_) +
-             " bytes; ask for fewer tokens or log probabilities, or for a stream");
+         fmt::format("the answer has more than {} bytes; ask for fewer tokens or log "
+                     "probabilities, or for a stream",
+                     max_body_bytes_));
 }
 
 void RunningAnswers::write_news(std::uint64_t number) {

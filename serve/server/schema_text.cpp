@@ -3,6 +3,7 @@
 
 #include <algorithm>
 #include <cmath>
+#include <fmt/core.h>
 #include <map>
 #include <optional>
 #include <string_view>
@@ -252,7 +253,7 @@ void Writer::object(const Json& schema, const std::string& place, int depth) {
     if (more != nullptr && *more == Json(false)) {
       throw SchemaError(below(place, "minProperties"), "is more than there are properties");
     }
-    begin_member("key" + std::to_string(i + 1));
+    begin_member(fmt::format("key{}", i + 1));
     value(of_others, below(place, "additionalProperties"), depth + 1, 0);
   }
   text("}");
@@ -302,7 +303,7 @@ void Writer::string(const Json& schema, std::uint64_t item) {
   }
   text("\"");
   // Items that have to differ begin with their numbers.
-  const std::string begin = item == 0 ? "" : std::to_string(item) + " ";
+  const std::string begin = item == 0 ? "" : fmt::format("{} ", item);
   text(begin);
   const auto num_begun = static_cast<std::int64_t>(begin.size());
   SchemaPiece& free = pieces_.emplace_back();
@@ -404,7 +405,7 @@ void Writer::value(const Json& schema, const std::string& place, int depth, std:
 
 std::vector<SchemaPiece> schema_pieces(const Json& schema, const SchemaChoices& choices) {
   if (schema.dump(JsonStyle{.replaces_bad_utf8 = true}).size() > kMaxSchemaBytes) {
-    throw SchemaError("", "has more than " + std::to_string(kMaxSchemaBytes) + " bytes");
+    throw SchemaError("", fmt::format("has more than {} bytes", kMaxSchemaBytes));
   }
   return Writer(schema, choices).write();
 }

@@ -3,6 +3,7 @@
 
 #include <algorithm>
 #include <charconv>
+#include <fmt/core.h>
 
 namespace metronome {
 namespace {
@@ -96,8 +97,8 @@ void append_drafts(const DraftCounts& drafts, std::int32_t max_drafts, const std
   append_head(kName, "Draft tokens accepted, by their position in the draft.", "counter", out);
   for (std::size_t i = 0; i < static_cast<std::size_t>(max_drafts); ++i) {
     const std::int64_t count = i < drafts.accepted.size() ? drafts.accepted[i] : 0;
-    append_sample(kName, labels + ",position=\"" + std::to_string(i) + "\"",
-                  static_cast<double>(count), out);
+    append_sample(kName, fmt::format("{},position=\"{}\"", labels, i), static_cast<double>(count),
+                  out);
   }
 }
 
@@ -201,10 +202,10 @@ std::string ServeMetrics::text(std::string_view model, std::int64_t num_blocks,
   histogram("vllm:request_params_n", "Answers a request asked for.", num_choices);
   histogram("vllm:request_params_max_tokens", "Tokens a request asked for.", max_tokens);
   histogram("vllm:iteration_tokens_total", "Tokens of an engine step.", step_tokens);
-  append_metric("vllm:cache_config_info", "The KV cache.", "gauge",
-                labels + ",block_size=\"" + std::to_string(block_size) + "\",num_gpu_blocks=\"" +
-                    std::to_string(num_blocks) + "\"",
-                1, out);
+  append_metric(
+      "vllm:cache_config_info", "The KV cache.", "gauge",
+      fmt::format("{},block_size=\"{}\",num_gpu_blocks=\"{}\"", labels, block_size, num_blocks), 1,
+      out);
   gauge("metronome:connections", "Open connections.", static_cast<double>(num_connections));
   counter("metronome:refused_total", "Requests and connections refused with 429 or 503.",
           num_refused);

@@ -4,6 +4,7 @@
 #include <algorithm>
 #include <array>
 #include <ctime>
+#include <fmt/core.h>
 #include <optional>
 #include <utility>
 
@@ -71,7 +72,7 @@ void parse_arguments(Json& message, const std::string& name, std::size_t max_cal
     return;
   }
   for (std::size_t i = 0; i < calls->size(); ++i) {
-    const std::string place = name + ".tool_calls[" + std::to_string(i) + "]";
+    const std::string place = fmt::format("{}.tool_calls[{}]", name, i);
     Json* function = (*calls)[i].find("function");
     if (function == nullptr || !function->is_object()) {
       throw ApiError(400, place + ".function: is missing; allowed: a name and arguments", place);
@@ -106,7 +107,7 @@ Json read_messages(const ApiFields& fields, const FolderChat& chat, bool has_too
   const bool takes_parts = chat.takes_parts(has_tools);
   Json result = Json::array();
   for (std::size_t i = 0; i < messages->size(); ++i) {
-    const std::string name = "messages[" + std::to_string(i) + "]";
+    const std::string name = fmt::format("messages[{}]", i);
     Json message = (*messages)[i];
     if (!message.is_object()) throw ApiError(400, name + ": is not an object", name);
     const ApiFields message_fields((*messages)[i], name + ".");
