@@ -2,6 +2,7 @@
 #include "cpu/cpu_backend.h"
 
 #include <algorithm>
+#include <fmt/core.h>
 #include <functional>
 #include <new>
 #include <optional>
@@ -61,7 +62,7 @@ class LoadedModels {
   // The reference is valid until the next call.
   LoadedModel& get(const RunModels& models, int num_threads,
                    const std::function<void()>& poll = {}) {
-    std::string key = models.model.key + ", " + std::to_string(num_threads) + " threads";
+    std::string key = fmt::format("{}, {} threads", models.model.key, num_threads);
     if (models.drafter) key += ", drafts by " + models.drafter->key;
     if (loaded_ != nullptr && key_ == key) return *loaded_;
     loaded_.reset();  // frees its memory for the next model
@@ -151,8 +152,9 @@ std::string warning_of(const RunModels& models, int num_threads) {
   }
   const int num_processors = num_usable_processors();
   if (num_threads <= num_processors) return {};
-  return "cpu.threads: " + std::to_string(num_threads) + " threads on " +
-         std::to_string(num_processors) + " processors are slower than one thread per processor";
+  return fmt::format(
+      "cpu.threads: {} threads on {} processors are slower than one thread per processor",
+      num_threads, num_processors);
 }
 
 // Requires a scenario whose policy may plan drafts.
@@ -229,7 +231,7 @@ class CpuRun final : public PreparedRun {
   } catch (const std::system_error& error) {
     fail_config(
         scenario_.location_of("cpu.threads"), "cpu.threads",
-        std::to_string(num_threads_) + " cannot be started (" + error.what() + "); allowed: fewer");
+        fmt::format("{} cannot be started ({}); allowed: fewer", num_threads_, error.what()));
   } catch (const std::bad_alloc&) {
     fail_config(scenario_.location_of("model"), "model",
                 "the weights of " + model.name +
@@ -334,7 +336,7 @@ std::unique_ptr<PreparedRun> CpuBackend::prepare(const Scenario& scenario) try {
                          reserve_weights(*models.drafter, "speculative.model");
   }
   run->device =
-      processor_name() + ", " + std::to_string(run->num_threads()) + " threads, " + kernels().name;
+      fmt::format("{}, {} threads, {}", processor_name(), run->num_threads(), kernels().name);
   run->setup = make_engine_setup(scenario, model, [&](std::int64_t block_tokens) {
     return kv_capacity_blocks(scenario, models, block_tokens, spare_bytes);
   });

@@ -3,6 +3,7 @@
 
 #include <algorithm>
 #include <cmath>
+#include <fmt/core.h>
 #include <initializer_list>
 #include <string>
 #include <utility>
@@ -99,7 +100,7 @@ class WeightLoader {
       weights.router.choice_bias = row(plain_spec(model_, i, "mlp.gate.e_score_correction_bias"));
     }
     for (std::int64_t e = 0; e < model_.n_experts; ++e) {
-      const std::string name = "mlp.experts." + std::to_string(e) + ".";
+      const std::string name = fmt::format("mlp.experts.{}.", e);
       weights.mlps.push_back(mlp(i, name, model_.has_expert_biases));
     }
     if (model_.shared_expert_ffn_dim == 0) return;

@@ -3,6 +3,7 @@
 
 #include <algorithm>
 #include <cmath>
+#include <fmt/core.h>
 
 #include "core/base/error.h"
 #include "core/base/math.h"
@@ -95,7 +96,7 @@ VisionEncoder::VisionEncoder(const ModelConfig& model, const WeightSource& weigh
   positions_ = loader.matrix("pos_embed");
   for (std::int64_t i = 0; i < tower_.depth; ++i) {
     if (poll) poll();
-    const std::string block = "blocks." + std::to_string(i) + ".";
+    const std::string block = fmt::format("blocks.{}.", i);
     blocks_.push_back({.attention_norm = loader.norm(block + "norm1"),
                        .qkv = loader.linear(block + "attn.qkv"),
                        .attention_output = loader.linear(block + "attn.proj"),
@@ -110,7 +111,7 @@ VisionEncoder::VisionEncoder(const ModelConfig& model, const WeightSource& weigh
   };
   merger_ = merger("merger");
   for (std::size_t i = 0; i < tower_.deepstack_layers.size(); ++i) {
-    deepstack_mergers_.push_back(merger("deepstack_merger_list." + std::to_string(i)));
+    deepstack_mergers_.push_back(merger(fmt::format("deepstack_merger_list.{}", i)));
   }
 }
 

@@ -9,6 +9,7 @@
 #include <csignal>
 #include <cstdint>
 #include <cstdlib>
+#include <fmt/core.h>
 #include <iostream>
 #include <string_view>
 #include <utility>
@@ -110,11 +111,8 @@ void WorkProgress::show(const std::string& text, double done, double left) {
 
 std::string clock_text(double seconds) {
   const auto all = static_cast<std::int64_t>(seconds);
-  const auto two = [](std::int64_t number) {
-    return (number < 10 ? "0" : "") + std::to_string(number);
-  };
-  const std::string rest = two(all / 60 % 60) + ":" + two(all % 60);
-  return all < 3600 ? rest : std::to_string(all / 3600) + ":" + rest;
+  const std::string rest = fmt::format("{:02}:{:02}", all / 60 % 60, all % 60);
+  return all < 3600 ? rest : fmt::format("{}:{}", all / 3600, rest);
 }
 
 std::string progress_text(const std::string& label, std::size_t done, std::size_t total) {
@@ -128,18 +126,15 @@ std::string remaining_text(double elapsed_s, std::size_t done, std::size_t total
   const double left_s = elapsed_s * static_cast<double>(total - done) / static_cast<double>(done);
   const bool is_long = left_s >= 2 * kMinute;
   const double shown = std::ceil(is_long ? left_s / kMinute : left_s);
-  return ", " + std::to_string(static_cast<std::int64_t>(shown)) + (is_long ? " min" : " s") +
-         " left";
+  return fmt::format(", {}{} left", static_cast<std::int64_t>(shown), is_long ? " min" : " s");
 }
 
 std::string progress_bar_text(const std::string& label, std::size_t done, std::size_t total) {
   const std::size_t all = std::max<std::size_t>(total, 1);
   const std::size_t part = std::min(done, all);
   const std::size_t filled = part * kBarWidth / all;
-  const std::string percent = std::to_string(part * 100 / all);
-  return label + " [" + std::string(filled, '#') + std::string(kBarWidth - filled, '.') + "] " +
-         std::string(3 - percent.size(), ' ') + percent + "% " + std::to_string(done) + "/" +
-         std::to_string(total);
+  return fmt::format("{} [{:.<{}}] {:3}% {}/{}", label, std::string(filled, '#'), kBarWidth,
+                     part * 100 / all, done, total);
 }
 
 void catch_signals() {

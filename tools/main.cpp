@@ -3,6 +3,7 @@
 #include <csignal>
 #include <exception>
 #include <filesystem>
+#include <fmt/core.h>
 #include <iostream>
 #include <new>
 
@@ -100,8 +101,8 @@ void require_stack() {
   constexpr std::size_t kLeast = 256 * 1024;
   const std::size_t size = prepare_stacks();
   if (size >= kLeast) return touch_stack_pages();
-  throw UsageError("the stack is limited to " + std::to_string(size / 1024) +
-                   " KiB; allowed: at least 256 KiB (ulimit -s)");
+  throw UsageError(fmt::format(
+      "the stack is limited to {} KiB; allowed: at least 256 KiB (ulimit -s)", size / 1024));
 }
 
 }  // namespace

@@ -2,6 +2,7 @@
 #include "tools/commands/chat_demo.h"
 
 #include <algorithm>
+#include <fmt/core.h>
 #include <iostream>
 #include <optional>
 #include <span>
@@ -40,12 +41,12 @@ constexpr const char* kShortPrompt = "Tell me about the sea in a few sentences."
 std::string long_prompt(int num_days) {
   std::string text = "Here is the logbook of a lighthouse.\n";
   for (int day = 1; day <= num_days; ++day) {
-    text += "Day " + std::to_string(day) + ": the wind blew from the " +
-            (day % 3 == 0   ? "north"
-             : day % 3 == 1 ? "west"
-                            : "south") +
-            ", " + std::to_string(day * 7 % 23) + " ships passed, and the lamp burned " +
-            std::to_string(day * 5 % 11 + 3) + " hours.\n";
+    text += fmt::format(
+        "Day {}: the wind blew from the {}, {} ships passed, and the lamp burned {} hours.\n", day,
+        day % 3 == 0   ? "north"
+        : day % 3 == 1 ? "west"
+                       : "south",
+        day * 7 % 23, day * 5 % 11 + 3);
   }
   return text + "How many ships passed on day 1?";
 }
@@ -96,9 +97,10 @@ std::string fitting_document(const ServedModel& model) {
     if (fitting) break;
   }
   if (fitting.value_or(0) <= kChunk) {
-    throw UsageError("--demo: the model's context is " + std::to_string(model.max_model_len) +
-                     " tokens; allowed: room for a prompt of several chunks of " +
-                     std::to_string(kChunk) + " tokens, and its answer");
+    throw UsageError(
+        fmt::format("--demo: the model's context is {} tokens; allowed: room for a prompt of "
+                    "several chunks of {} tokens, and its answer",
+                    model.max_model_len, kChunk));
   }
   return long_prompt(num_days);
 }
@@ -114,12 +116,11 @@ class StepPrinter final : public EventSink {
       if (num_decode_steps_ == kMaxShownDecodes + 1) std::cout << "  ...\n";
       return;
     }
-    const std::string prompt = step.num_prefill_tokens > 0
-                                   ? std::to_string(step.num_prefill_tokens) + " prompt tokens"
-                                   : "";
+    const std::string prompt =
+        step.num_prefill_tokens > 0 ? fmt::format("{} prompt tokens", step.num_prefill_tokens) : "";
     const std::string decodes = step.num_decode_tokens > 0
-                                    ? std::to_string(step.num_decode_tokens) + " decode" +
-                                          (step.num_decode_tokens > 1 ? "s" : "")
+                                    ? fmt::format("{} decode{}", step.num_decode_tokens,
+                                                  step.num_decode_tokens > 1 ? "s" : "")
                                     : "";
     std::cout << "  step " << padded(std::to_string(step.step_index), 4) << padded(prompt, 20)
               << padded(decodes, 12) << shown_ms(step.finished_at - step.started_at) << '\n';

@@ -6,6 +6,7 @@
 #include <algorithm>
 #include <cstdint>
 #include <cstdlib>
+#include <fmt/core.h>
 #include <iostream>
 #include <optional>
 
@@ -202,9 +203,9 @@ Scenario chosen_scenario(const ScenarioFile& file, const ServeOptions& options) 
   if (chosen.size() == 1) return std::move(chosen.front());
   std::vector<std::string_view> known;
   for (const Scenario& scenario : file.variants) known.push_back(scenario.name);
-  throw UsageError(
-      "--variant: " + file.path + " has " + std::to_string(known.size()) +
-      " variants, but a server has the settings of one; allowed: " + join_names(known));
+  throw UsageError(fmt::format(
+      "--variant: {} has {} variants, but a server has the settings of one; allowed: {}", file.path,
+      known.size(), join_names(known)));
 }
 
 struct Target {
@@ -227,10 +228,10 @@ Target find_target(const ServeOptions& options) {
     const HttpAnswer models = ask("/v1/models");
     target.model = first_model(models);
     if (target.model.empty()) {
-      throw std::runtime_error(options.url.text() + "/v1/models: HTTP " +
-                               std::to_string(models.status) +
-                               " without a model; allowed: a server with OpenAI's API, or the name "
-                               "of its model as --model");
+      throw std::runtime_error(
+          fmt::format("{}/v1/models: HTTP {} without a model; allowed: a server with OpenAI's API, "
+                      "or the name of its model as --model",
+                      options.url.text(), models.status));
     }
   }
   try {

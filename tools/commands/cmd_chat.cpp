@@ -3,6 +3,7 @@
 
 #include <algorithm>
 #include <filesystem>
+#include <fmt/core.h>
 #include <iostream>
 #include <memory>
 #include <optional>
@@ -117,9 +118,9 @@ Json message(const char* role, std::string_view content) {
 // "first token 61.2 ms (34 prompt tokens, 0 of them cached); then 86 tokens, gaps p50 14.8 ms,
 // longest 22.4 ms, 65.1 tokens/s (cut at 87 tokens)".
 std::string times_text(const LocalAnswer& answer) {
-  std::string text = "first token " + shown_ms(answer.ttft()) + " (" +
-                     count_text(answer.num_prompt_tokens, "prompt token") + ", " +
-                     std::to_string(answer.num_cached_tokens) + " of them cached)";
+  std::string text =
+      fmt::format("first token {} ({}, {} of them cached)", shown_ms(answer.ttft()),
+                  count_text(answer.num_prompt_tokens, "prompt token"), answer.num_cached_tokens);
   std::string cut;
   if (answer.reason == EndReason::Length) {
     cut = " (cut at " + count_text(answer.token_times.size(), "token") + ")";

@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 // `metronome decisions`: replays recorded workloads; writes or compares the decisions.
 #include <algorithm>
+#include <fmt/core.h>
 #include <iostream>
 #include <optional>
 
@@ -87,10 +88,10 @@ void print_difference(const std::string& file, const DecisionDifference& differe
   const std::string& got = difference.got;
   const auto first = std::mismatch(expected.begin(), expected.end(), got.begin(), got.end()).first;
   const auto position = static_cast<std::size_t>(first - expected.begin());
-  std::cout << printable(file + ":" + std::to_string(difference.line) + ": seed " +
-                         std::to_string(difference.seed) + ", step " +
-                         std::to_string(difference.step) + ", " + difference.field + ": expected " +
-                         excerpt(expected, position) + ", got " + excerpt(got, position))
+  std::cout << printable(fmt::format("{}:{}: seed {}, step {}, {}: expected {}, got {}", file,
+                                     difference.line, difference.seed, difference.step,
+                                     difference.field, excerpt(expected, position),
+                                     excerpt(got, position)))
             << '\n';
 }
 

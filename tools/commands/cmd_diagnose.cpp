@@ -2,6 +2,7 @@
 // `metronome diagnose`: why tokens of a run came late, and which prefill delayed other requests.
 #include <algorithm>
 #include <filesystem>
+#include <fmt/core.h>
 #include <iostream>
 #include <memory>
 #include <optional>
@@ -307,9 +308,9 @@ Scenario chosen_variant(const DiagnoseOptions& options, const EngineSettings& se
   };
   auto [has_variants, scenario] = choose(fixed);
   if (settings.pool_tokens) {  // a scenario with a pool keeps its blocks' size by itself
-    assignments.push_back("kv_cache.block_size=" + std::to_string(scenario.kv_cache.block_size));
-    assignments.push_back("kv_cache.num_blocks=" +
-                          std::to_string(*settings.pool_tokens / scenario.kv_cache.block_size));
+    assignments.push_back(fmt::format("kv_cache.block_size={}", scenario.kv_cache.block_size));
+    assignments.push_back(fmt::format("kv_cache.num_blocks={}",
+                                      *settings.pool_tokens / scenario.kv_cache.block_size));
   }
   if (assignments.empty()) return std::move(scenario);
   for (std::string& assignment : assignments) {
@@ -381,9 +382,8 @@ Finding examine_log(const EngineLog& log, const DiagnoseOptions& options) {
     for (const auto& [name, value] :
          {std::pair("--hardware", options.hardware), std::pair("--flags", options.flags)}) {
       if (value.empty()) continue;
-      throw UsageError(std::string(name) +
-                       ": the replay of a log needs its scenario; allowed: "
-                       "--scenario as well");
+      throw UsageError(fmt::format(
+          "{}: the replay of a log needs its scenario; allowed: --scenario as well", name));
     }
   }
   const GivenFlags given = read_flags(*log.dialect->server, options.flags, "--flags");

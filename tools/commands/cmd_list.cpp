@@ -2,6 +2,7 @@
 // `metronome list`: the names that scenarios can use, and their keys.
 #include <algorithm>
 #include <filesystem>
+#include <fmt/core.h>
 #include <iostream>
 
 #include "core/base/error.h"
@@ -42,10 +43,10 @@ void list_models(const Arguments& arguments) {
   for (const ModelConfig& model : all_models()) {
     const std::vector<std::string> names = repositories_of(model.name);
     std::string also = names.empty() ? "" : names.front();
-    if (names.size() > 1) also += " and " + std::to_string(names.size() - 1) + " more";
+    if (names.size() > 1) also += fmt::format(" and {} more", names.size() - 1);
     rows.push_back({model.name, scaled_text(model.n_params(), " B", " M"),
                     std::to_string(model.n_layers),
-                    std::to_string(model.n_heads) + "/" + std::to_string(model.n_kv_heads),
+                    fmt::format("{}/{}", model.n_heads, model.n_kv_heads),
                     scaled_text(model.weight_bytes(), " GB", " MB"),
                     fixed_text(static_cast<double>(model.kv_bytes_per_token()) / 1e3, 1),
                     fixed_text(static_cast<double>(model.state_bytes()) / 1e6, 1),
@@ -312,9 +313,7 @@ void list_workloads(const Arguments&) {
   }
   std::cout << aligned_rows(rows) << "\nLengths are median and p99 in tokens, of a lognormal.\n\n";
   for (const WorkloadPreset& preset : workload_presets()) {
-    std::cout << wrapped(std::string(preset.name) + ": " + std::string(preset.summary) + "; " +
-                             std::string(preset.source) + ".",
-                         2);
+    std::cout << wrapped(fmt::format("{}: {}; {}.", preset.name, preset.summary, preset.source), 2);
   }
 }
 

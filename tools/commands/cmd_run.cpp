@@ -5,6 +5,7 @@
 #include <algorithm>
 #include <cstdint>
 #include <cstdlib>
+#include <fmt/core.h>
 #include <iostream>
 #include <memory>
 #include <optional>
@@ -275,8 +276,7 @@ std::vector<RunResult> run_all(const Backend& backend, std::vector<PreparedVaria
   ReportBuilder report(variants.size());
   for (PreparedVariant& variant : variants) {
     const std::string& name = variant.scenario.name;
-    const std::string place =
-        std::to_string(results.size() + 1) + " of " + std::to_string(variants.size());
+    const std::string place = fmt::format("{} of {}", results.size() + 1, variants.size());
     bar.start(variants.size() > 1 ? name + " (" + place + ")" : name);
     std::optional<StepLog> log;
     if (options.wants_step_log && !options.is_quiet) {

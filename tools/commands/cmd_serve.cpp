@@ -2,6 +2,7 @@
 #include <chrono>
 #include <exception>
 #include <filesystem>
+#include <fmt/core.h>
 #include <iostream>
 #include <optional>
 #include <random>
@@ -274,9 +275,9 @@ void print_header(const ServeOptions& options, const LocalModel& local, std::uin
   }
   local.print_header(options.speed);
   const bool is_ipv6 = options.host.find(':') != std::string::npos;
-  say("serving", (options.certificate_file.empty() ? "http://" : "https://") +
-                     (is_ipv6 ? "[" + options.host + "]" : options.host) + ":" +
-                     std::to_string(port) + "/v1");
+  say("serving",
+      fmt::format("{}{}:{}/v1", options.certificate_file.empty() ? "http://" : "https://",
+                  is_ipv6 ? "[" + options.host + "]" : options.host, port));
   std::cout << std::flush;
 }
 

@@ -4,6 +4,7 @@
 #include <charconv>
 #include <cstdint>
 #include <filesystem>
+#include <fmt/core.h>
 #include <fstream>
 #include <iostream>
 #include <numeric>
@@ -166,8 +167,10 @@ std::pair<std::size_t, std::size_t> chosen_share(const std::string& only, std::s
       return task_share(task, num_tasks, num_runs);
     }
   }
-  throw UsageError("--only: '" + only + "' is not a share of " + std::to_string(num_runs) +
-                   " runs; allowed: I/N with I from 1 to N, and N up to the number of runs");
+  throw UsageError(
+      fmt::format("--only: '{}' is not a share of {} runs; allowed: I/N with I from 1 to N, and N "
+                  "up to the number of runs",
+                  only, num_runs));
 }
 
 // nullopt if help was requested and printed.
@@ -299,10 +302,9 @@ int write_slurm_script(const SweepOptions& options, const SweepPlan& plan, const
                                 : tasks_of(kMaxSlurmTasks);
   sweep.num_tasks = tasks_of(share);
   if (sweep.num_tasks > kMaxSlurmTasks) {
-    throw UsageError("--points-per-task: " + std::to_string(share) + " makes " +
-                     std::to_string(sweep.num_tasks) + " tasks; allowed: at least " +
-                     std::to_string(tasks_of(kMaxSlurmTasks)) + ", for at most " +
-                     std::to_string(kMaxSlurmTasks) + " tasks");
+    throw UsageError(fmt::format(
+        "--points-per-task: {} makes {} tasks; allowed: at least {}, for at most {} tasks", share,
+        sweep.num_tasks, tasks_of(kMaxSlurmTasks), kMaxSlurmTasks));
   }
   if (path_exists(options.slurm)) {
     std::ifstream file = open_input(options.slurm);

@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 // `metronome tune`: finds the settings that sustain the highest load within an SLO.
 #include <algorithm>
+#include <fmt/core.h>
 #include <iostream>
 #include <map>
 #include <optional>
@@ -177,7 +178,7 @@ void add_usual_settings(const Scenario& first, CommandOptions& options) {
     }
     std::string over = key + "=";
     for (const std::int64_t size : sizes) {
-      over += (over.ends_with('=') ? "" : ",") + std::to_string(size);
+      over += fmt::format("{}{}", over.ends_with('=') ? "" : ",", size);
     }
     options.over.push_back(std::move(over));
   }

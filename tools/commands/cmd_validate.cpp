@@ -1,5 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 // `metronome validate`: compares a simulated run with a measured one.
+#include <fmt/core.h>
 #include <iostream>
 #include <optional>
 #include <string>
@@ -129,8 +130,9 @@ std::optional<ValidateOptions> parse(const Arguments& arguments) {
   const auto line = parse_command(kText, option_list, arguments);
   if (!line) return std::nullopt;
   if (line->files.size() != 2) {
-    throw UsageError("validate: got " + std::to_string(line->files.size()) +
-                     " runs; allowed: MEASURED and SIMULATED (see `metronome validate --help`)");
+    throw UsageError(fmt::format(
+        "validate: got {} runs; allowed: MEASURED and SIMULATED (see `metronome validate --help`)",
+        line->files.size()));
   }
   options.measured = line->files.front();
   options.simulated = line->files.back();

@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 // `metronome workload`: what a scenario's workload is, and how much of it the engine can do.
 #include <algorithm>
+#include <fmt/core.h>
 #include <iostream>
 #include <memory>
 #include <optional>
@@ -82,7 +83,7 @@ std::string arrivals_text(const ArrivalConfig& arrivals, const Workload& workloa
                           const WorkloadProfile& profile) {
   const std::string what = workload.has_sessions() ? "sessions" : "requests";
   if (workload.mode == ArrivalMode::ClosedLoop) {
-    return "closed loop of " + std::to_string(workload.concurrency) + " " + what;
+    return fmt::format("closed loop of {} {}", workload.concurrency, what);
   }
   if (workload.mode == ArrivalMode::Steps) return "at engine steps";
   if (!profile.requests_per_s) return "all at the start";

@@ -3,6 +3,7 @@
 
 #include <algorithm>
 #include <boost/program_options.hpp>
+#include <fmt/core.h>
 #include <iostream>
 #include <type_traits>
 
@@ -80,7 +81,7 @@ std::string usage_of(const CommandOption& option) {
 struct RangeText {
   std::string operator()(std::monostate) const { return ""; }
   std::string operator()(const WholeRange& range) const {
-    return std::to_string(range.least) + " to " + std::to_string(range.most);
+    return fmt::format("{} to {}", range.least, range.most);
   }
   std::string operator()(const RealRange& range) const {
     std::string text = range.excludes_least ? "above " : "";
@@ -205,7 +206,7 @@ struct OutOfRange {
   std::string operator()(const WholeRange& range) const {
     const auto value = std::visit(ValueOf<std::int64_t>(), variable);
     if (value >= range.least && value <= range.most) return "";
-    return std::to_string(value) + " is out of range";
+    return fmt::format("{} is out of range", value);
   }
   std::string operator()(const RealRange& range) const {
     const auto value = std::visit(ValueOf<double>(), variable);
@@ -239,8 +240,8 @@ void check_files(const CommandText& text, const std::vector<std::string>& files)
   }
   const bool has_too_many = text.files == FileCount::AtMostOne && files.size() > 1;
   if (has_too_many || (text.files == FileCount::One && files.size() != 1)) {
-    throw UsageError(name + ": give one " + kind + ", not " + std::to_string(files.size()) +
-                     hint(text));
+    throw UsageError(
+        fmt::format("{}: give one {}, not {}{}", name, kind, files.size(), hint(text)));
   }
 }
 

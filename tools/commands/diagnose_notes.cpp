@@ -2,6 +2,7 @@
 #include "tools/commands/diagnose_notes.h"
 
 #include <algorithm>
+#include <fmt/core.h>
 
 #include "core/base/count_text.h"
 #include "core/base/error.h"
@@ -51,7 +52,7 @@ std::string budget_note(const Diagnosis& diagnosis, const LogDialect& engine,
   const double token_ms = to_ms(stall.worst->added_ns) / stall.worst->num_tokens;
   const double room_ms = limit_ms - to_ms(stall.parts.decode_ns);
   const auto num_tokens = static_cast<std::int64_t>(room_ms / token_ms);
-  const std::string where = diagnosis.step_word + " " + std::to_string(stall.step);
+  const std::string where = fmt::format("{} {}", diagnosis.step_word, stall.step);
   if (num_tokens < 1) {
     const ServerFlags* names = product_of(engine.name()).flags;
     METRONOME_CHECK(names != nullptr, "an engine whose log is read has flags");

@@ -2,6 +2,7 @@
 #include "tools/commands/list_model.h"
 
 #include <cstdint>
+#include <fmt/core.h>
 #include <iostream>
 #include <optional>
 #include <string>
@@ -30,10 +31,10 @@ std::int64_t all_mlp_params(const ModelConfig& model, const LayerKind& kind) {
 
 Row row_of(const ModelConfig& model, const LayerKind& kind) {
   const AttentionPart& attention = kind.attention;
-  const std::string heads = attention.is_empty() ? ""
-                                                 : std::to_string(attention.n_heads) + "/" +
-                                                       std::to_string(attention.n_kv_heads) +
-                                                       " x " + std::to_string(attention.head_dim);
+  const std::string heads =
+      attention.is_empty()
+          ? ""
+          : fmt::format("{}/{} x {}", attention.n_heads, attention.n_kv_heads, attention.head_dim);
   return {std::to_string(kind.count()),
           kind.name(),
           heads,

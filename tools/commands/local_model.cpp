@@ -2,6 +2,7 @@
 #include "tools/commands/local_model.h"
 
 #include <filesystem>
+#include <fmt/core.h>
 #include <optional>
 #include <utility>
 
@@ -50,11 +51,10 @@ void require_step_times(const Scenario& scenario, const std::string& name,
   if (scenario.names_step_times()) return;
   if (!is_simulated && !find_policy(scenario.scheduler.policy)->predicts_steps) return;
   find_model(scenario.model, scenario.location_of("model"));  // a path that cannot be read says so
-  throw ConfigError(
-      name + ": hardware: required key is missing (`--set hardware=NAME`): " +
-      (is_simulated ? "--backend sim" : "policy '" + scenario.scheduler.policy + "'") +
-      " predicts step times; allowed: a name of `metronome list hardware`, or the "
-      "path of a YAML file with one entry");
+  throw ConfigError(fmt::format(
+      "{}: hardware: required key is missing (`--set hardware=NAME`): {} predicts step times; "
+      "allowed: a name of `metronome list hardware`, or the path of a YAML file with one entry",
+      name, is_simulated ? "--backend sim" : "policy '" + scenario.scheduler.policy + "'"));
 }
 
 ScenarioFile scenario_file(const std::string& name, const std::vector<std::string>& assignments,
@@ -266,10 +266,10 @@ void LocalModel::print_header(double speed) const {
       speed == 1 ? std::string() : " " + fixed_text(speed, 3) + " times as fast";
   say("model",
       served_.name + " on " + variant.run->device + (served_.computes ? "" : ", simulated" + pace));
-  say("engine", variant.scenario.scheduler.policy + ", " + std::to_string(setup.max_num_seqs) +
-                    " sequences of up to " + std::to_string(setup.max_model_len) + " tokens, " +
-                    count_text(setup.kv_cache.num_blocks, "KV block") + " of " +
-                    std::to_string(setup.kv_cache.block_size) + " tokens");
+  say("engine",
+      fmt::format("{}, {} sequences of up to {} tokens, {} of {} tokens",
+                  variant.scenario.scheduler.policy, setup.max_num_seqs, setup.max_model_len,
+                  count_text(setup.kv_cache.num_blocks, "KV block"), setup.kv_cache.block_size));
   say("tokenizer", tokenizer_text_);
   say("template", chat_text(served_));
   if (!sampling_text_.empty()) say("sampling", sampling_text_);

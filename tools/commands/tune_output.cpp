@@ -3,6 +3,7 @@
 
 #include <algorithm>
 #include <cmath>
+#include <fmt/core.h>
 
 #include "core/base/count_text.h"
 #include "core/base/number_text.h"
@@ -38,7 +39,7 @@ std::string note_text(const TuneResult& result, std::size_t place, const TunedSe
     const auto num_equal =
         std::count_if(result.findings.begin(), result.findings.end(),
                       [](const TuneFinding& other) { return other.is_equal_to_best; });
-    return num_equal > 1 ? "best: steadiest of " + std::to_string(num_equal) + " equals" : "best";
+    return num_equal > 1 ? fmt::format("best: steadiest of {} equals", num_equal) : "best";
   }
   if (finding.is_equal_to_best) return "equal";
   if (finding.may_equal_best) return "not significantly less";
@@ -106,7 +107,7 @@ std::string load_note(const TuneLoadResult& result, std::size_t place) {
     const auto num_equal =
         std::count_if(result.findings.begin(), result.findings.end(),
                       [](const TuneLoadFinding& other) { return other.is_equal_to_best; });
-    return num_equal > 1 ? "best of " + std::to_string(num_equal) + " equals" : "best";
+    return num_equal > 1 ? fmt::format("best of {} equals", num_equal) : "best";
   }
   if (finding.is_equal_to_best) return "equal";
   if (finding.may_equal_best) return "not significantly worse";

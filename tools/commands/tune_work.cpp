@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "tools/commands/tune_work.h"
 
+#include <fmt/core.h>
 #include <mutex>
 #include <utility>
 
@@ -44,7 +45,7 @@ TuneOptions TuneWork::tuning() {
 TuneRunFn TuneWork::run_fn() {
   return [this](std::size_t setting, double load, std::size_t num_requests) {
     const std::string id =
-        candidates_.plan.runs[setting].id + " " + std::to_string(workloads_.num_seeds());
+        fmt::format("{} {}", candidates_.plan.runs[setting].id, workloads_.num_seeds());
     if (std::optional<TuneTrial> known = store_.find(id, load, num_requests)) {
       ++num_trials_;
       return *known;
@@ -109,10 +110,9 @@ bool TuneWork::must_end() {
 }
 
 void TuneWork::show(const TuneProgress& progress) {
-  progress_.show("trial " + std::to_string(progress.num_trials) + ": " +
-                     printable(candidates_.names[progress.setting]) + " at " +
-                     rate_text(progress.load) + " req/s, " + percent_text(progress.attainment, 2) +
-                     " in SLO",
+  progress_.show(fmt::format("trial {}: {} at {} req/s, {} in SLO", progress.num_trials,
+                             printable(candidates_.names[progress.setting]),
+                             rate_text(progress.load), percent_text(progress.attainment, 2)),
                  static_cast<double>(progress.num_simulated), progress.num_left);
 }
 
