@@ -168,6 +168,10 @@ TEST_CASE("a source file is in a room, and a header is included", "[tidy]") {
 
 TEST_CASE("nothing is left unfinished", "[tidy]") { require_clean(check_words, false); }
 
+TEST_CASE("a text with numbers is one format string", "[tidy]") {
+  require_clean(check_joined_numbers, true);
+}
+
 TEST_CASE("a comment says something when it is read alone", "[tidy]") {
   require_clean(check_comments, true);
 }
@@ -264,6 +268,8 @@ TEST_CASE("checker: includes", "[tidy][checker]") {
 
   CHECK(count_includes("core/x.cpp", "#include <yaml-cpp/yaml.h>") == 0);
   CHECK(count_includes("core/x.h", "#include <yaml-cpp/yaml.h>") == 1);
+  CHECK(count_includes("study/x.cpp", "#include <fmt/core.h>") == 0);
+  CHECK(count_includes("study/x.h", "#include <fmt/core.h>") == 1);
   CHECK(count_includes("core/base/json_io.cpp", "#include <nlohmann/json.hpp>") == 0);
   CHECK(count_includes("tests/core/base/test_json.cpp", "#include <nlohmann/json.hpp>") == 0);
   for (const char* path : {"core/base/json.h", "core/base/math.cpp", "core/base/json_place.cpp",
@@ -478,6 +484,25 @@ TEST_CASE("checker: comments", "[tidy][checker]") {
   }
   CHECK(check_comments({"core/x.h", "int a;  // fine\n\n// Of it.\n"}).at(0).line == 3);
   CHECK(faults("int a;  // fine\n// Of it.\n") == 1);  // a comment of its own
+}
+
+TEST_CASE("checker: numbers in texts", "[tidy][checker]") {
+  const auto faults = [](const char* text) {
+    return check_joined_numbers({"core/x.cpp", text}).size();
+  };
+  CHECK(faults("f(\"a \" + std::to_string(b));") == 1);
+  CHECK(faults("f(std::to_string(g(b)) +\n  \" a\");") == 1);
+  CHECK(faults("f(a + std::to_string(b) + std::to_string(c));") == 2);
+  CHECK(faults("\nf(a +\n  std::to_string(b));") == 1);
+  CHECK(check_joined_numbers({"sim/x.cpp", "\nf(a +\n  std::to_string(b));"}).at(0).line == 3);
+  for (const char* text : {"f(std::to_string(a + b));", "a += std::to_string(b);", "f(\"+\", a);",
+                           "f(std::to_string(b), \"+\" + a);", "// a + std::to_string(b)"}) {
+    INFO(text);
+    CHECK(faults(text) == 0);
+  }
+  for (const char* path : {"core/x.h", "gpu/plan/x.cpp", "tests/x.cpp"}) {
+    CHECK(check_joined_numbers({path, "a + std::to_string(b)"}).empty());
+  }
 }
 
 TEST_CASE("checker: words and layout", "[tidy][checker]") {

@@ -204,7 +204,7 @@ std::string system_include_fault(std::string_view path, std::string_view target)
     return name + ": core, engines and sim run without threads and system calls";
   }
   if (!path.ends_with(".h") || module == "tests") return {};
-  for (const std::string_view library : {"yaml-cpp/", "boost/"}) {
+  for (const std::string_view library : {"yaml-cpp/", "boost/", "fmt/"}) {
     if (target.starts_with(library)) return name + " in a header: keep it in a .cpp file";
   }
   const bool is_standard = target.find_first_of("./") == std::string_view::npos;
@@ -462,6 +462,31 @@ std::vector<Violation> check_words(const SourceFile& file) {
       if (lines[i].find(word) == std::string_view::npos) continue;
       violations.push_back({file.path, i + 1, "says '" + std::string(word) + "'"});
     }
+  }
+  return violations;
+}
+
+std::vector<Violation> check_joined_numbers(const SourceFile& file) {
+  constexpr std::string_view kCall = "std::to_string(";
+  const std::string_view module = module_of(file.path);
+  const bool has_no_fmt =
+      module == "gpu" || module == "tests" || file.path.starts_with("tools/power_loss/");
+  if (!file.path.ends_with(".cpp") || has_no_fmt) return {};
+  std::vector<Violation> violations;
+  const std::string blanked = code_only(file.text);
+  const std::string_view code = blanked;
+  for (std::size_t at = code.find(kCall); at != code.npos; at = code.find(kCall, at + 1)) {
+    std::size_t end = at + kCall.size();
+    for (int depth = 1; depth > 0 && end < code.size(); ++end) {
+      depth += code[end] == '(' ? 1 : code[end] == ')' ? -1 : 0;
+    }
+    const bool is_joined =
+        trimmed(code.substr(0, at)).ends_with('+') || trimmed(code.substr(end)).starts_with('+');
+    if (!is_joined) continue;
+    const auto line =
+        1 + std::count(code.begin(), code.begin() + static_cast<std::ptrdiff_t>(at), '\n');
+    violations.push_back(
+        {file.path, static_cast<std::size_t>(line), "std::to_string in a text: use fmt::format"});
   }
   return violations;
 }

@@ -59,6 +59,9 @@ std::vector<Violation> check_words(const SourceFile& file);
 // Comments that say nothing when they are read alone: their first words stand for others ("The same
 // for ...").
 std::vector<Violation> check_comments(const SourceFile& file);
+// Numbers that a .cpp file joins to a text: a `+` beside std::to_string(...). fmt::format writes
+// the text as one. Not in gpu/, tests/ and tools/power_loss, which are compiled without fmt.
+std::vector<Violation> check_joined_numbers(const SourceFile& file);
 // Calls of pip in a tool without --require-hashes or --no-index in the same statement.
 std::vector<Violation> check_pip(const SourceFile& file);
 // Lines of tools/requirements that are not "NAME==VERSION" and its hashes.
