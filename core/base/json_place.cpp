@@ -29,6 +29,14 @@ JsonPlace JsonPlace::at(const std::string& key) const {
 
 bool JsonPlace::has(const std::string& key) const { return json_->contains(key); }
 
+JsonPlace JsonPlace::item(std::size_t index) const {
+  const std::string where = where_ + "[" + std::to_string(index) + "]";
+  if (!json_->is_array() || index >= json_->size()) {
+    throw ConfigError(where + ": is missing; allowed: a list with so many entries");
+  }
+  return JsonPlace(where, json_->at(index));
+}
+
 bool JsonPlace::is_null() const { return json_->is_null(); }
 
 std::int64_t JsonPlace::integer(std::int64_t min, std::int64_t max) const {

@@ -25,8 +25,11 @@ class JsonPlace {
   [[noreturn]] void fail(const std::string& message) const;
   JsonPlace at(const std::string& key) const;
   bool has(const std::string& key) const;
+  // Of a list.
+  JsonPlace item(std::size_t index) const;
   bool is_null() const;
   const Json& json() const { return *json_; }
+  const std::string& where() const { return where_; }
 
   std::int64_t integer(std::int64_t min, std::int64_t max) const;
   std::int32_t count() const;  // at least 0

@@ -31,10 +31,11 @@ void write_decisions(std::string_view engine, const std::string& path, std::ostr
 struct DecisionDifference {
   std::size_t line = 0;   // of the case in the file, from 1
   std::int64_t seed = 0;  // of the case
-  std::size_t step = 0;   // from 0
+  std::size_t step = 0;   // from 0; of a router's case: the event
   std::string field;     // "scheduled", "block_tables", ...; "number of steps" if one log is longer
   std::string expected;  // JSON; empty: the record has no such field
   std::string got;       // JSON; empty: the replay has no such field
+  std::string name = {};  // of a router's case, which has no seed
 };
 
 struct DecisionCheck {

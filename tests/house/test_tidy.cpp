@@ -19,7 +19,7 @@ using namespace metronome::testing;
 
 namespace {
 
-constexpr const char* kFolders[] = {"core",  "engines", "models",    "sim",     "cpu",
+constexpr const char* kFolders[] = {"core",  "engines", "models",    "sim",     "fleet",   "cpu",
                                     "gpu",   "docs",    "scenarios", "reports", "study",
                                     "serve", "system",  "tools",     "tests"};
 

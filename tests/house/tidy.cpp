@@ -199,9 +199,10 @@ std::string system_include_fault(std::string_view path, std::string_view target)
     if (!target.starts_with(facade.prefix) || path == facade.path) continue;
     return name + " outside " + std::string(facade.path);
   }
-  const bool runs_anywhere = module == "core" || module == "engines" || module == "sim";
+  const bool runs_anywhere =
+      module == "core" || module == "engines" || module == "sim" || module == "fleet";
   if (runs_anywhere && is_system_header(target) && path != "core/base/files.cpp") {
-    return name + ": core, engines and sim run without threads and system calls";
+    return name + ": core, engines, sim and fleet run without threads and system calls";
   }
   if (!path.ends_with(".h") || module == "tests") return {};
   for (const std::string_view library : {"yaml-cpp/", "boost/", "fmt/"}) {
@@ -265,6 +266,7 @@ constexpr std::string_view kTopLevel[] = {"core",
                                           "engines",
                                           "models",
                                           "sim",
+                                          "fleet",
                                           "cpu",
                                           "gpu",
                                           "docs",
@@ -428,8 +430,8 @@ std::vector<Violation> check_includes(const SourceFile& file) {
 std::vector<Violation> check_determinism(const SourceFile& file) {
   std::vector<Violation> violations;
   const std::string_view module = module_of(file.path);
-  const bool decides =
-      module == "core" || module == "engines" || module == "models" || module == "sim";
+  const bool decides = module == "core" || module == "engines" || module == "models" ||
+                       module == "sim" || module == "fleet";
   if (!is_source(file.path) || !decides) return violations;
   // Functions of our own for those of Boost and of the standard library.
   if (file.path == "core/base/rng.cpp" || file.path.starts_with("core/base/number_chars.")) {

@@ -48,6 +48,7 @@ constexpr Room kRooms[] = {
     {"sim/replay", "core sim/cost sim/fitted"},
     {"sim/corrected", "core sim/cost sim/roofline"},
     {"sim", "core"},
+    {"fleet", "core engines sim"},
     {"cpu", "core models/image models/weights"},
     {"gpu/plan", "core"},
     {"gpu/kernels", "core/base core/model core/engine models/weights gpu/plan"},
@@ -62,7 +63,7 @@ constexpr Room kRooms[] = {
     {"study/run", "core engines sim reports system"},
     {"study/compose", "core engines sim"},
     {"study/recorded", "core engines sim reports"},
-    {"study/decisions", "core engines"},
+    {"study/decisions", "core engines fleet"},
     {"study/bench", "core sim reports gpu/plan system"},
     {"study/calibrate", "core engines sim reports study/run study/recorded system"},
     {"study/sweep", "core sim reports study/run system"},
@@ -70,9 +71,9 @@ constexpr Room kRooms[] = {
     {"study/what_if", "core engines sim reports study/run"},
     {"serve/client", "core reports"},
     {"serve/server", "core models/image models/text reports system"},
-    {"tools/commands", "core engines models sim cpu gpu reports study serve system"},
+    {"tools/commands", "core engines models sim fleet cpu gpu reports study serve system"},
     {"tools", "core engines models system"},
-    {"tests", "core engines models sim cpu gpu reports study serve system tools"},
+    {"tests", "core engines models sim fleet cpu gpu reports study serve system tools"},
 };
 
 bool is_below(std::string_view path, std::string_view folder) {

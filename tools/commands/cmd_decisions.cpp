@@ -7,6 +7,7 @@
 
 #include "core/config/config_reader.h"
 #include "study/decisions/decisions.h"
+#include "study/decisions/router_decisions.h"
 #include "tools/commands/cli.h"
 #include "tools/commands/command_options.h"
 
@@ -15,6 +16,7 @@ namespace {
 
 struct DecisionOptions {
   std::string engine;
+  std::string router;
   std::string version;
   std::string cases;
   bool is_check = false;
@@ -24,17 +26,21 @@ constexpr const char* kExamples =
     "examples:\n"
     "  metronome decisions --engine vllm tests/goldens/vllm_v1_sync.jsonl --check\n"
     "  metronome decisions --engine nano_vllm tests/goldens/nano_vllm.jsonl > own.jsonl\n"
+    "  metronome decisions --router dynamo dynamo_select.jsonl --check\n"
     "\n"
     "A case is one line of JSON: {\"seed\", \"config\", \"requests\", \"steps\"}; without --check "
     "the\n"
-    "steps may be left out. See tests/goldens/README.md.\n"
+    "steps may be left out. Of a router: {\"workers\", \"config\", \"events\", ...}. See\n"
+    "tests/goldens/README.md.\n"
     "\n"
     "exit codes: 0 done, or all cases identical; 1 some differ; 2 bad input\n";
 
 OptionList option_list(DecisionOptions& options) {
   static const std::string engines = "engine of the decisions: " + join_names(decision_engines());
+  static const std::string routers = "or their router: " + join_names(decision_routers());
   return {
       {"engine NAME", &options.engine, engines.c_str()},
+      {"router NAME", &options.router, routers.c_str()},
       {"version NAME", &options.version,
        "vllm: decide by the rules of this version, whatever the cases say"},
       {"check", &options.is_check,
@@ -42,21 +48,36 @@ OptionList option_list(DecisionOptions& options) {
   };
 }
 
-void require_engine(const std::string& engine) {
-  const auto known = decision_engines();
-  const std::string allowed = "; allowed: " + join_names(known);
-  if (engine.empty()) throw UsageError("decisions: give an engine with --engine" + allowed);
-  if (std::find(known.begin(), known.end(), engine) != known.end()) return;
-  throw UsageError("--engine: unknown engine '" + engine + "'" + did_you_mean(engine, known) +
-                   allowed);
+void require_known(const std::string& option, const std::string& name,
+                   std::span<const std::string_view> known) {
+  if (std::find(known.begin(), known.end(), name) != known.end()) return;
+  throw UsageError("--" + option + ": unknown " + option + " '" + name + "'" +
+                   did_you_mean(name, known) + "; allowed: " + join_names(known));
+}
+
+void check_options(const DecisionOptions& options) {
+  if (options.engine.empty() && options.router.empty()) {
+    throw UsageError(
+        "decisions: give an engine with --engine; allowed: " + join_names(decision_engines()) +
+        "; or a router with --router; allowed: " + join_names(decision_routers()));
+  }
+  if (options.router.empty()) return require_known("engine", options.engine, decision_engines());
+  if (!options.engine.empty()) {
+    throw UsageError("decisions: --engine and --router were both given; allowed: one of them");
+  }
+  require_known("router", options.router, decision_routers());
+  if (!options.version.empty()) {
+    throw UsageError("--version: a router has one version; allowed: with --engine alone");
+  }
 }
 
 constexpr CommandText kText = {
     .name = "decisions",
-    .arguments = "--engine NAME CASES.jsonl [--version NAME] [--check]",
+    .arguments = "--engine NAME | --router NAME CASES.jsonl [--version NAME] [--check]",
     .summary =
-        "Runs the scheduling policy that reproduces an engine on recorded cases, and\n"
-        "writes each case with its own steps, or compares them with the engine's.\n",
+        "Runs the scheduling policy that reproduces an engine, or the rule of a router, on\n"
+        "recorded cases, and writes each case with its own decisions, or compares them with\n"
+        "the recorded ones.\n",
     .examples = kExamples,
     .file_name = "CASES.jsonl",
     .file_kind = "file of cases"};
@@ -66,7 +87,7 @@ std::optional<DecisionOptions> parse(const Arguments& arguments) {
   DecisionOptions options;
   const auto line = parse_command(kText, option_list(options), arguments);
   if (!line) return std::nullopt;
-  require_engine(options.engine);
+  check_options(options);
   options.cases = line->file();
   return options;
 }
@@ -88,9 +109,11 @@ void print_difference(const std::string& file, const DecisionDifference& differe
   const std::string& got = difference.got;
   const auto first = std::mismatch(expected.begin(), expected.end(), got.begin(), got.end()).first;
   const auto position = static_cast<std::size_t>(first - expected.begin());
-  std::cout << printable(fmt::format("{}:{}: seed {}, step {}, {}: expected {}, got {}", file,
-                                     difference.line, difference.seed, difference.step,
-                                     difference.field, excerpt(expected, position),
+  const std::string place =
+      difference.name.empty() ? fmt::format("seed {}, step {}", difference.seed, difference.step)
+                              : fmt::format("case {}, event {}", difference.name, difference.step);
+  std::cout << printable(fmt::format("{}:{}: {}, {}: expected {}, got {}", file, difference.line,
+                                     place, difference.field, excerpt(expected, position),
                                      excerpt(got, position)))
             << '\n';
 }
@@ -100,11 +123,18 @@ void print_difference(const std::string& file, const DecisionDifference& differe
 int decisions_command(const Arguments& arguments) {
   const std::optional<DecisionOptions> options = parse(arguments);
   if (!options) return kExitDone;
+  const bool is_router = !options->router.empty();
   if (!options->is_check) {
-    write_decisions(options->engine, options->cases, std::cout, options->version);
+    if (is_router) {
+      write_router_decisions(options->router, options->cases, std::cout);
+    } else {
+      write_decisions(options->engine, options->cases, std::cout, options->version);
+    }
     return kExitDone;
   }
-  const DecisionCheck check = check_decisions(options->engine, options->cases, options->version);
+  const DecisionCheck check =
+      is_router ? check_router_decisions(options->router, options->cases)
+                : check_decisions(options->engine, options->cases, options->version);
   for (const DecisionDifference& difference : check.differences) {
     print_difference(options->cases, difference);
   }

@@ -394,7 +394,7 @@ TEST_CASE("metronome decisions", "[decisions][cli]") {
   const CommandResult help = run_metronome("decisions --help");
   CHECK(help.exit_code == 0);
   CHECK(help.out.starts_with(
-      "usage: metronome decisions --engine NAME CASES.jsonl [--version NAME] [--check]"));
+      "usage: metronome decisions --engine NAME | --router NAME CASES.jsonl [--version NAME]"));
   CHECK(help.out.find("examples:") != std::string::npos);
 }
 

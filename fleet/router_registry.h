@@ -1,0 +1,40 @@
+// SPDX-License-Identifier: Apache-2.0
+// Every router by name: the program that it reproduces, what it is told, and its factory.
+#pragma once
+
+#include <memory>
+#include <span>
+#include <string_view>
+
+#include "fleet/router.h"
+
+namespace metronome {
+
+struct RouterCaseFormat;  // fleet/decisions
+
+// How a router's rule is known.
+enum class RouterEvidence : std::uint8_t {
+  Own,       // a textbook rule, of no program
+  Recorded,  // identical to recorded decisions of the running program
+  Read,      // from its source; the program was not run
+};
+
+struct RouterInfo {
+  std::string_view name;
+  std::string_view summary;      // one line
+  std::string_view source = {};  // program and version
+  RouterEvidence evidence = RouterEvidence::Own;
+  // Settings of its own: `visit_settings_of<T>`; nullptr: none.
+  void (*visit)(FieldVisitor&, PolicySettings&) = nullptr;
+  // It hears of stored and removed blocks.
+  bool hears_blocks = false;
+  // The time between reports of the replicas; 0: it asks for none.
+  double report_ms = 0;
+  const RouterCaseFormat* cases = nullptr;  // of its recorded decisions; nullptr: it has none
+  std::unique_ptr<Router> (*make)(const RouterContext&) = nullptr;
+};
+
+std::span<const RouterInfo> all_routers();
+const RouterInfo* find_router(std::string_view name);  // nullptr when unknown
+
+}  // namespace metronome

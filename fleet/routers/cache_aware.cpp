@@ -1,0 +1,52 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "fleet/routers/cache_aware.h"
+
+#include "core/config/config_reader.h"
+#include "fleet/prefix_tree.h"
+
+namespace metronome {
+
+void visit_cache_aware(FieldVisitor& visitor, CacheAwareConfig& config) {
+  visitor.number("cache_threshold", config.cache_threshold, 0, 1,
+                 "share of a prompt that must be known for it to follow its prefix");
+  visitor.integer("balance_abs_threshold", config.balance_abs_threshold, 0, 1 << 30,
+                  "loads are unequal when they differ by more requests than this, and");
+  visitor.number("balance_rel_threshold", config.balance_rel_threshold, 0, 1e9,
+                 "when the highest is more than so many times the lowest");
+  visitor.number("eviction_interval_s", config.eviction_interval_s, 0, 1e6,
+                 "seconds between cuts of the tree of prompts; 0: it is never cut");
+  visitor.integer("max_tree_size", config.max_tree_size, 1, std::int64_t{1} << 40,
+                  "tokens of prompts that the tree keeps for a replica");
+}
+
+bool is_unequal(const CacheAwareConfig& config, std::int64_t lowest, std::int64_t highest) {
+  // In single precision, as in both programs.
+  const float limit = static_cast<float>(lowest) * static_cast<float>(config.balance_rel_threshold);
+  return highest - lowest > config.balance_abs_threshold && static_cast<float>(highest) > limit;
+}
+
+TreeEviction::TreeEviction(const CacheAwareConfig& config)
+    : interval_(static_cast<TimeNs>(config.eviction_interval_s * 1e9)),
+      next_(interval_),
+      max_tokens_(config.max_tree_size) {}
+
+void TreeEviction::run(TimeNs now, PrefixTree& tree) {
+  if (interval_ == 0 || now < next_) return;
+  tree.evict(max_tokens_);
+  next_ = now - now % interval_ + interval_;
+}
+
+Json cache_aware_settings(const JsonPlace& c) {
+  Json settings = c.at("config").json();
+  settings["rule"] = c.at("policy").text();
+  return settings;
+}
+
+Json known_loads(Router& router, const RoutedRequest&, const JsonPlace& c) {
+  const bool counts = c.at("policy").text() == "cache_aware";
+  Json loads = Json::array();
+  for (const std::int64_t load : router.num_in_flight()) loads.push_back(counts ? load : 0);
+  return {{"loads", loads}};
+}
+
+}  // namespace metronome

@@ -1,0 +1,19 @@
+// SPDX-License-Identifier: Apache-2.0
+// The rows of the routers, and the settings that each file of this folder reads.
+#pragma once
+
+#include "fleet/router_registry.h"
+
+namespace metronome {
+
+extern const RouterInfo kRoundRobin;
+extern const RouterInfo kRandomRouter;
+extern const RouterInfo kLeastLoaded;
+extern const RouterInfo kPowerOfTwo;
+extern const RouterInfo kSessionRouter;
+extern const RouterInfo kSglangRouter;
+extern const RouterInfo kVllmRouter;
+extern const RouterInfo kDynamoRouter;
+extern const RouterInfo kVllmDataParallel;
+
+}  // namespace metronome
