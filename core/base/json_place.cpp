@@ -30,7 +30,7 @@ JsonPlace JsonPlace::at(const std::string& key) const {
 bool JsonPlace::has(const std::string& key) const { return json_->contains(key); }
 
 JsonPlace JsonPlace::item(std::size_t index) const {
-  const std::string where = where_ + "[" + std::to_string(index) + "]";
+  const std::string where = fmt::format("{}[{}]", where_, index);
   if (!json_->is_array() || index >= json_->size()) {
     throw ConfigError(where + ": is missing; allowed: a list with so many entries");
   }

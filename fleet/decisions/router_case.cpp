@@ -2,6 +2,7 @@
 #include "fleet/decisions/router_case.h"
 
 #include <algorithm>
+#include <fmt/core.h>
 
 #include "core/base/rng.h"
 #include "core/config/config_node.h"
@@ -112,7 +113,7 @@ std::vector<ReplicaReport> RouterCase::reports_at(const JsonPlace& counts) const
                        .kv_usage = row.item(2).number(0, 1)});
   });
   if (reports.size() != static_cast<std::size_t>(num_replicas_)) {
-    counts.fail("must have an entry for each of " + std::to_string(num_replicas_) + " ranks");
+    counts.fail(fmt::format("must have an entry for each of {} ranks", num_replicas_));
   }
   return reports;
 }
