@@ -268,7 +268,6 @@ TEST_CASE("checker: includes", "[tidy][checker]") {
 
   CHECK(count_includes("core/x.cpp", "#include <yaml-cpp/yaml.h>") == 0);
   CHECK(count_includes("core/x.h", "#include <yaml-cpp/yaml.h>") == 1);
-  CHECK(count_includes("study/x.cpp", "#include <fmt/core.h>") == 0);
   CHECK(count_includes("study/x.h", "#include <fmt/core.h>") == 1);
   CHECK(count_includes("core/base/json_io.cpp", "#include <nlohmann/json.hpp>") == 0);
   CHECK(count_includes("tests/core/base/test_json.cpp", "#include <nlohmann/json.hpp>") == 0);
