@@ -64,7 +64,7 @@ class FlagReader {
       }
     }
     read_files();
-    return std::move(given_);
+    return take();
   }
 
   // An argument by the name that the server's log has for it.
@@ -91,7 +91,10 @@ class FlagReader {
     }
   }
 
-  GivenFlags take() { return std::move(given_); }
+  GivenFlags take() {
+    if (has_joint_ranks_) given_.num_ranks = 1;
+    return std::move(given_);
+  }
 
  private:
   [[noreturn]] void refuse(const std::string& flag, const std::string& problem) const {
@@ -192,6 +195,7 @@ class FlagReader {
     if (text == "true") text = "True";
     if (text == "false") text = "False";
     if (!inner.empty()) return add_inner(flag.argument + "." + inner, text, name, 0);
+    check_choice(flag, name, text);
     const bool acts = flag.fate == FlagFate::Acts || flag.argument == server_.model;
     if (std::find(server_.files.begin(), server_.files.end(), flag.argument) !=
         server_.files.end()) {
@@ -204,6 +208,27 @@ class FlagReader {
       refuse(name, "has the value '" + printable(text) + "'; allowed: JSON, {\"key\": value}");
     }
     given_.arguments[flag.argument] = checked(flag.argument, name, text);
+  }
+
+  // The server refuses a word that is not in its list, in any version that was read. A log has
+  // what its server accepted.
+  void check_choice(const KnownFlag& flag, const std::string& name,
+                    const std::string& value) const {
+    const bool is_logged = origin_.empty();
+    const bool is_word = value != kNotSet && value != "True" && value != "False";
+    if (is_logged || !is_word || flag.choices.empty()) return;
+    const bool has_several = flag.takes == FlagTakes::Values;
+    std::string_view rest = value;
+    while (!rest.empty()) {
+      const std::string word(has_several ? rest.substr(0, rest.find(' ')) : rest);
+      rest.remove_prefix(std::min(word.size() + 1, rest.size()));
+      if (std::find(flag.choices.begin(), flag.choices.end(), word) != flag.choices.end()) {
+        continue;
+      }
+      const std::vector<std::string_view> known(flag.choices.begin(), flag.choices.end());
+      refuse(name, "has the value '" + printable(word) + "'" + did_you_mean(word, known) +
+                       "; allowed: " + join_names(known));
+    }
   }
 
   // A value that its rows allow, in the form of the server's log.
@@ -248,19 +273,26 @@ class FlagReader {
 
   void add_inner(const std::string& argument, const std::string& value, const std::string& name,
                  int depth) {
+    const KnownFlag* flag = flag_of_argument(argument);
+    if (flag != nullptr) check_choice(*flag, argument, value);
     if (is_simulated(argument)) {
       given_.arguments[argument] = checked(argument, argument, value);
       return;
     }
     if (add_parts(argument, value, depth + 1) || value == kNotSet) return;
-    const KnownFlag* flag = flag_of_argument(argument);
     if (flag != nullptr) return note_fate(*flag, flag->name, value);
     // A key that nobody listed may be of a newer version.
     given_.not_modelled.emplace_back(name + ": " + argument, "it is not known");
   }
 
   void note_fate(const KnownFlag& flag, const std::string& name, const std::string& value) {
+    if (flag.argument == server_.ranks) {
+      given_.num_ranks = std::max<std::int64_t>(number_in<std::int64_t>(value).value_or(1), 1);
+    }
+    has_joint_ranks_ |= !server_.joint_ranks.empty() && flag.argument == server_.joint_ranks;
     if (value == flag.usual && !value.empty()) return;
+    const bool is_only_on = flag.takes == FlagTakes::Nothing && !flag.has_negation;
+    if (is_only_on && lower_ascii(value) == "false") return;  // a file says that it is off
     if (flag.fate == FlagFate::Changes) {
       const std::string shown = value.empty() || value == "True" ? "" : " " + printable(value);
       given_.not_modelled.emplace_back(name + shown, flag.changes);
@@ -280,6 +312,7 @@ class FlagReader {
         if (server_.file_wins) given_.arguments[argument] = value;
         given_.arguments.try_emplace(argument, value);
       }
+      given_.num_ranks = std::max(given_.num_ranks, inside.num_ranks);
       for (std::string& note : inside.ignored) given_.ignored.push_back(std::move(note));
       for (auto& flag : inside.not_modelled) given_.not_modelled.push_back(std::move(flag));
     }
@@ -337,6 +370,7 @@ class FlagReader {
       flag = find_flag(server_.policy, flag_word(argument));
     }
     if (flag != nullptr && !is_simulated(argument)) return add_flag(*flag, flag->name, "", value);
+    if (flag != nullptr) check_choice(*flag, argument, value);
     if (is_simulated(argument)) {
       given_.arguments[argument] = checked(argument, argument, value);
       return;
@@ -351,6 +385,7 @@ class FlagReader {
   const std::map<std::string, std::string>& files_;
   std::vector<ServerArgument> rows_;
   std::vector<std::string> names_;  // of files with more settings
+  bool has_joint_ranks_ = false;
   GivenFlags given_;
 };
 
@@ -368,6 +403,14 @@ GivenFlags read_logged_arguments(const ServerArguments& server,
   FlagReader reader(server, origin, no_files);
   for (const auto& [argument, value] : arguments) reader.add_argument(argument, value);
   return reader.take();
+}
+
+void drop_ranks(const ServerArguments& server, GivenFlags& given) {
+  std::erase_if(given.not_modelled, [&server](const auto& one) {
+    const std::string_view word = std::string_view(one.first).substr(0, one.first.find(' '));
+    const KnownFlag* flag = find_flag(server.policy, word);
+    return flag != nullptr && flag->argument == server.ranks;
+  });
 }
 
 std::string model_of(const ServerArguments& server, const EngineArguments& arguments) {

@@ -3,6 +3,7 @@
 // on the simulation, or it has no influence on times, or it has one that is not modelled.
 #pragma once
 
+#include <cstdint>
 #include <map>
 #include <span>
 #include <string>
@@ -21,6 +22,7 @@ struct GivenFlags {
   std::vector<std::pair<std::string, std::string>> keys;
   // "--data-parallel-size 8", and what it would change.
   std::vector<std::pair<std::string, std::string>> not_modelled;
+  std::int64_t num_ranks = 1;  // equal engines, which share the requests; also in not_modelled
 };
 
 // Reads `words` as the server does; a word without a flag is the model. `files` are texts of files
@@ -32,6 +34,9 @@ GivenFlags read_flags(const ServerArguments& server, std::span<const std::string
 // Arguments by the names of the server's log, with values as Python writes them.
 GivenFlags read_logged_arguments(const ServerArguments& server,
                                  const std::map<std::string, std::string>& arguments);
+
+// Takes out of `not_modelled` that there are several ranks, where a load is divided among them.
+void drop_ranks(const ServerArguments& server, GivenFlags& given);
 
 // The model that the arguments name; empty: none.
 std::string model_of(const ServerArguments& server, const EngineArguments& arguments);

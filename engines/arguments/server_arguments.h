@@ -86,6 +86,10 @@ struct ServerArguments {
   std::string_view model;                        // the argument that names the model
   std::string_view pool{};                       // tokens of the KV cache, which the server chose
   std::string_view block{};                      // tokens of a block
+  // The number of equal engines that share the requests, and the switch with which they are not
+  // equal engines.
+  std::string_view ranks{};
+  std::string_view joint_ranks{};
   std::span<const ServerStart> starts{};
   std::string_view variable_prefix{};  // of the names of its environment variables
   // Its log has them before the arguments, as Python writes those.

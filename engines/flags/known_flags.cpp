@@ -61,6 +61,17 @@ void set_fate(std::string_view word, const Reasons& reasons, KnownFlag& flag) {
   }
 }
 
+// The parts of "auto|fp8".
+std::vector<std::string> parts_of(std::string_view text) {
+  std::vector<std::string> parts;
+  while (!text.empty()) {
+    const std::string_view part = text.substr(0, text.find('|'));
+    parts.emplace_back(part);
+    text.remove_prefix(std::min(part.size() + 1, text.size()));
+  }
+  return parts;
+}
+
 // "--data-parallel-size: value ranks -dp usual 1 from 0.22.0".
 KnownFlag read_flag(std::string_view line, const Reasons& reasons) {
   KnownFlag flag;
@@ -82,6 +93,8 @@ KnownFlag read_flag(std::string_view line, const Reasons& reasons) {
       flag.has_negation = true;
     } else if (word == "not") {
       flag.negations.emplace_back(pop_word(line));
+    } else if (word == "of") {
+      flag.choices = parts_of(pop_word(line));
     } else if (word == "short") {
       flag.takes_short_numbers = true;
     } else {
@@ -269,6 +282,21 @@ bool is_in_version(const KnownFlag& flag, std::string_view version) {
   const std::vector<int> own = numbers_of(version);
   return !(own < shortened(numbers_of(flag.first_version), own)) &&
          (flag.last_version.empty() || !(shortened(numbers_of(flag.last_version), own) < own));
+}
+
+FlagPresence presence_in_version(std::string_view engine, const KnownFlag& flag,
+                                 std::string_view version) {
+  if (is_in_version(flag, version)) return FlagPresence::Present;
+  const std::vector<std::string>& read = table_of(engine).versions;
+  const std::vector<int> own = numbers_of(version);
+  const auto first = std::find(read.begin(), read.end(), flag.first_version);
+  const auto last = std::find(read.begin(), read.end(), flag.last_version);
+  const bool is_before = first != read.end() && own < shortened(numbers_of(*first), own);
+  // The nearest version without the flag.
+  const auto without = is_before ? first - 1 : last + 1;
+  const bool is_known = is_before ? !(shortened(numbers_of(*without), own) < own)
+                                  : !(own < shortened(numbers_of(*without), own));
+  return is_known ? FlagPresence::Absent : FlagPresence::Unknown;
 }
 
 const KnownFlag* find_flag(std::string_view engine, std::string_view word) {

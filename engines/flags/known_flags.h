@@ -34,6 +34,7 @@ struct KnownFlag {
   std::string argument;                     // "max_num_seqs": its name in the server's log
   std::string changes;                      // what it would change, without a full stop
   std::string usual;                        // its default, for some; empty: not known
+  std::vector<std::string> choices;         // the only words that it takes; empty: not known
   std::string first_version, last_version;  // empty: the first, or the last, that was read
   bool has_negation = false;                // --no-max-num-seqs
   std::vector<std::string> negations;       // other words that switch it off: "-nocb"
@@ -49,6 +50,11 @@ const std::vector<std::string>& flag_versions(std::string_view engine);
 
 // Whether a version of the server has the flag. "0.25" stands for each of 0.25.0, 0.25.1 and so on.
 bool is_in_version(const KnownFlag& flag, std::string_view version);
+
+// Whether a version has the flag, where it may lie between two that the list was read from.
+enum class FlagPresence : std::uint8_t { Present, Absent, Unknown };
+FlagPresence presence_in_version(std::string_view engine, const KnownFlag& flag,
+                                 std::string_view version);
 
 // The flag that the server understands by this word: a name, an alias, a negation, a beginning that
 // only one flag has, a name with `_` for `-`, each where the server's parser takes it, or a key of

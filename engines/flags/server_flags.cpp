@@ -3,9 +3,12 @@
 
 #include <algorithm>
 #include <cstddef>
+#include <utility>
 
 #include "core/scenario/engine_product.h"
 #include "core/scenario/scenario.h"
+#include "core/scenario/serving_recipe.h"
+#include "engines/flags/known_flags.h"
 
 namespace metronome {
 
@@ -54,6 +57,37 @@ FlagChanges flag_changes(const EngineFlags& before, const EngineFlags& after) {
     if (find(after.flags, flag) == after.flags.end()) changes.removed.push_back(flag);
   }
   return changes;
+}
+
+EngineFlags flags_of_release(EngineFlags flags, std::string_view release) {
+  if (!engine_version(release)) return flags;
+  const std::string_view engine = find_server(flags.engine)->name;
+  const std::string server = flags.engine + " " + std::string(release);
+  std::vector<std::string> kept;
+  std::vector<std::string> notes;
+  for (std::string& flag : flags.flags) {
+    const std::string word = flag.substr(0, flag.find(flags.is_yaml ? ':' : ' '));
+    const KnownFlag* known = find_flag(engine, word);
+    const FlagPresence presence =
+        known == nullptr ? FlagPresence::Present : presence_in_version(engine, *known, release);
+    if (presence == FlagPresence::Absent) {
+      notes.push_back(server + " has no " + word);
+      continue;
+    }
+    if (presence == FlagPresence::Unknown) {
+      notes.push_back(server + " may have no " + word +
+                      (known->first_version.empty() ? "" : ", which " + known->first_version +
+                                                               " has"));
+    }
+    kept.push_back(std::move(flag));
+  }
+  flags.flags = std::move(kept);
+  flags.notes.insert(flags.notes.begin(), notes.begin(), notes.end());
+  const std::string rules = std::exchange(flags.version, std::string(release));
+  if (engine_version(rules) != engine_version(release)) {
+    flags.notes.push_back("the simulation has the rules of " + flags.engine + " " + rules);
+  }
+  return flags;
 }
 
 std::string joined_flags(const EngineFlags& flags) {

@@ -45,6 +45,10 @@ struct ServerFlags {
 // By EngineFlags::engine; nullptr: unknown.
 const EngineProduct* find_server(std::string_view engine);
 
+// Flags for a release, "0.11.0", that may be older than the rules: one that it lacks is left out,
+// with a note, and a note says which it may lack. A text that names no release changes nothing.
+EngineFlags flags_of_release(EngineFlags flags, std::string_view release);
+
 // The flags in one line.
 std::string joined_flags(const EngineFlags& flags);
 // As one gives them to the engine: a line of flags, or the lines of a YAML file.

@@ -60,7 +60,22 @@ def is_of_server(calls):
     return examples is None or SERVER in examples[1] or "LLAMA_EXAMPLE_COMMON" in examples[1]
 
 
-def read_option(call, calls):
+def choices_of(hint, description, types):
+    """The words of a hint, "{none,linear}" or "[on|off|auto]", or the types of KV where the
+    description lists them."""
+    closed = re.fullmatch(r'"[{\[]([\w,|-]+)[}\]]"', hint)
+    if closed:
+        return re.split(r"[,|]", closed[1])
+    return types if "get_all_kv_cache_types()" in description else []
+
+
+def kv_types(text):
+    """The names of `kv_cache_types`, "f16" of GGML_TYPE_F16."""
+    found = re.search(r"kv_cache_types\s*=\s*\{(.*?)\}", text, re.DOTALL)
+    return [name.lower() for name in re.findall(r"GGML_TYPE_(\w+)", found[1])] if found else []
+
+
+def read_option(call, calls, types):
     """The flag of common_arg's arguments; None if it is not the server's, or was removed."""
     parts = arguments_of(call)
     if not is_of_server(calls) or "arg_removed(" in call:
@@ -75,6 +90,8 @@ def read_option(call, calls):
         flag.negations = [word for word in negations if word != "--no-" + name[2:]]
     else:
         flag.takes = {3: "nothing", 4: "value", 5: "values"}[len(parts)]
+        if flag.takes == "value":
+            flag.choices = choices_of(parts[1], parts[2], types)
     return flag
 
 
@@ -84,11 +101,12 @@ def read(folder):
         raise FlagError(f"{folder}: no vendor/llama.cpp/common/arg.cpp")
     text = without_comments(path.read_text())
     flags = {}
+    types = kv_types(text)
     for start in re.finditer(r"add_opt\((?=common_arg\()", text):
         begin = start.end() + len("common_arg")
         end = end_of_call(text, begin)
         calls = text[end:end_of_call(text, start.end() - 1) - 1]
-        flag = read_option(text[begin:end], calls)
+        flag = read_option(text[begin:end], calls, types)
         if flag is not None:
             flags[flag.name] = flag
     return list(flags.values())

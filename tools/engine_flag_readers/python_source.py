@@ -46,6 +46,11 @@ def usual_of(value):
     return text if text and not set(text) & set(" :#'\"") else ""
 
 
+def is_word(text):
+    """Whether a row of flags.yaml can hold it among the words of a flag."""
+    return bool(text) and not set(text) & set(" |#'\"")
+
+
 def calls_of(node, name):
     return [one for one in ast.walk(node)
             if isinstance(one, ast.Call) and name_of(one.func) == name]
@@ -141,6 +146,56 @@ class Source:
         if name in self.aliases and depth < 8:
             return self.kinds(self.aliases[name], depth + 1)
         return {"other"}
+
+    def choices(self, annotation, beside=(), depth=0):
+        """The only words of a type, as text; none for a type that is open. Beside a Literal, a class
+        does not open it, nor do the kinds `beside`."""
+        node = parsed(annotation)
+        name = name_of(node)
+        if isinstance(node, ast.BinOp):
+            return self.choices_of_union([node.left, node.right], beside, depth)
+        if isinstance(node, ast.Subscript):
+            name = name_of(node.value)
+            parts = node.slice.elts if isinstance(node.slice, ast.Tuple) else [node.slice]
+            if name == "Literal":
+                return self.words(parts)
+            if name in WRAPPERS:
+                return self.choices(parts[0], beside, depth)
+            return self.choices_of_union(parts, beside, depth) if name in UNIONS else []
+        if name in self.aliases and name not in self.classes and depth < 8:
+            return self.choices(self.aliases[name], beside, depth + 1)
+        return []
+
+    def choices_of_union(self, parts, beside, depth):
+        found = [self.choices(part, beside, depth) for part in parts]
+        closes = [words or self.kinds(part) <= {"none", "other", *beside}
+                  for words, part in zip(found, parts)]
+        return sum(found, []) if all(closes) else []
+
+    def words(self, nodes):
+        """Texts and numbers as one writes them on a command line; none where one is neither."""
+        found = []
+        for node in nodes:
+            if isinstance(node, ast.Starred):
+                inner = self.listed(node.value)
+                if not inner:
+                    return []
+                found += inner
+            elif isinstance(node, ast.Constant) and isinstance(node.value, (str, int)):
+                found.append(str(node.value))
+            elif name_of(node) in self.aliases:
+                found += self.choices(self.aliases[name_of(node)], depth=1)
+            elif not (isinstance(node, ast.Constant) and node.value is None):
+                return []
+        return found if all(is_word(one) for one in found) else []
+
+    def listed(self, node, depth=0):
+        """The words of a list, or of one that a name stands for; none for another expression."""
+        if isinstance(node, (ast.List, ast.Tuple, ast.Set)):
+            return self.words(node.elts)
+        name = name_of(node)
+        return self.listed(self.aliases[name], depth + 1) if name in self.aliases and depth < 8 \
+            else []
 
     def kinds_of_subscript(self, node, depth):
         name = name_of(node.value)

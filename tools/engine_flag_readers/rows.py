@@ -22,6 +22,7 @@ class Flag:
     negations: list = dataclasses.field(default_factory=list)    # other words that switch it off
     is_short: bool = False   # takes "8K" for 8192
     usual: str = ""          # its default, where that is one word
+    choices: list = dataclasses.field(default_factory=list)    # the only words that it takes
     first: str = ""          # the first version that has it, if not all have
     last: str = ""
     fate: str = UNDECIDED    # "acts", "ignored" or the name of a reason
@@ -46,6 +47,8 @@ class Flag:
             words += ["as", self.argument]
         if self.usual and self.fate not in ("acts", "ignored"):
             words += ["usual", self.usual]
+        if self.choices:
+            words += ["of", "|".join(self.choices)]
         if self.first:
             words += ["from", self.first]
         if self.last:
@@ -71,6 +74,8 @@ def read_line(line, where):
             flag.argument = next(rest)
         elif word == "usual":
             flag.usual = next(rest)
+        elif word == "of":
+            flag.choices = next(rest).split("|")
         elif word == "from":
             flag.first = next(rest)
         elif word == "to":
@@ -97,6 +102,11 @@ def merge(flags_of):
                 flag.first = "" if version == versions[0] else version
             else:
                 flag.first = old.first
+                # A list that the newest version closes has the words of all versions.
+                more = [word for word in old.choices if word not in flag.choices]
+                flag.choices = flag.choices + more if flag.choices else []
+                if (old.takes, flag.takes) == ("nothing", "value"):
+                    flag.takes = "optional"
                 # Short ones may have got another meaning since.
                 flag.aliases += [name for name in (old.name, *old.aliases) if name.startswith("--")
                                  and name not in (flag.name, *flag.aliases, *flag.off_words())]

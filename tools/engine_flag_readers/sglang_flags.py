@@ -24,6 +24,7 @@ class Reader:
             raise FlagError(f"{folder}: no sglang/srt/server_args.py")
         self.source = Source([srt / "server_args.py",
                               *sorted((srt / "arg_groups/fields").glob("*.py")),
+                              *srt.glob("arg_groups/choices.py"),
                               *srt.glob("model_executor/cuda_graph_config.py")])
         self.flags = {}
 
@@ -53,6 +54,7 @@ class Reader:
                                     text_of(given.get("dest")) or "",
                                     has_negation="BooleanOptional" in action_of(given),
                                     is_short="human_readable" in kind_of(given),
+                                    choices=self.source.listed(given.get("choices")),
                                     usual=self.usual_of_call(given) if takes == "value" else "")
 
     def add_graph_keys(self):
@@ -88,6 +90,8 @@ class Reader:
         flag.has_negation = "BooleanOptional" in action_of(given)
         flag.is_short = "human_readable" in kind_of(given)
         flag.usual = usual_of(node.value) if flag.takes == "value" else ""
+        flag.choices = (self.source.listed(given["choices"]) if "choices" in given
+                        else self.source.choices(kind))
         self.flags[name] = flag
 
     def takes(self, kind, given):

@@ -55,6 +55,9 @@ class Reader:
         negation = "--no-" + names[0][2:]
         flag.has_negation = negation in flag.aliases
         flag.aliases = [name for name in flag.aliases if name != negation]
+        kind = given.get("type")
+        if isinstance(kind, ast.Call) and name_of(kind.func) == "Choice" and kind.args:
+            flag.choices = self.source.listed(kind.args[0])
         self.flags[flag.name] = flag
 
     def add_keys(self, record, before, depth):
@@ -64,7 +67,8 @@ class Reader:
             inner = sorted(self.source.records(annotation))
             takes = "values" if "list" in kinds and not inner else "value"
             flag = Flag(name, "json" if inner or "dict" in kinds else takes,
-                        [before + alias for alias in aliases_of(value) if alias != field])
+                        [before + alias for alias in aliases_of(value) if alias != field],
+                        choices=self.source.choices(annotation))
             self.flags.setdefault(name, flag)
             for one in inner if depth < DEEPEST else ():
                 self.add_keys(one, name + ".", depth + 1)

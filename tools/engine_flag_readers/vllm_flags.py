@@ -16,6 +16,8 @@ INNER = {"--compilation-config": "CompilationConfig", "--speculative-config": "S
          "--attention-config": "AttentionConfig", "--kernel-config": "KernelConfig",
          "--mamba-config": "MambaConfig", "--eplb-config": "EPLBConfig",
          "--compilation-config.pass_config": "PassConfig"}
+# Fields that may be any text, which the server compares with their words when it starts.
+CHECKED_AT_START = ("cache_dtype", "kv_cache_dtype", "quantization")
 
 
 def takes_of_field(kinds):
@@ -34,7 +36,9 @@ def takes_of_field(kinds):
 class Reader:
     def __init__(self, folder):
         package = folder / "vllm"
-        self.paths = [package / "engine/arg_utils.py",
+        # Other files name its type as text.
+        self.paths = [package / "model_executor/layers/quantization/__init__.py",
+                      package / "engine/arg_utils.py",
                       *sorted((package / "config").glob("*.py")),
                       *sorted((package / "entrypoints").rglob("cli_args.py")),
                       package / "config.py", package / "lora/request.py"]
@@ -94,7 +98,8 @@ class Reader:
 
     def add_call(self, call, names, classes):
         given = keywords(call)
-        flag = Flag(names[0], takes_of_call(given), names[1:], text_of(given.get("dest")) or "")
+        flag = Flag(names[0], takes_of_call(given), names[1:], text_of(given.get("dest")) or "",
+                    choices=self.source.listed(given.get("choices")))
         flag.has_negation = "BooleanOptional" in ast.unparse(given.get("action") or call.func)
         for node in (one for keyword in call.keywords if keyword.arg is None
                      for one in ast.walk(keyword.value)):
@@ -114,6 +119,10 @@ class Reader:
         flag.has_negation = flag.takes == "nothing"
         flag.is_short = field in self.short and "int" in kinds
         flag.usual = usual_of(value) if flag.takes == "value" else ""
+        flag.choices = self.choices(field, annotation)
+
+    def choices(self, field, annotation):
+        return self.source.choices(annotation, ("str",) if field in CHECKED_AT_START else ())
 
     def add_frontend(self):
         changes = {}
@@ -151,7 +160,7 @@ class Reader:
         for field, (annotation, value) in self.source.fields(record).items():
             takes = takes_of_field(self.source.kinds(annotation))
             takes = "value" if takes == "nothing" else takes
-            self.add(Flag(f"{name}.{field}", takes,
+            self.add(Flag(f"{name}.{field}", takes, choices=self.choices(field, annotation),
                           usual=usual_of(value) if takes == "value" else ""))
 
 

@@ -216,6 +216,24 @@ TEST_CASE("every flag that is written exists", "[tools][flags]") {
   CHECK(num_flags > 1000);
 }
 
+TEST_CASE("an older release gets the flags that it has", "[tools][flags]") {
+  EngineFlags flags;
+  flags.engine = "vLLM";
+  flags.version = "0.19";
+  flags.flags = {"--max-num-seqs 8", "--watermark 0.1", "--max-cudagraph-capture-size 64"};
+  const EngineFlags older = flags_of_release(flags, "0.11.0");
+  CHECK(older.version == "0.11.0");
+  CHECK(older.flags ==
+        std::vector<std::string>{"--max-num-seqs 8", "--max-cudagraph-capture-size 64"});
+  CHECK(older.notes == std::vector<std::string>{
+                           "vLLM 0.11.0 has no --watermark",
+                           "vLLM 0.11.0 may have no --max-cudagraph-capture-size, which 0.13.0 has",
+                           "the simulation has the rules of vLLM 0.19"});
+  CHECK(flags_of_release(flags, "0.26.1").flags == flags.flags);
+  CHECK(flags_of_release(flags, "nightly").version == "0.19");
+  CHECK(flags_of_release(flags, "").flags == flags.flags);
+}
+
 TEST_CASE("every flag that is written exists in the scenario's version", "[tools][flags]") {
   const ScratchFolder scratch;
   const std::string file = scratch.write("small.yaml", kSmallScenario);
