@@ -216,6 +216,36 @@ ChatTexts read_chats(std::string_view text, TraceLines lines) {
   return reader.take();
 }
 
+// Tokens of so many characters each. Texts that begin alike have the same tokens at the beginning;
+// their ids are small, so that every vocabulary has them.
+TextEncoder encoder_by_characters(double characters_per_token) {
+  return [characters_per_token](std::string_view text) {
+    constexpr std::uint32_t kFirstHash = 2166136261U;  // FNV-1a
+    constexpr std::uint32_t kHashFactor = 16777619U;
+    constexpr std::uint32_t kNumIds = 256;
+    std::vector<TokenId> tokens;
+    double num_characters = 0;
+    std::uint32_t hash = kFirstHash;
+    const auto end_token = [&] {
+      tokens.push_back(static_cast<TokenId>(hash % kNumIds));
+      hash = kFirstHash;
+    };
+    for (std::size_t i = 0; i < text.size(); ++i) {
+      hash = (hash ^ static_cast<unsigned char>(text[i])) * kHashFactor;
+      const bool is_inside =  // of a character in UTF-8
+          i + 1 < text.size() && (static_cast<unsigned char>(text[i + 1]) & 0xC0U) == 0x80U;
+      if (is_inside) continue;
+      ++num_characters;
+      const auto is_due = [&] {
+        return num_characters >= characters_per_token * static_cast<double>(tokens.size() + 1);
+      };
+      while (is_due()) end_token();
+    }
+    if (hash != kFirstHash) end_token();
+    return tokens;
+  };
+}
+
 void append_request(const std::vector<TokenId>& prompt, std::size_t output_tokens,
                     Workload& workload) {
   RequestSpec request;
@@ -246,7 +276,10 @@ void oversample(std::size_t count, std::uint64_t seed, Workload& workload) {
 void parse_chats(std::string_view text, const TraceLines& lines, const TraceConfig& config,
                  std::uint64_t seed, Workload& workload) {
   const TextEncoder encode =
-      workload_readers(config.where, "workload.trace.tokenizer").read_tokenizer(config.tokenizer);
+      config.characters_per_token
+          ? encoder_by_characters(*config.characters_per_token)
+          : workload_readers(config.where, "workload.trace.tokenizer")
+                .read_tokenizer(config.tokenizer);
   ChatTexts texts = read_chats(text, lines);
   if (texts.num_conversations == 0) {
     lines.fail("conversations",

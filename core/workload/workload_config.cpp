@@ -94,6 +94,9 @@ void visit_trace(FieldVisitor& v, TraceConfig& c) {
          "empty = none");
   v.path("tokenizer", c.tokenizer,
          "sharegpt, conversations: the tokenizer.json that gives their lengths; a path like file");
+  v.optional_number("characters_per_token", c.characters_per_token, 0.1, 100,
+                    "sharegpt, conversations without a tokenizer: how many characters count as a "
+                    "token, about 4 in English");
   v.optional_integer("output_len", c.output_len, 1, kMaxLengthTokens,
                      "sharegpt, conversations: --sharegpt-output-len, output tokens of every "
                      "request; null: those of the recorded answer");
@@ -145,9 +148,10 @@ Unused unused_by_burst_size(std::string_view size) {
 // `file` is empty when requests are drawn.
 Unused unused_by_trace(std::string_view file) {
   static constexpr std::string_view kRecorded[] = {
-      "trace.format",      "trace.limit",      "trace.rate_scale", "trace.jitter",
-      "trace.request_log", "trace.tokenizer",  "trace.output_len", "trace.columns",
-      "trace.time_unit",   "trace.block_size", "trace.prompts"};
+      "trace.format",      "trace.limit",     "trace.rate_scale",
+      "trace.jitter",      "trace.tokenizer", "trace.characters_per_token",
+      "trace.request_log", "trace.columns",   "trace.output_len",
+      "trace.time_unit",   "trace.prompts",   "trace.block_size"};
   static constexpr std::string_view kDrawn[] = {"num_requests", "prompt_tokens", "output_tokens",
                                                 "dataset",      "sessions",      "images"};
   if (file.empty()) {
@@ -186,6 +190,7 @@ Unused unused_by_format(std::string_view name) {
   belongs_to("jitter", TraceFormat::Mooncake);
   if (format == TraceFormat::Custom) return unused;
   belongs_to("tokenizer", TraceFormat::ShareGpt);
+  belongs_to("characters_per_token", TraceFormat::ShareGpt);
   belongs_to("output_len", TraceFormat::ShareGpt);
   return unused;
 }

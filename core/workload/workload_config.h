@@ -200,6 +200,7 @@ struct TraceConfig {
   // Conversations (sharegpt): the tokenizer.json that measures them, a path like `file`, and the
   // output tokens of every request; nullopt = those of the recorded answer.
   std::string tokenizer;
+  std::optional<double> characters_per_token;  // instead of a tokenizer: an estimate
   std::optional<std::int64_t> output_len;
   TraceColumns columns;
   TraceTimeUnit time_unit = TraceTimeUnit::Auto;  // auto: that of the format

@@ -187,12 +187,18 @@ void check_chat_keys(const TraceConfig& config, bool has_chats) {
                   "not used by " + name + "; " + kFormatOfChats);
     };
     if (!config.tokenizer.empty()) refuse("tokenizer");
+    if (config.characters_per_token) refuse("characters_per_token");
     if (config.output_len) refuse("output_len");
     return;
   }
-  if (config.tokenizer.empty()) {
+  if (config.tokenizer.empty() && !config.characters_per_token) {
     fail_config(config.where, "workload.trace.tokenizer",
-                "missing; the lengths of conversations need the path of a tokenizer.json");
+                "missing; the lengths of conversations need the path of a tokenizer.json, or "
+                "characters_per_token for an estimate");
+  }
+  if (!config.tokenizer.empty() && config.characters_per_token) {
+    fail_config(config.where, "workload.trace.characters_per_token",
+                "contradicts workload.trace.tokenizer; allowed: one of them");
   }
   if (!config.request_log.empty()) {
     fail_config(config.where, "workload.trace.request_log",

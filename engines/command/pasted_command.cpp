@@ -256,19 +256,91 @@ void fill_references(const std::map<std::string, std::string>& variables, std::s
   }
 }
 
-// The containers of a compose or Kubernetes file, at any depth.
-void add_containers(const ConfigNode& node, const std::string& origin,
-                    std::vector<PastedCommand>& commands) {
-  for (const ConfigNode& item : node.items) add_containers(item, origin, commands);
-  if (node.kind != ConfigNode::Kind::Map) return;
-  // A list of one word with blanks is a line for a shell.
-  Words words;
-  if (const ConfigNode* image = node.find("image")) words.push_back(image->scalar);
-  for (const char* const key : {"entrypoint", "command", "args"}) {
-    for (std::string& word : words_of_node(node.find(key), origin))
-      words.push_back(std::move(word));
+// "vllm/vllm-openai:v0.11.0" of `image: NAME`, or of the parts `repository` and `tag` that Helm's
+// values have in `image` or beside it.
+std::string image_of(const ConfigNode& container) {
+  const ConfigNode* image = container.find("image");
+  if (image != nullptr && image->kind != ConfigNode::Kind::Map) return image->scalar;
+  const ConfigNode& parts = image == nullptr ? container : *image;
+  const ConfigNode* repository = parts.find("repository");
+  if (repository == nullptr && image != nullptr) repository = parts.find("name");
+  if (repository == nullptr) return {};
+  const ConfigNode* tag = parts.find("tag");
+  return repository->scalar + (tag == nullptr ? "" : ":" + tag->scalar);
+}
+
+// "--max-model-len" of "maxModelLen".
+std::string flag_of_camel(std::string_view key) {
+  std::string flag = "--";
+  for (const char c : key) {
+    const bool is_upper = std::isupper(static_cast<unsigned char>(c)) != 0;
+    if (is_upper) flag += '-';
+    flag += static_cast<char>(std::tolower(static_cast<unsigned char>(c)));
   }
+  return flag;
+}
+
+constexpr const char* kMoreArguments[] = {"args", "extraArgs", "additionalArgs"};
+
+// The flags of `vllmConfig` in the values of vLLM's production stack: keys in camel case.
+Words words_of_settings(const ConfigNode* settings, const std::string& origin) {
+  Words words;
+  if (settings == nullptr) return words;
+  for (const ConfigNode::Entry& entry : settings->entries) {
+    const bool is_list = std::find(std::begin(kMoreArguments), std::end(kMoreArguments),
+                                   std::string_view(entry.key)) != std::end(kMoreArguments);
+    const std::string& value = entry.value.scalar;
+    if (is_list) {
+      for (std::string& word : words_of_node(&entry.value, origin)) {
+        words.push_back(std::move(word));
+      }
+    } else if (value == "true" || value == "false") {
+      const std::string flag = flag_of_camel(entry.key);
+      words.push_back(value == "true" ? flag : "--no-" + flag.substr(2));
+    } else if (entry.value.kind == ConfigNode::Kind::Scalar && !value.empty()) {
+      words.push_back(flag_of_camel(entry.key));
+      words.push_back(value);
+    }
+  }
+  return words;
+}
+
+// The words of a container, or of Helm's values for one: its image, its command, and its model
+// where a key has it. A list of one word with blanks is a line for a shell.
+Words words_of_container(const ConfigNode& node, const std::string& origin) {
+  Words words;
+  if (std::string image = image_of(node); !image.empty()) words.push_back(std::move(image));
+  const ConfigNode* image = node.find("image");
+  const auto add = [&words, &origin](const ConfigNode* arguments) {
+    for (std::string& word : words_of_node(arguments, origin)) words.push_back(std::move(word));
+  };
+  for (const char* const key : {"entrypoint", "command"}) {
+    if (image != nullptr) add(image->find(key));
+    add(node.find(key));
+  }
+  if (const ConfigNode* model = node.find("modelURL"); model != nullptr) {
+    words.insert(words.end(), {"--model", model->scalar});
+  }
+  for (std::string& word : words_of_settings(node.find("vllmConfig"), origin)) {
+    words.push_back(std::move(word));
+  }
+  for (const char* const key : kMoreArguments) add(node.find(key));
+  return words;
+}
+
+// The containers of a compose or Kubernetes file, or of Helm's values, at any depth.
+void add_containers(const ConfigNode& node, const ServerArguments* expected,
+                    const std::string& origin, std::vector<PastedCommand>& commands) {
+  for (const ConfigNode& item : node.items) add_containers(item, expected, origin, commands);
+  if (node.kind != ConfigNode::Kind::Map) return;
+  Words words = words_of_container(node, origin);
   std::optional<PastedCommand> command = command_in(words, origin);
+  const bool has_flags = !words.empty() && words.front().starts_with("--");
+  if (!command && expected != nullptr && has_flags) {  // arguments, whose image is elsewhere
+    command.emplace();
+    command->server = expected;
+    command->words = std::move(words);
+  }
   if (command) {
     for (const char* const key : {"environment", "env"}) {
       const ConfigNode* variables = node.find(key);
@@ -289,14 +361,17 @@ void add_containers(const ConfigNode& node, const std::string& origin,
     commands.push_back(std::move(*command));
     return;
   }
-  for (const ConfigNode::Entry& entry : node.entries) add_containers(entry.value, origin, commands);
+  for (const ConfigNode::Entry& entry : node.entries) {
+    add_containers(entry.value, expected, origin, commands);
+  }
 }
 
 bool looks_like_yaml(std::string_view text) {
   for (const std::string& whole : joined_lines(text)) {
     std::string_view line = without_blanks(whole);
     if (line.starts_with("- ")) line = without_blanks(line.substr(2));
-    for (const std::string_view key : {"command:", "args:", "entrypoint:", "image:"}) {
+    for (const std::string_view key : {"command:", "args:", "entrypoint:", "image:", "extraArgs:",
+                                       "additionalArgs:", "vllmConfig:"}) {
       if (line.starts_with(key)) return true;
     }
   }
@@ -319,11 +394,12 @@ std::vector<std::string> documents_of(std::string_view text) {
   return documents;
 }
 
-std::vector<PastedCommand> commands_of_yaml(std::string_view text, const std::string& origin) {
+std::vector<PastedCommand> commands_of_yaml(std::string_view text, const ServerArguments* expected,
+                                            const std::string& origin) {
   std::vector<PastedCommand> commands;
   for (const std::string& document : documents_of(text)) {
     try {
-      add_containers(parse_config_text(document, origin), origin, commands);
+      add_containers(parse_config_text(document, origin), expected, origin, commands);
     } catch (const ConfigError& error) {
       throw UsageError(error.what());
     }
@@ -409,7 +485,7 @@ PastedCommand find_command(std::string_view text, const ServerArguments* expecte
                            const std::string& origin) {
   if (std::optional<PastedCommand> logged = command_of_log(text)) return std::move(*logged);
   if (looks_like_yaml(text)) {
-    std::vector<PastedCommand> commands = commands_of_yaml(text, origin);
+    std::vector<PastedCommand> commands = commands_of_yaml(text, expected, origin);
     if (!commands.empty()) return only_one(std::move(commands), expected, origin);
   }
   if (std::optional<PastedCommand> docker = command_of_dockerfile(text, origin)) {

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 // Finds the start of a server in a text that somebody pasted: a line of a shell or of its history,
-// a script, a Dockerfile, a compose or Kubernetes file, or the line of a log that has the server's
-// arguments.
+// a script, a Dockerfile, a compose or Kubernetes file, Helm's values, or the line of a log that
+// has the server's arguments.
 #pragma once
 
 #include <map>

@@ -44,6 +44,7 @@ struct Server {
   std::string version;  // empty: not said
   EngineArguments arguments;
   std::vector<std::pair<std::string, std::string>> keys;  // of environment variables
+  std::int64_t num_ranks = 1;                             // equal engines that share the requests
   std::vector<std::string> notes;
 };
 
@@ -93,6 +94,8 @@ Server read_server(const ScenarioRequest& request) {
   server.product = &product_of(command.server->policy);
   if (server.version.empty()) server.version = command.version;
   GivenFlags given = flags_of(command, kOrigin);
+  server.num_ranks = given.num_ranks;
+  if (server.num_ranks > 1) drop_ranks(*command.server, given);
   add_notes(given, server.notes);
   server.arguments = std::move(given.arguments);
   server.keys = std::move(given.keys);
@@ -417,6 +420,7 @@ ComposedScenario compose_scenario(const ScenarioRequest& request) {
   YamlDraft draft;
   Server server = read_server(request);
   composed.notes = std::move(server.notes);
+  composed.engine_version = server.version;
   const std::vector<PricedGpu> gpus = gpus_of(request.gpu);
   std::optional<std::int64_t> pool_tokens;
   set_server(request, server, gpus, draft, composed.notes, pool_tokens);
@@ -426,7 +430,8 @@ ComposedScenario compose_scenario(const ScenarioRequest& request) {
         "speculative.acceptance has your server's.");
   }
   const std::int64_t context = context_of(draft);
-  const ComposedWorkload workload = set_workload(request, context, draft, composed.notes);
+  const ComposedWorkload workload =
+      set_workload(request, server.num_ranks, context, draft, composed.notes);
   set_limits(request, workload.preset, draft);
   const ServerArguments& names = *server.product->arguments;
   choose_rules(names, server.version, draft, composed.notes);

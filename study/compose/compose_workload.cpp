@@ -1,12 +1,16 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "study/compose/compose_workload.h"
 
+#include <fmt/core.h>
+
 #include <algorithm>
 #include <cmath>
 #include <filesystem>
 #include <optional>
 
 #include "core/base/command_errors.h"
+#include "core/base/files.h"
+#include "core/base/json.h"
 #include "core/base/names.h"
 #include "core/base/number_chars.h"
 #include "core/config/config_reader.h"
@@ -116,6 +120,24 @@ void check_options(const ScenarioRequest& request) {
   }
 }
 
+// What measures conversations without --tokenizer: the model's own where it is a folder or a GGUF
+// file of this machine, else the characters of a token.
+void set_measure(YamlDraft& draft, std::vector<std::string>& notes) {
+  const std::string text = draft.value("model");
+  const std::string model = text.starts_with('"') ? Json::parse(text).get<std::string>() : text;
+  for (const std::string& file : {model + "/tokenizer.json", model}) {
+    const bool is_tokenizer = file.ends_with(".json") || file.ends_with(".gguf");
+    if (!is_tokenizer || file.ends_with("config.json") || !path_exists(file)) continue;
+    draft.set_text("workload.trace.tokenizer", absolute(file), "the model's own");
+    return;
+  }
+  // OpenAI's rule of thumb for English (platform.openai.com/tokenizer).
+  draft.set("workload.trace.characters_per_token", "4", "no --tokenizer");
+  notes.emplace_back(
+      "Lengths of --sharegpt are estimates, a token for 4 characters, as there is no --tokenizer: "
+      "the tokenizer.json of the model gives them exactly.");
+}
+
 // Requests that make percentiles steady: ten for each client, as the public sweep sends, or two
 // minutes of them.
 std::int64_t usual_requests(const ScenarioRequest& request) {
@@ -126,6 +148,22 @@ std::int64_t usual_requests(const ScenarioRequest& request) {
   const double count = std::ceil(request.rate.value_or(1) * kSeconds);
   return static_cast<std::int64_t>(
       std::clamp(count, static_cast<double>(kLeast), static_cast<double>(kMost)));
+}
+
+// The request to one of several equal engines.
+ScenarioRequest share_of(ScenarioRequest request, std::int64_t num_ranks, bool has_arrivals,
+                         YamlDraft& draft, std::vector<std::string>& notes) {
+  if (num_ranks == 1) return request;
+  const auto ranks = static_cast<double>(num_ranks);
+  if (request.rate) *request.rate /= ranks;
+  if (request.clients) *request.clients = (*request.clients + num_ranks - 1) / num_ranks;
+  const bool has_load = request.rate || request.clients;
+  if (!has_load && has_arrivals) draft.set("workload.trace.rate_scale", format_double(1 / ranks));
+  notes.push_back(
+      fmt::format("The scenario is one of {0} data-parallel ranks, with its share of the load: "
+                  "multiply requests and tokens a second by {0} for all of them.",
+                  num_ranks));
+  return request;
 }
 
 void set_arrivals(const ScenarioRequest& request, bool has_file, YamlDraft& draft,
@@ -146,9 +184,11 @@ void set_arrivals(const ScenarioRequest& request, bool has_file, YamlDraft& draf
 
 }  // namespace
 
-ComposedWorkload set_workload(const ScenarioRequest& request, std::int64_t context,
-                              YamlDraft& draft, std::vector<std::string>& notes) {
-  check_options(request);
+ComposedWorkload set_workload(const ScenarioRequest& whole, std::int64_t num_ranks,
+                              std::int64_t context, YamlDraft& draft,
+                              std::vector<std::string>& notes) {
+  check_options(whole);
+  const ScenarioRequest request = share_of(whole, num_ranks, !whole.trace.empty(), draft, notes);
   const bool has_file = !request.sharegpt.empty() || !request.trace.empty();
   if (has_file) {
     const bool is_chats = !request.sharegpt.empty();
@@ -157,9 +197,7 @@ ComposedWorkload set_workload(const ScenarioRequest& request, std::int64_t conte
     if (!request.tokenizer.empty()) {
       draft.set_text("workload.trace.tokenizer", absolute(request.tokenizer));
     } else if (is_chats) {
-      throw UsageError(
-          "--sharegpt: conversations are texts, which a tokenizer measures; allowed: with "
-          "--tokenizer FILE, the tokenizer.json of the model");
+      set_measure(draft, notes);
     }
     if (request.num_requests) {
       draft.set("workload.trace.limit", std::to_string(*request.num_requests));

@@ -17,8 +17,10 @@ struct ComposedWorkload {
 };
 
 // Sets the keys of `workload`. `context` is the longest request that the server takes, in tokens.
-// Throws UsageError for options that contradict each other.
-ComposedWorkload set_workload(const ScenarioRequest& request, std::int64_t context,
+// Of `num_ranks` equal engines, the workload is the share of one. Throws UsageError for options
+// that contradict each other.
+ComposedWorkload set_workload(const ScenarioRequest& request, std::int64_t num_ranks,
+                              std::int64_t context,
                               YamlDraft& draft, std::vector<std::string>& notes);
 
 }  // namespace metronome

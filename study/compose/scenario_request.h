@@ -54,6 +54,7 @@ struct ComposedScenario {
   // The answer must say them: flags that are passed over, settings that are not simulated, values
   // that were chosen. One sentence each.
   std::vector<std::string> notes;
+  std::string engine_version;  // that the request or its command names; empty: none
 };
 
 // Messages name the options of the command line. Throws UsageError for a request that contradicts

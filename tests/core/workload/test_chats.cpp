@@ -107,6 +107,35 @@ TEST_CASE("a scenario reads conversations at arrivals of its own", "[core][workl
   CHECK(error.ends_with("chats.json' has no arrival times; allowed: a process, such as {rate: 4}"));
 }
 
+TEST_CASE("characters measure conversations without a tokenizer", "[core][workload]") {
+  const ScratchFolder folder;
+  const std::string start = "\u00e4 word, and more.";  // 17 characters
+  const auto chat = [&start](const std::string& rest) {
+    return R"({"conversations": [{"value": ")" + start + rest + R"("}, {"value": ")" +
+           std::string(41, 'x') + R"("}]})";
+  };
+  TraceConfig config =
+      config_of(folder.write("chats.json", "[" + chat("abc") + ", " + chat("defghij") + "]"));
+  config.tokenizer.clear();
+  config.characters_per_token = 4;
+  const Workload workload = read_trace(config, 0);
+  REQUIRE(workload.requests.size() == 2);
+  const std::size_t first = workload.requests[0].num_prompt_tokens == 5 ? 0 : 1;
+  CHECK(workload.requests[first].num_prompt_tokens == 5);
+  CHECK(workload.requests[1 - first].num_prompt_tokens == 6);
+  CHECK(workload.requests[0].max_output_tokens == 11);
+  // Equal beginnings are equal tokens, of which a cache knows.
+  for (std::size_t i = 0; i < 4; ++i) {
+    CHECK(workload.token_ids[workload.token_begin[0] + i] ==
+          workload.token_ids[workload.token_begin[1] + i]);
+  }
+  config.characters_per_token = 2.5;
+  CHECK(read_trace(config, 0).requests[0].max_output_tokens == 17);
+  config.tokenizer = fixture("tokenizers/llama3.json");
+  CHECK(error_of([&] { read_trace(config, 0); }).find("contradicts workload.trace.tokenizer") !=
+        std::string::npos);
+}
+
 TEST_CASE("conversations that cannot be read", "[core][workload]") {
   CHECK(error_with("[1, 2]").find("conversations: there are none; allowed: objects with") !=
         std::string::npos);
@@ -128,7 +157,7 @@ TEST_CASE("conversations that cannot be read", "[core][workload]") {
   config.tokenizer.clear();
   CHECK(error_of([&] { read_trace(config, 0); }) ==
         "workload.trace.tokenizer: missing; the lengths of conversations need the path of a "
-        "tokenizer.json");
+        "tokenizer.json, or characters_per_token for an estimate");
   config = config_of(folder.write("lines.jsonl", "{\"input_toks\": 1}\n"));
   CHECK(error_of([&] {
           read_trace(config, 0);

@@ -72,6 +72,21 @@ const Case kCases[] = {
      "vllm", "0.11.0", kTwo},
     {"command: [\"vllm\", \"serve\"]\nargs:\n- Qwen/Qwen3-8B\n- --max-num-seqs\n- 8\n", "vllm", "",
      kTwo},
+    {"image:\n  repository: vllm/vllm-openai\n  tag: v0.11.0\nextraArgs:\n"
+     "  - --model=Qwen/Qwen3-8B\n  - --max-num-seqs=8\nresources: {}\n",
+     "vllm",
+     "0.11.0",
+     {"--model=Qwen/Qwen3-8B", "--max-num-seqs=8"}},
+    {"servingEngineSpec:\n  modelSpec:\n  - name: q\n    repository: lmcache/vllm/vllm-openai\n"
+     "    tag: \"v0.10.2\"\n    modelURL: Qwen/Qwen3-8B\n    vllmConfig:\n      maxNumSeqs: 8\n"
+     "      enablePrefixCaching: false\n      extraArgs: [\"--disable-log-requests\"]\n",
+     "vllm",
+     "0.10.2",
+     {"--model", "Qwen/Qwen3-8B", "--max-num-seqs", "8", "--no-enable-prefix-caching",
+      "--disable-log-requests"}},
+    {"image:\n  repository: vllm/vllm-openai\n  tag: latest\n  command: [vllm, serve, "
+     "Qwen/Qwen3-8B, --max-num-seqs, \"8\"]\n",
+     "vllm", "", kTwo},
     {"python -m sglang.launch_server --model-path Qwen/Qwen3-8B --max-running-requests 8",
      "sglang",
      "",
@@ -111,7 +126,9 @@ TEST_CASE("a text without one server is refused", "[engines][command]") {
         "--command: starts 2 servers (vLLM, vLLM); allowed: the command of one, or --engine where "
         "they differ");
   CHECK(refusal("vllm serve 'a --tp 2").starts_with("--command: the quote ' in "));
-  // Flags alone are those of a server that is known from elsewhere.
+  // Flags alone are those of a server that is known from elsewhere, in YAML, too.
+  CHECK(find_command("args:\n  - --model=Qwen/Qwen3-8B\n", &kVllmArguments, "--command").words ==
+        Words{"--model=Qwen/Qwen3-8B"});
   CHECK(find_command("--max-num-seqs 8", &kVllmArguments, "--flags").words ==
         Words{"--max-num-seqs", "8"});
 }

@@ -69,11 +69,12 @@ TEST_CASE("a command of vLLM is a scenario", "[study][compose]") {
   CHECK(scenario.speculative.method == SpeculativeMethod::Ngram);
   CHECK(scenario.speculative.num_speculative_tokens == 4);
   CHECK(scenario.kv_cache.enable_prefix_caching == false);
-  CHECK(scenario.workload.arrivals.rate == 2);
+  CHECK(scenario.workload.arrivals.rate == 0.5);  // of one rank
   CHECK(scenario.workload.prompt_tokens.value == 1000);
   CHECK(answer.name == "qwen3-32b_h100_vllm");
   CHECK(has_note(answer, "passed over: --host, --port."));
-  CHECK(has_note(answer, "Not simulated: --data-parallel-size 4: "));
+  CHECK(has_note(answer, "The scenario is one of 4 data-parallel ranks, with its share of the "));
+  CHECK_FALSE(has_note(answer, "--data-parallel-size"));
 }
 
 TEST_CASE("commands of other servers are scenarios", "[study][compose]") {
@@ -230,7 +231,51 @@ TEST_CASE("one line is served up to its longest request", "[study][compose]") {
   request.sharegpt = "chats.json";
   request.prompt.clear();
   request.output.clear();
-  CHECK(refusal(request).starts_with("--sharegpt: conversations are texts, which a tokenizer "));
+  const ComposedScenario chats = compose_scenario(request);
+  CHECK(read(chats).workload.trace.characters_per_token == 4);
+  CHECK(has_note(chats, "Lengths of --sharegpt are estimates"));
+  request.tokenizer = "tokenizer.json";
+  CHECK_FALSE(read(compose_scenario(request)).workload.trace.characters_per_token.has_value());
+}
+
+TEST_CASE("a load is divided among data-parallel ranks", "[study][compose]") {
+  ScenarioRequest request = of_command("vllm serve Qwen/Qwen3-8B -dp 8");
+  CHECK(read(compose_scenario(request)).workload.arrivals.rate == 0.25);
+  request.rate.reset();
+  request.clients = 20;
+  CHECK(read(compose_scenario(request)).workload.arrivals.concurrency == 3);
+  request.command = "python -m sglang.launch_server --model-path Qwen/Qwen3-8B --dp 2";
+  CHECK(read(compose_scenario(request)).workload.arrivals.concurrency == 10);
+  // Attention alone is divided: the engine is one.
+  request.command += " --enable-dp-attention";
+  const ComposedScenario joint = compose_scenario(request);
+  CHECK(read(joint).workload.arrivals.concurrency == 20);
+  CHECK(has_note(joint, "Not simulated: --dp 2: "));
+  request = of_command("vllm serve Qwen/Qwen3-8B -dp 4");
+  request.rate.reset();
+  request.prompt.clear();
+  request.output.clear();
+  request.trace = "trace.csv";
+  CHECK(read(compose_scenario(request)).workload.trace.rate_scale == 0.25);
+}
+
+TEST_CASE("a word that a server refuses is refused", "[study][compose]") {
+  const auto refused = [](const std::string& flags) {
+    return refusal(of_command("vllm serve Qwen/Qwen3-8B " + flags));
+  };
+  CHECK(refused("--kv-cache-dtype fp9")
+            .starts_with("--command: '--kv-cache-dtype' has the value 'fp9', did you mean 'fp8'?; "
+                         "allowed: auto, float16, "));
+  CHECK(refused("--load-format=x --scheduling-policy lpm") ==
+        "--command: '--scheduling-policy' has the value 'lpm'; allowed: fcfs, priority");
+  CHECK(refused("--speculative-config '{\"method\": \"eagel\"}'")
+            .find("has the value 'eagel'") != std::string::npos);
+  CHECK(refusal(of_command("llama-server -m Qwen3-8B-Q8_0.gguf -ctk q9_0"))
+            .starts_with("--command: '-ctk' has the value 'q9_0'"));
+  // It takes these, which are not simulated.
+  const ComposedScenario other =
+      compose_scenario(of_command("vllm serve Qwen/Qwen3-8B --kv-cache-dtype fp8_ds_mla"));
+  CHECK(has_note(other, "--kv-cache-dtype fp8_ds_mla is not simulated"));
 }
 
 TEST_CASE("a drafted YAML keeps sections together", "[study][compose]") {
