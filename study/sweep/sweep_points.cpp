@@ -317,7 +317,8 @@ void check_points(const SweepSpec& spec) {
 void check_spec(const SweepSpec& spec) {
   if (spec.over.empty() && spec.points.empty()) {
     throw UsageError(
-        "sweep: nothing to vary; allowed: --over KEY=A,B,C or a section `sweep` in the scenario");
+        "sweep: nothing to vary; allowed: --over KEY=A,B,C or a section `sweep` in the scenario; "
+        "`metronome run` compares variants and the GPUs of --gpu alone");
   }
   check_points(spec);
   std::size_t num_points = std::max<std::size_t>(1, spec.points.size());

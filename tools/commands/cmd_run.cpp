@@ -320,6 +320,7 @@ std::vector<RunResult> run_all(const Backend& backend, std::vector<PreparedVaria
     }
     results.push_back(std::move(outcome.result));
   }
+  for (const std::string& note : options.scenario.notes) report.add_note(printable(note));
   bar.announce("writing the report ...");
   if (!report.empty()) folder.write(kReportFile, report.html());
   return results;

@@ -394,7 +394,8 @@ Json head_json(const CommandOptions& options, const SloConfig& slo, const TuneWo
                {"num_trials_reused", search.num_reused()},
                {"num_requests_simulated", search.num_simulated()},
                {"is_cut_short", search.is_over()},
-               {"refused_points", refused}};
+               {"refused_points", refused},
+               {"notes", options.scenario.notes}};
   if (options.load) {
     json["load"] = *options.load;
     json["minimise"] = options.goal;
@@ -527,7 +528,7 @@ int tune_command(const Arguments& arguments) {
     text << (answer.is_final ? "\nbest: " : "\nbest so far: ")
          << printable(candidates.names[answer.best]) << '\n';
     print_yaml(text, fitting);
-    print_flags(text, fitting, length_note);
+    print_flags(text, fitting, length_note, options.scenario.engine_version);
     print_places(text, options, out);
   } else if (!is_interrupted) {
     throw std::runtime_error(answer.error + "; see " + printable(out));

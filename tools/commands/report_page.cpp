@@ -77,6 +77,7 @@ ReportPage write_report_page(const std::vector<std::string>& paths, const std::s
           "their rows say: " +
           search.unfinished + ".");
     }
+    for (std::string& note : search.notes) report.add_note(std::move(note));
     for (const std::string& point : search.refused) {
       report.add_note("Not a valid scenario, and not compared: " + point + ".");
     }

@@ -119,7 +119,7 @@ bool is_composed(const CommandText& text, const CommandLine& line, ScenarioOptio
 
 ChosenScenario choose_scenario(const CommandText& text, const CommandLine& line,
                                ScenarioOptions& scenario, const std::string& out) {
-  if (!is_composed(text, line, scenario)) return {line.file(), {}, false};
+  if (!is_composed(text, line, scenario)) return {line.file(), {}};
   ComposedScenario composed = compose_scenario(scenario.request);
   std::string folder = out;
   while (folder.size() > 1 && folder.ends_with('/')) folder.pop_back();
@@ -128,7 +128,7 @@ ChosenScenario choose_scenario(const CommandText& text, const CommandLine& line,
   refuse_foreign_file(path.string());
   if (path.has_parent_path()) fs::create_directories(path.parent_path());
   replace_file(path.string(), composed.yaml);
-  return {path.string(), std::move(composed.notes), true};
+  return {path.string(), std::move(composed.notes), true, std::move(composed.engine_version)};
 }
 
 void print_choice(std::ostream& out, const ChosenScenario& chosen) {

@@ -32,6 +32,7 @@ struct ChosenScenario {
   std::string path;                // to load
   std::vector<std::string> notes;  // what the answer must say
   bool is_composed = false;
+  std::string engine_version = {};  // the release that the command or an option names; empty: none
 };
 
 // The file of the command line, or the composed one, which is written beside the folder of results:

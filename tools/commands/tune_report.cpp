@@ -102,6 +102,10 @@ TuneReport read_tune_report(const std::string& path) {
       report.refused.push_back(point.text());
     });
   }
+  if (tuned.has("notes")) {
+    tuned.at("notes").for_each(
+        [&report](const JsonPlace& note) { report.notes.push_back(note.text()); });
+  }
   if (report.runs.empty()) {
     throw ConfigError(printable(file) +
                       ": settings: no trial has ended; allowed: the folder of a "

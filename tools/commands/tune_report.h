@@ -19,6 +19,7 @@ struct TuneReport {
   std::vector<TuneReportRun> runs;   // of each setting, in the order of the file, by load
   std::string unfinished;            // names of settings whose search was ended; empty: none
   std::vector<std::string> refused;  // points that are no valid scenarios, with their reasons
+  std::vector<std::string> notes;    // about the command or the options that were composed
 };
 
 bool is_tune_folder(const std::string& path);

@@ -3,6 +3,7 @@
 
 #include <algorithm>
 #include <string_view>
+#include <utility>
 #include <vector>
 
 #include "core/base/json.h"
@@ -25,8 +26,10 @@ bool is_plain_word(std::string_view text) {
 
 }  // namespace
 
-void print_flags(std::ostream& out, const Scenario& scenario, const std::string& length_note) {
+void print_flags(std::ostream& out, const Scenario& scenario, const std::string& length_note,
+                 const std::string& release) {
   for (EngineFlags& flags : engine_flags(scenario)) {
+    if (!flags.is_comparison) flags = flags_of_release(std::move(flags), release);
     out << '\n'
         << (flags.is_comparison ? "for comparison, " : "") << flags.engine << ' ' << flags.version
         << ":\n";

@@ -10,8 +10,9 @@ namespace metronome {
 struct Scenario;
 
 // As flags of engines. `length_note`: why the length of requests is not the scenario's; may be
-// empty.
-void print_flags(std::ostream& out, const Scenario& scenario, const std::string& length_note);
+// empty. `release`: of the policy's own engine, which may be older than its rules; empty: as those.
+void print_flags(std::ostream& out, const Scenario& scenario, const std::string& length_note,
+                 const std::string& release);
 
 // As sections of a scenario: of its cost model those that are no defaults.
 void print_yaml(std::ostream& out, const Scenario& winner);
