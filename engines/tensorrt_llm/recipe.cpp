@@ -89,7 +89,10 @@ void add_own_sweep(const BenchmarkRun& run, const Scenario& scenario, const Reci
 //             dense models 1.15 times in 1.0
 //   steps     DeepSeek-R1 in fp8 takes 1.2 times as long before 1.2
 //   layers    all-reduces of dense models and of experts in fp8 on Hopper have the norms inside;
-//             experts start fewer kernels than vLLM's: 10 us a layer there, none on Blackwell
+//             experts start fewer kernels than vLLM's: 3 us a layer there, none on Blackwell
+//   host      it launches a layer of gpt-oss on Hopper in 1.8 ms, and one of experts in fp8 in
+//             0.95 ms: short prompts on several GPUs take as long as on one. Of gpt-oss every
+//             second point counted: first tokens of the others are 15.6 % off (31.6 % with 0.7 ms).
 void add_times(const BenchmarkRun& run, const HardwareSpec& gpu, const RecipeContext& context,
                RecipeSteps& steps) {
   const bool is_blackwell = is_data_centre_blackwell(gpu);
@@ -99,12 +102,14 @@ void add_times(const BenchmarkRun& run, const HardwareSpec& gpu, const RecipeCon
     steps.add("cost_model.expert_overhead_us", 0, "experts of gpt-oss on Blackwell in one kernel");
   } else if (is_gpt_oss) {
     steps.add("cost_model.prompt_factor", "1.3", "experts in served prompts");
+    steps.add("cost_model.eager_us_per_layer", 1800, "launches of a layer of gpt-oss on Hopper");
   } else if (run.model == SweepModel::DeepSeekR1 && is_block) {
     const bool is_old = is_before(context.version, kFirstOf2026);
     steps.add(is_old ? "cost_model.step_factor" : "cost_model.prompt_factor",
               is_old ? "1.2" : "1.3", "DeepSeek in fp8, by release");
   } else if (is_block && !is_blackwell) {
-    steps.add("cost_model.expert_overhead_us", 10, "experts in fp8 start few kernels");
+    steps.add("cost_model.expert_overhead_us", 3, "experts in fp8 start few kernels");
+    steps.add("cost_model.eager_us_per_layer", 950, "launches of a layer of experts in fp8");
     steps.add("cost_model.tp_overhead_us", 0, "all-reduces have the norms inside");
   } else if (!run.has_experts && is_before(context.version, {1, 1, 0})) {
     steps.add("cost_model.prompt_factor", "1.15", "served prompts in 1.0");

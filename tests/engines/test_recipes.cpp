@@ -139,6 +139,25 @@ TEST_CASE("no script counts for a server with flags of its own", "[engines][reci
   }
 }
 
+TEST_CASE("releases that launch or start kernels otherwise say so", "[engines][recipe]") {
+  const auto cost_of = [](const std::string& policy, const std::string& model,
+                          const std::string& gpu, const std::string& version) {
+    return with_recipe(benchmark("model: " + model + "\nhardware: " + gpu +
+                                 "\ncost_model: {tensor_parallel_size: 8}\nscheduler: {policy: " +
+                                 policy + "}\n"),
+                       model, version)
+        .cost_model;
+  };
+  CHECK(cost_of("tensorrt_llm", "gpt-oss-120b", "h200", "1.1.0").eager_us_per_layer == 1800);
+  CHECK_FALSE(cost_of("tensorrt_llm", "gpt-oss-120b", "b200", "1.2.0").eager_us_per_layer);
+  CHECK(cost_of("vllm", "gpt-oss-120b", "h200", "0.18.0").expert_overhead_us == 18);
+  CHECK_FALSE(cost_of("vllm", "minimax-m2.5", "h200", "0.18.0").expert_overhead_us);
+  CHECK_FALSE(cost_of("vllm", "gpt-oss-120b", "rtx-4090", "0.18.0").expert_overhead_us);  // has 12
+  const std::string qwen = "qwen3.5-397b-a17b\nquantization: fp8_block";
+  CHECK(cost_of("sglang", qwen, "h200", "0.5.9").eager_us_per_layer == 4000);
+  CHECK_FALSE(cost_of("sglang", qwen, "h200", "0.5.10").eager_us_per_layer);
+}
+
 TEST_CASE("checkpoints of NVIDIA ask for an fp8 cache", "[engines][recipe]") {
   const std::string given = benchmark(
       "model: llama-3.1-8b\nhardware: h200\nquantization: fp8\nscheduler: {policy: vllm}\n");

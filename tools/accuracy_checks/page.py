@@ -184,8 +184,9 @@ The aggregated points of `silicon_sample.csv` in aiconfigurator-core 0.12.0 (Apa
 host's time for launches was fitted to first tokens of 1 to 4 clients with prompts of up to 1,024
 tokens ([cost models](internals/cost_models.md#passes-without-a-cuda-graph)). These rows do
 not count. How releases and served prompts differ from kernels (`cost_model.step_factor`,
-`prompt_factor`, two overheads, and vLLM's host time before 0.14) was fitted for the roofline to
-every third to fifth point of an engine, and tried on the others: engines/NAME/recipe.cpp has each.
+`prompt_factor`, three overheads, vLLM's host time before 0.14, and the time in which some versions
+launch a layer) was fitted for the roofline to every second to fifth point of an engine, and tried on
+the others: engines/NAME/recipe.cpp has each.
 Nothing else is fitted to the points, but fourteen choices were made with them known:
 
 - KV of Llama-3.1-70B counts as 16-bit on the H100.
@@ -241,8 +242,8 @@ The causes below come from the points themselves.
   With 0.5.10 the error is 3 to 6 %.
 - DeepSeek-R1 on H200, TensorRT-LLM and SGLang: prompts of 1,024 tokens take 3.4 ms a layer,
   whatever the chunk. These hosts launch more slowly than those with B200, it seems.
-- Qwen3-235B on an H100, TensorRT-LLM 1.0.0rc3: first tokens take 0.16 to 0.25 s, for prompts of 128
-  as of 1,024 tokens and for 8 as for 64 clients.
+- DeepSeek-R1 on a B200, SGLang of November 2025, and Llama-3.1-8B on an H200, SGLang 0.5.6: the
+  front end, or first uses of a batch size, hold first tokens back. The engine's steps are right.
 """
 
 
