@@ -23,9 +23,11 @@
 namespace metronome {
 namespace {
 
-constexpr const char* kHiddenKeys[] = {"hidden_size", "n_embd",    "d_model",      "dim",
-                                       "model_dim",   "embed_dim", "embedding_dim"};
+constexpr const char* kHiddenKeys[] = {"hidden_size", "n_embd",    "d_model",       "dim",
+                                       "model_dim",   "embed_dim", "embedding_dim", "n_embed"};
 constexpr const char* kWidthKeys[] = {"dense_intermediate_size",
+                                      "block_ff_dim",
+                                      "ff_intermediate_size",
                                       "intermediate_size_mlp",
                                       "intermediate_size",
                                       "ffn_dim",
@@ -56,8 +58,8 @@ constexpr const char* kSharedWidthKeys[] = {"shared_expert_intermediate_size",
 constexpr const char* kNumSharedKeys[] = {"n_shared_experts", "num_shared_experts",
                                           "moe_num_shared_experts", "num_shared_expert"};
 constexpr const char* kContextKeys[] = {
-    "max_position_embeddings", "n_positions", "max_seq_len",   "model_max_length", "n_ctx",
-    "max_sequence_length",     "seq_length",  "context_length"};
+    "max_position_embeddings", "n_positions", "max_seq_len",    "model_max_length",  "n_ctx",
+    "max_sequence_length",     "seq_length",  "context_length", "max_context_length"};
 // The section of the language model, in files of several models.
 constexpr const char* kSectionsKeys[] = {"text_config",      "llm_config", "language_config",
                                          "thinker_config",   "decoder",    "language_model_config",
@@ -82,14 +84,14 @@ class Reader {
         (family_.gates_any_function || (activation != "relu2" && activation != "xielu"));
     model_.has_learned_positions = family_.has_learned_positions;
     model_.has_tied_embeddings = root_.boolean_or(
-        "tie_word_embeddings", text_.boolean_or("tie_word_embeddings", family_.has_tied_tables));
+        "tie_word_embeddings", text_.boolean_or("tie_word_embeddings", ties_tables()));
     model_.eos_token_ids =
         (root_.find("eos_token_id") != nullptr ? root_ : text_).token_ids("eos_token_id");
     read_experts();
     read_layers();
     refuse_overflow();
     set_summary();
-    model_.tower_params = tower_params(root_, model_.hidden_dim);
+    model_.tower_params = tower_params(root_, text_, model_.hidden_dim);
     if (family_.fit_model != nullptr) family_.fit_model(keys_, model_);
     // A shape of a scenario says all by itself.
     const bool is_shape = architecture == kShapeArchitecture;
@@ -101,11 +103,21 @@ class Reader {
  private:
   // Tables have far more rows than other numbers.
   std::int64_t read_vocabulary() {
+    for (const char* name : {"vocab_size", "padded_vocab_size"}) {  // ChatGLM has the second
+      if (text_.find(name) == nullptr) continue;
+      keys_.remember(name);
+      return *text_.integer(name);
+    }
     keys_.remember("vocab_size");
-    const std::int64_t rows = text_.find("vocab_size") != nullptr
-                                  ? *text_.integer("vocab_size")
-                                  : root_.required_integer("vocab_size");
-    return rows;
+    return root_.required_integer("vocab_size");
+  }
+
+  // Where the usual key is missing: LFM2 and OpenELM have names of their own.
+  bool ties_tables() const {
+    for (const char* name : {"tie_embedding", "share_input_output_layers"}) {
+      if (text_.find(name) != nullptr) return text_.boolean_or(name, false);
+    }
+    return family_.has_tied_tables;
   }
 
   std::int64_t read_context() {
@@ -147,9 +159,10 @@ class Reader {
 
   LayerParts read_layer(const LayerPlan& plan, std::int64_t layer) {
     LayerParts kind;
-    keys_.set_overlay(overlay_of(layer));
+    keys_.set_overlay(overlay_of(layer, plan));
     if (plan.attends) {
       kind.attention = any_attention(keys_, model_.hidden_dim, plan);
+      fit_heads(layer, kind.attention);
       if (family_.gates_attention) {
         kind.attention.in_params +=
             model_.hidden_dim * kind.attention.n_heads * kind.attention.value_dim;
@@ -203,7 +216,32 @@ class Reader {
     }
   }
 
-  std::optional<JsonSection> overlay_of(std::int64_t layer) const {
+  // Lists of heads: DeciLM and OpenELM. HunYuan-Large: of some layers, only the first has keys.
+  void fit_heads(std::int64_t layer, AttentionPart& attention) {
+    const auto of_layer = [&](const char* name, std::int64_t otherwise) {
+      const auto listed = keys_.per_layer(name, model_.n_layers);
+      return listed.empty() ? otherwise
+                            : std::max<std::int64_t>(listed[static_cast<std::size_t>(layer)], 1);
+    };
+    const std::int64_t heads = of_layer("num_query_heads", attention.n_heads);
+    const std::int64_t kv_heads = std::min(
+        heads,
+        of_layer("num_key_value_heads_per_layer", of_layer("num_kv_heads", attention.n_kv_heads)));
+    if (heads != attention.n_heads || kv_heads != attention.n_kv_heads) {
+      const std::int64_t window = attention.window;
+      attention = grouped_attention(model_.hidden_dim, heads, kv_heads, attention.head_dim,
+                                    attention.value_dim, false);
+      attention.window = window;
+    }
+    const std::int64_t shared = std::max<std::int64_t>(keys_.number("cla_share_factor", 2), 1);
+    if (keys_.is_true("use_cla") && layer % shared != 0) share_cache(model_.hidden_dim, attention);
+  }
+
+  std::optional<JsonSection> overlay_of(std::int64_t layer, const LayerPlan& plan) const {
+    // Step 3.5: of layers with a window.
+    if (plan.has_window) {
+      if (auto other = text_.section("attention_other_setting")) return other;
+    }
     const auto all = text_.section("per_layer_config");
     if (!all) return std::nullopt;
     // Numbers have leading zeros.

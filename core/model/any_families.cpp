@@ -7,6 +7,7 @@
 
 #include "core/base/names.h"
 #include "core/base/types.h"
+#include "core/model/any_mixers.h"
 
 namespace metronome {
 namespace {
@@ -107,6 +108,28 @@ void adjust_width(AnyKeys& keys, const ModelConfig&, std::int64_t, LayerParts& k
   if (!keys.is_true("block_auto_adjust_ff_dim") || kind.ffn_dim == 0) return;
   const std::int64_t unit = std::max<std::int64_t>(keys.number("block_multiple_of", 256), 1);
   kind.ffn_dim = ceil_div(2 * kind.ffn_dim / 3, unit) * unit;
+}
+
+// Arctic: an MLP as wide as the model beside the experts.
+void add_residual_mlp(AnyKeys& keys, const ModelConfig& model, std::int64_t, LayerParts& kind) {
+  if (kind.has_experts) kind.ffn_dim = keys.is_true("use_residual", true) ? model.hidden_dim : 0;
+}
+
+// OpenELM: each layer's share of the model's width, to the nearest multiple of a divisor
+// (make_divisible in its modeling_openelm.py).
+void set_share_of_width(AnyKeys& keys, const ModelConfig& model, std::int64_t layer,
+                        LayerParts& kind) {
+  const Json* const shares = keys.section().find("ffn_multipliers");
+  const auto at = static_cast<std::size_t>(layer);
+  if (shares == nullptr || !shares->is_array() || shares->size() <= at ||
+      !(*shares)[at].is_number()) {
+    return;
+  }
+  const std::int64_t unit = std::max<std::int64_t>(keys.number("ffn_dim_divisor", 256), 1);
+  const double share = std::clamp((*shares)[at].get<double>(), 0.0, 64.0);
+  const double width = share * static_cast<double>(model.hidden_dim);
+  kind.ffn_dim = std::max(
+      unit, static_cast<std::int64_t>(width + static_cast<double>(unit) / 2) / unit * unit);
 }
 
 void halve_width(AnyKeys&, const ModelConfig&, std::int64_t, LayerParts& kind) {
@@ -226,10 +249,7 @@ void add_inputs_of_layers(AnyKeys& keys, const ModelConfig& model, std::int64_t 
   const std::int64_t shared = std::min(keys.number("num_kv_shared_layers"), model.n_layers);
   AttentionPart& attention = kind.attention;
   if (layer >= model.n_layers - shared && !attention.is_empty()) {
-    attention.in_params -=
-        model.hidden_dim * attention.n_kv_heads * (attention.head_dim + attention.value_dim);
-    attention.in_params = std::max<std::int64_t>(attention.in_params, 0);
-    attention.shares_kv = true;
+    share_cache(model.hidden_dim, attention);
     if (keys.is_true("use_double_wide_mlp")) kind.ffn_dim *= 2;
   }
   const std::int64_t inputs = keys.number("hidden_size_per_layer_input");
@@ -369,11 +389,15 @@ void share_expert(AnyKeys&, ModelConfig& model) {
   if (model.n_moe_layers() > 0) model.shared_expert_ffn_dim = model.expert_ffn_dim;
 }
 
-// A shared expert as wide as an MLP, whatever the number of experts.
-void share_mlp(AnyKeys& keys, ModelConfig& model) {
-  if (model.n_moe_layers() == 0) return;
-  model.shared_expert_ffn_dim =
-      model.expert_ffn_dim * std::clamp<std::int64_t>(keys.number("num_shared_expert", 1), 1, 64);
+// Experts of images, which tokens of text do not use: of two lists, the second numbers.
+void add_experts_of_images(AnyKeys& keys, ModelConfig& model) {
+  const std::vector<std::int64_t> experts = keys.per_layer("moe_num_experts", 2);
+  const std::vector<std::int64_t> widths = keys.per_layer("moe_intermediate_size", 2);
+  const std::int64_t count =
+      std::min<std::int64_t>(experts.empty() ? model.n_experts : experts.back(), 4096);
+  if (widths.empty() || model.n_moe_layers() == 0) return;
+  model.idle_params +=
+      model.n_moe_layers() * count * model.n_mlp_matrices() * model.hidden_dim * widths.back();
 }
 
 // Experts of queries and outputs that a token does not pick.
@@ -420,6 +444,7 @@ void repeat_stacks(AnyKeys& keys, ModelConfig& model) {
 // Sources: the modeling files of transformers 5 of each model type, unless another is named.
 constexpr AnyFamily kAnyFamilies[] = {
     {.model_type = "afmoe", .gates_attention = true},
+    {.model_type = "arctic", .has_mlp_beside_experts = true, .fit_layer = add_residual_mlp},
     {.model_type = "axk2", .fit_layer = gate_latent},
     {.model_type = "bailing_hybrid", .fit_layer = widen_gates},
     {.model_type = "beam", .gates_attention = true},
@@ -434,14 +459,21 @@ constexpr AnyFamily kAnyFamilies[] = {
     {.model_type = "bitnet", .gates_any_function = true},
     {.model_type = "bloom", .has_gated_mlp = false, .has_tied_tables = true},
     {.model_type = "codegen", .has_gated_mlp = false},
+    {.model_type = "cohere", .has_tied_tables = true},
+    {.model_type = "cohere2", .has_tied_tables = true},
     {.model_type = "ctrl", .has_gated_mlp = false},
     {.model_type = "deci", .fit_plans = drop_parts, .fit_layer = fit_block},
     {.model_type = "deepseek_v4", .fit_layer = compress},
     {.model_type = "dory", .gates_attention = true},
+    {.model_type = "ernie4_5_moe_vl", .has_tied_tables = true, .fit_model = add_experts_of_images},
+    {.model_type = "ernie4_5_vl_moe", .has_tied_tables = true, .fit_model = add_experts_of_images},
     {.model_type = "falcon", .has_gated_mlp = false, .has_tied_tables = true},
     {.model_type = "falcon_h1", .fit_plans = attend_beside_states},
-    {.model_type = "falcon_mamba", .has_states_alone = true},
+    {.model_type = "falcon_mamba", .has_tied_tables = true, .has_states_alone = true},
     {.model_type = "fuyu", .has_gated_mlp = false},
+    {.model_type = "gemma", .has_tied_tables = true},
+    {.model_type = "gemma2", .has_tied_tables = true, .has_post_norms = true},
+    {.model_type = "gemma3", .has_tied_tables = true, .has_post_norms = true},
     {.model_type = "gemma3n",
      .has_tied_tables = true,
      .has_post_norms = true,
@@ -471,21 +503,26 @@ constexpr AnyFamily kAnyFamilies[] = {
     {.model_type = "gpt_neox_japanese", .has_gated_mlp = false},
     {.model_type = "gptj", .has_gated_mlp = false},
     {.model_type = "hrm", .gates_attention = true, .fit_model = repeat_stacks},
-    {.model_type = "hunyuan_v1_moe", .fit_model = share_mlp},
     {.model_type = "hy_v4", .gates_attention = true},
     {.model_type = "hy_v4_vl", .gates_attention = true},
     {.model_type = "inkling", .fit_layer = add_distances},
     {.model_type = "inkling2", .gates_attention = true, .fit_layer = add_distances},
-    {.model_type = "jetmoe", .fit_layer = mix_attention, .fit_model = add_idle_attention},
+    {.model_type = "jetmoe",
+     .has_tied_tables = true,
+     .fit_layer = mix_attention,
+     .fit_model = add_idle_attention},
     {.model_type = "lfm2", .has_tied_tables = true, .fit_layer = adjust_width},
+    {.model_type = "lfm2_moe", .has_tied_tables = true},
+    {.model_type = "lfm3", .has_tied_tables = true},
     {.model_type = "llama4", .fit_model = share_expert},
     {.model_type = "longcat_flash",
      .has_mlp_beside_experts = true,
      .fit_plans = split_layers,
      .fit_model = skip_zero_experts},
-    {.model_type = "mamba", .has_states_alone = true},
+    {.model_type = "mamba", .has_tied_tables = true, .has_states_alone = true},
     {.model_type = "mamba2", .has_states_alone = true, .state = StateKind::Mamba2},
     {.model_type = "mimo_v2_flash", .fit_layer = double_window_heads},
+    {.model_type = "minicpm3", .has_tied_tables = true},
     {.model_type = "minimax_m3", .fit_layer = choose_blocks},
     {.model_type = "minimax_m3_vl", .fit_layer = choose_blocks},
     {.model_type = "mllama", .fit_layer = attend_to_images},
@@ -495,6 +532,7 @@ constexpr AnyFamily kAnyFamilies[] = {
     {.model_type = "muse_glimmer", .gates_attention = true},
     {.model_type = "muse_spark", .gates_attention = true},
     {.model_type = "nemotron-nas", .fit_plans = drop_parts, .fit_layer = fit_block},
+    {.model_type = "openelm", .fit_layer = set_share_of_width},
     {.model_type = "openai-gpt",
      .has_gated_mlp = false,
      .has_learned_positions = true,
@@ -505,6 +543,8 @@ constexpr AnyFamily kAnyFamilies[] = {
      .has_tied_tables = true},
     {.model_type = "persimmon", .has_gated_mlp = false},
     {.model_type = "phi", .has_gated_mlp = false},
+    {.model_type = "phi3small", .has_tied_tables = true},
+    {.model_type = "qwen", .fit_layer = halve_width},
     {.model_type = "qwen3_5", .gates_attention = true},
     {.model_type = "qwen3_5_moe", .gates_attention = true},
     {.model_type = "qwen3_next", .gates_attention = true},
@@ -514,7 +554,9 @@ constexpr AnyFamily kAnyFamilies[] = {
      .has_gated_mlp = false,
      .fit_plans = keep_states,
      .fit_layer = set_channel_states},
-    {.model_type = "starcoder2", .has_gated_mlp = false},
+    {.model_type = "smollm3", .has_tied_tables = true},
+    {.model_type = "starcoder2", .has_gated_mlp = false, .has_tied_tables = true},
+    {.model_type = "vaultgemma", .has_tied_tables = true},
     {.model_type = "xglm", .has_gated_mlp = false, .has_tied_tables = true},
     {.model_type = "xlstm", .fit_plans = keep_states, .fit_layer = set_matrix_memory},
     {.model_type = "zamba",
@@ -527,7 +569,7 @@ constexpr AnyFamily kAnyFamilies[] = {
      .fit_plans = keep_mlps_of_hybrids,
      .fit_layer = join_embeddings,
      .fit_model = share_blocks},
-    {.model_type = "zaya", .fit_layer = convolve},
+    {.model_type = "zaya", .has_tied_tables = true, .fit_layer = convolve},
 };
 
 constexpr AnyFamily kPlain;

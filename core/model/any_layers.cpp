@@ -11,8 +11,9 @@
 namespace metronome {
 namespace {
 
-constexpr const char* kNumLayersKeys[] = {"num_hidden_layers", "n_layer",        "n_layers",
-                                          "num_layers",        "decoder_layers", "num_blocks"};
+constexpr const char* kNumLayersKeys[] = {
+    "num_hidden_layers",     "n_layer", "n_layers", "num_layers", "decoder_layers", "num_blocks",
+    "num_transformer_layers"};
 constexpr const char* kWordsKeys[] = {"layers_block_type", "layer_types", "block_types"};
 constexpr const char* kPatternKey =
     "hybrid_override_pattern";  // Nemotron-H: a letter for each block
@@ -163,6 +164,10 @@ class LayerPlans {
     if (period > 0) {
       const std::int64_t offset = keys_.number("attn_layer_offset");
       return mix_states([&](std::int64_t i) { return i % period == offset; });
+    }
+    // PLaMo 2.
+    if (const std::int64_t step = keys_.number("mamba_step"); step > 1) {
+      return mix_states([&](std::int64_t i) { return i % step == step / 2; });
     }
     const std::int64_t interval = keys_.number("full_attention_interval");
     const std::int64_t group = keys_.number("layer_group_size");

@@ -10,13 +10,19 @@ namespace metronome {
 namespace {
 
 constexpr const char* kHeadsKeys[] = {"num_attention_heads",     "n_head",    "n_heads",
-                                      "decoder_attention_heads", "num_heads", "attention_heads"};
-constexpr const char* kKvHeadsKeys[] = {"num_key_value_heads",  "num_kv_heads", "n_head_kv",
-                                        "n_kv_heads",           "kv_n_heads",   "num_query_groups",
-                                        "multi_query_group_num"};
-constexpr const char* kHeadDimKeys[] = {"head_dim",    "attention_head_dim", "attention_head_size",
-                                        "kv_channels", "dim_head",           "d_head",
-                                        "qk_head_dim"};
+                                      "decoder_attention_heads", "num_heads", "attention_heads",
+                                      "num_query_heads"};
+constexpr const char* kKvHeadsKeys[] = {"num_key_value_heads",
+                                        "num_kv_heads",
+                                        "n_head_kv",
+                                        "n_kv_heads",
+                                        "kv_n_heads",
+                                        "num_query_groups",
+                                        "multi_query_group_num",
+                                        "num_attention_groups"};
+constexpr const char* kHeadDimKeys[] = {
+    "head_dim", "attention_head_dim", "attention_head_size", "kv_channels", "dim_head",
+    "d_head",   "qk_head_dim",        "hidden_size_per_head"};
 constexpr const char* kValueDimKeys[] = {"v_head_dim", "value_head_dim"};
 constexpr const char* kWindowKeys[] = {"sliding_window",        "sliding_window_size",
                                        "attention_chunk_size",  "local_attention",
@@ -61,7 +67,7 @@ AttentionPart any_latent(AnyKeys& keys, std::int64_t hidden_dim, std::int64_t n_
   latent.q_rank = keys.number("q_lora_rank");
   latent.nope_dim = keys.number("qk_nope_head_dim", 128);
   latent.rope_dim = keys.number("qk_rope_head_dim", 64);
-  latent.value_dim = keys.number("v_head_dim", 128);
+  latent.value_dim = keys.number("v_head_dim", latent.nope_dim);  // MiniCPM3 has no such key
   AttentionPart shape = latent_attention(hidden_dim, n_heads, latent);
   if (plan.has_window) {
     shape.window = keys.number(kWindowKeys);
@@ -107,7 +113,10 @@ StatePart mamba(AnyKeys& keys, std::int64_t hidden_dim) {
   constexpr const char* kRank[] = {"mamba_dt_rank", "time_step_rank"};
   StatePart state{.kind = StateKind::Mamba, .n_heads = 1};
   state.key_dim = keys.number(kState, 16);
-  state.value_dim = std::min(keys.number(kExpand, 2), std::int64_t{64}) * hidden_dim;
+  // Of a model that does not attend, a width is that of the states; FalconMamba's `expand` is not.
+  const std::int64_t width = keys.has(kHeadsKeys) ? 0 : keys.number("intermediate_size");
+  state.value_dim =
+      width > 0 ? width : std::min(keys.number(kExpand, 2), std::int64_t{64}) * hidden_dim;
   const bool is_auto = keys.has(kRank) && !keys.section().find(keys.find(kRank))->is_number();
   const std::int64_t rank =
       is_auto || !keys.has(kRank) ? ceil_div(hidden_dim, 16) : keys.number(kRank);
@@ -219,15 +228,21 @@ AttentionPart any_attention(AnyKeys& keys, std::int64_t hidden_dim, const LayerP
   if (heads < 1) keys.section().fail(keys.find(kWindowHeadsKeys), "is 0; allowed: at least 1");
   if (keys.number("kv_lora_rank") > 0) return any_latent(keys, hidden_dim, heads, plan);
   std::int64_t kv_heads = first_number(keys, own_kv_heads, kKvHeadsKeys, heads);
-  if (keys.is_true("multi_query")) kv_heads = 1;
+  // Falcon's second architecture has groups, whatever the first key says.
+  if (keys.is_true("multi_query") && !keys.is_true("new_decoder_architecture")) kv_heads = 1;
   kv_heads = std::clamp<std::int64_t>(kv_heads, 1, heads);
   const std::int64_t plain = std::max<std::int64_t>(hidden_dim / heads, 1);
   std::int64_t head_dim = first_number(keys, own_head_dim, kHeadDimKeys, plain);
   if (head_dim == 0) head_dim = plain;
   const char* const own_value_dim[] = {is_window ? "swa_v_head_dim" : kValueDimKeys[0]};
-  const std::int64_t value_dim = first_number(keys, own_value_dim, kValueDimKeys, head_dim);
+  std::int64_t value_dim = first_number(keys, own_value_dim, kValueDimKeys, head_dim);
+  if (value_dim == 0) value_dim = head_dim;
   AttentionPart shape =
       grouped_attention(hidden_dim, heads, kv_heads, head_dim, value_dim, has_gate(keys));
+  // Step 3: queries of low rank.
+  if (const std::int64_t rank = keys.number("share_q_dim"); rank > 0) {
+    shape.in_params += rank * (hidden_dim + heads * head_dim) - hidden_dim * heads * head_dim;
+  }
   if (is_window) {
     shape.window = keys.number(kWindowKeys);
   } else {
@@ -238,6 +253,13 @@ AttentionPart any_attention(AnyKeys& keys, std::int64_t hidden_dim, const LayerP
     shape.in_params -= hidden_dim * kv_heads * value_dim;
   }
   return shape;
+}
+
+void share_cache(std::int64_t hidden_dim, AttentionPart& attention) {
+  attention.in_params -=
+      hidden_dim * attention.n_kv_heads * (attention.head_dim + attention.value_dim);
+  attention.in_params = std::max<std::int64_t>(attention.in_params, 0);
+  attention.shares_kv = true;
 }
 
 StatePart any_state(AnyKeys& keys, std::int64_t hidden_dim, StateKind kind) {

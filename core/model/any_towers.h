@@ -10,7 +10,8 @@
 namespace metronome {
 
 // The parameters of the towers that a config.json describes, by their keys, with a projector to the
-// model's width.
-std::int64_t tower_params(const JsonSection& root, std::int64_t hidden_dim);
+// width of the model that `text` describes.
+std::int64_t tower_params(const JsonSection& root, const JsonSection& text,
+                          std::int64_t hidden_dim);
 
 }  // namespace metronome

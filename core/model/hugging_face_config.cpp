@@ -243,7 +243,7 @@ ModelConfig read_model(const JsonSection& root, const ModelFamily& family) {
   if (family.has_vision) {
     read_vision(root, text, model);
   } else if (family.is_nested) {
-    model.tower_params = tower_params(root, model.hidden_dim);
+    model.tower_params = tower_params(root, text, model.hidden_dim);
   }
   read_expert_traits(text, family, model);
   if (model.has_gated_attention && !text.boolean_or("attn_output_gate", true)) {
