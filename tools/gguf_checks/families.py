@@ -69,7 +69,7 @@ def restrict_to_file(numbers, architecture, keys):
 
 def make_folder(hf_parity, folder, architecture, numbers):
     """Writes a folder of a random model."""
-    _, dtype, length, keys = hf_parity.random_config(numbers, [architecture])
+    dtype, length, keys = hf_parity.random_config(numbers, architecture)
     keys = restrict_to_file(numbers, architecture, keys)
     hf_parity.make_fixture(folder, hf_parity.config_of(architecture, keys), architecture, dtype,
                            length, numbers.randrange(2**31), "1GB")
