@@ -164,6 +164,34 @@ TEST_CASE("later vLLM keeps memory for CUDA graphs", "[engines][memory]") {
   CHECK(reserved(settings, "llama-3.1-8b") == Approx(all - 1));
 }
 
+// vLLM 0.11 with Qwen3-32B on 80 GB, prompts of 3,996 tokens and answers of 200 without pause
+// (gpustack, docs/performance-lab/qwen3-32b). The rate of tokens times the time of each says how
+// many requests decoded on average: as many as the pool that remains has room for, less the one
+// whose prompt is computed. 40,960 tokens, the model's context, have no room there: the page of the
+// A100 starts the server with 32,768.
+TEST_CASE("a published run shows how much KV vLLM keeps", "[engines][memory]") {
+  struct Run {
+    const char* gpu;
+    std::int64_t num_seqs, num_tokens;  // defaults of the server on it
+    double tokens_per_second, tpot_ms;
+  };
+  const ModelConfig model = find_model("qwen3-32b", {});
+  for (const Run& run : {Run{"h100-sxm", 1024, 8192, 102.21, 66.61},
+                         Run{"a100-80gb", 256, 2048, 0.44 * 200, 96.19}}) {
+    CAPTURE(run.gpu);
+    MemoryFacts facts = vllm_settings(19);
+    facts.num_seqs = run.num_seqs;
+    facts.num_tokens = run.num_tokens;
+    const double room = 0.9 * static_cast<double>(find_hardware(run.gpu, {}).memory_bytes) -
+                        static_cast<double>(model.weight_bytes()) -
+                        reserved_memory_gib(facts, model) * kGib;
+    const double tokens = room / static_cast<double>(model.kv_bytes_per_token());
+    const double num_decoding = run.tokens_per_second * run.tpot_ms / 1000;
+    CHECK(num_decoding == Approx(tokens / 4196 - 1).margin(0.6));
+    CHECK(tokens < 40'960);
+  }
+}
+
 // By version, on an H100: use_v2_model_runner, VLLM_MEMORY_PROFILER_ESTIMATE_CUDAGRAPHS and
 // profile_cudagraph_memory of each.
 TEST_CASE("vLLM's memory follows its model runner", "[engines][memory]") {
