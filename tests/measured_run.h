@@ -49,7 +49,7 @@ struct MeasuredRun {
     folder.write("slower.yaml", kSlower);
     const std::string out = folder.path() + "/out";
     REQUIRE(run_metronome("run '" + path + "' -q --out '" + out + "'").exit_code == 0);
-    seen = read_observed_run(out, true);
+    seen = read_observed_run(out, {.from_queue = true});
   }
   // With the step times of a GPU that was not measured.
   Scenario scenario_with(std::vector<Setting> changes) const {

@@ -2,9 +2,11 @@
 #include "reports/compare/comparable.h"
 
 #include <algorithm>
+#include <cmath>
 #include <cstdint>
 #include <iterator>
 #include <numeric>
+#include <optional>
 #include <tuple>
 #include <utility>
 
@@ -39,7 +41,7 @@ std::string lengths_text(const Lengths& lengths) {
 }
 
 std::int64_t num_requests(const ObservedRun& run) {
-  return static_cast<std::int64_t>(run.requests.size()) + run.num_incomplete;
+  return run.num_completed() + run.num_incomplete;
 }
 
 // Of two lists in order, the entries of the first that the second lacks.
@@ -50,10 +52,45 @@ std::int64_t num_missing(const Lengths& some, const Lengths& all) {
   return static_cast<std::int64_t>(missing.size());
 }
 
-void compare_lengths(const ObservedRun& measured, const ObservedRun& simulated, const char* what,
-                     std::int32_t ObservedRequest::*length, std::vector<std::string>& found) {
-  const Lengths a = lengths_of(measured, length);
-  const Lengths b = lengths_of(simulated, length);
+// Means of lengths that a client rounded, or took of other requests too, differ less.
+constexpr double kSameMean = 0.01;
+
+// Compares lengths with the mean of a client's result without requests; false: it has none.
+bool compare_mean(const std::optional<double>& mean, const Lengths& lengths, const char* what,
+                  std::vector<std::string>& found) {
+  if (!mean) return false;
+  const double sum = std::accumulate(lengths.begin(), lengths.end(), 0.0);
+  const double own = sum / static_cast<double>(lengths.size());
+  if (std::abs(*mean - own) <= kSameMean * own) return true;
+  found.push_back(std::string(what) + " of " + grouped_text(*mean, 1) + " tokens on average, not " +
+                  grouped_text(own, 1));
+  return true;
+}
+
+struct LengthKind {
+  const char* what;
+  std::int32_t ObservedRequest::*length;
+  std::optional<double> MeasuredRun::*mean;  // of a client's result without requests
+};
+constexpr LengthKind kLengthKinds[] = {
+    {"prompts", &ObservedRequest::num_prompt_tokens, &MeasuredRun::mean_prompt_tokens},
+    {"outputs", &ObservedRequest::num_output_tokens, &MeasuredRun::mean_output_tokens}};
+
+void compare_lengths(const ObservedRun& measured, const ObservedRun& simulated,
+                     const LengthKind& kind, RunDifferences& differences) {
+  const char* const what = kind.what;
+  std::vector<std::string>& found = differences.found;
+  const Lengths a = lengths_of(measured, kind.length);
+  const Lengths b = lengths_of(simulated, kind.length);
+  if (a.empty() || a.front() == kUnknownTokens) {
+    const std::optional<double> mean =
+        measured.client ? (*measured.client).*kind.mean : std::nullopt;
+    if (!compare_mean(mean, b, what, found)) {
+      differences.remarks.push_back(std::string("the lengths of ") + what +
+                                    " are not known; they were not compared");
+    }
+    return;
+  }
   const std::int64_t num_others = std::max(num_missing(a, b) - simulated.num_incomplete,
                                            num_missing(b, a) - measured.num_incomplete);
   if (num_others <= 0) return;
@@ -113,10 +150,9 @@ RunDifferences differences_of(const ObservedRun& measured, const ObservedRun& si
     differences.found.push_back(grouped_text(num_requests(measured)) + " requests, not " +
                                 grouped_text(num_requests(simulated)));
   }
-  compare_lengths(measured, simulated, "prompts", &ObservedRequest::num_prompt_tokens,
-                  differences.found);
-  compare_lengths(measured, simulated, "outputs", &ObservedRequest::num_output_tokens,
-                  differences.found);
+  for (const LengthKind& kind : kLengthKinds) {
+    compare_lengths(measured, simulated, kind, differences);
+  }
   const auto rates = std::pair(arrival_rate(measured), arrival_rate(simulated));
   constexpr double kFaster = 2;
   if (rates.first && rates.second &&

@@ -5,19 +5,28 @@
 #include <fmt/core.h>
 #include <fstream>
 #include <map>
+#include <utility>
 
+#include "core/base/count_text.h"
 #include "core/base/error.h"
 #include "core/base/files.h"
 #include "core/base/json.h"
 #include "core/base/json_place.h"
 #include "core/base/names.h"
+#include "reports/measured/measured_reader.h"
 
 namespace metronome {
 namespace {
 
 constexpr const char* kAllowed =
-    "a result folder of one run, the JSON of vLLM's benchmark with --save-detailed, or a request "
-    "log with queued_ts, first_token_ts and last_token_ts";
+    "a result folder of one run, the result of a benchmark's client, or a request log with "
+    "queued_ts, first_token_ts and last_token_ts";
+
+void refuse_run_number(const std::string& path, const ObservedRunOptions& options) {
+  if (!options.run_number) return;
+  throw ConfigError("--run: has no effect, as " + path +
+                    " has one run; allowed: with the result of a benchmark's client");
+}
 
 // When the engine next planned a step. It sees requests that arrive during a step only then.
 TimeNs queued_at(const RunRecord& record, TimeNs arrival) {
@@ -121,97 +130,87 @@ ObservedRun read_request_log(const std::string& path) {
   return run;
 }
 
-// Each list has one entry per request; `errors` has a text for failed requests.
-ObservedRun read_vllm_bench(const JsonPlace& root) {
-  ObservedRun run;
-  run.format = RunFormat::VllmBench;
-  if (root.has("model_id")) run.model = root.at("model_id").text_or_empty();
-  run.duration_ns = root.at("duration").seconds();
-  root.at("ttfts").for_each([&](const JsonPlace& ttft) {
-    ObservedRequest seen;
-    seen.ttft_ns = ttft.seconds();
-    run.requests.push_back(std::move(seen));
-  });
-  const std::size_t num_requests = run.requests.size();
-  const auto for_each_request = [&](const char* key, const auto& visit) {
-    std::size_t i = 0;
-    root.at(key).for_each([&](const JsonPlace& place) {
-      if (i < num_requests) visit(place, run.requests[i]);
-      ++i;
-    });
-    if (i != num_requests) {
-      root.at(key).fail(
-          fmt::format("has {} entries; allowed: as many as ttfts, {}", i, num_requests));
-    }
-  };
-  for_each_request("input_lens", [](const JsonPlace& place, ObservedRequest& seen) {
-    seen.num_prompt_tokens = place.count();
-  });
-  for_each_request("output_lens", [](const JsonPlace& place, ObservedRequest& seen) {
-    seen.num_output_tokens = place.count();
-  });
-  for_each_request("itls", [](const JsonPlace& place, ObservedRequest& seen) {
-    place.for_each([&](const JsonPlace& gap) { seen.gaps.push_back(gap.seconds()); });
-    seen.e2el_ns = seen.ttft_ns;
-    for (const TimeNs gap : seen.gaps) seen.e2el_ns += gap;
-  });
-  if (root.has("start_times")) {
-    TimeNs first = kNever;
-    for_each_request("start_times", [&](const JsonPlace& place, ObservedRequest& seen) {
-      seen.begin = place.seconds();
-      first = std::min(first, seen.begin);
-    });
-    for (ObservedRequest& request : run.requests) {
-      request.begin -= first;
-      request.first_token = request.begin + request.ttft_ns;
-      request.last_token = request.begin + request.e2el_ns;
-    }
-  }
-  std::vector<bool> is_failed(num_requests);
-  if (root.has("errors")) {
-    std::size_t i = 0;
-    for_each_request("errors", [&](const JsonPlace& place, ObservedRequest&) {
-      is_failed[i++] = !place.text_or_empty().empty();
-    });
-  }
-  std::size_t i = 0;
-  std::erase_if(run.requests, [&](const ObservedRequest& request) {
-    return is_failed[i++] || request.num_output_tokens < 1;
-  });
-  run.num_incomplete = static_cast<std::int64_t>(num_requests - run.requests.size());
-  return run;
+ObservedRequest observed_request(const MeasuredRequest& measured) {
+  ObservedRequest seen;
+  seen.num_prompt_tokens = measured.num_prompt_tokens;
+  seen.num_output_tokens = measured.num_output_tokens;
+  seen.begin = measured.start;
+  seen.ttft_ns = measured.ttft_ns;
+  seen.e2el_ns = measured.e2el_ns;
+  seen.gaps = measured.gaps;
+  if (measured.start == kNoTime) return seen;
+  if (measured.ttft_ns != kNoTime) seen.first_token = measured.start + measured.ttft_ns;
+  if (measured.e2el_ns != kNoTime) seen.last_token = measured.start + measured.e2el_ns;
+  return seen;
 }
 
-ObservedRun read_run_file(const std::string& path) {
-  std::ifstream file = open_input(path, kAllowed);
+ObservedRun read_client_result(const std::string& path, const ObservedRunOptions& options) {
+  return observed_run_of(read_measured_run(path, options.run_number));
+}
+
+bool is_request_log_line(const std::string& line) {
+  return line.find("\"first_token_ts\"") != std::string::npos;
+}
+
+ObservedRun read_run_file(const std::string& path, const ObservedRunOptions& options) {
   std::string line;
-  next_line(file, line);
-  if (file.bad()) fail_input(path, kAllowed);
-  if (line.find("\"first_token_ts\"") != std::string::npos) return read_request_log(path);
-  const Json json = read_json_file(path, kAllowed);
-  if (!json.is_object() || !json.contains("ttfts")) {
-    throw ConfigError(path + ": has neither ttfts nor first_token_ts; allowed: " + kAllowed);
+  {
+    std::ifstream file = open_input(path, kAllowed);
+    next_line(file, line);
+    if (file.bad()) fail_input(path, kAllowed);
   }
-  return read_vllm_bench(JsonPlace(path, json));
+  if (!is_request_log_line(line)) return read_client_result(path, options);
+  refuse_run_number(path, options);
+  return read_request_log(path);
+}
+
+ObservedRun read_run_folder(const std::string& path, const ObservedRunOptions& options) {
+  if (!has_results(path) && is_measured(path)) return read_client_result(path, options);
+  refuse_run_number(path, options);
+  return read_folder(path, options.from_queue);
+}
+
+// From the first request's begin to the last token.
+TimeNs observed_duration(const std::vector<ObservedRequest>& requests) {
+  TimeNs first = kNever;
+  TimeNs last = 0;
+  for (const ObservedRequest& request : requests) {
+    first = std::min(first, request.begin);
+    last = std::max(last, request.last_token);
+  }
+  return last - first;
 }
 
 }  // namespace
 
-ObservedRun read_observed_run(const std::string& path, bool from_queue) {
-  ObservedRun run = is_folder(path) ? read_folder(path, from_queue) : read_run_file(path);
+std::int64_t ObservedRun::num_completed() const {
+  return client ? client->num_completed : static_cast<std::int64_t>(requests.size());
+}
+
+ObservedRun observed_run_of(MeasuredRun measured) {
+  ObservedRun run;
+  run.path = measured.path;
+  run.model = measured.model;
+  run.format = RunFormat::Client;
+  for (const MeasuredRequest& request : measured.requests) {
+    if (request.error.empty()) run.requests.push_back(observed_request(request));
+  }
+  run.duration_ns = measured.duration_ns;
+  run.num_incomplete = measured.num_failed;
+  run.client = std::move(measured);
+  return run;
+}
+
+ObservedRun read_observed_run(const std::string& path, const ObservedRunOptions& options) {
+  ObservedRun run = is_folder(path) ? read_run_folder(path, options) : read_run_file(path, options);
   run.path = path;
-  if (run.requests.empty()) {
-    throw ConfigError(path + ": has no completed request; allowed: at least one");
+  if (run.num_completed() == 0) {
+    throw ConfigError(path + ": has no completed request" +
+                      (run.num_incomplete == 0 ? "" : ", and " +
+                       count_text(run.num_incomplete, "other")) +
+                      "; allowed: at least one");
   }
-  if (run.format != RunFormat::VllmBench) {
-    TimeNs first = kNever;
-    TimeNs last = 0;
-    for (const ObservedRequest& request : run.requests) {
-      first = std::min(first, request.begin);
-      last = std::max(last, request.last_token);
-    }
-    run.duration_ns = last - first;
-  }
+  if (run.format != RunFormat::Client) run.duration_ns = observed_duration(run.requests);
   return run;
 }
 

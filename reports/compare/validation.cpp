@@ -91,18 +91,22 @@ struct Metric {
 };
 
 const Metric kMetrics[] = {
-    {"ttft", [](const ObservedRequest& r,
-                const std::function<void(double)>& add) { add(static_cast<double>(r.ttft_ns)); }},
+    {"ttft",
+     [](const ObservedRequest& r, const std::function<void(double)>& add) {
+       if (r.ttft_ns != kNoTime) add(static_cast<double>(r.ttft_ns));
+     }},
     {"tpot",
      [](const ObservedRequest& r, const std::function<void(double)>& add) {
-       if (r.num_output_tokens > 1) add(r.tpot_ns());
+       if (r.has_tpot()) add(r.tpot_ns());
      }},
     {"itl",
      [](const ObservedRequest& r, const std::function<void(double)>& add) {
        for (const TimeNs gap : r.gaps) add(static_cast<double>(gap));
      }},
-    {"e2el", [](const ObservedRequest& r,
-                const std::function<void(double)>& add) { add(static_cast<double>(r.e2el_ns)); }},
+    {"e2el",
+     [](const ObservedRequest& r, const std::function<void(double)>& add) {
+       if (r.e2el_ns != kNoTime) add(static_cast<double>(r.e2el_ns));
+     }},
 };
 
 Sample sample_of(const ObservedRun& run, const Metric& metric) {
@@ -141,6 +145,35 @@ double quantile(std::vector<double>& sample, double share) {
   return sample[below] + (sample[above] - sample[below]) * (rank - static_cast<double>(below));
 }
 
+constexpr auto kNsPerMsDouble = static_cast<double>(kNsPerMs);
+
+std::string figure_key(const Metric& metric, std::size_t statistic) {
+  return std::string(kStatistics[statistic]) + "_" + metric.name + "_ms";
+}
+
+FigureError figure_error(const Metric& metric, std::size_t statistic, double measured_ms,
+                         double simulated_ms) {
+  return {.figure = &figure(figure_key(metric, statistic)),
+          .measured = measured_ms,
+          .simulated = simulated_ms,
+          .error = simulated_ms / measured_ms - 1};
+}
+
+// The errors of those statistics that the measured run has without its requests.
+void compare_given_figures(const Metric& metric, const FigureValues& measured,
+                           const ObservedRun& simulated, FigureComparison& comparison) {
+  const Sample sample = sample_of(simulated, metric);
+  if (sample.empty()) return;
+  const Statistics simulated_ns =
+      sample.statistics(std::vector<std::uint32_t>(simulated.requests.size(), 1));
+  for (std::size_t s = 0; s < kNumStatistics; ++s) {
+    const double measured_ms = measured.number(figure_key(metric, s));
+    if (std::isnan(measured_ms)) continue;
+    comparison.latencies.push_back(
+        figure_error(metric, s, measured_ms, simulated_ns[s] / kNsPerMsDouble));
+  }
+}
+
 // The errors of one metric's statistics, with their bands.
 void compare_metric(const Metric& metric, const ObservedRun& measured, const ObservedRun& simulated,
                     int num_resamples, FigureComparison& comparison) {
@@ -168,13 +201,9 @@ void compare_metric(const Metric& metric, const ObservedRun& measured, const Obs
       if (std::isfinite(error)) errors[s].push_back(error);
     }
   }
-  constexpr auto kNsPerMsDouble = static_cast<double>(kNsPerMs);
   for (std::size_t s = 0; s < kNumStatistics; ++s) {
-    const std::string key = std::string(kStatistics[s]) + "_" + metric.name + "_ms";
-    FigureError error{.figure = &figure(key),
-                      .measured = measured_ns[s] / kNsPerMsDouble,
-                      .simulated = simulated_ns[s] / kNsPerMsDouble,
-                      .error = simulated_ns[s] / measured_ns[s] - 1};
+    FigureError error = figure_error(metric, s, measured_ns[s] / kNsPerMsDouble,
+                                     simulated_ns[s] / kNsPerMsDouble);
     if (!errors[s].empty()) {
       error.low = quantile(errors[s], 0.025);
       error.high = quantile(errors[s], 0.975);
@@ -188,16 +217,24 @@ void compare_metric(const Metric& metric, const ObservedRun& measured, const Obs
 FigureValues values_of(const ObservedRun& run) {
   FigureValues values;
   if (run.stored) values = ResultContent(run.stored->result).figures;
+  if (run.requests.empty()) return run.client->figures;
+  if (run.duration_ns == 0) return values;
   double num_prompt = 0;
   double num_output = 0;
+  bool has_prompts = true;
+  bool has_outputs = true;
   for (const ObservedRequest& request : run.requests) {
     num_prompt += request.num_prompt_tokens;
     num_output += request.num_output_tokens;
+    has_prompts = has_prompts && request.num_prompt_tokens != kUnknownTokens;
+    has_outputs = has_outputs && request.num_output_tokens != kUnknownTokens;
   }
   const double seconds = static_cast<double>(run.duration_ns) / static_cast<double>(kNsPerSecond);
   values.set("request_throughput", static_cast<double>(run.requests.size()) / seconds);
-  values.set("output_throughput", num_output / seconds);
-  values.set("total_token_throughput", (num_prompt + num_output) / seconds);
+  if (has_outputs) values.set("output_throughput", num_output / seconds);
+  if (has_prompts && has_outputs) {
+    values.set("total_token_throughput", (num_prompt + num_output) / seconds);
+  }
   return values;
 }
 
@@ -250,9 +287,18 @@ FigureComparison compare_figures(const ObservedRun& measured, const ObservedRun&
     num_resamples = static_cast<int>(std::clamp<std::size_t>(kWork / num_values, 100, 1000));
   }
   FigureComparison comparison;
+  comparison.has_requests = !measured.requests.empty();
   comparison.is_paired = are_same_requests(measured, simulated);
   for (const Metric& metric : kMetrics) {
-    compare_metric(metric, measured, simulated, num_resamples, comparison);
+    if (comparison.has_requests) {
+      compare_metric(metric, measured, simulated, num_resamples, comparison);
+    } else {
+      compare_given_figures(metric, measured.client->figures, simulated, comparison);
+    }
+  }
+  if (comparison.latencies.empty()) {
+    throw ConfigError(measured.path + ": has no latency that " + simulated.path +
+                      " has, too; allowed: at least one of TTFT, TPOT, ITL and E2EL");
   }
   compare_others(measured, simulated, comparison);
   return comparison;

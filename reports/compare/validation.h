@@ -47,6 +47,8 @@ struct MetricDistance {
 };
 
 struct FigureComparison {
+  // False: the measured run has figures alone. Then there are no bands and no distances.
+  bool has_requests = true;
   bool is_paired = false;              // same requests in both, by their token counts in order
   std::vector<FigureError> latencies;  // metric by metric, each with all statistics
   std::vector<FigureError> others;     // FigureList::Validation, of those that both runs have
@@ -60,7 +62,7 @@ struct FigureComparison {
 };
 
 // Makes `num_resamples` seeded resamples (0: chosen by the size). Metrics that one run did not
-// record are left out.
+// record are left out. Throws ConfigError if these are all latencies.
 FigureComparison compare_figures(const ObservedRun& measured, const ObservedRun& simulated,
                                  int num_resamples = 0);
 

@@ -425,20 +425,32 @@ RunRecord read_record(const std::string& folder, std::vector<std::string> class_
   return record;
 }
 
+bool has_result_file(const fs::path& folder) {
+  return path_exists((folder / kResultFile).string());
+}
+
+// The names of the folders in `path` that have a result.
+std::vector<std::string> folders_with_results(const std::string& path, std::error_code& error) {
+  std::vector<std::string> names;
+  for (const fs::directory_entry& entry : fs::directory_iterator(path, error)) {
+    if (has_result_file(entry.path())) names.push_back(entry.path().filename().string());
+  }
+  return names;
+}
+
 }  // namespace
+
+bool has_results(const std::string& path) {
+  std::error_code error;
+  return has_result_file(path) || !folders_with_results(path, error).empty();
+}
 
 std::vector<std::string> result_folders(const std::string& path) {
   constexpr const char* kAllowed = "a folder that `metronome run` or `metronome sweep` wrote";
-  const auto has_result = [](const fs::path& folder) {
-    return path_exists((folder / kResultFile).string());
-  };
   check_folder(path, kAllowed);
-  if (has_result(path)) return {path};
-  std::vector<std::string> names;
+  if (has_result_file(path)) return {path};
   std::error_code error;
-  for (const fs::directory_entry& entry : fs::directory_iterator(path, error)) {
-    if (has_result(entry.path())) names.push_back(entry.path().filename().string());
-  }
+  std::vector<std::string> names = folders_with_results(path, error);
   if (error) {
     throw ConfigError(path + ": cannot be read (" + error.message() + "); allowed: " + kAllowed);
   }

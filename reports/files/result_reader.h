@@ -25,6 +25,8 @@ struct StoredRun {
 // summary.json, else by name. A sweep's summary also selects the folders; others belong to an
 // earlier sweep. Throws ConfigError if there is none.
 std::vector<std::string> result_folders(const std::string& path);
+// Whether a folder, or one in it, has a result.json.
+bool has_results(const std::string& path);
 
 // Reads RunInfo from result.json only. Throws ConfigError as read_result does.
 RunInfo read_result_info(const std::string& folder);

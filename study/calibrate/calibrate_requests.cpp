@@ -20,6 +20,7 @@
 #include "core/metrics/recorded_steps.h"
 #include "core/model/model_catalogue.h"
 #include "core/scenario/engine_setup.h"
+#include "reports/measured/measured_reader.h"
 #include "reports/terminal/text.h"
 #include "sim/corrected/corrected_file.h"
 #include "sim/corrected/corrected_fit.h"
@@ -111,7 +112,7 @@ void print_check(const CorrectionOptions& options, const RequestLogRun& beginnin
     assignments.push_back("cost_model.cold_start_ms=" + fixed_text(*ms, 0));
   }
   const RequestLogRun whole =
-      follow_request_log(options.log, options.scenario, assignments, std::nullopt);
+      follow_request_log(options.log, options.run_number, options.scenario, assignments, std::nullopt);
   std::vector<MeasuredInterval> intervals =
       measured_intervals(whole.pinned, telling_intervals(whole.pinned));
   const auto until_ns = static_cast<TimeNs>(*options.until_s * 1e9);
@@ -236,15 +237,16 @@ CostModelFile file_of(const RequestLogRun& run, const CorrectionFit& fit,
 
 }  // namespace
 
-bool is_request_log(const std::string& path) {
+bool has_request_times(const std::string& path) {
   std::ifstream file = open_input(path);
   char first = 0;
-  return file >> first && first == '{';
+  return (file >> first && first == '{') || is_measured(path);
 }
 
 void calibrate_from_requests(const CorrectionOptions& options) {
   const RequestLogRun run =
-      follow_request_log(options.log, options.scenario, options.assignments, options.until_s);
+      follow_request_log(options.log, options.run_number, options.scenario,
+                                               options.assignments, options.until_s);
   const std::vector<MeasuredInterval> intervals =
       measured_intervals(run.pinned, telling_intervals(run.pinned));
   require_enough(run, intervals.size());
@@ -254,6 +256,11 @@ void calibrate_from_requests(const CorrectionOptions& options) {
   say("corrected", base.empty() ? "the roofline of " + run.hardware.name : printable(base));
   say("fitted to", intervals_text(run.pinned, intervals) + "; the uncertainty of an instant is " +
                        fixed_text(fit.instant_ns / 1e6, 1) + " ms");
+  if (run.log.client) {
+    say("remark",
+        "the times are those of a client, with the way to the server and back: the correction "
+        "includes what differs from request to request");
+  }
   if (run.found_cold_start_ms) {
     say("cold start", fixed_text(*run.found_cold_start_ms, 0) +
                           " ms, the shortest with which the steps fit the log "

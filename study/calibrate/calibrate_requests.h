@@ -1,19 +1,22 @@
 // SPDX-License-Identifier: Apache-2.0
-// `metronome calibrate --from` with a request log. The log holds when a served engine received
-// requests and returned their first and last tokens. With a known scheduler, this yields the step
-// times.
+// `metronome calibrate --from` with a request log, or the result of a benchmark's client. It holds
+// when a served engine received requests and returned their first and last tokens. With a known
+// scheduler, this yields the step times.
 #pragma once
 
+#include <cstdint>
 #include <optional>
 #include <string>
 #include <vector>
 
 namespace metronome {
 
-bool is_request_log(const std::string& path);
+// Whether a file or folder is a request log or a client's result.
+bool has_request_times(const std::string& path);
 
 struct CorrectionOptions {
   std::string log;
+  std::optional<std::int64_t> run_number;  // of a client's result with several runs
   std::string scenario;                  // with the step times to correct
   std::vector<std::string> assignments;  // KEY=VALUE, for it
   std::optional<double> until_s;         // the fit uses the log up to here; the rest is a check

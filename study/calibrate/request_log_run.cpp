@@ -45,9 +45,35 @@ void require_base(const Scenario& scenario) {
               base + " is a correction itself; allowed: the cost model that it corrects, or none");
 }
 
+// What a client's result lacks; nullptr: nothing.
+const char* missing_times(const ObservedRun& run) {
+  if (run.requests.empty()) return "requests: it has figures alone";
+  if (!run.client->has_starts()) return "the times at which requests were sent";
+  for (const ObservedRequest& request : run.requests) {
+    if (request.first_token == kNoTime) return "the first tokens of its requests";
+    if (request.last_token == kNoTime) return "the last tokens of its requests";
+  }
+  return nullptr;
+}
+
+void require_times(const ObservedRun& run) {
+  constexpr const char* kAllowed =
+      "; allowed: the result of a client with the start, first and last token of each request, or "
+      "JSON Lines with queued_ts, scheduled_ts, first_token_ts and last_token_ts";
+  if (run.format == RunFormat::RequestLog) return;
+  if (run.format != RunFormat::Client) {
+    throw ConfigError(run.path + ": is not a request log" + kAllowed);
+  }
+  if (const char* const missing = missing_times(run)) {
+    throw ConfigError(run.path + ": is a result of " + run.client->client + " without " + missing +
+                      kAllowed);
+  }
+}
+
 }  // namespace
 
-RequestLogRun follow_request_log(const std::string& path, const std::string& scenario,
+RequestLogRun follow_request_log(const std::string& path, std::optional<std::int64_t> run_number,
+                                 const std::string& scenario,
                                  const std::vector<std::string>& assignments,
                                  std::optional<double> until_s) {
   if (scenario.empty()) {
@@ -62,11 +88,8 @@ RequestLogRun follow_request_log(const std::string& path, const std::string& sce
                                  file.variants.size()));
   }
   RequestLogRun run;
-  run.log = read_observed_run(path);
-  if (run.log.format != RunFormat::RequestLog) {
-    throw ConfigError(path + ": is not a request log; allowed: JSON Lines with queued_ts, " +
-                      "scheduled_ts, first_token_ts and last_token_ts");
-  }
+  run.log = read_observed_run(path, {.run_number = run_number});
+  require_times(run.log);
   if (until_s) forget_after(static_cast<TimeNs>(*until_s * 1e9), run.log);
   run.until_s = until_s;
   run.scenario = std::move(file.variants.front());

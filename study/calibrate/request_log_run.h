@@ -2,6 +2,7 @@
 // A scenario's run that follows a request log.
 #pragma once
 
+#include <cstdint>
 #include <optional>
 #include <string>
 #include <vector>
@@ -26,9 +27,12 @@ struct RequestLogRun {
   std::optional<double> found_cold_start_ms;
 };
 
-// Throws UsageError without a scenario or for a scenario with several variants. Throws ConfigError
-// for a log that is malformed or has other requests than the scenario.
-RequestLogRun follow_request_log(const std::string& path, const std::string& scenario,
+// Reads a request log, or a client's result with the start, first and last token of each request;
+// `run_number` is that of a result with several runs. Throws UsageError without a scenario or for a
+// scenario with several variants. Throws ConfigError for a file that is malformed, lacks these
+// times, or has other requests than the scenario.
+RequestLogRun follow_request_log(const std::string& path, std::optional<std::int64_t> run_number,
+                                 const std::string& scenario,
                                  const std::vector<std::string>& assignments,
                                  std::optional<double> until_s);
 

@@ -104,6 +104,7 @@ struct CalibrateOptions {
   double seconds = MeasureOptions().seconds;
   std::optional<std::string> seed_text;
   std::optional<std::string> iterations;
+  std::optional<std::int64_t> run_number;
   std::uint64_t seed = MeasureOptions().seed;
   std::string out;
 };
@@ -111,11 +112,14 @@ struct CalibrateOptions {
 OptionList option_list(CalibrateOptions& options) {
   return {
       {"from SOURCE", &options.from,
-       "folder with results of measured runs, CSV of steps, request log, or log with vLLM's "
-       "iterations (--enable-logging-iteration-details); repeatable"},
+       "folder with results of measured runs, CSV of steps, request log, result of a benchmark's "
+       "client, or log with vLLM's iterations (--enable-logging-iteration-details); repeatable"},
+      {"run N", &options.run_number,
+       "the run of a client's result with several (default: the only one)", EmptyText::Refused,
+       WholeRange{1, 1'000'000}},
       {"kind KIND", &options.kind,
        "kind of the cost model: fitted (the default), replay (of one run), or corrected (factors "
-       "for the scenario's step times; the default for a request log)"},
+       "for the scenario's step times; the default for a request log or a client's result)"},
       {"until SECONDS", &options.setup.until_s,
        "fit to the first seconds of a request log; a correction is checked on the rest",
        EmptyText::Refused, RealRange{0, kMaxSeconds, "seconds", true}},
@@ -176,7 +180,7 @@ OptionList option_list(CalibrateOptions& options) {
 }
 
 void choose_kind(CalibrateOptions& options) {
-  const bool is_log = options.from.size() == 1 && is_request_log(options.from.front());
+  const bool is_log = options.from.size() == 1 && has_request_times(options.from.front());
   if (options.kind.empty()) options.kind = is_log ? "corrected" : "fitted";
   if (options.kind != "fitted" && options.kind != "replay" && options.kind != "corrected") {
     throw UsageError("--kind: '" + printable(options.kind) +
@@ -184,8 +188,8 @@ void choose_kind(CalibrateOptions& options) {
   }
   if (options.kind == "corrected" && !is_log) {
     throw UsageError(
-        "--kind: corrected is for a request log; allowed: one --from with "
-        "first_token_ts and last_token_ts");
+        "--kind: corrected is for a request log or a client's result; allowed: one --from with the "
+        "first and last token of each request");
   }
   const CalibrationSetup& setup = options.setup;
   if (options.kind == "corrected" && (setup.allows_differences || options.iterations)) {
@@ -198,6 +202,9 @@ void choose_kind(CalibrateOptions& options) {
     throw UsageError(
         "--model, --hardware and --tp: have no effect with a request log; allowed: the keys of its "
         "scenario, which --set KEY=VALUE overrides");
+  }
+  if (options.run_number && !is_log) {
+    throw UsageError("--run: has no effect; allowed: with one --from of a client's result");
   }
   if (options.setup.until_s && !is_log) {
     throw UsageError("--until: has no effect; allowed: with one --from of a request log");
@@ -281,7 +288,7 @@ std::optional<CalibrateOptions> parse(const Arguments& arguments) {
     belongs_to(option, "backend", options.backend.empty());
   }
   belongs_to("tp", "from or --import", !options.backend.empty());
-  for (const char* option : {"kind", "iterations", "allow-differences"}) {
+  for (const char* option : {"kind", "iterations", "allow-differences", "run"}) {
     belongs_to(option, "from", options.from.empty());
   }
   if (options.iterations) options.setup.iterations = parse_iteration_range(*options.iterations);
@@ -323,7 +330,8 @@ int calibrate_command(const Arguments& arguments) {
                                       options->seconds, options->seed, options->out});
   } else if (options->kind == "corrected") {
     calibrate_from_requests(
-        {options->from.front(), setup.scenario, setup.assignments, setup.until_s, options->out});
+        {options->from.front(), options->run_number, setup.scenario, setup.assignments,
+         setup.until_s, options->out});
   } else if (options->folder.empty()) {
     const FitKind kind = options->kind == "replay" ? FitKind::Replay : FitKind::Fitted;
     report_calibration(calibrate_from_steps(options->from, setup, kind), options->out);

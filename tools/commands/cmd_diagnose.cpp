@@ -23,7 +23,9 @@
 #include "engines/vllm/iteration_log.h"
 #include "reports/compare/comparable.h"
 #include "reports/files/result_reader.h"
+#include "reports/measured/measured_reader.h"
 #include "reports/terminal/cache_pressure.h"
+#include "reports/terminal/client_findings.h"
 #include "reports/terminal/diagnosis.h"
 #include "reports/terminal/log_facts.h"
 #include "reports/terminal/log_gaps.h"
@@ -51,13 +53,16 @@ struct DiagnoseOptions {
   std::string engine;    // of a log; empty: the one whose lines it has
   std::string flags;     // of the engine, in place of those in a log
   std::optional<std::string> iterations;
+  std::optional<std::int64_t> run_number;  // of a client's result
   bool has_no_replay = false;
   bool wants_json = false;
 };
 
 constexpr const char* kExamples =
     "RUN is a folder that `metronome run` wrote (every variant in it is diagnosed), or a vLLM\n"
-    "log (with --enable-logging-iteration-details) or an SGLang log. A log has steps but no\n"
+    "log (with --enable-logging-iteration-details) or an SGLang log, or the result of a benchmark's\n"
+    "client. A client's result has the longest gaps and the latest first tokens, and no causes:\n"
+    "AIPerf, guidellm and the others of `metronome validate`. A log has steps but no\n"
     "requests: --scenario describes the model, the GPU and the requests to replay. Settings\n"
     "from the log or --flags replace those of the scenario.\n"
     "\n"
@@ -124,6 +129,9 @@ OptionList option_list(DiagnoseOptions& options, ScenarioOptions& scenario) {
        "be left out"},
       {"engine NAME", &options.engine,
        "vllm or sglang: the engine to read, if a log has lines of both"},
+      {"run N", &options.run_number,
+       "the run of a client's result with several (default: the only one)", EmptyText::Refused,
+       WholeRange{1, 1'000'000}},
       {"no-replay", &options.has_no_replay, "do not search for settings without the stall"},
       {"json", &options.wants_json, "print JSON: a list with one object per run"},
   };
@@ -498,6 +506,29 @@ void append_finding(const Finding& finding, JsonText& json) {
   json.end_object();
 }
 
+// A client's result has no settings to change, and no steps.
+int diagnose_client(const DiagnoseOptions& options) {
+  const char* option = option_of_logs(options);
+  if (option == nullptr && !options.hardware.empty()) option = "--hardware";
+  if (option != nullptr) {
+    throw UsageError(std::string(option) + ": has no effect, as " + options.run +
+                     " is the result of a benchmark's client; allowed: with a log");
+  }
+  const MeasuredRun run = read_measured_run(options.run, options.run_number);
+  const ClientFindings findings =
+      examine_client(run, options.target_itl_ms, options.max_entries);
+  if (!options.wants_json) {
+    std::cout << client_findings_text(run, findings);
+    return kExitDone;
+  }
+  JsonText json(JsonText::Style::Indented);
+  json.begin_array();
+  append_client_findings(run, findings, json);
+  json.end_array();
+  std::cout << json.view() << '\n';
+  return kExitDone;
+}
+
 }  // namespace
 
 int diagnose_command(const Arguments& arguments) {
@@ -505,7 +536,9 @@ int diagnose_command(const Arguments& arguments) {
   if (!options) return kExitDone;
   const bool is_scenario = options->run.empty();
   if (!is_scenario) {
-    check_input(options->run, "a result folder, or the log of a vLLM or SGLang server");
+    check_input(options->run,
+                "a result folder, the log of a vLLM or SGLang server, or the result of a "
+                "benchmark's client");
   }
   const bool is_log = !is_scenario && !is_folder(options->run);
   if (!is_log && options->has_no_replay && !options->hardware.empty()) {
@@ -513,6 +546,10 @@ int diagnose_command(const Arguments& arguments) {
   }
   if (!options->hardware.empty()) {  // also where nothing is replayed
     find_hardware(options->hardware, {std::make_shared<const std::string>("--hardware"), 0});
+  }
+  if (!is_scenario && is_measured(options->run)) return diagnose_client(*options);
+  if (options->run_number) {
+    throw UsageError("--run: has no effect; allowed: with the result of a benchmark's client");
   }
   JsonText json(JsonText::Style::Indented);
   json.begin_array();

@@ -1,7 +1,9 @@
 // SPDX-License-Identifier: Apache-2.0
 // `metronome report`: writes report.html again from result folders, also of several runs at once.
+#include <cstdint>
 #include <filesystem>
 #include <iostream>
+#include <optional>
 #include <string>
 #include <string_view>
 #include <system_error>
@@ -27,20 +29,24 @@ namespace fs = std::filesystem;
 
 constexpr CommandText kText = {
     .name = "report",
-    .arguments = "DIR... [OPTION...]",
+    .arguments = "RESULT... [OPTION...]",
     .summary =
         "Writes report.html from result folders: figures, table, formulas and configurations in\n"
         "one file that needs no network. One report compares several folders, and simulated with\n"
         "measured runs of the same variant, model and workload. It draws at most eight runs in\n"
         "detail, and names them with the reasons. A folder of `metronome tune` gives a row for "
         "each\n"
-        "trial.\n",
+        "trial.\n"
+        "The result of a benchmark's client (vLLM's or SGLang's benchmark, AIPerf, guidellm,\n"
+        "inference-perf, llmperf, genai-perf) gives a row for each of its runs, alone or beside\n"
+        "simulated runs.\n",
     .examples =
         "examples:\n"
         "  metronome report results/quickstart\n"
-        "  metronome report results/quickstart/chunked-512 results/policies --out both.html\n",
-    .file_name = "DIR",
-    .file_kind = "result folder",
+        "  metronome report results/quickstart/chunked-512 results/policies --out both.html\n"
+        "  metronome report results/predicted benchmarks.json --run 2 --out measured.html\n",
+    .file_name = "RESULT",
+    .file_kind = "result folder or client's result",
     .files = FileCount::OneOrMore};
 
 // A report may only replace a report. It does not replace a detailed one if the runs no longer have
@@ -74,19 +80,24 @@ void check_replaceable(const std::string& path, bool is_detailed) {
 
 int report_command(const Arguments& arguments) {
   std::string out;
+  std::optional<std::int64_t> run_number;
   const OptionList option_list = {
       {"out FILE", &out,
-       "the file to write; replaces only a report (default: DIR/report.html, or report.html in the "
-       "current folder for several folders)"},
+       "the file to write; replaces only a report (default: report.html in the folder that is "
+       "RESULT, or in the current folder for a file or several results)"},
+      {"run N", &run_number,
+       "the run of a client's result with several (default: all of them)", EmptyText::Refused,
+       WholeRange{1, 1'000'000}},
   };
   const auto line = parse_command(kText, option_list, arguments);
   if (!line) return kExitDone;
   if (out.empty()) {
     const std::string name(kReportFile);
-    out = line->files.size() == 1 ? (fs::path(line->file()) / name).string() : name;
+    const bool is_one_folder = line->files.size() == 1 && is_folder(line->file());
+    out = is_one_folder ? (fs::path(line->file()) / name).string() : name;
   }
   catch_signals();
-  const ReportPage page = write_report_page(line->files, out, check_replaceable);
+  const ReportPage page = write_report_page(line->files, out, check_replaceable, run_number);
   std::cout << "report: " << printable(out) << ", " << count_text(page.num_runs, "run");
   if (page.num_recorded == 0) {
     std::cout << "; figures of single steps and requests are left out (no " << kStepsFile << " and "

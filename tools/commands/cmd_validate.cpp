@@ -20,6 +20,7 @@
 #include "engines/log/engine_log.h"
 #include "reports/compare/comparable.h"
 #include "reports/compare/validation.h"
+#include "reports/measured/measured_reader.h"
 #include "reports/terminal/text.h"
 #include "sim/simulation.h"
 #include "study/recorded/pinned_run.h"
@@ -33,9 +34,11 @@ namespace {
 using Rows = std::vector<std::vector<std::string>>;
 
 constexpr const char* kExamples =
-    "MEASURED is a result folder of one run (`--backend=cpu` or `--backend=cuda`), the JSON of\n"
-    "`vllm bench serve --save-result --save-detailed`, or a request log: JSON Lines with\n"
-    "input_toks, output_toks, queued_ts, first_token_ts and last_token_ts, in seconds.\n"
+    "MEASURED is a result folder of one run (`--backend=cpu` or `--backend=cuda`), the result of a\n"
+    "benchmark's client, or a request log: JSON Lines with input_toks, output_toks, queued_ts,\n"
+    "first_token_ts and last_token_ts, in seconds. Clients are vLLM's and SGLang's benchmarks,\n"
+    "AIPerf, guidellm, inference-perf, llmperf and genai-perf: a file, or the folder with all files\n"
+    "of a run. The content tells which. --run chooses one of several runs.\n"
     "SIMULATED is a result folder of one run of the same workload: another model, another number\n"
     "of requests or other lengths are an error unless --allow-differences is given.\n"
     "\n"
@@ -78,6 +81,7 @@ struct ValidateOptions {
   std::string scenario;
   std::optional<double> after_s;
   std::optional<std::string> iterations;
+  std::optional<std::int64_t> run_number;  // of a client's result
   bool allows_differences = false;
   bool needs_same_decisions = false;
   bool wants_json = false;
@@ -116,6 +120,9 @@ std::optional<ValidateOptions> parse(const Arguments& arguments) {
   const OptionList option_list = {
       {"scenario FILE", &options.scenario,
        "the scenario file of SIMULATED, if its trace is not found from the current folder"},
+      {"run N", &options.run_number,
+       "the run of MEASURED, if it is a client's result with several (default: the only one)",
+       EmptyText::Refused, WholeRange{1, 1'000'000}},
       {"after SECONDS", &options.after_s,
        "compare figures only for requests whose first token came later than this in MEASURED",
        EmptyText::Refused, RealRange{0, kMaxSeconds, "seconds"}},
@@ -184,6 +191,11 @@ StoredRun read_simulated(const ValidateOptions& options) {
 RunDifferences accepted_differences(const ValidateOptions& options, const ObservedRun& measured,
                                     const ObservedRun& simulated) {
   RunDifferences differences = differences_of(measured, simulated);
+  if (measured.client) {
+    for (const std::string& lack : measured.client->lacks) {
+      differences.remarks.push_back("of " + printable(measured.path) + ": " + lack);
+    }
+  }
   if (differences.found.empty() || options.allows_differences) return differences;
   throw ConfigError(printable(measured.path) + ": is no run of the workload of " +
                     printable(simulated.path) + ": " +
@@ -234,7 +246,7 @@ std::string run_text(const ObservedRun& run) {
                   ? run.stored->result.info.backend + ", policy " + run.stored->result.info.policy
                   : "measured by a client, which saw no steps";
       break;
-    case RunFormat::VllmBench: text += "vLLM's benchmark"; break;
+    case RunFormat::Client: return text + measured_run_text(*run.client);
     case RunFormat::RequestLog: text += "request log"; break;
   }
   text += ", " + count_text(run.requests.size(), "request");
@@ -334,13 +346,18 @@ void print_figures(const FigureComparison& figures) {
   const FigureError& worst = figures.worst();
   std::cout << "mean |error| of TTFT, TPOT and E2EL "
             << fixed_text(100 * figures.mean_abs_error(), 2) << " %; worst: " << worst.metric()
-            << ' ' << worst.statistic() << ' ' << signed_percent(worst.error)
-            << "\ndistance of distributions (Kolmogorov-Smirnov):";
-  for (const MetricDistance& distance : figures.distances) {
-    std::cout << ' ' << distance.metric << ' ' << fixed_text(distance.distance, 3);
+            << ' ' << worst.statistic() << ' ' << signed_percent(worst.error) << '\n';
+  if (!figures.distances.empty()) {
+    std::cout << "distance of distributions (Kolmogorov-Smirnov):";
+    for (const MetricDistance& distance : figures.distances) {
+      std::cout << ' ' << distance.metric << ' ' << fixed_text(distance.distance, 3);
+    }
+    std::cout << '\n';
   }
-  std::cout << '\n';
-  if (!figures.is_paired) {
+  if (!figures.has_requests) {
+    std::cout << "measured figures are the client's own: there are no requests for bands and "
+                 "distances\n";
+  } else if (!figures.is_paired) {
     std::cout << "the requests are not the same in the same order: bands are of independent "
                  "samples\n";
   }
@@ -439,6 +456,11 @@ std::string json_of(const Validation& validation, const ObservedRun& measured,
   JsonText json(JsonText::Style::Indented);
   json.begin_object();
   json.field("measured", measured.path);
+  if (measured.client) {
+    json.field("client", measured.client->client);
+    json.field("run", static_cast<std::int64_t>(measured.client->number));
+    json.field("failed", measured.client->num_failed);
+  }
   json.field("simulated", simulated.path);
   json.key("differences").begin_array();
   for (const std::string& difference : validation.differences.found) json.value(difference);
@@ -464,12 +486,12 @@ std::string json_of(const Validation& validation, const ObservedRun& measured,
 }
 
 constexpr const char* kOtherMeasured =
-    "; or a request log, a result of vLLM's benchmark, or a folder with results";
+    "; or a request log, the result of a benchmark's client, or a folder with results";
 
 // A log that has no requests and no iterations is refused by its name.
-ObservedRun read_measured(const std::string& path) {
+ObservedRun read_measured(const std::string& path, std::optional<std::int64_t> run_number) {
   try {
-    return read_observed_run(path);
+    return read_observed_run(path, {.run_number = run_number});
   } catch (const ConfigError&) {
     if (!is_folder(path)) refuse_log_without_iterations(path, kOtherMeasured);
     throw;
@@ -502,13 +524,14 @@ int validate_command(const Arguments& arguments) {
     }
     throw UsageError("--iterations: has no effect; allowed: with a log of iterations");
   }
-  const ObservedRun measured = read_measured(options->measured);
+  const ObservedRun measured = read_measured(options->measured, options->run_number);
   if (!options->scenario.empty() && measured.format != RunFormat::RequestLog) {
     throw UsageError(
         "--scenario: has no effect, as only the requests of a log are run again; allowed: a "
         "MEASURED that is a request log or a log of iterations");
   }
-  const ObservedRun simulated = read_observed_run(options->simulated, measured.counts_from_queue);
+  const ObservedRun simulated = read_observed_run(
+      options->simulated, {.from_queue = measured.counts_from_queue});
   const Validation validation = validate(*options, measured, simulated);
   if (options->needs_same_decisions && !validation.compares_decisions()) {
     throw UsageError(

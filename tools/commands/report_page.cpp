@@ -8,10 +8,14 @@
 #include <string_view>
 #include <utility>
 
+#include "core/base/error.h"
+#include "core/base/files.h"
 #include "core/base/names.h"
 #include "core/base/number_text.h"
 #include "reports/files/result_reader.h"
 #include "reports/html/report_html.h"
+#include "reports/measured/measured_reader.h"
+#include "reports/measured/measured_result.h"
 #include "system/file_writer.h"
 #include "system/progress.h"
 #include "tools/commands/tune_report.h"
@@ -36,23 +40,70 @@ std::string incomparable(const std::set<std::string>& models,
   return text;
 }
 
+// A run that a client measured; its record, if its tokens have times.
+struct ClientRun {
+  MeasuredRun run;
+  std::optional<RunRecord> record;
+};
+
+void add_client_runs(const std::string& path, std::optional<std::int64_t> run_number,
+                     std::vector<ClientRun>& runs) {
+  std::vector<MeasuredRun> measured;
+  if (run_number) {
+    measured.push_back(read_measured_run(path, run_number));
+  } else {
+    measured = read_measured_runs(path);
+  }
+  for (MeasuredRun& run : measured) {
+    std::optional<RunRecord> record = measured_record(run);
+    runs.push_back({std::move(run), std::move(record)});
+  }
+}
+
+// The sentences of a client's result on what it lacks, each once.
+void add_lacks(const std::vector<ClientRun>& runs, ReportBuilder& report) {
+  std::set<std::string> told;
+  for (const ClientRun& client : runs) {
+    for (const std::string& lack : client.run.lacks) {
+      const std::string note = "Of " + client.run.path + ": " + lack + ".";
+      if (told.insert(note).second) report.add_note(note);
+    }
+    if (client.run.num_failed == 0) continue;
+    report.add_note("Of " + client.run.path + ": " + measured_run_text(client.run) + ".");
+  }
+}
+
+bool is_client_result(const std::string& path) {
+  return !is_folder(path) || (!has_results(path) && is_measured(path));
+}
+
 }  // namespace
 
 ReportPage write_report_page(const std::vector<std::string>& paths, const std::string& out,
-                             void (*may_replace)(const std::string& out, bool is_detailed)) {
+                             void (*may_replace)(const std::string& out, bool is_detailed),
+                             std::optional<std::int64_t> run_number) {
   std::vector<std::string> folders;
   std::vector<TuneReport> tuned;
+  std::vector<ClientRun> clients;
   std::size_t num_runs = 0;
   for (const std::string& path : paths) {
     if (is_tune_folder(path)) {
       tuned.push_back(read_tune_report(path));
       num_runs += tuned.back().runs.size();
+    } else if (path_exists(path) && is_client_result(path)) {
+      add_client_runs(path, run_number, clients);
     } else {
       for (std::string& folder : result_folders(path)) folders.push_back(std::move(folder));
     }
   }
-  num_runs += folders.size();
-  const auto num_recorded = std::count_if(folders.begin(), folders.end(), has_record);
+  if (run_number && clients.empty()) {
+    throw ConfigError("--run: has no effect; allowed: with the result of a benchmark's client");
+  }
+  num_runs += folders.size() + clients.size();
+  const auto num_recorded =
+      std::count_if(folders.begin(), folders.end(), has_record) +
+      std::count_if(clients.begin(), clients.end(),
+                    [](const ClientRun& client) { return client.record.has_value(); });
   if (may_replace != nullptr) may_replace(out, num_recorded > 0);
   ReportBuilder report(num_runs);
   std::set<std::string> models;
@@ -69,6 +120,15 @@ ReportPage write_report_page(const std::vector<std::string>& paths, const std::s
     request_counts.insert(result.info.num_prompts);
     report.add(std::move(result), record);
   }
+  for (const ClientRun& client : clients) {
+    ReportBuilder::GetRecord record;
+    if (client.record) record = [&]() -> const RunRecord& { return *client.record; };
+    ResultContent result = measured_content(client.run);
+    if (!client.run.model.empty()) models.insert(result.info.model);
+    request_counts.insert(result.info.num_prompts);
+    report.add(std::move(result), record);
+  }
+  add_lacks(clients, report);
   for (TuneReport& search : tuned) {
     for (TuneReportRun& run : search.runs) report.add(std::move(run.result), {}, run.name);
     if (!search.unfinished.empty()) {

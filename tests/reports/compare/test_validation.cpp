@@ -80,7 +80,7 @@ struct SmallRuns {
                 .exit_code == 0);
   }
   ObservedRun read(const std::string& variant, bool from_queue = false) const {
-    return read_observed_run(out + "/" + variant, from_queue);
+    return read_observed_run(out + "/" + variant, {.from_queue = from_queue});
   }
   // A request log of a run, as a server that saw it would have written.
   std::string log_of(const std::string& variant) const {
@@ -267,7 +267,7 @@ TEST_CASE("vLLM's benchmark result is read", "[reports][validation]") {
       "itls": [[0.01, 0.02], [0.04], []], "start_times": [100.0, 101.0, 102.0],
       "generated_texts": ["a", "b", ""], "errors": ["", "", "Bad Gateway"]})");
   const ObservedRun run = read_observed_run(path);
-  CHECK(run.format == RunFormat::VllmBench);
+  CHECK(run.format == RunFormat::Client);
   CHECK(run.num_incomplete == 1);
   CHECK(run.duration_ns == 12'500'000'000);
   REQUIRE(run.requests.size() == 2);

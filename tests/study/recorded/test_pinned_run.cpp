@@ -110,13 +110,13 @@ TEST_CASE("a host that needs longer than its log allows contradicts it", "[tools
 TEST_CASE("a request log of other requests is refused", "[tools][pinned]") {
   const MeasuredRun measured(1, 1);
   const Scenario scenario = measured.scenario_with({});
-  ObservedRun log = read_observed_run(measured.seen.path, true);
+  ObservedRun log = read_observed_run(measured.seen.path, {.from_queue = true});
   log.path = "log.jsonl";
   log.requests.pop_back();
   CHECK(error_of([&] { run_pinned(scenario, log); }) ==
         "log.jsonl: has 119 requests, but the simulated run has 120; allowed: the requests of "
         "the simulated run, in its order");
-  log = read_observed_run(measured.seen.path, true);
+  log = read_observed_run(measured.seen.path, {.from_queue = true});
   log.path = "log.jsonl";
   log.requests[7].num_prompt_tokens += 1;
   CHECK(error_of([&] { run_pinned(scenario, log); }) ==
