@@ -83,8 +83,7 @@ void read_aiperf_records(const MeasuredFile& file, MeasuredRun& run) {
 void read_aiperf_settings(const JsonPlace& summary, MeasuredRun& run) {
   if (const auto version = text_if(summary, "aiperf_version")) run.client += " " + *version;
   for (const char* path :
-       {"input_config.endpoint.model_names", "input_config.models", "input_config.model_names",
-        "input_config.endpoint.models"}) {
+       {"input_config.endpoint.model_names", "input_config.models.items", "input_config.models"}) {
     const std::optional<JsonPlace> models = value_at(summary, path);
     if (!models || models->json().empty()) continue;
     const Json& first = models->json().is_array() ? models->json().front() : models->json();
@@ -114,8 +113,9 @@ MeasuredRun aiperf_run() {
 }  // namespace
 
 bool is_aiperf(const Json& value) {
-  if (is_aiperf_record(value) || value.contains("aiperf_version")) return true;
-  if (value.contains("records") && value.contains("was_cancelled")) return true;
+  if (is_aiperf_record(value)) return true;
+  const Json* metrics = value.find("records");  // of 0.1
+  if (metrics != nullptr) return has_metric_summary(*metrics);
   return has_metric_summary(value) &&
          (value.contains("was_cancelled") || value.contains("benchmark_duration"));
 }

@@ -20,7 +20,8 @@ constexpr double kUnknown = std::numeric_limits<double>::quiet_NaN();
 bool has_token_times(const MeasuredRun& run) {
   return run.has_gaps && run.has_starts() &&
          std::none_of(run.requests.begin(), run.requests.end(), [](const MeasuredRequest& r) {
-           return r.error.empty() && (r.ttft_ns == kNoTime || r.num_output_tokens < 1);
+           return r.start == kNoTime ||
+                  (r.error.empty() && (r.ttft_ns == kNoTime || r.num_output_tokens < 1));
          });
 }
 

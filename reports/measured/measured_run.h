@@ -38,8 +38,8 @@ struct MeasuredRun {
   std::optional<double> request_rate;  // per second; infinite: all at once
   std::optional<std::int64_t> max_concurrency;
   TimeNs duration_ns = 0;  // 0: unknown
-  // By their start if all have one, else in the order of the file; failed ones too. Empty: the file
-  // has figures alone.
+  // By their start with has_starts(), else in the order of the file; failed ones too. Empty: the
+  // file has figures alone.
   std::vector<MeasuredRequest> requests;
   bool has_gaps = false;  // the file has MeasuredRequest::gaps
   std::int64_t num_completed = 0;
@@ -53,6 +53,7 @@ struct MeasuredRun {
   // What the file lacks, and what that leaves out: sentences without an end.
   std::vector<std::string> lacks;
 
+  // Whether all completed requests have a start, of which there is at least one.
   bool has_starts() const;
   // "run 2 of 3", "4.00 requests/s", "at most 8 at once"; only what is known.
   std::string load_text() const;

@@ -60,13 +60,19 @@ TimeNs last_end(const MeasuredRun& run) {
   return last;
 }
 
+// A failed request may have no start; it comes last.
 void start_at_zero(std::vector<MeasuredRequest>& requests) {
-  const auto starts_before = [](const MeasuredRequest& a, const MeasuredRequest& b) {
-    return a.start < b.start;
+  const auto start_of = [](const MeasuredRequest& request) {
+    return request.start == kNoTime ? kNever : request.start;
   };
-  std::stable_sort(requests.begin(), requests.end(), starts_before);
+  std::stable_sort(requests.begin(), requests.end(),
+                   [&](const MeasuredRequest& a, const MeasuredRequest& b) {
+                     return start_of(a) < start_of(b);
+                   });
   const TimeNs first = requests.front().start;
-  for (MeasuredRequest& request : requests) request.start -= first;
+  for (MeasuredRequest& request : requests) {
+    if (request.start != kNoTime) request.start -= first;
+  }
 }
 
 }  // namespace
@@ -166,9 +172,11 @@ void complete_run(MeasuredRun& run) {
 }
 
 bool MeasuredRun::has_starts() const {
-  return !requests.empty() &&
-         std::none_of(requests.begin(), requests.end(),
-                      [](const MeasuredRequest& r) { return r.start == kNoTime; });
+  const auto is_completed = [](const MeasuredRequest& r) { return r.error.empty(); };
+  return std::any_of(requests.begin(), requests.end(), is_completed) &&
+         std::none_of(requests.begin(), requests.end(), [&](const MeasuredRequest& r) {
+           return is_completed(r) && r.start == kNoTime;
+         });
 }
 
 std::string MeasuredRun::load_text() const {

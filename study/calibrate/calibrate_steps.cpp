@@ -212,7 +212,8 @@ void StepReader::read_requests(const std::string& path) {
         "which --set KEY=VALUE overrides");
   }
   const RequestLogRun run =
-      follow_request_log(path, setup_.scenario, setup_.assignments, setup_.until_s);
+      follow_request_log(path, setup_.run_number, setup_.scenario, setup_.assignments,
+                         setup_.until_s);
   const std::string& hardware = setup_.hardware.empty() ? run.hardware.name : setup_.hardware;
   begin_source(path, run.model, hardware, run.scenario.cost_model.tensor_parallel_size, "");
   const std::span<const PinnedInterval> telling = telling_intervals(run.pinned);
@@ -503,7 +504,7 @@ std::vector<Source> find_sources(const std::vector<std::string>& paths) {
   std::vector<Source> sources;
   for (const std::string& path : paths) {
     check_input(path, kSources);
-    if (!is_folder(path)) {
+    if (!is_folder(path) || has_request_times(path)) {  // a client's result may be a folder
       sources.push_back({path, false, 0});
       continue;
     }
@@ -517,7 +518,7 @@ std::vector<Source> find_sources(const std::vector<std::string>& paths) {
 // Of the files that no reader takes for its own.
 void refuse_other_logs(const std::vector<Source>& sources) {
   for (const Source& source : sources) {
-    if (source.is_folder || is_request_log(source.path)) continue;
+    if (source.is_folder || has_request_times(source.path)) continue;
     refuse_log_without_iterations(source.path,
                                   "; or a request log, a CSV of steps, or a folder with results");
   }
@@ -540,7 +541,7 @@ CalibrationSteps read_calibration_steps(const std::vector<std::string>& paths,
   StepReader reader(setup);
   const std::vector<Source> sources = find_sources(paths);
   const auto is_log = [](const Source& source) {
-    return !source.is_folder && (is_iteration_log(source.path) || is_request_log(source.path));
+    return !source.is_folder && (is_iteration_log(source.path) || has_request_times(source.path));
   };
   if (!setup.scenario.empty() && std::none_of(sources.begin(), sources.end(), is_log)) {
     refuse_other_logs(sources);
@@ -564,7 +565,7 @@ CalibrationSteps read_calibration_steps(const std::vector<std::string>& paths,
       reader.read_folder(source.path, {source.async_depth == most, source.async_depth == fewest});
     } else if (is_iteration_log(source.path)) {
       reader.read_log(source.path);
-    } else if (is_request_log(source.path)) {
+    } else if (has_request_times(source.path)) {
       reader.read_requests(source.path);
     } else {
       try {

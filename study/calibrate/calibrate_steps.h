@@ -26,6 +26,7 @@ struct CalibrationSetup {
   std::string scenario;
   std::vector<std::string> assignments;      // KEY=VALUE, for the scenario
   std::optional<double> until_s;             // of a request log: later instants are ignored
+  std::optional<std::int64_t> run_number;    // of a client's result with several runs
   std::optional<IterationRange> iterations;  // of a log; nullopt: all, or those that fit `scenario`
   bool allows_differences = false;           // of the measured model from the named one
 };

@@ -104,7 +104,6 @@ struct CalibrateOptions {
   double seconds = MeasureOptions().seconds;
   std::optional<std::string> seed_text;
   std::optional<std::string> iterations;
-  std::optional<std::int64_t> run_number;
   std::uint64_t seed = MeasureOptions().seed;
   std::string out;
 };
@@ -114,7 +113,7 @@ OptionList option_list(CalibrateOptions& options) {
       {"from SOURCE", &options.from,
        "folder with results of measured runs, CSV of steps, request log, result of a benchmark's "
        "client, or log with vLLM's iterations (--enable-logging-iteration-details); repeatable"},
-      {"run N", &options.run_number,
+      {"run N", &options.setup.run_number,
        "the run of a client's result with several (default: the only one)", EmptyText::Refused,
        WholeRange{1, 1'000'000}},
       {"kind KIND", &options.kind,
@@ -203,7 +202,7 @@ void choose_kind(CalibrateOptions& options) {
         "--model, --hardware and --tp: have no effect with a request log; allowed: the keys of its "
         "scenario, which --set KEY=VALUE overrides");
   }
-  if (options.run_number && !is_log) {
+  if (options.setup.run_number && !is_log) {
     throw UsageError("--run: has no effect; allowed: with one --from of a client's result");
   }
   if (options.setup.until_s && !is_log) {
@@ -330,7 +329,7 @@ int calibrate_command(const Arguments& arguments) {
                                       options->seconds, options->seed, options->out});
   } else if (options->kind == "corrected") {
     calibrate_from_requests(
-        {options->from.front(), options->run_number, setup.scenario, setup.assignments,
+        {options->from.front(), setup.run_number, setup.scenario, setup.assignments,
          setup.until_s, options->out});
   } else if (options->folder.empty()) {
     const FitKind kind = options->kind == "replay" ? FitKind::Replay : FitKind::Fitted;
