@@ -52,16 +52,10 @@ std::vector<TimeNs> gaps_of(const RunRecord& record, std::size_t request) {
   return gaps;
 }
 
-ObservedRun read_folder(const std::string& path, bool from_queue) {
-  const std::vector<std::string> folders = result_folders(path);
-  if (folders.size() != 1) {
-    throw ConfigError(
-        fmt::format("{}: has the results of {} runs; allowed: one of them, such as {}", path,
-                    folders.size(), folders.front()));
-  }
+ObservedRun observed_requests_of(StoredRun stored, bool from_queue) {
   ObservedRun run;
   run.counts_from_queue = from_queue;
-  run.stored = read_result(folders.front());
+  run.stored = std::move(stored);
   const RunRecord& record = run.stored->record;
   for (std::size_t i = 0; i < record.requests.size(); ++i) {
     const RequestRecord& request = record.requests[i];
@@ -81,6 +75,16 @@ ObservedRun read_folder(const std::string& path, bool from_queue) {
     run.requests.push_back(std::move(seen));
   }
   return run;
+}
+
+ObservedRun read_folder(const std::string& path, bool from_queue) {
+  const std::vector<std::string> folders = result_folders(path);
+  if (folders.size() != 1) {
+    throw ConfigError(
+        fmt::format("{}: has the results of {} runs; allowed: one of them, such as {}", path,
+                    folders.size(), folders.front()));
+  }
+  return observed_requests_of(read_result(folders.front()), from_queue);
 }
 
 // A row that is there twice would count twice.
@@ -181,6 +185,18 @@ TimeNs observed_duration(const std::vector<ObservedRequest>& requests) {
   return last - first;
 }
 
+// Checks a run and adds what follows from its requests.
+void finish(std::string path, ObservedRun& run) {
+  run.path = std::move(path);
+  if (run.num_completed() == 0) {
+    throw ConfigError(
+        run.path + ": has no completed request" +
+        (run.num_incomplete == 0 ? "" : ", and " + count_text(run.num_incomplete, "other")) +
+        "; allowed: at least one");
+  }
+  if (run.format != RunFormat::Client) run.duration_ns = observed_duration(run.requests);
+}
+
 }  // namespace
 
 std::int64_t ObservedRun::num_completed() const {
@@ -201,16 +217,16 @@ ObservedRun observed_run_of(MeasuredRun measured) {
   return run;
 }
 
+ObservedRun observed_run_of(StoredRun stored, bool from_queue) {
+  std::string path = stored.folder;
+  ObservedRun run = observed_requests_of(std::move(stored), from_queue);
+  finish(std::move(path), run);
+  return run;
+}
+
 ObservedRun read_observed_run(const std::string& path, const ObservedRunOptions& options) {
   ObservedRun run = is_folder(path) ? read_run_folder(path, options) : read_run_file(path, options);
-  run.path = path;
-  if (run.num_completed() == 0) {
-    throw ConfigError(path + ": has no completed request" +
-                      (run.num_incomplete == 0 ? "" : ", and " +
-                       count_text(run.num_incomplete, "other")) +
-                      "; allowed: at least one");
-  }
-  if (run.format != RunFormat::Client) run.duration_ns = observed_duration(run.requests);
+  finish(path, run);
   return run;
 }
 

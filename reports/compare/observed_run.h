@@ -52,7 +52,7 @@ struct ObservedRun {
   // In the order of the file; those of a client's result by their start, if known. A client's
   // result may have figures instead (MeasuredRun::figures).
   std::vector<ObservedRequest> requests;
-  bool counts_from_queue = false;         // ObservedRequest::begin is queued_ts
+  bool counts_from_queue = false;  // ObservedRequest::begin is queued_ts
   // From the first request's `begin` to the last token; 0: unknown.
   TimeNs duration_ns = 0;
   std::int64_t num_incomplete = 0;    // requests that are left out
@@ -76,5 +76,7 @@ ObservedRun read_observed_run(const std::string& path, const ObservedRunOptions&
 
 // The completed requests of a client's result.
 ObservedRun observed_run_of(MeasuredRun measured);
+// A run of this program, as read_observed_run() gives it.
+ObservedRun observed_run_of(StoredRun stored, bool from_queue);
 
 }  // namespace metronome

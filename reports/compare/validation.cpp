@@ -202,8 +202,8 @@ void compare_metric(const Metric& metric, const ObservedRun& measured, const Obs
     }
   }
   for (std::size_t s = 0; s < kNumStatistics; ++s) {
-    FigureError error = figure_error(metric, s, measured_ns[s] / kNsPerMsDouble,
-                                     simulated_ns[s] / kNsPerMsDouble);
+    FigureError error =
+        figure_error(metric, s, measured_ns[s] / kNsPerMsDouble, simulated_ns[s] / kNsPerMsDouble);
     if (!errors[s].empty()) {
       error.low = quantile(errors[s], 0.025);
       error.high = quantile(errors[s], 0.975);

@@ -18,7 +18,9 @@ bool is_aiperf_record(const Json& value) {
   return metadata != nullptr && metadata->contains("request_start_ns");
 }
 
-bool has_metrics(const MeasuredFile& file) { return file.documents.front().json.contains("metrics"); }
+bool has_metrics(const MeasuredFile& file) {
+  return file.documents.front().json.contains("metrics");
+}
 
 // The failure of a record: {"code": 500, "type": ..., "message": ...}.
 std::string aiperf_error(const JsonPlace& error) {

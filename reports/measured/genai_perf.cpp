@@ -157,8 +157,7 @@ MeasuredRun read_experiment(const JsonPlace& place) {
     if (run.model.empty()) run.model = genai_model(request);
     run.requests.push_back(read_genai_request(request));
     const MeasuredRequest& read = run.requests.back();
-    has_lengths = has_lengths &&
-                  (!read.error.empty() || read.num_prompt_tokens != kUnknownTokens);
+    has_lengths = has_lengths && (!read.error.empty() || read.num_prompt_tokens != kUnknownTokens);
   });
   if (!has_lengths) {
     run.lacks.push_back(

@@ -44,8 +44,8 @@ MeasuredRequest read_guidellm_request(const JsonPlace& place, const std::string&
   if (const auto tokens = value_if(place, "output_tokens")) {
     request.num_output_tokens = token_count(*tokens);
   }
-  const auto first = value_of_any(timings, {"first_token_iteration", "first_token_time",
-                                            "first_iteration"});
+  const auto first =
+      value_of_any(timings, {"first_token_iteration", "first_token_time", "first_iteration"});
   const auto last = value_of_any(timings, {"last_token_iteration", "last_token_time",
                                            "last_iteration", "request_end", "end_time"});
   if (first) request.ttft_ns = time_after(request.start, *first);
@@ -65,8 +65,8 @@ void read_guidellm_requests(const JsonPlace& benchmark, MeasuredRun& run) {
 }
 
 std::int64_t total_of(const JsonPlace& benchmark, const char* status) {
-  for (const char* path : {"metrics.request_totals", "scheduler_metrics.requests_made",
-                           "run_stats.requests_made"}) {
+  for (const char* path :
+       {"metrics.request_totals", "scheduler_metrics.requests_made", "run_stats.requests_made"}) {
     const std::optional<JsonPlace> totals = value_at(benchmark, path);
     if (totals) return count_if(*totals, status).value_or(0);
   }
@@ -77,8 +77,8 @@ std::optional<JsonPlace> distribution_of(const JsonPlace& benchmark, const char*
   return value_at(benchmark, std::string("metrics.") + metric + ".successful");
 }
 
-// guidellm's ITL is the mean gap of a request, weighted by its gaps: only its mean is ours. Its TPOT
-// includes the first token.
+// guidellm's ITL is the mean gap of a request, weighted by its gaps: only its mean is ours. Its
+// TPOT includes the first token.
 void read_guidellm_figures(const JsonPlace& benchmark, MeasuredRun& run) {
   const auto set = [&](const char* metric, const char* name, double scale) {
     const std::optional<JsonPlace> distribution = distribution_of(benchmark, metric);
@@ -144,8 +144,8 @@ MeasuredRun read_benchmark(const JsonPlace& report, const JsonPlace& benchmark) 
   if (run.requests.empty()) {
     if (num_completed == 0) return run;
     read_guidellm_figures(benchmark, run);
-    run.duration_ns = time_in_seconds(
-        value_if(benchmark, "duration").value_or(benchmark.at("run_stats")));
+    run.duration_ns =
+        time_in_seconds(value_if(benchmark, "duration").value_or(benchmark.at("run_stats")));
     run.lacks.push_back("it has no requests, as its sample of them is empty");
     return run;
   }

@@ -59,8 +59,7 @@ MeasuredRequest read_lifecycle(const JsonPlace& place) {
   if (end < request.start) place.at("end_time").fail("is before start_time");
   request.e2el_ns = end - request.start;
   const JsonPlace info = place.at("info");
-  request.num_prompt_tokens =
-      tokens_of(info, "input_tokens", "request_metrics.text.input_tokens");
+  request.num_prompt_tokens = tokens_of(info, "input_tokens", "request_metrics.text.input_tokens");
   request.num_output_tokens = tokens_of(info, "output_tokens", "response_metrics.output_tokens");
   std::optional<JsonPlace> times = value_at(info, "response_metrics.output_token_times");
   if (!times) times = value_if(info, "output_token_times");
@@ -138,9 +137,8 @@ StageReports collect_reports(const MeasuredFiles& files) {
     const JsonPlace place = file.documents.front().place();
     if (place.json().is_array()) {
       reports.has_requests = true;
-      place.for_each([&](const JsonPlace& entry) {
-        reports.requests.push_back(read_lifecycle(entry));
-      });
+      place.for_each(
+          [&](const JsonPlace& entry) { reports.requests.push_back(read_lifecycle(entry)); });
     } else if (const auto stage = stage_number(file.path)) {
       reports.stages.emplace(*stage, place);
     } else {
@@ -198,7 +196,8 @@ std::vector<MeasuredRun> split_by_stage(StageReports& reports) {
 }  // namespace
 
 bool is_inference_perf(const Json& value) {
-  return is_lifecycle_summary(value) || (value.is_array() && !value.empty() && is_lifecycle(value.front()));
+  return is_lifecycle_summary(value) ||
+         (value.is_array() && !value.empty() && is_lifecycle(value.front()));
 }
 
 std::vector<MeasuredRun> read_inference_perf(const MeasuredFiles& files) {

@@ -89,7 +89,8 @@ MeasuredRun llmperf_run() {
 }  // namespace
 
 bool is_llmperf(const Json& value) {
-  return is_llmperf_summary(value) || (value.is_array() && !value.empty() && is_llmperf_response(value.front()));
+  return is_llmperf_summary(value) ||
+         (value.is_array() && !value.empty() && is_llmperf_response(value.front()));
 }
 
 std::vector<MeasuredRun> read_llmperf(const MeasuredFiles& files) {

@@ -22,7 +22,7 @@ struct MeasuredFile {
   std::string path;
   std::string text;  // the first kLookedAt bytes, in which the marks of formats are sought
   std::vector<MeasuredDocument> documents;  // empty: it has none, or none could be read
-  std::string problem;  // why it could not be read to its end; empty: it was
+  std::string problem;                      // why it could not be read to its end; empty: it was
 
   static constexpr std::size_t kLookedAt = std::size_t{1} << 20;
 

@@ -27,9 +27,8 @@ const MeasuredFormat* format_of(const MeasuredFile& file) {
   }
   if (file.problem.empty()) return nullptr;
   for (const MeasuredFormat& format : measured_formats()) {
-    const bool has_mark =
-        std::any_of(format.marks.begin(), format.marks.end(),
-                    [&](std::string_view mark) { return file.has_text(mark); });
+    const bool has_mark = std::any_of(format.marks.begin(), format.marks.end(),
+                                      [&](std::string_view mark) { return file.has_text(mark); });
     if (has_mark) return &format;
   }
   return nullptr;
@@ -79,8 +78,8 @@ FoundFiles find_in_folder(const std::string& folder) {
     if (format == nullptr) continue;
     if (found.format != nullptr && found.format != format) {
       throw ConfigError(folder + ": has results of " + std::string(found.format->name) + " (" +
-                        found.files.front().path + ") and of " + std::string(format->name) +
-                        " (" + path + "); allowed: one of the files, or a folder for each");
+                        found.files.front().path + ") and of " + std::string(format->name) + " (" +
+                        path + "); allowed: one of the files, or a folder for each");
     }
     found.format = format;
     found.files.push_back(std::move(file));
@@ -115,8 +114,8 @@ std::string looks_text(const MeasuredFile& file) {
 
 [[noreturn]] void refuse(const std::string& path, const FoundFiles& found) {
   if (is_folder(path)) {
-    throw ConfigError(path + ": has no file of a known format; allowed: " +
-                      measured_formats_text());
+    throw ConfigError(path +
+                      ": has no file of a known format; allowed: " + measured_formats_text());
   }
   throw ConfigError(path + ": " + printable(looks_text(found.files.front())) +
                     "; allowed: " + measured_formats_text());

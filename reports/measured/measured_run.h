@@ -30,11 +30,11 @@ struct MeasuredRequest {
 };
 
 struct MeasuredRun {
-  std::string path;           // of the file or folder
-  std::string client;         // "vLLM's benchmark", "AIPerf 0.13.0"
-  std::size_t number = 1;     // in the file, from 1
+  std::string path;        // of the file or folder
+  std::string client;      // "vLLM's benchmark", "AIPerf 0.13.0"
+  std::size_t number = 1;  // in the file, from 1
   std::size_t num_in_file = 1;
-  std::string model;          // as the server calls it; empty: unknown
+  std::string model;                   // as the server calls it; empty: unknown
   std::optional<double> request_rate;  // per second; infinite: all at once
   std::optional<std::int64_t> max_concurrency;
   TimeNs duration_ns = 0;  // 0: unknown

@@ -17,10 +17,10 @@ struct MetricRow {
 };
 // AIPerf 0.1 has the first token under a short name.
 constexpr std::array<MetricRow, 5> kMetricDistributions = {{{"time_to_first_token", "ttft"},
-                                                      {"ttft", "ttft"},
-                                                      {"request_latency", "e2el"},
-                                                      {"inter_token_latency", "tpot"},
-                                                      {"inter_chunk_latency", "itl"}}};
+                                                            {"ttft", "ttft"},
+                                                            {"request_latency", "e2el"},
+                                                            {"inter_token_latency", "tpot"},
+                                                            {"inter_chunk_latency", "itl"}}};
 constexpr std::array<MetricRow, 3> kMetricThroughputs = {
     {{"request_throughput", "request_throughput"},
      {"output_token_throughput", "output_throughput"},
@@ -40,10 +40,11 @@ std::int64_t metric_count(const JsonPlace& metrics, const char* metric) {
 }  // namespace
 
 bool has_metric_summary(const Json& value) {
-  return std::any_of(kMetricDistributions.begin(), kMetricDistributions.end(), [&](const MetricRow& row) {
-    const Json* metric = value.find(row.metric);
-    return metric != nullptr && metric->contains("unit") && metric->contains("avg");
-  });
+  return std::any_of(
+      kMetricDistributions.begin(), kMetricDistributions.end(), [&](const MetricRow& row) {
+        const Json* metric = value.find(row.metric);
+        return metric != nullptr && metric->contains("unit") && metric->contains("avg");
+      });
 }
 
 TimeNs metric_time(const JsonPlace& metric) {

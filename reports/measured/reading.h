@@ -19,7 +19,7 @@ constexpr double kMsPerSecond = 1e3;
 
 // The value of the key; nullopt: the key does not exist, or the value is null.
 std::optional<JsonPlace> value_if(const JsonPlace& object, const std::string& key);
-// The same for the first of the keys that has a value.
+// The value of the first of the keys that has one.
 std::optional<JsonPlace> value_of_any(const JsonPlace& object,
                                       std::initializer_list<const char*> keys);
 // The value at "config.strategy.rate".

@@ -22,10 +22,10 @@ struct BenchMetric {
   std::string_view of_figure;
 };
 constexpr std::array<BenchMetric, 5> kBenchMetrics = {{{"ttft", "ttft"},
-                                                     {"tpot", "tpot"},
-                                                     {"itl", "itl"},
-                                                     {"e2el", "e2el"},
-                                                     {"e2e_latency", "e2el"}}};
+                                                       {"tpot", "tpot"},
+                                                       {"itl", "itl"},
+                                                       {"e2el", "e2el"},
+                                                       {"e2e_latency", "e2el"}}};
 
 // A list of `vllm bench sweep serve` has several runs.
 template <class Visit>
@@ -47,8 +47,7 @@ const Json& first_bench(const Json& value) {
 
 // Calls visit(place, request) for the entry of each request in the list.
 template <class Visit>
-void for_each_entry(const JsonPlace& root, const char* key, MeasuredRun& run,
-                      const Visit& visit) {
+void for_each_entry(const JsonPlace& root, const char* key, MeasuredRun& run, const Visit& visit) {
   const JsonPlace list = root.at(key);
   const std::size_t num_requests = run.requests.size();
   std::size_t i = 0;
@@ -105,10 +104,9 @@ void read_bench_requests(const JsonPlace& root, MeasuredRun& run) {
   read_itls(root, run);
   if (value_if(root, "latencies")) read_latencies(root, run);
   if (value_if(root, "start_times")) {
-    for_each_entry(root, "start_times", run,
-                     [](const JsonPlace& place, MeasuredRequest& request) {
-                       request.start = time_in_seconds(place);
-                     });
+    for_each_entry(root, "start_times", run, [](const JsonPlace& place, MeasuredRequest& request) {
+      request.start = time_in_seconds(place);
+    });
   } else {
     run.lacks.push_back("it has no start times: when requests arrived is unknown");
   }
@@ -168,14 +166,15 @@ MeasuredRun read_bench_run(const JsonPlace& root, const char* client, const char
   run.model = text_if(root, "model_id").value_or("");
   run.request_rate = number_if(root, "request_rate");
   const std::optional<JsonPlace> rate = value_if(root, "request_rate");
-  const bool is_infinite = rate && (rate->json() == Json("inf") ||
-                                    (rate->json().is_number() && !run.request_rate));
+  const bool is_infinite =
+      rate && (rate->json() == Json("inf") || (rate->json().is_number() && !run.request_rate));
   if (is_infinite) run.request_rate = std::numeric_limits<double>::infinity();
   run.max_concurrency = count_if(root, "max_concurrency");
   if (root.has("total_input_sequences")) {
     root.at("total_input_sequences")
-        .fail("the benchmark asked for embeddings, which have no tokens; allowed: a benchmark of "
-              "generated texts");
+        .fail(
+            "the benchmark asked for embeddings, which have no tokens; allowed: a benchmark of "
+            "generated texts");
   }
   run.duration_ns = time_in_seconds(root.at("duration"));
   if (root.has("ttfts")) {
@@ -188,10 +187,10 @@ MeasuredRun read_bench_run(const JsonPlace& root, const char* client, const char
 }
 
 std::vector<MeasuredRun> read_bench_runs(const MeasuredFiles& files, const char* client,
-                                   const char* details) {
+                                         const char* details) {
   std::vector<MeasuredRun> runs;
-  for_each_bench(files,
-               [&](const JsonPlace& root) { runs.push_back(read_bench_run(root, client, details)); });
+  for_each_bench(
+      files, [&](const JsonPlace& root) { runs.push_back(read_bench_run(root, client, details)); });
   return runs;
 }
 

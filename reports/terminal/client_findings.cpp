@@ -22,7 +22,7 @@ void keep_first(std::vector<Entry>& entries, std::size_t most, const Before& bef
   if (entries.size() > most) entries.resize(most);
 }
 
-std::vector<ClientGap> gaps_of(const MeasuredRun& run) {
+std::vector<ClientGap> client_gaps(const MeasuredRun& run) {
   std::vector<ClientGap> gaps;
   for (std::size_t i = 0; i < run.requests.size(); ++i) {
     const MeasuredRequest& request = run.requests[i];
@@ -143,10 +143,9 @@ std::string over_line(const MeasuredRun& run, const ClientFindings& findings) {
   const double share =
       static_cast<double>(findings.num_gaps_over) / static_cast<double>(findings.num_gaps);
   return "  " + grouped_text(findings.num_gaps_over) + " of " +
-         count_text(findings.num_gaps, "gap") + " (" + percent_text(share, 2) +
-         ") longer than " + ms_text(*findings.itl_limit_ms) + " ms, in " +
-         grouped_text(findings.num_requests_over) + " of " +
-         count_text(run.num_completed, "request") + "\n";
+         count_text(findings.num_gaps, "gap") + " (" + percent_text(share, 2) + ") longer than " +
+         ms_text(*findings.itl_limit_ms) + " ms, in " + grouped_text(findings.num_requests_over) +
+         " of " + count_text(run.num_completed, "request") + "\n";
 }
 
 void append_time(const char* key, TimeNs time, JsonText& json) {
@@ -174,7 +173,7 @@ ClientFindings examine_client(const MeasuredRun& run, std::optional<double> itl_
   ClientFindings findings;
   findings.itl_limit_ms = itl_limit_ms;
   describe_requests(run, findings);
-  findings.longest_gaps = gaps_of(run);
+  findings.longest_gaps = client_gaps(run);
   count_over(findings.longest_gaps, findings);
   keep_first(findings.longest_gaps, max_entries,
              [](const ClientGap& a, const ClientGap& b) { return a.gap_ns > b.gap_ns; });

@@ -17,7 +17,7 @@ namespace metronome {
 // A gap between two chunks of an answer. Requests are numbered as in MeasuredRun::requests.
 struct ClientGap {
   std::size_t request = 0;
-  std::size_t chunk = 0;   // the one that came late, from 0
+  std::size_t chunk = 0;  // the one that came late, from 0
   TimeNs gap_ns = 0;
   TimeNs began = kNoTime;  // after the first request of the run; kNoTime: unknown
   // Other requests that got their first token within the gap, and the tokens of their prompts: what

@@ -111,8 +111,8 @@ void print_check(const CorrectionOptions& options, const RequestLogRun& beginnin
   if (const auto& ms = beginning.found_cold_start_ms) {
     assignments.push_back("cost_model.cold_start_ms=" + fixed_text(*ms, 0));
   }
-  const RequestLogRun whole =
-      follow_request_log(options.log, options.run_number, options.scenario, assignments, std::nullopt);
+  const RequestLogRun whole = follow_request_log(options.log, options.run_number, options.scenario,
+                                                 assignments, std::nullopt);
   std::vector<MeasuredInterval> intervals =
       measured_intervals(whole.pinned, telling_intervals(whole.pinned));
   const auto until_ns = static_cast<TimeNs>(*options.until_s * 1e9);
@@ -244,8 +244,7 @@ bool has_request_times(const std::string& path) {
 }
 
 void calibrate_from_requests(const CorrectionOptions& options) {
-  const RequestLogRun run =
-      follow_request_log(options.log, options.run_number, options.scenario,
+  const RequestLogRun run = follow_request_log(options.log, options.run_number, options.scenario,
                                                options.assignments, options.until_s);
   const std::vector<MeasuredInterval> intervals =
       measured_intervals(run.pinned, telling_intervals(run.pinned));

@@ -17,10 +17,10 @@ bool has_request_times(const std::string& path);
 struct CorrectionOptions {
   std::string log;
   std::optional<std::int64_t> run_number;  // of a client's result with several runs
-  std::string scenario;                  // with the step times to correct
-  std::vector<std::string> assignments;  // KEY=VALUE, for it
-  std::optional<double> until_s;         // the fit uses the log up to here; the rest is a check
-  std::string out;                       // empty: no file is written
+  std::string scenario;                    // with the step times to correct
+  std::vector<std::string> assignments;    // KEY=VALUE, for it
+  std::optional<double> until_s;           // the fit uses the log up to here; the rest is a check
+  std::string out;                         // empty: no file is written
 };
 
 // Fits a correction (sim/corrected/corrected_fit.h) and writes the file. Prints the correction and

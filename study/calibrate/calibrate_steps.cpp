@@ -211,9 +211,8 @@ void StepReader::read_requests(const std::string& path) {
         "--model and --tp: have no effect with a request log; allowed: the keys of its scenario, "
         "which --set KEY=VALUE overrides");
   }
-  const RequestLogRun run =
-      follow_request_log(path, setup_.run_number, setup_.scenario, setup_.assignments,
-                         setup_.until_s);
+  const RequestLogRun run = follow_request_log(path, setup_.run_number, setup_.scenario,
+                                               setup_.assignments, setup_.until_s);
   const std::string& hardware = setup_.hardware.empty() ? run.hardware.name : setup_.hardware;
   begin_source(path, run.model, hardware, run.scenario.cost_model.tensor_parallel_size, "");
   const std::span<const PinnedInterval> telling = telling_intervals(run.pinned);

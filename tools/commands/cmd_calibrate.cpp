@@ -328,9 +328,8 @@ int calibrate_command(const Arguments& arguments) {
     calibrate_by_measuring(*backend, {setup.model, setup.assignments, setup.hardware,
                                       options->seconds, options->seed, options->out});
   } else if (options->kind == "corrected") {
-    calibrate_from_requests(
-        {options->from.front(), setup.run_number, setup.scenario, setup.assignments,
-         setup.until_s, options->out});
+    calibrate_from_requests({options->from.front(), setup.run_number, setup.scenario,
+                             setup.assignments, setup.until_s, options->out});
   } else if (options->folder.empty()) {
     const FitKind kind = options->kind == "replay" ? FitKind::Replay : FitKind::Fitted;
     report_calibration(calibrate_from_steps(options->from, setup, kind), options->out);

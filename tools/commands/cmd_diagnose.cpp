@@ -60,7 +60,8 @@ struct DiagnoseOptions {
 
 constexpr const char* kExamples =
     "RUN is a folder that `metronome run` wrote (every variant in it is diagnosed), or a vLLM\n"
-    "log (with --enable-logging-iteration-details) or an SGLang log, or the result of a benchmark's\n"
+    "log (with --enable-logging-iteration-details) or an SGLang log, or the result of a "
+    "benchmark's\n"
     "client. A client's result has the longest gaps and the latest first tokens, and no causes:\n"
     "AIPerf, guidellm and the others of `metronome validate`. A log has steps but no\n"
     "requests: --scenario describes the model, the GPU and the requests to replay. Settings\n"
@@ -515,8 +516,7 @@ int diagnose_client(const DiagnoseOptions& options) {
                      " is the result of a benchmark's client; allowed: with a log");
   }
   const MeasuredRun run = read_measured_run(options.run, options.run_number);
-  const ClientFindings findings =
-      examine_client(run, options.target_itl_ms, options.max_entries);
+  const ClientFindings findings = examine_client(run, options.target_itl_ms, options.max_entries);
   if (!options.wants_json) {
     std::cout << client_findings_text(run, findings);
     return kExitDone;

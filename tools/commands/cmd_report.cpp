@@ -85,9 +85,8 @@ int report_command(const Arguments& arguments) {
       {"out FILE", &out,
        "the file to write; replaces only a report (default: report.html in the folder that is "
        "RESULT, or in the current folder for a file or several results)"},
-      {"run N", &run_number,
-       "the run of a client's result with several (default: all of them)", EmptyText::Refused,
-       WholeRange{1, 1'000'000}},
+      {"run N", &run_number, "the run of a client's result with several (default: all of them)",
+       EmptyText::Refused, WholeRange{1, 1'000'000}},
   };
   const auto line = parse_command(kText, option_list, arguments);
   if (!line) return kExitDone;

@@ -27,6 +27,7 @@
 #include "study/recorded/validate_log.h"
 #include "tools/commands/cli.h"
 #include "tools/commands/command_options.h"
+#include "tools/commands/simulated_run.h"
 
 namespace metronome {
 namespace {
@@ -34,10 +35,12 @@ namespace {
 using Rows = std::vector<std::vector<std::string>>;
 
 constexpr const char* kExamples =
-    "MEASURED is a result folder of one run (`--backend=cpu` or `--backend=cuda`), the result of a\n"
+    "MEASURED is a result folder of one run (`--backend=cpu` or `--backend=cuda`), the result of "
+    "a\n"
     "benchmark's client, or a request log: JSON Lines with input_toks, output_toks, queued_ts,\n"
     "first_token_ts and last_token_ts, in seconds. Clients are vLLM's and SGLang's benchmarks,\n"
-    "AIPerf, guidellm, inference-perf, llmperf and genai-perf: a file, or the folder with all files\n"
+    "AIPerf, guidellm, inference-perf, llmperf and genai-perf: a file, or the folder with all "
+    "files\n"
     "of a run. The content tells which. --run chooses one of several runs.\n"
     "SIMULATED is a result folder of one run of the same workload: another model, another number\n"
     "of requests or other lengths are an error unless --allow-differences is given.\n"
@@ -63,12 +66,13 @@ constexpr const char* kExamples =
     "  metronome run scenarios/cpu.yaml --backend=cpu --out results/real\n"
     "  metronome run scenarios/cpu.yaml --out results/predicted\n"
     "  metronome validate results/real/chunked results/predicted/chunked\n"
+    "  metronome validate served.yaml --measured benchmarks.json --run 2\n"
     "\n"
     "exit codes: 0 done, 1 decisions differ and --same-decisions was given, 2 bad input\n";
 
 constexpr CommandText kText = {
     .name = "validate",
-    .arguments = "MEASURED SIMULATED [OPTION...]",
+    .arguments = "MEASURED SIMULATED [OPTION...] | SCENARIO --measured FILE [OPTION...]",
     .summary = "Compares a measured run with a simulated one of the same workload.\n",
     .examples = kExamples,
     .file_name = "MEASURED SIMULATED",
@@ -77,7 +81,8 @@ constexpr CommandText kText = {
 
 struct ValidateOptions {
   std::string measured;
-  std::string simulated;
+  std::string simulated;      // a result folder, or with --measured a scenario
+  std::string measured_file;  // of --measured
   std::string scenario;
   std::optional<double> after_s;
   std::optional<std::string> iterations;
@@ -120,6 +125,9 @@ std::optional<ValidateOptions> parse(const Arguments& arguments) {
   const OptionList option_list = {
       {"scenario FILE", &options.scenario,
        "the scenario file of SIMULATED, if its trace is not found from the current folder"},
+      {"measured FILE", &options.measured_file,
+       "compare this with a simulation of SCENARIO, which is run first: a client's result, a "
+       "request log or a result folder, as MEASURED"},
       {"run N", &options.run_number,
        "the run of MEASURED, if it is a client's result with several (default: the only one)",
        EmptyText::Refused, WholeRange{1, 1'000'000}},
@@ -136,6 +144,16 @@ std::optional<ValidateOptions> parse(const Arguments& arguments) {
   };
   const auto line = parse_command(kText, option_list, arguments);
   if (!line) return std::nullopt;
+  if (!options.measured_file.empty()) {
+    if (line->files.size() != 1) {
+      throw UsageError("--measured: got " + std::to_string(line->files.size()) +
+                       " scenarios; allowed: one SCENARIO");
+    }
+    options.measured = options.measured_file;
+    options.simulated = line->file();
+    if (options.scenario.empty()) options.scenario = options.simulated;
+    return options;
+  }
   if (line->files.size() != 2) {
     throw UsageError(fmt::format(
         "validate: got {} runs; allowed: MEASURED and SIMULATED (see `metronome validate --help`)",
@@ -504,6 +522,10 @@ int validate_command(const Arguments& arguments) {
   const auto options = parse(arguments);
   if (!options) return kExitDone;
   if (is_iteration_log(options->measured)) {
+    if (!options->measured_file.empty()) {
+      throw UsageError("--measured: " + printable(options->measured) +
+                       " is a log of iterations; allowed: `metronome validate LOG SIMULATED`");
+    }
     if (options->after_s) {
       throw UsageError(
           "--after: has no effect with a log of iterations; allowed: a MEASURED with requests");
@@ -525,13 +547,16 @@ int validate_command(const Arguments& arguments) {
     throw UsageError("--iterations: has no effect; allowed: with a log of iterations");
   }
   const ObservedRun measured = read_measured(options->measured, options->run_number);
-  if (!options->scenario.empty() && measured.format != RunFormat::RequestLog) {
+  const bool is_run_here = !options->measured_file.empty();
+  if (!options->scenario.empty() && !is_run_here && measured.format != RunFormat::RequestLog) {
     throw UsageError(
         "--scenario: has no effect, as only the requests of a log are run again; allowed: a "
         "MEASURED that is a request log or a log of iterations");
   }
-  const ObservedRun simulated = read_observed_run(
-      options->simulated, {.from_queue = measured.counts_from_queue});
+  const bool from_queue = measured.counts_from_queue;
+  const ObservedRun simulated =
+      is_run_here ? observed_run_of(simulated_run(options->simulated), from_queue)
+                  : read_observed_run(options->simulated, {.from_queue = from_queue});
   const Validation validation = validate(*options, measured, simulated);
   if (options->needs_same_decisions && !validation.compares_decisions()) {
     throw UsageError(
