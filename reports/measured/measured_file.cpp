@@ -5,8 +5,10 @@
 #include <cctype>
 #include <cmath>
 #include <cstdint>
+#include <filesystem>
 #include <fstream>
 #include <optional>
+#include <system_error>
 
 #include "core/base/error.h"
 #include "core/base/files.h"
@@ -168,13 +170,20 @@ Layout layout_of(std::string_view beginning) {
 
 }  // namespace
 
+bool is_plain_file(const std::string& path) {
+  std::error_code error;
+  return std::filesystem::is_regular_file(path, error);
+}
+
 MeasuredFile open_measured_file(const std::string& path, std::string_view allowed) {
   MeasuredFile file;
   file.path = path;
-  file.text = first_bytes(path, allowed);
+  // A pipe can be read once.
+  std::string whole = is_plain_file(path) ? std::string() : read_file(path, allowed);
+  file.text = whole.empty() ? first_bytes(path, allowed) : whole.substr(0, MeasuredFile::kLookedAt);
   const Layout layout = layout_of(file.text);
   if (layout == Layout::Unknown) return file;
-  const std::string whole = read_file(path, allowed);
+  if (whole.empty()) whole = read_file(path, allowed);
   const std::string_view text = without_mark(whole);
   switch (layout) {
     case Layout::Unknown: break;

@@ -29,6 +29,9 @@ struct MeasuredFile {
   bool has_text(std::string_view mark) const { return text.find(mark) != std::string::npos; }
 };
 
+// Not a folder, a pipe or a device.
+bool is_plain_file(const std::string& path);
+
 // A table whose first cell is "Metric" becomes an object of metrics, as JSON exports have them:
 // {"time_to_first_token": {"unit": "ms", "avg": 12.5, ...}, ...}. Throws ConfigError if the file
 // cannot be opened; `allowed` says which files are expected.

@@ -99,7 +99,8 @@ FoundFiles find_files(const std::string& path) {
 // What a value of no known format looks like.
 std::string looks_text(const MeasuredFile& file) {
   if (!file.problem.empty()) return file.problem;
-  if (file.documents.empty()) return "is neither JSON, nor YAML, nor a table of metrics";
+  if (file.documents.empty())
+    return "is neither JSON, nor YAML of benchmarks, nor a table of metrics";
   const Json& first = file.documents.front().json;
   const Json& value = first.is_array() && !first.empty() ? first.front() : first;
   if (!value.is_object()) return "is JSON without objects";
@@ -151,7 +152,7 @@ std::string measured_formats_text() {
 }
 
 bool is_measured(const std::string& path) {
-  if (is_folder(path) && has_results(path)) return false;
+  if (is_folder(path) ? has_results(path) : !is_plain_file(path)) return false;
   try {
     return find_files(path).format != nullptr;
   } catch (const ConfigError&) {

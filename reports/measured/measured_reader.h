@@ -16,7 +16,8 @@ namespace metronome {
 std::string measured_formats_text();
 
 // Whether a file, or a file in the folder, has a value of a known format, or marks of one that is
-// cut short. False for what cannot be opened, and for folders with results of this program.
+// cut short. False for what cannot be opened, for pipes, which can be read once, and for folders
+// with results of this program.
 bool is_measured(const std::string& path);
 
 // All runs of a file or of the files of a folder, in their order; at least one. Throws ConfigError

@@ -288,8 +288,9 @@ TEST_CASE("runs that cannot be read are refused by name", "[reports][validation]
     REQUIRE(error.starts_with(path));
     return error.substr(path.size());
   };
-  CHECK(contains(error_with("{}"), ": has neither ttfts nor first_token_ts; allowed: a result "));
-  CHECK(contains(error_with("oops"), ": is not JSON"));
+  CHECK(contains(error_with("{}"),
+                 ": is no format that is known here; its keys: none; allowed: a result of "));
+  CHECK(contains(error_with("oops"), ": is neither JSON"));
   CHECK(contains(error_with(R"({"ttfts": [1], "duration": 1, "input_lens": [1, 2],
                                 "output_lens": [1], "itls": [[]]})"),
                  ": input_lens: has 2 entries; allowed: as many as ttfts, 1"));

@@ -479,7 +479,8 @@ TEST_CASE("results that cannot be read are refused in one line", "[reports][meas
   CHECK(contains(refusal(R"({"a": 1, "b": {"ttfts": []}})"),
                  ": is no format that is known here; its keys: a, b; allowed: a result of SGLang's "
                  "benchmark, vLLM's benchmark, AIPerf, "));
-  CHECK(contains(refusal("hello"), ": is neither JSON, nor YAML, nor a table of metrics;"));
+  CHECK(contains(refusal("hello"),
+                 ": is neither JSON, nor YAML of benchmarks, nor a table of metrics;"));
   CHECK(contains(refusal(""), ": is neither JSON"));
   const std::string text(kVllmTwoRequests);
   const std::string cut = refusal(text.substr(0, text.size() / 2));

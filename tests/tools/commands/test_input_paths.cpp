@@ -155,7 +155,9 @@ TEST_CASE("a path at which nothing is does not exist", "[cli][paths]") {
   };
   const std::string missing = "metronome: error: " + place.path("nothing") + ": does not exist";
   CHECK(error("diagnose 'PATH'") ==
-        missing + "; allowed: a result folder, or the log of a vLLM or SGLang server\n");
+        missing +
+            "; allowed: a result folder, the log of a vLLM or SGLang server, or the result "
+            "of a benchmark's client\n");
   CHECK(error("report 'PATH'") ==
         missing + "; allowed: a folder that `metronome run` or `metronome sweep` wrote\n");
   CHECK(error("calibrate --from 'PATH' --model tiny-llama") ==
@@ -170,12 +172,12 @@ TEST_CASE("a path at which nothing is does not exist", "[cli][paths]") {
 
 TEST_CASE("a file where a folder is wanted", "[cli][paths]") {
   const Workplace place;
-  CHECK(use(place, "report 'PATH'", place.path("s.yaml")).err ==
-        "metronome: error: " + place.path("s.yaml") +
-            ": is not a folder; allowed: a folder that `metronome run` or `metronome sweep` "
-            "wrote\n");
+  CHECK(use(place, "report 'PATH'", place.path("s.yaml"))
+            .err.starts_with("metronome: error: " + place.path("s.yaml") +
+                             ": is neither JSON, nor YAML of benchmarks, nor a table of metrics; "
+                             "allowed: a result of "));
   CHECK(contains(use(place, "diagnose 'PATH'", "/dev/null").err,
-                 "/dev/null: is a pipe or a device; allowed: a result folder, or the log"));
+                 "/dev/null: is a pipe or a device; allowed: a result folder, the log"));
 }
 
 TEST_CASE("a pipe without an end is read up to a limit", "[cli][paths]") {
