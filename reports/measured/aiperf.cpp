@@ -2,6 +2,7 @@
 // AIPerf's profile_export.jsonl, a line for each request, and profile_export_aiperf.json, the
 // summary and the settings. Read with AIPerf 0.1 to 0.13.
 #include <algorithm>
+#include <fmt/core.h>
 #include <optional>
 #include <string>
 
@@ -26,7 +27,7 @@ bool has_metrics(const MeasuredFile& file) {
 std::string aiperf_error(const JsonPlace& error) {
   const std::string type = text_if(error, "type").value_or("error");
   const std::optional<std::int64_t> code = count_if(error, "code");
-  return type + (code ? " " + std::to_string(*code) : std::string());
+  return code ? fmt::format("{} {}", type, *code) : type;
 }
 
 MeasuredRequest read_aiperf_record(const JsonPlace& line, bool& has_gaps) {

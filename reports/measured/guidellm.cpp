@@ -16,7 +16,7 @@ namespace {
 // The time from `start` to a later instant, both in seconds since 1970.
 TimeNs time_after(TimeNs start, const JsonPlace& instant) {
   const TimeNs time = time_in_seconds(instant);
-  if (time < start) instant.fail("is before the start of its request");
+  if (time < start) instant.fail("is before its start");
   return time - start;
 }
 
@@ -101,6 +101,12 @@ void read_guidellm_figures(const JsonPlace& benchmark, MeasuredRun& run) {
   run.num_failed = total_of(benchmark, "errored") + total_of(benchmark, "incomplete");
 }
 
+// Before 0.4 a benchmark had its start and end alone.
+TimeNs benchmark_duration(const JsonPlace& benchmark) {
+  if (const auto seconds = value_if(benchmark, "duration")) return time_in_seconds(*seconds);
+  return time_after(time_in_seconds(benchmark.at("start_time")), benchmark.at("end_time"));
+}
+
 void read_guidellm_load(const JsonPlace& benchmark, MeasuredRun& run) {
   for (const char* path : {"config.strategy", "args.strategy", "scheduler.strategy"}) {
     const std::optional<JsonPlace> strategy = value_at(benchmark, path);
@@ -144,8 +150,7 @@ MeasuredRun read_benchmark(const JsonPlace& report, const JsonPlace& benchmark) 
   if (run.requests.empty()) {
     if (num_completed == 0) return run;
     read_guidellm_figures(benchmark, run);
-    run.duration_ns =
-        time_in_seconds(value_if(benchmark, "duration").value_or(benchmark.at("run_stats")));
+    run.duration_ns = benchmark_duration(benchmark);
     run.lacks.push_back("it has no requests, as its sample of them is empty");
     return run;
   }

@@ -6,6 +6,7 @@
 #include <cmath>
 #include <cstdint>
 #include <filesystem>
+#include <fmt/core.h>
 #include <fstream>
 #include <optional>
 #include <system_error>
@@ -44,11 +45,11 @@ void read_lines(std::string_view text, MeasuredFile& file) {
   for (std::size_t line_number = 1; !text.empty(); ++line_number) {
     const std::string_view line = trimmed(take_line(text));
     if (line.empty()) continue;
-    const std::string where = file.path + ":" + std::to_string(line_number);
+    const std::string where = fmt::format("{}:{}", file.path, line_number);
     try {
       file.documents.push_back({where, parse_python_json(line)});
     } catch (const JsonError& error) {
-      file.problem = "line " + std::to_string(line_number) + " is not JSON: " + error.what();
+      file.problem = fmt::format("line {} is not JSON: {}", line_number, error.what());
       return;
     }
   }

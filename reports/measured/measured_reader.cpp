@@ -4,6 +4,7 @@
 #include <algorithm>
 #include <array>
 #include <filesystem>
+#include <fmt/core.h>
 #include <string_view>
 #include <system_error>
 #include <utility>
@@ -136,9 +137,8 @@ std::string listed_runs(const std::vector<MeasuredRun>& runs) {
   std::string text;
   for (std::size_t i = 0; i < std::min(runs.size(), kListed); ++i) {
     const std::string load = runs[i].load_text();
-    text += (i == 0 ? "" : "; ") + std::to_string(i + 1) + " (" + load +
-            (load.empty() ? "" : ", ") +
-            count_text(runs[i].num_completed + runs[i].num_failed, "request") + ")";
+    text += fmt::format("{}{} ({}{}{})", i == 0 ? "" : "; ", i + 1, load, load.empty() ? "" : ", ",
+                        count_text(runs[i].num_completed + runs[i].num_failed, "request"));
   }
   return runs.size() > kListed ? text + "; ..." : text;
 }
@@ -192,8 +192,8 @@ MeasuredRun read_measured_run(const std::string& path, std::optional<std::int64_
   }
   const std::int64_t chosen = number.value_or(1);
   if (chosen < 1 || chosen > static_cast<std::int64_t>(runs.size())) {
-    throw ConfigError("--run: " + path + " has no run " + std::to_string(chosen) +
-                      "; allowed: " + listed_runs(runs));
+    throw ConfigError(
+        fmt::format("--run: {} has no run {}; allowed: {}", path, chosen, listed_runs(runs)));
   }
   return std::move(runs[static_cast<std::size_t>(chosen - 1)]);
 }
@@ -201,7 +201,7 @@ MeasuredRun read_measured_run(const std::string& path, std::optional<std::int64_
 std::string measured_run_text(const MeasuredRun& run) {
   std::string text = printable(run.client);
   if (run.num_in_file > 1) {
-    text += ", run " + std::to_string(run.number) + " of " + std::to_string(run.num_in_file);
+    text += fmt::format(", run {} of {}", run.number, run.num_in_file);
   }
   const std::string load = run.load_text();
   if (!load.empty()) text += ", " + load;

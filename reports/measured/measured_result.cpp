@@ -3,6 +3,7 @@
 
 #include <algorithm>
 #include <cmath>
+#include <fmt/core.h>
 #include <limits>
 #include <string_view>
 #include <vector>
@@ -122,7 +123,7 @@ void set_given_figures(const MeasuredRun& run, FigureValues& figures) {
 RunInfo measured_info(const MeasuredRun& run) {
   RunInfo info;
   info.label = run.client;
-  if (run.num_in_file > 1) info.label += " run " + std::to_string(run.number);
+  if (run.num_in_file > 1) info.label += fmt::format(" run {}", run.number);
   info.backend = kHttpBackend;
   info.endpoint_type = "openai";
   const NamedModel model = served_model(run.model);

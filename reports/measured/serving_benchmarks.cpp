@@ -4,6 +4,7 @@
 // tokens, and figures as STATISTIC_METRIC_ms. Read with vLLM 0.6 to 0.33 and SGLang 0.3 to 0.5.23.
 #include <algorithm>
 #include <array>
+#include <fmt/core.h>
 #include <limits>
 #include <string>
 
@@ -56,8 +57,7 @@ void for_each_entry(const JsonPlace& root, const char* key, MeasuredRun& run, co
     ++i;
   });
   if (i == num_requests) return;
-  list.fail("has " + std::to_string(i) + " entries; allowed: as many as ttfts, " +
-            std::to_string(num_requests));
+  list.fail(fmt::format("has {} entries; allowed: as many as ttfts, {}", i, num_requests));
 }
 
 void read_itls(const JsonPlace& root, MeasuredRun& run) {

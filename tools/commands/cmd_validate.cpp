@@ -146,8 +146,8 @@ std::optional<ValidateOptions> parse(const Arguments& arguments) {
   if (!line) return std::nullopt;
   if (!options.measured_file.empty()) {
     if (line->files.size() != 1) {
-      throw UsageError("--measured: got " + std::to_string(line->files.size()) +
-                       " scenarios; allowed: one SCENARIO");
+      throw UsageError(
+          fmt::format("--measured: got {} scenarios; allowed: one SCENARIO", line->files.size()));
     }
     options.measured = options.measured_file;
     options.simulated = line->file();
