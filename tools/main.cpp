@@ -37,6 +37,7 @@ constexpr Command kCommands[] = {
      diagnose_command},
     {"calibrate", "make a cost model from measured times", calibrate_command},
     {"validate", "compare a simulated run with a measured one", validate_command},
+    {"verify", "say whether a change of a server's settings did what was promised", verify_command},
     {"report", "write report.html from one or more result folders", report_command},
     {"list", "list models, hardware, policies, scenarios and scenario keys", list_command},
     {"decisions", "compare scheduling decisions with logs of real engines", decisions_command},

@@ -14,6 +14,7 @@ enum ExitCode : int {
   kExitDone = 0,
   kExitRunFailed = 1,
   kExitBadInput = 2,
+  kExitNotKept = 3,   // `verify`: a promise
   kExitSignal = 128,  // + the number of the signal, as shells report it
 };
 
@@ -37,6 +38,7 @@ int bench_command(const Arguments& arguments);
 int bench_serve_command(const Arguments& arguments);
 int calibrate_command(const Arguments& arguments);
 int validate_command(const Arguments& arguments);
+int verify_command(const Arguments& arguments);
 int report_command(const Arguments& arguments);
 int list_command(const Arguments& arguments);
 int diagnose_command(const Arguments& arguments);
