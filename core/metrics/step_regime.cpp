@@ -42,6 +42,7 @@ void RegimeErrors::add(const StepRegime& regime, double measured_ns, double pred
     list->errors.push_back(predicted_ns / measured_ns - 1);
     list->steps.push_back(step);
     list->sum_ns += measured_ns;
+    list->predicted_ns += predicted_ns;
   }
 }
 
@@ -58,6 +59,7 @@ RegimeError RegimeErrors::Errors::summary(const std::string& regime) const {
   result.num_steps = static_cast<std::int64_t>(errors.size());
   const auto count = static_cast<double>(errors.size());
   result.mean_ms = sum_ns / 1e6 / count;
+  result.total_error = predicted_ns / sum_ns - 1;
   std::vector<double> sizes;
   for (std::size_t i = 0; i < errors.size(); ++i) {
     result.mean_error += errors[i] / count;

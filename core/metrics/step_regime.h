@@ -35,6 +35,7 @@ struct RegimeError {
   double p95_abs_error = 0;
   double worst_error = 0;  // the signed error of largest magnitude
   std::int64_t worst_step = 0;
+  double total_error = 0;  // of the sum of all times
 };
 
 class RegimeErrors {
@@ -48,6 +49,7 @@ class RegimeErrors {
     std::vector<double> errors;
     std::vector<std::int64_t> steps;
     double sum_ns = 0;
+    double predicted_ns = 0;
 
     RegimeError summary(const std::string& regime) const;
   };

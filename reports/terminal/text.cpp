@@ -87,6 +87,7 @@ void append_step_errors(const char* key, const std::vector<RegimeError>& regimes
     json.field("p95_abs_error", regime.p95_abs_error);
     json.field("worst_error", regime.worst_error);
     json.field("worst_step", regime.worst_step);
+    json.field("total_error", regime.total_error);
     json.end_object();
   }
   json.end_array();

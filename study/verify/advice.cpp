@@ -13,9 +13,8 @@
 namespace metronome {
 namespace {
 
-constexpr std::string_view kFigures[] = {"p50_itl_ms",        "p99_itl_ms",
-                                         "max_itl_ms",        "p50_ttft_ms",
-                                         "p99_ttft_ms",       "output_throughput",
+constexpr std::string_view kFigures[] = {"p50_itl_ms",        "p99_itl_ms",  "max_itl_ms",
+                                         "p50_ttft_ms",       "p99_ttft_ms", "output_throughput",
                                          "request_throughput"};
 constexpr const char* kAllowed = "the output of `metronome diagnose --json`";
 

@@ -161,8 +161,8 @@ std::string value_of(const std::map<std::string, std::string>& flags, const std:
 }
 
 // What differs, and whether the server after has what was advised.
-void compare_settings(const EngineLog& before, const EngineLog& after,
-                      const VerifyOptions& options, Verification& verification) {
+void compare_settings(const EngineLog& before, const EngineLog& after, const VerifyOptions& options,
+                      Verification& verification) {
   const auto old = settings_of(before);
   const auto now = settings_of(after);
   std::set<std::string> names;

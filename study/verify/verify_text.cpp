@@ -22,8 +22,8 @@ std::string mean_text(const Figure& figure, const TurnMean& mean) {
 
 std::string drift_text(const StepDrift& drift) {
   if (drift.num_compositions == 0) return "there are no iterations of equal work";
-  std::string text = "steps of equal work took " + fixed_text(drift.ratio, 3) +
-                     " times as long after as before";
+  std::string text =
+      "steps of equal work took " + fixed_text(drift.ratio, 3) + " times as long after as before";
   if (drift.low) {
     text += " (95 % band " + fixed_text(*drift.low, 3) + " to " + fixed_text(*drift.high, 3) + ")";
   }
@@ -41,10 +41,9 @@ std::string figures_text(const Verification& verification) {
     rows.push_back({column_title(figure), mean_text(figure, row.before),
                     row.simulated_before ? value_text(figure, *row.simulated_before) : "-",
                     row.promised ? value_text(figure, *row.promised) : "-",
-                    mean_text(figure, row.after),
-                    mean_text(figure, row.without_drift),
+                    mean_text(figure, row.after), mean_text(figure, row.without_drift),
                     row.promised ? signed_percent(row.error) : "-",
-                    !row.promised  ? ""
+                    !row.promised ? ""
                     : row.is_kept ? "kept"
                                   : "NOT KEPT"});
   }
@@ -65,7 +64,8 @@ std::string verdict_text(const Verification& verification) {
     num_promises += row.promised ? 1 : 0;
     num_kept += row.promised && row.is_kept ? 1 : 0;
   }
-  std::string text = verification.came_true() ? "The advice came true" : "The advice did not come true";
+  std::string text =
+      verification.came_true() ? "The advice came true" : "The advice did not come true";
   if (num_promises > 0) {
     text += ": " + grouped_text(num_kept) + " of " + count_text(num_promises, "promised figure") +
             " kept within " + percent_text(verification.tolerance, 0);
@@ -127,8 +127,10 @@ std::string Verification::text(std::size_t columns) const {
     text += wrapped("Promised, but not measured on both sides: " + names + ".", 0, columns);
   }
   if (!has_promises()) {
-    return text + wrapped("Nothing was promised: --advice FILE or --promise FIGURE=VALUE says what "
-                          "to judge.", 0, columns);
+    return text + wrapped(
+                      "Nothing was promised: --advice FILE or --promise FIGURE=VALUE says what "
+                      "to judge.",
+                      0, columns);
   }
   if (limit_ms) text += wrapped(limit_text(*this), 0, columns);
   return text + wrapped(verdict_text(*this), 0, columns);

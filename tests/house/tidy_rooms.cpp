@@ -66,7 +66,6 @@ constexpr Room kRooms[] = {
     {"study/recorded", "core engines sim reports"},
     {"study/decisions", "core engines fleet"},
     {"study/verify", "core engines reports"},
-    {"study/decisions", "core engines"},
     {"study/bench", "core sim reports gpu/plan system"},
     {"study/calibrate", "core engines sim reports study/run study/recorded system"},
     {"study/sweep", "core sim reports study/run system"},

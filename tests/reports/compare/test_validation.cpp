@@ -254,6 +254,7 @@ TEST_CASE("step times are compared with a cost model", "[reports][validation]") 
       CHECK(regime.mean_error == Approx(factor - 1).margin(1e-6));
       CHECK(regime.mean_abs_error == Approx(factor - 1).margin(1e-6));
       CHECK(regime.p95_abs_error == Approx(factor - 1).margin(1e-6));
+      CHECK(regime.total_error == Approx(factor - 1).margin(1e-6));
       CHECK(regime.worst_error == Approx(factor - 1).margin(1e-6));
     }
     CHECK(num_steps == 2 * regimes.back().num_steps);

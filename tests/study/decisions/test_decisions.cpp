@@ -188,6 +188,10 @@ TEST_CASE("the decisions of every version of vLLM, recorded from its package", "
   check_golden("vllm", "vllm_versions.jsonl", 189);
 }
 
+TEST_CASE("the decisions of a real vLLM 0.32 server", "[decisions]") {
+  check_golden("vllm", "vllm_0.32_served.jsonl", 6);
+}
+
 TEST_CASE("the given decisions of vLLM 0.33", "[decisions]") {
   const std::pair<const char*, std::size_t> files[] = {{"vllm_0.33_given.jsonl", 430},
                                                        {"vllm_0.33_options_given.jsonl", 85},

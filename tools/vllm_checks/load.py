@@ -1,0 +1,92 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Load for a server, and what Metronome makes of the scenario that describes both."""
+
+import json
+import os
+import pathlib
+import re
+import subprocess
+
+ROOT = pathlib.Path(__file__).resolve().parents[2]
+
+
+class Failed(RuntimeError):
+    pass
+
+
+def judged(program, *arguments, accepts):
+    """The exit code, one of these, and the standard output of the program."""
+    command = [str(part) for part in (program, *arguments)]
+    done = subprocess.run(command, capture_output=True, text=True, check=False)
+    if done.returncode not in accepts:
+        raise Failed(f"{' '.join(command)}: {done.returncode}: "
+                     f"{(done.stderr or done.stdout).strip()[-600:]}")
+    return done.returncode, done.stdout
+
+
+def metronome(program, *arguments):
+    """Standard output of the program, which must succeed."""
+    return judged(program, *arguments, accepts=(0,))[1]
+
+
+def bench_serve(program, server, scenario, out):
+    """`metronome bench-serve`: the scenario's own requests, as token ids."""
+    metronome(program, "bench-serve", server.url, "--scenario", scenario, "--out", out, "-q")
+    return out
+
+
+def vllm_bench(venv, server, model, prompts, rate, seed, out):
+    """`vllm bench serve`, the package's own load generator."""
+    count = len(prompts.read_text(encoding="utf-8").splitlines())
+    command = [venv / "bin/vllm", "bench", "serve", "--backend", "openai", "--model", "smollm2",
+               "--tokenizer", model, "--host", "127.0.0.1", "--port", server.port,
+               "--dataset-name", "custom", "--dataset-path", prompts, "--custom-output-len", "-1",
+               "--skip-chat-template", "--disable-shuffle", "--num-prompts", count,
+               "--request-rate", rate, "--seed", seed, "--ignore-eos", "--save-result",
+               "--save-detailed", "--result-dir", out.parent, "--result-filename", out.name]
+    done = subprocess.run([str(part) for part in command], capture_output=True, text=True,
+                          check=False, env={**os.environ, "HF_HUB_OFFLINE": "1"})
+    if done.returncode != 0:
+        raise Failed(f"vllm bench serve: {done.stderr.strip()[-600:]}")
+    result = json.loads(out.read_text(encoding="utf-8"))
+    if result["completed"] != count:
+        raise Failed(f"vllm bench serve: {result['completed']} of {count} requests completed")
+    return out
+
+
+def trace_of(bench, path):
+    """A trace of what `vllm bench serve` sent: arrivals and lengths."""
+    result = json.loads(bench.read_text(encoding="utf-8"))
+    first = min(result["start_times"])
+    rows = sorted(zip(result["start_times"], result["input_lens"], result["output_lens"]))
+    path.write_text("arrival_s,prompt_tokens,output_tokens\n" + "".join(
+        f"{start - first:.6f},{prompt},{output}\n" for start, prompt, output in rows),
+        encoding="utf-8")
+    return path
+
+
+def write_prompts(tokenizer_json, count, seed, path):
+    """Prompts for `vllm bench serve`: words that are one token each, chats and documents."""
+    from tokenizers import Tokenizer
+    import random
+    tokenizer = Tokenizer.from_file(str(tokenizer_json))
+    rng = random.Random(seed)
+    words = [word for word in (tokenizer.decode([i]) for i in range(300, 20_000))
+             if re.fullmatch(" [A-Za-z]+", word)
+             and len(tokenizer.encode(word, add_special_tokens=False).ids) == 1]
+    with open(path, "w", encoding="utf-8") as out:
+        for i in range(count):
+            is_document = i % 5 == 4
+            length = 1200 if is_document else rng.randint(100, 300)
+            prompt = "".join(rng.choice(words) for _ in range(length))
+            out.write(json.dumps({"prompt": prompt, "output_tokens":
+                                  12 if is_document else rng.randint(16, 48)}) + "\n")
+    return path
+
+
+def cache_blocks(server):
+    """The number of KV blocks that the server has; its log does not say it."""
+    found = re.search(r'cache_config_info\{[^}]*num_gpu_blocks="(\d+)"', server.metrics())
+    if not found:
+        raise Failed("/metrics has no vllm:cache_config_info")
+    return int(found[1])
