@@ -69,8 +69,10 @@ void LogValidation::print() const {
   }
   if (step_times.empty()) return;
   std::cout << '\n'
-            << step_error_table("step times", step_times)
-            << "the logged time of an iteration includes the host's part\n";
+            << step_error_table("step times", step_times) << "all of them took "
+            << fixed_text(1 / (1 + step_times.back().total_error), 3)
+            << " times as long as predicted; the logged time of an iteration includes the host's "
+               "part\n";
 }
 
 std::string LogValidation::json() const {

@@ -26,7 +26,7 @@ def write(folder):
     SERVED.mkdir(parents=True, exist_ok=True)
     for name in LOGS:
         source = folder / name
-        if not (source / "measured").exists():
+        if not (source / "cases.jsonl").exists():
             continue
         (SERVED / f"{name}.log").write_text(
             short_log((source / "server.log").read_text(errors="replace")), encoding="utf-8")

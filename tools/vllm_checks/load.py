@@ -35,15 +35,14 @@ def bench_serve(program, server, scenario, out):
     return out
 
 
-def vllm_bench(venv, server, model, prompts, rate, seed, out):
-    """`vllm bench serve`, the package's own load generator."""
-    count = len(prompts.read_text(encoding="utf-8").splitlines())
+def vllm_bench(venv, server, model, count, rate, seed, out):
+    """`vllm bench serve`, the package's own load generator, with random prompts."""
     command = [venv / "bin/vllm", "bench", "serve", "--backend", "openai", "--model", "smollm2",
                "--tokenizer", model, "--host", "127.0.0.1", "--port", server.port,
-               "--dataset-name", "custom", "--dataset-path", prompts, "--custom-output-len", "-1",
-               "--skip-chat-template", "--disable-shuffle", "--num-prompts", count,
-               "--request-rate", rate, "--seed", seed, "--ignore-eos", "--save-result",
-               "--save-detailed", "--result-dir", out.parent, "--result-filename", out.name]
+               "--dataset-name", "random", "--random-input-len", 400, "--random-output-len", 40,
+               "--random-range-ratio", 0.8, "--num-prompts", count, "--request-rate", rate,
+               "--seed", seed, "--ignore-eos", "--save-result", "--save-detailed",
+               "--result-dir", out.parent, "--result-filename", out.name]
     done = subprocess.run([str(part) for part in command], capture_output=True, text=True,
                           check=False, env={**os.environ, "HF_HUB_OFFLINE": "1"})
     if done.returncode != 0:
@@ -62,25 +61,6 @@ def trace_of(bench, path):
     path.write_text("arrival_s,prompt_tokens,output_tokens\n" + "".join(
         f"{start - first:.6f},{prompt},{output}\n" for start, prompt, output in rows),
         encoding="utf-8")
-    return path
-
-
-def write_prompts(tokenizer_json, count, seed, path):
-    """Prompts for `vllm bench serve`: words that are one token each, chats and documents."""
-    from tokenizers import Tokenizer
-    import random
-    tokenizer = Tokenizer.from_file(str(tokenizer_json))
-    rng = random.Random(seed)
-    words = [word for word in (tokenizer.decode([i]) for i in range(300, 20_000))
-             if re.fullmatch(" [A-Za-z]+", word)
-             and len(tokenizer.encode(word, add_special_tokens=False).ids) == 1]
-    with open(path, "w", encoding="utf-8") as out:
-        for i in range(count):
-            is_document = i % 5 == 4
-            length = 1200 if is_document else rng.randint(100, 300)
-            prompt = "".join(rng.choice(words) for _ in range(length))
-            out.write(json.dumps({"prompt": prompt, "output_tokens":
-                                  12 if is_document else rng.randint(16, 48)}) + "\n")
     return path
 
 

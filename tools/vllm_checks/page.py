@@ -30,6 +30,7 @@ END = """
 - Large models, several GPUs, and recurrent states.
 - Asynchronous scheduling as it is on a GPU. vLLM forbids it on a CPU. The check keeps the setting on, and replaces the
   model runner's CUDA streams and events by empty ones. The scheduler and the engine loop are vLLM's own.
+- llama-server: its log has no batches below `--verbose`. The policy `llama_cpp` is checked against hand-computed cases.
 - SGLang. Its kernels (`sgl-kernel`) have no build for CPUs on PyPI; `tools/conformance` drives SGLang's own scheduler
   instead.
 
@@ -156,22 +157,10 @@ Greedy decoding in float32, {figures['prompts']} prompts: {figures['equal']} of 
 """
 
 
-def llama(figures):
-    return f"""
-## llama-server
-
-llama.cpp's server ({figures['version']}) prints each batch with the tokens of each slot (`--verbose`). The policy
-`llama_cpp` decides {figures['equal']} of {figures['batches']} batches alike: which slots decode, and how many prompt
-tokens each gets.
-
-    tools/check_vllm --only llama
-"""
-
-
 def write(figures):
     text = BEGIN
     for name, part in (("decisions", decisions), ("predictions", predictions), ("advice", advice),
-                       ("tokens", tokens), ("llama", llama)):
+                       ("tokens", tokens)):
         if name in figures:
             text += part(figures[name])
     PAGE.write_text(text + END, encoding="utf-8")

@@ -35,9 +35,16 @@ def examine(check, venv, model, setting):
                             is_async=setting.is_async,
                             environment=setting.environment) as running:
         num_blocks = load.cache_blocks(running)
+        trace = ""
+        if setting.client == "vllm":
+            bench = load.vllm_bench(venv, running, model, options.requests, options.rate,
+                                    options.seed, folder / "bench.json")
+            trace = load.trace_of(bench, folder / "trace.csv")
         scenario.write_text(setting.scenario(model / "config.json", num_blocks, options.requests,
-                                             options.rate, options.seed), encoding="utf-8")
-        load.bench_serve(options.metronome, running, scenario, folder / "measured")
+                                             options.rate, options.seed, trace=trace),
+                            encoding="utf-8")
+        if setting.client == "metronome":
+            load.bench_serve(options.metronome, running, scenario, folder / "measured")
         (folder / "metrics.txt").write_text(running.metrics(), encoding="utf-8")
     row = {"setting": setting.name, "text": setting.text, "budget": setting.budget}
     compare_records(check, setting, folder, row)

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""A real server during a `with` block: `vllm serve` or llama-server, on loopback."""
+"""A real server during a `with` block, on loopback."""
 
 import json
 import os

@@ -38,6 +38,7 @@ class Setting:
     is_async: bool = False
     follows_log: bool = True  # the log alone says which request is which
     num_engines: int = 1
+    client: str = "metronome"  # or "vllm": its own load generator
     version: str = "0.32"
     environment: dict = dataclasses.field(default_factory=dict)
 
@@ -54,8 +55,8 @@ class Setting:
             flags += ["--num-gpu-blocks-override", str(self.blocks)]
         return flags
 
-    def scenario(self, config, num_blocks, count, rate, seed, cost_file=""):
-        """A scenario of this server under its load."""
+    def scenario(self, config, num_blocks, count, rate, seed, cost_file="", trace=""):
+        """A scenario of this server under its load, or with the requests of a trace."""
         lines = [f"description: \"{self.text}\"", f"seed: {seed}", f"model: {config}",
                  f"engine: {{max_num_seqs: {MAX_NUM_SEQS}, max_model_len: {self.max_model_len()}, "
                  f"async_depth: {2 if self.is_async else 1}}}",
@@ -66,7 +67,9 @@ class Setting:
                  + f"max_num_batched_tokens: {self.budget}}}"]
         if cost_file:
             lines.append(f"cost_model: {{file: {cost_file}}}")
-        lines += ["workload:" + self.load.format(count=count, rate=rate).rstrip(),
+        requests = (f"\n  trace: {{file: {trace}, format: vidur}}" if trace else
+                    self.load.format(count=count, rate=rate).rstrip())
+        lines += ["workload:" + requests,
                   "slo: {ttft_ms: 20000, itl_ms: 2000}", ""]
         return "\n".join(lines)
 
@@ -75,6 +78,7 @@ BUDGETS = (2048, 1024, 512, 256)
 SETTINGS = [Setting(f"budget-{budget}", f"a budget of {budget} tokens a step", budget=budget)
             for budget in BUDGETS]
 SETTINGS += [
+    Setting("vllm-bench", "the load of `vllm bench serve`", client="vllm"),
     Setting("prefixes", "prefix caching, prompts that share beginnings", load=SHARED,
             caches_prefixes=True),
     Setting("full", "a full KV cache: requests are preempted and resumed", load=LONG, blocks=FULL),
