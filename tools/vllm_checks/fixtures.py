@@ -17,8 +17,8 @@ RUNNER = re.compile(r"Model Runner V2 requires Triton; using the V1 model runner
 
 def short_log(text):
     """The facts of a log: the version, the model runner, and each iteration."""
-    lines = [VERSION.search(text)[0] + " with config: model='smollm2-135m', speculative_config=None",
-             RUNNER.search(text)[0]]
+    config = " with config: model='smollm2-135m', speculative_config=None"
+    lines = [VERSION.search(text)[0] + config, RUNNER.search(text)[0]]
     return "".join(line + "\n" for line in lines + ITERATION.findall(text))
 
 

@@ -39,7 +39,8 @@ def check(check):
     folder = check.folder / "tokens"
     folder.mkdir(parents=True, exist_ok=True)
     chosen = prompts(check.options.seed)
-    with server.vllm_server(venv, model, folder, ["--dtype", "float32", "--max-model-len", "2048"], kv_gib=1) as running:
+    flags = ["--dtype", "float32", "--max-model-len", "2048"]
+    with server.vllm_server(venv, model, folder, flags, kv_gib=1) as running:
         real = [greedy(lambda body: running.ask("/v1/completions", body), prompt)
                 for prompt in chosen]
     scenario = folder / "served.yaml"
