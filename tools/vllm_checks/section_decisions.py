@@ -27,10 +27,21 @@ def check(check):
 
 def examine(check, venv, model, setting):
     folder = check.folder / setting.name
+    if not check.options.compare_only:
+        serve(check, venv, model, setting, folder)
+    row = {"setting": setting.name, "text": setting.text, "budget": setting.budget}
+    compare_records(check, setting, folder, row)
+    if setting.follows_log:
+        follow_log(check, setting, folder, row)
+    return row
+
+
+def serve(check, venv, model, setting, folder):
+    """A run of the server under load, recorded."""
+    options = check.options
     shutil.rmtree(folder, ignore_errors=True)
     folder.mkdir(parents=True)
     scenario = folder / "scenario.yaml"
-    options = check.options
     with server.vllm_server(venv, model, folder, setting.server_flags(), records=True,
                             is_async=setting.is_async,
                             environment=setting.environment) as running:
@@ -46,11 +57,6 @@ def examine(check, venv, model, setting):
         if setting.client == "metronome":
             load.bench_serve(options.metronome, running, scenario, folder / "measured")
         (folder / "metrics.txt").write_text(running.metrics(), encoding="utf-8")
-    row = {"setting": setting.name, "text": setting.text, "budget": setting.budget}
-    compare_records(check, setting, folder, row)
-    if setting.follows_log:
-        follow_log(check, setting, folder, scenario, row)
-    return row
 
 
 def compare_records(check, setting, folder, row):
@@ -75,9 +81,10 @@ def compare_records(check, setting, folder, row):
               + ("equal" if row["equal"] else "DIFFERENT"))
 
 
-def follow_log(check, setting, folder, scenario, row):
+def follow_log(check, setting, folder, row):
     """The iterations of the log beside the scenario's requests, as a user of `validate` does."""
     program = check.options.metronome
+    scenario = folder / "scenario.yaml"
     cost = folder / "cost.json"
     load.metronome(program, "calibrate", "--from", folder / "server.log", "--scenario", scenario,
                    "--out", cost)

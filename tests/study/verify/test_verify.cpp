@@ -75,7 +75,7 @@ const Json& figure_of(const Json& verified, std::string_view name) {
 std::string advice_text(double longest_ms, const std::string& flag) {
   const auto trial = [](double longest) {
     const std::string ms = std::to_string(longest);
-    return R"({"set": ["scheduler.max_num_batched_tokens=251"], "p50_itl_ms": 12, "p99_itl_ms": )" +
+    return R"({"set": ["scheduler.max_num_batched_tokens=251"], "p50_itl_ms": 50, "p99_itl_ms": )" +
            ms + R"(, "max_itl_ms": )" + ms +
            R"(, "p50_ttft_ms": 100, "p99_ttft_ms": 200, "output_throughput": 9,
                "request_throughput": 2, "keeps_every_gap": true})";
