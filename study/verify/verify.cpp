@@ -4,6 +4,7 @@
 #include <algorithm>
 #include <cctype>
 #include <cmath>
+#include <fmt/core.h>
 #include <fstream>
 #include <set>
 
@@ -264,9 +265,10 @@ VerifiedSide read_side(const std::string& option, const std::vector<std::string>
     if (iterations) keep_iterations(*iterations, side.logs.back());
   }
   if (!side.logs.empty() && !side.results.empty() && side.logs.size() != side.results.size()) {
-    throw UsageError(option + ": got " + count_text(side.logs.size(), "log") + " and " +
-                     std::to_string(side.results.size()) +
-                     " results; allowed: logs alone, results alone, or one result for each log");
+    throw UsageError(
+        fmt::format("{}: got {} and {} results; allowed: logs alone, results alone, or one result "
+                    "for each log",
+                    option, count_text(side.logs.size(), "log"), side.results.size()));
   }
   return side;
 }

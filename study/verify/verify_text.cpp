@@ -1,5 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 // How `metronome verify` prints what it found.
+#include <fmt/core.h>
+
 #include "core/base/count_text.h"
 #include "core/base/json_text.h"
 #include "core/base/number_text.h"
@@ -22,15 +24,16 @@ std::string mean_text(const Figure& figure, const TurnMean& mean) {
 
 std::string drift_text(const StepDrift& drift) {
   if (drift.num_compositions == 0) return "there are no iterations of equal work";
-  std::string text =
-      "steps of equal work took " + fixed_text(drift.ratio, 3) + " times as long after as before";
-  if (drift.low) {
-    text += " (95 % band " + fixed_text(*drift.low, 3) + " to " + fixed_text(*drift.high, 3) + ")";
-  }
-  return text + ", by " + count_text(drift.num_compositions, "composition") + " with " +
-         grouped_text(drift.num_before) + " and " + grouped_text(drift.num_after) +
-         " iterations: " + percent_text(drift.share_before, 0) + " and " +
-         percent_text(drift.share_after, 0) + " of all time in steps";
+  const std::string band = drift.low
+                               ? fmt::format(" (95 % band {} to {})", fixed_text(*drift.low, 3),
+                                             fixed_text(*drift.high, 3))
+                               : "";
+  return fmt::format(
+      "steps of equal work took {} times as long after as before{}, by {} with {} and {} "
+      "iterations: {} and {} of all time in steps",
+      fixed_text(drift.ratio, 3), band, count_text(drift.num_compositions, "composition"),
+      grouped_text(drift.num_before), grouped_text(drift.num_after),
+      percent_text(drift.share_before, 0), percent_text(drift.share_after, 0));
 }
 
 std::string figures_text(const Verification& verification) {

@@ -1,5 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 // `metronome verify`: did a change of a server's settings do what was promised?
+#include <fmt/core.h>
 #include <iostream>
 #include <optional>
 #include <string>
@@ -109,8 +110,8 @@ int verify_command(const Arguments& arguments) {
   const VerifiedSide after =
       read_side("--after", options->after, range_of(options->after_iterations));
   if (before.num_turns() != after.num_turns()) {
-    throw UsageError("--after: got " + count_text(after.num_turns(), "turn") + ", --before " +
-                     std::to_string(before.num_turns()) + "; allowed: as many of both");
+    throw UsageError(fmt::format("--after: got {}, --before {}; allowed: as many of both",
+                                 count_text(after.num_turns(), "turn"), before.num_turns()));
   }
   const Verification verification = verify(before, after, options->verify);
   std::cout << (options->wants_json ? verification.json() : verification.text(output_columns()));
