@@ -123,10 +123,10 @@ requests ({figures['requests']} of them, at {figures['rate']:g} per second). The
 in each turn.
 
 The machine's speed changes between two runs, as other programs use it. "Drift" is the time of all
-steps of a run, over the predicted time of the same steps. Durations are multiplied by it before
-they are compared. An error is predicted / measured - 1, the mean of {figures['turns']} turns; its
-bar is the standard error of that mean. The measured times are those of a client, who also waits
-for HTTP.
+steps of a run, over the predicted time of the same steps. The simulation is repeated with steps
+that are longer by this factor. An error is predicted with drift / measured - 1, the mean of
+{figures['turns']} turns; its bar is the standard error of that mean. The measured times are those
+of a client, who also waits for HTTP.
 
 """
     rows = []
@@ -134,9 +134,9 @@ for HTTP.
         is_fitted = line["setting"] == figures["fitted_to"]
         name = line["setting"].replace("budget-", "") + (" (fitted to)" if is_fitted else "")
         bar = f" ± {100 * line['bar']:.1f}" if line["turns"] > 1 else ""
-        drift = f"{line['drift']:.2f}" if line["figure"].endswith("_ms") else "-"
         rows.append((name, FIGURES[line["figure"]], number(line["measured"]),
-                     number(line["predicted"]), drift, number(line["without_drift"]),
+                     number(line["predicted"]), f"{line['drift']:.2f}",
+                     number(line["with_drift"]),
                      f"{100 * line['error']:+.1f}{bar} %"))
     text += table(("budget", "figure", "measured", "predicted", "drift", "predicted, with drift",
                    "error"), rows)
