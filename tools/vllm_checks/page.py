@@ -27,8 +27,8 @@ comes from `metronome bench-serve`.
 SECOND_SOURCE = """
 ## A second source
 
-Two logs of the same server version come from another machine (two cores of a Xeon with AVX-512
-and AMX, beside other work), with 60 requests of `vllm bench serve` each. All 565 and 561
+Two older logs of the same server version (`../shared/data/real_vllm`: two cores of a Xeon with
+AVX-512 and AMX, beside other work) have 60 requests of `vllm bench serve` each. All 565 and 561
 iterations are decided alike. One log gives the step times, and the other's client is predicted:
 
 | fitted to a budget of | predicted | ITL p99 measured, ms | predicted, ms | error | error of the p99 TTFT |
