@@ -157,6 +157,7 @@ def advice(figures):
                      number(row["promised"]) if row["promised"] is not None else "-",
                      number(row["after"]["mean"]), number(row["without_drift"]["mean"]), verdict))
     drift = ", ".join(f"{one['ratio']:.2f}" for one in verified["drift"])
+    limit = "kept" if verified["keeps_limit"] else "not kept"
     return f"""
 ## Advice
 
@@ -168,7 +169,8 @@ turns with the first one. `metronome verify` compared them:
 """ + table(("figure", "before", "promised", "after", "after, without drift", "within 20 %"),
             rows) + f"""
 Steps of equal work took {drift} times as long after as before, turn by turn; durations without
-drift are divided by that. The load average was {figures['load_average']:.1f}.
+drift are divided by that. The limit of every gap was {limit}: one pause of the machine is enough
+to break it. The load average was {figures['load_average']:.1f}.
 
     tools/check_vllm --only advice
 """
