@@ -56,7 +56,6 @@ constexpr Rest kRest[] = {
     {"tools/commands/cmd_sweep.cpp", 3},
     {"tools/commands/cmd_tune.cpp", 2},
     {"tools/commands/cmd_validate.cpp", 3},
-    {"tools/commands/cmd_validate.cpp", 5},
     {"tools/commands/cmd_verify.cpp", 3},
     {"tools/commands/local_model.cpp", 3},
 };
