@@ -14,7 +14,9 @@ constexpr std::string_view kOutputsFile = "outputs.jsonl";
 constexpr std::string_view kTraceFile = "trace.json";
 constexpr std::string_view kSummaryFile = "summary.json";
 constexpr std::string_view kReportFile = "report.html";
-constexpr std::string_view kVllmFile = "vllm.json";  // of `metronome bench-serve`
+// Of `metronome bench-serve`.
+constexpr std::string_view kVllmFile = "vllm.json";
+constexpr std::string_view kKneeFile = "knee.json";
 // Of `metronome tune`.
 constexpr std::string_view kTuneFile = "tune.json";
 constexpr std::string_view kBestFile = "best.yaml";
@@ -26,7 +28,8 @@ constexpr bool is_companion_name(std::string_view name) {
 }
 constexpr bool is_result_file_name(std::string_view name) {
   return is_companion_name(name) || name == kResultFile || name == kSummaryFile ||
-         name == kReportFile || name == kTuneFile || name == kBestFile || name == kTrialsFile;
+         name == kReportFile || name == kKneeFile || name == kTuneFile || name == kBestFile ||
+         name == kTrialsFile;
 }
 
 }  // namespace metronome

@@ -255,8 +255,15 @@ void append_vllm_detail(const RunRecord& record, const LoadResult& load, JsonTex
     for (std::size_t k = 1; k < times.size(); ++k) json.value(to_seconds(times[k] - times[k - 1]));
     json.end_array();
   });
+  // 0 for a request that failed, as vLLM's.
+  list("latencies", [&](std::size_t, const RequestRecord& r) {
+    json.value(r.completed() ? to_seconds(r.e2el_ns()) : 0.0);
+  });
   list("start_times",
        [&](std::size_t, const RequestRecord& r) { json.value(to_seconds(r.arrival)); });
+  list("queue_times", [&](std::size_t i, const RequestRecord& r) {
+    json.value(to_seconds(r.arrival - load.requests[i].due));
+  });
   list("generated_texts", [&](std::size_t, const RequestRecord&) { json.value(""); });
   list("errors", [&](std::size_t i, const RequestRecord& r) {
     const std::string& error = load.requests[i].error;

@@ -372,6 +372,7 @@ class LoadRun {
       next_tick_ = std::max(next_tick_ + kTick, time);
       if (time - window_start_ >= kNsPerSecond) note_second(time);
       end_late(time);
+      if (time >= options_.most_ns && !is_over_) give_up();
       texts_.refill();
       options_.on_tick(num_ended_);
       if (!is_over_) wait_for_tick();
@@ -402,6 +403,19 @@ class LoadRun {
         end(i, EndReason::Aborted, "took longer than --timeout allows");
       }
       deadlines_.pop_front();
+    }
+  }
+
+  // Ends all requests that have not ended, sent or not.
+  void give_up() {
+    waiting_.clear();
+    starved_.clear();
+    for (std::size_t i = 0; i < result_.requests.size(); ++i) {
+      if (at(i).reason != EndReason::None) continue;
+      if (const ConnectionPtr connection = carriers_[i]) close_carrier(connection);
+      if (at(i).due == kNoTime) at(i).due = workload_.requests[i].arrival;
+      if (at(i).ready == kNoTime) ++num_running_;  // end() takes it off
+      end(i, EndReason::Aborted, "was given up, as the load took too long");
     }
   }
 

@@ -23,6 +23,7 @@ struct LoadOptions {
   ServerAddress address;
   std::int64_t max_concurrency = 0;  // requests in progress at once; 0: no limit
   TimeNs timeout_ns = 0;             // per request, from when it is ready to be sent
+  TimeNs most_ns = kNever;           // of the load: then the requests that are left are given up
   // Called a hundred times per second; an exception from it ends the load.
   std::function<void(std::size_t num_ended)> on_tick = [](std::size_t) {};
 };

@@ -8,6 +8,7 @@
 #include <cstdlib>
 #include <fmt/core.h>
 #include <iostream>
+#include <map>
 #include <optional>
 
 #include "core/base/clip.h"
@@ -26,6 +27,7 @@
 #include "reports/terminal/table.h"
 #include "reports/terminal/text.h"
 #include "serve/client/bench_serve.h"
+#include "serve/client/knee_search.h"
 #include "serve/client/server_probe.h"
 #include "serve/server/request_reader.h"
 #include "study/run/variant_run.h"
@@ -34,6 +36,7 @@
 #include "system/progress.h"
 #include "tools/commands/cli.h"
 #include "tools/commands/command_options.h"
+#include "tools/commands/knee_output.h"
 #include "tools/commands/local_model.h"
 #include "tools/commands/run_choice.h"
 
@@ -59,6 +62,9 @@ struct ServeOptions {
   bool is_quiet = false;
   bool wants_json = false;
   bool wants_detail = false;
+  bool finds_knee = false;
+  KneeOptions knee;
+  std::optional<double> first_rate;  // absent: the workload's
 };
 
 constexpr CommandText kText = {
@@ -78,11 +84,22 @@ constexpr CommandText kText = {
         "      --variant chunked-512 --out results/measured\n"
         "  metronome run scenarios/quickstart.yaml --variant chunked-512 --out results/simulated\n"
         "  metronome report results/simulated results/measured --out both.html\n"
+        "  metronome bench-serve http://localhost:8000 --scenario scenarios/quickstart.yaml \\\n"
+        "      --variant chunked-512 --find-knee\n"
+        "\n"
+        "--find-knee sends the workload at several rates. It doubles the rate until the server\n"
+        "does not keep up, and then halves the ratio between the two until they are within 10 %.\n"
+        "A server does not keep up when fewer requests end than arrive, when too few complete, or\n"
+        "when too few are within the scenario's SLO. knee.json has the loads, and each has a "
+        "folder\n"
+        "of its own.\n"
         "\n"
         "If OPENAI_API_KEY is set, the client sends it as vLLM's benchmark does and does not "
         "store\n"
         "it.\n"
-        "exit codes: 0 done, 1 the run failed or no request completed, 2 bad input, 130\n"
+        "exit codes: 0 done, 1 the run failed, no request completed or no rate is kept up with, "
+        "2\n"
+        "bad input, 130\n"
         "interrupted; results are complete or absent, and a run without a completed request has\n"
         "results, too\n",
     .file_name = "URL",
@@ -146,6 +163,22 @@ OptionList option_list(ServeOptions& options) {
        EmptyText::Refused, RealRange{0, 7 * 24 * 3600, "seconds", true}},
       {"save-detailed", &options.wants_detail,
        "also write vllm.json, as `vllm bench serve --save-result --save-detailed` does"},
+      {"find-knee", &options.finds_knee, "find the highest rate that the server keeps up with"},
+      {"first-rate RATE", &options.first_rate,
+       "with --find-knee: begin at so many requests per second (default: the workload's)",
+       EmptyText::Refused, RealRange{1e-3, 1e5, "requests per second"}},
+      {"attainment SHARE", &options.knee.attainment,
+       "with --find-knee: required share of requests that complete, and that are within every "
+       "limit "
+       "of the SLO (default: 0.99)",
+       EmptyText::Refused, RealRange{0, 1, "", true, true}},
+      {"point-seconds S (=30)", &options.knee.point_s,
+       "with --find-knee: how long a load sends requests; longer where answers take long, less "
+       "where the workload has too few requests",
+       EmptyText::Refused, RealRange{0.1, 3600, "seconds"}},
+      {"time-limit S (=600)", &options.knee.time_limit_s,
+       "with --find-knee: most seconds of all loads together", EmptyText::Refused,
+       RealRange{0, 1e7, "seconds", true}},
       {"json", &options.wants_json, "print only the summary, as JSON, on standard output"},
       {"quiet,q", &options.is_quiet, "print only errors and warnings"},
   };
@@ -183,6 +216,15 @@ std::optional<ServeOptions> parse(const Arguments& arguments) {
   }
   if (options.scenario.empty()) {
     throw UsageError("--scenario: is missing; allowed: the path of a scenario file");
+  }
+  for (const char* name : {"first-rate", "attainment", "point-seconds", "time-limit"}) {
+    if (options.finds_knee || !line->has(name)) continue;
+    throw UsageError("--" + std::string(name) + ": needs --find-knee");
+  }
+  if (options.finds_knee && options.max_concurrency > 0) {
+    throw UsageError(
+        "--max-concurrency: requests that wait in the client hide that the server is behind; "
+        "allowed with --find-knee: no such limit");
   }
   if (options.seed_text) options.seed = parse_seed(*options.seed_text);
   options.endpoint = endpoint_of(options.endpoint_name);
@@ -314,16 +356,19 @@ void warn_of_file_limit(const Workload& workload, const ServeOptions& options) {
             << " connections may be needed; raise `ulimit -Hn`\n";
 }
 
+// A load and its result.
 struct Loaded {
   LoadResult load;
   VariantOutcome outcome;
   ClientHealth health;
 };
 
+// The requests that have not ended after `most_ns` are given up.
 Loaded run_scenario(const ServeOptions& options, const Target& target, const Scenario& scenario,
-                    const Workload& workload, const ModelConfig& model, RunInfo info) {
+                    const Workload& workload, const ModelConfig& model, RunInfo info,
+                    TimeNs most_ns) {
   ProgressBar bar(!options.is_quiet);
-  bar.start(scenario.name);
+  bar.start(info.label);
   const LoadRequestOptions request_options{options.url,   options.endpoint, target.model,
                                            scenario.seed, model.vocab_size, options.headers};
   LoadRequestQueue texts(
@@ -334,6 +379,7 @@ Loaded run_scenario(const ServeOptions& options, const Target& target, const Sce
   load_options.address = target.address;
   load_options.max_concurrency = options.max_concurrency;
   load_options.timeout_ns = options.timeout_ns;
+  load_options.most_ns = most_ns;
   load_options.on_tick = [&](std::size_t num_ended) {
     bar.update(num_ended, workload.requests.size());
     throw_if_interrupted();
@@ -359,9 +405,11 @@ Loaded run_scenario(const ServeOptions& options, const Target& target, const Sce
   return loaded;
 }
 
-void write_files(Loaded& loaded, const Scenario& scenario, const ServeOptions& options,
-                 const std::string& summary, ResultFolder& folder) {
+// Writes the files of a load, into a subfolder if it has a name.
+void write_load(Loaded& loaded, const Scenario& scenario, const ServeOptions& options,
+                const std::string& subfolder, ResultFolder& folder) {
   VariantOutcome& outcome = loaded.outcome;
+  if (!subfolder.empty()) folder.make_subfolder(subfolder);
   if (options.wants_detail) {
     JsonText json;
     json.begin_object();
@@ -369,17 +417,23 @@ void write_files(Loaded& loaded, const Scenario& scenario, const ServeOptions& o
     append_vllm_detail(outcome.record, loaded.load, json);
     json.end_object();
     json.end_line();
-    folder.write(kVllmFile, std::string(json.view()));
+    folder.write((subfolder.empty() ? "" : subfolder + "/") + std::string(kVllmFile),
+                 std::string(json.view()));
   }
   ResultsConfig wanted = scenario.results;
   wanted.steps = wanted.trace = wanted.outputs = false;  // a client sees none of them
-  write_variant(outcome, wanted, folder, {});
-  if (wanted.report) {
-    ReportBuilder report(1);
+  write_variant(outcome, wanted, folder, subfolder);
+}
+
+void write_report(const std::vector<const Loaded*>& loads, const Scenario& scenario,
+                  ResultFolder& folder) {
+  if (!scenario.results.report) return;
+  ReportBuilder report(loads.size());
+  for (const Loaded* loaded : loads) {
+    const VariantOutcome& outcome = loaded->outcome;
     report.add(ResultContent(outcome.result), [&]() -> const RunRecord& { return outcome.record; });
-    folder.write(kReportFile, report.html());
   }
-  folder.write(kSummaryFile, summary);
+  folder.write(kReportFile, report.html());
 }
 
 // Without the delays that nothing was measured of.
@@ -396,6 +450,94 @@ std::string health_text(const ClientHealth& health) {
          grouped_text(100 * health.busiest_second, 1) + " % of a second";
 }
 
+// The server, and what it is sent.
+struct Bench {
+  const ServeOptions& options;
+  const ScenarioFile& file;
+  const Scenario& scenario;
+  const Workload& workload;
+  const ModelConfig& model;
+  const Target& target;
+  std::ostream& text;
+  const std::string& out;  // as the user names it
+  ResultFolder& folder;
+};
+
+void warn_of(const std::string& name, const Loaded& loaded) {
+  for (const std::string& warning : loaded.outcome.warnings) {
+    std::cerr << "warning: " << name << ": " << warning << '\n';
+  }
+}
+
+int send_once(const Bench& bench) {
+  const ServeOptions& options = bench.options;
+  const Scenario& scenario = bench.scenario;
+  Loaded loaded = run_scenario(
+      options, bench.target, scenario, bench.workload, bench.model,
+      info_of(options, bench.target, bench.file, scenario, bench.workload, bench.model), kNever);
+  warn_of(scenario.name, loaded);
+  const RunResult results[] = {loaded.outcome.result};
+  const std::string summary = summary_json(results);
+  write_load(loaded, scenario, options, {}, bench.folder);
+  write_report({&loaded}, scenario, bench.folder);
+  bench.folder.write(kSummaryFile, summary);
+  throw_if_interrupted();
+  bench.folder.commit();
+
+  if (options.wants_json) std::cout << summary;
+  const bool is_terminal = is_capable_terminal(options.wants_json ? STDERR_FILENO : STDOUT_FILENO);
+  const bool use_color = is_terminal && std::getenv("NO_COLOR") == nullptr;
+  bench.text << render_table(results, {use_color}) << "client: " << health_text(loaded.health)
+             << "\n\nresults: " << printable(bench.out) << '\n'
+             << std::flush;
+  if (results[0].summary.completed == 0) {
+    throw std::runtime_error(
+        "no request completed, for the reason in the warning above; the results are in " +
+        bench.out);
+  }
+  return kExitDone;
+}
+
+int find_knee(const Bench& bench) {
+  const Scenario& scenario = bench.scenario;
+  KneeOptions options = bench.options.knee;
+  options.slo = scenario.slo;
+  options.first_rate = bench.options.first_rate.value_or(rate_of(bench.workload));
+  std::map<double, Loaded> loads;
+  const KneeResult result =
+      find_knee(bench.workload, options, [&](const Workload& load, double rate, TimeNs most_ns) {
+        RunInfo info =
+            info_of(bench.options, bench.target, bench.file, scenario, load, bench.model);
+        info.label = knee_folder(rate);
+        info.request_rate = rate;
+        Loaded loaded = run_scenario(bench.options, bench.target, scenario, load, bench.model,
+                                     std::move(info), most_ns);
+        warn_of(knee_folder(rate), loaded);
+        const auto place = loads.insert_or_assign(rate, std::move(loaded)).first;
+        return knee_point(place->second.outcome.record, rate, options);
+      });
+  std::vector<RunResult> results;
+  std::vector<const Loaded*> in_order;
+  for (auto& [rate, loaded] : loads) {
+    write_load(loaded, scenario, bench.options, knee_folder(rate), bench.folder);
+    results.push_back(loaded.outcome.result);
+    in_order.push_back(&loaded);
+  }
+  write_report(in_order, scenario, bench.folder);
+  bench.folder.write(kSummaryFile, summary_json(results));
+  Json json = knee_json(result, options);
+  json["scenario"] = printable(bench.file.name);
+  json["server"] = server_json(bench.options, bench.target);
+  const std::string text = json.dump(JsonStyle{.indent = 2, .replaces_bad_utf8 = true}) + '\n';
+  bench.folder.write(kKneeFile, text);
+  throw_if_interrupted();
+  bench.folder.commit();
+  if (bench.options.wants_json) std::cout << text;
+  bench.text << knee_text(result, options) << "\nresults: " << printable(bench.out) << '\n'
+             << std::flush;
+  return result.knee ? kExitDone : kExitRunFailed;
+}
+
 }  // namespace
 
 int bench_serve_command(const Arguments& arguments) {
@@ -406,10 +548,15 @@ int bench_serve_command(const Arguments& arguments) {
   const Scenario scenario = chosen_scenario(file, options);
   const ModelConfig model = find_model(scenario.model, scenario.location_of("model"));
   const Workload workload = drawn_workload(scenario, model);
-  const std::string out =
-      !options.out.empty()
-          ? options.out
-          : default_folder(options.scenario, kHttpBackend, {scenario}, options.variant.empty());
+  if (const std::string error = knee_error(workload); options.finds_knee && !error.empty()) {
+    throw ConfigError(scenario.location_of("workload.arrivals").to_string() +
+                      ": workload.arrivals: --find-knee: " + error);
+  }
+  std::string out = options.out;
+  if (out.empty()) {
+    out = default_folder(options.scenario, kHttpBackend, {scenario}, options.variant.empty());
+    if (options.finds_knee) out += ".knee";
+  }
   catch_signals();
   ResultFolder folder(out);
   const Target target = find_target(options);
@@ -417,29 +564,8 @@ int bench_serve_command(const Arguments& arguments) {
   print_header(text, options, target, file, scenario, workload);
   throw_if_output_failed();
   warn_of_file_limit(workload, options);
-
-  Loaded loaded = run_scenario(options, target, scenario, workload, model,
-                               info_of(options, target, file, scenario, workload, model));
-  for (const std::string& warning : loaded.outcome.warnings) {
-    std::cerr << "warning: " << scenario.name << ": " << warning << '\n';
-  }
-  const RunResult results[] = {loaded.outcome.result};
-  const std::string summary = summary_json(results);
-  write_files(loaded, scenario, options, summary, folder);
-  throw_if_interrupted();
-  folder.commit();
-
-  if (options.wants_json) std::cout << summary;
-  const bool is_terminal = is_capable_terminal(options.wants_json ? STDERR_FILENO : STDOUT_FILENO);
-  const bool use_color = is_terminal && std::getenv("NO_COLOR") == nullptr;
-  text << render_table(results, {use_color}) << "client: " << health_text(loaded.health)
-       << "\n\nresults: " << printable(out) << '\n'
-       << std::flush;
-  if (results[0].summary.completed == 0) {
-    throw std::runtime_error(
-        "no request completed, for the reason in the warning above; the results are in " + out);
-  }
-  return kExitDone;
+  const Bench bench = {options, file, scenario, workload, model, target, text, out, folder};
+  return options.finds_knee ? find_knee(bench) : send_once(bench);
 }
 
 }  // namespace metronome

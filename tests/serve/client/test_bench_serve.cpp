@@ -448,6 +448,15 @@ TEST_CASE("a measured result is read back as it was", "[bench_serve]") {
   REQUIRE(theirs.requests.size() == 20);
   CHECK(own.requests[3].gaps == theirs.requests[3].gaps);
   CHECK(own.requests[3].ttft_ns == theirs.requests[3].ttft_ns);
+  // The times of a request that vLLM 0.32 has beside them, in seconds.
+  const Json vllm = Json::parse(files.at("vllm.json"));
+  REQUIRE(vllm["queue_times"].size() == 20);
+  for (std::size_t i = 0; i < 20; ++i) {
+    double end_s = vllm["ttfts"][i].get<double>();
+    for (const Json& gap : vllm["itls"][i]) end_s += gap.get<double>();
+    CHECK(vllm["latencies"][i].get<double>() == Approx(end_s).margin(1e-8));
+    CHECK(vllm["queue_times"][i].get<double>() >= 0);
+  }
   // Tokens out of order are refused.
   std::string lines = files.at("requests.jsonl");
   lines.insert(lines.find("\"token_ns\":[") + 12, "9000000000000,");
@@ -478,6 +487,52 @@ TEST_CASE("a measured result stands beside a simulated one", "[bench_serve]") {
   CHECK(diagnosis.exit_code == 2);
   CHECK(contains(diagnosis.err, "recorded by a client"));
   CHECK(run_metronome("validate " + simulated + " " + measured).exit_code == 2);
+}
+
+TEST_CASE("bench-serve finds the knee of a server", "[bench_serve]") {
+  // Every request after the first 60 is refused: the first load keeps up, the next does not.
+  std::atomic<int> num_posts = 0;
+  ScriptedServer server([&, vllm = answer_as_vllm()](std::size_t number, const std::string& head,
+                                                     const std::string& body, Peer& peer) {
+    if (head.starts_with("POST ") && ++num_posts > 60) {
+      return peer.send(plain_answer(503, "{}"));
+    }
+    vllm(number, head, body, peer);
+  });
+  const ScratchFolder folder;
+  const std::string scenario = folder.write("small.yaml", kSmallScenario);
+  const std::string command = "bench-serve " + server.url() + " --scenario " + scenario +
+                              " --set workload.num_requests=500 --set workload.arrivals.rate=100 ";
+  const CommandResult run = run_metronome(
+      command + "--find-knee --point-seconds 0.3 --save-detailed --out " + folder.path() + "/knee");
+  INFO(run.err << run.out);
+  REQUIRE(run.exit_code == 0);
+  CHECK(contains(run.out, "knee      100.00 requests/s: TTFT p50"));
+  CHECK(contains(run.out, "failing"));
+  const auto files = folder_content(folder.path() + "/knee");
+  const Json knee = Json::parse(files.at("knee.json"));
+  CHECK(knee["knee_rate"] == Json(100));
+  CHECK(knee["rate_above"].get<double>() <= 110);
+  CHECK(contains(knee["stopped"].string(), "complete; 99.0 % are required"));
+  CHECK(knee["points"].size() >= 2);
+  CHECK(knee["points"][0]["verdict"] == Json("keeps_up"));
+  const StoredRun stored = read_result(folder.path() + "/knee/rate-100");
+  CHECK(stored.result.info.label == "rate-100");
+  CHECK(std::filesystem::exists(folder.path() + "/knee/rate-100/vllm.json"));
+  num_posts = 0;  // a later search replaces it
+  CHECK(
+      run_metronome(command + "--find-knee --point-seconds 0.3 -q --out " + folder.path() + "/knee")
+          .exit_code == 0);
+  const auto fails = [&](const std::string& arguments, const std::string& text) {
+    const CommandResult result = run_metronome(command + arguments);
+    INFO(result.err);
+    CHECK(result.exit_code == 2);
+    CHECK(contains(result.err, text));
+  };
+  fails("--attainment 0.9", "--attainment: needs --find-knee");
+  fails("--find-knee --max-concurrency 5", "hide that the server is behind");
+  fails("--find-knee --set workload.arrivals.rate=.inf",
+        "--find-knee: all requests arrive at once");
 }
 
 TEST_CASE("an interrupted bench-serve leaves no results", "[bench_serve]") {
