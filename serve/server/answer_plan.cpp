@@ -12,6 +12,7 @@
 #include "core/base/rng.h"
 #include "models/text/tokenizer.h"
 #include "serve/server/answer_script.h"
+#include "serve/server/pattern_text.h"
 #include "serve/server/request_prompts.h"
 #include "serve/server/schema_text.h"
 
@@ -196,19 +197,43 @@ void read_texts(const ApiFields& fields, const char* name, AnswerShape& shape) {
   if (shape.texts.empty() || has_empty) fields.fail(name, "allowed: a list of texts");
 }
 
+// Texts that are a regular expression as a whole.
+void read_pattern(const ApiFields& fields, const char* name, std::uint64_t drawn,
+                  AnswerShape& shape) {
+  constexpr std::uint64_t kMostExamples = 16;  // the seed of the request chooses one
+  const std::optional<std::string> pattern = fields.text(name);
+  if (!pattern || pattern->empty()) return;
+  try {
+    const SchemaPattern known("^(?:" + *pattern + ")$");
+    for (std::uint64_t i = 0; i < kMostExamples; ++i) {
+      const std::optional<std::string> example = known.example(1, kMaxTextBytes, drawn + 1000 * i);
+      if (example) shape.texts.push_back(*example);
+    }
+  } catch (const std::runtime_error& error) {
+    fields.fail(
+        name, std::string(error.what()) + "; allowed: a pattern without look-around, \\b and \\p");
+  }
+  if (shape.texts.empty()) fields.fail(name, "was found in no text of simulated answers");
+  shape.field = name;
+}
+
 // vLLM's and SGLang's fields.
-void read_guides(const ApiFields& fields, AnswerShape& shape) {
+void read_guides(const ApiFields& fields, std::uint64_t drawn, AnswerShape& shape) {
   set_schema(fields, "guided_json", shape);
   set_schema(fields, "json_schema", shape);
   read_texts(fields, "guided_choice", shape);
+  read_pattern(fields, "guided_regex", drawn, shape);
+  read_pattern(fields, "regex", drawn, shape);
   const std::optional<ApiFields> outputs = fields.fields("structured_outputs");
   if (!outputs) return;
-  outputs->allow_names({"json", "json_object", "choice", "disable_any_whitespace",
+  outputs->allow_names({"json", "json_object", "choice", "regex", "disable_any_whitespace",
                         "disable_additional_properties", "whitespace_pattern"});
   set_schema(*outputs, "json", shape);
   read_texts(*outputs, "choice", shape);
+  read_pattern(*outputs, "regex", drawn, shape);
   if (outputs->truth("json_object", false)) shape.schema = any_object();
-  if (shape.is_free()) fields.fail("structured_outputs", "allowed: json, json_object or choice");
+  if (shape.is_free())
+    fields.fail("structured_outputs", "allowed: json, json_object, choice or regex");
 }
 
 AnswerShape read_shape(const ApiFields& fields, const ServedModel& model, const ApiRequest& request,
@@ -216,7 +241,7 @@ AnswerShape read_shape(const ApiFields& fields, const ServedModel& model, const 
   AnswerShape shape;
   if (model.computes) return shape;
   read_response_format(fields, shape);
-  read_guides(fields, shape);
+  read_guides(fields, drawn, shape);
   if (is_chat(request.kind)) read_tool_choice(fields, model, drawn, shape);
   return shape;
 }

@@ -134,20 +134,31 @@ std::vector<TokenId> schema_tokens(const Tokenizer& tokenizer, const Json& schem
     return excess > 0 ? excess : draft.can_grow() ? 0 : -excess;
   };
   std::optional<Draft> draft;
+  std::optional<SchemaError> error;
   std::int64_t num_items = 1;
   for (const auto& [has_optional, items] :
        {std::pair{true, 1}, std::pair{false, 1}, std::pair{false, 0}}) {
-    Draft other(tokenizer, schema, {.seed = seed, .has_optional = has_optional, .num_items = items},
-                most_tokens);
-    if (!draft || distance(other) < distance(*draft)) draft.emplace(std::move(other));
+    try {
+      Draft other(tokenizer, schema,
+                  {.seed = seed, .has_optional = has_optional, .num_items = items}, most_tokens);
+      if (!draft || distance(other) < distance(*draft)) draft.emplace(std::move(other));
+    } catch (const SchemaError& refused) {
+      if (!error) error = refused;
+      continue;
+    }
     if (distance(*draft) == 0) break;
   }
+  if (!draft) throw SchemaError(*error);
   // Lists grow where no text can.
   while (draft->num_tokens() < num_tokens && !draft->can_grow() && num_items < 64) {
     num_items *= 2;
-    Draft longer(tokenizer, schema, {.seed = seed, .num_items = num_items}, most_tokens);
-    if (distance(longer) >= distance(*draft)) break;
-    draft.emplace(std::move(longer));
+    try {
+      Draft longer(tokenizer, schema, {.seed = seed, .num_items = num_items}, most_tokens);
+      if (distance(longer) >= distance(*draft)) break;
+      draft.emplace(std::move(longer));
+    } catch (const SchemaError&) {
+      break;  // longer lists are none that the schema allows
+    }
   }
   return draft->tokens(num_tokens);
 }

@@ -84,6 +84,7 @@ constexpr FieldRow kFieldRows[] = {
     {"stop_sequences", Fate::Acts, kMessages},
     {"thinking", Fate::Simulated, kMessages, R"([{"type": "disabled"}])"},
     {"output_config", Fate::Simulated, kMessages},
+    {"output_format", Fate::Simulated, kMessages},
     {"input_ids", Fate::Acts, kNative},
     {"sampling_params", Fate::Acts, kNative},
     {"return_logprob", Fate::Acts, kNative},
@@ -127,6 +128,7 @@ constexpr FieldRow kFieldRows[] = {
     {"max_tool_calls", Fate::Ignored, kResponses},
     {"stream_options", Fate::Ignored, kResponses},
     {"store", Fate::Ignored, kResponses},
+    {"client_metadata", Fate::Ignored, kResponses},
     {"cache_control", Fate::Ignored, kMessages},
     {"inference_geo", Fate::Ignored, kMessages},
     {"context_management", Fate::Ignored, kMessages},
@@ -171,7 +173,7 @@ constexpr FieldRow kFieldRows[] = {
     {"mcp_servers", Fate::Refused, kMessages},
     // vLLM
     {"guided_json", Fate::Simulated},
-    {"guided_regex", Fate::Refused},
+    {"guided_regex", Fate::Simulated},
     {"guided_choice", Fate::Simulated},
     {"guided_grammar", Fate::Refused},
     {"guided_decoding_backend", Fate::Simulated},
@@ -202,7 +204,7 @@ constexpr FieldRow kFieldRows[] = {
     {"repetition_detection", Fate::Refused},
     {"vllm_xargs", Fate::Refused},
     // SGLang
-    {"regex", Fate::Refused, kOpenAi | kSampling},
+    {"regex", Fate::Simulated, kOpenAi | kSampling},
     {"ebnf", Fate::Refused, kOpenAi | kSampling},
     {"json_schema", Fate::Simulated, kOpenAi | kSampling},
     {"no_stop_trim", Fate::Refused, kOpenAi, "[false]"},

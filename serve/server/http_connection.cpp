@@ -175,6 +175,7 @@ void HttpConnection::read_request() {
   state_ = State::Idle;
   list_in(&use_->idle);
   is_head_ = false;
+  target_.clear();
   deadline_ = in(hub_->limits.idle_timeout);
   reader_.emplace(RequestReader::Limits{.header_bytes = hub_->limits.max_header_bytes,
                                         .body_bytes = hub_->limits.max_body_bytes});
@@ -247,6 +248,7 @@ void HttpConnection::take(std::string_view bytes) {
         if (!hold(reader_->num_body_bytes() + pending_.size())) return give_up_body();
         return handle();
       case RequestReader::State::Refused:
+        target_ = reader_->request().target;
         return give_up(reader_->refusal().status, reader_->refusal().message);
     }
   }
@@ -265,6 +267,7 @@ bool HttpConnection::begin_body() {
   deadline_ = in(hub_->limits.body_timeout);
   is_http10_ = request.is_http10;
   is_head_ = request.method == "HEAD";
+  target_ = request.target;
   keeps_alive_ = request.keeps_alive && hub_->is_accepting;
   const std::optional<AccessRefusal> refusal = hub_->access.refusal(request);
   // A page of an allowed origin may see that its key is wrong; other refusals are hidden from it.
@@ -331,6 +334,7 @@ void HttpConnection::reply(Reply reply) {
     keeps_alive_ = false;
     reply = error_reply(503, "too many bytes of answers are not read yet; try again");
   }
+  reply = in_form_of(target_, std::move(reply));
   unsent_ += http_head(reply, cors_lines_, keeps_alive_, is_http10_);
   if (!is_head_) unsent_ += reply.body;
   is_whole_ = true;

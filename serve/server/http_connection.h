@@ -140,6 +140,7 @@ class HttpConnection final : public Client, public std::enable_shared_from_this<
   bool keeps_alive_ = true;
   bool is_http10_ = false;
   bool is_head_ = false;     // method HEAD: the response has no body
+  std::string target_;       // of the request that is answered: errors have the form of its API
   bool is_waiting_ = false;  // for bytes
   bool is_cut_ = false;      // the request: bytes of it may still come
   bool is_whole_ = false;    // the response's last byte is in unsent_ or in_flight_

@@ -153,15 +153,22 @@ void set_chosen_tool(const ApiFields& fields, Json& made) {
   }
 }
 
+void set_output_format(const ApiFields& format, Json& made) {
+  Json named = Json::object();
+  if (const Json* schema = format.find("schema")) named["schema"] = *schema;
+  made["response_format"] =
+      Json{{"type", format.name("type").value_or("text")}, {"json_schema", named}};
+}
+
 void set_thinking(const ApiFields& fields, Json& made) {
+  // What output_config.format was called first.
+  if (const std::optional<ApiFields> format = fields.fields("output_format")) {
+    set_output_format(*format, made);
+  }
   if (const std::optional<ApiFields> config = fields.fields("output_config")) {
     if (const Json* effort = config->find("effort")) made["reasoning_effort"] = *effort;
-    if (const std::optional<ApiFields> format = config->fields("format")) {
-      Json named = Json::object();
-      if (const Json* schema = format->find("schema")) named["schema"] = *schema;
-      made["response_format"] =
-          Json{{"type", format->name("type").value_or("text")}, {"json_schema", named}};
-    }
+    if (const std::optional<ApiFields> format = config->fields("format"))
+      set_output_format(*format, made);
   }
   const std::optional<ApiFields> thinking = fields.fields("thinking");
   const std::string type = thinking ? thinking->name("type").value_or("") : "disabled";

@@ -32,7 +32,8 @@ constexpr std::string_view kSameNames[] = {"n",
                                            "ignore_eos",
                                            "skip_special_tokens",
                                            "logit_bias",
-                                           "json_schema"};
+                                           "json_schema",
+                                           "regex"};
 
 }  // namespace
 

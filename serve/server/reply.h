@@ -19,8 +19,9 @@ struct Reply {
 // An error of the API. 429 and 503 say when to try again.
 Reply error_reply(int status, std::string_view message, std::string_view param = {});
 
-// An error by the names of Anthropic's API, with the fields of the others.
-Reply messages_error_reply(int status, std::string_view message, std::string_view param);
+// An error in the form of the API of the target: by the names of Anthropic's below /v1/messages,
+// with the fields of the others. Other replies stay as they are.
+Reply in_form_of(std::string_view target, Reply reply);
 
 // The connection of a request. It may close at any time; then the calls have no effect.
 class Client {

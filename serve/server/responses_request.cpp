@@ -1,5 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 // OpenAI's /v1/responses as a chat.
+#include <algorithm>
 #include <fmt/core.h>
 #include <memory>
 #include <string>
@@ -100,6 +101,22 @@ Json chat_of_items(const ApiFields& fields, std::size_t max_items) {
   return messages;
 }
 
+// Tools of OpenAI's servers and of its own clients. vLLM leaves them out of the prompt
+// (construct_tool_dicts of its /v1/responses), so no model calls them.
+constexpr std::string_view kHostedTools[] = {"web_search",
+                                             "web_search_preview",
+                                             "file_search",
+                                             "code_interpreter",
+                                             "computer_use_preview",
+                                             "image_generation",
+                                             "local_shell",
+                                             "shell",
+                                             "apply_patch",
+                                             "mcp",
+                                             "custom",
+                                             "namespace",
+                                             "tool_search"};
+
 Json chat_tools_of(const Json& list, const ApiFields& fields, std::size_t max_tools) {
   if (fields.list("tools", max_tools) == nullptr)
     fields.fail("tools", "allowed: a list of objects");
@@ -108,6 +125,10 @@ Json chat_tools_of(const Json& list, const ApiFields& fields, std::size_t max_to
     if (!list[i].is_object()) fields.fail("tools", "allowed: a list of objects");
     const ApiFields tool(list[i], fmt::format("tools[{}].", i));
     const std::string type = tool.name("type").value_or("function");
+    if (std::find(std::begin(kHostedTools), std::end(kHostedTools), type) !=
+        std::end(kHostedTools)) {
+      continue;
+    }
     if (type != "function")
       tool.fail("type", shown_text(type) + " is not supported; allowed: function");
     Json function = Json::object();
@@ -182,7 +203,7 @@ TranslatedBody chat_of_response(const Json& body, const ServedModel& model) {
   made["messages"] = chat_of_items(fields, most);
   if (const Json* tools = fields.find("tools")) {
     made["tools"] = chat_tools_of(*tools, fields, most);
-    if (tools->empty()) made.erase("tools");
+    if (made["tools"].empty()) made.erase("tools");
   }
   if (const Json* choice = fields.find("tool_choice")) {
     made["tool_choice"] = tool_choice_of(*choice);

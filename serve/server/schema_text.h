@@ -3,11 +3,11 @@
 #pragma once
 
 #include <cstdint>
-#include <stdexcept>
 #include <string>
 #include <vector>
 
 #include "core/base/json.h"
+#include "serve/server/schema_check.h"
 
 namespace metronome {
 
@@ -26,18 +26,10 @@ struct SchemaChoices {
   std::int64_t num_items = 1;  // of arrays, within their limits
 };
 
-// A schema that the writer cannot satisfy: a keyword that it does not know, or nothing satisfies
-// it.
-struct SchemaError : std::runtime_error {
-  SchemaError(const std::string& where, const std::string& message)
-      : std::runtime_error(message), place(where) {}
-
-  std::string place;  // "properties.a.pattern"
-};
-
-// Knows type, enum, const, properties, required, additionalProperties, items, prefixItems, anyOf,
-// oneOf, allOf, $ref within the schema, format, and limits of lengths and numbers. Of anyOf and
-// oneOf the first schema is taken that can be satisfied. Throws SchemaError.
+// The pieces of a text that satisfies the schema. Of anyOf and oneOf the first schema is taken that
+// can be satisfied. Keywords of draft 2020-12 that only exclude values (`not`, `contains`,
+// `dependentSchemas`, ...) are left to the check in the end: the text with its free pieces as short
+// as they can be satisfies the schema. Throws SchemaError.
 std::vector<SchemaPiece> schema_pieces(const Json& schema, const SchemaChoices& choices);
 
 }  // namespace metronome

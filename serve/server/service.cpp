@@ -27,17 +27,6 @@ void reply_with(BodyReads::Result result, const std::shared_ptr<Client>& client)
   client->reply(std::get<Reply>(std::move(result)));
 }
 
-// A refusal has the form of the API.
-BodyReads::Result parse_request(ApiKind kind, const std::string& body, const ServedModel& model,
-                                std::uint64_t number, const std::atomic<bool>& has_left) {
-  try {
-    return parse_generation(kind, body, model, number, &has_left);
-  } catch (const ApiError& error) {
-    if (kind != ApiKind::Messages) throw;
-    return messages_error_reply(error.status, error.what(), error.param);
-  }
-}
-
 constexpr const char* kShuttingDown = "the server is shutting down";
 
 }  // namespace
@@ -132,7 +121,7 @@ void Service::generate(ApiKind kind, std::string body, std::shared_ptr<Client> c
   bodies_.read(
       std::move(body), std::move(client),
       [this, kind, number](const std::string& text, const std::atomic<bool>& has_left) {
-        return parse_request(kind, text, model_, number, has_left);
+        return parse_generation(kind, text, model_, number, &has_left);
       },
       [this, number](BodyReads::Result result, const std::shared_ptr<Client>& from) {
         ApiRequest* request = std::get_if<ApiRequest>(&result);

@@ -3,6 +3,7 @@
 
 #include "core/base/json.h"
 #include "serve/server/answer_script.h"
+#include "serve/server/pattern_text.h"
 #include "serve/server/schema_text.h"
 #include "serve/server/simulated_logprobs.h"
 #include "tests/catch.h"
@@ -89,7 +90,7 @@ TEST_CASE("JSON of a schema keeps its limits", "[serve]") {
             "u": {"type": "array", "items": {"type": "integer"}, "uniqueItems": true,
                   "minItems": 2, "maxItems": 2},
             "e": {"enum": ["a", null]}, "n": {"$ref": "#/$defs/n"}},
-            "$defs": {"n": {"anyOf": [{"type": "string", "pattern": "x"}, {"const": 7}]}}})",
+            "$defs": {"n": {"anyOf": [{"type": "string", "pattern": "\\bx"}, {"const": 7}]}}})",
         90, seed));
     CHECK((value["i"] == Json(4) || value["i"] == Json(5)));
     CHECK((value["x"].get<double>() >= 0.1 && value["x"].get<double>() <= 0.2));
@@ -101,15 +102,90 @@ TEST_CASE("JSON of a schema keeps its limits", "[serve]") {
   }
 }
 
+TEST_CASE("schemas in schemas are joined", "[serve]") {
+  const auto value_of = [](const std::string& schema, std::uint64_t seed = 1) {
+    const Json parsed = Json::parse(schema);
+    const Json value = Json::parse(json_of(schema, 60, seed));
+    INFO(schema << " " << value);
+    CHECK(satisfies(parsed, parsed, value));
+    return value;
+  };
+  // A $ref beside an allOf keeps both.
+  const Json both = value_of(R"({"$ref": "#/$defs/a", "allOf": [{"required": ["b"], "properties":
+      {"b": {"type": "integer"}}}, {"properties": {"b": {"minimum": 5, "maximum": 5}}}],
+      "$defs": {"a": {"required": ["a"], "properties": {"a": {"const": "x"}}}}})");
+  CHECK(both["a"] == Json("x"));
+  CHECK(both["b"] == Json(5));
+  // Limits are narrowed, types joined.
+  CHECK(value_of(R"({"allOf": [{"type": ["string", "integer"], "minimum": 2},
+      {"type": ["integer", "null"], "minimum": 7, "maximum": 9}, {"maximum": 7}]})") == Json(7));
+  CHECK(value_of(R"({"allOf": [{"enum": [1, "a", null]}, {"enum": ["a", 2]}]})") == Json("a"));
+  CHECK(value_of(R"({"type": "number", "allOf": [{"multipleOf": 4}, {"multipleOf": 6}],
+      "minimum": 13, "maximum": 24})") == Json(24));
+  // Exactly one of oneOf, any of anyOf and the rest of the schema.
+  CHECK(value_of(R"({"oneOf": [{"type": "integer"}, {"type": "number", "maximum": 1.4}],
+      "minimum": 1.2, "maximum": 1.9})")
+            .get<double>() < 1.5);
+  CHECK(value_of(R"({"anyOf": [{"type": "string", "minLength": 9}, {"type": "string"}],
+      "maxLength": 4})")
+            .string()
+            .size() <= 4);
+  CHECK(value_of(R"({"type": "object", "required": ["k"], "properties": {"k": {"enum": ["a"]}},
+      "if": {"properties": {"k": {"const": "a"}}}, "then": {"required": ["v"]}})")
+            .contains("v"));
+  CHECK(value_of(R"({"type": "array", "items": {"type": "integer"}, "contains": {"const": 3},
+      "minContains": 2, "uniqueItems": false})")
+            .size() >= 2);
+  CHECK(value_of(R"({"additionalProperties": false, "minProperties": 2,
+      "patternProperties": {"^x[0-9]{2}$": {"type": "boolean"}}})")
+            .size() == 2);
+  CHECK(value_of(R"({"propertyNames": {"enum": ["p", "q"]}, "additionalProperties":
+      {"type": "null"}, "minProperties": 2})")
+            .contains("q"));
+}
+
+TEST_CASE("patterns have texts, and are found in texts", "[serve]") {
+  for (const char* pattern :
+       {"^[A-Z][a-z]{2,8}$", "^\\d{5}(-\\d{4})?$", "^(foo|ba[rz])+$", "a{3}", "^\\S+@\\S+\\.\\w+$",
+        "^[^\\s,]+(,[^\\s,]+)*$", "", "x|^y$", "^\\+?[1-9]\\d{1,14}$", "^#[0-9a-fA-F]{6}$",
+        "^\\u0041[\\x42-\\x44]$", "^.{3,5}$", "\\[\\]", "^(?:a|b){2}c*?$", "^(?<year>\\d{4})$"}) {
+    const SchemaPattern known(pattern);
+    for (std::uint64_t seed = 0; seed < 20; ++seed) {
+      const std::optional<std::string> text = known.example(0, 100, seed);
+      INFO(pattern << ": " << text.value_or("none"));
+      REQUIRE(text);
+      CHECK(known.finds(*text));
+      CHECK(text->size() <= 100);
+    }
+  }
+  CHECK_FALSE(SchemaPattern("^a+$").finds("ab"));
+  CHECK(SchemaPattern("b").finds("abc"));
+  CHECK(SchemaPattern("^(a*)*$").finds("aaaa"));
+  CHECK_FALSE(SchemaPattern("^(a+)+$").finds(std::string(40, 'a') + "b"));  // and soon
+  CHECK(SchemaPattern("^a+$").example(7, 9, 1) == std::string(7, 'a'));
+  CHECK_FALSE(SchemaPattern("^a{3}$").example(4, 9, 1));
+  for (const char* pattern :
+       {"(?=a)", "(?<!a)b", "\\1", "\\bx", "\\p{L}", "(", ")", "*", "[a", "a{9999}"}) {
+    INFO(pattern);
+    CHECK_THROWS_AS(SchemaPattern(pattern), std::runtime_error);
+  }
+}
+
 TEST_CASE("a schema that cannot be satisfied is refused where that is", "[serve]") {
-  CHECK(refused_schema(R"({"properties": {"a": {"type": "string", "pattern": "x"}}})")
-            .starts_with("properties.a.pattern: is not supported"));
+  CHECK(refused_schema(R"x({"required": ["a"], "properties": {"a": {"pattern": "(?=x)"}}})x") ==
+        "properties.a.pattern: looks ahead, or has flags; allowed: a pattern without look-around, "
+        "\\b and \\p");
+  CHECK(refused_schema(R"({"allOf": [{"type": "string"}, {"type": "integer"}]})") ==
+        "type: is of two schemas that have none in common");
+  CHECK(refused_schema(R"({"enum": [1, 2], "minimum": 3})") ==
+        "enum: has no value that the schema allows");
+  CHECK(refused_schema(R"({"not": {}})") == "not: excludes the answers that are simulated");
   CHECK(refused_schema(R"({"type": "what"})").starts_with("type: what is no type"));
   CHECK(refused_schema(R"({"$ref": "#/x"})") == "$ref: names nothing in the schema");
   CHECK(refused_schema(R"({"type": "integer", "minimum": 5, "maximum": 4})") ==
         ": no number is within its limits");
   // No end, and too many schemas: refused soon.
-  CHECK(contains(refused_schema(R"({"$ref": "#"})"), "is not supported"));
+  CHECK(refused_schema(R"({"$ref": "#"})") != "accepted");
   CHECK(contains(refused_schema(R"({"required": ["a"], "properties": {"a": {"$ref": "#"}}})"),
                  "contains itself without an end"));
   CHECK(refused_schema(R"({"type": "array", "minItems": 1000000000})") != "accepted");
@@ -172,6 +248,17 @@ TEST_CASE("JSON, choices and reasoning of simulated answers", "[serve]") {
                   "response_format": {"type": "json_object"})",
                model);
         }).starts_with("n: answers with a form have more than 1048576 tokens"));
+}
+
+TEST_CASE("a regular expression is the whole answer", "[serve]") {
+  for (const char* field : {R"("guided_regex": "(yes|no){2}")", R"("regex": "(yes|no){2}")",
+                            R"("structured_outputs": {"regex": "(yes|no){2}"})"}) {
+    const ApiRequest request = chat(std::string(field) + R"(, "max_tokens": 50)");
+    REQUIRE(request.scripts.size() == 1);
+    const std::string text = decode(*byte_tokenizer(), *request.scripts[0], true);
+    INFO(field << " " << text);
+    CHECK((text == "yesyes" || text == "yesno" || text == "noyes" || text == "nono"));
+  }
 }
 
 TEST_CASE("simulated log probabilities have the form of real ones", "[serve]") {

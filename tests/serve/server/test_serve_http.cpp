@@ -487,4 +487,45 @@ TEST_CASE("mutated requests are answered or dropped, and the server goes on", "[
   CHECK(bench.wait_until([&] { return !bench.server.has_connections(); }));
 }
 
+TEST_CASE("errors below /v1/messages have the form of that API", "[serve][http]") {
+  HttpBench bench({}, 1000, {.api_key = "k"});
+  const auto answer = [&](const std::string& request) {
+    Wire wire(bench);
+    wire.send(request);
+    REQUIRE(wire.read_until("\r\n\r\n{"));
+    REQUIRE(wire.read_until("}}"));
+    return Json::parse(wire.received.substr(wire.received.find("\r\n\r\n") + 4));
+  };
+  const auto post = [](const std::string& path, const std::string& fields, std::size_t size) {
+    return "POST " + path + " HTTP/1.1\r\nHost: localhost\r\n" + fields +
+           "Content-Length: " + std::to_string(size) + "\r\n\r\n";
+  };
+  const std::string key = "x-api-key: k\r\n";
+  for (const auto& [request, type] :
+       {std::pair{post("/v1/messages", "", 0), "authentication_error"},
+        std::pair{post("/v1/messages", "x-api-key: j\r\n", 0), "authentication_error"},
+        std::pair{post("/v1/messages/batches", key, 0), "not_found_error"},
+        std::pair{"GET /v1/messages HTTP/1.1\r\nHost: localhost\r\n" + key + "\r\n",
+                  "invalid_request_error"},
+        std::pair{post("/v1/messages", key, 1'000'000'000), "request_too_large"},
+        std::pair{post("/v1/messages?beta=true", key, 2) + "{}", "invalid_request_error"}}) {
+    const Json error = answer(request);
+    INFO(request << error);
+    CHECK(error["type"] == Json("error"));
+    CHECK(error["error"]["type"] == Json(type));
+    CHECK_FALSE(error["error"]["message"].string().empty());
+  }
+  CHECK_FALSE(answer(post("/v1/other", key, 0)).contains("type"));
+  // The names of what a busy server says.
+  for (const auto& [status, type] :
+       {std::pair{429, "rate_limit_error"}, std::pair{503, "overloaded_error"},
+        std::pair{500, "api_error"}, std::pair{403, "permission_error"}}) {
+    const Reply reply = in_form_of("/v1/messages", error_reply(status, "m"));
+    CHECK(Json::parse(reply.body)["error"]["type"] == Json(type));
+    CHECK(reply.extra_header == error_reply(status, "m").extra_header);
+    CHECK(in_form_of("/v1/completions", error_reply(status, "m")).body ==
+          error_reply(status, "m").body);
+  }
+}
+
 }  // namespace TEST_FILE
