@@ -64,7 +64,7 @@ std::vector<TraceMapping> csv_traces() {
        .fields = {{Arrival, "time|timestamp|created_at|start_time|startTime|ts"},
                   {Prompt, "prompt_tokens|input_tokens"},
                   {Output, "completion_tokens|output_tokens"},
-                  {Status, "status|status_code", false},
+                  {Status, "status|status_code|response_code", false},
                   {Session, "session_id", false}},
        .unit = TraceTimeUnit::Auto,
        .skips_failed = true},
@@ -146,10 +146,13 @@ std::vector<TraceMapping> log_traces() {
       {.format = TraceFormat::Gateway,
        .name = "gateway",
        .fields = {{Arrival, "time|timestamp|created_at|created|start_time|startTime|ts"},
-                  {Prompt, "usage.prompt_tokens|prompt_tokens|usage.input_tokens|input_tokens"},
+                  {Prompt,
+                   "usage.prompt_tokens|prompt_tokens|usage.input_tokens|input_tokens|"
+                   "gen_ai.usage.input_tokens"},
                   {Output,
-                   "usage.completion_tokens|completion_tokens|usage.output_tokens|output_tokens"},
-                  {Status, "status|status_code", false},
+                   "usage.completion_tokens|completion_tokens|usage.output_tokens|output_tokens|"
+                   "gen_ai.usage.output_tokens"},
+                  {Status, "status|status_code|response_code", false},
                   {Session, "session_id", false}},
        .unit = TraceTimeUnit::Auto,
        .skips_failed = true},
@@ -190,6 +193,8 @@ bool has_name(std::string_view line, TraceShape shape, std::string_view name) {
         line, [&](std::size_t, std::string_view column) { found = found || column == name; });
     return found;
   }
+  // A key with points, or an object in an object.
+  if (line.find("\"" + std::string(name) + "\"") != std::string_view::npos) return true;
   while (!name.empty()) {
     const std::string_view part = name.substr(0, name.find('.'));
     if (line.find("\"" + std::string(part) + "\"") == std::string_view::npos) return false;

@@ -72,13 +72,19 @@ void set_trace_value(const TraceLines& lines, const TraceMapping& mapping, Trace
   const auto tokens = [&](std::int64_t min) {
     return static_cast<std::int32_t>(parse_trace_integer(lines, text, name, min, kMaxLengthTokens));
   };
+  // A failed request may have none: 0, or what logs write for no value. Logs quote numbers, too.
+  const auto counted = [&]() -> std::int32_t {
+    if (!mapping.skips_failed) return tokens(1);
+    const std::string_view bare = without_quotes(text);
+    if (bare.empty() || bare == "null" || bare == "-") return 0;
+    return static_cast<std::int32_t>(parse_trace_integer(lines, bare, name, 0, kMaxLengthTokens));
+  };
   const auto words = [text] { return std::string(without_quotes(text)); };
   switch (field) {
     case Arrival: row.arrival = parse_time(lines, text, name, mapping.unit); return;
     case Delay: row.delay = parse_time(lines, text, name, mapping.unit); return;
-    // A failed request may have none.
-    case Prompt: row.num_prompt_tokens = tokens(mapping.skips_failed ? 0 : 1); return;
-    case Output: row.num_output_tokens = tokens(mapping.skips_failed ? 0 : 1); return;
+    case Prompt: row.num_prompt_tokens = counted(); return;
+    case Output: row.num_output_tokens = counted(); return;
     case Limit: row.limit = tokens(0); return;
     case BlockTokens: row.block_tokens = tokens(1); return;
     case IgnoresEos: row.ignores_eos = read_truth(lines, text, name); return;

@@ -103,12 +103,25 @@ class TraceText {
   // Refuses what the format cannot say.
   void check() const {
     if (workload_.mode == ArrivalMode::Steps) refuse(mapping_, "arrivals by step");
+    if (workload_.mode == ArrivalMode::ClosedLoop && needs(TraceField::Arrival)) {
+      refuse(mapping_, "arrivals that wait for answers");
+    }
     if (!workload_.images.empty()) refuse(mapping_, "images");
+    for (const auto& [field, what] :
+         {std::pair{TraceField::Priority, "priorities"}, std::pair{TraceField::Class, "classes"},
+          std::pair{TraceField::Limit, "limits beside lengths"},
+          std::pair{TraceField::IgnoresEos, "which answers end only at their length"}}) {
+      if (is_used(field) && !says(field)) refuse(mapping_, what);
+    }
     if (workload_.has_sessions() && (!says(TraceField::Session) || !says(TraceField::Delay))) {
       refuse(mapping_, "sessions");
     }
     if (!workload_.segments.empty() && !says(TraceField::Hashes)) check_unique();
-    if (!workload_.token_begin.empty() && !says(TraceField::Tokens)) refuse(mapping_, "token ids");
+    if (!workload_.token_begin.empty() && !says(TraceField::Tokens)) {
+      throw UnplacedConfigError("format", mapping_.name +
+                                              " cannot say token ids; allowed: a workload without, "
+                                              "or format sharegpt");
+    }
     if (workload_.token_begin.empty() && says(TraceField::Tokens)) {
       refuse(mapping_, "prompts without token ids");
     }
@@ -129,6 +142,7 @@ class TraceText {
 
  private:
   bool says(TraceField field) const { return mapping_.find(field) != nullptr; }
+  bool needs(TraceField field) const { return says(field) && mapping_.find(field)->is_needed; }
 
   bool is_unique(std::size_t i) const {
     const auto segments = workload_.prompt_segments(RequestId{static_cast<std::uint32_t>(i)});

@@ -40,6 +40,7 @@ struct ChatTexts {
 //   {"conversation": [...]}, {"conversations": [{"role": ..., "content": TEXT}, ...]}  alike
 //   {"messages": [{"role": ..., "content": TEXT or parts}, ...]}  all texts before the first answer
 //   {"prompt": TEXT, "output_tokens": N}  without an answer
+//   {"body": {"messages": ..., "max_tokens": N}}  a line of a batch: the entry is in its body
 class ChatReader final : public JsonEvents {
  public:
   // `entries_depth` is the depth inside of which entries begin: 1 in an array.
@@ -76,7 +77,9 @@ class ChatReader final : public JsonEvents {
       is_messages_ = name == "messages";
       is_in_turns_ = name == "conversations" || name == "conversation" || is_messages_;
       is_prompt_key_ = name == "prompt";
-      is_output_key_ = name == "output_tokens" || name == "max_tokens";
+      is_output_key_ = name == "output_tokens" || name == "output_tokens_count" ||
+                       name == "max_tokens" || name == "max_completion_tokens";
+      is_body_key_ = !is_in_body_ && name == "body";
       if (is_in_turns_ && std::exchange(has_turns_, true)) {
         fail(std::string(name) + " appears twice; allowed: once");
       }
@@ -101,13 +104,17 @@ class ChatReader final : public JsonEvents {
     if (depth_ == entries_) {
       num_turns_ = 0;
       has_turns_ = is_in_turns_ = is_messages_ = is_prompt_key_ = is_output_key_ = false;
+      is_body_key_ = is_in_body_ = false;
       has_prompt_ = has_answer_ = false;
       chat_ = {};
     }
+    const bool is_body = depth_ == entry() && std::exchange(is_body_key_, false);
     ++depth_;
+    if (is_body) is_in_body_ = true;
   }
   void end_object() override {
     --depth_;
+    if (is_in_body_ && depth_ == entries_ + 1) is_in_body_ = false;
     if (depth_ == turns() && is_in_turns_) end_turn();
     if (depth_ != entries_) return;
     num_conversations_ += has_turns_ || has_prompt_ ? 1 : 0;
@@ -131,9 +138,9 @@ class ChatReader final : public JsonEvents {
 
  private:
   // Depths inside of which something begins: an entry's keys, its turns, one turn.
-  int entry() const { return entries_ + 1; }
-  int turns() const { return entries_ + 2; }
-  int turn() const { return entries_ + 3; }
+  int entry() const { return entries_ + (is_in_body_ ? 2 : 1); }
+  int turns() const { return entry() + 1; }
+  int turn() const { return entry() + 2; }
 
   bool is_wanted_turn() const { return is_messages_ ? !has_answer_ : num_turns_ <= 2; }
   bool is_at_value() const {
@@ -186,6 +193,8 @@ class ChatReader final : public JsonEvents {
   bool has_prompt_ = false;    // the entry has a prompt that needs no answer
   bool has_answer_ = false;
   bool is_prompt_key_ = false, is_output_key_ = false;  // after these keys of the entry
+  bool is_body_key_ = false;                            // after the key `body` of the entry
+  bool is_in_body_ = false;
   bool is_value_ = false;   // after the key `value` or `content` of a turn
   bool is_role_ = false;    // after the key `role`
   bool is_answer_ = false;  // the turn is one of the assistant

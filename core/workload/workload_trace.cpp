@@ -23,6 +23,12 @@ namespace {
 
 constexpr TimeNs kMooncakeBucketNs = 3 * kNsPerSecond;
 
+// How packed files begin.
+constexpr std::pair<std::string_view, std::string_view> kPackedFiles[] = {
+    {"\x1f\x8b", "gzip"},  {"\x28\xb5\x2f\xfd", "zstd"},
+    {"\xfd\x37zXZ", "xz"}, {"PK\x03\x04", "zip"},
+    {"BZh", "bzip2"},      {"PAR1", "Parquet"}};
+
 [[noreturn]] void fail_file(const TraceConfig& config, const std::string& problem) {
   fail_config(config.where, "workload.trace.file", problem + "; it must be a readable trace file");
 }
@@ -30,6 +36,12 @@ constexpr TimeNs kMooncakeBucketNs = 3 * kNsPerSecond;
 std::string read_whole_file(const TraceConfig& config, const std::string& path) {
   std::optional<std::string> text = read_file(path);
   if (!text) fail_file(config, "'" + path + "' " + input_problem());
+  for (const auto& [magic, name] : kPackedFiles) {
+    if (!text->starts_with(magic)) continue;
+    fail_config(config.where, "workload.trace.file",
+                "'" + path + "' is packed by " + std::string(name) +
+                    "; allowed: the file unpacked, as CSV, JSON or JSON Lines");
+  }
   return std::move(*text);
 }
 

@@ -346,6 +346,104 @@ TEST_CASE("what a format cannot say is refused, and plain says it", "[core][trac
   }
 }
 
+// All that a request may have, exactly.
+std::string details(const Workload& workload) {
+  std::string text;
+  for (const RequestSpec& r : workload.requests) {
+    text += std::to_string(r.arrival) + "/" + std::to_string(r.num_prompt_tokens) + "/" +
+            std::to_string(r.max_output_tokens) + "/" + std::to_string(r.output_limit) +
+            " priority " + std::to_string(r.priority) + " class " +
+            (r.class_number == 0 ? "none" : workload.class_names[r.class_number - 1u]) + " eos " +
+            (r.ignores_eos ? std::to_string(*r.ignores_eos) : "-") + "\n";
+  }
+  return text;
+}
+
+TEST_CASE("priorities, classes and limits go round by every format with rows", "[core][trace]") {
+  TraceFile trace;
+  const Workload rich = trace.load(
+      R"({"arrival_ns": 0, "prompt_tokens": 16, "output_tokens": 3, "priority": -2, "class": "a b"}
+{"arrival_ns": 1, "prompt_tokens": 100, "output_tokens": 2, "max_tokens": 9, "ignore_eos": true}
+{"arrival_ns": 1234567891, "prompt_tokens": 7, "output_tokens": 4, "class": "c", "priority": 7}
+)");
+  int num_formats = 0;
+  for (const std::string_view format_name : trace_format_names()) {
+    const std::string name(format_name);
+    const TraceFormat format = *trace_format_of(name);
+    if (name == "auto" || name == "custom" || name == "sharegpt" || name == "weka" ||
+        name == "opentelemetry") {
+      continue;
+    }
+    INFO(trace_text(rich, format));
+    ++num_formats;
+    CHECK(details(round_trip(rich, format, name)) == details(rich));
+  }
+  CHECK(num_formats == 12);
+}
+
+TEST_CASE("documents of agents refuse what their requests cannot hold", "[core][trace]") {
+  TraceFile trace;
+  const std::string row = R"({"arrival_ns": 5, "prompt_tokens": 9, "output_tokens": 3)";
+  const Workload bare = trace.load(row + "}\n");
+  for (const TraceFormat format : {TraceFormat::Weka, TraceFormat::OpenTelemetry}) {
+    CHECK_NOTHROW(trace_text(bare, format));
+    for (const auto& [more, what] :
+         {std::pair{R"(, "priority": 2})", "priorities"},
+          std::pair{R"(, "class": "a"})", "classes"},
+          std::pair{R"(, "max_tokens": 8})", "limits beside lengths"},
+          std::pair{R"(, "ignore_eos": false})", "which answers end only at their length"}}) {
+      const Workload workload = trace.load(row + more + "\n");
+      const std::string error = error_of([&] { trace_text(workload, format); });
+      INFO(error);
+      CHECK(error.find(std::string(" cannot say ") + what + "; allowed: a workload without") !=
+            std::string::npos);
+      CHECK(error.find('\n') == std::string::npos);
+      CHECK_NOTHROW(trace_text(workload, TraceFormat::Plain));
+    }
+  }
+  // Clients that wait have no times.
+  Workload closed = bare;
+  closed.mode = ArrivalMode::ClosedLoop;
+  CHECK(error_of([&] { trace_text(closed, TraceFormat::Azure); }).find("wait for answers") !=
+        std::string::npos);
+  CHECK(trace_text(closed, TraceFormat::Plain).find("arrival") == std::string::npos);
+}
+
+TEST_CASE("logs of gateways: no tokens of failed requests, numbers in quotes", "[core][trace]") {
+  TraceFile trace;
+  const Workload log = trace.load(
+      R"({"time": "2026-01-01T00:00:00+01:00", "status": "200", )"
+      R"("prompt_tokens": "300", "completion_tokens": 12}
+{"time": "2026-01-01T00:00:01.5+01:00", "status": "429", )"
+      R"("prompt_tokens": null, "completion_tokens": "-"}
+{"time": "2025-12-31T23:00:02Z", "status": "200", )"
+      R"("prompt_tokens": 310, "completion_tokens": "13"}
+)");
+  CHECK(summary(log) == "0/300/12 2000/310/13 ");
+  CHECK(log.num_skipped == 1);
+  // A key with points in it, as Envoy's log has it.
+  const Workload envoy = trace.load(
+      R"({"start_time": "2025-06-01T10:00:00.123Z", "response_code": 200, )"
+      R"("gen_ai.usage.input_tokens": 300, "gen_ai.usage.output_tokens": 20}
+{"start_time": "2025-06-01T10:00:01.123Z", "response_code": 503, )"
+      R"("gen_ai.usage.input_tokens": 301, "gen_ai.usage.output_tokens": 21}
+)");
+  CHECK(summary(envoy) == "0/300/20 ");
+  CHECK(envoy.num_skipped == 1);
+}
+
+TEST_CASE("packed files are refused by their name", "[core][trace]") {
+  TraceFile trace;
+  for (const auto& [bytes, name] :
+       {std::pair{"\x1f\x8b\x08 0", "gzip"}, std::pair{"PAR1 0", "Parquet"},
+        std::pair{"\x28\xb5\x2f\xfd 0", "zstd"}}) {
+    const std::string error = trace.error(bytes);
+    INFO(error);
+    CHECK(error.find(std::string(" is packed by ") + name + "; allowed: the file unpacked") !=
+          std::string::npos);
+  }
+}
+
 TEST_CASE("conversations in all their layouts", "[core][trace]") {
   TraceFile trace;
   const std::string question = "why is the sky blue in the morning";
@@ -373,6 +471,15 @@ TEST_CASE("conversations in all their layouts", "[core][trace]") {
   const Workload custom =
       load("{\"prompt\": \"" + question + "\", \"output_tokens\": 3}\n", ", format: custom");
   CHECK(custom.requests[0].max_output_tokens == 3);
+  // A line of OpenAI's batches: the request is its body.
+  const std::string body = "{\"custom_id\": \"r\", \"body\": {\"model\": \"m\", ";
+  for (const std::string& text :
+       {body + "\"messages\": [{\"role\": \"user\", \"content\": \"" + question +
+            "\"}], \"max_tokens\": 3}, \"method\": \"POST\"}\n",
+        body + "\"max_tokens\": 3, \"prompt\": \"" + question + "\"}}\n"}) {
+    INFO(text);
+    CHECK(summary(load(text, ", format: custom")) == summary(custom));
+  }
   CHECK(trace
             .error("[{\"text\": 1}]",
                    ", tokenizer: " + source_dir() + "/tests/fixtures/tokenizers/llama3.json")
