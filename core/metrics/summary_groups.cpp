@@ -81,6 +81,22 @@ std::vector<GroupSummary> summarize_classes(const RunRecord& record, const SloCo
   });
 }
 
+namespace {
+
+// Whether classes divide the requests as priorities do: each class has a priority of its own.
+bool are_classes(const RunRecord& record) {
+  std::map<std::int32_t, std::uint16_t> class_of;
+  std::map<std::uint16_t, std::int32_t> priority_of;
+  return !record.class_names.empty() &&
+         std::all_of(record.requests.begin(), record.requests.end(), [&](const RequestRecord& r) {
+           if (!was_served(r)) return true;
+           return class_of.emplace(r.priority, r.class_number).first->second == r.class_number &&
+                  priority_of.emplace(r.class_number, r.priority).first->second == r.priority;
+         });
+}
+
+}  // namespace
+
 std::vector<GroupSummary> summarize_priorities(const RunRecord& record, const SloConfig& slo) {
   std::optional<std::int32_t> first;
   const bool differ = std::any_of(record.requests.begin(), record.requests.end(),
@@ -89,7 +105,7 @@ std::vector<GroupSummary> summarize_priorities(const RunRecord& record, const Sl
                                     if (!first) first = request.priority;
                                     return request.priority != *first;
                                   });
-  if (!differ) return {};
+  if (!differ || are_classes(record)) return {};
   return group_by<std::int32_t>(
       record, slo, [](const RequestRecord& request) { return request.priority; },
       [](std::int32_t priority) { return fmt::format("priority {}", priority); });

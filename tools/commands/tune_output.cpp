@@ -261,7 +261,15 @@ std::string slo_text(const SloConfig& slo) {
   add("TPOT", slo.tpot_ms);
   add("every ITL", slo.itl_ms);
   add("E2EL", slo.e2el_ms);
-  return text;
+  if (slo.by_class.empty()) return text;
+  // Each class has its own limits, and those of all where it gives none.
+  std::string classes;
+  for (const SloConfig& own : slo.by_class) {
+    const std::string limits = slo_text(own);
+    if (limits.empty()) continue;
+    classes += (classes.empty() ? "" : "; ") + printable(own.class_name) + " " + limits;
+  }
+  return classes.empty() ? text : classes;
 }
 
 Json to_json(const SloConfig& slo) {
