@@ -16,9 +16,10 @@ constexpr double kTolerance = 1.1;  // the rate above the knee over the knee
 constexpr std::size_t kMostPoints = 16;
 constexpr std::size_t kFewestRequests = 20;
 // A server that keeps up ends what arrives. Chance makes the number in progress differ between two
-// times by about the root of their sum; twice that is one case in twenty.
+// times by about the root of their sum; three times that is one case in 700. A search has up to 16
+// loads, and one that is taken for saturated ends below the knee.
 constexpr double kEndedShare = 0.9;
-constexpr double kNoise = 2;
+constexpr double kNoise = 3;
 constexpr double kIdle = 0.1;     // requests in progress, in the mean
 constexpr double kPatienceS = 5;  // beside what the requests take
 
@@ -179,7 +180,10 @@ KneePoint knee_point(const RunRecord& record, double rate, const KneeOptions& op
   point.is_short = summary.completed == 0 || summary.e2el.mean_ms / 1e3 > to_seconds(half);
   const auto arrived = static_cast<double>(point.num_arrived);
   const auto ended = static_cast<double>(point.num_ended);
-  const double noise = kNoise * std::sqrt(static_cast<double>(num_at_half + num_at_last));
+  // Small numbers of arrivals spread wider than the root says: a Poisson distribution's upper limit
+  // is z^2 / 2 further away.
+  const double noise =
+      kNoise * std::sqrt(static_cast<double>(num_at_half + num_at_last)) + kNoise * kNoise / 2;
   const auto all = static_cast<double>(point.num_requests);
   if (ended < kEndedShare * arrived && arrived - ended > noise) {
     point.verdict = KneeVerdict::Behind;

@@ -49,6 +49,7 @@ struct Queue {
       const TimeNs end = begin + static_cast<TimeNs>(answer_s * 1e9);
       WatchedRequest request;
       request.request.arrival = spec.arrival;
+      request.request.num_prompt_tokens = spec.num_prompt_tokens;
       request.request.max_output_tokens = 2;
       request.view = {spec.arrival, 2};
       if (left-- > 0 || end > most_ns) {
@@ -175,7 +176,7 @@ TEST_CASE("a search ends within its limits", "[bench_serve]") {
     CHECK(verdict_text(result.points[0], options) ==
           "28 of 30 requests complete; 99.0 % are required");
     CHECK(knee_reason(result, options) ==
-          "at 0.06 requests/s the server is nearly idle, and 18 of 20 requests complete; 99.0 % "
+          "at 0.0625 requests/s the server is nearly idle, and 18 of 20 requests complete; 99.0 % "
           "are required");
     server.answer_s = 60;
     options.first_rate = 1000;
@@ -189,6 +190,12 @@ TEST_CASE("a search ends within its limits", "[bench_serve]") {
     options.time_limit_s = 100;
     const KneeResult result = search(poisson_workload(6000, 5, 1), options, server);
     CHECK(result.end == KneeEnd::TimeLimit);
+    std::string loads;
+    for (const KneePoint& point : result.points) {
+      loads += std::to_string(point.rate) + ": " + verdict_text(point, options) + "; " +
+               std::to_string(to_seconds(point.summary.duration_ns)) + " s\n";
+    }
+    INFO(loads);
     CHECK(rate_at(result, result.knee) == 4);  // 1, 2 and 4, for 30 s each
     CHECK_FALSE(result.above);
     double used_s = 0;
