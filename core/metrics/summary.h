@@ -164,7 +164,8 @@ Stall longest_stall_of(const RunRecord& record, std::size_t i);
 bool meets_slo(const RequestRecord& request, const SloConfig& slo);
 
 // By class, in the order of their numbers, then "none" for requests without one; empty if no
-// request has one. By priority, the lowest number first; empty if all have the same.
+// request has one. By priority, the lowest number first; empty if all have the same, or if each
+// class has one of its own: the classes say it.
 std::vector<GroupSummary> summarize_classes(const RunRecord& record, const SloConfig& slo);
 std::vector<GroupSummary> summarize_priorities(const RunRecord& record, const SloConfig& slo);
 
