@@ -3,6 +3,7 @@
 
 #include <algorithm>
 #include <cmath>
+#include <fmt/core.h>
 #include <map>
 #include <optional>
 #include <string_view>
@@ -251,7 +252,7 @@ Json Writer::member_schema(const Json& schema, const std::string& name) const {
 // A name for a member that the schema does not name: one that its patterns and limits allow.
 std::string Writer::new_name(const Json& schema, std::int64_t number,
                              const std::string& place) const {
-  std::string plain = "key" + std::to_string(number);
+  std::string plain = fmt::format("key{}", number);
   const Json* rule = schema.find("propertyNames");
   const auto is_allowed = [&](const std::string& name) {
     return (rule == nullptr || satisfies(root_, *rule, Json(name))) &&
@@ -451,7 +452,7 @@ void Writer::string(const Json& schema, const std::string& place, std::uint64_t 
   if (patterned(schema, place, item)) return;
   text("\"");
   // Items that have to differ begin with their numbers.
-  const std::string begin = item == 0 ? "" : std::to_string(item) + " ";
+  const std::string begin = item == 0 ? "" : fmt::format("{} ", item);
   text(begin);
   const auto num_begun = static_cast<std::int64_t>(begin.size());
   SchemaPiece& free = pieces_.emplace_back();
@@ -592,7 +593,7 @@ void Writer::typed(const Json& schema, const std::string& place, int depth, std:
 
 std::vector<SchemaPiece> schema_pieces(const Json& schema, const SchemaChoices& choices) {
   if (schema.dump(JsonStyle{.replaces_bad_utf8 = true}).size() > kMaxSchemaBytes) {
-    throw SchemaError("", "has more than " + std::to_string(kMaxSchemaBytes) + " bytes");
+    throw SchemaError("", fmt::format("has more than {} bytes", kMaxSchemaBytes));
   }
   return Writer(schema, choices).write();
 }
