@@ -352,7 +352,7 @@ TEST_CASE("report says what is wrong in one line", "[cli][html]") {
                    "exists and is not a report"));
     CHECK(read_text_file(run.out + file) == text);
   }
-  CHECK(contains(message(""), "report: give at least one result folder (see"));
+  CHECK(contains(message(""), "report: give at least one result folder or client's result (see"));
   CHECK(contains(message("/nowhere"), "/nowhere: does not exist; allowed: "));
   CHECK(contains(message("'" + run.out + "' --out '" + run.out + "'"), "is a folder"));
   CHECK(contains(message("'" + run.out + "' --out ''"), "is empty"));
