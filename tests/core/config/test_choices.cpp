@@ -224,7 +224,7 @@ TEST_CASE("the resolved config shows the keys of the chosen workload only", "[co
           "max_tokens": null, "arrivals": {"process": "burst", "burst_size": 0},
           "priority": {"values": [], "weights": []}, "prefix": {"kind": "none"},
           "trace": {"file": "a.csv", "format": "auto", "limit": 0, "tokenizer": "",
-                    "output_len": null,
+                    "characters_per_token": null, "output_len": null,
                     "columns": {"arrival": "", "prompt": "", "output": "", "limit": "",
                                 "hash_ids": "", "tokens": "", "session": "", "parent": "",
                                 "turn": "", "delay": "", "class": "", "priority": ""},

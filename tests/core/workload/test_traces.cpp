@@ -254,7 +254,7 @@ TEST_CASE("files of another kind", "[core][trace]") {
                 "(TIMESTAMP, ContextTokens, GeneratedTokens), vidur"));
   CHECK(trace.error("[{\"conversations\": []}]")
             .ends_with("workload.trace.tokenizer: missing; the lengths of conversations need the "
-                       "path of a tokenizer.json"));
+                       "path of a tokenizer.json, or characters_per_token for an estimate"));
   CHECK(trace.error("{\"id\": 1}\n").starts_with("PATH:1: unknown trace format: '{\"id\": 1}'"));
   CHECK(trace.error(std::string(100, '\1')).find('\1') == std::string::npos);
   CHECK(trace.error("TIMESTAMP,ContextTokens\n1,2\n") ==

@@ -125,8 +125,8 @@ TEST_CASE("SGLang's answers have the text so far", "[serve]") {
   CHECK(Json::parse(list.body().value())[0]["meta_info"]["prompt_tokens"] == 2);
   CHECK(refusal(ApiKind::Generate, R"({"text": "a", "sampling_params": {"max_new_tokens": 0}})")
             .starts_with("400 [max_new_tokens] max_new_tokens: 0 is out of range"));
-  CHECK(refusal(ApiKind::Generate, R"({"text": "a", "sampling_params": {"regex": "a"}})") ==
-        "400 [regex] regex: is not supported; allowed: null");
+  CHECK(refusal(ApiKind::Generate, R"({"text": "a", "sampling_params": {"ebnf": "a"}})") ==
+        "400 [ebnf] ebnf: is not supported; allowed: null");
 }
 
 TEST_CASE("events of responses and of messages have their order", "[serve]") {
