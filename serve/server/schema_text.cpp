@@ -22,7 +22,6 @@ constexpr int kShortDepth = 8;            // below it only what is required
 constexpr std::size_t kMaxPieces = 4096;  // also how many schemas are looked at
 constexpr int kMaxMerged = 1024;          // schemas that are copied into others
 constexpr std::size_t kMaxSchemaBytes = 64 * 1024;
-
 // Examples of formats. A text of another format has any letters.
 constexpr std::pair<std::string_view, std::string_view> kFormats[] = {
     {"date-time", "2025-01-31T12:00:00Z"},
@@ -350,22 +349,23 @@ void Writer::object(const Json& schema, const std::string& place, int depth) {
   }
   for (const auto& [name, is_there] : required) {
     if (is_there) continue;
+    taken[name] = true;
     const Json of_member = member_schema(schema, name);
     if (of_member == Json(false)) {
       throw SchemaError(schema_place(place, "required"), "has a name that is no property");
     }
-    taken[name] = true;
     member(name, of_member, schema_place(place, "additionalProperties"));
   }
   const Json* more = schema.find("additionalProperties");
-  const bool is_map =
-      more != nullptr && more->is_object() && choices_.num_items > 0 && depth < kShortDepth;
+  const bool takes_more = choices_.num_items > 0 && depth < kShortDepth;
+  const bool is_map = takes_more && more != nullptr && more->is_object();
   const std::int64_t wanted = std::max<std::int64_t>(least, is_map ? 1 : 0);
-  for (std::int64_t i = 1; count < wanted && count < most; ++i) {
-    if (i > 2 * wanted + 64) {
+  std::int64_t i = 0;
+  while (count < wanted && count < most) {
+    if (++i > 2 * wanted + 64) {
       throw SchemaError(schema_place(place, "minProperties"), "is more than there are properties");
     }
-    std::string name = new_name(schema, i, place);
+    const std::string name = new_name(schema, i, place);
     if (!taken.emplace(name, true).second) continue;
     member(name, member_schema(schema, name), schema_place(place, "additionalProperties"));
   }
