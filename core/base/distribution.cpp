@@ -171,4 +171,11 @@ Distribution describe(std::vector<WeightedTime>& sample) {
   return result;
 }
 
+double sorted_quantile(std::span<const double> sorted, double share) {
+  const double rank = share * static_cast<double>(sorted.size() - 1);
+  const auto below = static_cast<std::size_t>(rank);
+  const std::size_t above = std::min(below + 1, sorted.size() - 1);
+  return sorted[below] + (sorted[above] - sorted[below]) * (rank - static_cast<double>(below));
+}
+
 }  // namespace metronome

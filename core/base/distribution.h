@@ -5,6 +5,7 @@
 
 #include <cstdint>
 #include <limits>
+#include <span>
 #include <vector>
 
 #include "core/base/types.h"
@@ -33,6 +34,10 @@ struct WeightedTime {
   TimeNs value_ns = 0;
   std::int64_t count = 0;
 };
+
+// The value below which `share` of a sorted sample lies, between two of its values if need be.
+// Requires a value.
+double sorted_quantile(std::span<const double> sorted, double share);
 
 // Takes the sample in nanoseconds and reorders it.
 Distribution describe(std::vector<double>& sample_ns);

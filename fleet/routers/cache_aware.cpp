@@ -6,7 +6,21 @@
 
 namespace metronome {
 
-void visit_cache_aware(FieldVisitor& visitor, CacheAwareConfig& config) {
+namespace {
+
+constexpr std::string_view kRules[] = {"cache_aware", "round_robin", "random", "power_of_two"};
+
+// The lowest and the highest number of requests in flight differ too much to look at prefixes.
+bool is_unequal(const CacheAwareConfig& config, std::int64_t lowest, std::int64_t highest) {
+  // In single precision, as in both programs.
+  const float limit = static_cast<float>(lowest) * static_cast<float>(config.balance_rel_threshold);
+  return highest - lowest > config.balance_abs_threshold && static_cast<float>(highest) > limit;
+}
+
+}  // namespace
+
+void visit_fields(FieldVisitor& visitor, CacheAwareConfig& config) {
+  visitor.choice("rule", config.rule, kRules, "the router's --policy");
   visitor.number("cache_threshold", config.cache_threshold, 0, 1,
                  "share of a prompt that must be known for it to follow its prefix");
   visitor.integer("balance_abs_threshold", config.balance_abs_threshold, 0, 1 << 30,
@@ -19,12 +33,6 @@ void visit_cache_aware(FieldVisitor& visitor, CacheAwareConfig& config) {
                   "tokens of prompts that the tree keeps for a replica");
 }
 
-bool is_unequal(const CacheAwareConfig& config, std::int64_t lowest, std::int64_t highest) {
-  // In single precision, as in both programs.
-  const float limit = static_cast<float>(lowest) * static_cast<float>(config.balance_rel_threshold);
-  return highest - lowest > config.balance_abs_threshold && static_cast<float>(highest) > limit;
-}
-
 TreeEviction::TreeEviction(const CacheAwareConfig& config)
     : interval_(static_cast<TimeNs>(config.eviction_interval_s * 1e9)),
       next_(interval_),
@@ -34,6 +42,26 @@ void TreeEviction::run(TimeNs now, PrefixTree& tree) {
   if (interval_ == 0 || now < next_) return;
   tree.evict(max_tokens_);
   next_ = now - now % interval_ + interval_;
+}
+
+CacheAwareRouter::CacheAwareRouter(const RouterContext& context, const CacheAwareConfig& config)
+    : Router(context), config_(config), tree_(num_replicas()), eviction_(config) {}
+
+void CacheAwareRouter::decide(const RoutedRequest& request) {
+  eviction_.run(request.now, tree_);
+  const auto load = [this](ReplicaId each) { return in_flight(each); };
+  const ReplicaId least_loaded = first_lowest(load);
+  std::optional<ReplicaId> owner;
+  if (!is_unequal(config_, in_flight(least_loaded), highest(load)) &&
+      request.num_prompt_tokens > 0) {
+    owner = owner_of(request);
+  }
+  choices().push_back(owner.value_or(least_loaded));
+}
+
+void CacheAwareRouter::sent(const RoutedRequest& request, ReplicaId replica) {
+  Router::sent(request, replica);
+  tree_.insert(request.prompt, replica);
 }
 
 Json cache_aware_settings(const JsonPlace& c) {

@@ -3,20 +3,23 @@
 #pragma once
 
 #include <cstdint>
+#include <optional>
 
 #include "core/base/json.h"
 #include "core/base/json_place.h"
 #include "core/base/types.h"
+#include "fleet/prefix_tree.h"
+#include "fleet/router.h"
 
 namespace metronome {
 
 class FieldVisitor;
-class PrefixTree;
-class Router;
-struct RoutedRequest;
+
+enum class RouterRule : std::uint8_t { CacheAware, RoundRobin, Random, PowerOfTwo };
 
 // The launchers' defaults, which differ from those of the programs' own structures.
 struct CacheAwareConfig {
+  RouterRule rule = RouterRule::CacheAware;
   double cache_threshold = 0.3;
   std::int64_t balance_abs_threshold = 64;
   double balance_rel_threshold = 1.5;
@@ -24,11 +27,7 @@ struct CacheAwareConfig {
   std::int64_t max_tree_size = std::int64_t{1} << 26;
 };
 
-void visit_cache_aware(FieldVisitor& visitor, CacheAwareConfig& config);
-
-// Whether the lowest and the highest number of requests in flight differ too much to look at
-// prefixes.
-bool is_unequal(const CacheAwareConfig& config, std::int64_t lowest, std::int64_t highest);
+void visit_fields(FieldVisitor& visitor, CacheAwareConfig& config);
 
 // Cuts the tree to its largest size from time to time.
 class TreeEviction {
@@ -40,6 +39,29 @@ class TreeEviction {
   TimeNs interval_;  // 0: never
   TimeNs next_;
   std::int64_t max_tokens_;
+};
+
+// Sends a request to the least loaded replica, unless loads are equal enough and its prompt was
+// sent before.
+class CacheAwareRouter : public Router {
+ public:
+  CacheAwareRouter(const RouterContext& context, const CacheAwareConfig& config);
+
+ protected:
+  // The replica to which the prompt, which is not empty, belongs; nullopt: none.
+  virtual std::optional<ReplicaId> owner_of(const RoutedRequest& request) = 0;
+
+  const CacheAwareConfig& config() const { return config_; }
+  PrefixTree& tree() { return tree_; }
+
+ private:
+  void decide(const RoutedRequest& request) override;
+  void sent(const RoutedRequest& request, ReplicaId replica) override;
+  void forget(ReplicaId replica) override { tree_.remove(replica); }
+
+  CacheAwareConfig config_;
+  PrefixTree tree_;
+  TreeEviction eviction_;
 };
 
 // Of recorded cases: the settings, and the requests in flight, which one rule of these programs

@@ -11,75 +11,47 @@
 #include "fleet/routers/routers.h"
 
 namespace metronome {
-namespace {
-constexpr std::string_view kRules[] = {"cache_aware", "round_robin", "random", "power_of_two"};
-}  // namespace
-
-enum class VllmRule : std::uint8_t { CacheAware, RoundRobin, Random, PowerOfTwo };
-
 struct VllmRouterConfig {
-  VllmRule rule = VllmRule::CacheAware;
   CacheAwareConfig cache;
 };
 
 void visit_fields(FieldVisitor& visitor, VllmRouterConfig& config) {
-  visitor.choice("rule", config.rule, kRules, "the router's --policy");
-  visit_cache_aware(visitor, config.cache);
+  visit_fields(visitor, config.cache);
 }
 
 namespace {
 
-class VllmRouter final : public Router {
+class VllmRouter final : public CacheAwareRouter {
  public:
-  VllmRouter(const RouterContext& context, const CacheAwareConfig& config)
-      : Router(context),
-        config_(config),
-        tree_(num_replicas()),
-        eviction_(config),
-        matched_(num_replicas()) {}
+  using CacheAwareRouter::CacheAwareRouter;
 
  private:
-  void decide(const RoutedRequest& request) override {
-    eviction_.run(request.now, tree_);
-    const auto load = [this](ReplicaId each) { return in_flight(each); };
-    ReplicaId chosen = first_lowest(load);
-    if (!is_unequal(config_, in_flight(chosen), highest(load)) && request.num_prompt_tokens > 0) {
-      tree_.match_each(request.prompt, matched_);
-      const auto matched = [this](ReplicaId each) {
-        return matched_[static_cast<std::size_t>(each)];
-      };
-      const std::int64_t best = highest(matched);
-      const double rate =
-          static_cast<double>(best) / static_cast<double>(request.num_prompt_tokens);
-      // The threshold is kept in single precision.
-      if (rate > static_cast<double>(static_cast<float>(config_.cache_threshold))) {
-        chosen = first_lowest(
-            [&](ReplicaId each) { return matched(each) == best ? in_flight(each) : INT64_MAX; });
-      }
+  std::optional<ReplicaId> owner_of(const RoutedRequest& request) override {
+    matched_.resize(num_replicas());
+    tree().match_each(request.prompt, matched_);
+    const auto matched = [this](ReplicaId each) {
+      return matched_[static_cast<std::size_t>(each)];
+    };
+    const std::int64_t best = highest(matched);
+    const double rate = static_cast<double>(best) / static_cast<double>(request.num_prompt_tokens);
+    // The threshold is kept in single precision.
+    if (rate <= static_cast<double>(static_cast<float>(config().cache_threshold))) {
+      return std::nullopt;
     }
-    choices().push_back(chosen);
+    return first_lowest(
+        [&](ReplicaId each) { return matched(each) == best ? in_flight(each) : INT64_MAX; });
   }
 
-  void sent(const RoutedRequest& request, ReplicaId replica) override {
-    Router::sent(request, replica);
-    tree_.insert(request.prompt, replica);
-  }
-
-  void forget(ReplicaId replica) override { tree_.remove(replica); }
-
-  CacheAwareConfig config_;
-  PrefixTree tree_;
-  TreeEviction eviction_;
   std::vector<std::int64_t> matched_;  // by replica
 };
 
 std::unique_ptr<Router> make_vllm_router(const RouterContext& context) {
   const auto& config = context.settings.get<VllmRouterConfig>();
-  switch (config.rule) {
-    case VllmRule::RoundRobin: return kRoundRobin.make(context);
-    case VllmRule::Random: return kRandomRouter.make(context);
-    case VllmRule::PowerOfTwo: return kPowerOfTwo.make(context);
-    case VllmRule::CacheAware: break;
+  switch (config.cache.rule) {
+    case RouterRule::RoundRobin: return kRoundRobin.make(context);
+    case RouterRule::Random: return kRandomRouter.make(context);
+    case RouterRule::PowerOfTwo: return kPowerOfTwo.make(context);
+    case RouterRule::CacheAware: break;
   }
   return std::make_unique<VllmRouter>(context, config.cache);
 }

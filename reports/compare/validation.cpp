@@ -6,6 +6,7 @@
 #include <functional>
 #include <limits>
 
+#include "core/base/distribution.h"
 #include "core/base/error.h"
 #include "core/base/rng.h"
 
@@ -136,15 +137,6 @@ void draw_weights(Rng& rng, std::vector<std::uint32_t>& weights) {
   }
 }
 
-// The `share` quantile of a sample; sorts the sample.
-double quantile(std::vector<double>& sample, double share) {
-  std::sort(sample.begin(), sample.end());
-  const double rank = share * static_cast<double>(sample.size() - 1);
-  const auto below = static_cast<std::size_t>(rank);
-  const std::size_t above = std::min(below + 1, sample.size() - 1);
-  return sample[below] + (sample[above] - sample[below]) * (rank - static_cast<double>(below));
-}
-
 constexpr auto kNsPerMsDouble = static_cast<double>(kNsPerMs);
 
 std::string figure_key(const Metric& metric, std::size_t statistic) {
@@ -205,8 +197,9 @@ void compare_metric(const Metric& metric, const ObservedRun& measured, const Obs
     FigureError error =
         figure_error(metric, s, measured_ns[s] / kNsPerMsDouble, simulated_ns[s] / kNsPerMsDouble);
     if (!errors[s].empty()) {
-      error.low = quantile(errors[s], 0.025);
-      error.high = quantile(errors[s], 0.975);
+      std::sort(errors[s].begin(), errors[s].end());
+      error.low = sorted_quantile(errors[s], 0.025);
+      error.high = sorted_quantile(errors[s], 0.975);
     }
     comparison.latencies.push_back(error);
   }

@@ -119,13 +119,7 @@ MeasuredRequest read_genai_request(const JsonPlace& place) {
     }
     if (!response.has_text) return;
     ++num_chunks;
-    if (last == kNoTime) {
-      request.ttft_ns = time - request.start;
-    } else {
-      request.gaps.push_back(time - last);
-    }
-    request.e2el_ns = time - request.start;
-    last = time;
+    add_token_time(time, last, request);
   });
   if (request.num_output_tokens == kUnknownTokens) request.num_output_tokens = num_chunks;
   if (is_error) {

@@ -38,13 +38,7 @@ void read_token_times(const JsonPlace& times, MeasuredRequest& request) {
   times.for_each([&](const JsonPlace& place) {
     const TimeNs time = time_in_seconds(place);
     if (time < std::max(last, request.start)) place.fail("is before the token before it");
-    if (last == kNoTime) {
-      request.ttft_ns = time - request.start;
-    } else {
-      request.gaps.push_back(time - last);
-    }
-    request.e2el_ns = time - request.start;
-    last = time;
+    add_token_time(time, last, request);
   });
 }
 

@@ -156,6 +156,16 @@ void set_distribution(const JsonPlace& object, std::string_view name, double sca
   }
 }
 
+void add_token_time(TimeNs time, TimeNs& last, MeasuredRequest& request) {
+  if (last == kNoTime) {
+    request.ttft_ns = time - request.start;
+  } else {
+    request.gaps.push_back(time - last);
+  }
+  request.e2el_ns = time - request.start;
+  last = time;
+}
+
 void add_failure(MeasuredRequest& request, const std::string& why) {
   request.error = why.empty() ? "no reason given" : why.substr(0, why.find('\n'));
 }

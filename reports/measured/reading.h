@@ -47,6 +47,9 @@ double unit_ns(const JsonPlace& unit);
 void set_distribution(const JsonPlace& object, std::string_view name, double scale,
                       FigureValues& figures);
 
+// A token or a chunk of the answer came. `last`: when the one before came, kNoTime for the first.
+void add_token_time(TimeNs time, TimeNs& last, MeasuredRequest& request);
+
 // "TEXT of KIND" of the failed requests.
 void add_failure(MeasuredRequest& request, const std::string& why);
 

@@ -7,6 +7,7 @@
 #include <map>
 #include <utility>
 
+#include "core/base/distribution.h"
 #include "core/base/error.h"
 #include "core/base/rng.h"
 #include "sim/cost/least_squares.h"
@@ -310,13 +311,6 @@ void complete_constants(const std::vector<MeasuredStep>& steps, FittedForm& form
   if (!has_eager) form.eager = form.graph;
 }
 
-double quantile(const std::vector<double>& sorted, double share) {
-  const double place = share * static_cast<double>(sorted.size() - 1);
-  const auto below = static_cast<std::size_t>(place);
-  const std::size_t above = std::min(below + 1, sorted.size() - 1);
-  return sorted[below] + (place - std::floor(place)) * (sorted[above] - sorted[below]);
-}
-
 std::vector<StepScatter> find_scatter(const std::vector<MeasuredStep>& steps,
                                       const FittedForm& form) {
   std::map<std::int32_t, std::vector<double>> ratios;
@@ -328,7 +322,9 @@ std::vector<StepScatter> find_scatter(const std::vector<MeasuredStep>& steps,
   for (auto& [order, list] : ratios) {
     std::sort(list.begin(), list.end());
     StepScatter scatter{step_regime_of_order(order), {}};
-    for (const double share : StepScatter::kShares) scatter.ratios.push_back(quantile(list, share));
+    for (const double share : StepScatter::kShares) {
+      scatter.ratios.push_back(sorted_quantile(list, share));
+    }
     result.push_back(std::move(scatter));
   }
   return result;

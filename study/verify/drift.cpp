@@ -7,6 +7,7 @@
 #include <map>
 #include <vector>
 
+#include "core/base/distribution.h"
 #include "core/base/rng.h"
 
 namespace metronome {
@@ -24,15 +25,6 @@ Times times_of(const EngineLog& log) {
         .push_back(static_cast<double>(seen.elapsed_ns));
   }
   return times;
-}
-
-// The `share` quantile; sorts the sample.
-double quantile(std::vector<double>& sample, double share) {
-  std::sort(sample.begin(), sample.end());
-  const double rank = share * static_cast<double>(sample.size() - 1);
-  const auto below = static_cast<std::size_t>(rank);
-  const std::size_t above = std::min(below + 1, sample.size() - 1);
-  return sample[below] + (sample[above] - sample[below]) * (rank - static_cast<double>(below));
 }
 
 double sum_of(const Times& times) {
@@ -69,8 +61,9 @@ void find_band(const std::vector<Pair>& pairs, StepDrift& drift) {
     for (Pair& pair : resample) pair = pairs[static_cast<std::size_t>(rng.uniform_int(0, last))];
     ratios.push_back(ratio_of(resample));
   }
-  drift.low = quantile(ratios, 0.025);
-  drift.high = quantile(ratios, 0.975);
+  std::sort(ratios.begin(), ratios.end());
+  drift.low = sorted_quantile(ratios, 0.025);
+  drift.high = sorted_quantile(ratios, 0.975);
 }
 
 }  // namespace
@@ -89,7 +82,8 @@ StepDrift step_drift(const EngineLog& before, const EngineLog& after) {
     const auto count = static_cast<double>(std::min(first.size(), second.size()));
     for (const double ns : first) common.before_ns += ns;
     for (const double ns : second) common.after_ns += ns;
-    pairs.push_back({count * quantile(first, 0.5), count * quantile(second, 0.5)});
+    for (std::vector<double>* sample : {&first, &second}) std::sort(sample->begin(), sample->end());
+    pairs.push_back({count * sorted_quantile(first, 0.5), count * sorted_quantile(second, 0.5)});
     ++drift.num_compositions;
     drift.num_before += std::ssize(first);
     drift.num_after += std::ssize(second);

@@ -53,7 +53,8 @@ def check(check):
     for side in ("before", "after"):
         for run in runs[side]:
             arguments += [f"--{side}", run["log"], f"--{side}", run["measured"]]
-    verified = json.loads(load.judged(program, "verify", *arguments, accepts=(0, 3))[1])
+    text = load.judged(program, "verify", *arguments, accepts=(0, 3))[1]
+    verified = json.loads(text.replace(f"{load.ROOT}/", ""))  # files by their place in the tree
     check.say(f"advice: {flag} for gaps within {limit:.0f} ms: "
               + ("came true" if verified["came_true"] else "did not come true"))
     for row in verified["figures"]:
