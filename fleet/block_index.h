@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// Which replica's KV cache holds which block, as a router hears of it.
+// The replicas whose KV caches hold a block, as a router hears of it.
 #pragma once
 
 #include <cstdint>

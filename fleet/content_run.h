@@ -22,7 +22,7 @@ class ContentCursor {
   explicit ContentCursor(std::span<const ContentRun> runs) : runs_(runs) {}
 
   bool at_end() const { return runs_.empty(); }
-  // What is left of the run it is in.
+  // The rest of the run it is in.
   ContentRun rest() const {
     const ContentRun& run = runs_.front();
     return {run.source, run.first + used_, run.count - used_};

@@ -21,7 +21,7 @@ class FieldVisitor;
 // A replica, from 0.
 using ReplicaId = std::int32_t;
 
-// What a router sees of a request.
+// A request as a router sees it.
 struct RoutedRequest {
   std::int64_t number = 0;             // no other request of the fleet has it
   TimeNs now = 0;                      // when the router decides
@@ -33,7 +33,7 @@ struct RoutedRequest {
   std::uint64_t session = 0;  // requests with the same one, but 0, belong together
 };
 
-// What a replica says of itself.
+// A replica's report of itself.
 struct ReplicaReport {
   std::int64_t num_waiting = 0;
   std::int64_t num_running = 0;

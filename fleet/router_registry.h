@@ -12,7 +12,7 @@ namespace metronome {
 
 struct RouterCaseFormat;  // fleet/decisions
 
-// How a router's rule is known.
+// The evidence for a router's rule.
 enum class RouterEvidence : std::uint8_t {
   Own,       // a textbook rule, of no program
   Recorded,  // identical to recorded decisions of the running program

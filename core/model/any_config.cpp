@@ -112,7 +112,7 @@ class Reader {
     return root_.required_integer("vocab_size");
   }
 
-  // Where the usual key is missing: LFM2 and OpenELM have names of their own.
+  // In place of the usual key: LFM2 and OpenELM have names of their own.
   bool ties_tables() const {
     for (const char* name : {"tie_embedding", "share_input_output_layers"}) {
       if (text_.find(name) != nullptr) return text_.boolean_or(name, false);

@@ -125,7 +125,7 @@ class Encoder {
     return 4 * square + 2 * hidden_ * width_;
   }
 
-  // What layers have instead of attention or of a dense MLP.
+  // Mixers and experts of layers, in place of attention and a dense MLP.
   std::int64_t of_other_layers() {
     std::int64_t more = 0;
     const std::vector<std::string> mixers = keys_.words("layer_types");

@@ -18,7 +18,7 @@ std::int64_t list_size(const JsonSection& section, const char* name) {
   return static_cast<std::int64_t>(std::min<std::size_t>(value->size(), 64));
 }
 
-// What leads from an encoder to the width of the language model. Read from the keys of the file,
+// The parts from an encoder to the width of the language model. Read from the keys of the file,
 // the encoder's section and the language model's; the first rule whose keys are there counts.
 class Projector {
  public:

@@ -23,7 +23,7 @@ namespace {
 
 constexpr TimeNs kMooncakeBucketNs = 3 * kNsPerSecond;
 
-// How packed files begin.
+// The first bytes of packed files.
 constexpr std::pair<std::string_view, std::string_view> kPackedFiles[] = {
     {"\x1f\x8b", "gzip"},  {"\x28\xb5\x2f\xfd", "zstd"},
     {"\xfd\x37zXZ", "xz"}, {"PK\x03\x04", "zip"},

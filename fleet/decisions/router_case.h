@@ -17,7 +17,7 @@
 
 namespace metronome {
 
-// What a router answers to an arrival.
+// A router's answer to an arrival.
 struct RouterAnswer {
   Json known = Json::object();          // fields of the event: what the router knew before
   std::vector<ReplicaId> choices = {};  // among which it draws by lot

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// How the recorded decisions of one router are written. Each file of fleet/routers has its own.
+// The form of one router's recorded decisions. Each file of fleet/routers has its own.
 #pragma once
 
 #include <cstdint>

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// What the routers of SGLang and vLLM share. vLLM's began as a copy of SGLang's.
+// The common part of the routers of SGLang and vLLM. vLLM's began as a copy of SGLang's.
 #pragma once
 
 #include <cstdint>

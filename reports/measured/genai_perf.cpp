@@ -16,7 +16,7 @@ namespace {
 
 bool is_export(const Json& value) { return value.contains("experiments"); }
 
-// What one response of a server has: the text of one or several events.
+// One response of a server: the text of one or several events.
 struct AnswerChunk {
   bool has_text = false;
   std::optional<std::int64_t> prompt_tokens;

@@ -74,7 +74,7 @@ void read_llmperf_figures(const JsonPlace& summary, MeasuredRun& run) {
   }
 }
 
-// What the names of a pair have in common.
+// The common beginning of the names of a pair.
 std::string stem_of(const std::string& path, std::string_view end) {
   const std::size_t at = path.rfind(end);
   return path.substr(0, at);

@@ -97,7 +97,7 @@ FoundFiles find_files(const std::string& path) {
   return found;
 }
 
-// What a value of no known format looks like.
+// Describes a file of no known format.
 std::string looks_text(const MeasuredFile& file) {
   if (!file.problem.empty()) return file.problem;
   if (file.documents.empty())

@@ -44,13 +44,13 @@ struct MeasuredRun {
   bool has_gaps = false;  // the file has MeasuredRequest::gaps
   std::int64_t num_completed = 0;
   std::int64_t num_failed = 0;
-  // Why requests failed, the commonest first: "2 of HTTP 500, 1 of timeout"; empty: unknown.
+  // Reasons of failed requests, the commonest first: "2 of HTTP 500, 1 of timeout"; empty: unknown.
   std::string failures;
   // Of the file, where it has no requests: those that have our definition. Else all are absent.
   FigureValues figures;
   std::optional<double> mean_prompt_tokens;  // with `figures`
   std::optional<double> mean_output_tokens;
-  // What the file lacks, and what that leaves out: sentences without an end.
+  // Facts that the file lacks, and what that leaves out: sentences without an end.
   std::vector<std::string> lacks;
 
   // Whether all completed requests have a start, of which there is at least one.

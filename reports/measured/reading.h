@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// What the readers of the formats share.
+// Functions for the readers of all formats.
 #pragma once
 
 #include <cstddef>

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// What the result of a benchmark's client alone says about late tokens.
+// Findings about late tokens from the result of a benchmark's client alone.
 #pragma once
 
 #include <cstddef>

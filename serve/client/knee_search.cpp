@@ -105,7 +105,7 @@ class KneeSearch {
 
   double send_s() const { return std::max(options_.point_s, 4 * answer_s_); }
 
-  // How many requests arrive in this time, at most all; 0: all of them arrive while the first one
+  // The requests that arrive in this time, at most all; 0: all of them arrive while the first one
   // is answered, which says nothing of a rate.
   std::size_t requests_at(double rate, double seconds) const {
     const std::size_t all = workload_.requests.size();

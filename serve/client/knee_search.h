@@ -60,7 +60,7 @@ struct KneeResult {
   KneeEnd end = KneeEnd::Found;
 };
 
-// Why the workload's rate cannot be changed; empty if it can.
+// The reason for which the workload's rate cannot be changed; empty if it can.
 std::string knee_error(const Workload& workload);
 
 // The first `num_requests` of a workload, at least 1 of them, and more if they all arrive at 0.
@@ -84,7 +84,7 @@ using KneeTrial = std::function<KneePoint(const Workload& load, double rate, Tim
 // took. It is given up when it has taken twice that, and twice the longest answer before.
 KneeResult find_knee(const Workload& workload, const KneeOptions& options, const KneeTrial& trial);
 
-// Why the search ended, as a sentence without its full stop: "at 9.51 requests/s 82 requests end
+// The reason for the search's end, without its full stop: "at 9.51 requests/s 82 requests end
 // while 120 arrive".
 std::string knee_reason(const KneeResult& result, const KneeOptions& options);
 std::string verdict_text(const KneePoint& point, const KneeOptions& options);

@@ -161,7 +161,7 @@ void set_output_format(const ApiFields& format, Json& made) {
 }
 
 void set_thinking(const ApiFields& fields, Json& made) {
-  // What output_config.format was called first.
+  // The first name of output_config.format.
   if (const std::optional<ApiFields> format = fields.fields("output_format")) {
     set_output_format(*format, made);
   }

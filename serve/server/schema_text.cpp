@@ -166,7 +166,7 @@ Json Writer::merged(const Json& schema, const std::string& place) {
       throw SchemaError(place, "is not a schema; allowed: an object that a value can satisfy");
     }
     check_keywords(part, place);
-    // What it refers to in turn comes with the next call.
+    // The next call follows a reference in the schema that it refers to.
     Json rest = part;
     if (const Json* name = part.find("$ref")) {
       Json inner = part.value("allOf", Json::array());

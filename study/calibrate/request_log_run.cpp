@@ -45,7 +45,7 @@ void require_base(const Scenario& scenario) {
               base + " is a correction itself; allowed: the cost model that it corrects, or none");
 }
 
-// What a client's result lacks; nullptr: nothing.
+// The fact that a client's result lacks; nullptr: none.
 const char* missing_times(const ObservedRun& run) {
   if (run.requests.empty()) return "requests: it has figures alone";
   if (!run.client->has_starts()) return "the times at which requests were sent";

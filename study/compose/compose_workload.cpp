@@ -120,7 +120,7 @@ void check_options(const ScenarioRequest& request) {
   }
 }
 
-// What measures conversations without --tokenizer: the model's own where it is a folder or a GGUF
+// Measures conversations without --tokenizer: the model's own where it is a folder or a GGUF
 // file of this machine, else the characters of a token.
 void set_measure(YamlDraft& draft, std::vector<std::string>& notes) {
   const std::string text = draft.value("model");

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// What was promised for a change of settings: by `metronome diagnose --json`, or by hand.
+// Promises for a change of settings, made by `metronome diagnose --json`, or by hand.
 #pragma once
 
 #include <map>

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// How much slower a machine became between two logs: the ratio of their step times at equal work.
+// The slowdown of a machine between two logs: the ratio of their step times at equal work.
 #pragma once
 
 #include <cstdint>

@@ -161,7 +161,7 @@ std::string value_of(const std::map<std::string, std::string>& flags, const std:
   return flag.size() == name.size() ? "on" : flag.substr(name.size() + 1);
 }
 
-// What differs, and whether the server after has what was advised.
+// The settings that differ, and whether the server after has the advised ones.
 void compare_settings(const EngineLog& before, const EngineLog& after, const VerifyOptions& options,
                       Verification& verification) {
   const auto old = settings_of(before);

@@ -17,7 +17,7 @@
 
 namespace metronome {
 
-// What was recorded under one setting. With logs and results there are as many of both, and the
+// Records of runs under one setting. With logs and results there are as many of both, and the
 // n-th of them belong together.
 struct VerifiedSide {
   std::vector<EngineLog> logs;

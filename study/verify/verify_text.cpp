@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// How `metronome verify` prints what it found.
+// The text that `metronome verify` prints.
 #include <fmt/core.h>
 
 #include "core/base/count_text.h"

@@ -24,7 +24,7 @@ struct Bench {
     return {
         .number = next++, .prompt = prompt, .num_prompt_tokens = num_tokens, .session = session};
   }
-  // Where it goes, by the first choice.
+  // Its replica, by the first choice.
   ReplicaId send(const RoutedRequest& request) {
     const ReplicaId replica = router->choose(request).front();
     router->sent(request, replica);

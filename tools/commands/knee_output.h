@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// What `metronome bench-serve --find-knee` prints and writes.
+// The text and the files of `metronome bench-serve --find-knee`.
 #pragma once
 
 #include <string>

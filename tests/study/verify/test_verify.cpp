@@ -71,7 +71,7 @@ const Json& figure_of(const Json& verified, std::string_view name) {
   throw std::runtime_error("no such figure");
 }
 
-// What `diagnose --json` prints of a change, in short.
+// A short form of what `diagnose --json` prints of a change.
 std::string advice_text(double longest_ms, const std::string& flag) {
   const auto trial = [](double longest) {
     const std::string ms = std::to_string(longest);
