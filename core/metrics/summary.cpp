@@ -307,15 +307,6 @@ void summarize_drafts(const RunRecord& record, Summary& summary) {
 }
 
 // Sets the figures that a client outside the engine cannot measure to undefined.
-void leave_out_steps(Summary& summary) {
-  summary.has_steps = false;
-  for (double* figure :
-       {&summary.mean_batch_tokens, &summary.busy_share, &summary.prefix_hit_rate,
-        &summary.mean_kv_use, &summary.peak_kv_use, &summary.mean_running, &summary.mean_waiting}) {
-    *figure = kUndefined;
-  }
-}
-
 void summarize_steps(const RunRecord& record, std::int64_t num_blocks, Summary& summary) {
   const StepHistory& steps = record.steps;
   summary.num_steps = static_cast<std::int64_t>(steps.size());
@@ -432,6 +423,15 @@ TimeNs run_duration(const RunRecord& record) {
     end = std::max(end, record.steps.back().finished_at);
   }
   return end;
+}
+
+void leave_out_steps(Summary& summary) {
+  summary.has_steps = false;
+  for (double* figure :
+       {&summary.mean_batch_tokens, &summary.busy_share, &summary.prefix_hit_rate,
+        &summary.mean_kv_use, &summary.peak_kv_use, &summary.mean_running, &summary.mean_waiting}) {
+    *figure = kUndefined;
+  }
 }
 
 Summary summarize(const RunRecord& record, const SummaryOptions& options) {

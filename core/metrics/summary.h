@@ -150,6 +150,9 @@ struct Summary {
 
 Summary summarize(const RunRecord& record, const SummaryOptions& options);
 
+// Nobody knows the steps of this run: their figures are undefined.
+void leave_out_steps(Summary& summary);
+
 // Summary::duration_ns.
 TimeNs run_duration(const RunRecord& record);
 

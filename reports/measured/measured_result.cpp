@@ -70,7 +70,7 @@ MeasuredSamples samples_of(const MeasuredRun& run) {
 // The figures that need no order of events.
 Summary measured_summary(const MeasuredRun& run) {
   Summary summary;
-  summary.has_steps = false;
+  leave_out_steps(summary);
   summary.num_requests = run.num_completed + run.num_failed;
   summary.completed = run.num_completed;
   summary.failed = summary.errored = run.num_failed;

@@ -369,6 +369,7 @@ TEST_CASE("guidellm's report of 0.3, and one without requests", "[reports][measu
   CHECK(figure_of(empty, "mean_itl_ms") == 3.0);
   CHECK(std::isnan(figure_of(empty, "p50_itl_ms")));  // guidellm's median has another definition
   CHECK(figure_of(empty, "request_throughput") == 5.0);
+  CHECK(std::isnan(figure_of(empty, "busy_share")));  // no client sees the device
 }
 
 TEST_CASE("inference-perf's requests give the figures of its stages", "[reports][measured]") {
