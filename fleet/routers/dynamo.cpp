@@ -165,7 +165,7 @@ std::unique_ptr<Router> make_dynamo(const RouterContext& context) {
   return std::make_unique<DynamoRouter>(context);
 }
 
-Json settings_at(const JsonPlace& c) { return c.at("config").json(); }
+Json dynamo_settings(const JsonPlace& c) { return c.at("config").json(); }
 
 std::vector<std::uint64_t> read_tokens(const JsonPlace& event) {
   std::vector<std::uint64_t> tokens;
@@ -191,8 +191,8 @@ Json known_costs(Router& router, const RoutedRequest& request, const JsonPlace&)
           {"active_decode_blocks", blocks}};
 }
 
-constexpr RouterCaseFormat kCases = {
-    .settings = settings_at, .read_prompt = read_tokens, .known = known_costs};
+constexpr RouterCaseFormat kDynamoCases = {
+    .settings = dynamo_settings, .read_prompt = read_tokens, .known = known_costs};
 
 }  // namespace
 
@@ -203,7 +203,7 @@ const RouterInfo kDynamoRouter = {
     .evidence = RouterEvidence::Recorded,
     .visit = visit_settings_of<DynamoConfig>,
     .hears_blocks = true,
-    .cases = &kCases,
+    .cases = &kDynamoCases,
     .make = make_dynamo};
 
 }  // namespace metronome

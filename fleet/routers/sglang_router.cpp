@@ -47,7 +47,7 @@ std::unique_ptr<Router> make_sglang_router(const RouterContext& context) {
   return std::make_unique<SglangRouter>(context, config.cache);
 }
 
-constexpr RouterCaseFormat kCases = {
+constexpr RouterCaseFormat kSglangRouterCases = {
     .settings = cache_aware_settings, .read_prompt = read_characters, .known = known_loads};
 
 }  // namespace
@@ -58,7 +58,7 @@ const RouterInfo kSglangRouter = {
     .source = "sglang-router 0.3.2",
     .evidence = RouterEvidence::Recorded,
     .visit = visit_settings_of<SglangRouterConfig>,
-    .cases = &kCases,
+    .cases = &kSglangRouterCases,
     .make = make_sglang_router};
 
 }  // namespace metronome

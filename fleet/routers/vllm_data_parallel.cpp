@@ -77,13 +77,13 @@ std::unique_ptr<Router> make_vllm_data_parallel(const RouterContext& context) {
   return std::make_unique<VllmDataParallel>(context);
 }
 
-Json settings_at(const JsonPlace& c) {
+Json balancer_settings(const JsonPlace& c) {
   return {{"client_count", c.at("client_count").json()},
           {"client_index", c.at("client_index").json()}};
 }
 
-constexpr RouterCaseFormat kCases = {
-    .choice_key = "rank", .replicas_key = "ranks", .settings = settings_at};
+constexpr RouterCaseFormat kVllmDataParallelCases = {
+    .choice_key = "rank", .replicas_key = "ranks", .settings = balancer_settings};
 
 }  // namespace
 
@@ -94,7 +94,7 @@ const RouterInfo kVllmDataParallel = {
     .evidence = RouterEvidence::Recorded,
     .visit = visit_settings_of<VllmDataParallelConfig>,
     .report_ms = 100,
-    .cases = &kCases,
+    .cases = &kVllmDataParallelCases,
     .make = make_vllm_data_parallel};
 
 }  // namespace metronome

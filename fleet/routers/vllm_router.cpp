@@ -63,7 +63,7 @@ std::vector<std::uint64_t> read_token_ids(const JsonPlace& event) {
   return tokens;
 }
 
-constexpr RouterCaseFormat kCases = {
+constexpr RouterCaseFormat kVllmRouterCases = {
     .settings = cache_aware_settings, .read_prompt = read_token_ids, .known = known_loads};
 
 }  // namespace
@@ -74,7 +74,7 @@ const RouterInfo kVllmRouter = {
     .source = "vllm-router 0.1.17",
     .evidence = RouterEvidence::Recorded,
     .visit = visit_settings_of<VllmRouterConfig>,
-    .cases = &kCases,
+    .cases = &kVllmRouterCases,
     .make = make_vllm_router};
 
 }  // namespace metronome

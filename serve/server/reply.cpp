@@ -32,8 +32,8 @@ Reply error_reply(int status, std::string_view message, std::string_view param) 
 }
 
 Reply in_form_of(std::string_view target, Reply reply) {
-  constexpr std::string_view kMessages = "/v1/messages";
-  if (reply.status < 400 || !target.starts_with(kMessages)) return reply;
+  constexpr std::string_view kMessagesPath = "/v1/messages";
+  if (reply.status < 400 || !target.starts_with(kMessagesPath)) return reply;
   std::optional<Json> body = Json::try_parse(reply.body);
   if (!body || !body->contains("error")) return reply;
   Json error = {{"type", "error"}};
