@@ -47,7 +47,7 @@ struct BenchOptions {
   PredictOptions predict;  // without hardware: no prediction
 };
 
-constexpr const char* kExamples =
+constexpr const char* kBenchExamples =
     "examples:\n"
     "  metronome bench llama-3.2-3b\n"
     "  metronome bench qwen3-4b --json bench.json --invariance none\n"
@@ -103,14 +103,14 @@ OptionList option_list(BenchOptions& options) {
   };
 }
 
-constexpr CommandText kText = {
+constexpr CommandText kBenchText = {
     .name = "bench",
     .arguments = "MODEL [OPTION...]",
     .summary =
         "Times the steps of a model on an NVIDIA GPU, by batch, context and chunk, and prints\n"
         "the least time that this GPU could take. Weights are drawn at random: MODEL is a\n"
         "catalogue name, or a Hugging Face config.json or its folder.\n",
-    .examples = kExamples,
+    .examples = kBenchExamples,
     .file_name = "MODEL",
     .file_kind = "model"};
 
@@ -155,9 +155,9 @@ void read_prediction(const CommandLine& line, BenchOptions& options) {
 }
 
 // nullopt if help was requested and printed.
-std::optional<BenchOptions> parse(const Arguments& arguments) {
+std::optional<BenchOptions> parse_bench(const Arguments& arguments) {
   BenchOptions options;
-  const auto line = parse_command(kText, option_list(options), arguments);
+  const auto line = parse_command(kBenchText, option_list(options), arguments);
   if (!line) return std::nullopt;
   options.model = line->file();
   if (options.device < 0) throw UsageError("--device: is negative; allowed: at least 0");
@@ -283,7 +283,7 @@ void check_json(const std::string& path) {
 }  // namespace
 
 int bench_command(const Arguments& arguments) {
-  const std::optional<BenchOptions> options = parse(arguments);
+  const std::optional<BenchOptions> options = parse_bench(arguments);
   if (!options) return kExitDone;
   check_json(options->json);
   if (!options->predict.hardware.empty()) return predict(*options);

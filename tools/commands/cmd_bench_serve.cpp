@@ -43,7 +43,7 @@
 namespace metronome {
 namespace {
 
-struct ServeOptions {
+struct BenchServeOptions {
   ServerUrl url;
   std::optional<std::string> url_text;  // of --url
   std::string scenario;
@@ -67,7 +67,7 @@ struct ServeOptions {
   std::optional<double> first_rate;  // absent: the workload's
 };
 
-constexpr CommandText kText = {
+constexpr CommandText kBenchServeText = {
     .name = "bench-serve",
     .arguments =
         "URL --scenario FILE [OPTION...]\n"
@@ -134,7 +134,7 @@ void check_header(const std::string& header, const std::string& where) {
   throw UsageError(where + ": the client sets " + name + " itself; allowed: other headers");
 }
 
-OptionList option_list(ServeOptions& options) {
+OptionList option_list(BenchServeOptions& options) {
   return {
       {"url URL", &options.url_text,
        "the server's URL, instead of the argument; http:// and the path of an endpoint may be left "
@@ -185,7 +185,7 @@ OptionList option_list(ServeOptions& options) {
 }
 
 // The URL. Beside --url, the argument may be the scenario.
-std::string url_and_scenario(const CommandLine& line, ServeOptions& options) {
+std::string url_and_scenario(const CommandLine& line, BenchServeOptions& options) {
   if (line.files.empty() && !options.url_text) {
     throw UsageError("bench-serve: no URL; allowed: one, as the argument or as --url URL");
   }
@@ -204,9 +204,9 @@ std::string url_and_scenario(const CommandLine& line, ServeOptions& options) {
 }
 
 // nullopt if help was requested and printed.
-std::optional<ServeOptions> parse(const Arguments& arguments) {
-  ServeOptions options;
-  const auto line = parse_command(kText, option_list(options), arguments);
+std::optional<BenchServeOptions> parse_bench_serve(const Arguments& arguments) {
+  BenchServeOptions options;
+  const auto line = parse_command(kBenchServeText, option_list(options), arguments);
   if (!line) return std::nullopt;
   const std::string url = url_and_scenario(*line, options);
   options.url = parse_server_url(url);
@@ -238,7 +238,7 @@ std::optional<ServeOptions> parse(const Arguments& arguments) {
 }
 
 // The one variant that matches the server's setup.
-Scenario chosen_scenario(const ScenarioFile& file, const ServeOptions& options) {
+Scenario chosen_scenario(const ScenarioFile& file, const BenchServeOptions& options) {
   std::vector<std::string> names;
   if (!options.variant.empty()) names.push_back(options.variant);
   std::vector<Scenario> chosen = chosen_variants(file, names);
@@ -257,7 +257,7 @@ struct Target {
 };
 
 // Connects to the server and asks for its model and version.
-Target find_target(const ServeOptions& options) {
+Target find_target(const BenchServeOptions& options) {
   constexpr TimeNs kPatience = 30 * kNsPerSecond;
   Target target;
   target.address = reach_server(options.url, kPatience, throw_if_interrupted);
@@ -286,14 +286,14 @@ Target find_target(const ServeOptions& options) {
   return target;
 }
 
-Json server_json(const ServeOptions& options, const Target& target) {
+Json server_json(const BenchServeOptions& options, const Target& target) {
   return {{"url", options.url.text()},
           {"endpoint", path_of(options.endpoint)},
           {"model", target.model},
           {"version", target.version.empty() ? Json() : Json(target.version)}};
 }
 
-RunInfo info_of(const ServeOptions& options, const Target& target, const ScenarioFile& file,
+RunInfo info_of(const BenchServeOptions& options, const Target& target, const ScenarioFile& file,
                 const Scenario& scenario, const Workload& workload, const ModelConfig& model) {
   RunInfo info = scenario_info(scenario, workload);
   info.scenario = printable(file.name);
@@ -332,7 +332,7 @@ Workload drawn_workload(const Scenario& scenario, const ModelConfig& model) {
   return workload;
 }
 
-void print_header(std::ostream& out, const ServeOptions& options, const Target& target,
+void print_header(std::ostream& out, const BenchServeOptions& options, const Target& target,
                   const ScenarioFile& file, const Scenario& scenario, const Workload& workload) {
   const auto tell = [&out](const std::string& name, const std::string& text) {
     out << name << std::string(12 - name.size(), ' ') << wrapped(text, 12, output_columns());
@@ -348,7 +348,7 @@ void print_header(std::ostream& out, const ServeOptions& options, const Target& 
   out << '\n' << std::flush;
 }
 
-void warn_of_file_limit(const Workload& workload, const ServeOptions& options) {
+void warn_of_file_limit(const Workload& workload, const BenchServeOptions& options) {
   const std::int64_t limit = raise_open_file_limit();
   const std::int64_t wanted = connections_wanted(workload, options.max_concurrency) + 32;
   if (limit >= wanted) return;
@@ -364,9 +364,9 @@ struct Loaded {
 };
 
 // The requests that have not ended after `most_ns` are given up.
-Loaded run_scenario(const ServeOptions& options, const Target& target, const Scenario& scenario,
-                    const Workload& workload, const ModelConfig& model, RunInfo info,
-                    TimeNs most_ns) {
+Loaded run_scenario(const BenchServeOptions& options, const Target& target,
+                    const Scenario& scenario, const Workload& workload, const ModelConfig& model,
+                    RunInfo info, TimeNs most_ns) {
   ProgressBar bar(!options.is_quiet);
   bar.start(info.label);
   const LoadRequestOptions request_options{options.url,   options.endpoint, target.model,
@@ -406,7 +406,7 @@ Loaded run_scenario(const ServeOptions& options, const Target& target, const Sce
 }
 
 // Writes the files of a load, into a subfolder if it has a name.
-void write_load(Loaded& loaded, const Scenario& scenario, const ServeOptions& options,
+void write_load(Loaded& loaded, const Scenario& scenario, const BenchServeOptions& options,
                 const std::string& subfolder, ResultFolder& folder) {
   VariantOutcome& outcome = loaded.outcome;
   if (!subfolder.empty()) folder.make_subfolder(subfolder);
@@ -452,7 +452,7 @@ std::string health_text(const ClientHealth& health) {
 
 // The server, and what it is sent.
 struct Bench {
-  const ServeOptions& options;
+  const BenchServeOptions& options;
   const ScenarioFile& file;
   const Scenario& scenario;
   const Workload& workload;
@@ -470,7 +470,7 @@ void warn_of(const std::string& name, const Loaded& loaded) {
 }
 
 int send_once(const Bench& bench) {
-  const ServeOptions& options = bench.options;
+  const BenchServeOptions& options = bench.options;
   const Scenario& scenario = bench.scenario;
   Loaded loaded = run_scenario(
       options, bench.target, scenario, bench.workload, bench.model,
@@ -541,9 +541,9 @@ int find_knee(const Bench& bench) {
 }  // namespace
 
 int bench_serve_command(const Arguments& arguments) {
-  const std::optional<ServeOptions> parsed = parse(arguments);
+  const std::optional<BenchServeOptions> parsed = parse_bench_serve(arguments);
   if (!parsed) return kExitDone;
-  const ServeOptions& options = *parsed;
+  const BenchServeOptions& options = *parsed;
   const ScenarioFile file = load_scenario(options.scenario, options.assignments, options.seed);
   const Scenario scenario = chosen_scenario(file, options);
   const ModelConfig model = find_model(scenario.model, scenario.location_of("model"));

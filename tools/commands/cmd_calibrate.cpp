@@ -44,7 +44,7 @@ constexpr const char* kSummary =
     "chunk and prefix, decodes by batch and context, and both together. It measures several\n"
     "rounds, each in a new random order, and stores the steps in NAME.steps.\n";
 
-constexpr const char* kExamples =
+constexpr const char* kCalibrateExamples =
     "A CSV of steps has one line per forward pass, and these columns:\n"
     "  tokens          tokens of the pass; a decode is one token\n"
     "  pairs           (query, key) pairs of prefill chunks: the sum over their tokens of\n"
@@ -83,14 +83,14 @@ constexpr const char* kExamples =
     "exit codes: 0 done, 1 the run failed, 2 bad input, too little time, or a fit that is\n"
     "faster than the hardware\n";
 
-constexpr CommandText kText = {
+constexpr CommandText kCalibrateText = {
     .name = "calibrate",
     .arguments =
         "--from SOURCE [OPTION...]\n"
         "       metronome calibrate --import FOLDER [OPTION...]\n"
         "       metronome calibrate --backend=NAME --model NAME --out FILE [OPTION...]",
     .summary = kSummary,
-    .examples = kExamples,
+    .examples = kCalibrateExamples,
     .files = FileCount::None};
 
 struct CalibrateOptions {
@@ -266,9 +266,9 @@ void import_times(const CalibrateOptions& options) {
   import_operators(operators);
 }
 
-std::optional<CalibrateOptions> parse(const Arguments& arguments) {
+std::optional<CalibrateOptions> parse_calibrate(const Arguments& arguments) {
   CalibrateOptions options;
-  const auto line = parse_command(kText, option_list(options), arguments);
+  const auto line = parse_command(kCalibrateText, option_list(options), arguments);
   if (!line) return std::nullopt;
   const int num_sources =
       int{!options.from.empty()} + int{!options.folder.empty()} + int{!options.backend.empty()};
@@ -318,7 +318,7 @@ void check_out(const std::string& path) {
 }  // namespace
 
 int calibrate_command(const Arguments& arguments) {
-  const std::optional<CalibrateOptions> options = parse(arguments);
+  const std::optional<CalibrateOptions> options = parse_calibrate(arguments);
   if (!options) return kExitDone;
   check_out(options->out);
   const CalibrationSetup& setup = options->setup;

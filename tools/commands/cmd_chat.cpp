@@ -46,7 +46,7 @@ struct ChatOptions {
   bool runs_demo = false;
 };
 
-constexpr CommandText kText = {
+constexpr CommandText kChatText = {
     .name = "chat",
     .arguments = "MODEL [OPTION...]",
     .summary =
@@ -280,7 +280,7 @@ int chat(const ChatOptions& options) {
 
 int chat_command(const Arguments& arguments) {
   ChatOptions options;
-  const auto line = parse_command(kText, option_list(options), arguments);
+  const auto line = parse_command(kChatText, option_list(options), arguments);
   if (!line) return kExitDone;
   options.model = line->file();
   check(options);

@@ -22,7 +22,7 @@ struct DecisionOptions {
   bool is_check = false;
 };
 
-constexpr const char* kExamples =
+constexpr const char* kDecisionsExamples =
     "examples:\n"
     "  metronome decisions --engine vllm tests/goldens/vllm_v1_sync.jsonl --check\n"
     "  metronome decisions --engine nano_vllm tests/goldens/nano_vllm.jsonl > own.jsonl\n"
@@ -71,21 +71,21 @@ void check_options(const DecisionOptions& options) {
   }
 }
 
-constexpr CommandText kText = {
+constexpr CommandText kDecisionsText = {
     .name = "decisions",
     .arguments = "--engine NAME | --router NAME CASES.jsonl [--version NAME] [--check]",
     .summary =
         "Runs the scheduling policy that reproduces an engine, or the rule of a router, on\n"
         "recorded cases, and writes each case with its own decisions, or compares them with\n"
         "the recorded ones.\n",
-    .examples = kExamples,
+    .examples = kDecisionsExamples,
     .file_name = "CASES.jsonl",
     .file_kind = "file of cases"};
 
 // nullopt if help was requested and printed.
-std::optional<DecisionOptions> parse(const Arguments& arguments) {
+std::optional<DecisionOptions> parse_decisions(const Arguments& arguments) {
   DecisionOptions options;
-  const auto line = parse_command(kText, option_list(options), arguments);
+  const auto line = parse_command(kDecisionsText, option_list(options), arguments);
   if (!line) return std::nullopt;
   check_options(options);
   options.cases = line->file();
@@ -121,7 +121,7 @@ void print_difference(const std::string& file, const DecisionDifference& differe
 }  // namespace
 
 int decisions_command(const Arguments& arguments) {
-  const std::optional<DecisionOptions> options = parse(arguments);
+  const std::optional<DecisionOptions> options = parse_decisions(arguments);
   if (!options) return kExitDone;
   const bool is_router = !options->router.empty();
   if (!options->is_check) {

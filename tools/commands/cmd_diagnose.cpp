@@ -58,7 +58,7 @@ struct DiagnoseOptions {
   bool wants_json = false;
 };
 
-constexpr const char* kExamples =
+constexpr const char* kDiagnoseExamples =
     "RUN is a folder that `metronome run` wrote (every variant in it is diagnosed), or a vLLM\n"
     "log (with --enable-logging-iteration-details) or an SGLang log, or the result of a "
     "benchmark's\n"
@@ -99,14 +99,14 @@ constexpr const char* kExamples =
     "\n"
     "exit codes: 0 done, 2 bad input\n";
 
-constexpr CommandText kText = {
+constexpr CommandText kDiagnoseText = {
     .name = "diagnose",
     .arguments = "RUN [OPTION...] | --command TEXT --gpu NAME [OPTION...]",
     .summary =
         "Splits every inter-token latency (ITL) of a run into its causes, lists the longest\n"
         "stalls, ranks prefill chunks by their head-of-line blocking, and finds the smallest\n"
         "change of settings that avoids these stalls.\n",
-    .examples = kExamples,
+    .examples = kDiagnoseExamples,
     .file_name = "RUN",
     .file_kind = "result folder or log",
     .files = FileCount::AtMostOne};
@@ -160,16 +160,16 @@ void choose_scenario_of(const CommandLine& line, ScenarioOptions& scenario,
     if (command.empty() && scenario.request.model.empty()) command = "@" + options.run;
   }
   scenario.request.engine = options.engine;
-  ChosenScenario chosen = choose_scenario(kText, none, scenario, "");
+  ChosenScenario chosen = choose_scenario(kDiagnoseText, none, scenario, "");
   options.scenario = std::move(chosen.path);
   options.notes = std::move(chosen.notes);
 }
 
 // nullopt if help was requested and printed.
-std::optional<DiagnoseOptions> parse(const Arguments& arguments) {
+std::optional<DiagnoseOptions> parse_diagnose(const Arguments& arguments) {
   DiagnoseOptions options;
   ScenarioOptions scenario;
-  const auto line = parse_command(kText, option_list(options, scenario), arguments);
+  const auto line = parse_command(kDiagnoseText, option_list(options, scenario), arguments);
   if (!line) return std::nullopt;
   if (!line->files.empty()) options.run = line->file();
   if (options.scenario.empty() && !options.variant.empty()) {
@@ -532,7 +532,7 @@ int diagnose_client(const DiagnoseOptions& options) {
 }  // namespace
 
 int diagnose_command(const Arguments& arguments) {
-  const std::optional<DiagnoseOptions> options = parse(arguments);
+  const std::optional<DiagnoseOptions> options = parse_diagnose(arguments);
   if (!options) return kExitDone;
   const bool is_scenario = options->run.empty();
   if (!is_scenario) {

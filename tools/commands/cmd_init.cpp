@@ -31,7 +31,7 @@ namespace fs = std::filesystem;
 constexpr const char* kStarter = "starter";
 constexpr const char* kDefaultFile = "scenario.yaml";
 
-constexpr CommandText kText = {
+constexpr CommandText kInitText = {
     .name = "init",
     .arguments = "[FILE] [OPTION...]",
     .summary =
@@ -109,7 +109,7 @@ int init_command(const Arguments& arguments) {
       {"model NAME", &model, "set `model:`, a name or the path of a config.json"},
       {"hardware NAME", &hardware, "set `hardware:`, a name of `metronome list hardware`"},
   };
-  const auto line = parse_command(kText, option_list, arguments);
+  const auto line = parse_command(kInitText, option_list, arguments);
   if (!line) return kExitDone;
   const std::string file = line->files.empty() ? kDefaultFile : line->file();
   std::error_code ignored;

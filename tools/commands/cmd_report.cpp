@@ -27,7 +27,7 @@ namespace {
 
 namespace fs = std::filesystem;
 
-constexpr CommandText kText = {
+constexpr CommandText kReportText = {
     .name = "report",
     .arguments = "RESULT... [OPTION...]",
     .summary =
@@ -88,7 +88,7 @@ int report_command(const Arguments& arguments) {
       {"run N", &run_number, "the run of a client's result with several (default: all of them)",
        EmptyText::Refused, WholeRange{1, 1'000'000}},
   };
-  const auto line = parse_command(kText, option_list, arguments);
+  const auto line = parse_command(kReportText, option_list, arguments);
   if (!line) return kExitDone;
   if (out.empty()) {
     const std::string name(kReportFile);

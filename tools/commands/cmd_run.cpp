@@ -54,7 +54,7 @@ struct RunOptions {
   bool wants_step_log = false;
 };
 
-constexpr const char* kExamples =
+constexpr const char* kRunExamples =
     "examples:\n"
     "  metronome run scenarios/quickstart.yaml\n"
     "  metronome run scenarios/quickstart.yaml --set workload.arrivals.rate=20 --out results/fast\n"
@@ -90,22 +90,22 @@ OptionList option_list(RunOptions& options, ScenarioOptions& scenario) {
   return list;
 }
 
-constexpr CommandText kText = {
+constexpr CommandText kRunText = {
     .name = "run",
     .arguments = "SCENARIO [OPTION...] | --command TEXT --gpu NAME [OPTION...]",
     .summary =
         "Runs every variant of a scenario file, simulated or for real, prints a table that\n"
         "compares them, and writes their results.\n",
-    .examples = kExamples,
+    .examples = kRunExamples,
     .file_name = "SCENARIO",
     .file_kind = "scenario file",
     .files = FileCount::AtMostOne};
 
 // nullopt if help was requested and printed.
-std::optional<RunOptions> parse(const Arguments& arguments) {
+std::optional<RunOptions> parse_run(const Arguments& arguments) {
   RunOptions options;
   ScenarioOptions scenario;
-  const auto line = parse_command(kText, option_list(options, scenario), arguments);
+  const auto line = parse_command(kRunText, option_list(options, scenario), arguments);
   if (!line) return std::nullopt;
   check_backend(options.backend);
   if (options.wants_step_log && options.is_quiet) {
@@ -115,7 +115,7 @@ std::optional<RunOptions> parse(const Arguments& arguments) {
     throw UsageError("--verbose: has no effect with --quiet; allowed: one of them");
   }
   if (options.seed_text) options.seed = parse_seed(*options.seed_text);
-  options.scenario = choose_scenario(kText, *line, scenario, options.out);
+  options.scenario = choose_scenario(kRunText, *line, scenario, options.out);
   return options;
 }
 
@@ -329,7 +329,7 @@ std::vector<RunResult> run_all(const Backend& backend, std::vector<PreparedVaria
 }  // namespace
 
 int run_command(const Arguments& arguments) {
-  const std::optional<RunOptions> parsed = parse(arguments);
+  const std::optional<RunOptions> parsed = parse_run(arguments);
   if (!parsed) return kExitDone;
   const RunOptions& options = *parsed;
   const ScenarioFile file =

@@ -13,7 +13,7 @@
 namespace metronome {
 namespace {
 
-constexpr CommandText kText = {
+constexpr CommandText kScenarioText = {
     .name = "scenario",
     .arguments = "OPTION...",
     .summary =
@@ -39,9 +39,9 @@ int scenario_command(const Arguments& arguments) {
   ScenarioOptions scenario;
   OptionList options = {{"out FILE", &out, "write it to a new file instead"}};
   add_scenario_options(scenario, options);
-  const auto line = parse_command(kText, options, arguments);
+  const auto line = parse_command(kScenarioText, options, arguments);
   if (!line) return kExitDone;
-  is_composed(kText, *line, scenario);
+  is_composed(kScenarioText, *line, scenario);
   if (!out.empty() && path_exists(out)) {
     throw UsageError("--out: " + printable(out) + " exists; allowed: a new file");
   }

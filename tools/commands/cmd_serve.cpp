@@ -53,7 +53,7 @@ struct ServeOptions {
   bool is_quiet = false;
 };
 
-constexpr const char* kExamples =
+constexpr const char* kServeExamples =
     "examples:\n"
     "  metronome serve scenarios/quickstart.yaml --variant chunked-512\n"
     "  metronome serve scenarios/engines.yaml --variant vllm --speed 10 --port 9000\n"
@@ -67,7 +67,7 @@ constexpr const char* kExamples =
     "\n"
     "exit codes: 0 stopped by a signal or a full record, 1 the engine failed, 2 bad input\n";
 
-constexpr CommandText kText = {
+constexpr CommandText kServeText = {
     .name = "serve",
     .arguments = "SCENARIO [OPTION...]",
     .summary =
@@ -75,7 +75,7 @@ constexpr CommandText kText = {
         "OpenAI-compatible HTTP API. In a simulation, steps take the time that the cost model\n"
         "predicts, and answers are plausible text; --backend=cpu and cuda compute the answers.\n"
         "The first signal (Ctrl-C) lets running requests end; a second one aborts them.\n",
-    .examples = kExamples,
+    .examples = kServeExamples,
     .file_name = "SCENARIO",
     .file_kind = "scenario file"};
 
@@ -376,7 +376,7 @@ int serve(const ServeOptions& options) {
 
 int serve_command(const Arguments& arguments) {
   ServeOptions options;
-  const auto line = parse_command(kText, with_ranges(option_list(options)), arguments);
+  const auto line = parse_command(kServeText, with_ranges(option_list(options)), arguments);
   if (!line) return kExitDone;
   options.scenario = line->file();
   if (line->has("max-record-bytes") && options.out.empty()) {

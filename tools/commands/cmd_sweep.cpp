@@ -53,7 +53,7 @@ struct SweepOptions {
 
 constexpr std::size_t kMaxTableRows = 30;
 
-constexpr const char* kExamples =
+constexpr const char* kSweepExamples =
     "examples:\n"
     "  metronome sweep scenarios/quickstart.yaml --over workload.arrivals.rate=2:16:2\n"
     "  metronome sweep scenarios/quickstart.yaml --variant chunked-512 \\\n"
@@ -74,13 +74,13 @@ constexpr const char* kExamples =
     "request of any point completed, 2 bad input, 130 interrupted (129 by SIGHUP, 143 by "
     "SIGTERM)\n";
 
-constexpr CommandText kText = {
+constexpr CommandText kSweepText = {
     .name = "sweep",
     .arguments = "SCENARIO [OPTION...] | --command TEXT --gpu NAME [OPTION...]",
     .summary =
         "Runs every variant of a scenario file at every point of a grid or a list of settings.\n"
         "Writes a folder for each point and a summary of all, with the keys of vLLM's sweeps.\n",
-    .examples = kExamples,
+    .examples = kSweepExamples,
     .file_name = "SCENARIO",
     .file_kind = "scenario file",
     .files = FileCount::AtMostOne};
@@ -174,16 +174,16 @@ std::pair<std::size_t, std::size_t> chosen_share(const std::string& only, std::s
 }
 
 // nullopt if help was requested and printed.
-std::optional<SweepOptions> parse(const Arguments& arguments) {
+std::optional<SweepOptions> parse_sweep(const Arguments& arguments) {
   SweepOptions options;
   options.request.backend = kBackendNames[0];
   ScenarioOptions scenario;
-  const auto line = parse_command(kText, option_list(options, scenario), arguments);
+  const auto line = parse_command(kSweepText, option_list(options, scenario), arguments);
   if (!line) return std::nullopt;
   if (options.seed_text) options.request.seed = parse_seed(*options.seed_text);
   check_options(options);
   if (options.num_jobs == 0) options.num_jobs = is_simulated(options) ? default_jobs() : 1;
-  options.scenario = choose_scenario(kText, *line, scenario, options.out);
+  options.scenario = choose_scenario(kSweepText, *line, scenario, options.out);
   options.request.scenario = options.scenario.path;
   return options;
 }
@@ -347,7 +347,7 @@ int run_in_folder(const SweepOptions& options, const SweepPlan& plan, SweepLog& 
 }  // namespace
 
 int sweep_command(const Arguments& arguments) {
-  const std::optional<SweepOptions> parsed = parse(arguments);
+  const std::optional<SweepOptions> parsed = parse_sweep(arguments);
   if (!parsed) return kExitDone;
   const SweepOptions& options = *parsed;
   const SweepRequest& request = options.request;

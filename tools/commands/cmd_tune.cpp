@@ -59,7 +59,7 @@ struct CommandOptions {
   bool is_quiet = false;
 };
 
-constexpr const char* kExamples =
+constexpr const char* kTuneExamples =
     "examples:\n"
     "  metronome tune scenarios/quickstart.yaml\n"
     "  metronome tune scenarios/quickstart.yaml --variant budget-1024 --slo "
@@ -90,14 +90,14 @@ constexpr const char* kExamples =
     "exit codes: 0 done, 1 no setting meets the SLO under load, 2 bad input, 130\n"
     "interrupted (129 by SIGHUP, 143 by SIGTERM)\n";
 
-constexpr CommandText kText = {
+constexpr CommandText kTuneText = {
     .name = "tune",
     .arguments = "SCENARIO [OPTION...] | --command TEXT --gpu NAME [OPTION...]",
     .summary =
         "Finds the settings that carry the highest load within the scenario's SLO, or serve one\n"
         "load best, among its variants and the values of --over. Prints the vLLM and SGLang\n"
         "flags for them.\n",
-    .examples = kExamples,
+    .examples = kTuneExamples,
     .file_name = "SCENARIO",
     .file_kind = "scenario file",
     .files = FileCount::AtMostOne};
@@ -191,10 +191,10 @@ void add_usual_settings(const Scenario& first, CommandOptions& options) {
 }
 
 // nullopt if help was requested and printed.
-std::optional<CommandOptions> parse(const Arguments& arguments) {
+std::optional<CommandOptions> parse_tune(const Arguments& arguments) {
   CommandOptions options;
   ScenarioOptions scenario;
-  const auto line = parse_command(kText, option_list(options, scenario), arguments);
+  const auto line = parse_command(kTuneText, option_list(options, scenario), arguments);
   if (!line) return std::nullopt;
   options.request.backend = kBackendNames[0];
   if (options.seed_text) options.request.seed = parse_seed(*options.seed_text);
@@ -210,7 +210,7 @@ std::optional<CommandOptions> parse(const Arguments& arguments) {
   if (scenario.request.rate) options.load = scenario.request.rate;
   check_goal(options, line->has("minimise"));
   if (!line->has("jobs")) options.num_jobs = default_jobs();
-  options.scenario = choose_scenario(kText, *line, scenario, options.out);
+  options.scenario = choose_scenario(kTuneText, *line, scenario, options.out);
   options.request.scenario = options.scenario.path;
   return options;
 }
@@ -303,7 +303,7 @@ std::string_view default_goal(const TuneCandidates& candidates) {
 }
 
 // The answer of a search, ready to print and write.
-struct Answer {
+struct TuneAnswer {
   std::size_t best = 0;  // setting
   bool is_known = true;  // false: the search was cut short and nothing can be said of the best
   bool is_final = true;  // false: a setting whose search was cut short may be better
@@ -315,14 +315,14 @@ struct Answer {
 
 constexpr const char* kNothingFound = "the search ended before it found a setting";
 
-Answer best_capacity(TuneWork& search) {
+TuneAnswer best_capacity(TuneWork& search) {
   const TunedSettings settings = search.settings();
   const TuneOptions tuning = search.tuning();
   const TuneRunFn run = search.run_fn();
   const TuneResult result = tune(search.size(), tuning, run);
   const TuneFinding& best = result.findings.front();
   const std::vector<std::size_t> front = pareto_front(result.findings, tuning.has_drafts);
-  Answer answer;
+  TuneAnswer answer;
   answer.best = best.setting;
   answer.is_final = !is_any_cut_short(result.findings);
   std::map<std::size_t, const TuneTrial*> lowest;  // of settings that never meet the SLO
@@ -353,8 +353,8 @@ Answer best_capacity(TuneWork& search) {
   return answer;
 }
 
-Answer best_at_load(TuneWork& search, double load, std::string_view goal_name,
-                    const std::vector<double>& costs) {
+TuneAnswer best_at_load(TuneWork& search, double load, std::string_view goal_name,
+                        const std::vector<double>& costs) {
   const TunedSettings settings = search.settings();
   const TuneOptions tuning = search.tuning();
   const TuneRunFn run = search.run_fn();
@@ -362,7 +362,7 @@ Answer best_at_load(TuneWork& search, double load, std::string_view goal_name,
       std::find(std::begin(kGoals), std::end(kGoals), goal_name) - std::begin(kGoals));
   const TuneLoadResult result = tune_at_load(search.size(), load, goal, costs, tuning, run);
   const TuneLoadFinding& best = result.findings.front();
-  Answer answer;
+  TuneAnswer answer;
   answer.best = best.setting;
   answer.is_final = !is_any_cut_short(result.findings);
   std::ostringstream table;
@@ -471,7 +471,7 @@ void print_places(std::ostream& text, const CommandOptions& options, const std::
 }  // namespace
 
 int tune_command(const Arguments& arguments) {
-  std::optional<CommandOptions> parsed = parse(arguments);
+  std::optional<CommandOptions> parsed = parse_tune(arguments);
   if (!parsed) return kExitDone;
   CommandOptions& options = *parsed;
   const SweepRequest& request = options.request;
@@ -503,9 +503,9 @@ int tune_command(const Arguments& arguments) {
   TuneWork search({options.attainment, options.num_jobs, options.time_limit_s, options.is_quiet},
                   candidates, workloads, out + "/" + std::string(kTrialsFile));
   const TunedSettings settings = search.settings();
-  const Answer answer = options.load ? best_at_load(search, *options.load, options.goal,
-                                                    hourly_costs(candidates, settings, options))
-                                     : best_capacity(search);
+  const TuneAnswer answer = options.load ? best_at_load(search, *options.load, options.goal,
+                                                        hourly_costs(candidates, settings, options))
+                                         : best_capacity(search);
   if (search.num_trials() == 0) throw_if_interrupted();
   Json json = head_json(options, first.slo, workloads, search, candidates.plan.invalid);
   json["settings"] = answer.settings_json;

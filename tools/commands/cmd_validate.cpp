@@ -34,7 +34,7 @@ namespace {
 
 using Rows = std::vector<std::vector<std::string>>;
 
-constexpr const char* kExamples =
+constexpr const char* kValidateExamples =
     "MEASURED is a result folder of one run (`--backend=cpu` or `--backend=cuda`), the result of "
     "a\n"
     "benchmark's client, or a request log: JSON Lines with input_toks, output_toks, queued_ts,\n"
@@ -70,11 +70,11 @@ constexpr const char* kExamples =
     "\n"
     "exit codes: 0 done, 1 decisions differ and --same-decisions was given, 2 bad input\n";
 
-constexpr CommandText kText = {
+constexpr CommandText kValidateText = {
     .name = "validate",
     .arguments = "MEASURED SIMULATED [OPTION...] | SCENARIO --measured FILE [OPTION...]",
     .summary = "Compares a measured run with a simulated one of the same workload.\n",
-    .examples = kExamples,
+    .examples = kValidateExamples,
     .file_name = "MEASURED SIMULATED",
     .file_kind = "run",
     .files = FileCount::OneOrMore};
@@ -120,7 +120,7 @@ struct Validation {
   }
 };
 
-std::optional<ValidateOptions> parse(const Arguments& arguments) {
+std::optional<ValidateOptions> parse_validate(const Arguments& arguments) {
   ValidateOptions options;
   const OptionList option_list = {
       {"scenario FILE", &options.scenario,
@@ -142,7 +142,7 @@ std::optional<ValidateOptions> parse(const Arguments& arguments) {
       {"same-decisions", &options.needs_same_decisions, "exit with 1 when a decision differs"},
       {"json", &options.wants_json, "print JSON"},
   };
-  const auto line = parse_command(kText, option_list, arguments);
+  const auto line = parse_command(kValidateText, option_list, arguments);
   if (!line) return std::nullopt;
   if (!options.measured_file.empty()) {
     if (line->files.size() != 1) {
@@ -519,7 +519,7 @@ ObservedRun read_measured(const std::string& path, std::optional<std::int64_t> r
 }  // namespace
 
 int validate_command(const Arguments& arguments) {
-  const auto options = parse(arguments);
+  const auto options = parse_validate(arguments);
   if (!options) return kExitDone;
   if (is_iteration_log(options->measured)) {
     if (!options->measured_file.empty()) {

@@ -16,7 +16,7 @@
 namespace metronome {
 namespace {
 
-constexpr const char* kExamples =
+constexpr const char* kVerifyExamples =
     "BEFORE and AFTER are logs of the same server under the same load, before and after a change\n"
     "of its settings: vLLM's with --enable-logging-iteration-details, or SGLang's. They may also\n"
     "be results of a client: JSON of `vllm bench serve --save-result --save-detailed`, or a\n"
@@ -42,11 +42,11 @@ constexpr const char* kExamples =
     "\n"
     "exit codes: 0 done, 2 bad input, 3 a promise was not kept\n";
 
-constexpr CommandText kText = {
+constexpr CommandText kVerifyText = {
     .name = "verify",
     .arguments = "--before LOG --after LOG [OPTION...]",
     .summary = "Says whether a change of a server's settings did what was promised.\n",
-    .examples = kExamples,
+    .examples = kVerifyExamples,
     .files = FileCount::None};
 
 struct Options {
@@ -58,7 +58,7 @@ struct Options {
   bool wants_json = false;
 };
 
-std::optional<Options> parse(const Arguments& arguments) {
+std::optional<Options> parse_verify(const Arguments& arguments) {
   Options options;
   const OptionList option_list = {
       {"before LOG", &options.before, "log or results before the change; repeatable"},
@@ -82,7 +82,7 @@ std::optional<Options> parse(const Arguments& arguments) {
        "compare although the server after does not have the advised flags"},
       {"json", &options.wants_json, "print JSON"},
   };
-  if (!parse_command(kText, option_list, arguments)) return std::nullopt;
+  if (!parse_command(kVerifyText, option_list, arguments)) return std::nullopt;
   if (options.before.empty() || options.after.empty()) {
     throw UsageError(
         "verify: needs --before and --after; allowed: at least one log or result of each (see "
@@ -103,7 +103,7 @@ std::optional<IterationRange> range_of(const std::optional<std::string>& text) {
 }  // namespace
 
 int verify_command(const Arguments& arguments) {
-  const std::optional<Options> options = parse(arguments);
+  const std::optional<Options> options = parse_verify(arguments);
   if (!options) return kExitDone;
   const VerifiedSide before =
       read_side("--before", options->before, range_of(options->before_iterations));

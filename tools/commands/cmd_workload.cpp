@@ -43,7 +43,7 @@ struct WorkloadOptions {
   std::string trace_format = "plain";
 };
 
-constexpr const char* kExamples =
+constexpr const char* kWorkloadExamples =
     "examples:\n"
     "  metronome workload scenarios/quickstart.yaml\n"
     "  metronome workload scenarios/sessions.yaml --set workload.arrivals.rate=2\n"
@@ -66,7 +66,7 @@ OptionList option_list(WorkloadOptions& options, ScenarioOptions& scenario) {
   return list;
 }
 
-constexpr CommandText kText = {
+constexpr CommandText kWorkloadText = {
     .name = "workload",
     .arguments = "SCENARIO [OPTION...] | --command TEXT --gpu NAME [OPTION...]",
     .summary =
@@ -74,7 +74,7 @@ constexpr CommandText kText = {
         "tokens that prompts share. Compares the load with the capacity of the simulated\n"
         "engine. The capacity is simulated with a queue that is never empty: up to 1000\n"
         "requests, or eight times as many as may run at once.\n",
-    .examples = kExamples,
+    .examples = kWorkloadExamples,
     .file_name = "SCENARIO",
     .file_kind = "scenario file",
     .files = FileCount::AtMostOne};
@@ -262,9 +262,9 @@ void write_trace(const WorkloadOptions& options, const Workload& workload) {
 int workload_command(const Arguments& arguments) {
   WorkloadOptions options;
   ScenarioOptions scenario;
-  const auto line = parse_command(kText, option_list(options, scenario), arguments);
+  const auto line = parse_command(kWorkloadText, option_list(options, scenario), arguments);
   if (!line) return kExitDone;
-  options.scenario = choose_scenario(kText, *line, scenario, "");
+  options.scenario = choose_scenario(kWorkloadText, *line, scenario, "");
   std::optional<std::uint64_t> seed;
   if (options.seed_text) seed = parse_seed(*options.seed_text);
   const ScenarioFile file = load_scenario(options.scenario.path, options.assignments, seed);
