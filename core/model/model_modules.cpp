@@ -4,6 +4,8 @@
 #include <algorithm>
 #include <fmt/core.h>
 #include <initializer_list>
+#include <regex>
+#include <span>
 #include <utility>
 
 #include "core/base/names.h"
@@ -38,6 +40,15 @@ bool is_glob_match(std::string_view pattern, std::string_view text) {
   while (p < pattern.size() && pattern[p] == '*') ++p;
   return p == pattern.size();
 }
+
+// Other names of projections: of families whose files join some of them, and of those with words
+// of their own (GLM, Falcon, GPT-NeoX, InternLM 2, MPT, Phi, OPT, Granite).
+constexpr const char* kJoinedInputs[] = {"self_attn.qkv_proj", "self_attention.query_key_value",
+                                         "attention.query_key_value", "attention.wqkv",
+                                         "attn.wqkv"};
+constexpr const char* kOutputs[] = {"self_attn.dense", "self_attention.dense",
+                                    "attention.dense", "attention.wo",
+                                    "attn.out_proj",   "self_attn.out_proj"};
 
 // Collects the modules of one model.
 class Modules {
@@ -77,7 +88,9 @@ class Modules {
     roots_ = {"model.layers.", "model.language_model.layers.", "language_model.model.layers."};
     if (tensors_ == TensorNames::Gpt2) roots_ = {"transformer.h.", "h."};
     if (is_unknown())
-      roots_.insert(roots_.end(), {"backbone.layers.", "layers.", "transformer.h."});
+      roots_.insert(roots_.end(),
+                    {"backbone.layers.", "layers.", "transformer.h.", "transformer.encoder.layers.",
+                     "gpt_neox.layers.", "model.decoder.layers."});
     for (std::string& root : roots_) root += fmt::format("{}.", layer);
   }
 
@@ -92,8 +105,10 @@ class Modules {
   // A model of no family, whose file may call a part of a layer by several names.
   bool is_unknown() const { return !model_.given_kinds.empty(); }
 
-  void add_mixer(ModuleKind kind, const std::string& name, std::int64_t num_params) {
+  void add_mixer(ModuleKind kind, const std::string& name, std::int64_t num_params,
+                 std::span<const char* const> others = {}) {
     std::vector<std::string> names = {"self_attn." + name};
+    names.insert(names.end(), others.begin(), others.end());
     if (is_unknown()) {
       for (const char* part : {"mixer.", "attn.", "attention.", "linear_attn.", "mamba."}) {
         names.push_back(part + name);
@@ -115,10 +130,11 @@ class Modules {
     const std::int64_t values = attention.keys_are_values ? 0
                                                           : std::min(heads * attention.value_dim,
                                                                      attention.in_params - keys);
-    add_mixer(ModuleKind::AttentionIn, "q_proj", attention.in_params - keys - values);
-    if (keys > 0) add_mixer(ModuleKind::AttentionIn, "k_proj", keys);
-    if (values > 0) add_mixer(ModuleKind::AttentionIn, "v_proj", values);
-    add_mixer(ModuleKind::AttentionOut, "o_proj", attention.out_params);
+    add_mixer(ModuleKind::AttentionIn, "q_proj", attention.in_params - keys - values,
+              kJoinedInputs);
+    if (keys > 0) add_mixer(ModuleKind::AttentionIn, "k_proj", keys, kJoinedInputs);
+    if (values > 0) add_mixer(ModuleKind::AttentionIn, "v_proj", values, kJoinedInputs);
+    add_mixer(ModuleKind::AttentionOut, "o_proj", attention.out_params, kOutputs);
   }
 
   void add_latent_attention(const AttentionPart& attention) {
@@ -179,10 +195,15 @@ class Modules {
     if (tensors_ == TensorNames::Phi3) {
       add(in, names({"gate_up_proj"}), 2 * matrix);
     } else {
-      if (model_.has_gated_mlp) add(in, names({"gate_proj"}), matrix);
-      add(in, names({"up_proj", "c_fc"}), matrix);
+      if (model_.has_gated_mlp) {
+        add(in, names({"gate_proj", "gate_up_proj", "w1", "input_linear", "dense_h_to_4h"}),
+            matrix);
+      }
+      add(in,
+          names({"up_proj", "c_fc", "gate_up_proj", "w3", "input_linear", "fc1", "dense_h_to_4h"}),
+          matrix);
     }
-    add(out, names({"down_proj", "c_proj"}), matrix);
+    add(out, names({"down_proj", "c_proj", "w2", "output_linear", "fc2", "dense_4h_to_h"}), matrix);
   }
 
   void add_experts() {
@@ -195,6 +216,10 @@ class Modules {
                                         "block_sparse_moe.experts"};
       if (tensors_ == TensorNames::Mixtral) return found;
       if (!is_unknown()) found.clear();
+      if (model_.architecture.starts_with("Granite")) {  // all experts of a layer in one
+        found.push_back(of_mixtral == "w2" ? "block_sparse_moe.output_linear"
+                                           : "block_sparse_moe.input_linear");
+      }
       for (const char* part : {"mlp.", "mixer.", "moe.", "ffn.", "feed_forward."}) {
         const std::string experts = std::string(part) + "experts";
         found.insert(found.end(), {experts + ".0." + one, experts + "." + all, experts});
@@ -214,6 +239,7 @@ class Modules {
     }
     if (model_.shared_expert_ffn_dim == 0) return;
     std::vector<std::string> below = {"mlp.shared_experts."};  // DeepSeek has several, joined
+    if (model_.architecture.starts_with("HunYuan")) below = {"mlp.shared_mlp."};
     if (model_.has_shared_expert_gate) below = {"mlp.shared_expert."};  // Qwen
     if (is_unknown()) {
       below.insert(below.end(),
@@ -234,6 +260,11 @@ class Modules {
 
 std::vector<ModelModule> model_modules(const ModelConfig& model) { return Modules(model).all(); }
 
+struct ModuleList::CompiledRegex {
+  explicit CompiledRegex(std::regex compiled) : regex(std::move(compiled)) {}
+  std::regex regex;
+};
+
 bool ModuleList::add(const std::string& entry) {
   const std::size_t number = num_entries_++;
   if (!entry.starts_with(kRegex)) {
@@ -242,7 +273,7 @@ bool ModuleList::add(const std::string& entry) {
       named_.emplace(name, number);
     } else {
       patterns_.push_back(
-          {number, std::nullopt, {name, name + ".*", "*." + name, "*." + name + ".*"}});
+          {number, nullptr, {name, name + ".*", "*." + name, "*." + name + ".*"}});
     }
     return true;
   }
@@ -255,7 +286,8 @@ bool ModuleList::add(const std::string& entry) {
     flags |= std::regex::icase;
   }
   try {
-    patterns_.push_back({number, std::regex(std::string(regex), flags), {}});
+    patterns_.push_back(
+        {number, std::make_shared<CompiledRegex>(std::regex(std::string(regex), flags)), {}});
   } catch (const std::regex_error&) {
     return false;
   }
@@ -264,7 +296,7 @@ bool ModuleList::add(const std::string& entry) {
 
 bool ModuleList::matches(const Pattern& pattern, std::string_view name) {
   if (pattern.regex) {
-    return std::regex_search(name.begin(), name.end(), *pattern.regex,
+    return std::regex_search(name.begin(), name.end(), pattern.regex->regex,
                              std::regex_constants::match_continuous);
   }
   return std::any_of(pattern.globs.begin(), pattern.globs.end(),

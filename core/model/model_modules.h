@@ -7,8 +7,8 @@
 #include <cstdint>
 #include <functional>
 #include <map>
+#include <memory>
 #include <optional>
-#include <regex>
 #include <string>
 #include <string_view>
 #include <vector>
@@ -50,9 +50,10 @@ class ModuleList {
   std::optional<std::size_t> find_text(std::string_view text) const;
 
  private:
+  struct CompiledRegex;  // <regex> takes long to compile
   struct Pattern {
     std::size_t entry = 0;
-    std::optional<std::regex> regex;
+    std::shared_ptr<const CompiledRegex> regex;
     std::vector<std::string> globs;  // any of them
   };
 

@@ -89,6 +89,48 @@ TEST_CASE("each module counts in the format of its group", "[catalogue]") {
               kLinear + kRest);
 }
 
+// Names that are those of other families' files. Bytes of what the entry names, in 16 bits instead
+// of 8.
+TEST_CASE("modules have the names of their families", "[catalogue]") {
+  const std::string dense = R"("hidden_size": 256, "num_hidden_layers": 2,
+    "num_attention_heads": 4, "num_key_value_heads": 2, "intermediate_size": 512,
+    "vocab_size": 1000, "max_position_embeddings": 4096)";
+  const std::string granite = dense + R"(, "num_local_experts": 4, "num_experts_per_tok": 2,
+    "shared_intermediate_size": 128, "layer_types": ["attention", "attention"])";
+  constexpr double kInputs = 2.0 * 256 * (4 + 2 * 2) * 64;
+  constexpr double kGateAndUp = 2.0 * 2 * 256 * 512;
+  const auto bytes = [](const std::string& architecture, const std::string& shape,
+                        const std::string& ignored) {
+    const std::string config = R"({"architectures": [")" + architecture + R"("], )" + shape +
+                               R"(, "quantization_config": {"quant_method": "compressed-tensors",
+      "config_groups": {"g": {"targets": ["Linear"], "weights": {"num_bits": 8, "type": "float"}}},
+      "ignore": [")" + ignored +
+                               R"("]}})";
+    return static_cast<double>(
+        parse_hugging_face_config(config, "config.json", "m").weight_bytes());
+  };
+  struct Row {
+    std::string architecture, shape, ignored;
+    double num_params;
+  };
+  for (const Row& row : std::vector<Row>{
+           {"Glm4ForCausalLM", dense, R"(re:.*mlp\\.gate_up_proj$)", kGateAndUp},
+           {"OtherForCausalLM", dense, "re:.*query_key_value$", kInputs},
+           {"ChatGLMModel", dense, R"(re:transformer\\.encoder\\..*dense_h_to_4h)", kGateAndUp},
+           {"OtherForCausalLM", dense, "re:.*feed_forward.w[13]$", kGateAndUp},
+           {"OtherForCausalLM", dense, "re:.*self_attn.dense$", 2.0 * 256 * 256},
+           {"GraniteMoeHybridForCausalLM", granite, "re:.*shared_mlp.input_linear$",
+            2.0 * 2 * 256 * 128},
+           {"GraniteMoeHybridForCausalLM", granite, "re:.*block_sparse_moe.output_linear$",
+            2.0 * 4 * 256 * 512},
+       }) {
+    CAPTURE(row.architecture, row.ignored);
+    CHECK(bytes(row.architecture, row.shape, row.ignored) -
+              bytes(row.architecture, row.shape, "none") ==
+          Approx(row.num_params));
+  }
+}
+
 TEST_CASE("layers of ModelOpt's mixed precision", "[catalogue]") {
   const auto of_layers = [](const std::string& layers) {
     return quantised(R"({"quant_method": "modelopt", "quant_algo": "MIXED_PRECISION",
