@@ -9,13 +9,20 @@
 
 namespace metronome {
 
+namespace {
+
+std::size_t place_of(std::int32_t step) { return static_cast<std::size_t>(step) % 4; }
+
+}  // namespace
+
 // Enters the next step of a run at which the request may need or complete a block, or takes its
 // last token. It decodes `position` in `step`.
 inline void DecodeSet::enter_in_calendar(const RunCalendar::Entry& entry, std::int32_t position,
                                          std::int32_t step) {
   const Request& request = *entry.request;
   const std::int32_t num_to_end = request.num_final_tokens - 1 - position;
-  const std::int32_t num_steps = std::min(request.kv_ready_tokens - position, num_to_end);
+  std::int32_t num_steps = std::min(request.kv_ready_tokens - position, num_to_end);
+  if (step == request.run_begin && kv_cache_.plans_unknown_tokens()) num_steps = 0;  // hash_late()
   calendar_.add(entry, step, std::max(num_steps, 0), num_to_end);
 }
 
@@ -41,7 +48,8 @@ std::size_t DecodeSet::plan(StepPlan& plan, bool needs_free_block) {
   if (members_.empty()) return 0;
   const std::int32_t step = clock_.num_planned;
   const std::span<const RunCalendar::Entry> due = calendar_.due(step);
-  const bool hashes_at_commit = kv_cache_.hashes_at_commit();
+  const bool attends_commits = kv_cache_.hashes_at_commit() && !kv_cache_.hashes_runs_late();
+  num_committed_at_plan_[place_of(step)] = clock_.num_committed;
   const auto num_due = static_cast<std::int64_t>(due.size());
   if (!takes_run_ || (needs_free_block && kv_cache_.num_free_blocks() <= num_due)) {
     end(&plan);
@@ -50,9 +58,10 @@ std::size_t DecodeSet::plan(StepPlan& plan, bool needs_free_block) {
   for (const RunCalendar::Entry& entry : due) {
     Request& request = *entry.request;
     const std::int32_t num_computed = position_of(request) + 1;
-    if (kv_cache_.grow(request, num_computed)) [[likely]] {
+    if (kv_cache_.grow_in_run(request, num_computed)) [[likely]] {
+      if (request.run_begin == step) kv_cache_.hash_planned(request, num_computed);
       const bool is_last = num_computed == request.num_final_tokens;
-      if (is_last || hashes_at_commit) plan.run.attended.push_back(request.id);
+      if (is_last || attends_commits) plan.run.attended.push_back(request.id);
       if (is_last) {
         request.run_end = step + 1;
         last_decodes_.push_back(&request);
@@ -84,7 +93,9 @@ void DecodeSet::list(std::size_t num_members, StepPlan& plan) {
   chunks.insert(chunks.begin(), num_members, ScheduledChunk{});
   for (std::size_t i = 0; i < num_members; ++i) {
     chunks[i] = members_.chunk(i);
-    ++requests_[i]->computed_tokens;
+    Request& request = *requests_[i];
+    ++request.computed_tokens;
+    kv_cache_.hash_planned(request, request.num_computed_tokens());
   }
   plan.num_decode_tokens += static_cast<std::int32_t>(num_members);
 }
@@ -105,7 +116,10 @@ void DecodeSet::end(StepPlan* plan) {
     plan->run.members = nullptr;
     list(requests_.size(), *plan);
   }
-  for (Request* request : requests_) request->run_end = clock_.num_planned;
+  for (Request* request : requests_) {
+    hash_late(*request);
+    request->run_end = clock_.num_planned;
+  }
   members_.clear();
   requests_.clear();
   calendar_.clear();
@@ -142,12 +156,34 @@ void DecodeSet::extend(const StepPlan& plan, const EncoderCache* encoder) {
     request.run_begin = clock_.num_planned;
     request.run_end = INT32_MAX;
     requests_.push_back(&request);
+    kv_cache_.join_run(request);
     enter_in_calendar({next_order_++, &request}, request.num_computed_tokens(), clock_.num_planned);
     changes_.joining.push_back(static_cast<std::int32_t>(next));
   }
 }
 
+// Hashes the blocks of a request that leaves the run, as they would be outside of it: up to the
+// tokens that were known when its last step was planned, or that are cached by now.
+void DecodeSet::hash_late(Request& request) {
+  if (!kv_cache_.is_in_run(request)) return;
+  const std::int32_t last = std::min(request.run_end, clock_.num_planned) - 1;
+  std::int32_t num_tokens = request.num_cached_tokens();
+  // The first step's were hashed when it was planned, if a step could be in flight then.
+  if (kv_cache_.hashes_at_plan() && last >= request.run_begin &&
+      (last > request.run_begin || !kv_cache_.hashes_at_commit())) {
+    const std::int32_t num_since = clock_.num_committed - num_committed_at_plan_[place_of(last)];
+    const std::int32_t num_known = request.num_tokens() - num_since;
+    num_tokens = std::max(num_tokens, std::min(request.num_computed_tokens(), num_known));
+  }
+  kv_cache_.leave_run(request, num_tokens);
+}
+
 void DecodeSet::leave(Request& request) {
+  if (kv_cache_.is_in_run(request)) {
+    hash_late(request);
+  } else if (kv_cache_.hashes_runs_late() && kv_cache_.hashes_at_commit()) {
+    kv_cache_.commit(request, true);  // steps of the run that were in flight when it ended
+  }
   if (is_in_flight(request)) {
     num_lost_steps_ = std::max(num_lost_steps_, std::min(request.run_end, clock_.num_planned));
   }
@@ -159,7 +195,7 @@ std::int32_t DecodeSet::num_repeats() const {
   // Blocks of decodes are taken on the way, as far as they suffice for sure.
   const std::int64_t num_free = kv_cache_.num_free_blocks() - (needs_free_block_ ? 1 : 0);
   const std::int64_t num_rounds = num_free / (members_.size() * kv_cache_.max_blocks_of_growth());
-  if (num_rounds > 0 && !kv_cache_.hashes_at_commit()) {
+  if (num_rounds > 0 && (!kv_cache_.hashes_at_commit() || kv_cache_.hashes_runs_late())) {
     const std::int64_t num_steps = calendar_.num_endless_steps(clock_.num_planned);
     return static_cast<std::int32_t>(std::min(num_steps, num_rounds * kv_cache_.block_size()));
   }
@@ -174,7 +210,7 @@ void DecodeSet::plan_repeats(std::span<StepTimes> steps) {
     if (const auto due = calendar_.due(step); !due.empty()) {
       for (const RunCalendar::Entry& entry : due) {
         const std::int32_t num_computed = position_of(*entry.request) + 1;
-        const bool has_room = kv_cache_.grow(*entry.request, num_computed);
+        const bool has_room = kv_cache_.grow_in_run(*entry.request, num_computed);
         METRONOME_CHECK(has_room, "free blocks were counted before");
         enter_in_calendar(entry, num_computed, step + 1);
       }
@@ -182,6 +218,7 @@ void DecodeSet::plan_repeats(std::span<StepTimes> steps) {
       num_used_blocks = static_cast<std::int32_t>(kv_cache_.num_used_blocks());
     }
     times.num_used_blocks = num_used_blocks;
+    num_committed_at_plan_[place_of(step)] = clock_.num_committed;
     ++clock_.num_planned;
     ++clock_.num_committed;
   }

@@ -3,6 +3,7 @@
 // Books asks it for the decodes of a plan; Scheduler counts the steps that are committed.
 #pragma once
 
+#include <array>
 #include <cstddef>
 #include <cstdint>
 #include <span>
@@ -64,6 +65,7 @@ class DecodeSet {
   }
   void enter_in_calendar(const RunCalendar::Entry& entry, std::int32_t position, std::int32_t step);
   void list(std::size_t num_members, StepPlan& plan);
+  void hash_late(Request& request);
   void extend(const StepPlan& plan, const EncoderCache* encoder);
 
   KvCacheManager& kv_cache_;
@@ -74,6 +76,8 @@ class DecodeSet {
   bool has_only_run_ = false;      // the last plan; it left all else as it was
   bool needs_free_block_ = false;  // see Books::plan_run()
   RunClock clock_;
+  // [step modulo 4]: the steps that were committed when that step was planned.
+  std::array<std::int32_t, 4> num_committed_at_plan_ = {};
   RunMembers members_;
   std::vector<Request*> requests_;  // of members_; behind them those that join with the next plan
   std::size_t num_covered_ = 0;

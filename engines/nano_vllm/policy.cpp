@@ -31,7 +31,7 @@ class NanoVllmPolicy final : public Policy {
 
   std::int32_t num_left(const Books& books) const { return budget_ - books.plan().num_tokens(); }
   bool is_full(const Books& books) const {
-    return books.plan().chunks.size() >= static_cast<std::size_t>(max_num_seqs_);
+    return books.plan().num_chunks() >= static_cast<std::size_t>(max_num_seqs_);
   }
 
   void admit_waiting(Books& books) {
@@ -51,7 +51,7 @@ class NanoVllmPolicy final : public Policy {
   }
 
   void decode_running(Books& books) {
-    for (std::size_t i = 0; i < books.running().size() && !is_full(books); ++i) {
+    for (std::size_t i = books.plan_run(); i < books.running().size() && !is_full(books); ++i) {
       Request& request = *books.running()[i];
       if (!request.is_decodable()) continue;
       while (!books.kv_cache().grow(request, request.num_computed_tokens() + 1)) {

@@ -79,6 +79,9 @@ KvCacheManager::KvCacheManager(const KvCacheLayout& layout, const PrefixHasher* 
   METRONOME_CHECK(sliding_window_ == 0 || layout.has_null_block, "a window needs the null block");
   METRONOME_CHECK(hasher != nullptr || !caches_prefixes(), "prefix caching needs a hasher");
   METRONOME_CHECK(!layout.uses_radix_tree || sliding_window_ == 0, "a tree is of full attention");
+  hashes_runs_late_ = pool_.caches_prefixes() && !has_window() && layout.states.num_groups == 0 &&
+                      !verifies_drafts_ && num_lookahead_tokens_ == 0 &&
+                      num_hash_lookahead_tokens_ == 0;
   is_plain_ = !hashes_at_plan_ && !has_window() && layout.states.num_groups == 0 &&
               !verifies_drafts_ && num_lookahead_tokens_ == 0;
   if (layout.enable_prefix_caching && layout.uses_radix_tree) tree_.emplace(pool_);
@@ -195,12 +198,17 @@ void KvCacheManager::allocate(Request& request, std::int32_t num_positions, std:
   settle(request, num_positions);
 }
 
-// Hashes the blocks that [0, num_positions) completes. Sets kv_ready_tokens: how far the request
-// may go before the cache must add, hash or release a block.
+// Hashes the blocks that [0, num_positions) completes.
 void KvCacheManager::settle(Request& request, std::int32_t num_positions) {
+  if (hashes_at_plan_) hash_blocks(request, std::min(num_positions, request.num_tokens()));
+  set_ready(request, num_positions);
+}
+
+// Sets kv_ready_tokens of a request that has planned [0, num_positions): how far it may go before
+// the cache must add, hash or release a block.
+void KvCacheManager::set_ready(Request& request, std::int32_t num_positions) {
   auto ready = static_cast<std::int64_t>(request.block_table.size()) * block_size_;
   if (hashes_at_plan_) {
-    hash_blocks(request, std::min(num_positions, request.num_tokens()));
     // Of a request with blocks for later chunks, too.
     ready = std::min(ready, (num_positions / block_size_ + 1) * std::int64_t{block_size_}) - 1;
   }
@@ -211,6 +219,18 @@ void KvCacheManager::settle(Request& request, std::int32_t num_positions) {
   // The counts go back when drafts are rejected, and each step moves states.
   if (verifies_drafts_ || states_) ready = 0;
   request.kv_ready_tokens = static_cast<std::int32_t>(ready);
+}
+
+void KvCacheManager::join_run(Request& request) {
+  if (!hashes_runs_late_) return;
+  state_of(request).is_in_run = true;
+  request.kv_ready_tokens = static_cast<std::int32_t>(request.block_table.size()) * block_size_;
+}
+
+void KvCacheManager::leave_run(Request& request, std::int32_t num_tokens) {
+  state_of(request).is_in_run = false;
+  hash_blocks(request, num_tokens);
+  set_ready(request, request.num_computed_tokens());
 }
 
 bool KvCacheManager::admit(Request& request, const PrefixHit& hit, std::int32_t chunk_tokens,
@@ -347,6 +367,7 @@ void KvCacheManager::release(Request& request) {
   request.kv_ready_tokens = 0;
   if (!caches_prefixes()) return;
   PrefixState& state = state_of(request);
+  state.is_in_run = false;
   state.num_hashed = 0;
   state.num_hashed_window = 0;
   if (tree_) tree_->unlock(std::exchange(state.node, RadixTree::kRoot));

@@ -134,6 +134,40 @@ class KvCacheManager {
     request.kv_ready_tokens += block_size_;
     return true;
   }
+  // ---- Runs of decodes (core/engine/decode_run.h) ----
+
+  // Whether the blocks that a run fills are hashed when their request leaves it, all at once, and
+  // not one by one when they are full. Nobody misses them: output is unique to its request
+  // (PrefixHasher), and a prompt that continues it arrives after its end.
+  bool hashes_runs_late() const { return hashes_runs_late_; }
+  // Whether a request of a run needs grow_in_run() and commit() only beyond its kv_ready_tokens.
+  bool allows_runs() const {
+    return !verifies_drafts_ && !states_ &&
+           (hashes_at_plan_ || !hashes_at_commit_ || hashes_runs_late_);
+  }
+  // A request joins a run, with the next step that is planned.
+  void join_run(Request& request);
+  // As grow(), for a request of a run and the position behind those that it has room for.
+  [[nodiscard]] bool grow_in_run(Request& request, std::int32_t num_positions) {
+    if (!hashes_runs_late_) return grow(request, num_positions);
+    if (num_positions <= request.kv_ready_tokens) return true;
+    if (!pool_.allocate(1, request.block_table)) return false;
+    request.kv_ready_tokens += block_size_;
+    return true;
+  }
+  // A decode of a run was planned up to `num_positions` outside of it, or as its first step.
+  void hash_planned(Request& request, std::int32_t num_positions) {
+    if (!hashes_runs_late_ || !hashes_at_plan_) return;
+    hash_blocks(request, std::min(num_positions, request.num_tokens()));
+  }
+  // A request leaves its run. Hashes the blocks of its first `num_tokens` tokens: those that would
+  // have a hash by now outside of a run.
+  void leave_run(Request& request, std::int32_t num_tokens);
+  bool is_in_run(const Request& request) const {
+    return hashes_runs_late_ && index(request.id) < prefixes_.size() &&
+           prefixes_[index(request.id)].is_in_run;
+  }
+
   // Blocks that one more position of a request takes at most.
   std::int64_t max_blocks_of_growth() const {
     return blocks_for(1 + num_lookahead_tokens_) * (1 + std::int64_t(num_window_groups_));
@@ -205,6 +239,9 @@ class KvCacheManager {
   // Whether commit() makes full cached blocks visible to others: under HashTime::Commit, and with
   // plans_ahead or drafts.
   bool hashes_at_commit() const { return hashes_at_commit_; }
+  bool hashes_at_plan() const { return hashes_at_plan_; }
+  // Whether decodes are planned before their token is known, and blocks hashed at both times.
+  bool plans_unknown_tokens() const { return hashes_at_plan_ && hashes_at_commit_; }
   bool verifies_drafts() const { return verifies_drafts_; }
   // `has_token`: the step gave the request a token.
   void commit(Request& request, bool has_token);
@@ -270,10 +307,6 @@ class KvCacheManager {
   bool has_further_groups() const { return num_further_ > 0; }  // of layers: windows, states
   // Tables of Request::group_tables that come before the block_table.
   std::size_t num_groups_before_full() const { return num_groups_before_full_; }
-  // Whether a request needs grow() and commit() only beyond its kv_ready_tokens.
-  bool allows_runs() const {
-    return !verifies_drafts_ && !states_ && (hashes_at_plan_ || !hashes_at_commit_);
-  }
   const StateGroups* states() const { return states_ ? &*states_ : nullptr; }
   // Of the hit that a running request was admitted with; see PrefixHit.
   std::int32_t shared_prefix_end_of(const Request& request) const {
@@ -294,6 +327,7 @@ class KvCacheManager {
     HashChain chain;                          // of its full blocks or units, as far as requested
     std::int32_t num_hashed = 0;              // leading blocks of its table in the index
     std::int32_t num_hashed_window = 0;       // the same for each of its window tables
+    bool is_in_run = false;                   // whose blocks are hashed late
     std::int32_t shared_prefix_end = 0;       // of the hit that it was admitted with
     RadixTree::Node node = RadixTree::kRoot;  // that it keeps from eviction
   };
@@ -314,6 +348,7 @@ class KvCacheManager {
   void forget_unfilled(const Request& request, const BlockTable& table, std::int64_t first,
                        std::int64_t last);
   void settle(Request& request, std::int32_t num_positions);
+  void set_ready(Request& request, std::int32_t num_positions);
   void hash_blocks(Request& request, std::int32_t num_tokens);
   void hash_table(const Request& request, const BlockTable& table, const HashChain& chain,
                   std::int32_t& num_hashed, std::int64_t num_blocks, std::uint64_t group);
@@ -347,6 +382,7 @@ class KvCacheManager {
   HashTime hash_time_;
   bool hashes_at_plan_;
   bool hashes_at_commit_;
+  bool hashes_runs_late_;
   bool forgets_unfilled_blocks_;
   bool verifies_drafts_;
   bool is_plain_;  // a request lacks nothing but blocks, and only beyond its kv_ready_tokens
