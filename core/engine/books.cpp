@@ -293,7 +293,7 @@ bool Books::make_room(Request& request, std::int32_t num_positions) {
 
 void Books::preempt(Request& victim) {
   leave_running(victim);
-  run_.leave(victim);
+  run_.leave(victim, false);
   release_encoded(victim);
   // If this plan admitted it, it has lost nothing and just stays queued. Nor has it received yet.
   const bool is_new = std::erase(plan_->admitted, victim.id) > 0;
@@ -384,7 +384,7 @@ void Books::end(Request& request, RequestState state, EndReason reason) {
 }
 
 void Books::close(Request& request, RequestState state, EndReason reason) {
-  run_.leave(request);
+  run_.leave(request, true);
   policy_.on_end(*this, request, reason);
   release_encoded(request);
   if (reason != EndReason::HandedOver) kv_cache_.release_ended(request);

@@ -117,7 +117,7 @@ void DecodeSet::end(StepPlan* plan) {
     list(requests_.size(), *plan);
   }
   for (Request* request : requests_) {
-    hash_late(*request);
+    hash_late(*request, false);
     request->run_end = clock_.num_planned;
   }
   members_.clear();
@@ -164,7 +164,7 @@ void DecodeSet::extend(const StepPlan& plan, const EncoderCache* encoder) {
 
 // Hashes the blocks of a request that leaves the run, as they would be outside of it: up to the
 // tokens that were known when its last step was planned, or that are cached by now.
-void DecodeSet::hash_late(Request& request) {
+void DecodeSet::hash_late(Request& request, bool has_ended) {
   if (!kv_cache_.is_in_run(request)) return;
   const std::int32_t last = std::min(request.run_end, clock_.num_planned) - 1;
   std::int32_t num_tokens = request.num_cached_tokens();
@@ -175,12 +175,12 @@ void DecodeSet::hash_late(Request& request) {
     const std::int32_t num_known = request.num_tokens() - num_since;
     num_tokens = std::max(num_tokens, std::min(request.num_computed_tokens(), num_known));
   }
-  kv_cache_.leave_run(request, num_tokens);
+  kv_cache_.leave_run(request, num_tokens, has_ended);
 }
 
-void DecodeSet::leave(Request& request) {
+void DecodeSet::leave(Request& request, bool has_ended) {
   if (kv_cache_.is_in_run(request)) {
-    hash_late(request);
+    hash_late(request, has_ended);
   } else if (kv_cache_.hashes_runs_late() && kv_cache_.hashes_at_commit()) {
     kv_cache_.commit(request, true);  // steps of the run that were in flight when it ended
   }

@@ -36,7 +36,7 @@ class DecodeSet {
   // chunks. nullptr: no plan is.
   void end(StepPlan* plan);
   // Before a request is preempted or ends: it loses the tokens of the run's steps in flight.
-  void leave(Request& request);
+  void leave(Request& request, bool has_ended);
   // A request at this place left the running list.
   void forget_place(std::size_t place) {
     if (place < num_covered_) --num_covered_;
@@ -65,7 +65,7 @@ class DecodeSet {
   }
   void enter_in_calendar(const RunCalendar::Entry& entry, std::int32_t position, std::int32_t step);
   void list(std::size_t num_members, StepPlan& plan);
-  void hash_late(Request& request);
+  void hash_late(Request& request, bool has_ended);
   void extend(const StepPlan& plan, const EncoderCache* encoder);
 
   KvCacheManager& kv_cache_;

@@ -41,6 +41,14 @@ constexpr std::uint64_t content_id(ContentKind kind, std::uint64_t id) {
   return (static_cast<std::uint64_t>(kind) << 56) | id;
 }
 
+constexpr bool is_of_kind(ContentKind kind, std::uint64_t content) {
+  return content >> 56 == static_cast<std::uint64_t>(kind);
+}
+
+// Whether prompts have what earlier requests generate (ContentKind::Output): only after the end of
+// those, or perhaps before.
+enum class OutputReuse : std::uint8_t { Never, AfterEnd, AnyTime };
+
 // The prompts of requests. One of two functions describes a prompt. If neither does, the prompt is
 // unique to its request.
 class PromptSource {
@@ -50,6 +58,7 @@ class PromptSource {
   virtual std::span<const TokenId> prompt_ids(RequestId request) const = 0;
   // Segments whose total length is the prompt's; empty: none.
   virtual std::span<const PromptSegment> prompt_segments(RequestId) const { return {}; }
+  virtual OutputReuse output_reuse() const { return OutputReuse::AfterEnd; }
   // Its inputs that are not text, by position and without overlaps. They are the same as long as
   // the request has not ended.
   virtual std::span<const EncoderItem> encoder_items(RequestId) const { return {}; }

@@ -38,6 +38,15 @@ std::span<const TokenId> Workload::prompt_ids(RequestId request) const {
   return row_of(token_ids, token_begin, index(request));
 }
 
+// A trace of conversations with times of its own may send the next turn before the last one ended.
+OutputReuse Workload::output_reuse() const {
+  const bool has_output =
+      std::any_of(segments.begin(), segments.end(), [](const PromptSegment& segment) {
+        return is_of_kind(ContentKind::Output, segment.content);
+      });
+  return has_output ? OutputReuse::AnyTime : OutputReuse::Never;
+}
+
 std::span<const PromptSegment> Workload::prompt_segments(RequestId request) const {
   return row_of(segments, segment_begin, index(request));
 }

@@ -78,6 +78,7 @@ class Workload final : public PromptSource {
 
   std::span<const TokenId> prompt_ids(RequestId request) const override;
   std::span<const PromptSegment> prompt_segments(RequestId request) const override;
+  OutputReuse output_reuse() const override;  // O(segments)
   std::span<const EncoderItem> encoder_items(RequestId request) const override;
 
   // The error of the first given id outside of a vocabulary of this size; empty: none.

@@ -79,7 +79,10 @@ KvCacheManager::KvCacheManager(const KvCacheLayout& layout, const PrefixHasher* 
   METRONOME_CHECK(sliding_window_ == 0 || layout.has_null_block, "a window needs the null block");
   METRONOME_CHECK(hasher != nullptr || !caches_prefixes(), "prefix caching needs a hasher");
   METRONOME_CHECK(!layout.uses_radix_tree || sliding_window_ == 0, "a tree is of full attention");
-  hashes_runs_late_ = pool_.caches_prefixes() && !has_window() && layout.states.num_groups == 0 &&
+  const OutputReuse reuse = pool_.caches_prefixes() ? hasher_->output_reuse() : OutputReuse::Never;
+  reuses_output_ = reuse != OutputReuse::Never;
+  hashes_runs_late_ = pool_.caches_prefixes() && reuse != OutputReuse::AnyTime &&
+                      !has_window() && layout.states.num_groups == 0 &&
                       !verifies_drafts_ && num_lookahead_tokens_ == 0 &&
                       num_hash_lookahead_tokens_ == 0;
   is_plain_ = !hashes_at_plan_ && !has_window() && layout.states.num_groups == 0 &&
@@ -227,8 +230,17 @@ void KvCacheManager::join_run(Request& request) {
   request.kv_ready_tokens = static_cast<std::int32_t>(request.block_table.size()) * block_size_;
 }
 
-void KvCacheManager::leave_run(Request& request, std::int32_t num_tokens) {
-  state_of(request).is_in_run = false;
+void KvCacheManager::leave_run(Request& request, std::int32_t num_tokens, bool has_ended) {
+  PrefixState& state = state_of(request);
+  state.is_in_run = false;
+  if (has_ended && !reuses_output_) {
+    hash_blocks(request, std::min(num_tokens, request.num_prompt_tokens));
+    const std::int32_t num_blocks = num_tokens / block_size_;
+    for (; state.num_hashed < num_blocks; ++state.num_hashed) {
+      pool_.contents().mark(request.block_table[static_cast<std::size_t>(state.num_hashed)]);
+    }
+    return;
+  }
   hash_blocks(request, num_tokens);
   set_ready(request, request.num_computed_tokens());
 }

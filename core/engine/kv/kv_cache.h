@@ -137,8 +137,8 @@ class KvCacheManager {
   // ---- Runs of decodes (core/engine/decode_run.h) ----
 
   // Whether the blocks that a run fills are hashed when their request leaves it, all at once, and
-  // not one by one when they are full. Nobody misses them: output is unique to its request
-  // (PrefixHasher), and a prompt that continues it arrives after its end.
+  // not one by one when they are full. Nobody misses them: output is unique to its request, and no
+  // prompt has it before the request ends (OutputReuse).
   bool hashes_runs_late() const { return hashes_runs_late_; }
   // Whether a request of a run needs grow_in_run() and commit() only beyond its kv_ready_tokens.
   bool allows_runs() const {
@@ -161,8 +161,9 @@ class KvCacheManager {
     hash_blocks(request, std::min(num_positions, request.num_tokens()));
   }
   // A request leaves its run. Hashes the blocks of its first `num_tokens` tokens: those that would
-  // have a hash by now outside of a run.
-  void leave_run(Request& request, std::int32_t num_tokens);
+  // have a hash by now outside of a run. If it `has_ended` and no prompt has its output, those with
+  // output only count as hashed.
+  void leave_run(Request& request, std::int32_t num_tokens, bool has_ended);
   bool is_in_run(const Request& request) const {
     return hashes_runs_late_ && index(request.id) < prefixes_.size() &&
            prefixes_[index(request.id)].is_in_run;
@@ -383,6 +384,7 @@ class KvCacheManager {
   bool hashes_at_plan_;
   bool hashes_at_commit_;
   bool hashes_runs_late_;
+  bool reuses_output_;  // a later prompt may have it
   bool forgets_unfilled_blocks_;
   bool verifies_drafts_;
   bool is_plain_;  // a request lacks nothing but blocks, and only beyond its kv_ready_tokens

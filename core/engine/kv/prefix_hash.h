@@ -43,6 +43,10 @@ class PrefixHasher {
   void extend(const Request& request, std::int32_t block_size, std::int64_t num_blocks,
               HashChain& chain, std::int32_t num_lookahead = 0) const;
 
+  OutputReuse output_reuse() const {
+    return prompts_ == nullptr ? OutputReuse::Never : prompts_->output_reuse();
+  }
+
  private:
   void add_prompt(const Request& request, std::int64_t begin, std::int64_t end,
                   class ChainWriter& writer) const;

@@ -111,6 +111,11 @@ void PrefixIndex::erase_positions(BlockId block) {
 
 void PrefixIndex::erase_entry(Entry entry) {
   Hashed& hashed = entries_[index(entry)];
+  if (hashed.place == kNoPlace) {
+    hashed.hash = kNoHash;
+    --num_marked_;
+    return;
+  }
   if (rule_ != DuplicateRule::Unlisted) {
     METRONOME_CHECK(hash_at(hashed.place) == hashed.hash, "a hashed block is found by its hash");
     if (hashed.previous == entry) {
@@ -195,7 +200,7 @@ void PrefixIndex::check_integrity() const {
   const auto num_hashed = std::count_if(entries_.begin(), entries_.end(), [](const Hashed& hashed) {
     return hashed.hash != kNoHash;
   });
-  METRONOME_CHECK(num_hashed == size_, "the hashed blocks differ from their count");
+  METRONOME_CHECK(num_hashed == size_ + num_marked_, "the hashed blocks differ from their count");
   check_primaries();
   if (rule_ == DuplicateRule::Unlisted) return;
   std::int64_t num_listed = 0;

@@ -56,6 +56,13 @@ class PrefixIndex {
     if (!has(block, hash, position) && position_of(block) < position) erase(block);
     insert(block, hash, position);
   }
+  // Gives a block without a hash one that no lookup finds: it counts as hashed. Not with positions.
+  void mark(BlockId block) {
+    Hashed& hashed = entries_[index(block)];
+    METRONOME_CHECK(hashed.hash == kNoHash && primaries_.empty(), "a block is hashed once");
+    hashed = {.hash = BlockHash{UINT64_MAX}, .place = kNoPlace, .previous = block, .next = block};
+    ++num_marked_;
+  }
   // Forgets the block's content; nothing happens when it has no hash.
   void erase(BlockId block) {
     if (hash_of(block) == kNoHash) return;
@@ -99,7 +106,7 @@ class PrefixIndex {
   bool has(BlockId block, BlockHash hash, std::int64_t position) const {
     return entries_[index(entry_of(block, position))].hash == hash;
   }
-  std::int64_t size() const { return size_; }  // hashes of blocks
+  std::int64_t size() const { return size_; }  // hashes of blocks, without marks
 
   // Throws InvariantError unless exactly the hashed blocks are found through their hashes. Cost:
   // O(blocks).
@@ -235,6 +242,7 @@ class PrefixIndex {
   std::vector<Hashed> entries_;     // [num_blocks][num_units]
   std::vector<Primary> primaries_;  // [num_blocks] with positions, else empty
   std::int64_t size_ = 0;
+  std::int64_t num_marked_ = 0;
 };
 
 }  // namespace metronome
