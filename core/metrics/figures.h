@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 // Every figure of a run, once. Result files, the terminal's tables, sweeps, reports and documents
-// read these rows. A new one is a row of figures.cpp, and a line that computes it in summary.cpp.
+// read these rows. A new one is a row of figures.cpp; if it is not made of others, also a field of
+// Summary, which summary.cpp computes.
 #pragma once
 
 #include <cstdint>
