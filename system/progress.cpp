@@ -15,6 +15,7 @@
 #include <utility>
 
 #include "core/base/command_errors.h"
+#include "system/host_signals.h"
 
 namespace metronome {
 namespace {
@@ -24,6 +25,7 @@ constexpr auto kLineInterval = std::chrono::seconds(30);
 constexpr std::size_t kBarWidth = 30;
 
 volatile std::sig_atomic_t first_signal = 0;
+bool is_left_to_host = false;
 
 extern "C" void on_signal(int signal) {
   if (first_signal == 0) first_signal = signal;
@@ -138,6 +140,7 @@ std::string progress_bar_text(const std::string& label, std::size_t done, std::s
 }
 
 void catch_signals() {
+  if (is_left_to_host) return;
   handle(SIGINT, on_signal);
   handle(SIGTERM, on_signal);
   if (!is_ignored(SIGHUP)) handle(SIGHUP, on_signal);
@@ -146,6 +149,10 @@ void catch_signals() {
 }
 
 int interrupting_signal() { return first_signal; }
+
+void leave_signals_to_host(bool is_left) { is_left_to_host = is_left; }
+
+void set_interrupting_signal(int signal) { first_signal = signal; }
 
 void throw_if_interrupted() {
   if (first_signal != 0) throw Interrupted();

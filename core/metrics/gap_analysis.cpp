@@ -9,6 +9,7 @@
 #include <utility>
 
 #include "core/base/error.h"
+#include "core/metrics/summary.h"
 
 namespace metronome {
 namespace {
@@ -247,6 +248,29 @@ std::int64_t GapCauses::num_prefill_tokens(const TokenGap& gap) const {
     sum += record_.steps.num_prefill_tokens(at(s));
   }
   return sum;
+}
+
+Stall explain_gap(const RunRecord& record, const GapCauses& gaps, const TokenGap& gap) {
+  Stall stall;
+  stall.request = gap.request;
+  stall.gap_ns = gap.gap_ns;
+  stall.step_before = gap.step_before;
+  stall.step_after = gap.step_after;
+  stall.began_at = record.steps.finished_at(static_cast<std::size_t>(stall.step_before));
+  stall.num_prefill_tokens = gaps.num_prefill_tokens(gap);
+  const GapParts parts = gaps.parts(gap);
+  stall.encode_ns = parts.encode_ns;
+  if (const Culprit worst = gaps.worst_chunk(gap); worst.chunk >= 0) {
+    const PrefillChunk& chunk = record.prefills[static_cast<std::size_t>(worst.chunk)];
+    stall.cause = parts.is_of_images() ? StallCause::Encoding : StallCause::Prefill;
+    stall.prefill_request = chunk.request;
+    stall.prefill_position = chunk.first_position;
+    stall.prefill_tokens = chunk.num_tokens;
+    stall.prefill_step = worst.step;
+  } else if (parts.preemption_ns > 0) {
+    stall.cause = StallCause::Preemption;
+  }
+  return stall;
 }
 
 GapAnalysis::GapAnalysis(const RunRecord& record)

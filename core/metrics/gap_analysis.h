@@ -14,6 +14,8 @@
 
 namespace metronome {
 
+struct Stall;
+
 // The parts of a gap by cause. They add up exactly to the gap.
 struct GapParts {
   TimeNs decode_ns = 0;      // the decodes of the step that gave the token: always needed
@@ -168,6 +170,9 @@ class GapAnalysis : public GapCauses {
   std::vector<TokenGap> swift_returns_;  // with preemption, between tokens of consecutive steps
   GapParts total_;
 };
+
+// The cause of a gap of a request, as a stall. Requires that `gaps` cover it.
+Stall explain_gap(const RunRecord& record, const GapCauses& gaps, const TokenGap& gap);
 
 // How long the device worked on each step. A step launched while the previous one still ran begins
 // at that one's end.

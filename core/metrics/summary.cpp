@@ -377,34 +377,19 @@ bool meets_slo(const RequestRecord& request, const SloConfig& given) {
 }
 
 Stall longest_stall_of(const RunRecord& record, std::size_t i) {
-  Stall stall;
   const RequestRecord& request = record.requests[i];
-  if (!request.has_itl() || request.max_itl_step < 0) return stall;
-  stall.request = static_cast<RequestId>(i);
-  stall.gap_ns = request.max_itl_ns;
-  stall.step_after = request.max_itl_step;
-  stall.step_before = step_before_longest_gap(record, i);
-  stall.began_at = record.steps.finished_at(static_cast<std::size_t>(stall.step_before));
-  if (!record.has_steps()) {
-    stall.cause = StallCause::Unseen;
-    return stall;
+  if (!request.has_itl() || request.max_itl_step < 0) return {};
+  const TokenGap gap{static_cast<RequestId>(i), step_before_longest_gap(record, i),
+                     request.max_itl_step, request.max_itl_ns};
+  if (record.has_steps()) {
+    return explain_gap(record, GapCauses(record, gap.step_before + 1, gap.step_after), gap);
   }
-  const GapCauses gaps(record, stall.step_before + 1, stall.step_after);
-  const TokenGap gap{stall.request, stall.step_before, stall.step_after, stall.gap_ns};
-  stall.num_prefill_tokens = gaps.num_prefill_tokens(gap);
-  const GapParts parts = gaps.parts(gap);
-  stall.encode_ns = parts.encode_ns;
-  if (const Culprit worst = gaps.worst_chunk(gap); worst.chunk >= 0) {
-    const PrefillChunk& chunk = record.prefills[static_cast<std::size_t>(worst.chunk)];
-    stall.cause = parts.is_of_images() ? StallCause::Encoding : StallCause::Prefill;
-    stall.prefill_request = chunk.request;
-    stall.prefill_position = chunk.first_position;
-    stall.prefill_tokens = chunk.num_tokens;
-    stall.prefill_step = worst.step;
-  } else if (parts.preemption_ns > 0) {
-    stall.cause = StallCause::Preemption;
-  }
-  return stall;
+  return {.gap_ns = gap.gap_ns,
+          .request = gap.request,
+          .step_before = gap.step_before,
+          .step_after = gap.step_after,
+          .began_at = record.steps.finished_at(static_cast<std::size_t>(gap.step_before)),
+          .cause = StallCause::Unseen};
 }
 
 std::vector<WeightedTime> pooled_gaps(const RunRecord& record, std::size_t first) {

@@ -119,6 +119,12 @@ void drop_lines(ConfigNode& node) {
   for (ConfigNode::Entry& entry : node.entries) drop_lines(entry.value);
 }
 
+ConfigNode parse_given(const GivenScenario& given) {
+  ConfigNode root = parse_config_text(given.yaml, given.name);
+  if (!given.has_lines) drop_lines(root);
+  return root;
+}
+
 }  // namespace
 
 SourceLocation Scenario::location_of(std::string_view key) const {
@@ -162,16 +168,22 @@ Workload make_workload(const Scenario& scenario) try {
 ScenarioFile load_scenario(const std::string& path, const std::vector<std::string>& assignments,
                            std::optional<std::uint64_t> seed, std::string_view backend,
                            WorkloadUse use) {
+  const auto read = [&](ConfigNode root, const std::string& file, const std::string& folder) {
+    root = with_overrides(std::move(root), assignments, backend);
+    add_unread_workload(root, use);
+    return read_variants(root, file, folder, assignments, seed);
+  };
+  if (const GivenScenario* const given = find_given_scenario(path)) {
+    return read(parse_given(*given), path, "");
+  }
   const bool is_file = path_exists(path) && !is_folder(path);
   const BuiltInScenario* const known = is_file ? nullptr : find_built_in_scenario(path);
   if (known == nullptr && !path_exists(path)) refuse_unknown_scenario(path);
-  const std::string file = known == nullptr ? path : path + ".yaml";
-  ConfigNode root =
-      known == nullptr ? load_config_file(path) : parse_config_text(known->yaml, file);
-  root = with_overrides(std::move(root), assignments, backend);
-  add_unread_workload(root, use);
-  const std::string folder = known == nullptr ? fs::path(path).parent_path().string() : "";
-  return read_variants(root, file, folder, assignments, seed);
+  if (known == nullptr) {
+    return read(load_config_file(path), path, fs::path(path).parent_path().string());
+  }
+  const std::string file = path + ".yaml";
+  return read(parse_config_text(known->yaml, file), file, "");
 }
 
 ScenarioFile parse_scenario(std::string_view text, const std::string& path,
@@ -195,10 +207,15 @@ Scenario Scenario::with(std::span<const Setting> settings) const {
 
 ScenarioFile parse_unplaced_scenario(std::string_view text, const std::string& name,
                                      const std::vector<std::string>& assignments) {
-  ConfigNode root = parse_config_text(text, name);
-  drop_lines(root);
-  return read_variants(with_overrides(std::move(root), assignments, kBackendNames[0]), name, "",
-                       assignments, std::nullopt);
+  return parse_given_scenario({name, std::string(text), false}, assignments, std::nullopt,
+                              kBackendNames[0]);
+}
+
+ScenarioFile parse_given_scenario(const GivenScenario& given,
+                                  const std::vector<std::string>& assignments,
+                                  std::optional<std::uint64_t> seed, std::string_view backend) {
+  return read_variants(with_overrides(parse_given(given), assignments, backend), given.name, "",
+                       assignments, seed);
 }
 
 }  // namespace metronome
