@@ -13,6 +13,10 @@ else()
   install(DIRECTORY docs DESTINATION ${CMAKE_INSTALL_DOCDIR} FILES_MATCHING PATTERN *.md)
 endif()
 install(TARGETS metronome RUNTIME DESTINATION ${command_folder})
+if(METRONOME_PYTHON AND SKBUILD)
+  install(TARGETS metronome_python LIBRARY DESTINATION metronome)
+  install(FILES ${PROJECT_BINARY_DIR}/python/metronome/_native.pyi DESTINATION metronome)
+endif()
 install(FILES LICENSE NOTICE sim/catalogue/LICENSE.aiconfigurator
   sim/catalogue/LICENSE.llmservingsim DESTINATION ${licence_folder})
 

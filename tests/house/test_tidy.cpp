@@ -19,9 +19,9 @@ using namespace metronome::testing;
 
 namespace {
 
-constexpr const char* kFolders[] = {"core",  "engines", "models",    "sim",     "fleet",   "cpu",
-                                    "gpu",   "docs",    "scenarios", "reports", "study",
-                                    "serve", "system",  "tools",     "tests"};
+constexpr const char* kFolders[] = {"core",      "engines", "models", "sim",     "fleet", "cpu",
+                                    "gpu",       "docs",    "python", "reports", "study", "serve",
+                                    "scenarios", "system",  "tools",  "tests"};
 
 std::string read_text(const fs::path& path) {
   std::ifstream in(path, std::ios::binary);

@@ -1,0 +1,461 @@
+# SPDX-License-Identifier: Apache-2.0
+"""The other commands. Each call is that of the command of its name, inside this process."""
+
+import html
+import json
+import os
+import re
+import shutil
+import tempfile
+import warnings
+import weakref
+from collections.abc import Iterable, Mapping, Sequence
+from typing import TYPE_CHECKING, Any, Optional, Union, Unpack
+
+from . import _native
+from ._errors import ArgumentError, MetronomeWarning, RunError
+from ._executors import answers_of, keep
+from ._result import Page, Result, Results
+from ._scenario import (Described, Scenario, ScenarioLike, arguments_of, assignments_of, plain,
+                        refuse_unknown, source_of)
+
+if TYPE_CHECKING:
+    import pandas
+
+PathLike = Union[str, "os.PathLike[str]"]
+#: A folder that ``metronome run`` wrote, or results that are not saved.
+RunLike = Union[PathLike, Result, Results]
+Values = Union[str, Iterable[Any]]
+
+# A progress bar where standard error is a terminal.
+_BAR = re.compile(r"\r\x1b\[K[^\r\n]*")
+
+
+def _call(name: str, words: Sequence[str],
+          given: "Optional[_native.ScenarioSource]" = None) -> tuple[int, str, str]:
+    texts: list[str] = []
+    try:
+        code = _native.command(name, list(words), given, texts)
+    except RunError as error:
+        error.text = _BAR.sub("", texts[1])
+        raise
+    return code, texts[0], _BAR.sub("", texts[1])
+
+
+def _warn(errors: str) -> None:
+    """What a command says on standard error, but for its tables."""
+    for line in errors.splitlines():
+        for mark in ("warning: ", "note: ", "metronome: error: "):
+            if line.startswith(mark):
+                warnings.warn(line.removeprefix(mark), MetronomeWarning, stacklevel=3)
+
+
+def _scenario_words(scenario: Optional[ScenarioLike], described: Mapping[str, Any]
+                    ) -> "tuple[list[str], Optional[_native.ScenarioSource]]":
+    """The words that name a scenario to a command, and its text where it is no file."""
+    if described or scenario is None:
+        refuse_unknown(described)
+        if scenario is not None and not isinstance(scenario, str):
+            raise ArgumentError(f"{next(iter(described))}: describes a scenario, but there is one; "
+                                "allowed: a server's command, or sets= for keys of a scenario")
+        return arguments_of({"command": scenario, **described}), None
+    source = source_of(scenario)
+    return [source.name], source if source.text else None
+
+
+def _over_words(over: Optional[Mapping[str, Values]]) -> list[str]:
+    words = []
+    for key, values in (over or {}).items():
+        if not isinstance(values, str):
+            texts = [plain(value) for value in values]
+            if wrong := [text for text in texts if "," in text]:
+                raise ArgumentError(f"over: '{wrong[0]}' has a comma; allowed: values without")
+            values = ",".join(texts)
+        words.append(f"--over={key}={values}")
+    return words
+
+
+def _names(names: Union[str, Sequence[str]]) -> list[str]:
+    return [names] if isinstance(names, str) else list(names)
+
+
+class _Folder:
+    """A folder for files: the caller's, or one that goes with this object."""
+
+    def __init__(self, path: Optional[PathLike], name: str):
+        if path is None:
+            own = tempfile.mkdtemp(prefix="metronome-")
+            weakref.finalize(self, shutil.rmtree, own, ignore_errors=True)
+            path = os.path.join(own, name)
+        self.path = os.fspath(path)
+
+    def read(self, name: str) -> str:
+        with open(os.path.join(self.path, name), encoding="utf-8") as file:
+            return file.read()
+
+
+class Sweep:
+    """The points of a sweep, in the order of the grid.
+
+    Attributes:
+        rows: one dict a point and variant: the varied keys, then the figures of ``summary.json``
+        text: what the command prints
+    """
+
+    def __init__(self, folder: _Folder, rows: list[dict[str, Any]], text: str):
+        self._folder = folder
+        self.rows = rows
+        self.text = text
+
+    @property
+    def folder(self) -> str:
+        """The folder, with one for each point in it. Without ``out`` it goes with this object."""
+        return self._folder.path
+
+    def to_pandas(self) -> "pandas.DataFrame":
+        """The rows as a DataFrame."""
+        import pandas
+        return pandas.DataFrame(self.rows)
+
+    def __len__(self) -> int:
+        return len(self.rows)
+
+    def __str__(self) -> str:
+        return self.text
+
+    def _repr_html_(self) -> str:
+        return f"<pre>{html.escape(self.text)}</pre>"
+
+
+def sweep(scenario: Optional[ScenarioLike] = None, over: Optional[Mapping[str, Values]] = None,
+          sets: Optional[Mapping[str, Any]] = None, *, variants: Union[str, Sequence[str]] = (),
+          backend: str = "sim", seed: Optional[int] = None, runs: Optional[int] = None,
+          jobs: Optional[int] = None, out: Optional[PathLike] = None,
+          log: Optional[PathLike] = None, executor: Any = None,
+          **described: Unpack[Described]) -> Sweep:
+    """Runs every variant at every point of a grid, several points at once.
+
+    Args:
+        scenario: as for ``run``
+        over: values of keys, all combinations: ``{"workload.arrivals.rate": [2, 4, 8]}``; a range
+            as a text, ``"2:16:2"`` or ``"128:4096:x2"``; None: the scenario's section ``sweep``
+        sets: values of keys at all points
+        variants: names of the variants to run; none: all of them
+        backend: ``sim`` or ``cpu``
+        seed: in the place of the scenario's
+        runs: runs of each point, for a backend that measures
+        jobs: points to run at once; None: one per CPU core, or one for a backend that measures
+        out: the folder, which a later call with it continues: it runs the points that are missing;
+            None: a temporary folder
+        log: a file that gets a line when a point starts and when it is done
+        executor: where the points run instead: an executor of concurrent.futures, a client of Dask,
+            or the module ``ray``. Workers need this package and the scenario's files. The results
+            are the same bytes; a point whose worker is lost runs here.
+        **described: a scenario without a file; see ``Described``
+
+    A point that failed, or is no valid scenario, is a warning; the others have rows.
+
+    >>> metronome.sweep("quickstart", {"workload.arrivals.rate": [2, 4]}).to_pandas()
+    """
+    folder = _Folder(out, "sweep")
+    words, given = _scenario_words(scenario, described)
+    words += _over_words(over) + arguments_of({
+        "set": assignments_of(sets), "variant": _names(variants), "backend": backend, "seed": seed,
+        "runs": runs})
+    if executor is not None:
+        _run_elsewhere(words, given, folder.path, executor)
+    words += arguments_of({"jobs": jobs, "out": folder.path, "log": log, "json": True})
+    _, output, errors = _call("sweep", words, given)
+    _warn(errors)
+    return Sweep(folder, json.loads(output or "[]"), errors)
+
+
+def _run_elsewhere(words: Sequence[str], given: "Optional[_native.ScenarioSource]", folder: str,
+                   executor: Any) -> None:
+    """Has workers run what the folder lacks. What they lose is left to the caller."""
+    # Makes the folder, or refuses one of something else.
+    _call("sweep", [*words, f"--out={folder}", "--merge", "--quiet"], given)
+    _, listed, _ = _call("sweep", [*words, "--dry-run"], given)
+    ids = [line.split()[0] for line in listed.splitlines()]
+    text = None if given is None else (given.name, given.text, given.has_lines)
+    calls = [(list(words), text, f"{i + 1}/{len(ids)}") for i, run in enumerate(ids)
+             if not os.path.lexists(os.path.join(folder, run))]
+    lost = 0
+    for files in answers_of(executor, calls):
+        lost += files is None
+        keep(files or {}, folder, set(ids))
+    if lost:
+        warnings.warn(f"{lost} of {len(calls)} points were lost by their workers and run here",
+                      MetronomeWarning, stacklevel=3)
+
+
+class Tuning:
+    """What a search for the best settings found.
+
+    Attributes:
+        details: the content of ``tune.json``
+        best: the scenario with the best setting; None where no setting is known to be the best
+        text: what the command prints: tables, and the settings as flags of servers
+    """
+
+    def __init__(self, folder: _Folder, text: str):
+        self._folder = folder
+        self.text = text
+        self.details: dict[str, Any] = json.loads(folder.read("tune.json"))
+        try:
+            self.best: Optional[Scenario] = Scenario(folder.read("best.yaml"), "best")
+        except FileNotFoundError:
+            self.best = None
+
+    @property
+    def folder(self) -> str:
+        """The folder of ``tune.json``, ``best.yaml``, the trials and ``report.html``."""
+        return self._folder.path
+
+    @property
+    def settings(self) -> list[dict[str, Any]]:
+        """One dict a setting, the best first: highest load within the SLO, figures, trials."""
+        return self.details["settings"]
+
+    def report(self) -> Page:
+        """The page of the trials."""
+        return Page(self._folder.read("report.html"))
+
+    def to_pandas(self) -> "pandas.DataFrame":
+        """The settings as a DataFrame."""
+        import pandas
+        return pandas.DataFrame(self.settings)
+
+    def __str__(self) -> str:
+        return self.text
+
+    def _repr_html_(self) -> str:
+        return f"<pre>{html.escape(self.text)}</pre>"
+
+
+def tune(scenario: Optional[ScenarioLike] = None, over: Optional[Mapping[str, Values]] = None,
+         sets: Optional[Mapping[str, Any]] = None, *, slo: Optional[str] = None,
+         attainment: Optional[float] = None, load: Optional[float] = None,
+         minimise: Optional[str] = None, variants: Union[str, Sequence[str]] = (),
+         seed: Optional[int] = None, seeds: Optional[int] = None,
+         time_limit: Optional[float] = None, jobs: Optional[int] = None,
+         out: Optional[PathLike] = None, **described: Unpack[Described]) -> Tuning:
+    """Finds the settings that carry the highest load within an SLO, or serve one load best.
+
+    Args:
+        scenario: as for ``run``
+        over: settings to choose from, as for ``sweep``; None: the variants
+        sets: values of keys of all settings; ``slo.ttft_ms``, ``slo.itl_ms``, ... are the limits
+        slo: limits of MLPerf Inference, as ``slo.preset``
+        attainment: required share of requests within every limit, 0 to 0.9999
+        load: requests per second to serve, instead of the highest load
+        minimise: with ``load``: ``p99_itl``, ``ttft``, ``tpot`` or ``cost``
+        variants: names of the variants to choose from; none: all of them
+        seed: in the place of the scenario's
+        seeds: workloads to draw and evaluate together
+        time_limit: seconds after which the search ends with what it has found
+        jobs: settings to try at once; None: one per CPU core
+        out: the folder, which a later call with it continues; None: a temporary folder
+        **described: a scenario without a file; see ``Described``
+
+    Raises:
+        RunError: no setting meets the SLO under load; ``error.text`` says what would help
+    """
+    folder = _Folder(out, "tune")
+    words, given = _scenario_words(scenario, described)
+    words += _over_words(over) + arguments_of({
+        "set": assignments_of(sets), "slo": slo, "attainment": attainment, "load": load,
+        "minimise": minimise, "variant": _names(variants), "seed": seed, "seeds": seeds,
+        "time_limit": time_limit, "jobs": jobs, "out": folder.path, "json": True})
+    _, _, errors = _call("tune", words, given)
+    _warn(errors)
+    return Tuning(folder, errors)
+
+
+def _saved(run: RunLike, folder: str) -> str:
+    """The path of a run's folder."""
+    if not isinstance(run, (Result, Results)):
+        return os.fspath(run)
+    results = run if isinstance(run, Results) else Results([run._native])
+    path = os.path.join(folder, "run")
+    results.save(path)
+    one = os.path.join(path, results[0].name)  # of a scenario with variants
+    return one if len(results) == 1 and os.path.isdir(one) else path
+
+
+def diagnose(run: Union[RunLike, None] = None, *, target_itl: Optional[float] = None,
+             top: Optional[int] = None, replay: bool = True, hardware: Optional[str] = None,
+             scenario: Optional[PathLike] = None, variant: Optional[str] = None,
+             flags: Optional[str] = None, iterations: Optional[str] = None,
+             engine: Optional[str] = None, run_number: Optional[int] = None,
+             **described: Unpack[Described]) -> list[dict[str, Any]]:
+    """Splits every gap between tokens into its causes, and finds the smallest change of settings
+    that keeps every gap within a limit.
+
+    Args:
+        run: results, a folder that ``metronome run`` wrote, a log of a vLLM or SGLang server, or
+            the result of a benchmark's client; or a server's command together with ``gpu``
+        target_itl: the limit of every gap, milliseconds; None: ``slo.itl_ms`` of the run
+        top: stalls, chunks and requests to list
+        replay: False: do not search for settings
+        hardware: GPU that the replay simulates; None: the scenario's
+        scenario: of a log: its requests are replayed
+        variant: of ``scenario``
+        flags: of the engine, in the place of those in a log: ``"--max-num-seqs 64"``
+        iterations: of a vLLM log, ``"FIRST:LAST"``
+        engine: ``vllm`` or ``sglang``, if a log has lines of both
+        run_number: of a client's result with several runs
+        **described: a scenario without a file; see ``Described``
+
+    Returns:
+        One dict a run, as ``metronome diagnose --json`` prints it. ``what_if`` has the change.
+    """
+    with tempfile.TemporaryDirectory(prefix="metronome-") as temporary:
+        is_command = bool(described) or run is None
+        if is_command:
+            refuse_unknown(described)
+            words = arguments_of({"command": run, "engine": engine, **described})
+        else:
+            words = [_saved(run, temporary)] + arguments_of({"engine": engine})
+        words += arguments_of({
+            "target_itl": target_itl, "top": top, "no_replay": not replay, "hardware": hardware,
+            "scenario": scenario, "variant": variant, "flags": flags, "iterations": iterations,
+            "run": run_number, "json": True})
+        _, output, errors = _call("diagnose", words)
+    _warn(errors)
+    return json.loads(output)
+
+
+def validate(measured: RunLike, simulated: Union[RunLike, None] = None, *,
+             scenario: Optional[PathLike] = None, run_number: Optional[int] = None,
+             after: Optional[float] = None, allow_differences: bool = False,
+             iterations: Optional[str] = None, same_decisions: bool = False) -> dict[str, Any]:
+    """Compares a measured run with a simulated one of the same workload.
+
+    Args:
+        measured: results, a folder that ``metronome run`` wrote, a request log, a log of a vLLM
+            server, or the result of a benchmark's client
+        simulated: results or a folder of one run; None: ``scenario`` is run first
+        scenario: the scenario file of ``simulated``, or the one to run
+        run_number: of a client's result with several runs
+        after: compare only requests whose first token came later, in seconds
+        allow_differences: compare runs of different models or requests, too
+        iterations: of a log, ``"FIRST:LAST"``
+        same_decisions: raise RunError when a decision differs
+
+    Returns:
+        The dict that ``metronome validate --json`` prints. An error is simulated / measured - 1.
+    """
+    options = {"run": run_number, "after": after, "allow_differences": allow_differences,
+               "iterations": iterations, "same_decisions": same_decisions, "json": True}
+    with tempfile.TemporaryDirectory(prefix="metronome-") as one, \
+            tempfile.TemporaryDirectory(prefix="metronome-") as other:
+        if simulated is None:
+            if scenario is None:
+                raise ArgumentError("simulated: is missing; allowed: a run, or scenario=")
+            words = [os.fspath(scenario)]
+            options["measured"] = _saved(measured, one)
+        else:
+            words = [_saved(measured, one), _saved(simulated, other)]
+            options["scenario"] = scenario
+        code, output, errors = _call("validate", words + arguments_of(options))
+    _warn(errors)
+    if code != 0:
+        raise RunError("decisions differ; without same_decisions the answer says where")
+    return json.loads(output)
+
+
+class Calibration:
+    """A cost model that was fitted to measured times.
+
+    Attributes:
+        model: the content of the file that ``cost_model.file`` of a scenario names
+        text: what the command prints: sources, errors of held-out steps, warnings
+    """
+
+    def __init__(self, path: str, text: str):
+        with open(path, encoding="utf-8") as file:
+            self._content = file.read()
+        self.model: dict[str, Any] = json.loads(self._content)
+        self.text = text
+
+    def save(self, path: PathLike) -> None:
+        """Writes the file of the cost model."""
+        with open(path, "w", encoding="utf-8") as file:
+            file.write(self._content)
+
+    def __str__(self) -> str:
+        return self.text
+
+
+def calibrate(source: Union[RunLike, Sequence[RunLike], None] = None, *,
+              folder: Optional[PathLike] = None, kind: Optional[str] = None,
+              model: Optional[str] = None, hardware: Optional[str] = None,
+              scenario: Optional[PathLike] = None, sets: Optional[Mapping[str, Any]] = None,
+              tp: Optional[int] = None, until: Optional[float] = None,
+              iterations: Optional[str] = None, allow_differences: bool = False,
+              run_number: Optional[int] = None, backend: Optional[str] = None,
+              seconds: Optional[float] = None, seed: Optional[int] = None,
+              out: Optional[PathLike] = None, **imported: Any) -> Calibration:
+    """Makes a cost model from measured times.
+
+    Args:
+        source: results, folders of measured runs, a CSV of steps, a request log, the result of a
+            benchmark's client, or a log with vLLM's iterations; several as a list
+        folder: kernel times in the format of a published profiler, or a wheel of operator tables
+        kind: ``fitted``, ``replay`` or ``corrected``
+        model: the measured model, or its config.json
+        hardware: the measured hardware
+        scenario: of a log
+        sets: values of keys of that scenario, or of the steps of ``backend``
+        tp: GPUs that shared each layer
+        until: fit to the first seconds of a request log
+        iterations: of a log, ``"FIRST:LAST"``
+        allow_differences: take steps of another model than the named one
+        run_number: of a client's result with several runs
+        backend: measure steps of ``model`` here: ``cpu``
+        seconds: time limit of ``backend``
+        seed: of the order of ``backend``'s steps
+        out: the file to write; None: none, see ``Calibration.save``
+        **imported: options for operator tables: ``system``, ``engine``, ``quantization``,
+            ``kv_dtype``, ``experts_kernel``, ``router_dtype``, ``expert_parallel``, ``source_text``
+    """
+    many = isinstance(source, Sequence) and not isinstance(source, (str, Results))
+    sources = [] if source is None else list(source) if many else [source]
+    known = ("system", "engine", "quantization", "kv_dtype", "experts_kernel", "router_dtype",
+             "expert_parallel", "source_text")
+    for name in imported:
+        if name not in known:
+            raise ArgumentError(f"{name}: no such argument; allowed: {', '.join(known)}")
+    if "source_text" in imported:
+        imported["source"] = imported.pop("source_text")
+    with tempfile.TemporaryDirectory(prefix="metronome-") as temporary:
+        path = os.fspath(out) if out is not None else os.path.join(temporary, "model.json")
+        paths = [_saved(one, os.path.join(temporary, str(i))) for i, one in enumerate(sources)]
+        _, output, errors = _call("calibrate", arguments_of({
+            "from": paths, "import": folder, "kind": kind, "model": model, "hardware": hardware,
+            "scenario": scenario, "set": assignments_of(sets), "tp": tp, "until": until,
+            "iterations": iterations, "allow_differences": allow_differences, "run": run_number,
+            "backend": backend, "seconds": seconds, "seed": seed, "out": path, **imported}))
+        _warn(errors)
+        return Calibration(path, output)
+
+
+def report(results: Union[RunLike, Sequence[RunLike]], out: Optional[PathLike] = None, *,
+           run_number: Optional[int] = None) -> Page:
+    """The report of one or several runs: figures, table, formulas and configurations.
+
+    Args:
+        results: results, result folders, folders of ``tune``, or results of benchmarks' clients
+        out: the file to write; replaces only a report; None: none, the page is the answer
+        run_number: of a client's result with several runs; None: all of them
+    """
+    many = isinstance(results, Sequence) and not isinstance(results, (str, Results))
+    with tempfile.TemporaryDirectory(prefix="metronome-") as temporary:
+        path = os.fspath(out) if out is not None else os.path.join(temporary, "report.html")
+        paths = [_saved(one, os.path.join(temporary, str(i)))
+                 for i, one in enumerate(list(results) if many else [results])]
+        _, _, errors = _call("report", paths + arguments_of({"out": path, "run": run_number}))
+        _warn(errors)
+        with open(path, encoding="utf-8") as file:
+            return Page(file.read())

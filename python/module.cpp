@@ -1,0 +1,151 @@
+// SPDX-License-Identifier: Apache-2.0
+// The module metronome._native: what the package of Python calls. The package checks and documents
+// the arguments; nobody else calls these functions.
+#include <nanobind/nanobind.h>
+#include <nanobind/stl/optional.h>
+#include <nanobind/stl/shared_ptr.h>
+#include <nanobind/stl/string.h>
+#include <nanobind/stl/vector.h>
+
+#include "core/model/model_catalogue.h"
+#include "engines/engines.h"
+#include "models/models.h"
+#include "python/command_call.h"
+#include "python/tables.h"
+#include "python/variant_results.h"
+#include "python/work.h"
+#include "system/host_signals.h"
+#include "system/parallel.h"
+#include "tools/commands/run_choice.h"
+
+namespace nb = nanobind;
+
+namespace metronome::python {
+namespace {
+
+// As main() of the program does.
+void register_all() {
+  prepare_stacks();
+  register_engines();
+  register_models();
+  register_backends();
+  set_models_folder(fetched_models_folder());
+  leave_signals_to_host(true);
+}
+
+VariantResults run(const ScenarioSource& source, const RunChoice& choice,
+                   const nb::object& progress) {
+  VariantProgress tell;
+  if (!progress.is_none()) {
+    tell = [&progress](const std::string& name, std::size_t num_ended, std::size_t num_total) {
+      const nb::gil_scoped_acquire acquired;
+      progress(name, num_ended, num_total);
+    };
+  }
+  VariantResults results;
+  call_without_lock([&] { results = run_variants(source, choice, tell); });
+  return results;
+}
+
+std::vector<std::string> save(const VariantResults& results, const std::string& folder,
+                              const std::vector<std::string>& notes) {
+  std::vector<std::string> left_out;
+  call_without_lock([&] { left_out = save_results(results, folder, notes); });
+  return left_out;
+}
+
+// Returns the exit code. `texts` gets what the command printed, also when it throws.
+int command(const std::string& name, const std::vector<std::string>& arguments,
+            const std::optional<ScenarioSource>& given, nb::list texts) {
+  CommandAnswer answer;
+  const auto tell = [&] {
+    texts.append(answer.output);
+    texts.append(answer.errors);
+  };
+  try {
+    call_without_lock([&] { call_command(name, arguments, given, answer); });
+  } catch (...) {
+    tell();
+    throw;
+  }
+  tell();
+  return answer.exit_code;
+}
+
+template <nb::dict (*kTable)(const RunRecord&)>
+nb::dict table_of(const VariantResult& result) {
+  return kTable(result.outcome.record);
+}
+
+void define_types(nb::module_& module) {
+  nb::class_<ScenarioSource>(module, "ScenarioSource", "A scenario: a file's path, or a text.")
+      .def(
+          "__init__",
+          [](ScenarioSource* self, std::string name, std::string text, bool has_lines,
+             std::vector<std::string> notes) {
+            new (self)
+                ScenarioSource{std::move(text), std::move(name), has_lines, std::move(notes)};
+          },
+          nb::arg("name"), nb::arg("text") = "", nb::arg("has_lines") = true,
+          nb::arg("notes") = std::vector<std::string>())
+      .def_ro("name", &ScenarioSource::name)
+      .def_ro("text", &ScenarioSource::text)
+      .def_ro("has_lines", &ScenarioSource::has_lines)
+      .def_ro("notes", &ScenarioSource::notes);
+  nb::class_<VariantResult>(module, "VariantResult", "One variant's run.")
+      .def_prop_ro("name", [](const VariantResult& r) { return r.outcome.result.info.label; })
+      .def_prop_ro("digest", [](const VariantResult& r) { return r.outcome.result.info.digest; })
+      .def_prop_ro("output_digest",
+                   [](const VariantResult& r) { return r.outcome.result.info.output_digest; })
+      .def_prop_ro("warnings", [](const VariantResult& r) { return r.outcome.warnings; })
+      .def_prop_ro("elapsed_ms", [](const VariantResult& r) { return r.outcome.elapsed_ms; })
+      .def_prop_ro("completed",
+                   [](const VariantResult& r) { return r.outcome.result.summary.completed; })
+      .def("result_json", [](const VariantResult& r) { return result_json(r.outcome.result); })
+      .def("requests", table_of<requests_table>)
+      .def("steps", table_of<steps_table>)
+      .def("prefills", table_of<prefills_table>)
+      .def("preemptions", table_of<preemptions_table>)
+      .def("gaps", table_of<gaps_table>);
+}
+
+void define_functions(nb::module_& module) {
+  module.attr("version") = METRONOME_VERSION;
+  module.def(
+      "run",
+      [](const ScenarioSource& source, std::vector<std::string> assignments,
+         std::vector<std::string> variants, std::optional<std::uint64_t> seed, std::string backend,
+         const nb::object& progress) {
+        return run(source, {std::move(assignments), std::move(variants), seed, std::move(backend)},
+                   progress);
+      },
+      nb::arg("source"), nb::arg("assignments"), nb::arg("variants"), nb::arg("seed").none(),
+      nb::arg("backend"), nb::arg("progress").none(), "Runs variants of a scenario.");
+  module.def("save", save, nb::arg("results"), nb::arg("folder"), nb::arg("notes"),
+             "Writes the files of `metronome run`; returns those that are too large unasked.");
+  module.def("summary_json", summary_text, nb::arg("results"));
+  module.def("table", table_text, nb::arg("results"));
+  module.def("report_html", report_page, nb::arg("results"), nb::arg("notes"));
+  module.def("commands", callable_commands);
+  module.def("command", command, nb::arg("name"), nb::arg("arguments"), nb::arg("given").none(),
+             nb::arg("texts"),
+             "Calls a command; returns its exit code, and appends what it printed to texts.");
+  module.def(
+      "compose",
+      [](const std::vector<std::string>& arguments) {
+        const ComposedScenario composed = compose(arguments);
+        return nb::make_tuple(composed.name, composed.yaml, composed.notes,
+                              composed.engine_version);
+      },
+      nb::arg("arguments"), "The name, text, notes and engine version of a scenario.");
+}
+
+}  // namespace
+}  // namespace metronome::python
+
+NB_MODULE(_native, module) {
+  metronome::python::register_all();
+  metronome::python::translate_errors();
+  metronome::python::define_types(module);
+  metronome::python::define_functions(module);
+}
