@@ -105,7 +105,7 @@ constexpr FieldRow kFieldRows[] = {
     {"tool_choice", Fate::WrittenToo, kResponses, R"(["none", "auto"])"},
     {"tool_choice", Fate::WrittenToo, kMessages, R"([{"type": "auto"}, {"type": "none"}])"},
     {"documents", Fate::Written, kChat},
-    {"continue_final_message", Fate::Written, kChat, "[false]"},
+    {"continue_final_message", Fate::WrittenToo, kChat, "[false]"},
 
     // They name, store, route or account a request, or change how its work is shared out.
     {"user", Fate::Ignored, kAny},
@@ -182,6 +182,7 @@ constexpr FieldRow kFieldRows[] = {
     {"structural_tag", Fate::Refused, kOpenAi | kSampling},
     {"bad_words", Fate::Refused},
     {"allowed_token_ids", Fate::Refused},
+    {"prompt_logprobs", Fate::Simulated, kCompletion | kChat},
     {"prompt_logprobs", Fate::Refused},
     {"prompt_embeds", Fate::Refused},
     {"truncate_prompt_tokens", Fate::Refused},
@@ -217,7 +218,7 @@ constexpr FieldRow kFieldRows[] = {
     {"custom_params", Fate::Refused, kOpenAi | kSampling},
     {"sampling_params", Fate::Refused},
     {"max_new_tokens", Fate::Refused},
-    {"logprob_start_len", Fate::Refused, kNative, "[-1]"},
+    {"logprob_start_len", Fate::Simulated, kNative, "[-1]"},
     {"token_ids_logprob", Fate::Refused, kNative},
     {"return_routed_experts", Fate::Refused, kNative, "[false]"},
     {"input_embeds", Fate::Refused, kNative},

@@ -191,6 +191,16 @@ std::shared_ptr<const StopStrings> stop_strings(const ApiFields& fields) {
   return stops.empty() ? nullptr : std::make_shared<const StopStrings>(std::move(stops));
 }
 
+// The likeliest tokens to report for each of the prompts' tokens; -1: none.
+std::int32_t num_prompt_logprobs(ApiKind kind, const ApiFields& fields) {
+  const std::optional<std::int64_t> count = fields.integer("prompt_logprobs", 0, kMaxLogprobs);
+  // As in vLLM, where a stream has no place for them.
+  if (count && kind != ApiKind::Native && fields.truth("stream", false)) {
+    fields.fail("prompt_logprobs", "is not available with stream: true; allowed: null");
+  }
+  return static_cast<std::int32_t>(count.value_or(-1));
+}
+
 // Reads a body whose fields were checked.
 ApiRequest read_request(ApiKind kind, const Json& json, const ServedModel& model,
                         std::uint64_t number, const std::atomic<bool>* has_left) {
@@ -205,6 +215,7 @@ ApiRequest read_request(ApiKind kind, const Json& json, const ServedModel& model
   request.hides_answer = (request.echoes && request.max_tokens == 0) || kind == ApiKind::Embeddings;
   if (request.hides_answer) request.max_tokens = 1;  // of the engine
   request.returns_token_ids = fields.truth("return_token_ids", false);
+  request.num_prompt_logprobs = num_prompt_logprobs(kind, fields);
   request.stops = stop_strings(fields);
   request.includes_stop = fields.truth("include_stop_str_in_output", false);
   request.skips_special_tokens = fields.truth("skip_special_tokens", true);
@@ -230,8 +241,10 @@ ApiRequest read_request(ApiKind kind, const Json& json, const ServedModel& model
     fields.fail(request.n > 1 ? "n" : "prompt",
                 "/generate has one answer; allowed: 1, or with stream: true");
   }
-  if (request.echoes || request.returns_token_ids || kind == ApiKind::Embeddings)
+  if (request.echoes || request.returns_token_ids || request.num_prompt_logprobs >= 0 ||
+      kind == ApiKind::Embeddings) {
     request.shown_prompts = request.prompts;
+  }
   check_lengths(request, model);
   plan_answers(fields, model, request);
   return request;
@@ -245,6 +258,14 @@ ApiRequest read_translated(ApiKind kind, const TranslatedBody& translated, const
     request.repeated = translated.repeated;
     request.num_dimensions = translated.num_dimensions;
     request.is_base64 = translated.is_base64;
+    request.first_prompt_logprob = translated.first_prompt_logprob;
+    for (const std::int32_t num_tokens : request.prompt_tokens) {
+      if (request.first_prompt_logprob <= num_tokens) continue;
+      throw ApiError(400,
+                     fmt::format("logprob_start_len: {} is behind the prompt; allowed: -1 to {}",
+                                 request.first_prompt_logprob, num_tokens),
+                     "logprob_start_len");
+    }
     return request;
   } catch (const ApiError& error) {
     for (const auto& [ours, theirs] : translated.names) {

@@ -92,11 +92,14 @@ struct ApiRequest {
   std::int32_t num_prompt_tokens = 0;       // of all prompts
   std::vector<std::int32_t> prompt_tokens;  // of each
   bool is_list = false;                     // the prompts came as a list, which may have one
-  // Shown with the answers (`echo`, `return_token_ids`); else empty.
+  // Shown with the answers (`echo`, `return_token_ids`, `prompt_logprobs`); else empty.
   std::vector<std::vector<TokenId>> shown_prompts;
   bool echoes = false;        // a completion begins with its prompt
   bool hides_answer = false;  // max_tokens is 0, and the answer's one token is not shown
   bool returns_token_ids = false;
+  // Of the prompts' tokens, as SamplingParams::num_logprobs of the answers'.
+  std::int32_t num_prompt_logprobs = -1;
+  std::int32_t first_prompt_logprob = 0;     // the token of a prompt with which they begin
   std::int32_t num_dimensions = 0;           // of embeddings
   bool is_base64 = false;                    // embeddings are not written as numbers
   std::shared_ptr<const StopStrings> stops;  // null: none

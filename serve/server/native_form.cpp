@@ -5,6 +5,7 @@
 #include <utility>
 
 #include "serve/server/answer_form.h"
+#include "serve/server/simulated_logprobs.h"
 
 namespace metronome {
 namespace {
@@ -33,7 +34,10 @@ class NativeForm final : public AnswerForm {
   void add(Written& choice, const AnswerToken& token) const;
   void add_output(std::int32_t index, const Written& choice, const AnswerEnd* end);
   void add_finish_reason(const AnswerEnd* end, std::size_t num_tokens);
-  void add_logprobs(const Written& choice);
+  void add_logprob(const TokenLogprob& entry);
+  void add_top_logprobs(std::span<const TokenLogprob> logprobs);
+  void add_prompt_logprobs(std::int32_t index);
+  void add_logprobs(std::int32_t index, const Written& choice);
   bool is_list() const { return request_.num_choices() > 1 || request_.is_list; }
 
   std::vector<Written> choices_;
@@ -59,28 +63,64 @@ void NativeForm::add_finish_reason(const AnswerEnd* end, std::size_t num_tokens)
   json_.end_object();
 }
 
-// Each is a list of the value, the token's id, and null in the place of its text.
-void NativeForm::add_logprobs(const Written& choice) {
-  if (request_.sampling.num_logprobs < 0) return;
-  const auto add_one = [this](const TokenLogprob& entry) {
+// A list of the value, the token's id, and null in the place of its text.
+void NativeForm::add_logprob(const TokenLogprob& entry) {
+  json_.begin_array();
+  json_.value(static_cast<double>(entry.logprob));
+  json_.value(value(entry.token));
+  json_.null();
+  json_.end_array();
+}
+
+void NativeForm::add_top_logprobs(std::span<const TokenLogprob> logprobs) {
+  json_.begin_array();
+  // The token itself precedes the likeliest tokens.
+  for (std::size_t i = 1; i < logprobs.size(); ++i) add_logprob(logprobs[i]);
+  json_.end_array();
+}
+
+// As in SGLang, the first of the prompt's tokens has no value: null, and null instead of a list.
+void NativeForm::add_prompt_logprobs(std::int32_t index) {
+  std::span<const TokenId> prompt;
+  if (request_.num_prompt_logprobs >= 0)
+    prompt = request_.shown_prompts[static_cast<std::size_t>(index / request_.n)];
+  const auto first = static_cast<std::size_t>(request_.first_prompt_logprob);
+  const auto logprobs_at = [&](std::size_t i) {
+    return simulated_prompt_logprobs(model_, request_.sampling.seed, prompt, i,
+                                     request_.num_prompt_logprobs);
+  };
+  json_.key("input_token_logprobs").begin_array();
+  for (std::size_t i = first; i < prompt.size(); ++i) {
+    if (i > first) {
+      add_logprob(logprobs_at(i).front());
+      continue;
+    }
     json_.begin_array();
-    json_.value(static_cast<double>(entry.logprob));
-    json_.value(value(entry.token));
+    json_.null();
+    json_.value(value(prompt[i]));
     json_.null();
     json_.end_array();
-  };
+  }
+  json_.end_array();
+  if (request_.sampling.num_logprobs == 0) return;
+  json_.key("input_top_logprobs").begin_array();
+  for (std::size_t i = first; i < prompt.size(); ++i) {
+    i > first ? add_top_logprobs(logprobs_at(i)) : json_.null();
+  }
+  json_.end_array();
+}
+
+void NativeForm::add_logprobs(std::int32_t index, const Written& choice) {
+  if (request_.sampling.num_logprobs < 0) return;
+  add_prompt_logprobs(index);
   json_.key("output_token_logprobs").begin_array();
   for (const std::vector<TokenLogprob>& logprobs : choice.logprobs) {
-    if (!logprobs.empty()) add_one(logprobs.front());
+    if (!logprobs.empty()) add_logprob(logprobs.front());
   }
   json_.end_array();
   if (request_.sampling.num_logprobs == 0) return;
   json_.key("output_top_logprobs").begin_array();
-  for (const std::vector<TokenLogprob>& logprobs : choice.logprobs) {
-    json_.begin_array();
-    for (std::size_t i = 1; i < logprobs.size(); ++i) add_one(logprobs[i]);
-    json_.end_array();
-  }
+  for (const std::vector<TokenLogprob>& logprobs : choice.logprobs) add_top_logprobs(logprobs);
   json_.end_array();
 }
 
@@ -98,7 +138,7 @@ void NativeForm::add_output(std::int32_t index, const Written& choice, const Ans
   json_.field("weight_version", "default");
   json_.field("completion_tokens", static_cast<std::int64_t>(choice.ids.size()));
   json_.field("cached_tokens", choice.num_cached_tokens);
-  add_logprobs(choice);
+  add_logprobs(index, choice);
   json_.end_object();
   if (request_.is_stream && is_list()) json_.field("index", index);
   json_.end_object();

@@ -85,6 +85,11 @@ TranslatedBody completion_of_generate(const Json& body, const ServedModel& model
   if (fields.truth("return_logprob", false)) {
     made["logprobs"] = fields.integer("top_logprobs_num", 0, INT32_MAX).value_or(0);
     result.names.emplace_back("logprobs", "top_logprobs_num");
+    const std::int64_t start = fields.integer("logprob_start_len", -1, INT32_MAX).value_or(-1);
+    if (start >= 0) {
+      made["prompt_logprobs"] = made["logprobs"];
+      result.first_prompt_logprob = static_cast<std::int32_t>(start);
+    }
   }
   return result;
 }

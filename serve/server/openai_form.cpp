@@ -1,5 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 // Answers of OpenAI's completions and chat completions, with the fields that vLLM adds.
+#include <algorithm>
 #include <fmt/core.h>
 #include <utility>
 
@@ -48,6 +49,7 @@ class OpenAiForm final : public AnswerForm {
   std::string_view finish_reason(const AnswerEnd& end) const;
   void add_token_ids(std::span<const AnswerToken> tokens);
   void add_prompt_ids(std::int32_t index);
+  void add_prompt_logprobs(std::int32_t index);
   bool hides(const AnswerToken& token) const {
     return token.is_reasoning && !request_.shows_reasoning;
   }
@@ -91,10 +93,8 @@ OpenAiForm::Echo OpenAiForm::echo_of(std::int32_t index) const {
   if (request_.sampling.num_logprobs < 0) return echo;
   for (std::size_t i = 0; i < prompt.size(); ++i) {
     echo.texts.push_back(token_text(prompt[i]));
-    echo.logprobs.push_back(i == 0 ? std::vector<TokenLogprob>()
-                                   : simulated_logprobs(model_, request_.sampling.seed,
-                                                        static_cast<std::int64_t>(i), prompt[i],
-                                                        request_.sampling.num_logprobs));
+    echo.logprobs.push_back(simulated_prompt_logprobs(model_, request_.sampling.seed, prompt, i,
+                                                      request_.sampling.num_logprobs));
   }
   for (std::size_t i = 0; i < prompt.size(); ++i) {
     echo.tokens.push_back({.id = prompt[i], .text = echo.texts[i], .logprobs = echo.logprobs[i]});
@@ -217,6 +217,33 @@ void OpenAiForm::add_prompt_ids(std::int32_t index) {
   json_.end_array();
 }
 
+// As in vLLM: null for the first token, then an object for each token with the likeliest ones and
+// itself, by their ids.
+void OpenAiForm::add_prompt_logprobs(std::int32_t index) {
+  if (request_.num_prompt_logprobs < 0) return;
+  const std::vector<TokenId>& prompt = prompt_of(index);
+  json_.key("prompt_logprobs").begin_array();
+  for (std::size_t i = 0; i < prompt.size() && fits(); ++i) {
+    const std::vector<TokenLogprob> logprobs = simulated_prompt_logprobs(
+        model_, request_.sampling.seed, prompt, i, request_.num_prompt_logprobs);
+    if (logprobs.empty()) {
+      json_.null();
+      continue;
+    }
+    json_.begin_object();
+    // The prompt's token comes first, and is the likeliest one, too.
+    for (std::size_t rank = logprobs.size() > 1 ? 1 : 0; rank < logprobs.size(); ++rank) {
+      json_.key(fmt::format("{}", value(logprobs[rank].token))).begin_object();
+      json_.field("logprob", static_cast<double>(logprobs[rank].logprob));
+      json_.field("rank", static_cast<std::int64_t>(std::max<std::size_t>(rank, 1)));
+      json_.field("decoded_token", token_text(logprobs[rank].token));
+      json_.end_object();
+    }
+    json_.end_object();
+  }
+  json_.end_array();
+}
+
 void OpenAiForm::write_token(std::int32_t index, const AnswerToken& token, const AnswerEnd* end,
                              const AnswerUsage& usage, std::string& out) {
   Written& choice = choices_[static_cast<std::size_t>(index)];
@@ -309,12 +336,18 @@ std::optional<std::string> OpenAiForm::body(std::span<const AnswerChoice> choice
     add_logprobs(all.tokens, 0);
     json_.field("finish_reason", finish_reason(choice.end));
     add_token_ids(choice.tokens);
-    if (!is_chat_) add_prompt_ids(index);
+    if (!is_chat_) {
+      add_prompt_ids(index);
+      add_prompt_logprobs(index);
+    }
     json_.end_object();
     if (!fits()) return std::nullopt;
   }
   json_.end_array();
-  if (is_chat_) add_prompt_ids(0);
+  if (is_chat_) {
+    add_prompt_ids(0);
+    add_prompt_logprobs(0);
+  }
   add_usage(usage);
   json_.end_object();
   if (!fits()) return std::nullopt;

@@ -53,6 +53,24 @@ std::string message_content(const Json& message, const std::string& name,
   return text;
 }
 
+// The prompt up to the end of the last message, which the answer goes on from: as transformers,
+// which vLLM calls, cuts it behind the last place with the message's text.
+std::string cut_behind(std::string prompt, std::string_view message, const ApiFields& fields) {
+  constexpr const char* kBlanks = " \t\n\v\f\r";
+  const std::size_t begin = message.find_first_not_of(kBlanks);
+  const std::string_view text =
+      begin == std::string_view::npos
+          ? std::string_view()
+          : message.substr(begin, message.find_last_not_of(kBlanks) + 1 - begin);
+  const std::size_t found = prompt.rfind(text);
+  if (text.empty() || found == std::string::npos) {
+    fields.fail("continue_final_message",
+                "needs a last message with a text, which the template writes as it is");
+  }
+  prompt.resize(found + text.size());
+  return prompt;
+}
+
 // The text of tools or calls in a prompt whose template is not known.
 std::string written(const Json* list) {
   if (list == nullptr || !list->is_array() || list->empty()) return {};
@@ -167,7 +185,7 @@ std::vector<TokenId> chat_prompt(const ApiFields& fields, const ServedModel& mod
     chat.front().content += tools;
   }
   ChatOptions options;
-  options.add_generation_prompt = fields.truth("add_generation_prompt", true);
+  const bool continues = continues_final_message(fields, options.add_generation_prompt);
   if (const std::optional<ApiFields> kwargs = fields.fields("chat_template_kwargs")) {
     // Others belong to templates.
     if (model.computes) kwargs->allow_names({"enable_thinking", "date_string"});
@@ -177,7 +195,9 @@ std::vector<TokenId> chat_prompt(const ApiFields& fields, const ServedModel& mod
   const ChatFamily family = model.tokenizer->chat_family();
   const bool adds_special = fields.truth("add_special_tokens", family == ChatFamily::None);
   try {
-    return encode_text(model, limits, "messages", render_chat(family, chat, options), adds_special);
+    std::string prompt = render_chat(family, chat, options);
+    if (continues) prompt = cut_behind(std::move(prompt), chat.back().content, fields);
+    return encode_text(model, limits, "messages", prompt, adds_special);
   } catch (const std::invalid_argument& error) {
     throw ApiError(400, std::string("messages: ") + error.what(), "messages");
   }

@@ -33,4 +33,13 @@ std::vector<TokenLogprob> simulated_logprobs(const ServedModel& model, std::uint
   return logprobs;
 }
 
+std::vector<TokenLogprob> simulated_prompt_logprobs(const ServedModel& model, std::uint64_t seed,
+                                                    std::span<const TokenId> prompt,
+                                                    std::size_t position,
+                                                    std::int32_t num_logprobs) {
+  if (position == 0) return {};
+  return simulated_logprobs(model, seed, static_cast<std::int64_t>(position), prompt[position],
+                            num_logprobs);
+}
+
 }  // namespace metronome

@@ -2,7 +2,9 @@
 // Log probabilities for tokens of a simulated model, which has none: of the form of real ones.
 #pragma once
 
+#include <cstddef>
 #include <cstdint>
+#include <span>
 #include <vector>
 
 #include "core/engine/sampling.h"
@@ -16,5 +18,11 @@ namespace metronome {
 std::vector<TokenLogprob> simulated_logprobs(const ServedModel& model, std::uint64_t seed,
                                              std::int64_t position, TokenId token,
                                              std::int32_t num_logprobs);
+
+// Those of a prompt's token at `position`; none for the first, as nothing precedes it.
+std::vector<TokenLogprob> simulated_prompt_logprobs(const ServedModel& model, std::uint64_t seed,
+                                                    std::span<const TokenId> prompt,
+                                                    std::size_t position,
+                                                    std::int32_t num_logprobs);
 
 }  // namespace metronome

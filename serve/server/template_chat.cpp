@@ -181,6 +181,16 @@ std::tm local_time() {
 
 }  // namespace
 
+bool continues_final_message(const ApiFields& fields, bool& add_generation_prompt) {
+  const bool continues = fields.truth("continue_final_message", false);
+  add_generation_prompt = fields.truth("add_generation_prompt", !continues);
+  if (continues && add_generation_prompt) {
+    fields.fail("continue_final_message",
+                "contradicts add_generation_prompt; allowed: one of them");
+  }
+  return continues;
+}
+
 std::string template_prompt(const ApiFields& fields, const FolderChat& chat,
                             std::size_t max_entries, ChatImages& images, bool reads) {
   Conversation conversation;
@@ -191,13 +201,8 @@ std::string template_prompt(const ApiFields& fields, const FolderChat& chat,
   if (reads) check_tool_choice(fields, has_tools);
   conversation.documents = read_for_template(fields, chat, "documents", has_tools, max_entries);
   conversation.arguments = read_arguments(fields);
-  conversation.continue_final_message = fields.truth("continue_final_message", false);
-  conversation.add_generation_prompt =
-      fields.truth("add_generation_prompt", !conversation.continue_final_message);
-  if (conversation.continue_final_message && conversation.add_generation_prompt) {
-    fields.fail("continue_final_message",
-                "contradicts add_generation_prompt; allowed: one of them");
-  }
+  conversation.continue_final_message =
+      continues_final_message(fields, conversation.add_generation_prompt);
   try {
     return chat.render(conversation, local_time());
   } catch (const JinjaError& error) {

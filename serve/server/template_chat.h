@@ -11,6 +11,11 @@
 
 namespace metronome {
 
+// Whether the prompt ends in its last message, as the field continue_final_message asks.
+// `add_generation_prompt` gets the field of that name, which is by default the opposite. Throws
+// ApiError where both are true.
+bool continues_final_message(const ApiFields& fields, bool& add_generation_prompt);
+
 // Reads messages, tools, tool_choice, documents, add_generation_prompt, continue_final_message and
 // chat_template_kwargs. Contents that are lists of texts become one text, with line breaks between,
 // unless the template takes lists. Arguments of tool calls become values, as in vLLM. At most

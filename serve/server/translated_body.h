@@ -22,6 +22,7 @@ struct TranslatedBody {
   std::shared_ptr<const Json> repeated = {};
   std::int32_t num_dimensions = 0;
   bool is_base64 = false;
+  std::int32_t first_prompt_logprob = 0;
 };
 
 // {"text" or "input_ids", "sampling_params"}, as SGLang's /generate takes it, as a completion.

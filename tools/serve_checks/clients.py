@@ -146,6 +146,19 @@ def check_chats(client, calls):
     calls.run("chat parse", lambda: None if client.chat.completions.parse(
         model=MODEL, messages=HI, response_format=Person,
         max_tokens=120).choices[0].message.parsed.name is not None else "no name")
+    def continued(**extra):
+        turns = [*HI, {"role": "assistant", "content": "The weather is"}]
+
+        def num_prompt_tokens(**fields):
+            return client.chat.completions.create(
+                model=MODEL, messages=turns, max_tokens=2, extra_body=fields).usage.prompt_tokens
+        # Without the end of the turn and the head of the next one.
+        return None if num_prompt_tokens(**extra) < num_prompt_tokens() - 3 else "a longer prompt"
+    calls.run("chat continue_final_message", lambda: continued(continue_final_message=True))
+    calls.run("chat continue_final_message without add_generation_prompt", lambda: continued(
+        continue_final_message=True, add_generation_prompt=False))
+    calls.run("chat prompt_logprobs", lambda: None if len(create(
+        extra_body={"prompt_logprobs": 1}).prompt_logprobs) > 10 else "few")
     for effort in ("minimal", "low", "medium", "high"):
         calls.run(f"chat reasoning_effort {effort}", lambda: None if create(
             reasoning_effort=effort, max_completion_tokens=100).choices[0].message.reasoning_content
@@ -212,6 +225,9 @@ def check_completions(client, calls):
     calls.run("completion logprobs", lambda: None if len(create(
         max_tokens=5, logprobs=2, extra_body={"ignore_eos": True}).choices[0].logprobs.tokens) == 5
         else "wrong count")
+    calls.run("completion prompt_logprobs", lambda: None if create(
+        prompt=list(b"Once upon"), max_tokens=2, extra_body={"prompt_logprobs": 2}
+    ).choices[0].prompt_logprobs[1][str(ord("n"))]["rank"] == 1 else "not the likeliest")
     calls.run("completion suffix",
               lambda: None if create(suffix="end", max_tokens=2).usage.prompt_tokens == 12 else "")
     for text in ("Once", ["Once", "upon"], [1, 2], [[1], [2, 3]]):
@@ -416,6 +432,12 @@ def check_native(server, calls):
     calls.run("/generate text", lambda: one(text="Hello"))
     calls.run("/generate input_ids", lambda: one(input_ids=[1, 2, 3]))
     calls.run("/generate logprobs", lambda: one(text="a", return_logprob=True, top_logprobs_num=2))
+
+    def prompted():
+        status, body = generate(input_ids=[1, 2, 3], return_logprob=True, logprob_start_len=0)
+        found = json.loads(body)["meta_info"]["input_token_logprobs"]
+        return None if (status, [entry[1] for entry in found]) == (200, [1, 2, 3]) else f"{found}"
+    calls.run("/generate logprob_start_len 0", prompted)
 
     def streamed():
         status, body = generate(text="Hello", stream=True)

@@ -105,6 +105,76 @@ TEST_CASE("an echoed prompt has its tokens' log probabilities", "[serve]") {
   CHECK(body["usage"]["completion_tokens"] == 0);
 }
 
+TEST_CASE("a simulated prompt has log probabilities in the forms of vLLM", "[serve]") {
+  const ServedModel model = byte_model();
+  Answer answer(parse(ApiKind::Completion, R"({"prompt": [[65, 66], [67, 68, 69]], "n": 1,
+                                               "max_tokens": 1, "prompt_logprobs": 2})"),
+                model, "1", 0);
+  for (const int choice : {0, 1}) {
+    answer.on_token(choice, TokenId{120}, {}, 0);
+    answer.on_end(choice, EndReason::Length);
+  }
+  const Json choices = Json::parse(answer.body().value())["choices"];
+  CHECK(choices[0]["prompt_logprobs"].size() == 2);
+  const Json logprobs = choices[1]["prompt_logprobs"];
+  REQUIRE(logprobs.size() == 3);
+  CHECK(logprobs[0].is_null());
+  CHECK(logprobs[2].size() == 2);
+  const Json own = logprobs[2]["69"];
+  CHECK(own["decoded_token"] == "E");
+  CHECK(own["rank"] == 1);
+  CHECK(own["logprob"].get<double>() <= 0);
+
+  // 0 asks for the prompt's own tokens alone. A chat has them beside its choices.
+  Answer chat(parse(ApiKind::Chat, R"({"messages": [{"role": "user", "content": "a"}],
+                                       "max_tokens": 1, "prompt_logprobs": 0})"),
+              model, "1", 0);
+  say(chat, "x");
+  const Json body = Json::parse(chat.body().value());
+  CHECK(static_cast<std::int64_t>(body["prompt_logprobs"].size()) ==
+        body["usage"]["prompt_tokens"].get<std::int64_t>());
+  CHECK(body["prompt_logprobs"][1].size() == 1);
+  CHECK_FALSE(body["choices"][0].contains("prompt_logprobs"));
+
+  CHECK(refusal_of_field(R"("prompt_logprobs": 1, "stream": true)") ==
+        "400 [prompt_logprobs] prompt_logprobs: is not available with stream: true; allowed: null");
+  CHECK(refusal_of_field(R"("prompt_logprobs": 21)").starts_with("400 [prompt_logprobs]"));
+  CHECK(refusal_of_field(R"("prompt_logprobs": 1)", byte_model(true)) ==
+        "400 [prompt_logprobs] prompt_logprobs: is not supported; allowed: null");
+}
+
+TEST_CASE("SGLang's log probabilities of a prompt begin at logprob_start_len", "[serve]") {
+  const ServedModel model = byte_model();
+  const auto meta_of = [&](const std::string& fields) {
+    Answer answer(parse(ApiKind::Generate,
+                        R"({"input_ids": [65, 66, 67], "return_logprob": true)" + fields + "}"),
+                  model, "1", 0);
+    say(answer, "x");
+    return Json::parse(answer.body().value())["meta_info"];
+  };
+  const Json all = meta_of(R"(, "logprob_start_len": 0, "top_logprobs_num": 2)");
+  REQUIRE(all["input_token_logprobs"].size() == 3);
+  CHECK(all["input_token_logprobs"][0] == Json::parse("[null, 65, null]"));
+  CHECK(all["input_token_logprobs"][2][1] == 67);
+  CHECK(all["input_top_logprobs"][0].is_null());
+  CHECK(all["input_top_logprobs"][2].size() == 2);
+  CHECK(all["input_top_logprobs"][2][0] == all["input_token_logprobs"][2]);
+  const Json last = meta_of(R"(, "logprob_start_len": 2)");
+  CHECK(last["input_token_logprobs"] == Json::parse("[[null, 67, null]]"));
+  CHECK_FALSE(last.contains("input_top_logprobs"));
+  CHECK(meta_of("")["input_token_logprobs"].empty());
+  CHECK(meta_of(R"(, "logprob_start_len": 3)")["input_token_logprobs"].empty());
+
+  const auto refused = [](const std::string& fields, const ServedModel& by) {
+    return refusal(ApiKind::Generate,
+                   R"({"input_ids": [65], "return_logprob": true, )" + fields + "}", by);
+  };
+  CHECK(refused(R"("logprob_start_len": 2)", model) ==
+        "400 [logprob_start_len] logprob_start_len: 2 is behind the prompt; allowed: -1 to 1");
+  CHECK(refused(R"("logprob_start_len": 0)", byte_model(true)) ==
+        "400 [logprob_start_len] logprob_start_len: is not supported; allowed: null, -1");
+}
+
 TEST_CASE("SGLang's answers have the text so far", "[serve]") {
   const ServedModel model = byte_model();
   const std::string body = R"({"text": "a", "sampling_params": {"max_new_tokens": 2})";

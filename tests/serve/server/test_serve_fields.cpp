@@ -177,4 +177,34 @@ TEST_CASE("an image without a template is refused with the reason", "[serve]") {
             .ends_with("parts of type x are not supported; allowed: text"));
 }
 
+TEST_CASE("a simulated chat goes on from its last message", "[serve]") {
+  const ServedModel model = byte_model();
+  const auto chat = [&](const std::string& fields) {
+    return parse(ApiKind::Chat,
+                 R"({"messages": [{"role": "user", "content": "a"},
+                     {"role": "assistant", "content": " It is "}])" +
+                     fields + "}",
+                 model)
+        .prompts.front();
+  };
+  CHECK(chat("") == bytes("user: a\nassistant:  It is \nassistant:"));
+  CHECK(chat(R"(, "add_generation_prompt": false)") == bytes("user: a\nassistant:  It is \n"));
+  CHECK(chat(R"(, "continue_final_message": true)") == bytes("user: a\nassistant:  It is"));
+  CHECK(chat(R"(, "continue_final_message": true, "add_generation_prompt": false)") ==
+        bytes("user: a\nassistant:  It is"));
+  const auto refused = [](const std::string& fields, const ServedModel& by) {
+    return refusal(ApiKind::Chat, "{" + fields + R"(, "continue_final_message": true})", by);
+  };
+  const std::string hi = R"("messages": [{"role": "assistant", "content": "a"}])";
+  CHECK(refused(hi + R"(, "add_generation_prompt": true)", model) ==
+        "400 [continue_final_message] continue_final_message: contradicts add_generation_prompt; "
+        "allowed: one of them");
+  CHECK(refused(R"("messages": [{"role": "assistant", "content": ""}])", model) ==
+        "400 [continue_final_message] continue_final_message: needs a last message with a text, "
+        "which the template writes as it is");
+  CHECK(refused(hi, byte_model(true)) ==
+        "400 [continue_final_message] continue_final_message: is not supported; allowed: null, "
+        "false");
+}
+
 }  // namespace TEST_FILE
