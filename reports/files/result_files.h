@@ -45,8 +45,8 @@ struct RunInfo {
   std::string hardware;
   std::string weights;  // the computed weights; empty: nothing was computed, null
   std::string policy;
-  std::uint64_t seed = 0;
-  std::string digest;         // empty: run measured by a client, null
+  std::optional<std::uint64_t> seed;  // absent: unknown, null
+  std::string digest;                 // empty: run measured by a client, null
   std::string output_digest;  // of all tokens, see OutputLog; empty: no tokens were computed, null
   std::int64_t num_prompts = 0;
   std::optional<double> request_rate;  // 1/s; absent or infinite: "inf", as vLLM writes it

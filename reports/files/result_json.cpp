@@ -267,7 +267,8 @@ void append_flat_fields(const ResultContent& content, JsonText& json) {
   json.field("hardware", info.hardware);
   append_or_null(json, "weights", info.weights);
   json.field("tensor_parallel_size", info.tensor_parallel_size);
-  json.field("seed", info.seed);
+  json.key("seed");
+  info.seed ? json.value(*info.seed) : json.null();
   append_or_null(json, "digest", info.digest);
   append_or_null(json, "output_digest", info.output_digest);
   append_figures(content.figures, false, json);

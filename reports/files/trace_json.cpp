@@ -232,7 +232,8 @@ void TraceWriter::write_head() {
   json.field("model", info_.model);
   json.field("hardware", info_.hardware);
   json.field("policy", info_.policy);
-  json.field("seed", info_.seed);
+  json.key("seed");
+  info_.seed ? json.value(*info_.seed) : json.null();
   json.field("digest", info_.digest);
   json.field("num_steps", record_.steps.size());
   json.field("num_requests", record_.requests.size());

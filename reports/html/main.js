@@ -154,8 +154,11 @@ function savePng(figure) {
 // Why no single run can be drawn; `other` where it is not for want of lines or steps.
 function noRunReason(runs, other) {
   const recorded = runs.filter((run) => run.detail);
-  if (recorded.length === 0) return 'needs requests.jsonl and steps.jsonl of a run ' +
-    '(results.requests and results.steps)';
+  if (recorded.length === 0) {
+    return runs.every((run) => run.result.backend === 'http')
+      ? 'needs the start and every gap of each request, which no result here has'
+      : 'needs requests.jsonl and steps.jsonl of a run (results.requests and results.steps)';
+  }
   if (recorded.every((run) => !run.detail.hasSteps)) {
     return other || 'needs steps, which a client of a server cannot see';
   }

@@ -159,6 +159,11 @@ std::string limits_text(const SloConfig& slo) {
   return text;
 }
 
+// Empty: unknown, as of the result of a benchmark's client.
+std::string seed_text(const RunInfo& info) {
+  return info.seed ? std::to_string(*info.seed) : std::string();
+}
+
 // One line of facts; facts common to all runs appear once.
 std::string facts(std::span<const ReportRun> runs) {
   std::string html = "<dl class=\"facts\">";
@@ -174,7 +179,7 @@ std::string facts(std::span<const ReportRun> runs) {
   add("model", [](const RunInfo& info) { return info.model; });
   add("hardware", [](const RunInfo& info) { return info.hardware; });
   add("backend", [](const RunInfo& info) { return info.backend; });
-  add("seed", [](const RunInfo& info) { return std::to_string(info.seed); });
+  add("seed", seed_text);
   add("requests", [](const RunInfo& info) { return grouped_text(info.num_prompts); });
   add("SLO", [](const RunInfo& info) { return limits_text(info.slo); });
   html += fmt::format("<div><dt>runs</dt><dd>{}</dd></div>", runs.size());
@@ -204,7 +209,7 @@ std::string run_details(std::span<const ReportRun> runs) {
   for (const ReportRun& run : runs) {
     const RunInfo& info = run.result.info;
     html += "<tr><th scope=\"row\">" + html_text(run.name) + "</th>";
-    for (const std::string& text : {info.backend, info.policy, std::to_string(info.seed)}) {
+    for (const std::string& text : {info.backend, info.policy, seed_text(info)}) {
       html += "<td>" + html_text(text) + "</td>";
     }
     for (const std::string* text : {&info.digest, &info.output_digest}) {
@@ -509,15 +514,19 @@ std::vector<std::string> ReportBuilder::detail_notes(std::span<const DetailChoic
   }
   std::string without;
   std::size_t num_without = 0;
+  bool are_clients = true;
   for (std::size_t run = 0; run < runs_.size(); ++run) {
     if (std::binary_search(recorded_.begin(), recorded_.end(), run)) continue;
+    are_clients = are_clients && runs_[run].result.info.backend == kHttpBackend;
     if (num_without++ < kMaxNames) without += (without.empty() ? "" : ", ") + runs_[run].name;
   }
   if (num_without > 0) {
     if (num_without > kMaxNames) without += ", ...";
     notes.push_back(counted(num_without) + " of the " + counted(runs_.size()) +
-                    " runs are only in the summary (" + without +
-                    "): the detailed figures need requests.jsonl and steps.jsonl.");
+                    " runs are only in the summary (" + without + "): the detailed figures need " +
+                    (are_clients ? "the start and every gap of each request, which these "
+                                   "clients' results lack."
+                                 : "requests.jsonl and steps.jsonl."));
   }
   return notes;
 }

@@ -99,8 +99,8 @@ int report_command(const Arguments& arguments) {
   const ReportPage page = write_report_page(line->files, out, check_replaceable, run_number);
   std::cout << "report: " << printable(out) << ", " << count_text(page.num_runs, "run");
   if (page.num_recorded == 0) {
-    std::cout << "; figures of single steps and requests are left out (no " << kStepsFile << " and "
-              << kRequestsFile << ')';
+    std::cout << "; figures of single steps and requests are left out: no result has the times of "
+                 "all tokens";
   }
   std::cout << '\n';
   if (!page.incomparable.empty()) {

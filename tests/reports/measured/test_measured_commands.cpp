@@ -111,6 +111,14 @@ scheduler: {policy: vllm}
   const CommandResult rates = run_metronome("report '" + fixture("guidellm-0.8") + "' --out '" +
                                             folder.path() + "/rates.html'");
   CHECK(contains(rates.out, "2 runs"));
+  // Its requests have no gaps, and nobody knows their seed.
+  CHECK(contains(rates.out,
+                 "figures of single steps and requests are left out: no result has "
+                 "the times of all tokens\n"));
+  const std::string rates_page = read_text_file(folder.path() + "/rates.html");
+  CHECK(contains(rates_page, "need the start and every gap of each request, which these clients"));
+  CHECK_FALSE(contains(rates_page, "<dt>seed</dt>"));
+  CHECK(contains(rates_page, "\"seed\":null"));
 
   const CommandResult no_starts =
       run_metronome("calibrate --scenario '" + scenario + "' --from '" +
