@@ -16,10 +16,11 @@ def pip(python, verb, name, *options):
         "--require-hashes", "-r", REQUIREMENTS / f"{name}.txt")]
 
 
-def install_commands(venv, name):
-    """The commands that make `venv` and install the wheels that NAME.txt lists."""
+def install_commands(venv, name, *options):
+    """The commands that make `venv` and install the wheels that NAME.txt lists; pip gets `options`
+    in addition."""
     return ([sys.executable, "-m", "venv", str(venv)],
-            pip(venv / "bin/python", "install", name, "--only-binary", ":all:"))
+            pip(venv / "bin/python", "install", name, "--only-binary", ":all:", *options))
 
 
 def enter(venv, name):

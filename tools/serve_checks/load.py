@@ -10,6 +10,7 @@ import subprocess
 import sys
 import tempfile
 
+from serve_checks import results
 from serve_checks import server as serving
 from serve_checks.server import Server
 
@@ -116,4 +117,8 @@ def check_load(program, faults, seed, scratch, certificate, key):
         check_counts(faults, records, metrics)
         check_times(faults, aggregates, metrics)
         server.expect_rest(faults, "the load")
+        results.check_read_back(program, faults, scratch, scratch / "profile", [
+            [int(record["metrics"][f"{side}_sequence_length"]["value"])
+             for side in ("input", "output")]
+            for record in sorted(records, key=lambda one: one["metadata"]["request_start_ns"])])
         faults.equal(server.stop(), 0, "exit code")
