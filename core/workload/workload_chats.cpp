@@ -12,6 +12,7 @@
 #include "core/base/json.h"
 #include "core/workload/file_readers.h"
 #include "core/workload/python_random.h"
+#include "core/workload/trace_payloads.h"
 #include "core/workload/workload_trace_parse.h"
 
 namespace metronome {
@@ -32,6 +33,7 @@ struct Chat {
 struct ChatTexts {
   std::vector<Chat> chats;
   std::size_t num_conversations = 0;  // also those without a prompt and an answer
+  bool is_in_order = false;           // of a client, which sent them in this order
 };
 
 // Collects the first prompt and answer of each entry. An entry is a conversation, with a list of
@@ -212,8 +214,26 @@ void parse_entries(std::string_view text, const TraceLines& lines, ChatReader& r
   }
 }
 
+ChatTexts sent_chats(std::string_view text, const TraceLines& lines, const TraceConfig& config) {
+  ChatTexts texts;
+  texts.is_in_order = true;
+  for (Payload& payload : read_payloads(text, lines)) {
+    if (!payload.output_tokens && !config.output_len) {
+      lines.fail("payloads", fmt::format("number {} has no max_tokens; allowed: one that has, or "
+                                         "workload.trace.output_len",
+                                         texts.chats.size()));
+    }
+    Chat& chat = texts.chats.emplace_back();
+    chat.prompt = std::move(payload.prompt);
+    chat.output_tokens = payload.output_tokens;
+  }
+  texts.num_conversations = texts.chats.size();
+  return texts;
+}
+
 // Reads an array of entries, or entries one after the other.
-ChatTexts read_chats(std::string_view text, TraceLines lines) {
+ChatTexts read_chats(std::string_view text, TraceLines lines, const TraceConfig& config) {
+  if (is_payload_document(text)) return sent_chats(text, lines, config);
   const bool is_array = text.starts_with('[');
   ChatReader reader(lines, is_array ? 1 : 0);
   if (is_array) {
@@ -284,18 +304,17 @@ void oversample(std::size_t count, std::uint64_t seed, Workload& workload) {
 
 void parse_chats(std::string_view text, const TraceLines& lines, const TraceConfig& config,
                  std::uint64_t seed, Workload& workload) {
-  const TextEncoder encode =
-      config.characters_per_token
-          ? encoder_by_characters(*config.characters_per_token)
-          : workload_readers(config.where, "workload.trace.tokenizer")
-                .read_tokenizer(config.tokenizer);
-  ChatTexts texts = read_chats(text, lines);
+  const TextEncoder encode = config.characters_per_token
+                                 ? encoder_by_characters(*config.characters_per_token)
+                                 : workload_readers(config.where, "workload.trace.tokenizer")
+                                       .read_tokenizer(config.tokenizer);
+  ChatTexts texts = read_chats(text, lines, config);
   if (texts.num_conversations == 0) {
     lines.fail("conversations",
                "there are none; allowed: objects with a list called conversations, conversation or "
                "messages, or with a prompt");
   }
-  PythonRandom(seed).shuffle(texts.chats);
+  if (!texts.is_in_order) PythonRandom(seed).shuffle(texts.chats);
   const auto limit = config.limit > 0 ? static_cast<std::size_t>(config.limit) : SIZE_MAX;
   for (const Chat& chat : texts.chats) {
     if (workload.requests.size() == limit) break;

@@ -12,6 +12,7 @@
 #include "core/base/number_chars.h"
 #include "core/base/rng.h"
 #include "core/workload/trace_agents.h"
+#include "core/workload/trace_payloads.h"
 #include "core/workload/trace_rows.h"
 #include "core/workload/trace_sessions.h"
 #include "core/workload/workload_cut.h"
@@ -187,6 +188,7 @@ bool has_texts(std::string_view body, const TraceConfig& config) {
   if (config.format != TraceFormat::Auto && config.format != TraceFormat::ShareGpt) return false;
   const std::string_view first = first_json(body);
   if (is_weka_trace(first) || is_opentelemetry_trace(first)) return false;
+  if (is_payload_document(first)) return true;
   return !has_counts(config, first) && (is_array || has_text(first));
 }
 

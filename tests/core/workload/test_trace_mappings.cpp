@@ -411,22 +411,21 @@ TEST_CASE("documents of agents refuse what their requests cannot hold", "[core][
 
 TEST_CASE("logs of gateways: no tokens of failed requests, numbers in quotes", "[core][trace]") {
   TraceFile trace;
-  const Workload log = trace.load(
-      R"({"time": "2026-01-01T00:00:00+01:00", "status": "200", )"
-      R"("prompt_tokens": "300", "completion_tokens": 12}
+  const Workload log = trace.load(R"({"time": "2026-01-01T00:00:00+01:00", "status": "200", )"
+                                  R"("prompt_tokens": "300", "completion_tokens": 12}
 {"time": "2026-01-01T00:00:01.5+01:00", "status": "429", )"
-      R"("prompt_tokens": null, "completion_tokens": "-"}
+                                  R"("prompt_tokens": null, "completion_tokens": "-"}
 {"time": "2025-12-31T23:00:02Z", "status": "200", )"
-      R"("prompt_tokens": 310, "completion_tokens": "13"}
+                                  R"("prompt_tokens": 310, "completion_tokens": "13"}
 )");
   CHECK(summary(log) == "0/300/12 2000/310/13 ");
   CHECK(log.num_skipped == 1);
   // A key with points in it, as Envoy's log has it.
-  const Workload envoy = trace.load(
-      R"({"start_time": "2025-06-01T10:00:00.123Z", "response_code": 200, )"
-      R"("gen_ai.usage.input_tokens": 300, "gen_ai.usage.output_tokens": 20}
+  const Workload envoy =
+      trace.load(R"({"start_time": "2025-06-01T10:00:00.123Z", "response_code": 200, )"
+                 R"("gen_ai.usage.input_tokens": 300, "gen_ai.usage.output_tokens": 20}
 {"start_time": "2025-06-01T10:00:01.123Z", "response_code": 503, )"
-      R"("gen_ai.usage.input_tokens": 301, "gen_ai.usage.output_tokens": 21}
+                 R"("gen_ai.usage.input_tokens": 301, "gen_ai.usage.output_tokens": 21}
 )");
   CHECK(summary(envoy) == "0/300/20 ");
   CHECK(envoy.num_skipped == 1);
@@ -479,6 +478,38 @@ TEST_CASE("conversations in all their layouts", "[core][trace]") {
         body + "\"max_tokens\": 3, \"prompt\": \"" + question + "\"}}\n"}) {
     INFO(text);
     CHECK(summary(load(text, ", format: custom")) == summary(custom));
+  }
+  // What AIPerf sent, in its order; answers in a body are read by the server, too.
+  const std::string sent =
+      "{\"data\": [{\"session_id\": \"s\", \"payloads\": [{\"messages\": "
+      "[{\"role\": \"user\", \"content\": \"" +
+      question + "\"}], \"max_completion_tokens\": 3}";
+  CHECK(summary(load(sent + "]}]}")) == summary(custom));
+  const Workload two =
+      load(sent + ", {\"stream\": true, \"max_tokens\": 7, \"messages\": " + roles +
+           "}]}, {\"session_id\": \"t\", \"payloads\": [{\"max_tokens\": 5, \"prompt\": \"" +
+           answer + "\"}]}]}");
+  REQUIRE(two.requests.size() == 3);
+  CHECK(two.requests[0].max_output_tokens == 3);
+  CHECK(two.requests[1].max_output_tokens == 7);
+  CHECK(two.requests[2].max_output_tokens == 5);
+  CHECK(two.requests[1].num_prompt_tokens > two.requests[0].num_prompt_tokens);
+  const auto error_of_sent = [&](const std::string& rest) {
+    return trace.error(sent + rest,
+                       ", tokenizer: " + source_dir() + "/tests/fixtures/tokenizers/llama3.json");
+  };
+  for (const auto& [rest, expected] : std::initializer_list<std::pair<const char*, const char*>>{
+           {", {\"prompt\": \"a b\"}]}]}",
+            "payloads: number 1 has no max_tokens; allowed: one that has"},
+           {", {\"max_tokens\": 0, \"prompt\": \"a\"}]}]}",
+            "data[0].payloads[1]: max_tokens: is 0; allowed: 1 to "},
+           {", {\"max_tokens\": 2, \"messages\": [{\"content\": [{\"type\": \"image_url\"}]}]}]}]}",
+            "data[0].payloads[1]: messages: has {\"type\":\"image_url\"}; allowed: texts"},
+           {"]}, {\"payloads\": 1}]}", "data[1].payloads: is not a list"},
+           {"", "data: not JSON: "}}) {
+    const std::string error = error_of_sent(rest);
+    INFO(error);
+    CHECK(error.find(expected) != std::string::npos);
   }
   CHECK(trace
             .error("[{\"text\": 1}]",
