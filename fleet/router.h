@@ -40,6 +40,15 @@ struct ReplicaReport {
   double kv_usage = 0;  // share of the KV blocks, 0 to 1
 };
 
+// What the caches of replicas hold when a router decides, for routers that hear of blocks.
+class CacheView {
+ public:
+  virtual ~CacheView() = default;
+  // For each replica how many of the prompt's first blocks it holds without a gap. `overlaps` has a
+  // place for each replica.
+  virtual void count_cached(const RoutedRequest& request, std::span<std::int64_t> overlaps) = 0;
+};
+
 struct RouterContext {
   std::int32_t num_replicas = 1;
   // The order in which the router looks at replicas, which decides ties. Empty: by number.
@@ -47,6 +56,9 @@ struct RouterContext {
   std::uint64_t seed = 0;        // of its lots
   std::int32_t block_size = 16;  // tokens of a KV block of the replicas
   PolicySettings settings = {};  // of the router
+  // Asked instead of stored() and removed(), which are then not called; null: those tell it. A
+  // router with it hears of a block at once.
+  CacheView* caches = nullptr;
 };
 
 class Router {

@@ -35,6 +35,8 @@ struct RouterInfo {
 };
 
 std::span<const RouterInfo> all_routers();
+// Makes their names and settings known to scenarios. Call it once, at the start.
+void register_routers();
 const RouterInfo* find_router(std::string_view name);  // nullptr when unknown
 
 }  // namespace metronome

@@ -23,6 +23,9 @@ class ColdStart final : public Executor {
                              std::span<StepTimes> times) override {
     return executor_.launch_repeats(plan, now, until, horizon, times);
   }
+  TimeNs end_of_repeats(const StepPlan& plan, TimeNs now, std::size_t num_steps) override {
+    return executor_.end_of_repeats(plan, now, num_steps);
+  }
   TimeNs ready_at() const override { return executor_.ready_at(); }
   TimeNs host_free_at() const override { return host_free_at_; }
   const StepResult& collect() override { return executor_.collect(); }

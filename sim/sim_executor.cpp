@@ -10,18 +10,18 @@
 namespace metronome {
 
 // The device takes the step that the host planned at `now`.
-StepTimes SimExecutor::take(const StepPlan& plan, TimeNs now) {
+StepTimes SimExecutor::take(const StepPlan& plan, TimeNs now, TimeNs& device_free_at) const {
   const StepCost cost = cost_model_.step_cost(plan);
   TimeNs encode_ns = 0;
   if (!plan.encodings.empty()) {
     METRONOME_CHECK(encoder_ != nullptr, "who plans images gives their cost");
     encode_ns = encoder_->time_ns(plan.encodings);
   }
-  const TimeNs started_at = std::max(now + cost_model_.host_gap_ns(plan), device_free_at_);
-  device_free_at_ = started_at + encode_ns + cost.total_ns;
+  const TimeNs started_at = std::max(now + cost_model_.host_gap_ns(plan), device_free_at);
+  device_free_at = started_at + encode_ns + cost.total_ns;
   return {.planned_at = now,
           .started_at = started_at,
-          .finished_at = device_free_at_,
+          .finished_at = device_free_at,
           .decode_only_ns = cost.decode_only_ns,
           .draft_ns = cost.draft_ns,
           .encode_ns = encode_ns,
@@ -45,7 +45,8 @@ void SimExecutor::note(std::int64_t step_index, const StepTimes& times) {
 void SimExecutor::launch(const StepPlan& plan, const RequestTable& requests, TimeNs now) {
   requests_ = &requests;
   if (acceptance_ != nullptr) note_drafts(plan);
-  note(plan.step_index, take(plan, now));
+  has_repeats_ = false;
+  note(plan.step_index, take(plan, now, device_free_at_));
 }
 
 void SimExecutor::note_drafts(const StepPlan& plan) {
@@ -77,12 +78,35 @@ void SimExecutor::draw_drafts(StepResult& result, const std::vector<Sample>& sam
   }
 }
 
-std::size_t SimExecutor::launch_repeats(const StepPlan& plan, TimeNs now, TimeNs until,
-                                        TimeNs horizon, std::span<StepTimes> times) {
-  const bool overlaps = num_launched_ > num_collected_;
+void SimExecutor::begin_repeats(const StepPlan& plan, TimeNs now) {
+  if (has_repeats_) return;
+  has_repeats_ = true;
+  repeats_.clear();
   members_ = *plan.run.members;
   repeated_ = plan;
   repeated_.run.members = &members_;
+  planned_next_ = now;
+  repeats_end_ = device_free_at_;
+}
+
+void SimExecutor::add_repeat() {
+  members_.take_steps(1);
+  ++repeated_.step_index;
+  const TimeNs last_end = repeats_end_;
+  repeats_.push_back(take(repeated_, planned_next_, repeats_end_));
+  planned_next_ = num_launched_ > num_collected_ ? last_end : repeats_end_;
+}
+
+TimeNs SimExecutor::end_of_repeats(const StepPlan& plan, TimeNs now, std::size_t num_steps) {
+  begin_repeats(plan, now);
+  while (repeats_.size() < num_steps) add_repeat();
+  return repeats_[num_steps - 1].finished_at;
+}
+
+std::size_t SimExecutor::launch_repeats(const StepPlan& plan, TimeNs now, TimeNs until,
+                                        TimeNs horizon, std::span<StepTimes> times) {
+  const bool overlaps = num_launched_ > num_collected_;
+  begin_repeats(plan, now);
   std::size_t num_steps = 0;
   TimeNs planned_at = now;
   // With a step in flight, each of these is planned beside one that is to end before the horizon.
@@ -90,15 +114,17 @@ std::size_t SimExecutor::launch_repeats(const StepPlan& plan, TimeNs now, TimeNs
     return planned_at < until && (!overlaps || device_free_at_ < horizon);
   };
   while (num_steps < times.size() && may_plan()) {
-    members_.take_steps(1);
-    ++repeated_.step_index;
-    const TimeNs last_end = device_free_at_;
-    times[num_steps] = take(repeated_, planned_at);
+    if (num_steps == repeats_.size()) add_repeat();
+    times[num_steps] = repeats_[num_steps];
+    planned_at = overlaps ? device_free_at_ : times[num_steps].finished_at;
+    device_free_at_ = times[num_steps].finished_at;
     ++num_steps;
-    planned_at = overlaps ? last_end : device_free_at_;
   }
+  has_repeats_ = false;
   const bool lasts = overlaps || device_free_at_ >= horizon;
-  if (lasts && num_steps > 0) note(repeated_.step_index, times[num_steps - 1]);
+  if (lasts && num_steps > 0) {
+    note(plan.step_index + static_cast<std::int64_t>(num_steps), times[num_steps - 1]);
+  }
   return num_steps;
 }
 

@@ -31,6 +31,7 @@ class SimExecutor final : public Executor {
   void launch(const StepPlan& plan, const RequestTable& requests, TimeNs now) override;
   std::size_t launch_repeats(const StepPlan& plan, TimeNs now, TimeNs until, TimeNs horizon,
                              std::span<StepTimes> times) override;
+  TimeNs end_of_repeats(const StepPlan& plan, TimeNs now, std::size_t num_steps) override;
   TimeNs ready_at() const override {
     return results_[static_cast<std::size_t>(num_collected_ % kNumResults)].finished_at;
   }
@@ -44,7 +45,9 @@ class SimExecutor final : public Executor {
     std::int32_t num_next;      // drafts that its request may have in the next step
   };
 
-  StepTimes take(const StepPlan& plan, TimeNs now);
+  StepTimes take(const StepPlan& plan, TimeNs now, TimeNs& device_free_at) const;
+  void begin_repeats(const StepPlan& plan, TimeNs now);
+  void add_repeat();
   void note(std::int64_t step_index, const StepTimes& times);
   void note_drafts(const StepPlan& plan);
   void draw_drafts(StepResult& result, const std::vector<Sample>& samples) const;
@@ -56,8 +59,13 @@ class SimExecutor final : public Executor {
   std::array<std::vector<Sample>, kMaxInFlight> samples_;  // by launch, in plan order
   TimeNs device_free_at_ = 0;
   std::array<StepResult, kNumResults> results_;
-  StepPlan repeated_;   // scratch of launch_repeats()
-  RunMembers members_;  // scratch of launch_repeats()
+  // The repeats of a plan as far as they are computed, each as if none before it were the last.
+  std::vector<StepTimes> repeats_;
+  StepPlan repeated_;    // the plan, and later the last of them
+  RunMembers members_;   // its run
+  TimeNs planned_next_ = 0;  // when the host plans the next one
+  TimeNs repeats_end_ = 0;   // when the device is free after them
+  bool has_repeats_ = false;
   std::int64_t num_launched_ = 0;
   std::int64_t num_collected_ = 0;
 };

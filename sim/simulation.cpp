@@ -379,6 +379,11 @@ Scenario on_own_engine(Scenario scenario) {
 }
 
 Simulation prepare_simulation(const Scenario& scenario) try {
+  if (scenario.fleet.is_on()) {
+    throw UnplacedConfigError("fleet.replicas",
+                              "several engines are not for this command, which looks at one; "
+                              "allowed: 0, or metronome run, sweep or tune");
+  }
   Simulation simulation;
   simulation.model = simulated_model(scenario);
   const StepTimeSource times = find_step_times(scenario);

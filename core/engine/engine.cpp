@@ -139,7 +139,11 @@ void Engine::take_turn(TimeNs now, TimeNs horizon, std::int64_t max_steps) {
     receive_and_plan();
   }
   if (awaits_step()) return;
-  if (!is_idle_) repeat_step(horizon, max_steps);
+  if (may_defer_) {
+    defers_repeats_ = !is_idle_;
+  } else if (!is_idle_) {
+    repeat_step(horizon, max_steps);
+  }
   if (source_ == nullptr || next_step_index_ < next_sweep_) return;
   next_sweep_ = next_step_index_ + RequestTable::kStepsPerSweep;
   forget_ended();
@@ -200,23 +204,28 @@ void Engine::collect_and_commit() {
   for (const RequestId id : report_.ended) emit_ended(requests_[id], result.error);
 }
 
-// Takes steps like the last one together, up to the next arrival or end.
-void Engine::repeat_step(TimeNs horizon, std::int64_t max_steps) {
-  if (repeats_.empty()) return;
-  const std::int64_t num_before = num_in_flight_;
+Engine::Repeats Engine::possible_repeats(TimeNs horizon, std::int64_t max_steps) const {
+  if (repeats_.empty()) return {};
   std::int64_t most =
       std::min(max_steps - next_step_index_, std::int64_t{scheduler_->num_repeats()});
-  if (most <= num_before) return;
+  if (most <= num_in_flight_) return {};
   const auto quiet =
       source_ != nullptr ? source_->quiet(*this) : RequestSource::Quiet{horizon, INT64_MAX};
-  if (!quiet) return;
+  if (!quiet) return {};
   TimeNs until = quiet->until;
   if (until <= now_) {  // arrived, and not received yet
     most = std::min(most, gate_.num_closed());
     until = kNever;
   }
-  if (most <= num_before) return;
-  most = std::clamp<std::int64_t>(quiet->num_plans, 0, most);
+  if (most <= num_in_flight_) return {};
+  return {std::clamp<std::int64_t>(quiet->num_plans, 0, most), until};
+}
+
+// Takes steps like the last one together, up to the next arrival or end.
+void Engine::repeat_step(TimeNs horizon, std::int64_t max_steps) {
+  const auto [most, until] = possible_repeats(horizon, max_steps);
+  if (most == 0) return;
+  const std::int64_t num_before = num_in_flight_;
   const StepPlan& last = plan_of(next_step_index_ - 1);
   const std::span<StepTimes> times(repeats_.data(), static_cast<std::size_t>(most));
   const auto num_steps = static_cast<std::int64_t>(
@@ -246,6 +255,34 @@ void Engine::repeat_step(TimeNs horizon, std::int64_t max_steps) {
   lasting.run.attended.clear();
   lasting.num_preempted = 0;
   num_in_flight_ = num_lasting;
+}
+
+void Engine::repeat_deferred(TimeNs horizon) {
+  defers_repeats_ = false;
+  repeat_step(horizon, INT64_MAX);
+}
+
+// Nothing happens to a request before this time; kNoTime: not known, or there is nothing to repeat.
+TimeNs Engine::end_of_deferred() {
+  const auto [most, until] = possible_repeats(kNever, INT64_MAX);
+  if (most == 0) return kNoTime;
+  const TimeNs end = executor_.end_of_repeats(plan_of(next_step_index_ - 1), now_,
+                                              static_cast<std::size_t>(most));
+  return std::min(end, until);
+}
+
+TimeNs Engine::advance_to_change(TimeNs until) {
+  while (true) {
+    if (defers_repeats_) {
+      if (const TimeNs end = end_of_deferred(); end >= until) return end;
+      repeat_deferred(until);
+    }
+    const TimeNs next = next_time();
+    if (next >= until) return next;
+    may_defer_ = true;
+    take_turn(next, until, INT64_MAX);
+    may_defer_ = false;
+  }
 }
 
 void Engine::forget_ended() {
@@ -281,11 +318,15 @@ void Engine::emit(EventKind kind, const Request& request, EndReason reason) {
 
 void Engine::emit_ended(const Request& request, const std::string& message) {
   ++num_ended_;
-  std::string& first = first_messages_[static_cast<std::size_t>(request.end_reason)];
-  if (first.empty() && !message.empty()) {
-    first = fmt::format("request {}: {}", index(request.id), message);
-  }
+  FirstFailure& first = first_failures_[static_cast<std::size_t>(request.end_reason)];
+  if (first.text.empty()) first = {request.id, message};
   emit(EventKind::Ended, request, request.end_reason);
+}
+
+std::string Engine::first_message(EndReason reason) const {
+  const FirstFailure& first = first_failure(reason);
+  if (first.text.empty()) return {};
+  return fmt::format("request {}: {}", index(first.request), first.text);
 }
 
 StepRecord Engine::record_of(const StepPlan& plan) const {

@@ -48,6 +48,12 @@ struct Submission {
   bool accepted() const { return refusal == EndReason::None; }
 };
 
+// The first request that ended for a reason, and its message.
+struct FirstFailure {
+  RequestId request = kNoRequest;
+  std::string text;  // empty: none did
+};
+
 class Engine {
  public:
   // `executor`, `sinks` and `hasher` outlive the engine. Prefix caching needs the hasher.
@@ -91,10 +97,17 @@ class Engine {
   // Takes all turns that are possible before `until`. A step that ends at `until` or later stays in
   // flight, unless its executor does not know when it ends.
   void advance(TimeNs until) {
+    if (defers_repeats_) repeat_deferred(until);
     for (TimeNs next = next_time(); next < until; next = next_time()) {
       take_turn(next, until, INT64_MAX);
     }
   }
+
+  // Takes turns before `until`, as advance(). Leaves out steps that are like the last one if it
+  // knows that they go on until then: nothing happens to a request in them, and the next call of
+  // either function takes them. So a caller with many engines need not follow each of them. Returns
+  // a time before which nothing happens to a request if none comes.
+  TimeNs advance_to_change(TimeNs until);
 
   // Whether nothing is planned before a step in flight is committed: as many are in flight as may
   // be, or the last plan was empty.
@@ -110,6 +123,8 @@ class Engine {
     if (kv_cache_.caches_prefixes()) kv_cache_.forget(kv_cache_.pool().freed_blocks());
   }
 
+  std::size_t num_waiting() const { return scheduler_->num_waiting(); }
+  std::size_t num_running() const { return scheduler_->num_running(); }
   bool has_work() const { return scheduler_->has_work() || num_in_flight_ > 0; }
   TimeNs wake_time() const { return scheduler_->wake_time(); }
   const RequestTable& requests() const { return requests_; }
@@ -119,10 +134,11 @@ class Engine {
   std::int64_t num_plans() const { return num_plans_; }  // of steps, and empty ones
   // See Policy::remark().
   std::string remark() const { return scheduler_->policy().remark(); }
-  // The message of the first request that ended for `reason`; empty if none did.
-  const std::string& first_message(EndReason reason) const {
-    return first_messages_[static_cast<std::size_t>(reason)];
+  const FirstFailure& first_failure(EndReason reason) const {
+    return first_failures_[static_cast<std::size_t>(reason)];
   }
+  // It as a sentence; empty if none did.
+  std::string first_message(EndReason reason) const;
 
   // Throws InvariantError when bookkeeping is inconsistent: blocks, tables and capacities. With no
   // step in flight it also checks each request's computed and cached tokens. Cost: O(blocks +
@@ -143,7 +159,16 @@ class Engine {
   void emit_step(const StepPlan& plan, const StepResult& result);
   StepRecord record_of(const StepPlan& plan) const;
   void emit_repeats(const StepPlan& last, std::span<const StepTimes> times);
+  // Steps that could be taken together, if so many are wanted, and the time before which they are
+  // planned.
+  struct Repeats {
+    std::int64_t num_steps = 0;
+    TimeNs until = 0;
+  };
+  Repeats possible_repeats(TimeNs horizon, std::int64_t max_steps) const;
   void repeat_step(TimeNs horizon, std::int64_t max_steps);
+  void repeat_deferred(TimeNs horizon);
+  TimeNs end_of_deferred();
   StepPlan& plan_of(std::int64_t step) {
     return plans_[static_cast<std::size_t>(step % kMaxInFlight)];
   }
@@ -170,13 +195,15 @@ class Engine {
   bool had_prompts_ = false;   // the last plan
   bool has_launched_ = false;  // a step, by the last plan
   bool is_idle_ = false;
+  bool may_defer_ = false;       // advance_to_change() takes the turn
+  bool defers_repeats_ = false;  // it has left out repeats, if there are any
   // For each full group of requests: the plan at which all had ended; kNever: not yet.
   std::vector<std::int64_t> groups_over_at_;
   std::size_t first_kept_ = 0;  // groups before are forgotten
   std::size_t num_ended_ = 0;
   std::int32_t num_unrecorded_preemptions_ = 0;  // by plans with nothing to compute
   std::vector<std::uint64_t> unreported_freed_;  // StepPlan::freed_contents of such plans
-  std::array<std::string, kNumEndReasons> first_messages_;
+  std::array<FirstFailure, kNumEndReasons> first_failures_;
 };
 
 }  // namespace metronome

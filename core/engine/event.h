@@ -4,8 +4,10 @@
 #pragma once
 
 #include <cstdint>
+#include <memory>
 #include <span>
 #include <string_view>
+#include <vector>
 
 #include "core/base/types.h"
 #include "core/engine/request.h"
@@ -57,9 +59,22 @@ struct StepRecord {
   const StepResult* result = nullptr;  // valid during on_step()
 };
 
+// One of several engines that share the requests of a run.
+struct ReplicaScope {
+  std::int32_t replica = 0;  // its number, from 0
+  std::int64_t num_blocks = 0;  // of its KV cache
+  // By RequestId of this engine: the request's number in the run. It grows as requests come. A
+  // request that failed with its replica may come to another one.
+  std::shared_ptr<const std::vector<std::uint32_t>> requests = {};
+};
+
 class EventSink {
  public:
   virtual ~EventSink() = default;
+  // For a run of several engines: a part of this sink, which takes the events of one of them. The
+  // sink itself takes what happens to requests in front of them, by their numbers in the run.
+  // nullptr: this sink follows one engine only.
+  virtual EventSink* of_replica(const ReplicaScope&) { return nullptr; }
   // `request` is the state right after the event.
   virtual void on_event(const Event& event, const Request& request) = 0;
   // Whether on_step() takes steps with a run, and on_repeats() follows those alike. Otherwise

@@ -62,6 +62,9 @@ class PromptSource {
   // Its inputs that are not text, by position and without overlaps. They are the same as long as
   // the request has not ended.
   virtual std::span<const EncoderItem> encoder_items(RequestId) const { return {}; }
+  // The number that stands for the request in content ids. Engines that share their requests count
+  // them differently.
+  virtual std::uint64_t number_of(RequestId request) const { return index(request); }
 };
 
 }  // namespace metronome

@@ -5,6 +5,7 @@
 #include <type_traits>
 
 #include "core/base/bits.h"
+#include "core/base/error.h"
 #include "core/base/rng.h"
 #include "core/engine/decode_run.h"
 
@@ -137,9 +138,20 @@ void EventDigest::absorb_step(const StepRecord& step, std::int32_t num_steps,
   num_words_ += 10 + 2 * num_chunks;
 }
 
+EventSink* EventDigest::of_replica(const ReplicaScope& scope) {
+  METRONOME_CHECK(static_cast<std::size_t>(scope.replica) == replicas_.size(),
+                  "replicas come in the order of their numbers");
+  scopes_.push_back(scope);
+  return replicas_.emplace_back(std::make_unique<EventDigest>()).get();
+}
+
 std::uint64_t EventDigest::value() const {
   std::uint64_t hash = mix64(num_words_);
   for (const std::uint64_t lane : lanes_) hash = mix64(hash ^ lane);
+  for (std::size_t r = 0; r < replicas_.size(); ++r) {
+    hash = mix64(hash ^ replicas_[r]->value());
+    for (const std::uint32_t request : *scopes_[r].requests) hash = mix64(hash ^ request);
+  }
   return hash;
 }
 

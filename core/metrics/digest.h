@@ -7,7 +7,9 @@
 #include <array>
 #include <cstddef>
 #include <cstdint>
+#include <memory>
 #include <string>
+#include <vector>
 
 #include "core/engine/event.h"
 
@@ -20,6 +22,7 @@ class EventDigest final : public EventSink {
  public:
   EventDigest();
 
+  EventSink* of_replica(const ReplicaScope& scope) override;
   bool takes_runs() const override { return true; }
   void on_event(const Event& event, const Request& request) override;
   void on_step(const StepRecord& step, std::span<const ScheduledChunk> chunks,
@@ -37,6 +40,9 @@ class EventDigest final : public EventSink {
   // Four independent chains keep the multiplier busy; chunk i of a step goes to chain i % 4.
   std::array<std::uint64_t, 4> lanes_;
   std::uint64_t num_words_ = 0;
+  // Of a run of several engines, in the order of their numbers.
+  std::vector<std::unique_ptr<EventDigest>> replicas_;
+  std::vector<ReplicaScope> scopes_;
 };
 
 }  // namespace metronome

@@ -365,6 +365,11 @@ void add_engine(Table& table) {
       .add("num_failed_steps", "steps that failed", of_steps(&Summary::num_failed_steps))
       .add("mean_batch_tokens", "mean number of tokens of a step", of(&Summary::mean_batch_tokens),
            {kDevice, "tokens/step", Better::Neither, 1})
+      .add("replica_imbalance", "of a fleet: the longest busy time of a replica / the mean",
+           [](const Summary& s, const RunFacts&) {
+             return s.replicas.empty() ? FigureValue{} : number(s.replica_imbalance);
+           },
+           {kDevice, "imbalance", Better::Lower, 2})
       .add("busy_share", "share of the duration in which the device worked",
            of(&Summary::busy_share), {kDevice, "busy %", Better::Neither, 1, 100},
            "sum of step durations / duration");
@@ -460,7 +465,8 @@ constexpr std::string_view kCost[] = {"gpu_hours", "output_tokens_per_s_per_gpu"
                                       "output_tokens_per_s_per_user",
                                       "cost_per_million_output_tokens", "cost_per_million_tokens"};
 constexpr std::string_view kDevice[] = {"num_steps",   "mean_batch_tokens", "busy_share",
-                                        "mean_kv_use", "peak_kv_use",       "prefix_hit_rate"};
+                                        "mean_kv_use", "peak_kv_use",       "prefix_hit_rate",
+                                        "replica_imbalance"};
 constexpr std::string_view kDrafts[] = {
     "spec_decode_acceptance_length", "spec_decode_acceptance_rate", "tokens_per_decode",
     "wasted_draft_tokens",           "p50_itl_per_token_ms",        "p99_itl_per_token_ms"};

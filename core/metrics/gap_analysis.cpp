@@ -117,7 +117,11 @@ std::vector<TimeNs> device_times(const RunRecord& record) {
   std::vector<TimeNs> times;
   times.reserve(record.steps.size());
   TimeNs device_free_at = 0;
+  auto replica = record.replicas.begin();
   for (const StepEntry& step : record.steps) {
+    for (; replica != record.replicas.end() && replica->first_step == times.size(); ++replica) {
+      device_free_at = 0;
+    }
     times.push_back(step.finished_at - std::max(step.started_at, device_free_at));
     device_free_at = step.finished_at;
   }

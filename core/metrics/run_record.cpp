@@ -8,6 +8,7 @@
 #include "core/base/erase.h"
 #include "core/base/error.h"
 #include "core/engine/decode_run.h"
+#include "core/metrics/replica_records.h"
 
 namespace metronome {
 namespace {
@@ -189,6 +190,13 @@ RunRecorder::RunRecorder(std::size_t expected_requests, const FrontEnd& front_en
     : front_end_(front_end), step_sink_(step_sink) {
   requests_.reserve(expected_requests);
   open_.reserve(expected_requests);
+}
+
+EventSink* RunRecorder::of_replica(const ReplicaScope& scope) {
+  METRONOME_CHECK(static_cast<std::size_t>(scope.replica) == replicas_.size(),
+                  "replicas come in the order of their numbers");
+  scopes_.push_back(scope);
+  return replicas_.emplace_back(std::make_unique<RunRecorder>(0, front_end_)).get();
 }
 
 void RunRecorder::grow_to(std::size_t num_requests) {
@@ -402,13 +410,27 @@ void RunRecorder::gather_counts(RunRecord& record) const {
 }
 
 std::size_t RunRecorder::num_bytes() const {
-  return steps_.num_bytes() + prefills_.size() * sizeof(PrefillChunk) +
+  std::size_t num_bytes = 0;
+  for (const std::unique_ptr<RunRecorder>& replica : replicas_) num_bytes += replica->num_bytes();
+  return num_bytes + steps_.num_bytes() + prefills_.size() * sizeof(PrefillChunk) +
          requests_.size() * (sizeof(RequestRecord) + sizeof(OpenRun)) +
          closed_runs_.size() * sizeof(ClosedRun) + preemptions_.size() * sizeof(PreemptionRecord) +
          receivers_.size() * (sizeof(RequestId) + sizeof(std::uint8_t));
 }
 
 RunRecord RunRecorder::finish() {
+  RunRecord record = take();
+  if (!replicas_.empty()) {
+    std::vector<RunRecord> parts;
+    for (const std::unique_ptr<RunRecorder>& replica : replicas_) parts.push_back(replica->take());
+    replicas_.clear();
+    join_replicas(std::move(parts), std::exchange(scopes_, {}), record);
+  }
+  derive_token_facts(record);
+  return record;
+}
+
+RunRecord RunRecorder::take() {
   if (step_sink_ != nullptr) hand_on(steps_.size());
   num_handed_on_ = num_prefills_handed_on_ = 0;
   RunRecord record;
@@ -435,7 +457,6 @@ RunRecord RunRecorder::finish() {
   open_ = {};
   last_run_step_ = kNeverEmitted;
   closed_runs_ = {};
-  derive_token_facts(record);
   return record;
 }
 

@@ -110,8 +110,17 @@ struct ClientView {
   bool operator==(const ClientView&) const = default;
 };
 
+// One of several engines of a run.
+struct ReplicaRecord {
+  std::size_t first_step = 0;  // index into RunRecord::steps
+  std::size_t num_steps = 0;
+  std::int64_t num_blocks = 0;  // of its KV cache; 0: unknown
+
+  std::size_t end_step() const { return first_step + num_steps; }
+};
+
 struct RunRecord {
-  // In order of commit. For a run seen by a client (has_steps() is false), an entry is a time at
+  // In order of commit; of several engines, one after the other. For a run seen by a client (has_steps() is false), an entry is a time at
   // which tokens came, with only `finished_at` and `num_emitted` set. Two events of one request at
   // the same time are two entries.
   StepHistory steps;
@@ -125,6 +134,10 @@ struct RunRecord {
   std::vector<TimeNs> handed_over;
   DraftCounts drafts;
   bool has_encodings = false;  // of images, in some step
+  // Of a run of several engines; empty: it had one. By RequestId: the engine that had the request
+  // last; -1: none.
+  std::vector<ReplicaRecord> replicas;
+  std::vector<std::int32_t> replica_of;
   // Tokens of each request in each step of its runs, in time order; first_count is by request.
   // Empty without drafts: one in each.
   std::vector<std::uint8_t> token_counts;
@@ -171,6 +184,8 @@ class RunRecorder final : public EventSink {
   explicit RunRecorder(std::size_t expected_requests = 0, const FrontEnd& front_end = {},
                        StepSink* step_sink = nullptr);
 
+  // The parts hand their steps to no step sink.
+  EventSink* of_replica(const ReplicaScope& scope) override;
   bool takes_runs() const override { return true; }
   void on_event(const Event& event, const Request& request) override;
   void on_step(const StepRecord& step, std::span<const ScheduledChunk> chunks,
@@ -211,9 +226,14 @@ class RunRecorder final : public EventSink {
   void note_prefill(const ScheduledChunk& chunk, OpenRun& run, StepEntry& entry);
   void hand_on_steps();
   void hand_on(std::size_t end);
+  // As finish(), without what follows from steps and runs.
+  RunRecord take();
   void gather_runs(RunRecord& record);
 
   FrontEnd front_end_;
+  // Of a run of several engines, in the order of their numbers.
+  std::vector<std::unique_ptr<RunRecorder>> replicas_;
+  std::vector<ReplicaScope> scopes_;
   // It has the steps and prefills before these.
   StepSink* step_sink_;
   std::size_t num_handed_on_ = 0;

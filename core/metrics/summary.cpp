@@ -2,6 +2,7 @@
 #include "core/metrics/summary.h"
 
 #include <algorithm>
+#include <map>
 #include <utility>
 #include <vector>
 
@@ -217,9 +218,35 @@ std::vector<TimeNs> completed_arrivals(const RunRecord& record) {
   return arrivals;
 }
 
+// As summarize_peaks(), for steps that are not in order of time.
+void summarize_replica_peaks(const RunRecord& record, const CompletedTokens& tokens,
+                             const std::vector<TimeNs>& arrivals, Summary& summary) {
+  std::map<TimeNs, std::int64_t> by_second;
+  tokens.for_each_output([&](std::size_t, const StepHistory::Output& output) {
+    if (output.num_emitted == 0) return;
+    by_second[(output.finished_at - arrivals.front()) / kNsPerSecond] += output.num_emitted;
+  });
+  for (const auto& [second, count] : by_second) {
+    summary.max_output_tokens_per_s =
+        std::max(summary.max_output_tokens_per_s, static_cast<double>(count));
+  }
+  std::vector<TimeNs> ends;
+  for (const RequestRecord& request : record.requests) {
+    if (request.completed() && request.last_token != kNoTime) ends.push_back(request.last_token);
+  }
+  std::sort(ends.begin(), ends.end());
+  std::size_t num_arrived = 0;
+  for (std::size_t num_gone = 0; num_gone < ends.size(); ++num_gone) {
+    while (num_arrived < arrivals.size() && arrivals[num_arrived] < ends[num_gone]) ++num_arrived;
+    summary.max_concurrent_requests =
+        std::max(summary.max_concurrent_requests, static_cast<std::int64_t>(num_arrived - num_gone));
+  }
+}
+
 void summarize_peaks(const RunRecord& record, const CompletedTokens& tokens, Summary& summary) {
   const std::vector<TimeNs> arrivals = completed_arrivals(record);
   if (arrivals.empty()) return;
+  if (!record.replicas.empty()) return summarize_replica_peaks(record, tokens, arrivals, summary);
   // Steps finish in order of time, so buckets fill in sequence.
   TimeNs bucket = -1;
   std::int64_t in_bucket = 0;
@@ -306,45 +333,74 @@ void summarize_drafts(const RunRecord& record, Summary& summary) {
   drafts.itl_per_token = describe(gaps);
 }
 
-// Sets the figures that a client outside the engine cannot measure to undefined.
-void summarize_steps(const RunRecord& record, std::int64_t num_blocks, Summary& summary) {
-  const StepHistory& steps = record.steps;
-  summary.num_steps = static_cast<std::int64_t>(steps.size());
+// Sums over the steps of one engine.
+struct StepSums {
   double block_time = 0;
   double running_time = 0;
   double waiting_time = 0;
   std::int64_t num_tokens = 0;
   std::int64_t peak_blocks = 0;
   TimeNs busy_ns = 0;
-  std::size_t next = 0;
-  for (const StepEntry& step : steps) {
-    const TimeNs until = ++next < steps.size() ? std::min(steps.planned_at(next), step.finished_at)
-                                               : step.finished_at;
+};
+
+StepSums sum_steps(const StepHistory& steps, std::size_t begin, std::size_t end, Summary& summary) {
+  StepSums sums;
+  std::size_t next = begin;
+  for (auto at = steps.from(begin); at.position() < end; ++at) {
+    const StepEntry& step = *at;
+    const TimeNs until =
+        ++next < end ? std::min(steps.planned_at(next), step.finished_at) : step.finished_at;
     const auto held = static_cast<double>(std::max<TimeNs>(until - step.planned_at, 0));
-    block_time += held * step.num_used_blocks;
-    running_time += held * step.num_running;
-    waiting_time += held * step.num_waiting;
-    peak_blocks = std::max<std::int64_t>(peak_blocks, step.num_used_blocks);
+    sums.block_time += held * step.num_used_blocks;
+    sums.running_time += held * step.num_running;
+    sums.waiting_time += held * step.num_waiting;
+    sums.peak_blocks = std::max<std::int64_t>(sums.peak_blocks, step.num_used_blocks);
     summary.peak_running = std::max<std::int64_t>(summary.peak_running, step.num_running);
     summary.peak_waiting = std::max<std::int64_t>(summary.peak_waiting, step.num_waiting);
-    num_tokens += step.num_tokens();
-    busy_ns += step.duration_ns();
+    sums.num_tokens += step.num_tokens();
+    sums.busy_ns += step.duration_ns();
     summary.num_failed_steps += step.failed ? 1 : 0;
     summary.num_extrapolated_steps += step.extrapolated ? 1 : 0;
   }
+  return sums;
+}
+
+// Sets the figures that a client outside the engine cannot measure to undefined.
+void summarize_steps(const RunRecord& record, std::int64_t num_blocks, Summary& summary) {
+  const StepHistory& steps = record.steps;
+  summary.num_steps = static_cast<std::int64_t>(steps.size());
+  std::vector<ReplicaRecord> engines = record.replicas;
+  if (engines.empty()) engines.push_back({0, steps.size(), num_blocks});
+  StepSums all;
+  double peak_use = 0;
+  double total_blocks = 0;
+  for (const ReplicaRecord& engine : engines) {
+    const StepSums sums = sum_steps(steps, engine.first_step, engine.end_step(), summary);
+    const double blocks = engine.num_blocks > 0 ? static_cast<double>(engine.num_blocks)
+                                                : kUndefined;
+    all.block_time += sums.block_time;
+    all.running_time += sums.running_time;
+    all.waiting_time += sums.waiting_time;
+    all.num_tokens += sums.num_tokens;
+    all.busy_ns += sums.busy_ns;
+    total_blocks += blocks;
+    const double use = static_cast<double>(sums.peak_blocks) / blocks;
+    peak_use = engine.num_blocks > 0 ? std::max(peak_use, use) : kUndefined;
+  }
   if (!steps.empty()) {
-    summary.mean_batch_tokens = static_cast<double>(num_tokens) / static_cast<double>(steps.size());
+    summary.mean_batch_tokens =
+        static_cast<double>(all.num_tokens) / static_cast<double>(steps.size());
   }
   if (summary.duration_ns > 0) {
     const auto duration = static_cast<double>(summary.duration_ns);
-    summary.busy_share = static_cast<double>(busy_ns) / duration;
-    summary.mean_running = running_time / duration;
-    summary.mean_waiting = waiting_time / duration;
-    summary.mean_kv_use = block_time / duration;  // in blocks; scaled below
+    summary.busy_share = static_cast<double>(all.busy_ns) / duration;
+    if (!record.replicas.empty()) summary.busy_share /= static_cast<double>(engines.size());
+    summary.mean_running = all.running_time / duration;
+    summary.mean_waiting = all.waiting_time / duration;
+    summary.mean_kv_use = all.block_time / duration;  // in blocks; scaled below
   }
-  const double blocks = num_blocks > 0 ? static_cast<double>(num_blocks) : kUndefined;
-  summary.mean_kv_use /= blocks;
-  summary.peak_kv_use = static_cast<double>(peak_blocks) / blocks;
+  summary.mean_kv_use /= total_blocks;
+  summary.peak_kv_use = peak_use;
 }
 
 // The step that gave the token before the request's longest gap.
@@ -362,6 +418,16 @@ std::int32_t step_before_longest_gap(const RunRecord& record, std::size_t i) {
     }
   }
   return request.max_itl_step - 1;
+}
+
+void summarize_fleet(const RunRecord& record, const SloConfig& slo, Summary& summary) {
+  if (record.replicas.empty()) return;
+  summary.replicas = summarize_replicas(record, slo);
+  double highest = 0;
+  for (const ReplicaSummary& replica : summary.replicas) {
+    highest = std::max(highest, replica.busy_share);
+  }
+  if (summary.busy_share > 0) summary.replica_imbalance = highest / summary.busy_share;
 }
 
 }  // namespace
@@ -430,6 +496,7 @@ Summary summarize(const RunRecord& record, const SummaryOptions& options) {
   summarize_peaks(record, tokens, summary);
   summary.classes = summarize_classes(record, options.slo);
   summary.priorities = summarize_priorities(record, options.slo);
+  summarize_fleet(record, options.slo, summary);
   if (!record.has_steps()) leave_out_steps(summary);
   std::optional<std::size_t> longest;
   for (std::size_t i = 0; i < record.requests.size(); ++i) {

@@ -86,6 +86,18 @@ struct GroupSummary {
   std::optional<double> slo_attainment;
 };
 
+// The figures of one of several engines. Latencies and tokens are of the requests that it had last; gaps (itl) also of those that failed.
+struct ReplicaSummary {
+  GroupSummary requests;  // its name: "replica 3"
+  std::int64_t total_input_tokens = 0;
+  std::int64_t total_output_tokens = 0;
+  Distribution itl;
+  // As in Summary, of this engine alone.
+  double prefix_hit_rate = 0;
+  double busy_share = 0;
+  double mean_kv_use = 0, peak_kv_use = 0;
+};
+
 // Latencies and token totals are over completed requests, as in vLLM.
 struct Summary {
   // TTFT: first token - arrival. TPOT: (last - first token) / (tokens - 1), for requests with at
@@ -145,6 +157,12 @@ struct Summary {
   // See summarize_classes() and summarize_priorities().
   std::vector<GroupSummary> classes, priorities;
 
+  // Of a run of several engines, by their numbers; empty: it had one. Then busy_share is the mean
+  // of theirs, running and waiting requests are of all, and peaks are those of one engine.
+  std::vector<ReplicaSummary> replicas;
+  // The longest busy time of an engine / the mean: 1 is even. NaN if all were idle.
+  double replica_imbalance = std::numeric_limits<double>::quiet_NaN();
+
   Stall longest_stall;  // over completed requests, so its gap is itl.max; the first of equals
 };
 
@@ -171,5 +189,10 @@ bool meets_slo(const RequestRecord& request, const SloConfig& slo);
 // class has one of its own: the classes say it.
 std::vector<GroupSummary> summarize_classes(const RunRecord& record, const SloConfig& slo);
 std::vector<GroupSummary> summarize_priorities(const RunRecord& record, const SloConfig& slo);
+
+// By engine, one for each: "replica 0". For runs of several.
+std::vector<GroupSummary> summarize_by_replica(const RunRecord& record, const SloConfig& slo);
+// See Summary::replicas.
+std::vector<ReplicaSummary> summarize_replicas(const RunRecord& record, const SloConfig& slo);
 
 }  // namespace metronome

@@ -111,4 +111,19 @@ std::vector<GroupSummary> summarize_priorities(const RunRecord& record, const Sl
       [](std::int32_t priority) { return fmt::format("priority {}", priority); });
 }
 
+std::vector<GroupSummary> summarize_by_replica(const RunRecord& record, const SloConfig& slo) {
+  std::vector<Group> groups(record.replicas.size());
+  for (std::size_t i = 0; i < record.requests.size(); ++i) {
+    if (record.replica_of[i] < 0 || !was_served(record.requests[i])) continue;
+    groups[static_cast<std::size_t>(record.replica_of[i])].add(record.requests[i], slo);
+  }
+  const double duration_s = to_seconds(run_duration(record));
+  std::vector<GroupSummary> summaries;
+  for (Group& group : groups) {
+    group.summary.name = fmt::format("replica {}", summaries.size());
+    summaries.push_back(group.finish(duration_s));
+  }
+  return summaries;
+}
+
 }  // namespace metronome

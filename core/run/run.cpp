@@ -51,7 +51,7 @@ RunOutcome run_workload(const EngineSetup& setup, Executor& executor, Clock& clo
   outcome.num_unsent = workload.requests.size() - arrivals.num_total();
   for (const EndReason reason :
        {EndReason::NeverFits, EndReason::QueueFull, EndReason::StepFailed}) {
-    const std::string& message = engine.first_message(reason);
+    const std::string message = engine.first_message(reason);
     if (!message.empty()) outcome.messages.push_back({reason, message});
   }
   outcome.remark = engine.remark();

@@ -18,6 +18,7 @@
 #include "core/scenario/backend_sections.h"
 #include "core/scenario/client_config.h"
 #include "core/scenario/cost_model_config.h"
+#include "core/scenario/fleet_config.h"
 #include "core/scenario/serve_defaults.h"
 #include "core/scenario/setting.h"
 #include "core/scenario/speculative_config.h"
@@ -80,6 +81,7 @@ struct Scenario {
   SchedulerConfig scheduler;
   SpeculativeConfig speculative;
   CostModelConfig cost_model;
+  FleetConfig fleet;
   ClientConfig client;
   SamplingConfig sampling;
   BackendSections backends;  // `cpu`, `cuda`: sections that backends registered

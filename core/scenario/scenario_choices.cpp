@@ -5,6 +5,7 @@
 
 #include "core/base/names.h"
 #include "core/config/config_reader.h"
+#include "core/scenario/fleet_config.h"
 #include "core/scenario/scenario_keys.h"
 #include "core/scenario/speculative_config.h"
 #include "core/workload/workload_config.h"
@@ -130,6 +131,8 @@ std::vector<Choice> list_choices() {
                                  {"kv_cache", "backend", unused_by_backend},
                                  {"kv_cache", "sliding_window", unused_by_window},
                                  {"cost_model", "noise", unused_by_noise}};
+  const std::span<const Choice> of_fleet = fleet_choices();
+  choices.insert(choices.end(), of_fleet.begin(), of_fleet.end());
   for (Choice choice : speculative_choices()) {
     choice.section = choice.section.empty() ? "speculative" : "speculative." + choice.section;
     choices.push_back(std::move(choice));

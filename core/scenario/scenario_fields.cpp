@@ -190,6 +190,7 @@ void visit_before_workload(FieldVisitor& visitor, Scenario& scenario) {
   visit_section(visitor, "scheduler", scenario.scheduler, "the policy and its settings");
   visit_section(visitor, "speculative", scenario.speculative, "speculative decoding: drafts");
   visit_section(visitor, "cost_model", scenario.cost_model, "step times in simulation");
+  visit_section(visitor, "fleet", scenario.fleet, "several engines behind a router");
   visit_section(visitor, "client", scenario.client, "in simulation: who sends the requests");
   visit_section(visitor, "sampling", scenario.sampling, "how backends that compute choose tokens");
   scenario.backends.visit(visitor);
@@ -233,7 +234,9 @@ const ConfigNode& scenario_defaults() {
 Json Scenario::resolved() const {
   Scenario shown = *this;
   const FieldVisit visit = [&shown](FieldVisitor& visitor) { visit_fields(visitor, shown); };
-  return fields_to_value(visit, unused_keys(fields_to_node(visit), scenario_choices()));
+  std::vector<std::string> unused = unused_keys(fields_to_node(visit), scenario_choices());
+  if (!fleet.is_on()) unused.emplace_back("fleet");
+  return fields_to_value(visit, unused);
 }
 
 Json Scenario::value(std::string_view key) const {

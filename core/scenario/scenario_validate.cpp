@@ -5,6 +5,7 @@
 #include "core/base/error.h"
 #include "core/engine/policies/registry.h"
 #include "core/scenario/engine_product.h"
+#include "core/scenario/fleet_groups.h"
 #include "core/scenario/scenario.h"
 #include "core/scenario/scenario_keys.h"
 
@@ -129,6 +130,20 @@ void check_drafts(const Scenario& scenario, const ConfigNode& source, const Poli
   }
 }
 
+void check_fleet(const Scenario& scenario, const ConfigNode& source) {
+  if (!scenario.fleet.is_on()) return;
+  if (!scenario.fleet.groups.empty()) (void)fleet_groups(scenario);
+  if (scenario.results.trace.value_or(false)) {
+    fail_setting(source, "results.trace",
+                 "a trace shows one engine, and a fleet has several; allowed: auto, false");
+  }
+  const ConfigNode* const process = source.find_path("workload.arrivals.process");
+  if (process == nullptr || process->scalar != "steps") return;
+  fail_setting(source, "workload.arrivals.process",
+               "counts the steps of one engine, and a fleet has several; allowed: a process by "
+               "time, or fleet.replicas 0");
+}
+
 void check_host_gap(const Scenario& scenario, const ConfigNode& source) {
   const CostModelConfig& config = scenario.cost_model;
   if (config.host_gap_us || config.host_gap_us_per_request == 0) return;
@@ -187,6 +202,7 @@ void validate_scenario(const Scenario& scenario, const ConfigNode& source) {
   check_targets(scenario, source, *policy);
   check_drafts(scenario, source, *policy);
   check_host_gap(scenario, source);
+  check_fleet(scenario, source);
   check_front_end(scenario, source);
 }
 

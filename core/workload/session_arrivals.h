@@ -35,6 +35,9 @@ class SessionArrivals final : public ArrivalSource, public EventSink, public Pro
   bool takes_runs() const override { return true; }
   void on_step(const StepRecord&, std::span<const ScheduledChunk>, const RequestTable&) override {}
 
+  // The number of the session of a request that was sent.
+  std::uint32_t session_of(RequestId request) const { return sent_[index(request)].session; }
+
   std::span<const TokenId> prompt_ids(RequestId) const override { return {}; }
   std::span<const PromptSegment> prompt_segments(RequestId request) const override;
 

@@ -90,6 +90,7 @@ struct ServerArguments {
   // equal engines.
   std::string_view ranks{};
   std::string_view joint_ranks{};
+  std::string_view rank_router{};  // of fleet.router: who divides requests among the ranks
   std::span<const ServerStart> starts{};
   std::string_view variable_prefix{};  // of the names of its environment variables
   // Its log has them before the arguments, as Python writes those.

@@ -77,6 +77,8 @@ class DynamoRouter final : public Router {
 
   DynamoConfig config_;
   std::int64_t block_size_;
+  CacheView* caches_;
+  std::int64_t counted_ = -1;  // the request whose overlaps these are
   BlockIndex index_;
   std::vector<Load> loads_;
   std::vector<std::int64_t> overlaps_;  // scratch
@@ -87,10 +89,16 @@ DynamoRouter::DynamoRouter(const RouterContext& context)
     : Router(context),
       config_(context.settings.get<DynamoConfig>()),
       block_size_(context.block_size),
+      caches_(context.caches),
       loads_(num_replicas()),
       overlaps_(num_replicas()) {}
 
 std::span<const std::int64_t> DynamoRouter::overlaps(const RoutedRequest& request) {
+  if (caches_ != nullptr) {
+    if (counted_ != request.number) caches_->count_cached(request, overlaps_);
+    counted_ = request.number;
+    return overlaps_;
+  }
   index_.count_overlaps(request.blocks, overlaps_);
   return overlaps_;
 }

@@ -53,6 +53,7 @@ struct RunInfo {
   double burstiness = 1.0;             // vLLM's: 1 = Poisson; infinite = constant, "inf"
   std::optional<std::int64_t> max_concurrency;
   std::int32_t tensor_parallel_size = 1;
+  std::int64_t num_gpus = 0;  // of all engines of a fleet; 0: there is one engine
   std::optional<double> price_per_gpu_hour;
   std::int64_t num_blocks = 0;  // of the KV cache
   bool is_calibrated = false;   // step times come from a measured cost model
@@ -86,6 +87,7 @@ struct ResultContent {
   NoiseBands noise;
   std::optional<Stall> longest_stall;  // absent: unknown, left out
   Json classes, priorities;            // lists of groups_json(); null: left out
+  Json replicas;                       // list of replicas_json(); null: left out
   FileSizes files;
 
   ResultContent() = default;
@@ -94,6 +96,9 @@ struct ResultContent {
 
 // The figures of groups of requests, an object each; null if there are none.
 Json groups_json(const std::vector<GroupSummary>& groups);
+
+// The figures of the engines of a fleet, an object each; null if there is one engine.
+Json replicas_json(const std::vector<ReplicaSummary>& replicas);
 
 // result.json: vLLM's keys in vLLM's order, then Metronome's. An undefined figure (such as the
 // latency of a run without a completed request) is null. Ends with its content id (content_id.h).

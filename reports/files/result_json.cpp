@@ -195,6 +195,7 @@ void append_run(const ResultContent& content, JsonText& json) {
   if (content.longest_stall) append_stall(*content.longest_stall, json);
   append_or_left_out("classes", content.classes, json);
   append_or_left_out("priorities", content.priorities, json);
+  append_or_left_out("replicas", content.replicas, json);
   append_slo(content.info.slo, json);
   append_or_null(json, "scenario", content.info.scenario);
   append_or_null(json, "description", content.info.description);
@@ -215,34 +216,58 @@ void append_settings(const ResultContent& content, JsonText& json) {
 }  // namespace
 
 RunFacts RunInfo::facts() const {
-  return {.num_gpus = static_cast<double>(tensor_parallel_size),
+  return {.num_gpus = static_cast<double>(num_gpus > 0 ? num_gpus : tensor_parallel_size),
           .price_per_gpu_hour = price_per_gpu_hour,
           .num_blocks = num_blocks,
           .num_prompts = num_prompts,
           .is_calibrated = is_calibrated};
 }
 
+namespace {
+
+Json number_or_null(double value) { return std::isfinite(value) ? Json(value) : Json(); }
+
+Json group_json(const GroupSummary& group) {
+  Json one = Json::object();
+  one["name"] = group.name;
+  one["num_requests"] = group.num_requests;
+  one["completed"] = group.completed;
+  const auto add = [&](const std::string& name, const Distribution& figures) {
+    one["mean_" + name + "_ms"] = number_or_null(figures.mean_ms);
+    one["median_" + name + "_ms"] = number_or_null(figures.p50_ms);
+    one["p99_" + name + "_ms"] = number_or_null(figures.p99_ms);
+  };
+  add("ttft", group.ttft);
+  add("tpot", group.tpot);
+  add("e2el", group.e2el);
+  if (group.good) {
+    one["good"] = *group.good;
+    one["request_goodput"] = number_or_null(*group.request_goodput);
+    one["slo_attainment"] = number_or_null(*group.slo_attainment);
+  }
+  return one;
+}
+
+}  // namespace
+
 Json groups_json(const std::vector<GroupSummary>& groups) {
   Json list;
-  for (const GroupSummary& group : groups) {
-    Json one = Json::object();
-    one["name"] = group.name;
-    one["num_requests"] = group.num_requests;
-    one["completed"] = group.completed;
-    const auto number = [](double value) { return std::isfinite(value) ? Json(value) : Json(); };
-    const auto add = [&](const std::string& name, const Distribution& figures) {
-      one["mean_" + name + "_ms"] = number(figures.mean_ms);
-      one["median_" + name + "_ms"] = number(figures.p50_ms);
-      one["p99_" + name + "_ms"] = number(figures.p99_ms);
-    };
-    add("ttft", group.ttft);
-    add("tpot", group.tpot);
-    add("e2el", group.e2el);
-    if (group.good) {
-      one["good"] = *group.good;
-      one["request_goodput"] = number(*group.request_goodput);
-      one["slo_attainment"] = number(*group.slo_attainment);
-    }
+  for (const GroupSummary& group : groups) list.push_back(group_json(group));
+  return list;
+}
+
+Json replicas_json(const std::vector<ReplicaSummary>& replicas) {
+  Json list;
+  for (const ReplicaSummary& replica : replicas) {
+    Json one = group_json(replica.requests);
+    one["median_itl_ms"] = number_or_null(replica.itl.p50_ms);
+    one["p99_itl_ms"] = number_or_null(replica.itl.p99_ms);
+    one["total_input_tokens"] = replica.total_input_tokens;
+    one["total_output_tokens"] = replica.total_output_tokens;
+    one["prefix_hit_rate"] = number_or_null(replica.prefix_hit_rate);
+    one["busy_share"] = number_or_null(replica.busy_share);
+    one["mean_kv_use"] = number_or_null(replica.mean_kv_use);
+    one["peak_kv_use"] = number_or_null(replica.peak_kv_use);
     list.push_back(std::move(one));
   }
   return list;
@@ -255,6 +280,7 @@ ResultContent::ResultContent(const RunResult& result)
       longest_stall(result.summary.longest_stall),
       classes(groups_json(result.summary.classes)),
       priorities(groups_json(result.summary.priorities)),
+      replicas(replicas_json(result.summary.replicas)),
       files(result.files) {}
 
 void append_flat_fields(const ResultContent& content, JsonText& json) {

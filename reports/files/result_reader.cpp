@@ -229,8 +229,23 @@ ResultHead read_head(const std::string& folder) {
           result.at("completed").integer(0, kNever - 1)};
 }
 
+// The step belongs to an engine of a fleet, whose steps follow each other.
+void read_replica(const JsonPlace& line, RunRecord& record) {
+  const JsonPlace place = line.at("replica");
+  const auto replica = static_cast<std::size_t>(place.integer(0, INT32_MAX));
+  if (replica + 1 < record.replicas.size()) {
+    place.fail(fmt::format("is before {}, that of the last step; allowed: the steps of each replica "
+                           "together, in order",
+                           record.replicas.size() - 1));
+  }
+  while (record.replicas.size() <= replica) record.replicas.push_back({record.steps.size()});
+  ++record.replicas.back().num_steps;
+}
+
 StepEntry read_step(const JsonPlace& line, RunRecord& record) {
   StepEntry step;
+  if (line.has("replica")) read_replica(line, record);
+  const bool is_first = !record.replicas.empty() && record.replicas.back().num_steps == 1;
   const auto position = static_cast<std::int64_t>(record.steps.size());
   if (line.at("step").integer(0, kNever - 1) != position) {
     line.at("step").fail(
@@ -239,7 +254,7 @@ StepEntry read_step(const JsonPlace& line, RunRecord& record) {
   step.planned_at = line.at("planned_ns").time();
   step.started_at = line.at("started_ns").integer(step.planned_at, kNever - 1);
   step.finished_at = line.at("finished_ns").integer(step.started_at, kNever - 1);
-  if (!record.steps.empty() && step.finished_at < record.steps.back().finished_at) {
+  if (!is_first && !record.steps.empty() && step.finished_at < record.steps.back().finished_at) {
     line.at("finished_ns").fail("is before the end of the previous step");
   }
   step.num_prefill_tokens = line.at("prefill_tokens").count();
@@ -324,6 +339,12 @@ void read_runs(const JsonPlace& line, RunRecord& record, RequestRecord& request)
                     finished_at(record.runs.back().last_step()));
 }
 
+void read_replica_of(const JsonPlace& place, RunRecord& record) {
+  const std::int64_t replica = place.json().is_null() ? -1 : place.integer(0, INT32_MAX);
+  record.replica_of.push_back(static_cast<std::int32_t>(replica));
+  while (std::ssize(record.replicas) <= replica) record.replicas.push_back({record.steps.size()});
+}
+
 // The chunks of both files belong together.
 void check_chunks(const RunRecord& record, const std::string& steps, const std::string& requests) {
   std::vector<std::int64_t> num_chunks(record.requests.size());
@@ -400,6 +421,7 @@ RunRecord read_record(const std::string& folder, std::vector<std::string> class_
         record.requests.emplace_back(read_request(line, i, RequestsSource::Engine));
     request.class_number = read_class(line, record.class_names);
     read_runs(line, record, request);
+    if (line.has("replica")) read_replica_of(line.at("replica"), record);
     if (!record.first_count.empty() && record.first_count.size() != record.requests.size()) {
       line.fail("has no step_tokens, which other lines have");
     }
@@ -412,6 +434,9 @@ RunRecord read_record(const std::string& folder, std::vector<std::string> class_
     }
     read_preemptions(line, i, record);
   });
+  if (!record.replicas.empty() && record.replica_of.size() != record.requests.size()) {
+    throw ConfigError(requests + ": some lines lack the replica, which steps.jsonl has");
+  }
   if (record.drafts.num_drafts > 0 && record.token_counts.empty() && !record.runs.empty()) {
     throw ConfigError(requests +
                       ": has no step_tokens; allowed: the file of the run with drafts that "
@@ -512,6 +537,7 @@ ResultContent read_result_content(const std::string& folder) {
   }
   if (file.place.has("classes")) content.classes = file.place.at("classes").json();
   if (file.place.has("priorities")) content.priorities = file.place.at("priorities").json();
+  if (file.place.has("replicas")) content.replicas = file.place.at("replicas").json();
   return content;
 }
 

@@ -9,9 +9,10 @@
 namespace metronome {
 
 void append_step(std::size_t position, const StepEntry& step, std::span<const PrefillChunk> chunks,
-                 const StepFields& fields, JsonText& json) {
+                 const StepFields& fields, JsonText& json, std::int32_t replica) {
   json.begin_object();
   json.field("step", position);
+  if (replica >= 0) json.field("replica", replica);
   json.field("planned_ns", step.planned_at);
   json.field("started_ns", step.started_at);
   json.field("finished_ns", step.finished_at);
@@ -53,12 +54,16 @@ void append_step(std::size_t position, const StepEntry& step, std::span<const Pr
 void write_steps_jsonl(const RunRecord& record, FileWriter& file) {
   StepHistory::Iterator step = record.steps.begin();
   std::vector<PrefillChunk> chunks;
+  std::int32_t replica = record.replicas.empty() ? -1 : 0;
   write_json_lines(record.steps.size(), file, [&](std::size_t s, JsonText& json) {
     chunks.clear();
     for (std::int32_t i = 0; i < (*step).num_prefill_chunks; ++i) {
       chunks.push_back(record.prefills[static_cast<std::size_t>((*step).first_prefill_chunk + i)]);
     }
-    append_step(s, *step, chunks, StepFields(record), json);
+    while (replica >= 0 && s >= record.replicas[static_cast<std::size_t>(replica)].end_step()) {
+      ++replica;
+    }
+    append_step(s, *step, chunks, StepFields(record), json, replica);
     ++step;
   });
 }

@@ -22,8 +22,8 @@ struct StepFields {
   bool operator==(const StepFields&) const = default;
 };
 
-// The line of the step at `position`.
+// The line of the step at `position`; `replica` is that of a fleet, -1 where there is one engine.
 void append_step(std::size_t position, const StepEntry& step, std::span<const PrefillChunk> chunks,
-                 const StepFields& fields, JsonText& json);
+                 const StepFields& fields, JsonText& json, std::int32_t replica = -1);
 
 }  // namespace metronome

@@ -105,6 +105,8 @@ RunInfo run_info(const Backend& backend, const PreparedVariant& variant, const s
   info.policy = scenario.scheduler.policy;
   // Only the simulator has more than one device.
   if (!backend.is_measured()) info.tensor_parallel_size = scenario.cost_model.tensor_parallel_size;
+  info.num_gpus = variant.run->num_gpus;
+  if (info.num_gpus > 0) info.price_per_gpu_hour = variant.run->price_per_gpu_hour;
   info.is_calibrated = !backend.is_measured() && !scenario.cost_model.file.empty();
   info.num_blocks = variant.run->setup.kv_cache.num_blocks;
   return info;
@@ -168,8 +170,10 @@ std::vector<std::string> write_variant(VariantOutcome& outcome, const ResultsCon
     write(kStepsFile, wanted.steps, "results.steps",
           [&](FileWriter& file) { write_steps_jsonl(outcome.record, file); });
   }
-  write(kTraceFile, wanted.trace, "results.trace",
-        [&](FileWriter& file) { write_trace_json(outcome.record, outcome.result.info, file); });
+  if (outcome.record.replicas.empty()) {  // a trace shows one engine
+    write(kTraceFile, wanted.trace, "results.trace",
+          [&](FileWriter& file) { write_trace_json(outcome.record, outcome.result.info, file); });
+  }
   if (wanted.outputs && !outcome.result.info.output_digest.empty()) {
     write(kOutputsFile, true, "results.outputs",
           [&](FileWriter& file) { write_outputs_jsonl(outcome.outputs, file); });

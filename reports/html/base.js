@@ -128,6 +128,7 @@ class Columns {
   }
 }
 
+const kStepDeltas = ['position', 'end', 'decode', 'running', 'waiting', 'blocks', 'preempted'];
 function decodeDetail(detail) {
   const requests = new Columns(detail.requests, ['id', 'arrival']);
   requests.prefills = new Columns(detail.requests.prefills, ['row', 'end']);
@@ -140,8 +141,8 @@ function decodeDetail(detail) {
     hasSteps, isEstimated: detail.is_estimated,
     itl: curve('itl_curve'), ttft: curve('ttft_curve'), e2el: curve('e2el_curve'),
     gaps: new Columns(detail.gaps, ['after']),
-    steps: new Columns(detail.steps,
-      ['position', 'end', 'decode', 'running', 'waiting', 'blocks', 'preempted']),
+    steps: new Columns(detail.steps, kStepDeltas),
+    replicas: detail.replicas ? decodeReplicas(detail.replicas) : null,
     stalls: detail.stalls, culprits: detail.culprits, culpritRequests: detail.culprit_requests,
     totalParts: detail.total_parts, requests,
     ttftParts: new Columns(detail.ttft_parts, []),

@@ -182,6 +182,7 @@ const kMissing = {
   requests: ['Request timeline', (runs) => noRunReason(runs)],
   breakdown: ['Parts of the time to first token', (runs) => (runs.some(({detail}) =>
     detail && detail.hasSteps) ? noRunReason(runs, 'no request completed') : noRunReason(runs))],
+  replicas: ['Replicas over time', () => 'needs a run of several replicas'],
   drafts: ['Drafts over load', () => 'needs runs that differ in their load'],
   load: ['Goodput against load',
     () => 'needs an slo, and runs that differ in their arrival rate'],
@@ -203,6 +204,7 @@ const kComparing = ['heat', 'load', 'drafts', 'users', 'pareto', 'chunks'];
 function figureMakers(runs, time) {
   const makers = {
     timeline: () => timelineFigure(runs, time), distribution: () => distributionFigure(runs),
+    ...(runs.some(hasReplicas) ? {replicas: () => replicaFigure(runs, time)} : {}),
     chunks: () => chunkFigure(runs), composition: () => compositionFigure(runs, time),
     requests: () => requestFigure(runs, time), breakdown: () => breakdownFigure(runs),
     ...(runs.some(hasDrafts) ? {drafts: () => draftFigure(runs)} : {}),

@@ -141,6 +141,7 @@ class Figure {
         .filter((text) => text).join('; ');
       return this.showFound({...found, note}, panel, event.clientX, event.clientY);
     }
+    if (found.pick) return found.pick();
     if (!this.picks || !found.run) return;
     this.tapped = null;
     hideTooltip();
@@ -169,6 +170,7 @@ class Figure {
     if (step) this.at = nextTarget(targets, this.at, step);
     const found = this.at && this.hoverAt(this, this.at.panel, this.at.x, this.at.y);
     if (!found) return;
+    if (isEnter && found.pick) return found.pick();
     if (isEnter && this.picks && found.run) return toggleRun(found.run);
     const box = this.stage.getBoundingClientRect(), {panel, x, y} = this.at;
     this.showFound({...found, marks: [...(found.marks || []), {x, y, r: 9}]}, panel,

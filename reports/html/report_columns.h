@@ -3,6 +3,8 @@
 // report_data.h.
 #pragma once
 
+#include <span>
+
 #include "core/base/json_text.h"
 #include "core/metrics/gap_analysis.h"
 #include "core/metrics/run_record.h"
@@ -19,9 +21,19 @@ void append_curves(const RunRecord& record, const ReportLimits& limits, JsonText
 // "gaps": the ITL timeline.
 void append_gaps(const RunRecord& record, const GapAnalysis& analysis, const ReportLimits& limits,
                  JsonText& json);
-// "steps".
+// "steps": those of the first replica of a fleet.
 void append_steps(const RunRecord& record, const GapAnalysis& analysis, const ReportLimits& limits,
                   JsonText& json);
+// An object like it of steps [begin, end), with the device times of all steps.
+struct StepRange {
+  std::size_t begin = 0;
+  std::size_t end = 0;
+};
+void append_steps_of(const RunRecord& record, const GapAnalysis& analysis, const StepRange& range,
+                     std::span<const TimeNs> times, std::size_t max_steps, JsonText& json);
+// "replicas", of a fleet.
+void append_replicas(const RunRecord& record, const GapAnalysis& analysis,
+                     const ReportLimits& limits, JsonText& json);
 // "stalls", "culprits", "culprit_requests", "total_parts".
 void append_stalls(const RunRecord& record, const GapAnalysis& analysis, const ReportLimits& limits,
                    JsonText& json);

@@ -46,6 +46,11 @@ std::vector<GapPoint> gap_points(const RunRecord& record) {
     return a.gap.step_after != b.gap.step_after ? a.gap.step_after < b.gap.step_after
                                                 : a.gap.request < b.gap.request;
   });
+  if (!record.replicas.empty()) {  // by time, as steps of one engine are
+    std::stable_sort(points.begin(), points.end(), [&](const GapPoint& a, const GapPoint& b) {
+      return finished_at(a.gap.step_after) < finished_at(b.gap.step_after);
+    });
+  }
   return points;
 }
 
@@ -227,21 +232,30 @@ void append_gaps(const RunRecord& record, const GapAnalysis& analysis, const Rep
 
 void append_steps(const RunRecord& record, const GapAnalysis& analysis, const ReportLimits& limits,
                   JsonText& json) {
+  StepRange range = {0, record.has_steps() ? record.steps.size() : 0};
+  if (!record.replicas.empty()) range.end = record.replicas.front().end_step();
+  json.key("steps");
+  append_steps_of(record, analysis, range, device_times(record), limits.max_steps, json);
+}
+
+void append_steps_of(const RunRecord& record, const GapAnalysis& analysis, const StepRange& range,
+                     std::span<const TimeNs> times, std::size_t max_steps, JsonText& json) {
   const StepHistory& steps = record.steps;
-  const std::vector<TimeNs> times = device_times(record);
+  const std::size_t first = range.begin;
   const std::function<std::int64_t(std::size_t)> series[] = {
-      [&](std::size_t i) { return steps.num_tokens(i); },
-      [&](std::size_t i) { return times[i]; },
-      [&](std::size_t i) { return steps.num_used_blocks(i); },
-      [&](std::size_t i) { return steps.num_waiting(i); },
-      [&](std::size_t i) { return steps.num_running(i); },
+      [&](std::size_t i) { return steps.num_tokens(first + i); },
+      [&](std::size_t i) { return times[first + i]; },
+      [&](std::size_t i) { return steps.num_used_blocks(first + i); },
+      [&](std::size_t i) { return steps.num_waiting(first + i); },
+      [&](std::size_t i) { return steps.num_running(first + i); },
   };
-  const std::size_t num_steps = record.has_steps() ? steps.size() : 0;
-  const std::vector<std::size_t> kept = keep_extremes(num_steps, limits.max_steps, series);
+  const std::size_t num_steps = range.end - range.begin;
+  const std::vector<std::size_t> kept = keep_extremes(num_steps, max_steps, series);
   VlqText position, end, time, decode_time, prefill, decode, running, waiting, blocks, preempted;
   std::int64_t num_preempted = 0;  // up to each step, so that dropped steps still count
-  std::size_t next = 0;
-  for (const std::size_t i : kept) {
+  std::size_t next = first;
+  for (const std::size_t place : kept) {
+    const std::size_t i = first + place;
     for (; next <= i; ++next) num_preempted += steps.num_preempted(next);
     position.append_delta(static_cast<std::int64_t>(i));
     end.append_delta(to_us(steps.finished_at(i)));
@@ -254,7 +268,6 @@ void append_steps(const RunRecord& record, const GapAnalysis& analysis, const Re
     blocks.append_delta(steps.num_used_blocks(i));
     preempted.append_delta(num_preempted);
   }
-  json.key("steps");
   json.begin_object();
   json.field("num_points", num_steps);
   json.field("num_kept", kept.size());
@@ -281,6 +294,7 @@ std::string report_detail(const RunRecord& record, const SloConfig& slo,
   append_curves(record, limits, json);
   append_gaps(record, analysis, limits, json);
   append_steps(record, analysis, limits, json);
+  append_replicas(record, analysis, limits, json);
   append_stalls(record, analysis, limits, json);
   append_requests(record, analysis, slo, limits, json);
   append_ttft_parts(record, json);

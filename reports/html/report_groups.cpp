@@ -2,6 +2,7 @@
 #include "reports/html/report_groups.h"
 
 #include <limits>
+#include <span>
 
 #include "core/base/number_text.h"
 #include "reports/html/report_html.h"
@@ -21,14 +22,27 @@ constexpr GroupColumn kColumns[] = {
     {"TTFT p99, ms", "p99_ttft_ms", 1},    {"TPOT p50, ms", "median_tpot_ms", 2},
     {"TPOT p99, ms", "p99_tpot_ms", 2},    {"good, %", "slo_attainment", 1, 100},
     {"goodput, 1/s", "request_goodput", 3}};
+constexpr GroupColumn kReplicaColumns[] = {
+    {"requests", "num_requests", 0},
+    {"prompt tokens", "total_input_tokens", 0},
+    {"output tokens", "total_output_tokens", 0},
+    {"busy, %", "busy_share", 1, 100},
+    {"KV mean, %", "mean_kv_use", 1, 100},
+    {"KV peak, %", "peak_kv_use", 1, 100},
+    {"prefix hits, %", "prefix_hit_rate", 1, 100},
+    {"TTFT p50, ms", "median_ttft_ms", 1},
+    {"TTFT p99, ms", "p99_ttft_ms", 1},
+    {"ITL p50, ms", "median_itl_ms", 2},
+    {"ITL p99, ms", "p99_itl_ms", 2}};
 
 // A row for each group of a run.
-std::string rows_of(const ReportRun& run, const Json& groups) {
+std::string rows_of(const ReportRun& run, const Json& groups,
+                    std::span<const GroupColumn> columns) {
   std::string html;
   for (const Json& group : groups) {
     html += "<tr><th scope=\"row\">" + html_text(run.name) + "</th><td>" +
             html_text(group.value("name", "").string()) + "</td>";
-    for (const GroupColumn& column : kColumns) {
+    for (const GroupColumn& column : columns) {
       const Json* const found = group.find(column.key);
       const bool is_known = found != nullptr && found->is_number();
       const double number =
@@ -41,13 +55,14 @@ std::string rows_of(const ReportRun& run, const Json& groups) {
 }
 
 std::string table_of(std::span<const ReportRun> runs, const char* title,
-                     Json ResultContent::*groups) {
+                     Json ResultContent::*groups,
+                     std::span<const GroupColumn> columns = kColumns) {
   std::string rows;
-  for (const ReportRun& run : runs) rows += rows_of(run, run.result.*groups);
+  for (const ReportRun& run : runs) rows += rows_of(run, run.result.*groups, columns);
   if (rows.empty()) return {};
   std::string head =
       "<tr><th scope=\"col\">run</th><th scope=\"col\">" + std::string(title) + "</th>";
-  for (const GroupColumn& column : kColumns) {
+  for (const GroupColumn& column : columns) {
     head += "<th scope=\"col\">" + std::string(column.title) + "</th>";
   }
   return "<h2>By " + std::string(title) + "</h2>\n<div class=\"scroll\"><table>\n<thead>" + head +
@@ -58,7 +73,8 @@ std::string table_of(std::span<const ReportRun> runs, const char* title,
 
 std::string group_tables(std::span<const ReportRun> runs) {
   return table_of(runs, "class", &ResultContent::classes) +
-         table_of(runs, "priority", &ResultContent::priorities);
+         table_of(runs, "priority", &ResultContent::priorities) +
+         table_of(runs, "replica", &ResultContent::replicas, kReplicaColumns);
 }
 
 }  // namespace metronome

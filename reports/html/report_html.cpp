@@ -34,6 +34,7 @@ extern const std::string_view kReportComparisonScript;
 extern const std::string_view kReportUsersScript;
 extern const std::string_view kReportDraftsScript;
 extern const std::string_view kReportHeatMapScript;
+extern const std::string_view kReportReplicasScript;
 extern const std::string_view kReportConclusionScript;
 extern const std::string_view kReportMeasuredScript;
 extern const std::string_view kReportMainScript;
@@ -444,7 +445,7 @@ std::string report_html(const ReportText& text, std::span<const ReportRun> runs)
        {kReportBaseScript, kReportPlotScript, kReportTableScript, kReportTimelineScript,
         kReportDistributionScript, kReportStepsScript, kReportRequestsScript,
         kReportComparisonScript, kReportDraftsScript, kReportUsersScript, kReportHeatMapScript,
-        kReportMeasuredScript, kReportConclusionScript, kReportMainScript}) {
+        kReportReplicasScript, kReportMeasuredScript, kReportConclusionScript, kReportMainScript}) {
     scripts += script;
   }
   const std::map<std::string_view, std::string> parts = {

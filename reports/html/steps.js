@@ -191,7 +191,10 @@ function memorySeries(rows) {
   }
   for (const one of series) {
     const known = new Map();
-    one.valuesOf = (run) => known.get(run) || known.set(run, one.of(run)).get(run);
+    one.valuesOf = (run) => {
+      const {steps} = run.detail;
+      return known.get(steps) || known.set(steps, one.of(run)).get(steps);
+    };
   }
   return series;
 }

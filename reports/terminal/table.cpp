@@ -5,6 +5,7 @@
 #include <cmath>
 #include <fmt/core.h>
 #include <limits>
+#include <numeric>
 #include <string_view>
 #include <utility>
 #include <vector>
@@ -327,6 +328,50 @@ void add_groups(std::span<const RunResult> results, const std::string& title,
   }
 }
 
+// The replicas to show: all, or of many the busiest and the idlest.
+std::vector<std::size_t> shown_replicas(const std::vector<ReplicaSummary>& replicas) {
+  constexpr std::size_t kMost = 64;
+  constexpr std::size_t kOfEach = 8;
+  std::vector<std::size_t> shown(replicas.size());
+  std::iota(shown.begin(), shown.end(), std::size_t{0});
+  if (replicas.size() <= kMost) return shown;
+  std::stable_sort(shown.begin(), shown.end(), [&replicas](std::size_t a, std::size_t b) {
+    return replicas[a].busy_share > replicas[b].busy_share;
+  });
+  shown.erase(shown.begin() + kOfEach, shown.end() - kOfEach);
+  return shown;
+}
+
+void add_replicas(std::span<const RunResult> results, TableText& table) {
+  for (const RunResult& result : results) {
+    const std::vector<ReplicaSummary>& replicas = result.summary.replicas;
+    if (replicas.empty()) continue;
+    std::vector<std::string> names;
+    std::vector<TableColumn> columns = {{"requests"}, {"out tokens"}, {"busy %"}, {"KV %"},
+                                        {"hits %"},   {"TTFT p99"},   {"ITL p99"}};
+    for (const std::size_t r : shown_replicas(replicas)) {
+      const ReplicaSummary& replica = replicas[r];
+      names.push_back(replica.requests.name);
+      table.make_room(names.back());
+      const Cell cells[] = {{static_cast<double>(replica.requests.num_requests), 0},
+                            {static_cast<double>(replica.total_output_tokens), 0},
+                            {100 * replica.busy_share, 1},
+                            {100 * replica.mean_kv_use, 1},
+                            {100 * replica.prefix_hit_rate, 1},
+                            {replica.requests.ttft.p99_ms, 1},
+                            {replica.itl.p99_ms, 2}};
+      for (std::size_t c = 0; c < columns.size(); ++c) columns[c].cells.push_back(cells[c]);
+    }
+    const std::string label = results.size() > 1 ? printable(result.info.label) + ", " : "";
+    const std::string left_out =
+        names.size() < replicas.size()
+            ? fmt::format(": the busiest and the idlest of {}", replicas.size())
+            : std::string();
+    table.heading(label + "by replica, ms" + left_out);
+    table.rows("", names, columns);
+  }
+}
+
 void add_stalls(std::span<const RunResult> results, TableText& table) {
   table.heading("longest stall");
   for (const RunResult& result : results) {
@@ -471,6 +516,7 @@ std::string render_table(std::span<const RunResult> results, const TableOptions&
   }
   add_groups(results, "by class, ms", &Summary::classes, table);
   add_groups(results, "by priority, ms", &Summary::priorities, table);
+  add_replicas(results, table);
   table.line("");
   add_notes(results, incomparable, table);
   for (const RunResult& result : results) {

@@ -255,15 +255,36 @@ void set_limits(const ScenarioRequest& request, const WorkloadPreset* preset, Ya
 }
 
 // The longest request that the server takes, or else the model.
+ModelConfig model_of(const YamlDraft& draft) {
+  const std::string model = draft.value("model");
+  return find_model(model.starts_with('"') ? Json::parse(model).get<std::string>() : model, {});
+}
+
+// Data-parallel ranks of a dense model are engines by themselves, behind a router of their server.
+// Returns among how many engines the requests are divided beforehand: the ranks of a model with
+// experts, which meet in its layers, are one of them with its share.
+std::int64_t set_ranks(const ScenarioRequest& request, const Server& server, YamlDraft& draft,
+                       std::vector<std::string>& notes) {
+  const std::string_view router = server.product->arguments->rank_router;
+  const bool are_replicas = server.num_ranks > 1 && !router.empty() && !request.has_one_engine &&
+                            model_of(draft).n_experts == 0;
+  if (!are_replicas) return server.num_ranks;
+  draft.set("fleet.replicas", std::to_string(server.num_ranks), "the data-parallel ranks");
+  draft.set("fleet.router", std::string(router), "as the server divides requests among them");
+  notes.push_back(
+      fmt::format("The {} data-parallel ranks are replicas behind the router {}, as the model is "
+                  "dense: figures are those of all ranks together.",
+                  server.num_ranks, router));
+  return 1;
+}
+
 std::int64_t context_of(const YamlDraft& draft) {
   if (draft.has("engine.max_model_len")) {
     std::int64_t given = 0;
     const std::string text = draft.value("engine.max_model_len");
     if (read_number(text.data(), text.data() + text.size(), given).ec == std::errc()) return given;
   }
-  const std::string model = draft.value("model");
-  return find_model(model.starts_with('"') ? Json::parse(model).get<std::string>() : model, {})
-      .default_max_model_len();
+  return model_of(draft).default_max_model_len();
 }
 
 // "qwen3-32b_h100-sxm_vllm".
@@ -355,7 +376,9 @@ void set_gpus(const ScenarioRequest& request, const Server& server,
     const std::vector<ServeDefault> steps = recipe_of(request, server, parsed(own), draft);
     for (const ServeDefault& step : steps) own.set(step.key, step.value);
     try {
-      (void)prepare_simulation(parsed(own));
+      Scenario alone = parsed(own);
+      alone.fleet = {};
+      (void)prepare_simulation(alone);
     } catch (const ConfigError& error) {
       const std::string reason = std::string(error.what());
       if (refusal.empty()) refusal = reason;
@@ -431,7 +454,8 @@ ComposedScenario compose_scenario(const ScenarioRequest& request) {
   }
   const std::int64_t context = context_of(draft);
   const ComposedWorkload workload =
-      set_workload(request, server.num_ranks, context, draft, composed.notes);
+      set_workload(request, set_ranks(request, server, draft, composed.notes), context, draft,
+                   composed.notes);
   set_limits(request, workload.preset, draft);
   const ServerArguments& names = *server.product->arguments;
   choose_rules(names, server.version, draft, composed.notes);

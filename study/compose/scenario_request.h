@@ -37,6 +37,9 @@ struct ScenarioRequest {
   std::string output;
   std::optional<std::int64_t> num_requests;
 
+  // Who asks looks at one engine: of data-parallel ranks, one with its share of the requests.
+  bool has_one_engine = false;
+
   std::optional<double> ttft_ms;
   std::optional<double> itl_ms;
   std::optional<double> tpot_ms;

@@ -43,6 +43,8 @@ Workload saturated(const Workload& workload, std::size_t count) {
 // Counts what a saturated run serves, and notes when requests leave its queue.
 class QueueWatch final : public EventSink {
  public:
+  // Events of replicas come one replica after the other.
+  EventSink* of_replica(const ReplicaScope&) override { return this; }
   bool takes_runs() const override { return true; }
   void on_step(const StepRecord&, std::span<const ScheduledChunk>, const RequestTable&) override {}
   void on_event(const Event& event, const Request& request) override {
@@ -64,7 +66,8 @@ class QueueWatch final : public EventSink {
   // Requests that leave the queue a second, while its second half does. Requests of equal lengths
   // go in waves, so whole turns of the running list count. Nothing while so many run at once that
   // few of them waited for another's end.
-  std::optional<double> rate() const {
+  std::optional<double> rate() {
+    std::sort(admitted_.begin(), admitted_.end());
     const std::size_t size = admitted_.size();
     if (size < 2 || 3 * most_running_ > size) return std::nullopt;
     const std::size_t turns = std::max<std::size_t>(size / 2 / most_running_, 1);

@@ -95,6 +95,12 @@ std::vector<PreparedVariant> prepare_variants(Backend& backend, std::vector<Scen
   std::vector<PreparedVariant> variants;
   std::map<std::string, std::shared_ptr<const Workload>> workloads;
   for (Scenario& scenario : scenarios) {
+    if (backend.is_measured() && scenario.fleet.is_on()) {
+      fail_config(scenario.location_of("fleet.replicas"), "fleet.replicas",
+                  fmt::format("several engines are simulated, and --backend is {}; allowed: 0, or "
+                              "--backend sim",
+                              backend.name()));
+    }
     std::unique_ptr<PreparedRun> run = backend.prepare(scenario);
     if (run->predictor == nullptr && find_policy(scenario.scheduler.policy)->predicts_steps) {
       run->predict_with(make_step_predictor(on_own_engine(scenario), run->model));

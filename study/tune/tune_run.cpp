@@ -10,7 +10,7 @@
 #include "core/metrics/run_record.h"
 #include "core/metrics/summary.h"
 #include "core/workload/workload_cut.h"
-#include "sim/simulation.h"
+#include "fleet/fleet_run.h"
 #include "sim/virtual_clock.h"
 #include "system/progress.h"
 
@@ -165,7 +165,7 @@ std::shared_ptr<const Workload> TuneWorkloads::at_load(std::size_t seed, double 
 }
 
 TuneSetting::TuneSetting(const Scenario& scenario, const TuneWorkloads& workloads)
-    : scenario_(scenario), workloads_(workloads), run_(SimulatedBackend().prepare(scenario)) {}
+    : scenario_(scenario), workloads_(workloads), run_(FleetBackend().prepare(scenario)) {}
 
 RunRecord TuneSetting::run_once(const Workload& workload) {
   RunRecorder recorder(workload.requests.size());
@@ -230,12 +230,14 @@ void TuneSetting::judge(const RunRecord& record, std::size_t first, TuneTrial& t
 void TuneSetting::add_waits(const RunRecord& record, TuneTrial& trial, Sums& sums) const {
   const EngineSetup& setup = run_->setup;
   const double full = kFullCache * static_cast<double>(setup.kv_cache.num_blocks);
+  const auto num_engines =
+      static_cast<double>(std::max<std::size_t>(record.replicas.size(), 1));
   std::size_t next = 0;
   for (const StepEntry& step : record.steps) {
     const TimeNs until =
         ++next < record.steps.size() ? record.steps.planned_at(next) : step.finished_at;
     const double held_s = to_seconds(std::max<TimeNs>(until - step.planned_at, 0));
-    sums.busy_s += to_seconds(step.duration_ns());
+    sums.busy_s += to_seconds(step.duration_ns()) / num_engines;
     if (step.num_waiting == 0) continue;
     (step.num_used_blocks >= full             ? trial.waits.kv_cache
      : step.num_running >= setup.max_num_seqs ? trial.waits.max_num_seqs

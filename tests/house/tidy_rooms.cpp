@@ -69,7 +69,7 @@ constexpr Room kRooms[] = {
     {"study/bench", "core sim reports gpu/plan system"},
     {"study/calibrate", "core engines sim reports study/run study/recorded system"},
     {"study/sweep", "core sim reports study/run system"},
-    {"study/tune", "core sim reports study/run system"},
+    {"study/tune", "core fleet sim reports study/run system"},
     {"study/what_if", "core engines sim reports study/run"},
     {"serve/client", "core reports"},
     {"serve/server", "core models/image models/text reports system"},

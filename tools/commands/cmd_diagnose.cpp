@@ -160,6 +160,7 @@ void choose_scenario_of(const CommandLine& line, ScenarioOptions& scenario,
     if (command.empty() && scenario.request.model.empty()) command = "@" + options.run;
   }
   scenario.request.engine = options.engine;
+  scenario.request.has_one_engine = true;
   ChosenScenario chosen = choose_scenario(kDiagnoseText, none, scenario, "");
   options.scenario = std::move(chosen.path);
   options.notes = std::move(chosen.notes);

@@ -18,6 +18,7 @@
 #include "core/scenario/scenario.h"
 #include "engines/flags/known_flags.h"
 #include "engines/flags/server_flags.h"
+#include "fleet/router_registry.h"
 #include "reports/terminal/text.h"
 #include "sim/cost/cost_model_file.h"
 #include "sim/link/link.h"
@@ -84,6 +85,20 @@ void list_links(const Arguments&) {
   std::cout
       << "\nTimes are those of two GPUs. `cost_model.link:` may also be the path of a CSV file "
          "with columns\ncollective, devices, bytes, time_us.\n";
+}
+
+void list_routers(const Arguments&) {
+  constexpr std::string_view kEvidence[] = {"own rule", "recorded", "read"};
+  std::vector<Row> rows = {{"router", "evidence", "program", "where a request goes"}};
+  for (const RouterInfo& router : all_routers()) {
+    rows.push_back({std::string(router.name),
+                    std::string(kEvidence[static_cast<std::size_t>(router.evidence)]),
+                    std::string(router.source.empty() ? "-" : router.source),
+                    std::string(router.summary)});
+  }
+  std::cout << aligned_rows(rows);
+  std::cout << "\nRecorded: equal to recorded decisions of the running program; read: from its "
+               "source.\n`metronome list keys fleet` has their settings.\n";
 }
 
 void list_cost_models(const Arguments&) {
@@ -331,6 +346,7 @@ constexpr Topic kTopics[] = {
     {"costs", "measured cost models by name", "", list_cost_models},
     {"policies", "scheduling policies, with their sources, keys and defaults", "[POLICY]",
      list_policies},
+    {"routers", "who gives requests to the replicas of a fleet", "", list_routers},
     {"scenarios", "built-in scenarios, or scenario files below a folder", "[FOLDER]",
      list_scenarios},
     {"keys", "scenario keys, all or those of a section", "[SECTION]", list_keys},

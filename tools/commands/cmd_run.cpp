@@ -34,6 +34,7 @@
 #include "system/progress.h"
 #include "tools/commands/cli.h"
 #include "tools/commands/command_options.h"
+#include "tools/commands/fleet_options.h"
 #include "tools/commands/run_choice.h"
 #include "tools/commands/scenario_choice.h"
 
@@ -41,6 +42,7 @@ namespace metronome {
 namespace {
 
 struct RunOptions {
+  FleetOptions fleet;
   ChosenScenario scenario;
   std::vector<std::string> assignments;
   std::vector<std::string> variants;  // names; empty = all
@@ -86,6 +88,7 @@ OptionList option_list(RunOptions& options, ScenarioOptions& scenario) {
       {"quiet,q", &options.is_quiet, "print only errors"},
       {"verbose,v", &options.is_verbose, "print the resolved configuration"},
   };
+  add_fleet_options(options.fleet, list);
   add_scenario_options(scenario, list);
   return list;
 }
@@ -115,6 +118,7 @@ std::optional<RunOptions> parse_run(const Arguments& arguments) {
     throw UsageError("--verbose: has no effect with --quiet; allowed: one of them");
   }
   if (options.seed_text) options.seed = parse_seed(*options.seed_text);
+  append_assignments(options.fleet, options.assignments);
   options.scenario = choose_scenario(kRunText, *line, scenario, options.out);
   return options;
 }
@@ -199,6 +203,13 @@ void print_header(std::ostream& out, const ScenarioFile& file,
   say("scenario", one_line(file.path + (file.description.empty() ? "" : ": " + file.description)));
   say_of_all("seed", [](const PreparedVariant& v) { return std::to_string(v.scenario.seed); });
   say_of_all("engine", engine_text);
+  const auto fleet = [](const PreparedVariant& variant) {
+    return variant.run->fleet_text.empty() ? "1 replica" : variant.run->fleet_text;
+  };
+  const auto has_fleet = [](const PreparedVariant& variant) {
+    return !variant.run->fleet_text.empty();
+  };
+  if (std::any_of(variants.begin(), variants.end(), has_fleet)) say_of_all("fleet", fleet);
   const auto weights = [](const PreparedVariant& variant) { return variant.run->weights_text; };
   if (!weights(variants.front()).empty()) say_of_all("weights", weights);
   say_of_all("workload", workload_text);
@@ -263,7 +274,7 @@ void tell_left_out(const std::string& name, const std::vector<std::string>& file
 // Whether a thread may write steps.jsonl beside the run: a CPU core must be free for it, and no
 // line may depend on later steps.
 bool may_stream_steps(const Backend& backend, const PreparedVariant& variant) {
-  return !backend.is_measured() && variant.workload->images.empty() &&
+  return !backend.is_measured() && variant.run->fleet_text.empty() && variant.workload->images.empty() &&
          !variant.run->setup.kv_cache.verifies_drafts && std::thread::hardware_concurrency() >= 2;
 }
 
@@ -279,6 +290,10 @@ std::vector<RunResult> run_all(const Backend& backend, std::vector<PreparedVaria
     const std::string place = fmt::format("{} of {}", results.size() + 1, variants.size());
     bar.start(variants.size() > 1 ? name + " (" + place + ")" : name);
     std::optional<StepLog> log;
+    if (options.wants_step_log && !variant.run->fleet_text.empty()) {
+      throw UsageError("--trace-steps: shows the steps of one engine, and " + name +
+                       " has several; allowed: --variant with another one, or without the option");
+    }
     if (options.wants_step_log && !options.is_quiet) {
       text << "steps of " << name << '\n';
       log.emplace(text);

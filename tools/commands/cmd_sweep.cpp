@@ -26,6 +26,7 @@
 #include "system/progress.h"
 #include "tools/commands/cli.h"
 #include "tools/commands/command_options.h"
+#include "tools/commands/fleet_options.h"
 #include "tools/commands/refused_points.h"
 #include "tools/commands/run_choice.h"
 #include "tools/commands/scenario_choice.h"
@@ -85,7 +86,7 @@ constexpr CommandText kSweepText = {
     .file_kind = "scenario file",
     .files = FileCount::AtMostOne};
 
-OptionList option_list(SweepOptions& options, ScenarioOptions& scenario) {
+OptionList option_list(SweepOptions& options, FleetOptions& fleet, ScenarioOptions& scenario) {
   OptionList list = {
       {"over KEY=A,B,C", &options.over,
        "vary a key (see `metronome list keys`; variants.NAME.KEY for one variant) over values, "
@@ -122,6 +123,7 @@ OptionList option_list(SweepOptions& options, ScenarioOptions& scenario) {
       {"json", &options.wants_json, "print only summary.json on standard output"},
       {"quiet,q", &options.is_quiet, "print only errors"},
   };
+  add_fleet_options(fleet, list);
   add_scenario_options(scenario, list);
   return list;
 }
@@ -177,9 +179,11 @@ std::pair<std::size_t, std::size_t> chosen_share(const std::string& only, std::s
 std::optional<SweepOptions> parse_sweep(const Arguments& arguments) {
   SweepOptions options;
   options.request.backend = kBackendNames[0];
+  FleetOptions fleet;
   ScenarioOptions scenario;
-  const auto line = parse_command(kSweepText, option_list(options, scenario), arguments);
+  const auto line = parse_command(kSweepText, option_list(options, fleet, scenario), arguments);
   if (!line) return std::nullopt;
+  append_assignments(fleet, options.request.assignments);
   if (options.seed_text) options.request.seed = parse_seed(*options.seed_text);
   check_options(options);
   if (options.num_jobs == 0) options.num_jobs = is_simulated(options) ? default_jobs() : 1;

@@ -29,6 +29,7 @@
 #include "system/progress.h"
 #include "tools/commands/cli.h"
 #include "tools/commands/command_options.h"
+#include "tools/commands/fleet_options.h"
 #include "tools/commands/refused_points.h"
 #include "tools/commands/report_page.h"
 #include "tools/commands/run_choice.h"
@@ -102,7 +103,7 @@ constexpr CommandText kTuneText = {
     .file_kind = "scenario file",
     .files = FileCount::AtMostOne};
 
-OptionList option_list(CommandOptions& options, ScenarioOptions& scenario) {
+OptionList option_list(CommandOptions& options, FleetOptions& fleet, ScenarioOptions& scenario) {
   OptionList list = {
       {"over KEY=A,B,C", &options.over,
        "settings to choose from, as in `metronome sweep`; several options make a grid; repeatable"},
@@ -136,6 +137,7 @@ OptionList option_list(CommandOptions& options, ScenarioOptions& scenario) {
       {"json", &options.wants_json, "print only tune.json on standard output"},
       {"quiet,q", &options.is_quiet, "print only errors"},
   };
+  add_fleet_options(fleet, list);
   add_scenario_options(scenario, list);
   return list;
 }
@@ -193,9 +195,11 @@ void add_usual_settings(const Scenario& first, CommandOptions& options) {
 // nullopt if help was requested and printed.
 std::optional<CommandOptions> parse_tune(const Arguments& arguments) {
   CommandOptions options;
+  FleetOptions fleet;
   ScenarioOptions scenario;
-  const auto line = parse_command(kTuneText, option_list(options, scenario), arguments);
+  const auto line = parse_command(kTuneText, option_list(options, fleet, scenario), arguments);
   if (!line) return std::nullopt;
+  append_assignments(fleet, options.request.assignments);
   options.request.backend = kBackendNames[0];
   if (options.seed_text) options.request.seed = parse_seed(*options.seed_text);
   if (line->has("slo")) {  // replaces the scenario's limits; --set may add to them

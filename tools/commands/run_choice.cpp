@@ -13,9 +13,10 @@
 #include "core/scenario/scenario.h"
 #include "cpu/cpu_backend.h"
 #include "cpu/cpu_config.h"
+#include "fleet/fleet_run.h"
+#include "fleet/router_registry.h"
 #include "gpu/engine/cuda_backend.h"
 #include "gpu/plan/cuda_config.h"
-#include "sim/simulation.h"
 #include "tools/commands/cli.h"
 
 namespace metronome {
@@ -40,6 +41,7 @@ std::uint64_t parse_seed(const std::string& text) {
 void register_backends() {
   register_backend_section(std::make_unique<CpuConfig>());
   register_backend_section(std::make_unique<CudaConfig>());
+  register_routers();
 }
 
 std::string fetched_models_folder() {
@@ -63,7 +65,7 @@ void check_backend(const std::string& name) {
 
 std::unique_ptr<Backend> make_backend(const std::string& name) {
   if (name == "cpu") return std::make_unique<CpuBackend>();
-  if (name != "cuda") return std::make_unique<SimulatedBackend>();
+  if (name != "cuda") return std::make_unique<FleetBackend>();
   std::unique_ptr<Backend> cuda = make_cuda_backend();
   if (cuda == nullptr) {
     throw UsageError(

@@ -207,6 +207,12 @@ class KvCacheManager {
     return chain_of(request, num_hashable_units(request, request.num_tokens()));
   }
 
+  // The leading blocks of a chain that are cached, whichever request asks for them. Changes nothing.
+  // The chain has hashes of hash_unit() tokens, each with num_hash_lookahead_tokens() behind.
+  std::int64_t count_cached(const HashChain& chain) const;
+  std::int32_t hash_unit() const { return hash_unit_; }
+  std::int32_t num_hash_lookahead_tokens() const { return num_hash_lookahead_tokens_; }
+
   // Identifies the first `num_tokens` tokens of a request: for prefixes of equal length, equal
   // names mean equal tokens. kNoHash when it has fewer tokens, or without prefix caching.
   BlockHash name_of_prefix(const Request& request, std::int32_t num_tokens) const;

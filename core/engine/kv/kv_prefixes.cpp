@@ -156,6 +156,14 @@ std::int64_t KvCacheManager::find_full(const HashChain& chain, std::int64_t num_
   return num_blocks;
 }
 
+std::int64_t KvCacheManager::count_cached(const HashChain& chain) const {
+  if (tree_) return tree_->count_cached(chain);
+  const std::int64_t num_blocks = std::ssize(chain) / units_per_block_;
+  std::int64_t i = 0;
+  while (i < num_blocks && pool_.contents().find(hash_of_block(chain, i)) != kNoBlock) ++i;
+  return i;
+}
+
 // The longest prefix of at most `max_tokens` tokens that full attention has cached, in hit_.blocks.
 // It may end inside a block where states may.
 std::int32_t KvCacheManager::find_full_tokens(const HashChain& chain, std::int32_t max_tokens) {

@@ -148,7 +148,8 @@ void add_ids_of_items(std::span<const EncoderItem> items, std::int64_t begin,
 }
 
 // Adds output positions [begin, end), counted from the end of the prompt.
-void add_output(const Request& request, std::int64_t begin, std::int64_t end, ChainWriter& writer) {
+void add_output(const Request& request, std::uint64_t number, std::int64_t begin, std::int64_t end,
+                ChainWriter& writer) {
   const std::span<const TokenId> ids(request.output_token_ids);
   const std::int64_t ids_end = std::min(end, static_cast<std::int64_t>(ids.size()));
   if (begin < ids_end) {
@@ -156,7 +157,7 @@ void add_output(const Request& request, std::int64_t begin, std::int64_t end, Ch
         ids.subspan(static_cast<std::size_t>(begin), static_cast<std::size_t>(ids_end - begin)));
     begin = ids_end;
   }
-  writer.add_run(key_of(content_id(ContentKind::Output, index(request.id))), begin, end - begin);
+  writer.add_run(key_of(content_id(ContentKind::Output, number)), begin, end - begin);
 }
 
 }  // namespace
@@ -177,7 +178,7 @@ void PrefixHasher::add_prompt(const Request& request, std::int64_t begin, std::i
     const std::span<const PromptSegment> segments = prompts_->prompt_segments(request.id);
     if (!segments.empty()) return add_segments(segments, begin, end, writer);
   }
-  const std::uint64_t content = content_id(ContentKind::Request, index(request.id));
+  const std::uint64_t content = content_id(ContentKind::Request, number_of(request));
   writer.add_run(key_of(content), begin, end - begin);
 }
 
@@ -200,7 +201,7 @@ void PrefixHasher::extend(const Request& request, std::int32_t block_size, std::
     add_prompt(request, begin, std::min(end, prompt_end), writer);
   }
   if (prompt_end < end) {
-    add_output(request, std::max<std::int64_t>(0, begin - prompt_end), end - prompt_end, writer);
+    add_output(request, number_of(request), std::max<std::int64_t>(0, begin - prompt_end), end - prompt_end, writer);
   }
 }
 

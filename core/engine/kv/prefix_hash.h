@@ -51,6 +51,10 @@ class PrefixHasher {
   void add_prompt(const Request& request, std::int64_t begin, std::int64_t end,
                   class ChainWriter& writer) const;
 
+  std::uint64_t number_of(const Request& request) const {
+    return prompts_ != nullptr ? prompts_->number_of(request.id) : index(request.id);
+  }
+
   const PromptSource* prompts_;
 };
 

@@ -51,6 +51,18 @@ RadixTree::Match RadixTree::find(const HashChain& chain, std::int64_t num_blocks
   return match;
 }
 
+std::int64_t RadixTree::count_cached(const HashChain& chain) const {
+  std::int64_t num_blocks = 0;
+  while (num_blocks < std::ssize(chain)) {
+    const Node child = child_at(chain, num_blocks);
+    if (child == kRoot) break;
+    const std::int64_t num_same = num_equal(entries_[child], chain, std::ssize(chain));
+    num_blocks += num_same;
+    if (num_same < std::ssize(entries_[child].key)) break;
+  }
+  return num_blocks;
+}
+
 RadixTree::Match RadixTree::match(const HashChain& chain, std::int64_t num_blocks) {
   const Match match = find(chain, num_blocks);
   std::int64_t time = tick();

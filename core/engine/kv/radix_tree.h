@@ -32,6 +32,8 @@ class RadixTree {
   // The longest cached prefix of the chain's first `num_blocks` blocks. Splits the node in which it
   // ends, and touches the path: later nodes count as touched later.
   Match match(const HashChain& chain, std::int64_t num_blocks);
+  // The blocks of the longest cached prefix of a chain. Changes nothing.
+  std::int64_t count_cached(const HashChain& chain) const;
   // A match, and what tells later whether the same chain still ends there.
   struct Known {
     Match match;

@@ -69,11 +69,13 @@ TEST_CASE("a command of vLLM is a scenario", "[study][compose]") {
   CHECK(scenario.speculative.method == SpeculativeMethod::Ngram);
   CHECK(scenario.speculative.num_speculative_tokens == 4);
   CHECK(scenario.kv_cache.enable_prefix_caching == false);
-  CHECK(scenario.workload.arrivals.rate == 0.5);  // of one rank
+  CHECK(scenario.workload.arrivals.rate == 2);
+  CHECK(scenario.fleet.replicas == 4);
+  CHECK(scenario.fleet.router == "vllm_dp");
   CHECK(scenario.workload.prompt_tokens.value == 1000);
   CHECK(answer.name == "qwen3-32b_h100_vllm");
   CHECK(has_note(answer, "passed over: --host, --port."));
-  CHECK(has_note(answer, "The scenario is one of 4 data-parallel ranks, with its share of the "));
+  CHECK(has_note(answer, "The 4 data-parallel ranks are replicas behind the router vllm_dp"));
   CHECK_FALSE(has_note(answer, "--data-parallel-size"));
 }
 
@@ -238,8 +240,24 @@ TEST_CASE("one line is served up to its longest request", "[study][compose]") {
   CHECK_FALSE(read(compose_scenario(request)).workload.trace.characters_per_token.has_value());
 }
 
+TEST_CASE("data-parallel ranks are replicas where the model is dense", "[study][compose]") {
+  ScenarioRequest request = of_command("vllm serve Qwen/Qwen3-8B -dp 8");
+  const Scenario dense = read(compose_scenario(request));
+  CHECK(dense.fleet.replicas == 8);
+  CHECK(dense.workload.arrivals.rate == 2);
+  request.command = "python -m sglang.launch_server --model-path Qwen/Qwen3-8B --dp 2";
+  CHECK(read(compose_scenario(request)).fleet.router == "round_robin");
+  // Those of a model with experts meet in each layer: the scenario is one of them.
+  const ComposedScenario experts =
+      compose_scenario(of_command("vllm serve Qwen/Qwen3-30B-A3B -dp 8"));
+  CHECK_FALSE(read(experts).fleet.is_on());
+  CHECK(read(experts).workload.arrivals.rate == 0.25);
+  CHECK(has_note(experts, "The scenario is one of 8 data-parallel ranks, with its share of the "));
+}
+
 TEST_CASE("a load is divided among data-parallel ranks", "[study][compose]") {
   ScenarioRequest request = of_command("vllm serve Qwen/Qwen3-8B -dp 8");
+  request.has_one_engine = true;
   CHECK(read(compose_scenario(request)).workload.arrivals.rate == 0.25);
   request.rate.reset();
   request.clients = 20;
@@ -252,6 +270,7 @@ TEST_CASE("a load is divided among data-parallel ranks", "[study][compose]") {
   CHECK(read(joint).workload.arrivals.concurrency == 20);
   CHECK(has_note(joint, "Not simulated: --dp 2: "));
   request = of_command("vllm serve Qwen/Qwen3-8B -dp 4");
+  request.has_one_engine = true;
   request.rate.reset();
   request.prompt.clear();
   request.output.clear();

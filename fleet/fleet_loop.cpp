@@ -1,0 +1,205 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "fleet/fleet_loop.h"
+
+#include <algorithm>
+#include <numeric>
+#include <tuple>
+#include <utility>
+
+#include "core/base/error.h"
+#include "sim/simulation.h"
+
+namespace metronome {
+namespace {
+
+// The order in which the router looks at replicas.
+std::vector<ReplicaId> drawn_order(std::size_t num_replicas, std::uint64_t seed) {
+  std::vector<ReplicaId> order(num_replicas);
+  std::iota(order.begin(), order.end(), 0);
+  Rng rng(seed, "replica_order");
+  for (std::size_t i = num_replicas; i > 1; --i) {
+    std::swap(order[i - 1],
+              order[static_cast<std::size_t>(rng.uniform_int(0, static_cast<std::int64_t>(i) - 1))]);
+  }
+  return order;
+}
+
+bool have_equal_blocks(std::span<const std::unique_ptr<Replica>> replicas) {
+  const KvCacheManager& first = replicas.front()->engine().kv_cache();
+  return std::all_of(replicas.begin(), replicas.end(), [&first](const auto& replica) {
+    const KvCacheManager& cache = replica->engine().kv_cache();
+    return cache.hash_unit() == first.hash_unit() &&
+           cache.num_hash_lookahead_tokens() == first.num_hash_lookahead_tokens();
+  });
+}
+
+}  // namespace
+
+FleetLoop::FleetLoop(const FleetSetup& setup, const Workload& workload,
+                     std::span<EventSink* const> sinks)
+    : setup_(setup),
+      workload_(workload),
+      ends_cause_arrivals_(workload.has_sessions() || workload.mode == ArrivalMode::ClosedLoop),
+      hasher_(nullptr),
+      lots_(setup.router_seed, "router"),
+      next_times_(setup.simulations.size()) {
+  if (workload.has_sessions()) {
+    sessions_.emplace(workload);
+  } else {
+    single_.emplace(workload);
+  }
+  hasher_ = PrefixHasher(&prompts());
+  for (Simulation* const simulation : setup.simulations) {
+    replicas_.push_back(std::make_unique<Replica>(static_cast<ReplicaId>(replicas_.size()),
+                                                  *simulation, prompts(), !workload.images.empty(),
+                                                  sinks));
+  }
+  METRONOME_CHECK(!setup.router->hears_blocks || have_equal_blocks(replicas_),
+                  "a router hears of blocks of one size");
+  RouterContext context = {.num_replicas = static_cast<std::int32_t>(replicas_.size()),
+                           .seed = setup.router_seed,
+                           .block_size = replicas_.front()->engine().kv_cache().hash_unit(),
+                           .settings = setup.router_settings,
+                           .caches = this};
+  if (setup.shuffles_replicas) context.order = drawn_order(replicas_.size(), setup.router_seed);
+  router_ = setup.router->make(context);
+}
+
+bool FleetLoop::run(const ProgressFn& progress) {
+  constexpr std::uint32_t kTurnsPerProgress = 256;
+  for (std::uint32_t turn = 1;; ++turn) {
+    const TimeNs next = arrivals().next_time();
+    if (!advance_first(next)) {
+      if (next == kNever) break;
+      tell_events();
+      if (setup_.report_interval > 0) report(next - next % setup_.report_interval);
+      receive(next);
+    }
+    const bool tells = progress && turn % kTurnsPerProgress == 0;
+    if (tells && !progress({num_ended_, arrivals().num_total(), now_})) return false;
+  }
+  tell_events();
+  for (const std::unique_ptr<Replica>& replica : replicas_) {
+    METRONOME_CHECK(!replica->engine().has_work(), "some requests can never be scheduled");
+    METRONOME_CHECK(replica->engine().num_ended() == replica->engine().requests().size(),
+                    "every request ended");
+    replica->engine().check_integrity();
+    now_ = std::max(now_, replica->engine().now());
+  }
+  METRONOME_CHECK(num_received_ == arrivals().num_total() && num_ended_ == num_received_,
+                  "every request of the workload ended once");
+  return true;
+}
+
+bool FleetLoop::advance_first(TimeNs until) {
+  if (next_times_.first_time() >= until) return false;
+  if (!ends_cause_arrivals_) {
+    while (next_times_.first_time() < until) settle(next_times_.first(), until);
+    return true;
+  }
+  // Turn by turn: the next arrival may be the moment of an end.
+  while (next_times_.first_time() < until && events_.empty()) {
+    settle(next_times_.first(), next_times_.first_time() + 1);
+  }
+  tell_events();
+  return true;
+}
+
+// The replica takes its turns before `until`.
+void FleetLoop::settle(ReplicaId replica, TimeNs until) {
+  next_times_.set(replica, at(replica).advance_to_change(until, events_));
+}
+
+void FleetLoop::tell_events() {
+  std::sort(events_.begin(), events_.end(), [](const ReplicaEvent& a, const ReplicaEvent& b) {
+    return std::tie(a.time, a.replica, a.sequence) < std::tie(b.time, b.replica, b.sequence);
+  });
+  for (const ReplicaEvent& event : events_) {
+    now_ = std::max(now_, event.time);
+    if (!event.has_ended) {
+      router_->answered(event.request);
+      continue;
+    }
+    router_->ended(event.request, event.replica);
+    ++num_ended_;
+    if (sessions_) {
+      Request request;
+      request.state = event.state;
+      sessions_->on_event({.time = event.time,
+                           .kind = EventKind::Ended,
+                           .request = RequestId{event.request}},
+                          request);
+    }
+    arrivals().on_ended(event.time);
+  }
+  events_.clear();
+}
+
+// Of several reports before the next decision, the router uses the last one.
+void FleetLoop::report(TimeNs time) {
+  if (time <= last_report_) return;
+  last_report_ = time;
+  reports_.clear();
+  for (std::size_t i = 0; i < replicas_.size(); ++i) {
+    replicas_[i]->advance(time, events_);
+    settle(static_cast<ReplicaId>(i), time);
+    reports_.push_back(replicas_[i]->report());
+  }
+  router_->reported(reports_);
+}
+
+void FleetLoop::receive(TimeNs now) {
+  now_ = std::max(now_, now);
+  while (const std::optional<RequestSpec> spec = arrivals().pop_due(now, 0)) {
+    route(num_received_++, *spec, now);
+  }
+}
+
+void FleetLoop::describe_prompt(std::uint32_t number, const RequestSpec& spec,
+                                RoutedRequest& routed) {
+  const RequestId id{number};
+  runs_.clear();
+  for (const PromptSegment& segment : prompts().prompt_segments(id)) {
+    if (segment.num_tokens > 0) runs_.push_back({segment.content, 0, segment.num_tokens});
+  }
+  if (runs_.empty()) {
+    for (const TokenId token : prompts().prompt_ids(id)) {
+      runs_.push_back({static_cast<std::uint64_t>(value(token)), 0, 1});
+    }
+  }
+  routed.prompt = runs_;
+  if (!setup_.router->hears_blocks) return;
+  chain_ = replicas_.front()->chain_of(hasher_, number, spec);
+  blocks_.clear();
+  for (const BlockHash hash : chain_) blocks_.push_back(static_cast<std::uint64_t>(hash));
+  routed.blocks = blocks_;
+}
+
+void FleetLoop::route(std::uint32_t number, const RequestSpec& spec, TimeNs now) {
+  RoutedRequest routed = {.number = number,
+                          .now = now,
+                          .prompt = {},
+                          .num_prompt_tokens = spec.num_prompt_tokens};
+  if (sessions_) routed.session = std::uint64_t{sessions_->session_of(RequestId{number})} + 1;
+  describe_prompt(number, spec, routed);
+  const std::span<const ReplicaId> choices = router_->choose(routed);
+  const std::int64_t last = std::ssize(choices) - 1;
+  const ReplicaId chosen =
+      choices[last == 0 ? 0 : static_cast<std::size_t>(lots_.uniform_int(0, last))];
+  router_->sent(routed, chosen);
+  at(chosen).send(number, spec, now);
+  settle(chosen, now);
+}
+
+// A replica whose turns were left out does nothing but decode. So its cache holds no prompt that it
+// does not hold now, and lets blocks go.
+void FleetLoop::count_cached(const RoutedRequest& request, std::span<std::int64_t> overlaps) {
+  for (std::size_t i = 0; i < replicas_.size(); ++i) {
+    overlaps[i] = replicas_[i]->count_cached(chain_);
+    if (overlaps[i] == 0) continue;
+    replicas_[i]->advance(request.now, events_);
+    overlaps[i] = replicas_[i]->count_cached(chain_);
+  }
+}
+
+}  // namespace metronome

@@ -1,0 +1,140 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "fleet/fleet_run.h"
+
+#include <algorithm>
+#include <cmath>
+#include <fmt/core.h>
+#include <string>
+#include <utility>
+
+#include "core/base/error.h"
+#include "core/base/rng.h"
+#include "core/scenario/fleet_groups.h"
+
+namespace metronome {
+namespace {
+
+// Replicas of which each draws for itself have a seed each; the first one has the scenario's.
+bool draws(const Scenario& scenario) {
+  return scenario.cost_model.noise != StepNoise::None || scenario.speculative.has_drafts();
+}
+
+std::string text_of(const FleetConfig& fleet, const std::vector<FleetGroup>& groups) {
+  const RouterInfo& router = *find_router(fleet.router);
+  std::string text = fmt::format("{} {} behind {}", fleet.replicas,
+                                 fleet.replicas == 1 ? "replica" : "replicas", router.name);
+  if (!router.source.empty()) text += fmt::format(" ({})", router.source);
+  for (const FleetGroup& group : groups) {
+    if (group.changed.empty()) continue;
+    text += fmt::format("; {} with", group.num_replicas);
+    for (const std::string& setting : group.changed) text += " " + setting;
+  }
+  return text;
+}
+
+TimeNs report_interval(const FleetConfig& fleet, const RouterInfo& router) {
+  if (router.report_ms == 0) return 0;
+  return std::llround(fleet.report_ms.value_or(router.report_ms) * 1e6);
+}
+
+void check_blocks(const Scenario& scenario, const FleetSetup& fleet) {
+  if (!fleet.router->hears_blocks) return;
+  const KvCacheLayout& first = fleet.simulations.front()->setup.kv_cache;
+  for (const Simulation* const simulation : fleet.simulations) {
+    const KvCacheLayout& layout = simulation->setup.kv_cache;
+    const bool is_alike = layout.block_size == first.block_size &&
+                          layout.states.hash_unit == first.states.hash_unit &&
+                          layout.num_hash_lookahead_tokens == first.num_hash_lookahead_tokens;
+    if (is_alike) continue;
+    fail_config(scenario.location_of("fleet.router"), "fleet.router",
+                fmt::format("{} compares KV blocks, and those of the replicas differ; allowed: "
+                            "replicas with one kv_cache.block_size, or another router",
+                            fleet.router->name));
+  }
+}
+
+}  // namespace
+
+FleetRun::FleetRun(const Scenario& scenario) {
+  const std::vector<FleetGroup> groups = fleet_groups(scenario);
+  const FleetConfig& config = scenario.fleet;
+  double price = 0;
+  bool has_price = true;
+  for (const FleetGroup& group : groups) {
+    for (std::int64_t i = 0; i < group.num_replicas; ++i) {
+      if (i == 0 || draws(group.scenario)) {
+        Scenario own = group.scenario;
+        const std::uint64_t number = fleet_.simulations.size();
+        if (number > 0 && draws(own)) own.seed = mix64(own.seed ^ mix64(number));
+        simulations_.push_back(std::make_unique<Simulation>(prepare_simulation(own)));
+      }
+      fleet_.simulations.push_back(simulations_.back().get());
+    }
+    const std::int64_t gpus = group.num_replicas * group.scenario.cost_model.tensor_parallel_size;
+    num_gpus += gpus;
+    has_price = has_price && group.scenario.price_per_gpu_hour.has_value();
+    price += static_cast<double>(gpus) * group.scenario.price_per_gpu_hour.value_or(0);
+    const std::string& gpu = simulations_.back()->device;
+    if (device.find(gpu) == std::string::npos) device += (device.empty() ? "" : ", ") + gpu;
+  }
+  if (has_price) price_per_gpu_hour = price / static_cast<double>(num_gpus);
+  const Simulation& usual = *simulations_.back();
+  model = usual.model;
+  setup = usual.setup;
+  front_end = usual.front_end;
+  predictor = usual.predictor;
+  warning = usual.warning;
+  fleet_.router = find_router(config.router);
+  METRONOME_CHECK(fleet_.router != nullptr, "reading refuses unknown routers");
+  fleet_.router_settings = config.settings;
+  fleet_.router_seed = config.router_seed ? static_cast<std::uint64_t>(*config.router_seed)
+                                          : scenario.seed;
+  fleet_.shuffles_replicas = config.shuffles_replicas;
+  fleet_.report_interval = report_interval(config, *fleet_.router);
+  fleet_text = text_of(config, groups);
+  check_blocks(scenario, fleet_);
+}
+
+void FleetRun::check_workload(const Workload& workload) const {
+  for (const std::unique_ptr<Simulation>& simulation : simulations_) {
+    simulation->check_workload(workload);
+  }
+}
+
+void FleetRun::draw_noise(std::int32_t n) {
+  for (const std::unique_ptr<Simulation>& simulation : simulations_) simulation->draw_noise(n);
+}
+
+RunOutcome FleetRun::run(const Workload& workload, Clock& clock, std::span<EventSink* const> sinks,
+                         const ProgressFn& progress) {
+  FleetLoop loop(fleet_, workload, sinks);
+  RunOutcome outcome;
+  outcome.completed = loop.run(progress);
+  outcome.num_unsent = loop.num_unsent();
+  clock.wait_until(loop.now());
+  for (const EndReason reason :
+       {EndReason::NeverFits, EndReason::QueueFull, EndReason::StepFailed}) {
+    for (const std::unique_ptr<Replica>& replica : loop.replicas()) {
+      const FirstFailure& first = replica->engine().first_failure(reason);
+      if (first.text.empty()) continue;
+      outcome.messages.push_back(
+          {reason, fmt::format("request {}: {}", replica->number_of(first.request), first.text)});
+      break;
+    }
+  }
+  for (const std::unique_ptr<Replica>& replica : loop.replicas()) {
+    if (outcome.remark.empty()) outcome.remark = replica->engine().remark();
+  }
+  return outcome;
+}
+
+void FleetRun::serve(RequestFeed&, Clock&, std::span<EventSink* const>) {
+  METRONOME_CHECK(false, "a fleet is not served");
+}
+
+std::unique_ptr<PreparedRun> FleetBackend::prepare(const Scenario& scenario) {
+  if (!scenario.fleet.is_on()) return SimulatedBackend().prepare(scenario);
+  return std::make_unique<FleetRun>(scenario);
+}
+
+}  // namespace metronome

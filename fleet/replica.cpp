@@ -1,0 +1,112 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "fleet/replica.h"
+
+#include "sim/simulation.h"
+
+namespace metronome {
+namespace {
+
+EngineSetup with_items(EngineSetup setup, const PromptSource& prompts, bool has_images) {
+  if (!has_images) return setup;
+  setup.encoder.items = &prompts;
+  setup.encoder.forgets_unfilled = setup.kv_cache.forgets_unfilled_blocks;
+  return setup;
+}
+
+std::vector<EventSink*> parts_for(const ReplicaScope& scope, std::span<EventSink* const> sinks,
+                                  EventSink& own) {
+  std::vector<EventSink*> parts;
+  for (EventSink* const sink : sinks) {
+    if (EventSink* const part = sink->of_replica(scope)) parts.push_back(part);
+  }
+  parts.push_back(&own);
+  return parts;
+}
+
+}  // namespace
+
+void Replica::Feed::push(const RequestSpec& spec, TimeNs now) {
+  sent_.push_back({hand_over_.time_of(now, spec.num_prompt_tokens), spec});
+}
+
+void Replica::Feed::exchange(Engine& engine, TimeNs now, bool receives) {
+  if (!receives) return;
+  while (!sent_.empty() && sent_.front().handed_over <= now) {
+    const RequestSpec spec = sent_.front().spec;
+    sent_.pop_front();
+    engine.submit(spec);
+  }
+}
+
+TimeNs Replica::Feed::next_time(const Engine&) const {
+  return sent_.empty() ? kNever : sent_.front().handed_over;
+}
+
+void Replica::Watch::on_event(const Event& event, const Request& request) {
+  if (event.kind != EventKind::FirstToken && event.kind != EventKind::Ended) return;
+  replica_.events_->push_back({.time = event.time,
+                               .replica = replica_.id_,
+                               .sequence = event.sequence,
+                               .request = replica_.number_of(event.request),
+                               .has_ended = event.kind == EventKind::Ended,
+                               .state = request.state});
+}
+
+Replica::Replica(ReplicaId id, Simulation& simulation, const PromptSource& prompts,
+                 bool has_images, std::span<EventSink* const> sinks)
+    : id_(id),
+      numbers_(std::make_shared<std::vector<std::uint32_t>>()),
+      prompts_(prompts, *numbers_),
+      feed_(simulation.front_end),
+      hasher_(&prompts_),
+      simulated_(*simulation.cost_model, simulation.acceptance ? &*simulation.acceptance : nullptr,
+                 simulation.encoder_cost ? &*simulation.encoder_cost : nullptr),
+      executor_(simulated_, simulation.cold_start_ns),
+      engine_(with_items(simulation.setup, prompts_, has_images), executor_,
+              parts_for({.replica = id,
+                         .num_blocks = simulation.setup.kv_cache.num_blocks,
+                         .requests = numbers_},
+                        sinks, watch_),
+              &hasher_) {
+  engine_.receive_from(feed_);
+}
+
+void Replica::send(std::uint32_t number, const RequestSpec& spec, TimeNs now) {
+  numbers_->push_back(number);
+  feed_.push(spec, now);
+}
+
+void Replica::advance(TimeNs until, std::vector<ReplicaEvent>& events) {
+  events_ = &events;
+  engine_.advance(until);
+}
+
+TimeNs Replica::advance_to_change(TimeNs until, std::vector<ReplicaEvent>& events) {
+  events_ = &events;
+  return engine_.advance_to_change(until);
+}
+
+ReplicaReport Replica::report() const {
+  const KvCacheManager& cache = engine_.kv_cache();
+  return {.num_waiting = static_cast<std::int64_t>(engine_.num_waiting()),
+          .num_running = static_cast<std::int64_t>(engine_.num_running()),
+          .kv_usage = static_cast<double>(cache.num_used_blocks()) /
+                      static_cast<double>(cache.num_blocks())};
+}
+
+HashChain Replica::chain_of(const PrefixHasher& hasher, std::uint32_t number,
+                            const RequestSpec& spec) const {
+  HashChain chain;
+  const KvCacheManager& cache = engine_.kv_cache();
+  if (!cache.caches_prefixes()) return chain;
+  Request request;
+  request.id = RequestId{number};
+  request.num_prompt_tokens = spec.num_prompt_tokens;
+  const std::int32_t lookahead = cache.num_hash_lookahead_tokens();
+  const std::int64_t num_units =
+      std::max(spec.num_prompt_tokens - lookahead, 0) / cache.hash_unit();
+  hasher.extend(request, cache.hash_unit(), num_units, chain, lookahead);
+  return chain;
+}
+
+}  // namespace metronome
