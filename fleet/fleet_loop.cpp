@@ -18,8 +18,9 @@ std::vector<ReplicaId> drawn_order(std::size_t num_replicas, std::uint64_t seed)
   std::iota(order.begin(), order.end(), 0);
   Rng rng(seed, "replica_order");
   for (std::size_t i = num_replicas; i > 1; --i) {
-    std::swap(order[i - 1],
-              order[static_cast<std::size_t>(rng.uniform_int(0, static_cast<std::int64_t>(i) - 1))]);
+    std::swap(
+        order[i - 1],
+        order[static_cast<std::size_t>(rng.uniform_int(0, static_cast<std::int64_t>(i) - 1))]);
   }
   return order;
 }
@@ -125,10 +126,9 @@ void FleetLoop::tell_events() {
     if (sessions_) {
       Request request;
       request.state = event.state;
-      sessions_->on_event({.time = event.time,
-                           .kind = EventKind::Ended,
-                           .request = RequestId{event.request}},
-                          request);
+      sessions_->on_event(
+          {.time = event.time, .kind = EventKind::Ended, .request = RequestId{event.request}},
+          request);
     }
     arrivals().on_ended(event.time);
   }
@@ -176,10 +176,8 @@ void FleetLoop::describe_prompt(std::uint32_t number, const RequestSpec& spec,
 }
 
 void FleetLoop::route(std::uint32_t number, const RequestSpec& spec, TimeNs now) {
-  RoutedRequest routed = {.number = number,
-                          .now = now,
-                          .prompt = {},
-                          .num_prompt_tokens = spec.num_prompt_tokens};
+  RoutedRequest routed = {
+      .number = number, .now = now, .prompt = {}, .num_prompt_tokens = spec.num_prompt_tokens};
   if (sessions_) routed.session = std::uint64_t{sessions_->session_of(RequestId{number})} + 1;
   describe_prompt(number, spec, routed);
   const std::span<const ReplicaId> choices = router_->choose(routed);

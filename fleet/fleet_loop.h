@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 // Several engines on one time, behind a router. They advance independently to the next instant at
-// which something couples them: a request comes, or the router gets reports. What happened meanwhile
-// is told in order of time, and of the replicas' numbers where times are equal.
+// which something couples them: a request comes, or the router gets reports. What happened
+// meanwhile is told in order of time, and of the replicas' numbers where times are equal.
 #pragma once
 
 #include <cstdint>
@@ -44,7 +44,9 @@ class FleetLoop final : private CacheView {
   TimeNs now() const { return now_; }
 
  private:
-  ArrivalSource& arrivals() { return sessions_ ? *sessions_ : static_cast<ArrivalSource&>(*single_); }
+  ArrivalSource& arrivals() {
+    return sessions_ ? *sessions_ : static_cast<ArrivalSource&>(*single_);
+  }
   const ArrivalSource& arrivals() const {
     return sessions_ ? *sessions_ : static_cast<const ArrivalSource&>(*single_);
   }
@@ -53,8 +55,8 @@ class FleetLoop final : private CacheView {
   }
   void count_cached(const RoutedRequest& request, std::span<std::int64_t> overlaps) override;
 
-  // Replicas take their turns before `until`; where ends cause arrivals, only up to the first event.
-  // Returns whether one took any.
+  // Replicas take their turns before `until`; where ends cause arrivals, only up to the first
+  // event. Returns whether one took any.
   bool advance_first(TimeNs until);
   void settle(ReplicaId replica, TimeNs until);
   void tell_events();

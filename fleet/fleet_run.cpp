@@ -87,8 +87,8 @@ FleetRun::FleetRun(const Scenario& scenario) {
   fleet_.router = find_router(config.router);
   METRONOME_CHECK(fleet_.router != nullptr, "reading refuses unknown routers");
   fleet_.router_settings = config.settings;
-  fleet_.router_seed = config.router_seed ? static_cast<std::uint64_t>(*config.router_seed)
-                                          : scenario.seed;
+  fleet_.router_seed =
+      config.router_seed ? static_cast<std::uint64_t>(*config.router_seed) : scenario.seed;
   fleet_.shuffles_replicas = config.shuffles_replicas;
   fleet_.report_interval = report_interval(config, *fleet_.router);
   fleet_text = text_of(config, groups);

@@ -52,8 +52,8 @@ void Replica::Watch::on_event(const Event& event, const Request& request) {
                                .state = request.state});
 }
 
-Replica::Replica(ReplicaId id, Simulation& simulation, const PromptSource& prompts,
-                 bool has_images, std::span<EventSink* const> sinks)
+Replica::Replica(ReplicaId id, Simulation& simulation, const PromptSource& prompts, bool has_images,
+                 std::span<EventSink* const> sinks)
     : id_(id),
       numbers_(std::make_shared<std::vector<std::uint32_t>>()),
       prompts_(prompts, *numbers_),

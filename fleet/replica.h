@@ -51,7 +51,8 @@ class Replica {
 
   ReplicaReport report() const;
   // The hashes by which its cache finds a prompt.
-  HashChain chain_of(const PrefixHasher& hasher, std::uint32_t number, const RequestSpec& spec) const;
+  HashChain chain_of(const PrefixHasher& hasher, std::uint32_t number,
+                     const RequestSpec& spec) const;
   std::int64_t count_cached(const HashChain& chain) const {
     return engine_.kv_cache().count_cached(chain);
   }

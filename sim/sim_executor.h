@@ -61,8 +61,8 @@ class SimExecutor final : public Executor {
   std::array<StepResult, kNumResults> results_;
   // The repeats of a plan as far as they are computed, each as if none before it were the last.
   std::vector<StepTimes> repeats_;
-  StepPlan repeated_;    // the plan, and later the last of them
-  RunMembers members_;   // its run
+  StepPlan repeated_;        // the plan, and later the last of them
+  RunMembers members_;       // its run
   TimeNs planned_next_ = 0;  // when the host plans the next one
   TimeNs repeats_end_ = 0;   // when the device is free after them
   bool has_repeats_ = false;

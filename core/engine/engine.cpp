@@ -266,8 +266,8 @@ void Engine::repeat_deferred(TimeNs horizon) {
 TimeNs Engine::end_of_deferred() {
   const auto [most, until] = possible_repeats(kNever, INT64_MAX);
   if (most == 0) return kNoTime;
-  const TimeNs end = executor_.end_of_repeats(plan_of(next_step_index_ - 1), now_,
-                                              static_cast<std::size_t>(most));
+  const TimeNs end =
+      executor_.end_of_repeats(plan_of(next_step_index_ - 1), now_, static_cast<std::size_t>(most));
   return std::min(end, until);
 }
 

@@ -61,7 +61,7 @@ struct StepRecord {
 
 // One of several engines that share the requests of a run.
 struct ReplicaScope {
-  std::int32_t replica = 0;  // its number, from 0
+  std::int32_t replica = 0;     // its number, from 0
   std::int64_t num_blocks = 0;  // of its KV cache
   // By RequestId of this engine: the request's number in the run. It grows as requests come. A
   // request that failed with its replica may come to another one.

@@ -34,8 +34,8 @@ class Executor {
     return 0;
   }
 
-  // When the last of so many repeats would end, if none were planned too late: launch_repeats() with
-  // the same plan and time, right after it, gives these times. kNoTime: not known in advance.
+  // When the last of so many repeats would end, if none were planned too late. launch_repeats()
+  // with the same plan and time, right after it, gives these times. kNoTime: not known in advance.
   virtual TimeNs end_of_repeats(const StepPlan&, TimeNs /*now*/, std::size_t /*num_steps*/) {
     return kNoTime;
   }

@@ -120,9 +120,9 @@ struct ReplicaRecord {
 };
 
 struct RunRecord {
-  // In order of commit; of several engines, one after the other. For a run seen by a client (has_steps() is false), an entry is a time at
-  // which tokens came, with only `finished_at` and `num_emitted` set. Two events of one request at
-  // the same time are two entries.
+  // In order of commit; of several engines, one after the other. Seen by a client (has_steps() is
+  // false), an entry is a time at which tokens came, with only `finished_at` and `num_emitted` set.
+  // Two events of one request at the same time are two entries.
   StepHistory steps;
   ChunkedVector<PrefillChunk> prefills;       // by step, in plan order
   std::vector<RequestRecord> requests;        // by RequestId

@@ -238,8 +238,8 @@ void summarize_replica_peaks(const RunRecord& record, const CompletedTokens& tok
   std::size_t num_arrived = 0;
   for (std::size_t num_gone = 0; num_gone < ends.size(); ++num_gone) {
     while (num_arrived < arrivals.size() && arrivals[num_arrived] < ends[num_gone]) ++num_arrived;
-    summary.max_concurrent_requests =
-        std::max(summary.max_concurrent_requests, static_cast<std::int64_t>(num_arrived - num_gone));
+    summary.max_concurrent_requests = std::max(summary.max_concurrent_requests,
+                                               static_cast<std::int64_t>(num_arrived - num_gone));
   }
 }
 
@@ -376,8 +376,8 @@ void summarize_steps(const RunRecord& record, std::int64_t num_blocks, Summary& 
   double total_blocks = 0;
   for (const ReplicaRecord& engine : engines) {
     const StepSums sums = sum_steps(steps, engine.first_step, engine.end_step(), summary);
-    const double blocks = engine.num_blocks > 0 ? static_cast<double>(engine.num_blocks)
-                                                : kUndefined;
+    const double blocks =
+        engine.num_blocks > 0 ? static_cast<double>(engine.num_blocks) : kUndefined;
     all.block_time += sums.block_time;
     all.running_time += sums.running_time;
     all.waiting_time += sums.waiting_time;

@@ -86,7 +86,7 @@ struct GroupSummary {
   std::optional<double> slo_attainment;
 };
 
-// The figures of one of several engines. Latencies and tokens are of the requests that it had last; gaps (itl) also of those that failed.
+// The figures of an engine of several: of the requests that it had last; itl also of failed ones.
 struct ReplicaSummary {
   GroupSummary requests;  // its name: "replica 3"
   std::int64_t total_input_tokens = 0;

@@ -42,8 +42,8 @@ void add_steps(const RunRecord& record, const ReplicaRecord& replica, double dur
     const TimeNs until = ++next < replica.end_step()
                              ? std::min(record.steps.planned_at(next), step.finished_at)
                              : step.finished_at;
-    block_time += static_cast<double>(std::max<TimeNs>(until - step.planned_at, 0)) *
-                  step.num_used_blocks;
+    block_time +=
+        static_cast<double>(std::max<TimeNs>(until - step.planned_at, 0)) * step.num_used_blocks;
     peak_blocks = std::max<std::int64_t>(peak_blocks, step.num_used_blocks);
     busy_ns += step.duration_ns();
   }

@@ -49,13 +49,13 @@ class PreparedRun {
   std::shared_ptr<StepTimePredictor> predictor;  // the one in `setup`; null unless the policy asks
                                                  // for it
   FrontEnd front_end;                            // simulated before the engine sees a request
-  std::string warning;       // for settings that are allowed but worth knowing; may be empty
+  std::string warning;  // for settings that are allowed but worth knowing; may be empty
   // Of a run of several engines: "8 replicas behind vllm_router"; empty: it has one. `model`,
   // `setup` and the like are then those of most of them.
   std::string fleet_text;
   std::int64_t num_gpus = 0;  // of all engines; 0: those of the scenario's one engine
   std::optional<double> price_per_gpu_hour = {};  // of a fleet: the mean of its GPUs
-  std::string weights_text;  // origin of the weights; empty if there are none
+  std::string weights_text;                       // origin of the weights; empty if there are none
   // Requests may ask for penalties and logit_bias. A simulation has no logits that they change.
   bool takes_penalties = true;
 

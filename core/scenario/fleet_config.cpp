@@ -62,8 +62,8 @@ void visit_fields(FieldVisitor& visitor, FleetConfig& config) {
   visitor.optional_integer("router_seed", config.router_seed, 0, kMaxSeed,
                            "of the router's lots, and of shuffle_replicas; null: the scenario's");
   visitor.boolean("shuffle_replicas", config.shuffles_replicas,
-                  "the router lists the replicas in an order that is drawn, which decides ties; "
-                  "sglang_router and vllm_router do so in each process");
+                  "the router lists the replicas in an order that is drawn, which decides ties, as "
+                  "programs do that keep them in a hash map");
   visitor.optional_number("report_ms", config.report_ms, 0.001, kHourMs,
                           "between reports of the replicas to a router that asks for them, "
                           "milliseconds; null: as the router's program does");

@@ -38,7 +38,7 @@ std::span<const Choice> fleet_choices();
 // A router whose name and settings a scenario may have.
 struct RouterKeys {
   std::string_view name;
-  std::string_view summary;  // one line
+  std::string_view summary;                                 // one line
   void (*visit)(FieldVisitor&, PolicySettings&) = nullptr;  // nullptr: it has no settings
 };
 // Call it once, before scenarios are read.

@@ -52,9 +52,9 @@ FleetGroup read_group(const Scenario& alone, const Json& given, std::size_t plac
   std::vector<Setting> settings;
   for (const Json::Member& member : given.items()) {
     if (member.key == "count") continue;
-    constexpr std::string_view kAllowed[] = {
-        "hardware",  "price_per_gpu_hour", "quantization", "engine", "kv_cache",
-        "scheduler", "speculative",        "cost_model"};
+    constexpr std::string_view kAllowed[] = {"hardware",    "price_per_gpu_hour", "quantization",
+                                             "engine",      "kv_cache",           "scheduler",
+                                             "speculative", "cost_model"};
     if (std::find(std::begin(kAllowed), std::end(kAllowed), member.key) == std::end(kAllowed)) {
       fail_groups(scenario, fmt::format("group {} has '{}', in which replicas cannot differ; "
                                         "allowed: count, {}",

@@ -10,6 +10,7 @@
 #include "core/config/catalogue.h"
 #include "core/engine/policies/registry.h"
 #include "core/model/model_catalogue.h"
+#include "core/scenario/fleet_groups.h"
 #include "core/scenario/scenario_keys.h"
 #include "core/scenario/scenario_parts.h"
 
@@ -132,6 +133,7 @@ Scenario read_scenario(const ConfigNode& given, const std::string& base_dir) {
   }
   scenario.workload = read_workload_config(*workload, "workload", base_dir, place_of_key);
   set_class_limits(scenario);
+  if (scenario.fleet.is_on()) (void)fleet_groups(scenario);  // throws for a group that is not valid
   return scenario;
 }
 

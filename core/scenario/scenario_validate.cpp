@@ -5,7 +5,6 @@
 #include "core/base/error.h"
 #include "core/engine/policies/registry.h"
 #include "core/scenario/engine_product.h"
-#include "core/scenario/fleet_groups.h"
 #include "core/scenario/scenario.h"
 #include "core/scenario/scenario_keys.h"
 
@@ -132,7 +131,6 @@ void check_drafts(const Scenario& scenario, const ConfigNode& source, const Poli
 
 void check_fleet(const Scenario& scenario, const ConfigNode& source) {
   if (!scenario.fleet.is_on()) return;
-  if (!scenario.fleet.groups.empty()) (void)fleet_groups(scenario);
   if (scenario.results.trace.value_or(false)) {
     fail_setting(source, "results.trace",
                  "a trace shows one engine, and a fleet has several; allowed: auto, false");

@@ -22,18 +22,17 @@ constexpr GroupColumn kColumns[] = {
     {"TTFT p99, ms", "p99_ttft_ms", 1},    {"TPOT p50, ms", "median_tpot_ms", 2},
     {"TPOT p99, ms", "p99_tpot_ms", 2},    {"good, %", "slo_attainment", 1, 100},
     {"goodput, 1/s", "request_goodput", 3}};
-constexpr GroupColumn kReplicaColumns[] = {
-    {"requests", "num_requests", 0},
-    {"prompt tokens", "total_input_tokens", 0},
-    {"output tokens", "total_output_tokens", 0},
-    {"busy, %", "busy_share", 1, 100},
-    {"KV mean, %", "mean_kv_use", 1, 100},
-    {"KV peak, %", "peak_kv_use", 1, 100},
-    {"prefix hits, %", "prefix_hit_rate", 1, 100},
-    {"TTFT p50, ms", "median_ttft_ms", 1},
-    {"TTFT p99, ms", "p99_ttft_ms", 1},
-    {"ITL p50, ms", "median_itl_ms", 2},
-    {"ITL p99, ms", "p99_itl_ms", 2}};
+constexpr GroupColumn kReplicaColumns[] = {{"requests", "num_requests", 0},
+                                           {"prompt tokens", "total_input_tokens", 0},
+                                           {"output tokens", "total_output_tokens", 0},
+                                           {"busy, %", "busy_share", 1, 100},
+                                           {"KV mean, %", "mean_kv_use", 1, 100},
+                                           {"KV peak, %", "peak_kv_use", 1, 100},
+                                           {"prefix hits, %", "prefix_hit_rate", 1, 100},
+                                           {"TTFT p50, ms", "median_ttft_ms", 1},
+                                           {"TTFT p99, ms", "p99_ttft_ms", 1},
+                                           {"ITL p50, ms", "median_itl_ms", 2},
+                                           {"ITL p99, ms", "p99_itl_ms", 2}};
 
 // A row for each group of a run.
 std::string rows_of(const ReportRun& run, const Json& groups,
@@ -55,8 +54,7 @@ std::string rows_of(const ReportRun& run, const Json& groups,
 }
 
 std::string table_of(std::span<const ReportRun> runs, const char* title,
-                     Json ResultContent::*groups,
-                     std::span<const GroupColumn> columns = kColumns) {
+                     Json ResultContent::*groups, std::span<const GroupColumn> columns = kColumns) {
   std::string rows;
   for (const ReportRun& run : runs) rows += rows_of(run, run.result.*groups, columns);
   if (rows.empty()) return {};

@@ -453,9 +453,8 @@ ComposedScenario compose_scenario(const ScenarioRequest& request) {
         "speculative.acceptance has your server's.");
   }
   const std::int64_t context = context_of(draft);
-  const ComposedWorkload workload =
-      set_workload(request, set_ranks(request, server, draft, composed.notes), context, draft,
-                   composed.notes);
+  const ComposedWorkload workload = set_workload(
+      request, set_ranks(request, server, draft, composed.notes), context, draft, composed.notes);
   set_limits(request, workload.preset, draft);
   const ServerArguments& names = *server.product->arguments;
   choose_rules(names, server.version, draft, composed.notes);

@@ -230,8 +230,7 @@ void TuneSetting::judge(const RunRecord& record, std::size_t first, TuneTrial& t
 void TuneSetting::add_waits(const RunRecord& record, TuneTrial& trial, Sums& sums) const {
   const EngineSetup& setup = run_->setup;
   const double full = kFullCache * static_cast<double>(setup.kv_cache.num_blocks);
-  const auto num_engines =
-      static_cast<double>(std::max<std::size_t>(record.replicas.size(), 1));
+  const auto num_engines = static_cast<double>(std::max<std::size_t>(record.replicas.size(), 1));
   std::size_t next = 0;
   for (const StepEntry& step : record.steps) {
     const TimeNs until =

@@ -149,8 +149,8 @@ std::string draw_scenario(Rng& rng) {
 
 std::string draw_fleet(Rng& rng) {
   const auto routers = all_routers();
-  const RouterInfo& router =
-      routers[static_cast<std::size_t>(draw(rng, 0, static_cast<std::int32_t>(routers.size()) - 1))];
+  const RouterInfo& router = routers[static_cast<std::size_t>(
+      draw(rng, 0, static_cast<std::int32_t>(routers.size()) - 1))];
   const std::int32_t replicas = draw(rng, 1, 9);
   const bool shuffles = chance(rng, 0.5);
   return fmt::format("fleet: {{replicas: {}, router: {}, shuffle_replicas: {}}}\n", replicas,
@@ -183,9 +183,9 @@ TEST_CASE("each replica of a random fleet does what it does alone", "[fleet]") {
 
 TEST_CASE("a router knows the requests in flight at each arrival", "[fleet]") {
   for (const std::int32_t replicas : {2, 5}) {
-    const FleetResult fleet = run(scenario_of(
-        std::string(kPlain) + fmt::format("fleet: {{replicas: {}, router: least_loaded}}\n",
-                                          replicas)));
+    const FleetResult fleet =
+        run(scenario_of(std::string(kPlain) +
+                        fmt::format("fleet: {{replicas: {}, router: least_loaded}}\n", replicas)));
     const std::vector<RequestRecord>& all = fleet.record.requests;
     for (std::size_t i = 0; i < all.size(); ++i) {
       std::vector<std::int64_t> loads(static_cast<std::size_t>(replicas));

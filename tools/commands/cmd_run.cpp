@@ -274,8 +274,9 @@ void tell_left_out(const std::string& name, const std::vector<std::string>& file
 // Whether a thread may write steps.jsonl beside the run: a CPU core must be free for it, and no
 // line may depend on later steps.
 bool may_stream_steps(const Backend& backend, const PreparedVariant& variant) {
-  return !backend.is_measured() && variant.run->fleet_text.empty() && variant.workload->images.empty() &&
-         !variant.run->setup.kv_cache.verifies_drafts && std::thread::hardware_concurrency() >= 2;
+  return !backend.is_measured() && variant.run->fleet_text.empty() &&
+         variant.workload->images.empty() && !variant.run->setup.kv_cache.verifies_drafts &&
+         std::thread::hardware_concurrency() >= 2;
 }
 
 std::vector<RunResult> run_all(const Backend& backend, std::vector<PreparedVariant>& variants,

@@ -207,7 +207,7 @@ class KvCacheManager {
     return chain_of(request, num_hashable_units(request, request.num_tokens()));
   }
 
-  // The leading blocks of a chain that are cached, whichever request asks for them. Changes nothing.
+  // The leading blocks of a chain that are cached, whoever asks for them. Changes nothing.
   // The chain has hashes of hash_unit() tokens, each with num_hash_lookahead_tokens() behind.
   std::int64_t count_cached(const HashChain& chain) const;
   std::int32_t hash_unit() const { return hash_unit_; }

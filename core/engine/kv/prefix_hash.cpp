@@ -201,7 +201,8 @@ void PrefixHasher::extend(const Request& request, std::int32_t block_size, std::
     add_prompt(request, begin, std::min(end, prompt_end), writer);
   }
   if (prompt_end < end) {
-    add_output(request, number_of(request), std::max<std::int64_t>(0, begin - prompt_end), end - prompt_end, writer);
+    add_output(request, number_of(request), std::max<std::int64_t>(0, begin - prompt_end),
+               end - prompt_end, writer);
   }
 }
 

@@ -247,7 +247,7 @@ TEST_CASE("data-parallel ranks are replicas where the model is dense", "[study][
   CHECK(dense.workload.arrivals.rate == 2);
   request.command = "python -m sglang.launch_server --model-path Qwen/Qwen3-8B --dp 2";
   CHECK(read(compose_scenario(request)).fleet.router == "round_robin");
-  // Those of a model with experts meet in each layer: the scenario is one of them.
+  // Ranks of a model with experts meet in each layer: the scenario is one of them.
   const ComposedScenario experts =
       compose_scenario(of_command("vllm serve Qwen/Qwen3-30B-A3B -dp 8"));
   CHECK_FALSE(read(experts).fleet.is_on());
@@ -287,8 +287,8 @@ TEST_CASE("a word that a server refuses is refused", "[study][compose]") {
                          "allowed: auto, float16, "));
   CHECK(refused("--load-format=x --scheduling-policy lpm") ==
         "--command: '--scheduling-policy' has the value 'lpm'; allowed: fcfs, priority");
-  CHECK(refused("--speculative-config '{\"method\": \"eagel\"}'")
-            .find("has the value 'eagel'") != std::string::npos);
+  CHECK(refused("--speculative-config '{\"method\": \"eagel\"}'").find("has the value 'eagel'") !=
+        std::string::npos);
   CHECK(refusal(of_command("llama-server -m Qwen3-8B-Q8_0.gguf -ctk q9_0"))
             .starts_with("--command: '-ctk' has the value 'q9_0'"));
   // It takes these, which are not simulated.
