@@ -27,6 +27,7 @@
 #include "sim/drafts/drafted_model.h"
 #include "sim/fitted/fitted_file.h"
 #include "sim/measured_model.h"
+#include "sim/micro_batches.h"
 #include "sim/roofline/roofline.h"
 #include "sim/scenario_drafter.h"
 #include "sim/sim_executor.h"
@@ -221,6 +222,11 @@ std::unique_ptr<CostModel> cost_model_of(const StepTimeSource& times, const Scen
       times.file ? make_cost_model(*times.file, model, hardware, config)
                  : with_eager_passes(std::make_unique<RooflineCostModel>(model, hardware, config),
                                      model, config);
+  const PolicyInfo& policy = *find_policy(scenario.scheduler.policy);
+  if (policy.pass_tokens != nullptr) {
+    target =
+        std::make_unique<MicroBatches>(std::move(target), policy.pass_tokens(scenario.scheduler));
+  }
   if (scenario.speculative.num_drafts() == 0) return target;
   return with_drafts(std::move(target), scenario, model, hardware, config);
 }

@@ -307,6 +307,7 @@ void add_costs(Table& table) {
 }
 
 void add_waits(Table& table) {
+  constexpr const char* kAnswers = "answers, tok/s";
   table
       .add({.name = "queue",
             .title = "queue",
@@ -332,7 +333,29 @@ void add_waits(Table& table) {
                         ? FigureValue{.kind = Kind::Null}
                         : FigureValue{.kind = Kind::Duration, .count = s.longest_stall.gap_ns};
            },
-           {"cadence, ms", "longest gap", Better::Lower, kByLargest, 1, "longest", "ms"});
+           {"cadence, ms", "longest gap", Better::Lower, kByLargest, 1, "longest", "ms"})
+      .add(
+          "decode_rate_during_prefill",
+          "tokens per second of a running answer while some prompt is computed",
+          [](const Summary& s, const RunFacts&) { return number(s.rates.during_prefill); },
+          {kAnswers,
+           "during prefill",
+           Better::Higher,
+           2,
+           1,
+           "in prefill tok/s",
+           {},
+           "rate of an answer during prefill"},
+          "tokens of requests in decode / seconds that these requests were in decode, both while "
+          "some prompt is computed: from the plan of its first chunk to the end of its last one")
+      .add(
+          "slowest_10s_output_throughput",
+          "the fewest output tokens per second in ten seconds in which some answer is written all "
+          "the time",
+          [](const Summary& s, const RunFacts&) { return number(s.rates.slowest_10s); },
+          {kAnswers, "slowest 10 s", Better::Higher, 1, 1, {}, {}, "slowest 10 s of all answers"},
+          "fewest output tokens of all requests in ten seconds, half-open, in which some request "
+          "is in decode all the time, / 10");
 }
 
 void add_engine(Table& table) {
@@ -456,101 +479,6 @@ std::vector<Figure> make_figures() {
   return table.take();
 }
 
-constexpr std::string_view kCadence[] = {"mean_itl_jitter_ms", "p99_itl_jitter_ms",
-                                         "longest_stall_ms"};
-constexpr std::string_view kThroughput[] = {"duration",          "request_throughput",
-                                            "output_throughput", "total_token_throughput",
-                                            "request_goodput",   "slo_attainment"};
-constexpr std::string_view kCost[] = {"gpu_hours", "output_tokens_per_s_per_gpu",
-                                      "output_tokens_per_s_per_user",
-                                      "cost_per_million_output_tokens", "cost_per_million_tokens"};
-constexpr std::string_view kDevice[] = {"num_steps",        "mean_batch_tokens", "busy_share",
-                                        "mean_kv_use",      "peak_kv_use",       "prefix_hit_rate",
-                                        "replica_imbalance"};
-constexpr std::string_view kDrafts[] = {
-    "spec_decode_acceptance_length", "spec_decode_acceptance_rate", "tokens_per_decode",
-    "wasted_draft_tokens",           "p50_itl_per_token_ms",        "p99_itl_per_token_ms"};
-constexpr std::string_view kRequests[] = {"completed", "refused", "never_fits", "other_failed"};
-constexpr std::string_view kQueue[] = {"mean_running", "mean_waiting", "peak_waiting",
-                                       "num_preemptions", "mean_front_end_ms"};
-
-constexpr FigureBlock kBlocks[] = {
-    {.title = "cadence, ms", .keys = kCadence},
-    {.title = "throughput", .keys = kThroughput},
-    {.title = "cost", .keys = kCost, .needs = "price_per_gpu_hour"},
-    {.title = "device", .keys = kDevice, .needs = "num_steps", .needs_all = true},
-    {.title = "drafts", .keys = kDrafts, .needs = "spec_decode_num_drafts"},
-    {.title = "requests", .keys = kRequests},
-    {.title = "queue", .keys = kQueue, .needs = "num_steps", .needs_all = true}};
-
-constexpr std::string_view kSweep[] = {
-    "p50_ttft_ms",       "p99_ttft_ms",      "p50_itl_ms",
-    "p99_itl_ms",        "longest_stall_ms", "mean_tpot_ms",
-    "output_throughput", "request_goodput",  "cost_per_million_output_tokens"};
-constexpr std::string_view kReport[] = {"p50_ttft_ms",
-                                        "p99_ttft_ms",
-                                        "p50_itl_ms",
-                                        "p99_itl_ms",
-                                        "max_itl_ms",
-                                        "request_throughput",
-                                        "output_throughput",
-                                        "request_goodput",
-                                        "slo_attainment",
-                                        "completed",
-                                        "failed",
-                                        "num_preemptions",
-                                        "busy_share",
-                                        "cost_per_million_output_tokens"};
-constexpr std::string_view kMap[] = {"p99_itl_ms",
-                                     "max_itl_ms",
-                                     "p50_itl_ms",
-                                     "p99_ttft_ms",
-                                     "slo_attainment",
-                                     "request_goodput",
-                                     "output_throughput",
-                                     "output_tokens_per_s_per_user",
-                                     "cost_per_million_output_tokens"};
-constexpr std::string_view kPoint[] = {
-    "p50_ttft_ms",     "p99_ttft_ms",    "p50_itl_ms",
-    "p99_itl_ms",      "max_itl_ms",     "output_throughput",
-    "request_goodput", "slo_attainment", "spec_decode_acceptance_length"};
-constexpr std::string_view kPair[] = {"mean_ttft_ms",      "p99_ttft_ms", "p50_itl_ms",
-                                      "p99_itl_ms",        "max_itl_ms",  "p99_e2el_ms",
-                                      "output_throughput", "duration"};
-constexpr std::string_view kRate[] = {"output_throughput", "total_token_throughput",
-                                      "request_throughput", "request_goodput"};
-constexpr std::string_view kTrial[] = {"slo_attainment",
-                                       "request_goodput",
-                                       "output_throughput",
-                                       "total_token_throughput",
-                                       "output_tokens_per_s_per_user",
-                                       "output_tokens_per_s_per_gpu",
-                                       "cost_per_million_output_tokens",
-                                       "p99_ttft_ms",
-                                       "mean_itl_ms",
-                                       "p50_itl_ms",
-                                       "p90_itl_ms",
-                                       "p95_itl_ms",
-                                       "p99_itl_ms",
-                                       "max_itl_ms",
-                                       "mean_tpot_ms"};
-constexpr std::string_view kCapacity[] = {"output_throughput", "p99_ttft_ms",
-                                          "p99_itl_ms",        "max_itl_ms",
-                                          "mean_tpot_ms",      "cost_per_million_output_tokens"};
-constexpr std::string_view kLoad[] = {"slo_attainment",
-                                      "p99_ttft_ms",
-                                      "p99_itl_ms",
-                                      "max_itl_ms",
-                                      "output_throughput",
-                                      "output_tokens_per_s_per_user",
-                                      "output_tokens_per_s_per_gpu",
-                                      "mean_tpot_ms",
-                                      "cost_per_million_output_tokens"};
-constexpr std::string_view kWhatIf[] = {"p99_itl_ms",  "max_itl_ms",        "p50_ttft_ms",
-                                        "p99_ttft_ms", "output_throughput", "num_preemptions"};
-constexpr std::string_view kValidation[] = {"request_throughput", "output_throughput",
-                                            "total_token_throughput"};
-
 }  // namespace
 
 std::span<const Figure> all_figures() {
@@ -569,22 +497,5 @@ const Figure& figure(std::string_view key) {
 std::span<const Statistic> statistics() { return kStatistics; }
 std::span<const LatencyRow> latency_rows() { return kLatencies; }
 std::span<const std::string_view> latency_columns() { return kLatencyColumns; }
-std::span<const FigureBlock> figure_blocks() { return kBlocks; }
-std::span<const std::string_view> figures_of(FigureList list) {
-  switch (list) {
-    case FigureList::Sweep: return kSweep;
-    case FigureList::Report: return kReport;
-    case FigureList::Map: return kMap;
-    case FigureList::Point: return kPoint;
-    case FigureList::Pair: return kPair;
-    case FigureList::Rate: return kRate;
-    case FigureList::Trial: return kTrial;
-    case FigureList::Capacity: return kCapacity;
-    case FigureList::Load: return kLoad;
-    case FigureList::WhatIf: return kWhatIf;
-    case FigureList::Validation: return kValidation;
-  }
-  return {};
-}
 
 }  // namespace metronome

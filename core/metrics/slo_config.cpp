@@ -10,6 +10,9 @@
 namespace metronome {
 namespace {
 
+constexpr double kLeastRate = 1e-6;
+constexpr double kMostRate = 1e12;
+
 struct PresetLimits {
   std::string_view name;
   double ttft_ms;
@@ -53,6 +56,16 @@ std::vector<std::string_view> slo_preset_names() {
   return names;
 }
 
+std::span<const RunGoalKey> run_goal_keys() {
+  static constexpr RunGoalKey kKeys[] = {
+      {"itl_share", &SloConfig::itl_share},
+      {"longest_gap_ms", &SloConfig::longest_gap_ms},
+      {"decode_rate", &SloConfig::decode_rate},
+      {"output_throughput", &SloConfig::output_throughput},
+      {"cost_per_million_output_tokens", &SloConfig::cost_per_million_output_tokens}};
+  return kKeys;
+}
+
 bool SloConfig::limits_any() const {
   const auto has_one = [](const SloConfig& slo) { return slo.has_limit(); };
   return has_limit() || std::any_of(by_class.begin(), by_class.end(), has_one);
@@ -68,6 +81,19 @@ void visit_fields(FieldVisitor& visitor, SloConfig& config) {
                           "every inter-token latency (ITL) of a request, milliseconds");
   visitor.optional_number("e2el_ms", config.e2el_ms, kShortestLimitMs, kHourMs,
                           "arrival to last token, milliseconds");
+  visitor.optional_number("itl_share", config.itl_share, 0.5, 1,
+                          "goal of a run: the share of all gaps that are within itl_ms: 0.5, 0.9, "
+                          "0.95, 0.99, or 1; null: every gap");
+  visitor.optional_number("longest_gap_ms", config.longest_gap_ms, kShortestLimitMs, kHourMs,
+                          "goal of a run: its longest gap, milliseconds; null: no limit");
+  visitor.optional_number("decode_rate", config.decode_rate, kLeastRate, kMostRate,
+                          "goal of a run: least tokens per second of a running answer while some "
+                          "prompt is computed");
+  visitor.optional_number("output_throughput", config.output_throughput, kLeastRate, kMostRate,
+                          "goal of a run: least output tokens per second");
+  visitor.optional_number("cost_per_million_output_tokens", config.cost_per_million_output_tokens,
+                          kLeastRate, kMostRate,
+                          "goal of a run: most that a million output tokens cost");
 }
 
 }  // namespace metronome

@@ -438,7 +438,8 @@ bool meets_slo(const RequestRecord& request, const SloConfig& given) {
   const double tpot_ms = request.has_itl() ? request.tpot_ns() / 1e6 : 0.0;
   const double itl_ms = request.has_itl() ? to_ms(request.max_itl_ns) : 0.0;
   return (!slo.ttft_ms || to_ms(request.ttft_ns()) <= *slo.ttft_ms) &&
-         (!slo.tpot_ms || tpot_ms <= *slo.tpot_ms) && (!slo.itl_ms || itl_ms <= *slo.itl_ms) &&
+         (!slo.tpot_ms || tpot_ms <= *slo.tpot_ms) &&
+         (!slo.itl_ms || slo.judges_gaps_of_run() || itl_ms <= *slo.itl_ms) &&
          (!slo.e2el_ms || to_ms(request.e2el_ns()) <= *slo.e2el_ms);
 }
 
@@ -494,6 +495,7 @@ Summary summarize(const RunRecord& record, const SummaryOptions& options) {
   summarize_drafts(record, summary);
   summarize_requests(record, options.slo, summary);
   summarize_peaks(record, tokens, summary);
+  summary.rates = answer_rates(record);
   summary.classes = summarize_classes(record, options.slo);
   summary.priorities = summarize_priorities(record, options.slo);
   summarize_fleet(record, options.slo, summary);

@@ -13,6 +13,7 @@
 
 #include "core/base/distribution.h"
 #include "core/base/types.h"
+#include "core/metrics/answer_rates.h"
 #include "core/metrics/run_record.h"
 #include "core/metrics/slo_config.h"
 
@@ -81,6 +82,7 @@ struct GroupSummary {
   std::int64_t num_requests = 0;
   std::int64_t completed = 0;
   Distribution ttft, tpot, e2el;
+  double longest_gap_ms = std::numeric_limits<double>::quiet_NaN();
   std::optional<std::int64_t> good;  // as in Summary, also the two below
   std::optional<double> request_goodput;
   std::optional<double> slo_attainment;
@@ -133,6 +135,7 @@ struct Summary {
   std::optional<double> slo_attainment;      // good / (completed + failed)
   double max_output_tokens_per_s = 0;        // fullest one-second bucket after the first arrival
   std::int64_t max_concurrent_requests = 0;  // counts half-open intervals [arrival, last token)
+  AnswerRates rates;                         // Metronome's; of all requests, completed or not
 
   // False: a client observed the run. Then all figures up to `peak_waiting` are unknown: counts are
   // 0, other figures NaN.

@@ -19,6 +19,7 @@ struct Group {
   std::int64_t num_good = 0;
   bool has_slo = false;
   std::vector<double> ttft, tpot, e2el;
+  TimeNs longest_gap_ns = kNoTime;
 
   void add(const RequestRecord& request, const SloConfig& slo) {
     ++summary.num_requests;
@@ -30,13 +31,16 @@ struct Group {
     if (request.first_token == kNoTime) return;
     ttft.push_back(static_cast<double>(request.ttft_ns()));
     e2el.push_back(static_cast<double>(request.e2el_ns()));
-    if (request.has_itl()) tpot.push_back(request.tpot_ns());
+    if (!request.has_itl()) return;
+    tpot.push_back(request.tpot_ns());
+    longest_gap_ns = std::max(longest_gap_ns, request.max_itl_ns);
   }
 
   GroupSummary finish(double duration_s) {
     summary.ttft = describe(ttft);
     summary.tpot = describe(tpot);
     summary.e2el = describe(e2el);
+    if (longest_gap_ns != kNoTime) summary.longest_gap_ms = to_ms(longest_gap_ns);
     if (!has_slo) return std::move(summary);
     summary.good = num_good;
     summary.request_goodput = duration_s > 0 ? static_cast<double>(num_good) / duration_s : 0.0;

@@ -4,6 +4,7 @@
 
 #include "core/base/error.h"
 #include "core/engine/policies/registry.h"
+#include "core/metrics/goals.h"
 #include "core/scenario/engine_product.h"
 #include "core/scenario/scenario.h"
 #include "core/scenario/scenario_keys.h"
@@ -158,6 +159,20 @@ void check_front_end(const Scenario& scenario, const ConfigNode& source) {
                "client has a front end, too; allowed: one of the two, or client.preset none");
 }
 
+// Runs have percentiles of these shares, and costs with a price.
+void check_goals(const Scenario& scenario, const ConfigNode& source) {
+  const SloConfig& slo = scenario.slo;
+  if (slo.itl_share && !is_known_share(*slo.itl_share)) {
+    fail_setting(source, "slo.itl_share",
+                 "is no share that runs have a percentile of; allowed: 0.5, 0.9, 0.95, 0.99, 1, "
+                 "or null");
+  }
+  if (slo.cost_per_million_output_tokens && !scenario.price_per_gpu_hour) {
+    fail_setting(source, "slo.cost_per_million_output_tokens",
+                 "needs price_per_gpu_hour, which is not given; allowed: null, or with that key");
+  }
+}
+
 void check_targets(const Scenario& scenario, const ConfigNode& source, const PolicyInfo& policy) {
   const SloPolicyConfig& targets = scenario.scheduler.slo;
   if (!policy.predicts_steps || targets.itl_target_ms || targets.tpot_target_ms) return;
@@ -198,6 +213,7 @@ void validate_scenario(const Scenario& scenario, const ConfigNode& source) {
   check_token_budget(scenario, source, *policy);
   check_chunk_sizes(scenario, source, *policy);
   check_targets(scenario, source, *policy);
+  check_goals(scenario, source);
   check_drafts(scenario, source, *policy);
   check_host_gap(scenario, source);
   check_fleet(scenario, source);

@@ -36,7 +36,16 @@ struct ServerFlags {
   std::string_view memory;    // more of it gives more KV blocks
   std::string_view num_seqs;  // engine.max_num_seqs
   std::string_view pool;      // the size of the KV cache
-  bool has_share = true;      // `memory` is a share of it, not the size
+  // The largest captured CUDA graph.
+  std::string_view graphs = "cost_model.max_graph_tokens";
+  bool has_share = true;  // `memory` is a share of it, not the size
+  // Sentences of a diagnosis, empty where the server has no such setting: what lets answers go on
+  // beside prompts, and short prompts pass long ones; why urgent requests wait where the queue
+  // does not look at priorities, and where it does.
+  std::string_view apart_advice = {};
+  std::string_view blocking_advice = {};
+  std::string_view no_priorities = {};
+  std::string_view priority_advice = {};
   // Whether it has flags for every policy, the nearest ones; else for its own.
   bool takes_other_policies = false;
   EngineFlags (*write)(const Scenario&) = nullptr;

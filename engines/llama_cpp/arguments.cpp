@@ -8,6 +8,7 @@ namespace {
 
 constexpr ServerArgument kServerArguments[] = {
     {"batch_size", "scheduler.n_batch"},
+    {"ubatch_size", "scheduler.n_ubatch"},
     {"cont_batching", "scheduler.cont_batching", ArgumentKind::Switch},
     {"slot_prompt_similarity", "scheduler.slot_prompt_similarity", ArgumentKind::Number},
     {"parallel", "engine.max_num_seqs"},

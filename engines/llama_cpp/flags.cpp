@@ -18,6 +18,7 @@ EngineFlags write_flags(const Scenario& scenario) {
   const LlamaCppConfig& config = scenario.scheduler.settings<LlamaCppConfig>();
   FlagList list("llama-server", "(llama-cpp-python 0.3.36)");
   list.add("-b", std::int64_t{config.n_batch});
+  list.add("-ub", std::int64_t{config.n_ubatch});
   list.add("-np", scenario.engine.max_num_seqs);
   constexpr std::int64_t kMostSlots = 256;  // LLAMA_MAX_SEQ
   if (scenario.engine.max_num_seqs > kMostSlots) {

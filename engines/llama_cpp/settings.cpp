@@ -8,6 +8,10 @@ namespace metronome {
 
 void visit_fields(FieldVisitor& visitor, LlamaCppConfig& config) {
   visitor.integer("n_batch", config.n_batch, 1, kMaxTokens, "llama_cpp: tokens of a step");
+  visitor.integer(
+      "n_ubatch", config.n_ubatch, 1, kMaxTokens,
+      "llama_cpp: tokens of a pass, each of which reads all weights; a step is computed "
+      "in as many passes as it takes");
   visitor.boolean("cont_batching", config.cont_batching,
                   "llama_cpp: prompts join the running decodes");
   visitor.number("slot_prompt_similarity", config.slot_prompt_similarity, 0, 1,

@@ -10,6 +10,7 @@ class FieldVisitor;
 
 struct LlamaCppConfig {
   std::int32_t n_batch = 2048;
+  std::int32_t n_ubatch = 512;
   bool cont_batching = true;
   double slot_prompt_similarity = 0.1;
 };

@@ -158,6 +158,15 @@ constexpr ServerFlags kSglangFlags = {.server = "SGLang",
                                       .memory = "--mem-fraction-static",
                                       .num_seqs = "--max-running-requests",
                                       .pool = "--max-total-tokens",
+                                      .graphs = "--cuda-graph-max-bs-decode",
+                                      .apart_advice =
+                                          "--enable-mixed-chunk lets answers go on in these steps, "
+                                          "and --prefill-decode-interval between them.",
+                                      .no_priorities = "--enable-priority-scheduling is off",
+                                      .priority_advice =
+                                          "SGLang preempts for urgent requests only beyond its "
+                                          "threshold (--priority-scheduling-preemption-threshold), "
+                                          "and not with --disable-priority-preemption.",
                                       .takes_other_policies = true,
                                       .write = write_flags,
                                       .known = &kSglangFlagsYaml};

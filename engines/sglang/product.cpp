@@ -46,6 +46,9 @@ BudgetTerms sglang_terms(const SchedulerConfig& config) {
           .prefills_apart = !own.enable_mixed_chunk};
 }
 
+constexpr std::string_view kOrders[] = {"fcfs", "lpm", "shortest-prefill-first"};
+constexpr std::string_view kDepths[] = {"1", "2"};
+constexpr std::string_view kTruths[] = {"false", "true"};
 // Its size of a step is itself the switch from whole prompts to chunks.
 constexpr Remedy kRemedies[] = {
     {.key = "enable_mixed_chunk", .value = "true", .only_from = "false"},
@@ -54,8 +57,15 @@ constexpr Remedy kRemedies[] = {
      .only_from = "0",
      .only_key = "enable_mixed_chunk",
      .only_value = "false"},
+    {.kind = RemedyKind::Rising, .key = "prefill_decode_interval", .from = 2, .most = 32},
     {.kind = RemedyKind::Tokens, .key = "max_prefill_tokens"},
+    {.kind = RemedyKind::Larger, .key = "max_prefill_tokens", .most = 65536},
     {.kind = RemedyKind::Count, .key = "prefill_max_requests"},
+    {.kind = RemedyKind::Choice, .key = "schedule_policy", .values = kOrders},
+    {.kind = RemedyKind::Choice, .key = "enable_priority_scheduling", .values = kTruths},
+    {.kind = RemedyKind::Choice, .key = "disable_priority_preemption", .values = kTruths},
+    {.kind = RemedyKind::Choice, .key = "engine.async_depth", .values = kDepths},
+    {.kind = RemedyKind::Larger, .key = "cost_model.max_graph_tokens", .from = 1, .most = 1024},
     {.kind = RemedyKind::Reserve, .key = "schedule_conservativeness"}};
 constexpr PolicySetting kAlternativeSettings[] = {{"enable_mixed_chunk", "true"}};
 

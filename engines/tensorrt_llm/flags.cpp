@@ -59,6 +59,12 @@ EngineFlags write_flags(const Scenario& scenario) {
   }
   if (scenario.kv_dtype == KvDtype::Fp8) list.add("kv_cache_config.dtype:", "fp8");
   if (scenario.engine.async_depth == 1) list.add("disable_overlap_scheduler:", "true");
+  const std::optional<std::int64_t>& graph = scenario.cost_model.max_graph_tokens;
+  if (graph && *graph == 0) {
+    list.add("cuda_graph_config:", "null");
+  } else if (graph) {
+    list.add("cuda_graph_config.max_batch_size:", *graph);
+  }
   if (scenario.cost_model.tensor_parallel_size > 1) {
     list.add("tensor_parallel_size:", scenario.cost_model.tensor_parallel_size);
   }
@@ -73,6 +79,10 @@ constexpr ServerFlags kTensorRtLlmFlags = {.server = "trtllm-serve",
                                            .memory = "kv_cache_config.free_gpu_memory_fraction",
                                            .num_seqs = "max_batch_size",
                                            .pool = "kv_cache_config.max_tokens",
+                                           .graphs = "cuda_graph_config.max_batch_size",
+                                           .blocking_advice =
+                                               "scheduler_config.context_chunking_policy "
+                                               "EQUAL_PROGRESS shares a step among prompts.",
                                            .write = write_flags,
                                            .known = &kTensorRtLlmFlagsYaml};
 

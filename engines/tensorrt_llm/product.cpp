@@ -29,8 +29,24 @@ BudgetTerms tensorrt_llm_terms(const SchedulerConfig& config) {
   return {.budget = own.max_num_tokens, .takes_whole_prompts = !own.enable_chunked_context};
 }
 
+constexpr std::string_view kTriedCapacities[] = {"GUARANTEED_NO_EVICT", "MAX_UTILIZATION"};
+constexpr std::string_view kTriedChunkings[] = {"FIRST_COME_FIRST_SERVED", "EQUAL_PROGRESS"};
+constexpr std::string_view kDepths[] = {"1", "2"};
+constexpr std::string_view kNoWait[] = {"0"};
+// Prompts wait for a step of which they fill at least half.
+constexpr PolicySetting kHalfFull[] = {{"batch_wait_max_tokens_ratio", "0.5"}};
 constexpr Remedy kRemedies[] = {
-    {.key = "enable_chunked_context", .value = "true", .only_from = "false"}};
+    {.key = "enable_chunked_context", .value = "true", .only_from = "false"},
+    {.kind = RemedyKind::Choice, .key = "context_chunking_policy", .values = kTriedChunkings},
+    {.kind = RemedyKind::Choice, .key = "capacity_scheduler_policy", .values = kTriedCapacities},
+    {.kind = RemedyKind::Rising,
+     .key = "batch_wait_timeout_iters",
+     .from = 4,
+     .most = 32,
+     .together_with = kHalfFull},
+    {.kind = RemedyKind::Choice, .key = "batch_wait_timeout_iters", .values = kNoWait},
+    {.kind = RemedyKind::Choice, .key = "engine.async_depth", .values = kDepths},
+    {.kind = RemedyKind::Larger, .key = "cost_model.max_graph_tokens", .from = 1, .most = 1024}};
 
 constexpr PolicyInfo kTensorrtLlm = {
     .name = "tensorrt_llm",

@@ -209,6 +209,16 @@ constexpr ServerFlags kVllmFlags = {.server = "vLLM",
                                     .memory = "--gpu-memory-utilization",
                                     .num_seqs = "--max-num-seqs",
                                     .pool = "--num-gpu-blocks-override",
+                                    .graphs = "--max-cudagraph-capture-size",
+                                    .blocking_advice =
+                                        "--long-prefill-token-threshold lets short "
+                                        "prompts pass long ones.",
+                                    .no_priorities = "--scheduling-policy fcfs",
+                                    .priority_advice =
+                                        "vLLM preempts nobody where requests wait "
+                                        "for a slot: it only orders the queue. More "
+                                        "slots (--max-num-seqs) avoid it while there "
+                                        "is KV memory.",
                                     .takes_other_policies = true,
                                     .write = write_flags,
                                     .known = &kVllmFlagsYaml};

@@ -42,9 +42,18 @@ BudgetTerms vllm_terms(const SchedulerConfig& config) {
           .orders_by_priority = own.scheduling_policy == VllmConfig::Policy::Priority};
 }
 
+constexpr std::string_view kOrders[] = {"fcfs", "priority"};
+constexpr std::string_view kDepths[] = {"1", "2"};
+constexpr std::string_view kTruths[] = {"false", "true"};
 constexpr Remedy kRemedies[] = {
     {.key = "enable_chunked_prefill", .value = "true", .only_from = "false"},
-    {.kind = RemedyKind::Tokens, .key = "long_prefill_token_threshold"}};
+    {.kind = RemedyKind::Tokens, .key = "long_prefill_token_threshold"},
+    {.kind = RemedyKind::Rising, .key = "prefill_schedule_interval", .from = 2, .most = 32},
+    {.kind = RemedyKind::Choice, .key = "scheduling_policy", .values = kOrders},
+    {.kind = RemedyKind::Choice, .key = "scheduler_reserve_full_isl", .values = kTruths},
+    {.kind = RemedyKind::Choice, .key = "engine.async_depth", .values = kDepths},
+    {.kind = RemedyKind::Larger, .key = "cost_model.max_graph_tokens", .from = 1, .most = 1024},
+    {.kind = RemedyKind::Count, .key = "max_num_active_seqs"}};
 
 constexpr PolicyInfo kVllm = {
     .name = "vllm",

@@ -163,6 +163,9 @@ void append_slo(const SloConfig& slo, JsonText& json) {
   json.key("slo");
   json.begin_object();
   append_limits(slo, json);
+  for (const RunGoalKey& goal : run_goal_keys()) {
+    if (slo.*goal.member) append_optional(json, goal.key, slo.*goal.member);
+  }
   if (!slo.by_class.empty()) {
     json.key("classes");
     json.begin_array();

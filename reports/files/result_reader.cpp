@@ -77,6 +77,10 @@ RunInfo read_info(const JsonPlace& result) {
   info.is_calibrated = result.has("steps_outside_calibration");
   const JsonPlace slo = result.at("slo");
   read_limits(slo, info.slo);
+  for (const RunGoalKey& goal : run_goal_keys()) {
+    const std::string key(goal.key);
+    if (slo.has(key)) info.slo.*goal.member = number_or_none(slo.at(key));
+  }
   if (slo.has("classes")) {
     slo.at("classes").for_each([&info](const JsonPlace& given) {
       SloConfig& own = info.slo.by_class.emplace_back();

@@ -69,6 +69,37 @@ std::string table_of(std::span<const ReportRun> runs, const char* title,
 
 }  // namespace
 
+std::string first_token_table(std::span<const ReportRun> runs) {
+  FirstTokenParts sum;
+  for (const ReportRun& run : runs) {
+    for (const FirstTokenRow& row : run.late) sum += row.parts;
+  }
+  if (sum.total_ns() == 0) return {};
+  std::string head =
+      "<tr><th scope=\"col\">run</th><th scope=\"col\">first tokens</th>"
+      "<th scope=\"col\">requests</th>";
+  for (std::size_t p = 0; p < kNumFirstTokenParts; ++p) {
+    const auto part = static_cast<FirstTokenPart>(p);
+    if (sum[part] > 0) head += "<th scope=\"col\">" + std::string(part_words(part)) + ", %</th>";
+  }
+  std::string rows;
+  for (const ReportRun& run : runs) {
+    for (const FirstTokenRow& row : run.late) {
+      rows += "<tr><th scope=\"row\">" + html_text(run.name) + "</th><td>" + html_text(row.name) +
+              "</td><td>" + grouped_text(row.num_requests) + "</td>";
+      const auto total = static_cast<double>(row.parts.total_ns());
+      for (std::size_t p = 0; p < kNumFirstTokenParts; ++p) {
+        if (sum.ns[p] == 0) continue;
+        const double share = total > 0 ? 100 * static_cast<double>(row.parts.ns[p]) / total : 0;
+        rows += "<td>" + grouped_text(share, 1) + "</td>";
+      }
+      rows += "</tr>\n";
+    }
+  }
+  return "<h2>Where the time to first tokens went</h2>\n<div class=\"scroll\"><table>\n<thead>" +
+         head + "</tr></thead>\n<tbody>" + rows + "</tbody></table></div>\n";
+}
+
 std::string group_tables(std::span<const ReportRun> runs) {
   return table_of(runs, "class", &ResultContent::classes) +
          table_of(runs, "priority", &ResultContent::priorities) +

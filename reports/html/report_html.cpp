@@ -15,6 +15,7 @@
 #include "core/base/names.h"
 #include "core/base/number_text.h"
 #include "core/metrics/figures.h"
+#include "reports/files/engine_limits.h"
 #include "reports/html/report_groups.h"
 
 namespace metronome {
@@ -452,7 +453,7 @@ std::string report_html(const ReportText& text, std::span<const ReportRun> runs)
       {"title", html_text(text.title)},
       {"description", html_text(text.description)},
       {"facts", facts(runs)},
-      {"notes", group_tables(runs) + note_list(text.notes)},
+      {"notes", group_tables(runs) + first_token_table(runs) + note_list(text.notes)},
       {"summary", summary_table(runs) + noise_note(runs)},
       {"formulas", formula_list(runs.front().result)},
       {"runs", run_details(runs)},
@@ -475,10 +476,14 @@ void ReportBuilder::add(ResultContent result, const GetRecord& record, const std
     ranking_.add(detail_candidate(result));
   }
   const SloConfig slo = info.slo;
+  const EngineLimits limits = engine_limits(info);
   runs_.push_back({name.empty() ? info.label : name, std::move(result), {}, false});
   details_.emplace_back();
   if (!record) return;
   const RunRecord& recorded = record();
+  if (recorded.has_steps()) {
+    runs_.back().late = first_token_rows(recorded, FirstTokens(recorded, limits), {});
+  }
   if (sketch_limits_) {
     runs_.back().detail_json = report_detail(recorded, slo, *sketch_limits_);
   }

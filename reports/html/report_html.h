@@ -14,6 +14,7 @@
 #include <utility>
 #include <vector>
 
+#include "core/metrics/first_tokens.h"
 #include "core/metrics/run_record.h"
 #include "reports/files/result_files.h"
 #include "reports/html/report_choice.h"
@@ -24,8 +25,9 @@ namespace metronome {
 struct ReportRun {
   std::string name;  // displayed; should be unique in the report
   ResultContent result;
-  std::string detail_json;  // report_detail(); empty: no detailed figures
-  bool is_selected = true;  // drawn when the page opens; a reader may select others
+  std::string detail_json;               // report_detail(); empty: no detailed figures
+  bool is_selected = true;               // drawn when the page opens; a reader may select others
+  std::vector<FirstTokenRow> late = {};  // where the time to first tokens went; empty: unknown
 };
 
 struct ReportText {

@@ -11,6 +11,7 @@
 #include "core/base/number_text.h"
 #include "reports/files/gap_parts_json.h"
 #include "reports/terminal/log_gaps.h"
+#include "reports/terminal/text_table.h"
 
 namespace metronome {
 namespace {
@@ -145,45 +146,6 @@ class LogView {
 };
 
 // ---- text ----
-
-// Right-aligned columns of numbers, and a left-aligned first or last column of words.
-class TextTable {
- public:
-  TextTable(std::vector<std::string> header, std::size_t word_column)
-      : rows_{std::move(header)}, word_column_(word_column) {}
-
-  void row(std::vector<std::string> cells) { rows_.push_back(std::move(cells)); }
-  // Leaves out columns in which every row has `text`.
-  void drop_columns_of(const std::string& text) {
-    for (std::size_t i = rows_.front().size(); i-- > 0;) {
-      const bool is_dull = std::all_of(rows_.begin() + 1, rows_.end(),
-                                       [&](const auto& row) { return row[i] == text; });
-      if (!is_dull) continue;
-      for (auto& row : rows_) row.erase(row.begin() + static_cast<std::ptrdiff_t>(i));
-      if (i < word_column_) --word_column_;
-    }
-  }
-  std::string text() const {
-    std::vector<std::size_t> widths(rows_.front().size());
-    for (const auto& row : rows_) {
-      for (std::size_t i = 0; i < row.size(); ++i) widths[i] = std::max(widths[i], row[i].size());
-    }
-    std::string text;
-    for (const auto& row : rows_) {
-      for (std::size_t i = 0; i < row.size(); ++i) {
-        const std::string padding(widths[i] - row[i].size(), ' ');
-        text += "  " + (i == word_column_ ? row[i] + padding : padding + row[i]);
-      }
-      text.erase(text.find_last_not_of(' ') + 1);
-      text += '\n';
-    }
-    return text;
-  }
-
- private:
-  std::vector<std::vector<std::string>> rows_;
-  std::size_t word_column_;
-};
 
 std::string ms(TimeNs ns) { return ms_text(to_ms(ns)); }
 
@@ -353,14 +315,14 @@ void append_stall(const DiagnosedStall& stall, const Diagnosis& diagnosis, JsonT
 
 }  // namespace
 
-Diagnosis diagnose(const RunRecord& record, const Distribution& itl,
-                   std::optional<double> itl_limit_ms, std::size_t max_entries) {
+Diagnosis diagnose(const RunRecord& record, const Distribution& itl, const DiagnosisLimits& limits,
+                   std::size_t max_entries) {
   const GapAnalysis gaps(record);
   Diagnosis diagnosis;
   diagnosis.is_estimated = gaps.is_estimated();
   diagnosis.slow = slow_steps(record);
   diagnosis.rows = make_rows(
-      itl, itl_limit_ms, [&gaps](TimeNs limit) { return gaps.beyond(limit); },
+      itl, limits.itl_ms, [&gaps](TimeNs limit) { return gaps.beyond(limit); },
       [&](TimeNs limit) { return slow_beyond(record, diagnosis.slow, limit); });
   for (const TokenGap& gap : gaps.longest_gaps(max_entries, 1)) {
     DiagnosedStall stall;
@@ -378,6 +340,9 @@ Diagnosis diagnose(const RunRecord& record, const Distribution& itl,
     diagnosis.chunks.push_back(blame_of(record, culprit));
   }
   diagnosis.requests = gaps.culprit_requests(max_entries);
+  if (record.has_steps()) {
+    diagnosis.late = find_late_tokens(record, limits.engine, limits.ttft_ms, max_entries);
+  }
   return diagnosis;
 }
 
@@ -407,7 +372,8 @@ Diagnosis diagnose(const LogGaps& log, std::optional<double> itl_limit_ms, std::
 
 std::string diagnosis_text(const Diagnosis& diagnosis) {
   if (diagnosis.rows.empty()) return {};
-  return rows_text(diagnosis) + stalls_text(diagnosis) + chunks_text(diagnosis);
+  return rows_text(diagnosis) + stalls_text(diagnosis) + chunks_text(diagnosis) +
+         (diagnosis.late ? late_tokens_text(*diagnosis.late) : std::string());
 }
 
 void append_diagnosis(const Diagnosis& diagnosis, JsonText& json) {
@@ -433,6 +399,12 @@ void append_diagnosis(const Diagnosis& diagnosis, JsonText& json) {
   json.key("chunks").begin_array();
   for (const Blame& blame : diagnosis.chunks) append_blame(blame, diagnosis.step_word, json);
   json.end_array();
+  json.key("first_tokens");
+  if (diagnosis.late) {
+    append_late_tokens(*diagnosis.late, json);
+  } else {
+    json.null();
+  }
   json.key("requests").begin_array();
   for (const CulpritRequest& request : diagnosis.requests) {
     json.begin_object();

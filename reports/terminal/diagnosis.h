@@ -14,6 +14,7 @@
 #include "core/metrics/gap_analysis.h"
 #include "core/metrics/run_record.h"
 #include "core/metrics/slo_config.h"
+#include "reports/terminal/late_tokens.h"
 #include "reports/terminal/slow_decodes.h"
 
 namespace metronome {
@@ -65,12 +66,19 @@ struct Diagnosis {
   std::vector<DiagnosedStall> stalls;    // longest first, one per step
   std::vector<Blame> chunks;             // by the delay caused to others
   std::vector<CulpritRequest> requests;  // in the same order, empty for a log
+  std::optional<LateTokens> late;        // first tokens; absent for a log
 };
 
-// At most `max_entries` stalls, chunks and requests. `itl_limit_ms` is the SLO's limit or any
-// other.
-Diagnosis diagnose(const RunRecord& record, const Distribution& itl,
-                   std::optional<double> itl_limit_ms, std::size_t max_entries);
+// The limits of a diagnosis: the SLO's or any others.
+struct DiagnosisLimits {
+  std::optional<double> itl_ms = {};
+  std::optional<double> ttft_ms = {};
+  EngineLimits engine = {};
+};
+
+// At most `max_entries` stalls, first tokens, chunks and requests.
+Diagnosis diagnose(const RunRecord& record, const Distribution& itl, const DiagnosisLimits& limits,
+                   std::size_t max_entries);
 
 // Diagnoses the gaps of a log. Sets `itl` to their distribution.
 Diagnosis diagnose(const LogGaps& gaps, std::optional<double> itl_limit_ms, std::size_t max_entries,

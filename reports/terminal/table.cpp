@@ -15,6 +15,7 @@
 #include "core/base/number_text.h"
 #include "core/base/wrapped_text.h"
 #include "core/engine/policies/registry.h"
+#include "core/metrics/goals.h"
 #include "core/metrics/steadiness.h"
 
 namespace metronome {
@@ -388,7 +389,7 @@ std::string slo_text(const SloConfig& slo) {
   };
   limit("TTFT", slo.ttft_ms);
   limit("TPOT", slo.tpot_ms);
-  limit("every ITL", slo.itl_ms);
+  if (!slo.judges_gaps_of_run()) limit("every ITL", slo.itl_ms);
   limit("E2EL", slo.e2el_ms);
   return text;
 }
@@ -431,6 +432,19 @@ void add_notes(std::span<const RunResult> results, std::string_view incomparable
   for (const SloConfig& own : results.front().info.slo.by_class) {
     table.line(printable(own.class_name) + ", " +
                (own.has_limit() ? slo_text(own) : std::string("no SLO")));
+  }
+  for (const RunResult& result : results) {
+    const std::vector<Goal> goals = run_goals_of(result.info.slo);
+    if (goals.empty()) continue;
+    const RunFacts facts = {.num_gpus = static_cast<double>(result.info.tensor_parallel_size),
+                            .price_per_gpu_hour = result.info.price_per_gpu_hour};
+    std::string broken;
+    for (const Goal& goal : goals) {
+      if (goal.is_kept_by(goal_figure(goal, result.summary, facts))) continue;
+      broken += (broken.empty() ? "" : ", ") + short_goal_words(goal);
+    }
+    table.sentence(result.info.label, "goal of the run: " + goal_words(goals) +
+                                          (broken.empty() ? "; kept" : "; broken: " + broken));
   }
   const auto noisy = std::find_if(results.begin(), results.end(), [](const RunResult& result) {
     return result.noise.num_seeds > 0;

@@ -20,6 +20,7 @@
 #include "core/config/config_node.h"
 #include "core/config/config_reader.h"
 #include "core/metrics/figures.h"
+#include "core/metrics/goals.h"
 #include "core/metrics/steadiness.h"
 #include "reports/files/result_files.h"
 #include "reports/files/result_names.h"
@@ -147,6 +148,17 @@ std::string csv_field(const std::string& json) {
   return quoted + '"';
 }
 
+// The sides of a goal that a run breaks: "longest gap, p99 TTFT"; "-": none, empty: no goal.
+std::string broken_sides(const SloConfig& slo, const FigureValues& figures) {
+  const std::vector<Goal> goals = goals_of(slo);
+  std::string text;
+  for (const Goal& goal : goals) {
+    if (goal.is_kept_by(goal_figure(goal, figures))) continue;
+    text += (text.empty() ? "" : ", ") + short_goal_words(goal);
+  }
+  return text.empty() && !goals.empty() ? "-" : text;
+}
+
 // "prefill_chunk_size", or the whole key if two keys end alike.
 std::string short_name(const std::string& key, const std::vector<std::string>& keys) {
   const auto last = [](const std::string& name) { return name.substr(name.rfind('.') + 1); };
@@ -206,6 +218,7 @@ SweepSummary::Row SweepSummary::make_row(const SweepRow& row, const std::string&
   added.fields.emplace_back("point", json_text(run.id));
   for (const Figure* metric : columns()) added.metrics.push_back(figures.number(metric->key));
   added.itl = figures.distribution("itl");
+  added.breaks = broken_sides(run.scenario.slo, figures);
   added.has_drafts = figures.number("spec_decode_num_drafts") > 0;
   const auto count = [&figures](const char* key) {
     return static_cast<std::int64_t>(figures.number(key));
@@ -408,6 +421,9 @@ std::string SweepSummary::table(std::size_t max_rows) const {
   if (has_variants) lines[0].emplace_back("variant");
   if (has_counts) lines[0].emplace_back("completed");
   for (const std::size_t m : shown) lines[0].push_back(columns()[m]->name_elsewhere());
+  const bool has_goals =
+      std::any_of(rows_.begin(), rows_.end(), [](const Row& row) { return !row.breaks.empty(); });
+  if (has_goals) lines[0].emplace_back("breaks");
   std::size_t num_rows = 0;
   for (const Group& group : groups) {
     std::map<std::size_t, std::vector<char>> best;
@@ -427,6 +443,7 @@ std::string SweepSummary::table(std::size_t max_rows) const {
         cells.push_back(grouped_text(row.metrics[m], decimals_of(*columns()[m])) +
                         (best.at(m)[place] != 0 ? "*" : ""));
       }
+      if (has_goals) cells.push_back(row.breaks);
       lines.push_back(std::move(cells));
     }
   }

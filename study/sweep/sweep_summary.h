@@ -30,6 +30,7 @@ class SweepSummary {
   // The rows as RFC 4180 CSV, with a header line. Null is an empty field, and so is a key that a
   // row does not have, such as those of drafts.
   std::string csv() const;
+  // Where a row has limits, a column says which sides of its goal it breaks (core/metrics/goals.h).
   // Comparable rows (ComparedRun) form a group, in order of the plan. In a group the best row is
   // first, by goodput if there is an SLO, else the steadiest: by p99 ITL, by the longest gap where
   // the p99 of a row hides its stalls (core/metrics/steadiness.h), or with drafts by mean TPOT. Of
@@ -54,6 +55,7 @@ class SweepSummary {
     std::vector<double> metrics;      // of the table's columns; NaN: no value
     Distribution itl;
     bool has_drafts = false;
+    std::string breaks;  // sides of its goal, in words; "-": none, empty: it has no goal
     ComparedRun compared;
   };
   // Row numbers of comparable rows, the best first.

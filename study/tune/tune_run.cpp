@@ -7,6 +7,8 @@
 
 #include "core/base/error.h"
 #include "core/config/config_node.h"
+#include "core/metrics/answer_rates.h"
+#include "core/metrics/goals.h"
 #include "core/metrics/run_record.h"
 #include "core/metrics/summary.h"
 #include "core/workload/workload_cut.h"
@@ -263,6 +265,44 @@ double TuneSetting::share_of(std::size_t num_requests) const {
   return static_cast<double>(num_requests) / static_cast<double>(workloads_.num_requests());
 }
 
+// The mean rate of answers during prefill over the runs that have one, and the slowest ten seconds
+// of all.
+class MeanRates {
+ public:
+  void add(const AnswerRates& rates) {
+    if (!std::isnan(rates.during_prefill)) {
+      sum_ += rates.during_prefill;
+      ++num_;
+    }
+    slowest_ = std::fmin(slowest_, rates.slowest_10s);  // of a number and NaN, the number
+  }
+  AnswerRates mean() const {
+    AnswerRates rates;
+    if (num_ > 0) rates.during_prefill = sum_ / num_;
+    rates.slowest_10s = slowest_;
+    return rates;
+  }
+
+ private:
+  double sum_ = 0;
+  double num_ = 0;
+  double slowest_ = std::nan("");
+};
+
+// Where a trial breaks a goal of the whole run, no request of it is good.
+void TuneSetting::judge_run(TuneTrial& trial) const {
+  const std::vector<Goal> goals = run_goals_of(scenario_.slo);
+  if (goals.empty()) return;
+  const FigureValues figures = figures_of(trial, scenario_);
+  const bool is_kept = std::all_of(goals.begin(), goals.end(), [&figures](const Goal& goal) {
+    return goal.is_kept_by(goal_figure(goal, figures));
+  });
+  if (is_kept) return;
+  trial.misses.itl = trial.good.size();
+  std::fill(trial.good.begin(), trial.good.end(), std::uint8_t{0});
+  trial.attainment = trial.goodput = 0;
+}
+
 TuneTrial TuneSetting::run(double load, std::size_t num_requests) {
   TuneTrial trial;
   trial.load = load;
@@ -270,12 +310,14 @@ TuneTrial TuneSetting::run(double load, std::size_t num_requests) {
   const double seed_share = 1.0 / static_cast<double>(trial.num_runs);
   const double share = share_of(num_requests);
   Sums sums;
+  MeanRates rates;
   for (std::size_t seed = 0; seed < trial.num_runs; ++seed) {
     const auto workload = workloads_.at_load(seed, load, share);
     const RunRecord record = run_once(*workload);
     trial.num_simulated += record.requests.size();
     judge(record, record.requests.size() / kFillingShare, trial, sums);
     add_waits(record, trial, sums);
+    rates.add(answer_rates(record));
     trial.can_be_longer = workloads_.can_be_longer(*workload);
     // A whole summary would take longer than the run.
     std::vector<double> e2el_ns;
@@ -298,6 +340,8 @@ TuneTrial TuneSetting::run(double load, std::size_t num_requests) {
   trial.summary.ttft = describe(sums.ttft_ns);
   trial.summary.itl = describe(sums.gaps);
   trial.summary.tpot = describe(sums.tpot_ns);
+  trial.summary.rates = rates.mean();
+  judge_run(trial);
   return trial;
 }
 

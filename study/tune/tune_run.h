@@ -85,6 +85,7 @@ class TuneSetting {
   struct Sums;
 
   void judge(const RunRecord& record, std::size_t first, TuneTrial& trial, Sums& sums) const;
+  void judge_run(TuneTrial& trial) const;
   void add_waits(const RunRecord& record, TuneTrial& trial, Sums& sums) const;
   RunRecord run_once(const Workload& workload);
   double share_of(std::size_t num_requests) const;  // of the scenario's

@@ -30,6 +30,8 @@ void visit_numbers(Trial& trial, const Visit& visit) {
   visit("p99_itl_ms", trial.summary.itl.p99_ms);
   visit("max_itl_ms", trial.summary.itl.max_ms);
   visit("mean_tpot_ms", trial.summary.tpot.mean_ms);
+  visit("decode_rate_during_prefill", trial.summary.rates.during_prefill);
+  visit("slowest_10s_output_throughput", trial.summary.rates.slowest_10s);
   visit("waits_kv_cache", trial.waits.kv_cache);
   visit("waits_max_num_seqs", trial.waits.max_num_seqs);
   visit("waits_steps", trial.waits.steps);

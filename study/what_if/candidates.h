@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// The settings that a search for a smaller stall tries.
+// The settings that a search for shorter stalls and earlier first tokens tries.
 #pragma once
 
 #include <cstdint>
@@ -22,8 +22,10 @@ struct Family {
   std::vector<std::int64_t> values;  // for an empty key, one unused value
   // A value nearer to the run's than the first one; the run's own, if `others` is empty. nullopt:
   // there is none.
-  std::optional<std::int64_t> failing;
+  std::optional<std::int64_t> failing = {};
   std::int64_t grain = 1;  // values between two powers of two are multiples of this
+  // Smaller groups are smaller changes: memory, sizes of a step, other settings, other policies.
+  int group = 0;
 
   std::vector<Setting> settings(std::int64_t value) const;
 };
@@ -31,27 +33,32 @@ struct Family {
 class Candidates {
  public:
   // Keeps a reference to the scenario.
-  Candidates(const Scenario& scenario, double target_ms);
+  explicit Candidates(const Scenario& scenario);
 
-  // Tokens of a step, or of a chunk if the policy has no budget.
-  std::vector<Family> sizes() const;
-  std::vector<Family> other_settings() const;
+  // Every single change of the run's engine: tokens of a step, or of a chunk if the policy has no
+  // budget; the rows of its policy (PolicyInfo::remedies); drafts; requests at once. In this order.
+  std::vector<Family> own_settings() const;
   // Larger reserves for outputs: fewer requests at once, and fewer that lose their blocks.
   std::vector<Family> reserves() const;
-  std::vector<Family> other_policies() const;
+  // More KV blocks than `now`, up to `most`.
+  static Family more_blocks(std::int64_t now, std::int64_t most);
+  // In the place of a policy of our own, with the target for the longest gap.
+  std::vector<Family> other_policies(double target_ms) const;
 
  private:
   void add_remedy(const Remedy& remedy, std::vector<Family>& families) const;
+  void add_sizes(std::vector<Family>& families) const;
   void add_drafts(std::vector<Family>& families) const;
-  // Whether a key of `scheduler:` has this value, written as in YAML.
+  void add_requests(std::vector<Family>& families) const;
+  // Whether a key has this value, written as in YAML.
   bool has(std::string_view key, std::string_view yaml) const;
   // The run's limit; nullopt if it has none.
-  std::optional<std::int64_t> current(std::string_view key) const;
+  std::optional<std::int64_t> current(const std::string& key) const;
+  std::optional<std::int64_t> current_size() const;
   Family smaller_sizes(std::vector<Setting> others) const;
 
   const Scenario& scenario_;
   const PolicyInfo& policy_;
-  double target_ms_;
 };
 
 }  // namespace metronome

@@ -21,9 +21,7 @@ const std::string kMaxGraphTokens = "cost_model.max_graph_tokens";
 
 }  // namespace
 
-Replays::Replays(const StoredRun& run, double target_ms, const std::string& hardware,
-                 const std::function<void(const std::string&)>& start, const ProgressFn& progress)
-    : run_(run), target_ms_(target_ms), start_(start), progress_(progress) {
+Replays::Replays(const StoredRun& run, const std::string& hardware) : run_(run) {
   if (!hardware.empty()) fixed_.push_back({"hardware", hardware});
   const RunInfo& info = run.result.info;
   follows_server_ = hardware.empty() && info.backend == kBackendNames[0];
@@ -88,13 +86,20 @@ std::int64_t Replays::blocks_without_size() const { return blocks_of({}); }
 
 std::optional<Trial> Replays::try_out(const std::vector<Setting>& changes) {
   try {
-    return replay(changes, nullptr);
+    bool is_cut_short = false;
+    Trial trial = replay(changes, [&](const RunProgress& now) {
+      is_cut_short = now.now > end_behind_;
+      return !is_cut_short;
+    });
+    trial.is_cut_short = is_cut_short;
+    return trial;
   } catch (const ConfigError&) {
     return std::nullopt;
   }
 }
 
-Trial Replays::replay(const std::vector<Setting>& changes, std::string* digest) {
+Trial Replays::replay(const std::vector<Setting>& changes, const ProgressFn& progress,
+                      ReplayExtras* extras) {
   Trial trial;
   trial.changes = changes;
   trial.settings = settings_of(changes);
@@ -102,18 +107,55 @@ Trial Replays::replay(const std::vector<Setting>& changes, std::string* digest) 
   Simulation simulation = prepare_simulation(trial.scenario);
   EventDigest fingerprint;
   RunRecorder recorder(workload_.requests.size(), simulation.front_end);
-  EventSink* sinks[] = {&fingerprint, &recorder};
+  std::vector<EventSink*> sinks = {&recorder};
+  if (extras != nullptr) sinks.push_back(&fingerprint);
   VirtualClock clock;
-  start_(changes.empty() ? std::string("as recorded") : changes.back().text());
   check_workload(trial.scenario, simulation, workload_);
-  simulation.run(workload_, clock, sinks, progress_);
+  simulation.run(workload_, clock, sinks, progress);
   ++num_replays_;
-  trial.summary =
-      summarize(recorder.finish(), {run_.result.info.slo, simulation.setup.kv_cache.num_blocks});
-  trial.keeps_p99 = trial.summary.itl.count > 0 && trial.summary.itl.p99_ms <= target_ms_;
-  trial.keeps_all = trial.summary.itl.count > 0 && trial.summary.itl.max_ms <= target_ms_;
-  if (digest != nullptr) *digest = fingerprint.hex();
+  RunRecord record = recorder.finish();
+  record.class_names = workload_.class_names;
+  const std::int64_t num_blocks = simulation.setup.kv_cache.num_blocks;
+  trial.summary = summarize(record, {trial.scenario.slo, num_blocks});
+  trial.reachable_ttft_ms =
+      left_out_.empty() ? trial.summary.ttft.p99_ms : reachable_ttft_ms(record);
+  for (const RequestRecord& request : record.requests) {
+    trial.num_prefix_hit_tokens += request.num_prefix_hit_tokens;
+  }
+  if (extras != nullptr) *extras = {fingerprint.hex(), std::move(record), num_blocks};
   return trial;
+}
+
+std::optional<std::int64_t> Replays::hits_with(std::int64_t num_blocks) {
+  try {
+    const Scenario scenario = scenario_with({});
+    Simulation simulation = prepare_simulation(scenario);
+    simulation.setup.kv_cache.num_blocks = num_blocks;
+    RunRecorder recorder(workload_.requests.size(), simulation.front_end);
+    EventSink* sinks[] = {&recorder};
+    VirtualClock clock;
+    check_workload(scenario, simulation, workload_);
+    simulation.run(workload_, clock, sinks);
+    ++num_replays_;
+    std::int64_t hits = 0;
+    for (const RequestRecord& request : recorder.finish().requests) {
+      hits += request.num_prefix_hit_tokens;
+    }
+    return hits;
+  } catch (const ConfigError&) {
+    return std::nullopt;
+  }
+}
+
+double Replays::reachable_ttft_ms(const RunRecord& record) const {
+  std::vector<double> sample;
+  for (std::size_t i = 0; i < record.requests.size(); ++i) {
+    const RequestRecord& request = record.requests[i];
+    if (!request.completed() || request.first_token == kNoTime) continue;
+    if (std::binary_search(left_out_.begin(), left_out_.end(), i)) continue;
+    sample.push_back(static_cast<double>(request.ttft_ns()));
+  }
+  return describe(sample).p99_ms;
 }
 
 // Whether the run's server chose this setting by itself.

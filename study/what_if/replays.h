@@ -2,12 +2,13 @@
 // Replays of a recorded run in the simulator, each with changes of its settings.
 #pragma once
 
+#include <atomic>
 #include <cstdint>
-#include <functional>
 #include <optional>
 #include <string>
 #include <vector>
 
+#include "core/metrics/run_record.h"
 #include "study/what_if/what_if.h"
 
 namespace metronome {
@@ -15,12 +16,17 @@ namespace metronome {
 inline const std::string kNumBlocksKey = "kv_cache.num_blocks";
 inline const std::string kPolicyKey = "scheduler.policy";
 
+// What a replay gives beside its trial.
+struct ReplayExtras {
+  std::string digest;  // of its decisions
+  RunRecord record;
+  std::int64_t num_blocks = 0;
+};
+
 class Replays {
  public:
-  // `run`, `start` and `progress` outlive this object. `hardware`, if not empty, replaces the
-  // run's.
-  Replays(const StoredRun& run, double target_ms, const std::string& hardware,
-          const std::function<void(const std::string&)>& start, const ProgressFn& progress);
+  // `run` outlives this object. `hardware`, if not empty, replaces the run's.
+  Replays(const StoredRun& run, const std::string& hardware);
 
   // The run's scenario with `changes`, and what follows from them. Throws ConfigError.
   Scenario scenario_with(const std::vector<Setting>& changes) const;
@@ -36,11 +42,20 @@ class Replays {
   // The settings of every replay.
   const std::vector<Setting>& fixed() const { return fixed_; }
   void take_workload(Workload workload) { workload_ = std::move(workload); }
+  const Workload& workload() const { return workload_; }
+  // Requests that Trial::reachable_ttft_ms leaves out, ascending.
+  void leave_out(std::vector<std::size_t> requests) { left_out_ = std::move(requests); }
 
-  // One replay; sets `digest`, if there is one, to that of its decisions. Throws ConfigError.
-  Trial replay(const std::vector<Setting>& changes, std::string* digest);
+  // One replay. Several threads may call it at once. Throws ConfigError.
+  Trial replay(const std::vector<Setting>& changes, const ProgressFn& progress = {},
+               ReplayExtras* extras = nullptr);
+  // From here on try_out() ends replays that take longer, in simulated time.
+  void end_behind(TimeNs time) { end_behind_ = time; }
   // nullopt if the settings are invalid.
   std::optional<Trial> try_out(const std::vector<Setting>& changes);
+  // Prompt tokens that are found in a cache of so many blocks, which may be more than the device
+  // has room for. nullopt if the settings are invalid.
+  std::optional<std::int64_t> hits_with(std::int64_t num_blocks);
   std::int64_t num_replays() const { return num_replays_; }
 
  private:
@@ -48,18 +63,18 @@ class Replays {
   std::int64_t blocks_of(std::vector<Setting> changes) const;
   bool has_chosen(const std::string& key) const;
   std::optional<std::int64_t> capped_seqs(const std::vector<Setting>& changes) const;
+  double reachable_ttft_ms(const RunRecord& record) const;
 
   const StoredRun& run_;
-  double target_ms_;
-  const std::function<void(const std::string&)>& start_;
-  const ProgressFn& progress_;
   // The run's scenario is read without what its server chose, which then follows the changes.
   bool follows_server_ = false;
   Json config_;  // of the scenario that is changed
   std::vector<Setting> fixed_;
   std::vector<Setting> policy_fixed_;  // the run's host and graphs, for other policies
   Workload workload_;
-  std::int64_t num_replays_ = 0;
+  std::vector<std::size_t> left_out_;
+  TimeNs end_behind_ = kNever;
+  std::atomic<std::int64_t> num_replays_ = 0;
 };
 
 }  // namespace metronome

@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 // Replays a recorded run in the simulator under other settings. Finds the smallest change that
-// removes its stalls, and the cost of that change.
+// keeps every side of a goal, what it costs on each side, and the settings between which one
+// chooses: the Pareto front of gaps against first tokens.
 #pragma once
 
 #include <cstdint>
@@ -10,6 +11,7 @@
 #include <string>
 #include <vector>
 
+#include "core/metrics/goals.h"
 #include "core/metrics/summary.h"
 #include "core/run/run.h"
 #include "core/scenario/scenario.h"
@@ -23,15 +25,24 @@ class JsonText;
 // Why a change does not count, although its gaps may be shorter.
 enum class Loss : std::uint8_t {
   None,
-  Service,      // of requests, of throughput, or of the time of an answer
-  FirstTokens,  // they come too late
-  NoSetting,    // it is no setting of the run's engine
+  Service,    // of requests, of throughput, of first tokens, or of the time of an answer
+  Goal,       // of a side that the run keeps
+  NoSetting,  // it is no setting of the run's engine, or one that it refuses
 };
 
 // Whether changes begin with another policy.
 inline bool is_other_policy(std::span<const Setting> changes) {
   return !changes.empty() && changes.front().key == "scheduler.policy";
 }
+
+// A side of the goal, or of what no advice may spend (`is_guard`).
+struct Side {
+  Goal goal;
+  bool is_guard = false;
+  double before = 0;  // the figure of the run
+
+  bool was_kept() const { return goal.is_kept_by(before); }
+};
 
 // One replay.
 struct Trial {
@@ -41,8 +52,16 @@ struct Trial {
   std::vector<Setting> settings;
   Scenario scenario;
   Summary summary;
-  bool keeps_p99 = false;  // p99 ITL within the target
-  bool keeps_all = false;  // also every other gap of a completed request
+  // p99 of the TTFT of the requests that can meet the limit (WhatIf::out_of_reach).
+  double reachable_ttft_ms = 0;
+  std::int64_t num_prefix_hit_tokens = 0;
+  std::vector<double> figures;  // of WhatIf::sides
+  double excess = 0;            // of the goal's worst side; at most 1: all are kept
+  double loss_excess = 0;       // of the worst side of all
+  bool keeps_all = false;       // every side of the goal
+  // It ended before its requests, as it lost more than a tenth of the throughput: it has no
+  // figures.
+  bool is_cut_short = false;
   Loss loss = Loss::None;
   std::string loss_text;  // with its figures; empty: there is none
 
@@ -59,70 +78,90 @@ struct CacheSize {
   std::optional<double> share = {};  // of the chosen change, if the scenario sets no blocks
 };
 
+// Prefixes that were cached and evicted before they were needed again.
+struct PrefixThrash {
+  std::int64_t hit_tokens = 0;
+  std::int64_t possible_tokens = 0;  // hits of a cache that forgets nothing
+  std::int64_t working_set = 0;      // blocks with which the hits are nearly those; 0: unknown
+  std::int64_t block_tokens = 0;
+};
+
 struct WhatIf {
-  double target_ms = 0;
+  std::vector<Goal> goals;
+  std::vector<Side> sides;  // the goals, then the guards
   // Why there is no replay; all other fields are then empty.
   std::string obstacle;
   Distribution recorded_itl;  // of the run, or of the log given with a scenario
   // Empty: the requests are the run's. Else the scenario whose requests are used, as a log has
   // none.
   std::string scenario;
-  // "SGLang": whose settings alone were tried, and whose flags are shown. Empty: also other
-  // policies and engines, which count if the run's policy is that of no engine.
+  // "SGLang": whose flags alone are shown. Empty: also those of others, for comparison.
   std::string engine;
-  // p99 of the first tokens that a change may have: slo.ttft_ms, or 1.5 times that of the run.
-  double ttft_limit_ms = 0;
-  bool has_ttft_slo = false;
   Trial baseline;
   bool is_same_run = false;  // every decision of the baseline equals the recorded run's
+  // Requests whose own prompts take longer than the limit for first tokens.
+  std::vector<std::size_t> out_of_reach;
   // The differences from the recorded run.
   std::vector<std::string> notes;
-  // For each tried setting: the value nearest to the run's that counts and keeps every gap within
-  // the target, else the nearest that keeps the p99, else the nearest to the limits. The last trial
-  // is the refinement of one of them, if a value between powers of two is nearer.
+  // For each tried setting: the value nearest to the run's that counts and keeps every side, else
+  // the nearest to the limits. Those of the front and refinements follow.
   std::vector<Trial> trials;
   // Settings whose replays have the figures of the run are left out.
-  // Index into trials: the smallest change that counts, or else the nearest to the limits that
-  // breaks none that the run keeps.
+  // Index into trials: the smallest change that counts and keeps every side, or else the nearest to
+  // the limits that breaks none that the run keeps.
   std::optional<std::size_t> chosen;
+  // Indices into trials, at most three: points of the front of gaps and first tokens that count.
+  // The chosen one is first.
+  std::vector<std::size_t> front;
+  std::string front_gap;  // the figure of gaps: a key of the table of figures
   // The next value of the chosen setting, which failed, and why; nullopt: none was tried.
   std::optional<std::int64_t> next_failing;
   std::string failing_text;
-  // The first replay that kept every gap and does not count; nullopt: there was none.
+  // The first replay that kept every side of the goal and does not count; nullopt: there was none.
   std::optional<Trial> ruled_out;
-  // With a limit for first tokens: the replay nearest to both limits, where another is advised, or
-  // none, as it breaks one that the run keeps.
+  // The replay nearest to the limits, where another is advised, or none, as it breaks one that the
+  // run keeps.
   std::optional<Trial> nearest;
   CacheSize cache;
+  std::optional<PrefixThrash> thrash;
   std::vector<Setting> fixed;    // of every replay
   std::int64_t num_replays = 0;  // including the baseline
 
-  bool keeps_ttft(const Trial& trial) const { return !(trial.summary.ttft.p99_ms > ttft_limit_ms); }
+  bool is_kept() const { return baseline.keeps_all; }  // by the run
+};
+
+struct WhatIfOptions {
+  SloConfig goals;            // of options, in the place of those of the run's `slo` section
+  std::string hardware = {};  // if not empty, it replaces the run's
+  // If not empty, the only engine to set: other policies are not tried.
+  std::string engine = {};
+  int num_threads = 1;
+  std::size_t max_replays = 200;
 };
 
 // Replays the run's requests on the simulator, with the recorded arrivals and lengths. The first
-// replay has the run's settings; each further replay changes settings. The order is:
-//   - If the run preempts requests: more KV blocks, or (sglang) larger reserves for outputs.
-//   - Smaller token budgets or chunks of the same policy, in powers of two down from the run's
-//     value.
-//   - If none keeps the target: other settings of the policy.
-//   - If none does: other policies.
-//   - If none does and the run preempts: each of these together with more KV blocks.
+// replay has the run's settings; each further replay changes settings: first each setting of the
+// engine alone (Candidates), its values in powers of two from the run's; if none keeps every side
+// of the goal, the best few together with each other one.
 //
-// The smallest change is in the first group that has one; within it, the fewest keys, then the
-// nearest value. Bisection between it and the next larger value, which failed, finds the nearest
-// value that still works: for tokens, a multiple of 64, and of a page for SGLang's chunk. So the
-// number of replays grows with the logarithm of the values.
+// A change counts if it
+//   - loses no request;
+//   - keeps each side of the goal that the run keeps;
+//   - where the goal has no such side, or the run breaks it: makes neither the p99 TTFT nor the
+//     longest gap and p99 ITL more than twice as long, and lowers neither the throughput by more
+//     than a tenth nor the rate of answers during prefill by more than half;
+//   - is a setting of the run's engine, with which it starts;
+//   - where fewer requests may run at once: makes neither the mean nor the p99 TTFT more than a
+//     tenth longer, as else gaps only become waits.
 //
-// A change does not count if it loses requests or more than a tenth of the output throughput, or if
-// the p99 of the first tokens is above slo.ttft_ms; without that limit, above 1.5 times the run's.
-// A policy that is not that of the run's engine does not count either.
+// The smallest change has the fewest keys. Among those, sizes of KV caches come first where the run
+// lacks blocks, then sizes of a step, then other settings; then the nearest value. Bisection
+// between it and the next value towards the run's, which failed, finds the nearest one that still
+// works: for tokens, a multiple of 64, and of a page for SGLang's chunk.
 //
-// `hardware`, if not empty, replaces the run's hardware. `engine`, if not empty, is the only engine
-// to set: other policies are not tried. Calls `progress` during each replay, and `start(name)`
-// before it. Throws ConfigError for settings that cannot be simulated.
-WhatIf find_smallest_change(const StoredRun& run, double target_ms, const std::string& hardware,
-                            const std::string& engine,
+// Calls `progress` during replays, and `start(name)` before some. Throws ConfigError for settings
+// that cannot be simulated.
+WhatIf find_smallest_change(const StoredRun& run, const WhatIfOptions& options,
                             const std::function<void(const std::string&)>& start,
                             const ProgressFn& progress);
 
@@ -141,5 +180,7 @@ std::vector<FlagChanges> flags_of(const Trial& trial, const WhatIf& what_if);
 inline std::vector<FlagChanges> chosen_flags(const WhatIf& what_if) {
   return flags_of(what_if.trials[*what_if.chosen], what_if);
 }
+// The changed flags of the trial's own engine in one line, "" if it has none: "--max-num-seqs 64".
+std::string own_flags_text(const Trial& trial, const WhatIf& what_if);
 
 }  // namespace metronome

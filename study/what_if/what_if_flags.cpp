@@ -107,4 +107,17 @@ std::vector<FlagChanges> flags_of(const Trial& trial, const WhatIf& what_if) {
   return all;
 }
 
+std::string own_flags_text(const Trial& trial, const WhatIf& what_if) {
+  const std::vector<FlagChanges> all = flags_of(trial, what_if);
+  if (all.empty() || all.front().is_comparison) return {};
+  const FlagChanges& own = all.front();
+  if (!own.refusal.empty()) return {};
+  std::string text;
+  const auto add = [&text](const std::string& flag) { text += (text.empty() ? "" : " ") + flag; };
+  for (const std::string& flag : own.added) add(flag);
+  for (const auto& [before, after] : own.changed) add(after);
+  for (const std::string& flag : own.removed) add("without " + flag);
+  return text.empty() ? std::string() : own.engine + " " + text;
+}
+
 }  // namespace metronome

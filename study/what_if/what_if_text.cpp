@@ -4,14 +4,17 @@
 #include <cmath>
 #include <fmt/core.h>
 #include <optional>
+#include <span>
 #include <utility>
 
+#include "core/base/count_text.h"
 #include "core/base/json_text.h"
 #include "core/base/number_text.h"
 #include "core/base/wrapped_text.h"
 #include "core/config/config_reader.h"
 #include "core/metrics/figures.h"
 #include "reports/terminal/text.h"
+#include "study/what_if/sides.h"
 #include "study/what_if/what_if.h"
 
 namespace metronome {
@@ -57,10 +60,18 @@ std::string trust_text(const WhatIf& what_if) {
 // The columns of the list.
 std::vector<const Figure*> columns_of(const WhatIf& what_if) {
   std::vector<const Figure*> columns;
+  const auto add = [&columns](std::string_view key) {
+    const Figure* column = &figure(key);
+    if (std::find(columns.begin(), columns.end(), column) == columns.end())
+      columns.push_back(column);
+  };
   for (const std::string_view key : figures_of(FigureList::WhatIf)) {
-    if (key == "num_preemptions" && what_if.baseline.summary.num_preemptions == 0) continue;
-    columns.push_back(&figure(key));
+    const double now = figure(key).value(what_if.baseline.summary, {}).as_number();
+    if (key == "num_preemptions" && now == 0) continue;
+    if (key == "decode_rate_during_prefill" && std::isnan(now)) continue;
+    add(key);
   }
+  for (const Goal& goal : what_if.goals) add(goal.figure);
   return columns;
 }
 
@@ -68,24 +79,47 @@ std::string pad(const std::string& text, std::size_t width) {
   return std::string(width - std::min(width, text.size()), ' ') + text;
 }
 
-std::string trials_text(const WhatIf& what_if) {
+double column_value(const Figure& column, const Trial& trial) {
+  const Scenario& scenario = trial.scenario;
+  return column
+      .value(trial.summary,
+             {.num_gpus = static_cast<double>(scenario.cost_model.tensor_parallel_size),
+              .price_per_gpu_hour = scenario.price_per_gpu_hour})
+      .as_number();
+}
+
+std::string table_of(const WhatIf& what_if, std::span<const Trial* const> trials) {
   constexpr std::size_t kWidth = 12;
   const std::vector<const Figure*> columns = columns_of(what_if);
+  std::vector<std::size_t> widths;
   std::string text;
-  for (const Figure* column : columns) text += pad(column_title(*column), kWidth) + "  ";
+  for (const Figure* column : columns) {
+    widths.push_back(std::max(kWidth, column_title(*column).size()));
+    text += pad(column_title(*column), widths.back()) + "  ";
+  }
+  const bool has_reach = !what_if.out_of_reach.empty();
+  constexpr const char* kInReach = "in reach ms";
+  if (has_reach) text += pad(kInReach, kWidth) + "  ";
   text += " settings\n";
   const auto row = [&](const Trial& trial, const std::string& name, const char* mark) {
-    for (const Figure* column : columns) {
-      const double value = column->value(trial.summary, {}).as_number();
-      text += pad(value_text(*column, value), kWidth) + "  ";
+    for (std::size_t i = 0; i < columns.size(); ++i) {
+      text += pad(value_text(*columns[i], column_value(*columns[i], trial)), widths[i]) + "  ";
     }
+    if (has_reach) text += pad(ms_text(trial.reachable_ttft_ms), kWidth) + "  ";
     text += mark + name + (trial.counts() ? "" : " (" + trial.loss_text + ")") + '\n';
   };
   row(what_if.baseline, "unchanged", " ");
-  for (const Trial& trial : what_if.trials) {
-    row(trial, joined(trial.changes), trial.keeps_all ? "*" : " ");
+  for (const Trial* trial : trials) {
+    const bool is_marked = trial->keeps_all && !what_if.goals.empty();
+    row(*trial, joined(trial->changes), is_marked ? "*" : " ");
   }
   return text;
+}
+
+std::string trials_text(const WhatIf& what_if) {
+  std::vector<const Trial*> trials;
+  for (const Trial& trial : what_if.trials) trials.push_back(&trial);
+  return table_of(what_if, trials);
 }
 
 void append_flag_lines(const FlagChanges& flags, std::size_t columns, std::string& text) {
@@ -117,38 +151,29 @@ std::string flags_text(const WhatIf& what_if, std::size_t columns) {
 std::string none_keeps(const WhatIf& what_if) {
   const std::optional<Trial>& ruled_out = what_if.ruled_out;
   std::string text = std::string("No tried change") + (ruled_out ? " that counts" : "") +
-                     " keeps every gap within " + ms_text(what_if.target_ms) + " ms";
-  if (what_if.has_ttft_slo) {
-    text += " and the p99 TTFT within " + ms_text(what_if.ttft_limit_ms) + " ms";
-  }
-  text += ". ";
+                     " keeps " + goal_words(what_if.goals) + ". ";
   if (!ruled_out) return text;
-  return text + "With " + joined(ruled_out->changes) + " the longest gap is " +
-         ms_text(ruled_out->summary.itl.max_ms) + " ms, but " + ruled_out->loss_text + ". ";
+  return text + "With " + joined(ruled_out->changes) + " it does, but " + ruled_out->loss_text +
+         ". ";
 }
 
-// The replay nearest to both limits, which is not advised; empty: there is none.
+std::string sides_text(const Trial& trial, const WhatIf& what_if) {
+  std::string text;
+  for (std::size_t i = 0; i < what_if.sides.size(); ++i) {
+    if (what_if.sides[i].is_guard) continue;
+    text += (text.empty() ? "" : ", ") + figure_text(what_if.sides[i].goal, trial.figures[i]);
+  }
+  return text;
+}
+
+// The replay nearest to the limits, which is not advised; empty: there is none.
 std::string nearest_text(const WhatIf& what_if) {
   if (!what_if.nearest) return {};
   const Trial& nearest = *what_if.nearest;
-  const Trial& baseline = what_if.baseline;
-  std::string kept;
-  if (what_if.keeps_ttft(baseline) && !what_if.keeps_ttft(nearest)) {
-    kept = "slo.ttft_ms " + ms_text(what_if.ttft_limit_ms);
-  }
-  if (baseline.keeps_p99 && !nearest.keeps_p99) {
-    kept += (kept.empty() ? "" : " and ") + std::string("a p99 ITL within ") +
-            ms_text(what_if.target_ms) + " ms";
-  }
-  std::string flags;
-  const FlagChanges own = flags_of(nearest, what_if).front();
-  for (const std::string& flag : own.added) flags += (flags.empty() ? "" : " ") + flag;
-  for (const auto& [before, after] : own.changed) flags += (flags.empty() ? "" : " ") + after;
+  const std::string flags = own_flags_text(nearest, what_if);
   return "The nearest change is not advised: " + joined(nearest.changes) +
-         ", with a longest gap of " + ms_text(nearest.summary.itl.max_ms) +
-         " ms and a p99 TTFT of " + ms_text(nearest.summary.ttft.p99_ms) + " ms. The run keeps " +
-         kept + "; this change does not" +
-         (flags.empty() ? std::string() : " (" + own.engine + ": " + flags + ")") + ". ";
+         (flags.empty() ? std::string() : " (" + flags + ")") + ", with " +
+         sides_text(nearest, what_if) + ": " + nearest.loss_text + ". ";
 }
 
 std::string smallest_text(const WhatIf& what_if, const Trial& chosen) {
@@ -161,34 +186,56 @@ std::string smallest_text(const WhatIf& what_if, const Trial& chosen) {
 }
 
 std::string conclusion(const WhatIf& what_if) {
-  const std::string target = ms_text(what_if.target_ms) + " ms";
-  if (what_if.baseline.keeps_all) {
-    const std::string kept = "In the simulation, no gap is longer than " + target;
+  const std::string goals = goal_words(what_if.goals);
+  if (what_if.goals.empty()) {
+    return what_if.front.empty()
+               ? "There is no limit, and no tried change is better on one side at no more than it "
+                 "may cost on others."
+               : "There is no limit to keep (--target-itl, --target-ttft, --target-rate, or the "
+                 "scenario's slo). These changes are better on one side, and cost no more than "
+                 "half on others:";
+  }
+  if (what_if.is_kept()) {
+    const std::string kept = "In the simulation the run keeps " + goals;
     return what_if.is_same_run ? kept + "." : kept + "; no changes were tried.";
   }
   const std::string none = none_keeps(what_if) + nearest_text(what_if);
   if (!what_if.chosen) return none + "No other change comes nearer to the limits than the run.";
   const Trial& chosen = what_if.trials[*what_if.chosen];
   if (chosen.keeps_all && chosen.counts()) {
-    return "The smallest change that keeps every gap within " + target + ": " +
-           smallest_text(what_if, chosen);
+    return "The smallest change that keeps " + goals + ": " + smallest_text(what_if, chosen);
   }
-  if (chosen.keeps_p99 && chosen.counts() && !what_if.baseline.keeps_p99) {
-    return none + "The smallest change that keeps the p99 ITL within it: " +
-           smallest_text(what_if, chosen);
-  }
-  if (what_if.has_ttft_slo) {
-    return fmt::format(
-        "{}{}{}, with a longest gap of {} ms and a p99 TTFT of {} ms", none,
-        what_if.nearest ? "The nearest change that keeps these limits: " : "The nearest change: ",
-        joined(chosen.changes), ms_text(chosen.summary.itl.max_ms),
-        ms_text(chosen.summary.ttft.p99_ms));
-  }
-  if (!what_if.baseline.keeps_p99) {
-    return none + "The nearest change: " + joined(chosen.changes);
-  }
-  return none + "The p99 is already within it. This change shortens the longest stall most: " +
-         joined(chosen.changes);
+  return none +
+         (what_if.nearest ? "The nearest change that breaks nothing which the run keeps: "
+                          : "The nearest change: ") +
+         joined(chosen.changes) + ", with " + sides_text(chosen, what_if);
+}
+
+// Requests that no schedule serves within the limit.
+std::string out_of_reach_text(const WhatIf& what_if) {
+  const std::vector<std::size_t>& requests = what_if.out_of_reach;
+  if (requests.empty()) return {};
+  std::string who = requests.size() == 1 ? fmt::format("Request {}", requests.front())
+                                         : count_text(requests.size(), "request");
+  return who + (requests.size() == 1 ? " has a prompt whose" : " have prompts whose") +
+         " own computation takes longer than the limit for first tokens: no schedule keeps it. The "
+         "limit is for the others; " +
+         (requests.size() == 1 ? "its" : "their") +
+         " first tokens may come at most twice as late as in the run. The column 'in reach' has "
+         "the p99 "
+         "TTFT of the others.";
+}
+
+// Prefixes that were evicted, and the cache that would keep them.
+std::string thrash_text(const WhatIf& what_if) {
+  if (!what_if.thrash || what_if.thrash->working_set == 0) return {};
+  const PrefixThrash& thrash = *what_if.thrash;
+  return "The prefix cache is too small: " + count_text(thrash.hit_tokens, "prompt token") +
+         " were found in it, and " + grouped_text(thrash.possible_tokens) +
+         " would be in one that forgets nothing. The working set is about " +
+         grouped_text(thrash.working_set) + " KV blocks (" +
+         grouped_text(thrash.working_set * thrash.block_tokens) + " tokens); the cache has " +
+         grouped_text(what_if.cache.num_blocks) + ".";
 }
 
 // The effect of each tried number of KV blocks, by its own replay; empty: none was tried alone.
@@ -197,6 +244,7 @@ std::string blocks_text(const WhatIf& what_if) {
   for (const Trial& trial : what_if.trials) {
     if (trial.changes.size() != 1 || trial.changes[0].key != "kv_cache.num_blocks") continue;
     const std::int64_t preemptions = trial.summary.num_preemptions;
+    if (what_if.baseline.summary.num_preemptions == 0) continue;
     text += trial.changes[0].text() +
             (preemptions == 0 ? " ends preemption"
                               : " leaves " + grouped_text(preemptions) +
@@ -213,7 +261,7 @@ std::string blocks_text(const WhatIf& what_if) {
 std::string legend_text(const WhatIf& what_if) {
   std::string text = "tried in " + grouped_text(what_if.num_replays) +
                      " replays. Each row has the tried value nearest to the current one that keeps "
-                     "every gap (*), or else the best one. For the smallest change, values between "
+                     "the goal (*), or else the best one. For the smallest change, values between "
                      "two tried ones were tried, too. ";
   text += blocks_text(what_if);
   const auto is_out = [](const Trial& trial) { return !trial.counts(); };
@@ -247,14 +295,47 @@ std::string cost_text(const WhatIf& what_if, const Trial& chosen) {
   const Summary& before = what_if.baseline.summary;
   const Summary& after = chosen.summary;
   const double percent = 100 * (after.output_throughput / before.output_throughput - 1);
-  return change_text("ITL p99", before.itl.p99_ms, after.itl.p99_ms, " ms, ") +
-         change_text("longest stall", before.itl.max_ms, after.itl.max_ms, " ms; ") +
-         change_text("TTFT p50", before.ttft.p50_ms, after.ttft.p50_ms, " ms, ") +
-         change_text("p99", before.ttft.p99_ms, after.ttft.p99_ms, " ms, ") +
-         (before.drafts ? change_text("TPOT", before.tpot.mean_ms, after.tpot.mean_ms, " ms, ")
-                        : std::string()) +
-         change_text("output tokens/s", before.output_throughput, after.output_throughput, " (") +
-         change_percent(percent) + " %)";
+  const Figure& rate = figure("decode_rate_during_prefill");
+  const double rate_before = before.rates.during_prefill;
+  std::string text = (what_if.out_of_reach.empty()
+                          ? std::string()
+                          : change_text("p99 TTFT in reach", what_if.baseline.reachable_ttft_ms,
+                                        chosen.reachable_ttft_ms, " ms; ")) +
+                     change_text("ITL p99", before.itl.p99_ms, after.itl.p99_ms, " ms, ") +
+                     change_text("longest stall", before.itl.max_ms, after.itl.max_ms, " ms; ") +
+                     change_text("TTFT p50", before.ttft.p50_ms, after.ttft.p50_ms, " ms, ") +
+                     change_text("p99", before.ttft.p99_ms, after.ttft.p99_ms, " ms; ");
+  if (!std::isnan(rate_before)) {
+    text += "answers during prefill " + value_text(rate, rate_before) + " -> " +
+            value_text(rate, after.rates.during_prefill) + " tok/s, ";
+  }
+  if (before.drafts) text += change_text("TPOT", before.tpot.mean_ms, after.tpot.mean_ms, " ms, ");
+  text += change_text("output tokens/s", before.output_throughput, after.output_throughput, " (") +
+          change_percent(percent) + " %)";
+  if (const auto price = what_if.baseline.scenario.price_per_gpu_hour) {
+    const Figure& cost = figure("cost_per_million_output_tokens");
+    text += ", " + change_text("per million", column_value(cost, what_if.baseline),
+                               column_value(cost, chosen), "");
+  }
+  return text;
+}
+
+// The points between which one chooses, each with its price and its flags.
+std::string front_text(const WhatIf& what_if, std::size_t columns) {
+  std::vector<const Trial*> points;
+  for (const std::size_t i : what_if.front) points.push_back(&what_if.trials[i]);
+  if (points.empty()) return {};
+  const ShownFigure& gap = figure(what_if.front_gap).shown;
+  std::string text = "\n" +
+                     wrapped("front of " + (gap.words.empty() ? gap.name : gap.words) +
+                                 " and p99 TTFT: points that spend nothing that was not given",
+                             0, columns) +
+                     table_of(what_if, points);
+  for (const Trial* point : points) {
+    const std::string flags = own_flags_text(*point, what_if);
+    if (!flags.empty()) text += "  " + wrapped(joined(point->changes) + ": " + flags, 4, columns);
+  }
+  return text;
 }
 
 void append_texts(const char* key, const std::vector<std::string>& texts, JsonText& json) {
@@ -288,8 +369,13 @@ void append_trial(const Trial& trial, JsonText& json) {
   json.field("request_throughput", summary.request_throughput);
   json.field("completed", summary.completed);
   json.field("preemptions", summary.num_preemptions);
-  json.field("keeps_p99", trial.keeps_p99);
-  json.field("keeps_every_gap", trial.keeps_all);
+  json.field("mean_tpot_ms", summary.tpot.mean_ms);
+  json.field("decode_rate_during_prefill", summary.rates.during_prefill);
+  json.field("slowest_10s_output_throughput", summary.rates.slowest_10s);
+  json.field("reachable_p99_ttft_ms", trial.reachable_ttft_ms);
+  json.field("prefix_hit_tokens", trial.num_prefix_hit_tokens);
+  json.field("keeps_goal", trial.keeps_all);
+  json.field("excess", trial.excess);
   json.field("counts", trial.counts());
   append_text("does_not_count_because", trial.loss_text, json);
   json.end_object();
@@ -320,6 +406,49 @@ void append_flags(const WhatIf& what_if, JsonText& json) {
   json.end_array();
 }
 
+void append_if_there(const char* key, const std::optional<Trial>& trial, JsonText& json) {
+  json.key(std::string_view(key));
+  if (trial) {
+    append_trial(*trial, json);
+  } else {
+    json.null();
+  }
+}
+
+void append_goals(const WhatIf& what_if, JsonText& json) {
+  json.key("goal").begin_array();
+  for (const Side& side : what_if.sides) {
+    if (side.is_guard) continue;
+    json.begin_object();
+    json.field("key", side.goal.key);
+    json.field("figure", side.goal.figure);
+    json.key(std::string_view(side.goal.is_least ? "at_least" : "at_most")).value(side.goal.limit);
+    append_text("class", side.goal.class_name, json);
+    json.field("words", goal_words(side.goal));
+    json.field("run_has", side.before);
+    json.end_object();
+  }
+  json.end_array();
+}
+
+void append_thrash(const WhatIf& what_if, JsonText& json) {
+  json.key("prefix_cache");
+  if (!what_if.thrash) {
+    json.null();
+    return;
+  }
+  json.begin_object();
+  json.field("hit_tokens", what_if.thrash->hit_tokens);
+  json.field("possible_tokens", what_if.thrash->possible_tokens);
+  json.key("working_set_blocks");
+  if (what_if.thrash->working_set == 0) {
+    json.null();
+  } else {
+    json.value(what_if.thrash->working_set);
+  }
+  json.end_object();
+}
+
 }  // namespace
 
 std::string what_if_text(const WhatIf& what_if, std::size_t columns) {
@@ -333,8 +462,12 @@ std::string what_if_text(const WhatIf& what_if, std::size_t columns) {
   }
   say(trust_text(what_if));
   for (const std::string& note : what_if.notes) say(note);
+  for (const std::string& note : {thrash_text(what_if), out_of_reach_text(what_if)}) {
+    if (!note.empty()) say(note);
+  }
   say(conclusion(what_if));
   if (!what_if.chosen) {
+    text += front_text(what_if, columns);
     // For a log the figures of its own settings are news.
     const bool shows_figures = !what_if.trials.empty() || !what_if.scenario.empty();
     return text + (shows_figures ? '\n' + trials_text(what_if) : "");
@@ -342,13 +475,13 @@ std::string what_if_text(const WhatIf& what_if, std::size_t columns) {
   const Trial& chosen = what_if.trials[*what_if.chosen];
   say(cost_text(what_if, chosen));
   text += "\nflag changes from the current settings\n" + flags_text(what_if, columns);
+  text += front_text(what_if, columns);
   text += "\n" + wrapped(legend_text(what_if), 0, columns);
   return text + trials_text(what_if);
 }
 
 void append_what_if(const WhatIf& what_if, JsonText& json) {
   json.begin_object();
-  json.field("target_itl_ms", what_if.target_ms);
   json.key("obstacle");
   if (!what_if.obstacle.empty()) {
     json.value(what_if.obstacle);
@@ -366,6 +499,13 @@ void append_what_if(const WhatIf& what_if, JsonText& json) {
   json.field("recorded_p50_itl_ms", what_if.recorded_itl.p50_ms);
   json.field("recorded_p99_itl_ms", what_if.recorded_itl.p99_ms);
   json.field("replays", what_if.num_replays);
+  append_goals(what_if, json);
+  json.key("out_of_reach").begin_array();
+  for (const std::size_t request : what_if.out_of_reach) {
+    json.value(static_cast<std::int64_t>(request));
+  }
+  json.end_array();
+  append_thrash(what_if, json);
   json.key("baseline");
   append_trial(what_if.baseline, json);
   json.key("change");
@@ -374,6 +514,12 @@ void append_what_if(const WhatIf& what_if, JsonText& json) {
   } else {
     json.null();
   }
+  json.key("front").begin_array();
+  for (const std::size_t i : what_if.front) {
+    append_trial(what_if.trials[i], json);
+  }
+  json.end_array();
+  append_text("front_gap", what_if.front_gap, json);
   json.key("next_failing");
   if (what_if.next_failing) {
     json.value(*what_if.next_failing);
@@ -381,18 +527,8 @@ void append_what_if(const WhatIf& what_if, JsonText& json) {
     json.null();
   }
   append_text("next_failing_because", what_if.failing_text, json);
-  json.key("ruled_out");
-  if (what_if.ruled_out) {
-    append_trial(*what_if.ruled_out, json);
-  } else {
-    json.null();
-  }
-  json.key("nearest");
-  if (what_if.nearest) {
-    append_trial(*what_if.nearest, json);
-  } else {
-    json.null();
-  }
+  append_if_there("ruled_out", what_if.ruled_out, json);
+  append_if_there("nearest", what_if.nearest, json);
   json.key("flags");
   if (what_if.chosen) {
     append_flags(what_if, json);

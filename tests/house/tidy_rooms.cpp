@@ -70,7 +70,7 @@ constexpr Room kRooms[] = {
     {"study/calibrate", "core engines sim reports study/run study/recorded system"},
     {"study/sweep", "core sim reports study/run system"},
     {"study/tune", "core fleet sim reports study/run system"},
-    {"study/what_if", "core engines sim reports study/run"},
+    {"study/what_if", "core engines sim reports study/run system"},
     {"serve/client", "core reports"},
     {"serve/server", "core models/image models/text reports system"},
     {"python", "core engines models reports study system tools/commands"},

@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 // `metronome diagnose`: why tokens of a run came late, and which prefill delayed other requests.
 #include <algorithm>
+#include <cmath>
 #include <filesystem>
 #include <fmt/core.h>
 #include <iostream>
@@ -22,6 +23,7 @@
 #include "engines/log/log_text.h"
 #include "engines/vllm/iteration_log.h"
 #include "reports/compare/comparable.h"
+#include "reports/files/engine_limits.h"
 #include "reports/files/result_reader.h"
 #include "reports/measured/measured_reader.h"
 #include "reports/terminal/cache_pressure.h"
@@ -31,6 +33,7 @@
 #include "reports/terminal/log_gaps.h"
 #include "reports/terminal/text.h"
 #include "study/run/variant_run.h"
+#include "study/what_if/causes.h"
 #include "study/what_if/what_if.h"
 #include "system/progress.h"
 #include "tools/commands/cli.h"
@@ -46,7 +49,7 @@ struct DiagnoseOptions {
   std::string run;                 // folder or log; empty: the scenario is run first
   std::vector<std::string> notes;  // of a composed scenario
   std::size_t max_entries = 5;
-  std::optional<double> target_itl_ms;
+  SloConfig targets;     // in the place of the limits of the run or of --scenario
   std::string hardware;  // to simulate; empty: the run's
   std::string scenario;  // its requests are replayed for a log
   std::string variant;   // of the scenario
@@ -76,21 +79,35 @@ constexpr const char* kDiagnoseExamples =
     "  waiting    decodes of steps that did not include the request\n"
     "  preempted  the whole gap, if the request lost its KV blocks in it\n"
     "\n"
-    "If a gap exceeds the limit, the simulator replays the requests with other settings:\n"
-    "first smaller token budgets or chunks of the same policy, in powers of two, then its other\n"
-    "settings, then other policies. The command prints the smallest change that keeps every gap\n"
-    "within the limit: the fewest keys, then the nearest value, to a multiple of 64 tokens. It\n"
-    "also prints the cost of the change, and the flags that change: those of the engine whose\n"
-    "policy it is, and others for comparison. For a log it changes only its engine's settings.\n"
-    "A change does not count if it loses requests or more than a tenth of the throughput, or if\n"
-    "it is another engine's policy. Nor does it count if the p99 TTFT exceeds slo.ttft_ms or,\n"
-    "without that limit, 1.5 times the run's. The command advises no change that breaks a limit\n"
-    "which the run keeps. To replay a measured run, name the GPU to simulate: the\n"
-    "key `hardware` of its scenario, or --hardware.\n"
+    "The time to a first token has parts, too: the front end, waits in the queue (for a slot, for\n"
+    "KV blocks, for the encoder, behind prompts of others, for a step without prompts), its own\n"
+    "prefill, other prompts beside it, decodes in its steps and between them, and the host.\n"
+    "\n"
+    "The goal may have several sides: limits on gaps (every one, a share, the longest), on first\n"
+    "tokens (p99), on the rate of answers while prompts are computed, on throughput and cost. "
+    "They\n"
+    "come from `slo` of the scenario, with limits of its classes, and from --target options. If "
+    "the\n"
+    "run breaks a side, the simulator replays the requests with other settings of its engine: "
+    "each\n"
+    "alone, its values in powers of two, then the best few in pairs. The command prints the\n"
+    "smallest change that keeps every side: the fewest keys, then the nearest value, to a "
+    "multiple\n"
+    "of 64 tokens. It prints up to three points of the Pareto front of gaps and first tokens, "
+    "with\n"
+    "the price of each on every side, and the flags that change.\n"
+    "\n"
+    "No advice breaks a side that the run keeps, loses a request, or is a setting that the engine\n"
+    "refuses. Where the goal has no such side, none makes the p99 TTFT or the gaps more than "
+    "twice\n"
+    "as long, lowers the throughput by more than a tenth, or halves the rate of answers during\n"
+    "prefill. To replay a measured run, name the GPU to simulate: the key `hardware` of its\n"
+    "scenario, or --hardware.\n"
     "\n"
     "examples:\n"
     "  metronome diagnose results/quickstart/unchunked\n"
     "  metronome diagnose results/quickstart --top 3 --target-itl 30\n"
+    "  metronome diagnose results/quickstart/unchunked --target-ttft 400 --target-rate 20\n"
     "  metronome diagnose vllm.log --json | python3 -m json.tool\n"
     "  metronome diagnose vllm.log --scenario scenarios/engines.yaml --variant vllm \\\n"
     "      --target-itl 30\n"
@@ -103,9 +120,12 @@ constexpr CommandText kDiagnoseText = {
     .name = "diagnose",
     .arguments = "RUN [OPTION...] | --command TEXT --gpu NAME [OPTION...]",
     .summary =
-        "Splits every inter-token latency (ITL) of a run into its causes, lists the longest\n"
-        "stalls, ranks prefill chunks by their head-of-line blocking, and finds the smallest\n"
-        "change of settings that avoids these stalls.\n",
+        "Splits every inter-token latency (ITL) and every time to a first token (TTFT) of a run "
+        "into\n"
+        "its causes, lists the longest stalls and the latest first tokens, ranks prefill chunks "
+        "by\n"
+        "their head-of-line blocking, and finds the smallest change of settings that keeps "
+        "limits.\n",
     .examples = kDiagnoseExamples,
     .file_name = "RUN",
     .file_kind = "result folder or log",
@@ -115,9 +135,27 @@ OptionList option_list(DiagnoseOptions& options, ScenarioOptions& scenario) {
   OptionList list = {
       {"top N", &options.max_entries, "stalls, chunks and requests to list (default: 5)",
        EmptyText::Refused, WholeRange{1, 10'000}},
-      {"target-itl MS", &options.target_itl_ms,
-       "ITL limit in milliseconds (default: slo.itl_ms of the run or --scenario)",
+      {"target-itl MS", &options.targets.itl_ms,
+       "limit of every gap (ITL) in milliseconds (default: slo.itl_ms of the run or --scenario; "
+       "the other targets likewise)",
        EmptyText::Refused, RealRange{0.001, 3.6e6, "milliseconds"}},
+      {"target-itl-share S", &options.targets.itl_share,
+       "the share of the gaps that is to be within --target-itl: 0.5, 0.9, 0.95, 0.99 or 1",
+       EmptyText::Refused, RealRange{0.5, 1, "gaps"}},
+      {"target-longest MS", &options.targets.longest_gap_ms,
+       "limit of the longest gap, beside a share", EmptyText::Refused,
+       RealRange{0.001, 3.6e6, "milliseconds"}},
+      {"target-ttft MS", &options.targets.ttft_ms, "limit of the p99 TTFT in milliseconds",
+       EmptyText::Refused, RealRange{0.001, 3.6e6, "milliseconds"}},
+      {"target-rate TOK/S", &options.targets.decode_rate,
+       "least tokens per second of a running answer while prompts are computed", EmptyText::Refused,
+       RealRange{1e-6, 1e12, "tokens per second"}},
+      {"target-throughput TOK/S", &options.targets.output_throughput,
+       "least output tokens per second", EmptyText::Refused,
+       RealRange{1e-6, 1e12, "tokens per second"}},
+      {"target-cost PRICE", &options.targets.cost_per_million_output_tokens,
+       "most that a million output tokens cost, with price_per_gpu_hour", EmptyText::Refused,
+       RealRange{1e-6, 1e12, "per million output tokens"}},
       {"hardware NAME", &options.hardware,
        "GPU that the replay simulates (default: `hardware` of the scenario)"},
       {"scenario FILE", &options.scenario,
@@ -180,35 +218,12 @@ std::optional<DiagnoseOptions> parse_diagnose(const Arguments& arguments) {
     throw UsageError("--engine: '" + printable(options.engine) +
                      "' is not valid; allowed: " + log_dialect_names());
   }
+  if (const auto share = options.targets.itl_share; share && !is_known_share(*share)) {
+    throw UsageError("--target-itl-share: " + ms_text(*share) +
+                     " is not valid; allowed: 0.5, 0.9, 0.95, 0.99 or 1");
+  }
   choose_scenario_of(*line, scenario, options);
   return options;
-}
-
-std::string itl_text(const Distribution& itl) {
-  if (itl.count == 0) return "no request got a second token";
-  return "ITL p50 " + ms_text(itl.p50_ms) + " ms, p99 " + ms_text(itl.p99_ms) + " ms, longest " +
-         ms_text(itl.max_ms) + " ms";
-}
-
-// "Of the time in gaps over the p99, 97.5 % is prefill."
-std::string verdict(const Diagnosis& diagnosis) {
-  const auto row = std::find_if(diagnosis.rows.begin(), diagnosis.rows.end(),
-                                [](const GapRow& r) { return r.name == kOverP99; });
-  if (row == diagnosis.rows.end() || row->sum.num_gaps == 0) return {};
-  const GapParts& parts = row->sum.parts;
-  const std::pair<TimeNs, const char*> shares[] = {
-      {parts.decode_ns - row->slow_ns, "decode"},
-      {row->slow_ns, "decode that became slow without a prompt"},
-      {parts.draft_ns, "drafts"},
-      {parts.encode_ns, "encoding of images"},
-      {parts.prefill_ns, "prefill"},
-      {parts.host_ns, "host time"},
-      {parts.waiting_ns, "waiting for steps without the request"},
-      {parts.preemption_ns, "preemption"}};
-  const auto largest = std::max_element(std::begin(shares), std::end(shares));
-  const double share =
-      100 * static_cast<double>(largest->first) / static_cast<double>(parts.total_ns());
-  return "of the time in gaps over the p99, " + fixed_text(share, 1) + " % is " + largest->second;
 }
 
 // One run or log: its title, its findings, and remarks on the figures.
@@ -219,33 +234,45 @@ struct Finding {
   std::vector<std::string> notes;
   Distribution itl;
   std::optional<double> limit_ms;
+  std::vector<Cause> causes;
   std::optional<WhatIf> what_if;
   std::optional<CachePressure> pressure;  // of a log
   std::string engine_json;                // of a log
 };
 
-// Searches for better settings, or states why it cannot.
+// The limits of a run, with the command's in their place.
+std::vector<Goal> goals_of_run(const StoredRun& run, const DiagnoseOptions& options) {
+  return goals_of(with_options(run.result.info.slo, options.targets));
+}
+
+// Searches for better settings, or states why it does not.
 // `engine` is the log's.
 void replay(const StoredRun& run, const DiagnoseOptions& options, const std::string& engine,
             Finding& finding) {
   const bool is_log = finding.pressure.has_value();
-  if (options.has_no_replay || (finding.itl.count == 0 && !is_log)) return;
-  if (!finding.limit_ms) {
+  if (options.has_no_replay || (run.result.summary.completed == 0 && !is_log)) return;
+  const std::vector<Goal> goals = goals_of_run(run, options);
+  if (goals.empty() && is_log) {
     finding.notes.push_back(
-        "There is no ITL limit: give --target-itl MS to search for settings that keep every "
-        "gap within it.");
+        "There is no limit: give --target-itl MS, --target-ttft MS or --target-rate TOK/S to "
+        "search "
+        "for settings that keep it.");
     return;
   }
-  // A log has no gaps of requests that lost their blocks.
+  // A log has gaps of its own, and none of requests that lost their blocks.
   const bool has_unseen_gaps = is_log && finding.pressure->num_preempted > 0;
-  if (finding.itl.max_ms <= *finding.limit_ms && !has_unseen_gaps) {
-    finding.notes.push_back("No gap is longer than " + ms_text(*finding.limit_ms) +
-                            " ms: there is nothing to change.");
+  const bool has_long_gaps = is_log && finding.limit_ms && finding.itl.max_ms > *finding.limit_ms;
+  if (!goals.empty() && !has_unseen_gaps && !has_long_gaps && keeps_goals(run, goals)) {
+    finding.notes.push_back("The run keeps " + goal_words(goals) + ": there is nothing to change.");
     return;
   }
   ProgressBar bar(true);
   finding.what_if = find_smallest_change(
-      run, *finding.limit_ms, options.hardware, engine,
+      run,
+      {.goals = options.targets,
+       .hardware = options.hardware,
+       .engine = engine,
+       .num_threads = default_jobs()},
       [&bar](const std::string& name) { bar.start(name); },
       [&bar](const RunProgress& now) {
         bar.update(now.num_ended, now.num_total);
@@ -254,11 +281,16 @@ void replay(const StoredRun& run, const DiagnoseOptions& options, const std::str
   bar.clear();
 }
 
-// Whether the run's scenario has the number of KV blocks.
-bool sets_pool(const RunInfo& info) {
-  const Json* cache = info.config.find("kv_cache");
-  const Json* blocks = cache == nullptr ? nullptr : cache->find("num_blocks");
-  return blocks != nullptr && blocks->is_number_integer();
+// What the record shows, where the run says its settings.
+std::vector<Cause> causes_of_run(const StoredRun& run) {
+  const RunInfo& info = run.result.info;
+  if (info.config.is_null()) return {};
+  const Scenario scenario = scenario_of_config(run, info.config, {});
+  return find_causes({.record = &run.record,
+                      .summary = &run.result.summary,
+                      .scenario = &scenario,
+                      .num_blocks = info.num_blocks,
+                      .is_simulated = info.backend == kBackendNames[0]});
 }
 
 Finding examine_run(const StoredRun& run, const DiagnoseOptions& options) {
@@ -269,10 +301,17 @@ Finding examine_run(const StoredRun& run, const DiagnoseOptions& options) {
   finding.facts = {info.model + " on " + info.hardware + ", policy " + info.policy + ", backend " +
                        info.backend + ", " + count_text(summary.num_requests, "request") + ", " +
                        count_text(summary.num_steps, "step"),
-                   itl_text(summary.itl)};
+                   itl_text(summary.itl), ttft_text(summary.ttft)};
+  if (const std::string rates = rates_text(summary.rates); !rates.empty()) {
+    finding.facts.push_back(rates);
+  }
   finding.itl = summary.itl;
-  finding.limit_ms = options.target_itl_ms ? options.target_itl_ms : info.slo.itl_ms;
-  finding.diagnosis = diagnose(run.record, summary.itl, finding.limit_ms, options.max_entries);
+  const SloConfig limits = with_options(info.slo, options.targets);
+  finding.limit_ms = limits.itl_ms;
+  finding.diagnosis =
+      diagnose(run.record, summary.itl,
+               {.itl_ms = limits.itl_ms, .ttft_ms = limits.ttft_ms, .engine = engine_limits(info)},
+               options.max_entries);
   if (finding.diagnosis.is_estimated) {
     finding.notes.push_back(
         "The split of a mixed step into decode and prefill is an estimate from the steps without "
@@ -293,6 +332,7 @@ Finding examine_run(const StoredRun& run, const DiagnoseOptions& options) {
   if (std::string note = draft_note(summary); !note.empty()) {
     finding.notes.push_back(std::move(note));
   }
+  finding.causes = causes_of_run(run);
   replay(run, options, "", finding);
   return finding;
 }
@@ -405,7 +445,7 @@ Finding examine_log(const EngineLog& log, const DiagnoseOptions& options) {
   add_notes(given, settings.notes);
   Finding finding;
   finding.title = log.path;
-  finding.limit_ms = options.target_itl_ms;
+  finding.limit_ms = options.targets.itl_ms;
   LogGaps gaps = gaps_of(log);
   finding.notes = std::move(gaps.notes);
   finding.pressure = cache_pressure(log);
@@ -466,11 +506,20 @@ std::string finding_text(const Finding& finding) {
   std::string text = printable(finding.title) + "\n";
   std::vector<std::string> facts = finding.facts;
   if (std::string words = verdict(finding.diagnosis); !words.empty()) facts.push_back(words);
+  if (finding.diagnosis.late) {
+    if (std::string words = late_verdict(*finding.diagnosis.late); !words.empty()) {
+      facts.push_back(words);
+    }
+  }
   for (const std::string& fact : facts) {
     text += "  " + wrapped(printable(fact), 2, output_columns());
   }
   if (const std::string tables = diagnosis_text(finding.diagnosis); !tables.empty()) {
     text += "\n" + tables;
+  }
+  if (!finding.causes.empty()) text += "\ncauses\n";
+  for (const Cause& cause : finding.causes) {
+    text += "  " + wrapped(std::string(cause.name) + ": " + cause.text, 4, output_columns());
   }
   if (!finding.notes.empty()) text += '\n';
   for (const std::string& note : finding.notes) text += wrapped(note, 0, output_columns());
@@ -492,6 +541,8 @@ void append_finding(const Finding& finding, JsonText& json) {
   json.field("p99_itl_ms", finding.itl.p99_ms);
   json.field("max_itl_ms", finding.itl.max_ms);
   append_diagnosis(finding.diagnosis, json);
+  json.key("causes");
+  append_causes(finding.causes, json);
   json.key("notes").begin_array();
   for (const std::string& note : finding.notes) json.value(note);
   json.end_array();
@@ -517,7 +568,7 @@ int diagnose_client(const DiagnoseOptions& options) {
                      " is the result of a benchmark's client; allowed: with a log");
   }
   const MeasuredRun run = read_measured_run(options.run, options.run_number);
-  const ClientFindings findings = examine_client(run, options.target_itl_ms, options.max_entries);
+  const ClientFindings findings = examine_client(run, options.targets.itl_ms, options.max_entries);
   if (!options.wants_json) {
     std::cout << client_findings_text(run, findings);
     return kExitDone;

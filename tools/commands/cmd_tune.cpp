@@ -292,6 +292,14 @@ void check_alike(const SweepPlan& plan) {
 void check_slo(const Scenario& scenario, bool has_load) {
   const SloConfig& slo = scenario.slo;
   const auto grows = [](const SloConfig& one) { return one.ttft_ms || one.e2el_ms; };
+  for (const auto& [key, limit] :
+       {std::pair("slo.output_throughput", slo.output_throughput),
+        std::pair("slo.cost_per_million_output_tokens", slo.cost_per_million_output_tokens)}) {
+    if (!limit || has_load) continue;
+    throw UsageError(std::string(key) +
+                     ": a low load breaks it, so there is no highest load that keeps it; allowed: "
+                     "with --load, or null");
+  }
   const bool has_class = std::any_of(slo.by_class.begin(), slo.by_class.end(), grows);
   if (grows(slo) || has_class || has_load) return;
   throw UsageError("tune: " + printable(scenario.name) +

@@ -2,6 +2,7 @@
 #include "tools/commands/diagnose_notes.h"
 
 #include <algorithm>
+#include <cmath>
 #include <fmt/core.h>
 
 #include "core/base/count_text.h"
@@ -9,9 +10,70 @@
 #include "core/base/number_text.h"
 #include "core/scenario/engine_product.h"
 #include "engines/flags/server_flags.h"
+#include "reports/terminal/text.h"
 #include "study/what_if/replays.h"
 
 namespace metronome {
+
+std::string itl_text(const Distribution& itl) {
+  if (itl.count == 0) return "no request got a second token";
+  return "ITL p50 " + ms_text(itl.p50_ms) + " ms, p99 " + ms_text(itl.p99_ms) + " ms, longest " +
+         ms_text(itl.max_ms) + " ms";
+}
+
+std::string ttft_text(const Distribution& ttft) {
+  if (ttft.count == 0) return "no request got a first token";
+  return "TTFT p50 " + ms_text(ttft.p50_ms) + " ms, p99 " + ms_text(ttft.p99_ms) + " ms, longest " +
+         ms_text(ttft.max_ms) + " ms";
+}
+
+std::string rates_text(const AnswerRates& rates) {
+  std::string text;
+  if (!std::isnan(rates.during_prefill)) {
+    text = "answers during prefill: " + grouped_text(rates.during_prefill, 2) + " tok/s each";
+  }
+  if (!std::isnan(rates.slowest_10s)) {
+    text += (text.empty() ? "" : "; ") + std::string("slowest 10 s: ") +
+            grouped_text(rates.slowest_10s, 1) + " tok/s in all";
+  }
+  return text;
+}
+
+std::string verdict(const Diagnosis& diagnosis) {
+  const auto row = std::find_if(diagnosis.rows.begin(), diagnosis.rows.end(),
+                                [](const GapRow& r) { return r.name == kOverP99; });
+  if (row == diagnosis.rows.end() || row->sum.num_gaps == 0) return {};
+  const GapParts& parts = row->sum.parts;
+  const std::pair<TimeNs, const char*> shares[] = {
+      {parts.decode_ns - row->slow_ns, "decode"},
+      {row->slow_ns, "decode that became slow without a prompt"},
+      {parts.draft_ns, "drafts"},
+      {parts.encode_ns, "encoding of images"},
+      {parts.prefill_ns, "prefill"},
+      {parts.host_ns, "host time"},
+      {parts.waiting_ns, "waiting for steps without the request"},
+      {parts.preemption_ns, "preemption"}};
+  const auto largest = std::max_element(std::begin(shares), std::end(shares));
+  const double share =
+      100 * static_cast<double>(largest->first) / static_cast<double>(parts.total_ns());
+  return "of the time in gaps over the p99, " + fixed_text(share, 1) + " % is " + largest->second;
+}
+
+bool keeps_goals(const StoredRun& run, const std::vector<Goal>& goals) {
+  const RunInfo& info = run.result.info;
+  const RunFacts facts = {.num_gpus = static_cast<double>(info.tensor_parallel_size),
+                          .price_per_gpu_hour = info.price_per_gpu_hour};
+  return std::all_of(goals.begin(), goals.end(), [&](const Goal& goal) {
+    return goal.is_kept_by(goal_figure(goal, run.result.summary, facts));
+  });
+}
+
+bool sets_pool(const RunInfo& info) {
+  const Json* cache = info.config.find("kv_cache");
+  const Json* blocks = cache == nullptr ? nullptr : cache->find("num_blocks");
+  return blocks != nullptr && blocks->is_number_integer();
+}
+
 std::string preemption_note(const Diagnosis& diagnosis, const std::string& policy,
                             bool is_pool_set) {
   const std::vector<DiagnosedStall>& stalls = diagnosis.stalls;

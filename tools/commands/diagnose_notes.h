@@ -3,13 +3,30 @@
 #pragma once
 
 #include <string>
+#include <vector>
 
+#include "core/metrics/goals.h"
 #include "core/metrics/summary.h"
 #include "engines/arguments/engine_settings.h"
 #include "engines/log/log_dialect.h"
+#include "reports/files/result_reader.h"
 #include "reports/terminal/diagnosis.h"
 
 namespace metronome {
+
+// "ITL p50 7.9 ms, p99 74.2 ms, longest 336.2 ms", and the same of TTFT.
+std::string itl_text(const Distribution& itl);
+std::string ttft_text(const Distribution& ttft);
+// "answers during prefill: 1.85 tok/s each; slowest 10 s: 0.9 tok/s in all"; empty: no prompt was
+// computed beside an answer.
+std::string rates_text(const AnswerRates& rates);
+// "of the time in gaps over the p99, 97.5 % is prefill"; empty: there are none.
+std::string verdict(const Diagnosis& diagnosis);
+
+// Whether the recorded run itself keeps every side, as far as it has it.
+bool keeps_goals(const StoredRun& run, const std::vector<Goal>& goals);
+// Whether the run's scenario has the number of KV blocks.
+bool sets_pool(const RunInfo& info);
 
 // Empty if no request was preempted in one of the stalls. Names settings of the policy's engine.
 // `is_pool_set`: the run's scenario has the number of KV blocks.

@@ -9,6 +9,7 @@
 #include "core/base/number_text.h"
 #include "core/base/wrapped_text.h"
 #include "core/config/config_reader.h"
+#include "core/metrics/goals.h"
 #include "core/scenario/scenario.h"
 #include "reports/terminal/text.h"
 
@@ -259,8 +260,10 @@ std::string slo_text(const SloConfig& slo) {
   };
   add("TTFT", slo.ttft_ms);
   add("TPOT", slo.tpot_ms);
-  add("every ITL", slo.itl_ms);
+  if (!slo.judges_gaps_of_run()) add("every ITL", slo.itl_ms);
   add("E2EL", slo.e2el_ms);
+  const std::vector<Goal> of_run = run_goals_of(slo);
+  if (!of_run.empty()) text += (text.empty() ? "" : "; ") + ("of a run " + goal_words(of_run));
   if (slo.by_class.empty()) return text;
   // Each class has its own limits, and those of all where it gives none.
   std::string classes;

@@ -123,6 +123,8 @@ struct PolicyInfo {
   // Decodes of the largest CUDA graph by default; 0: see cost_model.max_graph_tokens.
   std::int32_t default_graph_requests = 0;
   EagerLaunches eager = {};
+  // A step is computed in passes of at most so many tokens, in order; nullptr: in one.
+  std::int64_t (*pass_tokens)(const SchedulerConfig&) = nullptr;
   CacheRules cache = {};
   // Applies rules that depend on settings to an otherwise complete layout.
   void (*adjust_cache)(const SchedulerConfig&, std::int32_t max_model_len,

@@ -314,7 +314,7 @@ TEST_CASE("steps of a run that become slow without a prompt have their first one
   Distribution itl;
   itl.count = 30;
   itl.p99_ms = 20;
-  const Diagnosis diagnosis = diagnose(record, itl, std::nullopt, 3);
+  const Diagnosis diagnosis = diagnose(record, itl, {}, 3);
   REQUIRE(diagnosis.slow.size() == 1);
   CHECK((diagnosis.slow[0].first_where == 11 && diagnosis.slow[0].last_where == 20));
   CHECK(diagnosis.rows[1].slow_ns == 500 * kMs);
@@ -344,7 +344,7 @@ TEST_CASE("a record's diagnosis: shares, stalls, culprits", "[reports][diagnosis
   Distribution itl;
   itl.count = 4;
   itl.p99_ms = 5;
-  const Diagnosis diagnosis = diagnose(record, itl, 100.0, 3);
+  const Diagnosis diagnosis = diagnose(record, itl, {.itl_ms = 100.0}, 3);
   REQUIRE(diagnosis.rows.size() == 3);
   CHECK(diagnosis.rows[0].sum.num_gaps == 4);
   CHECK(diagnosis.rows[0].sum.parts.total_ns() == 212 * kMs);
@@ -371,7 +371,7 @@ TEST_CASE("diagnosis and report count the same delayed requests", "[reports][dia
       "--set workload.arrivals.rate=60");
   const StoredRun run = read_result(small.out);
   REQUIRE(run.result.summary.num_preemptions > 0);
-  const Diagnosis diagnosis = diagnose(run.record, run.result.summary.itl, std::nullopt, 10);
+  const Diagnosis diagnosis = diagnose(run.record, run.result.summary.itl, {}, 10);
   const Json stalls = Json::parse(report_detail(run.record, {}, {})).at("stalls");
   REQUIRE(stalls.size() >= diagnosis.stalls.size());
   int num_preempted = 0;
@@ -398,12 +398,12 @@ TEST_CASE("a gap as long as the p99, or as the limit, is not beyond it", "[repor
     const RunRecord record = recorder.finish();
     const Distribution itl = summarize(record, {}).itl;
     REQUIRE(itl.p99_ms == to_ms(gap));
-    const Diagnosis diagnosis = diagnose(record, itl, to_ms(gap), 3);
+    const Diagnosis diagnosis = diagnose(record, itl, {.itl_ms = to_ms(gap)}, 3);
     REQUIRE(diagnosis.rows.size() == 3);
     CHECK(diagnosis.rows[0].sum.num_gaps == 2);
     CHECK(diagnosis.rows[1].sum.num_gaps == 0);
     CHECK(diagnosis.rows[2].sum.num_gaps == 0);
-    CHECK(diagnose(record, itl, to_ms(gap - 1), 3).rows[2].sum.num_gaps == 2);
+    CHECK(diagnose(record, itl, {.itl_ms = to_ms(gap - 1)}, 3).rows[2].sum.num_gaps == 2);
   }
 }
 

@@ -56,45 +56,49 @@ TEST_CASE("SGLang's chunk is a multiple of its page", "[tools][whatif]") {
   CHECK(num_chunks > 0);
 }
 
-TEST_CASE("a change that makes first tokens late does not count", "[cli][whatif]") {
+TEST_CASE("a change that spends what was not given does not count", "[cli][whatif]") {
   const Place place;
   const std::string options =
       std::string(kLongPrompts) +
       "--set scheduler.policy=vllm --set engine.max_num_seqs=64 --set "
       "scheduler.max_num_batched_tokens=4096 --set workload.arrivals.rate=40 ";
-  // Without a limit: at most 1.5 times as late as in the run.
+  // Without limits: at most twice as late as in the run, and a tenth of the throughput.
   const StoredRun free_run = place.run(options);
-  const double ttft = free_run.result.summary.ttft.p99_ms;
+  const Summary& base = free_run.result.summary;
   const WhatIf free_search = find(free_run, 3);
   INFO(what_if_text(free_search, 1000));
-  CHECK(free_search.ttft_limit_ms == 1.5 * ttft);
   for (const Trial& trial : free_search.trials) {
-    CHECK((!trial.counts() || trial.summary.ttft.p99_ms <= 1.5 * ttft));
-    CHECK(trial.scenario.engine.max_num_seqs <= 64);
+    if (!trial.counts()) continue;
+    CHECK(trial.summary.ttft.p99_ms <= 2 * base.ttft.p99_ms);
+    CHECK(trial.summary.output_throughput >= 0.9 * base.output_throughput);
   }
   // With one that no short gap keeps: the nearest is named with what it breaks.
+  const double limit = 1.05 * base.ttft.p99_ms;
   const StoredRun run =
-      place.run(options + "--set slo.itl_ms=3 --set slo.ttft_ms=" + std::to_string(1.05 * ttft));
-  const WhatIf search = find(run, 3);
+      place.run(options + "--set slo.itl_ms=3 --set slo.ttft_ms=" + std::to_string(limit));
+  const WhatIf search = find(run, WhatIfOptions());
   const std::string text = what_if_text(search, 1000);
   INFO(text);
+  REQUIRE(search.goals.size() == 2);
   // The advice keeps the limit that the run keeps; a nearer change is named as no advice.
-  REQUIRE(search.nearest.has_value());
-  const Trial& nearest = *search.nearest;
-  CHECK_FALSE((nearest.keeps_all && nearest.counts()));
-  CHECK(contains(text, "The run keeps "));
-  if (search.chosen) CHECK(search.trials[*search.chosen].summary.ttft.p99_ms <= 1.05 * ttft);
+  if (search.chosen) CHECK(search.trials[*search.chosen].summary.ttft.p99_ms <= limit);
+  for (const std::size_t point : search.front) {
+    CHECK(search.trials[point].counts());
+    CHECK(search.trials[point].summary.ttft.p99_ms <= limit);
+  }
+  CHECK(search.front.size() <= 3);
+  if (search.nearest) {
+    CHECK(search.nearest->summary.ttft.p99_ms > limit);
+    CHECK(
+        contains(text, "The nearest change is not advised: " + search.nearest->changes[0].text()));
+    CHECK(contains(text, ", which the run keeps"));
+  }
   CHECK(contains(text, "No tried change"));
   CHECK(contains(text, "keeps every gap within 3 ms and the p99 TTFT within "));
-  CHECK(contains(text, "The nearest change is not advised: " + nearest.changes[0].text()));
-  CHECK(nearest.scenario.scheduler.policy == "vllm");
   // Nothing is printed that the loader refuses: a budget below the number of sequences is.
   for (const Trial& trial : search.trials) {
-    if (trial.scenario.scheduler.policy != "vllm") continue;
+    CHECK(trial.scenario.scheduler.policy == "vllm");
     CHECK(token_budget(trial.scenario.scheduler) >= trial.scenario.engine.max_num_seqs);
-  }
-  for (const FlagChanges& flags : flags_of(nearest, search)) {
-    CHECK(flags.is_comparison == (flags.engine != "vLLM"));
   }
 }
 
@@ -186,25 +190,21 @@ TEST_CASE("sentences about KV blocks are those of their replays", "[cli][whatif]
   const Place place;
   const StoredRun run = place.run(std::string(kLongAnswers) + "--set kv_cache.num_blocks=100");
   REQUIRE(run.result.summary.num_preemptions > 0);
-  WhatIf what_if = find(run, 1e-3);
+  const WhatIf what_if = find(run, 1e-3);
+  const std::string text = what_if_text(what_if, 1000);
+  INFO(text);
   int num_sizes = 0;
   for (const Trial& trial : what_if.trials) {
     if (trial.changes.size() != 1 || !trial.changes[0].text().starts_with(kNumBlocksKey)) continue;
     ++num_sizes;
-    CHECK(trial.summary.num_preemptions == 0);
     CHECK(*trial.scenario.kv_cache.num_blocks <= what_if.cache.most_blocks);
-    CHECK(contains(what_if_text(what_if, 1000), trial.changes[0].text() + " ends preemption. "));
+    if (trial.summary.num_preemptions == 0) {
+      CHECK(contains(text, trial.changes[0].text() + " ends preemption"));
+    }
   }
-  CHECK(num_sizes == 1);
-  // The sentence follows the figures, whatever was intended.
-  for (Trial& trial : what_if.trials) {
-    if (!trial.changes[0].text().starts_with(kNumBlocksKey)) continue;
-    trial.summary.num_preemptions = 1140;
-    what_if.cache.most_blocks = *trial.scenario.kv_cache.num_blocks;
-  }
-  const std::string text = what_if_text(what_if, 1000);
-  CHECK(contains(text, " leaves 1,140 preemptions, with all that "));
-  CHECK_FALSE(contains(text, "ends preemption"));
+  CHECK(num_sizes > 0);
+  CHECK(contains(run_metronome("diagnose '" + run.folder + "' --target-itl 0.001").out,
+                 "slots: The KV cache is full: it holds "));
 }
 
 TEST_CASE("a pool that nobody set is changed by its share of memory", "[cli][whatif]") {

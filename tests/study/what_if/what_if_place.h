@@ -31,10 +31,13 @@ struct Place {
   }
 };
 
-inline WhatIf find(const StoredRun& run, double target_ms, const std::string& hardware = "") {
+inline WhatIf find(const StoredRun& run, const WhatIfOptions& options) {
   return find_smallest_change(
-      run, target_ms, hardware, "", [](const std::string&) {},
-      [](const RunProgress&) { return true; });
+      run, options, [](const std::string&) {}, [](const RunProgress&) { return true; });
+}
+// With a limit for every gap.
+inline WhatIf find(const StoredRun& run, double target_ms, const std::string& hardware = "") {
+  return find(run, {.goals = {.itl_ms = target_ms}, .hardware = hardware});
 }
 
 // Small chunks, long answers, and a KV cache that is too small for what is admitted.
