@@ -31,19 +31,20 @@ enum class SloPreset : std::uint8_t {
 
 struct SloConfig {  // a request is good when it meets each of the first four that is set
   SloPreset preset = SloPreset::None;  // sets ttft_ms and tpot_ms; keys given together with it win
-  std::optional<double> ttft_ms;
-  std::optional<double> tpot_ms;
-  std::optional<double> itl_ms;  // every inter-token gap of the request
-  std::optional<double> e2el_ms;
+  std::optional<double> ttft_ms = {};
+  std::optional<double> tpot_ms = {};
+  std::optional<double> itl_ms = {};  // every inter-token gap of the request
+  std::optional<double> e2el_ms = {};
   // Goals of a whole run, which make no request good or bad: core/metrics/goals.h.
-  std::optional<double> itl_share;       // of all gaps within itl_ms; absent: every gap
-  std::optional<double> longest_gap_ms;  // of all requests, beside a share
-  std::optional<double> decode_rate;  // at least, tokens/s of an answer while prompts are computed
-  std::optional<double> output_throughput;               // at least, tokens/s
-  std::optional<double> cost_per_million_output_tokens;  // at most
+  std::optional<double> itl_share = {};       // of all gaps within itl_ms; absent: every gap
+  std::optional<double> longest_gap_ms = {};  // of all requests, beside a share
+  std::optional<double> decode_rate =
+      {};  // at least, tokens/s of an answer while prompts are computed
+  std::optional<double> output_throughput = {};               // at least, tokens/s
+  std::optional<double> cost_per_million_output_tokens = {};  // at most
   // The limits of the classes of requests, by number from 1; not a key. Empty: these are for all.
-  std::vector<SloConfig> by_class;
-  std::string class_name;  // of one of those; not a key
+  std::vector<SloConfig> by_class = {};
+  std::string class_name = {};  // of one of those; not a key
 
   // Whether itl_ms limits a share of all gaps of a run, and not those of each request.
   bool judges_gaps_of_run() const { return itl_share && *itl_share < 1; }

@@ -31,6 +31,16 @@ void append_texts(const JsonPlace& list, std::vector<std::string>& texts) {
   list.for_each([&texts](const JsonPlace& text) { texts.push_back(text.text()); });
 }
 
+// The limit of every gap, of a goal that has one.
+std::optional<double> gap_limit_of(const JsonPlace& goal) {
+  std::optional<double> limit_ms;
+  goal.for_each([&limit_ms](const JsonPlace& side) {
+    if (side.at("figure").text() != "max_itl_ms" || !side.at("class").is_null()) return;
+    limit_ms = side.at("at_most").number();
+  });
+  return limit_ms;
+}
+
 // The flags of the engine that is advised; those of others are for comparison.
 void read_flags(const JsonPlace& list, Advice& advice) {
   list.for_each([&advice](const JsonPlace& flags) {
@@ -62,9 +72,7 @@ Advice read_advice(const std::string& path) {
   const JsonPlace change = what_if.at("change");
   Advice advice;
   append_texts(change.at("set"), advice.changes);
-  if (change.at("keeps_every_gap").truth()) {
-    advice.limit_ms = what_if.at("target_itl_ms").number();
-  }
+  if (change.at("keeps_goal").truth()) advice.limit_ms = gap_limit_of(what_if.at("goal"));
   advice.simulated_before = figures_of(what_if.at("baseline"));
   advice.promised = figures_of(change);
   if (!what_if.at("flags").is_null()) read_flags(what_if.at("flags"), advice);

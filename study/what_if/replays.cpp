@@ -126,9 +126,10 @@ Trial Replays::replay(const std::vector<Setting>& changes, const ProgressFn& pro
   return trial;
 }
 
-std::optional<std::int64_t> Replays::hits_with(std::int64_t num_blocks) {
+std::optional<std::vector<std::int64_t>> Replays::hits_with(std::int64_t num_blocks,
+                                                            const std::vector<Setting>& changes) {
   try {
-    const Scenario scenario = scenario_with({});
+    const Scenario scenario = scenario_with(changes);
     Simulation simulation = prepare_simulation(scenario);
     simulation.setup.kv_cache.num_blocks = num_blocks;
     RunRecorder recorder(workload_.requests.size(), simulation.front_end);
@@ -137,9 +138,9 @@ std::optional<std::int64_t> Replays::hits_with(std::int64_t num_blocks) {
     check_workload(scenario, simulation, workload_);
     simulation.run(workload_, clock, sinks);
     ++num_replays_;
-    std::int64_t hits = 0;
+    std::vector<std::int64_t> hits;
     for (const RequestRecord& request : recorder.finish().requests) {
-      hits += request.num_prefix_hit_tokens;
+      hits.push_back(request.num_prefix_hit_tokens);
     }
     return hits;
   } catch (const ConfigError&) {

@@ -53,9 +53,10 @@ class Replays {
   void end_behind(TimeNs time) { end_behind_ = time; }
   // nullopt if the settings are invalid.
   std::optional<Trial> try_out(const std::vector<Setting>& changes);
-  // Prompt tokens that are found in a cache of so many blocks, which may be more than the device
-  // has room for. nullopt if the settings are invalid.
-  std::optional<std::int64_t> hits_with(std::int64_t num_blocks);
+  // Prompt tokens that each request finds in a cache of so many blocks, which may be more than the
+  // device has room for; with `changes` of the run's settings. nullopt if these are invalid.
+  std::optional<std::vector<std::int64_t>> hits_with(std::int64_t num_blocks,
+                                                     const std::vector<Setting>& changes = {});
   std::int64_t num_replays() const { return num_replays_; }
 
  private:

@@ -352,8 +352,11 @@ void Search::set_front() {
   };
   if (coarse_) add(&*coarse_);
   add(best_of(gap_of, [](const Trial&) { return true; }));
-  // The earliest first tokens whose gaps are no longer than the run's, or as the goal allows.
-  const double allowed = gap != nullptr && !is_rate ? gap->goal.limit : 0;
+  // The earliest first tokens: with a limit of gaps, of those that keep it or come no further from
+  // it than the run; else of all that count.
+  const double allowed = gap == nullptr ? std::numeric_limits<double>::infinity()
+                         : is_rate      ? 1 / gap->goal.limit
+                                        : gap->goal.limit;
   add(best_of(ttft_of, [&](const Trial& point) {
     return gap_of(point) <= std::max(gap_of(base), allowed);
   }));

@@ -12,6 +12,7 @@
 #include "core/engine/policies/registry.h"
 #include "core/metrics/first_tokens.h"
 #include "core/metrics/run_record.h"
+#include "study/what_if/prefix_misses.h"
 #include "study/what_if/replays.h"
 #include "study/what_if/search.h"
 #include "study/what_if/sides.h"
@@ -103,53 +104,6 @@ bool is_news(const Trial& nearest, const WhatIf& what_if) {
   return !(chosen.keeps_all && chosen.counts()) && nearest.excess < chosen.excess;
 }
 
-// The blocks with which the run would find nearly all prefixes that a cache finds which forgets
-// nothing.
-std::optional<PrefixThrash> find_thrash(const WhatIf& what_if, Replays& replays) {
-  const Scenario& scenario = what_if.baseline.scenario;
-  const PolicyInfo& policy = *find_policy(scenario.scheduler.policy);
-  const bool is_paged = scenario.kv_cache.backend == KvBackend::Paged;
-  const Workload& workload = replays.workload();
-  const bool shares =
-      !workload.segments.empty() || !workload.token_ids.empty() || workload.has_sessions();
-  if (!is_paged || !shares || !caches_prefixes(policy, scenario.kv_cache)) return std::nullopt;
-  PrefixThrash thrash;
-  thrash.block_tokens = scenario.kv_cache.block_size;
-  thrash.hit_tokens = what_if.baseline.num_prefix_hit_tokens;
-  const std::int64_t now = what_if.cache.num_blocks;
-  const std::int64_t all_tokens = workload.total_prompt_tokens() + workload.total_output_tokens();
-  const std::int64_t enough =
-      std::max(2 * now, 2 * all_tokens / thrash.block_tokens + std::int64_t{1024});
-  constexpr std::int64_t kMostBlocks = std::int64_t{1} << 22;
-  const std::int64_t most = std::max(now, std::min(enough, kMostBlocks));
-  const std::optional<std::int64_t> possible = replays.hits_with(most);
-  if (!possible) return std::nullopt;
-  thrash.possible_tokens = *possible;
-  // Fewer blocks are worth naming only where many tokens are computed again.
-  constexpr double kMany = 0.05;
-  const double lost = static_cast<double>(*possible - thrash.hit_tokens);
-  if (lost < kMany * static_cast<double>(workload.total_prompt_tokens())) return thrash;
-  const auto is_enough = [&](std::int64_t blocks) {
-    constexpr double kNearlyAll = 0.99;
-    const std::optional<std::int64_t> hits = replays.hits_with(blocks);
-    return hits && static_cast<double>(*hits) >= kNearlyAll * static_cast<double>(*possible);
-  };
-  std::int64_t low = now;
-  std::int64_t high = now;
-  while (high < most) {
-    high = std::min(2 * high, most);
-    if (is_enough(high)) break;
-    low = high;
-  }
-  constexpr double kWidth = 0.03;
-  while (static_cast<double>(high - low) > kWidth * static_cast<double>(high)) {
-    const std::int64_t middle = low + (high - low) / 2;
-    (is_enough(middle) ? high : low) = middle;
-  }
-  thrash.working_set = high;
-  return thrash;
-}
-
 // Requests whose own chunks alone take longer than the limit for first tokens.
 std::vector<std::size_t> out_of_reach(const FirstTokens& tokens, const SloConfig& slo,
                                       const RunRecord& record) {
@@ -223,8 +177,8 @@ WhatIf find_smallest_change(const StoredRun& run, const WhatIfOptions& options,
     replays.end_behind(
         static_cast<TimeNs>(kLongest * static_cast<double>(what_if.baseline.summary.duration_ns)));
   }
-  what_if.thrash = find_thrash(what_if, replays);
-  const bool is_thrashing = what_if.thrash && what_if.thrash->working_set > 0;
+  what_if.misses = find_prefix_misses(what_if, replays, extras.record, tokens);
+  const bool is_thrashing = what_if.misses && what_if.misses->working_set > 0;
   if (what_if.goals.empty() || !what_if.is_kept()) {
     Search(replays, options, start, progress, what_if)
         .run(is_thrashing || lacks_blocks(what_if.baseline, tokens));

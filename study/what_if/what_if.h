@@ -78,11 +78,18 @@ struct CacheSize {
   std::optional<double> share = {};  // of the chosen change, if the scenario sets no blocks
 };
 
-// Prefixes that were cached and evicted before they were needed again.
-struct PrefixThrash {
+// The prompt tokens that the run computed although requests share prefixes, and their part of the
+// time to first tokens. Hits of the run are those of its baseline.
+struct PrefixMisses {
   std::int64_t hit_tokens = 0;
-  std::int64_t possible_tokens = 0;  // hits of a cache that forgets nothing
-  std::int64_t working_set = 0;      // blocks with which the hits are nearly those; 0: unknown
+  // Hits of a cache that forgets nothing. What it finds more was evicted.
+  std::int64_t possible_tokens = 0;
+  // What such a cache with the smallest blocks finds more: cut by the size of a block.
+  std::int64_t cut_tokens = 0;
+  double evicted_ms = 0;         // of own prefills before first tokens: the evicted tokens' share
+  double cut_ms = 0;             // likewise
+  double own_prefill_ms = 0;     // all of it
+  std::int64_t working_set = 0;  // blocks with which the hits are nearly the possible; 0: unknown
   std::int64_t block_tokens = 0;
 };
 
@@ -123,9 +130,9 @@ struct WhatIf {
   // run keeps.
   std::optional<Trial> nearest;
   CacheSize cache;
-  std::optional<PrefixThrash> thrash;
-  std::vector<Setting> fixed;    // of every replay
-  std::int64_t num_replays = 0;  // including the baseline
+  std::optional<PrefixMisses> misses;  // nullopt: prompts share nothing, or nothing is cached
+  std::vector<Setting> fixed;          // of every replay
+  std::int64_t num_replays = 0;        // including the baseline
 
   bool is_kept() const { return baseline.keeps_all; }  // by the run
 };

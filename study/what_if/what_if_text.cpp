@@ -189,11 +189,11 @@ std::string conclusion(const WhatIf& what_if) {
   const std::string goals = goal_words(what_if.goals);
   if (what_if.goals.empty()) {
     return what_if.front.empty()
-               ? "There is no limit, and no tried change is better on one side at no more than it "
-                 "may cost on others."
+               ? "There is no limit to keep. No tried change is better on one side without making "
+                 "another one more than twice as bad, or the throughput more than a tenth lower."
                : "There is no limit to keep (--target-itl, --target-ttft, --target-rate, or the "
-                 "scenario's slo). These changes are better on one side, and cost no more than "
-                 "half on others:";
+                 "scenario's slo). These changes are better on one side; none makes gaps or first "
+                 "tokens more than twice as late, or the throughput more than a tenth lower:";
   }
   if (what_if.is_kept()) {
     const std::string kept = "In the simulation the run keeps " + goals;
@@ -226,15 +226,28 @@ std::string out_of_reach_text(const WhatIf& what_if) {
          "TTFT of the others.";
 }
 
-// Prefixes that were evicted, and the cache that would keep them.
-std::string thrash_text(const WhatIf& what_if) {
-  if (!what_if.thrash || what_if.thrash->working_set == 0) return {};
-  const PrefixThrash& thrash = *what_if.thrash;
-  return "The prefix cache is too small: " + count_text(thrash.hit_tokens, "prompt token") +
-         " were found in it, and " + grouped_text(thrash.possible_tokens) +
+// Prefixes that were computed again, and the cache that would keep them.
+std::string misses_text(const WhatIf& what_if) {
+  if (!what_if.misses) return {};
+  const PrefixMisses& misses = *what_if.misses;
+  std::string text;
+  const auto part = [&](std::int64_t num_tokens, double ms, const std::string& why) {
+    constexpr double kMany = 0.02;  // of own prefills
+    if (num_tokens <= 0 || ms < kMany * misses.own_prefill_ms) return;
+    text += (text.empty() ? "Of the own prefill before first tokens, " : "; ") +
+            fixed_text(100 * ms / misses.own_prefill_ms, 1) + " % computed " +
+            count_text(num_tokens, "token") + " again " + why;
+  };
+  part(misses.possible_tokens - misses.hit_tokens, misses.evicted_ms, "that were evicted");
+  part(misses.cut_tokens, misses.cut_ms,
+       fmt::format("that share no whole block of {} tokens", misses.block_tokens));
+  if (!text.empty()) text += ". The rest was never seen before. ";
+  if (misses.working_set == 0) return text;
+  return text + "The prefix cache is too small: " + count_text(misses.hit_tokens, "prompt token") +
+         " were found in it, and " + grouped_text(misses.possible_tokens) +
          " would be in one that forgets nothing. The working set is about " +
-         grouped_text(thrash.working_set) + " KV blocks (" +
-         grouped_text(thrash.working_set * thrash.block_tokens) + " tokens); the cache has " +
+         grouped_text(misses.working_set) + " KV blocks (" +
+         grouped_text(misses.working_set * misses.block_tokens) + " tokens); the cache has " +
          grouped_text(what_if.cache.num_blocks) + ".";
 }
 
@@ -431,20 +444,24 @@ void append_goals(const WhatIf& what_if, JsonText& json) {
   json.end_array();
 }
 
-void append_thrash(const WhatIf& what_if, JsonText& json) {
+void append_misses(const WhatIf& what_if, JsonText& json) {
   json.key("prefix_cache");
-  if (!what_if.thrash) {
+  if (!what_if.misses) {
     json.null();
     return;
   }
   json.begin_object();
-  json.field("hit_tokens", what_if.thrash->hit_tokens);
-  json.field("possible_tokens", what_if.thrash->possible_tokens);
+  json.field("hit_tokens", what_if.misses->hit_tokens);
+  json.field("possible_tokens", what_if.misses->possible_tokens);
+  json.field("cut_tokens", what_if.misses->cut_tokens);
+  json.field("own_prefill_ms", what_if.misses->own_prefill_ms);
+  json.field("evicted_ms", what_if.misses->evicted_ms);
+  json.field("cut_ms", what_if.misses->cut_ms);
   json.key("working_set_blocks");
-  if (what_if.thrash->working_set == 0) {
+  if (what_if.misses->working_set == 0) {
     json.null();
   } else {
-    json.value(what_if.thrash->working_set);
+    json.value(what_if.misses->working_set);
   }
   json.end_object();
 }
@@ -462,7 +479,7 @@ std::string what_if_text(const WhatIf& what_if, std::size_t columns) {
   }
   say(trust_text(what_if));
   for (const std::string& note : what_if.notes) say(note);
-  for (const std::string& note : {thrash_text(what_if), out_of_reach_text(what_if)}) {
+  for (const std::string& note : {misses_text(what_if), out_of_reach_text(what_if)}) {
     if (!note.empty()) say(note);
   }
   say(conclusion(what_if));
@@ -505,7 +522,7 @@ void append_what_if(const WhatIf& what_if, JsonText& json) {
     json.value(static_cast<std::int64_t>(request));
   }
   json.end_array();
-  append_thrash(what_if, json);
+  append_misses(what_if, json);
   json.key("baseline");
   append_trial(what_if.baseline, json);
   json.key("change");

@@ -168,7 +168,7 @@ std::vector<std::pair<std::string, std::size_t>> fields_per_section() {
                                 g16, g17, g18, g19, g20] = SglangConfig{};
   [[maybe_unused]] const auto& [t1, t2, t3, t4, t5, t6, t7] = TensorRtLlmConfig{};
   [[maybe_unused]] const auto& [f1, f2, f3] = FastGenConfig{};
-  [[maybe_unused]] const auto& [m1, m2, m3] = LlamaCppConfig{};
+  [[maybe_unused]] const auto& [m1, m2, m3, m4] = LlamaCppConfig{};
   [[maybe_unused]] const auto& [c1, c2, c3, c4, c5, c6, c7, c8, c9, c10, h, c12, c13, c14, c15, c16,
                                 c17, c18, c19, c20, c21, c22, c23] = CostModelConfig{};
   [[maybe_unused]] const auto& [n1, n2, n3, n4, n5, n6] = ClientConfig{};
@@ -176,15 +176,16 @@ std::vector<std::pair<std::string, std::size_t>> fields_per_section() {
   [[maybe_unused]] const auto& [d01, d02, d03, d04, d05, d06, d07, d08, d09, d010, a] =
       SpeculativeConfig{};
   [[maybe_unused]] const auto& [a1, a2, a3, a4, a5, a6, a7, a8] = a;
-  [[maybe_unused]] const auto& [l1, l2, l3, l4, l5, by_class, class_name] = SloConfig{};
+  [[maybe_unused]] const auto& [l1, l2, l3, l4, l5, l6, l7, l8, l9, l10, by_class, class_name] =
+      SloConfig{};
   [[maybe_unused]] const auto& [p1, p2, p3, p4, p5, p6, p7, p8] = SamplingConfig{};
   [[maybe_unused]] const auto& [u1, u2] = CpuConfig{};
   [[maybe_unused]] const auto& [d1, d2, d3, d4, d5, d6, d7, d8, d9, d10] = CudaConfig{};
   [[maybe_unused]] const auto& [r1, r2, r3, r4, r5] = ResultsConfig{};
   return {{"engine.", 5},
           {"kv_cache.", 10},
-          {"scheduler.", 8 + 7 + 9 + 6 + 19 + 7 + 3 + 3},
-          {"slo.", 5},
+          {"scheduler.", 8 + 7 + 9 + 6 + 19 + 7 + 3 + 4},
+          {"slo.", 10},
           {"results.", 5},
           {"cost_model.", 22 + 2},
           {"sampling.", 8},

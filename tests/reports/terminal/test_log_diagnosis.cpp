@@ -399,10 +399,10 @@ TEST_CASE("diagnose replays a log with its own settings, or with others", "[cli]
   INFO(mixed.err);
   REQUIRE(mixed.exit_code == 0);
   const Json what_if = Json::parse(mixed.out)[0].at("what_if");
-  CHECK(what_if.at("baseline").at("keeps_every_gap") == true);
+  CHECK(what_if.at("baseline").at("keeps_goal") == true);
   const CommandResult own = diagnose_log("sglang", "--json");
   const Json change = Json::parse(own.out)[0].at("what_if");
-  CHECK(change.at("baseline").at("keeps_every_gap") == false);
+  CHECK(change.at("baseline").at("keeps_goal") == false);
   // Only the engine's own flags are printed.
   REQUIRE(change.at("flags").size() == 1);
   CHECK(change.at("flags")[0].at("engine") == "SGLang");

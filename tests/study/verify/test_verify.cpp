@@ -78,9 +78,10 @@ std::string advice_text(double longest_ms, const std::string& flag) {
     return R"({"set": ["scheduler.max_num_batched_tokens=251"], "p50_itl_ms": 50, "p99_itl_ms": )" +
            ms + R"(, "max_itl_ms": )" + ms +
            R"(, "p50_ttft_ms": 100, "p99_ttft_ms": 200, "output_throughput": 9,
-               "request_throughput": 2, "keeps_every_gap": true})";
+               "request_throughput": 2, "keeps_goal": true})";
   };
-  return R"([{"label": "before.log", "what_if": {"target_itl_ms": 60, "obstacle": null,
+  return R"([{"label": "before.log", "what_if": {"obstacle": null,
+             "goal": [{"figure": "max_itl_ms", "at_most": 60, "class": null}],
              "baseline": )" +
          trial(410) + R"(, "change": )" + trial(longest_ms) +
          R"(, "flags": [{"engine": "vLLM", "is_comparison": false, "add": [],

@@ -132,16 +132,40 @@ TEST_CASE("a prefix cache that is too small has a working set", "[cli][whatif]")
   const WhatIf what_if = find(run, {.goals = {.ttft_ms = 5}});
   const std::string text = what_if_text(what_if, 1000);
   INFO(text);
-  REQUIRE(what_if.thrash.has_value());
-  REQUIRE(what_if.thrash->working_set > 400);
-  CHECK(what_if.thrash->possible_tokens > what_if.thrash->hit_tokens);
+  REQUIRE(what_if.misses.has_value());
+  REQUIRE(what_if.misses->working_set > 400);
+  CHECK(what_if.misses->possible_tokens > what_if.misses->hit_tokens);
   CHECK(contains(text, "The prefix cache is too small: "));
   // A run with that many blocks finds nearly all.
   const StoredRun large = place.run(
-      options + "--set kv_cache.num_blocks=" + std::to_string(what_if.thrash->working_set), "l");
+      options + "--set kv_cache.num_blocks=" + std::to_string(what_if.misses->working_set), "l");
   std::int64_t hits = 0;
   for (const RequestRecord& request : large.record.requests) hits += request.num_prefix_hit_tokens;
-  CHECK(static_cast<double>(hits) >= 0.99 * static_cast<double>(what_if.thrash->possible_tokens));
+  CHECK(static_cast<double>(hits) >= 0.99 * static_cast<double>(what_if.misses->possible_tokens));
+}
+
+TEST_CASE("prefixes that share no whole block are told from those never seen", "[cli][whatif]") {
+  const Place place;
+  // 1,500 tokens are 11 blocks of 128 and 92 more.
+  const StoredRun run = place.run(
+      "--set scheduler.policy=vllm --set workload.num_requests=60 --set kv_cache.block_size=128 "
+      "--set workload.prefix.kind=groups --set workload.prefix.num_groups=4 --set "
+      "workload.prefix.prefix_tokens=1500 --set workload.arrivals.rate=1 "
+      "--set kv_cache.num_blocks=4000");
+  const WhatIf what_if = find(run, {.goals = {.ttft_ms = 5}});
+  REQUIRE(what_if.misses.has_value());
+  const PrefixMisses& misses = *what_if.misses;
+  std::int64_t num_hits = 0;
+  for (const RequestRecord& request : run.record.requests) {
+    num_hits += request.num_prefix_hit_tokens > 0 ? 1 : 0;
+  }
+  REQUIRE(num_hits > 30);
+  CHECK(misses.possible_tokens == misses.hit_tokens);
+  CHECK(misses.hit_tokens == num_hits * 11 * 128);
+  CHECK(misses.cut_tokens == num_hits * 92);
+  CHECK((misses.cut_ms > 0 && misses.cut_ms < misses.own_prefill_ms));
+  CHECK(misses.evicted_ms == 0);
+  CHECK(contains(what_if_text(what_if, 1000), "that share no whole block of 128 tokens"));
 }
 
 }  // namespace TEST_FILE
