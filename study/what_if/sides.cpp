@@ -61,9 +61,19 @@ std::int64_t most_running(const Scenario& scenario) {
                    : scenario.engine.max_num_seqs;
 }
 
-// Whether a change to fewer requests at once makes first tokens late.
-std::string serialising_loss(const Trial& trial, const Trial& baseline) {
-  if (most_running(trial.scenario) >= most_running(baseline.scenario)) return {};
+// Whether a change to fewer requests at once makes first tokens late, where no limit that the run
+// keeps says how late they may be.
+std::string serialising_loss(const Trial& trial, const WhatIf& what_if) {
+  const Trial& baseline = what_if.baseline;
+  const bool is_limited =
+      std::any_of(what_if.sides.begin(), what_if.sides.end(), [](const Side& side) {
+        return !side.is_guard && side.goal.side == GoalSide::Ttft && side.was_kept();
+      });
+  if (is_limited) return {};
+  // Where no request waits for a slot, fewer of them change nothing.
+  const std::int64_t slots = most_running(trial.scenario);
+  const bool has_free_slots = trial.summary.peak_running < slots;
+  if (has_free_slots || slots >= most_running(baseline.scenario)) return {};
   const Distribution& now = trial.summary.ttft;
   const Distribution& before = baseline.summary.ttft;
   const auto is_later = [&](double Distribution::*figure) {
@@ -75,7 +85,8 @@ std::string serialising_loss(const Trial& trial, const Trial& baseline) {
          ", instead of " + ms_text(before.p99_ms);
 }
 
-std::string service_loss(const Trial& trial, const Trial& baseline) {
+std::string service_loss(const Trial& trial, const WhatIf& what_if) {
+  const Trial& baseline = what_if.baseline;
   const Summary& now = trial.summary;
   const Summary& before = baseline.summary;
   if (now.completed < before.completed) {
@@ -88,7 +99,7 @@ std::string service_loss(const Trial& trial, const Trial& baseline) {
     return "the mean TPOT is " + ms_text(now.tpot.mean_ms) + " ms, instead of " +
            ms_text(before.tpot.mean_ms);
   }
-  return serialising_loss(trial, baseline);
+  return serialising_loss(trial, what_if);
 }
 
 // Whether an engine with the run's policy can be set to it.
@@ -174,7 +185,7 @@ void judge(Trial& trial, const WhatIf& what_if) {
     trial.loss_text = "the throughput is more than a tenth lower";
     return;
   }
-  std::pair<Loss, std::string> lost = {Loss::Service, service_loss(trial, what_if.baseline)};
+  std::pair<Loss, std::string> lost = {Loss::Service, service_loss(trial, what_if)};
   if (!lost.second.empty()) trial.loss_excess = std::numeric_limits<double>::infinity();
   for (const Side& side : what_if.sides) {
     const double now = side_figure(side.goal, trial);

@@ -158,8 +158,8 @@ struct WhatIfOptions {
 //     longest gap and p99 ITL more than twice as long, and lowers neither the throughput by more
 //     than a tenth nor the rate of answers during prefill by more than half;
 //   - is a setting of the run's engine, with which it starts;
-//   - where fewer requests may run at once: makes neither the mean nor the p99 TTFT more than a
-//     tenth longer, as else gaps only become waits.
+//   - where fewer requests may run at once, and the run keeps no limit of first tokens: makes
+//     neither the mean nor the p99 TTFT more than a tenth longer, as else gaps only become waits.
 //
 // The smallest change has the fewest keys. Among those, sizes of KV caches come first where the run
 // lacks blocks, then sizes of a step, then other settings; then the nearest value. Bisection

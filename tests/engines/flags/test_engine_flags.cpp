@@ -228,9 +228,10 @@ TEST_CASE("the engine of the policy comes first, with its own names", "[tools][f
       first({"scheduler.policy=llama_cpp", "scheduler.n_batch=4864", "kv_cache.num_blocks=500",
              "kv_cache.enable_prefix_caching=false", "scheduler.cont_batching=false"});
   CHECK(llama.engine == "llama-server");
-  CHECK(joined_flags(llama) == "-b 4864 -np 8 -kvu -c 8000 --no-cont-batching --no-cache-prompt");
+  CHECK(joined_flags(llama) ==
+        "-b 4864 -ub 512 -np 8 -kvu -c 8000 --no-cont-batching --no-cache-prompt");
   CHECK(joined_flags(first({"scheduler.policy=llama_cpp"})) ==
-        "-b 2048 -np 8 -kvu --slot-prompt-similarity 0.1 --cache-ram 0");
+        "-b 2048 -ub 512 -np 8 -kvu --slot-prompt-similarity 0.1 --cache-ram 0");
   const EngineFlags trtllm =
       first({"scheduler.policy=tensorrt_llm", "scheduler.max_num_tokens=1024",
              "scheduler.capacity_scheduler_policy=MAX_UTILIZATION",

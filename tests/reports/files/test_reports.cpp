@@ -232,7 +232,7 @@ TEST_CASE("result.json begins with vLLM's keys in vLLM's order", "[reports][resu
   CHECK(json["longest_stall"]["cause"] == "prefill");
   CHECK(json["longest_stall"]["largest_prefill"]["num_tokens"] == 6144);
   CHECK(json["longest_stall"]["gap_ms"] == 40);
-  CHECK(json["formulas"].size() == 19);
+  CHECK(json["formulas"].size() == 21);
 }
 
 TEST_CASE("figures that do not exist are null", "[reports][result]") {
