@@ -40,6 +40,7 @@
 #include "tools/commands/command_options.h"
 #include "tools/commands/diagnose_help.h"
 #include "tools/commands/diagnose_notes.h"
+#include "tools/commands/goal_options.h"
 #include "tools/commands/run_choice.h"
 #include "tools/commands/scenario_choice.h"
 
@@ -81,27 +82,6 @@ OptionList option_list(DiagnoseOptions& options, ScenarioOptions& scenario) {
   OptionList list = {
       {"top N", &options.max_entries, "stalls, chunks and requests to list (default: 5)",
        EmptyText::Refused, WholeRange{1, 10'000}},
-      {"target-itl MS", &options.targets.itl_ms,
-       "limit of every gap (ITL) in milliseconds (default: slo.itl_ms of the run or --scenario; "
-       "the other targets likewise)",
-       EmptyText::Refused, RealRange{0.001, 3.6e6, "milliseconds"}},
-      {"target-itl-share S", &options.targets.itl_share,
-       "the share of the gaps that is to be within --target-itl: 0.5, 0.9, 0.95, 0.99 or 1",
-       EmptyText::Refused, RealRange{0.5, 1, "gaps"}},
-      {"target-longest MS", &options.targets.longest_gap_ms,
-       "limit of the longest gap, beside a share", EmptyText::Refused,
-       RealRange{0.001, 3.6e6, "milliseconds"}},
-      {"target-ttft MS", &options.targets.ttft_ms, "limit of the p99 TTFT in milliseconds",
-       EmptyText::Refused, RealRange{0.001, 3.6e6, "milliseconds"}},
-      {"target-rate TOK/S", &options.targets.decode_rate,
-       "least tokens per second of a running answer while prompts are computed", EmptyText::Refused,
-       RealRange{1e-6, 1e12, "tokens per second"}},
-      {"target-throughput TOK/S", &options.targets.output_throughput,
-       "least output tokens per second", EmptyText::Refused,
-       RealRange{1e-6, 1e12, "tokens per second"}},
-      {"target-cost PRICE", &options.targets.cost_per_million_output_tokens,
-       "most that a million output tokens cost, with price_per_gpu_hour", EmptyText::Refused,
-       RealRange{1e-6, 1e12, "per million output tokens"}},
       {"hardware NAME", &options.hardware,
        "GPU that the replay simulates (default: `hardware` of the scenario)"},
       {"scenario FILE", &options.scenario,
@@ -120,6 +100,7 @@ OptionList option_list(DiagnoseOptions& options, ScenarioOptions& scenario) {
       {"no-replay", &options.has_no_replay, "do not search for settings without the stall"},
       {"json", &options.wants_json, "print JSON: a list with one object per run"},
   };
+  add_goal_options(options.targets, list);
   add_scenario_options(scenario, list, false);
   return list;
 }

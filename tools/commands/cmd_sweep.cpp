@@ -26,7 +26,7 @@
 #include "system/progress.h"
 #include "tools/commands/cli.h"
 #include "tools/commands/command_options.h"
-#include "tools/commands/fleet_options.h"
+#include "tools/commands/goal_options.h"
 #include "tools/commands/refused_points.h"
 #include "tools/commands/run_choice.h"
 #include "tools/commands/scenario_choice.h"
@@ -37,6 +37,7 @@ namespace {
 struct SweepOptions {
   ChosenScenario scenario;
   SweepRequest request;
+  SloConfig goals;  // of --target options
   std::optional<std::string> seed_text;
   std::vector<std::string> over;
   std::string out;  // empty = default_folder() plus .sweep
@@ -123,7 +124,7 @@ OptionList option_list(SweepOptions& options, FleetOptions& fleet, ScenarioOptio
       {"json", &options.wants_json, "print only summary.json on standard output"},
       {"quiet,q", &options.is_quiet, "print only errors"},
   };
-  add_fleet_options(fleet, list);
+  add_goal_options(options.goals, list);
   add_scenario_options(scenario, list);
   return list;
 }
@@ -185,6 +186,9 @@ std::optional<SweepOptions> parse_sweep(const Arguments& arguments) {
   if (!line) return std::nullopt;
   append_assignments(fleet, options.request.assignments);
   if (options.seed_text) options.request.seed = parse_seed(*options.seed_text);
+  for (std::string& goal : goal_assignments(options.goals)) {
+    options.request.assignments.push_back(std::move(goal));
+  }
   check_options(options);
   if (options.num_jobs == 0) options.num_jobs = is_simulated(options) ? default_jobs() : 1;
   options.scenario = choose_scenario(kSweepText, *line, scenario, options.out);

@@ -29,7 +29,7 @@
 #include "system/progress.h"
 #include "tools/commands/cli.h"
 #include "tools/commands/command_options.h"
-#include "tools/commands/fleet_options.h"
+#include "tools/commands/goal_options.h"
 #include "tools/commands/refused_points.h"
 #include "tools/commands/report_page.h"
 #include "tools/commands/run_choice.h"
@@ -46,6 +46,7 @@ constexpr std::string_view kGoals[] = {"p99_itl", "ttft", "tpot", "cost"};  // a
 struct CommandOptions {
   ChosenScenario scenario;
   SweepRequest request;
+  SloConfig goals;  // of --target options
   std::optional<std::string> seed_text;
   std::vector<std::string> over;
   std::string slo;  // preset; empty: the scenario's
@@ -137,7 +138,7 @@ OptionList option_list(CommandOptions& options, FleetOptions& fleet, ScenarioOpt
       {"json", &options.wants_json, "print only tune.json on standard output"},
       {"quiet,q", &options.is_quiet, "print only errors"},
   };
-  add_fleet_options(fleet, list);
+  add_goal_options(options.goals, list);
   add_scenario_options(scenario, list);
   return list;
 }
@@ -206,6 +207,9 @@ std::optional<CommandOptions> parse_tune(const Arguments& arguments) {
     check_preset(options.slo);
     options.request.assignments.insert(options.request.assignments.begin(),
                                        "slo={preset: " + options.slo + "}");
+  }
+  for (std::string& goal : goal_assignments(options.goals)) {
+    options.request.assignments.push_back(std::move(goal));
   }
   // The rate of a request without a file is the load to serve.
   if (scenario.request.rate && options.load) {
