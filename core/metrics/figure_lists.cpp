@@ -19,7 +19,8 @@ constexpr std::string_view kCost[] = {"gpu_hours", "output_tokens_per_s_per_gpu"
                                       "output_tokens_per_s_per_user",
                                       "cost_per_million_output_tokens", "cost_per_million_tokens"};
 constexpr std::string_view kDevice[] = {"num_steps",   "mean_batch_tokens", "busy_share",
-                                        "mean_kv_use", "peak_kv_use",       "prefix_hit_rate"};
+                                        "mean_kv_use", "peak_kv_use",       "prefix_hit_rate",
+                                        "replica_imbalance"};
 constexpr std::string_view kDrafts[] = {
     "spec_decode_acceptance_length", "spec_decode_acceptance_rate", "tokens_per_decode",
     "wasted_draft_tokens",           "p50_itl_per_token_ms",        "p99_itl_per_token_ms"};

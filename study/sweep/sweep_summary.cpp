@@ -440,7 +440,8 @@ std::string SweepSummary::table(std::size_t max_rows) const {
       if (has_variants) cells.push_back(row.label);
       if (has_counts) cells.push_back(grouped_text(row.compared.completed));
       for (const std::size_t m : shown) {
-        cells.push_back(grouped_text(row.metrics[m], decimals_of(*columns()[m])) +
+        const Figure& column = *columns()[m];
+        cells.push_back(grouped_text(column.shown.scale * row.metrics[m], decimals_of(column)) +
                         (best.at(m)[place] != 0 ? "*" : ""));
       }
       if (has_goals) cells.push_back(row.breaks);

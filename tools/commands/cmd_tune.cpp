@@ -29,6 +29,7 @@
 #include "system/progress.h"
 #include "tools/commands/cli.h"
 #include "tools/commands/command_options.h"
+#include "tools/commands/fleet_options.h"
 #include "tools/commands/goal_options.h"
 #include "tools/commands/refused_points.h"
 #include "tools/commands/report_page.h"
@@ -138,6 +139,7 @@ OptionList option_list(CommandOptions& options, FleetOptions& fleet, ScenarioOpt
       {"json", &options.wants_json, "print only tune.json on standard output"},
       {"quiet,q", &options.is_quiet, "print only errors"},
   };
+  add_fleet_options(fleet, list);
   add_goal_options(options.goals, list);
   add_scenario_options(scenario, list);
   return list;
