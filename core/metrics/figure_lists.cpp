@@ -10,7 +10,7 @@ namespace {
 
 constexpr std::string_view kCadence[] = {"mean_itl_jitter_ms", "p99_itl_jitter_ms",
                                          "longest_stall_ms"};
-constexpr std::string_view kAnswers[] = {"decode_rate_during_prefill",
+constexpr std::string_view kAnswerRates[] = {"decode_rate_during_prefill",
                                          "slowest_10s_output_throughput"};
 constexpr std::string_view kThroughput[] = {"duration",          "request_throughput",
                                             "output_throughput", "total_token_throughput",
@@ -18,25 +18,25 @@ constexpr std::string_view kThroughput[] = {"duration",          "request_throug
 constexpr std::string_view kCost[] = {"gpu_hours", "output_tokens_per_s_per_gpu",
                                       "output_tokens_per_s_per_user",
                                       "cost_per_million_output_tokens", "cost_per_million_tokens"};
-constexpr std::string_view kDevice[] = {"num_steps",   "mean_batch_tokens", "busy_share",
+constexpr std::string_view kDeviceUse[] = {"num_steps",   "mean_batch_tokens", "busy_share",
                                         "mean_kv_use", "peak_kv_use",       "prefix_hit_rate",
                                         "replica_imbalance"};
 constexpr std::string_view kDrafts[] = {
     "spec_decode_acceptance_length", "spec_decode_acceptance_rate", "tokens_per_decode",
     "wasted_draft_tokens",           "p50_itl_per_token_ms",        "p99_itl_per_token_ms"};
 constexpr std::string_view kRequests[] = {"completed", "refused", "never_fits", "other_failed"};
-constexpr std::string_view kQueue[] = {"mean_running", "mean_waiting", "peak_waiting",
+constexpr std::string_view kQueueing[] = {"mean_running", "mean_waiting", "peak_waiting",
                                        "num_preemptions", "mean_front_end_ms"};
 
 constexpr FigureBlock kBlocks[] = {
     {.title = "cadence, ms", .keys = kCadence},
-    {.title = "answers, tok/s", .keys = kAnswers, .needs = "num_steps"},
+    {.title = "answers, tok/s", .keys = kAnswerRates, .needs = "num_steps"},
     {.title = "throughput", .keys = kThroughput},
     {.title = "cost", .keys = kCost, .needs = "price_per_gpu_hour"},
-    {.title = "device", .keys = kDevice, .needs = "num_steps", .needs_all = true},
+    {.title = "device", .keys = kDeviceUse, .needs = "num_steps", .needs_all = true},
     {.title = "drafts", .keys = kDrafts, .needs = "spec_decode_num_drafts"},
     {.title = "requests", .keys = kRequests},
-    {.title = "queue", .keys = kQueue, .needs = "num_steps", .needs_all = true}};
+    {.title = "queue", .keys = kQueueing, .needs = "num_steps", .needs_all = true}};
 
 constexpr std::string_view kSweep[] = {"p50_ttft_ms",      "p99_ttft_ms",
                                        "p50_itl_ms",       "p99_itl_ms",

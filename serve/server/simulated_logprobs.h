@@ -19,7 +19,8 @@ std::vector<TokenLogprob> simulated_logprobs(const ServedModel& model, std::uint
                                              std::int64_t position, TokenId token,
                                              std::int32_t num_logprobs);
 
-// Those of a prompt's token at `position`; none for the first, as nothing precedes it.
+// The log probabilities of a prompt's token at `position`. The first has none, as nothing precedes
+// it.
 std::vector<TokenLogprob> simulated_prompt_logprobs(const ServedModel& model, std::uint64_t seed,
                                                     std::span<const TokenId> prompt,
                                                     std::size_t position,

@@ -39,8 +39,8 @@ std::vector<std::int64_t> doublings(std::int64_t from, std::int64_t most) {
 }
 
 constexpr std::int64_t kLeastTokens = 64;
-constexpr std::int64_t kMostTokens = 32768;  // of a step: more only costs memory
-constexpr std::int64_t kMostRequests = 1024;
+constexpr std::int64_t kMostStepTokens = 32768;  // of a step: more only costs memory
+constexpr std::int64_t kMostRunning = 1024;
 constexpr std::int64_t kFewest = 2;  // requests at once: with one, they are served in turn
 
 Family family_of(std::string key, std::vector<std::int64_t> values,
@@ -177,7 +177,7 @@ void Candidates::add_sizes(std::vector<Family>& families) const {
   if (policy_.size_key().empty()) return;
   families.push_back(smaller_sizes({}));
   if (const auto size = current_size()) {
-    Family larger = family_of(full_key(policy_.size_key()), doublings(*size, kMostTokens), size);
+    Family larger = family_of(full_key(policy_.size_key()), doublings(*size, kMostStepTokens), size);
     fit_grain(policy_, scenario_.kv_cache, policy_.size_key(), larger);
     larger.group = kSizes;
     families.push_back(std::move(larger));
@@ -256,7 +256,7 @@ void Candidates::add_requests(std::vector<Family>& families) const {
   const std::string key = "engine.max_num_seqs";
   const std::int64_t now = scenario_.engine.max_num_seqs;
   families.push_back(falling(key, now, kFewest));
-  families.push_back(family_of(key, doublings(now, std::min(4 * now, kMostRequests)), now));
+  families.push_back(family_of(key, doublings(now, std::min(4 * now, kMostRunning)), now));
 }
 
 bool Candidates::has(std::string_view key, std::string_view yaml) const {
