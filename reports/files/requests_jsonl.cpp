@@ -51,6 +51,17 @@ void append_token_times(const RunRecord& record, std::size_t i, JsonText& json) 
   json.end_array();
 }
 
+// Of a fleet; null for a request that reached none.
+void append_replica(const RunRecord& record, std::size_t i, JsonText& json) {
+  if (record.replicas.empty()) return;
+  json.key("replica");
+  if (record.replica_of[i] < 0) {
+    json.null();
+  } else {
+    json.value(record.replica_of[i]);
+  }
+}
+
 void append_request(const RunRecord& record, std::size_t i, std::span<const TimeNs> preempted,
                     JsonText& json) {
   const RequestRecord& request = record.requests[i];
@@ -63,14 +74,7 @@ void append_request(const RunRecord& record, std::size_t i, std::span<const Time
   if (request.class_number != 0) {
     json.field("class", record.class_names[request.class_number - std::size_t{1}]);
   }
-  if (!record.replicas.empty()) {
-    json.key("replica");
-    if (record.replica_of[i] < 0) {
-      json.null();
-    } else {
-      json.value(record.replica_of[i]);
-    }
-  }
+  append_replica(record, i, json);
   json.field("prompt_tokens", request.num_prompt_tokens);
   json.field("cached_tokens", request.num_prefix_hit_tokens);
   json.field("max_tokens", request.max_output_tokens);

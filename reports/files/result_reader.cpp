@@ -238,10 +238,8 @@ void read_replica(const JsonPlace& line, RunRecord& record) {
   const JsonPlace place = line.at("replica");
   const auto replica = static_cast<std::size_t>(place.integer(0, INT32_MAX));
   if (replica + 1 < record.replicas.size()) {
-    place.fail(
-        fmt::format("is before {}, that of the last step; allowed: the steps of each replica "
-                    "together, in order",
-                    record.replicas.size() - 1));
+    place.fail(fmt::format("is before {}, that of the last step; allowed: steps by replica",
+                           record.replicas.size() - 1));
   }
   while (record.replicas.size() <= replica) record.replicas.push_back({record.steps.size()});
   ++record.replicas.back().num_steps;

@@ -177,7 +177,8 @@ void Candidates::add_sizes(std::vector<Family>& families) const {
   if (policy_.size_key().empty()) return;
   families.push_back(smaller_sizes({}));
   if (const auto size = current_size()) {
-    Family larger = family_of(full_key(policy_.size_key()), doublings(*size, kMostStepTokens), size);
+    Family larger =
+        family_of(full_key(policy_.size_key()), doublings(*size, kMostStepTokens), size);
     fit_grain(policy_, scenario_.kv_cache, policy_.size_key(), larger);
     larger.group = kSizes;
     families.push_back(std::move(larger));
