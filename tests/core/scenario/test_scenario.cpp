@@ -241,6 +241,11 @@ TEST_CASE("every documented key works in a scenario", "[core][scenario]") {
         assignments.push_back(std::move(setting));
       }
     }
+    if (key.key.starts_with("fleet.")) {
+      if (key.key != "fleet.replicas") assignments.push_back("fleet.replicas=2");
+      const std::size_t end = key.key.find('.', std::string_view("fleet.").size());
+      if (end != key.key.npos) assignments.push_back("fleet.router=" + key.key.substr(6, end - 6));
+    }
     // A step has to have a token for every running request.
     if (key.key == "scheduler.max_num_batched_tokens")
       assignments.push_back("engine.max_num_seqs=1");
