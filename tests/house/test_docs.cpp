@@ -291,6 +291,10 @@ TEST_CASE("the pages about engines' logs do what they show", "[docs]") {
   follow("docs/guide/diagnose_sglang.md", 4);
 }
 
+TEST_CASE("the page about fleets does what it shows", "[docs]") {
+  follow("docs/guide/fleet.md", 3);
+}
+
 TEST_CASE("the page about GPU files does what it shows", "[docs]") {
   follow("docs/guide/gpu_file.md", 1);
 }
