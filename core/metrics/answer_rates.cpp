@@ -36,6 +36,24 @@ struct Decoding {
   }
 };
 
+// The first steps of the engines, in order.
+class FirstSteps {
+ public:
+  explicit FirstSteps(const RunRecord& record) : replicas_(record.replicas) {}
+  // Whether an engine begins with this step. Asked for each step, in order.
+  bool begins(std::size_t step) {
+    bool is_first = step == 0;
+    for (; next_ < replicas_.size() && replicas_[next_].first_step <= step; ++next_) {
+      is_first = is_first || replicas_[next_].first_step == step;
+    }
+    return is_first;
+  }
+
+ private:
+  const std::vector<ReplicaRecord>& replicas_;
+  std::size_t next_ = 0;
+};
+
 // When some prompt is being computed: from a time to the end of each step, kNever for none.
 std::vector<TimeNs> prompt_times(const RunRecord& record) {
   struct Progress {
@@ -48,7 +66,10 @@ std::vector<TimeNs> prompt_times(const RunRecord& record) {
   std::vector<Progress> last(record.requests.size());
   const std::size_t num_chunks = record.prefills.size();
   std::size_t next = 0;
+  std::size_t first = 0;  // of the engine
+  FirstSteps engines(record);
   for (std::size_t s = 0; s < num_steps && next < num_chunks; ++s) {
+    if (engines.begins(s)) first = s;
     const std::int32_t num_of_step = record.steps.num_prefill_chunks(s);
     for (std::int32_t c = 0; c < num_of_step; ++c, ++next) {
       const PrefillChunk& chunk = record.prefills[next];
@@ -63,18 +84,20 @@ std::vector<TimeNs> prompt_times(const RunRecord& record) {
         // It was planned while steps before it still ran: at most kMaxInFlight.
         const TimeNs planned = record.steps.planned_at(s);
         for (std::size_t before = s;; --before) {
-          const TimeNs began = before > 0 ? record.steps.finished_at(before - 1) : 0;
+          const TimeNs began = before > first ? record.steps.finished_at(before - 1) : 0;
           from[before] = std::min(from[before], std::max(planned, began));
-          if (before == 0 || began <= planned) break;
+          if (before == first || began <= planned) break;
         }
       }
       progress = {static_cast<std::int32_t>(s), chunk.end_position()};
     }
   }
   std::int64_t num = 0;
+  FirstSteps again(record);
   for (std::size_t s = 0; s < num_steps; ++s) {
     num += going_on[s];
-    if (num > 0) from[s] = s > 0 ? record.steps.finished_at(s - 1) : 0;
+    const bool is_first = again.begins(s);
+    if (num > 0) from[s] = is_first ? 0 : record.steps.finished_at(s - 1);
   }
   return from;
 }
@@ -144,8 +167,14 @@ AnswerRates answer_rates(const RunRecord& record) {
   TimeNs before = 0;            // end of the step before
   SlowestWindow slowest;
   std::size_t s = 0;
+  FirstSteps engines(record);
   for (const StepEntry& step : record.steps) {
-    const bool was_decoding = num_decoding > 0;
+    bool was_decoding = num_decoding > 0;
+    if (engines.begins(s)) {
+      if (was_decoding) slowest.end(before);
+      was_decoding = false;
+      before = 0;
+    }
     num_decoding += decoding.changes[s];
     if (num_decoding > 0 && !was_decoding) slowest.begin(before);
     if (num_decoding == 0 && was_decoding) slowest.end(before);

@@ -18,7 +18,7 @@ struct AnswerRates {
   double during_prefill = std::numeric_limits<double>::quiet_NaN();
   // The fewest output tokens of all requests in ten seconds in which some request is in decode all
   // the time. The windows are half-open: the token at the end counts, the one at the start does
-  // not.
+  // not. Of a fleet: on one of its engines.
   double slowest_10s = std::numeric_limits<double>::quiet_NaN();
 };
 

@@ -308,7 +308,7 @@ std::vector<FirstTokenRow> first_token_rows(const RunRecord& record, const First
     if (request.first_token != kNoTime) sample.push_back(static_cast<double>(request.ttft_ns()));
   }
   std::vector<FirstTokenRow> rows;
-  if (sample.empty()) return rows;
+  if (sample.empty() || !record.replicas.empty()) return rows;
   const auto add = [&](const char* name, std::optional<double> limit_ms) {
     FirstTokenRow row{name, limit_ms, 0, {}};
     row.num_requests = tokens.beyond(limit_ms ? longest_within(*limit_ms) : -1, row.parts);

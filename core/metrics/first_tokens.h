@@ -103,7 +103,8 @@ struct FirstTokenRow {
   std::int64_t num_requests = 0;
   FirstTokenParts parts;  // their sum
 };
-// Rows for all, above the p99 and, with a limit, above it; empty: no request got a first token.
+// Rows for all, above the p99 and, with a limit, above it; empty: no request got a first token, or
+// the run had several engines.
 std::vector<FirstTokenRow> first_token_rows(const RunRecord& record, const FirstTokens& tokens,
                                             std::optional<double> ttft_limit_ms);
 

@@ -12,9 +12,9 @@ const kReplicaQuantities = [
 
 function decodeReplicas(replicas) {
   const keys = kReplicaQuantities.map(({key}) => key);
-  const decoded = new Columns({...replicas, steps: ''}, keys);
-  return Object.assign(Object.create(decoded), {shown: 0,
-    steps: replicas.steps.map((steps) => new Columns(steps, kStepDeltas))});
+  const {steps, ...columns} = replicas;
+  return Object.assign(new Columns(columns, keys), {shown: 0,
+    steps: steps.map((texts) => new Columns(texts, kStepDeltas))});
 }
 
 // Other figures show the steps of this replica.

@@ -56,6 +56,25 @@ TEST_CASE("a stalled answer counts in the seconds of prefill", "[metrics]") {
   CHECK(rates.slowest_10s == 6.0 / 10);
 }
 
+TEST_CASE("engines of a fleet have their own seconds", "[metrics]") {
+  Made made(4, 100);
+  for (std::uint32_t r = 0; r < 2; ++r) {  // the steps of the case above, once for each engine
+    made.record.replicas.push_back({.first_step = made.record.steps.size(), .num_steps = 6});
+    const auto first = static_cast<std::int32_t>(made.record.steps.size());
+    made.step(0, 1, {{RequestId{2 * r}, 0, 100}}, 1);
+    made.step(1, 2, {}, 1);
+    made.step(2, 6, {{RequestId{2 * r + 1}, 0, 50}}, 0);
+    made.step(6, 7, {}, 1);
+    made.step(7, 10, {{RequestId{2 * r + 1}, 50, 50}}, 2);
+    made.step(10, 11, {}, 2);
+    made.runs(2 * r, {{first, 2}, {first + 3, 3}});
+    made.runs(2 * r + 1, {{first + 4, 2}});
+  }
+  const AnswerRates rates = answer_rates(made.record);
+  CHECK(rates.during_prefill == 2.0 / 8);
+  CHECK(rates.slowest_10s == 6.0 / 10);
+}
+
 TEST_CASE("each request in decode counts its seconds", "[metrics]") {
   Made made(3, 10);
   made.step(0, 1, {{RequestId{0}, 0, 10}, {RequestId{1}, 0, 10}}, 2);
