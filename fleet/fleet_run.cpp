@@ -58,8 +58,6 @@ void check_blocks(const Scenario& scenario, const FleetSetup& fleet) {
 FleetRun::FleetRun(const Scenario& scenario) {
   const std::vector<FleetGroup> groups = fleet_groups(scenario);
   const FleetConfig& config = scenario.fleet;
-  double price = 0;
-  bool has_price = true;
   for (const FleetGroup& group : groups) {
     for (std::int64_t i = 0; i < group.num_replicas; ++i) {
       if (i == 0 || draws(group.scenario)) {
@@ -70,14 +68,14 @@ FleetRun::FleetRun(const Scenario& scenario) {
       }
       fleet_.simulations.push_back(simulations_.back().get());
     }
-    const std::int64_t gpus = group.num_replicas * group.scenario.cost_model.tensor_parallel_size;
-    num_gpus += gpus;
-    has_price = has_price && group.scenario.price_per_gpu_hour.has_value();
-    price += static_cast<double>(gpus) * group.scenario.price_per_gpu_hour.value_or(0);
     const std::string& gpu = simulations_.back()->device;
     if (device.find(gpu) == std::string::npos) device += (device.empty() ? "" : ", ") + gpu;
   }
-  if (has_price) price_per_gpu_hour = price / static_cast<double>(num_gpus);
+  const ScenarioGpus gpus = gpus_of(scenario);
+  num_gpus = gpus.count;
+  if (gpus.price_per_hour) {
+    price_per_gpu_hour = *gpus.price_per_hour / static_cast<double>(num_gpus);
+  }
   const Simulation& usual = *simulations_.back();
   model = usual.model;
   setup = usual.setup;

@@ -91,4 +91,23 @@ std::vector<FleetGroup> fleet_groups(const Scenario& scenario) {
   return groups;
 }
 
+ScenarioGpus gpus_of(const Scenario& scenario) {
+  if (!scenario.fleet.is_on()) {
+    const std::int64_t count = scenario.cost_model.tensor_parallel_size;
+    const std::optional<double>& price = scenario.price_per_gpu_hour;
+    return {count, price ? std::optional(*price * static_cast<double>(count)) : std::nullopt};
+  }
+  ScenarioGpus all = {0, 0.0};
+  for (const FleetGroup& group : fleet_groups(scenario)) {
+    const ScenarioGpus each = gpus_of(group.scenario);
+    all.count += group.num_replicas * each.count;
+    if (!each.price_per_hour) {
+      all.price_per_hour.reset();
+    } else if (all.price_per_hour) {
+      *all.price_per_hour += static_cast<double>(group.num_replicas) * *each.price_per_hour;
+    }
+  }
+  return all;
+}
+
 }  // namespace metronome

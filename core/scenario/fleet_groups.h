@@ -3,6 +3,7 @@
 #pragma once
 
 #include <cstdint>
+#include <optional>
 #include <string>
 #include <vector>
 
@@ -20,5 +21,13 @@ struct FleetGroup {
 // In the order of their numbers: those of FleetConfig::groups first, then those that are as the
 // scenario says. Requires a fleet. Throws ConfigError.
 std::vector<FleetGroup> fleet_groups(const Scenario& scenario);
+
+// The GPUs of all engines of a scenario, and what an hour of them costs; nullopt: the price of some
+// is not known.
+struct ScenarioGpus {
+  std::int64_t count = 0;
+  std::optional<double> price_per_hour;
+};
+ScenarioGpus gpus_of(const Scenario& scenario);
 
 }  // namespace metronome

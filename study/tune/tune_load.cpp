@@ -3,6 +3,7 @@
 
 #include <algorithm>
 #include <cmath>
+#include <map>
 #include <mutex>
 #include <optional>
 
@@ -28,6 +29,12 @@ class LoadRace {
   TuneLoadResult run() {
     const std::size_t all = options_.num_requests;
     const std::size_t some = std::min(all, std::max(kShortRequests, all / kShortShare));
+    if (has_costs()) {
+      race_by_cost(some, all);
+      note_cut_short(all);
+      order();
+      return std::move(result_);
+    }
     // From one to all settings are left for the second phase: half of them are expected.
     later_ = all > some ? 0.5 * static_cast<double>(result_.findings.size() * all) : 0;
     visit_left(some);
@@ -38,20 +45,60 @@ class LoadRace {
       visit_left(all);
       find_steady_figure();
     }
-    for (TuneLoadFinding& finding : result_.findings) {
-      finding.is_cut_short =
-          result_.is_cut_short && !finding.is_dropped && finding.trial.num_requests < all;
-    }
+    note_cut_short(all);
     order();
     return std::move(result_);
   }
 
  private:
+  bool has_costs() const {
+    return result_.goal == TuneGoal::Cost || result_.goal == TuneGoal::Gpus;
+  }
+
+  // Settings of equal cost after the other: a short trial tells those that are outside of the SLO
+  // for certain.
+  void race_by_cost(std::size_t some, std::size_t all) {
+    std::map<double, std::vector<TuneLoadFinding*>> by_cost;
+    for (TuneLoadFinding& finding : result_.findings) {
+      by_cost[costs_[finding.setting]].push_back(&finding);
+    }
+    bool is_found = false;
+    for (auto& [cost, findings] : by_cost) {
+      if (is_found) {
+        for (TuneLoadFinding* finding : findings) finding->is_dropped = finding->is_pruned = true;
+        continue;
+      }
+      if (some < all) {
+        visit(findings, some);
+        for (TuneLoadFinding* finding : findings) {
+          finding->is_dropped =
+              !finding->trial.good.empty() && bounds(*finding).high < options_.attainment;
+        }
+        std::erase_if(findings, [](const TuneLoadFinding* one) { return one->is_dropped; });
+      }
+      visit(findings, all);
+      is_found = std::any_of(findings.begin(), findings.end(),
+                             [](const TuneLoadFinding* one) { return one->is_within; });
+    }
+    find_steady_figure();
+  }
+
+  void note_cut_short(std::size_t all) {
+    for (TuneLoadFinding& finding : result_.findings) {
+      finding.is_cut_short =
+          result_.is_cut_short && !finding.is_dropped && finding.trial.num_requests < all;
+    }
+  }
+
   void visit_left(std::size_t num_requests) {
     std::vector<TuneLoadFinding*> left;
     for (TuneLoadFinding& finding : result_.findings) {
       if (!finding.is_dropped) left.push_back(&finding);
     }
+    visit(left, num_requests);
+  }
+
+  void visit(const std::vector<TuneLoadFinding*>& left, std::size_t num_requests) {
     plan(static_cast<double>(left.size() * num_requests));
     for_each_index(left.size(), options_.num_jobs, [&](std::size_t i) {
       TuneLoadFinding& finding = *left[i];
@@ -126,7 +173,7 @@ class LoadRace {
 
   // Whether `a` is better by the goal than `b`, with 95 % confidence.
   bool is_surely_better(const TuneLoadFinding& a, const TuneLoadFinding& b) const {
-    if (result_.goal == TuneGoal::Cost) return costs_[a.setting] < costs_[b.setting];
+    if (has_costs()) return costs_[a.setting] < costs_[b.setting];
     if (!is_comparable(a, b)) return false;
     return is_lower(run_figures(a), run_figures(b));
   }
@@ -145,7 +192,8 @@ class LoadRace {
       case TuneGoal::P99Itl: return steady_figure_ms(finding.trial.summary.itl, result_.by);
       case TuneGoal::P99Ttft: return finding.trial.summary.ttft.p99_ms;
       case TuneGoal::MeanTpot: return finding.trial.summary.tpot.mean_ms;
-      case TuneGoal::Cost: break;
+      case TuneGoal::Cost:
+      case TuneGoal::Gpus: break;
     }
     return costs_[finding.setting];
   }

@@ -12,13 +12,14 @@
 
 namespace metronome {
 
-enum class TuneGoal : std::uint8_t { P99Itl, P99Ttft, MeanTpot, Cost };
+enum class TuneGoal : std::uint8_t { P99Itl, P99Ttft, MeanTpot, Cost, Gpus };
 
 struct TuneLoadFinding {
   std::size_t setting = 0;
   TuneTrial trial;
   bool is_within = false;   // enough requests are good
   bool is_dropped = false;  // after the short trial
+  bool is_pruned = false;   // never tried: one that costs less is within the SLO
   // The search ended before the setting served all requests.
   bool is_cut_short = false;
   bool may_equal_best = false;    // not surely worse than the one with the lowest figure
@@ -38,7 +39,9 @@ struct TuneLoadResult {
 
 // Runs every setting at `load` on a third of the requests. Drops those that are outside the SLO
 // with 95 % confidence, or worse by the goal than another in it with the same confidence; the
-// others serve all requests. `costs`: of each setting, for the goal Cost: what an hour of it costs.
+// others serve all requests. `costs`: of each setting, for the goal Cost: what an hour of it costs;
+// for the goal Gpus: its GPUs. With these goals settings are tried from the lowest cost on, those of
+// equal cost together, until one is within the SLO. So none that costs less is, among all settings.
 // A figure may equal the best one if it is not higher with 95 % confidence, in a test on the runs,
 // which served the same requests. It does if it is the same to 1 %; equal costs are the same
 // number. Among equals the lower cadence_ms() wins, for the goals P99Itl and MeanTpot the lower p99

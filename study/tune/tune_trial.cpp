@@ -9,6 +9,7 @@
 #include <numeric>
 
 #include "core/base/error.h"
+#include "core/scenario/fleet_groups.h"
 #include "core/scenario/scenario.h"
 
 namespace metronome {
@@ -83,9 +84,11 @@ FigureValues figures_of(const TuneTrial& trial, const Scenario& scenario) {
   Summary summary = trial.summary;
   summary.slo_attainment = trial.attainment;
   summary.request_goodput = trial.goodput;
-  return {summary,
-          {.num_gpus = static_cast<double>(scenario.cost_model.tensor_parallel_size),
-           .price_per_gpu_hour = scenario.price_per_gpu_hour}};
+  const ScenarioGpus gpus = gpus_of(scenario);
+  const auto count = static_cast<double>(gpus.count);
+  RunFacts facts = {.num_gpus = count};
+  if (gpus.price_per_hour) facts.price_per_gpu_hour = *gpus.price_per_hour / count;
+  return {summary, facts};
 }
 
 bool served_alike(const TuneTrial& a, const TuneTrial& b) {

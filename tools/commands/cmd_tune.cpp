@@ -16,6 +16,7 @@
 #include "core/base/wrapped_text.h"
 #include "core/config/config_reader.h"
 #include "core/engine/policies/registry.h"
+#include "core/scenario/fleet_groups.h"
 #include "reports/files/result_files.h"
 #include "reports/files/result_folder.h"
 #include "reports/files/result_names.h"
@@ -42,7 +43,8 @@
 namespace metronome {
 namespace {
 
-constexpr std::string_view kGoals[] = {"p99_itl", "ttft", "tpot", "cost"};  // as TuneGoal
+// As TuneGoal.
+constexpr std::string_view kGoals[] = {"p99_itl", "ttft", "tpot", "cost", "gpus"};
 
 struct CommandOptions {
   ChosenScenario scenario;
@@ -121,7 +123,8 @@ OptionList option_list(CommandOptions& options, FleetOptions& fleet, ScenarioOpt
        EmptyText::Refused, RealRange{1e-6, 1e6, "requests per second"}},
       {"minimise GOAL", &options.goal,
        "with --load: p99_itl (the default), ttft (its p99), tpot (its mean; the default where a "
-       "setting has drafts), or cost (of an hour: the key price_per_gpu_hour, times the GPUs)"},
+       "setting has drafts), cost (of an hour: the key price_per_gpu_hour, times the GPUs) or gpus; "
+       "the last two try settings from the cheapest on, until one keeps the SLO"},
       {"variant NAME", &options.request.variants, "choose from this variant; repeatable"},
       {"seed N", &options.seed_text, "override the scenario's seed"},
       {"seeds N", &options.num_seeds,
@@ -461,19 +464,23 @@ void print_work(std::ostream& out, const CommandOptions& options, const TuneWork
   }
 }
 
-// The cost of an hour of each setting: its price, or without prices its GPUs.
+// The cost of an hour of each setting: its price, or without prices and for the goal gpus its GPUs.
 std::vector<double> hourly_costs(const TuneCandidates& candidates, const TunedSettings& settings,
                                  const CommandOptions& options) {
   std::vector<double> costs;
   for (std::size_t i = 0; i < candidates.names.size(); ++i) {
     const Scenario& scenario = *settings.scenarios[i];
-    if (options.goal == "cost" && settings.has_price() && !scenario.price_per_gpu_hour) {
+    const ScenarioGpus gpus = gpus_of(scenario);
+    if (options.goal == "gpus") {
+      costs.push_back(static_cast<double>(gpus.count));
+      continue;
+    }
+    if (options.goal == "cost" && settings.has_price() && !gpus.price_per_hour) {
       throw UsageError("--minimise: " + printable(candidates.names[i]) +
                        " has no price_per_gpu_hour, but others have; allowed: a price for all, or "
                        "for none, which compares GPU-hours");
     }
-    costs.push_back(scenario.price_per_gpu_hour.value_or(1) *
-                    scenario.cost_model.tensor_parallel_size);
+    costs.push_back(gpus.price_per_hour.value_or(static_cast<double>(gpus.count)));
   }
   return costs;
 }

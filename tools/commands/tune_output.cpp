@@ -10,6 +10,7 @@
 #include "core/base/wrapped_text.h"
 #include "core/config/config_reader.h"
 #include "core/metrics/goals.h"
+#include "core/scenario/fleet_groups.h"
 #include "core/scenario/scenario.h"
 #include "reports/terminal/text.h"
 
@@ -93,10 +94,9 @@ void append_figures(const std::vector<const Figure*>& columns, const TuneTrial* 
 
 // The cost of an hour, or the number of GPUs.
 std::string size_text(const Scenario& scenario, bool has_price) {
-  const std::int64_t num_gpus = scenario.cost_model.tensor_parallel_size;
-  if (!has_price) return std::to_string(num_gpus);
-  const double price = scenario.price_per_gpu_hour.value_or(std::nan(""));
-  return fixed_text(price * static_cast<double>(num_gpus), 2);
+  const ScenarioGpus gpus = gpus_of(scenario);
+  if (!has_price) return std::to_string(gpus.count);
+  return fixed_text(gpus.price_per_hour.value_or(std::nan("")), 2);
 }
 
 std::string load_note(const TuneLoadResult& result, std::size_t place) {
@@ -124,6 +124,7 @@ std::string_view goal_text(TuneGoal goal) {
     case TuneGoal::P99Ttft: return "p99 TTFT";
     case TuneGoal::MeanTpot: return "mean TPOT";
     case TuneGoal::Cost: return "cost of an hour";
+    case TuneGoal::Gpus: return "number of GPUs";
     case TuneGoal::P99Itl: break;
   }
   return "p99 ITL";
@@ -150,7 +151,9 @@ void print_loads(std::ostream& out, const TuneLoadResult& result, const TunedSet
     row.emplace_back(
         is_outside ? to_string(binding_limit(trial, scenario.slo, settings.bounds[finding.setting]))
                    : "-");
-    row.push_back(is_tried ? load_note(result, i) + short_text(&trial, most) : "not finished");
+    row.push_back(is_tried            ? load_note(result, i) + short_text(&trial, most)
+                  : finding.is_pruned ? "not tried: costs more"
+                                      : "not finished");
   }
   out << aligned_rows(rows);
 }
@@ -169,8 +172,7 @@ bool TunedSettings::has_price() const {
 
 bool TunedSettings::has_different_sizes() const {
   return std::any_of(scenarios.begin(), scenarios.end(), [this](const Scenario* scenario) {
-    return scenario->cost_model.tensor_parallel_size !=
-           scenarios.front()->cost_model.tensor_parallel_size;
+    return gpus_of(*scenario).count != gpus_of(*scenarios.front()).count;
   });
 }
 
@@ -384,7 +386,8 @@ Json to_json(const TuneLoadFinding& finding, const TunedSettings& settings, std:
   const Scenario& scenario = *settings.scenarios[finding.setting];
   Json entry = {
       {"setting", settings.names[finding.setting]}, {"is_within_slo", finding.is_within},
-      {"is_dropped", finding.is_dropped},           {"is_cut_short", finding.is_cut_short},
+      {"is_dropped", finding.is_dropped},           {"is_pruned", finding.is_pruned},
+      {"is_cut_short", finding.is_cut_short},
       {"may_equal_best", finding.may_equal_best},   {"is_equal_to_best", finding.is_equal_to_best}};
   if (!finding.trial.good.empty()) {
     entry["limit"] = finding.is_within ? "-"

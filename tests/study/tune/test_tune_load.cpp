@@ -131,6 +131,27 @@ TEST_CASE("at a load, too, the p99 does not win by what it does not see", "[tune
   CHECK(result.findings[2].setting == 0);
 }
 
+TEST_CASE("the cheapest setting within the SLO is found, and dearer ones are not tried", "[tune]") {
+  // Of the two that cost 3, the steadier one.
+  const Machine machine{{false, true, true, false, true}, {10, 40, 30, 10, 5}};
+  const std::vector<double> costs = {2, 3, 3, 1, 4};
+  for (const TuneGoal goal : {TuneGoal::Cost, TuneGoal::Gpus}) {
+    std::vector<int> num_trials(5);
+    const auto counted = [&](std::size_t setting, double load, std::size_t n) {
+      ++num_trials[setting];
+      return machine(setting, load, n);
+    };
+    const TuneLoadResult result = tune_at_load(5, 5, goal, costs, options_for(3000), counted);
+    CHECK(result.findings[0].setting == 2);
+    CHECK(result.findings[1].setting == 1);
+    // A short trial is enough to be outside for certain.
+    CHECK(num_trials == std::vector<int>{1, 2, 2, 1, 0});
+    for (const TuneLoadFinding& finding : result.findings) {
+      CHECK(finding.is_pruned == (finding.setting == 4));
+    }
+  }
+}
+
 TEST_CASE("a race at a load that is interrupted says what is not finished", "[tune]") {
   const Machine machine{{true, true, true}, {30, 20, 40}};
   const std::vector<double> costs = {1, 1, 1};  // nobody is dropped
