@@ -8,6 +8,7 @@
 #include "core/base/error.h"
 #include "core/config/config_reader.h"
 #include "core/engine/policies/registry.h"
+#include "fleet/active_blocks.h"
 #include "fleet/block_index.h"
 #include "fleet/decisions/router_case_format.h"
 #include "fleet/routers/routers.h"
@@ -54,19 +55,16 @@ class DynamoRouter final : public Router {
   // Prompt tokens without a first token of the answer, less those found in the cache.
   std::int64_t num_prefill_tokens(ReplicaId replica) const { return load(replica).prefill_tokens; }
   // Different full blocks of the prompts of requests that have not ended.
-  std::int64_t num_blocks(ReplicaId replica) const {
-    return static_cast<std::int64_t>(load(replica).block_users.size());
-  }
+  std::int64_t num_blocks(ReplicaId replica) const { return active_.num_blocks(replica); }
 
  private:
   struct Load {
     std::int64_t prefill_tokens = 0;
-    std::map<std::uint64_t, std::int32_t> block_users;
   };
   struct Booking {
     ReplicaId replica = 0;
     std::int64_t prefill_tokens = 0;
-    std::vector<std::uint64_t> blocks;
+    ActiveBlocks::NodeId blocks = ActiveBlocks::kRoot;
   };
 
   void decide(const RoutedRequest& request) override;
@@ -81,7 +79,9 @@ class DynamoRouter final : public Router {
   std::int64_t counted_ = -1;  // the request whose overlaps these are
   BlockIndex index_;
   std::vector<Load> loads_;
+  ActiveBlocks active_;
   std::vector<std::int64_t> overlaps_;  // scratch
+  std::vector<std::int64_t> known_;     // scratch: blocks of running requests
   std::map<std::int64_t, Booking> bookings_;
 };
 
@@ -91,7 +91,9 @@ DynamoRouter::DynamoRouter(const RouterContext& context)
       block_size_(context.block_size),
       caches_(context.caches),
       loads_(num_replicas()),
-      overlaps_(num_replicas()) {}
+      active_(num_replicas()),
+      overlaps_(num_replicas()),
+      known_(num_replicas()) {}
 
 std::span<const std::int64_t> DynamoRouter::overlaps(const RoutedRequest& request) {
   if (caches_ != nullptr) {
@@ -114,9 +116,8 @@ double DynamoRouter::cost(const RoutedRequest& request, ReplicaId replica,
   const double credit = config_.overlap_score_credit * decay *
                         static_cast<double>(overlaps_[static_cast<std::size_t>(replica)]);
   const double raw = static_cast<double>(booked.prefill_tokens + request.num_prompt_tokens) / size;
-  const auto num_new =
-      std::count_if(request.blocks.begin(), request.blocks.end(),
-                    [&booked](std::uint64_t block) { return !booked.block_users.contains(block); });
+  const std::int64_t num_new =
+      std::ssize(request.blocks) - known_[static_cast<std::size_t>(replica)];
   return config_.prefill_load_scale * std::max(raw - credit, 0.0) +
          static_cast<double>(num_blocks(replica) + num_new) +
          config_.decode_active_request_weight * static_cast<double>(in_flight(replica));
@@ -124,6 +125,7 @@ double DynamoRouter::cost(const RoutedRequest& request, ReplicaId replica,
 
 void DynamoRouter::decide(const RoutedRequest& request) {
   overlaps(request);
+  active_.count_known(request.blocks, known_);
   const std::int64_t least_prefill =
       num_prefill_tokens(first_lowest([this](ReplicaId each) { return num_prefill_tokens(each); }));
   double lowest = 0;
@@ -141,10 +143,8 @@ void DynamoRouter::sent(const RoutedRequest& request, ReplicaId replica) {
   const std::int64_t found = overlaps(request)[static_cast<std::size_t>(replica)] * block_size_;
   METRONOME_CHECK(!bookings_.contains(request.number), "a request is sent once");
   Booking& booking = bookings_[request.number];
-  booking = {
-      replica, request.num_prompt_tokens - found, {request.blocks.begin(), request.blocks.end()}};
+  booking = {replica, request.num_prompt_tokens - found, active_.add(request.blocks, replica)};
   load(replica).prefill_tokens += booking.prefill_tokens;
-  for (const std::uint64_t block : booking.blocks) ++load(replica).block_users[block];
 }
 
 void DynamoRouter::answered(std::int64_t request) {
@@ -160,10 +160,7 @@ void DynamoRouter::ended(std::int64_t request, ReplicaId replica) {
   answered(request);
   const auto found = bookings_.find(request);
   if (found == bookings_.end()) return;
-  for (const std::uint64_t block : found->second.blocks) {
-    const auto users = load(replica).block_users.find(block);
-    if (--users->second == 0) load(replica).block_users.erase(users);
-  }
+  active_.remove(found->second.blocks, replica);
   bookings_.erase(found);
 }
 
