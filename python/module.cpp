@@ -5,12 +5,15 @@
 #include <nanobind/stl/optional.h>
 #include <nanobind/stl/shared_ptr.h>
 #include <nanobind/stl/string.h>
+#include <nanobind/stl/tuple.h>
 #include <nanobind/stl/vector.h>
 
 #include "core/model/model_catalogue.h"
 #include "engines/engines.h"
 #include "models/models.h"
 #include "python/command_call.h"
+#include "python/policy_view.h"
+#include "python/python_policy.h"
 #include "python/tables.h"
 #include "python/variant_results.h"
 #include "python/work.h"
@@ -131,6 +134,20 @@ void define_functions(nb::module_& module) {
              nb::arg("texts"),
              "Calls a command; returns its exit code, and appends what it printed to texts.");
   module.def(
+      "register_policy",
+      [](std::string name, std::string summary, std::vector<std::string> shared_keys,
+         const std::vector<std::tuple<std::string, bool, double, double, double, std::string>>& own,
+         nb::object make) {
+        std::vector<PolicyKey> own_keys;
+        for (const auto& [key, is_whole, least, most, by_default, meaning] : own) {
+          own_keys.push_back({key, is_whole, least, most, by_default, meaning});
+        }
+        register_python_policy({std::move(name), std::move(summary), std::move(shared_keys),
+                                std::move(own_keys), std::move(make)});
+      },
+      nb::arg("name"), nb::arg("summary"), nb::arg("shared_keys"), nb::arg("own_keys"),
+      nb::arg("make"), "Registers a policy that make(values of its keys) returns.");
+  module.def(
       "compose",
       [](const std::vector<std::string>& arguments) {
         const ComposedScenario composed = compose(arguments);
@@ -144,8 +161,10 @@ void define_functions(nb::module_& module) {
 }  // namespace metronome::python
 
 NB_MODULE(_native, module) {
+  nb::set_leak_warnings(false);  // registered policies live as long as the process
   metronome::python::register_all();
   metronome::python::translate_errors();
   metronome::python::define_types(module);
+  metronome::python::define_policy_view(module);
   metronome::python::define_functions(module);
 }

@@ -15,6 +15,7 @@
 
 #include "core/base/command_errors.h"
 #include "core/base/error.h"
+#include "python/policy_view.h"
 #include "system/host_signals.h"
 
 namespace metronome::python {
@@ -44,6 +45,8 @@ void translate(const std::exception_ptr& thrown, void*) {
     const std::string& path = error.path1().native();
     const std::string text = (path.empty() ? "" : path + ": ") + error.code().message();
     PyErr_SetString(PyExc_OSError, text.c_str());
+  } catch (const PolicyError& error) {
+    raise("PolicyError", error.what());
   } catch (const InvariantError& error) {
     raise("InternalError", error.what());
   } catch (const std::bad_alloc&) {

@@ -7,16 +7,19 @@
 >>> results["chunked-512"].gaps.to_pandas()
 """
 
+from ._check_policy import PolicyCheck, check_policy
 from ._commands import (Calibration, Sweep, Tuning, calibrate, diagnose, report, sweep, tune,
                         validate)
-from ._errors import (ArgumentError, InternalError, MetronomeError, MetronomeWarning, RunError,
-                      ScenarioError)
+from ._errors import (ArgumentError, InternalError, MetronomeError, MetronomeWarning, PolicyError,
+                      RunError, ScenarioError)
 from ._native import version as __version__
+from ._policy import Books, Integer, Number, Policy, Request, register
 from ._result import Page, Result, Results, Table
 from ._run import run
 from ._scenario import Described, Scenario, scenario
 
-__all__ = ["ArgumentError", "Calibration", "Described", "InternalError", "MetronomeError",
-           "MetronomeWarning", "Page", "Result", "Results", "RunError", "Scenario",
-           "ScenarioError", "Sweep", "Table", "Tuning", "__version__", "calibrate", "diagnose",
-           "report", "run", "scenario", "sweep", "tune", "validate"]
+__all__ = ["ArgumentError", "Books", "Calibration", "Described", "Integer", "InternalError",
+           "MetronomeError", "MetronomeWarning", "Number", "Page", "Policy", "PolicyCheck",
+           "PolicyError", "Request", "Result", "Results", "RunError", "Scenario", "ScenarioError",
+           "Sweep", "Table", "Tuning", "__version__", "calibrate", "check_policy", "diagnose",
+           "register", "report", "run", "scenario", "sweep", "tune", "validate"]

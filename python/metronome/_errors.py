@@ -3,8 +3,8 @@
 
 import re
 
-__all__ = ["ArgumentError", "InternalError", "MetronomeError", "MetronomeWarning", "RunError",
-           "ScenarioError"]
+__all__ = ["ArgumentError", "InternalError", "MetronomeError", "MetronomeWarning",
+           "PolicyError", "RunError", "ScenarioError"]
 
 
 class MetronomeError(Exception):
@@ -60,6 +60,10 @@ class ArgumentError(MetronomeError, ValueError):
         message = re.sub(r"(?<![\w-])--([a-z][a-z-]*)",
                          lambda found: found[1].replace("-", "_"), message)
         super().__init__(re.sub(r" \(see `metronome [\w-]+ --help`\)", "", message))
+
+
+class PolicyError(MetronomeError, RuntimeError):
+    """A decision of a policy that the books cannot carry out."""
 
 
 class RunError(MetronomeError, RuntimeError):

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Every example of the guide runs, from its first to its last in one session."""
+"""Every example of the guide runs: those of a page in one session."""
 
 import contextlib
 import io
@@ -10,14 +10,22 @@ import common
 
 
 class Guide(common.InFolder):
-    def test_examples(self):
+    def follow(self, page, least):
         warnings.simplefilter("default")
-        page = (common.ROOT / "docs/guide/python.md").read_text()
-        blocks = re.findall(r"^```python\n(.*?)^```", page, re.MULTILINE | re.DOTALL)
-        self.assertGreater(len(blocks), 5)
+        text = (common.ROOT / "docs/guide" / page).read_text()
+        blocks = re.findall(r"^```python\n(.*?)^```", text, re.MULTILINE | re.DOTALL)
+        self.assertGreaterEqual(len(blocks), least)
         names = {}
         for block in blocks:
             printed = io.StringIO()
             with contextlib.redirect_stdout(printed):
-                exec(compile(block, "docs/guide/python.md", "exec"), names)
+                exec(compile(block, page, "exec"), names)
             self.assertTrue(printed.getvalue() or "print" not in block, block)
+        return names
+
+    def test_package(self):
+        self.follow("python.md", 9)
+
+    def test_policy(self):
+        names = self.follow("python_policy.md", 3)
+        self.assertTrue(names["found"], names["found"])

@@ -160,13 +160,17 @@ constexpr std::array kPolicies = {
                .make = make_slo},
 };
 
+constexpr std::size_t kMostPolicies = 128;
+
 class Registry {
  public:
   Registry() {
+    policies_.reserve(kMostPolicies);  // others point to them
     for (const PolicyInfo& policy : kPolicies) add(policy);
   }
 
   void add(PolicyInfo policy) {
+    METRONOME_CHECK(policies_.size() < kMostPolicies, "there is room for a policy more");
     if (policy.visit != nullptr) add_keys(policy);
     policies_.push_back(policy);
   }

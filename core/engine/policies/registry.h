@@ -166,7 +166,7 @@ bool caches_prefixes(const PolicyInfo& policy, const KvCacheConfig& config);
 // Whether the policy reads that key of the `scheduler` section.
 bool reads_key(const PolicyInfo& policy, std::string_view key);
 
-// Adds a policy to our own. Not once a policy was looked up: this moves those that are there.
+// Adds a policy to our own. Those that are there stay where they are.
 void register_policy(const PolicyInfo& policy);
 std::span<const PolicyInfo> all_policies();             // in the order they are listed
 const PolicyInfo* find_policy(std::string_view name);   // nullptr when unknown

@@ -1,0 +1,257 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "python/python_policy.h"
+
+#include <nanobind/stl/shared_ptr.h>
+#include <nanobind/stl/string.h>
+
+#include <algorithm>
+#include <array>
+#include <cstdint>
+#include <fmt/core.h>
+#include <iterator>
+#include <memory>
+#include <string_view>
+#include <utility>
+
+#include "core/base/command_errors.h"
+#include "core/base/json.h"
+#include "core/base/names.h"
+#include "core/config/config_reader.h"
+#include "core/config/config_writer.h"
+#include "core/engine/policies/registry.h"
+#include "core/engine/policy.h"
+#include "python/policy_view.h"
+
+namespace metronome::python {
+
+namespace nb = nanobind;
+
+namespace {
+
+constexpr std::size_t kMostPolicies = 32;
+
+// A registered policy of Python. It stays where it is until the process ends.
+struct Slot {
+  PolicyDescription description;
+  std::vector<std::string_view> shared_keys;
+};
+
+std::array<Slot*, kMostPolicies> slots{};
+
+// The values of a policy's own keys. Their type tells policies apart (PolicySettings).
+template <std::size_t N>
+struct SlotValues {
+  SlotValues() {
+    for (const PolicyKey& key : slots[N]->description.own_keys) values.push_back(key.by_default);
+  }
+  std::vector<double> values;  // whole ones, too: below 2^53
+};
+
+template <std::size_t N>
+void visit_slot(FieldVisitor& visitor, PolicySettings& settings) {
+  SlotValues<N>& own = settings.edit<SlotValues<N>>();
+  std::size_t i = 0;
+  for (const PolicyKey& key : slots[N]->description.own_keys) {
+    double& value = own.values[i++];
+    if (!key.is_whole) {
+      visitor.number(key.name.c_str(), value, key.least, key.most, key.meaning.c_str());
+      continue;
+    }
+    auto whole = static_cast<std::int64_t>(value);
+    visitor.integer(key.name.c_str(), whole, static_cast<std::int64_t>(key.least),
+                    static_cast<std::int64_t>(key.most), key.meaning.c_str());
+    value = static_cast<double>(whole);
+  }
+}
+
+// The values of all keys that the policy reads, as a dict.
+nb::dict values_of(const Slot& slot, const PolicyContext& context, const std::vector<double>& own) {
+  nb::dict values;
+  SchedulerConfig config = context.config;
+  const Json all =
+      fields_to_value([&config](FieldVisitor& visitor) { visit_fields(visitor, config); });
+  const nb::object loads = nb::module_::import_("json").attr("loads");
+  for (const std::string& key : slot.description.shared_keys) {
+    const Json* const value = all.find(key);
+    const std::string text = value == nullptr ? "null" : value->dump();
+    values[key.c_str()] = text == "\"auto\"" ? nb::none() : loads(text);
+  }
+  if (values.contains("max_num_batched_tokens")) {
+    values["max_num_batched_tokens"] = token_budget(context.config);
+  }
+  std::size_t i = 0;
+  for (const PolicyKey& key : slot.description.own_keys) {
+    const double value = own[i++];
+    values[key.name.c_str()] =
+        key.is_whole ? nb::cast(static_cast<std::int64_t>(value)) : nb::cast(value);
+  }
+  return values;
+}
+
+// Calls the functions of a policy of Python. Each call takes the interpreter's lock.
+class PythonPolicy final : public Policy {
+ public:
+  PythonPolicy(const Slot& slot, const PolicyContext& context, const std::vector<double>& own) {
+    const nb::gil_scoped_acquire lock;
+    view_ = std::make_shared<BooksView>();
+    books_ = nb::cast(view_);
+    policy_ = slot.description.make(values_of(slot, context, own));
+    fill_ = policy_.attr("fill");
+    has_on_end_ = nb::hasattr(policy_, "on_end");
+    has_on_enqueue_ = nb::hasattr(policy_, "on_enqueue");
+    const bool has_budget =
+        std::count(slot.description.shared_keys.begin(), slot.description.shared_keys.end(),
+                   "max_num_batched_tokens") > 0;
+    if (has_budget) max_tokens_ = token_budget(context.config);
+  }
+  ~PythonPolicy() override {
+    const nb::gil_scoped_acquire lock;
+    view_->close();
+    fill_.reset();
+    policy_.reset();
+    books_.reset();
+    view_.reset();
+  }
+
+  std::int64_t max_tokens_per_step() const override { return max_tokens_; }
+
+  void fill(Books& books) override {
+    const nb::gil_scoped_acquire lock;
+    view_->open(books, [this] { fill_(books_); });
+  }
+
+  void on_enqueue(Books& books, Request& request) override {
+    if (!has_on_enqueue_) return;
+    const nb::gil_scoped_acquire lock;
+    view_->open(books, [&] { policy_.attr("on_enqueue")(books_, view_->handle(request)); });
+  }
+
+  void on_end(Books& books, const Request& request, EndReason) override {
+    const nb::gil_scoped_acquire lock;
+    if (has_on_end_) {
+      Request& ended = books.requests()[request.id];
+      view_->open(books, [&] { policy_.attr("on_end")(books_, view_->handle(ended)); });
+    }
+    view_->drop(request);
+  }
+
+ private:
+  std::shared_ptr<BooksView> view_;
+  nb::object books_;
+  nb::object policy_;
+  nb::object fill_;
+  bool has_on_end_ = false;
+  bool has_on_enqueue_ = false;
+  std::int64_t max_tokens_ = INT64_MAX;
+};
+
+template <std::size_t N>
+std::unique_ptr<Policy> make_slot(const PolicyContext& context) {
+  return std::make_unique<PythonPolicy>(*slots[N], context,
+                                        context.config.settings<SlotValues<N>>().values);
+}
+
+struct SlotFunctions {
+  void (*visit)(FieldVisitor&, PolicySettings&);
+  std::unique_ptr<Policy> (*make)(const PolicyContext&);
+};
+
+template <std::size_t... kSlots>
+constexpr std::array<SlotFunctions, sizeof...(kSlots)> functions_of(
+    std::index_sequence<kSlots...>) {
+  return {SlotFunctions{visit_slot<kSlots>, make_slot<kSlots>}...};
+}
+constexpr std::array kFunctions = functions_of(std::make_index_sequence<kMostPolicies>());
+
+// The keys of our own policies that a policy of Python may read, too.
+std::vector<std::string_view> sharable_keys() {
+  std::vector<std::string_view> keys;
+  for (const char* name : {"chunked", "token_budget"}) {
+    for (const std::string_view key : find_policy(name)->keys) {
+      if (key != "order" && std::find(keys.begin(), keys.end(), key) == keys.end()) {
+        keys.push_back(key);
+      }
+    }
+  }
+  return keys;
+}
+
+bool has_same_keys(const PolicyDescription& a, const PolicyDescription& b) {
+  const auto is_same = [](const PolicyKey& one, const PolicyKey& other) {
+    return one.name == other.name && one.is_whole == other.is_whole && one.least == other.least &&
+           one.most == other.most && one.by_default == other.by_default;
+  };
+  return a.shared_keys == b.shared_keys &&
+         std::equal(a.own_keys.begin(), a.own_keys.end(), b.own_keys.begin(), b.own_keys.end(),
+                    is_same);
+}
+
+// A policy of Python of that name; null: none.
+Slot* find_slot(const std::string& name) {
+  for (Slot* slot : slots) {
+    if (slot != nullptr && slot->description.name == name) return slot;
+  }
+  return nullptr;
+}
+
+void check_keys(const PolicyDescription& description) {
+  const std::vector<std::string_view> known = sharable_keys();
+  for (const std::string& key : description.shared_keys) {
+    if (std::find(known.begin(), known.end(), key) != known.end()) continue;
+    throw UsageError(fmt::format("keys: '{}' is no key of our own policies{}; allowed: {}", key,
+                                 did_you_mean(key, known), join_names(known)));
+  }
+  for (const PolicyKey& key : description.own_keys) {
+    for (const PolicyInfo& policy : all_policies()) {
+      if (!reads_key(policy, key.name)) continue;
+      throw UsageError(
+          fmt::format("{}: is a key of policy {}; allowed: another name, or in `keys` one of {}",
+                      key.name, policy.name, join_names(known)));
+    }
+  }
+}
+
+}  // namespace
+
+void register_python_policy(PolicyDescription description) {
+  if (Slot* const known = find_slot(description.name)) {
+    if (!has_same_keys(known->description, description)) {
+      throw UsageError(fmt::format(
+          "policy {}: was registered with other keys; allowed: another name, or the same keys",
+          description.name));
+    }
+    known->description.make = std::move(description.make);
+    return;
+  }
+  if (find_policy(description.name) != nullptr) {
+    throw UsageError(
+        fmt::format("policy {}: there is one; allowed: another name", description.name));
+  }
+  check_keys(description);
+  const auto place = std::find(slots.begin(), slots.end(), nullptr);
+  if (place == slots.end()) {
+    throw UsageError(fmt::format("policy {}: is one too many; allowed: {} in a process",
+                                 description.name, kMostPolicies));
+  }
+  auto* const slot = new Slot{std::move(description), {}};
+  slot->shared_keys.assign(slot->description.shared_keys.begin(),
+                           slot->description.shared_keys.end());
+  *place = slot;
+  const SlotFunctions& functions = kFunctions[static_cast<std::size_t>(place - slots.begin())];
+  const auto reads = [&](std::string_view key) {
+    return std::count(slot->shared_keys.begin(), slot->shared_keys.end(), key) > 0;
+  };
+  register_policy({.name = slot->description.name,
+                   .summary = slot->description.summary,
+                   .source = "a class of Python",
+                   .visit = slot->description.own_keys.empty() ? nullptr : functions.visit,
+                   .keys = slot->shared_keys,
+                   .allows_allocation = true,
+                   .allows_watermark = true,
+                   .budget_key = reads("max_num_batched_tokens") ? "max_num_batched_tokens" : "",
+                   .chunk_key = reads("prefill_chunk_size") ? "prefill_chunk_size" : "",
+                   .prefix_caching = PrefixCaching::OptionalOff,
+                   .make = functions.make});
+}
+
+}  // namespace metronome::python

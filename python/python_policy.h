@@ -1,0 +1,35 @@
+// SPDX-License-Identifier: Apache-2.0
+// Scheduling policies that are classes of Python: registered like any other, with keys.
+#pragma once
+
+#include <nanobind/nanobind.h>
+
+#include <string>
+#include <vector>
+
+namespace metronome::python {
+
+// A key of a policy's own, a whole number or a number.
+struct PolicyKey {
+  std::string name;
+  bool is_whole = true;
+  double least = 0;
+  double most = 0;
+  double by_default = 0;
+  std::string meaning;  // one line, with the unit
+};
+
+struct PolicyDescription {
+  std::string name;
+  std::string summary;                   // one line
+  std::vector<std::string> shared_keys;  // keys of our own policies that it reads, too
+  std::vector<PolicyKey> own_keys;
+  // Called with the values of all these keys, by name; returns the policy of a run.
+  nanobind::object make;
+};
+
+// Registers a policy; one of the same name and keys takes the place of the one before. Throws
+// UsageError for a name or key that another policy has, and when there is no room for more.
+void register_python_policy(PolicyDescription description);
+
+}  // namespace metronome::python
