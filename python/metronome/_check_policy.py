@@ -5,6 +5,7 @@ import copy
 import dataclasses
 import json
 import random
+import re
 import warnings
 from collections.abc import Iterator
 from typing import Any, Optional
@@ -145,7 +146,8 @@ def fault_of(policy: type[Policy], case: dict[str, Any]) -> Optional[str]:
         except ScenarioError:
             raise
         except MetronomeError as error:
-            return str(error)
+            # Of the engine's checks, what they say.
+            return re.sub(r"^internal error: (.*) \(.* is false at \S+\)$", r"\1", str(error))
         except Exception as error:  # of the policy
             return f"raises {type(error).__name__}: {error}"
         figures = result.summary

@@ -77,7 +77,7 @@ class RunError(MetronomeError, RuntimeError):
 
 
 class InternalError(MetronomeError, RuntimeError):
-    """A mistake in Metronome itself."""
+    """A mistake in Metronome itself, or in a policy of Python that leaves requests unserved."""
 
 
 class MetronomeWarning(UserWarning):
