@@ -63,6 +63,9 @@ nb::dict requests_table(const RunRecord& record) {
       column(requests.size(),
              [&](std::size_t i) { return static_cast<std::uint8_t>(requests[i].reason); }),
       ends);
+  if (!record.replicas.empty()) {
+    add("replica", [&](R, std::size_t i) { return record.replica_of[i]; });
+  }
   add("priority", [](R r, std::size_t) { return r.priority; });
   add_classes(record, table);
   add("prompt_tokens", [](R r, std::size_t) { return r.num_prompt_tokens; });
@@ -108,6 +111,13 @@ nb::dict steps_table(const RunRecord& record) {
   using S = const StepEntry&;
   table["step"] =
       numpy_array(column(steps.size(), [](std::size_t i) { return static_cast<std::int64_t>(i); }));
+  if (!record.replicas.empty()) {
+    std::vector<std::int32_t> replicas;
+    for (std::int32_t replica = 0; replica < std::ssize(record.replicas); ++replica) {
+      replicas.resize(record.replicas[static_cast<std::size_t>(replica)].end_step(), replica);
+    }
+    table["replica"] = numpy_array(std::move(replicas));
+  }
   add("planned_ns", [](S s) { return s.planned_at; });
   add("started_ns", [](S s) { return s.started_at; });
   add("finished_ns", [](S s) { return s.finished_at; });

@@ -169,9 +169,13 @@ void GapCauses::sum_steps(std::int32_t last_step) {
   TimeNs decode_sum = 0;
   TimeNs prefill_sum = 0;
   TimeNs encode_sum = 0;
+  auto replica = record_.replicas.begin();
   StepHistory::Iterator it = record_.steps.from(at(first_step_));
   for (std::int32_t s = first_step_; s <= last_step; ++s, ++it) {
     const StepEntry& step = *it;
+    for (; replica != record_.replicas.end() && replica->first_step <= at(s); ++replica) {
+      if (replica->first_step == at(s)) device_free_at = 0;  // its device is another one
+    }
     const TimeNs duration = step.finished_at - std::max(step.started_at, device_free_at);
     device_free_at = step.finished_at;
     TimeNs decode_ns = step.num_prefill_tokens > 0 ? 0 : duration;

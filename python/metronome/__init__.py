@@ -16,10 +16,10 @@ from ._native import version as __version__
 from ._policy import Books, Integer, Number, Policy, Request, register
 from ._result import Page, Result, Results, Table
 from ._run import run
-from ._scenario import Described, Scenario, scenario
+from ._scenario import Described, Scenario, Searched, scenario
 
 __all__ = ["ArgumentError", "Books", "Calibration", "Described", "Integer", "InternalError",
            "MetronomeError", "MetronomeWarning", "Number", "Page", "Policy", "PolicyCheck",
            "PolicyError", "Request", "Result", "Results", "RunError", "Scenario", "ScenarioError",
-           "Sweep", "Table", "Tuning", "__version__", "calibrate", "check_policy", "diagnose",
-           "register", "report", "run", "scenario", "sweep", "tune", "validate"]
+           "Searched", "Sweep", "Table", "Tuning", "__version__", "calibrate", "check_policy",
+           "diagnose", "register", "report", "run", "scenario", "sweep", "tune", "validate"]

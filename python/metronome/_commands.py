@@ -16,8 +16,8 @@ from . import _native
 from ._errors import ArgumentError, MetronomeWarning, RunError
 from ._executors import answers_of, keep
 from ._result import Page, Result, Results
-from ._scenario import (Described, Scenario, ScenarioLike, arguments_of, assignments_of, plain,
-                        refuse_unknown, source_of)
+from ._scenario import (Scenario, ScenarioLike, Searched, arguments_of, assignments_of, plain,
+                        refuse_unknown, source_of, split)
 
 if TYPE_CHECKING:
     import pandas
@@ -132,7 +132,7 @@ def sweep(scenario: Optional[ScenarioLike] = None, over: Optional[Mapping[str, V
           backend: str = "sim", seed: Optional[int] = None, runs: Optional[int] = None,
           jobs: Optional[int] = None, out: Optional[PathLike] = None,
           log: Optional[PathLike] = None, executor: Any = None,
-          **described: Unpack[Described]) -> Sweep:
+          **options: Unpack[Searched]) -> Sweep:
     """Runs every variant at every point of a grid, several points at once.
 
     Args:
@@ -151,17 +151,18 @@ def sweep(scenario: Optional[ScenarioLike] = None, over: Optional[Mapping[str, V
         executor: where the points run instead: an executor of concurrent.futures, a client of Dask,
             or the module ``ray``. Workers need this package and the scenario's files. The results
             are the same bytes; a point whose worker is lost runs here.
-        **described: a scenario without a file; see ``Described``
+        **options: goals such as ``target_itl``, and a scenario without a file; see ``Searched``
 
     A point that failed, or is no valid scenario, is a warning; the others have rows.
 
     >>> metronome.sweep("quickstart", {"workload.arrivals.rate": [2, 4]}).to_pandas()
     """
     folder = _Folder(out, "sweep")
+    goals, described = split(options)
     words, given = _scenario_words(scenario, described)
     words += _over_words(over) + arguments_of({
         "set": assignments_of(sets), "variant": _names(variants), "backend": backend, "seed": seed,
-        "runs": runs})
+        "runs": runs, **goals})
     if executor is not None:
         _run_elsewhere(words, given, folder.path, executor)
     words += arguments_of({"jobs": jobs, "out": folder.path, "log": log, "json": True})
@@ -239,7 +240,7 @@ def tune(scenario: Optional[ScenarioLike] = None, over: Optional[Mapping[str, Va
          minimise: Optional[str] = None, variants: Union[str, Sequence[str]] = (),
          seed: Optional[int] = None, seeds: Optional[int] = None,
          time_limit: Optional[float] = None, jobs: Optional[int] = None,
-         out: Optional[PathLike] = None, **described: Unpack[Described]) -> Tuning:
+         out: Optional[PathLike] = None, **options: Unpack[Searched]) -> Tuning:
     """Finds the settings that carry the highest load within an SLO, or serve one load best.
 
     Args:
@@ -256,17 +257,18 @@ def tune(scenario: Optional[ScenarioLike] = None, over: Optional[Mapping[str, Va
         time_limit: seconds after which the search ends with what it has found
         jobs: settings to try at once; None: one per CPU core
         out: the folder, which a later call with it continues; None: a temporary folder
-        **described: a scenario without a file; see ``Described``
+        **options: goals such as ``target_itl``, and a scenario without a file; see ``Searched``
 
     Raises:
         RunError: no setting meets the SLO under load; ``error.text`` says what would help
     """
     folder = _Folder(out, "tune")
+    goals, described = split(options)
     words, given = _scenario_words(scenario, described)
     words += _over_words(over) + arguments_of({
         "set": assignments_of(sets), "slo": slo, "attainment": attainment, "load": load,
         "minimise": minimise, "variant": _names(variants), "seed": seed, "seeds": seeds,
-        "time_limit": time_limit, "jobs": jobs, "out": folder.path, "json": True})
+        "time_limit": time_limit, "jobs": jobs, "out": folder.path, "json": True, **goals})
     _, _, errors = _call("tune", words, given)
     _warn(errors)
     return Tuning(folder, errors)
@@ -283,19 +285,18 @@ def _saved(run: RunLike, folder: str) -> str:
     return one if len(results) == 1 and os.path.isdir(one) else path
 
 
-def diagnose(run: Union[RunLike, None] = None, *, target_itl: Optional[float] = None,
-             top: Optional[int] = None, replay: bool = True, hardware: Optional[str] = None,
+def diagnose(run: Union[RunLike, None] = None, *, top: Optional[int] = None,
+             replay: bool = True, hardware: Optional[str] = None,
              scenario: Optional[PathLike] = None, variant: Optional[str] = None,
              flags: Optional[str] = None, iterations: Optional[str] = None,
              engine: Optional[str] = None, run_number: Optional[int] = None,
-             **described: Unpack[Described]) -> list[dict[str, Any]]:
+             **options: Unpack[Searched]) -> list[dict[str, Any]]:
     """Splits every gap between tokens into its causes, and finds the smallest change of settings
     that keeps every gap within a limit.
 
     Args:
         run: results, a folder that ``metronome run`` wrote, a log of a vLLM or SGLang server, or
             the result of a benchmark's client; or a server's command together with ``gpu``
-        target_itl: the limit of every gap, milliseconds; None: ``slo.itl_ms`` of the run
         top: stalls, chunks and requests to list
         replay: False: do not search for settings
         hardware: GPU that the replay simulates; None: the scenario's
@@ -305,11 +306,12 @@ def diagnose(run: Union[RunLike, None] = None, *, target_itl: Optional[float] = 
         iterations: of a vLLM log, ``"FIRST:LAST"``
         engine: ``vllm`` or ``sglang``, if a log has lines of both
         run_number: of a client's result with several runs
-        **described: a scenario without a file; see ``Described``
+        **options: goals such as ``target_itl``, and a scenario without a file; see ``Searched``
 
     Returns:
         One dict a run, as ``metronome diagnose --json`` prints it. ``what_if`` has the change.
     """
+    goals, described = split(options)
     with tempfile.TemporaryDirectory(prefix="metronome-") as temporary:
         is_command = bool(described) or run is None
         if is_command:
@@ -318,7 +320,7 @@ def diagnose(run: Union[RunLike, None] = None, *, target_itl: Optional[float] = 
         else:
             words = [_saved(run, temporary)] + arguments_of({"engine": engine})
         words += arguments_of({
-            "target_itl": target_itl, "top": top, "no_replay": not replay, "hardware": hardware,
+            **goals, "top": top, "no_replay": not replay, "hardware": hardware,
             "scenario": scenario, "variant": variant, "flags": flags, "iterations": iterations,
             "run": run_number, "json": True})
         _, output, errors = _call("diagnose", words)

@@ -71,6 +71,30 @@ class Described(TypedDict, total=False):
     tpot: float  # limit of the mean gap of a request, ms
 
 
+class Searched(Described, total=False):
+    """Goals of a search, and engines that share the requests, beside ``Described``.
+
+    A goal is in the place of the scenario's key of ``slo``.
+    """
+
+    target_itl: float  # limit of every gap between tokens, ms
+    target_itl_share: float  # the share of the gaps within it: 0.5, 0.9, 0.95, 0.99 or 1
+    target_longest: float  # limit of the longest gap, beside a share, ms
+    target_ttft: float  # limit of the first token, ms: of the p99, or in tune of each request
+    target_rate: float  # least tokens per second of a running answer while prompts are computed
+    target_throughput: float  # least output tokens per second
+    target_cost: float  # most that a million output tokens cost, with price_per_gpu_hour
+    replicas: int  # so many engines share the requests: short for the key fleet.replicas
+    router: str  # who gives each request to a replica: short for fleet.router
+
+
+def split(options: Mapping[str, Any]) -> tuple[dict[str, Any], dict[str, Any]]:
+    """Those of ``Searched`` alone, and those that describe a scenario."""
+    own = {name: value for name, value in options.items()
+           if name in Searched.__annotations__ and name not in Described.__annotations__}
+    return own, {name: value for name, value in options.items() if name not in own}
+
+
 #: A path, a name of ``metronome list scenarios``, YAML, a mapping, or a Scenario.
 ScenarioLike = Union[str, "os.PathLike[str]", Mapping[str, Any], Scenario]
 

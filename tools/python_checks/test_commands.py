@@ -183,7 +183,7 @@ class Options(common.InFolder):
                          sorted(name for name in metronome.__all__
                                 if name in ("sweep", "tune", "diagnose", "validate", "calibrate",
                                             "report")))
-        described = set(metronome.Described.__annotations__)
+        described = set(metronome.Searched.__annotations__)
         for name in _native.commands():
             text = common.command(name, "--help", cwd=self.folder)
             options = re.findall(r"^  (?:-\w \[ )?--([a-z-]+)", text, re.MULTILINE)

@@ -83,6 +83,17 @@ class Tables(common.InFolder):
             num_preempted += result.preemptions.num_rows
         self.assertGreater(num_preempted, 0)
 
+    def test_replicas(self):
+        result = metronome.run("quickstart", {**CROWDED, "fleet.replicas": 3},
+                               variants="chunked-512").only
+        steps, gaps, requests = result.steps, result.gaps, result.requests
+        self.assertEqual(set(requests["replica"]), {0, 1, 2})
+        self.assertTrue((numpy.diff(steps["replica"]) >= 0).all())
+        self.assertTrue((steps["replica"][gaps["step_after"]]
+                         == requests["replica"][gaps["request"]]).all())
+        for name in ("decode_ns", "prefill_ns", "host_ns"):
+            self.assertTrue((gaps[name] >= 0).all(), name)
+
     def test_drafts(self):
         scenario = dict(self.results["budget-1024"].config)
         scenario["scheduler"] = {"policy": "vllm"}
