@@ -86,7 +86,8 @@ FigureValues figures_of(const TuneTrial& trial, const Scenario& scenario) {
   summary.request_goodput = trial.goodput;
   const ScenarioGpus gpus = gpus_of(scenario);
   const auto count = static_cast<double>(gpus.count);
-  RunFacts facts = {.num_gpus = count};
+  RunFacts facts;
+  facts.num_gpus = count;
   if (gpus.price_per_hour) facts.price_per_gpu_hour = *gpus.price_per_hour / count;
   return {summary, facts};
 }
