@@ -40,13 +40,14 @@ struct TuneLoadResult {
 // Runs every setting at `load` on a third of the requests. Drops those that are outside the SLO
 // with 95 % confidence, or worse by the goal than another in it with the same confidence; the
 // others serve all requests. `costs`: of each setting, for the goal Cost: what an hour of it costs;
-// for the goal Gpus: its GPUs. With these goals settings are tried from the lowest cost on, those of
-// equal cost together, until one is within the SLO. So none that costs less is, among all settings.
-// A figure may equal the best one if it is not higher with 95 % confidence, in a test on the runs,
-// which served the same requests. It does if it is the same to 1 %; equal costs are the same
-// number. Among equals the lower cadence_ms() wins, for the goals P99Itl and MeanTpot the lower p99
-// TTFT. Where the p99 of a setting in the SLO hides its stalls (core/metrics/steadiness.h), the
-// goal P99Itl is the longest gap. TuneOptions::first_load and tolerance are not used.
+// for the goal Gpus: its GPUs. With these goals settings are tried from the lowest cost on, those
+// of equal cost together, until one is within the SLO. So none that costs less is, among all
+// settings. A figure may equal the best one if it is not higher with 95 % confidence, in a test on
+// the runs, which served the same requests. It does if it is the same to 1 %; equal costs are the
+// same number. Among equals the lower cadence_ms() wins, for the goals P99Itl and MeanTpot the
+// lower p99 TTFT. Where the p99 of a setting in the SLO hides its stalls
+// (core/metrics/steadiness.h), the goal P99Itl is the longest gap. TuneOptions::first_load and
+// tolerance are not used.
 TuneLoadResult tune_at_load(std::size_t num_settings, double load, TuneGoal goal,
                             const std::vector<double>& costs, const TuneOptions& options,
                             const TuneRunFn& run);

@@ -123,7 +123,8 @@ OptionList option_list(CommandOptions& options, FleetOptions& fleet, ScenarioOpt
        EmptyText::Refused, RealRange{1e-6, 1e6, "requests per second"}},
       {"minimise GOAL", &options.goal,
        "with --load: p99_itl (the default), ttft (its p99), tpot (its mean; the default where a "
-       "setting has drafts), cost (of an hour: the key price_per_gpu_hour, times the GPUs) or gpus; "
+       "setting has drafts), cost (of an hour: the key price_per_gpu_hour, times the GPUs) or "
+       "gpus; "
        "the last two try settings from the cheapest on, until one keeps the SLO"},
       {"variant NAME", &options.request.variants, "choose from this variant; repeatable"},
       {"seed N", &options.seed_text, "override the scenario's seed"},

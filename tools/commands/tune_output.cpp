@@ -384,11 +384,13 @@ Json to_json(const TuneFinding& finding, const TunedSettings& settings,
 
 Json to_json(const TuneLoadFinding& finding, const TunedSettings& settings, std::size_t most) {
   const Scenario& scenario = *settings.scenarios[finding.setting];
-  Json entry = {
-      {"setting", settings.names[finding.setting]}, {"is_within_slo", finding.is_within},
-      {"is_dropped", finding.is_dropped},           {"is_pruned", finding.is_pruned},
-      {"is_cut_short", finding.is_cut_short},
-      {"may_equal_best", finding.may_equal_best},   {"is_equal_to_best", finding.is_equal_to_best}};
+  Json entry = {{"setting", settings.names[finding.setting]},
+                {"is_within_slo", finding.is_within},
+                {"is_dropped", finding.is_dropped},
+                {"is_pruned", finding.is_pruned},
+                {"is_cut_short", finding.is_cut_short},
+                {"may_equal_best", finding.may_equal_best},
+                {"is_equal_to_best", finding.is_equal_to_best}};
   if (!finding.trial.good.empty()) {
     entry["limit"] = finding.is_within ? "-"
                                        : to_string(binding_limit(finding.trial, scenario.slo,
