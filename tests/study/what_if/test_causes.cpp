@@ -5,6 +5,7 @@
 
 #include "core/metrics/first_tokens.h"
 #include "study/what_if/causes.h"
+#include "tests/error_of.h"
 #include "tests/study/what_if/what_if_place.h"
 
 namespace TEST_FILE {
