@@ -91,7 +91,7 @@ int report_failure(std::string_view message, ExitCode code) {
 // A stack that has to grow where memory has ended is a segmentation fault. So its pages are taken
 // before.
 [[gnu::noinline]] void touch_stack_pages() {
-  constexpr std::size_t kTaken = 160 * 1024;
+  constexpr std::size_t kTaken = 320 * 1024;
   constexpr std::size_t kPage = 4096;
   [[maybe_unused]] volatile char pages[kTaken];
   for (std::size_t i = 0; i < kTaken; i += kPage) pages[i] = 0;
@@ -99,11 +99,11 @@ int report_failure(std::string_view message, ExitCode code) {
 
 // Deep calls would end the program without a word.
 void require_stack() {
-  constexpr std::size_t kLeast = 256 * 1024;
+  constexpr std::size_t kLeast = 512 * 1024;
   const std::size_t size = prepare_stacks();
   if (size >= kLeast) return touch_stack_pages();
   throw UsageError(fmt::format(
-      "the stack is limited to {} KiB; allowed: at least 256 KiB (ulimit -s)", size / 1024));
+      "the stack is limited to {} KiB; allowed: at least 512 KiB (ulimit -s)", size / 1024));
 }
 
 }  // namespace
