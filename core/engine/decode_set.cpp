@@ -48,7 +48,7 @@ std::size_t DecodeSet::plan(StepPlan& plan, bool needs_free_block) {
   if (members_.empty()) return 0;
   const std::int32_t step = clock_.num_planned;
   const std::span<const RunCalendar::Entry> due = calendar_.due(step);
-  const bool attends_commits = kv_cache_.hashes_at_commit() && !kv_cache_.hashes_runs_late();
+  const bool attends_commits = kv_cache_.hashes_runs_at_commit();
   num_committed_at_plan_[place_of(step)] = clock_.num_committed;
   const auto num_due = static_cast<std::int64_t>(due.size());
   if (!takes_run_ || (needs_free_block && kv_cache_.num_free_blocks() <= num_due)) {
@@ -195,7 +195,7 @@ std::int32_t DecodeSet::num_repeats() const {
   // Blocks of decodes are taken on the way, as far as they suffice for sure.
   const std::int64_t num_free = kv_cache_.num_free_blocks() - (needs_free_block_ ? 1 : 0);
   const std::int64_t num_rounds = num_free / (members_.size() * kv_cache_.max_blocks_of_growth());
-  if (num_rounds > 0 && (!kv_cache_.hashes_at_commit() || kv_cache_.hashes_runs_late())) {
+  if (num_rounds > 0 && !kv_cache_.hashes_runs_at_commit()) {
     const std::int64_t num_steps = calendar_.num_endless_steps(clock_.num_planned);
     return static_cast<std::int32_t>(std::min(num_steps, num_rounds * kv_cache_.block_size()));
   }

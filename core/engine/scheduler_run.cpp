@@ -82,10 +82,10 @@ void Scheduler::commit_repeats(std::int32_t num_steps) {
 
 // Every decode of the run gave its request a token, the last one for some.
 void Scheduler::commit_run(const StepPlan& plan, CommitReport& report) {
-  const bool hashes_at_commit = books_.kv_cache_.hashes_at_commit();
+  const bool hashes = books_.kv_cache_.hashes_runs_at_commit();
   for (const RequestId id : plan.run.attended) {
     Request& request = books_.requests_[id];
-    if (hashes_at_commit) books_.kv_cache_.commit(request, true);
+    if (hashes) books_.kv_cache_.commit(request, true);
     if (request.num_output_tokens() == request.max_output_tokens) {
       finish(request, EndReason::Length, report);
     }

@@ -140,10 +140,11 @@ class KvCacheManager {
   // not one by one when they are full. Nobody misses them: output is unique to its request, and no
   // prompt has it before the request ends (OutputReuse).
   bool hashes_runs_late() const { return hashes_runs_late_; }
+  // Whether commit() is called for each block that a run fills.
+  bool hashes_runs_at_commit() const { return hashes_at_commit_ && !hashes_runs_late_; }
   // Whether a request of a run needs grow_in_run() and commit() only beyond its kv_ready_tokens.
   bool allows_runs() const {
-    return !verifies_drafts_ && !states_ &&
-           (hashes_at_plan_ || !hashes_at_commit_ || hashes_runs_late_);
+    return !verifies_drafts_ && !states_ && (hashes_at_plan_ || !hashes_runs_at_commit());
   }
   // A request joins a run, with the next step that is planned.
   void join_run(Request& request);
