@@ -36,24 +36,6 @@ struct Decoding {
   }
 };
 
-// The first steps of the engines, in order.
-class FirstSteps {
- public:
-  explicit FirstSteps(const RunRecord& record) : replicas_(record.replicas) {}
-  // Whether an engine begins with this step. Asked for each step, in order.
-  bool begins(std::size_t step) {
-    bool is_first = step == 0;
-    for (; next_ < replicas_.size() && replicas_[next_].first_step <= step; ++next_) {
-      is_first = is_first || replicas_[next_].first_step == step;
-    }
-    return is_first;
-  }
-
- private:
-  const std::vector<ReplicaRecord>& replicas_;
-  std::size_t next_ = 0;
-};
-
 // When some prompt is being computed: from a time to the end of each step, kNever for none.
 std::vector<TimeNs> prompt_times(const RunRecord& record) {
   struct Progress {
@@ -67,7 +49,7 @@ std::vector<TimeNs> prompt_times(const RunRecord& record) {
   const std::size_t num_chunks = record.prefills.size();
   std::size_t next = 0;
   std::size_t first = 0;  // of the engine
-  FirstSteps engines(record);
+  ReplicaStarts engines(record);
   for (std::size_t s = 0; s < num_steps && next < num_chunks; ++s) {
     if (engines.begins(s)) first = s;
     const std::int32_t num_of_step = record.steps.num_prefill_chunks(s);
@@ -93,7 +75,7 @@ std::vector<TimeNs> prompt_times(const RunRecord& record) {
     }
   }
   std::int64_t num = 0;
-  FirstSteps again(record);
+  ReplicaStarts again(record);
   for (std::size_t s = 0; s < num_steps; ++s) {
     num += going_on[s];
     const bool is_first = again.begins(s);
@@ -167,7 +149,7 @@ AnswerRates answer_rates(const RunRecord& record) {
   TimeNs before = 0;            // end of the step before
   SlowestWindow slowest;
   std::size_t s = 0;
-  FirstSteps engines(record);
+  ReplicaStarts engines(record);
   for (const StepEntry& step : record.steps) {
     bool was_decoding = num_decoding > 0;
     if (engines.begins(s)) {

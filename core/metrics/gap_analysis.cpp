@@ -117,11 +117,9 @@ std::vector<TimeNs> device_times(const RunRecord& record) {
   std::vector<TimeNs> times;
   times.reserve(record.steps.size());
   TimeNs device_free_at = 0;
-  auto replica = record.replicas.begin();
+  ReplicaStarts starts(record);
   for (const StepEntry& step : record.steps) {
-    for (; replica != record.replicas.end() && replica->first_step == times.size(); ++replica) {
-      device_free_at = 0;
-    }
+    if (starts.begins(times.size())) device_free_at = 0;
     times.push_back(step.finished_at - std::max(step.started_at, device_free_at));
     device_free_at = step.finished_at;
   }
@@ -169,13 +167,11 @@ void GapCauses::sum_steps(std::int32_t last_step) {
   TimeNs decode_sum = 0;
   TimeNs prefill_sum = 0;
   TimeNs encode_sum = 0;
-  auto replica = record_.replicas.begin();
+  ReplicaStarts starts(record_);
   StepHistory::Iterator it = record_.steps.from(at(first_step_));
   for (std::int32_t s = first_step_; s <= last_step; ++s, ++it) {
     const StepEntry& step = *it;
-    for (; replica != record_.replicas.end() && replica->first_step <= at(s); ++replica) {
-      if (replica->first_step == at(s)) device_free_at = 0;  // its device is another one
-    }
+    if (starts.begins(at(s))) device_free_at = 0;  // the device is another one
     const TimeNs duration = step.finished_at - std::max(step.started_at, device_free_at);
     device_free_at = step.finished_at;
     TimeNs decode_ns = step.num_prefill_tokens > 0 ? 0 : duration;

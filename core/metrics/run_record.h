@@ -7,6 +7,7 @@
 // while it is in the run of decodes.
 #pragma once
 
+#include <algorithm>
 #include <cstdint>
 #include <memory>
 #include <span>
@@ -160,6 +161,39 @@ struct RunRecord {
   // The tokens of request i in each of these steps; empty: one in each.
   std::span<const std::uint8_t> counts_of(std::size_t i) const;
 };
+
+// Tells where the engines of a run begin.
+class ReplicaStarts {
+ public:
+  explicit ReplicaStarts(const RunRecord& record) : replicas_(record.replicas) {}
+  // Whether an engine's first step is this one. Asked for steps in ascending order.
+  bool begins(std::size_t step) {
+    bool is_first = step == 0;
+    for (; next_ < replicas_.size() && replicas_[next_].first_step <= step; ++next_) {
+      is_first = is_first || replicas_[next_].first_step == step;
+    }
+    return is_first;
+  }
+
+ private:
+  const std::vector<ReplicaRecord>& replicas_;
+  std::size_t next_ = 0;
+};
+
+// Calls visit(step, until) for each step of an engine: its plan's state lasts from then `until` the
+// next plan, but at most to the step's end.
+template <class Visit>
+void visit_steps(const RunRecord& record, const ReplicaRecord& replica, const Visit& visit) {
+  const StepHistory& steps = record.steps;
+  std::size_t next = replica.first_step;
+  for (auto at = steps.from(next); at.position() < replica.end_step(); ++at) {
+    const StepEntry& step = *at;
+    const TimeNs until = ++next < replica.end_step()
+                             ? std::min(steps.planned_at(next), step.finished_at)
+                             : step.finished_at;
+    visit(step, until);
+  }
+}
 
 // Derives fields from steps, requests' runs, token counts and reasons alone: num_output_tokens,
 // first_token, last_token, each request's gap extremes, and num_continued of each step. For a run

@@ -36,17 +36,12 @@ void add_steps(const RunRecord& record, const ReplicaRecord& replica, double dur
   double block_time = 0;
   std::int64_t peak_blocks = 0;
   TimeNs busy_ns = 0;
-  std::size_t next = replica.first_step;
-  for (auto at = record.steps.from(next); at.position() < replica.end_step(); ++at) {
-    const StepEntry& step = *at;
-    const TimeNs until = ++next < replica.end_step()
-                             ? std::min(record.steps.planned_at(next), step.finished_at)
-                             : step.finished_at;
+  visit_steps(record, replica, [&](const StepEntry& step, TimeNs until) {
     block_time +=
         static_cast<double>(std::max<TimeNs>(until - step.planned_at, 0)) * step.num_used_blocks;
     peak_blocks = std::max<std::int64_t>(peak_blocks, step.num_used_blocks);
     busy_ns += step.duration_ns();
-  }
+  });
   if (duration_ns <= 0) return;
   const auto blocks = static_cast<double>(std::max<std::int64_t>(replica.num_blocks, 1));
   summary.busy_share = static_cast<double>(busy_ns) / duration_ns;

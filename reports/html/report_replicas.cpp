@@ -14,7 +14,7 @@ constexpr std::size_t kMaxReplicas = 256;  // in the heat map
 constexpr std::size_t kMaxReplicasWithSteps = 64;
 constexpr double kPermille = 1000;
 
-// What a replica did in each of equal spans of time: sums over nanoseconds.
+// The work of a replica in each of equal spans of time: sums over nanoseconds.
 struct Bins {
   explicit Bins(std::size_t count) : busy(count), running(count), waiting(count), blocks(count) {}
 
@@ -36,20 +36,14 @@ struct Bins {
 Bins fill_bins(const RunRecord& record, const ReplicaRecord& replica, std::size_t count,
                TimeNs width) {
   Bins bins(count);
-  const StepHistory& steps = record.steps;
-  std::size_t next = replica.first_step;
-  for (auto at = steps.from(next); at.position() < replica.end_step(); ++at) {
-    const StepEntry& step = *at;
-    const TimeNs until = ++next < replica.end_step()
-                             ? std::min(steps.planned_at(next), step.finished_at)
-                             : step.finished_at;
+  visit_steps(record, replica, [&](const StepEntry& step, TimeNs until) {
     Bins::add(bins.busy, width, step.started_at, step.finished_at, 1);
     Bins::add(bins.running, width, step.planned_at, until, step.num_running);
     Bins::add(bins.waiting, width, step.planned_at, until, step.num_waiting);
-    if (replica.num_blocks == 0) continue;
+    if (replica.num_blocks == 0) return;
     Bins::add(bins.blocks, width, step.planned_at, until,
               step.num_used_blocks / static_cast<double>(replica.num_blocks));
-  }
+  });
   return bins;
 }
 

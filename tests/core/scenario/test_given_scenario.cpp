@@ -5,20 +5,14 @@
 #include "core/scenario/unplaced_scenario.h"
 #include "tests/catch.h"
 #include "tests/error_of.h"
+#include "tests/small_scenario.h"
 
 namespace metronome::TEST_FILE {
 namespace {
 
-constexpr const char* kText =
-    "model: llama-3.2-3b\n"
-    "hardware: h200\n"
-    "workload:\n"
-    "  num_requests: 4\n"
-    "  arrivals: {process: poisson, rate: 2}\n"
-    "  prompt_tokens: {distribution: fixed, value: 100}\n"
-    "  output_tokens: {distribution: fixed, value: 10}\n";
+using testing::kSmallScenario;
 
-const std::string kFault = std::string(kText) + "engine: {max_num_seqs: 0}\n";
+const std::string kFault = std::string(kSmallScenario) + "engine: {max_num_seqs: 0}\n";
 
 // Names a text until the end of a test.
 struct Named {
@@ -28,7 +22,7 @@ struct Named {
 
 TEST_CASE("a scenario is read from a text as from a file", "[core][scenario]") {
   const ScenarioFile file =
-      parse_given_scenario({"mine", kText}, {"workload.num_requests=7"}, 9, "sim");
+      parse_given_scenario({"mine", kSmallScenario}, {"workload.num_requests=7"}, 9, "sim");
   CHECK(file.name == "mine");
   CHECK(file.variants.at(0).seed == 9);
   CHECK(file.variants.at(0).workload.num_requests == 7);
@@ -48,7 +42,7 @@ TEST_CASE("an error in a text names its line, where the caller can look it up",
 TEST_CASE("a text has a name for all who load scenarios, until it has none", "[core][scenario]") {
   const auto load = [] { return load_scenario("no such file", {"seed=3"}, std::nullopt); };
   {
-    const Named named({"no such file", kText});
+    const Named named({"no such file", kSmallScenario});
     CHECK(load().variants.at(0).seed == 3);
     CHECK(load().name == "no such file");
     CHECK(find_given_scenario("another") == nullptr);

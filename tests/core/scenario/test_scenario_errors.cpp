@@ -7,6 +7,7 @@
 #include "tests/catch.h"
 #include "tests/expected.h"
 #include "tests/scratch_folder.h"
+#include "tests/small_scenario.h"
 
 namespace metronome::TEST_FILE {
 namespace {
@@ -15,14 +16,7 @@ using testing::Answers;
 using testing::ScratchFolder;
 
 // Complete but for what a case puts before it.
-constexpr const char* kRest =
-    "model: llama-3.2-3b\n"
-    "hardware: h200\n"
-    "workload:\n"
-    "  num_requests: 4\n"
-    "  arrivals: {process: poisson, rate: 2}\n"
-    "  prompt_tokens: {distribution: fixed, value: 100}\n"
-    "  output_tokens: {distribution: fixed, value: 10}\n";
+constexpr const char* kRest = testing::kSmallScenario;
 
 // The message for a file of this text, its path shortened to its name.
 std::string error_of(const std::string& text, const std::vector<std::string>& assignments = {}) {
