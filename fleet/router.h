@@ -40,7 +40,7 @@ struct ReplicaReport {
   double kv_usage = 0;  // share of the KV blocks, 0 to 1
 };
 
-// What the caches of replicas hold when a router decides, for routers that hear of blocks.
+// The caches of replicas when a router decides, for routers that hear of blocks.
 class CacheView {
  public:
   virtual ~CacheView() = default;

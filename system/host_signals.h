@@ -7,7 +7,7 @@ namespace metronome {
 // While they are left to the host, catch_signals() changes no handler, and the host tells of
 // signals.
 void leave_signals_to_host(bool is_left);
-// What interrupting_signal() returns from now on; 0: none any more.
+// Sets the answer of interrupting_signal() from now on; 0: none any more.
 void set_interrupting_signal(int signal);
 
 }  // namespace metronome

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// What lets a module of Python contain Debian's static libraries.
+// Symbols for a module of Python that contains Debian's static libraries.
 //
 // libpng, libjpeg, yaml-cpp and Boost are compiled there for programs, which reach variables of the
 // C library without a table of addresses. A module cannot. So it has these variables itself, seen

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// How fast answers go on while prompts are computed, and in the slowest ten seconds of a run.
+// The rates of answers while prompts are computed, and in the slowest ten seconds of a run.
 #pragma once
 
 #include <limits>

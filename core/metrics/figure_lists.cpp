@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// Which figures the terminal's blocks and other tables have.
+// The figures of the terminal's blocks and of other tables.
 #include <span>
 #include <string_view>
 

@@ -114,7 +114,8 @@ void FirstTokens::sum_steps() {
   }
 }
 
-// Why the queue was left alone by each plan. Blocks are those of the request that is admitted next.
+// The reason for which each plan left the queue alone. Blocks are those of the request that is
+// admitted next.
 void FirstTokens::find_reasons(const EngineLimits& limits) {
   std::vector<std::size_t> order;
   for (std::size_t i = 0; i < record_.requests.size(); ++i) {

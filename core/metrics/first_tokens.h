@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// Why first tokens came late. Splits each TTFT into causes, and names the request whose prompt
+// The causes of late first tokens. Splits each TTFT into causes, and names the request whose prompt
 // delayed it most.
 #pragma once
 
@@ -54,7 +54,7 @@ struct FirstTokenCulprit {
   std::int64_t num_tokens = 0;     // of these chunks
 };
 
-// What an engine's limits are, for the causes of waits.
+// Limits of an engine, for the causes of waits.
 struct EngineLimits {
   std::int64_t max_num_seqs = 0;  // 0: unknown
   std::int64_t num_blocks = 0;    // of the KV cache; 0: unknown
@@ -87,7 +87,7 @@ class FirstTokens {
   std::vector<FirstTokenParts> parts_;
   std::vector<TimeNs> planned_;   // by step
   std::vector<TimeNs> finished_;  // by step
-  // Why requests still wait when a step is planned, and sums of time by reason before each step.
+  // The reasons of waits when a step is planned, and sums of time by reason before each step.
   std::vector<FirstTokenPart> reasons_;
   std::vector<TimeNs> waited_[5];  // of Slots .. Held
   // Sums over the steps before each one: of decodes, prefills, encodings, and time without either.

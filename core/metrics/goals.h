@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// What a run should keep, as sides of one goal: limits on gaps, on first tokens, on rates and on
+// The sides of a goal that a run should keep: limits on gaps, on first tokens, on rates and on
 // cost. They come from a scenario's `slo` section and from options of commands. `diagnose`, `sweep`
 // and `tune` read and name them here.
 #pragma once
@@ -29,7 +29,7 @@ struct Goal {
 
   // NaN keeps every limit: a run without such a figure has nothing that could break it.
   bool is_kept_by(double value) const;
-  // How many times the figure is as bad as allowed; at most 1 where it is kept.
+  // The figure over the limit, or the limit over the figure: at most 1 where it is kept.
   double excess(double value) const;
 };
 

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// What the configuration of a run says of its engine's limits.
+// The limits of a run's engine, as its configuration says.
 #pragma once
 
 #include "core/metrics/first_tokens.h"

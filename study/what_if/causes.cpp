@@ -28,7 +28,7 @@ std::string percent(double share) { return fixed_text(100 * share, 0) + " %"; }
 
 double ratio(double part, double whole) { return whole > 0 ? part / whole : 0; }
 
-// What the host needs to launch a pass outside of CUDA graphs, and how far graphs reach.
+// The host's time to launch a pass outside of CUDA graphs, and the reach of graphs.
 struct GraphFacts {
   std::int64_t max_tokens = 0;
   std::int64_t max_prompt_tokens = 0;
@@ -345,7 +345,7 @@ PriorityRule priority_rule(const Scenario& scenario) {
   return rule;
 }
 
-// Why urgent requests wait, and what helps.
+// The cause and the remedy of urgent requests' waits.
 std::string priority_advice(const Scenario& scenario, const PriorityRule& rule) {
   const ServerFlags& server = server_of(scenario);
   if (rule.is_used) return std::string(server.priority_advice);

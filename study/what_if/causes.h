@@ -21,7 +21,7 @@ struct Cause {
   double share = 0;       // of what the text says first: steps, tokens, requests; 0 to 1
 };
 
-// What a run says about its settings. `is_simulated`: its step times are those of the scenario's
+// The facts of a run about its settings. `is_simulated`: its step times are those of the scenario's
 // cost model.
 struct CauseFacts {
   const RunRecord* record = nullptr;

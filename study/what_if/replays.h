@@ -16,7 +16,7 @@ namespace metronome {
 inline const std::string kNumBlocksKey = "kv_cache.num_blocks";
 inline const std::string kPolicyKey = "scheduler.policy";
 
-// What a replay gives beside its trial.
+// The facts of a replay beside its trial.
 struct ReplayExtras {
   std::string digest;  // of its decisions
   RunRecord record;

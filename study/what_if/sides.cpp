@@ -16,7 +16,7 @@
 namespace metronome {
 namespace {
 
-// What a change may spend where the goal does not say.
+// The most that a change may spend where the goal does not say.
 constexpr double kMostLater = 2;          // p99 of the first tokens
 constexpr double kMostLonger = 2;         // gaps
 constexpr double kLeastThroughput = 0.9;  // of the run's

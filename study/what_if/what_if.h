@@ -82,9 +82,9 @@ struct CacheSize {
 // time to first tokens. Hits of the run are those of its baseline.
 struct PrefixMisses {
   std::int64_t hit_tokens = 0;
-  // Hits of a cache that forgets nothing. What it finds more was evicted.
+  // Hits of a cache that forgets nothing. The run evicted the rest.
   std::int64_t possible_tokens = 0;
-  // What such a cache with the smallest blocks finds more: cut by the size of a block.
+  // Tokens that such a cache with the smallest blocks finds beyond: cut by the size of a block.
   std::int64_t cut_tokens = 0;
   double evicted_ms = 0;         // of own prefills before first tokens: the evicted tokens' share
   double cut_ms = 0;             // likewise

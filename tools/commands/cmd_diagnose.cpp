@@ -208,7 +208,7 @@ void replay(const StoredRun& run, const DiagnoseOptions& options, const std::str
   bar.clear();
 }
 
-// What the record shows, where the run says its settings.
+// The causes in the record, where the run says its settings.
 std::vector<Cause> causes_of_run(const StoredRun& run) {
   const RunInfo& info = run.result.info;
   if (info.config.is_null()) return {};

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// What `metronome diagnose --help` says below its options.
+// The text of `metronome diagnose --help` below its options.
 #pragma once
 
 namespace metronome {

@@ -497,7 +497,7 @@ TEST_CASE("the bodies that AIPerf sent", "[core][trace]") {
     return trace.load(text, tokenizer, ", arrivals: {rate: 1}");
   };
   const Workload custom = load("{\"prompt\": \"" + question + "\", \"output_tokens\": 3}\n");
-  // What AIPerf sent, in its order; answers in a body are read by the server, too.
+  // The bodies that AIPerf sent, in its order; answers in a body are read by the server, too.
   const std::string sent =
       "{\"data\": [{\"session_id\": \"s\", \"payloads\": [{\"messages\": "
       "[{\"role\": \"user\", \"content\": \"" +
