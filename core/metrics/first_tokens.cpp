@@ -114,42 +114,52 @@ void FirstTokens::sum_steps() {
   }
 }
 
-// The reason for which each plan left the queue alone. Blocks are those of the request that is
-// admitted next.
-void FirstTokens::find_reasons(const EngineLimits& limits) {
-  std::vector<std::size_t> order;
+QueueReasons::QueueReasons(const RunRecord& record, const EngineLimits& limits)
+    : record_(record), limits_(limits) {
   for (std::size_t i = 0; i < record_.requests.size(); ++i) {
-    if (record_.requests[i].first_scheduled != kNoTime) order.push_back(i);
+    if (record_.requests[i].first_scheduled != kNoTime) admitted_.push_back(i);
   }
-  const auto admitted_at = [this](std::size_t i) { return record_.requests[i].first_scheduled; };
-  std::stable_sort(order.begin(), order.end(),
-                   [&](std::size_t a, std::size_t b) { return admitted_at(a) < admitted_at(b); });
-  std::size_t next = 0;
+  std::stable_sort(admitted_.begin(), admitted_.end(), [&](std::size_t a, std::size_t b) {
+    return record_.requests[a].first_scheduled < record_.requests[b].first_scheduled;
+  });
+}
+
+// Blocks are those of the request that is admitted next.
+FirstTokenPart QueueReasons::of_next(const StepEntry& step) {
+  while (next_ < admitted_.size() &&
+         record_.requests[admitted_[next_]].first_scheduled <= step.planned_at) {
+    ++next_;
+  }
+  if (limits_.max_num_seqs > 0 && step.num_running >= limits_.max_num_seqs) {
+    return FirstTokenPart::Slots;
+  }
+  std::int64_t needed = 0;
+  if (next_ < admitted_.size() && limits_.block_tokens > 0) {
+    const RequestRecord& request = record_.requests[admitted_[next_]];
+    needed = ceil_div(std::int64_t{request.num_prompt_tokens} - request.num_prefix_hit_tokens,
+                      limits_.block_tokens);
+  }
+  const bool has_prompts = step.num_prefill_tokens > 0;
+  const bool lacks_blocks =
+      step.num_waiting > 0 && step.num_used_blocks + needed > limits_.num_blocks;
+  const bool is_nearly_full =
+      step.num_used_blocks > kNearlyFull * static_cast<double>(limits_.num_blocks);
+  if (limits_.num_blocks > 0 && (lacks_blocks || (!has_prompts && is_nearly_full))) {
+    return FirstTokenPart::Blocks;
+  }
+  return has_prompts ? FirstTokenPart::Prompts : FirstTokenPart::Held;
+}
+
+void FirstTokens::find_reasons(const EngineLimits& limits) {
+  QueueReasons reasons(record_, limits);
   std::size_t s = 0;
   for (std::vector<TimeNs>& sums : waited_) sums.assign(1, 0);
   for (const StepEntry& step : record_.steps) {
-    while (next < order.size() && admitted_at(order[next]) <= step.planned_at) ++next;
-    std::int64_t needed = 0;
-    if (next < order.size() && limits.block_tokens > 0) {
-      const RequestRecord& request = record_.requests[order[next]];
-      needed = ceil_div(std::int64_t{request.num_prompt_tokens} - request.num_prefix_hit_tokens,
-                        limits.block_tokens);
-    }
-    const bool lacks_slots = limits.max_num_seqs > 0 && step.num_running >= limits.max_num_seqs;
-    const bool lacks_blocks = limits.num_blocks > 0 && step.num_waiting > 0 &&
-                              step.num_used_blocks + needed > limits.num_blocks;
-    const bool is_nearly_full =
-        limits.num_blocks > 0 &&
-        step.num_used_blocks > kNearlyFull * static_cast<double>(limits.num_blocks);
-    FirstTokenPart why = FirstTokenPart::Held;
-    if (lacks_slots) {
-      why = FirstTokenPart::Slots;
-    } else if (lacks_blocks || (step.num_prefill_tokens == 0 && is_nearly_full)) {
-      why = FirstTokenPart::Blocks;
-    } else if (step.num_prefill_tokens > 0) {
+    FirstTokenPart why = reasons.of_next(step);
+    if (why == FirstTokenPart::Prompts) {
       const TimeNs encode_ns = encode_[s + 1] - encode_[s];
       const TimeNs prefill_ns = prefill_[s + 1] - prefill_[s];
-      why = encode_ns > prefill_ns ? FirstTokenPart::Encoder : FirstTokenPart::Prompts;
+      if (encode_ns > prefill_ns) why = FirstTokenPart::Encoder;
     }
     reasons_.push_back(why);
     const TimeNs until = s + 1 < planned_.size() ? planned_[s + 1] : step.finished_at;

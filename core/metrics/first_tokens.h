@@ -61,6 +61,22 @@ struct EngineLimits {
   std::int64_t block_tokens = 0;  // of a block
 };
 
+// The reason for which each plan left the queue alone: Slots, Blocks, Prompts or Held.
+class QueueReasons {
+ public:
+  // Keeps a reference to the record.
+  QueueReasons(const RunRecord& record, const EngineLimits& limits);
+
+  // Of the next step of the record; its steps are asked for in their order.
+  FirstTokenPart of_next(const StepEntry& step);
+
+ private:
+  const RunRecord& record_;
+  EngineLimits limits_;
+  std::vector<std::size_t> admitted_;  // requests in the order of their admission
+  std::size_t next_ = 0;               // of admitted_: the first one behind the last step
+};
+
 class FirstTokens {
  public:
   // Keeps a reference to the record, which has steps.

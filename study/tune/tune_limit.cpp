@@ -92,9 +92,9 @@ std::int32_t largest_image(const Workload& workload) {
   return largest;
 }
 
-// StepBounds::capacity, where a full step's tokens and time are known.
-double capacity_of(const StepDurations& times, const PreparedRun& run, const Workload& workload,
-                   const StepBounds& bounds) {
+// StepBounds::capacity and num_cached_requests, where a full step's tokens and time are known.
+void set_capacity(const StepDurations& times, const PreparedRun& run, const Workload& workload,
+                  StepBounds& bounds) {
   double num_prompt_tokens = 0;
   double num_output_tokens = 0;
   for (const RequestSpec& request : workload.requests) {
@@ -110,14 +110,17 @@ double capacity_of(const StepDurations& times, const PreparedRun& run, const Wor
   const std::int64_t room =
       std::int64_t{run.setup.kv_cache.num_blocks} * run.setup.kv_cache.block_size;
   std::int64_t num_decodes = run.setup.max_num_seqs;
-  if (room > 0) num_decodes = std::min(num_decodes, room / std::max<std::int64_t>(mean_length, 1));
+  if (room > 0) {
+    bounds.num_cached_requests = room / std::max<std::int64_t>(mean_length, 1);
+    num_decodes = std::min(num_decodes, bounds.num_cached_requests);
+  }
   num_decodes = std::max<std::int64_t>(num_decodes, 1);
   const double decode_ms = times.ms(decode_plan(num_decodes, mean_length));
   const double total_ms = num_embeddings / largest * bounds.encode_ms +
                           num_prompt_tokens / static_cast<double>(bounds.full_step_tokens) *
                               (bounds.full_step_ms - bounds.encode_ms) +
                           num_output_tokens / static_cast<double>(num_decodes) * decode_ms;
-  return num_requests / total_ms * 1e3;
+  bounds.capacity = num_requests / total_ms * 1e3;
 }
 
 std::string limit_text(const char* name, const std::optional<double>& limit_ms) {
@@ -161,6 +164,23 @@ std::string remedies_text(const std::vector<Advised>& all, const ComparedRemedie
     text += (text.empty() ? "" : " ") + compared.verdict + ": " + seen + ".";
   }
   return text;
+}
+
+std::vector<Advised> cache_remedies() {
+  using R = TuneRemedy;
+  return {{R::LargerCache, "a larger cache"},
+          {R::Fp8Cache, "kv_cache.dtype fp8"},
+          {R::Other, "weights of fewer bits"},
+          {R::MoreGpus, "more GPUs"}};
+}
+
+// The cause of TuneLimit::KvCache, in a sentence.
+std::string full_cache_text(const StepBounds& bounds) {
+  std::string text = "Requests wait for blocks of the KV cache";
+  if (bounds.num_cached_requests > 0) {
+    text += ", which holds about " + count_text(bounds.num_cached_requests, "request");
+  }
+  return text + ".";
 }
 
 std::string full_step_advice(const SloConfig& slo, const StepBounds& bounds,
@@ -264,7 +284,7 @@ StepBounds step_bounds(const Scenario& scenario, const PreparedRun& run, const W
   };
   bounds.full_step_ms = with_image_ms(bounds.full_step_tokens);
   bounds.one_token_ms = with_image_ms(1);
-  bounds.capacity = capacity_of(times, run, workload, bounds);
+  set_capacity(times, run, workload, bounds);
   const std::int64_t chunk = std::min(bounds.full_step_tokens, longest);
   const std::int64_t num_steps = (longest + chunk - 1) / chunk;
   bounds.longest_prompt_ms =
@@ -358,8 +378,7 @@ std::string limit_advice(TuneLimit limit, const SloConfig& slo, const StepBounds
                       " ms to prefill, more than the " + limit_text("TTFT", slo.ttft_ms) + ".",
                   {higher, {R::Other, "shorter prompts"}, faster, more});
     case TuneLimit::KvCache:
-      return text("Requests wait for blocks of the KV cache.",
-                  {{R::LargerCache, "a larger cache"}, {R::Fp8Cache, "kv_cache.dtype fp8"}, more});
+      return text(full_cache_text(bounds), cache_remedies());
     case TuneLimit::MaxNumSeqs:
       return text("Requests wait because max_num_seqs requests are running.",
                   {{R::HigherMaxNumSeqs, "a higher max_num_seqs"}});
@@ -379,15 +398,17 @@ std::string overload_advice(const TuneTrial& trial, TuneLimit limit, const StepB
   const bool has_waited = limit == TuneLimit::Throughput || limit == TuneLimit::KvCache ||
                           limit == TuneLimit::MaxNumSeqs;
   const double load = trial.load;
+  const bool lacks_cache = limit == TuneLimit::KvCache;
+  std::vector<Advised> remedies = {{TuneRemedy::FasterGpu, "a faster GPU"},
+                                   {TuneRemedy::MoreGpus, "more GPUs"}};
+  if (lacks_cache) remedies = cache_remedies();
+  remedies.insert(remedies.begin(), {TuneRemedy::Other, "a lower load"});
   if (!has_waited || trial.summary.busy_share < kBusy) return "";
   if (!(bounds.capacity > 0) || load < kClear * bounds.capacity) return "";
   return "At " + rate_text(load) + " requests/s the load is " +
          fixed_text(load / bounds.capacity, 1) + " times the capacity (about " +
          rate_text(bounds.capacity) + " requests/s). " +
-         remedies_text({{TuneRemedy::Other, "a lower load"},
-                        {TuneRemedy::FasterGpu, "a faster GPU"},
-                        {TuneRemedy::MoreGpus, "more GPUs"}},
-                       compared);
+         (lacks_cache ? full_cache_text(bounds) + " " : "") + remedies_text(remedies, compared);
 }
 
 Scenario with_fitting_length(const Scenario& scenario, const PreparedRun& run,

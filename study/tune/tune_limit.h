@@ -48,6 +48,8 @@ struct StepBounds {
   // of a full step, each image its encoding. Each output token takes its share of a step of as many
   // decodes as the engine and the KV cache hold. Tokens found in a cache count as computed.
   double capacity = 0;
+  // Requests of mean length, with half of their output, that the KV cache holds; 0: unknown.
+  std::int64_t num_cached_requests = 0;
 };
 
 // `run` is the scenario, prepared for simulation.

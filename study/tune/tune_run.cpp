@@ -8,6 +8,7 @@
 #include "core/base/error.h"
 #include "core/config/config_node.h"
 #include "core/metrics/answer_rates.h"
+#include "core/metrics/first_tokens.h"
 #include "core/metrics/goals.h"
 #include "core/metrics/run_record.h"
 #include "core/metrics/summary.h"
@@ -32,8 +33,6 @@ constexpr double kWindowLimits = 300;
 // One request in this many arrives while the engine fills up.
 constexpr std::size_t kFillingShare = 5;
 constexpr std::size_t kMaxListRequests = 100'000;  // per list; reached only at loads far too high
-// From this share of used blocks on, a waiting request waits for the cache.
-constexpr double kFullCache = 0.95;
 
 bool has_tokens(const RequestRecord& request) {
   return request.completed() && request.first_token != kNoTime;
@@ -231,7 +230,10 @@ void TuneSetting::judge(const RunRecord& record, std::size_t first, TuneTrial& t
 
 void TuneSetting::add_waits(const RunRecord& record, TuneTrial& trial, Sums& sums) const {
   const EngineSetup& setup = run_->setup;
-  const double full = kFullCache * static_cast<double>(setup.kv_cache.num_blocks);
+  QueueReasons reasons(record,
+                       {.max_num_seqs = setup.max_num_seqs,
+                        .num_blocks = setup.kv_cache.num_blocks,
+                        .block_tokens = setup.kv_cache.block_size});
   const auto num_engines = static_cast<double>(std::max<std::size_t>(record.replicas.size(), 1));
   std::size_t next = 0;
   for (const StepEntry& step : record.steps) {
@@ -239,10 +241,11 @@ void TuneSetting::add_waits(const RunRecord& record, TuneTrial& trial, Sums& sum
         ++next < record.steps.size() ? record.steps.planned_at(next) : step.finished_at;
     const double held_s = to_seconds(std::max<TimeNs>(until - step.planned_at, 0));
     sums.busy_s += to_seconds(step.duration_ns()) / num_engines;
+    const FirstTokenPart why = reasons.of_next(step);
     if (step.num_waiting == 0) continue;
-    (step.num_used_blocks >= full             ? trial.waits.kv_cache
-     : step.num_running >= setup.max_num_seqs ? trial.waits.max_num_seqs
-                                              : trial.waits.steps) += held_s;
+    (why == FirstTokenPart::Blocks  ? trial.waits.kv_cache
+     : why == FirstTokenPart::Slots ? trial.waits.max_num_seqs
+                                    : trial.waits.steps) += held_s;
   }
 }
 

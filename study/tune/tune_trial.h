@@ -35,7 +35,7 @@ struct SloMisses {
 
 // Why requests waited in the queue, in seconds over all runs.
 struct WaitReasons {
-  double kv_cache = 0;      // it was nearly full
+  double kv_cache = 0;      // it lacked blocks for the next one
   double max_num_seqs = 0;  // so many were running
   double steps = 0;         // else: steps had no room for them
 };

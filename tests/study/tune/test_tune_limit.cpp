@@ -62,6 +62,11 @@ TEST_CASE("a load far beyond what steps carry is said to be", "[tune]") {
   CHECK(overload_advice(trial, TuneLimit::Throughput, bounds) ==
         "At 20.00 requests/s the load is 5.0 times the capacity (about 4.00 requests/s). "
         "A lower load, a faster GPU or more GPUs may help.");
+  bounds.num_cached_requests = 9;
+  CHECK(overload_advice(trial, TuneLimit::KvCache, bounds) ==
+        "At 20.00 requests/s the load is 5.0 times the capacity (about 4.00 requests/s). Requests "
+        "wait for blocks of the KV cache, which holds about 9 requests. A lower load, a larger "
+        "cache, kv_cache.dtype fp8, weights of fewer bits or more GPUs may help.");
   trial.summary.busy_share = 0.2;
   CHECK(overload_advice(trial, TuneLimit::Throughput, bounds).empty());
 }
