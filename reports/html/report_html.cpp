@@ -16,12 +16,14 @@
 #include "core/base/number_text.h"
 #include "core/metrics/figures.h"
 #include "reports/files/engine_limits.h"
+#include "reports/html/report_answer.h"
 #include "reports/html/report_groups.h"
 
 namespace metronome {
 
 // The files of reports/html and D3, embedded in the program.
 extern const std::string_view kReportTemplate;
+extern const std::string_view kAnswerTemplate;
 extern const std::string_view kReportStyle;
 extern const std::string_view kD3Script;
 extern const std::string_view kReportBaseScript;
@@ -290,6 +292,11 @@ std::string report_data(const ReportText& text, std::span<const ReportRun> runs)
   return script_json(json.view());
 }
 
+std::string answer_section(std::span<const TextBlock> answer) {
+  if (answer.empty()) return {};
+  return "<section id=\"answer\">\n<h2>Answer</h2>\n" + answer_html(answer) + "</section>\n";
+}
+
 // Replaces each {{name}} of the template.
 std::string fill(std::string_view page, const std::map<std::string_view, std::string>& parts) {
   std::string html;
@@ -440,7 +447,7 @@ void make_names_differ(std::vector<ReportRun>& runs) {
 }
 
 std::string report_html(const ReportText& text, std::span<const ReportRun> runs) {
-  METRONOME_CHECK(!runs.empty(), "a report has a run");
+  METRONOME_CHECK(!runs.empty() || !text.answer.empty(), "a page has a run or an answer");
   std::string scripts;
   for (const std::string_view script :
        {kReportBaseScript, kReportPlotScript, kReportTableScript, kReportTimelineScript,
@@ -449,19 +456,23 @@ std::string report_html(const ReportText& text, std::span<const ReportRun> runs)
         kReportReplicasScript, kReportMeasuredScript, kReportConclusionScript, kReportMainScript}) {
     scripts += script;
   }
-  const std::map<std::string_view, std::string> parts = {
+  std::map<std::string_view, std::string> parts = {
       {"title", html_text(text.title)},
       {"description", html_text(text.description)},
+      {"answer", answer_section(text.answer)},
+      {"style", std::string(kReportStyle)},
+  };
+  if (runs.empty()) return fill(kAnswerTemplate, parts);
+  parts.merge(std::map<std::string_view, std::string>{
       {"facts", facts(runs)},
       {"notes", group_tables(runs) + first_token_table(runs) + note_list(text.notes)},
       {"summary", summary_table(runs) + noise_note(runs)},
       {"formulas", formula_list(runs.front().result)},
       {"runs", run_details(runs)},
-      {"style", std::string(kReportStyle)},
       {"d3", std::string(kD3Script)},
       {"data", report_data(text, runs)},
       {"scripts", std::move(scripts)},
-  };
+  });
   return fill(kReportTemplate, parts);
 }
 
@@ -571,6 +582,7 @@ std::string ReportBuilder::html() {
   if (scenarios_.size() > kMaxNames) {
     text.title += fmt::format(" and {} more", scenarios_.size() - kMaxNames);
   }
+  text.answer = answer_;
   text.notes = notes_;
   for (std::string& note : detail_notes(ranked)) text.notes.push_back(std::move(note));
   return report_html(text, runs_);

@@ -14,6 +14,7 @@
 #include <utility>
 #include <vector>
 
+#include "core/base/text_block.h"
 #include "core/metrics/first_tokens.h"
 #include "core/metrics/run_record.h"
 #include "reports/files/result_files.h"
@@ -31,17 +32,18 @@ struct ReportRun {
 };
 
 struct ReportText {
-  std::string title;
-  std::string description;  // may be empty
+  std::string title = {};
+  std::string description = {};        // may be empty
+  std::vector<TextBlock> answer = {};  // at the start of the page; empty: there was no question
   // Sentences about what the report leaves out or about unusual input.
-  std::vector<std::string> notes;
+  std::vector<std::string> notes = {};
 };
 
 // Makes equal names of runs differ. Appends the backend if it differs, then the settings in which
 // the runs differ. Appends a number if names are still equal.
 void make_names_differ(std::vector<ReportRun>& runs);
 
-// The HTML file. Texts of the runs are escaped.
+// The HTML file. Texts of the runs are escaped. Without runs it has the answer alone.
 std::string report_html(const ReportText& text, std::span<const ReportRun> runs);
 
 // Collects the runs of a report one by one, so that records need not be kept.
@@ -62,6 +64,8 @@ class ReportBuilder {
   void add(ResultContent result, const GetRecord& record, const std::string& name = {});
   // A sentence at the start of the report.
   void add_note(std::string note) { notes_.push_back(std::move(note)); }
+  // The answer, behind those added before.
+  void add_answer(std::vector<TextBlock> blocks) { append_blocks(std::move(blocks), answer_); }
   std::string html();
 
  private:
@@ -82,6 +86,7 @@ class ReportBuilder {
   std::vector<std::string> scenarios_;
   std::set<std::string> known_scenarios_;  // those of scenarios_
   std::string description_;                // common to all runs; empty if they differ
+  std::vector<TextBlock> answer_;
   std::vector<std::string> notes_;
 };
 

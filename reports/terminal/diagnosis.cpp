@@ -9,9 +9,9 @@
 #include "core/base/count_text.h"
 #include "core/base/json_text.h"
 #include "core/base/number_text.h"
+#include "core/base/text_table.h"
 #include "reports/files/gap_parts_json.h"
 #include "reports/terminal/log_gaps.h"
-#include "reports/terminal/text_table.h"
 
 namespace metronome {
 namespace {
@@ -171,7 +171,7 @@ bool has_part(const Diagnosis& diagnosis, TimeNs GapParts::*part) {
                      [part](const GapRow& row) { return row.sum.parts.*part > 0; });
 }
 
-std::string rows_text(const Diagnosis& diagnosis) {
+TextBlock rows_block(const Diagnosis& diagnosis) {
   const bool has_drafts = has_part(diagnosis, &GapParts::draft_ns);
   const bool has_images = has_part(diagnosis, &GapParts::encode_ns);
   std::vector<std::string> header = {"",       "gaps",      "decode %",   "prefill %",
@@ -197,11 +197,12 @@ std::string rows_text(const Diagnosis& diagnosis) {
     if (is_slow) cells.insert(cells.begin() + kDraftColumn, share(row.slow_ns));
     table.row(std::move(cells));
   }
-  return "parts of the inter-token latency\n" + table.text();
+  return {.title = "parts of the inter-token latency", .table = std::move(table)};
 }
 
-std::string stalls_text(const Diagnosis& diagnosis) {
+TextBlock stalls_block(const Diagnosis& diagnosis) {
   if (diagnosis.stalls.empty()) return {};
+  constexpr std::size_t kNumStallParts = 5;  // of each gap; columns of zeros are left out
   std::vector<std::string> header = {"gap ms",  "decode",    "prefill", "host",
                                      "waiting", "preempted", "at s"};
   const bool has_drafts =
@@ -249,12 +250,13 @@ std::string stalls_text(const Diagnosis& diagnosis) {
     if (has_drafts) cells.insert(cells.begin() + kBehindDecodes, ms(parts.draft_ns));
     table.row(std::move(cells));
   }
-  table.drop_columns_of("0.0");
   table.drop_columns_of("");
-  return "\nlongest stalls, one per " + diagnosis.step_word + "; milliseconds\n" + table.text();
+  table.drop_columns_of("0", 1, 1 + kNumStallParts + (has_images ? 1 : 0) + (has_drafts ? 1 : 0));
+  return {.title = fmt::format("longest stalls, one per {}; milliseconds", diagnosis.step_word),
+          .table = std::move(table)};
 }
 
-std::string chunks_text(const Diagnosis& diagnosis) {
+std::vector<TextBlock> chunk_blocks(const Diagnosis& diagnosis) {
   if (diagnosis.chunks.empty()) return {};
   TextTable table({"stall ms", "added ms", "delayed", diagnosis.step_word, "prefill"}, 4);
   for (const Blame& blame : diagnosis.chunks) {
@@ -262,19 +264,21 @@ std::string chunks_text(const Diagnosis& diagnosis) {
                grouped_text(std::int64_t{blame.num_delayed}), std::to_string(blame.step),
                blame_text(blame)});
   }
-  std::string text = "\nhead-of-line blocking by prefill: stall ms = added ms x delayed requests\n";
-  text += table.text();
+  std::vector<TextBlock> blocks = {
+      {.title = "head-of-line blocking by prefill: stall ms = added ms x delayed requests",
+       .table = std::move(table)}};
   const bool is_chunked =
       std::any_of(diagnosis.requests.begin(), diagnosis.requests.end(),
                   [](const CulpritRequest& request) { return request.num_chunks > 1; });
-  if (!is_chunked) return text;  // the rest would only repeat it
+  if (!is_chunked) return blocks;  // the rest would only repeat it
   TextTable requests({"stall ms", "chunks", "delayed", "all chunks of"}, 3);
   for (const CulpritRequest& request : diagnosis.requests) {
     requests.row({ms(request.stall_ns), grouped_text(std::int64_t{request.num_chunks}),
                   grouped_text(std::int64_t{request.max_delayed}),
                   fmt::format("request {}", index(request.request))});
   }
-  return text + "\n" + requests.text();
+  blocks.push_back({.table = std::move(requests)});
+  return blocks;
 }
 
 // ---- JSON ----
@@ -370,10 +374,13 @@ Diagnosis diagnose(const LogGaps& log, std::optional<double> itl_limit_ms, std::
   return diagnosis;
 }
 
-std::string diagnosis_text(const Diagnosis& diagnosis) {
+std::vector<TextBlock> diagnosis_blocks(const Diagnosis& diagnosis) {
   if (diagnosis.rows.empty()) return {};
-  return rows_text(diagnosis) + stalls_text(diagnosis) + chunks_text(diagnosis) +
-         (diagnosis.late ? late_tokens_text(*diagnosis.late) : std::string());
+  std::vector<TextBlock> blocks;
+  append_blocks({rows_block(diagnosis), stalls_block(diagnosis)}, blocks);
+  append_blocks(chunk_blocks(diagnosis), blocks);
+  if (diagnosis.late) append_blocks(late_token_blocks(*diagnosis.late), blocks);
+  return blocks;
 }
 
 void append_diagnosis(const Diagnosis& diagnosis, JsonText& json) {

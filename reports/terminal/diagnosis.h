@@ -11,6 +11,7 @@
 #include <vector>
 
 #include "core/base/distribution.h"
+#include "core/base/text_block.h"
 #include "core/metrics/gap_analysis.h"
 #include "core/metrics/run_record.h"
 #include "core/metrics/slo_config.h"
@@ -84,8 +85,8 @@ Diagnosis diagnose(const RunRecord& record, const Distribution& itl, const Diagn
 Diagnosis diagnose(const LogGaps& gaps, std::optional<double> itl_limit_ms, std::size_t max_entries,
                    Distribution& itl);
 
-// Tables, plain ASCII. Ends with a line break.
-std::string diagnosis_text(const Diagnosis& diagnosis);
+// A table each.
+std::vector<TextBlock> diagnosis_blocks(const Diagnosis& diagnosis);
 // Appends keys to an open object.
 void append_diagnosis(const Diagnosis& diagnosis, JsonText& json);
 

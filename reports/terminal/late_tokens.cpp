@@ -8,8 +8,8 @@
 #include "core/base/count_text.h"
 #include "core/base/json_text.h"
 #include "core/base/number_text.h"
+#include "core/base/text_table.h"
 #include "reports/terminal/text.h"
-#include "reports/terminal/text_table.h"
 
 namespace metronome {
 namespace {
@@ -28,7 +28,7 @@ double part_share(TimeNs part, TimeNs total) {
   return total == 0 ? 0 : 100 * static_cast<double>(part) / static_cast<double>(total);
 }
 
-std::string late_rows_text(const LateTokens& late) {
+TextBlock late_rows_block(const LateTokens& late) {
   std::vector<std::string> header = {"", "requests"};
   for (const char* column : kLateColumns) header.push_back(std::string(column) + " %");
   TextTable table(std::move(header), 0);
@@ -41,8 +41,9 @@ std::string late_rows_text(const LateTokens& late) {
     table.row(std::move(cells));
   }
   table.drop_columns_of("0.0");
-  return "\nparts of the time to the first token; from slots to held, it waits in the queue\n" +
-         table.text();
+  return {
+      .title = "parts of the time to the first token; from slots to held, it waits in the queue",
+      .table = std::move(table)};
 }
 
 std::string culprit_text(const FirstTokenCulprit& culprit) {
@@ -51,7 +52,7 @@ std::string culprit_text(const FirstTokenCulprit& culprit) {
                      count_text(culprit.num_tokens, "token"), late_ms(culprit.prefill_ns));
 }
 
-std::string latest_text(const LateTokens& late) {
+TextBlock latest_block(const LateTokens& late) {
   if (late.latest.empty()) return {};
   std::vector<std::string> header = {"TTFT ms"};
   header.insert(header.end(), std::begin(kLateColumns), std::end(kLateColumns));
@@ -69,7 +70,7 @@ std::string latest_text(const LateTokens& late) {
   }
   table.drop_columns_of("0");
   table.drop_columns_of("0.0");
-  return "\nlatest first tokens; milliseconds\n" + table.text();
+  return {.title = "latest first tokens; milliseconds", .table = std::move(table)};
 }
 
 void append_first_token_parts(const FirstTokenParts& parts, JsonText& json) {
@@ -93,8 +94,9 @@ LateTokens find_late_tokens(const RunRecord& record, const EngineLimits& limits,
   return late;
 }
 
-std::string late_tokens_text(const LateTokens& late) {
-  return late.rows.empty() ? std::string() : late_rows_text(late) + latest_text(late);
+std::vector<TextBlock> late_token_blocks(const LateTokens& late) {
+  if (late.rows.empty()) return {};
+  return {late_rows_block(late), latest_block(late)};
 }
 
 std::string late_verdict(const LateTokens& late) {

@@ -9,6 +9,7 @@
 #include <string>
 #include <vector>
 
+#include "core/base/text_block.h"
 #include "core/metrics/first_tokens.h"
 #include "core/metrics/run_record.h"
 
@@ -33,8 +34,8 @@ struct LateTokens {
 LateTokens find_late_tokens(const RunRecord& record, const EngineLimits& limits,
                             std::optional<double> ttft_limit_ms, std::size_t max_entries);
 
-// Tables, with an empty line before each. Ends with a line break.
-std::string late_tokens_text(const LateTokens& late);
+// A table each.
+std::vector<TextBlock> late_token_blocks(const LateTokens& late);
 // "Of the time to the first tokens over the p99, 81.2 % is waiting for a slot."; empty: there are
 // none.
 std::string late_verdict(const LateTokens& late);

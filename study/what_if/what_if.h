@@ -11,6 +11,7 @@
 #include <string>
 #include <vector>
 
+#include "core/base/text_block.h"
 #include "core/metrics/goals.h"
 #include "core/metrics/summary.h"
 #include "core/run/run.h"
@@ -172,7 +173,9 @@ WhatIf find_smallest_change(const StoredRun& run, const WhatIfOptions& options,
                             const std::function<void(const std::string&)>& start,
                             const ProgressFn& progress);
 
-// As text: what was found, its cost, and the flags of engines that change.
+// What was found, its cost, the flags of engines that change, the front, and all trials.
+std::vector<TextBlock> what_if_blocks(const WhatIf& what_if);
+// As text.
 std::string what_if_text(const WhatIf& what_if, std::size_t columns);
 // Appends the result as one JSON value.
 void append_what_if(const WhatIf& what_if, JsonText& json);

@@ -10,6 +10,7 @@
 #include "core/base/count_text.h"
 #include "core/base/json_text.h"
 #include "core/base/number_text.h"
+#include "core/base/text_block.h"
 #include "core/base/wrapped_text.h"
 #include "core/config/config_reader.h"
 #include "core/metrics/figures.h"
@@ -75,10 +76,6 @@ std::vector<const Figure*> columns_of(const WhatIf& what_if) {
   return columns;
 }
 
-std::string pad(const std::string& text, std::size_t width) {
-  return std::string(width - std::min(width, text.size()), ' ') + text;
-}
-
 double column_value(const Figure& column, const Trial& trial) {
   const Scenario& scenario = trial.scenario;
   return column
@@ -88,49 +85,48 @@ double column_value(const Figure& column, const Trial& trial) {
       .as_number();
 }
 
-std::string table_of(const WhatIf& what_if, std::span<const Trial* const> trials) {
-  constexpr std::size_t kWidth = 12;
+TextTable table_of(const WhatIf& what_if, std::span<const Trial* const> trials) {
   const std::vector<const Figure*> columns = columns_of(what_if);
-  std::vector<std::size_t> widths;
-  std::string text;
-  for (const Figure* column : columns) {
-    widths.push_back(std::max(kWidth, column_title(*column).size()));
-    text += pad(column_title(*column), widths.back()) + "  ";
-  }
+  std::vector<std::string> header;
+  for (const Figure* column : columns) header.push_back(column_title(*column));
   const bool has_reach = !what_if.out_of_reach.empty();
-  constexpr const char* kInReach = "in reach ms";
-  if (has_reach) text += pad(kInReach, kWidth) + "  ";
-  text += " settings\n";
+  if (has_reach) header.emplace_back("in reach ms");
+  header.emplace_back(" settings");  // behind the mark
+  const std::size_t last = header.size() - 1;
+  TextTable table(std::move(header), last);
   const auto row = [&](const Trial& trial, const std::string& name, const char* mark) {
-    for (std::size_t i = 0; i < columns.size(); ++i) {
-      text += pad(value_text(*columns[i], column_value(*columns[i], trial)), widths[i]) + "  ";
+    std::vector<std::string> cells;
+    for (const Figure* column : columns) {
+      cells.push_back(value_text(*column, column_value(*column, trial)));
     }
-    if (has_reach) text += pad(ms_text(trial.reachable_ttft_ms), kWidth) + "  ";
-    text += mark + name + (trial.counts() ? "" : " (" + trial.loss_text + ")") + '\n';
+    if (has_reach) cells.push_back(ms_text(trial.reachable_ttft_ms));
+    cells.push_back(mark + name + (trial.counts() ? "" : " (" + trial.loss_text + ")"));
+    table.row(std::move(cells));
   };
   row(what_if.baseline, "unchanged", " ");
   for (const Trial* trial : trials) {
     const bool is_marked = trial->keeps_all && !what_if.goals.empty();
     row(*trial, joined(trial->changes), is_marked ? "*" : " ");
   }
-  return text;
+  return table;
 }
 
-std::string trials_text(const WhatIf& what_if) {
+TextTable trials_table(const WhatIf& what_if) {
   std::vector<const Trial*> trials;
   for (const Trial& trial : what_if.trials) trials.push_back(&trial);
   return table_of(what_if, trials);
 }
 
-void append_flag_lines(const FlagChanges& flags, std::size_t columns, std::string& text) {
-  text += flags.is_comparison ? "  for comparison, " + flags.engine : "  " + flags.engine;
+void append_flag_lines(const FlagChanges& flags, std::vector<TextLine>& lines) {
+  std::string engine = flags.is_comparison ? "for comparison, " + flags.engine : flags.engine;
   if (!flags.refusal.empty()) {
-    text += ": no flags, as " + flags.refusal + "\n";
+    lines.push_back({engine + ": no flags, as " + flags.refusal});
     return;
   }
-  text += flags.empty() ? ": no flag changes\n" : "\n";
+  lines.push_back({engine + (flags.empty() ? ": no flag changes" : "")});
+  constexpr std::size_t kIndent = 4;
   const auto line = [&](const std::string& verb, const std::string& what) {
-    text += "    " + wrapped(verb + what, 4 + verb.size(), columns);
+    lines.push_back({verb + what, kIndent, kIndent + verb.size()});
   };
   for (const std::string& flag : flags.added) line("add ", flag);
   for (const auto& [before, after] : flags.changed) line("change ", before + " to " + after);
@@ -138,13 +134,13 @@ void append_flag_lines(const FlagChanges& flags, std::size_t columns, std::strin
   for (const std::string& note : flags.notes) line("", note + ".");
 }
 
-std::string flags_text(const WhatIf& what_if, std::size_t columns) {
-  std::string text;
+TextBlock flags_block(const WhatIf& what_if) {
+  TextBlock block = {.title = "flag changes from the current settings"};
   for (const FlagChanges& flags : chosen_flags(what_if)) {
     if (!what_if.engine.empty() && flags.engine != what_if.engine) continue;
-    append_flag_lines(flags, columns, text);
+    append_flag_lines(flags, block.lines);
   }
-  return text;
+  return block;
 }
 
 // The limits that no change keeps, and the change that would if it counted.
@@ -252,7 +248,7 @@ std::string misses_text(const WhatIf& what_if) {
 }
 
 // The effect of each tried number of KV blocks, by its own replay; empty: none was tried alone.
-std::string blocks_text(const WhatIf& what_if) {
+std::string kv_blocks_text(const WhatIf& what_if) {
   std::string text;
   for (const Trial& trial : what_if.trials) {
     if (trial.changes.size() != 1 || trial.changes[0].key != "kv_cache.num_blocks") continue;
@@ -276,7 +272,7 @@ std::string legend_text(const WhatIf& what_if) {
                      " replays. Each row has the tried value nearest to the current one that keeps "
                      "the goal (*), or else the best one. For the smallest change, values between "
                      "two tried ones were tried, too. ";
-  text += blocks_text(what_if);
+  text += kv_blocks_text(what_if);
   const auto is_out = [](const Trial& trial) { return !trial.counts(); };
   if (std::any_of(what_if.trials.begin(), what_if.trials.end(), is_out)) {
     text += "Changes with a reason in parentheses do not count. ";
@@ -334,21 +330,19 @@ std::string cost_text(const WhatIf& what_if, const Trial& chosen) {
 }
 
 // The points between which one chooses, each with its price and its flags.
-std::string front_text(const WhatIf& what_if, std::size_t columns) {
+TextBlock front_block(const WhatIf& what_if) {
   std::vector<const Trial*> points;
   for (const std::size_t i : what_if.front) points.push_back(&what_if.trials[i]);
   if (points.empty()) return {};
   const ShownFigure& gap = figure(what_if.front_gap).shown;
-  std::string text = "\n" +
-                     wrapped("front of " + (gap.words.empty() ? gap.name : gap.words) +
-                                 " and p99 TTFT: points that spend nothing that was not given",
-                             0, columns) +
-                     table_of(what_if, points);
+  TextBlock block = {.title = "front of " + (gap.words.empty() ? gap.name : gap.words) +
+                              " and p99 TTFT: points that spend nothing that was not given",
+                     .table = table_of(what_if, points)};
   for (const Trial* point : points) {
     const std::string flags = own_flags_text(*point, what_if);
-    if (!flags.empty()) text += "  " + wrapped(joined(point->changes) + ": " + flags, 4, columns);
+    if (!flags.empty()) block.below.push_back({joined(point->changes) + ": " + flags, 2, 4});
   }
-  return text;
+  return block;
 }
 
 void append_texts(const char* key, const std::vector<std::string>& texts, JsonText& json) {
@@ -468,33 +462,42 @@ void append_misses(const WhatIf& what_if, JsonText& json) {
 
 }  // namespace
 
-std::string what_if_text(const WhatIf& what_if, std::size_t columns) {
-  std::string text = what_if.scenario.empty()
-                         ? "what if: the same requests with other settings, simulated\n"
-                         : "what if: the scenario's requests with other settings, simulated\n";
-  const auto say = [&](const std::string& words) { text += "  " + wrapped(words, 2, columns); };
+std::vector<TextBlock> what_if_blocks(const WhatIf& what_if) {
+  TextBlock answer = {.title = what_if.scenario.empty()
+                                   ? "what if: the same requests with other settings, simulated"
+                                   : "what if: the scenario's requests with other settings, "
+                                     "simulated"};
+  const auto say = [&answer](const std::string& words) {
+    if (!words.empty()) answer.lines.push_back({words});
+  };
   if (!what_if.obstacle.empty()) {
     say("Not replayed: " + what_if.obstacle + ".");
-    return text;
+    return {answer};
   }
   say(trust_text(what_if));
   for (const std::string& note : what_if.notes) say(note);
-  for (const std::string& note : {misses_text(what_if), out_of_reach_text(what_if)}) {
-    if (!note.empty()) say(note);
-  }
+  say(misses_text(what_if));
+  say(out_of_reach_text(what_if));
   say(conclusion(what_if));
+  std::vector<TextBlock> blocks;
   if (!what_if.chosen) {
-    text += front_text(what_if, columns);
+    append_blocks({answer, front_block(what_if)}, blocks);
     // For a log the figures of its own settings are news.
     const bool shows_figures = !what_if.trials.empty() || !what_if.scenario.empty();
-    return text + (shows_figures ? '\n' + trials_text(what_if) : "");
+    if (shows_figures) blocks.push_back({.table = trials_table(what_if)});
+    return blocks;
   }
-  const Trial& chosen = what_if.trials[*what_if.chosen];
-  say(cost_text(what_if, chosen));
-  text += "\nflag changes from the current settings\n" + flags_text(what_if, columns);
-  text += front_text(what_if, columns);
-  text += "\n" + wrapped(legend_text(what_if), 0, columns);
-  return text + trials_text(what_if);
+  say(cost_text(what_if, what_if.trials[*what_if.chosen]));
+  append_blocks({answer,
+                 flags_block(what_if),
+                 front_block(what_if),
+                 {.lines = {{legend_text(what_if), 0, 0}}, .table = trials_table(what_if)}},
+                blocks);
+  return blocks;
+}
+
+std::string what_if_text(const WhatIf& what_if, std::size_t columns) {
+  return blocks_text(what_if_blocks(what_if), columns);
 }
 
 void append_what_if(const WhatIf& what_if, JsonText& json) {

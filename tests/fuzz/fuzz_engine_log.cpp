@@ -30,7 +30,7 @@ extern "C" int LLVMFuzzerTestOneInput(const std::uint8_t* data, std::size_t size
       METRONOME_CHECK(gap.gap_ns >= 0 && gap.decode_ns >= 0, "no time is negative");
     }
     Distribution itl;
-    (void)diagnosis_text(diagnose(gaps, 50.0, 3, itl));
+    (void)blocks_text(diagnosis_blocks(diagnose(gaps, 50.0, 3, itl)), 100);
     (void)pressure_notes(cache_pressure(log), log);
   });
   return 0;

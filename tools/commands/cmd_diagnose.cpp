@@ -35,12 +35,15 @@
 #include "study/run/variant_run.h"
 #include "study/what_if/causes.h"
 #include "study/what_if/what_if.h"
+#include "system/file_writer.h"
 #include "system/progress.h"
 #include "tools/commands/cli.h"
 #include "tools/commands/command_options.h"
 #include "tools/commands/diagnose_help.h"
 #include "tools/commands/diagnose_notes.h"
+#include "tools/commands/finding.h"
 #include "tools/commands/goal_options.h"
+#include "tools/commands/report_page.h"
 #include "tools/commands/run_choice.h"
 #include "tools/commands/scenario_choice.h"
 
@@ -59,6 +62,8 @@ struct DiagnoseOptions {
   std::string flags;     // of the engine, in place of those in a log
   std::optional<std::string> iterations;
   std::optional<std::int64_t> run_number;  // of a client's result
+  std::string page;                        // of --html, or of a composed scenario; empty: none
+  bool is_composed = false;                // the scenario has no file of the user's
   bool has_no_replay = false;
   bool wants_json = false;
 };
@@ -99,10 +104,17 @@ OptionList option_list(DiagnoseOptions& options, ScenarioOptions& scenario) {
        WholeRange{1, 1'000'000}},
       {"no-replay", &options.has_no_replay, "do not search for settings without the stall"},
       {"json", &options.wants_json, "print JSON: a list with one object per run"},
+      {"html FILE", &options.page,
+       "also write a page: question, answer, flags to copy, what shows it, figures"},
   };
   add_goal_options(options.targets, list);
   add_scenario_options(scenario, list, false);
   return list;
+}
+
+// "results/NAME.diagnosis.html", beside the scenario.
+std::string page_of_scenario(const std::string& scenario) {
+  return std::filesystem::path(scenario).replace_extension(".diagnosis.html").string();
 }
 
 // A scenario without a file: the one to run, or the one of a log, whose arguments it has.
@@ -127,7 +139,9 @@ void choose_scenario_of(const CommandLine& line, ScenarioOptions& scenario,
   scenario.request.engine = options.engine;
   scenario.request.has_one_engine = true;
   ChosenScenario chosen = choose_scenario(kDiagnoseText, none, scenario, "");
+  options.is_composed = true;
   options.scenario = std::move(chosen.path);
+  if (options.page.empty()) options.page = page_of_scenario(options.scenario);
   options.notes = std::move(chosen.notes);
 }
 
@@ -152,20 +166,6 @@ std::optional<DiagnoseOptions> parse_diagnose(const Arguments& arguments) {
   choose_scenario_of(*line, scenario, options);
   return options;
 }
-
-// One run or log: its title, its findings, and remarks on the figures.
-struct Finding {
-  std::string title;
-  std::vector<std::string> facts;
-  Diagnosis diagnosis;
-  std::vector<std::string> notes;
-  Distribution itl;
-  std::optional<double> limit_ms;
-  std::vector<Cause> causes;
-  std::optional<WhatIf> what_if;
-  std::optional<CachePressure> pressure;  // of a log
-  std::string engine_json;                // of a log
-};
 
 // The limits of a run, with the command's in their place.
 std::vector<Goal> goals_of_run(const StoredRun& run, const DiagnoseOptions& options) {
@@ -429,66 +429,10 @@ const char* option_of_logs(const DiagnoseOptions& options) {
   return options.engine.empty() ? nullptr : "--engine";
 }
 
-std::string finding_text(const Finding& finding) {
-  std::string text = printable(finding.title) + "\n";
-  std::vector<std::string> facts = finding.facts;
-  if (std::string words = verdict(finding.diagnosis); !words.empty()) facts.push_back(words);
-  if (finding.diagnosis.late) {
-    if (std::string words = late_verdict(*finding.diagnosis.late); !words.empty()) {
-      facts.push_back(words);
-    }
-  }
-  for (const std::string& fact : facts) {
-    text += "  " + wrapped(printable(fact), 2, output_columns());
-  }
-  if (const std::string tables = diagnosis_text(finding.diagnosis); !tables.empty()) {
-    text += "\n" + tables;
-  }
-  if (!finding.causes.empty()) text += "\ncauses\n";
-  for (const Cause& cause : finding.causes) {
-    text += "  " + wrapped(std::string(cause.name) + ": " + cause.text, 4, output_columns());
-  }
-  if (!finding.notes.empty()) text += '\n';
-  for (const std::string& note : finding.notes) text += wrapped(note, 0, output_columns());
-  if (finding.what_if) text += "\n" + what_if_text(*finding.what_if, output_columns());
-  return text;
-}
-
-void append_finding(const Finding& finding, JsonText& json) {
-  json.begin_object();
-  json.field("label", finding.title);
-  if (!finding.engine_json.empty()) json.key("engine").raw(finding.engine_json);
-  json.key("itl_limit_ms");
-  if (finding.limit_ms) {
-    json.value(*finding.limit_ms);
-  } else {
-    json.null();
-  }
-  json.field("p50_itl_ms", finding.itl.p50_ms);
-  json.field("p99_itl_ms", finding.itl.p99_ms);
-  json.field("max_itl_ms", finding.itl.max_ms);
-  append_diagnosis(finding.diagnosis, json);
-  json.key("causes");
-  append_causes(finding.causes, json);
-  json.key("notes").begin_array();
-  for (const std::string& note : finding.notes) json.value(note);
-  json.end_array();
-  if (finding.pressure) {
-    json.key("cache_pressure");
-    append_pressure(*finding.pressure, json);
-  }
-  json.key("what_if");
-  if (finding.what_if) {
-    append_what_if(*finding.what_if, json);
-  } else {
-    json.null();
-  }
-  json.end_object();
-}
-
 // A client's result has no settings to change, and no steps.
 int diagnose_client(const DiagnoseOptions& options) {
   const char* option = option_of_logs(options);
+  if (option == nullptr && !options.page.empty()) option = "--html";
   if (option == nullptr && !options.hardware.empty()) option = "--hardware";
   if (option != nullptr) {
     throw UsageError(std::string(option) + ": has no effect, as " + options.run +
@@ -530,10 +474,20 @@ int diagnose_command(const Arguments& arguments) {
   if (options->run_number) {
     throw UsageError("--run: has no effect; allowed: with the result of a benchmark's client");
   }
+  const char* option = is_scenario || is_log ? nullptr : option_of_logs(*options);
+  if (option != nullptr) {
+    throw UsageError(std::string(option) + ": has no effect, as " + options->run +
+                     " has its own scenario; allowed: with a log");
+  }
+  if (!options->page.empty()) check_replaceable("--html", options->page, !is_log);
   JsonText json(JsonText::Style::Indented);
   json.begin_array();
   bool is_first = true;
-  const auto report = [&](const Finding& finding) {
+  const std::vector<std::string> folders =
+      is_scenario || is_log ? std::vector<std::string>() : result_folders(options->run);
+  FindingPage page(std::max<std::size_t>(folders.size(), 1));
+  const auto report = [&](const Finding& finding, const StoredRun* run) {
+    if (!options->page.empty()) page.add(finding, run);
     if (options->wants_json) return append_finding(finding, json);
     std::cout << (is_first ? "" : "\n\n") << finding_text(finding) << std::flush;
     is_first = false;
@@ -542,23 +496,25 @@ int diagnose_command(const Arguments& arguments) {
     const StoredRun run = run_scenario(*options, chosen_variant(*options, {}));
     Finding finding = examine_run(run, *options);
     finding.notes.insert(finding.notes.begin(), options->notes.begin(), options->notes.end());
-    report(finding);
+    report(finding, &run);
   } else if (is_log) {
     EngineLog log = read_engine_log(options->run, find_log_dialect(options->engine));
     if (options->iterations) keep_iterations(parse_iteration_range(*options->iterations), log);
-    report(examine_log(log, *options));
-  } else if (const char* option = option_of_logs(*options); option != nullptr) {
-    throw UsageError(std::string(option) + ": has no effect, as " + options->run +
-                     " has its own scenario; allowed: with a log");
-  } else {
-    for (const std::string& folder : result_folders(options->run)) {
-      const StoredRun run = read_result(folder);
-      require_steps(run);
-      report(examine_run(run, *options));
-    }
+    report(examine_log(log, *options), nullptr);
   }
+  for (const std::string& folder : folders) {
+    const StoredRun run = read_result(folder);
+    require_steps(run);
+    report(examine_run(run, *options), &run);
+  }
+  if (!options->page.empty()) replace_file(options->page, page.html());
   json.end_array();
-  if (options->wants_json) std::cout << json.view() << '\n';
+  if (options->wants_json) {
+    std::cout << json.view() << '\n';
+  } else if (options->is_composed) {
+    std::cout << "\nscenario: " << printable(options->scenario)
+              << "\npage: " << printable(options->page) << '\n';
+  }
   return kExitDone;
 }
 

@@ -49,33 +49,6 @@ constexpr CommandText kReportText = {
     .file_kind = "result folder or client's result",
     .files = FileCount::OneOrMore};
 
-// A report may only replace a report. It does not replace a detailed one if the runs no longer have
-// the records to draw.
-void check_replaceable(const std::string& path, bool is_detailed) {
-  std::error_code error;
-  if (fs::is_directory(path, error)) {
-    throw UsageError("--out: " + path + " is a folder; allowed: the path of a file");
-  }
-  const fs::path folder = fs::path(path).parent_path();
-  if (!folder.empty() && !fs::is_directory(folder, error)) {
-    throw UsageError("--out: " + path + ": no such folder: " + folder.string() +
-                     "; allowed: a file in a folder that exists");
-  }
-  if (!fs::exists(path, error)) return;
-  const std::string text = read_file(path).value_or("");
-  if (!text.starts_with("<!DOCTYPE html>") ||
-      text.find('"' + std::string(kResultSchemaKey) + '"') == std::string::npos) {
-    throw UsageError("--out: " + path +
-                     " exists and is not a report; allowed: a report, or a new file");
-  }
-  if (!is_detailed && text.find("\"detail\":{") != std::string::npos) {
-    throw UsageError("--out: " + path + " draws steps and requests, but the runs have no " +
-                     std::string(kStepsFile) + " or " + std::string(kRequestsFile) +
-                     " to draw them again; allowed: another file, or results.steps: true and "
-                     "results.requests: true in the scenario");
-  }
-}
-
 }  // namespace
 
 int report_command(const Arguments& arguments) {
@@ -96,7 +69,7 @@ int report_command(const Arguments& arguments) {
     out = is_one_folder ? (fs::path(line->file()) / name).string() : name;
   }
   catch_signals();
-  const ReportPage page = write_report_page(line->files, out, check_replaceable, run_number);
+  const ReportPage page = write_report_page(line->files, out, PageCheck::Replaces, run_number);
   std::cout << "report: " << printable(out) << ", " << count_text(page.num_runs, "run");
   if (page.num_recorded == 0) {
     std::cout << "; figures of single steps and requests are left out: no result has the times of "

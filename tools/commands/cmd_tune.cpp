@@ -37,6 +37,7 @@
 #include "tools/commands/run_choice.h"
 #include "tools/commands/scenario_choice.h"
 #include "tools/commands/tune_output.h"
+#include "tools/commands/tune_report.h"
 #include "tools/commands/tune_winner.h"
 #include "tools/commands/tune_work.h"
 
@@ -329,9 +330,7 @@ struct TuneAnswer {
   std::size_t best = 0;  // setting
   bool is_known = true;  // false: the search was cut short and nothing can be said of the best
   bool is_final = true;  // false: a setting whose search was cut short may be better
-  std::string table;
-  std::string error;   // one line: why there is no best; empty: there is one
-  std::string advice;  // with it: what would help; may be empty
+  std::string table, error, advice;  // error: why there is no best, advice: what would help
   Json settings_json = Json::array();
 };
 
@@ -375,13 +374,17 @@ TuneAnswer best_capacity(TuneWork& search) {
   return answer;
 }
 
+TuneGoal goal_named(std::string_view name) {
+  return static_cast<TuneGoal>(std::find(std::begin(kGoals), std::end(kGoals), name) -
+                               std::begin(kGoals));
+}
+
 TuneAnswer best_at_load(TuneWork& search, double load, std::string_view goal_name,
                         const std::vector<double>& costs) {
   const TunedSettings settings = search.settings();
   const TuneOptions tuning = search.tuning();
   const TuneRunFn run = search.run_fn();
-  const auto goal = static_cast<TuneGoal>(
-      std::find(std::begin(kGoals), std::end(kGoals), goal_name) - std::begin(kGoals));
+  const TuneGoal goal = goal_named(goal_name);
   const TuneLoadResult result = tune_at_load(search.size(), load, goal, costs, tuning, run);
   const TuneLoadFinding& best = result.findings.front();
   TuneAnswer answer;
@@ -486,6 +489,37 @@ std::vector<double> hourly_costs(const TuneCandidates& candidates, const TunedSe
   return costs;
 }
 
+// The answer in words.
+struct TuneWords {
+  std::string text;                // the best setting, or why there is none
+  Scenario fitting;                // the best setting, of a length that the engine starts with
+  std::vector<EngineFlags> flags;  // of it; empty: there is none
+  Json json;                       // of all
+};
+
+TuneWords words_of(const TuneAnswer& answer, const TuneWork& search, const CommandOptions& options,
+                   const SloConfig& slo, const TuneCandidates& candidates) {
+  TuneWords words;
+  std::string length_note;
+  words.fitting = search.with_fitting_length(answer.best, length_note);
+  if (answer.error.empty()) {
+    words.flags = winner_flags(words.fitting, length_note, options.scenario.engine_version);
+    words.text =
+        (answer.is_final ? "best: " : "best so far: ") + printable(candidates.names[answer.best]);
+  } else {
+    words.text = answer.error + ". " + answer.advice;
+  }
+  std::string question = "Which of " + count_text(candidates.names.size(), "setting");
+  question += options.load
+                  ? fmt::format(" has the lowest {} at {} requests/s",
+                                goal_text(goal_named(options.goal)), rate_text(*options.load))
+                  : " carries the highest load";
+  question += fmt::format(" within the SLO ({}, of {} % of requests)?", slo_text(slo),
+                          fixed_text(100 * options.attainment, 1));
+  words.json = tune_answer_json(question, words.text, words.flags);
+  return words;
+}
+
 void print_places(std::ostream& text, const CommandOptions& options, const std::string& out) {
   if (options.scenario.is_composed) {
     text << "\nscenario: " << printable(options.scenario.path) << "\npage: " << printable(out)
@@ -535,13 +569,12 @@ int tune_command(const Arguments& arguments) {
   if (search.num_trials() == 0) throw_if_interrupted();
   Json json = head_json(options, first.slo, workloads, search, candidates.plan.invalid);
   json["settings"] = answer.settings_json;
+  const TuneWords words = words_of(answer, search, options, first.slo, candidates);
+  json["answer"] = words.json;
   const std::string json_text = json.dump(2) + "\n";
-  const Scenario& winner = *settings.scenarios[answer.best];
-  std::string length_note;
-  const Scenario fitting = search.with_fitting_length(answer.best, length_note);
   folder.write(kTuneFile, json_text);
   if (answer.is_known)
-    folder.write(kBestFile, with_absolute_paths(winner).to_json() + "\n");  // is YAML
+    folder.write(kBestFile, with_absolute_paths(*settings.scenarios[answer.best]).to_json() + "\n");
   folder.write(kTrialsFile, search.trials_text());
   folder.commit();
   if (search.num_trials() > 0) write_report_page({out}, out + "/" + std::string(kReportFile));
@@ -551,10 +584,9 @@ int tune_command(const Arguments& arguments) {
   const bool is_interrupted = search.is_over() && interrupting_signal() != 0;
   if (!answer.advice.empty()) text << '\n' << answer.advice;
   if (answer.error.empty()) {
-    text << (answer.is_final ? "\nbest: " : "\nbest so far: ")
-         << printable(candidates.names[answer.best]) << '\n';
-    print_yaml(text, fitting);
-    print_flags(text, fitting, length_note, options.scenario.engine_version);
+    text << '\n' << words.text << '\n';
+    print_yaml(text, words.fitting);
+    print_flags(text, words.flags);
     print_places(text, options, out);
   } else if (!is_interrupted) {
     throw std::runtime_error(answer.error + "; see " + printable(out));

@@ -3,6 +3,7 @@
 
 #include <algorithm>
 #include <cstdint>
+#include <filesystem>
 #include <optional>
 #include <set>
 #include <string_view>
@@ -12,15 +13,20 @@
 #include "core/base/files.h"
 #include "core/base/names.h"
 #include "core/base/number_text.h"
+#include "reports/files/result_names.h"
 #include "reports/files/result_reader.h"
 #include "reports/html/report_html.h"
 #include "reports/measured/measured_reader.h"
 #include "reports/measured/measured_result.h"
 #include "system/file_writer.h"
 #include "system/progress.h"
+#include "tools/commands/cli.h"
 #include "tools/commands/tune_report.h"
 
 namespace metronome {
+
+namespace fs = std::filesystem;
+
 namespace {
 
 // The reason for which figures of runs cannot be compared, whatever their settings; empty: none is
@@ -79,9 +85,33 @@ bool is_client_result(const std::string& path) {
 
 }  // namespace
 
+void check_replaceable(const std::string& option, const std::string& path, bool is_detailed) {
+  std::error_code error;
+  if (fs::is_directory(path, error)) {
+    throw UsageError(option + ": " + path + " is a folder; allowed: the path of a file");
+  }
+  const fs::path folder = fs::path(path).parent_path();
+  if (!folder.empty() && !fs::is_directory(folder, error)) {
+    throw UsageError(option + ": " + path + ": no such folder: " + folder.string() +
+                     "; allowed: a file in a folder that exists");
+  }
+  if (!fs::exists(path, error)) return;
+  const std::string text = read_file(path).value_or("");
+  constexpr std::string_view kMark = "<meta name=\"generator\" content=\"Metronome\">";
+  if (!text.starts_with("<!DOCTYPE html>") || text.find(kMark) == std::string::npos) {
+    throw UsageError(option + ": " + path +
+                     " exists and is not a report; allowed: a report, or a new file");
+  }
+  if (!is_detailed && text.find("\"detail\":{") != std::string::npos) {
+    throw UsageError(option + ": " + path + " draws steps and requests, but the runs have no " +
+                     std::string(kStepsFile) + " or " + std::string(kRequestsFile) +
+                     " to draw them again; allowed: another file, or results.steps: true and "
+                     "results.requests: true in the scenario");
+  }
+}
+
 ReportPage write_report_page(const std::vector<std::string>& paths, const std::string& out,
-                             void (*may_replace)(const std::string& out, bool is_detailed),
-                             std::optional<std::int64_t> run_number) {
+                             PageCheck check, std::optional<std::int64_t> run_number) {
   std::vector<std::string> folders;
   std::vector<TuneReport> tuned;
   std::vector<ClientRun> clients;
@@ -104,7 +134,7 @@ ReportPage write_report_page(const std::vector<std::string>& paths, const std::s
       std::count_if(folders.begin(), folders.end(), has_record) +
       std::count_if(clients.begin(), clients.end(),
                     [](const ClientRun& client) { return client.record.has_value(); });
-  if (may_replace != nullptr) may_replace(out, num_recorded > 0);
+  if (check == PageCheck::Replaces) check_replaceable("--out", out, num_recorded > 0);
   ReportBuilder report(num_runs);
   std::set<std::string> models;
   std::set<std::int64_t> request_counts;
@@ -130,6 +160,7 @@ ReportPage write_report_page(const std::vector<std::string>& paths, const std::s
   }
   add_lacks(clients, report);
   for (TuneReport& search : tuned) {
+    report.add_answer(std::move(search.answer));
     for (TuneReportRun& run : search.runs) report.add(std::move(run.result), {}, run.name);
     if (!search.unfinished.empty()) {
       report.add_note(

@@ -18,12 +18,16 @@ struct ReportPage {
   std::string incomparable;
 };
 
+// A page may only replace a page. It does not replace a detailed one if the runs no longer have the
+// records to draw. Throws UsageError, which names the option.
+void check_replaceable(const std::string& option, const std::string& path, bool is_detailed);
+
+enum class PageCheck : std::uint8_t { None, Replaces };  // check_replaceable() of --out
+
 // Writes the page of these paths; of a client's result with several runs, that of `run_number`, or
-// all of them. Throws before it writes, if `may_replace` does so for a page with details, or
-// without.
+// all of them.
 ReportPage write_report_page(const std::vector<std::string>& paths, const std::string& out,
-                             void (*may_replace)(const std::string& out,
-                                                 bool is_detailed) = nullptr,
+                             PageCheck check = PageCheck::None,
                              std::optional<std::int64_t> run_number = std::nullopt);
 
 }  // namespace metronome

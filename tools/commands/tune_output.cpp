@@ -119,17 +119,6 @@ constexpr const char* kHiddenStalls =
     "Ordered by the longest gap: in a setting within the SLO fewer than 1 % of the gaps hold most "
     "of the stalled time, and the p99 ITL does not see them.";
 
-std::string_view goal_text(TuneGoal goal) {
-  switch (goal) {
-    case TuneGoal::P99Ttft: return "p99 TTFT";
-    case TuneGoal::MeanTpot: return "mean TPOT";
-    case TuneGoal::Cost: return "cost of an hour";
-    case TuneGoal::Gpus: return "number of GPUs";
-    case TuneGoal::P99Itl: break;
-  }
-  return "p99 ITL";
-}
-
 void print_loads(std::ostream& out, const TuneLoadResult& result, const TunedSettings& settings) {
   const bool has_sizes = settings.has_price() || settings.has_different_sizes();
   const std::vector<const Figure*> columns = columns_of(FigureList::Load, settings);
@@ -236,6 +225,17 @@ void print_never_within(std::ostream& out, const TuneResult& result, const Tuned
                     limits_text(nearest, finding.setting)});
   }
   if (rows.size() > 1) out << aligned_rows(rows);
+}
+
+std::string_view goal_text(TuneGoal goal) {
+  switch (goal) {
+    case TuneGoal::P99Ttft: return "p99 TTFT";
+    case TuneGoal::MeanTpot: return "mean TPOT";
+    case TuneGoal::Cost: return "cost of an hour";
+    case TuneGoal::Gpus: return "number of GPUs";
+    case TuneGoal::P99Itl: break;
+  }
+  return "p99 ITL";
 }
 
 void print_at_load(std::ostream& out, const TuneLoadResult& result, const TunedSettings& settings) {

@@ -75,6 +75,8 @@ void print_capacities(std::ostream& out, const TuneResult& result, const TunedSe
 // The settings that are never within the SLO, at the lowest load that was tried.
 void print_never_within(std::ostream& out, const TuneResult& result, const TunedSettings& settings,
                         const NearestLimits& nearest);
+// "p99 ITL".
+std::string_view goal_text(TuneGoal goal);
 void print_at_load(std::ostream& out, const TuneLoadResult& result, const TunedSettings& settings);
 
 // The setting whose output tokens cost least at its highest load; empty without prices, or with one

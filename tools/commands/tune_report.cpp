@@ -71,7 +71,38 @@ TuneReportRun run_of(const std::string& setting, const JsonPlace& config, const 
   return run;
 }
 
+std::vector<TextBlock> blocks_of(const JsonPlace& answer) {
+  std::vector<TextBlock> blocks = {
+      {.title = answer.at("question").text(), .lines = {{answer.at("text").text()}}}};
+  answer.at("flags").for_each([&blocks](const JsonPlace& engine) {
+    TextBlock block = {.title = engine.at("engine").text()};
+    if (engine.at("is_comparison").truth()) block.title = "for comparison, " + block.title;
+    block.copied = engine.at("flags").text();
+    engine.at("notes").for_each(
+        [&block](const JsonPlace& note) { block.lines.push_back({note.text()}); });
+    blocks.push_back(std::move(block));
+  });
+  return blocks;
+}
+
 }  // namespace
+
+Json tune_answer_json(const std::string& question, const std::string& text,
+                      const std::vector<EngineFlags>& flags) {
+  Json engines = Json::array();
+  for (const EngineFlags& engine : flags) {
+    Json notes = Json::array();
+    if (!engine.refusal.empty()) notes.push_back("no flags, as " + engine.refusal);
+    for (const std::string& note : engine.notes) notes.push_back(note);
+    std::string copied;
+    for (const std::string& line : flag_lines(engine)) copied += line + "\n";
+    engines.push_back({{"engine", engine.engine + " " + engine.version},
+                       {"is_comparison", engine.is_comparison},
+                       {"flags", engine.refusal.empty() ? copied : ""},
+                       {"notes", notes}});
+  }
+  return {{"question", question}, {"text", text}, {"flags", engines}};
+}
 
 bool is_tune_folder(const std::string& path) {
   return is_folder(path) && path_exists(tune_path(path));
@@ -83,6 +114,7 @@ TuneReport read_tune_report(const std::string& path) {
   const JsonPlace tuned(file, json);
   const SloConfig slo = read_limits(tuned.at("slo"));
   TuneReport report;
+  if (tuned.has("answer")) report.answer = blocks_of(tuned.at("answer"));
   const std::string scenario = std::filesystem::path(tuned.at("scenario").text()).stem().string();
   tuned.at("settings").for_each([&](const JsonPlace& setting) {
     std::string name = setting.at("setting").text();

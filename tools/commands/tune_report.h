@@ -5,6 +5,9 @@
 #include <string>
 #include <vector>
 
+#include "core/base/json.h"
+#include "core/base/text_block.h"
+#include "engines/flags/server_flags.h"
 #include "reports/files/result_files.h"
 
 namespace metronome {
@@ -16,6 +19,7 @@ struct TuneReportRun {
 };
 
 struct TuneReport {
+  std::vector<TextBlock> answer;     // empty: an older search did not keep it
   std::vector<TuneReportRun> runs;   // of each setting, in the order of the file, by load
   std::string unfinished;            // names of settings whose search was ended; empty: none
   std::vector<std::string> refused;  // points that are no valid scenarios, with their reasons
@@ -23,6 +27,10 @@ struct TuneReport {
 };
 
 bool is_tune_folder(const std::string& path);
+
+// The key `answer` of tune.json, as an object: the question, sentences, and the flags of engines.
+Json tune_answer_json(const std::string& question, const std::string& text,
+                      const std::vector<EngineFlags>& flags);
 
 // Reads tune.json. Throws ConfigError with the file and the key if it is not as `tune` writes it,
 // or has no trial.

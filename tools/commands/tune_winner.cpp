@@ -26,10 +26,18 @@ bool is_plain_word(std::string_view text) {
 
 }  // namespace
 
-void print_flags(std::ostream& out, const Scenario& scenario, const std::string& length_note,
-                 const std::string& release) {
-  for (EngineFlags& flags : engine_flags(scenario)) {
+std::vector<EngineFlags> winner_flags(const Scenario& scenario, const std::string& length_note,
+                                      const std::string& release) {
+  std::vector<EngineFlags> engines = engine_flags(scenario);
+  for (EngineFlags& flags : engines) {
     if (!flags.is_comparison) flags = flags_of_release(std::move(flags), release);
+    if (!length_note.empty()) flags.notes.insert(flags.notes.begin(), length_note);
+  }
+  return engines;
+}
+
+void print_flags(std::ostream& out, const std::vector<EngineFlags>& engines) {
+  for (const EngineFlags& flags : engines) {
     out << '\n'
         << (flags.is_comparison ? "for comparison, " : "") << flags.engine << ' ' << flags.version
         << ":\n";
@@ -37,7 +45,6 @@ void print_flags(std::ostream& out, const Scenario& scenario, const std::string&
       out << "  " << wrapped("no flags, as " + flags.refusal, 2, output_columns());
       continue;
     }
-    if (!length_note.empty()) flags.notes.insert(flags.notes.begin(), length_note);
     for (const std::string& line : flag_lines(flags)) {
       // Lines of YAML keep their indentation.
       out << "  " << (flags.is_yaml ? line + "\n" : wrapped(line, 2, output_columns()));

@@ -4,6 +4,9 @@
 
 #include <ostream>
 #include <string>
+#include <vector>
+
+#include "engines/flags/server_flags.h"
 
 namespace metronome {
 
@@ -11,8 +14,9 @@ struct Scenario;
 
 // As flags of engines. `length_note`: why the length of requests is not the scenario's; may be
 // empty. `release`: of the policy's own engine, which may be older than its rules; empty: as those.
-void print_flags(std::ostream& out, const Scenario& scenario, const std::string& length_note,
-                 const std::string& release);
+std::vector<EngineFlags> winner_flags(const Scenario& scenario, const std::string& length_note,
+                                      const std::string& release);
+void print_flags(std::ostream& out, const std::vector<EngineFlags>& engines);
 
 // As sections of a scenario: of its cost model those that are no defaults.
 void print_yaml(std::ostream& out, const Scenario& winner);

@@ -376,4 +376,55 @@ TEST_CASE("report says what is wrong in one line", "[cli][html]") {
   CHECK(contains(message("'" + run.out + "'"), "steps.jsonl:1: is not JSON"));
 }
 
+TEST_CASE("a page has an answer at its start, and may have nothing else", "[reports][html]") {
+  TextTable table({"ms", "settings"}, 1);
+  table.row({"7", kHostile});
+  const std::vector<TextBlock> answer = {
+      {.title = kHostile, .lines = {{kHostile}, {"part", 4, 4}}, .table = std::move(table)},
+      {.copied = "--flag 1\n"}};
+  ReportBuilder report(1);
+  report.add(ResultContent(named("one")), {});
+  report.add_answer(answer);
+  const std::string with_runs = report.html();
+  const std::string alone = report_html({.title = kHostile, .answer = answer}, {});
+  for (const std::string& page : {with_runs, alone}) {
+    CHECK(contains(page, "<section id=\"answer\">"));
+    CHECK(contains(page, "<p class=\"part\">part</p>"));
+    CHECK(contains(page, "<th scope=\"col\" class=\"text\">settings</th>"));
+    CHECK(contains(page, "<tr><td>7</td><td class=\"text\">&lt;/script&gt;"));
+    CHECK(contains(page, "<pre>--flag 1\n</pre>"));
+    CHECK_FALSE(contains(page, "alert(1)</script>"));
+  }
+  CHECK(contains(with_runs, "id=\"report-data\""));
+  CHECK_FALSE(contains(alone, "<script"));
+}
+
+TEST_CASE("diagnose writes its page of a run and of a log, and replaces only a page",
+          "[reports][html][cli]") {
+  const ScratchFolder scratch;
+  const std::string page = scratch.path() + "/page.html";
+  REQUIRE(run_metronome("run scenarios/quickstart.yaml --variant unchunked --out " +
+                        scratch.path() + "/run")
+              .exit_code == 0);
+  const CommandResult result =
+      run_metronome("diagnose " + scratch.path() + "/run" + " --target-itl 30 --html " + page);
+  INFO(result.err);
+  REQUIRE(result.exit_code == 0);
+  const std::string text = read_text_file(page);
+  CHECK(contains(text, "which change keeps every gap within 30 ms"));
+  CHECK(contains(text, ", to copy</h3>\n<pre>--"));
+  CHECK(contains(text, "metronome verify --advice"));
+  CHECK(contains(text, "id=\"report-data\""));
+  const std::string log = "diagnose tests/expected/logs/vllm.log --html ";
+  REQUIRE(run_metronome(log + scratch.path() + "/log.html").exit_code == 0);
+  CHECK(
+      contains(read_text_file(scratch.path() + "/log.html"), "longest stalls, one per iteration"));
+  CHECK(contains(run_metronome(log + page).err, "--html: " + page + " draws steps and requests"));
+  const std::string notes = scratch.write("notes.txt", "mine");
+  const CommandResult refused = run_metronome(log + notes);
+  CHECK(refused.exit_code == 2);
+  CHECK(contains(refused.err, "exists and is not a report"));
+  CHECK(read_text_file(notes) == "mine");
+}
+
 }  // namespace TEST_FILE

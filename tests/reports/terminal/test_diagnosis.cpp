@@ -248,7 +248,7 @@ TEST_CASE("a slow engine of a log is none of the other's", "[reports][diagnosis]
   Distribution itl;
   const Diagnosis diagnosis = diagnose(gaps, std::nullopt, 40, itl);
   CHECK(diagnosis.rows[0].slow_ns == 20 * 4 * 100 * kMs);
-  const std::string shown = diagnosis_text(diagnosis);
+  const std::string shown = blocks_text(diagnosis_blocks(diagnosis), 100);
   std::istringstream lines(shown);
   int num_slow = 0;
   int num_healthy = 0;
@@ -273,7 +273,7 @@ TEST_CASE("a slow span is none of the same numbers after a restart", "[reports][
   Distribution itl;
   const Diagnosis diagnosis = diagnose(gaps, std::nullopt, 40, itl);
   CHECK(diagnosis.rows[0].slow_ns == 20 * 4 * 100 * kMs);
-  CHECK_FALSE(contains(diagnosis_text(diagnosis), "rank"));
+  CHECK_FALSE(contains(blocks_text(diagnosis_blocks(diagnosis), 100), "rank"));
 }
 
 TEST_CASE("a slow rank of SGLang leaves the others' lines as they are", "[reports][diagnosis]") {
@@ -319,7 +319,7 @@ TEST_CASE("steps of a run that become slow without a prompt have their first one
   CHECK((diagnosis.slow[0].first_where == 11 && diagnosis.slow[0].last_where == 20));
   CHECK(diagnosis.rows[1].slow_ns == 500 * kMs);
   CHECK(diagnosis.rows[1].sum.parts.decode_ns == 500 * kMs);
-  CHECK(contains(diagnosis_text(diagnosis), "slow decodes since step 11"));
+  CHECK(contains(blocks_text(diagnosis_blocks(diagnosis), 100), "slow decodes since step 11"));
   CHECK(contains(slow_decode_notes(diagnosis.slow, "step", false)[0],
                  "From step 11 on, a decode step of 1 request takes 50 ms"));
 }
@@ -361,7 +361,7 @@ TEST_CASE("a record's diagnosis: shares, stalls, culprits", "[reports][diagnosis
   REQUIRE(diagnosis.chunks.size() == 1);
   CHECK(diagnosis.chunks[0].stall_ns() == 188 * kMs);
   CHECK_FALSE(diagnosis.is_estimated);
-  const std::string text = diagnosis_text(diagnosis);
+  const std::string text = blocks_text(diagnosis_blocks(diagnosis), 100);
   CHECK(contains(text, "request 2, 900 tokens from 0 (94)"));
 }
 
@@ -471,7 +471,8 @@ TEST_CASE("an iteration log's diagnosis blames iterations", "[reports][diagnosis
   CHECK_FALSE(diagnosis.stalls[1].worst.has_value());
   REQUIRE(diagnosis.chunks.size() == 1);
   CHECK((diagnosis.chunks[0].step == 20 && diagnosis.chunks[0].num_delayed == 4));
-  CHECK(contains(diagnosis_text(diagnosis), "longest stalls, one per iteration; milliseconds\n"));
+  CHECK(contains(blocks_text(diagnosis_blocks(diagnosis), 100),
+                 "longest stalls, one per iteration; milliseconds\n"));
 }
 
 TEST_CASE("diagnose prints every variant of a result", "[cli][diagnosis]") {

@@ -149,6 +149,13 @@ TEST_CASE("tune prints the winner as YAML and as flags, and leaves it as a scena
   CHECK(contains(result.out, "vLLM "));
   CHECK(contains(result.out, "--max-num-batched-tokens 1024"));
   CHECK(contains(result.out, "SGLang "));
+  const Json answer = Json::parse(read_text_file(place.out + "/tune.json")).at("answer");
+  CHECK(contains(answer.at("question").string(), "Which of 2 settings carries the highest load"));
+  CHECK(answer.at("text").string() == "best: scheduler.max_num_batched_tokens=1024");
+  CHECK(contains(answer.at("flags")[0].at("flags").string(), "--max-num-batched-tokens 1024"));
+  const std::string page = read_text_file(place.out + "/report.html");
+  CHECK(contains(page, "<h2>Answer</h2>\n<h3>Which of 2 settings carries the highest load"));
+  CHECK(contains(page, "<pre>--max-num-batched-tokens 1024"));
   // The same folder gives the trials to a later search, which finds the same.
   const CommandResult later = place.tune(arguments + " --jobs 1");
   const auto without_work = [](std::string text) {

@@ -4,6 +4,7 @@
 
 #include <algorithm>
 #include <cstddef>
+#include <cstdint>
 #include <string>
 #include <utility>
 #include <vector>
@@ -17,9 +18,10 @@ class TextTable {
       : rows_{std::move(header)}, word_column_(word_column) {}
 
   void row(std::vector<std::string> cells) { rows_.push_back(std::move(cells)); }
-  // Leaves out columns in which every row has `text`.
-  void drop_columns_of(const std::string& text) {
-    for (std::size_t i = rows_.front().size(); i-- > 0;) {
+  // Leaves out those of the columns [first, last) in which every row has `text`.
+  void drop_columns_of(const std::string& text, std::size_t first = 0,
+                       std::size_t last = SIZE_MAX) {
+    for (std::size_t i = std::min(last, rows_.front().size()); i-- > first;) {
       const bool is_dull = std::all_of(rows_.begin() + 1, rows_.end(),
                                        [&](const auto& row) { return row[i] == text; });
       if (!is_dull) continue;
@@ -27,6 +29,10 @@ class TextTable {
       if (i < word_column_) --word_column_;
     }
   }
+  // The header is the first row.
+  const std::vector<std::vector<std::string>>& rows() const { return rows_; }
+  std::size_t word_column() const { return word_column_; }
+
   std::string text() const {
     std::vector<std::size_t> widths(rows_.front().size());
     for (const auto& row : rows_) {
