@@ -113,7 +113,15 @@ void EngineLogWriter::on_event(const Event& event, const Request& request) {
   track.num_prompt_tokens = request.num_prompt_tokens;
   track.max_output_tokens = request.max_output_tokens;
   switch (event.kind) {
-    case EventKind::Submitted: break;
+    case EventKind::Submitted:
+      if (!logs_requests) break;
+      line(event.time,
+           formatted("[request_logger.py:65] Received request cmpl-%d: params: SamplingParams(n=1, "
+                     "presence_penalty=0.0, ignore_eos=False, max_tokens=%d, min_tokens=0, "
+                     "logprobs=None), lora_request: None.",
+                     static_cast<int>(index(event.request)),
+                     static_cast<int>(request.max_output_tokens)));
+      break;
     case EventKind::Admitted: track.is_admitted = track.is_new = true; break;
     case EventKind::FirstToken: break;
     case EventKind::Preempted:

@@ -23,6 +23,8 @@ class EngineLogWriter final : public EventSink {
   // A comment that says how the log came to be, then its lines.
   std::string text() const { return text_; }
 
+  bool logs_requests = false;  // vLLM's --enable-log-requests
+
   // The figures that a diagnosis of the log should find.
   std::int64_t num_preempted = 0;
   std::int64_t num_freed_tokens = 0;

@@ -190,10 +190,15 @@ IterationRange parse_iteration_range(const std::string& text) {
 }
 
 void keep_iterations(const IterationRange& range, EngineLog& log) {
+  std::int64_t before = 0;  // the last iteration that is left out before the first
   std::int64_t first = INT64_MAX;
   std::int64_t last = 0;
   for (const LogObservation& seen : log.observations) {
-    if (seen.kind != Observed::Iteration || !range.contains(seen.number)) continue;
+    if (seen.kind != Observed::Iteration) continue;
+    if (!range.contains(seen.number)) {
+      if (last == 0) before = seen.line;
+      continue;
+    }
     first = std::min(first, seen.line);
     last = std::max(last, seen.line);
   }
@@ -205,6 +210,9 @@ void keep_iterations(const IterationRange& range, EngineLog& log) {
   std::erase_if(log.observations, [&](const LogObservation& seen) {
     const bool is_other = seen.kind == Observed::Iteration && !range.contains(seen.number);
     return is_other || seen.line < first || seen.line > last;
+  });
+  std::erase_if(log.arrivals, [&](const LogArrival& arrival) {
+    return arrival.line < before || arrival.line > last;
   });
 }
 

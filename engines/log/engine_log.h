@@ -68,10 +68,22 @@ struct LogObservation {
   bool is_plausible() const { return elapsed_ns >= kNsPerMs / 5; }
 };
 
+// A request as the server's front end received it.
+struct LogArrival {
+  std::int64_t line = 0;               // in the file, from 1
+  std::string time;                    // as LogObservation::time
+  std::string id;                      // as the server calls it
+  std::int64_t max_output_tokens = 0;  // 0: not logged
+  std::int64_t num_prompt_tokens = 0;  // 0: not logged
+
+  bool operator==(const LogArrival&) const = default;
+};
+
 struct EngineLog {
   std::string path;
   const LogDialect* dialect = nullptr;       // never null in a log that was read
   std::vector<LogObservation> observations;  // in the file's order
+  std::vector<LogArrival> arrivals;          // in the file's order
   // The engine's settings by their names in it, as it printed them at its start: "8192", "True",
   // "None", text without its quotes.
   std::map<std::string, std::string> settings;

@@ -60,6 +60,7 @@ struct LogDialect {
   std::string_view looks_for;                               // for messages
   BatchMode (*batch_mode)(const EngineLog& log) = nullptr;  // of LogForm::Batches
   std::string_view numbering;  // a sentence: how to have the log say which step is which
+  std::string_view receiving{};  // a sentence: how to have it say when requests were received
 
   std::string_view more_memory;  // a sentence: what avoids a full KV cache
   // One that gives steps with at most so many tokens of prompts, while so many requests decode.

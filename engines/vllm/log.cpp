@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 // vLLM's lines, from v1/metrics/loggers.py, entrypoints/common/startup.py and config/scheduler.py
 // of 0.33, and v1/engine/core.py of 0.22, which wrote iterations with another prefix.
+#include <algorithm>
 #include <cmath>
 #include <fmt/core.h>
 #include <string>
@@ -20,8 +21,10 @@ constexpr std::string_view kArguments = "non-default args: ";
 constexpr std::string_view kCacheSize = "KV cache size: ";
 constexpr std::string_view kBudget = "Chunked prefill is enabled with max_num_batched_tokens=";
 constexpr std::string_view kVersion = "Initializing a V1 LLM engine (v";
-constexpr std::string_view kMarkers[] = {kIteration, kReport, kSpeculation, kArguments,
-                                         kCacheSize, kBudget, kVersion};
+constexpr std::string_view kLength = "Using max model len ";
+constexpr std::string_view kRequest = "Received request ";
+constexpr std::string_view kMarkers[] = {kIteration, kReport,  kSpeculation, kArguments, kCacheSize,
+                                         kBudget,    kVersion, kLength,      kRequest};
 
 // "GPU KV cache usage" or that of another device, in percent.
 std::optional<double> cache_usage(const LogFields& fields) {
@@ -84,10 +87,64 @@ LineOutcome read_cache_size(const LogPart& part, EngineLog& log) {
   return LineOutcome::Read;
 }
 
+// The count behind the last `name` of a line; 0: there is none.
+std::int64_t count_behind(std::string_view line, std::string_view name) {
+  const std::size_t at = line.rfind(name);
+  if (at == std::string_view::npos) return 0;
+  LineReader reader(line.substr(at + name.size()));
+  std::int64_t count = 0;
+  return reader.read_number(count) ? count : 0;
+}
+
+// The length of a list of token ids that is logged whole; 0: there is none.
+std::int64_t ids_in(std::string_view line) {
+  constexpr std::string_view kIds = "prompt_token_ids: [";
+  const std::size_t at = line.rfind(kIds);
+  if (at == std::string_view::npos) return 0;
+  const std::string_view ids = line.substr(at + kIds.size());
+  const std::size_t end = ids.find(']');
+  if (end == std::string_view::npos || end == 0) return 0;
+  return 1 + std::count(ids.begin(), ids.begin() + static_cast<std::ptrdiff_t>(end), ',');
+}
+
+// "Received request ID: params: SamplingParams(n=1, ..., max_tokens=40, ...)", in releases before
+// 0.12 with the prompt before and its ids behind. Each of n answers is a request of its own.
+LineOutcome read_request(const LogPart& part, EngineLog& log) {
+  const std::string_view rest = part.rest.substr(kRequest.size());
+  const std::size_t id_end = rest.find(": ");
+  const std::size_t params = rest.rfind("SamplingParams(");
+  if (id_end == std::string_view::npos || params == std::string_view::npos) {
+    return LineOutcome::Foreign;
+  }
+  constexpr std::int64_t kMostAnswers = 1000;
+  const std::string_view sampling = rest.substr(params);
+  LogArrival arrival{.line = part.line,
+                     .time = time_in(part.prefix),
+                     .id = std::string(rest.substr(0, id_end)),
+                     .max_output_tokens = count_behind(sampling, " max_tokens=")};
+  // --max-log-len cuts the ids.
+  if (!log.settings.contains("max_log_len")) arrival.num_prompt_tokens = ids_in(rest);
+  const std::int64_t num_answers =
+      std::clamp<std::int64_t>(count_behind(sampling, "(n="), 1, kMostAnswers);
+  log.arrivals.insert(log.arrivals.end(), static_cast<std::size_t>(num_answers), arrival);
+  return LineOutcome::Read;
+}
+
+// A length that the user did not set is the model's.
+LineOutcome read_length(const LogPart& part, EngineLog& log) {
+  const auto length = count_behind(part.text, kLength);
+  if (length == 0) return LineOutcome::Foreign;
+  const auto [set, is_new] = log.settings.try_emplace("max_model_len", std::to_string(length));
+  if (is_new) log.chosen.insert(set->first);
+  return LineOutcome::Read;
+}
+
 LineOutcome read_part(const LogPart& part, EngineLog& log) {
   if (part.text.starts_with(kIteration)) return read_iteration(part, log);
   if (part.text.starts_with(kReport)) return read_report(part, log);
   if (part.text.starts_with(kCacheSize)) return read_cache_size(part, log);
+  if (part.text.starts_with(kRequest)) return read_request(part, log);
+  if (part.text.starts_with(kLength)) return read_length(part, log);
   if (part.text.starts_with(kSpeculation)) {
     log.has_speculation = true;
     return LineOutcome::Read;
@@ -134,6 +191,7 @@ constexpr LogDialect kVllmLog = {
         "vLLM: 'Iteration(N): ', which --enable-logging-iteration-details adds, or 'Avg prompt "
         "throughput: '",
     .numbering = "Start vLLM with --enable-logging-iteration-details.",
+    .receiving = "Start vLLM with --enable-log-requests as well.",
     .more_memory =
         "More KV memory (--gpu-memory-utilization) or fewer requests at once (--max-num-seqs) "
         "avoids it.",

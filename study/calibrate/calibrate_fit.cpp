@@ -69,8 +69,12 @@ CostModelFile Calibration::file() const {
 
 Calibration calibrate_from_steps(const std::vector<std::string>& sources,
                                  const CalibrationSetup& setup, FitKind kind) {
+  return calibrate_steps(read_calibration_steps(sources, setup), kind);
+}
+
+Calibration calibrate_steps(CalibrationSteps steps, FitKind kind) {
   Calibration calibration;
-  calibration.measured = read_calibration_steps(sources, setup);
+  calibration.measured = std::move(steps);
   calibration.kind = kind;
   const CalibrationSteps& measured = calibration.measured;
   if (kind == FitKind::Replay) check_replay(measured);

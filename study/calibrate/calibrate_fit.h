@@ -34,4 +34,7 @@ struct Calibration {
 Calibration calibrate_from_steps(const std::vector<std::string>& sources,
                                  const CalibrationSetup& setup, FitKind kind);
 
+// Fits these steps. Requires kMinSteps. Throws as calibrate_from_steps does.
+Calibration calibrate_steps(CalibrationSteps measured, FitKind kind);
+
 }  // namespace metronome

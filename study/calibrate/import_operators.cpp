@@ -28,6 +28,7 @@
 #include "study/calibrate/import_text.h"
 #include "study/calibrate/table_tool.h"
 #include "system/file_writer.h"
+#include "system/temporary_folder.h"
 
 namespace metronome {
 namespace {

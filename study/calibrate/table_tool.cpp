@@ -116,18 +116,4 @@ void run_table_tool(const std::string& tool, const std::vector<std::string>& arg
       "tools/import_tables wrote elsewhere");
 }
 
-TemporaryFolder::TemporaryFolder() {
-  std::string name = (fs::temp_directory_path() / "metronome.").string();
-  name.append(6, 'X');  // mkdtemp fills them in
-  if (mkdtemp(name.data()) == nullptr) {
-    throw std::runtime_error(name + ": cannot be created: " + std::strerror(errno));
-  }
-  path_ = std::move(name);
-}
-
-TemporaryFolder::~TemporaryFolder() {
-  std::error_code ignored;
-  fs::remove_all(path_, ignored);
-}
-
 }  // namespace metronome

@@ -16,18 +16,4 @@ std::string find_table_tool();
 // caught signal.
 void run_table_tool(const std::string& tool, const std::vector<std::string>& arguments);
 
-// A folder in the system's folder for temporary files, removed with all it holds.
-class TemporaryFolder {
- public:
-  TemporaryFolder();
-  TemporaryFolder(const TemporaryFolder&) = delete;
-  TemporaryFolder& operator=(const TemporaryFolder&) = delete;
-  ~TemporaryFolder();
-
-  const std::string& path() const { return path_; }
-
- private:
-  std::string path_;
-};
-
 }  // namespace metronome

@@ -421,6 +421,14 @@ void choose_rules(const ServerArguments& server, const std::string& version, Yam
 
 }  // namespace
 
+bool ScenarioRequest::describes_requests() const {
+  for (const std::string* const text :
+       {&command, &workload, &sharegpt, &tokenizer, &trace, &prompt, &output}) {
+    if (!text->empty()) return true;
+  }
+  return rate || clients || num_requests || ttft_ms || itl_ms || tpot_ms;
+}
+
 bool ScenarioRequest::is_given() const {
   for (const std::string* const text :
        {&command, &model, &gpu, &engine, &engine_version, &workload, &sharegpt, &tokenizer, &trace,

@@ -44,6 +44,8 @@ struct ScenarioRequest {
   std::optional<double> itl_ms;
   std::optional<double> tpot_ms;
 
+  // Whether it says how a server starts or which requests come, beyond a model and a GPU.
+  bool describes_requests() const;
   // Whether anything is asked for.
   bool is_given() const;
 };

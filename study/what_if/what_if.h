@@ -103,6 +103,7 @@ struct WhatIf {
   // Empty: the requests are the run's. Else the scenario whose requests are used, as a log has
   // none.
   std::string scenario;
+  bool is_rebuilt = false;  // that scenario was made of the log
   // "SGLang": whose flags alone are shown. Empty: also those of others, for comparison.
   std::string engine;
   Trial baseline;

@@ -28,8 +28,10 @@ std::string joined(const std::vector<Setting>& changes) {
 }
 
 // "on h200", "with a.json", "on h200 with a.json".
-std::string step_times_text(const Scenario& scenario) {
+std::string step_times_text(const WhatIf& what_if) {
+  const Scenario& scenario = what_if.baseline.scenario;
   const std::string& file = scenario.cost_model.file;
+  if (what_if.is_rebuilt && !file.empty()) return "with the log's step times";
   std::string text = scenario.hardware.empty() ? "" : "on " + scenario.hardware;
   if (!file.empty()) text += (text.empty() ? "with " : " with ") + file;
   return text;
@@ -40,13 +42,17 @@ std::string trust_text(const WhatIf& what_if) {
   if (what_if.is_same_run) return "The simulator repeats the recorded run exactly.";
   const Distribution& was = what_if.recorded_itl;
   const Distribution& is = what_if.baseline.summary.itl;
-  const std::string simulated = "Simulated " + step_times_text(what_if.baseline.scenario);
+  const std::string simulated = "Simulated " + step_times_text(what_if);
   const std::string figures =
       " an ITL p50 of " + ms_text(is.p50_ms) + " ms and a p99 of " + ms_text(is.p99_ms) + " ms; ";
   const std::string others = ms_text(was.p50_ms) + " and " + ms_text(was.p99_ms) + " ms. ";
   if (what_if.scenario.empty()) {
     return simulated + " with its own settings, the run has" + figures + "the record has " +
            others + "The closer these figures are, the more reliable the results below.";
+  }
+  if (what_if.is_rebuilt && was.count > 0) {
+    return simulated + ", the log's requests have" + figures + "in the log they are " + others +
+           "The closer these figures are, the more reliable the results below.";
   }
   if (was.count == 0) {
     return simulated + ", the requests of " + what_if.scenario + " have" + figures +
@@ -463,10 +469,10 @@ void append_misses(const WhatIf& what_if, JsonText& json) {
 }  // namespace
 
 std::vector<TextBlock> what_if_blocks(const WhatIf& what_if) {
-  TextBlock answer = {.title = what_if.scenario.empty()
-                                   ? "what if: the same requests with other settings, simulated"
-                                   : "what if: the scenario's requests with other settings, "
-                                     "simulated"};
+  const std::string whose = what_if.is_rebuilt         ? "the log's"
+                            : what_if.scenario.empty() ? "the same"
+                                                       : "the scenario's";
+  TextBlock answer = {.title = "what if: " + whose + " requests with other settings, simulated"};
   const auto say = [&answer](const std::string& words) {
     if (!words.empty()) answer.lines.push_back({words});
   };

@@ -68,6 +68,7 @@ constexpr Room kRooms[] = {
     {"study/verify", "core engines reports"},
     {"study/bench", "core sim reports gpu/plan system"},
     {"study/calibrate", "core engines sim reports study/run study/recorded system"},
+    {"study/rebuilt", "core engines sim reports study/calibrate study/compose system"},
     {"study/sweep", "core sim reports study/run system"},
     {"study/tune", "core fleet sim reports study/run system"},
     {"study/what_if", "core engines sim reports study/run system"},

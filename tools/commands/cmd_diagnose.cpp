@@ -39,9 +39,11 @@
 #include "system/progress.h"
 #include "tools/commands/cli.h"
 #include "tools/commands/command_options.h"
+#include "tools/commands/diagnose_finding.h"
 #include "tools/commands/diagnose_help.h"
+#include "tools/commands/diagnose_log.h"
 #include "tools/commands/diagnose_notes.h"
-#include "tools/commands/finding.h"
+#include "tools/commands/finding_page.h"
 #include "tools/commands/goal_options.h"
 #include "tools/commands/report_page.h"
 #include "tools/commands/run_choice.h"
@@ -49,24 +51,6 @@
 
 namespace metronome {
 namespace {
-
-struct DiagnoseOptions {
-  std::string run;                 // folder or log; empty: the scenario is run first
-  std::vector<std::string> notes;  // of a composed scenario
-  std::size_t max_entries = 5;
-  SloConfig targets;     // in the place of the limits of the run or of --scenario
-  std::string hardware;  // to simulate; empty: the run's
-  std::string scenario;  // its requests are replayed for a log
-  std::string variant;   // of the scenario
-  std::string engine;    // of a log; empty: the one whose lines it has
-  std::string flags;     // of the engine, in place of those in a log
-  std::optional<std::string> iterations;
-  std::optional<std::int64_t> run_number;  // of a client's result
-  std::string page;                        // of --html, or of a composed scenario; empty: none
-  bool is_composed = false;                // the scenario has no file of the user's
-  bool has_no_replay = false;
-  bool wants_json = false;
-};
 
 constexpr CommandText kDiagnoseText = {
     .name = "diagnose",
@@ -99,6 +83,8 @@ OptionList option_list(DiagnoseOptions& options, ScenarioOptions& scenario) {
        "be left out"},
       {"engine NAME", &options.engine,
        "vllm or sglang: the engine to read, if a log has lines of both"},
+      {"save FOLDER", &options.save,
+       "write the requests, settings and step times of a log as a scenario"},
       {"run N", &options.run_number,
        "the run of a client's result with several (default: the only one)", EmptyText::Refused,
        WholeRange{1, 1'000'000}},
@@ -109,6 +95,10 @@ OptionList option_list(DiagnoseOptions& options, ScenarioOptions& scenario) {
   };
   add_goal_options(options.targets, list);
   add_scenario_options(scenario, list, false);
+  std::erase_if(list, [](const CommandOption& option) { return option.syntax == "requests N"; });
+  list.push_back({"requests N|FILE", &options.requests,
+                  "number of requests; or a client's result with the requests of a log, whose "
+                  "lengths and starts are then exact"});
   return list;
 }
 
@@ -133,6 +123,10 @@ void choose_scenario_of(const CommandLine& line, ScenarioOptions& scenario,
                        " has its own scenario; allowed: options that describe one without a "
                        "folder, or with a log");
     }
+    if (!scenario.request.describes_requests() && is_iteration_log(options.run)) {
+      options.described = scenario.request;  // the requests are the log's
+      return;
+    }
     std::string& command = scenario.request.command;
     if (command.empty() && scenario.request.model.empty()) command = "@" + options.run;
   }
@@ -145,12 +139,27 @@ void choose_scenario_of(const CommandLine& line, ScenarioOptions& scenario,
   options.notes = std::move(chosen.notes);
 }
 
+// --requests is a number, as in other commands, or a file.
+void resolve_requests(DiagnoseOptions& options, ScenarioOptions& scenario) {
+  constexpr std::int64_t kMost = 10'000'000;
+  const auto count = number_in<std::int64_t>(options.requests);
+  if (!count) return;
+  if (*count < 1 || *count > kMost) {
+    throw UsageError(fmt::format(
+        "--requests: {} is not valid; allowed: a number from 1 to {}, or a client's result",
+        printable(options.requests), kMost));
+  }
+  scenario.request.num_requests = *count;
+  options.requests.clear();
+}
+
 // nullopt if help was requested and printed.
 std::optional<DiagnoseOptions> parse_diagnose(const Arguments& arguments) {
   DiagnoseOptions options;
   ScenarioOptions scenario;
   const auto line = parse_command(kDiagnoseText, option_list(options, scenario), arguments);
   if (!line) return std::nullopt;
+  resolve_requests(options, scenario);
   if (!line->files.empty()) options.run = line->file();
   if (options.scenario.empty() && !options.variant.empty()) {
     throw UsageError("--variant: has no effect; allowed: with --scenario");
@@ -165,47 +174,6 @@ std::optional<DiagnoseOptions> parse_diagnose(const Arguments& arguments) {
   }
   choose_scenario_of(*line, scenario, options);
   return options;
-}
-
-// The limits of a run, with the command's in their place.
-std::vector<Goal> goals_of_run(const StoredRun& run, const DiagnoseOptions& options) {
-  return goals_of(with_options(run.result.info.slo, options.targets));
-}
-
-// Searches for better settings, or states why it does not.
-// `engine` is the log's.
-void replay(const StoredRun& run, const DiagnoseOptions& options, const std::string& engine,
-            Finding& finding) {
-  const bool is_log = finding.pressure.has_value();
-  if (options.has_no_replay || (run.result.summary.completed == 0 && !is_log)) return;
-  const std::vector<Goal> goals = goals_of_run(run, options);
-  if (goals.empty() && is_log) {
-    finding.notes.push_back(
-        "There is no limit: give --target-itl MS, --target-ttft MS or --target-rate TOK/S to "
-        "search "
-        "for settings that keep it.");
-    return;
-  }
-  // A log has gaps of its own, and none of requests that lost their blocks.
-  const bool has_unseen_gaps = is_log && finding.pressure->num_preempted > 0;
-  const bool has_long_gaps = is_log && finding.limit_ms && finding.itl.max_ms > *finding.limit_ms;
-  if (!goals.empty() && !has_unseen_gaps && !has_long_gaps && keeps_goals(run, goals)) {
-    finding.notes.push_back("The run keeps " + goal_words(goals) + ": there is nothing to change.");
-    return;
-  }
-  ProgressBar bar(true);
-  finding.what_if = find_smallest_change(
-      run,
-      {.goals = options.targets,
-       .hardware = options.hardware,
-       .engine = engine,
-       .num_threads = default_jobs()},
-      [&bar](const std::string& name) { bar.start(name); },
-      [&bar](const RunProgress& now) {
-        bar.update(now.num_ended, now.num_total);
-        return true;
-      });
-  bar.clear();
 }
 
 // The causes in the record, where the run says its settings.
@@ -264,168 +232,13 @@ Finding examine_run(const StoredRun& run, const DiagnoseOptions& options) {
   return finding;
 }
 
-// The only variant of --scenario, or the one of --variant, with the engine's settings.
-Scenario chosen_variant(const DiagnoseOptions& options, const EngineSettings& settings) {
-  std::vector<std::string> assignments = settings.assignments;
-  std::vector<std::string> fixed;
-  if (!options.hardware.empty()) fixed.push_back("hardware=" + options.hardware);
-  const auto choose = [&options](const std::vector<std::string>& all) {
-    const ScenarioFile file = load_scenario(options.scenario, all, std::nullopt);
-    std::vector<std::string> names;
-    if (!options.variant.empty()) names.push_back(options.variant);
-    std::vector<Scenario> variants = chosen_variants(file, names);
-    if (variants.size() != 1) {
-      std::vector<std::string_view> known;
-      for (const Scenario& variant : variants) known.push_back(variant.name);
-      throw UsageError(
-          "--scenario: " + file.path +
-          " has several variants; allowed: one of them with --variant: " + join_names(known));
-    }
-    return std::pair(file.has_variants, std::move(variants.front()));
-  };
-  auto [has_variants, scenario] = choose(fixed);
-  if (settings.pool_tokens) {  // a scenario with a pool keeps its blocks' size by itself
-    assignments.push_back(fmt::format("kv_cache.block_size={}", scenario.kv_cache.block_size));
-    assignments.push_back(fmt::format("kv_cache.num_blocks={}",
-                                      *settings.pool_tokens / scenario.kv_cache.block_size));
-  }
-  if (assignments.empty()) return std::move(scenario);
-  for (std::string& assignment : assignments) {
-    if (has_variants) assignment.insert(0, "variants." + scenario.name + ".");
-    fixed.push_back(std::move(assignment));
-  }
-  try {
-    return choose(fixed).second;
-  } catch (const ConfigError& error) {
-    throw ConfigError("a setting of " + printable(options.run) + " or of --flags: " + error.what());
-  }
-}
-
-// Requests of another model say nothing about those of the log.
-void note_other_model(const EngineLog& log, const Scenario& scenario, Finding& finding) {
-  const auto found = log.settings.find(std::string(log.dialect->server->model));
-  if (found == log.settings.end()) return;
-  const ModelComparison models =
-      compare_models(served_model(found->second), scenario_model(scenario));
-  if (!models.differs) return;
-  finding.notes.push_back("In the log " + printable(models.text) +
-                          " as in the scenario: a replay has other step times.");
-}
-
-// Runs the scenario of --scenario with the engine's settings; its run represents that of the log.
-StoredRun run_scenario(const DiagnoseOptions& options, const Scenario& scenario) {
-  std::vector<Scenario> variants = {scenario};
-  const std::unique_ptr<Backend> backend = make_backend(std::string(kBackendNames[0]));
-  std::vector<PreparedVariant> prepared = prepare_variants(*backend, std::move(variants));
-  ProgressBar bar(true);
-  bar.start(options.scenario);
-  VariantOutcome outcome =
-      run_variant(*backend, prepared.front(), nullptr, [&bar](const RunProgress& now) {
-        bar.update(now.num_ended, now.num_total);
-        return true;
-      });
-  bar.clear();
-  return {options.scenario, std::move(outcome.result), std::move(outcome.record)};
-}
-
-std::string joined_settings(const EngineSettings& settings) {
-  std::string text;
-  for (const std::string& flag : settings.flags) text += (text.empty() ? "" : " ") + flag;
-  return text;
-}
-
-// Searches for better settings by the run of the log's scenario. `has_pool`: the size of its cache
-// is the log's, which nobody set.
-void replay_scenario(const EngineLog& log, const StoredRun& run, const DiagnoseOptions& options,
-                     bool has_pool, Finding& finding) {
-  const std::string policy(log.dialect->name());
-  const bool is_same_engine = run.result.info.policy == policy;
-  if (!is_same_engine) {
-    finding.notes.push_back("The scenario has the policy " + run.result.info.policy +
-                            ", but the log is one of " + std::string(log.engine_name()) +
-                            ": give its settings with --flags.");
-  }
-  replay(run, options, is_same_engine ? std::string(log.engine_name()) : "", finding);
-  if (!finding.what_if) return;
-  // The simulated run is compared with the log, which it represents.
-  finding.what_if->scenario = options.scenario;
-  finding.what_if->recorded_itl = finding.itl;
-  if (has_pool) finding.what_if->cache.is_set = false;
-  finding.what_if->is_same_run = false;
-}
-
-Finding examine_log(const EngineLog& log, const DiagnoseOptions& options) {
-  if (options.scenario.empty()) {
-    for (const auto& [name, value] :
-         {std::pair("--hardware", options.hardware), std::pair("--flags", options.flags)}) {
-      if (value.empty()) continue;
-      throw UsageError(fmt::format(
-          "{}: the replay of a log needs its scenario; allowed: --scenario as well", name));
-    }
-  }
-  const GivenFlags given = read_flags(*log.dialect->server, options.flags, "--flags");
-  const EngineArguments arguments = merged_arguments(log, given.arguments);
-  EngineSettings settings = scenario_settings(*log.dialect->server, arguments);
-  GivenFlags logged = logged_flags(log);
-  logged.ignored.clear();  // a log has dozens
-  add_notes(logged, settings.notes);
-  add_notes(given, settings.notes);
-  Finding finding;
-  finding.title = log.path;
-  finding.limit_ms = options.targets.itl_ms;
-  LogGaps gaps = gaps_of(log);
-  finding.notes = std::move(gaps.notes);
-  finding.pressure = cache_pressure(log);
-  for (std::string& note : pressure_notes(*finding.pressure, log)) {
-    finding.notes.push_back(std::move(note));
-  }
-  for (std::string& note : left_out_notes(log)) finding.notes.push_back(std::move(note));
-  std::optional<StoredRun> run;
-  if (!options.scenario.empty()) {
-    const Scenario scenario = chosen_variant(options, settings);
-    note_other_model(log, scenario, finding);
-    if (!finding.limit_ms) finding.limit_ms = scenario.slo.itl_ms;
-    if (!options.has_no_replay) run = run_scenario(options, scenario);
-  }
-  finding.diagnosis = diagnose(gaps, finding.limit_ms, options.max_entries, finding.itl);
-  if (run) replay_scenario(log, *run, options, !settings.pool.empty(), finding);
-  finding.facts = {log_text(log)};
-  JsonText engine;
-  append_engine(log, settings.in_force(), engine);
-  finding.engine_json = engine.view();
-  if (!gaps.gaps.empty()) finding.facts.push_back(itl_text(finding.itl));
-  if (!settings.flags.empty()) {
-    finding.facts.push_back(
-        std::string(options.flags.empty() ? "set in the log: " : "set in the log or by --flags: ") +
-        joined_settings(settings));
-  }
-  if (!settings.pool.empty()) finding.facts.push_back(settings.pool);
-  if (!settings.chosen.empty()) {
-    std::string chosen;
-    for (const std::string& one : settings.chosen) chosen += (chosen.empty() ? "" : ", ") + one;
-    finding.facts.push_back("chosen by the server: " + chosen);
-  }
-  for (const std::string& note : options.notes) finding.notes.push_back(note);
-  for (const std::string& note : settings.notes) finding.notes.push_back(note);
-  if (!options.scenario.empty()) return finding;
-  if (finding.limit_ms) {
-    std::string note = budget_note(finding.diagnosis, *log.dialect, arguments, *finding.limit_ms);
-    if (!note.empty()) finding.notes.push_back(std::move(note));
-  }
-  if (!options.has_no_replay) {
-    finding.notes.push_back(
-        "Not replayed with other settings: the log does not have the arrivals, prompt lengths and "
-        "output lengths of the requests. Describe them in a scenario, with the model, the hardware "
-        "and the engine's settings, and give it with --scenario.");
-  }
-  return finding;
-}
-
 // A given option that only a log has; nullptr: none.
 const char* option_of_logs(const DiagnoseOptions& options) {
   if (!options.scenario.empty()) return "--scenario";
   if (!options.flags.empty()) return "--flags";
   if (options.iterations) return "--iterations";
+  if (!options.requests.empty()) return "--requests";
+  if (!options.save.empty()) return "--save";
   return options.engine.empty() ? nullptr : "--engine";
 }
 
@@ -471,7 +284,7 @@ int diagnose_command(const Arguments& arguments) {
     find_hardware(options->hardware, {std::make_shared<const std::string>("--hardware"), 0});
   }
   if (!is_scenario && is_measured(options->run)) return diagnose_client(*options);
-  if (options->run_number) {
+  if (options->run_number && options->requests.empty()) {
     throw UsageError("--run: has no effect; allowed: with the result of a benchmark's client");
   }
   const char* option = is_scenario || is_log ? nullptr : option_of_logs(*options);
@@ -493,7 +306,7 @@ int diagnose_command(const Arguments& arguments) {
     is_first = false;
   };
   if (is_scenario) {
-    const StoredRun run = run_scenario(*options, chosen_variant(*options, {}));
+    const StoredRun run = run_scenario(options->scenario, chosen_variant(*options, {}));
     Finding finding = examine_run(run, *options);
     finding.notes.insert(finding.notes.begin(), options->notes.begin(), options->notes.end());
     report(finding, &run);

@@ -492,7 +492,7 @@ TEST_CASE("a scenario goes with a log, and is one", "[cli][whatif]") {
   refused("'" + log + "' --scenario '" + two + "'", "one of them with --variant: whole, pieces");
   refused("'" + log + "' --scenario '" + two + "' --variant hole", "has no variant 'hole'");
   refused("'" + log + "' --scenario /nowhere.yaml", "/nowhere.yaml");
-  refused("'" + log + "' --hardware h200", "--hardware: the replay of a log needs its scenario; ");
+  refused("'" + log + "' --hardware h200", "--model: is missing, as the log does not name its ");
   refused("'" + log + "' --variant whole", "--variant: has no effect; allowed: with --scenario");
   refused("/nowhere.log --scenario '" + two + "'",
           "/nowhere.log: does not exist; allowed: a result folder");

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-#include "tools/commands/finding.h"
+#include "tools/commands/finding_page.h"
 
 #include <fmt/core.h>
 #include <utility>
@@ -76,38 +76,6 @@ std::string finding_text(const Finding& finding) {
   append_blocks({causes_block(finding), notes_block(finding)}, blocks);
   if (finding.what_if) append_blocks(what_if_blocks(*finding.what_if), blocks);
   return blocks_text(blocks, output_columns());
-}
-
-void append_finding(const Finding& finding, JsonText& json) {
-  json.begin_object();
-  json.field("label", finding.title);
-  if (!finding.engine_json.empty()) json.key("engine").raw(finding.engine_json);
-  json.key("itl_limit_ms");
-  if (finding.limit_ms) {
-    json.value(*finding.limit_ms);
-  } else {
-    json.null();
-  }
-  json.field("p50_itl_ms", finding.itl.p50_ms);
-  json.field("p99_itl_ms", finding.itl.p99_ms);
-  json.field("max_itl_ms", finding.itl.max_ms);
-  append_diagnosis(finding.diagnosis, json);
-  json.key("causes");
-  append_causes(finding.causes, json);
-  json.key("notes").begin_array();
-  for (const std::string& note : finding.notes) json.value(note);
-  json.end_array();
-  if (finding.pressure) {
-    json.key("cache_pressure");
-    append_pressure(*finding.pressure, json);
-  }
-  json.key("what_if");
-  if (finding.what_if) {
-    append_what_if(*finding.what_if, json);
-  } else {
-    json.null();
-  }
-  json.end_object();
 }
 
 void FindingPage::add(const Finding& finding, const StoredRun* run) {

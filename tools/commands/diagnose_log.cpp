@@ -1,0 +1,327 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "tools/commands/diagnose_log.h"
+
+#include <algorithm>
+#include <filesystem>
+#include <fmt/core.h>
+#include <memory>
+#include <optional>
+#include <utility>
+
+#include "core/base/error.h"
+#include "core/base/json_text.h"
+#include "core/base/names.h"
+#include "core/base/number_text.h"
+#include "engines/command/pasted_command.h"
+#include "engines/log/log_dialect.h"
+#include "reports/compare/comparable.h"
+#include "reports/measured/measured_reader.h"
+#include "reports/terminal/log_facts.h"
+#include "reports/terminal/log_gaps.h"
+#include "reports/terminal/text.h"
+#include "study/rebuilt/log_scenario.h"
+#include "study/run/variant_run.h"
+#include "system/temporary_folder.h"
+#include "tools/commands/cli.h"
+#include "tools/commands/diagnose_notes.h"
+#include "tools/commands/goal_options.h"
+
+namespace metronome {
+namespace {
+
+// Requests of another model say nothing about those of the log.
+void note_other_model(const EngineLog& log, const Scenario& scenario, Finding& finding) {
+  const auto found = log.settings.find(std::string(log.dialect->server->model));
+  if (found == log.settings.end()) return;
+  const ModelComparison models =
+      compare_models(served_model(found->second), scenario_model(scenario));
+  if (!models.differs) return;
+  finding.notes.push_back("In the log " + printable(models.text) +
+                          " as in the scenario: a replay has other step times.");
+}
+
+std::string joined_settings(const EngineSettings& settings) {
+  std::string text;
+  for (const std::string& flag : settings.flags) text += (text.empty() ? "" : " ") + flag;
+  return text;
+}
+
+// Searches for better settings by the run of the log's scenario. `has_pool`: the size of its cache
+// is the log's, which nobody set.
+void replay_scenario(const EngineLog& log, const StoredRun& run, const DiagnoseOptions& options,
+                     bool has_pool, Finding& finding) {
+  const std::string policy(log.dialect->name());
+  const bool is_same_engine = run.result.info.policy == policy;
+  if (!is_same_engine) {
+    finding.notes.push_back("The scenario has the policy " + run.result.info.policy +
+                            ", but the log is one of " + std::string(log.engine_name()) +
+                            ": give its settings with --flags.");
+  }
+  replay(run, options, is_same_engine ? std::string(log.engine_name()) : "", finding);
+  if (!finding.what_if) return;
+  // The simulated run is compared with the log, which it represents.
+  finding.what_if->scenario = options.scenario;
+  finding.what_if->is_rebuilt = finding.workload.has_value();
+  finding.what_if->recorded_itl = finding.itl;
+  if (has_pool) finding.what_if->cache.is_set = false;
+  finding.what_if->is_same_run = false;
+}
+
+// The requests of the log itself, in files that last as long as this.
+struct OwnRequests {
+  LogScenario made;
+  std::unique_ptr<TemporaryFolder> temporary;  // nullptr: they stay
+  std::string path;                            // of the scenario
+};
+
+OwnRequests own_requests(const EngineLog& log, const DiagnoseOptions& options) {
+  OwnRequests own;
+  const ScenarioRequest& described = options.described;
+  std::optional<MeasuredRun> client;
+  if (!options.requests.empty()) {
+    client = read_measured_run(options.requests, options.run_number);
+  }
+  own.made =
+      make_log_scenario(log, {.model = described.model,
+                              .gpu = options.hardware.empty() ? described.gpu : options.hardware,
+                              .simulates_gpu = !options.hardware.empty(),
+                              .tensor_parallel_size = described.tensor_parallel_size,
+                              .quantization = described.quantization,
+                              .client = client ? &*client : nullptr});
+  if (!own.made.obstacle.empty()) return own;
+  std::string folder = options.save;
+  if (folder.empty()) {
+    own.temporary = std::make_unique<TemporaryFolder>();
+    folder = own.temporary->path();
+  }
+  std::filesystem::create_directories(folder);
+  own.path = write_log_scenario(own.made, folder);
+  return own;
+}
+
+Distribution logged_ttft(const RebuiltLog& rebuilt) {
+  std::vector<double> sample;
+  for (const RebuiltRequest& request : rebuilt.requests) {
+    if (request.ttft_ns != kNoTime) sample.push_back(static_cast<double>(request.ttft_ns));
+  }
+  return describe(sample);
+}
+
+LogWorkloadFacts facts_of(const LogScenario& made) {
+  LogWorkloadFacts facts;
+  facts.num_requests = static_cast<std::int64_t>(made.num_requests);
+  facts.num_exact = static_cast<std::int64_t>(made.rebuilt.num_exact());
+  facts.num_from_client = static_cast<std::int64_t>(made.num_from_client);
+  if (made.fit) facts.num_fitted_steps = static_cast<std::int64_t>(made.fit->measured.steps.size());
+  facts.logged_ttft = logged_ttft(made.rebuilt);
+  return facts;
+}
+
+// How much later the client saw its first tokens than the replay has them. Load that drifts makes
+// some much later, so it is the lower quartile. 0: they are not later, or the client does not say.
+double front_end_ms(const LogScenario& made, const RunRecord& replayed) {
+  std::vector<TimeNs> later;
+  const std::size_t count = std::min(made.client_ttft_ns.size(), replayed.requests.size());
+  for (std::size_t i = 0; i < count; ++i) {
+    const RequestRecord& request = replayed.requests[i];
+    if (made.client_ttft_ns[i] == kNoTime || request.first_token == kNoTime) continue;
+    later.push_back(made.client_ttft_ns[i] - request.ttft_ns());
+  }
+  if (later.empty()) return 0;
+  const auto quartile = later.begin() + static_cast<std::ptrdiff_t>(later.size() / 4);
+  std::nth_element(later.begin(), quartile, later.end());
+  return std::max(to_ms(*quartile), 0.0);
+}
+
+// The replay of the log's own requests with its settings, and what else the user must know.
+void add_workload(const EngineLog& log, LogScenario& made, const DiagnoseOptions& options,
+                  Finding& finding) {
+  finding.workload = facts_of(made);
+  finding.facts.push_back(made.summary);
+  finding.notes.insert(finding.notes.end(), made.notes.begin(), made.notes.end());
+  if (!options.save.empty()) {
+    finding.notes.push_back("The log as a scenario: " + printable(options.scenario) +
+                            ", with its requests and step times beside it.");
+  }
+  const EngineSettings own = scenario_settings(*log.dialect->server, merged_arguments(log, {}));
+  StoredRun run = run_scenario(options.scenario, chosen_variant(options, own));
+  if (const double ms = front_end_ms(made, run.record); ms >= 0.1) {
+    set_front_end(ms, made);
+    write_log_scenario(made, std::filesystem::path(options.scenario).parent_path().string());
+    finding.notes.push_back("The server takes about " + ms_text(ms) +
+                            " ms before its engine sees a request, by the client's first tokens "
+                            "beside the replayed ones.");
+    run = run_scenario(options.scenario, chosen_variant(options, own));
+  }
+  finding.workload->as_logged = run.result.summary;
+}
+
+void add_figures(const DiagnoseOptions& options, Finding& finding) {
+  LogWorkloadFacts& workload = *finding.workload;
+  workload.logged_itl = finding.itl;
+  const auto figures = [](const Distribution& itl, const Distribution& ttft) {
+    return itl_text(itl) + "; " + ttft_text(ttft);
+  };
+  finding.notes.push_back("In the log: " + figures(workload.logged_itl, workload.logged_ttft) +
+                          " (by the rebuilt arrivals).");
+  finding.notes.push_back("Simulated with the log's settings: " +
+                          figures(workload.as_logged.itl, workload.as_logged.ttft) + ".");
+  if (!workload.with_flags) return;
+  finding.notes.push_back("Simulated with " + printable(options.flags) + ": " +
+                          figures(workload.with_flags->itl, workload.with_flags->ttft) + ".");
+}
+
+// Options that only a log without a scenario of its own has, or one with steps.
+void check_log_options(const EngineLog& log, const DiagnoseOptions& options) {
+  const bool has_own = options.scenario.empty() && has_requests(log);
+  if (has_own && !options.has_no_replay) return;
+  const std::pair<const char*, bool> own[] = {{"--requests", !options.requests.empty()},
+                                              {"--save", !options.save.empty()}};
+  for (const auto& [name, is_given] : own) {
+    if (!is_given) continue;
+    throw UsageError(fmt::format(
+        "{}: has no effect; allowed: with a log of iterations that is replayed, and without "
+        "--scenario",
+        name));
+  }
+  if (has_own || !options.scenario.empty()) return;
+  for (const auto& [name, value] :
+       {std::pair("--hardware", options.hardware), std::pair("--flags", options.flags)}) {
+    if (value.empty()) continue;
+    throw UsageError(fmt::format(
+        "{}: the replay of a log needs its scenario; allowed: --scenario as well", name));
+  }
+}
+
+// What the log itself says, without its gaps.
+void add_log_facts(const EngineLog& log, const EngineSettings& settings,
+                   const DiagnoseOptions& options, Finding& finding) {
+  JsonText engine;
+  append_engine(log, settings.in_force(), engine);
+  finding.engine_json = engine.view();
+  std::vector<std::string> facts = {log_text(log)};
+  if (finding.itl.count > 0) facts.push_back(itl_text(finding.itl));
+  if (!settings.flags.empty()) {
+    facts.push_back(
+        std::string(options.flags.empty() ? "set in the log: " : "set in the log or by --flags: ") +
+        joined_settings(settings));
+  }
+  if (!settings.pool.empty()) facts.push_back(settings.pool);
+  if (!settings.chosen.empty()) {
+    std::string chosen;
+    for (const std::string& one : settings.chosen) chosen += (chosen.empty() ? "" : ", ") + one;
+    facts.push_back("chosen by the server: " + chosen);
+  }
+  finding.facts.insert(finding.facts.begin(), facts.begin(), facts.end());
+  finding.notes.insert(finding.notes.end(), options.notes.begin(), options.notes.end());
+  finding.notes.insert(finding.notes.end(), settings.notes.begin(), settings.notes.end());
+}
+
+EngineSettings settings_of(const EngineLog& log, const GivenFlags& given) {
+  EngineSettings settings =
+      scenario_settings(*log.dialect->server, merged_arguments(log, given.arguments));
+  GivenFlags logged = logged_flags(log);
+  logged.ignored.clear();  // a log has dozens
+  add_notes(logged, settings.notes);
+  add_notes(given, settings.notes);
+  return settings;
+}
+
+// Without a replay: the linear estimate, and why there is none.
+void add_estimate(const EngineLog& log, const EngineArguments& arguments,
+                  const DiagnoseOptions& options, Finding& finding) {
+  if (finding.limit_ms) {
+    std::string note = budget_note(finding.diagnosis, *log.dialect, arguments, *finding.limit_ms);
+    if (!note.empty()) finding.notes.push_back(std::move(note));
+  }
+  if (options.has_no_replay || has_requests(log)) return;
+  finding.notes.push_back(
+      "Not replayed with other settings: the log does not have the arrivals, prompt lengths and "
+      "output lengths of the requests. Describe them in a scenario, with the model, the hardware "
+      "and the engine's settings, and give it with --scenario.");
+}
+
+}  // namespace
+
+Scenario chosen_variant(const DiagnoseOptions& options, const EngineSettings& settings) {
+  std::vector<std::string> assignments = settings.assignments;
+  std::vector<std::string> fixed;
+  if (!options.hardware.empty()) fixed.push_back("hardware=" + options.hardware);
+  const auto choose = [&options](const std::vector<std::string>& all) {
+    const ScenarioFile file = load_scenario(options.scenario, all, std::nullopt);
+    std::vector<std::string> names;
+    if (!options.variant.empty()) names.push_back(options.variant);
+    std::vector<Scenario> variants = chosen_variants(file, names);
+    if (variants.size() != 1) {
+      std::vector<std::string_view> known;
+      for (const Scenario& variant : variants) known.push_back(variant.name);
+      throw UsageError(
+          "--scenario: " + file.path +
+          " has several variants; allowed: one of them with --variant: " + join_names(known));
+    }
+    return std::pair(file.has_variants, std::move(variants.front()));
+  };
+  auto [has_variants, scenario] = choose(fixed);
+  if (settings.pool_tokens) {  // a scenario with a pool keeps its blocks' size by itself
+    assignments.push_back(fmt::format("kv_cache.block_size={}", scenario.kv_cache.block_size));
+    assignments.push_back(fmt::format("kv_cache.num_blocks={}",
+                                      *settings.pool_tokens / scenario.kv_cache.block_size));
+  }
+  if (assignments.empty()) return std::move(scenario);
+  for (std::string& assignment : assignments) {
+    if (has_variants) assignment.insert(0, "variants." + scenario.name + ".");
+    fixed.push_back(std::move(assignment));
+  }
+  try {
+    return choose(fixed).second;
+  } catch (const ConfigError& error) {
+    throw ConfigError("a setting of " + printable(options.run) + " or of --flags: " + error.what());
+  }
+}
+
+Finding examine_log(const EngineLog& log, const DiagnoseOptions& given_options) {
+  DiagnoseOptions options = given_options;
+  check_log_options(log, options);
+  const GivenFlags given = read_flags(*log.dialect->server, options.flags, "--flags");
+  const EngineSettings settings = settings_of(log, given);
+  Finding finding;
+  finding.title = log.path;
+  finding.limit_ms = options.targets.itl_ms;
+  LogGaps gaps = gaps_of(log);
+  finding.notes = std::move(gaps.notes);
+  finding.pressure = cache_pressure(log);
+  for (std::string& note : pressure_notes(*finding.pressure, log)) {
+    finding.notes.push_back(std::move(note));
+  }
+  for (std::string& note : left_out_notes(log)) finding.notes.push_back(std::move(note));
+  std::optional<OwnRequests> own;
+  if (options.scenario.empty() && !options.has_no_replay && has_requests(log)) {
+    own = own_requests(log, options);
+    options.scenario = own->path;
+    options.hardware.clear();  // the scenario has it
+  }
+  std::optional<StoredRun> run;
+  if (!options.scenario.empty()) {
+    if (own) add_workload(log, own->made, options, finding);
+    const Scenario scenario = chosen_variant(options, settings);
+    if (!own) note_other_model(log, scenario, finding);
+    if (!finding.limit_ms) finding.limit_ms = scenario.slo.itl_ms;
+    if (!options.has_no_replay) run = run_scenario(options.scenario, scenario);
+  }
+  finding.diagnosis = diagnose(gaps, finding.limit_ms, options.max_entries, finding.itl);
+  add_log_facts(log, settings, options, finding);
+  if (own && run) {
+    if (!options.flags.empty()) finding.workload->with_flags = run->result.summary;
+    add_figures(options, finding);
+  } else if (own) {
+    finding.notes.push_back("Not replayed with other settings: " + own->made.obstacle);
+  }
+  if (run) {
+    replay_scenario(log, *run, options, !settings.pool.empty(), finding);
+  } else {
+    add_estimate(log, merged_arguments(log, given.arguments), options, finding);
+  }
+  return finding;
+}
+
+}  // namespace metronome
