@@ -193,11 +193,18 @@ std::optional<std::int64_t> pool_by_use(const RebuiltLog& rebuilt) {
   return static_cast<std::int64_t>(pools[pools.size() / 2]);
 }
 
-void set_pool(const EngineSettings& settings, const RebuiltLog& rebuilt, YamlDraft& draft,
-              std::vector<std::string>& notes) {
+void set_pool(const EngineLog& log, const EngineSettings& settings, const RebuiltLog& rebuilt,
+              YamlDraft& draft, std::vector<std::string>& notes) {
   const std::string blocks = "kv_cache.num_blocks";
   const std::string size = "kv_cache.block_size";
-  if (draft.has(blocks)) return;
+  if (draft.has(blocks)) {  // with the tokens that they hold, their size is known
+    const auto given = number_in<std::int64_t>(draft.value(blocks));
+    const auto tokens = count_of(log.settings, std::string(log.dialect->server->pool));
+    if (given && tokens && !draft.has(size) && *given > 0 && *tokens % *given == 0) {
+      draft.set(size, std::to_string(*tokens / *given), "tokens of the cache by its blocks");
+    }
+    return;
+  }
   if (!draft.has(size)) draft.set(size, kDefaultBlock, "the log does not have it");
   const std::int64_t block = number_in<std::int64_t>(draft.value(size)).value_or(16);
   if (settings.pool_tokens) {
@@ -252,7 +259,7 @@ std::string yaml_of(const EngineLog& log, const LogScenarioOptions& options,
   if (!draft.has("engine.max_model_len")) {
     draft.set("engine.max_model_len", std::to_string(longest_of(rows)), "the longest request");
   }
-  set_pool(settings, made.rebuilt, draft, made.notes);
+  set_pool(log, settings, made.rebuilt, draft, made.notes);
   if (!made.steps.empty()) {
     draft.set_text("cost_model.file", kLogStepsFile, "step times of the log");
   }

@@ -120,6 +120,7 @@ class Rebuilder {
   bool was_idle_before(std::size_t i) const;
   void admit();
   void add_running_ones();
+  bool is_gone(std::size_t arrival, std::size_t i) const;
   void match_arrivals();
   void draw_prompts();
   void place_outputs();
@@ -226,6 +227,15 @@ void Rebuilder::admit() {
   }
 }
 
+// Whether a request that was received cannot be the one that an idle engine admits in iteration
+// `i`: it would have been admitted before.
+bool Rebuilder::is_gone(std::size_t arrival, std::size_t i) const {
+  constexpr TimeNs kFrontEnd = kStampNs;  // a long prompt is tokenised meanwhile
+  if (i > 0 && arrivals_[arrival].line < out_.iterations[i - 1].line) return true;
+  const TimeNs stamp = stamps_[arrival];
+  return stamp != kNoTime && stamp + kStampNs + kFrontEnd < begin_of(i);
+}
+
 // The oldest request that was received and not admitted is the next. Where the engine was idle, the
 // earlier ones are gone: they were refused or aborted.
 void Rebuilder::match_arrivals() {
@@ -235,9 +245,7 @@ void Rebuilder::match_arrivals() {
     RebuiltRequest& request = out_.requests[r];
     if (request.first == kNoIteration) continue;
     const std::size_t i = request.first;
-    if (i > 0 && was_idle_before(i)) {
-      while (next < arrivals_.size() && arrivals_[next].line < out_.iterations[i - 1].line) ++next;
-    }
+    while (was_idle_before(i) && next < arrivals_.size() && is_gone(next, i)) ++next;
     // Another process may write the line of an iteration before that of its request.
     const std::int64_t until = out_.iterations[std::min(i + 1, size() - 1)].line;
     if (next == arrivals_.size() || arrivals_[next].line >= until) continue;
