@@ -43,7 +43,10 @@ FleetLoop::FleetLoop(const FleetSetup& setup, const Workload& workload,
       ends_cause_arrivals_(workload.has_sessions() || workload.mode == ArrivalMode::ClosedLoop),
       hasher_(nullptr),
       lots_(setup.router_seed, "router"),
-      next_times_(setup.simulations.size()) {
+      next_times_(setup.simulations.size()),
+      sinks_(sinks.begin(), sinks.end()),
+      gateway_(setup.gateway, workload.class_names),
+      members_(setup.simulations.size(), setup.failures, setup.scaling) {
   if (workload.has_sessions()) {
     sessions_.emplace(workload);
   } else {
@@ -51,9 +54,10 @@ FleetLoop::FleetLoop(const FleetSetup& setup, const Workload& workload,
   }
   hasher_ = PrefixHasher(&prompts());
   for (Simulation* const simulation : setup.simulations) {
-    replicas_.push_back(std::make_unique<Replica>(static_cast<ReplicaId>(replicas_.size()),
-                                                  *simulation, prompts(), !workload.images.empty(),
-                                                  sinks));
+    const auto id = static_cast<ReplicaId>(replicas_.size());
+    const ReplicaStart start = {.is_off = !members_.is_up(id), .may_fail = setup.may_delay()};
+    replicas_.push_back(std::make_unique<Replica>(id, *simulation, prompts(),
+                                                  !workload.images.empty(), start, sinks));
   }
   METRONOME_CHECK(!setup.router->hears_blocks || have_equal_blocks(replicas_),
                   "a router hears of blocks of one size");
@@ -64,21 +68,33 @@ FleetLoop::FleetLoop(const FleetSetup& setup, const Workload& workload,
                            .caches = this};
   if (setup.shuffles_replicas) context.order = drawn_order(replicas_.size(), setup.router_seed);
   router_ = setup.router->make(context);
+  for (std::size_t i = 0; i < replicas_.size(); ++i) {
+    const auto id = static_cast<ReplicaId>(i);
+    if (!members_.is_up(id)) router_->set_up(id, false);
+  }
 }
 
 bool FleetLoop::run(const ProgressFn& progress) {
   constexpr std::uint32_t kTurnsPerProgress = 256;
   for (std::uint32_t turn = 1;; ++turn) {
-    const TimeNs next = arrivals().next_time();
+    const TimeNs arrival = arrivals().next_time();
+    const TimeNs change = std::min(members_.next_time(), gateway_.next_deadline());
+    const TimeNs next = std::min(arrival, change);
     if (!advance_first(next)) {
-      if (next == kNever) break;
       tell_events();
-      if (setup_.report_interval > 0) report(next - next % setup_.report_interval);
-      receive(next);
+      const bool is_over = arrival == kNever && num_ended_ == num_received_;
+      if (is_over || next == kNever) break;
+      if (change <= arrival) {
+        change_members(change);
+      } else {
+        if (setup_.report_interval > 0) report(next - next % setup_.report_interval);
+        receive(next);
+      }
     }
     const bool tells = progress && turn % kTurnsPerProgress == 0;
     if (tells && !progress({num_ended_, arrivals().num_total(), now_})) return false;
   }
+  while (next_times_.first_time() < kNever) settle(next_times_.first(), kNever);
   tell_events();
   for (const std::unique_ptr<Replica>& replica : replicas_) {
     METRONOME_CHECK(!replica->engine().has_work(), "some requests can never be scheduled");
@@ -94,7 +110,7 @@ bool FleetLoop::run(const ProgressFn& progress) {
 
 bool FleetLoop::advance_first(TimeNs until) {
   if (next_times_.first_time() >= until) return false;
-  if (!ends_cause_arrivals_) {
+  if (!ends_matter()) {
     while (next_times_.first_time() < until) settle(next_times_.first(), until);
     return true;
   }
@@ -117,22 +133,33 @@ void FleetLoop::tell_events() {
   });
   for (const ReplicaEvent& event : events_) {
     now_ = std::max(now_, event.time);
+    if (setup_.scaling.slo_attainment_below) judge(event);
     if (!event.has_ended) {
       router_->answered(event.request);
       continue;
     }
     router_->ended(event.request, event.replica);
-    ++num_ended_;
-    if (sessions_) {
-      Request request;
-      request.state = event.state;
-      sessions_->on_event(
-          {.time = event.time, .kind = EventKind::Ended, .request = RequestId{event.request}},
-          request);
+    note_end(event.request, event.state, event.time);
+    if (members_.is_up(event.replica)) {
+      --num_in_flight_;
+    } else if (router_->num_in_flight()[static_cast<std::size_t>(event.replica)] == 0) {
+      set_state(event.replica, FleetMembers::State::Off);
+      tell({event.time, FleetChange::Removed, event.replica});
     }
-    arrivals().on_ended(event.time);
   }
   events_.clear();
+  if (!gateway_.is_empty()) send_waiting(now_);
+}
+
+void FleetLoop::note_end(std::uint32_t number, RequestState state, TimeNs now) {
+  ++num_ended_;
+  if (sessions_) {
+    Request request;
+    request.state = state;
+    sessions_->on_event({.time = now, .kind = EventKind::Ended, .request = RequestId{number}},
+                        request);
+  }
+  arrivals().on_ended(now);
 }
 
 // Of several reports before the next decision, the router uses the last one.
@@ -151,7 +178,15 @@ void FleetLoop::report(TimeNs time) {
 void FleetLoop::receive(TimeNs now) {
   now_ = std::max(now_, now);
   while (const std::optional<RequestSpec> spec = arrivals().pop_due(now, 0)) {
-    route(num_received_++, *spec, now);
+    const Waiting request = {num_received_++, *spec};
+    if (setup_.scaling.slo_attainment_below) {
+      seen_.push_back({spec->arrival, 0, spec->class_number});
+    }
+    if (!setup_.may_delay()) {
+      route(request, now);
+    } else {
+      take_in(request, now);
+    }
   }
 }
 
@@ -175,7 +210,8 @@ void FleetLoop::describe_prompt(std::uint32_t number, const RequestSpec& spec,
   routed.blocks = blocks_;
 }
 
-void FleetLoop::route(std::uint32_t number, const RequestSpec& spec, TimeNs now) {
+void FleetLoop::route(const Waiting& request, TimeNs now) {
+  const auto& [number, spec] = request;
   RoutedRequest routed = {
       .number = number, .now = now, .prompt = {}, .num_prompt_tokens = spec.num_prompt_tokens};
   if (sessions_) routed.session = std::uint64_t{sessions_->session_of(RequestId{number})} + 1;
@@ -185,6 +221,7 @@ void FleetLoop::route(std::uint32_t number, const RequestSpec& spec, TimeNs now)
   const ReplicaId chosen =
       choices[last == 0 ? 0 : static_cast<std::size_t>(lots_.uniform_int(0, last))];
   router_->sent(routed, chosen);
+  ++num_in_flight_;
   at(chosen).send(number, spec, now);
   settle(chosen, now);
 }

@@ -8,14 +8,18 @@
 #include <memory>
 #include <optional>
 #include <span>
+#include <string>
 #include <vector>
 
 #include "core/base/rng.h"
 #include "core/engine/arrival_source.h"
 #include "core/engine/drive.h"
 #include "core/engine/kv/prefix_hash.h"
+#include "core/metrics/slo_config.h"
 #include "core/workload/session_arrivals.h"
 #include "core/workload/workload_arrivals.h"
+#include "fleet/gateway.h"
+#include "fleet/members.h"
 #include "fleet/next_times.h"
 #include "fleet/replica.h"
 #include "fleet/router_registry.h"
@@ -29,6 +33,13 @@ struct FleetSetup {
   std::uint64_t router_seed = 0;
   bool shuffles_replicas = false;
   TimeNs report_interval = 0;  // 0: the router asks for no reports
+  GatewayRules gateway = {};
+  ScalingRules scaling = {};
+  std::vector<PlannedFailure> failures = {};
+  SloConfig slo = {};  // of ScalingRules::slo_attainment_below
+
+  // Whether requests may wait in front of the replicas, or leave them for others.
+  bool may_delay() const { return gateway.max_in_flight || scaling.is_on() || !failures.empty(); }
 };
 
 class FleetLoop final : private CacheView {
@@ -42,8 +53,13 @@ class FleetLoop final : private CacheView {
   std::span<const std::unique_ptr<Replica>> replicas() const { return replicas_; }
   std::size_t num_unsent() const { return workload_.requests.size() - arrivals().num_total(); }
   TimeNs now() const { return now_; }
+  // The first request that the gateway refused, and why; empty: none.
+  const std::string& first_refusal() const { return first_refusal_; }
+  const std::string& first_loss() const { return first_loss_; }
 
  private:
+  using Waiting = Gateway::Waiting;
+
   ArrivalSource& arrivals() {
     return sessions_ ? *sessions_ : static_cast<ArrivalSource&>(*single_);
   }
@@ -55,14 +71,35 @@ class FleetLoop final : private CacheView {
   }
   void count_cached(const RoutedRequest& request, std::span<std::int64_t> overlaps) override;
 
-  // Replicas take their turns before `until`; where ends cause arrivals, only up to the first
-  // event. Returns whether one took any.
+  // Whether the end of a request lets another one be sent.
+  bool ends_matter() const { return ends_cause_arrivals_ || !gateway_.is_empty(); }
+  // Replicas take their turns before `until`; where ends matter, only up to the first event.
+  // Returns whether one took any.
   bool advance_first(TimeNs until);
   void settle(ReplicaId replica, TimeNs until);
   void tell_events();
   void report(TimeNs at);
   void receive(TimeNs now);
-  void route(std::uint32_t number, const RequestSpec& spec, TimeNs now);
+  void route(const Waiting& request, TimeNs now);
+  // ---- In front of the replicas ----
+  // Sends it, or lets it wait.
+  void take_in(const Waiting& request, TimeNs now);
+  // Sends requests that wait, as many as may be sent.
+  void send_waiting(TimeNs now);
+  void refuse(std::span<const Gateway::Refused> refused, TimeNs now);
+  // A request ends there.
+  void end_in_front(const Waiting& request, EndReason reason, TimeNs now);
+  void note_end(std::uint32_t number, RequestState state, TimeNs now);
+  // No replica will take requests again: those that wait are lost.
+  void lose_stranded(TimeNs now);
+
+  // ---- Replicas that come and go ----
+  void change_members(TimeNs now);
+  void set_state(ReplicaId replica, FleetMembers::State state);
+  void fail(const FleetMembers::Change& change, TimeNs now);
+  void look(TimeNs now);
+  void judge(const ReplicaEvent& event);
+  void tell(const FleetEvent& event);
   void describe_prompt(std::uint32_t number, const RequestSpec& spec, RoutedRequest& routed);
   Replica& at(ReplicaId replica) { return *replicas_[static_cast<std::size_t>(replica)]; }
 
@@ -77,6 +114,21 @@ class FleetLoop final : private CacheView {
   Rng lots_;
   NextTimes next_times_;
   std::vector<ReplicaEvent> events_;  // not told yet
+  std::vector<EventSink*> sinks_;
+  Gateway gateway_;
+  FleetMembers members_;
+  std::int64_t num_in_flight_ = 0;  // at replicas that take requests
+  std::int64_t num_front_events_ = 0;
+  std::string first_refusal_, first_loss_;
+  // For ScalingRules::slo_attainment_below: requests by number, and their ends since the last look.
+  struct Seen {
+    TimeNs arrival = 0;
+    TimeNs first_token = 0;
+    std::uint16_t class_number = 0;
+  };
+  std::vector<Seen> seen_;
+  std::int64_t num_ended_since_look_ = 0;
+  std::int64_t num_good_since_look_ = 0;
   std::uint32_t num_received_ = 0;
   std::size_t num_ended_ = 0;
   TimeNs now_ = 0;

@@ -5,9 +5,11 @@
 #include <cmath>
 #include <fmt/core.h>
 #include <string>
+#include <string_view>
 #include <utility>
 
 #include "core/base/error.h"
+#include "core/base/names.h"
 #include "core/base/rng.h"
 #include "core/scenario/fleet_groups.h"
 
@@ -23,6 +25,9 @@ std::string text_of(const FleetConfig& fleet, const std::vector<FleetGroup>& gro
   const RouterInfo& router = *find_router(fleet.router);
   std::string text = fmt::format("{} {} behind {}", fleet.replicas,
                                  fleet.replicas == 1 ? "replica" : "replicas", router.name);
+  if (fleet.scaling.is_on() && fleet.scaling.min_replicas < fleet.replicas) {
+    text = fmt::format("{} to {}", fleet.scaling.min_replicas, text);
+  }
   if (!router.source.empty()) text += fmt::format(" ({})", router.source);
   for (const FleetGroup& group : groups) {
     if (group.changed.empty()) continue;
@@ -89,6 +94,11 @@ FleetRun::FleetRun(const Scenario& scenario) {
       config.router_seed ? static_cast<std::uint64_t>(*config.router_seed) : scenario.seed;
   fleet_.shuffles_replicas = config.shuffles_replicas;
   fleet_.report_interval = report_interval(config, *fleet_.router);
+  fleet_.gateway = GatewayRules::of(scenario);
+  fleet_.scaling = ScalingRules::of(scenario);
+  fleet_.failures = planned_failures(scenario);
+  fleet_.slo = scenario.slo;
+  classes_at_ = scenario.location_of("fleet.gateway.classes");
   fleet_text = text_of(config, groups);
   check_blocks(scenario, fleet_);
 }
@@ -96,6 +106,14 @@ FleetRun::FleetRun(const Scenario& scenario) {
 void FleetRun::check_workload(const Workload& workload) const {
   for (const std::unique_ptr<Simulation>& simulation : simulations_) {
     simulation->check_workload(workload);
+  }
+  const std::vector<std::string_view> known(workload.class_names.begin(),
+                                            workload.class_names.end());
+  for (const GatewayClass& one : fleet_.gateway.classes) {
+    if (std::find(known.begin(), known.end(), one.name) != known.end()) continue;
+    fail_config(classes_at_, "fleet.gateway.classes",
+                fmt::format("no request has class '{}'; allowed: {}", one.name,
+                            known.empty() ? "none, as requests have no class" : join_names(known)));
   }
 }
 
@@ -119,6 +137,15 @@ RunOutcome FleetRun::run(const Workload& workload, Clock& clock, std::span<Event
           {reason, fmt::format("request {}: {}", replica->number_of(first.request), first.text)});
       break;
     }
+  }
+  const bool has_refusal = std::any_of(
+      outcome.messages.begin(), outcome.messages.end(),
+      [](const FailureMessage& message) { return message.reason == EndReason::QueueFull; });
+  if (!has_refusal && !loop.first_refusal().empty()) {
+    outcome.messages.push_back({EndReason::QueueFull, loop.first_refusal()});
+  }
+  if (!loop.first_loss().empty()) {
+    outcome.messages.push_back({EndReason::Errored, loop.first_loss()});
   }
   for (const std::unique_ptr<Replica>& replica : loop.replicas()) {
     if (outcome.remark.empty()) outcome.remark = replica->engine().remark();

@@ -6,6 +6,7 @@
 #include <string_view>
 #include <vector>
 
+#include "core/config/config_node.h"
 #include "core/run/run.h"
 #include "fleet/fleet_loop.h"
 #include "sim/simulation.h"
@@ -30,6 +31,7 @@ class FleetRun final : public PreparedRun {
  private:
   std::vector<std::unique_ptr<Simulation>> simulations_;
   FleetSetup fleet_;
+  SourceLocation classes_at_;  // of the gateway
 };
 
 // The simulator, for scenarios with or without a fleet.

@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "fleet/replica.h"
 
+#include "core/base/error.h"
 #include "sim/simulation.h"
 
 namespace metronome {
@@ -25,8 +26,16 @@ std::vector<EventSink*> parts_for(const ReplicaScope& scope, std::span<EventSink
 
 }  // namespace
 
-void Replica::Feed::push(const RequestSpec& spec, TimeNs now) {
+TimeNs Replica::Feed::push(const RequestSpec& spec, TimeNs now) {
   sent_.push_back({hand_over_.time_of(now, spec.num_prompt_tokens), spec});
+  return sent_.back().handed_over;
+}
+
+std::vector<RequestSpec> Replica::Feed::take_back() {
+  std::vector<RequestSpec> specs;
+  for (const Sent& sent : sent_) specs.push_back(sent.spec);
+  sent_.clear();
+  return specs;
 }
 
 void Replica::Feed::exchange(Engine& engine, TimeNs now, bool receives) {
@@ -49,13 +58,15 @@ void Replica::Watch::on_event(const Event& event, const Request& request) {
                                .sequence = event.sequence,
                                .request = replica_.number_of(event.request),
                                .has_ended = event.kind == EventKind::Ended,
-                               .state = request.state});
+                               .state = request.state,
+                               .num_output_tokens = request.num_output_tokens()});
 }
 
 Replica::Replica(ReplicaId id, Simulation& simulation, const PromptSource& prompts, bool has_images,
-                 std::span<EventSink* const> sinks)
+                 const ReplicaStart& start, std::span<EventSink* const> sinks)
     : id_(id),
       numbers_(std::make_shared<std::vector<std::uint32_t>>()),
+      handed_over_(start.may_fail ? std::make_shared<std::vector<TimeNs>>() : nullptr),
       prompts_(prompts, *numbers_),
       feed_(simulation.front_end),
       hasher_(&prompts_),
@@ -65,7 +76,9 @@ Replica::Replica(ReplicaId id, Simulation& simulation, const PromptSource& promp
       engine_(with_items(simulation.setup, prompts_, has_images), executor_,
               parts_for({.replica = id,
                          .num_blocks = simulation.setup.kv_cache.num_blocks,
-                         .requests = numbers_},
+                         .requests = numbers_,
+                         .handed_over = handed_over_,
+                         .starts_off = start.is_off},
                         sinks, watch_),
               &hasher_) {
   engine_.receive_from(feed_);
@@ -73,7 +86,40 @@ Replica::Replica(ReplicaId id, Simulation& simulation, const PromptSource& promp
 
 void Replica::send(std::uint32_t number, const RequestSpec& spec, TimeNs now) {
   numbers_->push_back(number);
-  feed_.push(spec, now);
+  const TimeNs handed_over = feed_.push(spec, now);
+  if (handed_over_ == nullptr) return;
+  handed_over_->push_back(handed_over);
+  specs_.push_back(spec);
+}
+
+std::vector<Replica::Interrupted> Replica::fail() {
+  METRONOME_CHECK(handed_over_ != nullptr, "the replica may fail");
+  std::vector<ReplicaEvent> aborted;  // nobody is told: the requests may go on elsewhere
+  events_ = &aborted;
+  std::vector<Interrupted> interrupted;
+  const RequestTable& requests = engine_.requests();
+  for (std::size_t i = 0; i < requests.size(); ++i) {
+    const auto id = static_cast<RequestId>(i);
+    if (!requests.has(id) || requests[id].has_ended()) continue;
+    interrupted.push_back({number_of(id), specs_[i]});
+    engine_.abort(id);
+  }
+  const std::vector<RequestSpec> unseen = feed_.take_back();
+  for (std::size_t i = 0; i < unseen.size(); ++i) {
+    interrupted.push_back({(*numbers_)[requests.size() + i], unseen[i]});
+  }
+  numbers_->resize(requests.size());
+  handed_over_->resize(requests.size());
+  specs_.resize(requests.size());
+  restart();
+  return interrupted;
+}
+
+void Replica::restart() {
+  std::vector<ReplicaEvent> none;
+  advance(kNever, none);
+  METRONOME_CHECK(none.empty() && !engine_.has_work(), "a replica that starts has no request");
+  engine_.reset_prefix_cache();
 }
 
 void Replica::advance(TimeNs until, std::vector<ReplicaEvent>& events) {

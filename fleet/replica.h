@@ -31,6 +31,12 @@ struct ReplicaEvent {
   std::uint32_t request = 0;  // its number in the run
   bool has_ended = false;
   RequestState state = RequestState::Waiting;  // after the event
+  std::int32_t num_output_tokens = 0;          // has_ended
+};
+
+struct ReplicaStart {
+  bool is_off = false;    // until the fleet adds it
+  bool may_fail = false;  // or its requests may wait elsewhere before it gets them
 };
 
 class Replica {
@@ -38,7 +44,7 @@ class Replica {
   // All outlive the replica. `prompts` has requests by their numbers in the run. The parts of
   // `sinks` for this replica get its events; one without such a part gets none.
   Replica(ReplicaId id, Simulation& simulation, const PromptSource& prompts, bool has_images,
-          std::span<EventSink* const> sinks);
+          const ReplicaStart& start, std::span<EventSink* const> sinks);
   Replica(const Replica&) = delete;
   Replica& operator=(const Replica&) = delete;
 
@@ -48,6 +54,16 @@ class Replica {
   // See Engine. Events are appended to `events`.
   void advance(TimeNs until, std::vector<ReplicaEvent>& events);
   TimeNs advance_to_change(TimeNs until, std::vector<ReplicaEvent>& events);
+
+  // It fails, after it has advanced to that time: its requests end, steps under way go on, and its
+  // cache is empty. Returns the requests in the order in which they were sent.
+  struct Interrupted {
+    std::uint32_t number = 0;  // in the run
+    RequestSpec spec;
+  };
+  std::vector<Interrupted> fail();
+  // It starts anew with an empty cache. Requires that it has no request.
+  void restart();
 
   ReplicaReport report() const;
   // The hashes by which its cache finds a prompt.
@@ -88,7 +104,10 @@ class Replica {
   class Feed final : public RequestSource {
    public:
     explicit Feed(const FrontEnd& front_end) : hand_over_(front_end) {}
-    void push(const RequestSpec& spec, TimeNs now);
+    // Returns when the engine sees it.
+    TimeNs push(const RequestSpec& spec, TimeNs now);
+    // The requests that the engine has not seen; it will see none of them.
+    std::vector<RequestSpec> take_back();
     void exchange(Engine& engine, TimeNs now, bool receives) override;
     TimeNs next_time(const Engine&) const override;
     std::optional<TimeNs> wait(const Engine&) override { return std::nullopt; }
@@ -120,6 +139,8 @@ class Replica {
 
   ReplicaId id_;
   std::shared_ptr<std::vector<std::uint32_t>> numbers_;
+  std::shared_ptr<std::vector<TimeNs>> handed_over_;  // null: see ReplicaStart
+  std::vector<RequestSpec> specs_;                    // by RequestId, as handed_over_
   Prompts prompts_;
   Feed feed_;
   Watch watch_{*this};

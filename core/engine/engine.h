@@ -118,8 +118,9 @@ class Engine {
   // until wake_time().
   bool is_idle() const { return is_idle_; }
 
-  // Removes all free blocks from the prefix cache.
+  // Removes all blocks that no request holds from the prefix cache.
   void reset_prefix_cache() {
+    kv_cache_.make_free(kv_cache_.num_blocks());
     if (kv_cache_.caches_prefixes()) kv_cache_.forget(kv_cache_.pool().freed_blocks());
   }
 

@@ -6,6 +6,7 @@
 #include <cstdint>
 #include <memory>
 #include <span>
+#include <string>
 #include <string_view>
 #include <vector>
 
@@ -59,6 +60,29 @@ struct StepRecord {
   const StepResult* result = nullptr;  // valid during on_step()
 };
 
+// A replica of a fleet comes or goes.
+enum class FleetChange : std::uint8_t {
+  Failed,     // its requests are retried or lost
+  Recovered,  // it takes requests again, with an empty cache
+  Added,      // it starts
+  Ready,      // it has started, and takes requests
+  Draining,   // it gets no more requests
+  Removed,    // it is gone: it has no more
+};
+std::string_view to_string(FleetChange change);
+
+struct FleetEvent {
+  TimeNs time = 0;
+  FleetChange change = FleetChange::Failed;
+  std::int32_t replica = 0;
+  std::string cause = {};  // in words; empty: it follows from an event before
+  // Requests of a replica that failed: they began anew elsewhere, or failed with it.
+  std::int64_t num_retried = 0;
+  std::int64_t num_lost = 0;
+
+  bool operator==(const FleetEvent&) const = default;
+};
+
 // One of several engines that share the requests of a run.
 struct ReplicaScope {
   std::int32_t replica = 0;     // its number, from 0
@@ -66,6 +90,9 @@ struct ReplicaScope {
   // By RequestId of this engine: the request's number in the run. It grows as requests come. A
   // request that failed with its replica may come to another one.
   std::shared_ptr<const std::vector<std::uint32_t>> requests = {};
+  // By RequestId: when the engine could see the request. Null: the front end alone says it.
+  std::shared_ptr<const std::vector<TimeNs>> handed_over = {};
+  bool starts_off = false;  // the replica is not there until it is added
 };
 
 class EventSink {
@@ -75,6 +102,8 @@ class EventSink {
   // sink itself takes what happens to requests in front of them, by their numbers in the run.
   // nullptr: this sink follows one engine only.
   virtual EventSink* of_replica(const ReplicaScope&) { return nullptr; }
+  // Of a fleet. The sink itself takes it, and none of its parts.
+  virtual void on_fleet_event(const FleetEvent&) {}
   // `request` is the state right after the event.
   virtual void on_event(const Event& event, const Request& request) = 0;
   // Whether on_step() takes steps with a run, and on_repeats() follows those alike. Otherwise

@@ -82,6 +82,13 @@ void EventDigest::on_event(const Event& event, const Request&) {
   num_words_ += 4;
 }
 
+void EventDigest::on_fleet_event(const FleetEvent& event) {
+  const auto change = static_cast<std::int32_t>(event.change);
+  lanes_[0] = absorb(lanes_[0], word(event.time), pack(event.replica, change));
+  lanes_[1] = absorb(lanes_[1], word(event.num_retried), word(event.num_lost));
+  num_words_ += 4;
+}
+
 void EventDigest::on_step(const StepRecord& step, std::span<const ScheduledChunk> chunks,
                           const RequestTable&) {
   absorb_step(step, 0, chunks);

@@ -24,6 +24,7 @@ class EventDigest final : public EventSink {
 
   EventSink* of_replica(const ReplicaScope& scope) override;
   bool takes_runs() const override { return true; }
+  void on_fleet_event(const FleetEvent& event) override;
   void on_event(const Event& event, const Request& request) override;
   void on_step(const StepRecord& step, std::span<const ScheduledChunk> chunks,
                const RequestTable& requests) override;

@@ -20,11 +20,12 @@ constexpr std::string_view kCost[] = {"gpu_hours", "output_tokens_per_s_per_gpu"
                                       "cost_per_million_output_tokens", "cost_per_million_tokens"};
 constexpr std::string_view kDeviceUse[] = {"num_steps",   "mean_batch_tokens", "busy_share",
                                         "mean_kv_use", "peak_kv_use",       "prefix_hit_rate",
-                                        "replica_imbalance"};
+                                        "replica_imbalance", "mean_replicas"};
 constexpr std::string_view kDrafts[] = {
     "spec_decode_acceptance_length", "spec_decode_acceptance_rate", "tokens_per_decode",
     "wasted_draft_tokens",           "p50_itl_per_token_ms",        "p99_itl_per_token_ms"};
-constexpr std::string_view kRequests[] = {"completed", "refused", "never_fits", "other_failed"};
+constexpr std::string_view kRequests[] = {"completed", "refused", "never_fits", "other_failed",
+                                         "retried"};
 constexpr std::string_view kQueueing[] = {"mean_running", "mean_waiting", "peak_waiting",
                                        "num_preemptions", "mean_front_end_ms"};
 

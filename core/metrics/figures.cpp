@@ -47,10 +47,15 @@ FigureValue list_of(const std::vector<Number>& values, bool are_counts) {
           .has_counts = are_counts};
 }
 
+// The mean number of GPUs that were there.
+double num_present_gpus(const Summary& summary, const RunFacts& facts) {
+  return facts.num_gpus * summary.present_share;
+}
+
 // NaN without a price.
-double cost_per_million(const RunFacts& facts, double tokens_per_s) {
+double cost_per_million(const Summary& summary, const RunFacts& facts, double tokens_per_s) {
   const double price = facts.price_per_gpu_hour.value_or(std::nan(""));
-  return price / 3600 * facts.num_gpus / tokens_per_s * 1e6;
+  return price / 3600 * num_present_gpus(summary, facts) / tokens_per_s * 1e6;
 }
 
 // In the order of result.json; vLLM's files have the median under two names.
@@ -244,11 +249,27 @@ void add_ends(Table& table) {
       .add("step_failed", "of `failed`: the step that computed it failed",
            of(&Summary::step_failed))
       .add(
-          "errored", "of `failed`, of `bench-serve`: the server answered with an error or stopped",
+          "errored",
+          "of `failed`, of `bench-serve`: the server answered with an error or stopped; of a "
+          "fleet: their replica failed",
           [](const Summary& s, const RunFacts&) {
-            return s.has_steps ? FigureValue{} : count(s.errored);
+            return s.has_steps && s.errored == 0 ? FigureValue{} : count(s.errored);
           },
-          {}, "of failed: the server answered with an error or stopped answering")
+          {},
+          "of failed: the server answered with an error or stopped answering, or the replica of a "
+          "fleet failed")
+      .add(
+          "retried", "of a fleet: requests that began anew, as their replica failed",
+          [](const Summary& s, const RunFacts&) {
+            return s.fleet_events.empty() ? FigureValue{} : count(s.num_retried);
+          },
+          {kBlock, "retried"})
+      .add("mean_replicas", "of a fleet: replicas that were there, the mean over the run",
+           [](const Summary& s, const RunFacts&) {
+             if (s.fleet_events.empty()) return FigureValue{};
+             return number(s.present_share * static_cast<double>(s.replicas.size()));
+           },
+           {"device", "replicas", Better::Neither, 2})
       .add("unfinished",
            "requests that neither completed nor failed, because the run was cut short",
            of(&Summary::unfinished))
@@ -278,14 +299,14 @@ void add_costs(Table& table) {
       .add(
           "output_tokens_per_s_per_gpu", "output tokens per second and GPU",
           [](const Summary& s, const RunFacts& facts) {
-            return number(s.output_throughput / facts.num_gpus);
+            return number(s.output_throughput / num_present_gpus(s, facts));
           },
           {kBlock, "tok/s/GPU", Better::Higher, 1, 1, {}, {}, "output tokens/s per GPU"},
           "output_throughput / tensor_parallel_size")
       .add(
           "gpu_hours", "hours of the run, times its GPUs",
           [](const Summary& s, const RunFacts& facts) {
-            return number(to_seconds(s.duration_ns) / 3600 * facts.num_gpus);
+            return number(to_seconds(s.duration_ns) / 3600 * num_present_gpus(s, facts));
           },
           {kBlock, "GPU-hours", Better::Neither, 4}, "duration / 3600 * tensor_parallel_size")
       .add("price_per_gpu_hour", "the scenario's price; null without",
@@ -294,14 +315,14 @@ void add_costs(Table& table) {
           "cost_per_million_output_tokens",
           "price of the GPU-hours, over output tokens; null without",
           [](const Summary& s, const RunFacts& facts) {
-            return number(cost_per_million(facts, s.output_throughput));
+            return number(cost_per_million(s, facts, s.output_throughput));
           },
           {kBlock, "per M out", Better::Lower, 4, 1, {}, {}, "cost of a million output tokens"},
           "price_per_gpu_hour * gpu_hours / total_output_tokens * 1e6; "
           "cost_per_million_tokens counts prompt tokens too")
       .add("cost_per_million_tokens", "the same, over prompt and output tokens",
            [](const Summary& s, const RunFacts& facts) {
-             return number(cost_per_million(facts, s.total_token_throughput));
+             return number(cost_per_million(s, facts, s.total_token_throughput));
            },
            {kBlock, "per M tok", Better::Lower, 4});
 }

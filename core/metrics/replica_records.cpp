@@ -15,6 +15,13 @@ struct Owner {
   std::uint32_t request = 0;
 };
 
+// Whether an engine had a request after another one, from which it was taken away.
+bool is_later(const RequestRecord& one, const RequestRecord& other) {
+  if (one.ended == kNoTime || other.ended == kNoTime) return one.ended == kNoTime;
+  if (one.ended != other.ended) return one.ended > other.ended;
+  return other.reason == EndReason::Aborted;
+}
+
 std::vector<Owner> last_owners(const std::vector<RunRecord>& parts,
                                const std::vector<ReplicaScope>& scopes, std::size_t num_requests) {
   for (const ReplicaScope& scope : scopes) {
@@ -28,20 +35,20 @@ std::vector<Owner> last_owners(const std::vector<RunRecord>& parts,
     for (std::uint32_t i = 0; i < requests.size(); ++i) {
       if (requests[i].num_prompt_tokens == 0) continue;  // the engine never saw it
       Owner& owner = owners[(*scopes[r].requests)[i]];
-      const auto ended = [&](const Owner& one) {
-        return parts[static_cast<std::size_t>(one.replica)].requests[one.request].ended;
-      };
       const Owner own = {static_cast<std::int32_t>(r), i};
-      const bool is_later = owner.replica < 0 || requests[i].ended == kNoTime ||
-                            (ended(owner) != kNoTime && ended(owner) < requests[i].ended);
-      if (is_later) owner = own;
+      if (owner.replica < 0 ||
+          is_later(requests[i],
+                   parts[static_cast<std::size_t>(owner.replica)].requests[owner.request])) {
+        owner = own;
+      }
     }
   }
   return owners;
 }
 
 void append_steps(RunRecord& part, const ReplicaScope& scope, RunRecord& record) {
-  record.replicas.push_back({record.steps.size(), part.steps.size(), scope.num_blocks});
+  record.replicas.push_back(
+      {record.steps.size(), part.steps.size(), scope.num_blocks, scope.starts_off});
   const auto first_chunk = static_cast<std::int32_t>(record.prefills.size());
   for (StepEntry step : part.steps) {
     step.first_prefill_chunk += first_chunk;
@@ -65,6 +72,11 @@ void append_steps(RunRecord& part, const ReplicaScope& scope, RunRecord& record)
 void append_request(const RunRecord& part, const Owner& owner, std::size_t number,
                     RunRecord& record) {
   RequestRecord request = part.requests[owner.request];
+  // It ended in front of the engines, which had it before.
+  if (const RequestRecord& front = record.requests[number]; front.ended != kNoTime) {
+    request.ended = front.ended;
+    request.reason = front.reason;
+  }
   request.first_run = static_cast<std::uint32_t>(record.runs.size());
   record.requests[number] = request;
   const auto first_step = static_cast<std::int32_t>(
@@ -76,6 +88,18 @@ void append_request(const RunRecord& part, const Owner& owner, std::size_t numbe
   const std::span<const std::uint8_t> counts = part.counts_of(owner.request);
   record.token_counts.insert(record.token_counts.end(), counts.begin(), counts.end());
   if (!part.handed_over.empty()) record.handed_over[number] = part.handed_over[owner.request];
+}
+
+// Engines that had a request before its last one computed chunks of its prompt, too.
+void add_earlier_work(const RunRecord& part, const ReplicaScope& scope, std::int32_t replica,
+                      const std::vector<Owner>& owners, RunRecord& record) {
+  for (std::uint32_t i = 0; i < part.requests.size(); ++i) {
+    if (part.requests[i].num_prompt_tokens == 0) continue;
+    const std::uint32_t number = (*scope.requests)[i];
+    if (owners[number].replica == replica && owners[number].request == i) continue;
+    record.requests[number].num_prefill_chunks += part.requests[i].num_prefill_chunks;
+    record.requests[number].num_preemptions += part.requests[i].num_preemptions;
+  }
 }
 
 }  // namespace
@@ -102,10 +126,15 @@ void join_replicas(std::vector<RunRecord> parts, const std::vector<ReplicaScope>
     if (owner.replica >= 0) {
       append_request(parts[static_cast<std::size_t>(owner.replica)], owner, number, record);
     } else {
-      record.requests[number].first_run = static_cast<std::uint32_t>(record.runs.size());
+      RequestRecord& request = record.requests[number];
+      request.first_run = static_cast<std::uint32_t>(record.runs.size());
+      if (!record.handed_over.empty()) record.handed_over[number] = request.ended;
     }
   }
   if (has_counts) record.first_count.push_back(record.token_counts.size());
+  for (std::size_t r = 0; r < parts.size(); ++r) {
+    add_earlier_work(parts[r], scopes[r], static_cast<std::int32_t>(r), owners, record);
+  }
 }
 
 }  // namespace metronome

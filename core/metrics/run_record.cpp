@@ -196,7 +196,9 @@ EventSink* RunRecorder::of_replica(const ReplicaScope& scope) {
   METRONOME_CHECK(static_cast<std::size_t>(scope.replica) == replicas_.size(),
                   "replicas come in the order of their numbers");
   scopes_.push_back(scope);
-  return replicas_.emplace_back(std::make_unique<RunRecorder>(0, front_end_)).get();
+  replicas_.push_back(std::make_unique<RunRecorder>(0, front_end_));
+  replicas_.back()->handed_over_ = scope.handed_over;
+  return replicas_.back().get();
 }
 
 void RunRecorder::grow_to(std::size_t num_requests) {
@@ -448,7 +450,11 @@ RunRecord RunRecorder::take() {
   has_encodings_ = false;
   receivers_ = {};
   received_ = {};
-  if (!front_end_.is_off()) {
+  record.fleet_events = std::exchange(fleet_events_, {});
+  if (handed_over_ != nullptr) {
+    const auto num_seen = static_cast<std::ptrdiff_t>(record.requests.size());
+    record.handed_over.assign(handed_over_->begin(), handed_over_->begin() + num_seen);
+  } else if (!front_end_.is_off()) {
     HandOver hand_over(front_end_);
     for (const RequestRecord& request : record.requests) {
       record.handed_over.push_back(hand_over.time_of(request.arrival, request.num_prompt_tokens));

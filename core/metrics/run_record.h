@@ -116,6 +116,7 @@ struct ReplicaRecord {
   std::size_t first_step = 0;  // index into RunRecord::steps
   std::size_t num_steps = 0;
   std::int64_t num_blocks = 0;  // of its KV cache; 0: unknown
+  bool starts_off = false;      // see ReplicaScope
 
   std::size_t end_step() const { return first_step + num_steps; }
 };
@@ -139,6 +140,7 @@ struct RunRecord {
   // last; -1: none.
   std::vector<ReplicaRecord> replicas;
   std::vector<std::int32_t> replica_of;
+  std::vector<FleetEvent> fleet_events;  // in time order
   // Tokens of each request in each step of its runs, in time order; first_count is by request.
   // Empty without drafts: one in each.
   std::vector<std::uint8_t> token_counts;
@@ -221,6 +223,7 @@ class RunRecorder final : public EventSink {
   // The parts hand their steps to no step sink.
   EventSink* of_replica(const ReplicaScope& scope) override;
   bool takes_runs() const override { return true; }
+  void on_fleet_event(const FleetEvent& event) override { fleet_events_.push_back(event); }
   void on_event(const Event& event, const Request& request) override;
   void on_step(const StepRecord& step, std::span<const ScheduledChunk> chunks,
                const RequestTable& requests) override;
@@ -268,6 +271,8 @@ class RunRecorder final : public EventSink {
   // Of a run of several engines, in the order of their numbers.
   std::vector<std::unique_ptr<RunRecorder>> replicas_;
   std::vector<ReplicaScope> scopes_;
+  std::vector<FleetEvent> fleet_events_;
+  std::shared_ptr<const std::vector<TimeNs>> handed_over_;  // see ReplicaScope
   // It has the steps and prefills before these.
   StepSink* step_sink_;
   std::size_t num_handed_on_ = 0;

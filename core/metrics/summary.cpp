@@ -420,6 +420,28 @@ std::int32_t step_before_longest_gap(const RunRecord& record, std::size_t i) {
   return request.max_itl_step - 1;
 }
 
+// See Summary::present_share.
+double share_present(const RunRecord& record, TimeNs duration_ns) {
+  if (duration_ns <= 0) return 1;
+  std::vector<TimeNs> came(record.replicas.size());
+  for (std::size_t r = 0; r < came.size(); ++r) {
+    if (record.replicas[r].starts_off) came[r] = kNever;
+  }
+  double present_ns = 0;
+  const auto leaves = [&](std::size_t r, TimeNs at) {
+    const TimeNs until = std::min(at, duration_ns);
+    if (came[r] < until) present_ns += static_cast<double>(until - came[r]);
+    came[r] = kNever;
+  };
+  for (const FleetEvent& event : record.fleet_events) {
+    const auto r = static_cast<std::size_t>(event.replica);
+    if (event.change == FleetChange::Added) came[r] = event.time;
+    if (event.change == FleetChange::Removed) leaves(r, event.time);
+  }
+  for (std::size_t r = 0; r < came.size(); ++r) leaves(r, duration_ns);
+  return present_ns / static_cast<double>(duration_ns) / static_cast<double>(came.size());
+}
+
 void summarize_fleet(const RunRecord& record, const SloConfig& slo, Summary& summary) {
   if (record.replicas.empty()) return;
   summary.replicas = summarize_replicas(record, slo);
@@ -428,6 +450,9 @@ void summarize_fleet(const RunRecord& record, const SloConfig& slo, Summary& sum
     highest = std::max(highest, replica.busy_share);
   }
   if (summary.busy_share > 0) summary.replica_imbalance = highest / summary.busy_share;
+  summary.fleet_events = record.fleet_events;
+  for (const FleetEvent& event : record.fleet_events) summary.num_retried += event.num_retried;
+  summary.present_share = share_present(record, summary.duration_ns);
 }
 
 }  // namespace

@@ -165,6 +165,11 @@ struct Summary {
   std::vector<ReplicaSummary> replicas;
   // The longest busy time of an engine / the mean: 1 is even. NaN if all were idle.
   double replica_imbalance = std::numeric_limits<double>::quiet_NaN();
+  std::vector<FleetEvent> fleet_events;  // in time order
+  std::int64_t num_retried = 0;          // times that a request began anew at another engine
+  // The mean share of the engines that were there: from the start or from FleetChange::Added, until
+  // FleetChange::Removed. One that failed is there.
+  double present_share = 1;
 
   Stall longest_stall;  // over completed requests, so its gap is itl.max; the first of equals
 };

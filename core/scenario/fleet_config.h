@@ -17,6 +17,40 @@ namespace metronome {
 
 class FieldVisitor;
 
+// The order in which requests leave the gateway's queue.
+enum class GatewayOrder : std::uint8_t { Fcfs, Priority, Fair };
+
+// A queue in front of the router.
+struct GatewayConfig {
+  // Requests that the replicas have, for each that takes requests; others wait. nullopt: no limit.
+  std::optional<std::int64_t> max_in_flight;
+  std::optional<std::int64_t> max_queue;  // requests that wait; nullopt: no limit
+  std::optional<double> max_wait_ms;
+  GatewayOrder order = GatewayOrder::Fcfs;
+  std::vector<Json> classes;  // as the scenario has them: gateway_classes()
+
+  bool is_on() const { return max_in_flight.has_value(); }
+};
+
+// A rule that adds and removes replicas.
+struct ScalingConfig {
+  std::int64_t min_replicas = 0;  // 0: it does neither
+  double interval_s = 15;
+  double start_up_s = 60;
+  std::int64_t step = 1;
+  // Adds where one of these holds; nullopt: it is not looked at.
+  std::optional<double> queue_above;
+  std::optional<double> kv_use_above;
+  std::optional<double> slo_attainment_below;
+  // Removes where all of these hold, for so long.
+  std::optional<double> queue_below;
+  std::optional<double> kv_use_below;
+  double hold_s = 300;
+
+  bool is_on() const { return min_replicas > 0; }
+  bool adds() const { return queue_above || kv_use_above || slo_attainment_below; }
+};
+
 struct FleetConfig {
   std::int64_t replicas = 0;  // engines; 0: one, without a router
   std::vector<Json> groups;   // as the scenario has them: fleet_groups()
@@ -26,6 +60,9 @@ struct FleetConfig {
   std::optional<std::int64_t> router_seed;
   bool shuffles_replicas = false;   // the router lists the replicas in an order drawn from the seed
   std::optional<double> report_ms;  // between reports of the replicas; nullopt: the router's own
+  GatewayConfig gateway;
+  ScalingConfig scaling;
+  std::vector<Json> failures;  // as the scenario has them: planned_failures()
 
   bool is_on() const { return replicas > 0; }
 };

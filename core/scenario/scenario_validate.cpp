@@ -6,6 +6,7 @@
 #include "core/engine/policies/registry.h"
 #include "core/metrics/goals.h"
 #include "core/scenario/engine_product.h"
+#include "core/scenario/fleet_rules.h"
 #include "core/scenario/scenario.h"
 #include "core/scenario/scenario_keys.h"
 
@@ -132,6 +133,7 @@ void check_drafts(const Scenario& scenario, const ConfigNode& source, const Poli
 
 void check_fleet(const Scenario& scenario, const ConfigNode& source) {
   if (!scenario.fleet.is_on()) return;
+  check_fleet_rules(scenario);
   if (scenario.results.trace.value_or(false)) {
     fail_setting(source, "results.trace",
                  "a trace shows one engine, and a fleet has several; allowed: auto, false");

@@ -145,6 +145,7 @@ void DynamoRouter::sent(const RoutedRequest& request, ReplicaId replica) {
   Booking& booking = bookings_[request.number];
   booking = {replica, request.num_prompt_tokens - found, active_.add(request.blocks, replica)};
   load(replica).prefill_tokens += booking.prefill_tokens;
+  counted_ = -1;  // it may be sent again, if the replica fails
 }
 
 void DynamoRouter::answered(std::int64_t request) {

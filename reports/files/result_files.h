@@ -88,6 +88,7 @@ struct ResultContent {
   std::optional<Stall> longest_stall;  // absent: unknown, left out
   Json classes, priorities;            // lists of groups_json(); null: left out
   Json replicas;                       // list of replicas_json(); null: left out
+  Json fleet_events;                   // list of fleet_events_json(); null: left out
   FileSizes files;
 
   ResultContent() = default;
@@ -99,6 +100,9 @@ Json groups_json(const std::vector<GroupSummary>& groups);
 
 // The figures of the engines of a fleet, an object each; null if there is one engine.
 Json replicas_json(const std::vector<ReplicaSummary>& replicas);
+
+// What happened to them, an object each; null if nothing did.
+Json fleet_events_json(const std::vector<FleetEvent>& events);
 
 // result.json: vLLM's keys in vLLM's order, then Metronome's. An undefined figure (such as the
 // latency of a run without a completed request) is null. Ends with its content id (content_id.h).

@@ -199,6 +199,7 @@ void append_run(const ResultContent& content, JsonText& json) {
   append_or_left_out("classes", content.classes, json);
   append_or_left_out("priorities", content.priorities, json);
   append_or_left_out("replicas", content.replicas, json);
+  append_or_left_out("fleet_events", content.fleet_events, json);
   append_slo(content.info.slo, json);
   append_or_null(json, "scenario", content.info.scenario);
   append_or_null(json, "description", content.info.description);
@@ -276,6 +277,23 @@ Json replicas_json(const std::vector<ReplicaSummary>& replicas) {
   return list;
 }
 
+Json fleet_events_json(const std::vector<FleetEvent>& events) {
+  Json list;
+  for (const FleetEvent& event : events) {
+    Json one = Json::object();
+    one["time_ns"] = event.time;
+    one["replica"] = std::int64_t{event.replica};
+    one["event"] = to_string(event.change);
+    if (!event.cause.empty()) one["cause"] = event.cause;
+    if (event.change == FleetChange::Failed) {
+      one["retried"] = event.num_retried;
+      one["lost"] = event.num_lost;
+    }
+    list.push_back(std::move(one));
+  }
+  return list;
+}
+
 ResultContent::ResultContent(const RunResult& result)
     : info(result.info),
       figures(result.summary, result.info.facts()),
@@ -284,6 +302,7 @@ ResultContent::ResultContent(const RunResult& result)
       classes(groups_json(result.summary.classes)),
       priorities(groups_json(result.summary.priorities)),
       replicas(replicas_json(result.summary.replicas)),
+      fleet_events(fleet_events_json(result.summary.fleet_events)),
       files(result.files) {}
 
 void append_flat_fields(const ResultContent& content, JsonText& json) {

@@ -466,6 +466,13 @@ std::vector<std::string> folders_with_results(const std::string& path, std::erro
   return names;
 }
 
+// Limits belong to classes by number.
+std::vector<std::string> class_names(const SloConfig& slo) {
+  std::vector<std::string> names;
+  for (const SloConfig& own : slo.by_class) names.push_back(own.class_name);
+  return names;
+}
+
 }  // namespace
 
 bool has_results(const std::string& path) {
@@ -541,19 +548,9 @@ ResultContent read_result_content(const std::string& folder) {
   if (file.place.has("classes")) content.classes = file.place.at("classes").json();
   if (file.place.has("priorities")) content.priorities = file.place.at("priorities").json();
   if (file.place.has("replicas")) content.replicas = file.place.at("replicas").json();
+  if (file.place.has("fleet_events")) content.fleet_events = file.place.at("fleet_events").json();
   return content;
 }
-
-namespace {
-
-// Limits belong to classes by number.
-std::vector<std::string> class_names(const SloConfig& slo) {
-  std::vector<std::string> names;
-  for (const SloConfig& own : slo.by_class) names.push_back(own.class_name);
-  return names;
-}
-
-}  // namespace
 
 StoredRun read_result(const std::string& folder) {
   StoredRun run;

@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "reports/html/report_groups.h"
 
+#include <fmt/core.h>
 #include <limits>
 #include <span>
 
@@ -67,6 +68,42 @@ std::string table_of(std::span<const ReportRun> runs, const char* title,
          "</tr></thead>\n<tbody>" + rows + "</tbody></table></div>\n";
 }
 
+// A row for each change of a replica; of many the first ones.
+std::string event_table(std::span<const ReportRun> runs) {
+  constexpr std::size_t kMost = 500;
+  std::string rows;
+  for (const ReportRun& run : runs) {
+    const Json& events = run.result.fleet_events;
+    std::size_t num_shown = 0;
+    for (const Json& event : events) {
+      if (++num_shown > kMost) break;
+      const auto seconds = static_cast<double>(event.at("time_ns").get<std::int64_t>()) / 1e9;
+      const auto number = [&event](const char* key) {
+        const Json* const found = event.find(key);
+        return found == nullptr ? std::string("-") : grouped_text(found->get<std::int64_t>());
+      };
+      rows += fmt::format(
+          "<tr><th scope=\"row\">{}</th><td>{}</td><td>replica {}</td><td>{}</td><td>{}</td>"
+          "<td>{}</td><td>{}</td></tr>\n",
+          html_text(run.name), grouped_text(seconds, 3), number("replica"),
+          html_text(event.value("event", "").string()),
+          html_text(event.value("cause", "").string()),
+          number("retried"), number("lost"));
+    }
+    if (events.size() <= kMost) continue;
+    rows += fmt::format("<tr><th scope=\"row\">{}</th><td colspan=\"6\">and {} more: "
+                        "fleet_events of result.json</td></tr>\n",
+                        html_text(run.name), events.size() - kMost);
+  }
+  if (rows.empty()) return {};
+  return "<h2>Replicas that failed, came or went</h2>\n<div class=\"scroll\"><table>\n<thead>"
+         "<tr><th scope=\"col\">run</th><th scope=\"col\">time, s</th><th scope=\"col\">which</th>"
+         "<th scope=\"col\">event</th><th scope=\"col\">cause</th>"
+         "<th scope=\"col\">requests retried</th><th scope=\"col\">requests lost</th>"
+         "</tr></thead>\n<tbody>" +
+         rows + "</tbody></table></div>\n";
+}
+
 }  // namespace
 
 std::string first_token_table(std::span<const ReportRun> runs) {
@@ -103,7 +140,7 @@ std::string first_token_table(std::span<const ReportRun> runs) {
 std::string group_tables(std::span<const ReportRun> runs) {
   return table_of(runs, "class", &ResultContent::classes) +
          table_of(runs, "priority", &ResultContent::priorities) +
-         table_of(runs, "replica", &ResultContent::replicas, kReplicaColumns);
+         table_of(runs, "replica", &ResultContent::replicas, kReplicaColumns) + event_table(runs);
 }
 
 }  // namespace metronome

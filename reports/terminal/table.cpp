@@ -17,6 +17,7 @@
 #include "core/engine/policies/registry.h"
 #include "core/metrics/goals.h"
 #include "core/metrics/steadiness.h"
+#include "reports/terminal/fleet_text.h"
 
 namespace metronome {
 namespace {
@@ -370,6 +371,10 @@ void add_replicas(std::span<const RunResult> results, TableText& table) {
             : std::string();
     table.heading(label + "by replica, ms" + left_out);
     table.rows("", names, columns);
+    const std::vector<std::string> lines = fleet_event_lines(result.summary.fleet_events);
+    if (lines.empty()) continue;
+    table.heading(label + "replicas that failed, came or went");
+    for (const std::string& line : lines) table.line(line);
   }
 }
 

@@ -61,6 +61,10 @@ std::string warning_text(const FailureMessage& message, const Summary& summary) 
       num_requests = summary.step_failed;
       what = "failed with their step";
       break;
+    case EndReason::Errored:
+      num_requests = summary.errored;
+      what = num_requests == 1 ? "was lost" : "were lost";
+      break;
     default: METRONOME_CHECK(false, "the reason has no messages");
   }
   return grouped_text(num_requests) + " of " + count_text(summary.num_requests, "request") + " " +

@@ -423,6 +423,7 @@ void KvCacheManager::forget_free_blocks() {
 }
 
 void KvCacheManager::forget(const BlockTable& blocks) {
+  if (tree_) return;  // which has no free block
   for (const BlockId id : blocks) {
     if (pool_.is_free(id)) pool_.forget(id);
   }
