@@ -66,6 +66,9 @@ FleetLoop::FleetLoop(const FleetSetup& setup, const Workload& workload,
                            .block_size = replicas_.front()->engine().kv_cache().hash_unit(),
                            .settings = setup.router_settings,
                            .caches = this};
+  lanes_.resize(replicas_.front()->shares_sinks() ? 1
+                                                  : static_cast<std::size_t>(setup.num_threads));
+  if (lanes_.size() > 1) workers_.emplace(setup.num_threads);
   if (setup.shuffles_replicas) context.order = drawn_order(replicas_.size(), setup.router_seed);
   router_ = setup.router->make(context);
   for (std::size_t i = 0; i < replicas_.size(); ++i) {
@@ -77,6 +80,7 @@ FleetLoop::FleetLoop(const FleetSetup& setup, const Workload& workload,
 bool FleetLoop::run(const ProgressFn& progress) {
   constexpr std::uint32_t kTurnsPerProgress = 256;
   for (std::uint32_t turn = 1;; ++turn) {
+    if (decides_ahead()) route_ahead();
     const TimeNs arrival = arrivals().next_time();
     const TimeNs change = std::min(members_.next_time(), gateway_.next_deadline());
     const TimeNs next = std::min(arrival, change);
@@ -94,7 +98,7 @@ bool FleetLoop::run(const ProgressFn& progress) {
     const bool tells = progress && turn % kTurnsPerProgress == 0;
     if (tells && !progress({num_ended_, arrivals().num_total(), now_})) return false;
   }
-  while (next_times_.first_time() < kNever) settle(next_times_.first(), kNever);
+  settle_all(kNever);
   tell_events();
   for (const std::unique_ptr<Replica>& replica : replicas_) {
     METRONOME_CHECK(!replica->engine().has_work(), "some requests can never be scheduled");
@@ -111,7 +115,7 @@ bool FleetLoop::run(const ProgressFn& progress) {
 bool FleetLoop::advance_first(TimeNs until) {
   if (next_times_.first_time() >= until) return false;
   if (!ends_matter()) {
-    while (next_times_.first_time() < until) settle(next_times_.first(), until);
+    settle_all(until);
     return true;
   }
   // Turn by turn: the next arrival may be the moment of an end.
@@ -127,10 +131,53 @@ void FleetLoop::settle(ReplicaId replica, TimeNs until) {
   next_times_.set(replica, at(replica).advance_to_change(until, events_));
 }
 
+void FleetLoop::settle_all(TimeNs until) {
+  std::size_t num_due = 0;
+  for (; next_times_.first_time() < until; ++num_due) {
+    const ReplicaId replica = next_times_.first();
+    lanes_[static_cast<std::size_t>(replica) % lanes_.size()].due.push_back(replica);
+    next_times_.set(replica, kNever);
+  }
+  const auto advance = [this, until](std::size_t number) {
+    Lane& lane = lanes_[number];
+    for (const ReplicaId replica : lane.due) {
+      lane.next.push_back(at(replica).advance_to_change(until, lane.events));
+    }
+  };
+  constexpr std::size_t kWorthThreads =
+      16;  // replicas; waking a thread takes as long as some turns
+  if (workers_ && workers_->num_threads() == lanes_.size() && num_due >= kWorthThreads) {
+    workers_->run(advance);
+  } else {
+    for (std::size_t number = 0; number < lanes_.size(); ++number) advance(number);
+  }
+  for (Lane& lane : lanes_) {
+    for (std::size_t i = 0; i < lane.due.size(); ++i) next_times_.set(lane.due[i], lane.next[i]);
+    events_.insert(events_.end(), lane.events.begin(), lane.events.end());
+    lane.due.clear();
+    lane.next.clear();
+    lane.events.clear();
+  }
+}
+
+// So many requests at once that each replica stays at work for long.
+void FleetLoop::route_ahead() {
+  constexpr std::uint32_t kRequestsPerReplica = 64;
+  const std::uint32_t most =
+      num_received_ + kRequestsPerReplica * static_cast<std::uint32_t>(replicas_.size());
+  while (num_received_ < most) {
+    const TimeNs next = arrivals().next_time();
+    if (next == kNever) return;
+    receive(next);
+  }
+}
+
 void FleetLoop::tell_events() {
-  std::sort(events_.begin(), events_.end(), [](const ReplicaEvent& a, const ReplicaEvent& b) {
-    return std::tie(a.time, a.replica, a.sequence) < std::tie(b.time, b.replica, b.sequence);
-  });
+  if (!decides_ahead()) {
+    std::sort(events_.begin(), events_.end(), [](const ReplicaEvent& a, const ReplicaEvent& b) {
+      return std::tie(a.time, a.replica, a.sequence) < std::tie(b.time, b.replica, b.sequence);
+    });
+  }
   for (const ReplicaEvent& event : events_) {
     now_ = std::max(now_, event.time);
     if (setup_.scaling.slo_attainment_below) judge(event);
@@ -215,7 +262,7 @@ void FleetLoop::route(const Waiting& request, TimeNs now) {
   RoutedRequest routed = {
       .number = number, .now = now, .prompt = {}, .num_prompt_tokens = spec.num_prompt_tokens};
   if (sessions_) routed.session = std::uint64_t{sessions_->session_of(RequestId{number})} + 1;
-  describe_prompt(number, spec, routed);
+  if (!setup_.router->is_blind) describe_prompt(number, spec, routed);
   const std::span<const ReplicaId> choices = router_->choose(routed);
   const std::int64_t last = std::ssize(choices) - 1;
   const ReplicaId chosen =
@@ -223,14 +270,19 @@ void FleetLoop::route(const Waiting& request, TimeNs now) {
   router_->sent(routed, chosen);
   ++num_in_flight_;
   at(chosen).send(number, spec, now);
-  settle(chosen, now);
+  if (decides_ahead()) {
+    next_times_.set(chosen, std::min(next_times_.time_of(chosen), now));
+  } else {
+    settle(chosen, now);
+  }
 }
 
 // A replica whose turns were left out does nothing but decode. So its cache holds no prompt that it
 // does not hold now, and lets blocks go.
 void FleetLoop::count_cached(const RoutedRequest& request, std::span<std::int64_t> overlaps) {
+  first_block_.assign(chain_.begin(), chain_.begin() + (chain_.empty() ? 0 : 1));
   for (std::size_t i = 0; i < replicas_.size(); ++i) {
-    overlaps[i] = replicas_[i]->count_cached(chain_);
+    overlaps[i] = replicas_[i]->count_cached(first_block_);
     if (overlaps[i] == 0) continue;
     replicas_[i]->advance(request.now, events_);
     overlaps[i] = replicas_[i]->count_cached(chain_);

@@ -23,6 +23,7 @@
 #include "fleet/next_times.h"
 #include "fleet/replica.h"
 #include "fleet/router_registry.h"
+#include "system/worker_group.h"
 
 namespace metronome {
 
@@ -37,6 +38,9 @@ struct FleetSetup {
   ScalingRules scaling = {};
   std::vector<PlannedFailure> failures = {};
   SloConfig slo = {};  // of ScalingRules::slo_attainment_below
+  // Replicas whose numbers are alike modulo this one share a thread, and may share a simulation.
+  // The others of `simulations` are others then.
+  std::int32_t num_threads = 1;
 
   // Whether requests may wait in front of the replicas, or leave them for others.
   bool may_delay() const { return gateway.max_in_flight || scaling.is_on() || !failures.empty(); }
@@ -71,12 +75,19 @@ class FleetLoop final : private CacheView {
   }
   void count_cached(const RoutedRequest& request, std::span<std::int64_t> overlaps) override;
 
+  // Whether the router decides ahead of what replicas do.
+  bool decides_ahead() const {
+    return setup_.router->is_blind && !ends_cause_arrivals_ && !setup_.may_delay();
+  }
   // Whether the end of a request lets another one be sent.
   bool ends_matter() const { return ends_cause_arrivals_ || !gateway_.is_empty(); }
   // Replicas take their turns before `until`; where ends matter, only up to the first event.
   // Returns whether one took any.
   bool advance_first(TimeNs until);
   void settle(ReplicaId replica, TimeNs until);
+  // All replicas that have something to do before `until` take their turns, on all threads.
+  void settle_all(TimeNs until);
+  void route_ahead();
   void tell_events();
   void report(TimeNs at);
   void receive(TimeNs now);
@@ -114,6 +125,14 @@ class FleetLoop final : private CacheView {
   Rng lots_;
   NextTimes next_times_;
   std::vector<ReplicaEvent> events_;  // not told yet
+  // What each thread does in settle_all().
+  struct Lane {
+    std::vector<ReplicaId> due;
+    std::vector<TimeNs> next;  // by place in `due`
+    std::vector<ReplicaEvent> events;
+  };
+  std::vector<Lane> lanes_;
+  std::optional<WorkerGroup> workers_;  // with more than one lane
   std::vector<EventSink*> sinks_;
   Gateway gateway_;
   FleetMembers members_;
@@ -136,6 +155,7 @@ class FleetLoop final : private CacheView {
   // Of the request that is being routed.
   std::vector<ContentRun> runs_;
   HashChain chain_;
+  HashChain first_block_;
   std::vector<std::uint64_t> blocks_;
   std::vector<ReplicaReport> reports_;
 };

@@ -60,18 +60,24 @@ void check_blocks(const Scenario& scenario, const FleetSetup& fleet) {
 
 }  // namespace
 
-FleetRun::FleetRun(const Scenario& scenario) {
+FleetRun::FleetRun(const Scenario& scenario, std::int32_t num_threads) {
   const std::vector<FleetGroup> groups = fleet_groups(scenario);
   const FleetConfig& config = scenario.fleet;
+  fleet_.num_threads = std::clamp(num_threads, 1, static_cast<std::int32_t>(config.replicas));
+  const auto num_lanes = static_cast<std::size_t>(fleet_.num_threads);
   for (const FleetGroup& group : groups) {
+    // Equal replicas of a thread share a simulation.
+    std::vector<Simulation*> shared(num_lanes);
     for (std::int64_t i = 0; i < group.num_replicas; ++i) {
-      if (i == 0 || draws(group.scenario)) {
+      const std::size_t number = fleet_.simulations.size();
+      Simulation*& own_simulation = shared[number % num_lanes];
+      if (own_simulation == nullptr || draws(group.scenario)) {
         Scenario own = group.scenario;
-        const std::uint64_t number = fleet_.simulations.size();
         if (number > 0 && draws(own)) own.seed = mix64(own.seed ^ mix64(number));
         simulations_.push_back(std::make_unique<Simulation>(prepare_simulation(own)));
+        own_simulation = simulations_.back().get();
       }
-      fleet_.simulations.push_back(simulations_.back().get());
+      fleet_.simulations.push_back(own_simulation);
     }
     const std::string& gpu = simulations_.back()->device;
     if (device.find(gpu) == std::string::npos) device += (device.empty() ? "" : ", ") + gpu;
@@ -159,7 +165,7 @@ void FleetRun::serve(RequestFeed&, Clock&, std::span<EventSink* const>) {
 
 std::unique_ptr<PreparedRun> FleetBackend::prepare(const Scenario& scenario) {
   if (!scenario.fleet.is_on()) return SimulatedBackend().prepare(scenario);
-  return std::make_unique<FleetRun>(scenario);
+  return std::make_unique<FleetRun>(scenario, num_threads_);
 }
 
 }  // namespace metronome

@@ -2,6 +2,7 @@
 // A scenario with a fleet, simulated.
 #pragma once
 
+#include <cstdint>
 #include <memory>
 #include <string_view>
 #include <vector>
@@ -18,7 +19,7 @@ struct Scenario;
 class FleetRun final : public PreparedRun {
  public:
   // Requires a fleet in the scenario. Throws ConfigError.
-  explicit FleetRun(const Scenario& scenario);
+  FleetRun(const Scenario& scenario, std::int32_t num_threads);
 
   void check_workload(const Workload& workload) const override;
   void draw_noise(std::int32_t n) override;
@@ -37,9 +38,14 @@ class FleetRun final : public PreparedRun {
 // The simulator, for scenarios with or without a fleet.
 class FleetBackend final : public Backend {
  public:
+  // Fleets run on so many threads, with the same results for any number.
+  explicit FleetBackend(std::int32_t num_threads = 1) : num_threads_(num_threads) {}
   std::string_view name() const override { return "sim"; }
   bool is_measured() const override { return false; }
   std::unique_ptr<PreparedRun> prepare(const Scenario& scenario) override;
+
+ private:
+  std::int32_t num_threads_;
 };
 
 }  // namespace metronome

@@ -15,10 +15,12 @@ EngineSetup with_items(EngineSetup setup, const PromptSource& prompts, bool has_
 }
 
 std::vector<EventSink*> parts_for(const ReplicaScope& scope, std::span<EventSink* const> sinks,
-                                  EventSink& own) {
+                                  EventSink& own, bool& shares_sinks) {
   std::vector<EventSink*> parts;
   for (EventSink* const sink : sinks) {
-    if (EventSink* const part = sink->of_replica(scope)) parts.push_back(part);
+    EventSink* const part = sink->of_replica(scope);
+    if (part != nullptr) parts.push_back(part);
+    shares_sinks = shares_sinks || part == sink;
   }
   parts.push_back(&own);
   return parts;
@@ -79,7 +81,7 @@ Replica::Replica(ReplicaId id, Simulation& simulation, const PromptSource& promp
                          .requests = numbers_,
                          .handed_over = handed_over_,
                          .starts_off = start.is_off},
-                        sinks, watch_),
+                        sinks, watch_, shares_sinks_),
               &hasher_) {
   engine_.receive_from(feed_);
 }

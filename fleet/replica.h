@@ -73,6 +73,8 @@ class Replica {
     return engine_.kv_cache().count_cached(chain);
   }
   const Engine& engine() const { return engine_; }
+  // Whether a sink takes the events of several replicas itself.
+  bool shares_sinks() const { return shares_sinks_; }
   std::uint32_t number_of(RequestId request) const { return (*numbers_)[index(request)]; }
 
  private:
@@ -144,6 +146,7 @@ class Replica {
   Prompts prompts_;
   Feed feed_;
   Watch watch_{*this};
+  bool shares_sinks_ = false;
   std::vector<ReplicaEvent>* events_ = nullptr;  // of the advance under way
   PrefixHasher hasher_;
   SimExecutor simulated_;

@@ -26,6 +26,8 @@ struct RouterInfo {
   RouterEvidence evidence = RouterEvidence::Own;
   // Settings of its own: `visit_settings_of<T>`; nullptr: none.
   void (*visit)(FieldVisitor&, PolicySettings&) = nullptr;
+  // It decides by the requests alone, whatever replicas do: so it may decide ahead of time.
+  bool is_blind = false;
   // It hears of stored and removed blocks.
   bool hears_blocks = false;
   // The time between reports of the replicas; 0: it asks for none.

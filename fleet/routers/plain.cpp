@@ -81,9 +81,15 @@ std::unique_ptr<Router> make(const RouterContext& context) {
 }  // namespace
 
 const RouterInfo kRoundRobin = {
-    .name = "round_robin", .summary = "one replica after the other", .make = make<RoundRobin>};
+    .name = "round_robin",
+    .summary = "one replica after the other",
+    .is_blind = true,
+    .make = make<RoundRobin>};
 const RouterInfo kRandomRouter = {
-    .name = "random", .summary = "any replica, by lot", .make = make<RandomRouter>};
+    .name = "random",
+    .summary = "any replica, by lot",
+    .is_blind = true,
+    .make = make<RandomRouter>};
 const RouterInfo kLeastLoaded = {.name = "least_loaded",
                                  .summary = "the replica with the fewest requests in flight",
                                  .make = make<LeastLoaded>};
@@ -94,6 +100,7 @@ const RouterInfo kPowerOfTwo = {.name = "power_of_two",
                                 .make = make<PowerOfTwo>};
 const RouterInfo kSessionRouter = {.name = "session",
                                    .summary = "all requests of a session to one replica, by hash",
+                                   .is_blind = true,
                                    .make = make<SessionRouter>};
 
 }  // namespace metronome

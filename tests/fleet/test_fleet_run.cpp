@@ -41,10 +41,10 @@ struct FleetResult {
   Workload workload;
 };
 
-FleetResult run(const Scenario& scenario) {
+FleetResult run(const Scenario& scenario, std::int32_t num_threads = 1) {
   FleetResult result;
   result.workload = make_workload(scenario);
-  const std::unique_ptr<PreparedRun> prepared = FleetBackend().prepare(scenario);
+  const std::unique_ptr<PreparedRun> prepared = FleetBackend(num_threads).prepare(scenario);
   RunRecorder recorder(result.workload.requests.size(), prepared->front_end);
   EventDigest digest;
   EventSink* const sinks[] = {&digest, &recorder};
@@ -177,7 +177,22 @@ TEST_CASE("each replica of a random fleet does what it does alone", "[fleet]") {
     CHECK(std::ssize(result.record.requests) == std::ssize(result.workload.requests));
     for (const RequestRecord& request : result.record.requests) CHECK(request.ended != kNoTime);
     check_replicas_alone(scenario, result);
-    CHECK(run(scenario).digest == result.digest);
+    CHECK(run(scenario, 1 + static_cast<std::int32_t>(seed % 4)).digest == result.digest);
+  }
+}
+
+TEST_CASE("a large fleet gives the same on any number of threads", "[fleet]") {
+  for (const std::string_view router : {"round_robin", "least_loaded", "dynamo", "vllm_dp"}) {
+    INFO(router);
+    const Scenario scenario =
+        scenario_of(fmt::format("{}fleet: {{replicas: 60, router: {}}}\n", kPlain, router),
+                    {"workload.num_requests=3000", "workload.arrivals.rate=900"});
+    const FleetResult one = run(scenario);
+    for (const std::int32_t num_threads : {2, 3, 4}) {
+      const FleetResult other = run(scenario, num_threads);
+      CHECK(other.digest == one.digest);
+      CHECK(other.record.replica_of == one.record.replica_of);
+    }
   }
 }
 

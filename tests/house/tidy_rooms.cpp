@@ -48,7 +48,7 @@ constexpr Room kRooms[] = {
     {"sim/replay", "core sim/cost sim/fitted"},
     {"sim/corrected", "core sim/cost sim/roofline"},
     {"sim", "core"},
-    {"fleet", "core engines sim"},
+    {"fleet", "core engines sim system"},
     {"cpu", "core models/image models/weights"},
     {"gpu/plan", "core"},
     {"gpu/kernels", "core/base core/model core/engine models/weights gpu/plan"},

@@ -43,6 +43,7 @@ namespace {
 
 struct RunOptions {
   FleetOptions fleet;
+  std::optional<std::int64_t> threads;
   ChosenScenario scenario;
   std::vector<std::string> assignments;
   std::vector<std::string> variants;  // names; empty = all
@@ -89,8 +90,22 @@ OptionList option_list(RunOptions& options, ScenarioOptions& scenario) {
       {"verbose,v", &options.is_verbose, "print the resolved configuration"},
   };
   add_fleet_options(options.fleet, list);
+  list.push_back({"threads N", &options.threads,
+                  "threads that advance the replicas of a fleet (default: 1); results are the same "
+                  "bytes for any number",
+                  EmptyText::Refused, WholeRange{1, 1024}});
   add_scenario_options(scenario, list);
   return list;
+}
+
+// Throws UsageError where no fleet would use the threads.
+void check_threads(const RunOptions& options, const std::vector<Scenario>& chosen) {
+  if (!options.threads) return;
+  const bool has_fleet = std::any_of(chosen.begin(), chosen.end(), [](const Scenario& scenario) {
+    return scenario.fleet.is_on();
+  });
+  if (has_fleet && options.backend == kBackendNames[0]) return;
+  throw UsageError("--threads: no fleet is simulated; allowed: with --replicas or a section fleet");
 }
 
 constexpr CommandText kRunText = {
@@ -351,7 +366,9 @@ int run_command(const Arguments& arguments) {
   const ScenarioFile file =
       load_scenario(options.scenario.path, options.assignments, options.seed, options.backend);
   std::vector<Scenario> chosen = chosen_variants(file, options.variants);
-  const std::unique_ptr<Backend> backend = make_backend(options.backend);
+  check_threads(options, chosen);
+  const std::unique_ptr<Backend> backend =
+      make_backend(options.backend, static_cast<std::int32_t>(options.threads.value_or(1)));
   if (!backend->is_measured()) use_huge_pages();
   const std::string out = !options.out.empty() ? options.out
                                                : default_folder(options.scenario.path, *backend,

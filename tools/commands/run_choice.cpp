@@ -63,9 +63,9 @@ void check_backend(const std::string& name) {
   }
 }
 
-std::unique_ptr<Backend> make_backend(const std::string& name) {
+std::unique_ptr<Backend> make_backend(const std::string& name, std::int32_t num_threads) {
   if (name == "cpu") return std::make_unique<CpuBackend>();
-  if (name != "cuda") return std::make_unique<FleetBackend>();
+  if (name != "cuda") return std::make_unique<FleetBackend>(num_threads);
   std::unique_ptr<Backend> cuda = make_cuda_backend();
   if (cuda == nullptr) {
     throw UsageError(

@@ -34,8 +34,8 @@ std::string fetched_models_folder();
 // Throws UsageError for a name outside kBackendNames.
 void check_backend(const std::string& name);
 
-// Throws UsageError if this build lacks the backend.
-std::unique_ptr<Backend> make_backend(const std::string& name);
+// Throws UsageError if this build lacks the backend. Simulated fleets run on so many threads.
+std::unique_ptr<Backend> make_backend(const std::string& name, std::int32_t num_threads = 1);
 
 // The scenario's path below the innermost folder named `scenarios`, or else its stem. Measured
 // results do not overwrite simulated ones, and results of some variants do not overwrite those of
