@@ -23,6 +23,7 @@ struct DecisionRequest {
   std::int64_t arrival_step = 0;
   RequestSpec spec;             // arrival: index in the list, a tie-breaker
   std::vector<TokenId> prompt;  // empty if only lengths are recorded
+  std::vector<TokenId> output;  // empty if its tokens are those of the rule
   std::int32_t output_len = 0;  // its last token ends the text; 0 = none does
   // With drafts: how many its 1st, 2nd, ... verification accepts, at most, and how many ngram
   // proposes after its 1st, 2nd, ... step. Each list starts again at its end.

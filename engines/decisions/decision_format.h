@@ -37,6 +37,9 @@ struct DecisionFormat {
   void (*complete)(DecisionCase& c) = nullptr;           // what follows from the requests
   // The fields of a step, in the log's order.
   Json (*log_step)(const DecisionReplay& replay, const StepPlan& plan) = nullptr;
+  // Adds the requests that a step ended; nullptr: as `finished`, in the order of the list.
+  void (*log_ended)(const DecisionReplay& replay, const std::vector<RequestId>& ended,
+                    Json& log) = nullptr;
 };
 
 }  // namespace metronome

@@ -92,7 +92,11 @@ Json DecisionReplay::step() {
   std::vector<RequestId> ended;
   Json sampled = Json::object();
   if (is_full || (is_empty && !in_flight_.empty())) ended = commit_oldest(sampled);
-  if (!log.contains("idle")) log["finished"] = names_of(in_list_order(ended));
+  if (case_.format->log_ended != nullptr) {
+    case_.format->log_ended(*this, ended, log);
+  } else if (!log.contains("idle")) {
+    log["finished"] = names_of(in_list_order(ended));
+  }
   if (has_drafts()) log["sampled"] = std::move(sampled);
   if (is_stuck_ && !log.contains("stuck")) log["stuck"] = true;
   check_progress(requests_.size() + num_ended_ > num_before);
@@ -121,9 +125,7 @@ std::vector<RequestId> DecisionReplay::commit_oldest(Json& sampled) {
     for (std::int32_t j = 0; j < num_tokens; ++j) {
       const std::int32_t k = requests_[chunk.request].num_output_tokens() + j;
       const bool is_end = case_.requests[i].output_len == k + 1;
-      const std::size_t token = 100'000 + 1000 * i + static_cast<std::size_t>(k);
-      result.sampled_tokens.push_back(is_end ? kEndOfText
-                                             : TokenId(static_cast<std::int32_t>(token)));
+      result.sampled_tokens.push_back(is_end ? kEndOfText : output_token(i, k));
       result.ends_request.push_back(is_end ? 1 : 0);
     }
     if (!requests_[chunk.request].has_ended()) sampled[name_of(chunk.request)] = num_tokens;
@@ -132,6 +134,14 @@ std::vector<RequestId> DecisionReplay::commit_oldest(Json& sampled) {
   in_flight_.pop_front();
   num_ended_ += report_.ended.size();
   return report_.ended;
+}
+
+// Token number `k` of the output of the request at place `i` of the list.
+TokenId DecisionReplay::output_token(std::size_t i, std::int32_t k) const {
+  const std::vector<TokenId>& output = case_.requests[i].output;
+  if (static_cast<std::size_t>(k) < output.size()) return output[static_cast<std::size_t>(k)];
+  const std::size_t token = 100'000 + 1000 * i + static_cast<std::size_t>(k);
+  return TokenId(static_cast<std::int32_t>(token));
 }
 
 // Adds the drafts that a chunk's verification accepts, and those that are proposed next.

@@ -48,6 +48,7 @@ class DecisionReplay {
  private:
   void add_arrivals();
   std::vector<RequestId> commit_oldest(Json& log);  // the requests that ended
+  TokenId output_token(std::size_t i, std::int32_t k) const;
   void add_drafts(const StepPlan& plan, const ScheduledChunk& chunk, StepResult& result);
   void check_progress(bool has_progressed);
   std::size_t list_index(RequestId id) const { return order_[index(id)]; }

@@ -51,7 +51,8 @@ constexpr EngineProduct kProduct = {.name = "llama_cpp",
                                     .policies = kPolicies,
                                     .recipe = llama_cpp_recipe,
                                     .arguments = &kLlamaCppArguments,
-                                    .flags = &kLlamaCppFlags};
+                                    .flags = &kLlamaCppFlags,
+                                    .decisions = &kLlamaCppDecisions};
 
 }  // namespace
 

@@ -12,6 +12,7 @@ namespace metronome {
 const EngineProduct& llama_cpp_product();
 extern const ServerArguments kLlamaCppArguments;
 extern const ServerFlags kLlamaCppFlags;
+extern const DecisionFormat kLlamaCppDecisions;
 
 std::unique_ptr<Policy> make_llama_cpp(const PolicyContext& context);
 
