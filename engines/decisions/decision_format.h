@@ -37,6 +37,10 @@ struct DecisionFormat {
   void (*complete)(DecisionCase& c) = nullptr;           // what follows from the requests
   // The fields of a step, in the log's order.
   Json (*log_step)(const DecisionReplay& replay, const StepPlan& plan) = nullptr;
+  // Whether the step has another plan, and what joins its log to that of those before. nullptr: a
+  // step is one plan.
+  bool (*goes_on)(const DecisionReplay& replay) = nullptr;
+  void (*join)(Json& log, const Json& more) = nullptr;
   // Adds the requests that a step ended; nullptr: as `finished`, in the order of the list.
   void (*log_ended)(const DecisionReplay& replay, const std::vector<RequestId>& ended,
                     Json& log) = nullptr;

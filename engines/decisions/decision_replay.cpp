@@ -75,6 +75,16 @@ DecisionReplay::DecisionReplay(const DecisionCase& c)
 Json DecisionReplay::step() {
   const std::size_t num_before = requests_.size() + num_ended_;
   if (gate_.receives(had_prompts_)) add_arrivals();
+  Json log = plan_and_commit();
+  while (case_.format->goes_on != nullptr && case_.format->goes_on(*this)) {
+    case_.format->join(log, plan_and_commit());
+  }
+  check_progress(requests_.size() + num_ended_ > num_before);
+  ++step_;
+  return log;
+}
+
+Json DecisionReplay::plan_and_commit() {
   StepPlan& plan = in_flight_.emplace_back();
   scheduler_->plan(plan, num_launched_, step_);
   num_ended_ += plan.refused.size();
@@ -99,8 +109,6 @@ Json DecisionReplay::step() {
   }
   if (has_drafts()) log["sampled"] = std::move(sampled);
   if (is_stuck_ && !log.contains("stuck")) log["stuck"] = true;
-  check_progress(requests_.size() + num_ended_ > num_before);
-  ++step_;
   return log;
 }
 

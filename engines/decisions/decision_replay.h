@@ -47,6 +47,7 @@ class DecisionReplay {
 
  private:
   void add_arrivals();
+  Json plan_and_commit();
   std::vector<RequestId> commit_oldest(Json& log);  // the requests that ended
   TokenId output_token(std::size_t i, std::int32_t k) const;
   void add_drafts(const StepPlan& plan, const ScheduledChunk& chunk, StepResult& result);

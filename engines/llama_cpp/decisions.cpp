@@ -52,10 +52,39 @@ void read_request(RequestFields fields) {
   if (num_tokens < fields.request.spec.max_output_tokens) fields.request.output_len = num_tokens;
 }
 
-const LlamaCppState& state_of(const DecisionReplay& replay) {
+const LlamaCppDecisions& decisions_of(const DecisionReplay& replay) {
   const auto* decisions = dynamic_cast<const LlamaCppDecisions*>(&replay.scheduler().policy());
   METRONOME_CHECK(decisions != nullptr, "this engine's policy is llama_cpp");
-  return decisions->state();
+  return *decisions;
+}
+
+// A round of the loop calls the decoder again for what did not fit.
+bool goes_on(const DecisionReplay& replay) { return decisions_of(replay).has_rest(); }
+
+// The parts' lists behind each other, in the order of a step's fields. A part without `tries` had
+// one.
+void join(Json& log, const Json& more) {
+  constexpr std::string_view kFields[] = {"launched", "kept",   "purged",  "tries",
+                                          "batch",    "failed", "released"};
+  Json joined;
+  for (const std::string_view field : kFields) {
+    const Json* parts[] = {log.find(field), more.find(field)};
+    if (field == "tries") {
+      std::int32_t num_tries = 0;
+      for (const Json* part : parts) num_tries += part != nullptr ? part->get<std::int32_t>() : 1;
+      joined["tries"] = num_tries;
+      continue;
+    }
+    for (const Json* part : parts) {
+      if (part == nullptr) continue;
+      if (!joined.contains(field)) {
+        joined[std::string(field)] = *part;
+      } else if (part->is_array()) {
+        for (const Json& item : *part) joined[std::string(field)].push_back(item);
+      }
+    }
+  }
+  log = std::move(joined);
 }
 
 Json json_of(const DecisionReplay& replay, RequestId request, bool decodes, std::int32_t position,
@@ -64,7 +93,7 @@ Json json_of(const DecisionReplay& replay, RequestId request, bool decodes, std:
 }
 
 Json log_step(const DecisionReplay& replay, const StepPlan& plan) {
-  const LlamaCppState& state = state_of(replay);
+  const LlamaCppState& state = decisions_of(replay).state();
   Json log;
   log["launched"] = Json::array();
   for (const auto& [request, slot] : state.launched)
@@ -89,7 +118,7 @@ Json log_step(const DecisionReplay& replay, const StepPlan& plan) {
 }
 
 void log_ended(const DecisionReplay& replay, const std::vector<RequestId>& /*ended*/, Json& log) {
-  std::vector<LlamaCppState::Slotted> released = state_of(replay).released;
+  std::vector<LlamaCppState::Slotted> released = decisions_of(replay).state().released;
   std::sort(released.begin(), released.end(),
             [](const auto& a, const auto& b) { return a.value < b.value; });
   log["released"] = Json::array();
@@ -102,6 +131,8 @@ constexpr DecisionFormat kLlamaCppDecisions = {.read_config = read_config,
                                                .optional_request_keys = kRequestKeys,
                                                .read_request = read_request,
                                                .log_step = log_step,
+                                               .goes_on = goes_on,
+                                               .join = join,
                                                .log_ended = log_ended};
 
 }  // namespace metronome

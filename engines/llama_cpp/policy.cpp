@@ -39,6 +39,7 @@ class LlamaCppPolicy final : public Policy, public LlamaCppDecisions {
         slots_(static_cast<std::size_t>(context.max_num_seqs)) {}
 
   const LlamaCppState& state() const override { return state_; }
+  bool has_rest() const override { return !batch_.empty(); }
 
  private:
   std::int64_t max_tokens_per_step() const override { return config_.n_batch; }
@@ -174,9 +175,10 @@ class LlamaCppPolicy final : public Policy, public LlamaCppDecisions {
     while (!batch_.empty()) {
       ++state_.num_tries;
       if (has_room(n_batch)) return plan_part(n_batch);
+      if (n_batch > 1 && purge_idle_slot()) continue;
       if (waits_for_last_token()) return batch_.clear();  // its cells become free anyway
       if (n_batch == 1) return fail_all_slots();
-      if (!purge_idle_slot()) n_batch /= 2;
+      n_batch /= 2;
     }
   }
 

@@ -28,6 +28,8 @@ class LlamaCppDecisions {
  public:
   virtual ~LlamaCppDecisions() = default;
   virtual const LlamaCppState& state() const = 0;
+  // Whether the next plan computes the rest of this one's batch.
+  virtual bool has_rest() const = 0;
 };
 
 }  // namespace metronome

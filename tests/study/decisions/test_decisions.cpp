@@ -241,6 +241,18 @@ TEST_CASE("Sarathi-Serve's recorded decisions", "[decisions]") {
   check_golden("sarathi", "sarathi.jsonl", 75);
 }
 
+TEST_CASE("decisions of a real llama-server", "[decisions]") {
+  check_golden("llama_cpp", "llama_cpp_served.jsonl", 13);
+}
+
+TEST_CASE("decisions of another llama-server, with lines added to its log", "[decisions]") {
+  const auto path = shared_path("goldens/llama_cpp_given.jsonl");
+  if (!path) return;
+  const DecisionCheck check = check_decisions("llama_cpp", *path);
+  CHECK(check.num_cases > 0);
+  CHECK(check.differences.empty());
+}
+
 TEST_CASE("a planted difference is found in every field of vLLM", "[decisions]") {
   check_planted_differences("vllm", "vllm_v1_async2.jsonl", 8);
   check_planted_differences("vllm", "vllm_v1_hybrid_swa.jsonl", 8);
@@ -250,6 +262,10 @@ TEST_CASE("a planted difference is found in every field of vLLM", "[decisions]")
 
 TEST_CASE("a planted difference is found in every field of nano-vllm", "[decisions]") {
   check_planted_differences("nano_vllm", "nano_vllm.jsonl", 9);
+}
+
+TEST_CASE("a planted difference is found in every field of llama-server", "[decisions]") {
+  check_planted_differences("llama_cpp", "llama_cpp_served.jsonl", 7);
 }
 
 TEST_CASE("a planted difference is found in every field of SGLang", "[decisions]") {
