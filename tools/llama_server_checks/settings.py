@@ -92,8 +92,8 @@ SETTINGS = [
             prompt=(6, 40), similarity=0.0),
     Setting("turns", "conversations that go on", continues=True, prompt=(5, 40), turns=5),
     Setting("no-cache", "without reuse of prompts", cache_prompt=False),
-    Setting("full", "a full cache: idle slots are purged", n_ctx=256, n_slots=3, clients=3,
-            prompt=(30, 75), turns=5, shared=8),
+    Setting("full", "a full cache: idle slots are purged", n_ctx=256, clients=2,
+            prompt=(50, 85), turns=6, shared=8),
     Setting("exceeded", "a cache that is too small: all slots fail", n_ctx=256, clients=6,
             prompt=(40, 100), turns=3, output=(4, 12), may_fail=True),
 ]
