@@ -6,9 +6,9 @@
 namespace metronome {
 
 std::span<const RouterInfo> all_routers() {
-  static const std::array kRouters = {kRoundRobin, kRandomRouter,  kLeastLoaded,
-                                      kPowerOfTwo, kSessionRouter, kSglangRouter,
-                                      kVllmRouter, kDynamoRouter,  kVllmDataParallel};
+  static const std::array kRouters = {
+      kRoundRobin, kRandomRouter, kLeastLoaded,      kPowerOfTwo, kSessionRouter,   kSglangRouter,
+      kVllmRouter, kDynamoRouter, kVllmDataParallel, kLlmDRouter, kProductionStack, kAibrixRouter};
   return kRouters;
 }
 

@@ -15,5 +15,8 @@ extern const RouterInfo kSglangRouter;
 extern const RouterInfo kVllmRouter;
 extern const RouterInfo kDynamoRouter;
 extern const RouterInfo kVllmDataParallel;
+extern const RouterInfo kLlmDRouter;
+extern const RouterInfo kProductionStack;
+extern const RouterInfo kAibrixRouter;
 
 }  // namespace metronome
