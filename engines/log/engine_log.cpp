@@ -19,11 +19,13 @@
 namespace metronome {
 namespace {
 
-// "vLLM or SGLang".
+// "vLLM, SGLang or TensorRT-LLM".
 std::string titles() {
   std::string text;
-  for (const LogDialect* dialect : log_dialects()) {
-    text += (text.empty() ? "" : " or ") + std::string(dialect->title());
+  const std::vector<const LogDialect*> all = log_dialects();
+  for (const LogDialect* dialect : all) {
+    if (!text.empty()) text += dialect == all.back() ? " or " : ", ";
+    text += dialect->title();
   }
   return text;
 }
@@ -65,6 +67,37 @@ void remove_cut_batches(EngineLog& log) {
     if (log.num_broken++ == 0 || seen.line < log.first_broken) log.first_broken = seen.line;
     return true;
   });
+}
+
+// Of a server that started several times, or of several servers, the part behind the start that has
+// the most observations.
+void keep_one_start(EngineLog& log) {
+  if (log.other_starts.empty()) return;
+  std::vector<LoggedStart>& starts = log.other_starts;
+  starts.push_back({log.start_line, std::move(log.settings), std::move(log.chosen)});
+  const auto end_of = [&starts](std::size_t i) {
+    return i + 1 < starts.size() ? starts[i + 1].line : INT64_MAX;
+  };
+  std::size_t longest = 0;
+  std::ptrdiff_t most = -1;
+  for (std::size_t i = 0; i < starts.size(); ++i) {
+    const auto count = std::count_if(log.observations.begin(), log.observations.end(),
+                                     [&](const LogObservation& seen) {
+                                       return seen.line >= starts[i].line && seen.line < end_of(i);
+                                     });
+    if (count <= most) continue;
+    most = count;
+    longest = i;
+  }
+  const std::int64_t begin = starts[longest].line;
+  const std::int64_t end = end_of(longest);
+  const auto is_other = [&](const auto& one) { return one.line < begin || one.line >= end; };
+  std::erase_if(log.observations, is_other);
+  std::erase_if(log.arrivals, is_other);
+  log.start_line = begin;
+  log.settings = std::move(starts[longest].settings);
+  log.chosen = std::move(starts[longest].chosen);
+  starts.erase(starts.begin() + static_cast<std::ptrdiff_t>(longest));
 }
 
 [[noreturn]] void refuse(const std::string& path, const std::string& why,
@@ -157,6 +190,14 @@ LogObservation observation(Observed kind, const LogPart& part, std::int32_t rank
 LineOutcome read_settings(const LogPart& part, std::string_view marker, EngineLog& log) {
   const auto arguments = python_arguments(part.rest.substr(marker.size()));
   if (!arguments) return LineOutcome::Broken;
+  // Several processes of a server say the same at its start. Behind its work it is another start.
+  const bool has_worked =
+      !log.observations.empty() && log.observations.back().line >= log.start_line;
+  if (has_worked) {
+    log.other_starts.push_back(
+        {log.start_line, std::exchange(log.settings, {}), std::exchange(log.chosen, {})});
+  }
+  if (has_worked || log.start_line == 0) log.start_line = part.line;
   for (const auto& [name, value] : *arguments) log.settings.try_emplace(name, value);
   return LineOutcome::Read;
 }
@@ -254,7 +295,10 @@ void EngineLogReader::read_line(std::string_view text, bool is_last) {
 
 EngineLog EngineLogReader::finish() {
   if (!line_.empty()) read_line(line_, true);
-  for (EngineLog& log : logs_) remove_cut_batches(log);
+  for (EngineLog& log : logs_) {
+    remove_cut_batches(log);
+    keep_one_start(log);
+  }
   EngineLog log = std::move(chosen(logs_, only_ != nullptr, path_));
   log.path = path_;
   *this = EngineLogReader(path_, only_);

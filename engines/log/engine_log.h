@@ -79,6 +79,13 @@ struct LogArrival {
   bool operator==(const LogArrival&) const = default;
 };
 
+// A server's start in a log, and what it says of its settings.
+struct LoggedStart {
+  std::int64_t line = 0;  // 0: before the log
+  std::map<std::string, std::string> settings;
+  std::set<std::string> chosen;
+};
+
 struct EngineLog {
   std::string path;
   const LogDialect* dialect = nullptr;       // never null in a log that was read
@@ -88,9 +95,15 @@ struct EngineLog {
   // "None", text without its quotes.
   std::map<std::string, std::string> settings;
   std::set<std::string> chosen;     // settings among these that the engine chose, not its user
+  // Starts of the server before the one with these settings, as the log is read. Then those that
+  // were left out, as another one has more observations.
+  std::vector<LoggedStart> other_starts;
+  std::int64_t start_line = 0;      // of the server's start; 0: before the log
   bool has_batch_rates = false;     // batches of prompts have an input throughput
   bool has_pending_tokens = false;  // they say whether prompts waited behind a batch
   bool has_speculation = false;     // several tokens a step are no recomputation
+  std::int64_t num_drafts = 0;      // drafted tokens, where lines count them
+  std::int64_t num_accepted_drafts = 0;
   std::int64_t num_aborted = 0;     // retracted requests that could not go on
   std::int64_t num_broken = 0;      // lines that begin like an observation and are none
   std::int64_t first_broken = 0;    // the line of the first

@@ -87,11 +87,15 @@ LineOutcome read_prefill(const LogPart& part, EngineLog& log) {
   if (!read_start(line, seen)) return LineOutcome::Foreign;
   const LogFields fields(line.rest());
   seen.cache_usage = cache_usage(fields);
-  const bool is_whole = fields.read("#new-seq", seen.num_prefill_requests) &&
-                        fields.read("#new-token", seen.num_prefill_tokens) &&
-                        fields.read("#cached-token", seen.num_cached_tokens) &&
-                        fields.read("#running-req", seen.num_running) &&
-                        fields.read("#queue-req", seen.num_waiting) && seen.cache_usage;
+  // A server that computes prompts for others runs no requests; in 2025 it did not say so.
+  const bool hands_over = fields.has("#unbootstrapped-req") || fields.has("#transferring-req");
+  const bool is_whole =
+      fields.read("#new-seq", seen.num_prefill_requests) &&
+      fields.read("#new-token", seen.num_prefill_tokens) &&
+      fields.read("#cached-token", seen.num_cached_tokens) &&
+      (fields.read("#running-req", seen.num_running) ||
+       (hands_over && !fields.has("#running-req"))) &&
+      fields.read("#queue-req", seen.num_waiting) && seen.cache_usage;
   if (!is_whole) {
     constexpr std::string_view kNames[] = {"#new-seq",     "#new-token", "#cached-token",
                                            "#running-req", "#queue-req", "#pending-token",
@@ -233,6 +237,7 @@ constexpr LogDialect kSglangLog = {
     .looks_for = "SGLang: 'Prefill batch', 'Decode batch' or 'Retract requests'",
     .batch_mode = batch_mode,
     .numbering = "With SGLANG_LOG_FORWARD_ITERS=1 SGLang numbers its steps, and the log says it.",
+    .budget = "chunked_prefill_size",
     .more_memory =
         "A higher --schedule-conservativeness, more KV memory (--mem-fraction-static) or fewer "
         "requests at once (--max-running-requests) avoids it.",

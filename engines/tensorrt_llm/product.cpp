@@ -77,7 +77,8 @@ constexpr EngineProduct kProduct = {.name = "tensorrt_llm",
                                     .check_settings = check_tensorrt_llm_settings,
                                     .recipe = tensorrt_llm_recipe,
                                     .arguments = &kTensorRtLlmArguments,
-                                    .flags = &kTensorRtLlmFlags};
+                                    .flags = &kTensorRtLlmFlags,
+                                    .log = &kTensorRtLlmLog};
 
 }  // namespace
 

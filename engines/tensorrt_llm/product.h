@@ -11,6 +11,7 @@ namespace metronome {
 const EngineProduct& tensorrt_llm_product();
 extern const ServerArguments kTensorRtLlmArguments;
 extern const ServerFlags kTensorRtLlmFlags;
+extern const LogDialect kTensorRtLlmLog;
 
 // See PolicyInfo::reserved_gib.
 double tensorrt_llm_reserved_gib(const MemoryFacts& facts, const ModelConfig& model);

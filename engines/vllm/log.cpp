@@ -21,13 +21,21 @@ constexpr std::string_view kArguments = "non-default args: ";
 constexpr std::string_view kCacheSize = "KV cache size: ";
 constexpr std::string_view kBudget = "Chunked prefill is enabled with max_num_batched_tokens=";
 constexpr std::string_view kVersion = "Initializing a V1 LLM engine (v";
+constexpr std::string_view kOldVersion = "Initializing an LLM engine (v";  // before 0.7
+constexpr std::string_view kV0Version = "Initializing a V0 LLM engine (v";
+constexpr std::string_view kPreempted = "total_num_cumulative_preemption=";  // V0
+constexpr std::string_view kAsync = "Asynchronous scheduling is enabled";
 constexpr std::string_view kLength = "Using max model len ";
 constexpr std::string_view kRequest = "Received request ";
-constexpr std::string_view kMarkers[] = {kIteration, kReport,  kSpeculation, kArguments, kCacheSize,
-                                         kBudget,    kVersion, kLength,      kRequest};
+constexpr std::string_view kMarkers[] = {
+    kIteration, kReport,     kSpeculation, kArguments, kCacheSize, kBudget, kVersion,
+    kLength,    kOldVersion, kV0Version,   kPreempted, kAsync,     kRequest};
 
-// "GPU KV cache usage" or that of another device, in percent.
+// "GPU KV cache usage" or that of another device, in percent. V0 has also that of the CPU, to which
+// it moved blocks.
 std::optional<double> cache_usage(const LogFields& fields) {
+  double on_gpu = 0;
+  if (fields.read("GPU KV cache usage", on_gpu, "%") && on_gpu <= 100) return on_gpu / 100;
   for (const auto& [name, value] : fields.all()) {
     double percent = 0;
     if (name.ends_with("KV cache usage") && fields.read(name, percent, "%") && percent <= 100) {
@@ -60,7 +68,9 @@ LineOutcome read_report(const LogPart& part, EngineLog& log) {
   const bool is_whole = fields.read("Avg prompt throughput", seen.prompt_rate, " tokens/s") &&
                         fields.read("Avg generation throughput", seen.decode_rate, " tokens/s") &&
                         fields.read("Running", running, " reqs") &&
-                        fields.read("Waiting", waiting, " reqs");
+                        (fields.read("Waiting", waiting, " reqs") ||
+                         fields.read("Pending", waiting, " reqs"));  // V0
+  if (double swapped = 0; fields.read("Swapped", swapped, " reqs")) waiting += swapped;
   seen.cache_usage = cache_usage(fields);
   if (!is_whole || !seen.cache_usage) return LineOutcome::Broken;
   seen.num_running = std::llround(running);
@@ -130,6 +140,32 @@ LineOutcome read_request(const LogPart& part, EngineLog& log) {
   return LineOutcome::Read;
 }
 
+// "Accepted: 184 tokens, Drafted: 253 tokens", since the last such line.
+LineOutcome read_speculation(const LogPart& part, EngineLog& log) {
+  log.has_speculation = true;
+  const LogFields fields(part.text.substr(kSpeculation.size()));
+  double accepted = 0;
+  double drafted = 0;
+  if (!fields.read("Accepted", accepted, " tokens") || !fields.read("Drafted", drafted, " tokens"))
+    return LineOutcome::Read;
+  log.num_accepted_drafts += std::llround(accepted);
+  log.num_drafts += std::llround(drafted);
+  return LineOutcome::Read;
+}
+
+// V0 writes the first preemption and every fiftieth, with the number of all.
+LineOutcome read_preemptions(const LogPart& part, EngineLog& log) {
+  const std::int64_t all = count_behind(part.text, kPreempted);
+  std::int64_t before = 0;
+  for (const LogObservation& seen : log.observations) {
+    if (seen.kind == Observed::Retraction) before += seen.num_preempted;
+  }
+  LogObservation seen = observation(Observed::Retraction, part, vllm_rank(part.prefix));
+  seen.num_preempted = all - before;
+  if (seen.num_preempted <= 0) return LineOutcome::Read;  // a server that started again
+  return note(std::move(seen), log);
+}
+
 // A length that the user did not set is the model's.
 LineOutcome read_length(const LogPart& part, EngineLog& log) {
   const auto length = count_behind(part.text, kLength);
@@ -145,8 +181,11 @@ LineOutcome read_part(const LogPart& part, EngineLog& log) {
   if (part.text.starts_with(kCacheSize)) return read_cache_size(part, log);
   if (part.text.starts_with(kRequest)) return read_request(part, log);
   if (part.text.starts_with(kLength)) return read_length(part, log);
-  if (part.text.starts_with(kSpeculation)) {
-    log.has_speculation = true;
+  if (part.text.starts_with(kSpeculation)) return read_speculation(part, log);
+  if (part.text.starts_with(kPreempted)) return read_preemptions(part, log);
+  if (part.text.starts_with(kAsync)) {
+    const auto [set, is_new] = log.settings.try_emplace("async_scheduling", "True");
+    if (is_new) log.chosen.insert(set->first);
     return LineOutcome::Read;
   }
   if (part.text.starts_with(kBudget)) {
@@ -158,8 +197,9 @@ LineOutcome read_part(const LogPart& part, EngineLog& log) {
     set->second = std::to_string(tokens);
     return LineOutcome::Read;
   }
-  if (part.text.starts_with(kVersion)) {
-    const std::string_view rest = part.text.substr(kVersion.size());
+  for (const std::string_view version : {kVersion, kOldVersion, kV0Version}) {
+    if (!part.text.starts_with(version)) continue;
+    const std::string_view rest = part.text.substr(version.size());
     log.settings["version"] = std::string(rest.substr(0, rest.find(')')));
     return LineOutcome::Read;
   }
@@ -192,6 +232,9 @@ constexpr LogDialect kVllmLog = {
         "throughput: '",
     .numbering = "Start vLLM with --enable-logging-iteration-details.",
     .receiving = "Start vLLM with --enable-log-requests as well.",
+    .budget = "max_num_batched_tokens",
+    .shorter_stalls =
+        "--prefill-schedule-interval (0.33) lets answers have steps of their own between chunks.",
     .more_memory =
         "More KV memory (--gpu-memory-utilization) or fewer requests at once (--max-num-seqs) "
         "avoids it.",

@@ -60,12 +60,23 @@ std::string log_text(const EngineLog& log) {
   const std::string version = setting(log, "version");
   const std::string reports =
       log.has(Observed::Report) ? ", " + count(Observed::Report, "report") : "";
+  if (!log.has(Observed::Iteration)) {
+    return std::string(log.engine_name()) + (version.empty() ? "" : " " + version) + " log" +
+           reports;
+  }
   return std::string(log.engine_name()) + (version.empty() ? "" : " " + version) +
          " iteration log, " + count(Observed::Iteration, "iteration") + reports;
 }
 
 std::vector<std::string> left_out_notes(const EngineLog& log) {
   std::vector<std::string> notes;
+  if (!log.other_starts.empty()) {
+    notes.push_back(fmt::format(
+        "{} starts {} times in the log: this is about the start {}, behind which most was logged.",
+        log.engine_name(), log.other_starts.size() + 1,
+        log.start_line == 0 ? "before its first line"
+                            : fmt::format("in line {}", log.start_line)));
+  }
   if (log.num_lacking > 0) {
     notes.push_back(
         fmt::format("{} without a field that {} logs {} left out: line {}, the first, has no '{}'.",

@@ -433,7 +433,8 @@ void StepReader::add_iterations(const IterationLog& log) {
   }
   all_.remarks.push_back(
       "without --scenario the context lengths are unknown: the fit has the mean cost of attention "
-      "per token and decode, which is only right for similar requests");
+      "per token and decode, which is only right for similar requests. It does not carry to other "
+      "token budgets");
 }
 
 void StepReader::read_csv(const std::string& path) {

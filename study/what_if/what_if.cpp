@@ -129,6 +129,21 @@ bool lacks_blocks(const Trial& baseline, const FirstTokens& tokens) {
 
 }  // namespace
 
+std::optional<SizeRange> evidence_range(const WhatIf& what_if) {
+  constexpr double kGrain = 64;
+  if (!what_if.chosen || !what_if.next_failing || what_if.step_error <= 0) return std::nullopt;
+  const std::vector<Setting>& changes = what_if.trials[*what_if.chosen].changes;
+  if (changes.size() != 1 || !changes[0].value.is_number_integer()) return std::nullopt;
+  const auto value = changes[0].value.get<std::int64_t>();
+  const bool is_size = value >= static_cast<std::int64_t>(kGrain) &&
+                       changes[0].key.starts_with("scheduler.") && value < *what_if.next_failing;
+  if (!is_size) return std::nullopt;
+  const double least = static_cast<double>(value) * (1 - what_if.step_error);
+  const double most = static_cast<double>(*what_if.next_failing) * (1 + what_if.step_error);
+  return SizeRange{static_cast<std::int64_t>(std::floor(least / kGrain) * kGrain),
+                   static_cast<std::int64_t>(std::ceil(most / kGrain) * kGrain)};
+}
+
 WhatIf find_smallest_change(const StoredRun& run, const WhatIfOptions& options,
                             const std::function<void(const std::string&)>& start,
                             const ProgressFn& progress) {

@@ -104,6 +104,9 @@ struct WhatIf {
   // none.
   std::string scenario;
   bool is_rebuilt = false;  // that scenario was made of the log
+  // How far step times with prompts are known, relative: the mean error of held-out steps. 0: no
+  // step times were fitted.
+  double step_error = 0;
   // "SGLang": whose flags alone are shown. Empty: also those of others, for comparison.
   std::string engine;
   Trial baseline;
@@ -173,6 +176,13 @@ struct WhatIfOptions {
 WhatIf find_smallest_change(const StoredRun& run, const WhatIfOptions& options,
                             const std::function<void(const std::string&)>& start,
                             const ProgressFn& progress);
+
+// The sizes between which the limit of the chosen change lies, as far as step times are known:
+// multiples of 64 tokens. nullopt: they are not fitted, or the change is no size.
+struct SizeRange {
+  std::int64_t least = 0, most = 0;
+};
+std::optional<SizeRange> evidence_range(const WhatIf& what_if);
 
 // What was found, its cost, the flags of engines that change, the front, and all trials.
 std::vector<TextBlock> what_if_blocks(const WhatIf& what_if);

@@ -183,8 +183,14 @@ std::string smallest_text(const WhatIf& what_if, const Trial& chosen) {
   if (!what_if.next_failing) return text;
   const bool is_plain =
       what_if.failing_text == "it does not" || what_if.failing_text == "it is refused";
-  return fmt::format("{} (with {}{}{})", text, *what_if.next_failing, is_plain ? " " : ", ",
-                     what_if.failing_text);
+  const std::optional<SizeRange> range = evidence_range(what_if);
+  return fmt::format(
+      "{} (with {}{}{}{})", text, *what_if.next_failing, is_plain ? " " : ", ",
+      what_if.failing_text,
+      range ? fmt::format(
+                  "; steps with prompts are known to {} %, so the limit is between {} and {}",
+                  fixed_text(100 * what_if.step_error, 0), range->least, range->most)
+            : "");
 }
 
 std::string conclusion(const WhatIf& what_if) {
@@ -549,6 +555,15 @@ void append_what_if(const WhatIf& what_if, JsonText& json) {
   json.key("next_failing");
   if (what_if.next_failing) {
     json.value(*what_if.next_failing);
+  } else {
+    json.null();
+  }
+  json.key("limit_between");
+  if (const std::optional<SizeRange> range = evidence_range(what_if)) {
+    json.begin_array();
+    json.value(range->least);
+    json.value(range->most);
+    json.end_array();
   } else {
     json.null();
   }

@@ -82,7 +82,7 @@ OptionList option_list(DiagnoseOptions& options, ScenarioOptions& scenario) {
        "iterations of a vLLM log to diagnose: FIRST:LAST by their numbers in it; either end may "
        "be left out"},
       {"engine NAME", &options.engine,
-       "vllm or sglang: the engine to read, if a log has lines of both"},
+       "the engine to read, if a log has lines of several"},
       {"save FOLDER", &options.save,
        "write the requests, settings and step times of a log as a scenario"},
       {"run N", &options.run_number,
@@ -273,7 +273,7 @@ int diagnose_command(const Arguments& arguments) {
   const bool is_scenario = options->run.empty();
   if (!is_scenario) {
     check_input(options->run,
-                "a result folder, the log of a vLLM or SGLang server, or the result of a "
+                "a result folder, the log of a server, or the result of a "
                 "benchmark's client");
   }
   const bool is_log = !is_scenario && !is_folder(options->run);

@@ -48,6 +48,7 @@ struct LogWorkloadFacts {
   std::int64_t num_exact = 0;         // among those that were rebuilt
   std::int64_t num_from_client = 0;   // of a client's result
   std::int64_t num_fitted_steps = 0;  // 0: step times are those of a GPU
+  double step_error = 0;              // WhatIf::step_error
   Distribution logged_itl;
   Distribution logged_ttft;  // by the rebuilt arrivals
   Summary as_logged;         // simulated with the log's settings

@@ -18,6 +18,7 @@
 #include "reports/measured/measured_reader.h"
 #include "reports/terminal/log_facts.h"
 #include "reports/terminal/log_gaps.h"
+#include "reports/terminal/report_findings.h"
 #include "reports/terminal/text.h"
 #include "study/rebuilt/log_scenario.h"
 #include "study/run/variant_run.h"
@@ -62,6 +63,7 @@ void replay_scenario(const EngineLog& log, const StoredRun& run, const DiagnoseO
   // The simulated run is compared with the log, which it represents.
   finding.what_if->scenario = options.scenario;
   finding.what_if->is_rebuilt = finding.workload.has_value();
+  if (finding.workload) finding.what_if->step_error = finding.workload->step_error;
   finding.what_if->recorded_itl = finding.itl;
   if (has_pool) finding.what_if->cache.is_set = false;
   finding.what_if->is_same_run = false;
@@ -107,6 +109,18 @@ Distribution logged_ttft(const RebuiltLog& rebuilt) {
   return describe(sample);
 }
 
+// The mean error of held-out steps with prompts, of the kind of which there are most; else of all.
+double error_beside_prompts(const FittedModel& fitted) {
+  const RegimeError* most = nullptr;
+  double of_all = 0;
+  for (const RegimeError& one : fitted.errors) {
+    if (one.regime == "all") of_all = one.mean_abs_error;
+    const bool has_prompts = one.regime.starts_with("prefill") || one.regime.starts_with("mixed");
+    if (has_prompts && (most == nullptr || one.num_steps > most->num_steps)) most = &one;
+  }
+  return most == nullptr ? of_all : most->mean_abs_error;
+}
+
 LogWorkloadFacts facts_of(const LogScenario& made) {
   LogWorkloadFacts facts;
   facts.num_requests = static_cast<std::int64_t>(made.num_requests);
@@ -114,6 +128,7 @@ LogWorkloadFacts facts_of(const LogScenario& made) {
   facts.num_from_client = static_cast<std::int64_t>(made.num_from_client);
   if (made.fit) facts.num_fitted_steps = static_cast<std::int64_t>(made.fit->measured.steps.size());
   facts.logged_ttft = logged_ttft(made.rebuilt);
+  if (made.fit) facts.step_error = error_beside_prompts(made.fit->fit.model);
   return facts;
 }
 
@@ -201,6 +216,14 @@ void add_log_facts(const EngineLog& log, const EngineSettings& settings,
   finding.engine_json = engine.view();
   std::vector<std::string> facts = {log_text(log)};
   if (finding.itl.count > 0) facts.push_back(itl_text(finding.itl));
+  if (std::string text = mean_gap_text(log); !text.empty()) facts.push_back(std::move(text));
+  if (log.num_drafts > 0) {
+    facts.push_back(fmt::format("drafts: {} of {} accepted ({} %)",
+                                grouped_text(log.num_accepted_drafts), grouped_text(log.num_drafts),
+                                fixed_text(100.0 * static_cast<double>(log.num_accepted_drafts) /
+                                               static_cast<double>(log.num_drafts),
+                                           1)));
+  }
   if (!settings.flags.empty()) {
     facts.push_back(
         std::string(options.flags.empty() ? "set in the log: " : "set in the log or by --flags: ") +
@@ -294,6 +317,9 @@ Finding examine_log(const EngineLog& log, const DiagnoseOptions& given_options) 
     finding.notes.push_back(std::move(note));
   }
   for (std::string& note : left_out_notes(log)) finding.notes.push_back(std::move(note));
+  for (LogFinding& found : report_findings(log)) {
+    finding.causes.push_back({found.name, std::move(found.text), found.share});
+  }
   std::optional<OwnRequests> own;
   if (options.scenario.empty() && !options.has_no_replay && has_requests(log)) {
     own = own_requests(log, options);

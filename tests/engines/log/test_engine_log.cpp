@@ -326,16 +326,129 @@ TEST_CASE("a whole line of SGLang that lacks a field is named by it", "[engines]
   CHECK(contains(only, "line 1 of SGLang has no 'gen throughput (token/s)'; allowed: "));
 }
 
+TEST_CASE("lines of vLLM V0", "[engines][engine_log]") {
+  const EngineLog log = read_text(
+      "INFO 01-20 10:00:00 llm_engine.py:234] Initializing an LLM engine (v0.6.6) with config: "
+      "model='m', speculative_config=None\n"
+      "INFO 01-20 10:00:05 metrics.py:467] Avg prompt throughput: 5.5 tokens/s, Avg generation "
+      "throughput: 31.2 tokens/s, Running: 2 reqs, Swapped: 1 reqs, Pending: 3 reqs, GPU KV cache "
+      "usage: 12.1%, CPU KV cache usage: 4.0%.\n"
+      "WARNING 01-20 10:00:06 scheduler.py:1481] Sequence group 12 is preempted by "
+      "PreemptionMode.RECOMPUTE mode because there is not enough KV cache space. "
+      "total_num_cumulative_preemption=1\n"
+      "WARNING 01-20 10:00:09 scheduler.py:1481] Sequence group 14 is preempted. "
+      "total_num_cumulative_preemption=51\n");
+  CHECK(log.num_broken == 0);
+  CHECK(log.settings.at("version") == "0.6.6");
+  REQUIRE(log.observations.size() == 3);
+  const LogObservation& report = log.observations[0];
+  CHECK(report.num_running == 2);
+  CHECK(report.num_waiting == 4);
+  CHECK(report.cache_usage == 0.121);
+  CHECK(log.observations[1].num_preempted == 1);
+  CHECK(log.observations[2].num_preempted == 50);
+}
+
+TEST_CASE("requests that vLLM received, and drafts that it counts", "[engines][engine_log]") {
+  const EngineLog log = read_text(
+      "INFO 01-20 10:00:00 [logger.py:43] Received request chatcmpl-1: prompt: 'a: b, "
+      "max_tokens=9', params: SamplingParams(n=2, max_tokens=40, min_tokens=0), prompt_token_ids: "
+      "[1, 2, 3], lora_request: None.\n"
+      "INFO 01-20 10:00:01 [request_logger.py:65] Received request cmpl-2: params: "
+      "SamplingParams(n=1, max_tokens=None), lora_request: None.\n"
+      "INFO 01-20 10:00:02 [model.py:1] Using max model len 8192\n"
+      "INFO 01-20 10:00:02 [metrics.py:1] SpecDecoding metrics: Mean acceptance length: 2.45, "
+      "Accepted throughput: 18.40 tokens/s, Drafted throughput: 25.30 tokens/s, Accepted: 184 "
+      "tokens, Drafted: 253 tokens\n" +
+      kReport + "\n");
+  REQUIRE(log.arrivals.size() == 3);  // two answers are two requests
+  CHECK(log.arrivals[0].id == "chatcmpl-1");
+  CHECK(log.arrivals[0] == log.arrivals[1]);
+  CHECK(log.arrivals[0].max_output_tokens == 40);
+  CHECK(log.arrivals[0].num_prompt_tokens == 3);
+  CHECK(log.arrivals[2].max_output_tokens == 0);
+  CHECK(log.arrivals[2].time == "10:00:01");
+  CHECK(log.settings.at("max_model_len") == "8192");
+  CHECK(log.chosen.contains("max_model_len"));
+  CHECK(log.num_accepted_drafts == 184);
+  CHECK(log.num_drafts == 253);
+}
+
+TEST_CASE("TensorRT-LLM's iterations, in their forms", "[engines][engine_log]") {
+  const std::string states =
+      "states = {'num_ctx_requests': 1, 'num_ctx_tokens': 1024, 'num_generation_tokens': 7}\n";
+  for (const std::string& line :
+       {"[01/02/2026-12:00:03] [TRT-LLM] [I] iter = 41, global_rank = 2, rank = 0, "
+        "currank_total_requests = 0/0, host_step_time = 12.5ms, prev_device_step_time = 11.2ms, "
+        "timestamp = 2026-01-02 12:00:03, num_scheduled_requests: 8, " +
+            states,
+        "[TRT-LLM] [I] iter = 41, global_rank = 2, rank = 0, num_scheduled_requests = 8, "
+        "kv_cache_util = 0.125, currank_total_requests = 0/1, host_step_time = 12.5ms, "
+        "prev_device_step_time = N/A, timestamp = 2026-01-02 12:00:03, " +
+            states,
+        "[TRT-LLM] [I] iter = 41, global_rank = 2, rank = 0, currank_total_requests = 0/0, "
+        "elapsed_time = 0.0125s, timestamp = 2026-01-02 12:00:03, num_scheduled_requests: 8, " +
+            states}) {
+    INFO(line);
+    const EngineLog log = read_text(line);
+    CHECK(log.engine_name() == "TensorRT-LLM");
+    REQUIRE(log.observations.size() == 1);
+    const LogObservation& seen = log.observations[0];
+    CHECK(seen.time == "12:00:03");
+    CHECK(seen.number == 41);
+    CHECK(seen.rank == 2);
+    CHECK(seen.elapsed_ns == 12'500'000);
+    CHECK(seen.num_prefill_requests == 1);
+    CHECK(seen.num_prefill_tokens == 1024);
+    CHECK(seen.num_running == 7);
+    CHECK(seen.num_decode_tokens == 7);
+  }
+}
+
+TEST_CASE("SGLang's lines of a server that computes prompts for others", "[engines][engine_log]") {
+  const EngineLog log = read_text(
+      "[2025-05-27 21:19:46] Prefill batch. #new-seq: 1, #new-token: 64, #cached-token: 25, token "
+      "usage: 0.00, #unbootstrapped-req: 0, #queue-req: 3, #transferring-req: 2, input throughput "
+      "(token/s): 320.00 \n"
+      "[2025-05-27 21:19:46] Decode batch. #running-req: 4, #token: 128, token usage: 0.02, "
+      "pre-allocated usage: 0.10, #retracted-req: 0, cuda graph: True, gen throughput (token/s): "
+      "141.50, #queue-req: 0, \n");
+  CHECK(log.num_broken + log.num_lacking == 0);
+  REQUIRE(log.observations.size() == 2);
+  CHECK(log.observations[0].num_running == 0);
+  CHECK(log.observations[0].num_waiting == 3);
+  CHECK(log.observations[0].elapsed_ns == 200'000'000);
+  CHECK(log.observations[1].decode_rate == 141.5);
+}
+
+TEST_CASE("of several starts the one with most lines is read", "[engines][engine_log]") {
+  const auto start = [](int seqs) {
+    return "INFO non-default args: {'model': 'm', 'max_num_seqs': " + std::to_string(seqs) + "}\n";
+  };
+  const std::string line = kReport + "\n";
+  const EngineLog log =
+      read_text(start(8) + line + start(16) + start(16) + line + line + start(32) + line);
+  CHECK(log.settings.at("max_num_seqs") == "16");
+  CHECK(log.observations.size() == 2);
+  CHECK(log.other_starts.size() == 2);
+  CHECK(log.start_line == 3);
+  // One start behind lines is another start, too.
+  const EngineLog late = read_text(line + line + start(8) + line);
+  CHECK(late.settings.empty());
+  CHECK(late.observations.size() == 2);
+}
+
 TEST_CASE("a log of neither engine, or of both, is refused", "[engines][engine_log]") {
   CHECK(refusal("hello\n") ==
-        "x.log: is not a vLLM or SGLang log; allowed: a log with lines from vLLM: 'Iteration(N): "
-        "', which --enable-logging-iteration-details adds, or 'Avg prompt throughput: '; or from "
-        "SGLang: 'Prefill batch', 'Decode batch' or 'Retract requests'; or a folder that "
-        "`metronome run` wrote");
+        "x.log: is not a vLLM, SGLang or TensorRT-LLM log; allowed: a log with lines from vLLM: "
+        "'Iteration(N): ', which --enable-logging-iteration-details adds, or 'Avg prompt "
+        "throughput: '; or from SGLang: 'Prefill batch', 'Decode batch' or 'Retract requests'; or "
+        "from TensorRT-LLM: 'iter = N, ... host_step_time = ', which print_iter_log adds; or a "
+        "folder that `metronome run` wrote");
   const std::string both = kReport + "\n" + kDecode + "\n";
   CHECK(refusal(both) ==
         "x.log: has lines of vLLM (line 1) and of SGLang (line 2); allowed: one of them with "
-        "--engine: vllm, sglang");
+        "--engine: vllm, sglang, tensorrt_llm");
   CHECK(read_text(both, &kSglangLog).observations[0].kind == Observed::Decode);
   CHECK(read_text(both, &kVllmLog).dialect == &kVllmLog);
   CHECK(refusal(kDecode + "\n", &kVllmLog)
@@ -347,7 +460,7 @@ TEST_CASE("a log of neither engine, or of both, is refused", "[engines][engine_l
           .starts_with("x.log: line 2 begins like a line of SGLang and goes on in another format; "
                        "allowed: "));
   CHECK(error_of([] { (void)read_engine_log("/nowhere"); }) ==
-        "/nowhere: does not exist; allowed: a vLLM or SGLang log");
+        "/nowhere: does not exist; allowed: a vLLM, SGLang or TensorRT-LLM log");
 }
 
 TEST_CASE("a log without vLLM's iterations is refused by its name", "[engines][engine_log]") {

@@ -440,7 +440,8 @@ TEST_CASE("what diagnose cannot take of a log is one line and exit code 2",
   };
   const std::string log = "tests/expected/logs/sglang.log ";
   const std::string scenario = "--scenario scenarios/diagnose_sglang.yaml --variant stalls ";
-  refused(log + "--engine trt", "--engine: 'trt' is not valid; allowed: vllm, sglang");
+  refused(log + "--engine trt",
+          "--engine: 'trt' is not valid; allowed: vllm, sglang, tensorrt_llm");
   refused(log + "--engine vllm", "sglang.log: is not a vLLM log; allowed: ");
   refused(log + "--flags '--tp-size 2'", "--flags: the replay of a log needs its scenario");
   refused(log + scenario + "--flags '--max-num-seqs 2'",
@@ -448,7 +449,8 @@ TEST_CASE("what diagnose cannot take of a log is one line and exit code 2",
   refused(log + scenario + "--flags '--max-running-requests 0'",
           "a setting of tests/expected/logs/sglang.log or of --flags: --set "
           "variants.stalls.engine.max_num_seqs: 0 is out of range; allowed: ");
-  refused("scenarios/quickstart.yaml", "quickstart.yaml: is not a vLLM or SGLang log; allowed: ");
+  refused("scenarios/quickstart.yaml", "quickstart.yaml: is not a vLLM, SGLang or "
+          "TensorRT-LLM log; allowed: ");
   refused(log + "--scenario scenarios/diagnose_sglang.yaml",
           "has several variants; allowed: one of them with --variant: stalls, full");
 }

@@ -156,7 +156,7 @@ TEST_CASE("a path at which nothing is does not exist", "[cli][paths]") {
   const std::string missing = "metronome: error: " + place.path("nothing") + ": does not exist";
   CHECK(error("diagnose 'PATH'") ==
         missing +
-            "; allowed: a result folder, the log of a vLLM or SGLang server, or the result "
+            "; allowed: a result folder, the log of a server, or the result "
             "of a benchmark's client\n");
   CHECK(error("report 'PATH'") ==
         missing + "; allowed: a folder that `metronome run` or `metronome sweep` wrote\n");
