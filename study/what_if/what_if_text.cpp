@@ -472,6 +472,15 @@ void append_misses(const WhatIf& what_if, JsonText& json) {
   json.end_object();
 }
 
+void append_range(const std::optional<SizeRange>& range, JsonText& json) {
+  json.key("limit_between");
+  if (!range) return json.null();
+  json.begin_array();
+  json.value(range->least);
+  json.value(range->most);
+  json.end_array();
+}
+
 }  // namespace
 
 std::vector<TextBlock> what_if_blocks(const WhatIf& what_if) {
@@ -558,15 +567,7 @@ void append_what_if(const WhatIf& what_if, JsonText& json) {
   } else {
     json.null();
   }
-  json.key("limit_between");
-  if (const std::optional<SizeRange> range = evidence_range(what_if)) {
-    json.begin_array();
-    json.value(range->least);
-    json.value(range->most);
-    json.end_array();
-  } else {
-    json.null();
-  }
+  append_range(evidence_range(what_if), json);
   append_text("next_failing_because", what_if.failing_text, json);
   append_if_there("ruled_out", what_if.ruled_out, json);
   append_if_there("nearest", what_if.nearest, json);

@@ -49,7 +49,7 @@ constexpr Rest kRest[] = {
     {"tools/commands/cmd_calibrate.cpp", 10},
     {"tools/commands/cmd_chat.cpp", 1},
     {"tools/commands/cmd_decisions.cpp", 5},
-    {"tools/commands/cmd_diagnose.cpp", 6},
+    {"tools/commands/cmd_diagnose.cpp", 2},
     {"tools/commands/diagnose_help.h", 7},
     {"tools/commands/cmd_list.cpp", 1},
     {"tools/commands/cmd_report.cpp", 2},
