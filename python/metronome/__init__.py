@@ -8,18 +8,20 @@
 """
 
 from ._check_policy import PolicyCheck, check_policy
-from ._commands import (Calibration, Sweep, Tuning, calibrate, diagnose, report, sweep, tune,
-                        validate)
+from ._commands import (Calibration, FleetSizes, Sweep, Tuning, calibrate, diagnose, fleet, report,
+                        sweep, tune, validate)
 from ._errors import (ArgumentError, InternalError, MetronomeError, MetronomeWarning, PolicyError,
                       RunError, ScenarioError)
 from ._native import version as __version__
 from ._policy import Books, Integer, Number, Policy, Request, register
+from ._problem import Point, Problem, Range
 from ._result import Page, Result, Results, Table
 from ._run import run
 from ._scenario import Described, Scenario, Searched, scenario
 
-__all__ = ["ArgumentError", "Books", "Calibration", "Described", "Integer", "InternalError",
-           "MetronomeError", "MetronomeWarning", "Number", "Page", "Policy", "PolicyCheck",
-           "PolicyError", "Request", "Result", "Results", "RunError", "Scenario", "ScenarioError",
-           "Searched", "Sweep", "Table", "Tuning", "__version__", "calibrate", "check_policy",
-           "diagnose", "register", "report", "run", "scenario", "sweep", "tune", "validate"]
+__all__ = ["ArgumentError", "Books", "Calibration", "Described", "FleetSizes", "Integer",
+           "InternalError", "MetronomeError", "MetronomeWarning", "Number", "Page", "Point",
+           "Policy", "PolicyCheck", "PolicyError", "Problem", "Range", "Request", "Result",
+           "Results", "RunError", "Scenario", "ScenarioError", "Searched", "Sweep", "Table",
+           "Tuning", "__version__", "calibrate", "check_policy", "diagnose", "fleet", "register",
+           "report", "run", "scenario", "sweep", "tune", "validate"]

@@ -27,8 +27,9 @@ PathLike = Union[str, "os.PathLike[str]"]
 RunLike = Union[PathLike, Result, Results]
 Values = Union[str, Iterable[Any]]
 
-# A progress bar where standard error is a terminal.
-_BAR = re.compile(r"\r\x1b\[K[^\r\n]*")
+# Progress: a bar where standard error is a terminal, elsewhere a line now and then.
+_BAR = re.compile(r"\r\x1b\[K[^\r\n]*|^trial \d+: .*\n|^\S+ \[[#.]+\] +\d+% .*\n",
+                  re.MULTILINE)
 
 
 def _call(name: str, words: Sequence[str],
@@ -188,6 +189,36 @@ def _run_elsewhere(words: Sequence[str], given: "Optional[_native.ScenarioSource
     if lost:
         warnings.warn(f"{lost} of {len(calls)} points were lost by their workers and run here",
                       MetronomeWarning, stacklevel=3)
+
+
+class FleetSizes(Sweep):
+    """Fleets of several sizes and routers: a ``Sweep`` over them."""
+
+    def smallest(self, attainment: float = 0.99) -> Optional[dict[str, Any]]:
+        """The row with the fewest replicas that keeps the SLO for this share of the requests, of
+        several the one with the highest share; None: no size does."""
+        kept = [row for row in self.rows if (row["slo_attainment"] or 0) >= attainment]
+        return min(kept, default=None,
+                   key=lambda row: (row["fleet.replicas"], -row["slo_attainment"]))
+
+
+def fleet(scenario: Optional[ScenarioLike] = None, replicas: Iterable[int] = (1, 2, 4, 8),
+          routers: Union[str, Iterable[str]] = "least_loaded",
+          sets: Optional[Mapping[str, Any]] = None, **options: Any) -> FleetSizes:
+    """Runs a scenario on fleets of several sizes, behind one router or more.
+
+    Args:
+        scenario: as for ``run``; its load is that of the whole fleet
+        replicas: sizes of the fleet
+        routers: names of ``metronome list routers``, or of routers of Python
+        sets: values of keys, such as ``{"workload.arrivals.rate": 40, "slo.ttft_ms": 500}``
+        **options: as for ``sweep``
+
+    >>> metronome.fleet("chat.yaml", range(2, 9), sets={"workload.arrivals.rate": 24}).smallest()
+    """
+    over = {"fleet.replicas": list(replicas), "fleet.router": _names(routers)}  # type: ignore
+    swept = sweep(scenario, over, sets, **options)
+    return FleetSizes(swept._folder, swept.rows, swept.text)
 
 
 class Tuning:
@@ -440,6 +471,8 @@ def calibrate(source: Union[RunLike, Sequence[RunLike], None] = None, *,
             "iterations": iterations, "allow_differences": allow_differences, "run": run_number,
             "backend": backend, "seconds": seconds, "seed": seed, "out": path, **imported}))
         _warn(errors)
+        if out is None:  # a folder that goes
+            output = re.sub(r"\ncost model: .*\n", "\n", output)
         return Calibration(path, output)
 
 

@@ -2,8 +2,10 @@
 """Every example of the guide runs: those of a page in one session."""
 
 import contextlib
+import importlib.util
 import io
 import re
+import unittest
 import warnings
 
 import common
@@ -25,6 +27,11 @@ class Guide(common.InFolder):
 
     def test_package(self):
         self.follow("python.md", 9)
+
+    @unittest.skipUnless(importlib.util.find_spec("optuna"), "needs Optuna and gymnasium")
+    def test_learning(self):
+        names = self.follow("python_learning.md", 4)
+        self.assertTrue(names["problem"].best)
 
     def test_policy(self):
         names = self.follow("python_policy.md", 3)
