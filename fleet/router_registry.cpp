@@ -5,9 +5,32 @@
 #include <utility>
 #include <vector>
 
+#include "core/base/error.h"
 #include "core/scenario/fleet_config.h"
+#include "fleet/routers/routers.h"
 
 namespace metronome {
+namespace {
+
+std::vector<RouterInfo>& known_routers() {
+  static std::vector<RouterInfo> routers = [] {
+    std::vector<RouterInfo> ours;
+    ours.reserve(kMostRouters);
+    ours.assign(our_routers().begin(), our_routers().end());
+    return ours;
+  }();
+  return routers;
+}
+
+}  // namespace
+
+std::span<const RouterInfo> all_routers() { return known_routers(); }
+
+void register_router(const RouterInfo& router) {
+  METRONOME_CHECK(known_routers().size() < kMostRouters, "there is room for one more router");
+  known_routers().push_back(router);
+  register_routers();
+}
 
 void register_routers() {
   std::vector<RouterKeys> keys;

@@ -36,9 +36,13 @@ struct RouterInfo {
   std::unique_ptr<Router> (*make)(const RouterContext&) = nullptr;
 };
 
-std::span<const RouterInfo> all_routers();
+constexpr std::size_t kMostRouters = 64;
+std::span<const RouterInfo> all_routers();  // at most kMostRouters
 // Makes their names and settings known to scenarios. Call it once, at the start.
 void register_routers();
+// Adds a router to ours. Those that are there stay where they are. Call it while nobody reads a
+// scenario or runs one.
+void register_router(const RouterInfo& router);
 const RouterInfo* find_router(std::string_view name);  // nullptr when unknown
 
 }  // namespace metronome

@@ -11,9 +11,11 @@
 #include "core/model/model_catalogue.h"
 #include "engines/engines.h"
 #include "models/models.h"
+#include "python/arrow.h"
 #include "python/command_call.h"
 #include "python/policy_view.h"
 #include "python/python_policy.h"
+#include "python/python_router.h"
 #include "python/tables.h"
 #include "python/variant_results.h"
 #include "python/work.h"
@@ -80,6 +82,17 @@ nb::dict table_of(const VariantResult& result) {
   return kTable(result.outcome.record);
 }
 
+// The name, whether it is whole, least, most, default and meaning of each key.
+using KeyTuples = std::vector<std::tuple<std::string, bool, double, double, double, std::string>>;
+
+OwnKeys own_keys_of(const KeyTuples& tuples) {
+  OwnKeys keys;
+  for (const auto& [key, is_whole, least, most, by_default, meaning] : tuples) {
+    keys.push_back({key, is_whole, least, most, by_default, meaning});
+  }
+  return keys;
+}
+
 void define_types(nb::module_& module) {
   nb::class_<ScenarioSource>(module, "ScenarioSource", "A scenario: a file's path, or a text.")
       .def(
@@ -129,21 +142,34 @@ void define_functions(nb::module_& module) {
   module.def("summary_json", summary_text, nb::arg("results"));
   module.def("table", table_text, nb::arg("results"));
   module.def("report_html", report_page, nb::arg("results"), nb::arg("notes"));
+  module.def("arrow_stream", arrow_stream, nb::arg("table"),
+             "The columns of a table, as a stream of the C data interface of Arrow.");
+}
+
+void define_commands(nb::module_& module) {
   module.def("commands", callable_commands);
   module.def("command", command, nb::arg("name"), nb::arg("arguments"), nb::arg("given").none(),
              nb::arg("texts"),
              "Calls a command; returns its exit code, and appends what it printed to texts.");
+}
+
+void define_registration(nb::module_& module) {
+  module.def(
+      "register_router",
+      [](std::string name, std::string summary, const KeyTuples& own, bool hears_blocks,
+         double report_ms, nb::object make) {
+        register_python_router({std::move(name), std::move(summary), own_keys_of(own), hears_blocks,
+                                report_ms, std::move(make)});
+      },
+      nb::arg("name"), nb::arg("summary"), nb::arg("own_keys"), nb::arg("hears_blocks"),
+      nb::arg("report_ms"), nb::arg("make"),
+      "Registers a router that make(values of its keys) returns.");
   module.def(
       "register_policy",
       [](std::string name, std::string summary, std::vector<std::string> shared_keys,
-         const std::vector<std::tuple<std::string, bool, double, double, double, std::string>>& own,
-         nb::object make) {
-        std::vector<PolicyKey> own_keys;
-        for (const auto& [key, is_whole, least, most, by_default, meaning] : own) {
-          own_keys.push_back({key, is_whole, least, most, by_default, meaning});
-        }
+         const KeyTuples& own, nb::object make) {
         register_python_policy({std::move(name), std::move(summary), std::move(shared_keys),
-                                std::move(own_keys), std::move(make)});
+                                own_keys_of(own), std::move(make)});
       },
       nb::arg("name"), nb::arg("summary"), nb::arg("shared_keys"), nb::arg("own_keys"),
       nb::arg("make"), "Registers a policy that make(values of its keys) returns.");
@@ -166,5 +192,8 @@ NB_MODULE(_native, module) {
   metronome::python::translate_errors();
   metronome::python::define_types(module);
   metronome::python::define_policy_view(module);
+  metronome::python::define_router_view(module);
   metronome::python::define_functions(module);
+  metronome::python::define_commands(module);
+  metronome::python::define_registration(module);
 }

@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "python/policy_view.h"
 
+#include <nanobind/stl/optional.h>
 #include <nanobind/stl/shared_ptr.h>
 #include <nanobind/stl/string.h>
 
@@ -47,25 +48,41 @@ Request& RequestView::edit() const {
 
 std::string RequestView::state() const { return name_of(read().state); }
 
-void BooksView::open(Books& books, const std::function<void()>& work) {
-  books_ = &books;
-  num_calls_ = 0;
-  has_decided_ = false;
+void BooksView::with_access(const Access& access, const std::function<void()>& work) {
+  const Access before = access_;
+  access_ = access;
   try {
     work();
   } catch (...) {
-    books_ = nullptr;
+    access_ = before;
     throw;
   }
-  books_ = nullptr;
+  access_ = before;
+}
+
+void BooksView::open_plan(Books& books, const std::function<void()>& work) {
+  num_calls_ = 0;
+  has_planned_decodes_ = false;
+  has_refused_ = false;
+  ++num_plans_;
+  with_access({.books = &books, .has_plan = true, .may_decide = true}, work);
+}
+
+void BooksView::open(Books& books, const std::function<void()>& work) {
+  with_access({.books = &books, .has_plan = access_.has_plan}, work);
 }
 
 Books& BooksView::books() const {
-  if (books_ != nullptr) return *books_;
+  if (access_.books != nullptr) return *access_.books;
   throw PolicyError(
       "the books are closed; allowed: to read them, and to decide, while fill() or another "
-      "function "
-      "of the policy is called");
+      "function of the policy is called");
+}
+
+Books& BooksView::planned() const {
+  Books& open = books();
+  if (access_.has_plan) return open;
+  throw PolicyError("no step is under construction; allowed: in fill()");
 }
 
 nb::object BooksView::handle(Request& request) {
@@ -110,7 +127,8 @@ nb::object BooksView::next_waiting() {
 }
 
 void BooksView::count_call() {
-  has_decided_ = true;
+  planned();
+  if (!access_.may_decide) throw PolicyError("decisions belong in fill(); allowed: to read here");
   if (++num_calls_ <= kMostCalls) return;
   throw PolicyError(
       fmt::format("fill() has decided {} times in one plan, and makes no end of it", kMostCalls));
@@ -125,10 +143,9 @@ std::int32_t BooksView::checked_tokens(const Request& request, std::int64_t num_
 }
 
 void BooksView::plan_decodes() {
-  if (has_decided_) {
-    throw PolicyError("plan_decodes() comes first in a plan, and once");
-  }
   count_call();
+  if (num_calls_ > 1) throw PolicyError("plan_decodes() comes first in a plan, and once");
+  has_planned_decodes_ = true;
   books().plan_decodes();
 }
 
@@ -141,15 +158,15 @@ bool BooksView::plan_prefill(const RequestView& view, std::int64_t num_tokens) {
                                 "not preempted since",
                                 name_of(request.state)));
   }
-  if (books().num_planned_tokens(request) > 0) {
-    refuse_decision(request, "it has a chunk in this plan; allowed: one");
-  }
+  check_no_chunk(request);
   if (books().kv_cache().caches_prefixes() && !books().plan().admitted.empty()) {
     refuse_decision(request,
                     "plan_prefill() after admit() in one plan, with prefix caching: blocks that it "
                     "takes from others may be in a cached prefix; allowed: begun prompts first");
   }
-  return books().plan_prefill(request, checked_tokens(request, num_tokens));
+  const bool has_room = books().plan_prefill(request, checked_tokens(request, num_tokens));
+  if (has_room) note_chunk(request);
+  return has_room;
 }
 
 bool BooksView::admit(const RequestView& view, std::int64_t num_tokens) {
@@ -164,7 +181,9 @@ bool BooksView::admit(const RequestView& view, std::int64_t num_tokens) {
                     "nobody can be admitted, as max_num_seqs run or this plan has preempted; "
                     "allowed: while next_waiting() is not None");
   }
-  return books().admit(request, checked_tokens(request, num_tokens));
+  const bool has_room = books().admit(request, checked_tokens(request, num_tokens));
+  if (has_room) note_chunk(request);
+  return has_room;
 }
 
 void BooksView::preempt(const RequestView& view) {
@@ -175,7 +194,90 @@ void BooksView::preempt(const RequestView& view) {
     refuse_decision(request, fmt::format("its state is {}; allowed: to preempt one that runs",
                                          name_of(request.state)));
   }
+  if (index(request.id) < last_chunks_.size()) last_chunks_[index(request.id)] = 0;
   books().preempt(request);
+}
+
+void BooksView::check_no_chunk(const Request& request) const {
+  const std::size_t place = index(request.id);
+  if (place >= last_chunks_.size() || last_chunks_[place] != num_plans_) return;
+  refuse_decision(request, "it has a chunk in this plan; allowed: one");
+}
+
+void BooksView::note_chunk(const Request& request) {
+  const std::size_t place = index(request.id);
+  if (last_chunks_.size() <= place) last_chunks_.resize(std::max(place + 1, 2 * place));
+  last_chunks_[place] = num_plans_;
+}
+
+bool BooksView::decode(const RequestView& view) {
+  count_call();
+  Request& request = view.edit();
+  if (has_planned_decodes_) {
+    refuse_decision(request, "plan_decodes() has planned the decodes; allowed: one of them");
+  }
+  check_no_chunk(request);
+  if (!request.is_decodable()) {
+    refuse_decision(request, "it has nothing to decode; allowed: where can_decode is true");
+  }
+  books().running_list();  // from here on each decode is a chunk
+  if (!books().kv_cache().grow(request, request.num_computed_tokens() + 1)) return false;
+  books().add_chunk(request, 1);
+  note_chunk(request);
+  return true;
+}
+
+bool BooksView::start(const RequestView& view, std::int64_t num_tokens,
+                      std::optional<std::int64_t> num_positions) {
+  count_call();
+  Request& request = view.edit();
+  KvCacheManager& kv_cache = books().kv_cache();
+  if (books().waiting().front() != &request) {
+    refuse_decision(request, "it is not the head of the queue; allowed: waiting(1)[0]");
+  }
+  if (kv_cache.caches_prefixes()) {
+    refuse_decision(request, "start() knows no cached prefix; allowed: admit()");
+  }
+  if (books().num_running() >= static_cast<std::size_t>(books().max_num_seqs())) {
+    refuse_decision(request, "max_num_seqs run; allowed: while fewer do");
+  }
+  const std::int32_t chunk = checked_tokens(request, num_tokens);
+  const std::int64_t wanted = num_positions.value_or(request.num_tokens());
+  if (wanted < chunk || wanted > std::max(books().max_model_len(), request.num_tokens())) {
+    refuse_decision(request, fmt::format("room for {} positions; allowed: from its chunk of {} to "
+                                         "max_model_len",
+                                         wanted, chunk));
+  }
+  const auto positions = static_cast<std::int32_t>(wanted);
+  if (kv_cache.num_blocks_to_take(request, {}, positions) > kv_cache.num_free_blocks()) {
+    return false;
+  }
+  books().start(request, {}, positions);
+  books().add_chunk(request, chunk);
+  note_chunk(request);
+  return true;
+}
+
+void BooksView::refuse(const RequestView& view) {
+  count_call();
+  Request& request = view.edit();
+  if (books().waiting().front() != &request) {
+    refuse_decision(request, "only the head of the queue is refused; allowed: waiting(1)[0]");
+  }
+  has_refused_ = true;
+  books().refuse(request);
+}
+
+void BooksView::extend_output(const RequestView& view, std::int64_t num_tokens) {
+  count_call();
+  Request& request = view.edit();
+  if (num_tokens < 0 || num_tokens > request.num_output_tokens()) {
+    refuse_decision(request, fmt::format("{} more output tokens; allowed: 0 to {}, those that it "
+                                         "has received",
+                                         num_tokens, request.num_output_tokens()));
+  }
+  request.max_output_tokens += static_cast<std::int32_t>(num_tokens);
+  request.num_final_tokens += static_cast<std::int32_t>(num_tokens);
 }
 
 namespace {
@@ -203,6 +305,12 @@ void define_request(nb::module_& module) {
           "uncomputed_tokens",
           [](const RequestView& r) { return r.read().num_uncomputed_tokens(); },
           "Tokens to compute, those of a cached prefix among them.")
+      .def_prop_ro(
+          "written_tokens", [](const RequestView& r) { return r.read().num_cached_tokens(); },
+          "Tokens whose KV is written: computed_tokens without those of steps in flight.")
+      .def_prop_ro(
+          "can_decode", [](const RequestView& r) { return r.read().is_decodable(); },
+          "Whether its prompt is computed, and its last token neither known nor in flight.")
       .def_prop_ro("priority", number(&Request::priority), "The lowest is served first.")
       .def_prop_ro("preemptions", number(&Request::num_preemptions),
                    "How often it has lost its KV blocks.")
@@ -219,35 +327,39 @@ auto of_books(Result (*read)(Books&)) {
   return [read](const BooksView& view) { return read(view.books()); };
 }
 
-}  // namespace
+template <class Result>
+auto of_plan(Result (*read)(Books&)) {
+  return [read](const BooksView& view) { return read(view.planned()); };
+}
 
-void define_policy_view(nb::module_& module) {
-  define_request(module);
-  const auto of = [](auto read) { return of_books(+read); };
-  nb::class_<BooksView>(module, "Books",
-                        "What is true, and the operations that carry decisions out.")
-      .def_prop_ro("now_ns", of([](Books& b) { return b.now(); }),
+void define_reading(nb::class_<BooksView>& books) {
+  books
+      .def_prop_ro("now_ns", of_plan(+[](Books& b) { return b.now(); }),
                    "Time of the plan: nanoseconds since the start of the clock.")
-      .def_prop_ro("step", of([](Books& b) { return b.plan().step_index; }),
+      .def_prop_ro("step", of_plan(+[](Books& b) { return b.plan().step_index; }),
                    "Number of the plan, from 0.")
-      .def_prop_ro("planned_tokens", of([](Books& b) { return b.plan().num_tokens(); }),
+      .def_prop_ro("planned_tokens", of_plan(+[](Books& b) { return b.plan().num_tokens(); }),
                    "Tokens in the plan so far.")
-      .def_prop_ro("max_num_seqs", of([](Books& b) { return b.max_num_seqs(); }),
+      .def_prop_ro("max_num_seqs", of_books(+[](Books& b) { return b.max_num_seqs(); }),
                    "The most requests that may run.")
-      .def_prop_ro("max_model_len", of([](Books& b) { return b.max_model_len(); }),
+      .def_prop_ro("max_model_len", of_books(+[](Books& b) { return b.max_model_len(); }),
                    "The most tokens of a request.")
-      .def_prop_ro("num_running", of([](Books& b) { return b.num_running(); }),
+      .def_prop_ro("num_running", of_books(+[](Books& b) { return b.num_running(); }),
                    "Requests that run, with those admitted in this plan.")
-      .def_prop_ro("num_waiting", of([](Books& b) { return b.waiting().size(); }),
+      .def_prop_ro("num_waiting", of_books(+[](Books& b) { return b.waiting().size(); }),
                    "Requests in the queue.")
       .def_prop_ro("num_unfinished_prefills",
-                   of([](Books& b) { return b.num_unfinished_prefills(); }),
+                   of_books(+[](Books& b) { return b.num_unfinished_prefills(); }),
                    "Running requests with uncomputed prompt tokens.")
-      .def_prop_ro("block_size", of([](Books& b) { return b.kv_cache().block_size(); }),
+      .def_prop_ro("block_size", of_books(+[](Books& b) { return b.kv_cache().block_size(); }),
                    "Tokens of a KV block.")
-      .def_prop_ro("num_blocks", of([](Books& b) { return b.kv_cache().num_blocks(); }),
+      .def_prop_ro("num_blocks", of_books(+[](Books& b) { return b.kv_cache().num_blocks(); }),
                    "KV blocks of the cache.")
-      .def_prop_ro("num_free_blocks", of([](Books& b) { return b.kv_cache().num_free_blocks(); }),
+      .def_prop_ro("watermark_blocks",
+                   of_books(+[](Books& b) { return b.kv_cache().watermark_blocks(); }),
+                   "KV blocks that admission leaves free while requests run (kv_cache.watermark).")
+      .def_prop_ro("num_free_blocks",
+                   of_books(+[](Books& b) { return b.kv_cache().num_free_blocks(); }),
                    "KV blocks that nobody has.")
       .def("running", &BooksView::running,
            "Requests that run, in service order: the last one is preempted first.")
@@ -259,13 +371,23 @@ void define_policy_view(nb::module_& module) {
            "The head of the queue; None where nobody can be admitted: the queue is empty, "
            "max_num_seqs run, or this plan has preempted.")
       .def(
+          "blocks_for",
+          [](const BooksView& view, std::int64_t num_tokens) {
+            return view.books().kv_cache().blocks_for(num_tokens);
+          },
+          nb::arg("tokens"), "KV blocks that hold so many tokens.")
+      .def(
           "uncomputed_tokens",
           [](BooksView& view, const RequestView& request) {
             return view.books().num_uncomputed_tokens(request.read());
           },
           nb::arg("request"),
           "Tokens that the request has yet to compute; of a waiting one, without those of its "
-          "cached prefix.")
+          "cached prefix.");
+}
+
+void define_decisions(nb::class_<BooksView>& books) {
+  books
       .def("plan_decodes", &BooksView::plan_decodes,
            "Plans one token for every running request with a computed prompt, in service order. "
            "Preempts the last ones when KV blocks run out.")
@@ -277,7 +399,30 @@ void define_policy_view(nb::module_& module) {
            "few blocks are free for its whole prompt; then it stays in the queue.")
       .def("preempt", &BooksView::preempt, nb::arg("request"),
            "Returns a running request to the queue. It loses its KV blocks, and its chunk of this "
-           "plan.");
+           "plan.")
+      .def("decode", &BooksView::decode, nb::arg("request"),
+           "Plans one token of a request whose can_decode is true, instead of plan_decodes(). "
+           "False where no KV block is free for it; nobody is preempted.")
+      .def("start", &BooksView::start, nb::arg("request"), nb::arg("tokens"),
+           nb::arg("positions").none() = nb::none(),
+           "Takes the head of the queue with a first chunk, and KV blocks for so many positions at "
+           "once: by default its whole prompt. False where too few are free; the watermark is the "
+           "policy's business. Without prefix caching.")
+      .def("refuse", &BooksView::refuse, nb::arg("request"),
+           "Ends the head of the queue, which can never be served.")
+      .def("extend_output", &BooksView::extend_output, nb::arg("request"), nb::arg("tokens"),
+           "Lets a request have so many more output tokens, at most those that it has received: "
+           "for engines that count anew after a preemption.");
+}
+
+}  // namespace
+
+void define_policy_view(nb::module_& module) {
+  define_request(module);
+  nb::class_<BooksView> books(module, "Books",
+                              "What is true, and the operations that carry decisions out.");
+  define_reading(books);
+  define_decisions(books);
 }
 
 }  // namespace metronome::python

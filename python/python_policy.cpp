@@ -41,31 +41,16 @@ std::array<Slot*, kMostPolicies> slots{};
 // The values of a policy's own keys. Their type tells policies apart (PolicySettings).
 template <std::size_t N>
 struct SlotValues {
-  SlotValues() {
-    for (const PolicyKey& key : slots[N]->description.own_keys) values.push_back(key.by_default);
-  }
-  std::vector<double> values;  // whole ones, too: below 2^53
+  OwnValues values = default_values(slots[N]->description.own_keys);
 };
 
 template <std::size_t N>
 void visit_slot(FieldVisitor& visitor, PolicySettings& settings) {
-  SlotValues<N>& own = settings.edit<SlotValues<N>>();
-  std::size_t i = 0;
-  for (const PolicyKey& key : slots[N]->description.own_keys) {
-    double& value = own.values[i++];
-    if (!key.is_whole) {
-      visitor.number(key.name.c_str(), value, key.least, key.most, key.meaning.c_str());
-      continue;
-    }
-    auto whole = static_cast<std::int64_t>(value);
-    visitor.integer(key.name.c_str(), whole, static_cast<std::int64_t>(key.least),
-                    static_cast<std::int64_t>(key.most), key.meaning.c_str());
-    value = static_cast<double>(whole);
-  }
+  visit_own_keys(visitor, slots[N]->description.own_keys, settings.edit<SlotValues<N>>().values);
 }
 
 // The values of all keys that the policy reads, as a dict.
-nb::dict values_of(const Slot& slot, const PolicyContext& context, const std::vector<double>& own) {
+nb::dict values_of(const Slot& slot, const PolicyContext& context, const OwnValues& own) {
   nb::dict values;
   SchedulerConfig config = context.config;
   const Json all =
@@ -79,19 +64,14 @@ nb::dict values_of(const Slot& slot, const PolicyContext& context, const std::ve
   if (values.contains("max_num_batched_tokens")) {
     values["max_num_batched_tokens"] = token_budget(context.config);
   }
-  std::size_t i = 0;
-  for (const PolicyKey& key : slot.description.own_keys) {
-    const double value = own[i++];
-    values[key.name.c_str()] =
-        key.is_whole ? nb::cast(static_cast<std::int64_t>(value)) : nb::cast(value);
-  }
+  add_own_values(slot.description.own_keys, own, values);
   return values;
 }
 
 // Calls the functions of a policy of Python. Each call takes the interpreter's lock.
 class PythonPolicy final : public Policy {
  public:
-  PythonPolicy(const Slot& slot, const PolicyContext& context, const std::vector<double>& own) {
+  PythonPolicy(const Slot& slot, const PolicyContext& context, const OwnValues& own) {
     const nb::gil_scoped_acquire lock;
     view_ = std::make_shared<BooksView>();
     books_ = nb::cast(view_);
@@ -99,6 +79,7 @@ class PythonPolicy final : public Policy {
     fill_ = policy_.attr("fill");
     has_on_end_ = nb::hasattr(policy_, "on_end");
     has_on_enqueue_ = nb::hasattr(policy_, "on_enqueue");
+    has_refusal_ = nb::hasattr(policy_, "refusal");
     const bool has_budget =
         std::count(slot.description.shared_keys.begin(), slot.description.shared_keys.end(),
                    "max_num_batched_tokens") > 0;
@@ -117,7 +98,25 @@ class PythonPolicy final : public Policy {
 
   void fill(Books& books) override {
     const nb::gil_scoped_acquire lock;
-    view_->open(books, [this] { fill_(books_); });
+    view_->open_plan(books, [this] { fill_(books_); });
+  }
+
+  std::string refusal(const Books& books, const RequestSpec& spec) const override {
+    std::string reason;
+    if (has_refusal_) {
+      const nb::gil_scoped_acquire lock;
+      // The view is of books that a policy may change, but is open for reading alone.
+      view_->open(const_cast<Books&>(books), [&] {
+        const nb::object answer =
+            policy_.attr("refusal")(books_, spec.num_prompt_tokens, spec.limit_tokens());
+        if (!answer.is_none()) reason = nb::cast<std::string>(answer);
+      });
+    }
+    return reason.empty() ? Policy::refusal(books, spec) : reason;
+  }
+
+  TimeNs wake_time(const Books& books) const override {
+    return view_->has_refused() ? 0 : Policy::wake_time(books);
   }
 
   void on_enqueue(Books& books, Request& request) override {
@@ -142,6 +141,7 @@ class PythonPolicy final : public Policy {
   nb::object fill_;
   bool has_on_end_ = false;
   bool has_on_enqueue_ = false;
+  bool has_refusal_ = false;
   std::int64_t max_tokens_ = INT64_MAX;
 };
 
@@ -166,7 +166,7 @@ constexpr std::array kFunctions = functions_of(std::make_index_sequence<kMostPol
 // The keys of our own policies that a policy of Python may read, too.
 std::vector<std::string_view> sharable_keys() {
   std::vector<std::string_view> keys;
-  for (const char* name : {"chunked", "token_budget"}) {
+  for (const char* name : {"chunked", "token_budget", "sarathi"}) {
     for (const std::string_view key : find_policy(name)->keys) {
       if (key != "order" && std::find(keys.begin(), keys.end(), key) == keys.end()) {
         keys.push_back(key);
@@ -174,16 +174,6 @@ std::vector<std::string_view> sharable_keys() {
     }
   }
   return keys;
-}
-
-bool has_same_keys(const PolicyDescription& a, const PolicyDescription& b) {
-  const auto is_same = [](const PolicyKey& one, const PolicyKey& other) {
-    return one.name == other.name && one.is_whole == other.is_whole && one.least == other.least &&
-           one.most == other.most && one.by_default == other.by_default;
-  };
-  return a.shared_keys == b.shared_keys &&
-         std::equal(a.own_keys.begin(), a.own_keys.end(), b.own_keys.begin(), b.own_keys.end(),
-                    is_same);
 }
 
 // A policy of Python of that name; null: none.
@@ -201,7 +191,7 @@ void check_keys(const PolicyDescription& description) {
     throw UsageError(fmt::format("keys: '{}' is no key of our own policies{}; allowed: {}", key,
                                  did_you_mean(key, known), join_names(known)));
   }
-  for (const PolicyKey& key : description.own_keys) {
+  for (const OwnKey& key : description.own_keys) {
     for (const PolicyInfo& policy : all_policies()) {
       if (!reads_key(policy, key.name)) continue;
       throw UsageError(
@@ -215,7 +205,8 @@ void check_keys(const PolicyDescription& description) {
 
 void register_python_policy(PolicyDescription description) {
   if (Slot* const known = find_slot(description.name)) {
-    if (!has_same_keys(known->description, description)) {
+    if (known->description.shared_keys != description.shared_keys ||
+        known->description.own_keys != description.own_keys) {
       throw UsageError(fmt::format(
           "policy {}: was registered with other keys; allowed: another name, or the same keys",
           description.name));

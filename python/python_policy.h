@@ -7,23 +7,15 @@
 #include <string>
 #include <vector>
 
-namespace metronome::python {
+#include "python/own_keys.h"
 
-// A key of a policy's own, a whole number or a number.
-struct PolicyKey {
-  std::string name;
-  bool is_whole = true;
-  double least = 0;
-  double most = 0;
-  double by_default = 0;
-  std::string meaning;  // one line, with the unit
-};
+namespace metronome::python {
 
 struct PolicyDescription {
   std::string name;
   std::string summary;                   // one line
   std::vector<std::string> shared_keys;  // keys of our own policies that it reads, too
-  std::vector<PolicyKey> own_keys;
+  OwnKeys own_keys;
   // Called with the values of all these keys, by name; returns the policy of a run.
   nanobind::object make;
 };

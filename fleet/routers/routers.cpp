@@ -5,7 +5,7 @@
 
 namespace metronome {
 
-std::span<const RouterInfo> all_routers() {
+std::span<const RouterInfo> our_routers() {
   static const std::array kRouters = {
       kRoundRobin, kRandomRouter, kLeastLoaded,      kPowerOfTwo, kSessionRouter,   kSglangRouter,
       kVllmRouter, kDynamoRouter, kVllmDataParallel, kLlmDRouter, kProductionStack, kAibrixRouter};

@@ -6,6 +6,9 @@
 
 namespace metronome {
 
+// Those of this folder, in the order they are listed.
+std::span<const RouterInfo> our_routers();
+
 extern const RouterInfo kRoundRobin;
 extern const RouterInfo kRandomRouter;
 extern const RouterInfo kLeastLoaded;

@@ -16,12 +16,14 @@ from ._native import version as __version__
 from ._policy import Books, Integer, Number, Policy, Request, register
 from ._problem import Point, Problem, Range
 from ._result import Page, Result, Results, Table
+from ._router import Fleet, RoutedRequest, Router
 from ._run import run
 from ._scenario import Described, Scenario, Searched, scenario
 
-__all__ = ["ArgumentError", "Books", "Calibration", "Described", "FleetSizes", "Integer",
+__all__ = ["ArgumentError", "Books", "Calibration", "Described", "Fleet", "FleetSizes", "Integer",
            "InternalError", "MetronomeError", "MetronomeWarning", "Number", "Page", "Point",
            "Policy", "PolicyCheck", "PolicyError", "Problem", "Range", "Request", "Result",
-           "Results", "RunError", "Scenario", "ScenarioError", "Searched", "Sweep", "Table",
-           "Tuning", "__version__", "calibrate", "check_policy", "diagnose", "fleet", "register",
-           "report", "run", "scenario", "sweep", "tune", "validate"]
+           "Results", "RoutedRequest", "Router", "RunError", "Scenario", "ScenarioError",
+           "Searched", "Sweep", "Table", "Tuning", "__version__", "calibrate", "check_policy",
+           "diagnose", "fleet", "register", "report", "run", "scenario", "sweep", "tune",
+           "validate"]

@@ -20,6 +20,16 @@ from ._scenario import Scenario
 _MOST_PLANS = 20_000
 
 
+# Of keys of our own policies: from, to, and the unit of both.
+_RANGES = {"max_num_batched_tokens": (16, 256, 1), "prefill_chunk_size": (1, 64, 1),
+           "max_prefill_chunks_per_step": (0, 3, 1), "max_num_partial_prefills": (0, 3, 1),
+           "min_chunk_size": (1, 8, 1), "chunk_size": (16, 128, 1),
+           "enable_dynamic_chunking_schedule": (0, 1, 1), "low_chunk_size": (1, 2, 32),
+           "high_chunk_size": (2, 6, 32), "chunk_schedule_max_tokens": (1, 300, 1),
+           "chunk_schedule_stages": (1, 6, 1)}
+_SWITCHES = ("enable_dynamic_chunking_schedule",)
+
+
 class _Endless(MetronomeError):
     pass
 
@@ -91,12 +101,11 @@ def _random_case(policy: type[Policy], draw: random.Random) -> dict[str, Any]:
     longest = prefix + longest_prompt + longest_output
     per_request = -(-longest // block_size)
     scheduler: dict[str, Any] = {"policy": policy.name}
-    ranges = {"max_num_batched_tokens": (16, 256), "prefill_chunk_size": (1, 64),
-              "max_prefill_chunks_per_step": (0, 3), "max_num_partial_prefills": (0, 3),
-              "min_chunk_size": (1, 8)}
     for key in policy.keys:
         if draw.random() < 0.7 or key == "max_num_batched_tokens":
-            scheduler[key] = draw.randint(*ranges[key])
+            least, most, unit = _RANGES[key]
+            value = unit * draw.randint(least, most)
+            scheduler[key] = value == 1 if key in _SWITCHES else value
     for key, value in own_keys(policy).items():
         if draw.random() < 0.5:
             draw_one = draw.randint if isinstance(value, Integer) else draw.uniform

@@ -40,11 +40,13 @@ class Policy:
 
     - ``keys`` names those of ``scheduler`` that it reads: ``max_num_batched_tokens`` (also the most
       tokens of a step), ``prefill_chunk_size`` (None where nobody gives it),
-      ``max_prefill_chunks_per_step``, ``max_num_partial_prefills``, ``min_chunk_size``
+      ``max_prefill_chunks_per_step``, ``max_num_partial_prefills``, ``min_chunk_size``, and those
+      of ``sarathi``
     - attributes that are an ``Integer`` or a ``Number`` are keys of its own
 
     It may have ``on_enqueue(books, request)`` and ``on_end(books, request)``, which are called when
-    a request joins the queue, and when it ends.
+    a request joins the queue, and when it ends; and ``refusal(books, prompt_tokens, max_tokens)``,
+    which returns why such a request can never be served, or None. These read the books.
     """
 
     #: Its name in scenarios.
@@ -59,10 +61,11 @@ class Policy:
         raise NotImplementedError
 
 
-PolicyClass = TypeVar("PolicyClass", bound=type[Policy])
+#: A class: a policy, or a router.
+Registered = TypeVar("Registered", bound=type)
 
 
-def own_keys(policy: type[Policy]) -> dict[str, Union[Integer, Number]]:
+def own_keys(policy: type) -> dict[str, Union[Integer, Number]]:
     """The keys of a policy's own, in order of their definition."""
     return {key: value for kind in reversed(policy.__mro__) for key, value in vars(kind).items()
             if isinstance(value, (Integer, Number))}
@@ -76,33 +79,48 @@ def make(policy: type[Policy], values: Mapping[str, Any]) -> Policy:
     return one
 
 
+def summary_of(kind: Any) -> str:
+    """One line about a class that is registered."""
+    return kind.summary or (inspect.getdoc(kind) or kind.name).splitlines()[0]
+
+
+def key_tuples(kind: type) -> list[tuple[str, bool, float, float, float, str]]:
+    """The keys of a class's own as the native module takes them."""
+    return [(key, isinstance(value, Integer), value.least, value.most, value.default,
+             value.meaning) for key, value in own_keys(kind).items()]
+
+
 def install(policy: type[Policy], maker: Callable[[Mapping[str, Any]], Policy]) -> None:
     """Registers a policy whose objects ``maker`` makes from the values of its keys."""
-    summary = policy.summary or (inspect.getdoc(policy) or policy.name).splitlines()[0]
-    own = [(key, isinstance(value, Integer), value.least, value.most, value.default, value.meaning)
-           for key, value in own_keys(policy).items()]
-    _native.register_policy(policy.name, summary, list(policy.keys), own, maker)
+    _native.register_policy(policy.name, summary_of(policy), list(policy.keys),
+                            key_tuples(policy), maker)
 
 
-def register(policy: PolicyClass) -> PolicyClass:
-    """Makes a class a policy of scenarios, by its name; also as a decorator.
+def register(kind: Registered) -> Registered:
+    """Makes a class a policy or a router of scenarios, by its name; also as a decorator.
 
     A class of the same name and keys takes the place of the one before, as when a cell of a
     notebook runs again. Register before runs begin in other threads or processes.
 
     Raises:
-        ArgumentError: a name or key that another policy has, or no ``fill``
+        ArgumentError: a name or key that another one has, or no ``fill`` or ``choose``
     """
-    name = getattr(policy, "name", None)
+    from ._router import Router, install as install_router
+    name = getattr(kind, "name", None)
     if not isinstance(name, str) or not name.isidentifier():
         raise ArgumentError(f"name: {name!r} is no name of a policy; allowed: letters, digits and "
                             "'_', as in name = \"shortest_first\"")
-    if not (isinstance(policy, type) and issubclass(policy, Policy)) or \
-            policy.fill is Policy.fill:
+    if isinstance(kind, type) and issubclass(kind, Router):
+        if kind.choose is Router.choose:
+            raise ArgumentError(f"router {name}: has no choose(); allowed: a subclass of "
+                                "metronome.Router with choose(self, fleet, request)")
+        install_router(kind)
+        return kind
+    if not (isinstance(kind, type) and issubclass(kind, Policy)) or kind.fill is Policy.fill:
         raise ArgumentError(f"policy {name}: has no fill(); allowed: a subclass of "
                             "metronome.Policy with fill(self, books)")
-    install(policy, lambda values: make(policy, values))
-    return policy
+    install(kind, lambda values: make(kind, values))
+    return kind
 
 
 __all__ = ["Books", "Integer", "Number", "Policy", "Request", "register"]

@@ -198,7 +198,7 @@ class Problem:
                 for key, kind in self.space.items()}
 
     def __call__(self, trial: Any) -> float:
-        """The objective of Optuna's ``study.optimize``, with the direction ``problem.direction``."""
+        """The objective of Optuna's ``study.optimize``, whose direction is ``direction``."""
         values = {}
         for key, kind in self.space.items():
             if not isinstance(kind, Range):

@@ -40,6 +40,7 @@ class Table(Mapping[str, "numpy.ndarray"]):
         except ImportError as error:
             raise ImportError(f"{name}: columns need NumPy; pip install numpy") from error
         self.name = name
+        self._make = make
         self._columns = {key: decoded(column) for key, column in make().items()}
 
     def __getitem__(self, column: str) -> "numpy.ndarray":
@@ -63,6 +64,12 @@ class Table(Mapping[str, "numpy.ndarray"]):
         """The table as a DataFrame, which shares no memory with it."""
         import pandas
         return pandas.DataFrame({key: array.copy() for key, array in self._columns.items()})
+
+    def __arrow_c_stream__(self, requested_schema: Any = None) -> Any:
+        """For libraries that read columns by Arrow's C data interface: ``pyarrow.table(table)``,
+        ``polars.DataFrame(table)``. Columns are as here; those of words are dictionaries.
+        """
+        return _native.arrow_stream(self._make())
 
     def _repr_html_(self) -> str:
         try:

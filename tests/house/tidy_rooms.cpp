@@ -74,7 +74,7 @@ constexpr Room kRooms[] = {
     {"study/what_if", "core engines sim reports study/run system"},
     {"serve/client", "core reports"},
     {"serve/server", "core models/image models/text reports system"},
-    {"python", "core engines models reports study system tools/commands"},
+    {"python", "core engines fleet models reports study system tools/commands"},
     {"tools/commands", "core engines models sim fleet cpu gpu reports study serve system"},
     {"tools", "core engines models system"},
     {"tests", "core engines models sim fleet cpu gpu reports study serve system tools"},

@@ -124,7 +124,7 @@ class Environment(common.InFolder):
         env.close()
 
     def test_a_fixed_budget_is_the_policy(self):
-        """Prompts get 512 tokens a step, decodes come on top: no policy of ours, but a known one."""
+        """Prompts get 512 tokens a step, beside the decodes."""
         env = self.make(budgets=(512,), cost=lambda ms, decodes, waiting: ms)
         total, steps, result = self.episode(env, 0)
         config = dict(result.config)

@@ -1,6 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0
 """Policies in Python: the same decisions as those in C++, and mistakes that a check finds."""
 
+import math
 import random
 import time
 import unittest
@@ -69,17 +70,122 @@ class TokenBudget(metronome.Policy):
                 return
 
 
+class Sarathi(metronome.Policy):
+    """Decodes, then prompts in progress, then new ones, in one chunk of tokens."""
+
+    name = "python_sarathi"
+    keys = ("chunk_size", "enable_dynamic_chunking_schedule", "low_chunk_size",
+            "high_chunk_size", "chunk_schedule_max_tokens", "chunk_schedule_stages")
+
+    def __init__(self):
+        self.counted = {}  # by request: output tokens that count as prompt since a preemption
+        stages, low, high = self.chunk_schedule_stages, self.low_chunk_size, self.high_chunk_size
+        self.sizes = [self.chunk_size]
+        if self.enable_dynamic_chunking_schedule:
+            step = 0 if stages == 1 else (high - low) / (stages - 1)
+            unit = min(32, low)
+            sizes = [math.floor(i * step + low) for i in range(stages)]
+            if stages > 1:
+                sizes[-1] = high
+            self.sizes = [round(size / unit) * unit for size in reversed(sizes)]
+        self.stage_tokens = -(-self.chunk_schedule_max_tokens // stages)
+
+    def has_room(self, books, tokens, free):
+        return free - books.blocks_for(tokens) >= books.watermark_blocks
+
+    def refusal(self, books, prompt_tokens, max_tokens):
+        if prompt_tokens > books.max_model_len:
+            return f"a prompt may have at most {books.max_model_len} tokens"
+        if not self.has_room(books, prompt_tokens, books.num_blocks):
+            return "its prompt has no room"
+        grows = max_tokens > 1
+        if grows and books.blocks_for(prompt_tokens + max_tokens - 2) >= books.num_blocks:
+            return "a decode needs a free block"
+        return None
+
+    def chunk_of(self, books, done, left):
+        size = self.sizes[min(done // self.stage_tokens, len(self.sizes) - 1)]
+        return min(left, size - books.planned_tokens)
+
+    def evict(self, books, victim):
+        # Its chunk is cut by its progress before, if the same plan admits it again.
+        returns = victim.state == "prefill" and victim.written_tokens == victim.computed_tokens
+        self.evicted[victim.id] = (victim.computed_tokens,
+                                   victim.uncomputed_tokens if returns else 0)
+        new = victim.output_tokens - self.counted.get(victim.id, 0)
+        self.counted[victim.id] = victim.output_tokens
+        books.extend_output(victim, new)
+        books.preempt(victim)
+
+    def decode(self, books, running):
+        for request in list(running):
+            if not request.can_decode:
+                continue
+            while books.num_free_blocks == 0:
+                victim = running.pop()
+                self.evict(books, victim)
+                if victim is request:
+                    return
+            books.decode(request)
+
+    def fill(self, books):
+        self.evicted = {}
+        running = sorted(books.running(), key=lambda request: request.id)
+        self.decode(books, running)
+        for request in running:
+            if request.state == "prefill":
+                chunk = self.chunk_of(books, request.computed_tokens, request.uncomputed_tokens)
+                if chunk > 0:
+                    books.plan_prefill(request, chunk)
+        while queue := books.waiting(1):
+            request = queue[0]
+            tokens = request.prompt_tokens + request.output_tokens
+            has_room = self.has_room(books, tokens, books.num_free_blocks)
+            if tokens > books.max_model_len or not (has_room or books.num_running):
+                books.refuse(request)
+                continue
+            if not has_room or books.num_running >= books.max_num_seqs:
+                return
+            progress = self.evicted.get(request.id)
+            chunk = self.chunk_of(books, *(progress or (0, request.uncomputed_tokens)))
+            if chunk <= 0:
+                return
+            books.start(request, chunk)
+
+    def on_end(self, books, request):
+        self.counted.pop(request.id, None)
+
+
+def as_sarathi(case):
+    """The case with what Sarathi-Serve's rules leave open."""
+    scheduler, kv_cache = case["scheduler"], case["kv_cache"]
+    case["workload"].pop("prefix", None)
+    kv_cache["watermark"] = 0.01
+    for key in ("allocation", "enable_prefix_caching"):
+        del kv_cache[key]
+    if scheduler.get("enable_dynamic_chunking_schedule"):
+        scheduler.pop("chunk_size", None)
+        least = case["engine"]["max_num_seqs"]
+        scheduler["low_chunk_size"] = max(scheduler.get("low_chunk_size", 32), -(-least // 32) * 32)
+        high = scheduler.get("high_chunk_size", 64)
+        scheduler["high_chunk_size"] = max(high, scheduler["low_chunk_size"])
+    else:
+        for key in Sarathi.keys[1:]:
+            scheduler.pop(key, None)
+
+
 class Same(common.InFolder):
     """A policy in Python decides as the one in C++ that it is written after."""
 
     CASES = 1000
 
-    def check(self, policy, native):
+    def check(self, policy, native, adjust=lambda case: None):
         metronome.register(policy)
         warnings.simplefilter("ignore")  # of requests that can never fit
         preempted = 0
         for number in range(self.CASES):
             case = _check_policy._random_case(policy, random.Random(f"same {number}"))
+            adjust(case)
             digests = []
             for name in (policy.name, native):
                 case["scheduler"]["policy"] = name
@@ -89,6 +195,9 @@ class Same(common.InFolder):
             self.assertEqual(*digests, case)
         self.assertGreater(preempted, self.CASES // 20)
 
+    def test_sarathi(self):
+        self.check(Sarathi, "sarathi", as_sarathi)
+
     def test_chunked(self):
         self.check(Chunked, "chunked")
 
@@ -97,22 +206,29 @@ class Same(common.InFolder):
 
     def test_speed(self):
         """Printed, as it depends on the machine."""
-        metronome.register(Chunked)
-        times = {}
-        scenario = dict(metronome.run("quickstart", variants="chunked-512").config)
-        for name in ("chunked", Chunked.name):
-            scenario["scheduler"] = {"policy": name, "prefill_chunk_size": 512}
-            best = []
-            for _ in range(5):
-                began = time.process_time()
-                result = metronome.run(scenario)
-                best.append(time.process_time() - began)
-            times[name] = min(best), result.only
-        (native, one), (python, other) = times.values()
-        self.assertEqual(one.digest, other.digest)
-        steps = one.summary["num_steps"]
-        print(f"\nquickstart, chunks of 512, {steps} steps: {1e3 * native:.0f} ms of CPU in C++, "
-              f"{1e3 * python:.0f} in Python: {1e6 * (python - native) / steps:.1f} us a step more")
+        for policy, native, settings in (
+                (Chunked, "chunked", {"prefill_chunk_size": 512}),
+                (TokenBudget, "token_budget", {"max_num_batched_tokens": 512}),
+                (Sarathi, "sarathi", {"chunk_size": 512})):
+            metronome.register(policy)
+            times = {}
+            scenario = dict(metronome.run("quickstart", variants="chunked-512").config)
+            scenario["kv_cache"] = {"watermark": 0.01} if policy is Sarathi else {}
+            for name in (native, policy.name):
+                scenario["scheduler"] = {"policy": name, **settings}
+                best = []
+                for _ in range(5):
+                    began = time.process_time()
+                    result = metronome.run(scenario)
+                    best.append(time.process_time() - began)
+                times[name] = min(best), result.only
+            (ours, one), (python, other) = times.values()
+            self.assertEqual(one.digest, other.digest)
+            steps = one.summary["num_steps"]
+            requests = float(one.steps["running"].mean())
+            print(f"\n{native}, {settings}, {steps} steps of {requests:.0f} requests: "
+                  f"{1e3 * ours:.0f} ms of CPU in C++, {1e3 * python:.0f} in Python: "
+                  f"{1e6 * (python - ours) / steps:.1f} us a step more")
 
 
 def mistake(function):
@@ -317,6 +433,46 @@ class Register(common.InFolder):
         scenario["scheduler"] = {"policy": "fails"}
         with self.assertRaisesRegex(LookupError, "mine"):
             metronome.run(scenario)
+
+    def test_hooks_only_read(self):
+        """The books have no step under construction between plans."""
+        for what, text in (("books.step", "no step is under construction"),
+                           ("books.plan_decodes()", "no step is under construction")):
+            def on_end(self, books, request, what=what):
+                self.waiting = books.num_waiting
+                eval(what)
+
+            policy = type("Eager", (TokenBudget,), {"name": "eager", "on_end": on_end})
+            metronome.register(policy)
+            scenario = dict(metronome.run("quickstart", {"workload.num_requests": 5})[0].config)
+            scenario["scheduler"] = {"policy": "eager"}
+            with self.assertRaisesRegex(metronome.PolicyError, text):
+                metronome.run(scenario)
+
+    def test_rules_of_engines(self):
+        """What decode(), start(), refuse() and extend_output() refuse."""
+        def fill_with(decide):
+            def fill(self, books):
+                decide(books)
+                TokenBudget.fill(self, books)
+            return fill
+
+        def after_decodes(books):
+            books.plan_decodes()
+            books.decode((books.running() or books.waiting())[0])
+
+        for decide, text in (
+                (lambda books: books.decode(books.waiting(1)[0]), "nothing to decode"),
+                (lambda books: books.start(books.waiting(1)[0], 10**6), "a chunk of 1000000"),
+                (lambda books: books.start(books.waiting(1)[0], 8, 4), "room for 4 positions"),
+                (lambda books: books.extend_output(books.waiting(1)[0], 1), "1 more output"),
+                (after_decodes, "has planned the decodes")):
+            metronome.register(type("Wrong", (TokenBudget,), {"name": "wrong",
+                                                              "fill": fill_with(decide)}))
+            scenario = dict(metronome.run("quickstart", {"workload.num_requests": 5})[0].config)
+            scenario["scheduler"] = {"policy": "wrong"}
+            with self.assertRaisesRegex(metronome.PolicyError, text):
+                metronome.run(scenario)
 
     def test_hooks(self):
         told = []

@@ -1,8 +1,10 @@
 # SPDX-License-Identifier: Apache-2.0
 """Tables are the lines of the files, and their sums are the figures."""
 
+import importlib.util
 import json
 import pathlib
+import unittest
 
 import common
 import metronome
@@ -110,6 +112,27 @@ class Tables(common.InFolder):
         self.assertTrue((parts == gaps["gap_ns"]).all())
         self.assertAlmostEqual(numpy.percentile(gaps["gap_ns"], 99) / 1e6,
                                result.summary["p99_itl_ms"])
+
+    @unittest.skipUnless(importlib.util.find_spec("pyarrow"), "needs pyarrow")
+    def test_arrow(self):
+        import pyarrow
+        for table in (self.results[0].requests, self.results[0].gaps, self.results[0].steps):
+            arrow = pyarrow.table(table)
+            arrow.validate(full=True)
+            self.assertEqual(arrow.column_names, list(table))
+            self.assertEqual(arrow.num_rows, table.num_rows)
+            for name in table:
+                ours, theirs = table[name].tolist(), arrow[name].to_pylist()
+                same = [a == b or a != a and b != b for a, b in zip(ours, theirs)]
+                self.assertTrue(all(same), name)
+        table = self.results[0].gaps
+        parts = pyarrow.table(table)
+        del table
+        self.results = None
+        self.assertGreater(sum(parts["gap_ns"].to_pylist()), 0)
+        # A stream that nobody reads gives its columns back.
+        capsule = metronome.run("quickstart", CROWDED)[0].steps.__arrow_c_stream__()
+        del capsule
 
     def test_pandas(self):
         result = self.results[0]
