@@ -10,6 +10,7 @@
 #include "core/config/catalogue.h"
 #include "core/engine/policies/registry.h"
 #include "core/model/model_catalogue.h"
+#include "core/scenario/engine_product.h"
 #include "core/scenario/fleet_groups.h"
 #include "core/scenario/scenario_keys.h"
 #include "core/scenario/scenario_parts.h"
@@ -57,6 +58,30 @@ void apply_named_format(const std::string& name, Scenario& scenario) {
        "as the model's name says: " + printable(name)});
 }
 
+// Whether the model's layers keep states; false where the model cannot be read, which a backend
+// reports.
+bool keeps_states(const Scenario& scenario) {
+  try {
+    return find_model(scenario.model, scenario.location_of("model")).n_linear_layers() > 0;
+  } catch (const ConfigError&) {
+    return false;
+  }
+}
+
+// Few engines cache states.
+void resolve_prefix_caching(const PolicyInfo& policy, Scenario& scenario) {
+  std::optional<bool>& caches = scenario.kv_cache.enable_prefix_caching;
+  const bool may_cache_states =
+      policy.groups_states || product_of(policy.name).divide_memory != nullptr;
+  if (!caches && policy.prefix_caching == PrefixCaching::Optional && !may_cache_states &&
+      keeps_states(scenario)) {
+    caches = false;
+    scenario.serve_defaults.push_back({"kv_cache.enable_prefix_caching", "false",
+                                       "the policy caches no states, which the model has"});
+  }
+  caches = caches_prefixes(policy, scenario.kv_cache);
+}
+
 // Fills in values that depend on the policy, so that the resolved config shows them.
 void resolve_policy_defaults(Scenario& scenario) {
   const PolicyInfo* policy = find_policy(scenario.scheduler.policy);
@@ -72,7 +97,7 @@ void resolve_policy_defaults(Scenario& scenario) {
   }
   KvCacheConfig& cache = scenario.kv_cache;
   cache.watermark = cache.watermark.value_or(policy->default_watermark);
-  cache.enable_prefix_caching = caches_prefixes(*policy, cache);
+  resolve_prefix_caching(*policy, scenario);
 }
 
 // The limits of the workload's classes, which are those of the scenario where they say nothing.

@@ -127,10 +127,13 @@ EngineArguments merged_arguments(const EngineLog& log, const EngineArguments& gi
     move_chosen(arguments, prefix + std::string(engine.pool), std::string(kPool));
   }
   for (const auto& [name, value] : given) arguments[name] = value;
-  // Another share of memory or another size is another pool than the log's.
+  // What changes the memory for KV or the bytes of a token is another pool than the log's.
+  constexpr std::string_view kOfPool[] = {
+      "kv_cache.num_blocks", "cost_model.gpu_memory_utilization", "kv_cache.dtype", "quantization",
+      "cost_model.tensor_parallel_size"};
   for (const Row& row : engine.all()) {
     const bool is_pool =
-        row.key == "kv_cache.num_blocks" || row.key == "cost_model.gpu_memory_utilization";
+        std::find(std::begin(kOfPool), std::end(kOfPool), row.key) != std::end(kOfPool);
     if (is_pool && given.contains(std::string(row.argument))) {
       arguments.erase(kChosen + std::string(kPool));
     }

@@ -45,6 +45,7 @@ BenchmarkRun benchmark_run(const Scenario& scenario) {
   run.model = sweep_model(scenario.model);
   run.format = model.n_experts > 0 ? model.expert_format : model.linear_format;
   run.has_experts = model.n_experts > 0;
+  run.has_states = model.n_linear_layers() > 0;
   run.num_gpus = scenario.cost_model.tensor_parallel_size;
   const WorkloadConfig& workload = scenario.workload;
   if (workload.arrivals.process == ArrivalProcess::ClosedLoop) {

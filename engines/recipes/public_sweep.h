@@ -34,6 +34,7 @@ struct BenchmarkRun {
   SweepModel model = SweepModel::None;
   WeightFormat format = WeightFormat::Plain;  // of experts, else of all projections
   bool has_experts = false;
+  bool has_states = false;
   std::int64_t num_gpus = 1;
   std::int64_t num_clients = 0;  // 0: not a closed loop
   std::int64_t prompt_tokens = 0;

@@ -119,13 +119,16 @@ void add_times(const BenchmarkRun& run, const HardwareSpec& gpu, const RecipeCon
 }
 
 // Of TorchLlmArgs and KvCacheConfig (tensorrt_llm/llmapi/llm_args.py).
-void add_defaults(RecipeSteps& steps) {
+void add_defaults(const BenchmarkRun& run, RecipeSteps& steps) {
   const std::string reason = "its default";
   steps.add("engine.max_num_seqs", 2048, "max_batch_size, " + reason);
   steps.add("scheduler.max_num_tokens", 8192, reason);
   steps.add("scheduler.enable_chunked_context", "false", "enable_chunked_prefill, " + reason);
   steps.add("kv_cache.block_size", 32, "tokens_per_block, " + reason);
-  steps.add("kv_cache.enable_prefix_caching", "true", "enable_block_reuse, " + reason);
+  // The policy caches no states.
+  if (!run.has_states) {
+    steps.add("kv_cache.enable_prefix_caching", "true", "enable_block_reuse, " + reason);
+  }
   steps.add("cost_model.gpu_memory_utilization", "0.9", "free_gpu_memory_fraction, " + reason);
 }
 
@@ -138,7 +141,7 @@ std::vector<ServeDefault> tensorrt_llm_recipe(const Scenario& scenario, const Ha
   steps.add("engine.async_depth", 2, "the overlap scheduler, its default");
   add_times(run, gpu, context, steps);
   if (!is_sweep(run, context)) {
-    add_defaults(steps);
+    add_defaults(run, steps);
     add_kv_of_checkpoint(context, steps);
     add_own_client(run, context, steps);
     return steps.take();

@@ -33,15 +33,17 @@ constexpr std::array<std::string_view, 10> kNames = {
 // From this share of the time on, a device that makes requests wait has no time left.
 constexpr double kBusy = 0.5;
 
-// A step with nothing but prompt tokens, of prompts of at most `longest` tokens.
-StepPlan prefill_plan(std::int64_t num_tokens, std::int64_t longest) {
+// A step with nothing but prompt tokens: the first ones of prompts of `longest` tokens, or the last
+// ones, which attend to all others.
+StepPlan prefill_plan(std::int64_t num_tokens, std::int64_t longest, bool are_last) {
   StepPlan plan;
   for (std::int64_t left = num_tokens; left > 0;) {
     const std::int64_t size = std::min(left, longest);
     left -= size;
     const auto id = static_cast<RequestId>(plan.chunks.size());
-    plan.chunks.push_back(
-        {id, 0, static_cast<std::int32_t>(size), ChunkKind::Prefill, size == longest});
+    const auto position = static_cast<std::int32_t>(are_last ? longest - size : 0);
+    plan.chunks.push_back({id, position, static_cast<std::int32_t>(size), ChunkKind::Prefill,
+                           are_last || size == longest});
   }
   plan.passes = {{0, static_cast<std::int32_t>(plan.chunks.size())}};
   plan.num_prefill_tokens = static_cast<std::int32_t>(num_tokens);
@@ -76,8 +78,8 @@ class StepDurations {
     return to_ms(has_steps_in_flight_ ? std::max(step_ns, gap_ns) : step_ns + gap_ns);
   }
   // Of prompt tokens alone, as prefill_plan().
-  double prefill_ms(std::int64_t num_tokens, std::int64_t longest) const {
-    return ms(prefill_plan(num_tokens, longest));
+  double prefill_ms(std::int64_t num_tokens, std::int64_t longest, bool are_last) const {
+    return ms(prefill_plan(num_tokens, longest, are_last));
   }
 
  private:
@@ -94,7 +96,7 @@ std::int32_t largest_image(const Workload& workload) {
 
 // StepBounds::capacity and num_cached_requests, where a full step's tokens and time are known.
 void set_capacity(const StepDurations& times, const PreparedRun& run, const Workload& workload,
-                  StepBounds& bounds) {
+                  std::int64_t longest, StepBounds& bounds) {
   double num_prompt_tokens = 0;
   double num_output_tokens = 0;
   for (const RequestSpec& request : workload.requests) {
@@ -118,7 +120,7 @@ void set_capacity(const StepDurations& times, const PreparedRun& run, const Work
   const double decode_ms = times.ms(decode_plan(num_decodes, mean_length));
   const double total_ms = num_embeddings / largest * bounds.encode_ms +
                           num_prompt_tokens / static_cast<double>(bounds.full_step_tokens) *
-                              (bounds.full_step_ms - bounds.encode_ms) +
+                              times.prefill_ms(bounds.full_step_tokens, longest, false) +
                           num_output_tokens / static_cast<double>(num_decodes) * decode_ms;
   bounds.capacity = num_requests / total_ms * 1e3;
 }
@@ -280,15 +282,15 @@ StepBounds step_bounds(const Scenario& scenario, const PreparedRun& run, const W
   if (bounds.full_step_tokens == 0) bounds.full_step_tokens = longest;
   bounds.encode_ms = to_ms(image_encode_ns(scenario, run.model, largest_image(workload)));
   const auto with_image_ms = [&](std::int64_t num_tokens) {
-    return times.prefill_ms(num_tokens, longest) + bounds.encode_ms;
+    return times.prefill_ms(num_tokens, longest, true) + bounds.encode_ms;
   };
   bounds.full_step_ms = with_image_ms(bounds.full_step_tokens);
   bounds.one_token_ms = with_image_ms(1);
-  set_capacity(times, run, workload, bounds);
+  set_capacity(times, run, workload, longest, bounds);
   const std::int64_t chunk = std::min(bounds.full_step_tokens, longest);
   const std::int64_t num_steps = (longest + chunk - 1) / chunk;
   bounds.longest_prompt_ms =
-      static_cast<double>(num_steps) * times.prefill_ms(chunk, longest) + bounds.encode_ms;
+      static_cast<double>(num_steps) * times.prefill_ms(chunk, longest, false) + bounds.encode_ms;
   if (!scenario.slo.itl_ms || bounds.one_token_ms > *scenario.slo.itl_ms) return bounds;
   std::int64_t low = 1;
   std::int64_t high = std::max<std::int64_t>(bounds.full_step_tokens, 2);

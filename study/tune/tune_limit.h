@@ -38,7 +38,9 @@ std::string_view to_string(TuneLimit limit);
 // Times of a setting's steps that do not depend on its load.
 struct StepBounds {
   std::int64_t full_step_tokens = 0;  // prompt tokens of the largest step
-  double full_step_ms = 0;  // without a decode, with encode_ms and what shows of the host's gap
+  // Of the last chunk of the longest prompt, without a decode, with encode_ms and what shows of the
+  // host's gap.
+  double full_step_ms = 0;
   double encode_ms = 0;     // of the workload's largest image, which no budget cuts
   double longest_prompt_ms = 0;  // all steps of its prefill
   // The most prompt tokens of a step within the limit on ITL; 0: not even one, or no limit.

@@ -258,8 +258,8 @@ void join_alike(TuneCandidates& candidates) {
       names[entry->second] += ", " + candidates.names[i];
     }
   }
-  candidates.plan.runs = std::move(runs);
   candidates.plan.rows.clear();
+  candidates.plan.runs = std::move(runs);
   candidates.names = std::move(names);
 }
 
@@ -281,6 +281,7 @@ TuneCandidates find_candidates(const CommandOptions& options, const ScenarioFile
     if (name.empty()) name = candidates.plan.runs[row.run].scenario.name;
   }
   join_alike(candidates);
+  leave_out_refused(candidates);
   return candidates;
 }
 

@@ -1,18 +1,42 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "tools/commands/tune_work.h"
 
+#include <exception>
 #include <fmt/core.h>
 #include <mutex>
 #include <utility>
 
 #include "core/base/command_errors.h"
 #include "core/base/count_text.h"
+#include "core/base/error.h"
 #include "core/base/number_text.h"
 #include "core/config/config_reader.h"
+#include "fleet/fleet_run.h"
 #include "study/tune/tune_limit.h"
 #include "system/parallel.h"
 
 namespace metronome {
+
+void leave_out_refused(TuneCandidates& candidates) {
+  std::vector<SweepRun> runs;
+  std::vector<std::string> names;
+  std::exception_ptr first;
+  for (std::size_t i = 0; i < candidates.plan.runs.size(); ++i) {
+    SweepRun& run = candidates.plan.runs[i];
+    try {
+      (void)FleetBackend().prepare(run.scenario);
+    } catch (const ConfigError& error) {
+      if (!first) first = std::current_exception();
+      candidates.plan.invalid.push_back(candidates.names[i] + ": " + error.what());
+      continue;
+    }
+    runs.push_back(std::move(run));
+    names.push_back(std::move(candidates.names[i]));
+  }
+  if (runs.empty()) std::rethrow_exception(first);
+  candidates.plan.runs = std::move(runs);
+  candidates.names = std::move(names);
+}
 
 TuneWork::TuneWork(const Options& options, const TuneCandidates& candidates,
                    const TuneWorkloads& workloads, const std::string& trials_path)

@@ -26,6 +26,10 @@ struct TuneCandidates {
   std::vector<std::string> names;  // of plan.runs: "chunked-512 scheduler.order=fcfs"
 };
 
+// Moves candidates that do not start, such as one whose steps leave no memory for a KV block, to
+// plan.invalid. Throws the first one's ConfigError if none starts.
+void leave_out_refused(TuneCandidates& candidates);
+
 // The trials of all candidates: simulated, or found in the folder of an earlier result.
 class TuneWork {
  public:
