@@ -1,6 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "fleet/routers/cache_aware.h"
 
+#include <fmt/core.h>
+
 #include "core/config/config_reader.h"
 #include "fleet/prefix_tree.h"
 
@@ -31,6 +33,23 @@ void visit_fields(FieldVisitor& visitor, CacheAwareConfig& config) {
                  "seconds between cuts of the tree of prompts; 0: it is never cut");
   visitor.integer("max_tree_size", config.max_tree_size, 1, std::int64_t{1} << 40,
                   "tokens of prompts that the tree keeps for a replica");
+}
+
+std::string cache_aware_command(std::string_view program, const CacheAwareConfig& config) {
+  const CacheAwareConfig defaults;
+  std::string text =
+      fmt::format("{} --policy {}", program, kRules[static_cast<std::size_t>(config.rule)]);
+  const auto add = [&text](std::string_view flag, double value, double otherwise) {
+    if (value != otherwise) text += fmt::format(" {} {}", flag, format_double(value));
+  };
+  add("--cache-threshold", config.cache_threshold, defaults.cache_threshold);
+  add("--balance-abs-threshold", static_cast<double>(config.balance_abs_threshold),
+      static_cast<double>(defaults.balance_abs_threshold));
+  add("--balance-rel-threshold", config.balance_rel_threshold, defaults.balance_rel_threshold);
+  add("--eviction-interval-secs", config.eviction_interval_s, defaults.eviction_interval_s);
+  add("--max-tree-size", static_cast<double>(config.max_tree_size),
+      static_cast<double>(defaults.max_tree_size));
+  return text;
 }
 
 TreeEviction::TreeEviction(const CacheAwareConfig& config)

@@ -4,6 +4,8 @@
 
 #include <cstdint>
 #include <optional>
+#include <string>
+#include <string_view>
 
 #include "core/base/json.h"
 #include "core/base/json_place.h"
@@ -28,6 +30,9 @@ struct CacheAwareConfig {
 };
 
 void visit_fields(FieldVisitor& visitor, CacheAwareConfig& config);
+
+// The command of such a router: the program, its rule, and what differs from its defaults.
+std::string cache_aware_command(std::string_view program, const CacheAwareConfig& config);
 
 // Cuts the tree to its largest size from time to time.
 class TreeEviction {

@@ -50,6 +50,11 @@ std::unique_ptr<Router> make_sglang_router(const RouterContext& context) {
 constexpr RouterCaseFormat kSglangRouterCases = {
     .settings = cache_aware_settings, .read_prompt = read_characters, .known = known_loads};
 
+std::string sglang_command(const PolicySettings& settings) {
+  return cache_aware_command("python3 -m sglang_router.launch_router",
+                             settings.get<SglangRouterConfig>().cache);
+}
+
 }  // namespace
 
 const RouterInfo kSglangRouter = {
@@ -58,6 +63,7 @@ const RouterInfo kSglangRouter = {
     .source = "sglang-router 0.3.2",
     .evidence = RouterEvidence::Recorded,
     .visit = visit_settings_of<SglangRouterConfig>,
+    .command = sglang_command,
     .cases = &kSglangRouterCases,
     .make = make_sglang_router};
 

@@ -66,6 +66,10 @@ std::vector<std::uint64_t> read_token_ids(const JsonPlace& event) {
 constexpr RouterCaseFormat kVllmRouterCases = {
     .settings = cache_aware_settings, .read_prompt = read_token_ids, .known = known_loads};
 
+std::string vllm_command(const PolicySettings& settings) {
+  return cache_aware_command("vllm-router", settings.get<VllmRouterConfig>().cache);
+}
+
 }  // namespace
 
 const RouterInfo kVllmRouter = {
@@ -74,6 +78,7 @@ const RouterInfo kVllmRouter = {
     .source = "vllm-router 0.1.17",
     .evidence = RouterEvidence::Recorded,
     .visit = visit_settings_of<VllmRouterConfig>,
+    .command = vllm_command,
     .cases = &kVllmRouterCases,
     .make = make_vllm_router};
 

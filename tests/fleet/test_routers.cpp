@@ -6,6 +6,7 @@
 #include <string>
 #include <vector>
 
+#include "core/scenario/scenario.h"
 #include "fleet/router_registry.h"
 #include "tests/catch.h"
 #include "tests/draws.h"
@@ -126,6 +127,21 @@ TEST_CASE("vLLM's ranks are taken in turn until a snapshot says otherwise", "[fl
   CHECK(bench.send(bench.request(1, 8)) == 0);
   // Itself has made it 5 with a full cache: 5 + 1 * 6 * 0.4.
   CHECK(bench.send(bench.request(1, 8)) == 2);
+}
+
+TEST_CASE("a router's command has its rule, and what differs from its defaults", "[fleet]") {
+  const Scenario scenario =
+      parse_scenario(
+          "model: llama-3.1-8b\nhardware: h100-sxm\nworkload: {num_requests: 4, arrivals: "
+          "{process: poisson, rate: 2}, prompt_tokens: {value: 100}, output_tokens: {value: 10}}\n"
+          "fleet: {replicas: 2, router: vllm_router, vllm_router: {cache_threshold: 0.5, "
+          "max_tree_size: 4096}}\n",
+          "fleet.yaml", {})
+          .variants.front();
+  CHECK(find_router("vllm_router")->command(scenario.fleet.settings) ==
+        "vllm-router --policy cache_aware --cache-threshold 0.5 --max-tree-size 4096");
+  CHECK(find_router("sglang_router")->command({}) ==
+        "python3 -m sglang_router.launch_router --policy cache_aware");
 }
 
 TEST_CASE("every router sends random requests to replicas that are up, and counts them",

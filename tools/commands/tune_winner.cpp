@@ -11,6 +11,7 @@
 #include "core/config/config_reader.h"
 #include "core/scenario/scenario.h"
 #include "engines/flags/server_flags.h"
+#include "fleet/router_registry.h"
 #include "reports/terminal/text.h"
 
 namespace metronome {
@@ -22,6 +23,13 @@ bool is_plain_word(std::string_view text) {
     return (c >= '0' && c <= '9') || (c >= 'A' && c <= 'Z') || (c >= 'a' && c <= 'z') || c == '_' ||
            c == '-' || c == '.';
   });
+}
+
+// Empty: none is known.
+std::string router_command(const Scenario& scenario) {
+  if (!scenario.fleet.is_on()) return {};
+  const RouterInfo& router = *find_router(scenario.fleet.router);
+  return router.command == nullptr ? std::string() : router.command(scenario.fleet.settings);
 }
 
 }  // namespace
@@ -62,6 +70,7 @@ void print_yaml(std::ostream& out, const Scenario& winner) {
   }
   std::vector<const char*> sections = {"engine", "kv_cache", "scheduler"};
   if (winner.speculative.is_on()) sections.push_back("speculative");
+  if (winner.fleet.is_on()) sections.push_back("fleet");
   Json cost_model = Json::object();
   for (const auto& [key, value] : config.at("cost_model").items()) {
     if (is_default_of(winner.serve_defaults, "cost_model." + key)) continue;
@@ -79,6 +88,9 @@ void print_yaml(std::ostream& out, const Scenario& winner) {
       is_first = false;
     }
     out << "  " << wrapped(printable(text + "}"), 4, output_columns());
+  }
+  if (const std::string router = router_command(winner); !router.empty()) {
+    out << "\nrouter:\n  " << wrapped(router, 2, output_columns());
   }
 }
 

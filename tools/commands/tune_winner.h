@@ -18,7 +18,8 @@ std::vector<EngineFlags> winner_flags(const Scenario& scenario, const std::strin
                                       const std::string& release);
 void print_flags(std::ostream& out, const std::vector<EngineFlags>& engines);
 
-// As sections of a scenario: of its cost model those that are no defaults.
+// As sections of a scenario: of its cost model those that are no defaults. Then the command of its
+// fleet's router, where one is known.
 void print_yaml(std::ostream& out, const Scenario& winner);
 
 }  // namespace metronome
