@@ -163,11 +163,11 @@ constexpr std::array<SlotFunctions, sizeof...(kSlots)> functions_of(
 }
 constexpr std::array kFunctions = functions_of(std::make_index_sequence<kMostPolicies>());
 
-// The keys of our own policies that a policy of Python may read, too.
+// The keys of registered policies that a policy of Python may read, too.
 std::vector<std::string_view> sharable_keys() {
   std::vector<std::string_view> keys;
-  for (const char* name : {"chunked", "token_budget", "sarathi"}) {
-    for (const std::string_view key : find_policy(name)->keys) {
+  for (const PolicyInfo& policy : all_policies()) {
+    for (const std::string_view key : policy.keys) {
       if (key != "order" && std::find(keys.begin(), keys.end(), key) == keys.end()) {
         keys.push_back(key);
       }

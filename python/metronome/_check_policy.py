@@ -102,7 +102,7 @@ def _random_case(policy: type[Policy], draw: random.Random) -> dict[str, Any]:
     per_request = -(-longest // block_size)
     scheduler: dict[str, Any] = {"policy": policy.name}
     for key in policy.keys:
-        if draw.random() < 0.7 or key == "max_num_batched_tokens":
+        if key in _RANGES and (draw.random() < 0.7 or key == "max_num_batched_tokens"):
             least, most, unit = _RANGES[key]
             value = unit * draw.randint(least, most)
             scheduler[key] = value == 1 if key in _SWITCHES else value

@@ -41,7 +41,7 @@ class Policy:
     - ``keys`` names those of ``scheduler`` that it reads: ``max_num_batched_tokens`` (also the most
       tokens of a step), ``prefill_chunk_size`` (None where nobody gives it),
       ``max_prefill_chunks_per_step``, ``max_num_partial_prefills``, ``min_chunk_size``, and those
-      of ``sarathi``
+      of engines, such as ``chunk_size``
     - attributes that are an ``Integer`` or a ``Number`` are keys of its own
 
     It may have ``on_enqueue(books, request)`` and ``on_end(books, request)``, which are called when

@@ -453,7 +453,8 @@ class Register(common.InFolder):
         """What decode(), start(), refuse() and extend_output() refuse."""
         def fill_with(decide):
             def fill(self, books):
-                decide(books)
+                if books.num_waiting:
+                    decide(books)
                 TokenBudget.fill(self, books)
             return fill
 
