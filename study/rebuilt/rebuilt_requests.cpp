@@ -77,6 +77,7 @@ class Rebuilder {
  public:
   Rebuilder(const EngineLog& log, const RebuildSetup& setup)
       : setup_(setup), receiving_(log.dialect->receiving), rng_(setup.seed, "rebuilt requests") {
+    has_speculation_ = log.has_speculation;
     Stretch stretch = longest_stretch(log);
     out_.iterations = std::move(stretch.iterations);
     out_.remarks = std::move(stretch.remarks);
@@ -98,8 +99,7 @@ class Rebuilder {
   RebuiltLog run() {
     admit();
     match_arrivals();
-    RequestEnds ends = find_request_ends(num_ended_, out_.requests, rng_);
-    out_.is_settled = std::move(ends.is_settled);
+    find_ends();
     draw_prompts();
     place_outputs();
     place_arrivals();
@@ -122,6 +122,7 @@ class Rebuilder {
   void add_running_ones();
   bool is_gone(std::size_t arrival, std::size_t i) const;
   void match_arrivals();
+  void find_ends();
   void draw_prompts();
   void place_outputs();
   void place_arrivals();
@@ -131,6 +132,7 @@ class Rebuilder {
   std::string_view receiving_;  // LogDialect::receiving
   Rng rng_;
   RebuiltLog out_;
+  bool has_speculation_ = false;
   bool ends_idle_ = false;  // no request runs behind the last iteration
   std::vector<LogArrival> arrivals_;
   std::vector<TimeNs> stamps_;           // of arrivals_, on the clock of out_.ends
@@ -266,6 +268,25 @@ void Rebuilder::match_arrivals() {
                     num_lacking == 1 ? "1 of the requests was"
                                      : fmt::format("{} of the requests were", num_lacking)));
   }
+}
+
+// With drafts a limit of tokens is none of steps, and no output is exact.
+void Rebuilder::find_ends() {
+  std::vector<std::int64_t> limits;
+  for (RebuiltRequest& request : out_.requests) {
+    limits.push_back(request.max_output_tokens);
+    if (has_speculation_) request.max_output_tokens = 0;
+  }
+  RequestEnds ends = find_request_ends(num_ended_, out_.requests, rng_);
+  out_.is_settled = std::move(ends.is_settled);
+  for (std::size_t r = 0; r < limits.size(); ++r) {
+    out_.requests[r].max_output_tokens = limits[r];
+    if (has_speculation_) out_.requests[r].is_output_exact = false;
+  }
+  if (!has_speculation_) return;
+  out_.remarks.emplace_back(
+      "With drafts a step gives a request several tokens, and the log does not say how many: "
+      "outputs are counted in steps.");
 }
 
 void Rebuilder::draw_prompts() {

@@ -302,6 +302,44 @@ Scenario chosen_variant(const DiagnoseOptions& options, const EngineSettings& se
   }
 }
 
+namespace {
+
+// Whether an option is about the replay: then what hinders it is the answer.
+bool asks_for_replay(const DiagnoseOptions& options) {
+  const ScenarioRequest& described = options.described;
+  const std::string* const given[] = {&options.flags, &options.hardware,       &options.requests,
+                                      &options.save,  &described.model,        &described.gpu,
+                                      &described.quantization};
+  return described.tensor_parallel_size.has_value() ||
+         std::any_of(std::begin(given), std::end(given),
+                     [](const std::string* text) { return !text->empty(); });
+}
+
+// The run of the log's own requests with `settings`; nullopt, with a note, if there is none.
+std::optional<StoredRun> run_own(const EngineLog& log, const EngineSettings& settings,
+                                 DiagnoseOptions& options, std::optional<OwnRequests>& own,
+                                 Finding& finding) {
+  std::string obstacle;
+  try {
+    own = own_requests(log, options);
+    obstacle = own->made.obstacle;
+    if (obstacle.empty()) {
+      options.scenario = own->path;
+      options.hardware.clear();  // the scenario has it
+      add_workload(log, own->made, options, finding);
+      return run_scenario(options.scenario, chosen_variant(options, settings));
+    }
+  } catch (const ConfigError& error) {
+    if (asks_for_replay(options)) throw;
+    obstacle = error.what();
+  }
+  finding.workload.reset();
+  finding.notes.push_back("Not replayed with other settings: " + printable(obstacle));
+  return std::nullopt;
+}
+
+}  // namespace
+
 Finding examine_log(const EngineLog& log, const DiagnoseOptions& given_options) {
   DiagnoseOptions options = given_options;
   check_log_options(log, options);
@@ -321,16 +359,12 @@ Finding examine_log(const EngineLog& log, const DiagnoseOptions& given_options) 
     finding.causes.push_back({found.name, std::move(found.text), found.share});
   }
   std::optional<OwnRequests> own;
-  if (options.scenario.empty() && !options.has_no_replay && has_requests(log)) {
-    own = own_requests(log, options);
-    options.scenario = own->path;
-    options.hardware.clear();  // the scenario has it
-  }
   std::optional<StoredRun> run;
-  if (!options.scenario.empty()) {
-    if (own) add_workload(log, own->made, options, finding);
+  if (options.scenario.empty() && !options.has_no_replay && has_requests(log)) {
+    run = run_own(log, settings, options, own, finding);
+  } else if (!options.scenario.empty()) {
     const Scenario scenario = chosen_variant(options, settings);
-    if (!own) note_other_model(log, scenario, finding);
+    note_other_model(log, scenario, finding);
     if (!finding.limit_ms) finding.limit_ms = scenario.slo.itl_ms;
     if (!options.has_no_replay) run = run_scenario(options.scenario, scenario);
   }
@@ -339,8 +373,6 @@ Finding examine_log(const EngineLog& log, const DiagnoseOptions& given_options) 
   if (own && run) {
     if (!options.flags.empty()) finding.workload->with_flags = run->result.summary;
     add_figures(options, finding);
-  } else if (own) {
-    finding.notes.push_back("Not replayed with other settings: " + own->made.obstacle);
   }
   if (run) {
     replay_scenario(log, *run, options, !settings.pool.empty(), finding);
