@@ -128,9 +128,9 @@ EngineArguments merged_arguments(const EngineLog& log, const EngineArguments& gi
   }
   for (const auto& [name, value] : given) arguments[name] = value;
   // What changes the memory for KV or the bytes of a token is another pool than the log's.
-  constexpr std::string_view kOfPool[] = {
-      "kv_cache.num_blocks", "cost_model.gpu_memory_utilization", "kv_cache.dtype", "quantization",
-      "cost_model.tensor_parallel_size"};
+  constexpr std::string_view kOfPool[] = {"kv_cache.num_blocks",
+                                          "cost_model.gpu_memory_utilization", "kv_cache.dtype",
+                                          "quantization", "cost_model.tensor_parallel_size"};
   for (const Row& row : engine.all()) {
     const bool is_pool =
         std::find(std::begin(kOfPool), std::end(kOfPool), row.key) != std::end(kOfPool);

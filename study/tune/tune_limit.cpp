@@ -379,8 +379,7 @@ std::string limit_advice(TuneLimit limit, const SloConfig& slo, const StepBounds
       return text("The longest prompt alone takes " + ms_text(bounds.longest_prompt_ms) +
                       " ms to prefill, more than the " + limit_text("TTFT", slo.ttft_ms) + ".",
                   {higher, {R::Other, "shorter prompts"}, faster, more});
-    case TuneLimit::KvCache:
-      return text(full_cache_text(bounds), cache_remedies());
+    case TuneLimit::KvCache: return text(full_cache_text(bounds), cache_remedies());
     case TuneLimit::MaxNumSeqs:
       return text("Requests wait because max_num_seqs requests are running.",
                   {{R::HigherMaxNumSeqs, "a higher max_num_seqs"}});

@@ -170,6 +170,11 @@ TEST_CASE("the pool of a log is no flag that anyone set", "[engines][settings]")
   const EngineSettings set = settings_of(kVllmArguments, log, "--num-gpu-blocks-override 500");
   CHECK((set.pool.empty() &&
          set.flags == Texts{"--num-gpu-blocks-override 500", "--gpu-memory-utilization 0.5"}));
+  for (const char* flags : {"--kv-cache-dtype fp8", "-tp 4", "--quantization fp8"}) {
+    INFO(flags);  // another number of tokens fits than in the log
+    CHECK_FALSE(settings_of(kVllmArguments, log, flags).pool_tokens.has_value());
+  }
+  CHECK(settings_of(kVllmArguments, log, "--max-num-seqs 8").pool_tokens == 93184);
   const EngineSettings share = settings_of(kVllmArguments, log, "--gpu-memory-utilization 0.6");
   CHECK(share.pool.empty());
   CHECK(share.assignments ==

@@ -217,6 +217,44 @@ TEST_CASE("tune names the points that are no valid scenario, and compares the ot
                  "Not a valid scenario, and not compared: --over scheduler.max_num_batched"));
 }
 
+TEST_CASE("a server's command of a model with states is tuned as it stands", "[tune][cli]") {
+  // llama.cpp and TensorRT-LLM cache no states; nobody has to say so.
+  for (const char* server :
+       {"llama-server -m Qwen3.5-9B-Q8_0.gguf -c 32768 -np 4", "trtllm-serve Qwen/Qwen3.5-9B"}) {
+    const ScratchFolder scratch;
+    const CommandResult result = run_metronome(
+        "run --command '" + std::string(server) +
+        "' --gpu h100 --rate 0.3 --chat --requests 5 --out '" + scratch.path() + "/out'");
+    INFO(server << result.err);
+    CHECK(result.exit_code == 0);
+    CHECK(contains(read_text_file(scratch.path() + "/out/result.json"),
+                   "the policy caches no states, which the model has"));
+  }
+}
+
+TEST_CASE("tune leaves out settings that do not start, and says why", "[tune][cli]") {
+  // A small GPU: a step of 16,384 tokens leaves no memory for the KV cache.
+  const ScratchFolder scratch;
+  const std::string out = scratch.path() + "/out";
+  const std::string command =
+      "tune --model Qwen/Qwen3-4B --engine sglang --gpu rtx-4090 --rate 0.3 --chat --requests 40 "
+      "--out '" +
+      out + "' --over scheduler.chunked_prefill_size=";
+  const CommandResult result = run_metronome(command + "512,1024,65536");
+  INFO(result.err << result.out);
+  REQUIRE(result.exit_code == 0);
+  CHECK(contains(one_line_of(result.err), "warning: 1 point is not a valid scenario"));
+  CHECK(contains(result.err, "scheduler.chunked_prefill_size=65536: "));
+  CHECK(contains(result.out, "best: scheduler.chunked_prefill_size="));
+  const Json json = Json::parse(read_text_file(out + "/tune.json"));
+  CHECK(json["settings"].size() == 2);
+  CHECK(json["refused_points"].size() == 1);
+  // Where none starts, the first one's error ends the command.
+  const CommandResult none = run_metronome(command + "65536");
+  CHECK(none.exit_code == 2);
+  CHECK(contains(none.err, "does not fit"));
+}
+
 TEST_CASE("advice at a load names no setting of the search as a remedy", "[tune][cli]") {
   const Place place;
   const std::string base = "--load 400 --seeds 1 --over scheduler.max_num_batched_tokens=";

@@ -2,9 +2,12 @@
 // The limits that keep a setting from carrying more load.
 #include <string>
 
+#include "core/engine/budget_terms.h"
+#include "core/metrics/run_record.h"
 #include "core/run/prepared_variant.h"
 #include "core/scenario/scenario.h"
 #include "sim/simulation.h"
+#include "sim/virtual_clock.h"
 #include "study/run/saturation.h"
 #include "study/run/variant_run.h"
 #include "study/tune/tune_limit.h"
@@ -134,6 +137,37 @@ TEST_CASE("the largest image counts in every step", "[tune]") {
   CHECK(limit_advice(TuneLimit::FullStep, slo, images).find("Only smaller images, a faster GPU") !=
         std::string::npos);
   CHECK(limit_advice(TuneLimit::Itl, slo, images).find("24.0 ms to encode") != std::string::npos);
+}
+
+TEST_CASE("the budget that keeps a limit counts the context before the last chunk", "[tune]") {
+  SimulatedBackend backend;
+  ScenarioFile file =
+      load_scenario(testing::source_dir() + "/scenarios/quickstart.yaml",
+                    {"engine.max_model_len=65536", "slo.itl_ms=100", "workload.num_requests=1",
+                     "workload.prompt_tokens={distribution: fixed, value: 60000}"},
+                    {});
+  std::vector<Scenario> scenarios;
+  for (Scenario& variant : file.variants) {
+    if (largest_prefill(variant.scheduler) > 0) scenarios.push_back(std::move(variant));
+  }
+  REQUIRE(!scenarios.empty());
+  for (const PreparedVariant& variant : prepare_variants(backend, std::move(scenarios))) {
+    CAPTURE(variant.scenario.name);
+    const StepBounds bounds = step_bounds(variant.scenario, *variant.run, *variant.workload);
+    REQUIRE(bounds.fitting_tokens > 0);
+    // The steps of one prompt alone: the last one has the most context, and is the longest.
+    RunRecorder recorder(variant.workload->requests.size());
+    EventSink* const sink = &recorder;
+    VirtualClock clock;
+    variant.run->run(*variant.workload, clock, {&sink, 1}, {});
+    TimeNs longest = 0;
+    for (const StepEntry& step : recorder.finish().steps) {
+      if (step.num_prefill_tokens == bounds.full_step_tokens) {
+        longest = std::max(longest, step.duration_ns());
+      }
+    }
+    CHECK(bounds.full_step_ms == Approx(to_ms(longest)).epsilon(0.1));
+  }
 }
 
 TEST_CASE("the capacity in closed form is about what a full engine carries", "[tune]") {
