@@ -304,7 +304,10 @@ void ConfigReader::refuse_unknown_keys(const Level& level) const {
       continue;
     }
     const std::vector<std::string_view> names(level.known.begin(), level.known.end());
-    const std::string place = place_of_ == nullptr ? std::string() : place_of_(entry.key);
+    std::string place = place_of_ == nullptr ? std::string() : place_of_(entry.key);
+    // A key that was not typed to its end is likelier than one of another section.
+    const std::string_view nearest = nearest_name(entry.key, names);
+    if (!nearest.empty() && nearest.starts_with(entry.key)) place.clear();
     fail_unknown_key(entry.value.where, dotted(entry.key),
                      place.empty()
                          ? unknown_message("key", entry.key, names)

@@ -134,7 +134,10 @@ EngineArguments merged_arguments(const EngineLog& log, const EngineArguments& gi
   for (const Row& row : engine.all()) {
     const bool is_pool =
         std::find(std::begin(kOfPool), std::end(kOfPool), row.key) != std::end(kOfPool);
-    if (is_pool && given.contains(std::string(row.argument))) {
+    const auto found = given.find(std::string(row.argument));
+    if (!is_pool || found == given.end()) continue;
+    const auto logged = log.settings.find(found->first);
+    if (logged == log.settings.end() || logged->second != found->second) {
       arguments.erase(kChosen + std::string(kPool));
     }
   }

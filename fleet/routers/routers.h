@@ -6,7 +6,7 @@
 
 namespace metronome {
 
-// Those of this folder, in the order they are listed.
+// Routers with a file in this folder, in the order they are listed.
 std::span<const RouterInfo> our_routers();
 
 extern const RouterInfo kRoundRobin;

@@ -376,8 +376,7 @@ TuneAnswer best_capacity(TuneWork& search) {
 }
 
 TuneGoal goal_named(std::string_view name) {
-  return static_cast<TuneGoal>(std::find(std::begin(kGoals), std::end(kGoals), name) -
-                               std::begin(kGoals));
+  return static_cast<TuneGoal>(std::ranges::find(kGoals, name) - std::begin(kGoals));
 }
 
 TuneAnswer best_at_load(TuneWork& search, double load, std::string_view goal_name,

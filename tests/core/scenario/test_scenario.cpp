@@ -9,6 +9,7 @@
 #include "core/engine/policies/registry.h"
 #include "core/scenario/scenario.h"
 #include "core/scenario/scenario_keys.h"
+#include "fleet/router_registry.h"
 #include "tests/catch.h"
 #include "tests/error_of.h"
 #include "tests/scratch_folder.h"
@@ -244,7 +245,18 @@ TEST_CASE("every documented key works in a scenario", "[core][scenario]") {
     if (key.key.starts_with("fleet.")) {
       if (key.key != "fleet.replicas") assignments.push_back("fleet.replicas=2");
       const std::size_t end = key.key.find('.', std::string_view("fleet.").size());
-      if (end != key.key.npos) assignments.push_back("fleet.router=" + key.key.substr(6, end - 6));
+      const std::string section = key.key.substr(6, end == key.key.npos ? end : end - 6);
+      if (find_router(section) != nullptr) assignments.push_back("fleet.router=" + section);
+      for (const char* beside : {"fleet.gateway.max_in_flight=4", "fleet.scaling.min_replicas=1",
+                                 "fleet.scaling.kv_use_above=1", "slo.ttft_ms=500"}) {
+        const std::string_view setting = beside;
+        const bool is_of_section =
+            setting.starts_with("fleet." + section + ".") ||
+            (setting.starts_with("slo.") && key.key.ends_with("slo_attainment_below"));
+        if (is_of_section && !setting.starts_with(key.key + "=")) {
+          assignments.emplace_back(setting);
+        }
+      }
     }
     // A step has to have a token for every running request.
     if (key.key == "scheduler.max_num_batched_tokens")

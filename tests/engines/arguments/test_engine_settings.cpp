@@ -112,16 +112,15 @@ TEST_CASE("the settings of a vLLM log are keys of policy vllm", "[engines][setti
                                                {"async_scheduling", "False"},
                                                {"enable_prefix_caching", "True"},
                                                {"gpu_memory_utilization", "0.9"}},
-                                              "--no-enable-prefix-caching --max-num-seqs 32 -tp 2");
-  CHECK(settings.assignments == Texts{"scheduler.policy=vllm", "scheduler.version=0.30",
-                                      "scheduler.max_num_batched_tokens=4096",
-                                      "engine.max_num_seqs=32",
-                                      "kv_cache.enable_prefix_caching=false",
-                                      "engine.async_depth=1", "cost_model.tensor_parallel_size=2"});
+                                              "--no-enable-prefix-caching --max-num-seqs 32");
+  CHECK(settings.assignments ==
+        Texts{"scheduler.policy=vllm", "scheduler.version=0.30",
+              "scheduler.max_num_batched_tokens=4096", "engine.max_num_seqs=32",
+              "kv_cache.enable_prefix_caching=false", "engine.async_depth=1"});
   CHECK(settings.pool_tokens == 160000);
   CHECK(settings.flags == Texts{"--max-num-batched-tokens 4096", "--max-num-seqs 32",
                                 "--no-enable-prefix-caching", "--gpu-memory-utilization 0.9",
-                                "--no-async-scheduling", "--tensor-parallel-size 2"});
+                                "--no-async-scheduling"});
   CHECK(scenario_with(settings.assignments).scheduler.settings<VllmConfig>().minor() == 30);
   CHECK(settings_of(kVllmArguments, {{"version", "1.0"}}, "").notes ==
         Texts{"vLLM 1.0 is simulated with the rules of 0.33, the nearest that are known."});

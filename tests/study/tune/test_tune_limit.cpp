@@ -129,7 +129,8 @@ TEST_CASE("the largest image counts in every step", "[tune]") {
   CHECK(text.encode_ms == 0);
   CHECK(text.fitting_tokens > 0);
   CHECK(images.encode_ms == Approx(24.0).margin(0.2));  // docs/guide/images.md
-  CHECK(images.one_token_ms == Approx(text.one_token_ms + images.encode_ms));
+  // Images make prompts longer, and so the context of the last token.
+  CHECK(images.one_token_ms == Approx(text.one_token_ms + images.encode_ms).epsilon(0.01));
   CHECK(images.fitting_tokens == 0);  // 24.0 ms and a decode are more than 25
   CHECK(images.capacity < text.capacity);
   SloConfig slo;
