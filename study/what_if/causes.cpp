@@ -277,7 +277,36 @@ void find_full_cache(const CauseFacts& facts, std::vector<Cause>& causes) {
   }
   text += " Fewer requests at once (" + std::string(server_of(scenario).num_seqs) +
           ") or more KV memory (" + std::string(server_of(scenario).memory) + ") avoids it.";
-  causes.push_back({preemptions > 0 ? "slots" : "blocks", std::move(text), waits});
+  causes.push_back({"full", std::move(text), waits});
+}
+
+// As many requests run as may, and the queue waits for one of them to end.
+void find_slots(const CauseFacts& facts, std::vector<Cause>& causes) {
+  const Scenario& scenario = *facts.scenario;
+  const FirstTokens tokens(*facts.record, {scenario.engine.max_num_seqs, facts.num_blocks,
+                                           scenario.kv_cache.block_size});
+  FirstTokenParts sum;
+  tokens.beyond(-1, sum);
+  const double waits =
+      ratio(static_cast<double>(sum[FirstTokenPart::Slots]), static_cast<double>(sum.total_ns()));
+  if (waits < 0.1) return;
+  TimeNs longest = 0;
+  std::size_t worst = 0;
+  for (std::size_t i = 0; i < tokens.parts().size(); ++i) {
+    const TimeNs wait = tokens.parts()[i][FirstTokenPart::Slots];
+    if (wait <= longest) continue;
+    longest = wait;
+    worst = i;
+  }
+  causes.push_back(
+      {"slots",
+       fmt::format("{} requests run, as many as may: waiting for one of them to end is {} of all "
+                   "TTFT. Request {} waited {} ms so. The KV cache is at most {} full. More "
+                   "requests at once ({}) start them earlier, in larger steps.",
+                   grouped_text(scenario.engine.max_num_seqs), percent(waits), worst,
+                   ms_text(to_ms(longest)), percent(facts.summary->peak_kv_use),
+                   server_of(scenario).num_seqs),
+       waits});
 }
 
 // Short prompts behind long ones.
@@ -475,6 +504,7 @@ std::vector<Cause> find_causes(const CauseFacts& facts) {
   find_drafts(facts, causes);
   find_apart(facts, causes);
   find_full_cache(facts, causes);
+  find_slots(facts, causes);
   find_blocking(facts, causes);
   find_priorities(facts, causes);
   find_growing_queue(facts, causes);

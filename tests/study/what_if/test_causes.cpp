@@ -82,6 +82,18 @@ TEST_CASE("a queue that grows is told from one that does not", "[cli][whatif]") 
   CHECK(text_of(place.run(options + "--set workload.arrivals.rate=2"), "queue").empty());
 }
 
+TEST_CASE("waits for one of the running requests to end are named", "[cli][whatif]") {
+  const Place place;
+  const std::string options =
+      "--set scheduler.policy=vllm --set workload.num_requests=200 "
+      "--set workload.output_tokens.value=100 --set workload.arrivals.rate=20 ";
+  const std::string few = text_of(place.run(options + "--set engine.max_num_seqs=4"), "slots");
+  INFO(few);
+  CHECK(contains(few, "4 requests run, as many as may: "));
+  CHECK(contains(few, "--max-num-seqs"));
+  CHECK(text_of(place.run(options + "--set engine.max_num_seqs=256"), "slots").empty());
+}
+
 TEST_CASE("urgent requests that wait for others are named", "[cli][whatif]") {
   const Place place;
   const std::string options =

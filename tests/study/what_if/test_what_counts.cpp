@@ -204,7 +204,7 @@ TEST_CASE("sentences about KV blocks are those of their replays", "[cli][whatif]
   }
   CHECK(num_sizes > 0);
   CHECK(contains(run_metronome("diagnose '" + run.folder + "' --target-itl 0.001").out,
-                 "slots: The KV cache is full: it holds "));
+                 "full: The KV cache is full: it holds "));
 }
 
 TEST_CASE("a pool that nobody set is changed by its share of memory", "[cli][whatif]") {
