@@ -92,11 +92,15 @@ void FleetLoop::change_members(TimeNs now) {
     case Fails: fail(change, now); break;
     case Recovers:
       if (state != State::Failed) break;
+      if (members_.failed_at_start(change.replica)) {
+        members_.start(change.replica, now);
+        break;
+      }
       set_state(change.replica, State::Up);
       tell({now, FleetChange::Recovered, change.replica});
       break;
     case IsReady:
-      if (state != State::Starting) break;
+      if (!members_.is_ready(change.replica, now)) break;
       at(change.replica).restart();
       settle(change.replica, now);
       set_state(change.replica, State::Up);
@@ -124,6 +128,10 @@ void FleetLoop::fail(const FleetMembers::Change& change, TimeNs now) {
   FleetEvent event = {now, FleetChange::Failed, change.replica, "planned"};
   (change.retries ? event.num_retried : event.num_lost) = std::ssize(requests);
   tell(event);
+  if (state == State::Draining) {  // it was to go
+    set_state(change.replica, State::Off);
+    tell({now, FleetChange::Removed, change.replica});
+  }
   for (const Replica::Interrupted& request : requests) {
     if (change.retries) {
       gateway_.put_back({request.number, request.spec});

@@ -28,7 +28,7 @@ ScalingRules ScalingRules::of(const Scenario& scenario) {
 
 FleetMembers::FleetMembers(std::size_t num_replicas, std::span<const PlannedFailure> failures,
                            const ScalingRules& rules)
-    : rules_(rules), states_(num_replicas, State::Up) {
+    : rules_(rules), states_(num_replicas, State::Up), ready_at_(num_replicas, kNever) {
   for (const PlannedFailure& failure : failures) {
     planned_.emplace(failure.at, Change{Turn::Fails, failure.replica, failure.retries});
     if (failure.until == kNever) continue;
@@ -45,6 +45,26 @@ void FleetMembers::set(ReplicaId replica, State state) {
   if (own == State::Up) --num_up_;
   own = state;
   if (own == State::Up) ++num_up_;
+  if (own != State::Starting && own != State::Failed) {
+    ready_at_[static_cast<std::size_t>(replica)] = kNever;
+  }
+}
+
+void FleetMembers::start(ReplicaId replica, TimeNs now) {
+  set(replica, State::Starting);
+  const TimeNs ready_at = now + rules_.start_up;
+  ready_at_[static_cast<std::size_t>(replica)] = ready_at;
+  planned_.emplace(ready_at, Change{Turn::IsReady, replica});
+}
+
+bool FleetMembers::is_ready(ReplicaId replica, TimeNs now) const {
+  return state_of(replica) == State::Starting &&
+         ready_at_[static_cast<std::size_t>(replica)] == now;
+}
+
+bool FleetMembers::failed_at_start(ReplicaId replica) const {
+  return state_of(replica) == State::Failed &&
+         ready_at_[static_cast<std::size_t>(replica)] != kNever;
 }
 
 bool FleetMembers::may_come_up() const {
@@ -113,10 +133,9 @@ FleetMembers::Decision FleetMembers::look(TimeNs now, const FleetLook& seen) {
     for (std::size_t r = 0; r < states_.size(); ++r) {
       if (std::ssize(decision.added) == rules_.step) break;
       if (states_[r] != State::Off) continue;
-      states_[r] = State::Starting;
       const auto replica = static_cast<ReplicaId>(r);
       decision.added.push_back(replica);
-      planned_.emplace(now + rules_.start_up, Change{Turn::IsReady, replica});
+      start(replica, now);
     }
     return decision;
   }

@@ -57,6 +57,12 @@ class FleetMembers {
   bool is_up(ReplicaId replica) const { return state_of(replica) == State::Up; }
   std::int64_t num_up() const { return num_up_; }
   void set(ReplicaId replica, State state);
+  // A replica that is off, or that failed, starts: it is ready after its start-up time.
+  void start(ReplicaId replica, TimeNs now);
+  // Whether a start-up ends now. One that a failure ended does not.
+  bool is_ready(ReplicaId replica, TimeNs now) const;
+  // Whether the replica failed before it was ready.
+  bool failed_at_start(ReplicaId replica) const;
 
   // When something changes, or the rule looks; kNever: nothing does.
   TimeNs next_time() const { return planned_.empty() ? kNever : planned_.begin()->first; }
@@ -84,6 +90,7 @@ class FleetMembers {
 
   ScalingRules rules_;
   std::vector<State> states_;
+  std::vector<TimeNs> ready_at_;  // of the last start-up; kNever: it has ended, or there was none
   std::int64_t num_up_ = 0;
   std::multimap<TimeNs, Change> planned_;  // those of one time in the order of their planning
   TimeNs low_since_ = kNever;              // cause_to_remove() holds since then

@@ -59,7 +59,7 @@ class SentBlocks {
   Blocks blocks_;                                                  // by hash
   std::map<std::uint64_t, std::uint64_t> by_use_;                  // hashes; with max_blocks
   std::vector<std::map<std::uint64_t, std::uint64_t>> by_use_of_;  // of each replica, likewise
-  std::uint64_t num_uses_ = 1;  // 0: none
+  std::uint64_t num_uses_ = 1;                                     // 0: none
 };
 
 }  // namespace metronome

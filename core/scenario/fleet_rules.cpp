@@ -60,6 +60,17 @@ std::vector<PlannedFailure> planned_failures(const Scenario& scenario) {
     failure.at = ns_of_seconds(*at_s);
     if (down_s) failure.until = failure.at + ns_of_seconds(*down_s);
     failure.retries = requests == Requests::Retried;
+    for (std::size_t i = 0; i < place; ++i) {
+      const PlannedFailure& other = failures[i];
+      if (other.replica != failure.replica || other.at >= failure.until ||
+          failure.at >= other.until) {
+        continue;
+      }
+      fail_entry(scenario, kList, place, "at_s",
+                 fmt::format("replica {} is down at that time, or fails again before it is back "
+                             "(entry {}); allowed: times apart",
+                             failure.replica, i + 1));
+    }
   }
   std::stable_sort(failures.begin(), failures.end(),
                    [](const PlannedFailure& a, const PlannedFailure& b) { return a.at < b.at; });

@@ -65,11 +65,11 @@ LineOutcome read_report(const LogPart& part, EngineLog& log) {
   LogObservation seen = observation(Observed::Report, part, vllm_rank(part.prefix));
   double running = 0;
   double waiting = 0;
-  const bool is_whole = fields.read("Avg prompt throughput", seen.prompt_rate, " tokens/s") &&
-                        fields.read("Avg generation throughput", seen.decode_rate, " tokens/s") &&
-                        fields.read("Running", running, " reqs") &&
-                        (fields.read("Waiting", waiting, " reqs") ||
-                         fields.read("Pending", waiting, " reqs"));  // V0
+  const bool is_whole =
+      fields.read("Avg prompt throughput", seen.prompt_rate, " tokens/s") &&
+      fields.read("Avg generation throughput", seen.decode_rate, " tokens/s") &&
+      fields.read("Running", running, " reqs") &&
+      (fields.read("Waiting", waiting, " reqs") || fields.read("Pending", waiting, " reqs"));  // V0
   if (double swapped = 0; fields.read("Swapped", swapped, " reqs")) waiting += swapped;
   seen.cache_usage = cache_usage(fields);
   if (!is_whole || !seen.cache_usage) return LineOutcome::Broken;
@@ -126,7 +126,7 @@ LineOutcome read_request(const LogPart& part, EngineLog& log) {
   if (id_end == std::string_view::npos || params == std::string_view::npos) {
     return LineOutcome::Foreign;
   }
-  constexpr std::int64_t kMostAnswers = 1000;
+  constexpr std::int64_t kMostAnswers = 128;
   const std::string_view sampling = rest.substr(params);
   LogArrival arrival{.line = part.line,
                      .time = time_in(part.prefix),
@@ -158,7 +158,8 @@ LineOutcome read_preemptions(const LogPart& part, EngineLog& log) {
   const std::int64_t all = count_behind(part.text, kPreempted);
   std::int64_t before = 0;
   for (const LogObservation& seen : log.observations) {
-    if (seen.kind == Observed::Retraction) before += seen.num_preempted;
+    const bool is_of_start = seen.line >= log.start_line;
+    if (seen.kind == Observed::Retraction && is_of_start) before += seen.num_preempted;
   }
   LogObservation seen = observation(Observed::Retraction, part, vllm_rank(part.prefix));
   seen.num_preempted = all - before;

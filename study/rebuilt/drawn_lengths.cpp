@@ -3,6 +3,7 @@
 
 #include <algorithm>
 #include <cmath>
+#include <map>
 #include <numeric>
 
 #include "core/base/error.h"
@@ -27,27 +28,44 @@ std::vector<std::int64_t> equal_parts(std::int64_t sum, std::size_t num_parts) {
 
 void KnownLengths::add(std::int64_t tokens, std::int64_t max_output_tokens) {
   lengths_.push_back({tokens, max_output_tokens});
+  alike_.clear();
 }
 
-std::vector<KnownLengths::Known> KnownLengths::alike(std::int64_t max_output_tokens) const {
-  std::vector<Known> same;
-  for (const Known& one : lengths_) {
-    if (one.max_output_tokens == max_output_tokens) same.push_back(one);
+// A long log has more lengths than a draw needs.
+std::vector<KnownLengths::Known> KnownLengths::sample_of(std::vector<Known> lengths) {
+  constexpr std::size_t kSample = 256;
+  if (lengths.size() <= kSample) return lengths;
+  std::vector<Known> sample;
+  for (std::size_t i = 0; i < kSample; ++i) {
+    sample.push_back(lengths[i * lengths.size() / kSample]);
   }
-  if (same.size() >= kEnough) return same;
-  // Not those kinds that are known by themselves, as long as others remain.
-  std::vector<Known> others;
+  return sample;
+}
+
+const std::vector<KnownLengths::Known>& KnownLengths::alike(std::int64_t max_output_tokens) const {
+  const auto [found, is_new] = alike_.try_emplace(max_output_tokens);
+  if (is_new) found->second = sample_of(find_alike(max_output_tokens));
+  return found->second;
+}
+
+std::vector<KnownLengths::Known> KnownLengths::find_alike(std::int64_t max_output_tokens) const {
+  std::map<std::int64_t, std::size_t> counts;
+  for (const Known& one : lengths_) ++counts[one.max_output_tokens];
+  const auto count_of = [&counts](const Known& one) { return counts.at(one.max_output_tokens); };
+  const auto same = counts.find(max_output_tokens);
+  const bool is_known = same != counts.end() && same->second >= kEnough;
+  // Without the kinds that are known by themselves, as long as others remain.
+  std::vector<Known> chosen;
   for (const Known& one : lengths_) {
-    const auto count = std::count_if(lengths_.begin(), lengths_.end(), [&one](const Known& other) {
-      return other.max_output_tokens == one.max_output_tokens;
-    });
-    if (count < static_cast<std::ptrdiff_t>(kEnough)) others.push_back(one);
+    const bool is_chosen =
+        is_known ? one.max_output_tokens == max_output_tokens : count_of(one) < kEnough;
+    if (is_chosen) chosen.push_back(one);
   }
-  return others.size() >= kEnough ? others : lengths_;
+  return chosen.size() >= kEnough ? chosen : lengths_;
 }
 
 std::int64_t KnownLengths::draw(std::int64_t max_output_tokens, Rng& rng) const {
-  const std::vector<Known> from = alike(max_output_tokens);
+  const std::vector<Known>& from = alike(max_output_tokens);
   METRONOME_CHECK(!from.empty(), "lengths to draw from");
   const auto at = rng.uniform_int(0, static_cast<std::int64_t>(from.size()) - 1);
   const double drawn =
@@ -56,7 +74,7 @@ std::int64_t KnownLengths::draw(std::int64_t max_output_tokens, Rng& rng) const 
 }
 
 double KnownLengths::weight(std::int64_t tokens, std::int64_t max_output_tokens) const {
-  const std::vector<Known> from = alike(max_output_tokens);
+  const std::vector<Known>& from = alike(max_output_tokens);
   double sum = 0;
   for (const Known& one : from) {
     const double off = (log_of(real(tokens)) - log_of(real(one.tokens))) / kSpread;
@@ -66,7 +84,7 @@ double KnownLengths::weight(std::int64_t tokens, std::int64_t max_output_tokens)
 }
 
 double KnownLengths::share_above(std::int64_t tokens, std::int64_t max_output_tokens) const {
-  const std::vector<Known> from = alike(max_output_tokens);
+  const std::vector<Known>& from = alike(max_output_tokens);
   const auto above = std::count_if(from.begin(), from.end(),
                                    [tokens](const Known& one) { return one.tokens > tokens; });
   return from.empty() ? 0 : real(above) / real(from.size());

@@ -3,6 +3,7 @@
 #pragma once
 
 #include <cstdint>
+#include <map>
 #include <span>
 #include <vector>
 
@@ -28,9 +29,13 @@ class KnownLengths {
     std::int64_t tokens = 0;
     std::int64_t max_output_tokens = 0;
   };
-  std::vector<Known> alike(std::int64_t max_output_tokens) const;
+  // Lengths to draw from for a limit, and all of them.
+  const std::vector<Known>& alike(std::int64_t max_output_tokens) const;
+  std::vector<Known> find_alike(std::int64_t max_output_tokens) const;
+  static std::vector<Known> sample_of(std::vector<Known> lengths);
 
   std::vector<Known> lengths_;
+  mutable std::map<std::int64_t, std::vector<Known>> alike_;  // by limit, as far as asked for
 };
 
 // A prompt's part in an iteration.

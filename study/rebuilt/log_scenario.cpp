@@ -63,9 +63,9 @@ ChosenModel choose_model(const EngineLog& log, const LogScenarioOptions& options
   notes.push_back(fmt::format(
       "{} Step times and KV cache are the log's; each layer is taken to attend to all positions. "
       "--model NAME, or the path of its config.json, says more.",
-      logged.empty() ? "The log does not name its model."
-                     : fmt::format("The model '{}' of the log is not known here.",
-                                   printable(logged))));
+      logged.empty()
+          ? "The log does not name its model."
+          : fmt::format("The model '{}' of the log is not known here.", printable(logged))));
   return {kPlainModel, find_served_model(kPlainModel, {})};
 }
 
@@ -105,8 +105,8 @@ std::vector<TraceRow> rows_of(const MeasuredRun& run) {
   for (const MeasuredRequest& request : run.requests) {
     const bool has_lengths = request.num_prompt_tokens > 0 && request.num_output_tokens > 0;
     if (!request.error.empty() || !has_lengths || request.start == kNoTime) continue;
-    rows.push_back({request.start, request.num_prompt_tokens, request.num_output_tokens,
-                    request.ttft_ns});
+    rows.push_back(
+        {request.start, request.num_prompt_tokens, request.num_output_tokens, request.ttft_ns});
   }
   if (rows.empty()) {
     throw ConfigError(printable(run.path) +
@@ -206,7 +206,11 @@ void set_pool(const EngineLog& log, const EngineSettings& settings, const Rebuil
     return;
   }
   if (!draft.has(size)) draft.set(size, kDefaultBlock, "the log does not have it");
-  const std::int64_t block = number_in<std::int64_t>(draft.value(size)).value_or(16);
+  std::int64_t block = number_in<std::int64_t>(draft.value(size)).value_or(16);
+  if (block < 1) {
+    draft.set(size, kDefaultBlock, "the log's is no size");
+    block = number_in<std::int64_t>(draft.value(size)).value_or(16);
+  }
   if (settings.pool_tokens) {
     draft.set(blocks, std::to_string(*settings.pool_tokens / block),
               fmt::format("{} in the log", count_text(*settings.pool_tokens, "token")));
@@ -265,8 +269,8 @@ std::string yaml_of(const EngineLog& log, const LogScenarioOptions& options,
   }
   draft.set_text("workload.trace.file", kLogRequestsFile);
   draft.set_text("workload.trace.format", "vidur");
-  return draft.text({fmt::format("The requests, settings and step times of a log of {}.",
-                                 server.title)});
+  return draft.text(
+      {fmt::format("The requests, settings and step times of a log of {}.", server.title)});
 }
 
 void fit_log(const EngineLog& log, const LogScenarioOptions& options, const ModelConfig& model,
@@ -337,9 +341,9 @@ LogScenario make_log_scenario(const EngineLog& log, const LogScenarioOptions& op
 }
 
 void set_front_end(double ms, LogScenario& made) {
-  made.yaml += fmt::format(
-      "client:\n  frontend:\n    fixed_ms: {}  # by the client's first tokens\n",
-      fixed_text(ms, 1));
+  made.yaml +=
+      fmt::format("client:\n  frontend:\n    fixed_ms: {}  # by the client's first tokens\n",
+                  fixed_text(ms, 1));
 }
 
 std::string write_log_scenario(const LogScenario& made, const std::string& folder) {

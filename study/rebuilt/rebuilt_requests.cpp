@@ -50,11 +50,10 @@ Stretch longest_stretch(const EngineLog& log) {
   const LogObservation& first = chosen.iterations.front();
   const LogObservation& last = chosen.iterations.back();
   if (num_restarts > 0) {
-    chosen.remarks.push_back(
-        fmt::format("The iterations begin again {} in the log: requests are those of lines {} to "
-                    "{}, the longest stretch.",
-                    num_restarts == 1 ? "once" : fmt::format("{} times", num_restarts), first.line,
-                    last.line));
+    chosen.remarks.push_back(fmt::format(
+        "The iterations begin again {} in the log: requests are those of lines {} to "
+        "{}, the longest stretch.",
+        num_restarts == 1 ? "once" : fmt::format("{} times", num_restarts), first.line, last.line));
   }
   if (ranks.size() > 1) {
     chosen.remarks.push_back(
@@ -66,11 +65,10 @@ Stretch longest_stretch(const EngineLog& log) {
 }
 
 bool has_several_ranks(const EngineLog& log) {
-  return std::any_of(log.observations.begin(), log.observations.end(),
-                     [&log](const LogObservation& seen) {
-                       return seen.kind == Observed::Iteration &&
-                              seen.rank != log.observations.front().rank;
-                     });
+  return std::any_of(
+      log.observations.begin(), log.observations.end(), [&log](const LogObservation& seen) {
+        return seen.kind == Observed::Iteration && seen.rank != log.observations.front().rank;
+      });
 }
 
 class Rebuilder {
@@ -183,8 +181,7 @@ bool Rebuilder::has_room(std::size_t i) const {
 
 bool Rebuilder::was_idle_before(std::size_t i) const {
   constexpr TimeNs kPause = 20 * kNsPerMs;  // more than the host's work between two iterations
-  return out_.iterations[i].num_running == 0 &&
-         (i == 0 || begin_of(i) - out_.ends[i - 1] > kPause);
+  return out_.iterations[i].num_running == 0 && (i == 0 || begin_of(i) - out_.ends[i - 1] > kPause);
 }
 
 // Requests that were admitted before the log begins.
@@ -192,10 +189,9 @@ void Rebuilder::add_running_ones() {
   const std::int64_t num_running = out_.iterations.front().num_running;
   if (num_running == 0) return;
   out_.requests.resize(static_cast<std::size_t>(num_running));
-  out_.remarks.push_back(
-      fmt::format("{} before the log: their prompts are drawn, and they arrive at its beginning.",
-                  num_running == 1 ? "1 request began"
-                                   : fmt::format("{} requests began", num_running)));
+  out_.remarks.push_back(fmt::format(
+      "{} before the log: their prompts are drawn, and they arrive at its beginning.",
+      num_running == 1 ? "1 request began" : fmt::format("{} requests began", num_running)));
 }
 
 void Rebuilder::admit() {
@@ -263,10 +259,10 @@ void Rebuilder::match_arrivals() {
         "ended. " +
         std::string(receiving_));
   } else if (num_lacking > 0) {
-    out_.remarks.push_back(
-        fmt::format("No line says that {} received.",
-                    num_lacking == 1 ? "1 of the requests was"
-                                     : fmt::format("{} of the requests were", num_lacking)));
+    out_.remarks.push_back(fmt::format("No line says that {} received.",
+                                       num_lacking == 1
+                                           ? "1 of the requests was"
+                                           : fmt::format("{} of the requests were", num_lacking)));
   }
 }
 
@@ -311,8 +307,7 @@ void Rebuilder::draw_prompts() {
   };
   for (std::size_t r = 0; r < out_.requests.size(); ++r) {
     RebuiltRequest& request = out_.requests[r];
-    request.is_prompt_exact =
-        request.prefilled != kNoIteration && (!is_shared[r] || said(r) > 0);
+    request.is_prompt_exact = request.prefilled != kNoIteration && (!is_shared[r] || said(r) > 0);
     if (!request.is_prompt_exact) continue;
     known.add(said(r) > 0 ? said(r) : done[r], request.max_output_tokens);
   }
@@ -326,8 +321,8 @@ void Rebuilder::draw_prompts() {
                        said(chunk.request), chunk.is_last});
     }
     if (parts.size() > 1) {
-      const std::int64_t sum = std::max(out_.iterations[i].num_prefill_tokens,
-                                        static_cast<std::int64_t>(parts.size()));
+      const std::int64_t sum =
+          std::max(out_.iterations[i].num_prefill_tokens, static_cast<std::int64_t>(parts.size()));
       const std::vector<std::int64_t> tokens = divide_tokens(sum, parts, known, rng_);
       for (std::size_t c = 0; c < chunks.size(); ++c) chunks[c].num_tokens = tokens[c];
     }
@@ -337,8 +332,7 @@ void Rebuilder::draw_prompts() {
     RebuiltRequest& request = out_.requests[r];
     request.num_prompt_tokens = done[r];
     if (request.first != kNoIteration) continue;
-    request.num_prompt_tokens =
-        known.empty() ? 1 : known.draw(request.max_output_tokens, rng_);
+    request.num_prompt_tokens = known.empty() ? 1 : known.draw(request.max_output_tokens, rng_);
   }
 }
 

@@ -17,7 +17,7 @@ namespace metronome {
 constexpr std::size_t kNoIteration = SIZE_MAX;
 
 struct RebuiltRequest {
-  TimeNs arrival = 0;           // after the first instant of the log
+  TimeNs arrival = 0;               // after the first instant of the log
   bool has_logged_arrival = false;  // a line says that it was received
   std::int64_t num_prompt_tokens = 0;
   std::int64_t num_output_tokens = 0;
@@ -43,7 +43,7 @@ struct RebuiltChunk {
 };
 
 struct RebuiltLog {
-  std::vector<LogObservation> iterations;  // of one engine, without a restart between
+  std::vector<LogObservation> iterations;         // of one engine, without a restart between
   std::vector<std::vector<RebuiltChunk>> chunks;  // of each iteration
   std::vector<bool> is_settled;  // of each iteration: its requests are those that the log counts
   std::vector<TimeNs> ends;      // of each iteration, after the first instant of the log

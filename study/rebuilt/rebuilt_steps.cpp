@@ -3,6 +3,7 @@
 
 #include <algorithm>
 #include <fmt/core.h>
+#include <limits>
 
 #include "sim/fitted/step_features.h"
 
@@ -26,8 +27,7 @@ class Decoders {
   const std::vector<std::size_t>& running() const { return running_; }
   // Goes on behind iteration `i`.
   void pass(std::size_t i) {
-    std::erase_if(running_,
-                  [&](std::size_t r) { return rebuilt_.requests[r].last == i; });
+    std::erase_if(running_, [&](std::size_t r) { return rebuilt_.requests[r].last == i; });
     for (const RebuiltChunk& chunk : rebuilt_.chunks[i]) {
       const bool goes_on = rebuilt_.requests[chunk.request].last != i;
       if (chunk.is_last && goes_on) running_.push_back(chunk.request);
@@ -54,23 +54,29 @@ CalibrationSteps rebuilt_steps(const RebuiltLog& rebuilt, const std::string& pat
   for (std::size_t i = 0; i < rebuilt.iterations.size(); ++i) {
     const LogObservation& seen = rebuilt.iterations[i];
     const auto num_running = static_cast<std::int64_t>(decoders.running().size());
-    const bool is_known = rebuilt.is_settled[i] && num_running == seen.num_running &&
+    const bool has_shape =
+        std::all_of(rebuilt.chunks[i].begin(), rebuilt.chunks[i].end(), [](const auto& chunk) {
+          constexpr std::int64_t kMost = std::numeric_limits<std::int32_t>::max() / 2;
+          return chunk.num_tokens >= 1 && chunk.num_tokens <= kMost &&
+                 chunk.first_position <= kMost;
+        });
+    const bool is_known = has_shape && rebuilt.is_settled[i] && num_running == seen.num_running &&
                           (num_running == 0 || seen.num_decode_tokens % num_running == 0);
     if (!is_known || !seen.is_plausible()) {
       ++all.num_left_out;
     } else {
       chunks.clear();
       for (const RebuiltChunk& chunk : rebuilt.chunks[i]) {
-        chunks.push_back(chunk_at(chunk.first_position, chunk.num_tokens, ChunkKind::Prefill,
-                                  chunk.is_last));
+        chunks.push_back(
+            chunk_at(chunk.first_position, chunk.num_tokens, ChunkKind::Prefill, chunk.is_last));
       }
       for (const std::size_t r : decoders.running()) {
         const RebuiltRequest& request = rebuilt.requests[r];
         const std::size_t first = request.prefilled == kNoIteration ? 0 : request.prefilled;
         const auto computed = static_cast<std::int64_t>(i - first);
-        chunks.push_back(chunk_at(request.num_prompt_tokens + std::max<std::int64_t>(computed, 1) -
-                                      1,
-                                  seen.num_decode_tokens / num_running, ChunkKind::Decode, true));
+        chunks.push_back(
+            chunk_at(request.num_prompt_tokens + std::max<std::int64_t>(computed, 1) - 1,
+                     seen.num_decode_tokens / num_running, ChunkKind::Decode, true));
       }
       all.steps.push_back(
           {{pass_features(model, {nullptr, chunks})}, static_cast<double>(seen.elapsed_ns)});

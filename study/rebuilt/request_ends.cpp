@@ -79,13 +79,12 @@ void EndFinder::end_some(std::size_t iteration) {
   const bool all_end = running_.size() <= left;
   for (; left > 0 && !running_.empty(); --left) {
     // One that is at its limit, else any.
-    auto ended = std::min_element(running_.begin(), running_.end(),
-                                  [](const Running& a, const Running& b) {
-                                    return a.limit < b.limit;
-                                  });
+    auto ended =
+        std::min_element(running_.begin(), running_.end(),
+                         [](const Running& a, const Running& b) { return a.limit < b.limit; });
     if (!all_end && ended->limit > iteration) {
-      ended = running_.begin() +
-              rng_.uniform_int(0, static_cast<std::int64_t>(running_.size()) - 1);
+      ended =
+          running_.begin() + rng_.uniform_int(0, static_cast<std::int64_t>(running_.size()) - 1);
     }
     RebuiltRequest& request = requests_[ended->request];
     request.last = iteration;

@@ -249,6 +249,28 @@ TEST_CASE("replicas come while requests wait, and go when none does", "[fleet]")
   CHECK(summarize(script.record, {}).present_share == Approx((9.2 + 6) / 18.4));
 }
 
+TEST_CASE("a replica that fails while it starts begins its start-up again", "[fleet]") {
+  Script script(
+      "{replicas: 2, router: least_loaded, failures: [{replica: 1, at_s: 2, down_s: 0.5}], "
+      "scaling: "
+      "{min_replicas: 1, interval_s: 1, start_up_s: 2.5, queue_above: 1, queue_below: 0.5, hold_s: "
+      "2}}",
+      1);
+  for (int i = 0; i < 4; ++i) script.add(0, 10);  // one after the other, until 4.0
+  script.add(8.2, 10);
+  script.run();
+  const std::vector<FleetEvent> events = {
+      {1000 * kMs, FleetChange::Added, 1,
+       "3.0 requests wait for each replica, and queue_above is 1"},
+      {2000 * kMs, FleetChange::Failed, 1, "planned"},
+      {5000 * kMs, FleetChange::Ready, 1},  // 2.5 s after it came back, not at 3.5 s
+      {6000 * kMs, FleetChange::Draining, 1,
+       "0.0 requests wait for each replica, and queue_below is 0.5"},  // since 4.0 s
+      {6000 * kMs, FleetChange::Removed, 1},
+  };
+  CHECK(script.record.fleet_events == events);
+}
+
 TEST_CASE("a replica that goes keeps the requests that it has", "[fleet]") {
   Script script(
       "{replicas: 2, router: least_loaded, scaling: {min_replicas: 1, interval_s: 1, start_up_s: "
@@ -319,16 +341,28 @@ std::string draw_workload(Rng& rng) {
 }
 
 std::string draw_failures(Rng& rng, std::int32_t replicas) {
+  struct Down {
+    std::int32_t replica, from_ms, until_ms;
+  };
+  std::vector<Down> all;
   std::string list;
-  const std::int32_t count = draw(rng, 0, 4);
+  const std::int32_t count = draw(rng, 0, 6);
   for (std::int32_t i = 0; i < count; ++i) {
+    constexpr std::int32_t kForGood = 1'000'000;
     const std::int32_t replica = draw(rng, 0, replicas - 1);
     const std::int32_t at_ms = draw(rng, 0, 4000);
     const bool is_lost = chance(rng, 0.4);
-    list += fmt::format("{}{{replica: {}, at_s: {}, requests: {}", i > 0 ? ", " : "", replica,
+    const std::int32_t down_ms = chance(rng, 0.7) ? draw(rng, 0, 2000) : kForGood;
+    const bool overlaps = std::any_of(all.begin(), all.end(), [&](const Down& other) {
+      return other.replica == replica && at_ms <= other.until_ms &&
+             other.from_ms <= at_ms + down_ms;
+    });
+    if (overlaps) continue;
+    list += fmt::format("{}{{replica: {}, at_s: {}, requests: {}", all.empty() ? "" : ", ", replica,
                         at_ms / 1e3, is_lost ? "lost" : "retried");
-    if (chance(rng, 0.7)) list += fmt::format(", down_s: {}", draw(rng, 0, 2000) / 1e3);
+    if (down_ms < kForGood) list += fmt::format(", down_s: {}", down_ms / 1e3);
     list += "}";
+    all.push_back({replica, at_ms, at_ms + down_ms});
   }
   return list;
 }
@@ -457,6 +491,11 @@ TEST_CASE("mistakes of failures, gateway and scaling name the key", "[fleet]") {
   };
   CHECK(error("failures: [{replica: 2, at_s: 1}]")
             .starts_with("fleet.yaml:4: fleet.failures.0.replica: "));
+  CHECK(
+      error("failures: [{replica: 1, at_s: 2, down_s: 8}, {replica: 1, at_s: 4, down_s: 1}]") ==
+      "fleet.yaml:4: fleet.failures.1.at_s: replica 1 is down at that time, or fails again before "
+      "it is back (entry 1); allowed: times apart");
+  CHECK(error("failures: [{replica: 1, at_s: 4}, {replica: 1, at_s: 2, down_s: 1}]").empty());
   CHECK(error("failures: [{replica: 1}]") ==
         "fleet.yaml:4: fleet.failures.0.at_s: missing; allowed: a time in seconds");
   CHECK(error("failures: [{replica: 1, at_s: 1, request: lost}]")

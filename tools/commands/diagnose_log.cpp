@@ -9,6 +9,7 @@
 #include <utility>
 
 #include "core/base/error.h"
+#include "core/base/files.h"
 #include "core/base/json_text.h"
 #include "core/base/names.h"
 #include "core/base/number_text.h"
@@ -76,6 +77,47 @@ struct OwnRequests {
   std::string path;                            // of the scenario
 };
 
+// The folder of --save may hold an earlier log, and no other scenario.
+void check_save_folder(const std::string& folder, const LogScenario& made) {
+  namespace fs = std::filesystem;
+  const std::string head = made.yaml.substr(0, made.yaml.find('\n'));
+  const fs::path scenario = fs::path(folder) / kLogScenarioFile;
+  if (fs::exists(scenario) && read_file(scenario.string()).value_or("").starts_with(head)) return;
+  for (const char* name : {kLogScenarioFile, kLogRequestsFile, kLogStepsFile}) {
+    const fs::path file = fs::path(folder) / name;
+    if (!fs::exists(file)) continue;
+    throw UsageError("--save: " + printable(file.string()) +
+                     " exists and is not of a log; allowed: a new folder, or one that --save made");
+  }
+}
+
+// A log has the step times of its own server alone.
+void check_flags_of_steps(const EngineSettings& own, const EngineSettings& with_flags,
+                          const DiagnoseOptions& options) {
+  if (!options.hardware.empty() || !options.described.gpu.empty()) return;
+  constexpr std::string_view kSize = "cost_model.tensor_parallel_size=";
+  const auto size_of = [&kSize](const EngineSettings& settings) {
+    for (const std::string& one : settings.assignments) {
+      if (one.starts_with(kSize)) return one.substr(kSize.size());
+    }
+    return std::string("1");
+  };
+  if (size_of(own) == size_of(with_flags)) return;
+  throw UsageError("--flags: the log has step times for a tensor parallel size of " + size_of(own) +
+                   " alone; allowed: that, or --hardware NAME, whose step times "
+                   "are simulated");
+}
+
+// A note where the flags change the KV cache and nobody knows its size then; empty: they do not.
+std::string pool_note(const EngineSettings& own, const EngineSettings& with_flags) {
+  const bool sets_blocks =
+      std::any_of(with_flags.assignments.begin(), with_flags.assignments.end(),
+                  [](const std::string& one) { return one.starts_with("kv_cache.num_blocks="); });
+  if (own.pool.empty() || !with_flags.pool.empty() || sets_blocks) return {};
+  return "The replays keep the KV cache of the log: it does not say how many tokens fit with these "
+         "flags (--hardware NAME simulates that).";
+}
+
 OwnRequests own_requests(const EngineLog& log, const DiagnoseOptions& options) {
   OwnRequests own;
   const ScenarioRequest& described = options.described;
@@ -96,6 +138,7 @@ OwnRequests own_requests(const EngineLog& log, const DiagnoseOptions& options) {
     own.temporary = std::make_unique<TemporaryFolder>();
     folder = own.temporary->path();
   }
+  if (!options.save.empty()) check_save_folder(folder, own.made);
   std::filesystem::create_directories(folder);
   own.path = write_log_scenario(own.made, folder);
   return own;
@@ -307,8 +350,8 @@ namespace {
 // Whether an option is about the replay: then what hinders it is the answer.
 bool asks_for_replay(const DiagnoseOptions& options) {
   const ScenarioRequest& described = options.described;
-  const std::string* const given[] = {&options.flags, &options.hardware,       &options.requests,
-                                      &options.save,  &described.model,        &described.gpu,
+  const std::string* const given[] = {&options.flags,         &options.hardware, &options.requests,
+                                      &options.save,          &described.model,  &described.gpu,
                                       &described.quantization};
   return described.tensor_parallel_size.has_value() ||
          std::any_of(std::begin(given), std::end(given),
@@ -361,6 +404,12 @@ Finding examine_log(const EngineLog& log, const DiagnoseOptions& given_options) 
   std::optional<OwnRequests> own;
   std::optional<StoredRun> run;
   if (options.scenario.empty() && !options.has_no_replay && has_requests(log)) {
+    const EngineSettings logged =
+        scenario_settings(*log.dialect->server, merged_arguments(log, {}));
+    check_flags_of_steps(logged, settings, options);
+    if (std::string note = pool_note(logged, settings); !note.empty()) {
+      finding.notes.push_back(std::move(note));
+    }
     run = run_own(log, settings, options, own, finding);
   } else if (!options.scenario.empty()) {
     const Scenario scenario = chosen_variant(options, settings);

@@ -90,10 +90,42 @@ TEST_CASE("the scenario of a log runs by itself", "[cli][rebuilt]") {
   REQUIRE(made.exit_code == 0);
   CHECK(made.out.find("requests rebuilt from the log") != std::string::npos);
   CHECK(made.out.find("what if: the log's requests with other settings") != std::string::npos);
-  const CommandResult run = run_metronome("run '" + folder + "/scenario.yaml' -q --out '" +
-                                          scratch.path() + "/out'");
+  const CommandResult run =
+      run_metronome("run '" + folder + "/scenario.yaml' -q --out '" + scratch.path() + "/out'");
   INFO(run.err);
   CHECK(run.exit_code == 0);
+  // The same folder again; but no other scenario is replaced.
+  CHECK(run_metronome("diagnose " + log + " --save '" + folder + "'").exit_code == 0);
+  const std::string mine = scratch.write("scenario.yaml", "mine: 1\n");
+  const CommandResult refused =
+      run_metronome("diagnose " + log + " --save '" + scratch.path() + "'");
+  CHECK(refused.exit_code == 2);
+  CHECK(refused.err.find("scenario.yaml exists and is not of a log") != std::string::npos);
+  CHECK(read_text_file(mine) == "mine: 1\n");
+}
+
+TEST_CASE("flags that a log has no step times or pool for", "[cli][rebuilt]") {
+  const std::string log = "diagnose tests/expected/logs/vllm.log --flags ";
+  const CommandResult size = run_metronome(log + "'--tensor-parallel-size 4'");
+  CHECK(size.exit_code == 2);
+  CHECK(size.err.find("--flags: the log has step times for a tensor parallel size of ") !=
+        std::string::npos);
+  const CommandResult pool = run_metronome(log + "'--gpu-memory-utilization 0.4'");
+  INFO(pool.err);
+  CHECK(pool.exit_code == 0);
+  CHECK(pool.out.find("The replays keep the KV cache of the log") != std::string::npos);
+}
+
+TEST_CASE("a log with odd numbers is still diagnosed", "[cli][rebuilt]") {
+  const ScratchFolder scratch;
+  std::string text = read_text_file("tests/expected/logs/vllm.log");
+  const std::string key = "'max_num_batched_tokens'";
+  const std::size_t at = text.find(key);
+  REQUIRE(at != std::string::npos);
+  text.insert(at, "'block_size': 0, ");
+  const CommandResult result = run_metronome("diagnose '" + scratch.write("odd.log", text) + "'");
+  INFO(result.err << result.out.substr(0, 2000));
+  CHECK((result.exit_code == 0 || result.exit_code == 2));
 }
 
 TEST_CASE("a log that is too short for a fit needs a GPU", "[cli][rebuilt]") {
