@@ -103,6 +103,7 @@ inline const std::map<std::string, std::int64_t> kPublishedCounts = {
     {"deepseek-r1-distill-qwen-1.5b", 1'777'088'000},
     {"deepseek-r1-distill-qwen-7b", 7'615'616'512},
     {"deepseek-r1-distill-qwen-14b", 14'770'033'664},
+    {"qwq-32b", 32'763'876'352},
     {"deepseek-r1-distill-qwen-32b", 32'763'876'352},
     {"llama-3.1-405b", 405'853'388'800},
     {"llama-3-8b", 8'030'261'248},

@@ -8,6 +8,7 @@
 #include "core/base/json.h"
 #include "tests/catch.h"
 #include "tests/command_line.h"
+#include "tests/places.h"
 #include "tests/scratch_folder.h"
 #include "tests/shared_data.h"
 
@@ -118,7 +119,7 @@ TEST_CASE("flags that a log has no step times or pool for", "[cli][rebuilt]") {
 
 TEST_CASE("a log with odd numbers is still diagnosed", "[cli][rebuilt]") {
   const ScratchFolder scratch;
-  std::string text = read_text_file("tests/expected/logs/vllm.log");
+  std::string text = read_text_file(source_dir() + "/tests/expected/logs/vllm.log");
   const std::string key = "'max_num_batched_tokens'";
   const std::size_t at = text.find(key);
   REQUIRE(at != std::string::npos);
