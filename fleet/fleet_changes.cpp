@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// What happens in front of the replicas of a fleet, and to them: requests that wait, are refused or
+// Changes in front of the replicas of a fleet, and of them: requests that wait, are refused or
 // lost; replicas that fail, come and go.
 #include <algorithm>
 #include <fmt/core.h>

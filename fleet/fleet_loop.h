@@ -125,7 +125,7 @@ class FleetLoop final : private CacheView {
   Rng lots_;
   NextTimes next_times_;
   std::vector<ReplicaEvent> events_;  // not told yet
-  // What each thread does in settle_all().
+  // The work of each thread in settle_all().
   struct Lane {
     std::vector<ReplicaId> due;
     std::vector<TimeNs> next;  // by place in `due`

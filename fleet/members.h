@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// Which replicas of a fleet take requests: planned failures, and a rule that adds and removes
+// The replicas of a fleet that take requests: planned failures, and a rule that adds and removes
 // replicas by what it sees of them from time to time.
 #pragma once
 

@@ -88,7 +88,7 @@ struct Column {
   const void* data() const { return bits.empty() ? array.data() : bits.data(); }
 };
 
-// What a stream and all that came of it share. Any thread may be the last one to let it go.
+// Memory that a stream and all that came of it share. Any thread may be the last one to let it go.
 struct Batch {
   std::vector<Column> columns;
   std::int64_t num_rows = 0;
@@ -108,7 +108,7 @@ struct Batch {
 
 using SharedBatch = std::shared_ptr<const Batch>;
 
-// What a schema or an array owns besides the batch. A consumer may move each child out and release
+// Owned by a schema or an array besides the batch. A consumer may move each child out and release
 // it on its own.
 template <class Node>
 struct Owned {

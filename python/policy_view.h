@@ -64,7 +64,7 @@ class BooksView : public std::enable_shared_from_this<BooksView> {
   bool admit(const RequestView& request, std::int64_t num_tokens);
   void preempt(const RequestView& request);
 
-  // What engines of other rules than Books::plan_decodes() and Books::admit() need.
+  // For engines of other rules than Books::plan_decodes() and Books::admit() need.
   bool decode(const RequestView& request);
   bool start(const RequestView& request, std::int64_t num_tokens,
              std::optional<std::int64_t> num_positions);
@@ -75,7 +75,7 @@ class BooksView : public std::enable_shared_from_this<BooksView> {
   bool has_refused() const { return has_refused_; }
 
  private:
-  // What is open, and for what. A call of the policy within another one is for reading.
+  // The open books, and their use. A call of the policy within another one is for reading.
   struct Access {
     Books* books = nullptr;
     bool has_plan = false;    // a step is under construction

@@ -39,7 +39,7 @@ void visit_router(FieldVisitor& visitor, PolicySettings& settings) {
   visit_own_keys(visitor, slots[N]->own_keys, settings.edit<RouterValues<N>>().values);
 }
 
-// What a router of Python sees of a fleet. It can be read while the router is called.
+// A fleet as a router of Python sees it. It can be read while the router is called.
 struct FleetView {
   std::vector<ReplicaId> up;
   std::vector<std::int64_t> in_flight;  // by replica

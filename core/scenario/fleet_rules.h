@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// What happens to the replicas of a fleet, and in front of them: failures and classes of a queue,
+// Events of the replicas of a fleet, and in front of them: failures and classes of a queue,
 // which a scenario lists.
 #pragma once
 
@@ -25,7 +25,7 @@ struct PlannedFailure {
 // In the order of time. Throws ConfigError.
 std::vector<PlannedFailure> planned_failures(const Scenario& scenario);
 
-// How a class of requests differs in the gateway's queue.
+// A class of requests in the gateway's queue.
 struct GatewayClass {
   std::string name;
   double share = 1;                       // of what leaves the queue, relative to other classes'

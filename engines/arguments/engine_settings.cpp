@@ -127,7 +127,7 @@ EngineArguments merged_arguments(const EngineLog& log, const EngineArguments& gi
     move_chosen(arguments, prefix + std::string(engine.pool), std::string(kPool));
   }
   for (const auto& [name, value] : given) arguments[name] = value;
-  // What changes the memory for KV or the bytes of a token is another pool than the log's.
+  // Each of these keys changes the memory for KV or the bytes of a token, and so the log's pool.
   constexpr std::string_view kOfPool[] = {"kv_cache.num_blocks",
                                           "cost_model.gpu_memory_utilization", "kv_cache.dtype",
                                           "quantization", "cost_model.tensor_parallel_size"};

@@ -101,7 +101,7 @@ Json groups_json(const std::vector<GroupSummary>& groups);
 // The figures of the engines of a fleet, an object each; null if there is one engine.
 Json replicas_json(const std::vector<ReplicaSummary>& replicas);
 
-// What happened to them, an object each; null if nothing did.
+// Events of the replicas, an object each; null if nothing did.
 Json fleet_events_json(const std::vector<FleetEvent>& events);
 
 // result.json: vLLM's keys in vLLM's order, then Metronome's. An undefined figure (such as the

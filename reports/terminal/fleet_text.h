@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// What happened to the replicas of a fleet, in words.
+// Events of the replicas of a fleet, in words.
 #pragma once
 
 #include <span>

@@ -110,7 +110,7 @@ double usual_rate(const Lines& lines) {
   return *at;
 }
 
-// What the step of a whole chunk takes, and so the gap between two tokens of an answer.
+// The time of a step with a whole chunk, and so the gap between two tokens of an answer.
 std::string chunk_text(const EngineLog& log, double slowest, double fastest) {
   const std::string name(log.dialect->budget);
   const auto budget = count_in_force(merged_arguments(log, {}), name);
@@ -221,8 +221,9 @@ std::optional<LogFinding> queue_of(const EngineLog& log, const Lines& lines,
     text += fmt::format(" As many run as {} {} allows, and the cache has room for more.",
                         flag_word(limit), *most);
   } else {
-    text += " Neither the cache nor the number of running requests holds them: prompts that are "
-            "computed before them do.";
+    text +=
+        " Neither the cache nor the number of running requests holds them: prompts that are "
+        "computed before them do.";
   }
   return LogFinding{is_limited ? "slots" : "queue", std::move(text), share_of(queue, lines)};
 }
@@ -261,8 +262,8 @@ std::optional<LogFinding> ranks_of(const EngineLog& log) {
   if (worst == nullptr) return std::nullopt;
   std::string others;
   for (const LogObservation* one : idle_then) {
-    others += fmt::format("{}engine {} runs {}", others.empty() ? "" : ", ", one->rank,
-                          one->num_running);
+    others +=
+        fmt::format("{}engine {} runs {}", others.empty() ? "" : ", ", one->rank, one->num_running);
   }
   return LogFinding{
       "ranks",
@@ -299,10 +300,11 @@ std::string mean_gap_text(const EngineLog& log) {
   if (gaps.empty()) return {};
   std::sort(gaps.begin(), gaps.end());
   const auto& [longest, where] = gaps.back();
-  return fmt::format("mean gap by reports (running requests / output rate): p50 {} ms, longest {} "
-                     "ms (line {}{})",
-                     ms_text(gaps[gaps.size() / 2].first), ms_text(longest), where->line,
-                     where->time.empty() ? "" : ", " + where->time);
+  return fmt::format(
+      "mean gap by reports (running requests / output rate): p50 {} ms, longest {} "
+      "ms (line {}{})",
+      ms_text(gaps[gaps.size() / 2].first), ms_text(longest), where->line,
+      where->time.empty() ? "" : ", " + where->time);
 }
 
 }  // namespace metronome

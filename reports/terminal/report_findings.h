@@ -17,7 +17,7 @@ struct LogFinding {
   double share = 0;       // of the lines of this kind in which it is seen; 0 to 1
 };
 
-// What the lines show, in a fixed order:
+// Findings in the lines, in a fixed order:
 //   stall    answers hardly go on although nothing waits, and a prompt is booked afterwards
 //   full     requests wait while the KV cache is full
 //   slots    requests wait while as many run as may

@@ -18,7 +18,7 @@ class KnownLengths {
   bool empty() const { return lengths_.empty(); }
 
   std::int64_t draw(std::int64_t max_output_tokens, Rng& rng) const;
-  // How likely a length is, in no unit.
+  // The likelihood of a length, in no unit.
   double weight(std::int64_t tokens, std::int64_t max_output_tokens) const;
   // The share of lengths above.
   double share_above(std::int64_t tokens, std::int64_t max_output_tokens) const;

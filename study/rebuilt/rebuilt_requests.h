@@ -62,7 +62,7 @@ struct RebuildSetup {
   std::uint64_t seed = 1;  // of what is drawn
 };
 
-// What the engine's arguments say about its iterations.
+// The engine's arguments, as far as they shape its iterations.
 RebuildSetup rebuild_setup(const EngineLog& log);
 
 // Requires iterations. Requests are taken to be admitted in the order of their arrival:

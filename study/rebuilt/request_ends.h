@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// Which request ended, where a log says only how many did.
+// The requests that ended, where a log says only how many did.
 #pragma once
 
 #include <cstdint>

@@ -104,7 +104,7 @@ struct WhatIf {
   // none.
   std::string scenario;
   bool is_rebuilt = false;  // that scenario was made of the log
-  // How far step times with prompts are known, relative: the mean error of held-out steps. 0: no
+  // The relative error of step times with prompts: the mean error of held-out steps. 0: no
   // step times were fitted.
   double step_error = 0;
   // "SGLang": whose flags alone are shown. Empty: also those of others, for comparison.
@@ -184,7 +184,7 @@ struct SizeRange {
 };
 std::optional<SizeRange> evidence_range(const WhatIf& what_if);
 
-// What was found, its cost, the flags of engines that change, the front, and all trials.
+// The finding, its cost, the flags of engines that change, the front, and all trials.
 std::vector<TextBlock> what_if_blocks(const WhatIf& what_if);
 // As text.
 std::string what_if_text(const WhatIf& what_if, std::size_t columns);

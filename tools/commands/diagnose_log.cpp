@@ -175,7 +175,7 @@ LogWorkloadFacts facts_of(const LogScenario& made) {
   return facts;
 }
 
-// How much later the client saw its first tokens than the replay has them. Load that drifts makes
+// The delay of the first tokens that the client saw, over the replayed ones. Load that drifts makes
 // some much later, so it is the lower quartile. 0: they are not later, or the client does not say.
 double front_end_ms(const LogScenario& made, const RunRecord& replayed) {
   std::vector<TimeNs> later;
@@ -251,7 +251,7 @@ void check_log_options(const EngineLog& log, const DiagnoseOptions& options) {
   }
 }
 
-// What the log itself says, without its gaps.
+// Facts of the log itself, without its gaps.
 void add_log_facts(const EngineLog& log, const EngineSettings& settings,
                    const DiagnoseOptions& options, Finding& finding) {
   JsonText engine;

@@ -12,7 +12,7 @@ namespace metronome {
 // The only variant of --scenario, or the one of --variant, with the engine's settings.
 Scenario chosen_variant(const DiagnoseOptions& options, const EngineSettings& settings);
 
-// What the log shows, and a search for better settings: with the requests of --scenario, else with
+// Findings of a log, and a search for better settings: with the requests of --scenario, else with
 // those that the log itself has.
 Finding examine_log(const EngineLog& log, const DiagnoseOptions& options);
 

@@ -38,7 +38,7 @@ TextBlock notes_block(const Finding& finding) {
   return block;
 }
 
-// What the answer is about.
+// The question that the page answers.
 std::string question_of(const Finding& finding) {
   const std::string name = printable(finding.title);
   if (!finding.what_if || finding.what_if->goals.empty()) {

@@ -249,7 +249,7 @@ TEST_CASE("tune leaves out settings that do not start, and says why", "[tune][cl
   const Json json = Json::parse(read_text_file(out + "/tune.json"));
   CHECK(json["settings"].size() == 2);
   CHECK(json["refused_points"].size() == 1);
-  // Where none starts, the first one's error ends the command.
+  // If none starts, the first one's error ends the command.
   const CommandResult none = run_metronome(command + "65536");
   CHECK(none.exit_code == 2);
   CHECK(contains(none.err, "does not fit"));
