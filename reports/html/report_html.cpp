@@ -22,6 +22,7 @@
 namespace metronome {
 
 // The files of reports/html and D3, embedded in the program.
+extern const std::string_view kPageHead;
 extern const std::string_view kReportTemplate;
 extern const std::string_view kAnswerTemplate;
 extern const std::string_view kReportStyle;
@@ -448,6 +449,14 @@ void make_names_differ(std::vector<ReportRun>& runs) {
 
 std::string report_html(const ReportText& text, std::span<const ReportRun> runs) {
   METRONOME_CHECK(!runs.empty() || !text.answer.empty(), "a page has a run or an answer");
+  std::map<std::string_view, std::string> parts = {
+      {"title", html_text(text.title)},
+      {"description", html_text(text.description)},
+      {"answer", answer_section(text.answer)},
+      {"style", std::string(kReportStyle)},
+  };
+  parts["head"] = fill(kPageHead, parts);
+  if (runs.empty()) return fill(kAnswerTemplate, parts);
   std::string scripts;
   for (const std::string_view script :
        {kReportBaseScript, kReportPlotScript, kReportTableScript, kReportTimelineScript,
@@ -456,13 +465,6 @@ std::string report_html(const ReportText& text, std::span<const ReportRun> runs)
         kReportReplicasScript, kReportMeasuredScript, kReportConclusionScript, kReportMainScript}) {
     scripts += script;
   }
-  std::map<std::string_view, std::string> parts = {
-      {"title", html_text(text.title)},
-      {"description", html_text(text.description)},
-      {"answer", answer_section(text.answer)},
-      {"style", std::string(kReportStyle)},
-  };
-  if (runs.empty()) return fill(kAnswerTemplate, parts);
   parts.merge(std::map<std::string_view, std::string>{
       {"facts", facts(runs)},
       {"notes", group_tables(runs) + first_token_table(runs) + note_list(text.notes)},
