@@ -127,6 +127,17 @@ void FleetRun::draw_noise(std::int32_t n) {
   for (const std::unique_ptr<Simulation>& simulation : simulations_) simulation->draw_noise(n);
 }
 
+void FleetRun::scale_steps(double factor) {
+  for (const std::unique_ptr<Simulation>& simulation : simulations_) {
+    simulation->scale_steps(factor);
+  }
+}
+
+std::optional<TimeAccuracy> FleetRun::accuracy(double num_in_system) const {
+  return simulations_.front()->accuracy(num_in_system /
+                                        static_cast<double>(fleet_.simulations.size()));
+}
+
 RunOutcome FleetRun::run(const Workload& workload, Clock& clock, std::span<EventSink* const> sinks,
                          const ProgressFn& progress) {
   FleetLoop loop(fleet_, workload, sinks);

@@ -23,6 +23,8 @@ class FleetRun final : public PreparedRun {
 
   void check_workload(const Workload& workload) const override;
   void draw_noise(std::int32_t n) override;
+  void scale_steps(double factor) override;
+  std::optional<TimeAccuracy> accuracy(double num_in_system) const override;
   // Each sink gets the events of its replicas in their parts (EventSink::of_replica).
   RunOutcome run(const Workload& workload, Clock& clock, std::span<EventSink* const> sinks,
                  const ProgressFn& progress) override;

@@ -82,7 +82,7 @@ VariantResults run_variants(const ScenarioSource& source, const RunChoice& choic
     const std::string& name = variant.scenario.name;
     const Reporter reporter(name, progress);
     VariantOutcome outcome = run_variant(*backend, variant, nullptr, reporter);
-    add_noise_bands(*backend, variant, reporter, outcome);
+    add_bands(*backend, variant, reporter, outcome);
     outcome.result.info.scenario = printable(file.name);
     outcome.result.info.description = printable(file.description);
     const std::size_t num_requests = variant.workload->requests.size();

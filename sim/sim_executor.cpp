@@ -6,12 +6,22 @@
 #include "core/base/error.h"
 #include "core/engine/padded_drafts.h"
 #include "core/engine/request.h"
+#include "sim/cost/pass_cost.h"
 
 namespace metronome {
 
+StepCost SimExecutor::cost_of(const StepPlan& plan) const {
+  StepCost cost = cost_model_.step_cost(plan);
+  if (step_scale_ == 1) return cost;
+  for (TimeNs* part : {&cost.total_ns, &cost.decode_only_ns, &cost.draft_ns}) {
+    *part = round_ns(static_cast<double>(*part) * step_scale_);
+  }
+  return cost;
+}
+
 // The device takes the step that the host planned at `now`.
 StepTimes SimExecutor::take(const StepPlan& plan, TimeNs now, TimeNs& device_free_at) const {
-  const StepCost cost = cost_model_.step_cost(plan);
+  const StepCost cost = cost_of(plan);
   TimeNs encode_ns = 0;
   if (!plan.encodings.empty()) {
     METRONOME_CHECK(encoder_ != nullptr, "who plans images gives their cost");

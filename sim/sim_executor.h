@@ -22,10 +22,13 @@ namespace metronome {
 class SimExecutor final : public Executor {
  public:
   // All outlive the executor. `acceptance` draws the results of drafts; null: the policy plans
-  // none. `encoder` prices images; null: plans have none.
+  // none. `encoder` prices images; null: plans have none. Steps take `step_scale` times the cost.
   explicit SimExecutor(CostModel& cost_model, const Acceptance* acceptance = nullptr,
-                       const EncoderCost* encoder = nullptr)
-      : cost_model_(cost_model), acceptance_(acceptance), encoder_(encoder) {}
+                       const EncoderCost* encoder = nullptr, double step_scale = 1)
+      : cost_model_(cost_model),
+        acceptance_(acceptance),
+        encoder_(encoder),
+        step_scale_(step_scale) {}
 
   bool takes_runs() const override { return true; }
   void launch(const StepPlan& plan, const RequestTable& requests, TimeNs now) override;
@@ -45,6 +48,7 @@ class SimExecutor final : public Executor {
     std::int32_t num_next;      // drafts that its request may have in the next step
   };
 
+  StepCost cost_of(const StepPlan& plan) const;
   StepTimes take(const StepPlan& plan, TimeNs now, TimeNs& device_free_at) const;
   void begin_repeats(const StepPlan& plan, TimeNs now);
   void add_repeat();
@@ -55,6 +59,7 @@ class SimExecutor final : public Executor {
   CostModel& cost_model_;
   const Acceptance* acceptance_;
   const EncoderCost* encoder_;
+  double step_scale_;
   const RequestTable* requests_ = nullptr;                 // the engine's
   std::array<std::vector<Sample>, kMaxInFlight> samples_;  // by launch, in plan order
   TimeNs device_free_at_ = 0;

@@ -379,6 +379,30 @@ HostSettings host_settings(const Scenario& scenario) try {
   fail_config(scenario.location_of(error.key()), error.key(), error.message());
 }
 
+namespace {
+
+// What is known of the errors of the step times.
+void set_accuracy(const StepTimeSource& times, const Scenario& scenario, Simulation& simulation) {
+  simulation.step_times =
+      times.file ? times.file->kind + (times.file->source.empty() ? "" : ": " + times.file->source)
+                 : "roofline of " + simulation.hardware.name;
+  simulation.checked =
+      checked_run(times.file ? times.file->kind : "roofline", simulation.hardware, simulation.model,
+                  scenario.scheduler.policy, scenario.cost_model.tensor_parallel_size);
+  if (!times.file || times.file->kind != "fitted") return;
+  for (const RegimeError& error : read_fitted(*times.file).errors) {
+    if (error.regime != "all") continue;
+    // Of errors with a normal distribution, nine in ten are within twice their mean.
+    const ErrorBand band = {-2 * error.mean_abs_error, 2 * error.mean_abs_error};
+    simulation.own_accuracy = {.num_values = error.num_steps,
+                               .tpot = band,
+                               .ttft = band,
+                               .mean_tpot_error = error.mean_abs_error};
+  }
+}
+
+}  // namespace
+
 Scenario on_own_engine(Scenario scenario) {
   if (!scenario.cost_model.eager_us_per_layer) scenario.cost_model.eager_us_per_layer = 0;
   return scenario;
@@ -426,8 +450,8 @@ Simulation prepare_simulation(const Scenario& scenario) try {
   };
   warn(state_warning(scenario, simulation));
   warn(simulation.model.approximation);
-  warn(unchecked_warning(times.file ? times.file->kind : "roofline", simulation.hardware,
-                         simulation.model, scenario.cost_model.tensor_parallel_size));
+  set_accuracy(times, scenario, simulation);
+  warn(unchecked_warning(simulation.checked));
   return simulation;
 } catch (const UnplacedConfigError& error) {
   fail_config(scenario.location_of(error.key()), error.key(), error.message());
@@ -440,6 +464,16 @@ void Simulation::check_workload(const Workload& workload) const {
                                             "images; allowed: a name of the catalogue");
 }
 
+std::optional<TimeAccuracy> Simulation::accuracy(double num_in_system) const {
+  CheckedRun run = checked;
+  run.num_in_system = num_in_system;
+  std::optional<TimeAccuracy> accuracy = own_accuracy ? own_accuracy : accuracy_near(run);
+  if (!accuracy) return std::nullopt;
+  accuracy->step_times = step_times;
+  accuracy->kv_bits = 8 * model.bytes_per_kv_element;
+  return accuracy;
+}
+
 void Simulation::draw_noise(std::int32_t n) {
   if (noise != nullptr) noise->redraw(n);
 }
@@ -449,7 +483,7 @@ RunOutcome Simulation::run(const Workload& workload, Clock& clock,
   // Steps are far cheaper than a progress check.
   constexpr std::int64_t kStepsPerProgress = 1024;
   SimExecutor simulated(*cost_model, acceptance ? &*acceptance : nullptr,
-                        encoder_cost ? &*encoder_cost : nullptr);
+                        encoder_cost ? &*encoder_cost : nullptr, step_scale);
   ColdStart executor(simulated, cold_start_ns);
   return run_workload(setup, executor, clock, workload, sinks, progress, kStepsPerProgress,
                       front_end);
@@ -457,7 +491,7 @@ RunOutcome Simulation::run(const Workload& workload, Clock& clock,
 
 void Simulation::serve(RequestFeed& feed, Clock& clock, std::span<EventSink* const> sinks) {
   SimExecutor simulated(*cost_model, acceptance ? &*acceptance : nullptr,
-                        encoder_cost ? &*encoder_cost : nullptr);
+                        encoder_cost ? &*encoder_cost : nullptr, step_scale);
   TokenExecutor with_tokens(simulated, feed);
   ColdStart executor(with_tokens, cold_start_ns);
   serve_requests(setup, executor, clock, feed, sinks);

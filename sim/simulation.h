@@ -11,6 +11,7 @@
 #include "core/hardware/hardware.h"
 #include "core/run/run.h"
 #include "core/scenario/setting.h"
+#include "sim/cost/checked.h"
 #include "sim/cost/cost_model.h"
 #include "sim/drafts/acceptance.h"
 #include "sim/encoder_cost.h"
@@ -27,9 +28,16 @@ struct Simulation final : PreparedRun {
   std::optional<Acceptance> acceptance;     // of drafts, if there are any
   std::optional<EncoderCost> encoder_cost;  // of a model with a vision tower
   TimeNs cold_start_ns = 0;
+  double step_scale = 1;  // of scale_steps()
+  // The source of step times, and how far such times were off.
+  std::string step_times;
+  CheckedRun checked;                        // by runs that were compared
+  std::optional<TimeAccuracy> own_accuracy;  // by held-out steps of the file itself
 
   void check_workload(const Workload& workload) const override;
   void draw_noise(std::int32_t n) override;
+  void scale_steps(double factor) override { step_scale = factor; }
+  std::optional<TimeAccuracy> accuracy(double num_in_system) const override;
   RunOutcome run(const Workload& workload, Clock& clock, std::span<EventSink* const> sinks,
                  const ProgressFn& progress = {}) override;
   void serve(RequestFeed& feed, Clock& clock, std::span<EventSink* const> sinks) override;

@@ -19,6 +19,7 @@
 #include "core/engine/request_feed.h"
 #include "core/engine/step_predictor.h"
 #include "core/model/model_config.h"
+#include "core/run/time_accuracy.h"
 #include "core/workload/workload.h"
 
 namespace metronome {
@@ -74,6 +75,16 @@ class PreparedRun {
   // Makes the next run() use the n-th draw of its random times. Draw 0, the default, follows from
   // the scenario's seed. Has no effect on a backend without random times.
   virtual void draw_noise(std::int32_t) {}
+
+  // Makes each step of the next run() take `factor` times its time on the device, which policies
+  // do not know. Has no effect on a backend that computes.
+  virtual void scale_steps(double /*factor*/) {}
+
+  // How far simulated times were from measured ones in runs like this, with so many requests that
+  // wait or run on average. nullopt: times are measured, or nothing was compared.
+  virtual std::optional<TimeAccuracy> accuracy(double /*num_in_system*/) const {
+    return std::nullopt;
+  }
 
   // Runs the workload to its end. Every sink receives every event, in order. `clock` starts at 0;
   // it is virtual for the simulator and real for backends that compute. `progress` is called from

@@ -65,6 +65,7 @@ struct ResultsConfig {
   std::optional<bool> trace;     // write trace.json
   bool outputs = false;          // write outputs.jsonl, if the backend computes tokens
   bool report = true;            // show the run in report.html, next to summary.json
+  std::int64_t bands = 0;        // other seeds that a run's figures get bands from; 0: no bands
 };
 
 struct Scenario {

@@ -161,6 +161,9 @@ void visit_fields(FieldVisitor& visitor, ResultsConfig& config) {
   visitor.boolean("outputs", config.outputs,
                   "write outputs.jsonl, the tokens; backends that compute");
   visitor.boolean("report", config.report, "show the run in report.html");
+  visitor.integer("bands", config.bands, 0, 1000,
+                  "for simulation: so many other seeds, and steps as fast and as slow as in nine "
+                  "of ten measured runs like it, give each figure a range; 0: no ranges");
 }
 
 void visit_before_workload(FieldVisitor& visitor, Scenario& scenario) {

@@ -17,7 +17,8 @@
 #include "core/metrics/run_record.h"
 #include "core/metrics/slo_config.h"
 #include "core/metrics/summary.h"
-#include "reports/files/noise_bands.h"
+#include "core/run/time_accuracy.h"
+#include "reports/files/figure_bands.h"
 
 namespace metronome {
 
@@ -65,6 +66,8 @@ struct RunInfo {
   // left out.
   Json server;
   Json client;
+  // Of simulated times. nullopt: they are measured, or were never compared.
+  std::optional<TimeAccuracy> accuracy;
 
   RunFacts facts() const;
 };
@@ -76,7 +79,7 @@ using FileSizes = std::optional<std::map<std::string, std::int64_t>>;
 struct RunResult {
   RunInfo info;
   Summary summary;
-  NoiseBands noise;
+  FigureBands bands;
   FileSizes files;
 };
 
@@ -84,7 +87,7 @@ struct RunResult {
 struct ResultContent {
   RunInfo info;
   FigureValues figures;
-  NoiseBands noise;
+  FigureBands bands;
   std::optional<Stall> longest_stall;  // absent: unknown, left out
   Json classes, priorities;            // lists of groups_json(); null: left out
   Json replicas;                       // list of replicas_json(); null: left out

@@ -10,6 +10,7 @@
 
 #include "core/base/json_text.h"
 #include "reports/files/content_id.h"
+#include "reports/files/result_bands.h"
 #include "reports/files/result_files.h"
 
 namespace metronome {
@@ -134,24 +135,6 @@ void append_stall(const Stall& stall, JsonText& json) {
   json.end_object();
 }
 
-void append_noise(const NoiseBands& noise, JsonText& json) {
-  if (noise.num_seeds == 0) return;
-  json.key("noise");
-  json.begin_object();
-  json.field("seeds", noise.num_seeds);
-  json.key("bands");
-  json.begin_object();
-  for (const FigureBand& band : noise.figures) {
-    json.key(band.key);
-    json.begin_array();
-    json.value(band.low);
-    json.value(band.high);
-    json.end_array();
-  }
-  json.end_object();
-  json.end_object();
-}
-
 void append_limits(const SloConfig& slo, JsonText& json) {
   append_optional(json, "ttft_ms", slo.ttft_ms);
   append_optional(json, "tpot_ms", slo.tpot_ms);
@@ -194,7 +177,8 @@ void append_or_left_out(std::string_view name, const Json& object, JsonText& jso
 // The parts of result.json before and after its formulas.
 void append_run(const ResultContent& content, JsonText& json) {
   append_flat_fields(content, json);
-  append_noise(content.noise, json);
+  if (content.info.accuracy) append_accuracy(*content.info.accuracy, json);
+  append_bands(content.bands, json);
   if (content.longest_stall) append_stall(*content.longest_stall, json);
   append_or_left_out("classes", content.classes, json);
   append_or_left_out("priorities", content.priorities, json);
@@ -297,7 +281,7 @@ Json fleet_events_json(const std::vector<FleetEvent>& events) {
 ResultContent::ResultContent(const RunResult& result)
     : info(result.info),
       figures(result.summary, result.info.facts()),
-      noise(result.noise),
+      bands(result.bands),
       longest_stall(result.summary.longest_stall),
       classes(groups_json(result.summary.classes)),
       priorities(groups_json(result.summary.priorities)),

@@ -20,6 +20,7 @@
 #include "core/metrics/client_record.h"
 #include "core/scenario/scenario.h"
 #include "reports/files/requests_reader.h"
+#include "reports/files/result_bands.h"
 #include "reports/files/result_names.h"
 
 namespace metronome {
@@ -95,23 +96,8 @@ RunInfo read_info(const JsonPlace& result) {
   if (result.has("endpoint_type")) info.endpoint_type = result.at("endpoint_type").text();
   if (result.has("server")) info.server = result.at("server").json();
   if (result.has("client")) info.client = result.at("client").json();
+  info.accuracy = read_accuracy(result);
   return info;
-}
-
-NoiseBands read_noise(const JsonPlace& result) {
-  NoiseBands noise;
-  if (!result.has("noise")) return noise;
-  noise.num_seeds = result.at("noise").at("seeds").integer(1, kNever - 1);
-  const JsonPlace bands = result.at("noise").at("bands");
-  for (const auto& [key, ignored] : bands.json().items()) {
-    std::vector<double> ends;
-    bands.at(key).for_each(
-        [&](const JsonPlace& end) { ends.push_back(end.is_null() ? std::nan("") : end.number()); });
-    if (ends.size() != 2)
-      bands.at(key).fail("is not a list of minimum and maximum; allowed: two numbers");
-    noise.figures.push_back({key, ends[0], ends[1]});
-  }
-  return noise;
 }
 
 // The counts of drafts, which the record's own files lack.
@@ -206,7 +192,7 @@ Stall read_stall(const JsonPlace& place) {
 // The part of a run that result.json alone has.
 struct ResultHead {
   RunInfo info;
-  NoiseBands noise;
+  FigureBands bands;
   FileSizes files;
   DraftCounts drafts;
   std::int64_t num_completed = 0;  // requests
@@ -229,7 +215,7 @@ struct ResultFile {
 ResultHead read_head(const std::string& folder) {
   const ResultFile file(folder);
   const JsonPlace& result = file.place;
-  return {read_info(result), read_noise(result), read_files(result), read_drafts(result),
+  return {read_info(result), read_bands(result), read_files(result), read_drafts(result),
           result.at("completed").integer(0, kNever - 1)};
 }
 
@@ -540,7 +526,7 @@ ResultContent read_result_content(const std::string& folder) {
   ResultContent content;
   content.info = read_info(file.place);
   content.figures = read_figures(file.place);
-  content.noise = read_noise(file.place);
+  content.bands = read_bands(file.place);
   content.files = read_files(file.place);
   if (file.place.has("longest_stall")) {
     content.longest_stall = read_stall(file.place.at("longest_stall"));
@@ -557,7 +543,7 @@ StoredRun read_result(const std::string& folder) {
   run.folder = folder;
   ResultHead head = read_head(folder);
   run.result.info = std::move(head.info);
-  run.result.noise = std::move(head.noise);
+  run.result.bands = std::move(head.bands);
   run.result.files = std::move(head.files);
   const bool is_watched = run.result.info.backend == kHttpBackend;
   std::vector<std::string> names = class_names(run.result.info.slo);

@@ -17,6 +17,7 @@
 #include "core/metrics/figures.h"
 #include "reports/files/engine_limits.h"
 #include "reports/html/report_answer.h"
+#include "reports/html/report_bands.h"
 #include "reports/html/report_groups.h"
 
 namespace metronome {
@@ -110,28 +111,6 @@ std::string table_head(std::span<const Figure* const> columns) {
   return "<thead>" + groups + "</tr>\n" + titles + "</tr></thead>\n";
 }
 
-// The minimum and maximum of a figure under noise, if the run was simulated with several seeds.
-std::string band_html(const NoiseBands& noise, const Figure& column) {
-  const FigureBand* band = noise.find(column.key);
-  if (band == nullptr) return {};
-  const auto end = [&](double number) {
-    return grouped_text(number * column.shown.scale, column.shown.decimals);
-  };
-  return "<span class=\"band\">" + end(band->low) + " &ndash; " + end(band->high) + "</span>";
-}
-
-std::string noise_note(std::span<const ReportRun> runs) {
-  for (const ReportRun& run : runs) {
-    const std::int64_t num_seeds = run.result.noise.num_seeds;
-    if (num_seeds == 0) continue;
-    return fmt::format(
-        "<p class=\"lead\">Below a figure: the lowest and the highest of {} noise seeds. All other "
-        "figures are from the first seed.</p>\n",
-        num_seeds);
-  }
-  return {};
-}
-
 std::string summary_table(std::span<const ReportRun> runs) {
   const std::vector<const Figure*> columns = table_columns(runs);
   std::string html = "<table class=\"summary\">\n" + table_head(columns) + "<tbody>\n";
@@ -143,7 +122,7 @@ std::string summary_table(std::span<const ReportRun> runs) {
       const Figure& column = *columns[c];
       const double number = result.figures.number(column.key) * column.shown.scale;
       html += "<td data-key=\"" + column.key + "\"" + group_class(columns, c) + ">" +
-              grouped_text(number, column.shown.decimals) + band_html(result.noise, column) +
+              grouped_text(number, column.shown.decimals) + band_html(result.bands, column) +
               "</td>";
     }
     html += "</tr>\n";
@@ -468,7 +447,7 @@ std::string report_html(const ReportText& text, std::span<const ReportRun> runs)
   parts.merge(std::map<std::string_view, std::string>{
       {"facts", facts(runs)},
       {"notes", group_tables(runs) + first_token_table(runs) + note_list(text.notes)},
-      {"summary", summary_table(runs) + noise_note(runs)},
+      {"summary", summary_table(runs) + band_notes(runs)},
       {"formulas", formula_list(runs.front().result)},
       {"runs", run_details(runs)},
       {"d3", std::string(kD3Script)},

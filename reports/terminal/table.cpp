@@ -163,8 +163,8 @@ class TableText {
 
 // Adds the minimum and maximum under noise below a figure.
 void add_band(const RunResult& result, const std::string& key, double scale, TableColumn& column) {
-  if (result.noise.num_seeds == 0) return;
-  const FigureBand* band = result.noise.find(key);
+  if (result.bands.num_seeds == 0) return;
+  const FigureBand* band = result.bands.find(key);
   const int decimals = column.cells.back().decimals;
   for (const auto end : {&FigureBand::low, &FigureBand::high}) {
     const double value = band == nullptr ? std::nan("") : scale * (band->*end);
@@ -176,7 +176,7 @@ void add_band(const RunResult& result, const std::string& key, double scale, Tab
 void add_row_names(const RunResult& result, const std::string& name,
                    std::vector<std::string>& names) {
   names.push_back(name);
-  if (result.noise.num_seeds > 0) names.insert(names.end(), {"  lowest", "  highest"});
+  if (result.bands.num_seeds > 0) names.insert(names.end(), {"  lowest", "  highest"});
 }
 
 std::vector<std::string> banded_names(std::span<const RunResult> results) {
@@ -424,6 +424,18 @@ bool have_same_slo(std::span<const RunResult> results) {
   });
 }
 
+// How sure the figures are.
+void add_accuracies(std::span<const RunResult> results, TableText& table) {
+  std::vector<TimeAccuracy> all;
+  for (const RunResult& result : results) {
+    for (const std::string& line : result.bands.steep_lines()) {
+      table.sentence(result.info.label, line);
+    }
+    if (result.info.accuracy) add_accuracy(*result.info.accuracy, all);
+  }
+  for (const TimeAccuracy& accuracy : all) table.line("how sure: " + accuracy.text());
+}
+
 void add_notes(std::span<const RunResult> results, std::string_view incomparable,
                TableText& table) {
   if (have_same_slo(results)) {
@@ -452,12 +464,13 @@ void add_notes(std::span<const RunResult> results, std::string_view incomparable
                                           (broken.empty() ? "; kept" : "; broken: " + broken));
   }
   const auto noisy = std::find_if(results.begin(), results.end(), [](const RunResult& result) {
-    return result.noise.num_seeds > 0;
+    return result.bands.num_seeds > 0;
   });
   if (noisy != results.end()) {
-    table.line("lowest, highest: of " + count_text(noisy->noise.num_seeds, "noise seed") +
+    table.line("lowest, highest: " + noisy->bands.source() +
                "; all other figures are from the first seed");
   }
+  add_accuracies(results, table);
   if (!incomparable.empty()) {
     table.line("no value is marked as the best: " + std::string(incomparable));
   } else if (results.size() > 1) {

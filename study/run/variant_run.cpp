@@ -23,6 +23,7 @@
 #include "core/workload/workload_config.h"
 #include "sim/simulation.h"
 #include "sim/virtual_clock.h"
+#include "study/run/run_bands.h"
 #include "study/run/wall_clock.h"
 #include "system/file_writer.h"
 #include "system/progress.h"
@@ -143,6 +144,7 @@ VariantOutcome run_variant(const Backend& backend, PreparedVariant& variant, Eve
   outcome.result.info.digest = digest.hex();
   outcome.result.info.output_digest = outcome.outputs.digest();
   outcome.result.summary = summary_of(variant, outcome.record);
+  outcome.result.info.accuracy = accuracy_of(*variant.run, outcome.result.summary);
   for (const FailureMessage& message : run.messages) {
     outcome.warnings.push_back(warning_text(message, outcome.result.summary));
   }
@@ -164,26 +166,6 @@ VariantOutcome run_variant(const Backend& backend, PreparedVariant& variant, Eve
                                source_of_times(variant.scenario));
   }
   return outcome;
-}
-
-void add_noise_bands(const Backend& backend, PreparedVariant& variant, const ProgressFn& progress,
-                     VariantOutcome& outcome) {
-  const CostModelConfig& config = variant.scenario.cost_model;
-  const bool is_noisy = !backend.is_measured() && config.noise != StepNoise::None;
-  if (!is_noisy || config.noise_seeds == 1) return;
-  std::vector<Summary> draws = {outcome.result.summary};
-  for (std::int32_t n = 1; n < config.noise_seeds; ++n) {
-    RunRecorder recorder(variant.workload->requests.size(), variant.run->front_end);
-    EventSink* sinks[] = {&recorder};
-    const std::unique_ptr<Clock> clock = make_clock(backend);
-    variant.run->draw_noise(n);
-    if (!variant.run->run(*variant.workload, *clock, sinks, progress).completed) {
-      throw Interrupted();
-    }
-    draws.push_back(summary_of(variant, recorder.finish()));
-  }
-  variant.run->draw_noise(0);
-  outcome.result.noise = noise_bands(draws);
 }
 
 }  // namespace metronome

@@ -29,10 +29,4 @@ std::vector<PreparedVariant> prepare_variants(Backend& backend, std::vector<Scen
 VariantOutcome run_variant(const Backend& backend, PreparedVariant& variant, EventSink* extra_sink,
                            const ProgressFn& progress, StepSink* step_sink = nullptr);
 
-// Repeats the simulation of a variant with noisy step times and adds noise bands to the outcome.
-// The total number of runs is `cost_model.noise_seeds`; run_variant() did the first. Does nothing
-// for measured step times or without noise. Throws Interrupted if `progress` ends a run.
-void add_noise_bands(const Backend& backend, PreparedVariant& variant, const ProgressFn& progress,
-                     VariantOutcome& outcome);
-
 }  // namespace metronome

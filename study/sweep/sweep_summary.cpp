@@ -22,6 +22,7 @@
 #include "core/metrics/figures.h"
 #include "core/metrics/goals.h"
 #include "core/metrics/steadiness.h"
+#include "reports/files/result_bands.h"
 #include "reports/files/result_files.h"
 #include "reports/files/result_names.h"
 #include "reports/files/result_reader.h"
@@ -31,9 +32,6 @@
 
 namespace metronome {
 namespace {
-
-// The first key of result.json after its flat keys.
-constexpr std::string_view kFirstDeepKey = "longest_stall";
 
 const std::vector<const Figure*>& columns() {
   static const std::vector<const Figure*> all = [] {
@@ -196,10 +194,11 @@ SweepSummary::Row SweepSummary::make_row(const SweepRow& row, const std::string&
   const Json result = Json::parse(read_file(file).value_or(""));
   const FigureValues figures = read_figures(JsonPlace(file, result));
   Row added;
+  added.accuracy = read_accuracy(JsonPlace(file, result));
   added.run = row.run;
   added.label = run.scenario.name;
   for (const auto& [key, value] : result.items()) {
-    if (key == kFirstDeepKey) break;
+    if (value.is_structured()) break;  // the flat keys are the first
     added.fields.emplace_back(
         key, key == "run_number" ? std::to_string(run.run_number) : json_text(value));
   }
@@ -452,6 +451,13 @@ std::string SweepSummary::table(std::size_t max_rows) const {
   if (num_rows > max_rows) {
     text += grouped_text(static_cast<std::int64_t>(num_rows - max_rows)) +
             " more rows are in summary.csv\n";
+  }
+  std::vector<TimeAccuracy> accuracies;
+  for (const Row& row : rows_) {
+    if (row.accuracy) add_accuracy(*row.accuracy, accuracies);
+  }
+  for (const TimeAccuracy& accuracy : accuracies) {
+    text += wrapped("how sure: " + accuracy.text(), 0, output_columns());
   }
   return text;
 }

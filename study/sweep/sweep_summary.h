@@ -10,6 +10,7 @@
 #include <vector>
 
 #include "core/base/distribution.h"
+#include "core/run/time_accuracy.h"
 #include "reports/terminal/table.h"
 #include "study/sweep/sweep_folder.h"
 #include "study/sweep/sweep_plan.h"
@@ -57,6 +58,7 @@ class SweepSummary {
     bool has_drafts = false;
     std::string breaks;  // sides of its goal, in words; "-": none, empty: it has no goal
     ComparedRun compared;
+    std::optional<TimeAccuracy> accuracy;  // of its step times
   };
   // Row numbers of comparable rows, the best first.
   using Group = std::vector<std::size_t>;

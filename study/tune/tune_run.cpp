@@ -143,10 +143,10 @@ bool TuneWorkloads::can_be_longer(const Workload& workload) const {
   return !is_trace_ && workload.requests.size() * num_seeds_ < kMaxTrialRequests;
 }
 
-std::shared_ptr<const Workload> TuneWorkloads::at_load(std::size_t seed, double load,
-                                                       double share) const {
-  const double least =
-      std::max(share * static_cast<double>(num_given_), load * std::min(share, 1.0) * window_s_);
+std::shared_ptr<const Workload> TuneWorkloads::at_load(std::size_t seed, double load, double share,
+                                                       double length) const {
+  const double least = std::max(share * static_cast<double>(num_given_),
+                                length * load * std::min(share, 1.0) * window_s_);
   const auto wanted = static_cast<std::size_t>(
       std::ceil(std::min(least, static_cast<double>(std::max(num_given_, kMaxListRequests)))));
   const std::shared_ptr<const Workload> given = drawn(seed, wanted);
@@ -230,10 +230,9 @@ void TuneSetting::judge(const RunRecord& record, std::size_t first, TuneTrial& t
 
 void TuneSetting::add_waits(const RunRecord& record, TuneTrial& trial, Sums& sums) const {
   const EngineSetup& setup = run_->setup;
-  QueueReasons reasons(record,
-                       {.max_num_seqs = setup.max_num_seqs,
-                        .num_blocks = setup.kv_cache.num_blocks,
-                        .block_tokens = setup.kv_cache.block_size});
+  QueueReasons reasons(record, {.max_num_seqs = setup.max_num_seqs,
+                                .num_blocks = setup.kv_cache.num_blocks,
+                                .block_tokens = setup.kv_cache.block_size});
   const auto num_engines = static_cast<double>(std::max<std::size_t>(record.replicas.size(), 1));
   std::size_t next = 0;
   for (const StepEntry& step : record.steps) {
@@ -255,7 +254,7 @@ std::optional<SloConfig> TuneSetting::nearest_limits(double load, std::size_t nu
   std::vector<RequestRecord> judged;
   std::size_t num_judged = 0;
   for (std::size_t seed = 0; seed < workloads_.num_seeds(); ++seed) {
-    const RunRecord record = run_once(*workloads_.at_load(seed, load, share));
+    const RunRecord record = run_once(*workloads_.at_load(seed, load, share, length_));
     for (std::size_t i = record.requests.size() / kFillingShare; i < record.requests.size(); ++i) {
       ++num_judged;
       if (has_tokens(record.requests[i])) judged.push_back(record.requests[i]);
@@ -315,7 +314,7 @@ TuneTrial TuneSetting::run(double load, std::size_t num_requests) {
   Sums sums;
   MeanRates rates;
   for (std::size_t seed = 0; seed < trial.num_runs; ++seed) {
-    const auto workload = workloads_.at_load(seed, load, share);
+    const auto workload = workloads_.at_load(seed, load, share, length_);
     const RunRecord record = run_once(*workload);
     trial.num_simulated += record.requests.size();
     judge(record, record.requests.size() / kFillingShare, trial, sums);

@@ -39,7 +39,9 @@ class TuneWorkloads {
 
   // The requests of a trial at `load` requests/s: at least `share` of the scenario's requests (may
   // be above 1). Thread-safe.
-  std::shared_ptr<const Workload> at_load(std::size_t seed, double load, double share) const;
+  // Without a `length` of 1, requests arrive for so many times as long.
+  std::shared_ptr<const Workload> at_load(std::size_t seed, double load, double share,
+                                          double length = 1) const;
   // Whether a longer trial could have more requests than this one.
   bool can_be_longer(const Workload& workload) const;
 
@@ -80,6 +82,11 @@ class TuneSetting {
   std::optional<SloConfig> nearest_limits(double load, std::size_t num_requests, double attainment);
 
   const PreparedRun& prepared() const { return *run_; }
+  // From here on trials last so many times as long: another setting serves the same requests at so
+  // many times the load.
+  void lengthen(double factor) { length_ = factor; }
+  // Of trials from here on (PreparedRun::scale_steps).
+  void scale_steps(double factor) { run_->scale_steps(factor); }
 
  private:
   struct Sums;
@@ -93,6 +100,7 @@ class TuneSetting {
   Scenario scenario_;
   const TuneWorkloads& workloads_;
   std::unique_ptr<PreparedRun> run_;
+  double length_ = 1;
 };
 
 }  // namespace metronome

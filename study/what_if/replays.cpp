@@ -99,7 +99,7 @@ std::optional<Trial> Replays::try_out(const std::vector<Setting>& changes) {
 }
 
 Trial Replays::replay(const std::vector<Setting>& changes, const ProgressFn& progress,
-                      ReplayExtras* extras) {
+                      ReplayExtras* extras, double step_scale) {
   Trial trial;
   trial.changes = changes;
   trial.settings = settings_of(changes);
@@ -111,6 +111,7 @@ Trial Replays::replay(const std::vector<Setting>& changes, const ProgressFn& pro
   if (extras != nullptr) sinks.push_back(&fingerprint);
   VirtualClock clock;
   check_workload(trial.scenario, simulation, workload_);
+  simulation.scale_steps(step_scale);
   simulation.run(workload_, clock, sinks, progress);
   ++num_replays_;
   RunRecord record = recorder.finish();

@@ -46,9 +46,10 @@ class Replays {
   // Requests that Trial::reachable_ttft_ms leaves out, ascending.
   void leave_out(std::vector<std::size_t> requests) { left_out_ = std::move(requests); }
 
-  // One replay. Several threads may call it at once. Throws ConfigError.
+  // One replay. Several threads may call it at once. Steps take `step_scale` times as long. Throws
+  // ConfigError.
   Trial replay(const std::vector<Setting>& changes, const ProgressFn& progress = {},
-               ReplayExtras* extras = nullptr);
+               ReplayExtras* extras = nullptr, double step_scale = 1);
   // From here on try_out() ends replays that take longer, in simulated time.
   void end_behind(TimeNs time) { end_behind_ = time; }
   // nullopt if the settings are invalid.

@@ -207,4 +207,13 @@ void judge(Trial& trial, const WhatIf& what_if) {
   trial.loss_text = std::move(lost.second);
 }
 
+std::string sides_text(const Trial& trial, const WhatIf& what_if) {
+  std::string text;
+  for (std::size_t i = 0; i < what_if.sides.size(); ++i) {
+    if (what_if.sides[i].is_guard) continue;
+    text += (text.empty() ? "" : ", ") + figure_text(what_if.sides[i].goal, trial.figures[i]);
+  }
+  return text;
+}
+
 }  // namespace metronome

@@ -16,6 +16,7 @@
 #include "study/what_if/replays.h"
 #include "study/what_if/search.h"
 #include "study/what_if/sides.h"
+#include "study/what_if/sureness.h"
 
 namespace metronome {
 namespace {
@@ -201,6 +202,8 @@ WhatIf find_smallest_change(const StoredRun& run, const WhatIfOptions& options,
   if (what_if.nearest && !is_news(*what_if.nearest, what_if)) what_if.nearest.reset();
   what_if.cache.share = share_of(what_if, replays);
   if (what_if.cache.is_set) what_if.cache.default_blocks = replays.blocks_without_size();
+  what_if.sureness = sureness_of(what_if, replays);
+  if (what_if.sureness.accuracy) what_if.step_error = what_if.sureness.accuracy->mean_tpot_error;
   what_if.num_replays = replays.num_replays();
   return what_if;
 }

@@ -15,6 +15,7 @@
 #include "core/metrics/goals.h"
 #include "core/metrics/summary.h"
 #include "core/run/run.h"
+#include "core/run/time_accuracy.h"
 #include "core/scenario/scenario.h"
 #include "engines/flags/server_flags.h"
 #include "reports/files/result_reader.h"
@@ -94,6 +95,17 @@ struct PrefixMisses {
   std::int64_t block_tokens = 0;
 };
 
+// How far the answer carries.
+struct Sureness {
+  std::optional<TimeAccuracy> accuracy;  // of step times; nullopt: they were never compared
+  // The advised change, or without one the run, with steps as fast and as slow as in nine of ten
+  // measured runs like it.
+  std::optional<Trial> fast, slow;
+  // Another point of the front that keeps every side with such slow steps, where the change does
+  // not: an index into trials.
+  std::optional<std::size_t> safe;
+};
+
 struct WhatIf {
   std::vector<Goal> goals;
   std::vector<Side> sides;  // the goals, then the guards
@@ -104,9 +116,10 @@ struct WhatIf {
   // none.
   std::string scenario;
   bool is_rebuilt = false;  // that scenario was made of the log
-  // The relative error of step times with prompts: the mean error of held-out steps. 0: no
-  // step times were fitted.
+  // The relative error of step times with prompts: the mean error of held-out steps, or of measured
+  // runs like this one. 0: unknown.
   double step_error = 0;
+  Sureness sureness = {};
   // "SGLang": whose flags alone are shown. Empty: also those of others, for comparison.
   std::string engine;
   Trial baseline;

@@ -16,6 +16,7 @@
 #include "core/metrics/figures.h"
 #include "reports/terminal/text.h"
 #include "study/what_if/sides.h"
+#include "study/what_if/sureness.h"
 #include "study/what_if/what_if.h"
 
 namespace metronome {
@@ -159,15 +160,6 @@ std::string none_keeps(const WhatIf& what_if) {
          ". ";
 }
 
-std::string sides_text(const Trial& trial, const WhatIf& what_if) {
-  std::string text;
-  for (std::size_t i = 0; i < what_if.sides.size(); ++i) {
-    if (what_if.sides[i].is_guard) continue;
-    text += (text.empty() ? "" : ", ") + figure_text(what_if.sides[i].goal, trial.figures[i]);
-  }
-  return text;
-}
-
 // The replay nearest to the limits, which is not advised; empty: there is none.
 std::string nearest_text(const WhatIf& what_if) {
   if (!what_if.nearest) return {};
@@ -187,10 +179,10 @@ std::string smallest_text(const WhatIf& what_if, const Trial& chosen) {
   return fmt::format(
       "{} (with {}{}{}{})", text, *what_if.next_failing, is_plain ? " " : ", ",
       what_if.failing_text,
-      range ? fmt::format(
-                  "; steps with prompts are known to {} %, so the limit is between {} and {}",
-                  fixed_text(100 * what_if.step_error, 0), range->least, range->most)
-            : "");
+      range
+          ? fmt::format("; steps with prompts are known to {} %, so the limit is between {} and {}",
+                        fixed_text(100 * what_if.step_error, 0), range->least, range->most)
+          : "");
 }
 
 std::string conclusion(const WhatIf& what_if) {
@@ -502,7 +494,7 @@ std::vector<TextBlock> what_if_blocks(const WhatIf& what_if) {
   say(conclusion(what_if));
   std::vector<TextBlock> blocks;
   if (!what_if.chosen) {
-    append_blocks({answer, front_block(what_if)}, blocks);
+    append_blocks({answer, sureness_block(what_if), front_block(what_if)}, blocks);
     // For a log the figures of its own settings are news.
     const bool shows_figures = !what_if.trials.empty() || !what_if.scenario.empty();
     if (shows_figures) blocks.push_back({.table = trials_table(what_if)});
@@ -511,6 +503,7 @@ std::vector<TextBlock> what_if_blocks(const WhatIf& what_if) {
   say(cost_text(what_if, what_if.trials[*what_if.chosen]));
   append_blocks({answer,
                  flags_block(what_if),
+                 sureness_block(what_if),
                  front_block(what_if),
                  {.lines = {{legend_text(what_if), 0, 0}}, .table = trials_table(what_if)}},
                 blocks);
@@ -568,6 +561,7 @@ void append_what_if(const WhatIf& what_if, JsonText& json) {
     json.null();
   }
   append_range(evidence_range(what_if), json);
+  append_sureness(what_if, json);
   append_text("next_failing_because", what_if.failing_text, json);
   append_if_there("ruled_out", what_if.ruled_out, json);
   append_if_there("nearest", what_if.nearest, json);

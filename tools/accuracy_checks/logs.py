@@ -15,6 +15,7 @@ RUNS = [("rtx4090_sharegpt", "rtx4090_llama-3.1-8b", "rtx-4090", "llama-3.1-8b",
         ("rtxpro6000_sharegpt", "rtxpro6000_llama-3.1-8b", "rtx-pro-6000", "llama-3.1-8b", 1),
         ("rtxpro6000_tp2_sharegpt", "rtxpro6000_qwen3-32b_tp2", "rtx-pro-6000", "qwen3-32b", 2)]
 FITTED_SECONDS = 40
+STATISTICS = ("mean", "p50", "p90", "p95", "p99")
 
 
 @dataclasses.dataclass

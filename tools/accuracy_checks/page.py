@@ -6,6 +6,8 @@ import dataclasses
 import math
 import statistics
 
+import logs
+
 TITLES = {"mean_ttft_ms": "TTFT", "mean_tpot_ms": "TPOT", "p95_ttft_ms": "TTFT p95",
           "p95_tpot_ms": "TPOT p95", "p50_itl_ms": "ITL p50", "request_throughput": "requests/s"}
 COST_MODELS = ["operators", "roofline"]
@@ -302,25 +304,37 @@ def silicon_text(found):
     return "\n".join(parts)
 
 
+def clients_bucket(point):
+    """The clients of a closed loop, down to a power of four; 0 where they are not known."""
+    arrivals = point.scenario["workload"].get("arrivals", {})
+    clients = arrivals.get("concurrency", 0)
+    return 4 ** int(math.log(clients + 0.5, 4)) if clients else 0
+
+
 def checked(found):
-    """The compared points, as CSV: the program warns where nothing near was."""
-    groups = collections.defaultdict(list)
+    """All compared points, as CSV. The program takes its bands from the nearest, and warns where
+    nothing near was compared."""
+    groups = collections.defaultdict(lambda: ([], []))
     for point in found.points():
         for cost_model in COST_MODELS:
             if is_simulated(point, cost_model) and not point.lacks_limit:
-                figure = "mean_tpot_ms" if "mean_tpot_ms" in point.measured else "p95_tpot_ms"
-                key = (cost_model, point.gpu, "experts" if point.has_experts else "dense",
-                       point.precision, point.degree)
-                groups[key].append(abs(point.error(cost_model, figure)))
+                statistic = "mean" if "mean_tpot_ms" in point.measured else "p95"
+                key = (cost_model, point.gpu, point.model, "experts" if point.has_experts else "dense",
+                       point.precision, point.engine.split()[0].replace("-", "_"), point.degree,
+                       clients_bucket(point))
+                for errors, figure in zip(groups[key], ("tpot", "ttft")):
+                    errors.append(point.error(cost_model, f"{statistic}_{figure}_ms"))
     for run in found.logged:
         if run.cost_model in ("roofline", "profile") and not run.reason:
-            key = (run.cost_model, run.gpu, "dense", "plain", run.degree)
-            groups[key].append(abs(run.error("tpot")))
-    lines = ["# Comparisons with measurements, by tools/accuracy: mean errors of TPOT.",
-             "cost_model,hardware,model,weights,tensor_parallel_size,points,tpot_error_percent"]
+            key = (run.cost_model, run.gpu, run.model, "dense", "plain", "vllm", run.degree, 0)
+            for errors, figure in zip(groups[key], ("tpot", "ttft")):
+                errors += [run.error(figure, statistic) for statistic in logs.STATISTICS]
+    lines = ["# Comparisons with measurements, by tools/accuracy: errors of TPOT and TTFT in per cent,",
+             "# simulated / measured - 1. clients: at least so many; 0: not known.",
+             "cost_model,hardware,model,kind,weights,engine,tensor_parallel_size,clients,tpot,ttft"]
     for key, errors in sorted(groups.items()):
-        lines.append(",".join(map(str, key)) +
-                     f",{len(errors)},{100 * statistics.mean(errors):.1f}")
+        numbers = [" ".join(f"{100 * error:.1f}" for error in sorted(one)) for one in errors]
+        lines.append(",".join([*map(str, key), *numbers]))
     return "\n".join(lines) + "\n"
 
 

@@ -29,6 +29,7 @@
 #include "reports/html/report_html.h"
 #include "reports/terminal/table.h"
 #include "reports/terminal/text.h"
+#include "study/run/run_bands.h"
 #include "study/run/variant_run.h"
 #include "system/heap.h"
 #include "system/progress.h"
@@ -54,6 +55,7 @@ struct RunOptions {
   bool is_quiet = false;
   bool is_verbose = false;
   bool wants_json = false;
+  bool wants_bands = false;
   bool wants_step_log = false;
 };
 
@@ -85,6 +87,9 @@ OptionList option_list(RunOptions& options, ScenarioOptions& scenario) {
        "a --backend other than sim and .NAME for each --variant)"},
       {"seed N", &options.seed_text, "override the scenario's seed"},
       {"json", &options.wants_json, "print only the summary, as JSON, on standard output"},
+      {"bands", &options.wants_bands,
+       "a range for each figure, from other seeds and from the error of step times: short for "
+       "--set results.bands=4"},
       {"trace-steps", &options.wants_step_log, "print every step during the run"},
       {"quiet,q", &options.is_quiet, "print only errors"},
       {"verbose,v", &options.is_verbose, "print the resolved configuration"},
@@ -134,6 +139,7 @@ std::optional<RunOptions> parse_run(const Arguments& arguments) {
   }
   if (options.seed_text) options.seed = parse_seed(*options.seed_text);
   append_assignments(options.fleet, options.assignments);
+  if (options.wants_bands) options.assignments.push_back("results.bands=4");
   options.scenario = choose_scenario(kRunText, *line, scenario, options.out);
   return options;
 }
@@ -294,7 +300,7 @@ bool may_stream_steps(const Backend& backend, const PreparedVariant& variant) {
          std::thread::hardware_concurrency() >= 2;
 }
 
-std::vector<RunResult> run_all(const Backend& backend, std::vector<PreparedVariant>& variants,
+std::vector<RunResult> run_all(Backend& backend, std::vector<PreparedVariant>& variants,
                                const ScenarioFile& file, ResultFolder& folder,
                                const RunOptions& options) {
   std::ostream& text = text_stream(options.is_quiet, options.wants_json);
@@ -327,7 +333,7 @@ std::vector<RunResult> run_all(const Backend& backend, std::vector<PreparedVaria
     }
     VariantOutcome outcome =
         run_variant(backend, variant, log ? &*log : nullptr, progress, steps.get());
-    add_noise_bands(backend, variant, progress, outcome);
+    add_bands(backend, variant, progress, outcome);
     outcome.result.info.scenario = printable(file.name);
     outcome.result.info.description = printable(file.description);
     bar.announce(name + ": writing results ...");

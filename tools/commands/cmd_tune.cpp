@@ -25,6 +25,7 @@
 #include "study/sweep/sweep_plan.h"
 #include "study/sweep/sweep_points.h"
 #include "study/tune/tune_load.h"
+#include "study/tune/tune_per_cost.h"
 #include "study/tune/tune_run.h"
 #include "study/tune/tune_search.h"
 #include "system/progress.h"
@@ -36,6 +37,7 @@
 #include "tools/commands/report_page.h"
 #include "tools/commands/run_choice.h"
 #include "tools/commands/scenario_choice.h"
+#include "tools/commands/tune_candidates.h"
 #include "tools/commands/tune_output.h"
 #include "tools/commands/tune_report.h"
 #include "tools/commands/tune_winner.h"
@@ -46,6 +48,8 @@ namespace {
 
 // As TuneGoal.
 constexpr std::string_view kGoals[] = {"p99_itl", "ttft", "tpot", "cost", "gpus"};
+// Of settings at their own highest loads, without --load.
+constexpr std::string_view kTokenCost = "token_cost";
 
 struct CommandOptions {
   ChosenScenario scenario;
@@ -126,7 +130,8 @@ OptionList option_list(CommandOptions& options, FleetOptions& fleet, ScenarioOpt
        "with --load: p99_itl (the default), ttft (its p99), tpot (its mean; the default where a "
        "setting has drafts), cost (of an hour: the key price_per_gpu_hour, times the GPUs) or "
        "gpus; "
-       "the last two try settings from the cheapest on, until one keeps the SLO"},
+       "the last two try settings from the cheapest on, until one keeps the SLO. Without --load: "
+       "token_cost (of output tokens at each setting's own highest load, by price_per_gpu_hour)"},
       {"variant NAME", &options.request.variants, "choose from this variant; repeatable"},
       {"seed N", &options.seed_text, "override the scenario's seed"},
       {"seeds N", &options.num_seeds,
@@ -161,8 +166,15 @@ void check_preset(const std::string& name) {
 
 void check_goal(const CommandOptions& options, bool has_goal) {
   if (!has_goal) return;
-  if (!options.load) {
-    throw UsageError("--minimise: has no effect; allowed: with --load, the load to serve");
+  if (!options.load && options.goal != kTokenCost) {
+    throw UsageError(
+        "--minimise: has no effect; allowed: with --load, the load to serve, or token_cost");
+  }
+  if (!options.load) return;
+  if (options.goal == kTokenCost) {
+    throw UsageError(
+        "--minimise: token_cost compares settings at their own highest loads; allowed: without "
+        "--load, or cost");
   }
   if (std::find(std::begin(kGoals), std::end(kGoals), options.goal) == std::end(kGoals)) {
     throw UsageError("--minimise: no such goal: '" + printable(options.goal) + "'" +
@@ -230,76 +242,6 @@ std::optional<CommandOptions> parse_tune(const Arguments& arguments) {
   return options;
 }
 
-void check_keys(const SweepSpec& spec) {
-  const auto check = [](const std::string& key, const std::string& where) {
-    if (key != "seed" && !key.starts_with("workload.") && !key.starts_with("slo.")) return;
-    throw UsageError(where + ": '" + key +
-                     "' is not a setting of an engine: requests and limits are the same for all; "
-                     "allowed: any key but seed and those of workload and slo");
-  };
-  for (const SweptKey& swept : spec.over) check(swept.key, swept.where);
-  for (const std::vector<Assignment>& point : spec.points) {
-    for (const auto& [key, value] : point) check(key, spec.points_where);
-  }
-}
-
-// Variants that differ only in their names are one candidate, with all of their names.
-void join_alike(TuneCandidates& candidates) {
-  std::vector<SweepRun> runs;
-  std::vector<std::string> names;
-  std::map<std::string, std::size_t> known;  // by configuration
-  for (std::size_t i = 0; i < candidates.names.size(); ++i) {
-    SweepRun& run = candidates.plan.runs[i];
-    const auto [entry, is_new] = known.emplace(run.scenario.to_json(), runs.size());
-    if (is_new) {
-      runs.push_back(std::move(run));
-      names.push_back(candidates.names[i]);
-    } else {
-      names[entry->second] += ", " + candidates.names[i];
-    }
-  }
-  candidates.plan.rows.clear();
-  candidates.plan.runs = std::move(runs);
-  candidates.names = std::move(names);
-}
-
-TuneCandidates find_candidates(const CommandOptions& options, const ScenarioFile& file) {
-  TuneCandidates candidates;
-  SweepSpec spec;
-  if (!options.over.empty() || file.sweep.kind != ConfigNode::Kind::Null)
-    spec = read_sweep(file, options.over);
-  check_keys(spec);
-  candidates.plan = plan_sweep(options.request, spec, options.num_jobs);
-  candidates.names.resize(candidates.plan.runs.size());
-  for (const SweepRow& row : candidates.plan.rows) {
-    std::string& name = candidates.names[row.run];
-    if (!name.empty()) continue;
-    if (file.has_variants) name = candidates.plan.runs[row.run].scenario.name;
-    for (const auto& [key, value] : row.values) {
-      name += (name.empty() ? "" : " ") + key + "=" + value;
-    }
-    if (name.empty()) name = candidates.plan.runs[row.run].scenario.name;
-  }
-  join_alike(candidates);
-  leave_out_refused(candidates);
-  return candidates;
-}
-
-// Requests and limits must be the same for all candidates.
-void check_alike(const SweepPlan& plan) {
-  const auto text = [](const Scenario& scenario) {
-    const Json config = scenario.resolved();
-    return config.at("workload").dump() + config.at("slo").dump() + config.at("seed").dump();
-  };
-  const Scenario& first = plan.runs.front().scenario;
-  for (const SweepRun& run : plan.runs) {
-    if (text(run.scenario) == text(first)) continue;
-    throw UsageError("tune: " + printable(run.scenario.name) +
-                     " has a different workload, slo or seed than " + printable(first.name) +
-                     "; allowed: variants with the same ones, chosen by --variant");
-  }
-}
-
 // At a given load, a limit need not be one that a queue exceeds.
 void check_slo(const Scenario& scenario, bool has_load) {
   const SloConfig& slo = scenario.slo;
@@ -332,16 +274,20 @@ struct TuneAnswer {
   bool is_known = true;  // false: the search was cut short and nothing can be said of the best
   bool is_final = true;  // false: a setting whose search was cut short may be better
   std::string table, error, advice;  // error: why there is no best, advice: what would help
+  std::string how_sure;              // empty: there is no best, or its times were never compared
   Json settings_json = Json::array();
 };
 
 constexpr const char* kNothingFound = "the search ended before it found a setting";
 
-TuneAnswer best_capacity(TuneWork& search) {
+// `costs`: of an hour of each setting, to find the cheapest tokens; empty: the highest load.
+TuneAnswer best_capacity(TuneWork& search, const std::vector<double>& costs) {
   const TunedSettings settings = search.settings();
+  if (!costs.empty()) search.weigh(costs);
   const TuneOptions tuning = search.tuning();
   const TuneRunFn run = search.run_fn();
-  const TuneResult result = tune(search.size(), tuning, run);
+  const TuneResult result = costs.empty() ? tune(search.size(), tuning, run)
+                                          : tune_per_cost(search.size(), costs, tuning, run);
   const TuneFinding& best = result.findings.front();
   const std::vector<std::size_t> front = pareto_front(result.findings, tuning.has_drafts);
   TuneAnswer answer;
@@ -371,6 +317,8 @@ TuneAnswer best_capacity(TuneWork& search) {
     answer.advice = near_idle_text(result, settings);
     answer.error = best.capacity == 0 ? "no setting meets the SLO at any load"
                                       : "no setting meets the SLO under load";
+  } else if (const auto band = search.capacity_band(best)) {
+    answer.how_sure = band->capacity_text();
   }
   return answer;
 }
@@ -403,6 +351,8 @@ TuneAnswer best_at_load(TuneWork& search, double load, std::string_view goal_nam
     const NearestLimits nearest = search.nearest_limits({{best.setting, &best.trial}});
     answer.advice = outside_text(result, settings, nearest);
     answer.error = "no setting keeps the SLO at this load";
+  } else if (const auto band = search.attainment_band(best)) {
+    answer.how_sure = band->attainment_text();
   }
   return answer;
 }
@@ -421,10 +371,8 @@ Json head_json(const CommandOptions& options, const SloConfig& slo, const TuneWo
                {"is_cut_short", search.is_over()},
                {"refused_points", refused},
                {"notes", options.scenario.notes}};
-  if (options.load) {
-    json["load"] = *options.load;
-    json["minimise"] = options.goal;
-  }
+  if (options.load) json["load"] = *options.load;
+  if (options.load || options.goal == kTokenCost) json["minimise"] = options.goal;
   json["settings"] = Json::array();
   return json;
 }
@@ -479,7 +427,8 @@ std::vector<double> hourly_costs(const TuneCandidates& candidates, const TunedSe
       costs.push_back(static_cast<double>(gpus.count));
       continue;
     }
-    if (options.goal == "cost" && settings.has_price() && !gpus.price_per_hour) {
+    const bool needs_price = options.goal == "cost" || options.goal == kTokenCost;
+    if (needs_price && settings.has_price() && !gpus.price_per_hour) {
       throw UsageError("--minimise: " + printable(candidates.names[i]) +
                        " has no price_per_gpu_hour, but others have; allowed: a price for all, or "
                        "for none, which compares GPU-hours");
@@ -487,6 +436,15 @@ std::vector<double> hourly_costs(const TuneCandidates& candidates, const TunedSe
     costs.push_back(gpus.price_per_hour.value_or(static_cast<double>(gpus.count)));
   }
   return costs;
+}
+
+TuneAnswer find_best(TuneWork& search, const CommandOptions& options,
+                     const TuneCandidates& candidates) {
+  const bool has_costs = options.load || options.goal == kTokenCost;
+  const std::vector<double> costs =
+      has_costs ? hourly_costs(candidates, search.settings(), options) : std::vector<double>();
+  return options.load ? best_at_load(search, *options.load, options.goal, costs)
+                      : best_capacity(search, costs);
 }
 
 // The answer in words.
@@ -513,10 +471,11 @@ TuneWords words_of(const TuneAnswer& answer, const TuneWork& search, const Comma
   question += options.load
                   ? fmt::format(" has the lowest {} at {} requests/s",
                                 goal_text(goal_named(options.goal)), rate_text(*options.load))
-                  : " carries the highest load";
+              : options.goal == kTokenCost ? " has the cheapest output tokens"
+                                           : " carries the highest load";
   question += fmt::format(" within the SLO ({}, of {} % of requests)?", slo_text(slo),
                           fixed_text(100 * options.attainment, 1));
-  words.json = tune_answer_json(question, words.text, words.flags);
+  words.json = tune_answer_json(question, words.text, answer.how_sure, words.flags);
   return words;
 }
 
@@ -541,7 +500,7 @@ int tune_command(const Arguments& arguments) {
   if (options.scenario.is_composed && options.over.empty()) {
     add_usual_settings(chosen.front(), options);
   }
-  const TuneCandidates candidates = find_candidates(options, file);
+  const TuneCandidates candidates = find_candidates(request, options.over, file, options.num_jobs);
   if (options.goal.empty()) options.goal = default_goal(candidates);
   const Scenario& first = candidates.plan.runs.front().scenario;
   check_slo(first, options.load.has_value());
@@ -563,9 +522,7 @@ int tune_command(const Arguments& arguments) {
   TuneWork search({options.attainment, options.num_jobs, options.time_limit_s, options.is_quiet},
                   candidates, workloads, out + "/" + std::string(kTrialsFile));
   const TunedSettings settings = search.settings();
-  const TuneAnswer answer = options.load ? best_at_load(search, *options.load, options.goal,
-                                                        hourly_costs(candidates, settings, options))
-                                         : best_capacity(search);
+  const TuneAnswer answer = find_best(search, options, candidates);
   if (search.num_trials() == 0) throw_if_interrupted();
   Json json = head_json(options, first.slo, workloads, search, candidates.plan.invalid);
   json["settings"] = answer.settings_json;
@@ -585,6 +542,9 @@ int tune_command(const Arguments& arguments) {
   if (!answer.advice.empty()) text << '\n' << answer.advice;
   if (answer.error.empty()) {
     text << '\n' << words.text << '\n';
+    if (!answer.how_sure.empty()) {
+      text << wrapped("how sure: " + answer.how_sure, 2, output_columns());
+    }
     print_yaml(text, words.fitting);
     print_flags(text, words.flags);
     print_places(text, options, out);

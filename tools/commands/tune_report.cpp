@@ -74,6 +74,9 @@ TuneReportRun run_of(const std::string& setting, const JsonPlace& config, const 
 std::vector<TextBlock> blocks_of(const JsonPlace& answer) {
   std::vector<TextBlock> blocks = {
       {.title = answer.at("question").text(), .lines = {{answer.at("text").text()}}}};
+  if (answer.has("how_sure") && !answer.at("how_sure").is_null()) {
+    blocks.front().lines.push_back({"How sure: " + answer.at("how_sure").text() + "."});
+  }
   answer.at("flags").for_each([&blocks](const JsonPlace& engine) {
     TextBlock block = {.title = engine.at("engine").text()};
     if (engine.at("is_comparison").truth()) block.title = "for comparison, " + block.title;
@@ -88,7 +91,7 @@ std::vector<TextBlock> blocks_of(const JsonPlace& answer) {
 }  // namespace
 
 Json tune_answer_json(const std::string& question, const std::string& text,
-                      const std::vector<EngineFlags>& flags) {
+                      const std::string& how_sure, const std::vector<EngineFlags>& flags) {
   Json engines = Json::array();
   for (const EngineFlags& engine : flags) {
     Json notes = Json::array();
@@ -101,7 +104,10 @@ Json tune_answer_json(const std::string& question, const std::string& text,
                        {"flags", engine.refusal.empty() ? copied : ""},
                        {"notes", notes}});
   }
-  return {{"question", question}, {"text", text}, {"flags", engines}};
+  return {{"question", question},
+          {"text", text},
+          {"how_sure", how_sure.empty() ? Json() : Json(how_sure)},
+          {"flags", engines}};
 }
 
 bool is_tune_folder(const std::string& path) {

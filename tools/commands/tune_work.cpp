@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "tools/commands/tune_work.h"
 
-#include <exception>
+#include <algorithm>
 #include <fmt/core.h>
 #include <mutex>
 #include <utility>
@@ -10,33 +10,10 @@
 #include "core/base/count_text.h"
 #include "core/base/error.h"
 #include "core/base/number_text.h"
-#include "core/config/config_reader.h"
-#include "fleet/fleet_run.h"
 #include "study/tune/tune_limit.h"
 #include "system/parallel.h"
 
 namespace metronome {
-
-void leave_out_refused(TuneCandidates& candidates) {
-  std::vector<SweepRun> runs;
-  std::vector<std::string> names;
-  std::exception_ptr first;
-  for (std::size_t i = 0; i < candidates.plan.runs.size(); ++i) {
-    SweepRun& run = candidates.plan.runs[i];
-    try {
-      (void)FleetBackend().prepare(run.scenario);
-    } catch (const ConfigError& error) {
-      if (!first) first = std::current_exception();
-      candidates.plan.invalid.push_back(candidates.names[i] + ": " + error.what());
-      continue;
-    }
-    runs.push_back(std::move(run));
-    names.push_back(std::move(candidates.names[i]));
-  }
-  if (runs.empty()) std::rethrow_exception(first);
-  candidates.plan.runs = std::move(runs);
-  candidates.names = std::move(names);
-}
 
 TuneWork::TuneWork(const Options& options, const TuneCandidates& candidates,
                    const TuneWorkloads& workloads, const std::string& trials_path)
@@ -49,7 +26,16 @@ TuneWork::TuneWork(const Options& options, const TuneCandidates& candidates,
       began_(std::chrono::steady_clock::now()) {
   for (const SweepRun& run : candidates.plan.runs) {
     runs_.push_back(std::make_unique<TuneSetting>(run.scenario, workloads));
+    lengths_.push_back(1);
     bounds_.push_back(step_bounds(run.scenario, runs_.back()->prepared(), *given_));
+  }
+}
+
+void TuneWork::weigh(const std::vector<double>& costs) {
+  const double highest = *std::max_element(costs.begin(), costs.end());
+  for (std::size_t i = 0; i < runs_.size(); ++i) {
+    lengths_[i] = highest / costs[i];
+    runs_[i]->lengthen(lengths_[i]);
   }
 }
 
@@ -68,8 +54,9 @@ TuneOptions TuneWork::tuning() {
 
 TuneRunFn TuneWork::run_fn() {
   return [this](std::size_t setting, double load, std::size_t num_requests) {
-    const std::string id =
+    std::string id =
         fmt::format("{} {}", candidates_.plan.runs[setting].id, workloads_.num_seeds());
+    if (lengths_[setting] != 1) id += fmt::format(" {}", lengths_[setting]);
     if (std::optional<TuneTrial> known = store_.find(id, load, num_requests)) {
       ++num_trials_;
       return *known;
@@ -124,6 +111,16 @@ NearestLimits TuneWork::nearest_limits(const std::map<std::size_t, const TuneTri
     }
   });
   return nearest;
+}
+
+std::optional<TuneBand> TuneWork::capacity_band(const TuneFinding& found) {
+  return metronome::capacity_band(candidates_.plan.runs[found.setting].scenario, workloads_, found,
+                                  tuning());
+}
+
+std::optional<TuneBand> TuneWork::attainment_band(const TuneLoadFinding& found) {
+  return metronome::attainment_band(candidates_.plan.runs[found.setting].scenario, workloads_,
+                                    found.trial, tuning());
 }
 
 bool TuneWork::must_end() {

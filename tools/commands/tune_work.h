@@ -11,24 +11,16 @@
 #include <string>
 #include <vector>
 
-#include "study/sweep/sweep_plan.h"
+#include "study/tune/tune_band.h"
+#include "study/tune/tune_load.h"
 #include "study/tune/tune_run.h"
 #include "study/tune/tune_search.h"
 #include "study/tune/tune_store.h"
 #include "system/progress.h"
+#include "tools/commands/tune_candidates.h"
 #include "tools/commands/tune_output.h"
 
 namespace metronome {
-
-// The candidate settings. Settings that resolve to the same scenario are one candidate.
-struct TuneCandidates {
-  SweepPlan plan;
-  std::vector<std::string> names;  // of plan.runs: "chunked-512 scheduler.order=fcfs"
-};
-
-// Moves candidates that do not start, such as one whose steps leave no memory for a KV block, to
-// plan.invalid. Throws the first one's ConfigError if none starts.
-void leave_out_refused(TuneCandidates& candidates);
 
 // The trials of all candidates: simulated, or found in the folder of an earlier result.
 class TuneWork {
@@ -45,6 +37,9 @@ class TuneWork {
   TuneWork(const Options& options, const TuneCandidates& candidates, const TuneWorkloads& workloads,
            const std::string& trials_path);
 
+  // From here on all settings serve the same requests at loads in proportion to their costs
+  // (tune_per_cost.h).
+  void weigh(const std::vector<double>& costs);
   TuneOptions tuning();  // shows progress
   TuneRunFn run_fn();
   TunedSettings settings() const;
@@ -54,6 +49,10 @@ class TuneWork {
   // TuneSetting::nearest_limits() of each setting that a trial of its own is given for; those that
   // the end of the search left are missing.
   NearestLimits nearest_limits(const std::map<std::size_t, const TuneTrial*>& trials);
+
+  // Of the setting of a finding, see tune_band.h.
+  std::optional<TuneBand> capacity_band(const TuneFinding& found);
+  std::optional<TuneBand> attainment_band(const TuneLoadFinding& found);
 
   std::size_t size() const { return runs_.size(); }
   std::size_t num_trials() const { return num_trials_; }
@@ -73,6 +72,7 @@ class TuneWork {
   TuneStore store_;
   std::shared_ptr<const Workload> given_;
   std::vector<std::unique_ptr<TuneSetting>> runs_;
+  std::vector<double> lengths_;     // of the runs' trials
   std::vector<StepBounds> bounds_;  // of the runs
   WorkProgress progress_;
   std::chrono::steady_clock::time_point began_;

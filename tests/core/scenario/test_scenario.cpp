@@ -100,7 +100,7 @@ TEST_CASE("a minimal scenario takes the defaults", "[core][scenario]") {
             "e2el_ms": null, "itl_share": null, "longest_gap_ms": null, "decode_rate": null,
             "output_throughput": null, "cost_per_million_output_tokens": null},
     "results": {"steps": "auto", "requests": "auto", "trace": "auto", "outputs": false,
-                "report": true}})");
+                "report": true, "bands": 0}})");
   CHECK(shown == expected);
 }
 

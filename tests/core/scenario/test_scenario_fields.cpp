@@ -45,12 +45,12 @@ std::vector<std::pair<std::string, std::size_t>> fields_per_section() {
   [[maybe_unused]] const auto& [p1, p2, p3, p4, p5, p6, p7, p8] = SamplingConfig{};
   [[maybe_unused]] const auto& [u1, u2] = CpuConfig{};
   [[maybe_unused]] const auto& [d1, d2, d3, d4, d5, d6, d7, d8, d9, d10] = CudaConfig{};
-  [[maybe_unused]] const auto& [r1, r2, r3, r4, r5] = ResultsConfig{};
+  [[maybe_unused]] const auto& [r1, r2, r3, r4, r5, r6] = ResultsConfig{};
   return {{"engine.", 5},
           {"kv_cache.", 10},
           {"scheduler.", 8 + 7 + 9 + 6 + 19 + 7 + 3 + 4},
           {"slo.", 10},
-          {"results.", 5},
+          {"results.", 6},
           {"cost_model.", 22 + 2},
           {"sampling.", 8},
           {"speculative.", 10 + 8},

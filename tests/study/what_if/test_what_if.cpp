@@ -2,6 +2,7 @@
 // Replays under other settings: they repeat the record, and the change that is named is the
 // smallest one, as runs of the scenario itself show.
 #include <algorithm>
+#include <fmt/core.h>
 
 #include "core/base/json.h"
 #include "reports/files/result_reader.h"
@@ -15,6 +16,28 @@
 namespace TEST_FILE {
 using namespace metronome;
 using namespace metronome::testing;
+
+TEST_CASE("the change is replayed with the fastest and the slowest steps", "[tools][whatif]") {
+  const Place place;
+  const StoredRun recorded =
+      place.run(std::string(kLongPrompts) + "--set scheduler.max_num_batched_tokens=4096 ");
+  const WhatIf what_if = find(recorded, 12);
+  const Sureness& sureness = what_if.sureness;
+  REQUIRE(sureness.accuracy.has_value());
+  CHECK(what_if.step_error == sureness.accuracy->mean_tpot_error);
+  REQUIRE((sureness.fast && sureness.slow && what_if.chosen));
+  const double longest = what_if.trials[*what_if.chosen].summary.itl.max_ms;
+  CHECK(sureness.fast->summary.itl.max_ms < longest);
+  CHECK(sureness.slow->summary.itl.max_ms > longest);
+  // The largest budget within 12 ms leaves no room for steps that take a tenth longer.
+  CHECK(sureness.fast->keeps_all);
+  CHECK_FALSE(sureness.slow->keeps_all);
+  CHECK(contains(what_if_text(what_if, 1000), "times as long it is broken: longest gap "));
+  if (sureness.safe) {
+    CHECK(std::find(what_if.front.begin(), what_if.front.end(), *sureness.safe) !=
+          what_if.front.end());
+  }
+}
 
 TEST_CASE("the smallest change is what runs of the scenario itself show", "[tools][whatif]") {
   const Place place;
@@ -57,7 +80,7 @@ TEST_CASE("the smallest change is what runs of the scenario itself show", "[tool
   const std::string text = what_if_text(what_if, 1000);
   CHECK(contains(text, "The simulator repeats the recorded run exactly.\n"));
   CHECK(contains(text, "keeps every gap within 12 ms: " + chosen.changes[0].text()));
-  CHECK(contains(text, "(with " + std::to_string(budget + 64) + " it does not)"));
+  CHECK(contains(text, fmt::format("(with {} it does not; steps with prompts", budget + 64)));
   CHECK(contains(text, "tried in " + std::to_string(what_if.num_replays) + " replays. "));
 }
 

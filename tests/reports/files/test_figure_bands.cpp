@@ -5,7 +5,7 @@
 
 #include "core/base/json.h"
 #include "core/model/model_catalogue.h"
-#include "reports/files/noise_bands.h"
+#include "reports/files/figure_bands.h"
 #include "reports/files/result_reader.h"
 #include "reports/terminal/table.h"
 #include "sim/fitted/fitted_file.h"
@@ -72,7 +72,7 @@ TEST_CASE("a band is from the lowest to the highest figure", "[noise]") {
   draws[0].e2el.mean_ms = 4;
   draws[2].e2el.mean_ms = 5;
   for (Summary& draw : draws) draw.tpot.p50_ms = std::numeric_limits<double>::quiet_NaN();
-  const NoiseBands bands = noise_bands(draws);
+  const FigureBands bands = figure_bands(draws);
   CHECK(bands.num_seeds == 3);
   const auto is = [&](const char* key, double low, double high) {
     const FigureBand* band = bands.find(key);
@@ -140,8 +140,9 @@ TEST_CASE("a table has its bands below the figures, and none is the best", "[noi
     results[i].summary.ttft.p99_ms = i == 0 ? 20 : 30;
     results[i].summary.slo_attainment = 0.5;
   }
-  results[0].noise = {4, {{"p99_ttft_ms", 19.25, 30}, {"slo_attainment", 0.25, 0.75}}};
-  results[1].noise = {4, {{"p99_ttft_ms", 12.5, 31}}};
+  results[0].bands = {.num_seeds = 4,
+                      .figures = {{"p99_ttft_ms", 19.25, 30}, {"slo_attainment", 0.25, 0.75}}};
+  results[1].bands = {.num_seeds = 4, .figures = {{"p99_ttft_ms", 12.5, 31}}};
   const std::string text = render_table(results, {});
   INFO(text);
   const std::size_t begin = text.find("TTFT, ms");
@@ -180,7 +181,7 @@ TEST_CASE("the report shows the bands, also that of stored runs", "[noise]") {
   REQUIRE(runs.run("plain", "-q --set cost_model.noise_seeds=1").exit_code == 0);
   CHECK_FALSE(contains(read_text_file(runs.path("plain/report.html")), "<span class=\"band\">"));
   const StoredRun stored = read_result(runs.path("out/whole"));
-  CHECK(stored.result.noise.num_seeds == 8);
+  CHECK(stored.result.bands.num_seeds == 8);
   CHECK(result_json(stored.result) == read_text_file(runs.path("out/whole/result.json")));
 }
 

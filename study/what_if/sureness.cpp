@@ -1,0 +1,105 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "study/what_if/sureness.h"
+
+#include <fmt/core.h>
+
+#include "core/base/json_text.h"
+#include "reports/files/result_bands.h"
+#include "sim/simulation.h"
+#include "study/run/run_bands.h"
+#include "study/what_if/sides.h"
+
+namespace metronome {
+namespace {
+
+const Trial& advised(const WhatIf& what_if) {
+  return what_if.chosen ? what_if.trials[*what_if.chosen] : what_if.baseline;
+}
+
+std::string settings_text(const std::vector<Setting>& settings) {
+  std::string text;
+  for (const Setting& setting : settings) text += (text.empty() ? "" : " ") + setting.text();
+  return text;
+}
+
+// "with steps 1.12 times as long it breaks the goal: p99 TTFT 1,204 ms".
+std::string end_text(const Trial& trial, double step_scale, const WhatIf& what_if) {
+  const std::string sides = sides_text(trial, what_if);
+  return fmt::format("with steps {:.2f} times as long {}", step_scale,
+                     trial.keeps_all ? "it is kept: " + sides : "it is broken: " + sides);
+}
+
+}  // namespace
+
+Sureness sureness_of(const WhatIf& what_if, Replays& replays) {
+  const Trial& trial = advised(what_if);
+  Sureness sureness;
+  sureness.accuracy = accuracy_of(prepare_simulation(trial.scenario), trial.summary);
+  if (!sureness.accuracy) return sureness;
+  const auto replayed = [&](const std::vector<Setting>& changes, double error) {
+    Trial at_end = replays.replay(changes, {}, nullptr, 1 + error);
+    judge(at_end, what_if);
+    return at_end;
+  };
+  sureness.fast = replayed(trial.changes, sureness.accuracy->tpot.low);
+  sureness.slow = replayed(trial.changes, sureness.accuracy->tpot.high);
+  if (sureness.slow->keeps_all) return sureness;
+  for (const std::size_t i : what_if.front) {
+    if (i == what_if.chosen) continue;
+    if (!replayed(what_if.trials[i].changes, sureness.accuracy->tpot.high).keeps_all) continue;
+    sureness.safe = i;
+    break;
+  }
+  return sureness;
+}
+
+TextBlock sureness_block(const WhatIf& what_if) {
+  const Sureness& sureness = what_if.sureness;
+  if (!sureness.accuracy) return {};
+  TextBlock block = {.title = "how sure", .lines = {{sureness.accuracy->text() + "."}}};
+  // Without a goal there is nothing to keep at the ends.
+  if (what_if.goals.empty() || !sureness.fast || !sureness.slow) return block;
+  const ErrorBand& error = sureness.accuracy->tpot;
+  block.lines.push_back(
+      {fmt::format("The goal {}: {}; {}.", what_if.chosen ? "with the change" : "without a change",
+                   end_text(*sureness.fast, 1 + error.low, what_if),
+                   end_text(*sureness.slow, 1 + error.high, what_if))});
+  if (sureness.safe) {
+    block.lines.push_back(
+        {"There " + settings_text(what_if.trials[*sureness.safe].changes) + " keeps it, too."});
+  }
+  return block;
+}
+
+void append_sureness(const WhatIf& what_if, JsonText& json) {
+  const Sureness& sureness = what_if.sureness;
+  json.key("sureness");
+  if (!sureness.accuracy) {
+    json.null();
+    return;
+  }
+  json.begin_object();
+  append_accuracy(*sureness.accuracy, json);
+  const auto end = [&](const char* key, const std::optional<Trial>& trial, double error) {
+    json.key(key);
+    json.begin_object();
+    json.field("step_scale", 1 + error);
+    json.field("keeps_goal", trial->keeps_all);
+    json.field("p99_ttft_ms", trial->summary.ttft.p99_ms);
+    json.field("p99_itl_ms", trial->summary.itl.p99_ms);
+    json.field("max_itl_ms", trial->summary.itl.max_ms);
+    json.field("output_throughput", trial->summary.output_throughput);
+    json.end_object();
+  };
+  end("fast", sureness.fast, sureness.accuracy->tpot.low);
+  end("slow", sureness.slow, sureness.accuracy->tpot.high);
+  json.key("safe");
+  if (sureness.safe) {
+    json.value(settings_text(what_if.trials[*sureness.safe].changes));
+  } else {
+    json.null();
+  }
+  json.end_object();
+}
+
+}  // namespace metronome
