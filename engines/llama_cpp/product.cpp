@@ -52,6 +52,7 @@ constexpr EngineProduct kProduct = {.name = "llama_cpp",
                                     .recipe = llama_cpp_recipe,
                                     .arguments = &kLlamaCppArguments,
                                     .flags = &kLlamaCppFlags,
+                                    .log = &kLlamaCppLog,
                                     .decisions = &kLlamaCppDecisions};
 
 }  // namespace

@@ -13,6 +13,7 @@ const EngineProduct& llama_cpp_product();
 extern const ServerArguments kLlamaCppArguments;
 extern const ServerFlags kLlamaCppFlags;
 extern const DecisionFormat kLlamaCppDecisions;
+extern const LogDialect kLlamaCppLog;
 
 std::unique_ptr<Policy> make_llama_cpp(const PolicyContext& context);
 

@@ -19,7 +19,7 @@
 namespace metronome {
 namespace {
 
-// "vLLM, SGLang or TensorRT-LLM".
+// "vLLM, SGLang, TensorRT-LLM or llama-server".
 std::string titles() {
   std::string text;
   const std::vector<const LogDialect*> all = log_dialects();

@@ -25,6 +25,7 @@ enum class Observed : std::uint8_t {
   Prefill,     // one batch of prompts
   Decode,      // what came since the last such line, a fixed number of decode steps
   Retraction,  // running requests lost their KV cache
+  Answer,      // a request ended: the times of its prompt and of its tokens
 };
 
 // One line. A field that its kind does not have is 0 or empty.
@@ -33,8 +34,10 @@ struct LogObservation {
   std::int64_t line = 0;     // in the file, from 1
   std::string time;          // as logged, "12:00:03"; empty: the line has none
   std::int32_t rank = 0;     // data-parallel
-  std::int64_t number = -1;  // of the step, as the engine counts; -1: not logged
-  TimeNs elapsed_ns = 0;     // Iteration: of the step; Prefill: since the last Prefill line
+  std::int64_t number = -1;  // of the step or the answer, as the engine counts; -1: not logged
+  // Iteration: of the step; Prefill: since the last Prefill line; Answer: of its decodes
+  TimeNs elapsed_ns = 0;
+  TimeNs prefill_ns = 0;  // Answer: of its prompt
 
   std::int64_t num_prefill_requests = 0;
   std::int64_t num_prefill_tokens = 0;  // computed
@@ -43,7 +46,7 @@ struct LogObservation {
   // Iteration: requests that got tokens; others: requests that are past their prefill.
   std::int64_t num_running = 0;
   std::int64_t num_waiting = 0;
-  std::int64_t num_decode_tokens = 0;  // Iteration
+  std::int64_t num_decode_tokens = 0;  // Iteration, Answer
   double prompt_rate = 0;              // Report: computed prompt tokens per second
   double decode_rate = 0;              // Report, Decode: output tokens per second
   std::optional<double> cache_usage;   // share of the KV cache that is in use; of the fullest pool

@@ -473,7 +473,7 @@ void ReportBuilder::add(ResultContent result, const GetRecord& record, const std
   details_.emplace_back();
   if (!record) return;
   const RunRecord& recorded = record();
-  if (recorded.has_steps()) {
+  if (recorded.has_steps() && recorded.replicas.empty()) {
     runs_.back().late = first_token_rows(recorded, FirstTokens(recorded, limits), {});
   }
   if (sketch_limits_) {

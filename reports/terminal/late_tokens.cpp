@@ -83,8 +83,9 @@ void append_first_token_parts(const FirstTokenParts& parts, JsonText& json) {
 
 LateTokens find_late_tokens(const RunRecord& record, const EngineLimits& limits,
                             std::optional<double> ttft_limit_ms, std::size_t max_entries) {
-  const FirstTokens tokens(record, limits);
   LateTokens late;
+  if (!record.replicas.empty()) return late;  // the steps are not those of one engine
+  const FirstTokens tokens(record, limits);
   late.rows = first_token_rows(record, tokens, ttft_limit_ms);
   for (const std::size_t i : tokens.latest(max_entries)) {
     const RequestRecord& request = record.requests[i];

@@ -58,8 +58,9 @@ std::string log_text(const EngineLog& log) {
            count(Observed::Decode, "line") + " about decodes";
   }
   const std::string version = setting(log, "version");
-  const std::string reports =
-      log.has(Observed::Report) ? ", " + count(Observed::Report, "report") : "";
+  std::string reports;
+  if (log.has(Observed::Report)) reports += ", " + count(Observed::Report, "report");
+  if (log.has(Observed::Answer)) reports += ", " + count(Observed::Answer, "answer");
   if (!log.has(Observed::Iteration)) {
     return std::string(log.engine_name()) + (version.empty() ? "" : " " + version) + " log" +
            reports;
@@ -111,6 +112,7 @@ void append_engine(const EngineLog& log, std::span<const std::string> flags, Jso
   if (engine.form == LogForm::Iterations) {
     json.field("iterations", count_of(log, Observed::Iteration));
     json.field("reports", count_of(log, Observed::Report));
+    if (log.has(Observed::Answer)) json.field("answers", count_of(log, Observed::Answer));
   } else {
     json.field("prefill_batches", count_of(log, Observed::Prefill));
     json.field("decode_lines", count_of(log, Observed::Decode));

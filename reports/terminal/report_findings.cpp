@@ -13,6 +13,7 @@
 #include "engines/arguments/engine_settings.h"
 #include "engines/log/log_dialect.h"
 #include "engines/log/log_text.h"
+#include "reports/terminal/answer_findings.h"
 
 namespace metronome {
 namespace {
@@ -286,11 +287,13 @@ std::vector<LogFinding> report_findings(const EngineLog& log) {
     }
   }
   if (auto found = ranks_of(log)) findings.push_back(std::move(*found));
+  append_slowed_answer(log, findings);
   return findings;
 }
 
 std::string mean_gap_text(const EngineLog& log) {
   if (log.has(Observed::Iteration)) return {};
+  if (log.has(Observed::Answer)) return answers_text(log);
   std::vector<std::pair<double, const LogObservation*>> gaps;
   for (const LogObservation& seen : log.observations) {
     const bool has_both =

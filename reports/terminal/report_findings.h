@@ -23,12 +23,13 @@ struct LogFinding {
 //   slots    requests wait while as many run as may
 //   queue    requests wait although neither is so
 //   ranks    one data-parallel engine has a queue while others are idle
+//   slowed   an answer took far longer for a token than others did
 // Each has at most one entry for an engine: its longest or worst.
 std::vector<LogFinding> report_findings(const EngineLog& log);
 
-// The mean gap between tokens of a request, line by line: running requests by output tokens per
-// second. "mean gap by reports: p50 96.2 ms, longest 10 s (line 5, 06:35:10)"; empty: no line has
-// both, or steps say it better.
+// The mean gap between tokens of a request, by answers (answers_text) or line by line: running
+// requests by output tokens per second. "mean gap by reports: p50 96.2 ms, longest 10 s (line 5,
+// 06:35:10)"; empty: no line has both, or steps say it better.
 std::string mean_gap_text(const EngineLog& log);
 
 }  // namespace metronome

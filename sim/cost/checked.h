@@ -41,13 +41,15 @@ std::string unchecked_warning(const CheckedRun& run);
 // model was compared. step_times and kv_bits are left out.
 std::optional<TimeAccuracy> accuracy_near(const CheckedRun& run);
 
-// Each measured value that was compared, and whether the band of all other families contains it: a
-// family is a model, GPU, format and engine. For tests of the weights.
+// Each measured value that was compared, and whether the band of all others contains it: of other
+// families (a family is a model, GPU, format and engine), or also of its own with another number of
+// GPUs or clients. For tests of the weights.
+enum class LeftOut : std::uint8_t { Families, Groups };
 struct LeftOutValue {
   const CheckedRun& run;
   bool is_in_tpot_band = false;
   bool is_in_ttft_band = false;
 };
-void leave_families_out(const std::function<void(const LeftOutValue&)>& take);
+void leave_out(LeftOut what, const std::function<void(const LeftOutValue&)>& take);
 
 }  // namespace metronome

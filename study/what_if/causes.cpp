@@ -20,6 +20,7 @@
 #include "engines/flags/server_flags.h"
 #include "reports/terminal/text.h"
 #include "sim/simulation.h"
+#include "study/what_if/fleet_causes.h"
 
 namespace metronome {
 namespace {
@@ -498,6 +499,7 @@ void find_growing_queue(const CauseFacts& facts, std::vector<Cause>& causes) {
 std::vector<Cause> find_causes(const CauseFacts& facts) {
   std::vector<Cause> causes;
   if (!facts.record->has_steps() || facts.record->steps.empty()) return causes;
+  if (!facts.record->replicas.empty()) return find_fleet_causes(facts);
   const std::vector<TimeNs> times = device_times(*facts.record);
   find_graphs(facts, times, causes);
   find_padding(facts, causes);

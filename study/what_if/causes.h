@@ -31,7 +31,7 @@ struct CauseFacts {
   bool is_simulated = false;
 };
 
-// The causes that are there, in a fixed order:
+// The causes that are there, in a fixed order; of a run of several engines see fleet_causes.h:
 //   graphs     decode steps beyond the largest captured CUDA graph
 //   launches   steps with prompts that take as long as the host's launches of their kernels
 //   padding    tokens that are computed only to fill up a captured size

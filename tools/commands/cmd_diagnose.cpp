@@ -81,8 +81,7 @@ OptionList option_list(DiagnoseOptions& options, ScenarioOptions& scenario) {
       {"iterations RANGE", &options.iterations,
        "iterations of a vLLM log to diagnose: FIRST:LAST by their numbers in it; either end may "
        "be left out"},
-      {"engine NAME", &options.engine,
-       "the engine to read, if a log has lines of several"},
+      {"engine NAME", &options.engine, "the engine to read, if a log has lines of several"},
       {"save FOLDER", &options.save,
        "write the requests, settings and step times of a log as a scenario"},
       {"run N", &options.run_number,
@@ -188,6 +187,31 @@ std::vector<Cause> causes_of_run(const StoredRun& run) {
                       .is_simulated = info.backend == kBackendNames[0]});
 }
 
+// A fleet's settings are not searched. Where its router made first tokens late, others are tried.
+void compare_routers(const StoredRun& run, const DiagnoseOptions& options, Finding& finding) {
+  finding.notes.push_back(
+      "The run had several engines: no other settings of them are tried. `metronome tune` compares "
+      "settings, routers and numbers of replicas.");
+  const auto is_routers = [](const Cause& cause) { return cause.name == "router"; };
+  const bool is_late = std::any_of(finding.causes.begin(), finding.causes.end(), is_routers);
+  if (!is_late || options.has_no_replay) return;
+  const Distribution& before = run.result.summary.ttft;
+  for (const char* const router : {"round_robin", "least_loaded", "power_of_two"}) {
+    if (run.result.info.config.at("fleet").at("router") == router) continue;
+    const std::vector<Setting> changes = {setting_of("fleet.router", router)};
+    try {
+      const Scenario scenario = scenario_of_config(run, run.result.info.config, changes);
+      const Distribution after = run_scenario(router, scenario).result.summary.ttft;
+      finding.notes.push_back(
+          fmt::format("With the router {}, simulated: TTFT p50 {} -> {} ms, p99 {} -> {} ms.",
+                      router, ms_text(before.p50_ms), ms_text(after.p50_ms), ms_text(before.p99_ms),
+                      ms_text(after.p99_ms)));
+    } catch (const ConfigError&) {
+      continue;  // the scenario has settings that only its own router reads
+    }
+  }
+}
+
 Finding examine_run(const StoredRun& run, const DiagnoseOptions& options) {
   const RunInfo& info = run.result.info;
   const Summary& summary = run.result.summary;
@@ -228,7 +252,11 @@ Finding examine_run(const StoredRun& run, const DiagnoseOptions& options) {
     finding.notes.push_back(std::move(note));
   }
   finding.causes = causes_of_run(run);
-  replay(run, options, "", finding);
+  if (run.record.replicas.empty()) {
+    replay(run, options, "", finding);
+  } else {
+    compare_routers(run, options, finding);
+  }
   return finding;
 }
 

@@ -475,7 +475,8 @@ TuneWords words_of(const TuneAnswer& answer, const TuneWork& search, const Comma
                                            : " carries the highest load";
   question += fmt::format(" within the SLO ({}, of {} % of requests)?", slo_text(slo),
                           fixed_text(100 * options.attainment, 1));
-  words.json = tune_answer_json(question, words.text, answer.how_sure, words.flags);
+  const std::string router = words.flags.empty() ? "" : router_command(words.fitting);
+  words.json = tune_answer_json(question, words.text, answer.how_sure, words.flags, router);
   return words;
 }
 

@@ -91,7 +91,8 @@ std::vector<TextBlock> blocks_of(const JsonPlace& answer) {
 }  // namespace
 
 Json tune_answer_json(const std::string& question, const std::string& text,
-                      const std::string& how_sure, const std::vector<EngineFlags>& flags) {
+                      const std::string& how_sure, const std::vector<EngineFlags>& flags,
+                      const std::string& router) {
   Json engines = Json::array();
   for (const EngineFlags& engine : flags) {
     Json notes = Json::array();
@@ -103,6 +104,12 @@ Json tune_answer_json(const std::string& question, const std::string& text,
                        {"is_comparison", engine.is_comparison},
                        {"flags", engine.refusal.empty() ? copied : ""},
                        {"notes", notes}});
+  }
+  if (!router.empty()) {
+    engines.push_back({{"engine", "router"},
+                       {"is_comparison", false},
+                       {"flags", router + "\n"},
+                       {"notes", Json::array()}});
   }
   return {{"question", question},
           {"text", text},

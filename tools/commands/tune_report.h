@@ -29,9 +29,10 @@ struct TuneReport {
 bool is_tune_folder(const std::string& path);
 
 // The key `answer` of tune.json, as an object: the question, the answer, how sure it is (empty: not
-// known), and the flags of engines.
+// known), the flags of engines, and the command of a fleet's router (empty: none is known).
 Json tune_answer_json(const std::string& question, const std::string& text,
-                      const std::string& how_sure, const std::vector<EngineFlags>& flags);
+                      const std::string& how_sure, const std::vector<EngineFlags>& flags,
+                      const std::string& router);
 
 // Reads tune.json. Throws ConfigError with the file and the key if it is not as `tune` writes it,
 // or has no trial.

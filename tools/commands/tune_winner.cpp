@@ -25,14 +25,13 @@ bool is_plain_word(std::string_view text) {
   });
 }
 
-// Empty: none is known.
+}  // namespace
+
 std::string router_command(const Scenario& scenario) {
   if (!scenario.fleet.is_on()) return {};
   const RouterInfo& router = *find_router(scenario.fleet.router);
   return router.command == nullptr ? std::string() : router.command(scenario.fleet.settings);
 }
-
-}  // namespace
 
 std::vector<EngineFlags> winner_flags(const Scenario& scenario, const std::string& length_note,
                                       const std::string& release) {

@@ -18,6 +18,9 @@ std::vector<EngineFlags> winner_flags(const Scenario& scenario, const std::strin
                                       const std::string& release);
 void print_flags(std::ostream& out, const std::vector<EngineFlags>& engines);
 
+// The command of its fleet's router; empty: it has no fleet, or the router has no known command.
+std::string router_command(const Scenario& scenario);
+
 // As sections of a scenario: of its cost model those that are no defaults. Then the command of its
 // fleet's router, where one is known.
 void print_yaml(std::ostream& out, const Scenario& winner);

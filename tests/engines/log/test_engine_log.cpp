@@ -440,15 +440,17 @@ TEST_CASE("of several starts the one with most lines is read", "[engines][engine
 
 TEST_CASE("a log of neither engine, or of both, is refused", "[engines][engine_log]") {
   CHECK(refusal("hello\n") ==
-        "x.log: is not a vLLM, SGLang or TensorRT-LLM log; allowed: a log with lines from vLLM: "
-        "'Iteration(N): ', which --enable-logging-iteration-details adds, or 'Avg prompt "
+        "x.log: is not a vLLM, SGLang, TensorRT-LLM or llama-server log; allowed: a log with "
+        "lines from vLLM: 'Iteration(N): ', which --enable-logging-iteration-details adds, or 'Avg "
+        "prompt "
         "throughput: '; or from SGLang: 'Prefill batch', 'Decode batch' or 'Retract requests'; or "
-        "from TensorRT-LLM: 'iter = N, ... host_step_time = ', which print_iter_log adds; or a "
-        "folder that `metronome run` wrote");
+        "from TensorRT-LLM: 'iter = N, ... host_step_time = ', which print_iter_log adds; or from "
+        "llama-server: 'prompt eval time = ', which it prints for each request; or a folder that "
+        "`metronome run` wrote");
   const std::string both = kReport + "\n" + kDecode + "\n";
   CHECK(refusal(both) ==
         "x.log: has lines of vLLM (line 1) and of SGLang (line 2); allowed: one of them with "
-        "--engine: vllm, sglang, tensorrt_llm");
+        "--engine: vllm, sglang, tensorrt_llm, llama_cpp");
   CHECK(read_text(both, &kSglangLog).observations[0].kind == Observed::Decode);
   CHECK(read_text(both, &kVllmLog).dialect == &kVllmLog);
   CHECK(refusal(kDecode + "\n", &kVllmLog)
@@ -460,7 +462,7 @@ TEST_CASE("a log of neither engine, or of both, is refused", "[engines][engine_l
           .starts_with("x.log: line 2 begins like a line of SGLang and goes on in another format; "
                        "allowed: "));
   CHECK(error_of([] { (void)read_engine_log("/nowhere"); }) ==
-        "/nowhere: does not exist; allowed: a vLLM, SGLang or TensorRT-LLM log");
+        "/nowhere: does not exist; allowed: a vLLM, SGLang, TensorRT-LLM or llama-server log");
 }
 
 TEST_CASE("a log without vLLM's iterations is refused by its name", "[engines][engine_log]") {

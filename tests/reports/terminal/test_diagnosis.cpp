@@ -571,7 +571,7 @@ TEST_CASE("what diagnose cannot take is one line and exit code 2", "[cli][diagno
   };
   refused("", "diagnose: no RUN given; allowed: a result folder or log, --command with ");
   refused("/nowhere", "/nowhere: does not exist; allowed: ");
-  refused("'" + empty + "'", "is not a vLLM, SGLang or TensorRT-LLM log; allowed: ");
+  refused("'" + empty + "'", "is not a vLLM, SGLang, TensorRT-LLM or llama-server log; allowed: ");
   refused("'" + empty + "' --top 0", "--top: 0 is out of range; allowed: 1 to 10000");
   for (const char* value : {"nan", "0", "x"}) {
     refused("'" + empty + "' --target-itl " + value, "; allowed: 0.001 to 3600000 milliseconds");

@@ -449,8 +449,9 @@ TEST_CASE("what diagnose cannot take of a log is one line and exit code 2",
   refused(log + scenario + "--flags '--max-running-requests 0'",
           "a setting of tests/expected/logs/sglang.log or of --flags: --set "
           "variants.stalls.engine.max_num_seqs: 0 is out of range; allowed: ");
-  refused("scenarios/quickstart.yaml", "quickstart.yaml: is not a vLLM, SGLang or "
-          "TensorRT-LLM log; allowed: ");
+  refused("scenarios/quickstart.yaml",
+          "quickstart.yaml: is not a vLLM, SGLang, TensorRT-LLM "
+          "or llama-server log; allowed: ");
   refused(log + "--scenario scenarios/diagnose_sglang.yaml",
           "has several variants; allowed: one of them with --variant: stalls, full");
 }
