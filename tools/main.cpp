@@ -35,6 +35,8 @@ constexpr Command kCommands[] = {
      bench_serve_command},
     {"diagnose", "find why a run's tokens came late, and which prefill delayed them",
      diagnose_command},
+    {"advise", "watch a running server: its load, broken goals, causes, and flags that help",
+     advise_command},
     {"calibrate", "make a cost model from measured times", calibrate_command},
     {"validate", "compare a simulated run with a measured one", validate_command},
     {"verify", "say whether a change of a server's settings did what was promised", verify_command},

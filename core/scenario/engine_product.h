@@ -20,6 +20,7 @@ namespace metronome {
 
 class ConfigNode;
 struct DecisionFormat;  // engines/decisions
+struct EngineMetrics;  // engines/metrics
 struct EngineSetup;
 struct LogDialect;  // engines/log
 struct Scenario;
@@ -85,6 +86,8 @@ struct EngineProduct {
   const ServerArguments* arguments = nullptr;  // of its server; nullptr: they are not known
   const ServerFlags* flags = nullptr;          // of its server; nullptr: they are not known
   const LogDialect* log = nullptr;             // nullptr: its log is not read
+  // The names of its metrics; nullptr: it has none that are read.
+  const EngineMetrics* metrics = nullptr;
   const DecisionFormat* decisions = nullptr;   // recorded ones; nullptr: it has none
 };
 

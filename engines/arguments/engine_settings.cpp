@@ -61,7 +61,7 @@ std::optional<std::string> key_value(const ServerArguments& engine, const Row& r
   if (row.kind == Kind::Switch) return lower(value);
   if (row.kind == Kind::Off) return "0";
   if (row.kind == Kind::Tokens) {
-    const std::int64_t page = count_of(arguments, std::string(engine.block)).value_or(0);
+    const std::int64_t page = count_in_force(arguments, std::string(engine.block)).value_or(0);
     if (page <= 0) return std::nullopt;
     return std::to_string(number_in<std::int64_t>(value).value_or(0) / page);
   }
@@ -171,7 +171,7 @@ void add_pool(const ServerArguments& engine, const EngineArguments& arguments,
   const auto tokens = count_of(arguments, kChosen + std::string(kPool));
   if (!tokens) return;
   settings.pool = std::string(kPool) + " " + count_text(*tokens, "token") + " (in the log";
-  const auto block = count_of(arguments, std::string(engine.block));
+  const auto block = count_in_force(arguments, std::string(engine.block));
   settings.pool += block ? ")" : "; the block's size is not)";
   if (!block || *block <= 0) {
     settings.pool_tokens = tokens;

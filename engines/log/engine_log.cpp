@@ -293,6 +293,41 @@ void EngineLogReader::read_line(std::string_view text, bool is_last) {
   for (EngineLog& log : logs_) read_parts(line, num_lines_, is_last, *log.dialect, log);
 }
 
+EngineLog EngineLogReader::latest(const LogDialect* only, std::int64_t from_line) const {
+  std::vector<EngineLog> logs;
+  for (const EngineLog& one : logs_) {
+    if (only != nullptr && one.dialect != only) continue;
+    EngineLog& log = logs.emplace_back(one);
+    const auto is_older = [first = std::max(from_line, log.start_line)](const auto& seen) {
+      return seen.line < first;
+    };
+    std::erase_if(log.observations, is_older);
+    std::erase_if(log.arrivals, is_older);
+    log.other_starts.clear();
+    remove_cut_batches(log);
+  }
+  EngineLog log = std::move(chosen(logs, only != nullptr, path_));
+  log.path = path_;
+  return log;
+}
+
+void EngineLogReader::keep_last(std::size_t most) {
+  for (EngineLog& log : logs_) {
+    log.other_starts.clear();
+    const std::size_t older = log.observations.size() - std::min(most, log.observations.size());
+    log.observations.erase(log.observations.begin(),
+                           log.observations.begin() + static_cast<std::ptrdiff_t>(older));
+    const std::int64_t first = log.observations.empty() ? 0 : log.observations.front().line;
+    if (older > 0) {
+      std::erase_if(log.arrivals, [first](const LogArrival& one) { return one.line < first; });
+    }
+    if (log.arrivals.size() <= most) continue;
+    const std::size_t left_out = log.arrivals.size() - most;
+    log.arrivals.erase(log.arrivals.begin(),
+                       log.arrivals.begin() + static_cast<std::ptrdiff_t>(left_out));
+  }
+}
+
 EngineLog EngineLogReader::finish() {
   if (!line_.empty()) read_line(line_, true);
   for (EngineLog& log : logs_) {

@@ -150,6 +150,15 @@ class EngineLogReader {
   // The observations of a dialect, from whole lines so far.
   const std::vector<LogObservation>& observations(const LogDialect& dialect) const;
 
+  std::int64_t num_lines() const { return num_lines_; }  // whole ones so far
+
+  // For a log that is followed: what its latest start has logged in whole lines from `from_line`
+  // on, with all of its settings. `only` is a dialect that is read; nullptr: the one whose lines
+  // the log has. Throws as finish() does. The reader goes on.
+  EngineLog latest(const LogDialect* only, std::int64_t from_line = 0) const;
+  // Forgets all observations and arrivals but the last so many of each dialect, and earlier starts.
+  void keep_last(std::size_t most);
+
   // The log, after all of its bytes. Lines that are cut or written into each other are counted; a
   // last line without an end may be cut, too, and is then left out. Throws ConfigError if it has no
   // line of the dialect, or has lines of several. Leaves the reader empty.

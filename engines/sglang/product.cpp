@@ -106,6 +106,7 @@ constexpr EngineProduct kProduct = {.name = "sglang",
                                     .arguments = &kSglangArguments,
                                     .flags = &kSglangFlags,
                                     .log = &kSglangLog,
+                                    .metrics = &kSglangMetrics,
                                     .decisions = &kSglangDecisions};
 
 }  // namespace

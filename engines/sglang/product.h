@@ -12,6 +12,7 @@ struct KernelRules;
 
 const EngineProduct& sglang_product();
 extern const DecisionFormat kSglangDecisions;
+extern const EngineMetrics kSglangMetrics;
 extern const LogDialect kSglangLog;
 extern const ServerArguments kSglangArguments;
 extern const ServerFlags kSglangFlags;

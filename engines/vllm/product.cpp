@@ -97,6 +97,7 @@ constexpr EngineProduct kProduct = {.name = "vllm",
                                     .arguments = &kVllmArguments,
                                     .flags = &kVllmFlags,
                                     .log = &kVllmLog,
+                                    .metrics = &kVllmMetrics,
                                     .decisions = &kVllmDecisions};
 
 }  // namespace

@@ -13,6 +13,7 @@ struct KernelRules;
 
 const EngineProduct& vllm_product();
 extern const DecisionFormat kVllmDecisions;
+extern const EngineMetrics kVllmMetrics;
 extern const LogDialect kVllmLog;
 extern const ServerArguments kVllmArguments;
 extern const ServerFlags kVllmFlags;

@@ -75,6 +75,7 @@ std::string place_text(const Lines& lines, const Stretch& in) {
   const LogObservation& first = *lines[in.begin];
   const LogObservation& last = *lines[in.end - 1];
   const bool is_one = in.size() == 1;
+  if (first.line == 0) return is_one ? first.time : first.time + " to " + last.time;
   std::string text = is_one ? fmt::format("line {}", first.line)
                             : fmt::format("lines {} to {}", first.line, last.line);
   if (first.time.empty()) return text;
@@ -221,6 +222,9 @@ std::optional<LogFinding> queue_of(const EngineLog& log, const Lines& lines,
   if (is_limited) {
     text += fmt::format(" As many run as {} {} allows, and the cache has room for more.",
                         flag_word(limit), *most);
+  } else if (!most && arguments.empty()) {
+    text += " The cache has room: a limit of running requests may hold them, or prompts that are "
+            "computed before them.";
   } else {
     text +=
         " Neither the cache nor the number of running requests holds them: prompts that are "
@@ -268,9 +272,10 @@ std::optional<LogFinding> ranks_of(const EngineLog& log) {
   }
   return LogFinding{
       "ranks",
-      fmt::format("Engine {}, {}line {}: {} requests wait and {} run, while nothing waits "
+      fmt::format("Engine {}{}{}: {} requests wait and {} run, while nothing waits "
                   "elsewhere: {}. Requests are not divided evenly among the {} engines.",
-                  worst->rank, worst->time.empty() ? "" : worst->time + ", ", worst->line,
+                  worst->rank, worst->time.empty() ? "" : ", " + worst->time,
+                  worst->line == 0 ? "" : fmt::format(", line {}", worst->line),
                   worst->num_waiting, worst->num_running, others, now.size()),
       num_seen / num_lines};
 }

@@ -68,6 +68,7 @@ HttpAnswer http_get(const ServerUrl& url, const ServerAddress& address, std::str
                         " HTTP/1.1\r\nHost: " + url.authority() + "\r\nConnection: close\r\n";
   for (const std::string& header : headers) request += header + "\r\n";
   request += "\r\n";
+  parser.body_limit(kMostAnswerBytes);
   ErrorCode error;
   const auto on_read = [&](const ErrorCode& result, std::size_t) { error = result; };
   const auto on_write = [&](const ErrorCode& result, std::size_t) {
@@ -84,7 +85,8 @@ HttpAnswer http_get(const ServerUrl& url, const ServerAddress& address, std::str
   if (error) {
     throw std::runtime_error(url.text() + std::string(path) + ": " + reason_text(error));
   }
-  return {static_cast<std::int32_t>(parser.get().result_int()), parser.get().body()};
+  return {static_cast<std::int32_t>(parser.get().result_int()), parser.get().body(),
+          std::string(parser.get()[http::field::content_type])};
 }
 
 std::string first_model(const HttpAnswer& answer) {

@@ -2,6 +2,7 @@
 // Single requests to a server before and after a load.
 #pragma once
 
+#include <cstddef>
 #include <cstdint>
 #include <functional>
 #include <string>
@@ -27,10 +28,15 @@ ServerAddress reach_server(const ServerUrl& url, TimeNs timeout_ns,
 struct HttpAnswer {
   std::int32_t status = 0;
   std::string body;
+  std::string content_type;  // empty: not said
 };
 
+// A longer body is an error.
+constexpr std::size_t kMostAnswerBytes = std::size_t{8} << 20;
+
 // Sends GET for `path`, such as "/v1/models". `headers` are whole lines ("Authorization: Bearer
-// ..."). Throws std::runtime_error if the server does not answer in time, or not in HTTP.
+// ..."). Throws std::runtime_error, with one line, if the server does not answer completely in
+// time, or not in HTTP.
 HttpAnswer http_get(const ServerUrl& url, const ServerAddress& address, std::string_view path,
                     const std::vector<std::string>& headers, TimeNs timeout_ns,
                     const std::function<void()>& poll);

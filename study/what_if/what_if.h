@@ -197,6 +197,11 @@ struct SizeRange {
 };
 std::optional<SizeRange> evidence_range(const WhatIf& what_if);
 
+// What the search found, in sentences; and what the chosen change costs on every side, which
+// requires `chosen`.
+std::string conclusion_text(const WhatIf& what_if);
+std::string price_text(const WhatIf& what_if);
+
 // The finding, its cost, the flags of engines that change, the front, and all trials.
 std::vector<TextBlock> what_if_blocks(const WhatIf& what_if);
 // As text.

@@ -475,6 +475,14 @@ void append_range(const std::optional<SizeRange>& range, JsonText& json) {
 
 }  // namespace
 
+std::string conclusion_text(const WhatIf& what_if) {
+  return what_if.obstacle.empty() ? conclusion(what_if) : "Not replayed: " + what_if.obstacle + ".";
+}
+
+std::string price_text(const WhatIf& what_if) {
+  return cost_text(what_if, what_if.trials[*what_if.chosen]);
+}
+
 std::vector<TextBlock> what_if_blocks(const WhatIf& what_if) {
   const std::string whose = what_if.is_rebuilt         ? "the log's"
                             : what_if.scenario.empty() ? "the same"

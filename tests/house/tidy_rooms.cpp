@@ -71,6 +71,7 @@ constexpr Room kRooms[] = {
     {"study/rebuilt", "core engines sim reports study/calibrate study/compose system"},
     {"study/sweep", "core sim reports study/run system"},
     {"study/tune", "core fleet sim reports study/run system"},
+    {"study/watch", "core engines reports study/what_if"},
     {"study/what_if", "core engines sim reports study/run system"},
     {"serve/client", "core reports"},
     {"serve/server", "core models/image models/text reports system"},

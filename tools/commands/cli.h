@@ -14,7 +14,7 @@ enum ExitCode : int {
   kExitDone = 0,
   kExitRunFailed = 1,
   kExitBadInput = 2,
-  kExitNotKept = 3,   // `verify`: a promise
+  kExitNotKept = 3,   // `verify`: a promise; `advise`: a goal
   kExitSignal = 128,  // + the number of the signal, as shells report it
 };
 
@@ -41,6 +41,7 @@ int validate_command(const Arguments& arguments);
 int verify_command(const Arguments& arguments);
 int report_command(const Arguments& arguments);
 int list_command(const Arguments& arguments);
+int advise_command(const Arguments& arguments);
 int diagnose_command(const Arguments& arguments);
 int decisions_command(const Arguments& arguments);
 

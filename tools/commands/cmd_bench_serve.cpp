@@ -29,7 +29,6 @@
 #include "serve/client/bench_serve.h"
 #include "serve/client/knee_search.h"
 #include "serve/client/server_probe.h"
-#include "serve/server/request_reader.h"
 #include "study/run/variant_run.h"
 #include "study/run/wall_clock.h"
 #include "system/file_writer.h"
@@ -38,6 +37,7 @@
 #include "tools/commands/command_options.h"
 #include "tools/commands/knee_output.h"
 #include "tools/commands/local_model.h"
+#include "tools/commands/request_headers.h"
 #include "tools/commands/run_choice.h"
 
 namespace metronome {
@@ -112,26 +112,6 @@ LoadEndpoint endpoint_of(const std::string& name) {
   constexpr std::string_view kNames[] = {"completions", "chat"};
   throw UsageError("--endpoint: '" + name + "' is not an endpoint" + did_you_mean(name, kNames) +
                    "; allowed: completions, chat");
-}
-
-// Headers of which the client sends its own; a second one would break the request.
-constexpr std::string_view kOwnHeaders[] = {"connection", "content-length", "content-type", "host",
-                                            "transfer-encoding"};
-
-// Checks a header that is sent with every request; `where` is the user's source of it.
-void check_header(const std::string& header, const std::string& where) {
-  const std::size_t colon = header.find(':');
-  const std::string name = header.substr(0, colon);
-  const bool has_name = colon != std::string::npos && is_token(name);
-  const bool has_control = std::any_of(header.begin(), header.end(), [](char c) {
-    return static_cast<unsigned char>(c) < ' ' || c == '\x7f';
-  });
-  if (!has_name || has_control) {
-    throw UsageError(where + ": is not a header; allowed: one line NAME: VALUE");
-  }
-  const auto end = std::end(kOwnHeaders);
-  if (std::find(std::begin(kOwnHeaders), end, lower_ascii(name)) == end) return;
-  throw UsageError(where + ": the client sets " + name + " itself; allowed: other headers");
 }
 
 OptionList option_list(BenchServeOptions& options) {
@@ -229,11 +209,7 @@ std::optional<BenchServeOptions> parse_bench_serve(const Arguments& arguments) {
   if (options.seed_text) options.seed = parse_seed(*options.seed_text);
   options.endpoint = endpoint_of(options.endpoint_name);
   options.timeout_ns = static_cast<TimeNs>(options.timeout_s * 1e9);
-  for (const std::string& header : options.headers) check_header(header, "--header");
-  if (const char* key = std::getenv("OPENAI_API_KEY"); key != nullptr && *key != '\0') {
-    options.headers.push_back("Authorization: Bearer " + std::string(key));
-    check_header(options.headers.back(), "OPENAI_API_KEY");
-  }
+  complete_headers(options.headers);
   return options;
 }
 

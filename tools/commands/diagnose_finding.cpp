@@ -72,13 +72,13 @@ void replay(const StoredRun& run, const DiagnoseOptions& options, const std::str
     finding.notes.push_back("The run keeps " + goal_words(goals) + ": there is nothing to change.");
     return;
   }
-  ProgressBar bar(true);
+  ProgressBar bar(!options.is_quiet);
   finding.what_if = find_smallest_change(
       run,
       {.goals = options.targets,
        .hardware = options.hardware,
        .engine = engine,
-       .num_threads = default_jobs()},
+       .num_threads = options.num_threads > 0 ? options.num_threads : default_jobs()},
       [&bar](const std::string& name) { bar.start(name); },
       [&bar](const RunProgress& now) {
         bar.update(now.num_ended, now.num_total);
@@ -87,11 +87,11 @@ void replay(const StoredRun& run, const DiagnoseOptions& options, const std::str
   bar.clear();
 }
 
-StoredRun run_scenario(const std::string& name, const Scenario& scenario) {
+StoredRun run_scenario(const std::string& name, const Scenario& scenario, bool is_quiet) {
   std::vector<Scenario> variants = {scenario};
   const std::unique_ptr<Backend> backend = make_backend(std::string(kBackendNames[0]));
   std::vector<PreparedVariant> prepared = prepare_variants(*backend, std::move(variants));
-  ProgressBar bar(true);
+  ProgressBar bar(!is_quiet);
   bar.start(name);
   VariantOutcome outcome =
       run_variant(*backend, prepared.front(), nullptr, [&bar](const RunProgress& now) {

@@ -40,6 +40,8 @@ struct DiagnoseOptions {
   bool is_composed = false;                // the scenario has no file of the user's
   bool has_no_replay = false;
   bool wants_json = false;
+  bool is_quiet = false;  // shows no progress
+  int num_threads = 0;    // of the replays; 0: as many as the machine runs at once
 };
 
 // The requests of a log, and figures of replays with them.
@@ -76,7 +78,7 @@ void replay(const StoredRun& run, const DiagnoseOptions& options, const std::str
             Finding& finding);
 
 // Runs a scenario, as `name`.
-StoredRun run_scenario(const std::string& name, const Scenario& scenario);
+StoredRun run_scenario(const std::string& name, const Scenario& scenario, bool is_quiet = false);
 
 void append_finding(const Finding& finding, JsonText& json);
 

@@ -202,14 +202,14 @@ void add_workload(const EngineLog& log, LogScenario& made, const DiagnoseOptions
                             ", with its requests and step times beside it.");
   }
   const EngineSettings own = scenario_settings(*log.dialect->server, merged_arguments(log, {}));
-  StoredRun run = run_scenario(options.scenario, chosen_variant(options, own));
+  StoredRun run = run_scenario(options.scenario, chosen_variant(options, own), options.is_quiet);
   if (const double ms = front_end_ms(made, run.record); ms >= 0.1) {
     set_front_end(ms, made);
     write_log_scenario(made, std::filesystem::path(options.scenario).parent_path().string());
     finding.notes.push_back("The server takes about " + ms_text(ms) +
                             " ms before its engine sees a request, by the client's first tokens "
                             "beside the replayed ones.");
-    run = run_scenario(options.scenario, chosen_variant(options, own));
+    run = run_scenario(options.scenario, chosen_variant(options, own), options.is_quiet);
   }
   finding.workload->as_logged = run.result.summary;
 }
@@ -370,7 +370,7 @@ std::optional<StoredRun> run_own(const EngineLog& log, const EngineSettings& set
       options.scenario = own->path;
       options.hardware.clear();  // the scenario has it
       add_workload(log, own->made, options, finding);
-      return run_scenario(options.scenario, chosen_variant(options, settings));
+      return run_scenario(options.scenario, chosen_variant(options, settings), options.is_quiet);
     }
   } catch (const ConfigError& error) {
     if (asks_for_replay(options)) throw;
@@ -415,7 +415,7 @@ Finding examine_log(const EngineLog& log, const DiagnoseOptions& given_options) 
     const Scenario scenario = chosen_variant(options, settings);
     note_other_model(log, scenario, finding);
     if (!finding.limit_ms) finding.limit_ms = scenario.slo.itl_ms;
-    if (!options.has_no_replay) run = run_scenario(options.scenario, scenario);
+    if (!options.has_no_replay) run = run_scenario(options.scenario, scenario, options.is_quiet);
   }
   finding.diagnosis = diagnose(gaps, finding.limit_ms, options.max_entries, finding.itl);
   add_log_facts(log, settings, options, finding);

@@ -79,11 +79,16 @@ class Server:
         return self.ask("/metrics").decode()
 
 
+def variables_of(kv_gib):
+    """The environment of every server."""
+    return {"VLLM_CPU_KVCACHE_SPACE": str(kv_gib), "HF_HUB_OFFLINE": "1",
+            "VLLM_NO_USAGE_STATS": "1", "DO_NOT_TRACK": "1"}
+
+
 def vllm_server(venv, model, folder, flags, *, is_async=False, records=False, kv_gib=2,
                 environment=None):
     """`vllm serve` with the flags that every run has, and these."""
-    variables = {"VLLM_CPU_KVCACHE_SPACE": str(kv_gib), "HF_HUB_OFFLINE": "1",
-                 "VLLM_NO_USAGE_STATS": "1", "DO_NOT_TRACK": "1", **(environment or {})}
+    variables = {**variables_of(kv_gib), **(environment or {})}
     if is_async or records:
         variables["PYTHONPATH"] = str(PATCHES)
     if is_async:
