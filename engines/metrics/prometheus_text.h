@@ -26,9 +26,9 @@ struct MetricsRead {
   std::int64_t first_broken = 0;  // the line of the first, from 1
 };
 
-// Calls `take` for each sample of a page, in its order. Other lines are counted, whatever bytes they
-// have. Names in quotes, which no server of models uses, are among those. The sample lasts for the
-// call.
+// Calls `take` for each sample of a page, in its order. Other lines are counted, whatever bytes
+// they have. Names in quotes, which no server of models uses, are among those. The sample lasts for
+// the call.
 MetricsRead read_metrics(std::string_view page,
                          const std::function<void(const MetricSample&)>& take);
 

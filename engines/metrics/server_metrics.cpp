@@ -2,6 +2,7 @@
 #include "engines/metrics/server_metrics.h"
 
 #include <cmath>
+#include <limits>
 #include <utility>
 #include <vector>
 
@@ -28,7 +29,10 @@ struct Collected {
   double count = 0, sum = 0;
 };
 
-bool is_count(double value) { return std::isfinite(value) && value >= 0; }
+// Beyond any server: sums of so many lines stay exact enough, and differences finite.
+constexpr double kMostValue = 1e15;
+
+bool is_count(double value) { return value >= 0 && value <= kMostValue; }
 
 // Collects the samples of one product.
 class PageReader {
@@ -113,8 +117,8 @@ class PageReader {
     const bool is_last = word == "+inf" || word == "inf";
     const auto number =
         is_last ? std::optional(std::numeric_limits<double>::infinity()) : number_in<double>(bound);
-    if (!number || std::isnan(*number) || seen.counts.size() >= kMostBuckets) return;
-    seen.counts[*number] += count;
+    const bool is_bound = number && (is_last || std::abs(*number) <= kMostValue);
+    if (is_bound && seen.counts.size() < kMostBuckets) seen.counts[*number] += count;
   }
 
   const EngineMetrics& names_;

@@ -24,8 +24,8 @@ struct LogFinding {
 //   queue    requests wait although neither is so
 //   ranks    one data-parallel engine has a queue while others are idle
 //   slowed   an answer took far longer for a token than others did
-// Each has at most one entry for an engine: its longest or worst. Observations whose line is 0 are no
-// lines of a file, and texts name their times alone.
+// Each has at most one entry for an engine: its longest or worst. Observations whose line
+// is 0 are no lines of a file, and texts name their times alone.
 std::vector<LogFinding> report_findings(const EngineLog& log);
 
 // The mean gap between tokens of a request, by answers (answers_text) or line by line: running

@@ -92,8 +92,9 @@ std::string steps_text(const LogFigures& log) {
   const auto add = [&text](double value, const std::string& words) {
     if (!std::isnan(value)) text += (text.empty() ? "" : "; ") + words;
   };
-  add(log.itl.p50_ms, fmt::format("ITL p50 {} ms, p99 {} ms, longest {} ms", ms_text(log.itl.p50_ms),
-                                  ms_text(log.itl.p99_ms), ms_text(log.itl.max_ms)));
+  add(log.itl.p50_ms,
+      fmt::format("ITL p50 {} ms, p99 {} ms, longest {} ms", ms_text(log.itl.p50_ms),
+                  ms_text(log.itl.p99_ms), ms_text(log.itl.max_ms)));
   add(log.rate_during_prefill,
       "answers during prefill " + rate_text(log.rate_during_prefill) + " tok/s each");
   add(log.decode_step_ms, "a step without prompts " + ms_text(log.decode_step_ms) + " ms");
@@ -115,13 +116,10 @@ std::string goal_line(const WatchedGoal& one) {
 
 TextBlock named_lines(const std::string& title,
                       const std::vector<std::pair<std::string, std::string>>& lines) {
-  constexpr std::size_t kIndent = 2;
-  constexpr std::size_t kNameColumns = 10;
   TextBlock block = {.title = title};
   for (const auto& [name, text] : lines) {
     if (text.empty()) continue;
-    const std::string begin = name + std::string(kNameColumns - name.size(), ' ');
-    block.lines.push_back({begin + text, kIndent, kIndent + kNameColumns});
+    block.lines.push_back({name + ": " + text, 2, 4});
   }
   return block;
 }

@@ -45,6 +45,7 @@ constexpr Rest kRest[] = {
     {"study/calibrate/calibrate_steps.h", 1},
     {"study/recorded/logged_run.h", 1},
     {"study/sweep/sweep_points.cpp", 1},
+    {"tools/commands/cmd_advise.cpp", 3},
     {"tools/commands/cmd_bench_serve.cpp", 9},
     {"tools/commands/cmd_calibrate.cpp", 10},
     {"tools/commands/cmd_chat.cpp", 1},

@@ -296,7 +296,7 @@ void AdviseSession::print(const WatchReport& report) {
     for (const Cause& cause : report.causes) state += std::string(cause.name) + " ";
     if (report.advice) state += report.advice->flags;
     const bool is_new = state != shown_ && !state.empty();
-    text = is_new ? "\n" + report_text(report, output_columns()) + "\n" : report_line(report) + "\n";
+    text = (is_new ? "\n" + report_text(report, output_columns()) : report_line(report)) + "\n";
     shown_ = std::move(state);
   }
   std::cout << text << std::flush;

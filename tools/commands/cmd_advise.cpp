@@ -20,35 +20,36 @@ namespace metronome {
 namespace {
 
 constexpr const char* kAdviseExamples =
-    "URL is the address of a server that shows its metrics: vLLM, SGLang with --enable-metrics, or\n"
-    "`metronome serve`. The command reads URL/metrics at intervals and, with --log, the server's\n"
-    "log as it grows. It changes nothing on the server.\n"
+    "URL is the address of a server that shows its metrics: vLLM, SGLang with\n"
+    "--enable-metrics, or `metronome serve`. The command reads URL/metrics at intervals and, with\n"
+    "--log, the server's log as it grows. It changes nothing on the server.\n"
     "\n"
     "From the metrics alone it says the load, and whether a goal is broken. They lack the token\n"
-    "budget, the limit of running requests and the time of a step. With a log that has every step\n"
-    "(vLLM: --enable-logging-iteration-details) it rebuilds the requests and replays them with\n"
-    "other settings, as `diagnose` does, and prints the flags that keep the goals, their price, how\n"
-    "well the evidence knows it, and the command that starts the server so.\n"
+    "budget, the limit of running requests and the time of a step. With a log that has every\n"
+    "step (vLLM: --enable-logging-iteration-details) it rebuilds the requests and replays them\n"
+    "with other settings, as `diagnose` does. It prints the flags that keep the goals, what they\n"
+    "cost, how well the log knows it, and the command that starts the server so.\n"
     "\n"
-    "Goals come from the --target options. Without one, 99 % of the gaps within 200 ms and the p99\n"
-    "TTFT within 2,000 ms are asked for: MLPerf Inference's limits for Llama 2 70B on servers.\n"
+    "Goals come from the --target options. Without one they are 99 % of the gaps within 200 ms,\n"
+    "and the p99 TTFT within 2,000 ms: MLPerf Inference's limits for Llama 2 70B on servers.\n"
     "--target-rate needs the log. A histogram says between which bounds a figure is. Where the\n"
     "limit is between the same two, the goal is undecided, unless the log has the steps.\n"
     "\n"
-    "On a terminal the report is drawn again at each look. Elsewhere a look is a line, and a whole\n"
-    "report where a goal, a cause or an advice is new. What goes wrong is a line on standard\n"
-    "error: a log that was rotated or cut, a server that does not answer or starts again.\n"
+    "On a terminal the report is drawn again at each look. Elsewhere a look is a line, and a\n"
+    "whole report where a goal, a cause or an advice is new. What goes wrong is a line on\n"
+    "standard error: a log that was rotated or cut, a server that does not answer or starts\n"
+    "again.\n"
     "\n"
     "examples:\n"
     "  metronome advise http://localhost:8000\n"
     "  metronome advise http://localhost:8000 --log server.log --target-itl 100\n"
-    "  journalctl -fu vllm | metronome advise http://localhost:8000 --log -\n"
+    "  tail -F server.log | metronome advise http://localhost:8000 --log -\n"
     "  metronome advise http://localhost:8000 --log server.log --once --json\n"
     "  metronome advise http://localhost:8000 --log server.log \\\n"
     "      --prometheus /var/lib/node_exporter/metronome.prom\n"
     "\n"
-    "exit codes: 0 done, 1 an output failed, 2 bad input, or with --once nothing could be read, 3 a\n"
-    "goal is broken at the last look\n";
+    "exit codes: 0 done, 1 an output failed, 2 bad input, or with --once nothing could be read,\n"
+    "3 a goal is broken at the last look\n";
 
 constexpr CommandText kAdviseText = {
     .name = "advise",
@@ -83,7 +84,8 @@ OptionList option_list(AdviseOptions& options) {
       {"prometheus FILE", &options.prometheus,
        "write goals, causes and flags as metrics into this file at each look, for the textfile "
        "collector of Prometheus' node exporter, which reads names that end in .prom"},
-      {"json", &options.wants_json, "print JSON: with --once one object, else a line for each look"},
+      {"json", &options.wants_json,
+       "print JSON: with --once one object, else a line for each look"},
   };
   add_goal_options(options.goals, list);
   // A server does not say its price.

@@ -25,8 +25,8 @@ QUIET = """
 """
 CHATS = """
   num_requests: {count}
-  arrivals: {{process: poisson, rate: 0.8}}
-  prompt_tokens: {{distribution: lognormal, median: 220, p99: 2500, min: 16, max: 3000}}
+  arrivals: {{process: poisson, rate: 0.6}}
+  prompt_tokens: {{distribution: lognormal, median: 120, p99: 2500, min: 16, max: 3000}}
   output_tokens: {{distribution: uniform, min: 32, max: 96}}
 """
 FULL = """
@@ -61,7 +61,7 @@ CASES = (
     Case("long-prompts", CHATS, ("prefill",), ("--max-num-batched-tokens",), "--target-itl",
          ("log", "max_itl_ms")),
     Case("full-cache", FULL, ("full",), ("--num-gpu-blocks-override", "--max-num-seqs"),
-         "--target-ttft", ("window", "ttft_ms", "p99", "estimate"), blocks=24),
+         "--target-ttft", ("window", "ttft_ms", "p99", "estimate"), blocks=settings.FULL),
     Case("overload", SLOTS, ("slots",), ("--max-num-seqs",), "--target-ttft",
          ("window", "ttft_ms", "p99", "estimate"), max_num_seqs=4),
 )
@@ -113,6 +113,7 @@ def examine(check, venv, model, case, place):
                 return row
             limit = SHARE * value_of(first, case.figure)
             goal = [case.goal, f"{limit:.1f}"]
+            wait_for_steps(running)
             second = look(check, running, 20, *goal)
     (place / "advice.json").write_text(json.dumps(second, indent=1), encoding="utf-8")
     row.update(goal=" ".join(goal), causes=names(second), broken=broken(second))
@@ -168,6 +169,15 @@ def look(check, running, seconds, *options):
                        seconds, "--timeout", 60, "--log", running.log, "--json", *options,
                        accepts=(0, 3))[1]
     return json.loads(text)
+
+
+def wait_for_steps(running, enough=150, most_s=240):
+    """Until the log has steps for a fit; a busy machine computes few a second."""
+    deadline = time.monotonic() + most_s
+    while time.monotonic() < deadline:
+        if running.log.read_text(errors="replace").count("Iteration(") >= enough:
+            return
+        time.sleep(1)
 
 
 def names(report):

@@ -119,6 +119,13 @@ TEST_CASE("pages of other servers are refused with a reason", "[metrics]") {
   CHECK_FALSE(read_server_metrics("vllm:num_requests_running nan\n", why));
   CHECK_FALSE(read_server_metrics("vllm:num_requests_running -3\n", why));
   CHECK_FALSE(read_server_metrics("vllm:num_requests_running_total 3\n", why));
+  CHECK_FALSE(read_server_metrics("vllm:num_requests_running 1e300\n", why));
+  const ServerMetrics odd = page(
+      "vllm:inter_token_latency_seconds_bucket{le=\"-Inf\"} 1\n"
+      "vllm:inter_token_latency_seconds_bucket{le=\"1e308\"} 1\n"
+      "vllm:inter_token_latency_seconds_bucket{le=\"NaN\"} 1\n"
+      "vllm:inter_token_latency_seconds_bucket{le=\"2\"} 1\n");
+  CHECK(odd.engines.at(0).histogram(Figure::Itl).bounds.size() == 2);  // and infinity
 }
 
 TEST_CASE("a page cannot make the reader keep much", "[metrics]") {

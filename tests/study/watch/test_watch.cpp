@@ -1,5 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 // What is made of looks at a server: windows, goals, findings, the log's last steps, restarts.
+#include <algorithm>
 #include <cmath>
 #include <fmt/core.h>
 #include <map>
@@ -8,6 +9,7 @@
 
 #include "core/base/json.h"
 #include "core/base/json_text.h"
+#include "core/config/config_node.h"
 #include "engines/log/log_dialect.h"
 #include "engines/metrics/prometheus_text.h"
 #include "study/watch/load_window.h"
@@ -16,7 +18,9 @@
 #include "study/watch/watch_report.h"
 #include "study/watch/watched_goals.h"
 #include "tests/catch.h"
+#include "tests/command_line.h"
 #include "tests/error_of.h"
+#include "tests/places.h"
 
 namespace metronome::testing::TEST_FILE {
 namespace {
@@ -94,7 +98,8 @@ TEST_CASE("a window has what came between two looks", "[watch]") {
 
 TEST_CASE("after a restart a window has the counts since then", "[watch]") {
   const Look first = look_at(10, text_of({3, 0, 0.5, 100, 0, {10, 10, 10}}));
-  const LoadWindow fallen = window_between(first, look_at(20, text_of({1, 0, 0, 40, 0, {2, 2, 2}})));
+  const LoadWindow fallen =
+      window_between(first, look_at(20, text_of({1, 0, 0, 40, 0, {2, 2, 2}})));
   CHECK(fallen.has_restarted);
   CHECK(fallen.rate(ServerFigure::OutputTokens) == 4);
   Page page = {3, 0, 0.5, 300, 0, {10, 10, 10}};
@@ -189,8 +194,8 @@ TEST_CASE("a log that goes on keeps its settings and its last steps", "[watch]")
   CHECK(log->settings.at("max_num_seqs") == "9");
   CHECK(log->observations.size() == 1);
   // Lines of another engine.
-  tail.add("[2026-01-02 03:04:05 DP1 TP0] Decode batch, #running-req: 3, #token: 10, token usage: "
-           "0.10, gen throughput (token/s): 5.0, #queue-req: 1\n");
+  tail.add("[2026-01-02 03:04:05 TP0] Decode batch, #running-req: 3, #token: 10, token usage: "
+           "0.10, cuda graph: True, gen throughput (token/s): 5.0, #queue-req: 1\n");
   CHECK_FALSE(tail.latest(nullptr, 0, why));
   CHECK(contains(why, "has lines of"));
   CHECK(tail.latest(find_log_dialect("vllm"), 0, why));
@@ -289,6 +294,35 @@ TEST_CASE("a report is text, a line, JSON and metrics", "[watch]") {
   CHECK(values.at("metronome_advise_goal_limit slo.ttft_ms") == 300);
   CHECK(values.at("metronome_advise_cause") == 0.5);
   CHECK(values.at("metronome_advise_flags_info") == 1);
+}
+
+TEST_CASE("the alert rules and the panel ask for metrics that are written", "[watch]") {
+  const std::string rules = read_text_file(source_dir() + "/tools/prometheus/alerts.yaml");
+  const std::string panel = read_text_file(source_dir() + "/tools/prometheus/grafana_panel.json");
+  const ConfigNode file = parse_config_text(rules, "alerts.yaml");
+  std::string asked;
+  REQUIRE(file.find("groups") != nullptr);
+  for (const ConfigNode& group : file.find("groups")->items) {
+    for (const ConfigNode& rule : group.find("rules")->items) {
+      asked += rule.find("expr")->scalar + "\n";
+    }
+  }
+  CHECK(contains(asked, "metronome_advise_goal_broken"));
+  const Json parsed = Json::parse(panel);
+  for (const Json& target : parsed.at("targets")) asked += target.at("expr").string() + "\n";
+  const std::vector<std::string_view> names = report_metric_names();
+  for (std::size_t at = asked.find("metronome_"); at != std::string::npos;
+       at = asked.find("metronome_", at + 1)) {
+    const std::size_t end = asked.find_first_not_of("abcdefghijklmnopqrstuvwxyz_", at);
+    const std::string name = asked.substr(at, end - at);
+    INFO(name);
+    CHECK(std::find(names.begin(), names.end(), name) != names.end());
+  }
+  const std::string guide = read_text_file(source_dir() + "/docs/guide/advise.md");
+  for (const std::string_view name : names) {
+    INFO(name);
+    CHECK(contains(guide, std::string(name)));
+  }
 }
 
 }  // namespace metronome::testing::TEST_FILE

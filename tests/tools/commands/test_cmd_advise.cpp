@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// `metronome advise` beside servers: one that is simulated, and scripted ones, some of them hostile.
+// `metronome advise` beside servers: one that is simulated, and scripted ones, some hostile.
 #include <atomic>
 #include <cstdlib>
 #include <fmt/core.h>
@@ -186,7 +186,7 @@ TEST_CASE("options that contradict each other are refused", "[advise]") {
   check_error(run_metronome("advise http://h:1 --once --looks 2"), "--looks: contradicts --once");
   check_error(run_metronome("advise http://h:1 --engine x"), "allowed: vllm");
   check_error(run_metronome("advise http://h:1 --target-itl-share 0.9"), "--target-itl-share");
-  check_error(run_metronome("advise http://h:1 --log /none.log"), "--log: /none.log does not exist");
+  check_error(run_metronome("advise http://h:1 --log /none.log"), "/none.log does not exist");
   check_error(run_metronome("advise http://h:1 --target-cost 3"), "--target-cost");
   check_error(run_metronome("advise"), "no");
 }
@@ -220,9 +220,10 @@ TEST_CASE("a log beside the metrics gives cause, flags, price and the restart", 
   CHECK(contains(advice.at("command").string(), advice.at("flags").string()));
   CHECK(report.at("diagnosis").at("what_if").at("change").is_object());
   // The log alone, from standard input, as the server does not answer.
-  const CommandResult piped = run_metronome(
-      "advise http://127.0.0.1:1 --once --interval 0.2 --target-itl 400 --log - --json",
-      "cat '" + log + "' | ");
+  const CommandResult piped = run_program(
+      "/bin/sh", "-c \"cat '" + log + "' | '" + metronome_program() +
+                     "' advise http://127.0.0.1:1 --once --interval 0.2 --target-itl 400 --log - "
+                     "--json\"");
   INFO(piped.err);
   CHECK(piped.exit_code == 3);
   CHECK(contains(piped.out, "--max-num-batched-tokens"));
