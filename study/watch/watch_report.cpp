@@ -107,8 +107,13 @@ std::string goal_line(const WatchedGoal& one) {
   const bool is_rate =
       one.goal.side == GoalSide::Rate || one.goal.side == GoalSide::Throughput;
   if (one.value) {
-    text += "; it is " + (is_rate ? rate_text(one.value->estimate) + " tok/s"
-                                  : band_text(*one.value));
+    // Of the longest gap nothing but its bounds is known.
+    const bool is_longest = one.goal.figure == "max_itl_ms" && !std::isinf(one.value->most) &&
+                            one.value->least < one.value->most;
+    text += is_rate      ? "; it is " + rate_text(one.value->estimate) + " tok/s"
+            : is_longest ? fmt::format("; the longest is between {} and {} ms",
+                                       ms_text(one.value->least), ms_text(one.value->most))
+                         : "; it is " + band_text(*one.value);
   }
   if (one.is_of_log) text += " by the log";
   return text;
@@ -179,8 +184,10 @@ std::string report_text(const WatchReport& report, std::size_t columns) {
                                              {"flags", advice.flags},
                                              {"price", advice.price}});
     for (const std::string& note : advice.notes) block.below.push_back({note});
-    block.copied = advice.command.empty() ? "" : advice.command + "\n";
     append_blocks({std::move(block)}, blocks);
+    if (!advice.command.empty()) {
+      append_blocks({{.title = "restart with", .copied = advice.command + "\n"}}, blocks);
+    }
   }
   TextBlock notes;
   for (const std::string& note : report.notes) notes.lines.push_back({note, 0, 0});

@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "tools/commands/advise_session.h"
 
+#include <sys/ioctl.h>
 #include <unistd.h>
 
 #include <algorithm>
@@ -16,6 +17,7 @@
 #include "core/base/command_errors.h"
 #include "core/base/json_text.h"
 #include "core/base/names.h"
+#include "core/base/wrapped_text.h"
 #include "engines/log/log_dialect.h"
 #include "reports/terminal/text.h"
 #include "study/rebuilt/log_scenario.h"
@@ -41,6 +43,20 @@ std::string clock_now() {
   std::tm local{};
   localtime_r(&now, &local);
   return fmt::format("{:02}:{:02}:{:02}", local.tm_hour, local.tm_min, local.tm_sec);
+}
+
+// Rows that a text takes on the terminal, whose long lines go on in the next row.
+std::size_t num_rows(std::string_view text) {
+  winsize size{};
+  const bool is_known = ioctl(STDOUT_FILENO, TIOCGWINSZ, &size) == 0 && size.ws_col > 0;
+  const std::size_t columns = is_known ? size.ws_col : kMaxColumns;
+  std::size_t rows = 0;
+  while (!text.empty()) {
+    const std::size_t end = std::min(text.find('\n'), text.size());
+    rows += std::max<std::size_t>(1, (end + columns - 1) / columns);
+    text.remove_prefix(std::min(end + 1, text.size()));
+  }
+  return rows;
 }
 
 // A server's start is in the first part of a log, its last steps in the last one.
@@ -286,7 +302,7 @@ void AdviseSession::print(const WatchReport& report) {
   if (is_terminal_) {
     for (const std::string& event : events_) text += event + "\n";
     if (num_drawn_ > 0) std::cout << fmt::format("\033[{}A\033[J", num_drawn_);
-    num_drawn_ = static_cast<std::size_t>(std::count(text.begin(), text.end(), '\n'));
+    num_drawn_ = num_rows(text);
   } else if (!options_.is_once) {
     // The whole report where something is new, else a line.
     std::string state;

@@ -194,8 +194,9 @@ TEST_CASE("a log that goes on keeps its settings and its last steps", "[watch]")
   CHECK(log->settings.at("max_num_seqs") == "9");
   CHECK(log->observations.size() == 1);
   // Lines of another engine.
-  tail.add("[2026-01-02 03:04:05 TP0] Decode batch, #running-req: 3, #token: 10, token usage: "
-           "0.10, cuda graph: True, gen throughput (token/s): 5.0, #queue-req: 1\n");
+  tail.add(
+      "[2026-01-02 12:00:00] Decode batch, #running-req: 1, #token: 2163, token usage: 0.06, cuda "
+      "graph: True, gen throughput (token/s): 44.21, #queue-req: 0\n");
   CHECK_FALSE(tail.latest(nullptr, 0, why));
   CHECK(contains(why, "has lines of"));
   CHECK(tail.latest(find_log_dialect("vllm"), 0, why));
