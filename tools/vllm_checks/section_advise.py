@@ -1,7 +1,8 @@
 # SPDX-License-Identifier: Apache-2.0
 """`advise` stands beside a server under four loads: a quiet one, long prompts among chats, a full KV
 cache, and more requests than may run. It names the cause and the flags; the server is started again
-by the command that it prints, and `advise` looks at the same load there."""
+by the command that it prints, and `advise` looks at the same load there. `verify` compares both
+runs, without the drift of the machine."""
 
 import contextlib
 import dataclasses
@@ -51,19 +52,21 @@ class Case:
     flags: tuple = ()         # one of them begins an advised flag
     goal: str = ""            # the option
     figure: tuple = ()        # its figure in the report: keys
+    verified: str = ""        # the figure of `verify` that falls
     blocks: int = 0
     max_num_seqs: int = 64
     count: int = 60
 
 
+TTFT = ("window", "ttft_ms", "p99", "estimate")
 CASES = (
     Case("quiet", QUIET, count=20),
     Case("long-prompts", CHATS, ("prefill",), ("--max-num-batched-tokens",), "--target-itl",
-         ("log", "max_itl_ms")),
+         ("log", "max_itl_ms"), "p99_itl_ms"),
     Case("full-cache", FULL, ("full",), ("--num-gpu-blocks-override", "--max-num-seqs"),
-         "--target-ttft", ("window", "ttft_ms", "p99", "estimate"), blocks=settings.FULL),
-    Case("overload", SLOTS, ("slots",), ("--max-num-seqs",), "--target-ttft",
-         ("window", "ttft_ms", "p99", "estimate"), max_num_seqs=4),
+         "--target-ttft", TTFT, "p99_ttft_ms", blocks=settings.FULL),
+    Case("overload", SLOTS, ("slots",), ("--max-num-seqs",), "--target-ttft", TTFT,
+         "p99_ttft_ms", max_num_seqs=4),
 )
 QUIET_GOALS = ["--target-itl", "1500", "--target-ttft", "5000"]
 
@@ -133,10 +136,23 @@ def examine(check, venv, model, case, place):
             third = look(check, running, 20, "--no-replay", *goal)
     (place / "after.json").write_text(json.dumps(third, indent=1), encoding="utf-8")
     row["after_ms"] = round(value_of(third, case.figure))
+    row["causes_after"] = names(third)
     row["broken_after"] = broken(third)
-    if row["after_ms"] >= row["before_ms"]:
+    row.update(compared(check, case, place))
+    if row["without_drift"] >= row["before"]:
         check.fault(f"advise: {case.name}: {row['flags']} does not help: {row}")
     return row
+
+
+def compared(check, case, place):
+    """The figure of the whole load before and after, and the drift between them."""
+    sides = [("--before", place / "server.log", place / "before"),
+             ("--after", place / "restarted/server.log", place / "after")]
+    files = [word for option, log, result in sides for word in (option, log, option, result)]
+    verified = json.loads(load.metronome(check.options.metronome, "verify", *files, "--json"))
+    figure = next(one for one in verified["figures"] if one["figure"] == case.verified)
+    return {"verified": case.verified, "before": figure["before"]["mean"],
+            "without_drift": figure["without_drift"]["mean"]}
 
 
 def restarted(venv, command, place):
