@@ -20,7 +20,6 @@ namespace {
 
 using Lines = std::vector<const LogObservation*>;
 
-constexpr double kFull = 0.95;  // share of the KV cache from which on it counts as full
 
 // Lines with rates, or with running and waiting requests, of each engine.
 std::map<std::int32_t, Lines> lines_of(const EngineLog& log) {
@@ -128,13 +127,13 @@ std::string chunk_text(const EngineLog& log, double slowest, double fastest) {
 }
 
 std::optional<LogFinding> stall_of(const EngineLog& log, const Lines& lines,
-                                   const std::string& engine) {
+                                   const std::string& engine, double full) {
   constexpr double kSlow = 0.2;           // of the usual rate
   constexpr double kLeastTokens = 2'000;  // of a prompt that can stall others for seconds
   const double usual = usual_rate(lines);
-  const auto is_slow = [usual](const LogObservation& seen) {
+  const auto is_slow = [usual, full](const LogObservation& seen) {
     return seen.kind == Observed::Report && seen.num_running > 0 && seen.num_waiting == 0 &&
-           seen.decode_rate < kSlow * usual && seen.cache_usage.value_or(0) < kFull;
+           seen.decode_rate < kSlow * usual && seen.cache_usage.value_or(0) < full;
   };
   const Stretch slow = longest_stretch(lines, is_slow);
   if (slow.size() == 0 || slow.end == lines.size() || slow.begin == 0) return std::nullopt;
@@ -167,9 +166,9 @@ std::optional<LogFinding> stall_of(const EngineLog& log, const Lines& lines,
 // ---- queues ----
 
 std::optional<LogFinding> full_of(const EngineLog& log, const Lines& lines,
-                                  const std::string& engine) {
-  const Stretch full = longest_stretch(lines, [](const LogObservation& seen) {
-    return seen.num_waiting > 0 && seen.cache_usage.value_or(0) >= kFull;
+                                  const std::string& engine, double full_share) {
+  const Stretch full = longest_stretch(lines, [full_share](const LogObservation& seen) {
+    return seen.num_waiting > 0 && seen.cache_usage.value_or(0) >= full_share;
   });
   if (full.size() == 0) return std::nullopt;
   std::string text = fmt::format(
@@ -195,10 +194,10 @@ std::optional<LogFinding> full_of(const EngineLog& log, const Lines& lines,
 }
 
 std::optional<LogFinding> queue_of(const EngineLog& log, const Lines& lines,
-                                   const std::string& engine) {
+                                   const std::string& engine, double full) {
   constexpr std::int64_t kMany = 5;
-  const Stretch queue = longest_stretch(lines, [](const LogObservation& seen) {
-    return seen.num_waiting >= kMany && seen.cache_usage.value_or(0) < kFull;
+  const Stretch queue = longest_stretch(lines, [full](const LogObservation& seen) {
+    return seen.num_waiting >= kMany && seen.cache_usage.value_or(0) < full;
   });
   if (queue.size() < 2) return std::nullopt;
   const ServerArguments& server = *log.dialect->server;
@@ -282,12 +281,12 @@ std::optional<LogFinding> ranks_of(const EngineLog& log) {
 
 }  // namespace
 
-std::vector<LogFinding> report_findings(const EngineLog& log) {
+std::vector<LogFinding> report_findings(const EngineLog& log, double full_share) {
   const std::map<std::int32_t, Lines> all = lines_of(log);
   std::vector<LogFinding> findings;
   for (const auto& find : {stall_of, full_of, queue_of}) {
     for (const auto& [rank, lines] : all) {
-      auto found = find(log, lines, engine_text(rank, all.size() > 1));
+      auto found = find(log, lines, engine_text(rank, all.size() > 1), full_share);
       if (found) findings.push_back(std::move(*found));
     }
   }

@@ -26,7 +26,8 @@ struct LogFinding {
 //   slowed   an answer took far longer for a token than others did
 // Each has at most one entry for an engine: its longest or worst. Observations whose line
 // is 0 are no lines of a file, and texts name their times alone.
-std::vector<LogFinding> report_findings(const EngineLog& log);
+// `full_share` is the share of the KV cache in use from which on it counts as full.
+std::vector<LogFinding> report_findings(const EngineLog& log, double full_share = 0.95);
 
 // The mean gap between tokens of a request, by answers (answers_text) or line by line: running
 // requests by output tokens per second. "mean gap by reports: p50 96.2 ms, longest 10 s (line 5,

@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "study/watch/load_window.h"
 
+#include <algorithm>
 #include <cmath>
 #include <utility>
 
@@ -29,6 +30,19 @@ LogObservation report_of(const EngineFigures& engine, std::int32_t rank, double 
   seen.cache_usage = engine.number(ServerFigure::CacheUse);
   seen.num_preempted = whole(engine.number(ServerFigure::Preempted));
   return seen;
+}
+
+// The cache is full where a prompt of the mean length and a block for its answer find no room.
+double full_share(std::span<const Look> looks) {
+  constexpr double kMost = 0.95;  // as in logs, which do not say lengths
+  constexpr double kLeast = 0.5;
+  const ServerMetrics& now = looks.back().metrics;
+  const LoadWindow window = window_between(looks.front(), looks.back());
+  const BucketCounts& lengths = window.all.histogram(ServerFigure::PromptLength);
+  if (!now.block_size || !now.num_blocks || lengths.empty()) return kMost;
+  const auto block = static_cast<double>(*now.block_size);
+  const double pool = block * static_cast<double>(*now.num_blocks);
+  return std::clamp(1 - (lengths.mean() + block) / pool, kLeast, kMost);
 }
 
 }  // namespace
@@ -75,7 +89,7 @@ std::vector<Cause> find_in_looks(std::span<const Look> looks, const EngineLog* l
       polled.observations.push_back(report_of(engine, rank, window.seconds, looks[i].clock));
     }
   }
-  for (LogFinding& found : report_findings(polled)) {
+  for (LogFinding& found : report_findings(polled, full_share(looks))) {
     causes.push_back({found.name, std::move(found.text), found.share});
   }
   return causes;

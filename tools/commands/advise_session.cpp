@@ -190,6 +190,17 @@ void AdviseSession::note_lacks(const EngineLog* log, WatchReport& report) const 
         "The log has no steps, so no flag can be advised by replays. {}",
         log->dialect->numbering));
   }
+  const bool waits_unseen =
+      log != nullptr && has_requests(*log) && log->arrivals.empty() &&
+      std::any_of(report.goals.begin(), report.goals.end(), [](const WatchedGoal& one) {
+        return one.goal.side == GoalSide::Ttft && one.state == GoalState::Broken;
+      });
+  if (waits_unseen) {
+    report.notes.push_back(fmt::format(
+        "The log does not say when requests came, so replays have no waits before their first "
+        "steps. {}",
+        log->dialect->receiving));
+  }
   const bool is_undecided =
       std::any_of(report.goals.begin(), report.goals.end(), [](const WatchedGoal& one) {
         return one.state == GoalState::Undecided;
@@ -354,7 +365,8 @@ WatchReport AdviseSession::watch() {
       next = std::max(next + options_.interval_s, now_s());
       wait(next - now_s());
       look();
-      while (looks_.size() > 2 && now_s() - looks_[1].at_s >= options_.window_s) {
+      const double least_s = options_.window_s - options_.interval_s / 2;
+      while (looks_.size() > 2 && now_s() - looks_[1].at_s >= least_s) {
         looks_.pop_front();
         first_lines_.pop_front();
       }

@@ -34,13 +34,13 @@ FULL = """
   num_requests: {count}
   arrivals: {{process: poisson, rate: 1.2}}
   prompt_tokens: {{distribution: uniform, min: 200, max: 800}}
-  output_tokens: {{distribution: uniform, min: 60, max: 140}}
+  output_tokens: {{distribution: uniform, min: 40, max: 80}}
 """
 SLOTS = """
   num_requests: {count}
   arrivals: {{process: poisson, rate: 1.2}}
   prompt_tokens: {{distribution: uniform, min: 32, max: 128}}
-  output_tokens: {{distribution: uniform, min: 60, max: 140}}
+  output_tokens: {{distribution: uniform, min: 30, max: 60}}
 """
 
 
@@ -64,9 +64,9 @@ CASES = (
     Case("long-prompts", CHATS, ("prefill",), ("--max-num-batched-tokens",), "--target-itl",
          ("log", "max_itl_ms"), "p99_itl_ms"),
     Case("full-cache", FULL, ("full",), ("--num-gpu-blocks-override", "--max-num-seqs"),
-         "--target-ttft", TTFT, "p99_ttft_ms", blocks=settings.FULL),
+         "--target-ttft", TTFT, "p99_ttft_ms", blocks=settings.FULL, count=32),
     Case("overload", SLOTS, ("slots",), ("--max-num-seqs",), "--target-ttft", TTFT,
-         "p99_ttft_ms", max_num_seqs=4),
+         "p99_ttft_ms", max_num_seqs=4, count=50),
 )
 QUIET_GOALS = ["--target-itl", "1500", "--target-ttft", "5000"]
 
@@ -95,7 +95,7 @@ def setting_of(case):
 def flags_of(case):
     flags = setting_of(case).server_flags()
     flags[flags.index("--max-num-seqs") + 1] = str(case.max_num_seqs)
-    return flags
+    return [*flags, "--enable-log-requests"]  # without it a log shows no waits
 
 
 def examine(check, venv, model, case, place):
@@ -118,7 +118,7 @@ def examine(check, venv, model, case, place):
             goal = [case.goal, f"{limit:.1f}"]
             wait_for_steps(running)
             second = look(check, running, 20, *goal)
-    (place / "advice.json").write_text(json.dumps(second, indent=1), encoding="utf-8")
+            (place / "advice.json").write_text(json.dumps(second, indent=1), encoding="utf-8")
     row.update(goal=" ".join(goal), causes=names(second), broken=broken(second))
     if not set(case.causes) & set(row["causes"]):
         check.fault(f"advise: {case.name}: the causes are {row['causes']}, not {case.causes}")
