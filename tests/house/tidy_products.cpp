@@ -56,10 +56,10 @@ constexpr Rest kRest[] = {
     {"tools/commands/cmd_report.cpp", 2},
     {"tools/commands/cmd_serve.cpp", 2},
     {"tools/commands/cmd_sweep.cpp", 3},
-    {"tools/commands/cmd_tune.cpp", 2},
     {"tools/commands/cmd_validate.cpp", 3},
     {"tools/commands/cmd_verify.cpp", 3},
     {"tools/commands/local_model.cpp", 3},
+    {"tools/commands/tune_question.cpp", 2},
 };
 
 // Whether an identifier or a word of a text begins at `at`.
