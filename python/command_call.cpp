@@ -51,6 +51,26 @@ class Given {
   ~Given() { set_given_scenario({}); }
 };
 
+std::mutex& one_call() {
+  static std::mutex mutex;  // guards the streams and the given scenario
+  return mutex;
+}
+
+// The only call of a command while it exists. `answer` gets what was printed, at its end.
+class Call {
+ public:
+  Call(const std::optional<ScenarioSource>& given, CommandAnswer& answer)
+      : lock_(one_call()),
+        given_(given),
+        output_(std::cout, answer.output),
+        errors_(std::cerr, answer.errors) {}
+
+ private:
+  std::lock_guard<std::mutex> lock_;
+  Given given_;
+  Capture output_, errors_;
+};
+
 constexpr CommandText kComposeText = {.name = "scenario",
                                       .arguments = "OPTION...",
                                       .summary = "",
@@ -72,12 +92,33 @@ void call_command(const std::string& name, const std::vector<std::string>& argum
   const auto command = std::find_if(std::begin(kCommands), std::end(kCommands),
                                     [&](const Command& one) { return one.name == name; });
   METRONOME_CHECK(command != std::end(kCommands), "the package calls these commands alone");
-  static std::mutex mutex;  // guards the streams and the given scenario
-  const std::lock_guard lock(mutex);
-  const Given scenario(given);
-  const Capture output(std::cout, answer.output);
-  const Capture errors(std::cerr, answer.errors);
+  const Call call(given, answer);
   answer.exit_code = command->run(arguments);
+}
+
+void call_tune(const std::vector<std::string>& arguments,
+               const std::optional<ScenarioSource>& given, const TrialElsewhere& elsewhere,
+               CommandAnswer& answer) {
+  const Call call(given, answer);
+  answer.exit_code = tune_command(arguments, elsewhere);
+}
+
+std::unique_ptr<TuneTrials> tune_trials(const std::vector<std::string>& arguments,
+                                        const std::optional<ScenarioSource>& given) {
+  CommandAnswer printed;
+  const Call call(given, printed);
+  return std::make_unique<TuneTrials>(arguments);
+}
+
+void call_serve(const std::vector<std::string>& arguments,
+                const std::optional<ScenarioSource>& given, ServerHost& host,
+                const std::function<void(std::uint16_t port)>& on_ready, CommandAnswer& answer) {
+  std::optional<Call> starting(std::in_place, given, answer);
+  host.on_ready = [&](std::uint16_t port) {
+    starting.reset();
+    on_ready(port);
+  };
+  answer.exit_code = serve_command(arguments, host);
 }
 
 ComposedScenario compose(const std::vector<std::string>& arguments) {

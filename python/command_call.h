@@ -2,12 +2,17 @@
 // Commands of the program, called inside this process.
 #pragma once
 
+#include <cstdint>
+#include <functional>
+#include <memory>
 #include <optional>
 #include <string>
 #include <vector>
 
 #include "python/variant_results.h"
 #include "study/compose/scenario_request.h"
+#include "tools/commands/server_host.h"
+#include "tools/commands/tune_trials.h"
 
 namespace metronome::python {
 
@@ -25,6 +30,21 @@ std::vector<std::string> callable_commands();
 // Throws as the command does; then `answer` has what it printed before.
 void call_command(const std::string& name, const std::vector<std::string>& arguments,
                   const std::optional<ScenarioSource>& given, CommandAnswer& answer);
+
+// As call_command("tune"), with trials that other processes run.
+void call_tune(const std::vector<std::string>& arguments,
+               const std::optional<ScenarioSource>& given, const TrialElsewhere& elsewhere,
+               CommandAnswer& answer);
+
+// The trials of such a search, for a process that runs them. Throws as `tune` does.
+std::unique_ptr<TuneTrials> tune_trials(const std::vector<std::string>& arguments,
+                                        const std::optional<ScenarioSource>& given);
+
+// Serves until the host stops it. Other calls wait until clients may connect; then `on_ready` gets
+// the port, and `answer` has what was printed so far. Throws as `serve` does.
+void call_serve(const std::vector<std::string>& arguments,
+                const std::optional<ScenarioSource>& given, ServerHost& host,
+                const std::function<void(std::uint16_t port)>& on_ready, CommandAnswer& answer);
 
 // The scenario that options of the command line describe, such as --command and --gpu. Throws as
 // the commands do.

@@ -6,6 +6,7 @@
 #include <nanobind/stl/shared_ptr.h>
 #include <nanobind/stl/string.h>
 #include <nanobind/stl/tuple.h>
+#include <nanobind/stl/unique_ptr.h>
 #include <nanobind/stl/vector.h>
 
 #include "core/model/model_catalogue.h"
@@ -21,6 +22,7 @@
 #include "python/work.h"
 #include "system/host_signals.h"
 #include "system/parallel.h"
+#include "system/progress.h"
 #include "tools/commands/run_choice.h"
 
 namespace nb = nanobind;
@@ -59,22 +61,64 @@ std::vector<std::string> save(const VariantResults& results, const std::string& 
   return left_out;
 }
 
-// Returns the exit code. `texts` gets what the command printed, also when it throws.
-int command(const std::string& name, const std::vector<std::string>& arguments,
-            const std::optional<ScenarioSource>& given, nb::list texts) {
+// Returns the exit code of a call. `texts` gets what it printed, also when it throws.
+template <class Call>
+int exit_code_of(nb::list& texts, const Call& call) {
   CommandAnswer answer;
   const auto tell = [&] {
     texts.append(answer.output);
     texts.append(answer.errors);
   };
   try {
-    call_without_lock([&] { call_command(name, arguments, given, answer); });
+    call_without_lock([&] { call(answer); });
   } catch (...) {
     tell();
     throw;
   }
   tell();
   return answer.exit_code;
+}
+
+int command(const std::string& name, const std::vector<std::string>& arguments,
+            const std::optional<ScenarioSource>& given, nb::list texts) {
+  return exit_code_of(texts, [&](CommandAnswer& answer) {
+    call_command(name, arguments, given, answer);
+  });
+}
+
+int tune(const std::vector<std::string>& arguments, const std::optional<ScenarioSource>& given,
+         const nb::object& elsewhere, nb::list texts) {
+  const auto ask = [&elsewhere](const TrialPlace& place) {
+    const nb::gil_scoped_acquire acquired;
+    return nb::cast<std::string>(elsewhere(place.setting, place.load, place.num_requests));
+  };
+  return exit_code_of(texts,
+                      [&](CommandAnswer& answer) { call_tune(arguments, given, ask, answer); });
+}
+
+std::unique_ptr<TuneTrials> new_trials(const std::vector<std::string>& arguments,
+                                       const std::optional<ScenarioSource>& given) {
+  std::unique_ptr<TuneTrials> trials;
+  call_without_lock([&] { trials = tune_trials(arguments, given); });
+  return trials;
+}
+
+std::string trial_line(TuneTrials& trials, std::size_t setting, double load,
+                       std::size_t num_requests) {
+  std::string line;
+  call_without_lock([&] { line = trials.line_of({setting, load, num_requests}); });
+  return line;
+}
+
+int serve(ServerHost& host, const std::vector<std::string>& arguments,
+          const std::optional<ScenarioSource>& given, const nb::object& on_ready, nb::list texts) {
+  return exit_code_of(texts, [&](CommandAnswer& answer) {
+    const auto tell = [&](std::uint16_t port) {
+      const nb::gil_scoped_acquire acquired;
+      on_ready(port, answer.errors);
+    };
+    call_serve(arguments, given, host, tell, answer);
+  });
 }
 
 template <nb::dict (*kTable)(const RunRecord&)>
@@ -151,6 +195,21 @@ void define_commands(nb::module_& module) {
   module.def("command", command, nb::arg("name"), nb::arg("arguments"), nb::arg("given").none(),
              nb::arg("texts"),
              "Calls a command; returns its exit code, and appends what it printed to texts.");
+  module.def("tune", tune, nb::arg("arguments"), nb::arg("given").none(), nb::arg("elsewhere"),
+             nb::arg("texts"),
+             "As command('tune'), with elsewhere(setting, load, requests) for its trials: it "
+             "returns their lines, or an empty text for one to run here.");
+  nb::class_<TuneTrials>(module, "TuneTrials", "The trials of such a search.")
+      .def(nb::new_(&new_trials), nb::arg("arguments"), nb::arg("given").none())
+      .def("line", trial_line, nb::arg("setting"), nb::arg("load"), nb::arg("num_requests"));
+  nb::class_<ServerHost>(module, "ServerHost", "A server in this process.")
+      .def(nb::init<>())
+      .def("serve", serve, nb::arg("arguments"), nb::arg("given").none(), nb::arg("on_ready"),
+           nb::arg("texts"),
+           "Serves until it is stopped; on_ready(port, warnings) is called when clients may "
+           "connect.")
+      .def("stop", &ServerHost::stop, "Running requests end first; the second time it aborts them.");
+  module.def("interrupting_signal", interrupting_signal);
 }
 
 void define_registration(nb::module_& module) {

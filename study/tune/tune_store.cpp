@@ -118,6 +118,18 @@ TuneTrial trial_of(const Json& json) {
 
 }  // namespace
 
+std::string trial_line(const std::string& id, const TuneTrial& trial) {
+  return to_json(id, trial).dump();
+}
+
+std::optional<TuneTrial> trial_of_line(const std::string& line) {
+  try {
+    return trial_of(Json::parse(line));
+  } catch (const std::exception&) {
+    return std::nullopt;
+  }
+}
+
 TuneStore::TuneStore(const std::string& path) {
   std::ifstream file = open_input(path);
   for (std::string line; next_line(file, line);) {
@@ -151,7 +163,7 @@ std::string TuneStore::text(bool all) const {
   const std::lock_guard lock(mutex_);
   std::string text;
   for (const auto& [key, entry] : entries_) {
-    if (all || entry.is_used) text += to_json(std::get<0>(key), entry.trial).dump() + "\n";
+    if (all || entry.is_used) text += trial_line(std::get<0>(key), entry.trial) + "\n";
   }
   return text;
 }

@@ -14,12 +14,18 @@
 
 namespace metronome {
 
+// A trial as a line of JSON, and read again. `id`: what identifies the setting, its requests and
+// the program.
+std::string trial_line(const std::string& id, const TuneTrial& trial);
+// nullopt for a text that is none.
+std::optional<TuneTrial> trial_of_line(const std::string& line);
+
 class TuneStore {
  public:
   // Reads the trials of an earlier search; a file that is missing or unreadable has none.
   explicit TuneStore(const std::string& path);
 
-  // `id`: what identifies the setting, its requests and the program. These are thread-safe.
+  // `id`: as for trial_line(). These are thread-safe.
   std::optional<TuneTrial> find(const std::string& id, double load, std::size_t num_requests);
   void add(const std::string& id, const TuneTrial& trial);
 

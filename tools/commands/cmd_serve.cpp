@@ -6,6 +6,7 @@
 #include <iostream>
 #include <optional>
 #include <random>
+#include <stdexcept>
 #include <thread>
 #include <utility>
 
@@ -25,6 +26,7 @@
 #include "tools/commands/command_options.h"
 #include "tools/commands/local_model.h"
 #include "tools/commands/run_choice.h"
+#include "tools/commands/server_host.h"
 
 namespace metronome {
 namespace {
@@ -206,7 +208,8 @@ class Shutdown {
            double drain_s)
       : service_(service), server_(server), engine_(engine), clock_(clock), drain_s_(drain_s) {}
 
-  void on_signal(int) {
+  // A signal, or a call of the host.
+  void on_stop() {
     if (!begin()) end(true);
   }
   // Lets running requests end, and the server then. False if it has begun before.
@@ -301,7 +304,8 @@ HttpLimits fitting_limits(HttpLimits limits) {
   return limits;
 }
 
-int serve(const ServeOptions& options) {
+// `host`: null for the command, which signals end.
+int serve(const ServeOptions& options, ServerHost* host) {
   LocalModel local(options.scenario, options.assignments, options.choice);
   PreparedRun& run = local.run();
   const ServedModel& model = local.served();
@@ -334,13 +338,14 @@ int serve(const ServeOptions& options) {
       [&](Service::Task task) { server.post(std::move(task)); });
   events_to = &service;
   Shutdown shutdown(service, server, engine, clock, options.drain_s);
-  server.keep_signals();
+  if (host == nullptr) server.keep_signals();
   if (options.access.api_key.empty() && is_beyond_loopback(options.host)) {
     std::cerr << "warning: " << printable(options.host)
               << " is reached from other machines, and everybody may use the server; --api-key "
                  "asks for a key\n";
   }
   print_header(options, local, server.port());
+  if (host != nullptr) host->on_ready(server.port());
   std::vector<EventSink*> sinks;
   if (record) {
     sinks = record->sinks(engine);
@@ -357,13 +362,13 @@ int serve(const ServeOptions& options) {
       std::cerr << "warning: the record has reached --max-record-bytes " << options.max_record_bytes
                 << ": the server takes no more requests, and ends\n";
     }
+    for (int i = host == nullptr ? 0 : host->take_stops(); i > 0; --i) shutdown.on_stop();
     shutdown.on_tick();
   };
   server.run(
-      service, [&](int signal) { shutdown.on_signal(signal); }, on_tick);
+      service, [&](int) { shutdown.on_stop(); }, on_tick);
   if (const std::string& error = thread.join(); !error.empty()) {
-    std::cerr << "metronome: error: the engine failed: " << printable(error) << '\n';
-    return kExitRunFailed;
+    throw std::runtime_error("the engine failed: " + printable(error));
   }
   if (record) {
     record->write();
@@ -372,9 +377,7 @@ int serve(const ServeOptions& options) {
   return kExitDone;
 }
 
-}  // namespace
-
-int serve_command(const Arguments& arguments) {
+int serve(const Arguments& arguments, ServerHost* host) {
   ServeOptions options;
   const auto line = parse_command(kServeText, with_ranges(option_list(options)), arguments);
   if (!line) return kExitDone;
@@ -402,7 +405,13 @@ int serve_command(const Arguments& arguments) {
   options.access.allowed_origins =
       entries_of("--allowed-origins", options.allowed_origins, origin_fault);
   options.access.listens_on = options.host;
-  return serve(options);
+  return serve(options, host);
 }
+
+}  // namespace
+
+int serve_command(const Arguments& arguments) { return serve(arguments, nullptr); }
+
+int serve_command(const Arguments& arguments, ServerHost& host) { return serve(arguments, &host); }
 
 }  // namespace metronome

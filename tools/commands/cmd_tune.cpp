@@ -32,6 +32,7 @@
 #include "tools/commands/tune_output.h"
 #include "tools/commands/tune_question.h"
 #include "tools/commands/tune_report.h"
+#include "tools/commands/tune_trials.h"
 #include "tools/commands/tune_winner.h"
 #include "tools/commands/tune_work.h"
 
@@ -238,7 +239,9 @@ void print_places(std::ostream& text, const TuneCommandOptions& options, const s
 
 }  // namespace
 
-int tune_command(const Arguments& arguments) {
+int tune_command(const Arguments& arguments) { return tune_command(arguments, {}); }
+
+int tune_command(const Arguments& arguments, const TrialElsewhere& elsewhere) {
   const std::optional<TuneQuestion> asked = read_tune_question(arguments);
   if (!asked) return kExitDone;
   const auto& [options, file, chosen, candidates, workloads_owner] = *asked;
@@ -258,7 +261,8 @@ int tune_command(const Arguments& arguments) {
   print_refused(candidates.plan, "warning");
   for (const std::string& remark : candidates.plan.remarks)
     std::cerr << "warning: " << remark << '\n';
-  TuneWork search({options.attainment, options.num_jobs, options.time_limit_s, options.is_quiet},
+  TuneWork search({options.attainment, options.num_jobs, options.time_limit_s, options.is_quiet,
+                   elsewhere},
                   candidates, workloads, out + "/" + std::string(kTrialsFile));
   const TunedSettings settings = search.settings();
   const TuneAnswer answer = find_best(search, options, candidates);

@@ -192,7 +192,7 @@ void refuse_noise(const Scenario& scenario) {
 
 bool is_scenario_name(std::string_view name) {
   return name.ends_with(".yaml") || name.ends_with(".yml") ||
-         find_built_in_scenario(name) != nullptr;
+         find_built_in_scenario(name) != nullptr || find_given_scenario(name) != nullptr;
 }
 
 LocalModel::LocalModel(const std::string& name, const std::vector<std::string>& assignments,

@@ -54,26 +54,46 @@ TuneOptions TuneWork::tuning() {
 
 TuneRunFn TuneWork::run_fn() {
   return [this](std::size_t setting, double load, std::size_t num_requests) {
-    std::string id =
-        fmt::format("{} {}", candidates_.plan.runs[setting].id, workloads_.num_seeds());
-    if (lengths_[setting] != 1) id += fmt::format(" {}", lengths_[setting]);
+    const std::string id = id_of(setting);
     if (std::optional<TuneTrial> known = store_.find(id, load, num_requests)) {
       ++num_trials_;
       return *known;
     }
-    TuneTrial trial;
-    try {
-      trial = runs_[setting]->run(load, num_requests);
-    } catch (const Interrupted&) {
-      is_over_ = true;
-      throw;
-    }
-    trial.num_requests = num_requests;
+    TuneTrial trial = trial_at({setting, load, num_requests});
     ++num_trials_;
     num_simulated_ += trial.num_simulated;
     store_.add(id, trial);
     return trial;
   };
+}
+
+std::string TuneWork::id_of(std::size_t setting) const {
+  std::string id = fmt::format("{} {}", candidates_.plan.runs[setting].id, workloads_.num_seeds());
+  if (lengths_[setting] != 1) id += fmt::format(" {}", lengths_[setting]);
+  return id;
+}
+
+TuneTrial TuneWork::trial_at(const TrialPlace& place) {
+  if (options_.elsewhere) {
+    const std::optional<TuneTrial> trial = trial_of_line(options_.elsewhere(place));
+    if (trial) return *trial;
+  }
+  return trial_here(place);
+}
+
+TuneTrial TuneWork::trial_here(const TrialPlace& place) {
+  try {
+    TuneTrial trial = runs_[place.setting]->run(place.load, place.num_requests);
+    trial.num_requests = place.num_requests;
+    return trial;
+  } catch (const Interrupted&) {
+    is_over_ = true;
+    throw;
+  }
+}
+
+std::string TuneWork::line_of(const TrialPlace& place) {
+  return trial_line(id_of(place.setting), trial_here(place));
 }
 
 TunedSettings TuneWork::settings() const {

@@ -5,6 +5,7 @@
 #include <atomic>
 #include <chrono>
 #include <cstddef>
+#include <functional>
 #include <map>
 #include <memory>
 #include <optional>
@@ -22,6 +23,16 @@
 
 namespace metronome {
 
+// A trial of a search: one setting at one load.
+struct TrialPlace {
+  std::size_t setting = 0;  // of the candidates
+  double load = 0;          // requests/s
+  std::size_t num_requests = 0;
+};
+// Has another process run a trial (TuneTrials), and returns its line. Empty: it was lost, and is run
+// here. Called from several threads.
+using TrialElsewhere = std::function<std::string(const TrialPlace& place)>;
+
 // The trials of all candidates: simulated, or found in the folder of an earlier result.
 class TuneWork {
  public:
@@ -30,6 +41,7 @@ class TuneWork {
     int num_jobs = 1;
     std::optional<double> time_limit_s;
     bool is_quiet = false;
+    TrialElsewhere elsewhere;  // empty: trials run here
   };
 
   // Prepares every candidate. The candidates and workloads outlive it. `trials_path`: the trials of
@@ -42,6 +54,8 @@ class TuneWork {
   void weigh(const std::vector<double>& costs);
   TuneOptions tuning();  // shows progress
   TuneRunFn run_fn();
+  // Runs a trial here, and returns it as a line of JSON. Not at once for one setting.
+  std::string line_of(const TrialPlace& place);
   TunedSettings settings() const;
   // See tune_limit.h.
   Scenario with_fitting_length(std::size_t setting, std::string& note) const;
@@ -63,6 +77,9 @@ class TuneWork {
   std::string trials_text() const { return store_.text(is_over_); }
 
  private:
+  std::string id_of(std::size_t setting) const;
+  TuneTrial trial_at(const TrialPlace& place);
+  TuneTrial trial_here(const TrialPlace& place);
   bool must_end();
   void show(const TuneProgress& progress);
 
