@@ -4,6 +4,7 @@
 #include <algorithm>
 #include <iostream>
 #include <iterator>
+#include <memory>
 #include <mutex>
 #include <sstream>
 
@@ -51,8 +52,9 @@ class Given {
   ~Given() { set_given_scenario({}); }
 };
 
-std::mutex& one_call() {
-  static std::mutex mutex;  // guards the streams and the given scenario
+// Guards the streams and the given scenario.
+std::unique_ptr<std::mutex>& one_call() {
+  static auto mutex = std::make_unique<std::mutex>();
   return mutex;
 }
 
@@ -60,7 +62,7 @@ std::mutex& one_call() {
 class Call {
  public:
   Call(const std::optional<ScenarioSource>& given, CommandAnswer& answer)
-      : lock_(one_call()),
+      : lock_(*one_call()),
         given_(given),
         output_(std::cout, answer.output),
         errors_(std::cerr, answer.errors) {}
@@ -85,6 +87,11 @@ std::vector<std::string> callable_commands() {
   std::vector<std::string> names;
   for (const Command& command : kCommands) names.emplace_back(command.name);
   return names;
+}
+
+void forget_calls_of_parent() {
+  (void)one_call().release();  // a thread of the parent may have it
+  one_call() = std::make_unique<std::mutex>();
 }
 
 void call_command(const std::string& name, const std::vector<std::string>& arguments,

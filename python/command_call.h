@@ -22,6 +22,9 @@ struct CommandAnswer {
   std::string errors;  // of standard error
 };
 
+// Called in a process that was forked: a call that its parent makes is none of its own.
+void forget_calls_of_parent();
+
 // The commands that call_command() knows.
 std::vector<std::string> callable_commands();
 

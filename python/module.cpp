@@ -210,6 +210,7 @@ void define_commands(nb::module_& module) {
            "connect.")
       .def("stop", &ServerHost::stop, "Running requests end first; the second time it aborts them.");
   module.def("interrupting_signal", interrupting_signal);
+  module.def("forget_calls_of_parent", forget_calls_of_parent);
 }
 
 void define_registration(nb::module_& module) {

@@ -19,11 +19,12 @@ from ._result import Page, Result, Results, Table
 from ._router import Fleet, RoutedRequest, Router
 from ._run import run
 from ._scenario import Described, Scenario, Searched, scenario
+from ._serve import Served, Server, serve
 
 __all__ = ["ArgumentError", "Books", "Calibration", "Described", "Fleet", "FleetSizes", "Integer",
            "InternalError", "MetronomeError", "MetronomeWarning", "Number", "Page", "Point",
            "Policy", "PolicyCheck", "PolicyError", "Problem", "Range", "Request", "Result",
            "Results", "RoutedRequest", "Router", "RunError", "Scenario", "ScenarioError",
-           "Searched", "Sweep", "Table", "Tuning", "__version__", "calibrate", "check_policy",
-           "diagnose", "fleet", "register", "report", "run", "scenario", "sweep", "tune",
-           "validate"]
+           "Searched", "Served", "Server", "Sweep", "Table", "Tuning", "__version__", "calibrate",
+           "check_policy", "diagnose", "fleet", "register", "report", "run", "scenario", "serve",
+           "sweep", "tune", "validate"]

@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING, Any, Optional, Union, Unpack
 
 from . import _native
 from ._errors import ArgumentError, MetronomeWarning, RunError
-from ._executors import answers_of, keep
+from ._executors import Lost, Trials, answers_of, keep, question_of
 from ._result import Page, Result, Results
 from ._scenario import (Scenario, ScenarioLike, Searched, arguments_of, assignments_of, plain,
                         refuse_unknown, source_of, split)
@@ -27,16 +27,21 @@ PathLike = Union[str, "os.PathLike[str]"]
 RunLike = Union[PathLike, Result, Results]
 Values = Union[str, Iterable[Any]]
 
+_REMOTE_JOBS = 64  # trials that wait for workers; a search has fewer settings at once
+
 # Progress: a bar where standard error is a terminal, elsewhere a line now and then.
 _BAR = re.compile(r"\r\x1b\[K[^\r\n]*|^trial \d+: .*\n|^\S+ \[[#.]+\] +\d+% .*\n",
                   re.MULTILINE)
 
 
-def _call(name: str, words: Sequence[str],
-          given: "Optional[_native.ScenarioSource]" = None) -> tuple[int, str, str]:
+def _call(name: str, words: Sequence[str], given: "Optional[_native.ScenarioSource]" = None,
+          trials: Optional[Trials] = None) -> tuple[int, str, str]:
     texts: list[str] = []
     try:
-        code = _native.command(name, list(words), given, texts)
+        if trials is None:
+            code = _native.command(name, list(words), given, texts)
+        else:
+            code = _native.tune(list(words), given, trials, texts)
     except RunError as error:
         error.text = _BAR.sub("", texts[1])
         raise
@@ -150,8 +155,9 @@ def sweep(scenario: Optional[ScenarioLike] = None, over: Optional[Mapping[str, V
             None: a temporary folder
         log: a file that gets a line when a point starts and when it is done
         executor: where the points run instead: an executor of concurrent.futures, a client of Dask,
-            or the module ``ray``. Workers need this package and the scenario's files. The results
-            are the same bytes; a point whose worker is lost runs here.
+            or the module ``ray``. Workers need this package and the scenario's files; policies and
+            routers of Python are sent to them. The results are the same bytes; a point whose worker
+            is lost runs here.
         **options: goals such as ``target_itl``, and a scenario without a file; see ``Searched``
 
     A point that failed, or is no valid scenario, is a warning; the others have rows.
@@ -179,16 +185,13 @@ def _run_elsewhere(words: Sequence[str], given: "Optional[_native.ScenarioSource
     _call("sweep", [*words, f"--out={folder}", "--merge", "--quiet"], given)
     _, listed, _ = _call("sweep", [*words, "--dry-run"], given)
     ids = [line.split()[0] for line in listed.splitlines()]
-    text = None if given is None else (given.name, given.text, given.has_lines)
-    calls = [(list(words), text, f"{i + 1}/{len(ids)}") for i, run in enumerate(ids)
+    question = question_of(words, given)
+    calls = [(question, f"{i + 1}/{len(ids)}") for i, run in enumerate(ids)
              if not os.path.lexists(os.path.join(folder, run))]
-    lost = 0
-    for files in answers_of(executor, calls):
-        lost += files is None
+    lost = Lost()
+    for files in answers_of(executor, calls, lost):
         keep(files or {}, folder, set(ids))
-    if lost:
-        warnings.warn(f"{lost} of {len(calls)} points were lost by their workers and run here",
-                      MetronomeWarning, stacklevel=3)
+    lost.warn(len(calls), "points", stacklevel=3)
 
 
 class FleetSizes(Sweep):
@@ -271,7 +274,8 @@ def tune(scenario: Optional[ScenarioLike] = None, over: Optional[Mapping[str, Va
          minimise: Optional[str] = None, variants: Union[str, Sequence[str]] = (),
          seed: Optional[int] = None, seeds: Optional[int] = None,
          time_limit: Optional[float] = None, jobs: Optional[int] = None,
-         out: Optional[PathLike] = None, **options: Unpack[Searched]) -> Tuning:
+         out: Optional[PathLike] = None, executor: Any = None,
+         **options: Unpack[Searched]) -> Tuning:
     """Finds the settings that carry the highest load within an SLO, or serve one load best.
 
     Args:
@@ -286,8 +290,11 @@ def tune(scenario: Optional[ScenarioLike] = None, over: Optional[Mapping[str, Va
         seed: in the place of the scenario's
         seeds: workloads to draw and evaluate together
         time_limit: seconds after which the search ends with what it has found
-        jobs: settings to try at once; None: one per CPU core
-        out: the folder, which a later call with it continues; None: a temporary folder
+        jobs: settings to try at once; None: one per CPU core, or 64 with an executor
+        out: the folder, which a later call with it continues, also after Ctrl-C; None: a temporary
+            folder
+        executor: where the trials run, as for ``sweep``. The answer is the same; a trial whose
+            worker is lost runs here.
         **options: goals such as ``target_itl``, and a scenario without a file; see ``Searched``
 
     Raises:
@@ -299,9 +306,15 @@ def tune(scenario: Optional[ScenarioLike] = None, over: Optional[Mapping[str, Va
     words += _over_words(over) + arguments_of({
         "set": assignments_of(sets), "slo": slo, "attainment": attainment, "load": load,
         "minimise": minimise, "variant": _names(variants), "seed": seed, "seeds": seeds,
-        "time_limit": time_limit, "jobs": jobs, "out": folder.path, "json": True, **goals})
-    _, _, errors = _call("tune", words, given)
+        **goals})
+    call = words + arguments_of({
+        "time_limit": time_limit, "jobs": jobs or (None if executor is None else _REMOTE_JOBS),
+        "out": folder.path, "json": True})
+    trials = None if executor is None else Trials(question_of(words, given), executor)
+    _, _, errors = _call("tune", call, given, trials)
     _warn(errors)
+    if trials is not None:
+        trials.lost.warn(trials.asked, "trials", stacklevel=2)
     return Tuning(folder, errors)
 
 
@@ -321,6 +334,7 @@ def diagnose(run: Union[RunLike, None] = None, *, top: Optional[int] = None,
              scenario: Optional[PathLike] = None, variant: Optional[str] = None,
              flags: Optional[str] = None, iterations: Optional[str] = None,
              engine: Optional[str] = None, run_number: Optional[int] = None,
+             save: Optional[PathLike] = None, html: Optional[PathLike] = None,
              **options: Unpack[Searched]) -> list[dict[str, Any]]:
     """Splits every gap between tokens into its causes, and finds the smallest change of settings
     that keeps every gap within a limit.
@@ -337,6 +351,8 @@ def diagnose(run: Union[RunLike, None] = None, *, top: Optional[int] = None,
         iterations: of a vLLM log, ``"FIRST:LAST"``
         engine: ``vllm`` or ``sglang``, if a log has lines of both
         run_number: of a client's result with several runs
+        save: a new folder that gets the requests, settings and step times of a log as a scenario
+        html: a file that gets the answer as a page
         **options: goals such as ``target_itl``, and a scenario without a file; see ``Searched``
 
     Returns:
@@ -353,7 +369,7 @@ def diagnose(run: Union[RunLike, None] = None, *, top: Optional[int] = None,
         words += arguments_of({
             **goals, "top": top, "no_replay": not replay, "hardware": hardware,
             "scenario": scenario, "variant": variant, "flags": flags, "iterations": iterations,
-            "run": run_number, "json": True})
+            "run": run_number, "save": save, "html": html, "json": True})
         _, output, errors = _call("diagnose", words)
     _warn(errors)
     return json.loads(output)

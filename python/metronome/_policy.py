@@ -65,6 +65,10 @@ class Policy:
 Registered = TypeVar("Registered", bound=type)
 
 
+#: Classes by their names.
+registered: dict[str, type] = {}
+
+
 def own_keys(policy: type) -> dict[str, Union[Integer, Number]]:
     """The keys of a policy's own, in order of their definition."""
     return {key: value for kind in reversed(policy.__mro__) for key, value in vars(kind).items()
@@ -115,11 +119,13 @@ def register(kind: Registered) -> Registered:
             raise ArgumentError(f"router {name}: has no choose(); allowed: a subclass of "
                                 "metronome.Router with choose(self, fleet, request)")
         install_router(kind)
+        registered[name] = kind
         return kind
     if not (isinstance(kind, type) and issubclass(kind, Policy)) or kind.fill is Policy.fill:
         raise ArgumentError(f"policy {name}: has no fill(); allowed: a subclass of "
                             "metronome.Policy with fill(self, books)")
     install(kind, lambda values: make(kind, values))
+    registered[name] = kind
     return kind
 
 

@@ -39,9 +39,9 @@ class TuneWork {
   struct Options {
     double attainment = 0.99;
     int num_jobs = 1;
-    std::optional<double> time_limit_s;
+    std::optional<double> time_limit_s = {};
     bool is_quiet = false;
-    TrialElsewhere elsewhere;  // empty: trials run here
+    TrialElsewhere elsewhere = {};  // empty: trials run here
   };
 
   // Prepares every candidate. The candidates and workloads outlive it. `trials_path`: the trials of

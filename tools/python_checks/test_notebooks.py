@@ -19,11 +19,9 @@ def texts_of(book):
     """What each cell shows as text."""
     shown = []
     for cell in book["cells"]:
-        for output in cell.get("outputs", []):
-            text = output.get("text") or output.get("data", {}).get("text/plain", "")
-            name = output.get("name", "shown")
-            if name != "stderr":
-                shown.append((cell["id"], "".join(text)))
+        texts = [output.get("text") or output.get("data", {}).get("text/plain", "")
+                 for output in cell.get("outputs", []) if output.get("name") != "stderr"]
+        shown.append((cell["id"], "".join("".join(text) for text in texts)))
     return shown
 
 
