@@ -334,6 +334,7 @@ def diagnose(run: Union[RunLike, None] = None, *, top: Optional[int] = None,
              scenario: Optional[PathLike] = None, variant: Optional[str] = None,
              flags: Optional[str] = None, iterations: Optional[str] = None,
              engine: Optional[str] = None, run_number: Optional[int] = None,
+             requests: Union[int, PathLike, None] = None,
              save: Optional[PathLike] = None, html: Optional[PathLike] = None,
              **options: Unpack[Searched]) -> list[dict[str, Any]]:
     """Splits every gap between tokens into its causes, and finds the smallest change of settings
@@ -351,6 +352,8 @@ def diagnose(run: Union[RunLike, None] = None, *, top: Optional[int] = None,
         iterations: of a vLLM log, ``"FIRST:LAST"``
         engine: ``vllm`` or ``sglang``, if a log has lines of both
         run_number: of a client's result with several runs
+        requests: how many of a scenario without a file; or, of a log, a client's result that has
+            the exact lengths and starts of its requests
         save: a new folder that gets the requests, settings and step times of a log as a scenario
         html: a file that gets the answer as a page
         **options: goals such as ``target_itl``, and a scenario without a file; see ``Searched``
@@ -360,7 +363,7 @@ def diagnose(run: Union[RunLike, None] = None, *, top: Optional[int] = None,
     """
     goals, described = split(options)
     with tempfile.TemporaryDirectory(prefix="metronome-") as temporary:
-        is_command = bool(described) or run is None
+        is_command = bool(described) or run is None or isinstance(requests, int)
         if is_command:
             refuse_unknown(described)
             words = arguments_of({"command": run, "engine": engine, **described})
@@ -369,7 +372,7 @@ def diagnose(run: Union[RunLike, None] = None, *, top: Optional[int] = None,
         words += arguments_of({
             **goals, "top": top, "no_replay": not replay, "hardware": hardware,
             "scenario": scenario, "variant": variant, "flags": flags, "iterations": iterations,
-            "run": run_number, "save": save, "html": html, "json": True})
+            "run": run_number, "requests": requests, "save": save, "html": html, "json": True})
         _, output, errors = _call("diagnose", words)
     _warn(errors)
     return json.loads(output)

@@ -166,6 +166,29 @@ class Commands(common.InFolder):
         self.assertEqual((done.stdout, done.stderr), ("", ""))
 
 
+class Logs(common.InFolder):
+    """Diagnoses of a log: the same answers as the command's."""
+
+    LOG = common.ROOT / "tests/expected/logs/vllm.log"
+
+    def test_files(self):
+        ours = metronome.diagnose(self.LOG, target_itl=100, save="ours", html="ours.html")
+        theirs = common.command("diagnose", self.LOG, "--target-itl", "100", "--save", "theirs",
+                                "--json", cwd=self.folder)
+        self.assertEqual(ours, json.loads(theirs))
+        self.assert_same_files("ours", "theirs")
+        self.assertIn("<html", pathlib.Path("ours.html").read_text())
+
+    def test_requests(self):
+        """The requests of a log may be a client's result, which is no scenario without a file."""
+        pathlib.Path("bench.json").write_text("{}")
+        error = common.command("diagnose", self.LOG, "--requests", "bench.json", cwd=self.folder,
+                               code=2)
+        with self.assertRaises(metronome.MetronomeError) as raised:
+            metronome.diagnose(self.LOG, requests="bench.json")
+        self.assertEqual(f"metronome: error: {raised.exception}\n", error)
+
+
 class Options(common.InFolder):
     """An option of a command is an argument of its function, or is left out here with a reason."""
 

@@ -4,7 +4,10 @@
 import contextlib
 import importlib.util
 import io
+import pathlib
 import re
+import subprocess
+import sys
 import unittest
 import warnings
 
@@ -36,3 +39,13 @@ class Guide(common.InFolder):
     def test_policy(self):
         names = self.follow("python_policy.md", 3)
         self.assertTrue(names["found"], names["found"])
+        median = {name: round(result.summary["p50_ttft_ms"])
+                  for name, result in names["results"].items()}
+        self.assertEqual(median, {"aged_shortest": 86, "token_budget": 190, "sarathi": 190,
+                                  "vllm": 190})
+
+    def test_picture(self):
+        """The picture of the policy's page is what tools/plot_policy draws."""
+        subprocess.run([sys.executable, common.ROOT / "tools/plot_policy", "ours.svg"], check=True)
+        self.assertEqual(pathlib.Path("ours.svg").read_bytes(),
+                         (common.ROOT / "docs/guide/python_policy.svg").read_bytes())
