@@ -2,6 +2,10 @@
 # The package of Python in BUILD/python/metronome: its sources, and the module metronome._native
 # with the rooms. Needs Python's headers and nanobind, which tools/wheel installs.
 find_package(Python 3.11 REQUIRED COMPONENTS Interpreter Development.Module)
+# CMake before 3.26 does not know the stable ABI. On Linux, nanobind asks only for this name.
+if(NOT TARGET Python::SABIModule)
+  add_library(Python::SABIModule INTERFACE IMPORTED)
+endif()
 execute_process(COMMAND ${Python_EXECUTABLE} -m nanobind --cmake_dir
   OUTPUT_VARIABLE nanobind_ROOT OUTPUT_STRIP_TRAILING_WHITESPACE COMMAND_ERROR_IS_FATAL ANY)
 find_package(nanobind 3.1 CONFIG REQUIRED)

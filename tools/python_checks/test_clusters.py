@@ -60,17 +60,24 @@ def has(package):
 
 @unittest.skipUnless(has("ray"), "needs Ray: tools/check_python --clusters")
 class Ray(common.InFolder):
-    def setUp(self):
-        super().setUp()
+    @classmethod
+    def setUpClass(cls):
         import logging
         import warnings
 
+        os.environ["RAY_raylet_start_wait_time_s"] = "300"  # on a busy machine
         import ray
-        warnings.simplefilter("ignore")  # Ray's own
-        ray.init(num_cpus=2, include_dashboard=False, logging_level=logging.ERROR,
-                 log_to_driver=False)
-        self.addCleanup(ray.shutdown)
-        self.ray = ray
+        with warnings.catch_warnings():
+            warnings.simplefilter("ignore")  # Ray's own
+            ray.init(num_cpus=2, include_dashboard=False, logging_level=logging.ERROR,
+                     log_to_driver=False)
+        cls.addClassCleanup(ray.shutdown)
+        cls.ray = ray
+
+    def setUp(self):
+        import warnings
+        super().setUp()
+        warnings.simplefilter("ignore")  # as above
         sweep("theirs")
 
     def test_sweep(self):

@@ -173,10 +173,11 @@ class Logs(common.InFolder):
 
     def test_files(self):
         ours = metronome.diagnose(self.LOG, target_itl=100, save="ours", html="ours.html")
-        theirs = common.command("diagnose", self.LOG, "--target-itl", "100", "--save", "theirs",
-                                "--json", cwd=self.folder)
+        pathlib.Path("theirs").mkdir()
+        theirs = common.command("diagnose", self.LOG, "--target-itl", "100", "--save", "ours",
+                                "--json", cwd="theirs")
         self.assertEqual(ours, json.loads(theirs))
-        self.assert_same_files("ours", "theirs")
+        self.assert_same_files("ours", "theirs/ours")
         self.assertIn("<html", pathlib.Path("ours.html").read_text())
 
     def test_requests(self):
