@@ -20,6 +20,7 @@ constexpr Command kCommands[] = {
     {"sweep", "", sweep_command},         {"tune", "", tune_command},
     {"diagnose", "", diagnose_command},   {"validate", "", validate_command},
     {"calibrate", "", calibrate_command}, {"report", "", report_command},
+    {"list", "", list_command},
 };
 
 // Takes what is written to a stream, and gives it away at its own end.

@@ -99,6 +99,12 @@ class PythonPolicy final : public Policy {
   void fill(Books& books) override {
     const nb::gil_scoped_acquire lock;
     view_->open_plan(books, [this] { fill_(books_); });
+    const std::int64_t planned = books.plan().num_tokens();
+    if (planned <= max_tokens_) return;
+    throw PolicyError(fmt::format(
+        "a step exceeds its token budget: it has {} tokens; allowed: {}, as max_num_batched_tokens "
+        "says",
+        planned, max_tokens_));
   }
 
   std::string refusal(const Books& books, const RequestSpec& spec) const override {

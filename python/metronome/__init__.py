@@ -8,8 +8,8 @@
 """
 
 from ._check_policy import PolicyCheck, check_policy
-from ._commands import (Calibration, FleetSizes, Sweep, Tuning, calibrate, diagnose, fleet, report,
-                        sweep, tune, validate)
+from ._commands import (Calibration, Diagnosis, FleetSizes, Sweep, Tuning, calibrate, catalogue,
+                        diagnose, fleet, report, sweep, tune, validate)
 from ._errors import (ArgumentError, InternalError, MetronomeError, MetronomeWarning, PolicyError,
                       RunError, ScenarioError)
 from ._native import version as __version__
@@ -21,10 +21,10 @@ from ._run import run
 from ._scenario import Described, Scenario, Searched, scenario
 from ._serve import Served, Server, serve
 
-__all__ = ["ArgumentError", "Books", "Calibration", "Described", "Fleet", "FleetSizes", "Integer",
-           "InternalError", "MetronomeError", "MetronomeWarning", "Number", "Page", "Point",
-           "Policy", "PolicyCheck", "PolicyError", "Problem", "Range", "Request", "Result",
+__all__ = ["ArgumentError", "Books", "Calibration", "Described", "Diagnosis", "Fleet", "FleetSizes",
+           "Integer", "InternalError", "MetronomeError", "MetronomeWarning", "Number", "Page",
+           "Point", "Policy", "PolicyCheck", "PolicyError", "Problem", "Range", "Request", "Result",
            "Results", "RoutedRequest", "Router", "RunError", "Scenario", "ScenarioError",
            "Searched", "Served", "Server", "Sweep", "Table", "Tuning", "__version__", "calibrate",
-           "check_policy", "diagnose", "fleet", "register", "report", "run", "scenario", "serve",
-           "sweep", "tune", "validate"]
+           "catalogue", "check_policy", "diagnose", "fleet", "register", "report", "run",
+           "scenario", "serve", "sweep", "tune", "validate"]

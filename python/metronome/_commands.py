@@ -1,6 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0
 """The other commands. Each call is that of the command of its name, inside this process."""
 
+import functools
 import html
 import json
 import os
@@ -9,12 +10,12 @@ import shutil
 import tempfile
 import warnings
 import weakref
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from typing import TYPE_CHECKING, Any, Optional, Union, Unpack
 
 from . import _native
 from ._errors import ArgumentError, MetronomeWarning, RunError
-from ._executors import Lost, Trials, answers_of, keep, question_of
+from ._executors import Lost, Trials, answers_of, check_executor, keep, question_of
 from ._result import Page, Result, Results
 from ._scenario import (Scenario, ScenarioLike, Searched, arguments_of, assignments_of, plain,
                         refuse_unknown, source_of, split)
@@ -89,11 +90,20 @@ class _Folder:
     """A folder for files: the caller's, or one that goes with this object."""
 
     def __init__(self, path: Optional[PathLike], name: str):
+        self._is_kept = path is not None
         if path is None:
             own = tempfile.mkdtemp(prefix="metronome-")
             weakref.finalize(self, shutil.rmtree, own, ignore_errors=True)
             path = os.path.join(own, name)
         self.path = os.fspath(path)
+
+    def without_path(self, text: str) -> str:
+        """What a command printed, without lines about a folder that goes."""
+        if self._is_kept:
+            return text
+        own = re.escape(os.path.dirname(self.path))
+        return re.sub(rf"^.*: {own}\S*\n|^scenario +{own}\S*\n|; results: {own}\S*", "", text,
+                      flags=re.MULTILINE)
 
     def read(self, name: str) -> str:
         with open(os.path.join(self.path, name), encoding="utf-8") as file:
@@ -111,7 +121,7 @@ class Sweep:
     def __init__(self, folder: _Folder, rows: list[dict[str, Any]], text: str):
         self._folder = folder
         self.rows = rows
-        self.text = text
+        self.text = folder.without_path(text)
 
     @property
     def folder(self) -> str:
@@ -181,6 +191,7 @@ def sweep(scenario: Optional[ScenarioLike] = None, over: Optional[Mapping[str, V
 def _run_elsewhere(words: Sequence[str], given: "Optional[_native.ScenarioSource]", folder: str,
                    executor: Any) -> None:
     """Has workers run what the folder lacks. What they lose is left to the caller."""
+    check_executor(executor)
     # Makes the folder, or refuses one of something else.
     _call("sweep", [*words, f"--out={folder}", "--merge", "--quiet"], given)
     _, listed, _ = _call("sweep", [*words, "--dry-run"], given)
@@ -235,7 +246,7 @@ class Tuning:
 
     def __init__(self, folder: _Folder, text: str):
         self._folder = folder
-        self.text = text
+        self.text = folder.without_path(text)
         self.details: dict[str, Any] = json.loads(folder.read("tune.json"))
         try:
             self.best: Optional[Scenario] = Scenario(folder.read("best.yaml"), "best")
@@ -318,15 +329,41 @@ def tune(scenario: Optional[ScenarioLike] = None, over: Optional[Mapping[str, Va
     return Tuning(folder, errors)
 
 
-def _saved(run: RunLike, folder: str) -> str:
-    """The path of a run's folder."""
+def _saved(run: RunLike, folder: str, is_one: bool = False) -> str:
+    """The path of a run's folder; with ``is_one``, of the only run in it."""
     if not isinstance(run, (Result, Results)):
         return os.fspath(run)
     results = run if isinstance(run, Results) else Results([run._native])
     path = os.path.join(folder, "run")
     results.save(path)
+    if is_one:
+        results.only
     one = os.path.join(path, results[0].name)  # of a scenario with variants
     return one if len(results) == 1 and os.path.isdir(one) else path
+
+
+class Diagnosis(list[dict[str, Any]]):
+    """A dict for each run, as ``metronome diagnose --json`` prints it. ``what_if`` has the change
+    of settings. ``print`` shows what the command prints.
+    """
+
+    def __init__(self, runs: list[dict[str, Any]], tell: Callable[[], str]):
+        super().__init__(runs)
+        self._tell = tell
+
+    @functools.cached_property
+    def text(self) -> str:
+        """What the command prints. It is made when it is asked for, by a second call."""
+        return self._tell()
+
+    def __str__(self) -> str:
+        return self.text
+
+    def __repr__(self) -> str:
+        return f"<Diagnosis of {', '.join(run['label'] for run in self)}>"
+
+    def _repr_html_(self) -> str:
+        return f"<pre>{html.escape(self.text)}</pre>"
 
 
 def diagnose(run: Union[RunLike, None] = None, *, top: Optional[int] = None,
@@ -336,7 +373,7 @@ def diagnose(run: Union[RunLike, None] = None, *, top: Optional[int] = None,
              engine: Optional[str] = None, run_number: Optional[int] = None,
              requests: Union[int, PathLike, None] = None,
              save: Optional[PathLike] = None, html: Optional[PathLike] = None,
-             **options: Unpack[Searched]) -> list[dict[str, Any]]:
+             **options: Unpack[Searched]) -> Diagnosis:
     """Splits every gap between tokens into its causes, and finds the smallest change of settings
     that keeps every gap within a limit.
 
@@ -359,23 +396,25 @@ def diagnose(run: Union[RunLike, None] = None, *, top: Optional[int] = None,
         **options: goals such as ``target_itl``, and a scenario without a file; see ``Searched``
 
     Returns:
-        One dict a run, as ``metronome diagnose --json`` prints it. ``what_if`` has the change.
+        One dict a run; ``print`` shows the answer in words.
     """
     goals, described = split(options)
-    with tempfile.TemporaryDirectory(prefix="metronome-") as temporary:
-        is_command = bool(described) or run is None or isinstance(requests, int)
-        if is_command:
-            refuse_unknown(described)
-            words = arguments_of({"command": run, "engine": engine, **described})
-        else:
-            words = [_saved(run, temporary)] + arguments_of({"engine": engine})
-        words += arguments_of({
-            **goals, "top": top, "no_replay": not replay, "hardware": hardware,
-            "scenario": scenario, "variant": variant, "flags": flags, "iterations": iterations,
-            "run": run_number, "requests": requests, "save": save, "html": html, "json": True})
-        _, output, errors = _call("diagnose", words)
+    folder = _Folder(None, "run")
+    if described or run is None or isinstance(requests, int):
+        refuse_unknown(described)
+        words = arguments_of({"command": run, "engine": engine, **described})
+    else:
+        words = [_saved(run, folder.path)] + arguments_of({"engine": engine})
+    words += arguments_of({
+        **goals, "top": top, "no_replay": not replay, "hardware": hardware,
+        "scenario": scenario, "variant": variant, "flags": flags, "iterations": iterations,
+        "run": run_number, "requests": requests})
+    _, output, errors = _call("diagnose", words + arguments_of(
+        {"save": save, "html": html, "json": True}))
     _warn(errors)
-    return json.loads(output)
+    # The folder of unsaved results stays as long as somebody may ask for the words.
+    return Diagnosis(json.loads(output),
+                     lambda: folder.without_path(_call("diagnose", words)[1]))
 
 
 def validate(measured: RunLike, simulated: Union[RunLike, None] = None, *,
@@ -408,7 +447,7 @@ def validate(measured: RunLike, simulated: Union[RunLike, None] = None, *,
             words = [os.fspath(scenario)]
             options["measured"] = _saved(measured, one)
         else:
-            words = [_saved(measured, one), _saved(simulated, other)]
+            words = [_saved(measured, one, True), _saved(simulated, other, True)]
             options["scenario"] = scenario
         code, output, errors = _call("validate", words + arguments_of(options))
     _warn(errors)
@@ -493,6 +532,19 @@ def calibrate(source: Union[RunLike, Sequence[RunLike], None] = None, *,
         if out is None:  # a folder that goes
             output = re.sub(r"\ncost model: .*\n", "\n", output)
         return Calibration(path, output)
+
+
+def catalogue(topic: str, name: Optional[str] = None) -> str:
+    """The names that scenarios, arguments and results have, as ``metronome list`` prints them.
+
+    Args:
+        topic: ``models``, ``hardware``, ``links``, ``costs``, ``policies``, ``routers``,
+            ``scenarios``, ``keys``, ``workloads``, ``figures`` or ``flags``
+        name: one of them: a model, a policy, a section of keys, an engine
+
+    >>> print(metronome.catalogue("keys", "scheduler"))
+    """
+    return _call("list", [topic] if name is None else [topic, name])[1]
 
 
 def report(results: Union[RunLike, Sequence[RunLike]], out: Optional[PathLike] = None, *,

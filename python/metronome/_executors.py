@@ -18,7 +18,7 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from typing import Any, NamedTuple, Optional
 
 from . import _native
-from ._errors import MetronomeWarning
+from ._errors import ArgumentError, MetronomeWarning
 from ._policy import register, registered
 
 Files = Mapping[str, bytes]
@@ -107,6 +107,14 @@ class Lost:
                           stacklevel=stacklevel + 1)
 
 
+def check_executor(executor: Any) -> Any:
+    """An executor of one of the kinds."""
+    if hasattr(executor, "submit") or hasattr(executor, "remote"):
+        return executor
+    raise ArgumentError(f"executor: is a {type(executor).__name__}; allowed: an executor of "
+                        "concurrent.futures, a client of Dask, or the module ray")
+
+
 class Trials:
     """Trials of a search on an executor.
 
@@ -123,7 +131,7 @@ class Trials:
         self._call = (question, _process())
         self._executor = executor
         self._remote = None
-        if not hasattr(executor, "submit"):
+        if not hasattr(check_executor(executor), "submit"):
             self._remote = executor.remote(max_retries=0)(run_trial)
         else:
             executor.submit(os.getpid)  # starts processes before the search has threads

@@ -1,16 +1,17 @@
 # SPDX-License-Identifier: Apache-2.0
 """Results of runs."""
 
+import difflib
 import functools
 import html
 import json
 import os
 import warnings
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from typing import TYPE_CHECKING, Any, Optional, Union
 
 from . import _native
-from ._errors import MetronomeWarning
+from ._errors import ArgumentError, MetronomeWarning
 
 if TYPE_CHECKING:
     import numpy
@@ -24,6 +25,20 @@ def decoded(column: Any) -> "numpy.ndarray":
         codes, words = column
         return numpy.array(words, dtype=object)[codes]
     return column.view(bool) if column.dtype == numpy.uint8 else column
+
+
+def unknown(what: str, name: Any, names: Iterable[str]) -> str:
+    """A message for a name that is none of these."""
+    near = difflib.get_close_matches(str(name), names, 1)
+    hint = f", did you mean '{near[0]}'?" if near else ""
+    return f"{what}: has no '{name}'{hint}; allowed: {', '.join(names)}"
+
+
+class Figures(dict[str, Any]):
+    """Figures by their names."""
+
+    def __missing__(self, name: str) -> Any:
+        raise KeyError(unknown("summary", name, self))
 
 
 class Table(Mapping[str, "numpy.ndarray"]):
@@ -44,6 +59,8 @@ class Table(Mapping[str, "numpy.ndarray"]):
         self._columns = {key: decoded(column) for key, column in make().items()}
 
     def __getitem__(self, column: str) -> "numpy.ndarray":
+        if column not in self._columns:
+            raise KeyError(unknown(self.name, column, self._columns))
         return self._columns[column]
 
     def __iter__(self) -> Iterator[str]:
@@ -110,13 +127,13 @@ class Result:
         return self._native.elapsed_ms
 
     @functools.cached_property
-    def summary(self) -> dict[str, Any]:
+    def summary(self) -> Figures:
         """The figures of the run, with the names and units of ``summary.json``.
 
         Latencies are milliseconds (``p99_ttft_ms``), ``duration`` is seconds, throughputs are per
         second. A figure that does not exist is None.
         """
-        return json.loads(_native.summary_json([self._native]))[0]
+        return Figures(json.loads(_native.summary_json([self._native]))[0])
 
     @functools.cached_property
     def details(self) -> dict[str, Any]:
@@ -204,8 +221,8 @@ class Results(Sequence[Result]):
     def only(self) -> Result:
         """The result of a scenario with one variant."""
         if len(self._results) != 1:
-            raise ValueError("there are several variants; allowed: results[NAME] with one of "
-                             f"{', '.join(self.names)}")
+            raise ArgumentError("there are several variants; allowed: results[NAME] with one of "
+                                f"{', '.join(self.names)}")
         return self._results[0]
 
     def __getattr__(self, name: str) -> Any:

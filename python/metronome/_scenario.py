@@ -119,14 +119,29 @@ def arguments_of(options: Mapping[str, Any]) -> list[str]:
 
 
 def plain(value: Any) -> str:
-    """A value as a scenario file has it."""
+    """A value as a scenario file has it; of a policy or router of Python, its name."""
     if isinstance(value, str):
         return value
+    if isinstance(value, type):
+        if isinstance(getattr(value, "name", None), str):
+            return value.name  # type: ignore[attr-defined]
+        raise ArgumentError(f"{value.__name__} is a class without a name; allowed: a policy or a "
+                            "router that is registered")
     if isinstance(value, os.PathLike):
         return os.fspath(value)
-    if hasattr(value, "item"):  # NumPy's numbers
-        value = value.item()
-    return json.dumps(value, allow_nan=False)
+    return json.dumps(value, allow_nan=False, default=_known)
+
+
+def _known(value: Any) -> Any:
+    """What ``json`` does not know."""
+    if hasattr(value, "item") and getattr(value, "ndim", 0) == 0:  # NumPy's numbers
+        return value.item()
+    if hasattr(value, "tolist"):
+        return value.tolist()
+    if isinstance(value, (type, os.PathLike)):
+        return plain(value)
+    raise ArgumentError(f"'{value}' is a {type(value).__name__}; allowed: numbers, texts, lists "
+                        "and mappings")
 
 
 def assignments_of(sets: "Mapping[str, Any] | None") -> list[str]:
@@ -178,9 +193,12 @@ def source_of(scenario: ScenarioLike) -> "_native.ScenarioSource":
     if isinstance(scenario, Scenario):
         return _native.ScenarioSource(scenario.name, scenario.yaml, notes=list(scenario.notes))
     if isinstance(scenario, Mapping):
-        return _native.ScenarioSource("scenario", json.dumps(scenario, default=plain), False)
+        return _native.ScenarioSource("scenario", json.dumps(scenario, default=_known), False)
     if isinstance(scenario, str) and is_text(scenario):
         return _native.ScenarioSource("scenario", scenario)
+    if isinstance(scenario, str) and " " in scenario.strip() and not os.path.exists(scenario):
+        raise ArgumentError("gpu: is missing; a server's command needs it: gpu=\"h100\", with its "
+                            "requests, such as rate=4, chat=True")
     if isinstance(scenario, (str, os.PathLike)):
         return _native.ScenarioSource(os.fspath(scenario))
     raise ArgumentError(f"scenario: is a {type(scenario).__name__}; allowed: a path, a name of "

@@ -12,8 +12,9 @@ from typing import Any, Optional, TypedDict, Unpack
 
 from . import _native
 from ._errors import ArgumentError, MetronomeWarning
+from ._result import unknown
 from ._run import chosen_source
-from ._scenario import ScenarioLike, arguments_of, assignments_of
+from ._scenario import Described, ScenarioLike, arguments_of, assignments_of
 
 _LOOK_SECONDS = 0.1  # between looks whether Ctrl-C was pressed
 
@@ -162,9 +163,13 @@ def _close_all() -> None:
             pass
 
 
-def serve(scenario: ScenarioLike, sets: Optional[Mapping[str, Any]] = None, *,
+class ServedOrDescribed(Served, Described, total=False):  # type: ignore[misc]
+    """Options of a server, and a scenario without a file: ``Served`` and ``Described``."""
+
+
+def serve(scenario: Optional[ScenarioLike] = None, sets: Optional[Mapping[str, Any]] = None, *,
           variant: Optional[str] = None, backend: str = "sim", host: str = "127.0.0.1",
-          port: int = 0, **options: Unpack[Served]) -> Server:
+          port: int = 0, **options: Unpack[ServedOrDescribed]) -> Server:
     """Serves the model of a scenario over an OpenAI-compatible HTTP API, as ``metronome serve``.
 
     The server runs in the background of this process, so that a policy of Python schedules what
@@ -178,16 +183,20 @@ def serve(scenario: ScenarioLike, sets: Optional[Mapping[str, Any]] = None, *,
             or ``cpu``, which computes the answers
         host: address to listen on
         port: to listen on; 0: any that is free
-        **options: see ``Served``
+        **options: see ``Served``; and a scenario without a file, by a server's command together
+            with ``gpu``, see ``Described``
 
     >>> with metronome.serve("quickstart", variant="chunked-512") as server:
     ...     print(server.url, server.get("/v1/models"))
     """
-    for name in options:
-        if name not in Served.__annotations__:
-            raise ArgumentError(f"{name}: no such argument; allowed: "
-                                f"{', '.join(Served.__annotations__)}")
-    source = chosen_source(scenario, {})
+    described = {name: value for name, value in options.items()
+                 if name not in Served.__annotations__}
+    for name in described:
+        if name not in Described.__annotations__:
+            raise ArgumentError(unknown("serve", name,
+                                        [*Served.__annotations__, *Described.__annotations__]))
+    options = {name: value for name, value in options.items() if name not in described}
+    source = chosen_source(scenario, described)
     words = [source.name, *arguments_of({
         "set": assignments_of(sets), "variant": variant, "backend": backend, "host": host,
         "port": port, "quiet": True, **options})]

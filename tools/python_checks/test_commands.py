@@ -10,6 +10,7 @@ import re
 import shutil
 import subprocess
 import sys
+import tempfile
 import unittest
 import warnings
 from concurrent.futures import ProcessPoolExecutor
@@ -190,6 +191,66 @@ class Logs(common.InFolder):
         self.assertEqual(f"metronome: error: {raised.exception}\n", error)
 
 
+class Words(common.InFolder):
+    """What people read: lists, answers in words, and errors that say what is allowed."""
+
+    def test_catalogue(self):
+        for words in (["models"], ["policies", "vllm"], ["keys", "scheduler"]):
+            self.assertEqual(metronome.catalogue(*words),
+                             common.command("list", *words, cwd=self.folder))
+        with self.assertRaisesRegex(metronome.ArgumentError, "did you mean 'models'"):
+            metronome.catalogue("model")
+
+    def test_diagnosis(self):
+        results = metronome.run("quickstart", SMALL, variants="unchunked")
+        results.save("saved")
+        found = metronome.diagnose(results, target_itl=40)
+        self.assertEqual(str(found), common.command(
+            "diagnose", "saved/unchunked", "--target-itl", "40", cwd=self.folder))
+        self.assertEqual(repr(found), "<Diagnosis of unchunked>")
+
+    def test_no_paths_of_temporary_folders(self):
+        command = {"scenario": "vllm serve Qwen/Qwen3-8B", "gpu": "h100", "rate": 4, "chat": True,
+                   "requests": 100}
+        over = {"scheduler.max_num_batched_tokens": [512, 2048]}
+        for answer in (metronome.sweep(over=over, **command),
+                       metronome.tune(over=over, seeds=1, **command),
+                       metronome.diagnose(run=command.pop("scenario"), **command)):
+            self.assertNotIn(tempfile.gettempdir(), str(answer))
+            self.assertGreater(len(str(answer)), 300)
+
+    def test_errors(self):
+        results = metronome.run("quickstart", SMALL)
+        chunked = results["chunked-512"]
+        for call, kind, text in (
+                (lambda: chunked.summary["p99_itl"], KeyError, "did you mean 'p99_itl_ms'"),
+                (lambda: chunked.gaps["gap_ms"], KeyError, "did you mean 'gap_ns'"),
+                (lambda: metronome.run("vllm serve Qwen/Qwen3-8B"), metronome.ArgumentError,
+                 "gpu: is missing"),
+                (lambda: metronome.validate(results, results), metronome.ArgumentError,
+                 "several variants; allowed: results.NAME. with one of unchunked"),
+                (lambda: metronome.sweep("quickstart", {"seed": [1]}, executor=4),
+                 metronome.ArgumentError, "executor: is a int; allowed: an executor of"),
+                (lambda: metronome.tune("quickstart", executor=4), metronome.ArgumentError,
+                 "executor: is a int; allowed: an executor of")):
+            with self.assertRaisesRegex(kind, text):
+                call()
+
+    def test_class_for_its_name(self):
+        @metronome.register
+        class Other(metronome.Policy):
+            name = "named_by_class"
+
+            def fill(self, books):
+                books.plan_decodes()
+                if (request := books.next_waiting()) is not None:
+                    books.admit(request, books.uncomputed_tokens(request))
+
+        sets = {**SMALL, "variants.unchunked.scheduler": {"policy": Other}}
+        one = metronome.run("quickstart", sets, variants="unchunked")
+        self.assertEqual(one.config["scheduler"]["policy"], "named_by_class")
+
+
 class Options(common.InFolder):
     """An option of a command is an argument of its function, or is left out here with a reason."""
 
@@ -204,11 +265,11 @@ class Options(common.InFolder):
 
     def test_all(self):
         self.assertEqual(sorted(_native.commands()),
-                         sorted(name for name in metronome.__all__
+                         sorted(name for name in (*metronome.__all__, "list")
                                 if name in ("sweep", "tune", "diagnose", "validate", "calibrate",
-                                            "report")))
+                                            "report", "list")))
         described = set(metronome.Searched.__annotations__)
-        for name in _native.commands():
+        for name in set(_native.commands()) - {"list"}:
             text = common.command(name, "--help", cwd=self.folder)
             options = re.findall(r"^  (?:-\w \[ )?--([a-z-]+)", text, re.MULTILINE)
             self.assertGreater(len(options), 1)

@@ -135,7 +135,7 @@ class Simulated(common.InFolder):
             server.wait()
 
     def test_refusals(self):
-        with self.assertRaisesRegex(metronome.ArgumentError, "sped: no such argument; allowed: sp"):
+        with self.assertRaisesRegex(metronome.ArgumentError, "has no 'sped', did you mean 'speed'"):
             metronome.serve("quickstart", sped=2)
         with self.assertRaisesRegex(metronome.ArgumentError, "variant: .*allowed: unchunked"):
             metronome.serve("quickstart")
