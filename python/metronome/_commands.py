@@ -296,7 +296,8 @@ def tune(scenario: Optional[ScenarioLike] = None, over: Optional[Mapping[str, Va
         slo: limits of MLPerf Inference, as ``slo.preset``
         attainment: required share of requests within every limit, 0 to 0.9999
         load: requests per second to serve, instead of the highest load
-        minimise: with ``load``: ``p99_itl``, ``ttft``, ``tpot`` or ``cost``
+        minimise: with ``load``: ``p99_itl``, ``ttft``, ``tpot``, ``cost`` or ``gpus``; without it:
+            ``token_cost``, of output tokens at the highest load of each setting
         variants: names of the variants to choose from; none: all of them
         seed: in the place of the scenario's
         seeds: workloads to draw and evaluate together

@@ -156,6 +156,26 @@ class Pools(common.InFolder):
                 tune(name, pool)
             self.assert_same_files(name, "searched")
 
+    def test_cost_of_tokens(self):
+        """Trials of settings with prices have other lengths, which workers know."""
+        scenario = {
+            "model": "llama-3.2-3b", "hardware": "h100-sxm",
+            "scheduler": {"policy": "token_budget", "max_num_batched_tokens": 1024},
+            "workload": {"arrivals": {"process": "poisson", "rate": 8}, "num_requests": 100,
+                         "prompt_tokens": {"value": 1000}, "output_tokens": {"value": 80}},
+            "slo": {"ttft_ms": 1000, "itl_ms": 60},
+            "variants": [{"name": "cheap", "price_per_gpu_hour": 2},
+                         {"name": "dear", "hardware": "h200", "price_per_gpu_hour": 3}]}
+
+        def found(out, executor=None):
+            return metronome.tune(scenario, seeds=1, minimise="token_cost", out=out, jobs=1,
+                                  executor=executor)
+
+        found("searched")
+        with concurrent.futures.ProcessPoolExecutor(2) as pool:
+            found("ours", pool)
+        self.assert_same_files("ours", "searched")
+
     def test_interrupted_tune(self):
         """Ctrl-C keeps the trials so far; the next call ends as if nothing had happened."""
         tune("searched")

@@ -195,7 +195,7 @@ class Words(common.InFolder):
     """What people read: lists, answers in words, and errors that say what is allowed."""
 
     def test_catalogue(self):
-        for words in (["models"], ["policies", "vllm"], ["keys", "scheduler"]):
+        for words in (["models"], ["policies", "vllm"], ["keys", "slo"]):
             self.assertEqual(metronome.catalogue(*words),
                              common.command("list", *words, cwd=self.folder))
         with self.assertRaisesRegex(metronome.ArgumentError, "did you mean 'models'"):
