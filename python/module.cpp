@@ -81,9 +81,8 @@ int exit_code_of(nb::list& texts, const Call& call) {
 
 int command(const std::string& name, const std::vector<std::string>& arguments,
             const std::optional<ScenarioSource>& given, nb::list texts) {
-  return exit_code_of(texts, [&](CommandAnswer& answer) {
-    call_command(name, arguments, given, answer);
-  });
+  return exit_code_of(texts,
+                      [&](CommandAnswer& answer) { call_command(name, arguments, given, answer); });
 }
 
 int tune(const std::vector<std::string>& arguments, const std::optional<ScenarioSource>& given,
@@ -208,7 +207,8 @@ void define_commands(nb::module_& module) {
            nb::arg("texts"),
            "Serves until it is stopped; on_ready(port, warnings) is called when clients may "
            "connect.")
-      .def("stop", &ServerHost::stop, "Running requests end first; the second time it aborts them.");
+      .def("stop", &ServerHost::stop,
+           "Running requests end first; the second time it aborts them.");
   module.def("interrupting_signal", interrupting_signal);
   module.def("forget_calls_of_parent", forget_calls_of_parent);
 }

@@ -222,7 +222,9 @@ class Shutdown {
     server_.stop_accepting();
     return true;
   }
-  void on_tick() {
+  // `num_stops`: calls of the host since the last tick.
+  void on_tick(int num_stops) {
+    for (int i = 0; i < num_stops; ++i) on_stop();
     if (!is_draining_) return;
     const Steady::time_point now = Steady::now();
     if (refuses_until_ && now >= *refuses_until_) {
@@ -362,8 +364,7 @@ int serve(const ServeOptions& options, ServerHost* host) {
       std::cerr << "warning: the record has reached --max-record-bytes " << options.max_record_bytes
                 << ": the server takes no more requests, and ends\n";
     }
-    for (int i = host == nullptr ? 0 : host->take_stops(); i > 0; --i) shutdown.on_stop();
-    shutdown.on_tick();
+    shutdown.on_tick(host == nullptr ? 0 : host->take_stops());
   };
   server.run(
       service, [&](int) { shutdown.on_stop(); }, on_tick);

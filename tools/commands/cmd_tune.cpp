@@ -128,8 +128,9 @@ TuneAnswer best_at_load(TuneWork& search, double load, std::string_view goal_nam
   return answer;
 }
 
-Json head_json(const TuneCommandOptions& options, const SloConfig& slo, const TuneWorkloads& workloads,
-               const TuneWork& search, const std::vector<std::string>& refused) {
+Json head_json(const TuneCommandOptions& options, const SloConfig& slo,
+               const TuneWorkloads& workloads, const TuneWork& search,
+               const std::vector<std::string>& refused) {
   Json json = {{std::string(kResultSchemaKey), kResultSchema},
                {"scenario", options.request.scenario},
                {"slo", to_json(slo)},
@@ -204,8 +205,9 @@ struct TuneWords {
   Json json;                       // of all
 };
 
-TuneWords words_of(const TuneAnswer& answer, const TuneWork& search, const TuneCommandOptions& options,
-                   const SloConfig& slo, const TuneCandidates& candidates) {
+TuneWords words_of(const TuneAnswer& answer, const TuneWork& search,
+                   const TuneCommandOptions& options, const SloConfig& slo,
+                   const TuneCandidates& candidates) {
   TuneWords words;
   std::string length_note;
   words.fitting = search.with_fitting_length(answer.best, length_note);
@@ -261,9 +263,9 @@ int tune_command(const Arguments& arguments, const TrialElsewhere& elsewhere) {
   print_refused(candidates.plan, "warning");
   for (const std::string& remark : candidates.plan.remarks)
     std::cerr << "warning: " << remark << '\n';
-  TuneWork search({options.attainment, options.num_jobs, options.time_limit_s, options.is_quiet,
-                   elsewhere},
-                  candidates, workloads, out + "/" + std::string(kTrialsFile));
+  TuneWork search(
+      {options.attainment, options.num_jobs, options.time_limit_s, options.is_quiet, elsewhere},
+      candidates, workloads, out + "/" + std::string(kTrialsFile));
   const TunedSettings settings = search.settings();
   const TuneAnswer answer = find_best(search, options, candidates);
   if (search.num_trials() == 0) throw_if_interrupted();

@@ -64,7 +64,8 @@ constexpr CommandText kTuneText = {
     .file_kind = "scenario file",
     .files = FileCount::AtMostOne};
 
-OptionList option_list(TuneCommandOptions& options, FleetOptions& fleet, ScenarioOptions& scenario) {
+OptionList option_list(TuneCommandOptions& options, FleetOptions& fleet,
+                       ScenarioOptions& scenario) {
   OptionList list = {
       {"over KEY=A,B,C", &options.over,
        "settings to choose from, as in `metronome sweep`; several options make a grid; repeatable"},
@@ -128,9 +129,11 @@ void check_goal(const TuneCommandOptions& options, bool has_goal) {
         "--minimise: token_cost compares settings at their own highest loads; allowed: without "
         "--load, or cost");
   }
-  if (std::find(std::begin(kTuneGoals), std::end(kTuneGoals), options.goal) == std::end(kTuneGoals)) {
+  if (std::find(std::begin(kTuneGoals), std::end(kTuneGoals), options.goal) ==
+      std::end(kTuneGoals)) {
     throw UsageError("--minimise: no such goal: '" + printable(options.goal) + "'" +
-                     did_you_mean(options.goal, kTuneGoals) + "; allowed: " + join_names(kTuneGoals));
+                     did_you_mean(options.goal, kTuneGoals) +
+                     "; allowed: " + join_names(kTuneGoals));
   }
 }
 
@@ -239,8 +242,8 @@ std::optional<TuneQuestion> read_tune_question(const Arguments& arguments) {
   check_slo(first, options.load.has_value());
   check_alike(candidates.plan);
   auto workloads = std::make_unique<const TuneWorkloads>(first, options.num_seeds);
-  return TuneQuestion{std::move(options), std::move(file), std::move(chosen),
-                      std::move(candidates), std::move(workloads)};
+  return TuneQuestion{std::move(options), std::move(file), std::move(chosen), std::move(candidates),
+                      std::move(workloads)};
 }
 
 std::vector<double> hourly_costs(const TuneCandidates& candidates, const TunedSettings& settings,

@@ -1,5 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// What `metronome tune` is asked: its command line, the settings that it compares, and the requests.
+// The question of `metronome tune`: its command line, the settings that it compares, and the
+// requests.
 #pragma once
 
 #include <memory>

@@ -18,8 +18,8 @@ std::unique_ptr<const TuneQuestion> question_of(const Arguments& arguments) {
 
 TuneTrials::TuneTrials(const Arguments& arguments)
     : question_(question_of(arguments)),
-      work_({.attainment = question_->options.attainment, .is_quiet = true},
-            question_->candidates, *question_->workloads, ""),
+      work_({.attainment = question_->options.attainment, .is_quiet = true}, question_->candidates,
+            *question_->workloads, ""),
       mutexes_(question_->candidates.names.size()) {
   if (question_->options.goal != kTokenCost) return;
   work_.weigh(hourly_costs(question_->candidates, work_.settings(), question_->options));

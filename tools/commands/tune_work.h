@@ -29,7 +29,7 @@ struct TrialPlace {
   double load = 0;          // requests/s
   std::size_t num_requests = 0;
 };
-// Has another process run a trial (TuneTrials), and returns its line. Empty: it was lost, and is run
+// Has another process run a trial (TuneTrials), and returns its line. Empty: it was lost, and runs
 // here. Called from several threads.
 using TrialElsewhere = std::function<std::string(const TrialPlace& place)>;
 
