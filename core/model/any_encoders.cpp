@@ -48,7 +48,9 @@ class Encoder {
     const std::int64_t queries = std::min(heads * head_dim, kMaxEncoderWidth);
     attention_ = 2 * hidden_ * (queries + std::min(kv_heads * head_dim, kMaxEncoderWidth));
     width_ = mlp_width();
-    is_gated_ = section.text_or("hidden_act", "") == "silu";
+    // Pixtral's MLPs have gates with any activation.
+    is_gated_ = section.text_or("hidden_act", "") == "silu" ||
+                section.text_or("model_type", "") == "pixtral";
     mlp_ = (is_gated_ ? 3 : 2) * hidden_ * width_;
   }
 

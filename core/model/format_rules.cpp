@@ -26,6 +26,11 @@ void add(const ModuleFormat& more, std::vector<ModuleFormat>& all) {
   all.push_back(more);
 }
 
+// Matrices for each of the module's weights.
+double share_of_matrices(const ModelModule& module) {
+  return static_cast<double>(module.num_matrices) / static_cast<double>(module.num_params);
+}
+
 // The format of the most weights; of two with as many, one that is not plain.
 std::optional<WeightFormat> most_frequent(const std::vector<ModuleFormat>& all,
                                           std::span<const ModuleKind> kinds) {
@@ -78,10 +83,12 @@ void FormatRules::apply(ModelConfig& model) const {
       has_group_size = true;
     }
     const bool is_plain = stored.format == WeightFormat::Plain;
-    const double bytes = is_plain
-                             ? 0
-                             : stored.bytes.value_or(bytes_of(stored.format, model.bytes_per_weight,
-                                                              stored.int4_group_size));
+    double bytes = 0;
+    if (!is_plain) {
+      bytes = stored.bytes.value_or(
+          bytes_of(stored.format, model.bytes_per_weight, stored.int4_group_size));
+      if (stored.codebook_bytes > 0) bytes += stored.codebook_bytes * share_of_matrices(module);
+    }
     add({module.kind, stored.format, bytes, module.num_params}, all);
   }
   model.linear_format = most_frequent(all, kAttentionModules).value_or(WeightFormat::Plain);

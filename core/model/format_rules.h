@@ -18,6 +18,7 @@ struct StoredFormat {
   std::int64_t int4_group_size = 128;  // as in ModelConfig
   // Of a weight with its share of the scales; empty: those of the format.
   std::optional<double> bytes = {};
+  double codebook_bytes = 0;  // of each matrix, beside its weights
 };
 
 class FormatRules {

@@ -86,6 +86,11 @@ void read_vision(const JsonSection& root, const JsonSection& text, ModelConfig& 
   tower.start_token = read_token(root, "vision_start_token_id", 151652);
   tower.end_token = read_token(root, "vision_end_token_id", 151653);
   if (tower.depth == 0) vision.fail("depth", "is 0; allowed: at least 1");
+  if (tower.out_dim != model.hidden_dim) {
+    model.refuse(vision.dotted("out_hidden_size"),
+                 fmt::format("{} is another width than the language model's; allowed: {}",
+                             tower.out_dim, model.hidden_dim));
+  }
   refuse_other_towers(vision, model);
   read_mrope(text, model);
 }

@@ -372,7 +372,7 @@ std::string ModelConfig::shape_error() const {
   error = experts_error(*this);
   if (error.empty()) error = layers_error(*this);
   if (error.empty()) error = parts_error(*this);
-  if (error.empty()) error = vision_error(vision, hidden_dim, n_layers, vocab_size);
+  if (error.empty()) error = vision_error(vision, n_layers, vocab_size);
   if (error.empty()) error = number_error(*this);
   return error.empty() ? scaling_error(*this) : error;
 }

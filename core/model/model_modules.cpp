@@ -95,7 +95,11 @@ class Modules {
   }
 
   void add(ModuleKind kind, const std::vector<std::string>& names, std::int64_t num_params) {
-    ModelModule module{.names = {}, .kind = kind, .num_params = num_params};
+    const bool is_expert = kind == ModuleKind::ExpertIn || kind == ModuleKind::ExpertOut;
+    ModelModule module{.names = {},
+                       .kind = kind,
+                       .num_params = num_params,
+                       .num_matrices = is_expert ? model_.n_experts : 1};
     for (const std::string& root : roots_) {
       for (const std::string& name : names) module.names.push_back(root + name);
     }
@@ -272,8 +276,7 @@ bool ModuleList::add(const std::string& entry) {
     if (names_ == Names::Whole || name.find_first_of("*?") == std::string::npos) {
       named_.emplace(name, number);
     } else {
-      patterns_.push_back(
-          {number, nullptr, {name, name + ".*", "*." + name, "*." + name + ".*"}});
+      patterns_.push_back({number, nullptr, {name, name + ".*", "*." + name, "*." + name + ".*"}});
     }
     return true;
   }

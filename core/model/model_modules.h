@@ -21,6 +21,7 @@ struct ModelModule {
   std::vector<std::string> names;  // any of them; in lower case
   ModuleKind kind = ModuleKind::AttentionIn;
   std::int64_t num_params = 0;  // of an expert's module: those of all experts of the layer
+  std::int64_t num_matrices = 1;
 };
 
 // Projections, MLPs, experts (the first stands for all of its layer), embeddings and the head of a

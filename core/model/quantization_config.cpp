@@ -14,8 +14,9 @@ namespace {
 
 // The modules that are left alone, under the names that the methods give to the list.
 void read_plain_modules(const JsonSection& section, FormatRules& rules) {
-  for (const char* key : {"ignore", "ignored_layers", "modules_to_not_convert", "exclude_modules",
-                          "exclude", "skip_modules", "llm_int8_skip_modules"}) {
+  for (const char* key :
+       {"ignore", "ignored_layers", "modules_to_not_convert", "exclude_modules", "exclude",
+        "skip_modules", "llm_int8_skip_modules", "linear_weights_not_to_quantize"}) {
     for (const std::string& module : module_names(section, key)) {
       leave_module_plain(section, key, module, rules);
     }
@@ -43,10 +44,11 @@ void read_kv_cache(const JsonSection& section, ModelConfig& model) {
   model.bytes_per_kv_element = 1;
 }
 
-// Files of ModelOpt and of MLX do not name their method.
+// Files of ModelOpt, of MLX and older ones of bitsandbytes do not name their method.
 std::string method_of(const JsonSection& section, bool is_modelopt) {
   std::string unnamed = is_modelopt ? "modelopt" : "";
   if (unnamed.empty() && section.has("bits") && section.has("group_size")) unnamed = "mlx";
+  if (section.has("load_in_4bit") || section.has("load_in_8bit")) unnamed = "bitsandbytes";
   return section.text_or("quant_method", unnamed);
 }
 

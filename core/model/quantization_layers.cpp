@@ -52,7 +52,8 @@ StoredFormat read_group(const JsonSection& group, const std::string& packing) {
       strategy == "channel" || strategy == "tensor" ||
       (products == WeightFormat::Int8 && weights.find("group_size") == nullptr);
   return integers_of(static_cast<double>(bits),
-                     is_of_channel ? 0 : read_group_size(weights, "group_size", 128), 2, products);
+                     is_of_channel ? 0 : read_group_size(weights, "group_size", 128), 2, products,
+                     !weights.boolean_or("symmetric", true));
 }
 
 // Two of four weights are left, each with two bits that say which. With 4 bits it is 3 bits per
@@ -77,20 +78,34 @@ StoredFormat read_modelopt_algorithm(const JsonSection& section) {
       {"fp8", {.format = WeightFormat::Fp8}},
       {"fp8_per_channel_per_token", {.format = WeightFormat::Fp8}},
       {"fp8_pb_wo", {.format = WeightFormat::Fp8Block}},
+      {"fp8_block_scales", {.format = WeightFormat::Fp8Block}},
       {"nvfp4", {.format = WeightFormat::Nvfp4}},
       {"nvfp4_awq", {.format = WeightFormat::Nvfp4}},
+      {"nvfp4_svdquant", {.format = WeightFormat::Nvfp4}},
       {"w4a16_nvfp4", with_bytes(WeightFormat::WeightOnly, kNvfp4)},
       {"w4a8_nvfp4_fp8", with_bytes(WeightFormat::Int4Fp8, kNvfp4)},
       {"w4a8_mxfp4_fp8", with_bytes(WeightFormat::Int4Fp8, kMxfp4)},
+      {"w4a8_mxfp4_mxfp8", with_bytes(WeightFormat::Int4Fp8, kMxfp4)},
+      {"w4a16_mxfp4", with_bytes(WeightFormat::WeightOnly, kMxfp4)},
       {"mxfp4", {.format = WeightFormat::Mxfp4}},
       {"mxfp8", {.format = WeightFormat::Mxfp8}},
       {"int4_awq", {.format = WeightFormat::Int4}},
       {"w4a16_awq", {.format = WeightFormat::Int4}},
       {"w4a8_awq", {.format = WeightFormat::Int4Fp8}},
+      {"w4a16", integers_of(4, 0)},
+      {"w4a16_gptq", {.format = WeightFormat::Int4}},
+      {"w4a8_qserve_per_group", with_bytes(WeightFormat::Int8, 0.5 + 2.0 / 128)},
+      {"w4a8_qserve_per_channel", with_bytes(WeightFormat::Int8, 0.5)},
       {"w8a16", with_bytes(WeightFormat::WeightOnly, 1)},
+      {"w8a16_gptq", with_bytes(WeightFormat::WeightOnly, 1 + 2.0 / 128)},
+      {"int8", {.format = WeightFormat::Int8}},
       {"int8_sq", {.format = WeightFormat::Int8}},
       {"w8a8_sq_per_channel", {.format = WeightFormat::Int8}},
       {"w8a8_sq_per_channel_per_token_plugin", {.format = WeightFormat::Int8}},
+      {"w8a8_sq_per_channel_per_tensor_plugin", {.format = WeightFormat::Int8}},
+      {"w8a8_sq_per_tensor_per_token_plugin", {.format = WeightFormat::Int8}},
+      {"w8a8_sq_per_tensor_plugin", {.format = WeightFormat::Int8}},
+      {"no_quant", {.format = WeightFormat::Plain}},
   };
   constexpr const char* kKey = "quant_algo";
   const std::string name = section.text_or(kKey, "");
@@ -116,6 +131,9 @@ StoredFormat read_quark_weight(const JsonSection& weight, bool has_int8_inputs) 
       {"fp4", {.format = WeightFormat::Mxfp4}},
       {"fp6_e2m3", with_bytes(WeightFormat::WeightOnly, 0.75 + 1.0 / 32)},
       {"fp6_e3m2", with_bytes(WeightFormat::WeightOnly, 0.75 + 1.0 / 32)},
+      {"mxfp4", {.format = WeightFormat::Mxfp4}},
+      {"bfloat16", {.format = WeightFormat::Plain}},
+      {"float16", {.format = WeightFormat::Plain}},
   };
   constexpr const char* kKey = "dtype";
   const std::string name = lower_ascii(weight.text_or(kKey, ""));
@@ -179,7 +197,44 @@ constexpr TorchaoType kTorchaoTypes[] = {
      WeightFormat::Fp8},
     {"float8dynamicactivationint4weight", "float8_dynamic_activation_int4_weight",
      WeightFormat::Int4Fp8, 4, 128, 2},
+    {"int8staticactivationint8weight", "int8_static_activation_int8_weight", WeightFormat::Int8},
+    {"intxweightonly", "intx_weight_only", WeightFormat::WeightOnly, 8, 0, 2},
+    {"int8dynamicactivationintxweight", "int8_dynamic_activation_intx_weight", WeightFormat::Int8,
+     8, 32, 2},
+    {"uintxweightonly", "uintx_weight_only", WeightFormat::WeightOnly, 4, 64, 4},
+    {"gemliteuintxweightonly", "gemlite_uintx_weight_only", WeightFormat::WeightOnly, 4, 128, 4},
+    {"nvfp4dynamicactivationnvfp4weight", "nvfp4_dynamic_activation_nvfp4_weight",
+     WeightFormat::Nvfp4},
+    {"nvfp4inference", "nvfp4_inference", WeightFormat::Nvfp4},
+    {"nvfp4weightonly", "nvfp4_weight_only", WeightFormat::WeightOnly, 4, 16, 1},
+    {"mxdynamicactivationmxweight", "mx_dynamic_activation_mx_weight", WeightFormat::Mxfp8},
+    {"mxfpinference", "mxfp_inference", WeightFormat::Mxfp8},
 };
+
+// Number at the end of "torch.int4", "uint7" or "float4_e2m1fn_x2"; 0: there is none.
+int bits_of_type(const std::string& name) {
+  const std::size_t at = name.find_first_of("0123456789");
+  return at == std::string::npos ? 0 : name[at] - '0';
+}
+
+// A type is its name, or an object of it.
+std::string torchao_dtype(const JsonSection& numbers, const char* key) {
+  const Json* const type = numbers.find(key);
+  if (type == nullptr) return "";
+  if (type->is_string()) return lower_ascii(type->string());
+  return lower_ascii(numbers.required_section(key).text_or("_data", ""));
+}
+
+// {"_type": "PerGroup", "_data": {"group_size": 32}}; of other types there is no group.
+std::int64_t torchao_group(const JsonSection& numbers, std::int64_t otherwise) {
+  for (const char* key : {"weight_granularity", "granularity"}) {
+    const Json* const granularity = numbers.find(key);
+    if (granularity == nullptr || !granularity->is_object()) continue;
+    const std::optional<JsonSection> data = numbers.required_section(key).section("_data");
+    return data ? read_group_size(*data, "group_size", 0) : 0;
+  }
+  return read_group_size(numbers, "group_size", otherwise);
+}
 
 // "Int4WeightOnlyConfig", or "int4_weight_only".
 StoredFormat read_torchao_type(const JsonSection& section, const char* key, const std::string& name,
@@ -197,9 +252,18 @@ StoredFormat read_torchao_type(const JsonSection& section, const char* key, cons
     }
     fail_unknown(section, key, name, allowed);
   }
-  const std::int64_t group =
-      numbers ? read_group_size(*numbers, "group_size", row->group_size) : row->group_size;
-  return integers_of(row->bits, group, row->scale_bytes, row->format);
+  if (row->format == WeightFormat::Nvfp4) return {.format = row->format};
+  int bits = 0;  // that the file says
+  for (const char* type : {"weight_dtype", "dtype"}) {
+    if (numbers && bits == 0) bits = bits_of_type(torchao_dtype(*numbers, type));
+  }
+  if (row->format == WeightFormat::Mxfp8) {
+    return {.format = bits == 4 ? WeightFormat::Mxfp4 : WeightFormat::Mxfp8};
+  }
+  if (numbers && bits == 0) bits = static_cast<int>(numbers->integer_or("bit_width", 0));
+  const std::int64_t group = numbers ? torchao_group(*numbers, row->group_size) : row->group_size;
+  return integers_of(bits > 0 && bits <= 8 ? bits : row->bits, group, row->scale_bytes,
+                     row->format);
 }
 
 StoredFormat read_torchao_object(const JsonSection& type) {

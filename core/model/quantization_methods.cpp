@@ -26,10 +26,11 @@ struct IntegerMethod {
   std::span<const char* const> group_keys;
   std::span<const std::int64_t> widths;  // that its kernels have
   std::int64_t group_size = 128;         // where the file is silent
-  double scale_bytes = 2;                // of a group: scales, and offsets where they count
+  double scale_bytes = 2;                // of a group: scales, and offsets of their type
+  bool has_zeros = false;                // a group has an offset of as many bits as a weight
 };
 
-constexpr const char* kBits[] = {"bits", "w_bit"};
+constexpr const char* kBits[] = {"bits", "w_bit", "wbits"};
 constexpr const char* kGroups[] = {"group_size", "q_group_size"};
 constexpr const char* kHqqBits[] = {"nbits"};
 
@@ -39,8 +40,17 @@ constexpr std::int64_t kAwqWidths[] = {4, 8};
 constexpr std::int64_t kHqqWidths[] = {1, 2, 3, 4, 8};
 constexpr std::int64_t kMlxWidths[] = {2, 3, 4, 5, 6, 8};
 
-constexpr IntegerMethod kGptq = {kBits, kGroups, kGptqWidths};  // and AutoRound
-constexpr IntegerMethod kAwq = {kBits, kGroups, kAwqWidths};
+// Files of GPTQ, AWQ and AutoRound have `qzeros` beside `scales`: GPTQ's even for symmetric
+// weights, AWQ's but for zero_point false (create_weights in auto_gptq.py and auto_awq.py of vLLM
+// 0.33).
+constexpr IntegerMethod kGptq = {kBits, kGroups, kGptqWidths, 128, 2, true};  // and AutoRound
+constexpr IntegerMethod kAwq = {kBits, kGroups, kAwqWidths, 128, 2, true};
+// bitblas, RTN and Marlin: vLLM's and SGLang's loaders, of scales alone.
+constexpr std::int64_t kScaledWidths[] = {1, 2, 4, 8};
+constexpr IntegerMethod kScaled = {kBits, kGroups, kScaledWidths};
+// DeepSpeed's fp6 and fp8: a scale of 32 bits for each 512 (deepspeedfp.py of vLLM).
+constexpr std::int64_t kDeepSpeedWidths[] = {4, 6, 8, 12};
+constexpr IntegerMethod kDeepSpeed = {kBits, kGroups, kDeepSpeedWidths, 512, 4};
 constexpr IntegerMethod kHqq = {kHqqBits, kGroups, kHqqWidths, 64, 4};
 constexpr IntegerMethod kMlx = {kBits, kGroups, kMlxWidths, 64, 4};
 
@@ -74,7 +84,8 @@ StoredFormat read_integers(const JsonSection& section, const IntegerMethod& meth
   return integers_of(
       static_cast<double>(read_bits(section, method, bits_otherwise)),
       read_group_size(section, present_key(section, method.group_keys), method.group_size),
-      method.scale_bytes);
+      method.scale_bytes, WeightFormat::WeightOnly,
+      method.has_zeros && section.boolean_or("zero_point", true));
 }
 
 // ---- fp8 ----
@@ -97,12 +108,66 @@ void read_mxfp8(const JsonSection&, FormatRules& rules) {
 
 void read_int8(const JsonSection&, FormatRules& rules) { rules.otherwise = integers_of(8, 0); }
 
+// Products in 8 bits, a scale for each channel or block.
+void read_w8a8_int8(const JsonSection&, FormatRules& rules) {
+  rules.otherwise = StoredFormat{.format = WeightFormat::Int8};
+}
+
+void read_plain_fp8(const JsonSection&, FormatRules& rules) {
+  rules.otherwise = StoredFormat{.format = WeightFormat::Fp8};
+}
+
+// NVFP4 that is multiplied in 16 bits.
+void read_petit_nvfp4(const JsonSection&, FormatRules& rules) {
+  rules.otherwise = with_bytes(WeightFormat::WeightOnly, bytes_of(WeightFormat::Nvfp4, 2, 0));
+}
+
+// transformers' FPQuantConfig.
+void read_fp_quant(const JsonSection& section, FormatRules& rules) {
+  const NamedFormat kTypes[] = {{"mxfp4", {.format = WeightFormat::Mxfp4}},
+                                {"nvfp4", {.format = WeightFormat::Nvfp4}}};
+  constexpr const char* kKey = "forward_dtype";
+  const std::string type = lower_ascii(section.text_or(kKey, "nvfp4"));
+  const auto* const row = find_row(kTypes, type);
+  if (row == nullptr) fail_unknown(section, kKey, type, row_names(kTypes));
+  rules.otherwise = row->stored;
+}
+
+// optimum-quanto: 8 bits have a scale for each channel, fewer a scale and an offset for each 128
+// (transformers' QuantoConfig; qtype and MaxOptimizer of optimum.quanto).
+void read_quanto(const JsonSection& section, FormatRules& rules) {
+  const NamedFormat kTypes[] = {{"int2", integers_of(2, 128, 4)},
+                                {"int4", integers_of(4, 128, 4)},
+                                {"int8", integers_of(8, 0)},
+                                {"float8", integers_of(8, 0)}};
+  constexpr const char* kKey = "weights";
+  const std::string type = lower_ascii(section.text_or(kKey, "int8"));
+  const auto* const row = find_row(kTypes, type);
+  if (row == nullptr) fail_unknown(section, kKey, type, row_names(kTypes));
+  rules.otherwise = row->stored;
+}
+
+void store_experts(const JsonSection& section, const StoredFormat& format, FormatRules& rules) {
+  for (const char* experts : {"mlp.experts", "block_sparse_moe.experts"}) {
+    store_module(section, "quant_method", experts, format, rules);
+  }
+}
+
 // Of gpt-oss: experts alone.
 void read_mxfp4(const JsonSection& section, FormatRules& rules) {
-  for (const char* experts : {"mlp.experts", "block_sparse_moe.experts"}) {
-    store_module(section, "quant_method", experts, StoredFormat{.format = WeightFormat::Mxfp4},
-                 rules);
-  }
+  store_experts(section, {.format = WeightFormat::Mxfp4}, rules);
+}
+
+void read_experts_int8(const JsonSection& section, FormatRules& rules) {
+  store_experts(section, integers_of(8, 0), rules);
+}
+
+// SGLang's: linear modules in fp8 by blocks, experts in 4 bits (w4afp8.py).
+void read_w4afp8(const JsonSection& section, FormatRules& rules) {
+  rules.otherwise = StoredFormat{.format = WeightFormat::Fp8Block};
+  store_experts(
+      section,
+      integers_of(4, read_group_size(section, "group_size", 128), 2, WeightFormat::Int4Fp8), rules);
 }
 
 // ---- GPTQ, AWQ, AutoRound, HQQ, MLX, bitsandbytes ----
@@ -139,6 +204,30 @@ void read_awq(const JsonSection& section, FormatRules& rules) {
   rules.otherwise = read_integers(section, kAwq);
 }
 
+void read_scaled(const JsonSection& section, FormatRules& rules) {
+  rules.otherwise = read_integers(section, kScaled, 4);
+}
+
+void read_deepspeed(const JsonSection& section, FormatRules& rules) {
+  rules.otherwise = read_integers(section, kDeepSpeed, 8);
+}
+
+// QQQ and QoQ: 4 bits, products in 8.
+void read_w4a8(const JsonSection& section, FormatRules& rules) {
+  const std::int64_t bits = read_bits(section, kScaled, 4);
+  rules.otherwise = integers_of(static_cast<double>(bits),
+                                read_group_size(section, present_key(section, kGroups), 128), 2,
+                                WeightFormat::Int8);
+}
+
+// vLLM's gptq_marlin_24: 2:4 sparse, as make_sparse says of compressed-tensors.
+void read_sparse_marlin(const JsonSection& section, FormatRules& rules) {
+  const auto bits = static_cast<double>(read_bits(section, kScaled, 4));
+  const std::int64_t group = read_group_size(section, present_key(section, kGroups), 128);
+  const double scales = group > 0 ? 2.0 / static_cast<double>(group) : 0;
+  rules.otherwise = with_bytes(WeightFormat::WeightOnly, bits / 8 / 2 + 1.0 / 8 + scales);
+}
+
 StoredFormat read_auto_round_numbers(const JsonSection& section,
                                      std::optional<std::int64_t> bits_otherwise,
                                      std::int64_t group_otherwise) {
@@ -152,7 +241,8 @@ StoredFormat read_auto_round_numbers(const JsonSection& section,
   if (type == "fp8") return {.format = WeightFormat::Fp8};
   if (!type.starts_with("int")) fail_unknown(section, kType, type, "int, mx_fp, nv_fp, fp8");
   return integers_of(static_cast<double>(bits),
-                     read_group_size(section, "group_size", group_otherwise));
+                     read_group_size(section, "group_size", group_otherwise), 2,
+                     WeightFormat::WeightOnly, true);
 }
 
 void read_auto_round(const JsonSection& section, FormatRules& rules) {
@@ -240,20 +330,38 @@ void read_bitsandbytes(const JsonSection& section, FormatRules& rules) {
 }
 
 const QuantizationMethod kMethods[] = {
-    {{"fp8", "fbgemm_fp8"}, Names::Parts, read_fp8},
+    {{"fp8", "fbgemm_fp8", "deepseek_v4_fp8"}, Names::Parts, read_fp8},
     {{"compressed-tensors", "compressed_tensors"}, Names::Whole, read_compressed_tensors},
-    {{"modelopt", "modelopt_fp4", "modelopt_mixed", "modelopt_mxfp8"}, Names::Parts, read_modelopt},
-    {{"gptq", "gptq_marlin"}, Names::Parts, read_gptq},
-    {{"awq", "awq_marlin"}, Names::Parts, read_awq},
-    {{"auto-round", "auto_round", "intel/auto-round"}, Names::Parts, read_auto_round},
+    {{"modelopt", "modelopt_fp8", "modelopt_fp4", "modelopt_mixed", "modelopt_mxfp8"},
+     Names::Parts,
+     read_modelopt},
+    {{"gptq", "gptq_marlin", "auto_gptq", "moe_wna16"}, Names::Parts, read_gptq},
+    {{"awq", "awq_marlin", "auto_awq"}, Names::Parts, read_awq},
+    {{"auto-round", "auto_round", "intel/auto-round", "inc"}, Names::Parts, read_auto_round},
     {{"bitsandbytes"}, Names::Parts, read_bitsandbytes},
     {{"hqq"}, Names::Parts, read_hqq},
     {{"quark"}, Names::Parts, read_quark},
     {{"torchao"}, Names::Parts, read_torchao},
     {{"mlx"}, Names::Parts, read_mlx},
-    {{"mxfp4"}, Names::Parts, read_mxfp4},
+    {{"mxfp4", "gpt_oss_mxfp4"}, Names::Parts, read_mxfp4},
     {{"mxfp8"}, Names::Parts, read_mxfp8},
     {{"eetq"}, Names::Parts, read_int8},
+    {{"ptpc_fp8", "w8a8_fp8"}, Names::Parts, read_plain_fp8},
+    {{"w8a8_int8", "blockwise_int8", "tpu_int8"}, Names::Parts, read_w8a8_int8},
+    {{"petit_nvfp4"}, Names::Parts, read_petit_nvfp4},
+    {{"fp_quant"}, Names::Parts, read_fp_quant},
+    {{"experts_int8"}, Names::Parts, read_experts_int8},
+    {{"w4afp8"}, Names::Parts, read_w4afp8},
+    {{"quanto"}, Names::Parts, read_quanto},
+    {{"bitblas", "gptq_bitblas", "rtn", "marlin"}, Names::Parts, read_scaled},
+    {{"gptq_marlin_24"}, Names::Parts, read_sparse_marlin},
+    {{"qqq", "qoq"}, Names::Parts, read_w4a8},
+    {{"deepspeedfp"}, Names::Parts, read_deepspeed},
+    {{"aqlm"}, Names::Parts, read_aqlm},
+    {{"vptq"}, Names::Parts, read_vptq},
+    {{"higgs"}, Names::Parts, read_higgs},
+    {{"exl2", "exl3"}, Names::Parts, read_exl},
+    {{"bitnet"}, Names::Parts, read_bitnet},
 };
 
 }  // namespace

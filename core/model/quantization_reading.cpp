@@ -14,13 +14,14 @@ namespace {
 }  // namespace
 
 StoredFormat integers_of(double bits, std::int64_t group_size, double scale_bytes,
-                         WeightFormat format) {
+                         WeightFormat format, bool has_zeros) {
   const bool is_int4 = bits == 4 && scale_bytes == 2;
   if (is_int4 && format == WeightFormat::WeightOnly) format = WeightFormat::Int4;
-  const double scale = group_size > 0 ? scale_bytes / static_cast<double>(group_size) : 0;
+  const double of_group = scale_bytes + (has_zeros ? bits / 8 : 0);
+  const double scale = group_size > 0 ? of_group / static_cast<double>(group_size) : 0;
   StoredFormat stored{.format = format, .int4_group_size = group_size};
   const bool has_rule =
-      is_int4 && (format == WeightFormat::Int4 || format == WeightFormat::Int4Fp8);
+      is_int4 && !has_zeros && (format == WeightFormat::Int4 || format == WeightFormat::Int4Fp8);
   if (!has_rule) stored.bytes = bits / 8 + scale;
   return stored;
 }

@@ -17,9 +17,10 @@
 namespace metronome {
 
 // Integers with a scale of so many bytes for each group of weights; no group: a scale of each
-// channel, which does not count. `format` says how they are multiplied.
+// channel, which does not count. `format` says how they are multiplied. `has_zeros`: a group has a
+// zero point of as many bits as a weight, too.
 StoredFormat integers_of(double bits, std::int64_t group_size, double scale_bytes = 2,
-                         WeightFormat format = WeightFormat::WeightOnly);
+                         WeightFormat format = WeightFormat::WeightOnly, bool has_zeros = false);
 // A format whose weights take another number of bytes.
 StoredFormat with_bytes(WeightFormat format, double bytes);
 

@@ -53,6 +53,7 @@ constexpr NamedRange kRanges[] = {
     {"vision.patch_size", {1, 256}},
     {"vision.temporal_patch_size", {1, 16}},
     {"vision.merge_size", {1, 16}},
+    {"vision.out_dim", {1, kMaxWidth}},
     {"vision.num_positions", {1, 1 << 20}},
 };
 

@@ -7,8 +7,7 @@
 
 namespace metronome {
 
-std::string vision_error(const VisionTower& tower, std::int64_t hidden_dim, std::int64_t n_layers,
-                         std::int64_t vocab_size) {
+std::string vision_error(const VisionTower& tower, std::int64_t n_layers, std::int64_t vocab_size) {
   if (tower.is_empty()) return {};
   const IntegerBound bounds[] = {
       within_range("vision.depth", tower.depth),
@@ -19,7 +18,7 @@ std::string vision_error(const VisionTower& tower, std::int64_t hidden_dim, std:
       within_range("vision.patch_size", tower.patch_size),
       within_range("vision.temporal_patch_size", tower.temporal_patch_size),
       within_range("vision.merge_size", tower.merge_size),
-      {"vision.out_dim", tower.out_dim, hidden_dim, hidden_dim},
+      within_range("vision.out_dim", tower.out_dim),
       within_range("vision.num_positions", tower.num_positions),
       {"vision.image_token", tower.image_token, -1, vocab_size - 1},
   };

@@ -10,8 +10,7 @@
 namespace metronome {
 
 // The first error in the tower's shape, as "vision.key: what is wrong; what is allowed"; empty:
-// none. `hidden_dim` and `n_layers` are the language model's.
-std::string vision_error(const VisionTower& tower, std::int64_t hidden_dim, std::int64_t n_layers,
-                         std::int64_t vocab_size);
+// none. `n_layers` is the language model's.
+std::string vision_error(const VisionTower& tower, std::int64_t n_layers, std::int64_t vocab_size);
 
 }  // namespace metronome

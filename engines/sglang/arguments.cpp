@@ -9,11 +9,13 @@
 namespace metronome {
 namespace {
 
-// QUANTIZATION_CHOICES of srt/server_args.py.
+// QUANTIZATION_CHOICES of srt/server_args.py. fp8 stands for integers of 8 bits and MXFP8.
 constexpr std::string_view kFormats =
-    "None=, unquant=none, compressed-tensors=, modelopt=, auto-round=, fp8=fp8, modelopt_fp8=fp8, "
-    "w8a8_fp8=fp8, modelopt_fp4=nvfp4, petit_nvfp4=nvfp4, mxfp4=mxfp4, awq=int4, awq_marlin=int4, "
-    "gptq=int4, gptq_marlin=int4, bitsandbytes=int4, moe_wna16=int4";
+    "None=, unquant=none, compressed-tensors=, modelopt=, modelopt_mixed=, auto-round=, quark=, "
+    "gguf=, humming=, modelslim=, fp8=fp8, modelopt_fp8=fp8, w8a8_fp8=fp8, mxfp8=fp8, "
+    "w8a8_int8=fp8, auto-round-int8=fp8, mlx_q8=fp8, modelopt_fp4=nvfp4, nvfp4_online=nvfp4, "
+    "petit_nvfp4=nvfp4, mxfp4=mxfp4, quark_mxfp4=mxfp4, awq=int4, awq_marlin=int4, gptq=int4, "
+    "gptq_marlin=int4, bitsandbytes=int4, moe_wna16=int4, marlin=int4, qoq=int4, mlx_q4=int4";
 
 // Of a kind of passes; True is --disable-piecewise-cuda-graph.
 constexpr std::string_view kGraphBackends = "disabled=0, True=0, full=, breakable=, tc_piecewise=";

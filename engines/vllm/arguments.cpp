@@ -14,12 +14,18 @@ namespace {
 // CacheDType of vllm/config/cache.py.
 constexpr std::string_view kKvTypes =
     "auto=auto, float16=bf16, bfloat16=bf16, fp8=fp8, fp8_e4m3=fp8, fp8_e5m2=fp8, fp8_inc=fp8";
-// QuantizationMethods of vllm/model_executor/layers/quantization/__init__.py. A format that the
-// checkpoint says is as it says.
+// QuantizationMethods of vllm/model_executor/layers/quantization/__init__.py, and of older
+// versions. A format that the checkpoint says is as it says. The nearest ones stand for others:
+// fp8 for integers of 8 bits and MXFP8.
 constexpr std::string_view kFormats =
-    "None=, auto=, compressed-tensors=, modelopt=, fp8=fp8, fbgemm_fp8=fp8, ptpc_fp8=fp8, "
-    "modelopt_fp4=nvfp4, petit_nvfp4=nvfp4, mxfp4=mxfp4, awq=int4, awq_marlin=int4, gptq=int4, "
-    "gptq_marlin=int4, bitsandbytes=int4";
+    "None=, auto=, compressed-tensors=, modelopt=, modelopt_mixed=, quark=, torchao=, gguf=, "
+    "humming=, fp8=fp8, fbgemm_fp8=fp8, ptpc_fp8=fp8, fp8_per_tensor=fp8, fp8_per_channel=fp8, "
+    "deepseek_v4_fp8=fp8, fp8_per_block=fp8_block, modelopt_mxfp8=fp8, mxfp8=fp8, rtn=fp8, "
+    "int8_per_channel_weight_only=fp8, tpu_int8=fp8, deepspeedfp=fp8, modelopt_fp4=nvfp4, "
+    "petit_nvfp4=nvfp4, nvfp4_per_token=nvfp4, fp_quant=nvfp4, mxfp4=mxfp4, gpt_oss_mxfp4=mxfp4, "
+    "awq=int4, awq_marlin=int4, auto_awq=int4, cpu_awq=int4, gptq=int4, gptq_marlin=int4, "
+    "auto_gptq=int4, cpu_gptq=int4, gptq_bitblas=int4, gptq_marlin_24=int4, moe_wna16=int4, "
+    "inc=int4, auto-round=int4, bitblas=int4, hqq=int4, ipex=int4, bitsandbytes=int4";
 // SpeculativeMethod of vllm/config/speculative.py.
 constexpr std::string_view kDrafters =
     "ngram=ngram, draft_model=draft_model, eagle=eagle, eagle3=eagle, mtp=mtp, deepseek_mtp=mtp, "

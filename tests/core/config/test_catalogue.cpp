@@ -94,10 +94,11 @@ TEST_CASE("every GPU is sound", "[sim][catalogue]") {
     CHECK(find_hardware(hardware.name, {}) == hardware);
     CHECK(hardware.peak_flops >= 15e12);
     CHECK(hardware.peak_flops <= 2520e12);
-    // Each halving of the format doubles the peak, or more.
+    // Each halving of the format doubles the peak, or more; one accelerator has one for both.
+    const double least = hardware.name == "gaudi-3" ? 1 : 1.99;
     for (const double peak : {hardware.peak_flops_fp8, hardware.peak_flops_fp4}) {
       const bool is_a_multiple =
-          peak >= 1.99 * hardware.peak_flops && peak <= 8.01 * hardware.peak_flops;
+          peak >= least * hardware.peak_flops && peak <= 8.01 * hardware.peak_flops;
       CHECK((peak == 0 || is_a_multiple));
     }
     CHECK((hardware.peak_flops_fp8 > 0 || hardware.peak_flops_fp4 == 0));
@@ -105,7 +106,7 @@ TEST_CASE("every GPU is sound", "[sim][catalogue]") {
     CHECK((hardware.peak_flops_fp4 > 0) == (hardware.matmul_efficiency_fp4 > 0));
     CHECK(hardware.peak_bandwidth >= 200e9);
     CHECK(hardware.peak_bandwidth <= 8e12);
-    CHECK(hardware.memory_bytes >= std::int64_t{11} << 30);
+    CHECK(hardware.memory_bytes >= std::int64_t{9} << 30);
     CHECK(hardware.memory_bytes <= std::int64_t{288} << 30);
     for (const double efficiency :
          {hardware.matmul_efficiency, hardware.attention_efficiency, hardware.bandwidth_efficiency,
@@ -115,9 +116,9 @@ TEST_CASE("every GPU is sound", "[sim][catalogue]") {
     }
     CHECK(hardware.link_bandwidth > 0);
     CHECK(hardware.allreduce_latency_us > 0);
-    CHECK(RooflineCostModel(model, hardware, {}).kv_capacity_blocks(16) > 1000);
+    CHECK(RooflineCostModel(model, hardware, {}).kv_capacity_blocks(16) > 500);
   }
-  CHECK(names.size() >= 65);
+  CHECK(names.size() >= 85);
 }
 
 TEST_CASE("catalogue GPUs come near published decode times", "[sim][catalogue]") {

@@ -35,6 +35,7 @@ constexpr double kDown = 32.0 * 4096 * 14336;
 constexpr double kAttention = 32.0 * 4096 * (2 * 4096 + 2 * 1024);
 constexpr double kLinear = kGateUp + kDown + kAttention;
 constexpr double kTables = 2.0 * 128256 * 4096;
+constexpr double kMlpOfLayer = (kGateUp + kDown) / 32;
 constexpr double kNorms = 65.0 * 4096;
 constexpr double kRest = 2 * (kTables + kNorms);  // in 16 bits
 
@@ -157,12 +158,12 @@ TEST_CASE("methods by their bits per weight", "[catalogue]") {
        0.5 + (1 + 4.0 / 256) / 64},
       {R"({"quant_method": "bitsandbytes", "load_in_4bit": true})", 0.5 + 4.0 / 64},
       {R"({"quant_method": "bitsandbytes", "load_in_8bit": true})", 1},
-      {R"({"quant_method": "gptq", "bits": 8, "group_size": 128})", 1 + 2.0 / 128},
-      {R"({"quant_method": "gptq", "bits": 3, "group_size": 128})", 3.0 / 8 + 2.0 / 128},
-      {R"({"quant_method": "gptq", "bits": 2, "group_size": 64})", 2.0 / 8 + 2.0 / 64},
+      {R"({"quant_method": "gptq", "bits": 8, "group_size": 128})", 1 + 3.0 / 128},
+      {R"({"quant_method": "gptq", "bits": 3, "group_size": 128})", 3.0 / 8 + 2.375 / 128},
+      {R"({"quant_method": "gptq", "bits": 2, "group_size": 64})", 2.0 / 8 + 2.25 / 64},
       {R"({"quant_method": "auto-round", "bits": 4, "group_size": 128,
            "packing_format": "auto_round:auto_gptq"})",
-       0.5 + 2.0 / 128},
+       0.5 + 2.5 / 128},
       {R"({"quant_method": "fbgemm_fp8", "modules_to_not_convert": ["lm_head"]})", 1},
       {R"({"quant_method": "compressed-tensors", "format": "int-quantized", "config_groups": {
            "group_0": {"targets": ["Linear"], "weights": {"num_bits": 8, "type": "int",
@@ -197,6 +198,63 @@ TEST_CASE("methods by their bits per weight", "[catalogue]") {
   }
 }
 
+TEST_CASE("methods of few models by their bits per weight", "[catalogue]") {
+  const std::vector<std::pair<std::string, double>> cases = {
+      {R"({"quant_method": "moe_wna16", "bits": 8, "group_size": 128, "sym": true})",
+       1 + 3.0 / 128},
+      {R"({"quant_method": "inc", "bits": 4, "group_size": 128})", 0.5 + 2.5 / 128},
+      {R"({"quant_method": "ptpc_fp8"})", 1},
+      {R"({"quant_method": "w8a8_fp8"})", 1},
+      {R"({"quant_method": "w8a8_int8"})", 1},
+      {R"({"quant_method": "petit_nvfp4", "quant_algo": "NVFP4", "group_size": 16})", 0.5625},
+      {R"({"quant_method": "fp_quant", "forward_dtype": "mxfp4"})", 0.53125},
+      {R"({"quant_method": "quanto", "weights": "int4"})", 0.5 + 4.0 / 128},
+      {R"({"quant_method": "quanto", "weights": "float8"})", 1},
+      {R"({"quant_method": "bitblas", "bits": 2, "group_size": 64})", 0.25 + 2.0 / 64},
+      {R"({"quant_method": "deepspeedfp", "bits": 6})", 0.75 + 4.0 / 512},
+      {R"({"quant_method": "qqq", "wbits": 4, "group_size": 128})", 0.5 + 2.0 / 128},
+      {R"({"quant_method": "higgs", "bits": 4, "p": 2, "group_size": 256})", 0.5 + 2.0 / 256},
+      {R"({"quant_method": "exl2", "bits": 4.25})", 4.25 / 8},
+      {R"({"quant_method": "bitnet", "quantization_mode": "offline"})", 0.25},
+      {R"({"load_in_4bit": true, "bnb_4bit_quant_type": "nf4"})", 0.5 + 4.0 / 64},
+      {R"({"quant_method": "modelopt", "quant_algo": "W4A16_MXFP4"})", 0.53125},
+      {R"({"quant_method": "torchao", "quant_type": {"default": {"_type": "IntxWeightOnlyConfig",
+           "_data": {"weight_dtype": {"_type": "torch.dtype", "_data": "int4"}, "granularity": {
+             "_type": "PerGroup", "_data": {"group_size": 32}}}}}})",
+       0.5 + 2.0 / 32},
+      {R"({"quant_method": "torchao", "quant_type": {"default": {
+           "_type": "NVFP4DynamicActivationNVFP4WeightConfig", "_data": {}}}})",
+       0.5625},
+      {R"({"quant_method": "torchao", "quant_type": {"default": {
+           "_type": "MXDynamicActivationMXWeightConfig", "_data": {"weight_dtype": {
+             "_type": "torch.dtype", "_data": "float4_e2m1fn_x2"}}}}})",
+       0.53125},
+  };
+  for (const auto& [quantization, bytes] : cases) {
+    INFO(quantization);
+    check_bytes(quantised(quantization), kLinear * bytes + kRest);
+  }
+}
+
+TEST_CASE("codebooks count once for each matrix", "[catalogue]") {
+  // 65,536 vectors of 8 numbers of 16 bits for each of seven matrices in 32 layers.
+  constexpr double kMatrices = 7 * 32;
+  check_bytes(quantised(R"({"quant_method": "aqlm", "in_group_size": 8, "out_group_size": 1,
+                            "num_codebooks": 1, "nbits_per_codebook": 16})"),
+              kLinear * 0.25 + kMatrices * 65536 * 8 * 2 + kRest);
+  check_bytes(quantised(R"({"quant_method": "aqlm", "num_codebooks": 2, "nbits_per_codebook": 8,
+                            "linear_weights_not_to_quantize": ["model.layers.0.mlp"]})"),
+              kLinear * 0.25 + kMatrices * 2 * 256 * 8 * 2 +
+                  (kMlpOfLayer * 1.75 - 3 * 2 * 256 * 8 * 2) + kRest);
+  check_bytes(quantised(R"({"quant_method": "vptq", "config_for_layers": {
+                            "model.layers.0.mlp.down_proj": {"vector_lens": [-1, 8],
+                              "num_centroids": [-1, 65536], "num_res_centroids": [-1, 256]}}})"),
+              kLinear * 2 + kDown / 32 * (24.0 / 64 - 2) + (65536 + 256) * 8 * 2 + kRest);
+  // The head has a width of its own.
+  check_bytes(quantised(R"({"quant_method": "exl3", "bits": 4.0, "head_bits": 6})"),
+              kLinear * 0.5 + kTables / 2 * 0.75 + kTables / 2 * 2 + 2 * kNorms);
+}
+
 TEST_CASE("overrides of single modules", "[catalogue]") {
   // MLX stores embeddings and head, too; an older file has only the key of its own.
   const double affine = 0.5 + 4.0 / 64;
@@ -208,11 +266,11 @@ TEST_CASE("overrides of single modules", "[catalogue]") {
   // GPTQModel's patterns: down projections in 8 bits, the first layer left alone.
   check_bytes(quantised(R"({"quant_method": "gptq", "bits": 4, "group_size": 128, "dynamic": {
                             "-:.*layers\\.0\\..*": {}, "+:.*down_proj": {"bits": 8}}})"),
-              kLinear / 32 * 2 + kDown / 32 * 31 * 1.015625 +
-                  (kLinear - kDown) / 32 * 31 * 0.515625 + kRest);
+              kLinear / 32 * 2 + kDown / 32 * 31 * (1 + 3.0 / 128) +
+                  (kLinear - kDown) / 32 * 31 * (0.5 + 2.5 / 128) + kRest);
   check_bytes(quantised(R"({"quant_method": "auto-round", "bits": 4, "group_size": 128,
                             "extra_config": {"model.layers.0.mlp.down_proj": {"bits": 16}}})"),
-              (kLinear - kDown / 32) * 0.515625 + kDown / 32 * 2 + kRest);
+              (kLinear - kDown / 32) * (0.5 + 2.5 / 128) + kDown / 32 * 2 + kRest);
   check_bytes(quantised(R"({"quant_method": "torchao", "quant_type": {"default": {
                             "_type": "ModuleFqnToConfig", "_data": {"module_fqn_to_config": {
                               "_default": {"_type": "Int8WeightOnlyConfig", "_data": {}},
@@ -224,8 +282,8 @@ TEST_CASE("modules that cannot be counted are refused by name", "[catalogue]") {
   const auto error = [](const std::string& quantization) {
     return error_of([&] { quantised(quantization); });
   };
-  CHECK(error(R"({"quant_method": "aqlm"})")
-            .starts_with("config.json: quantization_config.quant_method: \"aqlm\" is not "
+  CHECK(error(R"({"quant_method": "spqr"})")
+            .starts_with("config.json: quantization_config.quant_method: \"spqr\" is not "
                          "supported; allowed: fp8, compressed-tensors, modelopt, gptq, "));
   CHECK(error(R"({"quant_method": "gptq", "bits": 16})") ==
         "config.json: quantization_config.bits: is 16; allowed: 2, 3, 4, 8");
@@ -236,6 +294,16 @@ TEST_CASE("modules that cannot be counted are refused by name", "[catalogue]") {
     CHECK(error(start + "}") ==
           "config.json: quantization_config.bits: is missing; allowed: 2, 3, 4, 8");
   }
+  CHECK(error(R"({"quant_method": "exl2", "bits": 0})") ==
+        "config.json: quantization_config.bits: is 0; allowed: more than 0, at most 16");
+  CHECK(error(R"({"quant_method": "aqlm", "num_codebooks": 0})") ==
+        "config.json: quantization_config.num_codebooks: is 0; allowed: 1 to 16");
+  CHECK(error(R"({"quant_method": "quanto", "weights": "int3"})") ==
+        "config.json: quantization_config.weights: \"int3\" is not supported; allowed: int2, "
+        "int4, int8, float8");
+  CHECK(error(R"({"quant_method": "vptq", "config_for_layers": {"a": {"vector_lens": 8}}})") ==
+        "config.json: quantization_config.config_for_layers.a.vector_lens: is no pair of integers; "
+        "allowed: such as [-1, 8]");
   CHECK(error(R"({"quant_method": "awq", "w_bit": 3})") ==
         "config.json: quantization_config.w_bit: is 3; allowed: 4, 8");
   CHECK(error(R"({"quant_method": "hqq", "quant_config": {"weight_quant_params": {"nbits": 5}}})")

@@ -140,13 +140,17 @@ TEST_CASE("groups of four-bit integers have the size that the file says", "[sim]
   const auto gptq = [](const std::string& more) {
     return R"({"quant_method": "gptq", "bits": 4)" + more + "}";
   };
-  CHECK(bytes(gptq("")) == 0.5 + 2.0 / 128);
-  CHECK(bytes(gptq(R"(, "group_size": 32)")) == 0.5 + 2.0 / 32);
+  CHECK(bytes(gptq("")) == 0.5 + 2.5 / 128);
+  CHECK(bytes(gptq(R"(, "group_size": 32)")) == 0.5 + 2.5 / 32);
   CHECK(bytes(gptq(R"(, "group_size": -1)")) == 0.5);
-  CHECK(bytes(R"({"quant_method": "awq", "w_bit": 4, "q_group_size": 64})") == 0.5 + 2.0 / 64);
+  CHECK(bytes(R"({"quant_method": "awq", "w_bit": 4, "q_group_size": 64})") == 0.5 + 2.5 / 64);
+  CHECK(bytes(R"({"quant_method": "awq", "bits": 4, "group_size": 64, "zero_point": false})") ==
+        0.5 + 2.0 / 64);
   // Kimi-K2-Thinking.
   CHECK(bytes(compressed(R"({"num_bits": 4, "type": "int", "group_size": 32,
                              "strategy": "group"})")) == 0.5 + 2.0 / 32);
+  CHECK(bytes(compressed(R"({"num_bits": 4, "type": "int", "group_size": 32, "symmetric": false,
+                             "strategy": "group"})")) == 0.5 + 2.5 / 32);
   CHECK(bytes(compressed(R"({"num_bits": 4, "type": "int", "strategy": "channel"})")) == 0.5);
 }
 
@@ -222,10 +226,13 @@ TEST_CASE("a folder's hf_quant_config.json counts where config.json is silent",
   CHECK(error_of([&] { formats_of(silent + "}", R"({"quantization": {"quant_algo": null}})"); }) ==
         folder.path() +
             "/hf_quant_config.json: quantization.quant_algo: is null; "
-            "allowed: FP8, FP8_PER_CHANNEL_PER_TOKEN, FP8_PB_WO, NVFP4, NVFP4_AWQ, W4A16_NVFP4, "
-            "W4A8_NVFP4_FP8, W4A8_MXFP4_FP8, MXFP4, MXFP8, INT4_AWQ, W4A16_AWQ, W4A8_AWQ, W8A16, "
+            "allowed: FP8, FP8_PER_CHANNEL_PER_TOKEN, FP8_PB_WO, FP8_BLOCK_SCALES, NVFP4, "
+            "NVFP4_AWQ, NVFP4_SVDQUANT, W4A16_NVFP4, W4A8_NVFP4_FP8, W4A8_MXFP4_FP8, "
+            "W4A8_MXFP4_MXFP8, W4A16_MXFP4, MXFP4, MXFP8, INT4_AWQ, W4A16_AWQ, W4A8_AWQ, W4A16, "
+            "W4A16_GPTQ, W4A8_QSERVE_PER_GROUP, W4A8_QSERVE_PER_CHANNEL, W8A16, W8A16_GPTQ, INT8, "
             "INT8_SQ, W8A8_SQ_PER_CHANNEL, W8A8_SQ_PER_CHANNEL_PER_TOKEN_PLUGIN, "
-            "MIXED_PRECISION");
+            "W8A8_SQ_PER_CHANNEL_PER_TENSOR_PLUGIN, W8A8_SQ_PER_TENSOR_PER_TOKEN_PLUGIN, "
+            "W8A8_SQ_PER_TENSOR_PLUGIN, NO_QUANT, MIXED_PRECISION");
   std::string deep;
   for (int i = 0; i < 20'000; ++i) deep += R"({"quantization": )";
   CHECK(error_of([&] {

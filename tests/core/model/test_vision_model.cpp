@@ -54,8 +54,12 @@ TEST_CASE("the tower of a config.json", "[model][images]") {
 TEST_CASE("a malformed tower is refused in one line", "[model][images]") {
   CHECK(error_with("\"depth\": 3", "\"depth\": 0") ==
         "config.json: vision_config.depth: is 0; allowed: at least 1");
-  CHECK(error_with("\"out_hidden_size\": 64", "\"out_hidden_size\": 60") ==
-        "config.json: vision_config.out_hidden_size: is 60; allowed: 64 to 64");
+  CHECK(error_with("\"out_hidden_size\": 64", "\"out_hidden_size\": 0") ==
+        "config.json: vision_config.out_hidden_size: is 0; allowed: 1 to 1048576");
+  // A simulation counts it, as transformers' default of Qwen3-VL.
+  CHECK(parse(with("\"out_hidden_size\": 64", "\"out_hidden_size\": 60")).unsupported ==
+        "vision_config.out_hidden_size: 60 is another width than the language model's; "
+        "allowed: 64");
   CHECK(error_with("\"num_heads\": 2", "\"num_heads\": 3") ==
         "config.json: vision_config.hidden_size: is 32; allowed: a multiple of 4 times "
         "vision_config.num_heads, 12");
