@@ -184,16 +184,23 @@ void add_weka_requests(const TraceLines& lines, const Json& list, const std::str
 
 // ---- OpenTelemetry ----
 
-// The attributes of a span: a list of keys with typed values, or an object.
+// The attributes of a span: a list of keys with typed values (Jaeger's tags: with values), or an
+// object.
 Json attributes_of(const Json& span) {
   Json all = Json::object();
-  const Json* const given = span.find("attributes");
+  const Json* given = span.find("attributes");
+  if (given == nullptr) given = span.find("tags");
   if (given == nullptr) return all;
   if (given->is_object()) return *given;
+  if (!given->is_array()) return all;
   for (const Json& attribute : *given) {
-    const Json* const key = attribute.find("key");
-    const Json* const value = attribute.find("value");
-    if (key == nullptr || !key->is_string() || value == nullptr || !value->is_object()) continue;
+    const Json* const key = attribute.is_object() ? attribute.find("key") : nullptr;
+    const Json* const value = attribute.is_object() ? attribute.find("value") : nullptr;
+    if (key == nullptr || !key->is_string() || value == nullptr) continue;
+    if (!value->is_object()) {
+      all[key->string()] = *value;
+      continue;
+    }
     for (const Json::Member& typed : value->items()) all[key->string()] = typed.value;
   }
   return all;
@@ -222,34 +229,64 @@ std::optional<TimeNs> span_time(const TraceLines& lines, const Json& span, const
   return parse_trace_date(lines, text, date);
 }
 
-// Adds the spans that are calls of a model. Others have no usage.
+// Jaeger's start, in microseconds, and how long the span took.
+void read_jaeger_times(const TraceLines& lines, const Json& span, Call& call) {
+  constexpr const char* kStart = "startTime";
+  const auto micros = [&](const char* key) {
+    return parse_trace_integer(lines, text_of(span, {key}), key, 0, kMaxTraceSeconds * 1'000'000) *
+           (kNsPerMs / 1000);
+  };
+  call.start = micros(kStart);
+  if (span.find("duration") != nullptr) call.end = call.start + micros("duration");
+}
+
+// Adds the spans that are calls of a model. Others have no usage. Names: OpenTelemetry's
+// conventions for generative AI, OpenLLMetry's older ones, and OpenInference's.
 void add_span(const TraceLines& lines, const Json& span, Conversations& all) {
   const Json attributes = attributes_of(span);
   Call call;
-  call.prompt =
-      count_of(lines, attributes, {"gen_ai.usage.input_tokens", "gen_ai.usage.prompt_tokens"});
-  call.output =
-      count_of(lines, attributes, {"gen_ai.usage.output_tokens", "gen_ai.usage.completion_tokens"});
+  call.prompt = count_of(lines, attributes,
+                         {"gen_ai.usage.input_tokens", "gen_ai.usage.prompt_tokens",
+                          "llm.usage.prompt_tokens", "llm.token_count.prompt"});
+  call.output = count_of(lines, attributes,
+                         {"gen_ai.usage.output_tokens", "gen_ai.usage.completion_tokens",
+                          "llm.usage.completion_tokens", "llm.token_count.completion"});
   const std::string operation = text_of(attributes, {"gen_ai.operation.name"});
   const bool is_agent = operation == "invoke_agent" || operation == "execute_tool";
   if (call.prompt == 0 || call.output == 0 || is_agent) return;
-  const std::optional<TimeNs> start = span_time(lines, span, "startTimeUnixNano", "start_time");
-  if (!start) lines.fail("startTimeUnixNano", "missing; a span has it, or start_time");
-  call.start = *start;
-  call.end = span_time(lines, span, "endTimeUnixNano", "end_time");
+  const Json* const jaeger = span.find("startTime");
+  if (jaeger != nullptr && jaeger->is_number()) {
+    read_jaeger_times(lines, span, call);
+  } else {
+    const char* const date = jaeger != nullptr ? "startTime" : "start_time";
+    const std::optional<TimeNs> start = span_time(lines, span, "startTimeUnixNano", date);
+    if (!start) lines.fail("startTimeUnixNano", "missing; a span has it, or start_time");
+    call.start = *start;
+    call.end =
+        span_time(lines, span, "endTimeUnixNano", jaeger != nullptr ? "endTime" : "end_time");
+  }
   std::string name = text_of(attributes, {"gen_ai.conversation.id", "session.id"});
-  if (name.empty()) name = text_of(span, {"traceId", "trace_id"});
+  if (name.empty()) name = text_of(span, {"traceId", "trace_id", "traceID"});
+  if (const Json* context = span.find("context"); name.empty() && context != nullptr) {
+    name = text_of(*context, {"trace_id"});  // as OpenTelemetry's console exporter writes spans
+  }
   all.add(name, std::move(call));
 }
 
 void add_spans(const TraceLines& lines, const Json& node, int depth, Conversations& all) {
-  for (const char* key : {"resourceSpans", "scopeSpans", "instrumentationLibrarySpans"}) {
+  if (!node.is_object()) return;
+  // Tempo's answers have batches, Jaeger's data; a line may be one span.
+  for (const char* key :
+       {"resourceSpans", "scopeSpans", "instrumentationLibrarySpans", "batches", "data"}) {
     const Json* const list = node.find(key);
-    if (list == nullptr || depth > 3) continue;
+    if (list == nullptr || !list->is_array() || depth > 3) continue;
     for (const Json& inner : *list) add_spans(lines, inner, depth + 1, all);
   }
   const Json* const spans = node.find("spans");
-  if (spans == nullptr) return;
+  if (spans == nullptr && depth == 0 && node.find("attributes") != nullptr) {
+    add_span(lines, node, all);
+  }
+  if (spans == nullptr || !spans->is_array()) return;
   for (const Json& span : *spans) add_span(lines, span, all);
 }
 
@@ -265,8 +302,12 @@ bool is_weka_trace(std::string_view record) {
 }
 
 bool is_opentelemetry_trace(std::string_view record) {
+  const bool has_usage = record.find("gen_ai.") != std::string_view::npos ||
+                         record.find("\"llm.") != std::string_view::npos;
+  const bool is_one_span =
+      has_key(record, "attributes") && (has_key(record, "trace_id") || has_key(record, "traceId"));
   return has_key(record, "resourceSpans") ||
-         (has_key(record, "spans") && record.find("gen_ai.") != std::string_view::npos);
+         (has_usage && (has_key(record, "spans") || is_one_span));
 }
 
 TraceLines unfold_weka(TraceLines documents) {

@@ -5,6 +5,7 @@
 #include <utility>
 
 #include "core/base/names.h"
+#include "core/workload/trace_names.h"
 #include "core/workload/workload_trace_parse.h"
 
 namespace metronome {
@@ -26,6 +27,53 @@ TraceMapping agent_trace(TraceFormat format, const char* name) {
                      {BlockTokens, "block_size", false}},
           .unit = TraceTimeUnit::Nanoseconds,
           .has_loose_hashes = true};
+}
+
+// Names in logs of requests: of gateways and their JSON, of load generators' results, and the
+// columns of the other formats, whose rows a tool may have written as JSON.
+constexpr const char* kLoggedArrivals =
+    "time|timestamp|created_at|created|start_time|startTime|started_at|ts|arrival_time|arrival|"
+    "arrived_at|request_time|request_start_time|arrival_time_ms|timestamp_ms|start_time_ms|"
+    "arrival_ms|arrival_s|TIMESTAMP|Timestamp|arrival_timestamp";
+constexpr const char* kLoggedPrompts =
+    "usage.prompt_tokens|prompt_tokens|usage.input_tokens|input_tokens|gen_ai.usage.input_tokens|"
+    "gen_ai_usage_input_tokens|info.input_tokens|response.usage.prompt_tokens|isl|input_length|"
+    "input_len|prompt_len|prompt_length|input_sequence_length|number_input_tokens|"
+    "num_input_tokens|num_prompt_tokens|input_token_count|prompt_token_count|promptTokens|"
+    "inputTokens|ai.proxy.usage.prompt_tokens|usage.input|ContextTokens|Request tokens|"
+    "num_prefill_tokens|prompt_size";
+constexpr const char* kLoggedOutputs =
+    "usage.completion_tokens|completion_tokens|usage.output_tokens|output_tokens|"
+    "gen_ai.usage.output_tokens|gen_ai_usage_output_tokens|info.output_tokens|"
+    "response.usage.completion_tokens|osl|output_length|output_len|completion_len|"
+    "generation_len|output_sequence_length|number_output_tokens|num_output_tokens|"
+    "num_generated_tokens|output_token_count|completion_token_count|completionTokens|"
+    "outputTokens|ai.proxy.usage.completion_tokens|usage.output|GeneratedTokens|"
+    "Response tokens|num_decode_tokens|token_size";
+
+TraceMapping logged_requests() {
+  return {.format = TraceFormat::Gateway,
+          .name = "gateway",
+          .fields = {{Arrival, kLoggedArrivals, false},
+                     {Prompt, kLoggedPrompts},
+                     {Output, kLoggedOutputs},
+                     {Status, "status|status_code|response_code", false},
+                     {Session, "session_id|sessionId", false}},
+          .unit = TraceTimeUnit::Auto,
+          .skips_failed = true};
+}
+
+// Results of LMCache's multi-round benchmark: rounds of a user share their beginning.
+TraceMapping rounds_of_users() {
+  return {.format = TraceFormat::Gateway,
+          .name = "gateway",
+          .fields = {{Arrival, "launch_time"},
+                     {Prompt, "prompt_tokens"},
+                     {Output, "generation_tokens"},
+                     {Session, "user_id"},
+                     {Turn, "question_id", false}},
+          .unit = TraceTimeUnit::Auto,
+          .skips_failed = true};
 }
 
 // Formats of one shape with the same names come in the order in which they are preferred. `a|b` is
@@ -59,15 +107,8 @@ std::vector<TraceMapping> csv_traces() {
        .name = "guidellm",
        .fields = {{Arrival, "timestamp"}, {Prompt, "prompt_tokens"}, {Output, "output_tokens"}},
        .unit = TraceTimeUnit::Auto},
-      {.format = TraceFormat::Gateway,
-       .name = "gateway",
-       .fields = {{Arrival, "time|timestamp|created_at|start_time|startTime|ts"},
-                  {Prompt, "prompt_tokens|input_tokens"},
-                  {Output, "completion_tokens|output_tokens"},
-                  {Status, "status|status_code|response_code", false},
-                  {Session, "session_id", false}},
-       .unit = TraceTimeUnit::Auto,
-       .skips_failed = true},
+      logged_requests(),
+      rounds_of_users(),
   };
 }
 
@@ -85,7 +126,7 @@ std::vector<TraceMapping> json_traces() {
        .counts_new_tokens = true},
       {.format = TraceFormat::Mooncake,
        .name = "mooncake",
-       .fields = {{Arrival, "timestamp"},
+       .fields = {{Arrival, "timestamp", false},
                   {Prompt, "input_length"},
                   {Output, "output_length"},
                   {Hashes, "hash_ids", false}},
@@ -143,19 +184,8 @@ std::vector<TraceMapping> log_traces() {
        .skips_failed = true,
        .has_loose_hashes = true,
        .kind = "request_end"},
-      {.format = TraceFormat::Gateway,
-       .name = "gateway",
-       .fields = {{Arrival, "time|timestamp|created_at|created|start_time|startTime|ts"},
-                  {Prompt,
-                   "usage.prompt_tokens|prompt_tokens|usage.input_tokens|input_tokens|"
-                   "gen_ai.usage.input_tokens"},
-                  {Output,
-                   "usage.completion_tokens|completion_tokens|usage.output_tokens|output_tokens|"
-                   "gen_ai.usage.output_tokens"},
-                  {Status, "status|status_code|response_code", false},
-                  {Session, "session_id", false}},
-       .unit = TraceTimeUnit::Auto,
-       .skips_failed = true},
+      logged_requests(),
+      rounds_of_users(),
       agent_trace(TraceFormat::Weka, "weka"),
       agent_trace(TraceFormat::OpenTelemetry, "opentelemetry"),
       {.format = TraceFormat::Plain,
@@ -184,33 +214,14 @@ const std::vector<TraceMapping>& known_traces() {
   return all;
 }
 
-// Whether the name is one of the columns, or its parts are keys in the JSON object. The latter
-// needs no valid object: its reader reports errors.
-bool has_name(std::string_view line, TraceShape shape, std::string_view name) {
-  if (shape == TraceShape::Csv) {
-    bool found = false;
-    for_each_csv_field(
-        line, [&](std::size_t, std::string_view column) { found = found || column == name; });
-    return found;
-  }
-  // A key with points, or an object in an object.
-  if (line.find("\"" + std::string(name) + "\"") != std::string_view::npos) return true;
-  while (!name.empty()) {
-    const std::string_view part = name.substr(0, name.find('.'));
-    if (line.find("\"" + std::string(part) + "\"") == std::string_view::npos) return false;
-    name.remove_prefix(std::min(name.size(), part.size() + 1));
-  }
-  return true;
-}
-
 // Each `a|b` becomes the name that the line has, or else the first.
-TraceMapping with_names(TraceMapping mapping, std::string_view line) {
+TraceMapping with_names(TraceMapping mapping, const TraceNames& names) {
   for (MappedField& field : mapping.fields) {
     std::string_view rest = field.name;
     std::string chosen(rest.substr(0, rest.find('|')));
     while (!rest.empty()) {
       const std::string_view name = rest.substr(0, rest.find('|'));
-      if (has_name(line, mapping.shape, name)) {
+      if (names.has(name)) {
         chosen = name;
         break;
       }
@@ -228,18 +239,18 @@ struct Score {
   std::ptrdiff_t value() const { return 2 * num_found - num_needed; }
 };
 
-Score score_of(const TraceMapping& mapping, std::string_view line) {
+Score score_of(const TraceMapping& mapping, const TraceNames& names) {
   Score score;
   for (const MappedField& field : mapping.fields) {
     if (!field.is_needed) continue;
     ++score.num_needed;
-    score.num_found += has_name(line, mapping.shape, field.name) ? 1 : 0;
+    score.num_found += names.has(field.name) ? 1 : 0;
   }
   return score;
 }
 
 // The known trace that the file is, before what the scenario says about its columns.
-std::optional<TraceMapping> find_known(const TraceConfig& config, std::string_view line,
+std::optional<TraceMapping> find_known(const TraceConfig& config, const TraceNames& names,
                                        bool is_json) {
   const bool is_auto = config.format == TraceFormat::Auto;
   std::optional<TraceMapping> best;
@@ -248,8 +259,8 @@ std::optional<TraceMapping> find_known(const TraceConfig& config, std::string_vi
     const bool is_wanted =
         is_auto ? is_json == (known.shape == TraceShape::JsonLines) : config.format == known.format;
     if (!is_wanted) continue;
-    TraceMapping named = with_names(known, line);
-    const Score score = score_of(named, line);
+    TraceMapping named = with_names(known, names);
+    const Score score = score_of(named, names);
     // With columns of its own, a trace is not taken for one that merely shares a name.
     const bool may_be =
         config.columns.any() ? score.num_found == score.num_needed : score.num_found > 1;
@@ -297,21 +308,42 @@ void add_given(const TraceConfig& config, TraceMapping& mapping) {
   }
 }
 
-// Fields that any trace may have.
-const MappedField kCommon[] = {{Priority, "priority", false},
-                               {Class, "class", false},
-                               {Limit, "max_tokens", false},
-                               {IgnoresEos, "ignore_eos", false},
-                               {Hashes, "hash_ids", false}};
+// The unit of arrivals in a file whose format has another: an epoch says it by its size, and a name
+// by its end.
+void find_arrival_unit(const TraceNames& names, TraceMapping& mapping) {
+  const MappedField* const arrival = mapping.find(Arrival);
+  if (arrival == nullptr) return;
+  constexpr std::pair<std::string_view, TraceTimeUnit> kEnds[] = {
+      {"_ms", TraceTimeUnit::Milliseconds}, {"_us", TraceTimeUnit::Microseconds},
+      {"_ns", TraceTimeUnit::Nanoseconds},  {"_sec", TraceTimeUnit::Seconds},
+      {"_s", TraceTimeUnit::Seconds},       {"_seconds", TraceTimeUnit::Seconds}};
+  for (const auto& [end, unit] : kEnds) {
+    if (mapping.unit == TraceTimeUnit::Auto && arrival->name.ends_with(end)) mapping.unit = unit;
+  }
+  // In milliseconds since its beginning a trace of 11 days is not that long; in seconds since 1970
+  // it is of 2001 or later.
+  constexpr double kFirstEpoch = 1e9, kFirstMillis = 1e11;
+  const std::optional<double> first = names.number(arrival->name);
+  if (!first) return;
+  const bool is_in_seconds = *first >= kFirstEpoch && *first < kFirstMillis;
+  const bool is_other = (mapping.unit == TraceTimeUnit::Milliseconds && is_in_seconds) ||
+                        (mapping.unit == TraceTimeUnit::Seconds && *first >= kFirstMillis);
+  if (is_other) mapping.arrival_unit = TraceTimeUnit::Auto;
+}
 
-void add_common(std::string_view line, TraceMapping& mapping) {
+// Fields that any trace may have.
+const MappedField kCommon[] = {{Priority, "priority", false}, {Class, "class", false},
+                               {Limit, "max_tokens", false},  {IgnoresEos, "ignore_eos", false},
+                               {Salt, "cache_salt", false},   {Hashes, "hash_ids", false}};
+
+void add_common(const TraceNames& names, TraceMapping& mapping) {
   for (const MappedField& common : kCommon) {
     const bool is_mapped =
         std::any_of(mapping.fields.begin(), mapping.fields.end(),
                     [&common](const MappedField& m) { return m.name == common.name; });
     if (is_mapped || mapping.find(common.field) != nullptr) continue;
     const bool may_come_later = mapping.shape == TraceShape::JsonLines;
-    if (may_come_later || has_name(line, mapping.shape, common.name)) {
+    if (may_come_later || names.has(common.name)) {
       mapping.fields.push_back(common);
     }
   }
@@ -345,7 +377,8 @@ std::string TraceMapping::needed_names() const {
 
 std::optional<TraceMapping> find_mapping(const TraceConfig& config, std::string_view first_line,
                                          bool is_json) {
-  std::optional<TraceMapping> mapping = find_known(config, first_line, is_json);
+  const TraceNames names(first_line, is_json ? TraceShape::JsonLines : TraceShape::Csv);
+  std::optional<TraceMapping> mapping = find_known(config, names, is_json);
   if (!mapping) {
     if (!config.columns.any()) return std::nullopt;
     mapping = TraceMapping{.format = TraceFormat::Auto,
@@ -355,15 +388,21 @@ std::optional<TraceMapping> find_mapping(const TraceConfig& config, std::string_
                            .has_loose_hashes = true};
   }
   add_given(config, *mapping);
-  add_common(first_line, *mapping);
+  add_common(names, *mapping);
+  if (config.time_unit == TraceTimeUnit::Auto) find_arrival_unit(names, *mapping);
   return mapping;
 }
 
 std::optional<TraceMapping> written_mapping(TraceFormat format) {
   for (const TraceMapping& known : known_traces()) {
     if (known.format != format) continue;
-    TraceMapping mapping = with_names(known, {});
+    TraceMapping mapping = with_names(known, TraceNames({}, TraceShape::Csv));
     if (mapping.is_document()) return mapping;
+    // What is written has the times that a reader of the format may do without.
+    const bool has_delays = mapping.find(Delay) != nullptr;
+    for (MappedField& field : mapping.fields) {
+      if (field.field == Arrival && !has_delays) field.is_needed = true;
+    }
     for (const MappedField& common : kCommon) {
       const bool is_list_in_csv = common.field == Hashes && mapping.shape == TraceShape::Csv;
       if (mapping.find(common.field) == nullptr && !is_list_in_csv) {
@@ -377,19 +416,22 @@ std::optional<TraceMapping> written_mapping(TraceFormat format) {
 
 bool has_counts(const TraceConfig& config, std::string_view object) {
   if (config.columns.any()) return true;
+  const TraceNames names(object, TraceShape::JsonLines);
   const auto fits = [&](const TraceMapping& known) {
     if (known.shape != TraceShape::JsonLines) return false;
-    const Score score = score_of(with_names(known, object), object);
+    const Score score = score_of(with_names(known, names), names);
     return score.num_found == score.num_needed;
   };
   return std::any_of(known_traces().begin(), known_traces().end(), fits);
 }
 
 bool has_text(std::string_view object) {
-  constexpr const char* kNames[] = {"conversations", "conversation", "messages", "prompt"};
-  return std::any_of(std::begin(kNames), std::end(kNames), [object](const char* name) {
-    return has_name(object, TraceShape::JsonLines, name);
-  });
+  const TraceNames names(object, TraceShape::JsonLines);
+  constexpr const char* kNames[] = {"conversations", "conversation", "messages",   "prompt",
+                                    "text",          "texts",        "turns",      "text_input",
+                                    "instruction",   "body.prompt",  "body.input", "body.messages"};
+  return std::any_of(std::begin(kNames), std::end(kNames),
+                     [&names](const char* name) { return names.has(name); });
 }
 
 std::string describe_formats(TraceShape shape) {

@@ -25,6 +25,7 @@ enum class TraceField : std::uint8_t {
   Tokens,       // a list, the prompt's token ids
   Images,       // a list of objects
   IgnoresEos,   // true or false
+  Salt,         // any text; prompts of another salt share no blocks
   Session,      // any text; equal in the requests of a session
   Parent,       // the session that this one goes on from
   Turn,         // the request's place in its session
@@ -50,6 +51,7 @@ struct TraceMapping {
   std::vector<MappedField> fields = {};  // in the order of messages
   // Auto: a date, or a number whose size tells the unit of an epoch.
   TraceTimeUnit unit = TraceTimeUnit::Seconds;
+  std::optional<TraceTimeUnit> arrival_unit = {};  // of arrivals, where it is not that of delays
   std::int32_t block_tokens = 512;  // prompt tokens of a hash id, where the row does not say it
   bool skips_failed = false;        // a row without output tokens records a failed request
   // Hash ids are any integers, and the last blocks may lack theirs.

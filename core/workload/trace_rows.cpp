@@ -81,7 +81,9 @@ void set_trace_value(const TraceLines& lines, const TraceMapping& mapping, Trace
   };
   const auto words = [text] { return std::string(without_quotes(text)); };
   switch (field) {
-    case Arrival: row.arrival = parse_time(lines, text, name, mapping.unit); return;
+    case Arrival:
+      row.arrival = parse_time(lines, text, name, mapping.arrival_unit.value_or(mapping.unit));
+      return;
     case Delay: row.delay = parse_time(lines, text, name, mapping.unit); return;
     case Prompt: row.num_prompt_tokens = counted(); return;
     case Output: row.num_output_tokens = counted(); return;
@@ -91,6 +93,7 @@ void set_trace_value(const TraceLines& lines, const TraceMapping& mapping, Trace
     case Session: row.session = words(); return;
     case Parent: row.parent = words(); return;
     case Class: row.class_name = words(); return;
+    case Salt: row.salt = words(); return;
     case Kind: row.is_request = row.is_request && words() == mapping.kind; return;
     case Turn:
       row.turn = parse_trace_integer(lines, without_quotes(text), name, 0, INT32_MAX);
@@ -139,6 +142,7 @@ void TraceRequests::add(const TraceRow& row, const TraceLines& lines) {
   }
   if (mapping_.find(TraceField::Hashes) != nullptr) add_hashes(row, lines);
   if (mapping_.find(TraceField::Tokens) != nullptr) add_ids(row, lines);
+  if (!row.salt.empty() && row.hashes.empty()) note_unused("cache_salt");  // nothing to tell apart
   if (mapping_.find(TraceField::Images) != nullptr) {
     workload_.image_begin.push_back(static_cast<std::uint32_t>(workload_.images.size()));
     add_trace_images(row.images, row.num_prompt_tokens, lines, workload_);
@@ -190,7 +194,9 @@ void TraceRequests::add_hashes(const TraceRow& row, const TraceLines& lines) {
   }
   workload_.segment_begin.push_back(static_cast<std::uint32_t>(segments.size()));
   has_hashes_ = has_hashes_ || num_ids > 0;
-  for (const std::uint64_t id : row.hashes) {
+  const std::uint64_t salt = row.salt.empty() ? 0 : Rng(0, row.salt)();
+  for (const std::uint64_t given : row.hashes) {
+    const std::uint64_t id = row.salt.empty() ? given : mix64(given ^ salt) >> 8;
     segments.push_back({content_id(ContentKind::TraceBlock, id), static_cast<std::int32_t>(block)});
   }
   const std::int64_t num_left = num_tokens - num_ids * block;

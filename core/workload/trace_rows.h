@@ -29,7 +29,7 @@ struct TraceRow {
   std::optional<std::int64_t> turn;
   bool is_request = true;   // not of another kind, and not failed
   bool has_hashes = false;  // the list is there
-  std::string session, parent, class_name;
+  std::string session, parent, class_name, salt;
   std::vector<std::uint64_t> hashes;  // ids below 2^56
   std::vector<TokenId> ids;
   std::vector<TraceImage> images;

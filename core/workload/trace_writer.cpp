@@ -248,6 +248,7 @@ std::optional<Json> TraceText::value(TraceField field, std::size_t i) {
     case TraceField::Parent:
     case TraceField::Turn:
     case TraceField::Status:
+    case TraceField::Salt:  // hash ids have it
     case TraceField::Images: return std::nullopt;
   }
   return std::nullopt;

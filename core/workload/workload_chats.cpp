@@ -41,7 +41,8 @@ struct ChatTexts {
 //   {"conversations": [{"from": ..., "value": TEXT}, ...]}  its first two turns
 //   {"conversation": [...]}, {"conversations": [{"role": ..., "content": TEXT}, ...]}  alike
 //   {"messages": [{"role": ..., "content": TEXT or parts}, ...]}  all texts before the first answer
-//   {"prompt": TEXT, "output_tokens": N}  without an answer
+//   {"prompt": TEXT, "output_tokens": N}  without an answer; with one: {"completion": TEXT}, or
+//   {"instruction": TEXT, "input": TEXT, "output": TEXT}
 //   {"body": {"messages": ..., "max_tokens": N}}  a line of a batch: the entry is in its body
 class ChatReader final : public JsonEvents {
  public:
@@ -70,6 +71,11 @@ class ChatReader final : public JsonEvents {
     } else if (depth_ == entry() && is_prompt_key_) {
       chat_.prompt = value;
       has_prompt_ = true;
+    } else if (depth_ == entry() && is_input_key_ && has_prompt_ && !value.empty()) {
+      chat_.prompt += fmt::format("\n{}", value);
+    } else if (depth_ == entry() && is_answer_key_ && has_prompt_) {
+      chat_.answer = value;
+      has_answer_ = true;
     } else {
       scalar();
     }
@@ -78,7 +84,9 @@ class ChatReader final : public JsonEvents {
     if (depth_ == entry()) {
       is_messages_ = name == "messages";
       is_in_turns_ = name == "conversations" || name == "conversation" || is_messages_;
-      is_prompt_key_ = name == "prompt";
+      is_prompt_key_ = name == "prompt" || name == "instruction";
+      is_input_key_ = name == "input";
+      is_answer_key_ = name == "output" || name == "completion" || name == "response";
       is_output_key_ = name == "output_tokens" || name == "output_tokens_count" ||
                        name == "max_tokens" || name == "max_completion_tokens";
       is_body_key_ = !is_in_body_ && name == "body";
@@ -106,6 +114,7 @@ class ChatReader final : public JsonEvents {
     if (depth_ == entries_) {
       num_turns_ = 0;
       has_turns_ = is_in_turns_ = is_messages_ = is_prompt_key_ = is_output_key_ = false;
+      is_input_key_ = is_answer_key_ = false;
       is_body_key_ = is_in_body_ = false;
       has_prompt_ = has_answer_ = false;
       chat_ = {};
@@ -195,7 +204,8 @@ class ChatReader final : public JsonEvents {
   bool has_prompt_ = false;    // the entry has a prompt that needs no answer
   bool has_answer_ = false;
   bool is_prompt_key_ = false, is_output_key_ = false;  // after these keys of the entry
-  bool is_body_key_ = false;                            // after the key `body` of the entry
+  bool is_input_key_ = false, is_answer_key_ = false;
+  bool is_body_key_ = false;  // after the key `body` of the entry
   bool is_in_body_ = false;
   bool is_value_ = false;   // after the key `value` or `content` of a turn
   bool is_role_ = false;    // after the key `role`
@@ -214,10 +224,11 @@ void parse_entries(std::string_view text, const TraceLines& lines, ChatReader& r
   }
 }
 
-ChatTexts sent_chats(std::string_view text, const TraceLines& lines, const TraceConfig& config) {
+ChatTexts sent_chats(std::vector<Payload> payloads, const TraceLines& lines,
+                     const TraceConfig& config) {
   ChatTexts texts;
   texts.is_in_order = true;
-  for (Payload& payload : read_payloads(text, lines)) {
+  for (Payload& payload : payloads) {
     if (!payload.output_tokens && !config.output_len) {
       lines.fail("payloads", fmt::format("number {} has no max_tokens; allowed: one that has, or "
                                          "workload.trace.output_len",
@@ -232,8 +243,13 @@ ChatTexts sent_chats(std::string_view text, const TraceLines& lines, const Trace
 }
 
 // Reads an array of entries, or entries one after the other.
-ChatTexts read_chats(std::string_view text, TraceLines lines, const TraceConfig& config) {
-  if (is_payload_document(text)) return sent_chats(text, lines, config);
+ChatTexts read_chats(std::string_view text, TraceLines lines, const TraceConfig& config,
+                     Workload& workload) {
+  if (is_payload_document(text)) return sent_chats(read_payloads(text, lines), lines, config);
+  if (is_prompt_record(first_json(text))) {
+    return sent_chats(read_prompt_records(lines.with_objects(), workload.unused_fields), lines,
+                      config);
+  }
   const bool is_array = text.starts_with('[');
   ChatReader reader(lines, is_array ? 1 : 0);
   if (is_array) {
@@ -308,7 +324,7 @@ void parse_chats(std::string_view text, const TraceLines& lines, const TraceConf
                                  ? encoder_by_characters(*config.characters_per_token)
                                  : workload_readers(config.where, "workload.trace.tokenizer")
                                        .read_tokenizer(config.tokenizer);
-  ChatTexts texts = read_chats(text, lines, config);
+  ChatTexts texts = read_chats(text, lines, config, workload);
   if (texts.num_conversations == 0) {
     lines.fail("conversations",
                "there are none; allowed: objects with a list called conversations, conversation or "

@@ -52,7 +52,9 @@ std::string read_whole_file(const TraceConfig& config, const std::string& path) 
                                          "; allowed: CSV with a header of " +
                                          describe_formats(TraceShape::Csv) + "; JSON lines of " +
                                          describe_formats(TraceShape::JsonLines) +
-                                         "; a JSON array of sharegpt conversations");
+                                         "; a JSON array of sharegpt conversations; or any rows "
+                                         "whose columns workload.trace.columns names: arrival, "
+                                         "prompt and output");
 }
 
 TraceMapping mapping_of(TraceLines lines, const TraceConfig& config) {

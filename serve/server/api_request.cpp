@@ -225,6 +225,8 @@ ApiRequest read_request(ApiKind kind, const Json& json, const ServedModel& model
     fields.fail("priority", "the scheduler does not order by priority; allowed: 0");
   }
   request.priority = static_cast<std::int32_t>(priority.value_or(0));
+  const Json* const rid = fields.find("rid");
+  if (rid != nullptr && rid->is_string()) request.rid = rid->string();
   request.n = static_cast<std::int32_t>(fields.integer("n", 1, model.max_choices).value_or(1));
   if (is_chat(kind)) {
     request.prompts.push_back(chat_prompt(fields, model, limits, request.images));
@@ -348,6 +350,12 @@ std::vector<TokenId> parse_counted(std::string_view body, const ServedModel& mod
   const TranslatedBody chat = chat_of_messages(json, model, true);
   std::vector<PromptImage> images;
   return chat_prompt(ApiFields(chat.body), model, limits, images);
+}
+
+AbortedRequests parse_abort(std::string_view body) {
+  const Json json = parse_body(body);
+  const ApiFields fields(json);
+  return {.rid = fields.text("rid").value_or(""), .is_all = fields.truth("abort_all", false)};
 }
 
 std::vector<TokenId> parse_detokenize(std::string_view body, const ServedModel& model) {

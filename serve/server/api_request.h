@@ -89,6 +89,7 @@ struct ApiRequest {
   std::int32_t max_tokens = 1;
   SamplingParams sampling;  // answer i uses the seed + i
   std::int32_t priority = 0;
+  std::string rid;                          // by which the client may abort it; empty: none
   std::int32_t num_prompt_tokens = 0;       // of all prompts
   std::vector<std::int32_t> prompt_tokens;  // of each
   bool is_list = false;                     // the prompts came as a list, which may have one
@@ -126,6 +127,15 @@ struct ApiRequest {
   }
   std::int32_t num_choices() const { return static_cast<std::int32_t>(prompts.size()) * n; }
 };
+
+// SGLang's /abort_request.
+struct AbortedRequests {
+  std::string rid;      // the beginning of theirs; empty: none has it
+  bool is_all = false;  // whatever theirs are
+};
+
+// Throws ApiError.
+AbortedRequests parse_abort(std::string_view body);
 
 // Reads a body. `number` counts requests. Random choices that the request leaves open depend on it
 // and on the model's seed. Throws ApiError, and EncodingCancelled soon after `has_left` has become

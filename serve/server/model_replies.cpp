@@ -77,6 +77,39 @@ Reply server_info_reply(const ServedModel& model, const KvCacheLayout& cache,
   return {.body = std::string(json.view())};
 }
 
+Reply get_load_reply(const ServerLoad& load) {
+  JsonText json;
+  json.begin_array();
+  json.begin_object();
+  json.field("dp_rank", std::int64_t{0});
+  json.field("num_reqs", load.num_running + load.num_waiting);
+  json.field("num_waiting_reqs", load.num_waiting);
+  json.field("num_tokens", load.num_used_tokens);
+  json.end_object();
+  json.end_array();
+  return {.body = std::string(json.view())};
+}
+
+Reply loads_reply(const ServerLoad& load, const std::string& version) {
+  JsonText json;
+  json.begin_object();
+  json.field("version", version);
+  json.key("loads").begin_array();
+  json.begin_object();
+  json.field("dp_rank", std::int64_t{0});
+  json.field("num_running_reqs", load.num_running);
+  json.field("num_waiting_reqs", load.num_waiting);
+  json.field("num_used_tokens", load.num_used_tokens);
+  json.field("num_total_tokens", load.num_used_tokens);
+  json.field("max_total_num_tokens", load.num_total_tokens);
+  const auto total = static_cast<double>(load.num_total_tokens);
+  json.field("token_usage", total > 0 ? static_cast<double>(load.num_used_tokens) / total : 0.0);
+  json.end_object();
+  json.end_array();
+  json.end_object();
+  return {.body = std::string(json.view())};
+}
+
 Reply tokenize_reply(const ServedModel& model, std::string_view body,
                      const std::atomic<bool>& has_left) {
   const std::vector<TokenId> ids = parse_tokenize(body, model, &has_left);

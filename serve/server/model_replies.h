@@ -3,6 +3,7 @@
 #pragma once
 
 #include <atomic>
+#include <cstdint>
 #include <string>
 #include <string_view>
 
@@ -20,6 +21,18 @@ Reply models_reply(const ServedModel& model, std::string_view name);
 Reply model_info_reply(const ServedModel& model);
 Reply server_info_reply(const ServedModel& model, const KvCacheLayout& cache,
                         const std::string& version);
+
+// Requests in the engine, and the tokens of its cache.
+struct ServerLoad {
+  std::int64_t num_running = 0;
+  std::int64_t num_waiting = 0;
+  std::int64_t num_used_tokens = 0;
+  std::int64_t num_total_tokens = 0;
+};
+
+// Replies of SGLang's routers' polls: before 0.5.7, and since then.
+Reply get_load_reply(const ServerLoad& load);
+Reply loads_reply(const ServerLoad& load, const std::string& version);
 
 // Replies to these bodies. All throw ApiError. They are thread-safe, as they read constant data.
 // EncodingCancelled is thrown soon after `has_left` has become true.

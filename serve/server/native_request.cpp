@@ -79,7 +79,7 @@ TranslatedBody completion_of_generate(const Json& body, const ServedModel& model
       result.names.emplace_back(name, theirs);
     }
   }
-  for (const char* name : {"stream", "priority"}) {
+  for (const char* name : {"stream", "priority", "rid"}) {
     if (const Json* value = fields.find(name)) made[name] = *value;
   }
   if (fields.truth("return_logprob", false)) {

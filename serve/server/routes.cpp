@@ -37,7 +37,10 @@ constexpr Row kRows[] = {{"POST", "/v1/completions", Endpoint::Completions},
                          {"GET", "/get_server_info", Endpoint::ServerInfo},
                          {"GET", "/health_generate", Endpoint::Health},
                          {"POST", "/flush_cache", Endpoint::FlushCache},
-                         {"GET", "/flush_cache", Endpoint::FlushCache}};
+                         {"GET", "/flush_cache", Endpoint::FlushCache},
+                         {"POST", "/abort_request", Endpoint::AbortRequest},
+                         {"GET", "/get_load", Endpoint::GetLoad},
+                         {"GET", "/v1/loads", Endpoint::Loads}};
 constexpr Row kModelRow = {"GET", "/v1/models/", Endpoint::Models};  // and a name
 
 // nullptr: the path does not exist. A path with several methods has the row of the request's.

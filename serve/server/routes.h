@@ -29,6 +29,9 @@ enum class Endpoint : std::uint8_t {
   ModelInfo,
   ServerInfo,
   FlushCache,
+  AbortRequest,
+  GetLoad,
+  Loads,
   Embeddings
 };
 

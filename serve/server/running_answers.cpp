@@ -94,6 +94,26 @@ bool RunningAnswers::leave(const Client* client) {
   return true;
 }
 
+// As a stop string ends them. The engine's event of their end comes later, and is passed over.
+void RunningAnswers::abort(const std::string& rid, bool is_all) {
+  const AnswerTimes::WallTime now = std::chrono::steady_clock::now();
+  std::vector<std::uint64_t> aborted;
+  for (const auto& [number, running] : running_) {
+    const ApiRequest& request = running->answer.request();
+    const bool is_named = !rid.empty() && request.rid.starts_with(rid);
+    if (!is_all && !is_named) continue;
+    for (std::int32_t i = 0; i < request.num_choices(); ++i) {
+      if (running->answer.has_ended(i)) continue;
+      engine_.abort(ticket_of(number, i));
+      running->answer.on_end(i, EndReason::Aborted);
+      running->times.on_end(i, EndReason::Aborted, now, running->answer.is_done());
+    }
+    aborted.push_back(number);
+  }
+  std::sort(aborted.begin(), aborted.end());
+  for (const std::uint64_t number : aborted) write_news(number);
+}
+
 void RunningAnswers::abort_rest(std::uint64_t number, bool is_counted) {
   const Running& running = *running_.at(number);
   for (std::int32_t i = 0; i < running.answer.request().num_choices(); ++i) {

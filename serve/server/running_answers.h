@@ -39,6 +39,8 @@ class RunningAnswers {
   void start(std::uint64_t number, ApiRequest request, const std::shared_ptr<Client>& client);
   // The client disconnected: its answer ends. Returns whether there was one.
   bool leave(const Client* client);
+  // Ends the answers to requests whose `rid` begins like this, or all. They end as they are.
+  void abort(const std::string& rid, bool is_all);
   // Handles events that follow those of the last call, and writes what clients have room for. A
   // client that has none keeps its tokens waiting; beyond the limits the largest answers end.
   void handle_events(std::vector<LiveEvent>& events);

@@ -2,6 +2,7 @@
 #include "serve/server/service.h"
 
 #include <atomic>
+#include <cmath>
 #include <utility>
 #include <variant>
 
@@ -84,6 +85,9 @@ void Service::handle(std::string_view method, std::string_view target, std::stri
     case Endpoint::FlushCache:
       engine_.reset_prefix_cache();
       return client->reply({.body = "Cache flushed.\n", .content_type = "text/plain"});
+    case Endpoint::AbortRequest: return abort_request(body, *client);
+    case Endpoint::GetLoad: return client->reply(get_load_reply(load()));
+    case Endpoint::Loads: return client->reply(loads_reply(load(), options_.version));
     case Endpoint::Embeddings:
       return generate(ApiKind::Embeddings, std::move(body), std::move(client));
   }
@@ -106,6 +110,25 @@ Reply Service::metrics_reply() {
   metrics_.max_lag_s = clock_.real_seconds(clock_.drain_max_lag());
   return {.body = metrics_.text(model_.name, cache_.num_blocks, cache_.block_size),
           .content_type = "text/plain; version=0.0.4; charset=utf-8"};
+}
+
+ServerLoad Service::load() {
+  metrics_.take(engine_.drain_stats());
+  const std::int64_t total = std::int64_t{cache_.num_blocks} * cache_.block_size;
+  return {.num_running = metrics_.num_running,
+          .num_waiting = metrics_.num_waiting,
+          .num_used_tokens = std::llround(metrics_.kv_use * static_cast<double>(total)),
+          .num_total_tokens = total};
+}
+
+void Service::abort_request(std::string_view body, Client& client) {
+  try {
+    const AbortedRequests aborted = parse_abort(body);
+    answers_.abort(aborted.rid, aborted.is_all);
+  } catch (const ApiError& error) {
+    return client.reply(error_reply(error.status, error.what(), error.param));
+  }
+  client.reply(empty_reply());
 }
 
 // ---- generation ----

@@ -14,6 +14,7 @@
 #include "serve/server/api_request.h"
 #include "serve/server/body_reads.h"
 #include "serve/server/live_engine.h"
+#include "serve/server/model_replies.h"
 #include "serve/server/reply.h"
 #include "serve/server/running_answers.h"
 #include "serve/server/serve_metrics.h"
@@ -72,6 +73,8 @@ class Service {
   void read_with(Reply (*read)(const ServedModel&, std::string_view, const std::atomic<bool>&),
                  std::string body, std::shared_ptr<Client> client);
   Reply metrics_reply();
+  ServerLoad load();
+  void abort_request(std::string_view body, Client& client);
   void generate(ApiKind kind, std::string body, std::shared_ptr<Client> client);
   void refuse(Client& client);
 

@@ -334,8 +334,11 @@ TEST_CASE("malformed JSON lines", "[core][trace]") {
         "PATH:4: character 15: not JSON; allowed: one object per line");
   CHECK(mooncake("{} {}") == "PATH:4: character 4: not JSON; allowed: one object per line");
   CHECK(mooncake("{\"other\": " + std::string(200, '[') + "}").starts_with("PATH:4: character "));
-  const std::string names = "a line of a mooncake trace has timestamp, input_length, output_length";
-  CHECK(mooncake("{}") == "PATH:4: timestamp: missing; " + names);
+  const std::string names = "a line of a mooncake trace has input_length, output_length";
+  CHECK(mooncake("{}") == "PATH:4: input_length: missing; " + names);
+  CHECK(mooncake("{\"input_length\": 10, \"output_length\": 3}") ==
+        "PATH:4: timestamp: missing; allowed: an arrival in the first row of each session, or in "
+        "none");
   CHECK(mooncake("{\"timestamp\": 1, \"input_length\": 10}") ==
         "PATH:4: output_length: missing; " + names);
   CHECK(mooncake("{\"timestamp\": 1, \"timestamp\": 2}") ==

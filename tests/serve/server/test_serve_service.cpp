@@ -210,6 +210,33 @@ TEST_CASE("a client that leaves frees what its request held", "[serve]") {
   CHECK(next->last.status == 200);
 }
 
+TEST_CASE("requests are aborted by their name, and the load is told", "[serve]") {
+  Desk desk({.speed = kSlow});
+  const auto generate = [&](const std::string& rid) {
+    return desk.ask("POST", "/generate",
+                    R"({"text": "Hello", "rid": ")" + rid +
+                        R"(", "sampling_params": {"max_new_tokens": 50, "ignore_eos": true}})");
+  };
+  const auto named = generate("one-a");
+  const auto other = generate("two");
+  CHECK(desk.wait_until([&] {
+    const Json load = Json::parse(desk.ask("GET", "/get_load")->last.body);
+    return load[0]["num_reqs"] == 2 && load[0]["num_waiting_reqs"] == 0;
+  }));
+  const Json loads = Json::parse(desk.ask("GET", "/v1/loads")->last.body);
+  CHECK(loads["loads"][0]["num_running_reqs"] == 2);
+  CHECK(loads["loads"][0]["max_total_num_tokens"] == 64 * 16);
+  CHECK(desk.ask("POST", "/abort_request", R"({"rid": ""})")->last.status == 200);
+  CHECK(desk.ask("POST", "/abort_request", R"({"rid": 3})")->last.status == 400);
+  CHECK(desk.ask("POST", "/abort_request", R"({"rid": "one"})")->last.status == 200);
+  CHECK(desk.wait_until([&] { return !named->last.body.empty(); }));
+  CHECK(Json::parse(named->last.body)["meta_info"]["finish_reason"]["type"] == "abort");
+  CHECK(other->last.body.empty());
+  CHECK(desk.ask("POST", "/abort_request", R"({"abort_all": true})")->last.status == 200);
+  CHECK(desk.wait_idle());
+  CHECK(Json::parse(other->last.body)["meta_info"]["finish_reason"]["type"] == "abort");
+}
+
 TEST_CASE("a client may leave while it is written to", "[serve]") {
   Desk desk({.speed = kSlow});
   const auto client = desk.complete(R"("max_tokens": 240, "ignore_eos": true, "stream": true)");
