@@ -53,8 +53,8 @@ constexpr const char* kNothingFound = "the search ended before it found a settin
 
 // `costs`: of an hour of each setting, to find the cheapest tokens; empty: the highest load.
 TuneAnswer best_capacity(TuneWork& search, const std::vector<double>& costs) {
-  const TunedSettings settings = search.settings();
   if (!costs.empty()) search.weigh(costs);
+  const TunedSettings settings = search.settings();
   const TuneOptions tuning = search.tuning();
   const TuneRunFn run = search.run_fn();
   const TuneResult result = costs.empty() ? tune(search.size(), tuning, run)

@@ -44,8 +44,11 @@ std::string note_text(const TuneResult& result, std::size_t place, const TunedSe
     return num_equal > 1 ? fmt::format("best: steadiest of {} equals", num_equal) : "best";
   }
   if (finding.is_equal_to_best) return "equal";
-  if (finding.may_equal_best) return "not significantly less";
-  return finding.is_finalist ? "" : "dropped: lower load";
+  if (finding.may_equal_best) {
+    return settings.is_by_cost ? "not significantly dearer" : "not significantly less";
+  }
+  if (finding.is_finalist) return "";
+  return settings.is_by_cost ? "dropped: dearer tokens" : "dropped: lower load";
 }
 
 std::string band_text(const TuneFinding& finding) {

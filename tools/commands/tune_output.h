@@ -26,6 +26,7 @@ struct TunedSettings {
   std::vector<StepBounds> bounds;
   double given_load = 0;  // the scenario's, requests/s
   double attainment = 0;
+  bool is_by_cost = false;  // compared by the cost of tokens (tune_per_cost.h)
   bool has_price() const;
   bool has_drafts() const;           // of any setting, in any step
   bool has_different_sizes() const;  // in GPUs

@@ -33,6 +33,7 @@ TuneWork::TuneWork(const Options& options, const TuneCandidates& candidates,
 
 void TuneWork::weigh(const std::vector<double>& costs) {
   const double highest = *std::max_element(costs.begin(), costs.end());
+  is_by_cost_ = true;
   for (std::size_t i = 0; i < runs_.size(); ++i) {
     lengths_[i] = highest / costs[i];
     runs_[i]->lengthen(lengths_[i]);
@@ -102,6 +103,7 @@ TunedSettings TuneWork::settings() const {
   settings.names = candidates_.names;
   settings.given_load = workloads_.given_load();
   settings.attainment = options_.attainment;
+  settings.is_by_cost = is_by_cost_;
   for (std::size_t i = 0; i < runs_.size(); ++i) {
     const Scenario& scenario = candidates_.plan.runs[i].scenario;
     settings.scenarios.push_back(&scenario);

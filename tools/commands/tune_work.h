@@ -90,6 +90,7 @@ class TuneWork {
   std::shared_ptr<const Workload> given_;
   std::vector<std::unique_ptr<TuneSetting>> runs_;
   std::vector<double> lengths_;     // of the runs' trials
+  bool is_by_cost_ = false;
   std::vector<StepBounds> bounds_;  // of the runs
   WorkProgress progress_;
   std::chrono::steady_clock::time_point began_;
