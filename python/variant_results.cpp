@@ -13,6 +13,7 @@
 #include "reports/files/result_names.h"
 #include "reports/html/report_html.h"
 #include "reports/terminal/table.h"
+#include "study/run/run_bands.h"
 #include "study/run/variant_run.h"
 #include "system/progress.h"
 #include "tools/commands/run_choice.h"
