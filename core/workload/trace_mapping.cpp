@@ -2,6 +2,7 @@
 #include "core/workload/trace_mapping.h"
 
 #include <algorithm>
+#include <tuple>
 #include <utility>
 
 #include "core/base/names.h"
@@ -235,16 +236,20 @@ TraceMapping with_names(TraceMapping mapping, const TraceNames& names) {
 struct Score {
   std::ptrdiff_t num_needed = 0;
   std::ptrdiff_t num_found = 0;
+  bool has_arrival = false;
+  std::ptrdiff_t num_optional = 0;  // of those that a row may lack
 
-  std::ptrdiff_t value() const { return 2 * num_found - num_needed; }
+  // Of formats with as many names, the one that knows the times and more of the rest.
+  auto value() const { return std::tuple(2 * num_found - num_needed, has_arrival, num_optional); }
 };
 
 Score score_of(const TraceMapping& mapping, const TraceNames& names) {
   Score score;
   for (const MappedField& field : mapping.fields) {
-    if (!field.is_needed) continue;
-    ++score.num_needed;
-    score.num_found += names.has(field.name) ? 1 : 0;
+    const bool is_found = names.has(field.name);
+    score.has_arrival = score.has_arrival || (field.field == Arrival && is_found);
+    (field.is_needed ? score.num_found : score.num_optional) += is_found ? 1 : 0;
+    score.num_needed += field.is_needed ? 1 : 0;
   }
   return score;
 }
@@ -254,7 +259,7 @@ std::optional<TraceMapping> find_known(const TraceConfig& config, const TraceNam
                                        bool is_json) {
   const bool is_auto = config.format == TraceFormat::Auto;
   std::optional<TraceMapping> best;
-  std::ptrdiff_t best_score = 0;
+  Score best_score;
   for (const TraceMapping& known : known_traces()) {
     const bool is_wanted =
         is_auto ? is_json == (known.shape == TraceShape::JsonLines) : config.format == known.format;
@@ -265,8 +270,8 @@ std::optional<TraceMapping> find_known(const TraceConfig& config, const TraceNam
     const bool may_be =
         config.columns.any() ? score.num_found == score.num_needed : score.num_found > 1;
     if (is_auto && !may_be) continue;
-    if (best && score.value() <= best_score) continue;
-    best_score = score.value();
+    if (best && score.value() <= best_score.value()) continue;
+    best_score = score;
     best = std::move(named);
   }
   return best;

@@ -35,7 +35,12 @@ TimeNs parse_epoch(const TraceLines& lines, std::string_view text, std::string_v
   const TimeNs unit = number >= kMicros   ? kNsPerMs / 1000
                       : number >= kMillis ? kNsPerMs
                                           : kNsPerSecond;
-  return parse_trace_time(lines, text, name, kMaxTraceSeconds * kNsPerSecond / unit, unit);
+  const std::int64_t max = kMaxTraceSeconds * kNsPerSecond / unit;
+  // Exact, as a double is not.
+  if (text.find_first_not_of("0123456789") == std::string_view::npos) {
+    return parse_trace_integer(lines, text, name, 0, max) * unit;
+  }
+  return parse_trace_time(lines, text, name, max, unit);
 }
 
 TimeNs parse_time(const TraceLines& lines, std::string_view text, std::string_view name,
