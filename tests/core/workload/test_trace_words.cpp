@@ -106,8 +106,8 @@ TEST_CASE("spans of other exporters", "[core][trace]") {
   const std::string openinference =
       R"({"resourceSpans": [{"scopeSpans": [{"spans": [{"traceId": "t", "startTimeUnixNano": "5",
           "attributes": [{"key": "llm.token_count.prompt", "value": {"intValue": "9"}},
-                         {"key": "llm.token_count.completion",
-                          "value": {"intValue": "5"}}]}]}]}]})";
+                         {"key": "llm.token_count.completion", "value": {"intValue": "5"}}]
+          }]}]}]})";
   CHECK(summary(trace.load(openinference)) == "0/9/5 ");
   const std::string jaeger =
       R"({"data": [{"traceID": "t", "spans": [
