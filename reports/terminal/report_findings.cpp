@@ -210,10 +210,12 @@ std::optional<LogFinding> queue_of(const EngineLog& log, const Lines& lines,
   const auto at = [&lines](std::size_t i) {
     return lines.begin() + static_cast<std::ptrdiff_t>(i);
   };
-  const bool is_limited =
-      most && std::all_of(at(queue.begin), at(queue.end), [&most](const LogObservation* seen) {
-        return seen->num_running >= *most;
+  // A line between an end and the next admission has fewer.
+  const auto num_limited =
+      std::count_if(at(queue.begin), at(queue.end), [&most](const LogObservation* seen) {
+        return most && seen->num_running >= *most;
       });
+  const bool is_limited = 2 * num_limited >= static_cast<std::ptrdiff_t>(queue.size());
   std::string text = fmt::format(
       "{}{}: {} while {} and the KV cache is {} % full.", engine, place_text(lines, queue),
       count_of_requests(lines, queue, "wait", waiting),

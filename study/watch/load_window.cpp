@@ -72,6 +72,18 @@ LoadWindow window_between(const Look& before, const Look& now) {
   return window;
 }
 
+void add_causes(std::span<const Cause> more, std::vector<Cause>& causes) {
+  const auto has = [&causes](std::string_view name) {
+    return std::any_of(causes.begin(), causes.end(),
+                       [name](const Cause& one) { return one.name == name; });
+  };
+  for (const Cause& cause : more) {
+    if (!has(cause.name)) causes.push_back(cause);
+  }
+  if (!has("slots") && !has("full")) return;
+  std::erase_if(causes, [](const Cause& one) { return one.name == "queue"; });
+}
+
 std::vector<Cause> find_in_looks(std::span<const Look> looks, const EngineLog* log) {
   std::vector<Cause> causes;
   if (looks.size() < 2) return causes;

@@ -43,4 +43,8 @@ LoadWindow window_between(const Look& before, const Look& now);
 // look behind the first. `log` has the settings of the server; nullptr: they are not known.
 std::vector<Cause> find_in_looks(std::span<const Look> looks, const EngineLog* log);
 
+// Adds causes that are not there yet. A queue is what waits for neither slots nor the cache: it is
+// left out where one of these is there.
+void add_causes(std::span<const Cause> more, std::vector<Cause>& causes);
+
 }  // namespace metronome

@@ -48,15 +48,6 @@ void add_gap_cause(const Finding& finding, WatchReport& report) {
   report.causes.push_back({"prefill", std::move(text), share});
 }
 
-void add_causes(const Finding& finding, WatchReport& report) {
-  for (const Cause& cause : finding.causes) {
-    const bool is_known =
-        std::any_of(report.causes.begin(), report.causes.end(),
-                    [&cause](const Cause& one) { return one.name == cause.name; });
-    if (!is_known) report.causes.push_back(cause);
-  }
-}
-
 RestartAdvice advice_of(const EngineLog& log, const WhatIf& what_if) {
   RestartAdvice advice;
   advice.conclusion = conclusion_text(what_if);
@@ -107,7 +98,7 @@ void search_advice(const EngineLog& log, const AdviceSearch& search, WatchReport
   try {
     const Finding finding = examine_log(log, options);
     add_gap_cause(finding, report);
-    add_causes(finding, report);
+    add_causes(finding.causes, report.causes);
     if (finding.what_if) {
       report.advice = advice_of(log, *finding.what_if);
     } else {

@@ -242,11 +242,7 @@ void AdviseSession::add_advice(WatchReport& report) {
   if (!searched_at_s_) return;
   report.advice = advice_;
   report.finding_json = finding_json_;
-  for (const Cause& cause : searched_causes_) {
-    const bool is_known = std::any_of(report.causes.begin(), report.causes.end(),
-                                      [&](const Cause& one) { return one.name == cause.name; });
-    if (!is_known) report.causes.push_back(cause);
-  }
+  add_causes(searched_causes_, report.causes);
   report.notes.insert(report.notes.end(), search_notes_.begin(), search_notes_.end());
 }
 

@@ -49,7 +49,7 @@ class Case:
     name: str
     load: str
     causes: tuple = ()        # one of them is found
-    flags: tuple = ()         # one of them begins an advised flag
+    flags: tuple = ()         # one of them is among those advised
     goal: str = ""            # the option
     figure: tuple = ()        # its figure in the report: keys
     verified: str = ""        # the figure of `verify` that falls
@@ -125,7 +125,7 @@ def examine(check, venv, model, case, place):
     advice = second["advice"] or {}
     row["flags"] = advice.get("flags")
     row["before_ms"] = round(value_of(second, case.figure))
-    if not row["flags"] or not row["flags"].startswith(case.flags):
+    if not row["flags"] or not any(flag in row["flags"] for flag in case.flags):
         check.fault(f"advise: {case.name}: the flags are {row['flags']}: {second['notes']} "
                     f"{advice.get('change')}")
         return row

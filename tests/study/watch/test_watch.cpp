@@ -221,6 +221,11 @@ TEST_CASE("looks show a queue, a full cache and idle engines", "[watch]") {
   std::istringstream in("INFO non-default args: {'max_num_seqs': 4}\n" + step(1, 0, 1, 20));
   const EngineLog log = read_engine_log(in, "case.log");
   CHECK(names_of(find_in_looks(queue, &log)) == "slots ");
+  // One of the looks came between an end and the next admission.
+  CHECK(names_of(find_in_looks(looks({{4, 0}, {3, 9}, {4, 20}, {4, 20}}), &log)) == "slots ");
+  std::vector<Cause> causes = unknown;
+  add_causes(find_in_looks(queue, &log), causes);
+  CHECK(names_of(causes) == "slots ");
   CHECK(names_of(find_in_looks(looks({{4, 0, 0.1}, {4, 9, 0.99}}), nullptr)) == "full ");
   const std::vector<Look> ranks = {
       look_at(0, text_of({}) + text_of({}, 1)),
