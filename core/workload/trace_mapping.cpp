@@ -234,13 +234,16 @@ TraceMapping with_names(TraceMapping mapping, const TraceNames& names) {
 }
 
 struct Score {
+  bool has_shape = false;  // of the file
   std::ptrdiff_t num_needed = 0;
   std::ptrdiff_t num_found = 0;
   bool has_arrival = false;
   std::ptrdiff_t num_optional = 0;  // of those that a row may lack
 
   // Of formats with as many names, the one that knows the times and more of the rest.
-  auto value() const { return std::tuple(2 * num_found - num_needed, has_arrival, num_optional); }
+  auto value() const {
+    return std::tuple(has_shape, 2 * num_found - num_needed, has_arrival, num_optional);
+  }
 };
 
 Score score_of(const TraceMapping& mapping, const TraceNames& names) {
@@ -261,11 +264,11 @@ std::optional<TraceMapping> find_known(const TraceConfig& config, const TraceNam
   std::optional<TraceMapping> best;
   Score best_score;
   for (const TraceMapping& known : known_traces()) {
-    const bool is_wanted =
-        is_auto ? is_json == (known.shape == TraceShape::JsonLines) : config.format == known.format;
-    if (!is_wanted) continue;
+    const bool has_shape = is_json == (known.shape == TraceShape::JsonLines);
+    if (is_auto ? !has_shape : config.format != known.format) continue;
     TraceMapping named = with_names(known, names);
-    const Score score = score_of(named, names);
+    Score score = score_of(named, names);
+    score.has_shape = has_shape;
     // With columns of its own, a trace is not taken for one that merely shares a name.
     const bool may_be =
         config.columns.any() ? score.num_found == score.num_needed : score.num_found > 1;

@@ -31,10 +31,9 @@ constexpr double kOtherWeights = 0.5;
 constexpr double kOtherKind = 0.6;  // a mixture of experts for a dense model, or the reverse
 constexpr double kPerDoubledGpus = 0.6;
 constexpr double kPerQuadrupledClients = 0.25;
-// The shares of weight below the ends of a band. They are a little nearer to 0 and 1 than those of
-// nine tenths, so that families that were left out are covered to nine tenths.
-constexpr double kLowShare = 0.045;
-constexpr double kHighShare = 0.955;
+// The shares of weight below the ends of a band: nine tenths are between them.
+constexpr double kLowShare = 0.05;
+constexpr double kHighShare = 0.95;
 
 // A value with the weight of its run.
 struct CheckedError {

@@ -278,7 +278,7 @@ TEST_CASE("no decode beats its memory, no prompt its peak", "[sim][roofline]") {
           if (format == WeightFormat::Fp8) peak = std::max(peak, hardware.peak_flops_fp8);
           if (format == WeightFormat::Nvfp4) peak = std::max(peak, hardware.peak_flops_fp4);
           const double share = work.total_flops() / (total_ns / 1e9) / peak;
-          if (model.n_experts > 0 && num_tokens == 8192) CHECK(share < 0.4);
+          if (model.n_experts > 0 && num_tokens == 8192) CHECK(share < 0.45);
         }
       }
     }
