@@ -447,7 +447,8 @@ std::string report_html(const ReportText& text, std::span<const ReportRun> runs)
   parts.merge(std::map<std::string_view, std::string>{
       {"facts", facts(runs)},
       {"notes", group_tables(runs) + first_token_table(runs) + note_list(text.notes)},
-      {"summary", summary_table(runs) + band_notes(runs)},
+      {"summary", summary_table(runs)},
+      {"bands", band_notes(runs)},
       {"formulas", formula_list(runs.front().result)},
       {"runs", run_details(runs)},
       {"d3", std::string(kD3Script)},

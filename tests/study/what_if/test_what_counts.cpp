@@ -3,13 +3,16 @@
 #include <algorithm>
 
 #include "core/base/number_text.h"
+#include "core/model/model_catalogue.h"
 #include "engines/sglang/settings.h"
+#include "sim/fitted/fitted_file.h"
 #include "study/what_if/replays.h"
 #include "study/what_if/what_if.h"
 #include "tests/catch.h"
 #include "tests/command_line.h"
 #include "tests/error_of.h"
 #include "tests/expected.h"
+#include "tests/sim/fitted/fitted_lab.h"
 #include "tests/study/what_if/what_if_place.h"
 
 namespace TEST_FILE {
@@ -222,6 +225,32 @@ TEST_CASE("a pool that nobody set is changed by its share of memory", "[cli][wha
       CHECK_FALSE((contains(after, "blocks-override") || contains(after, "max-total-tokens")));
     }
   }
+}
+
+TEST_CASE("more KV blocks are tried where nobody knows the memory", "[whatif]") {
+  // Step times of a machine that no catalogue has, as a log gives them.
+  const Place place;
+  CostModelFile file;
+  file.kind = "fitted";
+  file.hardware = "mine";
+  file.model = "llama-3.2-1b";
+  file.body =
+      std::make_shared<const Json>(fitted_body(known_model(), find_model("llama-3.2-1b", {})));
+  place.scratch.write("mine.json", file.to_json());
+  const StoredRun run =
+      place.run(std::string(kLongAnswers) +
+                "--set hardware='\"\"' --set kv_cache.num_blocks=100 --set cost_model.file='" +
+                place.scratch.path() + "/mine.json'");
+  REQUIRE(run.result.summary.num_preemptions > 0);
+  const WhatIf what_if =
+      find(run, {.goals = {.ttft_ms = 0.5 * run.result.summary.ttft.p99_ms}, .hardware = ""});
+  CHECK(what_if.cache.most_blocks == 0);
+  const bool is_tried =
+      std::any_of(what_if.trials.begin(), what_if.trials.end(), [](const Trial& trial) {
+        return trial.changes.size() == 1 &&
+               trial.changes[0].text().starts_with("kv_cache.num_blocks=");
+      });
+  CHECK(is_tried);
 }
 
 }  // namespace TEST_FILE
