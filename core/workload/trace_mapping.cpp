@@ -32,10 +32,11 @@ TraceMapping agent_trace(TraceFormat format, const char* name) {
 
 // Names in logs of requests: of gateways and their JSON, of load generators' results, and the
 // columns of the other formats, whose rows a tool may have written as JSON.
+// `time` and `request_time` may be durations, so they come last.
 constexpr const char* kLoggedArrivals =
-    "time|timestamp|created_at|created|start_time|startTime|started_at|ts|arrival_time|arrival|"
-    "arrived_at|request_time|request_start_time|arrival_time_ms|timestamp_ms|start_time_ms|"
-    "arrival_ms|arrival_s|TIMESTAMP|Timestamp|arrival_timestamp";
+    "timestamp|created_at|created|start_time|startTime|started_at|arrival_time|arrival|"
+    "arrived_at|request_start_time|arrival_time_ms|timestamp_ms|start_time_ms|arrival_ms|"
+    "arrival_s|TIMESTAMP|Timestamp|arrival_timestamp|ts|time|request_time";
 constexpr const char* kLoggedPrompts =
     "usage.prompt_tokens|prompt_tokens|usage.input_tokens|input_tokens|gen_ai.usage.input_tokens|"
     "gen_ai_usage_input_tokens|info.input_tokens|response.usage.prompt_tokens|isl|input_length|"

@@ -111,8 +111,14 @@ void set_trace_value(const TraceLines& lines, const TraceMapping& mapping, Trace
       constexpr int kFirstError = 400;
       const std::string_view code = without_quotes(text);
       std::int64_t number = 0;
-      // A word, such as "success", says nothing that the tokens do not say.
-      if (read_number(code.data(), code.data() + code.size(), number).ec != std::errc()) return;
+      if (read_number(code.data(), code.data() + code.size(), number).ec != std::errc()) {
+        constexpr std::string_view kFailures[] = {"error",   "errored",   "failed",   "failure",
+                                                  "timeout", "cancelled", "canceled", "aborted"};
+        const bool is_failure =
+            std::find(std::begin(kFailures), std::end(kFailures), code) != std::end(kFailures);
+        row.is_request = row.is_request && !is_failure;
+        return;
+      }
       row.is_request = row.is_request && number < kFirstError;
       return;
     }

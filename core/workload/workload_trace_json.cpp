@@ -314,6 +314,11 @@ class JsonRowReader {
       json.walk_fields([&](std::string_view inner) { read_field(inside, inner, json); });
       return;
     }
+    // Without usage nobody knows the tokens of a request.
+    if (has_mapped && mapping_.skips_failed && json.accept_null()) {
+      row_.is_request = false;
+      return;
+    }
     requests_.note_unused(path);
     json.skip_value();
   }

@@ -1,8 +1,11 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "engines/metrics/server_metrics.h"
 
+#include <algorithm>
 #include <cmath>
+#include <fmt/core.h>
 #include <limits>
+#include <map>
 #include <utility>
 #include <vector>
 
@@ -34,6 +37,10 @@ constexpr double kMostValue = 1e15;
 
 bool is_count(double value) { return value >= 0 && value <= kMostValue; }
 
+bool is_share(ServerFigure figure) {
+  return figure == ServerFigure::CacheUse || figure == ServerFigure::HitRate;
+}
+
 // Collects the samples of one product.
 class PageReader {
  public:
@@ -42,10 +49,8 @@ class PageReader {
   void take(const MetricSample& sample) {
     if (sample.name == names_.cache_info) return take_cache(sample);
     if (!sample.name.starts_with(names_.prefix)) return;
-    for (const std::string_view label : names_.worker_labels) {
-      const std::string* worker = sample.label(label);
-      if (worker != nullptr && *worker != "0") return;
-    }
+    has_names = true;
+    if (!is_of_first_worker(sample)) return;
     for (std::size_t i = 0; i < names_.names.size(); ++i) {
       if (sample.name.starts_with(names_.names[i].name)) take_row(i, sample);
     }
@@ -64,8 +69,24 @@ class PageReader {
   }
 
   ServerMetrics metrics;
+  bool has_names = false;  // of the product, if only with values that no server has
 
  private:
+  // All workers of an engine show its figures. With ranks in the labels, the first worker of each
+  // counts, which need not be "0": with data-parallel attention each rank has workers of its own.
+  bool is_of_first_worker(const MetricSample& sample) {
+    std::string workers;
+    bool is_zero = true;
+    for (const std::string_view label : names_.worker_labels) {
+      const std::string* worker = sample.label(label);
+      if (worker == nullptr) continue;
+      is_zero = is_zero && *worker == "0";
+      workers += *worker + ",";
+    }
+    if (sample.label(names_.rank_label) == nullptr) return is_zero;
+    return first_workers_.emplace(rank_of(sample), workers).first->second == workers;
+  }
+
   std::int32_t rank_of(const MetricSample& sample) const {
     const std::string* label = sample.label(names_.rank_label);
     if (label == nullptr) return 0;
@@ -101,7 +122,9 @@ class PageReader {
       metrics.models.insert(*model);
     }
     if (end.empty()) {
-      seen.number = seen.number.value_or(0) + sample.value;  // of several models or reasons
+      // Of several models or reasons.
+      const double before = seen.number.value_or(0);
+      seen.number = is_share(name.figure) ? std::max(before, sample.value) : before + sample.value;
     } else if (end == "_count") {
       seen.count += sample.value;
     } else if (end == "_sum") {
@@ -122,6 +145,7 @@ class PageReader {
   }
 
   const EngineMetrics& names_;
+  std::map<std::int32_t, std::string> first_workers_;  // by rank
   // By row of the names, then by rank.
   std::vector<std::map<std::int32_t, Collected>> rows_ =
       std::vector<std::map<std::int32_t, Collected>>(names_.names.size());
@@ -153,6 +177,12 @@ std::optional<ServerMetrics> read_server_metrics(std::string_view page, std::str
     if (found == nullptr && !reader.metrics.engines.empty()) found = &reader;
   }
   if (found == nullptr) {
+    for (const PageReader& reader : readers) {
+      if (!reader.has_names) continue;
+      why = fmt::format("has metrics of {}, but none with a value that counts",
+                        reader.metrics.names->title);
+      return std::nullopt;
+    }
     why = read.num_samples > 0 ? "has metrics, but none of " + metrics_titles()
                                : "is no page of metrics";
     return std::nullopt;
@@ -185,9 +215,9 @@ EngineFigures all_engines_together(const std::map<std::int32_t, EngineFigures>& 
       const auto figure = static_cast<ServerFigure>(i);
       add_buckets(one.histograms[i], all.histograms[i]);
       if (!one.numbers[i]) continue;
-      const bool is_share = figure == ServerFigure::CacheUse || figure == ServerFigure::HitRate;
       const double before = all.numbers[i].value_or(0);
-      all.numbers[i] = is_share ? std::max(before, *one.numbers[i]) : before + *one.numbers[i];
+      all.numbers[i] =
+          is_share(figure) ? std::max(before, *one.numbers[i]) : before + *one.numbers[i];
     }
   }
   return all;

@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "reports/files/result_bands.h"
 
+#include <algorithm>
 #include <cmath>
 #include <span>
 #include <string>
@@ -9,6 +10,7 @@
 
 #include "core/base/json_text.h"
 #include "core/base/types.h"
+#include "core/metrics/figures.h"
 
 namespace metronome {
 namespace {
@@ -38,9 +40,18 @@ FigureBand read_pair(const JsonPlace& place, const std::string& key) {
   return {key, ends[0], ends[1]};
 }
 
+bool is_figure(std::string_view key) {
+  return std::any_of(all_figures().begin(), all_figures().end(),
+                     [key](const Figure& figure) { return figure.key == key; });
+}
+
 std::vector<FigureBand> read_pairs(const JsonPlace& place) {
   std::vector<FigureBand> pairs;
-  for (const auto& [key, ignored] : place.json().items()) pairs.push_back(read_pair(place, key));
+  if (!place.json().is_object()) place.fail("is not an object; allowed: an object of figures");
+  for (const auto& [key, ignored] : place.json().items()) {
+    if (!is_figure(key)) place.at(key).fail("is no figure; allowed: a key of a figure");
+    pairs.push_back(read_pair(place, key));
+  }
   return pairs;
 }
 

@@ -34,6 +34,7 @@ std::vector<Answer> answers_of(const EngineLog& log) {
   std::vector<Answer> answers;
   for (const LogObservation& seen : log.observations) {
     if (seen.kind != Observed::Answer || seen.num_decode_tokens < 2) continue;
+    if (seen.elapsed_ns == 0) continue;
     Answer answer = {&seen, to_ms(seen.elapsed_ns) / static_cast<double>(seen.num_decode_tokens)};
     if (const std::optional<double> end = seconds_of(seen.time)) {
       const double decoded = *end - to_seconds(seen.elapsed_ns);

@@ -4,10 +4,12 @@
 #include <algorithm>
 #include <cmath>
 #include <optional>
+#include <string>
 #include <utility>
 #include <vector>
 
 #include "core/base/command_errors.h"
+#include "core/metrics/digest.h"
 #include "core/metrics/figures.h"
 #include "core/run/prepared_variant.h"
 #include "core/scenario/scenario.h"
@@ -17,11 +19,16 @@
 namespace metronome {
 namespace {
 
-Summary replayed(PreparedVariant& variant, const ProgressFn& progress) {
+// `digest`, if it is not null, gets that of all decisions.
+Summary replayed(PreparedVariant& variant, const ProgressFn& progress,
+                 std::string* digest = nullptr) {
   RunRecorder recorder(variant.workload->requests.size(), variant.run->front_end);
-  EventSink* sinks[] = {&recorder};
+  EventDigest decisions;
+  std::vector<EventSink*> sinks = {&recorder};
+  if (digest != nullptr) sinks.push_back(&decisions);
   VirtualClock clock;
   if (!variant.run->run(*variant.workload, clock, sinks, progress).completed) throw Interrupted();
+  if (digest != nullptr) *digest = decisions.hex();
   return summary_of(variant, recorder.finish());
 }
 
@@ -36,28 +43,20 @@ void add_noise_draws(PreparedVariant& variant, const ProgressFn& progress,
   variant.run->draw_noise(0);
 }
 
-// Whether the seed drew anything of the requests, or draws what becomes of their drafts.
-bool depends_on_seed(const PreparedVariant& variant, const PreparedVariant& other) {
-  const auto is_alike = [](const RequestSpec& a, const RequestSpec& b) {
-    return a.arrival == b.arrival && a.num_prompt_tokens == b.num_prompt_tokens &&
-           a.max_output_tokens == b.max_output_tokens;
-  };
-  const std::vector<RequestSpec>& a = variant.workload->requests;
-  const std::vector<RequestSpec>& b = other.workload->requests;
-  return variant.scenario.speculative.has_drafts() ||
-         !std::equal(a.begin(), a.end(), b.begin(), b.end(), is_alike);
-}
-
-// Returns how many seeds there are with the run's own.
-std::int64_t add_seeds(Backend& backend, const PreparedVariant& variant, const ProgressFn& progress,
+// Returns how many seeds there are with the run's own, whose decisions have `own_digest`: one where
+// another seed decides alike, as nothing is drawn.
+std::int64_t add_seeds(Backend& backend, const PreparedVariant& variant,
+                       const std::string& own_digest, const ProgressFn& progress,
                        std::vector<Summary>& draws) {
   const std::int64_t num_others = variant.scenario.results.bands;
   for (std::int64_t n = 1; n <= num_others; ++n) {
     Scenario other = variant.scenario;
     other.seed += static_cast<std::uint64_t>(n);
     std::vector<PreparedVariant> prepared = prepare_variants(backend, {std::move(other)});
-    if (!depends_on_seed(variant, prepared.front())) return 1;
-    draws.push_back(replayed(prepared.front(), progress));
+    std::string digest;
+    Summary draw = replayed(prepared.front(), progress, &digest);
+    if (n == 1 && digest == own_digest) return 1;
+    draws.push_back(std::move(draw));
   }
   return num_others + 1;
 }
@@ -92,7 +91,8 @@ void add_bands(Backend& backend, PreparedVariant& variant, const ProgressFn& pro
     if (draws.size() > 1) bands = figure_bands(draws);
     return;
   }
-  const std::int64_t num_seeds = add_seeds(backend, variant, progress, draws);
+  const std::int64_t num_seeds =
+      add_seeds(backend, variant, outcome.result.info.digest, progress, draws);
   const std::optional<TimeAccuracy>& accuracy = outcome.result.info.accuracy;
   FigureBand scale = {"step_scale", 1, 1};
   std::vector<FigureBand> steep;

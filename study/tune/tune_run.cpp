@@ -147,8 +147,10 @@ std::shared_ptr<const Workload> TuneWorkloads::at_load(std::size_t seed, double 
                                                        double length) const {
   const double least = std::max(share * static_cast<double>(num_given_),
                                 length * load * std::min(share, 1.0) * window_s_);
-  const auto wanted = static_cast<std::size_t>(
-      std::ceil(std::min(least, static_cast<double>(std::max(num_given_, kMaxListRequests)))));
+  // Settings of other costs ask for the same requests by other factors: rounding must not add one.
+  constexpr double kRounding = 1 - 1e-9;
+  const auto wanted = static_cast<std::size_t>(std::ceil(
+      kRounding * std::min(least, static_cast<double>(std::max(num_given_, kMaxListRequests)))));
   const std::shared_ptr<const Workload> given = drawn(seed, wanted);
   const double stretch = requests_per_second(*given) / load;
   auto workload = std::make_shared<Workload>(*given);

@@ -3,6 +3,7 @@
 
 #include <algorithm>
 #include <fmt/core.h>
+#include <iterator>
 #include <optional>
 #include <string_view>
 
@@ -52,20 +53,29 @@ std::string list_words(std::string_view list) {
 }
 
 // Python's "{'a': True}" as JSON; nullopt: texts in it have quotes of their own.
-std::optional<std::string> json_of(const std::string& value) {
-  if (value.find('"') != std::string::npos || value.find('\\') != std::string::npos) {
+std::optional<std::string> json_of(std::string_view value) {
+  if (value.find('"') != std::string_view::npos || value.find('\\') != std::string_view::npos) {
     return std::nullopt;
   }
-  std::string json = value;
-  std::replace(json.begin(), json.end(), '\'', '"');
   constexpr std::pair<std::string_view, std::string_view> kWords[] = {
-      {": True", ": true"}, {": False", ": false"}, {": None", ": null"}};
-  for (const auto& [python, word] : kWords) {
-    for (std::size_t at = json.find(python); at != std::string::npos; at = json.find(python, at)) {
-      json.replace(at, python.size(), word);
+      {"True", "true"}, {"False", "false"}, {"None", "null"}};
+  std::string json;
+  bool is_text = false;
+  while (!value.empty()) {
+    const auto* const word =
+        std::find_if(std::begin(kWords), std::end(kWords),
+                     [&](const auto& one) { return value.starts_with(one.first); });
+    if (!is_text && word != std::end(kWords)) {
+      json += word->second;
+      value.remove_prefix(word->first.size());
+      continue;
     }
+    const bool is_quote = value.front() == '\'';
+    is_text = is_text != is_quote;
+    json += is_quote ? '"' : value.front();
+    value.remove_prefix(1);
   }
-  return json;
+  return is_text ? std::nullopt : std::optional(json);
 }
 
 // nullopt: the value is not written as a flag.
@@ -111,7 +121,9 @@ std::vector<std::string> set_flags(const EngineLog& log, RestartCommand& command
     const bool is_model = flag.argument == server.model || log.chosen.contains(flag.argument);
     const std::string& value = found->second;
     if (is_model || flag.argument.empty() || value == kNotSet) continue;
-    if (auto text = flag_text(flag, value)) {
+    // A secret is not for a terminal or a file.
+    auto text = flag.name == "--api-key" ? std::nullopt : flag_text(flag, value);
+    if (text) {
       flags.push_back(std::move(*text));
     } else {
       command.notes.push_back("The command lacks " + flag.name + ": keep yours.");
@@ -148,9 +160,8 @@ RestartCommand restart_command(const EngineLog& log, const FlagChanges& changes)
   for (const auto& [before, after] : changes.changed) put(after);
   for (const std::string& flag : changes.added) put(flag);
   for (const std::string& removed : changes.removed) {
-    std::erase_if(flags, [&removed](const std::string& flag) {
-      return name_of(flag) == name_of(removed);
-    });
+    std::erase_if(
+        flags, [&removed](const std::string& flag) { return name_of(flag) == name_of(removed); });
   }
   command.text = start_words(server, model);
   for (const std::string& flag : flags) command.text += " " + printable(flag);

@@ -107,10 +107,40 @@ void find_router(const CauseFacts& facts, std::vector<Cause>& causes) {
        share});
 }
 
+// Requests that waited in front of all replicas.
+void find_gateway(const CauseFacts& facts, std::vector<Cause>& causes) {
+  constexpr double kShare = 0.1;  // of all TTFT
+  const RunRecord& record = *facts.record;
+  double waited = 0, total = 0;
+  std::size_t worst = 0;
+  TimeNs longest = 0;
+  for (std::size_t i = 0; i < record.requests.size(); ++i) {
+    const RequestRecord& request = record.requests[i];
+    if (request.first_token == kNoTime) continue;
+    const TimeNs wait = record.front_end_ns(i);
+    waited += static_cast<double>(wait);
+    total += static_cast<double>(request.ttft_ns());
+    if (wait <= longest) continue;
+    longest = wait;
+    worst = i;
+  }
+  const double share = total > 0 ? waited / total : 0;
+  if (!facts.scenario->fleet.gateway.max_in_flight || share < kShare) return;
+  causes.push_back(
+      {"gateway",
+       fmt::format("Requests waited in the gateway, which lets {} in at once: {} % of all TTFT. "
+                   "Request {} waited {} ms there. A higher fleet.gateway.max_in_flight, or more "
+                   "replicas, lets them in earlier.",
+                   count_text(*facts.scenario->fleet.gateway.max_in_flight, "request"),
+                   fixed_text(100 * share, 0), worst, ms_text(to_ms(longest))),
+       share});
+}
+
 }  // namespace
 
 std::vector<Cause> find_fleet_causes(const CauseFacts& facts) {
   std::vector<Cause> causes;
+  find_gateway(facts, causes);
   find_router(facts, causes);
   const std::size_t num_own = causes.size();
   Scenario scenario = *facts.scenario;

@@ -8,9 +8,10 @@
 
 namespace metronome {
 
-// First `router`: requests that waited in the queue of a replica while another one had nobody
-// waiting, and a free slot. Then each cause of a replica (find_causes), from the replica of which
-// it has the largest share, and with its number. Requires replicas in the record.
+// First `gateway`: requests that waited in front of all replicas. Then `router`: requests that
+// waited in the queue of a replica while another one had nobody waiting, and a free slot. Then each
+// cause of a replica (find_causes), from the replica of which it has the largest share, and with
+// its number. Requires replicas in the record.
 std::vector<Cause> find_fleet_causes(const CauseFacts& facts);
 
 }  // namespace metronome

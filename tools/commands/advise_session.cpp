@@ -62,9 +62,9 @@ std::size_t num_rows(std::string_view text) {
 // A server's start is in the first part of a log, its last steps in the last one.
 constexpr std::int64_t kHeadBytes = std::int64_t{4} << 20;
 constexpr std::int64_t kTailBytes = std::int64_t{32} << 20;
-constexpr double kTickS = 0.25;          // between two looks at the log
-constexpr double kSearchAgainS = 300;    // while a goal stays broken
-constexpr std::size_t kMostEvents = 3;   // on the terminal
+constexpr double kTickS = 0.25;         // between two looks at the log
+constexpr double kSearchAgainS = 300;   // while a goal stays broken
+constexpr std::size_t kMostEvents = 3;  // on the terminal
 
 }  // namespace
 
@@ -147,10 +147,14 @@ bool AdviseSession::look() {
     if (metrics) {
       Look now = {now_s(), clock_now(), std::move(*metrics)};
       if (!looks_.empty() && window_between(looks_.back(), now).has_restarted) {
-        say("the server started again: figures are those since then");
+        const bool is_known = now.metrics.started_at && starts_.contains(*now.metrics.started_at);
+        say(is_known ? "several servers answer at this address in turn, which have other figures; "
+                       "give the address of one"
+                     : "the server started again: figures are those since then");
         looks_.clear();
         first_lines_.clear();
       }
+      if (now.metrics.started_at) starts_.insert(*now.metrics.started_at);
       looks_.push_back(std::move(now));
       first_lines_.push_back(tail_ ? tail_->next_line() : 0);
       if (!problem_.empty()) say("the metrics can be read again");
@@ -187,8 +191,7 @@ void AdviseSession::note_lacks(const EngineLog* log, WatchReport& report) const 
         "no flag can be advised: give the server's log with --log.");
   } else if (log != nullptr && !has_requests(*log)) {
     report.notes.push_back(fmt::format(
-        "The log has no steps, so no flag can be advised by replays. {}",
-        log->dialect->numbering));
+        "The log has no steps, so no flag can be advised by replays. {}", log->dialect->numbering));
   }
   const bool waits_unseen =
       log != nullptr && has_requests(*log) && log->arrivals.empty() &&
@@ -202,9 +205,8 @@ void AdviseSession::note_lacks(const EngineLog* log, WatchReport& report) const 
         log->dialect->receiving));
   }
   const bool is_undecided =
-      std::any_of(report.goals.begin(), report.goals.end(), [](const WatchedGoal& one) {
-        return one.state == GoalState::Undecided;
-      });
+      std::any_of(report.goals.begin(), report.goals.end(),
+                  [](const WatchedGoal& one) { return one.state == GoalState::Undecided; });
   if (!is_undecided) return;
   report.notes.push_back(
       "Undecided: the metrics have counts between bounds, and the limit is between two of them. A "
@@ -330,8 +332,7 @@ WatchReport AdviseSession::look_once() {
   // Several looks: a queue is one that lasts.
   constexpr double kLeastS = 1;
   constexpr int kMostParts = 5;
-  const int parts =
-      std::clamp(static_cast<int>(options_.interval_s / kLeastS), 1, kMostParts);
+  const int parts = std::clamp(static_cast<int>(options_.interval_s / kLeastS), 1, kMostParts);
   follow();
   look();
   for (int i = 0; i < parts; ++i) {
@@ -343,7 +344,10 @@ WatchReport AdviseSession::look_once() {
   if (!now.window && !now.log) {
     throw UsageError(!problem_.empty()       ? problem_
                      : !log_problem_.empty() ? log_problem_
-                                             : "nothing could be read");
+                     : !looks_.empty()
+                         ? "only one look read the metrics, and figures are between two; allowed: "
+                           "a longer --interval"
+                         : "nothing could be read");
   }
   if (!problem_.empty()) now.notes.push_back("The metrics could not be read: " + problem_);
   write_metrics(now);

@@ -8,6 +8,7 @@
 #include <functional>
 #include <memory>
 #include <optional>
+#include <set>
 #include <string>
 #include <vector>
 
@@ -67,6 +68,7 @@ class AdviseSession {
   std::optional<ServerAddress> address_;
   std::deque<Look> looks_;
   std::deque<std::int64_t> first_lines_;  // of the log behind each look
+  std::set<double> starts_;  // of the server, as looks showed them
   bool is_up_ = false;
   std::string problem_;  // with the metrics; empty: there is none
   std::unique_ptr<FollowedFile> file_;

@@ -263,6 +263,11 @@ std::vector<double> hourly_costs(const TuneCandidates& candidates, const TunedSe
                        "for none, which compares GPU-hours");
     }
     costs.push_back(gpus.price_per_hour.value_or(static_cast<double>(gpus.count)));
+    if (options.goal == kTokenCost && costs.back() <= 0) {
+      throw UsageError("--minimise: " + printable(candidates.names[i]) +
+                       " costs nothing an hour, so its tokens are the cheapest; allowed: a "
+                       "price_per_gpu_hour above 0");
+    }
   }
   return costs;
 }

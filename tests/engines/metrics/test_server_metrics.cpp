@@ -92,6 +92,18 @@ sglang:time_per_output_token_seconds_bucket{le="+Inf",model_name="m"} 5
   CHECK(metrics.engines.at(0).histogram(Figure::Itl).count() == 5);
 }
 
+TEST_CASE("with data-parallel attention each rank has workers of its own", "[metrics]") {
+  const ServerMetrics metrics = page(R"(
+sglang:num_running_reqs{dp_rank="0",moe_ep_rank="0",tp_rank="0"} 10
+sglang:num_running_reqs{dp_rank="1",moe_ep_rank="1",tp_rank="1"} 40
+sglang:token_usage{dp_rank="1",moe_ep_rank="1",tp_rank="1",model_name="a"} 0.9
+sglang:token_usage{dp_rank="1",moe_ep_rank="1",tp_rank="1",model_name="b"} 0.5
+)");
+  CHECK(metrics.engines.at(0).number(Figure::Running) == 10);
+  CHECK(metrics.engines.at(1).number(Figure::Running) == 40);
+  CHECK(metrics.engines.at(1).number(Figure::CacheUse) == 0.9);  // shares are not added
+}
+
 TEST_CASE("counters that fall are those of a server that started again", "[metrics]") {
   EngineFigures before;
   EngineFigures now;

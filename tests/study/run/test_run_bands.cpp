@@ -99,6 +99,29 @@ TEST_CASE("requests that no seed draws have one seed", "[study][bands]") {
   CHECK(runs.result().at("bands").at("seeds") == 1);
 }
 
+TEST_CASE("a router that draws depends on the seed", "[study][bands]") {
+  const Runs runs("fleet: {replicas: 3, router: random}\n");
+  REQUIRE(runs.run("-q --bands --set workload.arrivals.process=constant").exit_code == 0);
+  CHECK(runs.result().at("bands").at("seeds") == 5);
+}
+
+TEST_CASE("bands of figures that nobody knows are refused", "[study][bands]") {
+  const Runs runs;
+  REQUIRE(runs.run("-q --bands").exit_code == 0);
+  const std::string path = runs.path() + "/result.json";
+  std::string text = read_text_file(path);
+  const std::size_t at = text.find("\"steep\": {");
+  REQUIRE(at != std::string::npos);
+  const std::size_t inside = at + std::string_view("\"steep\": {").size();
+  const bool is_empty = text[inside] == '}';
+  text.insert(inside, is_empty ? "\"bogus\": [1, 2]" : "\"bogus\": [1, 2], ");
+  runs.folder.write("out/result.json", text);
+  const CommandResult done =
+      run_metronome("report '" + runs.path() + "' --out '" + runs.folder.path() + "/r.html'");
+  CHECK(done.exit_code == 2);
+  CHECK(contains(done.err, "bands: steep: bogus: is no figure; allowed: a key of a figure"));
+}
+
 TEST_CASE("a load near the limit makes first tokens steep", "[study][bands]") {
   const Runs runs;
   // Requests queue for slots: each takes half a second, two at a time.

@@ -37,7 +37,7 @@ struct Page {
 
 std::string text_of(const Page& page, int engine = 0) {
   const std::string label = fmt::format("engine=\"{}\",model_name=\"m\"", engine);
-  const auto buckets = [&](const char* name, const int (&counts)[3]) {
+  const auto buckets = [&](const char* name, const int(&counts)[3]) {
     return fmt::format(
         "vllm:{0}_bucket{{{1},le=\"0.1\"}} {2}\nvllm:{0}_bucket{{{1},le=\"0.5\"}} {3}\n"
         "vllm:{0}_bucket{{{1},le=\"+Inf\"}} {4}\nvllm:{0}_sum{{{1}}} {2}\n",
@@ -152,7 +152,7 @@ TEST_CASE("the steps of a log decide what a histogram does not", "[watch]") {
   const LogFigures figures = figures_of(*log);
   CHECK(figures.num_steps == 100);
   CHECK(figures.decode_step_ms == 20);
-  CHECK(figures.prompt_token_ms == Approx(0.2));             // (220 - 20) / 1,000
+  CHECK(figures.prompt_token_ms == Approx(0.2));           // (220 - 20) / 1,000
   CHECK(figures.rate_during_prefill == Approx(1 / 0.22));  // one token in the one step
   CHECK(figures.itl.max_ms == Approx(220));
   SloConfig slo;
@@ -227,9 +227,8 @@ TEST_CASE("looks show a queue, a full cache and idle engines", "[watch]") {
   add_causes(find_in_looks(queue, &log), causes);
   CHECK(names_of(causes) == "slots ");
   CHECK(names_of(find_in_looks(looks({{4, 0, 0.1}, {4, 9, 0.99}}), nullptr)) == "full ");
-  const std::vector<Look> ranks = {
-      look_at(0, text_of({}) + text_of({}, 1)),
-      look_at(10, text_of({40, 30, 0.3}) + text_of({2, 0, 0.1}, 1))};
+  const std::vector<Look> ranks = {look_at(0, text_of({}) + text_of({}, 1)),
+                                   look_at(10, text_of({40, 30, 0.3}) + text_of({2, 0, 0.1}, 1))};
   const std::vector<Cause> uneven = find_in_looks(ranks, nullptr);
   CHECK(contains(names_of(uneven), "ranks"));
   CHECK(contains(uneven.back().text, "Engine 0, 10:00:10: 30 requests wait and 40 run"));
@@ -240,7 +239,8 @@ TEST_CASE("a restart has all flags of the log, with the changes", "[watch]") {
       "INFO non-default args: {'model_tag': 'Qwen/Qwen3-8B', 'host': '0.0.0.0', 'port': 8123, "
       "'model': 'Qwen/Qwen3-8B', 'served_model_name': ['a', 'b c'], 'enable_prefix_caching': "
       "False, 'enforce_eager': True, 'max_num_batched_tokens': 8192, 'max_num_seqs': 64, "
-      "'speculative_config': {'method': 'ngram', 'x': True}}\n" +
+      "'speculative_config': {'method': 'ngram', 'x': True}, "
+      "'hf_overrides': {'a': 'it: True', 'b': [True, None]}, 'api_key': ['secret']}\n" +
       step(1, 0, 1, 20));
   const EngineLog log = read_engine_log(in, "case.log");
   FlagChanges changes;
@@ -248,7 +248,9 @@ TEST_CASE("a restart has all flags of the log, with the changes", "[watch]") {
   changes.added = {"--async-scheduling"};
   changes.removed = {"--no-enable-prefix-caching"};
   const RestartCommand command = restart_command(log, changes);
-  CHECK(command.notes.empty());
+  CHECK(command.notes == std::vector<std::string>{"The command lacks --api-key: keep yours."});
+  CHECK_FALSE(contains(command.text, "secret"));
+  CHECK(contains(command.text, " --hf-overrides '{\"a\": \"it: True\", \"b\": [true, null]}'"));
   CHECK(command.text.starts_with("vllm serve Qwen/Qwen3-8B "));
   for (const char* flag :
        {" --host 0.0.0.0", " --port 8123", " --served-model-name a 'b c'", " --enforce-eager",
@@ -266,8 +268,8 @@ TEST_CASE("a report is text, a line, JSON and metrics", "[watch]") {
   report.server = "http://a\"b\\c:1";
   report.clock = "10:00:20";
   report.engine = "vLLM";
-  report.window = window_between(
-      look_at(0, text_of({})), look_at(10, text_of({1, 0, 0, 110, 0, {90, 99, 100}, {0, 9, 9}})));
+  report.window = window_between(look_at(0, text_of({})),
+                                 look_at(10, text_of({1, 0, 0, 110, 0, {90, 99, 100}, {0, 9, 9}})));
   SloConfig slo;
   slo.itl_ms = 100;
   slo.ttft_ms = 300;

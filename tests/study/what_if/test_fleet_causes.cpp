@@ -49,6 +49,14 @@ TEST_CASE("a queue beside an idle replica is the router's", "[diagnose][fleet]")
   CHECK(contains(done.out, "Replica 0: 1 requests run, as many as may"));
 }
 
+TEST_CASE("waits in front of all replicas are the gateway's", "[diagnose][fleet]") {
+  const Fleet fleet("least_loaded, gateway: {max_in_flight: 1}", 64);
+  const CommandResult done = run_metronome("diagnose '" + fleet.out + "' --no-replay");
+  INFO(done.out << done.err);
+  REQUIRE(done.exit_code == 0);
+  CHECK(contains(done.out, "gateway: Requests waited in the gateway, which lets 1 request in"));
+}
+
 TEST_CASE("replicas that share their queue well blame no router", "[diagnose][fleet]") {
   const Fleet fleet("least_loaded", 64);
   const CommandResult done = run_metronome("diagnose '" + fleet.out + "' --no-replay");
