@@ -381,7 +381,7 @@ HostSettings host_settings(const Scenario& scenario) try {
 
 namespace {
 
-// What is known of the errors of the step times.
+// Sets the errors of the step times, as far as they are known.
 void set_accuracy(const StepTimeSource& times, const Scenario& scenario, Simulation& simulation) {
   simulation.step_times =
       times.file ? times.file->kind + (times.file->source.empty() ? "" : ": " + times.file->source)

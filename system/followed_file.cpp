@@ -117,7 +117,7 @@ FileChange FollowedFile::look_at_name(const std::function<void(std::string_view)
   }
   is_gone_ = false;
   if (now.st_dev == device_ && now.st_ino == inode_) return FileChange::None;
-  // What came to the old file until now, and then the new one.
+  // The rest of the old file comes first, and then the new one.
   while (read_once(take)) {
   }
   end_line(take);

@@ -80,8 +80,8 @@ class PreparedRun {
   // do not know. Has no effect on a backend that computes.
   virtual void scale_steps(double /*factor*/) {}
 
-  // How far simulated times were from measured ones in runs like this, with so many requests that
-  // wait or run on average. nullopt: times are measured, or nothing was compared.
+  // The distance of simulated times from measured ones in runs like this, with so many requests
+  // that wait or run on average. nullopt: times are measured, or nothing was compared.
   virtual std::optional<TimeAccuracy> accuracy(double /*num_in_system*/) const {
     return std::nullopt;
   }

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// How far simulated times were from measured ones, for runs like a given one.
+// The distance of simulated times from measured ones, for runs like a given one.
 #pragma once
 
 #include <cstdint>

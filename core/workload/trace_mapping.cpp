@@ -407,7 +407,7 @@ std::optional<TraceMapping> written_mapping(TraceFormat format) {
     if (known.format != format) continue;
     TraceMapping mapping = with_names(known, TraceNames({}, TraceShape::Csv));
     if (mapping.is_document()) return mapping;
-    // What is written has the times that a reader of the format may do without.
+    // The written trace has the times that a reader of the format may do without.
     const bool has_delays = mapping.find(Delay) != nullptr;
     for (MappedField& field : mapping.fields) {
       if (field.field == Arrival && !has_delays) field.is_needed = true;

@@ -25,7 +25,7 @@ std::vector<const EngineMetrics*> known_metrics() {
   return known;
 }
 
-// What the lines of one name say of one engine.
+// The lines of one name, of one engine.
 struct Collected {
   std::optional<double> number;
   std::map<double, double> counts;  // by bound

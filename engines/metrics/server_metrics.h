@@ -94,7 +94,7 @@ struct ServerMetrics {
 // Reads a page. `why` is set where it has no metrics of a known product: a phrase.
 std::optional<ServerMetrics> read_server_metrics(std::string_view page, std::string& why);
 
-// What one engine did between two looks: states as they are now, counters and histograms without
+// The work of one engine between two looks: states as they are now, counters and histograms without
 // what they were before. nullopt: something has fallen, as the server started again.
 std::optional<EngineFigures> figures_since(const EngineFigures& before, const EngineFigures& now);
 // Requests, tokens and histograms of all engines together; the cache of the fullest one.

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// How sure the figures of a run are, in result.json: the objects `accuracy` and `bands`, or `noise`
+// The certainty of a run's figures in result.json: the objects `accuracy` and `bands`, or `noise`
 // for bands of noise alone.
 #pragma once
 

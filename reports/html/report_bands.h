@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// How sure figures are, in the report.
+// The certainty of figures, in the report.
 #pragma once
 
 #include <span>

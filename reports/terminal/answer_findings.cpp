@@ -13,7 +13,7 @@
 namespace metronome {
 namespace {
 
-// How many times as long as the quick ones a slowed answer takes for a token.
+// A slowed answer takes so many times as long for a token as the quick ones.
 constexpr double kSlowed = 3;
 
 struct Span {

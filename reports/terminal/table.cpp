@@ -424,7 +424,7 @@ bool have_same_slo(std::span<const RunResult> results) {
   });
 }
 
-// How sure the figures are.
+// The certainty of the figures.
 void add_accuracies(std::span<const RunResult> results, TableText& table) {
   std::vector<TimeAccuracy> all;
   for (const RunResult& result : results) {

@@ -5,6 +5,8 @@
 #include <charconv>
 #include <fmt/core.h>
 
+#include "core/base/metric_text.h"
+
 namespace metronome {
 namespace {
 
@@ -51,20 +53,6 @@ void append_metric(std::string_view name, std::string_view help, std::string_vie
                    std::string_view labels, double value, std::string& out) {
   append_head(name, help, type, out);
   append_sample(name, labels, value, out);
-}
-
-// Escapes backslash, quote and line break for a label value.
-std::string label_text(std::string_view text) {
-  std::string escaped;
-  for (const char c : text) {
-    if (c == '\\' || c == '"') escaped += '\\';
-    if (c == '\n') {
-      escaped += "\\n";
-    } else {
-      escaped += c;
-    }
-  }
-  return escaped;
 }
 
 void append_ends(const std::array<std::int64_t, kNumEndReasons>& ended, const std::string& labels,
@@ -160,7 +148,7 @@ void ServeMetrics::take(const LiveStats& stats) {
 
 std::string ServeMetrics::text(std::string_view model, std::int64_t num_blocks,
                                std::int32_t block_size) const {
-  const std::string labels = "engine=\"0\",model_name=\"" + label_text(model) + "\"";
+  const std::string labels = "engine=\"0\",model_name=\"" + metric_label_text(model) + "\"";
   std::string out;
   const auto gauge = [&](std::string_view name, std::string_view help, double value) {
     append_metric(name, help, "gauge", labels, value, out);

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// Which simulated times were ever compared with measurements, and how far off they were:
+// The simulated times that were ever compared with measurements, and their errors:
 // sim/catalogue/checked.csv, which tools/accuracy writes together with docs/accuracy.md.
 #pragma once
 

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// How sure the figures of a run are.
+// The certainty of a run's figures.
 #pragma once
 
 #include "core/run/run.h"

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// What the answer of a search becomes with steps as fast and as slow as nine in ten measured runs
+// The answer of a search with steps as fast and as slow as nine in ten measured runs
 // like it had.
 #pragma once
 

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// What a server did between two looks at its metrics.
+// The work of a server between two looks at its metrics.
 #pragma once
 
 #include <cstdint>

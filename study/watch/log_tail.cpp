@@ -18,7 +18,7 @@ constexpr std::size_t kMostObservations = 20'000;
 constexpr std::size_t kMostLineBytes = std::size_t{1} << 20;
 constexpr std::int64_t kCheckedBytes = std::int64_t{1} << 20;
 
-// What steps with prompts took beyond the decodes, per prompt token.
+// The time of steps with prompts beyond the decodes, per prompt token.
 double prompt_token_ms(const EngineLog& log, double decode_ms) {
   double added_ms = 0;
   double num_tokens = 0;

@@ -105,7 +105,7 @@ bool logs_only_set(const ServerArguments& server) {
                      [](std::string_view marker) { return marker.starts_with("non-default"); });
 }
 
-// What was set, as flags, but for the model.
+// The given settings, as flags, but for the model.
 std::vector<std::string> set_flags(const EngineLog& log, RestartCommand& command) {
   const ServerArguments& server = *log.dialect->server;
   if (!logs_only_set(server)) {

@@ -4,6 +4,7 @@
 #include <fmt/core.h>
 
 #include "core/base/json_text.h"
+#include "core/base/metric_text.h"
 #include "core/base/number_chars.h"
 #include "study/watch/watch_report.h"
 
@@ -148,23 +149,9 @@ constexpr OwnMetric kCause = {"metronome_advise_cause",
 constexpr OwnMetric kFlags = {"metronome_advise_flags_info", "The advised flags, as a label."};
 constexpr OwnMetric kAll[] = {kLook, kUp, kBroken, kDecided, kLimit, kValue, kCause, kFlags};
 
-// With the escapes of a label's value.
-std::string label_value(std::string_view text) {
-  std::string escaped;
-  for (const char c : text) {
-    if (c == '\\' || c == '"') escaped += '\\';
-    if (c == '\n') {
-      escaped += "\\n";
-    } else {
-      escaped += c;
-    }
-  }
-  return escaped;
-}
-
 class MetricsWriter {
  public:
-  explicit MetricsWriter(const std::string& server) : server_(label_value(server)) {}
+  explicit MetricsWriter(const std::string& server) : server_(metric_label_text(server)) {}
 
   void head(const OwnMetric& metric) {
     out_ += fmt::format("# HELP {0} {1}\n# TYPE {0} gauge\n", metric.name, metric.help);
@@ -239,13 +226,12 @@ std::string report_metrics(const WatchReport& report, double unix_time) {
     for (const WatchedGoal& one : report.goals) {
       const std::optional<double> number = value(one);
       if (!number) continue;
-      out.sample(metric, fmt::format(",goal=\"{}\"", label_value(one.goal.key)), *number);
+      out.sample(metric, fmt::format(",goal=\"{}\"", metric_label_text(one.goal.key)), *number);
     }
   };
   using Number = std::optional<double>;
-  goals(kBroken, [](const WatchedGoal& one) {
-    return Number(one.state == GoalState::Broken ? 1 : 0);
-  });
+  goals(kBroken,
+        [](const WatchedGoal& one) { return Number(one.state == GoalState::Broken ? 1 : 0); });
   goals(kDecided, [](const WatchedGoal& one) {
     return Number(one.state == GoalState::Broken || one.state == GoalState::Kept ? 1 : 0);
   });
@@ -258,7 +244,7 @@ std::string report_metrics(const WatchReport& report, double unix_time) {
   }
   out.head(kFlags);
   if (report.advice && !report.advice->flags.empty()) {
-    out.sample(kFlags, fmt::format(",flags=\"{}\"", label_value(report.advice->flags)), 1);
+    out.sample(kFlags, fmt::format(",flags=\"{}\"", metric_label_text(report.advice->flags)), 1);
   }
   return out.take();
 }

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// What one look at a running server says: load, goals, causes and advice, as text, as a line, as
+// One look at a running server: load, goals, causes and advice, as text, as a line, as
 // JSON and as metrics.
 #pragma once
 

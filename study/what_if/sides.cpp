@@ -216,4 +216,10 @@ std::string sides_text(const Trial& trial, const WhatIf& what_if) {
   return text;
 }
 
+std::string joined(const std::vector<Setting>& changes) {
+  std::string text;
+  for (const Setting& change : changes) text += (text.empty() ? "" : " ") + change.text();
+  return text;
+}
+
 }  // namespace metronome

@@ -17,6 +17,8 @@ void judge(Trial& trial, const WhatIf& what_if);
 double side_figure(const Goal& goal, const Trial& trial);
 // The words of a figure of that side: "p99 TTFT 1,204 ms".
 std::string figure_text(const Goal& goal, double figure);
+// The changes in one line: "scheduler.max_num_batched_tokens=512 engine.max_num_seqs=64".
+std::string joined(const std::vector<Setting>& changes);
 // The figures of the goal's sides: "p99 TTFT 1,204 ms, longest gap 48.2 ms"; "" without a goal.
 std::string sides_text(const Trial& trial, const WhatIf& what_if);
 // The sides of the goal that a trial breaks; empty: none.

@@ -16,12 +16,6 @@ const Trial& advised(const WhatIf& what_if) {
   return what_if.chosen ? what_if.trials[*what_if.chosen] : what_if.baseline;
 }
 
-std::string settings_text(const std::vector<Setting>& settings) {
-  std::string text;
-  for (const Setting& setting : settings) text += (text.empty() ? "" : " ") + setting.text();
-  return text;
-}
-
 // "with steps 1.12 times as long it breaks the goal: p99 TTFT 1,204 ms".
 std::string end_text(const Trial& trial, double step_scale, const WhatIf& what_if) {
   const std::string sides = sides_text(trial, what_if);
@@ -66,7 +60,7 @@ TextBlock sureness_block(const WhatIf& what_if) {
                    end_text(*sureness.slow, 1 + error.high, what_if))});
   if (sureness.safe) {
     block.lines.push_back(
-        {"There " + settings_text(what_if.trials[*sureness.safe].changes) + " keeps it, too."});
+        {"There " + joined(what_if.trials[*sureness.safe].changes) + " keeps it, too."});
   }
   return block;
 }
@@ -95,7 +89,7 @@ void append_sureness(const WhatIf& what_if, JsonText& json) {
   end("slow", sureness.slow, sureness.accuracy->tpot.high);
   json.key("safe");
   if (sureness.safe) {
-    json.value(settings_text(what_if.trials[*sureness.safe].changes));
+    json.value(joined(what_if.trials[*sureness.safe].changes));
   } else {
     json.null();
   }

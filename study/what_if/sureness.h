@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// How sure the answer of a search is: the error of step times near its run, and what becomes of the
+// The certainty of a search's answer: the error of step times near its run, and what becomes of the
 // advised change at both ends of that.
 #pragma once
 

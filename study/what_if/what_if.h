@@ -95,7 +95,7 @@ struct PrefixMisses {
   std::int64_t block_tokens = 0;
 };
 
-// How far the answer carries.
+// The reach of the answer.
 struct Sureness {
   std::optional<TimeAccuracy> accuracy;  // of step times; nullopt: they were never compared
   // The advised change, or without one the run, with steps as fast and as slow as in nine of ten
@@ -197,7 +197,7 @@ struct SizeRange {
 };
 std::optional<SizeRange> evidence_range(const WhatIf& what_if);
 
-// What the search found, in sentences; and what the chosen change costs on every side, which
+// The result of the search in sentences; and the price of the chosen change on every side, which
 // requires `chosen`.
 std::string conclusion_text(const WhatIf& what_if);
 std::string price_text(const WhatIf& what_if);

@@ -22,12 +22,6 @@
 namespace metronome {
 namespace {
 
-std::string joined(const std::vector<Setting>& changes) {
-  std::string text;
-  for (const Setting& change : changes) text += (text.empty() ? "" : " ") + change.text();
-  return text;
-}
-
 // "on h200", "with a.json", "on h200 with a.json".
 std::string step_times_text(const WhatIf& what_if) {
   const Scenario& scenario = what_if.baseline.scenario;

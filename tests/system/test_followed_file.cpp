@@ -22,7 +22,7 @@ void append(const std::string& path, const std::string& text) {
   std::ofstream(path, std::ios::app) << text;
 }
 
-// What a file gives, all of it.
+// All that a file gives.
 struct Reader {
   explicit Reader(const std::string& path) : file(path, "--log") {}
 

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// What `metronome advise` finds in the last steps of a server's log.
+// The findings of `metronome advise` in the last steps of a server's log.
 #pragma once
 
 #include <string>

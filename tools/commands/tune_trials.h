@@ -16,7 +16,7 @@ namespace metronome {
 // As tune_command(), with trials that other processes run.
 int tune_command(const Arguments& arguments, const TrialElsewhere& elsewhere);
 
-// What such a process has: the candidates and requests of the search with these arguments.
+// Such a process has the candidates and requests of the search with these arguments.
 class TuneTrials {
  public:
   // Throws as tune_command() does.

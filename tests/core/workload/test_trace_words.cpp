@@ -37,7 +37,7 @@ TEST_CASE("times of an epoch are seen by their size, others by their names", "[c
     const std::string rest = ", \"isl\": 9, \"osl\": 5}\n";
     CHECK(summary(trace.load(key + "0" + rest + key + second + rest)) == "0/9/5 250/9/5 ");
   }
-  // What a scenario says holds.
+  // The scenario's own settings hold.
   CHECK(
       summary(trace.load("{\"timestamp\": 1756800000, \"input_length\": 9, \"output_length\": 5}\n"
                          "{\"timestamp\": 1756800002, \"input_length\": 9, \"output_length\": 5}\n",

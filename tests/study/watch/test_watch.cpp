@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// What is made of looks at a server: windows, goals, findings, the log's last steps, restarts.
+// Looks at a server become windows, goals, findings, the log's last steps, restarts.
 #include <algorithm>
 #include <cmath>
 #include <fmt/core.h>
