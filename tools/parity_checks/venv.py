@@ -1,6 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0
 """A tool's packages from PyPI, by their hashes, in a virtual environment of its own."""
 
+import fcntl
 import os
 import pathlib
 import subprocess
@@ -28,9 +29,14 @@ def enter(venv, name):
     if sys.prefix == str(venv):
         return
     make, install = install_commands(venv, name)
-    if not venv.exists():
-        subprocess.run(make, check=True)
-    if subprocess.run(install).returncode != 0:
+    venv.parent.mkdir(parents=True, exist_ok=True)
+    # Tools of one environment may run side by side; one of them installs.
+    with open(venv.with_name(f"{venv.name}.lock"), "w", encoding="utf-8") as lock:
+        fcntl.flock(lock, fcntl.LOCK_EX)
+        if not venv.exists():
+            subprocess.run(make, check=True)
+        is_installed = subprocess.run(install).returncode == 0
+    if not is_installed:
         sys.exit(f"{pathlib.Path(sys.argv[0]).name}: pip cannot install the packages of "
                  f"tools/requirements/{name}.txt; allowed: a reachable package index (see pip's "
                  "message above)")
