@@ -2,6 +2,7 @@
 #include "fleet/fleet_loop.h"
 
 #include <algorithm>
+#include <iterator>
 #include <numeric>
 #include <tuple>
 #include <utility>
@@ -53,9 +54,14 @@ FleetLoop::FleetLoop(const FleetSetup& setup, const Workload& workload,
     single_.emplace(workload);
   }
   hasher_ = PrefixHasher(&prompts());
+  std::copy_if(sinks.begin(), sinks.end(), std::back_inserter(followers_),
+               [](const EventSink* sink) { return sink->follows_ends(); });
   for (Simulation* const simulation : setup.simulations) {
     const auto id = static_cast<ReplicaId>(replicas_.size());
-    const ReplicaStart start = {.is_off = !members_.is_up(id), .may_fail = setup.may_delay()};
+    const ReplicaStart start = {
+        .is_off = !members_.is_up(id),
+        .may_fail = setup.may_delay(),
+        .tells_first_tokens = !setup.router->is_blind || setup.scaling.slo_attainment_below};
     replicas_.push_back(std::make_unique<Replica>(id, *simulation, prompts(),
                                                   !workload.images.empty(), start, sinks));
   }
@@ -173,7 +179,7 @@ void FleetLoop::route_ahead() {
 }
 
 void FleetLoop::tell_events() {
-  if (!decides_ahead()) {
+  if (!decides_ahead() || !followers_.empty()) {
     std::sort(events_.begin(), events_.end(), [](const ReplicaEvent& a, const ReplicaEvent& b) {
       return std::tie(a.time, a.replica, a.sequence) < std::tie(b.time, b.replica, b.sequence);
     });
@@ -185,6 +191,7 @@ void FleetLoop::tell_events() {
       router_->answered(event.request);
       continue;
     }
+    for (EventSink* const sink : followers_) sink->on_replica_end(event.replica);
     router_->ended(event.request, event.replica);
     note_end(event.request, event.state, event.time);
     if (members_.is_up(event.replica)) {

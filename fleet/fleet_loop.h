@@ -134,6 +134,7 @@ class FleetLoop final : private CacheView {
   std::vector<Lane> lanes_;
   std::optional<WorkerGroup> workers_;  // with more than one lane
   std::vector<EventSink*> sinks_;
+  std::vector<EventSink*> followers_;  // those that follow ends
   Gateway gateway_;
   FleetMembers members_;
   std::int64_t num_in_flight_ = 0;  // at replicas that take requests

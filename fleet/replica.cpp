@@ -54,7 +54,9 @@ TimeNs Replica::Feed::next_time(const Engine&) const {
 }
 
 void Replica::Watch::on_event(const Event& event, const Request& request) {
-  if (event.kind != EventKind::FirstToken && event.kind != EventKind::Ended) return;
+  const bool tells = event.kind == EventKind::Ended ||
+                     (event.kind == EventKind::FirstToken && tells_first_tokens_);
+  if (!tells) return;
   replica_.events_->push_back({.time = event.time,
                                .replica = replica_.id_,
                                .sequence = event.sequence,
@@ -71,6 +73,7 @@ Replica::Replica(ReplicaId id, Simulation& simulation, const PromptSource& promp
       handed_over_(start.may_fail ? std::make_shared<std::vector<TimeNs>>() : nullptr),
       prompts_(prompts, *numbers_),
       feed_(simulation.front_end),
+      watch_(*this, start.tells_first_tokens),
       hasher_(&prompts_),
       simulated_(*simulation.cost_model, simulation.acceptance ? &*simulation.acceptance : nullptr,
                  simulation.encoder_cost ? &*simulation.encoder_cost : nullptr,

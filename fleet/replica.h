@@ -37,6 +37,7 @@ struct ReplicaEvent {
 struct ReplicaStart {
   bool is_off = false;    // until the fleet adds it
   bool may_fail = false;  // or its requests may wait elsewhere before it gets them
+  bool tells_first_tokens = true;
 };
 
 class Replica {
@@ -129,7 +130,8 @@ class Replica {
   // Sees first tokens and ends.
   class Watch final : public EventSink {
    public:
-    explicit Watch(Replica& replica) : replica_(replica) {}
+    Watch(Replica& replica, bool tells_first_tokens)
+        : replica_(replica), tells_first_tokens_(tells_first_tokens) {}
     void on_event(const Event& event, const Request& request) override;
     bool takes_runs() const override { return true; }
     void on_step(const StepRecord&, std::span<const ScheduledChunk>, const RequestTable&) override {
@@ -137,6 +139,7 @@ class Replica {
 
    private:
     Replica& replica_;
+    bool tells_first_tokens_;
   };
 
   ReplicaId id_;
@@ -145,7 +148,7 @@ class Replica {
   std::vector<RequestSpec> specs_;                    // by RequestId, as handed_over_
   Prompts prompts_;
   Feed feed_;
-  Watch watch_{*this};
+  Watch watch_;
   bool shares_sinks_ = false;
   std::vector<ReplicaEvent>* events_ = nullptr;  // of the advance under way
   PrefixHasher hasher_;

@@ -61,9 +61,7 @@ std::vector<RunResult> results_of(const VariantResults& results) {
 ReportBuilder report_of(const VariantResults& results, const std::vector<std::string>& notes) {
   ReportBuilder report(results.size());
   for (const auto& one : results) {
-    if (!one->wanted.report) continue;
-    report.add(ResultContent(one->outcome.result),
-               [&one]() -> const RunRecord& { return one->outcome.record; });
+    if (one->wanted.report) report.add(one->outcome);
   }
   for (const std::string& note : notes) report.add_note(printable(note));
   return report;

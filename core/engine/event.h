@@ -104,6 +104,11 @@ class EventSink {
   virtual EventSink* of_replica(const ReplicaScope&) { return nullptr; }
   // Of a fleet. The sink itself takes it, and none of its parts.
   virtual void on_fleet_event(const FleetEvent&) {}
+  // Whether the sink itself is told of requests that ended at replicas, and were not interrupted
+  // there: on_replica_end() is called in an order that depends on the run alone, while no replica
+  // advances, once for each. The ends of one replica are in the order of its events.
+  virtual bool follows_ends() const { return false; }
+  virtual void on_replica_end(std::int32_t /*replica*/) {}
   // `request` is the state right after the event.
   virtual void on_event(const Event& event, const Request& request) = 0;
   // Whether on_step() takes steps with a run, and on_repeats() follows those alike. Otherwise

@@ -192,12 +192,14 @@ RunRecorder::RunRecorder(std::size_t expected_requests, const FrontEnd& front_en
   open_.reserve(expected_requests);
 }
 
+RunRecorder::RunRecorder(const ReplicaScope& scope, const FrontEnd& front_end)
+    : front_end_(front_end), handed_over_(scope.handed_over), step_sink_(nullptr) {}
+
 EventSink* RunRecorder::of_replica(const ReplicaScope& scope) {
   METRONOME_CHECK(static_cast<std::size_t>(scope.replica) == replicas_.size(),
                   "replicas come in the order of their numbers");
   scopes_.push_back(scope);
-  replicas_.push_back(std::make_unique<RunRecorder>(0, front_end_));
-  replicas_.back()->handed_over_ = scope.handed_over;
+  replicas_.push_back(std::make_unique<RunRecorder>(scope, front_end_));
   return replicas_.back().get();
 }
 

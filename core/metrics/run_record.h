@@ -219,6 +219,8 @@ class RunRecorder final : public EventSink {
   // null: nobody takes the steps before finish().
   explicit RunRecorder(std::size_t expected_requests = 0, const FrontEnd& front_end = {},
                        StepSink* step_sink = nullptr);
+  // Records one of several engines, as if it were the only one.
+  RunRecorder(const ReplicaScope& scope, const FrontEnd& front_end);
 
   // The parts hand their steps to no step sink.
   EventSink* of_replica(const ReplicaScope& scope) override;

@@ -150,25 +150,6 @@ void summarize_latencies(const RunRecord& record, const CompletedTokens& tokens,
   summary.itl = describe(gaps);
 }
 
-void count_request(const RequestRecord& request, Summary& summary) {
-  switch (request.reason) {
-    case EndReason::None: ++summary.unfinished; return;
-    case EndReason::Length:
-    case EndReason::Stop:
-    case EndReason::HandedOver:
-      ++summary.completed;
-      summary.total_input_tokens += request.num_prompt_tokens;
-      summary.total_output_tokens += request.num_output_tokens;
-      return;
-    case EndReason::Aborted: ++summary.aborted; break;
-    case EndReason::QueueFull: ++summary.refused; break;
-    case EndReason::NeverFits: ++summary.never_fits; break;
-    case EndReason::StepFailed: ++summary.step_failed; break;
-    case EndReason::Errored: ++summary.errored; break;
-  }
-  ++summary.failed;
-}
-
 void summarize_requests(const RunRecord& record, const SloConfig& slo, Summary& summary) {
   const bool has_slo = slo.limits_any();
   std::int64_t good = 0;
@@ -179,7 +160,11 @@ void summarize_requests(const RunRecord& record, const SloConfig& slo, Summary& 
     if (request.first_scheduled != kNoTime) num_admitted_tokens += request.num_prompt_tokens;
     num_hit_tokens += request.num_prefix_hit_tokens;
     ++summary.num_requests;
-    count_request(request, summary);
+    count_ends(request.reason, 1, summary);
+    if (request.completed()) {
+      summary.total_input_tokens += request.num_prompt_tokens;
+      summary.total_output_tokens += request.num_output_tokens;
+    }
     summary.num_preemptions += request.num_preemptions;
     if (has_slo && meets_slo(request, slo)) ++good;
   }
@@ -187,20 +172,7 @@ void summarize_requests(const RunRecord& record, const SloConfig& slo, Summary& 
     summary.prefix_hit_rate =
         static_cast<double>(num_hit_tokens) / static_cast<double>(num_admitted_tokens);
   }
-  const double duration_s = to_seconds(summary.duration_ns);
-  const auto per_second = [&](std::int64_t amount) {
-    return duration_s > 0 ? static_cast<double>(amount) / duration_s : 0.0;
-  };
-  summary.request_throughput = per_second(summary.completed);
-  summary.output_throughput = per_second(summary.total_output_tokens);
-  summary.total_token_throughput =
-      per_second(summary.total_input_tokens + summary.total_output_tokens);
-  if (!has_slo) return;
-  const std::int64_t num_ended = summary.completed + summary.failed;
-  summary.good = good;
-  summary.request_goodput = per_second(good);
-  summary.slo_attainment =
-      num_ended > 0 ? static_cast<double>(good) / static_cast<double>(num_ended) : kUndefined;
+  set_rates(has_slo ? std::optional(good) : std::nullopt, summary);
 }
 
 // Arrivals of the completed requests that got tokens, in order of time.
@@ -442,9 +414,41 @@ double share_present(const RunRecord& record, TimeNs duration_ns) {
   return present_ns / static_cast<double>(duration_ns) / static_cast<double>(came.size());
 }
 
-void summarize_fleet(const RunRecord& record, const SloConfig& slo, Summary& summary) {
-  if (record.replicas.empty()) return;
-  summary.replicas = summarize_replicas(record, slo);
+}  // namespace
+
+void count_ends(EndReason reason, std::int64_t count, Summary& summary) {
+  switch (reason) {
+    case EndReason::None: summary.unfinished += count; return;
+    case EndReason::Length:
+    case EndReason::Stop:
+    case EndReason::HandedOver: summary.completed += count; return;
+    case EndReason::Aborted: summary.aborted += count; break;
+    case EndReason::QueueFull: summary.refused += count; break;
+    case EndReason::NeverFits: summary.never_fits += count; break;
+    case EndReason::StepFailed: summary.step_failed += count; break;
+    case EndReason::Errored: summary.errored += count; break;
+  }
+  summary.failed += count;
+}
+
+void set_rates(std::optional<std::int64_t> good, Summary& summary) {
+  const double duration_s = to_seconds(summary.duration_ns);
+  const auto per_second = [&](std::int64_t amount) {
+    return duration_s > 0 ? static_cast<double>(amount) / duration_s : 0.0;
+  };
+  summary.request_throughput = per_second(summary.completed);
+  summary.output_throughput = per_second(summary.total_output_tokens);
+  summary.total_token_throughput =
+      per_second(summary.total_input_tokens + summary.total_output_tokens);
+  if (!good) return;
+  const std::int64_t num_ended = summary.completed + summary.failed;
+  summary.good = good;
+  summary.request_goodput = per_second(*good);
+  summary.slo_attainment =
+      num_ended > 0 ? static_cast<double>(*good) / static_cast<double>(num_ended) : kUndefined;
+}
+
+void set_fleet(const RunRecord& record, Summary& summary) {
   double highest = 0;
   for (const ReplicaSummary& replica : summary.replicas) {
     highest = std::max(highest, replica.busy_share);
@@ -454,8 +458,6 @@ void summarize_fleet(const RunRecord& record, const SloConfig& slo, Summary& sum
   for (const FleetEvent& event : record.fleet_events) summary.num_retried += event.num_retried;
   summary.present_share = share_present(record, summary.duration_ns);
 }
-
-}  // namespace
 
 bool meets_slo(const RequestRecord& request, const SloConfig& given) {
   const SloConfig& slo = given.of_class(request.class_number);
@@ -523,7 +525,10 @@ Summary summarize(const RunRecord& record, const SummaryOptions& options) {
   summary.rates = answer_rates(record);
   summary.classes = summarize_classes(record, options.slo);
   summary.priorities = summarize_priorities(record, options.slo);
-  summarize_fleet(record, options.slo, summary);
+  if (!record.replicas.empty()) {
+    summary.replicas = summarize_replicas(record, options.slo);
+    set_fleet(record, summary);
+  }
   if (!record.has_steps()) leave_out_steps(summary);
   std::optional<std::size_t> longest;
   for (std::size_t i = 0; i < record.requests.size(); ++i) {

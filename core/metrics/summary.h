@@ -25,10 +25,11 @@ enum class StallCause : std::uint8_t {
   Encoding,    // images of the prefills there were encoded, which took longer than the prefills
   Preemption,  // the waiting request itself was preempted and recomputed
   Unseen,      // unknown: a client observed the run from outside
+  Unkept,      // unknown: the run kept no steps
 };
 // In the order of StallCause.
 constexpr std::string_view kStallCauses[] = {"unknown", "prefill", "encoding", "preemption",
-                                             "unseen"};
+                                             "unseen",  "unkept"};
 
 // A gap between two tokens of one request, and its cause.
 struct Stall {
@@ -175,6 +176,13 @@ struct Summary {
 };
 
 Summary summarize(const RunRecord& record, const SummaryOptions& options);
+
+// Parts of summarize(). Counts requests that ended for this reason.
+void count_ends(EndReason reason, std::int64_t count, Summary& summary);
+// Rates by counts and duration; nullopt: no request has a limit.
+void set_rates(std::optional<std::int64_t> good, Summary& summary);
+// What follows from Summary::replicas, and from the record's replicas and events.
+void set_fleet(const RunRecord& record, Summary& summary);
 
 // Nobody knows the steps of this run: their figures are undefined.
 void leave_out_steps(Summary& summary);

@@ -63,6 +63,9 @@ struct FleetConfig {
   GatewayConfig gateway;
   ScalingConfig scaling;
   std::vector<Json> failures;  // as the scenario has them: planned_failures()
+  // Keeps the steps of all replicas to the end of the run; nullopt: of runs with few requests.
+  std::optional<bool> keeps_steps;
+  std::vector<std::int64_t> steps_of;  // without those of all: replicas whose steps are kept
 
   bool is_on() const { return replicas > 0; }
 };

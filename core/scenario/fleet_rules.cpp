@@ -141,6 +141,37 @@ void check_scaling(const Scenario& scenario) {
   }
 }
 
+void check_steps(const Scenario& scenario) {
+  const FleetConfig& fleet = scenario.fleet;
+  const auto fail = [&scenario](std::string_view key, std::string_view message) {
+    fail_config(scenario.location_of(key), key, message);
+  };
+  for (const std::int64_t replica : fleet.steps_of) {
+    if (replica < fleet.replicas) continue;
+    fail("fleet.steps_of", fmt::format("there is no replica {}; allowed: 0 to {}", replica,
+                                       fleet.replicas - 1));
+  }
+  if (fleet.keeps_steps.value_or(false) && !fleet.steps_of.empty()) {
+    fail("fleet.steps_of",
+         "fleet.keep_steps keeps those of all replicas; allowed: one of the two keys");
+  }
+  if (scenario.speculative.has_drafts() &&
+      (!fleet.keeps_steps.value_or(true) || !fleet.steps_of.empty())) {
+    fail(fleet.steps_of.empty() ? "fleet.keep_steps" : "fleet.steps_of",
+         "figures of drafts need the steps of all replicas; allowed: keep_steps auto or true");
+  }
+  if (!fleet.keeps_steps.value_or(true) && fleet.steps_of.empty() &&
+      scenario.results.steps.value_or(false)) {
+    fail("results.steps",
+         "fleet.keep_steps is false; allowed: auto, false, or replicas in fleet.steps_of");
+  }
+  if (scenario.results.trace.value_or(false) && fleet.steps_of.empty()) {
+    fail("results.trace",
+         "a trace shows one engine, and a fleet has several; allowed: auto, false, or replicas in "
+         "fleet.steps_of");
+  }
+}
+
 }  // namespace
 
 void check_fleet_rules(const Scenario& scenario) {
@@ -155,6 +186,7 @@ void check_fleet_rules(const Scenario& scenario) {
   }
   (void)gateway_classes(scenario);
   check_scaling(scenario);
+  check_steps(scenario);
 }
 
 }  // namespace metronome

@@ -134,10 +134,6 @@ void check_drafts(const Scenario& scenario, const ConfigNode& source, const Poli
 void check_fleet(const Scenario& scenario, const ConfigNode& source) {
   if (!scenario.fleet.is_on()) return;
   check_fleet_rules(scenario);
-  if (scenario.results.trace.value_or(false)) {
-    fail_setting(source, "results.trace",
-                 "a trace shows one engine, and a fleet has several; allowed: auto, false");
-  }
   const ConfigNode* const process = source.find_path("workload.arrivals.process");
   if (process == nullptr || process->scalar != "steps") return;
   fail_setting(source, "workload.arrivals.process",

@@ -113,8 +113,9 @@ void append_stall(const Stall& stall, JsonText& json) {
   json.key("gap_ms").ms(stall.gap_ns);
   json.field("request", index(stall.request));
   json.field("began_ns", stall.began_at);
-  // The instants of a client's events are not in a file of their own.
-  const bool is_seen = stall.cause != StallCause::Unseen;
+  // The instants of a client's events are not in a file of their own, nor are steps not kept.
+  const bool is_seen =
+      stall.cause != StallCause::Unseen && stall.cause != StallCause::Unkept;
   append_optional(json, "step_before", is_seen ? std::optional(stall.step_before) : std::nullopt);
   append_optional(json, "step_after", is_seen ? std::optional(stall.step_after) : std::nullopt);
   json.field("cause", kStallCauses[static_cast<std::size_t>(stall.cause)]);

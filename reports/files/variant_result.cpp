@@ -2,6 +2,7 @@
 #include "reports/files/variant_result.h"
 
 #include <filesystem>
+#include <fmt/core.h>
 #include <functional>
 #include <limits>
 #include <optional>
@@ -11,6 +12,7 @@
 #include "core/base/json.h"
 #include "core/run/prepared_variant.h"
 #include "core/workload/workload_config.h"
+#include "reports/files/requests_stream.h"
 #include "reports/files/result_names.h"
 #include "reports/files/steps_jsonl.h"
 #include "reports/files/steps_stream.h"
@@ -144,52 +146,128 @@ std::unique_ptr<StepsStream> open_steps_stream(const ResultsConfig& wanted, Resu
   }
 }
 
-std::vector<std::string> write_variant(VariantOutcome& outcome, const ResultsConfig& wanted,
-                                       ResultFolder& folder, const std::string& subfolder,
-                                       std::int64_t max_unasked_bytes, StepsStream* steps) {
+std::unique_ptr<RequestsStream> open_requests_stream(const ResultsConfig& wanted,
+                                                     const Workload& workload,
+                                                     ResultFolder& folder,
+                                                     const std::string& subfolder,
+                                                     std::int64_t max_unasked_bytes) {
+  if (!wanted.requests.value_or(true)) return nullptr;
   if (!subfolder.empty()) folder.make_subfolder(subfolder);
-  std::vector<std::string> left_out;
-  const auto leave_out = [&left_out](std::string_view name, const char* key) {
-    left_out.push_back(std::string(name) + " (" + key + ")");
-  };
-  const auto write = [&](std::string_view name, std::optional<bool> is_wanted, const char* key,
-                         const auto& fill) {
-    if (!is_wanted.value_or(true)) return;
-    const std::int64_t limit = limit_of(is_wanted, max_unasked_bytes);
-    if (!write_up_to(limit, folder.path(name_in(subfolder, name)), fill)) leave_out(name, key);
-  };
-  write("requests.jsonl", wanted.requests, "results.requests",
-        [&](FileWriter& file) { write_requests_jsonl(outcome.record, file); });
-  const bool is_whole = steps == nullptr || steps->finish();
-  const bool is_streamed = steps != nullptr && StepFields(outcome.record) == StepFields();
-  if (is_streamed && !is_whole) {
-    std::filesystem::remove(folder.path(name_in(subfolder, kStepsFile)));
-    leave_out(kStepsFile, "results.steps");
-  }
-  if (!is_streamed) {
-    write(kStepsFile, wanted.steps, "results.steps",
-          [&](FileWriter& file) { write_steps_jsonl(outcome.record, file); });
-  }
-  if (outcome.record.replicas.empty()) {  // a trace shows one engine
-    write(kTraceFile, wanted.trace, "results.trace",
-          [&](FileWriter& file) { write_trace_json(outcome.record, outcome.result.info, file); });
-  }
-  if (wanted.outputs && !outcome.result.info.output_digest.empty()) {
-    write(kOutputsFile, true, "results.outputs",
-          [&](FileWriter& file) { write_outputs_jsonl(outcome.outputs, file); });
-  }
-  std::map<std::string, std::int64_t>& files = outcome.result.files.emplace();
-  for (const auto& entry : std::filesystem::directory_iterator(folder.path(subfolder))) {
-    const std::string name = entry.path().filename().string();
-    if (!is_companion_name(name)) continue;
-    files[name] = static_cast<std::int64_t>(entry.file_size());
-  }
-  folder.write(name_in(subfolder, kResultFile), result_json(outcome.result));
-  return left_out;
+  return std::make_unique<RequestsStream>(folder.path(name_in(subfolder, kRequestsFile)),
+                                          limit_of(wanted.requests, max_unasked_bytes),
+                                          workload.class_names);
 }
 
-void write_variant(VariantOutcome& outcome, const PreparedVariant& variant, ResultFolder& folder) {
-  write_variant(outcome, variant.scenario.results, folder, {});
+namespace {
+
+// The files of one run, beside result.json.
+class RunFiles {
+ public:
+  RunFiles(const ResultsConfig& wanted, ResultFolder& folder, const std::string& subfolder,
+           std::int64_t max_unasked_bytes)
+      : wanted_(wanted),
+        folder_(folder),
+        subfolder_(subfolder),
+        max_unasked_bytes_(max_unasked_bytes) {
+    if (!subfolder.empty()) folder.make_subfolder(subfolder);
+  }
+
+  void write(std::string_view name, std::optional<bool> is_wanted, const char* key,
+             const std::function<void(FileWriter&)>& fill) {
+    if (!is_wanted.value_or(true)) return;
+    const std::int64_t limit = limit_of(is_wanted, max_unasked_bytes_);
+    if (!write_up_to(limit, path(name), fill)) leave_out(name, key);
+  }
+  // Of a record that has requests and steps.
+  void write_requests(const RunRecord& record) {
+    write(kRequestsFile, wanted_.requests, "results.requests",
+          [&](FileWriter& file) { write_requests_jsonl(record, file); });
+  }
+  void write_steps(const RunRecord& record) {
+    write(kStepsFile, wanted_.steps, "results.steps",
+          [&](FileWriter& file) { write_steps_jsonl(record, file); });
+  }
+  void write_trace(const RunRecord& record, const RunInfo& info) {
+    write(kTraceFile, wanted_.trace, "results.trace",
+          [&](FileWriter& file) { write_trace_json(record, info, file); });
+  }
+  // A file that was written meanwhile, whole or not.
+  void take(std::string_view name, bool is_whole, const char* key) {
+    if (is_whole) return;
+    std::filesystem::remove(path(name));
+    leave_out(name, key);
+  }
+  // Writes result.json, which lists the files.
+  void finish(RunResult& result) {
+    std::map<std::string, std::int64_t>& files = result.files.emplace();
+    for (const auto& entry : std::filesystem::directory_iterator(folder_.path(subfolder_))) {
+      const std::string name = entry.path().filename().string();
+      if (!is_companion_name(name)) continue;
+      files[name] = static_cast<std::int64_t>(entry.file_size());
+    }
+    folder_.write(name_in(subfolder_, kResultFile), result_json(result));
+  }
+  std::vector<std::string> left_out() && { return std::move(left_out_); }
+
+ private:
+  std::string path(std::string_view name) const {
+    return folder_.path(name_in(subfolder_, name));
+  }
+  void leave_out(std::string_view name, const char* key) {
+    left_out_.push_back(std::string(name) + " (" + key + ")");
+  }
+
+  const ResultsConfig& wanted_;
+  ResultFolder& folder_;
+  const std::string& subfolder_;
+  std::int64_t max_unasked_bytes_;
+  std::vector<std::string> left_out_;
+};
+
+// A folder beside that of the run.
+std::string replica_folder(const std::string& subfolder, std::int32_t replica) {
+  return fmt::format("{}{}replica_{}", subfolder, subfolder.empty() ? "" : ".", replica);
+}
+
+}  // namespace
+
+std::vector<std::string> write_variant(VariantOutcome& outcome, const ResultsConfig& wanted,
+                                       ResultFolder& folder, const std::string& subfolder,
+                                       std::int64_t max_unasked_bytes, const RunStreams& streams) {
+  RunFiles files(wanted, folder, subfolder, max_unasked_bytes);
+  if (streams.requests != nullptr) {
+    files.take(kRequestsFile, streams.requests->finish(), "results.requests");
+  } else if (outcome.keeps_steps) {
+    files.write_requests(outcome.record);
+  }
+  const bool is_whole = streams.steps == nullptr || streams.steps->finish();
+  const bool is_streamed =
+      streams.steps != nullptr && StepFields(outcome.record) == StepFields();
+  if (is_streamed) files.take(kStepsFile, is_whole, "results.steps");
+  if (!is_streamed && outcome.keeps_steps) files.write_steps(outcome.record);
+  if (outcome.keeps_steps && outcome.record.replicas.empty()) {  // a trace shows one engine
+    files.write_trace(outcome.record, outcome.result.info);
+  }
+  if (wanted.outputs && !outcome.result.info.output_digest.empty()) {
+    files.write(kOutputsFile, true, "results.outputs",
+                [&](FileWriter& file) { write_outputs_jsonl(outcome.outputs, file); });
+  }
+  files.finish(outcome.result);
+  for (ReplicaOutcome& replica : outcome.replicas) {
+    const std::string own = replica_folder(subfolder, replica.replica);
+    RunFiles own_files(wanted, folder, own, max_unasked_bytes);
+    own_files.write_requests(replica.record);
+    own_files.write_steps(replica.record);
+    own_files.write_trace(replica.record, replica.result.info);
+    own_files.finish(replica.result);
+  }
+  return std::move(files).left_out();
+}
+
+void write_variant(VariantOutcome& outcome, const PreparedVariant& variant, ResultFolder& folder,
+                   RequestsStream* requests) {
+  write_variant(outcome, variant.scenario.results, folder, {}, INT64_MAX,
+                {.steps = nullptr, .requests = requests});
 }
 
 }  // namespace metronome

@@ -16,6 +16,7 @@
 #include "core/base/number_text.h"
 #include "core/metrics/figures.h"
 #include "reports/files/engine_limits.h"
+#include "reports/files/variant_result.h"
 #include "reports/html/report_answer.h"
 #include "reports/html/report_bands.h"
 #include "reports/html/report_groups.h"
@@ -456,6 +457,17 @@ std::string report_html(const ReportText& text, std::span<const ReportRun> runs)
       {"scripts", std::move(scripts)},
   });
   return fill(kReportTemplate, parts);
+}
+
+void ReportBuilder::add(const VariantOutcome& outcome) {
+  const auto record_of = [](const RunRecord& record) -> GetRecord {
+    return [&record]() -> const RunRecord& { return record; };
+  };
+  add(ResultContent(outcome.result),
+      outcome.keeps_steps ? record_of(outcome.record) : GetRecord());
+  for (const ReplicaOutcome& replica : outcome.replicas) {
+    add(ResultContent(replica.result), record_of(replica.record));
+  }
 }
 
 void ReportBuilder::add(ResultContent result, const GetRecord& record, const std::string& name) {

@@ -46,6 +46,8 @@ void make_names_differ(std::vector<ReportRun>& runs);
 // The HTML file. Texts of the runs are escaped. Without runs it has the answer alone.
 std::string report_html(const ReportText& text, std::span<const ReportRun> runs);
 
+struct VariantOutcome;
+
 // Collects the runs of a report one by one, so that records need not be kept.
 class ReportBuilder {
  public:
@@ -62,6 +64,8 @@ class ReportBuilder {
   using GetRecord = std::function<const RunRecord&()>;
   // `name`: of the run in the report; empty: its label.
   void add(ResultContent result, const GetRecord& record, const std::string& name = {});
+  // A run, and the replicas whose steps it kept.
+  void add(const VariantOutcome& outcome);
   // A sentence at the start of the report.
   void add_note(std::string note) { notes_.push_back(std::move(note)); }
   // The answer, behind those added before.

@@ -515,6 +515,7 @@ std::string describe_stall(const Stall& stall) {
     case StallCause::Unknown: return what + " waited, but no prefill delayed it";
     case StallCause::Preemption: return what + " was preempted and computed again";
     case StallCause::Unseen: return what + " waited; a client cannot see the cause";
+    case StallCause::Unkept: return what + " waited; the run kept no steps that say why";
     case StallCause::Prefill:
     case StallCause::Encoding: break;
   }

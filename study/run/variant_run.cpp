@@ -5,6 +5,7 @@
 #include <chrono>
 #include <fmt/core.h>
 #include <map>
+#include <optional>
 #include <utility>
 
 #include "core/base/command_errors.h"
@@ -15,6 +16,7 @@
 #include "core/config/config_writer.h"
 #include "core/engine/policies/registry.h"
 #include "core/metrics/digest.h"
+#include "core/metrics/fleet_figures.h"
 #include "core/metrics/output_log.h"
 #include "core/metrics/run_record.h"
 #include "core/metrics/summary.h"
@@ -23,6 +25,7 @@
 #include "core/workload/workload_config.h"
 #include "sim/simulation.h"
 #include "sim/virtual_clock.h"
+#include "study/run/fleet_records.h"
 #include "study/run/run_bands.h"
 #include "study/run/wall_clock.h"
 #include "system/file_writer.h"
@@ -121,11 +124,27 @@ std::vector<PreparedVariant> prepare_variants(Backend& backend, std::vector<Scen
 }
 
 VariantOutcome run_variant(const Backend& backend, PreparedVariant& variant, EventSink* extra_sink,
-                           const ProgressFn& progress, StepSink* step_sink) {
+                           const ProgressFn& progress, StepSink* step_sink,
+                           EndedRequestSink* request_sink) {
   VariantOutcome outcome;
+  const Workload& workload = *variant.workload;
   EventDigest digest;
-  RunRecorder recorder(variant.workload->requests.size(), variant.run->front_end, step_sink);
-  std::vector<EventSink*> sinks = {&digest, &recorder};
+  std::vector<EventSink*> sinks = {&digest};
+  std::optional<RunRecorder> recorder;
+  std::optional<FleetFigures> figures;
+  ChosenReplicas chosen(variant);
+  outcome.keeps_steps = keeps_steps(variant);
+  if (outcome.keeps_steps) {
+    sinks.push_back(
+        &recorder.emplace(workload.requests.size(), variant.run->front_end, step_sink));
+  } else {
+    const TimeNs first = workload.requests.empty() ? 0 : workload.requests.front().arrival;
+    sinks.push_back(&figures.emplace(
+        FleetFigures::Options{variant.scenario.slo, workload.class_names, variant.run->front_end,
+                              first},
+        request_sink));
+    sinks.push_back(&chosen);
+  }
   if (backend.is_measured()) sinks.push_back(&outcome.outputs);
   if (extra_sink != nullptr) sinks.push_back(extra_sink);
 
@@ -133,17 +152,18 @@ VariantOutcome run_variant(const Backend& backend, PreparedVariant& variant, Eve
   variant.run->load(throw_if_interrupted);
   const auto started = std::chrono::steady_clock::now();
   const std::unique_ptr<Clock> clock = make_clock(backend);
-  const RunOutcome run = variant.run->run(*variant.workload, *clock, sinks, progress);
+  const RunOutcome run = variant.run->run(workload, *clock, sinks, progress);
   const std::chrono::duration<double, std::milli> elapsed =
       std::chrono::steady_clock::now() - started;
   if (!run.completed) throw Interrupted();
 
-  outcome.record = recorder.finish();
-  outcome.record.class_names = variant.workload->class_names;
+  if (recorder) outcome.record = recorder->finish();
+  outcome.record.class_names = workload.class_names;
   outcome.elapsed_ms = elapsed.count();
   outcome.result.info.digest = digest.hex();
   outcome.result.info.output_digest = outcome.outputs.digest();
-  outcome.result.summary = summary_of(variant, outcome.record);
+  outcome.result.summary = figures ? figures->finish() : summary_of(variant, outcome.record);
+  if (figures) outcome.replicas = chosen.finish(outcome.result.info);
   outcome.result.info.accuracy = accuracy_of(*variant.run, outcome.result.summary);
   for (const FailureMessage& message : run.messages) {
     outcome.warnings.push_back(warning_text(message, outcome.result.summary));

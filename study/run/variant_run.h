@@ -13,6 +13,7 @@
 
 namespace metronome {
 
+class EndedRequestSink;
 struct PreparedVariant;
 struct Scenario;
 struct ScenarioFile;
@@ -25,8 +26,10 @@ std::vector<Scenario> chosen_variants(const ScenarioFile& file,
 // Throws ConfigError.
 std::vector<PreparedVariant> prepare_variants(Backend& backend, std::vector<Scenario> scenarios);
 
-// `extra_sink` and `step_sink` may be nullptr. Throws Interrupted if `progress` ends the run.
+// `extra_sink`, `step_sink` and `request_sink` may be nullptr; the last one takes the requests of a
+// run that keeps no steps (keeps_steps()). Throws Interrupted if `progress` ends the run.
 VariantOutcome run_variant(const Backend& backend, PreparedVariant& variant, EventSink* extra_sink,
-                           const ProgressFn& progress, StepSink* step_sink = nullptr);
+                           const ProgressFn& progress, StepSink* step_sink = nullptr,
+                           EndedRequestSink* request_sink = nullptr);
 
 }  // namespace metronome

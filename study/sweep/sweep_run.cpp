@@ -26,6 +26,8 @@
 #include "core/base/files.h"
 #include "core/config/config_reader.h"
 #include "core/run/prepared_variant.h"
+#include "reports/files/requests_stream.h"
+#include "study/run/fleet_records.h"
 #include "study/run/variant_run.h"
 #include "study/sweep/sweep_folder.h"
 #include "system/parallel.h"
@@ -189,11 +191,17 @@ class SweepWork {
     ResultFolder result(folder_.run_path(run));
     PreparedVariant variant{run.scenario, backend.prepare(run.scenario), workloads_.get(run)};
     check_workload(variant.scenario, *variant.run, *variant.workload);
-    VariantOutcome outcome = run_variant(backend, variant, nullptr, [this](const RunProgress&) {
+    std::unique_ptr<RequestsStream> requests;
+    if (!keeps_steps(variant)) {
+      requests = open_requests_stream(variant.scenario.results, *variant.workload, result, {});
+    }
+    const auto progress = [this](const RunProgress&) {
       throw_if_interrupted();
       return !is_stopped_.load(std::memory_order_relaxed);
-    });
-    write_variant(outcome, variant, result);
+    };
+    VariantOutcome outcome =
+        run_variant(backend, variant, nullptr, progress, nullptr, requests.get());
+    write_variant(outcome, variant, result, requests.get());
     throw_if_interrupted();
     folder_.remove_failure(run);  // before the result, so that none remains beside it
     result.commit();

@@ -22,6 +22,7 @@
 #include "core/run/prepared_variant.h"
 #include "core/scenario/scenario.h"
 #include "core/workload/workload_profile.h"
+#include "reports/files/requests_stream.h"
 #include "reports/files/result_folder.h"
 #include "reports/files/result_names.h"
 #include "reports/files/step_log.h"
@@ -29,6 +30,7 @@
 #include "reports/html/report_html.h"
 #include "reports/terminal/table.h"
 #include "reports/terminal/text.h"
+#include "study/run/fleet_records.h"
 #include "study/run/run_bands.h"
 #include "study/run/variant_run.h"
 #include "system/heap.h"
@@ -95,6 +97,7 @@ OptionList option_list(RunOptions& options, ScenarioOptions& scenario) {
       {"verbose,v", &options.is_verbose, "print the resolved configuration"},
   };
   add_fleet_options(options.fleet, list);
+  add_steps_option(options.fleet, list);
   list.push_back({"threads N", &options.threads,
                   "threads that advance the replicas of a fleet (default: 1); results are the same "
                   "bytes for any number",
@@ -331,18 +334,21 @@ std::vector<RunResult> run_all(Backend& backend, std::vector<PreparedVariant>& v
     if (may_stream_steps(backend, variant)) {
       steps = open_steps_stream(variant.scenario.results, folder, subfolder, kMaxUnaskedBytes);
     }
-    VariantOutcome outcome =
-        run_variant(backend, variant, log ? &*log : nullptr, progress, steps.get());
+    std::unique_ptr<RequestsStream> requests;  // null: as for `steps`
+    if (!keeps_steps(variant)) {
+      requests = open_requests_stream(variant.scenario.results, *variant.workload, folder,
+                                      subfolder, kMaxUnaskedBytes);
+    }
+    VariantOutcome outcome = run_variant(backend, variant, log ? &*log : nullptr, progress,
+                                         steps.get(), requests.get());
     add_bands(backend, variant, progress, outcome);
     outcome.result.info.scenario = printable(file.name);
     outcome.result.info.description = printable(file.description);
     bar.announce(name + ": writing results ...");
-    const std::vector<std::string> left_out = write_variant(
-        outcome, variant.scenario.results, folder, subfolder, kMaxUnaskedBytes, steps.get());
-    if (variant.scenario.results.report) {
-      report.add(ResultContent(outcome.result),
-                 [&outcome]() -> const RunRecord& { return outcome.record; });
-    }
+    const std::vector<std::string> left_out =
+        write_variant(outcome, variant.scenario.results, folder, subfolder, kMaxUnaskedBytes,
+                      {.steps = steps.get(), .requests = requests.get()});
+    if (variant.scenario.results.report) report.add(outcome);
     bar.clear();
     throw_if_interrupted();
     if (log) text << '\n';

@@ -126,6 +126,7 @@ OptionList option_list(SweepOptions& options, FleetOptions& fleet, ScenarioOptio
       {"quiet,q", &options.is_quiet, "print only errors"},
   };
   add_fleet_options(fleet, list);
+  add_steps_option(fleet, list);
   add_goal_options(options.goals, list);
   add_scenario_options(scenario, list);
   return list;

@@ -10,6 +10,7 @@
 #include "core/base/wrapped_text.h"
 #include "core/run/prepared_variant.h"
 #include "reports/terminal/text.h"
+#include "study/run/fleet_records.h"
 #include "study/run/variant_run.h"
 #include "system/progress.h"
 #include "tools/commands/cli.h"
@@ -91,6 +92,7 @@ StoredRun run_scenario(const std::string& name, const Scenario& scenario, bool i
   std::vector<Scenario> variants = {scenario};
   const std::unique_ptr<Backend> backend = make_backend(std::string(kBackendNames[0]));
   std::vector<PreparedVariant> prepared = prepare_variants(*backend, std::move(variants));
+  require_steps(prepared.front());
   ProgressBar bar(!is_quiet);
   bar.start(name);
   VariantOutcome outcome =

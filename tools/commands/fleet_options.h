@@ -14,9 +14,12 @@ namespace metronome {
 struct FleetOptions {
   std::optional<std::int64_t> replicas;
   std::optional<std::string> router;
+  std::optional<std::string> steps_of;
 };
 
 void add_fleet_options(FleetOptions& fleet, OptionList& options);
+// For commands that write results of runs.
+void add_steps_option(FleetOptions& fleet, OptionList& options);
 
 // Appends what was given as assignments of --set.
 void append_assignments(const FleetOptions& fleet, std::vector<std::string>& assignments);

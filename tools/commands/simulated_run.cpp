@@ -11,6 +11,7 @@
 #include "core/base/names.h"
 #include "core/run/prepared_variant.h"
 #include "core/scenario/scenario.h"
+#include "study/run/fleet_records.h"
 #include "study/run/variant_run.h"
 #include "system/progress.h"
 #include "tools/commands/run_choice.h"
@@ -28,6 +29,7 @@ StoredRun simulated_run(const std::string& path) {
   }
   const std::unique_ptr<Backend> backend = make_backend(std::string(kBackendNames[0]));
   std::vector<PreparedVariant> prepared = prepare_variants(*backend, std::move(variants));
+  require_steps(prepared.front());
   ProgressBar bar(true);
   bar.start(path);
   VariantOutcome outcome =

@@ -140,7 +140,7 @@ TEST_CASE("files of a run with drafts are written after it", "[reports][stream]"
   outcome.record = run_with(stream, 1000, 4);
   outcome.record.drafts.num_drafts = 1;
   CHECK(write_variant(outcome, {.steps = {}, .requests = {}, .trace = false}, folder, "", INT64_MAX,
-                      &stream)
+                      {.steps = &stream, .requests = nullptr})
             .empty());
   const std::string lines = read_text_file(folder.path("steps.jsonl"));
   CHECK(lines == written_after(outcome.record));
