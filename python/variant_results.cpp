@@ -14,6 +14,7 @@
 #include "reports/html/report_html.h"
 #include "reports/terminal/table.h"
 #include "study/run/run_bands.h"
+#include "study/run/fleet_records.h"
 #include "study/run/variant_run.h"
 #include "system/progress.h"
 #include "tools/commands/run_choice.h"
@@ -79,6 +80,7 @@ VariantResults run_variants(const ScenarioSource& source, const RunChoice& choic
   VariantResults results;
   for (PreparedVariant& variant : variants) {
     const std::string& name = variant.scenario.name;
+    require_steps(variant);  // for its tables
     const Reporter reporter(name, progress);
     VariantOutcome outcome = run_variant(*backend, variant, nullptr, reporter);
     add_bands(*backend, variant, reporter, outcome);
