@@ -15,9 +15,12 @@
 #include "core/workload/workload.h"
 #include "fleet/fleet_run.h"
 #include "sim/virtual_clock.h"
+#include "system/file_writer.h"
 #include "tests/catch.h"
+#include "tests/command_line.h"
 #include "tests/draws.h"
 #include "tests/error_of.h"
+#include "tests/scratch_folder.h"
 
 namespace metronome::testing::TEST_FILE {
 namespace {
@@ -272,6 +275,35 @@ TEST_CASE("steps of chosen replicas: what is refused", "[fleet][figures]") {
   CHECK(contains(errors({"fleet.steps_of=[0]", "fleet.keep_steps=true"}), "one of the two keys"));
   CHECK(contains(errors({"fleet.keep_steps=false", "results.steps=true"}), "results.steps: "));
   CHECK(contains(error("results.trace=true"), "replicas in fleet.steps_of"));
+}
+
+// The same files with and without the steps, but for what the figures do not know.
+TEST_CASE("files of a fleet that keeps the steps of one replica", "[fleet][figures]") {
+  const ScratchFolder scratch;
+  const std::string scenario = scratch.path() + "/fleet.yaml";
+  write_file(scenario, random_case(1).text);
+  const auto files = [&](const std::string& name, const std::string& options) {
+    const std::string out = scratch.path() + "/" + name;
+    const CommandResult result =
+        run_metronome(fmt::format("run '{}' -q --out '{}' {}", scenario, out, options));
+    INFO(result.err);
+    REQUIRE(result.exit_code == 0);
+    return folder_content(out);
+  };
+  const std::map<std::string, std::string> one = files("one", "--steps-of 1 --threads 1");
+  for (const char* const name :
+       {"result.json", "requests.jsonl", "replica_1/result.json", "replica_1/requests.jsonl",
+        "replica_1/steps.jsonl", "replica_1/trace.json", "report.html", "summary.json"}) {
+    CAPTURE(name);
+    CHECK(one.contains(name));
+  }
+  CHECK(!one.contains("steps.jsonl"));
+  CHECK(!one.contains("replica_0/result.json"));
+  CHECK(one == files("two", "--steps-of 1 --threads 2"));
+  CHECK(one == files("four", "--steps-of 1 --threads 4"));
+  const std::map<std::string, std::string> none = files("none", "--steps-of none");
+  CHECK(none.at("requests.jsonl") == one.at("requests.jsonl"));
+  CHECK(none.size() == 4);
 }
 
 }  // namespace
