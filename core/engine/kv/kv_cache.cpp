@@ -2,6 +2,7 @@
 #include "core/engine/kv/kv_cache.h"
 
 #include <algorithm>
+#include <deque>
 #include <utility>
 
 #include "core/base/error.h"
@@ -41,7 +42,8 @@ KvCacheManager::KvCacheManager(const KvCacheLayout& layout, const PrefixHasher* 
              .duplicates = layout.duplicates,
              .num_units = num_units_of(layout),
              .reuses_unhashed_first = layout.reuses_unhashed_first,
-             .shares_blocks = layout.enable_prefix_caching || layout.states.num_groups > 0}),
+             .shares_blocks = (layout.enable_prefix_caching && !layout.uses_radix_tree) ||
+                              layout.states.num_groups > 0}),
       caches_prefixes_(layout.enable_prefix_caching),
       hasher_(hasher),
       block_size_(layout.block_size),
@@ -260,7 +262,7 @@ bool KvCacheManager::admit(Request& request, const PrefixHit& hit, std::int32_t 
 std::int64_t KvCacheManager::num_blocks_to_take(const Request& request, const PrefixHit& hit,
                                                 std::int32_t num_positions,
                                                 bool is_whole_prompt) const {
-  const auto is_free = [this](BlockId id) { return pool_.is_free(id); };
+  const auto is_free = [this](BlockId id) { return !tree_ && pool_.is_free(id); };
   const auto num_needed = [&](const BlockTable& blocks, std::int64_t num_required,
                               std::int64_t num_skipped) {
     const auto num_hit = static_cast<std::int64_t>(blocks.size());
@@ -294,6 +296,7 @@ void KvCacheManager::take(Request& request, const PrefixHit& hit, std::int32_t n
   const auto adopt_hit = [this](const BlockTable& blocks, BlockTable& table) {
     table = pop_spare(spare_tables_);
     table.assign(blocks.begin(), blocks.end());
+    if (tree_) return;  // which goes on owning them
     for (const BlockId id : blocks) {
       if (!pool_.is_null(id)) pool_.retain(id);
     }
@@ -350,12 +353,14 @@ void KvCacheManager::cache_prefix(Request& request, std::int32_t num_tokens) {
   const std::int64_t num_blocks = std::min(num_tokens, request.num_tokens()) / block_size_;
   const std::int64_t num_prompt = request.num_prompt_tokens / block_size_;
   const HashChain& chain = chain_of(request, num_blocks);
-  const RadixTree::Node node = tree_->insert(chain, num_blocks, request.block_table);
+  PrefixState& state = state_of(request);
+  const RadixTree::Node node =
+      tree_->insert(chain, num_blocks, request.block_table, state.num_hashed);
+  state.num_hashed = std::max(state.num_hashed, static_cast<std::int32_t>(num_blocks));
   if (num_prompt > 0 && num_prompt < num_blocks) {
-    tree_->insert(chain, num_prompt, request.block_table);
+    tree_->insert(chain, num_prompt, request.block_table, num_prompt);
   }
-  RadixTree::Node& locked = state_of(request).node;
-  tree_->unlock(std::exchange(locked, node));
+  tree_->unlock(std::exchange(state.node, node));
   tree_->lock(node);
 }
 
@@ -372,6 +377,10 @@ void KvCacheManager::release(Request& request) {
   };
   const std::size_t num_before = std::min(num_groups_before_full_, request.group_tables.size());
   release_further(0, num_before);
+  if (tree_) {
+    BlockTable& table = request.block_table;
+    table.erase(table.begin(), table.begin() + num_owned_by_tree(request));
+  }
   pool_.release(request.block_table);
   keep_spare(spare_tables_, request.block_table);
   release_further(num_before, request.group_tables.size());
@@ -439,10 +448,13 @@ std::int64_t KvCacheManager::max_blocks_of(std::int64_t num_tokens) const {
 
 void KvCacheManager::check_integrity(const RequestTable& requests) const {
   std::vector<const BlockTable*> tables;
+  std::deque<BlockTable> own_blocks;
   for (std::size_t i = 0; i < requests.size(); ++i) {
     if (!requests.has(static_cast<RequestId>(i))) continue;
     const Request& request = requests[static_cast<RequestId>(i)];
-    if (!request.block_table.empty()) tables.push_back(&request.block_table);
+    tables.push_back(
+        &own_blocks.emplace_back(request.block_table.begin() + num_owned_by_tree(request),
+                                 request.block_table.end()));
     for (std::size_t g = 0; g < request.group_tables.size(); ++g) {
       const BlockTable& table = request.group_tables[g];
       if (!table.empty()) tables.push_back(&table);

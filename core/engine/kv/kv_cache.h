@@ -333,7 +333,7 @@ class KvCacheManager {
   // A request's state for prefix caching.
   struct PrefixState {
     HashChain chain;                          // of its full blocks or units, as far as requested
-    std::int32_t num_hashed = 0;              // leading blocks of its table in the index
+    std::int32_t num_hashed = 0;              // leading blocks of its table in index or tree
     std::int32_t num_hashed_window = 0;       // the same for each of its window tables
     bool is_in_run = false;                   // whose blocks are hashed late
     std::int32_t shared_prefix_end = 0;       // of the hit that it was admitted with
@@ -345,6 +345,11 @@ class KvCacheManager {
   void allocate(Request& request, std::int32_t num_positions, std::int64_t num_new,
                 bool copies_last = false);
   void copy_last_block(BlockTable& table);
+  // Leading blocks of its table.
+  std::int32_t num_owned_by_tree(const Request& request) const {
+    if (!tree_ || index(request.id) >= prefixes_.size()) return 0;
+    return prefixes_[index(request.id)].num_hashed;
+  }
   bool is_window_table(std::size_t table) const {
     return table >= first_window_ && table < first_window_ + num_window_groups_;
   }

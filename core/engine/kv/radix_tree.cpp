@@ -126,8 +126,9 @@ void RadixTree::append_blocks(Node node, BlockTable& blocks) const {
 }
 
 RadixTree::Node RadixTree::insert(const HashChain& chain, std::int64_t num_blocks,
-                                  BlockTable& table) {
+                                  BlockTable& table, std::int64_t num_owned) {
   touch(kRoot, tick());
+  BlockTable duplicates;
   Node node = kRoot;
   std::int64_t position = 0;
   while (position < num_blocks) {
@@ -137,13 +138,14 @@ RadixTree::Node RadixTree::insert(const HashChain& chain, std::int64_t num_block
     const std::int64_t num_same = num_equal(entries_[child], chain, num_blocks);
     const bool is_whole = num_same == std::ssize(entries_[child].key);
     node = is_whole ? child : split(child, num_same);
-    for (const BlockId cached : entries_[node].blocks) {
-      BlockId& own = table[static_cast<std::size_t>(position++)];
-      if (own == cached) continue;
-      pool_.retain(cached);
-      pool_.release(std::exchange(own, cached));
+    const Entry& entry = entries_[node];
+    for (std::int64_t i = std::max(position, num_owned); i < entry.end(); ++i) {
+      const BlockId cached = entry.blocks[static_cast<std::size_t>(i - entry.begin)];
+      duplicates.push_back(std::exchange(table[static_cast<std::size_t>(i)], cached));
     }
+    position = entry.end();
   }
+  pool_.release(duplicates);
   return position == num_blocks ? node : add(node, chain, num_blocks, table);
 }
 
@@ -192,7 +194,6 @@ RadixTree::Node RadixTree::add(Node parent, const HashChain& chain, std::int64_t
   entry.begin = begin;
   entry.key.assign(chain.begin() + begin, chain.begin() + end);
   entry.blocks.assign(table.begin() + begin, table.begin() + end);
-  for (const BlockId block : entry.blocks) pool_.retain(block);
   num_evictable_ += end - begin;
   entry.age = ++num_added_;
   if (added_.size() < kMaxAdded) added_.push_back(entry.key.front());

@@ -22,7 +22,7 @@ class RadixTree {
   using Node = std::uint32_t;
   static constexpr Node kRoot = 0;
 
-  // `pool` must outlive the tree, which holds one reference of each of its blocks.
+  // `pool` must outlive the tree, which owns its blocks.
   explicit RadixTree(BlockPool& pool);
 
   struct Match {
@@ -54,10 +54,11 @@ class RadixTree {
   // Appends the blocks from the root to the end of `node`.
   void append_blocks(Node node, BlockTable& blocks) const;
 
-  // Caches the first `num_blocks` blocks of `table`, which has as many, under the chain. Blocks
-  // that the tree has already take the place of those of the table, which are released. Returns the
-  // node that ends there.
-  Node insert(const HashChain& chain, std::int64_t num_blocks, BlockTable& table);
+  // Caches the first `num_blocks` blocks of `table`, which has as many, under the chain: the tree
+  // owns them from now on, as it does the first `num_owned` already. Blocks that it has cached take
+  // the place of those of the table, which are released. Returns the node that ends there.
+  Node insert(const HashChain& chain, std::int64_t num_blocks, BlockTable& table,
+              std::int64_t num_owned = 0);
 
   // Nodes from the root to a locked one are not evicted. Locks are counted.
   void lock(Node node);
