@@ -10,6 +10,7 @@ void MicroBatches::cut(const StepPlan& plan) {
   cut_ = plan;
   cut_.chunks.clear();
   cut_.passes.clear();
+  cut_.run.place = 0;
   std::int64_t room = pass_tokens_ - plan.run.num_decodes;
   std::int32_t begin = 0;  // of the open pass
   const auto end = [this] { return static_cast<std::int32_t>(cut_.num_chunks()); };

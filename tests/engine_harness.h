@@ -59,7 +59,8 @@ class CheckingExecutor final : public Executor {
     if (plan.run.num_decodes > 0) {
       METRONOME_CHECK(takes_runs_ && !returns_tokens, "runs have lengths only");
       ++num_runs;
-      plan.run.members->list(planned.chunks, false, plan.chunks);
+      plan.run.members->list(planned.chunks, static_cast<std::size_t>(planned.run.place), false,
+                             plan.chunks);
     }
     check_plan(plan, requests);
     if (oracle != nullptr) oracle->compute(plan, requests);

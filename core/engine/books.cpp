@@ -20,7 +20,7 @@ Books::Books(const BooksSetup& setup, const PolicyContext& context, Policy& poli
       kv_cache_(setup.kv_cache),
       requests_(setup.requests),
       waiting_(order_),
-      run_(setup.kv_cache, running_, setup.plans_runs && policy.takes_runs()) {
+      run_(setup.kv_cache, running_, setup.plans_runs) {
   METRONOME_CHECK(step_shape_ != StepShape::Auto, "the step shape is resolved before");
   if (setup.encoder.items != nullptr) encoder_.emplace(setup.encoder);
 }
@@ -29,6 +29,7 @@ void Books::begin(StepPlan& plan, std::int64_t step_index, TimeNs now) {
   plan.step_index = step_index;
   plan.planned_at = now;
   plan.run.num_decodes = 0;
+  plan.run.place = 0;
   plan.run.members = nullptr;
   plan.run.attended.clear();
   plan.chunks.clear();
@@ -103,6 +104,7 @@ void Books::plan_decodes() {
                .samples_token = true,
                .generation = request.generation};
     ++request.computed_tokens;
+    run_.note_planned(request);
   }
   if (next == decodes_.data()) return;
   plan_->num_decode_tokens += static_cast<std::int32_t>(next - decodes_.data());
@@ -167,10 +169,11 @@ void Books::add_chunk(Request& request, std::int32_t num_tokens) {
   request.computed_tokens += num_tokens;
   if (is_decode) {
     plan_->num_decode_tokens += num_tokens;
-    return;
+  } else {
+    plan_->num_prefill_tokens += num_tokens;
+    if (completes) begin_decode(request);
   }
-  plan_->num_prefill_tokens += num_tokens;
-  if (completes) begin_decode(request);
+  run_.note_planned(request);
 }
 
 void Books::begin_decode(Request& request) {
@@ -326,8 +329,12 @@ void Books::leave_running(Request& request) {
 // Removes the chunks of `request` from the current plan.
 void Books::unschedule(Request& request) {
   if (encoder_) encoder_->unplan(request.id, plan_->encodings);
+  std::int32_t i = 0;
+  const std::int32_t place = plan_->run.place;
   std::erase_if(plan_->chunks, [&](const ScheduledChunk& chunk) {
+    const bool is_before_run = i++ < place;
     if (chunk.request != request.id) return false;
+    plan_->run.place -= is_before_run ? 1 : 0;
     kv_cache_.unplan(request, chunk.first_position);
     const bool is_decode = chunk.kind == ChunkKind::Decode;
     (is_decode ? plan_->num_decode_tokens : plan_->num_prefill_tokens) -= chunk.num_tokens;
@@ -356,17 +363,25 @@ void Books::build_passes() {
       return chunk.kind == ChunkKind::Decode;
     };
     std::vector<ScheduledChunk>& chunks = plan_->chunks;
-    const bool decodes_first = plan_->run.num_decodes > 0 || is_decode(chunks.front());
+    PlannedRun& run = plan_->run;
+    const bool has_run = run.num_decodes > 0;
+    const bool decodes_first = (has_run && run.place == 0) || is_decode(chunks.front());
     auto boundary = std::find_if(chunks.begin(), chunks.end(), [&](const ScheduledChunk& chunk) {
       return is_decode(chunk) != decodes_first;
     });
     // Most policies plan all decodes and all prefills as contiguous groups. If a policy mixes them,
     // the decodes come first.
-    const bool is_mixed = std::any_of(boundary, chunks.end(), [&](const ScheduledChunk& chunk) {
-      return is_decode(chunk) == decodes_first;
-    });
-    if (is_mixed) boundary = std::stable_partition(chunks.begin(), chunks.end(), is_decode);
-    begin = plan_->run.num_decodes + static_cast<std::int32_t>(boundary - chunks.begin());
+    const auto run_at = chunks.begin() + run.place;
+    const bool is_mixed = (has_run && (decodes_first ? run_at > boundary : run_at < boundary)) ||
+                          std::any_of(boundary, chunks.end(), [&](const ScheduledChunk& chunk) {
+                            return is_decode(chunk) == decodes_first;
+                          });
+    if (is_mixed) {
+      run.place = static_cast<std::int32_t>(std::count_if(chunks.begin(), run_at, is_decode));
+      boundary = std::stable_partition(chunks.begin(), chunks.end(), is_decode);
+    }
+    begin = static_cast<std::int32_t>(boundary - chunks.begin()) +
+            (decodes_first || is_mixed ? run.num_decodes : 0);
     plan_->passes.push_back({0, begin});
   }
   if (begin < num_chunks) plan_->passes.push_back({begin, num_chunks});

@@ -50,6 +50,8 @@ class Books {
   const std::vector<Request*>& running() const { return running_; }
   std::size_t num_running() const { return running_.size() - ended_running_.size(); }
   bool nothing_runs() const { return running_.empty(); }
+  // Running requests whose last token is in flight; not with drafts.
+  const std::vector<const Request*>& finishing() const { return run_.finishing(); }
   std::int32_t num_decodable() const;
   // Running requests with uncomputed prompt tokens, in queue order. Valid until the next call. An
   // entry that was preempted since is no longer in state Prefill.
@@ -112,7 +114,7 @@ class Books {
   // ---- The running list ----
 
   // Plans the run: a decode for each of the first requests of the running list, as far as they have
-  // one. A policy that decodes in the order of this list calls it before it plans anything else.
+  // one. A policy that decodes in the order of this list calls it before it plans other decodes.
   // Returns how many requests of the list the policy is done with. If each decode needs a free
   // block, though it may not take it, a run that might lack one ends: the policy then decides for
   // each request.
@@ -123,6 +125,9 @@ class Books {
     run_.end(plan_);
     return running_;
   }
+  // The decodes that plan_run() would plan, and the blocks that they take.
+  std::int32_t num_run_decodes() const { return run_.num_decodes_due(); }
+  std::int64_t num_run_blocks() const { return run_.num_blocks_due(); }
   // The running list behind the members of the run, who all decode. A policy may change its order.
   std::span<Request*> running_behind_run() {
     return std::span(running_).subspan(run_.num_covered());

@@ -23,14 +23,16 @@ std::int64_t RunMembers::sum_of_contexts(std::int64_t window) const {
   return cached.sum + cached.num_growing * (num_steps_ - cached.begin);
 }
 
-void RunMembers::list(std::span<const ScheduledChunk> others, bool emitted,
+void RunMembers::list(std::span<const ScheduledChunk> others, std::size_t place, bool emitted,
                       std::vector<ScheduledChunk>& out) const {
-  out.clear();
+  const std::span<const ScheduledChunk> before = others.first(place);
+  const std::span<const ScheduledChunk> behind = others.subspan(place);
+  out.assign(before.begin(), before.end());
   for (std::size_t i = 0; i < members_.size(); ++i) {
     out.push_back(chunk(i));
     out.back().num_emitted = emitted ? 1 : 0;
   }
-  out.insert(out.end(), others.begin(), others.end());
+  out.insert(out.end(), behind.begin(), behind.end());
 }
 
 void RunMembers::append(RequestId request, std::int32_t position, std::uint8_t generation) {

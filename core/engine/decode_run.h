@@ -52,8 +52,9 @@ class RunMembers {
             .samples_token = true,
             .generation = generations_[i]};
   }
-  // The chunks of all, with others behind them. Those of the run are marked as `emitted`.
-  void list(std::span<const ScheduledChunk> others, bool emitted,
+  // The chunks of all in the midst of others, of which so many come before them. Those of the run
+  // are marked as `emitted`.
+  void list(std::span<const ScheduledChunk> others, std::size_t place, bool emitted,
             std::vector<ScheduledChunk>& out) const;
 
   // Its chunk begins at `position` in the step at hand.
@@ -108,6 +109,7 @@ class RunCalendar {
     const std::vector<Entry>& entries = slots_[place(step)];
     return entries.size() > 1 ? sorted(step) : entries;
   }
+  std::span<const Entry> due_unsorted(std::int32_t step) const { return slots_[place(step)]; }
   // Forgets the entries of a step.
   void drop(std::int32_t step) {
     ends_[place(step) / 64] &= ~end_bit(step);

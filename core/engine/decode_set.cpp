@@ -43,8 +43,9 @@ void DecodeSet::begin_plan() {
 }
 
 std::size_t DecodeSet::plan(StepPlan& plan, bool needs_free_block) {
-  takes_run_ = plans_runs_ && plan.chunks.empty();
+  takes_run_ = plans_runs_;
   needs_free_block_ = needs_free_block;
+  plan.run.place = static_cast<std::int32_t>(plan.chunks.size());
   if (members_.empty()) return 0;
   const std::int32_t step = clock_.num_planned;
   const std::span<const RunCalendar::Entry> due = calendar_.due(step);
@@ -65,6 +66,7 @@ std::size_t DecodeSet::plan(StepPlan& plan, bool needs_free_block) {
       if (is_last) {
         request.run_end = step + 1;
         last_decodes_.push_back(&request);
+        finishing_.push_back(&request);
       } else {
         enter_in_calendar(entry, num_computed, step + 1);
       }
@@ -87,12 +89,21 @@ std::size_t DecodeSet::plan(StepPlan& plan, bool needs_free_block) {
   return num_covered_;
 }
 
+std::int64_t DecodeSet::num_blocks_due() const {
+  std::int64_t num_blocks = 0;
+  for (const RunCalendar::Entry& entry : calendar_.due_unsorted(clock_.num_planned)) {
+    num_blocks += kv_cache_.num_missing_blocks(*entry.request, position_of(*entry.request) + 1);
+  }
+  return num_blocks;
+}
+
 // Lists the first `num_members` decodes of the run in the plan.
 void DecodeSet::list(std::size_t num_members, StepPlan& plan) {
   std::vector<ScheduledChunk>& chunks = plan.chunks;
-  chunks.insert(chunks.begin(), num_members, ScheduledChunk{});
+  const auto place = static_cast<std::size_t>(plan.run.place);
+  chunks.insert(chunks.begin() + plan.run.place, num_members, ScheduledChunk{});
   for (std::size_t i = 0; i < num_members; ++i) {
-    chunks[i] = members_.chunk(i);
+    chunks[place + i] = members_.chunk(i);
     Request& request = *requests_[i];
     ++request.computed_tokens;
     kv_cache_.hash_planned(request, request.num_computed_tokens());
@@ -139,15 +150,19 @@ void DecodeSet::end_plan(StepPlan& plan, const EncoderCache* encoder) {
 }
 
 void DecodeSet::extend(const StepPlan& plan, const EncoderCache* encoder) {
-  std::size_t next = 0;
+  // The decodes behind the run, and then prompts before it.
+  auto next = static_cast<std::size_t>(plan.run.place);
   const std::vector<ScheduledChunk>& chunks = plan.chunks;
   for (; num_covered_ < running_.size(); ++num_covered_) {
     Request& request = *running_[num_covered_];
     if (request.state != RequestState::Decode) return;
     if (num_covered_ > 0 && request.id < running_[num_covered_ - 1]->id) covers_by_arrival_ = false;
     if (request.has_last_token_in_flight()) continue;
+    const std::size_t before = next;
     while (next < chunks.size() && chunks[next].request != request.id) ++next;
-    if (next == chunks.size()) return;
+    if (next == chunks.size()) next = 0;
+    while (next < before && chunks[next].request != request.id) ++next;
+    if (next == chunks.size() || chunks[next].request != request.id) return;
     // Each commit may release an image that ends its prompt.
     if (encoder != nullptr && encoder->is_held_by(request.id)) return;
     if (is_in_flight(request)) return;  // a step of an earlier run
@@ -184,6 +199,7 @@ void DecodeSet::leave(Request& request, bool has_ended) {
   } else if (kv_cache_.hashes_runs_late() && kv_cache_.hashes_at_commit()) {
     kv_cache_.commit(request, true);  // steps of the run that were in flight when it ended
   }
+  if (!finishing_.empty()) std::erase(finishing_, &request);
   if (is_in_flight(request)) {
     num_lost_steps_ = std::max(num_lost_steps_, std::min(request.run_end, clock_.num_planned));
   }

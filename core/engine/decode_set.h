@@ -42,6 +42,16 @@ class DecodeSet {
     if (place < num_covered_) --num_covered_;
   }
 
+  // Requests whose last token is in flight: those of the run, and those told. Not with drafts.
+  const std::vector<const Request*>& finishing() const { return finishing_; }
+  void note_planned(const Request& request) {
+    if (request.has_last_token_in_flight() && !kv_cache_.verifies_drafts()) [[unlikely]]
+      finishing_.push_back(&request);
+  }
+  // Of the next step of the run, as far as it is not planned yet.
+  std::int32_t num_decodes_due() const { return members_.size(); }
+  std::int64_t num_blocks_due() const;
+
   std::size_t num_covered() const { return num_covered_; }
   bool covers_by_arrival() const { return covers_by_arrival_; }  // those are in order of arrival
   // Whether the current plan has a run with this request.
@@ -85,6 +95,7 @@ class DecodeSet {
   RunCalendar calendar_;
   std::int64_t next_order_ = 0;
   std::vector<Request*> last_decodes_;  // members that took their last token in the last plan
+  std::vector<const Request*> finishing_;
   PlannedRun changes_;                  // since the last plan with chunks
   std::int32_t num_lost_steps_ = 0;
 };

@@ -346,7 +346,8 @@ void Engine::emit_step(const StepPlan& plan, const StepResult& result) {
   record.started_at = result.started_at;
   record.finished_at = result.finished_at;
   record.failed = result.failed;
-  record.run = {report_.run, report_.left_run, report_.joined_run};
+  record.run = {report_.run, static_cast<std::size_t>(plan.run.place), report_.left_run,
+                report_.joined_run};
   record.result = &result;
   ++next_sequence_;
   bool is_listed = report_.run == nullptr;
@@ -358,7 +359,7 @@ void Engine::emit_step(const StepPlan& plan, const StepResult& result) {
       continue;
     }
     if (!std::exchange(is_listed, true)) {
-      report_.run->list(plan.chunks, true, listed_);
+      report_.run->list(plan.chunks, record.run.place, true, listed_);
       chunks = &listed_;
     }
     StepRecord listed = record;

@@ -34,10 +34,11 @@ struct Event {
 
 class RunMembers;
 
-// A committed step's part of a run of decodes (core/engine/decode_run.h). Its chunks come first,
-// and all gave a token.
+// A committed step's part of a run of decodes (core/engine/decode_run.h). All its chunks gave a
+// token.
 struct CommittedRun {
   const RunMembers* members = nullptr;  // nullptr: the step computed no run
+  std::size_t place = 0;                // so many of the step's other chunks come before the run's
   std::span<const RequestId> left;      // members before; they may be among the step's chunks
   std::span<const RequestId> joined;    // members from the next step on; each got a token in this
 };

@@ -54,8 +54,8 @@ class Policy {
 
   // The order of the queue.
   virtual QueueOrder order(const SchedulerConfig& config) const { return config.order; }
-  // Whether decodes that go on may be planned as a run (Books::plan_run), which lists no chunks.
-  virtual bool takes_runs() const { return true; }
+  // Whether plans alike may be taken together, without asking for each. No: it counts them.
+  virtual bool may_repeat() const { return true; }
 
   // ---- Asked from outside of plans ----
 

@@ -34,15 +34,18 @@ void Scheduler::commit(StepPlan& plan, const StepResult& result, CommitReport& r
 
 void Scheduler::commit_outputs(StepPlan& plan, const StepResult& result, std::int32_t run_step,
                                CommitReport& report) {
-  if (report.run != nullptr) commit_run(plan, report);
-  if (books_.kv_cache_.verifies_drafts()) {
-    commit_drafts(plan, result, report);
-  } else if (result.sampled_tokens.empty()) {
+  if (books_.kv_cache_.verifies_drafts()) return commit_drafts(plan, result, report);
+  if (!result.sampled_tokens.empty()) return commit_tokens(plan, result, report);
+  const auto commit_part = [&](std::span<ScheduledChunk> chunks) {
     commit_chunks(
-        plan, [](Request&) { return false; }, [] {}, run_step, report);
-  } else {
-    commit_tokens(plan, result, report);
-  }
+        chunks, [](Request&) { return false; }, [] {}, run_step, report);
+  };
+  const std::span<ScheduledChunk> chunks(plan.chunks);
+  if (report.run == nullptr) return commit_part(chunks);
+  const auto place = static_cast<std::size_t>(plan.run.place);
+  commit_part(chunks.first(place));
+  commit_run(plan, report);
+  commit_part(chunks.subspan(place));
 }
 
 void Scheduler::commit_tokens(StepPlan& plan, const StepResult& result, CommitReport& report) {
@@ -58,18 +61,18 @@ void Scheduler::commit_tokens(StepPlan& plan, const StepResult& result, CommitRe
     return is_stop;
   };
   commit_chunks(
-      plan, take, [&next] { ++next; }, kNoRunStep, report);
+      plan.chunks, take, [&next] { ++next; }, kNoRunStep, report);
   METRONOME_CHECK(next == tokens.size(), "the executor returned too many tokens");
 }
 
 // Calls `accept_token` for every token that counts; it returns whether the token ends the request.
 // Calls `drop_token` for every other token.
 template <class AcceptToken, class DropToken>
-void Scheduler::commit_chunks(StepPlan& plan, const AcceptToken& accept_token,
+void Scheduler::commit_chunks(std::span<ScheduledChunk> chunks, const AcceptToken& accept_token,
                               const DropToken& drop_token, std::int32_t run_step,
                               CommitReport& report) {
   const bool hashes_at_commit = books_.kv_cache_.hashes_at_commit();
-  for (ScheduledChunk& chunk : plan.chunks) {
+  for (ScheduledChunk& chunk : chunks) {
     Request& request = books_.requests_[chunk.request];
     // The run's clock has counted its token.
     const bool is_counted = request.run_begin <= run_step && run_step < request.run_end;

@@ -76,8 +76,8 @@ class Scheduler final {
   void commit_output(Request& request, ScheduledChunk& chunk, const ChunkOutput& output,
                      CommitReport& report);
   template <class AcceptToken, class DropToken>
-  void commit_chunks(StepPlan& plan, const AcceptToken& accept_token, const DropToken& drop_token,
-                     std::int32_t run_step, CommitReport& report);
+  void commit_chunks(std::span<ScheduledChunk> chunks, const AcceptToken& accept_token,
+                     const DropToken& drop_token, std::int32_t run_step, CommitReport& report);
   void release_computed_items(const Request& request);
   void fail(const StepPlan& plan, CommitReport& report);
   template <class FailOne>

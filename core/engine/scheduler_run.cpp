@@ -59,7 +59,7 @@ std::int32_t Scheduler::begin_run_commit(StepPlan& plan, const StepResult& resul
   } else if (has_run) {
     std::vector<ScheduledChunk> others;
     others.swap(plan.chunks);
-    committed_run_.list(others, false, plan.chunks);
+    committed_run_.list(others, static_cast<std::size_t>(plan.run.place), false, plan.chunks);
     plan.run.num_decodes = 0;
     plan.run.members = nullptr;
   }
@@ -72,7 +72,7 @@ std::int32_t Scheduler::begin_run_commit(StepPlan& plan, const StepResult& resul
 std::int32_t Scheduler::num_repeats() const {
   const bool admits =
       !waiting().empty() && running().size() < static_cast<std::size_t>(books_.max_num_seqs());
-  return admits ? 0 : books_.run_.num_repeats();
+  return admits || !policy_->may_repeat() ? 0 : books_.run_.num_repeats();
 }
 
 void Scheduler::commit_repeats(std::int32_t num_steps) {

@@ -52,6 +52,7 @@ class RunMembers;
 // A step's part of a run of decodes (core/engine/decode_run.h).
 struct PlannedRun {
   std::int32_t num_decodes = 0;         // in this step: 0, or all members
+  std::int32_t place = 0;               // so many of `chunks` come before these decodes
   const RunMembers* members = nullptr;  // valid during launch()
   // Changes since the run of the last step that was launched. First all or some members leave.
   bool has_ended = false;
@@ -86,7 +87,7 @@ constexpr std::int64_t kNumResults = kMaxInFlight + 1;
 struct StepPlan {
   std::int64_t step_index = 0;
   TimeNs planned_at = 0;
-  // The step's chunks are one for each decode of the run, then these.
+  // The step's chunks: these, and in their midst, at run.place, one for each decode of the run.
   PlannedRun run;
   std::vector<ScheduledChunk> chunks;
   std::vector<ForwardPass> passes;   // in execution order; together they cover all chunks
@@ -121,6 +122,7 @@ struct StepPlan {
 // The chunks of one pass: those of the run, if there is one, and others.
 struct PassChunks {
   const RunMembers* run = nullptr;
+  std::size_t run_place = 0;  // so many of `chunks` come before those of the run
   std::span<const ScheduledChunk> chunks;
   bool has_last_rows_only = false;  // StepPlan's
 
@@ -130,13 +132,16 @@ struct PassChunks {
   }
 };
 inline PassChunks chunks_of(const StepPlan& plan, const ForwardPass& pass) {
-  const auto place = [&plan](std::int32_t i) {
-    return static_cast<std::size_t>(std::max(i - plan.run.num_decodes, 0));
+  const std::int32_t place = plan.run.num_decodes > 0 ? plan.run.place : 0;
+  const auto in_chunks = [&](std::int32_t i) {
+    return static_cast<std::size_t>(i <= place ? i : std::max(i - plan.run.num_decodes, place));
   };
-  const bool has_run = plan.run.num_decodes > 0 && pass.begin == 0;
-  return {has_run ? plan.run.members : nullptr,
-          std::span(plan.chunks).subspan(place(pass.begin), place(pass.end) - place(pass.begin)),
-          plan.has_last_rows_only};
+  const bool has_run = plan.run.num_decodes > 0 && pass.begin <= place && place < pass.end;
+  const std::size_t begin = in_chunks(pass.begin);
+  return {.run = has_run ? plan.run.members : nullptr,
+          .run_place = has_run ? static_cast<std::size_t>(place) - begin : 0,
+          .chunks = std::span(plan.chunks).subspan(begin, in_chunks(pass.end) - begin),
+          .has_last_rows_only = plan.has_last_rows_only};
 }
 
 // When a step was planned, began and ended, and the time of its decodes alone; see StepResult. Of a

@@ -121,6 +121,8 @@ void EventDigest::absorb_step(const StepRecord& step, std::int32_t num_steps,
   const std::size_t num_chunks = num_decodes + chunks.size();
   a = absorb(a, num_chunks, step.failed ? 1 : 0);
   lanes_ = {a, b, c, d};
+  const std::size_t place = run != nullptr ? step.run.place : 0;
+  absorb_chunks(lanes_, place, 0, [&](std::size_t i) { return words_of(chunks[i]); });
   if (run != nullptr) {
     // A run's decodes differ in request, position and, where one was preempted, generation.
     ScheduledChunk decode = run->chunk(0);
@@ -130,18 +132,18 @@ void EventDigest::absorb_step(const StepRecord& step, std::int32_t num_steps,
     const std::uint64_t steps = pack(0, run->num_steps() + num_steps);
     if (run->has_one_generation()) {
       const std::uint64_t second = words_of(decode)[1];
-      absorb_chunks(lanes_, num_decodes, 0, [&](std::size_t i) {
+      absorb_chunks(lanes_, num_decodes, place, [&](std::size_t i) {
         return ChunkWords{bits_as<std::uint64_t>(members[i]) + steps, second};
       });
     } else {
-      absorb_chunks(lanes_, num_decodes, 0, [&](std::size_t i) {
+      absorb_chunks(lanes_, num_decodes, place, [&](std::size_t i) {
         decode.generation = generations[i];
         return ChunkWords{bits_as<std::uint64_t>(members[i]) + steps, words_of(decode)[1]};
       });
     }
   }
-  absorb_chunks(lanes_, chunks.size(), num_decodes,
-                [&](std::size_t i) { return words_of(chunks[i]); });
+  absorb_chunks(lanes_, chunks.size() - place, place + num_decodes,
+                [&](std::size_t i) { return words_of(chunks[place + i]); });
   num_words_ += 10 + 2 * num_chunks;
 }
 

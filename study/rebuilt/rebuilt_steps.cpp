@@ -79,7 +79,7 @@ CalibrationSteps rebuilt_steps(const RebuiltLog& rebuilt, const std::string& pat
                      seen.num_decode_tokens / num_running, ChunkKind::Decode, true));
       }
       all.steps.push_back(
-          {{pass_features(model, {nullptr, chunks})}, static_cast<double>(seen.elapsed_ns)});
+          {{pass_features(model, {.chunks = chunks})}, static_cast<double>(seen.elapsed_ns)});
       all.names.push_back(fmt::format("{}:{}", path, seen.line));
       all.is_early.push_back(i < kNumEarly);
     }

@@ -48,7 +48,7 @@ class HashedCosts final : public CostModel {
     for (const ForwardPass& pass : plan.passes) {
       const PassChunks chunks = chunks_of(plan, pass);
       listed.assign(chunks.chunks.begin(), chunks.chunks.end());
-      if (chunks.run != nullptr) chunks.run->list(chunks.chunks, false, listed);
+      if (chunks.run != nullptr) chunks.run->list(chunks.chunks, chunks.run_place, false, listed);
       for (const ScheduledChunk& chunk : listed) {
         hash = mix64(hash ^ index(chunk.request));
         hash = mix64(hash ^ static_cast<std::uint64_t>(chunk.end_position()));

@@ -3,6 +3,7 @@
 
 #include <algorithm>
 #include <bit>
+#include <numeric>
 #include <utility>
 
 #include "core/base/error.h"
@@ -124,6 +125,7 @@ void BlockPool::retain(BlockId id) {
   METRONOME_CHECK(!is_null(id), "the null block has no references");
   METRONOME_CHECK(static_cast<std::int64_t>(id) < num_touched_,
                   "an untouched block has no content to come back to");
+  ++num_references_;
   if (blocks_[index(id)].ref_count++ > 0) return;
   METRONOME_CHECK(contents_, "only prefix caching brings a free block back");
   --num_free_;
@@ -202,6 +204,7 @@ void BlockPool::release(BlockTable& table, bool reuses_unhashed_first) {
     const BlockId id = *it;
     if (is_null(id)) continue;
     Block& block = blocks[index(id)];
+    --num_references_;
     const std::int32_t num_left = --block.ref_count;
     METRONOME_CHECK(num_left >= 0, "release of a free block");
     if (num_left > 0) continue;
@@ -266,6 +269,9 @@ void BlockPool::check_integrity(const std::vector<const BlockTable*>& tables) co
       if (!is_null(id)) ++references[index(id)];
     }
   }
+  METRONOME_CHECK(num_references() ==
+                      std::accumulate(references.begin(), references.end(), std::int64_t{0}),
+                  "references are miscounted");
   if (!shares_blocks_) {
     const auto has_one = [](std::int32_t count) { return count <= 1; };
     METRONOME_CHECK(std::all_of(references.begin(), references.end(), has_one),

@@ -48,6 +48,7 @@ class BlockPool {
   [[nodiscard]] bool allocate(std::int64_t count, BlockTable& table) {
     if (count > num_free_) return false;
     num_free_ -= count;
+    num_references_ += count;
     if (num_touched_ < num_blocks_) {
       count -= allocate_untouched(count, table);
       if (count == 0) return true;
@@ -89,6 +90,8 @@ class BlockPool {
   std::int64_t num_usable() const { return num_blocks() - (has_null_block_ ? 1 : 0); }
   std::int64_t num_free() const { return num_free_; }
   std::int64_t num_used() const { return num_usable() - num_free_; }
+  // The entries of all tables, but for null blocks.
+  std::int64_t num_references() const { return shares_blocks_ ? num_references_ : num_used(); }
 
   // The index of block contents. Requires caches_prefixes.
   bool caches_prefixes() const { return contents_.has_value(); }
@@ -162,6 +165,7 @@ class BlockPool {
   std::int64_t untouched_ = 0;  // begin_ <= untouched_ <= end_ while there are untouched blocks
   std::int64_t end_ = 0;
   std::int64_t num_free_ = 0;
+  std::int64_t num_references_ = 0;
   std::vector<BlockId> unhashed_;  // scratch of release()
   std::optional<PrefixIndex> contents_;
 };

@@ -30,6 +30,7 @@
 #include <vector>
 
 #include "core/base/error.h"
+#include "core/engine/decode_run.h"
 #include "core/engine/policies/deadline_order.h"
 #include "core/engine/policies/policies.h"
 #include "core/engine/policies/step_correction.h"
@@ -75,7 +76,7 @@ class SloPolicy final : public Policy {
         num_missed_, num_mixed_steps_, tenths_text(worst_miss_ns_));
   }
 
-  bool takes_runs() const override { return false; }  // it needs all chunks of the plan it tries
+  bool may_repeat() const override { return false; }  // it learns from each step
   std::int64_t max_tokens_per_step() const override { return budget_; }
 
   void fill(Books& books) override {
@@ -166,11 +167,10 @@ class SloPolicy final : public Policy {
     if (books_->plan().num_decode_tokens == 0 || !is_timed()) return kNever;
     TimeNs deadline = itl_target_ ? free_at_ + *itl_target_ : kNever;
     if (!tpot_target_) return deadline;
-    for (const ScheduledChunk& chunk : books_->plan().chunks) {
-      const std::int64_t num_gaps =
-          chunk.end_position() - books_->requests()[chunk.request].num_prompt_tokens;
-      deadline = std::min(deadline, first_token_at(chunk.request) + num_gaps * *tpot_target_);
-    }
+    visit_decodes([&](RequestId id, std::int32_t end_position) {
+      const std::int64_t num_gaps = end_position - books_->requests()[id].num_prompt_tokens;
+      deadline = std::min(deadline, first_token_at(id) + num_gaps * *tpot_target_);
+    });
     return deadline;
   }
 
@@ -181,13 +181,33 @@ class SloPolicy final : public Policy {
                                                                          : free_at_;
   }
 
+  // Calls `visit` with the request and the end of each decode of the plan.
+  template <class Visit>
+  void visit_decodes(const Visit& visit) const {
+    if (const RunMembers* run = books_->plan().run.members) {
+      for (const RunMembers::Member& member : run->all()) {
+        visit(member.request, run->position_of(member) + 1);
+      }
+    }
+    for (const ScheduledChunk& chunk : books_->plan().chunks) {
+      if (chunk.kind == ChunkKind::Decode) visit(chunk.request, chunk.end_position());
+    }
+  }
+
   // The trial step: the current plan, to which a chunk can be added.
-  void reset_trial() { trial_.chunks = books_->plan().chunks; }
+  void reset_trial() {
+    trial_.run = books_->plan().run;
+    trial_.chunks = books_->plan().chunks;
+  }
+  void clear_trial() {
+    trial_.run = {};
+    trial_.chunks.clear();
+  }
 
   // Time from `start_` to the end of the trial step. Its chunks may delay it, because the host
   // prepares them.
   TimeNs predict_trial(std::int32_t num_prefill_tokens) {
-    const auto num_chunks = static_cast<std::int32_t>(trial_.chunks.size());
+    const auto num_chunks = static_cast<std::int32_t>(trial_.num_chunks());
     const std::int32_t num_decodes = is_separate_ ? books_->plan().num_decode_tokens : 0;
     trial_.passes.clear();
     if (num_decodes > 0) trial_.passes.push_back({0, num_decodes});
@@ -268,6 +288,7 @@ class SloPolicy final : public Policy {
   double ns_per_prompt_token() {
     if (ns_per_token_ == 0) {
       constexpr std::int32_t kTypicalTokens = 2048;
+      clear_trial();
       trial_.chunks.assign(1, {.request = jobs_.front().request->id,
                                .first_position = 0,
                                .num_tokens = kTypicalTokens,
@@ -305,7 +326,7 @@ class SloPolicy final : public Policy {
     const std::int32_t remaining = books_->num_uncomputed_tokens(request);
     const std::int32_t most = std::min(remaining, tokens_left());
     if (most <= 0) return 0;
-    const bool is_free = !is_timed() || books_->plan().chunks.empty();
+    const bool is_free = !is_timed() || books_->plan().empty();
     const TimeNs most_ns = is_free ? 0 : predict_with(request, most);
     if (is_free || most_ns <= limit_ns_) {
       return most == remaining ? most : aligned_below(most);
@@ -385,11 +406,17 @@ class SloPolicy final : public Policy {
   // Whether the decodes of all running requests and of this one leave room for a tile of a prompt.
   bool has_time_for(const Request& request) {
     if (!is_timed() || books_->nothing_runs() || !can_keep_target_) return true;
-    trial_.chunks.clear();
+    clear_trial();
+    if (const RunMembers* run = books_->plan().run.members) {
+      next_run_ = *run;
+      next_run_.take_steps(1);
+      trial_.run.num_decodes = next_run_.size();
+      trial_.run.members = &next_run_;
+    }
     for (const ScheduledChunk& chunk : books_->plan().chunks) {
       if (chunk.samples_token) add_decode(chunk.request, chunk.end_position());
     }
-    for (const Request* begun : books_->running()) {
+    for (const Request* begun : books_->running_behind_run()) {
       if (begun->state == RequestState::Prefill) add_decode(begun->id, begun->num_tokens());
     }
     add_decode(request.id, request.num_tokens());
@@ -405,7 +432,7 @@ class SloPolicy final : public Policy {
   }
 
   TimeNs predict_beside_tile() {
-    const auto num_decodes = static_cast<std::int32_t>(trial_.chunks.size());
+    const auto num_decodes = static_cast<std::int32_t>(trial_.num_chunks());
     trial_.chunks.push_back({.request = kNoRequest,
                              .first_position = 0,
                              .num_tokens = tile_,
@@ -431,10 +458,8 @@ class SloPolicy final : public Policy {
   // the shortest time.
   bool can_keep_target() {
     std::int32_t longest = 0;
-    for (const ScheduledChunk& chunk : books_->plan().chunks) {
-      longest = std::max(longest, chunk.first_position);
-    }
-    trial_.chunks.clear();
+    visit_decodes([&](RequestId, std::int32_t end) { longest = std::max(longest, end - 1); });
+    clear_trial();
     add_decode(kNoRequest, longest);
     return predict_beside_tile() <= steady_limit_ns_;
   }
@@ -501,6 +526,7 @@ class SloPolicy final : public Policy {
   LateMarker late_marker_;
   const Request* late_turn_ = nullptr;  // a late request that goes first in this plan
   StepPlan trial_;
+  RunMembers next_run_;   // the plan's run, a step further
   TimeNs trial_ns_ = 0;   // predicted, not corrected
   bool is_full_ = false;  // the plan ends in the middle of a prompt
   bool can_keep_target_ = true;

@@ -23,9 +23,7 @@ namespace {
 class TokenPredictor final : public StepTimePredictor {
  public:
   TimeNs step_ns(const StepPlan& plan) override {
-    TimeNs ns = 100'000;
-    for (const ScheduledChunk& chunk : plan.chunks) ns += 20'000 * chunk.num_tokens;
-    return ns;
+    return 100'000 + std::int64_t{20'000} * plan.num_tokens();
   }
   TimeNs host_gap_ns(const StepPlan&) const override { return 30'000; }
 };

@@ -79,7 +79,7 @@ std::unique_ptr<Pair> draw_step(Rng& rng) {
   }
   pair->listed = plan;
   pair->listed.run = {};
-  pair->members.list(plan.chunks, false, pair->listed.chunks);
+  pair->members.list(plan.chunks, 0, false, pair->listed.chunks);
   return pair;
 }
 

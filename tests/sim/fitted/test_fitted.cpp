@@ -105,7 +105,7 @@ DesignMatrix random_matrix(Rng& rng, std::size_t num_rows, std::size_t num_colum
 }
 
 StepFeatures features(const ModelConfig& model, const std::vector<ScheduledChunk>& chunks) {
-  return pass_features(model, {nullptr, chunks});
+  return pass_features(model, {.chunks = chunks});
 }
 
 }  // namespace
