@@ -17,12 +17,12 @@
 #include "engines/sglang/new_token_ratio.h"
 #include "engines/sglang/product.h"
 #include "engines/sglang/queue_order.h"
+#include "engines/sglang/running_batch.h"
 #include "engines/sglang/settings.h"
 
 namespace metronome {
 namespace {
 
-using Batch = std::vector<Request*>;
 enum class Verdict : std::uint8_t { Continue, NoToken, Other };
 
 // The tokens and requests that a prefill step may still take.
@@ -76,7 +76,7 @@ class SglangPolicy final : public Policy, public SglangDecisions {
     state.new_token_ratio = new_token_ratio_.value();
     state.batch_is_full = batch_is_full_;
     state.num_evicted_tokens = num_evicted_ * page_size_;
-    for (const Request* request : running_batch_) state.running_batch.push_back(request->id);
+    batch_.visit_from(0, [&](const Request& r) { state.running_batch.push_back(r.id); });
     return state;
   }
 
@@ -93,6 +93,7 @@ class SglangPolicy final : public Policy, public SglangDecisions {
     order_.note_entry(request);
   }
 
+  bool may_repeat() const override { return false; }  // the ratio counts steps
   // After this plan, at the back.
   void requeue(Books&, Request& request) override { requeued_.push_back(&request); }
   void flush_requeued() {
@@ -108,6 +109,7 @@ class SglangPolicy final : public Policy, public SglangDecisions {
   void on_end(Books&, const Request& request, EndReason) override {
     order_.forget(request);
     tries_.erase(request.id);
+    batch_.note_end(request);
   }
   void on_commit(Books&, const StepPlan&, const StepResult&, const CommitReport&) override {
     --num_in_flight_;
@@ -120,9 +122,12 @@ class SglangPolicy final : public Policy, public SglangDecisions {
     if (is_idle_) new_token_ratio_.reset();
     num_evicted_ = 0;
     stash_chunk();
-    merge_last_batch();
+    const auto [has_shrunk, has_begun] = batch_.begin_plan(books);
+    if (has_shrunk || has_begun) batch_is_full_ = false;
+    if (has_begun) num_noted_tokens_ = num_prefill_tokens_;
     const bool has_prefilled = prefill_is_due() && prefill();
-    const bool has_decoded = !has_prefilled && !running_batch_.empty() && decode();
+    const bool has_decoded = !has_prefilled && !batch_.empty() && decode();
+    batch_.end_plan(has_prefilled);
     if (has_prefilled && settings_.prefill_decode_interval > 0) {
       num_deferred_ = settings_.prefill_decode_interval;
     }
@@ -133,7 +138,7 @@ class SglangPolicy final : public Policy, public SglangDecisions {
       order_.note_step(num_noted_tokens_);
     }
     const bool has_launched = has_prefilled || has_decoded;
-    is_idle_ = !has_launched && num_in_flight_ == 0 && running_batch_.empty() &&
+    is_idle_ = !has_launched && num_in_flight_ == 0 && batch_.empty() &&
                books_->waiting().empty() && chunked_ == nullptr;
     num_in_flight_ += has_launched ? 1 : 0;
     refuse_stuck();
@@ -154,33 +159,8 @@ class SglangPolicy final : public Policy, public SglangDecisions {
     books_->kv_cache().cache_prefix(*chunked_, num_stashed_);
   }
 
-  // Moves the last prefill's requests to the decodes, except one with an unfinished prompt. Ended
-  // requests leave both.
-  void merge_last_batch() {
-    const auto drop_ended = [this](Batch& batch, const auto& stays_out) {
-      const std::size_t num_before = batch.size();
-      std::erase_if(batch, [&](const Request* request) {
-        return request->has_ended() || stays_out(request);
-      });
-      if (batch.size() < num_before) batch_is_full_ = false;
-    };
-    if (!last_batch_.empty()) {
-      drop_ended(last_batch_,
-                 [](const Request* request) { return request->state != RequestState::Decode; });
-      // A batch that replaces an empty one is not marked full.
-      if (!last_batch_.empty() && running_batch_.empty()) {
-        batch_is_full_ = false;
-        num_noted_tokens_ = num_prefill_tokens_;
-      }
-      running_batch_.insert(running_batch_.end(), last_batch_.begin(), last_batch_.end());
-      last_batch_.clear();
-    }
-    drop_ended(running_batch_, [](const Request*) { return false; });
-  }
-
   bool prefill_is_due() {
-    if (num_deferred_ > 0 &&
-        std::ssize(running_batch_) < settings_.prefill_decode_interval_min_bs) {
+    if (num_deferred_ > 0 && batch_.size() < settings_.prefill_decode_interval_min_bs) {
       num_deferred_ = 0;
     }
     has_deferred_ = num_deferred_ > 0;
@@ -192,14 +172,14 @@ class SglangPolicy final : public Policy, public SglangDecisions {
   std::int64_t num_allocatable(std::int64_t num_held) const {
     const std::int64_t num_rows =
         books_->max_num_seqs() - static_cast<std::int64_t>(books_->num_running());
-    const std::int64_t num_left = books_->max_num_seqs() - std::ssize(running_batch_);
+    const std::int64_t num_left = books_->max_num_seqs() - batch_.size();
     return std::min(num_left, num_rows + num_held);
   }
 
   // ---- Prefill ----
 
   bool prefill() {
-    if (preempts_ || running_batch_.empty()) batch_is_full_ = false;
+    if (preempts_ || batch_.empty()) batch_is_full_ = false;
     if ((batch_is_full_ || books_->waiting().empty()) && chunked_ == nullptr) return false;
     if (num_allocatable(0) <= 0 && chunked_ == nullptr && !preempts_) {
       batch_is_full_ = true;
@@ -221,14 +201,14 @@ class SglangPolicy final : public Policy, public SglangDecisions {
   }
 
   void start_budget() {
-    const std::int64_t mixed = mixes_ ? std::ssize(running_batch_) : 0;
+    const std::int64_t mixed = mixes_ ? batch_.size() : 0;
     budget_ = {.total_offset = static_cast<double>(mixed),
                .cur_offset = mixed,
                .rem_input = settings_.max_prefill_tokens - mixed,
                .rem_chunk = chunks_ ? settings_.chunked_prefill_size - mixed : INT64_MAX};
     lengths_ = {};
     double expected = 0;
-    for (const Request* request : running_batch_) expected += expected_tokens(*request);
+    batch_.visit_from(0, [&](const Request& request) { expected += expected_tokens(request); });
     budget_.total_offset += expected;
   }
 
@@ -292,7 +272,7 @@ class SglangPolicy final : public Policy, public SglangDecisions {
     const Verdict answer =
         is_fixed ? add_fixed(request, hit, next_chunked) : add_one(request, hit, next_chunked);
     if (answer == Verdict::NoToken) {
-      batch_is_full_ = !candidates_.empty() || !running_batch_.empty();
+      batch_is_full_ = !candidates_.empty() || !batch_.empty();
     }
     return answer == Verdict::Continue;
   }
@@ -350,7 +330,7 @@ class SglangPolicy final : public Policy, public SglangDecisions {
   void note_length(const Request& request) {
     if (!lengths_.is_empty()) return lengths_.add(request, new_token_ratio_.value());
     std::vector<const Request*> requests = {&request};
-    requests.insert(requests.end(), running_batch_.begin(), running_batch_.end());
+    batch_.visit_from(0, [&](const Request& running) { requests.push_back(&running); });
     for (const Candidate& candidate : candidates_) requests.push_back(candidate.request);
     lengths_.begin(requests, new_token_ratio_.value());
   }
@@ -379,7 +359,6 @@ class SglangPolicy final : public Policy, public SglangDecisions {
         if (!make_room_for_chunk(request, end)) continue;
       }
       books_->add_chunk(request, candidate.num_tokens);
-      last_batch_.push_back(&request);
     }
   }
 
@@ -387,30 +366,27 @@ class SglangPolicy final : public Policy, public SglangDecisions {
   // requests are retracted, or in the end the request itself is given up.
   bool make_room_for_chunk(Request& request, std::int32_t end) {
     while (!books_->kv_cache().grow(request, end)) {
-      if (running_batch_.empty()) {
+      if (batch_.empty()) {
         chunked_ = nullptr;
         books_->give_up(request);
         return false;
       }
       sort_for_retraction();
-      Request& victim = *running_batch_.back();
-      running_batch_.pop_back();
-      retract(victim, 1);
+      retract(batch_.back(), 1);
     }
     return true;
   }
 
   // The decodes join the prefill, all of them or, without room for them, none.
   void mix_with_running() {
-    if (running_batch_.empty()) return;
-    if (drop_finishing(running_batch_)) batch_is_full_ = false;
-    if (running_batch_.empty() || !has_room_for(running_batch_)) return;
-    plan_tokens(running_batch_);
-    for (const Request* request : running_batch_) {
-      tries_[request->id].num_tokens = request->num_tokens();
-    }
-    last_batch_.insert(last_batch_.end(), running_batch_.begin(), running_batch_.end());
-    running_batch_.clear();
+    if (batch_.empty()) return;
+    if (batch_.drop_finishing()) batch_is_full_ = false;
+    if (batch_.empty() || !has_room_for_batch()) return;
+    plan_tokens();
+    batch_.visit_from(0, [this](const Request& request) {
+      tries_[request.id].num_tokens = request.num_tokens();
+    });
+    batch_.join_prefill();
   }
 
   // Preempts running requests of a worse priority, if that gives `request` room and a place.
@@ -421,7 +397,7 @@ class SglangPolicy final : public Policy, public SglangDecisions {
         static_cast<double>(last.num_tokens - last.num_hit + clipped(request.limit_tokens())) -
         rem_total();
     std::set<const Request*> victims;
-    for (const Request* running : order_.worst_first(running_batch_)) {
+    for (const Request* running : order_.worst_first(batch_.all())) {
       const std::int64_t advantage = order_.rank(*running) - order_.rank(request);
       if (advantage <= settings_.priority_scheduling_preemption_threshold) break;
       victims.insert(running);
@@ -429,27 +405,24 @@ class SglangPolicy final : public Policy, public SglangDecisions {
       if (need <= 0) break;
     }
     if (victims.empty() || need > 0) return false;
-    std::int64_t num_remaining = std::ssize(running_batch_);
-    for (Request* running : running_batch_) {
+    for (Request* running : batch_.all()) {
       if (!victims.contains(running)) continue;
       budget_.total_offset -= expected_tokens(*running);
-      retract(*running, --num_remaining);
+      retract(*running, batch_.size() - 1);
     }
-    std::erase_if(running_batch_,
-                  [&](const Request* running) { return victims.contains(running); });
     return true;
   }
 
   // ---- Decode ----
 
   bool decode() {
-    const std::size_t num_before = running_batch_.size();
-    const bool has_finishing = drop_finishing(running_batch_);
-    if (running_batch_.empty()) {
+    const std::ptrdiff_t num_before = batch_.size();
+    const bool has_finishing = batch_.drop_finishing();
+    if (batch_.empty()) {
       batch_is_full_ = false;
       return false;
     }
-    if (has_room_for(running_batch_)) {
+    if (has_room_for_batch()) {
       new_token_ratio_.decay();
     } else if (has_finishing) {
       batch_is_full_ = false;  // those give back their blocks after this step
@@ -457,36 +430,30 @@ class SglangPolicy final : public Policy, public SglangDecisions {
     } else {
       retract_until_room();
     }
-    if (running_batch_.size() < num_before) batch_is_full_ = false;
-    if (running_batch_.empty()) return false;
-    plan_tokens(running_batch_);
+    if (batch_.size() < num_before) batch_is_full_ = false;
+    if (batch_.empty()) return false;
+    plan_tokens();
     return true;
   }
 
-  // Takes the requests out whose last token is in flight.
-  static bool drop_finishing(Batch& batch) {
-    return std::erase_if(batch, [](const Request* request) {
-             return request->has_last_token_in_flight();
-           }) > 0;
-  }
-
-  bool has_room_for(const Batch& batch) {
-    std::int64_t num_pages = 0;
-    for (const Request* request : batch) {
+  bool has_room_for_batch() {
+    std::int64_t num_pages = books_->num_run_blocks();
+    const std::size_t first = books_->running().size() - books_->running_behind_run().size();
+    batch_.visit_from(first, [&](const Request& request) {
       num_pages +=
-          books_->kv_cache().num_missing_blocks(*request, request->num_computed_tokens() + 1);
-    }
+          books_->kv_cache().num_missing_blocks(request, request.num_computed_tokens() + 1);
+    });
     evict_for(num_pages);
     return books_->kv_cache().num_free_blocks() >= num_pages;
   }
 
-  void plan_tokens(const Batch& batch) {
-    evict_for(std::ssize(batch));  // a page for each, whether it needs one or not
-    for (Request* request : batch) {
-      const bool has_room = books_->kv_cache().grow(*request, request->num_computed_tokens() + 1);
+  void plan_tokens() {
+    evict_for(batch_.size());  // a page for each, whether it needs one or not
+    batch_.visit_from(books_->plan_run(), [this](Request& request) {
+      const bool has_room = books_->kv_cache().grow(request, request.num_computed_tokens() + 1);
       METRONOME_CHECK(has_room, "the decodes' room was counted before");
-      books_->add_chunk(*request, 1);
-    }
+      books_->add_chunk(request, 1);
+    });
   }
 
   // Retracts the requests with the fewest outputs, of equal ones that with the longest prompt. The
@@ -494,18 +461,16 @@ class SglangPolicy final : public Policy, public SglangDecisions {
   void retract_until_room() {
     sort_for_retraction();
     do {
-      if (running_batch_.size() == 1) break;
-      Request& victim = *running_batch_.back();
-      running_batch_.pop_back();
-      retract(victim, std::ssize(running_batch_));
-    } while (!has_room_for(running_batch_));
-    if (!has_room_for(running_batch_)) {
-      Request& last = *running_batch_.back();
-      running_batch_.clear();
+      if (batch_.size() == 1) break;
+      retract(batch_.back(), batch_.size() - 1);
+    } while (!has_room_for_batch());
+    if (!has_room_for_batch()) {
+      Request& last = batch_.back();
+      batch_.pop();
       books_->kv_cache().release(last);  // nothing of it is cached
       books_->give_up(last);
     }
-    new_token_ratio_.estimate(running_batch_);
+    new_token_ratio_.estimate(batch_.all());
     flush_requeued();
   }
 
@@ -517,12 +482,15 @@ class SglangPolicy final : public Policy, public SglangDecisions {
       const std::int64_t priority = by_priority ? -order_.rank(*request) : 0;
       return std::tuple(priority, request->num_output_tokens(), -request->num_prompt_tokens);
     };
-    std::stable_sort(running_batch_.begin(), running_batch_.end(),
+    std::vector<Request*> sorted = batch_.all();
+    std::stable_sort(sorted.begin(), sorted.end(),
                      [&](const Request* a, const Request* b) { return rank(a) > rank(b); });
+    batch_.reorder(sorted);
   }
 
   // Preempts, and makes room for some steps of the requests that remain.
   void retract(Request& victim, std::int64_t num_remaining) {
+    batch_.pop();
     books_->preempt(victim);
     tries_[victim.id].num_hit = 0;
     evict_for(ceil_div(num_remaining * settings_.retract_decode_steps, page_size_));
@@ -558,8 +526,7 @@ class SglangPolicy final : public Policy, public SglangDecisions {
   SglangQueueOrder order_;
   bool preempts_;
   SglangNewTokenRatio new_token_ratio_;
-  Batch running_batch_;                  // decoding requests in the order they joined
-  Batch last_batch_;                     // requests of the last step, if it prefilled
+  SglangRunningBatch batch_;
   std::int64_t num_prefill_tokens_ = 0;  // of the last step that prefilled
   // SGLang notes for a decode step the tokens of the prefill that its batch began as.
   std::int64_t num_noted_tokens_ = 0;
@@ -572,7 +539,7 @@ class SglangPolicy final : public Policy, public SglangDecisions {
   bool has_deferred_ = false;      // in this plan
   std::int64_t num_evicted_ = 0;   // blocks, in this plan
   std::map<RequestId, Try> tries_;
-  Batch requeued_;
+  std::vector<Request*> requeued_;
   PrefillBudget budget_;
   SglangLengths lengths_;  // of this prefill
   std::vector<Candidate> candidates_;
