@@ -26,7 +26,8 @@ class TensorRtLlmPolicy final : public Policy {
   explicit TensorRtLlmPolicy(const PolicyContext& context)
       : TensorRtLlmPolicy(context, context.config.settings<TensorRtLlmConfig>()) {}
   TensorRtLlmPolicy(const PolicyContext& context, const TensorRtLlmConfig& config)
-      : capacity_(config.capacity_scheduler_policy),
+      : kv_cache_(context.kv_cache),
+        capacity_(config.capacity_scheduler_policy),
         chunking_(config.context_chunking_policy),
         max_num_seqs_(context.max_num_seqs),
         chunks_(config.enable_chunked_context),
@@ -62,7 +63,13 @@ class TensorRtLlmPolicy final : public Policy {
 
   std::int64_t max_tokens_per_step() const override { return max_num_tokens_; }
   // This plan paused it; the next plan considers it again.
-  void requeue(Books&, Request& request) override { paused_.push_back(&request); }
+  void requeue(Books&, Request& request) override {
+    paused_.push_back(&request);
+    note_end(request);
+  }
+  void on_end(Books&, const Request& request, EndReason) override {
+    if (request.state != RequestState::Waiting) note_end(request);
+  }
 
   void fill(Books& books) override {
     books_ = &books;
@@ -71,6 +78,7 @@ class TensorRtLlmPolicy final : public Policy {
     find_new_blocks();
     fitting_.clear();
     books_->sort_running_by_arrival();
+    if (!may_fit_run()) books_->running_list();  // all are looked at one by one
     if (capacity_ == Capacity::MaxUtilization) {
       fit_next_step();
     } else {
@@ -97,19 +105,21 @@ class TensorRtLlmPolicy final : public Policy {
   // The first uncached block of a context; kNoHash if all are cached.
   BlockHash first_new_block(const Request& request) {
     for (const BlockHash hash : books_->kv_cache().block_hashes(request)) {
-      if (books_->kv_cache().pool().contents().find(hash) == kNoBlock) return hash;
+      if (kv_cache_.pool().contents().find(hash) == kNoBlock) return hash;
     }
     return kNoHash;
   }
 
   void find_new_blocks() {
+    std::erase_if(contexts_begun_, [](const Request* request) {
+      return request->num_cached_tokens() >= request->num_prompt_tokens;
+    });
     new_blocks_.clear();
-    if (capacity_ == Capacity::StaticBatch || !books_->kv_cache().caches_prefixes() ||
+    if (capacity_ == Capacity::StaticBatch || !kv_cache_.caches_prefixes() ||
         books_->waiting().empty()) {
       return;
     }
-    for (const Request* request : books_->running()) {
-      if (request->num_cached_tokens() >= request->num_prompt_tokens) continue;
+    for (const Request* request : contexts_begun_) {
       new_blocks_.push_back(first_new_block(*request));
     }
   }
@@ -117,7 +127,7 @@ class TensorRtLlmPolicy final : public Policy {
   // Whether another context computes the first block that `request` would compute, so a later step
   // can reuse it. If not, records `request` as the one that computes it.
   bool waits_for_reuse(const Request& request) {
-    if (capacity_ == Capacity::StaticBatch || !books_->kv_cache().caches_prefixes()) return false;
+    if (capacity_ == Capacity::StaticBatch || !kv_cache_.caches_prefixes()) return false;
     const BlockHash hash = first_new_block(request);
     if (hash == kNoHash) return false;
     if (std::find(new_blocks_.begin(), new_blocks_.end(), hash) != new_blocks_.end()) return true;
@@ -125,19 +135,45 @@ class TensorRtLlmPolicy final : public Policy {
     return false;
   }
 
+  // Those of it that it lacks.
   std::int64_t num_blocks_to_completion(const Request& request) const {
-    return books_->kv_cache().num_missing_blocks(
-        request, std::int64_t{request.num_prompt_tokens} + request.limit_tokens());
+    return num_final_blocks(request) - std::ssize(request.block_table);
+  }
+  std::int64_t num_final_blocks(const Request& request) const {
+    return kv_cache_.blocks_for(std::int64_t{request.num_prompt_tokens} + request.limit_tokens());
+  }
+  void note_start(const Request& request) {
+    num_final_blocks_ += num_final_blocks(request);
+    contexts_begun_.push_back(&request);
+  }
+  void note_end(const Request& request) {
+    num_final_blocks_ -= num_final_blocks(request);
+    std::erase(contexts_begun_, &request);
+  }
+
+  // The decodes of the run are older than all others and fit as a whole, unless a waiting request
+  // is older, or they exceed a step's tokens or the free blocks.
+  std::int32_t num_run() const { return books_->num_run_decodes(); }
+  bool may_fit_run() const {
+    if (num_run() > max_num_tokens_) return false;
+    if (capacity_ != Capacity::MaxUtilization || num_run() == 0) return true;
+    const std::size_t behind = books_->running_behind_run().size();
+    const Request& last = **(books_->running().rbegin() + static_cast<std::ptrdiff_t>(behind));
+    const Request* first = books_->waiting().front();
+    return (first == nullptr || first->id > last.id) &&
+           books_->num_run_blocks() <= kv_cache_.num_free_blocks();
   }
 
   // GUARANTEED_NO_EVICT and STATIC_BATCH: started requests continue. Blocks for their completion
   // are reserved before others may start.
   void fit_to_completion() {
-    std::int64_t num_free = books_->kv_cache().num_free_blocks();
-    for (Request* request : books_->running()) {
-      if (request->has_last_token_in_flight()) continue;
-      fitting_.push_back(request);
-      num_free -= num_blocks_to_completion(*request);
+    std::int64_t num_free = kv_cache_.num_free_blocks();
+    num_free -= num_final_blocks_ - kv_cache_.pool().num_references();
+    for (const Request* request : books_->finishing()) {
+      num_free += num_blocks_to_completion(*request);
+    }
+    for (Request* request : books_->running_behind_run()) {
+      if (!request->has_last_token_in_flight()) fitting_.push_back(request);
     }
     if (capacity_ == Capacity::StaticBatch && !books_->nothing_runs()) return;
     auto num_left = static_cast<std::size_t>(max_num_seqs_) - books_->running().size();
@@ -156,11 +192,9 @@ class TensorRtLlmPolicy final : public Policy {
   // MAX_UTILIZATION: takes started and waiting requests alike, in order of arrival, while the
   // blocks of their next step fit.
   void fit_next_step() {
-    num_promised_ = 0;
-    num_seqs_ =
-        std::count_if(books_->running().begin(), books_->running().end(),
-                      [](const Request* request) { return request->has_last_token_in_flight(); });
-    std::size_t next = 0;
+    num_promised_ = books_->num_run_blocks();
+    num_seqs_ = std::ssize(books_->finishing()) + num_run();
+    std::size_t next = books_->running().size() - books_->running_behind_run().size();
     const auto fit_started_before = [&](RequestId id) {  // pausing only shortens the list
       while (next < books_->running().size() && books_->running()[next]->id < id) {
         Request& request = *books_->running()[next++];
@@ -198,10 +232,10 @@ class TensorRtLlmPolicy final : public Policy {
 
   bool fits_next_step(Request& request) {
     const bool is_generating = request.state == RequestState::Decode;
-    const std::int64_t num_blocks = books_->kv_cache().num_missing_blocks(
+    const std::int64_t num_blocks = kv_cache_.num_missing_blocks(
         request, is_generating ? request.num_computed_tokens() + 1 : request.num_tokens());
     if (num_seqs_ >= max_num_seqs_ ||
-        num_promised_ + num_blocks > books_->kv_cache().num_free_blocks()) {
+        num_promised_ + num_blocks > kv_cache_.num_free_blocks()) {
       return false;
     }
     ++num_seqs_;
@@ -214,7 +248,7 @@ class TensorRtLlmPolicy final : public Policy {
   void fill_micro_batch() {
     contexts_.clear();
     generations_.clear();
-    std::int32_t num_tokens = 0;
+    std::int32_t num_tokens = num_run();
     std::int64_t num_context_tokens = 0;  // reducible by chunks
     for (Request* request : fitting_) {
       if (request->state == RequestState::Decode) {
@@ -241,6 +275,10 @@ class TensorRtLlmPolicy final : public Policy {
     std::erase_if(contexts_, [](const Context& context) { return context.num_tokens == 0; });
     if (waits_for_batch()) contexts_.clear();
     for (const Context& context : contexts_) plan_context(*context.request, context.num_tokens);
+    const std::int32_t num_in_run = num_run();
+    books_->plan_run();
+    METRONOME_CHECK(books_->plan().run.num_decodes == num_in_run,
+                    "the capacity scheduler counted the blocks of the run");
     for (Request* request : generations_) {
       const bool has_room = books_->kv_cache().grow(*request, request->num_computed_tokens() + 1);
       METRONOME_CHECK(has_room, "the capacity scheduler counted the blocks");
@@ -250,8 +288,8 @@ class TensorRtLlmPolicy final : public Policy {
 
   // Whether the step would be too small for its contexts. They count whole, whatever a chunk takes.
   bool waits_for_batch() {
-    if (contexts_.empty() || generations_.empty()) return false;
-    auto num_tokens = static_cast<double>(generations_.size());
+    auto num_tokens = static_cast<double>(generations_.size()) + num_run();
+    if (contexts_.empty() || num_tokens == 0) return false;
     for (const Context& context : contexts_) num_tokens += context.request->num_tokens();
     if (num_waited_ >= batch_wait_iters_ || num_tokens >= batch_wait_tokens_) {
       num_waited_ = 0;
@@ -291,11 +329,13 @@ class TensorRtLlmPolicy final : public Policy {
   void plan_context(Request& request, std::int32_t num_tokens) {
     if (request.state == RequestState::Waiting) {
       books_->start(request, books_->kv_cache().find_prefix(request), request.num_tokens());
+      note_start(request);
     }
     books_->add_chunk(request, std::min(num_tokens, request.num_uncomputed_tokens()));
   }
 
   Books* books_ = nullptr;  // while it fills a plan
+  const KvCacheManager& kv_cache_;
   Capacity capacity_;
   Chunking chunking_;
   std::int32_t max_num_seqs_;
@@ -307,6 +347,8 @@ class TensorRtLlmPolicy final : public Policy {
   std::int32_t num_waited_ = 0;  // steps that contexts waited since some ran
 
   HeldPrompts held_prompts_;
+  std::int64_t num_final_blocks_ = 0;  // of all running requests at completion
+  std::vector<const Request*> contexts_begun_;
 
   // State of the current plan.
   std::vector<Request*> fitting_;  // chosen by the capacity scheduler, in order
