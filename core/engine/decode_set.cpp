@@ -145,8 +145,8 @@ void DecodeSet::end_plan(StepPlan& plan, const EncoderCache* encoder) {
     changes_.left.clear();
     changes_.joining.clear();
   }
-  has_only_run_ =
-      plan.num_chunks() == running_.size() && plan.chunks.empty() && last_decodes_.empty();
+  has_only_run_ = plan.num_chunks() == running_.size() && plan.chunks.empty() &&
+                  last_decodes_.empty() && plan.refused.empty();
 }
 
 void DecodeSet::extend(const StepPlan& plan, const EncoderCache* encoder) {
@@ -166,6 +166,9 @@ void DecodeSet::extend(const StepPlan& plan, const EncoderCache* encoder) {
     // Each commit may release an image that ends its prompt.
     if (encoder != nullptr && encoder->is_held_by(request.id)) return;
     if (is_in_flight(request)) return;  // a step of an earlier run
+    // It decodes in the step of its prompt, so a block may be full that has no hash yet.
+    const bool is_early = request.num_computed_tokens() > request.num_tokens();
+    if (is_early && kv_cache_.hashes_at_plan() && !kv_cache_.hashes_at_commit()) return;
     request.leave_run();
     request.run_clock = &clock_;
     request.run_begin = clock_.num_planned;

@@ -135,7 +135,7 @@ class TensorRtLlmPolicy final : public Policy {
     return false;
   }
 
-  // Those of it that it lacks.
+  // The blocks that it lacks then.
   std::int64_t num_blocks_to_completion(const Request& request) const {
     return num_final_blocks(request) - std::ssize(request.block_table);
   }
