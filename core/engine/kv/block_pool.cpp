@@ -196,6 +196,7 @@ void BlockPool::release(BlockTable& table, bool reuses_unhashed_first) {
   const PrefixIndex* const contents = contents_ ? &*contents_ : nullptr;
   const std::size_t mask = mask_;
   std::int64_t end = end_;
+  std::int64_t num_dropped = 0;
   for (auto it = table.rbegin(); it != table.rend(); ++it) {
     if (table.rend() - it > kAhead) {
       __builtin_prefetch(blocks + index(it[kAhead]), 1);
@@ -204,7 +205,7 @@ void BlockPool::release(BlockTable& table, bool reuses_unhashed_first) {
     const BlockId id = *it;
     if (is_null(id)) continue;
     Block& block = blocks[index(id)];
-    --num_references_;
+    ++num_dropped;
     const std::int32_t num_left = --block.ref_count;
     METRONOME_CHECK(num_left >= 0, "release of a free block");
     if (num_left > 0) continue;
@@ -216,6 +217,7 @@ void BlockPool::release(BlockTable& table, bool reuses_unhashed_first) {
     block.place = static_cast<std::uint32_t>(end);
     ++end;
   }
+  num_references_ -= num_dropped;
   num_free_ += end - end_ + std::ssize(unhashed_);
   end_ = end;
   // At the front they keep the order in which they were freed.
