@@ -2,6 +2,9 @@
 // The readers of methods whose weights are indices into tables, or of any mean width.
 #include <cstdint>
 #include <fmt/core.h>
+#include <optional>
+#include <string>
+#include <vector>
 
 #include "core/model/quantization_methods.h"
 #include "core/model/quantization_reading.h"
@@ -82,8 +85,34 @@ void read_aqlm(const JsonSection& section, FormatRules& rules) {
 // (arXiv:2409.17066; the files of VPTQ-community).
 void read_vptq(const JsonSection& section, FormatRules& rules) {
   constexpr const char* kLayers = "config_for_layers";
-  section.required_section(kLayers);
+  constexpr const char* kShared = "shared_layer_config";
+  if (!section.has(kShared)) section.required_section(kLayers);
   read_modules(section, kLayers, rules, read_vptq_layer);
+  read_modules(section, kShared, rules, read_vptq_layer);
+}
+
+// Tiles of 16 x 16 weights of 3 bits. A row of a tile, with its scale and offset, takes 64 bits.
+// `shapes` has the numbers of these rows, of outliers (32 bits each) and of the offsets of a
+// matrix' rows (32 bits) for each matrix (arXiv:2306.03078; transformers' integrations/spqr.py).
+void read_spqr(const JsonSection& section, FormatRules& rules) {
+  const std::int64_t bits = positive(section, "bits", 3, 8);
+  if (bits != 3) section.fail("bits", fmt::format("is {}; allowed: 3", bits));
+  constexpr double kRowBytes = 8;
+  constexpr double kRowWeights = 16;
+  constexpr double kOtherBytes = 4;
+  double num_rows = 0;
+  double num_others = 0;
+  const std::optional<JsonSection> shapes = section.section("shapes");
+  const std::vector<std::string> names = shapes ? shapes->keys() : std::vector<std::string>();
+  for (const std::string& name : names) {
+    const bool is_dense = name.ends_with(".dense_weights.shape");
+    const bool is_other = name.ends_with(".col_vals.shape") || name.ends_with(".row_offsets.shape");
+    if (!is_dense && !is_other) continue;
+    const auto count = static_cast<double>(shapes->required_integer(name.c_str()));
+    (is_dense ? num_rows : num_others) += count;
+  }
+  const double outliers = num_rows > 0 ? num_others * kOtherBytes / (num_rows * kRowWeights) : 0;
+  rules.otherwise = with_bytes(WeightFormat::WeightOnly, kRowBytes / kRowWeights + outliers);
 }
 
 // A grid that all matrices share, a scale for each group (transformers' HiggsConfig).

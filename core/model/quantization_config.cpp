@@ -25,9 +25,10 @@ void read_plain_modules(const JsonSection& section, FormatRules& rules) {
 
 void read_kv_algorithm(const JsonSection& section, const char* key, ModelConfig& model) {
   const std::string algo = section.text_or(key, "");
-  if (algo.empty()) return;
-  if (lower_ascii(algo) != "fp8") {
-    section.fail(key, JsonSection::excerpt(Json(algo)) + " is not supported; allowed: FP8");
+  const std::string name = lower_ascii(algo);
+  if (name.empty() || name == "none" || name == "auto") return;
+  if (name != "fp8" && name != "int8") {
+    section.fail(key, JsonSection::excerpt(Json(algo)) + " is not supported; allowed: FP8, INT8");
   }
   model.bytes_per_kv_element = 1;
 }

@@ -51,9 +51,12 @@ StoredFormat read_group(const JsonSection& group, const std::string& packing) {
   const bool is_of_channel =
       strategy == "channel" || strategy == "tensor" ||
       (products == WeightFormat::Int8 && weights.find("group_size") == nullptr);
-  return integers_of(static_cast<double>(bits),
-                     is_of_channel ? 0 : read_group_size(weights, "group_size", 128), 2, products,
-                     !weights.boolean_or("symmetric", true));
+  // pack_to_int32() of compressed-tensors puts as many whole weights as fit into 32 bits.
+  const double stored_bits = is_packed_as("pack-quantized")
+                                 ? 32.0 / static_cast<double>(32 / bits)
+                                 : static_cast<double>(bits);
+  return integers_of(stored_bits, is_of_channel ? 0 : read_group_size(weights, "group_size", 128),
+                     2, products, !weights.boolean_or("symmetric", true));
 }
 
 // Two of four weights are left, each with two bits that say which. With 4 bits it is 3 bits per
@@ -190,6 +193,11 @@ constexpr TorchaoType kTorchaoTypes[] = {
     {"int8dynamicactivationint8weight", "int8_dynamic_activation_int8_weight", WeightFormat::Int8},
     {"int8dynamicactivationint4weight", "int8_dynamic_activation_int4_weight", WeightFormat::Int8,
      4, 32, 4},
+    {"int4dynamicactivationint4weight", "int4_dynamic_activation_int4_weight", WeightFormat::Int8,
+     4},
+    {"int8dynamicactivationuint4weight", "int8_dynamic_activation_uint4_weight", WeightFormat::Int8,
+     4, 32, 4},
+    {"fpxweightonly", "fpx_weight_only", WeightFormat::WeightOnly, 6},
     {"float8weightonly", "float8_weight_only"},
     {"float8dynamicactivationfloat8weight", "float8_dynamic_activation_float8_weight",
      WeightFormat::Fp8},
@@ -261,6 +269,9 @@ StoredFormat read_torchao_type(const JsonSection& section, const char* key, cons
     return {.format = bits == 4 ? WeightFormat::Mxfp4 : WeightFormat::Mxfp8};
   }
   if (numbers && bits == 0) bits = static_cast<int>(numbers->integer_or("bit_width", 0));
+  if (numbers && numbers->has("ebits")) {  // of a float: its sign, exponent and fraction
+    bits = static_cast<int>(1 + numbers->integer_or("ebits", 3) + numbers->integer_or("mbits", 2));
+  }
   const std::int64_t group = numbers ? torchao_group(*numbers, row->group_size) : row->group_size;
   return integers_of(bits > 0 && bits <= 8 ? bits : row->bits, group, row->scale_bytes,
                      row->format);
@@ -336,6 +347,9 @@ void read_compressed_tensors(const JsonSection& section, FormatRules& rules) {
 }
 
 void read_modelopt(const JsonSection& section, FormatRules& rules) {
+  if (!section.has("quant_algo") && section.has("config_groups")) {
+    return read_compressed_tensors(section, rules);
+  }
   if (lower_ascii(section.text_or("quant_algo", "")) != "mixed_precision") {
     rules.otherwise = read_modelopt_algorithm(section);
     return;

@@ -53,6 +53,13 @@ constexpr std::int64_t kDeepSpeedWidths[] = {4, 6, 8, 12};
 constexpr IntegerMethod kDeepSpeed = {kBits, kGroups, kDeepSpeedWidths, 512, 4};
 constexpr IntegerMethod kHqq = {kHqqBits, kGroups, kHqqWidths, 64, 4};
 constexpr IntegerMethod kMlx = {kBits, kGroups, kMlxWidths, 64, 4};
+// transformers' MetalConfig and SinqConfig: a group has a scale and an offset of 16 bits.
+constexpr std::int64_t kMetalWidths[] = {2, 4, 8};
+constexpr IntegerMethod kMetal = {kBits, kGroups, kMetalWidths, 64, 4};
+constexpr std::int64_t kSinqWidths[] = {2, 3, 4, 5, 6, 8};
+constexpr IntegerMethod kSinq = {kHqqBits, kGroups, kSinqWidths, 64, 4};
+constexpr const char* kGemmaBits[] = {"num_bits"};
+constexpr IntegerMethod kGemma = {kGemmaBits, kGroups, kMetalWidths, 0, 4};
 
 // The first key that the section has; the first of all if it has none.
 const char* present_key(const JsonSection& section, std::span<const char* const> keys) {
@@ -88,7 +95,25 @@ StoredFormat read_integers(const JsonSection& section, const IntegerMethod& meth
       method.has_zeros && section.boolean_or("zero_point", true));
 }
 
+// The entry of a pattern that is searched for in a name, as Python's re.search() does.
+std::string anywhere(const std::string& pattern) { return "re:.*(?:" + pattern + ")"; }
+
 // ---- fp8 ----
+
+// Rows and columns of a block; ConfigError where the list is none.
+double weights_of_block(const JsonSection& section, const char* key, const Json& block) {
+  double weights = 1;
+  for (const Json& side : block) {
+    const std::int64_t length = side.is_number_integer() ? side.get<std::int64_t>() : 0;
+    constexpr std::int64_t kMost = 1 << 20;
+    if (length < 1 || length > kMost) {
+      section.fail(key, "must be a list of two integers, got " + JsonSection::excerpt(block) +
+                            "; allowed: rows and columns of a block, such as [128, 128]");
+    }
+    weights *= static_cast<double>(length);
+  }
+  return weights;
+}
 
 void read_fp8(const JsonSection& section, FormatRules& rules) {
   constexpr const char* kKey = "weight_block_size";
@@ -100,6 +125,11 @@ void read_fp8(const JsonSection& section, FormatRules& rules) {
   WeightFormat format = block == nullptr ? WeightFormat::Fp8 : WeightFormat::Fp8Block;
   if (block != nullptr && *block == Json::array({1, 32})) format = WeightFormat::Mxfp8;
   rules.otherwise = StoredFormat{.format = format};
+  if (format != WeightFormat::Fp8Block) return;
+  // A scale has 32 bits, or 8 where it is a power of two.
+  const double scale = section.text_or("scale_fmt", "") == "ue8m0" ? 1 : 4;
+  rules.otherwise->bytes = 1 + scale / weights_of_block(section, kKey, *block);
+  if (*block == Json::array({128, 128})) rules.otherwise->bytes.reset();
 }
 
 void read_mxfp8(const JsonSection&, FormatRules& rules) {
@@ -122,15 +152,44 @@ void read_petit_nvfp4(const JsonSection&, FormatRules& rules) {
   rules.otherwise = with_bytes(WeightFormat::WeightOnly, bytes_of(WeightFormat::Nvfp4, 2, 0));
 }
 
-// transformers' FPQuantConfig.
-void read_fp_quant(const JsonSection& section, FormatRules& rules) {
+void read_float4(const JsonSection& section, const char* key, FormatRules& rules) {
   const NamedFormat kTypes[] = {{"mxfp4", {.format = WeightFormat::Mxfp4}},
                                 {"nvfp4", {.format = WeightFormat::Nvfp4}}};
-  constexpr const char* kKey = "forward_dtype";
-  const std::string type = lower_ascii(section.text_or(kKey, "nvfp4"));
+  const std::string type = lower_ascii(section.text_or(key, "nvfp4"));
   const auto* const row = find_row(kTypes, type);
-  if (row == nullptr) fail_unknown(section, kKey, type, row_names(kTypes));
+  if (row == nullptr) fail_unknown(section, key, type, row_names(kTypes));
   rules.otherwise = row->stored;
+}
+
+// transformers' FPQuantConfig, FourOverSixConfig and NVFP4Config.
+void read_fp_quant(const JsonSection& section, FormatRules& rules) {
+  read_float4(section, "forward_dtype", rules);
+}
+
+void read_four_over_six(const JsonSection& section, FormatRules& rules) {
+  read_float4(section, section.has("weight_dtype") ? "weight_dtype" : "dtype", rules);
+}
+
+void read_nvfp4(const JsonSection&, FormatRules& rules) {
+  rules.otherwise = StoredFormat{.format = WeightFormat::Nvfp4};
+}
+
+// transformers' GemmaQuantizationConfig: a scale of 32 bits for each channel, and widths of their
+// own for modules that a pattern finds.
+void read_gemma(const JsonSection& section, FormatRules& rules) {
+  const auto read = [](const JsonSection& numbers, std::int64_t otherwise) {
+    return integers_of(static_cast<double>(read_bits(numbers, kGemma, otherwise)), 0);
+  };
+  const std::int64_t bits = read_bits(section, kGemma, 4);
+  rules.otherwise = integers_of(static_cast<double>(bits), 0);
+  rules.stores_tables = section.boolean_or("quantize_embeddings", false);
+  constexpr const char* kModules = "module_quant_configs";
+  const std::optional<JsonSection> modules = section.section(kModules);
+  if (!modules) return;
+  for (const std::string& pattern : modules->keys()) {
+    store_module(section, kModules, anywhere(pattern),
+                 read(modules->required_section(pattern.c_str()), bits), rules);
+  }
 }
 
 // optimum-quanto: 8 bits have a scale for each channel, fewer a scale and an offset for each 128
@@ -204,6 +263,14 @@ void read_awq(const JsonSection& section, FormatRules& rules) {
   rules.otherwise = read_integers(section, kAwq);
 }
 
+void read_metal(const JsonSection& section, FormatRules& rules) {
+  rules.otherwise = read_integers(section, kMetal, 4);
+}
+
+void read_sinq(const JsonSection& section, FormatRules& rules) {
+  rules.otherwise = read_integers(section, kSinq, 4);
+}
+
 void read_scaled(const JsonSection& section, FormatRules& rules) {
   rules.otherwise = read_integers(section, kScaled, 4);
 }
@@ -238,8 +305,14 @@ StoredFormat read_auto_round_numbers(const JsonSection& section,
     return {.format = bits == 4 ? WeightFormat::Mxfp4 : WeightFormat::Mxfp8};
   }
   if (type.starts_with("nv_fp") && bits == 4) return {.format = WeightFormat::Nvfp4};
-  if (type == "fp8") return {.format = WeightFormat::Fp8};
-  if (!type.starts_with("int")) fail_unknown(section, kType, type, "int, mx_fp, nv_fp, fp8");
+  // "fp" of 8 bits, by tensor, by channel or, with a list of two, by block.
+  const bool is_fp8 = type.starts_with("fp8") || (type == "fp" && bits == 8);
+  if (is_fp8) {
+    const Json* const group = section.find("group_size");
+    const bool is_block = group != nullptr && group->is_array();
+    return {.format = is_block ? WeightFormat::Fp8Block : WeightFormat::Fp8};
+  }
+  if (!type.starts_with("int")) fail_unknown(section, kType, type, "int, mx_fp, nv_fp, fp8, fp");
   return integers_of(static_cast<double>(bits),
                      read_group_size(section, "group_size", group_otherwise), 2,
                      WeightFormat::WeightOnly, true);
@@ -248,10 +321,12 @@ StoredFormat read_auto_round_numbers(const JsonSection& section,
 void read_auto_round(const JsonSection& section, FormatRules& rules) {
   rules.otherwise = read_auto_round_numbers(section, {}, 128);
   const std::int64_t bits = read_bits(section, kGptq);
-  const std::int64_t group = read_group_size(section, "group_size", 128);
   constexpr const char* kKey = "extra_config";
   const std::optional<JsonSection> modules = section.section(kKey);
   if (!modules) return;
+  const Json* const size = section.find("group_size");
+  const bool is_block = size != nullptr && size->is_array();
+  const std::int64_t group = is_block ? 0 : read_group_size(section, "group_size", 128);
   for (const std::string& name : modules->keys()) {
     const JsonSection numbers = modules->required_section(name.c_str());
     std::optional<StoredFormat> format;
@@ -259,7 +334,7 @@ void read_auto_round(const JsonSection& section, FormatRules& rules) {
       format = read_auto_round_numbers(numbers, bits, group);
     }
     const bool is_regex = name.find_first_of("*\\[(^$|+") != std::string::npos;
-    store_module(section, kKey, (is_regex ? "re:" : "") + name, format, rules);
+    store_module(section, kKey, is_regex ? anywhere(name) : name, format, rules);
   }
 }
 
@@ -345,6 +420,12 @@ const QuantizationMethod kMethods[] = {
     {{"mlx"}, Names::Parts, read_mlx},
     {{"mxfp4", "gpt_oss_mxfp4"}, Names::Parts, read_mxfp4},
     {{"mxfp8"}, Names::Parts, read_mxfp8},
+    {{"nvfp4"}, Names::Parts, read_nvfp4},
+    {{"fouroversix"}, Names::Parts, read_four_over_six},
+    {{"gemma"}, Names::Parts, read_gemma},
+    {{"metal"}, Names::Parts, read_metal},
+    {{"sinq"}, Names::Parts, read_sinq},
+    {{"spqr"}, Names::Parts, read_spqr},
     {{"eetq"}, Names::Parts, read_int8},
     {{"ptpc_fp8", "w8a8_fp8"}, Names::Parts, read_plain_fp8},
     {{"w8a8_int8", "blockwise_int8", "tpu_int8"}, Names::Parts, read_w8a8_int8},

@@ -31,6 +31,7 @@ void read_torchao(const JsonSection& section, FormatRules& rules);
 // Of methods whose weights are indices into tables, or of any mean width (quantization_codes.cpp).
 void read_aqlm(const JsonSection& section, FormatRules& rules);
 void read_vptq(const JsonSection& section, FormatRules& rules);
+void read_spqr(const JsonSection& section, FormatRules& rules);
 void read_higgs(const JsonSection& section, FormatRules& rules);
 void read_exl(const JsonSection& section, FormatRules& rules);
 void read_bitnet(const JsonSection& section, FormatRules& rules);

@@ -229,6 +229,42 @@ TEST_CASE("methods of few models by their bits per weight", "[catalogue]") {
            "_type": "MXDynamicActivationMXWeightConfig", "_data": {"weight_dtype": {
              "_type": "torch.dtype", "_data": "float4_e2m1fn_x2"}}}}})",
        0.53125},
+      {R"({"quant_method": "torchao", "quant_type": {"default": {
+           "_type": "FPXWeightOnlyConfig", "_data": {"ebits": 3, "mbits": 2}}}})",
+       0.75},
+      {R"({"quant_method": "nvfp4", "modules_to_not_convert": ["lm_head"]})", 0.5625},
+      {R"({"quant_method": "fouroversix", "dtype": "mxfp4"})", 0.53125},
+      {R"({"quant_method": "metal", "bits": 4, "group_size": 64})", 0.5 + 4.0 / 64},
+      {R"({"quant_method": "sinq", "nbits": 3, "group_size": 64})", 0.375 + 4.0 / 64},
+      {R"({"quant_method": "gemma", "num_bits": 4})", 0.5},
+      {R"({"quant_method": "gemma", "num_bits": 2, "module_quant_configs": {
+           "self_attn|mlp": {"num_bits": 8}}})",
+       1},
+      {R"({"quant_method": "auto-round", "bits": 8, "data_type": "fp", "group_size": -1})", 1},
+      {R"({"quant_method": "auto-round", "bits": 8, "data_type": "fp", "group_size": [128, 128]})",
+       1 + 4.0 / 16384},
+      {R"({"quant_method": "fp8", "weight_block_size": [1, 128]})", 1 + 4.0 / 128},
+      {R"({"quant_method": "fp8", "weight_block_size": [64, 64], "scale_fmt": "ue8m0"})",
+       1 + 1.0 / 4096},
+      // Ten whole numbers of 3 bits in 32, and six of 5 bits.
+      {R"({"quant_method": "compressed-tensors", "format": "pack-quantized", "config_groups": {
+           "group_0": {"targets": ["Linear"], "weights": {"num_bits": 3, "type": "int",
+           "strategy": "group", "group_size": 128}}}})",
+       0.4 + 2.0 / 128},
+      {R"({"quant_method": "compressed-tensors", "format": "pack-quantized", "config_groups": {
+           "group_0": {"targets": ["Linear"], "weights": {"num_bits": 5, "type": "int",
+           "strategy": "channel"}}}})",
+       32.0 / 6 / 8},
+      // 64 bits for 16 weights; four outliers and offsets of 32 bits for each 1,600 weights.
+      {R"({"quant_method": "spqr", "bits": 3, "beta1": 16, "beta2": 16, "shapes": {
+           "model.layers.0.mlp.down_proj.dense_weights.shape": 1000,
+           "model.layers.0.mlp.down_proj.row_offsets.shape": 10,
+           "model.layers.0.mlp.down_proj.col_vals.shape": 30,
+           "model.layers.0.mlp.down_proj.in_perm.shape": 0}})",
+       0.5 + 40 * 4.0 / 16000},
+      {R"({"quant_method": "modelopt", "config_groups": {"group_0": {"targets": ["Linear"],
+           "weights": {"num_bits": 8, "type": "float"}}}, "ignore": ["lm_head"]})",
+       1},
   };
   for (const auto& [quantization, bytes] : cases) {
     INFO(quantization);
@@ -250,6 +286,11 @@ TEST_CASE("codebooks count once for each matrix", "[catalogue]") {
                             "model.layers.0.mlp.down_proj": {"vector_lens": [-1, 8],
                               "num_centroids": [-1, 65536], "num_res_centroids": [-1, 256]}}})"),
               kLinear * 2 + kDown / 32 * (24.0 / 64 - 2) + (65536 + 256) * 8 * 2 + kRest);
+  // Numbers that all layers share.
+  check_bytes(quantised(R"({"quant_method": "vptq", "config_for_layers": {},
+                            "shared_layer_config": {"layers": {"vector_lens": [-1, 8],
+                              "num_centroids": [-1, 65536], "num_res_centroids": [-1, -1]}}})"),
+              kLinear * 0.25 + kMatrices * 65536 * 8 * 2 + kRest);
   // The head has a width of its own.
   check_bytes(quantised(R"({"quant_method": "exl3", "bits": 4.0, "head_bits": 6})"),
               kLinear * 0.5 + kTables / 2 * 0.75 + kTables / 2 * 2 + 2 * kNorms);
@@ -282,8 +323,8 @@ TEST_CASE("modules that cannot be counted are refused by name", "[catalogue]") {
   const auto error = [](const std::string& quantization) {
     return error_of([&] { quantised(quantization); });
   };
-  CHECK(error(R"({"quant_method": "spqr"})")
-            .starts_with("config.json: quantization_config.quant_method: \"spqr\" is not "
+  CHECK(error(R"({"quant_method": "no_such"})")
+            .starts_with("config.json: quantization_config.quant_method: \"no_such\" is not "
                          "supported; allowed: fp8, compressed-tensors, modelopt, gptq, "));
   CHECK(error(R"({"quant_method": "gptq", "bits": 16})") ==
         "config.json: quantization_config.bits: is 16; allowed: 2, 3, 4, 8");
