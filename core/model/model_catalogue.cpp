@@ -305,6 +305,8 @@ std::optional<WeightFormat> named_format(std::string_view name) {
   const auto is_fp8 = [](WeightFormat format) {
     return format == WeightFormat::Fp8 || format == WeightFormat::Fp8Block;
   };
+  // GGUF files of a model that is published in 4 bits have these.
+  if (named.is_gguf && own != WeightFormat::Plain && !is_fp8(own)) return std::nullopt;
   // A file that is published in blocks of fp8 is "FP8", too.
   if (*named.format == own || (is_fp8(*named.format) && is_fp8(own))) return std::nullopt;
   // mxfp4 stores experts alone. Nvfp4 is nearest in size and speed.

@@ -5,6 +5,7 @@
 #include <cstddef>
 #include <map>
 #include <set>
+#include <utility>
 
 #include "core/base/names.h"
 #include "core/config/catalogue.h"
@@ -108,6 +109,7 @@ const KnownNames& known_names() {
 struct SaidFormat {
   std::string end;  // empty: nothing
   WeightFormat format = WeightFormat::Plain;
+  bool is_gguf = false;  // a repository of GGUF files
 };
 
 // Cuts one end off a name: the longest that says a format, else a word that changes no shape. The
@@ -129,17 +131,13 @@ bool cut_end(std::string& name, SaidFormat& said) {
   const bool is_date =
       word.size() == 4 && word.find_first_not_of("0123456789") == std::string::npos;
   if (!is_date && known.same_shape.count(word) == 0) return false;
+  said.is_gguf = said.is_gguf || word == "gguf";
   name.resize(last);
   return true;
 }
 
-}  // namespace
-
-FoundModel named_model(std::string_view name) {
+FoundModel named_by(NameParts parts) {
   const KnownNames& known = known_names();
-  const auto repository = known.repositories.find(lower_ascii(name));
-  if (repository != known.repositories.end()) return {repository->second, {}};
-  NameParts parts = parts_of(name);
   SaidFormat said;
   FoundModel named;
   while (!parts.name.empty()) {
@@ -152,6 +150,10 @@ FoundModel named_model(std::string_view name) {
   }
   const bool is_known =
       parts.organisation.empty() || known.organisations.count(parts.organisation) > 0;
+  if (said.end.empty() && said.is_gguf) {
+    said = {"gguf", WeightFormat::Int4, true};
+    named.is_gguf = true;
+  }
   if (named.model.empty() || (!is_known && said.end.empty())) return {};
   if (said.end.empty()) return named;
   named.format = said.format;
@@ -163,6 +165,25 @@ FoundModel named_model(std::string_view name) {
     if (known.block_organisations.count(by) > 0) named.format = WeightFormat::Fp8Block;
   }
   return named;
+}
+
+}  // namespace
+
+FoundModel named_model(std::string_view name) {
+  const KnownNames& known = known_names();
+  const auto repository = known.repositories.find(lower_ascii(name));
+  if (repository != known.repositories.end()) return {repository->second, {}};
+  NameParts parts = parts_of(name);
+  const FoundModel named = named_by(parts);
+  if (!named.model.empty()) return named;
+  // "Qwen_Qwen3-32B" has its maker in front.
+  for (std::size_t dash = parts.name.find('-'); dash != std::string::npos;
+       dash = parts.name.find('-', dash + 1)) {
+    if (known.organisations.count(parts.name.substr(0, dash)) == 0) continue;
+    parts.name.erase(0, dash + 1);
+    return named_by(std::move(parts));
+  }
+  return {};
 }
 
 std::string nearest_model(std::string_view name) {

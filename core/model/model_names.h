@@ -16,6 +16,7 @@ namespace metronome {
 struct FoundModel {
   std::string model;                   // empty: none
   std::optional<WeightFormat> format;  // nothing: that of the model's own file
+  bool is_gguf = false;  // the format is that of the file which llama-server takes by itself
 };
 
 // "Qwen/Qwen3-8B", "qwen3_8b" and "Qwen3-8B-Instruct" are qwen3-8b, and

@@ -89,6 +89,21 @@ constexpr Named kKnown[] = {
     {"allenai/Olmo-3-32B-Think", "olmo-3-32b", {}},
     {"nvidia/NVIDIA-Nemotron-Nano-9B-v2", "nemotron-nano-9b-v2", {}},
     {"deepseek-ai/DeepSeek-R1-0528-Qwen3-8B", "deepseek-r1-0528-qwen3-8b", {}},
+    // A repository of GGUF files: llama-server takes its Q4_K_M.
+    {"unsloth/Qwen3-8B-GGUF", "qwen3-8b", kInt4},
+    {"someone/Qwen3-8B-GGUF", "qwen3-8b", kInt4},
+    {"ggml-org/gpt-oss-20b-GGUF", "gpt-oss-20b", kInt4},
+    {"unsloth/Qwen3-8B-Q8_0-GGUF", "qwen3-8b", kFp8},
+    // The maker in front.
+    {"bartowski/Qwen_Qwen3-32B-GGUF", "qwen3-32b", kInt4},
+    {"bartowski/openai_gpt-oss-20b-GGUF:MXFP4", "gpt-oss-20b", WeightFormat::Mxfp4},
+    {"bartowski/Meta-Llama-3.1-8B-Instruct-GGUF", "llama-3.1-8b", kInt4},
+    {"bartowski/mistralai_Mistral-Small-3.2-24B-Instruct-2506-GGUF", "mistral-small-3.1-24b", kInt4},
+    {"nvidia/NVIDIA-Nemotron-3-Nano-30B-A3B-FP8", "nemotron-3-nano-30b-a3b", kFp8},
+    {"nvidia/NVIDIA-Nemotron-3-Super-120B-A12B-NVFP4", "nemotron-3-super-120b-a12b", kNvfp4},
+    {"nvidia/DeepSeek-R1-0528-NVFP4-v2", "deepseek-v3", kNvfp4},
+    {"nvidia/Phi-4-reasoning-plus-NVFP4", "phi-4-reasoning", kNvfp4},
+    {"deepseek-r1:70b", "llama-3.1-70b", {}},
 };
 
 TEST_CASE("names of models as people type them", "[core][model]") {
@@ -145,6 +160,8 @@ TEST_CASE("a model's name says how its weights are stored", "[core][model]") {
   CHECK_FALSE(named_format("openai/gpt-oss-20b-mxfp4"));
   CHECK_FALSE(named_format("MiniMax-M2.5-FP8"));
   CHECK_FALSE(named_format("qwen3-8b-bf16"));
+  CHECK_FALSE(named_format("unsloth/gpt-oss-20b-GGUF"));
+  CHECK(named_format("unsloth/DeepSeek-R1-GGUF") == WeightFormat::Int4);
   CHECK(named_format("nvidia/DeepSeek-R1-0528-NVFP4") == WeightFormat::Nvfp4);
   CHECK(named_format("gpt-oss-20b-bf16") == WeightFormat::Plain);
   // mxfp4 stores experts alone.
