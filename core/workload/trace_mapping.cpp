@@ -6,6 +6,7 @@
 #include <utility>
 
 #include "core/base/names.h"
+#include "core/base/number_chars.h"
 #include "core/workload/trace_names.h"
 #include "core/workload/workload_trace_parse.h"
 
@@ -36,14 +37,16 @@ TraceMapping agent_trace(TraceFormat format, const char* name) {
 constexpr const char* kLoggedArrivals =
     "timestamp|created_at|created|start_time|startTime|started_at|arrival_time|arrival|"
     "arrived_at|request_start_time|arrival_time_ms|timestamp_ms|start_time_ms|arrival_ms|"
-    "arrival_s|TIMESTAMP|Timestamp|arrival_timestamp|ts|time|request_time";
+    "arrival_s|TIMESTAMP|Timestamp|arrival_timestamp|request_created_at|createdAt|requested_at|"
+    "request_timestamp|time_iso8601|@timestamp|ts|time|request_time";
 constexpr const char* kLoggedPrompts =
     "usage.prompt_tokens|prompt_tokens|usage.input_tokens|input_tokens|gen_ai.usage.input_tokens|"
     "gen_ai_usage_input_tokens|info.input_tokens|response.usage.prompt_tokens|isl|input_length|"
     "input_len|prompt_len|prompt_length|input_sequence_length|number_input_tokens|"
     "num_input_tokens|num_prompt_tokens|input_token_count|prompt_token_count|promptTokens|"
     "inputTokens|ai.proxy.usage.prompt_tokens|usage.input|ContextTokens|Request tokens|"
-    "num_prefill_tokens|prompt_size";
+    "num_prefill_tokens|prompt_size|tokens_prompt|input.inputTokenCount|inputTokenCount|"
+    "usageMetadata.promptTokenCount|prompt_eval_count|PromptTokens|context_tokens";
 constexpr const char* kLoggedOutputs =
     "usage.completion_tokens|completion_tokens|usage.output_tokens|output_tokens|"
     "gen_ai.usage.output_tokens|gen_ai_usage_output_tokens|info.output_tokens|"
@@ -51,7 +54,9 @@ constexpr const char* kLoggedOutputs =
     "generation_len|output_sequence_length|number_output_tokens|num_output_tokens|"
     "num_generated_tokens|output_token_count|completion_token_count|completionTokens|"
     "outputTokens|ai.proxy.usage.completion_tokens|usage.output|GeneratedTokens|"
-    "Response tokens|num_decode_tokens|token_size";
+    "Response tokens|num_decode_tokens|token_size|tokens_completion|output.outputTokenCount|"
+    "outputTokenCount|usageMetadata.candidatesTokenCount|eval_count|CompletionTokens|"
+    "generated_tokens|generation_tokens|gen_len";
 
 TraceMapping logged_requests() {
   return {.format = TraceFormat::Gateway,
@@ -63,6 +68,17 @@ TraceMapping logged_requests() {
                      {Session, "session_id|sessionId", false}},
           .unit = TraceTimeUnit::Auto,
           .skips_failed = true};
+}
+
+// Prompts as token ids, as trtllm-bench takes them.
+TraceMapping requests_of_ids() {
+  return {.format = TraceFormat::Gateway,
+          .name = "gateway",
+          .fields = {{Arrival, kLoggedArrivals, false},
+                     {Prompt, kLoggedPrompts, false},
+                     {Tokens, "input_ids|prompt_token_ids|prompt_ids"},
+                     {Output, kLoggedOutputs}},
+          .unit = TraceTimeUnit::Auto};
 }
 
 // Results of LMCache's multi-round benchmark: rounds of a user share their beginning.
@@ -187,6 +203,7 @@ std::vector<TraceMapping> log_traces() {
        .has_loose_hashes = true,
        .kind = "request_end"},
       logged_requests(),
+      requests_of_ids(),
       rounds_of_users(),
       agent_trace(TraceFormat::Weka, "weka"),
       agent_trace(TraceFormat::OpenTelemetry, "opentelemetry"),
@@ -317,9 +334,31 @@ void add_given(const TraceConfig& config, TraceMapping& mapping) {
   }
 }
 
+std::optional<double> number_of(std::string_view text) {
+  double number = 0;
+  const char* const end = text.data() + text.size();
+  const auto read = read_number(text.data(), end, number);
+  return !text.empty() && read.ec == std::errc() && read.ptr == end ? std::optional(number)
+                                                                    : std::nullopt;
+}
+
+// The text in the column of this name; empty: there is none.
+std::string_view column_of(std::string_view header, std::string_view row, std::string_view name) {
+  std::size_t wanted = SIZE_MAX;
+  for_each_csv_field(header, [&](std::size_t position, std::string_view column) {
+    if (column == name) wanted = position;
+  });
+  std::string_view found;
+  for_each_csv_field(row, [&](std::size_t position, std::string_view text) {
+    if (position == wanted) found = text;
+  });
+  return found;
+}
+
 // The unit of arrivals in a file whose format has another: an epoch says it by its size, and a name
 // by its end.
-void find_arrival_unit(const TraceNames& names, TraceMapping& mapping) {
+void find_arrival_unit(const TraceNames& names, std::string_view header, std::string_view row,
+                       TraceMapping& mapping) {
   const MappedField* const arrival = mapping.find(Arrival);
   if (arrival == nullptr) return;
   constexpr std::pair<std::string_view, TraceTimeUnit> kEnds[] = {
@@ -332,7 +371,15 @@ void find_arrival_unit(const TraceNames& names, TraceMapping& mapping) {
   // In milliseconds since its beginning a trace of 11 days is not that long; in seconds since 1970
   // it is of 2001 or later.
   constexpr double kFirstEpoch = 1e9, kFirstMillis = 1e11;
-  const std::optional<double> first = names.number(arrival->name);
+  std::optional<double> first = names.number(arrival->name);
+  if (mapping.shape == TraceShape::Csv) {
+    const std::string_view text = column_of(header, row, arrival->name);
+    const bool is_date = text.find(':') != std::string_view::npos;
+    first = number_of(without_quotes(text));
+    const bool is_of_other_kind =
+        mapping.unit == TraceTimeUnit::Date ? first.has_value() : is_date && !first;
+    if (is_of_other_kind) mapping.arrival_unit = TraceTimeUnit::Auto;
+  }
   if (!first) return;
   const bool is_in_seconds = *first >= kFirstEpoch && *first < kFirstMillis;
   const bool is_other = (mapping.unit == TraceTimeUnit::Milliseconds && is_in_seconds) ||
@@ -385,7 +432,7 @@ std::string TraceMapping::needed_names() const {
 }
 
 std::optional<TraceMapping> find_mapping(const TraceConfig& config, std::string_view first_line,
-                                         bool is_json) {
+                                         bool is_json, std::string_view first_row) {
   const TraceNames names(first_line, is_json ? TraceShape::JsonLines : TraceShape::Csv);
   std::optional<TraceMapping> mapping = find_known(config, names, is_json);
   if (!mapping) {
@@ -398,7 +445,7 @@ std::optional<TraceMapping> find_mapping(const TraceConfig& config, std::string_
   }
   add_given(config, *mapping);
   add_common(names, *mapping);
-  if (config.time_unit == TraceTimeUnit::Auto) find_arrival_unit(names, *mapping);
+  if (config.time_unit == TraceTimeUnit::Auto) find_arrival_unit(names, first_line, first_row, *mapping);
   return mapping;
 }
 

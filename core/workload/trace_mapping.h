@@ -71,9 +71,10 @@ struct TraceMapping {
 
 // The mapping of the trace: that of config.format (Auto: the format with most of the names in the
 // first line), with the columns and units that `config` gives. nullopt when the names of no format
-// are there and `config` has no columns. `is_json` says that the line is a JSON object.
+// are there and `config` has no columns. `is_json` says that the line is a JSON object. `first_row`
+// is the line behind a header of CSV: its arrival says which unit it has.
 std::optional<TraceMapping> find_mapping(const TraceConfig& config, std::string_view first_line,
-                                         bool is_json);
+                                         bool is_json, std::string_view first_row = {});
 
 // The mapping by which a trace of the format is written; nullopt: it is not.
 std::optional<TraceMapping> written_mapping(TraceFormat format);

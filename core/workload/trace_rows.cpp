@@ -147,6 +147,11 @@ void TraceRequests::add(const TraceRow& row, const TraceLines& lines) {
     ++workload_.num_skipped;
     return;
   }
+  if (row.num_prompt_tokens == 0 && !row.ids.empty()) {
+    TraceRow counted = row;
+    counted.num_prompt_tokens = static_cast<std::int32_t>(row.ids.size());
+    return add(counted, lines);
+  }
   if (row.num_prompt_tokens == 0) {
     lines.fail(mapping_.find(TraceField::Prompt)->name,
                "'0' is out of range; allowed: " + describe_range(1, kMaxLengthTokens));

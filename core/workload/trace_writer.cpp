@@ -2,6 +2,7 @@
 #include "core/workload/trace_writer.h"
 
 #include <algorithm>
+#include <bit>
 #include <fmt/core.h>
 #include <numeric>
 #include <optional>
@@ -78,16 +79,21 @@ std::vector<std::uint64_t> block_ids(std::span<const PromptSegment> segments, st
   return ids;
 }
 
-// The largest blocks at whose ends all parts of prompts end, but the last.
+// The largest blocks at whose ends all parts of prompts end, but the last; of prompts in one part,
+// the smallest power of two that holds each.
 std::int64_t common_block(const Workload& workload) {
   std::int64_t block = 0;
+  std::uint64_t longest = 1;
   for (std::size_t i = 0; i < workload.requests.size(); ++i) {
     const auto segments = workload.prompt_segments(RequestId{static_cast<std::uint32_t>(i)});
     for (std::size_t s = 0; s + 1 < segments.size(); ++s) {
       block = std::gcd(block, std::int64_t{segments[s].num_tokens});
     }
+    for (const PromptSegment& segment : segments) {
+      longest = std::max(longest, static_cast<std::uint64_t>(segment.num_tokens));
+    }
   }
-  return block == 0 ? kMaxLengthTokens : block;
+  return block > 0 ? block : static_cast<std::int64_t>(std::bit_ceil(longest));
 }
 
 // Writes one request after the other.

@@ -47,7 +47,17 @@ std::string read_whole_file(const TraceConfig& config, const std::string& path) 
 }
 
 // `lines` is at the first one.
-[[noreturn]] void fail_unknown_format(const TraceLines& lines) {
+[[noreturn]] void fail_unknown_format(const TraceConfig& config, const TraceLines& lines) {
+  const std::string_view line = lines.line();
+  const bool is_prompts = config.file.ends_with(".txt") || line.starts_with("prompt,") ||
+                          line == "prompt" ||
+                          line.find_first_of(",;\t{") == std::string_view::npos;
+  if (is_prompts) {
+    lines.fail("unknown trace format",
+               quote_for_message(line) +
+                   " begins texts without lengths of answers; allowed: JSON lines "
+                   "{\"prompt\": TEXT, \"output_tokens\": N}, or lengths in columns");
+  }
   lines.fail("unknown trace format", quote_for_message(lines.line()) +
                                          "; allowed: CSV with a header of " +
                                          describe_formats(TraceShape::Csv) + "; JSON lines of " +
@@ -60,8 +70,18 @@ std::string read_whole_file(const TraceConfig& config, const std::string& path) 
 TraceMapping mapping_of(TraceLines lines, const TraceConfig& config) {
   if (!lines.next()) fail_file(config, "'" + config.file + "' contains no request");
   const bool is_json = lines.line().starts_with('{');
-  std::optional<TraceMapping> mapping = find_mapping(config, lines.line(), is_json);
-  if (!mapping) fail_unknown_format(lines);
+  TraceLines next = lines;
+  next.next();
+  std::optional<TraceMapping> mapping =
+      find_mapping(config, lines.line(), is_json, is_json ? std::string_view() : next.line());
+  // A log may begin with requests that failed, which say no lengths.
+  constexpr int kMostFailures = 1000;
+  for (int i = 0; !mapping && is_json && i < kMostFailures; ++i) {
+    if (!next.line().starts_with('{')) break;
+    mapping = find_mapping(config, next.line(), true);
+    if (!next.next()) break;
+  }
+  if (!mapping) fail_unknown_format(config, lines);
   for (const auto& [field, key] :
        {std::pair(TraceField::Prompt, "prompt"), std::pair(TraceField::Output, "output")}) {
     if (mapping->find(field) != nullptr) continue;

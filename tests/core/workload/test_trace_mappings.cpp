@@ -96,6 +96,81 @@ TEST_CASE("tables and logs of other tools", "[core][trace]") {
         "0/7/3 100/8/4 ");
 }
 
+TEST_CASE("exports of other gateways", "[core][trace]") {
+  TraceFile trace;
+  CHECK(summary(trace.load("generation_id,created_at,tokens_prompt,tokens_completion,cancelled\n"
+                           "a,2026-01-05 10:00:00.1,1200,250,false\n"
+                           "b,2026-01-05 10:00:02.5,800,150,false\n")) ==
+        "0/1200/250 2400/800/150 ");
+  CHECK(summary(trace.load("request_created_at,status,prompt_tokens,completion_tokens\n"
+                           "2026-01-05 10:00:00.1,429,0,0\n2026-01-05 10:00:00.2,200,100,20\n"
+                           "2026-01-05 10:00:00.3,200,200,30\n")) == "0/100/20 100/200/30 ");
+  CHECK(summary(trace.load(
+            "{\"timestamp\": \"2026-01-05T10:00:00Z\", \"operation\": \"InvokeModel\", \"input\": "
+            "{\"inputTokenCount\": 120}, \"output\": {\"outputTokenCount\": 44}}\n"
+            "{\"timestamp\": \"2026-01-05T10:00:03Z\", \"operation\": \"InvokeModel\", \"input\": "
+            "{\"inputTokenCount\": 220}, \"output\": {\"outputTokenCount\": 54}}\n")) ==
+        "0/120/44 3000/220/54 ");
+  CHECK(summary(trace.load("{\"timestamp_ms\": 0, \"prompt_len\": 1000, \"gen_len\": 100}\n"
+                           "{\"timestamp_ms\": 500, \"prompt_len\": 1500, \"gen_len\": 90}\n")) ==
+        "0/1000/100 500/1500/90 ");
+}
+
+TEST_CASE("a log may begin with failed requests", "[core][trace]") {
+  TraceFile trace;
+  for (const char* failed : {"\"error\": \"x\"", "\"usage\": null", "\"usage\": {}"}) {
+    INFO(failed);
+    const std::string text =
+        "{\"timestamp\": \"2026-01-05T10:00:00Z\", \"status\": 500, " + std::string(failed) +
+        "}\n{\"timestamp\": \"2026-01-05T10:00:01Z\", \"status\": 200, \"usage\": "
+        "{\"prompt_tokens\": 10, \"completion_tokens\": 5}}\n";
+    const Workload workload = trace.load(text);
+    CHECK(summary(workload) == "0/10/5 ");
+    CHECK(workload.num_skipped == 1);
+  }
+}
+
+TEST_CASE("the first row of a table says the unit of an epoch, and a date", "[core][trace]") {
+  TraceFile trace;
+  const auto read = [&](const std::string& header, const char* first, const char* second) {
+    return summary(trace.load(header + "\n" + first + ",100,20\n" + second + ",200,30\n"));
+  };
+  const std::string vidur = "arrived_at,num_prefill_tokens,num_decode_tokens";
+  const std::string burst = "Timestamp,Request tokens,Response tokens";
+  const std::string azure = "TIMESTAMP,ContextTokens,GeneratedTokens";
+  for (const std::string& header : {vidur, burst, azure}) {
+    INFO(header);
+    CHECK(read(header, "1730000000.25", "1730000001.5") == "0/100/20 1250/200/30 ");
+    CHECK(read(header, "1730000000250", "1730000001500") == "0/100/20 1250/200/30 ");
+    CHECK(read(header, "1730000000250000000", "1730000001500000000") ==
+          "0/100/20 1250/200/30 ");
+    CHECK(read(header, "2026-01-05 10:00:00.25", "2026-01-05 10:00:01.5") ==
+          "0/100/20 1250/200/30 ");
+  }
+  CHECK(read(vidur, "0.25", "1.5") == "0/100/20 1250/200/30 ");
+}
+
+TEST_CASE("prompts of token ids have their number as length", "[core][trace]") {
+  TraceFile trace;
+  const Workload workload = trace.load(
+      "{\"task_id\": 0, \"input_ids\": [5, 6, 7], \"output_tokens\": 12}\n"
+      "{\"task_id\": 1, \"input_ids\": [5, 6], \"output_tokens\": 22}\n",
+      "", ", arrivals: {rate: 1}");
+  CHECK(workload.requests[0].num_prompt_tokens == 3);
+  CHECK(workload.requests[1].num_prompt_tokens == 2);
+  CHECK(workload.requests[1].max_output_tokens == 22);
+  CHECK(workload.token_ids.size() == 5);
+}
+
+TEST_CASE("texts alone are refused with what is missing", "[core][trace]") {
+  TraceFile trace;
+  const std::string allowed =
+      "begins texts without lengths of answers; allowed: JSON lines {\"prompt\": TEXT, "
+      "\"output_tokens\": N}, or lengths in columns";
+  CHECK(trace.error("Tell me a story\n").ends_with(allowed));
+  CHECK(trace.error("prompt\n\"Tell me, a story\"\n").ends_with(allowed));
+}
+
 TEST_CASE("the router's request traces", "[core][trace]") {
   TraceFile trace;
   const auto row = [](const char* kind, int ms, const std::string& hashes) {
@@ -289,6 +364,19 @@ TEST_CASE("token ids and hash ids are written and read", "[core][trace]") {
       CHECK(read.segments[i].num_tokens == blocks.segments[i].num_tokens);
     }
   }
+}
+
+TEST_CASE("prompts of one block are written in blocks of a size that holds them",
+          "[core][trace]") {
+  TraceFile trace;
+  const Workload blocks = trace.load(
+      "{\"timestamp\": 0, \"input_length\": 300, \"output_length\": 5, \"hash_ids\": [7]}\n"
+      "{\"timestamp\": 10, \"input_length\": 500, \"output_length\": 5, \"hash_ids\": [7]}\n");
+  const std::string text = trace_text(blocks, TraceFormat::Plain);
+  CHECK(text.find("\"block_size\":512") != std::string::npos);
+  const Workload read = trace.load(text);
+  CHECK(summary(read) == "0/300/5 10/500/5 ");
+  CHECK(read.segments[0].content == read.segments[1].content);
 }
 
 TEST_CASE("what a format cannot say is refused, and plain says it", "[core][trace]") {
