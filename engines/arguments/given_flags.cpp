@@ -235,15 +235,16 @@ class FlagReader {
   std::string checked(const std::string& argument, const std::string& name,
                       const std::string& value) const {
     std::string_view allowed;
+    const KnownFlag* flag = flag_of_argument(argument);
+    const bool is_short = flag != nullptr && flag->takes_short_numbers;
+    const std::string plain = is_short ? plain_count(value) : value;
     for (const ServerArgument& row : rows_) {
       if (row.argument != argument) continue;
-      const KnownFlag* flag = flag_of_argument(argument);
-      const bool is_short = flag != nullptr && flag->takes_short_numbers;
-      const std::string plain = is_short ? plain_count(value) : value;
       if (is_valid(row, plain)) return plain;
       allowed = allowed_values(row);
     }
-    if (allowed.empty() || value == kNotSet || value == "auto" || value == "-1") return value;
+    if (allowed.empty()) return plain;
+    if (value == kNotSet || value == "auto" || value == "-1") return value;
     refuse(name, "has the value '" + printable(value) + "'; allowed: " + std::string(allowed));
   }
 
@@ -285,12 +286,28 @@ class FlagReader {
     given_.not_modelled.emplace_back(name + ": " + argument, "it is not known");
   }
 
+  // "99+|all": one of these words, or a number as large.
+  static bool is_usual(const KnownFlag& flag, const std::string& value) {
+    std::string_view rest = flag.usual;
+    while (!rest.empty()) {
+      const std::string_view word = rest.substr(0, rest.find('|'));
+      rest.remove_prefix(std::min(word.size() + 1, rest.size()));
+      if (word == value) return true;
+      if (!word.ends_with('+')) continue;
+      const auto least = number_in<double>(word.substr(0, word.size() - 1));
+      const auto number = number_in<double>(value);
+      if (least && number && *number >= *least) return true;
+    }
+    return false;
+  }
+
   void note_fate(const KnownFlag& flag, const std::string& name, const std::string& value) {
     if (flag.argument == server_.ranks) {
       given_.num_ranks = std::max<std::int64_t>(number_in<std::int64_t>(value).value_or(1), 1);
     }
     has_joint_ranks_ |= !server_.joint_ranks.empty() && flag.argument == server_.joint_ranks;
-    if (value == flag.usual && !value.empty()) return;
+    const bool is_bare = value.empty() && flag.takes == FlagTakes::Optional;
+    if (is_bare ? is_usual(flag, "true") : !value.empty() && is_usual(flag, value)) return;
     const bool is_only_on = flag.takes == FlagTakes::Nothing && !flag.has_negation;
     if (is_only_on && lower_ascii(value) == "false") return;  // a file says that it is off
     if (flag.fate == FlagFate::Changes) {

@@ -68,6 +68,7 @@ std::string_view allowed_values(const ServerArgument& row);
 struct ServerStart {
   std::string_view words;
   bool is_image = false;
+  bool has_versions = true;  // the image's tags are versions of the server
 };
 
 // The settings of a product's server. engines/NAME/arguments has the row of a product.
@@ -86,6 +87,7 @@ struct ServerArguments {
   std::string_view model;                        // the argument that names the model
   std::string_view pool{};                       // tokens of the KV cache, which the server chose
   std::string_view block{};                      // tokens of a block
+  std::string_view pool_bytes{};                 // memory of the KV cache on each GPU
   // The number of equal engines that share the requests, and the switch with which they are not
   // equal engines.
   std::string_view ranks{};

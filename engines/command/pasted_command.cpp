@@ -13,6 +13,7 @@
 #include "core/config/config_node.h"
 #include "core/scenario/engine_product.h"
 #include "engines/command/shell_words.h"
+#include "engines/flags/known_flags.h"
 #include "engines/log/log_text.h"
 
 namespace metronome {
@@ -44,6 +45,18 @@ std::string leading_version(std::string_view text) {
   return std::string(text.substr(0, end));
 }
 
+// The program of "/opt/venv/bin/vllm", "C:\\llama\\llama-server.exe", or "[vllm" of a printed list.
+std::string_view program_of(std::string_view word) {
+  const std::size_t list = word.rfind('[');
+  if (list != std::string_view::npos) word.remove_prefix(list + 1);
+  word.remove_prefix(std::min(word.find_first_not_of("'\"`"), word.size()));
+  const std::size_t end = word.find_last_not_of("',\"`");
+  word = word.substr(0, end == std::string_view::npos ? 0 : end + 1);
+  constexpr std::string_view kProgram = ".exe";
+  if (word.ends_with(kProgram)) word.remove_suffix(kProgram.size());
+  return word;
+}
+
 // The number of words from `at` on that are this start; 0: they are not.
 std::size_t matched_words(const Words& words, std::size_t at, std::string_view start) {
   std::size_t count = 0;
@@ -51,9 +64,9 @@ std::size_t matched_words(const Words& words, std::size_t at, std::string_view s
     const std::string_view part = start.substr(0, start.find(' '));
     start.remove_prefix(std::min(part.size() + 1, start.size()));
     if (at + count >= words.size()) return 0;
-    const std::string& word = words[at + count];
-    const bool is_path = word.size() > part.size() && word.ends_with(part) &&
-                         word[word.size() - part.size() - 1] == '/';
+    const std::string_view word = program_of(words[at + count]);
+    const char before = word.size() > part.size() ? word[word.size() - part.size() - 1] : ' ';
+    const bool is_path = word.ends_with(part) && (before == '/' || before == '\\');
     if (word != part && !is_path) return 0;
     ++count;
   }
@@ -86,7 +99,9 @@ Match find_start(const Words& words, bool wants_image, std::string& version) {
       for (const ServerStart& start : server->starts) {
         if (start.is_image != wants_image) continue;
         if (wants_image) {
-          if (is_image(words[i], start.words, version)) return {server, i + 1};
+          if (!is_image(words[i], start.words, version)) continue;
+          if (!start.has_versions) version.clear();
+          return {server, i + 1};
         } else if (const std::size_t count = matched_words(words, i, start.words); count > 0) {
           return {server, i + count};
         }
@@ -129,6 +144,30 @@ void add_variables(const Words& words, std::size_t end, PastedCommand& command) 
   }
 }
 
+// Whether a start is the beginning of a list that a program printed, "[vllm serve MODEL]" or
+// "['vllm', 'serve', 'MODEL']", whose quotes are gone.
+bool is_printed_list(const Words& words, std::size_t end) {
+  const auto begins = words.begin() + static_cast<std::ptrdiff_t>(end);
+  return std::any_of(words.begin(), begins,
+                     [](const std::string& word) { return word.find('[') != word.npos; });
+}
+
+void trim_printed_list(Words& words) {
+  for (std::size_t i = 0; i < words.size(); ++i) {
+    std::string& word = words[i];
+    const std::size_t end = word.find('[') == word.npos ? word.find(']') : word.npos;
+    if (end != word.npos) {
+      word.resize(end);
+    } else if (word.ends_with(',')) {
+      word.pop_back();
+    }
+    if (end == word.npos) continue;
+    words.resize(i + 1);
+    if (words.back().empty()) words.pop_back();
+    return;
+  }
+}
+
 // The server's command among these words; nullopt: there is none.
 std::optional<PastedCommand> command_in(const Words& given, const std::string& origin) {
   const Words words = without_shells(given, origin);
@@ -140,6 +179,7 @@ std::optional<PastedCommand> command_in(const Words& given, const std::string& o
   if (match.server == nullptr) return std::nullopt;
   command.server = match.server;
   command.words.assign(words.begin() + static_cast<std::ptrdiff_t>(match.end), words.end());
+  if (is_printed_list(words, match.end)) trim_printed_list(command.words);
   if (image.server != nullptr && image.server != match.server) command.version.clear();
   add_variables(words, match.end, command);
   return command;
@@ -318,8 +358,9 @@ Words words_of_container(const ConfigNode& node, const std::string& origin) {
     if (image != nullptr) add(image->find(key));
     add(node.find(key));
   }
-  if (const ConfigNode* model = node.find("modelURL"); model != nullptr) {
-    words.insert(words.end(), {"--model", model->scalar});
+  for (const char* const key : {"modelURL", "storageUri"}) {  // the latter of KServe
+    const ConfigNode* model = node.find(key);
+    if (model != nullptr) words.insert(words.end(), {"--model", model->scalar});
   }
   for (std::string& word : words_of_settings(node.find("vllmConfig"), origin)) {
     words.push_back(std::move(word));
@@ -481,6 +522,54 @@ std::string known_starts() {
   return text;
 }
 
+namespace {
+
+// Whether the server has each flag among the words, under its whole name.
+bool has_all_flags(const ServerArguments& server, const Words& words) {
+  if (words.empty() || !words.front().starts_with('-')) return false;
+  std::size_t num_flags = 0;
+  for (const std::string& word : words) {
+    if (!word.starts_with("--")) continue;
+    const std::string name = word.substr(0, word.find_first_of("=."));
+    const KnownFlag* flag = find_flag(server.policy, name);
+    if (flag == nullptr) return false;
+    std::string dashes = name;
+    std::replace(dashes.begin() + 2, dashes.end(), '_', '-');
+    const auto is_name = [&](std::string_view known) { return known == name || known == dashes; };
+    const bool is_whole = is_name(flag->name) || is_negation(server.policy, name) ||
+                          std::any_of(flag->aliases.begin(), flag->aliases.end(), is_name);
+    if (!is_whole) return false;
+    ++num_flags;
+  }
+  return num_flags > 0;
+}
+
+// Arguments whose start is elsewhere, as under `args:` of a Kubernetes file: of the only server
+// that has all of them.
+PastedCommand find_by_flags(std::string_view text, const std::string& origin) {
+  std::vector<PastedCommand> found;
+  for (const ServerArguments* server : servers()) {
+    try {
+      PastedCommand command = find_command(text, server, origin);
+      if (has_all_flags(*server, command.words)) found.push_back(std::move(command));
+    } catch (const UsageError&) {  // no flags at all
+    }
+  }
+  if (found.size() == 1) return std::move(found.front());
+  if (found.empty()) {
+    throw UsageError(origin + ": starts no server that is known; allowed: a text with " +
+                     known_starts() + ", or with the arguments in the log of one");
+  }
+  std::string names;
+  for (const PastedCommand& one : found) {
+    names += (names.empty() ? "" : ", ") + std::string(one.server->policy);
+  }
+  throw UsageError(origin + ": has flags of several servers, and starts none; allowed: with " +
+                   "--engine: " + names);
+}
+
+}  // namespace
+
 PastedCommand find_command(std::string_view text, const ServerArguments* expected,
                            const std::string& origin) {
   if (std::optional<PastedCommand> logged = command_of_log(text)) return std::move(*logged);
@@ -504,6 +593,8 @@ PastedCommand find_command(std::string_view text, const ServerArguments* expecte
   } else if (expected != nullptr && shell.commands.size() <= 1) {
     command.server = expected;
     if (!shell.commands.empty()) command.words = std::move(shell.commands.front());
+  } else if (expected == nullptr) {
+    return find_by_flags(text, origin);
   } else {
     throw UsageError(origin + ": starts no server that is known; allowed: a text with " +
                      known_starts() + ", or with the arguments in the log of one");

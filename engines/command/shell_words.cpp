@@ -24,9 +24,18 @@ std::string_view assigned_name(std::string_view word) {
   return word.substr(0, equals);
 }
 
+bool is_blank(char c) { return c == ' ' || c == '\t' || c == '\r'; }
+
+// Lines of PowerShell and cmd.exe, where a backslash divides folders and escapes nothing.
+bool is_of_windows(std::string_view text) {
+  const auto has = [text](std::string_view part) { return text.find(part) != text.npos; };
+  return has("`\n") || has("`\r\n") || has("^\n") || has("^\r\n") || has(".exe");
+}
+
 class ShellReader {
  public:
-  ShellReader(std::string_view text, const std::string& origin) : text_(text), origin_(origin) {}
+  ShellReader(std::string_view text, const std::string& origin)
+      : text_(text), origin_(origin), is_windows_(is_of_windows(text)) {}
 
   ShellText read() {
     while (at_ < text_.size()) read_next();
@@ -45,6 +54,10 @@ class ShellReader {
   void read_next() {
     const char c = text_[at_];
     if (c == '\n') {
+      if (documents_.empty() && goes_on()) {
+        ++at_;
+        return;
+      }
       end_command();
       ++at_;
       read_documents();
@@ -53,8 +66,10 @@ class ShellReader {
     } else if (skip_continuation()) {
       return;
     } else if (c == '#') {
-      // A comment between continued lines ends the command in a shell. People mean it not to.
+      // A comment between continued lines ends the command in a shell. People mean it not to, but
+      // for variables that they export.
       at_ = std::min(text_.find('\n', at_), text_.size());
+      is_continued_ = is_continued_ && !has_only_assignments();
       if (is_continued_ && at_ < text_.size()) ++at_;
     } else if (is_at("<<") && !is_at("<<<")) {
       begin_document();
@@ -65,14 +80,106 @@ class ShellReader {
       ++at_;
     } else {
       is_continued_ = false;
-      words_.push_back(read_word());
+      if (!read_list() && !read_expanded()) words_.push_back(read_word());
     }
+  }
+
+  // Whether the next line with text belongs to this command, though a shell would end it here: it
+  // begins with a flag, or, behind a continued line and empty ones, with blanks.
+  bool goes_on() const {
+    if (words_.empty()) return false;
+    std::size_t next = at_;
+    std::size_t line = at_;
+    for (; next < text_.size() && (text_[next] == '\n' || is_blank(text_[next])); ++next) {
+      if (text_[next] == '\n') line = next + 1;
+    }
+    const std::string_view rest = text_.substr(next);
+    const std::size_t dashes = std::min(rest.find_first_not_of('-'), rest.size());
+    const bool is_flag = (dashes == 1 || dashes == 2) && dashes < rest.size() &&
+                         std::isalpha(static_cast<unsigned char>(rest[dashes])) != 0;
+    return is_flag || (is_continued_ && next > line && !rest.empty());
+  }
+
+  // The word of NAME=value, `export NAME=value` and so on.
+  bool has_only_assignments() const {
+    const std::size_t first = !words_.empty() && words_.front() == "export" ? 1 : 0;
+    return std::all_of(words_.begin() + static_cast<std::ptrdiff_t>(first), words_.end(),
+                       [](const std::string& word) { return !assigned_name(word).empty(); });
+  }
+
+  // NAME=(...), NAME+=(...): a list of words. False: there is none.
+  bool read_list() {
+    if (!has_only_assignments()) return false;
+    std::size_t end = at_;
+    while (end < text_.size() && is_name_char(text_[end])) ++end;
+    const std::string name(text_.substr(at_, end - at_));
+    const bool adds = text_.substr(end).starts_with("+=(");
+    if (name.empty() || (!adds && !text_.substr(end).starts_with("=("))) return false;
+    at_ = end + (adds ? 3 : 2);
+    std::vector<std::string>& list = lists_[name];
+    if (!adds) list.clear();
+    std::vector<std::string> outer = std::exchange(words_, {});
+    while (at_ < text_.size() && text_[at_] != ')') {
+      const char c = text_[at_];
+      if (c == '\n' || std::isspace(static_cast<unsigned char>(c)) != 0) {
+        ++at_;
+      } else if (c == '#') {
+        at_ = std::min(text_.find('\n', at_), text_.size());
+      } else if (!skip_continuation() && !read_expanded()) {
+        words_.push_back(read_word(true));
+      }
+    }
+    at_ = std::min(at_ + 1, text_.size());
+    for (std::string& word : words_) list.push_back(std::move(word));
+    words_ = std::move(outer);
+    return true;
+  }
+
+  // "${NAME[@]}" of a list, and $NAME or ${NAME} without quotes whose value has several words. A
+  // shell would not look at quotes inside of the value. False: there is none.
+  bool read_expanded() {
+    std::string_view rest = text_.substr(at_);
+    const bool is_quoted = rest.starts_with('"');
+    if (is_quoted) rest.remove_prefix(1);
+    if (!rest.starts_with('$')) return false;
+    rest.remove_prefix(1);
+    const bool has_brace = rest.starts_with('{');
+    if (has_brace) rest.remove_prefix(1);
+    std::size_t end = 0;
+    while (end < rest.size() && is_name_char(rest[end])) ++end;
+    const std::string name(rest.substr(0, end));
+    rest.remove_prefix(end);
+    const bool is_list = rest.starts_with("[@]") || rest.starts_with("[*]");
+    if (is_list) rest.remove_prefix(3);
+    if (has_brace && !rest.starts_with('}')) return false;
+    if (has_brace) rest.remove_prefix(1);
+    if (is_quoted && !rest.starts_with('"')) return false;
+    if (is_quoted) rest.remove_prefix(1);
+    if (!rest.empty() && std::isspace(static_cast<unsigned char>(rest.front())) == 0 &&
+        rest.front() != ')' && rest.front() != ';') {
+      return false;
+    }
+    std::vector<std::string> words;
+    if (const auto list = lists_.find(name); is_list && list != lists_.end()) {
+      words = list->second;
+    } else if (const auto value = shell_.variables.find(name);
+               !is_list && !is_quoted && value != shell_.variables.end() &&
+               value->second.find_first_of(" \n") != std::string::npos) {
+      for (std::vector<std::string>& part : split_shell(value->second, origin_).commands) {
+        for (std::string& word : part) words.push_back(std::move(word));
+      }
+    } else {
+      return false;
+    }
+    at_ = text_.size() - rest.size();
+    for (std::string& word : words) words_.push_back(std::move(word));
+    return true;
   }
 
   // A backslash at the end of a line, as shells write it, or `^` and a backtick of other ones.
   bool skip_continuation() {
     for (const std::string_view end : {"\\\n", "\\\r\n", "\\ \n", "^\n", "^\r\n", "`\n", "`\r\n"}) {
-      if (!is_at(end)) continue;
+      if (!is_at(end) || (is_windows_ && end.starts_with('\\'))) continue;
       at_ += end.size();
       is_continued_ = true;
       return true;
@@ -139,6 +246,7 @@ class ShellReader {
     }
     written_.clear();
     std::vector<std::string> words = std::exchange(words_, {});
+    if (is_windows_ && set_windows_variable(words)) return;
     constexpr std::string_view kUnit = "ExecStart=";  // of systemd
     if (!words.empty() && words.front().starts_with(kUnit)) words.front().erase(0, kUnit.size());
     std::size_t first = 0;
@@ -153,15 +261,30 @@ class ShellReader {
     shell_.commands.push_back(std::move(words));
   }
 
-  std::string read_word() {
+  // `$NAME = value` and `$env:NAME = value` of PowerShell, `set NAME=value` of cmd.exe.
+  bool set_windows_variable(const std::vector<std::string>& words) {
+    if (words.size() == 3 && words[0].starts_with('$') && words[1] == "=") {
+      const std::size_t colon = words[0].find(':');
+      shell_.variables[words[0].substr(colon == std::string::npos ? 1 : colon + 1)] = words[2];
+      return true;
+    }
+    if (words.size() != 2 || lower_ascii(words[0]) != "set") return false;
+    const std::string_view name = assigned_name(words[1]);
+    if (name.empty()) return false;
+    shell_.variables[std::string(name)] = words[1].substr(name.size() + 1);
+    return true;
+  }
+
+  std::string read_word(bool is_in_list = false) {
     std::string word;
     while (at_ < text_.size()) {
       const char c = text_[at_];
+      if (is_in_list && c == ')') break;
       if (c == '\'' || c == '"') {
         read_quoted(c, word);
       } else if (skip_continuation()) {
         break;
-      } else if (c == '\\' && at_ + 1 < text_.size()) {
+      } else if (c == '\\' && at_ + 1 < text_.size() && !is_windows_) {
         word += text_[at_ + 1];
         at_ += 2;
       } else if (c == '$') {
@@ -199,7 +322,7 @@ class ShellReader {
         read_variable(word);
         continue;
       }
-      if (quote == '"' && c == '\\' && at_ + 1 < text_.size()) {
+      if (quote == '"' && c == '\\' && at_ + 1 < text_.size() && !is_windows_) {
         const char next = text_[at_ + 1];
         at_ += 2;
         if (next == '\n') continue;
@@ -245,12 +368,14 @@ class ShellReader {
 
   std::string_view text_;
   const std::string& origin_;
+  bool is_windows_ = false;
   std::size_t at_ = 0;
   bool is_continued_ = false;  // the last word was before a backslash at the end of a line
   std::vector<std::string> words_;
   std::string written_;  // the file that the command writes
   std::vector<HereDocument> documents_;
   std::string document_file_;
+  std::map<std::string, std::vector<std::string>> lists_;  // set in the text: NAME=(word word)
   ShellText shell_;
 };
 

@@ -1,6 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
 // Splits the text of a shell into commands and words, as far as a server's start needs it: quotes,
-// continued lines, comments, variables that the text itself sets, and here-documents.
+// continued lines, comments, variables and lists of words that the text itself sets, and
+// here-documents. PowerShell and cmd.exe, too. A line that begins with a flag goes on with the
+// command before it: reports often lose the backslashes.
 #pragma once
 
 #include <map>

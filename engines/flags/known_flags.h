@@ -33,7 +33,9 @@ struct KnownFlag {
   FlagFate fate = FlagFate::Ignored;
   std::string argument;                     // "max_num_seqs": its name in the server's log
   std::string changes;                      // what it would change, without a full stop
-  std::string usual;                        // its default, for some; empty: not known
+  // Its default, for some, or the words with that effect, "on|auto", and numbers as large as "99+";
+  // empty: not known.
+  std::string usual;
   std::vector<std::string> choices;         // the only words that it takes; empty: not known
   std::string first_version, last_version;  // empty: the first, or the last, that was read
   bool has_negation = false;                // --no-max-num-seqs

@@ -28,6 +28,11 @@ void derive(EngineArguments& arguments, std::vector<std::string>&) {
   if (auto repository = arguments.extract("hf_repo"); !repository.empty()) {
     arguments.try_emplace("model", repository.mapped());
   }
+  // The default, which models with states do without.
+  if (const auto cache = arguments.find("cache_prompt");
+      cache != arguments.end() && cache->second == "True") {
+    arguments.erase(cache);
+  }
   for (const char* const name : {"ctx_size", "parallel"}) {
     if (count_of(arguments, name).value_or(1) <= 0) arguments.erase(name);
   }

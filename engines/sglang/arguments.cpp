@@ -81,7 +81,9 @@ constexpr auto kVariables = [] {
 constexpr ServerStart kStarts[] = {{"sglang.launch_server"},
                                    {"sglang/launch_server.py"},
                                    {"sglang serve"},
-                                   {"lmsysorg/sglang", true}};
+                                   {"lmsysorg/sglang", true},
+                                   {"rocm/sglang", true},
+                                   {"nvcr.io/nvidia/sglang", true, false}};
 constexpr std::string_view kLogMarkers[] = {"server_args="};
 constexpr std::string_view kFiles[] = {"config"};
 

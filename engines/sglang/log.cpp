@@ -136,6 +136,8 @@ LineOutcome read_decode(const LogPart& part, EngineLog& log) {
     return broken(part, fields, kNames, 3, log);
   }
   log.has_speculation = log.has_speculation || fields.has("accept len");
+  const auto graph = fields.all().find("cuda graph");
+  seen.is_eager = graph != fields.all().end() && graph->second == "False";
   return note(std::move(seen), log);
 }
 
@@ -241,6 +243,8 @@ constexpr LogDialect kSglangLog = {
     .more_memory =
         "A higher --schedule-conservativeness, more KV memory (--mem-fraction-static) or fewer "
         "requests at once (--max-running-requests) avoids it.",
+    .more_graphs = "A larger --cuda-graph-max-bs-decode (--cuda-graph-max-bs in older releases) "
+                   "has graphs for them, and a smaller --max-running-requests does without.",
     .smaller_steps = smaller_steps};
 
 }  // namespace metronome

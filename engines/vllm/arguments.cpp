@@ -26,11 +26,12 @@ constexpr std::string_view kFormats =
     "awq=int4, awq_marlin=int4, auto_awq=int4, cpu_awq=int4, gptq=int4, gptq_marlin=int4, "
     "auto_gptq=int4, cpu_gptq=int4, gptq_bitblas=int4, gptq_marlin_24=int4, moe_wna16=int4, "
     "inc=int4, auto-round=int4, bitblas=int4, hqq=int4, ipex=int4, bitsandbytes=int4";
-// SpeculativeMethod of vllm/config/speculative.py.
+// SpeculativeMethod of vllm/config/speculative.py. derive() makes "mtp" of the names that models
+// give it ("qwen3_5_mtp"), and takes out methods that are not simulated.
 constexpr std::string_view kDrafters =
-    "ngram=ngram, draft_model=draft_model, eagle=eagle, eagle3=eagle, mtp=mtp, deepseek_mtp=mtp, "
-    "mimo_mtp=mtp, glm4_moe_mtp=mtp, ernie_mtp=mtp, qwen3_next_mtp=mtp, qwen3_5_mtp=mtp, "
-    "longcat_flash_mtp=mtp, pangu_ultra_moe_mtp=mtp, step3p5_mtp=mtp";
+    "ngram=ngram, ngram_gpu=ngram, draft_model=draft_model, eagle=eagle, eagle3=eagle, mtp=mtp";
+constexpr std::string_view kSimulatedDrafters[] = {"ngram", "ngram_gpu", "draft_model",
+                                                   "eagle", "eagle3",    "mtp"};
 
 // Sources of the names and meanings: those of flags.cpp.
 constexpr ServerArgument kServerArguments[] = {
@@ -100,13 +101,31 @@ void add_unprinted_budget(EngineArguments& arguments) {
 }
 
 // Short forms of keys of --speculative-config, and the model as a word of the command.
-constexpr std::string_view kDerived[] = {"spec_method", "spec_model", "spec_tokens", "model_tag"};
+constexpr std::string_view kPoolBytes = "kv_cache_memory_bytes";
+constexpr std::string_view kDerived[] = {"spec_method", "spec_model", "spec_tokens", "model_tag",
+                                         kPoolBytes};
 constexpr std::string_view kDerivedTo[] = {"speculative_config.method", "speculative_config.model",
                                            "speculative_config.num_speculative_tokens", "model"};
 
+// A drafter of another kind has no place in a scenario: the server is simulated without drafts.
+bool drop_unknown_drafter(const std::string& prefix, EngineArguments& arguments,
+                          std::vector<std::string>& notes) {
+  const auto method = arguments.find(prefix + "method");
+  if (method == arguments.end() || method->second == kNotSet) return false;
+  std::string& name = method->second;
+  if (name.ends_with("_mtp")) name = "mtp";
+  const bool is_known = std::find(std::begin(kSimulatedDrafters), std::end(kSimulatedDrafters),
+                                  name) != std::end(kSimulatedDrafters);
+  if (is_known) return false;
+  notes.push_back("Not simulated: the drafts of method " + printable(name) +
+                  ": each step gives one token, as without drafts.");
+  std::erase_if(arguments, [&prefix](const auto& one) { return one.first.starts_with(prefix); });
+  return true;
+}
+
 // A drafter's kind where the method is not said (SpeculativeConfig.__post_init__).
 void derive(EngineArguments& arguments, std::vector<std::string>& notes) {
-  for (std::size_t i = 0; i < std::size(kDerived); ++i) {
+  for (std::size_t i = 0; i < std::size(kDerivedTo); ++i) {
     auto given = arguments.extract(std::string(kDerived[i]));
     if (!given.empty()) arguments.try_emplace(std::string(kDerivedTo[i]), given.mapped());
   }
@@ -118,17 +137,19 @@ void derive(EngineArguments& arguments, std::vector<std::string>& notes) {
   if (most != arguments.end()) arguments.try_emplace(prefix + "prompt_lookup_min", most->second);
   if (least != arguments.end()) arguments.try_emplace(prefix + "prompt_lookup_max", least->second);
   const auto model = arguments.find(prefix + "model");
-  if (model == arguments.end()) return;
-  const std::string name = lower_ascii(model->second);
+  const std::string name = model == arguments.end() ? "" : lower_ascii(model->second);
   const auto has = [&name](std::string_view part) { return name.find(part) != std::string::npos; };
   const bool is_ngram = name == "ngram" || name == "[ngram]";
-  const std::string& method = arguments
-                                  .try_emplace(prefix + "method", is_ngram       ? "ngram"
-                                                                  : has("eagle") ? "eagle"
-                                                                  : has("mtp")   ? "mtp"
-                                                                                 : "draft_model")
-                                  .first->second;
-  if (method == "draft_model") return;
+  if (model != arguments.end()) {
+    arguments.try_emplace(prefix + "method", is_ngram        ? "ngram"
+                                             : has("eagle")  ? "eagle"
+                                             : has("dflash") ? "dflash"
+                                             : has("medusa") ? "medusa"
+                                             : has("mtp")    ? "mtp"
+                                                             : "draft_model");
+  }
+  if (drop_unknown_drafter(prefix, arguments, notes) || model == arguments.end()) return;
+  if (arguments.at(prefix + "method") == "draft_model") return;
   if (!is_ngram) {
     notes.push_back("The drafter " + printable(model->second) +
                     " is simulated as one layer of the model.");
@@ -147,7 +168,7 @@ constexpr ServerStart kStarts[] = {{"vllm serve"},
                                    {"vllm/entrypoints/openai/api_server.py"},
                                    {"vllm/vllm-openai", true},
                                    {"rocm/vllm", true},
-                                   {"nvcr.io/nvidia/vllm", true}};
+                                   {"nvcr.io/nvidia/vllm", true, false}};
 constexpr std::string_view kLogMarkers[] = {"non-default args: ", "args: "};
 constexpr std::string_view kFiles[] = {"config"};
 
@@ -162,6 +183,7 @@ constexpr ServerArguments kVllmArguments = {.policy = "vllm",
                                             .model = "model",
                                             .pool = "kv_cache_size_tokens",
                                             .block = "block_size",
+                                            .pool_bytes = kPoolBytes,
                                             .ranks = "data_parallel_size",
                                             .rank_router = "vllm_dp",
                                             .starts = kStarts,

@@ -20,8 +20,10 @@
 #include "core/scenario/engine_product.h"
 #include "core/scenario/scenario.h"
 #include "core/scenario/serving_recipe.h"
+#include "core/scenario/simulated_model.h"
 #include "engines/arguments/engine_settings.h"
 #include "engines/command/pasted_command.h"
+#include "sim/cost/device_share.h"
 #include "sim/simulation.h"
 #include "study/compose/compose_workload.h"
 #include "study/compose/scenario_request.h"
@@ -103,6 +105,17 @@ Server read_server(const ScenarioRequest& request) {
   return server;
 }
 
+// "Qwen3-8B-Q4_K_M" of the file of a model in parts, "Qwen3-8B-Q4_K_M-00001-of-00003".
+std::string without_part(const std::string& stem) {
+  constexpr std::string_view kShape = "-00001-of-00003";
+  if (stem.size() <= kShape.size()) return stem;
+  const std::string_view end = std::string_view(stem).substr(stem.size() - kShape.size());
+  const bool is_part = std::equal(end.begin(), end.end(), kShape.begin(), [](char c, char shape) {
+    return shape >= '0' && shape <= '9' ? c >= '0' && c <= '9' : c == shape;
+  });
+  return is_part ? stem.substr(0, stem.size() - kShape.size()) : stem;
+}
+
 // Parts of a path or repository that may be a model's name, the likeliest first:
 // "/models/Qwen3-32B", ".../models--Qwen--Qwen3-32B/snapshots/0123".
 std::vector<std::string> likely_names(const std::string& model) {
@@ -117,14 +130,27 @@ std::vector<std::string> likely_names(const std::string& model) {
     names.push_back(std::move(name));
   }
   std::string path = model;
+  std::replace(path.begin(), path.end(), '\\', '/');  // of Windows
   constexpr std::string_view kGguf = ".gguf";
-  if (path.ends_with(kGguf)) names.push_back(path.erase(path.size() - kGguf.size()));
+  const bool is_gguf = path.ends_with(kGguf);
+  if (is_gguf) {
+    path = without_part(path.substr(0, path.size() - kGguf.size()));
+    names.push_back(path);
+  }
   while (path.ends_with('/')) path.pop_back();
   const std::size_t slash = path.rfind('/');
   if (slash != std::string::npos) {
     const std::size_t before = slash == 0 ? std::string::npos : path.rfind('/', slash - 1);
     names.push_back(path.substr(before == std::string::npos ? 0 : before + 1));
     names.push_back(path.substr(slash + 1));
+  }
+  // "Llama-3.1-70B/ggml-model-Q6_K.gguf", as llama.cpp's converter names it.
+  constexpr std::string_view kConverted = "ggml-model-";
+  const std::size_t file = slash == std::string::npos ? 0 : slash + 1;
+  if (is_gguf && slash != std::string::npos && path.substr(file).starts_with(kConverted)) {
+    const std::string folder = path.substr(0, slash);
+    names.push_back(folder.substr(folder.rfind('/') + 1) + "-" +
+                    path.substr(file + kConverted.size()));
   }
   return names;
 }
@@ -397,6 +423,32 @@ void set_gpus(const ScenarioRequest& request, const Server& server,
   draft.set("variants", "[" + variants + "]");
 }
 
+// A KV cache of so many bytes on each GPU: what it and the weights leave is for the rest.
+void set_pool_bytes(const Server& server, const std::vector<PricedGpu>& gpus, YamlDraft& draft) {
+  const std::string name(server.product->arguments->pool_bytes);
+  const std::optional<std::int64_t> bytes = count_of(server.arguments, name);
+  if (name.empty() || !bytes || draft.has("kv_cache.num_blocks")) return;
+  const std::string flag = flag_word(name);
+  if (gpus.size() > 1) {
+    throw UsageError(std::string(kOrigin) + ": " + flag +
+                     " has one size for all GPUs; allowed: with one --gpu");
+  }
+  const Scenario scenario = parsed(draft);
+  const ModelConfig model = simulated_model(scenario);
+  const double memory =
+      static_cast<double>(find_hardware(scenario.hardware, {}).memory_bytes) -
+      device_weight_bytes(model, scenario.cost_model.tensor_parallel_size);
+  const double rest = memory - static_cast<double>(*bytes);
+  if (*bytes <= 0 || rest <= 0) {
+    throw UsageError(fmt::format("{}: {} is {}; allowed: 1 to {}, which the weights leave", kOrigin,
+                                 flag, *bytes, static_cast<std::int64_t>(std::max(memory, 0.0))));
+  }
+  constexpr double kGib = 1024.0 * 1024 * 1024;
+  draft.set("cost_model.gpu_memory_utilization", "1", "as " + flag + " says the pool's size");
+  draft.set("cost_model.reserved_memory_gib", format_double(rest / kGib),
+            "what weights and " + flag + " leave");
+}
+
 // Old versions lack rules for settings that newer ones have: the first version with which the
 // scenario is valid.
 void choose_rules(const ServerArguments& server, const std::string& version, YamlDraft& draft,
@@ -480,6 +532,7 @@ ComposedScenario compose_scenario(const ScenarioRequest& request) {
               fmt::format("{} in blocks of {}", count_text(*pool_tokens, "token"), block));
   }
   set_gpus(request, server, gpus, draft, composed.notes);
+  set_pool_bytes(server, gpus, draft);
   const Scenario scenario = parsed(draft);
   composed.name = file_name(scenario.model, request.gpu, names.policy);
   composed.yaml =

@@ -7,6 +7,8 @@ from engine_flag_readers.rows import Flag, FlagError
 
 OPENING, CLOSING = "([{", ")]}"
 SERVER = "LLAMA_EXAMPLE_SERVER"
+# is_truthy(), is_falsey() and is_autoy() of common/arg.cpp.
+MORE_WORDS = {"on": ("enabled", "true", "1"), "off": ("disabled", "false", "0"), "auto": ("-1",)}
 
 
 def without_comments(text):
@@ -65,7 +67,8 @@ def choices_of(hint, description, types):
     description lists them."""
     closed = re.fullmatch(r'"[{\[]([\w,|-]+)[}\]]"', hint)
     if closed:
-        return re.split(r"[,|]", closed[1])
+        words = re.split(r"[,|]", closed[1])
+        return words + [more for word in words for more in MORE_WORDS.get(word, ())]
     return types if "get_all_kv_cache_types()" in description else []
 
 

@@ -105,7 +105,7 @@ def merge(flags_of):
                 # A list that the newest version closes has the words of all versions.
                 more = [word for word in old.choices if word not in flag.choices]
                 flag.choices = flag.choices + more if flag.choices else []
-                if (old.takes, flag.takes) == ("nothing", "value"):
+                if old.takes in ("nothing", "optional") and flag.takes == "value":
                     flag.takes = "optional"
                 # Short ones may have got another meaning since.
                 flag.aliases += [name for name in (old.name, *old.aliases) if name.startswith("--")

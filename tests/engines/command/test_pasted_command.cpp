@@ -101,6 +101,57 @@ const Case kCases[] = {
      {"nvidia/X", "--tp_size", "4"}},
     {"trtllm-serve nvidia/X --tp_size 4", "tensorrt_llm", "", {"nvidia/X", "--tp_size", "4"}},
     {"./build/bin/llama-server -m a.gguf -np 4", "llama_cpp", "", {"-m", "a.gguf", "-np", "4"}},
+    // Reports lose backslashes, and gain empty lines.
+    {"vllm serve Qwen/Qwen3-8B\n--max-num-seqs 8\n", "vllm", "", kTwo},
+    {"vllm serve \\\n\n  Qwen/Qwen3-8B \\\n\n  --max-num-seqs 8\n", "vllm", "", kTwo},
+    {"vllm serve Qwen/Qwen3-8B \\\n  --max-num-seqs 8 \\\n\npython bench.py --rate 4\n", "vllm", "",
+     kTwo},
+    // Variables and lists of the text.
+    {"export MODEL=\"Qwen/Qwen3-8B\" \\\nVLLM_X=a \\\n#DEBUG=1 \\\nuv run vllm serve $MODEL "
+     "--max-num-seqs 8",
+     "vllm", "", kTwo},
+    {"export ARGS=\"--max-num-seqs \\\n  ${N:-8} \"\nvllm serve Qwen/Qwen3-8B ${ARGS}\n", "vllm", "",
+     kTwo},
+    {"ARGS=(\n  Qwen/Qwen3-8B  # the model\n)\nARGS+=(--max-num-seqs 8)\nvllm serve "
+     "\"${ARGS[@]}\"\n",
+     "vllm", "", kTwo},
+    {"A='--x {\"m\": 1}'\nvllm serve $A",
+     "vllm",
+     "",
+     {"--x", "{\"m\": 1}"}},
+    // Windows.
+    {"llama-server.exe -m \"C:\\m\\a.gguf\" -np 4", "llama_cpp", "",
+     {"-m", "C:\\m\\a.gguf", "-np", "4"}},
+    {"$base = \"C:\\m\"\n.\\bin\\llama-server.exe `\n  -m \"${base}\\a.gguf\" `\n  -np 4\n",
+     "llama_cpp",
+     "",
+     {"-m", "C:\\m\\a.gguf", "-np", "4"}},
+    {"set N=4\nllama-server ^\n  -m m\\a.gguf -np $N\n", "llama_cpp", "",
+     {"-m", "m\\a.gguf", "-np", "4"}},
+    // What programs print of a command.
+    {"creating with command: [vllm serve Qwen/Qwen3-8B --x {\"m\": \"n\"} --max-num-seqs=8], ports: []",
+     "vllm",
+     "",
+     {"Qwen/Qwen3-8B", "--x", "{\"m\": \"n\"}", "--max-num-seqs=8"}},
+    {"Popen(['vllm', 'serve', 'Qwen/Qwen3-8B', '--max-num-seqs', '8'])",
+     "vllm",
+     "",
+     {"Qwen/Qwen3-8B", "--max-num-seqs", "8"}},
+    // The only server that has all of these flags.
+    {"args:\n  - '--model'\n  - Qwen/Qwen3-8B\n  - '--max-num-seqs'\n  - '8'\n", "vllm", "",
+     kModelTwo},
+    {"--model-path Qwen/Qwen3-8B --max-running-requests 8",
+     "sglang",
+     "",
+     {"--model-path", "Qwen/Qwen3-8B", "--max-running-requests", "8"}},
+    {"spec:\n  predictor:\n    model:\n      args: [--max-num-seqs=8]\n      storageUri: "
+     "hf://Qwen/Qwen3-8B\n",
+     "vllm",
+     "",
+     {"--model", "hf://Qwen/Qwen3-8B", "--max-num-seqs=8"}},
+    // Images whose tags are no versions of the server.
+    {"docker run nvcr.io/nvidia/vllm:26.02-py3 vllm serve Qwen/Qwen3-8B --max-num-seqs 8", "vllm", "",
+     kTwo},
 };
 
 }  // namespace
@@ -119,7 +170,10 @@ TEST_CASE("a text without one server is refused", "[engines][command]") {
   const auto refusal = [](const std::string& text) {
     return error_of<UsageError>([&] { (void)found(text); });
   };
-  CHECK(refusal("--max-num-seqs 8").starts_with("--command: starts no server that is known; "));
+  CHECK(refusal("--no-such-flag 8").starts_with("--command: starts no server that is known; "));
+  CHECK(refusal("--model x") ==
+        "--command: has flags of several servers, and starts none; allowed: with --engine: vllm, "
+        "sglang, llama_cpp");
   CHECK(refusal("").starts_with("--command: starts no server that is known; "));
   CHECK(refusal("vllm bench serve --model x").starts_with("--command: starts no server"));
   CHECK(refusal("vllm serve a & vllm serve b") ==

@@ -7,6 +7,7 @@
 #include "engines/sglang/settings.h"
 #include "engines/tensorrt_llm/settings.h"
 #include "engines/vllm/settings.h"
+#include "sim/simulation.h"
 #include "study/compose/scenario_request.h"
 #include "study/compose/yaml_draft.h"
 #include "tests/catch.h"
@@ -253,6 +254,76 @@ TEST_CASE("data-parallel ranks are replicas where the model is dense", "[study][
   CHECK_FALSE(read(experts).fleet.is_on());
   CHECK(read(experts).workload.arrivals.rate == 0.25);
   CHECK(has_note(experts, "The scenario is one of 8 data-parallel ranks, with its share of the "));
+}
+
+TEST_CASE("drafts of every method of vLLM are simulated, or told", "[study][compose]") {
+  const auto answer = [](const std::string& config) {
+    return compose_scenario(
+        of_command("vllm serve Qwen/Qwen3-8B --speculative-config '{" + config + "}'"));
+  };
+  for (const char* method : {"mtp", "qwen3_5_mtp", "nemotron_h_mtp", "gemma4_mtp", "step5_mtp"}) {
+    INFO(method);
+    const Scenario scenario = read(answer(R"("method": ")" + std::string(method) +
+                                          R"(", "num_speculative_tokens": 2)"));
+    CHECK(scenario.speculative.method == SpeculativeMethod::Mtp);
+    CHECK(scenario.speculative.num_speculative_tokens == 2);
+  }
+  CHECK(read(answer(R"("method": "ngram_gpu", "num_speculative_tokens": 3)")).speculative.method ==
+        SpeculativeMethod::Ngram);
+  for (const char* method : {"medusa", "mlp_speculator", "suffix", "dflash", "dspark"}) {
+    INFO(method);
+    const ComposedScenario composed =
+        answer(R"("method": ")" + std::string(method) +
+               R"(", "model": "a/b", "num_speculative_tokens": 3, "prompt_lookup_max": 4)");
+    CHECK(has_note(composed, "Not simulated: the drafts of method " + std::string(method) + ":"));
+    CHECK(read(composed).speculative.method == SpeculativeMethod::None);
+  }
+  CHECK(has_note(answer(R"("model": "z-lab/Qwen3-8B-DFlash", "num_speculative_tokens": 15)"),
+                 "Not simulated: the drafts of method dflash:"));
+}
+
+TEST_CASE("a KV cache of so many bytes has as many blocks as they hold", "[study][compose]") {
+  const auto blocks = [](const std::string& command) {
+    const Scenario scenario = read(compose_scenario(of_command(command)));
+    return prepare_simulation(scenario).setup.kv_cache.num_blocks;
+  };
+  const std::string command = "vllm serve Qwen/Qwen2.5-7B-Instruct --max-model-len 8192 ";
+  // 28 layers of 4 heads of 128 keys and as many values, in 16 bits, for 16 tokens.
+  constexpr std::int64_t kBlock = 28 * 2 * 4 * 128 * 2 * 16;
+  constexpr std::int64_t kBytes = std::int64_t{16} << 30;
+  CHECK(blocks(command + "--kv-cache-memory-bytes 17179869184") == kBytes / kBlock);
+  CHECK(blocks(command + "--kv-cache-memory-bytes=16G --gpu-memory-utilization 0.5") ==
+        kBytes / kBlock);
+  CHECK(blocks(command + "-tp 2 --kv-cache-memory-bytes 16G") == 2 * kBytes / kBlock);
+  CHECK(refusal(of_command(command + "--kv-cache-memory-bytes 80G"))
+            .starts_with("--command: --kv-cache-memory-bytes is 85899345920; allowed: 1 to "));
+}
+
+TEST_CASE("a model's file that is elsewhere has a name", "[study][compose]") {
+  const auto model = [](const std::string& path) {
+    return read(compose_scenario(of_command("llama-server -m '" + path + "' -np 4"))).model;
+  };
+  CHECK(model("/m/Qwen3-8B-Q4_K_M.gguf") == "qwen3-8b");
+  CHECK(model("/m/gpt-oss-120b-mxfp4-00001-of-00003.gguf") == "gpt-oss-120b");
+  CHECK(model("Qwen3-8B-UD-Q4_K_XL-00001-of-00002.gguf") == "qwen3-8b");
+  CHECK(model("/m/Meta-Llama-3.1-70B-Instruct/ggml-model-Q6_K.gguf") == "llama-3.1-70b");
+  CHECK(model("C:\\Users\\a\\Qwen3-VL-4B-Instruct-Q8_0.gguf") == "qwen3-vl-4b");
+}
+
+TEST_CASE("a value that changes nothing is not told", "[study][compose]") {
+  const auto told = [](const std::string& command) {
+    return has_note(compose_scenario(of_command(command)), "Not simulated:");
+  };
+  CHECK_FALSE(told("llama-server -m /m/Qwen3-8B-Q4_K_M.gguf -ngl 999"));
+  CHECK_FALSE(told("llama-server -m /m/Qwen3-8B-Q4_K_M.gguf -ngl all -fa on"));
+  CHECK_FALSE(told("llama-server -m /m/Qwen3-8B-Q4_K_M.gguf -fa 1"));
+  CHECK_FALSE(told("llama-server -m /m/Qwen3-8B-Q4_K_M.gguf -fa"));
+  CHECK(told("llama-server -m /m/Qwen3-8B-Q4_K_M.gguf -ngl 20"));
+  CHECK(told("llama-server -m /m/Qwen3-8B-Q4_K_M.gguf -fa off"));
+  CHECK_FALSE(told("trtllm-serve Qwen/Qwen3-8B --pp_size 1 --ep_size 1"));
+  CHECK(told("trtllm-serve Qwen/Qwen3-8B --pp_size 2"));
+  // A flag of an older release.
+  CHECK(told("python -m sglang.launch_server --model-path Qwen/Qwen3-30B-A3B --enable-ep-moe"));
 }
 
 TEST_CASE("a load is divided among data-parallel ranks", "[study][compose]") {
