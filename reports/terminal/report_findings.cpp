@@ -234,6 +234,37 @@ std::optional<LogFinding> queue_of(const EngineLog& log, const Lines& lines,
   return LogFinding{is_limited ? "slots" : "queue", std::move(text), share_of(queue, lines)};
 }
 
+// ---- steps that no CUDA graph launches ----
+
+std::optional<LogFinding> graphs_of(const EngineLog& log, const Lines& lines,
+                                    const std::string& engine, double /*full_share*/) {
+  Lines eager;
+  std::int64_t most_in_graphs = 0;
+  std::size_t num_lines = 0;
+  for (const LogObservation* seen : lines) {
+    if (seen->kind != Observed::Decode || seen->num_running == 0) continue;
+    ++num_lines;
+    if (seen->is_eager) {
+      eager.push_back(seen);
+    } else {
+      most_in_graphs = std::max(most_in_graphs, seen->num_running);
+    }
+  }
+  if (eager.empty()) return std::nullopt;
+  const Stretch all{0, eager.size()};
+  std::string text = fmt::format(
+      "{}{}: no CUDA graph launches the step in {} of {} lines about decodes, with {} requests.",
+      engine, place_text(eager, all), eager.size(), num_lines,
+      range_text(eager, all, 0, running));
+  if (most_in_graphs > 0) {
+    text += fmt::format(" With a graph at most {} run.", most_in_graphs);
+  }
+  text += " The host launches each kernel of such a step.";
+  if (!log.dialect->more_graphs.empty()) text += " " + std::string(log.dialect->more_graphs);
+  return LogFinding{"graphs", std::move(text),
+                    static_cast<double>(eager.size()) / static_cast<double>(num_lines)};
+}
+
 // ---- data-parallel engines ----
 
 std::optional<LogFinding> ranks_of(const EngineLog& log) {
@@ -286,7 +317,7 @@ std::optional<LogFinding> ranks_of(const EngineLog& log) {
 std::vector<LogFinding> report_findings(const EngineLog& log, double full_share) {
   const std::map<std::int32_t, Lines> all = lines_of(log);
   std::vector<LogFinding> findings;
-  for (const auto& find : {stall_of, full_of, queue_of}) {
+  for (const auto& find : {stall_of, full_of, queue_of, graphs_of}) {
     for (const auto& [rank, lines] : all) {
       auto found = find(log, lines, engine_text(rank, all.size() > 1), full_share);
       if (found) findings.push_back(std::move(*found));

@@ -435,6 +435,37 @@ TEST_CASE("llmperf's pair of files", "[reports][measured]") {
   CHECK(figure_of(figures, "output_throughput") == 1.5);
 }
 
+TEST_CASE("the report of trtllm-bench", "[reports][measured]") {
+  const ScratchFolder folder;
+  const std::string begin = R"({"engine": {"model": "meta-llama/Llama-3.1-8B", "version": "1.2.1"},
+    "machine": null, "world_info": {"tp_size": 1, "max_num_tokens": 2048}, "request_info": {
+    "num_requests": 100, "avg_num_concurrent_requests": 24.5, "avg_input_length": 1000.0,
+    "avg_output_length": 200.0}, "performance": {"total_latency_ms": 20000.0,
+    "request_throughput_req_s": 5.0, "system_output_throughput_tok_s": 1000.0,
+    "system_total_throughput_tok_s": 6000.0, "request_latency_percentiles_ms": {"p50": 5000.0,
+    "p90": 6000.0, "p95": 6100.0, "p99": 6400.0, "minimum": 3000.0, "maximum": 7000.0,
+    "average": 5100.0}})";
+  const MeasuredRun run = read_measured_run(
+      folder.write("r.json", begin + R"(, "streaming_metrics": {"avg_ttft_ms": 300.0,
+        "ttft_percentiles": {"p50": 290.0, "p99": 500.0, "average": 300.0},
+        "tpot_percentiles": {"p50": 19.0, "p99": 30.0, "average": 20.0}}})"),
+      std::nullopt);
+  CHECK(run.client == "trtllm-bench");
+  CHECK(run.model == "meta-llama/Llama-3.1-8B");
+  CHECK(run.num_completed == 100);
+  CHECK(run.duration_ns == 20 * kNsPerSecond);
+  CHECK(run.mean_output_tokens == 200);
+  CHECK(figure_of(run, "p99_ttft_ms") == 500);
+  CHECK(figure_of(run, "mean_tpot_ms") == 20);
+  CHECK(figure_of(run, "p90_e2el_ms") == 6000);
+  CHECK(figure_of(run, "mean_e2el_ms") == 5100);
+  CHECK(figure_of(run, "request_throughput") == 5);
+  CHECK(figure_of(run, "total_token_throughput") == 6000);
+  const MeasuredRun whole = read_measured_run(folder.write("w.json", begin + "}"), std::nullopt);
+  CHECK(whole.lacks.front() ==
+        "it has no times to tokens, which trtllm-bench writes with --streaming");
+}
+
 TEST_CASE("genai-perf's export, summary and table", "[reports][measured]") {
   const ScratchFolder folder;
   const std::string path = folder.write("export.json", genai_export());

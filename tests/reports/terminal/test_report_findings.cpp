@@ -90,6 +90,28 @@ TEST_CASE("queues say what holds them", "[reports][findings]") {
   CHECK(report_findings(log_of({{10, 900, 500, 16, 0, 40}, {20, 900, 500, 16, 2, 42}})).empty());
 }
 
+TEST_CASE("steps without a CUDA graph are a finding", "[reports][findings]") {
+  const auto log_with = [](std::initializer_list<std::pair<int, const char*>> lines) {
+    std::string text;
+    int second = 0;
+    for (const auto& [running, graph] : lines) {
+      text += fmt::format(
+          "[2026-05-24 03:51:{:02} TP0] Decode batch, #running-req: {}, #token: 1000, token usage: "
+          "0.50, cuda graph: {}, gen throughput (token/s): 429.34, #queue-req: 0\n",
+          ++second, running, graph);
+    }
+    std::istringstream in(text);
+    return read_engine_log(in, "case.log");
+  };
+  const std::string text =
+      text_of(log_with({{32, "True"}, {40, "False"}, {20, "True"}, {48, "False"}}), "graphs");
+  CHECK(contains(text, "03:51:02 to 03:51:04 (lines 2 to 4): no CUDA graph launches the step in 2 "
+                       "of 4 lines about decodes, with 40 to 48 requests."));
+  CHECK(contains(text, "With a graph at most 32 run."));
+  CHECK(contains(text, "--cuda-graph-max-bs-decode"));
+  CHECK(text_of(log_with({{32, "True"}, {20, "True"}}), "graphs").empty());
+}
+
 TEST_CASE("an engine with a queue beside idle ones is a finding", "[reports][findings]") {
   const std::vector<Report> reports = {{10, 900, 90, 3, 0, 4, 0},
                                        {10, 0, 0, 0, 0, 0, 1},
