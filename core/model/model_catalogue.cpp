@@ -1,9 +1,11 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "core/model/model_catalogue.h"
 
+#include <algorithm>
 #include <filesystem>
 #include <optional>
 
+#include "core/base/number_chars.h"
 #include "core/config/catalogue.h"
 #include "core/model/generation_config.h"
 #include "core/model/model_file.h"
@@ -38,11 +40,39 @@ Relatives relatives() {
 // The names of tools/model.
 constexpr std::string_view kFetchedModels[] = {"smollm2", "gemma3-270m"};
 
-bool is_known_model(std::string_view name) { return !entry_text(kModelsYaml, name).empty(); }
+// A model of the catalogue, and a longer context than its own.
+struct KnownName {
+  std::string_view model;
+  std::int64_t context = 0;  // tokens; 0: the model's own
+};
+
+// "qwen3-32b-128k" has qwen3-32b's shape with scaled positions.
+KnownName split_context(std::string_view name) {
+  const std::size_t dash = name.rfind('-');
+  if (!entry_text(kModelsYaml, name).empty() || dash == name.npos) return {name};
+  std::string_view word = name.substr(dash + 1);
+  std::int64_t thousands = 0;
+  if (!word.ends_with('k')) return {name};
+  word.remove_suffix(1);
+  const auto read = read_number(word.data(), word.data() + word.size(), thousands);
+  constexpr std::int64_t kMost = 16 * 1024;
+  const bool is_length = read.ec == std::errc() && read.ptr == word.data() + word.size() &&
+                         thousands > 0 && thousands <= kMost;
+  return is_length ? KnownName{name.substr(0, dash), thousands * 1024} : KnownName{name};
+}
+
+bool is_known_model(std::string_view name) {
+  return !entry_text(kModelsYaml, split_context(name).model).empty();
+}
 
 std::optional<ModelConfig> known_model(std::string_view name) {
   if (!is_known_model(name)) return std::nullopt;
-  return parse_models(entry_text(kModelsYaml, name), "models.yaml").front();
+  const KnownName known = split_context(name);
+  ModelConfig model = parse_models(entry_text(kModelsYaml, known.model), "models.yaml").front();
+  if (known.context == 0) return model;
+  model.name = std::string(name);
+  model.max_position_embeddings = std::max(model.max_position_embeddings, known.context);
+  return model;
 }
 
 std::string& models_folder() {

@@ -110,7 +110,16 @@ struct SaidFormat {
   std::string end;  // empty: nothing
   WeightFormat format = WeightFormat::Plain;
   bool is_gguf = false;  // a repository of GGUF files
+  std::string context;   // "128k"; empty: the model's own
 };
+
+// "128k" and so on: a longer context, as repositories of models with scaled positions say it.
+bool is_context(std::string_view word) {
+  if (!word.ends_with('k')) return false;
+  word.remove_suffix(1);
+  return (word.size() >= 2 && word.size() <= 4) && word.front() != '0' &&
+         word.find_first_not_of("0123456789") == word.npos;
+}
 
 // Cuts one end off a name: the longest that says a format, else a word that changes no shape. The
 // last format of a name counts. Returns false where there is none.
@@ -121,7 +130,10 @@ bool cut_end(std::string& name, SaidFormat& said) {
     if (name[i] != '-' && name[i] != '.') continue;
     const auto found = known.formats.find(name.substr(i + 1));
     if (found == known.formats.end()) continue;
-    if (said.end.empty()) said = {found->first, found->second};
+    if (said.end.empty()) {
+      said.end = found->first;
+      said.format = found->second;
+    }
     name.resize(i);
     return true;
   }
@@ -130,7 +142,9 @@ bool cut_end(std::string& name, SaidFormat& said) {
   const std::string word = name.substr(last + 1);
   const bool is_date =
       word.size() == 4 && word.find_first_not_of("0123456789") == std::string::npos;
-  if (!is_date && known.same_shape.count(word) == 0) return false;
+  const bool says_context = said.context.empty() && is_context(word);
+  if (!is_date && !says_context && known.same_shape.count(word) == 0) return false;
+  if (says_context) said.context = word;
   said.is_gguf = said.is_gguf || word == "gguf";
   name.resize(last);
   return true;
@@ -151,14 +165,17 @@ FoundModel named_by(NameParts parts) {
   const bool is_known =
       parts.organisation.empty() || known.organisations.count(parts.organisation) > 0;
   if (said.end.empty() && said.is_gguf) {
-    said = {"gguf", WeightFormat::Int4, true};
+    said.end = "gguf";
+    said.format = WeightFormat::Int4;
     named.is_gguf = true;
   }
   if (named.model.empty() || (!is_known && said.end.empty())) return {};
+  const std::string model = named.model;
+  if (!said.context.empty()) named.model += "-" + said.context;
   if (said.end.empty()) return named;
   named.format = said.format;
   if (said.end == "fp8") {
-    const auto maker = known.makers.find(named.model);
+    const auto maker = known.makers.find(model);
     const std::string by = !parts.organisation.empty()   ? parts.organisation
                            : maker == known.makers.end() ? std::string()
                                                          : maker->second;

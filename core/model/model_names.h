@@ -14,7 +14,9 @@ namespace metronome {
 
 // The model of the catalogue that a name means, and the format of weights that the name says.
 struct FoundModel {
-  std::string model;                   // empty: none
+  // Empty: none. "qwen3-32b-128k" has the shape of qwen3-32b, and a context of 131,072 tokens by
+  // scaled positions.
+  std::string model;
   std::optional<WeightFormat> format;  // nothing: that of the model's own file
   bool is_gguf = false;  // the format is that of the file which llama-server takes by itself
 };

@@ -203,6 +203,10 @@ class FlagReader {
       return;
     }
     if (!acts) return note_fate(flag, name, value.value_or(""));
+    if (flag.takes == FlagTakes::Json && is_derived(flag.argument)) {
+      given_.arguments[flag.argument] = text;
+      return;
+    }
     if (add_parts(flag.argument, text, 0)) return;
     if (flag.takes == FlagTakes::Json && !is_simulated(flag.argument)) {
       refuse(name, "has the value '" + printable(text) + "'; allowed: JSON, {\"key\": value}");
@@ -278,6 +282,10 @@ class FlagReader {
     if (flag != nullptr) check_choice(*flag, argument, value);
     if (is_simulated(argument)) {
       given_.arguments[argument] = checked(argument, argument, value);
+      return;
+    }
+    if (is_derived(argument)) {
+      given_.arguments[argument] = value;
       return;
     }
     if (add_parts(argument, value, depth + 1) || value == kNotSet) return;

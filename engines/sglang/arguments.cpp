@@ -78,12 +78,11 @@ constexpr auto kVariables = [] {
   return rows;
 }();
 
-constexpr ServerStart kStarts[] = {{"sglang.launch_server"},
-                                   {"sglang/launch_server.py"},
-                                   {"sglang serve"},
-                                   {"lmsysorg/sglang", true},
-                                   {"rocm/sglang", true},
-                                   {"nvcr.io/nvidia/sglang", true, false}};
+constexpr std::string_view kDerived[] = {"json_model_override_args.rope_scaling",
+                                         "json_model_override_args.rope_parameters"};
+constexpr ServerStart kStarts[] = {
+    {"sglang.launch_server"},  {"sglang/launch_server.py"}, {"sglang serve"},
+    {"lmsysorg/sglang", true}, {"rocm/sglang", true},       {"nvcr.io/nvidia/sglang", true, false}};
 constexpr std::string_view kLogMarkers[] = {"server_args="};
 constexpr std::string_view kFiles[] = {"config"};
 
@@ -104,6 +103,7 @@ constexpr ServerArguments kSglangArguments = {.policy = "sglang",
                                               .variable_prefix = "SGLANG_",
                                               .log_markers = kLogMarkers,
                                               .files = kFiles,
-                                              .variables = kVariables};
+                                              .variables = kVariables,
+                                              .derived = kDerived};
 
 }  // namespace metronome

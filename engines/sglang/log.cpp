@@ -89,13 +89,12 @@ LineOutcome read_prefill(const LogPart& part, EngineLog& log) {
   seen.cache_usage = cache_usage(fields);
   // A server that computes prompts for others runs no requests; in 2025 it did not say so.
   const bool hands_over = fields.has("#unbootstrapped-req") || fields.has("#transferring-req");
-  const bool is_whole =
-      fields.read("#new-seq", seen.num_prefill_requests) &&
-      fields.read("#new-token", seen.num_prefill_tokens) &&
-      fields.read("#cached-token", seen.num_cached_tokens) &&
-      (fields.read("#running-req", seen.num_running) ||
-       (hands_over && !fields.has("#running-req"))) &&
-      fields.read("#queue-req", seen.num_waiting) && seen.cache_usage;
+  const bool is_whole = fields.read("#new-seq", seen.num_prefill_requests) &&
+                        fields.read("#new-token", seen.num_prefill_tokens) &&
+                        fields.read("#cached-token", seen.num_cached_tokens) &&
+                        (fields.read("#running-req", seen.num_running) ||
+                         (hands_over && !fields.has("#running-req"))) &&
+                        fields.read("#queue-req", seen.num_waiting) && seen.cache_usage;
   if (!is_whole) {
     constexpr std::string_view kNames[] = {"#new-seq",     "#new-token", "#cached-token",
                                            "#running-req", "#queue-req", "#pending-token",
@@ -243,8 +242,9 @@ constexpr LogDialect kSglangLog = {
     .more_memory =
         "A higher --schedule-conservativeness, more KV memory (--mem-fraction-static) or fewer "
         "requests at once (--max-running-requests) avoids it.",
-    .more_graphs = "A larger --cuda-graph-max-bs-decode (--cuda-graph-max-bs in older releases) "
-                   "has graphs for them, and a smaller --max-running-requests does without.",
+    .more_graphs =
+        "A larger --cuda-graph-max-bs-decode (--cuda-graph-max-bs in older releases) "
+        "has graphs for them, and a smaller --max-running-requests does without.",
     .smaller_steps = smaller_steps};
 
 }  // namespace metronome

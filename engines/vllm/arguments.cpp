@@ -102,8 +102,14 @@ void add_unprinted_budget(EngineArguments& arguments) {
 
 // Short forms of keys of --speculative-config, and the model as a word of the command.
 constexpr std::string_view kPoolBytes = "kv_cache_memory_bytes";
-constexpr std::string_view kDerived[] = {"spec_method", "spec_model", "spec_tokens", "model_tag",
-                                         kPoolBytes};
+constexpr std::string_view kDerived[] = {"spec_method",
+                                         "spec_model",
+                                         "spec_tokens",
+                                         "model_tag",
+                                         kPoolBytes,
+                                         "rope_scaling",
+                                         "hf_overrides.rope_scaling",
+                                         "hf_overrides.rope_parameters"};
 constexpr std::string_view kDerivedTo[] = {"speculative_config.method", "speculative_config.model",
                                            "speculative_config.num_speculative_tokens", "model"};
 

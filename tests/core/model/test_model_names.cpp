@@ -98,12 +98,15 @@ constexpr Named kKnown[] = {
     {"bartowski/Qwen_Qwen3-32B-GGUF", "qwen3-32b", kInt4},
     {"bartowski/openai_gpt-oss-20b-GGUF:MXFP4", "gpt-oss-20b", WeightFormat::Mxfp4},
     {"bartowski/Meta-Llama-3.1-8B-Instruct-GGUF", "llama-3.1-8b", kInt4},
-    {"bartowski/mistralai_Mistral-Small-3.2-24B-Instruct-2506-GGUF", "mistral-small-3.1-24b", kInt4},
+    {"bartowski/mistralai_Mistral-Small-3.2-24B-Instruct-2506-GGUF", "mistral-small-3.1-24b",
+     kInt4},
     {"nvidia/NVIDIA-Nemotron-3-Nano-30B-A3B-FP8", "nemotron-3-nano-30b-a3b", kFp8},
     {"nvidia/NVIDIA-Nemotron-3-Super-120B-A12B-NVFP4", "nemotron-3-super-120b-a12b", kNvfp4},
     {"nvidia/DeepSeek-R1-0528-NVFP4-v2", "deepseek-v3", kNvfp4},
     {"nvidia/Phi-4-reasoning-plus-NVFP4", "phi-4-reasoning", kNvfp4},
     {"deepseek-r1:70b", "llama-3.1-70b", {}},
+    {"unsloth/Qwen2.5-Coder-32B-Instruct-128K-GGUF", "qwen2.5-32b-128k", kInt4},
+    {"qwen3-32b-128k", "qwen3-32b-128k", {}},
 };
 
 TEST_CASE("names of models as people type them", "[core][model]") {

@@ -229,6 +229,15 @@ TEST_CASE("methods of few models by their bits per weight", "[catalogue]") {
            "_type": "MXDynamicActivationMXWeightConfig", "_data": {"weight_dtype": {
              "_type": "torch.dtype", "_data": "float4_e2m1fn_x2"}}}}})",
        0.53125},
+  };
+  for (const auto& [quantization, bytes] : cases) {
+    INFO(quantization);
+    check_bytes(quantised(quantization), kLinear * bytes + kRest);
+  }
+}
+
+TEST_CASE("methods of transformers and packed integers by their bits per weight", "[catalogue]") {
+  const std::vector<std::pair<std::string, double>> cases = {
       {R"({"quant_method": "torchao", "quant_type": {"default": {
            "_type": "FPXWeightOnlyConfig", "_data": {"ebits": 3, "mbits": 2}}}})",
        0.75},

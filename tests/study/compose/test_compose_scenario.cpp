@@ -263,8 +263,8 @@ TEST_CASE("drafts of every method of vLLM are simulated, or told", "[study][comp
   };
   for (const char* method : {"mtp", "qwen3_5_mtp", "nemotron_h_mtp", "gemma4_mtp", "step5_mtp"}) {
     INFO(method);
-    const Scenario scenario = read(answer(R"("method": ")" + std::string(method) +
-                                          R"(", "num_speculative_tokens": 2)"));
+    const Scenario scenario =
+        read(answer(R"("method": ")" + std::string(method) + R"(", "num_speculative_tokens": 2)"));
     CHECK(scenario.speculative.method == SpeculativeMethod::Mtp);
     CHECK(scenario.speculative.num_speculative_tokens == 2);
   }
@@ -297,6 +297,25 @@ TEST_CASE("a KV cache of so many bytes has as many blocks as they hold", "[study
   CHECK(blocks(command + "-tp 2 --kv-cache-memory-bytes 16G") == 2 * kBytes / kBlock);
   CHECK(refusal(of_command(command + "--kv-cache-memory-bytes 80G"))
             .starts_with("--command: --kv-cache-memory-bytes is 85899345920; allowed: 1 to "));
+}
+
+TEST_CASE("positions that a command scales give a longer context", "[study][compose]") {
+  const std::string yarn = R"({"rope_type": "yarn", "factor": 4.0,
+                               "original_max_position_embeddings": 32768})";
+  for (const std::string& command :
+       {"vllm serve Qwen/Qwen3-32B --rope-scaling '" + yarn + "' --max-model-len 131072 -tp 4",
+        "vllm serve Qwen/Qwen3-32B --hf-overrides '{\"rope_scaling\": " + yarn +
+            "}' --max-model-len 128K -tp 4",
+        "python -m sglang.launch_server --model-path Qwen/Qwen3-32B --tp 4 --context-length 131072 "
+        "--json-model-override-args '{\"rope_scaling\": " +
+            yarn + "}'"}) {
+    INFO(command);
+    const Scenario scenario = composed(command);
+    CHECK(scenario.model == "qwen3-32b-128k");
+    CHECK(prepare_simulation(scenario).setup.max_model_len == 131072);
+  }
+  CHECK(composed("vllm serve Qwen/Qwen3-8B-FP8 --rope-scaling '{\"factor\": 2.0}'").quantization ==
+        Quantization::Fp8Block);
 }
 
 TEST_CASE("a model's file that is elsewhere has a name", "[study][compose]") {
