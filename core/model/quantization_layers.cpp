@@ -52,9 +52,8 @@ StoredFormat read_group(const JsonSection& group, const std::string& packing) {
       strategy == "channel" || strategy == "tensor" ||
       (products == WeightFormat::Int8 && weights.find("group_size") == nullptr);
   // pack_to_int32() of compressed-tensors puts as many whole weights as fit into 32 bits.
-  const double stored_bits = is_packed_as("pack-quantized")
-                                 ? 32.0 / static_cast<double>(32 / bits)
-                                 : static_cast<double>(bits);
+  const double stored_bits = is_packed_as("pack-quantized") ? 32.0 / static_cast<double>(32 / bits)
+                                                            : static_cast<double>(bits);
   return integers_of(stored_bits, is_of_channel ? 0 : read_group_size(weights, "group_size", 128),
                      2, products, !weights.boolean_or("symmetric", true));
 }

@@ -445,7 +445,9 @@ std::optional<TraceMapping> find_mapping(const TraceConfig& config, std::string_
   }
   add_given(config, *mapping);
   add_common(names, *mapping);
-  if (config.time_unit == TraceTimeUnit::Auto) find_arrival_unit(names, first_line, first_row, *mapping);
+  if (config.time_unit == TraceTimeUnit::Auto) {
+    find_arrival_unit(names, first_line, first_row, *mapping);
+  }
   return mapping;
 }
 

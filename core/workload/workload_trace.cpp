@@ -50,8 +50,7 @@ std::string read_whole_file(const TraceConfig& config, const std::string& path) 
 [[noreturn]] void fail_unknown_format(const TraceConfig& config, const TraceLines& lines) {
   const std::string_view line = lines.line();
   const bool is_prompts = config.file.ends_with(".txt") || line.starts_with("prompt,") ||
-                          line == "prompt" ||
-                          line.find_first_of(",;\t{") == std::string_view::npos;
+                          line == "prompt" || line.find_first_of(",;\t{") == std::string_view::npos;
   if (is_prompts) {
     lines.fail("unknown trace format",
                quote_for_message(line) +

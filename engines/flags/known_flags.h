@@ -31,8 +31,8 @@ struct KnownFlag {
   std::vector<std::string> aliases;
   FlagTakes takes = FlagTakes::Nothing;
   FlagFate fate = FlagFate::Ignored;
-  std::string argument;                     // "max_num_seqs": its name in the server's log
-  std::string changes;                      // what it would change, without a full stop
+  std::string argument;  // "max_num_seqs": its name in the server's log
+  std::string changes;   // what it would change, without a full stop
   // Its default, for some, or the words with that effect, "on|auto", and numbers as large as "99+";
   // empty: not known.
   std::string usual;

@@ -98,7 +98,7 @@ struct EngineLog {
   // The engine's settings by their names in it, as it printed them at its start: "8192", "True",
   // "None", text without its quotes.
   std::map<std::string, std::string> settings;
-  std::set<std::string> chosen;     // settings among these that the engine chose, not its user
+  std::set<std::string> chosen;  // settings among these that the engine chose, not its user
   // Starts of the server before the one with these settings, as the log is read. Then those that
   // were left out, as another one has more observations.
   std::vector<LoggedStart> other_starts;
@@ -108,9 +108,9 @@ struct EngineLog {
   bool has_speculation = false;     // several tokens a step are no recomputation
   std::int64_t num_drafts = 0;      // drafted tokens, where lines count them
   std::int64_t num_accepted_drafts = 0;
-  std::int64_t num_aborted = 0;     // retracted requests that could not go on
-  std::int64_t num_broken = 0;      // lines that begin like an observation and are none
-  std::int64_t first_broken = 0;    // the line of the first
+  std::int64_t num_aborted = 0;   // retracted requests that could not go on
+  std::int64_t num_broken = 0;    // lines that begin like an observation and are none
+  std::int64_t first_broken = 0;  // the line of the first
   // Whole lines without a field that every version logs; they are left out, too.
   std::int64_t num_lacking = 0;
   std::int64_t first_lacking = 0;

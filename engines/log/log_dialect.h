@@ -59,7 +59,7 @@ struct LogDialect {
   LineOutcome (*read)(const LogPart& part, EngineLog& log) = nullptr;
   std::string_view looks_for;                               // for messages
   BatchMode (*batch_mode)(const EngineLog& log) = nullptr;  // of LogForm::Batches
-  std::string_view numbering;  // a sentence: how to have the log say which step is which
+  std::string_view numbering;    // a sentence: how to have the log say which step is which
   std::string_view receiving{};  // a sentence: how to have it say when requests were received
 
   std::string_view budget{};          // the argument with the tokens of a step

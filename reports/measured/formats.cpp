@@ -3,6 +3,8 @@
 
 #include <array>
 
+#include "engines/benchmark_tool.h"
+
 namespace metronome {
 namespace {
 
@@ -24,8 +26,8 @@ constexpr std::array<std::string_view, 3> kLlmperfMarks = {
 constexpr std::array<std::string_view, 3> kGenaiPerfMarks = {
     "\"service_kind\"", "\"time_to_first_token\"", "\"request_throughput\""};
 
-constexpr std::array<std::string_view, 2> kTrtllmBenchMarks = {"\"world_info\"",
-                                                               "\"streaming_metrics\""};
+constexpr std::array<std::string_view, 2> kEngineMarks = {"\"world_info\"",
+                                                          "\"streaming_metrics\""};
 
 constexpr std::array<MeasuredFormat, 8> kFormats = {{
     {"SGLang's benchmark", "sglang.bench_serving --output-file", Marks(kSglangMarks),
@@ -37,8 +39,8 @@ constexpr std::array<MeasuredFormat, 8> kFormats = {{
     {"inference-perf", "inference-perf", Marks(kInferencePerfMarks), is_inference_perf,
      read_inference_perf},
     {"llmperf", "token_benchmark_ray.py", Marks(kLlmperfMarks), is_llmperf, read_llmperf},
-    {"trtllm-bench", "trtllm-bench throughput --report_json", Marks(kTrtllmBenchMarks),
-     is_trtllm_bench, read_trtllm_bench},
+    {kEngineBenchmark, kEngineBenchmarkCommand, Marks(kEngineMarks), is_engine_benchmark,
+     read_engine_benchmark},
     {"genai-perf", "genai-perf profile", Marks(kGenaiPerfMarks), is_genai_perf, read_genai_perf},
 }};
 

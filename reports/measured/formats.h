@@ -37,7 +37,7 @@ bool is_genai_perf(const Json& value);
 bool is_guidellm(const Json& value);
 bool is_inference_perf(const Json& value);
 bool is_llmperf(const Json& value);
-bool is_trtllm_bench(const Json& value);
+bool is_engine_benchmark(const Json& value);
 
 std::vector<MeasuredRun> read_sglang_bench(const MeasuredFiles& files);
 std::vector<MeasuredRun> read_vllm_bench(const MeasuredFiles& files);
@@ -46,6 +46,6 @@ std::vector<MeasuredRun> read_genai_perf(const MeasuredFiles& files);
 std::vector<MeasuredRun> read_guidellm(const MeasuredFiles& files);
 std::vector<MeasuredRun> read_inference_perf(const MeasuredFiles& files);
 std::vector<MeasuredRun> read_llmperf(const MeasuredFiles& files);
-std::vector<MeasuredRun> read_trtllm_bench(const MeasuredFiles& files);
+std::vector<MeasuredRun> read_engine_benchmark(const MeasuredFiles& files);
 
 }  // namespace metronome

@@ -20,7 +20,6 @@ namespace {
 
 using Lines = std::vector<const LogObservation*>;
 
-
 // Lines with rates, or with running and waiting requests, of each engine.
 std::map<std::int32_t, Lines> lines_of(const EngineLog& log) {
   std::map<std::int32_t, Lines> lines;
@@ -211,10 +210,9 @@ std::optional<LogFinding> queue_of(const EngineLog& log, const Lines& lines,
     return lines.begin() + static_cast<std::ptrdiff_t>(i);
   };
   // A line between an end and the next admission has fewer.
-  const auto num_limited =
-      std::count_if(at(queue.begin), at(queue.end), [&most](const LogObservation* seen) {
-        return most && seen->num_running >= *most;
-      });
+  const auto num_limited = std::count_if(
+      at(queue.begin), at(queue.end),
+      [&most](const LogObservation* seen) { return most && seen->num_running >= *most; });
   const bool is_limited = 2 * num_limited >= static_cast<std::ptrdiff_t>(queue.size());
   std::string text = fmt::format(
       "{}{}: {} while {} and the KV cache is {} % full.", engine, place_text(lines, queue),
@@ -224,8 +222,9 @@ std::optional<LogFinding> queue_of(const EngineLog& log, const Lines& lines,
     text += fmt::format(" As many run as {} {} allows, and the cache has room for more.",
                         flag_word(limit), *most);
   } else if (!most && arguments.empty()) {
-    text += " The cache has room: a limit of running requests may hold them, or prompts that are "
-            "computed before them.";
+    text +=
+        " The cache has room: a limit of running requests may hold them, or prompts that are "
+        "computed before them.";
   } else {
     text +=
         " Neither the cache nor the number of running requests holds them: prompts that are "
@@ -254,8 +253,7 @@ std::optional<LogFinding> graphs_of(const EngineLog& log, const Lines& lines,
   const Stretch all{0, eager.size()};
   std::string text = fmt::format(
       "{}{}: no CUDA graph launches the step in {} of {} lines about decodes, with {} requests.",
-      engine, place_text(eager, all), eager.size(), num_lines,
-      range_text(eager, all, 0, running));
+      engine, place_text(eager, all), eager.size(), num_lines, range_text(eager, all, 0, running));
   if (most_in_graphs > 0) {
     text += fmt::format(" With a graph at most {} run.", most_in_graphs);
   }
@@ -307,8 +305,8 @@ std::optional<LogFinding> ranks_of(const EngineLog& log) {
       fmt::format("Engine {}{}{}: {} requests wait and {} run, while nothing waits "
                   "elsewhere: {}. Requests are not divided evenly among the {} engines.",
                   worst->rank, worst->time.empty() ? "" : ", " + worst->time,
-                  worst->line == 0 ? "" : fmt::format(", line {}", worst->line),
-                  worst->num_waiting, worst->num_running, others, now.size()),
+                  worst->line == 0 ? "" : fmt::format(", line {}", worst->line), worst->num_waiting,
+                  worst->num_running, others, now.size()),
       num_seen / num_lines};
 }
 

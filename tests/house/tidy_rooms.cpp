@@ -57,7 +57,7 @@ constexpr Room kRooms[] = {
     {"gpu/emulator", "core/base models/weights gpu/kernels/common"},
     {"gpu", "core"},
     {"reports/files", "core system"},
-    {"reports/measured", "core reports/files"},
+    {"reports/measured", "core engines reports/files"},
     {"reports/terminal", "core engines reports/files reports/measured"},
     {"reports/html", "core reports/files"},
     {"reports/compare", "core reports/files reports/measured"},

@@ -38,8 +38,8 @@ constexpr CommandText kReportText = {
         "each\n"
         "trial.\n"
         "The result of a benchmark's client (vLLM's or SGLang's benchmark, AIPerf, guidellm,\n"
-        "inference-perf, llmperf, trtllm-bench, genai-perf) gives a row for each of its runs,\n"
-        "alone or beside simulated runs.\n",
+        "inference-perf, llmperf, genai-perf) gives a row for each of its runs, alone or beside\n"
+        "simulated runs.\n",
     .examples =
         "examples:\n"
         "  metronome report results/quickstart\n"

@@ -142,8 +142,7 @@ TEST_CASE("the first row of a table says the unit of an epoch, and a date", "[co
     INFO(header);
     CHECK(read(header, "1730000000.25", "1730000001.5") == "0/100/20 1250/200/30 ");
     CHECK(read(header, "1730000000250", "1730000001500") == "0/100/20 1250/200/30 ");
-    CHECK(read(header, "1730000000250000000", "1730000001500000000") ==
-          "0/100/20 1250/200/30 ");
+    CHECK(read(header, "1730000000250000000", "1730000001500000000") == "0/100/20 1250/200/30 ");
     CHECK(read(header, "2026-01-05 10:00:00.25", "2026-01-05 10:00:01.5") ==
           "0/100/20 1250/200/30 ");
   }
@@ -366,8 +365,7 @@ TEST_CASE("token ids and hash ids are written and read", "[core][trace]") {
   }
 }
 
-TEST_CASE("prompts of one block are written in blocks of a size that holds them",
-          "[core][trace]") {
+TEST_CASE("prompts of one block are written in blocks of a size that holds them", "[core][trace]") {
   TraceFile trace;
   const Workload blocks = trace.load(
       "{\"timestamp\": 0, \"input_length\": 300, \"output_length\": 5, \"hash_ids\": [7]}\n"

@@ -110,26 +110,28 @@ const Case kCases[] = {
     {"export MODEL=\"Qwen/Qwen3-8B\" \\\nVLLM_X=a \\\n#DEBUG=1 \\\nuv run vllm serve $MODEL "
      "--max-num-seqs 8",
      "vllm", "", kTwo},
-    {"export ARGS=\"--max-num-seqs \\\n  ${N:-8} \"\nvllm serve Qwen/Qwen3-8B ${ARGS}\n", "vllm", "",
-     kTwo},
+    {"export ARGS=\"--max-num-seqs \\\n  ${N:-8} \"\nvllm serve Qwen/Qwen3-8B ${ARGS}\n", "vllm",
+     "", kTwo},
     {"ARGS=(\n  Qwen/Qwen3-8B  # the model\n)\nARGS+=(--max-num-seqs 8)\nvllm serve "
      "\"${ARGS[@]}\"\n",
      "vllm", "", kTwo},
-    {"A='--x {\"m\": 1}'\nvllm serve $A",
-     "vllm",
-     "",
-     {"--x", "{\"m\": 1}"}},
+    {"A='--x {\"m\": 1}'\nvllm serve $A", "vllm", "", {"--x", "{\"m\": 1}"}},
     // Windows.
-    {"llama-server.exe -m \"C:\\m\\a.gguf\" -np 4", "llama_cpp", "",
+    {"llama-server.exe -m \"C:\\m\\a.gguf\" -np 4",
+     "llama_cpp",
+     "",
      {"-m", "C:\\m\\a.gguf", "-np", "4"}},
     {"$base = \"C:\\m\"\n.\\bin\\llama-server.exe `\n  -m \"${base}\\a.gguf\" `\n  -np 4\n",
      "llama_cpp",
      "",
      {"-m", "C:\\m\\a.gguf", "-np", "4"}},
-    {"set N=4\nllama-server ^\n  -m m\\a.gguf -np $N\n", "llama_cpp", "",
+    {"set N=4\nllama-server ^\n  -m m\\a.gguf -np $N\n",
+     "llama_cpp",
+     "",
      {"-m", "m\\a.gguf", "-np", "4"}},
     // What programs print of a command.
-    {"creating with command: [vllm serve Qwen/Qwen3-8B --x {\"m\": \"n\"} --max-num-seqs=8], ports: []",
+    {"creating with command: [vllm serve Qwen/Qwen3-8B --x {\"m\": \"n\"} --max-num-seqs=8], "
+     "ports: []",
      "vllm",
      "",
      {"Qwen/Qwen3-8B", "--x", "{\"m\": \"n\"}", "--max-num-seqs=8"}},
@@ -150,8 +152,8 @@ const Case kCases[] = {
      "",
      {"--model", "hf://Qwen/Qwen3-8B", "--max-num-seqs=8"}},
     // Images whose tags are no versions of the server.
-    {"docker run nvcr.io/nvidia/vllm:26.02-py3 vllm serve Qwen/Qwen3-8B --max-num-seqs 8", "vllm", "",
-     kTwo},
+    {"docker run nvcr.io/nvidia/vllm:26.02-py3 vllm serve Qwen/Qwen3-8B --max-num-seqs 8", "vllm",
+     "", kTwo},
 };
 
 }  // namespace

@@ -57,13 +57,15 @@ TEST_CASE("answers that stand still behind a prompt are a finding", "[reports][f
                                        {40, 0, 40, 2, 0, 60}};
   const EngineLog log = log_of(reports, "'max_num_batched_tokens': 8192");
   const std::string text = text_of(log, "stall");
-  CHECK(contains(text, "10:00:10 to 10:00:20 (lines 3 to 4): 2 requests run and get 0.2 to 0.5 "
-                       "tokens/s together (40.0 before, 30.0 after)"));
+  CHECK(contains(text,
+                 "10:00:10 to 10:00:20 (lines 3 to 4): 2 requests run and get 0.2 to 0.5 "
+                 "tokens/s together (40.0 before, 30.0 after)"));
   CHECK(contains(text, "6,000.0 tokens/s at 10:00:30, about 60,000 tokens"));
   CHECK(contains(text, "for 20 to 30 s, at 2,000 to 3,000 prompt tokens/s"));
   // 8,192 tokens at these rates.
-  CHECK(contains(text, "--max-num-batched-tokens 8192 an answer gets one step a chunk, every 2.7 "
-                       "to 4.1 s; with 2048 it would be 0.7 to 1.0 s"));
+  CHECK(contains(text,
+                 "--max-num-batched-tokens 8192 an answer gets one step a chunk, every 2.7 "
+                 "to 4.1 s; with 2048 it would be 0.7 to 1.0 s"));
   CHECK(report_findings(log).size() == 1);
   CHECK(contains(mean_gap_text(log), "longest 10,000 ms (line 4, 10:00:20)"));
   // Without a prompt that is booked, or with requests that wait, it is another thing.
@@ -105,8 +107,9 @@ TEST_CASE("steps without a CUDA graph are a finding", "[reports][findings]") {
   };
   const std::string text =
       text_of(log_with({{32, "True"}, {40, "False"}, {20, "True"}, {48, "False"}}), "graphs");
-  CHECK(contains(text, "03:51:02 to 03:51:04 (lines 2 to 4): no CUDA graph launches the step in 2 "
-                       "of 4 lines about decodes, with 40 to 48 requests."));
+  CHECK(contains(text,
+                 "03:51:02 to 03:51:04 (lines 2 to 4): no CUDA graph launches the step in 2 "
+                 "of 4 lines about decodes, with 40 to 48 requests."));
   CHECK(contains(text, "With a graph at most 32 run."));
   CHECK(contains(text, "--cuda-graph-max-bs-decode"));
   CHECK(text_of(log_with({{32, "True"}, {20, "True"}}), "graphs").empty());

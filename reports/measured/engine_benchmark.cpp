@@ -1,9 +1,11 @@
 // SPDX-License-Identifier: Apache-2.0
-// The report of trtllm-bench, as --report_json writes it: figures alone. Times to tokens are there
-// with --streaming.
+// The report of an engine's own benchmark (engines/benchmark_tool.h): figures alone. Times to
+// tokens are there with --streaming.
+#include <fmt/core.h>
 #include <string>
 #include <utility>
 
+#include "engines/benchmark_tool.h"
 #include "reports/measured/formats.h"
 #include "reports/measured/reading.h"
 
@@ -29,7 +31,7 @@ void set_percentiles(const JsonPlace& object, const char* key, const char* name,
 
 MeasuredRun read_report(const JsonPlace& report) {
   MeasuredRun run;
-  run.client = "trtllm-bench";
+  run.client = kEngineBenchmark;
   const JsonPlace requests = report.at(kRequests);
   const JsonPlace performance = report.at(kPerformance);
   if (const auto engine = value_if(report, "engine")) {
@@ -53,7 +55,8 @@ MeasuredRun read_report(const JsonPlace& report) {
     set_percentiles(*streaming, "ttft_percentiles", "ttft", run.figures);
     set_percentiles(*streaming, "tpot_percentiles", "tpot", run.figures);
   } else {
-    run.lacks.push_back("it has no times to tokens, which trtllm-bench writes with --streaming");
+    run.lacks.push_back(fmt::format("it has no times to tokens, which {} writes with --streaming",
+                                    kEngineBenchmark));
   }
   run.lacks.push_back("it has no requests");
   return run;
@@ -61,12 +64,12 @@ MeasuredRun read_report(const JsonPlace& report) {
 
 }  // namespace
 
-bool is_trtllm_bench(const Json& value) {
+bool is_engine_benchmark(const Json& value) {
   return value.is_object() && value.contains("world_info") && value.contains(kRequests) &&
          value.contains(kPerformance);
 }
 
-std::vector<MeasuredRun> read_trtllm_bench(const MeasuredFiles& files) {
+std::vector<MeasuredRun> read_engine_benchmark(const MeasuredFiles& files) {
   std::vector<MeasuredRun> runs;
   for (const MeasuredFile& file : files) {
     runs.push_back(read_report(file.documents.front().place()));
