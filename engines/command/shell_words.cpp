@@ -54,9 +54,12 @@ class ShellReader {
   void read_next() {
     const char c = text_[at_];
     if (c == '\n') {
-      if (documents_.empty() && goes_on()) {
-        ++at_;
-        return;
+      if (documents_.empty() && words_.size() > 0) {
+        const std::size_t next = next_line_of_command();
+        if (next != std::string_view::npos) {
+          at_ = next;
+          return;
+        }
       }
       end_command();
       ++at_;
@@ -84,10 +87,10 @@ class ShellReader {
     }
   }
 
-  // Whether the next line with text belongs to this command, though a shell would end it here: it
-  // begins with a flag, or, behind a continued line and empty ones, with blanks.
-  bool goes_on() const {
-    if (words_.empty()) return false;
+  // Where the next line with text begins, if it belongs to this command though a shell would end it
+  // here: it begins with a flag, or, behind a continued line and empty ones, with blanks. npos: it
+  // does not.
+  std::size_t next_line_of_command() const {
     std::size_t next = at_;
     std::size_t line = at_;
     for (; next < text_.size() && (text_[next] == '\n' || is_blank(text_[next])); ++next) {
@@ -97,7 +100,8 @@ class ShellReader {
     const std::size_t dashes = std::min(rest.find_first_not_of('-'), rest.size());
     const bool is_flag = (dashes == 1 || dashes == 2) && dashes < rest.size() &&
                          std::isalpha(static_cast<unsigned char>(rest[dashes])) != 0;
-    return is_flag || (is_continued_ && next > line && !rest.empty());
+    const bool goes_on = is_flag || (is_continued_ && next > line && !rest.empty());
+    return goes_on ? next : std::string_view::npos;
   }
 
   // The word of NAME=value, `export NAME=value` and so on.
@@ -116,8 +120,6 @@ class ShellReader {
     const bool adds = text_.substr(end).starts_with("+=(");
     if (name.empty() || (!adds && !text_.substr(end).starts_with("=("))) return false;
     at_ = end + (adds ? 3 : 2);
-    std::vector<std::string>& list = lists_[name];
-    if (!adds) list.clear();
     std::vector<std::string> outer = std::exchange(words_, {});
     while (at_ < text_.size() && text_[at_] != ')') {
       const char c = text_[at_];
@@ -125,11 +127,15 @@ class ShellReader {
         ++at_;
       } else if (c == '#') {
         at_ = std::min(text_.find('\n', at_), text_.size());
+      } else if (std::string_view(";|&<>").find(c) != std::string_view::npos) {
+        ++at_;  // no part of a list
       } else if (!skip_continuation() && !read_expanded()) {
         words_.push_back(read_word(true));
       }
     }
     at_ = std::min(at_ + 1, text_.size());
+    std::vector<std::string>& list = lists_[name];
+    if (!adds) list.clear();
     for (std::string& word : words_) list.push_back(std::move(word));
     words_ = std::move(outer);
     return true;
@@ -172,6 +178,8 @@ class ShellReader {
       return false;
     }
     at_ = text_.size() - rest.size();
+    constexpr std::size_t kMost = 100'000;
+    if (words_.size() + words.size() > kMost) fail_size(name);
     for (std::string& word : words) words_.push_back(std::move(word));
     return true;
   }
@@ -259,6 +267,12 @@ class ShellReader {
     if (at == words.size()) return;
     words.erase(words.begin(), words.begin() + static_cast<std::ptrdiff_t>(at));
     shell_.commands.push_back(std::move(words));
+  }
+
+  // Of a text that doubles a variable again and again.
+  [[noreturn]] void fail_size(const std::string& name) const {
+    throw UsageError(origin_ + ": $" + printable(name) +
+                     " is too long; allowed: values of up to a megabyte");
   }
 
   // `$NAME = value` and `$env:NAME = value` of PowerShell, `set NAME=value` of cmd.exe.
@@ -360,6 +374,8 @@ class ShellReader {
     }
     const auto found = shell_.variables.find(name);
     if (found != shell_.variables.end()) {
+      constexpr std::size_t kMost = 1 << 20;
+      if (word.size() + found->second.size() > kMost) fail_size(name);
       word += found->second;
     } else {
       word += has_fallback ? fallback : std::string(text_.substr(begin, at_ - begin));

@@ -115,6 +115,7 @@ const Case kCases[] = {
     {"ARGS=(\n  Qwen/Qwen3-8B  # the model\n)\nARGS+=(--max-num-seqs 8)\nvllm serve "
      "\"${ARGS[@]}\"\n",
      "vllm", "", kTwo},
+    {"A=(Qwen/Qwen3-8B)\nA=(\"${A[@]}\" --max-num-seqs 8)\nvllm serve ${A[@]}\n", "vllm", "", kTwo},
     {"A='--x {\"m\": 1}'\nvllm serve $A", "vllm", "", {"--x", "{\"m\": 1}"}},
     // Windows.
     {"llama-server.exe -m \"C:\\m\\a.gguf\" -np 4",
@@ -244,7 +245,18 @@ TEST_CASE("words of a pasted shell text", "[engines][command]") {
   CHECK(words(R"(a --x '{"m":"n"}')") == Words{"a", "--x", R"({"m":"n"})"});
   CHECK(words(R"(a "{\"m\": 1}")") == Words{"a", R"({"m": 1})"});
   CHECK(words("a 2>&1 --b 1>file c") == Words{"a", "--b", "c"});
+  CHECK(words("A=(b > c; d | e & < f)\na \"${A[@]}\"") == Words{"a", "b", "c", "d", "e", "f"});
   CHECK(words("a $X ${Y}") == Words{"a", "$X", "${Y}"});
+  // Texts that grow without end are refused, and many empty lines take no time.
+  std::string doubled = "A=(a b)\nB=ab\n";
+  for (int i = 0; i < 40; ++i) doubled += "A=(\"${A[@]}\" \"${A[@]}\")\n";
+  CHECK(error_of<UsageError>([&] { (void)split_shell(doubled, "--command"); }) ==
+        "--command: $A is too long; allowed: values of up to a megabyte");
+  doubled = "B=ab\n";
+  for (int i = 0; i < 40; ++i) doubled += "B=$B$B\n";
+  CHECK(error_of<UsageError>([&] { (void)split_shell(doubled, "--command"); }) ==
+        "--command: $B is too long; allowed: values of up to a megabyte");
+  CHECK(words("a \\\n" + std::string(1'000'000, '\n') + " b") == Words{"a", "b"});
 }
 
 }  // namespace TEST_FILE
