@@ -94,6 +94,7 @@ void keep_one_start(EngineLog& log) {
   const auto is_other = [&](const auto& one) { return one.line < begin || one.line >= end; };
   std::erase_if(log.observations, is_other);
   std::erase_if(log.arrivals, is_other);
+  std::erase_if(log.answer_lines, [&](std::int64_t line) { return line < begin || line >= end; });
   log.start_line = begin;
   log.settings = std::move(starts[longest].settings);
   log.chosen = std::move(starts[longest].chosen);
@@ -303,6 +304,7 @@ EngineLog EngineLogReader::latest(const LogDialect* only, std::int64_t from_line
     };
     std::erase_if(log.observations, is_older);
     std::erase_if(log.arrivals, is_older);
+    log.answer_lines.clear();  // nobody asks for them
     log.other_starts.clear();
     remove_cut_batches(log);
   }
@@ -314,6 +316,7 @@ EngineLog EngineLogReader::latest(const LogDialect* only, std::int64_t from_line
 void EngineLogReader::keep_last(std::size_t most) {
   for (EngineLog& log : logs_) {
     log.other_starts.clear();
+    log.answer_lines.clear();
     const std::size_t older = log.observations.size() - std::min(most, log.observations.size());
     log.observations.erase(log.observations.begin(),
                            log.observations.begin() + static_cast<std::ptrdiff_t>(older));

@@ -95,6 +95,7 @@ struct EngineLog {
   const LogDialect* dialect = nullptr;       // never null in a log that was read
   std::vector<LogObservation> observations;  // in the file's order
   std::vector<LogArrival> arrivals;          // in the file's order
+  std::vector<std::int64_t> answer_lines;    // of calls for tokens that its HTTP server answered
   // The engine's settings by their names in it, as it printed them at its start: "8192", "True",
   // "None", text without its quotes.
   std::map<std::string, std::string> settings;

@@ -27,9 +27,11 @@ constexpr std::string_view kPreempted = "total_num_cumulative_preemption=";  // 
 constexpr std::string_view kAsync = "Asynchronous scheduling is enabled";
 constexpr std::string_view kLength = "Using max model len ";
 constexpr std::string_view kRequest = "Received request ";
+// Lines of uvicorn, which every version logs unless told not to.
+constexpr std::string_view kCall = "\"POST /v1/";
 constexpr std::string_view kMarkers[] = {
-    kIteration, kReport,     kSpeculation, kArguments, kCacheSize, kBudget, kVersion,
-    kLength,    kOldVersion, kV0Version,   kPreempted, kAsync,     kRequest};
+    kIteration, kReport,     kSpeculation, kArguments, kCacheSize, kBudget,  kVersion,
+    kLength,    kOldVersion, kV0Version,   kPreempted, kAsync,     kRequest, kCall};
 
 // "GPU KV cache usage" or that of another device, in percent. V0 has also that of the CPU, to which
 // it moved blocks.
@@ -140,6 +142,18 @@ LineOutcome read_request(const LogPart& part, EngineLog& log) {
   return LineOutcome::Read;
 }
 
+// "POST /v1/completions HTTP/1.1" 200 OK.
+LineOutcome read_call(const LogPart& part, EngineLog& log) {
+  const std::string_view path = part.text.substr(kCall.size());
+  const bool asks_for_tokens = path.starts_with("completions ") ||
+                               path.starts_with("chat/completions ") ||
+                               path.starts_with("responses ");
+  if (!asks_for_tokens || path.find("\" 200") == std::string_view::npos)
+    return LineOutcome::Foreign;
+  log.answer_lines.push_back(part.line);
+  return LineOutcome::Read;
+}
+
 // "Accepted: 184 tokens, Drafted: 253 tokens", since the last such line.
 LineOutcome read_speculation(const LogPart& part, EngineLog& log) {
   log.has_speculation = true;
@@ -181,6 +195,7 @@ LineOutcome read_part(const LogPart& part, EngineLog& log) {
   if (part.text.starts_with(kReport)) return read_report(part, log);
   if (part.text.starts_with(kCacheSize)) return read_cache_size(part, log);
   if (part.text.starts_with(kRequest)) return read_request(part, log);
+  if (part.text.starts_with(kCall)) return read_call(part, log);
   if (part.text.starts_with(kLength)) return read_length(part, log);
   if (part.text.starts_with(kSpeculation)) return read_speculation(part, log);
   if (part.text.starts_with(kPreempted)) return read_preemptions(part, log);

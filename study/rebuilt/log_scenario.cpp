@@ -19,7 +19,9 @@
 #include "engines/arguments/engine_settings.h"
 #include "engines/log/log_dialect.h"
 #include "reports/files/named_model.h"
+#include "sim/fitted/fitted_file.h"
 #include "study/compose/yaml_draft.h"
+#include "study/rebuilt/drawn_requests.h"
 #include "study/rebuilt/rebuilt_steps.h"
 #include "system/file_writer.h"
 
@@ -273,6 +275,18 @@ std::string yaml_of(const EngineLog& log, const LogScenarioOptions& options,
       {fmt::format("The requests, settings and step times of a log of {}.", server.title)});
 }
 
+// The mean error of held-out steps with prompts, of the kind of which there are most; else of all.
+double error_beside_prompts(const FittedModel& fitted) {
+  const RegimeError* most = nullptr;
+  double of_all = 0;
+  for (const RegimeError& one : fitted.errors) {
+    if (one.regime == "all") of_all = one.mean_abs_error;
+    const bool has_prompts = one.regime.starts_with("prefill") || one.regime.starts_with("mixed");
+    if (has_prompts && (most == nullptr || one.num_steps > most->num_steps)) most = &one;
+  }
+  return most == nullptr ? of_all : most->mean_abs_error;
+}
+
 void fit_log(const EngineLog& log, const LogScenarioOptions& options, const ModelConfig& model,
              LogScenario& made) {
   if (options.simulates_gpu) return;
@@ -300,15 +314,9 @@ void fit_log(const EngineLog& log, const LogScenarioOptions& options, const Mode
   made.steps = made.fit->file().to_json();
 }
 
-}  // namespace
-
-bool has_requests(const EngineLog& log) {
-  return log.dialect->form == LogForm::Iterations && log.has(Observed::Iteration);
-}
-
-LogScenario make_log_scenario(const EngineLog& log, const LogScenarioOptions& options) {
-  LogScenario made;
-  const ChosenModel model = choose_model(log, options, made.notes);
+// The rows of the scenario's requests, by the iterations of the log.
+std::vector<TraceRow> rebuild_rows(const EngineLog& log, const LogScenarioOptions& options,
+                                   const ModelConfig& model, LogScenario& made) {
   RebuildSetup setup = rebuild_setup(log);
   made.rebuilt = rebuild_requests(log, setup);
   std::vector<TraceRow> rows;
@@ -332,8 +340,109 @@ LogScenario make_log_scenario(const EngineLog& log, const LogScenarioOptions& op
     made.summary = summary_of(made.rebuilt);
   }
   made.notes.insert(made.notes.end(), made.rebuilt.remarks.begin(), made.rebuilt.remarks.end());
+  fit_log(log, options, model, made);
+  return rows;
+}
+
+// ---- a log with reports alone ----
+
+void fit_reports(const EngineLog& log, const LogScenarioOptions& options, const ModelConfig& model,
+                 LogScenario& made) {
+  if (options.simulates_gpu) return;
+  made.window_fit = fit_windows(made.windows);
+  if (!made.window_fit && options.gpu.empty()) {
+    made.obstacle =
+        "step times do not follow from these reports: that needs four of a busy server, with "
+        "unlike loads. --gpu NAME, with --model NAME where the log does not have it, gives "
+        "estimates. Or describe the requests in a scenario, and give it with --scenario.";
+    return;
+  }
+  if (!made.window_fit) {
+    made.notes.push_back("Step times do not follow from these reports: they are estimates for " +
+                         options.gpu + ".");
+    return;
+  }
+  CostModelFile file;
+  file.kind = "fitted";
+  file.hardware = options.gpu.empty() ? "unknown" : options.gpu;
+  file.model = model.name;
+  file.tensor_parallel_size =
+      count_of(merged_arguments(log, {}), "tensor_parallel_size").value_or(1);
+  file.engine = std::string(log.dialect->server->policy);
+  file.source = "reports of " + log.path;
+  file.body = std::make_shared<const Json>(fitted_body(made.window_fit->model(), model));
+  made.steps = file.to_json();
+  made.notes.push_back(fmt::format(
+      "By {} of a busy server a step takes {} ms, and {} ms for each token that it computes, known "
+      "to {} %.",
+      count_text(made.window_fit->num_windows, "report"),
+      ms_text(made.window_fit->step_ns / real(kNsPerMs)),
+      fixed_text(made.window_fit->token_ns / real(kNsPerMs), 3),
+      fixed_text(100 * made.window_fit->error, 0)));
+}
+
+// The rows of the scenario's requests, drawn to match the reports, or those of the client.
+std::vector<TraceRow> draw_rows(const EngineLog& log, const LogScenarioOptions& options,
+                                const ModelConfig& model, LogScenario& made) {
+  const ReportWindows reports = report_windows(log);
+  const EngineArguments arguments = merged_arguments(log, {});
+  DrawSetup setup;
+  setup.pool_tokens = count_of(log.settings, std::string(log.dialect->server->pool));
+  setup.block_tokens = count_in_force(arguments, "block_size").value_or(setup.block_tokens);
+  setup.max_model_len = count_in_force(arguments, "max_model_len").value_or(0);
+  setup.seed = options.seed;
+  if (!reports.has_arrivals) setup.advice = log.dialect->receiving;
+  std::vector<TraceRow> rows;
+  made.windows = reports.windows;
+  if (options.client != nullptr) {
+    rows = rows_of(*options.client);
+    made.num_from_client = rows.size();
+    for (const TraceRow& row : rows) {
+      made.client_ttft_ns.push_back(row.ttft_ns);
+    }
+    made.summary = count_text(rows.size(), "request") + " of " + printable(options.client->path);
+  } else {
+    DrawnRequests drawn = draw_requests(reports, setup);
+    made.obstacle = drawn.obstacle;
+    if (!made.obstacle.empty()) return rows;
+    made.windows.resize(drawn.last_window + 1);
+    made.windows.erase(made.windows.begin(),
+                       made.windows.begin() + static_cast<std::ptrdiff_t>(drawn.first_window));
+    made.rebuilt.requests = std::move(drawn.requests);
+    made.summary = std::move(drawn.summary);
+    made.notes.insert(made.notes.end(), drawn.remarks.begin(), drawn.remarks.end());
+    rows = rows_of(made.rebuilt);
+    made.start = std::min_element(rows.begin(), rows.end(), [](const auto& a, const auto& b) {
+                   return a.arrival < b.arrival;
+                 })->arrival;
+  }
+  fit_reports(log, options, model, made);
+  return rows;
+}
+
+bool has_reports(const EngineLog& log) {
+  return log.dialect->form == LogForm::Iterations && log.has(Observed::Report);
+}
+
+}  // namespace
+
+bool has_requests(const EngineLog& log) {
+  return log.dialect->form == LogForm::Iterations && log.has(Observed::Iteration);
+}
+
+bool may_have_requests(const EngineLog& log) { return has_requests(log) || has_reports(log); }
+
+double step_error(const LogScenario& made) {
+  if (made.window_fit) return made.window_fit->error;
+  return made.fit ? error_beside_prompts(made.fit->fit.model) : 0;
+}
+
+LogScenario make_log_scenario(const EngineLog& log, const LogScenarioOptions& options) {
+  LogScenario made;
+  const ChosenModel model = choose_model(log, options, made.notes);
+  std::vector<TraceRow> rows = has_requests(log) ? rebuild_rows(log, options, model.config, made)
+                                                 : draw_rows(log, options, model.config, made);
   made.num_requests = rows.size();
-  fit_log(log, options, model.config, made);
   if (!made.obstacle.empty()) return made;
   made.yaml = yaml_of(log, options, model.name, rows, made);
   made.requests = csv_of(std::move(rows));

@@ -4,6 +4,7 @@
 #include <fmt/core.h>
 
 #include "core/base/json_text.h"
+#include "core/base/number_text.h"
 #include "reports/files/result_bands.h"
 #include "sim/simulation.h"
 #include "study/run/run_bands.h"
@@ -21,6 +22,30 @@ std::string end_text(const Trial& trial, double step_scale, const WhatIf& what_i
   const std::string sides = sides_text(trial, what_if);
   return fmt::format("with steps {:.2f} times as long {}", step_scale,
                      trial.keeps_all ? "it is kept: " + sides : "it is broken: " + sides);
+}
+
+std::string range_text(const DrawBand::Range& range) {
+  return ms_text(range.low) + " to " + ms_text(range.high) + " ms";
+}
+
+std::string draws_text(const DrawBand& draws, const WhatIf& what_if) {
+  std::string text =
+      fmt::format("Over {} draws of the log's requests, {}: p99 ITL {}, p99 TTFT {}",
+                  draws.num_draws, what_if.chosen ? "with the change" : "without a change",
+                  range_text(draws.p99_itl), range_text(draws.p99_ttft));
+  if (what_if.goals.empty()) return text + ".";
+  return text + fmt::format("; {} of them keep the goal.", draws.num_kept);
+}
+
+void append_draws(const DrawBand& draws, JsonText& json) {
+  json.key("draws").begin_object();
+  json.field("count", draws.num_draws);
+  json.field("keep_goal", draws.num_kept);
+  json.field("least_p99_itl_ms", draws.p99_itl.low);
+  json.field("most_p99_itl_ms", draws.p99_itl.high);
+  json.field("least_p99_ttft_ms", draws.p99_ttft.low);
+  json.field("most_p99_ttft_ms", draws.p99_ttft.high);
+  json.end_object();
 }
 
 }  // namespace
@@ -51,6 +76,7 @@ TextBlock sureness_block(const WhatIf& what_if) {
   const Sureness& sureness = what_if.sureness;
   if (!sureness.accuracy) return {};
   TextBlock block = {.title = "how sure", .lines = {{sureness.accuracy->text() + "."}}};
+  if (sureness.draws) block.lines.push_back({draws_text(*sureness.draws, what_if)});
   // Without a goal there is nothing to keep at the ends.
   if (what_if.goals.empty() || !sureness.fast || !sureness.slow) return block;
   const ErrorBand& error = sureness.accuracy->tpot;
@@ -93,6 +119,7 @@ void append_sureness(const WhatIf& what_if, JsonText& json) {
   } else {
     json.null();
   }
+  if (sureness.draws) append_draws(*sureness.draws, json);
   json.end_object();
 }
 

@@ -95,6 +95,16 @@ struct PrefixMisses {
   std::int64_t block_tokens = 0;
 };
 
+// Figures over several draws of what a log does not say of its requests.
+struct DrawBand {
+  struct Range {
+    double low = 0, high = 0;  // in milliseconds
+  };
+  std::int64_t num_draws = 0;
+  std::int64_t num_kept = 0;  // of these, that keep the goal
+  Range p99_itl, p99_ttft;
+};
+
 // The reach of the answer.
 struct Sureness {
   std::optional<TimeAccuracy> accuracy;  // of step times; nullopt: they were never compared
@@ -104,6 +114,8 @@ struct Sureness {
   // Another point of the front that keeps every side with such slow steps, where the change does
   // not: an index into trials.
   std::optional<std::size_t> safe;
+  // Of the advised change, or without one of the run; nullopt: nothing was drawn.
+  std::optional<DrawBand> draws;
 };
 
 struct WhatIf {

@@ -49,6 +49,10 @@ std::string trust_text(const WhatIf& what_if) {
     return simulated + ", the log's requests have" + figures + "in the log they are " + others +
            "The closer these figures are, the more reliable the results below.";
   }
+  if (what_if.is_rebuilt) {
+    return simulated + ", the requests drawn to match the log have" + figures +
+           "the log has no gaps to compare them with.";
+  }
   if (was.count == 0) {
     return simulated + ", the requests of " + what_if.scenario + " have" + figures +
            "the log has no gaps to compare them with.";

@@ -49,6 +49,19 @@ void append_workload(const LogWorkloadFacts& workload, JsonText& json) {
   if (workload.with_flags) {
     append_figures("with_flags", workload.with_flags->itl, workload.with_flags->ttft, json);
   }
+  if (workload.running) {
+    json.field("running_logged", workload.running->logged);
+    json.field("running_simulated", workload.running->simulated);
+  }
+  if (workload.draws) {
+    json.key("draws").begin_object();
+    json.field("count", workload.draws->num_draws);
+    json.field("least_p99_itl_ms", workload.draws->p99_itl.low);
+    json.field("most_p99_itl_ms", workload.draws->p99_itl.high);
+    json.field("least_p99_ttft_ms", workload.draws->p99_ttft.low);
+    json.field("most_p99_ttft_ms", workload.draws->p99_ttft.high);
+    json.end_object();
+  }
   json.end_object();
 }
 

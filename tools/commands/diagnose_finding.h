@@ -14,6 +14,7 @@
 #include "reports/terminal/cache_pressure.h"
 #include "reports/terminal/diagnosis.h"
 #include "study/compose/scenario_request.h"
+#include "study/rebuilt/report_windows.h"
 #include "study/what_if/causes.h"
 #include "study/what_if/what_if.h"
 
@@ -55,6 +56,8 @@ struct LogWorkloadFacts {
   Distribution logged_ttft;  // by the rebuilt arrivals
   Summary as_logged;         // simulated with the log's settings
   std::optional<Summary> with_flags;
+  std::optional<MeanRunning> running;  // of a log with reports alone
+  std::optional<DrawBand> draws;       // of with_flags, or of as_logged
 };
 
 // One run or log: its title, its findings, and remarks on the figures.

@@ -73,6 +73,7 @@ void replay_scenario(const EngineLog& log, const StoredRun& run, const DiagnoseO
 // The requests of the log itself, in files that last as long as this.
 struct OwnRequests {
   LogScenario made;
+  LogScenarioOptions options;                  // without the client
   std::unique_ptr<TemporaryFolder> temporary;  // nullptr: they stay
   std::string path;                            // of the scenario
 };
@@ -125,13 +126,14 @@ OwnRequests own_requests(const EngineLog& log, const DiagnoseOptions& options) {
   if (!options.requests.empty()) {
     client = read_measured_run(options.requests, options.run_number);
   }
-  own.made =
-      make_log_scenario(log, {.model = described.model,
-                              .gpu = options.hardware.empty() ? described.gpu : options.hardware,
-                              .simulates_gpu = !options.hardware.empty(),
-                              .tensor_parallel_size = described.tensor_parallel_size,
-                              .quantization = described.quantization,
-                              .client = client ? &*client : nullptr});
+  own.options = {.model = described.model,
+                 .gpu = options.hardware.empty() ? described.gpu : options.hardware,
+                 .simulates_gpu = !options.hardware.empty(),
+                 .tensor_parallel_size = described.tensor_parallel_size,
+                 .quantization = described.quantization,
+                 .client = client ? &*client : nullptr};
+  own.made = make_log_scenario(log, own.options);
+  own.options.client = nullptr;
   if (!own.made.obstacle.empty()) return own;
   std::string folder = options.save;
   if (folder.empty()) {
@@ -152,18 +154,6 @@ Distribution logged_ttft(const RebuiltLog& rebuilt) {
   return describe(sample);
 }
 
-// The mean error of held-out steps with prompts, of the kind of which there are most; else of all.
-double error_beside_prompts(const FittedModel& fitted) {
-  const RegimeError* most = nullptr;
-  double of_all = 0;
-  for (const RegimeError& one : fitted.errors) {
-    if (one.regime == "all") of_all = one.mean_abs_error;
-    const bool has_prompts = one.regime.starts_with("prefill") || one.regime.starts_with("mixed");
-    if (has_prompts && (most == nullptr || one.num_steps > most->num_steps)) most = &one;
-  }
-  return most == nullptr ? of_all : most->mean_abs_error;
-}
-
 LogWorkloadFacts facts_of(const LogScenario& made) {
   LogWorkloadFacts facts;
   facts.num_requests = static_cast<std::int64_t>(made.num_requests);
@@ -171,7 +161,7 @@ LogWorkloadFacts facts_of(const LogScenario& made) {
   facts.num_from_client = static_cast<std::int64_t>(made.num_from_client);
   if (made.fit) facts.num_fitted_steps = static_cast<std::int64_t>(made.fit->measured.steps.size());
   facts.logged_ttft = logged_ttft(made.rebuilt);
-  if (made.fit) facts.step_error = error_beside_prompts(made.fit->fit.model);
+  facts.step_error = step_error(made);
   return facts;
 }
 
@@ -212,16 +202,27 @@ void add_workload(const EngineLog& log, LogScenario& made, const DiagnoseOptions
     run = run_scenario(options.scenario, chosen_variant(options, own), options.is_quiet);
   }
   finding.workload->as_logged = run.result.summary;
+  if (!made.windows.empty() && made.num_from_client == 0) {
+    finding.workload->running = mean_running(made.windows, made.start, run.record);
+  }
 }
 
 void add_figures(const DiagnoseOptions& options, Finding& finding) {
   LogWorkloadFacts& workload = *finding.workload;
   workload.logged_itl = finding.itl;
+  if (workload.running) {
+    finding.notes.push_back(fmt::format(
+        "{} requests run on average in the reports, and {} when simulated "
+        "with the log's settings.",
+        fixed_text(workload.running->logged, 1), fixed_text(workload.running->simulated, 1)));
+  }
   const auto figures = [](const Distribution& itl, const Distribution& ttft) {
     return itl_text(itl) + "; " + ttft_text(ttft);
   };
-  finding.notes.push_back("In the log: " + figures(workload.logged_itl, workload.logged_ttft) +
-                          " (by the rebuilt arrivals).");
+  if (workload.logged_itl.count > 0) {
+    finding.notes.push_back("In the log: " + figures(workload.logged_itl, workload.logged_ttft) +
+                            " (by the rebuilt arrivals).");
+  }
   finding.notes.push_back("Simulated with the log's settings: " +
                           figures(workload.as_logged.itl, workload.as_logged.ttft) + ".");
   if (!workload.with_flags) return;
@@ -231,7 +232,7 @@ void add_figures(const DiagnoseOptions& options, Finding& finding) {
 
 // Options that only a log without a scenario of its own has, or one with steps.
 void check_log_options(const EngineLog& log, const DiagnoseOptions& options) {
-  const bool has_own = options.scenario.empty() && has_requests(log);
+  const bool has_own = options.scenario.empty() && may_have_requests(log);
   if (has_own && !options.has_no_replay) return;
   const std::pair<const char*, bool> own[] = {{"--requests", !options.requests.empty()},
                                               {"--save", !options.save.empty()}};
@@ -300,7 +301,7 @@ void add_estimate(const EngineLog& log, const EngineArguments& arguments,
     std::string note = budget_note(finding.diagnosis, *log.dialect, arguments, *finding.limit_ms);
     if (!note.empty()) finding.notes.push_back(std::move(note));
   }
-  if (options.has_no_replay || has_requests(log)) return;
+  if (options.has_no_replay || may_have_requests(log)) return;
   finding.notes.push_back(
       "Not replayed with other settings: the log does not have the arrivals, prompt lengths and "
       "output lengths of the requests. Describe them in a scenario, with the model, the hardware "
@@ -381,6 +382,45 @@ std::optional<StoredRun> run_own(const EngineLog& log, const EngineSettings& set
   return std::nullopt;
 }
 
+// The figures over the log's own draw and four others: of the log's settings, or of a change.
+void add_draws(const EngineLog& log, const EngineSettings& settings, const OwnRequests& own,
+               const StoredRun& first, const std::vector<Setting>& changes,
+               const DiagnoseOptions& options, Finding& finding) {
+  constexpr std::uint64_t kNumDraws = 5;
+  const std::vector<Goal> goals = goals_of(with_options(first.result.info.slo, options.targets));
+  EngineSettings changed = settings;
+  for (const Setting& change : changes) changed.assignments.push_back(change.text());
+  DrawBand band;
+  const auto add = [&](const StoredRun& run) {
+    const double itl = run.result.summary.itl.p99_ms;
+    const double ttft = run.result.summary.ttft.p99_ms;
+    const bool is_first = band.num_draws++ == 0;
+    band.p99_itl = is_first ? DrawBand::Range{itl, itl}
+                            : DrawBand::Range{std::min(band.p99_itl.low, itl),
+                                              std::max(band.p99_itl.high, itl)};
+    band.p99_ttft = is_first ? DrawBand::Range{ttft, ttft}
+                             : DrawBand::Range{std::min(band.p99_ttft.low, ttft),
+                                               std::max(band.p99_ttft.high, ttft)};
+    band.num_kept += keeps_goals(run, goals) ? 1 : 0;
+  };
+  LogScenarioOptions draw = own.options;
+  for (draw.seed = 1; draw.seed <= kNumDraws; ++draw.seed) {
+    if (draw.seed == 1 && changes.empty()) {
+      add(first);
+      continue;
+    }
+    const TemporaryFolder folder;
+    DiagnoseOptions of_draw = options;
+    of_draw.scenario = write_log_scenario(make_log_scenario(log, draw), folder.path());
+    add(run_scenario(of_draw.scenario, chosen_variant(of_draw, changed), options.is_quiet));
+  }
+  if (changes.empty()) {
+    finding.workload->draws = band;
+  } else {
+    finding.what_if->sureness.draws = band;
+  }
+}
+
 }  // namespace
 
 Finding examine_log(const EngineLog& log, const DiagnoseOptions& given_options) {
@@ -403,7 +443,7 @@ Finding examine_log(const EngineLog& log, const DiagnoseOptions& given_options) 
   }
   std::optional<OwnRequests> own;
   std::optional<StoredRun> run;
-  if (options.scenario.empty() && !options.has_no_replay && has_requests(log)) {
+  if (options.scenario.empty() && !options.has_no_replay && may_have_requests(log)) {
     const EngineSettings logged =
         scenario_settings(*log.dialect->server, merged_arguments(log, {}));
     check_flags_of_steps(logged, settings, options);
@@ -424,7 +464,13 @@ Finding examine_log(const EngineLog& log, const DiagnoseOptions& given_options) 
     add_figures(options, finding);
   }
   if (run) {
+    const bool is_drawn = own && finding.workload->running;
+    if (is_drawn) add_draws(log, settings, *own, *run, {}, options, finding);
     replay_scenario(log, *run, options, !settings.pool.empty(), finding);
+    if (is_drawn && finding.what_if && finding.what_if->chosen) {
+      add_draws(log, settings, *own, *run,
+                finding.what_if->trials[*finding.what_if->chosen].changes, options, finding);
+    }
   } else {
     add_estimate(log, merged_arguments(log, given.arguments), options, finding);
   }
