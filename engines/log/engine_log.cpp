@@ -122,6 +122,32 @@ std::string lack_of(const EngineLog& log) {
   return {};
 }
 
+// The first bytes of files that are a log only behind another program.
+struct PackedForm {
+  std::string_view magic;
+  const char* what;
+  const char* command;  // that writes the text of a file
+};
+constexpr PackedForm kPackedForms[] = {
+    {"\x1f\x8b", "is compressed by gzip", "gzip -dc"},
+    {"\x28\xb5\x2f\xfd", "is compressed by zstd", "zstd -dc"},
+    {std::string_view("\xfd"
+                      "7zXZ\0",
+                      6),
+     "is compressed by xz", "xz -dc"},
+    {"BZh", "is compressed by bzip2", "bzip2 -dc"},
+    {std::string_view("PK\3\4", 4), "is a ZIP archive", "unzip -p"},
+    {"\xff\xfe", "is text in UTF-16", "iconv -f UTF-16 -t UTF-8"},
+    {"\xfe\xff", "is text in UTF-16", "iconv -f UTF-16 -t UTF-8"}};
+
+void check_is_text(std::string_view head, const std::string& path) {
+  for (const PackedForm& form : kPackedForms) {
+    if (!head.starts_with(form.magic)) continue;
+    refuse(path, form.what,
+           fmt::format("its text, which `{} FILE > server.log` writes", form.command));
+  }
+}
+
 // The beginnings of these dialects' lines.
 std::string all_lines(std::span<const EngineLog> logs) {
   std::string text;
@@ -346,8 +372,12 @@ EngineLog EngineLogReader::finish() {
 EngineLog read_engine_log(std::istream& in, const std::string& path, const LogDialect* only) {
   EngineLogReader reader(path, only);
   std::vector<char> bytes(std::size_t{1} << 16);
+  bool is_first = true;
   while (in) {
     in.read(bytes.data(), static_cast<std::streamsize>(bytes.size()));
+    if (std::exchange(is_first, false)) {
+      check_is_text({bytes.data(), static_cast<std::size_t>(in.gcount())}, path);
+    }
     reader.add({bytes.data(), static_cast<std::size_t>(in.gcount())});
   }
   if (in.bad()) fail_input(path, any_log());

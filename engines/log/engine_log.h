@@ -53,7 +53,7 @@ struct LogObservation {
   std::optional<double> hit_rate;      // Report: of the last 1,000 requests
   std::int64_t num_preempted = 0;      // Report: since the last; Retraction
   std::optional<std::int64_t> num_freed_tokens;  // Retraction
-  bool is_eager = false;    // Decode: no CUDA graph launched the step, as the line says
+  std::optional<bool> is_graph;                  // Decode: a CUDA graph ran; nullopt: not logged
   bool lacks_rate = false;  // Prefill: no input throughput, and so no elapsed_ns
   bool may_be_cut = false;  // the file ends behind the line, without a line break
   double old_reserve_ratio = 0, new_reserve_ratio = 0;  // Retraction: #new_token_ratio

@@ -64,8 +64,10 @@ struct LogDialect {
 
   std::string_view budget{};          // the argument with the tokens of a step
   std::string_view shorter_stalls{};  // a sentence: what else shortens stalls behind prompts
-  std::string_view more_memory;       // a sentence: what avoids a full KV cache
-  std::string_view more_graphs{};     // a sentence: what has CUDA graphs launch larger steps
+  // A sentence with {} for a number of requests: how steps of as many run as a CUDA graph; and the
+  // setting that turns graphs off.
+  std::string_view more_graphs{}, no_graphs{};
+  std::string_view more_memory;  // a sentence: what avoids a full KV cache
   // One that gives steps with at most so many tokens of prompts, while so many requests decode.
   std::string (*smaller_steps)(std::int64_t num_tokens, std::int64_t num_decodes,
                                const EngineArguments& arguments) = nullptr;

@@ -135,8 +135,10 @@ LineOutcome read_decode(const LogPart& part, EngineLog& log) {
     return broken(part, fields, kNames, 3, log);
   }
   log.has_speculation = log.has_speculation || fields.has("accept len");
-  const auto graph = fields.all().find("cuda graph");
-  seen.is_eager = graph != fields.all().end() && graph->second == "False";
+  // "cuda graph: True"; other devices have graphs of another name ("npu graph").
+  for (const auto& [name, value] : fields.all()) {
+    if (name.ends_with(" graph")) seen.is_graph = value.starts_with("True");
+  }
   return note(std::move(seen), log);
 }
 
@@ -239,12 +241,13 @@ constexpr LogDialect kSglangLog = {
     .batch_mode = batch_mode,
     .numbering = "With SGLANG_LOG_FORWARD_ITERS=1 SGLang numbers its steps, and the log says it.",
     .budget = "chunked_prefill_size",
+    .more_graphs =
+        "--cuda-graph-max-bs-decode {} (--cuda-graph-max-bs before 0.5.17) captures graphs for as "
+        "many, which take memory of the GPU; a smaller --max-running-requests does without.",
+    .no_graphs = "disable_cuda_graph",
     .more_memory =
         "A higher --schedule-conservativeness, more KV memory (--mem-fraction-static) or fewer "
         "requests at once (--max-running-requests) avoids it.",
-    .more_graphs =
-        "A larger --cuda-graph-max-bs-decode (--cuda-graph-max-bs in older releases) "
-        "has graphs for them, and a smaller --max-running-requests does without.",
     .smaller_steps = smaller_steps};
 
 }  // namespace metronome

@@ -10,6 +10,7 @@
 
 #include "core/base/count_text.h"
 #include "core/base/number_text.h"
+#include "core/base/real.h"
 #include "engines/arguments/engine_settings.h"
 #include "engines/log/log_dialect.h"
 #include "engines/log/log_text.h"
@@ -233,36 +234,6 @@ std::optional<LogFinding> queue_of(const EngineLog& log, const Lines& lines,
   return LogFinding{is_limited ? "slots" : "queue", std::move(text), share_of(queue, lines)};
 }
 
-// ---- steps that no CUDA graph launches ----
-
-std::optional<LogFinding> graphs_of(const EngineLog& log, const Lines& lines,
-                                    const std::string& engine, double /*full_share*/) {
-  Lines eager;
-  std::int64_t most_in_graphs = 0;
-  std::size_t num_lines = 0;
-  for (const LogObservation* seen : lines) {
-    if (seen->kind != Observed::Decode || seen->num_running == 0) continue;
-    ++num_lines;
-    if (seen->is_eager) {
-      eager.push_back(seen);
-    } else {
-      most_in_graphs = std::max(most_in_graphs, seen->num_running);
-    }
-  }
-  if (eager.empty()) return std::nullopt;
-  const Stretch all{0, eager.size()};
-  std::string text = fmt::format(
-      "{}{}: no CUDA graph launches the step in {} of {} lines about decodes, with {} requests.",
-      engine, place_text(eager, all), eager.size(), num_lines, range_text(eager, all, 0, running));
-  if (most_in_graphs > 0) {
-    text += fmt::format(" With a graph at most {} run.", most_in_graphs);
-  }
-  text += " The host launches each kernel of such a step.";
-  if (!log.dialect->more_graphs.empty()) text += " " + std::string(log.dialect->more_graphs);
-  return LogFinding{"graphs", std::move(text),
-                    static_cast<double>(eager.size()) / static_cast<double>(num_lines)};
-}
-
 // ---- data-parallel engines ----
 
 std::optional<LogFinding> ranks_of(const EngineLog& log) {
@@ -308,6 +279,53 @@ std::optional<LogFinding> ranks_of(const EngineLog& log) {
                   worst->line == 0 ? "" : fmt::format(", line {}", worst->line), worst->num_waiting,
                   worst->num_running, others, now.size()),
       num_seen / num_lines};
+}
+
+// Decode steps without a CUDA graph: beyond the largest captured one, or all of them.
+std::optional<LogFinding> graphs_of(const EngineLog& log, const Lines& lines,
+                                    const std::string& engine, double /*full_share*/) {
+  std::int64_t num_known = 0;
+  std::int64_t most_with = 0;
+  Lines without;
+  for (const LogObservation* seen : lines) {
+    if (!seen->is_graph || seen->num_running == 0) continue;
+    ++num_known;
+    if (*seen->is_graph) {
+      most_with = std::max(most_with, seen->num_running);
+    } else {
+      without.push_back(seen);
+    }
+  }
+  if (without.empty()) return std::nullopt;
+  const auto [least, most] = std::minmax_element(
+      without.begin(), without.end(),
+      [](const auto* a, const auto* b) { return a->num_running < b->num_running; });
+  const std::int64_t from = (*least)->num_running;
+  const std::int64_t to = (*most)->num_running;
+  std::string text = fmt::format(
+      "{}{} of {} about decodes show steps without a CUDA graph (first in line {}), with {} "
+      "running "
+      "requests: the host launches each kernel then.",
+      engine, grouped_text(static_cast<std::int64_t>(without.size())),
+      count_text(num_known, "line"), without.front()->line,
+      from == to ? grouped_text(from) : grouped_text(from) + " to " + grouped_text(to));
+  const auto off = log.settings.find(std::string(log.dialect->no_graphs));
+  if (off != log.settings.end() && off->second == "True") {
+    text += fmt::format(" {} is set, so none has one.", log.dialect->no_graphs);
+  } else if (to > most_with) {
+    if (most_with > 0) {
+      text += fmt::format(" The most with one are {} requests.", grouped_text(most_with));
+    }
+    std::string more(log.dialect->more_graphs);
+    if (const std::size_t at = more.find("{}"); at != std::string::npos) {
+      more.replace(at, 2, std::to_string(to));
+    }
+    if (!more.empty()) text += " " + more;
+  } else {
+    text += fmt::format(" Up to {} requests ran with one, so their number is not the reason.",
+                        grouped_text(most_with));
+  }
+  return LogFinding{"graphs", std::move(text), real(without.size()) / real(num_known)};
 }
 
 }  // namespace

@@ -22,6 +22,7 @@ struct LogFinding {
 //   full     requests wait while the KV cache is full
 //   slots    requests wait while as many run as may
 //   queue    requests wait although neither is so
+//   graphs   decode steps ran without a CUDA graph
 //   ranks    one data-parallel engine has a queue while others are idle
 //   slowed   an answer took far longer for a token than others did
 // Each has at most one entry for an engine: its longest or worst. Observations whose line

@@ -21,6 +21,7 @@
 #include "reports/files/named_model.h"
 #include "sim/fitted/fitted_file.h"
 #include "study/compose/yaml_draft.h"
+#include "study/rebuilt/batch_iterations.h"
 #include "study/rebuilt/drawn_requests.h"
 #include "study/rebuilt/rebuilt_steps.h"
 #include "system/file_writer.h"
@@ -175,7 +176,8 @@ std::optional<std::int64_t> pool_by_use(const RebuiltLog& rebuilt) {
   std::vector<std::int64_t> change(rebuilt.iterations.size() + 1);
   for (std::size_t i = 0; i < rebuilt.chunks.size(); ++i) {
     for (const RebuiltChunk& chunk : rebuilt.chunks[i]) change[i] += chunk.num_tokens;
-    change[i] += rebuilt.iterations[i].num_running;
+    const LogObservation& seen = rebuilt.iterations[i];
+    change[i] += seen.num_decode_tokens > 0 ? seen.num_running : 0;
   }
   for (const RebuiltRequest& request : rebuilt.requests) {
     if (request.last != kNoIteration && request.first != kNoIteration) {
@@ -344,6 +346,60 @@ std::vector<TraceRow> rebuild_rows(const EngineLog& log, const LogScenarioOption
   return rows;
 }
 
+// ---- a log of batches ----
+
+// The rows of the scenario's requests, by its batches and the decode steps between them.
+std::vector<TraceRow> batch_rows(const EngineLog& log, const LogScenarioOptions& options,
+                                 const ModelConfig& model, LogScenario& made) {
+  BatchIterations batches = batch_iterations(log, options.seed);
+  const EngineArguments arguments = merged_arguments(log, {});
+  RebuildSetup setup;
+  setup.ends = std::move(batches.ends);
+  setup.seed = options.seed;
+  // Chunks end at a page.
+  const std::int64_t page = count_in_force(arguments, "page_size").value_or(1);
+  setup.budget = count_in_force(arguments, std::string(log.dialect->budget));
+  if (setup.budget) *setup.budget -= std::max<std::int64_t>(page, 1) - 1;
+  setup.max_running = count_in_force(arguments, "max_running_requests");
+  made.rebuilt = rebuild_requests(batches.log, setup);
+  for (std::size_t i = 0; i < batches.is_timed.size(); ++i) {
+    if (!batches.is_timed[i]) made.rebuilt.is_settled[i] = false;
+  }
+  for (RebuiltRequest& request : made.rebuilt.requests) request.is_output_exact = false;
+  made.is_drawn = true;
+  made.notes.push_back(
+      "The log does not have each decode step: an output is known to the steps between two of its "
+      "lines, and where several requests run, it does not say which one ended.");
+  if (log.has(Observed::Retraction)) {
+    made.notes.emplace_back(
+        "Requests that lost their KV cache count as ended, and as new ones when they go on.");
+  }
+  if (batches.num_cached_tokens > 0) {
+    made.notes.push_back("Prompts are what the engine computed. " +
+                         count_text(batches.num_cached_tokens, "token") +
+                         " from the prefix cache are missing in them.");
+  }
+  if (batches.num_ranks > 1) {
+    made.notes.push_back(fmt::format(
+        "The log has {} data-parallel ranks: requests are those of rank {}, and replays have this "
+        "rank alone.",
+        batches.num_ranks, batches.rank));
+  }
+  std::vector<TraceRow> rows;
+  if (options.client != nullptr) {
+    rows = rows_of(*options.client);
+    made.is_drawn = false;
+    made.num_from_client = rows.size();
+    for (const TraceRow& row : rows) made.client_ttft_ns.push_back(row.ttft_ns);
+    made.summary = count_text(rows.size(), "request") + " of " + printable(options.client->path);
+  } else {
+    rows = rows_of(made.rebuilt);
+    made.summary = summary_of(made.rebuilt);
+  }
+  fit_log(log, options, model, made);
+  return rows;
+}
+
 // ---- a log with reports alone ----
 
 void fit_reports(const EngineLog& log, const LogScenarioOptions& options, const ModelConfig& model,
@@ -403,6 +459,7 @@ std::vector<TraceRow> draw_rows(const EngineLog& log, const LogScenarioOptions& 
     made.summary = count_text(rows.size(), "request") + " of " + printable(options.client->path);
   } else {
     DrawnRequests drawn = draw_requests(reports, setup);
+    made.is_drawn = true;
     made.obstacle = drawn.obstacle;
     if (!made.obstacle.empty()) return rows;
     made.windows.resize(drawn.last_window + 1);
@@ -430,18 +487,25 @@ bool has_requests(const EngineLog& log) {
   return log.dialect->form == LogForm::Iterations && log.has(Observed::Iteration);
 }
 
-bool may_have_requests(const EngineLog& log) { return has_requests(log) || has_reports(log); }
+bool may_have_requests(const EngineLog& log) {
+  return has_requests(log) || has_reports(log) || has_timed_batches(log);
+}
 
 double step_error(const LogScenario& made) {
   if (made.window_fit) return made.window_fit->error;
-  return made.fit ? error_beside_prompts(made.fit->fit.model) : 0;
+  const double fitted = made.fit ? error_beside_prompts(made.fit->fit.model) : 0;
+  // The times of most batches are estimates, which agree with the fit. Found on logs of simulated
+  // runs (tests/study/rebuilt/test_batch_iterations.cpp).
+  constexpr double kOfBatches = 0.15;
+  return made.fit && made.is_drawn ? std::max(fitted, kOfBatches) : fitted;
 }
 
 LogScenario make_log_scenario(const EngineLog& log, const LogScenarioOptions& options) {
   LogScenario made;
   const ChosenModel model = choose_model(log, options, made.notes);
-  std::vector<TraceRow> rows = has_requests(log) ? rebuild_rows(log, options, model.config, made)
-                                                 : draw_rows(log, options, model.config, made);
+  std::vector<TraceRow> rows = has_requests(log)  ? rebuild_rows(log, options, model.config, made)
+                               : has_reports(log) ? draw_rows(log, options, model.config, made)
+                                                  : batch_rows(log, options, model.config, made);
   made.num_requests = rows.size();
   if (!made.obstacle.empty()) return made;
   made.yaml = yaml_of(log, options, model.name, rows, made);

@@ -38,6 +38,7 @@ struct LogScenario {
   std::vector<ReportWindow> windows;
   TimeNs start = 0;
   std::optional<WindowFit> window_fit;
+  bool is_drawn = false;           // other draws have other requests, by LogScenarioOptions::seed
   std::string yaml;                // names the other two files, which are beside it
   std::string requests;            // of kLogRequestsFile
   std::string steps;               // of kLogStepsFile; empty: none
@@ -58,7 +59,7 @@ constexpr const char* kLogStepsFile = "steps.json";
 // Whether the log has what requests are rebuilt from: each step with its content and time.
 bool has_requests(const EngineLog& log);
 
-// Whether it has at least reports, from which requests may be drawn.
+// Whether it has at least reports or batches, from which requests may be drawn.
 bool may_have_requests(const EngineLog& log);
 
 // Requires may_have_requests(). There is an obstacle where the log has too few steps for a fit, and

@@ -95,6 +95,7 @@ class Rebuilder {
   }
 
   RebuiltLog run() {
+    count_steps();
     admit();
     match_arrivals();
     find_ends();
@@ -113,6 +114,7 @@ class Rebuilder {
   }
 
   void read_clock();
+  void count_steps();
   bool is_cut(std::size_t i) const;
   bool has_room(std::size_t i) const;
   bool was_idle_before(std::size_t i) const;
@@ -150,12 +152,20 @@ void Rebuilder::read_clock() {
     stamps[i] = clock.read(out_.iterations[i].time);
   }
   arrivals_.resize(next);
-  out_.ends = iteration_ends(out_.iterations, stamps);
+  out_.ends = setup_.ends.empty() ? iteration_ends(out_.iterations, stamps) : setup_.ends;
   TimeNs first = out_.ends.front() - out_.iterations.front().elapsed_ns;
   if (!stamps_.empty() && stamps_.front() != kNoTime) first = std::min(first, stamps_.front());
   for (TimeNs& end : out_.ends) end -= first;
   for (TimeNs& stamp : stamps_) {
     if (stamp != kNoTime) stamp -= first;
+  }
+}
+
+void Rebuilder::count_steps() {
+  out_.num_token_steps.push_back(0);
+  for (const LogObservation& seen : out_.iterations) {
+    const bool waits = seen.num_running > 0 && seen.num_decode_tokens == 0;
+    out_.num_token_steps.push_back(out_.num_token_steps.back() + (waits ? 0 : 1));
   }
 }
 
@@ -339,9 +349,9 @@ void Rebuilder::draw_prompts() {
 // A request that runs at the end of the log goes on to its limit, or to the usual output.
 void Rebuilder::place_outputs() {
   std::vector<std::int64_t> known;
-  const auto count = [](const RebuiltRequest& request, std::size_t last) {
+  const auto count = [this](const RebuiltRequest& request, std::size_t last) {
     const std::size_t first = request.prefilled == kNoIteration ? 0 : request.prefilled;
-    return static_cast<std::int64_t>(last - first) + 1;
+    return out_.num_token_steps[last + 1] - out_.num_token_steps[first + 1] + 1;
   };
   for (RebuiltRequest& request : out_.requests) {
     if (request.last == kNoIteration) continue;

@@ -47,6 +47,9 @@ struct RebuiltLog {
   std::vector<std::vector<RebuiltChunk>> chunks;  // of each iteration
   std::vector<bool> is_settled;  // of each iteration: its requests are those that the log counts
   std::vector<TimeNs> ends;      // of each iteration, after the first instant of the log
+  // Before each iteration and behind the last: those in which running requests got tokens. In the
+  // others they waited for prompts.
+  std::vector<std::int64_t> num_token_steps;
   std::vector<RebuiltRequest> requests;  // in the order of their admission
   std::vector<std::string> remarks;      // on what the log does not say: whole sentences
 
@@ -59,7 +62,8 @@ struct RebuildSetup {
   std::optional<std::int64_t> max_running;
   // Tokens of prompts that are known otherwise, in the order of admission; 0 or none: not known.
   std::vector<std::int64_t> prompts;
-  std::uint64_t seed = 1;  // of what is drawn
+  std::vector<TimeNs> ends;  // of the iterations, where they are known; empty: by their stamps
+  std::uint64_t seed = 1;    // of what is drawn
 };
 
 // The engine's arguments, as far as they shape its iterations.

@@ -71,9 +71,11 @@ CalibrationSteps rebuilt_steps(const RebuiltLog& rebuilt, const std::string& pat
             chunk_at(chunk.first_position, chunk.num_tokens, ChunkKind::Prefill, chunk.is_last));
       }
       for (const std::size_t r : decoders.running()) {
+        if (seen.num_decode_tokens == 0) break;  // they wait
         const RebuiltRequest& request = rebuilt.requests[r];
         const std::size_t first = request.prefilled == kNoIteration ? 0 : request.prefilled;
-        const auto computed = static_cast<std::int64_t>(i - first);
+        const std::int64_t computed =
+            rebuilt.num_token_steps[i + 1] - rebuilt.num_token_steps[first + 1];
         chunks.push_back(
             chunk_at(request.num_prompt_tokens + std::max<std::int64_t>(computed, 1) - 1,
                      seen.num_decode_tokens / num_running, ChunkKind::Decode, true));

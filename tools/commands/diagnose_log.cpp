@@ -202,7 +202,7 @@ void add_workload(const EngineLog& log, LogScenario& made, const DiagnoseOptions
     run = run_scenario(options.scenario, chosen_variant(options, own), options.is_quiet);
   }
   finding.workload->as_logged = run.result.summary;
-  if (!made.windows.empty() && made.num_from_client == 0) {
+  if (!made.windows.empty() && made.is_drawn) {
     finding.workload->running = mean_running(made.windows, made.start, run.record);
   }
 }
@@ -464,7 +464,7 @@ Finding examine_log(const EngineLog& log, const DiagnoseOptions& given_options) 
     add_figures(options, finding);
   }
   if (run) {
-    const bool is_drawn = own && finding.workload->running;
+    const bool is_drawn = own && own->made.is_drawn;
     if (is_drawn) add_draws(log, settings, *own, *run, {}, options, finding);
     replay_scenario(log, *run, options, !settings.pool.empty(), finding);
     if (is_drawn && finding.what_if && finding.what_if->chosen) {

@@ -438,6 +438,14 @@ TEST_CASE("of several starts the one with most lines is read", "[engines][engine
   CHECK(late.observations.size() == 2);
 }
 
+TEST_CASE("a log that another program has to unpack names it", "[engines][engine_log]") {
+  CHECK(refusal(std::string("\x1f\x8b\x08\0\0", 5)) ==
+        "x.log: is compressed by gzip; allowed: its text, which `gzip -dc FILE > server.log` "
+        "writes");
+  CHECK(refusal("\x28\xb5\x2f\xfd more").find("`zstd -dc FILE") != std::string::npos);
+  CHECK(refusal(std::string("\xff\xfeI\0", 4)).find("is text in UTF-16") != std::string::npos);
+}
+
 TEST_CASE("a log of neither engine, or of both, is refused", "[engines][engine_log]") {
   CHECK(refusal("hello\n") ==
         "x.log: is not a vLLM, SGLang, TensorRT-LLM or llama-server log; allowed: a log with "

@@ -92,29 +92,6 @@ TEST_CASE("queues say what holds them", "[reports][findings]") {
   CHECK(report_findings(log_of({{10, 900, 500, 16, 0, 40}, {20, 900, 500, 16, 2, 42}})).empty());
 }
 
-TEST_CASE("steps without a CUDA graph are a finding", "[reports][findings]") {
-  const auto log_with = [](std::initializer_list<std::pair<int, const char*>> lines) {
-    std::string text;
-    int second = 0;
-    for (const auto& [running, graph] : lines) {
-      text += fmt::format(
-          "[2026-05-24 03:51:{:02} TP0] Decode batch, #running-req: {}, #token: 1000, token usage: "
-          "0.50, cuda graph: {}, gen throughput (token/s): 429.34, #queue-req: 0\n",
-          ++second, running, graph);
-    }
-    std::istringstream in(text);
-    return read_engine_log(in, "case.log");
-  };
-  const std::string text =
-      text_of(log_with({{32, "True"}, {40, "False"}, {20, "True"}, {48, "False"}}), "graphs");
-  CHECK(contains(text,
-                 "03:51:02 to 03:51:04 (lines 2 to 4): no CUDA graph launches the step in 2 "
-                 "of 4 lines about decodes, with 40 to 48 requests."));
-  CHECK(contains(text, "With a graph at most 32 run."));
-  CHECK(contains(text, "--cuda-graph-max-bs-decode"));
-  CHECK(text_of(log_with({{32, "True"}, {20, "True"}}), "graphs").empty());
-}
-
 TEST_CASE("an engine with a queue beside idle ones is a finding", "[reports][findings]") {
   const std::vector<Report> reports = {{10, 900, 90, 3, 0, 4, 0},
                                        {10, 0, 0, 0, 0, 0, 1},
@@ -129,6 +106,32 @@ TEST_CASE("an engine with a queue beside idle ones is a finding", "[reports][fin
     report.waiting = 100;
   }
   CHECK(text_of(log_of(even), "ranks").empty());
+}
+
+TEST_CASE("decode steps without a CUDA graph are a finding", "[reports][findings]") {
+  const auto text_with = [](const std::vector<std::pair<int, const char*>>& lines,
+                            const std::string& settings = {}) {
+    std::string text = settings;
+    for (const auto& [running, graph] : lines) {
+      text += fmt::format(
+          "[2026-01-02 12:00:00] Decode batch, #running-req: {}, #token: 900, token usage: 0.10, "
+          "cuda graph: {}, gen throughput (token/s): 100.00, #queue-req: 0\n",
+          running, graph);
+    }
+    std::istringstream in(text);
+    return text_of(read_engine_log(in, "case.log"), "graphs");
+  };
+  CHECK(text_with({{8, "True"}, {32, "True"}}).empty());
+  const std::string beyond = text_with({{8, "True"}, {32, "True"}, {40, "False"}, {57, "False"}});
+  CHECK(contains(beyond,
+                 "2 of 4 lines about decodes show steps without a CUDA graph (first in "
+                 "line 3), with 40 to 57 running requests"));
+  CHECK(contains(beyond, "The most with one are 32 requests. --cuda-graph-max-bs-decode 57 "));
+  const std::string other = text_with({{32, "True"}, {8, "False"}});
+  CHECK(contains(other, "Up to 32 requests ran with one, so their number is not the reason."));
+  CHECK(!contains(other, "--cuda-graph"));
+  CHECK(contains(text_with({{8, "False"}}, "server_args={'disable_cuda_graph': True}\n"),
+                 "disable_cuda_graph is set"));
 }
 
 }  // namespace metronome::testing::TEST_FILE
