@@ -206,6 +206,15 @@ void add_flag(const ServerArguments& engine, const Row& row, const std::string& 
 
 }  // namespace
 
+std::string leave_out_window_settings(std::vector<std::string>& assignments) {
+  constexpr std::string_view kRetention = "kv_cache.prefix_cache_retention_interval=";
+  const std::size_t num_left_out = std::erase_if(
+      assignments, [&](const std::string& one) { return one.starts_with(kRetention); });
+  if (num_left_out == 0) return {};
+  return "Not simulated: the retention interval of the prefix cache. It acts on layers with a "
+         "sliding window, and the scenario has none (kv_cache.sliding_window).";
+}
+
 EngineSettings scenario_settings(const ServerArguments& engine, const EngineArguments& given_ones) {
   EngineSettings settings;
   if (given_ones.empty()) return settings;

@@ -38,6 +38,10 @@ EngineArguments merged_arguments(const EngineLog& log, const EngineArguments& gi
 // Arguments without a key are left out.
 EngineSettings scenario_settings(const ServerArguments& server, const EngineArguments& arguments);
 
+// Leaves out settings that need kv_cache.sliding_window, for a scenario without one. Returns a
+// sentence that says so; empty: there were none.
+std::string leave_out_window_settings(std::vector<std::string>& assignments);
+
 // The versions of a server that have rules, from the first that is not older than this one on; the
 // newest where all are older. `server` has such versions.
 std::vector<std::string_view> versions_from(const ServerArguments& server,

@@ -278,6 +278,8 @@ void set_server(const ScenarioRequest& request, const Server& server,
   if (!server.version.empty() && !names.versions.empty()) arguments["version"] = server.version;
   arguments.try_emplace(std::string(names.model), model);
   EngineSettings settings = scenario_settings(names, arguments);
+  std::string left_out = leave_out_window_settings(settings.assignments);
+  if (!left_out.empty()) notes.push_back(std::move(left_out));
   for (const std::string& assignment : settings.assignments) {
     const std::size_t equals = assignment.find('=');
     const std::string value = assignment.substr(equals + 1);

@@ -14,7 +14,7 @@ namespace metronome {
 struct BatchIterations {
   EngineLog log;             // with iterations of one rank in the place of its observations
   std::vector<TimeNs> ends;  // of each, on a clock of their own
-  // Of each: step times are fitted to it. A batch that followed another directly has its own time,
+  // Iterations that step times are fitted to. A batch that followed another has its own time,
   // others that of their tokens there; decode steps have it where no batch came between two lines.
   std::vector<bool> is_timed;
   std::size_t num_ranks = 1;

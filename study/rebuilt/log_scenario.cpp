@@ -252,7 +252,8 @@ std::string yaml_of(const EngineLog& log, const LogScenarioOptions& options,
   draft.set_text("model", model);
   if (!options.gpu.empty()) draft.set_text("hardware", options.gpu);
   draft.set("scheduler.policy", std::string(server.policy));
-  const EngineSettings settings = scenario_settings(server, merged_arguments(log, {}));
+  EngineSettings settings = scenario_settings(server, merged_arguments(log, {}));
+  (void)leave_out_window_settings(settings.assignments);  // the caller says so
   for (const std::string& assignment : settings.assignments) {
     const std::size_t equals = assignment.find('=');
     const std::string value = assignment.substr(equals + 1);

@@ -239,7 +239,7 @@ void check_log_options(const EngineLog& log, const DiagnoseOptions& options) {
   for (const auto& [name, is_given] : own) {
     if (!is_given) continue;
     throw UsageError(fmt::format(
-        "{}: has no effect; allowed: with a log of iterations that is replayed, and without "
+        "{}: has no effect; allowed: with a log whose requests are replayed, and without "
         "--scenario",
         name));
   }
@@ -329,6 +329,7 @@ Scenario chosen_variant(const DiagnoseOptions& options, const EngineSettings& se
     return std::pair(file.has_variants, std::move(variants.front()));
   };
   auto [has_variants, scenario] = choose(fixed);
+  if (scenario.kv_cache.sliding_window == 0) (void)leave_out_window_settings(assignments);
   if (settings.pool_tokens) {  // a scenario with a pool keeps its blocks' size by itself
     assignments.push_back(fmt::format("kv_cache.block_size={}", scenario.kv_cache.block_size));
     assignments.push_back(fmt::format("kv_cache.num_blocks={}",
@@ -443,6 +444,11 @@ Finding examine_log(const EngineLog& log, const DiagnoseOptions& given_options) 
   }
   std::optional<OwnRequests> own;
   std::optional<StoredRun> run;
+  const auto note_left_out = [&](std::int64_t window) {
+    std::vector<std::string> all = settings.assignments;
+    std::string left_out = window > 0 ? std::string() : leave_out_window_settings(all);
+    if (!left_out.empty()) finding.notes.push_back(std::move(left_out));
+  };
   if (options.scenario.empty() && !options.has_no_replay && may_have_requests(log)) {
     const EngineSettings logged =
         scenario_settings(*log.dialect->server, merged_arguments(log, {}));
@@ -451,9 +457,11 @@ Finding examine_log(const EngineLog& log, const DiagnoseOptions& given_options) 
       finding.notes.push_back(std::move(note));
     }
     run = run_own(log, settings, options, own, finding);
+    note_left_out(0);
   } else if (!options.scenario.empty()) {
     const Scenario scenario = chosen_variant(options, settings);
     note_other_model(log, scenario, finding);
+    note_left_out(scenario.kv_cache.sliding_window);
     if (!finding.limit_ms) finding.limit_ms = scenario.slo.itl_ms;
     if (!options.has_no_replay) run = run_scenario(options.scenario, scenario, options.is_quiet);
   }

@@ -428,6 +428,17 @@ TEST_CASE("diagnose replays a log with its own settings, or with others", "[cli]
   CHECK(Json::parse(full.out)[0].at("cache_pressure").at("preempted") == 12);
 }
 
+TEST_CASE("a flag that the replay cannot have is a note", "[cli][log_diagnosis]") {
+  const std::string flags = " --flags '--prefix-cache-retention-interval 4096' --target-itl 5000";
+  for (const char* scenario : {"", " --scenario scenarios/diagnose_vllm.yaml --variant stalls"}) {
+    const CommandResult result =
+        run_metronome("diagnose tests/expected/logs/vllm.log" + std::string(scenario) + flags);
+    INFO(result.err << result.out);
+    CHECK(result.exit_code == 0);
+    CHECK(contains(result.out, "Not simulated: the retention interval of the prefix cache."));
+  }
+}
+
 TEST_CASE("what diagnose cannot take of a log is one line and exit code 2",
           "[cli][log_diagnosis]") {
   const auto refused = [](const std::string& arguments, const std::string& message) {
@@ -443,7 +454,8 @@ TEST_CASE("what diagnose cannot take of a log is one line and exit code 2",
   refused(log + "--engine trt",
           "--engine: 'trt' is not valid; allowed: vllm, sglang, tensorrt_llm");
   refused(log + "--engine vllm", "sglang.log: is not a vLLM log; allowed: ");
-  refused(log + "--flags '--tp-size 2'", "--flags: the replay of a log needs its scenario");
+  refused(log + "--flags '--tp-size 2'",
+          "--flags: the log has step times for a tensor parallel size of 1 alone");
   refused(log + scenario + "--flags '--max-num-seqs 2'",
           "'--max-num-seqs' is no flag of SGLang; allowed: ");
   refused(log + scenario + "--flags '--max-running-requests 0'",

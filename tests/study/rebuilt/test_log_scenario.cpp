@@ -141,7 +141,7 @@ TEST_CASE("a log that is too short for a fit needs a GPU", "[cli][rebuilt]") {
   CHECK(with.out.find("are estimates for h100-sxm") != std::string::npos);
   CHECK(with.out.find("what if") != std::string::npos);
   const CommandResult other =
-      run_metronome("diagnose tests/expected/logs/sglang.log --requests some.json");
+      run_metronome("diagnose tests/expected/logs/sglang.log --no-replay --requests some.json");
   CHECK(other.exit_code == 2);
   CHECK(other.err.find("--requests: has no effect") != std::string::npos);
 }
