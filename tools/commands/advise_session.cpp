@@ -213,33 +213,57 @@ void AdviseSession::note_lacks(const EngineLog* log, WatchReport& report) const 
       "log with steps decides for gaps; else choose a limit at a bound.");
 }
 
+// The search has a thread of its own, so that looks go on meanwhile.
+void AdviseSession::start_search(const WatchReport& report) {
+  std::string why;
+  std::optional<EngineLog> log = log_from(0, why);
+  if (!log || !has_requests(*log)) return;
+  add_cache(report, *log);
+  const AdviceSearch search = {.goals = options_.goals,
+                               .model = options_.model,
+                               .gpu = options_.gpu,
+                               .num_threads = options_.num_jobs,
+                               .is_quiet = is_terminal_ || options_.wants_json};
+  searched_at_s_ = now_s();
+  search_ = std::async(std::launch::async, [own = std::move(*log), search, goals = report.goals] {
+    WatchReport found;
+    found.goals = goals;
+    search_advice(own, search, found);
+    return found;
+  });
+}
+
+// Takes what a search found, once it has ended.
+void AdviseSession::take_search() {
+  if (!search_.valid()) return;
+  const bool has_ended =
+      is_last_look_ || search_.wait_for(std::chrono::seconds(0)) == std::future_status::ready;
+  if (!has_ended) return;
+  WatchReport found = search_.get();
+  advice_ = std::move(found.advice);
+  searched_causes_ = std::move(found.causes);
+  search_notes_ = std::move(found.notes);
+  finding_json_ = std::move(found.finding_json);
+}
+
 // Searches again where a goal is broken, and not too soon.
 void AdviseSession::add_advice(WatchReport& report) {
+  take_search();
   if (!is_any_broken(report.goals)) {
     searched_at_s_.reset();
+    advice_.reset();
+    searched_causes_.clear();
+    search_notes_.clear();
+    finding_json_.clear();
     return;
   }
   const bool is_due = !searched_at_s_ || now_s() - *searched_at_s_ >= kSearchAgainS;
-  if (tail_ && is_due && !options_.has_no_replay) {
-    std::string why;
-    std::optional<EngineLog> log = log_from(0, why);
-    if (log && has_requests(*log)) {
-      add_cache(report, *log);
-      WatchReport found;
-      found.goals = report.goals;
-      search_advice(*log,
-                    {.goals = options_.goals,
-                     .model = options_.model,
-                     .gpu = options_.gpu,
-                     .num_threads = options_.num_jobs,
-                     .is_quiet = is_terminal_ || options_.wants_json},
-                    found);
-      advice_ = std::move(found.advice);
-      searched_causes_ = std::move(found.causes);
-      search_notes_ = std::move(found.notes);
-      finding_json_ = std::move(found.finding_json);
-      searched_at_s_ = now_s();
-    }
+  if (tail_ && is_due && !options_.has_no_replay && !search_.valid()) {
+    start_search(report);
+    take_search();
+  }
+  if (search_.valid()) {
+    report.notes.emplace_back("Settings that keep the goals are being searched; looks go on.");
   }
   if (!searched_at_s_) return;
   report.advice = advice_;
@@ -340,6 +364,7 @@ WatchReport AdviseSession::look_once() {
     look();
   }
   follow();
+  is_last_look_ = true;
   WatchReport now = report();
   if (!now.window && !now.log) {
     throw UsageError(!problem_.empty()       ? problem_
@@ -370,6 +395,7 @@ WatchReport AdviseSession::watch() {
         looks_.pop_front();
         first_lines_.pop_front();
       }
+      is_last_look_ = i + 1 == options_.most_looks;
       now = report();
       write_metrics(now);
       print(now);

@@ -5,6 +5,7 @@
 #include <cstddef>
 #include <cstdint>
 #include <deque>
+#include <future>
 #include <functional>
 #include <memory>
 #include <optional>
@@ -58,6 +59,8 @@ class AdviseSession {
   void wait(double seconds);
   void say(const std::string& event);
   WatchReport report();
+  void start_search(const WatchReport& report);
+  void take_search();
   void add_advice(WatchReport& report);
   void note_lacks(const EngineLog* log, WatchReport& report) const;
   void print(const WatchReport& report);
@@ -75,6 +78,8 @@ class AdviseSession {
   std::unique_ptr<LogTail> tail_;
   std::string log_problem_;
 
+  std::future<WatchReport> search_;  // that runs beside the looks; not valid: none does
+  bool is_last_look_ = false;        // it waits for the search
   // Of the last search, while a goal is broken.
   std::optional<RestartAdvice> advice_;
   std::vector<Cause> searched_causes_;
