@@ -3,6 +3,7 @@
 #include <atomic>
 #include <cstdlib>
 #include <fmt/core.h>
+#include <sstream>
 #include <string>
 #include <thread>
 
@@ -10,6 +11,7 @@
 #include "tests/catch.h"
 #include "tests/command_line.h"
 #include "tests/error_of.h"
+#include "tests/places.h"
 #include "tests/scratch_folder.h"
 #include "tests/serve/client/scripted_server.h"
 #include "tests/serve/server/http_lab.h"
@@ -257,6 +259,36 @@ TEST_CASE("beside the server of `metronome serve` it sees the load", "[advise][s
   CHECK(report.at("window").at("itl_ms").at("count").get<double>() > 0);
   clients.clear();
   CHECK(bench.wait_idle());
+}
+
+// Looks are short here, and there are two; all else is as the page has it.
+TEST_CASE("the commands of the page about advise run", "[advise]") {
+  const ScratchFolder scratch;
+  const std::string log =
+      scratch.write("server.log", read_text_file(source_dir() + "/tests/expected/logs/vllm.log"));
+  const auto replace = [](std::string& text, const std::string& from, const std::string& to) {
+    const std::size_t at = text.find(from);
+    if (at != std::string::npos) text.replace(at, from.size(), to);
+  };
+  std::istringstream page(read_text_file(source_dir() + "/docs/guide/advise.md"));
+  int num_run = 0;
+  for (std::string line; std::getline(page, line);) {
+    if (!line.starts_with("    metronome advise http://localhost:8000")) continue;
+    const ScriptedServer server(pages(5));
+    std::string words = line.substr(std::string("    metronome ").size());
+    words = words.substr(0, words.find(" > "));
+    replace(words, "http://localhost:8000", server.url());
+    replace(words, "server.log", "'" + log + "'");
+    replace(words, "/var/lib/node_exporter", scratch.path());
+    words += " --interval 0.2";
+    if (!contains(words, "--once")) words += " --looks 2";
+    const CommandResult result = run_metronome(words);
+    INFO(words << "\n" << result.out << result.err);
+    CHECK((result.exit_code == 0 || result.exit_code == 3));
+    CHECK(!result.out.empty());
+    ++num_run;
+  }
+  CHECK(num_run >= 4);
 }
 
 }  // namespace metronome::TEST_FILE
