@@ -252,11 +252,15 @@ void Candidates::add_drafts(std::vector<Family>& families) const {
   families.push_back(std::move(family));
 }
 
-// Fewer requests at once, and more.
+// Fewer requests at once, and more; and as many as the largest CUDA graph launches.
 void Candidates::add_requests(std::vector<Family>& families) const {
   const std::string key = "engine.max_num_seqs";
   const std::int64_t now = scenario_.engine.max_num_seqs;
   families.push_back(falling(key, now, kFewest));
+  const std::optional<std::int64_t> graph = current("cost_model.max_graph_tokens");
+  if (graph && *graph < now && !scenario_.speculative.has_drafts()) {
+    families.push_back(single({{key, *graph}}));
+  }
   families.push_back(family_of(key, doublings(now, std::min(4 * now, kMostRunning)), now));
 }
 
