@@ -413,10 +413,11 @@ void Search::run(bool wants_blocks) {
     CacheSize& cache = what_if_.cache;
     cache.most_share = is_of_free ? share : std::max(share, kMostShare);
     cache.most_blocks = replays_.blocks_of_share(cache.most_share);
-    // Where nobody knows the memory, what the device has room for is the reader's to say.
+    // Where nobody knows the memory, what the device has room for is the reader's to say. A GPU of
+    // the catalogue that the weights do not fit has room for none.
     constexpr std::int64_t kTimesOfUnknown = 4;
     const std::int64_t most =
-        cache.most_blocks > 0 ? cache.most_blocks : kTimesOfUnknown * cache.num_blocks;
+        scenario.hardware.empty() ? kTimesOfUnknown * cache.num_blocks : cache.most_blocks;
     if (most > cache.num_blocks) {
       families.push_back(Candidates::more_blocks(cache.num_blocks, most));
     }
