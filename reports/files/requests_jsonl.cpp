@@ -181,6 +181,7 @@ void RequestsStream::take(const EndedRequest& ended) {
 }
 
 void RequestsStream::flush() {
+  if (is_too_large_) return;
   is_too_large_ = file_.num_bytes() + static_cast<std::int64_t>(json_.size()) > max_bytes_;
   if (!is_too_large_) file_.write(json_.view());
   json_.clear();
