@@ -91,6 +91,12 @@ std::vector<FleetGroup> fleet_groups(const Scenario& scenario) {
   return groups;
 }
 
+bool any_has_drafts(const std::vector<FleetGroup>& groups) {
+  return std::any_of(groups.begin(), groups.end(), [](const FleetGroup& group) {
+    return group.scenario.speculative.has_drafts();
+  });
+}
+
 ScenarioGpus gpus_of(const Scenario& scenario) {
   if (!scenario.fleet.is_on()) {
     const std::int64_t count = scenario.cost_model.tensor_parallel_size;

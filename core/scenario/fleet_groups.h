@@ -22,6 +22,9 @@ struct FleetGroup {
 // scenario says. Requires a fleet. Throws ConfigError.
 std::vector<FleetGroup> fleet_groups(const Scenario& scenario);
 
+// Whether any replica verifies drafts.
+bool any_has_drafts(const std::vector<FleetGroup>& groups);
+
 // The GPUs of all engines of a scenario, and what an hour of them costs; nullopt: the price of some
 // is not known.
 struct ScenarioGpus {

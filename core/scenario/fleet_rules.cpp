@@ -10,6 +10,7 @@
 
 #include "core/config/config_node.h"
 #include "core/config/config_reader.h"
+#include "core/scenario/fleet_groups.h"
 #include "core/scenario/scenario.h"
 
 namespace metronome {
@@ -155,11 +156,6 @@ void check_steps(const Scenario& scenario) {
     fail("fleet.steps_of",
          "fleet.keep_steps keeps those of all replicas; allowed: one of the two keys");
   }
-  if (scenario.speculative.has_drafts() &&
-      (!fleet.keeps_steps.value_or(true) || !fleet.steps_of.empty())) {
-    fail(fleet.steps_of.empty() ? "fleet.keep_steps" : "fleet.steps_of",
-         "figures of drafts need the steps of all replicas; allowed: keep_steps auto or true");
-  }
   if (!fleet.keeps_steps.value_or(true) && fleet.steps_of.empty() &&
       scenario.results.steps.value_or(false)) {
     fail("results.steps",
@@ -187,6 +183,15 @@ void check_fleet_rules(const Scenario& scenario) {
   (void)gateway_classes(scenario);
   check_scaling(scenario);
   check_steps(scenario);
+}
+
+void check_fleet_groups(const Scenario& scenario) {
+  const FleetConfig& fleet = scenario.fleet;
+  const bool has_drafts = any_has_drafts(fleet_groups(scenario));
+  if (!has_drafts || (fleet.keeps_steps.value_or(true) && fleet.steps_of.empty())) return;
+  const std::string key = fleet.steps_of.empty() ? "fleet.keep_steps" : "fleet.steps_of";
+  fail_config(scenario.location_of(key), key,
+              "figures of drafts need the steps of all replicas; allowed: keep_steps auto or true");
 }
 
 }  // namespace metronome

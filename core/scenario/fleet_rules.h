@@ -37,5 +37,8 @@ std::vector<GatewayClass> gateway_classes(const Scenario& scenario);
 
 // Checks these lists and rules between keys of the fleet. Throws ConfigError.
 void check_fleet_rules(const Scenario& scenario);
+// Checks the fleet's groups, and rules between their keys and others. Requires the workload. Throws
+// ConfigError.
+void check_fleet_groups(const Scenario& scenario);
 
 }  // namespace metronome

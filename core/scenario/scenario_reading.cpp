@@ -11,7 +11,7 @@
 #include "core/engine/policies/registry.h"
 #include "core/model/model_catalogue.h"
 #include "core/scenario/engine_product.h"
-#include "core/scenario/fleet_groups.h"
+#include "core/scenario/fleet_rules.h"
 #include "core/scenario/scenario_keys.h"
 #include "core/scenario/scenario_parts.h"
 
@@ -158,7 +158,7 @@ Scenario read_scenario(const ConfigNode& given, const std::string& base_dir) {
   }
   scenario.workload = read_workload_config(*workload, "workload", base_dir, place_of_key);
   set_class_limits(scenario);
-  if (scenario.fleet.is_on()) (void)fleet_groups(scenario);  // throws for a group that is not valid
+  if (scenario.fleet.is_on()) check_fleet_groups(scenario);
   return scenario;
 }
 

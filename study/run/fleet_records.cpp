@@ -20,7 +20,7 @@ bool keeps_steps(const PreparedVariant& variant) {
   if (!fleet.is_on()) return true;
   if (fleet.keeps_steps) return *fleet.keeps_steps;
   if (!fleet.steps_of.empty()) return false;
-  if (variant.scenario.speculative.has_drafts()) return true;
+  if (any_has_drafts(fleet_groups(variant.scenario))) return true;
   return variant.scenario.results.steps.value_or(false) ||
          variant.workload->requests.size() <= kMostRequests;
 }
