@@ -50,7 +50,7 @@ class Books {
   const std::vector<Request*>& running() const { return running_; }
   std::size_t num_running() const { return running_.size() - ended_running_.size(); }
   bool nothing_runs() const { return running_.empty(); }
-  // Running requests whose last token is in flight; not with drafts.
+  // In a plan: running requests whose last token is in flight; not with drafts.
   const std::vector<const Request*>& finishing() const { return run_.finishing(); }
   std::int32_t num_decodable() const;
   // Running requests with uncomputed prompt tokens, in queue order. Valid until the next call. An
@@ -132,6 +132,9 @@ class Books {
   std::span<Request*> running_behind_run() {
     return std::span(running_).subspan(run_.num_covered());
   }
+  // The running list from this place on. A policy may change the order of requests behind the
+  // members of the run; these keep their places.
+  std::span<Request*> running_from(std::size_t place) { return std::span(running_).subspan(place); }
   void sort_running_by_arrival();
 
   // ---- Images and drafts ----

@@ -27,6 +27,10 @@ inline void DecodeSet::enter_in_calendar(const RunCalendar::Entry& entry, std::i
 }
 
 void DecodeSet::begin_plan() {
+  is_planning_ = true;
+  if (std::exchange(has_ended_finishing_, false)) {
+    std::erase_if(finishing_, [](const Request* request) { return request->has_ended(); });
+  }
   takes_run_ = false;
   if (std::exchange(steps_run_, false)) members_.take_steps(1);
   for (auto i = static_cast<std::size_t>(members_.size()); i < requests_.size(); ++i) {
@@ -137,6 +141,7 @@ void DecodeSet::end(StepPlan* plan) {
 }
 
 void DecodeSet::end_plan(StepPlan& plan, const EncoderCache* encoder) {
+  is_planning_ = false;
   if (takes_run_) extend(plan, encoder);
   if (!plan.empty()) {
     plan.run.has_ended = std::exchange(changes_.has_ended, false);
@@ -202,7 +207,11 @@ void DecodeSet::leave(Request& request, bool has_ended) {
   } else if (kv_cache_.hashes_runs_late() && kv_cache_.hashes_at_commit()) {
     kv_cache_.commit(request, true);  // steps of the run that were in flight when it ended
   }
-  if (!finishing_.empty()) std::erase(finishing_, &request);
+  if (has_ended && !is_planning_) {
+    has_ended_finishing_ = !finishing_.empty();  // many requests may end with one step
+  } else if (!finishing_.empty()) {
+    std::erase(finishing_, &request);
+  }
   if (is_in_flight(request)) {
     num_lost_steps_ = std::max(num_lost_steps_, std::min(request.run_end, clock_.num_planned));
   }

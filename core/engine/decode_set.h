@@ -43,6 +43,7 @@ class DecodeSet {
   }
 
   // Requests whose last token is in flight: those of the run, and those told. Not with drafts.
+  // Valid in a plan; after it, requests that ended since are among them.
   const std::vector<const Request*>& finishing() const { return finishing_; }
   void note_planned(const Request& request) {
     if (request.has_last_token_in_flight() && !kv_cache_.verifies_drafts()) [[unlikely]]
@@ -96,7 +97,9 @@ class DecodeSet {
   std::int64_t next_order_ = 0;
   std::vector<Request*> last_decodes_;  // members that took their last token in the last plan
   std::vector<const Request*> finishing_;
-  PlannedRun changes_;                  // since the last plan with chunks
+  bool has_ended_finishing_ = false;  // some may have ended since the last plan
+  bool is_planning_ = false;
+  PlannedRun changes_;  // since the last plan with chunks
   std::int32_t num_lost_steps_ = 0;
 };
 

@@ -25,10 +25,12 @@ class SglangRunningBatch {
   // Called first in a plan. The requests of the last prefill join, but for an unfinished prompt.
   Change begin_plan(Books& books) {
     books_ = &books;
+    std::erase_if(finishing_, [](const Request* request) { return request->has_ended(); });
     end_ -= std::exchange(num_ended_, 0);
     Change change{.has_shrunk = std::exchange(has_shrunk_, false)};
     is_planning_ = true;
     if (!has_last_prefill_) return change;
+    // Members of the run among them all decode, so they keep their places.
     const std::span<Request*> last = behind();
     const auto chunk = std::stable_partition(last.begin(), last.end(), [](const Request* request) {
       return request->state == RequestState::Decode;
@@ -42,6 +44,7 @@ class SglangRunningBatch {
   void end_plan(bool has_prefilled) {
     has_last_prefill_ = has_prefilled;
     was_empty_ = empty();
+    behind_ = ids_behind();
     is_planning_ = false;
   }
   // A request is about to end. Outside of a plan it stays in the running list until the next one.
@@ -49,8 +52,8 @@ class SglangRunningBatch {
     if (is_planning_) return;
     if (request.state == RequestState::Prefill) has_shrunk_ = has_shrunk_ || has_last_prefill_;
     if (request.state != RequestState::Decode) return;
-    if (!is_behind(request)) ++num_ended_;
-    if (std::erase(finishing_, &request) == 0) has_shrunk_ = true;
+    if (!std::binary_search(behind_.begin(), behind_.end(), request.id)) ++num_ended_;
+    if (!is_finishing(request)) has_shrunk_ = true;
   }
 
   std::ptrdiff_t size() const { return end_ - std::ssize(finishing_); }
@@ -74,9 +77,12 @@ class SglangRunningBatch {
   bool drop_finishing() {
     const std::size_t num_before = finishing_.size();
     finishing_.clear();
+    const std::vector<RequestId> behind = ids_behind();
     for (const Request* request : books_->finishing()) {
-      if (!is_behind(*request)) finishing_.push_back(request);
+      if (std::binary_search(behind.begin(), behind.end(), request->id)) continue;
+      finishing_.push_back(request);
     }
+    std::sort(finishing_.begin(), finishing_.end(), is_earlier);
     return finishing_.size() > num_before;
   }
   // A request of the batch is about to leave the running list.
@@ -100,25 +106,32 @@ class SglangRunningBatch {
 
  private:
   bool has(const Request& request) const {  // one before end_
-    return finishing_.empty() || !request.has_last_token_in_flight() ||
-           std::find(finishing_.begin(), finishing_.end(), &request) == finishing_.end();
+    return finishing_.empty() || !request.has_last_token_in_flight() || !is_finishing(request);
+  }
+  static bool is_earlier(const Request* a, const Request* b) { return a->id < b->id; }
+  bool is_finishing(const Request& request) const {
+    return std::binary_search(finishing_.begin(), finishing_.end(), &request, is_earlier);
   }
   std::span<Request*> behind() const {
-    const std::ptrdiff_t num_behind = std::ssize(books_->running()) - end_;
-    return books_->running_behind_run().last(static_cast<std::size_t>(num_behind));
+    return books_->running_from(static_cast<std::size_t>(end_));
   }
-  bool is_behind(const Request& request) const {
-    const std::span<Request*> all = behind();
-    return std::find(all.begin(), all.end(), &request) != all.end();
+  std::vector<RequestId> ids_behind() const {
+    std::vector<RequestId> ids;
+    for (const Request* request : behind()) ids.push_back(request->id);
+    std::sort(ids.begin(), ids.end());
+    return ids;
   }
 
   Books* books_ = nullptr;
-  std::ptrdiff_t end_ = 0;                 // a place of the running list
-  std::vector<const Request*> finishing_;  // before it, but no longer in the batch
-  std::ptrdiff_t num_ended_ = 0;           // before it, since the last plan
-  bool has_shrunk_ = false;                // since the last plan
-  bool has_last_prefill_ = false;          // the last plan prefilled
-  bool was_empty_ = true;                  // after the last plan
+  std::ptrdiff_t end_ = 0;  // a place of the running list
+  // Before it, but no longer in the batch, in order of arrival. Those that ended since the last
+  // plan are among them.
+  std::vector<const Request*> finishing_;
+  std::vector<RequestId> behind_;  // behind it after the last plan, in order of arrival
+  std::ptrdiff_t num_ended_ = 0;   // before it, since the last plan
+  bool has_shrunk_ = false;        // since the last plan
+  bool has_last_prefill_ = false;  // the last plan prefilled
+  bool was_empty_ = true;          // after the last plan
   bool is_planning_ = false;
 };
 
