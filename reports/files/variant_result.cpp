@@ -253,6 +253,7 @@ std::vector<std::string> write_variant(VariantOutcome& outcome, const ResultsCon
                 [&](FileWriter& file) { write_outputs_jsonl(outcome.outputs, file); });
   }
   files.finish(outcome.result);
+  std::vector<std::string> left_out = std::move(files).left_out();
   for (ReplicaOutcome& replica : outcome.replicas) {
     const std::string own = replica_folder(subfolder, replica.replica);
     RunFiles own_files(wanted, folder, own, max_unasked_bytes);
@@ -260,8 +261,11 @@ std::vector<std::string> write_variant(VariantOutcome& outcome, const ResultsCon
     own_files.write_steps(replica.record);
     own_files.write_trace(replica.record, replica.result.info);
     own_files.finish(replica.result);
+    for (const std::string& name : std::move(own_files).left_out()) {
+      left_out.push_back(name_in(own, name));
+    }
   }
-  return std::move(files).left_out();
+  return left_out;
 }
 
 void write_variant(VariantOutcome& outcome, const PreparedVariant& variant, ResultFolder& folder,
