@@ -193,10 +193,15 @@ std::vector<TimeNs> completed_arrivals(const RunRecord& record) {
 // As summarize_peaks(), for steps that are not in order of time.
 void summarize_replica_peaks(const RunRecord& record, const CompletedTokens& tokens,
                              const std::vector<TimeNs>& arrivals, Summary& summary) {
+  // Of all requests, since FleetFigures cannot know which of them will complete.
+  TimeNs first_arrival = arrivals.front();
+  for (const RequestRecord& request : record.requests) {
+    first_arrival = std::min(first_arrival, request.arrival);
+  }
   std::map<TimeNs, std::int64_t> by_second;
   tokens.for_each_output([&](std::size_t, const StepHistory::Output& output) {
     if (output.num_emitted == 0) return;
-    by_second[(output.finished_at - arrivals.front()) / kNsPerSecond] += output.num_emitted;
+    by_second[(output.finished_at - first_arrival) / kNsPerSecond] += output.num_emitted;
   });
   for (const auto& [second, count] : by_second) {
     summary.max_output_tokens_per_s =
