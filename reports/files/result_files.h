@@ -57,6 +57,7 @@ struct RunInfo {
   std::int64_t num_gpus = 0;  // of all engines of a fleet; 0: there is one engine
   std::optional<double> price_per_gpu_hour;
   std::int64_t num_blocks = 0;  // of the KV cache
+  bool keeps_steps = true;      // otherwise percentiles are those of histograms
   bool is_calibrated = false;   // step times come from a measured cost model
   SloConfig slo;
   Json config;  // the resolved scenario; null: unknown

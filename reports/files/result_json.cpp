@@ -20,6 +20,10 @@ constexpr Formula kPercentiles = {
     "percentiles",
     "linear interpolation at rank p * (n - 1), over all values; std is that of the population"};
 
+// For a fleet that kept no steps (TimeHistogram).
+constexpr Formula kHistogramPercentiles = {
+    "percentiles", "from histograms, within half a percent; std is that of the population"};
+
 // For a run measured by a client.
 constexpr std::array<Formula, 3> kClientFormulas = {{
     {"arrival",
@@ -304,11 +308,13 @@ void append_flat_fields(const ResultContent& content, JsonText& json) {
   info.seed ? json.value(*info.seed) : json.null();
   append_or_null(json, "digest", info.digest);
   append_or_null(json, "output_digest", info.output_digest);
+  if (!info.keeps_steps) json.field("steps_kept", false);
   append_figures(content.figures, false, json);
 }
 
 std::vector<Formula> formulas_of(const ResultContent& content) {
-  std::vector<Formula> formulas = {kPercentiles};
+  std::vector<Formula> formulas = {content.info.keeps_steps ? kPercentiles
+                                                           : kHistogramPercentiles};
   const auto figures = all_figures();
   for (std::size_t i = 0; i < figures.size(); ++i) {
     const FormulaText& formula = figures[i].formula;

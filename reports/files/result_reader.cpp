@@ -60,6 +60,7 @@ RunInfo read_info(const JsonPlace& result) {
   info.policy = result.at("policy").text();
   info.seed = static_cast<std::uint64_t>(result.at("seed").integer(0, kNever));
   info.digest = result.at("digest").text_or_empty();
+  info.keeps_steps = !result.has("steps_kept");
   info.output_digest = result.at("output_digest").text_or_empty();
   info.num_prompts = result.at("num_prompts").integer(0, kNever);
   const JsonPlace rate = result.at("request_rate");
@@ -545,6 +546,11 @@ StoredRun read_result(const std::string& folder) {
   run.result.info = std::move(head.info);
   run.result.bands = std::move(head.bands);
   run.result.files = std::move(head.files);
+  if (!run.result.info.keeps_steps) {
+    throw ConfigError(folder + "/" + std::string(kResultFile) +
+                      ": the run kept no steps of all replicas; allowed: the folder of a replica "
+                      "of fleet.steps_of, or a run with fleet.keep_steps: true");
+  }
   const bool is_watched = run.result.info.backend == kHttpBackend;
   std::vector<std::string> names = class_names(run.result.info.slo);
   run.record = is_watched ? read_client_record(folder, std::move(names))

@@ -6,23 +6,45 @@
 #include <utility>
 
 #include "core/base/error.h"
+#include "core/base/number_text.h"
 #include "core/config/config_reader.h"
 #include "core/metrics/summary.h"
 #include "core/run/prepared_variant.h"
 #include "core/scenario/fleet_groups.h"
 #include "core/scenario/scenario.h"
+#include "sim/simulation.h"
+#include "study/run/run_bands.h"
 
 namespace metronome {
 
+namespace {
+
+constexpr std::int64_t kMostRequestsWithSteps = 1'000'000;
+
+}  // namespace
+
 bool keeps_steps(const PreparedVariant& variant) {
-  constexpr std::size_t kMostRequests = 1'000'000;
   const FleetConfig& fleet = variant.scenario.fleet;
   if (!fleet.is_on()) return true;
   if (fleet.keeps_steps) return *fleet.keeps_steps;
   if (!fleet.steps_of.empty()) return false;
   if (any_has_drafts(fleet_groups(variant.scenario))) return true;
   return variant.scenario.results.steps.value_or(false) ||
-         variant.workload->requests.size() <= kMostRequests;
+         std::ssize(variant.workload->requests) <= kMostRequestsWithSteps;
+}
+
+FleetFigures::Options figures_options(const PreparedVariant& variant) {
+  const std::vector<RequestSpec>& requests = variant.workload->requests;
+  return {variant.scenario.slo, variant.workload->class_names, variant.run->front_end,
+          requests.empty() ? 0 : requests.front().arrival};
+}
+
+std::string unasked_figures_text(const PreparedVariant& variant) {
+  const FleetConfig& fleet = variant.scenario.fleet;
+  if (keeps_steps(variant) || fleet.keeps_steps || !fleet.steps_of.empty()) return {};
+  return fmt::format("a fleet with more than {} requests keeps no steps, and its percentiles come "
+                     "from histograms; fleet.keep_steps=true keeps the steps",
+                     grouped_text(kMostRequestsWithSteps));
 }
 
 void require_steps(const PreparedVariant& variant) {
@@ -38,30 +60,37 @@ EventSink* ChosenReplicas::of_replica(const ReplicaScope& scope) {
   return chosen_.back().recorder.get();
 }
 
-std::vector<ReplicaOutcome> ChosenReplicas::finish(const RunInfo& whole) {
+std::vector<ReplicaOutcome> ChosenReplicas::finish(const std::string& label) {
   std::vector<ReplicaOutcome> outcomes;
+  SimulatedBackend backend;  // no other one has fleets
   const std::vector<FleetGroup> groups = fleet_groups(variant_.scenario);
+  std::vector<PreparedVariant> engines(groups.size());
   for (Chosen& chosen : chosen_) {
     std::int64_t first = 0;
     const auto group = std::find_if(groups.begin(), groups.end(), [&](const FleetGroup& one) {
       first += one.num_replicas;
       return chosen.scope.replica < first;
     });
+    PreparedVariant& engine = engines[static_cast<std::size_t>(group - groups.begin())];
+    if (engine.run == nullptr) {
+      engine = {group->scenario, backend.prepare(group->scenario), variant_.workload};
+    }
     ReplicaOutcome& outcome = outcomes.emplace_back();
     outcome.replica = chosen.scope.replica;
     outcome.record = chosen.recorder->finish();
     outcome.record.class_names = variant_.workload->class_names;
-    RunInfo& info = outcome.result.info;
-    info = whole;
-    info.label = fmt::format("{} replica {}", whole.label, outcome.replica);
-    info.num_prompts = std::ssize(outcome.record.requests);
-    info.request_rate.reset();
-    info.num_blocks = chosen.scope.num_blocks;
-    info.config = group->scenario.resolved();
-    const ScenarioGpus gpus = gpus_of(group->scenario);
-    info.num_gpus = gpus.count;
     outcome.result.summary =
         summarize(outcome.record, {variant_.scenario.slo, chosen.scope.num_blocks});
+    RunInfo& info = outcome.result.info;
+    info = run_info(backend, engine, {});
+    info.label = fmt::format("{} replica {}", label, outcome.replica);
+    info.num_prompts = std::ssize(outcome.record.requests);
+    info.num_blocks = chosen.scope.num_blocks;
+    info.accuracy = accuracy_of(*engine.run, outcome.result.summary);
+    // The router decides when requests arrive.
+    info.request_rate.reset();
+    info.burstiness = 1;
+    info.max_concurrency.reset();
   }
   return outcomes;
 }

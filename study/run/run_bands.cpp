@@ -11,9 +11,11 @@
 #include "core/base/command_errors.h"
 #include "core/metrics/digest.h"
 #include "core/metrics/figures.h"
+#include "core/metrics/fleet_figures.h"
 #include "core/run/prepared_variant.h"
 #include "core/scenario/scenario.h"
 #include "sim/virtual_clock.h"
+#include "study/run/fleet_records.h"
 #include "study/run/variant_run.h"
 
 namespace metronome {
@@ -22,14 +24,21 @@ namespace {
 // `digest`, if it is not null, gets that of all decisions.
 Summary replayed(PreparedVariant& variant, const ProgressFn& progress,
                  std::string* digest = nullptr) {
-  RunRecorder recorder(variant.workload->requests.size(), variant.run->front_end);
+  std::optional<RunRecorder> recorder;
+  std::optional<FleetFigures> figures;
   EventDigest decisions;
-  std::vector<EventSink*> sinks = {&recorder};
+  std::vector<EventSink*> sinks;
+  if (keeps_steps(variant)) {
+    sinks.push_back(
+        &recorder.emplace(variant.workload->requests.size(), variant.run->front_end));
+  } else {
+    sinks.push_back(&figures.emplace(figures_options(variant), nullptr));
+  }
   if (digest != nullptr) sinks.push_back(&decisions);
   VirtualClock clock;
   if (!variant.run->run(*variant.workload, clock, sinks, progress).completed) throw Interrupted();
   if (digest != nullptr) *digest = decisions.hex();
-  return summary_of(variant, recorder.finish());
+  return figures ? figures->finish() : summary_of(variant, recorder->finish());
 }
 
 void add_noise_draws(PreparedVariant& variant, const ProgressFn& progress,

@@ -138,17 +138,14 @@ VariantOutcome run_variant(const Backend& backend, PreparedVariant& variant, Eve
     sinks.push_back(
         &recorder.emplace(workload.requests.size(), variant.run->front_end, step_sink));
   } else {
-    const TimeNs first = workload.requests.empty() ? 0 : workload.requests.front().arrival;
-    sinks.push_back(&figures.emplace(
-        FleetFigures::Options{variant.scenario.slo, workload.class_names, variant.run->front_end,
-                              first},
-        request_sink));
+    sinks.push_back(&figures.emplace(figures_options(variant), request_sink));
     sinks.push_back(&chosen);
   }
   if (backend.is_measured()) sinks.push_back(&outcome.outputs);
   if (extra_sink != nullptr) sinks.push_back(extra_sink);
 
   outcome.result.info = run_info(backend, variant, date_text());  // of the start
+  outcome.result.info.keeps_steps = outcome.keeps_steps;
   variant.run->load(throw_if_interrupted);
   const auto started = std::chrono::steady_clock::now();
   const std::unique_ptr<Clock> clock = make_clock(backend);
@@ -163,12 +160,15 @@ VariantOutcome run_variant(const Backend& backend, PreparedVariant& variant, Eve
   outcome.result.info.digest = digest.hex();
   outcome.result.info.output_digest = outcome.outputs.digest();
   outcome.result.summary = figures ? figures->finish() : summary_of(variant, outcome.record);
-  if (figures) outcome.replicas = chosen.finish(outcome.result.info);
+  if (figures) outcome.replicas = chosen.finish(outcome.result.info.label);
   outcome.result.info.accuracy = accuracy_of(*variant.run, outcome.result.summary);
   for (const FailureMessage& message : run.messages) {
     outcome.warnings.push_back(warning_text(message, outcome.result.summary));
   }
   if (!run.remark.empty()) outcome.warnings.push_back(run.remark);
+  if (std::string text = unasked_figures_text(variant); !text.empty()) {
+    outcome.warnings.push_back(std::move(text));
+  }
   const Summary& summary = outcome.result.summary;
   METRONOME_CHECK(summary.completed + summary.failed + static_cast<std::int64_t>(run.num_unsent) ==
                       std::ssize(variant.workload->requests),

@@ -303,6 +303,15 @@ bool may_stream_steps(const Backend& backend, const PreparedVariant& variant) {
          std::thread::hardware_concurrency() >= 2;
 }
 
+void name_scenario(const ScenarioFile& file, VariantOutcome& outcome) {
+  const auto name = [&file](RunInfo& info) {
+    info.scenario = printable(file.name);
+    info.description = printable(file.description);
+  };
+  name(outcome.result.info);
+  for (ReplicaOutcome& replica : outcome.replicas) name(replica.result.info);
+}
+
 std::vector<RunResult> run_all(Backend& backend, std::vector<PreparedVariant>& variants,
                                const ScenarioFile& file, ResultFolder& folder,
                                const RunOptions& options) {
@@ -342,8 +351,7 @@ std::vector<RunResult> run_all(Backend& backend, std::vector<PreparedVariant>& v
     VariantOutcome outcome = run_variant(backend, variant, log ? &*log : nullptr, progress,
                                          steps.get(), requests.get());
     add_bands(backend, variant, progress, outcome);
-    outcome.result.info.scenario = printable(file.name);
-    outcome.result.info.description = printable(file.description);
+    name_scenario(file, outcome);
     bar.announce(name + ": writing results ...");
     const std::vector<std::string> left_out =
         write_variant(outcome, variant.scenario.results, folder, subfolder, kMaxUnaskedBytes,
