@@ -1,20 +1,29 @@
 // SPDX-License-Identifier: Apache-2.0
 // Figures of fleets that keep no steps, beside those of the whole record of the same run.
+#include <algorithm>
+#include <cstdint>
 #include <fmt/core.h>
 #include <map>
 #include <memory>
 #include <string>
 #include <vector>
 
+#include "core/base/json.h"
 #include "core/base/rng.h"
 #include "core/metrics/digest.h"
 #include "core/metrics/fleet_figures.h"
 #include "core/metrics/run_record.h"
 #include "core/metrics/summary.h"
+#include "core/run/prepared_variant.h"
 #include "core/scenario/scenario.h"
 #include "core/workload/workload.h"
 #include "fleet/fleet_run.h"
+#include "reports/files/requests_stream.h"
+#include "reports/files/result_folder.h"
+#include "reports/files/variant_result.h"
 #include "sim/virtual_clock.h"
+#include "study/run/run_bands.h"
+#include "study/run/variant_run.h"
 #include "system/file_writer.h"
 #include "tests/catch.h"
 #include "tests/command_line.h"
@@ -244,6 +253,24 @@ TEST_CASE("figures without steps are those of the record", "[fleet][figures]") {
   check_alike(both, one.loses_work);
 }
 
+// Seconds count from the first arrival, whether that request completes or not.
+TEST_CASE("figures without steps where requests never fit", "[fleet][figures]") {
+  const auto seed = static_cast<std::uint64_t>(GENERATE(range(1, 13)));
+  Rng rng(seed, "never_fits");
+  const std::string text = fmt::format(
+      "model: llama-3.1-8b\nhardware: h100-sxm\nseed: {}\n"
+      "engine: {{max_num_seqs: 16, max_model_len: 1024}}\n"
+      "kv_cache: {{num_blocks: {}}}\nscheduler: {{policy: vllm}}\n"
+      "workload: {{num_requests: 100, arrivals: {{process: poisson, rate: 20}},\n"
+      "  prompt_tokens: {{distribution: uniform, min: 1, max: 600}}, output_tokens: 20}}\n"
+      "fleet: {{replicas: 2}}\n",
+      seed, draw(rng, 10, 40));
+  CAPTURE(seed, text);
+  const Both both = run(scenario_of(text));
+  CHECK(both.whole.never_fits > 0);
+  check_alike(both, false);
+}
+
 TEST_CASE("requests end in one order for any number of threads", "[fleet][figures]") {
   const auto seed = static_cast<std::uint64_t>(GENERATE(range(1, 9)));
   std::string text = random_case(seed).text;
@@ -275,6 +302,121 @@ TEST_CASE("steps of chosen replicas: what is refused", "[fleet][figures]") {
   CHECK(contains(errors({"fleet.steps_of=[0]", "fleet.keep_steps=true"}), "one of the two keys"));
   CHECK(contains(errors({"fleet.keep_steps=false", "results.steps=true"}), "results.steps: "));
   CHECK(contains(error("results.trace=true"), "replicas in fleet.steps_of"));
+  const std::string drafts =
+      "fleet.groups=[{count: 1, scheduler: {policy: vllm}, "
+      "speculative: {method: ngram, num_speculative_tokens: 2}}]";
+  CHECK(errors({drafts}).empty());
+  CHECK(contains(errors({drafts, "fleet.keep_steps=false"}), "fleet.keep_steps: figures of draft"));
+  CHECK(contains(errors({drafts, "fleet.steps_of=[0]"}), "fleet.steps_of: figures of drafts"));
+}
+
+// The last lines of a file that grew beyond its limit are not written, and it is not whole.
+TEST_CASE("requests of a stream with a limit", "[fleet][figures]") {
+  const ScratchFolder scratch;
+  const auto is_whole = [&scratch](std::int64_t limit, std::uint32_t num_requests) {
+    RequestsStream stream(scratch.path() + "/requests.jsonl", limit, {});
+    for (std::uint32_t i = 0; i < num_requests; ++i) stream.take({.number = i, .replica = 0});
+    return stream.finish();
+  };
+  CHECK(is_whole(1'000'000'000, 5000));
+  CHECK(!is_whole(100'000, 5000));
+  CHECK(!is_whole(500'000, 5000));
+  CHECK(!is_whole(10, 1));
+}
+
+// Two replicas as the scenario says, and two of another kind.
+constexpr const char* kTwoKinds =
+    "description: two kinds\nmodel: llama-3.1-8b\nhardware: h100-sxm\n"
+    "engine: {max_num_seqs: 8, max_model_len: 4096}\nscheduler: {policy: vllm}\n"
+    "workload: {num_requests: 60, arrivals: {process: poisson, rate: 30}, prompt_tokens: 100,\n"
+    "  output_tokens: 20}\n"
+    "fleet:\n  replicas: 4\n  steps_of: [0, 3]\n  groups:\n"
+    "    - {count: 2, price_per_gpu_hour: 2}\n"
+    "    - {count: 2, price_per_gpu_hour: 10, hardware: h200, scheduler: {policy: sglang}}\n";
+
+TEST_CASE("files of chosen replicas that are too large are named", "[fleet][figures]") {
+  const ScratchFolder scratch;
+  FleetBackend backend;
+  std::vector<PreparedVariant> variants = prepare_variants(backend, {scenario_of(kTwoKinds)});
+  VariantOutcome outcome = run_variant(backend, variants.front(), nullptr, {});
+  ResultFolder folder(scratch.path() + "/out");
+  const std::vector<std::string> left_out =
+      write_variant(outcome, variants.front().scenario.results, folder, "own", 10);
+  const auto has = [&left_out](const std::string& name) {
+    return std::find(left_out.begin(), left_out.end(), name) != left_out.end();
+  };
+  CHECK(has("own.replica_0/steps.jsonl (results.steps)"));
+  CHECK(has("own.replica_3/requests.jsonl (results.requests)"));
+}
+
+TEST_CASE("a chosen replica's result is that of its own engine", "[fleet][figures]") {
+  const ScratchFolder scratch;
+  const std::string scenario = scratch.path() + "/kinds.yaml";
+  write_file(scenario, kTwoKinds);
+  const std::string out = scratch.path() + "/out";
+  const CommandResult result = run_metronome(fmt::format("run '{}' -q --out '{}'", scenario, out));
+  INFO(result.err);
+  REQUIRE(result.exit_code == 0);
+  const Json whole = Json::parse(read_text_file(out + "/result.json"));
+  CHECK(whole.at("steps_kept") == false);
+  CHECK(contains(whole.at("formulas").at("percentiles").get<std::string>(), "histograms"));
+  const auto check = [&](const std::string& replica, const std::string& policy,
+                         const std::string& hardware, double price) {
+    const Json own = Json::parse(read_text_file(out + "/replica_" + replica + "/result.json"));
+    CAPTURE(replica);
+    CHECK(own.at("label").get<std::string>() == "kinds replica " + replica);
+    CHECK(own.at("policy").get<std::string>() == policy);
+    CHECK(contains(own.at("hardware").get<std::string>(), hardware));
+    CHECK(own.at("price_per_gpu_hour").get<double>() == price);
+    CHECK(own.at("request_rate") == "inf");
+    CHECK(own.at("digest").is_null());
+    CHECK(own.at("scenario") == whole.at("scenario"));
+    CHECK(own.at("description") == "two kinds");
+    CHECK(!own.contains("steps_kept"));
+  };
+  check("0", "vllm", "h100", 2);
+  check("3", "sglang", "h200", 10);
+  const CommandResult refused = run_metronome(fmt::format("diagnose '{}'", out));
+  CHECK(refused.exit_code == 2);
+  CHECK(contains(refused.err, "fleet.keep_steps: true"));
+  CHECK(run_metronome(fmt::format("diagnose '{}/replica_3'", out)).exit_code == 0);
+}
+
+// Draws are figures of the same kind as the run's own.
+TEST_CASE("bands of a fleet that keeps no steps", "[fleet][figures]") {
+  FleetBackend backend;
+  Scenario scenario = scenario_of(kTwoKinds);
+  scenario.results.bands = 2;
+  std::vector<Summary> draws;
+  const auto draw_one = [&draws, &backend](PreparedVariant& variant) {
+    VariantOutcome outcome = run_variant(backend, variant, nullptr, {});
+    draws.push_back(outcome.result.summary);
+    return outcome;
+  };
+  std::vector<PreparedVariant> variants = prepare_variants(backend, {scenario});
+  PreparedVariant& own = variants.front();
+  VariantOutcome outcome = draw_one(own);
+  add_bands(backend, own, {}, outcome);
+  for (int n = 0; n < 2; ++n) {
+    ++scenario.seed;
+    draw_one(prepare_variants(backend, {scenario}).front());
+  }
+  if (const std::optional<TimeAccuracy>& accuracy = outcome.result.info.accuracy) {
+    for (const double factor : {1 + accuracy->tpot.low, 1 + accuracy->tpot.high}) {
+      own.run->scale_steps(factor);
+      draw_one(own);
+    }
+  }
+  const FigureBands wanted = figure_bands(draws);
+  REQUIRE(outcome.result.bands.figures.size() == wanted.figures.size());
+  for (std::size_t i = 0; i < wanted.figures.size(); ++i) {
+    const FigureBand& band = outcome.result.bands.figures[i];
+    CAPTURE(band.key);
+    CHECK(band.key == wanted.figures[i].key);
+    if (contains(band.key, "ttft")) continue;  // has a band of its own
+    CHECK(band.low == wanted.figures[i].low);
+    CHECK(band.high == wanted.figures[i].high);
+  }
 }
 
 // The same files with and without the steps, but for what the figures do not know.
