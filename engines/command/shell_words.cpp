@@ -28,8 +28,21 @@ bool is_blank(char c) { return c == ' ' || c == '\t' || c == '\r'; }
 
 // Lines of PowerShell and cmd.exe, where a backslash divides folders and escapes nothing.
 bool is_of_windows(std::string_view text) {
-  const auto has = [text](std::string_view part) { return text.find(part) != text.npos; };
-  return has("`\n") || has("`\r\n") || has("^\n") || has("^\r\n") || has(".exe");
+  if (text.find("\\\n") != text.npos || text.find("\\\r\n") != text.npos) return false;
+  const auto has = [text](std::string_view part, const auto& is_right) {
+    for (std::size_t at = text.find(part); at != text.npos; at = text.find(part, at + 1)) {
+      if (is_right(at)) return true;
+    }
+    return false;
+  };
+  const auto follows_blank = [text](std::size_t at) { return at > 0 && is_blank(text[at - 1]); };
+  const auto ends_name = [text](std::size_t at) {
+    constexpr std::string_view kEnds = " \t\r\n\"'";
+    const std::size_t end = at + std::string_view(".exe").size();
+    return end == text.size() || kEnds.find(text[end]) != kEnds.npos;
+  };
+  return has("`\n", follows_blank) || has("`\r\n", follows_blank) || has("^\n", follows_blank) ||
+         has("^\r\n", follows_blank) || has(".exe", ends_name);
 }
 
 class ShellReader {
@@ -141,8 +154,8 @@ class ShellReader {
     return true;
   }
 
-  // "${NAME[@]}" of a list, and $NAME or ${NAME} without quotes whose value has several words. A
-  // shell would not look at quotes inside of the value. False: there is none.
+  // "${NAME[@]}" of a list, and $NAME, ${NAME} or ${NAME:-default} without quotes whose value has
+  // several words. A shell would not look at quotes inside of the value. False: there is none.
   bool read_expanded() {
     std::string_view rest = text_.substr(at_);
     const bool is_quoted = rest.starts_with('"');
@@ -157,6 +170,13 @@ class ShellReader {
     rest.remove_prefix(end);
     const bool is_list = rest.starts_with("[@]") || rest.starts_with("[*]");
     if (is_list) rest.remove_prefix(3);
+    const auto value = shell_.variables.find(name);
+    std::string_view text = value == shell_.variables.end() ? "" : std::string_view(value->second);
+    if (has_brace && !is_list && rest.starts_with(":-")) {
+      const std::size_t close = std::min(rest.find('}'), rest.size());
+      if (text.empty()) text = rest.substr(2, close - 2);
+      rest.remove_prefix(close);
+    }
     if (has_brace && !rest.starts_with('}')) return false;
     if (has_brace) rest.remove_prefix(1);
     if (is_quoted && !rest.starts_with('"')) return false;
@@ -168,18 +188,17 @@ class ShellReader {
     std::vector<std::string> words;
     if (const auto list = lists_.find(name); is_list && list != lists_.end()) {
       words = list->second;
-    } else if (const auto value = shell_.variables.find(name);
-               !is_list && !is_quoted && value != shell_.variables.end() &&
-               value->second.find_first_of(" \n") != std::string::npos) {
-      for (std::vector<std::string>& part : split_shell(value->second, origin_).commands) {
+    } else if (!is_list && !is_quoted && text.find_first_of(" \n") != text.npos) {
+      count_expanded(name, text.size());
+      for (std::vector<std::string>& part : split_shell(text, origin_).commands) {
         for (std::string& word : part) words.push_back(std::move(word));
       }
     } else {
       return false;
     }
     at_ = text_.size() - rest.size();
-    constexpr std::size_t kMost = 100'000;
-    if (words_.size() + words.size() > kMost) fail_size(name);
+    constexpr std::size_t kWordSize = 64;
+    for (const std::string& word : words) count_expanded(name, word.size() + kWordSize);
     for (std::string& word : words) words_.push_back(std::move(word));
     return true;
   }
@@ -188,6 +207,8 @@ class ShellReader {
   bool skip_continuation() {
     for (const std::string_view end : {"\\\n", "\\\r\n", "\\ \n", "^\n", "^\r\n", "`\n", "`\r\n"}) {
       if (!is_at(end) || (is_windows_ && end.starts_with('\\'))) continue;
+      const bool is_word = at_ > 0 && !is_blank(text_[at_ - 1]);  // "```" of Markdown
+      if (is_word && end.starts_with('`')) continue;
       at_ += end.size();
       is_continued_ = true;
       return true;
@@ -269,6 +290,13 @@ class ShellReader {
     shell_.commands.push_back(std::move(words));
   }
 
+  // Bytes that variables and lists add, in all commands together.
+  void count_expanded(const std::string& name, std::size_t size) {
+    constexpr std::size_t kMost = 8 << 20;
+    expanded_ += size;
+    if (expanded_ > kMost) fail_size(name);
+  }
+
   // Of a text that doubles a variable again and again.
   [[noreturn]] void fail_size(const std::string& name) const {
     throw UsageError(origin_ + ": $" + printable(name) +
@@ -317,15 +345,24 @@ class ShellReader {
 
   // JSON that nobody quoted, {"method": "mtp"}: one word up to the closing brace.
   void read_braces(std::string& word) {
-    int depth = 1;
-    std::size_t end = at_;
-    for (; end < text_.size() && depth > 0 && text_[end] != '\n'; ++end) {
-      if (text_[end] == '{') ++depth;
-      if (text_[end] == '}') --depth;
+    if (at_ > braces_end_) find_braces();
+    const auto close = braces_.find(at_ - 1);
+    if (close == braces_.end()) return;
+    word += text_.substr(at_, close->second + 1 - at_);
+    at_ = close->second + 1;
+  }
+
+  // The closing brace of each in the rest of the line.
+  void find_braces() {
+    braces_.clear();
+    std::vector<std::size_t> open;
+    braces_end_ = at_ - 1;
+    for (; braces_end_ < text_.size() && text_[braces_end_] != '\n'; ++braces_end_) {
+      if (text_[braces_end_] == '{') open.push_back(braces_end_);
+      if (text_[braces_end_] != '}' || open.empty()) continue;
+      braces_[open.back()] = braces_end_;
+      open.pop_back();
     }
-    if (depth > 0) return;
-    word += text_.substr(at_, end - at_);
-    at_ = end;
   }
 
   void read_quoted(char quote, std::string& word) {
@@ -373,9 +410,10 @@ class ShellReader {
       at_ = std::min(close + 1, text_.size());
     }
     const auto found = shell_.variables.find(name);
-    if (found != shell_.variables.end()) {
+    if (found != shell_.variables.end() && !(has_fallback && found->second.empty())) {
       constexpr std::size_t kMost = 1 << 20;
       if (word.size() + found->second.size() > kMost) fail_size(name);
+      count_expanded(name, found->second.size());
       word += found->second;
     } else {
       word += has_fallback ? fallback : std::string(text_.substr(begin, at_ - begin));
@@ -387,6 +425,9 @@ class ShellReader {
   bool is_windows_ = false;
   std::size_t at_ = 0;
   bool is_continued_ = false;  // the last word was before a backslash at the end of a line
+  std::size_t expanded_ = 0;
+  std::map<std::size_t, std::size_t> braces_;  // closing ones by the opening ones of a line
+  std::size_t braces_end_ = 0;                 // of that line
   std::vector<std::string> words_;
   std::string written_;  // the file that the command writes
   std::vector<HereDocument> documents_;

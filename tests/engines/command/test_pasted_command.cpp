@@ -130,6 +130,14 @@ const Case kCases[] = {
      "llama_cpp",
      "",
      {"-m", "m\\a.gguf", "-np", "4"}},
+    // Signs of Windows in the text of another shell.
+    {"```bash\nvllm serve Qwen/Qwen3-8B \\\n  --max-num-seqs 8\n```\nThanks", "vllm", "", kTwo},
+    {"echo \"done^\"\nX=\"a^\nb\"\nvllm serve Qwen/Qwen3-8B \\\n  --max-num-seqs 8\n", "vllm", "",
+     kTwo},
+    {"vllm serve Qwen/Qwen3-8B --worker-cls my.executor.E\\ t --max-num-seqs 8",
+     "vllm",
+     "",
+     {"Qwen/Qwen3-8B", "--worker-cls", "my.executor.E t", "--max-num-seqs", "8"}},
     // What programs print of a command.
     {"creating with command: [vllm serve Qwen/Qwen3-8B --x {\"m\": \"n\"} --max-num-seqs=8], "
      "ports: []",
@@ -246,6 +254,10 @@ TEST_CASE("words of a pasted shell text", "[engines][command]") {
   CHECK(words(R"(a "{\"m\": 1}")") == Words{"a", R"({"m": 1})"});
   CHECK(words("a 2>&1 --b 1>file c") == Words{"a", "--b", "c"});
   CHECK(words("A=(b > c; d | e & < f)\na \"${A[@]}\"") == Words{"a", "b", "c", "d", "e", "f"});
+  CHECK(words("a ${X:---b 32} ${Y:-c} \"${Z:-d e}\"") == Words{"a", "--b", "32", "c", "d e"});
+  CHECK(words("X=f\na ${X:---b 32}") == Words{"a", "f"});
+  CHECK(words("X=\na ${X:---b 32}") == Words{"a", "--b", "32"});
+  CHECK(words("a { {b c} d") == Words{"a", "{", "{b c}", "d"});
   CHECK(words("a $X ${Y}") == Words{"a", "$X", "${Y}"});
   // Texts that grow without end are refused, and many empty lines take no time.
   std::string doubled = "A=(a b)\nB=ab\n";
@@ -256,6 +268,13 @@ TEST_CASE("words of a pasted shell text", "[engines][command]") {
   for (int i = 0; i < 40; ++i) doubled += "B=$B$B\n";
   CHECK(error_of<UsageError>([&] { (void)split_shell(doubled, "--command"); }) ==
         "--command: $B is too long; allowed: values of up to a megabyte");
+  std::string many = "A='" + std::string(2, 'b');
+  for (int i = 0; i < 50'000; ++i) many += " b";
+  many += "'\n";
+  for (int i = 0; i < 2'000; ++i) many += "echo $A\n";
+  CHECK(error_of<UsageError>([&] { (void)split_shell(many, "--command"); }) ==
+        "--command: $A is too long; allowed: values of up to a megabyte");
+  CHECK(words("a " + std::string(200'000, '{')).size() == 2);
   CHECK(words("a \\\n" + std::string(1'000'000, '\n') + " b") == Words{"a", "b"});
 }
 
