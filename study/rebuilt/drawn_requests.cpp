@@ -9,6 +9,7 @@
 #include <utility>
 
 #include "core/base/count_text.h"
+#include "core/base/math.h"
 #include "core/base/number_text.h"
 #include "core/base/real.h"
 #include "core/base/rng.h"
@@ -24,8 +25,8 @@ constexpr double kOutputSpread = 0.75;
 constexpr std::size_t kMostRequests = 2000;  // of which a search takes seconds
 
 double draw_length(double mean, double spread, Rng& rng) {
-  const double variance = std::log1p(spread * spread);
-  return rng.lognormal(std::log(std::max(mean, 1.0)) - variance / 2, std::sqrt(variance));
+  const double variance = log_of(1 + spread * spread);
+  return rng.lognormal(log_of(std::max(mean, 1.0)) - variance / 2, std::sqrt(variance));
 }
 
 // Whole lengths of at least one and at most the given ones, with this sum where that is possible.
@@ -72,6 +73,7 @@ class Drawer {
     find_means();
     if (!out_.obstacle.empty()) return std::move(out_);
     choose_windows();
+    if (!out_.obstacle.empty()) return std::move(out_);
     place_requests();
     draw_prompts();
     draw_outputs();
@@ -87,6 +89,9 @@ class Drawer {
   // Of a window; drawn lengths have no count of their own.
   double num_requests(const ReportWindow& window) const {
     return is_counted_ ? real(window.arrivals.size()) : window.prompt_tokens / means_.prompt;
+  }
+  std::int64_t longest_prompt() const {
+    return setup_.max_model_len > 1 ? setup_.max_model_len - 1 : INT32_MAX / 2;
   }
   void find_means();
   bool find_means_by_cache(double prompts, double outputs);
@@ -154,7 +159,7 @@ bool Drawer::find_means_by_cache(double prompts, double outputs) {
   const double ratio = prompts / outputs;
   means_.output =
       std::max(context / (ratio / (1 - share) + (1 + kOutputSpread * kOutputSpread) / 2), 1.0);
-  means_.prompt = std::max(means_.output * ratio, 1.0);
+  means_.prompt = std::clamp(means_.output * ratio, 1.0, real(longest_prompt()));
   return true;
 }
 
@@ -180,6 +185,14 @@ void Drawer::choose_windows() {
     out_.first_window = begin;
     out_.last_window = end;
   }
+  const ReportWindow& first = all[out_.first_window];
+  if (!is_counted_ && num_requests(first) > real(kMostRequests)) {
+    out_.obstacle = fmt::format(
+        "the report of line {} alone has the tokens of about {} requests, more than the {} that "
+        "a search replays.",
+        first.line, grouped_text(num_requests(first), 0), grouped_text(real(kMostRequests), 0));
+    return;
+  }
   out_.remarks.push_back(fmt::format(
       "The log has more requests than a search replays: these are of the busiest reports, lines {} "
       "to {}.",
@@ -197,7 +210,9 @@ void Drawer::place_requests() {
     const ReportWindow& window = windows()[w];
     if (!is_counted_) {
       for (double left = window.prompt_tokens; left > 0;) {
-        const double length = std::min(draw_length(means_.prompt, kPromptSpread, rng_), left);
+        if (out_.requests.size() >= 2 * kMostRequests) break;
+        const double length = std::min(
+            {draw_length(means_.prompt, kPromptSpread, rng_), left, real(longest_prompt())});
         left -= length;
         const bool is_rest = left <= 0 && length < means_.prompt / 20;  // cut off by the window
         if (is_rest && !window_of_.empty() && window_of_.back() == w) break;
@@ -231,7 +246,6 @@ void Drawer::draw_prompts() {
     while (end < out_.requests.size() && window_of_[end] <= w) ++end;
     const bool is_last = w + 1 == windows().size();
     if (end == begin || (sum <= 0 && !is_last)) continue;
-    const std::int64_t most = setup_.max_model_len > 1 ? setup_.max_model_len - 1 : INT32_MAX / 2;
     std::vector<double> open;
     for (std::size_t r = begin; r < end; ++r) {
       RebuiltRequest& request = out_.requests[r];
@@ -243,7 +257,7 @@ void Drawer::draw_prompts() {
       }
     }
     const std::vector<std::int64_t> lengths =
-        scaled(open, std::vector<std::int64_t>(open.size(), most), std::max(sum, 0.0));
+        scaled(open, std::vector<std::int64_t>(open.size(), longest_prompt()), std::max(sum, 0.0));
     std::size_t next = 0;
     for (std::size_t r = begin; r < end; ++r) {
       RebuiltRequest& request = out_.requests[r];

@@ -235,4 +235,47 @@ TEST_CASE("a log of reports is replayed with drawn requests", "[cli][rebuilt]") 
   }
 }
 
+TEST_CASE("drawn prompts leave room in max_model_len", "[study][rebuilt]") {
+  const EngineLog log = log_of(reports_text(exact_loads()));
+  DrawSetup setup;
+  setup.pool_tokens = 1'000'000;  // long prompts
+  setup.max_model_len = 4096;
+  const ReportWindows reports = report_windows(log);
+  const DrawnRequests drawn = draw_requests(reports, setup);
+  REQUIRE(drawn.obstacle.empty());
+  double prompts = 0;
+  for (const ReportWindow& one : reports.windows) prompts += one.prompt_tokens;
+  CHECK(std::abs(prompts_of(drawn) / prompts - 1) < 0.01);
+  for (const RebuiltRequest& one : drawn.requests) {
+    CHECK(one.num_prompt_tokens + one.num_output_tokens <= 4096);
+  }
+}
+
+TEST_CASE("a report of impossible rates is refused", "[study][rebuilt]") {
+  std::vector<Load> loads = exact_loads();
+  loads[3].prompt_rate = 1e12;
+  loads[3].decode_rate = 1e12;
+  loads[3].running = 80;
+  DrawSetup setup;
+  setup.pool_tokens = 100'000;
+  const DrawnRequests drawn = draw_requests(report_windows(log_of(reports_text(loads))), setup);
+  CHECK(drawn.requests.empty());
+  CHECK(drawn.obstacle.starts_with("the report of line 5 alone has the tokens of about "));
+}
+
+TEST_CASE("reports of a server that drafts tokens do not say a step's time", "[cli][rebuilt]") {
+  const ScratchFolder scratch;
+  const std::string drafts =
+      stamp_of(1) +
+      "SpecDecoding metrics: Mean acceptance length: 2.50, Accepted throughput: 18.4 "
+      "tokens/s, Drafted throughput: 25.3 tokens/s, Accepted: 184 tokens, Drafted: 253 tokens, "
+      "Per-position acceptance rate: 0.7, Avg Draft acceptance rate: 72.7%\n";
+  const CommandResult result = run_metronome(
+      "diagnose '" + scratch.write("r.log", drafts + reports_text(exact_loads())) + "' --json");
+  INFO(result.err);
+  REQUIRE(result.exit_code == 0);
+  CHECK(result.out.find("step times do not follow from these reports: the server drafts tokens") !=
+        std::string::npos);
+}
+
 }  // namespace metronome::testing::TEST_FILE
