@@ -4,6 +4,7 @@
 #include <algorithm>
 #include <cmath>
 #include <map>
+#include <span>
 #include <utility>
 
 #include "core/base/real.h"
@@ -28,7 +29,11 @@ struct BatchPace {
   TimeNs decode_ns(std::int64_t num_running) const {
     constexpr std::size_t kNearest = 5;
     const std::size_t count = std::min(kNearest, decodes.size());
-    std::size_t begin = 0;
+    const auto nearest = std::lower_bound(
+        decodes.begin(), decodes.end(), num_running,
+        [](const PureInterval& one, std::int64_t value) { return one.num_running < value; });
+    const auto before = static_cast<std::size_t>(nearest - decodes.begin());
+    std::size_t begin = before > count ? before - count : 0;
     const auto distance = [&](std::size_t i) {
       return std::abs(decodes[i].num_running - num_running);
     };
@@ -51,7 +56,8 @@ bool has_rate(const LogObservation& seen) {
 
 TimeNs step_ns_of(const LogObservation& decode) {
   constexpr double kMost = 1e10;
-  return std::llround(std::min(real(decode.num_running) / decode.decode_rate * 1e9, kMost));
+  const double ns = std::min(real(decode.num_running) / decode.decode_rate * 1e9, kMost);
+  return std::max<TimeNs>(std::llround(ns), 1);
 }
 
 // The batches that followed another directly have the shortest time per token: a low percentile, by
@@ -99,9 +105,9 @@ BatchPace pace_of(const std::vector<LogObservation>& lines) {
 
 class Expander {
  public:
-  Expander(const std::vector<LogObservation>& lines, const BatchMode& mode, std::uint64_t seed,
-           BatchIterations& out)
-      : lines_(lines), mode_(mode), pace_(pace_of(lines)), rng_(seed, "decode steps"), out_(out) {}
+  Expander(std::span<const LogObservation> lines, const BatchMode& mode, BatchPace pace,
+           std::uint64_t seed, BatchIterations& out)
+      : lines_(lines), mode_(mode), pace_(std::move(pace)), rng_(seed, "decode steps"), out_(out) {}
 
   void run() {
     for (const LogObservation& seen : lines_) {
@@ -125,7 +131,7 @@ class Expander {
   // Places decode steps from `from` on evenly up to `until`.
   void spread(std::size_t from, TimeNs until);
 
-  const std::vector<LogObservation>& lines_;
+  std::span<const LogObservation> lines_;
   const BatchMode& mode_;
   BatchPace pace_;
   Rng rng_;
@@ -182,7 +188,9 @@ void Expander::spread(std::size_t from, TimeNs until) {
   const TimeNs all = std::max<TimeNs>(until - begin, 0);
   const auto count = static_cast<TimeNs>(n - from);
   for (std::size_t i = from; i < n; ++i) {
-    out_.ends[i] = begin + all * static_cast<TimeNs>(i - from + 1) / count;
+    const auto k = static_cast<TimeNs>(i - from + 1);
+    out_.ends[i] =
+        begin + all / count * k + all % count * k / count;  // the product may be too large
   }
 }
 
@@ -237,6 +245,35 @@ void Expander::decode(const LogObservation& seen) {
   was_prefill_ = false;
 }
 
+// All lines, or the stretch with the most running and waiting requests of those with as many new
+// ones as a search takes minutes for.
+std::span<const LogObservation> busiest(std::span<const LogObservation> lines) {
+  constexpr std::int64_t kMostRequests = 2000;
+  std::int64_t count = 0;
+  for (const LogObservation& seen : lines) count += seen.num_prefill_requests;
+  if (count <= kMostRequests) return lines;
+  count = 0;
+  double best = -1;
+  double load = 0;
+  std::size_t begin = 0;
+  std::span<const LogObservation> chosen;
+  const auto load_of = [](const LogObservation& seen) {
+    return real(seen.num_running + seen.num_waiting);
+  };
+  for (std::size_t end = 0; end < lines.size(); ++end) {
+    count += lines[end].num_prefill_requests;
+    load += load_of(lines[end]);
+    for (; count > kMostRequests && begin < end; ++begin) {
+      count -= lines[begin].num_prefill_requests;
+      load -= load_of(lines[begin]);
+    }
+    if (load <= best) continue;
+    best = load;
+    chosen = lines.subspan(begin, end - begin + 1);
+  }
+  return chosen;
+}
+
 }  // namespace
 
 bool has_timed_batches(const EngineLog& log) {
@@ -262,9 +299,14 @@ BatchIterations batch_iterations(const EngineLog& log, std::uint64_t seed) {
   out.log.observations.clear();
   out.num_ranks = ranks.size();
   out.rank = most->first;
-  for (const LogObservation& seen : most->second) out.num_cached_tokens += seen.num_cached_tokens;
+  const std::span<const LogObservation> lines = busiest(most->second);
+  if (lines.size() < most->second.size()) {
+    out.first_line = lines.front().line;
+    out.last_line = lines.back().line;
+  }
+  for (const LogObservation& seen : lines) out.num_cached_tokens += seen.num_cached_tokens;
   const BatchMode mode = log.dialect->batch_mode(log);
-  Expander(most->second, mode, seed, out).run();
+  Expander(lines, mode, pace_of(most->second), seed, out).run();
   return out;
 }
 

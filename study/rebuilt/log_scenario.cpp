@@ -352,6 +352,12 @@ std::vector<TraceRow> rebuild_rows(const EngineLog& log, const LogScenarioOption
 // The rows of the scenario's requests, by its batches and the decode steps between them.
 std::vector<TraceRow> batch_rows(const EngineLog& log, const LogScenarioOptions& options,
                                  const ModelConfig& model, LogScenario& made) {
+  if (log.has_speculation) {
+    made.obstacle =
+        "the server drafts tokens, and the lines of its batches do not say how many each step "
+        "gave. Describe the requests in a scenario, and give it with --scenario.";
+    return {};
+  }
   BatchIterations batches = batch_iterations(log, options.seed);
   const EngineArguments arguments = merged_arguments(log, {});
   RebuildSetup setup;
@@ -368,9 +374,16 @@ std::vector<TraceRow> batch_rows(const EngineLog& log, const LogScenarioOptions&
   }
   for (RebuiltRequest& request : made.rebuilt.requests) request.is_output_exact = false;
   made.is_drawn = true;
+  made.notes.insert(made.notes.end(), made.rebuilt.remarks.begin(), made.rebuilt.remarks.end());
   made.notes.push_back(
       "The log does not have each decode step: an output is known to the steps between two of its "
       "lines, and where several requests run, it does not say which one ended.");
+  if (batches.first_line > 0) {
+    made.notes.push_back(fmt::format(
+        "The log has more requests than a search replays: these are of its busiest stretch, lines "
+        "{} to {}.",
+        batches.first_line, batches.last_line));
+  }
   if (log.has(Observed::Retraction)) {
     made.notes.emplace_back(
         "Requests that lost their KV cache count as ended, and as new ones when they go on.");
@@ -406,12 +419,14 @@ std::vector<TraceRow> batch_rows(const EngineLog& log, const LogScenarioOptions&
 void fit_reports(const EngineLog& log, const LogScenarioOptions& options, const ModelConfig& model,
                  LogScenario& made) {
   if (options.simulates_gpu) return;
-  made.window_fit = fit_windows(made.windows);
+  if (!log.has_speculation) made.window_fit = fit_windows(made.windows);
   if (!made.window_fit && options.gpu.empty()) {
-    made.obstacle =
-        "step times do not follow from these reports: that needs four of a busy server, with "
-        "unlike loads. --gpu NAME, with --model NAME where the log does not have it, gives "
-        "estimates. Or describe the requests in a scenario, and give it with --scenario.";
+    made.obstacle = fmt::format(
+        "step times do not follow from these reports: {}. --gpu NAME, with --model NAME where the "
+        "log does not have it, gives estimates. Or describe the requests in a scenario, and give "
+        "it with --scenario.",
+        log.has_speculation ? "the server drafts tokens, so that a step gives several of a request"
+                            : "that needs four of a busy server, with unlike loads");
     return;
   }
   if (!made.window_fit) {

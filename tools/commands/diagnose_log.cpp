@@ -202,9 +202,30 @@ void add_workload(const EngineLog& log, LogScenario& made, const DiagnoseOptions
     run = run_scenario(options.scenario, chosen_variant(options, own), options.is_quiet);
   }
   finding.workload->as_logged = run.result.summary;
+  if (const std::int64_t num = run.result.summary.never_fits; num > 0) {
+    finding.notes.push_back(
+        fmt::format("{} of these requests never {} into the KV cache or max_model_len of the log.",
+                    grouped_text(num), num == 1 ? "fits" : "fit"));
+  }
   if (!made.windows.empty() && made.is_drawn) {
     finding.workload->running = mean_running(made.windows, made.start, run.record);
   }
+}
+
+// Why drawn requests do not stand for the log's; empty: they may. A factor of two is usual.
+std::string unlike_load(const Finding& finding) {
+  constexpr double kMostRatio = 8;
+  constexpr double kFew = 2;  // requests, of which a ratio says nothing
+  if (!finding.workload->running) return {};
+  const double logged = finding.workload->running->logged;
+  const double simulated = finding.workload->running->simulated;
+  if (std::max(logged, simulated) <= kMostRatio * std::max(std::min(logged, simulated), kFew)) {
+    return {};
+  }
+  return fmt::format(
+      "{} requests run on average in the reports, and {} when requests that were drawn to match "
+      "them are simulated: they are not those of the log.",
+      fixed_text(logged, 1), fixed_text(simulated, 1));
 }
 
 void add_figures(const DiagnoseOptions& options, Finding& finding) {
@@ -372,6 +393,9 @@ std::optional<StoredRun> run_own(const EngineLog& log, const EngineSettings& set
       options.scenario = own->path;
       options.hardware.clear();  // the scenario has it
       add_workload(log, own->made, options, finding);
+      obstacle = unlike_load(finding);
+    }
+    if (obstacle.empty()) {
       return run_scenario(options.scenario, chosen_variant(options, settings), options.is_quiet);
     }
   } catch (const ConfigError& error) {
@@ -412,7 +436,9 @@ void add_draws(const EngineLog& log, const EngineSettings& settings, const OwnRe
     }
     const TemporaryFolder folder;
     DiagnoseOptions of_draw = options;
-    of_draw.scenario = write_log_scenario(make_log_scenario(log, draw), folder.path());
+    const LogScenario drawn = make_log_scenario(log, draw);
+    if (!drawn.obstacle.empty()) continue;  // such as too few steps to fit
+    of_draw.scenario = write_log_scenario(drawn, folder.path());
     add(run_scenario(of_draw.scenario, chosen_variant(of_draw, changed), options.is_quiet));
   }
   if (changes.empty()) {

@@ -1,5 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 // Requests rebuilt from SGLang's lines of simulated runs, whose requests are known.
+#include <algorithm>
 #include <cmath>
 #include <fmt/core.h>
 #include <sstream>
@@ -89,6 +90,69 @@ TEST_CASE("an SGLang log has its prompts, and outputs nearly", "[study][rebuilt]
   }
 }
 
+TEST_CASE("steps that take no time by their rate have one", "[study][rebuilt]") {
+  std::string text = simulate(3, 10, "chunked_prefill_size: 8192").text;
+  const std::string key = "gen throughput (token/s): ";
+  for (std::size_t at = 0; (at = text.find(key, at)) != std::string::npos; at += key.size()) {
+    const std::size_t begin = at + key.size();
+    text.replace(begin, text.find(',', begin) - begin, "100000000000000.00");
+  }
+  std::istringstream in(text);
+  const BatchIterations batches = batch_iterations(read_engine_log(in, "case.log"), 1);
+  REQUIRE(!batches.log.observations.empty());
+  for (const LogObservation& seen : batches.log.observations) CHECK(seen.elapsed_ns >= 1);
+}
+
+TEST_CASE("steps of hours keep their order", "[study][rebuilt]") {
+  std::string text;
+  const auto add = [&text](int hour, const char* line) {
+    text += fmt::format("[2026-01-02 {:02}:00:00] {}\n", hour, line);
+  };
+  const char* const prefill =
+      "Prefill batch, #new-seq: 1, #new-token: 500, #cached-token: 0, token usage: 0.00, "
+      "#running-req: 1, #queue-req: 0, #pending-token: 0, cuda graph: False, input throughput "
+      "(token/s): 0.01";
+  const char* const decode =
+      "Decode batch, #running-req: 1, #token: 900, token usage: 0.10, cuda graph: True, gen "
+      "throughput (token/s): 100.00, #queue-req: 0";
+  add(0, prefill);
+  for (int i = 0; i < 20'000; ++i) add(0, decode);
+  add(14, prefill);
+  std::istringstream in(text);
+  const BatchIterations batches = batch_iterations(read_engine_log(in, "case.log"), 1);
+  REQUIRE(batches.ends.size() > 700'000);
+  std::size_t num_wrong = 0;
+  for (std::size_t i = 1; i < batches.ends.size(); ++i) {
+    num_wrong += batches.ends[i] < batches.ends[i - 1] ? 1 : 0;
+  }
+  CHECK(num_wrong == 0);
+}
+
+TEST_CASE("a long SGLang log is replayed by its busiest stretch", "[study][rebuilt]") {
+  std::string text;
+  for (int i = 0; i < 6000; ++i) {
+    const int queue = i / 2000 == 1 ? 9 : 0;
+    text += fmt::format(
+        "[2026-01-02 12:{:02}:{:02}] Prefill batch, #new-seq: 1, #new-token: 500, #cached-token: "
+        "0, token usage: 0.00, #running-req: 1, #queue-req: {}, #pending-token: 0, cuda graph: "
+        "False, input throughput (token/s): 5000.00\n",
+        i / 120, i / 2 % 60, queue);
+    if (i % 100 > 0) continue;
+    text +=
+        "[2026-01-02 12:50:00] Decode batch, #running-req: 2, #token: 900, token usage: 0.10, cuda "
+        "graph: True, gen throughput (token/s): 100.00, #queue-req: 0\n";
+  }
+  std::istringstream in(text);
+  const BatchIterations batches = batch_iterations(read_engine_log(in, "case.log"), 1);
+  // 2,000 batches and 20 lines about decodes before it; the next of these is of no batch in it.
+  CHECK(batches.first_line == 2021);
+  CHECK(batches.last_line == 4040);
+  const auto num_prompts =
+      std::count_if(batches.log.observations.begin(), batches.log.observations.end(),
+                    [](const LogObservation& seen) { return seen.num_prefill_requests > 0; });
+  CHECK(num_prompts == 2000);
+}
+
 // The same requests with other settings are the truth. The p99 was 14 % off at most when this was
 // written.
 TEST_CASE("an SGLang log predicts gaps with other settings", "[study][rebuilt]") {
@@ -111,6 +175,19 @@ TEST_CASE("an SGLang log predicts gaps with other settings", "[study][rebuilt]")
     CHECK(std::abs(own / p99_itl_ms(logged.truth) - 1) < 0.3);
     CHECK(std::abs(with / p99_itl_ms(truth.truth) - 1) < 0.3);
   }
+}
+
+TEST_CASE("batches of a server that drafts tokens are not replayed", "[cli][rebuilt]") {
+  const ScratchFolder scratch;
+  std::string text = simulate(5, 6, "chunked_prefill_size: 8192").text;
+  for (std::size_t at = 0; (at = text.find(", gen throughput", at)) != std::string::npos; at += 40)
+    text.insert(at, ", accept len: 2.50");
+  const CommandResult result =
+      run_metronome("diagnose '" + scratch.write("sglang.log", text) + "' --target-itl 100 --json");
+  INFO(result.err);
+  REQUIRE(result.exit_code == 0);
+  CHECK(result.out.find("Not replayed with other settings: the server drafts tokens") !=
+        std::string::npos);
 }
 
 }  // namespace metronome::testing::TEST_FILE
